@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""What holds for every ring: options, hypothesis profiles, and skips that must be accounted for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# A test may be skipped for these reasons and no other: a skip that nobody expected is a test
+# that has silently stopped testing. Each pattern is matched against the beginning of the reason.
+ALLOWED_SKIPS = (
+    (r"no package: ", "the distribution's archive does not have what the test needs"),
+    (r"no NVIDIA GPU", "the gpu ring needs a card and NVIDIA's driver"),
+    (r"needs root", "devices, namespaces and cgroups cannot be made by a user"),
+)
+
+hypothesis.settings.register_profile(
+    "quick", max_examples=100, deadline=None, print_blob=True, derandomize=True
+)
+hypothesis.settings.register_profile(
+    "thorough", max_examples=5000, deadline=None, print_blob=True
+)
+hypothesis.settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cgpu")
+    group.addoption(
+        "--kernel",
+        action="append",
+        metavar="SERIES",
+        help="kernel for tests/vm: 6.1, a full release or a built tree; repeatable "
+        "(default: 6.1 and 6.12)",
+    )
+    group.addoption(
+        "--here",
+        action="store_true",
+        help="run tests/vm on this machine and its own kernel instead of in a VM",
+    )
+    group.addoption(
+        "--vm-jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="virtual machines to run at once (each has two processors)",
+    )
+
+
+def _reason(longrepr: object) -> str:
+    text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return str(text).removeprefix("Skipped: ")
+
+
+def _allowed(reason: str) -> bool:
+    return any(re.match(pattern, reason) for pattern, _ in ALLOWED_SKIPS)
+
+
+def _complaint(reason: str) -> str:
+    return (
+        f"skipped for a reason that is not in ALLOWED_SKIPS (tests/conftest.py): {reason!r}.\n"
+        "Make the test able to run, or add the reason there and say why it is acceptable."
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Turn a skip without an allowed reason into a failure."""
+    report: pytest.TestReport = yield  # type: ignore[assignment,misc]
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = _reason(report.longrepr)
+        if not _allowed(reason):
+            report.outcome = "failed"
+            report.longrepr = _complaint(reason)
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """The same for a whole file that skips itself."""
+    report: pytest.CollectReport = yield  # type: ignore[assignment,misc]
+    if report.skipped:
+        reason = _reason(report.longrepr)
+        if not _allowed(reason):
+            report.outcome = "failed"
+            report.longrepr = _complaint(reason)  # type: ignore[assignment]
+    return report  # type: ignore[return-value]

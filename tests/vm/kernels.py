@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""
+Kernels for the VM: a distribution's image and headers, unpacked under the cache.
+
+``python3 -m tests.vm.kernels [series …]`` fetches them and prints where they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import lzma
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+from tests.vm import packages
+from tests.vm.packages import PackageNotFound
+
+DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
+
+# What the initramfs needs before the host's root is reachable. Some are built in, depending on
+# the kernel; modprobe says so.
+EARLY_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """
+    An unpacked kernel.
+
+    Attributes:
+        series: what was asked for, such as ``6.1``, or a path.
+        release: as ``uname -r`` prints it.
+        image: uncompressed where it can be booted so (PVH), which saves seconds without KVM.
+        modules: the directory to appear as ``/lib/modules/<release>``.
+        headers: a value for ``KDIR``.
+    """
+
+    series: str
+    release: str
+    image: Path
+    modules: Path
+    headers: Path
+
+    @property
+    def config(self) -> Path:
+        """The kernel's ``.config``."""
+        return self.headers / ".config"
+
+
+def _number(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def _newest_debian(series: str) -> str:
+    """Return the newest release of a series whose headers' tools run on this Debian."""
+    host = int(packages.os_release().get("VERSION_ID", "99") or 99)
+    pattern = re.compile(rf"{re.escape(series)}\.[\d.-]+(?:\+deb(\d+))?-amd64")
+    found = []
+    for name in packages.names(f"linux-headers-{series}."):
+        release = name.removeprefix("linux-headers-")
+        match = pattern.fullmatch(release)
+        # Headers built for a newer Debian carry tools that need its newer C library.
+        if match and int(match.group(1) or 0) <= host:
+            found.append(release)
+    for release in sorted(found, key=_number, reverse=True):
+        if packages.versions(f"linux-image-{release}"):
+            return release
+    raise PackageNotFound(f"apt has no Debian kernel {series} with headers for this release")
+
+
+def _newest_ubuntu(series: str) -> str:
+    pattern = re.compile(rf"{re.escape(series)}\.0-\d+-generic")
+    found = [
+        name.removeprefix("linux-headers-")
+        for name in packages.names(f"linux-headers-{series}.0-")
+        if pattern.fullmatch(name.removeprefix("linux-headers-"))
+    ]
+    for release in sorted(found, key=_number, reverse=True):
+        if packages.versions(f"linux-image-{release}"):
+            return release
+    raise PackageNotFound(f"apt has no Ubuntu kernel {series} with headers")
+
+
+@functools.cache
+def default_series() -> tuple[str, ...]:
+    """Return the series to test on: Debian 6.1 and 6.12, or the two newest that Ubuntu has."""
+    if packages.os_release().get("ID") != "ubuntu":
+        return DEBIAN_DEFAULT_SERIES
+    pattern = re.compile(r"linux-headers-(\d+\.\d+)\.0-\d+-generic")
+    matches = (pattern.fullmatch(name) for name in packages.names("linux-headers-"))
+    series = sorted({match.group(1) for match in matches if match}, key=_number)
+    if not series:
+        raise PackageNotFound("apt has no linux-headers-*-generic")
+    return tuple(series[-2:])
+
+
+def _uncompressed(image: Path) -> bytes | None:
+    """
+    Return the ELF image inside a bzImage, or None if it cannot be booted as such.
+
+    Source: ``Documentation/arch/x86/boot.rst``, fields setup_sects, payload_offset,
+    payload_length. All formats but gzip append the uncompressed size in four bytes.
+    """
+    data = image.read_bytes()
+    start = (data[0x1F1] + 1) * 512 + int.from_bytes(data[0x248:0x24C], "little")
+    payload = data[start : start + int.from_bytes(data[0x24C:0x250], "little")]
+    if payload.startswith(b"\xfd7zXZ"):
+        elf = lzma.LZMADecompressor().decompress(payload)
+    elif payload.startswith(b"\x1f\x8b"):
+        elf = zlib.decompressobj(31).decompress(payload)
+    elif payload.startswith(b"\x28\xb5\x2f\xfd"):
+        elf = subprocess.run(
+            ["zstd", "-dcq"], input=payload[:-4], capture_output=True, check=True
+        ).stdout
+    elif payload.startswith(b"\x02\x21\x4c\x18"):
+        elf = subprocess.run(
+            ["lz4", "-dcq"], input=payload[:-4], capture_output=True, check=True
+        ).stdout
+    else:
+        return None
+    return elf if elf.startswith(b"\x7fELF") else None
+
+
+def _relocate(headers: Path, root: Path) -> None:
+    """Headers' makefiles name each other by absolute paths below /usr/src and /usr/lib."""
+    for makefile in (headers / "Makefile", headers / ".kernelvariables"):
+        if makefile.exists():
+            text = makefile.read_text()
+            makefile.unlink()
+            makefile.write_text(re.sub(r"(=|include )(/usr/(?:src|lib)/)", rf"\1{root}\2", text))
+    for link in (headers / "scripts", headers / "tools"):
+        if link.is_symlink():
+            target = link.readlink()
+            if target.is_absolute():
+                link.unlink()
+                link.symlink_to(Path(f"{root}{target}"))
+
+
+def _header_packages(release: str) -> list[str]:
+    """Return the headers' package and those that it cannot be used without."""
+    first = f"linux-headers-{release}"
+    wanted, queue = [], [first]
+    while queue:
+        name = queue.pop()
+        if name in wanted:
+            continue
+        wanted.append(name)
+        for other in packages.dependencies(name, packages.find_version(name, "")):
+            if re.match(r"linux-(headers|kbuild)-|linux-.*-headers-", other):
+                queue.append(other)
+    return wanted
+
+
+def _fetch(series: str, release: str) -> Kernel:
+    root = packages.cache_dir() / "kernels" / release
+    image = root / "vmlinux"
+    headers = root / "usr" / "src" / f"linux-headers-{release}"
+    modules = root / "lib" / "modules" / release
+    with packages.locked(f"kernel-{release}"):
+        if not (root / "complete").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir(parents=True)
+            wanted = [f"linux-image-{release}", *_header_packages(release)]
+            if packages.versions(f"linux-modules-{release}"):
+                wanted.append(f"linux-modules-{release}")
+            print(f"fetching kernel {release} ({len(wanted)} packages)", file=sys.stderr)
+            for name in wanted:
+                packages.unpack(packages.download(name), root)
+            # Debian from 13 on unpacks to usr/lib; depmod and modprobe want <root>/lib.
+            if not (root / "lib").exists():
+                (root / "lib").symlink_to("usr/lib")
+            _relocate(headers, root)
+            subprocess.run(["depmod", "-b", str(root), release], check=True)
+            packed = root / "boot" / f"vmlinuz-{release}"
+            if not packed.exists():
+                packed = modules / "vmlinuz"
+            elf = _uncompressed(packed) if _has(headers / ".config", "CONFIG_PVH=y") else None
+            if elf is None:
+                shutil.copy(packed, image)
+            else:
+                image.write_bytes(elf)
+            (root / "complete").touch()
+    return Kernel(series, release, image, modules, headers)
+
+
+def _has(config: Path, line: str) -> bool:
+    return line in config.read_text().splitlines()
+
+
+def _own_build(tree: Path) -> Kernel:
+    """A kernel tree that the user has built, with everything it needs to boot built in."""
+    release_file = tree / "include" / "config" / "kernel.release"
+    if not (tree / "vmlinux").exists() or not release_file.exists():
+        raise PackageNotFound(f"{tree}: no vmlinux or include/config/kernel.release; build it first")
+    release = release_file.read_text().strip()
+    modules = tree / "lib" / "modules" / release
+    return Kernel(str(tree), release, tree / "vmlinux", modules, tree)
+
+
+@functools.cache
+def fetch(series: str) -> Kernel:
+    """
+    Return a kernel, downloaded and unpacked if the cache lacks it.
+
+    Args:
+        series: ``6.1`` for its newest release, a full release such as ``6.1.0-56-amd64``, or
+            the path of a kernel tree that has been built.
+
+    Raises:
+        PackageNotFound: the distribution does not have it.
+    """
+    if "/" in series:
+        return _own_build(Path(series).resolve())
+    if re.fullmatch(r"\d+\.\d+", series):
+        ubuntu = packages.os_release().get("ID") == "ubuntu"
+        release = _newest_ubuntu(series) if ubuntu else _newest_debian(series)
+    else:
+        release = series
+        packages.find_version(f"linux-image-{release}", "")
+    return _fetch(series, release)
+
+
+def compiler(kernel: Kernel) -> str:
+    """Return the compiler for modules: the major version that built the kernel, if installed."""
+    match = re.search(r"^CONFIG_GCC_VERSION=(\d+)", kernel.config.read_text(), re.MULTILINE)
+    exact = f"gcc-{int(match.group(1)) // 10000}" if match else "gcc"
+    return exact if shutil.which(exact) else "gcc"
+
+
+def early_modules(kernel: Kernel) -> list[tuple[str, bytes]]:
+    """Return name and content of the modules for the initramfs, in the order of loading."""
+    if not kernel.modules.exists():
+        return []
+    root = kernel.modules.parent.parent.parent
+    paths: dict[str, None] = {}
+    for name in EARLY_MODULES:
+        shown = subprocess.run(
+            ["modprobe", "-d", str(root), "-S", kernel.release, "--show-depends", name],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        for line in shown.splitlines():
+            if line.startswith("insmod "):
+                paths[line.split()[1]] = None
+    return [_module(Path(path)) for path in paths]
+
+
+def _module(path: Path) -> tuple[str, bytes]:
+    data = path.read_bytes()
+    if path.suffix == ".xz":
+        return path.stem, lzma.decompress(data)
+    if path.suffix == ".zst":
+        run = subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True)
+        return path.stem, run.stdout
+    return path.name, data
+
+
+def digest(*parts: bytes) -> str:
+    """Return a short hash for naming things in the cache."""
+    joined = hashlib.sha256()
+    for part in parts:
+        joined.update(hashlib.sha256(part).digest())
+    return joined.hexdigest()[:16]
+
+
+def main() -> int:
+    """Fetch the kernels named on the command line, or the default pair."""
+    for series in sys.argv[1:] or default_series():
+        try:
+            kernel = fetch(series)
+        except PackageNotFound as error:
+            print(f"kernels: {error}", file=sys.stderr)
+            return 1
+        print(f"{series}\t{kernel.release}\timage {kernel.image}\theaders {kernel.headers}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
