@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""
+Builds what is loaded in the guest: kernel modules for one kernel, and programs for its tests.
+
+Sources are copied into the cache and built there, keyed by a hash of their content, so the
+tree stays clean and nothing is built twice.
+
+``python3 -m tests.vm.modules --kernel 6.1 km sim`` builds and prints the paths.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.vm import kernels, packages
+from tests.vm.kernels import Kernel
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KMOD = REPOSITORY / "kmod"
+FAKEPCI = Path(__file__).resolve().with_name("fakepci")
+
+# Older builds of the same thing that are kept, for going back and forth between branches.
+KEPT_BUILDS = 4
+
+_PRODUCTS = shutil.ignore_patterns(
+    *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
+    *("__pycache__", ".tmp_versions", "*.a", "*.so"),
+)
+
+
+class BuildError(Exception):
+    """A build failed; the message is the end of its output."""
+
+
+def _sources(roots: Sequence[Path], without: Sequence[Path]) -> bytes:
+    """Return name and content of every source file, in a fixed order."""
+    joined = []
+    for root in roots:
+        for directory, names, files in os.walk(root):
+            here = Path(directory)
+            ignored = _PRODUCTS(directory, [*names, *files])
+            names[:] = sorted(n for n in names if n not in ignored and here / n not in without)
+            for name in sorted(set(files) - ignored):
+                path = here / name
+                joined.append(f"{path.relative_to(root.parent)}\0".encode() + path.read_bytes())
+    return b"\0".join(joined)
+
+
+def _drop_old(directory: Path, prefix: str) -> None:
+    builds = sorted(
+        (path for path in directory.glob(f"{prefix}-*") if path.is_dir()),
+        key=lambda path: path.stat().st_mtime,
+        reverse=True,
+    )
+    for path in builds[KEPT_BUILDS:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def make(directory: Path, *arguments: str) -> None:
+    """Run make in *directory*, raise :class:`BuildError` with the end of its output."""
+    # One job a core, one more would only make the machine's other users wait.
+    command = ["make", f"-j{os.cpu_count() or 1}", "-C", str(directory), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        end = (run.stdout + run.stderr)[-8000:]
+        raise BuildError(f"{' '.join(command)}\n{end}")
+
+
+class _Build:
+    """A directory of the cache that is complete or not there."""
+
+    def __init__(self, name: str, kernel: str, content: bytes) -> None:
+        prefix = f"{name}-{kernel}"
+        self.root = packages.cache_dir() / "builds" / f"{prefix}-{kernels.digest(content)}"
+        self.root.parent.mkdir(exist_ok=True)
+        self._prefix = prefix
+        self._lock = packages.locked(f"build-{prefix}")
+
+    def __enter__(self) -> _Build:
+        self._lock.__enter__()
+        if not self.complete:
+            shutil.rmtree(self.root, ignore_errors=True)
+            self.root.mkdir()
+        else:
+            os.utime(self.root)
+        return self
+
+    @property
+    def complete(self) -> bool:
+        return (self.root / "complete").exists()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            (self.root / "complete").touch()
+            _drop_old(self.root.parent, self._prefix)
+        self._lock.__exit__(kind, *rest)  # type: ignore[arg-type]
+
+
+def _kbuild(kernel: Kernel) -> tuple[str, ...]:
+    return f"KDIR={kernel.headers}", f"CC={kernels.compiler(kernel)}"
+
+
+def km(kernel: Kernel) -> Path:
+    """Build ``cgpu_km.ko``; return the build's directory, a copy of ``kmod``."""
+    if not (KMOD / "Makefile").exists():
+        raise BuildError(f"{KMOD}/Makefile does not exist")
+    apart = (KMOD / "sim", KMOD / "bridge")
+    with _Build("km", kernel.release, _sources([KMOD], apart)) as build:
+        if not build.complete:
+            shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
+            make(build.root / "kmod", *_kbuild(kernel))
+        return build.root / "kmod"
+
+
+def sim(kernel: Kernel) -> Path:
+    """Build the simulated driver and its programs; return the directory, a copy of ``kmod/sim``."""
+    if not (KMOD / "sim" / "Makefile").exists():
+        raise BuildError(f"{KMOD}/sim/Makefile does not exist")
+    with _Build("sim", kernel.release, _sources([KMOD / "sim", KMOD / "core"], ())) as build:
+        directory = build.root / "kmod" / "sim"
+        if not build.complete:
+            for name in ("sim", "core", "compat"):
+                if (KMOD / name).exists():
+                    shutil.copytree(KMOD / name, build.root / "kmod" / name, ignore=_PRODUCTS)
+            make(directory, *_kbuild(kernel))
+            if (directory / "simcuda" / "Makefile").exists():
+                make(directory / "simcuda")
+        return directory
+
+
+def bridge(kernel: Kernel, driver: Path) -> Path:
+    """
+    Build ``cgpu_rm.ko`` against one driver; return the path of the module.
+
+    Args:
+        driver: the directory with the driver's ``Module.symvers``.
+    """
+    own = km(kernel)
+    symbols = [own / "Module.symvers", driver / "Module.symvers"]
+    content = b"\0".join(path.read_bytes() for path in symbols)
+    with _Build("bridge", kernel.release, _sources([KMOD], (KMOD / "sim",)) + content) as build:
+        directory = build.root / "kmod" / "bridge"
+        if not build.complete:
+            shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
+            extra = " ".join(str(path) for path in symbols)
+            make(directory, *_kbuild(kernel), f"KBUILD_EXTRA_SYMBOLS={extra}")
+        return directory / "cgpu_rm.ko"
+
+
+def fakepci(kernel: Kernel) -> Path:
+    """Build the software PCI function for NVIDIA's real driver; return the module's path."""
+    with _Build("fakepci", kernel.release, _sources([FAKEPCI], ())) as build:
+        directory = build.root / "fakepci"
+        if not build.complete:
+            shutil.copytree(FAKEPCI, directory, ignore=_PRODUCTS)
+            make(directory, *_kbuild(kernel))
+        return directory / "fakepci.ko"
+
+
+def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
+    """
+    Build what a group of tests names and return where it is.
+
+    Args:
+        wanted: of ``km``, ``sim``, ``bridge`` (for the simulated driver), ``fakepci``,
+            ``rootfs``, ``smi`` (NVIDIA's own tools), and ``driver:<branch>`` for NVIDIA's
+            real driver.
+
+    Returns:
+        Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
+    """
+    from tests.vm import driver, rootfs
+
+    made: dict[str, str] = {}
+    for name in dict.fromkeys(wanted):
+        kind, _, branch = name.partition(":")
+        if kind == "km":
+            path = km(kernel)
+        elif kind == "sim":
+            path = sim(kernel)
+        elif kind == "bridge":
+            path = bridge(kernel, sim(kernel))
+        elif kind == "fakepci":
+            path = fakepci(kernel)
+        elif kind == "rootfs":
+            path = rootfs.build()
+        elif kind == "smi":
+            path = driver.tools()
+        elif kind == "driver":
+            built = driver.build(kernel, branch)
+            path = built
+            if (KMOD / "bridge" / "Makefile").exists():
+                made[f"bridge:{branch}"] = str(bridge(kernel, built))
+        else:
+            raise BuildError(f"nothing is known by the name {name!r}")
+        made[name] = str(path)
+    return made
+
+
+def main() -> int:
+    """Build what the command line names for one kernel and print the paths."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.vm.modules", description=__doc__)
+    parser.add_argument("--kernel", default="6.1")
+    parser.add_argument("wanted", nargs="+", help="km, sim, bridge, fakepci, rootfs, driver:535 …")
+    options = parser.parse_args()
+    try:
+        made = prepare(kernels.fetch(options.kernel), options.wanted)
+    except (BuildError, packages.PackageNotFound) as error:
+        print(f"modules: {error}", file=sys.stderr)
+        return 1
+    for name, path in made.items():
+        print(f"{name}\t{path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: MIT
+"""
+The host's side of ``pytest tests/vm``: run each file's tests in a VM, report them as our own.
+
+Tests are collected here as usual, once for each kernel. Those of one file, one kernel and one
+kind of machine form a group. A group's first test boots the VM, in which pytest runs with the
+plugin of ``guest.py``; every report that it writes to the shared directory is passed on here
+under the test's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vm import kernels, modules
+from tests.vm.packages import PackageNotFound
+from tests.vm.vm import REPOSITORY, VM, Result, VMError
+
+# What must be built for a test that asks for a fixture of that name.
+NEEDED = {
+    "km": ("km",),
+    "sim": ("sim",),
+    "container": ("rootfs",),
+    "nvidia_smi": ("smi",),
+    "real_driver": ("fakepci",),
+}
+POLL_S = 0.05
+
+
+def kernel_of(item: pytest.Item) -> str | None:
+    """Return the kernel that a collected test is for, None if it runs on the host."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("vm_kernel") if callspec else None
+
+
+def guest_name(item: pytest.Item) -> str:
+    """Return the test's name in the guest, where there is one kernel and no parameter for it."""
+    kernel = kernel_of(item)
+    base, bracket, _ = item.nodeid.partition("[")
+    assert kernel is not None and bracket
+    others = item.callspec.id.removeprefix(kernel).removeprefix("-")  # type: ignore[attr-defined]
+    return f"{base}[{others}]" if others else base
+
+
+@dataclasses.dataclass
+class Group:
+    """Tests that share one machine."""
+
+    kernel: str
+    options: dict[str, Any]
+    items: list[pytest.Item]
+    machine: VM | None = None
+    result: Result | None = None
+    failure: str = ""
+    skip: str = ""
+    started: bool = False
+    read_bytes: int = 0
+    reports: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
+    finished: set[str] = dataclasses.field(default_factory=set)
+    running: str = ""
+    collect_errors: list[str] = dataclasses.field(default_factory=list)
+
+    def wanted(self) -> list[str]:
+        """Return the names of what must be built before the machine boots."""
+        found: dict[str, None] = {}
+        for item in self.items:
+            fixtures = getattr(item, "fixturenames", ())
+            for fixture in fixtures:
+                for name in NEEDED.get(fixture, ()):
+                    found[name] = None
+            if "km" in fixtures and "sim" in fixtures and (modules.KMOD / "bridge").exists():
+                found["bridge"] = None
+            if "real_driver" in fixtures:
+                found[f"driver:{item.callspec.params['real_driver']}"] = None  # type: ignore[attr-defined]
+            for marker in item.iter_markers("needs"):
+                found.update(dict.fromkeys(marker.args))
+        return list(found)
+
+    def start(self, config: pytest.Config) -> None:
+        """Build, boot and begin the tests; a failure is kept for the reports."""
+        self.started = True
+        try:
+            kernel = kernels.fetch(self.kernel)
+            made = modules.prepare(kernel, self.wanted())
+            self.machine = VM(kernel, **self.options)
+            (self.machine.share / "made.json").write_text(json.dumps(made))
+            (self.machine.share / "select.json").write_text(
+                json.dumps([guest_name(item) for item in self.items])
+            )
+            file = self.items[0].path.relative_to(REPOSITORY)
+            profile = config.getoption("--hypothesis-profile", None)
+            self.machine.start(
+                [
+                    *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
+                    *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
+                    *(["--hypothesis-profile", profile] if profile else []),
+                    str(file),
+                ],
+                environment={"PYTHONPATH": str(REPOSITORY)},
+            )
+        except PackageNotFound as error:
+            self.skip = f"no package: {error}"
+        except (VMError, modules.BuildError) as error:
+            self.failure = str(error)
+
+    def _read(self) -> None:
+        assert self.machine is not None
+        path = self.machine.share / "reports"
+        if not path.exists():
+            return
+        with path.open("rb") as stream:
+            stream.seek(self.read_bytes)
+            data = stream.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self.read_bytes += len(whole)
+        for line in whole.splitlines():
+            event = json.loads(line)
+            name = event.get("nodeid", "")
+            if event["kind"] == "start":
+                self.running = name
+            elif event["kind"] == "report":
+                self.reports.setdefault(name, []).append(event["data"])
+            elif event["kind"] == "finish":
+                self.finished.add(name)
+                self.running = ""
+            elif event["kind"] == "collect":
+                self.collect_errors.append(event["text"])
+
+    def wait_for(self, name: str) -> None:
+        """Return when the guest is done with one test, or will never be."""
+        while self.machine is not None and self.result is None and name not in self.finished:
+            ended = not self.machine.running or self.machine.overdue
+            if ended:
+                self._end()
+                return
+            self._read()
+            if name not in self.finished:
+                time.sleep(POLL_S)
+
+    def _end(self) -> None:
+        assert self.machine is not None
+        try:
+            self.result = self.machine.wait()
+            self._read()
+        except VMError as error:
+            self.failure = str(error)
+        machine, self.machine = self.machine, None
+        machine.__exit__()
+
+    def wait(self) -> None:
+        """Wait for the machine's own end."""
+        if self.machine is not None:
+            self._end()
+
+    def stop(self) -> None:
+        """End the machine at once."""
+        if self.machine is not None:
+            self.machine.__exit__()
+            self.machine = None
+
+    def absent(self, name: str) -> str:
+        """Return why a test has no report."""
+        if self.failure:
+            return self.failure
+        assert self.result is not None
+        if self.result.died:
+            during = f" while {self.running} ran" if self.running else ""
+            here = "in this test" if self.running == name else f"before this test{during}"
+            return f"{here}, {self.result.complaint()}\n--- output\n{self.result.output[-4000:]}"
+        if self.collect_errors:
+            return "not collected in the guest:\n" + "\n".join(self.collect_errors)
+        return f"the guest has no report of {name}; its output:\n{self.result.output[-6000:]}"
+
+
+class Relay:
+    """The plugin that runs on the host."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.groups: dict[int, Group] = {}
+        self.order: list[Group] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        found: dict[str, Group] = {}
+        for item in session.items:
+            kernel = kernel_of(item)
+            if kernel is None:
+                continue
+            options: dict[str, Any] = {}
+            for marker in reversed(list(item.iter_markers("vm"))):
+                options.update(marker.kwargs)
+            # NVIDIA's drivers of two branches cannot share a machine's lifetime for certain:
+            # each gets its own.
+            branch = item.callspec.params.get("real_driver", "")  # type: ignore[attr-defined]
+            key = f"{item.path}|{kernel}|{branch}|{sorted(options.items())}"
+            if key not in found:
+                found[key] = Group(kernel, options, [])
+                self.order.append(found[key])
+            found[key].items.append(item)
+            self.groups[id(item)] = found[key]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        group = self.groups.get(id(item))
+        if group is None:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        began_s = time.time()
+        self._start_ahead(group)
+        name = guest_name(item)
+        group.wait_for(name)
+        last = group.items[-1] is item
+        if last:
+            group.wait()
+        reports = self._reports(group, item, name, began_s)
+        if last and group.result is not None and not group.result.died:
+            if complaint := group.result.complaint():
+                reports.append(self._report(item, "teardown", "failed", complaint, began_s))
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _start_ahead(self, group: Group) -> None:
+        """Start this group's machine, and those of the next groups while there is room."""
+        if not group.started:
+            group.start(self.config)
+        jobs = self.config.getoption("--vm-jobs")
+        running = sum(1 for other in self.order if other.machine is not None)
+        for other in self.order:
+            if running >= jobs:
+                break
+            if not other.started:
+                other.start(self.config)
+                running += other.machine is not None
+
+    def _reports(
+        self, group: Group, item: pytest.Item, name: str, began_s: float
+    ) -> list[pytest.TestReport]:
+        if group.skip:
+            where = (str(item.path), 0, f"Skipped: {group.skip}")
+            return [self._report(item, "setup", "skipped", where, began_s)]
+        if name not in group.finished:
+            return [self._report(item, "call", "failed", group.absent(name), began_s)]
+        reports = []
+        for data in group.reports.get(name, []):
+            data["nodeid"] = item.nodeid
+            reports.append(pytest.TestReport._from_json(data))
+        return reports
+
+    def _report(
+        self, item: pytest.Item, when: str, outcome: str, longrepr: Any, began_s: float
+    ) -> pytest.TestReport:
+        now_s = time.time()
+        return pytest.TestReport(
+            nodeid=item.nodeid,
+            location=item.location,
+            keywords=dict.fromkeys(item.keywords, 1),
+            outcome=outcome,  # type: ignore[arg-type]
+            longrepr=longrepr,
+            when=when,  # type: ignore[arg-type]
+            duration=now_s - began_s,
+            start=began_s,
+            stop=now_s,
+        )
+
+    def pytest_unconfigure(self) -> None:
+        for group in self.order:
+            group.stop()
+
+
+def kernels_for(config: pytest.Config, restricted: list[str]) -> list[str]:
+    """Return the kernels for a test: those asked for, narrowed by its ``kernel`` markers."""
+    asked = config.getoption("--kernel")
+    if not asked:
+        try:
+            asked = list(kernels.default_series())
+        except PackageNotFound:
+            asked = list(kernels.DEBIAN_DEFAULT_SERIES)
+    return [name for name in asked if not restricted or name in restricted]
+
