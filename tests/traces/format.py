@@ -370,9 +370,8 @@ def decode(data: bytes, name: str = "trace") -> Iterator[Record]:
             raise TraceError(f"{name}: cut short at byte {at}")
         if kind not in _TYPES:
             raise TraceError(f"{name}: record of unknown type {kind} at byte {at}")
-        head = dict(
-            pid=pid, tid=tid, t_ns=t_ns, dur_ns=dur_ns, fd=fd, device=Device(device), minor=minor
-        )
+        head = {"pid": pid, "tid": tid, "t_ns": t_ns, "dur_ns": dur_ns, "fd": fd,
+                "device": Device(device), "minor": minor}  # fmt: skip
         try:
             yield _TYPES[kind].parse(head, data[at + _HEAD.size : end])
         except (struct.error, ValueError) as error:

@@ -128,7 +128,7 @@ static void start_file(uint8_t reason)
 		snprintf(path, sizeof(path), "%s/%d.%d.raw", dir, self, generation++);
 	if (fd < 0)
 		return;
-	out = fcntl(fd, F_DUPFD_CLOEXEC, OWN_FD_BASE);
+	out = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, OWN_FD_BASE);
 	syscall(SYS_close, fd);
 	fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY);
 	n = fd < 0 ? 0 : syscall(SYS_read, fd, comm, sizeof(comm));
@@ -216,7 +216,7 @@ static int own_open(const char *path)
 
 	if (fd < 0)
 		return -1;
-	high = fcntl(fd, F_DUPFD_CLOEXEC, OWN_FD_BASE);
+	high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, OWN_FD_BASE);
 	syscall(SYS_close, fd);
 	return high;
 }
@@ -314,11 +314,13 @@ __attribute__((destructor)) static void end(void)
 
 	if (!active())
 		return;
+	busy = 1;
 	pthread_mutex_lock(&lock);
 	if (own_state == 1)
 		heap(1);
 	emit(R_EXIT, NODEV, -1, t, t, NULL, 0);
 	pthread_mutex_unlock(&lock);
+	busy = 0;
 }
 
 /* A program calls this (weak symbol or ctypes) to leave a line of its own in the trace. */
@@ -329,10 +331,12 @@ EXPORT void nvtrace_mark(const char *text)
 
 	if (!active())
 		return;
+	busy = 1;
 	pthread_mutex_lock(&lock);
 	heap(1);
 	emit(R_MARK, NODEV, -1, t, t, b, 1);
 	pthread_mutex_unlock(&lock);
+	busy = 0;
 }
 
 /* ---- buffers ---- */
@@ -377,6 +381,8 @@ static uint32_t class_size(uint32_t class)
 	case 0xf8: return 48;
 	case 0xfd: return 80;
 	case 0xde: return 8;
+	case 0x2081: case 0x503c: case 0xcb33: return 4;
+	case 0x83de: return 12;
 	}
 	if ((class & 0xff) == 0x6f)
 		return 368;
