@@ -1,0 +1,917 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Two threads of a container can be in the driver with the same handle. What
+ * keeps the ledger right:
+ *
+ * - A charge is taken before the driver allocates and returned after it has
+ *   freed, never the other way round.
+ * - RM_FREE marks its object as dying. Whoever wants to give that memory a
+ *   second life meanwhile (duplicate, UVM mapping, export) is told that it is
+ *   gone; whoever was on the way already is undone, or killed where there is
+ *   no undoing. No well-formed program frees what it is duplicating.
+ * - Handles are reused: an object is recognised by its serial.
+ *
+ * Unknown is refused: a client that this container did not create does not
+ * exist for it.
+ */
+#include "call.h"
+
+static int answer(struct cgpu_call *call, uint32_t status)
+{
+	call->error = 0;
+	if (call->req.status_offset == CGPU_NO_OFFSET)
+		call->error = -EPERM;
+	else
+		cgpu_put32(call->args, call->req.status_offset, status);
+	return CGPU_ANSWER;
+}
+
+static int refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		  uint32_t status)
+{
+	uint32_t i;
+
+	if (card < CGPU_MAX_CARDS) {
+		tenant->ledger.account[card].refused++;
+		return answer(call, status);
+	}
+	/* not about one card: counted on the container's first */
+	for (i = 0; i < CGPU_MAX_CARDS; i++) {
+		if (tenant->ledger.account[i].present) {
+			tenant->ledger.account[i].refused++;
+			break;
+		}
+	}
+	return answer(call, status);
+}
+
+static struct cgpu_object *object_at(struct cgpu_tenant *tenant, uint32_t index)
+{
+	return cgpu_object_at(&tenant->objects, index);
+}
+
+static uint32_t find(struct cgpu_tenant *tenant, uint32_t hClient, uint32_t hObject)
+{
+	return cgpu_object_find(&tenant->objects, hClient, hObject);
+}
+
+static bool owns_client(struct cgpu_tenant *tenant, uint32_t hClient)
+{
+	return hClient && find(tenant, hClient, hClient);
+}
+
+static bool is_root_class(uint32_t hClass)
+{
+	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV ||
+	       hClass == NV01_ROOT_CLIENT;
+}
+
+/* classes that reach video memory around the ledger, all or a foreign part of it */
+static bool is_refused_class(uint32_t hClass)
+{
+	switch (hClass) {
+	case NV01_MEMORY_LOCAL_PRIVILEGED:
+	case NV01_MEMORY_LOCAL_PHYSICAL:
+	case NV01_MEMORY_LIST_FBMEM:
+	case NV01_MEMORY_LIST_OBJECT:
+	case NV01_MEMORY_FRAMEBUFFER_CONSOLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static uint32_t reserve_status(int err)
+{
+	return err == -ENOSPC ? NV_ERR_NO_MEMORY :
+	       err == -ENODEV ? NV_ERR_INSUFFICIENT_PERMISSIONS :
+				NV_ERR_INSUFFICIENT_RESOURCES;
+}
+
+/* ------------------------------------------------------------------ pre */
+
+static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		      uint32_t parent)
+{
+	uint32_t card = object_at(tenant, parent)->card;
+	uint64_t bytes = cgpu_memory_round(call->req.size_bytes, call->req.attr,
+					   call->req.attr2);
+	int err;
+
+	if (card >= CGPU_MAX_CARDS)
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	err = cgpu_charge_new(&tenant->ledger, card, bytes, object_at(tenant, parent)->pid,
+			      &call->charge);
+	if (err == -ENOSPC) {
+		call->kill = tenant->ledger.account[card].oom_kill;
+		return answer(call, NV_ERR_NO_MEMORY);
+	}
+	return err ? refuse(tenant, call, card, reserve_status(err)) : CGPU_FORWARD;
+}
+
+static int pre_group(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t parent)
+{
+	uint32_t card = object_at(tenant, parent)->card;
+	int err;
+
+	if (card >= CGPU_MAX_CARDS || tenant->objects.groups[card] < CGPU_FREE_GROUPS)
+		return CGPU_FORWARD;
+	err = cgpu_charge_new(&tenant->ledger, card, CGPU_GROUP_BYTES,
+			      object_at(tenant, parent)->pid, &call->charge);
+	return err ? answer(call, reserve_status(err)) : CGPU_FORWARD;
+}
+
+static int pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t parent, card;
+
+	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+		return CGPU_FORWARD;
+	if (!owns_client(tenant, req->hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (is_refused_class(req->hClass))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	/* 0 as parent means the client in some escapes */
+	parent = find(tenant, req->hClient, req->hParent ? req->hParent : req->hClient);
+	if (!parent || cgpu_object_is_dying(&tenant->objects, parent))
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	call->object = parent;
+	call->serial = object_at(tenant, parent)->serial;
+
+	switch (req->hClass) {
+	case NV01_DEVICE_0:
+		if (req->op != CGPU_OP_ALLOC)
+			break;
+		card = cgpu_topology_by_instance(topology, req->deviceId);
+		if (card == CGPU_NO_CARD)
+			return answer(call, NV_ERR_INVALID_DEVICE);
+		if (!tenant->ledger.account[card].present)
+			return refuse(tenant, call, CGPU_NO_CARD,
+				      NV_ERR_INSUFFICIENT_PERMISSIONS);
+		call->card = card;
+		break;
+	case NV01_MEMORY_LOCAL_USER:
+		return pre_memory(tenant, call, parent);
+	case KEPLER_CHANNEL_GROUP_A:
+		return pre_group(tenant, call, parent);
+	default:
+		break;
+	}
+	return CGPU_FORWARD;
+}
+
+static int pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (!owns_client(tenant, req->hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/*
+	 * Class 0x40 by this escape maps the whole card if the caller is
+	 * privileged, else it allocates nothing and tells the heap's size.
+	 */
+	if (is_refused_class(req->hClass) ||
+	    (req->hClass == NV01_MEMORY_LOCAL_USER && call->privileged))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	return CGPU_FORWARD;
+}
+
+static int pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (!owns_client(tenant, req->hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	call->object = find(tenant, req->hClient, req->hObject);
+	if (call->object) {
+		call->serial = object_at(tenant, call->object)->serial;
+		object_at(tenant, call->object)->dying++;
+	}
+	return CGPU_FORWARD;
+}
+
+/* an object that gets a second life: takes a reference of its charge */
+static int hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient,
+		uint32_t hObject)
+{
+	uint32_t index = find(tenant, hClient, hObject);
+
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	call->object = index;
+	call->serial = object_at(tenant, index)->serial;
+	call->card = object_at(tenant, index)->card;
+	call->charge = object_at(tenant, index)->charge;
+	if (call->charge)
+		cgpu_charge_get(&tenant->ledger, call->charge);
+	return CGPU_FORWARD;
+}
+
+static int pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t parent;
+
+	if (!owns_client(tenant, req->hClient) || !owns_client(tenant, req->hClientSrc))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	parent = find(tenant, req->hClient, req->hParent);
+	if (!parent || cgpu_object_is_dying(&tenant->objects, parent))
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	return hold(tenant, call, req->hClientSrc, req->hObjectSrc);
+}
+
+static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (!owns_client(tenant, req->hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	return hold(tenant, call, req->hClient, req->hObject);
+}
+
+static int pre_register_gpu(struct cgpu_tenant *tenant,
+			    const struct cgpu_topology *topology, struct cgpu_call *call)
+{
+	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (call->req.hClient && !owns_client(tenant, call->req.hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (card == CGPU_NO_CARD || !tenant->ledger.account[card].present)
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	call->card = CGPU_NO_CARD;
+	if (file->gpu_mask & (1u << card))
+		return CGPU_FORWARD; /* a second registration: the driver counts */
+	/* managed memory that is there already may now move to this card */
+	if (cgpu_account_charge(&tenant->ledger, card, file->managed_bytes))
+		return answer(call, NV_ERR_NO_MEMORY);
+	file->gpu_mask |= 1u << card;
+	call->card = card;
+	return CGPU_FORWARD;
+}
+
+static void drop_held(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	while (call->held_count)
+		if (call->held[--call->held_count])
+			cgpu_charge_put(&tenant->ledger, call->held[call->held_count]);
+}
+
+/* EXPORT_OBJECTS_TO_FD and EXPORT_TO_DMABUF_FD: `count` handles at `handles` */
+static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		     const uint8_t *handles, uint32_t stride, uint32_t count)
+{
+	uint32_t i;
+
+	if (count > CGPU_EXPORT_MAX)
+		return answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	for (i = 0; i < count; i++) {
+		int verdict = hold(tenant, call, call->req.hClient,
+				   cgpu_get32(handles, i * stride));
+
+		if (verdict != CGPU_FORWARD) {
+			drop_held(tenant, call);
+			return verdict;
+		}
+		/* 0 keeps the place of an object that takes no video memory */
+		call->held[call->held_count++] = call->charge;
+		call->charge = 0;
+	}
+	return CGPU_FORWARD;
+}
+
+static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t count, i;
+
+	if (call->req.params_size != 536)
+		return answer(call, NV_ERR_INVALID_ARGUMENT);
+	count = cgpu_get32(call->params, 4);
+	if (count > 64)
+		return answer(call, NV_ERR_INVALID_ARGUMENT);
+	/* the driver checks none of these handles: any tenant could stop any other */
+	for (i = 0; i < count; i++) {
+		uint32_t hClient = cgpu_get32(call->params, 24 + 4 * i);
+		uint32_t hChannel = cgpu_get32(call->params, 280 + 4 * i);
+
+		if (!owns_client(tenant, hClient) || !find(tenant, hClient, hChannel))
+			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	}
+	return CGPU_FORWARD;
+}
+
+/* controls that would undo the engine's decisions, on a card that it governs */
+static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			       uint32_t index)
+{
+	struct cgpu_object *object = object_at(tenant, index);
+
+	switch (call->req.cmd) {
+	case NVA06C_CTRL_CMD_SET_TIMESLICE:
+		if (call->req.params_size != 8)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		object->timeslice_us = cgpu_get64(call->params, 0);
+		return answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_GET_TIMESLICE:
+		if (call->req.params_size != 8 || !object->timeslice_us)
+			return CGPU_FORWARD;
+		cgpu_put64(call->params, 0, object->timeslice_us);
+		return answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06C_CTRL_CMD_PREEMPT:
+	case NVA06F_CTRL_CMD_RESTART_RUNLIST:
+		return answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_MAKE_REALTIME:
+	case NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY:
+	case NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE:
+	case NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES:
+		return refuse(tenant, call, object->card, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	default:
+		return CGPU_FORWARD;
+	}
+}
+
+static int pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t index, card;
+
+	if (!owns_client(tenant, req->hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* a serialised blob in place of the plain struct cannot be looked into */
+	if (req->params_size && req->flags & NVOS54_FLAGS_FINN_SERIALIZED)
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	index = find(tenant, req->hClient, req->hObject);
+	card = index ? object_at(tenant, index)->card : CGPU_NO_CARD;
+
+	switch (req->cmd) {
+	case NV0080_CTRL_CMD_FIFO_STOP_RUNLIST:
+	case NV0080_CTRL_CMD_FIFO_START_RUNLIST:
+	case NV2080_CTRL_CMD_FIFO_DISABLE_USERMODE_CHANNELS:
+	case NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT:
+	case NV2080_CTRL_CMD_GPU_EVICT_CTX:
+		/* they act on every tenant of the card */
+		return refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
+		return pre_disable_channels(tenant, call);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		if (req->params_size != 24)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		if (!call->fd_file)
+			return refuse(tenant, call, CGPU_NO_CARD,
+				      NV_ERR_INSUFFICIENT_PERMISSIONS);
+		return hold_list(tenant, call, call->params + 12, 4, 1);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		if (req->params_size != 2128)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		if (!call->fd_file)
+			return refuse(tenant, call, CGPU_NO_CARD,
+				      NV_ERR_INSUFFICIENT_PERMISSIONS);
+		return hold_list(tenant, call, call->params + 76, 4,
+				 cgpu_get32(call->params, 2124) & 0xffff);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		/* a fd of another container: its memory, charged to nobody here */
+		if (!call->fd_file)
+			return refuse(tenant, call, CGPU_NO_CARD,
+				      NV_ERR_INSUFFICIENT_PERMISSIONS);
+		return CGPU_FORWARD;
+	default:
+		break;
+	}
+	if (index && card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned)
+		return pre_compute_control(tenant, call, index);
+	return CGPU_FORWARD;
+}
+
+static int pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			     uint32_t handles)
+{
+	if (!owns_client(tenant, call->req.hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	return hold_list(tenant, call, call->args + handles, 4,
+			 cgpu_get32(call->args, 12));
+}
+
+int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	call->error = 0;
+	call->kill = false;
+	call->charge = 0;
+	call->object = 0;
+	call->serial = 0;
+	call->card = CGPU_NO_CARD;
+	call->held_count = 0;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
+	case CGPU_OP_HEAP_ALLOC:
+		return pre_alloc(tenant, topology, call);
+	case CGPU_OP_ALLOC_MEMORY:
+		return pre_alloc_memory(tenant, call);
+	case CGPU_OP_FREE:
+		return pre_free(tenant, call);
+	case CGPU_OP_CONTROL:
+		return pre_control(tenant, call);
+	case CGPU_OP_DUP:
+		return pre_dup(tenant, call);
+	case CGPU_OP_HEAP_INFO:
+	case CGPU_OP_HEAP_OTHER:
+	case CGPU_OP_CLIENT_CALL:
+	case CGPU_OP_IDLE_CHANNELS:
+		if (!owns_client(tenant, req->hClient))
+			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		/* hardware allocation by hand: no user of this century */
+		if (req->function == NVOS32_FUNCTION_HW_ALLOC)
+			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+		return CGPU_FORWARD;
+	case CGPU_OP_REGISTER_FD:
+		/* a control file of somebody else would lend its clients to this file */
+		if (!call->fd_file)
+			return refuse(tenant, call, CGPU_NO_CARD, 0);
+		return CGPU_FORWARD;
+	case CGPU_OP_EXPORT_DMABUF:
+		return pre_export_dmabuf(tenant, call, req->args_size == 2600 ? 32 : 36);
+	case CGPU_OP_UVM_REGISTER_GPU:
+		return pre_register_gpu(tenant, topology, call);
+	case CGPU_OP_UVM_REGISTER_CLIENT:
+		if (!owns_client(tenant, req->hClient))
+			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		return pre_uvm_map(tenant, call);
+	default:
+		return CGPU_FORWARD;
+	}
+}
+
+/* ----------------------------------------------------------------- post */
+
+static int undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
+{
+	call->undo_hClient = call->req.hClient;
+	call->undo_hObject = hObject;
+	if (call->req.status_offset != CGPU_NO_OFFSET)
+		cgpu_put32(call->args, call->req.status_offset, status);
+	return CGPU_UNDO;
+}
+
+static void release(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->charge)
+		cgpu_charge_put(&tenant->ledger, call->charge);
+	call->charge = 0;
+	drop_held(tenant, call);
+}
+
+/* the object of pre, unless it went or is going */
+static bool still_there(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			uint32_t hClient, uint32_t hObject)
+{
+	uint32_t index = find(tenant, hClient, hObject);
+
+	return index && object_at(tenant, index)->serial == call->serial &&
+	       !cgpu_object_is_dying(&tenant->objects, index);
+}
+
+static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		       uint32_t hClient)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+	struct cgpu_object *client;
+	uint32_t index;
+
+	call->req.hClient = hClient;
+	/* only a control file has clients; the driver allows no other */
+	index = file->root ? cgpu_object_add(&tenant->objects, &tenant->ledger, file->root,
+					     hClient, hClient, NV01_ROOT_CLIENT) : 0;
+	if (!index)
+		return undo(call, hClient, NV_ERR_INSUFFICIENT_RESOURCES);
+	client = object_at(tenant, index);
+	client->pid = call->pid;
+	return CGPU_DONE;
+}
+
+static uint64_t taken_bytes(const struct cgpu_request *before,
+			    const struct cgpu_request *after)
+{
+	uint64_t bytes = after->size_bytes;
+	const uint64_t grain = 64 << 10;
+
+	/* a driver that reports nothing took at least what was asked */
+	if (!bytes)
+		return cgpu_memory_round(before->size_bytes, before->attr, before->attr2);
+	return bytes > UINT64_MAX - grain ? UINT64_MAX : (bytes + grain - 1) & ~(grain - 1);
+}
+
+static int post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		      const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t hObject = after->hObject;
+	uint32_t parent, index, i;
+	struct cgpu_object *object;
+	uint32_t status = NV_ERR_INSUFFICIENT_RESOURCES;
+
+	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+		return post_client(tenant, call, hObject);
+
+	parent = find(tenant, req->hClient, req->hParent ? req->hParent : req->hClient);
+	if (!parent) {
+		/* its parent went meanwhile; whether it lives is not known: end it */
+		release(tenant, call);
+		return undo(call, hObject, NV_ERR_INVALID_OBJECT_PARENT);
+	}
+	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {
+		uint64_t bytes = taken_bytes(req, after);
+
+		/* memory of unknown size is not an answer of any driver */
+		if (!bytes || cgpu_charge_settle(&tenant->ledger, call->charge, bytes)) {
+			status = NV_ERR_NO_MEMORY;
+			goto undo;
+		}
+	}
+	index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger, parent,
+					  req->hClient, hObject, req->hClass) : 0;
+	if (!index)
+		goto undo;
+
+	object = object_at(tenant, index);
+	object->charge = call->charge;
+	call->charge = 0;
+	object->engineType = req->engineType;
+	for (i = 0; i < 3; i++)
+		object->hDepend[i] = req->hDepend[i];
+	if (req->hClass == NV01_DEVICE_0)
+		object->card = call->card;
+	if (req->hClass == KEPLER_CHANNEL_GROUP_A || req->hClass == FERMI_CONTEXT_SHARE_A ||
+	    cgpu_is_channel_class(req->hClass))
+		cgpu_object_set_runnable(&tenant->objects, index);
+	return CGPU_DONE;
+
+undo:
+	/* the charge stays until the driver has freed it: see cgpu_call_undone() */
+	return undo(call, hObject, status);
+}
+
+static int post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed)
+{
+	uint32_t index = find(tenant, call->req.hClient, call->req.hObject);
+
+	if (!call->object || !index || object_at(tenant, index)->serial != call->serial)
+		return CGPU_DONE;
+	if (freed)
+		cgpu_object_remove(&tenant->objects, &tenant->ledger, index);
+	else
+		object_at(tenant, index)->dying--;
+	return CGPU_DONE;
+}
+
+/* a second handle of a charge, by DUP_OBJECT or by import */
+static uint32_t add_duplicate(struct cgpu_tenant *tenant, uint32_t hClient,
+			      uint32_t hParent, uint32_t hObject, uint32_t hClass,
+			      uint32_t charge)
+{
+	uint32_t parent = find(tenant, hClient, hParent);
+	uint32_t index;
+
+	if (!parent || !hObject)
+		return 0;
+	index = cgpu_object_add(&tenant->objects, &tenant->ledger, parent, hClient,
+				hObject, hClass);
+	if (index)
+		object_at(tenant, index)->charge = charge;
+	return index;
+}
+
+static int post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t hClass;
+
+	if (!still_there(tenant, call, req->hClientSrc, req->hObjectSrc))
+		return undo(call, after->hObject, NV_ERR_OBJECT_NOT_FOUND);
+	hClass = object_at(tenant, call->object)->hClass;
+	if (!add_duplicate(tenant, req->hClient, req->hParent, after->hObject, hClass,
+			   call->charge))
+		return undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
+	call->charge = 0;
+	return CGPU_DONE;
+}
+
+static int post_import_one(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			   uint32_t hParent, uint32_t hObject, uint64_t index)
+{
+	uint32_t charge = cgpu_range_exported(&tenant->ranges, call->fd_file, index);
+
+	if (!charge)
+		return undo(call, hObject, NV_ERR_OBJECT_NOT_FOUND);
+	cgpu_charge_get(&tenant->ledger, charge);
+	if (!add_duplicate(tenant, call->req.hClient, hParent, hObject,
+			   NV01_MEMORY_LOCAL_USER, charge)) {
+		cgpu_charge_put(&tenant->ledger, charge);
+		return undo(call, hObject, NV_ERR_INSUFFICIENT_RESOURCES);
+	}
+	return CGPU_DONE;
+}
+
+static int post_import_list(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t hParent = cgpu_get32(call->params, 4);
+	uint32_t count = cgpu_get32(call->params, 648) & 0xffff;
+	uint32_t first = cgpu_get32(call->params, 648) >> 16;
+	uint32_t i;
+
+	if (!hParent)
+		hParent = call->req.hClient;
+	/* objects that are no memory have no charge and need none */
+	for (i = 0; i < count && i < 128; i++) {
+		uint32_t hObject = cgpu_get32(call->params, 8 + 4 * i);
+
+		if (cgpu_range_exported(&tenant->ranges, call->fd_file, first + i) &&
+		    post_import_one(tenant, call, hParent, hObject, first + i) != CGPU_DONE)
+			return CGPU_KILL;
+	}
+	return CGPU_DONE;
+}
+
+/* hands the held charges to the file that keeps the memory alive */
+static int post_export(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t first)
+{
+	uint32_t i;
+
+	for (i = 0; i < call->held_count; i++) {
+		if (!call->held[i])
+			continue;
+		if (!call->fd_file ||
+		    cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXPORT, call->fd_file,
+				   first + i, 1, call->held[i], CGPU_NO_CARD))
+			return CGPU_KILL; /* exported, and no way to take it back */
+		call->held[i] = 0; /* the range has it now */
+	}
+	return CGPU_DONE;
+}
+
+static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
+{
+	uint32_t index = cgpu_get32(entry, 0);
+	uint64_t value = (uint64_t)cgpu_get32(entry, 4) << 10;
+	uint64_t shown = value;
+
+	switch (index) {
+	case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_TOTAL:
+		if (!account->unlimited && account->max_bytes < value)
+			shown = account->max_bytes;
+		break;
+	case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_FREE:
+		shown = cgpu_account_free(account, value);
+		break;
+	default:
+		return;
+	}
+	cgpu_put32(entry, 4, (uint32_t)(shown >> 10));
+}
+
+static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
+			 uint32_t bytes)
+{
+	uint32_t at;
+
+	for (at = 0; at + 8 <= bytes; at += 8)
+		show_fb_entry(account, list + at);
+}
+
+/* the account of the card that the request's object lies on; NULL: none */
+static const struct cgpu_account *account_of(struct cgpu_tenant *tenant,
+					     uint32_t hClient, uint32_t hObject)
+{
+	uint32_t index = find(tenant, hClient, hObject);
+	uint32_t card = index ? object_at(tenant, index)->card : CGPU_NO_CARD;
+
+	return card < CGPU_MAX_CARDS ? &tenant->ledger.account[card] : NULL;
+}
+
+static int post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account;
+	uint32_t index;
+
+	switch (req->cmd) {
+	case NV2080_CTRL_CMD_FB_GET_INFO:
+		account = account_of(tenant, req->hClient, req->hObject);
+		if (account && call->list)
+			show_fb_list(account, call->list, req->list_size);
+		return CGPU_DONE;
+	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
+		account = account_of(tenant, req->hClient, req->hObject);
+		if (account && req->params_size > 4) {
+			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) * 8;
+
+			if (bytes > req->params_size - 4)
+				bytes = req->params_size - 4;
+			show_fb_list(account, call->params + 4, (uint32_t)bytes);
+		}
+		return CGPU_DONE;
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		return post_export(tenant, call, 0);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		return post_export(tenant, call, cgpu_get32(call->params, 2124) >> 16);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		if (req->params_size != 20 ||
+		    !cgpu_range_exported(&tenant->ranges, call->fd_file, 0))
+			return CGPU_DONE;
+		return post_import_one(tenant, call, cgpu_get32(call->params, 12),
+				       cgpu_get32(call->params, 16), 0);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		return req->params_size == 652 ? post_import_list(tenant, call) : CGPU_DONE;
+	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
+	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
+		index = find(tenant, req->hClient, req->hObject);
+		if (index)
+			object_at(tenant, index)->flags |= CGPU_OBJECT_SCHEDULED;
+		return CGPU_DONE;
+	default:
+		return CGPU_DONE;
+	}
+}
+
+static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t seen = 0, count, i;
+
+	if (!still_there(tenant, call, req->hClient, req->hObject))
+		return CGPU_KILL;
+	if (!call->charge)
+		return CGPU_DONE; /* not video memory */
+	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
+		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
+				   req->base, req->length_bytes, call->charge,
+				   CGPU_NO_CARD))
+			return CGPU_KILL;
+		call->charge = 0;
+		/* the mmap of this range maps it, it is not managed memory */
+		return cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file,
+				      req->base, req->length_bytes, 0, CGPU_NO_CARD) ?
+			       CGPU_KILL : CGPU_DONE;
+	}
+
+	/* perGpuAttributes: 36 bytes each from offset 24, the card's UUID first */
+	count = cgpu_get32(call->args, req->status_offset - 20);
+	for (i = 0; i < count && 24 + 36 * (i + 1) <= req->args_size; i++) {
+		uint32_t card = cgpu_topology_by_uuid(topology, call->args + 24 + 36 * i);
+		uint32_t bit = card < CGPU_MAX_CARDS ? 1u << card : 0;
+
+		if (bit ? seen & bit : i > 0)
+			continue;
+		seen |= bit;
+		cgpu_charge_get(&tenant->ledger, call->charge);
+		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
+				   req->base, req->length_bytes, call->charge, card)) {
+			cgpu_charge_put(&tenant->ledger, call->charge);
+			return CGPU_KILL; /* mapped, and no room to remember it */
+		}
+	}
+	return CGPU_DONE;
+}
+
+static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
+				    const struct cgpu_topology *topology,
+				    struct cgpu_call *call)
+{
+	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (card == CGPU_NO_CARD || !(file->gpu_mask & (1u << card)))
+		return;
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_EXTERNAL, card, 0, UINT64_MAX);
+	file->gpu_mask &= ~(1u << card);
+	cgpu_account_uncharge(&tenant->ledger, card, file->managed_bytes);
+}
+
+static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call, const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
+	case CGPU_OP_HEAP_ALLOC:
+		return post_alloc(tenant, call, after);
+	case CGPU_OP_ALLOC_MEMORY:
+		account = account_of(tenant, req->hClient, req->hParent);
+		if (req->hClass == NV01_MEMORY_LOCAL_USER && account &&
+		    !account->unlimited && cgpu_get64(call->args, 32) >= account->max_bytes)
+			cgpu_put64(call->args, 32, account->max_bytes - 1);
+		return post_alloc(tenant, call, after);
+	case CGPU_OP_FREE:
+		return post_free(tenant, call, true);
+	case CGPU_OP_CONTROL:
+		return post_control(tenant, call);
+	case CGPU_OP_DUP:
+		return post_dup(tenant, call, after);
+	case CGPU_OP_HEAP_INFO:
+		account = account_of(tenant, req->hClient, req->hParent);
+		if (!account || account->unlimited)
+			return CGPU_DONE;
+		if (cgpu_get64(call->args, 24) > account->max_bytes)
+			cgpu_put64(call->args, 24, account->max_bytes);
+		cgpu_put64(call->args, 32,
+			   cgpu_account_free(account, cgpu_get64(call->args, 32)));
+		return CGPU_DONE;
+	case CGPU_OP_EXPORT_DMABUF:
+		return post_export(tenant, call, 0);
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		return post_uvm_map(tenant, topology, call);
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_EXTERNAL,
+			       cgpu_topology_by_uuid(topology, req->gpu_uuid),
+			       req->base, req->length_bytes);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_FREE:
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_EXTERNAL | 1u << CGPU_RANGE_RESERVED,
+			       CGPU_ANY_CARD, req->base, req->length_bytes);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+		/* without this entry its mmap would be charged as managed memory */
+		cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file, req->base,
+			       req->length_bytes, 0, CGPU_NO_CARD);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_UNREGISTER_GPU:
+		post_uvm_unregister_gpu(tenant, topology, call);
+		return CGPU_DONE;
+	default:
+		return CGPU_DONE;
+	}
+}
+
+static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->req.op == CGPU_OP_FREE)
+		post_free(tenant, call, false);
+	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU && call->card < CGPU_MAX_CARDS) {
+		struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+		file->gpu_mask &= ~(1u << call->card);
+		cgpu_account_uncharge(&tenant->ledger, call->card, file->managed_bytes);
+	}
+}
+
+int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, int32_t result)
+{
+	struct cgpu_request after = call->req;
+	int verdict = CGPU_DONE;
+
+	if (call->req.status_offset != CGPU_NO_OFFSET)
+		after.status = cgpu_get32(call->args, call->req.status_offset);
+	if (call->req.hObject_offset)
+		after.hObject = cgpu_get32(call->args, call->req.hObject_offset);
+	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_MEMORY_LOCAL_USER)
+		after.size_bytes = call->req.params_size >= 72 ?
+			cgpu_get64(call->params, 64) : 0;
+	if (call->req.op == CGPU_OP_HEAP_ALLOC)
+		after.size_bytes = cgpu_get64(call->args,
+			call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? 80 : 88);
+
+	if (result == 0 && after.status == NV_OK)
+		verdict = post_success(tenant, topology, call, &after);
+	else
+		post_failure(tenant, call);
+	if (verdict != CGPU_UNDO)
+		release(tenant, call);
+	return verdict;
+}
+
+void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
+{
+	cgpu_put32(args, 0, call->undo_hClient);
+	cgpu_put32(args, 4, 0);
+	cgpu_put32(args, 8, call->undo_hObject);
+	cgpu_put32(args, 12, 0);
+}
+
+void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	release(tenant, call);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* One ioctl of a container, before and after the driver's own work. */
+#ifndef CGPU_CORE_CALL_H
+#define CGPU_CORE_CALL_H
+
+#include "types.h"
+#include "rm_decode.h"
+#include "tenant.h"
+
+/*
+ * A door's work for one ioctl:
+ *
+ *   copy the argument and the parameters into memory that the caller cannot
+ *   write; cgpu_decode(), cgpu_decode_params(); resolve req.fd to `fd_file`
+ *   lock the tenant; cgpu_call_pre(); unlock
+ *   FORWARD: let the driver work on the copies
+ *   lock; cgpu_call_post() with the copies as the driver left them; unlock
+ *   write the copies back to the caller
+ *
+ * Nothing of ours is held while the driver works.
+ */
+enum cgpu_verdict {
+	CGPU_FORWARD,      /* the driver shall work; then call cgpu_call_post() */
+	CGPU_ANSWER,       /* args hold the answer, `error` the return value */
+	CGPU_DONE,         /* after post: deliver what args and params hold */
+	CGPU_UNDO,         /* after post: free undo_hClient/undo_hObject, then deliver */
+	CGPU_KILL          /* after post: the caller raced itself to escape: SIGKILL */
+};
+
+struct cgpu_call {
+	struct cgpu_request req;
+	uint8_t *args;          /* req.args_size bytes */
+	uint8_t *params;        /* req.params_size bytes, or NULL */
+	uint8_t *list;          /* req.list_size bytes, or NULL: post only */
+	uint32_t file;          /* the file it came through */
+	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
+	uint32_t pid;           /* calling process, host's number */
+	bool privileged;        /* the caller has CAP_SYS_ADMIN */
+	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
+	bool kill;              /* ANSWER: out of memory, and that ends the process */
+
+	/* between pre and post */
+	uint32_t charge;        /* reserved, or held, for this call */
+	uint32_t serial;        /* of the object that the call is about */
+	uint32_t object;
+	uint32_t card;
+	uint32_t held[32];      /* EXPORT_OBJECTS_TO_FD: charges */
+	uint32_t held_count;
+	uint32_t undo_hClient;
+	uint32_t undo_hObject;
+};
+
+enum cgpu_call_limit {
+	CGPU_EXPORT_MAX = 32,      /* objects in one export call */
+	/*
+	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
+	 * context (H200, 580.159.04). A container has this many groups free per
+	 * card, enough for 32 CUDA contexts; each further one is charged, so
+	 * that groups cannot be a way around the limit.
+	 */
+	CGPU_FREE_GROUPS = 128,
+	CGPU_GROUP_BYTES = 4 << 20
+};
+
+int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call);
+
+/* `result`: what the driver's ioctl returned: 0 or -errno. */
+int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, int32_t result);
+
+/* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
+void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
+/* After the driver freed it: what the call had charged goes. */
+void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
+
+#endif

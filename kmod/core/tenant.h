@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* All that the core keeps of one container, and of the host's cards. */
+#ifndef CGPU_CORE_TENANT_H
+#define CGPU_CORE_TENANT_H
+
+#include "types.h"
+#include "ledger.h"
+#include "objects.h"
+#include "ranges.h"
+#include "rm_decode.h"
+
+/* What the driver says of one card. */
+struct cgpu_gpu {
+	bool present;
+	uint32_t gpu_id;          /* NVIDIA's, from CARD_INFO */
+	uint32_t device_instance; /* NV0080_ALLOC_PARAMETERS.deviceId; not the minor */
+	uint8_t uuid[16];
+	uint64_t total_bytes;     /* 0: the driver did not tell */
+	uint64_t reserved_bytes;  /* of total, held back by the driver */
+};
+
+/* The cards of the host, indexed by minor. Read-only for the core. */
+struct cgpu_topology {
+	struct cgpu_gpu gpu[CGPU_MAX_CARDS];
+};
+
+/* An open file of the container. */
+struct cgpu_file {
+	uint32_t chain;     /* chains free slots while unused */
+	uint32_t device;    /* enum cgpu_device */
+	uint32_t minor;
+	uint32_t pid;       /* process that opened it, host's number */
+	uint32_t root;      /* CTL: object above its clients */
+	uint32_t gpu_mask;  /* UVM: cards registered in its va_space */
+	uint64_t managed_bytes;
+};
+
+struct cgpu_tenant {
+	struct cgpu_ledger ledger;
+	struct cgpu_objects objects;
+	struct cgpu_ranges ranges;
+	struct cgpu_table files;
+	uint32_t capacity_max; /* slots a table may grow to, a power of two */
+};
+
+enum cgpu_tenant_table {
+	CGPU_TABLE_CHARGES,
+	CGPU_TABLE_OBJECTS,
+	CGPU_TABLE_RANGES,
+	CGPU_TABLE_FILES,
+	CGPU_TABLE_COUNT
+};
+
+enum cgpu_tenant_limit {
+	CGPU_TABLE_FIRST_CAPACITY = 1024,
+	/* a table with less room than this wants to grow before the next call */
+	CGPU_TABLE_SPARE = 160
+};
+
+void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max);
+
+/*
+ * Storage that `table` wants before the next call. Return: bytes, and the
+ * capacity to pass to cgpu_tenant_grow(); 0: none, or it is at its maximum.
+ */
+size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
+			 uint32_t *capacity);
+/* Return: the table's old storage for the caller to free, or NULL. */
+void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage,
+		       uint32_t capacity);
+/* The storage of a table, to free at the tenant's end. */
+void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table);
+
+/* Return: file number, 0: no room. */
+uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
+			  uint32_t pid);
+/* After the driver's release: everything that lived with the file is gone. */
+void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t file);
+struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
+
+/*
+ * mmap of the UVM device at `address`. `before` the driver's mmap: charges
+ * managed memory on every card of the va_space. Return: 0, -ENOMEM: over a
+ * limit or managed memory is denied.
+ */
+int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+		     uint64_t length_bytes);
+/* The mapping, or a part of it, is gone (also: the driver refused it). */
+void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+			uint64_t length_bytes);
+
+/* Return: minor of the card, CGPU_NO_CARD. */
+uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,
+				   uint32_t device_instance);
+uint32_t cgpu_topology_by_uuid(const struct cgpu_topology *topology,
+			       const uint8_t *uuid);
+
+/* true while nothing is charged and nothing is open */
+bool cgpu_tenant_idle(const struct cgpu_tenant *tenant);
+
+/*
+ * Memory by process on one card, for `meminfo` and `procs`. Return: number of
+ * processes (at most `max`), sorted by pid.
+ */
+struct cgpu_process {
+	uint32_t pid;
+	uint64_t bytes;
+};
+uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
+			       struct cgpu_process *out, uint32_t max);
+
+#endif
