@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""
+From a container's environment to a :class:`~pycgpu.model.Request`.
+
+One module a vendor, each with ``parse(env) -> Request | None``: pure, None when the vendor's own
+rules say that nothing is limited. Annotations are settings too: :func:`settings` merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+
+from ..errors import ConflictError, RequestError
+from ..model import Request
+
+#: (module, name for people, the settings by which a container speaks this dialect).
+DIALECTS = (
+    (
+        "alibaba_egpu",
+        "Alibaba eGPU",
+        ("AMP_VGPU_ENABLE",),
+    ),
+    (
+        "alibaba_cgpu",
+        "Alibaba cGPU",
+        ("ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_VISIBLE_DEVICES"),
+    ),
+    ("ctyun_egpu", "CTyun eGPU", ("EGPU",)),
+    (
+        "volcengine_mgpu",
+        "Volcengine mGPU",
+        (
+            "emr.serverless.mgpu.core",
+            "emr.serverless.mgpu.memory",
+            "vke.volcengine.com/mgpu-core",
+            "vke.volcengine.com/mgpu-memory",
+        ),
+    ),
+    (
+        "huawei_xgpu",
+        "Huawei xGPU",
+        ("GPU_CONTAINER_MEM", "GPU_CONTAINER_QUOTA_PERCENT"),
+    ),
+    (
+        "kubernetes",
+        "Kubernetes (HAMi)",
+        (
+            "CUDA_DEVICE_MEMORY_LIMIT*",
+            "CUDA_DEVICE_SM_LIMIT*",
+            "nvidia.com/gpumem",
+            "nvidia.com/gpumem-percentage",
+            "nvidia.com/gpucores",
+        ),
+    ),
+    (
+        "cgpu",
+        "cGPU",
+        ("CGPU_*",),
+    ),
+)
+
+DISABLE = "CGPU_DISABLE"
+
+#: Annotations are read only under these names: pods carry many that are none of ours.
+ANNOTATION_PREFIXES = ("vke.volcengine.com/", "nvidia.com/", "emr.serverless.mgpu.")
+
+
+def settings(env: Iterable[object], annotations: object = None) -> dict[str, str]:
+    """
+    Return a container's settings from OCI's ``process.env`` list and its annotations.
+
+    Raises:
+        RequestError: an entry is not text, or one of our settings is given twice with
+            different values (which of them a process would see depends on its libc).
+    """
+    found: dict[str, str] = {}
+    twice: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
+    for entry in env:
+        if not isinstance(entry, str):
+            raise RequestError(f"process.env holds {entry!r}, which is not text")
+        key, equals, value = entry.partition("=")
+        if equals:
+            pairs.append((key, value))
+    if annotations is not None and not isinstance(annotations, Mapping):
+        raise RequestError(f"annotations are {type(annotations).__name__}, not a map")
+    for key, value in (annotations or {}).items():
+        if isinstance(key, str) and key.startswith(ANNOTATION_PREFIXES):
+            if not isinstance(value, str):
+                raise RequestError(f"annotation {key} is {value!r}, which is not text", key)
+            pairs.append((key, value))
+    for key, value in pairs:
+        if found.setdefault(key, value) != value:
+            twice[key] = value
+    for key, value in twice.items():
+        if _is_ours(key):
+            raise RequestError(f"{key} is given as {found[key]!r} and as {value!r}", key, value)
+    return found
+
+
+def asked_by(env: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
+    """Return the first setting in *env* that *keys* names, or None; ``X*`` is a prefix."""
+    for key in keys:
+        if key[-1] == "*":
+            for name in env:
+                if name.startswith(key[:-1]) and name != DISABLE:
+                    return name
+        elif key in env:
+            return key
+    return None
+
+
+def request_from(env: Mapping[str, str]) -> Request | None:
+    """
+    Return what a container asks for, or None when it asks for no limit in any dialect.
+
+    Raises:
+        ConflictError: two dialects ask at once.
+        RequestError: a value cannot be read; the message quotes it.
+    """
+    off = disabled(env)
+    requests: list[tuple[str, str, Request]] = []
+    for module, name, keys in DIALECTS:
+        key = asked_by(env, keys)
+        if key is None or (off and module in ("alibaba_cgpu", "alibaba_egpu", "cgpu")):
+            continue
+        request = import_module(f".{module}", __name__).parse(env)
+        if request is not None:
+            requests.append((name, key, request))
+    if off and requests:
+        name, key, _ = requests[0]
+        raise ConflictError(
+            f"{DISABLE}={env[DISABLE]!r} contradicts {key} ({name}); remove one of them"
+        )
+    if len(requests) > 1:
+        (name, key, _), (other, other_key, _) = requests[:2]
+        raise ConflictError(
+            f"{key} ({name}) and {other_key} ({other}) ask at once; keep one of them"
+        )
+    return requests[0][2] if requests else None
+
+
+def disabled(env: Mapping[str, str]) -> bool:
+    """
+    Tell whether ``CGPU_DISABLE`` switches cGPU off for this container.
+
+    Raises:
+        RequestError: its value is neither 1, true, 0, false nor empty.
+    """
+    from .value import switch
+
+    return bool(switch(env, DISABLE))
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith(
+        (
+            "ALIYUN_COM_GPU_",
+            "AMP_",
+            "GPU_",
+            "CGPU_",
+            "EGPU",
+            "CUDA_DEVICE_",
+            "CUDA_DISABLE_CONTROL",
+            "NVIDIA_VISIBLE_DEVICES",
+            *ANNOTATION_PREFIXES,
+        )
+    )

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""
+Kubernetes and HAMi: the resources of a pod, and the environment that they become.
+
+``nvidia.com/gpu``, ``gpumem`` (MiB), ``gpumem-percentage`` and ``gpucores`` (percent) as written
+in a pod; ``CUDA_DEVICE_MEMORY_LIMIT[_n]`` and ``CUDA_DEVICE_SM_LIMIT[_n]`` as HAMi's device plugin
+passes them on, n counting the container's cards from 0. Where a pod gives both, ``gpumem`` wins
+over the percentage, as under HAMi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import ConflictError
+from ..model import MIB, MIXED, CardShare, MemoryBytes, MemoryShare, Request
+from ..size import parse_bytes
+from . import value
+
+GPU = "nvidia.com/gpu"
+MEMORY = "nvidia.com/gpumem"
+PERCENTAGE = "nvidia.com/gpumem-percentage"
+CORES = "nvidia.com/gpucores"
+PRIORITY = "nvidia.com/priority"
+RESOURCES = (MEMORY, PERCENTAGE, CORES)
+MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
+SM_LIMIT = "CUDA_DEVICE_SM_LIMIT"
+CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
+DISABLE = "CUDA_DISABLE_CONTROL"
+
+
+def parse(env: Mapping[str, str]) -> Request | None:
+    """
+    Return the request, or None when ``CUDA_DISABLE_CONTROL`` switches HAMi's control off.
+
+    Raises:
+        ConflictError: resources and HAMi's environment ask at once.
+        RequestError: a malformed value, quoted, or a card left without the limit of the others.
+    """
+    if value.switch(env, DISABLE):
+        return None
+    resources = [key for key in RESOURCES if key in env]
+    limits = [key for key in env if key.startswith((MEMORY_LIMIT, SM_LIMIT))]
+    if resources and limits:
+        raise ConflictError(f"{resources[0]} and {limits[0]} ask at once; keep one of them")
+    return _from_resources(env) if resources else _from_limits(env)
+
+
+def _from_resources(env: Mapping[str, str]) -> Request:
+    count = value.integer(env, GPU, 1, None, "write a positive whole number of cards")
+    mem = value.integer(env, MEMORY, 1, None, "write a positive whole number of MiB")
+    percent = value.integer(env, PERCENTAGE, 1, 100, "write percent, 1 to 100")
+    priority = value.integer(env, PRIORITY, 0, 1, "write 0 (high) or 1 (low)")
+    memory: MemoryBytes | MemoryShare | None = None
+    if mem is not None:
+        memory = MemoryBytes(mem * MIB)
+    elif percent is not None:
+        memory = MemoryShare(percent, 100, granule_bytes=MIB)
+    share = CardShare(
+        memory=memory,
+        quota=_percent(env, CORES),
+        policy=MIXED if CORES in env else None,
+        # HAMi counts the other way round: 0 is its high priority.
+        priority=None if priority is None else 1 - priority,
+    )
+    return Request(
+        dialect="kubernetes", selectors=value.visible_cards(env), shares=(share,), count=count
+    )
+
+
+def _from_limits(env: Mapping[str, str]) -> Request:
+    policy = env.get(CORE_POLICY, "default")
+    if policy.lower() not in ("default", "force", "disable"):
+        raise value.fail(CORE_POLICY, policy, "write default, force or disable")
+    memory = _per_card(env, MEMORY_LIMIT)
+    cores = _per_card(env, SM_LIMIT)
+    last = max([-1, *memory, *cores])
+    selectors = value.visible_cards(env)
+    ordinals = range(last + 1) if selectors is None else range(len(selectors))
+    if last >= 0 and last not in ordinals:
+        key = f"{MEMORY_LIMIT}_{last}" if last in memory else f"{SM_LIMIT}_{last}"
+        raise value.fail(key, env[key], f"the container has {len(ordinals)} cards")
+    shares = []
+    for ordinal in ordinals if last >= 0 else range(1):
+        key = _limit_key(env, MEMORY_LIMIT, ordinal, bool(memory))
+        sm_key = _limit_key(env, SM_LIMIT, ordinal, bool(cores))
+        quota = None if sm_key is None else _percent(env, sm_key)
+        shares.append(
+            CardShare(
+                memory=None if key is None else MemoryBytes(_limit_bytes(env, key)),
+                quota=None if policy.lower() == "disable" else quota,
+                policy=None if sm_key is None else MIXED,
+            )
+        )
+    return Request(
+        dialect="kubernetes",
+        selectors=selectors,
+        shares=tuple(shares),
+        repeat_last=last < 0,
+    )
+
+
+def _per_card(env: Mapping[str, str], stem: str) -> set[int]:
+    ordinals = set()
+    for key in env:
+        if not key.startswith(stem) or key == stem:
+            continue
+        ordinal = key[len(stem) + 1 :]
+        if key[len(stem)] != "_" or not value.is_number(ordinal) or int(ordinal) > 63:
+            raise value.fail(key, env[key], f"the form is {stem} or {stem}_<n>, n from 0")
+        if ordinal != str(int(ordinal)):
+            raise value.fail(key, env[key], f"write {stem}_{int(ordinal)}")
+        ordinals.add(int(ordinal))
+    return ordinals
+
+
+def _limit_key(env: Mapping[str, str], stem: str, ordinal: int, listed: bool) -> str | None:
+    key = f"{stem}_{ordinal}"
+    if key in env:
+        return key
+    if stem in env:
+        return stem
+    if listed:
+        raise value.fail(key, "", f"the other cards have a limit; set it, or {stem} for all")
+    return None
+
+
+def _limit_bytes(env: Mapping[str, str], key: str) -> int:
+    try:
+        return parse_bytes(env[key])
+    except ValueError:
+        raise value.fail(key, env[key], "write an amount such as 3000m or 4g") from None
+
+
+def _percent(env: Mapping[str, str], key: str) -> int | None:
+    percent = value.integer(env, key, 0, 100, "write percent, 0 to 100")
+    # HAMi: 0 leaves compute alone, and 100 is the whole card.
+    return percent or None

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Admission: every rule with its numbers, and that no sum is ever exceeded."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.admission import admit
+from pycgpu.model import (
+    GIB,
+    MIB,
+    Card,
+    CardShare,
+    Grant,
+    MemoryBytes,
+    MemoryShare,
+    Refusal,
+    Request,
+    Tenant,
+)
+
+
+def request(*shares, selectors=None, **fields):
+    return Request("test", selectors, shares, **fields)
+
+
+def mib(amount):
+    return CardShare(memory=MemoryBytes(amount * MIB))
+
+
+@pytest.mark.parametrize(
+    ("card", "share", "reason"),
+    [
+        (
+            Card(2, "GPU-2", 32768 * MIB),
+            mib(40960),
+            "card 2: 40960 MiB asked, 32768 MiB on the card",
+        ),
+        (
+            Card(0, "GPU-0", 16 * GIB, allocated_bytes=15 * GIB, tenants=(Tenant("a", 15 * GIB),)),
+            mib(2048),
+            "card 0: 2048 MiB asked, 1024 MiB free of 16384 MiB (1 container holds 15360 MiB)",
+        ),
+        (
+            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", None, quota=60),)),
+            CardShare(quota=50),
+            "card 0: 50 % of compute asked, 40 % free (1 container holds 60 %)",
+        ),
+        (
+            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", None, quota_min=60),)),
+            CardShare(quota_min=50),
+            "card 0: 50 % guaranteed asked, 40 % free (1 container holds 60 %)",
+        ),
+        (
+            Card(0, "GPU-0", 16 * GIB, max_inst=1, tenants=(Tenant("a", None),)),
+            CardShare(),
+            "card 0: 1 container, and max_inst is 1",
+        ),
+    ],
+)
+def test_a_refusal_says_why_in_numbers(card, share, reason):
+    assert admit(request(share), [card]) == Refusal((reason,))
+
+
+def test_all_cards_are_refused_with_the_one_that_does_not_fit():
+    cards = [Card(0, "GPU-0", 16 * GIB), Card(1, "GPU-1", 8 * GIB)]
+    refusal = admit(request(mib(12288)), cards)
+    assert refusal.reasons == ("card 1: 12288 MiB asked, 8192 MiB on the card",)
+    assert [grant.index for grant in refusal.fitting] == [0]
+
+
+def test_the_size_on_the_box_is_admitted_and_capped_to_what_the_board_has():
+    card = Card(0, "GPU-0", 32510 * MIB, reserved_bytes=300 * MIB)
+    grant = admit(request(mib(32768)), [card])
+    assert grant.cards[0].memory_bytes == 32210 * MIB
+    assert grant.notes == ("card 0: 32768 MiB asked, the last 32210 MiB of the card granted",)
+
+
+def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant():
+    card = Card(
+        0, "GPU-0", 32510 * MIB, allocated_bytes=32400 * MIB, tenants=(Tenant("a", 32400 * MIB),)
+    )
+    assert isinstance(admit(request(mib(220)), [card]), Grant)
+    assert isinstance(admit(request(mib(221)), [card]), Refusal)
+
+
+def test_uuids_may_be_shortened_while_they_are_unambiguous():
+    cards = [Card(0, "GPU-28df2127-fac9", GIB), Card(1, "GPU-28dfaaaa-fac9", GIB)]
+    grant = admit(request(mib(1), selectors=("gpu-28DFA",)), cards)
+    assert grant.cards[0].index == 1
+    refusal = admit(request(mib(1), selectors=("GPU-28df",)), cards)
+    assert refusal.reason == "card GPU-28df could be 0,1; write more of it"
+
+
+def test_a_card_named_by_index_and_by_uuid_is_refused():
+    cards = [Card(0, "GPU-28df2127", GIB)]
+    refusal = admit(request(mib(1), selectors=(0, "GPU-28df2127")), cards)
+    assert refusal.reason == "card GPU-28df2127 is card 0, named twice"
+
+
+def test_a_host_without_cards_refuses():
+    assert isinstance(admit(request(mib(1)), []), Refusal)
+
+
+def test_a_weight_over_what_is_free_is_granted_with_a_note():
+    card = Card(0, "GPU-0", GIB, free_weight=3)
+    assert admit(request(CardShare(weight=4)), [card]).notes == (
+        "card 0: weight 4 asked, free_weight is 3",
+    )
+
+
+SHARES = st.builds(
+    CardShare,
+    memory=st.one_of(
+        st.none(),
+        st.builds(MemoryBytes, st.integers(1, 40 * GIB)),
+        st.builds(
+            MemoryShare,
+            st.integers(1, 40),
+            st.one_of(st.none(), st.integers(1, 40)),
+            st.sampled_from([0, 10 * MIB]),
+            st.sampled_from([1, MIB]),
+        ),
+    ),
+    quota=st.one_of(st.none(), st.integers(1, 100)),
+    quota_min=st.one_of(st.none(), st.integers(0, 100)),
+    weight_percent=st.one_of(st.none(), st.integers(1, 100)),
+)
+
+
+@given(
+    total_bytes=st.integers(1 * GIB, 80 * GIB),
+    reserved_bytes=st.integers(0, GIB),
+    max_inst=st.integers(1, 25),
+    shares=st.lists(SHARES, max_size=30),
+)
+def test_what_is_granted_never_exceeds_the_card(total_bytes, reserved_bytes, max_inst, shares):
+    card = Card(0, "GPU-0", total_bytes, reserved_bytes, max_inst=max_inst)
+    for number, share in enumerate(shares):
+        result = admit(request(share), [card])
+        if isinstance(result, Refusal):
+            assert result.reason
+            continue
+        (given_card,) = result.cards
+        tenant = Tenant(
+            str(number),
+            given_card.memory_bytes,
+            quota=given_card.quota,
+            quota_min=given_card.quota_min,
+        )
+        card = card._replace(
+            allocated_bytes=card.allocated_bytes + (given_card.memory_bytes or 0),
+            tenants=(*card.tenants, tenant),
+        )
+        if given_card.memory_bytes is not None:
+            assert 2 * given_card.memory_bytes >= given_card.asked_bytes
+            assert card.allocated_bytes <= total_bytes - reserved_bytes
+        assert sum(tenant.quota or 0 for tenant in card.tenants) <= 100
+        assert sum(tenant.quota_min or 0 for tenant in card.tenants) <= 100
+        assert len(card.tenants) <= max_inst

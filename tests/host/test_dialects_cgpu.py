@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""The project's own variables."""
+
+import pytest
+
+from pycgpu.admission import admit
+from pycgpu.dialects import request_from
+from pycgpu.errors import RequestError
+from pycgpu.model import BURST, GIB, MIB, MIXED, WEIGHTED, Card
+
+HOST = tuple(Card(n, f"GPU-{n}", 16 * GIB) for n in range(2))
+
+
+def test_everything_at_once():
+    env = {
+        "CGPU_GPU": "GPU-1,0",
+        "CGPU_MEM": "4GiB,25%",
+        "CGPU_QUOTA": "50",
+        "CGPU_QUOTA_MIN": "10,20",
+        "CGPU_WEIGHT": "3",
+        "CGPU_POLICY": "burst",
+        "CGPU_PRIORITY": "2",
+        "CGPU_OOM": "kill",
+        "CGPU_OOM_SCRIPT": "/bin/notify",
+        "CGPU_UVM_DISABLE": "1",
+    }
+    grant = admit(request_from(env), HOST)
+    assert [card[:2] for card in grant.cards] == [(1, 4 * GIB), (0, 4 * GIB)]
+    assert [(card.quota, card.quota_min, card.weight) for card in grant.cards] == [
+        (50, 10, 3),
+        (50, 20, 3),
+    ]
+    card = grant.cards[0]
+    assert (card.policy, card.priority, card.oom_action, card.uvm_disable) == (8, 2, "kill", True)
+    assert grant.oom_script == "/bin/notify"
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [
+        ("4096", 1 / 256),
+        ("512MiB", 512),
+        ("512m", 512),
+        ("3276MB", 3276),
+        ("8G", 8192),
+        ("8gb", 8192),
+        ("50%", 8192),
+    ],
+)
+def test_amounts_of_memory(text, mib):
+    env = {"CGPU_MEM": text, "CGPU_GPU": "0"}
+    assert admit(request_from(env), HOST).cards[0].memory_bytes == mib * MIB
+
+
+def test_max_is_no_limit():
+    assert admit(request_from({"CGPU_MEM": "max"}), HOST).cards[0].memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("env", "policy"),
+    [
+        ({"CGPU_MEM": "1G"}, None),
+        ({"CGPU_QUOTA": "50"}, MIXED),
+        ({"CGPU_QUOTA": "50", "CGPU_QUOTA_MIN": "10"}, BURST),
+        ({"CGPU_WEIGHT": "1"}, None),
+        ({"CGPU_WEIGHT": "2"}, WEIGHTED),
+        ({"CGPU_WEIGHT": "2", "CGPU_POLICY": "3"}, 3),
+    ],
+)
+def test_the_policy_that_a_request_needs_is_hinted(env, policy):
+    assert request_from(env).shares[0].policy == policy
+
+
+def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_card():
+    with pytest.raises(RequestError, match="CGPU_MEMORY='4G': unknown"):
+        request_from({"CGPU_MEMORY": "4G"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("CGPU_GPU", "one"),
+        ("CGPU_MEM", "4X"),
+        ("CGPU_MEM", "4 G"),
+        ("CGPU_MEM", "101%"),
+        ("CGPU_MEM", "%"),
+        ("CGPU_MEM", "1G,"),
+        ("CGPU_QUOTA", "0"),
+        ("CGPU_QUOTA", "101"),
+        ("CGPU_QUOTA_MIN", "-1"),
+        ("CGPU_WEIGHT", "0"),
+        ("CGPU_POLICY", "9"),
+        ("CGPU_POLICY", "fair"),
+        ("CGPU_PRIORITY", "high"),
+        ("CGPU_OOM", "explode"),
+        ("CGPU_OOM_SCRIPT", "relative"),
+        ("CGPU_UVM_DISABLE", "2"),
+    ],
+)
+def test_a_malformed_value_is_quoted(key, value):
+    with pytest.raises(RequestError) as caught:
+        request_from({key: value})
+    assert str(caught.value).startswith(f"{key}={value!r}: ")
+
+
+def test_lists_of_different_lengths_are_refused():
+    with pytest.raises(RequestError, match="CGPU_QUOTA='1,2': write one value, or 3"):
+        request_from({"CGPU_MEM": "1G,2G,3G", "CGPU_QUOTA": "1,2"})
+
+
+def test_a_guarantee_over_the_ceiling_is_refused():
+    with pytest.raises(RequestError, match="CGPU_QUOTA_MIN='60' is more than CGPU_QUOTA='50'"):
+        request_from({"CGPU_QUOTA": "50", "CGPU_QUOTA_MIN": "60"})
