@@ -42,6 +42,7 @@ cd "$VM_CWD" || cd /
 echo 8 >/proc/sys/kernel/printk
 
 if [ "$VM_TERMINAL" = 1 ]; then
+    # shellcheck disable=SC2086 # several words
     stty -F /dev/ttyS0 sane $VM_SIZE
     # Messages would tear up the screen; the second serial line still has them.
     setsid -c -w "${VM_COMMAND[@]}" <>/dev/ttyS0 >&0 2>&0

@@ -10,15 +10,27 @@ from pathlib import Path
 
 from tests.vm import kernels, packages
 
-DIRECTORIES = ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr/bin", "usr/lib", "opt")
+DIRECTORIES = (
+    *("bin", "dev", "etc", "lib", "lib64", "opt", "proc", "root", "sys", "tmp"),
+    *("usr/bin", "usr/lib"),
+)
+
+
+def busybox() -> Path:
+    """Return a busybox that needs no C library: this machine's, or the distribution's unpacked."""
+    unpacked = packages.cache_dir() / "busybox"
+    with packages.locked("busybox"):
+        for path in (Path("/usr/bin/busybox"), Path("/bin/busybox"), *unpacked.glob("**/busybox")):
+            if path.is_file() and b"/ld-linux" not in path.read_bytes()[:65536]:
+                return path
+        packages.unpack(packages.download("busybox-static"), unpacked)
+        return next(path for path in unpacked.glob("**/bin/busybox") if path.is_file())
 
 
 def build() -> Path:
     """Return the directory; a container gets an overlay of its own over it."""
-    from tests.vm.vm import _busybox
-
-    busybox = _busybox()
-    key = kernels.digest(busybox.read_bytes(), repr(DIRECTORIES).encode())
+    program = busybox()
+    key = kernels.digest(program.read_bytes(), repr(DIRECTORIES).encode())
     root = packages.cache_dir() / "rootfs" / key
     with packages.locked("rootfs"):
         if root.exists():
@@ -27,9 +39,9 @@ def build() -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
         for name in DIRECTORIES:
             (scratch / name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(busybox, scratch / "bin" / "busybox")
+        shutil.copy(program, scratch / "bin" / "busybox")
         listed = subprocess.run(
-            [str(busybox), "--list"], capture_output=True, text=True, check=True
+            [str(program), "--list"], capture_output=True, text=True, check=True
         ).stdout
         for applet in listed.split():
             if applet != "busybox":

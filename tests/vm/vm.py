@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.vm import kernels, packages
+from tests.vm import kernels, packages, rootfs
 from tests.vm.kernels import Kernel
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -130,18 +130,9 @@ def _archive(entries: Sequence[tuple[str, int, bytes]]) -> bytes:
     return bytes(out)
 
 
-def _busybox() -> Path:
-    for name in ("/usr/bin/busybox", "/bin/busybox"):
-        path = Path(name)
-        # A busybox that needs the C library could not start in the initramfs.
-        if path.exists() and b"/ld-linux" not in path.read_bytes()[:65536]:
-            return path
-    raise VMError("no static busybox: apt-get install busybox-static")
-
-
 def _initramfs(kernel: Kernel) -> Path:
     """Return the kernel's initramfs, which ends by starting bash on the host's root."""
-    busybox = _busybox().read_bytes()
+    busybox = rootfs.busybox().read_bytes()
     key = kernels.digest(kernel.release.encode(), _EARLY_INIT.encode(), busybox)
     path = packages.cache_dir() / "initramfs" / f"{kernel.release}-{key}.gz"
     with packages.locked(f"initramfs-{kernel.release}"):

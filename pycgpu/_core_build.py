@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""
+Builds ``pycgpu._core`` from ``kmod/core``, the sources that the kernel module is built from.
+
+The core's headers are plain C declarations, with enums for constants: without their
+preprocessor lines, and in the order of their includes, they are cffi's definitions. A header or
+source added to ``kmod/core`` is picked up by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+# setuptools wants sources relative to the directory that it is run in, the repository's root.
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ROOT / "kmod" / "core"
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+
+
+def headers() -> list[Path]:
+    """Return the core's headers, each after those that it includes."""
+    ordered: dict[str, Path] = {}
+
+    def visit(path: Path, trail: tuple[str, ...] = ()) -> None:
+        if path.name in trail:
+            raise ValueError(f"{CORE}: headers include each other: {' → '.join(trail)}")
+        if path.name in ordered:
+            return
+        for name in _INCLUDE.findall(path.read_text()):
+            visit(CORE / name, (*trail, path.name))
+        ordered[path.name] = path
+
+    for path in sorted(CORE.glob("*.h")):
+        visit(path)
+    return list(ordered.values())
+
+
+def definitions() -> str:
+    """Return the declarations of all headers as cffi wants them."""
+    return "\n".join(_DIRECTIVE.sub("", path.read_text()) for path in headers())
+
+
+def builder() -> FFI:
+    """Return the configured builder of ``pycgpu._core``."""
+    made = FFI()
+    made.cdef(definitions())
+    made.set_source(
+        "pycgpu._core",
+        "\n".join(f'#include "{path.name}"' for path in headers()),
+        sources=[str(path.relative_to(ROOT)) for path in sorted(CORE.glob("*.c"))],
+        include_dirs=[str(CORE.relative_to(ROOT))],
+        depends=[str(path.relative_to(ROOT)) for path in headers()],
+        extra_compile_args=["-std=gnu99", "-O2", "-g"],
+    )
+    return made
+
+
+ffibuilder = builder()

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""What pyproject.toml cannot say: the C core, and two folders that live elsewhere in the tree."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+# The top-level folders appear inside the package: pycgpu.cli the commands, pycgpu.kmod the
+# module's sources, from which DKMS builds on the machine where the wheel is installed.
+MAPPED = {"pycgpu.cli": "cli", "pycgpu.kmod": "kmod"}
+
+packages = find_packages(include=["pycgpu", "pycgpu.*"])
+for name, folder in MAPPED.items():
+    packages.append(name)
+    packages += [f"{name}.{inner}" for inner in find_packages(str(HERE / folder))]
+
+setup(
+    packages=packages,
+    package_dir=MAPPED,
+    package_data={
+        "pycgpu": ["py.typed", "**/*.json", "**/*.toml"],
+        "pycgpu.kmod": [
+            "Kbuild",
+            "Makefile",
+            "dkms.conf",
+            "*.[ch]",
+            "core/*.[ch]",
+            "bridge/Kbuild",
+            "bridge/Makefile",
+            "bridge/*.[ch]",
+            "compat/*",
+        ],
+    },
+    # kbuild leaves generated sources beside ours in a tree that has been built in place.
+    exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "*/*.o", "*/.*.cmd"]},
+    cffi_modules=["pycgpu/_core_build.py:ffibuilder"],
+    zip_safe=False,
+)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""The wheel and the source distribution build, and what they install works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# The core has no floating point and no strings of its own: one call of it, through an archive
+# that was installed, shows that its sources, headers and definitions travelled together.
+PROBE = """
+import pathlib, pycgpu, pycgpu.cli, pycgpu._core as core
+where = pathlib.Path(pycgpu.__file__).parent
+assert core.lib.NV_ESC_RM_ALLOC == 43
+table = core.ffi.new("struct cgpu_table *")
+core.lib.cgpu_table_init(table, 8)
+assert table.slot_bytes == 8
+assert (where / "kmod" / "Kbuild").exists() and (where / "kmod" / "core" / "ledger.c").exists()
+print(where)
+"""
+
+
+def _run(*command: object, cwd: Path) -> str:
+    # Nothing of this repository or of the interpreter that tests must help the new environment.
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, built from the files that git knows."""
+    source = tmp_path_factory.mktemp("tree")
+    listed = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
+    for name in filter(None, listed.split("\0")):
+        origin = REPOSITORY / name
+        if origin.is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes(origin.read_bytes())
+    out = tmp_path_factory.mktemp("sdist")
+    _run(
+        *(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, source),
+        cwd=source,
+    )
+    (archive,) = out.glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution alone."""
+    source = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(source, filter="data")
+    (top,) = source.iterdir()
+    out = tmp_path_factory.mktemp("wheel")
+    _run(
+        *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, top),
+        cwd=top,
+    )
+    (archive_path,) = out.glob("*.whl")
+    return archive_path
+
+
+def test_an_installed_wheel_has_the_core_the_commands_and_the_modules_sources(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """A fresh environment needs nothing but the wheel and its requirements."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    _run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
+    where = _run(python, "-c", PROBE, cwd=tmp_path)
+    assert str(tmp_path) in where
+    for command in ("cgpu", "cgpu-smi"):
+        assert (tmp_path / "venv" / "bin" / command).exists()
+
+
+def test_the_wheel_has_no_build_products_and_no_simulated_driver(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "pycgpu/kmod/Kbuild" in names
+    assert not [name for name in names if name.endswith((".o", ".ko", ".mod.c", ".cmd"))]
+    assert not [name for name in names if "/sim/" in name]
+    assert [name for name in names if name.endswith("GPL-2.0-only.txt")]
+
+
+def test_the_source_distribution_has_the_tests_and_every_source_of_the_core(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for path in (REPOSITORY / "kmod" / "core").glob("*.[ch]"):
+        assert f"kmod/core/{path.name}" in names
+    assert {"tests/conftest.py", "scripts/test", "LICENSES/MIT.txt", "kmod/sim/Kbuild"} <= names
+
+
+def test_every_source_file_begins_with_its_licence() -> None:
+    """The second line is for scripts, whose first names their interpreter."""
+    listed = _run("git", "ls-files", cwd=REPOSITORY).split()
+    suffixes = (".c", ".h", ".py", ".sh", ".toml", "Kbuild", "Makefile", ".cu")
+    sources = [name for name in listed if name.endswith(suffixes) or name.startswith("scripts/")]
+    assert sources
+    wrong = []
+    for name in sources:
+        path = REPOSITORY / name
+        if not path.is_file():
+            continue
+        head = path.read_text(errors="replace").splitlines()[:2]
+        if not any("SPDX-License-Identifier:" in line for line in head):
+            wrong.append(name)
+    assert not wrong
