@@ -35,6 +35,8 @@ setup(
     },
     # kbuild leaves generated sources beside ours in a tree that has been built in place.
     exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "*/*.o", "*/.*.cmd"]},
+    # Else everything that MANIFEST.in names would be installed, the simulated driver too.
+    include_package_data=False,
     cffi_modules=["pycgpu/_core_build.py:ffibuilder"],
     zip_safe=False,
 )
