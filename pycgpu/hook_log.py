@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""
+The hook's log: one line an event, appended whole, so that hooks in parallel do not mix theirs.
+
+``logging`` is not used: importing it takes longer than all that the hook does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+DEFAULT = "/var/log/cgpu-prestart-hook.log"
+#: Where users of CTyun's eGPU look.
+CTYUN = "/var/log/nvidia-egpu-prestart-hook.log"
+ROTATE_BYTES = 1 << 20
+KEPT = 3
+
+
+class HookLog:
+    """Append lines to files, and rotate each at 1 MiB to ``.1``, ``.2``, ``.3``."""
+
+    def __init__(self, paths: tuple[str, ...] = (DEFAULT,)) -> None:
+        self.paths = paths
+
+    def line(self, level: str, container_id: str, text: str) -> None:
+        """Write one line; a log that cannot be written must not decide over a container."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        shown = text.replace("\n", " | ")
+        for path in self.paths:
+            try:
+                _append(path, f"{stamp} {level} {container_id[:12]} {shown}\n")
+            except OSError:
+                continue
+
+
+def _append(path: str, line: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    try:
+        if os.fstat(fd).st_size >= ROTATE_BYTES:
+            os.close(fd)
+            _rotate(path)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        os.write(fd, line.encode(errors="backslashreplace"))
+    finally:
+        os.close(fd)
+
+
+def _rotate(path: str) -> None:
+    for number in range(KEPT - 1, 0, -1):
+        try:
+            os.rename(f"{path}.{number}", f"{path}.{number + 1}")
+        except FileNotFoundError:
+            continue
+    # Gone already if another hook rotated in between; both then append to the new file.
+    try:
+        os.rename(path, f"{path}.1")
+    except FileNotFoundError:
+        return

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MIT
+"""
+The OCI hook: what a container's environment asks for becomes one write to ``inst_ctl``.
+
+``createRuntime`` (or ``prestart``) registers the container while its first process waits and
+nothing of its image runs yet; a non-zero exit makes the engine destroy it. ``poststop`` removes
+it. The registration is bound to that process: if the hook or the engine is killed at any point,
+the process dies with it, and the door takes the registration back on its own.
+
+A limit that was asked for and cannot be given always ends in a refusal, whatever goes wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from . import admission, dialects, procfs
+from .errors import CgpuError, HookError, NodeError, RequestError
+from .hook_log import DEFAULT, HookLog
+from .model import CardGrant, Grant, Refusal, Request
+from .size import format_mib
+
+LOCK = "/run/cgpu/admission.lock"
+LOCK_TIMEOUT_S = 10.0
+STATE_MAX = 4 << 20
+CREATE_STAGES = ("createRuntime", "prestart")
+STAGES = (*CREATE_STAGES, "poststop")
+USAGE = f"usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [{'|'.join(STAGES)}] < state"
+
+
+def run(
+    stage: str | None,
+    state_text: str,
+    *,
+    log: HookLog,
+    root: str | None = None,
+    lock: str = LOCK,
+) -> int:
+    """
+    Perform one hook call; return its exit status, 1 for a refusal (explained on stderr).
+
+    Args:
+        stage: one of :data:`STAGES`, or None to go by the state's own status.
+        state_text: the OCI state, JSON. runc calls the status before start ``creating``,
+            crun ``created``; at poststop pid is absent or 0.
+        root: the tree, or None for the door that is open.
+    """
+    container_id = "-"
+    try:
+        state = _state(state_text)
+        container_id = state["id"]
+        if stage is None:
+            stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
+        if stage == "poststop":
+            return _remove(state, log, root)
+        return _register(state, log, root, lock)
+    except CgpuError as error:
+        return _refuse(log, container_id, str(error))
+    except OSError as error:
+        return _refuse(log, container_id, f"{error.filename or 'hook'}: {error.strerror}")
+    except Exception as error:  # whatever it is, no container starts without its limit
+        return _refuse(log, container_id, f"{type(error).__name__}: {error}")
+
+
+def _refuse(log: HookLog, container_id: str, reason: str) -> int:
+    log.line("ERROR", container_id, f"refused: {reason}")
+    log.line("ERROR", container_id, "nothing is reserved; the engine destroys the container")
+    print(f"cgpu: {reason}", file=sys.stderr)
+    return 1
+
+
+def _state(text: str) -> dict[str, object]:
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HookError(f"the container's state is not JSON: {error}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("id"), str) or not state["id"]:
+        raise HookError("the container's state has no id")
+    return state
+
+
+def load_config(bundle: str) -> dict[str, object]:
+    """Return ``config.json`` of *bundle*; raise HookError if there is none to read."""
+    path = f"{bundle}/config.json"
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except OSError as error:
+        raise HookError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise HookError(f"{path}: not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise HookError(f"{path}: not a JSON object")
+    return config
+
+
+def request_of(config: dict[str, object]) -> Request | None:
+    """Return what the container of an OCI *config* asks for, or None."""
+    process = config.get("process")
+    env = process.get("env") if isinstance(process, dict) else None
+    if env is not None and not isinstance(env, list):
+        raise RequestError("process.env is not a list")
+    return dialects.request_from(dialects.settings(env or [], config.get("annotations")))
+
+
+def _register(state: dict[str, object], log: HookLog, root: str | None, lock: str) -> int:
+    container_id = str(state["id"])
+    bundle = state.get("bundle", state.get("bundlePath"))
+    if not isinstance(bundle, str):
+        raise HookError("the container's state names no bundle")
+    request = request_of(load_config(bundle))
+    if request is None:
+        return 0
+    pid = state.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        raise HookError(f"the container's state names no process (pid {pid!r})")
+    log.line("INFO", container_id, f"{request.dialect}: process {pid} asks for a share")
+    root = root or procfs.find_root()
+    with _locked(lock):
+        result = _decide(request, root)
+        if isinstance(result, Refusal):
+            return _roll_back(result, log, container_id)
+        for note in result.notes:
+            log.line("WARN", container_id, note)
+        try:
+            procfs.create(container_id, _door_part(result), root, pid=pid)
+        except NodeError as error:
+            if error.errno == errno.ENOSPC:
+                _roll_back_cards(result.cards, log, container_id)
+            raise
+    if result.oom_script is not None:
+        _watch(container_id, result, root, pid, log)
+    for card in result.cards:
+        log.line("INFO", container_id, f"granted {_describe(card)}")
+    return 0
+
+
+def _decide(request: Request, root: str) -> Grant | Refusal:
+    cards = procfs.read_cards(root, tenants=False)
+    try:
+        chosen = {card.index for card, _ in admission.bind(request, cards)}
+    except RequestError as error:
+        return Refusal((str(error),))
+    # The nodes of other cards' containers are not read: on a full host they are hundreds.
+    return admission.admit(
+        request,
+        [
+            card._replace(tenants=procfs.read_tenants(card.index, root))
+            if card.index in chosen
+            else card
+            for card in cards
+        ],
+    )
+
+
+def _roll_back(refusal: Refusal, log: HookLog, container_id: str) -> int:
+    _roll_back_cards(refusal.fitting, log, container_id)
+    return _refuse(log, container_id, refusal.reason)
+
+
+def _roll_back_cards(cards: tuple[CardGrant, ...], log: HookLog, container_id: str) -> None:
+    for card in cards:
+        log.line("INFO", container_id, f"set aside {_describe(card)}")
+    for card in reversed(cards):
+        log.line("INFO", container_id, f"rolled back {_describe(card)}")
+
+
+def _describe(card: CardGrant) -> str:
+    memory = "no memory limit" if card.memory_bytes is None else format_mib(card.memory_bytes)
+    words = [f"card {card.index}: {memory}"]
+    for key in ("quota", "quota_min"):
+        percent = getattr(card, key)
+        if percent is not None:
+            words.append(f"{key} {percent} %")
+    for key in ("weight", "priority"):
+        if getattr(card, key) is not None:
+            words.append(f"{key} {getattr(card, key)}")
+    return ", ".join(words)
+
+
+def _door_part(grant: Grant) -> Grant:
+    # A process that the door kills at once runs no script: the watcher kills it afterwards.
+    if grant.oom_script is None:
+        return grant
+    return grant._replace(cards=tuple(card._replace(oom_action="fail") for card in grant.cards))
+
+
+def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -> None:
+    from .oom_watch import spawn
+
+    try:
+        spawn(container_id, grant, root, pid, log.paths)
+    except BaseException:
+        procfs.destroy(container_id, root)
+        raise
+
+
+def _remove(state: dict[str, object], log: HookLog, root: str | None) -> int:
+    # Containers that asked for nothing come here too: their engines know no better. A door that
+    # is closed has nothing to remove, and processes that linger are the door's own to reap.
+    container_id = str(state["id"])
+    try:
+        if procfs.destroy(container_id, root or procfs.find_root()):
+            log.line("INFO", container_id, "removed")
+    except CgpuError as error:
+        if _asked_before(state) is not None:
+            log.line("WARN", container_id, f"not removed: {error}")
+    return 0
+
+
+def _asked_before(state: dict[str, object]) -> Request | None:
+    """Return what the container had asked for, or None where that cannot be told any more."""
+    try:
+        return request_of(load_config(str(state.get("bundle"))))
+    except CgpuError:
+        return None
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    # Sums of quotas are checked here, not by the door: from reading them to the write no other
+    # hook may come between. The kernel drops the lock of a hook that is killed.
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise HookError(f"{path} is held by another hook; try again") from None
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(fd)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run as ``cgpu-hook``; see :data:`USAGE`."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    options: dict[str, list[str]] = {"--root": [], "--lock": [], "--log": []}
+    stage = None
+    while args:
+        word = args.pop(0)
+        if word in options and args:
+            options[word].append(args.pop(0))
+        elif word in STAGES and stage is None:
+            stage = word
+        else:
+            print(f"cgpu: {word!r}: {USAGE}", file=sys.stderr)
+            return 2
+    return run(
+        stage,
+        sys.stdin.buffer.read(STATE_MAX).decode(errors="replace"),
+        log=HookLog(tuple(options["--log"]) or (DEFAULT,)),
+        root=(options["--root"] or [None])[-1],
+        lock=(options["--lock"] or [LOCK])[-1],
+    )
