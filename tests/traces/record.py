@@ -102,7 +102,8 @@ def build(work: Path) -> None:
 def smi(*fields: str) -> list[str]:
     """Answers of nvidia-smi --query-gpu for card 0."""
     query = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip().split(", ")
+    done = subprocess.run(query, capture_output=True, text=True, check=True)
+    return done.stdout.strip().split(", ")
 
 
 def secrets() -> dict[bytes, bytes]:
@@ -130,9 +131,9 @@ def run(name: str, heap: bool, work: Path) -> tuple[list[Path], dict[str, Any]]:
     if name in ARGUMENTS:
         command = [shutil.which("nvidia-smi") or "nvidia-smi", *ARGUMENTS[name]]
     elif (HERE / f"programs/{name}.py").exists():
-        command = [sys.executable, str(HERE / f"programs/{name}.py")]
+        command = [sys.executable, str(shutil.copy(HERE / f"programs/{name}.py", work))]
     else:
-        command = [str(work / name)]
+        command = [f"./{name}"]
     env = os.environ | {"LD_PRELOAD": str(work / "libnvtrace.so"), "NVTRACE_DIR": str(raw)}
     if heap:
         env["NVTRACE_HEAP"] = "1"
@@ -141,7 +142,7 @@ def run(name: str, heap: bool, work: Path) -> tuple[list[Path], dict[str, Any]]:
         holder = subprocess.Popen([work / "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         holder.stdout.readline()
     try:
-        done = quietly(command, env=env, timeout=60)
+        done = quietly(command, env=env, cwd=work, timeout=60)
     except subprocess.TimeoutExpired as late:
         done = subprocess.CompletedProcess(command, -1, (late.stdout or b"").decode(), "timed out")
     finally:
@@ -181,7 +182,7 @@ def main() -> None:
         "card": card,
         "driver": driver,
         "date": datetime.date.today().isoformat(),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "cpus": os.cpu_count(),
     }
     replace = secrets()

@@ -19,6 +19,7 @@ struct nvos00 { uint32_t hRoot, hParent, hOld, status; };
 struct nvos21 { uint32_t hRoot, hParent, hNew, hClass; uint64_t parms; uint32_t size, status; };
 struct nvos54 { uint32_t hClient, hObject, cmd, flags; uint64_t params; uint32_t size, status; };
 struct nvos55 { uint32_t hClient, hParent, hObject, hClientSrc, hObjectSrc, flags, status; };
+struct nvos57 { uint32_t hClient, hObject, target, access; uint16_t type; uint8_t action, pad; uint32_t status; };
 struct nvos64 { uint32_t hRoot, hParent, hNew, hClass; uint64_t parms, rights;
 		uint32_t size, flags, status, pad; };
 struct xfer { uint32_t cmd, size; uint64_t ptr; };
@@ -137,55 +138,75 @@ static void own_client(int fd, uint32_t *root, uint32_t *dev)
 	mark("its device: %x", alloc_on(fd, *root, *root, dev, 0x80, p, sizeof(p)));
 }
 
+/* How much of the free memory is gone since "before", after what was just done. */
+static void taken(const char *what, uint32_t status, uint32_t before)
+{
+	mark("%s: status %x, taken %d KiB", what, status, (int)(before - heap_kib()));
+}
+
+static uint32_t duplicate(int fd, uint32_t root, uint32_t dev, uint32_t handle, uint32_t source)
+{
+	struct nvos55 d = { root, dev, handle, client, source, 0, 0 };
+
+	return ioctl(fd, _IOWR('F', 0x34, d), &d) ? 0x10000u | (uint32_t)errno : d.status;
+}
+
 static void lifetimes(void)
 {
 	struct memory m;
-	uint32_t h, before = heap_kib(), status, root, dev;
-	int other;
+	uint32_t h, before, status, root, dev, e[6] = { 0 }, im[5];
+	int other = open("/dev/nvidiactl", O_RDWR);
 
-	mark("lifetime: duplicate");
-	status = video(&h, &m, 64 * MIB, 0, 0);
-	mark("alloc %x taken %d KiB", status, (int)(before - heap_kib()));
-	other = open("/dev/nvidiactl", O_RDWR);
 	own_client(other, &root, &dev);
-	uint32_t base = heap_kib() + 64 * 1024;
-	struct nvos55 d = { root, dev, 0x5c0d0001, client, h, 0, 0 };
-	ioctl(other, _IOWR('F', 0x34, d), &d);
-	mark("dup by another client of this process: %x, taken %d KiB", d.status, (int)(base - heap_kib()));
-	status = release(h);
-	mark("free of the original %x, taken %d KiB", status, (int)(base - heap_kib()));
-	status = release_on(other, root, dev, 0x5c0d0001);
-	mark("free of the duplicate %x, taken %d KiB", status, (int)(base - heap_kib()));
-
-	mark("lifetime: close of the client's file");
-	status = video(&h, &m, 64 * MIB, 0, 0);
-	d = (struct nvos55){ root, dev, 0x5c0d0002, client, h, 0, 0 };
-	ioctl(other, _IOWR('F', 0x34, d), &d);
-	release(h);
-	mark("duplicate alone %x, taken %d KiB", d.status, (int)(base - heap_kib()));
-	close(other);
-	mark("closed, taken %d KiB against the first state", (int)(before - heap_kib()));
-
-	mark("lifetime: exported to a descriptor (0x3d05)");
 	before = heap_kib();
-	status = video(&h, &m, 64 * MIB, 0, 0);
-	uint32_t e[8] = { 0 };
+	taken("lifetime: alloc", video(&h, &m, 64 * MIB, 0, 0), before);
+	status = duplicate(other, root, dev, 0x5c0d0001, h);
+	taken("duplicate by another client of this process", status, before);
+	status = release(h);
+	taken("free of the original", status, before);
+	status = release_on(other, root, dev, 0x5c0d0001);
+	taken("free of the duplicate", status, before);
+
+	taken("lifetime: alloc", video(&h, &m, 64 * MIB, 0, 0), before);
+	status = duplicate(other, root, dev, 0x5c0d0002, h);
+	release(h);
+	taken("duplicate alone", status, before);
+	close(other);
+	taken("close of the duplicate's file", 0, before);
+
+	/* NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS: type, hDevice, hParent, hObject, fd, flags */
 	other = open("/dev/nvidiactl", O_RDWR);
-	/* NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS: type RM, hDevice, hParent, hObject, fd, flags */
+	before = heap_kib();
+	taken("lifetime: alloc", video(&h, &m, 64 * MIB, 0, 0), before);
 	e[0] = 1;
-	e[1] = device;
-	e[2] = device;
+	e[1] = e[2] = device;
 	e[3] = h;
 	e[4] = (uint32_t)other;
-	mark("export: %x", control_on(ctl, client, client, 0x3d05, e, 24));
-	mark("free: %x, taken %d KiB", release(h), (int)(before - heap_kib()));
-	uint32_t im[5] = { (uint32_t)other, 1, device, device, 0x5c0d0003 };
-	mark("import: %x", control_on(ctl, client, client, 0x3d06, im, sizeof(im)));
+	status = control_on(ctl, client, client, 0x3d05, e, sizeof(e));
+	taken("export to a descriptor", status, before);
+	status = release(h);
+	taken("free of the original", status, before);
+	im[0] = (uint32_t)other;
+	im[1] = 1;
+	im[2] = im[3] = device;
+	im[4] = 0x5c0d0003;
+	status = control_on(ctl, client, client, 0x3d06, im, sizeof(im));
+	taken("import", status, before);
 	close(other);
-	mark("descriptor closed, taken %d KiB", (int)(before - heap_kib()));
-	mark("free of the import: %x, taken %d KiB", release(0x5c0d0003), (int)(before - heap_kib()));
+	taken("close of the descriptor", 0, before);
+	status = release(0x5c0d0003);
+	taken("free of the import", status, before);
 
-	mark("lifetime: parent freed with its children");
+	taken("lifetime: alloc", video(&h, &m, 64 * MIB, 0, 0), before);
+	other = open("/dev/nvidiactl", O_RDWR);
+	e[3] = h;
+	e[4] = (uint32_t)other;
+	status = control_on(ctl, client, client, 0x3d05, e, sizeof(e));
+	release(h);
+	taken("exported, original freed", status, before);
+	close(other);
+	taken("close of the descriptor", 0, before);
+
 	other = open("/dev/nvidiactl", O_RDWR);
 	own_client(other, &root, &dev);
 	before = heap_kib();
@@ -194,12 +215,151 @@ static void lifetimes(void)
 	m.size = 64 * MIB;
 	h = 0;
 	status = alloc_on(other, root, dev, &h, 0x40, &m, sizeof(m));
-	mark("alloc with handle 0: %x handle %x taken %d KiB", status, h, (int)(before - heap_kib()));
-	mark("free of the device: %x, taken %d KiB", release_on(other, root, root, dev), (int)(before - heap_kib()));
-	mark("free of the child after: %x", release_on(other, root, dev, h));
-	mark("free of the client: %x", release_on(other, 0, 0, root));
-	mark("free of the client again: %x", release_on(other, 0, 0, root));
+	taken("lifetime: alloc with handle 0", status, before);
+	mark("handle %x", h);
+	status = release_on(other, root, root, dev);
+	taken("free of the device", status, before);
+	mark("free of the child after its parent: %x", release_on(other, root, dev, h));
+	mark("free of the client, root 0: %x", release_on(other, 0, 0, root));
+	mark("free of the client: %x", release_on(other, root, root, root));
+	mark("free of the client again: %x", release_on(other, root, root, root));
 	close(other);
+}
+
+/* Another process may duplicate an object only when it was shared. */
+static void sharing(void)
+{
+	struct memory m;
+	uint32_t h, root, dev, before = heap_kib();
+	struct nvos57 share;
+	int go[2], done[2], other;
+	char c;
+
+	if (pipe(go) || pipe(done))
+		exit(2);
+	taken("sharing: alloc", video(&h, &m, 32 * MIB, 0, 0), before);
+	if (!fork()) {
+		other = open("/dev/nvidiactl", O_RDWR);
+		own_client(other, &root, &dev);
+		mark("duplicate by another process, not shared: %x", duplicate(other, root, dev, 0x5c0d0001, h));
+		if (write(done[1], "x", 1) != 1 || read(go[0], &c, 1) != 1)
+			_exit(3);
+		mark("duplicate by another process, shared with all: %x", duplicate(other, root, dev, 0x5c0d0002, h));
+		if (write(done[1], "x", 1) != 1 || read(go[0], &c, 1) != 1)
+			_exit(4);
+		_exit(0);
+	}
+	if (read(done[0], &c, 1) != 1)
+		exit(5);
+	share = (struct nvos57){ client, h, client, 1, 1, 0, 0, 0 };
+	ioctl(ctl, _IOWR('F', 0x35, share), &share);
+	mark("share with all: %x", share.status);
+	if (write(go[1], "x", 1) != 1 || read(done[0], &c, 1) != 1)
+		exit(6);
+	taken("free of the original", release(h), before);
+	if (write(go[1], "x", 1) != 1)
+		exit(7);
+	wait(NULL);
+	taken("exit of the process that held the duplicate", 0, before);
+}
+
+struct uvm_map {
+	uint64_t base, length, offset;
+	struct { uint8_t uuid[16]; uint32_t type, caching, format, bits, compression; } gpu[256];
+	uint64_t count;
+	int32_t fd;
+	uint32_t hClient, hMemory, status;
+};
+
+/* UVM's mapping keeps the memory after RM_FREE. */
+static void uvm(void)
+{
+	struct { uint64_t flags; uint32_t status, pad; } init = { 0, 0, 0 };
+	struct { int32_t fd; uint32_t status; } mm;
+	struct { uint8_t uuid[16], numa, pad[3]; int32_t node, fd; uint32_t hClient, hSmc, status; } gpu_reg;
+	struct { uint8_t uuid[16]; int32_t fd; uint32_t hClient, hVaSpace, status; } space;
+	struct { uint64_t base, length; uint32_t status, pad; } range;
+	static struct uvm_map map;
+	struct memory m;
+	uint32_t gid[67] = { 0, 2 }, va[14] = { 0 }, vh = 0x5c000004, h, before, status;
+	int one = open("/dev/nvidia-uvm", O_RDWR), two = open("/dev/nvidia-uvm", O_RDWR);
+
+	memset(&gpu_reg, 0, sizeof(gpu_reg));
+	memset(&space, 0, sizeof(space));
+	control_on(ctl, client, subdevice, 0x2080014a, gid, sizeof(gid));
+	ioctl(one, 0x30000001, &init);
+	mm.fd = one;
+	mm.status = 0;
+	ioctl(two, 75, &mm);
+	mark("uvm: initialize %x, mm %x", init.status, mm.status);
+	va[1] = 0x48;
+	va[10] = 0x10000000;
+	before = heap_kib();
+	taken("uvm: vaspace", alloc(device, &vh, 0x90f1, va, sizeof(va)), before);
+	memcpy(gpu_reg.uuid, gid + 3, 16);
+	gpu_reg.fd = -1;
+	ioctl(one, 37, &gpu_reg);
+	taken("uvm: register the card", gpu_reg.status, before);
+	memcpy(space.uuid, gid + 3, 16);
+	space.fd = ctl;
+	space.hClient = client;
+	space.hVaSpace = vh;
+	ioctl(one, 25, &space);
+	taken("uvm: register the vaspace", space.status, before);
+	for (int i = 0; i < 3; i++) {
+		before = heap_kib();
+		taken("uvm: alloc", video(&h, &m, 64 * MIB, 0, 0), before);
+		range.base = 0x200000000ull + i * 64 * MIB;
+		range.length = 64 * MIB;
+		range.status = 0;
+		ioctl(one, 73, &range);
+		memset(&map, 0, sizeof(map));
+		map.base = range.base;
+		map.length = range.length;
+		memcpy(map.gpu[0].uuid, gid + 3, 16);
+		map.gpu[0].type = 1;
+		map.count = 1;
+		map.fd = ctl;
+		map.hClient = client;
+		map.hMemory = h;
+		ioctl(one, 33, &map);
+		taken("uvm: map", range.status ? range.status : map.status, before);
+		status = release(h);
+		taken("uvm: free of the mapped memory", status, before);
+		if (i == 2)
+			break;
+		range.status = 0;
+		ioctl(one, 34, &range);
+		taken("uvm: free of the range", range.status, before);
+	}
+	close(two);
+	close(one);
+	taken("uvm: closed with one range mapped", 0, before);
+	mark("uvm: free of the vaspace %x", release(vh));
+}
+
+static void infos(void)
+{
+	uint32_t list[6] = { 7, 0, 9, 0, 0x16, 0 }, pids[953] = { 0, 0xcbc0 };
+	static uint32_t info[3602];
+	struct { uint32_t n, pad; uint64_t list; } v1 = { 3, 0, (uintptr_t)list };
+	struct memory m;
+	uint32_t h, status;
+
+	status = control_on(ctl, client, subdevice, 0x20801301, &v1, sizeof(v1));
+	mark("FB_GET_INFO (V1) of 7, 9, 16: status %x, %u %u %u", status, list[1], list[3], list[5]);
+	video(&h, &m, 10 * MIB, 0, 0);
+	status = control_on(ctl, client, subdevice, 0x2080018d, pids, sizeof(pids));
+	mark("GET_PIDS of class cbc0: status %x, %u", status, pids[2]);
+	memset(pids, 0, sizeof(pids));
+	pids[1] = 0x2080;
+	status = control_on(ctl, client, subdevice, 0x2080018d, pids, sizeof(pids));
+	mark("GET_PIDS of class 2080: status %x, %u", status, pids[2]);
+	info[0] = 1;
+	info[2] = (uint32_t)getpid();
+	status = control_on(ctl, client, subdevice, 0x2080018e, info, sizeof(info));
+	mark("GET_PID_INFO: status %x, private %llu", status, *(unsigned long long *)&info[8]);
+	release(h);
 }
 
 static void forms(void)
@@ -228,7 +388,8 @@ static void forms(void)
 	m.size = 5 * MIB;
 	n = (struct nvos64){ client, device, next++, 0x40, (uintptr_t)&m, 0, 120, 0, 0, 0 };
 	ioctl(ctl, _IOWR('F', 0x2b, n), &n);
-	mark("paramsSize 120: %x", n.status);
+	taken("paramsSize 120", n.status, before);
+	release(n.hNew);
 	struct nvos32 v;
 	memset(&v, 0, sizeof(v));
 	v.hRoot = client;
@@ -247,6 +408,7 @@ static void forms(void)
 	v.function = 3;
 	v.owner = client;
 	v.hMemory = h;
+	v.type = 1; /* NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED, at the place of "flags" of FREE */
 	r = ioctl(ctl, _IOWR('F', 0x4a, v), &v);
 	mark("VID_HEAP FREE: ret %d status %x taken %d KiB", r, v.status, (int)(before - heap_kib()));
 	memset(&v, 0, sizeof(v));
@@ -256,6 +418,20 @@ static void forms(void)
 	r = ioctl(ctl, _IOWR('F', 0x4a, v), &v);
 	mark("VID_HEAP INFO: ret %d status %x total %llu free %llu", r, v.status,
 	     (unsigned long long)v.total, (unsigned long long)v.free);
+}
+
+/* NV_ESC_RM_ALLOC_MEMORY, an old way to ask for the size of the heap. */
+static void old_memory(void)
+{
+	struct { uint32_t hRoot, hParent, hNew, hClass, flags, pad; uint64_t pMemory, limit; uint32_t status, pad2;
+		 int32_t fd; uint32_t pad3; } a = { client, device, next++, 0x40, 0, 0, 0, 0, 0, 0, -1, 0 };
+	uint32_t before = heap_kib();
+	int r = ioctl(gpu, _IOWR('F', 0x27, a), &a);
+
+	mark("ALLOC_MEMORY of class 40: ret %d limit %llu", r, (unsigned long long)a.limit);
+	taken("ALLOC_MEMORY of class 40", a.status, before);
+	if (!r && !a.status)
+		release(a.hNew);
 }
 
 static void wrong(void)
@@ -339,9 +515,13 @@ int main(void)
 	subdevice = 0x5c000003;
 	mark("subdevice: %x", alloc(device, &subdevice, 0x2080, &zero, sizeof(zero)));
 	heaps();
+	infos();
 	sizes();
 	lifetimes();
+	sharing();
+	uvm();
 	forms();
+	old_memory();
 	wrong();
 	return 0;
 }

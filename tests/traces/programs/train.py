@@ -20,7 +20,8 @@ def mark(step: str) -> None:
 
 torch.manual_seed(0)
 mark("context")
-model = torchvision.models.resnet50(weights=None).cuda().half().to(memory_format=torch.channels_last)
+model = torchvision.models.resnet50(weights=None).cuda().half()
+model = model.to(memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 mark("model")
 images = torch.randn(16, 3, 224, 224, device="cuda", dtype=torch.half)
