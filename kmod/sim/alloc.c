@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* RM_ALLOC: which classes there are, under which parents, and what they make. */
+#include <linux/file.h>
+#include <linux/slab.h>
+#include "nvsim.h"
+
+enum parent_rule { UNDER_CLIENT = 1, UNDER_DEVICE = 2, UNDER_SUBDEVICE = 4, UNDER_GROUP = 8,
+		   UNDER_CHANNEL = 16, UNDER_ANY = 32 };
+
+struct rm_class {
+	u32 class;
+	u32 parents;
+	int size;		/* of the parameters; 0: none */
+	bool optional;		/* parameters may be absent */
+	bool privileged;	/* CAP_SYS_ADMIN in the initial user namespace */
+	u32 (*make)(struct nvsim_object *obj, void *params, const struct nvsim_caller *who);
+};
+
+static bool channel_like(u32 class, u32 suffix)
+{
+	/* 0xC36F, 0xC46F, 0xC56F, 0xC86F and so on: the generation is the third digit. */
+	return (class & 0xf0ff) == (0xc000 | suffix) && (class & 0x0f00) >= 0x300;
+}
+
+bool nvsim_class_is_channel(u32 class) { return channel_like(class, 0x6f); }
+bool nvsim_class_is_usermode(u32 class) { return channel_like(class, 0x61); }
+bool nvsim_class_is_compute(u32 class) { return channel_like(class, 0xc0); }
+bool nvsim_class_is_copy(u32 class) { return channel_like(class, 0xb5); }
+
+static struct nvsim_object *get(struct nvsim_object *obj, u32 handle)
+{
+	return handle ? nvsim_object_find(obj->client, handle) : NULL;
+}
+
+static u32 make_plain(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	return NV_OK;
+}
+
+static u32 make_device(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv0080_alloc *p = params;
+	u32 id = p ? p->deviceId : 0;
+
+	if (id >= nvsim_ncards)
+		return NV_ERR_INVALID_DEVICE;
+	obj->card = &nvsim_cards[id];
+	if (who->priv != NVSIM_KERNEL && !nvsim_gpu_accessible(obj->card))
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	return NV_OK;
+}
+
+static u32 make_subdevice(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	if (params && *(u32 *)params)
+		return NV_ERR_INVALID_ARGUMENT;
+	obj->aux = obj->client->subdevice_gen++;
+	return NV_OK;
+}
+
+static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_memory_alloc *p = params;
+	u64 page, size;
+	u32 status;
+
+	if (NVOS32_ATTR_LOCATION(p->attr) != NVOS32_ATTR_LOCATION_VIDMEM ||
+	    (p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL))
+		return NV_ERR_INVALID_ARGUMENT;
+	size = nvsim_round_size(p->size, p->attr, p->attr2, &page);
+	if (!size)
+		return NV_ERR_INVALID_ARGUMENT;
+	nvsim_latency_us(100);
+	obj->mem = nvsim_mem_alloc(obj->card, NV01_MEMORY_LOCAL_USER, size, &status);
+	if (!obj->mem)
+		return status;
+	atomic_set(&obj->mem->rm_objects, 1);
+	p->size = size;
+	p->offset = obj->mem->offset;
+	p->limit = size - 1;
+	/* The page size chosen is reported in the attributes. */
+	p->attr &= ~(3u << 23);
+	p->attr |= (page == SZ_4K ? 1u : page == SZ_64K ? 2u : 3u) << 23;
+	return NV_OK;
+}
+
+static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_memory_alloc *p = params;
+	u32 status;
+	u64 size;
+
+	if (!p->size || p->size > U64_MAX - PAGE_SIZE)
+		return NV_ERR_INVALID_ARGUMENT;
+	size = PAGE_ALIGN(p->size);
+	obj->mem = nvsim_mem_alloc(NULL, obj->class, size, &status);
+	if (!obj->mem)
+		return status;
+	atomic_set(&obj->mem->rm_objects, 1);
+	p->size = size;
+	p->limit = size - 1;
+	return NV_OK;
+}
+
+static u32 make_virtual(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_memory_alloc *p = params;
+	struct nvsim_object *vas = get(obj, p->hVASpace);
+
+	if (!(p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL) || !p->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->hVASpace && (!vas || vas->class != FERMI_VASPACE_A))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (vas && nvsim_object_depend(obj, vas))
+		return NV_ERR_NO_MEMORY;
+	p->limit = p->offset + p->size - 1;
+	return NV_OK;
+}
+
+static u32 make_group(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_group_alloc *p = params;
+	struct nvsim_object *vas = get(obj, p->hVASpace);
+
+	if (p->hVASpace && (!vas || vas->class != FERMI_VASPACE_A))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (vas && nvsim_object_depend(obj, vas))
+		return NV_ERR_NO_MEMORY;
+	obj->aux = p->engineType ?: NV2080_ENGINE_TYPE_GR0;
+	obj->tsg = nvsim_tsg_create(obj->card, obj->aux);
+	return obj->tsg ? NV_OK : NV_ERR_INSUFFICIENT_RESOURCES;
+}
+
+static u32 make_ctxshare(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_ctxshare_alloc *p = params;
+	struct nvsim_object *vas = get(obj, p->hVASpace);
+
+	if (p->hVASpace && (!vas || vas->class != FERMI_VASPACE_A))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (vas && nvsim_object_depend(obj, vas))
+		return NV_ERR_NO_MEMORY;
+	return NV_OK;
+}
+
+static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	u8 *p = params;
+	u32 h_share = *(u32 *)(p + NV_CHANNEL_ALLOC_hContextShare);
+	u32 h_vas = *(u32 *)(p + NV_CHANNEL_ALLOC_hVASpace);
+	u32 h_userd = *(u32 *)(p + NV_CHANNEL_ALLOC_hUserdMemory);
+	u64 userd_offset = *(u64 *)(p + NV_CHANNEL_ALLOC_userdOffset);
+	u32 engine = *(u32 *)(p + NV_CHANNEL_ALLOC_engineType);
+	struct nvsim_object *share = get(obj, h_share), *vas = get(obj, h_vas);
+	struct nvsim_object *userd = get(obj, h_userd);
+	struct nvsim_tsg *tsg;
+
+	if ((h_share && !share) || (h_vas && !vas))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (h_userd && (!userd || !userd->mem))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (userd && (userd_offset & (PAGE_SIZE - 1) || userd_offset >= userd->mem->size))
+		return NV_ERR_INVALID_ARGUMENT;
+	if (obj->parent->class == KEPLER_CHANNEL_GROUP_A) {
+		tsg = obj->parent->tsg;
+	} else {
+		/* A channel without a group gets one of its own. */
+		obj->tsg = nvsim_tsg_create(obj->card, engine ?: NV2080_ENGINE_TYPE_GR0);
+		tsg = obj->tsg;
+	}
+	if (!tsg)
+		return NV_ERR_INSUFFICIENT_RESOURCES;
+	if ((share && nvsim_object_depend(obj, share)) || (vas && nvsim_object_depend(obj, vas)) ||
+	    (userd && nvsim_object_depend(obj, userd)))
+		return NV_ERR_NO_MEMORY;
+	nvsim_latency_us(400);
+	obj->aux = nvsim_tsg_engine(tsg);
+	obj->chan = nvsim_chan_create(tsg, userd ? userd->mem : NULL, userd_offset);
+	if (!obj->chan)
+		return NV_ERR_NO_MEMORY;
+	*(u32 *)(p + NV_CHANNEL_ALLOC_cid) = nvsim_chan_id(obj->chan);
+	return NV_OK;
+}
+
+static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv0005_alloc *p = params;
+	struct file *ref;
+
+	if (who->priv != NVSIM_KERNEL && (obj->class == NV01_EVENT_KERNEL_CALLBACK ||
+					  obj->class == NV01_EVENT_KERNEL_CALLBACK_EX))
+		return NV_ERR_ILLEGAL_ACTION;
+	obj->aux = p->notifyIndex;
+	obj->event_data = p->data;
+	if (obj->class == NV01_EVENT_OS_EVENT) {
+		if (!nvsim_file_get((int)p->data, false, &ref) &&
+		    !nvsim_file_get((int)p->data, true, &ref))
+			return NV_ERR_INVALID_EVENT;
+		/* The event outlives no file: dropping ours must not close it late. */
+		fput(ref);
+	}
+	return NV_OK;
+}
+
+static u32 make_physical(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_physical_alloc *p = params;
+
+	p->memSize = obj->card->pma_total;
+	return NV_OK;
+}
+
+#define MEMORY_SIZE sizeof(struct nv_memory_alloc)
+static const struct rm_class classes[] = {
+	{ NV01_DEVICE_0, UNDER_CLIENT, sizeof(struct nv0080_alloc), true, false, make_device },
+	{ NV20_SUBDEVICE_0, UNDER_DEVICE, 4, true, false, make_subdevice },
+	{ NV01_MEMORY_LOCAL_USER, UNDER_DEVICE | UNDER_SUBDEVICE, MEMORY_SIZE, false, false,
+	  make_vidmem },
+	{ NV01_MEMORY_SYSTEM, UNDER_DEVICE, MEMORY_SIZE, false, false, make_sysmem },
+	{ NV_MEMORY_EXTENDED_USER, UNDER_DEVICE, MEMORY_SIZE, false, false, make_sysmem },
+	{ NV50_MEMORY_VIRTUAL, UNDER_DEVICE, MEMORY_SIZE, false, false, make_virtual },
+	{ NV01_MEMORY_VIRTUAL, UNDER_DEVICE, sizeof(struct nv_memory_virtual_alloc), false, false,
+	  make_plain },
+	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, UNDER_DEVICE, 40, false, false, make_plain },
+	{ FERMI_VASPACE_A, UNDER_DEVICE | UNDER_SUBDEVICE, 48, false, false, make_plain },
+	{ KEPLER_CHANNEL_GROUP_A, UNDER_DEVICE, sizeof(struct nv_group_alloc), false, false,
+	  make_group },
+	{ FERMI_CONTEXT_SHARE_A, UNDER_GROUP, sizeof(struct nv_ctxshare_alloc), false, false,
+	  make_ctxshare },
+	{ NV01_EVENT, UNDER_ANY, sizeof(struct nv0005_alloc), false, false, make_event },
+	{ NV01_EVENT_OS_EVENT, UNDER_ANY, sizeof(struct nv0005_alloc), false, false, make_event },
+	{ NV01_EVENT_KERNEL_CALLBACK, UNDER_ANY, sizeof(struct nv0005_alloc), false, false,
+	  make_event },
+	{ NV01_EVENT_KERNEL_CALLBACK_EX, UNDER_ANY, sizeof(struct nv0005_alloc), false, false,
+	  make_event },
+	{ NV2081_BINAPI, UNDER_SUBDEVICE, 4, true, false, make_plain },
+	{ GT200_DEBUGGER, UNDER_DEVICE, 12, false, false, make_plain },
+	{ NV01_CONTEXT_DMA, UNDER_ANY, 0, true, false, make_plain },
+	{ NV01_MEMORY_LOCAL_PHYSICAL, UNDER_DEVICE, sizeof(struct nv_physical_alloc), false, true,
+	  make_physical },
+	{ NV01_MEMORY_LOCAL_PRIVILEGED, UNDER_DEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_LIST_SYSTEM, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_LIST_FBMEM, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_LIST_OBJECT, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_FRAMEBUFFER_CONSOLE, UNDER_DEVICE, 0, true, true, make_plain },
+};
+
+/* Classes of the card's generation; an object of another one is INVALID_CLASS. */
+static const struct rm_class channel_class = { 0, UNDER_DEVICE | UNDER_GROUP,
+	NV_CHANNEL_ALLOC_SIZE_550, false, false, make_channel };
+static const struct rm_class usermode_class = { 0, UNDER_SUBDEVICE, 2, true, false, make_plain };
+static const struct rm_class engine_class = { 0, UNDER_CHANNEL, 8, true, false, make_plain };
+
+static const struct rm_class *class_find(u32 class)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(classes); i++)
+		if (classes[i].class == class)
+			return &classes[i];
+	if (nvsim_class_is_channel(class))
+		return &channel_class;
+	if (nvsim_class_is_usermode(class))
+		return &usermode_class;
+	if (nvsim_class_is_compute(class) || nvsim_class_is_copy(class))
+		return &engine_class;
+	return NULL;
+}
+
+/* Bytes that the driver copies for a class; it ignores the caller's paramsSize. */
+int nvsim_alloc_params_size(u32 class)
+{
+	const struct rm_class *c;
+
+	if (class == NV01_ROOT || class == NV01_ROOT_NON_PRIV || class == NV01_ROOT_CLIENT)
+		return 4;
+	c = class_find(class);
+	if (!c)
+		return 0;
+	if (c->size == MEMORY_SIZE && nvsim_branch == 535)
+		return 120;
+	if (c == &channel_class && nvsim_branch >= 570)
+		return NV_CHANNEL_ALLOC_SIZE_570;
+	if (class == FERMI_VASPACE_A && nvsim_branch >= 580)
+		return 56;
+	return c->size;
+}
+
+static bool class_of_card(u32 class, const struct nvsim_card *card)
+{
+	const struct nvsim_model *m = card->model;
+
+	if (nvsim_class_is_channel(class))
+		return class == m->channel_class;
+	if (nvsim_class_is_usermode(class))
+		return class <= m->usermode_class;
+	if (nvsim_class_is_compute(class))
+		return class == m->compute_class;
+	if (nvsim_class_is_copy(class))
+		return class == m->copy_class;
+	return true;
+}
+
+static u32 parent_kind(struct nvsim_object *parent)
+{
+	if (!parent)
+		return UNDER_CLIENT;
+	if (parent->class == NV01_DEVICE_0)
+		return UNDER_DEVICE;
+	if (parent->class == NV20_SUBDEVICE_0)
+		return UNDER_SUBDEVICE;
+	if (parent->class == KEPLER_CHANNEL_GROUP_A)
+		return UNDER_GROUP;
+	if (nvsim_class_is_channel(parent->class))
+		return UNDER_CHANNEL;
+	return 0;
+}
+
+u32 nvsim_rm_alloc(u32 root, u32 parent, u32 *handle, u32 class, void *params, u32 size,
+		   const struct nvsim_caller *who)
+{
+	struct nvsim_client *client;
+	const struct rm_class *c;
+	struct nvsim_object *obj, *up = NULL;
+	u32 status, want = *handle;
+
+	if (class == NV01_ROOT || class == NV01_ROOT_NON_PRIV || class == NV01_ROOT_CLIENT) {
+		status = nvsim_client_create(handle, who, &client);
+		if (status == NV_OK && params && size >= 4)
+			*(u32 *)params = *handle;
+		return status;
+	}
+	client = nvsim_client_validate(root, who);
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	c = class_find(class);
+	if (!c)
+		return NV_ERR_INVALID_CLASS;
+	if (c->privileged && who->priv < NVSIM_USER_ROOT)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	if (parent != root) {
+		up = nvsim_object_find(client, parent);
+		if (!up)
+			return NV_ERR_INVALID_OBJECT_PARENT;
+	}
+	if (!(c->parents & UNDER_ANY) && !(c->parents & parent_kind(up)))
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	if (up && up->card && !class_of_card(class, up->card))
+		return NV_ERR_INVALID_CLASS;
+	if (c->size && !c->optional && !params)
+		return NV_ERR_INVALID_ARGUMENT;
+	obj = nvsim_object_new(client, parent, handle, class, &status);
+	if (!obj) {
+		*handle = want;
+		return status;
+	}
+	status = c->make(obj, params, who);
+	if (status != NV_OK) {
+		nvsim_object_free(obj);
+		*handle = want;
+	}
+	return status;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Controls of a card that tell memory and processes: what a hook rewrites. */
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+#include "nvsim.h"
+
+#define KIB(bytes) ((u32)((bytes) >> 10))
+
+u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data)
+{
+	u64 board = card->pma_total + ((u64)card->model->reserved_mib << 20);
+
+	switch (index) {
+	case 0x05: *data = card->model->bar1_mib << 10; break;	/* BAR1_SIZE */
+	case 0x07:						/* RAM_SIZE */
+	case 0x08:						/* TOTAL_RAM_SIZE */
+	case 0x20: *data = KIB(board); break;			/* USABLE_RAM_SIZE */
+	case 0x09:						/* HEAP_SIZE */
+	case 0x0a: *data = KIB(card->pma_total); break;		/* MAPPABLE_HEAP_SIZE */
+	case 0x0b: *data = card->model->bus_width; break;	/* BUS_WIDTH */
+	case 0x0d: *data = card->model->ram_type; break;	/* RAM_TYPE */
+	case 0x12:						/* LARGEST_FREE_REGION_SIZE */
+	case 0x16: *data = KIB(nvsim_pma_free_bytes(card)); break; /* HEAP_FREE */
+	case 0x1d: *data = card->model->bar1_mib << 10; break;	/* BAR1_AVAIL_SIZE */
+	case 0x0c:						/* RAM_CFG */
+	case 0x06: case 0x0e: case 0x0f: case 0x10: case 0x11: case 0x13: case 0x14: case 0x15:
+	case 0x17: case 0x18: case 0x19: case 0x1a: case 0x1b: case 0x1c: case 0x1e: case 0x1f:
+	case 0x21: case 0x22: case 0x23: case 0x24: case 0x25: case 0x26: case 0x27: case 0x28:
+	case 0x29: case 0x2a: case 0x2b: case 0x2c: case 0x2d: case 0x2e: case 0x2f: case 0x30:
+	case 0x31: case 0x32: case 0x33: case 0x34: case 0x35: case 0x36:
+		*data = 0;
+		break;
+	default:
+		return NV_ERR_INVALID_ARGUMENT;
+	}
+	return NV_OK;
+}
+
+struct fb_pair { u32 index, data; };
+
+static u32 fb_pairs(struct nvsim_card *card, struct fb_pair *list, u32 n)
+{
+	u32 i, status;
+
+	for (i = 0; i < n; i++) {
+		status = nvsim_fb_info(card, list[i].index, &list[i].data);
+		if (status != NV_OK)
+			return status;
+	}
+	return NV_OK;
+}
+
+static u32 fb_get_info(struct nvsim_ctl *c)
+{
+	struct { u32 n, pad; u64 list; } *p = c->p;
+
+	if (!p->n)
+		return NV_OK;
+	if (!p->list)
+		return NV_ERR_INVALID_ARGUMENT;
+	return fb_pairs(c->card, (void *)(uintptr_t)p->list, p->n);
+}
+
+static u32 fb_get_info_v2(struct nvsim_ctl *c)
+{
+	struct { u32 n; struct fb_pair list[]; } *p = c->p;
+
+	if (p->n > (c->size - 4) / sizeof(struct fb_pair))
+		return NV_ERR_INVALID_ARGUMENT;
+	return fb_pairs(c->card, p->list, p->n);
+}
+
+/* ---- processes ---- */
+
+static struct pid_namespace *callers_ns(const struct nvsim_caller *who)
+{
+	return who->user_params ? task_active_pid_ns(current) : &init_pid_ns;
+}
+
+static bool client_uses(struct nvsim_client *client, struct nvsim_card *card, u32 class)
+{
+	struct nvsim_object *obj;
+	unsigned long index;
+
+	xa_for_each(&client->objects, index, obj) {
+		if (obj->card != card)
+			continue;
+		/* A channel class stands for any channel of the card. */
+		if (obj->class == class || (nvsim_class_is_channel(class) && obj->chan))
+			return true;
+	}
+	return false;
+}
+
+struct pid_list { struct nvsim_card *card; u32 class; struct pid_namespace *ns; u32 *table, n; };
+
+static void collect_pid(struct nvsim_client *client, void *arg)
+{
+	struct pid_list *l = arg;
+	pid_t pid;
+	u32 i;
+
+	if (client->kernel || !client_uses(client, l->card, l->class))
+		return;
+	pid = pid_nr_ns(client->pid, l->ns);
+	if (!pid)
+		return;		/* not visible there */
+	for (i = 0; i < l->n; i++)
+		if (l->table[i] == pid)
+			return;
+	if (l->n < 950)
+		l->table[l->n++] = pid;
+}
+
+static u32 gpu_get_pids(struct nvsim_ctl *c)
+{
+	struct { u32 idType, id, count, table[950]; } *p = c->p;
+	struct pid_list l = { .card = c->card, .class = p->id, .ns = callers_ns(c->who),
+			      .table = p->table };
+
+	if (p->idType)
+		return NV_ERR_NOT_SUPPORTED;	/* guests of a virtual machine */
+	nvsim_clients_each(collect_pid, &l);
+	p->count = l.n;
+	return NV_OK;
+}
+
+struct pid_usage { struct nvsim_card *card; struct pid *pid; u64 private, owned, duped; bool seen; };
+
+static void collect_usage(struct nvsim_client *client, void *arg)
+{
+	struct pid_usage *u = arg;
+	struct nvsim_object *obj;
+	unsigned long index;
+
+	if (client->kernel || client->pid != u->pid)
+		return;
+	u->seen = true;
+	xa_for_each(&client->objects, index, obj) {
+		if (!obj->mem || obj->mem->card != u->card)
+			continue;
+		if (atomic_read(&obj->mem->rm_objects) <= 1)
+			u->private += obj->mem->charged;
+		else
+			u->owned += obj->mem->charged;
+	}
+}
+
+static u32 gpu_get_pid_info(struct nvsim_ctl *c)
+{
+	struct { u32 count, pad; struct { u32 pid, index, result, pad; u64 data[6]; u32 ci, gi; }
+		 list[200]; } *p = c->p;
+	struct pid_namespace *ns = callers_ns(c->who);
+	u32 i;
+
+	if (!p->count || p->count > 200)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->count; i++) {
+		struct pid_usage u = { .card = c->card };
+
+		memset(p->list[i].data, 0, sizeof(p->list[i].data));
+		if (p->list[i].index) {
+			p->list[i].result = NV_ERR_INVALID_ARGUMENT;
+			continue;
+		}
+		rcu_read_lock();
+		u.pid = find_pid_ns(p->list[i].pid, ns);
+		rcu_read_unlock();
+		if (u.pid)
+			nvsim_clients_each(collect_usage, &u);
+		p->list[i].data[0] = u.private;
+		p->list[i].data[1] = u.owned;
+		p->list[i].result = NV_OK;
+		/* Not partitioned: the whole card. */
+		p->list[i].ci = 0xffffffff;
+		p->list[i].gi = 0xffffffff;
+	}
+	return NV_OK;
+}
+
+/* ---- memory objects ---- */
+
+static u32 surface_info(struct nvsim_ctl *c)
+{
+	struct { u32 n, pad; u64 list; } *p = c->p;
+	struct fb_pair *list = (void *)(uintptr_t)p->list;
+	u32 i;
+
+	if (!list)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->n; i++) {
+		switch (list[i].index) {
+		case 0: list[i].data = 0; break;			/* attributes */
+		case 4: list[i].data = c->obj->mem->size >> 12; break;	/* size, 4 KiB pages */
+		default: list[i].data = 0;
+		}
+	}
+	return NV_OK;
+}
+
+const struct nvsim_ctl_entry nvsim_gpu_controls[] = {
+	CTL(0x20801301, CTL_ANY, 16, fb_get_info),
+	CTL4(0x20801303, CTL_ANY, 436, 444, 460, 1028, fb_get_info_v2),
+	CTL(0x2080018d, CTL_ANY, 3812, gpu_get_pids),
+	CTL(0x2080018e, CTL_ANY, 14408, gpu_get_pid_info),
+	CTL(0x00410110, CTL_ANY, 16, surface_info),
+	{}
+};

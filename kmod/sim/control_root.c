@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Controls of the client itself: which cards there are, sharing, export and import. */
+#include <linux/string.h>
+#include "nvsim.h"
+
+#define NV0000_CTRL_GPU_MAX_ATTACHED_GPUS 32
+#define NV0000_CTRL_GPU_INVALID_ID 0xffffffffu
+
+static u32 gpu_ids(struct nvsim_ctl *c)
+{
+	u32 *ids = c->p;
+	int i;
+
+	for (i = 0; i < NV0000_CTRL_GPU_MAX_ATTACHED_GPUS; i++)
+		ids[i] = i < nvsim_ncards ? nvsim_cards[i].gpu_id : NV0000_CTRL_GPU_INVALID_ID;
+	return NV_OK;
+}
+
+static u32 probed_ids(struct nvsim_ctl *c)
+{
+	u32 *ids = c->p;
+	int i;
+
+	gpu_ids(c);
+	for (i = NV0000_CTRL_GPU_MAX_ATTACHED_GPUS; i < c->size / 4; i++)
+		ids[i] = NV0000_CTRL_GPU_INVALID_ID;	/* none excluded */
+	return NV_OK;
+}
+
+/* gpuId flags deviceInstance subDeviceInstance [szName] sliStatus boardId gpuInstance numaId */
+static u32 id_info(struct nvsim_ctl *c)
+{
+	u32 *p = c->p;
+	struct nvsim_card *card = nvsim_card_by_gpu_id(p[0]);
+	int o = c->size > 32 ? 2 : 0;	/* the first version carries a name pointer */
+
+	if (!card)
+		return NV_ERR_INVALID_ARGUMENT;
+	p[1] = 1 << 3;			/* linked into no SLI group; ATTACHED, no display */
+	p[2] = card->index;
+	p[3] = 0;
+	p[4 + o] = 0;
+	p[5 + o] = card->gpu_id;
+	p[6 + o] = card->index;
+	p[7 + o] = 0xffffffff;
+	return NV_OK;
+}
+
+static u32 pci_info(struct nvsim_ctl *c)
+{
+	struct { u32 gpuId, domain; u16 bus, slot; } *p = c->p;
+	struct nvsim_card *card = nvsim_card_by_gpu_id(p->gpuId);
+
+	if (!card)
+		return NV_ERR_INVALID_ARGUMENT;
+	p->domain = 0;
+	p->bus = card->bus;
+	p->slot = 0;
+	return NV_OK;
+}
+
+static u32 uuid_info(struct nvsim_ctl *c)
+{
+	struct { u8 uuid[256]; u32 flags, gpuId, deviceInstance, subdeviceInstance; } *p = c->p;
+	struct nvsim_card *card;
+	int i;
+
+	for (i = 0; i < nvsim_ncards; i++) {
+		card = &nvsim_cards[i];
+		if (memcmp(p->uuid, card->uuid, 16) &&
+		    strncmp(p->uuid, card->uuid_text, sizeof(p->uuid)))
+			continue;
+		p->gpuId = card->gpu_id;
+		p->deviceInstance = card->index;
+		p->subdeviceInstance = 0;
+		return NV_OK;
+	}
+	return NV_ERR_GPU_UUID_NOT_FOUND;
+}
+
+/* gpuUuid[256] uuidStrLen flags after gpuId */
+static u32 uuid_from_gpu_id(struct nvsim_ctl *c)
+{
+	struct { u32 gpuId, flags; u8 uuid[256]; u32 len; } *p = c->p;
+	struct nvsim_card *card = nvsim_card_by_gpu_id(p->gpuId);
+
+	if (!card)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->flags & 1) {		/* binary */
+		memcpy(p->uuid, card->uuid, 16);
+		p->len = 16;
+	} else {
+		p->len = strscpy(p->uuid, card->uuid_text, sizeof(p->uuid)) + 1;
+	}
+	return NV_OK;
+}
+
+static u32 attach_ids(struct nvsim_ctl *c)
+{
+	u32 *p = c->p;
+	int i;
+
+	for (i = 0; i < NV0000_CTRL_GPU_MAX_ATTACHED_GPUS; i++) {
+		if (p[i] == NV0000_CTRL_GPU_INVALID_ID || p[i] == 0x0000ffff)
+			break;
+		if (!nvsim_card_by_gpu_id(p[i])) {
+			p[NV0000_CTRL_GPU_MAX_ATTACHED_GPUS] = p[i];
+			return NV_ERR_INVALID_ARGUMENT;
+		}
+	}
+	p[NV0000_CTRL_GPU_MAX_ATTACHED_GPUS] = NV0000_CTRL_GPU_INVALID_ID;
+	return NV_OK;
+}
+
+static u32 nothing(struct nvsim_ctl *c)
+{
+	return NV_OK;
+}
+
+static u32 zeroes(struct nvsim_ctl *c)
+{
+	memset(c->p, 0, c->size);
+	return NV_OK;
+}
+
+static u32 inherited_share(struct nvsim_ctl *c)
+{
+	return nvsim_share_add(c->client->shares, &c->client->nshares, c->p);
+}
+
+static u32 share_object(struct nvsim_ctl *c)
+{
+	struct { u32 hObject; struct nv_share_policy policy; } *p = c->p;
+	struct nvsim_object *obj = nvsim_object_find(c->client, p->hObject);
+
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	return nvsim_share_add(obj->shares, &obj->nshares, &p->policy);
+}
+
+/* ---- NV0000_CTRL_CMD_OS_UNIX_* ---- */
+
+struct os_unix_object { u32 type, hDevice, hParent, hObject; };
+
+static u32 export_to_fd(struct nvsim_ctl *c)
+{
+	struct { struct os_unix_object o; s32 fd; u32 flags; } *p = c->p;
+
+	if (p->o.type != 1)
+		return NV_ERR_INVALID_ARGUMENT;
+	return nvsim_export_object(c->client, p->o.hObject, p->fd, c->who);
+}
+
+static u32 import_from_fd(struct nvsim_ctl *c)
+{
+	struct { s32 fd; struct os_unix_object o; } *p = c->p;
+
+	if (p->o.type != 1)
+		return NV_ERR_INVALID_ARGUMENT;
+	return nvsim_import_object(c->client, p->o.hParent, &p->o.hObject, p->fd, 0, c->who);
+}
+
+static u32 create_export_fd(struct nvsim_ctl *c)
+{
+	/* The file exists already; the driver marks it as a carrier. */
+	struct { u32 hDevice; u16 max; u8 metadata[64]; s32 fd; } *p = c->p;
+
+	return p->max ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+}
+
+static u32 export_objects(struct nvsim_ctl *c)
+{
+	struct { s32 fd; u32 hDevice; u16 max; u8 metadata[64]; u32 objects[512];
+		 u16 num, index; } *p = c->p;
+	u32 status = NV_OK;
+	int i;
+
+	if (!p->num || p->num > 512)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->num && status == NV_OK; i++)
+		status = nvsim_export_object(c->client, p->objects[i], p->fd, c->who);
+	return status;
+}
+
+static u32 import_objects(struct nvsim_ctl *c)
+{
+	struct { s32 fd; u32 hParent; u32 objects[128]; u8 types[128]; u16 num, index; } *p = c->p;
+	u32 status = NV_OK;
+	int i;
+
+	if (!p->num || p->num > 128)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->num && status == NV_OK; i++) {
+		status = nvsim_import_object(c->client, p->hParent, &p->objects[i], p->fd,
+					     p->index + i, c->who);
+		p->types[i] = 1;	/* video memory */
+	}
+	return status;
+}
+
+const struct nvsim_ctl_entry nvsim_root_controls[] = {
+	CTL(0x00000201, CTL_ANY, 128, gpu_ids),
+	CTL(0x00000202, CTL_ANY, 0, id_info),
+	CTL(0x00000205, CTL_ANY, 32, id_info),
+	CTL(0x00000214, CTL_ANY, 0, probed_ids),
+	CTL(0x00000215, CTL_ANY, 0, attach_ids),
+	CTL(0x00000216, CTL_ANY, 0, nothing),
+	CTL(0x0000021b, CTL_ANY, 0, pci_info),
+	CTL(0x00000274, CTL_ANY, 0, uuid_info),
+	CTL(0x00000275, CTL_ANY, 0, uuid_from_gpu_id),
+	CTL(0x00000d04, CTL_ANY, 12, inherited_share),
+	CTL(0x00000d06, CTL_ANY, 16, share_object),
+	CTL(0x00003d05, CTL_ANY, 24, export_to_fd),
+	CTL(0x00003d06, CTL_ANY, 20, import_from_fd),
+	CTL(0x00003d0a, CTL_ANY, 76, create_export_fd),
+	CTL(0x00003d0b, CTL_ANY, 2128, export_objects),
+	CTL(0x00003d0c, CTL_ANY, 652, import_objects),
+	CTL(0x00000136, CTL_ANY, 0, zeroes),
+	{}
+};

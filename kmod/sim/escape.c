@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The ioctl entry. Only the number and the size of a command count; type and
+ * direction are ignored, as in the driver. The argument is copied in whole and
+ * back whole; RM's verdict is a status inside it and the call returns 0.
+ */
+#include <linux/capability.h>
+#include <linux/file.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include "nvsim.h"
+
+#define MAX_CONTROL_PARAMS (1u << 20)
+
+static void caller_of(struct nvsim_file *nf, struct nvsim_caller *who)
+{
+	who->owner = READ_ONCE(nf->ctl) ?: nf;
+	who->priv = capable(CAP_SYS_ADMIN) ? NVSIM_USER_ROOT : NVSIM_USER;
+	who->user_params = true;
+}
+
+/* ---- RM_ALLOC, both forms ---- */
+
+static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
+			const struct nvsim_caller *who)
+{
+	struct nvos64 *p64 = arg;
+	struct nvos21 *p21 = arg;
+	bool wide = size == sizeof(*p64);
+	void __user *uparams = u64_to_user_ptr(p21->pAllocParms);
+	void *params = NULL;
+	u32 status, class;
+	int psize;
+
+	if (size != sizeof(*p21) && size != sizeof(*p64))
+		return -EINVAL;
+	class = p21->hClass;
+	switch (class) {
+	case NV01_ROOT:
+	case NV01_ROOT_NON_PRIV:
+	case NV01_ROOT_CLIENT:
+		if (nf->card)
+			return -EINVAL;
+		p21->hClass = class = NV01_ROOT_CLIENT;
+		break;
+	case NV01_EVENT:
+	case NV01_EVENT_OS_EVENT:
+	case NV01_EVENT_KERNEL_CALLBACK:
+	case NV01_EVENT_KERNEL_CALLBACK_EX:
+		break;
+	default:
+		if (nf->card)
+			return -EINVAL;
+	}
+	psize = nvsim_alloc_params_size(class);
+	if (psize && uparams) {
+		/* Layouts of all branches fit: the tail that a branch lacks reads as 0. */
+		params = kzalloc(max_t(size_t, psize, 512), GFP_KERNEL);
+		if (!params) {
+			status = NV_ERR_NO_MEMORY;
+			goto out;
+		}
+		if (copy_from_user(params, uparams, psize)) {
+			status = NV_ERR_INVALID_ADDRESS;
+			goto out;
+		}
+	}
+	mutex_lock(&rm_lock);
+	status = nvsim_rm_alloc(p21->hRoot, p21->hObjectParent, &p21->hObjectNew, class, params,
+				psize, who);
+	mutex_unlock(&rm_lock);
+	if (status == NV_OK && params && copy_to_user(uparams, params, psize))
+		status = NV_ERR_INVALID_ADDRESS;
+out:
+	nvsim_debug("alloc root %x parent %x new %x class %x size %u -> %x\n", p21->hRoot,
+		    p21->hObjectParent, p21->hObjectNew, class,
+		    wide ? p64->paramsSize : p21->paramsSize, status);
+	kfree(params);
+	if (wide)
+		p64->status = status;
+	else
+		p21->status = status;
+	return 0;
+}
+
+/* ---- RM_CONTROL ---- */
+
+static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
+{
+	const struct nvsim_embedded *emb = nvsim_control_embedded(p->cmd);
+	void __user *uparams = u64_to_user_ptr(p->params), *ulist = NULL;
+	void *params = NULL, *list = NULL;
+	u64 uptr = 0, bytes = 0;
+
+	if (!p->paramsSize != !p->params || p->paramsSize > MAX_CONTROL_PARAMS) {
+		p->status = NV_ERR_INVALID_ARGUMENT;
+		return;
+	}
+	if (p->paramsSize) {
+		params = kvzalloc(p->paramsSize, GFP_KERNEL);
+		if (!params) {
+			p->status = NV_ERR_NO_MEMORY;
+			return;
+		}
+		if (copy_from_user(params, uparams, p->paramsSize)) {
+			p->status = NV_ERR_INVALID_ADDRESS;
+			goto out;
+		}
+	}
+	if (emb && p->paramsSize >= emb->ptr_at + 8) {
+		u32 count = *(u32 *)(params + emb->count_at);
+
+		uptr = *(u64 *)(params + emb->ptr_at);
+		bytes = (u64)count * emb->elem_size;
+		if (uptr && bytes) {
+			if (count > emb->max) {
+				p->status = NV_ERR_INVALID_ARGUMENT;
+				goto out;
+			}
+			ulist = u64_to_user_ptr(uptr);
+			list = kvzalloc(bytes, GFP_KERNEL);
+			if (!list) {
+				p->status = NV_ERR_NO_MEMORY;
+				goto out;
+			}
+			if (copy_from_user(list, ulist, bytes)) {
+				p->status = NV_ERR_INVALID_ADDRESS;
+				goto out;
+			}
+		}
+		*(u64 *)(params + emb->ptr_at) = (uintptr_t)list;
+	}
+	mutex_lock(&rm_lock);
+	p->status = nvsim_rm_control(p, params, who);
+	mutex_unlock(&rm_lock);
+	if (emb && params && p->paramsSize >= emb->ptr_at + 8)
+		*(u64 *)(params + emb->ptr_at) = uptr;
+	if (p->status == NV_OK) {
+		if (list && copy_to_user(ulist, list, bytes))
+			p->status = NV_ERR_INVALID_ADDRESS;
+		if (params && copy_to_user(uparams, params, p->paramsSize))
+			p->status = NV_ERR_INVALID_ADDRESS;
+	}
+out:
+	kvfree(list);
+	kvfree(params);
+}
+
+/* ---- the others ---- */
+
+static int escape_card_info(struct nvsim_file *nf, void *arg, size_t size)
+{
+	struct nv_ioctl_card_info *ci = arg;
+	size_t n = size / sizeof(*ci);
+	int i;
+
+	if (nf->card)
+		return -EINVAL;
+	memset(ci, 0, n * sizeof(*ci));
+	if (n < nvsim_ncards)
+		return -EINVAL;
+	for (i = 0; i < nvsim_ncards; i++) {
+		const struct nvsim_card *card = &nvsim_cards[i];
+
+		ci[i].valid = 1;
+		ci[i].bus = card->bus;
+		ci[i].vendor_id = 0x10de;
+		ci[i].device_id = card->model->device_id;
+		ci[i].gpu_id = card->gpu_id;
+		ci[i].interrupt_line = 11;
+		ci[i].reg_address = 0xf0000000ull + ((u64)i << 25);
+		ci[i].reg_size = 16 << 20;
+		ci[i].fb_address = (1ull << 40) * (i + 1);
+		ci[i].fb_size = (u64)card->model->bar1_mib << 20;
+		ci[i].minor_number = card->minor;
+	}
+	return 0;
+}
+
+static int escape_version(struct nvsim_file *nf, void *arg, size_t size)
+{
+	struct nv_ioctl_version *v = arg;
+	size_t dot = strcspn(nvsim_version, ".") + 1;
+
+	if (nf->card || size != sizeof(*v))
+		return -EINVAL;
+	v->reply = 1;
+	if (v->cmd != '2') {
+		v->str[sizeof(v->str) - 1] = '\0';
+		if (v->cmd == '1' && !strncmp(v->str, nvsim_version, dot))
+			return 0;
+		if (!strcmp(v->str, nvsim_version))
+			return 0;
+		pr_err("NVRM: API mismatch: the client has the version %s, this module %s\n",
+		       v->str, nvsim_version);
+		strscpy(v->str, nvsim_version, sizeof(v->str));
+		return -EINVAL;
+	}
+	strscpy(v->str, nvsim_version, sizeof(v->str));
+	return 0;
+}
+
+static int escape_register_fd(struct nvsim_file *nf, void *arg, size_t size)
+{
+	struct nvsim_file *ctl;
+	struct file *ref;
+	int ret = -EINVAL;
+
+	if (size != sizeof(s32))
+		return -EINVAL;
+	mutex_lock(&rm_lock);
+	if (nf->ctl)
+		goto out;
+	ctl = nvsim_file_get(*(s32 *)arg, true, &ref);
+	if (!ctl)
+		goto out;
+	if (ctl == nf || ctl->ctl) {
+		fput(ref);
+		goto out;
+	}
+	nf->ctl_filp = ref;
+	WRITE_ONCE(nf->ctl, ctl);
+	ret = 0;
+out:
+	mutex_unlock(&rm_lock);
+	return ret;
+}
+
+static int escape_attach_gpus(struct nvsim_file *nf, void *arg, size_t size)
+{
+	u32 *ids = arg;
+	size_t i, n = size / sizeof(u32);
+	int ret = 0;
+
+	if (nf->card || !n || size % sizeof(u32))
+		return -EINVAL;
+	mutex_lock(&rm_lock);
+	if (nf->nattached) {
+		ret = -EINVAL;
+		goto out;
+	}
+	for (i = 0; i < n; i++) {
+		if (ids[i] && nvsim_gpu_get(ids[i])) {
+			while (i--)
+				if (ids[i])
+					nvsim_gpu_put(ids[i]);
+			ret = -EINVAL;
+			goto out;
+		}
+	}
+	nf->attached = kmemdup(ids, size, GFP_KERNEL);
+	if (nf->attached)
+		nf->nattached = n;
+	else
+		ret = -ENOMEM;
+out:
+	mutex_unlock(&rm_lock);
+	return ret;
+}
+
+/* Commands for the control device alone, of one exact size each. */
+static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
+{
+	struct nvsim_caller who;
+
+	caller_of(nf, &who);
+	if (nr == NV_ESC_RM_ALLOC)
+		return escape_alloc(nf, arg, size, &who);
+	if (nr == NV_ESC_RM_ALLOC_MEMORY) {
+		struct nvos02_fd *p = arg;
+
+		if (!nf->card || size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->p.status = nvsim_alloc_memory(&p->p, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	if (nf->card)
+		return -EINVAL;
+	switch (nr) {
+	case NV_ESC_RM_CONTROL:
+		if (size != sizeof(struct nvos54))
+			return -EINVAL;
+		escape_control(arg, &who);
+		return 0;
+	case NV_ESC_RM_FREE: {
+		struct nvos00 *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_rm_free(p->hRoot, p->hObjectOld, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_VID_HEAP_CONTROL:
+		if (size != sizeof(struct nvos32))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		nvsim_vid_heap(arg, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	case NV_ESC_RM_ALLOC_OBJECT: {
+		struct nvos05 *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_rm_alloc(p->hRoot, p->hObjectParent, &p->hObjectNew, p->hClass,
+					   NULL, 0, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_DUP_OBJECT: {
+		struct nvos55 *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_dup_object(p, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_SHARE: {
+		struct nvos57 *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_share(p, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_MAP_MEMORY: {
+		struct nvos33_fd *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->p.status = nvsim_map_memory(&p->p, p->fd, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_UNMAP_MEMORY: {
+		struct nvos34 *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_unmap_memory(p, &who);
+		mutex_unlock(&rm_lock);
+		return 0;
+	}
+	case NV_ESC_RM_IDLE_CHANNELS:
+		if (size != sizeof(struct nvos30))
+			return -EINVAL;
+		((struct nvos30 *)arg)->status = NV_OK;
+		return 0;
+	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
+		if (size != sizeof(struct nvos39))
+			return -EINVAL;
+		((struct nvos39 *)arg)->status = NV_ERR_NOT_SUPPORTED;
+		return 0;
+	case NV_ESC_RM_BIND_CONTEXT_DMA:
+		if (size != 16)
+			return -EINVAL;
+		((u32 *)arg)[3] = NV_OK;
+		return 0;
+	case NV_ESC_RM_MAP_MEMORY_DMA: {
+		size_t want = nvsim_branch >= 580 ? 64 : 56;
+
+		if (size != want)
+			return -EINVAL;
+		*(u32 *)(arg + want - 8) = NV_OK;
+		return 0;
+	}
+	case NV_ESC_RM_UNMAP_MEMORY_DMA: {
+		size_t want = nvsim_branch == 535 ? 40 : 48;
+
+		if (size != want)
+			return -EINVAL;
+		*(u32 *)(arg + want - 8) = NV_OK;
+		return 0;
+	}
+	case NV_ESC_RM_ACCESS_REGISTRY:
+		if (size != 72)
+			return -EINVAL;
+		*(u32 *)(arg + 64) = NV_ERR_OBJECT_NOT_FOUND;
+		return 0;
+	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
+		if (size != 40)
+			return -EINVAL;
+		*(u32 *)(arg + 32) = NV_OK;
+		return 0;
+	case NV_ESC_STATUS_CODE: {
+		struct nv_ioctl_status_code *p = arg;
+		int i;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		for (i = 0; i < nvsim_ncards; i++)
+			if (!p->domain && p->bus == nvsim_cards[i].bus && !p->slot) {
+				p->status = NV_OK;
+				return 0;
+			}
+		return -EINVAL;
+	}
+	default:
+		nvsim_debug("escape 0x%x size %zu is not known\n", nr, size);
+		return -EINVAL;
+	}
+}
+
+static int escape(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
+{
+	struct nvsim_caller who;
+
+	switch (nr) {
+	case NV_ESC_WAIT_OPEN_COMPLETE:
+		if (nvsim_branch < 550 || size != sizeof(struct nv_ioctl_wait_open))
+			return -EINVAL;
+		memset(arg, 0, sizeof(struct nv_ioctl_wait_open));
+		return 0;
+	case NV_ESC_CARD_INFO:
+		return escape_card_info(nf, arg, size);
+	case NV_ESC_ATTACH_GPUS_TO_FD:
+		return escape_attach_gpus(nf, arg, size);
+	case NV_ESC_CHECK_VERSION_STR:
+		return escape_version(nf, arg, size);
+	case NV_ESC_REGISTER_FD:
+		return escape_register_fd(nf, arg, size);
+	case NV_ESC_SYS_PARAMS:
+		return nf->card || size != 8 ? -EINVAL : 0;
+	case NV_ESC_NUMA_INFO:
+		if (!nf->card || size != NV_IOCTL_NUMA_INFO_SIZE)
+			return -EINVAL;
+		memset(arg, 0, size);
+		*(s32 *)arg = -1;	/* node: none, the card's memory is no NUMA node */
+		return 0;
+	case NV_ESC_SET_NUMA_STATUS:
+		return capable(CAP_SYS_ADMIN) ? -EINVAL : -EACCES;
+	case NV_ESC_QUERY_DEVICE_INTR:
+		if (!nf->card || size < 8)
+			return -EINVAL;
+		memset(arg, 0, 8);
+		return 0;
+	case NV_ESC_EXPORT_TO_DMABUF_FD:
+		if (!nf->card || size != (nvsim_branch >= 570 ? 2608 : 2600))
+			return -EINVAL;
+		caller_of(nf, &who);
+		*(u32 *)(arg + size - 8) = nvsim_dmabuf_export(nf->card, arg, &who);
+		return 0;
+	case NV_ESC_ALLOC_OS_EVENT: {
+		struct nv_ioctl_os_event *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		p->status = nvsim_os_event_alloc(nf, p);
+		return 0;
+	}
+	case NV_ESC_FREE_OS_EVENT: {
+		struct nv_ioctl_os_event *p = arg;
+
+		if (size != sizeof(*p))
+			return -EINVAL;
+		p->status = nvsim_os_event_free(p);
+		return 0;
+	}
+	case NV_ESC_RM_GET_EVENT_DATA:
+		if (size != 24)
+			return -EINVAL;
+		*(u32 *)(arg + 8) = 0;
+		*(u32 *)(arg + 12) = NV_ERR_GENERIC;
+		return 0;
+	default:
+		return escape_rm(nf, nr, arg, size);
+	}
+}
+
+long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
+{
+	struct nvsim_file *nf = filp->private_data;
+	void __user *uptr = (void __user *)uarg;
+	unsigned int nr = _IOC_NR(cmd);
+	size_t size = _IOC_SIZE(cmd);
+	void *arg;
+	int ret;
+
+	if (nr == NV_ESC_IOCTL_XFER_CMD) {
+		struct nv_ioctl_xfer xfer;
+
+		if (size != sizeof(xfer))
+			return -EINVAL;
+		if (copy_from_user(&xfer, uptr, sizeof(xfer)))
+			return -EFAULT;
+		nr = xfer.cmd;
+		size = xfer.size;
+		uptr = u64_to_user_ptr(xfer.ptr);
+		if (size > NV_ABSOLUTE_MAX_IOCTL_SIZE)
+			return -EINVAL;
+	}
+	/* Handlers read no field before they have checked the size. */
+	arg = kzalloc(max_t(size_t, size, sizeof(struct nvos64)), GFP_KERNEL);
+	if (!arg)
+		return -ENOMEM;
+	if (copy_from_user(arg, uptr, size)) {
+		kfree(arg);
+		return -EFAULT;
+	}
+	ret = escape(nf, nr, arg, size);
+	if (ret != -EFAULT && copy_to_user(uptr, arg, size))
+		ret = -EFAULT;
+	kfree(arg);
+	return ret;
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * MAP_MEMORY leaves one mapping context in the file behind the given fd; the
+ * next mmap of that file takes it. Video memory and the doorbell go through a
+ * card's file, system memory through a control file.
+ */
+#include <linux/file.h>
+#include <linux/sched.h>
+#include "compat.h"
+#include "nvsim.h"
+
+#define USERMODE_SIZE	SZ_64K
+
+/* Files whose context is the doorbell; the runlists unmap them to notice a ring. */
+static DEFINE_MUTEX(doorbell_lock);
+static LIST_HEAD(doorbell_files);
+
+u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj, *dev;
+	struct nvsim_card *card = NULL;
+	struct nvsim_file *nf;
+	struct file *ref;
+	bool usermode;
+	u32 status = NV_OK;
+	u64 size;
+
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	obj = nvsim_object_find(client, p->hMemory);
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	usermode = nvsim_class_is_usermode(obj->class);
+	if (!usermode && !obj->mem)
+		return NV_ERR_INVALID_OBJECT;
+	if (p->hDevice != p->hClient) {
+		dev = nvsim_object_find(client, p->hDevice);
+		if (!dev || (dev->class != NV01_DEVICE_0 && dev->class != NV20_SUBDEVICE_0))
+			return NV_ERR_INVALID_OBJECT_PARENT;
+	}
+	size = usermode ? USERMODE_SIZE : obj->mem->size;
+	if (!p->length || p->offset >= size || p->length > size - p->offset)
+		return NV_ERR_INVALID_LIMIT;
+	if (client->tgid != current->tgid)
+		return NV_ERR_INVALID_CLIENT;
+	if (usermode || obj->mem->card)
+		card = obj->card;
+	nf = nvsim_file_get(fd, !card, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (nf->card != card) {
+		fput(ref);
+		return NV_ERR_INVALID_ARGUMENT;
+	}
+	mutex_lock(&nf->map_lock);
+	if (nf->map.valid) {
+		status = NV_ERR_STATE_IN_USE;
+	} else {
+		nf->map.valid = true;
+		nf->map.usermode = usermode;
+		nf->map.mem = usermode ? NULL : nvsim_mem_pin(obj->mem);
+		nf->map.page_index = p->offset >> PAGE_SHIFT;
+		nf->map.length = PAGE_ALIGN((p->offset & ~PAGE_MASK) + p->length);
+		p->pLinearAddress = (1ull << 40) + (obj->mem ? obj->mem->offset : 0) + p->offset;
+	}
+	mutex_unlock(&nf->map_lock);
+	if (status == NV_OK && usermode) {
+		mutex_lock(&doorbell_lock);
+		list_add(&nf->doorbell_node, &doorbell_files);
+		mutex_unlock(&doorbell_lock);
+	}
+	fput(ref);
+	return status;
+}
+
+u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	return nvsim_object_find(client, p->hMemory) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
+}
+
+void nvsim_mapping_release(struct nvsim_file *nf)
+{
+	mutex_lock(&doorbell_lock);
+	list_del_init(&nf->doorbell_node);
+	mutex_unlock(&doorbell_lock);
+	nvsim_mem_unpin(nf->map.mem);
+}
+
+void nvsim_doorbell_arm(struct nvsim_card *card)
+{
+	struct nvsim_file *nf;
+
+	mutex_lock(&doorbell_lock);
+	list_for_each_entry(nf, &doorbell_files, doorbell_node)
+		if (nf->card == card)
+			unmap_mapping_range(&nf->mapping, 0, 0, 1);
+	mutex_unlock(&doorbell_lock);
+}
+
+static void nvidia_vma_open(struct vm_area_struct *vma)
+{
+}
+
+static void nvidia_vma_release(struct vm_area_struct *vma)
+{
+}
+
+static vm_fault_t nvidia_fault(struct vm_fault *vmf)
+{
+	struct nvsim_file *nf = vmf->vma->vm_file->private_data;
+	pgoff_t index = (vmf->address - vmf->vma->vm_start) >> PAGE_SHIFT;
+	struct page *page;
+
+	if (nf->map.usermode) {
+		page = nf->card->doorbell;
+		/* The ring's new put pointer was written before the doorbell. */
+		nvsim_engine_kick(nf->card);
+	} else {
+		page = nvsim_mem_page(nf->map.mem, nf->map.page_index + index);
+		if (!page)
+			return VM_FAULT_SIGBUS;
+	}
+	get_page(page);
+	vmf->page = page;
+	return 0;
+}
+
+static struct vm_operations_struct nv_vm_ops = {
+	.open = nvidia_vma_open,
+	.close = nvidia_vma_release,
+	.fault = nvidia_fault,
+};
+
+int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct nvsim_file *nf = filp->private_data;
+	u64 length = vma->vm_end - vma->vm_start;
+	int ret = 0;
+
+	/* A file that carries exported objects maps nothing. */
+	if (nf->nexports)
+		return -EINVAL;
+	mutex_lock(&nf->map_lock);
+	if (!nf->map.valid || vma->vm_pgoff)
+		ret = -EINVAL;
+	else if (nf->card && length != nf->map.length)
+		ret = -ENXIO;
+	else if (length > nf->map.length)
+		ret = -ERANGE;
+	mutex_unlock(&nf->map_lock);
+	if (ret)
+		return ret;
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_ops = &nv_vm_ops;
+	return 0;
+}

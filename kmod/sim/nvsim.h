@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The simulated NVIDIA driver: what its files share.
+ *
+ * Locks, outermost first:
+ *   rm_lock       the RM API lock: clients, objects, everything reached from them
+ *   card->engine_lock   runlists of a card
+ *   card->pma_lock      free video memory of a card
+ * User memory is never touched under rm_lock, because mmap handlers run under
+ * the caller's mmap_lock and a page fault taken under rm_lock would close a
+ * cycle. struct nvsim_mem has its own reference count and is released without
+ * rm_lock, so UVM may let go of it from a vma's close.
+ */
+#ifndef NVSIM_H
+#define NVSIM_H
+
+#include <linux/fs.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/xarray.h>
+#include "abi.h"
+
+#define NVSIM_MAX_CARDS		8
+#define NVSIM_MAJOR		195
+#define NVSIM_MINOR_CTL		255
+#define NVSIM_MINOR_REGULAR_MAX	247
+#define NVSIM_MAX_RUNLISTS	11
+
+struct nvsim_file;
+struct nvsim_engine;
+struct seq_file;
+
+/* ---- card.c: models and module parameters ---- */
+
+struct nvsim_model {
+	const char *key, *name, *arch;
+	u16 device_id, subsystem_id;
+	u32 fb_mib;		/* PMA total, what nvidia-smi prints */
+	u32 reserved_mib;	/* board memory minus fb_mib */
+	u32 bus_width, ram_type;
+	u32 sm_count, cores_per_sm;
+	u32 compute_major, compute_minor;
+	u32 arch_id, impl;	/* NV2080 MC ARCH_INFO */
+	u32 generation;		/* 0 volta 1 turing 2 ampere 4 hopper: class numbers */
+	u32 channel_class, usermode_class, compute_class, copy_class;
+	u32 power_mw, sm_mhz, mem_mhz;
+	u32 bar1_mib;
+};
+
+struct nvsim_card {
+	u32 index, minor, gpu_id;	/* index: deviceInstance */
+	u8 bus;
+	const struct nvsim_model *model;
+	u8 uuid[16];
+	char uuid_text[48];
+
+	spinlock_t pma_lock;
+	u64 pma_total, pma_free;	/* bytes; protected by pma_lock */
+	u64 next_offset;
+
+	struct page *doorbell;		/* page 0 of the usermode region */
+	struct nvsim_engine *engine;
+	atomic_t usage;
+};
+
+extern struct nvsim_card nvsim_cards[NVSIM_MAX_CARDS];
+extern int nvsim_ncards;
+extern int nvsim_branch;
+extern const char *nvsim_version;
+extern bool nvsim_trace;
+extern uint nvsim_latency_pct, nvsim_ctxsw_us;
+
+int nvsim_cards_init(void);
+void nvsim_cards_exit(void);
+struct nvsim_card *nvsim_card_by_gpu_id(u32 gpu_id);
+struct nvsim_card *nvsim_card_by_uuid(const u8 *uuid);
+struct nvsim_card *nvsim_card_by_minor(unsigned int minor);
+void nvsim_latency_us(unsigned int us);
+#define nvsim_debug(fmt, ...) \
+	do { if (nvsim_trace) pr_info("trace %d/%s: " fmt, current->tgid, current->comm, \
+				      ##__VA_ARGS__); } while (0)
+
+/* ---- memory.c: physical memory ---- */
+
+struct nvsim_mem {
+	struct kref ref;		/* pins, plus one while there are holders */
+	atomic_t holders;		/* the charge goes back when this reaches 0 */
+	struct nvsim_card *card;	/* NULL: system memory */
+	u64 size;			/* bytes that the allocation may be used for */
+	u64 charged;			/* bytes taken from the card */
+	u64 offset;
+	u32 class;
+	atomic_t rm_objects;		/* original and duplicates, for private/shared figures */
+	struct xarray pages;		/* backing, made at first touch */
+};
+
+extern atomic_long_t nvsim_live_mem;
+
+u64 nvsim_round_size(u64 size, u32 attr, u32 attr2, u64 *page_size);
+struct nvsim_mem *nvsim_mem_alloc(struct nvsim_card *card, u32 class, u64 size, u32 *status);
+struct nvsim_mem *nvsim_mem_get(struct nvsim_mem *mem);
+void nvsim_mem_put(struct nvsim_mem *mem);
+struct nvsim_mem *nvsim_mem_pin(struct nvsim_mem *mem);
+void nvsim_mem_unpin(struct nvsim_mem *mem);
+struct page *nvsim_mem_page(struct nvsim_mem *mem, pgoff_t index);
+bool nvsim_pma_try(struct nvsim_card *card, u64 bytes);
+bool nvsim_pma_take(struct nvsim_card *card, u64 bytes);
+void nvsim_pma_give(struct nvsim_card *card, u64 bytes);
+u64 nvsim_pma_free_bytes(struct nvsim_card *card);
+typedef u64 (*nvsim_evict_fn)(struct nvsim_card *card, u64 bytes);
+void nvsim_pma_set_evict(nvsim_evict_fn fn);
+
+/* ---- client.c, object.c: the RM object tree; all under rm_lock ---- */
+
+extern struct mutex rm_lock;
+extern atomic_long_t nvsim_live_objects;
+
+enum nvsim_priv { NVSIM_USER, NVSIM_USER_ROOT, NVSIM_KERNEL };
+
+/* Who calls: the file's identity and the caller's privilege. */
+struct nvsim_caller {
+	struct nvsim_file *owner;	/* ctl_nvfp or the file itself; NULL: kernel */
+	enum nvsim_priv priv;
+	bool user_params;
+};
+
+#define NVSIM_MAX_SHARES 8
+
+struct nvsim_client {
+	u32 handle;
+	struct nvsim_file *owner;
+	struct list_head owner_node;
+	struct pid *pid;
+	pid_t tgid;
+	kuid_t euid;
+	bool kernel;
+	u32 handle_gen;
+	u32 subdevice_gen;
+	struct xarray objects;
+	struct list_head roots;		/* objects whose parent is the client */
+	struct nv_share_policy shares[NVSIM_MAX_SHARES];
+	unsigned int nshares;
+	char name[100];
+};
+
+struct nvsim_tsg;
+struct nvsim_chan;
+
+struct nvsim_object {
+	u32 handle, class;
+	struct nvsim_client *client;
+	struct nvsim_object *parent;	/* NULL: the client itself */
+	struct list_head sibling, children;
+	struct list_head dependants;	/* struct nvsim_dep.of_target */
+	struct list_head depends_on;	/* struct nvsim_dep.of_user */
+	struct nvsim_card *card;
+	struct nv_share_policy shares[NVSIM_MAX_SHARES];
+	unsigned int nshares;
+	u32 aux;			/* class-specific: engine type, notify index ... */
+	struct nvsim_mem *mem;
+	struct nvsim_tsg *tsg;
+	struct nvsim_chan *chan;
+	struct file *event_file;
+	struct list_head event_node;
+	u64 event_data;
+};
+
+struct nvsim_client *nvsim_client_find(u32 handle);
+struct nvsim_client *nvsim_client_validate(u32 handle, const struct nvsim_caller *who);
+u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsim_client **out);
+void nvsim_client_destroy(struct nvsim_client *client);
+void nvsim_clients_of_file(struct nvsim_file *owner);
+void nvsim_clients_each(void (*fn)(struct nvsim_client *, void *), void *arg);
+
+struct nvsim_object *nvsim_object_find(struct nvsim_client *client, u32 handle);
+struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u32 *handle,
+				      u32 class, u32 *status);
+void nvsim_object_free(struct nvsim_object *obj);
+int nvsim_object_depend(struct nvsim_object *user, struct nvsim_object *target);
+u32 nvsim_rm_free(u32 root, u32 handle, const struct nvsim_caller *who);
+
+/* ---- alloc.c, heap.c ---- */
+
+bool nvsim_class_is_channel(u32 class);
+bool nvsim_class_is_usermode(u32 class);
+bool nvsim_class_is_compute(u32 class);
+bool nvsim_class_is_copy(u32 class);
+int nvsim_alloc_params_size(u32 class);
+u32 nvsim_rm_alloc(u32 root, u32 parent, u32 *handle, u32 class, void *params, u32 size,
+		   const struct nvsim_caller *who);
+void nvsim_vid_heap(struct nvos32 *p, const struct nvsim_caller *who);
+u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who);
+
+/* ---- share.c ---- */
+
+u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who);
+u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who);
+u32 nvsim_share_add(struct nv_share_policy *list, unsigned int *n,
+		    const struct nv_share_policy *policy);
+u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
+			const struct nvsim_caller *who);
+u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
+			unsigned int index, const struct nvsim_caller *who);
+struct nvsim_object *nvsim_object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
+					  u32 class, struct nvsim_mem *mem, u32 *status);
+
+/* ---- control*.c ---- */
+
+struct nvsim_ctl {
+	struct nvsim_client *client;
+	struct nvsim_object *obj;	/* NULL: the client itself */
+	struct nvsim_card *card;	/* NULL for the client's own controls */
+	u32 cmd, size;
+	void *p;			/* kernel copy of the parameters */
+	const struct nvsim_caller *who;
+};
+
+enum nvsim_ctl_priv { CTL_ANY, CTL_NICE, CTL_ROOT, CTL_KERNEL };
+
+struct nvsim_ctl_entry {
+	u32 cmd;
+	enum nvsim_ctl_priv priv;
+	u32 size[4];			/* by branch: 535, 550, 570, 580; 0: not checked */
+	u32 (*fn)(struct nvsim_ctl *c);
+};
+#define CTL(cmd, priv, size, fn)	{ cmd, priv, { size, size, size, size }, fn }
+#define CTL4(cmd, priv, a, b, c, d, fn)	{ cmd, priv, { a, b, c, d }, fn }
+
+extern const struct nvsim_ctl_entry nvsim_root_controls[], nvsim_gpu_controls[],
+	nvsim_fifo_controls[], nvsim_nvml_controls[];
+u32 nvsim_rm_control(struct nvos54 *p, void *params, const struct nvsim_caller *who);
+u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data);
+
+/* Embedded user pointers of a control, fetched before and stored after it. */
+struct nvsim_embedded { u32 cmd, count_at, elem_size, ptr_at, max; };
+const struct nvsim_embedded *nvsim_control_embedded(u32 cmd);
+
+/* ---- chardev.c, escape.c, mapping.c, event.c, dmabuf.c ---- */
+
+struct nvsim_mmap_ctx {
+	bool valid;
+	bool usermode;
+	struct nvsim_mem *mem;
+	u64 page_index, length;
+	bool writable;
+};
+
+struct nvsim_file {
+	struct file *filp;		/* identity only, no reference */
+	unsigned int minor;
+	struct nvsim_card *card;	/* NULL: control device */
+	struct nvsim_file *ctl;		/* set once by REGISTER_FD */
+	struct file *ctl_filp;		/* reference that keeps ctl alive */
+	struct list_head clients;
+	struct address_space mapping;
+	struct mutex map_lock;
+	struct nvsim_mmap_ctx map;
+	struct list_head doorbell_node;
+	u32 *attached;
+	unsigned int nattached;
+	/* exported objects */
+	struct nvsim_export { struct nvsim_mem *mem; u32 class; } *exports;
+	unsigned int nexports, max_exports;
+	u32 export_device;
+	u8 export_metadata[64];
+	wait_queue_head_t wait;
+	spinlock_t event_lock;
+	bool event_pending;
+	struct list_head event_data;
+	struct list_head os_events;
+};
+
+extern const struct file_operations *nvsim_fops;
+extern atomic_long_t nvsim_live_files;
+int nvsim_chardev_init(void);
+void nvsim_chardev_exit(void);
+bool nvsim_gpu_accessible(struct nvsim_card *card);
+struct nvsim_file *nvsim_file_get(int fd, bool ctl, struct file **ref);
+int nvsim_gpu_get(u32 gpu_id);
+void nvsim_gpu_put(u32 gpu_id);
+
+long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
+
+u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who);
+u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
+int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);
+void nvsim_mapping_release(struct nvsim_file *nf);
+void nvsim_mapping_exit(void);
+/* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
+void nvsim_doorbell_arm(struct nvsim_card *card);
+
+u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p);
+u32 nvsim_os_event_free(struct nv_ioctl_os_event *p);
+void nvsim_os_event_release(struct nvsim_file *nf);
+__poll_t nvsim_poll(struct file *filp, struct poll_table_struct *wait);
+
+u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who);
+
+/* ---- runlist.c ---- */
+
+int nvsim_engine_init(struct nvsim_card *card);
+void nvsim_engine_exit(struct nvsim_card *card);
+struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type);
+void nvsim_tsg_destroy(struct nvsim_tsg *tsg);
+u32 nvsim_tsg_id(struct nvsim_tsg *tsg);
+u64 nvsim_tsg_timeslice_us(struct nvsim_tsg *tsg);
+u32 nvsim_tsg_set_timeslice(struct nvsim_tsg *tsg, u64 us);
+void nvsim_tsg_preempt(struct nvsim_tsg *tsg);
+void nvsim_tsg_restart(struct nvsim_tsg *tsg, bool force);
+void nvsim_tsg_schedule(struct nvsim_tsg *tsg, bool enable);
+void nvsim_tsg_set_interleave(struct nvsim_tsg *tsg, u32 level);
+u32 nvsim_tsg_interleave(struct nvsim_tsg *tsg);
+u32 nvsim_tsg_engine(struct nvsim_tsg *tsg);
+struct nvsim_chan *nvsim_chan_create(struct nvsim_tsg *tsg, struct nvsim_mem *userd, u64 offset);
+void nvsim_chan_destroy(struct nvsim_chan *chan);
+u32 nvsim_chan_id(struct nvsim_chan *chan);
+void nvsim_chan_disable(struct nvsim_chan *chan, bool disable, bool only_scheduling, bool rewind);
+void nvsim_chan_kill(struct nvsim_chan *chan);
+void nvsim_engine_kick(struct nvsim_card *card);
+void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
+/* Share of the last window in which the engine had work, in percent. */
+u32 nvsim_engine_utilization(struct nvsim_card *card);
+
+/* ---- procfs.c ---- */
+
+int nvsim_procfs_init(void);
+void nvsim_procfs_exit(void);
+
+/* ---- what nvidia-uvm.ko asks of nvidia.ko ---- */
+
+u32 nvsim_uvm_dup_memory(u32 hClient, u32 hMemory, struct nvsim_mem **mem);
+u32 nvsim_uvm_check_vaspace(u32 hClient, u32 hVaSpace, const u8 *uuid);
+u32 nvsim_uvm_retain_channel(u32 hClient, u32 hChannel, const u8 *uuid);
+struct nvsim_card *nvsim_uvm_card(const u8 *uuid);
+struct nvsim_card *nvsim_uvm_card_at(u32 index);
+bool nvsim_uvm_gpu_accessible(struct nvsim_card *card);
+int nvsim_uvm_branch(void);
+void nvsim_uvm_set_evict(nvsim_evict_fn fn);
+
+#endif

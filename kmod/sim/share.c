@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Sharing of objects: policies, duplicates, export to and import from a file. */
+#include <linux/cred.h>
+#include <linux/file.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include "nvsim.h"
+
+static bool policy_grants(const struct nv_share_policy *p, struct nvsim_client *owner,
+			  struct nvsim_client *asks)
+{
+	if (!(p->accessMask & RS_ACCESS_DUP_OBJECT))
+		return false;
+	switch (p->type) {
+	case RS_SHARE_TYPE_ALL:
+		return true;
+	case RS_SHARE_TYPE_CLIENT:
+		return p->target == asks->handle;
+	case RS_SHARE_TYPE_PID:
+		return owner->tgid == asks->tgid;
+	case RS_SHARE_TYPE_OS_SECURITY_TOKEN:
+		return owner->tgid == asks->tgid || uid_eq(owner->euid, asks->euid);
+	default:
+		return false;
+	}
+}
+
+static bool may_dup(struct nvsim_object *obj, struct nvsim_client *asks)
+{
+	struct nvsim_client *owner = obj->client;
+	unsigned int i;
+
+	if (owner == asks)
+		return true;
+	for (i = 0; i < obj->nshares; i++)
+		if (policy_grants(&obj->shares[i], owner, asks))
+			return true;
+	for (i = 0; i < owner->nshares; i++)
+		if (policy_grants(&owner->shares[i], owner, asks))
+			return true;
+	return false;
+}
+
+u32 nvsim_share_add(struct nv_share_policy *list, unsigned int *n,
+		    const struct nv_share_policy *policy)
+{
+	unsigned int i, j;
+
+	if (policy->type >= RS_SHARE_TYPE_MAX)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (policy->type == RS_SHARE_TYPE_NONE) {
+		*n = 0;
+		return NV_OK;
+	}
+	if (policy->action & RS_SHARE_ACTION_FLAG_REVOKE) {
+		for (i = j = 0; i < *n; i++)
+			if (list[i].type != policy->type || list[i].target != policy->target)
+				list[j++] = list[i];
+		*n = j;
+		return NV_OK;
+	}
+	if (*n == NVSIM_MAX_SHARES)
+		return NV_ERR_INSUFFICIENT_RESOURCES;
+	list[(*n)++] = *policy;
+	return NV_OK;
+}
+
+u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj;
+
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	if (p->hObject == p->hClient)
+		return nvsim_share_add(client->shares, &client->nshares, &p->policy);
+	obj = nvsim_object_find(client, p->hObject);
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	return nvsim_share_add(obj->shares, &obj->nshares, &p->policy);
+}
+
+struct nvsim_object *nvsim_object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
+					  u32 class, struct nvsim_mem *mem, u32 *status)
+{
+	struct nvsim_object *obj, *up;
+	u32 want = *handle;
+
+	up = nvsim_object_find(client, parent);
+	if (!up || (up->class != NV01_DEVICE_0 && up->class != NV20_SUBDEVICE_0)) {
+		*status = NV_ERR_INVALID_OBJECT_PARENT;
+		return NULL;
+	}
+	if (mem->card && mem->card != up->card) {
+		*status = NV_ERR_INVALID_DEVICE;
+		return NULL;
+	}
+	obj = nvsim_object_new(client, parent, handle, class, status);
+	if (!obj) {
+		*handle = want;
+		return NULL;
+	}
+	obj->mem = nvsim_mem_get(mem);
+	atomic_inc(&mem->rm_objects);
+	return obj;
+}
+
+u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_client *source = nvsim_client_find(p->hClientSrc);
+	struct nvsim_object *obj;
+	u32 status;
+
+	if (!client || !source)
+		return NV_ERR_INVALID_CLIENT;
+	obj = nvsim_object_find(source, p->hObjectSrc);
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (who->priv != NVSIM_KERNEL && !may_dup(obj, client))
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	if (!obj->mem)
+		return NV_ERR_NOT_SUPPORTED;
+	nvsim_object_dup_mem(client, p->hParent, &p->hObject, obj->class, obj->mem, &status);
+	return status;
+}
+
+/* ---- a control file as the carrier of objects ---- */
+
+static struct nvsim_file *export_file(int fd, struct file **ref)
+{
+	struct nvsim_file *nf = nvsim_file_get(fd, true, ref);
+
+	if (nf && !list_empty(&nf->clients)) {
+		fput(*ref);	/* a file that has clients cannot carry objects */
+		return NULL;
+	}
+	return nf;
+}
+
+u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
+			const struct nvsim_caller *who)
+{
+	struct nvsim_object *obj = nvsim_object_find(client, handle);
+	struct nvsim_export *grown;
+	struct nvsim_file *nf;
+	struct file *ref;
+	u32 status = NV_OK;
+
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!obj->mem)
+		return NV_ERR_NOT_SUPPORTED;
+	nf = export_file(fd, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (nf->nexports >= 512) {
+		status = NV_ERR_INSUFFICIENT_RESOURCES;
+		goto out;
+	}
+	grown = krealloc(nf->exports, (nf->nexports + 1) * sizeof(*grown), GFP_KERNEL);
+	if (!grown) {
+		status = NV_ERR_NO_MEMORY;
+		goto out;
+	}
+	nf->exports = grown;
+	nf->exports[nf->nexports].mem = nvsim_mem_get(obj->mem);
+	nf->exports[nf->nexports++].class = obj->class;
+	nf->export_device = obj->card ? obj->card->index : 0;
+out:
+	fput(ref);
+	return status;
+}
+
+u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
+			unsigned int index, const struct nvsim_caller *who)
+{
+	struct nvsim_file *nf;
+	struct file *ref;
+	u32 status;
+
+	nf = nvsim_file_get(fd, true, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (index >= nf->nexports)
+		status = NV_ERR_INVALID_ARGUMENT;
+	else
+		nvsim_object_dup_mem(client, parent, handle, nf->exports[index].class,
+				     nf->exports[index].mem, &status);
+	fput(ref);
+	return status;
+}
