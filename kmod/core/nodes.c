@@ -1,0 +1,819 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * One table says which files there are; two switches say what each shows and
+ * takes. Text is strict: what a node prints it also accepts, and anything that
+ * is not exactly the documented form is refused before anything is written.
+ */
+#include "nodes.h"
+
+#define ENTRY(node, file, where, bits, ...) \
+	[CGPU_NODE_##node] = { .name = file, .place = CGPU_PLACE_##where, .mode = bits, \
+			       ##__VA_ARGS__ }
+
+const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
+	ENTRY(VERSION, "version", ROOT, 0444),
+	ENTRY(API_VERSION, "api_version", ROOT, 0444),
+	ENTRY(FEATURES, "features", ROOT, 0444),
+	ENTRY(EVENTS, "events", ROOT, 0444),
+	ENTRY(INST_CTL, "inst_ctl", ROOT, 0644),
+
+	ENTRY(POLICY, "policy", CARD, 0644),
+	ENTRY(MAX_INST, "max_inst", CARD, 0644),
+	ENTRY(FREE_WEIGHT, "free_weight", CARD, 0444),
+	ENTRY(UUID, "uuid", CARD, 0444),
+	ENTRY(MEMORY, "memory", CARD, 0644, .wants_usage = true),
+	ENTRY(TIMESLICE_US, "timeslice_us", CARD, 0644),
+	ENTRY(CARD_STAT, "stat", CARD, 0444, .wants_usage = true, .wants_stats = true),
+
+	ENTRY(ID, "id", GRANT, 0444),
+	ENTRY(MEMSIZE, "memsize", GRANT, 0644),
+	ENTRY(MEMINFO, "meminfo", GRANT, 0444, .wants_usage = true, .wants_holders = true),
+	ENTRY(WEIGHT, "weight", GRANT, 0644),
+	ENTRY(QUOTA, "quota", GRANT, 0644),
+	ENTRY(QUOTA_MIN, "quota_min", GRANT, 0644),
+	ENTRY(PRIORITY, "priority", GRANT, 0644),
+	ENTRY(PROCS, "procs", GRANT, 0444, .wants_holders = true),
+	ENTRY(STAT, "stat", GRANT, 0444, .wants_stats = true),
+	ENTRY(COUNTERS, "events", GRANT, 0444),
+	ENTRY(OOM_ACTION, "oom_action", GRANT, 0644),
+	ENTRY(UVM_DISABLE, "uvm_disable", GRANT, 0644),
+
+	ENTRY(CID, "cid", CONTAINER, 0444),
+};
+
+/* A word of the text's grammar, with its length: the core has no strlen(). */
+struct word {
+	const char *text;
+	size_t length;
+};
+
+#define WORD(text) { text, sizeof(text) - 1 }
+
+static const struct word policies[CGPU_POLICY_COUNT] = {
+	WORD("average"), WORD("preemptive"), WORD("weighted"),
+	WORD("fixed"), WORD("weak"), WORD("native"),
+	WORD("mixed"), WORD("weighted-conserving"), WORD("burst"),
+};
+
+static const struct word oom_actions[] = {
+	[CGPU_OOM_FAIL] = WORD("fail"),
+	[CGPU_OOM_KILL] = WORD("kill"),
+};
+
+static const char *const features[CGPU_FEATURE_COUNT] = {
+	[CGPU_FEATURE_PID] = "pid",
+	[CGPU_FEATURE_CGROUP] = "cgroup",
+	[CGPU_FEATURE_EVENTS] = "events",
+	[CGPU_FEATURE_MEMORY] = "memory",
+	[CGPU_FEATURE_MANAGED] = "managed",
+	[CGPU_FEATURE_SLICES] = "slices",
+	[CGPU_FEATURE_GATE] = "gate",
+	[CGPU_FEATURE_UPGRADE] = "upgrade",
+};
+
+/* What is read from inst_ctl: how to write to it. */
+static const char inst_ctl_usage[] =
+	"create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>][,quota=<percent>]"
+	"[,quota_min=<percent>][,priority=<p>][,policy=<policy>][,uvm_disable=0|1]"
+	"[,oom_action=fail|kill] [gpu=...]\n"
+	"destroy <id>\n";
+
+/* ---- printing ---- */
+
+struct text {
+	char *buf;
+	size_t size;
+	size_t used; /* also counts what did not fit */
+};
+
+static void put_char(struct text *text, char c)
+{
+	if (text->used < text->size)
+		text->buf[text->used] = c;
+	text->used++;
+}
+
+static void put_string(struct text *text, const char *string)
+{
+	while (*string)
+		put_char(text, *string++);
+}
+
+static void put_number(struct text *text, uint64_t value)
+{
+	char digits[20]; /* of 2^64 - 1 */
+	size_t count = 0;
+
+	do {
+		digits[count++] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value);
+	while (count)
+		put_char(text, digits[--count]);
+}
+
+static void put_line(struct text *text, uint64_t value)
+{
+	put_number(text, value);
+	put_char(text, '\n');
+}
+
+static void put_pair(struct text *text, const char *key, uint64_t value)
+{
+	put_string(text, key);
+	put_char(text, ' ');
+	put_line(text, value);
+}
+
+/* A process chooses its own name: nothing in it may look like another line. */
+static void put_comm(struct text *text, const char *comm)
+{
+	size_t index;
+
+	if (!comm[0])
+		put_char(text, '-');
+	for (index = 0; index < CGPU_COMM_MAX && comm[index]; index++) {
+		unsigned char c = (unsigned char)comm[index];
+
+		put_char(text, c < 0x20 || c == 0x7f ? '?' : (char)c);
+	}
+}
+
+/* As nvidia-smi prints it; the driver did not tell it: "unknown". */
+static void put_uuid(struct text *text, const uint8_t *uuid)
+{
+	static const uint8_t nobody[16];
+	static const char hex[] = "0123456789abcdef";
+	size_t index;
+
+	if (!memcmp(uuid, nobody, sizeof(nobody))) {
+		put_string(text, "unknown\n");
+		return;
+	}
+	put_string(text, "GPU");
+	for (index = 0; index < sizeof(nobody); index++) {
+		if (index == 0 || index == 4 || index == 6 || index == 8 || index == 10)
+			put_char(text, '-');
+		put_char(text, hex[uuid[index] >> 4]);
+		put_char(text, hex[uuid[index] & 15]);
+	}
+	put_char(text, '\n');
+}
+
+static void put_stats(struct text *text, const struct cgpu_view *view)
+{
+	uint32_t index;
+
+	for (index = 0; index < view->stat_count; index++)
+		put_pair(text, view->stats[index].key, view->stats[index].value);
+}
+
+static void show_root(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	uint32_t bit;
+
+	switch (node) {
+	case CGPU_NODE_VERSION:
+		put_string(text, view->version);
+		put_char(text, '\n');
+		return;
+	case CGPU_NODE_API_VERSION:
+		put_line(text, CGPU_API_VERSION);
+		return;
+	case CGPU_NODE_INST_CTL:
+		put_string(text, inst_ctl_usage);
+		return;
+	default:
+		break;
+	}
+	for (bit = 0; bit < CGPU_FEATURE_COUNT; bit++) {
+		if (!(view->features & 1u << bit))
+			continue;
+		put_string(text, features[bit]);
+		put_char(text, '\n');
+	}
+}
+
+static void show_card(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	const struct cgpu_card *card = &view->host->card[view->minor];
+
+	switch (node) {
+	case CGPU_NODE_POLICY:
+		put_line(text, card->policy);
+		break;
+	case CGPU_NODE_MAX_INST:
+		put_line(text, card->max_inst);
+		break;
+	case CGPU_NODE_FREE_WEIGHT:
+		put_line(text, cgpu_card_free_weight(card));
+		break;
+	case CGPU_NODE_UUID:
+		put_uuid(text, gpu->uuid);
+		break;
+	case CGPU_NODE_MEMORY:
+		put_pair(text, "total", gpu->total_bytes);
+		put_pair(text, "reserved", gpu->reserved_bytes);
+		put_pair(text, "allocated", card->allocated_bytes);
+		put_pair(text, "used", view->usage.used_bytes);
+		put_pair(text, "free", cgpu_card_free_bytes(view->host, view->minor));
+		break;
+	case CGPU_NODE_TIMESLICE_US:
+		put_line(text, card->timeslice_us);
+		break;
+	case CGPU_NODE_CARD_STAT:
+		put_pair(text, "containers", card->members);
+		put_pair(text, "weight_sum", card->weight_sum);
+		put_pair(text, "allocated_bytes", card->allocated_bytes);
+		put_pair(text, "used_bytes", view->usage.used_bytes);
+		put_pair(text, "policy_by_hand", card->policy_by_hand);
+		put_stats(text, view);
+		break;
+	default:
+		break;
+	}
+}
+
+/* What the container can still get: its own remainder, or less if the card has less. */
+static uint64_t free_bytes(const struct cgpu_view *view)
+{
+	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	uint64_t taken = gpu->reserved_bytes + view->usage.used_bytes;
+	uint64_t on_card = taken < gpu->total_bytes ? gpu->total_bytes - taken : 0;
+
+	if (!gpu->total_bytes && !view->account->unlimited)
+		on_card = UINT64_MAX;
+	return cgpu_account_free(view->account, on_card);
+}
+
+static void show_meminfo(const struct cgpu_view *view, struct text *text)
+{
+	uint32_t index;
+
+	put_string(text, "Free: ");
+	put_line(text, free_bytes(view));
+	for (index = 0; index < view->holder_count; index++) {
+		put_string(text, "PID: ");
+		put_number(text, view->holders[index].pid);
+		put_string(text, " Mem: ");
+		put_line(text, view->holders[index].bytes);
+	}
+}
+
+static void show_procs(const struct cgpu_view *view, struct text *text)
+{
+	uint32_t index;
+
+	for (index = 0; index < view->holder_count; index++) {
+		const struct cgpu_holder *holder = &view->holders[index];
+
+		put_number(text, holder->pid);
+		put_char(text, ' ');
+		put_number(text, holder->container_pid);
+		put_char(text, ' ');
+		put_number(text, holder->bytes);
+		put_char(text, ' ');
+		put_comm(text, holder->comm);
+		put_char(text, '\n');
+	}
+}
+
+/* Without a limit of its own a container's size is the card's. */
+static uint64_t size_bytes(const struct cgpu_view *view)
+{
+	return view->grant->unlimited ? view->host->topology.gpu[view->minor].total_bytes
+				      : view->grant->mem_bytes;
+}
+
+static void show_stat(const struct cgpu_view *view, struct text *text)
+{
+	const struct cgpu_account *account = view->account;
+
+	put_pair(text, "current_bytes", account->current_bytes);
+	put_pair(text, "peak_bytes", account->peak_bytes);
+	put_pair(text, "max_bytes", size_bytes(view));
+	put_pair(text, "unlimited", account->unlimited);
+	put_pair(text, "oom", account->oom);
+	put_pair(text, "refused", account->refused);
+	put_stats(text, view);
+}
+
+static void show_grant(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	const struct cgpu_grant *grant = view->grant;
+
+	switch (node) {
+	case CGPU_NODE_ID:
+		put_line(text, grant->instance);
+		break;
+	case CGPU_NODE_MEMSIZE:
+		put_line(text, size_bytes(view));
+		break;
+	case CGPU_NODE_MEMINFO:
+		show_meminfo(view, text);
+		break;
+	case CGPU_NODE_WEIGHT:
+		put_line(text, grant->weight);
+		break;
+	case CGPU_NODE_QUOTA:
+		put_line(text, grant->quota);
+		break;
+	case CGPU_NODE_QUOTA_MIN:
+		put_line(text, grant->quota_min);
+		break;
+	case CGPU_NODE_PRIORITY:
+		put_line(text, grant->priority);
+		break;
+	case CGPU_NODE_PROCS:
+		show_procs(view, text);
+		break;
+	case CGPU_NODE_STAT:
+		show_stat(view, text);
+		break;
+	case CGPU_NODE_COUNTERS:
+		put_pair(text, "oom", view->account->oom);
+		put_pair(text, "refused", view->account->refused);
+		break;
+	case CGPU_NODE_OOM_ACTION:
+		put_string(text, oom_actions[grant->oom_action].text);
+		put_char(text, '\n');
+		break;
+	case CGPU_NODE_UVM_DISABLE:
+		put_line(text, grant->uvm_disable);
+		break;
+	default:
+		break;
+	}
+}
+
+int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_t size)
+{
+	struct text text = { .buf = buf, .size = size };
+
+	if (node >= CGPU_NODE_COUNT || node == CGPU_NODE_EVENTS)
+		return -EINVAL;
+	switch (cgpu_node_table[node].place) {
+	case CGPU_PLACE_ROOT:
+		show_root(view, node, &text);
+		break;
+	case CGPU_PLACE_CARD:
+		show_card(view, node, &text);
+		break;
+	case CGPU_PLACE_GRANT:
+		show_grant(view, node, &text);
+		break;
+	default:
+		put_string(&text, view->id);
+		put_char(&text, '\n');
+		break;
+	}
+	return text.used <= size ? (int)text.used : -ENOSPC;
+}
+
+void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_account *account)
+{
+	/* managed memory is an upper bound: the sum may exceed any card */
+	if (account->current_bytes > UINT64_MAX - usage->used_bytes)
+		usage->used_bytes = UINT64_MAX;
+	else
+		usage->used_bytes += account->current_bytes;
+}
+
+/* ---- parsing ---- */
+
+static bool same(struct word word, struct word other)
+{
+	return word.length == other.length && !memcmp(word.text, other.text, word.length);
+}
+
+/* Return: index of `word` in `words`, -EINVAL. */
+static int index_of(struct word word, const struct word *words, uint32_t count)
+{
+	uint32_t index;
+
+	for (index = 0; index < count; index++)
+		if (same(word, words[index]))
+			return (int)index;
+	return -EINVAL;
+}
+
+/* Digits and nothing else. Return: 0, -EINVAL, -ERANGE: above 2^64 - 1. */
+static int parse_number(struct word word, uint64_t *value)
+{
+	bool overflow = false;
+	size_t index;
+
+	*value = 0;
+	if (!word.length)
+		return -EINVAL;
+	for (index = 0; index < word.length; index++) {
+		uint64_t digit = (uint64_t)(unsigned char)word.text[index] - '0';
+
+		if (digit > 9)
+			return -EINVAL;
+		if (*value > (UINT64_MAX - digit) / 10)
+			overflow = true;
+		else
+			*value = *value * 10 + digit;
+	}
+	return overflow ? -ERANGE : 0;
+}
+
+/* As parse_number(); -ERANGE also outside the bounds. */
+static int parse_between(struct word word, uint64_t min, uint64_t max, uint64_t *value)
+{
+	int err = parse_number(word, value);
+
+	return err ? err : *value < min || *value > max ? -ERANGE : 0;
+}
+
+/* A policy's number or name. */
+static int parse_policy(struct word word, uint64_t *policy)
+{
+	int index = index_of(word, policies, CGPU_POLICY_COUNT);
+
+	if (index < 0)
+		return parse_between(word, 0, CGPU_POLICY_COUNT - 1, policy);
+	*policy = (uint64_t)index;
+	return 0;
+}
+
+static int parse_oom_action(struct word word, uint64_t *action)
+{
+	int index = index_of(word, oom_actions, sizeof(oom_actions) / sizeof(*oom_actions));
+
+	*action = (uint64_t)index;
+	return index < 0 ? index : 0;
+}
+
+/* Cuts the text up to `end` off the front of `rest`, and `end` with it. */
+static struct word cut(struct word *rest, char end)
+{
+	struct word front = *rest;
+	size_t index;
+
+	for (index = 0; index < rest->length && rest->text[index] != end; index++)
+		;
+	front.length = index;
+	if (index < rest->length)
+		index++;
+	rest->text += index;
+	rest->length -= index;
+	return front;
+}
+
+static bool ends_with(struct word word, char end)
+{
+	return word.length && word.text[word.length - 1] == end;
+}
+
+static struct word without_newline(const char *text, size_t length)
+{
+	struct word word = { text, length };
+
+	if (ends_with(word, '\n'))
+		word.length--;
+	return word;
+}
+
+/* `total <bytes>`: root's word for a card whose size the driver did not tell. */
+static int store_total(struct cgpu_view *view, struct word text)
+{
+	static const struct word total = WORD("total");
+	struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	uint64_t bytes;
+	int err;
+
+	if (!same(cut(&text, ' '), total))
+		return -EINVAL;
+	err = parse_between(text, gpu->reserved_bytes + 1, UINT64_MAX, &bytes);
+	if (err)
+		return err;
+	if (gpu->total_bytes)
+		return -EBUSY;
+	if (bytes < view->host->card[view->minor].allocated_bytes)
+		return -ENOSPC;
+	gpu->total_bytes = bytes;
+	return 0;
+}
+
+static int store_card(struct cgpu_view *view, uint32_t node, struct word text)
+{
+	struct cgpu_card *card = &view->host->card[view->minor];
+	uint64_t value;
+	int err;
+
+	if (node == CGPU_NODE_MEMORY)
+		return store_total(view, text);
+	err = node == CGPU_NODE_POLICY ? parse_policy(text, &value)
+				       : parse_number(text, &value);
+	if (err)
+		return err;
+	switch (node) {
+	case CGPU_NODE_POLICY:
+		return cgpu_card_set_policy(card, value);
+	case CGPU_NODE_MAX_INST:
+		return cgpu_card_set_max_inst(card, value);
+	default:
+		return cgpu_card_set_timeslice_us(card, value);
+	}
+}
+
+static int store_grant(struct cgpu_view *view, uint32_t node, struct word text)
+{
+	struct cgpu_grant *grant = view->grant;
+	uint64_t value;
+	int err;
+
+	err = node == CGPU_NODE_OOM_ACTION ? parse_oom_action(text, &value)
+					   : parse_number(text, &value);
+	if (err)
+		return err;
+	switch (node) {
+	case CGPU_NODE_MEMSIZE:
+		return cgpu_grant_set_memsize(view->host, view->minor, grant,
+					      view->account, value);
+	case CGPU_NODE_WEIGHT:
+		return cgpu_grant_set_weight(view->host, view->minor, grant, value);
+	case CGPU_NODE_QUOTA:
+		return cgpu_grant_set_quota(grant, value);
+	case CGPU_NODE_QUOTA_MIN:
+		return cgpu_grant_set_quota_min(grant, value);
+	case CGPU_NODE_PRIORITY:
+		return cgpu_grant_set_priority(grant, value);
+	case CGPU_NODE_OOM_ACTION:
+		grant->oom_action = (uint8_t)value;
+		view->account->oom_kill = value == CGPU_OOM_KILL;
+		return 0;
+	default:
+		if (value > 1)
+			return -ERANGE;
+		grant->uvm_disable = value;
+		view->account->uvm_disable = value;
+		return 0;
+	}
+}
+
+int cgpu_node_store(struct cgpu_view *view, uint32_t node, const char *text,
+		    size_t length)
+{
+	if (node >= CGPU_NODE_COUNT || node == CGPU_NODE_INST_CTL)
+		return -EINVAL;
+	if (!(cgpu_node_table[node].mode & 0200))
+		return -EACCES;
+	if (length > CGPU_VALUE_MAX)
+		return -EINVAL;
+	return cgpu_node_table[node].place == CGPU_PLACE_CARD ?
+	       store_card(view, node, without_newline(text, length)) :
+	       store_grant(view, node, without_newline(text, length));
+}
+
+/* ---- inst_ctl ---- */
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool is_alnum(char c)
+{
+	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* A container's directory stands beside the card's files: it cannot have their names. */
+static bool is_card_file(struct word id)
+{
+	uint32_t node;
+
+	for (node = 0; node < CGPU_NODE_COUNT; node++) {
+		const char *name = cgpu_node_table[node].name;
+		size_t index;
+
+		if (cgpu_node_table[node].place != CGPU_PLACE_CARD)
+			continue;
+		for (index = 0; index < id.length && id.text[index] == name[index]; index++)
+			;
+		if (index == id.length && !name[index])
+			return true;
+	}
+	return false;
+}
+
+static int parse_id(struct word word, char *id)
+{
+	size_t index;
+
+	if (!word.length || word.length > CGPU_ID_MAX || !is_alnum(word.text[0]) ||
+	    is_card_file(word))
+		return -EINVAL;
+	for (index = 1; index < word.length; index++) {
+		char c = word.text[index];
+
+		if (!is_alnum(c) && c != '_' && c != '.' && c != '-')
+			return -EINVAL;
+	}
+	memcpy(id, word.text, word.length);
+	id[word.length] = 0;
+	return 0;
+}
+
+enum key {
+	KEY_MEM,
+	KEY_WEIGHT,
+	KEY_QUOTA,
+	KEY_QUOTA_MIN,
+	KEY_PRIORITY,
+	KEY_POLICY,
+	KEY_UVM_DISABLE,
+	KEY_OOM_ACTION,
+	KEY_COUNT
+};
+
+static const struct word keys[KEY_COUNT] = {
+	[KEY_MEM] = WORD("mem"),
+	[KEY_WEIGHT] = WORD("weight"),
+	[KEY_QUOTA] = WORD("quota"),
+	[KEY_QUOTA_MIN] = WORD("quota_min"),
+	[KEY_PRIORITY] = WORD("priority"),
+	[KEY_POLICY] = WORD("policy"),
+	[KEY_UVM_DISABLE] = WORD("uvm_disable"),
+	[KEY_OOM_ACTION] = WORD("oom_action"),
+};
+
+static int parse_option(struct cgpu_grant *grant, uint32_t key, struct word text)
+{
+	static const struct word no_limit = WORD("max");
+	uint64_t value;
+	int err;
+
+	switch (key) {
+	case KEY_MEM:
+		grant->unlimited = same(text, no_limit);
+		if (grant->unlimited)
+			return 0;
+		return parse_between(text, 1, UINT64_MAX, &grant->mem_bytes);
+	case KEY_WEIGHT:
+		err = parse_between(text, 0, CGPU_MAX_INST_MAX, &value);
+		grant->weight = (uint32_t)value;
+		grant->weight_given = true;
+		return err;
+	case KEY_QUOTA:
+		err = parse_between(text, 0, 100, &value);
+		grant->quota = (uint32_t)value;
+		return err;
+	case KEY_QUOTA_MIN:
+		err = parse_between(text, 0, 100, &value);
+		grant->quota_min = (uint32_t)value;
+		return err;
+	case KEY_PRIORITY:
+		err = parse_between(text, 0, CGPU_PRIORITY_MAX, &value);
+		grant->priority = (uint32_t)value;
+		return err;
+	case KEY_POLICY:
+		err = parse_policy(text, &value);
+		grant->policy_hint = (uint8_t)value;
+		return err;
+	case KEY_UVM_DISABLE:
+		err = parse_between(text, 0, 1, &value);
+		grant->uvm_disable = value;
+		return err;
+	default:
+		err = parse_oom_action(text, &value);
+		grant->oom_action = (uint8_t)value;
+		return err;
+	}
+}
+
+/* `<n>,mem=…[,key=value]…`, what follows `gpu=`. */
+static int parse_grant(struct word text, struct cgpu_create *create)
+{
+	struct cgpu_grant *grant;
+	uint32_t seen = 0;
+	uint64_t minor;
+	int err;
+
+	if (ends_with(text, ','))
+		return -EINVAL;
+	err = parse_number(cut(&text, ','), &minor);
+	if (err)
+		return err;
+	if (minor >= CGPU_MAX_CARDS)
+		return -ENODEV;
+	grant = &create->grant[minor];
+	if (grant->present)
+		return -EINVAL;
+	*grant = (struct cgpu_grant){ .present = true, .policy_hint = CGPU_POLICY_COUNT };
+	while (text.length) {
+		struct word value = cut(&text, ',');
+		int key = index_of(cut(&value, '='), keys, KEY_COUNT);
+
+		if (key < 0 || seen & 1u << key)
+			return -EINVAL;
+		seen |= 1u << key;
+		err = parse_option(grant, (uint32_t)key, value);
+		if (err)
+			return err;
+	}
+	if (!(seen & 1u << KEY_MEM))
+		return -EINVAL;
+	if (grant->quota && grant->quota_min > grant->quota)
+		return -ERANGE;
+	return 0;
+}
+
+static int parse_cgroup(struct word path, char *cgroup, size_t size)
+{
+	size_t index;
+
+	if (!path.length || path.text[0] != '/' || path.length >= size)
+		return -EINVAL;
+	for (index = 0; index < path.length; index++) {
+		unsigned char c = (unsigned char)path.text[index];
+
+		if (c < 0x20 || c == 0x7f)
+			return -EINVAL;
+	}
+	memcpy(cgroup, path.text, path.length);
+	cgroup[path.length] = 0;
+	return 0;
+}
+
+static int parse_clause(struct word clause, struct cgpu_create *create)
+{
+	static const struct word pid = WORD("pid"), cgroup = WORD("cgroup"), gpu = WORD("gpu");
+	struct word key = cut(&clause, '=');
+	uint64_t value;
+	int err;
+
+	if (same(key, gpu))
+		return parse_grant(clause, create);
+	if (create->pid || create->cgroup[0])
+		return -EINVAL;
+	if (same(key, cgroup))
+		return parse_cgroup(clause, create->cgroup, sizeof(create->cgroup));
+	if (!same(key, pid))
+		return -EINVAL;
+	err = parse_between(clause, 1, CGPU_PID_MAX, &value);
+	create->pid = (int32_t)value;
+	return err;
+}
+
+static int parse_create(struct word text, struct cgpu_create *create)
+{
+	uint32_t minor;
+	int err;
+
+	while (text.length) {
+		err = parse_clause(cut(&text, ' '), create);
+		if (err)
+			return err;
+	}
+	if (!create->pid && !create->cgroup[0])
+		return -EINVAL;
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (create->grant[minor].present)
+			return 0;
+	return -EINVAL;
+}
+
+int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)
+{
+	static const struct word verbs[] = {
+		[CGPU_VERB_CREATE] = WORD("create"),
+		[CGPU_VERB_DESTROY] = WORD("destroy"),
+	};
+	struct word rest = without_newline(text, length);
+	int verb, err;
+
+	memset(out, 0, sizeof(*out));
+	/* cut() does not tell `a ` from `a`; everything else it leaves an empty word of */
+	if (length > CGPU_COMMAND_MAX || ends_with(rest, ' '))
+		return -EINVAL;
+	verb = index_of(cut(&rest, ' '), verbs, 2);
+	if (verb < 0)
+		return verb;
+	out->verb = (uint32_t)verb;
+	err = parse_id(cut(&rest, ' '), out->create.id);
+	if (err)
+		return err;
+	if (verb == CGPU_VERB_CREATE)
+		return parse_create(rest, &out->create);
+	return rest.length ? -EINVAL : 0;
+}
+
+uint32_t cgpu_short_name(const char *id, uint32_t digits, char *out)
+{
+	uint32_t length;
+	bool hex = true;
+
+	for (length = 0; length < CGPU_ID_MAX && id[length]; length++)
+		hex = hex && (is_digit(id[length]) || (id[length] >= 'a' && id[length] <= 'f') ||
+			      (id[length] >= 'A' && id[length] <= 'F'));
+	if (hex && length == CGPU_ID_MAX)
+		length = digits < CGPU_SHORT_ID ? CGPU_SHORT_ID :
+			 digits < CGPU_ID_MAX ? digits : CGPU_ID_MAX;
+	memcpy(out, id, length);
+	out[length] = 0;
+	return length;
+}

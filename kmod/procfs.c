@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Thin: takes the locks, gathers what a node shows, and lets core/nodes make or
+ * read the text, in the kernel's memory: user memory is never touched under a
+ * lock.
+ *
+ * The data of a file is an entry in its directory's branch. proc_remove() waits
+ * for running handlers and lets none start afterwards, so a branch, and the
+ * container it points to, need live only until then.
+ */
+#include <linux/bitops.h>
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pid.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/sched/task.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "container.h"
+#include "core/nodes.h"
+#include "events.h"
+#include "procfs.h"
+
+enum {
+	HOLDERS_FIRST = 64,
+	HOLDERS_MAX = 1 << 16
+};
+
+struct entry {
+	u32 node;
+	u32 minor;
+	struct cgpu_container *container; /* NULL: root or card */
+};
+
+/* A directory with files in it. */
+struct branch {
+	struct list_head node;
+	struct proc_dir_entry *dir;
+	struct cgpu_container *container;
+	u32 minor;
+	struct entry entries[CGPU_NODE_COUNT];
+};
+
+static DEFINE_MUTEX(branches_lock); /* branches, card_dirs; innermost */
+static LIST_HEAD(branches);         /* newest first, so children before their parents */
+static struct proc_dir_entry *card_dirs[CGPU_MAX_CARDS];
+static struct proc_dir_entry *containers_dir;
+static struct branch root;
+
+static unsigned long features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
+				BIT(CGPU_FEATURE_EVENTS);
+
+void cgpu_procfs_set_feature(u32 feature, bool present)
+{
+	if (present)
+		set_bit(feature, &features);
+	else
+		clear_bit(feature, &features);
+}
+
+/*
+ * The ledger's pid may have been given to somebody else since: whoever is not
+ * in the container is not its holder.
+ */
+static void find_holder(struct cgpu_container *container, const struct cgpu_process *process,
+			struct cgpu_holder *holder)
+{
+	struct task_struct *task;
+	struct pid *pid;
+
+	*holder = (struct cgpu_holder){ .pid = process->pid, .bytes = process->bytes };
+	rcu_read_lock();
+	pid = get_pid(find_pid_ns(process->pid, &init_pid_ns));
+	rcu_read_unlock();
+	task = get_pid_task(pid, PIDTYPE_TGID);
+	if (task && cgpu_container_has(container, task)) {
+		holder->container_pid = container->pid_ns ?
+					pid_nr_ns(pid, container->pid_ns) :
+					pid->numbers[pid->level].nr;
+		get_task_comm(holder->comm, task);
+	}
+	if (task)
+		put_task_struct(task);
+	put_pid(pid);
+}
+
+static struct cgpu_process *processes_of(struct cgpu_container *container, u32 minor,
+					 u32 *count)
+{
+	struct cgpu_process *processes;
+	u32 max;
+
+	for (max = HOLDERS_FIRST; ; max *= 2) {
+		processes = kvmalloc_array(max, sizeof(*processes), GFP_KERNEL);
+		if (!processes)
+			return NULL;
+		mutex_lock(&container->lock);
+		*count = cgpu_tenant_processes(&container->tenant, minor, processes, max);
+		mutex_unlock(&container->lock);
+		if (*count < max || max == HOLDERS_MAX)
+			return processes;
+		kvfree(processes);
+	}
+}
+
+/* Return: the processes that hold the card, by pid, to kvfree(), or NULL: no memory. */
+static struct cgpu_holder *holders_of(struct cgpu_container *container, u32 minor, u32 *count)
+{
+	struct cgpu_process *processes = processes_of(container, minor, count);
+	struct cgpu_holder *holders;
+	u32 index;
+
+	if (!processes)
+		return NULL;
+	holders = kvmalloc_array(*count + 1, sizeof(*holders), GFP_KERNEL);
+	for (index = 0; holders && index < *count; index++)
+		find_holder(container, &processes[index], &holders[index]);
+	kvfree(processes);
+	return holders;
+}
+
+/* Caller holds registry.lock. */
+static void add_usage(struct cgpu_view *view)
+{
+	struct cgpu_container *container;
+
+	list_for_each_entry(container, &cgpu_registry.containers, node) {
+		mutex_lock(&container->lock);
+		cgpu_usage_add(&view->usage,
+			       &container->tenant.ledger.account[view->minor]);
+		mutex_unlock(&container->lock);
+	}
+}
+
+/* Return: 0 with the locks taken that `view` needs, -ENODEV: its subject is gone. */
+static int lock_view(const struct entry *entry, struct cgpu_view *view)
+{
+	struct cgpu_container *container = entry->container;
+
+	mutex_lock(&cgpu_registry.lock);
+	if (container ? container->removed :
+	    cgpu_node_table[entry->node].place == CGPU_PLACE_CARD &&
+	    !cgpu_registry.host.card[entry->minor].present) {
+		mutex_unlock(&cgpu_registry.lock);
+		return -ENODEV;
+	}
+	view->version = THIS_MODULE->version ? THIS_MODULE->version : "unknown";
+	view->features = READ_ONCE(features);
+	view->host = &cgpu_registry.host;
+	view->minor = entry->minor;
+	if (cgpu_node_table[entry->node].wants_usage)
+		add_usage(view);
+	if (container) {
+		mutex_lock(&container->lock);
+		view->id = container->id;
+		view->grant = &container->grant[entry->minor];
+		view->account = &container->tenant.ledger.account[entry->minor];
+	}
+	return 0;
+}
+
+static void unlock_view(const struct entry *entry)
+{
+	if (entry->container)
+		mutex_unlock(&entry->container->lock);
+	mutex_unlock(&cgpu_registry.lock);
+}
+
+static int node_show(struct seq_file *seq, void *unused)
+{
+	const struct entry *entry = seq->private;
+	struct cgpu_holder *holders = NULL;
+	struct cgpu_view view = {};
+	size_t size;
+	char *buf;
+	int used;
+
+	if (cgpu_node_table[entry->node].wants_holders) {
+		holders = holders_of(entry->container, entry->minor, &view.holder_count);
+		if (!holders)
+			return -ENOMEM;
+		view.holders = holders;
+	}
+	size = seq_get_buf(seq, &buf);
+	used = lock_view(entry, &view);
+	if (!used) {
+		used = cgpu_node_show(&view, entry->node, buf, size);
+		unlock_view(entry);
+	}
+	kvfree(holders);
+	if (used < 0 && used != -ENOSPC)
+		return used;
+	/* -1 has us called again with twice the buffer */
+	seq_commit(seq, used < 0 ? -1 : used);
+	return 0;
+}
+
+/*
+ * Root in a container is the owner of these files too, if its runtime shows it
+ * this /proc: writing takes a capability of the host, and is not for those who
+ * are limited by it.
+ */
+static int may_write(const struct entry *entry)
+{
+	struct cgpu_container *container;
+
+	if (!(cgpu_node_table[entry->node].mode & 0200))
+		return -EACCES;
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	container = cgpu_container_current();
+	if (!container)
+		return 0;
+	cgpu_container_put(container);
+	return -EPERM;
+}
+
+static int node_open(struct inode *inode, struct file *file)
+{
+	struct entry *entry = pde_data(inode);
+	int err = file->f_mode & FMODE_WRITE ? may_write(entry) : 0;
+
+	return err ? err : single_open(file, node_show, entry);
+}
+
+static int run_command(const char *text, size_t length)
+{
+	struct cgpu_command *command = kmalloc(sizeof(*command), GFP_KERNEL);
+	int err;
+
+	if (!command)
+		return -ENOMEM;
+	err = cgpu_parse_inst_ctl(text, length, command);
+	if (!err)
+		err = command->verb == CGPU_VERB_CREATE ?
+		      cgpu_container_create(&command->create) :
+		      cgpu_container_destroy(command->create.id);
+	kfree(command);
+	return err;
+}
+
+static int store_value(const struct entry *entry, const char *text, size_t length)
+{
+	const char *name = cgpu_node_table[entry->node].name;
+	struct cgpu_view view = {};
+	int err;
+
+	err = lock_view(entry, &view);
+	if (err)
+		return err;
+	err = cgpu_node_store(&view, entry->node, text, length);
+	/* under the lock: lines come in the order of what they tell */
+	if (!err && entry->container)
+		cgpu_event("set %u/%s/%s %.*s", entry->minor, entry->container->id, name,
+			   (int)strcspn(text, "\n"), text);
+	else if (!err)
+		cgpu_event("set %u/%s %.*s", entry->minor, name,
+			   (int)strcspn(text, "\n"), text);
+	unlock_view(entry);
+	return err;
+}
+
+static ssize_t node_write(struct file *file, const char __user *user, size_t size,
+			  loff_t *position)
+{
+	const struct entry *entry = ((struct seq_file *)file->private_data)->private;
+	bool command = entry->node == CGPU_NODE_INST_CTL;
+	char *text;
+	int err;
+
+	if (size > (command ? CGPU_COMMAND_MAX : CGPU_VALUE_MAX))
+		return -EINVAL;
+	text = memdup_user_nul(user, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	err = command ? run_command(text, size) : store_value(entry, text, size);
+	kfree(text);
+	return err ? err : size;
+}
+
+static const struct proc_ops node_ops = {
+	.proc_open = node_open,
+	.proc_read = seq_read,
+	.proc_write = node_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+/* Fills `dir` with the files of `place`. On an error the caller removes `dir`. */
+static int add_files(struct branch *branch, u32 place)
+{
+	u32 node;
+
+	for (node = 0; node < CGPU_NODE_COUNT; node++) {
+		const struct cgpu_node_entry *file = &cgpu_node_table[node];
+		struct entry *entry = &branch->entries[node];
+
+		if (file->place != place)
+			continue;
+		*entry = (struct entry){ node, branch->minor, branch->container };
+		if (!proc_create_data(file->name, file->mode, branch->dir,
+				      node == CGPU_NODE_EVENTS ? &cgpu_events_ops : &node_ops,
+				      entry))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static struct proc_dir_entry *add_branch(const char *name, struct proc_dir_entry *parent,
+					 u32 place, u32 minor,
+					 struct cgpu_container *container)
+{
+	struct branch *branch = kzalloc(sizeof(*branch), GFP_KERNEL);
+
+	if (!branch)
+		return NULL;
+	branch->minor = minor;
+	branch->container = container;
+	branch->dir = proc_mkdir(name, parent);
+	if (!branch->dir || add_files(branch, place)) {
+		proc_remove(branch->dir);
+		kfree(branch);
+		return NULL;
+	}
+	mutex_lock(&branches_lock);
+	list_add(&branch->node, &branches);
+	mutex_unlock(&branches_lock);
+	return branch->dir;
+}
+
+/* Removes the branches of a container, or of a card itself. */
+static void remove_branches(u32 minor, const struct cgpu_container *container)
+{
+	struct branch *branch, *next;
+	LIST_HEAD(removed);
+
+	mutex_lock(&branches_lock);
+	list_for_each_entry_safe(branch, next, &branches, node)
+		if (branch->container == container && (container || branch->minor == minor))
+			list_move_tail(&branch->node, &removed);
+	mutex_unlock(&branches_lock);
+
+	list_for_each_entry_safe(branch, next, &removed, node) {
+		proc_remove(branch->dir);
+		kfree(branch);
+	}
+}
+
+int cgpu_procfs_add_card(u32 minor)
+{
+	struct proc_dir_entry *dir;
+	char name[12];
+
+	snprintf(name, sizeof(name), "%u", minor);
+	dir = add_branch(name, root.dir, CGPU_PLACE_CARD, minor, NULL);
+	if (!dir)
+		return -ENOMEM;
+	mutex_lock(&branches_lock);
+	card_dirs[minor] = dir;
+	mutex_unlock(&branches_lock);
+	return 0;
+}
+
+void cgpu_procfs_remove_card(u32 minor)
+{
+	mutex_lock(&branches_lock);
+	card_dirs[minor] = NULL;
+	mutex_unlock(&branches_lock);
+	remove_branches(minor, NULL);
+}
+
+static struct proc_dir_entry *card_dir(u32 minor)
+{
+	struct proc_dir_entry *dir;
+
+	mutex_lock(&branches_lock);
+	dir = card_dirs[minor];
+	mutex_unlock(&branches_lock);
+	return dir;
+}
+
+int cgpu_procfs_add_container(struct cgpu_container *container)
+{
+	struct proc_dir_entry *own, *card;
+	char name[12];
+	u32 minor;
+	int err = -ENOMEM;
+
+	own = add_branch(container->id, containers_dir, CGPU_PLACE_CONTAINER, 0, container);
+	if (!own)
+		return -ENOMEM;
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!container->grant[minor].present)
+			continue;
+		snprintf(name, sizeof(name), "%u", minor);
+		card = card_dir(minor);
+		if (!card) {
+			err = -ENODEV;
+			goto remove;
+		}
+		if (!add_branch(name, own, CGPU_PLACE_GRANT, minor, container) ||
+		    !add_branch(container->name, card, CGPU_PLACE_GRANT, minor, container))
+			goto remove;
+	}
+	return 0;
+remove:
+	cgpu_procfs_remove_container(container);
+	return err;
+}
+
+void cgpu_procfs_remove_container(struct cgpu_container *container)
+{
+	remove_branches(0, container);
+}
+
+int cgpu_procfs_init(void)
+{
+	root.dir = proc_mkdir("cgpu_km", NULL);
+	if (!root.dir)
+		return -ENOMEM;
+	containers_dir = proc_mkdir("container", root.dir);
+	if (!containers_dir || add_files(&root, CGPU_PLACE_ROOT)) {
+		cgpu_procfs_exit();
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void cgpu_procfs_exit(void)
+{
+	proc_remove(root.dir);
+	root.dir = NULL;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* /proc/cgpu_km: the files whose text core/nodes makes. */
+#ifndef CGPU_PROCFS_H
+#define CGPU_PROCFS_H
+
+#include <linux/types.h>
+
+struct cgpu_container;
+
+int cgpu_procfs_init(void);
+/* All cards and containers must have been removed. */
+void cgpu_procfs_exit(void);
+
+/* A feature (enum cgpu_feature) came or went. */
+void cgpu_procfs_set_feature(u32 feature, bool present);
+
+/*
+ * Directories come and go here. Caller holds neither registry.lock nor a
+ * container's: removal waits for handlers, which take them. Removing what was
+ * not added, or only in part, is allowed.
+ *
+ * A container must hold still while its directories exist: the caller keeps a
+ * reference across add and remove. Once it is marked as removed its files
+ * answer -ENODEV.
+ *
+ * Return: 0, -ENOMEM, -ENODEV: no such card's directory.
+ */
+int cgpu_procfs_add_card(u32 minor);
+void cgpu_procfs_remove_card(u32 minor);
+int cgpu_procfs_add_container(struct cgpu_container *container);
+void cgpu_procfs_remove_container(struct cgpu_container *container);
+
+#endif
