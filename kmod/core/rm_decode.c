@@ -99,12 +99,9 @@ static bool rm_size_fits(const struct cgpu_abi *abi, uint32_t nr, uint32_t size)
 	}
 }
 
-uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cmd)
+bool cgpu_interprets(uint32_t nr)
 {
-	if (device == CGPU_DEVICE_UVM)
-		return uvm_args_size(abi, cmd);
-
-	switch (cmd & 0xff) {
+	switch (nr) {
 	case NV_ESC_RM_ALLOC_MEMORY:
 	case NV_ESC_RM_ALLOC_OBJECT:
 	case NV_ESC_RM_FREE:
@@ -117,12 +114,22 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 	case NV_ESC_RM_MAP_MEMORY:
 	case NV_ESC_RM_UNMAP_MEMORY:
 	case NV_ESC_REGISTER_FD:
-	case NV_ESC_IOCTL_XFER_CMD:
 	case NV_ESC_EXPORT_TO_DMABUF_FD:
-		return (cmd >> 16) & 0x3fff; /* _IOC_SIZE */
+		return true;
 	default:
-		return 0;
+		return false;
 	}
+}
+
+uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cmd)
+{
+	uint32_t nr = cmd & 0xff; /* _IOC_NR */
+
+	if (device == CGPU_DEVICE_UVM)
+		return uvm_args_size(abi, cmd);
+	if (nr != NV_ESC_IOCTL_XFER_CMD && !cgpu_interprets(nr))
+		return 0;
+	return (cmd >> 16) & 0x3fff; /* _IOC_SIZE */
 }
 
 int cgpu_decode_xfer(const void *args, uint32_t size, uint32_t *cmd,

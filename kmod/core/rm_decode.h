@@ -93,6 +93,9 @@ struct cgpu_request {
  */
 uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cmd);
 
+/* true for the escapes (bare numbers) that the core interprets */
+bool cgpu_interprets(uint32_t nr);
+
 /*
  * Unwraps NV_ESC_IOCTL_XFER_CMD. `args` holds `size` bytes.
  * Return: 0, -EINVAL as the driver answers (inner size above 16384, wrong size).

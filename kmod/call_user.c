@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver works on a copy that the process cannot write (scratch.c); core
+ * decides on the same bytes. Nothing of ours is held while it works.
+ */
+#include <linux/dma-buf.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/ioctl.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "call_user.h"
+#include "core/call.h"
+#include "events.h"
+#include "scratch.h"
+
+enum {
+	NV_IOCTL_MAGIC = 'F',
+	NV_ERR_INVALID_ADDRESS = 0x1E,
+	/* FB_GET_INFO: 128 entries of 8 bytes */
+	LIST_BYTES_MAX = 1024,
+};
+
+typedef long (*ioctl_fn)(struct file *, unsigned int, unsigned long);
+
+struct flight {
+	struct cgpu_call call;
+	struct cgpu_slot slot;
+	struct cgpu_open_file *open_file;
+	struct cgpu_container *container;
+	struct file *file;
+	ioctl_fn original;
+	const struct cgpu_abi *abi;
+	void __user *arg;           /* the argument, unwrapped */
+	struct file *fd;            /* file behind req.fd while the call lasts */
+	bool tampered;
+};
+
+/*
+ * A process that unmaps the scratch area under a call, or frees memory while
+ * it maps it, tries to escape; what the driver did is not known any more.
+ */
+static void kill_container(struct cgpu_container *container, const char *why)
+{
+	struct task_struct *task;
+
+	pr_warn_ratelimited("cgpu: container %s killed: %s\n", container->id, why);
+	cgpu_event("killed id=%s pid=%d %s", container->id, task_tgid_nr(current), why);
+	rcu_read_lock();
+	for_each_process(task)
+		if (cgpu_container_has(container, task))
+			send_sig(SIGKILL, task, 1);
+	rcu_read_unlock();
+}
+
+/* the container's own file behind a fd that the request names */
+static void resolve_fd(struct flight *flight)
+{
+	struct cgpu_open_file *named;
+
+	flight->call.fd_file = 0;
+	if (flight->call.req.fd < 0)
+		return;
+	flight->fd = fget(flight->call.req.fd);
+	if (!flight->fd)
+		return;
+	named = cgpu_open_file_find(flight->fd);
+	if (named && cgpu_open_file_container(named) == flight->container)
+		flight->call.fd_file = cgpu_open_file_number(named);
+}
+
+/* after the driver: does the fd still name the same file? */
+static bool fd_unchanged(struct flight *flight)
+{
+	struct file *now;
+
+	if (!flight->fd)
+		return true;
+	now = fget(flight->call.req.fd);
+	if (now)
+		fput(now);
+	return now == flight->fd;
+}
+
+static int copy_params_in(struct flight *flight)
+{
+	struct cgpu_request *req = &flight->call.req;
+
+	if (!req->params_size)
+		return 0;
+	if (copy_from_user(flight->slot.params, u64_to_user_ptr(req->params_ptr),
+			   req->params_size))
+		return -EFAULT;
+	memcpy(flight->slot.before, flight->slot.params, req->params_size);
+	flight->call.params = flight->slot.params;
+	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
+	cgpu_decode_params(flight->abi, flight->slot.params, req->params_size, req);
+	return 0;
+}
+
+static int copy_params_out(struct flight *flight)
+{
+	struct cgpu_request *req = &flight->call.req;
+
+	if (!req->params_size)
+		return 0;
+	cgpu_put64(flight->slot.args, req->params_ptr_offset, req->params_ptr);
+	/* a caller's constant stays untouched, as the driver leaves it */
+	if (!memcmp(flight->slot.before, flight->slot.params, req->params_size))
+		return 0;
+	return copy_to_user(u64_to_user_ptr(req->params_ptr), flight->slot.params,
+			    req->params_size) ? -EFAULT : 0;
+}
+
+/* the list behind FB_GET_INFO's parameters: the caller's own memory */
+static u8 *copy_list_in(struct flight *flight)
+{
+	struct cgpu_request *req = &flight->call.req;
+	u8 *list;
+
+	if (!req->list_size || req->list_size > LIST_BYTES_MAX)
+		return NULL;
+	list = memdup_user(u64_to_user_ptr(req->list_ptr), req->list_size);
+	return IS_ERR(list) ? NULL : list;
+}
+
+/* RM_FREE of what the core does not want to exist */
+static long undo(struct flight *flight)
+{
+	struct cgpu_slot slot;
+	long ret = cgpu_slot_get(&slot);
+
+	if (ret)
+		return ret;
+	cgpu_call_undo_args(&flight->call, slot.args);
+	ret = flight->original(flight->file,
+			       _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
+				    NV_ESC_RM_FREE, 16), slot.args_user);
+	if (cgpu_slot_put(&slot))
+		flight->tampered = true;
+	return ret;
+}
+
+static void settle(struct flight *flight, long result)
+{
+	struct cgpu_container *container = flight->container;
+	struct cgpu_call *call = &flight->call;
+	struct file *dmabuf = NULL;
+	int verdict;
+
+	if (call->req.op == CGPU_OP_EXPORT_DMABUF && !result &&
+	    !cgpu_get32(call->args, call->req.status_offset)) {
+		dmabuf = fget(cgpu_get32(call->args, 0));
+		call->fd_file = dmabuf ? cgpu_open_file_watch_dmabuf(dmabuf, container) : 0;
+	} else if (!fd_unchanged(flight)) {
+		flight->tampered = true;
+	}
+	call->list = result ? NULL : copy_list_in(flight);
+
+	cgpu_tenant_make_room(container);
+	mutex_lock(&container->lock);
+	verdict = cgpu_call_post(&container->tenant, &cgpu_registry.host.topology, call,
+				 result);
+	mutex_unlock(&container->lock);
+
+	if (verdict == CGPU_UNDO) {
+		if (undo(flight))
+			flight->tampered = true;
+		mutex_lock(&container->lock);
+		cgpu_call_undone(&container->tenant, call);
+		mutex_unlock(&container->lock);
+	}
+	if (verdict == CGPU_KILL)
+		flight->tampered = true;
+	if (!result && call->req.op == CGPU_OP_UVM_INITIALIZE &&
+	    !cgpu_get32(call->args, call->req.status_offset) &&
+	    cgpu_open_file_watch_mm(flight->open_file))
+		cgpu_put32(call->args, call->req.status_offset, NV_ERR_NO_MEMORY);
+	if (call->list && copy_to_user(u64_to_user_ptr(call->req.list_ptr), call->list,
+				       call->req.list_size))
+		pr_debug("cgpu: list of the caller is not writable\n");
+	kfree(call->list);
+	if (dmabuf)
+		fput(dmabuf);
+}
+
+static void report_refusal(struct flight *flight)
+{
+	struct cgpu_call *call = &flight->call;
+	u32 status = call->req.status_offset == CGPU_NO_OFFSET ?
+		NV_ERR_INSUFFICIENT_PERMISSIONS :
+		cgpu_get32(call->args, call->req.status_offset);
+
+	if (status == NV_OK)
+		return;
+	if (status == NV_ERR_NO_MEMORY)
+		cgpu_event("oom id=%s gpu=%u pid=%d bytes=%llu", flight->container->id,
+			   call->card, task_tgid_nr(current), call->req.size_bytes);
+	else
+		cgpu_event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x",
+			   flight->container->id, task_tgid_nr(current), call->req.nr,
+			   call->req.cmd, call->req.hClass, status);
+	if (call->kill)
+		send_sig(SIGKILL, current, 1);
+}
+
+/* Return: what the ioctl returns. `cmd`: as the driver shall see it. */
+static long fly(struct flight *flight, unsigned int cmd)
+{
+	struct cgpu_container *container = flight->container;
+	struct cgpu_call *call = &flight->call;
+	struct cgpu_request *req = &call->req;
+	long ret;
+	int verdict;
+
+	if (copy_params_in(flight)) {
+		/* as the driver answers; it must not look for itself */
+		if (req->status_offset == CGPU_NO_OFFSET)
+			return -EFAULT;
+		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
+		return copy_to_user(flight->arg, call->args, req->args_size) ? -EFAULT : 0;
+	}
+	resolve_fd(flight);
+	call->file = cgpu_open_file_number(flight->open_file);
+	call->pid = task_tgid_nr(current);
+	call->privileged = capable(CAP_SYS_ADMIN);
+
+	cgpu_tenant_make_room(container);
+	mutex_lock(&container->lock);
+	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry.host.topology, call);
+	mutex_unlock(&container->lock);
+
+	if (verdict == CGPU_ANSWER) {
+		report_refusal(flight);
+		ret = call->error;
+	} else {
+		ret = flight->original(flight->file, cmd, flight->slot.args_user);
+		settle(flight, ret);
+	}
+	if (flight->fd)
+		fput(flight->fd);
+	if (ret)
+		return ret;
+	ret = copy_params_out(flight);
+	if (copy_to_user(flight->arg, call->args, req->args_size))
+		ret = -EFAULT;
+	return ret;
+}
+
+/* UVM numbers carry no size; those of RM do, and only their number counts */
+static u32 command_number(u32 device, unsigned int cmd)
+{
+	return device == CGPU_DEVICE_UVM ? cmd : _IOC_NR(cmd);
+}
+
+static long fly_wrapped(struct flight *flight, unsigned int cmd, unsigned long arg)
+{
+	u32 inner_cmd, inner_size;
+	u64 inner_ptr;
+
+	if (_IOC_SIZE(cmd) != 16)
+		return -EINVAL;
+	if (copy_from_user(flight->slot.args, (void __user *)arg, 16))
+		return -EFAULT;
+	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
+		return -EINVAL;
+	if (!cgpu_interprets(inner_cmd)) {
+		/* the wrapper stays a private copy, so that it cannot change to one */
+		return flight->original(flight->file, cmd, flight->slot.args_user);
+	}
+	flight->arg = u64_to_user_ptr(inner_ptr);
+	if (copy_from_user(flight->slot.args, flight->arg, inner_size))
+		return -EFAULT;
+	if (cgpu_decode(flight->abi, cgpu_open_file_device(flight->open_file), inner_cmd,
+			flight->slot.args, inner_size, &flight->call.req))
+		return -EINVAL;
+	return fly(flight, _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd,
+				inner_size));
+}
+
+long cgpu_call_user(struct cgpu_open_file *open_file, struct file *file,
+		    unsigned int cmd, unsigned long arg,
+		    long (*original)(struct file *, unsigned int, unsigned long),
+		    const struct cgpu_abi *abi)
+{
+	struct cgpu_container *container = cgpu_open_file_container(open_file);
+	u32 device = cgpu_open_file_device(open_file);
+	u32 nr = command_number(device, cmd);
+	u32 size = cgpu_args_size(abi, device, cmd);
+	struct flight *flight;
+	long ret;
+
+	/* a process of another container that was handed this file */
+	if (!cgpu_container_has(container, current) && cgpu_container_is_managed(current)) {
+		cgpu_event("refused id=%s pid=%d file of another container", container->id,
+			   task_tgid_nr(current));
+		return -EPERM;
+	}
+	if (!size)
+		return original(file, cmd, arg);
+
+	/* too large for the stack: the held charges of an export */
+	flight = kzalloc(sizeof(*flight), GFP_KERNEL);
+	if (!flight)
+		return -ENOMEM;
+	ret = cgpu_slot_get(&flight->slot);
+	if (ret)
+		goto free;
+	flight->open_file = open_file;
+	flight->container = container;
+	flight->file = file;
+	flight->original = original;
+	flight->abi = abi;
+	flight->arg = (void __user *)arg;
+	flight->call.args = flight->slot.args;
+
+	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
+		ret = fly_wrapped(flight, cmd, arg);
+	else if (copy_from_user(flight->slot.args, flight->arg, size))
+		ret = -EFAULT;
+	else if (cgpu_decode(abi, device, nr, flight->slot.args, size, &flight->call.req))
+		ret = -EINVAL;
+	else
+		ret = fly(flight, cmd);
+
+	if (cgpu_slot_put(&flight->slot))
+		flight->tampered = true;
+	if (flight->tampered)
+		kill_container(container, "raced its own ioctl");
+free:
+	kfree(flight);
+	return ret;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The only place that asks for the kernel's version. Each branch cites the
+ * upstream change that made it necessary; the newest form is the default.
+ */
+#ifndef CGPU_COMPAT_H
+#define CGPU_COMPAT_H
+
+#include <linux/mm.h>
+#include <linux/version.h>
+
+/* bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions") in v6.3 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
+
+static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags &= ~flags;
+}
+#endif
+
+/* dd3b614f858d ("vm_ops: rename .split() callback to .may_split()") in v5.11 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
+#define may_split split
+#endif
+
+#endif

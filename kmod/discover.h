@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which cards are there: asks the driver as any process would. */
+#ifndef CGPU_DISCOVER_H
+#define CGPU_DISCOVER_H
+
+/*
+ * Attaches to the driver if need be and registers its cards. Context: a
+ * process with an mm (module load, a write to inst_ctl); sleeps; may open the
+ * cards. Return: 0, or the error of cgpu_hook_attach().
+ */
+int cgpu_discover(void);
+
+/* The driver went: the next cgpu_discover() asks again. */
+void cgpu_discover_forget(void);
+
+#endif

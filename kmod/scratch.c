@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver copies an ioctl's argument from user memory a second time, after
+ * the hook has read it. If another thread writes in between, the hook decides
+ * on one request and the driver does another. So the driver is handed a copy:
+ * pages of the kernel, mapped below TASK_SIZE (copy_from_user() accepts the
+ * address) by entries without the user bit (the process faults on it, the
+ * kernel does not). The area has no permissions and cannot be given any
+ * (VM_MAY* cleared), is not inherited by fork, cannot be reached by ptrace or
+ * process_vm_writev (VM_IO | VM_PFNMAP), moved or split. The process can
+ * unmap it; ->close notices, and the call that used it is treated as an attack.
+ *
+ * An area belongs to one mm and is found by it; it goes with the mm. Areas
+ * are counted: one reference of the mapping, one of each slot in use.
+ */
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/hashtable.h>
+#include <linux/kref.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/vmalloc.h>
+
+#include "compat/compat.h"
+#include "scratch.h"
+
+#ifndef CONFIG_X86_64
+#error "scratch.c knows the page table bits of x86-64 only"
+#endif
+
+enum {
+	SLOTS = 8,
+	SLOT_BYTES = CGPU_ARGS_MAX + CGPU_PARAMS_MAX,
+	AREA_BYTES = SLOTS * SLOT_BYTES,
+	/* a process with more ioctls in flight than this gets -ENOMEM */
+	AREAS_PER_MM = 64,
+};
+
+struct cgpu_scratch_area {
+	struct hlist_node node;
+	struct kref refs;
+	struct mm_struct *mm;      /* key only, never dereferenced */
+	u8 *pages;                 /* AREA_BYTES, vmalloc */
+	u8 *before;                /* SLOTS * CGPU_PARAMS_MAX */
+	unsigned long user;        /* where the process has it */
+	unsigned long busy;        /* bit per slot, under areas_lock */
+	bool closed;               /* under areas_lock */
+};
+
+static DEFINE_HASHTABLE(areas, 8);
+static DEFINE_SPINLOCK(areas_lock);
+
+static void area_free(struct kref *refs)
+{
+	struct cgpu_scratch_area *area = container_of(refs, struct cgpu_scratch_area, refs);
+
+	vfree(area->pages);
+	vfree(area->before);
+	kfree(area);
+}
+
+static void area_close(struct vm_area_struct *vma)
+{
+	struct cgpu_scratch_area *area = vma->vm_private_data;
+
+	spin_lock(&areas_lock);
+	area->closed = true;
+	if (!hlist_unhashed(&area->node))
+		hash_del(&area->node);
+	spin_unlock(&areas_lock);
+	kref_put(&area->refs, area_free);
+}
+
+static int area_may_split(struct vm_area_struct *vma, unsigned long address)
+{
+	return -EINVAL;
+}
+
+static int area_mremap(struct vm_area_struct *vma)
+{
+	return -EINVAL;
+}
+
+static vm_fault_t area_fault(struct vm_fault *vmf)
+{
+	return VM_FAULT_SIGBUS;
+}
+
+static const struct vm_operations_struct area_vm_ops = {
+	.close = area_close,
+	.may_split = area_may_split,
+	.mremap = area_mremap,
+	.fault = area_fault,
+};
+
+static int area_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct cgpu_scratch_area *area = file->private_data;
+	pgprot_t prot = __pgprot(pgprot_val(PAGE_SHARED) & ~_PAGE_USER);
+	unsigned long offset;
+	int err;
+
+	/* only cgpu_slot_get() maps it, once */
+	if (!area || area->mm != vma->vm_mm || vma->vm_end - vma->vm_start != AREA_BYTES)
+		return -EINVAL;
+	vm_flags_clear(vma, VM_READ | VM_WRITE | VM_EXEC |
+			    VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC);
+	vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	for (offset = 0; offset < AREA_BYTES; offset += PAGE_SIZE) {
+		err = remap_pfn_range(vma, vma->vm_start + offset,
+				      vmalloc_to_pfn(area->pages + offset), PAGE_SIZE, prot);
+		if (err)
+			return err;
+	}
+	file->private_data = NULL;
+	area->user = vma->vm_start;
+	vma->vm_private_data = area;
+	vma->vm_ops = &area_vm_ops;
+	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
+	return 0;
+}
+
+static const struct file_operations area_fops = {
+	.owner = THIS_MODULE,
+	.mmap = area_mmap,
+};
+
+/* Return: a mapped area with its first slot taken, and a reference for it. */
+static struct cgpu_scratch_area *area_new(void)
+{
+	struct cgpu_scratch_area *area;
+	struct file *file;
+	unsigned long address;
+
+	area = kzalloc(sizeof(*area), GFP_KERNEL);
+	if (!area)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&area->refs);
+	area->mm = current->mm;
+	area->busy = 1;
+	area->pages = vzalloc(AREA_BYTES);
+	area->before = vzalloc(SLOTS * CGPU_PARAMS_MAX);
+	if (!area->pages || !area->before)
+		goto no_memory;
+
+	file = anon_inode_getfile("[cgpu]", &area_fops, area, O_RDWR);
+	if (IS_ERR(file))
+		goto no_memory;
+	address = vm_mmap(file, 0, AREA_BYTES, PROT_NONE, MAP_SHARED, 0);
+	fput(file); /* the mapping keeps it */
+	if (IS_ERR_VALUE(address)) {
+		kref_put(&area->refs, area_free);
+		return ERR_PTR(address);
+	}
+
+	spin_lock(&areas_lock);
+	if (!area->closed)
+		hash_add(areas, &area->node, (unsigned long)area->mm);
+	spin_unlock(&areas_lock);
+	return area;
+
+no_memory:
+	kref_put(&area->refs, area_free);
+	return ERR_PTR(-ENOMEM);
+}
+
+int cgpu_slot_get(struct cgpu_slot *slot)
+{
+	struct cgpu_scratch_area *area, *found = NULL;
+	unsigned int index = 0, count = 0;
+
+	if (!current->mm)
+		return -ESRCH;
+	spin_lock(&areas_lock);
+	hash_for_each_possible(areas, area, node, (unsigned long)current->mm) {
+		if (area->mm != current->mm)
+			continue;
+		count++;
+		index = ffz(area->busy);
+		if (index < SLOTS) {
+			area->busy |= 1ul << index;
+			kref_get(&area->refs);
+			found = area;
+			break;
+		}
+	}
+	spin_unlock(&areas_lock);
+
+	if (!found) {
+		if (count >= AREAS_PER_MM)
+			return -ENOMEM;
+		found = area_new();
+		if (IS_ERR(found))
+			return PTR_ERR(found);
+		index = 0;
+	}
+	slot->area = found;
+	slot->index = index;
+	slot->args = found->pages + index * SLOT_BYTES;
+	slot->params = slot->args + CGPU_ARGS_MAX;
+	slot->before = found->before + index * CGPU_PARAMS_MAX;
+	slot->args_user = found->user + index * SLOT_BYTES;
+	slot->params_user = slot->args_user + CGPU_ARGS_MAX;
+	return 0;
+}
+
+bool cgpu_slot_put(struct cgpu_slot *slot)
+{
+	struct cgpu_scratch_area *area = slot->area;
+	bool closed;
+
+	spin_lock(&areas_lock);
+	closed = area->closed;
+	area->busy &= ~(1ul << slot->index);
+	spin_unlock(&areas_lock);
+	kref_put(&area->refs, area_free);
+	return closed;
+}
+
+void cgpu_scratch_forget(void)
+{
+	struct cgpu_scratch_area *area;
+	unsigned long user;
+
+	do {
+		user = 0;
+		spin_lock(&areas_lock);
+		hash_for_each_possible(areas, area, node, (unsigned long)current->mm)
+			if (area->mm == current->mm && !area->busy)
+				user = area->user;
+		spin_unlock(&areas_lock);
+	} while (user && !vm_munmap(user, AREA_BYTES));
+}
+
+int cgpu_scratch_init(void)
+{
+	BUILD_BUG_ON(SLOT_BYTES % PAGE_SIZE);
+	return 0;
+}
+
+void cgpu_scratch_exit(void)
+{
+	WARN_ON(!hash_empty(areas));
+}

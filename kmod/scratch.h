@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Memory in a process's address space that the kernel can use and the process
+ * cannot: where an ioctl's argument lies while the driver works on it.
+ */
+#ifndef CGPU_SCRATCH_H
+#define CGPU_SCRATCH_H
+
+#include <linux/types.h>
+
+#include "core/rm_decode.h"
+
+struct cgpu_scratch_area;
+
+/* One call's worth. `*_user` is the address to give to the driver. */
+struct cgpu_slot {
+	struct cgpu_scratch_area *area;
+	unsigned int index;
+	u8 *args;                  /* CGPU_ARGS_MAX bytes */
+	u8 *params;                /* CGPU_PARAMS_MAX bytes */
+	u8 *before;                /* CGPU_PARAMS_MAX bytes, kernel only */
+	unsigned long args_user;
+	unsigned long params_user;
+};
+
+int cgpu_scratch_init(void);
+/* No slot may be in use and no process may have an area mapped. */
+void cgpu_scratch_exit(void);
+
+/*
+ * A slot in current's address space. Context: process with an mm; sleeps;
+ * takes mmap_lock. Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm.
+ */
+int cgpu_slot_get(struct cgpu_slot *slot);
+/*
+ * Return: true if the process unmapped the area meanwhile: what the driver
+ * read and wrote may then have been memory of the process.
+ */
+bool cgpu_slot_put(struct cgpu_slot *slot);
+/* Unmaps current's areas: for a process of the host that needed one once. */
+void cgpu_scratch_forget(void);
+
+#endif
