@@ -358,7 +358,7 @@ static void infos(void)
 	info[0] = 1;
 	info[2] = (uint32_t)getpid();
 	status = control_on(ctl, client, subdevice, 0x2080018e, info, sizeof(info));
-	mark("GET_PID_INFO: status %x, private %llu", status, *(unsigned long long *)&info[8]);
+	mark("GET_PID_INFO: status %x, private %u, shared and owned %u", status, info[6], info[8]);
 	release(h);
 }
 
