@@ -391,6 +391,63 @@ def test_memory_lives_as_long_as_anything_refers_to_it():
         assert f"{line}: status 0, taken 0 KiB" in said
 
 
+SIZE = re.compile(r"size (\S+) ask=(\d+) status=0 size=(\d+) limit=(\d+) .* taken_kib=(\d+)")
+
+
+def test_returned_sizes_are_whole_pages_of_the_size_asked_for():
+    pages = {"4K": 4 * KIB, "big": 64 * KIB, "huge": 2 * MIB}
+    checked = 0
+    for said in filter(None, map(SIZE.fullmatch, marks("rmprobe-heap"))):
+        way, (ask, size, limit, taken_kib) = said[1], map(int, said.groups()[1:])
+        page = pages.get(way) or (64 * KIB if ask < 2 * MIB else 2 * MIB)
+        assert (size, limit) == (-(-ask // page) * page, size - 1), said[0]
+        assert taken_kib == rounded_kib(size), said[0]
+        checked += 1
+    assert checked == 6 * 20
+
+
+def test_what_the_driver_answers_to_wrong_calls():
+    said = marks("rmprobe")
+    for line in (
+        "size default ask=1TiB status=51",
+        "class 0x40 with LOCATION PCI status=1f",
+        "class 0x40 with flag VIRTUAL status=1f",
+        "unknown control: 56",
+        "control with a wrong size: 1f",
+        "control with a NULL: 1f",
+        "control with a bad address: 1e",
+        "control on no object: 57",
+        "control of no client: 23",
+        "control through another file: 23",
+        "free through another file: 23",
+        "free of no object: 0",
+        "free of the client again: 33",
+        "unknown class: 22",
+        "handle in use: 19",
+        "wrong ioctl size: ret -1 errno 22",
+        "unknown number: ret -1 errno 22",
+        "bad address: ret -1 errno 14",
+        "RM_CONTROL on the card's file: ret -1 errno 22",
+        "fork: alloc by the child with the parent's file: 0",
+    ):
+        assert line in said
+
+
+def test_the_cards_size_shows_in_old_calls_too():
+    said = marks("rmprobe")
+    assert f"ALLOC_MEMORY of class 40: ret 0 limit {147221504 * KIB - 1}" in said
+    total = 146591680 * KIB
+    assert f"VID_HEAP INFO: ret 0 status 0 total {total} free {total}" in said
+
+
+def test_threads_open_no_descriptors_of_their_own():
+    records = load("threads").records
+    start = next(i for i, r in enumerate(records) if isinstance(r, Mark))
+    later = records[start:]
+    assert len({r.tid for r in later if isinstance(r, Ioctl)}) >= 4
+    assert not any(isinstance(r, (traces.Open, traces.Dup)) for r in later)
+
+
 def test_another_process_duplicates_only_what_was_shared():
     said = marks("rmprobe")
     assert "duplicate by another process, not shared: 1b" in said
