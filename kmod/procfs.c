@@ -10,6 +10,7 @@
  */
 #include <linux/bitops.h>
 #include <linux/capability.h>
+#include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -41,14 +42,20 @@ struct entry {
 /* A directory with files in it. */
 struct branch {
 	struct list_head node;
-	struct proc_dir_entry *dir;
+	struct proc_dir_entry *parent, *dir;
 	struct cgpu_container *container;
 	u32 minor;
+	char name[CGPU_ID_MAX + 1];
 	struct entry entries[CGPU_NODE_COUNT];
 };
 
-static DEFINE_MUTEX(branches_lock); /* branches, card_dirs; innermost */
-static LIST_HEAD(branches);         /* newest first, so children before their parents */
+/*
+ * Directories come and go under this lock, taken before registry.lock. No
+ * handler of a file that goes takes it: those of a container's and a card's
+ * files take registry.lock, and inst_ctl stays to the end.
+ */
+static DEFINE_MUTEX(tree_lock);
+static LIST_HEAD(branches); /* newest first, so children before their parents */
 static struct proc_dir_entry *card_dirs[CGPU_MAX_CARDS];
 static struct proc_dir_entry *containers_dir;
 static struct branch root;
@@ -150,7 +157,7 @@ static int lock_view(const struct entry *entry, struct cgpu_view *view)
 		mutex_unlock(&cgpu_registry.lock);
 		return -ENODEV;
 	}
-	view->version = THIS_MODULE->version ? THIS_MODULE->version : "unknown";
+	view->version = CGPU_VERSION;
 	view->features = READ_ONCE(features);
 	view->host = &cgpu_registry.host;
 	view->minor = entry->minor;
@@ -208,17 +215,9 @@ static int node_show(struct seq_file *seq, void *unused)
  */
 static int may_write(const struct entry *entry)
 {
-	struct cgpu_container *container;
-
 	if (!(cgpu_node_table[entry->node].mode & 0200))
 		return -EACCES;
-	if (!capable(CAP_SYS_ADMIN))
-		return -EPERM;
-	container = cgpu_container_current();
-	if (!container)
-		return 0;
-	cgpu_container_put(container);
-	return -EPERM;
+	return capable(CAP_SYS_ADMIN) && !cgpu_container_is_managed(current) ? 0 : -EPERM;
 }
 
 static int node_open(struct inode *inode, struct file *file)
@@ -312,111 +311,150 @@ static int add_files(struct branch *branch, u32 place)
 	return 0;
 }
 
-static struct proc_dir_entry *add_branch(const char *name, struct proc_dir_entry *parent,
-					 u32 place, u32 minor,
-					 struct cgpu_container *container)
+/* Return: the directory's branch; an error: -EEXIST: the name is taken, -ENOMEM. */
+static struct branch *add_branch(const char *name, struct proc_dir_entry *parent, u32 place,
+				 u32 minor, struct cgpu_container *container)
 {
-	struct branch *branch = kzalloc(sizeof(*branch), GFP_KERNEL);
+	struct branch *branch, *other;
 
+	/* procfs would make it all the same, with a warning in the kernel's log */
+	list_for_each_entry(other, &branches, node)
+		if (other->parent == parent && !strcmp(other->name, name))
+			return ERR_PTR(-EEXIST);
+	branch = kzalloc(sizeof(*branch), GFP_KERNEL);
 	if (!branch)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
+	strscpy(branch->name, name, sizeof(branch->name));
 	branch->minor = minor;
 	branch->container = container;
+	branch->parent = parent;
 	branch->dir = proc_mkdir(name, parent);
 	if (!branch->dir || add_files(branch, place)) {
 		proc_remove(branch->dir);
 		kfree(branch);
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	}
-	mutex_lock(&branches_lock);
 	list_add(&branch->node, &branches);
-	mutex_unlock(&branches_lock);
-	return branch->dir;
+	return branch;
 }
 
 /* Removes the branches of a container, or of a card itself. */
 static void remove_branches(u32 minor, const struct cgpu_container *container)
 {
 	struct branch *branch, *next;
-	LIST_HEAD(removed);
 
-	mutex_lock(&branches_lock);
-	list_for_each_entry_safe(branch, next, &branches, node)
-		if (branch->container == container && (container || branch->minor == minor))
-			list_move_tail(&branch->node, &removed);
-	mutex_unlock(&branches_lock);
-
-	list_for_each_entry_safe(branch, next, &removed, node) {
+	list_for_each_entry_safe(branch, next, &branches, node) {
+		if (branch->container != container || (!container && branch->minor != minor))
+			continue;
 		proc_remove(branch->dir);
+		list_del(&branch->node);
+		kfree(branch);
+	}
+}
+
+static bool is_removed(struct cgpu_container *container)
+{
+	bool removed;
+
+	mutex_lock(&cgpu_registry.lock);
+	removed = container->removed;
+	mutex_unlock(&cgpu_registry.lock);
+	return removed;
+}
+
+/*
+ * Between the end of a container in the registry and the end of its directories
+ * another one of the same name can be created: its way is made free here.
+ */
+static void remove_leftovers(void)
+{
+	struct branch *branch, *next;
+
+	list_for_each_entry_safe(branch, next, &branches, node) {
+		if (!branch->container || !is_removed(branch->container))
+			continue;
+		proc_remove(branch->dir);
+		list_del(&branch->node);
 		kfree(branch);
 	}
 }
 
 int cgpu_procfs_add_card(u32 minor)
 {
-	struct proc_dir_entry *dir;
+	struct branch *branch;
 	char name[12];
 
 	snprintf(name, sizeof(name), "%u", minor);
-	dir = add_branch(name, root.dir, CGPU_PLACE_CARD, minor, NULL);
-	if (!dir)
-		return -ENOMEM;
-	mutex_lock(&branches_lock);
-	card_dirs[minor] = dir;
-	mutex_unlock(&branches_lock);
-	return 0;
+	mutex_lock(&tree_lock);
+	branch = add_branch(name, root.dir, CGPU_PLACE_CARD, minor, NULL);
+	if (!IS_ERR(branch))
+		card_dirs[minor] = branch->dir;
+	mutex_unlock(&tree_lock);
+	return PTR_ERR_OR_ZERO(branch);
 }
 
 void cgpu_procfs_remove_card(u32 minor)
 {
-	mutex_lock(&branches_lock);
+	mutex_lock(&tree_lock);
 	card_dirs[minor] = NULL;
-	mutex_unlock(&branches_lock);
 	remove_branches(minor, NULL);
+	mutex_unlock(&tree_lock);
 }
 
-static struct proc_dir_entry *card_dir(u32 minor)
+static int add_grant(struct cgpu_container *container, u32 minor, struct branch *own)
 {
-	struct proc_dir_entry *dir;
+	struct branch *branch;
+	char name[12];
 
-	mutex_lock(&branches_lock);
-	dir = card_dirs[minor];
-	mutex_unlock(&branches_lock);
-	return dir;
+	if (!card_dirs[minor])
+		return -ENODEV;
+	snprintf(name, sizeof(name), "%u", minor);
+	branch = add_branch(name, own->dir, CGPU_PLACE_GRANT, minor, container);
+	if (IS_ERR(branch))
+		return PTR_ERR(branch);
+	branch = add_branch(container->name, card_dirs[minor], CGPU_PLACE_GRANT, minor,
+			    container);
+	return PTR_ERR_OR_ZERO(branch);
+}
+
+static int add_container(struct cgpu_container *container)
+{
+	struct branch *own;
+	u32 minor;
+	int err;
+
+	own = add_branch(container->id, containers_dir, CGPU_PLACE_CONTAINER, 0, container);
+	if (IS_ERR(own))
+		return PTR_ERR(own);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!container->grant[minor].present)
+			continue;
+		err = add_grant(container, minor, own);
+		if (err)
+			return err;
+	}
+	return 0;
 }
 
 int cgpu_procfs_add_container(struct cgpu_container *container)
 {
-	struct proc_dir_entry *own, *card;
-	char name[12];
-	u32 minor;
-	int err = -ENOMEM;
+	int err;
 
-	own = add_branch(container->id, containers_dir, CGPU_PLACE_CONTAINER, 0, container);
-	if (!own)
-		return -ENOMEM;
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
-		if (!container->grant[minor].present)
-			continue;
-		snprintf(name, sizeof(name), "%u", minor);
-		card = card_dir(minor);
-		if (!card) {
-			err = -ENODEV;
-			goto remove;
-		}
-		if (!add_branch(name, own, CGPU_PLACE_GRANT, minor, container) ||
-		    !add_branch(container->name, card, CGPU_PLACE_GRANT, minor, container))
-			goto remove;
-	}
-	return 0;
-remove:
-	cgpu_procfs_remove_container(container);
+	mutex_lock(&tree_lock);
+	remove_leftovers();
+	/* whoever removes it later waits for the lock, and finds all that is made here */
+	err = is_removed(container) ? -ENODEV : add_container(container);
+	if (err)
+		remove_branches(0, container);
+	mutex_unlock(&tree_lock);
 	return err;
 }
 
 void cgpu_procfs_remove_container(struct cgpu_container *container)
 {
+	mutex_lock(&tree_lock);
 	remove_branches(0, container);
+	mutex_unlock(&tree_lock);
 }
 
 int cgpu_procfs_init(void)

@@ -23,7 +23,9 @@ void cgpu_procfs_set_feature(u32 feature, bool present);
  * reference across add and remove. Once it is marked as removed its files
  * answer -ENODEV.
  *
- * Return: 0, -ENOMEM, -ENODEV: no such card's directory.
+ * Return: 0, -ENOMEM, -EEXIST: the directory's name is taken, -ENODEV: no
+ * such card's directory, or the container was removed meanwhile. On an error
+ * nothing is left behind.
  */
 int cgpu_procfs_add_card(u32 minor);
 void cgpu_procfs_remove_card(u32 minor);

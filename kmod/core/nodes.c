@@ -37,6 +37,7 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(COUNTERS, "events", GRANT, 0444),
 	ENTRY(OOM_ACTION, "oom_action", GRANT, 0644),
 	ENTRY(UVM_DISABLE, "uvm_disable", GRANT, 0644),
+	ENTRY(GRANT_CID, "cid", GRANT, 0444),
 
 	ENTRY(CID, "cid", CONTAINER, 0444),
 };
@@ -59,6 +60,8 @@ static const struct word oom_actions[] = {
 	[CGPU_OOM_FAIL] = WORD("fail"),
 	[CGPU_OOM_KILL] = WORD("kill"),
 };
+
+static const struct word no_limit = WORD("max");
 
 static const char *const features[CGPU_FEATURE_COUNT] = {
 	[CGPU_FEATURE_PID] = "pid",
@@ -139,7 +142,7 @@ static void put_comm(struct text *text, const char *comm)
 	}
 }
 
-/* As nvidia-smi prints it; the driver did not tell it: "unknown". */
+/* As nvidia-smi prints it; an empty line if the driver did not tell it. */
 static void put_uuid(struct text *text, const uint8_t *uuid)
 {
 	static const uint8_t nobody[16];
@@ -147,7 +150,7 @@ static void put_uuid(struct text *text, const uint8_t *uuid)
 	size_t index;
 
 	if (!memcmp(uuid, nobody, sizeof(nobody))) {
-		put_string(text, "unknown\n");
+		put_char(text, '\n');
 		return;
 	}
 	put_string(text, "GPU");
@@ -279,11 +282,14 @@ static void show_procs(const struct cgpu_view *view, struct text *text)
 	}
 }
 
-/* Without a limit of its own a container's size is the card's. */
-static uint64_t size_bytes(const struct cgpu_view *view)
+static void show_memsize(const struct cgpu_view *view, struct text *text)
 {
-	return view->grant->unlimited ? view->host->topology.gpu[view->minor].total_bytes
-				      : view->grant->mem_bytes;
+	if (!view->grant->unlimited) {
+		put_line(text, view->grant->mem_bytes);
+		return;
+	}
+	put_string(text, no_limit.text);
+	put_char(text, '\n');
 }
 
 static void show_stat(const struct cgpu_view *view, struct text *text)
@@ -292,7 +298,9 @@ static void show_stat(const struct cgpu_view *view, struct text *text)
 
 	put_pair(text, "current_bytes", account->current_bytes);
 	put_pair(text, "peak_bytes", account->peak_bytes);
-	put_pair(text, "max_bytes", size_bytes(view));
+	/* numbers only: without a limit of its own a container's size is the card's */
+	put_pair(text, "max_bytes", account->unlimited ?
+		 view->host->topology.gpu[view->minor].total_bytes : account->max_bytes);
 	put_pair(text, "unlimited", account->unlimited);
 	put_pair(text, "oom", account->oom);
 	put_pair(text, "refused", account->refused);
@@ -308,7 +316,7 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_line(text, grant->instance);
 		break;
 	case CGPU_NODE_MEMSIZE:
-		put_line(text, size_bytes(view));
+		show_memsize(view, text);
 		break;
 	case CGPU_NODE_MEMINFO:
 		show_meminfo(view, text);
@@ -343,6 +351,8 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_line(text, grant->uvm_disable);
 		break;
 	default:
+		put_string(text, view->id);
+		put_char(text, '\n');
 		break;
 	}
 }
@@ -526,6 +536,9 @@ static int store_grant(struct cgpu_view *view, uint32_t node, struct word text)
 	uint64_t value;
 	int err;
 
+	/* what was read may be written back; a limit is lifted by no one but create */
+	if (node == CGPU_NODE_MEMSIZE && grant->unlimited && same(text, no_limit))
+		return 0;
 	err = node == CGPU_NODE_OOM_ACTION ? parse_oom_action(text, &value)
 					   : parse_number(text, &value);
 	if (err)
@@ -643,7 +656,6 @@ static const struct word keys[KEY_COUNT] = {
 
 static int parse_option(struct cgpu_grant *grant, uint32_t key, struct word text)
 {
-	static const struct word no_limit = WORD("max");
 	uint64_t value;
 	int err;
 

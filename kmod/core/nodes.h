@@ -53,6 +53,7 @@ enum cgpu_node {
 	CGPU_NODE_COUNTERS,         /* the file `events` of a container */
 	CGPU_NODE_OOM_ACTION,
 	CGPU_NODE_UVM_DISABLE,
+	CGPU_NODE_GRANT_CID,
 
 	CGPU_NODE_CID,
 	CGPU_NODE_COUNT
@@ -110,7 +111,7 @@ struct cgpu_view {
 	uint32_t minor;                 /* card, grant */
 	struct cgpu_grant *grant;       /* grant */
 	struct cgpu_account *account;   /* grant */
-	const char *id;                 /* container */
+	const char *id;                 /* grant, container: the full id */
 	const char *version;            /* root */
 	uint32_t features;              /* root: bit per enum cgpu_feature */
 	uint32_t holder_count;
