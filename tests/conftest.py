@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "(default: 6.1 and 6.12)",
     )
     group.addoption(
+        "--driver",
+        action="append",
+        metavar="BRANCH",
+        help="NVIDIA's own driver for tests/vm: 535, 550, 550-closed; repeatable "
+        "(default: 535 and 550)",
+    )
+    group.addoption(
         "--here",
         action="store_true",
         help="run tests/vm on this machine and its own kernel instead of in a VM",

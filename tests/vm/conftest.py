@@ -16,6 +16,8 @@ import pytest
 
 from tests.vm import guest, kernels, loaded, modules, relay
 from tests.vm.container import Container
+from tests.vm.driver import VERSIONS
+from tests.vm.drivers import Km, RealDriver, Sim
 
 
 def _inside(config: pytest.Config) -> bool:
@@ -24,7 +26,8 @@ def _inside(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
-        "kernel(*series): the kernels that the test is for, instead of all",
+        "kernel(*series, by_default=False): the kernels that the test is for; by_default: unless "
+        "--kernel asks for others",
         "vm(memory=, smp=, append=, cgroup=, timeout_s=): the machine that the test needs",
         "needs(*names): what must be built for it, beyond what its fixtures say",
         "on_host: the test runs on the host, not in a VM",
@@ -37,11 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     definition = metafunc.definition
-    if _inside(metafunc.config) or definition.get_closest_marker("on_host"):
-        return
-    restricted = [name for mark in definition.iter_markers("kernel") for name in mark.args]
-    chosen = relay.kernels_for(metafunc.config, restricted)
-    metafunc.parametrize("vm_kernel", chosen, indirect=True, scope="session", ids=chosen)
+    if not _inside(metafunc.config) and not definition.get_closest_marker("on_host"):
+        chosen = relay.kernels_for(metafunc.config, definition)
+        metafunc.parametrize("vm_kernel", chosen, indirect=True, scope="session", ids=chosen)
+    if "real_driver" in metafunc.fixturenames:
+        branches = metafunc.config.getoption("--driver") or list(VERSIONS)
+        metafunc.parametrize("real_driver", branches, indirect=True, ids=branches)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -101,85 +105,35 @@ def loaded_modules() -> Iterator[loaded.Modules]:
         loaded.remove_nodes()
 
 
-class Sim:
-    """The simulated driver, once loaded: its programs and the way to unload it."""
-
-    def __init__(self, stack: loaded.Modules, directory: Path) -> None:
-        self._stack = stack
-        self.directory = directory
-        self.programs = directory / "simcuda"
-
-    def load(self, **parameters: object) -> Sim:
-        """Load nvidia.ko with parameters, and nvidia-uvm.ko; make the device nodes."""
-        self._stack.load(self.directory / "nvidia.ko", **parameters)
-        self._stack.load(self.directory / "nvidia-uvm.ko")
-        loaded.make_nodes()
-        return self
-
-    def unload(self) -> None:
-        """Unload both, as on a driver's upgrade."""
-        self._stack.unload("nvidia_uvm")
-        self._stack.unload("nvidia")
-        loaded.remove_nodes()
-
-
 @pytest.fixture
 def sim(made: Callable[[str], Path], loaded_modules: loaded.Modules) -> Callable[..., Sim]:
     """``sim(cards="T4")`` loads the simulated driver with these parameters; unloaded after."""
     return lambda **parameters: Sim(loaded_modules, made("sim")).load(**parameters)
 
 
-class Km:
-    """cgpu_km, once loaded."""
-
-    root = Path("/proc/cgpu_km")
-
-    def __init__(self, stack: loaded.Modules, directory: Path, bridge: Path | None) -> None:
-        self._stack = stack
-        self.directory = directory
-        self._bridge = bridge
-
-    def load(self, bridge: bool = True, **parameters: object) -> Km:
-        """Load cgpu_km.ko with parameters, and the bridge if one was built for the driver."""
-        self._stack.load(self.directory / "cgpu_km.ko", **parameters)
-        if bridge and self._bridge and "nvidia" in loaded.loaded_modules():
-            self._stack.load(self._bridge)
-        return self
-
-    def unload(self) -> None:
-        """Unload bridge and module; OSError while containers exist."""
-        if "cgpu_rm" in loaded.loaded_modules():
-            self._stack.unload("cgpu_rm")
-        self._stack.unload("cgpu_km")
-
-    def write(self, node: str, text: str) -> None:
-        """Write *text* to a node below the root by one write(2); OSError as the kernel says."""
-        descriptor = os.open(self.root / node, os.O_WRONLY)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-
-    def read(self, node: str) -> str:
-        """Return a node's text."""
-        return (self.root / node).read_text()
-
-    def create(self, id: str, *clauses: str) -> None:
-        """Create a container: ``km.create("a", "pid=1", "gpu=0,mem=max")``."""
-        self.write("inst_ctl", " ".join(["create", id, *clauses]) + "\n")
-
-    def destroy(self, id: str) -> None:
-        """Destroy a container."""
-        self.write("inst_ctl", f"destroy {id}\n")
+@pytest.fixture
+def real_driver(
+    request: pytest.FixtureRequest,
+    made: Callable[[str], Path],
+    loaded_modules: loaded.Modules,
+) -> RealDriver:
+    """NVIDIA's own driver of one branch, loaded over a PCI function without a card."""
+    branch = request.param
+    driver = RealDriver(loaded_modules, branch, made(f"driver:{branch}"), made("fakepci"))
+    return driver.load()
 
 
 @pytest.fixture
 def km(made: Callable[[str], Path], loaded_modules: loaded.Modules) -> Callable[..., Km]:
     """``km(**parameters)`` loads cgpu_km.ko and its bridge; unloaded after."""
-    branch = loaded.real_branch()
-    ready: dict[str, Path] = made.ready  # type: ignore[attr-defined]
-    bridge = ready.get(f"bridge:{branch}" if branch else "bridge")
-    return lambda **parameters: Km(loaded_modules, made("km"), bridge).load(**parameters)
+    bridges: dict[str, Path] = made.ready  # type: ignore[attr-defined]
+    return lambda **parameters: Km(loaded_modules, made("km"), bridges).load(**parameters)
+
+
+@pytest.fixture
+def nvidia_smi(made: Callable[[str], Path]) -> Path:
+    """The directory with ``bin/nvidia-smi`` and the libraries that it loads, in ``lib``."""
+    return made("smi")
 
 
 @pytest.fixture

@@ -1,19 +1,105 @@
 # SPDX-License-Identifier: MIT
-"""NVIDIA's own driver and tools from the distribution's packages."""
+"""
+NVIDIA's own driver and tools, from the distribution's packages.
+
+Nothing of them is part of this project: the packages are downloaded, unpacked and built in the
+cache, for the tests and the demo alone. Debian has them in contrib and non-free.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
-from tests.vm import packages
+from tests.vm import kernels, packages
 from tests.vm.kernels import Kernel
+from tests.vm.modules import Build, make, toolchain
+
+# Driver branch → the version that has both flavours: bookworm's, and trixie's.
+VERSIONS = {"535": "535.261.03", "550": "550.163.01"}
+TOOLS_VERSION = VERSIONS["550"]
+FLAVOURS = {"open": "nvidia-open-kernel-dkms", "closed": "nvidia-kernel-dkms"}
+
+# Only these two are wanted; the others would need the kernel's graphics stack.
+MODULES = ("nvidia", "nvidia-uvm")
+UNWANTED = ("nvidia-drm", "nvidia-modeset", "nvidia-peermem")
+
+# All that nvidia-smi opens; libcuda is for its line "CUDA Version".
+TOOLS = ("nvidia-smi", "libnvidia-ml1", "libcuda1")
 
 
-def tools() -> Path:
-    """Return a directory with nvidia-smi and the libraries it needs."""
-    raise packages.PackageNotFound("nvidia-smi")
+def _source_tree(kernel: Kernel) -> Path:
+    """Return the headers that are common to all flavours, where Debian keeps them apart."""
+    makefile = (kernel.headers / "Makefile").read_text()
+    match = re.search(r"^include (\S+)/Makefile$", makefile, re.MULTILINE)
+    return Path(match.group(1)) if match else kernel.headers
+
+
+def _adapt(source: Path, headers: Path) -> None:
+    """
+    Make NVIDIA's sources fit kernels that are younger than they are.
+
+    Linux 6.19 gave pci_resize_resource() a fourth argument, the BARs to leave alone, and the
+    stable series took the change over; none is to be left alone here.
+    """
+    prototype = re.compile(r"pci_resize_resource\([^)]*exclude_bars\)")
+    if prototype.search((headers / "include" / "linux" / "pci.h").read_text()):
+        path = source / "nvidia" / "nv-pci.c"
+        call = "pci_resize_resource(pci_dev, NV_GPU_BAR1, requested_size"
+        path.write_text(path.read_text().replace(f"{call})", f"{call}, 0)"))
 
 
 def build(kernel: Kernel, branch: str) -> Path:
-    """Build the open kernel modules of one branch."""
-    raise packages.PackageNotFound(f"{kernel}{branch}")
+    """
+    Build nvidia.ko and nvidia-uvm.ko; return their directory, with their ``Module.symvers``.
+
+    Args:
+        branch: a key of :data:`VERSIONS` for the open flavour; ``550-closed`` for the other.
+
+    Raises:
+        PackageNotFound: the distribution does not have that driver.
+    """
+    number, _, flavour = branch.partition("-")
+    package, version = FLAVOURS[flavour or "open"], VERSIONS[number]
+    archive = packages.download(package, version)
+    content = f"{archive.name} {kernels.compiler(kernel)}".encode()
+    with Build(f"driver-{branch}", kernel.release, content) as made:
+        (made.root / "modules").mkdir(exist_ok=True)
+        if not made.complete:
+            packages.unpack(archive, made.root / "package")
+            (source,) = (made.root / "package" / "usr" / "src").iterdir()
+            _adapt(source, _source_tree(kernel))
+            make(
+                source,
+                "modules",
+                f"SYSSRC={_source_tree(kernel)}",
+                f"SYSOUT={kernel.headers}",
+                *toolchain(kernel),
+                "IGNORE_CC_MISMATCH=1",
+                f"NV_EXCLUDE_KERNEL_MODULES={' '.join(UNWANTED)}",
+            )
+            for name in (*(f"{module}.ko" for module in MODULES), "Module.symvers"):
+                shutil.copy(source / name, made.root / "modules" / name)
+            # Objects and NVIDIA's sources are many times the size of what is kept.
+            shutil.rmtree(made.root / "package")
+        return made.root / "modules"
+
+
+def tools() -> Path:
+    """Return a directory with ``bin/nvidia-smi`` and ``lib``, to be used by LD_LIBRARY_PATH."""
+    archives = [packages.download(name, TOOLS_VERSION) for name in TOOLS]
+    content = "\n".join(path.name for path in archives).encode()
+    with Build("tools", TOOLS_VERSION, content) as made:
+        if not made.complete:
+            for archive in archives:
+                packages.unpack(archive, made.root / "package")
+            for name in ("bin", "lib"):
+                (made.root / name).mkdir()
+            for path in (made.root / "package").glob("usr/lib/**/nvidia/current/*"):
+                if path.name == "nvidia-smi":
+                    shutil.copy(path, made.root / "bin" / path.name)
+                elif ".so" in path.name:
+                    shutil.copy(path, made.root / "lib" / path.name, follow_symlinks=False)
+            shutil.rmtree(made.root / "package")
+        return made.root

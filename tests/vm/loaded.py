@@ -45,6 +45,8 @@ class Modules:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        # Which driver the test has loaded: "sim", or the branch of NVIDIA's own.
+        self.driver = ""
 
     def load(self, path: Path, **parameters: object) -> str:
         """
@@ -131,7 +133,3 @@ def remove_nodes() -> None:
         if path.is_char_device():
             path.unlink()
 
-
-def real_branch() -> str:
-    """Return the branch of NVIDIA's own driver if that is what the test loaded, else nothing."""
-    return os.environ.get("CGPU_REAL_DRIVER", "")

@@ -72,7 +72,7 @@ def make(directory: Path, *arguments: str) -> None:
         raise BuildError(f"{' '.join(command)}\n{end}")
 
 
-class _Build:
+class Build:
     """A directory of the cache that is complete or not there."""
 
     def __init__(self, name: str, kernel: str, content: bytes) -> None:
@@ -82,7 +82,7 @@ class _Build:
         self._prefix = prefix
         self._lock = packages.locked(f"build-{prefix}")
 
-    def __enter__(self) -> _Build:
+    def __enter__(self) -> Build:
         self._lock.__enter__()
         if not self.complete:
             shutil.rmtree(self.root, ignore_errors=True)
@@ -102,8 +102,13 @@ class _Build:
         self._lock.__exit__(kind, *rest)  # type: ignore[arg-type]
 
 
+def toolchain(kernel: Kernel) -> tuple[str, ...]:
+    """Return make's variables for any module: the compiler, and no type information (pahole)."""
+    return f"CC={kernels.compiler(kernel)}", "CONFIG_DEBUG_INFO_BTF_MODULES="
+
+
 def _kbuild(kernel: Kernel) -> tuple[str, ...]:
-    return f"KDIR={kernel.headers}", f"CC={kernels.compiler(kernel)}"
+    return f"KDIR={kernel.headers}", *toolchain(kernel)
 
 
 def km(kernel: Kernel) -> Path:
@@ -111,7 +116,7 @@ def km(kernel: Kernel) -> Path:
     if not (KMOD / "Makefile").exists():
         raise BuildError(f"{KMOD}/Makefile does not exist")
     apart = (KMOD / "sim", KMOD / "bridge")
-    with _Build("km", kernel.release, _sources([KMOD], apart)) as build:
+    with Build("km", kernel.release, _sources([KMOD], apart)) as build:
         if not build.complete:
             shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
             make(build.root / "kmod", *_kbuild(kernel))
@@ -122,7 +127,7 @@ def sim(kernel: Kernel) -> Path:
     """Build the simulated driver and its programs; return the directory, a copy of ``kmod/sim``."""
     if not (KMOD / "sim" / "Makefile").exists():
         raise BuildError(f"{KMOD}/sim/Makefile does not exist")
-    with _Build("sim", kernel.release, _sources([KMOD / "sim", KMOD / "core"], ())) as build:
+    with Build("sim", kernel.release, _sources([KMOD / "sim", KMOD / "core"], ())) as build:
         directory = build.root / "kmod" / "sim"
         if not build.complete:
             for name in ("sim", "core", "compat"):
@@ -144,7 +149,7 @@ def bridge(kernel: Kernel, driver: Path) -> Path:
     own = km(kernel)
     symbols = [own / "Module.symvers", driver / "Module.symvers"]
     content = b"\0".join(path.read_bytes() for path in symbols)
-    with _Build("bridge", kernel.release, _sources([KMOD], (KMOD / "sim",)) + content) as build:
+    with Build("bridge", kernel.release, _sources([KMOD], (KMOD / "sim",)) + content) as build:
         directory = build.root / "kmod" / "bridge"
         if not build.complete:
             shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
@@ -155,7 +160,7 @@ def bridge(kernel: Kernel, driver: Path) -> Path:
 
 def fakepci(kernel: Kernel) -> Path:
     """Build the software PCI function for NVIDIA's real driver; return the module's path."""
-    with _Build("fakepci", kernel.release, _sources([FAKEPCI], ())) as build:
+    with Build("fakepci", kernel.release, _sources([FAKEPCI], ())) as build:
         directory = build.root / "fakepci"
         if not build.complete:
             shutil.copytree(FAKEPCI, directory, ignore=_PRODUCTS)
@@ -170,7 +175,7 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     Args:
         wanted: of ``km``, ``sim``, ``bridge`` (for the simulated driver), ``fakepci``,
             ``rootfs``, ``smi`` (NVIDIA's own tools), and ``driver:<branch>`` for NVIDIA's
-            real driver.
+            real driver; with ``km`` also the bridge for it, as ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
@@ -195,7 +200,7 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
         elif kind == "driver":
             built = driver.build(kernel, branch)
             path = built
-            if (KMOD / "bridge" / "Makefile").exists():
+            if "km" in wanted and (KMOD / "bridge" / "Makefile").exists():
                 made[f"bridge:{branch}"] = str(bridge(kernel, built))
         else:
             raise BuildError(f"nothing is known by the name {name!r}")

@@ -96,11 +96,13 @@ class Group:
             )
             file = self.items[0].path.relative_to(REPOSITORY)
             profile = config.getoption("--hypothesis-profile", None)
+            drivers = [f"--driver={branch}" for branch in config.getoption("--driver") or ()]
             self.machine.start(
                 [
                     *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
                     *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
                     *(["--hypothesis-profile", profile] if profile else []),
+                    *drivers,
                     str(file),
                 ],
                 environment={"PYTHONPATH": str(REPOSITORY)},
@@ -277,13 +279,18 @@ class Relay:
             group.stop()
 
 
-def kernels_for(config: pytest.Config, restricted: list[str]) -> list[str]:
+def kernels_for(config: pytest.Config, test: pytest.Item) -> list[str]:
     """Return the kernels for a test: those asked for, narrowed by its ``kernel`` markers."""
     asked = config.getoption("--kernel")
-    if not asked:
-        try:
-            asked = list(kernels.default_series())
-        except PackageNotFound:
-            asked = list(kernels.DEBIAN_DEFAULT_SERIES)
-    return [name for name in asked if not restricted or name in restricted]
+    chosen = list(asked or _default_kernels())
+    for mark in test.iter_markers("kernel"):
+        if not (asked and mark.kwargs.get("by_default")):
+            chosen = [name for name in chosen if name in mark.args]
+    return chosen
 
+
+def _default_kernels() -> tuple[str, ...]:
+    try:
+        return kernels.default_series()
+    except PackageNotFound:
+        return kernels.DEBIAN_DEFAULT_SERIES
