@@ -296,8 +296,6 @@ bool cgpu_is_channel_class(uint32_t hClass)
 static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t size,
 			 struct cgpu_request *req)
 {
-	uint32_t want, given;
-
 	req->op = CGPU_OP_ALLOC;
 	req->hClient = cgpu_get32(args, 0);
 	req->hParent = cgpu_get32(args, 4);
@@ -310,21 +308,14 @@ static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t 
 	}
 	req->status_offset = size == 48 ? 40 : 28;
 
-	want = class_params_size(abi, req->hClass);
-	if (!want)
-		return;
-	given = cgpu_get32(args, size == 48 ? 32 : 24);
+	/*
+	 * Which bytes the driver reads follows from the class, not from
+	 * paramsSize: user mode passes 0 there, and a wrong size is accepted
+	 * (580.159.04).
+	 */
 	req->params_ptr = cgpu_get64(args, 16);
 	req->params_ptr_offset = 16;
-	if (!req->params_ptr)
-		return;
-	/*
-	 * Old callers pass paramsSize 0 and the driver then takes the size of
-	 * the class's struct.
-	 */
-	if (!given)
-		given = want;
-	req->params_size = given < CGPU_PARAMS_MAX ? given : 0;
+	req->params_size = req->params_ptr ? class_params_size(abi, req->hClass) : 0;
 }
 
 /* ---------------------------------------------------------------- UVM */

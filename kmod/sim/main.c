@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Load and unload of the simulated nvidia.ko. */
 #include <linux/module.h>
+#include <linux/slab.h>
 #include "nvsim.h"
+
+/* /sys/module/nvidia/version tells the branch in force, as with the real driver. */
+static int tell_version(void)
+{
+	const char *version = kstrdup(nvsim_version, GFP_KERNEL);
+
+	if (!version)
+		return -ENOMEM;
+	/* the module loader frees what stands there when the module goes */
+	kfree(THIS_MODULE->version);
+	THIS_MODULE->version = version;
+	return 0;
+}
 
 static int __init nvsim_init(void)
 {
@@ -10,6 +24,9 @@ static int __init nvsim_init(void)
 	ret = nvsim_cards_init();
 	if (ret)
 		return ret;
+	ret = tell_version();
+	if (ret)
+		goto err_cards;
 	ret = nvsim_procfs_init();
 	if (ret)
 		goto err_cards;
@@ -39,3 +56,4 @@ module_init(nvsim_init);
 module_exit(nvsim_exit);
 MODULE_DESCRIPTION("Simulated NVIDIA driver for tests without a GPU");
 MODULE_LICENSE("GPL");
+MODULE_VERSION("550.163.01");
