@@ -60,15 +60,18 @@ def spawn(container_id: str, grant: Grant, root: str, init_pid: int, logs: tuple
 
 
 def parse_event(line: str, container_id: str) -> tuple[int, int] | None:
-    """Return (card, process) if *line* of ``events`` tells of an OOM in the container."""
+    """
+    Return (card, process) if *line* of ``events`` tells of an OOM in the container.
+
+    The line reads ``<ns> oom <gpu> <full id> pid=<host's number> bytes=<asked>``.
+    """
     words = line.split()
-    fields = dict(word.split("=", 1) for word in words if "=" in word)
-    if "oom" not in words or fields.get("id") != container_id:
+    if words[1:2] != ["oom"] or words[3:4] != [container_id]:
         return None
-    try:
-        return int(fields["gpu"]), int(fields["pid"])
-    except (KeyError, ValueError):
-        raise CgpuError(f"events: cannot read {line!r}") from None
+    pid = next((word[4:] for word in words if word.startswith("pid=")), "")
+    if not (words[2].isdecimal() and pid.isdecimal()):
+        raise CgpuError(f"events: cannot read {line!r}")
+    return int(words[2]), int(pid)
 
 
 class Watcher:

@@ -61,6 +61,8 @@ DIALECTS = (
 )
 
 DISABLE = "CGPU_DISABLE"
+#: Variables of our own form that ask for nothing by themselves; the second is CDI's.
+NOT_ASKING = (DISABLE, "CGPU_CARD_")
 
 #: Annotations are read only under these names: pods carry many that are none of ours.
 ANNOTATION_PREFIXES = ("vke.volcengine.com/", "nvidia.com/", "emr.serverless.mgpu.")
@@ -104,7 +106,7 @@ def asked_by(env: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
     for key in keys:
         if key[-1] == "*":
             for name in env:
-                if name.startswith(key[:-1]) and name != DISABLE:
+                if name.startswith(key[:-1]) and not name.startswith(NOT_ASKING):
                     return name
         elif key in env:
             return key

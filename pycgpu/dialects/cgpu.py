@@ -72,7 +72,11 @@ def parse(env: Mapping[str, str]) -> Request | None:
     Raises:
         RequestError: a malformed value, quoted, or lists of different lengths.
     """
-    unknown = [key for key in env if key.startswith("CGPU_") and key not in KNOWN]
+    unknown = [
+        key
+        for key in env
+        if key.startswith("CGPU_") and key not in KNOWN and not key.startswith(value.CDI_CARD)
+    ]
     if unknown:
         raise value.fail(unknown[0], env[unknown[0]], f"unknown; known are {', '.join(KNOWN)}")
     memory = [_memory(env, part) for part in env[MEM].split(",")] if MEM in env else [None]

@@ -97,15 +97,25 @@ def cards(env: Mapping[str, str], key: str) -> tuple[int | str, ...] | None:
 
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+#: Followed by a card's index: set by the devices of our CDI specification.
+CDI_CARD = "CGPU_CARD_"
 
 
 def visible_cards(env: Mapping[str, str]) -> tuple[int | str, ...] | None:
     """
     Return the cards of ``NVIDIA_VISIBLE_DEVICES``; None for ``all`` or when it is absent.
 
-    CUDA images set ``all`` by themselves, so it never contradicts a shorter list.
+    CUDA images set ``all`` by themselves, so it never contradicts a shorter list: that of CDI's
+    devices comes first.
     """
-    return cards(env, VISIBLE)
+    listed = cards(env, VISIBLE)
+    if listed is None:
+        devices = [key for key in env if key.startswith(CDI_CARD)]
+        for key in devices:
+            if not is_number(key[len(CDI_CARD) :]):
+                raise fail(key, env[key], f"the form is {CDI_CARD}<index of a card>")
+        listed = tuple(sorted(int(key[len(CDI_CARD) :]) for key in devices)) or None
+    return listed
 
 
 def script(env: Mapping[str, str], key: str) -> str | None:

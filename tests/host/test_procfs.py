@@ -40,6 +40,14 @@ def test_the_status_of_a_container(root):
     assert container.events == {"oom": 1, "refused": 2}
 
 
+def test_containers_whose_names_clash_are_told_apart(root):
+    other = CID[:20] + "f" * 44
+    add_container(root, 0, CID)
+    add_container(root, 0, other, name=other[:21], weight="7")
+    found = {entry.id: (entry.name, entry.weight) for entry in procfs.read_containers(0, str(root))}
+    assert found == {CID: (CID[:12], 1), other: (other[:21], 7)}
+
+
 def test_max_is_no_limit(root):
     add_container(root, 0, CID, memsize="max", quota="max")
     (tenant,) = procfs.read_tenants(0, str(root))

@@ -34,16 +34,14 @@ def memory(total: int, reserved: int = 0, allocated: int = 0, used: int = 0) -> 
     return f"total {total}\nreserved {reserved}\nallocated {allocated}\nused {used}\nfree {free}"
 
 
-def add_container(root: Path, card: int, cid: str, **nodes: str) -> None:
+def add_container(root: Path, card: int, cid: str, name: str | None = None, **nodes: str) -> None:
     """Add a container's directory, under the 12 digits that engines show."""
-    name = cid[:12]
-    directory = root / str(card) / name
+    directory = root / str(card) / (name or cid[:12])
     directory.mkdir()
     put(
         directory,
         **{
             "id": "1",
-            "cid": cid,
             "memsize": str(1024 * MIB),
             "meminfo": f"Free: {1000 * MIB}\nPID: 4711 Mem: {24 * MIB}",
             "weight": "1",
@@ -58,6 +56,10 @@ def add_container(root: Path, card: int, cid: str, **nodes: str) -> None:
         }
         | nodes,
     )
+    by_id = root / "container" / cid
+    by_id.mkdir(exist_ok=True)
+    put(by_id, cid=cid)
+    (by_id / str(card)).symlink_to(directory)
 
 
 def put(directory: Path, **nodes: str) -> None:

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu install-runtime``: say what would change, change it, or take it back."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pycgpu import hook_log, runtime, runtime_install
+from pycgpu.errors import InstallError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def install_runtime(
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"One of {', '.join(runtime_install.ENGINES)}; repeat. Default: those here."
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What users write after --runtime=; repeat, e.g. --name nvidia. Default: cgpu"
+        ),
+    ] = None,
+    default: Annotated[
+        bool, typer.Option("--default", help="Make it the default runtime.")
+    ] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"The hook's log; repeat for more. Default: {hook_log.DEFAULT};"
+            f" CTyun's: {hook_log.CTYUN}"
+        ),
+    ] = None,
+    behind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Runtime behind ours, the first that exists; repeat."
+            f" Default: {', '.join(runtime.RUNTIMES)}"
+        ),
+    ] = None,
+    hooks_d: Annotated[
+        bool, typer.Option(help="Give Podman and CRI-O the hook for all containers.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the changes and make none.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what was installed.")] = False,
+    prefix: Annotated[Path, typer.Option(help="Root of the host's files.", hidden=True)] = Path(
+        "/"
+    ),
+) -> None:
+    """Register cgpu-container-runtime and its hook with the container engines of this host."""
+    if undo:
+        changes = runtime_install.plan_undo(prefix)
+    else:
+        engines = tuple(engine or ()) or runtime_install.engines_here(prefix)
+        if not engines:
+            raise InstallError("no container engine is configured here; name one by --engine")
+        options = runtime_install.Options(
+            engines,
+            tuple(name or ["cgpu"]),
+            default,
+            tuple(log or [hook_log.DEFAULT]),
+            tuple(behind or runtime.RUNTIMES),
+            hooks_d,
+        )
+        changes = runtime_install.plan(options, prefix)
+    for change in changes:
+        _show(change, dry_run)
+    if not changes:
+        print("nothing to change")
+    elif not dry_run:
+        (runtime_install.undo if undo else runtime_install.apply)(changes, prefix)
+    for command in runtime_install.restart_commands(changes):
+        print(f"now run: {command}")
+
+
+def _show(change: runtime_install.Change, whole: bool) -> None:
+    verb = "remove" if change.after is None else "write" if change.before is None else "change"
+    print(f"{verb} /{change.path}")
+    if whole:
+        for line in difflib.unified_diff(
+            (change.before or "").splitlines(), (change.after or "").splitlines(), lineterm="", n=2
+        ):
+            if not line.startswith(("---", "+++")):
+                print(f"    {line}")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu``: one program, a file a command, imported only when it is the one that runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from pycgpu.errors import CgpuError
+
+#: Name: (module with a typer ``app``, line of help). A command is added by a line here.
+COMMANDS = {
+    "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
+    "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
+    "install-runtime": (
+        "pycgpu.cli.install_runtime",
+        "Register the runtime with Docker, containerd, Podman and CRI-O.",
+    ),
+}
+
+
+class _Lazy(TyperCommand):
+    """Stands for a command in the list of commands; becomes it when it is called."""
+
+    def __init__(self, name: str, module: str, help: str) -> None:
+        super().__init__(name, help=help, short_help=help)
+        self.module = module
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        command = typer.main.get_command(import_module(self.module).app)
+        return command.make_context(*args, **kwargs)
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _Lazy(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+
+_app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@_app.callback(invoke_without_command=True)
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Share NVIDIA GPUs between containers."""
+    if version:
+        from pycgpu import __version__
+
+        print(f"cgpu {__version__}")
+        raise typer.Exit()
+
+
+def app() -> None:
+    """Run ``cgpu``; an error is one line, its traceback shown only with ``--debug``."""
+    debug = "--debug" in sys.argv[1:2]
+    if debug:
+        del sys.argv[1]
+    try:
+        _app(prog_name="cgpu")
+    except CgpuError as error:
+        if debug:
+            raise
+        print(f"cgpu: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu``: its commands are imported one at a time, and an error is one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from pycgpu.cli.main import COMMANDS
+
+from .tree import make_tree
+
+
+def cgpu(*args, stdin=""):
+    return subprocess.run(
+        [sys.executable, "-m", "pycgpu.cli.main", *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_names_every_command_and_imports_none():
+    result = cgpu("--help")
+    assert result.returncode == 0
+    for name in COMMANDS:
+        assert name in result.stdout
+    code = (
+        "import sys; from pycgpu.cli import main; sys.argv = ['cgpu', '--help']\n"
+        "try: main.app()\n"
+        "except SystemExit: print([m for m in sys.modules if m.startswith('pycgpu.cli.')])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "['pycgpu.cli.main']"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself(name):
+    result = cgpu(name, "--help")
+    assert result.returncode == 0
+    assert f"cgpu {name}" in result.stdout
+
+
+def test_an_error_is_one_line_and_its_traceback_is_for_debug(tmp_path):
+    result = cgpu("cdi", "--root", str(tmp_path / "none"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert "modprobe cgpu_km" in result.stderr
+    assert "Traceback" in cgpu("--debug", "cdi", "--root", str(tmp_path / "none")).stderr
+
+
+def test_an_unknown_command_is_a_usage_error():
+    assert cgpu("frobnicate").returncode == 2
+
+
+def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path):
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    daemon = tmp_path / "etc/docker/daemon.json"
+    args = ("install-runtime", "--prefix", str(tmp_path))
+    shown = cgpu(*args, "--dry-run", "--name", "nvidia")
+    assert '+        "nvidia": {' in shown.stdout
+    assert not daemon.exists()
+    done = cgpu(*args, "--name", "nvidia")
+    assert "now run: systemctl restart docker" in done.stdout
+    assert json.loads(daemon.read_text())["runtimes"]["nvidia"]
+    assert cgpu(*args, "--name", "nvidia").stdout == "nothing to change\n"
+    assert cgpu(*args, "--undo").returncode == 0
+    assert not daemon.exists()
+
+
+def test_without_an_engine_install_runtime_says_so(tmp_path):
+    result = cgpu("install-runtime", "--prefix", str(tmp_path))
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+
+
+def test_cdi_writes_a_specification(tmp_path):
+    root = make_tree(tmp_path / "cgpu_km", cards=2)
+    output = tmp_path / "cdi" / "cgpu.json"
+    assert cgpu("cdi", "--root", str(root), "-o", str(output)).returncode == 0
+    assert len(json.loads(output.read_text())["devices"]) == 5
+    assert cgpu("cdi", "--root", str(root), "-o", "-").stdout == output.read_text()
+
+
+def test_the_hook_by_hand(tmp_path):
+    root = make_tree(tmp_path / "cgpu_km")
+    (tmp_path / "config.json").write_text(json.dumps({"process": {"env": ["CGPU_MEM=1GiB"]}}))
+    state = {"id": "c1", "pid": 7, "status": "creating", "bundle": str(tmp_path)}
+    options = ("--root", str(root), "--lock", str(tmp_path / "lock"), "--log", str(tmp_path / "l"))
+    result = cgpu("hook", "createRuntime", *options, stdin=json.dumps(state))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (root / "inst_ctl").read_text() == "create c1 pid=7 gpu=0,mem=1073741824\n"

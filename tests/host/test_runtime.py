@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT
+"""cgpu-container-runtime: what it adds to a bundle, and that it becomes the runtime behind it."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu import procfs, runtime
+from pycgpu.errors import HookError
+
+from .tree import make_tree
+
+REPOSITORY = Path(__file__).parents[2]
+HOOK = ("/usr/lib/cgpu/cgpu-hook",)
+
+
+@pytest.mark.parametrize(
+    ("args", "bundle"),
+    [
+        (["create", "--bundle", "/b", "id"], "/b"),
+        (["create", "--bundle=/b", "id"], "/b"),
+        (["create", "-b", "/b", "--pid-file", "/p", "id"], "/b"),
+        (["run", "-b", "/b", "id"], "/b"),
+        (["--root", "create", "--log", "/l", "--systemd-cgroup", "create", "-b", "/b", "i"], "/b"),
+        (["--root=/r", "--log-format=json", "create", "-b", "/b", "id"], "/b"),
+        (["--cgroup-manager", "run", "create", "-b", "/b", "id"], "/b"),
+        (["create", "id"], os.getcwd()),
+        (["create", "id", "--", "-b", "/x"], os.getcwd()),
+        (["start", "create"], None),
+        (["--root", "create", "state", "id"], None),
+        (["--version"], None),
+        (["--root"], None),
+        ([], None),
+    ],
+)
+def test_the_bundle_is_found_as_runc_and_crun_write_it(args, bundle):
+    assert runtime.find_bundle(args) == bundle
+
+
+@given(st.lists(st.sampled_from(["--root", "--log", "create", "-b", "--bundle=", "x", "--"])))
+def test_no_command_line_breaks_the_search(args):
+    assert isinstance(runtime.find_bundle(args), str | None)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return str(make_tree(tmp_path / "cgpu_km", cards=4))
+
+
+@pytest.fixture
+def dev(tmp_path):
+    """A directory whose nodes are character devices that every machine has."""
+    directory = tmp_path / "dev"
+    directory.mkdir()
+    for number, name in enumerate(("null", "zero", "full", "random", "urandom", "tty")):
+        target = ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3")[number]
+        (directory / target).symlink_to(f"/dev/{name}")
+    return str(directory)
+
+
+def bundle_of(tmp_path, *env, **fields):
+    bundle = tmp_path / "bundle"
+    bundle.mkdir(exist_ok=True)
+    config = {"ociVersion": "1.0.2", "process": {"env": list(env)}} | fields
+    (bundle / "config.json").write_text(json.dumps(config))
+    return str(bundle)
+
+
+def prepared(tmp_path, *env, fields=None, **options):
+    bundle = bundle_of(tmp_path, *env, **(fields or {}))
+    changed = runtime.prepare(bundle, **options)
+    return changed, json.loads((tmp_path / "bundle" / "config.json").read_text())
+
+
+def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path, root):
+    bundle = bundle_of(tmp_path, "PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all")
+    before = os.stat(f"{bundle}/config.json")
+    assert not runtime.prepare(bundle, root=root)
+    assert os.stat(f"{bundle}/config.json") == before
+
+
+def test_hook_devices_and_visible_cards_are_added(tmp_path, root, dev):
+    env = ("PATH=/bin", "CGPU_MEM=1GiB", "CGPU_GPU=2,0", "NVIDIA_VISIBLE_DEVICES=all")
+    changed, config = prepared(tmp_path, *env, root=root, dev=dev)
+    assert changed
+    assert config["hooks"] == {
+        stage: [{"path": HOOK[0], "args": ["cgpu-hook", stage]}]
+        for stage in ("createRuntime", "poststop")
+    }
+    paths = [device["path"] for device in config["linux"]["devices"]]
+    assert paths == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia2", "/dev/nvidia0"]
+    urandom = os.stat("/dev/urandom").st_rdev
+    assert config["linux"]["resources"]["devices"][2] == {
+        "allow": True,
+        "type": "c",
+        "major": os.major(urandom),
+        "minor": os.minor(urandom),
+        "access": "rw",
+    }
+    uuids = [procfs.read_uuid(card, root) for card in (2, 0)]
+    assert config["process"]["env"][-1] == "NVIDIA_VISIBLE_DEVICES=" + ",".join(uuids)
+    assert "NVIDIA_VISIBLE_DEVICES=all" not in config["process"]["env"]
+
+
+def test_the_hook_understands_what_the_runtime_leaves_behind(tmp_path, root, dev):
+    _, config = prepared(
+        tmp_path,
+        "ALIYUN_COM_GPU_MEM_CONTAINER=3,4",
+        "ALIYUN_COM_GPU_MEM_DEV=15",
+        "NVIDIA_VISIBLE_DEVICES=3,1",
+        root=root,
+        dev=dev,
+    )
+    from pycgpu.admission import admit
+    from pycgpu.oci_hook import request_of
+
+    grant = admit(request_of(config), procfs.read_cards(root))
+    assert [card.index for card in grant.cards] == [3, 1]
+
+
+def test_what_engines_have_put_there_stays(tmp_path, root, dev):
+    fields = {
+        "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]},
+        "linux": {
+            "devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}],
+            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            "seccomp": {"defaultAction": "SCMP_ACT_ERRNO"},
+        },
+    }
+    _, config = prepared(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0", fields=fields, root=root, dev=dev)
+    assert config["hooks"]["prestart"] == fields["hooks"]["prestart"]
+    assert config["linux"]["devices"][0] == fields["linux"]["devices"][0]
+    assert [d["path"] for d in config["linux"]["devices"]].count("/dev/nvidia0") == 1
+    assert config["linux"]["resources"]["devices"][0] == {"allow": False, "access": "rwm"}
+    assert config["linux"]["seccomp"] == {"defaultAction": "SCMP_ACT_ERRNO"}
+
+
+@pytest.mark.parametrize("stage", ["createRuntime", "prestart"])
+def test_a_hook_that_hooks_d_has_added_is_not_added_again(tmp_path, root, stage):
+    entry = {"path": "/usr/lib/cgpu/cgpu-hook", "args": ["cgpu-hook", stage]}
+    _, config = prepared(tmp_path, "CGPU_MEM=1G", fields={"hooks": {stage: [entry]}}, root=root)
+    hooks = config["hooks"]
+    assert len([e for s in ("createRuntime", "prestart") for e in hooks.get(s, [])]) == 1
+
+
+@pytest.mark.parametrize(
+    "env", [("CGPU_MEM=lots",), ("CGPU_MEM=1G", "CGPU_GPU=9"), ("EGPU=",), ("CGPU_DISABLE=x",)]
+)
+def test_a_request_that_cannot_be_met_still_gets_the_hook_that_refuses_it(tmp_path, root, env):
+    changed, config = prepared(tmp_path, *env, root=root)
+    assert changed
+    assert config["hooks"]["createRuntime"][0]["path"] == HOOK[0]
+    assert "devices" not in config.get("linux", {})
+
+
+def test_without_a_tree_the_hook_is_left_to_refuse(tmp_path):
+    _, config = prepared(tmp_path, "CGPU_MEM=1G", root=str(tmp_path / "none"))
+    assert config["hooks"]["createRuntime"]
+
+
+def test_mode_and_owner_of_the_config_stay(tmp_path, root):
+    bundle = bundle_of(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0")
+    os.chmod(f"{bundle}/config.json", 0o600)
+    runtime.prepare(bundle, root=root)
+    assert stat.S_IMODE(os.stat(f"{bundle}/config.json").st_mode) == 0o600
+    assert os.listdir(bundle) == ["config.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"process": [], "hooks": 7}'])
+def test_a_config_that_cannot_be_read_is_an_error(tmp_path, text):
+    bundle = bundle_of(tmp_path)
+    Path(bundle, "config.json").write_text(text)
+    if text.startswith('{"'):
+        config = json.loads(text) | {"process": {"env": ["CGPU_MEM=1G"]}}
+        Path(bundle, "config.json").write_text(json.dumps(config))
+    with pytest.raises(HookError):
+        runtime.prepare(bundle, root="/nonexistent")
+
+
+RULES = {
+    "listenerPath": "/run/cgpu/notify.sock",
+    "listenerMetadata": "cgpu",
+    "architectures": ["SCMP_ARCH_X86_64"],
+    "syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"}],
+}
+
+
+def test_the_agents_rules_replace_the_engines_for_the_same_calls(tmp_path):
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    config = {
+        "linux": {
+            "seccomp": {
+                "defaultAction": "SCMP_ACT_ERRNO",
+                "architectures": ["SCMP_ARCH_X86"],
+                "syscalls": [
+                    {"names": ["read", "ioctl"], "action": "SCMP_ACT_ALLOW"},
+                    {"names": ["ioctl"], "action": "SCMP_ACT_ALLOW", "args": []},
+                ],
+            }
+        }
+    }
+    runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+    assert config["linux"]["seccomp"] == {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "architectures": ["SCMP_ARCH_X86", "SCMP_ARCH_X86_64"],
+        "syscalls": [
+            {"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"},
+            {"names": ["read"], "action": "SCMP_ACT_ALLOW"},
+        ],
+        "listenerPath": "/run/cgpu/notify.sock",
+        "listenerMetadata": "cgpu",
+    }
+
+
+def test_a_container_without_a_profile_gets_one_that_allows_the_rest(tmp_path):
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    config = {}
+    runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+    assert config["linux"]["seccomp"]["defaultAction"] == "SCMP_ACT_ALLOW"
+
+
+def test_without_the_agents_rules_nothing_starts_under_the_user_door(tmp_path):
+    with pytest.raises(HookError, match="cannot read the agent's rules"):
+        runtime.add_seccomp({}, str(tmp_path / "none"))
+
+
+def test_a_foreign_listener_is_an_error(tmp_path):
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    config = {"linux": {"seccomp": {"listenerPath": "/other"}}}
+    with pytest.raises(HookError, match="listener of its own"):
+        runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+
+
+def start(tmp_path, *args, script='#!/bin/sh\necho "$0 $*"\n'):
+    behind = tmp_path / "runc"
+    behind.write_text(script)
+    behind.chmod(0o755)
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r});"
+        f" from pycgpu.runtime import main; sys.exit(main(runtimes=({str(behind)!r},)))"
+    )
+    return subprocess.run(
+        [sys.executable, "-ISc", code, *args], capture_output=True, text=True, check=False
+    )
+
+
+def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_path):
+    result = start(tmp_path, "--root", "/r", "state", "a b")
+    assert result.stdout == f"{tmp_path}/runc --root /r state a b\n"
+
+
+def test_a_failure_is_told_where_containerd_reads_it(tmp_path):
+    log = tmp_path / "log.json"
+    result = start(tmp_path, "--log", str(log), "create", "-b", "/nonexistent", "id")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "cgpu: /nonexistent/config.json: No such file or directory\n"
+    assert json.loads(log.read_text())["level"] == "error"
+
+
+def test_without_any_runtime_the_remedy_is_named():
+    with pytest.raises(HookError, match="install runc"):
+        runtime.find_runtime(("no-such-runtime",))
+
+
+def test_passing_on_imports_next_to_nothing():
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); import pycgpu.runtime;"
+        " print(*sorted(m for m in sys.modules if '.' not in m))"
+    )
+    out = subprocess.run([sys.executable, "-ISc", code], capture_output=True, check=True).stdout
+    assert not {"json", "re", "typing", "enum", "collections"} & set(out.decode().split())

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Registering with container engines, under another root directory, and taking it back."""
+
+import json
+import os
+import subprocess
+import tomllib
+
+import pytest
+
+from pycgpu import runtime_install
+from pycgpu.errors import InstallError
+from pycgpu.runtime_install import Options, apply, engines_here, launcher, plan, plan_undo, undo
+
+ALL = Options(runtime_install.ENGINES)
+DAEMON = {"data-root": "/data", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+TOML = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "pause"\n'
+
+
+@pytest.fixture
+def host(tmp_path):
+    put(tmp_path, "etc/docker/daemon.json", json.dumps(DAEMON))
+    put(tmp_path, "etc/containerd/config.toml", TOML)
+    return tmp_path
+
+
+def put(root, path, text):
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def files(root):
+    return {
+        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def install(root, options=ALL):
+    apply(plan(options, root), root)
+
+
+def test_engines_are_those_with_a_configuration(host):
+    assert engines_here(host) == ("docker", "containerd")
+
+
+def test_planning_changes_nothing(host):
+    before = files(host)
+    assert plan(ALL, host)
+    assert files(host) == before
+
+
+def test_docker_gets_a_runtime_beside_the_others(host):
+    install(host)
+    config = json.loads((host / "etc/docker/daemon.json").read_text())
+    assert config["runtimes"] == {
+        "nvidia": {"path": "nvidia-container-runtime"},
+        "cgpu": {"path": "/usr/lib/cgpu/cgpu-container-runtime"},
+    }
+    assert config["data-root"] == "/data"
+    assert "default-runtime" not in config
+
+
+def test_containerd_gets_a_runtime_that_its_parser_reads(host):
+    install(host, ALL._replace(default=True))
+    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
+    cri = config["plugins"]["io.containerd.grpc.v1.cri"]
+    assert cri["sandbox_image"] == "pause"
+    assert cri["containerd"]["default_runtime_name"] == "cgpu"
+    assert cri["containerd"]["runtimes"]["cgpu"]["options"]["BinaryName"].startswith("/usr/lib")
+
+
+def test_containerd_2_keeps_its_runtimes_elsewhere(host):
+    put(host, "etc/containerd/config.toml", "version = 3\n")
+    install(host)
+    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
+    assert "cgpu" in config["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
+
+
+def test_podman_and_crio_get_files_of_their_own(host):
+    install(host)
+    for stage in ("createRuntime", "poststop"):
+        text = (host / f"etc/containers/oci/hooks.d/90-cgpu-{stage.lower()}.json").read_text()
+        definition = json.loads(text)
+        assert definition["stages"] == [stage]
+        assert definition["hook"] == {
+            "path": "/usr/lib/cgpu/cgpu-hook",
+            "args": ["cgpu-hook", stage],
+        }
+    for path in (
+        "etc/containers/containers.conf.d/90-cgpu.conf",
+        "etc/crio/crio.conf.d/90-cgpu.conf",
+    ):
+        tomllib.loads((host / path).read_text())
+
+
+def test_installing_twice_changes_nothing_more(host):
+    install(host)
+    assert plan(ALL, host) == []
+
+
+def test_undo_gives_every_byte_back(host):
+    before = files(host)
+    install(host, ALL._replace(names=("cgpu", "nvidia"), default=True))
+    assert files(host) != before
+    undo(plan_undo(host), host)
+    assert files(host) == before
+    assert plan_undo(host) == []
+
+
+def test_undo_after_two_different_installations_gives_the_first_state_back(host):
+    before = files(host)
+    install(host)
+    install(host, ALL._replace(names=("nvidia",), logs=("/l",)))
+    undo(plan_undo(host), host)
+    assert files(host) == before
+
+
+def test_undo_keeps_what_others_changed_meanwhile(host):
+    install(host)
+    path = host / "etc/docker/daemon.json"
+    config = json.loads(path.read_text())
+    config["debug"] = True
+    path.write_text(json.dumps(config))
+    toml = host / "etc/containerd/config.toml"
+    toml.write_text(toml.read_text() + "[metrics]\n")
+    undo(plan_undo(host), host)
+    assert json.loads(path.read_text()) == DAEMON | {"debug": True}
+    assert toml.read_text() == TOML + "[metrics]\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("etc/docker/daemon.json", "{", "daemon.json: not JSON"),
+        ("etc/docker/daemon.json", "[]", "daemon.json: not a JSON object"),
+        ("etc/docker/daemon.json", '{"runtimes": []}', "'runtimes' is not an object"),
+        ("etc/containerd/config.toml", "x", "config.toml: "),
+        ("etc/containerd/config.toml", "version = 1\n", "version 1"),
+        (
+            "etc/containerd/config.toml",
+            TOML + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.cgpu]\n',
+            "runtime 'cgpu' is there already",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_extended_is_left_alone(host, path, text, message):
+    put(host, path, text)
+    before = files(host)
+    with pytest.raises(InstallError, match=message):
+        plan(ALL, host)
+    assert files(host) == before
+
+
+@pytest.mark.parametrize("options", [Options(("lxc",)), ALL._replace(names=("a b",))])
+def test_a_wrong_option_is_refused(host, options):
+    with pytest.raises(InstallError):
+        plan(options, host)
+
+
+def test_a_failure_half_way_puts_back_what_was_written(host):
+    before = files(host)
+    changes = plan(ALL, host)
+    (host / "etc/containers").write_text("in the way")
+    with pytest.raises(InstallError, match="nothing was changed"):
+        apply(changes, host)
+    (host / "etc/containers").unlink()
+    assert {path: text for path, text in files(host).items() if path in before} == before
+    assert set(files(host)) == set(before)
+
+
+def test_the_installed_programs_run(host):
+    install(host, ALL._replace(logs=(str(host / "log"),)))
+    hook = subprocess.run(
+        [host / "usr/lib/cgpu/cgpu-hook", "createRuntime"], input=b"{}", capture_output=True
+    )
+    assert hook.returncode == 1
+    assert hook.stderr == b"cgpu: the container's state has no id\n"
+    assert "refused" in (host / "log").read_text()
+    runtime = subprocess.run(
+        [host / "usr/lib/cgpu/cgpu-container-runtime", "create", "-b", "/nonexistent", "x"],
+        capture_output=True,
+    )
+    assert runtime.returncode == 1
+    assert b"/nonexistent/config.json" in runtime.stderr
+
+
+def test_the_programs_take_nothing_from_the_environment():
+    assert launcher("runtime", ALL).splitlines()[0].endswith(" -IS")
+
+
+def test_other_modes_of_files_stay(host):
+    (host / "etc/docker/daemon.json").chmod(0o600)
+    install(host)
+    assert os.stat(host / "etc/docker/daemon.json").st_mode & 0o777 == 0o600
+
+
+def test_engines_that_must_restart_are_named(host):
+    assert runtime_install.restart_commands(plan(ALL, host)) == [
+        "systemctl restart docker",
+        "systemctl restart containerd",
+        "systemctl restart crio",
+    ]
