@@ -35,6 +35,7 @@ def hook(
         list[str] | None,
         typer.Option(help=f"Log file; repeat for more. Default: {hook_log.DEFAULT}"),
     ] = None,
+    proc: Annotated[str, typer.Option(help="Where processes are.", hidden=True)] = "/proc",
 ) -> None:
     """Register (or at poststop remove) the container whose OCI state is on stdin."""
     raise typer.Exit(
@@ -44,5 +45,6 @@ def hook(
             log=hook_log.HookLog(tuple(log or [hook_log.DEFAULT])),
             root=root,
             lock=lock,
+            proc=proc,
         )
     )

@@ -42,6 +42,7 @@ def run(
     log: HookLog,
     root: str | None = None,
     lock: str = LOCK,
+    proc: str = "/proc",
 ) -> int:
     """
     Perform one hook call; return its exit status, 1 for a refusal (explained on stderr).
@@ -60,7 +61,7 @@ def run(
             stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
         if stage == "poststop":
             return _remove(state, log, root)
-        return _register(state, log, root, lock)
+        return _register(state, log, root, lock, proc)
     except CgpuError as error:
         return _refuse(log, container_id, str(error))
     except OSError as error:
@@ -110,7 +111,9 @@ def request_of(config: dict[str, object]) -> Request | None:
     return dialects.request_from(dialects.settings(env or [], config.get("annotations")))
 
 
-def _register(state: dict[str, object], log: HookLog, root: str | None, lock: str) -> int:
+def _register(
+    state: dict[str, object], log: HookLog, root: str | None, lock: str, proc: str
+) -> int:
     container_id = str(state["id"])
     bundle = state.get("bundle", state.get("bundlePath"))
     if not isinstance(bundle, str):
@@ -123,6 +126,8 @@ def _register(state: dict[str, object], log: HookLog, root: str | None, lock: st
         raise HookError(f"the container's state names no process (pid {pid!r})")
     log.line("INFO", container_id, f"{request.dialect}: process {pid} asks for a share")
     root = root or procfs.find_root()
+    cgroup = cgroup_of(pid, proc)
+    identity = {"pid": pid} if cgroup is None else {"cgroup": cgroup}
     with _locked(lock):
         result = _decide(request, root)
         if isinstance(result, Refusal):
@@ -130,7 +135,7 @@ def _register(state: dict[str, object], log: HookLog, root: str | None, lock: st
         for note in result.notes:
             log.line("WARN", container_id, note)
         try:
-            procfs.create(container_id, _door_part(result), root, pid=pid)
+            procfs.create(container_id, _door_part(result), root, **identity)
         except NodeError as error:
             if error.errno == errno.ENOSPC:
                 _roll_back_cards(result.cards, log, container_id)
@@ -140,6 +145,44 @@ def _register(state: dict[str, object], log: HookLog, root: str | None, lock: st
     for card in result.cards:
         log.line("INFO", container_id, f"granted {_describe(card)}")
     return 0
+
+
+def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
+    """
+    Return the directory of the cgroup by which to know a container, or None if its pid will do.
+
+    A process that is not the first of a pid namespace of its own shares the host's or another
+    container's (``--pid=host``, pods with one namespace): there only the cgroup tells.
+
+    Raises:
+        HookError: there is no such process, or no cgroup of its own.
+    """
+    try:
+        with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as file:
+            numbers = next(line for line in file if line.startswith("NSpid:")).split()[1:]
+        if len(numbers) > 1 and numbers[-1] == "1":
+            return None
+        with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        with open(f"{proc}/self/mountinfo", encoding="utf-8") as file:
+            mounts = [line.split() for line in file]
+    except (OSError, StopIteration) as error:
+        raise HookError(f"process {pid}: {error!r}: it has ended") from None
+    # The unified hierarchy first, then a controller that engines always use.
+    for controller in ("", "memory", "devices", "pids"):
+        for _, controllers, path in groups:
+            if controller not in controllers.split(",") or path == "/" or ".." in path:
+                continue
+            for words in mounts:
+                kind, _, options = words[words.index("-") + 1 :][:3]
+                # Mounted whole: a path below a part of the hierarchy would be another's.
+                if words[3] != "/" or kind != ("cgroup" if controller else "cgroup2"):
+                    continue
+                if not controller or controller in options.split(","):
+                    return words[4] + path
+    raise HookError(
+        f"process {pid} has neither a pid namespace nor a cgroup of its own; give it one of them"
+    )
 
 
 def _decide(request: Request, root: str) -> Grant | Refusal:
@@ -247,7 +290,7 @@ def _locked(path: str) -> Iterator[None]:
 def main(argv: list[str] | None = None) -> int:
     """Run as ``cgpu-hook``; see :data:`USAGE`."""
     args = list(sys.argv[1:] if argv is None else argv)
-    options: dict[str, list[str]] = {"--root": [], "--lock": [], "--log": []}
+    options: dict[str, list[str]] = {"--root": [], "--lock": [], "--log": [], "--proc": []}
     stage = None
     while args:
         word = args.pop(0)
@@ -264,4 +307,5 @@ def main(argv: list[str] | None = None) -> int:
         log=HookLog(tuple(options["--log"]) or (DEFAULT,)),
         root=(options["--root"] or [None])[-1],
         lock=(options["--lock"] or [LOCK])[-1],
+        proc=(options["--proc"] or ["/proc"])[-1],
     )

@@ -63,15 +63,16 @@ def parse_event(line: str, container_id: str) -> tuple[int, int] | None:
     """
     Return (card, process) if *line* of ``events`` tells of an OOM in the container.
 
-    The line reads ``<ns> oom <gpu> <full id> pid=<host's number> bytes=<asked>``.
+    The line reads ``<ns> oom id=<full id> gpu=<n> pid=<host's number> bytes=<asked>``.
     """
     words = line.split()
-    if words[1:2] != ["oom"] or words[3:4] != [container_id]:
+    fields = dict(word.split("=", 1) for word in words if "=" in word)
+    if words[1:2] != ["oom"] or fields.get("id") != container_id:
         return None
-    pid = next((word[4:] for word in words if word.startswith("pid=")), "")
-    if not (words[2].isdecimal() and pid.isdecimal()):
+    card, pid = fields.get("gpu", ""), fields.get("pid", "")
+    if not (card.isdecimal() and pid.isdecimal()):
         raise CgpuError(f"events: cannot read {line!r}")
-    return int(words[2]), int(pid)
+    return int(card), int(pid)
 
 
 class Watcher:

@@ -217,6 +217,11 @@ def read_card_stat(card: int, root: str) -> dict[str, int]:
     return _table(f"{card}/stat", root)
 
 
+def read_cid(card: int, name: str, root: str) -> str:
+    """``<gpu>/<id>/cid``: the full id behind a directory's name."""
+    return read(f"{card}/{name}/cid", root).rstrip("\n")
+
+
 def read_memsize(card: int, name: str, root: str) -> int | None:
     """``<gpu>/<id>/memsize`` in bytes; None is no limit."""
     return _limit(f"{card}/{name}/memsize", root, "max")
@@ -376,29 +381,24 @@ def read_status(root: str) -> list[CardStatus]:
 def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
     """Return the usage of each container on *card*; one that goes meanwhile is left out."""
     found = []
-    names = container_names(card, root)
-    for container_id in container_ids(root):
-        # A name is the shortest beginning of the id that tells it from its neighbours.
-        fitting = [name for name in names if container_id.startswith(name)]
-        if not fitting or not os.path.isdir(f"{root}/container/{container_id}/{card}"):
-            continue
-        name = max(fitting, key=len)
+    for name in container_names(card, root):
         try:
             free_bytes, by_pid = read_meminfo(card, name, root)
+            stat = read_stat(card, name, root)
             found.append(
                 ContainerStatus(
-                    id=container_id,
+                    id=read_cid(card, name, root),
                     name=name,
                     card=card,
                     memory_bytes=read_memsize(card, name, root),
                     free_bytes=free_bytes,
-                    used_bytes=sum(by_pid.values()),
+                    used_bytes=stat.get("current_bytes", sum(by_pid.values())),
                     weight=read_weight(card, name, root),
                     quota=read_quota(card, name, root),
                     quota_min=read_quota_min(card, name, root),
                     priority=read_priority(card, name, root),
                     processes=read_procs(card, name, root),
-                    stat=read_stat(card, name, root),
+                    stat=stat,
                     events=read_events(card, name, root),
                 )
             )

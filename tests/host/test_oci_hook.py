@@ -23,6 +23,11 @@ EGPU_REFUSED = (
     "EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=20480,WEIGHT=10:PGPU=1,MEM=20480,WEIGHT=10"
     ":PGPU=2,MEM=40960,WEIGHT=10"
 )
+CGROUP2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
+CGROUP1 = (
+    "31 24 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
+    "32 24 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
+)
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -34,6 +39,8 @@ class Engine:
         self.root = make_tree(directory / "cgpu_km", cards=4, total_bytes=32510 * MIB)
         self.log = directory / "hook.log"
         self.lock = directory / "run" / "lock"
+        self.proc = directory / "proc"
+        self.process("NSpid:\t4711\t1\n")
         (directory / "bundle").mkdir()
 
     def call(self, *env, stage="createRuntime", state=None, config=None):
@@ -47,7 +54,18 @@ class Engine:
             log=HookLog((str(self.log),)),
             root=str(self.root),
             lock=str(self.lock),
+            proc=str(self.proc),
         )
+
+    def process(self, status, cgroup="0::/a/b\n", mounts=CGROUP2):
+        """Say what /proc tells of the container's first process."""
+        for name, text in (
+            ("4711/status", f"Name:\trunc\n{status}"),
+            ("4711/cgroup", cgroup),
+            ("self/mountinfo", mounts),
+        ):
+            (self.proc / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.proc / name).write_text(text)
 
     def state(self, **fields):
         return {
@@ -165,6 +183,39 @@ def test_a_state_without_a_process_refuses_a_request(engine, pid):
 
 
 @pytest.mark.parametrize(
+    ("status", "cgroup", "mounts", "identity"),
+    [
+        ("NSpid:\t4711\t1\n", "0::/a/b\n", CGROUP2, "pid=4711"),
+        ("NSpid:\t4711\n", "0::/a/b\n", CGROUP2, "cgroup=/sys/fs/cgroup/a/b"),
+        ("NSpid:\t4711\t9\n", "0::/a/b\n", CGROUP2, "cgroup=/sys/fs/cgroup/a/b"),
+        (
+            "NSpid:\t4711\n",
+            "7:cpu,memory:/docker/c\n0::/\n",
+            CGROUP1,
+            "cgroup=/sys/fs/cgroup/memory/docker/c",
+        ),
+    ],
+)
+def test_a_container_without_a_pid_namespace_is_known_by_its_cgroup(
+    engine, status, cgroup, mounts, identity
+):
+    engine.process(status, cgroup, mounts)
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    assert engine.written.split()[2] == identity
+
+
+@pytest.mark.parametrize("cgroup", ["0::/\n", "0::/../x\n", ""])
+def test_a_container_that_nothing_tells_from_the_host_is_refused(engine, cgroup, capsys):
+    engine.process("NSpid:\t4711\n", cgroup)
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
+    assert "neither a pid namespace nor a cgroup" in capsys.readouterr().err
+
+
+def test_a_process_that_has_ended_is_refused(engine):
+    assert engine.call("CGPU_MEM=1G", state=engine.state(pid=4712)) == 1
+
+
+@pytest.mark.parametrize(
     "state",
     ["", "{", "[]", "{}", '{"id": 7}', '{"id": ""}', "[" * 100_000, '{"id": "a"}', "\ufffd"],
 )
@@ -252,6 +303,8 @@ def launch(engine, *args, env=()):
             str(engine.lock),
             "--log",
             str(engine.log),
+            "--proc",
+            str(engine.proc),
             *args,
         ],
         input=json.dumps(engine.state()).encode(),

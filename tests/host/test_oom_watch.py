@@ -19,10 +19,10 @@ CID = "4f" * 32
 @pytest.mark.parametrize(
     ("line", "event"),
     [
-        (f"123 oom 2 {CID} pid=4711 bytes=4096", (2, 4711)),
-        (f"123 oom 2 {'5' * 64} pid=4711 bytes=4096", None),
-        (f"123 create {CID}", None),
-        (f"oom 2 {CID} pid=1", None),
+        (f"123 oom id={CID} gpu=2 pid=4711 bytes=4096", (2, 4711)),
+        (f"123 oom id={'5' * 64} gpu=2 pid=4711 bytes=4096", None),
+        (f"123 create id={CID}", None),
+        (f"oom id={CID} gpu=2 pid=1", None),
         ("", None),
     ],
 )
@@ -30,10 +30,10 @@ def test_only_the_containers_own_ooms_are_answered(line, event):
     assert parse_event(line, CID) == event
 
 
-@pytest.mark.parametrize("line", [f"1 oom x {CID} pid=1", f"1 oom 0 {CID} pid=", f"1 oom 0 {CID}"])
+@pytest.mark.parametrize("line", ["gpu=x pid=1", "gpu=0 pid=", "gpu=0", "pid=1"])
 def test_an_oom_that_cannot_be_read_is_an_error(line):
     with pytest.raises(CgpuError, match="cannot read"):
-        parse_event(line, CID)
+        parse_event(f"1 oom id={CID} {line}", CID)
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def test_a_watcher_runs_the_script_once_and_then_ends_the_process(tmp_path, proc
         HookLog((str(tmp_path / "log"),)),
     )
     with open(root / "events", "w") as events:
-        line = f"1 oom 0 {CID} pid={process.pid} bytes=1\n"
-        events.write("1 oom 0 another pid=1 bytes=1\n" + line + line)
+        line = f"1 oom id={CID} gpu=0 pid={process.pid} bytes=1\n"
+        events.write("1 oom id=another gpu=0 pid=1 bytes=1\n" + line + line)
         events.flush()
         init.send_signal(signal.SIGKILL)
         watcher.watch()

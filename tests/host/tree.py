@@ -42,6 +42,7 @@ def add_container(root: Path, card: int, cid: str, name: str | None = None, **no
         directory,
         **{
             "id": "1",
+            "cid": cid,
             "memsize": str(1024 * MIB),
             "meminfo": f"Free: {1000 * MIB}\nPID: 4711 Mem: {24 * MIB}",
             "weight": "1",
