@@ -242,9 +242,12 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 static uint64_t free_bytes(const struct cgpu_view *view)
 {
 	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
-	uint64_t taken = gpu->reserved_bytes + view->usage.used_bytes;
-	uint64_t on_card = taken < gpu->total_bytes ? gpu->total_bytes - taken : 0;
+	uint64_t on_card = 0;
 
+	/* no sum: usage may be near 2^64 */
+	if (gpu->reserved_bytes < gpu->total_bytes &&
+	    view->usage.used_bytes < gpu->total_bytes - gpu->reserved_bytes)
+		on_card = gpu->total_bytes - gpu->reserved_bytes - view->usage.used_bytes;
 	if (!gpu->total_bytes && !view->account->unlimited)
 		on_card = UINT64_MAX;
 	return cgpu_account_free(view->account, on_card);
