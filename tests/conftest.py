@@ -20,9 +20,7 @@ ALLOWED_SKIPS = (
 hypothesis.settings.register_profile(
     "quick", max_examples=100, deadline=None, print_blob=True, derandomize=True
 )
-hypothesis.settings.register_profile(
-    "thorough", max_examples=5000, deadline=None, print_blob=True
-)
+hypothesis.settings.register_profile("thorough", max_examples=5000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("quick")
 
 

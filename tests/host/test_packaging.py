@@ -48,7 +48,9 @@ def _run(*command: object, cwd: Path) -> str:
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source distribution, built from the files that git knows."""
     source = tmp_path_factory.mktemp("tree")
-    listed = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
+    listed = _run(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
+    )
     for name in filter(None, listed.split("\0")):
         origin = REPOSITORY / name
         if origin.is_file():

@@ -105,7 +105,8 @@ class Container:
             }
             for inside, source in self._mounts.items()
         ]
-        capabilities = dict.fromkeys(("bounding", "effective", "permitted"), list(CAPABILITIES))
+        sets = ("bounding", "effective", "permitted")
+        capabilities = {name: list(CAPABILITIES) for name in sets}
         return {
             "ociVersion": "1.0.2",
             "hostname": self.id[:60],
@@ -120,7 +121,12 @@ class Container:
             },
             "mounts": [
                 {"destination": "/proc", "type": "proc", "source": "proc"},
-                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+                {
+                    "destination": "/dev",
+                    "type": "tmpfs",
+                    "source": "tmpfs",
+                    "options": ["mode=755"],
+                },
                 {
                     "destination": "/dev/shm",
                     "type": "tmpfs",
@@ -135,7 +141,9 @@ class Container:
                 "cgroupsPath": f"/cgpu-test/{self.id}",
                 "devices": devices,
                 "resources": {"devices": rules},
-                "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
+                "namespaces": [
+                    {"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")
+                ],
             },
         }
 
@@ -177,7 +185,9 @@ class Container:
                 return path
         raise AssertionError(f"no cgroup of {self.id}: {lines}")
 
-    def popen(self, *command: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def popen(
+        self, *command: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Begin a command inside by ``runc exec``; stdout and stderr are one pipe."""
         variables = {**self._environment, **(environment or {})}
         options = [word for item in variables.items() for word in ("--env", "=".join(item))]
@@ -198,7 +208,7 @@ class Container:
         timeout_s: float = 120,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside; its output is in ``stdout``. A failure raises unless told not to."""
+        """Run a command inside; its output is in ``stdout``. A failure raises by default."""
         child = self.popen(*command, environment=environment)
         output, _ = child.communicate(timeout=timeout_s)
         done = subprocess.CompletedProcess(command, child.returncode, output, "")
@@ -215,9 +225,7 @@ class Container:
 
     def delete(self) -> None:
         """Kill it if it runs, and remove everything of it."""
-        subprocess.run(
-            ["runc", "delete", "--force", self.id], capture_output=True, check=False
-        )
+        subprocess.run(["runc", "delete", "--force", self.id], capture_output=True, check=False)
         for child in self._children:
             child.kill()
             child.wait()

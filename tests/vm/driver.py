@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
-from tests.vm import kernels, packages
+from tests.vm import packages
 from tests.vm.kernels import Kernel
 from tests.vm.modules import Build, make, toolchain
 
@@ -63,7 +64,7 @@ def build(kernel: Kernel, branch: str) -> Path:
     number, _, flavour = branch.partition("-")
     package, version = FLAVOURS[flavour or "open"], VERSIONS[number]
     archive = packages.download(package, version)
-    content = f"{archive.name} {kernels.compiler(kernel)}".encode()
+    content = f"{archive.name} {toolchain(kernel)} 2".encode()
     with Build(f"driver-{branch}", kernel.release, content) as made:
         (made.root / "modules").mkdir(exist_ok=True)
         if not made.complete:
@@ -77,10 +78,16 @@ def build(kernel: Kernel, branch: str) -> Path:
                 f"SYSOUT={kernel.headers}",
                 *toolchain(kernel),
                 "IGNORE_CC_MISMATCH=1",
+                # Debugging information would be nine tenths of the modules' size.
+                "CONFIG_DEBUG_INFO=",
                 f"NV_EXCLUDE_KERNEL_MODULES={' '.join(UNWANTED)}",
             )
             for name in (*(f"{module}.ko" for module in MODULES), "Module.symvers"):
                 shutil.copy(source / name, made.root / "modules" / name)
+            subprocess.run(
+                ["strip", "-g", *(made.root / "modules" / f"{name}.ko" for name in MODULES)],
+                check=True,
+            )
             # Objects and NVIDIA's sources are many times the size of what is kept.
             shutil.rmtree(made.root / "package")
         return made.root / "modules"

@@ -83,9 +83,7 @@ class Km:
 
     root = Path("/proc/cgpu_km")
 
-    def __init__(
-        self, stack: loaded.Modules, directory: Path, bridges: Mapping[str, Path]
-    ) -> None:
+    def __init__(self, stack: loaded.Modules, directory: Path, bridges: Mapping[str, Path]) -> None:
         self._stack = stack
         self.directory = directory
         self._bridges = bridges

@@ -197,7 +197,9 @@ def _own_build(tree: Path) -> Kernel:
     """A kernel tree that the user has built, with everything it needs to boot built in."""
     release_file = tree / "include" / "config" / "kernel.release"
     if not (tree / "vmlinux").exists() or not release_file.exists():
-        raise PackageNotFound(f"{tree}: no vmlinux or include/config/kernel.release; build it first")
+        raise PackageNotFound(
+            f"{tree}: no vmlinux or include/config/kernel.release; build it first"
+        )
     release = release_file.read_text().strip()
     modules = tree / "lib" / "modules" / release
     return Kernel(str(tree), release, tree / "vmlinux", modules, tree)

@@ -132,4 +132,3 @@ def remove_nodes() -> None:
     for path in Path("/dev").glob("nvidia*"):
         if path.is_char_device():
             path.unlink()
-

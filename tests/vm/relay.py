@@ -14,7 +14,6 @@ import dataclasses
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,24 +189,36 @@ class Relay:
         self.order: list[Group] = []
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Form the groups, and let each one's tests follow each other."""
         found: dict[str, Group] = {}
-        for item in session.items:
+        places: dict[int, int] = {}
+        for item in items:
             kernel = kernel_of(item)
             if kernel is None:
+                places[id(item)] = -1
                 continue
             options: dict[str, Any] = {}
             for marker in reversed(list(item.iter_markers("vm"))):
                 options.update(marker.kwargs)
-            # NVIDIA's drivers of two branches cannot share a machine's lifetime for certain:
-            # each gets its own.
+            # Drivers of two branches get a machine each: what one leaves behind in the kernel
+            # must not be taken for the other's.
             branch = item.callspec.params.get("real_driver", "")  # type: ignore[attr-defined]
-            key = f"{item.path}|{kernel}|{branch}|{sorted(options.items())}"
+            key = f"{kernel}|{item.path}|{branch}|{sorted(options.items())}"
             if key not in found:
                 found[key] = Group(kernel, options, [])
                 self.order.append(found[key])
             found[key].items.append(item)
             self.groups[id(item)] = found[key]
+            places[id(item)] = self.order.index(found[key])
+        items.sort(key=lambda item: places[id(item)])
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Forget what was deselected after the groups were formed."""
+        kept = {id(item) for item in session.items}
+        for group in self.order:
+            group.items = [item for item in group.items if id(item) in kept]
+        self.order = [group for group in self.order if group.items]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -223,9 +234,9 @@ class Relay:
         if last:
             group.wait()
         reports = self._reports(group, item, name, began_s)
-        if last and group.result is not None and not group.result.died:
-            if complaint := group.result.complaint():
-                reports.append(self._report(item, "teardown", "failed", complaint, began_s))
+        clean_end = group.result is not None and not group.result.died
+        if last and clean_end and (complaint := group.result.complaint()):
+            reports.append(self._report(item, "teardown", "failed", complaint, began_s))
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -255,6 +266,9 @@ class Relay:
         reports = []
         for data in group.reports.get(name, []):
             data["nodeid"] = item.nodeid
+            # A skip's place and reason are a tuple, which JSON turned into a list.
+            if isinstance(data["longrepr"], list):
+                data["longrepr"] = tuple(data["longrepr"])
             reports.append(pytest.TestReport._from_json(data))
         return reports
 

@@ -91,11 +91,15 @@ class File:
         assert reply, "neither refused nor recognized"
         return text.rstrip(b"\0").decode()
 
-    def alloc(self, root: int, parent: int, new: int, cls: int, params: bytes = b"") -> tuple[int, int]:
+    def alloc(
+        self, root: int, parent: int, new: int, cls: int, params: bytes = b""
+    ) -> tuple[int, int]:
         """RM_ALLOC (NVOS64_PARAMETERS): return handle and status."""
         block = ctypes.create_string_buffer(params, len(params)) if params else None
         pointer = ctypes.addressof(block) if block else 0
-        packed = struct.pack("=IIIIQQIIII", root, parent, new, cls, pointer, 0, len(params), 0, 0, 0)
+        packed = struct.pack(
+            "=IIIIQQIIII", root, parent, new, cls, pointer, 0, len(params), 0, 0, 0
+        )
         answer = struct.unpack("=IIIIQQIIII", self.escape(NV_ESC_RM_ALLOC, packed))
         return answer[2], answer[8]
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""The harness itself: what a test in the VM can rely on."""
+"""The harness itself: what a test in the VM can rely on, and that no failure is lost."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.vm import vm
 
 
 def test_the_guest_runs_the_kernel_that_was_asked_for(vm_kernel: str) -> None:
@@ -20,15 +25,78 @@ def test_the_guest_is_root_over_the_hosts_files() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4096])
-def test_writes_stay_in_the_guest(tmp_path: Path, size: int) -> None:
+def test_a_parameter_goes_with_a_test_into_the_guest(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(b"x" * size)
     assert (tmp_path / "file").stat().st_size == size
 
 
 def test_a_container_has_its_own_pid_namespace_and_cgroup(container) -> None:
-    one = container()
-    assert one.exec("sh", "-c", "echo $$ $PPID").stdout.split()[1] == "0"
+    one, other = container(), container()
+    assert one.exec("sh", "-c", "echo $PPID").stdout == "0\n"
     assert one.exec("cat", "/proc/1/comm").stdout == "sleep\n"
     assert one.cgroup.endswith(f"/cgpu-test/{one.id}")
+    assert one.exec("false", check=False).returncode == 1
+    namespaces = {os.readlink(f"/proc/{pid}/ns/pid") for pid in (one.pid, other.pid, "self")}
+    assert len(namespaces) == 3
     one.kill()
     assert not Path(f"/proc/{one.pid}").exists()
+    assert other.state()["status"] == "running"
+
+
+@pytest.mark.vm(cgroup=1)
+def test_the_old_cgroup_hierarchies_are_there_on_request(container) -> None:
+    assert Path("/sys/fs/cgroup/pids").is_mount()
+    one = container()
+    assert f"/cgpu-test/{one.id}" in Path(f"/proc/{one.pid}/cgroup").read_text()
+
+
+@pytest.mark.on_host
+def test_a_commands_output_and_status_come_back() -> None:
+    result = vm.run(["sh", "-c", "echo out; echo err >&2; exit 7"], "6.1")
+    assert (result.status, result.output) == (7, "out\nerr\n")
+    assert not result.died and not result.complaint()
+
+
+@pytest.mark.on_host
+def test_what_the_guest_writes_outside_the_share_is_gone(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    result = vm.run(["sh", "-c", f"echo x >{mark} && cat {mark}"], "6.1")
+    assert result.output == "x\n"
+    assert not mark.exists()
+
+
+@pytest.mark.on_host
+def test_a_machine_that_hangs_is_stopped_when_its_time_is_over() -> None:
+    result = vm.run(["sh", "-c", "echo begun; sleep 1000"], "6.1", timeout_s=20)
+    assert result.status == vm.STATUS_TIMEOUT
+    assert result.output == "begun\n"
+    assert "did not finish in time" in result.complaint()
+
+
+@pytest.mark.on_host
+def test_every_fault_of_a_guest_test_is_a_failure_here() -> None:
+    """faults.py has one test for each way to fail; only two of them may not fail."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "--kernel", "6.1"),
+            "tests/vm/faults.py",
+        ],
+        cwd=vm.REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    outcomes = dict(re.findall(r"::(test_\w+)\[6\.1\] (PASSED|FAILED|SKIPPED|ERROR)", done.stdout))
+    assert outcomes == {
+        "test_passes": "PASSED",
+        "test_fails": "FAILED",
+        "test_skips_without_an_allowed_reason": "FAILED",
+        "test_skips_for_an_allowed_reason": "SKIPPED",
+        "test_leaves_a_fault_in_the_kernels_log": "ERROR",
+        "test_crashes_the_machine": "FAILED",
+        "test_never_runs": "FAILED",
+    }, done.stdout
+    assert done.returncode == 1
+    assert "as it should" in done.stdout
+    assert "sysrq_handle_crash" in done.stdout
+    assert "before this test while" in done.stdout
