@@ -84,6 +84,16 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 	return NV_OK;
 }
 
+/* The first VA space on a card takes one page directory's worth, as measured. */
+static u32 make_vaspace(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	if (!obj->card->vaspaces && !nvsim_pma_take(obj->card, NVSIM_VASPACE_BYTES))
+		return NV_ERR_NO_MEMORY;
+	obj->card->vaspaces++;
+	obj->vaspace = true;
+	return NV_OK;
+}
+
 static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv_memory_alloc *p = params;
@@ -222,7 +232,7 @@ static const struct rm_class classes[] = {
 	{ NV01_MEMORY_VIRTUAL, UNDER_DEVICE, sizeof(struct nv_memory_virtual_alloc), false, false,
 	  make_plain },
 	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, UNDER_DEVICE, 40, false, false, make_plain },
-	{ FERMI_VASPACE_A, UNDER_DEVICE | UNDER_SUBDEVICE, 48, false, false, make_plain },
+	{ FERMI_VASPACE_A, UNDER_DEVICE | UNDER_SUBDEVICE, 48, false, false, make_vaspace },
 	{ KEPLER_CHANNEL_GROUP_A, UNDER_DEVICE, sizeof(struct nv_group_alloc), false, false,
 	  make_group },
 	{ FERMI_CONTEXT_SHARE_A, UNDER_GROUP, sizeof(struct nv_ctxshare_alloc), false, false,
@@ -233,6 +243,12 @@ static const struct rm_class classes[] = {
 	  make_event },
 	{ NV01_EVENT_KERNEL_CALLBACK_EX, UNDER_ANY, sizeof(struct nv0005_alloc), false, false,
 	  make_event },
+	{ 0xc639, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC config session */
+	{ 0xc640, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC monitor session */
+	{ 0x503c, UNDER_SUBDEVICE, 4, true, false, make_plain },	/* THIRD_PARTY_P2P */
+	{ 0x90e6, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* MASTER */
+	{ 0x90e7, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* BBX */
+	{ 0x208f, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* DIAG */
 	{ NV2081_BINAPI, UNDER_SUBDEVICE, 4, true, false, make_plain },
 	{ GT200_DEBUGGER, UNDER_DEVICE, 12, false, false, make_plain },
 	{ NV01_CONTEXT_DMA, UNDER_ANY, 0, true, false, make_plain },
@@ -333,6 +349,8 @@ u32 nvsim_rm_alloc(u32 root, u32 parent, u32 *handle, u32 class, void *params, u
 	client = nvsim_client_validate(root, who);
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
+	if (class == 0x73)		/* display: these cards have none */
+		return NV_ERR_NOT_SUPPORTED;
 	c = class_find(class);
 	if (!c)
 		return NV_ERR_INVALID_CLASS;

@@ -5,15 +5,16 @@
 #include "nvsim.h"
 
 /*
- * fb_mib is what nvidia-smi prints as the card's total. V100's is the nominal
- * 32768 MiB that driver 510 and later print (older ones printed 32510);
- * T4's 15109 is what drivers before 510 printed and what the vendors'
- * examples are written in. The parameter fb_mib overrides either.
+ * fb_mib is what nvidia-smi prints as the card's total (FB_INFO index 8), of
+ * which the driver keeps reserved_mib to itself. V100's is the nominal 32768 MiB
+ * that driver 510 and later print (older ones printed 32510); T4's 15109 is
+ * what drivers before 510 printed and what the vendors' examples are written
+ * in. H200's two are measured. The parameter fb_mib overrides the first.
  */
 static const struct nvsim_model models[] = {
 	{ .key = "t4", .name = "Tesla T4", .arch = "Turing",
 	  .device_id = 0x1eb8, .subsystem_id = 0x12a2,
-	  .fb_mib = 15109, .reserved_mib = 251, .bus_width = 256, .ram_type = 14,
+	  .fb_mib = 15109, .reserved_mib = 0, .bus_width = 256, .ram_type = 14,
 	  .sm_count = 40, .cores_per_sm = 64, .compute_major = 7, .compute_minor = 5,
 	  .arch_id = 0x160, .impl = 4, .generation = 1,
 	  .channel_class = 0xc46f, .usermode_class = 0xc461,
@@ -21,7 +22,7 @@ static const struct nvsim_model models[] = {
 	  .power_mw = 70000, .sm_mhz = 1590, .mem_mhz = 5001, .bar1_mib = 256 },
 	{ .key = "v100", .name = "Tesla V100-SXM2-32GB", .arch = "Volta",
 	  .device_id = 0x1db5, .subsystem_id = 0x1249,
-	  .fb_mib = 32768, .reserved_mib = 0, .bus_width = 4096, .ram_type = 15,
+	  .fb_mib = 32768, .reserved_mib = 258, .bus_width = 4096, .ram_type = 15,
 	  .sm_count = 80, .cores_per_sm = 64, .compute_major = 7, .compute_minor = 0,
 	  .arch_id = 0x140, .impl = 0, .generation = 0,
 	  .channel_class = 0xc36f, .usermode_class = 0xc361,
@@ -29,7 +30,7 @@ static const struct nvsim_model models[] = {
 	  .power_mw = 300000, .sm_mhz = 1530, .mem_mhz = 877, .bar1_mib = 32768 },
 	{ .key = "a10", .name = "NVIDIA A10", .arch = "Ampere",
 	  .device_id = 0x2236, .subsystem_id = 0x1482,
-	  .fb_mib = 23028, .reserved_mib = 1548, .bus_width = 384, .ram_type = 14,
+	  .fb_mib = 23028, .reserved_mib = 512, .bus_width = 384, .ram_type = 14,
 	  .sm_count = 72, .cores_per_sm = 128, .compute_major = 8, .compute_minor = 6,
 	  .arch_id = 0x170, .impl = 2, .generation = 2,
 	  .channel_class = 0xc56f, .usermode_class = 0xc561,
@@ -37,7 +38,7 @@ static const struct nvsim_model models[] = {
 	  .power_mw = 150000, .sm_mhz = 1695, .mem_mhz = 6251, .bar1_mib = 32768 },
 	{ .key = "a100", .name = "NVIDIA A100-SXM4-40GB", .arch = "Ampere",
 	  .device_id = 0x20b0, .subsystem_id = 0x134f,
-	  .fb_mib = 40960, .reserved_mib = 0, .bus_width = 5120, .ram_type = 15,
+	  .fb_mib = 40960, .reserved_mib = 424, .bus_width = 5120, .ram_type = 15,
 	  .sm_count = 108, .cores_per_sm = 64, .compute_major = 8, .compute_minor = 0,
 	  .arch_id = 0x170, .impl = 0, .generation = 2,
 	  .channel_class = 0xc56f, .usermode_class = 0xc561,
@@ -45,7 +46,7 @@ static const struct nvsim_model models[] = {
 	  .power_mw = 400000, .sm_mhz = 1410, .mem_mhz = 1215, .bar1_mib = 65536 },
 	{ .key = "h200", .name = "NVIDIA H200", .arch = "Hopper",
 	  .device_id = 0x2335, .subsystem_id = 0x18be,
-	  .fb_mib = 143771, .reserved_mib = 0, .bus_width = 6144, .ram_type = 16,
+	  .fb_mib = 143771, .reserved_mib = 615, .bus_width = 6144, .ram_type = 16,
 	  .sm_count = 132, .cores_per_sm = 128, .compute_major = 9, .compute_minor = 0,
 	  .arch_id = 0x180, .impl = 0, .generation = 4,
 	  .channel_class = 0xc86f, .usermode_class = 0xc661,
@@ -53,9 +54,10 @@ static const struct nvsim_model models[] = {
 	  .power_mw = 700000, .sm_mhz = 1980, .mem_mhz = 3201, .bar1_mib = 262144 },
 };
 
-static uint cards = 1;
-module_param(cards, uint, 0444);
-MODULE_PARM_DESC(cards, "number of cards, 1 to 8");
+static char *cards[NVSIM_MAX_CARDS] = { "1" };
+static int ncards_given = 1;
+module_param_array(cards, charp, &ncards_given, 0444);
+MODULE_PARM_DESC(cards, "number of cards, 1 to 8, or the model of each: cards=t4,a100");
 
 static char *model[NVSIM_MAX_CARDS];
 static int nmodel;
@@ -112,13 +114,14 @@ static const struct nvsim_model *model_by_key(const char *key)
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(models); i++)
-		if (!strcmp(models[i].key, key))
+		if (!strcasecmp(models[i].key, key))
 			return &models[i];
 	return NULL;
 }
 
 int nvsim_cards_init(void)
 {
+	unsigned int n;
 	int i;
 
 	switch (branch) {
@@ -131,17 +134,24 @@ int nvsim_cards_init(void)
 		return -EINVAL;
 	}
 	nvsim_branch = branch;
-	if (cards < 1 || cards > NVSIM_MAX_CARDS) {
-		pr_err("nvidia: cards=%u; use 1 to %d\n", cards, NVSIM_MAX_CARDS);
+	if (ncards_given != 1 || kstrtouint(cards[0], 10, &n)) {
+		/* Not a number: the models themselves. */
+		n = ncards_given;
+		nmodel = n;
+		for (i = 0; i < n; i++)
+			model[i] = cards[i];
+	}
+	if (n < 1 || n > NVSIM_MAX_CARDS) {
+		pr_err("nvidia: cards=%u; use 1 to %d\n", n, NVSIM_MAX_CARDS);
 		return -EINVAL;
 	}
-	for (i = 0; i < cards; i++) {
+	for (i = 0; i < n; i++) {
 		struct nvsim_card *card = &nvsim_cards[i];
 		const char *key = nmodel ? model[min(i, nmodel - 1)] : "t4";
 
 		card->model = model_by_key(key);
 		if (!card->model) {
-			pr_err("nvidia: model=%s is not known; use t4, v100, a10, a100 or h200\n",
+			pr_err("nvidia: model %s is not known; use t4, v100, a10, a100 or h200\n",
 			       key);
 			goto err;
 		}
@@ -150,9 +160,11 @@ int nvsim_cards_init(void)
 		card->bus = i + 1;
 		card->gpu_id = card->bus << 8;
 		spin_lock_init(&card->pma_lock);
-		card->pma_total = (u64)card->model->fb_mib << 20;
+		card->board = (u64)card->model->fb_mib << 20;
 		if (i < nfb_mib && fb_mib[i])
-			card->pma_total = (u64)fb_mib[i] << 20;
+			card->board = (u64)fb_mib[i] << 20;
+		card->pma_total = card->board - min(card->board / 2,
+						    (u64)card->model->reserved_mib << 20);
 		card->pma_free = card->pma_total;
 		card_make_uuid(card);
 		card->doorbell = alloc_page(GFP_KERNEL | __GFP_ZERO);

@@ -13,6 +13,11 @@
 
 DEFINE_MUTEX(rm_lock);
 static DEFINE_XARRAY_ALLOC(clients);
+static u32 next_user, next_kernel;
+
+static bool reuse_handles;
+module_param(reuse_handles, bool, 0644);
+MODULE_PARM_DESC(reuse_handles, "give out the lowest free client handle instead of the next one");
 
 struct nvsim_client *nvsim_client_find(u32 handle)
 {
@@ -60,9 +65,13 @@ u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsi
 			return NV_ERR_INSERT_DUPLICATE_NAME;
 		}
 	} else {
-		/* The lowest free one: handles are reused, as the real ones may be. */
-		ret = xa_alloc(&clients, &id, client,
-			       XA_LIMIT(base, base + CLIENT_HANDLE_MAX), GFP_KERNEL);
+		if (reuse_handles)
+			ret = xa_alloc(&clients, &id, client,
+				       XA_LIMIT(base, base + CLIENT_HANDLE_MAX), GFP_KERNEL);
+		else
+			ret = xa_alloc_cyclic(&clients, &id, client,
+					      XA_LIMIT(base, base + CLIENT_HANDLE_MAX),
+					      kernel ? &next_kernel : &next_user, GFP_KERNEL);
 	}
 	if (ret < 0) {
 		kfree(client);

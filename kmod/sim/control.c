@@ -24,13 +24,14 @@ static const struct nvsim_ctl_entry *entry_find(u32 cmd)
 }
 
 static const struct nvsim_embedded embedded[] = {
-	{ 0x20801301, 0, 8, 8, 64 },	/* FB_GET_INFO: pairs {index, data} */
-	{ 0x20801802, 0, 8, 8, 128 },	/* BUS_GET_INFO */
-	{ 0x20800101, 0, 8, 8, 128 },	/* GPU_GET_INFO */
-	{ 0x20801201, 0, 8, 8, 128 },	/* GR_GET_INFO */
-	{ 0x20800123, 0, 4, 8, 128 },	/* GPU_GET_ENGINES */
-	{ 0x00800201, 0, 4, 8, 512 },	/* GPU_GET_CLASSLIST */
-	{ 0x00410110, 0, 8, 8, 64 },	/* GET_SURFACE_INFO */
+	{ 0x00000101, 0, 1, 8, 4096, 3 },	/* SYSTEM_GET_BUILD_VERSION: three strings */
+	{ 0x20801301, 0, 8, 8, 64, 1 },	/* FB_GET_INFO: pairs {index, data} */
+	{ 0x20801802, 0, 8, 8, 128, 1 },	/* BUS_GET_INFO */
+	{ 0x20800101, 0, 8, 8, 128, 1 },	/* GPU_GET_INFO */
+	{ 0x20801201, 0, 8, 8, 128, 1 },	/* GR_GET_INFO */
+	{ 0x20800123, 0, 4, 8, 128, 1 },	/* GPU_GET_ENGINES */
+	{ 0x00800201, 0, 4, 8, 512, 1 },	/* GPU_GET_CLASSLIST */
+	{ 0x00410110, 0, 8, 8, 64, 1 },	/* GET_SURFACE_INFO */
 };
 
 const struct nvsim_embedded *nvsim_control_embedded(u32 cmd)

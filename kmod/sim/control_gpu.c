@@ -10,15 +10,13 @@
 
 u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data)
 {
-	u64 board = card->pma_total + ((u64)card->model->reserved_mib << 20);
-
 	switch (index) {
 	case 0x05: *data = card->model->bar1_mib << 10; break;	/* BAR1_SIZE */
 	case 0x07:						/* RAM_SIZE */
 	case 0x08:						/* TOTAL_RAM_SIZE */
-	case 0x20: *data = KIB(board); break;			/* USABLE_RAM_SIZE */
-	case 0x09:						/* HEAP_SIZE */
-	case 0x0a: *data = KIB(card->pma_total); break;		/* MAPPABLE_HEAP_SIZE */
+	case 0x20: *data = KIB(card->board); break;		/* USABLE_RAM_SIZE */
+	case 0x09: *data = KIB(card->pma_total); break;		/* HEAP_SIZE */
+	case 0x0a:						/* MAPPABLE_HEAP_SIZE */
 	case 0x0b: *data = card->model->bus_width; break;	/* BUS_WIDTH */
 	case 0x0d: *data = card->model->ram_type; break;	/* RAM_TYPE */
 	case 0x12:						/* LARGEST_FREE_REGION_SIZE */
@@ -29,7 +27,8 @@ u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data)
 	case 0x17: case 0x18: case 0x19: case 0x1a: case 0x1b: case 0x1c: case 0x1e: case 0x1f:
 	case 0x21: case 0x22: case 0x23: case 0x24: case 0x25: case 0x26: case 0x27: case 0x28:
 	case 0x29: case 0x2a: case 0x2b: case 0x2c: case 0x2d: case 0x2e: case 0x2f: case 0x30:
-	case 0x31: case 0x32: case 0x33: case 0x34: case 0x35: case 0x36:
+	case 0x31: case 0x32: case 0x33: case 0x34: case 0x35: case 0x36: case 0x37: case 0x38:
+	case 0x39: case 0x3a: case 0x3b:
 		*data = 0;
 		break;
 	default:

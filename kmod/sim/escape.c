@@ -86,12 +86,55 @@ out:
 
 /* ---- RM_CONTROL ---- */
 
+struct embedded_list { u64 uptr, bytes; void *copy; };
+
+static void embedded_put(const struct nvsim_embedded *emb, void *params,
+			 struct embedded_list *list, bool store, u32 *status)
+{
+	u32 i;
+
+	for (i = 0; i < emb->nptrs; i++) {
+		if (store && list[i].copy &&
+		    copy_to_user(u64_to_user_ptr(list[i].uptr), list[i].copy, list[i].bytes))
+			*status = NV_ERR_INVALID_ADDRESS;
+		*(u64 *)(params + emb->ptr_at + 8 * i) = list[i].uptr;
+		kvfree(list[i].copy);
+	}
+}
+
+/* Replaces the user pointers inside the parameters by copies in the kernel. */
+static u32 embedded_get(const struct nvsim_embedded *emb, void *params, struct embedded_list *list)
+{
+	u32 i, count = *(u32 *)(params + emb->count_at), status = NV_OK;
+	u64 *ptr;
+
+	for (i = 0; i < emb->nptrs; i++) {
+		ptr = params + emb->ptr_at + 8 * i;
+		list[i] = (struct embedded_list){ *ptr, (u64)count * emb->elem_size, NULL };
+		*ptr = 0;
+		if (!list[i].uptr || !count || status != NV_OK)
+			continue;
+		if (count > emb->max) {
+			status = NV_ERR_INVALID_ARGUMENT;
+			continue;
+		}
+		list[i].copy = kvzalloc(list[i].bytes, GFP_KERNEL);
+		if (!list[i].copy)
+			status = NV_ERR_NO_MEMORY;
+		else if (copy_from_user(list[i].copy, u64_to_user_ptr(list[i].uptr),
+					list[i].bytes))
+			status = NV_ERR_INVALID_ADDRESS;
+		*ptr = (uintptr_t)list[i].copy;
+	}
+	return status;
+}
+
 static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 {
 	const struct nvsim_embedded *emb = nvsim_control_embedded(p->cmd);
-	void __user *uparams = u64_to_user_ptr(p->params), *ulist = NULL;
-	void *params = NULL, *list = NULL;
-	u64 uptr = 0, bytes = 0;
+	struct embedded_list list[NVSIM_MAX_EMBEDDED] = {};
+	void __user *uparams = u64_to_user_ptr(p->params);
+	void *params = NULL;
 
 	if (!p->paramsSize != !p->params || p->paramsSize > MAX_CONTROL_PARAMS) {
 		p->status = NV_ERR_INVALID_ARGUMENT;
@@ -108,42 +151,19 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 			goto out;
 		}
 	}
-	if (emb && p->paramsSize >= emb->ptr_at + 8) {
-		u32 count = *(u32 *)(params + emb->count_at);
-
-		uptr = *(u64 *)(params + emb->ptr_at);
-		bytes = (u64)count * emb->elem_size;
-		if (uptr && bytes) {
-			if (count > emb->max) {
-				p->status = NV_ERR_INVALID_ARGUMENT;
-				goto out;
-			}
-			ulist = u64_to_user_ptr(uptr);
-			list = kvzalloc(bytes, GFP_KERNEL);
-			if (!list) {
-				p->status = NV_ERR_NO_MEMORY;
-				goto out;
-			}
-			if (copy_from_user(list, ulist, bytes)) {
-				p->status = NV_ERR_INVALID_ADDRESS;
-				goto out;
-			}
-		}
-		*(u64 *)(params + emb->ptr_at) = (uintptr_t)list;
-	}
-	mutex_lock(&rm_lock);
-	p->status = nvsim_rm_control(p, params, who);
-	mutex_unlock(&rm_lock);
-	if (emb && params && p->paramsSize >= emb->ptr_at + 8)
-		*(u64 *)(params + emb->ptr_at) = uptr;
+	if (emb && p->paramsSize < emb->ptr_at + 8 * emb->nptrs)
+		emb = NULL;
+	p->status = emb ? embedded_get(emb, params, list) : NV_OK;
 	if (p->status == NV_OK) {
-		if (list && copy_to_user(ulist, list, bytes))
-			p->status = NV_ERR_INVALID_ADDRESS;
-		if (params && copy_to_user(uparams, params, p->paramsSize))
-			p->status = NV_ERR_INVALID_ADDRESS;
+		mutex_lock(&rm_lock);
+		p->status = nvsim_rm_control(p, params, who);
+		mutex_unlock(&rm_lock);
 	}
+	if (emb)
+		embedded_put(emb, params, list, p->status == NV_OK, &p->status);
+	if (p->status == NV_OK && params && copy_to_user(uparams, params, p->paramsSize))
+		p->status = NV_ERR_INVALID_ADDRESS;
 out:
-	kvfree(list);
 	kvfree(params);
 }
 

@@ -151,7 +151,7 @@ static u32 old_local_user(struct nvos02 *p, const struct nvsim_caller *who)
 	obj = nvsim_object_new(client, p->hObjectParent, &handle, NV01_MEMORY_LOCAL_USER, &status);
 	if (!obj)
 		return status;
-	p->limit = dev->card->pma_total - 1;
+	p->limit = dev->card->board - 1;
 	return NV_OK;
 }
 

@@ -30,6 +30,8 @@
 #define NVSIM_MINOR_CTL		255
 #define NVSIM_MINOR_REGULAR_MAX	247
 #define NVSIM_MAX_RUNLISTS	11
+#define NVSIM_VASPACE_BYTES	SZ_64K	/* the first VA space on a card */
+#define NVSIM_UVM_BYTES	(3264ull << 10)	/* while UVM has the card registered */
 
 struct nvsim_file;
 struct nvsim_engine;
@@ -40,8 +42,8 @@ struct seq_file;
 struct nvsim_model {
 	const char *key, *name, *arch;
 	u16 device_id, subsystem_id;
-	u32 fb_mib;		/* PMA total, what nvidia-smi prints */
-	u32 reserved_mib;	/* board memory minus fb_mib */
+	u32 fb_mib;		/* what nvidia-smi prints as total */
+	u32 reserved_mib;	/* of it, what the driver keeps to itself */
 	u32 bus_width, ram_type;
 	u32 sm_count, cores_per_sm;
 	u32 compute_major, compute_minor;
@@ -60,9 +62,12 @@ struct nvsim_card {
 	char uuid_text[48];
 
 	spinlock_t pma_lock;
+	u64 board;			/* bytes on the board, constant */
 	u64 pma_total, pma_free;	/* bytes; protected by pma_lock */
 	u64 next_offset;
 
+	u32 vaspaces;			/* rm_lock; the first takes memory */
+	u32 uvm_users;			/* UVM's managed_lock; likewise */
 	struct page *doorbell;		/* page 0 of the usermode region */
 	struct nvsim_engine *engine;
 	atomic_t usage;
@@ -162,6 +167,7 @@ struct nvsim_object {
 	struct nv_share_policy shares[NVSIM_MAX_SHARES];
 	unsigned int nshares;
 	u32 aux;			/* class-specific: engine type, notify index ... */
+	bool vaspace;			/* counted in card->vaspaces */
 	struct nvsim_mem *mem;
 	struct nvsim_tsg *tsg;
 	struct nvsim_chan *chan;
@@ -237,7 +243,8 @@ u32 nvsim_rm_control(struct nvos54 *p, void *params, const struct nvsim_caller *
 u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data);
 
 /* Embedded user pointers of a control, fetched before and stored after it. */
-struct nvsim_embedded { u32 cmd, count_at, elem_size, ptr_at, max; };
+#define NVSIM_MAX_EMBEDDED 3
+struct nvsim_embedded { u32 cmd, count_at, elem_size, ptr_at, max, nptrs; };
 const struct nvsim_embedded *nvsim_control_embedded(u32 cmd);
 
 /* ---- chardev.c, escape.c, mapping.c, event.c, dmabuf.c ---- */

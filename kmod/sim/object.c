@@ -116,6 +116,8 @@ void nvsim_object_free(struct nvsim_object *obj)
 		nvsim_chan_destroy(obj->chan);
 	if (obj->tsg)
 		nvsim_tsg_destroy(obj->tsg);
+	if (obj->vaspace && !--obj->card->vaspaces)
+		nvsim_pma_give(obj->card, NVSIM_VASPACE_BYTES);
 	if (obj->mem) {
 		atomic_dec(&obj->mem->rm_objects);
 		nvsim_mem_put(obj->mem);
@@ -135,14 +137,15 @@ u32 nvsim_rm_free(u32 root, u32 handle, const struct nvsim_caller *who)
 	struct nvsim_object *obj;
 
 	if (!client)
-		return NV_ERR_INVALID_CLIENT;
+		return nvsim_client_find(root) ? NV_ERR_INVALID_CLIENT :
+			NV_ERR_INVALID_OBJECT_HANDLE;
 	if (handle == root) {
 		nvsim_client_destroy(client);
 		return NV_OK;
 	}
 	obj = nvsim_object_find(client, handle);
-	if (!obj)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	nvsim_object_free(obj);
+	/* A handle that names nothing is no error to the driver. */
+	if (obj)
+		nvsim_object_free(obj);
 	return NV_OK;
 }

@@ -37,8 +37,9 @@
 #define DEFAULT_SLICE_NS	(1024ull * NSEC_PER_USEC)
 /* CUDA's own 2048 us comes from CUDA's SET_TIMESLICE. */
 
-/* What no ioctl shows of a context: 9 to 10 MiB on an H200. */
-#define HIDDEN_CONTEXT_BYTES	(10ull << 20)
+/* What no ioctl shows of a context, as measured on an H200. */
+#define HIDDEN_GROUP_BYTES	(4416ull << 10)	/* a group on the graphics engine */
+#define HIDDEN_CHANNEL_BYTES	(64ull << 10)
 
 static uint tick_us = 500;
 module_param(tick_us, uint, 0644);
@@ -410,6 +411,13 @@ struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type)
 	tsg = kzalloc(sizeof(*tsg), GFP_KERNEL);
 	if (!tsg)
 		return NULL;
+	if (engine_type == NV2080_ENGINE_TYPE_GR0) {
+		if (!nvsim_pma_take(card, HIDDEN_GROUP_BYTES)) {
+			kfree(tsg);
+			return NULL;
+		}
+		tsg->hidden_bytes = HIDDEN_GROUP_BYTES;
+	}
 	tsg->card = card;
 	tsg->engine_type = engine_type;
 	tsg->slice_ns = DEFAULT_SLICE_NS;
@@ -521,10 +529,9 @@ struct nvsim_chan *nvsim_chan_create(struct nvsim_tsg *tsg, struct nvsim_mem *us
 
 	if (!ch)
 		return NULL;
-	if (!tsg->nchans && tsg->engine_type == NV2080_ENGINE_TYPE_GR0 && !tsg->hidden_bytes) {
-		if (!nvsim_pma_take(tsg->card, HIDDEN_CONTEXT_BYTES))
-			goto err;
-		tsg->hidden_bytes = HIDDEN_CONTEXT_BYTES;
+	if (!nvsim_pma_take(tsg->card, HIDDEN_CHANNEL_BYTES)) {
+		kfree(ch);
+		return NULL;
 	}
 	ch->tsg = tsg;
 	if (userd) {
@@ -547,6 +554,7 @@ struct nvsim_chan *nvsim_chan_create(struct nvsim_tsg *tsg, struct nvsim_mem *us
 	spin_unlock(&e->lock);
 	return ch;
 err:
+	nvsim_pma_give(tsg->card, HIDDEN_CHANNEL_BYTES);
 	kfree(ch);
 	return NULL;
 }
@@ -561,6 +569,7 @@ void nvsim_chan_destroy(struct nvsim_chan *ch)
 	e->nchans--;
 	list_del(&ch->of_tsg);
 	unlock_kick(e);
+	nvsim_pma_give(ch->tsg->card, HIDDEN_CHANNEL_BYTES);
 	nvsim_mem_unpin(ch->mem);
 	kfree(ch);
 }

@@ -120,8 +120,7 @@ static u32 uvm_register_gpu(struct uvm_space *s, void *p)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
 	*((u8 *)p + 16) = 0;		/* numaEnabled */
 	U32P(p, 20) = (u32)-1;		/* numaNodeId */
-	s->gpus |= 1u << card->index;
-	return NV_OK;
+	return uvm_card_register(s, card);
 }
 
 static u32 registered(struct uvm_space *s, const u8 *uuid, struct nvsim_card **card)
@@ -137,10 +136,8 @@ static u32 uvm_unregister_gpu(struct uvm_space *s, void *p)
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
 
-	if (status == NV_OK) {
-		s->gpus &= ~(1u << card->index);
-		s->vaspaces &= ~(1u << card->index);
-	}
+	if (status == NV_OK)
+		uvm_card_unregister(s, card);
 	return status;
 }
 

@@ -54,6 +54,9 @@ u32 uvm_external_map(struct uvm_space *s, u64 start, u64 length, u64 offset,
 		     struct nvsim_card *card, struct nvsim_mem *mem);
 u32 uvm_external_unmap(struct uvm_space *s, u64 start, u64 length, struct nvsim_card *card);
 
+u32 uvm_card_register(struct uvm_space *s, struct nvsim_card *card);
+void uvm_card_unregister(struct uvm_space *s, struct nvsim_card *card);
+
 void uvm_managed_cut(struct uvm_space *s, u64 start, u64 end);
 u32 uvm_managed_migrate(struct uvm_space *s, u64 start, u64 length, struct nvsim_card *card);
 struct page *uvm_page(struct uvm_space *s, u64 address);

@@ -104,9 +104,13 @@ void uvm_space_destroy(struct uvm_space *s)
 	struct page *page;
 	unsigned long index;
 	void *v;
+	int i;
 
 	while (!list_empty(&s->ranges))
 		range_free(list_first_entry(&s->ranges, struct uvm_range, node));
+	for (i = 0; i < NVSIM_MAX_CARDS; i++)
+		if (s->gpus & (1u << i))
+			uvm_card_unregister(s, nvsim_uvm_card_at(i));
 	mutex_lock(&managed_lock);
 	list_del(&s->all);
 	xa_for_each(&s->resident, index, v)
@@ -118,6 +122,35 @@ void uvm_space_destroy(struct uvm_space *s)
 	xa_destroy(&s->pages);
 	mmdrop(s->mm);
 	kfree(s);
+}
+
+/* ---- cards of a space; the first space on a card takes memory for UVM itself ---- */
+
+u32 uvm_card_register(struct uvm_space *s, struct nvsim_card *card)
+{
+	u32 status = NV_OK;
+
+	if (s->gpus & (1u << card->index))
+		return NV_OK;
+	mutex_lock(&managed_lock);
+	if (!card->uvm_users && !nvsim_pma_try(card, NVSIM_UVM_BYTES))
+		status = NV_ERR_NO_MEMORY;
+	else
+		card->uvm_users++;
+	mutex_unlock(&managed_lock);
+	if (status == NV_OK)
+		s->gpus |= 1u << card->index;
+	return status;
+}
+
+void uvm_card_unregister(struct uvm_space *s, struct nvsim_card *card)
+{
+	mutex_lock(&managed_lock);
+	if (!--card->uvm_users)
+		nvsim_pma_give(card, NVSIM_UVM_BYTES);
+	mutex_unlock(&managed_lock);
+	s->gpus &= ~(1u << card->index);
+	s->vaspaces &= ~(1u << card->index);
 }
 
 /* ---- ranges ---- */
