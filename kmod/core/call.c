@@ -5,14 +5,19 @@
  *
  * - A charge is taken before the driver allocates and returned after it has
  *   freed, never the other way round.
- * - RM_FREE marks its object as dying. Whoever wants to give that memory a
- *   second life meanwhile (duplicate, UVM mapping, export) is told that it is
- *   gone; whoever was on the way already is undone, or killed where there is
- *   no undoing. No well-formed program frees what it is duplicating.
- * - Handles are reused: an object is recognised by its serial.
+ * - The driver must find under a handle what the core found there. So a call
+ *   pins the objects that it names: RM_FREE of a pinned object, or of one above
+ *   it, is refused, and closing a file with pinned objects is remembered until
+ *   they are let go. No well-formed program frees what it is duplicating.
+ * - RM_FREE marks its object as dying. Whoever names it meanwhile is told that
+ *   it is gone, a second RM_FREE too.
+ * - What UVM unmaps is taken out only as far as it was there when the driver
+ *   was asked: another thread may map at the same address in between.
  *
  * Unknown is refused: a client that this container did not create does not
- * exist for it.
+ * exist for it, and an object that the core has not seen being made is not
+ * freed: another thread's allocation of that handle may be on its way out of
+ * the driver.
  */
 #include "call.h"
 
@@ -88,6 +93,44 @@ static uint32_t reserve_status(int err)
 				NV_ERR_INSUFFICIENT_RESOURCES;
 }
 
+/* until release() */
+static void pin(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index)
+{
+	cgpu_object_pin(&tenant->objects, index);
+	call->pinned[call->pinned_count++] = index;
+}
+
+/* Finds and pins the object above a new one; 0 as its handle means the client. */
+static bool pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		       uint32_t hParent)
+{
+	uint32_t hClient = call->req.hClient;
+	uint32_t index = find(tenant, hClient, hParent ? hParent : hClient);
+
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return false;
+	call->parent = index;
+	pin(tenant, call, index);
+	return true;
+}
+
+/* all that a call had taken for itself */
+static void release(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->charge)
+		cgpu_charge_put(&tenant->ledger, call->charge);
+	call->charge = 0;
+	while (call->held_count)
+		if (call->held[--call->held_count])
+			cgpu_charge_put(&tenant->ledger, call->held[call->held_count]);
+	while (call->pinned_count)
+		cgpu_object_unpin(&tenant->objects, call->pinned[--call->pinned_count]);
+	if (call->used_file)
+		cgpu_tenant_file(tenant, call->used_file)->users--;
+	call->used_file = 0;
+	cgpu_tenant_close_waiting(tenant);
+}
+
 /* ------------------------------------------------------------------ pre */
 
 static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
@@ -125,7 +168,7 @@ static int pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 		     struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
-	uint32_t parent, card;
+	uint32_t card;
 
 	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
 		return CGPU_FORWARD;
@@ -133,12 +176,8 @@ static int pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (is_refused_class(req->hClass))
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
-	/* 0 as parent means the client in some escapes */
-	parent = find(tenant, req->hClient, req->hParent ? req->hParent : req->hClient);
-	if (!parent || cgpu_object_is_dying(&tenant->objects, parent))
+	if (!pin_parent(tenant, call, req->hParent))
 		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	call->object = parent;
-	call->serial = object_at(tenant, parent)->serial;
 
 	switch (req->hClass) {
 	case NV01_DEVICE_0:
@@ -153,9 +192,9 @@ static int pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 		call->card = card;
 		break;
 	case NV01_MEMORY_LOCAL_USER:
-		return pre_memory(tenant, call, parent);
+		return pre_memory(tenant, call, call->parent);
 	case KEPLER_CHANNEL_GROUP_A:
-		return pre_group(tenant, call, parent);
+		return pre_group(tenant, call, call->parent);
 	default:
 		break;
 	}
@@ -175,20 +214,44 @@ static int pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (is_refused_class(req->hClass) ||
 	    (req->hClass == NV01_MEMORY_LOCAL_USER && call->privileged))
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (!pin_parent(tenant, call, req->hParent))
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	return CGPU_FORWARD;
+}
+
+/* its class is not checked by the driver: 0x40 would allocate unknown memory */
+static int pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (!owns_client(tenant, call->req.hClient))
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (call->req.hClass != NV01_CONTEXT_DMA)
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLASS);
+	if (!pin_parent(tenant, call, 0))
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	return CGPU_FORWARD;
 }
 
 static int pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
+	struct cgpu_object *object;
+	uint32_t index;
 
 	if (!owns_client(tenant, req->hClient))
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	call->object = find(tenant, req->hClient, req->hObject);
-	if (call->object) {
-		call->serial = object_at(tenant, call->object)->serial;
-		object_at(tenant, call->object)->dying++;
-	}
+	index = find(tenant, req->hClient, req->hObject);
+	if (!index) /* the driver calls freeing nothing a success, too */
+		return answer(call, NV_OK);
+	object = object_at(tenant, index);
+	if (cgpu_object_is_dying(&tenant->objects, index))
+		return answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	if (object->users)
+		return answer(call, NV_ERR_STATE_IN_USE);
+	object->dying = 1;
+	call->object = index;
+	call->serial = object->serial;
+	/* what is above it must not go first, and take the handle's meaning along */
+	pin(tenant, call, object->parent);
 	return CGPU_FORWARD;
 }
 
@@ -200,8 +263,8 @@ static int hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hCl
 
 	if (!index || cgpu_object_is_dying(&tenant->objects, index))
 		return answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	pin(tenant, call, index);
 	call->object = index;
-	call->serial = object_at(tenant, index)->serial;
 	call->card = object_at(tenant, index)->card;
 	call->charge = object_at(tenant, index)->charge;
 	if (call->charge)
@@ -212,23 +275,81 @@ static int hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hCl
 static int pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
-	uint32_t parent;
 
 	if (!owns_client(tenant, req->hClient) || !owns_client(tenant, req->hClientSrc))
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	parent = find(tenant, req->hClient, req->hParent);
-	if (!parent || cgpu_object_is_dying(&tenant->objects, parent))
+	if (!pin_parent(tenant, call, req->hParent))
 		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	return hold(tenant, call, req->hClientSrc, req->hObjectSrc);
+}
+
+/*
+ * An mmap of the UVM device is managed memory, unless a semaphore pool or the
+ * like lies there. So such a range counts from the moment when the driver has
+ * made it until somebody asks to free it, and never one moment longer.
+ */
+static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (cgpu_range_overlaps(&tenant->ranges, call->file,
+				1u << CGPU_RANGE_RESERVING | 1u << CGPU_RANGE_FREEING,
+				req->base, req->length_bytes))
+		return answer(call, NV_ERR_UVM_ADDRESS_IN_USE);
+	if (!req->length_bytes ||
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVING, call->file, req->base,
+			   req->length_bytes, 0, CGPU_NO_CARD))
+		return answer(call, NV_ERR_INVALID_ADDRESS);
+	return CGPU_FORWARD;
+}
+
+static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
+{
+	struct cgpu_request *req = &call->req;
+	bool intact = cgpu_range_covers(&tenant->ranges, call->file, CGPU_RANGE_RESERVING,
+					req->base, req->length_bytes);
+
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_RESERVING, CGPU_ANY_CARD, UINT64_MAX, req->base,
+		       req->length_bytes);
+	/* without this entry its mmap is charged as managed memory: no harm */
+	if (made && intact)
+		cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file, req->base,
+			       req->length_bytes, 0, CGPU_NO_CARD);
+}
+
+static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	/* no well-formed program frees the same address twice at the same time */
+	if (cgpu_range_overlaps(&tenant->ranges, call->file, 1u << CGPU_RANGE_FREEING,
+				req->base, req->length_bytes))
+		return answer(call, NV_ERR_INVALID_ADDRESS);
+	call->range_serial = tenant->ranges.serial;
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING,
+		       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
+	if (!req->length_bytes ||
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_FREEING, call->file, req->base,
+			   req->length_bytes, 0, CGPU_NO_CARD))
+		return answer(call, NV_ERR_INVALID_ADDRESS);
+	return CGPU_FORWARD;
 }
 
 static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
+	int verdict;
 
 	if (!owns_client(tenant, req->hClient))
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	return hold(tenant, call, req->hClient, req->hObject);
+	if (!req->length_bytes || req->length_bytes > UINT64_MAX - req->base)
+		return answer(call, NV_ERR_INVALID_ADDRESS);
+	verdict = hold(tenant, call, req->hClient, req->hObject);
+	if (verdict == CGPU_FORWARD && req->nr == UVM_ALLOC_DEVICE_P2P)
+		verdict = reserve_range(tenant, call);
+	return verdict;
 }
 
 static int pre_register_gpu(struct cgpu_tenant *tenant,
@@ -241,22 +362,32 @@ static int pre_register_gpu(struct cgpu_tenant *tenant,
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (card == CGPU_NO_CARD || !tenant->ledger.account[card].present)
 		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
-	call->card = CGPU_NO_CARD;
-	if (file->gpu_mask & (1u << card))
-		return CGPU_FORWARD; /* a second registration: the driver counts */
-	/* managed memory that is there already may now move to this card */
-	if (cgpu_account_charge(&tenant->ledger, card, file->managed_bytes))
-		return answer(call, NV_ERR_NO_MEMORY);
-	file->gpu_mask |= 1u << card;
-	call->card = card;
+	if (!(file->gpu_mask & (1u << card))) {
+		/* managed memory that is there already may now move to this card */
+		if (cgpu_account_charge(&tenant->ledger, card, file->managed_bytes))
+			return answer(call, NV_ERR_NO_MEMORY);
+		file->gpu_mask |= 1u << card;
+		call->card = card;
+	}
+	call->alone = !file->registering++;
+	call->registrations = ++file->registrations;
 	return CGPU_FORWARD;
 }
 
-static void drop_held(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static void pre_unregister_gpu(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	while (call->held_count)
-		if (call->held[--call->held_count])
-			cgpu_charge_put(&tenant->ledger, call->held[call->held_count]);
+	const struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	call->alone = !file->registering;
+	call->registrations = file->registrations;
+	call->range_serial = tenant->ranges.serial;
+}
+
+/* the file that holds what is exported stays until the call is over */
+static void use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	call->used_file = call->fd_file;
+	cgpu_tenant_file(tenant, call->fd_file)->users++;
 }
 
 /* EXPORT_OBJECTS_TO_FD and EXPORT_TO_DMABUF_FD: `count` handles at `handles` */
@@ -271,15 +402,46 @@ static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		int verdict = hold(tenant, call, call->req.hClient,
 				   cgpu_get32(handles, i * stride));
 
-		if (verdict != CGPU_FORWARD) {
-			drop_held(tenant, call);
+		if (verdict != CGPU_FORWARD)
 			return verdict;
-		}
 		/* 0 keeps the place of an object that takes no video memory */
 		call->held[call->held_count++] = call->charge;
 		call->charge = 0;
 	}
 	return CGPU_FORWARD;
+}
+
+/* `count` objects from number `first` of the exporting file, below `hParent` */
+static int pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		      uint32_t hParent, uint32_t first, uint32_t count)
+{
+	uint32_t i, charge;
+
+	/* a fd of another container: its memory, charged to nobody here */
+	if (!call->fd_file)
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (count > CGPU_EXPORT_MAX)
+		return answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	if (!pin_parent(tenant, call, hParent))
+		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	for (i = 0; i < count; i++) {
+		if (!cgpu_range_exported(&tenant->ranges, call->fd_file, first + i, &charge))
+			return answer(call, NV_ERR_OBJECT_NOT_FOUND);
+		if (charge)
+			cgpu_charge_get(&tenant->ledger, charge);
+		call->held[call->held_count++] = charge;
+	}
+	use_file(tenant, call);
+	return CGPU_FORWARD;
+}
+
+static int pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		      uint32_t handles, uint32_t count)
+{
+	if (!call->fd_file)
+		return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	use_file(tenant, call);
+	return hold_list(tenant, call, call->params + handles, 4, count);
 }
 
 static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -360,25 +522,21 @@ static int pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		if (req->params_size != 24)
 			return answer(call, NV_ERR_INVALID_ARGUMENT);
-		if (!call->fd_file)
-			return refuse(tenant, call, CGPU_NO_CARD,
-				      NV_ERR_INSUFFICIENT_PERMISSIONS);
-		return hold_list(tenant, call, call->params + 12, 4, 1);
+		return pre_export(tenant, call, 12, 1);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		if (req->params_size != 2128)
 			return answer(call, NV_ERR_INVALID_ARGUMENT);
-		if (!call->fd_file)
-			return refuse(tenant, call, CGPU_NO_CARD,
-				      NV_ERR_INSUFFICIENT_PERMISSIONS);
-		return hold_list(tenant, call, call->params + 76, 4,
-				 cgpu_get32(call->params, 2124) & 0xffff);
+		return pre_export(tenant, call, 76, cgpu_get32(call->params, 2124) & 0xffff);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		if (req->params_size != 20)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		return pre_import(tenant, call, cgpu_get32(call->params, 12), 0, 1);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		/* a fd of another container: its memory, charged to nobody here */
-		if (!call->fd_file)
-			return refuse(tenant, call, CGPU_NO_CARD,
-				      NV_ERR_INSUFFICIENT_PERMISSIONS);
-		return CGPU_FORWARD;
+		if (req->params_size != 652)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		return pre_import(tenant, call, cgpu_get32(call->params, 4),
+				  cgpu_get32(call->params, 648) >> 16,
+				  cgpu_get32(call->params, 648) & 0xffff);
 	default:
 		break;
 	}
@@ -396,18 +554,10 @@ static int pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			 cgpu_get32(call->args, 12));
 }
 
-int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-		  struct cgpu_call *call)
+static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+	       struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
-
-	call->error = 0;
-	call->kill = false;
-	call->charge = 0;
-	call->object = 0;
-	call->serial = 0;
-	call->card = CGPU_NO_CARD;
-	call->held_count = 0;
 
 	switch (req->op) {
 	case CGPU_OP_ALLOC:
@@ -415,6 +565,8 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		return pre_alloc(tenant, topology, call);
 	case CGPU_OP_ALLOC_MEMORY:
 		return pre_alloc_memory(tenant, call);
+	case CGPU_OP_CONTEXT_DMA:
+		return pre_context_dma(tenant, call);
 	case CGPU_OP_FREE:
 		return pre_free(tenant, call);
 	case CGPU_OP_CONTROL:
@@ -427,8 +579,12 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	case CGPU_OP_IDLE_CHANNELS:
 		if (!owns_client(tenant, req->hClient))
 			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-		/* hardware allocation by hand: no user of this century */
-		if (req->function == NVOS32_FUNCTION_HW_ALLOC)
+		/*
+		 * Hardware allocation by hand: no user of this century, and its
+		 * FREE frees any handle.
+		 */
+		if (req->function == NVOS32_FUNCTION_HW_ALLOC ||
+		    req->function == NVOS32_FUNCTION_HW_FREE)
 			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 		return CGPU_FORWARD;
 	case CGPU_OP_REGISTER_FD:
@@ -440,6 +596,16 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		return pre_export_dmabuf(tenant, call, req->args_size == 2600 ? 32 : 36);
 	case CGPU_OP_UVM_REGISTER_GPU:
 		return pre_register_gpu(tenant, topology, call);
+	case CGPU_OP_UVM_UNREGISTER_GPU:
+		pre_unregister_gpu(tenant, call);
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+		call->range_serial = tenant->ranges.serial;
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_FREE:
+		return pre_uvm_free(tenant, call);
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+		return reserve_range(tenant, call);
 	case CGPU_OP_UVM_REGISTER_CLIENT:
 		if (!owns_client(tenant, req->hClient))
 			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
@@ -451,6 +617,27 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	}
 }
 
+int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call)
+{
+	int verdict;
+
+	call->error = 0;
+	call->kill = false;
+	call->charge = 0;
+	call->parent = 0;
+	call->object = 0;
+	call->serial = 0;
+	call->card = CGPU_NO_CARD;
+	call->held_count = 0;
+	call->pinned_count = 0;
+	call->used_file = 0;
+	verdict = pre(tenant, topology, call);
+	if (verdict != CGPU_FORWARD)
+		release(tenant, call);
+	return verdict;
+}
+
 /* ----------------------------------------------------------------- post */
 
 static int undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
@@ -460,24 +647,6 @@ static int undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
 	if (call->req.status_offset != CGPU_NO_OFFSET)
 		cgpu_put32(call->args, call->req.status_offset, status);
 	return CGPU_UNDO;
-}
-
-static void release(struct cgpu_tenant *tenant, struct cgpu_call *call)
-{
-	if (call->charge)
-		cgpu_charge_put(&tenant->ledger, call->charge);
-	call->charge = 0;
-	drop_held(tenant, call);
-}
-
-/* the object of pre, unless it went or is going */
-static bool still_there(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			uint32_t hClient, uint32_t hObject)
-{
-	uint32_t index = find(tenant, hClient, hObject);
-
-	return index && object_at(tenant, index)->serial == call->serial &&
-	       !cgpu_object_is_dying(&tenant->objects, index);
 }
 
 static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
@@ -515,19 +684,13 @@ static int post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 {
 	struct cgpu_request *req = &call->req;
 	uint32_t hObject = after->hObject;
-	uint32_t parent, index, i;
+	uint32_t index, i;
 	struct cgpu_object *object;
 	uint32_t status = NV_ERR_INSUFFICIENT_RESOURCES;
 
 	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
 		return post_client(tenant, call, hObject);
 
-	parent = find(tenant, req->hClient, req->hParent ? req->hParent : req->hClient);
-	if (!parent) {
-		/* its parent went meanwhile; whether it lives is not known: end it */
-		release(tenant, call);
-		return undo(call, hObject, NV_ERR_INVALID_OBJECT_PARENT);
-	}
 	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {
 		uint64_t bytes = taken_bytes(req, after);
 
@@ -537,7 +700,7 @@ static int post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			goto undo;
 		}
 	}
-	index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger, parent,
+	index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger, call->parent,
 					  req->hClient, hObject, req->hClass) : 0;
 	if (!index)
 		goto undo;
@@ -562,82 +725,56 @@ undo:
 
 static int post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed)
 {
-	uint32_t index = find(tenant, call->req.hClient, call->req.hObject);
-
-	if (!call->object || !index || object_at(tenant, index)->serial != call->serial)
+	/* gone already if the driver has given its handle out again */
+	if (object_at(tenant, call->object)->serial != call->serial)
 		return CGPU_DONE;
 	if (freed)
-		cgpu_object_remove(&tenant->objects, &tenant->ledger, index);
+		cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
 	else
-		object_at(tenant, index)->dying--;
+		object_at(tenant, call->object)->dying = 0;
 	return CGPU_DONE;
 }
 
-/* a second handle of a charge, by DUP_OBJECT or by import */
-static uint32_t add_duplicate(struct cgpu_tenant *tenant, uint32_t hClient,
-			      uint32_t hParent, uint32_t hObject, uint32_t hClass,
-			      uint32_t charge)
+/* a second handle of `charge`, by DUP_OBJECT or by import; takes its reference over */
+static bool add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			  uint32_t hObject, uint32_t hClass, uint32_t *charge)
 {
-	uint32_t parent = find(tenant, hClient, hParent);
-	uint32_t index;
+	uint32_t index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger,
+						   call->parent, call->req.hClient,
+						   hObject, hClass) : 0;
 
-	if (!parent || !hObject)
-		return 0;
-	index = cgpu_object_add(&tenant->objects, &tenant->ledger, parent, hClient,
-				hObject, hClass);
-	if (index)
-		object_at(tenant, index)->charge = charge;
-	return index;
+	if (!index)
+		return false;
+	object_at(tenant, index)->charge = *charge;
+	*charge = 0;
+	return true;
 }
 
 static int post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		    const struct cgpu_request *after)
 {
-	struct cgpu_request *req = &call->req;
-	uint32_t hClass;
+	uint32_t hClass = object_at(tenant, call->object)->hClass;
 
-	if (!still_there(tenant, call, req->hClientSrc, req->hObjectSrc))
-		return undo(call, after->hObject, NV_ERR_OBJECT_NOT_FOUND);
-	hClass = object_at(tenant, call->object)->hClass;
-	if (!add_duplicate(tenant, req->hClient, req->hParent, after->hObject, hClass,
-			   call->charge))
+	if (!add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
 		return undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
-	call->charge = 0;
 	return CGPU_DONE;
 }
 
-static int post_import_one(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			   uint32_t hParent, uint32_t hObject, uint64_t index)
+/* `handles`: offset in the parameters of what the driver called the new objects */
+static int post_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		       uint32_t handles)
 {
-	uint32_t charge = cgpu_range_exported(&tenant->ranges, call->fd_file, index);
-
-	if (!charge)
-		return undo(call, hObject, NV_ERR_OBJECT_NOT_FOUND);
-	cgpu_charge_get(&tenant->ledger, charge);
-	if (!add_duplicate(tenant, call->req.hClient, hParent, hObject,
-			   NV01_MEMORY_LOCAL_USER, charge)) {
-		cgpu_charge_put(&tenant->ledger, charge);
-		return undo(call, hObject, NV_ERR_INSUFFICIENT_RESOURCES);
-	}
-	return CGPU_DONE;
-}
-
-static int post_import_list(struct cgpu_tenant *tenant, struct cgpu_call *call)
-{
-	uint32_t hParent = cgpu_get32(call->params, 4);
-	uint32_t count = cgpu_get32(call->params, 648) & 0xffff;
-	uint32_t first = cgpu_get32(call->params, 648) >> 16;
 	uint32_t i;
 
-	if (!hParent)
-		hParent = call->req.hClient;
-	/* objects that are no memory have no charge and need none */
-	for (i = 0; i < count && i < 128; i++) {
-		uint32_t hObject = cgpu_get32(call->params, 8 + 4 * i);
+	for (i = 0; i < call->held_count; i++) {
+		uint32_t hObject = cgpu_get32(call->params, handles + 4 * i);
+		/* the class of what takes no video memory does not matter */
+		uint32_t hClass = call->held[i] ? NV01_MEMORY_LOCAL_USER : 0;
 
-		if (cgpu_range_exported(&tenant->ranges, call->fd_file, first + i) &&
-		    post_import_one(tenant, call, hParent, hObject, first + i) != CGPU_DONE)
-			return CGPU_KILL;
+		if (!add_duplicate(tenant, call, hObject, hClass, &call->held[i]))
+			return call->held_count == 1 ?
+				undo(call, hObject, NV_ERR_INSUFFICIENT_RESOURCES) :
+				CGPU_KILL;
 	}
 	return CGPU_DONE;
 }
@@ -648,8 +785,6 @@ static int post_export(struct cgpu_tenant *tenant, struct cgpu_call *call, uint6
 	uint32_t i;
 
 	for (i = 0; i < call->held_count; i++) {
-		if (!call->held[i])
-			continue;
 		if (!call->fd_file ||
 		    cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXPORT, call->fd_file,
 				   first + i, 1, call->held[i], CGPU_NO_CARD))
@@ -732,13 +867,9 @@ static int post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		return post_export(tenant, call, cgpu_get32(call->params, 2124) >> 16);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		if (req->params_size != 20 ||
-		    !cgpu_range_exported(&tenant->ranges, call->fd_file, 0))
-			return CGPU_DONE;
-		return post_import_one(tenant, call, cgpu_get32(call->params, 12),
-				       cgpu_get32(call->params, 16), 0);
+		return post_import(tenant, call, 16);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		return req->params_size == 652 ? post_import_list(tenant, call) : CGPU_DONE;
+		return post_import(tenant, call, 8);
 	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
 	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
 		index = find(tenant, req->hClient, req->hObject);
@@ -756,8 +887,9 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	struct cgpu_request *req = &call->req;
 	uint32_t seen = 0, count, i;
 
-	if (!still_there(tenant, call, req->hClient, req->hObject))
-		return CGPU_KILL;
+	if (req->nr == UVM_ALLOC_DEVICE_P2P)
+		/* the mmap of this range maps it, it is not managed memory */
+		reserved_range(tenant, call, true);
 	if (!call->charge)
 		return CGPU_DONE; /* not video memory */
 	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
@@ -766,10 +898,7 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 				   CGPU_NO_CARD))
 			return CGPU_KILL;
 		call->charge = 0;
-		/* the mmap of this range maps it, it is not managed memory */
-		return cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file,
-				      req->base, req->length_bytes, 0, CGPU_NO_CARD) ?
-			       CGPU_KILL : CGPU_DONE;
+		return CGPU_DONE;
 	}
 
 	/* perGpuAttributes: 36 bytes each from offset 24, the card's UUID first */
@@ -791,19 +920,33 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	return CGPU_DONE;
 }
 
+/*
+ * The card leaves the va_space, unless another thread was registering it at
+ * the same time: which of them the driver took first is not known.
+ */
+static void forget_registration(struct cgpu_tenant *tenant, struct cgpu_call *call,
+				uint32_t card)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (!call->alone || call->registrations != file->registrations ||
+	    !(file->gpu_mask & (1u << card)))
+		return;
+	file->gpu_mask &= ~(1u << card);
+	cgpu_account_uncharge(&tenant->ledger, card, file->managed_bytes);
+}
+
 static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
 				    const struct cgpu_topology *topology,
 				    struct cgpu_call *call)
 {
 	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
-	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
 
-	if (card == CGPU_NO_CARD || !(file->gpu_mask & (1u << card)))
+	if (card == CGPU_NO_CARD)
 		return;
 	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-		       1u << CGPU_RANGE_EXTERNAL, card, 0, UINT64_MAX);
-	file->gpu_mask &= ~(1u << card);
-	cgpu_account_uncharge(&tenant->ledger, card, file->managed_bytes);
+		       1u << CGPU_RANGE_EXTERNAL, card, call->range_serial, 0, UINT64_MAX);
+	forget_registration(tenant, call, card);
 }
 
 static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
@@ -815,6 +958,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	switch (req->op) {
 	case CGPU_OP_ALLOC:
 	case CGPU_OP_HEAP_ALLOC:
+	case CGPU_OP_CONTEXT_DMA:
 		return post_alloc(tenant, call, after);
 	case CGPU_OP_ALLOC_MEMORY:
 		account = account_of(tenant, req->hClient, req->hParent);
@@ -845,17 +989,15 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
 			       1u << CGPU_RANGE_EXTERNAL,
 			       cgpu_topology_by_uuid(topology, req->gpu_uuid),
-			       req->base, req->length_bytes);
+			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_FREE:
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-			       1u << CGPU_RANGE_EXTERNAL | 1u << CGPU_RANGE_RESERVED,
-			       CGPU_ANY_CARD, req->base, req->length_bytes);
+			       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD,
+			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
-		/* without this entry its mmap would be charged as managed memory */
-		cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file, req->base,
-			       req->length_bytes, 0, CGPU_NO_CARD);
+		reserved_range(tenant, call, true);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_UNREGISTER_GPU:
 		post_uvm_unregister_gpu(tenant, topology, call);
@@ -867,14 +1009,14 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 
 static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL ||
+	    (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL &&
+	     call->req.nr == UVM_ALLOC_DEVICE_P2P))
+		reserved_range(tenant, call, false);
 	if (call->req.op == CGPU_OP_FREE)
 		post_free(tenant, call, false);
-	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU && call->card < CGPU_MAX_CARDS) {
-		struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
-
-		file->gpu_mask &= ~(1u << call->card);
-		cgpu_account_uncharge(&tenant->ledger, call->card, file->managed_bytes);
-	}
+	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU && call->card < CGPU_MAX_CARDS)
+		forget_registration(tenant, call, call->card);
 }
 
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
@@ -883,6 +1025,12 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	struct cgpu_request after = call->req;
 	int verdict = CGPU_DONE;
 
+	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU)
+		cgpu_tenant_file(tenant, call->file)->registering--;
+	if (call->req.op == CGPU_OP_UVM_FREE)
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_FREEING, CGPU_ANY_CARD, UINT64_MAX,
+			       call->req.base, call->req.length_bytes);
 	if (call->req.status_offset != CGPU_NO_OFFSET)
 		after.status = cgpu_get32(call->args, call->req.status_offset);
 	if (call->req.hObject_offset)

@@ -19,6 +19,18 @@
  *
  * Nothing of ours is held while the driver works.
  */
+enum cgpu_call_limit {
+	CGPU_EXPORT_MAX = 32,      /* objects in one export or import call */
+	/*
+	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
+	 * context (H200, 580.159.04). A container has this many groups free per
+	 * card, enough for 32 CUDA contexts; each further one is charged, so
+	 * that groups cannot be a way around the limit.
+	 */
+	CGPU_FREE_GROUPS = 128,
+	CGPU_GROUP_BYTES = 4 << 20
+};
+
 enum cgpu_verdict {
 	CGPU_FORWARD,      /* the driver shall work; then call cgpu_call_post() */
 	CGPU_ANSWER,       /* args hold the answer, `error` the return value */
@@ -39,27 +51,22 @@ struct cgpu_call {
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
 	bool kill;              /* ANSWER: out of memory, and that ends the process */
 
-	/* between pre and post */
+	/* between pre and post, or undone */
 	uint32_t charge;        /* reserved, or held, for this call */
-	uint32_t serial;        /* of the object that the call is about */
-	uint32_t object;
+	uint32_t parent;        /* ALLOC, DUP, import: the object above the new one */
+	uint32_t object;        /* FREE, DUP, UVM mapping: what the call is about */
+	uint32_t serial;        /* FREE: of that object */
 	uint32_t card;
-	uint32_t held[32];      /* EXPORT_OBJECTS_TO_FD: charges */
+	uint32_t registrations; /* UVM (UN)REGISTER_GPU: as counted at pre */
+	bool alone;             /* likewise: no registration was in the driver */
+	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre */
+	uint32_t held[CGPU_EXPORT_MAX];  /* export, import: charges */
 	uint32_t held_count;
+	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
+	uint32_t pinned_count;
+	uint32_t used_file;     /* export, import: stays until the end, 0: none */
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
-};
-
-enum cgpu_call_limit {
-	CGPU_EXPORT_MAX = 32,      /* objects in one export call */
-	/*
-	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
-	 * context (H200, 580.159.04). A container has this many groups free per
-	 * card, enough for 32 CUDA contexts; each further one is charged, so
-	 * that groups cannot be a way around the limit.
-	 */
-	CGPU_FREE_GROUPS = 128,
-	CGPU_GROUP_BYTES = 4 << 20
 };
 
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
@@ -71,7 +78,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 
 /* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
-/* After the driver freed it: what the call had charged goes. */
+/* After the driver freed it: what the call had charged and pinned goes. */
 void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 #endif

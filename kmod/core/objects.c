@@ -108,6 +108,8 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 	if (stale) {
 		uint32_t above;
 
+		if (cgpu_object_at(objects, stale)->users)
+			return 0;
 		/* its own ancestor cannot be gone: not an answer of the driver */
 		for (above = parent; above; above = cgpu_object_at(objects, above)->parent)
 			if (above == stale)
@@ -209,7 +211,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	cgpu_table_give(&objects->slots, index);
 }
 
-/* a runnable object of `hClient` that names `hObject`; 0: none */
+/* an unpinned runnable object of `hClient` that names `hObject`; 0: none */
 static uint32_t find_dependant(const struct cgpu_objects *objects, uint32_t hClient,
 			       uint32_t hObject)
 {
@@ -219,7 +221,7 @@ static uint32_t find_dependant(const struct cgpu_objects *objects, uint32_t hCli
 	     index = cgpu_object_at(objects, index)->next_runnable) {
 		const struct cgpu_object *object = cgpu_object_at(objects, index);
 
-		if (object->hClient == hClient &&
+		if (object->hClient == hClient && !object->users &&
 		    (object->hDepend[0] == hObject || object->hDepend[1] == hObject ||
 		     object->hDepend[2] == hObject))
 			return index;
@@ -285,4 +287,16 @@ bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index)
 		index = object->parent;
 	}
 	return false;
+}
+
+void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index)
+{
+	for (; index; index = cgpu_object_at(objects, index)->parent)
+		cgpu_object_at(objects, index)->users++;
+}
+
+void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index)
+{
+	for (; index; index = cgpu_object_at(objects, index)->parent)
+		cgpu_object_at(objects, index)->users--;
 }

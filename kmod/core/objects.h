@@ -23,7 +23,8 @@ struct cgpu_object {
 	uint32_t hObject;
 	uint32_t hClass;
 	uint32_t serial;       /* tells this object from an earlier one of its handle */
-	uint32_t dying;        /* RM_FREE calls of it that the driver is working on */
+	uint32_t dying;        /* the driver is freeing it, or releasing its file */
+	uint32_t users;        /* calls in the driver that need it or something below */
 	uint32_t parent;       /* 0: an open file */
 	uint32_t first_child;
 	uint32_t next_sibling;
@@ -65,7 +66,7 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
  * Adds an object, inheriting card from its parent (index; 0: a file). An
  * object that already has this handle is gone in the driver, since it gave
  * the handle out again: it is removed with its subtree.
- * Return: index, 0: the table is full.
+ * Return: index, 0: the table is full, or the old object is pinned.
  */
 uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			 uint32_t parent, uint32_t hClient, uint32_t hObject,
@@ -81,5 +82,13 @@ void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 
 /* true while RM_FREE of it or of something above it is in flight */
 bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index);
+
+/*
+ * A call in the driver needs this object: until cgpu_object_unpin() neither it
+ * nor anything above it is removed, so that its index and handle keep their
+ * meaning.
+ */
+void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index);
+void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index);
 
 #endif

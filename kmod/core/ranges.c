@@ -65,30 +65,39 @@ static uint32_t search_from(const struct cgpu_ranges *ranges, uint32_t file,
 				   base - ranges->longest_bytes : 0);
 }
 
-int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
-		   uint64_t base, uint64_t length_bytes, uint32_t charge, uint32_t card)
+static int insert(struct cgpu_ranges *ranges, const struct cgpu_range *added)
 {
-	uint32_t position, index;
-	struct cgpu_range *range;
+	uint32_t index = cgpu_table_take(&ranges->slots);
+	uint32_t position;
 
-	if (length_bytes > UINT64_MAX - base)
-		return -EINVAL;
-	index = cgpu_table_take(&ranges->slots);
 	if (!index)
 		return -ENOMEM;
-	range = cgpu_range_at(ranges, index);
-	*range = (struct cgpu_range){
-		.kind = kind, .file = file, .charge = charge, .card = card,
-		.base = base, .length_bytes = length_bytes,
-	};
-	position = position_of(ranges, file, base);
+	*cgpu_range_at(ranges, index) = *added;
+	position = position_of(ranges, added->file, added->base);
 	memmove(&ranges->order[position + 1], &ranges->order[position],
 		(ranges->count - position) * sizeof(uint32_t));
 	ranges->order[position] = index;
 	ranges->count++;
-	if (length_bytes > ranges->longest_bytes)
-		ranges->longest_bytes = length_bytes;
+	if (added->length_bytes > ranges->longest_bytes)
+		ranges->longest_bytes = added->length_bytes;
 	return 0;
+}
+
+int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
+		   uint64_t base, uint64_t length_bytes, uint32_t charge, uint32_t card)
+{
+	struct cgpu_range added = {
+		.kind = kind, .file = file, .charge = charge, .card = card,
+		.serial = ranges->serial + 1, .base = base, .length_bytes = length_bytes,
+	};
+	int err;
+
+	if (length_bytes > UINT64_MAX - base)
+		return -EINVAL;
+	err = insert(ranges, &added);
+	if (!err)
+		ranges->serial++;
+	return err;
 }
 
 static void remove_at(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
@@ -105,7 +114,7 @@ static void remove_at(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 }
 
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
-			uint32_t file, uint32_t kinds, uint32_t card,
+			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes)
 {
 	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
@@ -119,7 +128,8 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 
 		if (range->file != file || range->base >= end)
 			break;
-		if (!(kinds & (1u << range->kind)) || range_end <= base ||
+		if (!(kinds & (1u << range->kind)) || range->serial > serial ||
+		    range_end <= base ||
 		    (card != CGPU_ANY_CARD && range->card != card)) {
 			position++;
 			continue;
@@ -135,32 +145,31 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 		}
 		if (range->base >= base) {
 			/* the head goes; its order among equals does not matter */
-			uint32_t kind = range->kind, charge = range->charge;
-			uint32_t on = range->card;
+			struct cgpu_range tail = *range;
 
-			if (charge)
-				cgpu_charge_get(ledger, charge);
-			if (kind == CGPU_RANGE_MANAGED)
+			tail.base = end;
+			tail.length_bytes = range_end - end;
+			if (tail.charge)
+				cgpu_charge_get(ledger, tail.charge);
+			if (tail.kind == CGPU_RANGE_MANAGED)
 				managed_bytes += cut_bytes;
 			remove_at(ranges, ledger, position);
-			cgpu_range_add(ranges, kind, file, end, range_end - end, charge, on);
+			insert(ranges, &tail);
 			continue;
 		}
 		if (range_end > end) {
 			/* the middle goes: the tail becomes a range of its own */
-			uint32_t kind = range->kind, charge = range->charge;
-			uint32_t on = range->card;
+			struct cgpu_range tail = *range;
 
-			if (!cgpu_table_room(&ranges->slots)) {
-				position++;
-				continue;
+			tail.base = end;
+			tail.length_bytes = range_end - end;
+			if (!insert(ranges, &tail)) {
+				range->length_bytes = base - range->base;
+				if (tail.charge)
+					cgpu_charge_get(ledger, tail.charge);
+				if (tail.kind == CGPU_RANGE_MANAGED)
+					managed_bytes += cut_bytes;
 			}
-			range->length_bytes = base - range->base;
-			if (charge)
-				cgpu_charge_get(ledger, charge);
-			if (kind == CGPU_RANGE_MANAGED)
-				managed_bytes += cut_bytes;
-			cgpu_range_add(ranges, kind, file, end, range_end - end, charge, on);
 			position++;
 			continue;
 		}
@@ -172,18 +181,19 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 	return managed_bytes;
 }
 
-uint32_t cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
-			     uint64_t index)
+bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint64_t index, uint32_t *charge)
 {
 	uint32_t position = position_of(ranges, file, index);
 	const struct cgpu_range *range;
 
 	if (position >= ranges->count)
-		return 0;
+		return false;
 	range = cgpu_range_at(ranges, ranges->order[position]);
 	if (range->file != file || range->base != index || range->kind != CGPU_RANGE_EXPORT)
-		return 0;
-	return range->charge;
+		return false;
+	*charge = range->charge;
+	return true;
 }
 
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
@@ -202,6 +212,25 @@ bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t
 			break;
 		if (range->kind == kind &&
 		    range->base + range->length_bytes >= base + length_bytes)
+			return true;
+	}
+	return false;
+}
+
+bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint32_t kinds, uint64_t base, uint64_t length_bytes)
+{
+	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
+	uint32_t position;
+
+	for (position = search_from(ranges, file, base); position < ranges->count;
+	     position++) {
+		const struct cgpu_range *range =
+			cgpu_range_at(ranges, ranges->order[position]);
+
+		if (range->file != file || range->base >= end)
+			break;
+		if (kinds & (1u << range->kind) && range->base + range->length_bytes > base)
 			return true;
 	}
 	return false;

@@ -11,7 +11,9 @@ enum cgpu_range_kind {
 	CGPU_RANGE_EXTERNAL,  /* UVM mapping of an RM memory object */
 	CGPU_RANGE_MANAGED,   /* cudaMallocManaged: no RM object */
 	CGPU_RANGE_RESERVED,  /* semaphore pool, device P2P: its mmap is not managed */
-	CGPU_RANGE_EXPORT     /* base: index of the object in the exported fd */
+	CGPU_RANGE_EXPORT,    /* base: index of the object in the exported fd */
+	CGPU_RANGE_RESERVING, /* to become RESERVED, if no one frees it meanwhile */
+	CGPU_RANGE_FREEING    /* UVM_FREE of it is in the driver */
 };
 
 struct cgpu_range {
@@ -20,6 +22,7 @@ struct cgpu_range {
 	uint32_t file;
 	uint32_t charge; /* 0: none */
 	uint32_t card;   /* EXTERNAL: the card it is mapped on, else CGPU_NO_CARD */
+	uint64_t serial; /* when it was added; a piece keeps it */
 	uint64_t base;
 	uint64_t length_bytes;
 };
@@ -34,6 +37,7 @@ struct cgpu_ranges {
 	uint32_t *order;          /* slot indices, sorted */
 	uint32_t count;
 	uint64_t longest_bytes;   /* no range was ever longer */
+	uint64_t serial;          /* of the newest range */
 };
 
 void cgpu_ranges_init(struct cgpu_ranges *ranges);
@@ -47,21 +51,30 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 
 /*
  * Takes [base, base + length) out of the ranges of `file` with a kind in
- * `kinds` (bit set) on `card` (or CGPU_ANY_CARD), trimming and splitting; references of what vanished are
- * dropped. If a split finds no free slot, the range stays whole: charged too
- * much, never too little. Return: bytes taken out of MANAGED ranges.
+ * `kinds` (bit set) on `card` (or CGPU_ANY_CARD), trimming and splitting;
+ * references of what vanished are dropped. Ranges newer than `serial` stay:
+ * what was added while the driver was unmapping may have been mapped after it.
+ * If a split finds no free slot, the range stays whole: charged too much,
+ * never too little. Return: bytes taken out of MANAGED ranges.
  */
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
-			uint32_t file, uint32_t kinds, uint32_t card,
+			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes);
 
-/* The charge exported through `file` at `index`. Return: 0: none. */
-uint32_t cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
-			     uint64_t index);
+/*
+ * What is exported through `file` at `index`. Return: false: nothing, else
+ * `charge` is its charge, 0 for an object that takes no video memory.
+ */
+bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint64_t index, uint32_t *charge);
 
 /* true if [base, base + length) lies in one range of `kind` */
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		       uint64_t base, uint64_t length_bytes);
+
+/* true if a range with a kind in `kinds` shares an address with these */
+bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint32_t kinds, uint64_t base, uint64_t length_bytes);
 
 struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index);
 

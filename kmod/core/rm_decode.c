@@ -90,6 +90,8 @@ static bool rm_size_fits(const struct cgpu_abi *abi, uint32_t nr, uint32_t size)
 		return size == 56;
 	case NV_ESC_RM_UNMAP_MEMORY:
 		return size == 32;
+	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
+		return size == 56;
 	case NV_ESC_REGISTER_FD:
 		return size == 4;
 	case NV_ESC_EXPORT_TO_DMABUF_FD:
@@ -113,6 +115,7 @@ bool cgpu_interprets(uint32_t nr)
 	case NV_ESC_RM_VID_HEAP_CONTROL:
 	case NV_ESC_RM_MAP_MEMORY:
 	case NV_ESC_RM_UNMAP_MEMORY:
+	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
 	case NV_ESC_REGISTER_FD:
 	case NV_ESC_EXPORT_TO_DMABUF_FD:
 		return true;
@@ -404,6 +407,14 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 	case NV_ESC_RM_ALLOC:
 	case NV_ESC_RM_ALLOC_OBJECT:
 		decode_alloc(abi, args, size, req);
+		break;
+	case NV_ESC_RM_ALLOC_CONTEXT_DMA2: /* hObjectParent is the client here */
+		req->op = CGPU_OP_CONTEXT_DMA;
+		req->hClient = cgpu_get32(args, 0);
+		req->hObject = cgpu_get32(args, 8);
+		req->hObject_offset = 8;
+		req->hClass = cgpu_get32(args, 12);
+		req->status_offset = 48;
 		break;
 	case NV_ESC_RM_FREE:
 		req->op = CGPU_OP_FREE;

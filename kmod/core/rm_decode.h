@@ -23,6 +23,7 @@ enum cgpu_op {
 	CGPU_OP_HEAP_INFO,       /* VID_HEAP_CONTROL INFO */
 	CGPU_OP_HEAP_OTHER,
 	CGPU_OP_ALLOC_MEMORY,
+	CGPU_OP_CONTEXT_DMA,
 	CGPU_OP_DUP,
 	CGPU_OP_CLIENT_CALL,     /* names a client, otherwise not interpreted */
 	CGPU_OP_IDLE_CHANNELS,

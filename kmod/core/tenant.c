@@ -110,7 +110,13 @@ static void uncharge_managed(struct cgpu_tenant *tenant, const struct cgpu_file 
 			cgpu_account_uncharge(&tenant->ledger, card, bytes);
 }
 
-void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
+static bool file_is_used(const struct cgpu_tenant *tenant, const struct cgpu_file *file)
+{
+	return file->users ||
+	       (file->root && cgpu_object_at(&tenant->objects, file->root)->users);
+}
+
+static void forget_file(struct cgpu_tenant *tenant, uint32_t number)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 	uint64_t managed_bytes;
@@ -118,9 +124,39 @@ void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
 	if (file->root)
 		cgpu_object_remove(&tenant->objects, &tenant->ledger, file->root);
 	managed_bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number, ~0u,
-				       CGPU_ANY_CARD, 0, UINT64_MAX);
+				       CGPU_ANY_CARD, UINT64_MAX, 0, UINT64_MAX);
 	uncharge_managed(tenant, file, managed_bytes);
 	cgpu_table_give(&tenant->files, number);
+}
+
+void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (!file_is_used(tenant, file)) {
+		forget_file(tenant, number);
+		return;
+	}
+	file->closing = true;
+	if (file->root)
+		cgpu_object_at(&tenant->objects, file->root)->dying = 1;
+	tenant->closing++;
+}
+
+void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant)
+{
+	uint32_t number;
+
+	if (!tenant->closing)
+		return;
+	for (number = 1; number < tenant->files.touched; number++) {
+		const struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+		if (file->closing && !file_is_used(tenant, file)) {
+			tenant->closing--;
+			forget_file(tenant, number);
+		}
+	}
 }
 
 int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
@@ -169,8 +205,8 @@ void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t ad
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 	uint64_t bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number,
-					1u << CGPU_RANGE_MANAGED, CGPU_ANY_CARD, address,
-					length_bytes);
+					1u << CGPU_RANGE_MANAGED, CGPU_ANY_CARD,
+					UINT64_MAX, address, length_bytes);
 
 	file->managed_bytes -= bytes;
 	uncharge_managed(tenant, file, bytes);

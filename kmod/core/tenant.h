@@ -32,6 +32,10 @@ struct cgpu_file {
 	uint32_t pid;       /* process that opened it, host's number */
 	uint32_t root;      /* CTL: object above its clients */
 	uint32_t gpu_mask;  /* UVM: cards registered in its va_space */
+	uint32_t users;     /* calls in the driver that name it as their fd */
+	bool closing;       /* released by the driver; goes with the last user */
+	uint32_t registrations; /* UVM: calls that registered a card, ever */
+	uint32_t registering;   /* of these, in the driver now */
 	uint64_t managed_bytes;
 };
 
@@ -40,6 +44,7 @@ struct cgpu_tenant {
 	struct cgpu_objects objects;
 	struct cgpu_ranges ranges;
 	struct cgpu_table files;
+	uint32_t closing;      /* files that wait for their last user */
 	uint32_t capacity_max; /* slots a table may grow to, a power of two */
 };
 
@@ -74,8 +79,14 @@ void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table);
 /* Return: file number, 0: no room. */
 uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
 			  uint32_t pid);
-/* After the driver's release: everything that lived with the file is gone. */
+/*
+ * After the driver's release: everything that lived with the file is gone. A
+ * call through another file may be in the driver with one of its objects; the
+ * file's number and charges then stay until that call is over.
+ */
 void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t file);
+/* A call is over: lets go of files that waited for it. */
+void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant);
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
 
 /*

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: MIT
+"""
+The C core as Python objects: what an ioctl says, and the ledger of one container.
+
+Thin on purpose: every decision is taken in ``kmod/core``, by the code that the kernel runs.
+Sizes are bytes; an address is a number; a card is its minor, the N of ``/dev/nvidiaN``.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+from dataclasses import dataclass
+
+from pycgpu._core import ffi, lib
+
+NO_CARD: int = lib.CGPU_NO_CARD
+NO_OFFSET: int = lib.CGPU_NO_OFFSET
+MAX_CARDS: int = lib.CGPU_MAX_CARDS
+# What a container's tables may grow to, slots.
+CAPACITY_MAX = 1 << 20
+
+
+class Device(enum.IntEnum):
+    """The kind of file that an ioctl came through."""
+
+    CTL = lib.CGPU_DEVICE_CTL
+    GPU = lib.CGPU_DEVICE_GPU
+    UVM = lib.CGPU_DEVICE_UVM
+    DMABUF = lib.CGPU_DEVICE_DMABUF
+
+
+class Verdict(enum.IntEnum):
+    """What to do with a call. UNDO and KILL come from ``Call.post`` alone."""
+
+    FORWARD = lib.CGPU_FORWARD
+    ANSWER = lib.CGPU_ANSWER
+    DONE = lib.CGPU_DONE
+    UNDO = lib.CGPU_UNDO
+    KILL = lib.CGPU_KILL
+
+
+class DecodeError(ValueError):
+    """The driver refuses an argument of this size with EINVAL, and so does the core."""
+
+
+class Abi:
+    """The layouts of one driver branch; ``branch`` is 535, 550, 570 or 580.
+
+    ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
+    that nobody has verified; ``force`` takes the nearest older branch for the latter.
+    """
+
+    def __init__(self, version: str, *, force: bool = False) -> None:
+        self.raw = ffi.new("struct cgpu_abi *")
+        err = lib.cgpu_abi_find(version.encode(), force, self.raw)
+        if err == -errno.EINVAL:
+            raise ValueError(f"{version!r} is not a driver version such as 550.163.01")
+        if err:
+            raise ValueError(
+                f"driver {version}: no one has verified this branch; the nearest older one is "
+                "used if forced"
+            )
+        self.branch: int = self.raw.branch
+
+
+class Request:
+    """One decoded ioctl. The fields are those of ``struct cgpu_request``, by their names there.
+
+    ``args``, ``params`` and ``xlist`` hold the bytes; ``params`` is what stands behind the
+    argument's pointer, ``xlist`` what stands behind the parameters' pointer, or None.
+    """
+
+    def __init__(
+        self,
+        abi: Abi,
+        device: Device,
+        nr: int,
+        args: bytes,
+        params: bytes | None = None,
+        xlist: bytes | None = None,
+    ) -> None:
+        self.abi = abi
+        self.raw = ffi.new("struct cgpu_request *")
+        self.args = ffi.new("uint8_t[]", args) if args else ffi.NULL
+        self.params = ffi.NULL
+        self.xlist = ffi.NULL
+        if lib.cgpu_decode(abi.raw, device, nr, self.args, len(args), self.raw):
+            raise DecodeError(f"{device.name} command {nr}: the driver takes no {len(args)} bytes")
+        wanted = self.raw.params_size
+        if wanted:
+            held = (params or b"")[:wanted].ljust(wanted, b"\0")
+            self.params = ffi.new("uint8_t[]", held)
+            lib.cgpu_decode_params(abi.raw, self.params, wanted, self.raw)
+        if self.raw.list_size:
+            held = (xlist or b"")[: self.raw.list_size].ljust(self.raw.list_size, b"\0")
+            self.xlist = ffi.new("uint8_t[]", held)
+
+    def __getattr__(self, name: str) -> int:
+        if name == "raw":
+            raise AttributeError(name)
+        return getattr(self.raw, name)
+
+    @property
+    def gpu_uuid(self) -> bytes:
+        """The card's UUID, 16 bytes."""
+        return bytes(ffi.buffer(self.raw.gpu_uuid))
+
+    @property
+    def depends(self) -> tuple[int, int, int]:
+        """Handles whose free frees this object too, 0 where there is none."""
+        return tuple(self.raw.hDepend)
+
+
+def decode(abi: Abi, device: Device, nr: int, args: bytes, params: bytes | None = None) -> Request:
+    """Decode one ioctl: ``nr`` is NVIDIA's number (_IOC_NR), or the bare UVM command.
+
+    DecodeError: the driver refuses this size for this command.
+    """
+    return Request(abi, device, nr, args, params)
+
+
+def args_size(abi: Abi, device: Device, cmd: int) -> int:
+    """Bytes of the argument to copy for the full command ``cmd``; 0: none of our business."""
+    return lib.cgpu_args_size(abi.raw, device, cmd)
+
+
+def unwrap(args: bytes) -> tuple[int, int, int]:
+    """Return (command, size in bytes, address) of what NV_ESC_IOCTL_XFER_CMD wraps.
+
+    DecodeError: the driver refuses it.
+    """
+    cmd = ffi.new("uint32_t *")
+    size = ffi.new("uint32_t *")
+    pointer = ffi.new("uint64_t *")
+    if lib.cgpu_decode_xfer(ffi.from_buffer(args), len(args), cmd, size, pointer):
+        raise DecodeError("the driver refuses this wrapped command")
+    return cmd[0], size[0], pointer[0]
+
+
+def round_memory(size_bytes: int, attr: int = 0, attr2: int = 0) -> int:
+    """Video memory that the driver takes at most for a request of ``size_bytes``."""
+    return lib.cgpu_memory_round(size_bytes, attr, attr2)
+
+
+class Topology:
+    """The cards of a host."""
+
+    def __init__(self) -> None:
+        self.raw = ffi.new("struct cgpu_topology *")
+
+    def add(
+        self,
+        minor: int,
+        *,
+        uuid: bytes,
+        device_instance: int | None = None,
+        gpu_id: int = 0,
+        total_bytes: int = 0,
+        reserved_bytes: int = 0,
+    ) -> None:
+        """Add a card; ``uuid`` is 16 bytes, ``device_instance`` the minor unless the driver says
+        otherwise."""
+        gpu = self.raw.gpu[minor]
+        gpu.present = True
+        gpu.gpu_id = gpu_id
+        gpu.device_instance = minor if device_instance is None else device_instance
+        ffi.memmove(gpu.uuid, uuid, 16)
+        gpu.total_bytes = total_bytes
+        gpu.reserved_bytes = reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A container on one card; bytes. ``max_bytes`` is None without a limit."""
+
+    max_bytes: int | None
+    current_bytes: int
+    peak_bytes: int
+    oom: int
+    refused: int
+
+
+class Tenant:
+    """All that the core keeps of one container. Not for use from two threads at once."""
+
+    def __init__(self, topology: Topology, capacity_max: int = CAPACITY_MAX) -> None:
+        self.topology = topology
+        self.raw = ffi.new("struct cgpu_tenant *")
+        self._storage: dict[int, object] = {}
+        lib.cgpu_tenant_init(self.raw, capacity_max)
+        self.grow()
+
+    def grow(self) -> None:
+        """Give every table the room that the next call may need."""
+        capacity = ffi.new("uint32_t *")
+        for table in range(lib.CGPU_TABLE_COUNT):
+            while size := lib.cgpu_tenant_wants(self.raw, table, capacity):
+                storage = ffi.new("uint8_t[]", size)
+                lib.cgpu_tenant_grow(self.raw, table, storage, capacity[0])
+                self._storage[table] = storage
+
+    def give(
+        self,
+        card: int,
+        max_bytes: int | None = None,
+        *,
+        uvm_disable: bool = False,
+        oom_kill: bool = False,
+        slices_owned: bool = False,
+    ) -> None:
+        """Let the container use ``card``, with ``max_bytes`` of its memory or without a limit."""
+        account = self.raw.ledger.account[card]
+        account.present = True
+        account.unlimited = max_bytes is None
+        account.max_bytes = max_bytes or 0
+        account.uvm_disable = uvm_disable
+        account.oom_kill = oom_kill
+        account.slices_owned = slices_owned
+
+    def account(self, card: int) -> Account:
+        """What the container has taken of ``card``."""
+        raw = self.raw.ledger.account[card]
+        return Account(
+            None if raw.unlimited else raw.max_bytes,
+            raw.current_bytes,
+            raw.peak_bytes,
+            raw.oom,
+            raw.refused,
+        )
+
+    def open(self, device: Device, minor: int = 0, pid: int = 1) -> int:
+        """A file was opened by ``pid``. Return its number. MemoryError: the tables are full."""
+        self.grow()
+        file = lib.cgpu_tenant_open(self.raw, device, minor, pid)
+        if not file:
+            raise MemoryError("the container has too many open files")
+        return file
+
+    def close(self, file: int) -> None:
+        """The driver has released the file."""
+        lib.cgpu_tenant_close(self.raw, file)
+
+    def mmap(self, file: int, address: int, length_bytes: int) -> bool:
+        """Before the driver maps the UVM device. False: refused, answer ENOMEM."""
+        self.grow()
+        return not lib.cgpu_tenant_mmap(self.raw, file, address, length_bytes)
+
+    def munmap(self, file: int, address: int, length_bytes: int) -> None:
+        """A mapping of the UVM device, or a part of it, is gone or was refused by the driver."""
+        lib.cgpu_tenant_munmap(self.raw, file, address, length_bytes)
+
+    def call(
+        self,
+        request: Request,
+        file: int,
+        pid: int = 1,
+        *,
+        fd_file: int = 0,
+        privileged: bool = False,
+    ) -> Call:
+        """An ioctl of ``pid`` through ``file``; ``fd_file`` is the file that ``request.fd`` is."""
+        return Call(self, request, file, pid, fd_file, privileged)
+
+    def idle(self) -> bool:
+        """True while nothing is open and nothing is charged."""
+        return lib.cgpu_tenant_idle(self.raw)
+
+    def processes(self, card: int, most: int = 4096) -> dict[int, int]:
+        """Bytes of ``card`` by process (host's number)."""
+        out = ffi.new("struct cgpu_process[]", most)
+        count = lib.cgpu_tenant_processes(self.raw, card, out, most)
+        return {out[i].pid: out[i].bytes for i in range(count)}
+
+
+class Call:
+    """One ioctl on its way: ``pre``, the driver's own work on ``args`` and ``params``, ``post``."""
+
+    def __init__(
+        self, tenant: Tenant, request: Request, file: int, pid: int, fd_file: int, privileged: bool
+    ) -> None:
+        self.tenant = tenant
+        self.request = request
+        self.raw = ffi.new("struct cgpu_call *")
+        self.raw.req = request.raw[0]
+        self.raw.args = request.args
+        self.raw.params = request.params
+        self.raw.list = request.xlist
+        self.raw.file = file
+        self.raw.pid = pid
+        self.raw.fd_file = fd_file
+        self.raw.privileged = privileged
+
+    def pre(self) -> Verdict:
+        """Decide: FORWARD, or ANSWER with the answer in ``args`` and ``error``."""
+        self.tenant.grow()
+        return Verdict(lib.cgpu_call_pre(self.tenant.raw, self.tenant.topology.raw, self.raw))
+
+    def post(self, result: int = 0) -> Verdict:
+        """Settle after the driver: ``result`` is 0 or -errno of its ioctl."""
+        return Verdict(
+            lib.cgpu_call_post(self.tenant.raw, self.tenant.topology.raw, self.raw, result)
+        )
+
+    def undo_args(self) -> bytes:
+        """NVOS00_PARAMETERS (16 bytes) for the driver, after post said UNDO."""
+        args = ffi.new("uint8_t[16]")
+        lib.cgpu_call_undo_args(self.raw, args)
+        return bytes(args)
+
+    def undone(self) -> None:
+        """The driver has freed what ``undo_args`` names."""
+        lib.cgpu_call_undone(self.tenant.raw, self.raw)
+
+    @property
+    def error(self) -> int:
+        """After ANSWER: what the ioctl returns, 0 or -errno."""
+        return self.raw.error
+
+    @property
+    def kill(self) -> bool:
+        """After ANSWER: the process asked for too much memory, and is to be killed for it."""
+        return self.raw.kill
+
+    @property
+    def args(self) -> bytes:
+        """The argument as it stands."""
+        return bytes(ffi.buffer(self.raw.args, self.raw.req.args_size)) if self.raw.args else b""
+
+    @property
+    def params(self) -> bytes:
+        """The parameters as they stand."""
+        size = self.raw.req.params_size
+        return bytes(ffi.buffer(self.raw.params, size)) if self.raw.params else b""
+
+    @property
+    def list_bytes(self) -> bytes:
+        """The list behind the parameters as it stands."""
+        size = self.raw.req.list_size
+        return bytes(ffi.buffer(self.raw.list, size)) if self.raw.list else b""
+
+    def set_args(self, data: bytes) -> None:
+        """What the driver left in the argument."""
+        ffi.memmove(self.raw.args, data, min(len(data), self.raw.req.args_size))
+
+    def set_params(self, data: bytes) -> None:
+        """What the driver left in the parameters."""
+        if self.raw.params:
+            ffi.memmove(self.raw.params, data, min(len(data), self.raw.req.params_size))
+
+    def set_list(self, data: bytes) -> None:
+        """What the driver left in the list."""
+        if self.raw.list:
+            ffi.memmove(self.raw.list, data, min(len(data), self.raw.req.list_size))
+
+    @property
+    def status(self) -> int | None:
+        """NVIDIA's status in the argument, None: the command has none."""
+        offset = self.raw.req.status_offset
+        return None if offset == NO_OFFSET else lib.cgpu_get32(self.raw.args, offset)

@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: MIT
+"""
+The ledger against a container that attacks it: calls in the driver at the same time, in any order.
+
+A call has three moments, as with real threads: the core's ``pre``, the driver's work, the core's
+``post`` (and two more if the core wants it undone). A program is a list of moments of up to
+a dozen calls in flight. After each one, whatever memory the driver model holds for the container
+must be charged to it, and what is charged must be within the limit.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.core import Abi, Call, Device, Request, Tenant, Topology, Verdict, round_memory
+from pycgpu.core import ffi, lib
+from tests.core import strategies as nv
+from tests.core.model import Driver
+
+ABI = Abi("580.142")
+MIB = 1 << 20
+LIMITS = (8 * MIB, 5 * MIB)
+CARDS = len(LIMITS)
+SIZES = (1, 4096, 65536, 100000, MIB, 2 * MIB, 3 * MIB, 5 * MIB)
+HANDLES = (0x10, 0x11, 0x12, 0x100, 0x101, 0)
+BASES = (0x1000000, 0x1400000, 0x1200000, 0x1800000)
+LENGTHS = (0x100000, 0x200000, 0x400000)
+MANY_IN_FLIGHT = 12
+
+HUGE_PAGES = 3 << 23
+
+
+def topology() -> Topology:
+    made = Topology()
+    for card in range(CARDS):
+        made.add(card, uuid=nv.card_uuid(card), total_bytes=80 << 30)
+    return made
+
+
+TOPOLOGY = topology()
+
+
+@dataclass(eq=False)
+class Flight:
+    """A call or a close on its way; ``next`` is its next moment, None once it has landed."""
+
+    files: tuple[int, ...]
+    next: Callable[[], Callable | None] | None
+
+
+class World:
+    """A container, a driver, and what is on its way between them.
+
+    Every operation takes four small numbers and makes sense of them, so that any list of numbers
+    is a program. ``at_once`` lands every call before the next: a program without threads.
+    """
+
+    def __init__(self, limits: tuple[int | None, ...] = LIMITS, *, at_once: bool = False) -> None:
+        self.tenant = Tenant(TOPOLOGY)
+        for card, limit in enumerate(limits):
+            self.tenant.give(card, limit)
+        self.limits = limits
+        self.driver = Driver(CARDS)
+        self.at_once = at_once
+        self.files: dict[int, Device] = {}
+        self.flights: list[Flight] = []
+        self.verdicts: list[Verdict] = []
+
+    # --------------------------------------------------------------- checks
+
+    def check(self) -> None:
+        for card, limit in enumerate(self.limits):
+            account = self.tenant.account(card)
+            alive = self.driver.alive_bytes(card)
+            assert alive <= account.current_bytes, f"card {card}: memory that nobody is charged for"
+            assert limit is None or account.current_bytes <= limit
+            assert account.current_bytes == self.sum_of_charges(card)
+
+    def sum_of_charges(self, card: int) -> int:
+        charges = self.tenant.raw.ledger.charges
+        slots = ffi.cast("struct cgpu_charge *", charges.slots)
+        # a free slot holds zeros but for its chain
+        total = sum(
+            slots[i].bytes for i in range(1, charges.touched) if slots[i].card == card
+        )
+        for file, device in self.files.items():
+            raw = lib.cgpu_tenant_file(self.tenant.raw, file)
+            if device is Device.UVM and raw.gpu_mask >> card & 1:
+                total += raw.managed_bytes
+        return total
+
+    # --------------------------------------------------------------- moving
+
+    def land(self, flight: Flight) -> None:
+        """One more moment of a call."""
+        assert flight.next
+        flight.next = flight.next()
+        if not flight.next:
+            self.flights.remove(flight)
+
+    def launch(self, flight: Flight) -> None:
+        self.flights.append(flight)
+        while self.at_once and flight.next:
+            self.land(flight)
+
+    def call(self, file: int, nr: int, args: bytearray, params: bytearray = bytearray(),
+             fd_file: int = 0, take: int = 0) -> Flight | None:  # fmt: skip
+        """Begin an ioctl. None: the core answered by itself."""
+        if self.busy(file, closing_only=True) or len(self.flights) >= MANY_IN_FLIGHT:
+            return None
+        request = Request(ABI, self.files[file], nr, bytes(args), bytes(params))
+        call = self.tenant.call(request, file, 100 + file, fd_file=fd_file)
+        before = [self.tenant.account(c).current_bytes for c in range(CARDS)]
+        verdict = call.pre()
+        if verdict is Verdict.ANSWER:
+            # as the driver, the core calls it a success to free what is not there
+            assert call.status != nv.OK or request.op == lib.CGPU_OP_FREE
+            assert before == [self.tenant.account(c).current_bytes for c in range(CARDS)]
+            self.refused(file, nr, args, params, take, freed=call.status == nv.OK)
+            return None
+        assert verdict is Verdict.FORWARD
+
+        def work() -> Callable:
+            seen, inner = bytearray(call.args), bytearray(call.params)
+            status = self.driver.ioctl(file, nr, seen, inner, take)
+            nv.set32(seen, request.status_offset, status)
+            call.set_args(bytes(seen))
+            call.set_params(bytes(inner))
+            return settle
+
+        def settle() -> Callable | None:
+            verdict = call.post(0)
+            self.verdicts.append(verdict)
+            return undo if verdict is Verdict.UNDO else None
+
+        def undo() -> Callable:
+            undo_args = call.undo_args()
+            client, handle = nv.get32(undo_args, 0), nv.get32(undo_args, 8)
+            # the door may free any client's object: it is not bound to a file
+            if client in self.driver.clients and handle in self.driver.clients[client].objects:
+                self.driver._free(client, handle)
+            return undone
+
+        def undone() -> None:
+            call.undone()
+
+        flight = Flight((file, fd_file), work)
+        self.launch(flight)
+        return flight
+
+    def refused(self, file: int, nr: int, args: bytearray, params: bytearray, take: int,
+                freed: bool) -> None:  # fmt: skip
+        """What is never refused: in a program without threads and limits, what the driver does."""
+        if self.at_once and not any(self.limits):
+            shadow = copy.deepcopy(self.driver)
+            status = shadow.ioctl(file, nr, bytearray(args), bytearray(params), take)
+            changed = [shadow.alive_bytes(c) - self.driver.alive_bytes(c) for c in range(CARDS)]
+            assert status != nv.OK or (freed and not any(changed)), f"refused what the driver allows: {nr} {bytes(args[:48]).hex()}"
+
+    def busy(self, file: int, *, closing_only: bool = False) -> bool:
+        return any(
+            file in f.files and (not closing_only or isinstance(f, Closing)) for f in self.flights
+        )
+
+    # ---------------------------------------------------------- operations
+
+    def of(self, device: Device, number: int) -> int | None:
+        found = [f for f, d in self.files.items() if d is device]
+        found = [f for f in found if not self.busy(f, closing_only=True)]
+        return found[number % len(found)] if found else None
+
+    def client(self, number: int) -> int:
+        known = [*self.driver.clients, 0xC1D00000, 0xC1D00001]
+        return known[number % len(known)]
+
+    def file_of(self, client: int, odd: bool) -> int | None:
+        """The file that a client's calls come through; ``odd``: some other."""
+        found = self.driver.clients.get(client)
+        if found and not odd:
+            return None if self.busy(found.file, closing_only=True) else found.file
+        return self.of(Device.CTL, client)
+
+    def op_open(self, a: int, b: int, c: int, d: int) -> None:
+        device = Device.UVM if a % 3 == 0 else Device.CTL
+        if sum(1 for one in self.files.values() if one is device) < 3:
+            file = self.tenant.open(device, 0, 100 + len(self.files))
+            self.files[file] = device
+            self.driver.open(file, device is Device.UVM)
+
+    def op_close(self, a: int, b: int, c: int, d: int) -> None:
+        found = list(self.files)
+        if not found or self.busy(found[a % len(found)]):
+            return
+        file = found[a % len(found)]
+
+        def release() -> Callable:
+            self.driver.release(file)
+            return forget
+
+        def forget() -> None:
+            self.tenant.close(file)
+            del self.files[file]
+
+        self.launch(Closing((file,), release))
+
+    def op_root(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.CTL, a)
+        if file is not None:
+            wanted = 0 if b % 2 else 0xC1D00000 + c % 2
+            self.call(file, nv.ALLOC, nv.rm_alloc(0, 0, wanted, nv.ROOT_CLIENT))
+
+    def op_device(self, a: int, b: int, c: int, d: int) -> None:
+        client = self.client(a)
+        file = self.file_of(client, False)
+        if file is not None:
+            params = nv.device_params(b % CARDS)
+            args = nv.rm_alloc(client, client, 1 + b % CARDS, nv.DEVICE, params)
+            self.call(file, nv.ALLOC, args, params)
+
+    def op_alloc(self, a: int, b: int, c: int, d: int) -> None:
+        client, size = self.client(a), SIZES[c]
+        file = self.file_of(client, d == 7)
+        if file is None:
+            return
+        attr = HUGE_PAGES if d == 6 else 0
+        bound = round_memory(size, attr)
+        take = (bound, -(-size // 4096) * 4096, -(-size // 65536) * 65536)[d % 3]
+        params = nv.memory_params(size, attr)
+        parent, new = 1 + b % CARDS, HANDLES[(b // 2 + d) % len(HANDLES)]
+        if d == 5:
+            args = nv.heap_alloc(client, parent, new, size, attr)
+            self.call(file, nv.VID_HEAP, args, take=take)
+        else:
+            args = nv.rm_alloc(client, parent, new, nv.MEMORY_USER, params)
+            self.call(file, nv.ALLOC, args, params, take=take)
+
+    def handle(self, client: int, number: int) -> int:
+        found = self.driver.clients.get(client)
+        memory = [h for h, o in found.objects.items() if o.memory] if found else []
+        known = [*memory, *HANDLES[:4]]
+        return known[number % len(known)]
+
+    def op_free(self, a: int, b: int, c: int, d: int) -> None:
+        client = self.client(a)
+        file = self.file_of(client, d == 7)
+        if file is None:
+            return
+        handle = client if c == 7 else 1 + b % CARDS if c == 6 else self.handle(client, b)
+        if d % 2:
+            self.call(file, nv.FREE, nv.rm_free(client, handle))
+        else:
+            self.call(file, nv.VID_HEAP, nv.heap_free(client, handle))
+
+    def op_dup(self, a: int, b: int, c: int, d: int) -> None:
+        client, source = self.client(a), self.client(b)
+        file = self.file_of(client, False)
+        if file is not None:
+            new = HANDLES[d % len(HANDLES)]
+            args = nv.rm_dup(client, 1 + d // 6, new, source, self.handle(source, c))
+            self.call(file, nv.DUP, args)
+
+    def control(self, client: int, cmd: int, params: bytearray, fd: int) -> None:
+        file = self.file_of(client, False)
+        if file is not None:
+            args = nv.rm_control(client, client, cmd, params)
+            self.call(file, nv.CONTROL, args, params, fd_file=fd)
+
+    def op_export(self, a: int, b: int, c: int, d: int) -> None:
+        client, fd = self.client(a), self.of(Device.CTL, b)
+        if fd is None:
+            return
+        if d % 2:
+            params = nv.export_object(self.handle(client, c), fd)
+            self.control(client, nv.EXPORT_OBJECT, params, fd)
+        else:
+            handles = [self.handle(client, c), self.handle(client, c + 1)][: 1 + d // 4]
+            params = nv.export_objects(handles, fd, d // 2 % 3)
+            self.control(client, nv.EXPORT_OBJECTS, params, fd)
+
+    def op_import(self, a: int, b: int, c: int, d: int) -> None:
+        client, fd = self.client(a), self.of(Device.CTL, b)
+        if fd is None:
+            return
+        if d % 2:
+            params = nv.import_object(1 + c % CARDS, HANDLES[d % len(HANDLES)], fd)
+            self.control(client, nv.IMPORT_OBJECT, params, fd)
+        else:
+            params = nv.import_objects(1 + c % CARDS, 1 + d // 4, fd, d // 2 % 3)
+            self.control(client, nv.IMPORT_OBJECTS, params, fd)
+
+    def op_register(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.UVM, a)
+        if file is None:
+            return
+        if c % 3:
+            self.call(file, nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(b % CARDS)))
+        else:
+            self.call(file, nv.UVM_UNREGISTER_GPU, nv.uvm_unregister_gpu(nv.card_uuid(b % CARDS)))
+
+    def op_map(self, a: int, b: int, c: int, d: int) -> None:
+        file, client = self.of(Device.UVM, a), self.client(b)
+        if file is None:
+            return
+        uuids = [nv.card_uuid(card) for card in ((0,), (1,), (0, 1), (1, 1))[a // 2 % 4]]
+        base, length = BASES[d % len(BASES)], LENGTHS[d // 4 % 2]
+        args = nv.uvm_map(base, length, client, self.handle(client, c), uuids)
+        self.call(file, nv.UVM_MAP_EXTERNAL, args)
+
+    def op_unmap(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.UVM, a)
+        if file is None:
+            return
+        base, length = BASES[b % len(BASES)], LENGTHS[c % len(LENGTHS)]
+        if d % 2:
+            args = nv.uvm_unmap(base, length, nv.card_uuid(d // 2 % CARDS))
+            self.call(file, nv.UVM_UNMAP_EXTERNAL, args)
+        else:
+            self.call(file, nv.UVM_FREE, nv.uvm_free(base, length))
+
+    def op_pool(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.UVM, a)
+        if file is not None:
+            args = nv.uvm_semaphore_pool(BASES[b % len(BASES)], LENGTHS[c % len(LENGTHS)])
+            self.call(file, nv.UVM_SEMAPHORE_POOL, args)
+
+    def op_mmap(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.UVM, a)
+        if file is None:
+            return
+        base, length = BASES[b % len(BASES)], LENGTHS[c % len(LENGTHS)]
+        # both under the process's own lock, so at once as seen by each other
+        self.driver.munmap(file, base, length)
+        self.tenant.munmap(file, base, length)
+        if d % 3 == 0:
+            return
+        if self.tenant.mmap(file, base, length) and not self.driver.mmap(file, base, length):
+            self.tenant.munmap(file, base, length)
+
+    def op_step(self, a: int, b: int, c: int, d: int) -> None:
+        if self.flights:
+            self.land(self.flights[(a + 8 * b) % len(self.flights)])
+
+    def run(self, program: list[tuple[str, int, int, int, int]]) -> None:
+        for name, *numbers in program:
+            getattr(self, "op_" + name)(*numbers)
+            self.check()
+
+    def end(self) -> None:
+        """Everything lands, everything is closed: nothing may be left."""
+        while self.flights:
+            self.land(self.flights[0])
+            self.check()
+        for file in list(self.files):
+            self.driver.release(file)
+            self.tenant.close(file)
+            del self.files[file]
+            self.check()
+        assert not self.driver.memory
+        assert [self.tenant.account(card).current_bytes for card in range(CARDS)] == [0, 0]
+        assert self.tenant.idle()
+        raw = self.tenant.raw
+        assert (raw.ledger.charges.used, raw.objects.slots.used, raw.ranges.count) == (0, 0, 0)
+        assert not raw.objects.first_runnable
+
+
+class Closing(Flight):
+    """A file on its way out: nothing more comes through it."""
+
+
+OPERATIONS = {
+    "open": 3, "close": 2, "root": 2, "device": 3, "alloc": 12, "free": 8, "dup": 6, "export": 5,
+    "import": 5, "register": 3, "map": 12, "unmap": 5, "pool": 1, "mmap": 3, "step": 60,
+}  # fmt: skip
+# three control files, two UVM files with both cards, a client with both devices
+START = [
+    *[("open", 1, 0, 0, 0)] * 3, *[("open", 0, 0, 0, 0)] * 2, ("root", 0, 1, 0, 0),
+    ("root", 1, 1, 0, 0), *[("step", 0, 0, 0, 0)] * 4,
+    *[("register", file, card, 1, 0) for file in (0, 1) for card in (0, 1)],
+    *[("device", client, card, 0, 0) for client in (0, 1) for card in (0, 1)],
+    *[("step", 0, 0, 0, 0)] * 16,
+]  # fmt: skip
+
+small = st.integers(0, 7)
+weighted = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
+programs = st.lists(
+    st.tuples(st.sampled_from(weighted), small, small, small, small), max_size=60
+)
+
+
+def random_program(rng: random.Random, steps: int) -> list[tuple[str, int, int, int, int]]:
+    names = rng.choices(list(OPERATIONS), list(OPERATIONS.values()), k=steps)
+    return [(name, *(rng.randrange(8) for _ in range(4))) for name in names]
+
+
+@given(programs)
+def test_no_order_of_racing_calls_leaves_memory_uncharged(program):
+    world = World()
+    world.run(START + program)
+    world.end()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_long_random_attack_leaves_no_memory_uncharged(seed):
+    rng = random.Random(seed)
+    for _ in range(10):
+        world = World()
+        world.run(START + random_program(rng, 400))
+        world.end()
+
+
+class OneByOne(World):
+    """A program without threads: what is charged is what is there, to the byte."""
+
+    def __init__(self, limits: tuple[int | None, ...] = LIMITS) -> None:
+        super().__init__(limits, at_once=True)
+
+    def check(self) -> None:
+        super().check()
+        for card in range(CARDS):
+            assert self.tenant.account(card).current_bytes == self.driver.alive_bytes(card)
+        assert set(self.verdicts) <= {Verdict.DONE}
+
+
+@given(programs)
+def test_without_threads_the_charge_is_what_is_there_and_nothing_is_undone(program):
+    world = OneByOne()
+    world.run(START + program)
+    world.end()
+
+
+@given(programs)
+def test_without_threads_and_limits_only_what_the_driver_refuses_is_refused(program):
+    world = OneByOne((None, None))
+    world.run(START + program)
+    world.end()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_program_without_threads_is_charged_to_the_byte(seed):
+    rng = random.Random(seed)
+    for limits in (LIMITS, (None, None)):
+        world = OneByOne(limits)
+        world.run(START + random_program(rng, 400))
+        world.end()
