@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""
+A snapshot as JSON. The schema's number grows when a key goes or changes its meaning; new keys may
+come at any time. Sizes are bytes, shares parts of one, what is not known is null. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pycgpu import __version__
+from pycgpu.cli._render import policy_name
+from pycgpu.snapshot import CardView, ContainerView, Snapshot
+
+SCHEMA = "cgpu-smi/1"
+
+
+def document(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the whole snapshot as plain data."""
+    return {
+        "schema": SCHEMA,
+        "time_ns": snapshot.time_ns,
+        "tree": snapshot.root,
+        "versions": {
+            "package": __version__,
+            "module": snapshot.version,
+            "driver": snapshot.nvml.driver,
+        },
+        "features": sorted(snapshot.features),
+        "nvml": {"available": bool(snapshot.nvml.boards), "reason": snapshot.nvml.why},
+        "gpus": [_card(card) for card in snapshot.cards],
+    }
+
+
+def _card(view: CardView) -> dict[str, Any]:
+    card, board = view.status.card, view.board
+    return {
+        "gpu": card.index,
+        "uuid": card.uuid or None,
+        "name": None if board is None else board.name,
+        "policy": {"number": card.policy, "name": policy_name(card.policy)},
+        "max_inst": card.max_inst,
+        "free_weight": card.free_weight,
+        "timeslice_us": view.status.timeslice_us,
+        "memory": {
+            "total_bytes": card.total_bytes or None,
+            "reserved_bytes": card.reserved_bytes,
+            "promised_bytes": card.allocated_bytes,
+            "used_bytes": card.used_bytes,
+            "free_bytes": card.free_bytes,
+            "board_used_bytes": None if board is None else board.memory_used_bytes,
+        },
+        "utilization": None if view.utilization is None else round(view.utilization / 100, 4),
+        "temperature_c": None if board is None else board.temperature_c,
+        "power_w": None if board is None else board.power_w,
+        "power_limit_w": None if board is None else board.power_limit_w,
+        "stat": view.status.stat,
+        "containers": [_container(one) for one in view.containers],
+    }
+
+
+def _container(view: ContainerView) -> dict[str, Any]:
+    one, name = view.status, view.name
+    return {
+        "id": one.id,
+        "short_id": one.name,
+        "engine": None if name is None else name.engine,
+        "name": None if name is None else name.name,
+        "pod": None if name is None else name.pod,
+        "namespace": None if name is None else name.namespace,
+        "memory": {
+            "limit_bytes": one.memory_bytes,
+            "used_bytes": view.used_bytes,
+            "free_bytes": one.free_bytes,
+            "peak_bytes": one.stat.get("peak_bytes"),
+        },
+        "compute": {
+            "weight": one.weight,
+            "quota_percent": one.quota,
+            "quota_min_percent": one.quota_min,
+            "priority": one.priority,
+            "granted": _rounded(view.share.granted),
+            "used": _rounded(view.share.used),
+            "throttled": _rounded(view.share.throttled),
+        },
+        "events": one.events,
+        "stat": one.stat,
+        "processes": [
+            {
+                "pid": process.pid,
+                "container_pid": process.container_pid or None,
+                "memory_bytes": process.memory_bytes,
+                "command": process.comm,
+            }
+            for process in one.processes
+        ],
+    }
+
+
+def _rounded(part: float | None) -> float | None:
+    return None if part is None else round(part, 4)

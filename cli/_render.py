@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""A snapshot as lines of text: cards, containers, processes. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pycgpu import __version__
+from pycgpu.cli._table import Cell, Column, Look, clean, draw, plain, styled
+from pycgpu.model import MIB, POLICIES, ProcessUsage
+from pycgpu.snapshot import CardView, ContainerView, Snapshot
+
+UNKNOWN = Cell("n/a", "dim")
+NONE = Cell("–", "dim")
+
+CARD_COLUMNS = (
+    Column("GPU", right=True),
+    Column("Name", shrink=True, least=8, spare=1),
+    Column("Policy", shrink=True, least=8),
+    Column("Containers", right=True, spare=2),
+    Column("Used / promised / total MiB", right=True),
+    Column("Util", right=True),
+    Column("Temp", right=True, spare=3),
+    Column("Power", right=True, spare=4),
+)
+CONTAINER_COLUMNS = (
+    Column("GPU", right=True),
+    Column("Container"),
+    Column("Name", shrink=True),
+    Column("Used / limit MiB", right=True),
+    Column("Weight", right=True, spare=1),
+    Column("Quota", right=True, spare=2),
+    Column("Granted", right=True, spare=4),
+    Column("Used", right=True),
+    Column("Throttled", right=True, spare=3),
+    Column("OOM", right=True, spare=5),
+)
+PROCESS_COLUMNS = (
+    Column("GPU", right=True),
+    Column("Container"),
+    Column("PID", right=True),
+    Column("PID inside", right=True),
+    Column("Memory MiB", right=True),
+    Column("Command", shrink=True, least=7),
+)
+
+
+def report(snapshot: Snapshot, look: Look) -> list[str]:
+    """Return everything, as ``cgpu-smi`` without arguments prints it."""
+    lines = [headline(snapshot, look)]
+    if not snapshot.cards:
+        return [*lines, "no GPU under control: is NVIDIA's driver loaded? `cgpu doctor` says more"]
+    lines += cards(snapshot.cards, look)
+    if any(card.containers for card in snapshot.cards):
+        lines += containers(snapshot.cards, look)
+        lines += processes(snapshot.cards, look)
+    else:
+        lines.append("no containers")
+    return lines + [styled(note, "dim", look) for note in notes(snapshot)]
+
+
+def headline(snapshot: Snapshot, look: Look) -> str:
+    """Return the versions of everything that takes part, and when this was."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time_ns / 1e9))
+    driver = snapshot.nvml.driver
+    words = [f"module {snapshot.version}", f"driver {driver}" if driver else "", stamp]
+    rest = plain(" · ".join(["", *filter(None, words)]), look)
+    return styled(f"cgpu-smi {__version__}", "title", look) + rest
+
+
+def notes(snapshot: Snapshot) -> list[str]:
+    """Return a line for each thing that the tables do not tell, and why."""
+    lines = []
+    if not snapshot.nvml.boards:
+        lines.append(
+            f"name, temperature, power: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})"
+        )
+    views = [one for card in snapshot.cards for one in card.containers]
+    if views and all(one.share.granted is None and one.share.throttled is None for one in views):
+        lines.append("granted, used, throttled: n/a (the module does not tell them)")
+    return lines
+
+
+def cards(views: Sequence[CardView], look: Look) -> list[str]:
+    """Return the table of cards."""
+    return draw(CARD_COLUMNS, [[_card(view) for view in views]], look)
+
+
+def _card(view: CardView) -> list[Cell]:
+    card, board = view.status.card, view.board
+    used = card.used_bytes
+    if board is not None and board.memory_used_bytes is not None:
+        used = board.memory_used_bytes
+    total = _mib(card.total_bytes) if card.total_bytes else "?"
+    watts = UNKNOWN
+    if board is not None and board.power_w is not None:
+        limit = "" if board.power_limit_w is None else f" / {board.power_limit_w:.0f}"
+        watts = Cell(f"{board.power_w:.0f}{limit} W")
+    return [
+        Cell(str(card.index)),
+        UNKNOWN if board is None or board.name is None else Cell(clean(board.name)),
+        Cell(f"{card.policy} {policy_name(card.policy)}"),
+        Cell(f"{len(view.status.containers)} / {card.max_inst}"),
+        Cell(
+            f"{_mib(used)} / {_mib(card.allocated_bytes)} / {total}",
+            _level(used, card.total_bytes),
+        ),
+        percent(view.utilization, 0),
+        _temperature(None if board is None else board.temperature_c),
+        watts,
+    ]
+
+
+def containers(views: Sequence[CardView], look: Look) -> list[str]:
+    """Return the table of containers, those of each card together."""
+    return draw(
+        CONTAINER_COLUMNS,
+        [[container_row(card, one) for one in card.containers] for card in views],
+        look,
+    )
+
+
+def container_row(card: CardView, view: ContainerView) -> list[Cell]:
+    """Return the cells of :data:`CONTAINER_COLUMNS`."""
+    one = view.status
+    limit = one.memory_bytes
+    level = "" if limit is None else _level(view.used_bytes, limit)
+    throttled = view.share.throttled
+    oom = one.events.get("oom", 0)
+    return [
+        Cell(str(one.card)),
+        Cell(one.name),
+        NONE if view.name is None else Cell(clean(str(view.name))),
+        Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", level),
+        Cell(str(one.weight), "warn" if one.weight == 0 else ""),
+        _quota(one.quota, one.quota_min),
+        ratio(view.share.granted),
+        ratio(view.share.used),
+        ratio(throttled, "warn" if throttled is not None and throttled > 0.25 else ""),
+        Cell(str(oom), "bad" if oom else "dim"),
+    ]
+
+
+def processes(views: Sequence[CardView], look: Look) -> list[str]:
+    """Return the table of processes; nothing if there is none."""
+    groups = [
+        [
+            _process(one, process)
+            for one in card.containers
+            for process in sorted(one.status.processes)
+        ]
+        for card in views
+    ]
+    return draw(PROCESS_COLUMNS, groups, look) if any(groups) else ["no processes"]
+
+
+def _process(view: ContainerView, process: ProcessUsage) -> list[Cell]:
+    # A process that is gone may have left memory behind, which another one holds.
+    inside = process.container_pid
+    return [
+        Cell(str(view.status.card)),
+        Cell(view.status.name),
+        Cell(str(process.pid)),
+        Cell(str(inside)) if inside else NONE,
+        Cell(_mib(process.memory_bytes)),
+        Cell(clean(process.comm)) if inside else Cell("(ended)", "dim"),
+    ]
+
+
+def policy_name(policy: int) -> str:
+    """Return the name of a policy; one that this version does not know is only a number."""
+    return POLICIES[policy] if policy < len(POLICIES) else "?"
+
+
+def percent(value: float | None, digits: int = 1, style: str = "") -> Cell:
+    """Return a number of percent."""
+    return UNKNOWN if value is None else Cell(f"{value:.{digits}f} %", style)
+
+
+def ratio(value: float | None, style: str = "") -> Cell:
+    """Return a part of one as percent."""
+    return percent(None if value is None else 100 * value, 1, style)
+
+
+def _mib(size_bytes: int) -> str:
+    return str(round(size_bytes / MIB))
+
+
+def _quota(quota: int | None, quota_min: int | None) -> Cell:
+    if quota is None and quota_min is None:
+        return NONE
+    highest = "" if quota is None else str(quota)
+    return Cell(f"{highest} %" if quota_min is None else f"{quota_min}–{highest or 100} %")
+
+
+def _level(used: int, total: int) -> str:
+    if not total or used < 0.75 * total:
+        return ""
+    return "warn" if used < 0.9 * total else "bad"
+
+
+def _temperature(celsius: int | None) -> Cell:
+    if celsius is None:
+        return UNKNOWN
+    return Cell(f"{celsius} °C", "bad" if celsius >= 85 else "warn" if celsius >= 75 else "")
