@@ -255,9 +255,9 @@ static const struct rm_class classes[] = {
 	{ NV01_MEMORY_LOCAL_PHYSICAL, UNDER_DEVICE, sizeof(struct nv_physical_alloc), false, true,
 	  make_physical },
 	{ NV01_MEMORY_LOCAL_PRIVILEGED, UNDER_DEVICE, 0, true, true, make_plain },
-	{ NV01_MEMORY_LIST_SYSTEM, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
-	{ NV01_MEMORY_LIST_FBMEM, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
-	{ NV01_MEMORY_LIST_OBJECT, UNDER_DEVICE | UNDER_SUBDEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_LIST_SYSTEM, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
+	{ NV01_MEMORY_LIST_FBMEM, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
+	{ NV01_MEMORY_LIST_OBJECT, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
 	{ NV01_MEMORY_FRAMEBUFFER_CONSOLE, UNDER_DEVICE, 0, true, true, make_plain },
 };
 

@@ -60,7 +60,7 @@ static u32 addr_space_type(struct nvsim_ctl *c)
 
 static u32 accounting_state(struct nvsim_ctl *c)
 {
-	((u32 *)c->p)[2] = 0;
+	((u32 *)c->p)[2] = 1;		/* disabled */
 	return nvsim_card_by_gpu_id(((u32 *)c->p)[0]) ? NV_OK : NV_ERR_INVALID_ARGUMENT;
 }
 
@@ -248,7 +248,10 @@ static u32 bus_info(struct nvsim_card *card, struct info_pair *list, u32 n)
 		switch (list[i].index) {
 		case 0x00: list[i].data = 3; break;	/* TYPE: PCI Express */
 		case 0x03:				/* PCIE_GPU_LINK_CAPS */
-		case 0x04: list[i].data = 0x457900 | link_speed(card); break;
+		case 0x04:
+			list[i].data = (link_speed(card) - 1) * 0x110000 | 0x7900 |
+				       link_speed(card);
+			break;
 		case 0x07: list[i].data = 0x11000000 | link_speed(card) << 16; break;
 		case 0x0b: list[i].data = link_speed(card); break;
 		default: list[i].data = 0;

@@ -33,6 +33,7 @@ static int __init nvsim_init(void)
 	ret = nvsim_chardev_init();
 	if (ret)
 		goto err_procfs;
+	nvsim_pci_init();
 	pr_info("nvidia: simulated driver %s, %d card(s)\n", nvsim_version, nvsim_ncards);
 	return 0;
 err_procfs:
@@ -44,6 +45,7 @@ err_cards:
 
 static void __exit nvsim_exit(void)
 {
+	nvsim_pci_exit();
 	nvsim_chardev_exit();
 	nvsim_procfs_exit();
 	nvsim_cards_exit();

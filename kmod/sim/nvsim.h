@@ -333,7 +333,11 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
 /* Share of the last window in which the engine had work, in percent. */
 u32 nvsim_engine_utilization(struct nvsim_card *card);
 
-/* ---- procfs.c ---- */
+/* ---- procfs.c, pcidev.c ---- */
+
+void nvsim_pci_init(void);
+void nvsim_pci_exit(void);
+
 
 int nvsim_procfs_init(void);
 void nvsim_procfs_exit(void);

@@ -52,9 +52,11 @@ static int power_show(struct seq_file *m, void *v)
 	return 0;
 }
 
-static int minors_show(struct seq_file *m, void *v)
+/* The same minors as the driver's, though there is no nvidia-caps device here. */
+static int capability_show(struct seq_file *m, void *v)
 {
-	seq_puts(m, "config 1\nmonitor 2\n");
+	seq_printf(m, "DeviceFileMinor: %ld\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+		   (long)m->private);
 	return 0;
 }
 
@@ -102,8 +104,10 @@ int nvsim_procfs_init(void)
 	caps = proc_mkdir("driver/nvidia/capabilities", NULL);
 	if (caps) {
 		dir = proc_mkdir("mig", caps);
-		if (dir)
-			proc_create_single("minors", 0444, dir, minors_show);
+		if (dir) {
+			proc_create_single_data("config", 0400, dir, capability_show, (void *)1);
+			proc_create_single_data("monitor", 0400, dir, capability_show, (void *)2);
+		}
 	}
 	sim = proc_create_single("driver/nvidia-sim", 0444, NULL, sim_show);
 	return 0;
