@@ -342,6 +342,9 @@ def read_cards(root: str, *, tenants: bool = True) -> list[Card]:
     api_version = read_api_version(root)
     if api_version != API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(api_version))
+    if not card_indexes(root):
+        # A module that was loaded before the driver looks for cards when inst_ctl is opened.
+        read("inst_ctl", root)
     return [read_card(card, root, tenants=tenants) for card in card_indexes(root)]
 
 
