@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What pyproject.toml cannot say: the C core, and two folders that live elsewhere in the tree."""
+"""What pyproject.toml cannot say: the C parts, and two folders that live elsewhere in the tree."""
 
 from pathlib import Path
 
@@ -37,6 +37,9 @@ setup(
     exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "*/*.o", "*/.*.cmd"]},
     # Else everything that MANIFEST.in names would be installed, the simulated driver too.
     include_package_data=False,
-    cffi_modules=["pycgpu/_core_build.py:ffibuilder"],
+    cffi_modules=[
+        f"{path.relative_to(HERE)}:ffibuilder"
+        for path in sorted(HERE.glob("pycgpu/**/_*_build.py"))
+    ],
     zip_safe=False,
 )

@@ -24,9 +24,10 @@ from tests.vm.kernels import Kernel
 REPOSITORY = Path(__file__).resolve().parents[2]
 KMOD = REPOSITORY / "kmod"
 FAKEPCI = Path(__file__).resolve().with_name("fakepci")
+PROGRAMS = Path(__file__).resolve().with_name("programs")
 
 # Older builds of the same thing that are kept, for going back and forth between branches.
-KEPT_BUILDS = 4
+KEPT_BUILDS = 12
 
 _PRODUCTS = shutil.ignore_patterns(
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
@@ -38,18 +39,36 @@ class BuildError(Exception):
     """A build failed; the message is the end of its output."""
 
 
-def _sources(roots: Sequence[Path], without: Sequence[Path]) -> bytes:
-    """Return name and content of every source file, in a fixed order."""
-    joined = []
-    for root in roots:
-        for directory, names, files in os.walk(root):
-            here = Path(directory)
-            ignored = _PRODUCTS(directory, [*names, *files])
-            names[:] = sorted(n for n in names if n not in ignored and here / n not in without)
-            for name in sorted(set(files) - ignored):
-                path = here / name
-                joined.append(f"{path.relative_to(root.parent)}\0".encode() + path.read_bytes())
-    return b"\0".join(joined)
+class Sources:
+    """
+    Files of the tree as they are at one moment: what is hashed is what is built.
+
+    Args:
+        roots: directories to take.
+        without: directories in them to leave out.
+    """
+
+    def __init__(self, roots: Sequence[Path], without: Sequence[Path] = ()) -> None:
+        self._files: dict[Path, bytes] = {}
+        for root in roots:
+            for directory, names, files in os.walk(root):
+                here = Path(directory)
+                ignored = _PRODUCTS(directory, [*names, *files])
+                names[:] = sorted(n for n in names if n not in ignored and here / n not in without)
+                for name in sorted(set(files) - ignored):
+                    self._files[here / name] = (here / name).read_bytes()
+
+    def digest(self) -> bytes:
+        """Return what a build's name depends on."""
+        parts = (str(path.relative_to(REPOSITORY)).encode() for path in self._files)
+        return kernels.digest(*parts, *self._files.values()).encode()
+
+    def write(self, destination: Path) -> None:
+        """Write the files below *destination*, at their places in the repository."""
+        for path, content in self._files.items():
+            copy = destination / path.relative_to(REPOSITORY)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
 
 
 def _drop_old(directory: Path, prefix: str) -> None:
@@ -60,6 +79,11 @@ def _drop_old(directory: Path, prefix: str) -> None:
     )
     for path in builds[KEPT_BUILDS:]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _require(makefile: Path) -> None:
+    if not makefile.exists():
+        raise BuildError(f"{makefile} does not exist")
 
 
 def make(directory: Path, *arguments: str) -> None:
@@ -113,29 +137,27 @@ def _kbuild(kernel: Kernel) -> tuple[str, ...]:
 
 def km(kernel: Kernel) -> Path:
     """Build ``cgpu_km.ko``; return the build's directory, a copy of ``kmod``."""
-    if not (KMOD / "Makefile").exists():
-        raise BuildError(f"{KMOD}/Makefile does not exist")
-    apart = (KMOD / "sim", KMOD / "bridge")
-    with Build("km", kernel.release, _sources([KMOD], apart)) as build:
+    _require(KMOD / "Makefile")
+    sources = Sources([KMOD], without=(KMOD / "sim", KMOD / "bridge"))
+    with Build("km", kernel.release, sources.digest()) as build:
         if not build.complete:
-            shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
+            sources.write(build.root)
             make(build.root / "kmod", *_kbuild(kernel))
         return build.root / "kmod"
 
 
 def sim(kernel: Kernel) -> Path:
     """Build the simulated driver and its programs; return the directory, a copy of ``kmod/sim``."""
-    if not (KMOD / "sim" / "Makefile").exists():
-        raise BuildError(f"{KMOD}/sim/Makefile does not exist")
-    with Build("sim", kernel.release, _sources([KMOD / "sim", KMOD / "core"], ())) as build:
+    _require(KMOD / "sim" / "Makefile")
+    sources = Sources([KMOD / "sim", KMOD / "core", KMOD / "compat"])
+    # Its 32-bit program is built where the compiler can.
+    multilib = str(Path("/usr/lib32/libc.a").exists()).encode()
+    with Build("sim", kernel.release, sources.digest() + multilib) as build:
         directory = build.root / "kmod" / "sim"
         if not build.complete:
-            for name in ("sim", "core", "compat"):
-                if (KMOD / name).exists():
-                    shutil.copytree(KMOD / name, build.root / "kmod" / name, ignore=_PRODUCTS)
-            make(directory, *_kbuild(kernel))
-            if (directory / "simcuda" / "Makefile").exists():
-                make(directory / "simcuda")
+            sources.write(build.root)
+            make(directory, "modules", *_kbuild(kernel))
+            make(directory / "simcuda")
         return directory
 
 
@@ -146,24 +168,37 @@ def bridge(kernel: Kernel, driver: Path) -> Path:
     Args:
         driver: the directory with the driver's ``Module.symvers``.
     """
-    own = km(kernel)
-    symbols = [own / "Module.symvers", driver / "Module.symvers"]
-    content = b"\0".join(path.read_bytes() for path in symbols)
-    with Build("bridge", kernel.release, _sources([KMOD], (KMOD / "sim",)) + content) as build:
+    _require(KMOD / "bridge" / "Makefile")
+    symbols = [km(kernel) / "Module.symvers", driver / "Module.symvers"]
+    sources = Sources([KMOD], without=(KMOD / "sim",))
+    content = sources.digest() + b"".join(path.read_bytes() for path in symbols)
+    with Build("bridge", kernel.release, content) as build:
         directory = build.root / "kmod" / "bridge"
         if not build.complete:
-            shutil.copytree(KMOD, build.root / "kmod", ignore=_PRODUCTS)
+            sources.write(build.root)
             extra = " ".join(str(path) for path in symbols)
             make(directory, *_kbuild(kernel), f"KBUILD_EXTRA_SYMBOLS={extra}")
         return directory / "cgpu_rm.ko"
 
 
+def programs(kernel: Kernel) -> Path:
+    """Build the tenants' own programs of ``tests/vm/programs``; return their directory."""
+    sources = Sources([PROGRAMS, KMOD / "sim" / "simcuda"])
+    with Build("programs", kernel.release, sources.digest()) as build:
+        directory = build.root / PROGRAMS.relative_to(REPOSITORY)
+        if not build.complete:
+            sources.write(build.root)
+            make(directory)
+        return directory
+
+
 def fakepci(kernel: Kernel) -> Path:
     """Build the software PCI function for NVIDIA's real driver; return the module's path."""
-    with Build("fakepci", kernel.release, _sources([FAKEPCI], ())) as build:
-        directory = build.root / "fakepci"
+    sources = Sources([FAKEPCI])
+    with Build("fakepci", kernel.release, sources.digest()) as build:
+        directory = build.root / FAKEPCI.relative_to(REPOSITORY)
         if not build.complete:
-            shutil.copytree(FAKEPCI, directory, ignore=_PRODUCTS)
+            sources.write(build.root)
             make(directory, *_kbuild(kernel))
         return directory / "fakepci.ko"
 
@@ -173,9 +208,10 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     Build what a group of tests names and return where it is.
 
     Args:
-        wanted: of ``km``, ``sim``, ``bridge`` (for the simulated driver), ``fakepci``,
-            ``rootfs``, ``smi`` (NVIDIA's own tools), and ``driver:<branch>`` for NVIDIA's
-            real driver; with ``km`` also the bridge for it, as ``bridge:<branch>``.
+        wanted: of ``km``, ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
+            driver), ``fakepci``, ``rootfs``, ``smi`` (NVIDIA's own tools), and
+            ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
+            ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
@@ -189,6 +225,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = km(kernel)
         elif kind == "sim":
             path = sim(kernel)
+        elif kind == "programs":
+            path = programs(kernel)
         elif kind == "bridge":
             path = bridge(kernel, sim(kernel))
         elif kind == "fakepci":
