@@ -1,0 +1,834 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "sched.h"
+
+#define NEVER UINT64_MAX
+#define BIT(n) (1ULL << (n))
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* x × ppm / 1e6; x below 2^43 ns (two hours), which a period and a window are */
+static uint64_t part(uint64_t x, uint64_t ppm)
+{
+	return x * ppm / CGPU_PPM;
+}
+
+static bool opened(const struct cgpu_sched *s, uint32_t i)
+{
+	return s->slot[i].present && s->slot[i].member.open;
+}
+
+/* ---- accounts ---- */
+
+static void settle(struct cgpu_sched *s, uint32_t turn)
+{
+	struct cgpu_sched_turn *t = &s->turn[turn];
+	uint64_t rest = s->useful_ns - t->mark_ns;
+
+	t->debt_ns -= (int64_t)part(rest, t->share_ppm);
+	t->mark_ns = s->useful_ns;
+}
+
+/*
+ * Debt of a turn when its window ends, if all goes as planned; it begins as much
+ * below zero. So all debts together are zero at any time.
+ */
+static int64_t expected(const struct cgpu_sched *s, uint32_t share_ppm)
+{
+	return (int64_t)part(part(s->spread_ns, share_ppm), CGPU_PPM - share_ppm) / 2;
+}
+
+/* Debt of a turn at this moment of the period, if all goes as planned. */
+static int64_t planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
+{
+	const struct cgpu_sched_turn *t = &s->turn[turn];
+	uint64_t usual = part(s->spread_ns, t->share_ppm), at = (now_ns - s->frame_ns) % s->period_ns;
+	int64_t rest = (int64_t)(t->offset_ns - at);
+
+	/* per period the debt falls by `usual` while others have the card */
+	if (at < t->offset_ns)
+		rest -= (int64_t)s->period_ns;
+	return expected(s, t->share_ppm) +
+	       rest * (int64_t)(usual / 1000) / (int64_t)(s->period_ns / 1000);
+}
+
+/* Credit is capped at one period's grant, debt is not. Return: true if it was. */
+static bool cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
+{
+	int64_t lowest = -expected(s, t->share_ppm) -
+			 (int64_t)part(s->spread_ns, t->share_ppm);
+
+	if (t->debt_ns >= lowest)
+		return false;
+	t->debt_ns = lowest;
+	return true;
+}
+
+/*
+ * Turns come and go with their debts, and credit is capped. What the debts then
+ * add up to is spread by share, which leaves everybody as far behind or ahead of
+ * the others as before, and keeps the period at its length.
+ */
+static void balance(struct cgpu_sched *s)
+{
+	int64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
+		settle(s, i);
+		if (s->turn[i].share_ppm)
+			sum += s->turn[i].debt_ns;
+	}
+	for (i = 0; i < CGPU_SCHED_TURNS; i++)
+		s->turn[i].debt_ns -= sum / 1000 * s->turn[i].share_ppm / 1000;
+}
+
+static void grant(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t passed = now_ns - s->granted_to_ns, whole;
+	uint32_t i;
+
+	if (now_ns <= s->granted_to_ns)
+		return;
+	s->granted_to_ns = now_ns;
+	if (s->mode == CGPU_SCHED_WINDOWS && s->begun && s->owner < CGPU_SCHED_SLOTS) {
+		s->slot[s->owner].stat.granted_ns += passed;
+		return;
+	}
+	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || s->owner == CGPU_SCHED_NOBODY))
+		return;
+	whole = s->mode == CGPU_SCHED_WINDOWS ? s->turn[CGPU_SCHED_POOL].share_ppm : CGPU_PPM;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (opened(s, i) && whole &&
+		    (s->mode == CGPU_SCHED_SLICES || s->share[i].pooled))
+			s->slot[i].stat.granted_ns += passed * s->share[i].share_ppm / whole;
+}
+
+/* Charges the open window up to `now_ns`. */
+static void charge(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t passed, lost;
+
+	grant(s, now_ns);
+	if (!s->begun || now_ns <= s->begin_ns)
+		return;
+	passed = now_ns - s->begin_ns;
+	lost = least(passed, s->paid_ns);
+	s->paid_ns -= lost;
+	passed -= lost;
+	s->begin_ns = now_ns;
+	settle(s, s->owner);
+	s->useful_ns += passed;
+	settle(s, s->owner);
+	s->turn[s->owner].debt_ns += (int64_t)passed;
+}
+
+/* ---- entitlements ---- */
+
+/* Holds the card open, or did a moment ago and is not done with its part. */
+static bool counted(const struct cgpu_sched *s, uint32_t i)
+{
+	return opened(s, i) || (s->slot[i].present && s->slot[i].leaves_ns);
+}
+
+static bool windows_needed(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (opened(s, i) && s->share[i].ceiling_ppm < CGPU_PPM)
+			return true;
+	return false;
+}
+
+static void shares(struct cgpu_sched *s, bool hints)
+{
+	struct cgpu_policy_member members[CGPU_SCHED_SLOTS];
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		members[i] = s->slot[i].member;
+		if (!s->slot[i].present)
+			members[i].weight = 0;
+		members[i].open = counted(s, i);
+		members[i].active = members[i].open && !(hints && s->slot[i].idle);
+	}
+	/* the bounds were checked when the numbers came */
+	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
+}
+
+/* Longest round of the runlist in which no share strays too far. */
+static uint64_t longest_round(const struct cgpu_sched *s)
+{
+	uint64_t stray = 1, a;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		a = s->share[i].share_ppm;
+		stray = most(stray, part(a, CGPU_PPM - a));
+	}
+	return CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray;
+}
+
+static void set_period(struct cgpu_sched *s)
+{
+	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, weights = 0, smallest = CGPU_PPM, lost;
+	uint64_t base, pool;
+	uint32_t i, windows = 0, open = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (s->slot[i].present)
+			weights += s->slot[i].member.weight;
+		open += opened(s, i) && s->share[i].share_ppm;
+	}
+	if (s->mode != CGPU_SCHED_WINDOWS) {
+		ns = least(most(ns, open * s->unit_ns), longest_round(s));
+		lost = open * CGPU_SCHED_SWITCH_NS;
+		s->period_ns = most(ns, 2 * lost);
+		s->spread_ns = s->period_ns - lost;
+		return;
+	}
+	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
+		if (!s->turn[i].share_ppm)
+			continue;
+		windows++;
+		smallest = least(smallest, s->turn[i].share_ppm);
+	}
+	lost = windows * CGPU_SCHED_HANDOVER_NS;
+	pool = s->turn[CGPU_SCHED_POOL].share_ppm ? open - (windows - 1) : 0;
+	base = ns;
+	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
+		ns = weights * s->unit_ns;
+	else
+		ns = most(ns, (lost + pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
+	/* a moment that is nobody's must be longer than the calls that make it */
+	if (s->turn[CGPU_SCHED_NOBODY].share_ppm)
+		ns = most(ns, least(base, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM /
+						  s->turn[CGPU_SCHED_NOBODY].share_ppm));
+	ns = most(ns, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
+	/* whole periods in a second */
+	ns = CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / most(ns, 2 * lost));
+	s->period_ns = ns;
+	s->spread_ns = ns - lost;
+	s->turn[CGPU_SCHED_TURNS - 1].offset_ns = 0;
+	for (i = 0, ns = 0; i < CGPU_SCHED_TURNS; i++) {
+		if (s->turn[i].share_ppm)
+			ns += part(s->spread_ns, s->turn[i].share_ppm) +
+			      (i == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS);
+		s->turn[i].offset_ns = ns;
+	}
+}
+
+/* Slice of each of `groups`, if they shall have `ns` together with their switches. */
+static uint64_t slice_us(uint64_t ns, uint32_t groups)
+{
+	uint64_t lost = (groups - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS;
+
+	return (ns - least(ns / 2, lost)) / groups / 1000;
+}
+
+static void want_slices(struct cgpu_sched *s)
+{
+	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window, us;
+	uint32_t members = 0, i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		members += opened(s, i) && s->share[i].pooled && s->share[i].share_ppm;
+	/* a little less than fits: then it is another's turn to be cut short each time */
+	window = part(s->spread_ns, pool) * 15 / 16;
+	window -= least(window / 2, members * (uint64_t)CGPU_SCHED_SWITCH_NS);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+		uint64_t share = s->share[i].share_ppm;
+
+		slot->wanted_us = 0;
+		if (!opened(s, i) || !slot->groups || (!share && s->mode == CGPU_SCHED_SLICES))
+			continue;
+		if (s->mode == CGPU_SCHED_FREE) {
+			/* untouched slices stay untouched */
+			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
+		} else if (s->mode == CGPU_SCHED_SLICES) {
+			us = slice_us(part(s->spread_ns, share), slot->groups);
+		} else if (s->share[i].pooled && pool) {
+			us = slice_us(window * share / pool, slot->groups);
+		} else if (slot->groups == 1) {
+			/* not to be switched off while the next gate is already open */
+			us = 2 * part(s->spread_ns, share) / 1000;
+		} else {
+			us = most(slice_us(part(s->spread_ns, share), slot->groups),
+				  CGPU_SCHED_SLICE_US_CUDA);
+		}
+		if (us)
+			us = most(us, CGPU_SCHED_SLICE_US_MIN);
+		slot->wanted_us = (uint32_t)us;
+	}
+}
+
+static void set_turn(struct cgpu_sched *s, uint32_t turn, uint32_t share_ppm)
+{
+	struct cgpu_sched_turn *t = &s->turn[turn];
+
+	settle(s, turn);
+	t->share_ppm = share_ppm;
+}
+
+/*
+ * Share of the period that is a slot's own window. Policies whose parts do not
+ * depend on who holds the card open keep the place of those who do not, so that
+ * opening and closing it moves nobody else.
+ */
+static uint32_t own(const struct cgpu_sched *s, uint32_t i)
+{
+	const struct cgpu_policy_share *share = &s->share[i];
+
+	if (!s->slot[i].present || (share->pooled && !s->sighted))
+		return 0;
+	if (cgpu_policy_conserves(s->policy) || s->policy == CGPU_POLICY_PREEMPTIVE)
+		return counted(s, i) ? share->share_ppm : 0;
+	return share->ceiling_ppm;
+}
+
+static void set_turns(struct cgpu_sched *s)
+{
+	uint32_t i, sum = 0, pool = 0, share;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
+		set_turn(s, i, share);
+		sum += share;
+		if (s->mode == CGPU_SCHED_WINDOWS && s->share[i].pooled && !s->sighted)
+			pool += s->share[i].share_ppm;
+	}
+	set_turn(s, CGPU_SCHED_POOL, pool);
+	sum = CGPU_PPM - pool - sum;
+	/* millionths that rounding left are nobody's window */
+	set_turn(s, CGPU_SCHED_NOBODY,
+		 s->mode == CGPU_SCHED_WINDOWS && sum > CGPU_SCHED_SLOTS ? sum : 0);
+}
+
+/* After an event: what everybody is entitled to from now on. */
+static void plan(struct cgpu_sched *s, uint64_t now_ns)
+{
+	int64_t owed[CGPU_SCHED_TURNS];
+	uint32_t i;
+
+	charge(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
+		settle(s, i);
+		owed[i] = s->turn[i].debt_ns;
+		if (s->turn[i].share_ppm)
+			owed[i] -= planned(s, i, now_ns);
+	}
+	s->review_ns = NEVER;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (s->slot[i].leaves_ns && now_ns >= s->slot[i].leaves_ns)
+			s->slot[i].leaves_ns = 0;
+		if (s->slot[i].leaves_ns)
+			s->review_ns = least(s->review_ns, s->slot[i].leaves_ns);
+	}
+	shares(s, false);
+	if (s->suspended || s->retry_ns || s->policy == CGPU_POLICY_NATIVE)
+		s->mode = CGPU_SCHED_FREE;
+	else if (!windows_needed(s))
+		s->mode = CGPU_SCHED_SLICES;
+	else
+		s->mode = CGPU_SCHED_WINDOWS;
+	if (s->mode == CGPU_SCHED_WINDOWS && cgpu_policy_conserves(s->policy))
+		shares(s, true);
+	set_turns(s);
+	set_period(s);
+	s->frame_ns = now_ns - now_ns % s->period_ns;
+	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
+		struct cgpu_sched_turn *t = &s->turn[i];
+
+		/* nobody hoards credit while away, and nobody's debt is forgotten */
+		t->debt_ns = owed[i];
+		if (!t->share_ppm && t->debt_ns < 0)
+			t->debt_ns = 0;
+		if (!t->share_ppm)
+			continue;
+		t->debt_ns += planned(s, i, now_ns);
+		cap_credit(s, t);
+	}
+	balance(s);
+	if (s->mode != CGPU_SCHED_WINDOWS)
+		s->begun = false;
+	else if (s->begun)
+		s->end_ns = s->turn[s->owner].share_ppm ?
+			least(s->end_ns, s->frame_ns + s->turn[s->owner].offset_ns) : now_ns;
+	want_slices(s);
+	s->dirty = false;
+}
+
+/* ---- windows ---- */
+
+/*
+ * When the window of `turn` should end if it begins at `then_ns` with `debt_ns`:
+ * as planned, less half of what would then be owed. Half, because the planned
+ * ends of the others' windows return the other half by themselves.
+ */
+static uint64_t ends(const struct cgpu_sched *s, uint32_t turn, uint64_t frame_ns,
+		     uint64_t then_ns, int64_t debt_ns)
+{
+	const struct cgpu_sched_turn *t = &s->turn[turn];
+	uint64_t cost = turn == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS;
+	int64_t usual = (int64_t)part(s->spread_ns, t->share_ppm);
+	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cost);
+	int64_t owed = debt_ns + ns * (int64_t)(CGPU_PPM - t->share_ppm) / CGPU_PPM -
+		       expected(s, t->share_ppm);
+
+	ns -= owed / 2;
+	if (ns < 0)
+		return then_ns;
+	return then_ns + cost + least((uint64_t)ns, 2 * (uint64_t)usual);
+}
+
+/*
+ * Chooses whose window follows one that ends at `then_ns`, in the order of the
+ * turns, and when it ends.
+ */
+static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
+{
+	uint64_t ahead = 0, frame = s->frame_ns, best_end = 0;
+	uint32_t turn = s->begun ? s->owner : CGPU_SCHED_TURNS - 1, k, best = CGPU_SCHED_TURNS;
+
+	if (!s->begun)
+		frame -= s->period_ns;
+	else if (then_ns > s->begin_ns + s->paid_ns)
+		ahead = then_ns - s->begin_ns - s->paid_ns;
+	for (k = 0; k < 2 * CGPU_SCHED_TURNS; k++) {
+		const struct cgpu_sched_turn *t;
+		uint64_t end, enough;
+		int64_t debt;
+
+		if (++turn == CGPU_SCHED_TURNS) {
+			turn = 0;
+			frame += s->period_ns;
+		}
+		t = &s->turn[turn];
+		if (!t->share_ppm)
+			continue;
+		debt = t->debt_ns - (int64_t)part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
+		if (s->begun && turn == s->owner)
+			debt += (int64_t)ahead;
+		end = ends(s, turn, frame, then_ns, debt);
+		enough = least(CGPU_SCHED_WINDOW_MIN_NS, part(s->spread_ns, t->share_ppm) / 2) +
+			 CGPU_SCHED_HANDOVER_NS;
+		if (end >= then_ns + enough) {
+			s->frame_ns = frame;
+			*end_ns = end;
+			return turn;
+		}
+		if (best == CGPU_SCHED_TURNS || end > best_end) {
+			best = turn;
+			best_end = end;
+		}
+	}
+	/* all are ahead of the grid, by whatever delayed us */
+	s->frame_ns = then_ns - then_ns % s->period_ns;
+	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
+	return best;
+}
+
+/* The turn that comes after the owner's if all goes as planned. */
+static uint32_t following(const struct cgpu_sched *s)
+{
+	uint32_t k;
+
+	for (k = 1; k < CGPU_SCHED_TURNS; k++)
+		if (s->turn[(s->owner + k) % CGPU_SCHED_TURNS].share_ppm)
+			break;
+	return (s->owner + k) % CGPU_SCHED_TURNS;
+}
+
+/* How long before the window's end the calls must start. */
+static uint64_t lead(const struct cgpu_sched *s)
+{
+	if (!s->begun)
+		return 0;
+	return (s->owner == CGPU_SCHED_NOBODY ? 0 : s->shut_ns) +
+	       (following(s) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
+}
+
+/* Who may run while it is `turn`'s window. */
+static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns, uint64_t now_ns)
+{
+	uint64_t mask = 0;
+	uint32_t i;
+
+	if (now_ns - s->cycle_ns >= s->period_ns) {
+		s->cycle_ns = now_ns;
+		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+			s->slot[i].guest_ns = 0;
+	}
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+		uint64_t ceiling = part(s->spread_ns, s->share[i].ceiling_ppm);
+
+		if (!opened(s, i) || !slot->member.weight)
+			continue;
+		if (turn == i || (turn == CGPU_SCHED_POOL && s->share[i].pooled)) {
+			mask |= BIT(i);
+			continue;
+		}
+		/*
+		 * One that is idle waits at open gates, so that its first work does not
+		 * wait for us to notice, as long as its ceiling allows.
+		 */
+		if (!cgpu_policy_conserves(s->policy) || !slot->idle)
+			continue;
+		if (s->policy == CGPU_POLICY_MIXED && turn != CGPU_SCHED_NOBODY &&
+		    !(s->share[i].pooled && s->share[turn].pooled))
+			continue;
+		if (s->share[i].ceiling_ppm < CGPU_PPM) {
+			if (slot->guest_ns + window_ns > ceiling)
+				continue;
+			slot->guest_ns += window_ns;
+		}
+		mask |= BIT(i);
+	}
+	return mask;
+}
+
+static uint32_t gates(struct cgpu_sched *s, uint64_t mask, struct cgpu_sched_action *out)
+{
+	bool overlap = !s->begun || s->owner >= CGPU_SCHED_SLOTS || !s->slot[s->owner].idle;
+	uint64_t open = 0, shut = 0;
+	uint32_t i, n = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!opened(s, i) || !s->slot[i].groups)
+			continue;
+		if (s->slot[i].shut && (mask & BIT(i)))
+			open |= BIT(i);
+		if (!s->slot[i].shut && !(mask & BIT(i)))
+			shut |= BIT(i);
+	}
+	/*
+	 * The next first: the hardware's switch then overlaps the second call. But
+	 * after one that does nothing the next would start while it is not its time.
+	 */
+	if (open && overlap)
+		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
+	if (shut)
+		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_SHUT, 0, shut };
+	if (open && !overlap)
+		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
+	return n;
+}
+
+static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
+{
+	uint64_t seen = 0;
+	uint32_t i, j, n = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *a = &s->slot[i];
+		uint64_t mask = 0;
+
+		if (!opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
+		    (seen & BIT(i)))
+			continue;
+		for (j = i; j < CGPU_SCHED_SLOTS; j++) {
+			struct cgpu_sched_slot *b = &s->slot[j];
+
+			if (opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&
+			    b->wanted_us != b->slice_us)
+				mask |= BIT(j);
+		}
+		seen |= mask;
+		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_SLICE, a->wanted_us, mask };
+	}
+	return n;
+}
+
+/* The window of `next` begins. */
+static void begin(struct cgpu_sched *s, uint64_t now_ns)
+{
+	charge(s, now_ns);
+	if (s->begun && s->owner < CGPU_SCHED_SLOTS && now_ns > s->end_ns + CGPU_SCHED_LATE_NS)
+		s->slot[s->owner].stat.overruns++;
+	if (s->next < CGPU_SCHED_SLOTS && (!s->begun || s->next != s->owner))
+		s->slot[s->next].stat.switches++;
+	if (s->next == CGPU_SCHED_NOBODY || (s->begun && s->next == s->owner))
+		s->paid_ns = 0;
+	else if (s->begun && s->owner == CGPU_SCHED_NOBODY)
+		s->paid_ns = CGPU_SCHED_SWITCH_NS;
+	else
+		s->paid_ns = CGPU_SCHED_HANDOVER_NS;
+	s->owner = s->next;
+	s->begun = true;
+	s->moving = false;
+	s->begin_ns = now_ns;
+	s->end_ns = s->next_end_ns;
+	if (cap_credit(s, &s->turn[s->owner]))
+		balance(s);
+}
+
+static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_ns,
+			  struct cgpu_sched_action *out)
+{
+	uint32_t n;
+
+	s->next = choose(s, then_ns, &s->next_end_ns);
+	if (s->next == CGPU_SCHED_TURNS) {
+		/* nobody has the card open, or those who have are without weight */
+		s->begun = false;
+		return gates(s, 0, out);
+	}
+	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns), out);
+	if (n)
+		s->moving = true;
+	else
+		begin(s, now_ns);
+	return n;
+}
+
+uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
+			 struct cgpu_sched_action *out, uint64_t *wake_ns)
+{
+	bool planned = false;
+	uint64_t early;
+	uint32_t n;
+
+	if (s->pending) {
+		*wake_ns = s->issued_ns + CGPU_SCHED_WATCHDOG_NS;
+		if (now_ns < *wake_ns)
+			return 0;
+		s->pending = 0;
+		s->moving = false;
+		s->begun = false;
+		s->failures++;
+		s->retry_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
+		s->dirty = true;
+	}
+	if (s->retry_ns && now_ns >= s->retry_ns) {
+		s->retry_ns = 0;
+		s->dirty = true;
+	}
+	if (s->dirty || now_ns >= s->review_ns) {
+		plan(s, now_ns);
+		planned = true;
+	}
+	*wake_ns = s->retry_ns ? s->retry_ns : s->review_ns;
+	if (s->mode != CGPU_SCHED_WINDOWS) {
+		grant(s, now_ns);
+		n = gates(s, ~0ULL, out);
+		n += slices(s, out + n);
+	} else {
+		n = slices(s, out);
+		early = lead(s);
+		if (!s->begun || now_ns + early >= s->end_ns)
+			n += hand_over(s, now_ns, now_ns + early, out + n);
+		else if (planned)
+			n += gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns), out + n);
+		early = lead(s);
+		if (s->begun)
+			*wake_ns = least(*wake_ns, s->end_ns > now_ns + early ?
+							   s->end_ns - early : now_ns);
+	}
+	if (n) {
+		s->pending = n;
+		s->issued_ns = now_ns;
+		*wake_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
+	}
+	return n;
+}
+
+static uint64_t average(uint64_t old, uint64_t ns)
+{
+	/* a stop that took 20 ms says nothing of the next */
+	return (old * 7 + least(ns, 2 * old + 100000)) / 8;
+}
+
+void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
+		     uint64_t start_ns, uint64_t end_ns, int status)
+{
+	uint32_t i;
+
+	s->calls++;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+
+		if (!(action->mask & BIT(i)) || !slot->present)
+			continue;
+		if (action->kind == CGPU_SCHED_SLICE && !status) {
+			slot->slice_us = action->slice_us;
+		} else if (action->kind == CGPU_SCHED_SHUT) {
+			/* even if it failed: then it must be opened */
+			slot->shut = true;
+			slot->shut_since_ns = end_ns;
+		} else if (action->kind == CGPU_SCHED_OPEN && !status && slot->shut) {
+			slot->shut = false;
+			slot->stat.throttled_ns += end_ns - least(end_ns, slot->shut_since_ns);
+		}
+	}
+	if (action->kind == CGPU_SCHED_OPEN)
+		s->open_ns = average(s->open_ns, end_ns - start_ns);
+	else if (action->kind == CGPU_SCHED_SHUT)
+		s->shut_ns = average(s->shut_ns, end_ns - start_ns);
+	if (status) {
+		s->failures++;
+		s->retry_ns = end_ns + CGPU_SCHED_WATCHDOG_NS;
+		s->dirty = true;
+		s->moving = false;
+	}
+	if (s->pending && !--s->pending && s->moving)
+		begin(s, end_ns);
+}
+
+/* ---- events ---- */
+
+void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
+{
+	memset(s, 0, sizeof(*s));
+	s->policy = CGPU_POLICY_NATIVE;
+	s->max_inst = 1;
+	s->unit_ns = 5000000;
+	s->loss_ppm = CGPU_SCHED_LOSS_PPM;
+	s->owner = CGPU_SCHED_NOBODY;
+	s->period_ns = CGPU_SCHED_UNITS * s->unit_ns;
+	s->spread_ns = s->period_ns;
+	s->review_ns = NEVER;
+	s->granted_to_ns = now_ns;
+	s->cycle_ns = now_ns;
+	/* as measured on an H200, until the first calls are */
+	s->open_ns = 330000;
+	s->shut_ns = 420000;
+}
+
+int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
+		    uint32_t timeslice_us, uint64_t now_ns)
+{
+	if (policy >= CGPU_POLICY_END)
+		return -EINVAL;
+	if (!max_inst || max_inst > CGPU_POLICY_MEMBERS || timeslice_us < 1000 ||
+	    timeslice_us > 1000000)
+		return -ERANGE;
+	charge(s, now_ns);
+	s->policy = policy;
+	s->max_inst = max_inst;
+	s->unit_ns = (uint64_t)timeslice_us * 1000;
+	s->dirty = true;
+	return 0;
+}
+
+int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
+		   const struct cgpu_policy_member *member, uint64_t now_ns)
+{
+	struct cgpu_policy_share unused;
+	bool open;
+	int err;
+
+	if (slot >= CGPU_SCHED_SLOTS)
+		return -ERANGE;
+	err = cgpu_policy_shares(s->policy, s->max_inst, member, 1, &unused);
+	if (err)
+		return err;
+	charge(s, now_ns);
+	open = s->slot[slot].member.open;
+	s->slot[slot].member = *member;
+	s->slot[slot].member.open = open;
+	s->slot[slot].present = true;
+	s->dirty = true;
+	return 0;
+}
+
+void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	charge(s, now_ns);
+	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
+	settle(s, slot);
+	s->turn[slot].debt_ns = 0;
+	s->dirty = true;
+}
+
+void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
+		     uint64_t now_ns)
+{
+	struct cgpu_sched_slot *p = &s->slot[slot % CGPU_SCHED_SLOTS];
+
+	if (slot >= CGPU_SCHED_SLOTS || !p->present)
+		return;
+	charge(s, now_ns);
+	if (p->shut)
+		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
+	/*
+	 * Under policy 1 the parts depend on who holds the card open. One that closes
+	 * and opens it again and again must not keep the others moving.
+	 */
+	p->leaves_ns = 0;
+	if (p->member.open && !open && s->policy == CGPU_POLICY_PREEMPTIVE &&
+	    s->mode == CGPU_SCHED_WINDOWS)
+		p->leaves_ns = now_ns + s->period_ns;
+	p->member.open = open;
+	p->groups = groups;
+	/* gates and slices belong to channel groups: those of new ones are not known */
+	p->shut = false;
+	p->slice_us = 0;
+	s->dirty = true;
+}
+
+bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
+{
+	if (slot >= CGPU_SCHED_SLOTS || s->mode != CGPU_SCHED_WINDOWS)
+		return true;
+	return s->begun && (s->owner == slot ||
+			    (s->owner == CGPU_SCHED_POOL && s->share[slot].pooled));
+}
+
+void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS)
+		return;
+	s->dirty |= !s->sighted;
+	s->sighted = true;
+	if (s->slot[slot].idle == idle)
+		return;
+	s->slot[slot].idle = idle;
+	if (s->mode != CGPU_SCHED_WINDOWS || !cgpu_policy_conserves(s->policy))
+		return;
+	charge(s, now_ns);
+	s->dirty = true;
+}
+
+void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
+{
+	if (slot < CGPU_SCHED_SLOTS)
+		s->slot[slot].stat.used_ns += used_ns;
+}
+
+void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)
+{
+	charge(s, now_ns);
+	s->suspended = suspend;
+	s->dirty = true;
+}
+
+void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
+		     struct cgpu_sched_stat *out)
+{
+	struct cgpu_sched_slot *p;
+
+	memset(out, 0, sizeof(*out));
+	if (slot >= CGPU_SCHED_SLOTS)
+		return;
+	charge(s, now_ns);
+	settle(s, slot);
+	p = &s->slot[slot];
+	*out = p->stat;
+	out->debt_ns = s->turn[slot].debt_ns;
+	if (s->turn[slot].share_ppm)
+		out->debt_ns -= planned(s, slot, now_ns);
+	if (p->shut && p->member.open)
+		out->throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * One card's engine: who may run now. It is told the time and what happened,
+ * and answers with timeslices to program and gates to open or shut.
+ *
+ * The caller holds its lock around every function here and releases it while it
+ * carries out the actions, in the order given; then it reports each by
+ * cgpu_sched_done(). After any event, and at *wake_ns, it calls
+ * cgpu_sched_tick(). How this works and why: docs/engine.md.
+ */
+#ifndef CGPU_CORE_SCHED_H
+#define CGPU_CORE_SCHED_H
+
+#include "types.h"
+#include "policy.h"
+
+enum cgpu_sched_limit {
+	CGPU_SCHED_SLOTS = 64,
+	/* turns: one a slot, one of the pool, one in which nobody owns the card */
+	CGPU_SCHED_POOL = 64,
+	CGPU_SCHED_NOBODY = 65,
+	CGPU_SCHED_TURNS = 66,
+	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
+
+	CGPU_SCHED_SLICE_US_MIN = 500,
+	CGPU_SCHED_SLICE_US_CUDA = 2048, /* what CUDA sets by itself */
+	CGPU_SCHED_UNITS = 8,            /* unit windows in a period, at least */
+	CGPU_SCHED_WINDOW_MIN_NS = 1000000,
+	CGPU_SCHED_PERIOD_MAX_NS = 1000000000,
+	/*
+	 * Work that the card loses when the gates hand it on, measured on an
+	 * H200: 0.19 to 0.21 ms a hand-over.
+	 */
+	CGPU_SCHED_HANDOVER_NS = 200000,
+	/* a switch between groups by the runlist itself: 0.14 to 0.2 ms */
+	CGPU_SCHED_SWITCH_NS = 140000,
+	/*
+	 * A share a strays by a(1 − a) × round over any time. Windows keep to a grid
+	 * that divides the second, rounds of the runlist do not: this bounds them so
+	 * that a second sees half a percent.
+	 */
+	CGPU_SCHED_STRAY_NS = 4500000,
+	/* of the card, that hand-overs may cost before the period is lengthened */
+	CGPU_SCHED_LOSS_PPM = 29000,
+	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
+	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
+};
+
+enum cgpu_sched_mode {
+	CGPU_SCHED_FREE,   /* every gate open, CUDA's own slices */
+	CGPU_SCHED_SLICES, /* every gate open, the runlist's slices make the shares */
+	CGPU_SCHED_WINDOWS /* gates make the shares */
+};
+
+enum cgpu_sched_kind {
+	CGPU_SCHED_OPEN,  /* let the slots of `mask` run */
+	CGPU_SCHED_SHUT,  /* take the slots of `mask` off the hardware */
+	CGPU_SCHED_SLICE  /* program `slice_us` on each channel group of the slots */
+};
+
+struct cgpu_sched_action {
+	uint32_t kind;
+	uint32_t slice_us;
+	uint64_t mask; /* bit n: slot n */
+};
+
+/* Totals since the container came. */
+struct cgpu_sched_stat {
+	uint64_t granted_ns;   /* card time that was its to use */
+	uint64_t used_ns;      /* as told by cgpu_sched_used(); 0: nobody told */
+	uint64_t throttled_ns; /* the GPU open, and its gate shut */
+	uint64_t switches;     /* windows begun */
+	uint64_t overruns;     /* windows that ended late */
+	int64_t debt_ns;       /* taken beyond the entitlement; below 0: due to it */
+};
+
+struct cgpu_sched_slot {
+	bool present;
+	bool idle;             /* told by cgpu_sched_idle() */
+	bool shut;
+	struct cgpu_policy_member member;
+	uint32_t groups;       /* channel groups that compute */
+	uint32_t slice_us;     /* programmed; 0: not known */
+	uint32_t wanted_us;
+	uint64_t guest_ns;     /* gate time in others' windows, this period */
+	uint64_t shut_since_ns;
+	uint64_t leaves_ns;    /* closed, and counted as open until then */
+	struct cgpu_sched_stat stat;
+};
+
+struct cgpu_sched_turn {
+	uint32_t share_ppm;
+	int64_t debt_ns;       /* as of mark_ns; without a share: what it left owing */
+	uint64_t mark_ns;      /* on the card's clock of useful time */
+	uint64_t offset_ns;    /* end of its window, from the period's beginning */
+};
+
+struct cgpu_sched {
+	uint32_t policy;
+	uint32_t max_inst;
+	uint64_t unit_ns;
+	uint64_t loss_ppm;     /* CGPU_SCHED_LOSS_PPM; CGPU_PPM: never lengthen */
+
+	uint32_t mode;
+	bool dirty;
+	bool suspended;
+	bool sighted;          /* somebody tells who is idle */
+	uint64_t review_ns;    /* when somebody who closed the card ceases to count */
+	uint64_t retry_ns;     /* all gates open until then, after a failure; 0: no failure */
+	uint64_t failures;
+	uint64_t period_ns;
+	uint64_t spread_ns;    /* of the period: what windows or slices divide */
+	uint64_t frame_ns;     /* beginning of the period */
+
+	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
+	struct cgpu_policy_share share[64];
+	struct cgpu_sched_turn turn[66];    /* CGPU_SCHED_TURNS */
+
+	uint32_t owner;        /* turn whose window it is */
+	uint32_t next;         /* turn that the actions under way begin */
+	bool moving;
+	bool begun;            /* a window is open */
+	uint64_t useful_ns;    /* clock of useful time */
+	uint64_t begin_ns;
+	uint64_t end_ns;
+	uint64_t next_end_ns;
+	uint64_t paid_ns;      /* hand-over still to be charged to the window */
+	uint64_t cycle_ns;     /* when guests' time was last reset */
+	uint64_t granted_to_ns; /* up to when slots were granted their shares */
+
+	uint32_t pending;      /* actions not reported yet */
+	uint64_t issued_ns;
+	uint64_t open_ns;      /* latency, averaged */
+	uint64_t shut_ns;
+
+	uint64_t calls;        /* actions reported */
+};
+
+/* Starts with no container, policy native. */
+void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns);
+
+/* Return: 0, -EINVAL: no such policy, -ERANGE: another number out of bounds. */
+int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
+		    uint32_t timeslice_us, uint64_t now_ns);
+
+/*
+ * A container came, or its numbers changed (`open` and `active` of `member` are
+ * ignored). Return: 0, -ERANGE: a number out of bounds, or no such slot.
+ */
+int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
+		   const struct cgpu_policy_member *member, uint64_t now_ns);
+void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+
+/*
+ * Whether a process of the container holds the GPU open, and how many channel
+ * groups compute. New groups of a container whose gate is shut must start
+ * stopped (cgpu_sched_may_run()); the engine shuts the container's gate again.
+ */
+void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
+		     uint64_t now_ns);
+bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
+
+/*
+ * What the caller saw: the container has no work queued, or has again. Optional
+ * and as late as the caller's means are; no ceiling depends on it.
+ */
+void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
+/* Card time that the container really used, for `stat`. */
+void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
+
+/* Opens every gate and leaves them open, or goes on. */
+void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns);
+
+/*
+ * Return: number of actions in `out` (room for CGPU_SCHED_ACTIONS), and when to
+ * call again at the latest (UINT64_MAX: at the next event).
+ */
+uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
+			 struct cgpu_sched_action *out, uint64_t *wake_ns);
+/* `status`: 0, or what went wrong: then every gate opens and it tries again later. */
+void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
+		     uint64_t start_ns, uint64_t end_ns, int status);
+
+/* The container's totals as of now. */
+void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
+		     struct cgpu_sched_stat *out);
+
+#endif

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""
+What the engine promises, checked in the model: every policy against a matrix of tenants.
+
+Errors are in percentage points of the card. A share is time held over a window, less the time in
+which the card was switching between tenants; ``efficiency`` counts that. Ceilings are held against work alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pycgpu.model import POLICIES
+
+from .scenario import MS, Run, Scenario, Tenant, entitlements, run
+
+NATIVE, MIXED = POLICIES.index("native"), POLICIES.index("mixed")
+#: Policies that offer one container's idle time to others.
+CONSERVING = tuple(POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst"))
+
+#: Bounds. The engine's period P bounds 100 ms: a share a may stray by a(1 − a)·P/100 ms and a point.
+ERROR_1S = 0.5
+CEILING_EXCESS = 1.0
+JAIN = 0.9999
+IDLE_RATIO = 0.02
+EFFICIENCY = {2: 0.98, 8: 0.97}
+
+#: After the start, and after every change, shares are held to account from here on.
+SETTLED_NS = 200 * MS
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The worst that was seen in one or more runs; ``None`` where a measure does not apply."""
+
+    error_1s: float | None = None
+    #: of that tenant whose error comes closest to its bound
+    error_100ms: float | None = None
+    bound_100ms: float | None = None
+    ceiling_excess: float | None = None
+    jain: float | None = None
+    idle_ratio: float | None = None
+
+    def worse(self, other: Verdict) -> Verdict:
+        def pick(choose, a: float | None, b: float | None) -> float | None:
+            known = [x for x in (a, b) if x is not None]
+            return choose(known) if known else None
+
+        short = max(
+            (v for v in (self, other) if v.error_100ms is not None),
+            key=lambda v: v.error_100ms - v.bound_100ms,
+            default=self,
+        )
+        return Verdict(
+            pick(max, self.error_1s, other.error_1s),
+            short.error_100ms,
+            short.bound_100ms,
+            pick(max, self.ceiling_excess, other.ceiling_excess),
+            pick(min, self.jain, other.jain),
+            pick(max, self.idle_ratio, other.idle_ratio),
+        )
+
+    def broken(self) -> list[str]:
+        """Return the names of the measures that are out of bounds."""
+        bad = []
+        if self.error_1s is not None and self.error_1s > ERROR_1S:
+            bad.append("max_error_1s")
+        if self.error_100ms is not None and self.error_100ms > self.bound_100ms:
+            bad.append("max_error_100ms")
+        if self.ceiling_excess is not None and self.ceiling_excess > CEILING_EXCESS:
+            bad.append("ceiling_excess_max")
+        if self.jain is not None and self.jain < JAIN:
+            bad.append("jain_min")
+        if self.idle_ratio is not None and self.idle_ratio > IDLE_RATIO:
+            bad.append("idle_ratio_max")
+        return bad
+
+
+def judge(result: Run) -> Verdict:
+    """Hold one run to account. Backlogged tenants must get their share, nobody more than allowed."""
+    scenario = result.scenario
+    given = entitlements(scenario)
+    conserving = scenario.policy in CONSERVING
+    native = scenario.policy == NATIVE
+    # What others leave is passed on: then a share is a lower bound.
+    exact = not conserving or all(t.kind in ("backlogged", "idle") for t in scenario.tenants)
+    verdict = Verdict(
+        idle_ratio=result.cards[0]["idle_waiting_ns"] / scenario.duration_ns
+        if conserving or native
+        else None
+    )
+    # one that takes long to stop, on request or at the end of its slice, is charged for it, later
+    lump = 100 * 2 * max(t.stubborn_ns for t in scenario.tenants)
+    period_ms = result.cards[0]["period_ns"] / MS
+    scaled = []
+    for i, tenant in enumerate(scenario.tenants):
+        a = given[i].share
+        if not native:
+            excess = 100 * (max(result.taken(i, 1000 * MS)) - given[i].ceiling)
+            excess -= lump / (1000 * MS)
+            verdict = verdict.worse(Verdict(ceiling_excess=max(0.0, excess)))
+        if tenant.kind != "backlogged" or native:
+            continue
+        both_sides = exact or (scenario.policy == MIXED and tenant.quota)
+
+        def error(window_ns: int, a: float = a, i: int = i, both: bool = both_sides) -> float:
+            shares = result.shares(i, window_ns, SETTLED_NS)
+            low = a - min(shares)
+            worst = 100 * max(low, max(shares) - a if both else low)
+            return max(0.0, worst - lump / window_ns)
+
+        verdict = verdict.worse(
+            Verdict(
+                error_1s=error(1000 * MS),
+                error_100ms=error(100 * MS),
+                bound_100ms=a * (1 - a) * period_ms + 1,
+            )
+        )
+        if a:
+            held = result.held[i][SETTLED_NS // scenario.bin_ns :]
+            scaled.append((a, sum(held)))
+    for a in {round(a, 5) for a, _ in scaled}:
+        equals = [w for b, w in scaled if round(b, 5) == a]
+        if len(equals) > 1 and not native:
+            squares = sum(w * w for w in equals)
+            verdict = verdict.worse(Verdict(jain=sum(equals) ** 2 / (len(equals) * squares)))
+    return verdict
+
+
+def tenants(policy: int, count: int, **other: object) -> tuple[Tenant, ...]:
+    """Return ``count`` backlogged tenants with the numbers that the policy goes by."""
+    made = []
+    for i in range(count):
+        tenant = Tenant(**other)
+        name = POLICIES[policy]
+        if name in ("weighted", "fixed", "weighted-conserving"):
+            tenant = replace(tenant, weight=1 + i % 3)
+        if name == "mixed" and i % 2 == 0:
+            tenant = replace(tenant, quota=max(1, 60 // count))
+        if name == "burst":
+            tenant = replace(tenant, quota_min=max(1, 50 // count))
+        if name in ("weak", "weighted-conserving", "burst") and not tenant.quota:
+            tenant = replace(tenant, uncapped=True)
+        made.append(tenant)
+    return tuple(made)
+
+
+def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
+    """Yield the scenarios of one policy, named."""
+
+    def make(*mix: Tenant, **other: object) -> Scenario:
+        whole = sum(t.weight for t in mix)
+        values = {"max_inst": max(len(mix), min(64, whole)), "policy": policy, **other}
+        return Scenario(mix, **values)
+
+    for count in (2, 3, 4, 8, 16, 25):
+        yield f"{count} backlogged", make(*tenants(policy, count))
+    pair = tenants(policy, 2)
+    four = tenants(policy, 4)
+    yield "kernels of 100 us", make(*tenants(policy, 2, switch_ns=170_000))
+    yield "room left on the card", make(*four, max_inst=20)
+    yield "8 processes against 1", make(replace(pair[0], groups=8), pair[1])
+    yield "a neighbour is idle", make(*four[:3], replace(four[3], kind="idle", uncapped=False))
+    yield (
+        "a neighbour has bursts",
+        make(*four[:3], replace(four[3], kind="bursty", on_ns=3 * MS, off_ns=7 * MS)),
+    )
+    yield (
+        "long bursts",
+        make(*four[:2], *(replace(t, kind="bursty", on_ns=400 * MS, off_ns=300 * MS) for t in four[2:])),
+    )
+    if policy not in CONSERVING:
+        yield "a neighbour is slow to stop", make(*four[:3], replace(four[3], stubborn_ns=10 * MS))
+    yield (
+        "a neighbour closes the card before the tick",
+        make(*four[:3], replace(four[3], kind="closer", off_ns=30 * MS)),
+    )
+    if policy != NATIVE:
+        yield "a quota on one", make(replace(pair[0], quota=30, quota_min=0, uncapped=False), pair[1])
+        alone = replace(pair[0], quota=10, quota_min=0, uncapped=False, weight=1)
+        yield "10 % alone", make(alone)
+        yield "50 % alone", make(replace(alone, quota=50))
+
+
+def check(policy: int) -> dict[str, object]:
+    """Run the matrix of one policy. Return its measures, as ``check --json`` prints them."""
+    worst = Verdict()
+    failed: dict[str, list[str]] = {}
+    for name, scenario in matrix(policy):
+        verdict = judge(run(scenario))
+        if bad := verdict.broken():
+            failed[name] = bad
+        worst = worst.worse(verdict)
+    efficiency = {}
+    for count, bound in EFFICIENCY.items():
+        # Under policy 2 a window is weight × unit: what small weights lose is their doing.
+        weight = 16 // count if POLICIES[policy] == "weighted" else 1
+        equals = [replace(t, weight=weight) for t in tenants(policy, count)]
+        alone = Scenario(tuple(equals), policy=policy, max_inst=count * weight)
+        efficiency[count] = run(alone).efficiency()
+        if efficiency[count] < bound and policy != NATIVE:
+            failed[f"{count} tenants"] = ["efficiency"]
+    return {
+        "policy": policy,
+        "name": POLICIES[policy],
+        "max_error_1s": worst.error_1s,
+        "max_error_100ms": worst.error_100ms,
+        "bound_100ms": worst.bound_100ms,
+        "ceiling_excess_max": worst.ceiling_excess,
+        "jain_min": worst.jain,
+        "idle_ratio_max": worst.idle_ratio,
+        "efficiency": efficiency[2],
+        "efficiency_8": efficiency[8],
+        "broken": failed,
+    }

@@ -1,0 +1,702 @@
+// SPDX-License-Identifier: MIT
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runlist.h"
+#include "sched.h"
+
+#define NEVER UINT64_MAX
+
+/*
+ * Measured on an H200 (driver 580.159.04). A call to open takes 0.30 to 0.36 ms
+ * and one to shut 0.40 to 0.80 ms, rarely up to 2 ms. When within the call the
+ * gate moves, and how long the engine stands still, is not observable from
+ * outside: fitted so that windows with either order of the calls lose what they
+ * were measured to lose.
+ */
+enum {
+	OPEN_NS = 310000,
+	SHUT_NS = 420000,
+	SLICE_NS = 300000,
+	JITTER_NS = 25000,     /* mean; exponential */
+	RARE_NS = 1500000,     /* on top, once in RARE calls */
+	RARE = 500,
+	OPEN_EFFECT = 45,      /* percent of the call */
+	SHUT_EFFECT = 60,
+	STALL_NS = 60000,      /* the engine stands still while a shut takes effect */
+	WAKE_NS = 8000,        /* mean lateness of a timer */
+	CUDA_SLICE_NS = 2048000
+};
+
+struct group {
+	uint32_t tenant;
+	uint64_t left_ns;      /* work queued; NEVER: endless */
+	uint64_t arrival_ns;   /* of the next work, while none is queued */
+};
+
+struct call {
+	bool active, effected;
+	struct cgpu_sched_action action;
+	uint64_t start_ns, effect_ns, end_ns;
+};
+
+struct card {
+	struct cgpu_sched sched;
+	struct cgpu_sched_action queue[CGPU_SCHED_ACTIONS];
+	uint32_t queued, taken;
+	struct call call;
+	uint64_t wake_ns;
+
+	uint32_t groups, at;   /* runlist, and where it stands */
+	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
+	bool on, loaded;       /* a group is on the engine; the engine holds its context */
+	bool stopping;         /* its slice is over, and it has not stopped yet */
+	bool inner;            /* it took over from one of the same tenant */
+	uint64_t slice_left_ns, load_left_ns, stall_left_ns;
+
+	uint32_t turn, phase;  /* of the fixed controllers */
+	uint64_t turn_end_ns;
+	struct cgpu_model_result *result;
+};
+
+struct tenant {
+	bool open, gate, pending;
+	uint64_t slice_ns;
+	uint64_t event_ns;     /* next opening or closing */
+	uint32_t quiet;        /* looks in a row that found no work */
+};
+
+struct model {
+	const struct cgpu_model_config *config;
+	const struct cgpu_model_tenant *tenants;
+	uint32_t count;
+	uint32_t *useful, *held, *backlog, *lost;
+	struct group group[MODEL_TENANTS * MODEL_GROUPS];
+	uint32_t groups;
+	struct tenant tenant[MODEL_TENANTS];
+	struct card card[MODEL_CARDS];
+	uint64_t now_ns, random, lock_free_ns, look_ns, bins;
+	uint32_t changed;
+};
+
+static uint64_t draw(struct model *m)
+{
+	m->random ^= m->random << 13;
+	m->random ^= m->random >> 7;
+	m->random ^= m->random << 17;
+	return m->random;
+}
+
+static uint64_t exponential(struct model *m, uint64_t mean_ns)
+{
+	double u = ((double)(draw(m) >> 11) + 1) / 9007199254740993.0;
+
+	return (uint64_t)(-log(u) * (double)mean_ns);
+}
+
+static bool ready(const struct model *m, uint32_t g)
+{
+	const struct group *group = &m->group[g];
+	const struct tenant *t = &m->tenant[group->tenant];
+
+	return group->left_ns && t->open && t->gate;
+}
+
+static void off(struct card *c)
+{
+	c->on = false;
+}
+
+static void put_on(struct model *m, struct card *c, uint32_t at)
+{
+	uint32_t g = c->list[at];
+	bool same = c->loaded && c->at == at;
+
+	c->inner = c->loaded && m->group[c->list[c->at]].tenant == m->group[g].tenant;
+	c->at = at;
+	c->on = true;
+	c->slice_left_ns = m->tenant[m->group[g].tenant].slice_ns;
+	c->load_left_ns = same ? 0 : m->tenants[m->group[g].tenant].switch_ns;
+	c->loaded = true;
+	c->stopping = false;
+}
+
+/* The runlist goes on to the next group that can run. */
+static void dispatch(struct model *m, struct card *c)
+{
+	uint32_t k, at;
+
+	if (c->on && ready(m, c->list[c->at]) && c->slice_left_ns)
+		return;
+	for (k = 1; k <= c->groups; k++) {
+		at = (c->at + k) % c->groups;
+		if (ready(m, c->list[at])) {
+			put_on(m, c, at);
+			return;
+		}
+	}
+	off(c);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool others_ready(const struct model *m, const struct card *c)
+{
+	uint32_t k;
+
+	for (k = 0; k < c->groups; k++)
+		if (k != c->at && ready(m, c->list[k]))
+			return true;
+	return false;
+}
+
+/* ---- controllers ---- */
+
+static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
+{
+	uint32_t i;
+	bool running;
+
+	for (i = 0; i < m->count; i++) {
+		if (&m->card[m->tenants[i].card] != c || !(mask >> i & 1))
+			continue;
+		running = c->on && m->group[c->list[c->at]].tenant == i;
+		m->tenant[i].gate = open;
+		if (!open && running) {
+			off(c);
+			c->loaded = false;
+		}
+	}
+	if (!open)
+		c->stall_left_ns += STALL_NS;
+}
+
+static void start_call(struct model *m, struct card *c)
+{
+	struct call *call = &c->call;
+	uint64_t ns, stubborn = 0;
+	uint32_t i;
+
+	call->action = c->queue[c->taken];
+	call->active = true;
+	call->effected = false;
+	call->start_ns = m->now_ns > m->lock_free_ns ? m->now_ns : m->lock_free_ns;
+	ns = call->action.kind == CGPU_SCHED_OPEN ? OPEN_NS :
+	     call->action.kind == CGPU_SCHED_SHUT ? SHUT_NS : SLICE_NS;
+	ns += exponential(m, JITTER_NS);
+	if (draw(m) % RARE == 0)
+		ns += draw(m) % RARE_NS;
+	if (call->action.kind == CGPU_SCHED_SHUT && c->on) {
+		i = m->group[c->list[c->at]].tenant;
+		if (call->action.mask >> i & 1)
+			stubborn = m->tenants[i].stubborn_ns;
+	}
+	if (stubborn)
+		ns = stubborn + draw(m) % stubborn;
+	call->effect_ns = call->start_ns +
+		(stubborn ? ns : ns * (call->action.kind == CGPU_SCHED_OPEN ? OPEN_EFFECT :
+				       SHUT_EFFECT) / 100);
+	call->end_ns = call->start_ns + ns;
+	/* the driver's lock of all cards is taken for the call, not for the wait */
+	m->lock_free_ns = call->start_ns + least(ns, 2 * SHUT_NS);
+	c->result->call_ns += m->lock_free_ns - call->start_ns;
+	if (call->action.kind != CGPU_SCHED_SLICE) {
+		c->result->gate_calls++;
+	} else {
+		c->result->slice_calls++;
+		c->result->late_slice_calls += m->now_ns > 1000000000;
+	}
+}
+
+static void effect(struct model *m, struct card *c)
+{
+	const struct cgpu_sched_action *a = &c->call.action;
+	uint32_t i;
+
+	c->call.effected = true;
+	if (m->config->fail_ns && m->now_ns >= m->config->fail_ns &&
+	    m->now_ns < m->config->fail_ns + 50000000)
+		return;
+	if (a->kind != CGPU_SCHED_SLICE) {
+		set_gate(m, c, a->mask, a->kind == CGPU_SCHED_OPEN);
+		return;
+	}
+	for (i = 0; i < m->count; i++)
+		if (a->mask >> i & 1)
+			m->tenant[i].slice_ns = (uint64_t)a->slice_us * 1000;
+}
+
+static void push(struct card *c, uint32_t kind, uint64_t mask)
+{
+	c->queue[c->queued++] = (struct cgpu_sched_action){ kind, 0, mask };
+}
+
+/* Fixed windows, with no accounts: what prototypes on the real card did. */
+static void fixed(struct model *m, struct card *c)
+{
+	const struct cgpu_model_config *config = m->config;
+	uint32_t next;
+
+	c->queued = c->taken = 0;
+	if (config->controller == MODEL_SLEEPER) {
+		push(c, c->phase ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN, 1);
+		c->wake_ns = NEVER; /* set when the call has returned */
+		return;
+	}
+	next = (c->turn + 1) % m->count;
+	push(c, config->controller == MODEL_TURNS ? CGPU_SCHED_OPEN : CGPU_SCHED_SHUT,
+	     1ULL << (config->controller == MODEL_TURNS ? next : c->turn));
+	push(c, config->controller == MODEL_TURNS ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN,
+	     1ULL << (config->controller == MODEL_TURNS ? c->turn : next));
+	c->turn = next;
+	c->turn_end_ns += m->tenants[next].window_ns;
+	c->wake_ns = c->turn_end_ns - 500000;
+}
+
+static void tick(struct model *m, struct card *c)
+{
+	if (c->call.active)
+		return;
+	if (m->config->controller == MODEL_ENGINE) {
+		c->queued = cgpu_sched_tick(&c->sched, m->now_ns, c->queue, &c->wake_ns);
+		c->taken = 0;
+		c->result->ticks++;
+		/* while all tenants are still coming, it is not yet the scenario's */
+		if (m->now_ns > 1000000 && c->sched.period_ns > c->result->period_ns)
+			c->result->period_ns = c->sched.period_ns;
+		if (c->wake_ns != NEVER)
+			c->wake_ns += exponential(m, WAKE_NS);
+	} else {
+		fixed(m, c);
+	}
+	if (c->queued)
+		start_call(m, c);
+}
+
+static void finish_call(struct model *m, struct card *c)
+{
+	const struct cgpu_model_config *config = m->config;
+	int status = config->fail_ns && m->now_ns >= config->fail_ns &&
+		     m->now_ns < config->fail_ns + 50000000 ? -EIO : 0;
+
+	c->call.active = false;
+	if (config->controller == MODEL_ENGINE)
+		cgpu_sched_done(&c->sched, &c->call.action, c->call.start_ns, m->now_ns, status);
+	c->taken++;
+	if (c->taken < c->queued) {
+		start_call(m, c);
+		return;
+	}
+	if (config->controller == MODEL_SLEEPER) {
+		c->wake_ns = m->now_ns + 50000 +
+			(c->phase ? m->tenants[0].pause_ns : m->tenants[0].window_ns);
+		c->phase = !c->phase;
+		return;
+	}
+	if (config->controller == MODEL_ENGINE)
+		tick(m, c);
+}
+
+/* ---- tenants ---- */
+
+static void refill(struct model *m, uint32_t g)
+{
+	struct group *group = &m->group[g];
+	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+
+	if (t->kind == MODEL_BURSTY)
+		group->left_ns = 1 + exponential(m, t->on_ns);
+	else
+		group->left_ns = NEVER;
+	group->arrival_ns = NEVER;
+}
+
+static void exhausted(struct model *m, uint32_t g)
+{
+	struct group *group = &m->group[g];
+	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+
+	if (t->kind == MODEL_BURSTY)
+		group->arrival_ns = m->now_ns + 1 + exponential(m, t->off_ns);
+}
+
+static void hold(struct model *m, uint32_t i, bool open)
+{
+	struct card *c = &m->card[m->tenants[i].card];
+	struct tenant *t = &m->tenant[i];
+
+	t->open = open;
+	t->gate = !open || m->config->controller != MODEL_ENGINE ||
+		  cgpu_sched_may_run(&c->sched, i);
+	t->slice_ns = CUDA_SLICE_NS;
+	if (!open && c->on && m->group[c->list[c->at]].tenant == i) {
+		off(c);
+		c->loaded = false;
+	}
+	if (m->config->controller == MODEL_ENGINE) {
+		cgpu_sched_open(&c->sched, i, open, open ? m->tenants[i].groups : 0, m->now_ns);
+		tick(m, c);
+	} else if (m->config->controller == MODEL_SLICES) {
+		t->slice_ns = (uint64_t)m->tenants[i].slice_us * 1000;
+	}
+}
+
+static void enter(struct model *m, uint32_t i, uint32_t weight, uint32_t quota)
+{
+	const struct cgpu_model_tenant *t = &m->tenants[i];
+	struct cgpu_policy_member member = { weight, quota, t->quota_min, t->priority,
+					     false, false };
+
+	(void)cgpu_sched_set(&m->card[t->card].sched, i, &member, m->now_ns);
+}
+
+static void tenant_event(struct model *m, uint32_t i)
+{
+	const struct cgpu_model_tenant *t = &m->tenants[i];
+	struct tenant *state = &m->tenant[i];
+
+	if (!state->open) {
+		hold(m, i, true);
+		state->event_ns = t->close_ns;
+	} else {
+		hold(m, i, false);
+		state->event_ns = t->kind == MODEL_CLOSER ? m->now_ns + t->off_ns : NEVER;
+	}
+}
+
+static bool has_work(const struct model *m, uint32_t i)
+{
+	uint32_t g;
+
+	if (!m->tenant[i].open)
+		return false;
+	for (g = 0; g < m->groups; g++)
+		if (m->group[g].tenant == i && m->group[g].left_ns)
+			return true;
+	return false;
+}
+
+/* The caller of the engine looks at who has work. */
+static void look(struct model *m)
+{
+	uint32_t i;
+
+	for (i = 0; i < m->count; i++) {
+		struct tenant *t = &m->tenant[i];
+		struct card *c = &m->card[m->tenants[i].card];
+
+		t->quiet = has_work(m, i) ? 0 : t->quiet + 1;
+		if (t->quiet == 0 || t->quiet == 2) {
+			cgpu_sched_idle(&c->sched, i, t->quiet == 2, m->now_ns);
+			if (c->sched.dirty)
+				tick(m, c);
+		}
+	}
+	m->look_ns += m->config->hint_ns;
+}
+
+static void change(struct model *m)
+{
+	const struct cgpu_model_change *ch = &m->config->change[m->changed++];
+	struct card *c = &m->card[m->tenants[ch->tenant].card];
+
+	enter(m, ch->tenant, ch->weight, ch->quota);
+	(void)cgpu_sched_card(&c->sched, ch->policy, m->config->max_inst,
+			      m->config->timeslice_us, m->now_ns);
+	tick(m, c);
+}
+
+/* ---- time ---- */
+
+static uint64_t card_event(const struct model *m, const struct card *c)
+{
+	uint64_t next = NEVER;
+	uint32_t g;
+
+	if (c->call.active)
+		next = c->call.effected ? c->call.end_ns : c->call.effect_ns;
+	else
+		next = c->wake_ns;
+	if (c->stall_left_ns)
+		return least(next, m->now_ns + c->stall_left_ns);
+	if (c->on) {
+		if (c->load_left_ns)
+			return least(next, m->now_ns + c->load_left_ns);
+		g = c->list[c->at];
+		next = least(next, m->now_ns + least(c->slice_left_ns, m->group[g].left_ns));
+	}
+	return next;
+}
+
+static void add(const struct model *m, uint32_t *row, uint64_t ns)
+{
+	uint64_t bin = m->now_ns / m->config->bin_ns;
+
+	if (bin < m->bins)
+		row[bin] += (uint32_t)ns;
+}
+
+static void advance(struct model *m, struct card *c, uint64_t ns)
+{
+	uint32_t n = (uint32_t)(c - m->card), g, i;
+	struct group *group;
+
+	if (c->stall_left_ns) {
+		c->stall_left_ns -= least(ns, c->stall_left_ns);
+		c->result->lost_ns += ns;
+		add(m, m->lost + n * m->bins, ns);
+	} else if (c->on && c->load_left_ns) {
+		c->load_left_ns -= ns;
+		c->result->lost_ns += ns;
+		if (c->inner)
+			add(m, m->held + m->group[c->list[c->at]].tenant * m->bins, ns);
+		else
+			add(m, m->lost + n * m->bins, ns);
+	} else if (c->on) {
+		g = c->list[c->at];
+		group = &m->group[g];
+		c->slice_left_ns -= ns;
+		if (group->left_ns != NEVER)
+			group->left_ns -= ns;
+		add(m, m->useful + group->tenant * m->bins, ns);
+		add(m, m->held + group->tenant * m->bins, ns);
+		cgpu_sched_used(&c->sched, group->tenant, ns);
+	} else {
+		c->result->idle_ns += ns;
+		for (i = 0; i < m->count; i++) {
+			if (m->tenants[i].uncapped && m->tenants[i].card == n && m->tenant[i].pending) {
+				c->result->idle_waiting_ns += ns;
+				break;
+			}
+		}
+	}
+}
+
+static void after(struct model *m, struct card *c)
+{
+	uint64_t stubborn;
+	uint32_t g;
+
+	if (c->on && !c->load_left_ns) {
+		g = c->list[c->at];
+		if (!m->group[g].left_ns && m->group[g].arrival_ns == NEVER) {
+			exhausted(m, g);
+			c->on = false;
+		} else if (!c->slice_left_ns) {
+			stubborn = m->tenants[m->group[g].tenant].stubborn_ns;
+			if (stubborn && !c->stopping && others_ready(m, c)) {
+				c->stopping = true;
+				c->slice_left_ns = stubborn + draw(m) % stubborn;
+			} else {
+				c->on = false;
+			}
+		}
+	}
+	if (c->call.active && !c->call.effected && m->now_ns >= c->call.effect_ns)
+		effect(m, c);
+	if (c->call.active && c->call.effected && m->now_ns >= c->call.end_ns)
+		finish_call(m, c);
+	if (!c->call.active && m->now_ns >= c->wake_ns)
+		tick(m, c);
+	if (!c->on)
+		dispatch(m, c);
+}
+
+/* A closer leaves just before its window would be ended. */
+static void watch_closers(struct model *m)
+{
+	uint32_t i;
+
+	for (i = 0; i < m->count; i++) {
+		const struct card *c = &m->card[m->tenants[i].card];
+		struct tenant *t = &m->tenant[i];
+
+		if (m->tenants[i].kind != MODEL_CLOSER || !t->open)
+			continue;
+		if (c->sched.begun && c->sched.owner == i && !c->call.active &&
+		    c->wake_ns != NEVER)
+			t->event_ns = c->wake_ns > 50000 ? c->wake_ns - 50000 : 0;
+		if (t->event_ns < m->now_ns)
+			t->event_ns = m->now_ns;
+	}
+}
+
+static void loop(struct model *m)
+{
+	const struct cgpu_model_config *config = m->config;
+	uint64_t next, bin_end, ns;
+	uint32_t i, g;
+
+	while (m->now_ns < config->duration_ns) {
+		for (i = 0; i < m->count; i++)
+			m->tenant[i].pending = has_work(m, i);
+		bin_end = (m->now_ns / config->bin_ns + 1) * config->bin_ns;
+		next = least(bin_end, m->look_ns);
+		if (m->changed < config->changes)
+			next = least(next, config->change[m->changed].at_ns);
+		for (i = 0; i < config->cards; i++)
+			next = least(next, card_event(m, &m->card[i]));
+		for (g = 0; g < m->groups; g++)
+			if (!m->group[g].left_ns)
+				next = least(next, m->group[g].arrival_ns);
+		for (i = 0; i < m->count; i++)
+			next = least(next, m->tenant[i].event_ns);
+		if (next < m->now_ns)
+			next = m->now_ns;
+		ns = next - m->now_ns;
+		for (i = 0; i < config->cards; i++)
+			advance(m, &m->card[i], ns);
+		for (i = 0; i < m->count; i++)
+			if (m->tenant[i].pending)
+				add(m, m->backlog + i * m->bins, ns);
+		m->now_ns = next;
+		for (g = 0; g < m->groups; g++)
+			if (!m->group[g].left_ns && m->group[g].arrival_ns <= m->now_ns)
+				refill(m, g);
+		for (i = 0; i < m->count; i++) {
+			const struct cgpu_model_tenant *t = &m->tenants[i];
+
+			if (m->tenant[i].event_ns <= m->now_ns)
+				tenant_event(m, i);
+			if (t->kind == MODEL_WAKING && m->now_ns >= t->on_ns + t->off_ns)
+				for (g = 0; g < m->groups; g++)
+					if (m->group[g].tenant == i) {
+						m->group[g].left_ns = 0;
+						m->group[g].arrival_ns = NEVER - 1;
+					}
+		}
+		if (m->changed < config->changes &&
+		    m->now_ns >= config->change[m->changed].at_ns)
+			change(m);
+		if (m->now_ns >= m->look_ns)
+			look(m);
+		for (i = 0; i < config->cards; i++)
+			after(m, &m->card[i]);
+		watch_closers(m);
+	}
+}
+
+static void setup(struct model *m)
+{
+	const struct cgpu_model_config *config = m->config;
+	uint32_t i, k;
+
+	for (i = 0; i < config->cards; i++) {
+		struct card *c = &m->card[i];
+
+		cgpu_sched_init(&c->sched, 0);
+		if (config->loss_ppm)
+			c->sched.loss_ppm = config->loss_ppm;
+		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
+				      config->timeslice_us, 0);
+		c->wake_ns = NEVER;
+	}
+	for (i = 0; i < m->count; i++) {
+		const struct cgpu_model_tenant *t = &m->tenants[i];
+		struct card *c = &m->card[t->card];
+
+		for (k = 0; k < t->groups; k++) {
+			struct group *g = &m->group[m->groups];
+
+			g->tenant = i;
+			g->arrival_ns = NEVER;
+			if (t->kind == MODEL_BACKLOGGED || t->kind == MODEL_CLOSER)
+				g->left_ns = NEVER;
+			else if (t->kind == MODEL_BURSTY)
+				g->arrival_ns = exponential(m, t->off_ns);
+			else
+				g->arrival_ns = t->kind == MODEL_WAKING ? t->on_ns : NEVER - 1;
+			c->list[c->groups++] = m->groups++;
+		}
+		enter(m, i, t->weight, t->quota);
+		m->tenant[i].event_ns = t->open_ns;
+		m->tenant[i].gate = true;
+	}
+	if (config->controller == MODEL_TURNS || config->controller == MODEL_TURNS_SHUT) {
+		for (i = 1; i < m->count; i++)
+			m->tenant[i].gate = false;
+		m->card[0].turn_end_ns = m->tenants[0].window_ns;
+		m->card[0].wake_ns = m->card[0].turn_end_ns - 500000;
+	} else if (config->controller == MODEL_SLEEPER) {
+		m->card[0].wake_ns = 0;
+	}
+}
+
+int cgpu_model_run(const struct cgpu_model_config *config,
+		   const struct cgpu_model_tenant *tenants, uint32_t count,
+		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
+		   struct cgpu_model_result *results)
+{
+	struct model *m;
+	uint32_t i;
+
+	if (!config->cards || config->cards > MODEL_CARDS || count > MODEL_TENANTS ||
+	    !config->bin_ns || config->changes > 8)
+		return -EINVAL;
+	for (i = 0; i < count; i++)
+		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS)
+			return -EINVAL;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	memset(results, 0, config->cards * sizeof(*results));
+	m->config = config;
+	m->tenants = tenants;
+	m->count = count;
+	m->useful = useful;
+	m->held = held;
+	m->backlog = backlog;
+	m->lost = lost;
+	m->bins = config->duration_ns / config->bin_ns;
+	m->random = config->seed * 0x9e3779b97f4a7c15ULL + 0x1234567;
+	m->look_ns = config->hint_ns && config->controller == MODEL_ENGINE ? config->hint_ns : NEVER;
+	for (i = 0; i < config->cards; i++)
+		m->card[i].result = &results[i];
+	setup(m);
+	loop(m);
+	for (i = 0; i < config->cards; i++) {
+		results[i].failures = m->card[i].sched.failures;
+		if (!results[i].period_ns)
+			results[i].period_ns = m->card[i].sched.period_ns;
+	}
+	for (i = 0; i < count; i++)
+		if (!m->tenant[i].gate)
+			results[tenants[i].card].shut_at_end = true;
+	free(m);
+	return 0;
+}
+
+uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods)
+{
+	struct cgpu_policy_member member = { .weight = 1 };
+	struct cgpu_sched_action out[CGPU_SCHED_ACTIONS];
+	struct cgpu_sched *s = malloc(sizeof(*s));
+	struct timespec from, to;
+	uint64_t now = 0, wake = 0;
+	uint32_t i, n;
+
+	if (!s)
+		return 0;
+	cgpu_sched_init(s, 0);
+	(void)cgpu_sched_card(s, CGPU_POLICY_AVERAGE, count, 5000, 0);
+	for (i = 0; i < count; i++) {
+		(void)cgpu_sched_set(s, i, &member, 0);
+		cgpu_sched_open(s, i, true, 1, 0);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	while (now < periods * s->period_ns) {
+		n = cgpu_sched_tick(s, now, out, &wake);
+		for (i = 0; i < n; i++, now += 300000)
+			cgpu_sched_done(s, &out[i], now, now + 300000, 0);
+		if (!n)
+			now = wake > now ? wake : now + 1000;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	free(s);
+	return (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec) /
+	       periods;
+}

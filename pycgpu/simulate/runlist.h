@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A model of a card's compute engine in virtual time: a runlist with slices,
+ * context switches that cost, gates that take a call to move, and tenants. The
+ * engine under test is the one of kmod/core.
+ */
+#ifndef CGPU_SIMULATE_RUNLIST_H
+#define CGPU_SIMULATE_RUNLIST_H
+
+#include "types.h"
+
+enum cgpu_model_limit {
+	MODEL_TENANTS = 64,  /* on all cards together */
+	MODEL_GROUPS = 16,   /* of one tenant */
+	MODEL_CARDS = 8
+};
+
+enum cgpu_model_kind {
+	MODEL_BACKLOGGED, /* always has work */
+	MODEL_BURSTY,     /* work for on_ns (mean), then a pause of off_ns (mean) */
+	MODEL_IDLE,       /* holds the card open and does nothing */
+	MODEL_CLOSER,     /* backlogged; closes the card just before its window ends */
+	MODEL_WAKING      /* nothing until on_ns, then backlogged for off_ns, then nothing */
+};
+
+enum cgpu_model_controller {
+	MODEL_ENGINE,      /* kmod/core/sched */
+	MODEL_SLICES,      /* each tenant's slice_us, once */
+	MODEL_TURNS,       /* each tenant's window_ns in turn, open first, then shut */
+	MODEL_TURNS_SHUT,  /* the same, shut first */
+	MODEL_SLEEPER      /* gate: open, sleep window_ns, shut, sleep pause_ns */
+};
+
+struct cgpu_model_tenant {
+	uint32_t card;
+	uint32_t kind;
+	uint32_t groups;
+	uint32_t weight, quota, quota_min, priority;
+	bool uncapped;        /* may take all that is idle: it waits if it cannot */
+	uint32_t slice_us;
+	uint64_t window_ns, pause_ns;
+	uint64_t on_ns, off_ns;
+	uint64_t switch_ns;   /* loading its context */
+	uint64_t stubborn_ns; /* a shut takes that long, as under a kernel that polls host memory */
+	uint64_t open_ns, close_ns; /* holds the card open in between */
+};
+
+/* At `at_ns` a card's policy and one tenant's weight change. */
+struct cgpu_model_change {
+	uint64_t at_ns;
+	uint32_t policy;
+	uint32_t tenant, weight, quota;
+};
+
+struct cgpu_model_config {
+	uint32_t cards;
+	uint32_t controller;
+	uint32_t policy, max_inst, timeslice_us;
+	uint64_t loss_ppm;    /* 0: the engine's default */
+	uint64_t hint_ns;     /* how often idleness is looked at; 0: never */
+	uint64_t fail_ns;     /* from then on every gate call fails; 0: none does */
+	uint64_t duration_ns, bin_ns, seed;
+	uint32_t changes;
+	struct cgpu_model_change change[8];
+};
+
+/* Totals of a card. */
+struct cgpu_model_result {
+	uint64_t lost_ns;         /* switching, or stopped by a call */
+	uint64_t idle_ns;
+	uint64_t idle_waiting_ns; /* idle, and an uncapped tenant had work */
+	uint64_t gate_calls, slice_calls, late_slice_calls;
+	uint64_t call_ns;         /* holding the driver's lock */
+	uint64_t period_ns;
+	uint64_t ticks;
+	uint64_t failures;
+	bool shut_at_end;
+};
+
+/*
+ * Runs `count` tenants. `useful`, `held` and `backlog` hold count × bins ns, `lost`
+ * cards × bins ns, bins = duration_ns / bin_ns. A tenant holds the engine while it
+ * does useful work and while it switches among its own groups. Return: 0, -EINVAL.
+ */
+int cgpu_model_run(const struct cgpu_model_config *config,
+		   const struct cgpu_model_tenant *tenants, uint32_t count,
+		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
+		   struct cgpu_model_result *results);
+
+/* Return: ns that a period's decisions for `count` tenants take on this machine. */
+uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods);
+
+#endif

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""One scenario: tenants on cards under a policy; and what became of their shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ._runlist import ffi, lib
+
+Kind = Literal["backlogged", "bursty", "idle", "closer", "waking"]
+Controller = Literal["engine", "slices", "turns", "turns_shut", "sleeper"]
+
+MS = 1_000_000
+#: Loss of a context switch, by workload, fitted to what was measured on an H200, ns.
+SWITCH_NS = {"kernels_1ms": 140_000, "kernels_100us": 170_000, "resnet50": 200_000}
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One container on one card. Times in ns; ``on_ns`` and ``off_ns`` are means."""
+
+    kind: Kind = "backlogged"
+    groups: int = 1
+    weight: int = 1
+    quota: int = 0
+    quota_min: int = 0
+    priority: int = 0
+    uncapped: bool = False
+    slice_us: int = 2048
+    window_ns: int = 10 * MS
+    pause_ns: int = 10 * MS
+    on_ns: int = 0
+    off_ns: int = 0
+    switch_ns: int = SWITCH_NS["kernels_1ms"]
+    stubborn_ns: int = 0
+    open_ns: int = 0
+    close_ns: int = 2**63
+    card: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """At ``at_ns`` the card's policy and one tenant's numbers become these."""
+
+    at_ns: int
+    policy: int
+    tenant: int
+    weight: int
+    quota: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    tenants: tuple[Tenant, ...]
+    policy: int = 0
+    max_inst: int = 20
+    timeslice_us: int = 5000
+    controller: Controller = "engine"
+    loss_ppm: int = 0
+    hint_ns: int = 2 * MS
+    fail_ns: int = 0
+    duration_ns: int = 10_000 * MS
+    bin_ns: int = 5 * MS
+    seed: int = 1
+    cards: int = 1
+    changes: tuple[Change, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of it: rows of bins, ns, for each tenant or card; totals for each card.
+
+    A tenant holds the engine while it works and while it switches among its own groups; ``lost``
+    is switching between tenants.
+    """
+
+    scenario: Scenario
+    useful: list[list[int]]
+    held: list[list[int]]
+    backlog: list[list[int]]
+    lost: list[list[int]]
+    cards: list[dict[str, int]]
+
+    def work(self, tenant: int, since_ns: int = 0) -> float:
+        """Return a tenant's useful work over the run, as a fraction of what it does alone."""
+        skip = since_ns // self.scenario.bin_ns
+        row = self.useful[tenant][skip:]
+        return sum(row) / (len(row) * self.scenario.bin_ns)
+
+    def efficiency(self, card: int = 0) -> float:
+        """Return the sum of all tenants' work relative to one tenant alone."""
+        return sum(
+            self.work(i) for i, t in enumerate(self.scenario.tenants) if t.card == card
+        )
+
+    def shares(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
+        """Return the tenant's share over every window of that length.
+
+        A share is time held over the window, less the time in which the card was switching
+        between tenants: what that costs is ``efficiency``'s business.
+        """
+        width = window_ns // self.scenario.bin_ns
+        skip = since_ns // self.scenario.bin_ns
+        lost = self.lost[self.scenario.tenants[tenant].card][skip:]
+        mine = _sliding(self.held[tenant][skip:], width)
+        return [u / (window_ns - gone) for u, gone in zip(mine, _sliding(lost, width), strict=True)]
+
+    def taken(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
+        """Return what the tenant did over every window, of what it would have done alone."""
+        skip = since_ns // self.scenario.bin_ns
+        width = window_ns // self.scenario.bin_ns
+        return [u / window_ns for u in _sliding(self.useful[tenant][skip:], width)]
+
+
+def _sliding(row: list[int], width: int) -> list[int]:
+    total = sum(row[:width])
+    sums = [total]
+    for gone, come in zip(row, row[width:], strict=False):
+        total += come - gone
+        sums.append(total)
+    return sums
+
+
+def _tenant(scenario: Scenario, tenant: Tenant) -> dict[str, int | bool]:
+    values = {name: getattr(tenant, name) for name in tenant.__dataclass_fields__}
+    values["kind"] = getattr(lib, f"MODEL_{tenant.kind.upper()}")
+    return values
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the policy gives a tenant, in fractions of the card."""
+
+    share: float
+    floor: float
+    ceiling: float
+
+
+def entitlements(scenario: Scenario) -> list[Share]:
+    """Return what the policy gives each tenant while all that are not idle want all they can get."""
+    count = len(scenario.tenants)
+    members = ffi.new("struct cgpu_policy_member[]", count)
+    for member, tenant in zip(members, scenario.tenants, strict=True):
+        for name in ("weight", "quota", "quota_min", "priority"):
+            setattr(member, name, getattr(tenant, name))
+        member.open = True
+        member.active = tenant.kind != "idle"
+    shares = ffi.new("struct cgpu_policy_share[]", count)
+    status = lib.cgpu_policy_shares(scenario.policy, scenario.max_inst, members, count, shares)
+    if status:
+        raise ValueError(f"the policy refuses these tenants: error {-status}")
+    ppm = lib.CGPU_PPM
+    return [Share(s.share_ppm / ppm, s.floor_ppm / ppm, s.ceiling_ppm / ppm) for s in shares]
+
+
+def decision_ns(count: int, periods: int = 1000) -> int:
+    """Return what a period's decisions for ``count`` containers cost on this machine, ns."""
+    return lib.cgpu_model_decision_ns(count, periods)
+
+
+def run(scenario: Scenario, **changes: object) -> Run:
+    """Run a scenario, with fields replaced by ``changes``. Same scenario, same result."""
+    scenario = replace(scenario, **changes)
+    count = len(scenario.tenants)
+    bins = scenario.duration_ns // scenario.bin_ns
+    config = ffi.new("struct cgpu_model_config *")
+    config.controller = getattr(lib, f"MODEL_{scenario.controller.upper()}")
+    for name in (
+        "cards policy max_inst timeslice_us loss_ppm hint_ns fail_ns duration_ns bin_ns seed"
+    ).split():
+        setattr(config, name, getattr(scenario, name))
+    config.changes = len(scenario.changes)
+    for i, change in enumerate(scenario.changes):
+        for name in change.__dataclass_fields__:
+            setattr(config.change[i], name, getattr(change, name))
+    tenants = ffi.new("struct cgpu_model_tenant[]", [_tenant(scenario, t) for t in scenario.tenants])
+    useful, held, backlog = (ffi.new("uint32_t[]", count * bins) for _ in range(3))
+    lost = ffi.new("uint32_t[]", scenario.cards * bins)
+    totals = ffi.new("struct cgpu_model_result[]", scenario.cards)
+    status = lib.cgpu_model_run(config, tenants, count, useful, held, backlog, lost, totals)
+    if status:
+        raise ValueError(f"the model cannot run this scenario: error {-status}")
+
+    def rows(flat: object, number: int) -> list[list[int]]:
+        whole = ffi.unpack(flat, number * bins)
+        return [whole[i * bins : (i + 1) * bins] for i in range(number)]
+
+    fields = [name for name, _ in ffi.typeof("struct cgpu_model_result").fields]
+    cards = [{name: getattr(totals[i], name) for name in fields} for i in range(scenario.cards)]
+    per_tenant = (rows(flat, count) for flat in (useful, held, backlog))
+    return Run(scenario, *per_tenant, rows(lost, scenario.cards), cards)
