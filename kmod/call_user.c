@@ -18,7 +18,6 @@
 
 enum {
 	NV_IOCTL_MAGIC = 'F',
-	NV_ERR_INVALID_ADDRESS = 0x1E,
 	/* FB_GET_INFO: 128 entries of 8 bytes */
 	LIST_BYTES_MAX = 1024,
 };
