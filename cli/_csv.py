@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pycgpu.cli._render import policy_name
+
 from pycgpu.errors import CgpuError
 from pycgpu.model import MIB
 from pycgpu.snapshot import CardView, ContainerView, Snapshot

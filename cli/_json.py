@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pycgpu import __version__
 from pycgpu.cli._render import policy_name
+
+from pycgpu import __version__
 from pycgpu.snapshot import CardView, ContainerView, Snapshot
 
 SCHEMA = "cgpu-smi/1"

@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pycgpu import __version__
 from pycgpu.cli._table import Cell, Column, Look, clean, draw, plain, styled
+
+from pycgpu import __version__
 from pycgpu.model import MIB, POLICIES, ProcessUsage
 from pycgpu.snapshot import CardView, ContainerView, Snapshot
 
@@ -31,10 +32,10 @@ CONTAINER_COLUMNS = (
     Column("Used / limit MiB", right=True),
     Column("Weight", right=True, spare=1),
     Column("Quota", right=True, spare=2),
-    Column("Granted", right=True, spare=4),
+    Column("Granted", right=True, spare=5),
     Column("Used", right=True),
     Column("Throttled", right=True, spare=3),
-    Column("OOM", right=True, spare=5),
+    Column("OOM", right=True, spare=6),
 )
 PROCESS_COLUMNS = (
     Column("GPU", right=True),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -14,12 +15,19 @@ from pycgpu.errors import CgpuError
 
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
+    "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
     "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
+    "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
+    "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
     "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
     "install-runtime": (
         "pycgpu.cli.install_runtime",
         "Register the runtime with Docker, containerd, Podman and CRI-O.",
     ),
+    "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
+    "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
+    "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
+    "smi": ("pycgpu.cli.smi", "Show cards, containers and processes, as cgpu-smi."),
 }
 
 
@@ -68,6 +76,10 @@ def app() -> None:
     debug = "--debug" in sys.argv[1:2]
     if debug:
         del sys.argv[1]
+    if "_CGPU_COMPLETE" in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         _app(prog_name="cgpu")
     except CgpuError as error:

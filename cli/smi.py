@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
+from pycgpu.cli._table import Look
 
 from pycgpu import names, procfs, snapshot
-from pycgpu.cli._table import Look
 from pycgpu.errors import CgpuError
 from pycgpu.snapshot import ContainerView, Snapshot
 

@@ -8,7 +8,8 @@ driver. None of that is an error here: what cannot be had is None, and :class:`N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
@@ -70,6 +71,23 @@ def read() -> Nvml:
         return Nvml(tuple(board for board in boards if board), _text(driver))
     except pynvml.NVMLError as error:
         return Nvml(why=_reason(error))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep NVML initialised meanwhile: who reads it often pays for that once."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        # read() says why.
+        yield
+        return
+    try:
+        yield
     finally:
         pynvml.nvmlShutdown()
 

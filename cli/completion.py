@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu completion``: the shell's part of completing ``cgpu``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+class Shell(StrEnum):
+    """Shells that can complete."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="For bash: eval \"$(cgpu completion bash)\".")],
+) -> None:
+    """Print the script by which a shell completes commands, containers and policies."""
+    from typer.completion import get_completion_script
+
+    print(
+        get_completion_script(prog_name="cgpu", complete_var="_CGPU_COMPLETE", shell=shell.value)
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu policy``: show a card's policy, or change it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from pycgpu.cli._complete import policies
+
+from pycgpu import change, procfs
+from pycgpu.errors import CgpuError
+from pycgpu.model import POLICIES
+
+app = typer.Typer(add_completion=False)
+
+#: What each policy promises, by number; docs/design says it in full.
+MEANINGS = (
+    "each gets 1/max_inst, always",
+    "each gets an equal part, of those that hold the GPU open",
+    "each gets its weight's part of all weights; alone, the whole card",
+    "each gets weight/max_inst, always",
+    "equal parts; idle time goes to whoever wants it",
+    "no control of compute; memory is isolated",
+    "a quota for those who have one; the others share the rest",
+    "parts by weight; idle time goes to whoever wants it",
+    "quota_min is guaranteed, quota is the most; between them by weight",
+)
+
+
+@app.command()
+def policy(
+    gpu: Annotated[int | None, typer.Argument(help="Minor N of /dev/nvidiaN.")] = None,
+    wanted: Annotated[
+        str | None,
+        typer.Argument(metavar="POLICY", help="Number or name.", autocompletion=policies),
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open.")
+    ] = None,
+) -> None:
+    """Show the policies of all cards, of one, or set that of one."""
+    if gpu is None:
+        tree = root or procfs.find_root()
+        for card in procfs.card_indexes(tree):
+            _show(card, tree)
+        print()
+        for number, name in enumerate(POLICIES):
+            print(f"{number}  {name:<20} {MEANINGS[number]}")
+        return
+    number = None if wanted is None else change.parse_policy(wanted)
+    tree = root or procfs.find_root()
+    there = procfs.card_indexes(tree)
+    if gpu not in there:
+        listed = ", ".join(map(str, there)) or "none"
+        raise CgpuError(f"no GPU {gpu} under control; there are: {listed}")
+    if number is None:
+        _show(gpu, tree)
+        return
+    planned = change.plan("policy", gpu, "", str(number), tree)
+    planned.apply()
+    print(f"GPU {gpu}: policy {planned.shown}")
+
+
+def _show(card: int, tree: str) -> None:
+    number = procfs.read_policy(card, tree)
+    name = POLICIES[number] if number < len(POLICIES) else "?"
+    print(f"GPU {card}: policy {number} {name}")

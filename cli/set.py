@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu set``: change weight, quota, priority or memory of a running container."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from pycgpu.cli._complete import containers
+
+from pycgpu import change, procfs, target
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("set")
+def set_values(
+    container: Annotated[
+        str,
+        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
+    ],
+    weight: Annotated[str | None, typer.Option(help="Weight, 0 to the card's max_inst.")] = None,
+    quota: Annotated[str | None, typer.Option(help="Percent of the card; 0 for none.")] = None,
+    quota_min: Annotated[
+        str | None, typer.Option("--quota-min", help="Guaranteed percent; 0 for none.")
+    ] = None,
+    priority: Annotated[str | None, typer.Option(help="0 to 15, the higher goes first.")] = None,
+    mem: Annotated[
+        str | None, typer.Option("--mem", "--memory", help="Limit, such as 8GiB or 8589934592.")
+    ] = None,
+    gpu: Annotated[
+        int | None, typer.Option(help="On this card only; default: on all it has.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the changes and make none.")
+    ] = False,
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open.")
+    ] = None,
+) -> None:
+    """Change what a running container may have; what is refused leaves everything as it was."""
+    wanted = [
+        (what, text)
+        for what, text in (
+            ("weight", weight),
+            ("quota", quota),
+            ("quota_min", quota_min),
+            ("priority", priority),
+            ("memory", mem),
+        )
+        if text is not None
+    ]
+    if not wanted:
+        raise typer.BadParameter("nothing to set: give --weight, --quota, --mem or another")
+    tree = root or procfs.find_root()
+    places = target.choose_cards(target.find(container, tree), gpu)
+    planned = [
+        (f"GPU {card}, {name}: {what}", change.plan(what, card, name, text, tree))
+        for card, name in places
+        for what, text in wanted
+    ]
+    if not dry_run:
+        change.apply_all([step for _, step in planned])
+    for subject, step in planned:
+        print(f"{subject} {step.shown}")

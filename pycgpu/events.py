@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""One line of the tree's ``events``: ``<ns> <kind> [key=value | word]…``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind."""
+
+    time_ns: int | None
+    kind: str
+    text: str
+    values: dict[str, str]
+
+    @property
+    def id(self) -> str | None:
+        """The container that it is about, by its full id."""
+        if "id" in self.values:
+            return self.values["id"]
+        # set <gpu>/<id>/<node> <value>; refused <id> <why>
+        first, _, _ = self.text.partition(" ")
+        if self.kind == "set" and first.count("/") == 2:
+            return first.split("/")[1]
+        return first if self.kind == "refused" and first else None
+
+
+def parse(line: str) -> Event:
+    """Return the event of a line. Any text gives one: a newer module may know more kinds."""
+    stamp, space, rest = line.rstrip("\n").partition(" ")
+    time_ns = int(stamp) if space and stamp.isascii() and stamp.isdecimal() else None
+    if time_ns is None:
+        rest = line.rstrip("\n")
+    kind, _, text = rest.partition(" ")
+    words = (word.partition("=") for word in text.split() if "=" in word)
+    return Event(time_ns, kind, text, {key: value for key, _, value in words})
