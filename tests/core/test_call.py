@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Abi, Call, Device, Request, Tenant, Topology, Verdict, round_memory
-from pycgpu.core import ffi, lib
+from pycgpu.core import Abi, Device, Request, Tenant, Topology, Verdict, ffi, lib, round_memory
 from tests.core import strategies as nv
 from tests.core.model import Driver
 
@@ -110,7 +109,7 @@ class World:
         while self.at_once and flight.next:
             self.land(flight)
 
-    def call(self, file: int, nr: int, args: bytearray, params: bytearray = bytearray(),
+    def call(self, file: int, nr: int, args: bytearray, params: bytes = b"",
              fd_file: int = 0, take: int = 0) -> Flight | None:  # fmt: skip
         """Begin an ioctl. None: the core answered by itself."""
         if self.busy(file, closing_only=True) or len(self.flights) >= MANY_IN_FLIGHT:
@@ -162,7 +161,9 @@ class World:
             shadow = copy.deepcopy(self.driver)
             status = shadow.ioctl(file, nr, bytearray(args), bytearray(params), take)
             changed = [shadow.alive_bytes(c) - self.driver.alive_bytes(c) for c in range(CARDS)]
-            assert status != nv.OK or (freed and not any(changed)), f"refused what the driver allows: {nr} {bytes(args[:48]).hex()}"
+            assert status != nv.OK or (freed and not any(changed)), (
+                f"refused what the driver allows: {nr} {bytes(args[:48]).hex()}"
+            )
 
     def busy(self, file: int, *, closing_only: bool = False) -> bool:
         return any(

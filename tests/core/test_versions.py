@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Which layouts a driver version gets, and that an unknown one gets none."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.core import Abi, ffi, lib
+
+KNOWN = (535, 550, 570, 580)
+
+# bytes, measured on NVIDIA's own structs in the releases 535.288.01, 550.163.01, 570.211.01 and
+# 580.142 on x86-64
+SIZES = {
+    535: (120, 360, 436, 1200, 1188, 1184, 0, 2600, 32, 2592),
+    550: (128, 360, 444, 9264, 9252, 9248, 0, 2600, 32, 2592),
+    570: (128, 368, 460, 9264, 9252, 9248, 56, 2608, 36, 2600),
+    580: (128, 368, 1028, 9264, 9252, 9248, 56, 2608, 36, 2600),
+}
+FIELDS = (
+    "memory_alloc_size", "channel_alloc_size", "fb_get_info_v2_size", "uvm_map_external_size",
+    "uvm_map_external_hclient", "uvm_semaphore_pool_size", "uvm_device_p2p_size", "dmabuf_size",
+    "dmabuf_handles", "dmabuf_status",
+)  # fmt: skip
+
+
+def find(version: str, force: bool = False) -> tuple[int, int]:
+    """(error, branch)"""
+    abi = ffi.new("struct cgpu_abi *")
+    err = lib.cgpu_abi_find(version.encode(), force, abi)
+    return err, abi.branch
+
+
+@pytest.mark.parametrize("branch", KNOWN)
+def test_each_branch_has_the_sizes_of_nvidias_structs(branch):
+    raw = Abi(f"{branch}.10.02").raw
+    assert tuple(getattr(raw, name) for name in FIELDS) == SIZES[branch]
+
+
+@given(st.sampled_from(KNOWN), st.from_regex(r"\A\.[0-9]{1,3}(\.[0-9]{1,2})?\Z"))
+def test_every_release_of_a_known_branch_is_known(branch, rest):
+    assert find(f"{branch}{rest}") == (0, branch)
+
+
+@given(st.integers(100, 999).filter(lambda branch: branch not in KNOWN))
+def test_an_unverified_branch_is_refused_unless_forced_to_the_nearest_older_one(branch):
+    assert find(f"{branch}.1")[0] == -errno.EOPNOTSUPP
+    nearest = max((known for known in KNOWN if known < branch), default=KNOWN[0])
+    assert find(f"{branch}.1", force=True) == (0, nearest)
+
+
+@given(st.text(st.characters(max_codepoint=127, exclude_characters="\0"), max_size=12))
+def test_what_is_no_version_is_refused_even_if_forced(text):
+    head, dot, _ = text.partition(".")
+    if not (dot and len(head) == 3 and head.isdigit() and int(head)):
+        assert find(text) == (-errno.EINVAL, 0)
+        assert find(text, force=True) == (-errno.EINVAL, 0)
+
+
+def test_errors_of_the_python_class_name_the_version():
+    with pytest.raises(ValueError, match=r"'latest' is not a driver version"):
+        Abi("latest")
+    with pytest.raises(ValueError, match=r"driver 590\.1: no one has verified"):
+        Abi("590.1")
+    assert Abi("590.1", force=True).branch == 580
