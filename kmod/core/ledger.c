@@ -120,7 +120,8 @@ uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
 	uint64_t grain = PMA_GRAIN_BYTES;
 
 	if (page == NVOS32_ATTR_PAGE_SIZE_HUGE)
-		grain = huge >= 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
+		grain = huge == 3 ? 256ull << 30 : /* 570 and newer */
+			huge == 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
 	else if (page == NVOS32_ATTR_PAGE_SIZE_DEFAULT && size_bytes >= HUGE_PAGE_BYTES)
 		grain = HUGE_PAGE_BYTES;
 	if (size_bytes > UINT64_MAX - grain)
