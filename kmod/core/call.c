@@ -143,6 +143,7 @@ static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 	if (card >= CGPU_MAX_CARDS)
 		return answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	call->card = card;
 	err = cgpu_charge_new(&tenant->ledger, card, bytes, object_at(tenant, parent)->pid,
 			      &call->charge);
 	if (err == -ENOSPC) {

@@ -60,6 +60,19 @@ class Host:
         before = self.simcuda("info")
         return int(before["total"]) - int(before["free"])
 
+    def recent_events(self) -> list[str]:
+        """The lines that `events` still has."""
+        descriptor = os.open(self.cgpu.root / "events", os.O_RDONLY | os.O_NONBLOCK)
+        text = b""
+        try:
+            while block := os.read(descriptor, 65536):
+                text += block
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
+        return text.decode().splitlines()
+
     def charged_bytes(self, id: str = "one") -> int:
         """What the ledger says."""
         lines = self.cgpu.read(f"0/{id}/stat").splitlines()
@@ -109,6 +122,8 @@ def test_no_form_of_allocation_exceeds_the_limit(host: Host, form: list[str]) ->
     filled = say(one.exec(*form, "--json", "fill"))
     assert LIMIT_BYTES - MIB < filled["bytes"] <= LIMIT_BYTES
     assert filled["status"] == 0x51
+    oom = [line for line in host.recent_events() if " oom " in line]
+    assert oom and all(" oom id=one gpu=0 pid=" in line for line in oom), oom[:3]
     until(lambda: host.charged_bytes() == 0, "the charge of an ended program")
 
 
