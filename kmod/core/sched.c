@@ -45,18 +45,28 @@ static int64_t expected(const struct cgpu_sched *s, uint32_t share_ppm)
 	return (int64_t)part(part(s->spread_ns, share_ppm), CGPU_PPM - share_ppm) / 2;
 }
 
+static uint64_t cost(uint32_t turn)
+{
+	return turn == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS;
+}
+
 /* Debt of a turn at this moment of the period, if all goes as planned. */
 static int64_t planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
 {
 	const struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t usual = part(s->spread_ns, t->share_ppm), at = (now_ns - s->frame_ns) % s->period_ns;
-	int64_t rest = (int64_t)(t->offset_ns - at);
+	uint64_t usual = part(s->spread_ns, t->share_ppm), width = usual + cost(turn);
+	uint64_t at = (now_ns + s->period_ns - s->frame_ns) % s->period_ns, since;
 
-	/* per period the debt falls by `usual` while others have the card */
-	if (at < t->offset_ns)
-		rest -= (int64_t)s->period_ns;
-	return expected(s, t->share_ppm) +
-	       rest * (int64_t)(usual / 1000) / (int64_t)(s->period_ns / 1000);
+	if (at < t->offset_ns && at + width >= t->offset_ns) {
+		since = at + width - t->offset_ns;
+		since -= least(since, cost(turn));
+		return (int64_t)part(since, CGPU_PPM - t->share_ppm) - expected(s, t->share_ppm);
+	}
+	since = (at + s->period_ns - t->offset_ns) % s->period_ns;
+	/* while others have the card, the debt falls from the one value to the other */
+	return expected(s, t->share_ppm) -
+	       (int64_t)(2 * expected(s, t->share_ppm) * (int64_t)(since / 1000) /
+			 (int64_t)((s->period_ns - width) / 1000 + 1));
 }
 
 /* Credit is capped at one period's grant, debt is not. Return: true if it was. */
@@ -71,23 +81,41 @@ static bool cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
 	return true;
 }
 
+/* Gets what others leave, or gives way to them: its windows may move. */
+static bool elastic(const struct cgpu_sched *s, uint32_t turn)
+{
+	return turn >= CGPU_SCHED_SLOTS ||
+	       (cgpu_policy_conserves(s->policy) &&
+		(s->policy != CGPU_POLICY_MIXED || s->share[turn].pooled));
+}
+
 /*
  * Turns come and go with their debts, and credit is capped. What the debts then
- * add up to is spread by share, which leaves everybody as far behind or ahead of
- * the others as before, and keeps the period at its length.
+ * add up to is spread by share over those whose windows may move, which leaves
+ * them as far behind or ahead of each other as before, and keeps the period at
+ * its length.
  */
 static void balance(struct cgpu_sched *s)
 {
-	int64_t sum = 0;
+	int64_t sum = 0, shares = 0;
+	bool all;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
 		settle(s, i);
-		if (s->turn[i].share_ppm)
-			sum += s->turn[i].debt_ns;
+		if (!s->turn[i].share_ppm)
+			continue;
+		sum += s->turn[i].debt_ns;
+		if (elastic(s, i))
+			shares += s->turn[i].share_ppm;
 	}
+	all = !shares;
+	if (all)
+		shares = CGPU_PPM;
 	for (i = 0; i < CGPU_SCHED_TURNS; i++)
-		s->turn[i].debt_ns -= sum / 1000 * s->turn[i].share_ppm / 1000;
+		if (s->turn[i].share_ppm && (all || elastic(s, i)))
+			s->turn[i].debt_ns -= sum / 1000 * s->turn[i].share_ppm /
+					      shares * 1000;
 }
 
 static void grant(struct cgpu_sched *s, uint64_t now_ns)
@@ -181,7 +209,7 @@ static void set_period(struct cgpu_sched *s)
 {
 	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, weights = 0, smallest = CGPU_PPM, lost;
 	uint64_t base, pool;
-	uint32_t i, windows = 0, open = 0;
+	uint32_t i, windows = 0, places = 0, open = 0;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (s->slot[i].present)
@@ -196,8 +224,11 @@ static void set_period(struct cgpu_sched *s)
 		return;
 	}
 	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
-		if (!s->turn[i].share_ppm)
+		if (!s->turn[i].share_ppm) {
+			/* one that is idle now keeps the period as long as it was */
+			places += s->sighted && i < CGPU_SCHED_SLOTS && opened(s, i);
 			continue;
+		}
 		windows++;
 		smallest = least(smallest, s->turn[i].share_ppm);
 	}
@@ -207,7 +238,8 @@ static void set_period(struct cgpu_sched *s)
 	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->unit_ns;
 	else
-		ns = most(ns, (lost + pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
+		ns = most(ns, (lost + places * CGPU_SCHED_HANDOVER_NS +
+				pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
 	/* a moment that is nobody's must be longer than the calls that make it */
 	if (s->turn[CGPU_SCHED_NOBODY].share_ppm)
 		ns = most(ns, least(base, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM /
@@ -217,12 +249,12 @@ static void set_period(struct cgpu_sched *s)
 	ns = CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / most(ns, 2 * lost));
 	s->period_ns = ns;
 	s->spread_ns = ns - lost;
-	s->turn[CGPU_SCHED_TURNS - 1].offset_ns = 0;
 	for (i = 0, ns = 0; i < CGPU_SCHED_TURNS; i++) {
-		if (s->turn[i].share_ppm)
-			ns += part(s->spread_ns, s->turn[i].share_ppm) +
-			      (i == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS);
-		s->turn[i].offset_ns = ns;
+		struct cgpu_sched_turn *t = &s->turn[s->order[i]];
+
+		if (t->share_ppm)
+			ns += part(s->spread_ns, t->share_ppm) + cost(s->order[i]);
+		t->offset_ns = ns;
 	}
 }
 
@@ -260,10 +292,13 @@ static void want_slices(struct cgpu_sched *s)
 			us = slice_us(window * share / pool, slot->groups);
 		} else if (slot->groups == 1) {
 			/* not to be switched off while the next gate is already open */
-			us = 2 * part(s->spread_ns, share) / 1000;
+			us = 2 * s->period_ns / 1000;
 		} else {
 			us = most(slice_us(part(s->spread_ns, share), slot->groups),
 				  CGPU_SCHED_SLICE_US_CUDA);
+			/* among its own groups: worth a call if it changed much */
+			if (slot->slice_us > us * 3 / 4 && slot->slice_us < us * 3 / 2)
+				us = slot->slice_us;
 		}
 		if (us)
 			us = most(us, CGPU_SCHED_SLICE_US_MIN);
@@ -297,8 +332,17 @@ static uint32_t own(const struct cgpu_sched *s, uint32_t i)
 
 static void set_turns(struct cgpu_sched *s)
 {
-	uint32_t i, sum = 0, pool = 0, share;
+	uint32_t i, n = 0, sum = 0, pool = 0, share;
 
+	/* when one is idle, only windows that come after all fixed ones move */
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (!elastic(s, i))
+			s->order[n++] = (uint8_t)i;
+	for (i = 0; i < CGPU_SCHED_TURNS; i++)
+		if (elastic(s, i))
+			s->order[n++] = (uint8_t)i;
+	for (i = 0; i < CGPU_SCHED_TURNS; i++)
+		s->place[s->order[i]] = (uint8_t)i;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
 		set_turn(s, i, share);
@@ -317,6 +361,7 @@ static void set_turns(struct cgpu_sched *s)
 static void plan(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t owed[CGPU_SCHED_TURNS];
+	uint64_t was;
 	uint32_t i;
 
 	charge(s, now_ns);
@@ -343,8 +388,11 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 	if (s->mode == CGPU_SCHED_WINDOWS && cgpu_policy_conserves(s->policy))
 		shares(s, true);
 	set_turns(s);
+	was = s->period_ns;
 	set_period(s);
-	s->frame_ns = now_ns - now_ns % s->period_ns;
+	/* all cards' and all seconds' grids begin at zero */
+	if (!s->begun || s->period_ns != was)
+		s->frame_ns = now_ns - now_ns % s->period_ns;
 	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
 		struct cgpu_sched_turn *t = &s->turn[i];
 
@@ -369,6 +417,17 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 
 /* ---- windows ---- */
 
+/* The turn that comes after another if all goes as planned. */
+static uint32_t following(const struct cgpu_sched *s, uint32_t turn)
+{
+	uint32_t at = s->place[turn], k;
+
+	for (k = 1; k < CGPU_SCHED_TURNS; k++)
+		if (s->turn[s->order[(at + k) % CGPU_SCHED_TURNS]].share_ppm)
+			break;
+	return s->order[(at + k) % CGPU_SCHED_TURNS];
+}
+
 /*
  * When the window of `turn` should end if it begins at `then_ns` with `debt_ns`:
  * as planned, less half of what would then be owed. Half, because the planned
@@ -378,16 +437,46 @@ static uint64_t ends(const struct cgpu_sched *s, uint32_t turn, uint64_t frame_n
 		     uint64_t then_ns, int64_t debt_ns)
 {
 	const struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t cost = turn == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS;
 	int64_t usual = (int64_t)part(s->spread_ns, t->share_ppm);
-	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cost);
+	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cost(turn));
 	int64_t owed = debt_ns + ns * (int64_t)(CGPU_PPM - t->share_ppm) / CGPU_PPM -
 		       expected(s, t->share_ppm);
 
 	ns -= owed / 2;
 	if (ns < 0)
 		return then_ns;
-	return then_ns + cost + least((uint64_t)ns, 2 * (uint64_t)usual);
+	return then_ns + cost(turn) + least((uint64_t)ns, 2 * (uint64_t)usual);
+}
+
+/* Debt of a turn at `then_ns`, when the present window will have ended. */
+static int64_t debt_at(const struct cgpu_sched *s, uint32_t turn, uint64_t then_ns)
+{
+	const struct cgpu_sched_turn *t = &s->turn[turn];
+	uint64_t ahead = 0;
+	int64_t debt;
+
+	if (s->begun && then_ns > s->begin_ns + s->paid_ns)
+		ahead = then_ns - s->begin_ns - s->paid_ns;
+	debt = t->debt_ns - (int64_t)part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
+	return s->begun && turn == s->owner ? debt + (int64_t)ahead : debt;
+}
+
+/* Of those whose windows may move, the one that is owed most. */
+static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
+{
+	uint32_t i, best = CGPU_SCHED_TURNS;
+	int64_t owed, least_owed = 0;
+
+	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
+		if (!s->turn[i].share_ppm || !elastic(s, i))
+			continue;
+		owed = debt_at(s, i, then_ns) - planned(s, i, then_ns);
+		if (best == CGPU_SCHED_TURNS || owed < least_owed) {
+			best = i;
+			least_owed = owed;
+		}
+	}
+	return best;
 }
 
 /*
@@ -396,56 +485,54 @@ static uint64_t ends(const struct cgpu_sched *s, uint32_t turn, uint64_t frame_n
  */
 static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 {
-	uint64_t ahead = 0, frame = s->frame_ns, best_end = 0;
-	uint32_t turn = s->begun ? s->owner : CGPU_SCHED_TURNS - 1, k, best = CGPU_SCHED_TURNS;
+	uint64_t frame = s->frame_ns, best_end = 0, planned_ns, end, enough;
+	uint32_t at = s->begun ? s->place[s->owner] : CGPU_SCHED_TURNS - 1;
+	uint32_t k, turn, best = CGPU_SCHED_TURNS;
 
 	if (!s->begun)
 		frame -= s->period_ns;
-	else if (then_ns > s->begin_ns + s->paid_ns)
-		ahead = then_ns - s->begin_ns - s->paid_ns;
 	for (k = 0; k < 2 * CGPU_SCHED_TURNS; k++) {
 		const struct cgpu_sched_turn *t;
-		uint64_t end, enough;
-		int64_t debt;
 
-		if (++turn == CGPU_SCHED_TURNS) {
-			turn = 0;
+		if (++at == CGPU_SCHED_TURNS) {
+			at = 0;
 			frame += s->period_ns;
 		}
+		turn = s->order[at];
 		t = &s->turn[turn];
 		if (!t->share_ppm)
 			continue;
-		debt = t->debt_ns - (int64_t)part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
-		if (s->begun && turn == s->owner)
-			debt += (int64_t)ahead;
-		end = ends(s, turn, frame, then_ns, debt);
+		end = ends(s, turn, frame, then_ns, debt_at(s, turn, then_ns));
 		enough = least(CGPU_SCHED_WINDOW_MIN_NS, part(s->spread_ns, t->share_ppm) / 2) +
 			 CGPU_SCHED_HANDOVER_NS;
-		if (end >= then_ns + enough) {
-			s->frame_ns = frame;
-			*end_ns = end;
-			return turn;
+		if (end < then_ns + enough) {
+			if (best == CGPU_SCHED_TURNS || end > best_end) {
+				best = turn;
+				best_end = end;
+			}
+			continue;
 		}
-		if (best == CGPU_SCHED_TURNS || end > best_end) {
-			best = turn;
-			best_end = end;
+		s->frame_ns = frame;
+		*end_ns = end;
+		planned_ns = frame + t->offset_ns - cost(turn) -
+			     part(s->spread_ns, t->share_ppm);
+		if (cgpu_policy_conserves(s->policy) &&
+		    then_ns + CGPU_SCHED_WINDOW_MIN_NS < planned_ns) {
+			/* somebody went idle: what is left until then is the others' */
+			best = filler(s, then_ns);
+			if (best == CGPU_SCHED_TURNS || best == turn)
+				return turn;
+			if (s->place[best] > at)
+				s->frame_ns -= s->period_ns;
+			*end_ns = planned_ns;
+			return best;
 		}
+		return turn;
 	}
 	/* all are ahead of the grid, by whatever delayed us */
 	s->frame_ns = then_ns - then_ns % s->period_ns;
 	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	return best;
-}
-
-/* The turn that comes after the owner's if all goes as planned. */
-static uint32_t following(const struct cgpu_sched *s)
-{
-	uint32_t k;
-
-	for (k = 1; k < CGPU_SCHED_TURNS; k++)
-		if (s->turn[(s->owner + k) % CGPU_SCHED_TURNS].share_ppm)
-			break;
-	return (s->owner + k) % CGPU_SCHED_TURNS;
 }
 
 /* How long before the window's end the calls must start. */
@@ -454,7 +541,7 @@ static uint64_t lead(const struct cgpu_sched *s)
 	if (!s->begun)
 		return 0;
 	return (s->owner == CGPU_SCHED_NOBODY ? 0 : s->shut_ns) +
-	       (following(s) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
+	       (following(s, s->owner) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
 }
 
 /* Who may run while it is `turn`'s window. */
@@ -497,9 +584,13 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
 	return mask;
 }
 
-static uint32_t gates(struct cgpu_sched *s, uint64_t mask, struct cgpu_sched_action *out)
+static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
+		      struct cgpu_sched_action *out)
 {
-	bool overlap = !s->begun || s->owner >= CGPU_SCHED_SLOTS || !s->slot[s->owner].idle;
+	const struct cgpu_sched_slot *owner =
+		s->begun && s->owner < CGPU_SCHED_SLOTS ? &s->slot[s->owner] : NULL;
+	/* seen without work of late: it may be again */
+	bool overlap = !owner || (!owner->idle && now_ns - owner->idle_ns > 4 * s->period_ns);
 	uint64_t open = 0, shut = 0;
 	uint32_t i, n = 0;
 
@@ -581,9 +672,9 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 	if (s->next == CGPU_SCHED_TURNS) {
 		/* nobody has the card open, or those who have are without weight */
 		s->begun = false;
-		return gates(s, 0, out);
+		return gates(s, 0, now_ns, out);
 	}
-	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns), out);
+	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns), now_ns, out);
 	if (n)
 		s->moving = true;
 	else
@@ -620,7 +711,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 	*wake_ns = s->retry_ns ? s->retry_ns : s->review_ns;
 	if (s->mode != CGPU_SCHED_WINDOWS) {
 		grant(s, now_ns);
-		n = gates(s, ~0ULL, out);
+		n = gates(s, ~0ULL, now_ns, out);
 		n += slices(s, out + n);
 	} else {
 		n = slices(s, out);
@@ -628,7 +719,8 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		if (!s->begun || now_ns + early >= s->end_ns)
 			n += hand_over(s, now_ns, now_ns + early, out + n);
 		else if (planned)
-			n += gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns), out + n);
+			n += gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns), now_ns,
+				   out + n);
 		early = lead(s);
 		if (s->begun)
 			*wake_ns = least(*wake_ns, s->end_ns > now_ns + early ?
@@ -792,6 +884,8 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 		return;
 	s->dirty |= !s->sighted;
 	s->sighted = true;
+	if (idle || s->slot[slot].idle)
+		s->slot[slot].idle_ns = now_ns;
 	if (s->slot[slot].idle == idle)
 		return;
 	s->slot[slot].idle = idle;

@@ -78,6 +78,7 @@ struct cgpu_sched_slot {
 	bool present;
 	bool idle;             /* told by cgpu_sched_idle() */
 	bool shut;
+	uint64_t idle_ns;      /* when it was last seen without work */
 	struct cgpu_policy_member member;
 	uint32_t groups;       /* channel groups that compute */
 	uint32_t slice_us;     /* programmed; 0: not known */
@@ -115,6 +116,8 @@ struct cgpu_sched {
 	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
 	struct cgpu_policy_share share[64];
 	struct cgpu_sched_turn turn[66];    /* CGPU_SCHED_TURNS */
+	uint8_t order[66];     /* of the turns in a period */
+	uint8_t place[66];     /* of a turn in that order */
 
 	uint32_t owner;        /* turn whose window it is */
 	uint32_t next;         /* turn that the actions under way begin */

@@ -91,7 +91,7 @@ def judge(result: Run) -> Verdict:
         else None
     )
     # one that takes long to stop, on request or at the end of its slice, is charged for it, later
-    lump = 100 * 2 * max(t.stubborn_ns for t in scenario.tenants)
+    lump = 100 * 3 * max(t.stubborn_ns for t in scenario.tenants)
     period_ms = result.cards[0]["period_ns"] / MS
     scaled = []
     for i, tenant in enumerate(scenario.tenants):
@@ -118,11 +118,12 @@ def judge(result: Run) -> Verdict:
             )
         )
         if a:
-            held = result.held[i][SETTLED_NS // scenario.bin_ns :]
+            # whole seconds: a period divides them
+            held = result.held[i][1000 * MS // scenario.bin_ns :]
             scaled.append((a, sum(held)))
     for a in {round(a, 5) for a, _ in scaled}:
         equals = [w for b, w in scaled if round(b, 5) == a]
-        if len(equals) > 1 and not native:
+        if len(equals) > 1 and not lump:
             squares = sum(w * w for w in equals)
             verdict = verdict.worse(Verdict(jain=sum(equals) ** 2 / (len(equals) * squares)))
     return verdict
@@ -177,7 +178,13 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         make(*four[:3], replace(four[3], kind="closer", off_ns=30 * MS)),
     )
     if policy != NATIVE:
-        yield "a quota on one", make(replace(pair[0], quota=30, quota_min=0, uncapped=False), pair[1])
+        capped = replace(four[0], quota=15, quota_min=0, uncapped=False)
+        yield "a quota on one of four", make(capped, *four[1:])
+        yield (
+            "a quota on one, and bursts",
+            make(capped, *four[1:3], replace(four[3], kind="bursty", on_ns=20 * MS, off_ns=60 * MS)),
+        )
+        yield "a quota on one of two", make(replace(pair[0], quota=30, quota_min=0, uncapped=False), pair[1])
         alone = replace(pair[0], quota=10, quota_min=0, uncapped=False, weight=1)
         yield "10 % alone", make(alone)
         yield "50 % alone", make(replace(alone, quota=50))

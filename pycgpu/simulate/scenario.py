@@ -58,7 +58,7 @@ class Scenario:
     timeslice_us: int = 5000
     controller: Controller = "engine"
     loss_ppm: int = 0
-    hint_ns: int = 2 * MS
+    hint_ns: int = MS
     fail_ns: int = 0
     duration_ns: int = 10_000 * MS
     bin_ns: int = 5 * MS
