@@ -63,7 +63,7 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
 			  uint32_t hObject);
 
 /*
- * Adds an object, inheriting card from its parent (index; 0: a file). An
+ * Adds an object, inheriting card from its parent (index, pinned; 0: none). An
  * object that already has this handle is gone in the driver, since it gave
  * the handle out again: it is removed with its subtree.
  * Return: index, 0: the table is full, or the old object is pinned.

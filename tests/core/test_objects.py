@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""The object tree against a dictionary of parents."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pycgpu.core import NO_CARD, Tenant, Topology, ffi, lib
+from tests.core import strategies as nv
+
+CLASSES = (nv.MEMORY_USER, nv.VASPACE, nv.GROUP, nv.CONTEXT_SHARE, nv.CHANNEL)
+RUNNABLE = {nv.GROUP, nv.CONTEXT_SHARE, nv.CHANNEL}
+CLIENTS = (0xC1D00000, 0xC1D00001)
+HANDLES = range(1, 9)
+
+
+@dataclass(eq=False)
+class Node:
+    client: int
+    handle: int
+    cls: int
+    parent: Node | None
+    card: int
+    depends: tuple[int, ...] = ()
+    charge: int = 0
+    pins: int = 0
+    index: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    def ancestors(self) -> list[Node]:
+        return [] if self.parent is None else [self.parent, *self.parent.ancestors()]
+
+
+class Objects(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenant = Tenant(Topology())
+        self.tenant.give(0)
+        self.tenant.give(1)
+        self.raw = ffi.addressof(self.tenant.raw.objects)
+        self.ledger = ffi.addressof(self.tenant.raw.ledger)
+        self.nodes: dict[tuple[int, int], Node] = {}
+        self.pinned: list[Node] = []
+
+    def pick(self, number: int) -> Node | None:
+        nodes = list(self.nodes.values())
+        return nodes[number % len(nodes)] if nodes else None
+
+    # ---------------------------------------------------------------- model
+
+    def forget(self, node: Node) -> None:
+        """The node, its subtree, what depends on it, and what depends on that."""
+        self.forget_subtree(node)
+        if node.handle == node.client:
+            return
+        for one in self.dependants(node):
+            self.forget_subtree(one)
+            for second in self.dependants(one):
+                self.forget_subtree(second)
+
+    def dependants(self, node: Node) -> list[Node]:
+        return [
+            one for one in self.nodes.values()
+            if one.client == node.client and node.handle in one.depends and not one.pins
+        ]  # fmt: skip
+
+    def forget_subtree(self, node: Node) -> None:
+        for child in list(node.children):
+            self.forget_subtree(child)
+        if self.nodes.get((node.client, node.handle)) is node:
+            del self.nodes[node.client, node.handle]
+            if node.parent:
+                node.parent.children.remove(node)
+
+    # ---------------------------------------------------------------- rules
+
+    @rule(client=st.sampled_from(CLIENTS))
+    def add_client(self, client):
+        self.add(client, client, nv.ROOT_CLIENT, None, NO_CARD, ())
+
+    @rule(parent=st.integers(0, 99), handle=st.sampled_from(HANDLES), card=st.integers(0, 1))
+    def add_device(self, parent, handle, card):
+        above = self.pick(parent)
+        if above:
+            self.add(above.client, handle, nv.DEVICE, above, card, ())
+
+    @rule(parent=st.integers(0, 99), handle=st.sampled_from(HANDLES), cls=st.sampled_from(CLASSES),
+          depends=st.lists(st.sampled_from([0, *HANDLES]), max_size=3))  # fmt: skip
+    def add_object(self, parent, handle, cls, depends):
+        above = self.pick(parent)
+        if above:
+            depends = tuple(one for one in depends if one != handle) if cls in RUNNABLE else ()
+            self.add(above.client, handle, cls, above, above.card, depends)
+
+    def add(self, client, handle, cls, above, card, depends):
+        self.tenant.grow()
+        old = self.nodes.get((client, handle))
+        # as every call does with what it names
+        lib.cgpu_object_pin(self.raw, above.index if above else 0)
+        index = lib.cgpu_object_add(
+            self.raw, self.ledger, above.index if above else 0, client, handle, cls
+        )
+        lib.cgpu_object_unpin(self.raw, above.index if above else 0)
+        for one in [above, *above.ancestors()] if above else []:
+            one.pins += 1
+        self.adopt(old, index, client, handle, cls, above, card, depends)
+        for one in [above, *above.ancestors()] if above else []:
+            one.pins -= 1
+
+    def adopt(self, old, index, client, handle, cls, above, card, depends):
+        if old and old.pins:
+            assert index == 0, "the driver cannot have given out the handle of what is in use"
+            return
+        if old:
+            self.forget(old)
+        assert index
+        made = lib.cgpu_object_at(self.raw, index)
+        node = Node(client, handle, cls, above, card, tuple(d for d in depends if d), index=index)
+        made.card = card
+        for i, one in enumerate(depends):
+            made.hDepend[i] = one
+        if cls in RUNNABLE:
+            lib.cgpu_object_set_runnable(self.raw, index)
+        if cls == nv.MEMORY_USER and card != NO_CARD:
+            charge = ffi.new("uint32_t *")
+            assert lib.cgpu_charge_new(self.ledger, card, handle, 1, charge) == 0
+            made.charge = node.charge = charge[0]
+        self.nodes[client, handle] = node
+        if above:
+            above.children.append(node)
+
+    @rule(number=st.integers(0, 99))
+    def remove(self, number):
+        node = self.pick(number)
+        if node and not node.pins:
+            lib.cgpu_object_remove(self.raw, self.ledger, node.index)
+            self.forget(node)
+
+    @rule(number=st.integers(0, 99))
+    def pin(self, number):
+        node = self.pick(number)
+        if node:
+            lib.cgpu_object_pin(self.raw, node.index)
+            for one in [node, *node.ancestors()]:
+                one.pins += 1
+            self.pinned.append(node)
+
+    @precondition(lambda self: self.pinned)
+    @rule(number=st.integers(0, 99))
+    def unpin(self, number):
+        node = self.pinned.pop(number % len(self.pinned))
+        lib.cgpu_object_unpin(self.raw, node.index)
+        for one in [node, *node.ancestors()]:
+            one.pins -= 1
+
+    @rule(number=st.integers(0, 99))
+    def dying_covers_what_is_below(self, number):
+        node = self.pick(number)
+        if not node:
+            return
+        raw = lib.cgpu_object_at(self.raw, node.index)
+        raw.dying = 1
+        for one in self.nodes.values():
+            expected = node in [one, *one.ancestors()]
+            assert lib.cgpu_object_is_dying(self.raw, one.index) == expected
+        raw.dying = 0
+
+    # ----------------------------------------------------------- invariants
+
+    @invariant()
+    def what_the_model_has_is_found_and_nothing_else(self):
+        for client in CLIENTS:
+            for handle in (client, *HANDLES):
+                node = self.nodes.get((client, handle))
+                index = lib.cgpu_object_find(self.raw, client, handle)
+                assert index == (node.index if node else 0)
+                if node:
+                    one = lib.cgpu_object_at(self.raw, index)
+                    assert (one.hClass, one.users) == (node.cls, node.pins)
+                    assert one.parent == (node.parent.index if node.parent else 0)
+        assert self.raw.slots.used == len(self.nodes)
+
+    @invariant()
+    def every_parent_lists_its_children(self):
+        for node in self.nodes.values():
+            found, at = [], lib.cgpu_object_at(self.raw, node.index).first_child
+            while at:
+                found.append(at)
+                at = lib.cgpu_object_at(self.raw, at).next_sibling
+            assert sorted(found) == sorted(child.index for child in node.children)
+
+    @invariant()
+    def the_runnable_are_listed_and_groups_counted_by_card(self):
+        found, at = [], self.raw.first_runnable
+        while at:
+            found.append(at)
+            at = lib.cgpu_object_at(self.raw, at).next_runnable
+        runnable = [node for node in self.nodes.values() if node.cls in RUNNABLE]
+        assert sorted(found) == sorted(node.index for node in runnable)
+        for card in (0, 1):
+            groups = [n for n in runnable if n.cls == nv.GROUP and n.card == card]
+            assert self.raw.groups[card] == len(groups)
+
+    @invariant()
+    def only_objects_that_are_there_are_charged(self):
+        for card in (0, 1):
+            charged = sum(n.handle for n in self.nodes.values() if n.charge and n.card == card)
+            assert self.tenant.account(card).current_bytes == charged
+
+
+TestObjects = Objects.TestCase
+
+
+@pytest.fixture
+def small():
+    tenant = Tenant(Topology(), capacity_max=1024)
+    return ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger), tenant
+
+
+def test_a_full_table_refuses_and_takes_again_what_was_freed(small):
+    raw, ledger, _ = small
+    root = lib.cgpu_object_add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
+    made = [lib.cgpu_object_add(raw, ledger, root, 1, 2 + i, 0x3E) for i in range(1022)]
+    assert all(made)
+    assert lib.cgpu_object_add(raw, ledger, root, 1, 5000, 0x3E) == 0
+    assert lib.cgpu_object_find(raw, 1, 5000) == 0
+    lib.cgpu_object_remove(raw, ledger, made[500])
+    assert lib.cgpu_object_add(raw, ledger, root, 1, 5000, 0x3E) == made[500]
+    lib.cgpu_object_remove(raw, ledger, root)
+    assert raw.slots.used == 0
+
+
+def test_growth_keeps_every_object_under_its_handle():
+    tenant = Tenant(Topology())
+    raw, ledger = ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger)
+    expected = {}
+    rng = random.Random(1)
+    for _ in range(6000):
+        tenant.grow()
+        client, handle = rng.randrange(3), rng.randrange(1, 1 << 20)
+        expected[client, handle] = lib.cgpu_object_add(raw, ledger, 0, client, handle, 0x3E)
+    assert raw.slots.capacity >= 6000
+    for (client, handle), index in expected.items():
+        assert lib.cgpu_object_find(raw, client, handle) == index
+
+
+def test_a_deep_tree_goes_without_recursion(small):
+    raw, ledger, tenant = small
+    tenant.raw.capacity_max = 1 << 20
+    at = top = lib.cgpu_object_add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
+    for depth in range(100_000):
+        tenant.grow()
+        at = lib.cgpu_object_add(raw, ledger, at, 1, 2 + depth, 0x3E)
+    lib.cgpu_object_remove(raw, ledger, top)
+    assert raw.slots.used == 0
+
+
+@pytest.mark.parametrize("gone", ["vaspace", "context share", "userd"])
+def test_channels_go_with_what_they_depend_on(small, gone):
+    raw, ledger, _ = small
+    add = lib.cgpu_object_add
+    client = add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
+    device = add(raw, ledger, client, 1, 2, nv.DEVICE)
+    made = {"vaspace": add(raw, ledger, device, 1, 3, nv.VASPACE),
+            "userd": add(raw, ledger, device, 1, 4, nv.MEMORY_USER)}  # fmt: skip
+    group = add(raw, ledger, device, 1, 5, nv.GROUP)
+    made["context share"] = add(raw, ledger, group, 1, 6, nv.CONTEXT_SHARE)
+    channel = add(raw, ledger, group, 1, 7, nv.CHANNEL)
+    lib.cgpu_object_at(raw, group).hDepend[0] = 3
+    lib.cgpu_object_at(raw, made["context share"]).hDepend[0] = 3
+    for i, handle in enumerate((6, 3, 4)):
+        lib.cgpu_object_at(raw, channel).hDepend[i] = handle
+    for index in (group, made["context share"], channel):
+        lib.cgpu_object_set_runnable(raw, index)
+
+    lib.cgpu_object_remove(raw, ledger, made[gone])
+
+    left = {handle for handle in range(1, 8) if lib.cgpu_object_find(raw, 1, handle)}
+    assert left == {
+        "vaspace": {1, 2, 4}, "context share": {1, 2, 3, 4, 5}, "userd": {1, 2, 3, 5, 6},
+    }[gone]  # fmt: skip

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Address ranges against a set of bytes per range: addresses are small, so every byte is one."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pycgpu.core import NO_CARD, Tenant, Topology, ffi, lib
+
+ANY_CARD = lib.CGPU_ANY_CARD
+U64 = (1 << 64) - 1
+EXTERNAL, MANAGED = lib.CGPU_RANGE_EXTERNAL, lib.CGPU_RANGE_MANAGED
+RESERVED, EXPORT = lib.CGPU_RANGE_RESERVED, lib.CGPU_RANGE_EXPORT
+KINDS = (EXTERNAL, MANAGED, RESERVED)
+
+files = st.integers(1, 3)
+kinds = st.sampled_from(KINDS)
+masks = st.integers(0, 7).map(lambda bits: sum(1 << KINDS[i] for i in range(3) if bits >> i & 1))
+cards = st.sampled_from([0, 1])
+bases = st.integers(0, 30)
+lengths = st.integers(1, 12)
+
+
+@dataclass
+class Range:
+    kind: int
+    file: int
+    card: int
+    charge: int
+    serial: int
+    bytes: set[int]
+
+
+class Ranges(RuleBasedStateMachine):
+    """A piece that a cut leaves is a range of its own, with its own reference of the charge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenant = Tenant(Topology())
+        self.tenant.give(0)
+        self.ledger = ffi.addressof(self.tenant.raw.ledger)
+        self.raw = ffi.addressof(self.tenant.raw.ranges)
+        self.model: list[Range] = []
+        self.charges: set[int] = set()
+
+    @rule(kind=kinds, file=files, card=cards, base=bases, length=lengths, charged=st.booleans())
+    def add(self, kind, file, card, base, length, charged):
+        self.tenant.grow()
+        index = ffi.new("uint32_t *")
+        if charged:
+            assert lib.cgpu_charge_new(self.ledger, 0, 1000, 1, index) == 0
+            self.charges.add(index[0])
+        assert lib.cgpu_range_add(self.raw, kind, file, base, length, index[0], card) == 0
+        covered = set(range(base, base + length))
+        self.model.append(Range(kind, file, card, index[0], self.raw.serial, covered))
+
+    @rule(file=files, mask=masks, card=st.sampled_from([0, 1, ANY_CARD]), base=bases,
+          length=st.one_of(lengths, st.just(U64)), back=st.integers(0, 4))  # fmt: skip
+    def cut(self, file, mask, card, base, length, back):
+        self.tenant.grow()
+        newest = max(self.raw.serial - back, 0) if back else U64
+        managed = lib.cgpu_range_cut(
+            self.raw, self.ledger, file, mask, card, newest, base, length
+        )
+        gone = 0
+        kept = []
+        for one in self.model:
+            hit = {at for at in one.bytes if base <= at < base + length}
+            chosen = one.file == file and mask >> one.kind & 1 and one.serial <= newest
+            if not hit or not chosen or card not in (one.card, ANY_CARD):
+                kept.append(one)
+                continue
+            gone += len(hit) if one.kind == MANAGED else 0
+            for piece in ({at for at in one.bytes if at < base},
+                          {at for at in one.bytes if at >= base + length}):  # fmt: skip
+                if piece:
+                    kept.append(Range(one.kind, one.file, one.card, one.charge, one.serial, piece))
+        self.model = kept
+        assert managed == gone
+
+    @rule(file=files, kind=kinds, base=bases, length=lengths)
+    def covers(self, file, kind, base, length):
+        wanted = set(range(base, base + length))
+        expected = any(
+            one.file == file and one.kind == kind and wanted <= one.bytes for one in self.model
+        )
+        assert lib.cgpu_range_covers(self.raw, file, kind, base, length) == expected
+
+    @rule(file=files, mask=masks, base=bases, length=lengths)
+    def overlaps(self, file, mask, base, length):
+        wanted = set(range(base, base + length))
+        expected = any(
+            one.file == file and mask >> one.kind & 1 and wanted & one.bytes for one in self.model
+        )
+        assert lib.cgpu_range_overlaps(self.raw, file, mask, base, length) == expected
+
+    @invariant()
+    def the_ranges_are_those_of_the_model_in_order(self):
+        found, order = [], []
+        for position in range(self.raw.count):
+            one = lib.cgpu_range_at(self.raw, self.raw.order[position])
+            order.append((one.file, one.base))
+            found.append((one.file, one.base, one.length_bytes, one.kind, one.card, one.charge))
+        assert order == sorted(order)
+        assert sorted(found) == sorted(
+            (m.file, min(m.bytes), len(m.bytes), m.kind, m.card, m.charge) for m in self.model
+        )
+
+    @invariant()
+    def a_charge_lives_while_a_piece_of_its_range_does(self):
+        alive = {one.charge for one in self.model if one.charge}
+        assert self.tenant.account(0).current_bytes == 1000 * len(alive)
+        assert self.raw.slots.used == len(self.model)
+
+
+TestRanges = Ranges.TestCase
+
+
+@given(st.integers(1, 12), st.integers(1, 10), st.integers(1, 10))
+def test_a_split_without_room_leaves_the_range_whole(length, start, size):
+    tenant = Tenant(Topology(), capacity_max=1024)
+    raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
+    assert lib.cgpu_range_add(raw, MANAGED, 1, 0, length, 0, NO_CARD) == 0
+    while lib.cgpu_range_add(raw, MANAGED, 2, 0, 1, 0, NO_CARD) == 0:
+        pass
+    assert raw.count == 1023
+    cut = lib.cgpu_range_cut(raw, ledger, 1, ~0 & 0xFFFFFFFF, ANY_CARD, U64, start, size)
+    splits = start > 0 and start + size < length
+    assert cut == (0 if splits else len(set(range(length)) & set(range(start, start + size))))
+    assert raw.count == 1023 - (start == 0 and size >= length)
+
+
+@given(st.integers(0, U64), st.integers(0, U64))
+def test_a_range_beyond_the_last_address_is_refused(base, length):
+    expected = -errno.EINVAL if base + length > U64 else 0
+    tenant = Tenant(Topology())
+    raw = ffi.addressof(tenant.raw.ranges)
+    assert lib.cgpu_range_add(raw, MANAGED, 1, base, length, 0, NO_CARD) == expected
+    assert raw.count == (not expected)
+
+
+def test_an_exported_object_is_found_by_file_and_index():
+    tenant = Tenant(Topology())
+    raw, charge = ffi.addressof(tenant.raw.ranges), ffi.new("uint32_t *", 99)
+    lib.cgpu_range_add(raw, EXPORT, 4, 2, 1, 7, NO_CARD)
+    lib.cgpu_range_add(raw, EXPORT, 4, 3, 1, 0, NO_CARD)
+    lib.cgpu_range_add(raw, EXTERNAL, 5, 2, 1, 8, 0)
+    assert lib.cgpu_range_exported(raw, 4, 2, charge)
+    assert charge[0] == 7
+    assert lib.cgpu_range_exported(raw, 4, 3, charge)
+    assert charge[0] == 0
+    for file, index in ((4, 1), (4, 4), (5, 2), (3, 2)):
+        assert not lib.cgpu_range_exported(raw, file, index, charge)
