@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""Builds ``pycgpu._agent``, the user door: ``pycgpu/agent/*.c`` over the same core."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parents[1]
+AGENT = ROOT / "pycgpu" / "agent"
+CORE = ROOT / "kmod" / "core"
+
+_DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
+
+
+def builder() -> FFI:
+    """Return the configured builder of ``pycgpu._agent``."""
+    made = FFI()
+    made.cdef(_DIRECTIVE.sub("", (AGENT / "agent.h").read_text()))
+    sources = [*sorted(AGENT.glob("*.c")), *sorted(CORE.glob("*.c"))]
+    headers = [*sorted(AGENT.glob("*.h")), *sorted(CORE.glob("*.h"))]
+    made.set_source(
+        "pycgpu._agent",
+        '#include "agent.h"',
+        sources=[str(path.relative_to(ROOT)) for path in sources],
+        include_dirs=[str(path.relative_to(ROOT)) for path in (AGENT, ROOT / "kmod")],
+        depends=[str(path.relative_to(ROOT)) for path in headers],
+        define_macros=[("_GNU_SOURCE", None)],
+        extra_compile_args=["-std=gnu11", "-O2", "-g", "-pthread"],
+        extra_link_args=["-pthread"],
+    )
+    return made
+
+
+ffibuilder = builder()

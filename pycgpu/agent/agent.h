@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The user door, as Python sees it. cffi reads this file: declarations only.
+ * Functions return 0 or a positive count, or -errno.
+ */
+#ifndef CGPU_AGENT_H
+#define CGPU_AGENT_H
+
+/*
+ * Finds the driver and its cards and starts the watchdog, a process that opens
+ * every gate if this one dies. Call it before any thread is started. `message`
+ * (256 bytes) says what is wrong.
+ */
+int cgpu_agent_start(int force_branch, char *message);
+/* Opens every gate; containers lose their door. */
+void cgpu_agent_stop(void);
+
+/* One command of inst_ctl. */
+int cgpu_agent_command(const char *text, int length);
+/* Gives a container its seccomp listener, which the agent then owns. */
+int cgpu_agent_attach(const char *id, int listener);
+
+/* `minor` -1 or `id` "" where the node's place has none. */
+int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size);
+int cgpu_agent_store(int node, int minor, const char *id, const char *text, int length);
+
+/* Minors, one a line. */
+int cgpu_agent_cards(char *buf, int size);
+/* Lines "id name minor minor…". */
+int cgpu_agent_containers(char *buf, int size);
+/* Index into the table of nodes: name, mode and place. Return: -ENOENT at its end. */
+int cgpu_agent_node(int node, char *name, int *mode, int *place);
+
+/* Lines after `*position`, which moves on; waits `timeout_ms` for one. */
+int cgpu_agent_events(unsigned long long *position, char *buf, int size, int timeout_ms);
+/* Number of containers alive; *ended_ns: when the last one ended, CLOCK_MONOTONIC. */
+int cgpu_agent_count(unsigned long long *ended_ns);
+/* Counters for measurements: "key value" lines. */
+int cgpu_agent_counters(char *buf, int size);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of the agent share. One lock, door.lock, guards all that the
+ * core keeps; it is never held across an ioctl of the driver or an access to a
+ * tenant's memory. Order: a container's files_lock, then door.lock.
+ */
+#ifndef CGPU_AGENT_DOOR_H
+#define CGPU_AGENT_DOOR_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/call.h"
+#include "core/card.h"
+#include "core/nodes.h"
+#include "core/policy.h"
+#include "core/sched.h"
+
+enum {
+	CONTAINERS_MAX = 256,
+	WORKERS = 4,
+	FILES_MAX = 4096,
+	TIDS = 1024,
+	FDS = 512
+};
+
+/* A process that made a call, known by its pidfd so that its number cannot be reused. */
+struct process {
+	struct process *next;
+	int pid;
+	int pidfd;               /* -1: dead */
+	uint32_t file[FDS];      /* core's file number last seen behind each fd */
+};
+
+/* An open file of the tenant; the index is the core's number of it. */
+struct file {
+	bool used;
+	uint32_t device;         /* enum cgpu_device */
+	uint32_t minor;
+	int held;                /* our duplicate of a file that cannot be polled, or -1 */
+	struct process *process; /* where it was seen last */
+	int fd;                  /* and its number there */
+};
+
+struct container {
+	bool used;
+	bool ending;
+	char id[CGPU_ID_MAX + 1];
+	char name[CGPU_ID_MAX + 1];
+	int listener;            /* -1: not given yet */
+	int watched_pidfd;       /* of create's pid=; -1 */
+	char cgroup[1024];
+	bool populated;
+	uint64_t created_ns;
+	struct cgpu_grant grant[CGPU_MAX_CARDS];
+	struct cgpu_tenant tenant;
+
+	pthread_mutex_t turn;    /* whose turn it is to wait for a notification */
+	pthread_t worker[WORKERS];
+	int workers;             /* alive; under door.lock */
+
+	pthread_mutex_t files_lock;
+	int epoll;               /* weak references to files: see files.c */
+	struct file file[FILES_MAX];
+	struct process *processes;
+	struct { int tid; struct process *process; } tid[TIDS];
+	bool dirty;              /* a process died since the last sweep */
+	uint64_t swept_ns;
+	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
+	uint32_t recent_next;
+
+	/* last told to the engine, by card */
+	uint32_t groups[CGPU_MAX_CARDS];
+	uint32_t channels[CGPU_MAX_CARDS];
+	bool open[CGPU_MAX_CARDS];
+};
+
+struct door {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;  /* the engine must look */
+	/* written to free a container; read by whoever uses one without the lock */
+	pthread_rwlock_t life;
+	bool running;
+	struct cgpu_abi abi;
+	char version[64];
+	struct cgpu_host host;
+	struct cgpu_sched sched[CGPU_MAX_CARDS];
+	struct container *container[CONTAINERS_MAX];
+	uint64_t ended_ns;
+	unsigned uvm_major;
+	bool gate;               /* the driver takes our gate calls */
+	struct {
+		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
+			 gate_ns, gate_max_ns, gate_errors, slice_calls, sweeps;
+	} count;
+};
+
+extern struct door door;
+
+uint64_t now_ns(void);
+void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* rm.c: the agent's own client, and any file of the driver */
+int rm_open(bool force, char *message);
+void rm_close(void);
+int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size);
+/* Return: the driver's status, or 0xffff if the ioctl failed. */
+uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, void *params,
+		    uint32_t size);
+int rm_ctl_fd(void);
+uint32_t rm_client(void);
+uint32_t rm_subdevice(uint32_t minor);
+
+/* files.c */
+struct process *process_of(struct container *c, int tid, bool *thread_table);
+/* A duplicate of fd of the process. Return: -errno. */
+int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
+/* enum cgpu_device of an open file, -1: not the driver's */
+int device_of(int fd, uint32_t *minor);
+/* Return: the core's number of the file, 0: no room. */
+uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
+		 uint32_t minor);
+/* A duplicate of one of the container's files. Return: -errno. */
+int file_duplicate(struct container *c, uint32_t number);
+void files_sweep(struct container *c, bool managed);
+void files_mapped(struct container *c, uint32_t number, uint64_t base);
+void files_end(struct container *c);
+void processes_kill(struct container *c, const char *why);
+bool process_exists(struct container *c, int pid);
+
+/* containers.c: all but make_room and refresh with door.lock held */
+void make_room(struct container *c);
+void refresh(struct container *c);
+void sync_card(uint32_t minor);
+struct container *find_container(const char *id);
+void unlist(struct container *c);
+
+/* listener.c */
+int listener_start(struct container *c);
+
+/* gate.c */
+int watchdog_start(void);
+void gates_start(void);
+void gates_stop(void);
+
+#endif

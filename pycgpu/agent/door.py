@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""The agent's C half as Python functions; numbers of nodes and places are those of nodes.h."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from pycgpu._agent import ffi, lib
+from pycgpu.errors import CgpuError
+
+_BUFFER = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One kind of file: ``place`` is 0 root, 1 card, 2 container on a card, 3 container."""
+
+    number: int
+    name: str
+    mode: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """``name`` is its directory under a card; ``cards`` are minors."""
+
+    id: str
+    name: str
+    cards: tuple[int, ...]
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result), what)
+    return result
+
+
+def start(force_branch: bool = False) -> None:
+    """Find the driver and begin. CgpuError: why it cannot. Call it before any thread starts."""
+    message = ffi.new("char[256]")
+    if lib.cgpu_agent_start(force_branch, message) < 0:
+        raise CgpuError(ffi.string(message).decode())
+
+
+def stop() -> None:
+    """Open every gate and let go of the driver."""
+    lib.cgpu_agent_stop()
+
+
+def command(text: bytes) -> None:
+    """One command of inst_ctl. OSError: refused, with the errno of the contract."""
+    _check(lib.cgpu_agent_command(text, len(text)), "inst_ctl")
+
+
+def attach(container_id: str, listener: int) -> None:
+    """Give a container its listener; the agent closes it. OSError ENOENT: no such container."""
+    _check(lib.cgpu_agent_attach(container_id.encode(), listener), container_id)
+
+
+def nodes() -> list[Node]:
+    """Return every kind of file."""
+    found = []
+    name, mode, place = ffi.new("char[64]"), ffi.new("int *"), ffi.new("int *")
+    while lib.cgpu_agent_node(len(found), name, mode, place) == 0:
+        found.append(Node(len(found), ffi.string(name).decode(), mode[0], place[0]))
+    return found
+
+
+def show(node: int, minor: int = -1, container_id: str = "") -> bytes:
+    """Return the text of a file. OSError ENOENT: its subject is gone."""
+    buf = ffi.new("char[]", _BUFFER)
+    used = lib.cgpu_agent_show(node, minor, container_id.encode(), buf, _BUFFER)
+    return bytes(ffi.buffer(buf, _check(used, "read")))
+
+
+def store(node: int, text: bytes, minor: int = -1, container_id: str = "") -> None:
+    """Write a file. OSError: refused; nothing changed."""
+    _check(lib.cgpu_agent_store(node, minor, container_id.encode(), text, len(text)), "write")
+
+
+def cards() -> list[int]:
+    """Return the minors of the host's cards."""
+    buf = ffi.new("char[]", 4096)
+    lib.cgpu_agent_cards(buf, 4096)
+    return [int(line) for line in ffi.string(buf).split()]
+
+
+def containers() -> list[Container]:
+    """Return the containers alive."""
+    buf = ffi.new("char[]", _BUFFER)
+    lib.cgpu_agent_containers(buf, _BUFFER)
+    found = []
+    for line in ffi.string(buf).decode().splitlines():
+        words = line.split()
+        found.append(Container(words[0], words[1], tuple(int(word) for word in words[2:])))
+    return found
+
+
+def events(position: int, timeout_ms: int) -> tuple[int, bytes]:
+    """Return the new position and the lines after *position*, waiting for one if there is none."""
+    at, buf = ffi.new("unsigned long long *", position), ffi.new("char[]", 8192)
+    used = lib.cgpu_agent_events(at, buf, 8192, timeout_ms)
+    return at[0], bytes(ffi.buffer(buf, used))
+
+
+def count() -> tuple[int, int]:
+    """Return how many containers are alive, and when the last one ended (monotonic ns, 0: none)."""
+    ended = ffi.new("unsigned long long *")
+    return lib.cgpu_agent_count(ended), ended[0]
+
+
+def counters() -> dict[str, int]:
+    """Return the agent's own counters: calls, busy_ns and so on."""
+    buf = ffi.new("char[]", 4096)
+    lib.cgpu_agent_counters(buf, 4096)
+    return {k: int(v) for k, v in (line.split() for line in ffi.string(buf).decode().splitlines())}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""
+The seccomp filter of a tenant, as BPF instructions and as a rule set for OCI runtimes.
+
+Which calls are notified: every ioctl whose number (``_IOC_NR``, the low byte: the driver looks at
+nothing else) is one that the core interprets, the UVM commands that it interprets, and shared
+file mappings. Entries of another instruction set are closed with ENOSYS.
+
+Numbers: nv_escape.h, nv-ioctl-numbers.h, uvm_ioctl.h of NVIDIA's open kernel modules;
+linux/seccomp.h, linux/filter.h, linux/audit.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from typing import Any
+
+#: _IOC_NR of the RM escapes that are notified.
+RM_NUMBERS = (
+    39,  # RM_ALLOC_MEMORY
+    40,  # RM_ALLOC_OBJECT
+    41,  # RM_FREE
+    42,  # RM_CONTROL
+    43,  # RM_ALLOC
+    52,  # RM_DUP_OBJECT
+    74,  # RM_VID_HEAP_CONTROL
+    84,  # RM_ALLOC_CONTEXT_DMA2
+    201,  # REGISTER_FD
+    211,  # IOCTL_XFER_CMD
+    217,  # EXPORT_TO_DMABUF_FD
+)
+#: UVM commands that are notified: whole numbers.
+UVM_COMMANDS = (
+    0x30000001,  # UVM_INITIALIZE
+    0x30000002,  # UVM_DEINITIALIZE
+    25,  # UVM_REGISTER_GPU_VASPACE
+    27,  # UVM_REGISTER_CHANNEL
+    33,  # UVM_MAP_EXTERNAL_ALLOCATION
+    34,  # UVM_FREE
+    37,  # UVM_REGISTER_GPU
+    38,  # UVM_UNREGISTER_GPU
+    66,  # UVM_UNMAP_EXTERNAL
+    68,  # UVM_ALLOC_SEMAPHORE_POOL
+    78,  # UVM_ALLOC_DEVICE_P2P
+)
+_MAP_SHARED = 1
+_MAP_ANONYMOUS = 0x20
+
+# machine: (AUDIT_ARCH, ioctl, mmap, seccomp, bit of the x32 entries or 0)
+_MACHINES = {
+    "x86_64": (0xC000003E, 16, 9, 317, 0x40000000),
+    "aarch64": (0xC00000B7, 29, 222, 277, 0),
+}
+
+_LD_W_ABS, _ALU_AND_K = 0x20, 0x54
+_JEQ_K, _JSET_K, _JGE_K, _JA, _RET_K = 0x15, 0x45, 0x35, 0x05, 0x06
+_RET_ALLOW, _RET_USER_NOTIF, _RET_ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+# struct seccomp_data {int nr; u32 arch; u64 instruction_pointer; u64 args[6]}, little-endian
+_NR, _ARCH = 0, 4
+
+_SET_MODE_FILTER = 1
+_FLAG_NEW_LISTENER = 1 << 3
+_FLAG_WAIT_KILLABLE_RECV = 1 << 5
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+def _arg(index: int) -> int:
+    """Offset of the low half of a system call's argument."""
+    return 16 + 8 * index
+
+
+class _Program:
+    """Instructions with labels; a jump goes forward only, as BPF demands."""
+
+    def __init__(self) -> None:
+        self.code: list[tuple[int, int, str | None, str | None]] = []
+        self.labels: dict[str, int] = {}
+
+    def add(self, op: int, k: int, yes: str | None = None, no: str | None = None) -> None:
+        self.code.append((op, k, yes, no))
+
+    def label(self, name: str) -> None:
+        self.labels[name] = len(self.code)
+
+    def assemble(self) -> bytes:
+        out = b""
+        for at, (op, k, yes, no) in enumerate(self.code):
+            jumps = [self.labels[name] - at - 1 if name else 0 for name in (yes, no)]
+            if op == _JA:
+                out += struct.pack("<HBBI", op, 0, 0, jumps[0])
+                continue
+            if any(not 0 <= jump < 256 for jump in jumps):
+                raise ValueError(f"instruction {at}: a jump of {jumps} is out of reach")
+            out += struct.pack("<HBBI", op, *jumps, k)
+        return out
+
+
+def _machine() -> tuple[int, int, int, int, int]:
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
+    return _MACHINES[machine]
+
+
+def program() -> bytes:
+    """Return the filter: 8 bytes an instruction (``struct sock_filter``)."""
+    arch, ioctl, mmap, _seccomp, x32 = _machine()
+    p = _Program()
+    p.add(_LD_W_ABS, _ARCH)
+    p.add(_JEQ_K, arch, None, "closed")
+    p.add(_LD_W_ABS, _NR)
+    if x32:
+        p.add(_JGE_K, x32, "closed")
+    p.add(_JEQ_K, ioctl, "ioctl")
+    p.add(_JEQ_K, mmap, "mmap", "allow")
+
+    p.label("mmap")
+    p.add(_LD_W_ABS, _arg(3))
+    p.add(_JSET_K, _MAP_ANONYMOUS, "allow")
+    p.add(_JSET_K, _MAP_SHARED, "notify", "allow")
+
+    p.label("ioctl")
+    p.add(_LD_W_ABS, _arg(1))
+    for command in UVM_COMMANDS:
+        p.add(_JEQ_K, command, "notify")
+    p.add(_ALU_AND_K, 0xFF)
+    for number in RM_NUMBERS:
+        p.add(_JEQ_K, number, "notify")
+    p.label("allow")
+    p.add(_RET_K, _RET_ALLOW)
+    p.label("notify")
+    p.add(_RET_K, _RET_USER_NOTIF)
+    p.label("closed")
+    p.add(_RET_K, _RET_ERRNO | errno.ENOSYS)
+    return p.assemble()
+
+
+class _Prog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def install() -> int:
+    """
+    Put this thread and all that it starts under the filter; return the listener's descriptor.
+
+    OSError: the kernel has no seccomp user notification, or the caller may not install a filter.
+    """
+    code = program()
+    held = ctypes.create_string_buffer(code, len(code))
+    prog = _Prog(len(code) // 8, ctypes.cast(held, ctypes.c_void_p))
+    libc = ctypes.CDLL(None, use_errno=True)
+    seccomp = _machine()[3]
+    # A privileged caller needs no no_new_privs, and its programs keep their set-uid bits.
+    for privileged in (True, False):
+        if not privileged and libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+        # Without WAIT_KILLABLE_RECV (before Linux 5.19) a signal can interrupt a call that the
+        # agent has performed already.
+        for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE_RECV, _FLAG_NEW_LISTENER):
+            fd = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(prog))
+            if fd >= 0:
+                os.set_inheritable(fd, False)
+                return fd
+            error = ctypes.get_errno()
+            if error != errno.EINVAL:
+                break
+        if error != errno.EACCES:
+            break
+    raise OSError(error, os.strerror(error))
+
+
+def _rule(names: list[str], args: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"names": names, "action": "SCMP_ACT_NOTIFY", "args": args}
+
+
+def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
+    """
+    Return ``linux.seccomp`` keys that give an OCI container the user door.
+
+    The runtime (runc 1.1, crun 1.0 and newer) connects to *listener_path* and passes the listener.
+    """
+    rules = [
+        _rule(
+            ["ioctl"],
+            [{"index": 1, "value": 0xFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}],
+        )
+        for number in RM_NUMBERS
+    ]
+    rules += [
+        _rule(
+            ["ioctl"],
+            [
+                {
+                    "index": 1,
+                    "value": 0xFFFFFFFF,
+                    "valueTwo": command,
+                    "op": "SCMP_CMP_MASKED_EQ",
+                }
+            ],
+        )
+        for command in UVM_COMMANDS
+    ]
+    rules.append(
+        _rule(
+            ["mmap"],
+            [
+                {
+                    "index": 3,
+                    "value": _MAP_SHARED | _MAP_ANONYMOUS,
+                    "valueTwo": _MAP_SHARED,
+                    "op": "SCMP_CMP_MASKED_EQ",
+                }
+            ],
+        )
+    )
+    native = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]
+    return {
+        "listenerPath": listener_path,
+        "listenerMetadata": metadata,
+        "architectures": [native],
+        "syscalls": rules,
+    }

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Carries out what the engine decides. Gates go through the agent's own client;
+ * timeslices through a duplicate of the tenant's file, for they name an object
+ * of the tenant's client.
+ *
+ * The watchdog is a process that shares the control file, and so the client, and
+ * a page with all that is shut. When the agent is gone, however that came, it
+ * opens them and exits.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "door.h"
+
+enum {
+	/* ctrl2080fifo.h: NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS */
+	DISABLE_BYTES = 536,
+	DISABLE_NUM = 4,
+	DISABLE_CLIENTS = 24,
+	DISABLE_CHANNELS = 280,
+	DISABLE_MAX = 64,
+	SHUT_MAX = 16384,
+	TRIES = 3,
+	/* sleep up to here, then watch the clock */
+	SPIN_NS = 60000,
+	GRAPHICS_ENGINE = 1
+};
+
+struct channel {
+	uint32_t hClient;
+	uint32_t hChannel;
+};
+
+/* shared with the watchdog */
+struct shut {
+	_Atomic uint32_t count;
+	struct channel channel[SHUT_MAX];
+};
+
+static struct shut *shut; /* by minor */
+static int watchdog_pipe = -1;
+static pthread_t thread[CGPU_MAX_CARDS];
+static bool started[CGPU_MAX_CARDS];
+
+/* Return: the driver's status. */
+static uint32_t gate(uint32_t minor, bool disable, const struct channel *channels, uint32_t count)
+{
+	uint8_t params[DISABLE_BYTES];
+	uint32_t status = 0, done, i;
+
+	for (done = 0; done < count; done += DISABLE_MAX) {
+		uint32_t n = count - done < DISABLE_MAX ? count - done : DISABLE_MAX;
+		uint32_t got;
+
+		memset(params, 0, sizeof(params));
+		params[0] = disable;
+		cgpu_put32(params, DISABLE_NUM, n);
+		for (i = 0; i < n; i++) {
+			cgpu_put32(params, DISABLE_CLIENTS + 4 * i, channels[done + i].hClient);
+			cgpu_put32(params, DISABLE_CHANNELS + 4 * i, channels[done + i].hChannel);
+		}
+		got = rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
+				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, sizeof(params));
+		if (got)
+			status = got;
+	}
+	return status;
+}
+
+static void watch_over(int fd)
+{
+	uint32_t minor, i, count;
+	char byte;
+
+	setsid();
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	prctl(PR_SET_NAME, "cgpud-watchdog");
+	while (read(fd, &byte, 1) < 0 && errno == EINTR)
+		;
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		count = atomic_load(&shut[minor].count);
+		/* one at a time: a channel that is gone must not spoil the others' call */
+		if (count && gate(minor, false, shut[minor].channel, count))
+			for (i = 0; i < count; i++)
+				gate(minor, false, &shut[minor].channel[i], 1);
+	}
+	_exit(0);
+}
+
+int watchdog_start(void)
+{
+	int ends[2];
+	pid_t pid;
+
+	shut = mmap(NULL, CGPU_MAX_CARDS * sizeof(*shut), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (shut == MAP_FAILED)
+		return -errno;
+	if (pipe2(ends, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (!pid) {
+		close(ends[1]);
+		watch_over(ends[0]);
+	}
+	close(ends[0]);
+	watchdog_pipe = ends[1];
+	door.gate = true;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- the engine */
+
+static bool is_gated(struct cgpu_objects *objects, const struct cgpu_object *o, uint32_t minor)
+{
+	const struct cgpu_object *parent;
+
+	if (!o->hClient || o->card != minor || !cgpu_is_channel_class(o->hClass))
+		return false;
+	parent = o->parent ? cgpu_object_at(objects, o->parent) : NULL;
+	/* copy engines are left alone */
+	return !parent || parent->hClass != KEPLER_CHANNEL_GROUP_A ||
+	       parent->engineType == GRAPHICS_ENGINE;
+}
+
+/* Context: door.lock. Return: channels of the containers in `mask`. */
+static uint32_t gather(uint32_t minor, uint64_t mask, struct channel *out)
+{
+	uint32_t count = 0, i;
+	int k;
+
+	for (k = 0; k < CONTAINERS_MAX; k++) {
+		struct container *c = door.container[k];
+
+		if (!c || c->ending || !c->grant[minor].present ||
+		    !(mask & 1ULL << c->grant[minor].instance))
+			continue;
+		for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
+			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
+
+			if (is_gated(&c->tenant.objects, o, minor))
+				out[count++] = (struct channel){ o->hClient, o->hObject };
+		}
+	}
+	return count;
+}
+
+/* Keeps the watchdog's list: a superset of what is shut. */
+static void note_shut(uint32_t minor, const struct channel *channels, uint32_t count, bool add)
+{
+	struct shut *list = &shut[minor];
+	uint32_t n = atomic_load(&list->count), i, j;
+
+	for (i = 0; i < count; i++) {
+		for (j = 0; j < n; j++)
+			if (!memcmp(&list->channel[j], &channels[i], sizeof(*channels)))
+				break;
+		if (add && j == n && n < SHUT_MAX) {
+			list->channel[n] = channels[i];
+			atomic_store(&list->count, ++n);
+		} else if (!add && j < n) {
+			list->channel[j] = list->channel[n - 1];
+			atomic_store(&list->count, --n);
+		}
+	}
+}
+
+static int move_gates(uint32_t minor, uint64_t mask, bool disable)
+{
+	static __thread struct channel channels[SHUT_MAX];
+	uint32_t status = 0, count, i, tries;
+
+	/* a channel that its owner freed meanwhile fails the call: ask anew */
+	for (tries = 0; tries < TRIES; tries++) {
+		pthread_mutex_lock(&door.lock);
+		count = gather(minor, mask, channels);
+		pthread_mutex_unlock(&door.lock);
+		if (disable)
+			note_shut(minor, channels, count, true);
+		status = gate(minor, disable, channels, count);
+		if (!status)
+			break;
+	}
+	/* then one by one, so that one bad channel keeps no other from its state */
+	if (status)
+		for (i = 0, status = 0; i < count; i++)
+			if (gate(minor, disable, &channels[i], 1))
+				status = 1;
+	if (!disable)
+		note_shut(minor, channels, count, false);
+	return 0;
+}
+
+struct group {
+	struct container *c;
+	uint32_t file;
+	uint32_t hClient;
+	uint32_t hGroup;
+};
+
+static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
+{
+	static __thread struct group groups[1024];
+	uint32_t count = 0, i;
+	int k;
+
+	pthread_mutex_lock(&door.lock);
+	for (k = 0; k < CONTAINERS_MAX; k++) {
+		struct container *c = door.container[k];
+
+		if (!c || c->ending || !c->grant[minor].present ||
+		    !(mask & 1ULL << c->grant[minor].instance))
+			continue;
+		for (i = 1; i < c->tenant.objects.slots.touched && count < 1024; i++) {
+			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
+
+			if (o->hClient && o->card == minor &&
+			    o->hClass == KEPLER_CHANNEL_GROUP_A &&
+			    o->engineType == GRAPHICS_ENGINE) {
+				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
+								   o->hClient);
+
+				client = client ? cgpu_object_at(&c->tenant.objects,
+								 client)->file : 0;
+				groups[count++] = (struct group){ c, client, o->hClient,
+								  o->hObject };
+			}
+		}
+	}
+	pthread_mutex_unlock(&door.lock);
+	for (i = 0; i < count; i++) {
+		int fd = file_duplicate(groups[i].c, groups[i].file);
+
+		if (fd < 0)
+			continue; /* its process ends */
+		rm_control(fd, groups[i].hClient, groups[i].hGroup,
+			   NVA06C_CTRL_CMD_SET_TIMESLICE, &slice_us, sizeof(slice_us));
+		close(fd);
+		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static void carry_out(uint32_t minor, const struct cgpu_sched_action *action)
+{
+	uint64_t start = now_ns(), end;
+	int status = 0;
+
+	pthread_rwlock_rdlock(&door.life);
+	if (action->kind == CGPU_SCHED_SLICE)
+		set_slices(minor, action->mask, action->slice_us);
+	else
+		status = move_gates(minor, action->mask, action->kind == CGPU_SCHED_SHUT);
+	pthread_rwlock_unlock(&door.life);
+	end = now_ns();
+	pthread_mutex_lock(&door.lock);
+	cgpu_sched_done(&door.sched[minor], action, start, end, status);
+	if (action->kind != CGPU_SCHED_SLICE) {
+		door.count.gate_calls++;
+		door.count.gate_ns += end - start;
+		if (end - start > door.count.gate_max_ns)
+			door.count.gate_max_ns = end - start;
+		door.count.gate_errors += status != 0;
+	}
+	pthread_mutex_unlock(&door.lock);
+}
+
+/* Context: door.lock, released while waiting. */
+static void wait_until(uint64_t wake_ns)
+{
+	struct timespec at;
+	uint64_t now = now_ns();
+
+	/* look in once a second even if nothing is planned */
+	if (wake_ns > now + 1000000000)
+		wake_ns = now + 1000000000;
+	if (wake_ns > now + SPIN_NS) {
+		at.tv_sec = (time_t)((wake_ns - SPIN_NS) / 1000000000);
+		at.tv_nsec = (long)((wake_ns - SPIN_NS) % 1000000000);
+		if (!pthread_cond_timedwait(&door.changed, &door.lock, &at))
+			return;
+	}
+	pthread_mutex_unlock(&door.lock);
+	while (now_ns() < wake_ns)
+		;
+	pthread_mutex_lock(&door.lock);
+}
+
+static void *drive(void *data)
+{
+	uint32_t minor = (uint32_t)(uintptr_t)data, count, i;
+	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	uint64_t wake;
+
+	prctl(PR_SET_TIMERSLACK, 1000);
+	pthread_mutex_lock(&door.lock);
+	while (door.running) {
+		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
+		if (!count) {
+			wait_until(wake);
+			continue;
+		}
+		pthread_mutex_unlock(&door.lock);
+		for (i = 0; i < count; i++)
+			carry_out(minor, &actions[i]);
+		pthread_mutex_lock(&door.lock);
+	}
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+void gates_start(void)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!door.host.card[minor].present)
+			continue;
+		sync_card(minor);
+		started[minor] = !pthread_create(&thread[minor], NULL, drive,
+						 (void *)(uintptr_t)minor);
+	}
+}
+
+void gates_stop(void)
+{
+	uint32_t minor;
+
+	pthread_mutex_lock(&door.lock);
+	pthread_cond_broadcast(&door.changed);
+	pthread_mutex_unlock(&door.lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (started[minor])
+			pthread_join(thread[minor], NULL);
+	/* the watchdog opens what is shut */
+	close(watchdog_pipe);
+}

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Turning this process into a tenant: agent, container, filter, program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pycgpu import procfs
+from pycgpu.agent import filter, server
+from pycgpu.errors import CgpuError
+from pycgpu.model import Grant
+
+_START_S = 20
+_LOG = f"{server.DIRECTORY}/agent.log"
+#: An agent started on demand goes when it has had no tenant for this long.
+IDLE_S = 60
+
+
+def ensure_agent(force_branch: bool = False) -> None:
+    """Start the agent if none runs. CgpuError: it does not start, and why."""
+    if _answers():
+        return
+    os.makedirs(server.DIRECTORY, mode=0o755, exist_ok=True)
+    command = [sys.executable, "-m", "pycgpu.cli.main", "agent", "--idle", str(IDLE_S)]
+    if force_branch:
+        command.append("--force-branch")
+    with open(_LOG, "w") as log:
+        agent = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)),
+        )
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if _answers():
+            return
+        if agent.poll() is not None:
+            # Another `cgpu run` may have been faster.
+            if _answers():
+                return
+            with open(_LOG) as log:
+                lines = log.read().strip().splitlines()
+            reason = lines[-1].removeprefix("cgpu: ") if lines else f"status {agent.returncode}"
+            raise CgpuError(f"the agent does not start: {reason}")
+        time.sleep(0.01)
+    raise CgpuError(f"the agent does not answer at {server.SOCKET} after {_START_S} s: see {_LOG}")
+
+
+def _answers() -> bool:
+    try:
+        return server.ask({"op": "ping"}).get("ok", False)
+    except (OSError, ValueError):
+        return False
+
+
+def run(
+    container_id: str, grant: Grant, program: Sequence[str], *, force_branch: bool = False
+) -> NoReturn:
+    """
+    Become *program* as the tenant *container_id*: same process, so signals and status are its own.
+
+    CgpuError: no root, no agent, the request is refused, or the program is not there.
+    """
+    if os.geteuid() != 0:
+        raise CgpuError("run needs root: try sudo")
+    ensure_agent(force_branch)
+    command = procfs.create_command(container_id, grant, pid=os.getpid())
+    try:
+        listener = filter.install()
+    except OSError as error:
+        raise CgpuError(
+            f"the kernel installs no seccomp listener: {error.strerror}: Linux 5.6 or newer is"
+            " needed, and not inside another container's seccomp agent"
+        ) from None
+    try:
+        answer = server.ask({"op": "run", "create": command}, (listener,))
+    except (OSError, ValueError) as error:
+        raise CgpuError(f"the agent went away: {error}; see {_LOG}") from None
+    finally:
+        os.close(listener)
+    if not answer.get("ok"):
+        raise CgpuError(f"{container_id}: {answer.get('message', 'the agent refused')}")
+    try:
+        os.execvp(program[0], list(program))
+    except OSError as error:
+        raise CgpuError(f"{program[0]}: {error.strerror}") from None

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: MIT
+"""
+The agent's sockets, for root alone.
+
+``agent.sock``: one JSON object a connection, and its answer. ``{"op": "run", "create": "create
+…"}`` comes with the seccomp listener of the caller; ``command`` is a line of inst_ctl; ``ping``
+and ``counters`` tell of the agent. An answer is ``{"ok": true, …}`` or ``{"ok": false, "errno":
+n, "message": "…"}``.
+
+``seccomp.sock``: what OCI runtimes connect to (``listenerPath``): the container's state as the
+runtime specification has it, and the listener among the descriptors passed.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pycgpu.agent import door, filter, tree
+from pycgpu.errors import CgpuError
+
+log = logging.getLogger("cgpud")
+
+DIRECTORY = "/run/cgpu"
+SOCKET = f"{DIRECTORY}/agent.sock"
+LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
+FRAGMENT = f"{DIRECTORY}/seccomp.json"
+MESSAGE_MAX = 1 << 16
+_ANSWER_TIMEOUT_S = 10
+# A hook may register the container after its runtime passed the listener.
+_CONTAINER_WAIT_S = 10
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Return the JSON object that came, and descriptors passed with it. ValueError: neither."""
+    data, fds = b"", array.array("i")
+    space = socket.CMSG_SPACE(8 * fds.itemsize)
+    while True:
+        part, ancillary, _flags, _address = connection.recvmsg(
+            MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        data += part
+        with contextlib.suppress(ValueError):
+            message = json.loads(data)
+            if isinstance(message, dict):
+                return message, list(fds)
+        if not part or len(data) > MESSAGE_MAX:
+            for fd in fds:
+                os.close(fd)
+            raise ValueError("not a JSON object")
+
+
+def ask(message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Send *message* to the agent and return its answer. OSError: no agent answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_ANSWER_TIMEOUT_S)
+        connection.connect(SOCKET)
+        socket.send_fds(connection, [json.dumps(message).encode()], list(fds))
+        answer, _ = receive(connection)
+        return answer
+
+
+def _holders(minor: int) -> str:
+    """Who holds a card, for the message of a refusal."""
+    nodes = {(node.place, node.name): node.number for node in door.nodes()}
+    lines = door.show(nodes[1, "memory"], minor).decode().split()
+    memory = dict(zip(lines[::2], map(int, lines[1::2]), strict=False))
+    held = []
+    for found in door.containers():
+        if minor in found.cards:
+            size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
+            held.append(f"{found.id} {int(size) >> 20 if size.isdecimal() else size} MiB")
+    return (
+        f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB free"
+        f" ({', '.join(held) or 'nobody holds any'})"
+    )
+
+
+def _refusal(error: OSError, command: str) -> dict[str, Any]:
+    message = {
+        errno.EEXIST: "a container of this name exists: choose another name",
+        errno.ENODEV: f"no such card: this host has {', '.join(map(str, door.cards()))}",
+        errno.ERANGE: "a number is out of bounds",
+        errno.EINVAL: "the request is malformed",
+    }.get(error.errno or 0, os.strerror(error.errno or 0))
+    if error.errno == errno.ENOSPC:
+        minors = [int(w[4:].split(",")[0]) for w in command.split() if w.startswith("gpu=")]
+        message = "no room: " + "; ".join(_holders(minor) for minor in minors)
+    return {"ok": False, "errno": error.errno, "message": message}
+
+
+def _run(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    command = str(message.get("create", ""))
+    words = command.split()
+    if len(fds) != 1 or len(words) < 3 or words[0] != "create":
+        raise OSError(errno.EINVAL, "run wants a create command and one listener")
+    door.command(command.encode())
+    door.attach(words[1], fds.pop())
+    return {"ok": True}
+
+
+def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    op = message.get("op")
+    try:
+        if op == "run":
+            return _run(message, fds)
+        if op == "command":
+            door.command(str(message.get("command", "")).encode())
+            return {"ok": True}
+    except OSError as error:
+        return _refusal(error, str(message.get("create", message.get("command", ""))))
+    if op == "ping":
+        return {"ok": True, "pid": os.getpid()}
+    if op == "counters":
+        return {"ok": True, "counters": door.counters()}
+    return {"ok": False, "errno": errno.EINVAL, "message": f"no such operation: {op!r}"}
+
+
+def _serve_client(connection: socket.socket) -> None:
+    with connection:
+        connection.settimeout(_ANSWER_TIMEOUT_S)
+        try:
+            message, fds = receive(connection)
+        except (ValueError, OSError) as error:
+            log.warning("a client's message: %s", error)
+            return
+        answer = _handle(message, fds)
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps(answer).encode())
+
+
+def _serve_runtime(connection: socket.socket) -> None:
+    with connection:
+        connection.settimeout(_ANSWER_TIMEOUT_S)
+        try:
+            state, fds = receive(connection)
+            names = state.get("fds", [])
+            listener = fds[names.index("seccompFd")]
+            container_id = str(state["state"]["id"])
+        except (ValueError, OSError, KeyError, IndexError, TypeError) as error:
+            log.warning("an OCI runtime's message: %s", error)
+            return
+    deadline = time.monotonic() + _CONTAINER_WAIT_S
+    while True:
+        try:
+            door.attach(container_id, listener)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOENT or time.monotonic() > deadline:
+                # Closed, its calls fail with ENOSYS: nobody uses a card unmanaged.
+                log.warning("container %s: %s: it gets no card", container_id, error.strerror)
+                os.close(listener)
+                return
+        time.sleep(0.02)
+
+
+def _listen(path: str) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(path)
+    finally:
+        os.umask(mask)
+    listening.listen(64)
+    return listening
+
+
+def _accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
+def _retire(idle_s: float) -> None:
+    """End the program once no container has been alive for *idle_s*."""
+    started = time.monotonic()
+    while True:
+        time.sleep(0.5)
+        alive, ended_ns = door.count()
+        if not alive and time.monotonic() - max(ended_ns / 1e9, started) > idle_s:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+
+
+def _publish() -> None:
+    draft = f"{FRAGMENT}.new"
+    with open(draft, "w") as file:
+        json.dump(filter.oci_fragment(LISTENER_SOCKET), file, indent=1)
+    os.rename(draft, FRAGMENT)
+
+
+def main(*, force_branch: bool = False, idle_s: float | None = None) -> None:
+    """
+    Be the agent until SIGTERM or SIGINT; with *idle_s*, until there has been nothing to do so long.
+
+    CgpuError: no root, no driver, an unknown branch, or another agent runs.
+    """
+    if os.geteuid() != 0:
+        raise CgpuError("the agent needs root: run it by sudo")
+    with contextlib.suppress(OSError, ValueError):
+        answer = ask({"op": "ping"})
+        raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
+    os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+    door.start(force_branch)
+    try:
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
+        for listening, serve in ((runtime, _serve_runtime), (client, _serve_client)):
+            threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
+        if idle_s is not None:
+            threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
+        _publish()
+        if not tree.serve():
+            with contextlib.suppress(KeyboardInterrupt):
+                while True:
+                    signal.pause()
+    finally:
+        for path in (SOCKET, LISTENER_SOCKET, FRAGMENT):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        door.stop()
