@@ -15,6 +15,7 @@ from pycgpu.errors import CgpuError
 
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
+    "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
     "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
     "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
     "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
@@ -28,6 +29,7 @@ COMMANDS = {
     "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
     "smi": ("pycgpu.cli.smi", "Show cards, containers and processes, as cgpu-smi."),
+    "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
 }
 
 
