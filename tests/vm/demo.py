@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""
+The demo: two containers share one simulated Tesla T4 in a virtual machine.
+
+On the host: builds the module, the simulated driver and a root for containers, boots a Debian
+kernel over this machine's own root, and shows what the guest's side prints. In the guest: Alibaba
+cGPU's own example, step by step, each step checked; the first that is not as said ends the demo
+with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.panel import Panel
+
+MIB = 1 << 20
+#: Where the guest finds what the host built: JSON, name to path.
+MADE = "CGPU_DEMO_MADE"
+
+console = Console(width=100, highlight=False)
+
+
+class NotAsSaid(Exception):
+    """A step's outcome is not what the demo promises."""
+
+
+def check(true: object, claim: str) -> None:
+    """Print a claim that holds, or end the demo."""
+    if not true:
+        raise NotAsSaid(claim)
+    console.print(f"  [green]✔[/] {claim}")
+
+
+def title(text: str) -> None:
+    console.print()
+    console.rule(f"[bold]{text}", align="left")
+
+
+def shell(command: str, output: str) -> None:
+    """Show a command as it was typed, and what it printed."""
+    console.print(f"  [bold cyan]#[/] {command}")
+    for line in output.rstrip("\n").splitlines():
+        console.print(f"    {line}", markup=False, overflow="crop", no_wrap=True)
+
+
+# ---------------------------------------------------------------- in the guest
+
+
+class Tenant:
+    """A container of the demo."""
+
+    def __init__(self, made: Mapping[str, Path], id: str, environment: Mapping[str, str]) -> None:
+        from tests.vm import customer
+
+        self.name = id
+        programs = {customer.SIMCUDA: made["sim"] / "simcuda" / "simcuda"}
+        mounts: dict[str, Path] = {}
+        self.smi = "smi" in made
+        if self.smi:
+            programs[customer.SMI] = made["smi"] / "bin" / "nvidia-smi"
+            mounts["/opt/nvidia"] = made["smi"] / "lib"
+        self.container = customer.RuntimeContainer(
+            made["rootfs"],
+            id,
+            nodes=(),
+            programs=programs,
+            mounts=mounts,
+            environment=environment,
+        ).start()
+
+    def card_size(self) -> tuple[str, int]:
+        """What the container is told of its card: the line, and its MiB in total."""
+        if self.smi:
+            text = self.container.smi()
+            line = next(line for line in text.splitlines() if "MiB /" in line)
+            return line.strip(), int(re.findall(r"/ +(\d+)MiB", line)[0])
+        answer = self.simcuda("info")
+        mib = int(answer["total"]) // MIB
+        return f"total {mib} MiB", mib
+
+    def simcuda(self, *words: object, check: bool = True) -> dict[str, object]:
+        run = self.container.simcuda("--json", *words, check=check)
+        return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+class Story:
+    """The demo's acts, in order."""
+
+    def __init__(self, made: Mapping[str, Path]) -> None:
+        from tests.vm import loaded
+        from tests.vm.drivers import Km, Sim
+
+        self.made = made
+        self.modules = loaded.Modules()
+        Sim(self.modules, made["sim"]).load(model="t4")
+        bridges = {"bridge": made["bridge"]} if "bridge" in made else {}
+        self.km = Km(self.modules, made["km"], bridges).load()
+        self.tree = self.km.root
+
+    def memory(self) -> dict[str, int]:
+        lines = self.km.read("0/memory").splitlines()
+        return {line.split()[0]: int(line.split()[1]) for line in lines}
+
+    def show(self, *nodes: str) -> None:
+        for node in nodes:
+            shell(f"cat {self.tree}/{node}", self.km.read(node))
+
+    def echo(self, value: object, node: str) -> None:
+        shell(f"echo {value} > {self.tree}/{node}", "")
+        self.km.write(node, f"{value}\n")
+
+    def host(self) -> None:
+        title("One card")
+        driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+        kernel = os.uname()
+        console.print(
+            f"  {kernel.sysname} {kernel.release}, cgpu_km {self.km.read('version')}", end=""
+        )
+        console.print(f"  {driver}", markup=False)
+        console.print("  The driver is a simulation with the real one's interface; kernel, module,")
+        console.print(
+            "  containers and nvidia-smi are real."
+            if "smi" in self.made
+            else "  and containers are real. NVIDIA's packages could not be had, so the card's\n"
+            "  size is asked through our own client instead of nvidia-smi."
+        )
+        shell(
+            f"ls {self.tree} {self.tree}/0",
+            " ".join(sorted(os.listdir(self.tree)))
+            + "\n"
+            + " ".join(sorted(os.listdir(self.tree / "0"))),
+        )
+        self.show("0/memory")
+        check(self.memory()["total"] == 15109 * MIB, "a Tesla T4 with 15109 MiB")
+
+    def start(self) -> tuple[Tenant, Tenant]:
+        title("Two containers, as in the guide of Alibaba cGPU")
+        tenants = []
+        for name, gib, mib in (("gpu_test1", 6, 6043), ("gpu_test2", 8, 8058)):
+            variables = {"ALIYUN_COM_GPU_MEM_CONTAINER": str(gib), "ALIYUN_COM_GPU_MEM_DEV": "15"}
+            flags = " ".join(f"-e {key}={value}" for key, value in variables.items())
+            shell(f"… run --name {name} {flags} …", "")
+            one = Tenant(self.made, name, {**variables, "NVIDIA_VISIBLE_DEVICES": "all"})
+            line, total_mib = one.card_size()
+            shell(f"… exec {name} {'nvidia-smi' if one.smi else 'simcuda info'}", line)
+            check(total_mib == mib, f"{gib} of 15 GB: {name} sees a card of {mib} MiB")
+            tenants.append(one)
+        shell(f"ls {self.tree}/0", " ".join(sorted(os.listdir(self.tree / "0"))))
+        return tenants[0], tenants[1]
+
+    def limits(self, one: Tenant, two: Tenant) -> None:
+        title("Each is held to its share")
+        holder = one.container.popen("simcuda", "--json", "--hold", "fill")
+        assert holder.stdout is not None
+        filled = json.loads(holder.stdout.readline())
+        shell(
+            f"… exec {one.name} simcuda fill",
+            f"{filled['mib']} MiB, then status {filled['status']:#x} (NV_ERR_NO_MEMORY)",
+        )
+        check(
+            6042 <= filled["mib"] <= 6043 and filled["status"] == 0x51,
+            f"{one.name} gets its 6043 MiB and then an ordinary out-of-memory error",
+        )
+        self.show(f"0/{one.name}/meminfo")
+        filled = two.simcuda("fill")
+        shell(f"… exec {two.name} simcuda fill", f"{filled['mib']} MiB")
+        check(
+            8057 <= int(str(filled["mib"])) <= 8058,
+            f"{two.name} still gets all of its 8058 MiB: its neighbour took none of it",
+        )
+        holder.kill()
+        holder.wait()
+        # the program inside is not the one that runc's exec leaves behind
+        one.container.exec("killall", "-9", "simcuda", check=False)
+        wait_for(lambda: "PID" not in self.km.read(f"0/{one.name}/meminfo"), "the program's end")
+
+    def resize(self, one: Tenant) -> None:
+        title("Changed while it runs")
+        self.echo(3 * 1024 * MIB, f"0/{one.name}/memsize")
+        line, total_mib = one.card_size()
+        shell(f"… exec {one.name} {'nvidia-smi' if one.smi else 'simcuda info'}", line)
+        check(total_mib == 3072, f"{one.name} now has a card of 3072 MiB")
+        try:
+            self.km.write(f"0/{one.name}/memsize", f"{14 * 1024 * MIB}\n")
+            refused = ""
+        except OSError as error:
+            refused = str(error.strerror)
+        shell(
+            f"echo {14 * 1024 * MIB} > {self.tree}/0/{one.name}/memsize", f"write error: {refused}"
+        )
+        check(refused == "No space left on device", "what the card does not have is refused")
+
+    def end(self, one: Tenant, two: Tenant) -> None:
+        title("The end")
+        for tenant in (one, two):
+            tenant.container.kill()
+        wait_for(lambda: not os.listdir(self.tree / "container"), "the containers' removal")
+        self.show("0/memory")
+        memory = self.memory()
+        check(
+            memory["allocated"] == memory["used"] == 0,
+            "all memory is back, nobody freed it by hand",
+        )
+        for tenant in (one, two):
+            tenant.container.delete()
+        self.modules.unload_all()
+        check("cgpu_km" not in Path("/proc/modules").read_text(), "the module is unloaded")
+
+
+def wait_for(condition: object, what: str) -> None:
+    from tests.vm.loaded import until
+
+    until(condition, what)  # type: ignore[arg-type]
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """The runtime and its hook, as `cgpu install-runtime` leaves them."""
+    from pycgpu import runtime_install
+
+    options = runtime_install.Options(engines=(), runtimes=("/usr/sbin/runc", "runc"))
+    runtime_install.apply(runtime_install.plan(options))
+    try:
+        yield
+    finally:
+        runtime_install.undo(runtime_install.plan_undo())
+
+
+def inside(interactive: bool) -> int:
+    """The guest's side."""
+    made = {name: Path(path) for name, path in json.loads(os.environ[MADE]).items()}
+    started_s = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(installed())
+        try:
+            story = Story(made)
+            story.host()
+            one, two = story.start()
+            if interactive:
+                console.print(
+                    f"\n  The containers run; the tree is {story.tree}. `exit` ends the demo."
+                )
+                return subprocess.call(["bash", "-i"])
+            story.limits(one, two)
+            story.resize(one)
+            compute = getattr(story, "compute", None)
+            if compute:
+                compute(one, two)
+            story.end(one, two)
+        except NotAsSaid as claim:
+            console.print(f"\n  [bold red]✘ not as said:[/] {claim}")
+            return 1
+    console.print(f"\n[bold green]Everything as said[/], in {time.monotonic() - started_s:.0f} s.")
+    return 0
+
+
+# ----------------------------------------------------------------- on the host
+
+
+def build(kernel_name: str) -> dict[str, str]:
+    """Build what the guest needs; without NVIDIA's packages everything but nvidia-smi."""
+    from tests.vm import kernels, modules, packages
+
+    kernel = kernels.fetch(kernel_name)
+    wanted = ["km", "sim", "rootfs"]
+    if (modules.KMOD / "bridge" / "Makefile").exists():
+        wanted.append("bridge")
+    made = modules.prepare(kernel, wanted)
+    try:
+        made |= modules.prepare(kernel, ["smi"])
+    except packages.PackageNotFound as error:
+        console.print(f"  NVIDIA's nvidia-smi cannot be had here: {error}", markup=False)
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument("--kernel", default="6.1", help="6.1, 6.12 or a release (6.1)")
+    parser.add_argument("--shell", action="store_true", help="stop with both containers running")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        return inside(options.shell)
+
+    from tests.vm import vm
+
+    console.print(Panel.fit("cgpu: many containers, one GPU", style="bold"))
+    console.print("  building the module and the simulated driver, if that was not done before …")
+    made = build(options.kernel)
+    console.print(f"  booting a Debian {options.kernel} kernel in QEMU …")
+    words = ["--kernel", options.kernel, "--timeout", "900", "--env", f"{MADE}={json.dumps(made)}"]
+    if console.is_terminal:
+        words += ["--env", "FORCE_COLOR=1"]
+    words += ["--shell"] if options.shell else []
+    words += ["--", sys.executable, "-m", "tests.vm.demo", "--inside"]
+    return vm.main(words + (["--shell"] if options.shell else []))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
