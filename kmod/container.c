@@ -162,7 +162,7 @@ static int identify_by_cgroup(struct cgpu_container *container, const char *path
 	err = -EINVAL;
 	if (path.mnt->mnt_sb->s_magic == CGROUP2_SUPER_MAGIC ||
 	    path.mnt->mnt_sb->s_magic == CGROUP_SUPER_MAGIC) {
-		struct kernfs_node *kn = path.dentry->d_fsdata;
+		struct kernfs_node *kn = d_inode(path.dentry)->i_private;
 
 		rcu_read_lock();
 		cgroup = rcu_dereference(*(void __rcu __force **)&kn->priv);
@@ -239,8 +239,11 @@ struct cgpu_container *cgpu_container_find(const char *id)
 	return NULL;
 }
 
-/* The directory name under a card: as short as it can be and still be unique. */
-static void choose_name(struct cgpu_container *container)
+/*
+ * The directory name under a card: as short as it can be and still be unique.
+ * Return: 0, -EEXIST: an id that is used whole is another's directory.
+ */
+static int choose_name(struct cgpu_container *container)
 {
 	struct cgpu_container *other;
 	u32 digits = CGPU_SHORT_ID;
@@ -252,6 +255,7 @@ static void choose_name(struct cgpu_container *container)
 		list_for_each_entry(other, &cgpu_registry.containers, node)
 			clash |= !strcmp(other->name, container->name);
 	} while (clash && digits <= CGPU_ID_MAX);
+	return clash ? -EEXIST : 0;
 }
 
 static int check_new(const struct cgpu_container *container)
@@ -291,11 +295,12 @@ int cgpu_container_create(struct cgpu_create *create)
 	mutex_lock(&cgpu_registry.lock);
 	err = check_new(container);
 	if (!err)
+		err = choose_name(container);
+	if (!err)
 		err = cgpu_host_admit(&cgpu_registry.host, create, &minor);
 	if (!err) {
 		memcpy(container->grant, create->grant, sizeof(container->grant));
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
-		choose_name(container);
 		cgpu_container_get(container); /* while the directories are made */
 		list_add_tail_rcu(&container->node, &cgpu_registry.containers);
 		WRITE_ONCE(cgpu_registry.count, cgpu_registry.count + 1);
