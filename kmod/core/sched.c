@@ -81,7 +81,7 @@ static bool cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
 	return true;
 }
 
-/* Gets what others leave, or gives way to them: its windows may move. */
+/* Its window may move when others come and go, and may be handed on. */
 static bool elastic(const struct cgpu_sched *s, uint32_t turn)
 {
 	return turn >= CGPU_SCHED_SLOTS ||
@@ -127,7 +127,9 @@ static void grant(struct cgpu_sched *s, uint64_t now_ns)
 		return;
 	s->granted_to_ns = now_ns;
 	if (s->mode == CGPU_SCHED_WINDOWS && s->begun && s->owner < CGPU_SCHED_SLOTS) {
-		s->slot[s->owner].stat.granted_ns += passed;
+		i = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
+		s->slot[i].stat.granted_ns += passed;
+		s->slot[i].gift_ns += i == s->guest ? passed : 0;
 		return;
 	}
 	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || s->owner == CGPU_SCHED_NOBODY))
@@ -176,7 +178,7 @@ static bool windows_needed(const struct cgpu_sched *s)
 	return false;
 }
 
-static void shares(struct cgpu_sched *s, bool hints)
+static void shares(struct cgpu_sched *s)
 {
 	struct cgpu_policy_member members[CGPU_SCHED_SLOTS];
 	uint32_t i;
@@ -186,7 +188,7 @@ static void shares(struct cgpu_sched *s, bool hints)
 		if (!s->slot[i].present)
 			members[i].weight = 0;
 		members[i].open = counted(s, i);
-		members[i].active = members[i].open && !(hints && s->slot[i].idle);
+		members[i].active = members[i].open;
 	}
 	/* the bounds were checked when the numbers came */
 	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
@@ -209,7 +211,7 @@ static void set_period(struct cgpu_sched *s)
 {
 	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, weights = 0, smallest = CGPU_PPM, lost;
 	uint64_t base, pool;
-	uint32_t i, windows = 0, places = 0, open = 0;
+	uint32_t i, windows = 0, open = 0;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (s->slot[i].present)
@@ -224,11 +226,8 @@ static void set_period(struct cgpu_sched *s)
 		return;
 	}
 	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
-		if (!s->turn[i].share_ppm) {
-			/* one that is idle now keeps the period as long as it was */
-			places += s->sighted && i < CGPU_SCHED_SLOTS && opened(s, i);
+		if (!s->turn[i].share_ppm)
 			continue;
-		}
 		windows++;
 		smallest = least(smallest, s->turn[i].share_ppm);
 	}
@@ -238,8 +237,7 @@ static void set_period(struct cgpu_sched *s)
 	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->unit_ns;
 	else
-		ns = most(ns, (lost + places * CGPU_SCHED_HANDOVER_NS +
-				pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
+		ns = most(ns, (lost + pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
 	/* a moment that is nobody's must be longer than the calls that make it */
 	if (s->turn[CGPU_SCHED_NOBODY].share_ppm)
 		ns = most(ns, least(base, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM /
@@ -334,7 +332,7 @@ static void set_turns(struct cgpu_sched *s)
 {
 	uint32_t i, n = 0, sum = 0, pool = 0, share;
 
-	/* when one is idle, only windows that come after all fixed ones move */
+	/* when somebody opens or closes the card, windows behind all fixed ones move */
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		if (!elastic(s, i))
 			s->order[n++] = (uint8_t)i;
@@ -378,15 +376,13 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 		if (s->slot[i].leaves_ns)
 			s->review_ns = least(s->review_ns, s->slot[i].leaves_ns);
 	}
-	shares(s, false);
+	shares(s);
 	if (s->suspended || s->retry_ns || s->policy == CGPU_POLICY_NATIVE)
 		s->mode = CGPU_SCHED_FREE;
 	else if (!windows_needed(s))
 		s->mode = CGPU_SCHED_SLICES;
 	else
 		s->mode = CGPU_SCHED_WINDOWS;
-	if (s->mode == CGPU_SCHED_WINDOWS && cgpu_policy_conserves(s->policy))
-		shares(s, true);
 	set_turns(s);
 	was = s->period_ns;
 	set_period(s);
@@ -406,6 +402,8 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 		cap_credit(s, t);
 	}
 	balance(s);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		s->slot[i].gift_ns = 0;
 	if (s->mode != CGPU_SCHED_WINDOWS)
 		s->begun = false;
 	else if (s->begun)
@@ -544,42 +542,57 @@ static uint64_t lead(const struct cgpu_sched *s)
 	       (following(s, s->owner) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
 }
 
+/*
+ * Who gets the window of one that is idle: of those whose ceilings allow it, the
+ * one that got least of such time for its share.
+ */
+static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t window_ns)
+{
+	uint32_t i, best = CGPU_SCHED_TURNS;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		const struct cgpu_policy_share *share = &s->share[i];
+
+		if (i == turn || !opened(s, i) || s->slot[i].idle || !share->share_ppm ||
+		    !elastic(s, i))
+			continue;
+		if (!share->pooled &&
+		    part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns >
+			    part(s->spread_ns, share->ceiling_ppm))
+			continue;
+		if (best == CGPU_SCHED_TURNS ||
+		    s->slot[i].gift_ns / 1024 * s->share[best].share_ppm <
+			    s->slot[best].gift_ns / 1024 * share->share_ppm)
+			best = i;
+	}
+	return best;
+}
+
 /* Who may run while it is `turn`'s window. */
-static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns, uint64_t now_ns)
+static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
+			uint64_t now_ns, uint32_t *guest)
 {
 	uint64_t mask = 0;
 	uint32_t i;
 
 	if (now_ns - s->cycle_ns >= s->period_ns) {
-		s->cycle_ns = now_ns;
+		s->cycle_ns = now_ns - now_ns % s->period_ns;
 		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 			s->slot[i].guest_ns = 0;
 	}
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		struct cgpu_sched_slot *slot = &s->slot[i];
-		uint64_t ceiling = part(s->spread_ns, s->share[i].ceiling_ppm);
-
-		if (!opened(s, i) || !slot->member.weight)
-			continue;
-		if (turn == i || (turn == CGPU_SCHED_POOL && s->share[i].pooled)) {
-			mask |= BIT(i);
-			continue;
+	*guest = CGPU_SCHED_TURNS;
+	if (turn == CGPU_SCHED_POOL) {
+		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+			if (opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
+				mask |= BIT(i);
+	} else if (turn < CGPU_SCHED_SLOTS) {
+		mask = BIT(turn);
+		if (s->slot[turn].idle && elastic(s, turn))
+			*guest = pick_guest(s, turn, window_ns);
+		if (*guest < CGPU_SCHED_SLOTS) {
+			s->slot[*guest].guest_ns += window_ns;
+			mask |= BIT(*guest);
 		}
-		/*
-		 * One that is idle waits at open gates, so that its first work does not
-		 * wait for us to notice, as long as its ceiling allows.
-		 */
-		if (!cgpu_policy_conserves(s->policy) || !slot->idle)
-			continue;
-		if (s->policy == CGPU_POLICY_MIXED && turn != CGPU_SCHED_NOBODY &&
-		    !(s->share[i].pooled && s->share[turn].pooled))
-			continue;
-		if (s->share[i].ceiling_ppm < CGPU_PPM) {
-			if (slot->guest_ns + window_ns > ceiling)
-				continue;
-			slot->guest_ns += window_ns;
-		}
-		mask |= BIT(i);
 	}
 	return mask;
 }
@@ -587,10 +600,12 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
 static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 		      struct cgpu_sched_action *out)
 {
-	const struct cgpu_sched_slot *owner =
-		s->begun && s->owner < CGPU_SCHED_SLOTS ? &s->slot[s->owner] : NULL;
+	uint32_t runs = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
+	const struct cgpu_sched_slot *last =
+		s->begun && runs < CGPU_SCHED_SLOTS ? &s->slot[runs] : NULL;
 	/* seen without work of late: it may be again */
-	bool overlap = !owner || (!owner->idle && now_ns - owner->idle_ns > 4 * s->period_ns);
+	bool overlap = !last || (!last->idle &&
+				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
 	uint64_t open = 0, shut = 0;
 	uint32_t i, n = 0;
 
@@ -655,6 +670,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	else
 		s->paid_ns = CGPU_SCHED_HANDOVER_NS;
 	s->owner = s->next;
+	s->guest = s->next_guest;
 	s->begun = true;
 	s->moving = false;
 	s->begin_ns = now_ns;
@@ -674,7 +690,8 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 		s->begun = false;
 		return gates(s, 0, now_ns, out);
 	}
-	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns), now_ns, out);
+	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns, &s->next_guest),
+		  now_ns, out);
 	if (n)
 		s->moving = true;
 	else
@@ -682,10 +699,17 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 	return n;
 }
 
+/* The window goes on, for others than until now. */
+static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sched_action *out)
+{
+	charge(s, now_ns);
+	return gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns, &s->guest), now_ns,
+		     out);
+}
+
 uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 			 struct cgpu_sched_action *out, uint64_t *wake_ns)
 {
-	bool planned = false;
 	uint64_t early;
 	uint32_t n;
 
@@ -706,7 +730,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 	}
 	if (s->dirty || now_ns >= s->review_ns) {
 		plan(s, now_ns);
-		planned = true;
+		s->regate = true;
 	}
 	*wake_ns = s->retry_ns ? s->retry_ns : s->review_ns;
 	if (s->mode != CGPU_SCHED_WINDOWS) {
@@ -718,9 +742,9 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		early = lead(s);
 		if (!s->begun || now_ns + early >= s->end_ns)
 			n += hand_over(s, now_ns, now_ns + early, out + n);
-		else if (planned)
-			n += gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns), now_ns,
-				   out + n);
+		else if (s->regate)
+			n += regate(s, now_ns, out + n);
+		s->regate = false;
 		early = lead(s);
 		if (s->begun)
 			*wake_ns = least(*wake_ns, s->end_ns > now_ns + early ?
@@ -786,6 +810,8 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->unit_ns = 5000000;
 	s->loss_ppm = CGPU_SCHED_LOSS_PPM;
 	s->owner = CGPU_SCHED_NOBODY;
+	s->guest = CGPU_SCHED_TURNS;
+	s->next_guest = CGPU_SCHED_TURNS;
 	s->period_ns = CGPU_SCHED_UNITS * s->unit_ns;
 	s->spread_ns = s->period_ns;
 	s->review_ns = NEVER;
@@ -874,7 +900,7 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 {
 	if (slot >= CGPU_SCHED_SLOTS || s->mode != CGPU_SCHED_WINDOWS)
 		return true;
-	return s->begun && (s->owner == slot ||
+	return s->begun && (s->owner == slot || s->guest == slot ||
 			    (s->owner == CGPU_SCHED_POOL && s->share[slot].pooled));
 }
 
@@ -889,10 +915,10 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 	if (s->slot[slot].idle == idle)
 		return;
 	s->slot[slot].idle = idle;
-	if (s->mode != CGPU_SCHED_WINDOWS || !cgpu_policy_conserves(s->policy))
-		return;
-	charge(s, now_ns);
-	s->dirty = true;
+	if (s->begun && s->owner < CGPU_SCHED_SLOTS &&
+	    (s->owner == slot || s->guest == slot ||
+	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))
+		s->regate = true;
 }
 
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)

@@ -84,6 +84,7 @@ struct cgpu_sched_slot {
 	uint32_t slice_us;     /* programmed; 0: not known */
 	uint32_t wanted_us;
 	uint64_t guest_ns;     /* gate time in others' windows, this period */
+	uint64_t gift_ns;      /* of idle time, since the last plan */
 	uint64_t shut_since_ns;
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
 	struct cgpu_sched_stat stat;
@@ -121,6 +122,9 @@ struct cgpu_sched {
 
 	uint32_t owner;        /* turn whose window it is */
 	uint32_t next;         /* turn that the actions under way begin */
+	uint32_t next_guest;
+	uint32_t guest;        /* slot that has the window because its owner is idle */
+	bool regate;           /* the owner went idle, or woke */
 	bool moving;
 	bool begun;            /* a window is open */
 	uint64_t useful_ns;    /* clock of useful time */

@@ -392,7 +392,7 @@ static void look(struct model *m)
 		t->quiet = has_work(m, i) ? 0 : t->quiet + 1;
 		if (t->quiet == 0 || t->quiet == 2) {
 			cgpu_sched_idle(&c->sched, i, t->quiet == 2, m->now_ns);
-			if (c->sched.dirty)
+			if (c->sched.dirty || c->sched.regate)
 				tick(m, c);
 		}
 	}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""``python3 -m pycgpu.simulate``: run a scenario, check what is promised, compare, measure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+
+from rich.console import Console
+from rich.table import Table
+
+from pycgpu.model import POLICIES
+
+from . import chart, check, compare
+from .scenario import MS, Scenario, Tenant, decision_ns, entitlements, run
+
+KINDS = ("backlogged", "bursty", "idle", "closer", "waking")
+DEFAULT = ("backlogged,weight=1", "backlogged,weight=2", "bursty,on=20,off=60")
+
+
+def tenant(text: str) -> Tenant:
+    """Parse ``kind[,name=value]…``; ``on`` and ``off`` are in ms."""
+    kind, *pairs = text.split(",")
+    if kind not in KINDS:
+        raise argparse.ArgumentTypeError(f"{kind!r}: a tenant is one of {', '.join(KINDS)}")
+    values: dict[str, int] = {}
+    numbers = {f.name for f in fields(Tenant)} - {"kind"}
+    for pair in pairs:
+        name, _, number = pair.partition("=")
+        scale = 1
+        if name in ("on", "off"):
+            name, scale = f"{name}_ns", MS
+        if name not in numbers or not number.isdigit():
+            raise argparse.ArgumentTypeError(f"{pair!r}: want name=number, as weight=2 or on=20")
+        values[name] = int(number) * scale
+    if kind == "bursty":
+        values = {"on_ns": 20 * MS, "off_ns": 60 * MS, **values}
+    return Tenant(kind=kind, **values)
+
+
+def policy(text: str) -> int:
+    """Parse a policy's number or name."""
+    if text in POLICIES:
+        return POLICIES.index(text)
+    if text.isdigit() and int(text) < len(POLICIES):
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r}: a policy is a number from 0 to {len(POLICIES) - 1} or one of "
+        f"{', '.join(POLICIES)}"
+    )
+
+
+def show(arguments: argparse.Namespace, console: Console) -> int:
+    """Run one scenario; print its shares, and a chart of them over time."""
+    scenario = Scenario(
+        tuple(arguments.tenant or map(tenant, DEFAULT)),
+        policy=arguments.policy,
+        max_inst=arguments.max_inst,
+        timeslice_us=arguments.timeslice_us,
+        duration_ns=round(arguments.seconds * 1000) * MS,
+        hint_ns=0 if arguments.blind else MS,
+        seed=arguments.seed,
+    )
+    given = entitlements(scenario)
+    result = run(scenario)
+    card = result.cards[0]
+    table = Table(title=f"policy {scenario.policy} {POLICIES[scenario.policy]} (simulated)")
+    for name in ("tenant", "kind", "weight", "quota", "entitled", "ceiling", "got"):
+        table.add_column(name, justify="left" if name == "kind" else "right")
+    for i, t in enumerate(scenario.tenants):
+        table.add_row(
+            str(i),
+            t.kind,
+            str(t.weight),
+            f"{t.quota} %" if t.quota else "",
+            f"{100 * given[i].share:.1f} %",
+            f"{100 * given[i].ceiling:.1f} %",
+            f"{100 * result.work(i):.1f} %",
+        )
+    console.print(table)
+    chart.text(result, console)
+    seconds = scenario.duration_ns / 1e9
+    console.print(
+        f"together {100 * result.efficiency():.1f} % of one alone, period "
+        f"{card['period_ns'] / MS:.1f} ms, {card['gate_calls'] / seconds:.0f} gate and "
+        f"{card['slice_calls'] / seconds:.1f} slice calls a second"
+    )
+    if arguments.svg:
+        with open(arguments.svg, "w", encoding="utf-8") as file:
+            file.write(chart.svg(result))
+    return 0
+
+
+def verify(arguments: argparse.Namespace, console: Console) -> int:
+    """Check every policy against its matrix. Exit status 1 if a bound is broken."""
+    rows = [check.check(number) for number in range(len(POLICIES))]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        table = Table(title="what is promised, in the model")
+        for name in list(rows[0])[1:-1]:
+            table.add_column(name, justify="left" if name == "name" else "right")
+        for row in rows:
+            cells = list(row.values())[1:-1]
+            table.add_row(
+                *("" if c is None else f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells)
+            )
+        console.print(table)
+    for row in rows:
+        for name, measures in row["broken"].items():
+            print(
+                f"policy {row['policy']} {row['name']}, {name}: out of bounds: "
+                f"{', '.join(measures)}",
+                file=sys.stderr,
+            )
+    return 1 if any(row["broken"] for row in rows) else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the command line and run it."""
+    parser = argparse.ArgumentParser(prog="python3 -m pycgpu.simulate", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    checking = commands.add_parser("check", help="hold the engine to its promises")
+    checking.add_argument("--json", action="store_true", help="print a list, one object a policy")
+    commands.add_parser("compare", help="slices, windows and the engine side by side (Markdown)")
+    commands.add_parser("benchmark", help="time of a period's decisions on this machine")
+    parser.add_argument("--policy", type=policy, default=POLICIES.index("weighted-conserving"))
+    parser.add_argument(
+        "--tenant",
+        type=tenant,
+        action="append",
+        metavar="KIND[,NAME=NUMBER]…",
+        help=f"{', '.join(KINDS)}; repeatable; weight, quota, quota_min, priority, groups, on, off",
+    )
+    parser.add_argument("--max-inst", type=int, default=20)
+    parser.add_argument("--timeslice-us", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--blind", action="store_true", help="nobody tells who is idle")
+    parser.add_argument("--svg", metavar="FILE", help="write the chart there too")
+    arguments = parser.parse_args(argv)
+    console = Console()
+    if arguments.command == "check":
+        return verify(arguments, console)
+    if arguments.command == "compare":
+        print(compare.markdown())
+        return 0
+    if arguments.command == "benchmark":
+        for count in (1, 2, 8, 25, 64):
+            print(f"{count} containers: {decision_ns(count) / 1000:.2f} us a period")
+        return 0
+    try:
+        return show(arguments, console)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Shares over time: as text, and as SVG without any library."""
+
+from __future__ import annotations
+
+from html import escape
+
+from rich.console import Console
+from rich.text import Text
+
+from pycgpu.model import POLICIES
+
+from .scenario import MS, Run
+
+COLOURS = ("#3366cc", "#dc7633", "#229954", "#8e44ad", "#c0392b", "#7f8c8d", "#16a085", "#b7950b")
+STYLES = ("blue", "yellow", "green", "magenta", "red", "white", "cyan", "bright_black")
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def shares(result: Run, tenant: int, points: int) -> list[float]:
+    """Return what a tenant did, of the card, in each of ``points`` equal times."""
+    row = result.useful[tenant]
+    edges = [len(row) * i // points for i in range(points + 1)]
+    width = result.scenario.bin_ns
+    return [
+        sum(row[a:b]) / ((b - a) * width) if b > a else 0.0
+        for a, b in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def text(result: Run, console: Console, points: int = 64) -> None:
+    """Print a line of blocks for each tenant; a full block is the whole card."""
+    for i in range(len(result.scenario.tenants)):
+        bar = "".join(BLOCKS[min(8, round(8 * s))] for s in shares(result, i, points))
+        console.print(Text(f"{i:>3} "), Text(bar, STYLES[i % len(STYLES)]), sep="")
+
+
+def svg(
+    result: Run,
+    labels: tuple[str, ...] = (),
+    title: str = "",
+    points: int = 200,
+    size: tuple[int, int] = (640, 200),
+) -> str:
+    """Return a stacked area chart: time to the right, the card's whole compute upwards."""
+    width, height = size
+    left, top, bottom = 42, 26, 24
+    plot_w, plot_h = width - left - 130, height - top - bottom
+    count = len(result.scenario.tenants)
+    seconds = result.scenario.duration_ns / (1000 * MS)
+    title = title or f"policy {result.scenario.policy} {POLICIES[result.scenario.policy]}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{left}" y="16" font-size="13">{escape(title)} (simulated)</text>',
+        f'<rect x="{left}" y="{top}" width="{plot_w}" height="{plot_h}" fill="#eeeeee"/>',
+    ]
+    base = [0.0] * points
+    for i in range(count):
+        above = [b + s for b, s in zip(base, shares(result, i, points), strict=True)]
+        upper = [
+            f"{left + plot_w * (k + side) / points:.1f},{top + plot_h * (1 - min(1, v)):.1f}"
+            for k, v in enumerate(above)
+            for side in (0, 1)
+        ]
+        lower = [
+            f"{left + plot_w * (k + side) / points:.1f},{top + plot_h * (1 - min(1, v)):.1f}"
+            for k, v in enumerate(base)
+            for side in (0, 1)
+        ]
+        colour = COLOURS[i % len(COLOURS)]
+        parts.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}"/>')
+        y = top + 12 + 16 * i
+        label = labels[i] if i < len(labels) else f"{i} {result.scenario.tenants[i].kind}"
+        parts.append(f'<rect x="{left + plot_w + 10}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{left + plot_w + 25}" y="{y}">{escape(label)}</text>')
+        base = above
+    for fraction in (0, 0.5, 1):
+        y = top + plot_h * (1 - fraction)
+        parts.append(f'<text x="{left - 5}" y="{y + 4:.0f}" text-anchor="end">{fraction:.0%}</text>')
+    for k in range(int(seconds) + 1):
+        x = left + plot_w * k / seconds
+        parts.append(f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{k} s</text>')
+    parts.append("</svg>\n")
+    return "\n".join(parts)
