@@ -87,6 +87,7 @@ class Screen:
     def fail(self, why: str) -> None:
         """Show that there is nothing new to show; the module may come back."""
         self.broken = why
+        self.message = ""
 
     def press(self, key: str) -> None:
         """Answer a key: a character, or 'up', 'down', 'pageup', 'pagedown', 'escape', 'enter'."""

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""cgpu set, policy, ps, events, doctor and completion, against text that the core printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pycgpu.cli import main
+
+from pycgpu import change, doctor, events, names, procfs
+from pycgpu.errors import CgpuError
+from tests.host import program
+from tests.host.coretree import GIB, CoreTree
+
+HEX = "0123456789abcdef" * 4
+OTHER = "0123" + "f" * 60
+
+
+def cgpu(*args: object, **environment: str) -> program.Result:
+    return program.run(main.app, *args, **environment)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> CoreTree:
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, 0), (16 * GIB, 0)])
+    one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3", f"gpu=1,mem={GIB}")
+    one.hold(0, 4711, 7, GIB, "python3")
+    made.create(OTHER, f"gpu=0,mem={8 * GIB}")
+    made.write()
+    return made
+
+
+# ---- set
+
+
+def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree):
+    result = cgpu("set", "012345", "--weight", 5, "--quota", 40, "--mem", "2G", "--root", tree.root)
+    assert result.stdout.splitlines() == [
+        "GPU 0, 0123456789ab: weight 3 → 5",
+        "GPU 0, 0123456789ab: quota none → 40 %",
+        "GPU 0, 0123456789ab: memory 4096 MiB → 2048 MiB",
+        "GPU 1, 0123456789ab: weight 1 → 5",
+        "GPU 1, 0123456789ab: quota none → 40 %",
+        "GPU 1, 0123456789ab: memory 1024 MiB → 2048 MiB",
+    ]
+    for node in ("weight", "quota", "memsize"):
+        assert tree.store(f"0/0123456789ab/{node}") == 0
+    tree.write()
+    assert procfs.read_memsize(0, "0123456789ab", str(tree.root)) == 2 * GIB
+
+
+def test_set_on_one_card_and_dry(tree):
+    options = ("--gpu", 1, "--root", tree.root)
+    result = cgpu("set", HEX, "--weight", 2, "--dry-run", *options)
+    assert result.stdout == "GPU 1, 0123456789ab: weight 1 → 2\n"
+    assert procfs.read_weight(1, "0123456789ab", str(tree.root)) == 1
+    assert cgpu("set", HEX, "--weight", 2, *options).returncode == 0
+    assert procfs.read_weight(1, "0123456789ab", str(tree.root)) == 2
+    assert procfs.read_weight(0, "0123456789ab", str(tree.root)) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("zz", "--weight", "1"), "no container 'zz' on a GPU; there are: 0123456789ab"),
+        (("0123", "--weight", "1"), "more than one container"),
+        ((HEX, "--weight", "-1"), "write a whole number"),
+        ((HEX, "--quota", "101"), "write 1 to 100 percent"),
+        ((HEX, "--mem", "much"), "is not an amount of memory"),
+        ((HEX, "--weight", "1", "--gpu", "7"), "has no GPU 7; it has: 0, 1"),
+    ],
+)
+def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(tree, args, text):
+    before = {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
+    result = cgpu("set", *args, "--root", tree.root)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert text in result.stderr and result.stderr.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
+
+
+def test_set_without_anything_to_set_is_a_usage_error(tree):
+    assert cgpu("set", HEX, "--root", tree.root).returncode == 2
+
+
+def test_a_change_that_is_refused_takes_back_those_before_it():
+    written = []
+
+    def refuse() -> None:
+        raise CgpuError("no")
+
+    first = change.Change("", lambda: written.append("do"), lambda: written.append("undo"))
+    with pytest.raises(CgpuError, match="no"):
+        change.apply_all([first, change.Change("", refuse, refuse)])
+    assert written == ["do", "undo"]
+
+
+def test_what_cannot_be_taken_back_is_said():
+    def refuse() -> None:
+        raise CgpuError("no")
+
+    def keep() -> None:
+        raise CgpuError("the limit stays")
+
+    with pytest.raises(CgpuError, match="no; the limit stays"):
+        change.apply_all([change.Change("", lambda: None, keep), change.Change("", refuse, refuse)])
+
+
+# ---- policy
+
+
+def test_policy_is_shown_and_set_by_name_and_number(tree):
+    assert cgpu("policy", 0, "--root", tree.root).stdout == "GPU 0: policy 0 average\n"
+    result = cgpu("policy", 0, "weighted-conserving", "--root", tree.root)
+    assert result.stdout == "GPU 0: policy 0 average → 7 weighted-conserving\n"
+    assert tree.store("0/policy") == 0
+    assert cgpu("policy", 0, "4", "--root", tree.root).stdout.endswith("→ 4 weak\n")
+    listed = cgpu("policy", "--root", tree.root).stdout
+    assert "GPU 1: policy 0 average" in listed and "8  burst" in listed
+
+
+@pytest.mark.parametrize("args", [(0, "weakest"), (0, "9"), (7, "0"), (0, "-1")])
+def test_a_policy_or_card_that_there_is_not_changes_nothing(tree, args):
+    result = cgpu("policy", "--root", tree.root, "--", *args)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert procfs.read_policy(0, str(tree.root)) == 0
+
+
+# ---- ps
+
+
+def test_ps_lists_containers_and_processes_in_columns(tree):
+    assert cgpu("ps", "--root", tree.root).stdout.splitlines() == [
+        "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES",
+        "0    0123456789ab  -     1024  4096   3       -      1",
+        "0    0123ffffffff  -     0     8192   1       -      0",
+        "1    0123456789ab  -     0     1024   1       -      0",
+    ]
+    assert cgpu("ps", "012345", "--root", tree.root).stdout.splitlines()[1:] == [
+        "0    0123456789ab  4711  7       1024  python3"
+    ]
+    assert cgpu("ps", "-q", "--root", tree.root).stdout.split() == [HEX, OTHER]
+    assert cgpu("ps", "-q", "-p", "--root", tree.root).stdout == "4711\n"
+    assert cgpu("ps", "nobody", "--root", tree.root).returncode == 1
+
+
+# ---- events
+
+
+def test_events_are_shown_and_chosen(tree):
+    tree.events = (
+        f"1700000000123456789 create id={HEX}\n"
+        f"1700000001000000000 oom id={HEX} gpu=0 pid=4711 bytes=5\n"
+        f"1700000002000000000 set 0/{OTHER}/weight 4\n"
+        "1700000003000000000 lost 12\n"
+    )
+    tree.write()
+    shown = cgpu("events", "--root", tree.root).stdout.splitlines()
+    assert [line.split()[2] for line in shown] == ["create", "oom", "set", "lost"]
+    assert shown[0].split()[1].endswith(".123")
+    (chosen,) = cgpu(
+        "events", "--container", "012345", "--kind", "oom", "--json", "--root", tree.root
+    ).stdout.splitlines()
+    assert json.loads(chosen)["pid"] == "4711"
+    (other,) = cgpu("events", "--container", OTHER, "--root", tree.root).stdout.splitlines()
+    assert other.endswith(f"set      0/{OTHER}/weight 4")
+
+
+@pytest.mark.parametrize("line", ["", "oom", "x y=z", "12", "12 ", "９ oom", "1 set a/b"])
+def test_any_line_of_events_is_an_event(line):
+    event = events.parse(line)
+    assert isinstance(event.id, str | None)
+
+
+# ---- doctor
+
+
+@pytest.fixture
+def host(tmp_path: Path, tree: CoreTree) -> Path:
+    """A host in good order."""
+    prefix = tmp_path / "host"
+    for path, text in {
+        "proc/modules": "cgpu_km 1 0 - Live 0x0\nnvidia 1 0\nnvidia_uvm 1 0\n",
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64"
+        "  550.163.01  Release Build\n",
+        "lib/modules/6.1.0/build/Makefile": "",
+        "etc/modules-load.d/cgpu.conf": "cgpu_km\n",
+        "etc/docker/daemon.json": '{"runtimes": {"cgpu": {"path":'
+        ' "/usr/lib/cgpu/cgpu-container-runtime"}}}',
+        "dev/nvidia0": "",
+        "dev/nvidia1": "",
+        "dev/nvidiactl": "",
+    }.items():
+        (prefix / path).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / path).write_text(text)
+    tree.__init__(tree.root, [(GIB, 0)] * 2, features=("MEMORY", "SLICES", "GATE"))
+    tree.root.rename(prefix / "proc/cgpu_km")
+    return prefix
+
+
+def wrong(host: Path) -> list[doctor.Finding]:
+    found = doctor.examine(str(host), release="6.1.0")
+    return [one for one in found if one.level in (doctor.WARN, doctor.FAIL)]
+
+
+def test_a_host_in_good_order_has_nothing_to_do(host):
+    assert wrong(host) == []
+    assert cgpu("doctor", "--prefix", host).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "subject", "level", "remedy"),
+    [
+        ("proc/driver/nvidia/version", None, "driver", "warn", ""),
+        ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "fail", "force_branch"),
+        ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
+        ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
+        ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
+        ("proc/cgpu_km/api_version", "9\n", "module", "fail", "cgpu upgrade"),
+        ("proc/cgpu_km/features", "pid\n", "hooks", "fail", "dmesg"),
+        ("proc/cgpu_km/features", "memory\n", "compute", "warn", "cgpu_rm"),
+        ("proc/cgpu_km/1/memory", "garbage\n", "cards", "fail", ""),
+        ("dev/nvidia2", "", "cards", "warn", "dmesg"),
+        ("etc/docker/daemon.json", "{}", "engines", "warn", "install-runtime --engine docker"),
+        ("etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n", "conflicts", "warn", "remove it"),
+        ("proc/77/comm", "nvidia-cuda-mps\n", "conflicts", "warn", "quit"),
+        ("proc/modules", "nvidia_uvm 1\ncgpu_km 1\negpu 1\n", "conflicts", "fail", "rmmod egpu"),
+    ],
+)
+def test_doctor_finds_what_is_wrong_and_says_what_to_do(host, path, text, subject, level, remedy):
+    if text is None:
+        (host / path).unlink()
+    else:
+        (host / path).parent.mkdir(parents=True, exist_ok=True)
+        (host / path).write_text(text)
+    (found,) = [one for one in wrong(host) if one.subject == subject]
+    assert (found.level, remedy in found.remedy) == (level, True)
+    status = cgpu("doctor", "--prefix", host).returncode
+    assert status == (1 if level == "fail" else 0)
+
+
+def test_doctor_without_a_module_says_how_to_get_one(host, tmp_path):
+    (host / "proc/cgpu_km").rename(tmp_path / "away")
+    (host / "proc/modules").write_text("nvidia 1\nnvidia_uvm 1\n")
+    (found,) = wrong(host)
+    assert found.remedy == "`cgpu install`, then `modprobe cgpu_km`"
+    (host / "lib/modules/6.1.0/updates").mkdir()
+    (host / "lib/modules/6.1.0/updates/cgpu_km.ko").touch()
+    (found,) = wrong(host)
+    assert found.remedy.startswith("`modprobe cgpu_km`")
+
+
+def test_another_products_tree_is_a_conflict(host):
+    (host / "proc/cgpu_km/api_version").unlink()
+    assert any("another product" in one.text for one in wrong(host))
+
+
+# ---- names
+
+
+def test_names_come_from_whoever_has_them(tmp_path):
+    ids = {letter: letter * 64 for letter in "abcdef"}
+    for path, text in {
+        f"var/log/containers/llm-0_prod_server-{ids['a']}.log": "",
+        f"var/lib/docker/containers/{ids['b']}/config.v2.json": '{"Name": "/train"}',
+        "var/lib/containers/storage/overlay-containers/containers.json": json.dumps(
+            [{"id": ids["c"], "names": ["pod"]}, {"id": "x"}, 7]
+        ),
+        f"run/containerd/io.containerd.runtime.v2.task/k8s.io/{ids['d']}/config.json": json.dumps(
+            {
+                "annotations": {
+                    "io.kubernetes.cri.container-name": "web",
+                    "io.kubernetes.cri.sandbox-name": "pod-1",
+                    "io.kubernetes.cri.sandbox-namespace": "default",
+                }
+            }
+        ),
+        f"var/lib/docker/containers/{ids['e']}/config.v2.json": "not json",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    found = names.find(ids.values(), str(tmp_path))
+    assert {key: str(name) for key, name in found.items()} == {
+        ids["a"]: "prod/llm-0/server",
+        ids["b"]: "train",
+        ids["c"]: "pod",
+        ids["d"]: "default/pod-1/web",
+    }
+
+
+def test_a_container_is_meant_by_id_name_pod_or_path():
+    name = names.ContainerName("kubernetes", "server", "llm-0", "prod")
+    for text in (HEX, HEX[:12], HEX[:4], "server", "llm-0", "prod/llm-0", "prod/llm-0/server"):
+        assert names.matches(text, HEX, HEX[:12], name)
+    for text in (HEX[:3], "prod", "", "llm"):
+        assert not names.matches(text, HEX, HEX[:12], name)
+
+
+# ---- completion
+
+
+def test_completion_knows_commands_policies_and_speaks_every_shell():
+    for shell in ("bash", "zsh", "fish"):
+        assert "_CGPU_COMPLETE" in cgpu("completion", shell).stdout
+    asked = {"_CGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "cgpu po"}
+    assert cgpu(**asked).stdout.split() == ["policy"]
+    asked |= {"COMP_CWORD": "3", "COMP_WORDS": "cgpu policy 0 b"}
+    assert cgpu(**asked).stdout.split() == ["burst"]

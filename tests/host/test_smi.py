@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E501 — the tables are as wide as they are printed
+"""What cgpu-smi prints for a host, to the letter; the tree's text comes from the core itself."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pycgpu.cli import _csv, _json, _render, _table
+from pycgpu.cli._table import Cell, Column, Look
+from pycgpu.cli.smi import app, with_interval
+
+from pycgpu import snapshot
+from pycgpu.names import ContainerName
+from pycgpu.nvml import Board, Nvml
+from tests.host import program
+from tests.host.coretree import GIB, CoreTree
+
+HEX = "0123456789abcdef" * 4
+OTHER = "fedcba9876543210" * 4
+MIB = 1 << 20
+BOARD = Board(
+    "GPU-00000000-0000-0000-0000-000000000001",
+    *(0, "NVIDIA H200", 87, 30 * GIB, 140 * GIB, 41, 312.4, 700.0),
+)
+NAMES = {
+    HEX: ContainerName("docker", "train"),
+    OTHER: ContainerName("kubernetes", "server", "llm-0", "prod"),
+}
+
+
+def smi(*args: object) -> program.Result:
+    return program.run(app, *args)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> CoreTree:
+    """Two cards; two containers on the first, one of them on the second too."""
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)])
+    one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10", "gpu=1,mem=max")
+    one.hold(0, 4711, 7, 3 * GIB, "python3").hold(0, 4712, 8, 900 * MIB, "python3")
+    one.hold(1, 4711, 7, 100 * MIB, "python3")
+    made.create(OTHER, f"gpu=0,mem={8 * GIB},policy=2").hold(0, 99, 0, 512 * MIB, "")
+    made.write()
+    return made
+
+
+def moment(tree: CoreTree, **options: object) -> snapshot.Snapshot:
+    taken = snapshot.take(str(tree.root), known=dict(NAMES), **options)  # type: ignore[arg-type]
+    return taken._replace(time_ns=1_700_000_000 * 10**9)
+
+
+def golden(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+# ---- the text
+
+
+def test_the_report_of_a_host_with_nvml_and_an_engine(tree, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    before = {(0, HEX[:12]): (0, {"granted_ns": 0, "used_ns": 0, "throttled_ns": 0})}
+    after = {
+        (0, HEX[:12]): (10**9, {"granted_ns": 500e6, "used_ns": 498e6, "throttled_ns": 300e6})
+    }
+    taken = moment(tree, before=before, after=after, boards=Nvml((BOARD,), "580.159.04"))
+    assert _render.report(taken, Look()) == golden("""
+cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
+╭─────┬─────────────┬────────────┬────────────┬─────────────────────────────┬──────┬───────┬─────────────╮
+│ GPU │ Name        │ Policy     │ Containers │ Used / promised / total MiB │ Util │  Temp │       Power │
+├─────┼─────────────┼────────────┼────────────┼─────────────────────────────┼──────┼───────┼─────────────┤
+│   0 │ NVIDIA H200 │ 2 weighted │     2 / 20 │       30720 / 12288 / 16384 │ 87 % │ 41 °C │ 312 / 700 W │
+│   1 │ n/a         │ 0 average  │     1 / 20 │             100 / 0 / 16384 │  n/a │   n/a │         n/a │
+╰─────┴─────────────┴────────────┴────────────┴─────────────────────────────┴──────┴───────┴─────────────╯
+╭─────┬──────────────┬───────────────────┬──────────────────┬────────┬─────────┬─────────┬────────┬───────────┬─────╮
+│ GPU │ Container    │ Name              │ Used / limit MiB │ Weight │   Quota │ Granted │   Used │ Throttled │ OOM │
+├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   0 │ 0123456789ab │ train             │      3972 / 4096 │      3 │ 10–50 % │  50.0 % │ 49.8 % │    30.0 % │   0 │
+│   0 │ fedcba987654 │ prod/llm-0/server │       512 / 8192 │      1 │       – │     n/a │    n/a │       n/a │   0 │
+├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   1 │ 0123456789ab │ train             │   100 / no limit │      1 │       – │     n/a │    n/a │       n/a │   0 │
+╰─────┴──────────────┴───────────────────┴──────────────────┴────────┴─────────┴─────────┴────────┴───────────┴─────╯
+╭─────┬──────────────┬──────┬────────────┬────────────┬─────────╮
+│ GPU │ Container    │  PID │ PID inside │ Memory MiB │ Command │
+├─────┼──────────────┼──────┼────────────┼────────────┼─────────┤
+│   0 │ 0123456789ab │ 4711 │          7 │       3072 │ python3 │
+│   0 │ 0123456789ab │ 4712 │          8 │        900 │ python3 │
+│   0 │ fedcba987654 │   99 │          – │        512 │ (ended) │
+├─────┼──────────────┼──────┼────────────┼────────────┼─────────┤
+│   1 │ 0123456789ab │ 4711 │          7 │        100 │ python3 │
+╰─────┴──────────────┴──────┴────────────┴────────────┴─────────╯
+""")
+
+
+def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path):
+    tree = CoreTree(tmp_path / "tree")
+    tree.create("job-1", f"gpu=0,mem={GIB}")
+    taken = moment(tree, boards=Nvml(why="no nvidia-ml-py"))
+    lines = _render.report(taken, Look(ascii=True))
+    assert all(line.isascii() for line in lines)
+    assert lines[1:] == golden("""
++-----+------+-----------+------------+-----------------------------+------+------+-------+
+| GPU | Name | Policy    | Containers | Used / promised / total MiB | Util | Temp | Power |
++-----+------+-----------+------------+-----------------------------+------+------+-------+
+|   0 | n/a  | 0 average |     1 / 20 |            0 / 1024 / 16384 |  n/a |  n/a |   n/a |
++-----+------+-----------+------------+-----------------------------+------+------+-------+
++-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
+| GPU | Container | Name | Used / limit MiB | Weight | Quota | Granted | Used | Throttled | OOM |
++-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
+|   0 | job-1     | -    |         0 / 1024 |      1 |     - |     n/a |  n/a |       n/a |   0 |
++-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
+no processes
+name, temperature, power: n/a (no nvidia-ml-py)
+granted, used, throttled: n/a (the module does not tell them)
+""")
+
+
+@pytest.mark.parametrize("cards", [0, 1])
+def test_a_host_without_containers_or_cards_has_a_report(tmp_path, cards):
+    result = smi("--root", CoreTree(tmp_path / "tree", [(GIB, 0)] * cards).root)
+    last = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert ("no containers" in last) if cards else last[-1].startswith("no GPU under control")
+
+
+@pytest.mark.parametrize("width", [40, 79, 80, 100, 120])
+def test_a_report_fits_the_screen_from_80_columns_on(tree, width):
+    lines = _render.report(moment(tree, boards=Nvml((BOARD,))), Look(width=width))
+    tables = [line for line in lines if line[0] in "│╭├╰"]
+    assert max(map(_table.width_of, tables)) <= max(80, width)
+    assert any("0123456789ab" in line for line in tables)
+
+
+def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path):
+    tree = CoreTree(tmp_path / "tree")
+    tree.create(HEX, f"gpu=0,mem={GIB}").hold(0, 5, 6, 7, "a\x1b[2J\u4e16\u754c")
+    tree.write()
+    name = ContainerName("docker", "\x1b[31m\r\nx,y")
+    taken = snapshot.take(str(tree.root), boards=Nvml(), known={HEX: name})
+    lines = _render.report(taken, Look(color=False))
+    assert "\x1b" not in "".join(lines) and "\r" not in "".join(lines)
+    tables = [line for line in lines if line[0] in "│╭├╰"]
+    assert {line[-1] for line in tables} <= set("│╮┤╯")
+    (row,) = _csv.rows(taken, ("container", "name"))
+    assert row.count(",") == 1
+
+
+def test_wide_characters_take_two_columns():
+    lines = _table.draw([Column("A", shrink=True)], [[[Cell("世界")], [Cell("abc")]]], Look())
+    assert {_table.width_of(line) for line in lines} == {8}
+    assert _table.cut("世界世界", 5) == "世界…"
+
+
+def test_styles_appear_only_where_colour_is_wanted(tree):
+    taken = moment(tree, boards=Nvml((BOARD,)))
+    assert "\x1b[31m" in "".join(_render.report(taken, Look(color=True)))
+    assert "\x1b" not in "".join(_render.report(taken, Look()))
+
+
+# ---- machine forms
+
+
+def test_csv_has_titles_units_and_a_row_a_container_and_card(tree):
+    out = smi("--csv", "--query=gpu,container,memory.used,memory.limit,quota", "--root", tree.root)
+    assert out.stdout.splitlines() == [
+        "gpu, container, memory.used [MiB], memory.limit [MiB], quota [%]",
+        "0, 0123456789ab, 3972 MiB, 4096 MiB, 50 %",
+        "0, fedcba987654, 512 MiB, 8192 MiB, [N/A]",
+        "1, 0123456789ab, 100 MiB, [N/A], [N/A]",
+    ]
+
+
+def test_csv_of_the_cards_alone_has_a_row_a_card(tree):
+    options = ("--csv", "--noheader", "--nounits", "--query=gpu,gpu.memory.total,gpu.policy")
+    out = smi(*options, "--root", tree.root)
+    assert out.stdout.splitlines() == ["0, 16384, weighted", "1, 16384, average"]
+
+
+def test_every_field_of_a_query_can_be_had(tree):
+    taken = moment(tree, boards=Nvml((BOARD,)))
+    (first, *_) = _csv.rows(taken, tuple(_csv.FIELDS))
+    assert first.count(", ") == len(_csv.FIELDS) - 1
+    listed = smi("--query=help").stdout.split("\n")
+    assert [line.partition(" ")[0] for line in listed if line] == list(_csv.FIELDS)
+
+
+def test_json_has_a_numbered_schema_and_plain_units(tree):
+    out = json.loads(smi("--json", "--root", tree.root).stdout)
+    assert out["schema"] == "cgpu-smi/1"
+    card = out["gpus"][0]
+    assert card["memory"]["total_bytes"] == 16 * GIB
+    assert card["policy"] == {"number": 2, "name": "weighted"}
+    assert card["temperature_c"] is None and out["nvml"]["reason"]
+    first, second = card["containers"]
+    assert (first["id"], first["memory"]["limit_bytes"]) == (HEX, 4 * GIB)
+    assert first["processes"][0] == {
+        "pid": 4711,
+        "container_pid": 7,
+        "memory_bytes": 3 * GIB,
+        "command": "python3",
+    }
+    assert second["compute"]["quota_percent"] is None
+    assert out["gpus"][1]["containers"][0]["memory"]["limit_bytes"] is None
+
+
+def test_json_carries_what_nvml_and_names_tell(tree):
+    out = _json.document(moment(tree, boards=Nvml((BOARD,), "580.159.04")))
+    assert (out["gpus"][0]["power_w"], out["gpus"][0]["utilization"]) == (312.4, 0.87)
+    assert out["gpus"][0]["containers"][1]["pod"] == "llm-0"
+
+
+# ---- choosing
+
+
+def test_cards_and_containers_are_chosen(tree):
+    fields = ("--csv", "--noheader", "--query=gpu,container", "--root", tree.root)
+    assert smi(*fields, "--id", "1").stdout == "1, 0123456789ab\n"
+    assert smi(*fields, "--container", "0123").stdout.splitlines() == [
+        "0, 0123456789ab",
+        "1, 0123456789ab",
+    ]
+    assert smi(*fields, "--container", HEX, "--id", "0").stdout == "0, 0123456789ab\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "text"),
+    [
+        (("--id", "7"), 1, "no GPU 7 under control; there are: 0, 1"),
+        (("--container", "zz"), 1, "no container 'zz' on a GPU; there are: 0123456789ab"),
+        (("--csv", "--query", "memory"), 1, "no field 'memory'"),
+        (("--id", "x"), 2, "write minors such as 0,1"),
+        (("--json", "--csv"), 2, "two formats"),
+        (("--watch", "0.01"), 2, "at least 0.1 seconds"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(tree, args, status, text):
+    result = smi(*args, "--root", tree.root)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+    if status == 1:
+        assert result.stderr.count("\n") == 1
+
+
+def test_without_a_module_there_is_one_line(tmp_path):
+    result = smi("--root", tmp_path / "none")
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"cgpu-smi: {tmp_path}/none is absent: run `modprobe cgpu_km`, or start the agent\n"
+    )
+
+
+def test_a_tree_of_another_version_is_not_guessed_at(tree):
+    (tree.root / "api_version").write_text("2\n")
+    result = smi("--root", tree.root)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+
+
+# ---- again and again
+
+
+def test_watch_repeats_where_there_is_no_terminal(tree):
+    out = smi("-w", "0.1", "-c", "3", "--csv", "--noheader", "--query=gpu", "--root", tree.root)
+    assert out.stdout.splitlines() == ["0", "1"] * 3
+
+
+def test_once_overrules_watch(tree):
+    out = smi("-w", "--once", "--csv", "--noheader", "--query=gpu", "--root", tree.root)
+    assert out.stdout.splitlines() == ["0", "1"]
+
+
+def test_watch_may_stand_without_a_number():
+    assert with_interval(["-w", "--json"]) == ["-w", "2.0", "--json"]
+    assert with_interval(["--watch", "0.5"]) == ["--watch", "0.5"]
+
+
+def test_whoever_reads_no_further_ends_it_quietly(tree):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pycgpu.cli.smi", "-w", "0.1", "--csv", "--root", str(tree.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().startswith("gpu")
+    process.stdout.close()
+    assert process.wait(timeout=20) == 0
+    assert process.stderr.read() == ""
+
+
+# ---- shares
+
+
+def test_a_share_is_the_difference_of_two_readings():
+    before = (1_000, {"granted_ns": 10, "used_ns": 5})
+    after = (2_000, {"granted_ns": 510, "used_ns": 255})
+    assert snapshot.share(before, after) == (0.5, 0.25, None)
+
+
+def test_counters_of_another_container_of_the_same_name_give_no_share():
+    assert snapshot.share((0, {"used_ns": 9}), (10, {"used_ns": 3})) == (None, None, None)
+    assert snapshot.share(None, (10, {"used_ns": 3})) == (None, None, None)
+
+
+def test_shares_are_sampled_only_where_the_module_counts(tree):
+    started = time.monotonic()
+    assert snapshot.sample(str(tree.root), sample_s=30).cards[0].utilization is None
+    assert time.monotonic() - started < 20
+    tree.containers[HEX].count(0, granted_ns=5, used_ns=5, throttled_ns=0)
+    tree.write()
+    taken = snapshot.sample(str(tree.root), sample_s=0.01)
+    assert taken.cards[0].containers[0].share == (0.0, 0.0, 0.0)
+    assert taken.cards[0].utilization == 0.0
+
+
+def test_a_container_that_goes_while_it_is_read_is_left_out(tree):
+    before = snapshot.read_counters(str(tree.root))
+    tree.destroy(OTHER)
+    taken = snapshot.take(str(tree.root), before=before, after=before, boards=Nvml())
+    assert [one.status.id for one in taken.cards[0].containers] == [HEX]
+
+
+# ---- on a terminal
+
+
+class Terminal:
+    """cgpu-smi on a pseudo-terminal, and what it has drawn."""
+
+    def __init__(self, *args: object) -> None:
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.environ.update(TERM="xterm", COLUMNS="", LINES="")
+            os.environ.pop("NO_COLOR", None)
+            # The child's standard streams are the terminal from here on.
+            command = [sys.executable, "-m", "pycgpu.cli.smi", *map(str, args)]
+            os.execv(sys.executable, command)
+        self.text = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+
+    def until(self, text: str, timeout_s: float = 20) -> None:
+        """Read until *text* was drawn after what was waited for before."""
+        end = time.monotonic() + timeout_s
+        while text not in self.text:
+            ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{text!r} was not drawn:\n{self.text}"
+            try:
+                self.text += self._decode(os.read(self.fd, 65536))
+            except OSError:
+                raise AssertionError(f"it ended before {text!r}:\n{self.text}") from None
+        self.text = self.text.partition(text)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def end(self) -> int:
+        """Wait for the end; return the exit status."""
+        while True:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self.text += self._decode(data)
+
+
+def test_the_live_view_changes_a_weight_only_when_confirmed(tree):
+    screen = Terminal("-w", "0.2", "--root", tree.root)
+    screen.until("0123456789ab")
+    screen.type("w")
+    screen.until("new weight")
+    screen.type("5\r")
+    screen.until("3 → 5: really?")
+    screen.type("n")
+    screen.until("nothing was changed")
+    assert (tree.root / "0/0123456789ab/weight").read_text() == "3\n"
+    screen.type("w5\ry")
+    screen.until("weight is changed")
+    assert (tree.root / "0/0123456789ab/weight").read_text() == "5\n"
+    assert tree.store("0/0123456789ab/weight") == 0
+    screen.type("q")
+    assert screen.end() == 0
+    assert screen.text.endswith("\x1b[?1049l")
+
+
+def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(tree, tmp_path):
+    screen = Terminal("-w", "0.2", "--root", tree.root)
+    screen.until("0123456789ab")
+    screen.type("u300\r")
+    screen.until("write 1 to 100 percent")
+    tree.root.rename(tmp_path / "away")
+    screen.until("is absent")
+    (tmp_path / "away").rename(tree.root)
+    screen.until("every 0.2 s")
+    screen.type("\x03")
+    assert screen.end() == 0
