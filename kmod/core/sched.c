@@ -247,13 +247,6 @@ static void set_period(struct cgpu_sched *s)
 	ns = CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / most(ns, 2 * lost));
 	s->period_ns = ns;
 	s->spread_ns = ns - lost;
-	for (i = 0, ns = 0; i < CGPU_SCHED_TURNS; i++) {
-		struct cgpu_sched_turn *t = &s->turn[s->order[i]];
-
-		if (t->share_ppm)
-			ns += part(s->spread_ns, t->share_ppm) + cost(s->order[i]);
-		t->offset_ns = ns;
-	}
 }
 
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
@@ -301,6 +294,7 @@ static void want_slices(struct cgpu_sched *s)
 		if (us)
 			us = most(us, CGPU_SCHED_SLICE_US_MIN);
 		slot->wanted_us = (uint32_t)us;
+		s->reslice |= us && us != slot->slice_us;
 	}
 }
 
@@ -330,17 +324,8 @@ static uint32_t own(const struct cgpu_sched *s, uint32_t i)
 
 static void set_turns(struct cgpu_sched *s)
 {
-	uint32_t i, n = 0, sum = 0, pool = 0, share;
+	uint32_t i, sum = 0, pool = 0, share;
 
-	/* when somebody opens or closes the card, windows behind all fixed ones move */
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (!elastic(s, i))
-			s->order[n++] = (uint8_t)i;
-	for (i = 0; i < CGPU_SCHED_TURNS; i++)
-		if (elastic(s, i))
-			s->order[n++] = (uint8_t)i;
-	for (i = 0; i < CGPU_SCHED_TURNS; i++)
-		s->place[s->order[i]] = (uint8_t)i;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
 		set_turn(s, i, share);
@@ -353,6 +338,30 @@ static void set_turns(struct cgpu_sched *s)
 	/* millionths that rounding left are nobody's window */
 	set_turn(s, CGPU_SCHED_NOBODY,
 		 s->mode == CGPU_SCHED_WINDOWS && sum > CGPU_SCHED_SLOTS ? sum : 0);
+}
+
+static void set_order(struct cgpu_sched *s)
+{
+	uint64_t end = 0;
+	uint32_t i, pass;
+
+	s->turns = 0;
+	/* when somebody opens or closes the card, windows behind all fixed ones move */
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < CGPU_SCHED_TURNS; i++) {
+			struct cgpu_sched_turn *t = &s->turn[i];
+
+			if (elastic(s, i) != (pass == 1))
+				continue;
+			s->place[i] = (int8_t)(s->turns - !t->share_ppm);
+			t->offset_ns = 0;
+			if (!t->share_ppm)
+				continue;
+			s->order[s->turns++] = (uint8_t)i;
+			end += part(s->spread_ns, t->share_ppm) + cost(i);
+			t->offset_ns = end;
+		}
+	}
 }
 
 /* After an event: what everybody is entitled to from now on. */
@@ -386,6 +395,7 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 	set_turns(s);
 	was = s->period_ns;
 	set_period(s);
+	set_order(s);
 	/* all cards' and all seconds' grids begin at zero */
 	if (!s->begun || s->period_ns != was)
 		s->frame_ns = now_ns - now_ns % s->period_ns;
@@ -414,17 +424,6 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 }
 
 /* ---- windows ---- */
-
-/* The turn that comes after another if all goes as planned. */
-static uint32_t following(const struct cgpu_sched *s, uint32_t turn)
-{
-	uint32_t at = s->place[turn], k;
-
-	for (k = 1; k < CGPU_SCHED_TURNS; k++)
-		if (s->turn[s->order[(at + k) % CGPU_SCHED_TURNS]].share_ppm)
-			break;
-	return s->order[(at + k) % CGPU_SCHED_TURNS];
-}
 
 /*
  * When the window of `turn` should end if it begins at `then_ns` with `debt_ns`:
@@ -484,22 +483,18 @@ static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
 static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 {
 	uint64_t frame = s->frame_ns, best_end = 0, planned_ns, end, enough;
-	uint32_t at = s->begun ? s->place[s->owner] : CGPU_SCHED_TURNS - 1;
 	uint32_t k, turn, best = CGPU_SCHED_TURNS;
+	int32_t at = s->begun ? s->place[s->owner] : -1;
 
-	if (!s->begun)
-		frame -= s->period_ns;
-	for (k = 0; k < 2 * CGPU_SCHED_TURNS; k++) {
+	for (k = 0; k < 2 * s->turns; k++) {
 		const struct cgpu_sched_turn *t;
 
-		if (++at == CGPU_SCHED_TURNS) {
+		if (++at == (int32_t)s->turns) {
 			at = 0;
 			frame += s->period_ns;
 		}
 		turn = s->order[at];
 		t = &s->turn[turn];
-		if (!t->share_ppm)
-			continue;
 		end = ends(s, turn, frame, then_ns, debt_at(s, turn, then_ns));
 		enough = least(CGPU_SCHED_WINDOW_MIN_NS, part(s->spread_ns, t->share_ppm) / 2) +
 			 CGPU_SCHED_HANDOVER_NS;
@@ -533,13 +528,20 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 	return best;
 }
 
+/* The turn that comes after the owner's if all goes as planned. */
+static uint32_t following(const struct cgpu_sched *s)
+{
+	return s->turns ? s->order[(uint32_t)(s->place[s->owner] + 1) % s->turns] :
+			  CGPU_SCHED_NOBODY;
+}
+
 /* How long before the window's end the calls must start. */
 static uint64_t lead(const struct cgpu_sched *s)
 {
 	if (!s->begun)
 		return 0;
 	return (s->owner == CGPU_SCHED_NOBODY ? 0 : s->shut_ns) +
-	       (following(s, s->owner) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
+	       (following(s) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
 }
 
 /*
@@ -606,17 +608,10 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	/* seen without work of late: it may be again */
 	bool overlap = !last || (!last->idle &&
 				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
-	uint64_t open = 0, shut = 0;
-	uint32_t i, n = 0;
+	uint64_t open = s->open_mask & s->shut_mask & mask;
+	uint64_t shut = s->open_mask & ~s->shut_mask & ~mask;
+	uint32_t n = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (!opened(s, i) || !s->slot[i].groups)
-			continue;
-		if (s->slot[i].shut && (mask & BIT(i)))
-			open |= BIT(i);
-		if (!s->slot[i].shut && !(mask & BIT(i)))
-			shut |= BIT(i);
-	}
 	/*
 	 * The next first: the hardware's switch then overlaps the second call. But
 	 * after one that does nothing the next would start while it is not its time.
@@ -635,6 +630,9 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 	uint64_t seen = 0;
 	uint32_t i, j, n = 0;
 
+	if (!s->reslice)
+		return 0;
+	s->reslice = false;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_slot *a = &s->slot[i];
 		uint64_t mask = 0;
@@ -767,22 +765,24 @@ static uint64_t average(uint64_t old, uint64_t ns)
 void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
 		     uint64_t start_ns, uint64_t end_ns, int status)
 {
+	uint64_t mask;
 	uint32_t i;
 
 	s->calls++;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0, mask = action->mask; mask; i++, mask >>= 1) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 
-		if (!(action->mask & BIT(i)) || !slot->present)
+		if (!(mask & 1) || !slot->present)
 			continue;
 		if (action->kind == CGPU_SCHED_SLICE && !status) {
 			slot->slice_us = action->slice_us;
 		} else if (action->kind == CGPU_SCHED_SHUT) {
 			/* even if it failed: then it must be opened */
-			slot->shut = true;
+			s->shut_mask |= BIT(i);
 			slot->shut_since_ns = end_ns;
-		} else if (action->kind == CGPU_SCHED_OPEN && !status && slot->shut) {
-			slot->shut = false;
+		} else if (action->kind == CGPU_SCHED_OPEN && !status &&
+			   (s->shut_mask & BIT(i))) {
+			s->shut_mask &= ~BIT(i);
 			slot->stat.throttled_ns += end_ns - least(end_ns, slot->shut_since_ns);
 		}
 	}
@@ -865,6 +865,8 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		return;
 	charge(s, now_ns);
 	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
+	s->open_mask &= ~BIT(slot);
+	s->shut_mask &= ~BIT(slot);
 	settle(s, slot);
 	s->turn[slot].debt_ns = 0;
 	s->dirty = true;
@@ -878,7 +880,7 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	if (slot >= CGPU_SCHED_SLOTS || !p->present)
 		return;
 	charge(s, now_ns);
-	if (p->shut)
+	if (s->shut_mask & BIT(slot))
 		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
 	/*
 	 * Under policy 1 the parts depend on who holds the card open. One that closes
@@ -891,7 +893,10 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	p->member.open = open;
 	p->groups = groups;
 	/* gates and slices belong to channel groups: those of new ones are not known */
-	p->shut = false;
+	s->shut_mask &= ~BIT(slot);
+	s->open_mask &= ~BIT(slot);
+	if (open && groups)
+		s->open_mask |= BIT(slot);
 	p->slice_us = 0;
 	s->dirty = true;
 }
@@ -949,6 +954,6 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 	out->debt_ns = s->turn[slot].debt_ns;
 	if (s->turn[slot].share_ppm)
 		out->debt_ns -= planned(s, slot, now_ns);
-	if (p->shut && p->member.open)
+	if ((s->shut_mask & BIT(slot)) && p->member.open)
 		out->throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
 }

@@ -77,7 +77,6 @@ struct cgpu_sched_stat {
 struct cgpu_sched_slot {
 	bool present;
 	bool idle;             /* told by cgpu_sched_idle() */
-	bool shut;
 	uint64_t idle_ns;      /* when it was last seen without work */
 	struct cgpu_policy_member member;
 	uint32_t groups;       /* channel groups that compute */
@@ -117,8 +116,12 @@ struct cgpu_sched {
 	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
 	struct cgpu_policy_share share[64];
 	struct cgpu_sched_turn turn[66];    /* CGPU_SCHED_TURNS */
-	uint8_t order[66];     /* of the turns in a period */
-	uint8_t place[66];     /* of a turn in that order */
+	uint32_t turns;        /* that have a share */
+	uint8_t order[66];     /* those, as they follow each other in a period */
+	int8_t place[66];      /* of a turn in that order; without a share: before the next */
+	uint64_t open_mask;    /* slots whose channels the gates move */
+	uint64_t shut_mask;
+	bool reslice;          /* some slot's slice is not the wanted one */
 
 	uint32_t owner;        /* turn whose window it is */
 	uint32_t next;         /* turn that the actions under way begin */

@@ -87,7 +87,7 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
 		   struct cgpu_model_result *results);
 
-/* Return: ns that a period's decisions for `count` tenants take on this machine. */
+/* Return: processor time of a period's decisions for `count` tenants, ns. */
 uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods);
 
 #endif
