@@ -20,7 +20,7 @@
 
 static struct sc_options opt;
 static int minor_number;
-static bool json, hold, with_context;
+static bool json, hold, with_context, announce;
 static double hold_seconds = -1;
 
 static const char usage[] =
@@ -31,6 +31,7 @@ static const char usage[] =
 "  --xfer           every command inside IOCTL_XFER_CMD\n"
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
 "  --context        make a whole CUDA context first\n"
+"  --announce       launch names its client and channels on standard error first\n"
 "  --hold[=S]       keep everything and wait for a signal, or S seconds\n"
 "commands:\n"
 "  info                     the card's name, uuid, memory as cuMemGetInfo and nvidia-smi count it\n"
@@ -49,7 +50,7 @@ static const char usage[] =
 "  threads N SIZE           N threads race to allocate SIZE until refused\n"
 "  processes N SIZE         N processes likewise\n"
 "  class HEX                try to allocate an object of this class\n"
-"  gate on|off CLIENT:CHANNEL[,...]   FIFO_DISABLE_CHANNELS on anyone's channels (hex)\n"
+"  gate on|off|drain CLIENT:CHANNEL[,...]   FIFO_DISABLE_CHANNELS on anyone's channels (hex)\n"
 "  slice US                 set the timeslice of a new context's group, print what it became\n";
 
 static void fail(const char *what, int ret)
@@ -529,10 +530,18 @@ static int cmd_launch(struct sc *sc, char **arg)
 		if (ret)
 			fail("SET_TIMESLICE", ret);
 	}
+	if (announce) {
+		int i;
+
+		fprintf(stderr, "subdevice %x group %x channels ", sc->subdevice, sc->group[0]);
+		for (i = 0; i < SC_GR_CHANNELS; i++)
+			fprintf(stderr, "%s%x:%x", i ? "," : "", sc->client, sc->channel[i]);
+		fputs("\n", stderr);
+	}
 	signal(SIGTERM, on_term);
 	signal(SIGINT, on_term);
-	/* As deep as CUDA's queue, but not longer than 0.2 s of work. */
-	depth = ns ? 200000000 / ns : 250;
+	/* As deep as CUDA's queue, but not longer than a second of work. */
+	depth = ns ? 1000000000 / ns : 250;
 	depth = depth < 2 ? 2 : depth > 250 ? 250 : depth;
 	if (!json)
 		setvbuf(stdout, NULL, _IOLBF, 0);
@@ -644,7 +653,12 @@ static int cmd_gate(struct sc *sc, char **arg)
 	int ret;
 
 	start(sc);
-	p.disable = !strcmp(arg[0], "off");
+	if (strcmp(arg[0], "on") && strcmp(arg[0], "off") && strcmp(arg[0], "drain")) {
+		fputs(usage, stderr);
+		return 1;
+	}
+	p.disable = strcmp(arg[0], "on") != 0;
+	p.only = !strcmp(arg[0], "drain");
 	for (item = strtok_r(list, ",", &save); item && p.n < 64;
 	     item = strtok_r(NULL, ",", &save)) {
 		if (sscanf(item, "%x:%x", &p.client[p.n], &p.channel[p.n]) != 2) {
@@ -695,7 +709,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "context", 0, NULL, 'c' },
-		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
+		{ "announce", 0, NULL, 'a' }, { "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
 	static struct sc sc;
 	unsigned int i;
 	int c, n;
@@ -708,6 +722,7 @@ int main(int argc, char **argv)
 		case 'x': opt.xfer = true; break;
 		case 'H': opt.heap = number(optarg); break;
 		case 'c': with_context = true; break;
+		case 'a': announce = true; break;
 		case 'h':
 			hold = true;
 			if (optarg)

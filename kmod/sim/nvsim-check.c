@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * For the simulation's own tests: a bad hook and a good kernel client.
+ *
+ * fd=: give that open file of insmod a copy of its file_operations, as an unsound
+ * hook does; taken back on unload. The driver's identity checks must notice.
+ * client=: by nvidia_get_rm_ops(), ask that RM client for its cards with kernel
+ * buffers; first_status, version and control_status say what came of it.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+
+static int fd = -1;
+module_param(fd, int, 0444);
+static uint client, first_status, second_status, control_status, gpus;
+module_param(client, uint, 0444);
+module_param(first_status, uint, 0444);
+module_param(second_status, uint, 0444);
+module_param(control_status, uint, 0444);
+module_param(gpus, uint, 0444);
+static char version_text[64];
+module_param_string(version, version_text, sizeof(version_text), 0444);
+
+static struct file_operations copy;
+static const struct file_operations *original;
+static struct file *shadowed;
+
+static int shadow(void)
+{
+	/* insmod has inherited the descriptor of the test that runs it. */
+	shadowed = fget(fd);
+	if (!shadowed)
+		return -EBADF;
+	original = shadowed->f_op;
+	copy = *original;
+	shadowed->f_op = &copy;
+	return 0;
+}
+
+struct rm_ops {
+	const char *version_string;
+	u64 system_info;
+	int (*alloc_stack)(void **sp);
+	void (*free_stack)(void *sp);
+	u32 (*enumerate_gpus)(void *info);
+	int (*open_gpu)(u32 gpu_id, void *sp);
+	void (*close_gpu)(u32 gpu_id, void *sp);
+	void (*op)(void *sp, void *cmd);
+	int (*set_callbacks)(const void *cb);
+};
+
+u32 nvidia_get_rm_ops(struct rm_ops *ops);
+
+static u8 info[32 * 24];
+static u32 ids[32];
+
+static void ask(void)
+{
+	struct { u32 op, pad; u32 hClient, hObject, cmd, flags; u64 params; u32 size, status;
+		 u8 rest[32]; } c = { .op = 0x36, .hClient = client, .hObject = client,
+				      .cmd = 0x201, .params = (uintptr_t)ids,
+				      .size = sizeof(ids) };
+	struct rm_ops ops = { .version_string = "?" };
+	void *sp = NULL;
+
+	first_status = nvidia_get_rm_ops(&ops);
+	strscpy(version_text, ops.version_string, sizeof(version_text));
+	second_status = nvidia_get_rm_ops(&ops);
+	if (second_status || ops.alloc_stack(&sp))
+		return;
+	gpus = ops.enumerate_gpus(info);
+	ops.op(sp, &c);
+	control_status = c.status;
+	ops.free_stack(sp);
+}
+
+static int __init check_init(void)
+{
+	if (client)
+		ask();
+	return fd >= 0 ? shadow() : 0;
+}
+
+static void __exit check_exit(void)
+{
+	if (!shadowed)
+		return;
+	shadowed->f_op = original;
+	fput(shadowed);
+}
+
+module_init(check_init);
+module_exit(check_exit);
+MODULE_DESCRIPTION("Tests of the simulated NVIDIA driver");
+MODULE_LICENSE("GPL");
