@@ -51,9 +51,10 @@ def builder() -> FFI:
     made.cdef(definitions())
     made.set_source(
         "pycgpu._core",
-        "\n".join(f'#include "{path.name}"' for path in headers()),
+        "\n".join(f'#include "core/{path.name}"' for path in headers()),
         sources=[str(path.relative_to(ROOT)) for path in sorted(CORE.glob("*.c"))],
-        include_dirs=[str(CORE.relative_to(ROOT))],
+        # Not the core itself: its sched.h would stand in for the C library's.
+        include_dirs=[str(CORE.parent.relative_to(ROOT))],
         depends=[str(path.relative_to(ROOT)) for path in headers()],
         extra_compile_args=["-std=gnu99", "-O2", "-g"],
     )

@@ -10,6 +10,7 @@ under the test's name.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
 import sys
@@ -82,12 +83,16 @@ class Group:
                 found.update(dict.fromkeys(marker.args))
         return list(found)
 
-    def start(self, config: pytest.Config) -> None:
-        """Build, boot and begin the tests; a failure is kept for the reports."""
+    def build(self) -> dict[str, str]:
+        """Fetch the kernel, build what the tests need; return what was made."""
+        return modules.prepare(kernels.fetch(self.kernel), self.wanted())
+
+    def start(self, config: pytest.Config, building: concurrent.futures.Future) -> None:
+        """Boot when everything is built and begin the tests; a failure is kept for the reports."""
         self.started = True
         try:
+            made = building.result()
             kernel = kernels.fetch(self.kernel)
-            made = modules.prepare(kernel, self.wanted())
             self.machine = VM(kernel, **self.options)
             (self.machine.share / "made.json").write_text(json.dumps(made))
             (self.machine.share / "select.json").write_text(
@@ -187,6 +192,9 @@ class Relay:
         self.config = config
         self.groups: dict[int, Group] = {}
         self.order: list[Group] = []
+        # Builds go on while machines run: NVIDIA's driver alone takes minutes.
+        self.builder = concurrent.futures.ThreadPoolExecutor(1)
+        self.building: list[concurrent.futures.Future] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -219,6 +227,8 @@ class Relay:
         for group in self.order:
             group.items = [item for item in group.items if id(item) in kept]
         self.order = [group for group in self.order if group.items]
+        if not session.config.option.collectonly:
+            self.building = [self.builder.submit(group.build) for group in self.order]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -244,16 +254,19 @@ class Relay:
 
     def _start_ahead(self, group: Group) -> None:
         """Start this group's machine, and those of the next groups while there is room."""
-        if not group.started:
-            group.start(self.config)
+        self._start(group)
         jobs = self.config.getoption("--vm-jobs")
         running = sum(1 for other in self.order if other.machine is not None)
         for other in self.order:
             if running >= jobs:
                 break
-            if not other.started:
-                other.start(self.config)
+            if not other.started and self.building[self.order.index(other)].done():
+                self._start(other)
                 running += other.machine is not None
+
+    def _start(self, group: Group) -> None:
+        if not group.started:
+            group.start(self.config, self.building[self.order.index(group)])
 
     def _reports(
         self, group: Group, item: pytest.Item, name: str, began_s: float
@@ -289,6 +302,7 @@ class Relay:
         )
 
     def pytest_unconfigure(self) -> None:
+        self.builder.shutdown(wait=False, cancel_futures=True)
         for group in self.order:
             group.stop()
 
