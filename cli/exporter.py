@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu exporter``: metrics for Prometheus over HTTP, into a file, or once on stdout."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pycgpu.errors import CgpuError
+
+app = typer.Typer(add_completion=False)
+
+PORT = 9836
+
+
+@app.command()
+def exporter(
+    listen: Annotated[
+        str, typer.Option(metavar="[ADDRESS]:PORT", help="Where to serve /metrics.")
+    ] = f"0.0.0.0:{PORT}",
+    textfile: Annotated[
+        Path | None,
+        typer.Option(help="Write this file for node_exporter's textfile collector, and end."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics and end.")] = False,
+    aliases: Annotated[
+        bool, typer.Option("--aliases", help="HAMi's and DCGM's names as well.")
+    ] = False,
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open, even later.")
+    ] = None,
+) -> None:
+    """Serve memory and compute of every card and container as Prometheus metrics."""
+    try:
+        import prometheus_client
+
+        from pycgpu.exporter import Exporter
+    except ImportError:
+        raise CgpuError(
+            "prometheus_client is missing: pip install 'pycgpu[exporter]',"
+            " or apt install python3-prometheus-client"
+        ) from None
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(Exporter(root, aliases=aliases))
+    if once:
+        print(prometheus_client.generate_latest(registry).decode(), end="")
+        return
+    if textfile is not None:
+        try:
+            prometheus_client.write_to_textfile(str(textfile), registry)
+        except OSError as error:
+            raise CgpuError(f"{textfile}: {error.strerror}") from None
+        return
+    address, port = _parse(listen)
+    try:
+        prometheus_client.start_http_server(port, address, registry)
+    except OSError as error:
+        raise CgpuError(
+            f"cannot listen on {address}:{port}: {error.strerror}; choose by --listen"
+        ) from None
+    print(f"serving http://{address}:{port}/metrics", flush=True)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    try:
+        ended.wait()
+    except KeyboardInterrupt:
+        return
+
+
+def _parse(listen: str) -> tuple[str, int]:
+    address, colon, port = listen.rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise CgpuError(f"--listen {listen!r}: write ADDRESS:PORT, such as 127.0.0.1:{PORT}")
+    return address.strip("[]") or "0.0.0.0", int(port)

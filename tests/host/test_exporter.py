@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""The metrics, and a real Prometheus server that scrapes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+import pytest
+from prometheus_client import CollectorRegistry
+from pycgpu.cli import main
+
+from pycgpu.exporter import Exporter
+from tests.host import program
+from tests.host.coretree import GIB, CoreTree
+from tests.vm import packages
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HEX = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> CoreTree:
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)])
+    one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50", "gpu=1,mem=max")
+    one.hold(0, 4711, 7, GIB, "python3")
+    one.count(0, granted_ns=2_000_000_000, used_ns=1_500_000_000, throttled_ns=500_000_000)
+    made.events = "1700000000000000000 create id=x\n1700000000000000001 oom id=x gpu=0\n"
+    made.write()
+    return made
+
+
+@pytest.fixture
+def registry(tree: CoreTree, tmp_path: Path) -> CollectorRegistry:
+    made = CollectorRegistry()
+    made.register(Exporter(str(tree.root), aliases=True, prefix=str(tmp_path)))
+    return made
+
+
+CARD = {"gpu": "0", "uuid": "GPU-00000000-0000-0000-0000-000000000001", "device": ""}
+CONTAINER = {
+    "gpu": "0",
+    "uuid": CARD["uuid"],
+    "container": HEX[:12],
+    "id": HEX,
+    "name": "",
+    "pod": "",
+    "namespace": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("cgpu_up", {}, 1),
+        ("cgpu_gpu_memory_total_bytes", CARD, 16 * GIB),
+        ("cgpu_gpu_memory_reserved_bytes", CARD, GIB),
+        ("cgpu_gpu_memory_promised_bytes", CARD, 4 * GIB),
+        ("cgpu_gpu_memory_used_bytes", CARD, GIB),
+        ("cgpu_gpu_containers", CARD, 1),
+        ("cgpu_gpu_policy", {**CARD, "policy": "average"}, 1),
+        ("cgpu_gpu_policy", {**CARD, "policy": "weak"}, 0),
+        ("cgpu_gpu_temperature_celsius", CARD, None),
+        ("cgpu_container_memory_used_bytes", CONTAINER, GIB),
+        ("cgpu_container_memory_limit_bytes", CONTAINER, 4 * GIB),
+        ("cgpu_container_memory_limit_bytes", {**CONTAINER, "gpu": "1"}, None),
+        ("cgpu_container_weight", CONTAINER, 3),
+        ("cgpu_container_quota_ratio", CONTAINER, 0.5),
+        ("cgpu_container_granted_seconds_total", CONTAINER, 2),
+        ("cgpu_container_throttled_seconds_total", CONTAINER, 0.5),
+        ("cgpu_container_oom_total", CONTAINER, 0),
+        ("cgpu_events_total", {"event": "oom"}, 1),
+        ("DCGM_FI_DEV_FB_USED", {"gpu": "0", "UUID": CARD["uuid"], "device": "nvidia0",
+                                 "modelName": ""}, 1024),
+        ("vGPU_device_memory_limit_in_bytes", {"deviceuuid": CARD["uuid"], "podname": "",
+            "podnamespace": "", "ctrname": HEX[:12], "vdeviceid": "0"}, 4 * GIB),
+    ],
+)  # fmt: skip
+def test_metrics_have_base_units_and_what_is_unknown_is_absent(registry, name, labels, value):
+    assert registry.get_sample_value(name, labels) == value
+
+
+def test_shares_of_aliases_are_those_since_the_last_scrape(tree, registry):
+    name, labels = "hami_container_device_utilization_ratio", {
+        "device_uuid": CARD["uuid"],
+        "pod": "",
+        "namespace": "",
+        "container": HEX[:12],
+        "vdevice_index": "0",
+    }
+    assert registry.get_sample_value(name, labels) is None
+    assert registry.get_sample_value(name, labels) == 0.0
+
+
+def test_events_are_counted_once(tree, registry):
+    assert registry.get_sample_value("cgpu_events_total", {"event": "oom"}) == 1
+    tree.events += "1700000000000000002 oom id=x gpu=0\n1700000000000000003 lost 4\nnoise\n"
+    tree.write()
+    for _ in range(2):
+        assert registry.get_sample_value("cgpu_events_total", {"event": "oom"}) == 2
+    assert registry.get_sample_value("cgpu_events_total", {"event": "lost"}) is None
+
+
+def test_without_a_module_it_is_down_and_comes_back(tree, registry, tmp_path):
+    tree.root.rename(tmp_path / "away")
+    assert registry.get_sample_value("cgpu_up") == 0
+    assert registry.get_sample_value("cgpu_gpu_containers", CARD) is None
+    (tmp_path / "away").rename(tree.root)
+    assert registry.get_sample_value("cgpu_up") == 1
+
+
+def test_nothing_of_the_tree_stays_open_between_scrapes(tree, registry):
+    prometheus_client.generate_latest(registry)
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+             if os.path.islink(f"/proc/self/fd/{fd}")]  # fmt: skip
+    assert not [link for link in links if link.startswith(str(tree.root))]
+
+
+def test_the_command_prints_writes_and_refuses(tree, tmp_path):
+    options = ("--root", tree.root)
+    printed = program.run(main.app, "exporter", "--once", *options)
+    assert f"cgpu_container_weight{{container=\"{HEX[:12]}\"" in printed.stdout
+    assert "hami_" not in printed.stdout
+    file = tmp_path / "cgpu.prom"
+    assert program.run(main.app, "exporter", "--textfile", file, *options).returncode == 0
+    assert "cgpu_up 1.0" in file.read_text()
+    for args, text in (
+        (("--listen", "nowhere"), "write ADDRESS:PORT"),
+        (("--textfile", tmp_path / "no/such"), "No such file"),
+    ):
+        failed = program.run(main.app, "exporter", *args, *options)
+        assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+        assert text in failed.stderr
+
+
+def test_the_dashboard_asks_only_for_metrics_that_there_are(tree, registry):
+    text = prometheus_client.generate_latest(registry).decode()
+    exported = set(re.findall(r"^(\w+)", text, re.MULTILINE))
+    # What a host without NVML and an engine of this version does not tell.
+    exported |= {f"cgpu_gpu_{name}" for name in ("utilization_ratio", "power_watts")}
+    exported |= {"cgpu_gpu_temperature_celsius", "cgpu_gpu_board_memory_used_bytes"}
+    dashboard = json.loads((REPOSITORY / "docs" / "grafana.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+        for name in re.findall(r"\bcgpu_\w+", target["expr"])
+    }
+    assert asked and asked <= exported
+
+
+# ---- a real server
+
+
+@pytest.fixture(scope="module")
+def prometheus() -> Path:
+    """Debian's server."""
+    try:
+        deb = packages.download("prometheus")
+    except packages.PackageNotFound as error:
+        pytest.skip(f"no package: prometheus: {error}")
+    root = packages.cache_dir() / "unpacked" / deb.stem
+    if not (root / "usr/bin/prometheus").exists():
+        packages.unpack(deb, root)
+    return root / "usr/bin/prometheus"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(read: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
+    """Return what *read* gives, as soon as that is true."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        try:
+            if value := read():
+                return value
+        except (OSError, urllib.error.URLError):
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not come within {timeout_s} s")
+
+
+@pytest.fixture
+def served(tree: CoreTree) -> Iterator[int]:
+    """The exporter as a service; gives its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "pycgpu.cli.main", "exporter", "--aliases"]
+    child = subprocess.Popen(
+        [*command, "--listen", f"127.0.0.1:{port}", "--root", str(tree.root)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == f"serving http://127.0.0.1:{port}/metrics\n"
+    yield port
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(timeout=20) == 0
+
+
+def test_a_prometheus_server_scrapes_it_and_answers_queries(prometheus, served, tree, tmp_path):
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: cgpu\n"
+        f"  static_configs: [{{targets: ['127.0.0.1:{served}']}}]\n"
+    )
+    port = free_port()
+    server = subprocess.Popen(
+        [
+            prometheus,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def value(query: str) -> float | None:
+        asked = urllib.parse.urlencode({"query": query})
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{asked}") as answer:
+            result = json.load(answer)["data"]["result"]
+        return float(result[0]["value"][1]) if result else None
+
+    try:
+        name = f'cgpu_container_memory_used_bytes{{container="{HEX[:12]}",gpu="0"}}'
+        assert until(lambda: value(name), "the first scrape") == GIB
+        tree.containers[HEX].hold(0, 4712, 8, GIB, "python3")
+        tree.write()
+        until(lambda: value(name) == 2 * GIB, "what changed")
+        assert value("up") == 1
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
