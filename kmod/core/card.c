@@ -34,14 +34,16 @@ uint64_t cgpu_card_free_bytes(const struct cgpu_host *host, uint32_t minor)
 /*
  * The sum of all limits may reach the card's whole size, as vendors' users
  * expect of "32768 MiB of 32 GB": what the driver holds back is not deducted.
- * An unknown size (no driver answer) limits nothing.
+ * An unknown size (no driver answer) limits nothing but the sum's own width.
  */
 static bool has_room(const struct cgpu_host *host, uint32_t minor, uint64_t bytes)
 {
 	uint64_t total = host->topology.gpu[minor].total_bytes;
 	uint64_t allocated = host->card[minor].allocated_bytes;
 
-	return !total || (allocated <= total && bytes <= total - allocated);
+	if (!total)
+		total = UINT64_MAX;
+	return allocated <= total && bytes <= total - allocated;
 }
 
 static int check_grant(const struct cgpu_host *host, uint32_t minor,

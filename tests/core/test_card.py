@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""What may be promised of a card: all cards or none, and never the same thing twice."""
+
+from __future__ import annotations
+
+import errno
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pycgpu.core import MAX_CARDS, ffi, lib
+
+GIB = 1 << 30
+TOTAL = {0: 16 * GIB, 1: 8 * GIB, 2: 0}  # the driver did not tell the size of card 2
+U64 = (1 << 64) - 1
+NO_HINT = lib.CGPU_POLICY_COUNT
+
+numbers = st.one_of(st.integers(0, 110), st.integers(0, U64))
+bytes_ = st.one_of(st.integers(1, 20 * GIB), st.sampled_from([GIB, 8 * GIB, 16 * GIB, U64]))
+grants = st.fixed_dictionaries({
+    "mem_bytes": bytes_, "unlimited": st.booleans(), "weight": st.none() | st.integers(0, 25),
+    "policy_hint": st.integers(0, NO_HINT),
+})  # fmt: skip
+
+
+def make_host() -> object:
+    host = ffi.new("struct cgpu_host *")
+    for minor, total in TOTAL.items():
+        gpu = ffi.new("struct cgpu_gpu *")
+        gpu.total_bytes = total
+        gpu.reserved_bytes = total // 64
+        lib.cgpu_card_add(host, minor, gpu)
+    return host
+
+
+class Host(RuleBasedStateMachine):
+    """Containers come, change and go; the model adds up what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = make_host()
+        self.members: list = []  # struct cgpu_create *, admitted
+        self.max_inst = dict.fromkeys(TOTAL, lib.CGPU_MAX_INST_DEFAULT)
+        self.policy = dict.fromkeys(TOTAL, lib.CGPU_POLICY_DEFAULT)
+        self.by_hand: set[int] = set()
+
+    def on(self, minor: int) -> list:
+        return [c.grant[minor] for c in self.members if c.grant[minor].present]
+
+    def weight(self, minor: int) -> int:
+        return sum(grant.weight for grant in self.on(minor))
+
+    def memory(self, minor: int) -> int:
+        return sum(grant.mem_bytes for grant in self.on(minor) if not grant.unlimited)
+
+    def fits(self, minor: int, wish: dict) -> int:
+        if minor not in TOTAL:
+            return -errno.ENODEV
+        no_room = (
+            len(self.on(minor)) >= self.max_inst[minor]
+            or (not wish["unlimited"]
+                and self.memory(minor) + wish["mem_bytes"] > (TOTAL[minor] or U64))
+            or (wish["weight"] is not None
+                and self.weight(minor) + wish["weight"] > self.max_inst[minor])
+        )  # fmt: skip
+        return -errno.ENOSPC if no_room else 0
+
+    def snapshot(self) -> bytes:
+        return bytes(ffi.buffer(self.host))
+
+    @rule(wishes=st.dictionaries(st.sampled_from([0, 1, 2, 5]), grants, max_size=3))
+    def admit(self, wishes):
+        create, minor = ffi.new("struct cgpu_create *"), ffi.new("uint32_t *")
+        for card, wish in wishes.items():
+            grant = create.grant[card]
+            grant.present = True
+            grant.mem_bytes, grant.unlimited = wish["mem_bytes"], wish["unlimited"]
+            grant.weight_given = wish["weight"] is not None
+            grant.weight = wish["weight"] or 0
+            grant.policy_hint = wish["policy_hint"]
+        before = self.snapshot()
+        errors = [(card, self.fits(card, wish)) for card, wish in sorted(wishes.items())]
+        wrong = [(card, err) for card, err in errors if err]
+        free = {card: self.max_inst[card] - self.weight(card) for card in wishes if card in TOTAL}
+        err = lib.cgpu_host_admit(self.host, create, minor)
+        if wrong or not wishes:
+            assert err == (wrong[0][1] if wrong else -errno.EINVAL)
+            assert not wrong or minor[0] == wrong[0][0]
+            assert self.snapshot() == before, "all cards or none"
+            return
+        assert err == 0
+        self.members.append(create)
+        for card, wish in wishes.items():
+            default = 1 if free[card] > 0 else 0
+            wanted = default if wish["weight"] is None else wish["weight"]
+            assert create.grant[card].weight == wanted
+            if wish["policy_hint"] < NO_HINT and card not in self.by_hand:
+                self.policy[card] = wish["policy_hint"]
+
+    @precondition(lambda self: self.members)
+    @rule(number=st.integers(0, 99))
+    def release(self, number):
+        create = self.members.pop(number % len(self.members))
+        lib.cgpu_host_release(self.host, create.grant)
+
+    @precondition(lambda self: self.members)
+    @rule(number=st.integers(0, 99), minor=st.sampled_from(list(TOTAL)), size=bytes_,
+          used=st.integers(0, 20 * GIB))  # fmt: skip
+    def resize(self, number, minor, size, used):
+        grant = self.members[number % len(self.members)].grant[minor]
+        if not grant.present:
+            return
+        account = ffi.new("struct cgpu_account *")
+        account.current_bytes = used
+        account.unlimited, account.max_bytes = grant.unlimited, grant.mem_bytes
+        others = self.memory(minor) - (0 if grant.unlimited else grant.mem_bytes)
+        before = self.snapshot(), bytes(ffi.buffer(ffi.addressof(grant)))
+        err = lib.cgpu_grant_set_memsize(self.host, minor, ffi.addressof(grant), account, size)
+        shrinks = not grant.unlimited and size <= grant.mem_bytes
+        if size < used:
+            assert err == -errno.EBUSY
+        elif others + size > (TOTAL[minor] or U64) and not shrinks:
+            assert err == -errno.ENOSPC
+        else:
+            assert err == 0
+            assert (grant.mem_bytes, grant.unlimited) == (size, False)
+            assert (account.max_bytes, account.unlimited) == (size, False)
+            return
+        assert before == (self.snapshot(), bytes(ffi.buffer(ffi.addressof(grant))))
+
+    @precondition(lambda self: self.members)
+    @rule(number=st.integers(0, 99), minor=st.sampled_from(list(TOTAL)), weight=numbers)
+    def reweigh(self, number, minor, weight):
+        grant = self.members[number % len(self.members)].grant[minor]
+        if not grant.present:
+            return
+        others = self.weight(minor) - grant.weight
+        before = grant.weight
+        err = lib.cgpu_grant_set_weight(self.host, minor, ffi.addressof(grant), weight)
+        if weight > lib.CGPU_MAX_INST_MAX:
+            assert err == -errno.ERANGE
+        elif others + weight > self.max_inst[minor]:
+            assert err == -errno.ENOSPC
+        else:
+            assert (err, grant.weight) == (0, weight)
+            return
+        assert grant.weight == before
+
+    @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
+    def set_max_inst(self, minor, value):
+        err = lib.cgpu_card_set_max_inst(ffi.addressof(self.host.card[minor]), value)
+        if not 1 <= value <= lib.CGPU_MAX_INST_MAX:
+            assert err == -errno.ERANGE
+        elif value < max(len(self.on(minor)), self.weight(minor)):
+            assert err == -errno.EBUSY
+        else:
+            assert err == 0
+            self.max_inst[minor] = value
+
+    @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
+    def set_policy(self, minor, value):
+        err = lib.cgpu_card_set_policy(ffi.addressof(self.host.card[minor]), value)
+        assert err == (0 if value < lib.CGPU_POLICY_COUNT else -errno.ERANGE)
+        if not err:
+            self.policy[minor] = value
+            self.by_hand.add(minor)
+
+    @invariant()
+    def the_card_has_promised_the_sum_of_its_grants_and_no_more_than_it_has(self):
+        for minor, total in TOTAL.items():
+            card, members = self.host.card[minor], self.on(minor)
+            assert card.allocated_bytes == self.memory(minor)
+            assert not total or card.allocated_bytes <= total
+            assert (card.members, card.weight_sum) == (len(members), self.weight(minor))
+            assert (card.max_inst, card.policy) == (self.max_inst[minor], self.policy[minor])
+            free = lib.cgpu_card_free_weight(ffi.addressof(card))
+            assert free == self.max_inst[minor] - self.weight(minor)
+            left = max(total - total // 64 - self.memory(minor), 0)
+            assert lib.cgpu_card_free_bytes(self.host, minor) == left
+
+    @invariant()
+    def every_container_has_its_own_number_and_the_lowest_that_was_free(self):
+        for minor in TOTAL:
+            taken = [grant.instance for grant in self.on(minor)]
+            assert len(set(taken)) == len(taken)
+            assert self.host.card[minor].instances == sum(1 << number for number in taken)
+
+
+TestHost = Host.TestCase
+
+
+@given(numbers, numbers)
+def test_a_quota_stays_above_its_minimum_and_within_the_card(quota, least):
+    grant = ffi.new("struct cgpu_grant *")
+    assert lib.cgpu_grant_set_quota(grant, quota) == (0 if quota <= 100 else -errno.ERANGE)
+    kept = grant.quota
+    err = lib.cgpu_grant_set_quota_min(grant, least)
+    assert err == (0 if least <= (kept or 100) else -errno.ERANGE)
+    assert (grant.quota, grant.quota_min) == (kept, 0 if err else least)
+    again = lib.cgpu_grant_set_quota(grant, quota)
+    assert again == (0 if quota <= 100 and not 0 < quota < grant.quota_min else -errno.ERANGE)
+
+
+@given(numbers, numbers)
+def test_priority_and_timeslice_keep_to_their_bounds(priority, timeslice):
+    grant, card = ffi.new("struct cgpu_grant *"), ffi.new("struct cgpu_card *")
+    err = lib.cgpu_grant_set_priority(grant, priority)
+    assert (err, grant.priority) == ((0, priority) if priority <= 15 else (-errno.ERANGE, 0))
+    err = lib.cgpu_card_set_timeslice_us(card, timeslice)
+    good = 1000 <= timeslice <= 1_000_000
+    assert (err, card.timeslice_us) == ((0, timeslice) if good else (-errno.ERANGE, 0))
+
+
+@given(st.dictionaries(st.integers(0, MAX_CARDS - 1), st.tuples(st.booleans(), bytes_)))
+def test_grants_become_the_accounts_that_pay(wishes):
+    grants_raw = ffi.new("struct cgpu_grant[]", MAX_CARDS)
+    ledger = ffi.new("struct cgpu_ledger *")
+    for minor, (flag, size) in wishes.items():
+        grant = grants_raw[minor]
+        grant.present, grant.mem_bytes = True, size
+        grant.unlimited = grant.uvm_disable = flag
+        grant.oom_action = lib.CGPU_OOM_KILL if flag else lib.CGPU_OOM_FAIL
+    lib.cgpu_grants_apply(grants_raw, ledger)
+    for minor in range(MAX_CARDS):
+        account = ledger.account[minor]
+        assert account.present == (minor in wishes)
+        if account.present:
+            flag, size = wishes[minor]
+            assert account.max_bytes == size
+            assert (account.unlimited, account.uvm_disable, account.oom_kill) == (flag,) * 3
+
+
+def test_a_size_of_nothing_is_out_of_range():
+    host, grant = make_host(), ffi.new("struct cgpu_grant *")
+    account = ffi.new("struct cgpu_account *")
+    assert lib.cgpu_grant_set_memsize(host, 0, grant, account, 0) == -errno.ERANGE

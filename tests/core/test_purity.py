@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""The core needs nothing but memory primitives: no libc, no kernel, no clock, no allocation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CORE = Path(__file__).parents[2] / "kmod" / "core"
+SOURCES = sorted(CORE.glob("*.c"))
+FILES = sorted(CORE.glob("*.[ch]"))
+# What any C compiler may call by itself, and every kernel has.
+MEMORY = {"memcpy", "memmove", "memset", "memcmp"}
+FLAGS = ["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O2"]
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory) -> Path:
+    """All of the core in one object file."""
+    out = tmp_path_factory.mktemp("core") / "core.o"
+    subprocess.run(
+        ["gcc", *FLAGS, "-ffreestanding", "-nostdlib", "-fno-stack-protector", "-r", "-o", out,
+         *SOURCES],
+        check=True,
+    )  # fmt: skip
+    return out
+
+
+def test_the_core_links_with_nothing_but_memory_primitives(linked):
+    symbols = subprocess.run(
+        ["nm", "--undefined-only", linked], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert set(symbols) - {"U"} <= MEMORY
+
+
+def test_the_core_keeps_no_state_of_its_own(linked):
+    sizes = subprocess.run(["size", "-A", linked], check=True, capture_output=True, text=True)
+    writable = re.findall(r"^\.((?:data|bss)\S*)\s+(\d+)", sizes.stdout, re.MULTILINE)
+    assert {name: int(size) for name, size in writable if int(size) and ".rel.ro" not in name} == {}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_file_of_the_core_includes_types_h_and_its_siblings_alone(path):
+    if path.name == "types.h":
+        return
+    included = re.findall(r"#\s*include\s+(\S+)", path.read_text())
+    siblings = {f'"{one.name}"' for one in FILES}
+    assert set(included) <= siblings
+
+
+def test_only_types_h_knows_the_kernel():
+    knowing = [path.name for path in FILES if "__KERNEL__" in path.read_text()]
+    assert knowing == ["types.h"]
+    conditions = [
+        path.name for path in FILES
+        if re.search(r"^\s*#\s*(if|ifdef)\b", path.read_text(), re.MULTILINE)
+    ]  # fmt: skip
+    assert conditions == ["types.h"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_file_of_the_core_names_its_licence_and_uses_no_floating_point(path):
+    text = path.read_text()
+    assert "SPDX-License-Identifier: GPL-2.0-only OR MIT" in text.splitlines()[0]
+    code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', "", text, flags=re.DOTALL)
+    assert not re.search(r"\b(float|double|goto\s+\*|malloc|free\(|printf)\b", code)
+
