@@ -74,7 +74,6 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 	obj->mem = nvsim_mem_alloc(obj->card, NV01_MEMORY_LOCAL_USER, size, &status);
 	if (!obj->mem)
 		return status;
-	atomic_set(&obj->mem->rm_objects, 1);
 	p->size = size;
 	p->offset = obj->mem->offset;
 	p->limit = size - 1;
@@ -106,7 +105,6 @@ static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsi
 	obj->mem = nvsim_mem_alloc(NULL, obj->class, size, &status);
 	if (!obj->mem)
 		return status;
-	atomic_set(&obj->mem->rm_objects, 1);
 	p->size = size;
 	p->limit = size - 1;
 	return NV_OK;

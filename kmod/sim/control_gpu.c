@@ -140,10 +140,13 @@ static void collect_usage(struct nvsim_client *client, void *arg)
 	xa_for_each(&client->objects, index, obj) {
 		if (!obj->mem || obj->mem->card != u->card)
 			continue;
-		if (atomic_read(&obj->mem->rm_objects) <= 1)
-			u->private += obj->mem->charged;
-		else
+		/* UVM's duplicate counts: what CUDA has mapped is "shared, owned". */
+		if (obj->duplicate)
+			u->duped += obj->mem->charged;
+		else if (atomic_read(&obj->mem->holders) > 1)
 			u->owned += obj->mem->charged;
+		else
+			u->private += obj->mem->charged;
 	}
 }
 
@@ -171,6 +174,7 @@ static u32 gpu_get_pid_info(struct nvsim_ctl *c)
 			nvsim_clients_each(collect_usage, &u);
 		p->list[i].data[0] = u.private;
 		p->list[i].data[1] = u.owned;
+		p->list[i].data[2] = u.duped;
 		p->list[i].result = NV_OK;
 		/* Not partitioned: the whole card. */
 		p->list[i].ci = 0xffffffff;

@@ -113,15 +113,16 @@ static void nvidia_vma_release(struct vm_area_struct *vma)
 static vm_fault_t nvidia_fault(struct vm_fault *vmf)
 {
 	struct nvsim_file *nf = vmf->vma->vm_file->private_data;
-	pgoff_t index = (vmf->address - vmf->vma->vm_start) >> PAGE_SHIFT;
 	struct page *page;
 
 	if (nf->map.usermode) {
 		page = nf->card->doorbell;
 		/* The ring's new put pointer was written before the doorbell. */
 		nvsim_engine_kick(nf->card);
+	} else if (vmf->pgoff >= nf->map.length >> PAGE_SHIFT) {
+		return VM_FAULT_SIGBUS;
 	} else {
-		page = nvsim_mem_page(nf->map.mem, nf->map.page_index + index);
+		page = nvsim_mem_page(nf->map.mem, nf->map.page_index + vmf->pgoff);
 		if (!page)
 			return VM_FAULT_SIGBUS;
 	}

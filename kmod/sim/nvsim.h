@@ -100,7 +100,6 @@ struct nvsim_mem {
 	u64 charged;			/* bytes taken from the card */
 	u64 offset;
 	u32 class;
-	atomic_t rm_objects;		/* original and duplicates, for private/shared figures */
 	struct xarray pages;		/* backing, made at first touch */
 };
 
@@ -169,6 +168,7 @@ struct nvsim_object {
 	u32 aux;			/* class-specific: engine type, notify index ... */
 	bool vaspace;			/* counted in card->vaspaces */
 	struct nvsim_mem *mem;
+	bool duplicate;			/* of somebody's memory */
 	struct nvsim_tsg *tsg;
 	struct nvsim_chan *chan;
 	struct file *event_file;

@@ -118,10 +118,7 @@ void nvsim_object_free(struct nvsim_object *obj)
 		nvsim_tsg_destroy(obj->tsg);
 	if (obj->vaspace && !--obj->card->vaspaces)
 		nvsim_pma_give(obj->card, NVSIM_VASPACE_BYTES);
-	if (obj->mem) {
-		atomic_dec(&obj->mem->rm_objects);
-		nvsim_mem_put(obj->mem);
-	}
+	nvsim_mem_put(obj->mem);
 	list_del(&obj->event_node);
 	if (obj->event_file)
 		fput(obj->event_file);

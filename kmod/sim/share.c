@@ -101,7 +101,7 @@ struct nvsim_object *nvsim_object_dup_mem(struct nvsim_client *client, u32 paren
 		return NULL;
 	}
 	obj->mem = nvsim_mem_get(mem);
-	atomic_inc(&mem->rm_objects);
+	obj->duplicate = true;
 	return obj;
 }
 
