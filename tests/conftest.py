@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
 
 # A test may be skipped for these reasons and no other: a skip that nobody expected is a test
@@ -17,11 +17,17 @@ ALLOWED_SKIPS = (
     (r"needs root", "devices, namespaces and cgroups cannot be made by a user"),
 )
 
-hypothesis.settings.register_profile(
-    "quick", max_examples=100, deadline=None, print_blob=True, derandomize=True
-)
-hypothesis.settings.register_profile("thorough", max_examples=5000, deadline=None, print_blob=True)
-hypothesis.settings.load_profile("quick")
+# In an emulated machine hypothesis takes seconds to import: it is there for those who use it.
+if "CGPU_GUEST" not in os.environ or "CGPU_HYPOTHESIS" in os.environ:
+    import hypothesis
+
+    hypothesis.settings.register_profile(
+        "quick", max_examples=100, deadline=None, print_blob=True, derandomize=True
+    )
+    hypothesis.settings.register_profile(
+        "thorough", max_examples=5000, deadline=None, print_blob=True
+    )
+    hypothesis.settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

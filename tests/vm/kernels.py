@@ -277,7 +277,7 @@ def main() -> int:
     for series in sys.argv[1:] or default_series():
         try:
             kernel = fetch(series)
-        except PackageNotFound as error:
+        except (PackageNotFound, packages.FetchError) as error:
             print(f"kernels: {error}", file=sys.stderr)
             return 1
         print(f"{series}\t{kernel.release}\timage {kernel.image}\theaders {kernel.headers}")

@@ -254,7 +254,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         made = prepare(kernels.fetch(options.kernel), options.wanted)
-    except (BuildError, packages.PackageNotFound) as error:
+    except (BuildError, packages.PackageNotFound, packages.FetchError) as error:
         print(f"modules: {error}", file=sys.stderr)
         return 1
     for name, path in made.items():

@@ -33,6 +33,10 @@ class PackageNotFound(Exception):
     """apt knows no such package; the message says which and what was asked."""
 
 
+class FetchError(Exception):
+    """apt could not reach its archive: nothing is known about what it has."""
+
+
 def cache_dir() -> Path:
     """Return the directory for everything downloaded or built: ``$CGPU_CACHE``."""
     default = Path.home() / ".cache" / "cgpu"
@@ -140,7 +144,7 @@ def _environment() -> dict[str, str]:
                 check=False,
             )
             if not any((root / "lists").glob("*_Packages*")):
-                raise PackageNotFound(f"apt-get update fetched no index:\n{update.stderr.strip()}")
+                raise FetchError(f"apt-get update fetched no index:\n{update.stderr.strip()}")
             stamp.touch()
     return environment
 
@@ -189,7 +193,8 @@ def download(package: str, version: str = "") -> Path:
         version: a full version, or the beginning of one; the newest match is taken.
 
     Raises:
-        PackageNotFound: apt has none, or could not download it.
+        PackageNotFound: apt has none.
+        FetchError: it could not be downloaded.
     """
     full = find_version(package, version)
     directory = cache_dir() / "debs"
@@ -212,7 +217,7 @@ def download(package: str, version: str = "") -> Path:
             )
             found = list(scratch.glob("*.deb"))
             if fetched.returncode or not found:
-                raise PackageNotFound(
+                raise FetchError(
                     f"apt could not download {package} {full}:\n{fetched.stderr.strip()}"
                 )
             return found[0].rename(directory / found[0].name)

@@ -13,14 +13,16 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+import re
 import sys
 import time
+import traceback
 from typing import Any
 
 import pytest
 
 from tests.vm import kernels, modules
-from tests.vm.packages import PackageNotFound
+from tests.vm.packages import FetchError, PackageNotFound
 from tests.vm.vm import REPOSITORY, VM, Result, VMError
 
 # What must be built for a test that asks for a fixture of that name.
@@ -98,23 +100,29 @@ class Group:
             (self.machine.share / "select.json").write_text(
                 json.dumps([guest_name(item) for item in self.items])
             )
-            file = self.items[0].path.relative_to(REPOSITORY)
-            profile = config.getoption("--hypothesis-profile", None)
-            drivers = [f"--driver={branch}" for branch in config.getoption("--driver") or ()]
+            file = self.items[0].path
+            environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+            options = [f"--driver={branch}" for branch in config.getoption("--driver") or ()]
+            if re.search(r"^(?:import|from) hypothesis", file.read_text(), re.MULTILINE):
+                environment["CGPU_HYPOTHESIS"] = "1"
+                options += ["-p", "_hypothesis_pytestplugin"]
+                if profile := config.getoption("--hypothesis-profile", None):
+                    options += ["--hypothesis-profile", profile]
             self.machine.start(
                 [
                     *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
                     *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
-                    *(["--hypothesis-profile", profile] if profile else []),
-                    *drivers,
-                    str(file),
+                    *options,
+                    str(file.relative_to(REPOSITORY)),
                 ],
-                environment={"PYTHONPATH": str(REPOSITORY)},
+                environment=environment,
             )
         except PackageNotFound as error:
             self.skip = f"no package: {error}"
-        except (VMError, modules.BuildError) as error:
+        except (VMError, modules.BuildError, FetchError) as error:
             self.failure = str(error)
+        except Exception as error:
+            self.failure = "".join(traceback.format_exception(error))
 
     def _read(self) -> None:
         assert self.machine is not None
@@ -320,5 +328,5 @@ def kernels_for(config: pytest.Config, test: pytest.Item) -> list[str]:
 def _default_kernels() -> tuple[str, ...]:
     try:
         return kernels.default_series()
-    except PackageNotFound:
+    except (PackageNotFound, FetchError):
         return kernels.DEBIAN_DEFAULT_SERIES

@@ -33,7 +33,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GUEST_INIT = Path(__file__).resolve().with_name("guest_init.sh")
 SHARE = Path("/run/vm")
 
-DEFAULT_TIMEOUT_S = 600
+DEFAULT_TIMEOUT_S = 1200
 STATUS_NOT_FINISHED = 125
 STATUS_TIMEOUT = 124
 
@@ -378,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _interactive(machine)
             _follow(machine)
             result = machine.wait()
-    except (VMError, packages.PackageNotFound) as error:
+    except (VMError, packages.PackageNotFound, packages.FetchError) as error:
         print(f"vm: {error}", file=sys.stderr)
         return STATUS_NOT_FINISHED
     if options.dmesg:
