@@ -143,8 +143,10 @@ def _environment() -> dict[str, str]:
                 text=True,
                 check=False,
             )
-            if not any((root / "lists").glob("*_Packages*")):
-                raise FetchError(f"apt-get update fetched no index:\n{update.stderr.strip()}")
+            failed = [line for line in update.stderr.splitlines() if "Failed to fetch" in line]
+            lacking = all("404" in line for line in failed)
+            if not lacking or not any((root / "lists").glob("*_Packages*")):
+                raise FetchError(f"apt-get update:\n{update.stderr.strip()}")
             stamp.touch()
     return environment
 
