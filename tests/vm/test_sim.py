@@ -501,9 +501,11 @@ def busy_ns(runlist: int = 0) -> int:
 
 
 def group_busy_ns() -> list[int]:
-    """Engine time that each group of the graphics engine has had, oldest group first."""
+    """Engine time that each group of the graphics engine has had, shortest slice first."""
     text = Path("/proc/driver/nvidia-sim").read_text().partition("runlist 1 ")[0]
-    return [int(ns) for ns in re.findall(r"^ group .* busy_ns (\d+)", text, re.MULTILINE)]
+    found = re.findall(r"^ group (\d+) slice_us (\d+) busy_ns (\d+)", text, re.MULTILINE)
+    groups = sorted((int(slice_us), int(number), int(ns)) for number, slice_us, ns in found)
+    return [ns for _, _, ns in groups]
 
 
 def test_alone_a_program_has_the_whole_engine(t4: Sim) -> None:

@@ -540,15 +540,19 @@ static int cmd_launch(struct sc *sc, char **arg)
 	}
 	signal(SIGTERM, on_term);
 	signal(SIGINT, on_term);
-	/* As deep as CUDA's queue, but not longer than a second of work. */
-	depth = ns ? 1000000000 / ns : 250;
+	/* As deep as CUDA's queue, but not longer than five seconds of work. */
+	depth = ns ? 5000000000 / ns : 250;
 	depth = depth < 2 ? 2 : depth > 250 ? 250 : depth;
 	if (!json)
 		setvbuf(stdout, NULL, _IOLBF, 0);
 	t0 = now();
 	while (!stop && now() - t0 < seconds) {
-		while (sc_queued(sc, 0) < depth && sc_launch(sc, 0, ns))
-			;
+		bool more = false;
+
+		while (sc_queued(sc, 0) < depth && sc_enqueue(sc, 0, ns))
+			more = true;
+		if (more)
+			sc_ring(sc, 0);
 		usleep(ns > 4000000 ? 2000 : 500);
 	}
 	t1 = now();

@@ -709,7 +709,7 @@ u32 sc_queued(struct sc *sc, int channel)
 	return *(volatile u32 *)(r + RING_PUT) - *(volatile u32 *)(r + RING_GET);
 }
 
-bool sc_launch(struct sc *sc, int channel, u64 ns)
+bool sc_enqueue(struct sc *sc, int channel, u64 ns)
 {
 	volatile u8 *r = ring(sc, channel);
 	u32 put = *(volatile u32 *)(r + RING_PUT);
@@ -719,9 +719,13 @@ bool sc_launch(struct sc *sc, int channel, u64 ns)
 	*(volatile u64 *)(r + RING_ENTRIES + 8 * (put % RING_SIZE)) = ns;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile u32 *)(r + RING_PUT) = put + 1;
+	return true;
+}
+
+void sc_ring(struct sc *sc, int channel)
+{
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile u32 *)(sc->doorbell + 0x90) = sc->token[channel];
-	return true;
 }
 
 u64 sc_completed(struct sc *sc, int channel)

@@ -72,8 +72,9 @@ int sc_managed_free(void *p, u64 size);
 int sc_fb_info(struct sc *sc, const u32 *index, u32 *kib, int n);
 int sc_mem_info(struct sc *sc, u64 *free, u64 *total);			/* as cuMemGetInfo */
 
-/* Queue one kernel on a channel; false: the queue is full. */
-bool sc_launch(struct sc *sc, int channel, u64 ns);
+/* Queue one kernel on a channel; false: the queue is full. It starts after sc_ring(). */
+bool sc_enqueue(struct sc *sc, int channel, u64 ns);
+void sc_ring(struct sc *sc, int channel);
 u64 sc_completed(struct sc *sc, int channel);
 u64 sc_busy_ns(struct sc *sc, int channel);
 u32 sc_queued(struct sc *sc, int channel);
