@@ -268,7 +268,7 @@ def test_every_one_of_many_processes_is_listed(tree, member):
 # ---- inst_ctl
 
 
-@pytest.mark.parametrize("other", ["", " gpu=1,mem=1073741824"])
+@pytest.mark.parametrize("other", ["", " gpu=1,mem=1073741824"], ids=["alone", "beside"])
 def test_a_bad_create_has_its_errno_and_changes_nothing(tree, member, other):
     here, taken = member(), member()
     tree.create("taken", taken.clause, "gpu=0,mem=1073741824,weight=15")
