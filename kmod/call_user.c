@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "actuator.h"
 #include "call_user.h"
 #include "core/call.h"
 #include "events.h"
@@ -142,11 +143,24 @@ static long undo(struct flight *flight)
 	return ret;
 }
 
+/* groups or channels came, went or were scheduled */
+static void tell_engine(struct flight *flight)
+{
+	struct cgpu_container *container = flight->container;
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (container->grant[minor].present)
+			cgpu_actuator_hold_new(container, minor);
+	cgpu_actuator_poke_container(container);
+}
+
 static void settle(struct flight *flight, long result)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
 	struct file *dmabuf = NULL;
+	u32 changes;
 	int verdict;
 
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF && !result &&
@@ -160,9 +174,13 @@ static void settle(struct flight *flight, long result)
 
 	cgpu_tenant_make_room(container);
 	mutex_lock(&container->lock);
+	changes = container->tenant.objects.runnable_changes;
 	verdict = cgpu_call_post(&container->tenant, &cgpu_registry.host.topology, call,
 				 result);
+	changes -= container->tenant.objects.runnable_changes;
 	mutex_unlock(&container->lock);
+	if (changes)
+		tell_engine(flight);
 
 	if (verdict == CGPU_UNDO) {
 		if (undo(flight))
@@ -194,6 +212,9 @@ static void report_refusal(struct flight *flight)
 
 	if (status == NV_OK)
 		return;
+	/* a tenant must not be able to push everybody else's lines out of `events` */
+	if (!__ratelimit(&flight->container->refusals))
+		goto kill;
 	if (status == NV_ERR_NO_MEMORY)
 		cgpu_event("oom id=%s gpu=%u pid=%d bytes=%llu", flight->container->id,
 			   call->card, task_tgid_nr(current), call->req.size_bytes);
@@ -201,6 +222,7 @@ static void report_refusal(struct flight *flight)
 		cgpu_event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x",
 			   flight->container->id, task_tgid_nr(current), call->req.nr,
 			   call->req.cmd, call->req.hClass, status);
+kill:
 	if (call->kill)
 		send_sig(SIGKILL, current, 1);
 }
@@ -293,8 +315,9 @@ long cgpu_call_user(struct cgpu_open_file *open_file, struct file *file,
 
 	/* a process of another container that was handed this file */
 	if (!cgpu_container_has(container, current) && cgpu_container_is_managed(current)) {
-		cgpu_event("refused id=%s pid=%d file of another container", container->id,
-			   task_tgid_nr(current));
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s pid=%d file of another container",
+				   container->id, task_tgid_nr(current));
 		return -EPERM;
 	}
 	if (!size)

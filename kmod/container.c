@@ -22,6 +22,7 @@
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
+#include "actuator.h"
 #include "container.h"
 #include "core/nodes.h"
 #include "discover.h"
@@ -283,6 +284,8 @@ int cgpu_container_create(struct cgpu_create *create)
 	__module_get(THIS_MODULE); /* dropped by container_free() */
 	kref_init(&container->refs);
 	mutex_init(&container->lock);
+	ratelimit_state_init(&container->refusals, HZ, 10);
+	ratelimit_set_flags(&container->refusals, RATELIMIT_MSG_ON_RELEASE);
 	cgpu_tenant_init(&container->tenant, max_objects);
 	strscpy(container->id, create->id, sizeof(container->id));
 	container->created = jiffies;
@@ -313,6 +316,7 @@ int cgpu_container_create(struct cgpu_create *create)
 	if (err)
 		pr_warn("cgpu: container %s: no directory: %d\n", container->id, err);
 	cgpu_event("create id=%s", container->id);
+	cgpu_actuator_poke_container(container);
 	schedule_delayed_work(&reap_work, REAP_INTERVAL);
 put:
 	cgpu_container_put(container);
@@ -332,6 +336,7 @@ static void container_unlist(struct cgpu_container *container)
 static void container_gone(struct cgpu_container *container)
 {
 	cgpu_event("destroy id=%s", container->id);
+	cgpu_actuator_poke_container(container);
 	cgpu_procfs_remove_container(container);
 	cgpu_container_put(container);
 }

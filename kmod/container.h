@@ -13,11 +13,11 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/pid_namespace.h>
+#include <linux/ratelimit.h>
 
 #include "core/card.h"
 
 struct cgroup;
-struct proc_dir_entry;
 
 struct cgpu_container {
 	struct list_head node;         /* registry.containers, under registry.lock */
@@ -37,11 +37,10 @@ struct cgpu_container {
 	/* under registry.lock; readers of single values may take lock instead */
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 
+	struct ratelimit_state refusals; /* of its lines in `events`; counters have all */
+
 	struct mutex lock;             /* everything in tenant */
 	struct cgpu_tenant tenant;
-
-	struct proc_dir_entry *proc;                     /* container/<id> */
-	struct proc_dir_entry *proc_card[CGPU_MAX_CARDS]; /* <gpu>/<name> */
 };
 
 struct cgpu_registry {

@@ -14,6 +14,7 @@
 #include <linux/mutex.h>
 #include <linux/sched.h>
 
+#include "actuator.h"
 #include "container.h"
 #include "core/rm_abi.h"
 #include "discover.h"
@@ -222,6 +223,8 @@ int cgpu_discover(void)
 	}
 	filp_close(session.ctl, NULL);
 	discovered = !err;
+	if (discovered)
+		cgpu_actuator_card_known();
 out:
 	mutex_unlock(&discover_lock);
 	return err;

@@ -349,7 +349,8 @@ static int hooked_open(struct target *target, struct inode *inode, struct file *
 	if (device == CGPU_DEVICE_GPU &&
 	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
 		/* also nvidia-modeset (535 serves it through the same table) */
-		cgpu_event("refused %s open minor=%u", container->id, minor);
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s open minor=%u", container->id, minor);
 		cgpu_container_put(container);
 		return -EACCES;
 	}
@@ -428,7 +429,8 @@ static bool is_strangers(struct file *file)
 
 	if (!container)
 		return false;
-	cgpu_event("refused %s file opened outside the container", container->id);
+	if (__ratelimit(&container->refusals))
+		cgpu_event("refused id=%s file opened outside the container", container->id);
 	cgpu_container_put(container);
 	return true;
 }

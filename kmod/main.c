@@ -2,6 +2,7 @@
 /* Order of initialisation, and of its reverse. */
 #include <linux/module.h>
 
+#include "actuator.h"
 #include "container.h"
 #include "discover.h"
 #include "events.h"
@@ -26,9 +27,12 @@ static int __init cgpu_init(void)
 	err = cgpu_procfs_init();
 	if (err)
 		goto err_open_file;
-	err = cgpu_hook_init();
+	err = cgpu_actuator_init();
 	if (err)
 		goto err_procfs;
+	err = cgpu_hook_init();
+	if (err)
+		goto err_actuator;
 	/* no driver yet is no error; an unknown one is */
 	err = cgpu_discover();
 	if (err && err != -ENODEV)
@@ -37,6 +41,8 @@ static int __init cgpu_init(void)
 
 err_hook:
 	cgpu_hook_exit();
+err_actuator:
+	cgpu_actuator_exit();
 err_procfs:
 	cgpu_procfs_exit();
 err_open_file:
@@ -52,6 +58,7 @@ static void __exit cgpu_exit(void)
 {
 	/* containers hold the module: there is none, and hence no open file */
 	cgpu_hook_exit();
+	cgpu_actuator_exit();
 	cgpu_procfs_exit();
 	cgpu_open_file_exit();
 	cgpu_scratch_exit();

@@ -18,6 +18,7 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
+#include "actuator.h"
 #include "open_file.h"
 
 struct cgpu_open_file {
@@ -98,6 +99,7 @@ int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 
 	if (!entry)
 		return -ENOMEM;
 	entry_publish(entry);
+	cgpu_actuator_poke_container(container);
 	return 0;
 }
 
@@ -138,6 +140,7 @@ void cgpu_open_file_close(struct cgpu_open_file *entry)
 	cgpu_tenant_close(&container->tenant, entry->number);
 	mutex_unlock(&container->lock);
 	kfree_rcu(entry, rcu);
+	cgpu_actuator_poke_container(container);
 	cgpu_container_put(container);
 }
 

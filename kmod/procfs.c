@@ -23,8 +23,10 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
+#include "actuator.h"
 #include "container.h"
 #include "core/nodes.h"
+#include "discover.h"
 #include "events.h"
 #include "procfs.h"
 
@@ -179,10 +181,32 @@ static void unlock_view(const struct entry *entry)
 	mutex_unlock(&cgpu_registry.lock);
 }
 
+enum { COMPUTE_STATS = 7 };
+
+/* What the engine counts. Return: how many; 0: nobody governs the card. */
+static u32 compute_stats(const struct entry *entry, struct cgpu_stat *stats)
+{
+	struct cgpu_sched_stat now;
+	u32 count = 0;
+
+	if (!cgpu_actuator_stat(entry->container, entry->minor, &now))
+		return 0;
+	stats[count++] = (struct cgpu_stat){ "granted_ns", now.granted_ns };
+	stats[count++] = (struct cgpu_stat){ "used_ns", now.used_ns };
+	stats[count++] = (struct cgpu_stat){ "throttled_ns", now.throttled_ns };
+	stats[count++] = (struct cgpu_stat){ "switches", now.switches };
+	stats[count++] = (struct cgpu_stat){ "overruns", now.overruns };
+	/* values have no sign: what it owes, and what it is owed */
+	stats[count++] = (struct cgpu_stat){ "debt_ns", now.debt_ns > 0 ? now.debt_ns : 0 };
+	stats[count++] = (struct cgpu_stat){ "credit_ns", now.debt_ns < 0 ? -now.debt_ns : 0 };
+	return count;
+}
+
 static int node_show(struct seq_file *seq, void *unused)
 {
 	const struct entry *entry = seq->private;
 	struct cgpu_holder *holders = NULL;
+	struct cgpu_stat stats[COMPUTE_STATS];
 	struct cgpu_view view = {};
 	size_t size;
 	char *buf;
@@ -193,6 +217,10 @@ static int node_show(struct seq_file *seq, void *unused)
 		if (!holders)
 			return -ENOMEM;
 		view.holders = holders;
+	}
+	if (cgpu_node_table[entry->node].wants_stats && entry->container) {
+		view.stats = stats;
+		view.stat_count = compute_stats(entry, stats);
 	}
 	size = seq_get_buf(seq, &buf);
 	used = lock_view(entry, &view);
@@ -224,6 +252,10 @@ static int node_open(struct inode *inode, struct file *file)
 {
 	struct entry *entry = pde_data(inode);
 	int err = file->f_mode & FMODE_WRITE ? may_write(entry) : 0;
+
+	/* whoever opens it wants the cards; asking the driver takes a process */
+	if (!err && entry->node == CGPU_NODE_INST_CTL)
+		cgpu_discover();
 
 	return err ? err : single_open(file, node_show, entry);
 }
@@ -262,6 +294,8 @@ static int store_value(const struct entry *entry, const char *text, size_t lengt
 		cgpu_event("set %u/%s %.*s", entry->minor, name,
 			   (int)strcspn(text, "\n"), text);
 	unlock_view(entry);
+	if (!err)
+		cgpu_actuator_poke(entry->minor);
 	return err;
 }
 

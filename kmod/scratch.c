@@ -49,6 +49,7 @@ struct cgpu_scratch_area {
 	u8 *before;                /* SLOTS * CGPU_PARAMS_MAX */
 	unsigned long user;        /* where the process has it */
 	unsigned long busy;        /* bit per slot, under areas_lock */
+	unsigned int mappings;     /* under areas_lock; 2 while mremap() tries its luck */
 	bool closed;               /* under areas_lock */
 };
 
@@ -64,14 +65,27 @@ static void area_free(struct kref *refs)
 	kfree(area);
 }
 
+/* mremap() copies the mapping before it asks ->mremap, and drops the copy */
+static void area_open(struct vm_area_struct *vma)
+{
+	struct cgpu_scratch_area *area = vma->vm_private_data;
+
+	kref_get(&area->refs);
+	spin_lock(&areas_lock);
+	area->mappings++;
+	spin_unlock(&areas_lock);
+}
+
 static void area_close(struct vm_area_struct *vma)
 {
 	struct cgpu_scratch_area *area = vma->vm_private_data;
 
 	spin_lock(&areas_lock);
-	area->closed = true;
-	if (!hlist_unhashed(&area->node))
-		hash_del(&area->node);
+	if (!--area->mappings) {
+		area->closed = true;
+		if (!hlist_unhashed(&area->node))
+			hash_del(&area->node);
+	}
 	spin_unlock(&areas_lock);
 	kref_put(&area->refs, area_free);
 }
@@ -92,6 +106,7 @@ static vm_fault_t area_fault(struct vm_fault *vmf)
 }
 
 static const struct vm_operations_struct area_vm_ops = {
+	.open = area_open,
 	.close = area_close,
 	.may_split = area_may_split,
 	.mremap = area_mremap,
@@ -121,6 +136,7 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 	area->user = vma->vm_start;
 	vma->vm_private_data = area;
 	vma->vm_ops = &area_vm_ops;
+	area->mappings = 1;
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
 	return 0;
 }

@@ -445,8 +445,10 @@ static int pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	return hold_list(tenant, call, call->params + handles, 4, count);
 }
 
-static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
+				uint32_t card)
 {
+	bool disable;
 	uint32_t count, i;
 
 	if (call->req.params_size != 536)
@@ -462,6 +464,10 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		if (!owns_client(tenant, hClient) || !find(tenant, hClient, hChannel))
 			return refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	}
+	/* what the engine has stopped runs when the engine says so */
+	disable = call->params[0];
+	if (!disable && card < CGPU_MAX_CARDS && tenant->ledger.account[card].gate_shut)
+		return answer(call, NV_OK);
 	return CGPU_FORWARD;
 }
 
@@ -482,6 +488,15 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 			return CGPU_FORWARD;
 		cgpu_put64(call->params, 0, object->timeslice_us);
 		return answer(call, NV_OK);
+	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
+		/*
+		 * flags bit 0: cilp@12 counts; 0 there is "wait for idle", which would
+		 * make a long kernel immune to gates and slices.
+		 */
+		if (call->req.params_size < 16)
+			return answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_get32(call->params, 0) & 1 && !cgpu_get32(call->params, 12) ?
+			answer(call, NV_OK) : CGPU_FORWARD;
 	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06C_CTRL_CMD_PREEMPT:
@@ -519,7 +534,7 @@ static int pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		/* they act on every tenant of the card */
 		return refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
-		return pre_disable_channels(tenant, call);
+		return pre_disable_channels(tenant, call, card);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		if (req->params_size != 24)
 			return answer(call, NV_ERR_INVALID_ARGUMENT);
@@ -876,6 +891,7 @@ static int post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		index = find(tenant, req->hClient, req->hObject);
 		if (index)
 			object_at(tenant, index)->flags |= CGPU_OBJECT_SCHEDULED;
+		tenant->objects.runnable_changes++;
 		return CGPU_DONE;
 	default:
 		return CGPU_DONE;

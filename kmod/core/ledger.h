@@ -18,6 +18,7 @@ struct cgpu_account {
 	bool uvm_disable;  /* managed memory is refused */
 	bool oom_kill;     /* a process that asks for too much is killed */
 	bool slices_owned; /* the engine programs timeslices and gates */
+	bool gate_shut;    /* the engine has the container's channels off the card */
 	uint64_t max_bytes;
 	uint64_t current_bytes;
 	uint64_t peak_bytes;

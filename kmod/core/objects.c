@@ -151,6 +151,7 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index)
 	if (objects->first_runnable)
 		cgpu_object_at(objects, objects->first_runnable)->prev_runnable = index;
 	objects->first_runnable = index;
+	objects->runnable_changes++;
 	if (object->hClass == KEPLER_CHANNEL_GROUP_A && object->card < CGPU_MAX_CARDS)
 		objects->groups[object->card]++;
 }
@@ -169,6 +170,7 @@ static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 	/* in the list: it has a predecessor, or it is the head */
 	if (!object->prev_runnable && objects->first_runnable != index)
 		return;
+	objects->runnable_changes++;
 	if (object->prev_runnable)
 		cgpu_object_at(objects, object->prev_runnable)->next_runnable =
 			object->next_runnable;

@@ -47,6 +47,7 @@ struct cgpu_objects {
 	uint32_t bucket_mask;
 	uint32_t serial;
 	uint32_t first_runnable;
+	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
 	uint32_t groups[CGPU_MAX_CARDS]; /* channel groups alive, by card */
 };
 

@@ -236,6 +236,77 @@ uint32_t cgpu_topology_by_uuid(const struct cgpu_topology *topology,
 	return CGPU_NO_CARD;
 }
 
+/* engines 1 to 8 are graphics; 0: not said, as old user modes do for compute */
+static bool computes(const struct cgpu_object *object)
+{
+	return object->engineType <= 8;
+}
+
+/* Return: the group that a channel is in, the channel itself if it has none. */
+static const struct cgpu_object *group_of(const struct cgpu_tenant *tenant,
+					  const struct cgpu_object *channel)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, channel->parent);
+
+	return parent->hClass == KEPLER_CHANNEL_GROUP_A ? parent : channel;
+}
+
+static uint32_t list_runnable(const struct cgpu_tenant *tenant, uint32_t card, bool groups,
+			      struct cgpu_handle *out, uint32_t max)
+{
+	uint32_t count = 0, index;
+
+	for (index = tenant->objects.first_runnable; index;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
+		const struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+		const struct cgpu_object *group = object;
+
+		if (object->card != card)
+			continue;
+		if (groups) {
+			if (object->hClass != KEPLER_CHANNEL_GROUP_A)
+				continue;
+		} else {
+			if (!cgpu_is_channel_class(object->hClass))
+				continue;
+			group = group_of(tenant, object);
+			if (!((group->flags | object->flags) & CGPU_OBJECT_SCHEDULED))
+				continue;
+		}
+		if (!computes(group))
+			continue;
+		if (count < max)
+			out[count] = (struct cgpu_handle){ object->hClient, object->hObject };
+		count++;
+	}
+	return count;
+}
+
+uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
+			    struct cgpu_handle *out, uint32_t max)
+{
+	return list_runnable(tenant, card, true, out, max);
+}
+
+uint32_t cgpu_tenant_channels(const struct cgpu_tenant *tenant, uint32_t card,
+			      struct cgpu_handle *out, uint32_t max)
+{
+	return list_runnable(tenant, card, false, out, max);
+}
+
+bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
+{
+	uint32_t index;
+
+	for (index = 1; index < tenant->files.touched; index++) {
+		const struct cgpu_file *file = cgpu_tenant_file(tenant, index);
+
+		if (file->pid && file->device == CGPU_DEVICE_GPU && file->minor == card)
+			return true;
+	}
+	return false;
+}
+
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant)
 {
 	uint32_t card;

@@ -106,6 +106,23 @@ uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,
 uint32_t cgpu_topology_by_uuid(const struct cgpu_topology *topology,
 			       const uint8_t *uuid);
 
+struct cgpu_handle {
+	uint32_t hClient;
+	uint32_t hObject;
+};
+
+/*
+ * The container's channel groups that compute on a card, and its channels that
+ * were scheduled there: what timeslices and gates act on. Copy engines are left
+ * alone. Return: how many there are; at most `max` are written to `out`.
+ */
+uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
+			    struct cgpu_handle *out, uint32_t max);
+uint32_t cgpu_tenant_channels(const struct cgpu_tenant *tenant, uint32_t card,
+			      struct cgpu_handle *out, uint32_t max);
+/* true if a process of the container holds the card's device open */
+bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
+
 /* true while nothing is charged and nothing is open */
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant);
 

@@ -21,8 +21,9 @@ pytestmark = pytest.mark.needs("programs")
 
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
-# What `simcuda` prints for NV_ERR_NO_MEMORY, and its exit status when the driver refuses.
-REFUSED = "status 0x51"
+# What `simcuda` prints for NV_ERR_NO_MEMORY (0x51) and NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b).
+REFUSED = "status 81\n"
+FORBIDDEN = "status 27\n"
 
 
 class Host:
@@ -191,7 +192,7 @@ def test_managed_memory_is_charged_and_can_be_denied(host: Host) -> None:
 def test_classes_that_reach_video_memory_directly_are_refused(host: Host, number: str) -> None:
     one = host.tenant()
     run = one.exec("simcuda", "class", number, check=False)
-    assert "0x1b" in run.stdout
+    assert FORBIDDEN in run.stdout
     assert "refused 1" in host.cgpu.read("0/one/events")
 
 

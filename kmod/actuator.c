@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One kernel thread a card asks the engine what to do and does it: gates by
+ * FIFO_DISABLE_CHANNELS through a client of our own, which may name anybody's
+ * channels, timeslices by SET_TIMESLICE on the tenant's group.
+ *
+ * Locks: governor->lock guards the engine and is never held across an RM call;
+ * it nests inside registry.lock and outside container->lock. Handles are
+ * copied out under container->lock right before a call; between the two their
+ * owner may free them, which the driver answers with a status that is ignored
+ * for that container: what is gone needs no gate.
+ *
+ * Whatever fails, every gate opens: the engine does that for an action that
+ * fails or does not return; suspend, the bridge's and the module's end do it
+ * here.
+ */
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/srcu.h>
+#include <linux/suspend.h>
+#include <linux/wait.h>
+
+#include "actuator.h"
+#include "core/rm_abi.h"
+#include "events.h"
+
+enum {
+	CHANNELS_PER_CALL = 64,
+	DISABLE_PARAMS_BYTES = 536,
+	DISABLE_NUM = 4,
+	DISABLE_CLIENTS = 24,
+	DISABLE_CHANNELS = 280,
+	HANDLES_MAX = 1024,  /* channels, or groups, of one container on one card */
+};
+
+/* One card under an engine. */
+struct governor {
+	u32 minor;
+	struct cgpu_rm_card rm;
+	struct mutex lock;
+	struct cgpu_sched sched;
+	struct task_struct *thread;
+	wait_queue_head_t wake;
+	bool poked;
+	bool settled;            /* the last tick asked for nothing */
+	bool stopping;           /* opens every gate, then ends */
+	struct mutex rm_lock;    /* rm.stack has one user at a time */
+	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
+	u8 params[DISABLE_PARAMS_BYTES];
+};
+
+static const struct cgpu_bridge_ops *bridge; /* under governors_lock; fixed while a governor is */
+static struct governor *governors[CGPU_MAX_CARDS]; /* written under governors_lock */
+static DEFINE_MUTEX(governors_lock);
+/* whoever uses a governor without governors_lock is inside this */
+DEFINE_STATIC_SRCU(governors_srcu);
+
+static struct governor *governor_of(u32 minor)
+{
+	return minor < CGPU_MAX_CARDS ? READ_ONCE(governors[minor]) : NULL;
+}
+
+/* ------------------------------------------------------ what the engine sees */
+
+/* The container in a slot, with a reference, or NULL. */
+static struct cgpu_container *container_in(u32 minor, u32 slot)
+{
+	struct cgpu_container *container, *found = NULL;
+
+	mutex_lock(&cgpu_registry.lock);
+	list_for_each_entry(container, &cgpu_registry.containers, node) {
+		if (container->grant[minor].present &&
+		    container->grant[minor].instance == slot) {
+			cgpu_container_get(container);
+			found = container;
+			break;
+		}
+	}
+	mutex_unlock(&cgpu_registry.lock);
+	return found;
+}
+
+static void feed_container(struct governor *governor, struct cgpu_container *container,
+			   bool owned, u64 now_ns)
+{
+	const struct cgpu_grant *grant = &container->grant[governor->minor];
+	struct cgpu_policy_member member = {
+		.weight = grant->weight, .quota = grant->quota,
+		.quota_min = grant->quota_min, .priority = grant->priority,
+	};
+	u32 groups;
+	bool open;
+
+	mutex_lock(&container->lock);
+	container->tenant.ledger.account[governor->minor].slices_owned = owned;
+	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
+	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
+	mutex_unlock(&container->lock);
+	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
+	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
+}
+
+/* Tells the engine everything anew; it finds out what changed. */
+static void feed(struct governor *governor)
+{
+	const struct cgpu_card *card = &cgpu_registry.host.card[governor->minor];
+	struct cgpu_container *container;
+	u64 now_ns = ktime_get_ns();
+	u64 present = 0;
+	u32 slot;
+
+	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&governor->lock);
+	cgpu_sched_card(&governor->sched, card->policy, card->max_inst, card->timeslice_us,
+			now_ns);
+	list_for_each_entry(container, &cgpu_registry.containers, node) {
+		if (!container->grant[governor->minor].present)
+			continue;
+		present |= 1ull << container->grant[governor->minor].instance;
+		feed_container(governor, container, card->policy != CGPU_POLICY_NATIVE,
+			       now_ns);
+	}
+	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
+		if (governor->sched.slot[slot].present && !(present >> slot & 1))
+			cgpu_sched_remove(&governor->sched, slot, now_ns);
+	mutex_unlock(&governor->lock);
+	mutex_unlock(&cgpu_registry.lock);
+}
+
+/* ---------------------------------------------------------- what it decides */
+
+static u32 control(struct governor *governor, u32 hClient, u32 hObject, u32 cmd,
+		   void *params, u32 size)
+{
+	u32 status;
+
+	mutex_lock(&governor->rm_lock);
+	status = bridge->control(&governor->rm, hClient, hObject, cmd, params, size);
+	mutex_unlock(&governor->rm_lock);
+	return status;
+}
+
+/* Return: true if the driver refused because a handle is no longer there. */
+static bool is_gone(u32 status)
+{
+	return status == NV_ERR_INVALID_CLIENT || status == NV_ERR_OBJECT_NOT_FOUND ||
+	       status == NV_ERR_INVALID_OBJECT_HANDLE;
+}
+
+static u32 gate_call(struct governor *governor, u8 *params,
+		     const struct cgpu_handle *handles, u32 count, bool shut)
+{
+	u32 i;
+
+	memset(params, 0, DISABLE_PARAMS_BYTES);
+	params[0] = shut;
+	cgpu_put32(params, DISABLE_NUM, count);
+	for (i = 0; i < count; i++) {
+		cgpu_put32(params, DISABLE_CLIENTS + 4 * i, handles[i].hClient);
+		cgpu_put32(params, DISABLE_CHANNELS + 4 * i, handles[i].hObject);
+	}
+	return control(governor, governor->rm.hClient, governor->rm.hSubdevice,
+		       NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, DISABLE_PARAMS_BYTES);
+}
+
+/* Return: 0, -EIO: the driver refused for another reason than the handles. */
+static int gate(struct governor *governor, u8 *params, const struct cgpu_handle *handles,
+		u32 count, bool shut)
+{
+	int err = 0;
+	u32 first;
+
+	for (first = 0; first < count; first += CHANNELS_PER_CALL) {
+		u32 part = min_t(u32, count - first, CHANNELS_PER_CALL);
+		u32 status = gate_call(governor, params, handles + first, part, shut);
+		u32 i;
+
+		if (!is_gone(status)) {
+			err = status ? -EIO : err;
+			continue;
+		}
+		/* one that is gone made the driver refuse all: each by itself */
+		for (i = 0; i < part; i++) {
+			status = gate_call(governor, params, handles + first + i, 1, shut);
+			if (status && !is_gone(status))
+				err = -EIO;
+		}
+	}
+	return err;
+}
+
+static int gate_slot(struct governor *governor, u32 slot, bool shut)
+{
+	struct cgpu_container *container = container_in(governor->minor, slot);
+	u32 count;
+	int err;
+
+	if (!container)
+		return 0;
+	mutex_lock(&container->lock);
+	/* a tenant that re-enables its channels is told so and nothing happens */
+	container->tenant.ledger.account[governor->minor].gate_shut = shut;
+	count = cgpu_tenant_channels(&container->tenant, governor->minor,
+				     governor->handles, HANDLES_MAX);
+	count = min_t(u32, count, HANDLES_MAX);
+	mutex_unlock(&container->lock);
+	err = gate(governor, governor->params, governor->handles, count, shut);
+	cgpu_container_put(container);
+	return err;
+}
+
+static int slice_slot(struct governor *governor, u32 slot, u32 slice_us)
+{
+	struct cgpu_container *container = container_in(governor->minor, slot);
+	u64 params = slice_us;
+	u32 count, i;
+	int err = 0;
+
+	if (!container)
+		return 0;
+	mutex_lock(&container->lock);
+	count = cgpu_tenant_groups(&container->tenant, governor->minor, governor->handles,
+				   HANDLES_MAX);
+	mutex_unlock(&container->lock);
+	count = min_t(u32, count, HANDLES_MAX);
+	for (i = 0; i < count; i++) {
+		u32 status = control(governor, governor->handles[i].hClient,
+				     governor->handles[i].hObject,
+				     NVA06C_CTRL_CMD_SET_TIMESLICE, &params, sizeof(params));
+
+		if (status && !is_gone(status))
+			err = -EIO;
+	}
+	cgpu_container_put(container);
+	return err;
+}
+
+static void perform(struct governor *governor, const struct cgpu_sched_action *action)
+{
+	u64 start_ns = ktime_get_ns();
+	int err = 0, one;
+	u32 slot;
+
+	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
+		if (!(action->mask >> slot & 1))
+			continue;
+		one = action->kind == CGPU_SCHED_SLICE ?
+			slice_slot(governor, slot, action->slice_us) :
+			gate_slot(governor, slot, action->kind == CGPU_SCHED_SHUT);
+		err = one ? one : err;
+	}
+	if (err)
+		pr_warn_ratelimited("cgpu: card %u: the driver refused %s; all gates open\n",
+				    governor->minor,
+				    action->kind == CGPU_SCHED_SLICE ? "a timeslice" : "a gate");
+	mutex_lock(&governor->lock);
+	cgpu_sched_done(&governor->sched, action, start_ns, ktime_get_ns(), err);
+	mutex_unlock(&governor->lock);
+}
+
+static void sleep_until(struct governor *governor, u64 wake_ns)
+{
+	u64 now_ns = ktime_get_ns();
+	ktime_t left = wake_ns > now_ns ? ns_to_ktime(min_t(u64, wake_ns - now_ns, KTIME_MAX))
+					: 0;
+
+	if (wake_ns == U64_MAX)
+		wait_event_interruptible(governor->wake, READ_ONCE(governor->poked) ||
+							 READ_ONCE(governor->stopping));
+	else if (left)
+		wait_event_interruptible_hrtimeout(governor->wake,
+						   READ_ONCE(governor->poked) ||
+						   READ_ONCE(governor->stopping), left);
+}
+
+static int govern(void *data)
+{
+	struct governor *governor = data;
+	u64 wake_ns;
+	u32 count, i;
+	bool stopping;
+
+	for (;;) {
+		stopping = READ_ONCE(governor->stopping);
+		if (xchg(&governor->poked, false) && !stopping)
+			feed(governor);
+		mutex_lock(&governor->lock);
+		if (stopping)
+			cgpu_sched_suspend(&governor->sched, true, ktime_get_ns());
+		count = cgpu_sched_tick(&governor->sched, ktime_get_ns(), governor->actions,
+					&wake_ns);
+		mutex_unlock(&governor->lock);
+		for (i = 0; i < count; i++)
+			perform(governor, &governor->actions[i]);
+		WRITE_ONCE(governor->settled, !count);
+		if (!count)
+			wake_up(&governor->wake); /* on_suspend() waits for it */
+		if (stopping && !count)
+			break;
+		if (!count)
+			sleep_until(governor, wake_ns);
+	}
+	/* whoever stops us waits for the end */
+	wait_event_interruptible(governor->wake, kthread_should_stop());
+	return 0;
+}
+
+/* -------------------------------------------------------- begin and end */
+
+/* Context: governors_lock. */
+static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
+{
+	struct governor *governor;
+	int err;
+
+	if (governors[minor])
+		return 0;
+	governor = kvzalloc(sizeof(*governor), GFP_KERNEL);
+	if (!governor)
+		return -ENOMEM;
+	governor->minor = minor;
+	mutex_init(&governor->lock);
+	mutex_init(&governor->rm_lock);
+	init_waitqueue_head(&governor->wake);
+	governor->poked = true;
+	cgpu_sched_init(&governor->sched, ktime_get_ns());
+	err = bridge->open_card(&governor->rm, gpu->gpu_id, gpu->device_instance);
+	if (err)
+		goto free;
+	governor->thread = kthread_create(govern, governor, "cgpu/%u", minor);
+	if (IS_ERR(governor->thread)) {
+		err = PTR_ERR(governor->thread);
+		bridge->close_card(&governor->rm);
+		goto free;
+	}
+	/* windows of some milliseconds must begin on time, as an interrupt thread's */
+	sched_set_fifo_low(governor->thread);
+	WRITE_ONCE(governors[minor], governor);
+	wake_up_process(governor->thread);
+	return 0;
+free:
+	kvfree(governor);
+	return err;
+}
+
+static void disown(u32 minor)
+{
+	struct cgpu_container *container;
+
+	mutex_lock(&cgpu_registry.lock);
+	list_for_each_entry(container, &cgpu_registry.containers, node) {
+		mutex_lock(&container->lock);
+		container->tenant.ledger.account[minor].slices_owned = false;
+		container->tenant.ledger.account[minor].gate_shut = false;
+		mutex_unlock(&container->lock);
+	}
+	mutex_unlock(&cgpu_registry.lock);
+}
+
+/* Context: governors_lock. */
+static void stop_governor(u32 minor)
+{
+	struct governor *governor = governors[minor];
+
+	if (!governor)
+		return;
+	/* first nobody else can shut a gate, then the thread opens them all */
+	WRITE_ONCE(governors[minor], NULL);
+	synchronize_srcu(&governors_srcu);
+	WRITE_ONCE(governor->stopping, true);
+	wake_up(&governor->wake);
+	kthread_stop(governor->thread);
+	bridge->close_card(&governor->rm);
+	disown(minor);
+	kvfree(governor);
+}
+
+/* Starts what is missing. Context: sleeps; governors_lock. */
+static void start_all(void)
+{
+	struct cgpu_gpu gpu[CGPU_MAX_CARDS];
+	u32 minor;
+
+	mutex_lock(&cgpu_registry.lock);
+	memcpy(gpu, cgpu_registry.host.topology.gpu, sizeof(gpu));
+	mutex_unlock(&cgpu_registry.lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		/* a card that did not answer has nothing to govern */
+		if (!gpu[minor].present || !gpu[minor].total_bytes)
+			continue;
+		if (start_governor(minor, &gpu[minor]))
+			pr_warn("cgpu: card %u: no compute control: the driver does not open it\n",
+				minor);
+	}
+}
+
+int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
+{
+	mutex_lock(&governors_lock);
+	if (bridge) {
+		mutex_unlock(&governors_lock);
+		return -EBUSY;
+	}
+	bridge = ops;
+	start_all();
+	mutex_unlock(&governors_lock);
+	return 0;
+}
+EXPORT_SYMBOL(cgpu_bridge_register);
+
+void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops)
+{
+	u32 minor;
+
+	mutex_lock(&governors_lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		stop_governor(minor);
+	bridge = NULL;
+	mutex_unlock(&governors_lock);
+}
+EXPORT_SYMBOL(cgpu_bridge_unregister);
+
+void cgpu_actuator_card_known(void)
+{
+	mutex_lock(&governors_lock);
+	if (bridge)
+		start_all();
+	mutex_unlock(&governors_lock);
+}
+
+/* ----------------------------------------------------------------- events */
+
+static void poke(struct governor *governor)
+{
+	WRITE_ONCE(governor->poked, true);
+	wake_up(&governor->wake);
+}
+
+void cgpu_actuator_poke(u32 minor)
+{
+	int idx = srcu_read_lock(&governors_srcu);
+	struct governor *governor = governor_of(minor);
+
+	if (governor)
+		poke(governor);
+	srcu_read_unlock(&governors_srcu, idx);
+}
+
+void cgpu_actuator_poke_container(struct cgpu_container *container)
+{
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (container->grant[minor].present)
+			cgpu_actuator_poke(minor);
+}
+
+bool cgpu_actuator_stat(struct cgpu_container *container, u32 minor,
+			struct cgpu_sched_stat *stat)
+{
+	int idx = srcu_read_lock(&governors_srcu);
+	struct governor *governor = governor_of(minor);
+
+	if (governor) {
+		mutex_lock(&governor->lock);
+		cgpu_sched_stat(&governor->sched, container->grant[minor].instance,
+				ktime_get_ns(), stat);
+		mutex_unlock(&governor->lock);
+	}
+	srcu_read_unlock(&governors_srcu, idx);
+	return governor != NULL;
+}
+
+void cgpu_actuator_hold_new(struct cgpu_container *container, u32 minor)
+{
+	struct cgpu_handle *handles;
+	struct governor *governor;
+	u8 *params;
+	u32 count;
+	bool shut;
+	int idx;
+
+	mutex_lock(&container->lock);
+	shut = container->tenant.ledger.account[minor].gate_shut;
+	mutex_unlock(&container->lock);
+	if (!shut)
+		return;
+	handles = kvcalloc(HANDLES_MAX, sizeof(*handles), GFP_KERNEL);
+	params = kzalloc(DISABLE_PARAMS_BYTES, GFP_KERNEL);
+	idx = srcu_read_lock(&governors_srcu);
+	governor = governor_of(minor);
+	if (governor && handles && params) {
+		mutex_lock(&container->lock);
+		/* it may have opened meanwhile: then the engine has nothing to repair */
+		shut = container->tenant.ledger.account[minor].gate_shut;
+		count = shut ? cgpu_tenant_channels(&container->tenant, minor, handles,
+						    HANDLES_MAX) : 0;
+		count = min_t(u32, count, HANDLES_MAX);
+		mutex_unlock(&container->lock);
+		gate(governor, params, handles, count, true);
+	}
+	srcu_read_unlock(&governors_srcu, idx);
+	kfree(params);
+	kvfree(handles);
+}
+
+/* ----------------------------------------------------------------- suspend */
+
+static int on_suspend(struct notifier_block *block, unsigned long event, void *unused)
+{
+	bool suspend = event == PM_SUSPEND_PREPARE || event == PM_HIBERNATION_PREPARE;
+	u32 minor;
+
+	if (!suspend && event != PM_POST_SUSPEND && event != PM_POST_HIBERNATION)
+		return NOTIFY_DONE;
+	mutex_lock(&governors_lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct governor *governor = governors[minor];
+
+		if (!governor)
+			continue;
+		mutex_lock(&governor->lock);
+		cgpu_sched_suspend(&governor->sched, suspend, ktime_get_ns());
+		WRITE_ONCE(governor->settled, false);
+		mutex_unlock(&governor->lock);
+		poke(governor);
+		/* the driver must find its channels as it left them */
+		if (suspend)
+			wait_event_timeout(governor->wake, READ_ONCE(governor->settled), HZ);
+	}
+	mutex_unlock(&governors_lock);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block suspend_block = { .notifier_call = on_suspend };
+
+int cgpu_actuator_init(void)
+{
+	return register_pm_notifier(&suspend_block);
+}
+
+void cgpu_actuator_exit(void)
+{
+	/* the bridge depends on this module, so it has unregistered */
+	unregister_pm_notifier(&suspend_block);
+}
