@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import sys
-import time
 
 from . import procfs
 from .errors import CgpuError
@@ -95,22 +94,37 @@ class Watcher:
         poll = select.poll()
         poll.register(self.init_fd, select.POLLIN)
         poll.register(self.events_fd, select.POLLIN | select.POLLPRI)
-        text = ""
+        lines = self._since_create(self._read())
         while True:
+            for line in lines:
+                event = parse_event(line, self.container_id)
+                if event is not None:
+                    self._act(*event)
             ready = dict(poll.poll())
-            if self.events_fd in ready:
-                chunk = os.read(self.events_fd, 65536)
-                text += chunk.decode(errors="replace")
-                *lines, text = text.split("\n")
-                for line in lines:
-                    event = parse_event(line, self.container_id)
-                    if event is not None:
-                        self._act(*event)
-                if not chunk and not ready.get(self.init_fd):
-                    # End of file without news: do not spin on a door that went away.
-                    time.sleep(0.1)
-            if self.init_fd in ready:
+            lines = self._read() if self.events_fd in ready else []
+            if self.init_fd in ready and not lines:
                 return
+            if not lines and ready[self.events_fd] & (select.POLLHUP | select.POLLERR):
+                raise CgpuError("events: the door went away")
+
+    def _read(self) -> list[str]:
+        text = ""
+        try:
+            while chunk := os.read(self.events_fd, 65536):
+                text += chunk.decode(errors="replace")
+        except BlockingIOError:
+            pass
+        return text.splitlines()
+
+    def _since_create(self, lines: list[str]) -> list[str]:
+        # Reading begins with the past: an engine may have restarted a container of this id, and
+        # the processes of its former life are none of ours.
+        created = [
+            number
+            for number, line in enumerate(lines)
+            if line.split()[1:] == ["create", f"id={self.container_id}"]
+        ]
+        return lines[created[-1] + 1 :] if created else lines
 
     def _act(self, card: int, pid: int) -> None:
         if pid in self.seen:

@@ -95,7 +95,7 @@ def test_a_script_that_cannot_be_run_has_a_status_of_its_own(process):
     assert run_script("/nonexistent", CID, 0, process.pid) == 126
 
 
-def test_a_watcher_runs_the_script_once_and_then_ends_the_process(tmp_path, process):
+def test_a_watcher_leaves_the_past_runs_the_script_once_and_ends_the_process(tmp_path, process):
     init = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"])
     root = tmp_path / "cgpu_km"
     root.mkdir()
@@ -111,7 +111,8 @@ def test_a_watcher_runs_the_script_once_and_then_ends_the_process(tmp_path, proc
     )
     with open(root / "events", "w") as events:
         line = f"1 oom id={CID} gpu=0 pid={process.pid} bytes=1\n"
-        events.write("1 oom id=another gpu=0 pid=1 bytes=1\n" + line + line)
+        past = f"1 oom id={CID} gpu=0 pid={os.getpid()} bytes=1\n2 create id={CID}\n"
+        events.write(past + "3 oom id=another gpu=0 pid=1 bytes=1\n" + line + line)
         events.flush()
         init.send_signal(signal.SIGKILL)
         watcher.watch()

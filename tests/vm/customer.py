@@ -82,19 +82,22 @@ def running(made: Callable[[str], Path]) -> Iterator[Run]:
 
 
 def prepare(
-    made: Callable[[str], Path], id: str, environment: Mapping[str, str], **options: object
+    made: Callable[[str], Path],
+    id: str,
+    environment: Mapping[str, str],
+    mounts: Mapping[str, Path] | None = None,
+    **options: object,
 ) -> RuntimeContainer:
     """Return a container that is not started yet, with simcuda and nvidia-smi in it."""
     tools = made("smi")
-    return RuntimeContainer(
-        made("rootfs"),
-        id,
-        nodes=(),
-        programs={SIMCUDA: made("sim") / "simcuda" / "simcuda", SMI: tools / "bin" / "nvidia-smi"},
-        mounts={"/opt/nvidia": tools / "lib"},
-        environment=environment,
-        **options,
-    )
+    programs = {SIMCUDA: made("sim") / "simcuda" / "simcuda", SMI: tools / "bin" / "nvidia-smi"}
+    own: dict[str, object] = {
+        "nodes": (),
+        "programs": programs,
+        "mounts": {"/opt/nvidia": tools / "lib", **(mounts or {})},
+        "environment": environment,
+    }
+    return RuntimeContainer(made("rootfs"), id, **(own | options))
 
 
 def log_lines(id: str, path: Path = LOGS[1]) -> list[str]:

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""
+Docker, Podman and containerd with the runtime that ``cgpu install-runtime`` registers.
+
+The image is a busybox made here; networks are left out, which the guest's kernel has no part in.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pycgpu import cdi, procfs, runtime_install
+from tests.vm.container import libraries
+from tests.vm.customer import HOOK, LOGS, RUNTIME
+from tests.vm.loaded import until
+
+pytestmark = [
+    pytest.mark.needs("km", "sim", "rootfs"),
+    pytest.mark.vm(append="apparmor=0", memory="3G", timeout_s=1500),
+]
+
+GIB = 1 << 30
+IMAGE = "localhost/cgpu-test:latest"
+
+
+def need(program: str) -> str:
+    """Return the path of an engine's program, or skip."""
+    path = shutil.which(program, path="/usr/bin:/usr/sbin:/bin:/sbin")
+    if path is None:
+        pytest.skip(f"no package: {program} is not installed")
+    return path
+
+
+@pytest.fixture
+def host(sim, km):
+    sim(cards=2, model="t4")
+    return km()
+
+
+@pytest.fixture
+def install(host) -> Iterator:
+    """``install("docker")`` registers runtime and hook with the engine; taken back after."""
+
+    def apply(*engines: str, **options: object) -> None:
+        chosen = runtime_install.Options(engines, logs=(str(LOGS[0]),), **options)
+        runtime_install.apply(runtime_install.plan(chosen))
+
+    yield apply
+    runtime_install.undo(runtime_install.plan_undo())
+
+
+@pytest.fixture
+def image(made, tmp_path) -> Path:
+    """A tar file of the root file system."""
+    path = tmp_path / "image.tar"
+    subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(path), "."], check=True)
+    return path
+
+
+@pytest.fixture
+def volumes(made) -> list[str]:
+    """simcuda and what it is linked with, as -v arguments."""
+    program = made("sim") / "simcuda" / "simcuda"
+    pairs = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
+    return [
+        word for inside, path in pairs.items() for word in ("-v", f"{path.resolve()}:{inside}:ro")
+    ]
+
+
+def call(*words: object, check: bool = True, timeout_s: float = 300):
+    done = subprocess.run(
+        [str(word) for word in words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"{words[0]}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def board_bytes(done) -> int:
+    """The card's size as the program in the container was told."""
+    return json.loads(done.stdout.strip().splitlines()[-1])["board"]
+
+
+def gone(host) -> None:
+    until(lambda: not procfs.container_ids(str(host.root)), "the container's removal")
+    assert sum(card.allocated_bytes for card in procfs.read_cards(str(host.root))) == 0
+
+
+def judge(host, run) -> None:
+    """What every engine must do: a limit holds, a wrong one refuses, all is given back."""
+    asked = ("-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0")
+    assert board_bytes(run(asked, "simcuda", "--json", "info")) == GIB
+    gone(host)
+    assert run(asked, "simcuda", "alloc", "2G", check=False).returncode == 2
+    refused = run(("-e", "CGPU_MEM=64GiB", "-e", "CGPU_GPU=0"), "true", check=False)
+    assert refused.returncode != 0
+    assert "65536 MiB asked, 15360 MiB on the card" in refused.stdout + refused.stderr
+    gone(host)
+    # Nothing asked: the engine's own business, untouched.
+    assert run((), "echo", "plain").stdout.strip().endswith("plain")
+
+
+@pytest.fixture
+def podman(image, tmp_path) -> Iterator[list[str]]:
+    program = need("podman")
+    base = [
+        program,
+        *("--root", f"{tmp_path}/root", "--runroot", f"{tmp_path}/run"),
+        *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"),
+    ]
+    call(*base, "import", image, IMAGE)
+    yield base
+    call(*base, "rm", "--all", "--force", check=False)
+
+
+@pytest.mark.parametrize("behind", ["runc", "crun"])
+def test_podman_with_the_runtime(host, install, podman, volumes, behind):
+    install("podman", runtimes=(need(behind),), hooks_d=False)
+
+    def run(env, *command, check=True):
+        options = ["--runtime", RUNTIME, "run", "--rm", "--network", "none"]
+        return call(*podman, *options, *volumes, *env, IMAGE, *command, check=check)
+
+    judge(host, run)
+
+
+@pytest.mark.parametrize("behind", ["runc", "crun"])
+def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
+    host, install, podman, volumes, behind
+):
+    """The hook comes by hooks.d to every container; the card by --device."""
+    install("podman")
+    nodes = [
+        word
+        for path in sorted(Path("/dev").glob("nvidia*"))
+        for word in ("--device", path)
+        if path.name != "nvidia1"
+    ]
+
+    def run(env, *command, check=True):
+        options = ["--runtime", need(behind), "--hooks-dir", "/" + runtime_install.HOOKS_D]
+        options += ["run", "--rm", "--network", "none", *nodes]
+        return call(*podman, *options, *volumes, *env, IMAGE, *command, check=check)
+
+    judge(host, run)
+
+
+def test_podman_with_a_cdi_device(host, install, podman, volumes):
+    """`--device cgpu.io/gpu=1` alone brings node and hook; the limit is in the environment."""
+    install("podman", hooks_d=False)
+    specification = cdi.specification(procfs.read_cards(str(host.root)), (str(HOOK),))
+    directory = Path(cdi.DIRECTORIES[0])
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / cdi.FILE).write_text(cdi.render(specification))
+    try:
+        options = ["--runtime", need("runc"), "run", "--rm", "--network", "none"]
+        options += ["--device", "cgpu.io/gpu=1", "-e", "CGPU_MEM=1GiB", *volumes, IMAGE]
+        assert (
+            board_bytes(call(*podman, *options, "simcuda", "--json", "--gpu", "1", "info")) == GIB
+        )
+        gone(host)
+    finally:
+        (directory / cdi.FILE).unlink()
+
+
+def test_docker_with_the_runtime(host, install, image, volumes, tmp_path):
+    need("runc")
+    dockerd, docker = need("dockerd"), need("docker")
+    install("docker", runtimes=("runc",))
+    socket = f"unix://{tmp_path}/docker.sock"
+    with (tmp_path / "log").open("w") as log:
+        daemon = subprocess.Popen(
+            [
+                dockerd,
+                *("--host", socket, "--data-root", f"{tmp_path}/data"),
+                *("--exec-root", f"{tmp_path}/exec", "--pidfile", f"{tmp_path}/pid"),
+                *("--storage-driver", "vfs", "--iptables=false", "--ip6tables=false"),
+                "--bridge=none",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        base = [docker, "--host", socket]
+        until(
+            lambda: call(*base, "version", check=False).returncode == 0,
+            f"dockerd: {(tmp_path / 'log').read_text()[-2000:]}",
+            deadline_s=120,
+        )
+        call(*base, "import", image, IMAGE)
+
+        def run(env, *command, check=True):
+            options = ["run", "--rm", "--runtime", "cgpu", "--network", "none"]
+            return call(*base, *options, *volumes, *env, IMAGE, *command, check=check)
+
+        judge(host, run)
+    finally:
+        daemon.terminate()
+        daemon.wait(timeout=60)
+
+
+def test_containerd_with_the_runtime(host, install, made, tmp_path):
+    containerd, ctr = need("containerd"), need("ctr")
+    install("containerd", runtimes=(need("runc"),))
+    socket = tmp_path / "containerd.sock"
+    config = tmp_path / "config.toml"
+    config.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+    with (tmp_path / "log").open("w") as log:
+        daemon = subprocess.Popen(
+            [
+                containerd,
+                *("--config", str(config), "--address", str(socket)),
+                *("--root", f"{tmp_path}/root", "--state", f"{tmp_path}/state"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    program = made("sim") / "simcuda" / "simcuda"
+    pairs = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
+    mounts = [
+        word
+        for inside, path in pairs.items()
+        for word in ("--mount", f"type=bind,src={path.resolve()},dst={inside},options=rbind:ro")
+    ]
+    rootfs = tmp_path / "rootfs"
+    shutil.copytree(made("rootfs"), rootfs, symlinks=True)
+    numbers = iter(range(100))
+    try:
+        base = [ctr, "--address", socket]
+        until(lambda: call(*base, "version", check=False).returncode == 0, "containerd", 120)
+
+        def run(env, *command, check=True):
+            options = ["run", "--rm", "--runc-binary", RUNTIME]
+            options += ["--env" if word == "-e" else word for word in env]
+            name = f"ctr{next(numbers)}"
+            return call(*base, *options, *mounts, "--rootfs", rootfs, name, *command, check=check)
+
+        judge(host, run)
+    finally:
+        daemon.terminate()
+        daemon.wait(timeout=60)
