@@ -25,6 +25,7 @@ setup(
             "Kbuild",
             "Makefile",
             "dkms.conf",
+            "VERSION",
             "*.[ch]",
             "core/*.[ch]",
             "bridge/Kbuild",

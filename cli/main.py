@@ -22,6 +22,7 @@ COMMANDS = {
     "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
     "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
     "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
+    "install": ("pycgpu.cli.install", "Install the module and all that belongs to it."),
     "install-runtime": (
         "pycgpu.cli.install_runtime",
         "Register the runtime with Docker, containerd, Podman and CRI-O.",
@@ -30,6 +31,7 @@ COMMANDS = {
     "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
     "smi": ("pycgpu.cli.smi", "Show cards, containers and processes, as cgpu-smi."),
+    "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
     "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
 }
 

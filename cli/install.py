@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu install``: module, boot, runtimes and services on this host; all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pycgpu import install_step, installation
+from pycgpu.errors import InstallError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def install(
+    dkms: Annotated[
+        bool, typer.Option(help="Build by DKMS: new kernels get the module by themselves.")
+    ] = True,
+    modules: Annotated[
+        Path | None,
+        typer.Option(help="Directory with cgpu_km.ko (and cgpu_rm.ko), built already."),
+    ] = None,
+    runtimes: Annotated[
+        bool, typer.Option(help="Register the runtime with the container engines here.")
+    ] = True,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Name of the runtime; repeat for more. Default: cgpu")
+    ] = None,
+    default: Annotated[
+        bool, typer.Option("--default", help="Make it the engines' default runtime.")
+    ] = False,
+    exporter: Annotated[
+        bool, typer.Option("--exporter", help="Run the exporter as a service.")
+    ] = False,
+    load: Annotated[bool, typer.Option(help="Load the module now.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+) -> None:
+    """Install the kernel module and all that belongs to it; undone if any of it fails."""
+    host = install_step.this_host()
+    options = installation.Options(
+        dkms,
+        None if modules is None else str(modules.resolve()),
+        runtimes,
+        tuple(name or ["cgpu"]),
+        default,
+        exporter,
+        load,
+        shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
+    )
+    if dry_run:
+        try:
+            installation.check(options, host)
+        except InstallError as error:
+            print(f"would be refused: {error}")
+        for step in installation.plan(options, host):
+            print(f"would: {step.shown}")
+        return
+    if os.geteuid():
+        raise InstallError("installing takes root: run it with sudo")
+    for line in installation.install(options, host, print):
+        print(line)
+    print("installed; `cgpu doctor` looks whether all is well")

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT
+"""Installing and taking it back on a host made of files; only the commands' effects are missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import pycgpu
+from pycgpu import installation
+from pycgpu.errors import InstallError
+from pycgpu.install_step import Host
+from pycgpu.installation import Options
+from tests.host.coretree import CoreTree
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RELEASE = "6.1.0-9-amd64"
+
+
+class Commands:
+    """Records what is run; ``refuse`` is a word of the command that fails."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix = prefix
+        self.ran: list[str] = []
+        self.refuse: str | None = None
+
+    def __call__(self, command: list[str]) -> str:
+        line = " ".join(command)
+        self.ran.append(line)
+        if self.refuse is not None and self.refuse in line:
+            raise InstallError(f"`{line}`: refused")
+        modules = self.prefix / "proc/modules"
+        lines = modules.read_text().splitlines()
+        if command[0] == "modprobe":
+            lines.append(f"{command[1]} 1 0 - Live 0x0")
+        if command[0] == "rmmod":
+            lines = [one for one in lines if one.split()[0] != command[1]]
+        modules.write_text("".join(f"{one}\n" for one in lines))
+        return ""
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A host with headers, a driver, systemd and two container engines."""
+    root = tmp_path / "host"
+    for path, text in {
+        "proc/modules": "nvidia 1 0 - Live 0x0\n",
+        f"lib/modules/{RELEASE}/build/Makefile": "",
+        "etc/docker/daemon.json": '{"debug": true}',
+        "etc/containers/policy.json": "{}",
+        "run/systemd/system/x": "",
+        "var/log/syslog": "",
+        "usr/bin/x": "",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "modules").mkdir()
+    for name in ("cgpu_km.ko", "cgpu_rm.ko"):
+        (root / "modules" / name).write_bytes(b"\x7fELF")
+    return root
+
+
+@pytest.fixture
+def host(prefix: Path) -> Host:
+    return Host(prefix, RELEASE, Commands(prefix))
+
+
+@pytest.fixture
+def options(prefix: Path) -> Options:
+    return Options(modules=str(prefix / "modules"), exporter=True)
+
+
+def state(prefix: Path) -> dict[str, bytes | None]:
+    """Every path of the host, with its content where it is a file."""
+    return {
+        str(path.relative_to(prefix)): path.read_bytes() if path.is_file() else None
+        for path in prefix.rglob("*")
+    }
+
+
+def test_what_is_installed_is_taken_back_to_the_last_directory(host, options):
+    before = state(host.prefix)
+    advice = installation.install(options, host)
+    assert "now run: systemctl restart docker" in advice
+    placed = host.prefix / f"lib/modules/{RELEASE}/updates/cgpu"
+    assert sorted(path.name for path in placed.iterdir()) == ["cgpu_km.ko", "cgpu_rm.ko"]
+    assert (host.prefix / "etc/modules-load.d/cgpu.conf").read_text() == "cgpu_km\n"
+    assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
+    assert host.loaded == {"nvidia", "cgpu_km", "cgpu_rm"}
+    assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
+    # Traces of use.
+    for path in ("var/log/cgpu-prestart-hook.log", "var/log/cgpu-prestart-hook.log.1"):
+        (host.prefix / path).write_text("x")
+    (host.prefix / "run/cgpu").mkdir()
+    (host.prefix / "run/cgpu/admission.lock").touch()
+    installation.uninstall(host)
+    assert state(host.prefix) == before
+
+
+def test_what_stood_there_before_comes_back(host, options):
+    unit = host.prefix / "etc/systemd/system/cgpu.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("another's")
+    installation.install(options, host)
+    assert unit.read_text() != "another's"
+    installation.uninstall(host)
+    assert unit.read_text() == "another's"
+
+
+def test_what_somebody_changed_since_is_left_to_him(host, options):
+    installation.install(options, host)
+    file = host.prefix / "etc/modules-load.d/cgpu.conf"
+    file.write_text("cgpu_km\nmine\n")
+    installation.uninstall(host)
+    assert file.read_text() == "cgpu_km\nmine\n"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    ["depmod", "daemon-reload", "enable cgpu.service", "enable --now", "modprobe cgpu_km"],
+)
+def test_a_failure_at_any_step_leaves_everything_as_it_was(host, options, refused):
+    before = state(host.prefix)
+    host.run.refuse = refused
+    with pytest.raises(InstallError, match="refused") as failure:
+        installation.install(options, host)
+    assert "\n" not in str(failure.value)
+    host.run.refuse = None
+    assert state(host.prefix) == before
+
+
+def test_a_bridge_that_does_not_load_is_said_and_is_no_failure(host, options):
+    host.run.refuse = "modprobe cgpu_rm"
+    advice = installation.install(options, host)
+    assert any(line.startswith("without compute limits") for line in advice)
+
+
+def test_dkms_gets_the_sources_without_products_and_without_the_simulated_driver(host):
+    shutil.which("make") or pytest.skip("no package: make")
+    before = state(host.prefix)
+    options = Options()
+    sources = host.prefix / f"usr/src/cgpu-{pycgpu.__version__}"
+    try:
+        installation.install(options, host)
+    except InstallError as error:
+        # DKMS itself may be absent where this runs: then that is what must be said.
+        assert shutil.which("dkms") is None and "--no-dkms" in str(error)
+        assert state(host.prefix) == before
+        return
+    assert (sources / "core/ledger.c").exists() and (sources / "VERSION").exists()
+    assert not (sources / "sim").exists() and not list(sources.rglob("*.o"))
+    assert f"dkms install -m cgpu -v {pycgpu.__version__} -k {RELEASE}" in host.run.ran
+    installation.uninstall(host)
+    assert state(host.prefix) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({f"lib/modules/{RELEASE}/build/Makefile": None}, f"apt install linux-headers-{RELEASE}"),
+        ({"proc/modules": "cgpu_km 1 0\n"}, "rmmod it first"),
+        ({"proc/cgpu_km/policy": ""}, "another product's"),
+        ({"sys/firmware/efi/efivars/SecureBoot-1": "\6\0\0\0\1"}, "Secure Boot is on"),
+        ({"var/lib/cgpu/installation.json": '{"version": "9", "steps": []}'}, "cgpu upgrade"),
+        ({"var/lib/cgpu/installation.json": "garbage"}, "cannot be read"),
+    ],
+)
+def test_what_would_fail_is_said_before_anything_changes(host, change, text):
+    for path, content in change.items():
+        target = host.prefix / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink() if content is None else target.write_text(content)
+    before = state(host.prefix)
+    with pytest.raises(InstallError, match=re.escape(text)):
+        installation.install(Options(dkms=False), host)
+    assert state(host.prefix) == before
+    assert not [line for line in host.run.ran if not line.startswith("mokutil")]
+
+
+def test_installing_twice_is_refused(host, options):
+    installation.install(options, host)
+    before = state(host.prefix)
+    with pytest.raises(InstallError, match="is installed already"):
+        installation.install(options, host)
+    assert state(host.prefix) == before
+
+
+# ---- uninstall
+
+
+def test_uninstalling_what_is_not_installed_says_so(host):
+    with pytest.raises(InstallError, match="is not installed here"):
+        installation.uninstall(host)
+
+
+def test_uninstalling_is_refused_while_a_container_uses_a_gpu_and_names_it(host, options):
+    installation.install(options, host)
+    tree = CoreTree(host.prefix / "proc/cgpu_km")
+    tree.create("0123456789abcdef" * 4, "gpu=0,mem=1")
+    before, ran = state(host.prefix), len(host.run.ran)
+    with pytest.raises(InstallError, match="1 container uses a GPU: 0123456789ab: stop"):
+        installation.uninstall(host)
+    assert state(host.prefix) == before
+    assert len(host.run.ran) == ran
+
+
+def test_a_module_that_does_not_unload_leaves_everything_installed(host, options):
+    installation.install(options, host)
+    before = state(host.prefix)
+    host.run.refuse = "rmmod"
+    with pytest.raises(InstallError, match="nothing was changed"):
+        installation.uninstall(host)
+    assert state(host.prefix) == before
+    assert host.run.ran[-1] == "systemctl enable --now cgpu-exporter.service"
+
+
+def test_an_uninstallation_that_was_cut_short_goes_on(host, options, prefix):
+    before = state(prefix)
+    installation.install(options, host)
+    host.run.refuse = "depmod"
+    with pytest.raises(InstallError, match="left behind: copy cgpu_km"):
+        installation.uninstall(host)
+    host.run.refuse = None
+    installation.uninstall(host)
+    assert state(prefix) == before
+
+
+# ---- what belongs together
+
+
+def test_the_version_is_the_same_everywhere():
+    conf = (REPOSITORY / "kmod/dkms.conf").read_text()
+    (told,) = re.findall(r'^PACKAGE_VERSION="(.*)"$', conf, re.MULTILINE)
+    module = (REPOSITORY / "kmod/VERSION").read_text().strip()
+    assert told == module == pycgpu.__version__
+
+
+def test_the_configuration_of_dkms_names_both_modules():
+    script = ". kmod/dkms.conf; printf '%s\\n' \"${BUILT_MODULE_NAME[@]}\" \"${MAKE[0]}\""
+    shown = subprocess.run(
+        ["bash", "-uc", script],
+        cwd=REPOSITORY,
+        env={"kernel_source_dir": "/headers", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert shown[:2] == ["cgpu_km", "cgpu_rm"]
+    assert shown[2].count("KDIR=/headers") == 2
+    assert "KBUILD_EXTRA_SYMBOLS=$PWD/Module.symvers" in shown[2]
