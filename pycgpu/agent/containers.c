@@ -28,7 +28,8 @@ enum {
 	UNPOPULATED_GRACE_S = 60,
 	EVENT_BYTES = 1 << 16,
 	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
-	HOLDERS_MAX = 4096
+	HOLDERS_MAX = 4096,
+	DESCRIPTORS = 65536
 };
 
 struct door door = {
@@ -680,16 +681,15 @@ int cgpu_agent_start(int force_branch, char *message)
 	int err;
 
 	message[0] = 0;
-	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+	/* root may raise its own limit, unless a capability was taken from it */
+	files = (struct rlimit){ DESCRIPTORS, DESCRIPTORS };
+	if (setrlimit(RLIMIT_NOFILE, &files) && !getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
-		if (files.rlim_max < 8192 + FILES_MAX) {
-			snprintf(message, 256, "the limit of open files is %llu: the agent "
-				 "needs %d (ulimit -Hn)", (unsigned long long)files.rlim_max,
-				 8192 + FILES_MAX);
-			return -EMFILE;
-		}
 	}
+	door.tfd_base = (int)(files.rlim_cur < DESCRIPTORS ? files.rlim_cur / 2 :
+							     DESCRIPTORS / 2);
+	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&door.changed, &monotonic);

@@ -89,6 +89,8 @@ struct door {
 	struct container *container[CONTAINERS_MAX];
 	uint64_t ended_ns;
 	unsigned uvm_major;
+	int tfd_base;            /* see files.c */
+	uint32_t files_max;      /* a container may have open */
 	bool gate;               /* the driver takes our gate calls */
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,

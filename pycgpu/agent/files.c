@@ -7,7 +7,7 @@
  * watches and forgets a file at its last close; kcmp(KCMP_EPOLL_TFD) tells
  * whether a descriptor is a watched file, and fdinfo lists those still there.
  * A file is watched under a descriptor of ours that is closed at once; its
- * number, TFD_BASE + the core's number of the file, finds it again.
+ * number, door.tfd_base + the core's number of the file, finds it again.
  *
  * The UVM device cannot be polled: there a duplicate is held while somebody
  * has the file.
@@ -36,7 +36,6 @@
 enum {
 	NVIDIA_MAJOR = 195,
 	NVIDIACTL_MINOR = 255,
-	TFD_BASE = 8192,
 	RECENT_NS = 1000000000
 };
 
@@ -159,7 +158,7 @@ int device_of(int fd, uint32_t *minor_out)
 static bool is_file(struct container *c, uint32_t number, int local)
 {
 	struct file *file = &c->file[number];
-	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, TFD_BASE + number, 0 };
+	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, (uint32_t)door.tfd_base + number, 0 };
 	int self = getpid();
 
 	if (file->held >= 0)
@@ -176,12 +175,12 @@ static bool watch(struct container *c, uint32_t number, int local)
 
 	file->held = -1;
 	pthread_mutex_lock(&tfd_lock);
-	if (dup3(local, TFD_BASE + (int)number, O_CLOEXEC) < 0) {
+	if (dup3(local, door.tfd_base + (int)number, O_CLOEXEC) < 0) {
 		err = errno;
 	} else {
-		if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, TFD_BASE + (int)number, &none))
+		if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, door.tfd_base + (int)number, &none))
 			err = errno;
-		close(TFD_BASE + (int)number);
+		close(door.tfd_base + (int)number);
 	}
 	pthread_mutex_unlock(&tfd_lock);
 	if (err == EPERM) {
@@ -208,7 +207,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		pthread_mutex_lock(&door.lock);
 		make_room(c);
 		number = cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
-		if (number >= FILES_MAX) {
+		if (number >= door.files_max) {
 			cgpu_tenant_close(&c->tenant, number);
 			number = 0;
 		}

@@ -15,7 +15,7 @@ from pycgpu.agent import filter, server
 from pycgpu.errors import CgpuError
 from pycgpu.model import Grant
 
-_START_S = 20
+_START_S = 60
 _LOG = f"{server.DIRECTORY}/agent.log"
 #: An agent started on demand goes when it has had no tenant for this long.
 IDLE_S = 60
@@ -26,7 +26,7 @@ def ensure_agent(force_branch: bool = False) -> None:
     if _answers():
         return
     os.makedirs(server.DIRECTORY, mode=0o755, exist_ok=True)
-    command = [sys.executable, "-m", "pycgpu.cli.main", "agent", "--idle", str(IDLE_S)]
+    command = [sys.executable, "-m", "pycgpu.agent", "--idle", str(IDLE_S)]
     if force_branch:
         command.append("--force-branch")
     with open(_LOG, "w") as log:

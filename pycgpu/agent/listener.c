@@ -35,7 +35,9 @@ enum {
 	PIDS_COUNT = 8,      /* GPU_GET_PIDS: pidTblCount, pidTbl */
 	PIDS_TABLE = 12,
 	PIDS_MAX = 950,
-	NV0000_CTRL_CMD_NULL = 0
+	/* a question that every client may ask; the driver checks the client first */
+	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
+	ATTACHED_BYTES = 128
 };
 
 /* one per worker: what belongs to the call in hand */
@@ -102,14 +104,15 @@ static bool is_valid(struct flight *f)
 static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 {
 	struct cgpu_call call = { 0 };
-	uint8_t args[48] = { 0 };
+	uint8_t args[48] = { 0 }, ids[ATTACHED_BYTES] = { 0 };
 	bool known;
 
 	pthread_mutex_lock(&door.lock);
 	known = !hClient || cgpu_object_find(&f->c->tenant.objects, hClient, hClient);
 	pthread_mutex_unlock(&door.lock);
 	if (known || f->device != CGPU_DEVICE_CTL ||
-	    rm_control(f->fd, hClient, hClient, NV0000_CTRL_CMD_NULL, NULL, 0))
+	    rm_control(f->fd, hClient, hClient, NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS, ids,
+		       sizeof(ids)))
 		return;
 	cgpu_put32(args, 12, NV01_ROOT_CLIENT);
 	if (cgpu_decode(&door.abi, f->device, NV_ESC_RM_ALLOC, args, sizeof(args), &call.req))

@@ -102,10 +102,10 @@ static int driver_version(char *version, size_t size)
 	text[length] = 0;
 	/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release …" */
 	for (at = text; *at && *at != '\n'; at++) {
-		int major, minor, used = 0;
+		int major, minor;
 
-		if (at[0] == ' ' && sscanf(at + 1, "%d.%d%n", &major, &minor, &used) == 2 &&
-		    major >= 300) {
+		if (at[0] == ' ' && at[1] >= '0' && at[1] <= '9' &&
+		    sscanf(at + 1, "%d.%d", &major, &minor) == 2 && major >= 300) {
 			length = strcspn(at + 1, " \n");
 			snprintf(version, size, "%.*s", (int)length, at + 1);
 			return 0;
