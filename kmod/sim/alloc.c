@@ -110,6 +110,20 @@ static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsi
 	return NV_OK;
 }
 
+/*
+ * Figures that the driver keeps up to date in a page. Where NVML of 550 finds
+ * it, it believes it; without the class it asks controls, which we can answer.
+ */
+static u32 make_shared_data(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	u32 status;
+
+	if (nvsim_branch < 570)
+		return NV_ERR_INVALID_CLASS;
+	obj->mem = nvsim_mem_alloc(NULL, obj->class, PAGE_SIZE, &status);
+	return obj->mem ? NV_OK : status;
+}
+
 static u32 make_virtual(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv_memory_alloc *p = params;
@@ -241,6 +255,8 @@ static const struct rm_class classes[] = {
 	  make_event },
 	{ NV01_EVENT_KERNEL_CALLBACK_EX, UNDER_ANY, sizeof(struct nv0005_alloc), false, false,
 	  make_event },
+	{ 0xcb33, UNDER_CLIENT, 4, true, false, make_plain },	/* CONFIDENTIAL_COMPUTE */
+	{ RM_USER_SHARED_DATA, UNDER_SUBDEVICE, 8, false, false, make_shared_data },
 	{ 0xc639, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC config session */
 	{ 0xc640, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC monitor session */
 	{ 0x503c, UNDER_SUBDEVICE, 4, true, false, make_plain },	/* THIRD_PARTY_P2P */

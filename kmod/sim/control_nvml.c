@@ -394,5 +394,28 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x20802a0a, CTL_ANY, 0, zero),
 	CTL(0x20803601, CTL_ANY, 72, gsp_features),
 	CTL(0x906f0101, CTL_ANY, 16, class_engine_id),
+	/* What a CUDA context asks on the way; the answers above are what it needs. */
+	CTL(0x20800145, CTL_ANY, 0, ok),		/* ACQUIRE_COMPUTE_MODE_RESERVATION */
+	CTL(0x20800146, CTL_ANY, 0, ok),
+	CTL(0x20800195, CTL_ANY, 260, zero),
+	CTL(0x20801218, CTL_ANY, 16, ok),
+	CTL4(0x2080121b, CTL_ANY, 6168, 6168, 6168, 9240, zero),
+	CTL(0x20801227, CTL_ANY, 48, zero),
+	CTL(0x2080122a, CTL_ANY, 24, zero),
+	CTL(0x2080122b, CTL_ANY, 24, zero),
+	CTL(0x20801230, CTL_ANY, 32, zero),
+	CTL(0x20801803, CTL_ANY, 200, zero),
+	CTL4(0x2080182a, CTL_ANY, 104, 104, 112, 112, zero),
+	CTL(0x2080200a, CTL_ANY, 8, ok),
+	CTL(0x2080220c, CTL_ANY, 0, ok),
+	CTL(0x20802210, CTL_ANY, 0, ok),
+	CTL4(0x20803002, CTL_ANY, 5896, 5896, 13320, 13344, zero),
+	CTL(0x20803801, CTL_ANY, 1928, zero),
+	CTL(0x503c0102, CTL_ANY, 16, ok),		/* REGISTER_VA_SPACE */
+	CTL(0x503c0104, CTL_ANY, 32, ok),		/* REGISTER_VIDMEM */
+	CTL(0x503c0105, CTL_ANY, 4, ok),
+	CTL(0x83de0309, CTL_ANY, 4, ok),
+	CTL(0x90e60102, CTL_ANY, 8, zero),
+	CTL4(0xcb330101, CTL_ANY, 5, 6, 6, 6, zero),
 	{}
 };

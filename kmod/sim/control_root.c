@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Controls of the client itself: which cards there are, sharing, export and import. */
+#include <linux/file.h>
 #include <linux/string.h>
 #include "nvsim.h"
 
@@ -172,6 +173,8 @@ static u32 export_objects(struct nvsim_ctl *c)
 {
 	struct { s32 fd; u32 hDevice; u16 max; u8 metadata[64]; u32 objects[512];
 		 u16 num, index; } *p = c->p;
+	struct nvsim_file *nf;
+	struct file *ref;
 	u32 status = NV_OK;
 	int i;
 
@@ -179,6 +182,34 @@ static u32 export_objects(struct nvsim_ctl *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	for (i = 0; i < p->num && status == NV_OK; i++)
 		status = nvsim_export_object(c->client, p->objects[i], p->fd, c->who);
+	nf = nvsim_file_get(p->fd, true, &ref);
+	if (nf) {
+		nf->max_exports = p->max;
+		memcpy(nf->export_metadata, p->metadata, sizeof(nf->export_metadata));
+		fput(ref);
+	}
+	return status;
+}
+
+static u32 export_info(struct nvsim_ctl *c)
+{
+	struct nvsim_file *nf;
+	struct file *ref;
+	u32 *p = c->p, status;
+	u16 *max;
+
+	nf = nvsim_file_get((s32)p[0], true, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_ARGUMENT;
+	memset(p + 1, 0, c->size - 4);
+	p[1] = nf->export_device;
+	if (nvsim_branch > 535)
+		p[2] = 0xffffffff;		/* gpuInstanceId: not partitioned */
+	max = (u16 *)((u8 *)p + (nvsim_branch > 535 ? 12 : 8));
+	*max = nf->max_exports;
+	memcpy(max + 1, nf->export_metadata, sizeof(nf->export_metadata));
+	status = nf->nexports ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+	fput(ref);
 	return status;
 }
 
@@ -212,6 +243,7 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x00000d06, CTL_ANY, 16, share_object),
 	CTL(0x00003d05, CTL_ANY, 24, export_to_fd),
 	CTL(0x00003d06, CTL_ANY, 20, import_from_fd),
+	CTL4(0x00003d08, CTL_ANY, 76, 80, 80, 80, export_info),
 	CTL(0x00003d0a, CTL_ANY, 76, create_export_fd),
 	CTL(0x00003d0b, CTL_ANY, 2128, export_objects),
 	CTL(0x00003d0c, CTL_ANY, 652, import_objects),
