@@ -182,8 +182,8 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
     """
     Merge the agent's seccomp rules from *path* into the container's.
 
-    libseccomp lets an unconditional rule of the engine's profile win over a narrower one, so
-    the engine's rules for the same system calls go.
+    libseccomp lets an unconditional rule win over a narrower one, so what the engine's profile
+    says of the same system calls is rewritten to hold for the rest of their arguments.
 
     Raises:
         HookError: the agent has published none, or the container has a listener of its own.
@@ -205,15 +205,50 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
         raise HookError("the container has a seccomp listener of its own; use the kernel door")
     kept = []
     for rule in _list(seccomp, "syscalls"):
-        left = [name for name in rule.get("names", []) if name not in names]
+        taken = [] if rule.get("args") else [name for name in rule["names"] if name in names]
+        left = [name for name in rule["names"] if name not in taken]
         if left:
             kept.append({**rule, "names": left})
+        for name in taken:
+            kept += _rest_of(name, rule, rules["syscalls"])
     seccomp["syscalls"] = [*rules["syscalls"], *kept]
     architectures = _list(seccomp, "architectures")
     architectures += [a for a in rules.get("architectures", []) if a not in architectures]
     seccomp["listenerPath"] = listener
     if "listenerMetadata" in rules:
         seccomp["listenerMetadata"] = rules["listenerMetadata"]
+
+
+def _rest_of(name: str, rule: dict, ours: list[dict]) -> list[dict]:
+    """
+    Return *rule* for calls of *name* whose arguments none of *ours* matches.
+
+    There is no 'otherwise' in a profile, but libseccomp tries a mask before those that are part
+    of it. So two rules on one bit that all our masks contain cover the rest: the bit is set, or
+    it is not.
+    """
+    tests = [test for entry in ours if name in entry["names"] for test in entry.get("args", [])]
+    common = -1
+    for test in tests:
+        common &= test["value"] if test["op"] == "SCMP_CMP_MASKED_EQ" else 0
+    bit = common & -common
+    if not tests or bit <= 0 or len({test["index"] for test in tests}) != 1:
+        raise HookError(f"the agent's rules for {name} do not go with the container's profile")
+    return [
+        {
+            **rule,
+            "names": [name],
+            "args": [
+                {
+                    "index": tests[0]["index"],
+                    "value": bit,
+                    "valueTwo": value,
+                    "op": "SCMP_CMP_MASKED_EQ",
+                }
+            ],
+        }
+        for value in (0, bit)
+    ]
 
 
 def save_config(bundle: str, config: dict[str, object]) -> None:

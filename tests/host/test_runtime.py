@@ -184,16 +184,24 @@ def test_a_config_that_cannot_be_read_is_an_error(tmp_path, text):
         runtime.prepare(bundle, root="/nonexistent")
 
 
+def masked(mask, value, index=1):
+    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
 RULES = {
-    "listenerPath": "/run/cgpu/notify.sock",
+    "listenerPath": "/run/cgpu/seccomp.sock",
     "listenerMetadata": "cgpu",
     "architectures": ["SCMP_ARCH_X86_64"],
-    "syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"}],
+    "syscalls": [
+        {"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY", "args": [masked(0xFE, 0x2A)]},
+        {"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY", "args": [masked(0xFFFFFFFF, 0x30)]},
+    ],
 }
 
 
-def test_the_agents_rules_replace_the_engines_for_the_same_calls(tmp_path):
+def test_the_engines_rule_for_the_same_call_holds_for_the_rest_of_its_arguments(tmp_path):
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    conditional = {"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "args": [masked(0xFFFF, 0x5412)]}
     config = {
         "linux": {
             "seccomp": {
@@ -201,22 +209,52 @@ def test_the_agents_rules_replace_the_engines_for_the_same_calls(tmp_path):
                 "architectures": ["SCMP_ARCH_X86"],
                 "syscalls": [
                     {"names": ["read", "ioctl"], "action": "SCMP_ACT_ALLOW"},
-                    {"names": ["ioctl"], "action": "SCMP_ACT_ALLOW", "args": []},
+                    conditional,
                 ],
             }
         }
     }
     runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+    allow = {"action": "SCMP_ACT_ALLOW"}
     assert config["linux"]["seccomp"] == {
         "defaultAction": "SCMP_ACT_ERRNO",
         "architectures": ["SCMP_ARCH_X86", "SCMP_ARCH_X86_64"],
         "syscalls": [
-            {"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"},
-            {"names": ["read"], "action": "SCMP_ACT_ALLOW"},
+            *RULES["syscalls"],
+            {"names": ["read"], **allow},
+            {"names": ["ioctl"], **allow, "args": [masked(2, 0)]},
+            {"names": ["ioctl"], **allow, "args": [masked(2, 2)]},
+            conditional,
         ],
-        "listenerPath": "/run/cgpu/notify.sock",
+        "listenerPath": "/run/cgpu/seccomp.sock",
         "listenerMetadata": "cgpu",
     }
+
+
+@pytest.mark.parametrize(
+    "args", [[masked(1, 0), masked(2, 0)], [masked(1, 0), masked(1, 0, index=2)], []]
+)
+def test_rules_without_a_common_bit_cannot_be_merged(tmp_path, args):
+    rules = [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY", "args": [arg]} for arg in args]
+    rules = rules or [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"}]
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES | {"syscalls": rules}))
+    profile = {"syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_ALLOW"}]}
+    with pytest.raises(HookError, match="rules for ioctl"):
+        runtime.add_seccomp({"linux": {"seccomp": profile}}, str(tmp_path / "seccomp.json"))
+
+
+def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path):
+    from pycgpu.agent.filter import oci_fragment
+
+    (tmp_path / "seccomp.json").write_text(json.dumps(oci_fragment("/run/cgpu/seccomp.sock")))
+    profile = {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "syscalls": [{"names": ["ioctl", "mmap"], "action": "SCMP_ACT_ALLOW"}],
+    }
+    config = {"linux": {"seccomp": profile}}
+    runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+    allowed = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
+    assert [rule["names"] for rule in allowed] == [["ioctl"]] * 2 + [["mmap"]] * 2
 
 
 def test_a_container_without_a_profile_gets_one_that_allows_the_rest(tmp_path):
