@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: MIT
+"""What a container is told: its own card, its own limit, and no to what reaches around them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.core import (
+    Abi,
+    Account,
+    Call,
+    Device,
+    Request,
+    Tenant,
+    Topology,
+    Verdict,
+    lib,
+    round_memory,
+)
+from tests.core import strategies as nv
+
+ABI = Abi("580.142")
+MIB = 1 << 20
+CLIENT, DEVICE, SUBDEVICE = 0xC1D00000, 1, 2
+FOREIGN = 0xC1D0FFFF
+KIB = 1024
+INVALID_CLASS = 0x22
+
+
+class Container:
+    """Two cards on the host, the container has card 1 (device instance 0) with 8 MiB."""
+
+    def __init__(self, limit: int | None = 8 * MIB, **options: bool) -> None:
+        topology = Topology()
+        topology.add(0, uuid=nv.card_uuid(0), device_instance=1)
+        topology.add(1, uuid=nv.card_uuid(1), device_instance=0)
+        self.tenant = Tenant(topology)
+        self.tenant.give(1, limit, **options)
+        self.ctl = self.tenant.open(Device.CTL, pid=70)
+        self.uvm = self.tenant.open(Device.UVM, pid=70)
+        self.alloc(0, 0, CLIENT, nv.ROOT_CLIENT)
+        self.alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE, nv.device_params(0))
+        self.alloc(CLIENT, DEVICE, SUBDEVICE, nv.SUBDEVICE)
+
+    @property
+    def account(self) -> Account:
+        return self.tenant.account(1)
+
+    def ask(self, nr: int, args: bytes, params: bytes = b"", *, device: Device = Device.CTL,
+            fd_file: int = 0, privileged: bool = False) -> tuple[Verdict, Call]:  # fmt: skip
+        request = Request(ABI, device, nr, bytes(args), bytes(params))
+        file = self.uvm if device is Device.UVM else self.ctl
+        call = self.tenant.call(request, file, 70, fd_file=fd_file, privileged=privileged)
+        return call.pre(), call
+
+    def alloc(self, client: int, parent: int, new: int, cls: int, params: bytes = b"") -> Call:
+        verdict, call = self.ask(nv.ALLOC, nv.rm_alloc(client, parent, new, cls, params), params)
+        assert verdict is Verdict.FORWARD
+        assert call.post() is Verdict.DONE
+        return call
+
+    def memory(self, handle: int, size: int) -> tuple[Verdict, Call]:
+        params = nv.memory_params(size)
+        args = nv.rm_alloc(CLIENT, DEVICE, handle, nv.MEMORY_USER, params)
+        verdict, call = self.ask(nv.ALLOC, args, params)
+        if verdict is Verdict.FORWARD:
+            call.set_params(nv.memory_params(round_memory(size)))
+            assert call.post() is Verdict.DONE
+        return verdict, call
+
+    def control(self, cmd: int, params: bytes, handle: int = SUBDEVICE, **options
+                ) -> tuple[Verdict, Call]:  # fmt: skip
+        args = nv.rm_control(CLIENT, handle, cmd, params)
+        return self.ask(nv.CONTROL, args, params, **options)
+
+
+# ------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_above_the_limit_the_answer_is_the_drivers_own_no_memory(kill):
+    container = Container(oom_kill=kill)
+    assert container.memory(5, 7 * MIB)[0] is Verdict.FORWARD
+    verdict, call = container.memory(6, MIB)
+    assert container.account.current_bytes == 8 * MIB  # 7 MiB are 4 pages of 2 MiB
+    assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.NO_MEMORY)
+    assert call.kill is kill
+    assert (container.account.oom, container.account.refused) == (1, 0)
+
+
+@pytest.mark.parametrize("cls", [0xC2, 0x82, 0x83, 0x3F, 0x76])
+@pytest.mark.parametrize("privileged", [False, True])
+def test_classes_that_reach_all_of_video_memory_are_refused(cls, privileged):
+    container = Container()
+    for nr, args in (
+        (nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 9, cls)),
+        (nv.ALLOC_OBJECT, nv.put(20, (0, "I", CLIENT), (4, "I", DEVICE), (12, "I", cls))),
+        (nv.ALLOC_MEMORY, nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (12, "I", cls))),
+    ):
+        verdict, call = container.ask(nr, args, privileged=privileged)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+    assert container.account.refused == 3
+
+
+FOREIGN_CALLS = {
+    "alloc": (nv.ALLOC, nv.rm_alloc(FOREIGN, FOREIGN, 5, nv.DEVICE), Device.CTL),
+    "free": (nv.FREE, nv.rm_free(FOREIGN, 5), Device.CTL),
+    "heap free": (nv.VID_HEAP, nv.heap_free(FOREIGN, 5), Device.CTL),
+    "heap alloc": (nv.VID_HEAP, nv.heap_alloc(FOREIGN, 1, 5, 4096), Device.CTL),
+    "control": (nv.CONTROL, nv.rm_control(FOREIGN, FOREIGN, 0x102), Device.CTL),
+    "dup into": (nv.DUP, nv.rm_dup(FOREIGN, 1, 5, CLIENT, DEVICE), Device.CTL),
+    "dup from": (nv.DUP, nv.rm_dup(CLIENT, DEVICE, 5, FOREIGN, 7), Device.CTL),
+    "share": (nv.SHARE, nv.put(24, (0, "I", FOREIGN)), Device.CTL),
+    "map": (nv.MAP_MEMORY, nv.put(56, (0, "I", FOREIGN)), Device.CTL),
+    "context dma": (nv.CONTEXT_DMA2, nv.put(56, (0, "I", FOREIGN), (12, "I", 2)), Device.CTL),
+    "uvm map": (nv.UVM_MAP_EXTERNAL, nv.uvm_map(MIB, MIB, FOREIGN, 5, []), Device.UVM),
+    "uvm va space": (nv.UVM_REGISTER_GPU_VASPACE, nv.put(32, (20, "I", FOREIGN)), Device.UVM),
+    "uvm channel": (nv.UVM_REGISTER_CHANNEL, nv.put(56, (20, "I", FOREIGN)), Device.UVM),
+    "uvm gpu": (nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1), FOREIGN), Device.UVM),
+    "dma-buf": (nv.DMABUF, nv.put(2608, (4, "I", FOREIGN)), Device.GPU),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN_CALLS)
+def test_a_client_of_somebody_else_does_not_exist(name):
+    nr, args, device = FOREIGN_CALLS[name]
+    container = Container()
+    verdict, call = container.ask(nr, args, device=device)
+    assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.INVALID_CLIENT)
+    assert container.account.refused == 1
+
+
+def test_a_card_that_the_container_was_not_given_is_refused():
+    container = Container()
+    for instance, status in ((1, nv.INSUFFICIENT_PERMISSIONS), (7, nv.INVALID_DEVICE)):
+        params = nv.device_params(instance)
+        args = nv.rm_alloc(CLIENT, CLIENT, 9, nv.DEVICE, params)
+        verdict, call = container.ask(nv.ALLOC, args, params)
+        assert (verdict, call.status) == (Verdict.ANSWER, status)
+    verdict, call = container.ask(
+        nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(0)), device=Device.UVM
+    )
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
+@pytest.mark.parametrize("function", [19, 20])
+def test_hardware_allocation_by_hand_is_not_supported(function):
+    args = nv.put(184, (0, "I", CLIENT), (8, "I", function))
+    verdict, call = Container().ask(nv.VID_HEAP, args)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+
+
+@given(st.integers(0, 0xFFFF))
+def test_a_context_dma_of_another_class_is_refused(cls):
+    args = nv.put(56, (0, "I", CLIENT), (8, "I", 9), (12, "I", cls))
+    verdict, call = Container().ask(nv.CONTEXT_DMA2, args)
+    expected = (Verdict.FORWARD, 0) if cls == 2 else (Verdict.ANSWER, INVALID_CLASS)
+    assert (verdict, call.status) == expected
+
+
+def test_a_serialised_control_that_must_be_looked_into_is_refused():
+    container = Container()
+    params = bytes(1028)
+    args = nv.rm_control(CLIENT, SUBDEVICE, 0x20801303, params, flags=4)
+    verdict, call = container.ask(nv.CONTROL, args, params)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+    verdict, _ = container.ask(nv.CONTROL, nv.rm_control(CLIENT, SUBDEVICE, 0x20800102, flags=4))
+    assert verdict is Verdict.FORWARD
+
+
+@pytest.mark.parametrize("cmd", [0x00801711, 0x00801712, 0x20801117, 0x20801110, 0x2080012C])
+def test_controls_that_act_on_every_tenant_are_refused(cmd):
+    verdict, call = Container().control(cmd, b"")
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
+def test_only_own_channels_may_be_disabled():
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, bytes(368))
+
+    def disable(*pairs: tuple[int, int], count: int | None = None) -> tuple[Verdict, int]:
+        params = nv.put(536, (0, "B", 1), (4, "I", len(pairs) if count is None else count),
+                        *((24 + 4 * i, "I", client) for i, (client, _) in enumerate(pairs)),
+                        *((280 + 4 * i, "I", one) for i, (_, one) in enumerate(pairs)))  # fmt: skip
+        verdict, call = container.control(0x2080110B, params)
+        return verdict, call.status
+
+    assert disable((CLIENT, 0x31)) == (Verdict.FORWARD, 0)
+    assert disable((CLIENT, 0x31), (CLIENT, 0x77)) == (Verdict.ANSWER, nv.INVALID_CLIENT)
+    assert disable((CLIENT, 0x31), (FOREIGN, 0x31)) == (Verdict.ANSWER, nv.INVALID_CLIENT)
+    assert disable(count=65) == (Verdict.ANSWER, nv.INVALID_ARGUMENT)
+
+
+def test_a_descriptor_of_somebody_else_is_neither_registered_nor_exported_to():
+    container = Container()
+    container.memory(5, MIB)
+    verdict, call = container.ask(nv.REGISTER_FD, nv.put(4, (0, "i", 3)))
+    assert (verdict, call.error) == (Verdict.ANSWER, -errno.EPERM)
+    for cmd, params in ((nv.EXPORT_OBJECT, nv.export_object(5, 3)),
+                        (nv.IMPORT_OBJECT, nv.import_object(DEVICE, 6, 3)),
+                        (nv.EXPORT_OBJECTS, nv.export_objects([5], 3)),
+                        (nv.IMPORT_OBJECTS, nv.import_objects(DEVICE, 1, 3))):  # fmt: skip
+        verdict, call = container.control(cmd, params, CLIENT)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
+def test_nothing_imports_what_was_not_exported():
+    container = Container()
+    other = container.tenant.open(Device.CTL)
+    params = nv.import_object(DEVICE, 6, 9)
+    verdict, call = container.control(nv.IMPORT_OBJECT, params, CLIENT, fd_file=other)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
+
+
+# -------------------------------------------------------------- its own card
+
+
+@given(st.integers(1, 1 << 20), st.integers(0, 6), st.sampled_from([0x20801301, 0x20801303]))
+def test_sizes_are_those_of_the_limit_and_free_is_what_is_left(card_kib, used, cmd):
+    """The card itself may be smaller than the limit, and fuller."""
+    container = Container()
+    if used:
+        container.memory(5, used * MIB)
+    free_kib = card_kib // 2
+    indexes = {0x07: card_kib, 0x08: card_kib, 0x09: card_kib, 0x0A: card_kib, 0x20: card_kib,
+               0x12: free_kib, 0x16: free_kib, 0x0B: 384}  # fmt: skip
+    entries = b"".join(nv.put(8, (0, "I", i), (4, "I", 0)) for i in indexes)
+    answer = b"".join(nv.put(8, (0, "I", i), (4, "I", v)) for i, v in indexes.items())
+    if cmd == 0x20801301:
+        params = nv.put(16, (0, "I", len(indexes)), (8, "Q", 0x9000))
+        verdict, call = container.control(cmd, params)
+        call.set_list(answer)
+    else:
+        params = (nv.put(4, (0, "I", len(indexes))) + entries).ljust(1028, b"\0")
+        verdict, call = container.control(cmd, params)
+        call.set_params(bytes(params[:4]) + answer)
+    assert verdict is Verdict.FORWARD
+    assert call.post() is Verdict.DONE
+    seen = call.list_bytes if cmd == 0x20801301 else call.params[4:]
+
+    left = (8 * MIB - container.account.current_bytes) // KIB
+    for at, index in enumerate(indexes):
+        value = nv.get32(seen, 8 * at + 4)
+        if index == 0x0B:
+            assert value == 384
+        elif index in (0x12, 0x16):
+            assert value == min(free_kib, left)
+        else:
+            assert value == min(card_kib, 8 * KIB)
+
+
+def test_old_calls_show_the_limit_too():
+    container = Container()
+    container.memory(5, 2 * MIB)
+    verdict, call = container.ask(
+        nv.VID_HEAP, nv.put(184, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 5))
+    )
+    assert verdict is Verdict.FORWARD
+    call.set_args(nv.put(184, (0, "I", CLIENT), (24, "Q", 80 << 30), (32, "Q", 79 << 30)))
+    assert call.post() is Verdict.DONE
+    assert (nv.get64(call.args, 24), nv.get64(call.args, 32)) == (8 * MIB, 6 * MIB)
+
+    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 0x44), (12, "I", 0x40))
+    verdict, call = container.ask(nv.ALLOC_MEMORY, args)
+    assert verdict is Verdict.FORWARD
+    args[32:40] = ((80 << 30) - 1).to_bytes(8, "little")
+    call.set_args(args)
+    assert call.post() is Verdict.DONE
+    assert nv.get64(call.args, 32) == 8 * MIB - 1
+    verdict, call = container.ask(nv.ALLOC_MEMORY, args, privileged=True)
+    assert verdict is Verdict.ANSWER
+
+
+def test_without_a_limit_the_card_is_shown_as_it_is():
+    container = Container(None)
+    params = (nv.put(12, (0, "I", 1), (4, "I", 0x08), (8, "I", 999))).ljust(1028, b"\0")
+    _, call = container.control(0x20801303, params)
+    assert call.post() is Verdict.DONE
+    assert nv.get32(call.params, 8) == 999
+
+
+# ------------------------------------------------------------------ compute
+
+
+def test_a_timeslice_is_remembered_and_not_applied_while_the_engine_owns_it():
+    for owned in (False, True):
+        container = Container(slices_owned=owned)
+        container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+        ask = nv.put(8, (0, "Q", 2048))
+        verdict, call = container.control(0xA06C0103, ask, 0x30)
+        assert verdict is (Verdict.ANSWER if owned else Verdict.FORWARD)
+        if owned:
+            assert call.status == nv.OK
+            verdict, call = container.control(0xA06C0104, bytes(8), 0x30)
+            assert (verdict, nv.get64(call.params, 0)) == (Verdict.ANSWER, 2048)
+
+
+def test_more_channel_groups_than_are_free_are_charged():
+    container = Container(64 * MIB)
+    free = lib.CGPU_FREE_GROUPS
+    for number in range(free + 3):
+        container.alloc(CLIENT, DEVICE, 0x1000 + number, nv.GROUP, nv.group_params(0, 1))
+    assert container.account.current_bytes == 3 * lib.CGPU_GROUP_BYTES
+    container.tenant.close(container.ctl)
+    assert container.account.current_bytes == 0
+
+
+# ------------------------------------------------------------------ managed
+
+
+def test_managed_memory_counts_on_every_card_that_it_may_move_to():
+    container = Container()
+    assert container.tenant.mmap(container.uvm, 16 * MIB, 4 * MIB)
+    assert container.account.current_bytes == 0
+    _, call = container.ask(
+        nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)), device=Device.UVM
+    )
+    assert call.post() is Verdict.DONE
+    assert container.account.current_bytes == 4 * MIB
+    assert not container.tenant.mmap(container.uvm, 32 * MIB, 5 * MIB)
+    assert container.tenant.processes(1) == {70: 4 * MIB}
+    container.tenant.munmap(container.uvm, 17 * MIB, MIB)
+    assert container.account.current_bytes == 3 * MIB
+
+
+def test_a_card_cannot_be_registered_when_managed_memory_exceeds_its_limit():
+    container = Container()
+    assert container.tenant.mmap(container.uvm, 16 * MIB, 9 * MIB)
+    verdict, call = container.ask(
+        nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)), device=Device.UVM
+    )
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NO_MEMORY)
+
+
+def test_managed_memory_can_be_denied():
+    container = Container(uvm_disable=True)
+    assert not container.tenant.mmap(container.uvm, 16 * MIB, 4096)
+    assert container.account.refused == 1
+
+
+def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed():
+    container = Container(uvm_disable=True)
+    _, call = container.ask(
+        nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, MIB), device=Device.UVM
+    )
+    assert not container.tenant.mmap(container.uvm, 16 * MIB, MIB), "not made yet"
+    assert call.post() is Verdict.DONE
+    assert container.tenant.mmap(container.uvm, 16 * MIB, MIB)
+    _, call = container.ask(nv.UVM_FREE, nv.uvm_free(16 * MIB, MIB), device=Device.UVM)
+    assert not container.tenant.mmap(container.uvm, 16 * MIB, MIB), "on its way out"
+    assert call.post() is Verdict.DONE
+
+
+# ----------------------------------------------------------------- undoing
+
+
+def test_memory_that_came_out_larger_than_the_limit_is_undone_and_charged_until_then():
+    container = Container()
+    params = nv.memory_params(MIB)
+    args = nv.rm_alloc(CLIENT, DEVICE, 5, nv.MEMORY_USER, params)
+    _, call = container.ask(nv.ALLOC, args, params)
+    call.set_params(nv.memory_params(9 * MIB))
+    assert call.post() is Verdict.UNDO
+    assert call.status == nv.NO_MEMORY
+    assert call.undo_args() == bytes(nv.rm_free(CLIENT, 5))
+    assert container.account.current_bytes == MIB
+    verdict, freeing = container.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))
+    assert (verdict, freeing.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    call.undone()
+    assert container.account.current_bytes == 0
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] is Verdict.FORWARD
+
+
+def test_a_file_that_closes_under_a_mapping_on_its_way_keeps_its_charge_until_it_landed():
+    container = Container()
+    container.memory(5, MIB)
+    uuid = [nv.card_uuid(1)]
+    _, call = container.ask(
+        nv.UVM_MAP_EXTERNAL, nv.uvm_map(16 * MIB, MIB, CLIENT, 5, uuid), device=Device.UVM
+    )
+    container.tenant.close(container.ctl)
+    assert container.account.current_bytes == MIB
+    assert call.post() is Verdict.DONE
+    assert container.account.current_bytes == MIB, "UVM holds it"
+    container.tenant.close(container.uvm)
+    assert container.account.current_bytes == 0
+    assert container.tenant.idle()
