@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""
+Fuzz the way from an environment to a grant: ``python tests/host/fuzz_dialects.py -runs=100000``.
+
+Needs atheris (``pip install atheris``). Arguments are libFuzzer's. Whatever the bytes, the answer
+is a request, no request, or a CgpuError of one line; anything else is a crash.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+with atheris.instrument_imports():
+    from pycgpu import admission, dialects, oci_hook
+    from pycgpu.dialects import (  # noqa: F401 - imported here to be instrumented
+        alibaba_cgpu,
+        alibaba_egpu,
+        cgpu,
+        ctyun_egpu,
+        huawei_xgpu,
+        kubernetes,
+        volcengine_mgpu,
+    )
+    from pycgpu.errors import CgpuError
+    from pycgpu.model import GIB, Card, Grant, Refusal
+
+HOST = [Card(number, f"GPU-{number}{number}", 16 * GIB) for number in range(4)]
+KEYS = [key.rstrip("*") for _, _, keys in dialects.DIALECTS for key in keys] + [
+    "AMP_VGPU_ENABLE",
+    "GPU_MEM_PER_DEVICE",
+    "GPU_UTIL_PER_DEVICE",
+    "ALIYUN_COM_GPU_MEM_DEV",
+    "ALIYUN_COM_GPU_MEM_RESERVED",
+    "ALIYUN_COM_GPU_OOM_SCRIPT",
+    "NVIDIA_VISIBLE_DEVICES",
+    "GPU_IDX",
+    "GPU_POLICY",
+    "CGPU_MEM",
+    "CGPU_QUOTA",
+    "CGPU_GPU",
+    "CGPU_DISABLE",
+    "CUDA_DEVICE_MEMORY_LIMIT_0",
+    "vke.volcengine.com/container-multiple-gpu",
+]
+
+
+def one_input(data: bytes) -> None:
+    """Make an environment of *data* and follow it to the end."""
+    provider = atheris.FuzzedDataProvider(data)
+    env = []
+    for _ in range(provider.ConsumeIntInRange(0, 6)):
+        key = KEYS[provider.ConsumeIntInRange(0, len(KEYS) - 1)]
+        env.append(f"{key}={provider.ConsumeUnicode(40)}")
+    try:
+        request = oci_hook.request_of({"process": {"env": env}})
+    except CgpuError as error:
+        assert str(error) and "\n" not in str(error), env
+        return
+    if request is not None:
+        result = admission.admit(request, HOST)
+        assert isinstance(result, Grant | Refusal), env
+        for card in result.cards if isinstance(result, Grant) else ():
+            assert card.memory_bytes is None or 0 < card.memory_bytes <= 16 * GIB, env
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
