@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -176,7 +177,7 @@ def _fetch(series: str, release: str) -> Kernel:
             if not (root / "lib").exists():
                 (root / "lib").symlink_to("usr/lib")
             _relocate(headers, root)
-            subprocess.run(["depmod", "-b", str(root), release], check=True)
+            subprocess.run([_tool("depmod"), "-b", str(root), release], check=True)
             packed = root / "boot" / f"vmlinuz-{release}"
             if not packed.exists():
                 packed = modules / "vmlinuz"
@@ -187,6 +188,11 @@ def _fetch(series: str, release: str) -> Kernel:
                 image.write_bytes(elf)
             (root / "complete").touch()
     return Kernel(series, release, image, modules, headers)
+
+
+def _tool(name: str) -> str:
+    """Return the path of a program of root's, which a user's PATH may lack."""
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or name
 
 
 def _has(config: Path, line: str) -> bool:
@@ -243,7 +249,7 @@ def early_modules(kernel: Kernel) -> list[tuple[str, bytes]]:
     paths: dict[str, None] = {}
     for name in EARLY_MODULES:
         shown = subprocess.run(
-            ["modprobe", "-d", str(root), "-S", kernel.release, "--show-depends", name],
+            [_tool("modprobe"), "-d", str(root), "-S", kernel.release, "--show-depends", name],
             capture_output=True,
             text=True,
             check=False,
