@@ -180,7 +180,7 @@ static bool windows_needed(const struct cgpu_sched *s)
 
 static void shares(struct cgpu_sched *s)
 {
-	struct cgpu_policy_member members[CGPU_SCHED_SLOTS];
+	struct cgpu_policy_member *members = s->scratch;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -257,6 +257,19 @@ static uint64_t slice_us(uint64_t ns, uint32_t groups)
 	return (ns - least(ns / 2, lost)) / groups / 1000;
 }
 
+/*
+ * Slice of each of several groups that share a window of their own: half a slice
+ * more than fits. When the next gate opens, just before this one shuts, a slice
+ * must not be about to end. The groups take turns at being cut.
+ */
+static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
+{
+	uint64_t turns = most(1, least(groups, ns / 1000 / CGPU_SCHED_SLICE_US_CUDA));
+
+	ns -= least(ns / 2, turns * CGPU_SCHED_SWITCH_NS);
+	return 2 * ns / (2 * turns + 1) / 1000;
+}
+
 static void want_slices(struct cgpu_sched *s)
 {
 	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window, us;
@@ -285,11 +298,7 @@ static void want_slices(struct cgpu_sched *s)
 			/* not to be switched off while the next gate is already open */
 			us = 2 * s->period_ns / 1000;
 		} else {
-			us = most(slice_us(part(s->spread_ns, share), slot->groups),
-				  CGPU_SCHED_SLICE_US_CUDA);
-			/* among its own groups: worth a call if it changed much */
-			if (slot->slice_us > us * 3 / 4 && slot->slice_us < us * 3 / 2)
-				us = slot->slice_us;
+			us = cut_slice_us(part(s->spread_ns, share), slot->groups);
 		}
 		if (us)
 			us = most(us, CGPU_SCHED_SLICE_US_MIN);
@@ -364,6 +373,11 @@ static void set_order(struct cgpu_sched *s)
 	}
 }
 
+static uint64_t frame_of(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	return now_ns - (now_ns + s->period_ns - s->phase_ns % s->period_ns) % s->period_ns;
+}
+
 /* After an event: what everybody is entitled to from now on. */
 static void plan(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -396,9 +410,9 @@ static void plan(struct cgpu_sched *s, uint64_t now_ns)
 	was = s->period_ns;
 	set_period(s);
 	set_order(s);
-	/* all cards' and all seconds' grids begin at zero */
+	/* the grid is the same in every second */
 	if (!s->begun || s->period_ns != was)
-		s->frame_ns = now_ns - now_ns % s->period_ns;
+		s->frame_ns = frame_of(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
 		struct cgpu_sched_turn *t = &s->turn[i];
 
@@ -523,7 +537,7 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		return turn;
 	}
 	/* all are ahead of the grid, by whatever delayed us */
-	s->frame_ns = then_ns - then_ns % s->period_ns;
+	s->frame_ns = frame_of(s, then_ns);
 	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	return best;
 }
@@ -548,9 +562,12 @@ static uint64_t lead(const struct cgpu_sched *s)
  * Who gets the window of one that is idle: of those whose ceilings allow it, the
  * one that got least of such time for its share.
  */
-static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t window_ns)
+static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
+			   uint32_t *could)
 {
 	uint32_t i, best = CGPU_SCHED_TURNS;
+
+	*could = 0;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		const struct cgpu_policy_share *share = &s->share[i];
@@ -562,6 +579,7 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 		    part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns >
 			    part(s->spread_ns, share->ceiling_ppm))
 			continue;
+		++*could;
 		if (best == CGPU_SCHED_TURNS ||
 		    s->slot[i].gift_ns / 1024 * s->share[best].share_ppm <
 			    s->slot[best].gift_ns / 1024 * share->share_ppm)
@@ -570,12 +588,12 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 	return best;
 }
 
-/* Who may run while it is `turn`'s window. */
-static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
-			uint64_t now_ns, uint32_t *guest)
+/* Who may run while it is `turn`'s window, from `then_ns` to `end_ns`. */
+static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
+			uint64_t end_ns, uint64_t now_ns, uint32_t *guest)
 {
-	uint64_t mask = 0;
-	uint32_t i;
+	uint64_t mask = 0, window_ns = end_ns - then_ns;
+	uint32_t i, could = 0;
 
 	if (now_ns - s->cycle_ns >= s->period_ns) {
 		s->cycle_ns = now_ns - now_ns % s->period_ns;
@@ -583,6 +601,7 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
 			s->slot[i].guest_ns = 0;
 	}
 	*guest = CGPU_SCHED_TURNS;
+	s->divide_ns = NEVER;
 	if (turn == CGPU_SCHED_POOL) {
 		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 			if (opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
@@ -590,7 +609,12 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
 	} else if (turn < CGPU_SCHED_SLOTS) {
 		mask = BIT(turn);
 		if (s->slot[turn].idle && elastic(s, turn))
-			*guest = pick_guest(s, turn, window_ns);
+			*guest = pick_guest(s, turn, window_ns, &could);
+		/* several want it: each gets a part, if the parts are worth it */
+		if (could > 1 && window_ns >= 4 * CGPU_SCHED_WINDOW_MIN_NS) {
+			window_ns = most(window_ns / could, 2 * CGPU_SCHED_WINDOW_MIN_NS);
+			s->divide_ns = then_ns + window_ns;
+		}
 		if (*guest < CGPU_SCHED_SLOTS) {
 			s->slot[*guest].guest_ns += window_ns;
 			mask |= BIT(*guest);
@@ -605,17 +629,17 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	uint32_t runs = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
 	const struct cgpu_sched_slot *last =
 		s->begun && runs < CGPU_SCHED_SLOTS ? &s->slot[runs] : NULL;
-	/* seen without work of late: it may be again */
+	/*
+	 * Not after one that was seen without work of late, and may be again: the
+	 * next would start before its time.
+	 */
 	bool overlap = !last || (!last->idle &&
 				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
 	uint64_t open = s->open_mask & s->shut_mask & mask;
 	uint64_t shut = s->open_mask & ~s->shut_mask & ~mask;
 	uint32_t n = 0;
 
-	/*
-	 * The next first: the hardware's switch then overlaps the second call. But
-	 * after one that does nothing the next would start while it is not its time.
-	 */
+	/* the next first: the hardware's switch then overlaps the second call */
 	if (open && overlap)
 		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
 	if (shut)
@@ -688,7 +712,7 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 		s->begun = false;
 		return gates(s, 0, now_ns, out);
 	}
-	n = gates(s, allowed(s, s->next, s->next_end_ns - then_ns, now_ns, &s->next_guest),
+	n = gates(s, allowed(s, s->next, then_ns, s->next_end_ns, now_ns, &s->next_guest),
 		  now_ns, out);
 	if (n)
 		s->moving = true;
@@ -701,7 +725,7 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sched_action *out)
 {
 	charge(s, now_ns);
-	return gates(s, allowed(s, s->owner, s->end_ns - now_ns, now_ns, &s->guest), now_ns,
+	return gates(s, allowed(s, s->owner, now_ns, s->end_ns, now_ns, &s->guest), now_ns,
 		     out);
 }
 
@@ -740,13 +764,13 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		early = lead(s);
 		if (!s->begun || now_ns + early >= s->end_ns)
 			n += hand_over(s, now_ns, now_ns + early, out + n);
-		else if (s->regate)
+		else if (s->regate || now_ns + early >= s->divide_ns)
 			n += regate(s, now_ns, out + n);
 		s->regate = false;
 		early = lead(s);
 		if (s->begun)
-			*wake_ns = least(*wake_ns, s->end_ns > now_ns + early ?
-							   s->end_ns - early : now_ns);
+			*wake_ns = least(*wake_ns, most(now_ns, least(s->end_ns, s->divide_ns) -
+								early));
 	}
 	if (n) {
 		s->pending = n;
@@ -815,6 +839,7 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->period_ns = CGPU_SCHED_UNITS * s->unit_ns;
 	s->spread_ns = s->period_ns;
 	s->review_ns = NEVER;
+	s->divide_ns = NEVER;
 	s->granted_to_ns = now_ns;
 	s->cycle_ns = now_ns;
 	/* as measured on an H200, until the first calls are */
@@ -830,6 +855,9 @@ int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
 	if (!max_inst || max_inst > CGPU_POLICY_MEMBERS || timeslice_us < 1000 ||
 	    timeslice_us > 1000000)
 		return -ERANGE;
+	if (s->policy == policy && s->max_inst == max_inst &&
+	    s->unit_ns == (uint64_t)timeslice_us * 1000)
+		return 0;
 	charge(s, now_ns);
 	s->policy = policy;
 	s->max_inst = max_inst;
@@ -842,6 +870,7 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
 		   const struct cgpu_policy_member *member, uint64_t now_ns)
 {
 	struct cgpu_policy_share unused;
+	struct cgpu_policy_member *old;
 	bool open;
 	int err;
 
@@ -850,10 +879,15 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
 	err = cgpu_policy_shares(s->policy, s->max_inst, member, 1, &unused);
 	if (err)
 		return err;
+	old = &s->slot[slot].member;
+	if (s->slot[slot].present && old->weight == member->weight &&
+	    old->quota == member->quota && old->quota_min == member->quota_min &&
+	    old->priority == member->priority)
+		return 0;
 	charge(s, now_ns);
-	open = s->slot[slot].member.open;
-	s->slot[slot].member = *member;
-	s->slot[slot].member.open = open;
+	open = old->open;
+	*old = *member;
+	old->open = open;
 	s->slot[slot].present = true;
 	s->dirty = true;
 	return 0;
@@ -872,8 +906,7 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	s->dirty = true;
 }
 
-void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
-		     uint64_t now_ns)
+void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	struct cgpu_sched_slot *p = &s->slot[slot % CGPU_SCHED_SLOTS];
 
@@ -882,6 +915,23 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	charge(s, now_ns);
 	if (s->shut_mask & BIT(slot))
 		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
+	s->shut_mask &= ~BIT(slot);
+	s->open_mask &= ~BIT(slot);
+	if (p->member.open && p->groups)
+		s->open_mask |= BIT(slot);
+	p->slice_us = 0;
+	s->dirty = true;
+}
+
+void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
+		     uint64_t now_ns)
+{
+	struct cgpu_sched_slot *p = &s->slot[slot % CGPU_SCHED_SLOTS];
+
+	if (slot >= CGPU_SCHED_SLOTS || !p->present ||
+	    (p->member.open == open && p->groups == groups))
+		return;
+	charge(s, now_ns);
 	/*
 	 * Under policy 1 the parts depend on who holds the card open. One that closes
 	 * and opens it again and again must not keep the others moving.
@@ -892,13 +942,7 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 		p->leaves_ns = now_ns + s->period_ns;
 	p->member.open = open;
 	p->groups = groups;
-	/* gates and slices belong to channel groups: those of new ones are not known */
-	s->shut_mask &= ~BIT(slot);
-	s->open_mask &= ~BIT(slot);
-	if (open && groups)
-		s->open_mask |= BIT(slot);
-	p->slice_us = 0;
-	s->dirty = true;
+	cgpu_sched_reapply(s, slot, now_ns);
 }
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
@@ -934,6 +978,8 @@ void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 
 void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)
 {
+	if (s->suspended == suspend)
+		return;
 	charge(s, now_ns);
 	s->suspended = suspend;
 	s->dirty = true;

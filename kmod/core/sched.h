@@ -22,7 +22,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_TURNS = 66,
 	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
 
-	CGPU_SCHED_SLICE_US_MIN = 500,
+	CGPU_SCHED_SLICE_US_MIN = 50,
 	CGPU_SCHED_SLICE_US_CUDA = 2048, /* what CUDA sets by itself */
 	CGPU_SCHED_UNITS = 8,            /* unit windows in a period, at least */
 	CGPU_SCHED_WINDOW_MIN_NS = 1000000,
@@ -101,6 +101,7 @@ struct cgpu_sched {
 	uint32_t max_inst;
 	uint64_t unit_ns;
 	uint64_t loss_ppm;     /* CGPU_SCHED_LOSS_PPM; CGPU_PPM: never lengthen */
+	uint64_t phase_ns;     /* so much after each whole second a period begins */
 
 	uint32_t mode;
 	bool dirty;
@@ -115,6 +116,7 @@ struct cgpu_sched {
 
 	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
 	struct cgpu_policy_share share[64];
+	struct cgpu_policy_member scratch[64]; /* the kernel's stack has no room for it */
 	struct cgpu_sched_turn turn[66];    /* CGPU_SCHED_TURNS */
 	uint32_t turns;        /* that have a share */
 	uint8_t order[66];     /* those, as they follow each other in a period */
@@ -127,6 +129,7 @@ struct cgpu_sched {
 	uint32_t next;         /* turn that the actions under way begin */
 	uint32_t next_guest;
 	uint32_t guest;        /* slot that has the window because its owner is idle */
+	uint64_t divide_ns;    /* when another guest follows in the same window */
 	bool regate;           /* the owner went idle, or woke */
 	bool moving;
 	bool begun;            /* a window is open */
@@ -146,16 +149,22 @@ struct cgpu_sched {
 	uint64_t calls;        /* actions reported */
 };
 
-/* Starts with no container, policy native. */
+/*
+ * Starts with no container, policy native. Calls of all cards take one lock of the
+ * driver: `phase_ns` keeps their periods apart.
+ */
 void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns);
 
-/* Return: 0, -EINVAL: no such policy, -ERANGE: another number out of bounds. */
+/*
+ * The card's numbers; telling the same again is free. Return: 0, -EINVAL: no such
+ * policy, -ERANGE: another number out of bounds.
+ */
 int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
 		    uint32_t timeslice_us, uint64_t now_ns);
 
 /*
  * A container came, or its numbers changed (`open` and `active` of `member` are
- * ignored). Return: 0, -ERANGE: a number out of bounds, or no such slot.
+ * ignored); telling the same again is free. Return: 0, -ERANGE: a number out of bounds, or no such slot.
  */
 int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
 		   const struct cgpu_policy_member *member, uint64_t now_ns);
@@ -163,12 +172,14 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 
 /*
  * Whether a process of the container holds the GPU open, and how many channel
- * groups compute. New groups of a container whose gate is shut must start
- * stopped (cgpu_sched_may_run()); the engine shuts the container's gate again.
+ * groups compute. Telling the same again is free. New groups of a container
+ * whose gate is shut must start stopped (cgpu_sched_may_run()).
  */
 void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
 		     uint64_t now_ns);
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
+/* A group took another's place, number unchanged: slices and gates are set again. */
+void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 
 /*
  * What the caller saw: the container has no work queued, or has again. Optional

@@ -93,6 +93,12 @@ def show(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
 def verify(arguments: argparse.Namespace, console: Console) -> int:
     """Check every policy against its matrix. Exit status 1 if a bound is broken."""
     rows = [check.check(number) for number in range(len(POLICIES))]
@@ -103,10 +109,7 @@ def verify(arguments: argparse.Namespace, console: Console) -> int:
         for name in list(rows[0])[1:-1]:
             table.add_column(name, justify="left" if name == "name" else "right")
         for row in rows:
-            cells = list(row.values())[1:-1]
-            table.add_row(
-                *("" if c is None else f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells)
-            )
+            table.add_row(*map(_cell, list(row.values())[1:-1]))
         console.print(table)
     for row in rows:
         for name, measures in row["broken"].items():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 
 from rich.console import Console
 from rich.text import Text
@@ -22,10 +23,7 @@ def shares(result: Run, tenant: int, points: int) -> list[float]:
     row = result.useful[tenant]
     edges = [len(row) * i // points for i in range(points + 1)]
     width = result.scenario.bin_ns
-    return [
-        sum(row[a:b]) / ((b - a) * width) if b > a else 0.0
-        for a, b in zip(edges, edges[1:], strict=False)
-    ]
+    return [sum(row[a:b]) / ((b - a) * width) if b > a else 0.0 for a, b in pairwise(edges)]
 
 
 def text(result: Run, console: Console, points: int = 64) -> None:
@@ -73,12 +71,14 @@ def svg(
         parts.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}"/>')
         y = top + 12 + 16 * i
         label = labels[i] if i < len(labels) else f"{i} {result.scenario.tenants[i].kind}"
-        parts.append(f'<rect x="{left + plot_w + 10}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{left + plot_w + 25}" y="{y}">{escape(label)}</text>')
+        x = left + plot_w + 10
+        parts.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 15}" y="{y}">{escape(label)}</text>')
         base = above
     for fraction in (0, 0.5, 1):
         y = top + plot_h * (1 - fraction)
-        parts.append(f'<text x="{left - 5}" y="{y + 4:.0f}" text-anchor="end">{fraction:.0%}</text>')
+        anchor = f'x="{left - 5}" y="{y + 4:.0f}" text-anchor="end"'
+        parts.append(f"<text {anchor}>{fraction:.0%}</text>")
     for k in range(int(seconds) + 1):
         x = left + plot_w * k / seconds
         parts.append(f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{k} s</text>')

@@ -3,7 +3,8 @@
 What the engine promises, checked in the model: every policy against a matrix of tenants.
 
 Errors are in percentage points of the card. A share is time held over a window, less the time in
-which the card was switching between tenants; ``efficiency`` counts that. Ceilings are held against work alone.
+which the card was switching between tenants; ``efficiency`` counts that. Ceilings are held against
+work alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NATIVE, MIXED = POLICIES.index("native"), POLICIES.index("mixed")
 #: Policies that offer one container's idle time to others.
 CONSERVING = tuple(POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst"))
 
-#: Bounds. The engine's period P bounds 100 ms: a share a may stray by a(1 − a)·P/100 ms and a point.
+#: Bounds. Over 100 ms a share a may stray by a(1 − a)·P/100 ms and a point, P the engine's period.
 ERROR_1S = 0.5
 CEILING_EXCESS = 1.0
 JAIN = 0.9999
@@ -78,7 +79,7 @@ class Verdict:
 
 
 def judge(result: Run) -> Verdict:
-    """Hold one run to account. Backlogged tenants must get their share, nobody more than allowed."""
+    """Hold one run to account: backlogged tenants get their share, nobody more than allowed."""
     scenario = result.scenario
     given = entitlements(scenario)
     conserving = scenario.policy in CONSERVING
@@ -147,6 +148,11 @@ def tenants(policy: int, count: int, **other: object) -> tuple[Tenant, ...]:
     return tuple(made)
 
 
+def bursts(on_ms: int, off_ms: int) -> dict[str, object]:
+    """Return what makes a tenant bursty: mean work and mean pause, ms."""
+    return {"kind": "bursty", "on_ns": on_ms * MS, "off_ns": off_ms * MS}
+
+
 def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
     """Yield the scenarios of one policy, named."""
 
@@ -165,11 +171,11 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
     yield "a neighbour is idle", make(*four[:3], replace(four[3], kind="idle", uncapped=False))
     yield (
         "a neighbour has bursts",
-        make(*four[:3], replace(four[3], kind="bursty", on_ns=3 * MS, off_ns=7 * MS)),
+        make(*four[:3], replace(four[3], **bursts(3, 7))),
     )
     yield (
         "long bursts",
-        make(*four[:2], *(replace(t, kind="bursty", on_ns=400 * MS, off_ns=300 * MS) for t in four[2:])),
+        make(*four[:2], *(replace(t, **bursts(400, 300)) for t in four[2:])),
     )
     if policy not in CONSERVING:
         yield "a neighbour is slow to stop", make(*four[:3], replace(four[3], stubborn_ns=10 * MS))
@@ -182,10 +188,13 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         yield "a quota on one of four", make(capped, *four[1:])
         yield (
             "a quota on one, and bursts",
-            make(capped, *four[1:3], replace(four[3], kind="bursty", on_ns=20 * MS, off_ns=60 * MS)),
+            make(capped, *four[1:3], replace(four[3], **bursts(20, 60))),
         )
-        yield "a quota on one of two", make(replace(pair[0], quota=30, quota_min=0, uncapped=False), pair[1])
-        alone = replace(pair[0], quota=10, quota_min=0, uncapped=False, weight=1)
+        yield (
+            "a quota on one of two",
+            make(replace(capped, quota=30, weight=pair[0].weight), pair[1]),
+        )
+        alone = replace(capped, quota=10, weight=1)
         yield "10 % alone", make(alone)
         yield "50 % alone", make(replace(alone, quota=50))
 

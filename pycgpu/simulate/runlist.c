@@ -589,6 +589,7 @@ static void setup(struct model *m)
 		struct card *c = &m->card[i];
 
 		cgpu_sched_init(&c->sched, 0);
+		c->sched.phase_ns = i * 1300000;
 		if (config->loss_ppm)
 			c->sched.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,

@@ -90,9 +90,7 @@ class Run:
 
     def efficiency(self, card: int = 0) -> float:
         """Return the sum of all tenants' work relative to one tenant alone."""
-        return sum(
-            self.work(i) for i, t in enumerate(self.scenario.tenants) if t.card == card
-        )
+        return sum(self.work(i) for i, t in enumerate(self.scenario.tenants) if t.card == card)
 
     def shares(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
         """Return the tenant's share over every window of that length.
@@ -122,7 +120,7 @@ def _sliding(row: list[int], width: int) -> list[int]:
     return sums
 
 
-def _tenant(scenario: Scenario, tenant: Tenant) -> dict[str, int | bool]:
+def _tenant(tenant: Tenant) -> dict[str, int | bool]:
     values = {name: getattr(tenant, name) for name in tenant.__dataclass_fields__}
     values["kind"] = getattr(lib, f"MODEL_{tenant.kind.upper()}")
     return values
@@ -138,7 +136,7 @@ class Share:
 
 
 def entitlements(scenario: Scenario) -> list[Share]:
-    """Return what the policy gives each tenant while all that are not idle want all they can get."""
+    """Return what the policy gives each tenant while all but the idle want all they can get."""
     count = len(scenario.tenants)
     members = ffi.new("struct cgpu_policy_member[]", count)
     for member, tenant in zip(members, scenario.tenants, strict=True):
@@ -166,15 +164,14 @@ def run(scenario: Scenario, **changes: object) -> Run:
     bins = scenario.duration_ns // scenario.bin_ns
     config = ffi.new("struct cgpu_model_config *")
     config.controller = getattr(lib, f"MODEL_{scenario.controller.upper()}")
-    for name in (
-        "cards policy max_inst timeslice_us loss_ppm hint_ns fail_ns duration_ns bin_ns seed"
-    ).split():
-        setattr(config, name, getattr(scenario, name))
+    for name, _ in ffi.typeof("struct cgpu_model_config").fields:
+        if name not in ("controller", "changes", "change"):
+            setattr(config, name, getattr(scenario, name))
     config.changes = len(scenario.changes)
     for i, change in enumerate(scenario.changes):
         for name in change.__dataclass_fields__:
             setattr(config.change[i], name, getattr(change, name))
-    tenants = ffi.new("struct cgpu_model_tenant[]", [_tenant(scenario, t) for t in scenario.tenants])
+    tenants = ffi.new("struct cgpu_model_tenant[]", [_tenant(t) for t in scenario.tenants])
     useful, held, backlog = (ffi.new("uint32_t[]", count * bins) for _ in range(3))
     lost = ffi.new("uint32_t[]", scenario.cards * bins)
     totals = ffi.new("struct cgpu_model_result[]", scenario.cards)

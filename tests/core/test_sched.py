@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: MIT
+"""The engine by itself: what it asks for, what it remembers, and that it lets go on failure."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pycgpu._core import ffi, lib
+
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
+MS = 1_000_000
+NEVER = 2**64 - 1
+OPEN, SHUT, SLICE = lib.CGPU_SCHED_OPEN, lib.CGPU_SCHED_SHUT, lib.CGPU_SCHED_SLICE
+
+
+class Card:
+    """A card whose calls take as long as measured, and the engine that moves its gates."""
+
+    def __init__(self, policy: int, max_inst: int = 20, timeslice_us: int = 5000) -> None:
+        self.s = ffi.new("struct cgpu_sched *")
+        self.now = 0
+        self.shut = 0
+        self.slices: dict[int, int] = {}
+        self.log: list[tuple[int, int, int, int]] = []
+        self.wake = 0
+        lib.cgpu_sched_init(self.s, 0)
+        assert lib.cgpu_sched_card(self.s, policy, max_inst, timeslice_us, 0) == 0
+
+    def set(self, slot: int, **numbers: int) -> int:
+        member = ffi.new("struct cgpu_policy_member *", {"weight": 1, **numbers})
+        return lib.cgpu_sched_set(self.s, slot, member, self.now)
+
+    def add(self, slot: int, groups: int = 1, **numbers: int) -> None:
+        assert self.set(slot, **numbers) == 0
+        lib.cgpu_sched_open(self.s, slot, True, groups, self.now)
+
+    def tick(self) -> list[tuple[int, int, int]]:
+        out = ffi.new("struct cgpu_sched_action[]", lib.CGPU_SCHED_ACTIONS)
+        wake = ffi.new("uint64_t *")
+        n = lib.cgpu_sched_tick(self.s, self.now, out, wake)
+        self.wake = wake[0]
+        return [(out[i].kind, out[i].mask, out[i].slice_us) for i in range(n)]
+
+    def done(self, action: tuple[int, int, int], status: int = 0, took: int = 350_000) -> None:
+        kind, mask, slice_us = action
+        start, self.now = self.now, self.now + took
+        made = ffi.new("struct cgpu_sched_action *", {"kind": kind, "mask": mask})
+        made.slice_us = slice_us
+        if not status:
+            if kind == OPEN:
+                self.shut &= ~mask
+            elif kind == SHUT:
+                self.shut |= mask
+            else:
+                self.slices.update({i: slice_us for i in range(64) if mask >> i & 1})
+        self.log.append((self.now, kind, mask, slice_us))
+        lib.cgpu_sched_done(self.s, made, start, self.now, status)
+
+    def run(self, until: int) -> None:
+        while self.now < until:
+            actions = self.tick()
+            for action in actions:
+                self.done(action)
+            if not actions:
+                self.now = max(self.now + 1000, min(self.wake, until))
+
+    def stat(self, slot: int):
+        out = ffi.new("struct cgpu_sched_stat *")
+        lib.cgpu_sched_stat(self.s, slot, self.now, out)
+        return out
+
+
+def test_no_container_means_no_call_and_no_timer() -> None:
+    card = Card(AVERAGE)
+    assert card.tick() == []
+    assert card.wake == NEVER
+
+
+def test_slices_alone_need_no_call_once_they_are_set() -> None:
+    card = Card(FAIR)
+    card.add(0, weight=1)
+    card.add(1, weight=3)
+    card.run(100 * MS)
+    calls = len(card.log)
+    assert card.wake == NEVER
+    assert card.slices[1] == pytest.approx(3 * card.slices[0], rel=0.01)
+    card.run(10_000 * MS)
+    assert len(card.log) == calls
+
+
+def test_a_slice_is_divided_among_a_containers_groups() -> None:
+    card = Card(WEAK)
+    card.add(0, groups=1)
+    card.add(1, groups=8)
+    card.run(10 * MS)
+    switches = 7 * lib.CGPU_SCHED_SWITCH_NS // 1000
+    assert 8 * card.slices[1] + switches == pytest.approx(card.slices[0], rel=0.01)
+
+
+def test_native_touches_nothing() -> None:
+    card = Card(NATIVE)
+    card.add(0, quota=10)
+    card.add(1)
+    card.run(1000 * MS)
+    assert card.log == []
+
+
+def test_leaving_for_native_opens_every_gate_and_restores_cudas_slice() -> None:
+    card = Card(FIXED, max_inst=4)
+    card.add(0)
+    card.add(1)
+    card.run(500 * MS)
+    assert card.shut
+    assert lib.cgpu_sched_card(card.s, NATIVE, 4, 5000, card.now) == 0
+    card.run(card.now + 10 * MS)
+    assert card.shut == 0
+    assert set(card.slices.values()) == {lib.CGPU_SCHED_SLICE_US_CUDA}
+    assert card.wake == NEVER
+
+
+def test_the_next_gate_opens_before_the_present_one_shuts() -> None:
+    card = Card(AVERAGE, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(1000 * MS)
+    gates = [(kind, mask) for _, kind, mask, _ in card.log if kind != SLICE][3:]
+    for (kind, mask), (kind2, mask2) in zip(gates[::2], gates[1::2], strict=False):
+        assert {(kind, kind2)} <= {(OPEN, SHUT), (SHUT, OPEN)}
+        assert mask != mask2
+    assert card.s.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "numbers", "max_inst", "expected"),
+    [
+        (AVERAGE, [{}, {}], 4, [0.25, 0.25]),
+        (PREEMPTIVE, [{}, {}], 4, [0.5, 0.5]),
+        (WEIGHTED, [{"weight": 1}, {"weight": 3}], 4, [0.25, 0.75]),
+        (FIXED, [{"weight": 1}, {"weight": 2}], 10, [0.1, 0.2]),
+        (FIXED, [{"weight": 1, "quota": 10}], 1, [0.1]),
+        (FAIR, [{"quota": 50}], 20, [0.5]),
+    ],
+)
+def test_card_time_granted_is_the_entitlement(
+    policy: int, numbers: list[dict[str, int]], max_inst: int, expected: list[float]
+) -> None:
+    card = Card(policy, max_inst)
+    for slot, values in enumerate(numbers):
+        card.add(slot, **values)
+    card.run(10_000 * MS)
+    for slot, share in enumerate(expected):
+        assert card.stat(slot).granted_ns / card.now == pytest.approx(share, abs=0.012)
+
+
+def test_under_policy_2_a_window_is_weight_times_unit_so_8_to_4_switches_a_quarter_as_often() -> (
+    None
+):
+    switches = []
+    for weights in ((2, 1), (8, 4)):
+        card = Card(WEIGHTED)
+        for slot, weight in enumerate(weights):
+            card.add(slot, weight=weight)
+        card.run(10_000 * MS)
+        switches.append(sum(card.stat(slot).switches for slot in range(2)))
+    assert switches[0] == pytest.approx(4 * switches[1], rel=0.05)
+
+
+def test_a_container_that_is_slow_to_stop_pays_for_it() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    while card.now < 20_000 * MS:
+        actions = card.tick()
+        for action in actions:
+            slow = action[0] == SHUT and action[1] == 2
+            card.done(action, took=15 * MS if slow else 350_000)
+        if not actions:
+            card.now = max(card.now + 1000, card.wake)
+    assert card.stat(1).overruns > 0
+    assert card.stat(1).granted_ns / card.now == pytest.approx(0.5, abs=0.03)
+
+
+def test_debt_is_kept_while_the_neighbour_and_the_debtor_are_away() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(200 * MS)
+    while not (card.s.begun and card.s.owner == 1 and not card.s.pending):
+        card.run(card.now + MS)
+    card.now += 60 * MS  # nobody called us: an overrun of several windows
+    lib.cgpu_sched_open(card.s, 0, False, 0, card.now)
+    lib.cgpu_sched_open(card.s, 1, False, 0, card.now)
+    owed = card.stat(1).debt_ns
+    assert owed > 20 * MS
+    card.run(card.now + MS)
+    lib.cgpu_sched_open(card.s, 0, True, 1, card.now)
+    lib.cgpu_sched_open(card.s, 1, True, 1, card.now)
+    before = [card.stat(slot).granted_ns for slot in range(2)]
+    card.run(card.now + 120 * MS)
+    got = [card.stat(slot).granted_ns - before[slot] for slot in range(2)]
+    assert got[0] > got[1] + 10 * MS
+
+
+def test_a_policy_change_takes_effect_within_one_period() -> None:
+    card = Card(FAIR)
+    card.add(0)
+    card.add(1)
+    card.run(500 * MS)
+    assert lib.cgpu_sched_card(card.s, FIXED, 4, 5000, card.now) == 0
+    card.run(card.now + card.s.period_ns)
+    before = card.now
+    granted = card.stat(0).granted_ns
+    card.run(card.now + 1000 * MS)
+    assert (card.stat(0).granted_ns - granted) / (card.now - before) == pytest.approx(
+        0.25, abs=0.02
+    )
+
+
+def test_a_container_without_weight_gets_no_compute() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0, weight=2)
+    card.add(1, weight=0)
+    card.run(1000 * MS)
+    assert card.shut == 2
+    assert not lib.cgpu_sched_may_run(card.s, 1)
+
+
+def test_a_window_of_an_idle_container_is_handed_on_at_once() -> None:
+    card = Card(BURST)
+    card.add(0, quota=40)
+    card.add(1)
+    card.run(500 * MS)
+    lib.cgpu_sched_idle(card.s, 1, False, card.now)
+    card.run(card.now + 100 * MS)
+    while not (card.s.begun and card.s.owner == 0 and not card.s.pending):
+        card.run(card.now + MS)
+    assert card.shut & 2
+    lib.cgpu_sched_idle(card.s, 0, True, card.now)
+    card.run(card.now + MS)
+    assert not card.shut & 2
+
+
+@pytest.mark.parametrize("kind", [OPEN, SHUT, SLICE])
+def test_an_error_of_the_driver_opens_every_gate_and_is_tried_again_later(kind: int) -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    failed = False
+    while not failed:
+        actions = card.tick()
+        for action in actions:
+            fails = action[0] == kind and not failed
+            card.done(action, status=-errno.EIO if fails else 0)
+            failed |= fails
+        if not actions:
+            card.now = max(card.now + 1000, card.wake)
+    card.run(card.now + 10 * MS)
+    assert card.shut == 0
+    assert card.s.mode == lib.CGPU_SCHED_FREE
+    assert card.s.failures == 1
+    card.run(card.now + 2000 * MS)
+    assert card.s.mode == lib.CGPU_SCHED_WINDOWS
+
+
+def test_a_call_that_never_returns_ends_in_open_gates() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    while not (actions := card.tick()):
+        card.now = max(card.now + 1000, card.wake)
+    card.now += lib.CGPU_SCHED_WATCHDOG_NS + 1
+    again = card.tick()
+    for action in again:
+        card.done(action)
+    assert card.s.failures == 1
+    assert card.s.shut_mask == 0
+    assert actions
+
+
+def test_suspend_opens_every_gate_and_resume_goes_on() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    lib.cgpu_sched_suspend(card.s, True, card.now)
+    card.run(card.now + 5 * MS)
+    assert card.shut == 0
+    assert card.wake == NEVER
+    lib.cgpu_sched_suspend(card.s, False, card.now)
+    card.run(card.now + 100 * MS)
+    assert card.shut != 0
+
+
+def test_telling_the_same_again_asks_for_nothing() -> None:
+    card = Card(FAIR)
+    card.add(0)
+    card.add(1)
+    card.run(50 * MS)
+    calls = len(card.log)
+    card.add(0)
+    card.add(1)
+    assert lib.cgpu_sched_card(card.s, FAIR, 20, 5000, card.now) == 0
+    card.run(card.now + 50 * MS)
+    assert len(card.log) == calls
+
+
+def test_new_groups_get_slice_and_gate_anew() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    while card.shut != 2 or card.s.pending:
+        card.run(card.now + MS)
+    calls = len(card.log)
+    lib.cgpu_sched_open(card.s, 1, True, 2, card.now)
+    card.run(card.now + 2 * MS)
+    kinds = [(kind, mask) for _, kind, mask, _ in card.log[calls:]]
+    assert (SHUT, 2) in kinds
+    assert (SLICE, 2) in kinds
+
+
+def test_bad_numbers_are_refused_and_change_nothing() -> None:
+    card = Card(FAIR)
+    card.add(0, weight=3)
+    assert lib.cgpu_sched_card(card.s, 9, 20, 5000, 0) == -errno.EINVAL
+    assert lib.cgpu_sched_card(card.s, FAIR, 0, 5000, 0) == -errno.ERANGE
+    assert lib.cgpu_sched_card(card.s, FAIR, 20, 10, 0) == -errno.ERANGE
+    assert card.set(0, quota=101) == -errno.ERANGE
+    assert card.set(64) == -errno.ERANGE
+    assert card.s.slot[0].member.weight == 3
+    assert card.s.policy == FAIR
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=25), st.sampled_from((0, 1, 2, 3)))
+def test_gates_never_all_stay_shut_while_somebody_is_entitled(
+    weights: list[int], policy: int
+) -> None:
+    card = Card(policy, max_inst=64)
+    for slot, weight in enumerate(weights):
+        card.add(slot, weight=weight)
+    card.run(1000 * MS)
+    before = [card.stat(slot).granted_ns for slot in range(len(weights))]
+    card.run(card.now + 3000 * MS)
+    for slot in range(len(weights)):
+        assert card.stat(slot).granted_ns > before[slot]
+
+
+class Events(RuleBasedStateMachine):
+    """Any order of events: never two answers at once, every gate known, all let go at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.card = Card(FIXED)
+        self.present: set[int] = set()
+
+    @rule(slot=st.integers(0, 5), weight=st.integers(0, 4), quota=st.sampled_from((0, 10, 60)))
+    def sets(self, slot: int, weight: int, quota: int) -> None:
+        assert self.card.set(slot, weight=weight, quota=quota) == 0
+        self.present.add(slot)
+
+    @rule(slot=st.integers(0, 5), is_open=st.booleans(), groups=st.integers(1, 3))
+    def opens(self, slot: int, is_open: bool, groups: int) -> None:
+        if slot in self.present:
+            lib.cgpu_sched_open(self.card.s, slot, is_open, groups, self.card.now)
+
+    @rule(slot=st.integers(0, 5))
+    def removes(self, slot: int) -> None:
+        lib.cgpu_sched_remove(self.card.s, slot, self.card.now)
+        self.present.discard(slot)
+
+    @rule(slot=st.integers(0, 5), idle=st.booleans())
+    def idles(self, slot: int, idle: bool) -> None:
+        lib.cgpu_sched_idle(self.card.s, slot, idle, self.card.now)
+
+    @rule(policy=st.integers(0, 8), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
+    def changes(self, policy: int, max_inst: int, unit: int) -> None:
+        assert lib.cgpu_sched_card(self.card.s, policy, max_inst, unit, self.card.now) == 0
+
+    @rule(ms=st.integers(1, 300))
+    def waits(self, ms: int) -> None:
+        self.card.run(self.card.now + ms * MS)
+
+    @precondition(lambda self: self.card.now > 0)
+    @rule(took=st.integers(0, 30 * MS), fails=st.booleans())
+    def calls(self, took: int, fails: bool) -> None:
+        for action in self.card.tick():
+            self.card.done(action, -errno.EIO if fails else 0, took)
+
+    @invariant()
+    def wakes(self) -> None:
+        assert self.card.s.pending == 0
+
+    def teardown(self) -> None:
+        lib.cgpu_sched_suspend(self.card.s, True, self.card.now)
+        self.card.run(self.card.now + 5 * MS)
+        assert self.card.s.shut_mask == 0
+
+
+TestEvents = Events.TestCase
