@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+What runtime and hook add to a container's start on this machine, in milliseconds.
+
+A tree of plain files stands for the door: 8 cards with 10 containers each. The sum of create,
+start and hook is to stay below 60 ms natively.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from tests.host.tree import add_container, make_tree  # noqa: E402
+
+RUNS = 30
+
+
+def launcher(path: Path, module: str, call: str) -> Path:
+    """Write a program as `cgpu install-runtime` does."""
+    path.write_text(
+        f"#!{os.path.realpath(sys.executable)} -IS\nimport sys\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        f"from pycgpu.{module} import main\nsys.exit({call})\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def median_ms(command: list[str], stdin: str = "", before: Callable[[], None] | None = None):
+    """Return the median time of a command that must succeed."""
+    times = []
+    for _ in range(RUNS):
+        if before is not None:
+            before()
+        start = time.perf_counter()
+        subprocess.run(command, input=stdin, text=True, capture_output=True, check=True)
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory)
+        root = make_tree(base / "cgpu_km", cards=8)
+        for card in range(8):
+            for number in range(10):
+                add_container(root, card, f"{card}{number}" + "a" * 62, memsize="1048576")
+        (base / "proc" / "7").mkdir(parents=True)
+        (base / "proc" / "7" / "status").write_text("NSpid:\t7\t1\n")
+        options = [f"--{name}={base / name}".split("=") for name in ("lock", "log", "proc")]
+        words = ["--root", str(root), *(word for pair in options for word in pair)]
+        hook = launcher(base / "cgpu-hook", "oci_hook", f"main([*{words!r}, *sys.argv[1:]])")
+        call = f"main(hook=({str(hook)!r},), runtimes=('/bin/true',), root={str(root)!r})"
+        runtime = launcher(base / "cgpu-container-runtime", "runtime", call)
+        env = ["PATH=/bin", *(f"V{number}=x" for number in range(40))]
+        cards = ":".join(f"PGPU={card},MEM=276,WEIGHT=10" for card in range(3))
+        asking = {"process": {"env": [*env, f"EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:{cards}"]}}
+        config = base / "config.json"
+        create = [str(runtime), "create", "--bundle", str(base), "id"]
+        state = json.dumps({"id": "f" * 64, "pid": 7, "status": "creating", "bundle": str(base)})
+
+        def write(content: dict[str, object]) -> Callable[[], None]:
+            return lambda: config.write_text(json.dumps(content)) and None
+
+        asks, plain = write(asking), write({"process": {"env": env}})
+        python = median_ms([os.path.realpath(sys.executable), "-ISc", "pass"])
+        created = median_ms(create, before=asks)
+        started = median_ms([str(runtime), "start", "id"])
+        hooked = median_ms([str(hook), "createRuntime"], state, asks)
+        print(f"python alone              {python:6.1f}")
+        print(f"runtime create            {created:6.1f}")
+        print(f"runtime start             {started:6.1f}")
+        print(f"hook createRuntime        {hooked:6.1f}")
+        print(f"sum                       {created + started + hooked:6.1f}")
+        print(f"runtime create, no limit  {median_ms(create, before=plain):6.1f}")
+        print(f"hook, no limit            {median_ms([str(hook), 'prestart'], state, plain):6.1f}")
+
+
+if __name__ == "__main__":
+    main()
