@@ -213,7 +213,6 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 					  obj->class == NV01_EVENT_KERNEL_CALLBACK_EX))
 		return NV_ERR_ILLEGAL_ACTION;
 	obj->aux = p->notifyIndex;
-	obj->event_data = p->data;
 	if (obj->class == NV01_EVENT_OS_EVENT) {
 		if (!nvsim_file_get((int)p->data, false, &ref) &&
 		    !nvsim_file_get((int)p->data, true, &ref))

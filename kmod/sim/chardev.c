@@ -12,7 +12,6 @@
 #include "nvsim.h"
 
 atomic_long_t nvsim_live_files;
-const struct file_operations *nvsim_fops;
 
 static int nvsim_open(struct inode *inode, struct file *filp)
 {
@@ -28,7 +27,6 @@ static int nvsim_open(struct inode *inode, struct file *filp)
 	nf = kzalloc(sizeof(*nf), GFP_KERNEL);
 	if (!nf)
 		return -ENOMEM;
-	nf->filp = filp;
 	nf->minor = minor;
 	nf->card = card;
 	INIT_LIST_HEAD(&nf->clients);
@@ -36,7 +34,6 @@ static int nvsim_open(struct inode *inode, struct file *filp)
 	INIT_LIST_HEAD(&nf->os_events);
 	mutex_init(&nf->map_lock);
 	init_waitqueue_head(&nf->wait);
-	spin_lock_init(&nf->event_lock);
 	if (card) {
 		/* Mappings of one file can then be revoked without the others'. */
 		address_space_init_once(&nf->mapping);
@@ -219,10 +216,8 @@ int nvsim_chardev_init(void)
 		for (i = 0; i < nvsim_ncards; i++)
 			frontend_table[i] = &nvidia_fops;
 		frontend_table[NVSIM_MINOR_CTL] = &nvidia_fops;
-		nvsim_fops = &nv_frontend_fops;
 		return register_chrdev(NVSIM_MAJOR, "nvidia-frontend", &nv_frontend_fops);
 	}
-	nvsim_fops = &nvidia_fops;
 	ret = add_cdev(&gpu_cdev, 0, NVSIM_MINOR_REGULAR_MAX + 1, "nvidia");
 	if (ret)
 		return ret;

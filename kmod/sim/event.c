@@ -84,14 +84,7 @@ void nvsim_os_event_release(struct nvsim_file *nf)
 __poll_t nvsim_poll(struct file *filp, struct poll_table_struct *wait)
 {
 	struct nvsim_file *nf = filp->private_data;
-	__poll_t mask = 0;
 
 	poll_wait(filp, &nf->wait, wait);
-	spin_lock(&nf->event_lock);
-	if (nf->event_pending) {
-		mask = EPOLLPRI | EPOLLIN;
-		nf->event_pending = false;
-	}
-	spin_unlock(&nf->event_lock);
-	return mask;
+	return 0;
 }

@@ -40,17 +40,16 @@ struct seq_file;
 /* ---- card.c: models and module parameters ---- */
 
 struct nvsim_model {
-	const char *key, *name, *arch;
+	const char *key, *name;
 	u16 device_id, subsystem_id;
 	u32 fb_mib;		/* what nvidia-smi prints as total */
 	u32 reserved_mib;	/* of it, what the driver keeps to itself */
 	u32 bus_width, ram_type;
-	u32 sm_count, cores_per_sm;
+	u32 sm_count;
 	u32 compute_major, compute_minor;
 	u32 arch_id, impl;	/* NV2080 MC ARCH_INFO */
 	u32 generation;		/* 0 volta 1 turing 2 ampere 4 hopper: class numbers */
 	u32 channel_class, usermode_class, compute_class, copy_class;
-	u32 power_mw, sm_mhz, mem_mhz;
 	u32 bar1_mib;
 };
 
@@ -171,9 +170,6 @@ struct nvsim_object {
 	bool duplicate;			/* of somebody's memory */
 	struct nvsim_tsg *tsg;
 	struct nvsim_chan *chan;
-	struct file *event_file;
-	struct list_head event_node;
-	u64 event_data;
 };
 
 struct nvsim_client *nvsim_client_find(u32 handle);
@@ -254,11 +250,9 @@ struct nvsim_mmap_ctx {
 	bool usermode;
 	struct nvsim_mem *mem;
 	u64 page_index, length;
-	bool writable;
 };
 
 struct nvsim_file {
-	struct file *filp;		/* identity only, no reference */
 	unsigned int minor;
 	struct nvsim_card *card;	/* NULL: control device */
 	struct nvsim_file *ctl;		/* set once by REGISTER_FD */
@@ -276,13 +270,9 @@ struct nvsim_file {
 	u32 export_device;
 	u8 export_metadata[64];
 	wait_queue_head_t wait;
-	spinlock_t event_lock;
-	bool event_pending;
-	struct list_head event_data;
 	struct list_head os_events;
 };
 
-extern const struct file_operations *nvsim_fops;
 extern atomic_long_t nvsim_live_files;
 int nvsim_chardev_init(void);
 void nvsim_chardev_exit(void);
@@ -297,7 +287,6 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who);
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);
 void nvsim_mapping_release(struct nvsim_file *nf);
-void nvsim_mapping_exit(void);
 /* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
 void nvsim_doorbell_arm(struct nvsim_card *card);
 

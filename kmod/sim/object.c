@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* RM objects: the tree, handles, dependants and the recursive free. */
-#include <linux/file.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include "nvsim.h"
@@ -73,7 +72,6 @@ struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u
 	INIT_LIST_HEAD(&obj->children);
 	INIT_LIST_HEAD(&obj->dependants);
 	INIT_LIST_HEAD(&obj->depends_on);
-	INIT_LIST_HEAD(&obj->event_node);
 	list_add_tail(&obj->sibling, up ? &up->children : &client->roots);
 	atomic_long_inc(&nvsim_live_objects);
 	*status = NV_OK;
@@ -119,9 +117,6 @@ void nvsim_object_free(struct nvsim_object *obj)
 	if (obj->vaspace && !--obj->card->vaspaces)
 		nvsim_pma_give(obj->card, NVSIM_VASPACE_BYTES);
 	nvsim_mem_put(obj->mem);
-	list_del(&obj->event_node);
-	if (obj->event_file)
-		fput(obj->event_file);
 	list_del(&obj->sibling);
 	xa_erase(&obj->client->objects, obj->handle);
 	kfree(obj);

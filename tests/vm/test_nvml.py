@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -16,8 +17,8 @@ import pytest
 from tests.vm.drivers import Sim
 
 MIB = 1 << 20
-# A context's own: what the driver takes beside the allocations, rounded up as nvidia-smi does.
-CONTEXT_MIB = 9
+# What the driver takes for a context beside its allocations: 9024 KiB.
+CONTEXT_MIB = 8.8125
 
 Smi = Callable[..., str]
 
@@ -94,7 +95,10 @@ def test_nvidia_smi_shows_a_process_and_what_it_holds(sim: Callable[..., Sim], s
     assert re.search(rf"\|    1 .* {process.pid} +C .*simcuda +500MiB \|", printed), printed
     assert apps.strip() == f"{process.pid}, 500"
     assert memory[0] == "15109, 0, 15109, 00000000:01:00.0"
-    assert memory[1] == f"15109, {500 + CONTEXT_MIB}, {15109 - 500 - CONTEXT_MIB}, 00000000:02:00.0"
+    # nvidia-smi rounds both up.
+    used = math.ceil(500 + CONTEXT_MIB)
+    free = math.ceil(15109 - 500 - CONTEXT_MIB)
+    assert memory[1] == f"15109, {used}, {free}, 00000000:02:00.0"
 
 
 def test_processes_of_another_pid_namespace_are_not_shown(
