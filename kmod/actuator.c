@@ -103,6 +103,12 @@ static void feed_container(struct governor *governor, struct cgpu_container *con
 	mutex_unlock(&container->lock);
 	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
 	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
+
+	/* the engine forgets the gate of a container that closed the card */
+	mutex_lock(&container->lock);
+	container->tenant.ledger.account[governor->minor].gate_shut =
+		!cgpu_sched_may_run(&governor->sched, grant->instance);
+	mutex_unlock(&container->lock);
 }
 
 /* Tells the engine everything anew; it finds out what changed. */
@@ -476,37 +482,48 @@ bool cgpu_actuator_stat(struct cgpu_container *container, u32 minor,
 	return governor != NULL;
 }
 
-void cgpu_actuator_hold_new(struct cgpu_container *container, u32 minor)
+static bool may_run(struct governor *governor, u32 slot)
 {
+	bool may;
+
+	mutex_lock(&governor->lock);
+	may = cgpu_sched_may_run(&governor->sched, slot);
+	mutex_unlock(&governor->lock);
+	return may;
+}
+
+static void hold_new(struct governor *governor, struct cgpu_container *container)
+{
+	u32 slot = container->grant[governor->minor].instance;
 	struct cgpu_handle *handles;
-	struct governor *governor;
 	u8 *params;
 	u32 count;
-	bool shut;
-	int idx;
 
-	mutex_lock(&container->lock);
-	shut = container->tenant.ledger.account[minor].gate_shut;
-	mutex_unlock(&container->lock);
-	if (!shut)
-		return;
 	handles = kvcalloc(HANDLES_MAX, sizeof(*handles), GFP_KERNEL);
 	params = kzalloc(DISABLE_PARAMS_BYTES, GFP_KERNEL);
-	idx = srcu_read_lock(&governors_srcu);
-	governor = governor_of(minor);
-	if (governor && handles && params) {
+	if (handles && params) {
 		mutex_lock(&container->lock);
-		/* it may have opened meanwhile: then the engine has nothing to repair */
-		shut = container->tenant.ledger.account[minor].gate_shut;
-		count = shut ? cgpu_tenant_channels(&container->tenant, minor, handles,
-						    HANDLES_MAX) : 0;
-		count = min_t(u32, count, HANDLES_MAX);
+		count = cgpu_tenant_channels(&container->tenant, governor->minor, handles,
+					     HANDLES_MAX);
 		mutex_unlock(&container->lock);
+		count = min_t(u32, count, HANDLES_MAX);
 		gate(governor, params, handles, count, true);
+		/* if the gate opened meanwhile, nobody else would open these again */
+		if (may_run(governor, slot))
+			gate(governor, params, handles, count, false);
 	}
-	srcu_read_unlock(&governors_srcu, idx);
 	kfree(params);
 	kvfree(handles);
+}
+
+void cgpu_actuator_hold_new(struct cgpu_container *container, u32 minor)
+{
+	int idx = srcu_read_lock(&governors_srcu);
+	struct governor *governor = governor_of(minor);
+
+	if (governor && !may_run(governor, container->grant[minor].instance))
+		hold_new(governor, container);
+	srcu_read_unlock(&governors_srcu, idx);
 }
 
 /* ----------------------------------------------------------------- suspend */

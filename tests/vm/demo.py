@@ -23,10 +23,14 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
+from rich.table import Table
 
 MIB = 1 << 20
 #: Where the guest finds what the host built: JSON, name to path.
 MADE = "CGPU_DEMO_MADE"
+MEASURE_S = 4
+#: Percentage points that an emulated machine may be off over that time.
+SHARE_TOLERANCE = 8
 
 console = Console(width=100, highlight=False)
 
@@ -104,8 +108,7 @@ class Story:
         self.made = made
         self.modules = loaded.Modules()
         Sim(self.modules, made["sim"]).load(model="t4")
-        bridges = {"bridge": made["bridge"]} if "bridge" in made else {}
-        self.km = Km(self.modules, made["km"], bridges).load()
+        self.km = Km(self.modules, made["km"], {"bridge": made["bridge"]}).load()
         self.tree = self.km.root
 
     def memory(self) -> dict[str, int]:
@@ -201,6 +204,36 @@ class Story:
         )
         check(refused == "No space left on device", "what the card does not have is refused")
 
+    def measure(self, one: Tenant, two: Tenant) -> tuple[float, float]:
+        """Both run kernels of 1 ms as fast as they can; return the percent each got."""
+        running = [
+            tenant.container.popen("simcuda", "--json", "launch", str(MEASURE_S), "1")
+            for tenant in (one, two)
+        ]
+        got = [json.loads(child.communicate(timeout=120)[0]) for child in running]
+        return got[0]["share_permille"] / 10, got[1]["share_permille"] / 10
+
+    def compute(self, one: Tenant, two: Tenant) -> None:
+        title("Compute: who gets what of the card")
+        table = Table("setting", one.name, two.name, "", box=None, padding=(0, 2))
+        steps = (
+            ("weights 1 : 2, policy 2 (weighted)", (1, 2), 2, (33.3, 66.7)),
+            ("policy 1 (preemptive), live", (), 1, (50, 50)),
+            ("weights 3 : 1, policy 2, live", (3, 1), 2, (75, 25)),
+        )
+        errors = []
+        for label, weights, policy, due in steps:
+            for tenant, weight in zip((one, two), weights, strict=False):
+                self.echo(weight, f"0/{tenant.name}/weight")
+            self.echo(policy, "0/policy")
+            got = self.measure(one, two)
+            bars = "█" * round(got[0] / 2.5) + "░" * round(got[1] / 2.5)
+            table.add_row(label, f"{got[0]:.1f} %", f"{got[1]:.1f} %", bars)
+            errors += [abs(a - b) for a, b in zip(got, due, strict=True)]
+        console.print(table)
+        self.show(f"0/{one.name}/stat")
+        check(max(errors) < SHARE_TOLERANCE, "each gets its share, and a change holds at once")
+
     def end(self, one: Tenant, two: Tenant) -> None:
         title("The end")
         for tenant in (one, two):
@@ -254,9 +287,7 @@ def inside(interactive: bool) -> int:
                 return subprocess.call(["bash", "-i"])
             story.limits(one, two)
             story.resize(one)
-            compute = getattr(story, "compute", None)
-            if compute:
-                compute(one, two)
+            story.compute(one, two)
             story.end(one, two)
         except NotAsSaid as claim:
             console.print(f"\n  [bold red]✘ not as said:[/] {claim}")
@@ -273,10 +304,7 @@ def build(kernel_name: str) -> dict[str, str]:
     from tests.vm import kernels, modules, packages
 
     kernel = kernels.fetch(kernel_name)
-    wanted = ["km", "sim", "rootfs"]
-    if (modules.KMOD / "bridge" / "Makefile").exists():
-        wanted.append("bridge")
-    made = modules.prepare(kernel, wanted)
+    made = modules.prepare(kernel, ["km", "sim", "bridge", "rootfs"])
     try:
         made |= modules.prepare(kernel, ["smi"])
     except packages.PackageNotFound as error:

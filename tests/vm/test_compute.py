@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""
+Shares of compute on the simulated card, enforced by the module.
+
+The machine is emulated: its own timers are late by milliseconds, and the host may be busy. The
+bounds here are therefore coarse (`NEAR` percentage points over seconds); the engine's own are
+held in virtual time by tests/core/test_simulate.py.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.vm.container import Container
+from tests.vm.drivers import Km, Sim
+from tests.vm.loaded import until
+
+SECONDS = 4
+#: Percentage points.
+NEAR = 7.0
+
+
+class Card:
+    """One simulated T4 with the module and its engine, and tenants on it."""
+
+    def __init__(self, driver: Sim, cgpu: Km, container: Callable[..., Container]) -> None:
+        self.driver = driver
+        self.cgpu = cgpu
+        self._container = container
+
+    def tenant(self, id: str, **settings: int) -> Container:
+        one = self._container(id, programs={"/bin/simcuda": self.driver.programs / "simcuda"})
+        clause = "".join(f",{name}={value}" for name, value in settings.items())
+        self.cgpu.create(id, f"pid={one.pid}", f"gpu=0,mem=1073741824{clause}")
+        return one
+
+    def policy(self, number: int) -> None:
+        self.cgpu.write("0/policy", f"{number}\n")
+
+    def stat(self, id: str) -> dict[str, int]:
+        lines = self.cgpu.read(f"0/{id}/stat").splitlines()
+        return {line.split()[0]: int(line.split()[1]) for line in lines}
+
+
+@pytest.fixture
+def card(sim, km, container) -> Card:
+    return Card(sim(model="t4"), km(), container)
+
+
+def begin(one: Container, seconds: float = SECONDS, kernel_ms: int = 1) -> subprocess.Popen[str]:
+    return one.popen("simcuda", "--json", "launch", str(seconds), str(kernel_ms))
+
+
+def percent(child: subprocess.Popen[str]) -> float:
+    output, _ = child.communicate(timeout=120)
+    answer: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    return answer["share_permille"] / 10
+
+
+def shares(*tenants: Container, kernel_ms: int = 1) -> list[float]:
+    """The percent of the card that each got while all ran."""
+    return [percent(child) for child in [begin(one, kernel_ms=kernel_ms) for one in tenants]]
+
+
+@pytest.mark.parametrize("kernel_ms", [1, 300])
+@pytest.mark.parametrize("quota", [10, 50])
+def test_a_quota_holds_for_a_lone_tenant_in_the_middle_of_a_kernel(
+    card: Card, quota: int, kernel_ms: int
+) -> None:
+    one = card.tenant("one", quota=quota)
+    assert shares(one, kernel_ms=kernel_ms) == pytest.approx([quota], abs=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("policy", "weights", "due"),
+    [
+        (1, (1, 1), (50, 50)),
+        (2, (1, 2), (33.3, 66.7)),  # the two containers of Alibaba's measurements
+        (2, (8, 4), (66.7, 33.3)),
+        (3, (4, 10), (20, 50)),  # of max_inst 20
+        (0, (1, 1), (5, 5)),
+    ],
+)
+def test_two_busy_tenants_get_what_the_policy_says(
+    card: Card, policy: int, weights: tuple[int, int], due: tuple[float, float]
+) -> None:
+    card.policy(policy)
+    tenants = [card.tenant(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
+    assert shares(*tenants) == pytest.approx(due, abs=NEAR)
+    for n in range(2):
+        stat = card.stat(f"t{n}")
+        assert stat["granted_ns"] > 0
+        assert stat["throttled_ns"] > 0
+
+
+def test_alone_a_tenant_gets_the_card_under_policies_that_lend_it(card: Card) -> None:
+    one, _idle = card.tenant("one"), card.tenant("idle")
+    for policy in (1, 4, 5, 7):
+        card.policy(policy)
+        assert shares(one) == pytest.approx([100], abs=NEAR), policy
+
+
+def test_a_change_of_weight_or_policy_holds_while_programs_run(card: Card) -> None:
+    card.policy(2)
+    one, two = card.tenant("one", weight=1), card.tenant("two", weight=1)
+    running = [begin(tenant, seconds=3 * SECONDS) for tenant in (one, two)]
+    until(lambda: card.stat("one")["switches"] > 5, "the first windows")
+    card.cgpu.write("0/two/weight", "9\n")
+    first, second = (percent(child) for child in running)
+    # The first moments, at 1:1, count too.
+    assert first < 35 < 65 < second + NEAR
+    card.cgpu.write("0/two/weight", "1\n")
+    assert shares(one, two) == pytest.approx([50, 50], abs=NEAR)
+
+
+def test_many_processes_get_no_more_than_one(card: Card) -> None:
+    card.policy(1)
+    one, many = card.tenant("one"), card.tenant("many")
+    crowd = [begin(many) for _ in range(4)]
+    (alone,) = shares(one)
+    together = sum(percent(child) for child in crowd)
+    assert (alone, together) == pytest.approx((50, 50), abs=1.5 * NEAR)
+
+
+def test_no_tenant_undoes_it(card: Card) -> None:
+    """Its own timeslice, its own gate, its neighbour's channels."""
+    card.policy(1)
+    one, two = card.tenant("one"), card.tenant("two")
+    victim = two.popen("simcuda", "--json", "--hold", "context")
+    assert victim.stdout is not None
+    handles = json.loads(victim.stdout.readline())
+    refused = one.exec(
+        "simcuda", "gate", "off", f"{handles['client']:x}:{handles['channel']:x}", check=False
+    )
+    assert refused.returncode != 0
+    assert "status 35" in refused.stdout or "0x23" in refused.stdout
+    # A slice of a second for itself: answered with success, and not applied.
+    greedy = one.popen("simcuda", "--json", "launch", str(SECONDS), "1", "1000000")
+    (honest,) = shares(two)
+    assert (percent(greedy), honest) == pytest.approx((50, 50), abs=NEAR)
+
+
+def test_a_tenant_killed_while_its_gate_is_shut_goes_at_once(card: Card) -> None:
+    one = card.tenant("one", quota=5)
+    child = begin(one, seconds=60)
+    until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
+    one.kill()
+    child.wait()
+    until(lambda: not (card.cgpu.root / "container/one").exists(), "the removal")
+    assert "used 0\n" in card.cgpu.read("0/memory")
+    two = card.tenant("two")
+    assert shares(two) == pytest.approx([100], abs=NEAR)
+
+
+def test_every_gate_is_open_when_the_bridge_goes(card: Card, loaded_modules) -> None:
+    one = card.tenant("one", quota=10)
+    child = begin(one, seconds=3 * SECONDS)
+    until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
+    loaded_modules.unload("cgpu_rm")
+    assert percent(child) > 40, "it stayed shut"
+    assert "granted_ns" not in card.cgpu.read("0/one/stat")
+
+
+def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
+    card.policy(7)
+    one, two = card.tenant("one", weight=1), card.tenant("two", weight=2)
+    running = [begin(tenant) for tenant in (one, two)]
+    until(lambda: card.stat("two")["granted_ns"] > 0, "both at work")
+    got = [percent(child) for child in running]
+    assert got[1] > 1.5 * got[0]
+    assert sum(card.stat(name)["throttled_ns"] for name in ("one", "two")) == 0
