@@ -129,7 +129,7 @@ static void grant(struct cgpu_sched *s, uint64_t now_ns)
 	if (s->mode == CGPU_SCHED_WINDOWS && s->begun && s->owner < CGPU_SCHED_SLOTS) {
 		i = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
 		s->slot[i].stat.granted_ns += passed;
-		s->slot[i].gift_ns += i == s->guest ? passed : 0;
+		s->slot[i].gift_ns += i == s->guest ? (int64_t)passed : 0;
 		return;
 	}
 	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || s->owner == CGPU_SCHED_NOBODY))
@@ -558,6 +558,12 @@ static uint64_t lead(const struct cgpu_sched *s)
 	       (following(s) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
 }
 
+static bool fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b)
+{
+	return s->slot[a].gift_ns / 1024 * s->share[b].share_ppm <
+	       s->slot[b].gift_ns / 1024 * s->share[a].share_ppm;
+}
+
 /*
  * Who gets the window of one that is idle: of those whose ceilings allow it, the
  * one that got least of such time for its share.
@@ -580,12 +586,24 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 			    part(s->spread_ns, share->ceiling_ppm))
 			continue;
 		++*could;
-		if (best == CGPU_SCHED_TURNS ||
-		    s->slot[i].gift_ns / 1024 * s->share[best].share_ppm <
-			    s->slot[best].gift_ns / 1024 * share->share_ppm)
+		if (best == CGPU_SCHED_TURNS || fewer_gifts(s, i, best))
 			best = i;
 	}
 	return best;
+}
+
+/* One that was idle has not saved up gifts: it goes on where the others are. */
+static void forget_gifts(struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i, fewest = CGPU_SCHED_TURNS;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != slot && opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		    (fewest == CGPU_SCHED_TURNS || fewer_gifts(s, i, fewest)))
+			fewest = i;
+	if (fewest < CGPU_SCHED_TURNS && s->share[slot].share_ppm && fewer_gifts(s, slot, fewest))
+		s->slot[slot].gift_ns = s->slot[fewest].gift_ns / s->share[fewest].share_ppm *
+					s->share[slot].share_ppm;
 }
 
 /* Who may run while it is `turn`'s window, from `then_ns` to `end_ns`. */
@@ -617,6 +635,9 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 		}
 		if (*guest < CGPU_SCHED_SLOTS) {
 			s->slot[*guest].guest_ns += window_ns;
+			/* what the switch to it takes is no gift */
+			if (*guest != (s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner))
+				s->slot[*guest].gift_ns -= CGPU_SCHED_HANDOVER_NS;
 			mask |= BIT(*guest);
 		}
 	}
@@ -964,6 +985,8 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 	if (s->slot[slot].idle == idle)
 		return;
 	s->slot[slot].idle = idle;
+	if (!idle)
+		forget_gifts(s, slot);
 	if (s->begun && s->owner < CGPU_SCHED_SLOTS &&
 	    (s->owner == slot || s->guest == slot ||
 	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))

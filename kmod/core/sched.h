@@ -83,7 +83,7 @@ struct cgpu_sched_slot {
 	uint32_t slice_us;     /* programmed; 0: not known */
 	uint32_t wanted_us;
 	uint64_t guest_ns;     /* gate time in others' windows, this period */
-	uint64_t gift_ns;      /* of idle time, since the last plan */
+	int64_t gift_ns;       /* useful time of others' windows, since the last plan */
 	uint64_t shut_since_ns;
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
 	struct cgpu_sched_stat stat;

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -128,6 +129,10 @@ def main(argv: list[str] | None = None) -> int:
     checking = commands.add_parser("check", help="hold the engine to its promises")
     checking.add_argument("--json", action="store_true", help="print a list, one object a policy")
     commands.add_parser("compare", help="slices, windows and the engine side by side (Markdown)")
+    drawing = commands.add_parser(
+        "pictures", help="one SVG for each policy, as in docs/policies.md"
+    )
+    drawing.add_argument("folder", type=Path)
     commands.add_parser("benchmark", help="time of a period's decisions on this machine")
     parser.add_argument("--policy", type=policy, default=POLICIES.index("weighted-conserving"))
     parser.add_argument(
@@ -149,6 +154,9 @@ def main(argv: list[str] | None = None) -> int:
         return verify(arguments, console)
     if arguments.command == "compare":
         print(compare.markdown())
+        return 0
+    if arguments.command == "pictures":
+        chart.pictures(arguments.folder)
         return 0
     if arguments.command == "benchmark":
         for count in (1, 2, 8, 25, 64):

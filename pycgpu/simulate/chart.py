@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Shares over time: as text, and as SVG without any library."""
+"""Shares over time: as text, and as SVG without any library; one picture for each policy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from pycgpu.model import POLICIES
 
-from .scenario import MS, Run
+from .scenario import MS, Run, Scenario, Tenant, run
 
 COLOURS = ("#3366cc", "#dc7633", "#229954", "#8e44ad", "#c0392b", "#7f8c8d", "#16a085", "#b7950b")
 STYLES = ("blue", "yellow", "green", "magenta", "red", "white", "cyan", "bright_black")
@@ -37,7 +39,7 @@ def svg(
     result: Run,
     labels: tuple[str, ...] = (),
     title: str = "",
-    points: int = 200,
+    points: int = 60,
     size: tuple[int, int] = (640, 200),
 ) -> str:
     """Return a stacked area chart: time to the right, the card's whole compute upwards."""
@@ -84,3 +86,36 @@ def svg(
         parts.append(f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{k} s</text>')
     parts.append("</svg>\n")
     return "\n".join(parts)
+
+
+def pictures(folder: Path) -> None:
+    """Write one picture for each policy into ``folder``: three containers, the third comes and goes.
+
+    A and B always have work, C holds the card open from 1 s to 5 s and has work from 2 s to 4 s.
+    """
+    for policy, name in enumerate(POLICIES):
+        a, b = Tenant(weight=1), Tenant(weight=2)
+        c = Tenant(
+            "waking",
+            weight=1,
+            on_ns=2000 * MS,
+            off_ns=2000 * MS,
+            open_ns=1000 * MS,
+            close_ns=5000 * MS,
+        )
+        numbers = ["", "", ""]
+        if name in ("weighted", "fixed", "weighted-conserving"):
+            numbers = ["weight 1", "weight 2", "weight 1"]
+        if name == "mixed":
+            a, numbers[0] = replace(a, quota=30), "quota 30 %"
+        if name == "burst":
+            a, numbers[0] = replace(a, quota=30), "quota 30 %"
+            b, numbers[1] = replace(b, weight=1, quota_min=50), "at least 50 %"
+        scenario = Scenario(
+            (a, b, c), policy=policy, max_inst=5, duration_ns=6000 * MS, bin_ns=10 * MS
+        )
+        labels = tuple(
+            f"{who} {number}".strip() for who, number in zip("ABC", numbers, strict=True)
+        )
+        path = folder / f"policy-{policy}.svg"
+        path.write_text(svg(run(scenario), labels), encoding="utf-8")
