@@ -256,12 +256,35 @@ static u32 uvm_validate(struct uvm_space *s, void *p)
 	       NV_OK : NV_ERR_INVALID_ADDRESS;
 }
 
+static struct vm_operations_struct uvm_vm_ops_managed;
+
+/* UVM knows its mappings by their operations: a hook that replaces them breaks it. */
+static bool vma_is_managed(u64 address)
+{
+	struct vm_area_struct *vma;
+	bool ours;
+
+	if (!current->mm)
+		return false;
+	mmap_read_lock(current->mm);
+	vma = find_vma(current->mm, address);
+	ours = vma && vma->vm_start <= address && vma->vm_ops == &uvm_vm_ops_managed;
+	mmap_read_unlock(current->mm);
+	return ours;
+}
+
 static u32 uvm_migrate(struct uvm_space *s, void *p)
 {
 	struct nvsim_card *card = nvsim_uvm_card((u8 *)p + 16);
+	bool managed;
 
 	if (card && !(s->vaspaces & (1u << card->index)))
 		return NV_ERR_INVALID_DEVICE;
+	mutex_unlock(&s->lock);		/* mmap_lock comes before it */
+	managed = vma_is_managed(U64P(p, 0));
+	mutex_lock(&s->lock);
+	if (!managed)
+		return NV_ERR_INVALID_ADDRESS;
 	return uvm_managed_migrate(s, U64P(p, 0), U64P(p, 8), card);
 }
 
