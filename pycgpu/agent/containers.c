@@ -26,6 +26,8 @@ enum {
 	OBJECTS_MAX = 1 << 18,
 	SWEEP_NS = 1000000000,
 	UNPOPULATED_GRACE_S = 60,
+	/* a slice that is set before its group runs does not last */
+	RESEND_NS = 100000000,
 	EVENT_BYTES = 1 << 16,
 	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	HOLDERS_MAX = 4096,
@@ -181,8 +183,21 @@ void refresh(struct container *c)
 		c->channels[i] = channels[i];
 		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open[i], groups[i],
 				now_ns());
+		c->resend_ns = now_ns() + RESEND_NS;
 		pthread_cond_broadcast(&door.changed);
 	}
+}
+
+void resend(struct container *c)
+{
+	uint32_t i;
+
+	c->resend_ns = 0;
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		if (c->grant[i].present && c->groups[i] && !c->ending)
+			cgpu_sched_open(&door.sched[i], c->grant[i].instance, c->open[i],
+					c->groups[i], now_ns());
+	pthread_cond_broadcast(&door.changed);
 }
 
 struct container *find_container(const char *id)
@@ -582,7 +597,7 @@ int cgpu_agent_counters(char *buf, int size)
 	used = snprintf(buf, (size_t)size,
 			"calls %llu\nperformed %llu\ncontinued %llu\nanswered %llu\nbusy_ns %llu\n"
 			"gate_calls %llu\ngate_ns %llu\ngate_max_ns %llu\ngate_errors %llu\n"
-			"slice_calls %llu\nsweeps %llu\n",
+			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n",
 			(unsigned long long)door.count.calls,
 			(unsigned long long)door.count.performed,
 			(unsigned long long)door.count.continued,
@@ -593,6 +608,7 @@ int cgpu_agent_counters(char *buf, int size)
 			(unsigned long long)door.count.gate_max_ns,
 			(unsigned long long)door.count.gate_errors,
 			(unsigned long long)door.count.slice_calls,
+			(unsigned long long)door.count.slice_errors,
 			(unsigned long long)door.count.sweeps);
 	pthread_mutex_unlock(&door.lock);
 	return used;
@@ -637,6 +653,8 @@ static void look_at(int slot)
 	if (!c->ending && c->listener < 0 && unattached_ended(c))
 		unlist(c);
 	ended = c->ending && !c->workers;
+	if (c->resend_ns && now_ns() > c->resend_ns)
+		resend(c);
 	pthread_mutex_unlock(&door.lock);
 	if (ended) {
 		files_end(c);

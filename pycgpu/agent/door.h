@@ -65,6 +65,7 @@ struct container {
 	struct file file[FILES_MAX];
 	struct process *processes;
 	struct { int tid; struct process *process; } tid[TIDS];
+	bool lazy;               /* has had memory that goes without a call: look before telling */
 	bool dirty;              /* a process died since the last sweep */
 	uint64_t swept_ns;
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
@@ -74,6 +75,7 @@ struct container {
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	bool open[CGPU_MAX_CARDS];
+	uint64_t resend_ns;      /* 0: slices are as programmed */
 };
 
 struct door {
@@ -94,7 +96,7 @@ struct door {
 	bool gate;               /* the driver takes our gate calls */
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
-			 gate_ns, gate_max_ns, gate_errors, slice_calls, sweeps;
+			 gate_ns, gate_max_ns, gate_errors, slice_calls, slice_errors, sweeps;
 	} count;
 };
 
@@ -134,6 +136,8 @@ bool process_exists(struct container *c, int pid);
 /* containers.c: all but make_room and refresh with door.lock held */
 void make_room(struct container *c);
 void refresh(struct container *c);
+/* New groups were scheduled, or their owner set a slice: program them again. */
+void resend(struct container *c);
 void sync_card(uint32_t minor);
 struct container *find_container(const char *id);
 void unlist(struct container *c);

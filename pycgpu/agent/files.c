@@ -36,7 +36,8 @@
 enum {
 	NVIDIA_MAJOR = 195,
 	NVIDIACTL_MINOR = 255,
-	RECENT_NS = 1000000000
+	RECENT_NS = 20000000,
+	SPANS = 2048
 };
 
 /* TFD numbers are shared by all containers for the moment of watching */
@@ -361,7 +362,7 @@ static int mappings(int pid, struct span *spans, int max)
 	if (!maps)
 		return -1;
 	while (fgets(line, sizeof(line), maps)) {
-		if (!strstr(line, "nvidia-uvm") ||
+		if (!strstr(line, "nvidia-uvm") || strstr(line, "nvidia-uvm-tools") ||
 		    sscanf(line, "%llx-%llx %7s %*x %x:%x", &base, &end, mode, &dev_major,
 			   &dev_minor) != 5)
 			continue;
@@ -397,60 +398,96 @@ static bool is_recent(struct container *c, uint32_t number, uint64_t base)
 	return false;
 }
 
+static int by_base(const void *a, const void *b)
+{
+	uint64_t x = ((const struct span *)a)->base, y = ((const struct span *)b)->base;
+
+	return x < y ? -1 : x > y;
+}
+
+static void sort_spans(struct span *spans, int count)
+{
+	qsort(spans, (size_t)count, sizeof(*spans), by_base);
+}
+
+/* Takes `holes` out of the sorted `spans`. Return: their number, at most `max`. */
+static int without(const struct span *spans, int count, const struct span *holes, int hole_count,
+		   struct span *out, int max)
+{
+	int n = 0, i, j;
+
+	for (i = 0; i < count; i++) {
+		uint64_t at = spans[i].base;
+
+		for (j = 0; j < hole_count && n < max && at < spans[i].end; j++) {
+			if (holes[j].end <= at)
+				continue;
+			if (holes[j].base >= spans[i].end)
+				break;
+			if (holes[j].base > at)
+				out[n++] = (struct span){ at, holes[j].base };
+			at = holes[j].end;
+		}
+		if (at < spans[i].end && n < max)
+			out[n++] = (struct span){ at, spans[i].end };
+	}
+	return n;
+}
+
 /*
  * Managed memory is unmapped by munmap, by another mapping over it, by exec and
  * by exit, none of which is worth a notification each. What /proc says is
- * mapped is taken instead, before anything is refused and once a second.
+ * mapped is taken instead, before anything is refused and once a second. The
+ * other way round it finds what was mapped past us, by a descriptor exchanged
+ * between our look at it and the kernel's. Return: false: that does not fit.
  * Context: files_lock.
  */
-static void sweep_managed(struct container *c, uint32_t number)
+static bool sweep_managed(struct container *c, uint32_t number)
 {
-	static __thread struct span mapped[2048], ranges[2048], cut[4096];
+	static __thread struct span mapped[SPANS], known[SPANS], managed[SPANS], diff[2 * SPANS];
 	struct process *p = c->file[number].process;
-	int count, known = 0, cuts = 0, i, j;
+	int count, all = 0, own = 0, n, i;
+	bool fits = true;
 	uint32_t k;
 
-	pthread_mutex_lock(&door.lock);
-	for (k = 0; k < c->tenant.ranges.count && known < 2048; k++) {
-		struct cgpu_range *r = cgpu_range_at(&c->tenant.ranges,
-						     c->tenant.ranges.order[k]);
-
-		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&
-		    !is_recent(c, number, r->base))
-			ranges[known++] = (struct span){ r->base, r->base + r->length_bytes };
-	}
-	pthread_mutex_unlock(&door.lock);
-	if (!known)
-		return;
-	count = p && p->pidfd >= 0 ? mappings(p->pid, mapped, 2048) : 0;
+	count = p && p->pidfd >= 0 ? mappings(p->pid, mapped, SPANS) : 0;
 	if (count < 0)
 		count = 0;
-	for (i = 0, j = 0; i < known; i++) {
-		uint64_t at = ranges[i].base;
-
-		while (j < count && mapped[j].end <= at)
-			j++;
-		for (int m = j; at < ranges[i].end && cuts < 4096; m++) {
-			uint64_t next = m < count && mapped[m].base < ranges[i].end ?
-					mapped[m].base : ranges[i].end;
-
-			if (next > at)
-				cut[cuts++] = (struct span){ at, next };
-			at = m < count ? mapped[m].end : ranges[i].end;
-			if (next == ranges[i].end)
-				break;
-		}
-	}
 	pthread_mutex_lock(&door.lock);
 	make_room(c);
-	for (i = 0; i < cuts; i++)
-		cgpu_tenant_munmap(&c->tenant, number, cut[i].base, cut[i].end - cut[i].base);
+	for (k = 0; k < c->tenant.ranges.count && all < SPANS; k++) {
+		struct cgpu_range *r = cgpu_range_at(&c->tenant.ranges,
+						     c->tenant.ranges.order[k]);
+		struct span span = { r->base, r->base + r->length_bytes };
+
+		/* a process has more than one file of the device; all map into it */
+		if (r->file >= FILES_MAX || c->file[r->file].process != p ||
+		    r->kind == CGPU_RANGE_EXPORT)
+			continue;
+		known[all++] = span;
+		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&
+		    !is_recent(c, number, r->base))
+			managed[own++] = span;
+	}
+	sort_spans(known, all);
+	n = without(managed, own, mapped, count, diff, 2 * SPANS);
+	for (i = 0; i < n; i++)
+		cgpu_tenant_munmap(&c->tenant, number, diff[i].base, diff[i].end - diff[i].base);
+	/* only a file with a card can have any */
+	n = all < SPANS && cgpu_tenant_file(&c->tenant, number)->gpu_mask ?
+	    without(mapped, count, known, all, diff, 2 * SPANS) : 0;
+	for (i = 0; i < n; i++)
+		if (cgpu_tenant_mmap(&c->tenant, number, diff[i].base,
+				     diff[i].end - diff[i].base))
+			fits = false;
 	pthread_mutex_unlock(&door.lock);
+	return fits;
 }
 
 void files_sweep(struct container *c, bool managed)
 {
 	struct process *p;
+	bool escaped = false;
 	uint32_t i;
 
 	pthread_mutex_lock(&c->files_lock);
@@ -466,8 +503,8 @@ void files_sweep(struct container *c, bool managed)
 			continue;
 		if (!has_holder(c, &c->file[i]))
 			gone(c, i);
-		else if (managed)
-			sweep_managed(c, i);
+		else if (managed && !sweep_managed(c, i))
+			escaped = true;
 	}
 	c->dirty = false;
 	c->swept_ns = now_ns();
@@ -476,6 +513,8 @@ void files_sweep(struct container *c, bool managed)
 	door.count.sweeps++;
 	refresh(c);
 	pthread_mutex_unlock(&door.lock);
+	if (escaped)
+		processes_kill(c, "mapped managed memory past its limit");
 }
 
 void files_end(struct container *c)

@@ -246,8 +246,9 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 
 		if (fd < 0)
 			continue; /* its process ends */
-		rm_control(fd, groups[i].hClient, groups[i].hGroup,
-			   NVA06C_CTRL_CMD_SET_TIMESLICE, &slice_us, sizeof(slice_us));
+		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,
+			       NVA06C_CTRL_CMD_SET_TIMESLICE, &slice_us, sizeof(slice_us)))
+			__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
 		close(fd);
 		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
 	}

@@ -8,6 +8,7 @@
  * a tenant gains no right through us.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -151,6 +152,7 @@ static bool performs(const struct flight *f)
 	case CGPU_OP_FREE:
 	case CGPU_OP_DUP:
 	case CGPU_OP_HEAP_INFO:
+	case CGPU_OP_EXPORT_DMABUF:
 		return true;
 	case CGPU_OP_CONTROL:
 		return req->params_size != 0;
@@ -224,6 +226,21 @@ static int perform(struct flight *f)
 	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
 		filter_pids(f);
 	return err;
+}
+
+/* The driver made the descriptor in our table: it moves to the tenant's. */
+static int hand_over_dmabuf(struct flight *f)
+{
+	int local = (int)cgpu_get32(f->args, 0), remote;
+	struct seccomp_notif_addfd add = {
+		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
+	};
+
+	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0);
+	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	close(local);
+	cgpu_put32(f->args, 0, (uint32_t)remote);
+	return remote < 0 ? -EMFILE : 0;
 }
 
 /* What the driver and the core left, to the tenant. */
@@ -332,6 +349,11 @@ static struct answer decide(struct flight *f)
 	if (verdict == CGPU_ANSWER) {
 		report(f);
 		door.count.answered++;
+		if (req->op == CGPU_OP_CONTROL && req->cmd == NVA06C_CTRL_CMD_SET_TIMESLICE) {
+			pthread_mutex_lock(&door.lock);
+			resend(f->c);
+			pthread_mutex_unlock(&door.lock);
+		}
 		if (f->call.error)
 			return fail(f->call.error);
 		return fail(deliver(f));
@@ -352,8 +374,13 @@ static struct answer decide(struct flight *f)
 		return CONTINUE;
 	}
 	err = perform(f);
+	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
+	    !cgpu_get32(f->args, req->status_offset))
+		err = hand_over_dmabuf(f);
 	verdict = post(f, err);
 	door.count.performed++;
+	if (f->call.fd_file)
+		f->c->lazy = true;
 	if (verdict == CGPU_UNDO) {
 		undo(f);
 		undone(f);
@@ -398,6 +425,9 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 			call->fd_file = file_of(f->c, f->process, req->fd, f->named,
 						(uint32_t)device, minor);
 	}
+	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO_V2 &&
+	    f->c->lazy)
+		files_sweep(f->c, true);
 	adopt_client(f, req->hClient, call->file);
 	if (req->op == CGPU_OP_DUP)
 		adopt_client(f, req->hClientSrc, call->file);
@@ -477,6 +507,7 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		return fail(-ENOMEM);
 	/* the driver maps where the address equals the offset */
 	files_mapped(f->c, number, data->args[0]);
+	f->c->lazy = true;
 	for (tries = 0; tries < 2; tries++) {
 		if (tries)
 			files_sweep(f->c, true);
