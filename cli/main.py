@@ -30,7 +30,7 @@ COMMANDS = {
     "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
     "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
-    "smi": ("pycgpu.cli.smi", "Show cards, containers and processes, as cgpu-smi."),
+    "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
     "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
 }

@@ -264,7 +264,7 @@ def conflicts(host: Host) -> Iterator[Finding]:
     for name in sorted(filter(RIVALS.match, host.modules)):
         found = True
         yield Finding(
-            FAIL, "conflicts", f"module {name} hooks the same driver", f"end its users, rmmod {name}"
+            FAIL, "conflicts", f"module {name} hooks the same driver", f"`rmmod {name}`"
         )
     tree = host.prefix / procfs.KERNEL_DOOR.lstrip("/")
     if tree.exists() and not (tree / "api_version").exists():

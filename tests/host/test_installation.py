@@ -245,11 +245,12 @@ def test_the_configuration_of_dkms_names_both_modules():
     shown = subprocess.run(
         ["bash", "-uc", script],
         cwd=REPOSITORY,
-        env={"kernel_source_dir": "/headers", "PATH": "/usr/bin:/bin"},
+        env={"kernel_source_dir": "/headers", "dkms_tree": "/dkms", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
     assert shown[:2] == ["cgpu_km", "cgpu_rm"]
     assert shown[2].count("KDIR=/headers") == 2
-    assert "KBUILD_EXTRA_SYMBOLS=$PWD/Module.symvers" in shown[2]
+    symbols = f"/dkms/cgpu/{pycgpu.__version__}/build/Module.symvers"
+    assert f"KBUILD_EXTRA_SYMBOLS={symbols}" in shown[2]
