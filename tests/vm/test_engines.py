@@ -114,9 +114,10 @@ def judge(host, run) -> None:
 @pytest.fixture
 def podman(image, tmp_path) -> Iterator[list[str]]:
     program = need("podman")
+    # Podman takes no runroot of more than 50 characters.
     base = [
         program,
-        *("--root", f"{tmp_path}/root", "--runroot", f"{tmp_path}/run"),
+        *("--root", f"{tmp_path}/root", "--runroot", "/run/cgpu-podman"),
         *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"),
     ]
     call(*base, "import", image, IMAGE)
@@ -242,7 +243,7 @@ def test_containerd_with_the_runtime(host, install, made, tmp_path):
 
         def run(env, *command, check=True):
             options = ["run", "--rm", "--runc-binary", RUNTIME]
-            options += ["--env" if word == "-e" else word for word in env]
+            options += ["--env" if word == "-e" else word for word in ("-e", "PATH=/bin", *env)]
             name = f"ctr{next(numbers)}"
             return call(*base, *options, *mounts, "--rootfs", rootfs, name, *command, check=check)
 
