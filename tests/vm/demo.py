@@ -216,10 +216,11 @@ class Story:
     def compute(self, one: Tenant, two: Tenant) -> None:
         title("Compute: who gets what of the card")
         table = Table("setting", one.name, two.name, "", box=None, padding=(0, 2))
+        table.columns[0].no_wrap = True
         steps = (
-            ("weights 1 : 2, policy 2 (weighted)", (1, 2), 2, (33.3, 66.7)),
-            ("policy 1 (preemptive), live", (), 1, (50, 50)),
-            ("weights 3 : 1, policy 2, live", (3, 1), 2, (75, 25)),
+            ("weights 1 : 2, policy 2 (weighted)", (1, 2), 2, 33.3),
+            ("policy 1 (preemptive), live", (), 1, 50),
+            ("weights 3 : 1, policy 2, live", (3, 1), 2, 75),
         )
         errors = []
         for label, weights, policy, due in steps:
@@ -227,9 +228,10 @@ class Story:
                 self.echo(weight, f"0/{tenant.name}/weight")
             self.echo(policy, "0/policy")
             got = self.measure(one, two)
-            bars = "█" * round(got[0] / 2.5) + "░" * round(got[1] / 2.5)
+            bars = "█" * round(got[0] / 4) + "░" * round(got[1] / 4)
             table.add_row(label, f"{got[0]:.1f} %", f"{got[1]:.1f} %", bars)
-            errors += [abs(a - b) for a, b in zip(got, due, strict=True)]
+            # of what both used together: an emulated machine loses some of the time itself
+            errors.append(abs(100 * got[0] / sum(got) - due))
         console.print(table)
         self.show(f"0/{one.name}/stat")
         check(max(errors) < SHARE_TOLERANCE, "each gets its share, and a change holds at once")

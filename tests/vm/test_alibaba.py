@@ -12,7 +12,10 @@ import pytest
 from tests.vm.customer import Run, prepare, running
 from tests.vm.loaded import until
 
-pytestmark = pytest.mark.needs("km", "sim", "smi", "rootfs")
+pytestmark = [
+    pytest.mark.needs("km", "sim", "smi", "rootfs"),
+    pytest.mark.kernel("6.1", by_default=True),
+]
 
 MIB = 1 << 20
 CGPU = "ALIYUN_COM_GPU_"

@@ -17,7 +17,10 @@ import pytest
 from tests.vm.customer import Run, log_lines, running
 from tests.vm.loaded import until
 
-pytestmark = pytest.mark.needs("km", "sim", "smi", "rootfs")
+pytestmark = [
+    pytest.mark.needs("km", "sim", "smi", "rootfs"),
+    pytest.mark.kernel("6.1", by_default=True),
+]
 
 CARDS = (0, 1, 2)
 #: What the report's training needs of a card.

@@ -21,6 +21,7 @@ from tests.vm.customer import HOOK, LOGS, RUNTIME
 from tests.vm.loaded import until
 
 pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.needs("km", "sim", "rootfs"),
     pytest.mark.vm(append="apparmor=0", memory="3G", timeout_s=1500),
 ]

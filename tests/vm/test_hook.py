@@ -17,7 +17,11 @@ from pycgpu import procfs
 from tests.vm.customer import HOOK, prepare, running
 from tests.vm.loaded import until
 
-pytestmark = [pytest.mark.needs("km", "sim", "smi", "rootfs"), pytest.mark.vm(timeout_s=1500)]
+pytestmark = [
+    pytest.mark.needs("km", "sim", "smi", "rootfs"),
+    pytest.mark.vm(timeout_s=1500),
+    pytest.mark.kernel("6.1", by_default=True),
+]
 
 REPOSITORY = Path(__file__).parents[2]
 GIB = 1 << 30

@@ -116,6 +116,8 @@ PROGRAM = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
 import pynvml as n
+
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
 n.nvmlInit()
 cards = []
 for i in range(n.nvmlDeviceGetCount()):

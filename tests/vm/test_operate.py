@@ -21,6 +21,8 @@ from tests.host import program
 from tests.vm.loaded import loaded_modules as names_of_modules
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 MIB = 1 << 20
 
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 TRACES = Path(__file__).parents[1] / "traces"
 #: Programs of one process; what needs several is in tests/host/test_replay.py.
 PROGRAMS = ("context", "ladder", "kinds", "pools", "graphs", "oom", "managed", "smi", "nvml")

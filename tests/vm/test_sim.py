@@ -21,6 +21,8 @@ from tests.vm import loaded, rm
 from tests.vm.drivers import Sim
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
