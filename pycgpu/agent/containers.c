@@ -27,7 +27,7 @@ enum {
 	SWEEP_NS = 1000000000,
 	UNPOPULATED_GRACE_S = 60,
 	/* a slice that is set before its group runs does not last */
-	RESEND_NS = 100000000,
+	RESEND_NS = 20000000,
 	EVENT_BYTES = 1 << 16,
 	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	HOLDERS_MAX = 4096,
@@ -153,6 +153,23 @@ void sync_card(uint32_t minor)
 	pthread_cond_broadcast(&door.changed);
 }
 
+/*
+ * A channel that computes: the driver refuses gate calls on one that was never
+ * scheduled, and copy engines are left alone. Context: door.lock.
+ */
+bool is_gated(struct container *c, const struct cgpu_object *o)
+{
+	const struct cgpu_object *parent;
+
+	if (!o->hClient || !cgpu_is_channel_class(o->hClass))
+		return false;
+	parent = o->parent ? cgpu_object_at(&c->tenant.objects, o->parent) : NULL;
+	if (!parent || parent->hClass != KEPLER_CHANNEL_GROUP_A)
+		return o->flags & CGPU_OBJECT_SCHEDULED;
+	return parent->engineType == GRAPHICS_ENGINE &&
+	       (parent->flags | o->flags) & CGPU_OBJECT_SCHEDULED;
+}
+
 /* Tells the engine what the container has open. Context: door.lock. */
 void refresh(struct container *c)
 {
@@ -168,9 +185,10 @@ void refresh(struct container *c)
 			continue;
 		if (o->hClass == NV01_DEVICE_0)
 			open[o->card] = true;
-		else if (o->hClass == KEPLER_CHANNEL_GROUP_A && o->engineType == GRAPHICS_ENGINE)
+		else if (o->hClass == KEPLER_CHANNEL_GROUP_A &&
+			 o->engineType == GRAPHICS_ENGINE && o->flags & CGPU_OBJECT_SCHEDULED)
 			groups[o->card]++;
-		else if (cgpu_is_channel_class(o->hClass))
+		else if (is_gated(c, o))
 			channels[o->card]++;
 	}
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
@@ -680,7 +698,7 @@ static void *housekeep(void *unused)
 {
 	(void)unused;
 	while (door.running) {
-		struct timespec pause = { 0, 20000000 };
+		struct timespec pause = { 0, 10000000 };
 		int i;
 
 		for (i = 0; i < CONTAINERS_MAX; i++)

@@ -138,6 +138,7 @@ void make_room(struct container *c);
 void refresh(struct container *c);
 /* New groups were scheduled, or their owner set a slice: program them again. */
 void resend(struct container *c);
+bool is_gated(struct container *c, const struct cgpu_object *o);
 void sync_card(uint32_t minor);
 struct container *find_container(const char *id);
 void unlist(struct container *c);

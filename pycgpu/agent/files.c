@@ -9,8 +9,8 @@
  * A file is watched under a descriptor of ours that is closed at once; its
  * number, door.tfd_base + the core's number of the file, finds it again.
  *
- * The UVM device cannot be polled: there a duplicate is held while somebody
- * has the file.
+ * A driver whose UVM device cannot be polled leaves no such way: there a
+ * duplicate is held while somebody has the file.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -499,9 +499,9 @@ void files_sweep(struct container *c, bool managed)
 	}
 	sweep_watched(c);
 	for (i = 1; i < FILES_MAX; i++) {
-		if (!c->file[i].used || c->file[i].held < 0)
+		if (!c->file[i].used || c->file[i].device != CGPU_DEVICE_UVM)
 			continue;
-		if (!has_holder(c, &c->file[i]))
+		if (c->file[i].held >= 0 && !has_holder(c, &c->file[i]))
 			gone(c, i);
 		else if (managed && !sweep_managed(c, i))
 			escaped = true;

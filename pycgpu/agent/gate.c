@@ -124,18 +124,6 @@ int watchdog_start(void)
 
 /* ---------------------------------------------------------------- the engine */
 
-static bool is_gated(struct cgpu_objects *objects, const struct cgpu_object *o, uint32_t minor)
-{
-	const struct cgpu_object *parent;
-
-	if (!o->hClient || o->card != minor || !cgpu_is_channel_class(o->hClass))
-		return false;
-	parent = o->parent ? cgpu_object_at(objects, o->parent) : NULL;
-	/* copy engines are left alone */
-	return !parent || parent->hClass != KEPLER_CHANNEL_GROUP_A ||
-	       parent->engineType == GRAPHICS_ENGINE;
-}
-
 /* Context: door.lock. Return: channels of the containers in `mask`. */
 static uint32_t gather(uint32_t minor, uint64_t mask, struct channel *out)
 {
@@ -151,7 +139,7 @@ static uint32_t gather(uint32_t minor, uint64_t mask, struct channel *out)
 		for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
 			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-			if (is_gated(&c->tenant.objects, o, minor))
+			if (o->card == minor && is_gated(c, o))
 				out[count++] = (struct channel){ o->hClient, o->hObject };
 		}
 	}
@@ -229,7 +217,8 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 
 			if (o->hClient && o->card == minor &&
 			    o->hClass == KEPLER_CHANNEL_GROUP_A &&
-			    o->engineType == GRAPHICS_ENGINE) {
+			    o->engineType == GRAPHICS_ENGINE &&
+			    o->flags & CGPU_OBJECT_SCHEDULED) {
 				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
 								   o->hClient);
 

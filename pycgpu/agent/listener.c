@@ -144,7 +144,9 @@ static bool performs(const struct flight *f)
 
 	switch (req->op) {
 	case CGPU_OP_ALLOC:
-		return req->params_size && req->nr == NV_ESC_RM_ALLOC;
+		/* the driver asserts that a device is allocated by its client's process */
+		return req->params_size && req->nr == NV_ESC_RM_ALLOC &&
+		       req->hClass != NV01_DEVICE_0;
 	case CGPU_OP_HEAP_ALLOC:
 		return req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
 	case CGPU_OP_ALLOC_MEMORY:
@@ -272,6 +274,9 @@ static void undo(struct flight *f)
 static bool changes_channels(const struct cgpu_request *req)
 {
 	return req->op == CGPU_OP_FREE ||
+	       (req->op == CGPU_OP_CONTROL &&
+		(req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
+		 req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE)) ||
 	       (req->op == CGPU_OP_ALLOC &&
 		(req->hClass == NV01_DEVICE_0 || req->hClass == KEPLER_CHANNEL_GROUP_A ||
 		 cgpu_is_channel_class(req->hClass)));

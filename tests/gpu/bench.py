@@ -490,8 +490,20 @@ def quotas(bench: Bench) -> None:
     )
     try:
         with running(bench, {"one": ["--policy", "weighted"]}, 60) as files:
-            for path in paths:
-                wait_for(lambda path=path: progress(path)[0] > 1, "eight processes")
+            try:
+                for path in paths:
+                    wait_for(lambda path=path: progress(path)[0] > 1, "eight processes", 20)
+            except TimeoutError:
+                print([progress(path)[0] for path in paths], node("0/stat"), flush=True)
+                print(node("0/many/stat"), node("0/one/stat"), flush=True)
+                subprocess.run(
+                    "for p in $(pgrep -x work); do echo $p $(cat /proc/$p/wchan) $(cat"
+                    " /proc/$p/syscall); done; for t in /proc/$(pgrep -f pycgpu.agent | head -1)"
+                    "/task/*; do echo $(cat $t/wchan $t/syscall); done",
+                    shell=True,
+                    check=False,
+                )
+                raise
             time.sleep(SETTLE_S)
             got = median_rates([*paths, files["one"]])
             of_sum = got[8] / sum(got) * 100
