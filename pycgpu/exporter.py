@@ -255,7 +255,7 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
     yield gauge("priority", "Priority.", lambda o: o.status.priority)
     yield gauge("processes", "Processes on the card.", lambda o: len(o.status.processes))
     for key, name, text in _TIMES:
-        rows = [(labels, _seconds(one.status.stat.get(key))) for labels, one in views]
+        rows = [(labels, _seconds(key, one.status.stat)) for labels, one in views]
         yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
     for key, name, text in _COUNTS:
         rows = [
@@ -265,8 +265,12 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
         yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
 
 
-def _seconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
+def _seconds(key: str, stat: dict[str, int]) -> float | None:
+    nanoseconds = stat.get(key)
+    # An engine that cannot measure what was used says 0.
+    if nanoseconds is None or (key == "used_ns" and not nanoseconds):
+        return None
+    return nanoseconds / 1e9
 
 
 def _aliases(taken: Snapshot) -> Iterator[Metric]:

@@ -118,8 +118,9 @@ def share(
     parts: list[float | None] = []
     for key in COMPUTE_KEYS:
         old, new = before[1].get(key), after[1].get(key)
-        # Counters that went back are another container's, of the same id.
-        told = old is not None and new is not None and new >= old
+        # Counters that went back are another container's, of the same id. An engine that cannot
+        # measure what was used says 0, which is not to be mistaken for idleness.
+        told = old is not None and new is not None and new >= old and (new or key != "used_ns")
         parts.append((new - old) / elapsed if told else None)  # type: ignore[operator]
     return Share(*parts)
 

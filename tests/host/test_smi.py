@@ -306,6 +306,11 @@ def test_a_share_is_the_difference_of_two_readings():
     assert snapshot.share(before, after) == (0.5, 0.25, None)
 
 
+def test_a_use_that_nobody_measures_is_unknown_and_not_zero():
+    before, after = ((at, {"granted_ns": at, "used_ns": 0}) for at in (1_000, 2_000))
+    assert snapshot.share(before, after) == (1.0, None, None)
+
+
 def test_counters_of_another_container_of_the_same_name_give_no_share():
     assert snapshot.share((0, {"used_ns": 9}), (10, {"used_ns": 3})) == (None, None, None)
     assert snapshot.share(None, (10, {"used_ns": 3})) == (None, None, None)
