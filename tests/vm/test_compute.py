@@ -80,6 +80,7 @@ def divided(*parts: float) -> list[float]:
 def test_a_quota_holds_for_a_lone_tenant_in_the_middle_of_a_kernel(
     card: Card, quota: int, kernel_ms: int
 ) -> None:
+    card.policy(1)
     one = card.tenant("one", quota=quota)
     assert shares(one, kernel_ms=kernel_ms) == pytest.approx([quota], abs=NEAR)
 
@@ -91,13 +92,15 @@ def test_a_quota_holds_for_a_lone_tenant_in_the_middle_of_a_kernel(
         (2, (1, 2), (33.3, 66.7), 100),  # the two containers of Alibaba's measurements
         (2, (8, 4), (66.7, 33.3), 100),
         (3, (4, 10), (28.6, 71.4), 70),  # of max_inst 20
-        (0, (1, 1), (50, 50), 10),
+        (0, (1, 1), (50, 50), 50),  # of max_inst 4
     ],
 )
 def test_two_busy_tenants_get_what_the_policy_says(
     card: Card, policy: int, weights: tuple[int, int], due: tuple[float, float], together: float
 ) -> None:
     card.policy(policy)
+    if policy == 0:
+        card.cgpu.write("0/max_inst", "4\n")
     tenants = [card.tenant(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
     got = shares(*tenants)
     assert divided(*got) == pytest.approx(due, abs=NEAR)
@@ -156,6 +159,7 @@ def test_no_tenant_undoes_it(card: Card) -> None:
 
 
 def test_a_tenant_killed_while_its_gate_is_shut_goes_at_once(card: Card) -> None:
+    card.policy(1)
     one = card.tenant("one", quota=5)
     child = begin(one, seconds=60)
     until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
@@ -168,6 +172,7 @@ def test_a_tenant_killed_while_its_gate_is_shut_goes_at_once(card: Card) -> None
 
 
 def test_every_gate_is_open_when_the_bridge_goes(card: Card, loaded_modules) -> None:
+    card.policy(1)
     one = card.tenant("one", quota=10)
     child = begin(one, seconds=3 * SECONDS)
     until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
