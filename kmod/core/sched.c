@@ -595,14 +595,14 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 /* One that was idle has not saved up gifts: it goes on where the others are. */
 static void forget_gifts(struct cgpu_sched *s, uint32_t slot)
 {
-	uint32_t i, fewest = CGPU_SCHED_TURNS;
+	uint32_t i, top = CGPU_SCHED_TURNS;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		if (i != slot && opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
-		    (fewest == CGPU_SCHED_TURNS || fewer_gifts(s, i, fewest)))
-			fewest = i;
-	if (fewest < CGPU_SCHED_TURNS && s->share[slot].share_ppm && fewer_gifts(s, slot, fewest))
-		s->slot[slot].gift_ns = s->slot[fewest].gift_ns / s->share[fewest].share_ppm *
+		    (top == CGPU_SCHED_TURNS || fewer_gifts(s, top, i)))
+			top = i;
+	if (top < CGPU_SCHED_TURNS && s->share[slot].share_ppm && fewer_gifts(s, slot, top))
+		s->slot[slot].gift_ns = s->slot[top].gift_ns / s->share[top].share_ppm *
 					s->share[slot].share_ppm;
 }
 
@@ -698,6 +698,12 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 	return n;
 }
 
+/* Whose work it is that runs in a window. */
+static uint32_t runner(uint32_t turn, uint32_t guest)
+{
+	return guest < CGPU_SCHED_SLOTS ? guest : turn;
+}
+
 /* The window of `next` begins. */
 static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -706,7 +712,8 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 		s->slot[s->owner].stat.overruns++;
 	if (s->next < CGPU_SCHED_SLOTS && (!s->begun || s->next != s->owner))
 		s->slot[s->next].stat.switches++;
-	if (s->next == CGPU_SCHED_NOBODY || (s->begun && s->next == s->owner))
+	if (s->next == CGPU_SCHED_NOBODY ||
+	    (s->begun && runner(s->next, s->next_guest) == runner(s->owner, s->guest)))
 		s->paid_ns = 0;
 	else if (s->begun && s->owner == CGPU_SCHED_NOBODY)
 		s->paid_ns = CGPU_SCHED_SWITCH_NS;
@@ -743,11 +750,19 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 }
 
 /* The window goes on, for others than until now. */
-static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sched_action *out)
+static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_ns,
+		       struct cgpu_sched_action *out)
 {
-	charge(s, now_ns);
-	return gates(s, allowed(s, s->owner, now_ns, s->end_ns, now_ns, &s->guest), now_ns,
-		     out);
+	uint32_t n = gates(s, allowed(s, s->owner, then_ns, s->end_ns, now_ns, &s->next_guest),
+			   now_ns, out);
+
+	if (n) {
+		s->changing = true;
+	} else {
+		charge(s, now_ns);
+		s->guest = s->next_guest;
+	}
+	return n;
 }
 
 uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
@@ -762,6 +777,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 			return 0;
 		s->pending = 0;
 		s->moving = false;
+		s->changing = false;
 		s->begun = false;
 		s->failures++;
 		s->retry_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
@@ -786,7 +802,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		if (!s->begun || now_ns + early >= s->end_ns)
 			n += hand_over(s, now_ns, now_ns + early, out + n);
 		else if (s->regate || now_ns + early >= s->divide_ns)
-			n += regate(s, now_ns, out + n);
+			n += regate(s, now_ns, least(now_ns + early, s->end_ns), out + n);
 		s->regate = false;
 		early = lead(s);
 		if (s->begun)
@@ -841,8 +857,15 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 		s->dirty = true;
 		s->moving = false;
 	}
-	if (s->pending && !--s->pending && s->moving)
+	if (!s->pending || --s->pending)
+		return;
+	if (s->moving) {
 		begin(s, end_ns);
+	} else if (s->changing) {
+		charge(s, end_ns);
+		s->guest = s->next_guest;
+	}
+	s->changing = false;
 }
 
 /* ---- events ---- */

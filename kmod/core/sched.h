@@ -131,7 +131,8 @@ struct cgpu_sched {
 	uint32_t guest;        /* slot that has the window because its owner is idle */
 	uint64_t divide_ns;    /* when another guest follows in the same window */
 	bool regate;           /* the owner went idle, or woke */
-	bool moving;
+	bool moving;           /* towards the window of `next` */
+	bool changing;         /* within the window, to `next_guest` */
 	bool begun;            /* a window is open */
 	uint64_t useful_ns;    /* clock of useful time */
 	uint64_t begin_ns;

@@ -89,7 +89,7 @@ def svg(
 
 
 def pictures(folder: Path) -> None:
-    """Write one picture for each policy into ``folder``: three containers, the third comes and goes.
+    """Write one picture for each policy into ``folder``: three containers, one comes and goes.
 
     A and B always have work, C holds the card open from 1 s to 5 s and has work from 2 s to 4 s.
     """

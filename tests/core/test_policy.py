@@ -8,8 +8,8 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pycgpu._core import ffi, lib
+
 from pycgpu.model import POLICIES
 
 PPM = lib.CGPU_PPM

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""The engine against the model of a card: what is promised, and that the model is a fair one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pycgpu.model import POLICIES
+from pycgpu.simulate import Change, Scenario, Tenant, check, compare, run
+from pycgpu.simulate.scenario import MS, decision_ns, entitlements
+
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
+CONTROLLED = tuple(p for p in range(9) if p != NATIVE)
+
+#: The model reproduces what was measured on an H200 to so many percent of solo.
+MODEL_TOLERANCE = 1.6
+
+
+@pytest.mark.parametrize(
+    ("scenario", "measured"),
+    [pytest.param(s, m, id=name) for name, s, m in compare.measured()],
+)
+def test_the_model_reproduces_what_was_measured_on_a_card(
+    scenario: Scenario, measured: tuple[float, ...]
+) -> None:
+    for modelled, real in zip(compare.modelled(scenario), measured, strict=True):
+        assert modelled == pytest.approx(real, abs=MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize("policy", range(9))
+def test_every_policy_keeps_its_promises(policy: int) -> None:
+    measures = check.check(policy)
+    assert measures["broken"] == {}
+    assert measures["policy"] == policy
+
+
+@st.composite
+def mixes(draw: st.DrawFn) -> Scenario:
+    """2 to 25 tenants of all kinds under one policy, at least one of them backlogged."""
+    policy = draw(st.sampled_from(CONTROLLED))
+    count = draw(st.integers(2, 25))
+    made = []
+    for tenant in check.tenants(policy, count):
+        kind = draw(st.sampled_from(("backlogged",) * 3 + ("bursty", "idle", "processes")))
+        if kind == "bursty":
+            on, off = draw(st.integers(1, 500)), draw(st.integers(1, 500))
+            tenant = replace(tenant, **check.bursts(on, off))
+        elif kind == "idle":
+            tenant = replace(tenant, kind="idle", uncapped=False)
+        elif kind == "processes":
+            tenant = replace(tenant, groups=draw(st.integers(2, 4)))
+        made.append(tenant)
+    made[0] = replace(made[0], kind="backlogged", groups=1)
+    whole = sum(t.weight for t in made)
+    return Scenario(
+        tuple(made),
+        policy=policy,
+        max_inst=max(count, min(64, whole)),
+        seed=draw(st.integers(1, 9)),
+    )
+
+
+@settings(max_examples=60)
+@given(mixes())
+def test_backlogged_tenants_get_their_share_in_any_company(scenario: Scenario) -> None:
+    # Wider than the matrix: the time that the pool of policy 6 passes on comes in lumps, and a
+    # window that was delayed is made up for within two periods.
+    mixed = scenario.policy == MIXED
+    verdict = check.judge(run(scenario))
+    if verdict.error_1s is not None:
+        assert verdict.error_1s <= check.ERROR_1S + (0.6 if mixed else 0)
+        assert verdict.error_100ms <= verdict.bound_100ms + (2.5 if mixed else 0.6)
+    if verdict.jain is not None:
+        assert verdict.jain >= 0.9995
+    assert verdict.ceiling_excess is None or verdict.ceiling_excess <= check.CEILING_EXCESS
+    assert verdict.idle_ratio is None or verdict.idle_ratio <= check.IDLE_RATIO
+
+
+@given(st.sampled_from(CONTROLLED), st.integers(2, 25))
+@settings(max_examples=20)
+def test_nobody_starves(policy: int, count: int) -> None:
+    tenants = check.tenants(policy, count)
+    result = run(Scenario(tenants, policy=policy, max_inst=min(64, 3 * count)))
+    for i, share in enumerate(entitlements(result.scenario)):
+        assert min(result.shares(i, 1000 * MS)) > 0.5 * share.share
+
+
+@pytest.mark.parametrize("policy", check.CONSERVING)
+def test_idle_time_is_reclaimed_within_one_period(policy: int) -> None:
+    brief = Tenant("waking", on_ns=0, off_ns=5000 * MS)
+    result = run(Scenario((Tenant(), brief, Tenant(quota=30)), policy=policy))
+    period = result.cards[0]["period_ns"]
+    # the first whole period after the tenant stopped, and the next one
+    first = -(-(5000 * MS + period) // result.scenario.bin_ns)
+    bins = period // result.scenario.bin_ns
+    got = sum(result.useful[0][first : first + bins]) / (bins * result.scenario.bin_ns)
+    late = result.work(0, since_ns=8000 * MS)
+    assert got > 0.9 * late
+    assert late > 0.6
+
+
+def test_a_tenant_that_wakes_gets_its_share_within_two_periods() -> None:
+    waking = Tenant("waking", on_ns=5000 * MS, off_ns=5000 * MS)
+    result = run(Scenario((Tenant(), waking), policy=WEAK))
+    since = 5000 * MS + 2 * result.cards[0]["period_ns"]
+    assert result.work(1, since_ns=since) == pytest.approx(0.49, abs=0.02)
+
+
+@pytest.mark.parametrize("policy", CONTROLLED)
+def test_eight_processes_get_what_one_gets(policy: int) -> None:
+    result = run(Scenario((Tenant(groups=8), Tenant()), policy=policy, max_inst=2))
+    a, b = (sum(result.held[i]) for i in range(2))
+    assert a / (a + b) == pytest.approx(0.5, abs=0.005)
+
+
+@pytest.mark.parametrize(("percent", "weight"), [(10, 10), (50, 50), (100, 100)])
+def test_a_percentage_is_kept_alone_as_in_ctyuns_table(percent: int, weight: int) -> None:
+    result = run(Scenario((Tenant(quota=percent),), policy=FAIR))
+    assert 100 * result.work(0) == pytest.approx(percent, abs=1)
+
+
+def test_one_to_two_is_kept_as_in_alibabas_table() -> None:
+    result = run(Scenario((Tenant(weight=1), Tenant(weight=2)), policy=WEIGHTED))
+    assert result.work(1) / result.work(0) == pytest.approx(2, rel=0.01)
+
+
+def test_a_live_change_of_policy_and_weight_takes_effect_within_one_period() -> None:
+    changes = (
+        Change(3000 * MS, policy=FAIR, tenant=0, weight=3),
+        Change(6000 * MS, policy=FIXED, tenant=0, weight=3),
+    )
+    result = run(Scenario((Tenant(), Tenant()), policy=FAIR, max_inst=10, changes=changes))
+    settled = 50 * MS
+    for since, expected in ((0, (0.5, 0.5)), (3000, (0.75, 0.25)), (6000, (0.3, 0.1))):
+        for i, share in enumerate(expected):
+            first = result.shares(i, 1000 * MS, since * MS + settled)[0]
+            assert first == pytest.approx(share, abs=0.02)
+
+
+def test_a_failing_driver_leaves_every_gate_open() -> None:
+    two = (Tenant(), Tenant())
+    result = run(Scenario(two, policy=FIXED, max_inst=4, fail_ns=1000 * MS, duration_ns=1500 * MS))
+    assert result.cards[0]["failures"] > 0
+    assert not result.cards[0]["shut_at_end"]
+
+
+@pytest.mark.parametrize("policy", (WEAK, FAIR, BURST))
+def test_slices_need_no_call_in_steady_state(policy: int) -> None:
+    result = run(Scenario(check.tenants(policy, 8), policy=policy))
+    assert result.cards[0]["gate_calls"] == 0
+    assert result.cards[0]["late_slice_calls"] == 0
+
+
+@pytest.mark.parametrize("policy", (AVERAGE, FIXED))
+def test_ceilings_hold_when_nobody_tells_who_is_idle(policy: int) -> None:
+    tenants = (*check.tenants(policy, 3), Tenant("idle"))
+    result = run(Scenario(tenants, policy=policy, max_inst=12, hint_ns=0))
+    for i, share in enumerate(entitlements(result.scenario)):
+        assert max(result.taken(i, 1000 * MS)) <= share.ceiling + 0.01
+
+
+def test_the_same_scenario_gives_the_same_result() -> None:
+    scenario = Scenario((Tenant(), Tenant("bursty", on_ns=5 * MS, off_ns=9 * MS)), policy=MIXED)
+    assert run(scenario).useful == run(scenario).useful
+    assert run(scenario).useful != run(scenario, seed=2).useful
+
+
+def test_decisions_cost_is_measured_for_25_containers() -> None:
+    assert 0 < decision_ns(25, 100) < 1_000_000
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pycgpu.simulate", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_check_prints_one_object_a_policy() -> None:
+    done = _command("check", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["name"] for row in rows] == list(POLICIES)
+    for name in (
+        "max_error_1s",
+        "max_error_100ms",
+        "bound_100ms",
+        "ceiling_excess_max",
+        "jain_min",
+        "idle_ratio_max",
+        "efficiency",
+    ):
+        assert all(name in row for row in rows)
+
+
+def test_a_broken_bound_is_reported() -> None:
+    worse = check.Verdict(error_1s=0.6).worse(check.Verdict(error_1s=0.1, jain=0.99))
+    assert worse.broken() == ["max_error_1s", "jain_min"]
+    assert check.Verdict(error_100ms=3.0, bound_100ms=2.9).broken() == ["max_error_100ms"]
+    assert check.Verdict(error_1s=0.4, ceiling_excess=0.9, idle_ratio=0.01).broken() == []
+
+
+def test_one_scenario_prints_its_shares_and_draws_them() -> None:
+    with tempfile.NamedTemporaryFile(suffix=".svg") as file:
+        done = _command("--policy", "fixed", "--seconds", "1", "--svg", file.name)
+        assert done.returncode == 0, done.stderr
+        assert "policy 3 fixed (simulated)" in done.stdout
+        assert file.read().startswith(b"<svg")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--policy", "9"), ("--policy", "fairest"), ("--tenant", "lazy"), ("--tenant", "idle,x=1")],
+)
+def test_a_bad_argument_is_named_in_one_line(arguments: tuple[str, str]) -> None:
+    done = _command(*arguments)
+    assert done.returncode == 2
+    assert arguments[1].split(",")[-1] in done.stderr.splitlines()[-1]
