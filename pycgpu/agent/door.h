@@ -128,6 +128,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 /* A duplicate of one of the container's files. Return: -errno. */
 int file_duplicate(struct container *c, uint32_t number);
 void files_sweep(struct container *c, bool managed);
+void files_settle(struct container *c);
 void files_mapped(struct container *c, uint32_t number, uint64_t base);
 void files_end(struct container *c);
 void processes_kill(struct container *c, const char *why);

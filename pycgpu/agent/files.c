@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/kcmp.h>
@@ -36,7 +37,7 @@
 enum {
 	NVIDIA_MAJOR = 195,
 	NVIDIACTL_MINOR = 255,
-	RECENT_NS = 20000000,
+	RECENT_NS = 5000000,
 	SPANS = 2048
 };
 
@@ -383,6 +384,24 @@ void files_mapped(struct container *c, uint32_t number, uint64_t base)
 	c->recent[c->recent_next].when_ns = now_ns();
 	c->recent_next = (c->recent_next + 1) % 64;
 	pthread_mutex_unlock(&c->files_lock);
+}
+
+/* Waits until no mmap is so recent that it may not have happened yet. */
+void files_settle(struct container *c)
+{
+	uint64_t newest = 0, now = now_ns();
+	struct timespec pause = { 0, 0 };
+	uint32_t i;
+
+	pthread_mutex_lock(&c->files_lock);
+	for (i = 0; i < 64; i++)
+		if (c->recent[i].when_ns > newest)
+			newest = c->recent[i].when_ns;
+	pthread_mutex_unlock(&c->files_lock);
+	if (!newest || newest + RECENT_NS < now)
+		return;
+	pause.tv_nsec = (long)(newest + RECENT_NS - now) + 100000;
+	nanosleep(&pause, NULL);
 }
 
 /* answered a moment ago: its mmap may not have happened yet */

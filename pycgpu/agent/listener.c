@@ -347,6 +347,7 @@ static struct answer decide(struct flight *f)
 	verdict = pre(f);
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
 		/* what was freed behind our back counts before anything is refused */
+		files_settle(f->c);
 		files_sweep(f->c, true);
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);
@@ -510,12 +511,14 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0);
 	if (!number)
 		return fail(-ENOMEM);
-	/* the driver maps where the address equals the offset */
-	files_mapped(f->c, number, data->args[0]);
 	f->c->lazy = true;
 	for (tries = 0; tries < 2; tries++) {
-		if (tries)
+		if (tries) {
+			files_settle(f->c);
 			files_sweep(f->c, true);
+		}
+		/* the driver maps where the address equals the offset */
+		files_mapped(f->c, number, data->args[0]);
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, data->args[0], length);
