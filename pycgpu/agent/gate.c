@@ -197,7 +197,25 @@ struct group {
 	uint32_t file;
 	uint32_t hClient;
 	uint32_t hGroup;
+	uint64_t slice_us;
 };
+
+/*
+ * A gate that opens starts the tenant's groups from the first, so those whose
+ * turn does not come within one window would never run (seen on an H200: of
+ * eight processes in windows of 5 ms, with CUDA's slices, one or four ran).
+ * Context: door.lock.
+ */
+static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
+{
+	uint64_t fitting = c->groups[minor] ? door.host.card[minor].timeslice_us /
+					      c->groups[minor] : slice_us;
+
+	if (door.sched[minor].mode != CGPU_SCHED_WINDOWS || fitting >= slice_us ||
+	    slice_us != CGPU_SCHED_SLICE_US_CUDA)
+		return slice_us;
+	return fitting < CGPU_SCHED_SLICE_US_MIN ? CGPU_SCHED_SLICE_US_MIN : fitting;
+}
 
 static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 {
@@ -224,8 +242,10 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 
 				client = client ? cgpu_object_at(&c->tenant.objects,
 								 client)->file : 0;
-				groups[count++] = (struct group){ c, client, o->hClient,
-								  o->hObject };
+				groups[count++] = (struct group){
+					c, client, o->hClient, o->hObject,
+					slice_in_window(c, minor, slice_us),
+				};
 			}
 		}
 	}
@@ -236,7 +256,8 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 		if (fd < 0)
 			continue; /* its process ends */
 		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,
-			       NVA06C_CTRL_CMD_SET_TIMESLICE, &slice_us, sizeof(slice_us)))
+			       NVA06C_CTRL_CMD_SET_TIMESLICE, &groups[i].slice_us,
+			       sizeof(groups[i].slice_us)))
 			__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
 		close(fd);
 		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
