@@ -183,7 +183,9 @@ def hooks(host: Host) -> Iterator[Finding]:
     if host.root is None:
         return
     features = procfs.read_features(host.root)
-    if "memory" in features:
+    # The module finds its cards through the driver's own files, once these are hooked.
+    through_cards = "cgpu_km" in host.modules and bool(procfs.card_indexes(host.root))
+    if "memory" in features or through_cards:
         yield Finding(OK, "hooks", "memory limits are enforced")
     else:
         yield Finding(
@@ -195,6 +197,8 @@ def hooks(host: Host) -> Iterator[Finding]:
     if features & {"slices", "gate"}:
         told = " and ".join(sorted(features & {"slices", "gate"}))
         yield Finding(OK, "compute", f"shares are enforced by {told}")
+    elif "cgpu_rm" in host.modules:
+        yield Finding(OK, "compute", "shares are enforced through cgpu_rm")
     else:
         yield Finding(
             WARN,

@@ -363,7 +363,7 @@ def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
                 )
             )
         except NodeError as error:
-            if not _gone(error):
+            if not is_gone(error):
                 raise
     return tuple(found)
 
@@ -406,13 +406,14 @@ def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
                 )
             )
         except NodeError as error:
-            if not _gone(error):
+            if not is_gone(error):
                 raise
     return tuple(found)
 
 
-def _gone(error: NodeError) -> bool:
-    return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+def is_gone(error: NodeError) -> bool:
+    """Whether a node was not there, or went while it was read: then the kernel says EIO."""
+    return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EIO)
 
 
 def open_events(root: str) -> int:

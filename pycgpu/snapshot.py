@@ -8,7 +8,6 @@ apart, each with its own time stamp.
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -206,6 +205,6 @@ def _unless_gone(read: Callable[[], T]) -> T | None:
     try:
         return read()
     except NodeError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV, errno.ESRCH):
+        if procfs.is_gone(error):
             return None
         raise

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -218,7 +219,6 @@ def test_a_host_in_good_order_has_nothing_to_do(host):
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
         ("proc/cgpu_km/api_version", "9\n", "module", "fail", "cgpu upgrade"),
-        ("proc/cgpu_km/features", "pid\n", "hooks", "fail", "dmesg"),
         ("proc/cgpu_km/features", "memory\n", "compute", "warn", "cgpu_rm"),
         ("proc/cgpu_km/1/memory", "garbage\n", "cards", "fail", ""),
         ("dev/nvidia2", "", "cards", "warn", "dmesg"),
@@ -249,6 +249,14 @@ def test_doctor_without_a_module_says_how_to_get_one(host, tmp_path):
     (host / "lib/modules/6.1.0/updates/cgpu_km.ko").touch()
     (found,) = wrong(host)
     assert found.remedy.startswith("`modprobe cgpu_km`")
+
+
+def test_a_module_without_a_driver_is_found(host):
+    (host / "proc/cgpu_km/features").write_text("pid\n")
+    for card in ("0", "1"):
+        shutil.rmtree(host / "proc/cgpu_km" / card)
+        (host / "dev" / f"nvidia{card}").unlink()
+    assert {"hooks", "cards"} <= {one.subject for one in wrong(host) if one.level == doctor.FAIL}
 
 
 def test_another_products_tree_is_a_conflict(host):
