@@ -783,6 +783,10 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		s->retry_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
 		s->dirty = true;
 	}
+	if (now_ns < s->hold_ns && !s->suspended) {
+		*wake_ns = s->hold_ns;
+		return 0;
+	}
 	if (s->retry_ns && now_ns >= s->retry_ns) {
 		s->retry_ns = 0;
 		s->dirty = true;
@@ -806,8 +810,8 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		s->regate = false;
 		early = lead(s);
 		if (s->begun)
-			*wake_ns = least(*wake_ns, most(now_ns, least(s->end_ns, s->divide_ns) -
-								early));
+			*wake_ns = least(*wake_ns, most(now_ns + CGPU_SCHED_SOON_NS,
+							least(s->end_ns, s->divide_ns) - early));
 	}
 	if (n) {
 		s->pending = n;
@@ -852,6 +856,8 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 	else if (action->kind == CGPU_SCHED_SHUT)
 		s->shut_ns = average(s->shut_ns, end_ns - start_ns);
 	if (status) {
+		if (action->kind == CGPU_SCHED_OPEN)
+			s->hold_ns = end_ns + CGPU_SCHED_HOLD_NS;
 		s->failures++;
 		s->retry_ns = end_ns + CGPU_SCHED_WATCHDOG_NS;
 		s->dirty = true;

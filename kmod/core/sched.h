@@ -42,7 +42,9 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_STRAY_NS = 4500000,
 	/* of the card, that hand-overs may cost before the period is lengthened */
 	CGPU_SCHED_LOSS_PPM = 29000,
+	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
 	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
+	CGPU_SCHED_HOLD_NS = 10000000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
 };
 
@@ -109,6 +111,7 @@ struct cgpu_sched {
 	bool sighted;          /* somebody tells who is idle */
 	uint64_t review_ns;    /* when somebody who closed the card ceases to count */
 	uint64_t retry_ns;     /* all gates open until then, after a failure; 0: no failure */
+	uint64_t hold_ns;      /* a gate that would not open is tried again then */
 	uint64_t failures;
 	uint64_t period_ns;
 	uint64_t spread_ns;    /* of the period: what windows or slices divide */

@@ -26,7 +26,8 @@ enum {
 	SHUT_EFFECT = 60,
 	STALL_NS = 60000,      /* the engine stands still while a shut takes effect */
 	WAKE_NS = 8000,        /* mean lateness of a timer */
-	CUDA_SLICE_NS = 2048000
+	CUDA_SLICE_NS = 2048000,
+	FAIL_NS = 50000000     /* a driver that fails does so for that long */
 };
 
 struct group {
@@ -36,7 +37,7 @@ struct group {
 };
 
 struct call {
-	bool active, effected;
+	bool active, effected, failed;
 	struct cgpu_sched_action action;
 	uint64_t start_ns, effect_ns, end_ns;
 };
@@ -183,7 +184,7 @@ static void start_call(struct model *m, struct card *c)
 
 	call->action = c->queue[c->taken];
 	call->active = true;
-	call->effected = false;
+	call->effected = call->failed = false;
 	call->start_ns = m->now_ns > m->lock_free_ns ? m->now_ns : m->lock_free_ns;
 	ns = call->action.kind == CGPU_SCHED_OPEN ? OPEN_NS :
 	     call->action.kind == CGPU_SCHED_SHUT ? SHUT_NS : SLICE_NS;
@@ -218,8 +219,9 @@ static void effect(struct model *m, struct card *c)
 	uint32_t i;
 
 	c->call.effected = true;
-	if (m->config->fail_ns && m->now_ns >= m->config->fail_ns &&
-	    m->now_ns < m->config->fail_ns + 50000000)
+	c->call.failed = m->config->fail_ns && m->now_ns >= m->config->fail_ns &&
+			 m->now_ns < m->config->fail_ns + FAIL_NS;
+	if (c->call.failed)
 		return;
 	if (a->kind != CGPU_SCHED_SLICE) {
 		set_gate(m, c, a->mask, a->kind == CGPU_SCHED_OPEN);
@@ -280,8 +282,7 @@ static void tick(struct model *m, struct card *c)
 static void finish_call(struct model *m, struct card *c)
 {
 	const struct cgpu_model_config *config = m->config;
-	int status = config->fail_ns && m->now_ns >= config->fail_ns &&
-		     m->now_ns < config->fail_ns + 50000000 ? -EIO : 0;
+	int status = c->call.failed ? -EIO : 0;
 
 	c->call.active = false;
 	if (config->controller == MODEL_ENGINE)
@@ -320,7 +321,7 @@ static void exhausted(struct model *m, uint32_t g)
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
 
-	if (t->kind == MODEL_BURSTY)
+	if (t->kind == MODEL_BURSTY && group->arrival_ns == NEVER)
 		group->arrival_ns = m->now_ns + 1 + exponential(m, t->off_ns);
 }
 
@@ -483,7 +484,7 @@ static void after(struct model *m, struct card *c)
 
 	if (c->on && !c->load_left_ns) {
 		g = c->list[c->at];
-		if (!m->group[g].left_ns && m->group[g].arrival_ns == NEVER) {
+		if (!m->group[g].left_ns) {
 			exhausted(m, g);
 			c->on = false;
 		} else if (!c->slice_left_ns) {

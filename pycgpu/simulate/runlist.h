@@ -58,7 +58,7 @@ struct cgpu_model_config {
 	uint32_t policy, max_inst, timeslice_us;
 	uint64_t loss_ppm;    /* 0: the engine's default */
 	uint64_t hint_ns;     /* how often idleness is looked at; 0: never */
-	uint64_t fail_ns;     /* from then on every gate call fails; 0: none does */
+	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */
 	uint64_t duration_ns, bin_ns, seed;
 	uint32_t changes;
 	struct cgpu_model_change change[8];
