@@ -35,6 +35,9 @@ enum {
 	DISABLE_CLIENTS = 24,
 	DISABLE_CHANNELS = 280,
 	HANDLES_MAX = 1024,  /* channels, or groups, of one container on one card */
+	PHASE_NS = 1300000,
+	/* a driver that refuses to open gates is asked this often at the end */
+	LAST_TRIES = 16,
 };
 
 /* One card under an engine. */
@@ -288,7 +291,7 @@ static int govern(void *data)
 {
 	struct governor *governor = data;
 	u64 wake_ns;
-	u32 count, i;
+	u32 count, i, last_tries = 0;
 	bool stopping;
 
 	for (;;) {
@@ -306,7 +309,7 @@ static int govern(void *data)
 		WRITE_ONCE(governor->settled, !count);
 		if (!count)
 			wake_up(&governor->wake); /* on_suspend() waits for it */
-		if (stopping && !count)
+		if (stopping && (!count || ++last_tries == LAST_TRIES))
 			break;
 		if (!count)
 			sleep_until(governor, wake_ns);
@@ -335,6 +338,8 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 	init_waitqueue_head(&governor->wake);
 	governor->poked = true;
 	cgpu_sched_init(&governor->sched, ktime_get_ns());
+	/* a gate call locks all cards of the host: their windows must not end together */
+	governor->sched.phase_ns = minor * PHASE_NS;
 	err = bridge->open_card(&governor->rm, gpu->gpu_id, gpu->device_instance);
 	if (err)
 		goto free;

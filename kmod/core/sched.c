@@ -2,7 +2,7 @@
 #include "sched.h"
 
 #define NEVER UINT64_MAX
-#define BIT(n) (1ULL << (n))
+#define SLOT_BIT(n) (1ULL << (n))
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -623,9 +623,9 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 	if (turn == CGPU_SCHED_POOL) {
 		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 			if (opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
-				mask |= BIT(i);
+				mask |= SLOT_BIT(i);
 	} else if (turn < CGPU_SCHED_SLOTS) {
-		mask = BIT(turn);
+		mask = SLOT_BIT(turn);
 		if (s->slot[turn].idle && elastic(s, turn))
 			*guest = pick_guest(s, turn, window_ns, &could);
 		/* several want it: each gets a part, if the parts are worth it */
@@ -638,7 +638,7 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 			/* what the switch to it takes is no gift */
 			if (*guest != (s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner))
 				s->slot[*guest].gift_ns -= CGPU_SCHED_HANDOVER_NS;
-			mask |= BIT(*guest);
+			mask |= SLOT_BIT(*guest);
 		}
 	}
 	return mask;
@@ -683,14 +683,14 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 		uint64_t mask = 0;
 
 		if (!opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
-		    (seen & BIT(i)))
+		    (seen & SLOT_BIT(i)))
 			continue;
 		for (j = i; j < CGPU_SCHED_SLOTS; j++) {
 			struct cgpu_sched_slot *b = &s->slot[j];
 
 			if (opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&
 			    b->wanted_us != b->slice_us)
-				mask |= BIT(j);
+				mask |= SLOT_BIT(j);
 		}
 		seen |= mask;
 		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_SLICE, a->wanted_us, mask };
@@ -843,11 +843,11 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 			slot->slice_us = action->slice_us;
 		} else if (action->kind == CGPU_SCHED_SHUT) {
 			/* even if it failed: then it must be opened */
-			s->shut_mask |= BIT(i);
+			s->shut_mask |= SLOT_BIT(i);
 			slot->shut_since_ns = end_ns;
 		} else if (action->kind == CGPU_SCHED_OPEN && !status &&
-			   (s->shut_mask & BIT(i))) {
-			s->shut_mask &= ~BIT(i);
+			   (s->shut_mask & SLOT_BIT(i))) {
+			s->shut_mask &= ~SLOT_BIT(i);
 			slot->stat.throttled_ns += end_ns - least(end_ns, slot->shut_since_ns);
 		}
 	}
@@ -949,8 +949,8 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		return;
 	charge(s, now_ns);
 	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
-	s->open_mask &= ~BIT(slot);
-	s->shut_mask &= ~BIT(slot);
+	s->open_mask &= ~SLOT_BIT(slot);
+	s->shut_mask &= ~SLOT_BIT(slot);
 	settle(s, slot);
 	s->turn[slot].debt_ns = 0;
 	s->dirty = true;
@@ -963,12 +963,12 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (slot >= CGPU_SCHED_SLOTS || !p->present)
 		return;
 	charge(s, now_ns);
-	if (s->shut_mask & BIT(slot))
+	if (s->shut_mask & SLOT_BIT(slot))
 		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
-	s->shut_mask &= ~BIT(slot);
-	s->open_mask &= ~BIT(slot);
+	s->shut_mask &= ~SLOT_BIT(slot);
+	s->open_mask &= ~SLOT_BIT(slot);
 	if (p->member.open && p->groups)
-		s->open_mask |= BIT(slot);
+		s->open_mask |= SLOT_BIT(slot);
 	p->slice_us = 0;
 	s->dirty = true;
 }
@@ -1052,6 +1052,6 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 	out->debt_ns = s->turn[slot].debt_ns;
 	if (s->turn[slot].share_ppm)
 		out->debt_ns -= planned(s, slot, now_ns);
-	if ((s->shut_mask & BIT(slot)) && p->member.open)
+	if ((s->shut_mask & SLOT_BIT(slot)) && p->member.open)
 		out->throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
 }
