@@ -213,8 +213,7 @@ void resend(struct container *c)
 	c->resend_ns = 0;
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
 		if (c->grant[i].present && c->groups[i] && !c->ending)
-			cgpu_sched_open(&door.sched[i], c->grant[i].instance, c->open[i],
-					c->groups[i], now_ns());
+			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
 	pthread_cond_broadcast(&door.changed);
 }
 
