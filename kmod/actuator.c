@@ -25,8 +25,10 @@
 #include <linux/wait.h>
 
 #include "actuator.h"
+#include "core/nodes.h"
 #include "core/rm_abi.h"
 #include "events.h"
+#include "procfs.h"
 
 enum {
 	CHANNELS_PER_CALL = 64,
@@ -410,6 +412,12 @@ static void start_all(void)
 	}
 }
 
+static void set_features(bool present)
+{
+	cgpu_procfs_set_feature(CGPU_FEATURE_SLICES, present);
+	cgpu_procfs_set_feature(CGPU_FEATURE_GATE, present);
+}
+
 int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
 {
 	mutex_lock(&governors_lock);
@@ -419,6 +427,7 @@ int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
 	}
 	bridge = ops;
 	start_all();
+	set_features(true);
 	mutex_unlock(&governors_lock);
 	return 0;
 }
@@ -431,6 +440,7 @@ void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops)
 	mutex_lock(&governors_lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		stop_governor(minor);
+	set_features(false);
 	bridge = NULL;
 	mutex_unlock(&governors_lock);
 }

@@ -27,10 +27,12 @@
 
 #include "call_user.h"
 #include "container.h"
+#include "core/nodes.h"
 #include "discover.h"
 #include "events.h"
 #include "hook.h"
 #include "open_file.h"
+#include "procfs.h"
 
 enum {
 	NV_MAJOR = 195,
@@ -263,9 +265,12 @@ int cgpu_hook_attach(void)
 		pr_info("cgpu: attached to NVIDIA driver %s (layouts of branch %u)\n",
 			driver_version, abi.branch);
 		cgpu_event("attach driver %s", driver_version);
+		cgpu_procfs_set_feature(CGPU_FEATURE_MEMORY, true);
 	}
-	if (!uvm_target.fops && !target_attach(&uvm_target))
+	if (!uvm_target.fops && !target_attach(&uvm_target)) {
 		pr_info("cgpu: attached to nvidia-uvm\n");
+		cgpu_procfs_set_feature(CGPU_FEATURE_MANAGED, true);
+	}
 out:
 	mutex_unlock(&attach_lock);
 	return err;
@@ -319,6 +324,7 @@ static int on_module(struct notifier_block *block, unsigned long state, void *da
 		/* no file of it is open any more: nobody is inside, nothing to drain */
 		mutex_lock(&attach_lock);
 		target_restore(nv ? &nv_target : &uvm_target);
+		cgpu_procfs_set_feature(nv ? CGPU_FEATURE_MEMORY : CGPU_FEATURE_MANAGED, false);
 		if (nv) {
 			cgpu_event("detach driver %s", driver_version);
 			driver_version[0] = '\0';

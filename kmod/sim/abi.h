@@ -288,4 +288,7 @@ struct nv_ioctl_wait_open { s32 rc; u32 adapterStatus; };
 #define UVM_MAP_EXTERNAL_SPARSE		74
 #define UVM_MM_INITIALIZE		75
 
+/* NV_OS_DESC_MEMORY_ALLOCATION_PARAMS, 40 bytes: offset of limit */
+#define NV_OS_DESC_LIMIT 24
+
 #endif

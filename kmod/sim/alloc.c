@@ -110,6 +110,19 @@ static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsi
 	return NV_OK;
 }
 
+/* memory of the process, which UVM maps like any other of the host */
+static u32 make_os_descriptor(struct nvsim_object *obj, void *params,
+			      const struct nvsim_caller *who)
+{
+	u64 limit = *(u64 *)((u8 *)params + NV_OS_DESC_LIMIT);
+	u32 status;
+
+	if (limit > U64_MAX - PAGE_SIZE)
+		return NV_ERR_INVALID_LIMIT;
+	obj->mem = nvsim_mem_alloc(NULL, obj->class, PAGE_ALIGN(limit + 1), &status);
+	return obj->mem ? NV_OK : status;
+}
+
 /*
  * Figures that the driver keeps up to date in a page. Where NVML of 550 finds
  * it, it believes it; without the class it asks controls, which we can answer.
@@ -242,7 +255,8 @@ static const struct rm_class classes[] = {
 	{ NV50_MEMORY_VIRTUAL, UNDER_DEVICE, MEMORY_SIZE, false, false, make_virtual },
 	{ NV01_MEMORY_VIRTUAL, UNDER_DEVICE, sizeof(struct nv_memory_virtual_alloc), false, false,
 	  make_plain },
-	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, UNDER_DEVICE, 40, false, false, make_plain },
+	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, UNDER_DEVICE, 40, false, false,
+	  make_os_descriptor },
 	{ FERMI_VASPACE_A, UNDER_DEVICE | UNDER_SUBDEVICE, 48, false, false, make_vaspace },
 	{ KEPLER_CHANNEL_GROUP_A, UNDER_DEVICE, sizeof(struct nv_group_alloc), false, false,
 	  make_group },

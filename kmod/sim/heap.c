@@ -85,6 +85,7 @@ static u32 heap_os_descriptor(struct nvos32 *p, const struct nvsim_caller *who)
 		return NV_ERR_NOT_SUPPORTED;
 	if (U64_AT(p, 72) == U64_MAX)
 		return NV_ERR_INVALID_LIMIT;
+	U64_AT(params, NV_OS_DESC_LIMIT) = U64_AT(p, 72);
 	return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle,
 			      NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, params, sizeof(params), who);
 }
@@ -181,6 +182,7 @@ u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who)
 	case NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
 		if (NVOS02_FLAGS_LOCATION(p->flags) != 0 || NVOS02_FLAGS_MAPPING(p->flags) != 1)
 			return NV_ERR_INVALID_FLAGS;
+		U64_AT(none, NV_OS_DESC_LIMIT) = p->limit;
 		return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, none,
 				      sizeof(none), who);
 	case NV01_MEMORY_LOCAL_PRIVILEGED:

@@ -31,6 +31,9 @@ NV_ESC_ALLOC_OS_EVENT = 206
 NV_ESC_CHECK_VERSION_STR = 210
 NV_ESC_ATTACH_GPUS_TO_FD = 212
 NV01_ROOT_CLIENT = 0x41
+NV01_EVENT_OS_EVENT = 0x79
+#: of NV0005_ALLOC_PARAMETERS
+OS_EVENT_FD = 16
 NV2080_CTRL_CMD_GPU_GET_GID_INFO = 0x2080014A
 CONTROLS_OF_THE_ROOT = 0x10000
 UVM_REGISTER_GPU = 37
@@ -155,6 +158,10 @@ class Replay:
         if offset is not None and argument is not None:
             recorded = struct.unpack_from("<i", argument, offset)[0]
             struct.pack_into("<i", argument, offset, self.fds.get(recorded, recorded))
+        if record.nr == NV_ESC_RM_ALLOC and record.device is not Device.UVM and len(memory) > 1:
+            if record.buffers[0].u32(12) == NV01_EVENT_OS_EVENT:
+                recorded = struct.unpack_from("<i", memory[1], OS_EVENT_FD)[0]
+                struct.pack_into("<i", memory[1], OS_EVENT_FD, self.fds.get(recorded, recorded))
         if record.nr == NV_ESC_CHECK_VERSION_STR and record.device is not Device.UVM:
             return  # it names the driver that was recorded
         ret = libc.ioctl(self.fds[record.fd], record.cmd, argument)

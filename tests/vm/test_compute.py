@@ -188,8 +188,7 @@ def test_every_gate_is_open_when_the_bridge_goes(card: Card, loaded_modules) -> 
 def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
     card.policy(7)
     one, two = card.tenant("one", weight=1), card.tenant("two", weight=2)
-    running = [begin(tenant) for tenant in (one, two)]
-    until(lambda: card.stat("two")["granted_ns"] > 0, "both at work")
-    got = [percent(child) for child in running]
-    assert got[1] > 1.5 * got[0]
+    # long enough that the time before both run does not count for much
+    got = [percent(child) for child in [begin(tenant, 4 * SECONDS) for tenant in (one, two)]]
+    assert got[1] > 1.4 * got[0]
     assert sum(card.stat(name)["throttled_ns"] for name in ("one", "two")) == 0
