@@ -158,10 +158,9 @@ class Replay:
         if offset is not None and argument is not None:
             recorded = struct.unpack_from("<i", argument, offset)[0]
             struct.pack_into("<i", argument, offset, self.fds.get(recorded, recorded))
-        if record.nr == NV_ESC_RM_ALLOC and record.device is not Device.UVM and len(memory) > 1:
-            if record.buffers[0].u32(12) == NV01_EVENT_OS_EVENT:
-                recorded = struct.unpack_from("<i", memory[1], OS_EVENT_FD)[0]
-                struct.pack_into("<i", memory[1], OS_EVENT_FD, self.fds.get(recorded, recorded))
+        if self.name(record) == f"alloc {NV01_EVENT_OS_EVENT:#x}" and len(memory) > 1:
+            recorded = struct.unpack_from("<i", memory[1], OS_EVENT_FD)[0]
+            struct.pack_into("<i", memory[1], OS_EVENT_FD, self.fds.get(recorded, recorded))
         if record.nr == NV_ESC_CHECK_VERSION_STR and record.device is not Device.UVM:
             return  # it names the driver that was recorded
         ret = libc.ioctl(self.fds[record.fd], record.cmd, argument)
@@ -228,6 +227,8 @@ class Replay:
     def name(record: traces.Ioctl) -> str:
         if record.device is Device.UVM:
             return f"uvm {record.nr}"
+        if not record.buffers:
+            return f"nr {record.nr}"
         words = struct.unpack_from("<4I", record.buffers[0].before.ljust(16, b"\0"))
         if record.nr == NV_ESC_RM_CONTROL:
             return f"control {words[2]:#x}"
