@@ -212,8 +212,10 @@ void resend(struct container *c)
 
 	c->resend_ns = 0;
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
-		if (c->grant[i].present && c->groups[i] && !c->ending)
+		if (c->grant[i].present && c->groups[i] && !c->ending) {
 			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
+			door.reopen[i] |= 1ULL << c->grant[i].instance;
+		}
 	pthread_cond_broadcast(&door.changed);
 }
 
