@@ -352,6 +352,8 @@ static int hooked_open(struct target *target, struct inode *inode, struct file *
 	if (!container)
 		return target->original.open(inode, file);
 
+	/* a cgroup's processes may come and go between two looks of the reaper */
+	WRITE_ONCE(container->populated, true);
 	if (device == CGPU_DEVICE_GPU &&
 	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
 		/* also nvidia-modeset (535 serves it through the same table) */
