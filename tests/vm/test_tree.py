@@ -19,6 +19,8 @@ import pytest
 
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 ROOT = Path("/proc/cgpu_km")
 CARD = {
     **dict.fromkeys(("policy", "max_inst", "memory", "timeslice_us"), 0o644),
