@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The agent without the command line's packages: what ``cgpu run`` starts on demand."""
+"""
+What ``cgpu run`` starts on demand: the agent, in the background, without the command line.
+
+The process that was started ends once the agent answers, or has failed; the agent is a child of
+nobody, for the process that starts it becomes a tenant.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
 from pycgpu.agent import server
@@ -14,8 +20,21 @@ parser = argparse.ArgumentParser(prog="cgpud")
 parser.add_argument("--idle", type=float, default=None)
 parser.add_argument("--force-branch", action="store_true")
 options = parser.parse_args()
+told, tell = os.pipe()
+if os.fork():
+    os.close(tell)
+    sys.exit(0 if os.read(told, 1) else 1)
+os.close(told)
+
+
+def ready() -> None:
+    """Let the process that was started end."""
+    os.write(tell, b"r")
+    os.close(tell)
+
+
 logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
 try:
-    server.main(force_branch=options.force_branch, idle_s=options.idle)
+    server.main(force_branch=options.force_branch, idle_s=options.idle, ready=ready)
 except CgpuError as error:
     sys.exit(f"cgpu: {error}")

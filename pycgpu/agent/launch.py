@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -30,29 +29,26 @@ def ensure_agent(force_branch: bool = False) -> None:
     if force_branch:
         command.append("--force-branch")
     with open(_LOG, "w") as log:
-        agent = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)),
-        )
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        if _answers():
-            return
-        if agent.poll() is not None:
-            # Another `cgpu run` may have been faster.
-            if _answers():
-                return
-            with open(_LOG) as log:
-                lines = log.read().strip().splitlines()
-            reason = lines[-1].removeprefix("cgpu: ") if lines else f"status {agent.returncode}"
-            raise CgpuError(f"the agent does not start: {reason}")
-        time.sleep(0.01)
-    raise CgpuError(f"the agent does not answer at {server.SOCKET} after {_START_S} s: see {_LOG}")
+        try:
+            started = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                env=dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)),
+                timeout=_START_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise CgpuError(f"the agent does not start within {_START_S} s: see {_LOG}") from None
+    # Another `cgpu run` may have been faster.
+    if started and not _answers():
+        with open(_LOG) as log:
+            lines = log.read().strip().splitlines()
+        reason = lines[-1].removeprefix("cgpu: ") if lines else f"status {started}"
+        raise CgpuError(f"the agent does not start: {reason}")
 
 
 def _answers() -> bool:

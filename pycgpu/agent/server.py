@@ -209,9 +209,15 @@ def _publish() -> None:
     os.rename(draft, FRAGMENT)
 
 
-def main(*, force_branch: bool = False, idle_s: float | None = None) -> None:
+def main(
+    *,
+    force_branch: bool = False,
+    idle_s: float | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
     """
     Be the agent until SIGTERM or SIGINT; with *idle_s*, until there has been nothing to do so long.
+    *ready* is called once the sockets answer.
 
     CgpuError: no root, no driver, an unknown branch, or another agent runs.
     """
@@ -230,6 +236,7 @@ def main(*, force_branch: bool = False, idle_s: float | None = None) -> None:
         if idle_s is not None:
             threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
         _publish()
+        ready()
         if not tree.serve():
             with contextlib.suppress(KeyboardInterrupt):
                 while True:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
 import os
+import signal
 import stat
+import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ _PLACE_ROOT, _PLACE_CARD, _PLACE_GRANT, _PLACE_CONTAINER = range(4)
 _CONTAINERS = "container"
 _EVENT_WAIT_MS = 1000
 _MNT_DETACH = 2
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,9 @@ def serve(root: str = ROOT) -> bool:
         log.warning("no tree at %s: %s; install pycgpu[agent] and libfuse3", root, error)
         return False
     if not os.path.exists("/dev/fuse"):
+        with contextlib.suppress(OSError):
+            subprocess.run(["modprobe", "fuse"], capture_output=True, check=False)
+    if not os.path.exists("/dev/fuse"):
         log.warning("no tree at %s: the kernel has no /dev/fuse", root)
         return False
 
@@ -207,6 +214,8 @@ def serve(root: str = ROOT) -> bool:
 
     unmount(root)
     os.makedirs(root, exist_ok=True)
+    # libfuse ends its loop by these signals, but only where nobody else handles them.
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
     try:
         mfusepy.FUSE(
             Operations(),
@@ -220,4 +229,7 @@ def serve(root: str = ROOT) -> bool:
     except RuntimeError as error:
         log.warning("no tree at %s: mounting failed (%s)", root, error)
         return False
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
     return True

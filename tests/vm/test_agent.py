@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""The user door beside the simulated driver: same limits as the module's, no module."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vm.drivers import Sim
+from tests.vm.loaded import until
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+LIMIT_BYTES = 1024 * MIB
+NO_MEMORY = 0x51
+# Python's start alone takes seconds under emulation.
+START_S = 90
+
+
+class Door:
+    """`cgpu run` in the guest, from the sources."""
+
+    def __init__(self, folder: Path, driver: Sim) -> None:
+        self.simcuda = str(driver.programs / "simcuda")
+        shutil.copytree(ROOT / "pycgpu", folder / "pycgpu")
+        shutil.copytree(ROOT / "cli", folder / "pycgpu" / "cli")
+        paths = [str(folder), sysconfig.get_path("purelib")]
+        self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
+        self.folder = folder
+
+    def start(self, *command: str, name: str = "one", mem: str = "1G") -> subprocess.Popen[str]:
+        """Start a tenant."""
+        run = ["run", "--name", name, "--mem", mem, "--", *command]
+        return subprocess.Popen(
+            [sys.executable, "-m", "pycgpu.cli.main", *run],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+
+    def run(self, *command: str, **options: str) -> tuple[int, str, str]:
+        """Run a tenant to its end; return status, output and errors."""
+        process = self.start(*command, **options)
+        out, err = process.communicate(timeout=START_S)
+        return process.returncode, out, err
+
+    def sim(self, *arguments: str, **options: str) -> dict[str, Any]:
+        """What simcuda tells as a tenant."""
+        _, out, err = self.run(self.simcuda, "--json", *arguments, **options)
+        assert out, err
+        return json.loads(out.splitlines()[-1])
+
+    def agent(self) -> int:
+        """The agent's process."""
+        code = "from pycgpu.agent import server; print(server.ask({'op': 'ping'})['pid'])"
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+        return int(run.stdout)
+
+
+def _ended(pid: int) -> bool:
+    """True if it is gone, or waits for the guest's init, which reaps nobody."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def door(tmp_path: Path, sim: Callable[..., Sim]) -> Iterator[Door]:
+    """The door over one simulated T4; its agent is ended after."""
+    opened = Door(tmp_path, sim(cards="T4"))
+    yield opened
+    with contextlib.suppress(subprocess.CalledProcessError):
+        pid = opened.agent()
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: _ended(pid), "the agent's end")
+
+
+def test_a_tenant_sees_its_own_card(door: Door) -> None:
+    found = door.sim("info")
+    assert found["total"] == found["board"] == found["free"] == LIMIT_BYTES
+
+
+@pytest.mark.parametrize("way", [(), ("--heap", "2"), ("--old-alloc",), ("--context",)])
+def test_memory_is_refused_at_the_limit(door: Door, way: tuple[str, ...]) -> None:
+    found = door.sim(*way, "fill")
+    assert found["status"] == NO_MEMORY
+    assert found["bytes"] <= LIMIT_BYTES
+
+
+def test_mapping_and_freeing_does_not_escape_the_limit(door: Door) -> None:
+    found = door.sim("map", "300M", "5")
+    assert (found["times"], found["status"]) == (3, NO_MEMORY)
+
+
+@pytest.mark.parametrize("way", ["managed", "import", "dmabuf"])
+def test_memory_that_goes_without_a_call_is_given_back(door: Door, way: str) -> None:
+    found = door.sim(way, "600M")
+    assert found["after_free" if way == "managed" else "after_close"] == 0
+
+
+def test_managed_memory_is_refused_beyond_the_limit(door: Door) -> None:
+    status, _, err = door.run(door.simcuda, "managed", "2G")
+    assert status == 2
+    assert "Cannot allocate memory" in err
+
+
+def test_exit_status_and_signal_are_the_programs(door: Door) -> None:
+    assert door.run("sh", "-c", "exit 7")[0] == 7
+    assert door.run("sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM
+
+
+def test_over_commit_names_what_is_free(door: Door) -> None:
+    status, _, err = door.run("true", mem="100G")
+    assert status == 1
+    assert "card 0 has 15109 MiB of 15109 MiB free (nobody holds any)" in err
+
+
+def test_the_agents_death_leaves_no_tenant_hanging(door: Door) -> None:
+    tenant = door.start(door.simcuda, "--hold", "alloc", "64M")
+    tree = Path("/run/cgpu_km/container/one")
+    until(tree.exists, "the tenant", START_S)
+    os.kill(door.agent(), signal.SIGKILL)
+    tenant.terminate()
+    assert tenant.wait(timeout=START_S) is not None
+    assert door.sim("info", name="two")["free"] == LIMIT_BYTES
