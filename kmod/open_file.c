@@ -36,28 +36,40 @@ struct cgpu_open_file {
 static DEFINE_HASHTABLE(open_files, 12);
 static DEFINE_SPINLOCK(open_files_lock);
 
+static void make_room_in(struct cgpu_container *container, u32 table)
+{
+	void *storage;
+	size_t bytes;
+	u32 capacity;
+
+	mutex_lock(&container->lock);
+	bytes = cgpu_tenant_wants(&container->tenant, table, &capacity);
+	mutex_unlock(&container->lock);
+	if (!bytes)
+		return;
+	/* not under the lock: reclaim may call our mmu notifier, which takes it */
+	storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT);
+	if (!storage)
+		return;
+	mutex_lock(&container->lock);
+	storage = cgpu_tenant_grow(&container->tenant, table, storage, capacity);
+	mutex_unlock(&container->lock);
+	kvfree(storage);
+}
+
 void cgpu_tenant_make_room(struct cgpu_container *container)
 {
-	u32 table, capacity;
+	u32 table, capacity, wanting = 0;
 
-	for (table = 0; table < CGPU_TABLE_COUNT; table++) {
-		void *storage;
-		size_t bytes;
-
-		mutex_lock(&container->lock);
-		bytes = cgpu_tenant_wants(&container->tenant, table, &capacity);
-		mutex_unlock(&container->lock);
-		if (!bytes)
-			continue;
-		/* not under the lock: reclaim may call our mmu notifier, which takes it */
-		storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT);
-		if (!storage)
-			continue;
-		mutex_lock(&container->lock);
-		storage = cgpu_tenant_grow(&container->tenant, table, storage, capacity);
-		mutex_unlock(&container->lock);
-		kvfree(storage);
-	}
+	/* before every call, and nearly always nothing to do: one look at all */
+	mutex_lock(&container->lock);
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		if (cgpu_tenant_wants(&container->tenant, table, &capacity))
+			wanting |= BIT(table);
+	mutex_unlock(&container->lock);
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		if (wanting & BIT(table))
+			make_room_in(container, table);
 }
 
 static struct cgpu_open_file *entry_new(struct file *file,

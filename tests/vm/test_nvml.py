@@ -16,6 +16,8 @@ import pytest
 
 from tests.vm.drivers import Sim
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 MIB = 1 << 20
 # What the driver takes for a context beside its allocations: 9024 KiB.
 CONTEXT_MIB = 8.8125
@@ -117,7 +119,6 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 import pynvml as n
 
-pytestmark = pytest.mark.kernel("6.1", by_default=True)
 n.nvmlInit()
 cards = []
 for i in range(n.nvmlDeviceGetCount()):
