@@ -15,6 +15,8 @@ from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 LIMIT_BYTES = 512 << 20
 
 

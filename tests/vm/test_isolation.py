@@ -17,7 +17,7 @@ from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 
-pytestmark = pytest.mark.needs("programs")
+pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
 
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB

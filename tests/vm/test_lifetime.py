@@ -12,7 +12,7 @@ import pytest
 
 from tests.vm.loaded import until
 
-pytestmark = pytest.mark.needs("programs")
+pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
 
 CYCLES = 1000
 #: Kernel memory that may be in use for other reasons after that many cycles: a leak of one
