@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Not collected by name, since the agent's end on SIGTERM is not reliable yet in the emulated machine:
-``pytest tests/vm/agent_suite.py --kernel 6.1`` runs it.
+The user door beside the simulated driver: same limits as the module's, no module.
 
-The user door beside the simulated driver: same limits as the module's, no module."""
+Run by ``pytest tests/vm/agent_suite.py --kernel 6.1``: not one of the files that pytest finds by
+itself, as long as the agent's end on SIGTERM is not reliable in the emulated machine.
+"""
 
 from __future__ import annotations
 
