@@ -609,7 +609,7 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			return refuse(tenant, call, CGPU_NO_CARD, 0);
 		return CGPU_FORWARD;
 	case CGPU_OP_EXPORT_DMABUF:
-		return pre_export_dmabuf(tenant, call, req->args_size == 2600 ? 32 : 36);
+		return pre_export_dmabuf(tenant, call, req->handles_offset);
 	case CGPU_OP_UVM_REGISTER_GPU:
 		return pre_register_gpu(tenant, topology, call);
 	case CGPU_OP_UVM_UNREGISTER_GPU:

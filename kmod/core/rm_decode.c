@@ -482,6 +482,7 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 		req->op = CGPU_OP_EXPORT_DMABUF;
 		req->fd = (int32_t)cgpu_get32(args, 0);
 		req->hClient = cgpu_get32(args, 4);
+		req->handles_offset = abi->dmabuf_handles;
 		req->status_offset = abi->dmabuf_status;
 		break;
 	default:

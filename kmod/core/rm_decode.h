@@ -72,6 +72,7 @@ struct cgpu_request {
 	uint32_t engineType;
 	uint32_t hDepend[3];    /* handles whose free frees this object too */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
+	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
 	int32_t fd;
 	uint8_t gpu_uuid[16];
 
