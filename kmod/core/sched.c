@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "sched.h"
+#include "turns.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
@@ -14,429 +14,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* x × ppm / 1e6; x below 2^43 ns (two hours), which a period and a window are */
-static uint64_t part(uint64_t x, uint64_t ppm)
-{
-	return x * ppm / CGPU_PPM;
-}
-
-static bool opened(const struct cgpu_sched *s, uint32_t i)
-{
-	return s->slot[i].present && s->slot[i].member.open;
-}
-
-/* ---- accounts ---- */
-
-static void settle(struct cgpu_sched *s, uint32_t turn)
-{
-	struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t rest = s->useful_ns - t->mark_ns;
-
-	t->debt_ns -= (int64_t)part(rest, t->share_ppm);
-	t->mark_ns = s->useful_ns;
-}
-
-/*
- * Debt of a turn when its window ends, if all goes as planned; it begins as much
- * below zero. So all debts together are zero at any time.
- */
-static int64_t expected(const struct cgpu_sched *s, uint32_t share_ppm)
-{
-	return (int64_t)part(part(s->spread_ns, share_ppm), CGPU_PPM - share_ppm) / 2;
-}
-
-static uint64_t cost(uint32_t turn)
-{
-	return turn == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS;
-}
-
-/* Debt of a turn at this moment of the period, if all goes as planned. */
-static int64_t planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
-{
-	const struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t usual = part(s->spread_ns, t->share_ppm), width = usual + cost(turn);
-	uint64_t at = (now_ns + s->period_ns - s->frame_ns) % s->period_ns, since;
-
-	if (at < t->offset_ns && at + width >= t->offset_ns) {
-		since = at + width - t->offset_ns;
-		since -= least(since, cost(turn));
-		return (int64_t)part(since, CGPU_PPM - t->share_ppm) - expected(s, t->share_ppm);
-	}
-	since = (at + s->period_ns - t->offset_ns) % s->period_ns;
-	/* while others have the card, the debt falls from the one value to the other */
-	return expected(s, t->share_ppm) -
-	       (int64_t)(2 * expected(s, t->share_ppm) * (int64_t)(since / 1000) /
-			 (int64_t)((s->period_ns - width) / 1000 + 1));
-}
-
-/* Credit is capped at one period's grant, debt is not. Return: true if it was. */
-static bool cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
-{
-	int64_t lowest = -expected(s, t->share_ppm) -
-			 (int64_t)part(s->spread_ns, t->share_ppm);
-
-	if (t->debt_ns >= lowest)
-		return false;
-	t->debt_ns = lowest;
-	return true;
-}
-
-/* Its window may move when others come and go, and may be handed on. */
-static bool elastic(const struct cgpu_sched *s, uint32_t turn)
-{
-	return turn >= CGPU_SCHED_SLOTS ||
-	       (cgpu_policy_conserves(s->policy) &&
-		(s->policy != CGPU_POLICY_MIXED || s->share[turn].pooled));
-}
-
-/*
- * Turns come and go with their debts, and credit is capped. What the debts then
- * add up to is spread by share over those whose windows may move, which leaves
- * them as far behind or ahead of each other as before, and keeps the period at
- * its length.
- */
-static void balance(struct cgpu_sched *s)
-{
-	int64_t sum = 0, shares = 0;
-	bool all;
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
-		settle(s, i);
-		if (!s->turn[i].share_ppm)
-			continue;
-		sum += s->turn[i].debt_ns;
-		if (elastic(s, i))
-			shares += s->turn[i].share_ppm;
-	}
-	all = !shares;
-	if (all)
-		shares = CGPU_PPM;
-	for (i = 0; i < CGPU_SCHED_TURNS; i++)
-		if (s->turn[i].share_ppm && (all || elastic(s, i)))
-			s->turn[i].debt_ns -= sum / 1000 * s->turn[i].share_ppm /
-					      shares * 1000;
-}
-
-static void grant(struct cgpu_sched *s, uint64_t now_ns)
-{
-	uint64_t passed = now_ns - s->granted_to_ns, whole;
-	uint32_t i;
-
-	if (now_ns <= s->granted_to_ns)
-		return;
-	s->granted_to_ns = now_ns;
-	if (s->mode == CGPU_SCHED_WINDOWS && s->begun && s->owner < CGPU_SCHED_SLOTS) {
-		i = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
-		s->slot[i].stat.granted_ns += passed;
-		s->slot[i].gift_ns += i == s->guest ? (int64_t)passed : 0;
-		return;
-	}
-	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || s->owner == CGPU_SCHED_NOBODY))
-		return;
-	whole = s->mode == CGPU_SCHED_WINDOWS ? s->turn[CGPU_SCHED_POOL].share_ppm : CGPU_PPM;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (opened(s, i) && whole &&
-		    (s->mode == CGPU_SCHED_SLICES || s->share[i].pooled))
-			s->slot[i].stat.granted_ns += passed * s->share[i].share_ppm / whole;
-}
-
-/* Charges the open window up to `now_ns`. */
-static void charge(struct cgpu_sched *s, uint64_t now_ns)
-{
-	uint64_t passed, lost;
-
-	grant(s, now_ns);
-	if (!s->begun || now_ns <= s->begin_ns)
-		return;
-	passed = now_ns - s->begin_ns;
-	lost = least(passed, s->paid_ns);
-	s->paid_ns -= lost;
-	passed -= lost;
-	s->begin_ns = now_ns;
-	settle(s, s->owner);
-	s->useful_ns += passed;
-	settle(s, s->owner);
-	s->turn[s->owner].debt_ns += (int64_t)passed;
-}
-
-/* ---- entitlements ---- */
-
-/* Holds the card open, or did a moment ago and is not done with its part. */
-static bool counted(const struct cgpu_sched *s, uint32_t i)
-{
-	return opened(s, i) || (s->slot[i].present && s->slot[i].leaves_ns);
-}
-
-static bool windows_needed(const struct cgpu_sched *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (opened(s, i) && s->share[i].ceiling_ppm < CGPU_PPM)
-			return true;
-	return false;
-}
-
-static void shares(struct cgpu_sched *s)
-{
-	struct cgpu_policy_member *members = s->scratch;
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		members[i] = s->slot[i].member;
-		if (!s->slot[i].present)
-			members[i].weight = 0;
-		members[i].open = counted(s, i);
-		members[i].active = members[i].open;
-	}
-	/* the bounds were checked when the numbers came */
-	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
-}
-
-/* Longest round of the runlist in which no share strays too far. */
-static uint64_t longest_round(const struct cgpu_sched *s)
-{
-	uint64_t stray = 1, a;
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		a = s->share[i].share_ppm;
-		stray = most(stray, part(a, CGPU_PPM - a));
-	}
-	return CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray;
-}
-
-static void set_period(struct cgpu_sched *s)
-{
-	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, weights = 0, smallest = CGPU_PPM, lost;
-	uint64_t base, pool;
-	uint32_t i, windows = 0, open = 0;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (s->slot[i].present)
-			weights += s->slot[i].member.weight;
-		open += opened(s, i) && s->share[i].share_ppm;
-	}
-	if (s->mode != CGPU_SCHED_WINDOWS) {
-		ns = least(most(ns, open * s->unit_ns), longest_round(s));
-		lost = open * CGPU_SCHED_SWITCH_NS;
-		s->period_ns = most(ns, 2 * lost);
-		s->spread_ns = s->period_ns - lost;
-		return;
-	}
-	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
-		if (!s->turn[i].share_ppm)
-			continue;
-		windows++;
-		smallest = least(smallest, s->turn[i].share_ppm);
-	}
-	lost = windows * CGPU_SCHED_HANDOVER_NS;
-	pool = s->turn[CGPU_SCHED_POOL].share_ppm ? open - (windows - 1) : 0;
-	base = ns;
-	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
-		ns = weights * s->unit_ns;
-	else
-		ns = most(ns, (lost + pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
-	/* a moment that is nobody's must be longer than the calls that make it */
-	if (s->turn[CGPU_SCHED_NOBODY].share_ppm)
-		ns = most(ns, least(base, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM /
-						  s->turn[CGPU_SCHED_NOBODY].share_ppm));
-	ns = most(ns, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
-	/* whole periods in a second */
-	ns = CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / most(ns, 2 * lost));
-	s->period_ns = ns;
-	s->spread_ns = ns - lost;
-}
-
-/* Slice of each of `groups`, if they shall have `ns` together with their switches. */
-static uint64_t slice_us(uint64_t ns, uint32_t groups)
-{
-	uint64_t lost = (groups - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS;
-
-	return (ns - least(ns / 2, lost)) / groups / 1000;
-}
-
-/*
- * Slice of each of several groups that share a window of their own: half a slice
- * more than fits. When the next gate opens, just before this one shuts, a slice
- * must not be about to end. The groups take turns at being cut.
- */
-static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
-{
-	uint64_t turns = most(1, least(groups, ns / 1000 / CGPU_SCHED_SLICE_US_CUDA));
-
-	ns -= least(ns / 2, turns * CGPU_SCHED_SWITCH_NS);
-	return 2 * ns / (2 * turns + 1) / 1000;
-}
-
-static void want_slices(struct cgpu_sched *s)
-{
-	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window, us;
-	uint32_t members = 0, i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		members += opened(s, i) && s->share[i].pooled && s->share[i].share_ppm;
-	/* a little less than fits: then it is another's turn to be cut short each time */
-	window = part(s->spread_ns, pool) * 15 / 16;
-	window -= least(window / 2, members * (uint64_t)CGPU_SCHED_SWITCH_NS);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		struct cgpu_sched_slot *slot = &s->slot[i];
-		uint64_t share = s->share[i].share_ppm;
-
-		slot->wanted_us = 0;
-		if (!opened(s, i) || !slot->groups || (!share && s->mode == CGPU_SCHED_SLICES))
-			continue;
-		if (s->mode == CGPU_SCHED_FREE) {
-			/* untouched slices stay untouched */
-			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
-		} else if (s->mode == CGPU_SCHED_SLICES) {
-			us = slice_us(part(s->spread_ns, share), slot->groups);
-		} else if (s->share[i].pooled && pool) {
-			us = slice_us(window * share / pool, slot->groups);
-		} else if (slot->groups == 1) {
-			/* not to be switched off while the next gate is already open */
-			us = 2 * s->period_ns / 1000;
-		} else {
-			us = cut_slice_us(part(s->spread_ns, share), slot->groups);
-		}
-		if (us)
-			us = most(us, CGPU_SCHED_SLICE_US_MIN);
-		slot->wanted_us = (uint32_t)us;
-		s->reslice |= us && us != slot->slice_us;
-	}
-}
-
-static void set_turn(struct cgpu_sched *s, uint32_t turn, uint32_t share_ppm)
-{
-	struct cgpu_sched_turn *t = &s->turn[turn];
-
-	settle(s, turn);
-	t->share_ppm = share_ppm;
-}
-
-/*
- * Share of the period that is a slot's own window. Policies whose parts do not
- * depend on who holds the card open keep the place of those who do not, so that
- * opening and closing it moves nobody else.
- */
-static uint32_t own(const struct cgpu_sched *s, uint32_t i)
-{
-	const struct cgpu_policy_share *share = &s->share[i];
-
-	if (!s->slot[i].present || (share->pooled && !s->sighted))
-		return 0;
-	if (cgpu_policy_conserves(s->policy) || s->policy == CGPU_POLICY_PREEMPTIVE)
-		return counted(s, i) ? share->share_ppm : 0;
-	return share->ceiling_ppm;
-}
-
-static void set_turns(struct cgpu_sched *s)
-{
-	uint32_t i, sum = 0, pool = 0, share;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
-		set_turn(s, i, share);
-		sum += share;
-		if (s->mode == CGPU_SCHED_WINDOWS && s->share[i].pooled && !s->sighted)
-			pool += s->share[i].share_ppm;
-	}
-	set_turn(s, CGPU_SCHED_POOL, pool);
-	sum = CGPU_PPM - pool - sum;
-	/* millionths that rounding left are nobody's window */
-	set_turn(s, CGPU_SCHED_NOBODY,
-		 s->mode == CGPU_SCHED_WINDOWS && sum > CGPU_SCHED_SLOTS ? sum : 0);
-}
-
-static void set_order(struct cgpu_sched *s)
-{
-	uint64_t end = 0;
-	uint32_t i, pass;
-
-	s->turns = 0;
-	/* when somebody opens or closes the card, windows behind all fixed ones move */
-	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < CGPU_SCHED_TURNS; i++) {
-			struct cgpu_sched_turn *t = &s->turn[i];
-
-			if (elastic(s, i) != (pass == 1))
-				continue;
-			s->place[i] = (int8_t)(s->turns - !t->share_ppm);
-			t->offset_ns = 0;
-			if (!t->share_ppm)
-				continue;
-			s->order[s->turns++] = (uint8_t)i;
-			end += part(s->spread_ns, t->share_ppm) + cost(i);
-			t->offset_ns = end;
-		}
-	}
-}
-
-static uint64_t frame_of(const struct cgpu_sched *s, uint64_t now_ns)
-{
-	return now_ns - (now_ns + s->period_ns - s->phase_ns % s->period_ns) % s->period_ns;
-}
-
-/* After an event: what everybody is entitled to from now on. */
-static void plan(struct cgpu_sched *s, uint64_t now_ns)
-{
-	int64_t owed[CGPU_SCHED_TURNS];
-	uint64_t was;
-	uint32_t i;
-
-	charge(s, now_ns);
-	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
-		settle(s, i);
-		owed[i] = s->turn[i].debt_ns;
-		if (s->turn[i].share_ppm)
-			owed[i] -= planned(s, i, now_ns);
-	}
-	s->review_ns = NEVER;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (s->slot[i].leaves_ns && now_ns >= s->slot[i].leaves_ns)
-			s->slot[i].leaves_ns = 0;
-		if (s->slot[i].leaves_ns)
-			s->review_ns = least(s->review_ns, s->slot[i].leaves_ns);
-	}
-	shares(s);
-	if (s->suspended || s->retry_ns || s->policy == CGPU_POLICY_NATIVE)
-		s->mode = CGPU_SCHED_FREE;
-	else if (!windows_needed(s))
-		s->mode = CGPU_SCHED_SLICES;
-	else
-		s->mode = CGPU_SCHED_WINDOWS;
-	set_turns(s);
-	was = s->period_ns;
-	set_period(s);
-	set_order(s);
-	/* the grid is the same in every second */
-	if (!s->begun || s->period_ns != was)
-		s->frame_ns = frame_of(s, now_ns);
-	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
-		struct cgpu_sched_turn *t = &s->turn[i];
-
-		/* nobody hoards credit while away, and nobody's debt is forgotten */
-		t->debt_ns = owed[i];
-		if (!t->share_ppm && t->debt_ns < 0)
-			t->debt_ns = 0;
-		if (!t->share_ppm)
-			continue;
-		t->debt_ns += planned(s, i, now_ns);
-		cap_credit(s, t);
-	}
-	balance(s);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		s->slot[i].gift_ns = 0;
-	if (s->mode != CGPU_SCHED_WINDOWS)
-		s->begun = false;
-	else if (s->begun)
-		s->end_ns = s->turn[s->owner].share_ppm ?
-			least(s->end_ns, s->frame_ns + s->turn[s->owner].offset_ns) : now_ns;
-	want_slices(s);
-	s->dirty = false;
-}
-
 /* ---- windows ---- */
 
 /*
@@ -448,15 +25,15 @@ static uint64_t ends(const struct cgpu_sched *s, uint32_t turn, uint64_t frame_n
 		     uint64_t then_ns, int64_t debt_ns)
 {
 	const struct cgpu_sched_turn *t = &s->turn[turn];
-	int64_t usual = (int64_t)part(s->spread_ns, t->share_ppm);
-	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cost(turn));
+	int64_t usual = (int64_t)cgpu_part(s->spread_ns, t->share_ppm);
+	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cgpu_turn_cost(turn));
 	int64_t owed = debt_ns + ns * (int64_t)(CGPU_PPM - t->share_ppm) / CGPU_PPM -
-		       expected(s, t->share_ppm);
+		       cgpu_turn_expected(s, t->share_ppm);
 
 	ns -= owed / 2;
 	if (ns < 0)
 		return then_ns;
-	return then_ns + cost(turn) + least((uint64_t)ns, 2 * (uint64_t)usual);
+	return then_ns + cgpu_turn_cost(turn) + least((uint64_t)ns, 2 * (uint64_t)usual);
 }
 
 /* Debt of a turn at `then_ns`, when the present window will have ended. */
@@ -468,7 +45,7 @@ static int64_t debt_at(const struct cgpu_sched *s, uint32_t turn, uint64_t then_
 
 	if (s->begun && then_ns > s->begin_ns + s->paid_ns)
 		ahead = then_ns - s->begin_ns - s->paid_ns;
-	debt = t->debt_ns - (int64_t)part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
+	debt = t->debt_ns - (int64_t)cgpu_part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
 	return s->begun && turn == s->owner ? debt + (int64_t)ahead : debt;
 }
 
@@ -479,9 +56,9 @@ static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
 	int64_t owed, least_owed = 0;
 
 	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
-		if (!s->turn[i].share_ppm || !elastic(s, i))
+		if (!s->turn[i].share_ppm || !cgpu_turn_elastic(s, i))
 			continue;
-		owed = debt_at(s, i, then_ns) - planned(s, i, then_ns);
+		owed = debt_at(s, i, then_ns) - cgpu_turn_planned(s, i, then_ns);
 		if (best == CGPU_SCHED_TURNS || owed < least_owed) {
 			best = i;
 			least_owed = owed;
@@ -510,8 +87,8 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		turn = s->order[at];
 		t = &s->turn[turn];
 		end = ends(s, turn, frame, then_ns, debt_at(s, turn, then_ns));
-		enough = least(CGPU_SCHED_WINDOW_MIN_NS, part(s->spread_ns, t->share_ppm) / 2) +
-			 CGPU_SCHED_HANDOVER_NS;
+		enough = cgpu_part(s->spread_ns, t->share_ppm) / 2;
+		enough = least(CGPU_SCHED_WINDOW_MIN_NS, enough) + CGPU_SCHED_HANDOVER_NS;
 		if (end < then_ns + enough) {
 			if (best == CGPU_SCHED_TURNS || end > best_end) {
 				best = turn;
@@ -521,8 +98,8 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		}
 		s->frame_ns = frame;
 		*end_ns = end;
-		planned_ns = frame + t->offset_ns - cost(turn) -
-			     part(s->spread_ns, t->share_ppm);
+		planned_ns = frame + t->offset_ns - cgpu_turn_cost(turn) -
+			     cgpu_part(s->spread_ns, t->share_ppm);
 		if (cgpu_policy_conserves(s->policy) &&
 		    then_ns + CGPU_SCHED_WINDOW_MIN_NS < planned_ns) {
 			/* somebody went idle: what is left until then is the others' */
@@ -537,7 +114,7 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		return turn;
 	}
 	/* all are ahead of the grid, by whatever delayed us */
-	s->frame_ns = frame_of(s, then_ns);
+	s->frame_ns = cgpu_turns_frame(s, then_ns);
 	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	return best;
 }
@@ -578,12 +155,12 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		const struct cgpu_policy_share *share = &s->share[i];
 
-		if (i == turn || !opened(s, i) || s->slot[i].idle || !share->share_ppm ||
-		    !elastic(s, i))
+		if (i == turn || !cgpu_opened(s, i) || s->slot[i].idle || !share->share_ppm ||
+		    !cgpu_turn_elastic(s, i))
 			continue;
 		if (!share->pooled &&
-		    part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns >
-			    part(s->spread_ns, share->ceiling_ppm))
+		    cgpu_part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns >
+			    cgpu_part(s->spread_ns, share->ceiling_ppm))
 			continue;
 		++*could;
 		if (best == CGPU_SCHED_TURNS || fewer_gifts(s, i, best))
@@ -598,7 +175,7 @@ static void forget_gifts(struct cgpu_sched *s, uint32_t slot)
 	uint32_t i, top = CGPU_SCHED_TURNS;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (i != slot && opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
 		    (top == CGPU_SCHED_TURNS || fewer_gifts(s, top, i)))
 			top = i;
 	if (top < CGPU_SCHED_TURNS && s->share[slot].share_ppm && fewer_gifts(s, slot, top))
@@ -622,11 +199,11 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 	s->divide_ns = NEVER;
 	if (turn == CGPU_SCHED_POOL) {
 		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-			if (opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
+			if (cgpu_opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
 				mask |= SLOT_BIT(i);
 	} else if (turn < CGPU_SCHED_SLOTS) {
 		mask = SLOT_BIT(turn);
-		if (s->slot[turn].idle && elastic(s, turn))
+		if (s->slot[turn].idle && cgpu_turn_elastic(s, turn))
 			*guest = pick_guest(s, turn, window_ns, &could);
 		/* several want it: each gets a part, if the parts are worth it */
 		if (could > 1 && window_ns >= 4 * CGPU_SCHED_WINDOW_MIN_NS) {
@@ -682,13 +259,13 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 		struct cgpu_sched_slot *a = &s->slot[i];
 		uint64_t mask = 0;
 
-		if (!opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
+		if (!cgpu_opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
 		    (seen & SLOT_BIT(i)))
 			continue;
 		for (j = i; j < CGPU_SCHED_SLOTS; j++) {
 			struct cgpu_sched_slot *b = &s->slot[j];
 
-			if (opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&
+			if (cgpu_opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&
 			    b->wanted_us != b->slice_us)
 				mask |= SLOT_BIT(j);
 		}
@@ -707,7 +284,7 @@ static uint32_t runner(uint32_t turn, uint32_t guest)
 /* The window of `next` begins. */
 static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	if (s->begun && s->owner < CGPU_SCHED_SLOTS && now_ns > s->end_ns + CGPU_SCHED_LATE_NS)
 		s->slot[s->owner].stat.overruns++;
 	if (s->next < CGPU_SCHED_SLOTS && (!s->begun || s->next != s->owner))
@@ -725,8 +302,8 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	s->moving = false;
 	s->begin_ns = now_ns;
 	s->end_ns = s->next_end_ns;
-	if (cap_credit(s, &s->turn[s->owner]))
-		balance(s);
+	if (cgpu_turn_cap_credit(s, &s->turn[s->owner]))
+		cgpu_turns_balance(s);
 }
 
 static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_ns,
@@ -759,7 +336,7 @@ static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_ns,
 	if (n) {
 		s->changing = true;
 	} else {
-		charge(s, now_ns);
+		cgpu_turns_charge(s, now_ns);
 		s->guest = s->next_guest;
 	}
 	return n;
@@ -792,12 +369,12 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 		s->dirty = true;
 	}
 	if (s->dirty || now_ns >= s->review_ns) {
-		plan(s, now_ns);
+		cgpu_turns_plan(s, now_ns);
 		s->regate = true;
 	}
 	*wake_ns = s->retry_ns ? s->retry_ns : s->review_ns;
 	if (s->mode != CGPU_SCHED_WINDOWS) {
-		grant(s, now_ns);
+		cgpu_turns_grant(s, now_ns);
 		n = gates(s, ~0ULL, now_ns, out);
 		n += slices(s, out + n);
 	} else {
@@ -868,7 +445,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 	if (s->moving) {
 		begin(s, end_ns);
 	} else if (s->changing) {
-		charge(s, end_ns);
+		cgpu_turns_charge(s, end_ns);
 		s->guest = s->next_guest;
 	}
 	s->changing = false;
@@ -908,7 +485,7 @@ int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
 	if (s->policy == policy && s->max_inst == max_inst &&
 	    s->unit_ns == (uint64_t)timeslice_us * 1000)
 		return 0;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	s->policy = policy;
 	s->max_inst = max_inst;
 	s->unit_ns = (uint64_t)timeslice_us * 1000;
@@ -934,7 +511,7 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
 	    old->quota == member->quota && old->quota_min == member->quota_min &&
 	    old->priority == member->priority)
 		return 0;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	open = old->open;
 	*old = *member;
 	old->open = open;
@@ -947,11 +524,11 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
 	s->open_mask &= ~SLOT_BIT(slot);
 	s->shut_mask &= ~SLOT_BIT(slot);
-	settle(s, slot);
+	cgpu_turn_settle(s, slot);
 	s->turn[slot].debt_ns = 0;
 	s->dirty = true;
 }
@@ -962,7 +539,7 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 	if (slot >= CGPU_SCHED_SLOTS || !p->present)
 		return;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	if (s->shut_mask & SLOT_BIT(slot))
 		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
 	s->shut_mask &= ~SLOT_BIT(slot);
@@ -981,7 +558,7 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	if (slot >= CGPU_SCHED_SLOTS || !p->present ||
 	    (p->member.open == open && p->groups == groups))
 		return;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	/*
 	 * Under policy 1 the parts depend on who holds the card open. One that closes
 	 * and opens it again and again must not keep the others moving.
@@ -1032,7 +609,7 @@ void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)
 {
 	if (s->suspended == suspend)
 		return;
-	charge(s, now_ns);
+	cgpu_turns_charge(s, now_ns);
 	s->suspended = suspend;
 	s->dirty = true;
 }
@@ -1045,13 +622,13 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 	memset(out, 0, sizeof(*out));
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
-	charge(s, now_ns);
-	settle(s, slot);
+	cgpu_turns_charge(s, now_ns);
+	cgpu_turn_settle(s, slot);
 	p = &s->slot[slot];
 	*out = p->stat;
 	out->debt_ns = s->turn[slot].debt_ns;
 	if (s->turn[slot].share_ppm)
-		out->debt_ns -= planned(s, slot, now_ns);
+		out->debt_ns -= cgpu_turn_planned(s, slot, now_ns);
 	if ((s->shut_mask & SLOT_BIT(slot)) && p->member.open)
 		out->throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
 }

@@ -12,8 +12,8 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("pycgpu/simulate")
 CORE = Path("kmod/core")
-SOURCES = [HERE / "runlist.c", CORE / "policy.c", CORE / "sched.c"]
-HEADERS = [CORE / "types.h", CORE / "policy.h", CORE / "sched.h", HERE / "runlist.h"]
+SOURCES = [HERE / "runlist.c", CORE / "policy.c", CORE / "turns.c", CORE / "sched.c"]
+HEADERS = [CORE / f"{name}.h" for name in ("types", "policy", "sched", "turns")] + [HERE / "runlist.h"]
 
 
 def builder() -> FFI:

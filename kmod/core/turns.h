@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The engine's accounts: who is entitled to how much of the card's time, as
+ * turns in a period, and what each has taken beyond it. sched.c decides by
+ * them whose window it is; nobody else needs this header.
+ */
+#ifndef CGPU_CORE_TURNS_H
+#define CGPU_CORE_TURNS_H
+
+#include "types.h"
+#include "sched.h"
+
+/* x × ppm / 1e6; x below 2^43 ns (two hours), which a period and a window are */
+uint64_t cgpu_part(uint64_t x, uint64_t ppm);
+
+/* The slot is present and holds the card open. */
+bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
+
+/* Its window may move when others come and go, and may be handed on. */
+bool cgpu_turn_elastic(const struct cgpu_sched *s, uint32_t turn);
+
+/* Time that the hand-over to a turn's window takes of the period. */
+uint64_t cgpu_turn_cost(uint32_t turn);
+
+/*
+ * Debt of a turn when its window ends, if all goes as planned; it begins as much
+ * below zero. So all debts together are zero at any time.
+ */
+int64_t cgpu_turn_expected(const struct cgpu_sched *s, uint32_t share_ppm);
+/* Debt of a turn at this moment of the period, if all goes as planned. */
+int64_t cgpu_turn_planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns);
+
+/* Brings a turn's debt up to the clock of useful time. */
+void cgpu_turn_settle(struct cgpu_sched *s, uint32_t turn);
+/* Credit is capped at one period's grant, debt is not. Return: true if it was. */
+bool cgpu_turn_cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t);
+
+/*
+ * Turns come and go with their debts, and credit is capped. What the debts then
+ * add up to is spread by share over those whose windows may move, which leaves
+ * them as far behind or ahead of each other as before, and keeps the period at
+ * its length.
+ */
+void cgpu_turns_balance(struct cgpu_sched *s);
+
+/* Counts what was granted up to `now_ns`; charges the open window for it. */
+void cgpu_turns_grant(struct cgpu_sched *s, uint64_t now_ns);
+void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns);
+
+/* Beginning of the period of the grid that `now_ns` lies in. */
+uint64_t cgpu_turns_frame(const struct cgpu_sched *s, uint64_t now_ns);
+
+/* After an event: what everybody is entitled to from now on. */
+void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns);
+
+#endif
