@@ -27,7 +27,8 @@
 #include "actuator.h"
 #include "core/nodes.h"
 #include "core/rm_abi.h"
-#include "events.h"
+#include "door/door.h"
+#include "door/events.h"
 #include "procfs.h"
 
 enum {
@@ -53,21 +54,27 @@ struct governor {
 	bool poked;
 	bool settled;            /* the last tick asked for nothing */
 	bool stopping;           /* opens every gate, then ends */
+	bool leaving;            /* ends and leaves the gates to another core's thread */
 	struct mutex rm_lock;    /* rm.stack has one user at a time */
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
 	u8 params[DISABLE_PARAMS_BYTES];
 };
 
-static const struct cgpu_bridge_ops *bridge; /* under governors_lock; fixed while a governor is */
-static struct governor *governors[CGPU_MAX_CARDS]; /* written under governors_lock */
-static DEFINE_MUTEX(governors_lock);
-/* whoever uses a governor without governors_lock is inside this */
+/* Handed from core to core. */
+struct governors {
+	struct mutex lock;
+	struct governor *at[CGPU_MAX_CARDS]; /* written under lock */
+};
+
+static struct governors *governors;
+static const struct cgpu_bridge_ops *bridge; /* under governors->lock; fixed while a governor is */
+/* whoever uses a governor without governors->lock is inside this */
 DEFINE_STATIC_SRCU(governors_srcu);
 
 static struct governor *governor_of(u32 minor)
 {
-	return minor < CGPU_MAX_CARDS ? READ_ONCE(governors[minor]) : NULL;
+	return minor < CGPU_MAX_CARDS ? READ_ONCE(governors->at[minor]) : NULL;
 }
 
 /* ------------------------------------------------------ what the engine sees */
@@ -77,8 +84,8 @@ static struct cgpu_container *container_in(u32 minor, u32 slot)
 {
 	struct cgpu_container *container, *found = NULL;
 
-	mutex_lock(&cgpu_registry.lock);
-	list_for_each_entry(container, &cgpu_registry.containers, node) {
+	mutex_lock(&cgpu_registry->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (container->grant[minor].present &&
 		    container->grant[minor].instance == slot) {
 			cgpu_container_get(container);
@@ -86,7 +93,7 @@ static struct cgpu_container *container_in(u32 minor, u32 slot)
 			break;
 		}
 	}
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 	return found;
 }
 
@@ -119,17 +126,17 @@ static void feed_container(struct governor *governor, struct cgpu_container *con
 /* Tells the engine everything anew; it finds out what changed. */
 static void feed(struct governor *governor)
 {
-	const struct cgpu_card *card = &cgpu_registry.host.card[governor->minor];
+	const struct cgpu_card *card = &cgpu_registry->host.card[governor->minor];
 	struct cgpu_container *container;
 	u64 now_ns = ktime_get_ns();
 	u64 present = 0;
 	u32 slot;
 
-	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
 	mutex_lock(&governor->lock);
 	cgpu_sched_card(&governor->sched, card->policy, card->max_inst, card->timeslice_us,
 			now_ns);
-	list_for_each_entry(container, &cgpu_registry.containers, node) {
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (!container->grant[governor->minor].present)
 			continue;
 		present |= 1ull << container->grant[governor->minor].instance;
@@ -140,7 +147,7 @@ static void feed(struct governor *governor)
 		if (governor->sched.slot[slot].present && !(present >> slot & 1))
 			cgpu_sched_remove(&governor->sched, slot, now_ns);
 	mutex_unlock(&governor->lock);
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 }
 
 /* ---------------------------------------------------------- what it decides */
@@ -274,6 +281,12 @@ static void perform(struct governor *governor, const struct cgpu_sched_action *a
 	mutex_unlock(&governor->lock);
 }
 
+static bool is_wanted(struct governor *governor)
+{
+	return READ_ONCE(governor->poked) || READ_ONCE(governor->stopping) ||
+	       READ_ONCE(governor->leaving);
+}
+
 static void sleep_until(struct governor *governor, u64 wake_ns)
 {
 	u64 now_ns = ktime_get_ns();
@@ -281,41 +294,55 @@ static void sleep_until(struct governor *governor, u64 wake_ns)
 					: 0;
 
 	if (wake_ns == U64_MAX)
-		wait_event_interruptible(governor->wake, READ_ONCE(governor->poked) ||
-							 READ_ONCE(governor->stopping));
+		wait_event_interruptible(governor->wake, is_wanted(governor));
 	else if (left)
 		wait_event_interruptible_hrtimeout(governor->wake,
-						   READ_ONCE(governor->poked) ||
-						   READ_ONCE(governor->stopping), left);
+						   is_wanted(governor), left);
+}
+
+/* Return: how many actions the engine asked for; they are done. */
+static u32 act(struct governor *governor, bool suspend, u64 *wake_ns)
+{
+	u32 count, i;
+
+	mutex_lock(&governor->lock);
+	if (suspend)
+		cgpu_sched_suspend(&governor->sched, true, ktime_get_ns());
+	count = cgpu_sched_tick(&governor->sched, ktime_get_ns(), governor->actions, wake_ns);
+	mutex_unlock(&governor->lock);
+	for (i = 0; i < count; i++)
+		perform(governor, &governor->actions[i]);
+	return count;
+}
+
+/* Context: nobody else acts for the card. */
+static void open_all(struct governor *governor)
+{
+	u32 tries = 0;
+	u64 wake_ns;
+
+	while (act(governor, true, &wake_ns) && ++tries < LAST_TRIES)
+		;
 }
 
 static int govern(void *data)
 {
 	struct governor *governor = data;
 	u64 wake_ns;
-	u32 count, i, last_tries = 0;
-	bool stopping;
+	u32 count;
 
-	for (;;) {
-		stopping = READ_ONCE(governor->stopping);
-		if (xchg(&governor->poked, false) && !stopping)
+	while (!READ_ONCE(governor->stopping) && !READ_ONCE(governor->leaving)) {
+		if (xchg(&governor->poked, false))
 			feed(governor);
-		mutex_lock(&governor->lock);
-		if (stopping)
-			cgpu_sched_suspend(&governor->sched, true, ktime_get_ns());
-		count = cgpu_sched_tick(&governor->sched, ktime_get_ns(), governor->actions,
-					&wake_ns);
-		mutex_unlock(&governor->lock);
-		for (i = 0; i < count; i++)
-			perform(governor, &governor->actions[i]);
+		count = act(governor, false, &wake_ns);
 		WRITE_ONCE(governor->settled, !count);
-		if (!count)
+		if (!count) {
 			wake_up(&governor->wake); /* on_suspend() waits for it */
-		if (stopping && (!count || ++last_tries == LAST_TRIES))
-			break;
-		if (!count)
 			sleep_until(governor, wake_ns);
+		}
 	}
+	if (READ_ONCE(governor->stopping))
+		open_all(governor);
 	/* whoever stops us waits for the end */
 	wait_event_interruptible(governor->wake, kthread_should_stop());
 	return 0;
@@ -323,13 +350,27 @@ static int govern(void *data)
 
 /* -------------------------------------------------------- begin and end */
 
-/* Context: governors_lock. */
+static int run_thread(struct governor *governor)
+{
+	struct task_struct *thread = kthread_create(govern, governor, "cgpu/%u",
+						    governor->minor);
+
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	governor->thread = thread;
+	/* windows of some milliseconds must begin on time, as an interrupt thread's */
+	sched_set_fifo_low(thread);
+	wake_up_process(thread);
+	return 0;
+}
+
+/* Context: governors->lock. */
 static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 {
 	struct governor *governor;
 	int err;
 
-	if (governors[minor])
+	if (governors->at[minor])
 		return 0;
 	governor = kvzalloc(sizeof(*governor), GFP_KERNEL);
 	if (!governor)
@@ -345,16 +386,12 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 	err = bridge->open_card(&governor->rm, gpu->gpu_id, gpu->device_instance);
 	if (err)
 		goto free;
-	governor->thread = kthread_create(govern, governor, "cgpu/%u", minor);
-	if (IS_ERR(governor->thread)) {
-		err = PTR_ERR(governor->thread);
+	err = run_thread(governor);
+	if (err) {
 		bridge->close_card(&governor->rm);
 		goto free;
 	}
-	/* windows of some milliseconds must begin on time, as an interrupt thread's */
-	sched_set_fifo_low(governor->thread);
-	WRITE_ONCE(governors[minor], governor);
-	wake_up_process(governor->thread);
+	WRITE_ONCE(governors->at[minor], governor);
 	return 0;
 free:
 	kvfree(governor);
@@ -365,43 +402,47 @@ static void disown(u32 minor)
 {
 	struct cgpu_container *container;
 
-	mutex_lock(&cgpu_registry.lock);
-	list_for_each_entry(container, &cgpu_registry.containers, node) {
+	mutex_lock(&cgpu_registry->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		mutex_lock(&container->lock);
 		container->tenant.ledger.account[minor].slices_owned = false;
 		container->tenant.ledger.account[minor].gate_shut = false;
 		mutex_unlock(&container->lock);
 	}
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 }
 
-/* Context: governors_lock. */
+/* Context: governors->lock. */
 static void stop_governor(u32 minor)
 {
-	struct governor *governor = governors[minor];
+	struct governor *governor = governors->at[minor];
 
 	if (!governor)
 		return;
 	/* first nobody else can shut a gate, then the thread opens them all */
-	WRITE_ONCE(governors[minor], NULL);
+	WRITE_ONCE(governors->at[minor], NULL);
 	synchronize_srcu(&governors_srcu);
-	WRITE_ONCE(governor->stopping, true);
-	wake_up(&governor->wake);
-	kthread_stop(governor->thread);
+	if (governor->thread) {
+		WRITE_ONCE(governor->stopping, true);
+		wake_up(&governor->wake);
+		kthread_stop(governor->thread);
+	} else {
+		open_all(governor);
+	}
 	bridge->close_card(&governor->rm);
 	disown(minor);
 	kvfree(governor);
 }
 
-/* Starts what is missing. Context: sleeps; governors_lock. */
+/* Starts what is missing. Context: sleeps; governors->lock. */
 static void start_all(void)
 {
 	struct cgpu_gpu gpu[CGPU_MAX_CARDS];
 	u32 minor;
 
-	mutex_lock(&cgpu_registry.lock);
-	memcpy(gpu, cgpu_registry.host.topology.gpu, sizeof(gpu));
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
+	memcpy(gpu, cgpu_registry->host.topology.gpu, sizeof(gpu));
+	mutex_unlock(&cgpu_registry->lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		/* a card that did not answer has nothing to govern */
 		if (!gpu[minor].present || !gpu[minor].total_bytes)
@@ -418,40 +459,29 @@ static void set_features(bool present)
 	cgpu_procfs_set_feature(CGPU_FEATURE_GATE, present);
 }
 
-int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
-{
-	mutex_lock(&governors_lock);
-	if (bridge) {
-		mutex_unlock(&governors_lock);
-		return -EBUSY;
-	}
-	bridge = ops;
-	start_all();
-	set_features(true);
-	mutex_unlock(&governors_lock);
-	return 0;
-}
-EXPORT_SYMBOL(cgpu_bridge_register);
-
-void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops)
+void cgpu_actuator_bridge(const struct cgpu_bridge_ops *ops)
 {
 	u32 minor;
 
-	mutex_lock(&governors_lock);
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		stop_governor(minor);
-	set_features(false);
-	bridge = NULL;
-	mutex_unlock(&governors_lock);
+	mutex_lock(&governors->lock);
+	if (ops) {
+		bridge = ops;
+		start_all();
+	} else {
+		for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+			stop_governor(minor);
+		bridge = NULL;
+	}
+	set_features(ops);
+	mutex_unlock(&governors->lock);
 }
-EXPORT_SYMBOL(cgpu_bridge_unregister);
 
 void cgpu_actuator_card_known(void)
 {
-	mutex_lock(&governors_lock);
+	mutex_lock(&governors->lock);
 	if (bridge)
 		start_all();
-	mutex_unlock(&governors_lock);
+	mutex_unlock(&governors->lock);
 }
 
 /* ----------------------------------------------------------------- events */
@@ -550,9 +580,9 @@ static int on_suspend(struct notifier_block *block, unsigned long event, void *u
 
 	if (!suspend && event != PM_POST_SUSPEND && event != PM_POST_HIBERNATION)
 		return NOTIFY_DONE;
-	mutex_lock(&governors_lock);
+	mutex_lock(&governors->lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
-		struct governor *governor = governors[minor];
+		struct governor *governor = governors->at[minor];
 
 		if (!governor)
 			continue;
@@ -565,19 +595,108 @@ static int on_suspend(struct notifier_block *block, unsigned long event, void *u
 		if (suspend)
 			wait_event_timeout(governor->wake, READ_ONCE(governor->settled), HZ);
 	}
-	mutex_unlock(&governors_lock);
+	mutex_unlock(&governors->lock);
 	return NOTIFY_OK;
 }
 
 static struct notifier_block suspend_block = { .notifier_call = on_suspend };
 
-int cgpu_actuator_init(void)
+/* ------------------------------------------------------------------- state */
+
+int cgpu_actuator_begin(void **part)
+{
+	governors = kvzalloc(sizeof(*governors), GFP_KERNEL);
+	if (!governors)
+		return -ENOMEM;
+	cgpu_actuator_adopt(governors);
+	*part = governors;
+	return 0;
+}
+
+void cgpu_actuator_adopt(void *part)
+{
+	u32 minor;
+
+	governors = part;
+	bridge = cgpu_door_bridge();
+	mutex_init(&governors->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct governor *governor = governors->at[minor];
+
+		if (!governor)
+			continue;
+		mutex_init(&governor->lock);
+		mutex_init(&governor->rm_lock);
+		init_waitqueue_head(&governor->wake);
+	}
+}
+
+void cgpu_actuator_end(void)
+{
+	cgpu_actuator_bridge(NULL);
+	kvfree(governors);
+}
+
+int cgpu_actuator_watch(void)
 {
 	return register_pm_notifier(&suspend_block);
 }
 
-void cgpu_actuator_exit(void)
+static void stop_threads(void)
 {
-	/* the bridge depends on this module, so it has unregistered */
+	u32 minor;
+
+	mutex_lock(&governors->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct governor *governor = governors->at[minor];
+
+		if (!governor || !governor->thread)
+			continue;
+		WRITE_ONCE(governor->leaving, true);
+		wake_up(&governor->wake);
+		kthread_stop(governor->thread);
+		governor->thread = NULL;
+	}
+	mutex_unlock(&governors->lock);
+}
+
+void cgpu_actuator_quiesce(void)
+{
 	unregister_pm_notifier(&suspend_block);
+	stop_threads();
+}
+
+void cgpu_actuator_settle(void)
+{
+	/* of a card that became known between quiesce and the closing of the gates */
+	stop_threads();
+}
+
+void cgpu_actuator_resume(void)
+{
+	u32 minor;
+
+	mutex_lock(&governors->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct governor *governor = governors->at[minor];
+
+		if (!governor)
+			continue;
+		WRITE_ONCE(governor->leaving, false);
+		/* settings may have changed while nobody was there to be told */
+		WRITE_ONCE(governor->poked, true);
+		if (run_thread(governor))
+			stop_governor(minor);
+	}
+	mutex_unlock(&governors->lock);
+	if (cgpu_actuator_watch())
+		pr_warn("cgpu: gates will not open for a suspend\n");
+}
+
+u64 cgpu_actuator_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct governors));
+	digest = cgpu_digest(digest, sizeof(struct governor));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_sched));
+	return cgpu_digest(digest, offsetof(struct governor, thread));
 }

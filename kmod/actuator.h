@@ -6,10 +6,25 @@
 #include "bridge.h"
 #include "container.h"
 #include "core/sched.h"
+#include "state.h"
 
-int cgpu_actuator_init(void);
-/* The bridge has unregistered: nothing is left but memory. */
-void cgpu_actuator_exit(void);
+int cgpu_actuator_begin(void **part);
+void cgpu_actuator_adopt(void *part);
+/* Opens every gate, frees everything. */
+void cgpu_actuator_end(void);
+/* Begins to look out for a suspend. Return: 0, -errno. */
+int cgpu_actuator_watch(void);
+/*
+ * The threads end, gates stay as they are, nobody looks out; those that began
+ * since end too, with the door's gates closed; all begin again.
+ */
+void cgpu_actuator_quiesce(void);
+void cgpu_actuator_settle(void);
+void cgpu_actuator_resume(void);
+u64 cgpu_actuator_digest(u64 digest);
+
+/* The bridge came, or (NULL) goes: every gate is open and no card used on return. */
+void cgpu_actuator_bridge(const struct cgpu_bridge_ops *ops);
 
 /*
  * Something that shares depend on may have changed: a setting of the card or

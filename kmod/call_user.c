@@ -13,9 +13,10 @@
 
 #include "actuator.h"
 #include "call_user.h"
+#include "calls.h"
 #include "core/call.h"
-#include "events.h"
-#include "scratch.h"
+#include "door/events.h"
+#include "door/scratch.h"
 
 enum {
 	NV_IOCTL_MAGIC = 'F',
@@ -23,20 +24,27 @@ enum {
 	LIST_BYTES_MAX = 1024,
 };
 
-typedef long (*ioctl_fn)(struct file *, unsigned int, unsigned long);
-
+/* One call, also while the driver works on it: another core may end it. */
 struct flight {
 	struct cgpu_call call;
 	struct cgpu_slot slot;
 	struct cgpu_open_file *open_file;
 	struct cgpu_container *container;
 	struct file *file;
-	ioctl_fn original;
-	const struct cgpu_abi *abi;
+	cgpu_ioctl_fn driver;
 	void __user *arg;           /* the argument, unwrapped */
 	struct file *fd;            /* file behind req.fd while the call lasts */
+	bool blind;                 /* what it wraps is not interpreted */
 	bool tampered;
 };
+
+u64 cgpu_call_user_digest(u64 digest)
+{
+	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SLOT_ARGS_BYTES);
+	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SLOT_PARAMS_BYTES);
+	digest = cgpu_digest(digest, sizeof(struct flight));
+	return cgpu_digest(digest, offsetof(struct flight, slot));
+}
 
 /*
  * A process that unmaps the scratch area under a call, or frees memory while
@@ -96,7 +104,7 @@ static int copy_params_in(struct flight *flight)
 	memcpy(flight->slot.before, flight->slot.params, req->params_size);
 	flight->call.params = flight->slot.params;
 	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
-	cgpu_decode_params(flight->abi, flight->slot.params, req->params_size, req);
+	cgpu_decode_params(cgpu_calls_abi(), flight->slot.params, req->params_size, req);
 	return 0;
 }
 
@@ -135,7 +143,7 @@ static long undo(struct flight *flight)
 	if (ret)
 		return ret;
 	cgpu_call_undo_args(&flight->call, slot.args);
-	ret = flight->original(flight->file,
+	ret = flight->driver(flight->file,
 			       _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
 				    NV_ESC_RM_FREE, 16), slot.args_user);
 	if (cgpu_slot_put(&slot))
@@ -175,7 +183,7 @@ static void settle(struct flight *flight, long result)
 	cgpu_tenant_make_room(container);
 	mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;
-	verdict = cgpu_call_post(&container->tenant, &cgpu_registry.host.topology, call,
+	verdict = cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call,
 				 result);
 	changes -= container->tenant.objects.runnable_changes;
 	mutex_unlock(&container->lock);
@@ -227,21 +235,45 @@ kill:
 		send_sig(SIGKILL, current, 1);
 }
 
-/* Return: what the ioctl returns. `cmd`: as the driver shall see it. */
-static long fly(struct flight *flight, unsigned int cmd)
+/* Copies back what the core or the driver answered. Return: what the ioctl returns. */
+static long deliver(struct flight *flight)
+{
+	long ret = copy_params_out(flight);
+
+	if (copy_to_user(flight->arg, flight->call.args, flight->call.req.args_size))
+		ret = -EFAULT;
+	return ret;
+}
+
+/* The end of every flight. */
+static void land(struct flight *flight)
+{
+	if (flight->fd)
+		fput(flight->fd);
+	if (cgpu_slot_put(&flight->slot))
+		flight->tampered = true;
+	if (flight->tampered)
+		kill_container(flight->container, "raced its own ioctl");
+	kfree(flight);
+}
+
+/* Return: 0: the driver shall work, 1: it is answered, `*ret` is the ioctl's result. */
+static int depart(struct flight *flight, long *ret)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
 	struct cgpu_request *req = &call->req;
-	long ret;
 	int verdict;
 
 	if (copy_params_in(flight)) {
 		/* as the driver answers; it must not look for itself */
+		*ret = -EFAULT;
 		if (req->status_offset == CGPU_NO_OFFSET)
-			return -EFAULT;
+			return 1;
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
-		return copy_to_user(flight->arg, call->args, req->args_size) ? -EFAULT : 0;
+		if (!copy_to_user(flight->arg, call->args, req->args_size))
+			*ret = 0;
+		return 1;
 	}
 	resolve_fd(flight);
 	call->file = cgpu_open_file_number(flight->open_file);
@@ -250,24 +282,13 @@ static long fly(struct flight *flight, unsigned int cmd)
 
 	cgpu_tenant_make_room(container);
 	mutex_lock(&container->lock);
-	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry.host.topology, call);
+	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
 	mutex_unlock(&container->lock);
-
-	if (verdict == CGPU_ANSWER) {
-		report_refusal(flight);
-		ret = call->error;
-	} else {
-		ret = flight->original(flight->file, cmd, flight->slot.args_user);
-		settle(flight, ret);
-	}
-	if (flight->fd)
-		fput(flight->fd);
-	if (ret)
-		return ret;
-	ret = copy_params_out(flight);
-	if (copy_to_user(flight->arg, call->args, req->args_size))
-		ret = -EFAULT;
-	return ret;
+	if (verdict != CGPU_ANSWER)
+		return 0;
+	report_refusal(flight);
+	*ret = call->error ? call->error : deliver(flight);
+	return 1;
 }
 
 /* UVM numbers carry no size; those of RM do, and only their number counts */
@@ -276,82 +297,113 @@ static u32 command_number(u32 device, unsigned int cmd)
 	return device == CGPU_DEVICE_UVM ? cmd : _IOC_NR(cmd);
 }
 
-static long fly_wrapped(struct flight *flight, unsigned int cmd, unsigned long arg)
+/* Return: as depart(). */
+static int unwrap(struct flight *flight, struct cgpu_pass *pass, long *ret)
 {
 	u32 inner_cmd, inner_size;
 	u64 inner_ptr;
 
-	if (_IOC_SIZE(cmd) != 16)
-		return -EINVAL;
-	if (copy_from_user(flight->slot.args, (void __user *)arg, 16))
-		return -EFAULT;
+	*ret = -EINVAL;
+	if (_IOC_SIZE(pass->cmd) != 16)
+		return 1;
+	if (copy_from_user(flight->slot.args, flight->arg, 16)) {
+		*ret = -EFAULT;
+		return 1;
+	}
 	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
-		return -EINVAL;
+		return 1;
 	if (!cgpu_interprets(inner_cmd)) {
 		/* the wrapper stays a private copy, so that it cannot change to one */
-		return flight->original(flight->file, cmd, flight->slot.args_user);
+		flight->blind = true;
+		return 0;
 	}
 	flight->arg = u64_to_user_ptr(inner_ptr);
-	if (copy_from_user(flight->slot.args, flight->arg, inner_size))
-		return -EFAULT;
-	if (cgpu_decode(flight->abi, cgpu_open_file_device(flight->open_file), inner_cmd,
+	if (copy_from_user(flight->slot.args, flight->arg, inner_size)) {
+		*ret = -EFAULT;
+		return 1;
+	}
+	if (cgpu_decode(cgpu_calls_abi(), cgpu_open_file_device(flight->open_file), inner_cmd,
 			flight->slot.args, inner_size, &flight->call.req))
-		return -EINVAL;
-	return fly(flight, _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd,
-				inner_size));
+		return 1;
+	pass->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
+	return depart(flight, ret);
 }
 
-long cgpu_call_user(struct cgpu_open_file *open_file, struct file *file,
-		    unsigned int cmd, unsigned long arg,
-		    long (*original)(struct file *, unsigned int, unsigned long),
-		    const struct cgpu_abi *abi)
+/* Return: as depart(). */
+static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size, long *ret)
 {
-	struct cgpu_container *container = cgpu_open_file_container(open_file);
-	u32 device = cgpu_open_file_device(open_file);
-	u32 nr = command_number(device, cmd);
-	u32 size = cgpu_args_size(abi, device, cmd);
+	u32 device = cgpu_open_file_device(flight->open_file);
+	u32 nr = command_number(device, pass->cmd);
+
+	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
+		return unwrap(flight, pass, ret);
+	*ret = -EFAULT;
+	if (copy_from_user(flight->slot.args, flight->arg, size))
+		return 1;
+	*ret = -EINVAL;
+	if (cgpu_decode(cgpu_calls_abi(), device, nr, flight->slot.args, size,
+			&flight->call.req))
+		return 1;
+	return depart(flight, ret);
+}
+
+static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 size)
+{
 	struct flight *flight;
 	long ret;
-
-	/* a process of another container that was handed this file */
-	if (!cgpu_container_has(container, current) && cgpu_container_is_managed(current)) {
-		if (__ratelimit(&container->refusals))
-			cgpu_event("refused id=%s pid=%d file of another container",
-				   container->id, task_tgid_nr(current));
-		return -EPERM;
-	}
-	if (!size)
-		return original(file, cmd, arg);
 
 	/* too large for the stack: the held charges of an export */
 	flight = kzalloc(sizeof(*flight), GFP_KERNEL);
 	if (!flight)
 		return -ENOMEM;
 	ret = cgpu_slot_get(&flight->slot);
-	if (ret)
-		goto free;
+	if (ret) {
+		kfree(flight);
+		return ret;
+	}
 	flight->open_file = open_file;
-	flight->container = container;
-	flight->file = file;
-	flight->original = original;
-	flight->abi = abi;
-	flight->arg = (void __user *)arg;
+	flight->container = cgpu_open_file_container(open_file);
+	flight->file = pass->file;
+	flight->driver = pass->driver;
+	flight->arg = (void __user *)pass->arg;
 	flight->call.args = flight->slot.args;
+	if (read_argument(flight, pass, size, &ret)) {
+		land(flight);
+		return ret;
+	}
+	pass->arg = flight->slot.args_user;
+	pass->token = flight;
+	return 0;
+}
 
-	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
-		ret = fly_wrapped(flight, cmd, arg);
-	else if (copy_from_user(flight->slot.args, flight->arg, size))
-		ret = -EFAULT;
-	else if (cgpu_decode(abi, device, nr, flight->slot.args, size, &flight->call.req))
-		ret = -EINVAL;
-	else
-		ret = fly(flight, cmd);
+void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
+{
+	struct cgpu_container *container = cgpu_open_file_container(open_file);
+	u32 size = cgpu_args_size(cgpu_calls_abi(), cgpu_open_file_device(open_file),
+				  pass->cmd);
 
-	if (cgpu_slot_put(&flight->slot))
-		flight->tampered = true;
-	if (flight->tampered)
-		kill_container(container, "raced its own ioctl");
-free:
-	kfree(flight);
-	return ret;
+	/* a process of another container that was handed this file */
+	if (!cgpu_container_has(container, current) && cgpu_container_is_managed(current)) {
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s pid=%d file of another container",
+				   container->id, task_tgid_nr(current));
+		pass->result = -EPERM;
+		pass->answered = true;
+	} else if (size) {
+		pass->result = begin(open_file, pass, size);
+		pass->answered = !pass->token;
+	}
+}
+
+long cgpu_call_end(struct cgpu_pass *pass, long result)
+{
+	struct flight *flight = pass->token;
+
+	if (!flight->blind) {
+		settle(flight, result);
+		if (!result)
+			result = deliver(flight);
+	}
+	land(flight);
+	return result;
 }

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* One ioctl of a container's process: copy in, ask core, forward, copy out. */
+/* One ioctl of a container's process: copy in, ask core; settle, copy out. */
 #ifndef CGPU_CALL_USER_H
 #define CGPU_CALL_USER_H
 
-#include "core/rm_versions.h"
+#include "door/door.h"
 #include "open_file.h"
+#include "state.h"
 
-long cgpu_call_user(struct cgpu_open_file *open_file, struct file *file,
-		    unsigned int cmd, unsigned long arg,
-		    long (*original)(struct file *, unsigned int, unsigned long),
-		    const struct cgpu_abi *abi);
+/*
+ * Before the driver: either it is answered, or what the driver shall see is a
+ * private copy and pass->token is set, or the call is none of ours.
+ */
+void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass);
+/* After it, with the driver's result. Return: what the ioctl returns. */
+long cgpu_call_end(struct cgpu_pass *pass, long result);
+
+u64 cgpu_call_user_digest(u64 digest);
 
 #endif

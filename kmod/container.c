@@ -26,8 +26,8 @@
 #include "container.h"
 #include "core/nodes.h"
 #include "discover.h"
-#include "events.h"
-#include "hook.h"
+#include "door/door.h"
+#include "door/events.h"
 #include "open_file.h"
 #include "procfs.h"
 
@@ -37,17 +37,11 @@ enum {
 	UNPOPULATED_GRACE = 60 * HZ,
 };
 
-static unsigned int max_objects = 262144;
-module_param(max_objects, uint, 0444);
-MODULE_PARM_DESC(max_objects, "objects, charges and ranges a container may have (power of two)");
-
-struct cgpu_registry cgpu_registry = {
-	.lock = __MUTEX_INITIALIZER(cgpu_registry.lock),
-	.containers = LIST_HEAD_INIT(cgpu_registry.containers),
-};
+struct cgpu_registry *cgpu_registry;
 
 static void reap_fn(struct work_struct *work);
 static DECLARE_DELAYED_WORK(reap_work, reap_fn);
+static bool quiet; /* another core takes over: the reaper must not begin again */
 
 /* ------------------------------------------------------------- lifetime */
 
@@ -59,7 +53,7 @@ static void container_free(struct rcu_head *rcu)
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		kvfree(cgpu_tenant_storage(&container->tenant, table));
 	kfree(container);
-	module_put(THIS_MODULE);
+	cgpu_door_unpin();
 }
 
 static void container_release(struct kref *refs)
@@ -123,10 +117,10 @@ static struct cgpu_container *container_of_task(struct task_struct *task)
 	struct cgpu_container *container;
 
 	/* what every process of a host without containers pays */
-	if (!READ_ONCE(cgpu_registry.count))
+	if (!READ_ONCE(cgpu_registry->count))
 		return NULL;
 	rcu_read_lock();
-	list_for_each_entry_rcu(container, &cgpu_registry.containers, node)
+	list_for_each_entry_rcu(container, &cgpu_registry->containers, node)
 		if (cgpu_container_has(container, task) &&
 		    kref_get_unless_zero(&container->refs))
 			goto out;
@@ -228,13 +222,19 @@ static bool has_ended(struct cgpu_container *container)
 	       time_after(jiffies, container->created + UNPOPULATED_GRACE);
 }
 
+static void schedule_reaper(void)
+{
+	if (!READ_ONCE(quiet))
+		schedule_delayed_work(&reap_work, REAP_INTERVAL);
+}
+
 /* ------------------------------------------------------ create, destroy */
 
 struct cgpu_container *cgpu_container_find(const char *id)
 {
 	struct cgpu_container *container;
 
-	list_for_each_entry(container, &cgpu_registry.containers, node)
+	list_for_each_entry(container, &cgpu_registry->containers, node)
 		if (!strcmp(container->id, id))
 			return container;
 	return NULL;
@@ -253,7 +253,7 @@ static int choose_name(struct cgpu_container *container)
 	do {
 		clash = false;
 		cgpu_short_name(container->id, digits++, container->name);
-		list_for_each_entry(other, &cgpu_registry.containers, node)
+		list_for_each_entry(other, &cgpu_registry->containers, node)
 			clash |= !strcmp(other->name, container->name);
 	} while (clash && digits <= CGPU_ID_MAX);
 	return clash ? -EEXIST : 0;
@@ -263,7 +263,7 @@ static int check_new(const struct cgpu_container *container)
 {
 	struct cgpu_container *other;
 
-	list_for_each_entry(other, &cgpu_registry.containers, node)
+	list_for_each_entry(other, &cgpu_registry->containers, node)
 		if (!strcmp(other->id, container->id) || same_identity(other, container))
 			return -EEXIST;
 	return 0;
@@ -281,12 +281,12 @@ int cgpu_container_create(struct cgpu_create *create)
 	container = kzalloc(sizeof(*container), GFP_KERNEL);
 	if (!container)
 		return -ENOMEM;
-	__module_get(THIS_MODULE); /* dropped by container_free() */
+	cgpu_door_pin(); /* until container_free() */
 	kref_init(&container->refs);
 	mutex_init(&container->lock);
 	ratelimit_state_init(&container->refusals, HZ, 10);
 	ratelimit_set_flags(&container->refusals, RATELIMIT_MSG_ON_RELEASE);
-	cgpu_tenant_init(&container->tenant, max_objects);
+	cgpu_tenant_init(&container->tenant, cgpu_door_max_objects());
 	strscpy(container->id, create->id, sizeof(container->id));
 	container->created = jiffies;
 
@@ -295,20 +295,20 @@ int cgpu_container_create(struct cgpu_create *create)
 	if (err)
 		goto put;
 
-	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
 	err = check_new(container);
 	if (!err)
 		err = choose_name(container);
 	if (!err)
-		err = cgpu_host_admit(&cgpu_registry.host, create, &minor);
+		err = cgpu_host_admit(&cgpu_registry->host, create, &minor);
 	if (!err) {
 		memcpy(container->grant, create->grant, sizeof(container->grant));
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
 		cgpu_container_get(container); /* while the directories are made */
-		list_add_tail_rcu(&container->node, &cgpu_registry.containers);
-		WRITE_ONCE(cgpu_registry.count, cgpu_registry.count + 1);
+		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
+		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
 	}
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 	if (err)
 		goto put;
 
@@ -317,7 +317,7 @@ int cgpu_container_create(struct cgpu_create *create)
 		pr_warn("cgpu: container %s: no directory: %d\n", container->id, err);
 	cgpu_event("create id=%s", container->id);
 	cgpu_actuator_poke_container(container);
-	schedule_delayed_work(&reap_work, REAP_INTERVAL);
+	schedule_reaper();
 put:
 	cgpu_container_put(container);
 	return err;
@@ -328,8 +328,8 @@ static void container_unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
 	container->removed = true;
-	cgpu_host_release(&cgpu_registry.host, container->grant);
-	WRITE_ONCE(cgpu_registry.count, cgpu_registry.count - 1);
+	cgpu_host_release(&cgpu_registry->host, container->grant);
+	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
 }
 
 /* Context: no lock: removing directories waits for their readers. */
@@ -356,7 +356,7 @@ int cgpu_container_destroy(const char *id)
 	struct cgpu_container *container;
 	int err = 0;
 
-	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
 	container = cgpu_container_find(id);
 	if (!container)
 		err = -ENOENT;
@@ -364,7 +364,7 @@ int cgpu_container_destroy(const char *id)
 		err = -EBUSY;
 	else
 		container_unlist(container);
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 	if (!err)
 		container_gone(container);
 	return err;
@@ -375,24 +375,26 @@ static void reap_fn(struct work_struct *work)
 	struct cgpu_container *container, *ended;
 	bool left;
 
+	if (READ_ONCE(quiet))
+		return;
 	cgpu_open_file_sweep();
 	do {
 		ended = NULL;
-		mutex_lock(&cgpu_registry.lock);
-		list_for_each_entry(container, &cgpu_registry.containers, node) {
+		mutex_lock(&cgpu_registry->lock);
+		list_for_each_entry(container, &cgpu_registry->containers, node) {
 			if (has_ended(container) && !is_open(container)) {
 				ended = container;
 				container_unlist(ended);
 				break;
 			}
 		}
-		left = !list_empty(&cgpu_registry.containers);
-		mutex_unlock(&cgpu_registry.lock);
+		left = !list_empty(&cgpu_registry->containers);
+		mutex_unlock(&cgpu_registry->lock);
 		if (ended)
 			container_gone(ended);
 	} while (ended);
 	if (left)
-		schedule_delayed_work(&reap_work, REAP_INTERVAL);
+		schedule_reaper();
 }
 
 /* ----------------------------------------------------------------- cards */
@@ -401,16 +403,16 @@ int cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 {
 	bool known;
 
-	mutex_lock(&cgpu_registry.lock);
-	known = cgpu_registry.host.card[minor].present;
+	mutex_lock(&cgpu_registry->lock);
+	known = cgpu_registry->host.card[minor].present;
 	if (known) {
 		/* containers survive a reload of the driver, their settings too */
-		cgpu_registry.host.topology.gpu[minor] = *gpu;
-		cgpu_registry.host.topology.gpu[minor].present = true;
+		cgpu_registry->host.topology.gpu[minor] = *gpu;
+		cgpu_registry->host.topology.gpu[minor].present = true;
 	} else {
-		cgpu_card_add(&cgpu_registry.host, minor, gpu);
+		cgpu_card_add(&cgpu_registry->host, minor, gpu);
 	}
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 	return known ? 0 : cgpu_procfs_add_card(minor);
 }
 
@@ -421,34 +423,85 @@ void cgpu_registry_drop_cards(void)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		bool drop;
 
-		mutex_lock(&cgpu_registry.lock);
-		drop = cgpu_registry.host.card[minor].present &&
-		       !cgpu_registry.host.card[minor].members;
+		mutex_lock(&cgpu_registry->lock);
+		drop = cgpu_registry->host.card[minor].present &&
+		       !cgpu_registry->host.card[minor].members;
 		if (drop) {
-			memset(&cgpu_registry.host.card[minor], 0,
-			       sizeof(cgpu_registry.host.card[minor]));
-			memset(&cgpu_registry.host.topology.gpu[minor], 0,
-			       sizeof(cgpu_registry.host.topology.gpu[minor]));
+			memset(&cgpu_registry->host.card[minor], 0,
+			       sizeof(cgpu_registry->host.card[minor]));
+			memset(&cgpu_registry->host.topology.gpu[minor], 0,
+			       sizeof(cgpu_registry->host.topology.gpu[minor]));
 		}
-		mutex_unlock(&cgpu_registry.lock);
+		mutex_unlock(&cgpu_registry->lock);
 		if (drop)
 			cgpu_procfs_remove_card(minor);
 	}
 }
 
-int cgpu_registry_init(void)
+/* ----------------------------------------------------------------- state */
+
+int cgpu_registry_begin(void **part)
 {
+	unsigned int max_objects = cgpu_door_max_objects();
+
 	if (!is_power_of_2(max_objects) || max_objects < CGPU_TABLE_FIRST_CAPACITY) {
 		pr_err("cgpu: max_objects=%u: a power of two of at least %d is needed\n",
 		       max_objects, CGPU_TABLE_FIRST_CAPACITY);
 		return -EINVAL;
 	}
+	cgpu_registry = kvzalloc(sizeof(*cgpu_registry), GFP_KERNEL);
+	if (!cgpu_registry)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&cgpu_registry->containers);
+	cgpu_registry_adopt(cgpu_registry);
+	*part = cgpu_registry;
 	return 0;
 }
 
-void cgpu_registry_exit(void)
+void cgpu_registry_adopt(void *part)
 {
+	struct cgpu_container *container;
+
+	cgpu_registry = part;
+	/* nobody is inside: the locks' classes are a core's own */
+	mutex_init(&cgpu_registry->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node)
+		mutex_init(&container->lock);
+}
+
+void cgpu_registry_end(void)
+{
+	WARN_ON(!list_empty(&cgpu_registry->containers));
+	kvfree(cgpu_registry);
+}
+
+void cgpu_registry_quiesce(void)
+{
+	WRITE_ONCE(quiet, true);
 	cancel_delayed_work_sync(&reap_work);
-	WARN_ON(!list_empty(&cgpu_registry.containers));
-	rcu_barrier(); /* container_free() is code of this module */
+}
+
+void cgpu_registry_settle(void)
+{
+	/* what a create began between quiesce and the closing of the gates */
+	cancel_delayed_work_sync(&reap_work);
+}
+
+void cgpu_registry_resume(void)
+{
+	WRITE_ONCE(quiet, false);
+	if (READ_ONCE(cgpu_registry->count))
+		schedule_reaper();
+}
+
+u64 cgpu_registry_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct cgpu_registry));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_container));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, grant));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, lock));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, tenant));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_object));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_charge));
+	return cgpu_digest(digest, sizeof(struct cgpu_range));
 }

@@ -16,6 +16,7 @@
 #include <linux/ratelimit.h>
 
 #include "core/card.h"
+#include "state.h"
 
 struct cgroup;
 
@@ -50,11 +51,17 @@ struct cgpu_registry {
 	unsigned int count;
 };
 
-extern struct cgpu_registry cgpu_registry;
+extern struct cgpu_registry *cgpu_registry;
 
-int cgpu_registry_init(void);
+int cgpu_registry_begin(void **part);
+void cgpu_registry_adopt(void *part);
 /* All containers must be gone. */
-void cgpu_registry_exit(void);
+void cgpu_registry_end(void);
+/* The reaper stops; with the gates closed; and goes on. */
+void cgpu_registry_quiesce(void);
+void cgpu_registry_settle(void);
+void cgpu_registry_resume(void);
+u64 cgpu_registry_digest(u64 digest);
 
 /*
  * inst_ctl. Return: 0 or the errno of the contract: -ESRCH, -ENOENT, -ENODEV,

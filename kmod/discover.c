@@ -13,13 +13,15 @@
 #include <linux/ioctl.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
 
 #include "actuator.h"
+#include "calls.h"
 #include "container.h"
 #include "core/rm_abi.h"
 #include "discover.h"
-#include "hook.h"
-#include "scratch.h"
+#include "door/door.h"
+#include "door/scratch.h"
 
 /* nv-ioctl.h: nv_ioctl_card_info_t, 72 bytes each */
 enum {
@@ -44,12 +46,17 @@ struct session {
 	u32 hClient;
 };
 
-static DEFINE_MUTEX(discover_lock);
-static bool discovered; /* under discover_lock */
+/* Handed from core to core. */
+struct discovery {
+	struct mutex lock;
+	bool done;
+};
+
+static struct discovery *discovery;
 
 static long rm_ioctl(struct session *session, u32 nr, u32 size)
 {
-	return cgpu_hook_driver_ioctl(session->ctl,
+	return cgpu_door_driver_ioctl(session->ctl,
 				      _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size),
 				      session->slot.args_user);
 }
@@ -99,7 +106,7 @@ static void rm_free(struct session *session, u32 hObject)
 static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 {
 	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
-	u32 fb_bytes = cgpu_hook_abi()->fb_get_info_v2_size;
+	u32 fb_bytes = cgpu_calls_abi()->fb_get_info_v2_size;
 	u8 *params = session->slot.params;
 	int err;
 
@@ -206,9 +213,9 @@ int cgpu_discover(void)
 	struct session session = {};
 	int err;
 
-	mutex_lock(&discover_lock);
-	err = cgpu_hook_attach();
-	if (err || discovered || !current->mm)
+	mutex_lock(&discovery->lock);
+	err = cgpu_door_attach();
+	if (err || discovery->done || !current->mm)
 		goto out;
 	session.ctl = filp_open("/dev/nvidiactl", O_RDWR, 0);
 	if (IS_ERR(session.ctl)) {
@@ -222,17 +229,43 @@ int cgpu_discover(void)
 		cgpu_scratch_forget();
 	}
 	filp_close(session.ctl, NULL);
-	discovered = !err;
-	if (discovered)
+	discovery->done = !err;
+	if (!err)
 		cgpu_actuator_card_known();
 out:
-	mutex_unlock(&discover_lock);
+	mutex_unlock(&discovery->lock);
 	return err;
 }
 
 void cgpu_discover_forget(void)
 {
-	mutex_lock(&discover_lock);
-	discovered = false;
-	mutex_unlock(&discover_lock);
+	mutex_lock(&discovery->lock);
+	discovery->done = false;
+	mutex_unlock(&discovery->lock);
+}
+
+int cgpu_discovery_begin(void **part)
+{
+	discovery = kzalloc(sizeof(*discovery), GFP_KERNEL);
+	if (!discovery)
+		return -ENOMEM;
+	cgpu_discovery_adopt(discovery);
+	*part = discovery;
+	return 0;
+}
+
+void cgpu_discovery_adopt(void *part)
+{
+	discovery = part;
+	mutex_init(&discovery->lock);
+}
+
+void cgpu_discovery_end(void)
+{
+	kfree(discovery);
+}
+
+u64 cgpu_discovery_digest(u64 digest)
+{
+	return cgpu_digest(digest, sizeof(struct discovery));
 }

@@ -3,14 +3,21 @@
 #ifndef CGPU_DISCOVER_H
 #define CGPU_DISCOVER_H
 
+#include "state.h"
+
 /*
  * Attaches to the driver if need be and registers its cards. Context: a
  * process with an mm (module load, a write to inst_ctl); sleeps; may open the
- * cards. Return: 0, or the error of cgpu_hook_attach().
+ * cards. Return: 0, or the error of cgpu_door_attach().
  */
 int cgpu_discover(void);
 
 /* The driver went: the next cgpu_discover() asks again. */
 void cgpu_discover_forget(void);
+
+int cgpu_discovery_begin(void **part);
+void cgpu_discovery_adopt(void *part);
+void cgpu_discovery_end(void);
+u64 cgpu_discovery_digest(u64 digest);
 
 #endif

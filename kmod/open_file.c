@@ -19,6 +19,7 @@
 #include <linux/spinlock.h>
 
 #include "actuator.h"
+#include "door/door.h"
 #include "open_file.h"
 
 struct cgpu_open_file {
@@ -33,8 +34,13 @@ struct cgpu_open_file {
 	struct mmu_notifier notifier;
 };
 
-static DEFINE_HASHTABLE(open_files, 12);
-static DEFINE_SPINLOCK(open_files_lock);
+/* Handed from core to core. */
+struct open_files {
+	spinlock_t lock;
+	DECLARE_HASHTABLE(table, 12);
+};
+
+static struct open_files *open_files;
 
 static void make_room_in(struct cgpu_container *container, u32 table)
 {
@@ -98,9 +104,9 @@ static struct cgpu_open_file *entry_new(struct file *file,
 
 static void entry_publish(struct cgpu_open_file *entry)
 {
-	spin_lock(&open_files_lock);
-	hash_add_rcu(open_files, &entry->node, (unsigned long)entry->file);
-	spin_unlock(&open_files_lock);
+	spin_lock(&open_files->lock);
+	hash_add_rcu(open_files->table, &entry->node, (unsigned long)entry->file);
+	spin_unlock(&open_files->lock);
 }
 
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
@@ -120,7 +126,7 @@ struct cgpu_open_file *cgpu_open_file_find(struct file *file)
 	struct cgpu_open_file *entry, *found = NULL;
 
 	rcu_read_lock();
-	hash_for_each_possible_rcu(open_files, entry, node, (unsigned long)file) {
+	hash_for_each_possible_rcu(open_files->table, entry, node, (unsigned long)file) {
 		if (entry->file == file) {
 			found = entry;
 			break;
@@ -136,9 +142,9 @@ struct cgpu_open_file *cgpu_open_file_take(struct file *file)
 
 	if (!entry)
 		return NULL;
-	spin_lock(&open_files_lock);
+	spin_lock(&open_files->lock);
 	hash_del_rcu(&entry->node);
-	spin_unlock(&open_files_lock);
+	spin_unlock(&open_files->lock);
 	return entry;
 }
 
@@ -180,27 +186,11 @@ void cgpu_open_file_munmap(struct cgpu_open_file *entry, u64 start, u64 length_b
 	mutex_unlock(&entry->container->lock);
 }
 
-static void on_invalidate_end(struct mmu_notifier *notifier,
-			      const struct mmu_notifier_range *range)
-{
-	struct cgpu_open_file *entry =
-		container_of(notifier, struct cgpu_open_file, notifier);
-
-	/* not blockable: the OOM reaper, whose victim's mm is about to go anyway */
-	if (range->event == MMU_NOTIFY_UNMAP && mmu_notifier_range_blockable(range))
-		cgpu_open_file_munmap(entry, range->start, range->end - range->start);
-}
-
-static void on_mm_release(struct mmu_notifier *notifier, struct mm_struct *mm)
+void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
 {
 	cgpu_open_file_munmap(container_of(notifier, struct cgpu_open_file, notifier),
-			      0, U64_MAX);
+			      start, length_bytes);
 }
-
-static const struct mmu_notifier_ops notifier_ops = {
-	.invalidate_range_end = on_invalidate_end,
-	.release = on_mm_release,
-};
 
 int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
 {
@@ -210,8 +200,7 @@ int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
 	/* UVM_INITIALIZE may be repeated; the driver ties the file to its first mm */
 	if (test_and_set_bit(0, &entry->watching))
 		return 0;
-	entry->notifier.ops = &notifier_ops;
-	err = mmu_notifier_register(&entry->notifier, mm);
+	err = cgpu_door_watch_mm(&entry->notifier, mm);
 	if (err)
 		clear_bit(0, &entry->watching);
 	else
@@ -261,8 +250,8 @@ void cgpu_open_file_sweep(void)
 
 	do {
 		last = NULL;
-		spin_lock(&open_files_lock);
-		hash_for_each(open_files, bucket, entry, node) {
+		spin_lock(&open_files->lock);
+		hash_for_each(open_files->table, bucket, entry, node) {
 			if (entry->device == CGPU_DEVICE_DMABUF &&
 			    file_count(entry->file) == 1) {
 				hash_del_rcu(&entry->node);
@@ -270,7 +259,7 @@ void cgpu_open_file_sweep(void)
 				break;
 			}
 		}
-		spin_unlock(&open_files_lock);
+		spin_unlock(&open_files->lock);
 		if (last) {
 			fput(last->file);
 			cgpu_open_file_close(last);
@@ -278,13 +267,35 @@ void cgpu_open_file_sweep(void)
 	} while (last);
 }
 
-int cgpu_open_file_init(void)
+/* ----------------------------------------------------------------- state */
+
+int cgpu_open_files_begin(void **part)
 {
+	open_files = kvzalloc(sizeof(*open_files), GFP_KERNEL);
+	if (!open_files)
+		return -ENOMEM;
+	hash_init(open_files->table);
+	cgpu_open_files_adopt(open_files);
+	*part = open_files;
 	return 0;
 }
 
-void cgpu_open_file_exit(void)
+void cgpu_open_files_adopt(void *part)
 {
-	WARN_ON(!hash_empty(open_files));
-	rcu_barrier(); /* kfree_rcu() of entries */
+	open_files = part;
+	/* nobody is inside: the lock's class is a core's own */
+	spin_lock_init(&open_files->lock);
+}
+
+void cgpu_open_files_end(void)
+{
+	WARN_ON(!hash_empty(open_files->table));
+	kvfree(open_files);
+}
+
+u64 cgpu_open_files_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct open_files));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_open_file));
+	return cgpu_digest(digest, offsetof(struct cgpu_open_file, notifier));
 }

@@ -6,14 +6,18 @@
 #include <linux/types.h>
 
 #include "container.h"
+#include "state.h"
 
 struct file;
+struct mmu_notifier;
 
 struct cgpu_open_file;
 
-int cgpu_open_file_init(void);
+int cgpu_open_files_begin(void **part);
+void cgpu_open_files_adopt(void *part);
 /* No container may exist. */
-void cgpu_open_file_exit(void);
+void cgpu_open_files_end(void);
+u64 cgpu_open_files_digest(u64 digest);
 
 /* Return: 0, -ENOMEM. Takes a reference of the container. */
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
@@ -40,6 +44,8 @@ int cgpu_open_file_watch_mm(struct cgpu_open_file *open_file);
 /* Before and after the driver's mmap; mmap_lock is held. */
 int cgpu_open_file_mmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
 void cgpu_open_file_munmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
+/* Something went from the mm that one of them watches. */
+void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
 
 /*
  * Enlarges the tenant's tables where they are short of room; a table at its

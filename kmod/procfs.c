@@ -27,12 +27,15 @@
 #include "container.h"
 #include "core/nodes.h"
 #include "discover.h"
-#include "events.h"
+#include "door/door.h"
+#include "door/events.h"
 #include "procfs.h"
 
 enum {
 	HOLDERS_FIRST = 64,
-	HOLDERS_MAX = 1 << 16
+	HOLDERS_MAX = 1 << 16,
+	/* room in a directory for files that a later core may add */
+	NODES_MAX = 64,
 };
 
 struct entry {
@@ -47,30 +50,41 @@ struct branch {
 	struct proc_dir_entry *parent, *dir;
 	struct cgpu_container *container;
 	u32 minor;
+	u32 place;
+	u32 nodes;  /* of the node table that have been looked at */
 	char name[CGPU_ID_MAX + 1];
-	struct entry entries[CGPU_NODE_COUNT];
+	struct entry entries[NODES_MAX];
 };
 
-/*
- * Directories come and go under this lock, taken before registry.lock. No
- * handler of a file that goes takes it: those of a container's and a card's
- * files take registry.lock, and inst_ctl stays to the end.
- */
-static DEFINE_MUTEX(tree_lock);
-static LIST_HEAD(branches); /* newest first, so children before their parents */
-static struct proc_dir_entry *card_dirs[CGPU_MAX_CARDS];
-static struct proc_dir_entry *containers_dir;
-static struct branch root;
+/* Handed from core to core. */
+struct tree {
+	/*
+	 * Directories come and go under this lock, taken before registry.lock. No
+	 * handler of a file that goes takes it: those of a container's and a card's
+	 * files take registry.lock, and inst_ctl stays to the end.
+	 */
+	struct mutex lock;
+	struct list_head branches; /* newest first, so children before their parents */
+	struct proc_dir_entry *card_dirs[CGPU_MAX_CARDS];
+	struct proc_dir_entry *containers_dir;
+	struct branch root;
+	unsigned long features;
+};
 
-static unsigned long features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
-				BIT(CGPU_FEATURE_EVENTS);
+static struct tree *tree;
 
 void cgpu_procfs_set_feature(u32 feature, bool present)
 {
 	if (present)
-		set_bit(feature, &features);
+		set_bit(feature, &tree->features);
 	else
-		clear_bit(feature, &features);
+		clear_bit(feature, &tree->features);
+}
+
+/* A file that a later core made, which was given up. */
+static bool is_unknown(const struct entry *entry)
+{
+	return entry->node >= CGPU_NODE_COUNT;
 }
 
 /*
@@ -139,7 +153,7 @@ static void add_usage(struct cgpu_view *view)
 {
 	struct cgpu_container *container;
 
-	list_for_each_entry(container, &cgpu_registry.containers, node) {
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		mutex_lock(&container->lock);
 		cgpu_usage_add(&view->usage,
 			       &container->tenant.ledger.account[view->minor]);
@@ -152,16 +166,16 @@ static int lock_view(const struct entry *entry, struct cgpu_view *view)
 {
 	struct cgpu_container *container = entry->container;
 
-	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
 	if (container ? container->removed :
 	    cgpu_node_table[entry->node].place == CGPU_PLACE_CARD &&
-	    !cgpu_registry.host.card[entry->minor].present) {
-		mutex_unlock(&cgpu_registry.lock);
+	    !cgpu_registry->host.card[entry->minor].present) {
+		mutex_unlock(&cgpu_registry->lock);
 		return -ENODEV;
 	}
 	view->version = CGPU_VERSION;
-	view->features = READ_ONCE(features);
-	view->host = &cgpu_registry.host;
+	view->features = READ_ONCE(tree->features);
+	view->host = &cgpu_registry->host;
 	view->minor = entry->minor;
 	if (cgpu_node_table[entry->node].wants_usage)
 		add_usage(view);
@@ -178,7 +192,7 @@ static void unlock_view(const struct entry *entry)
 {
 	if (entry->container)
 		mutex_unlock(&entry->container->lock);
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 }
 
 enum { COMPUTE_STATS = 7 };
@@ -202,7 +216,7 @@ static u32 compute_stats(const struct entry *entry, struct cgpu_stat *stats)
 	return count;
 }
 
-static int node_show(struct seq_file *seq, void *unused)
+int cgpu_node_file_show(struct seq_file *seq)
 {
 	const struct entry *entry = seq->private;
 	struct cgpu_holder *holders = NULL;
@@ -212,6 +226,8 @@ static int node_show(struct seq_file *seq, void *unused)
 	char *buf;
 	int used;
 
+	if (is_unknown(entry))
+		return -ENODEV;
 	if (cgpu_node_table[entry->node].wants_holders) {
 		holders = holders_of(entry->container, entry->minor, &view.holder_count);
 		if (!holders)
@@ -248,16 +264,19 @@ static int may_write(const struct entry *entry)
 	return capable(CAP_SYS_ADMIN) && !cgpu_container_is_managed(current) ? 0 : -EPERM;
 }
 
-static int node_open(struct inode *inode, struct file *file)
+int cgpu_node_file_open(void *data, bool write)
 {
-	struct entry *entry = pde_data(inode);
-	int err = file->f_mode & FMODE_WRITE ? may_write(entry) : 0;
+	struct entry *entry = data;
+	int err = 0;
 
+	if (is_unknown(entry))
+		return -ENODEV;
+	if (write)
+		err = may_write(entry);
 	/* whoever opens it wants the cards; asking the driver takes a process */
 	if (!err && entry->node == CGPU_NODE_INST_CTL)
 		cgpu_discover();
-
-	return err ? err : single_open(file, node_show, entry);
+	return err;
 }
 
 static int run_command(const char *text, size_t length)
@@ -299,47 +318,36 @@ static int store_value(const struct entry *entry, const char *text, size_t lengt
 	return err;
 }
 
-static ssize_t node_write(struct file *file, const char __user *user, size_t size,
-			  loff_t *position)
+int cgpu_node_file_write(void *data, const char *text, size_t size)
 {
-	const struct entry *entry = ((struct seq_file *)file->private_data)->private;
+	const struct entry *entry = data;
 	bool command = entry->node == CGPU_NODE_INST_CTL;
-	char *text;
-	int err;
 
+	if (is_unknown(entry))
+		return -ENODEV;
 	if (size > (command ? CGPU_COMMAND_MAX : CGPU_VALUE_MAX))
 		return -EINVAL;
-	text = memdup_user_nul(user, size);
-	if (IS_ERR(text))
-		return PTR_ERR(text);
-	err = command ? run_command(text, size) : store_value(entry, text, size);
-	kfree(text);
-	return err ? err : size;
+	return command ? run_command(text, size) : store_value(entry, text, size);
 }
 
-static const struct proc_ops node_ops = {
-	.proc_open = node_open,
-	.proc_read = seq_read,
-	.proc_write = node_write,
-	.proc_lseek = seq_lseek,
-	.proc_release = single_release,
-};
-
-/* Fills `dir` with the files of `place`. On an error the caller removes `dir`. */
-static int add_files(struct branch *branch, u32 place)
+/*
+ * Gives a directory the files that it lacks: all, or those that are new with
+ * this core. On an error of the first kind the caller removes the directory.
+ */
+static int add_files(struct branch *branch)
 {
-	u32 node;
-
-	for (node = 0; node < CGPU_NODE_COUNT; node++) {
+	BUILD_BUG_ON((int)CGPU_NODE_COUNT > (int)NODES_MAX);
+	for (; branch->nodes < CGPU_NODE_COUNT; branch->nodes++) {
+		u32 node = branch->nodes;
 		const struct cgpu_node_entry *file = &cgpu_node_table[node];
 		struct entry *entry = &branch->entries[node];
 
-		if (file->place != place)
+		/* `events` is the door's */
+		if (file->place != branch->place || node == CGPU_NODE_EVENTS)
 			continue;
 		*entry = (struct entry){ node, branch->minor, branch->container };
 		if (!proc_create_data(file->name, file->mode, branch->dir,
-				      node == CGPU_NODE_EVENTS ? &cgpu_events_ops : &node_ops,
-				      entry))
+				      &cgpu_door_node_ops, entry))
 			return -ENOMEM;
 	}
 	return 0;
@@ -352,7 +360,7 @@ static struct branch *add_branch(const char *name, struct proc_dir_entry *parent
 	struct branch *branch, *other;
 
 	/* procfs would make it all the same, with a warning in the kernel's log */
-	list_for_each_entry(other, &branches, node)
+	list_for_each_entry(other, &tree->branches, node)
 		if (other->parent == parent && !strcmp(other->name, name))
 			return ERR_PTR(-EEXIST);
 	branch = kzalloc(sizeof(*branch), GFP_KERNEL);
@@ -360,15 +368,16 @@ static struct branch *add_branch(const char *name, struct proc_dir_entry *parent
 		return ERR_PTR(-ENOMEM);
 	strscpy(branch->name, name, sizeof(branch->name));
 	branch->minor = minor;
+	branch->place = place;
 	branch->container = container;
 	branch->parent = parent;
 	branch->dir = proc_mkdir(name, parent);
-	if (!branch->dir || add_files(branch, place)) {
+	if (!branch->dir || add_files(branch)) {
 		proc_remove(branch->dir);
 		kfree(branch);
 		return ERR_PTR(-ENOMEM);
 	}
-	list_add(&branch->node, &branches);
+	list_add(&branch->node, &tree->branches);
 	return branch;
 }
 
@@ -377,7 +386,7 @@ static void remove_branches(u32 minor, const struct cgpu_container *container)
 {
 	struct branch *branch, *next;
 
-	list_for_each_entry_safe(branch, next, &branches, node) {
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
 		if (branch->container != container || (!container && branch->minor != minor))
 			continue;
 		proc_remove(branch->dir);
@@ -390,9 +399,9 @@ static bool is_removed(struct cgpu_container *container)
 {
 	bool removed;
 
-	mutex_lock(&cgpu_registry.lock);
+	mutex_lock(&cgpu_registry->lock);
 	removed = container->removed;
-	mutex_unlock(&cgpu_registry.lock);
+	mutex_unlock(&cgpu_registry->lock);
 	return removed;
 }
 
@@ -404,7 +413,7 @@ static void remove_leftovers(void)
 {
 	struct branch *branch, *next;
 
-	list_for_each_entry_safe(branch, next, &branches, node) {
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
 		if (!branch->container || !is_removed(branch->container))
 			continue;
 		proc_remove(branch->dir);
@@ -419,20 +428,20 @@ int cgpu_procfs_add_card(u32 minor)
 	char name[12];
 
 	snprintf(name, sizeof(name), "%u", minor);
-	mutex_lock(&tree_lock);
-	branch = add_branch(name, root.dir, CGPU_PLACE_CARD, minor, NULL);
+	mutex_lock(&tree->lock);
+	branch = add_branch(name, tree->root.dir, CGPU_PLACE_CARD, minor, NULL);
 	if (!IS_ERR(branch))
-		card_dirs[minor] = branch->dir;
-	mutex_unlock(&tree_lock);
+		tree->card_dirs[minor] = branch->dir;
+	mutex_unlock(&tree->lock);
 	return PTR_ERR_OR_ZERO(branch);
 }
 
 void cgpu_procfs_remove_card(u32 minor)
 {
-	mutex_lock(&tree_lock);
-	card_dirs[minor] = NULL;
+	mutex_lock(&tree->lock);
+	tree->card_dirs[minor] = NULL;
 	remove_branches(minor, NULL);
-	mutex_unlock(&tree_lock);
+	mutex_unlock(&tree->lock);
 }
 
 static int add_grant(struct cgpu_container *container, u32 minor, struct branch *own)
@@ -440,13 +449,13 @@ static int add_grant(struct cgpu_container *container, u32 minor, struct branch 
 	struct branch *branch;
 	char name[12];
 
-	if (!card_dirs[minor])
+	if (!tree->card_dirs[minor])
 		return -ENODEV;
 	snprintf(name, sizeof(name), "%u", minor);
 	branch = add_branch(name, own->dir, CGPU_PLACE_GRANT, minor, container);
 	if (IS_ERR(branch))
 		return PTR_ERR(branch);
-	branch = add_branch(container->name, card_dirs[minor], CGPU_PLACE_GRANT, minor,
+	branch = add_branch(container->name, tree->card_dirs[minor], CGPU_PLACE_GRANT, minor,
 			    container);
 	return PTR_ERR_OR_ZERO(branch);
 }
@@ -457,7 +466,7 @@ static int add_container(struct cgpu_container *container)
 	u32 minor;
 	int err;
 
-	own = add_branch(container->id, containers_dir, CGPU_PLACE_CONTAINER, 0, container);
+	own = add_branch(container->id, tree->containers_dir, CGPU_PLACE_CONTAINER, 0, container);
 	if (IS_ERR(own))
 		return PTR_ERR(own);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
@@ -474,38 +483,79 @@ int cgpu_procfs_add_container(struct cgpu_container *container)
 {
 	int err;
 
-	mutex_lock(&tree_lock);
+	mutex_lock(&tree->lock);
 	remove_leftovers();
 	/* whoever removes it later waits for the lock, and finds all that is made here */
 	err = is_removed(container) ? -ENODEV : add_container(container);
 	if (err)
 		remove_branches(0, container);
-	mutex_unlock(&tree_lock);
+	mutex_unlock(&tree->lock);
 	return err;
 }
 
 void cgpu_procfs_remove_container(struct cgpu_container *container)
 {
-	mutex_lock(&tree_lock);
+	mutex_lock(&tree->lock);
 	remove_branches(0, container);
-	mutex_unlock(&tree_lock);
+	mutex_unlock(&tree->lock);
 }
 
-int cgpu_procfs_init(void)
+/* ----------------------------------------------------------------- state */
+
+int cgpu_tree_begin(void **part)
 {
-	root.dir = proc_mkdir("cgpu_km", NULL);
-	if (!root.dir)
+	tree = kvzalloc(sizeof(*tree), GFP_KERNEL);
+	if (!tree)
 		return -ENOMEM;
-	containers_dir = proc_mkdir("container", root.dir);
-	if (!containers_dir || add_files(&root, CGPU_PLACE_ROOT)) {
-		cgpu_procfs_exit();
+	mutex_init(&tree->lock);
+	INIT_LIST_HEAD(&tree->branches);
+	tree->features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
+			 BIT(CGPU_FEATURE_EVENTS);
+	tree->root.dir = cgpu_door_root();
+	tree->root.place = CGPU_PLACE_ROOT;
+	tree->containers_dir = proc_mkdir("container", tree->root.dir);
+	if (!tree->containers_dir || add_files(&tree->root)) {
+		cgpu_tree_end();
 		return -ENOMEM;
 	}
+	*part = tree;
 	return 0;
 }
 
-void cgpu_procfs_exit(void)
+void cgpu_tree_adopt(void *part)
 {
-	proc_remove(root.dir);
-	root.dir = NULL;
+	struct branch *branch;
+	int err;
+
+	tree = part;
+	mutex_init(&tree->lock);
+	err = add_files(&tree->root);
+	list_for_each_entry(branch, &tree->branches, node)
+		err = add_files(branch) ? : err;
+	if (err)
+		pr_warn("cgpu: no memory for the files that are new with this version\n");
+}
+
+void cgpu_tree_end(void)
+{
+	struct branch *branch, *next;
+	u32 node;
+
+	/* cards; containers are gone */
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
+		proc_remove(branch->dir);
+		kfree(branch);
+	}
+	proc_remove(tree->containers_dir);
+	for (node = 0; node < tree->root.nodes; node++)
+		if (cgpu_node_table[node].place == CGPU_PLACE_ROOT && node != CGPU_NODE_EVENTS)
+			remove_proc_entry(cgpu_node_table[node].name, tree->root.dir);
+	kvfree(tree);
+}
+
+u64 cgpu_tree_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct tree));
+	digest = cgpu_digest(digest, sizeof(struct branch));
+	return cgpu_digest(digest, sizeof(struct entry));
 }

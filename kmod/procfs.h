@@ -5,11 +5,21 @@
 
 #include <linux/types.h>
 
-struct cgpu_container;
+#include "state.h"
 
-int cgpu_procfs_init(void);
-/* All cards and containers must have been removed. */
-void cgpu_procfs_exit(void);
+struct cgpu_container;
+struct seq_file;
+
+int cgpu_tree_begin(void **part);
+void cgpu_tree_adopt(void *part);
+/* All containers must have been removed. */
+void cgpu_tree_end(void);
+u64 cgpu_tree_digest(u64 digest);
+
+/* A file of the tree is opened, read, written: the door's node_open and so on. */
+int cgpu_node_file_open(void *data, bool write);
+int cgpu_node_file_show(struct seq_file *seq);
+int cgpu_node_file_write(void *data, const char *text, size_t size);
 
 /* A feature (enum cgpu_feature) came or went. */
 void cgpu_procfs_set_feature(u32 feature, bool present);

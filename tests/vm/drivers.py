@@ -88,18 +88,28 @@ class Km:
         self.directory = directory
         self._bridges = bridges
 
+    @property
+    def core(self) -> Path:
+        """The core of this build: ``cgpu_core_<version>.ko``."""
+        (path,) = self.directory.glob("cgpu_core_*.ko")
+        return path
+
     def load(self, bridge: bool = True, **parameters: object) -> Km:
-        """Load cgpu_km.ko with parameters, and the bridge that was built for the loaded driver."""
+        """Load cgpu_km.ko with parameters, its core, and the bridge for the loaded driver."""
         self._stack.load(self.directory / "cgpu_km.ko", **parameters)
+        self._stack.load(self.core)
         name = "bridge" if self._stack.driver == "sim" else f"bridge:{self._stack.driver}"
         if bridge and name in self._bridges and "nvidia" in loaded.loaded_modules():
             self._stack.load(self._bridges[name])
         return self
 
     def unload(self) -> None:
-        """Unload bridge and module; OSError while containers exist."""
+        """Unload bridge, core and door; OSError while containers exist."""
         if "cgpu_rm" in loaded.loaded_modules():
             self._stack.unload("cgpu_rm")
+        for name in loaded.loaded_modules():
+            if name.startswith("cgpu_core_"):
+                self._stack.unload(name)
         self._stack.unload("cgpu_km")
 
     def write(self, node: str, text: str) -> None:

@@ -135,14 +135,23 @@ def _kbuild(kernel: Kernel) -> tuple[str, ...]:
     return f"KDIR={kernel.headers}", *toolchain(kernel)
 
 
-def km(kernel: Kernel) -> Path:
-    """Build ``cgpu_km.ko``; return the build's directory, a copy of ``kmod``."""
+def km(kernel: Kernel, version: str = "", flags: str = "") -> Path:
+    """
+    Build ``cgpu_km.ko`` and its core; return the build's directory, a copy of ``kmod``.
+
+    Args:
+        version: of the core, instead of the tree's own.
+        flags: for the compiler, such as ``-DCGPU_STATE_VERSION=99``.
+    """
     _require(KMOD / "Makefile")
     sources = Sources([KMOD], without=(KMOD / "sim", KMOD / "bridge"))
-    with Build("km", kernel.release, sources.digest()) as build:
+    name = f"km-{version}" if version else "km"
+    with Build(name, kernel.release, sources.digest() + flags.encode()) as build:
         if not build.complete:
             sources.write(build.root)
-            make(build.root / "kmod", *_kbuild(kernel))
+            if version:
+                (build.root / "kmod" / "VERSION").write_text(f"{version}\n")
+            make(build.root / "kmod", *_kbuild(kernel), *([f"KCFLAGS={flags}"] if flags else []))
         return build.root / "kmod"
 
 
@@ -208,7 +217,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     Build what a group of tests names and return where it is.
 
     Args:
-        wanted: of ``km``, ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
+        wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
+            ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
             driver), ``fakepci``, ``rootfs``, ``smi`` (NVIDIA's own tools), and
             ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
             ``bridge:<branch>``.
@@ -222,7 +232,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     for name in dict.fromkeys(wanted):
         kind, _, branch = name.partition(":")
         if kind == "km":
-            path = km(kernel)
+            version, _, flags = branch.partition(":")
+            path = km(kernel, version, flags)
         elif kind == "sim":
             path = sim(kernel)
         elif kind == "programs":

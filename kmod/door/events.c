@@ -5,7 +5,8 @@
  * file late, is told how many lines are gone and goes on with the oldest.
  *
  * A select() keeps pointing at the wait queue after the file's handlers are
- * through, so an open file pins the module.
+ * through, so an open file pins the module; and the core, which somebody who
+ * wants to unload both takes out first.
  */
 #include <linux/ctype.h>
 #include <linux/fs.h>
@@ -13,11 +14,13 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
+#include <linux/proc_fs.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
+#include "door.h"
 #include "events.h"
 
 enum {
@@ -74,6 +77,7 @@ void cgpu_event(const char *format, ...)
 	va_end(args);
 	wake_up_interruptible_poll(&readers, EPOLLIN | EPOLLRDNORM);
 }
+EXPORT_SYMBOL_GPL(cgpu_event);
 
 /* Return: the position after the line that was copied out, or `next`: none is there. */
 static u64 next_line(u64 next, struct line *out)
@@ -164,6 +168,7 @@ static int events_open(struct inode *inode, struct file *file)
 		module_put(THIS_MODULE);
 		return -ENOMEM;
 	}
+	cgpu_door_pin();
 	mutex_init(&reader->lock);
 	file->private_data = reader;
 	return stream_open(inode, file);
@@ -172,13 +177,19 @@ static int events_open(struct inode *inode, struct file *file)
 static int events_release(struct inode *inode, struct file *file)
 {
 	kfree(file->private_data);
+	cgpu_door_unpin();
 	module_put(THIS_MODULE);
 	return 0;
 }
 
-const struct proc_ops cgpu_events_ops = {
+static const struct proc_ops events_ops = {
 	.proc_open = events_open,
 	.proc_read = events_read,
 	.proc_poll = events_poll,
 	.proc_release = events_release,
 };
+
+int cgpu_events_init(void)
+{
+	return proc_create("events", 0444, cgpu_door_root(), &events_ops) ? 0 : -ENOMEM;
+}

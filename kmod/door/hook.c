@@ -5,9 +5,8 @@
  * covered too. The RM driver's table is writable; UVM's is const and is
  * written through an alias mapping of its page.
  *
- * A file belongs to the container whose process opened it; a table keyed by
- * struct file remembers that, since the driver owns private_data. Processes
- * of no container pass after one look-up.
+ * What a call means is the core's: it is asked before and after the driver's
+ * own work, and nothing of it is held meanwhile.
  *
  * Unhooking: the pointers are restored first (only if still ours), then two
  * waits. SRCU covers who is inside a wrapper; RCU-tasks covers who has loaded
@@ -16,6 +15,7 @@
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/namei.h>
@@ -25,28 +25,14 @@
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
-#include "call_user.h"
-#include "container.h"
-#include "core/nodes.h"
-#include "discover.h"
+#include "core_gate.h"
 #include "events.h"
 #include "hook.h"
-#include "open_file.h"
-#include "procfs.h"
 
-enum {
-	NV_MAJOR = 195,
-	NV_MINOR_CTL = 255,
-};
-
-static bool force_branch;
-module_param(force_branch, bool, 0444);
-MODULE_PARM_DESC(force_branch, "attach to a driver branch nobody has verified, with the layouts of the nearest older one");
+enum { NV_MAJOR = 195 };
 
 DEFINE_STATIC_SRCU(hook_srcu);
 static DEFINE_MUTEX(attach_lock);
-
-typedef long (*ioctl_fn)(struct file *, unsigned int, unsigned long);
 
 /* One patched table. Originals are written before the pointers are. */
 struct target {
@@ -89,7 +75,6 @@ static struct target uvm_target = {
 	.path = "/dev/nvidia-uvm", .module = "nvidia_uvm", .replacement = &uvm_replacement,
 };
 
-static struct cgpu_abi abi;
 static char driver_version[64];
 
 /* ----------------------------------------------------------- patching */
@@ -225,89 +210,125 @@ static int target_attach(struct target *target)
  * The version as the module itself carries it: needs no file and no ioctl,
  * and is the same string that CHECK_VERSION_STR compares.
  */
-static int read_driver_version(struct module *driver)
+static int read_driver_version(struct module *driver, const struct cgpu_core_ops *core)
 {
+	int err;
+
 	if (!driver || !driver->version)
 		return -EOPNOTSUPP;
 	strscpy(driver_version, driver->version, sizeof(driver_version));
-	return cgpu_abi_find(driver_version, force_branch, &abi);
+	err = core->driver_known(driver_version);
+	if (err)
+		pr_err_once("cgpu: driver %s: branch not known; load with force_branch=1 to use the nearest older layouts\n",
+			    driver_version);
+	return err;
 }
 
-int cgpu_hook_attach(void)
+/* Context: attach_lock. */
+static int attach_rm(const struct cgpu_core_ops *core)
 {
 	struct file *file;
+	int err;
+
+	if (!is_loaded(&nv_target))
+		return -ENODEV;
+	file = filp_open(nv_target.path, O_RDWR, 0);
+	if (IS_ERR(file))
+		return -ENODEV;
+	err = read_driver_version(file->f_op->owner, core);
+	filp_close(file, NULL);
+	if (!err)
+		err = target_attach(&nv_target);
+	if (err) {
+		driver_version[0] = '\0';
+		return err;
+	}
+	pr_info("cgpu: attached to NVIDIA driver %s\n", driver_version);
+	cgpu_event("attach driver %s", driver_version);
+	core->driver_changed(CGPU_DRIVER_RM, true);
+	return 0;
+}
+
+static int attach(const struct cgpu_core_ops *core)
+{
 	int err = 0;
 
 	mutex_lock(&attach_lock);
-	if (!nv_target.fops) {
-		if (!is_loaded(&nv_target)) {
-			err = -ENODEV;
-			goto out;
-		}
-		file = filp_open(nv_target.path, O_RDWR, 0);
-		if (IS_ERR(file)) {
-			err = -ENODEV;
-			goto out;
-		}
-		err = read_driver_version(file->f_op->owner);
-		filp_close(file, NULL);
-		if (err) {
-			pr_err_once("cgpu: driver %s: branch not known; load with force_branch=1 to use the nearest older layouts\n",
-				    driver_version[0] ? driver_version : "without version");
-			driver_version[0] = '\0';
-			goto out;
-		}
-		err = target_attach(&nv_target);
-		if (err) {
-			driver_version[0] = '\0';
-			goto out;
-		}
-		pr_info("cgpu: attached to NVIDIA driver %s (layouts of branch %u)\n",
-			driver_version, abi.branch);
-		cgpu_event("attach driver %s", driver_version);
-		cgpu_procfs_set_feature(CGPU_FEATURE_MEMORY, true);
-	}
-	if (!uvm_target.fops && !target_attach(&uvm_target)) {
+	if (!nv_target.fops)
+		err = attach_rm(core);
+	if (!err && !uvm_target.fops && !target_attach(&uvm_target)) {
 		pr_info("cgpu: attached to nvidia-uvm\n");
-		cgpu_procfs_set_feature(CGPU_FEATURE_MANAGED, true);
+		core->driver_changed(CGPU_DRIVER_UVM, true);
 	}
-out:
 	mutex_unlock(&attach_lock);
 	return err;
 }
 
-const struct cgpu_abi *cgpu_hook_abi(void)
+int cgpu_door_attach(void)
 {
-	return nv_target.fops ? &abi : NULL;
+	/* the caller is the core in charge: it stays until we return */
+	return attach(cgpu_core_in_charge());
 }
+EXPORT_SYMBOL_GPL(cgpu_door_attach);
 
-const char *cgpu_hook_driver_version(void)
+const char *cgpu_door_driver_version(void)
 {
 	return driver_version;
 }
+EXPORT_SYMBOL_GPL(cgpu_door_driver_version);
 
-long cgpu_hook_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+bool cgpu_door_is_hooked(enum cgpu_driver driver)
+{
+	return (driver == CGPU_DRIVER_RM ? &nv_target : &uvm_target)->fops;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_is_hooked);
+
+long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct target *target = imajor(file_inode(file)) == NV_MAJOR ? &nv_target :
 								      &uvm_target;
 
 	return target->original.unlocked_ioctl(file, cmd, arg);
 }
+EXPORT_SYMBOL_GPL(cgpu_door_driver_ioctl);
 
 /* ------------------------------------------------- driver comes and goes */
 
 static void attach_work_fn(struct work_struct *work);
 static DECLARE_DELAYED_WORK(attach_work, attach_work_fn);
 
-
 static void attach_work_fn(struct work_struct *work)
 {
-	int err = cgpu_hook_attach();
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	int err = core ? attach(core) : 0;
 
+	cgpu_core_leave(&cgpu_calls);
 	/* the device nodes are made by user space some time after the module */
-	if ((err == -ENODEV && is_loaded(&nv_target)) ||
-	    (!uvm_target.fops && is_loaded(&uvm_target)))
+	if (core && ((err == -ENODEV && is_loaded(&nv_target)) ||
+		     (!uvm_target.fops && is_loaded(&uvm_target))))
 		schedule_delayed_work(&attach_work, HZ / 4);
+}
+
+void cgpu_hook_look(void)
+{
+	schedule_delayed_work(&attach_work, HZ);
+}
+
+/* no file of it is open any more: nobody is inside, nothing to drain */
+static void detach(struct target *target, enum cgpu_driver driver)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+
+	mutex_lock(&attach_lock);
+	target_restore(target);
+	if (driver == CGPU_DRIVER_RM) {
+		cgpu_event("detach driver %s", driver_version);
+		driver_version[0] = '\0';
+	}
+	mutex_unlock(&attach_lock);
+	if (core)
+		core->driver_changed(driver, false);
+	cgpu_core_leave(&cgpu_calls);
 }
 
 static int on_module(struct notifier_block *block, unsigned long state, void *data)
@@ -318,23 +339,12 @@ static int on_module(struct notifier_block *block, unsigned long state, void *da
 
 	if (!nv && !uvm)
 		return NOTIFY_DONE;
-	if (state == MODULE_STATE_LIVE) {
+	if (state == MODULE_STATE_LIVE)
 		schedule_delayed_work(&attach_work, 0);
-	} else if (state == MODULE_STATE_GOING) {
-		/* no file of it is open any more: nobody is inside, nothing to drain */
-		mutex_lock(&attach_lock);
-		target_restore(nv ? &nv_target : &uvm_target);
-		cgpu_procfs_set_feature(nv ? CGPU_FEATURE_MEMORY : CGPU_FEATURE_MANAGED, false);
-		if (nv) {
-			cgpu_event("detach driver %s", driver_version);
-			driver_version[0] = '\0';
-		}
-		mutex_unlock(&attach_lock);
-		if (nv) {
-			cgpu_discover_forget();
-			cgpu_registry_drop_cards();
-		}
-	}
+	else if (state == MODULE_STATE_GOING && nv)
+		detach(&nv_target, CGPU_DRIVER_RM);
+	else if (state == MODULE_STATE_GOING)
+		detach(&uvm_target, CGPU_DRIVER_UVM);
 	return NOTIFY_OK;
 }
 
@@ -343,42 +353,33 @@ static struct notifier_block module_block = { .notifier_call = on_module };
 /* ---------------------------------------------------------------- open */
 
 static int hooked_open(struct target *target, struct inode *inode, struct file *file,
-		       u32 device, u32 minor)
+		       enum cgpu_driver driver)
 {
-	struct cgpu_container *container;
-	int err;
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	u32 minor = iminor(inode);
+	void *token = NULL;
+	int err = core ? core->open_pre(driver, minor, &token) : 0;
 
-	container = cgpu_container_current();
-	if (!container)
-		return target->original.open(inode, file);
-
-	/* a cgroup's processes may come and go between two looks of the reaper */
-	WRITE_ONCE(container->populated, true);
-	if (device == CGPU_DEVICE_GPU &&
-	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
-		/* also nvidia-modeset (535 serves it through the same table) */
-		if (__ratelimit(&container->refusals))
-			cgpu_event("refused id=%s open minor=%u", container->id, minor);
-		cgpu_container_put(container);
-		return -EACCES;
-	}
+	cgpu_core_leave(&cgpu_calls);
+	if (err)
+		return err;
 	err = target->original.open(inode, file);
-	if (!err) {
-		err = cgpu_open_file_add(file, container, device, minor);
-		if (err)
+	if (token) {
+		int opened = err;
+
+		core = cgpu_core_enter(&cgpu_calls);
+		err = core->open_post(token, file, driver, minor, opened);
+		cgpu_core_leave(&cgpu_calls);
+		if (err && !opened)
 			target->original.release(inode, file);
 	}
-	cgpu_container_put(container);
 	return err;
 }
 
 static int nv_open(struct inode *inode, struct file *file)
 {
-	u32 minor = iminor(inode);
 	int idx = srcu_read_lock(&hook_srcu);
-	int err = hooked_open(&nv_target, inode, file,
-			      minor == NV_MINOR_CTL ? CGPU_DEVICE_CTL : CGPU_DEVICE_GPU,
-			      minor);
+	int err = hooked_open(&nv_target, inode, file, CGPU_DRIVER_RM);
 
 	srcu_read_unlock(&hook_srcu, idx);
 	return err;
@@ -387,7 +388,7 @@ static int nv_open(struct inode *inode, struct file *file)
 static int uvm_open(struct inode *inode, struct file *file)
 {
 	int idx = srcu_read_lock(&hook_srcu);
-	int err = hooked_open(&uvm_target, inode, file, CGPU_DEVICE_UVM, 0);
+	int err = hooked_open(&uvm_target, inode, file, CGPU_DRIVER_UVM);
 
 	srcu_read_unlock(&hook_srcu, idx);
 	return err;
@@ -397,12 +398,18 @@ static int uvm_open(struct inode *inode, struct file *file)
 
 static int hooked_release(struct target *target, struct inode *inode, struct file *file)
 {
-	struct cgpu_open_file *open_file = cgpu_open_file_take(file);
-	int err = target->original.release(inode, file);
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	void *token = core ? core->release_pre(file) : NULL;
+	int err;
 
-	/* only now is the memory of the file's clients free again */
-	if (open_file)
-		cgpu_open_file_close(open_file);
+	cgpu_core_leave(&cgpu_calls);
+	err = target->original.release(inode, file);
+	if (token) {
+		/* only now is the memory of the file's clients free again */
+		core = cgpu_core_enter(&cgpu_calls);
+		core->release_post(token);
+		cgpu_core_leave(&cgpu_calls);
+	}
 	return err;
 }
 
@@ -426,33 +433,26 @@ static int uvm_release(struct inode *inode, struct file *file)
 
 /* --------------------------------------------------------------- ioctl */
 
-/*
- * A file that no container opened, used by a process of one: opened by the
- * host before and handed in, or opened before the container was registered.
- * It would be a way around the ledger.
- */
-static bool is_strangers(struct file *file)
-{
-	struct cgpu_container *container = cgpu_container_current();
-
-	if (!container)
-		return false;
-	if (__ratelimit(&container->refusals))
-		cgpu_event("refused id=%s file opened outside the container", container->id);
-	cgpu_container_put(container);
-	return true;
-}
-
 static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
-			 ioctl_fn original)
+			 cgpu_ioctl_fn original)
 {
-	struct cgpu_open_file *open_file = cgpu_open_file_find(file);
+	struct cgpu_pass pass = { .file = file, .cmd = cmd, .arg = arg, .driver = original };
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	long ret;
 
-	if (open_file)
-		return cgpu_call_user(open_file, file, cmd, arg, original, &abi);
-	if (is_strangers(file))
-		return -EPERM;
-	return original(file, cmd, arg);
+	if (core)
+		core->ioctl_pre(&pass);
+	cgpu_core_leave(&cgpu_calls);
+	if (pass.answered)
+		return pass.result;
+	ret = original(file, pass.cmd, pass.arg);
+	if (!pass.token)
+		return ret;
+	/* a container's: without a core it would not exist */
+	core = cgpu_core_enter(&cgpu_calls);
+	ret = core->ioctl_post(&pass, ret);
+	cgpu_core_leave(&cgpu_calls);
+	return ret;
 }
 
 static long nv_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -496,23 +496,22 @@ static long uvm_compat_ioctl(struct file *file, unsigned int cmd, unsigned long 
 /* Context: mmap_lock held for writing. */
 static int hooked_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct cgpu_open_file *open_file = cgpu_open_file_find(file);
 	u64 length_bytes = vma->vm_end - vma->vm_start;
 	u64 start = vma->vm_start;
-	int err;
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_maps);
+	void *token = NULL;
+	int err = core ? core->mmap_pre(file, start, length_bytes,
+					(u64)vma->vm_pgoff << PAGE_SHIFT, &token) : 0;
 
-	if (!open_file)
-		return is_strangers(file) ? -EPERM :
-					    uvm_target.original.mmap(file, vma);
-	/* UVM's rule for managed memory; it refuses everything else itself */
-	if ((u64)vma->vm_pgoff << PAGE_SHIFT != start)
-		return uvm_target.original.mmap(file, vma);
-	err = cgpu_open_file_mmap(open_file, start, length_bytes);
+	cgpu_core_leave(&cgpu_maps);
 	if (err)
 		return err;
 	err = uvm_target.original.mmap(file, vma);
-	if (err)
-		cgpu_open_file_munmap(open_file, start, length_bytes);
+	if (err && token) {
+		core = cgpu_core_enter(&cgpu_maps);
+		core->mmap_undo(token, start, length_bytes);
+		cgpu_core_leave(&cgpu_maps);
+	}
 	return err;
 }
 
@@ -525,17 +524,45 @@ static int uvm_mmap(struct file *file, struct vm_area_struct *vma)
 	return err;
 }
 
+static void tell_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_maps);
+
+	if (core)
+		core->unmapped(notifier, start, length_bytes);
+	cgpu_core_leave(&cgpu_maps);
+}
+
+static void on_invalidate_end(struct mmu_notifier *notifier,
+			      const struct mmu_notifier_range *range)
+{
+	/* not blockable: the OOM reaper, whose victim's mm is about to go anyway */
+	if (range->event == MMU_NOTIFY_UNMAP && mmu_notifier_range_blockable(range))
+		tell_unmapped(notifier, range->start, range->end - range->start);
+}
+
+static void on_mm_release(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	tell_unmapped(notifier, 0, U64_MAX);
+}
+
+static const struct mmu_notifier_ops notifier_ops = {
+	.invalidate_range_end = on_invalidate_end,
+	.release = on_mm_release,
+};
+
+int cgpu_door_watch_mm(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	notifier->ops = &notifier_ops;
+	return mmu_notifier_register(notifier, mm);
+}
+EXPORT_SYMBOL_GPL(cgpu_door_watch_mm);
+
 /* ---------------------------------------------------------------- init */
 
 int cgpu_hook_init(void)
 {
-	int err = register_module_notifier(&module_block);
-
-	if (err)
-		return err;
-	/* no driver yet is no error: the notifier, or create, attaches later */
-	schedule_delayed_work(&attach_work, HZ);
-	return 0;
+	return register_module_notifier(&module_block);
 }
 
 void cgpu_hook_exit(void)

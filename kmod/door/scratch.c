@@ -26,7 +26,7 @@
 #include <linux/spinlock.h>
 #include <linux/vmalloc.h>
 
-#include "compat/compat.h"
+#include "../compat/compat.h"
 #include "scratch.h"
 
 #ifndef CONFIG_X86_64
@@ -35,7 +35,7 @@
 
 enum {
 	SLOTS = 8,
-	SLOT_BYTES = CGPU_ARGS_MAX + CGPU_PARAMS_MAX,
+	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
 	AREA_BYTES = SLOTS * SLOT_BYTES,
 	/* a process with more ioctls in flight than this gets -ENOMEM */
 	AREAS_PER_MM = 64,
@@ -46,7 +46,7 @@ struct cgpu_scratch_area {
 	struct kref refs;
 	struct mm_struct *mm;      /* key only, never dereferenced */
 	u8 *pages;                 /* AREA_BYTES, vmalloc */
-	u8 *before;                /* SLOTS * CGPU_PARAMS_MAX */
+	u8 *before;                /* SLOTS * CGPU_SLOT_PARAMS_BYTES */
 	unsigned long user;        /* where the process has it */
 	unsigned long busy;        /* bit per slot, under areas_lock */
 	unsigned int mappings;     /* under areas_lock; 2 while mremap() tries its luck */
@@ -160,7 +160,7 @@ static struct cgpu_scratch_area *area_new(void)
 	area->mm = current->mm;
 	area->busy = 1;
 	area->pages = vzalloc(AREA_BYTES);
-	area->before = vzalloc(SLOTS * CGPU_PARAMS_MAX);
+	area->before = vzalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES);
 	if (!area->pages || !area->before)
 		goto no_memory;
 
@@ -218,12 +218,13 @@ int cgpu_slot_get(struct cgpu_slot *slot)
 	slot->area = found;
 	slot->index = index;
 	slot->args = found->pages + index * SLOT_BYTES;
-	slot->params = slot->args + CGPU_ARGS_MAX;
-	slot->before = found->before + index * CGPU_PARAMS_MAX;
+	slot->params = slot->args + CGPU_SLOT_ARGS_BYTES;
+	slot->before = found->before + index * CGPU_SLOT_PARAMS_BYTES;
 	slot->args_user = found->user + index * SLOT_BYTES;
-	slot->params_user = slot->args_user + CGPU_ARGS_MAX;
+	slot->params_user = slot->args_user + CGPU_SLOT_ARGS_BYTES;
 	return 0;
 }
+EXPORT_SYMBOL_GPL(cgpu_slot_get);
 
 bool cgpu_slot_put(struct cgpu_slot *slot)
 {
@@ -237,6 +238,7 @@ bool cgpu_slot_put(struct cgpu_slot *slot)
 	kref_put(&area->refs, area_free);
 	return closed;
 }
+EXPORT_SYMBOL_GPL(cgpu_slot_put);
 
 void cgpu_scratch_forget(void)
 {
@@ -252,14 +254,10 @@ void cgpu_scratch_forget(void)
 		spin_unlock(&areas_lock);
 	} while (user && !vm_munmap(user, AREA_BYTES));
 }
-
-int cgpu_scratch_init(void)
-{
-	BUILD_BUG_ON(SLOT_BYTES % PAGE_SIZE);
-	return 0;
-}
+EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
 
 void cgpu_scratch_exit(void)
 {
+	BUILD_BUG_ON(SLOT_BYTES % PAGE_SIZE);
 	WARN_ON(!hash_empty(areas));
 }

@@ -3,12 +3,15 @@
  * Memory in a process's address space that the kernel can use and the process
  * cannot: where an ioctl's argument lies while the driver works on it.
  */
-#ifndef CGPU_SCRATCH_H
-#define CGPU_SCRATCH_H
+#ifndef CGPU_DOOR_SCRATCH_H
+#define CGPU_DOOR_SCRATCH_H
 
 #include <linux/types.h>
 
-#include "core/rm_decode.h"
+enum {
+	CGPU_SLOT_ARGS_BYTES = 16384,
+	CGPU_SLOT_PARAMS_BYTES = 4096,
+};
 
 struct cgpu_scratch_area;
 
@@ -16,14 +19,13 @@ struct cgpu_scratch_area;
 struct cgpu_slot {
 	struct cgpu_scratch_area *area;
 	unsigned int index;
-	u8 *args;                  /* CGPU_ARGS_MAX bytes */
-	u8 *params;                /* CGPU_PARAMS_MAX bytes */
-	u8 *before;                /* CGPU_PARAMS_MAX bytes, kernel only */
+	u8 *args;                  /* CGPU_SLOT_ARGS_BYTES */
+	u8 *params;                /* CGPU_SLOT_PARAMS_BYTES */
+	u8 *before;                /* CGPU_SLOT_PARAMS_BYTES, kernel only */
 	unsigned long args_user;
 	unsigned long params_user;
 };
 
-int cgpu_scratch_init(void);
 /* No slot may be in use and no process may have an area mapped. */
 void cgpu_scratch_exit(void);
 

@@ -3,10 +3,10 @@
  * The file `events`: what happened, a line each, for whoever reads or polls.
  * The lines are listed in docs/tree.md.
  */
-#ifndef CGPU_EVENTS_H
-#define CGPU_EVENTS_H
+#ifndef CGPU_DOOR_EVENTS_H
+#define CGPU_DOOR_EVENTS_H
 
-#include <linux/proc_fs.h>
+#include <linux/compiler.h>
 
 /*
  * Appends "<ns> <text>", where ns is the time since 1970. Context: any but NMI;
@@ -15,6 +15,7 @@
  */
 __printf(1, 2) void cgpu_event(const char *format, ...);
 
-extern const struct proc_ops cgpu_events_ops;
+/* Makes the file; it goes with the root. Return: 0, -ENOMEM. */
+int cgpu_events_init(void);
 
 #endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Between the door (cgpu_km.ko), which stays, and the core
+ * (cgpu_core_<version>.ko), which can be replaced while containers run.
+ *
+ * The door owns whatever the kernel or a process keeps a pointer to: the
+ * driver's hooked file operations, the operations of the files in /proc, of
+ * the scratch areas, of the mmu notifiers, the bridge, the readers of
+ * `events`. The core owns every decision, and its state is plain memory that
+ * the next core takes over.
+ *
+ * A call of a tenant is cut in two, before and after the driver's own work,
+ * and the second half may be done by another core than the first. The core is
+ * entered through one of two gates: CALLS, and MAPS for those who come with
+ * mmap_lock held. Behind CALLS page faults take that lock, so MAPS closes only
+ * when nobody is behind CALLS any more.
+ */
+#ifndef CGPU_DOOR_H
+#define CGPU_DOOR_H
+
+#include <linux/mmu_notifier.h>
+#include <linux/types.h>
+
+#include "../bridge.h"
+
+/* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
+#define CGPU_DOOR_API 1
+
+struct file;
+struct module;
+struct proc_dir_entry;
+struct proc_ops;
+struct seq_file;
+
+enum cgpu_driver {
+	CGPU_DRIVER_RM,  /* nvidia */
+	CGPU_DRIVER_UVM  /* nvidia-uvm */
+};
+
+typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long arg);
+
+/* One ioctl on its way. */
+struct cgpu_pass {
+	struct file *file;
+	unsigned int cmd;        /* as the driver is to see them */
+	unsigned long arg;
+	cgpu_ioctl_fn driver;    /* the driver's own */
+	void *token;             /* the core's; NULL: nothing to do afterwards */
+	bool answered;           /* the driver is not asked; `result` it is */
+	long result;
+};
+
+/*
+ * What a core can do. Everything but begin to forget is called behind a gate.
+ * Nobody runs two of begin, start, end, quiesce, resume, adopt, forget,
+ * bridge_changed at a time.
+ */
+struct cgpu_core_ops {
+	struct module *owner;
+	u32 door_api;            /* CGPU_DOOR_API as it was compiled with */
+	u32 state_version;       /* of the state that it makes and takes */
+	u64 state_digest;        /* of the sizes of what the state consists of */
+
+	/* Makes the state. Return: 0, -ENOMEM, -EINVAL. */
+	int (*begin)(void **state);
+	/* It is in charge now. Return: 0, or why it cannot be: an unknown driver. */
+	int (*start)(void);
+	/* Nobody is inside and no container exists: frees the state. */
+	void (*end)(void);
+
+	/* Stops its threads and work items; the tenants' gates stay as they are. */
+	void (*quiesce)(void);
+	/* The gates are closed: what began again in between ends. */
+	void (*settle)(void);
+	/* After quiesce, or after adopt: threads and work items go on. */
+	void (*resume)(void);
+	/* Takes over a state of its version. On an error nothing changed. */
+	int (*adopt)(void *state);
+	/* Another one has taken the state over. */
+	void (*forget)(void);
+
+	/* Return: 0, -EOPNOTSUPP: no layouts for this version of the driver. */
+	int (*driver_known)(const char *version);
+	void (*driver_changed)(enum cgpu_driver driver, bool present);
+	/* `bridge` NULL: it goes; no thread uses it when this returns. */
+	void (*bridge_changed)(const struct cgpu_bridge_ops *bridge);
+
+	/* Return: 0, -EACCES. `token`: what open_post needs, or NULL. */
+	int (*open_pre)(enum cgpu_driver driver, u32 minor, void **token);
+	/* `err`: what the driver said. Return: `err`, or why it must be released again. */
+	int (*open_post)(void *token, struct file *file, enum cgpu_driver driver, u32 minor,
+			 int err);
+	void *(*release_pre)(struct file *file);
+	void (*release_post)(void *token);
+	void (*ioctl_pre)(struct cgpu_pass *pass);
+	/* `result` is the driver's. Return: what the ioctl returns. */
+	long (*ioctl_post)(struct cgpu_pass *pass, long result);
+
+	/* MAPS. Return: 0, -errno. */
+	int (*mmap_pre)(struct file *file, u64 start, u64 length_bytes, u64 offset_bytes,
+			void **token);
+	/* The driver refused it. */
+	void (*mmap_undo)(void *token, u64 start, u64 length_bytes);
+	void (*unmapped)(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
+
+	/* Files in /proc; `entry` is what proc_create_data() was given. */
+	int (*node_open)(void *entry, bool write);
+	int (*node_show)(struct seq_file *seq);
+	int (*node_write)(void *entry, const char *text, size_t size);
+};
+
+/* ------------------------------------------------ what the door does for it */
+
+/*
+ * A core's module comes. Return: 0: it is in charge, or stands by because
+ * another one is; -EPROTO: it does not fit the door or the state of the core
+ * in charge; -EBUSY: another one stands by already.
+ */
+int cgpu_door_register(const struct cgpu_core_ops *core);
+/* It goes; no container exists, or it is not in charge. */
+void cgpu_door_unregister(const struct cgpu_core_ops *core);
+
+/* While a container exists, or somebody reads `events`, door and core stay. Context: any. */
+void cgpu_door_pin(void);
+void cgpu_door_unpin(void);
+
+/* The bridge, or NULL. */
+const struct cgpu_bridge_ops *cgpu_door_bridge(void);
+
+/* /proc/cgpu_km, and what a core gives its files. */
+struct proc_dir_entry *cgpu_door_root(void);
+extern const struct proc_ops cgpu_door_node_ops;
+
+/* Parameters of cgpu_km. */
+unsigned int cgpu_door_max_objects(void);
+bool cgpu_door_force_branch(void);
+
+/*
+ * Hooks what is loaded and not hooked yet. Return: 0: the RM driver is hooked,
+ * -ENODEV: it is not loaded or has no device node, -EOPNOTSUPP: its version is
+ * not known, -EINVAL: its pointers are not its own, somebody else has hooked it.
+ */
+int cgpu_door_attach(void);
+/* Which driver is hooked, and its version: "550.163.01", "": none. */
+const char *cgpu_door_driver_version(void);
+bool cgpu_door_is_hooked(enum cgpu_driver driver);
+/* The driver's own ioctl, past the hook. `file` is one of its files. */
+long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+
+/* Tells the core of what goes from `mm`. Return: as mmu_notifier_register(). */
+int cgpu_door_watch_mm(struct mmu_notifier *notifier, struct mm_struct *mm);
+
+#endif

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* cgpu_km: what stays when the core is replaced. Order of initialisation, and of its reverse. */
+#include <linux/module.h>
+
+#include "core_gate.h"
+#include "events.h"
+#include "hook.h"
+#include "scratch.h"
+#include "tree.h"
+
+static unsigned int max_objects = 262144;
+module_param(max_objects, uint, 0444);
+MODULE_PARM_DESC(max_objects, "objects, charges and ranges a container may have (power of two)");
+
+static bool force_branch;
+module_param(force_branch, bool, 0444);
+MODULE_PARM_DESC(force_branch, "attach to a driver branch nobody has verified, with the layouts of the nearest older one");
+
+unsigned int cgpu_door_max_objects(void)
+{
+	return max_objects;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_max_objects);
+
+bool cgpu_door_force_branch(void)
+{
+	return force_branch;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_force_branch);
+
+static int __init door_init(void)
+{
+	int err = cgpu_tree_init();
+
+	if (err)
+		return err;
+	err = cgpu_events_init();
+	if (err)
+		goto err_tree;
+	err = cgpu_switch_init();
+	if (err)
+		goto err_tree;
+	err = cgpu_hook_init();
+	if (err)
+		goto err_switch;
+	return 0;
+
+err_switch:
+	cgpu_switch_exit();
+err_tree:
+	cgpu_tree_exit();
+	return err;
+}
+
+static void __exit door_exit(void)
+{
+	/* a core needs symbols of ours: there is none, and hence no container */
+	cgpu_hook_exit();
+	cgpu_switch_exit();
+	cgpu_tree_exit();
+	cgpu_scratch_exit();
+}
+
+module_init(door_init);
+module_exit(door_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_AUTHOR("The cgpu authors");
+MODULE_DESCRIPTION("Containers share NVIDIA GPUs: the part that stays");
+MODULE_VERSION(CGPU_VERSION);
+/* what decides is a module of its own, so that it can be replaced */
+MODULE_SOFTDEP("post: cgpu-core");

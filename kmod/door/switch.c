@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which core is in charge, and how the next one takes over.
+ *
+ * A second core stands by from its loading on. A switch stops the threads of
+ * the one in charge, closes both gates, lets the other adopt the state and
+ * opens them; whoever came meanwhile has waited and finds the new one. Until
+ * it is accepted, the new one is on trial: the old one stays loaded, and when
+ * the time is up without a word the door goes back to it, so that an upgrade
+ * that dies half-way ends where it began.
+ */
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/pid_namespace.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "core_gate.h"
+#include "events.h"
+#include "hook.h"
+
+enum {
+	/* a caller behind the gate for longer than this has the switch tried again */
+	DRAIN_LIMIT_NS = 100 * NSEC_PER_MSEC,
+	TRIAL_MAX_MS = 600 * MSEC_PER_SEC,
+	COMMAND_MAX = 128,
+};
+
+static DEFINE_PER_CPU(struct cgpu_gate_count, calls_count);
+static DEFINE_PER_CPU(struct cgpu_gate_count, maps_count);
+struct cgpu_gate cgpu_calls = CGPU_GATE_INIT(cgpu_calls, calls_count);
+struct cgpu_gate cgpu_maps = CGPU_GATE_INIT(cgpu_maps, maps_count);
+
+/* written under switch_lock, while both gates are closed or nobody can be inside */
+static const struct cgpu_core_ops *in_charge;
+static DEFINE_MUTEX(switch_lock); /* all below, but for pins */
+static const struct cgpu_core_ops *standby;
+static void *state;
+static const struct cgpu_bridge_ops *bridge;
+static unsigned long trial_end; /* jiffies; meaningful while on_trial */
+static bool on_trial;           /* standby is the former core, and is pinned */
+static u64 switches, reverts, pause_ns, pause_max_ns;
+static int last_error;
+
+static DEFINE_SPINLOCK(pins_lock);
+static unsigned int pins;       /* containers, readers of `events` */
+
+static void trial_over(struct work_struct *work);
+static DECLARE_DELAYED_WORK(trial_work, trial_over);
+
+const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_gate *gate)
+{
+	cgpu_gate_enter(gate);
+	return READ_ONCE(in_charge);
+}
+
+const struct cgpu_core_ops *cgpu_core_in_charge(void)
+{
+	return READ_ONCE(in_charge);
+}
+
+/* ------------------------------------------------------------------ pins */
+
+static void get_core(const struct cgpu_core_ops *core)
+{
+	if (core)
+		__module_get(core->owner);
+}
+
+static void put_core(const struct cgpu_core_ops *core)
+{
+	if (core)
+		module_put(core->owner);
+}
+
+void cgpu_door_pin(void)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&pins_lock, flags);
+	if (!pins++) {
+		__module_get(THIS_MODULE);
+		get_core(in_charge);
+	}
+	spin_unlock_irqrestore(&pins_lock, flags);
+}
+EXPORT_SYMBOL_GPL(cgpu_door_pin);
+
+void cgpu_door_unpin(void)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&pins_lock, flags);
+	if (!--pins) {
+		put_core(in_charge);
+		module_put(THIS_MODULE);
+	}
+	spin_unlock_irqrestore(&pins_lock, flags);
+}
+EXPORT_SYMBOL_GPL(cgpu_door_unpin);
+
+/* Context: switch_lock; nobody is behind a gate. `core`: NULL: none is. */
+static void put_in_charge(const struct cgpu_core_ops *core)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&pins_lock, flags);
+	if (pins) {
+		get_core(core);
+		put_core(in_charge);
+	}
+	WRITE_ONCE(in_charge, core);
+	spin_unlock_irqrestore(&pins_lock, flags);
+}
+
+/* ---------------------------------------------------------------- switch */
+
+static int close_gates(void)
+{
+	int err = cgpu_gate_close(&cgpu_calls, DRAIN_LIMIT_NS);
+
+	if (err)
+		return err;
+	err = cgpu_gate_close(&cgpu_maps, DRAIN_LIMIT_NS);
+	if (err)
+		cgpu_gate_open(&cgpu_calls);
+	return err;
+}
+
+static void open_gates(void)
+{
+	cgpu_gate_open(&cgpu_maps);
+	cgpu_gate_open(&cgpu_calls);
+}
+
+/* Context: switch_lock; `to` stands by. */
+static int hand_over(const struct cgpu_core_ops *to)
+{
+	const struct cgpu_core_ops *from = in_charge;
+	u64 start_ns;
+	int err;
+
+	from->quiesce();
+	start_ns = ktime_get_ns();
+	err = close_gates();
+	if (!err) {
+		from->settle();
+		err = to->adopt(state);
+		if (!err) {
+			put_in_charge(to);
+			from->forget();
+			standby = from;
+		}
+		open_gates();
+		pause_ns = ktime_get_ns() - start_ns;
+		pause_max_ns = max(pause_max_ns, pause_ns);
+	}
+	in_charge->resume();
+	last_error = err;
+	if (!err)
+		switches++;
+	return err;
+}
+
+/* Context: switch_lock. */
+static void end_trial(void)
+{
+	if (!on_trial)
+		return;
+	on_trial = false;
+	module_put(standby->owner);
+}
+
+static int revert(void)
+{
+	const struct cgpu_core_ops *former = standby;
+	int err;
+
+	if (!on_trial)
+		return -ENOENT;
+	err = hand_over(former);
+	if (err)
+		return err;
+	/* the pin of the trial was the former one's, which containers pin again */
+	on_trial = false;
+	module_put(former->owner);
+	reverts++;
+	cgpu_event("revert core %s", module_name(former->owner));
+	pr_notice("cgpu: back to %s\n", module_name(former->owner));
+	return 0;
+}
+
+static void trial_over(struct work_struct *work)
+{
+	mutex_lock(&switch_lock);
+	/* as long as somebody stays behind the gate: not given up */
+	if (on_trial && time_after_eq(jiffies, trial_end) && revert() == -EBUSY)
+		schedule_delayed_work(&trial_work, HZ / 10);
+	mutex_unlock(&switch_lock);
+}
+
+static int begin_trial(const char *name, unsigned int trial_ms)
+{
+	const struct cgpu_core_ops *former = in_charge, *next;
+	int err;
+
+	if (in_charge && !strcmp(module_name(in_charge->owner), name))
+		return -EALREADY;
+	if (!in_charge || !standby || strcmp(module_name(standby->owner), name))
+		return -ENOENT;
+	if (on_trial)
+		return -EALREADY; /* to the former one: that is a revert */
+	/* neither may be on its way out */
+	if (!try_module_get(standby->owner))
+		return -ENOENT;
+	if (!try_module_get(former->owner)) {
+		module_put(standby->owner);
+		return -ENOENT;
+	}
+	next = standby;
+	err = hand_over(next);
+	module_put(next->owner);
+	if (err) {
+		module_put(former->owner);
+		return err;
+	}
+	on_trial = true;
+	trial_end = jiffies + msecs_to_jiffies(trial_ms);
+	mod_delayed_work(system_wq, &trial_work, msecs_to_jiffies(trial_ms));
+	cgpu_event("switch core %s", name);
+	pr_notice("cgpu: %s is in charge, on trial for %u ms\n", name, trial_ms);
+	return 0;
+}
+
+static int accept(void)
+{
+	if (!on_trial)
+		return -ENOENT;
+	end_trial();
+	cgpu_event("accept core %s", module_name(in_charge->owner));
+	return 0;
+}
+
+/* ---------------------------------------------------------- cores come and go */
+
+/* No container exists. */
+static void dismiss(const struct cgpu_core_ops *core)
+{
+	core->quiesce();
+	while (close_gates())
+		;
+	core->settle();
+	put_in_charge(NULL);
+	open_gates();
+	core->end();
+	state = NULL;
+}
+
+static int take_charge(const struct cgpu_core_ops *core)
+{
+	int err = core->begin(&state);
+
+	if (err)
+		return err;
+	put_in_charge(core);
+	err = core->start();
+	if (!err) {
+		/* no driver yet is no error: the notifier, or create, attaches later */
+		cgpu_hook_look();
+		return 0;
+	}
+	dismiss(core);
+	return err;
+}
+
+static int stand_by(const struct cgpu_core_ops *core)
+{
+	if (core->state_version != in_charge->state_version) {
+		pr_err("cgpu: %s takes states of version %u, and %s is of version %u: no hot upgrade\n",
+		       module_name(core->owner), core->state_version,
+		       module_name(in_charge->owner), in_charge->state_version);
+		return -EPROTO;
+	}
+	if (core->state_digest != in_charge->state_digest) {
+		pr_err("cgpu: %s: its state of version %u is laid out otherwise than %s's: no hot upgrade\n",
+		       module_name(core->owner), core->state_version,
+		       module_name(in_charge->owner));
+		return -EPROTO;
+	}
+	if (standby)
+		return -EBUSY;
+	standby = core;
+	return 0;
+}
+
+int cgpu_door_register(const struct cgpu_core_ops *core)
+{
+	int err;
+
+	if (core->door_api != CGPU_DOOR_API) {
+		pr_err("cgpu: %s is made for another cgpu_km: door API %u, not %u\n",
+		       module_name(core->owner), core->door_api, CGPU_DOOR_API);
+		return -EPROTO;
+	}
+	mutex_lock(&switch_lock);
+	err = in_charge ? stand_by(core) : take_charge(core);
+	mutex_unlock(&switch_lock);
+	return err;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_register);
+
+void cgpu_door_unregister(const struct cgpu_core_ops *core)
+{
+	mutex_lock(&switch_lock);
+	if (core == standby) {
+		standby = NULL;
+	} else {
+		end_trial();
+		dismiss(core);
+		/* who stands by has nothing to take over, and begins afresh */
+		if (standby && !take_charge(standby))
+			standby = NULL;
+	}
+	mutex_unlock(&switch_lock);
+}
+EXPORT_SYMBOL_GPL(cgpu_door_unregister);
+
+/* ---------------------------------------------------------------- bridge */
+
+int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
+{
+	int err = 0;
+
+	mutex_lock(&switch_lock);
+	if (bridge) {
+		err = -EBUSY;
+	} else {
+		bridge = ops;
+		if (in_charge)
+			in_charge->bridge_changed(ops);
+	}
+	mutex_unlock(&switch_lock);
+	return err;
+}
+EXPORT_SYMBOL(cgpu_bridge_register);
+
+void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops)
+{
+	mutex_lock(&switch_lock);
+	if (in_charge)
+		in_charge->bridge_changed(NULL);
+	bridge = NULL;
+	mutex_unlock(&switch_lock);
+}
+EXPORT_SYMBOL(cgpu_bridge_unregister);
+
+const struct cgpu_bridge_ops *cgpu_door_bridge(void)
+{
+	return bridge;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_bridge);
+
+/* ---------------------------------------------------- /proc/cgpu_km/upgrade */
+
+static int upgrade_show(struct seq_file *seq, void *unused)
+{
+	unsigned long now = jiffies;
+
+	mutex_lock(&switch_lock);
+	seq_printf(seq, "door_api %u\n", CGPU_DOOR_API);
+	seq_printf(seq, "state %u\n", in_charge ? in_charge->state_version : 0);
+	seq_printf(seq, "running %s\n", in_charge ? module_name(in_charge->owner) : "-");
+	seq_printf(seq, "standby %s\n", standby ? module_name(standby->owner) : "-");
+	seq_printf(seq, "trial_ms %u\n", on_trial && time_before(now, trial_end) ?
+			jiffies_to_msecs(trial_end - now) : on_trial);
+	seq_printf(seq, "switches %llu\n", switches);
+	seq_printf(seq, "reverts %llu\n", reverts);
+	seq_printf(seq, "last_error %d\n", -last_error);
+	seq_printf(seq, "pause_ns %llu\n", pause_ns);
+	seq_printf(seq, "pause_ns_max %llu\n", pause_max_ns);
+	mutex_unlock(&switch_lock);
+	return 0;
+}
+
+static int run_command(char *text)
+{
+	char *word = strim(text), *name, *ms;
+	unsigned int trial_ms;
+
+	if (!strcmp(word, "accept"))
+		return accept();
+	if (!strcmp(word, "revert"))
+		return revert();
+	if (strcmp(strsep(&word, " "), "switch"))
+		return -EINVAL;
+	name = strsep(&word, " ");
+	ms = strsep(&word, " ");
+	if (!name || !ms || word || kstrtouint(ms, 10, &trial_ms))
+		return -EINVAL;
+	if (!trial_ms || trial_ms > TRIAL_MAX_MS)
+		return -ERANGE;
+	return begin_trial(name, trial_ms);
+}
+
+static ssize_t upgrade_write(struct file *file, const char __user *user, size_t size,
+			     loff_t *position)
+{
+	char *text;
+	int err;
+
+	if (size > COMMAND_MAX)
+		return -EINVAL;
+	text = memdup_user_nul(user, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	mutex_lock(&switch_lock);
+	err = run_command(text);
+	mutex_unlock(&switch_lock);
+	kfree(text);
+	return err ? err : size;
+}
+
+static int upgrade_open(struct inode *inode, struct file *file)
+{
+	/* root of a container that is shown this /proc is not the host's */
+	if (file->f_mode & FMODE_WRITE &&
+	    (!capable(CAP_SYS_ADMIN) || task_active_pid_ns(current) != &init_pid_ns))
+		return -EPERM;
+	return single_open(file, upgrade_show, NULL);
+}
+
+static const struct proc_ops upgrade_ops = {
+	.proc_open = upgrade_open,
+	.proc_read = seq_read,
+	.proc_write = upgrade_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+int cgpu_switch_init(void)
+{
+	return proc_create("upgrade", 0644, cgpu_door_root(), &upgrade_ops) ? 0 : -ENOMEM;
+}
+
+void cgpu_switch_exit(void)
+{
+	/* a core needs the door's symbols: there is none any more */
+	cancel_delayed_work_sync(&trial_work);
+}

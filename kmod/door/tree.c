@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A file that somebody holds open keeps pointing here when the core behind it
+ * is replaced. Text is in kernel memory before the core sees it.
+ */
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "core_gate.h"
+#include "tree.h"
+
+enum {
+	/* more than any node takes; the core knows what each does */
+	WRITE_MAX = 64 << 10,
+};
+
+static struct proc_dir_entry *root;
+
+struct proc_dir_entry *cgpu_door_root(void)
+{
+	return root;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_root);
+
+static int node_show(struct seq_file *seq, void *unused)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	int err = core ? core->node_show(seq) : -ENODEV;
+
+	cgpu_core_leave(&cgpu_calls);
+	return err;
+}
+
+static int node_open(struct inode *inode, struct file *file)
+{
+	void *entry = pde_data(inode);
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	int err = core ? core->node_open(entry, file->f_mode & FMODE_WRITE) : -ENODEV;
+
+	cgpu_core_leave(&cgpu_calls);
+	return err ? err : single_open(file, node_show, entry);
+}
+
+static ssize_t node_write(struct file *file, const char __user *user, size_t size,
+			  loff_t *position)
+{
+	void *entry = ((struct seq_file *)file->private_data)->private;
+	const struct cgpu_core_ops *core;
+	char *text;
+	int err;
+
+	if (size > WRITE_MAX)
+		return -EINVAL;
+	text = memdup_user_nul(user, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	core = cgpu_core_enter(&cgpu_calls);
+	err = core ? core->node_write(entry, text, size) : -ENODEV;
+	cgpu_core_leave(&cgpu_calls);
+	kfree(text);
+	return err ? err : size;
+}
+
+const struct proc_ops cgpu_door_node_ops = {
+	.proc_open = node_open,
+	.proc_read = seq_read,
+	.proc_write = node_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+EXPORT_SYMBOL_GPL(cgpu_door_node_ops);
+
+int cgpu_tree_init(void)
+{
+	root = proc_mkdir("cgpu_km", NULL);
+	return root ? 0 : -ENOMEM;
+}
+
+void cgpu_tree_exit(void)
+{
+	proc_remove(root);
+}
