@@ -11,24 +11,12 @@ import typer
 from pycgpu import size
 from pycgpu.agent import launch
 from pycgpu.errors import CgpuError
-from pycgpu.model import CardGrant, Grant
+from pycgpu.model import POLICIES, WEIGHTED_CONSERVING, CardGrant, Grant
 
 app = typer.Typer(add_completion=False)
 
-#: Names of the policies by number, design: the engine's table.
-POLICIES = (
-    "average",
-    "preemptive",
-    "weighted",
-    "fixed",
-    "weak",
-    "native",
-    "mixed",
-    "fair",
-    "burst",
-)
 # Weights count, idle time goes to whoever wants it, a quota caps.
-DEFAULT_POLICY = POLICIES.index("fair")
+DEFAULT_POLICY = WEIGHTED_CONSERVING
 
 
 def _memory(text: str | None) -> int | None:

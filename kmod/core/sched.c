@@ -16,36 +16,22 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- windows ---- */
 
-/*
- * When the window of `turn` should end if it begins at `then_ns` with `debt_ns`:
- * as planned, less half of what would then be owed. Half, because the planned
- * ends of the others' windows return the other half by themselves.
- */
-static uint64_t ends(const struct cgpu_sched *s, uint32_t turn, uint64_t frame_ns,
-		     uint64_t then_ns, int64_t debt_ns)
-{
-	const struct cgpu_sched_turn *t = &s->turn[turn];
-	int64_t usual = (int64_t)cgpu_part(s->spread_ns, t->share_ppm);
-	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cgpu_turn_cost(turn));
-	int64_t owed = debt_ns + ns * (int64_t)(CGPU_PPM - t->share_ppm) / CGPU_PPM -
-		       cgpu_turn_expected(s, t->share_ppm);
-
-	ns -= owed / 2;
-	if (ns < 0)
-		return then_ns;
-	return then_ns + cgpu_turn_cost(turn) + least((uint64_t)ns, 2 * (uint64_t)usual);
-}
-
 /* Debt of a turn at `then_ns`, when the present window will have ended. */
 static int64_t debt_at(const struct cgpu_sched *s, uint32_t turn, uint64_t then_ns)
 {
 	const struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t ahead = 0;
+	uint64_t ahead = 0, lost = 0;
 	int64_t debt;
 
-	if (s->begun && then_ns > s->begin_ns + s->paid_ns)
-		ahead = then_ns - s->begin_ns - s->paid_ns;
-	debt = t->debt_ns - (int64_t)cgpu_part(s->useful_ns + ahead - t->mark_ns, t->share_ppm);
+	if (s->begun && then_ns > s->begin_ns) {
+		lost = least(s->paid_ns, then_ns - s->begin_ns);
+		ahead = then_ns - s->begin_ns - lost;
+	}
+	if (!s->whole)
+		lost = 0;
+	debt = t->debt_ns -
+	       (int64_t)cgpu_part(s->clock_ns + ahead + lost - t->mark_ns, t->share_ppm);
+	debt += turn == CGPU_SCHED_NOBODY ? (int64_t)lost : 0;
 	return s->begun && turn == s->owner ? debt + (int64_t)ahead : debt;
 }
 
@@ -86,9 +72,8 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		}
 		turn = s->order[at];
 		t = &s->turn[turn];
-		end = ends(s, turn, frame, then_ns, debt_at(s, turn, then_ns));
-		enough = cgpu_part(s->spread_ns, t->share_ppm) / 2;
-		enough = least(CGPU_SCHED_WINDOW_MIN_NS, enough) + CGPU_SCHED_HANDOVER_NS;
+		end = cgpu_turn_ends(t, frame, then_ns, t->cost_ns, debt_at(s, turn, then_ns));
+		enough = least(CGPU_SCHED_WINDOW_MIN_NS, t->width_ns / 2) + CGPU_SCHED_HANDOVER_NS;
 		if (end < then_ns + enough) {
 			if (best == CGPU_SCHED_TURNS || end > best_end) {
 				best = turn;
@@ -98,8 +83,7 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		}
 		s->frame_ns = frame;
 		*end_ns = end;
-		planned_ns = frame + t->offset_ns - cgpu_turn_cost(turn) -
-			     cgpu_part(s->spread_ns, t->share_ppm);
+		planned_ns = frame + t->offset_ns - t->cost_ns - t->width_ns;
 		if (cgpu_policy_conserves(s->policy) &&
 		    then_ns + CGPU_SCHED_WINDOW_MIN_NS < planned_ns) {
 			/* somebody went idle: what is left until then is the others' */
@@ -289,14 +273,13 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 		s->slot[s->owner].stat.overruns++;
 	if (s->next < CGPU_SCHED_SLOTS && (!s->begun || s->next != s->owner))
 		s->slot[s->next].stat.switches++;
-	if (s->next == CGPU_SCHED_NOBODY ||
-	    (s->begun && runner(s->next, s->next_guest) == runner(s->owner, s->guest)))
-		s->paid_ns = 0;
-	else if (s->begun && s->owner == CGPU_SCHED_NOBODY)
-		s->paid_ns = CGPU_SCHED_SWITCH_NS;
-	else
-		s->paid_ns = CGPU_SCHED_HANDOVER_NS;
+	s->paid_ns = 0;
+	if (!cgpu_turn_quiet(s, s->next) &&
+	    !(s->begun && runner(s->next, s->next_guest) == runner(s->owner, s->guest)))
+		s->paid_ns = cgpu_turn_entry(s, s->begun ? s->owner : CGPU_SCHED_NOBODY);
 	s->owner = s->next;
+	if (!cgpu_turn_quiet(s, s->owner))
+		s->paid_ns += cgpu_turn_exit(s, following(s));
 	s->guest = s->next_guest;
 	s->begun = true;
 	s->moving = false;
@@ -582,17 +565,28 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns)
 {
+	struct cgpu_sched_slot *p;
+
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
+	p = &s->slot[slot];
 	s->dirty |= !s->sighted;
 	s->sighted = true;
-	if (idle || s->slot[slot].idle)
-		s->slot[slot].idle_ns = now_ns;
-	if (s->slot[slot].idle == idle)
+	if (idle || p->idle)
+		p->idle_ns = now_ns;
+	if (p->idle == idle)
 		return;
-	s->slot[slot].idle = idle;
+	p->idle = idle;
+	p->idle_since_ns = now_ns;
 	if (!idle)
 		forget_gifts(s, slot);
+	if (s->mode == CGPU_SCHED_SLICES) {
+		if (idle)
+			s->review_ns = least(s->review_ns, now_ns + CGPU_SCHED_REST_NS);
+		s->dirty |= p->resting;
+		p->woke |= p->resting;
+		p->resting = false;
+	}
 	if (s->begun && s->owner < CGPU_SCHED_SLOTS &&
 	    (s->owner == slot || s->guest == slot ||
 	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))

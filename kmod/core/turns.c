@@ -28,44 +28,75 @@ uint64_t cgpu_part(uint64_t x, uint64_t ppm)
 void cgpu_turn_settle(struct cgpu_sched *s, uint32_t turn)
 {
 	struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t rest = s->useful_ns - t->mark_ns;
+	uint64_t rest = s->clock_ns - t->mark_ns;
 
 	t->debt_ns -= (int64_t)cgpu_part(rest, t->share_ppm);
-	t->mark_ns = s->useful_ns;
+	t->mark_ns = s->clock_ns;
 }
 
-int64_t cgpu_turn_expected(const struct cgpu_sched *s, uint32_t share_ppm)
+bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn)
 {
-	return (int64_t)cgpu_part(cgpu_part(s->spread_ns, share_ppm), CGPU_PPM - share_ppm) / 2;
+	return turn == CGPU_SCHED_NOBODY || (turn < CGPU_SCHED_SLOTS && !cgpu_opened(s, turn));
 }
 
-uint64_t cgpu_turn_cost(uint32_t turn)
+static uint64_t entry(bool from_rest)
 {
-	return turn == CGPU_SCHED_NOBODY ? 0 : CGPU_SCHED_HANDOVER_NS;
+	return from_rest ? CGPU_SCHED_ENTRY_NS : CGPU_SCHED_HANDOVER_NS;
+}
+
+static uint64_t leave(bool to_rest)
+{
+	return to_rest ? CGPU_SCHED_EXIT_NS : 0;
+}
+
+uint64_t cgpu_turn_entry(const struct cgpu_sched *s, uint32_t before)
+{
+	return entry(cgpu_turn_quiet(s, before));
+}
+
+uint64_t cgpu_turn_exit(const struct cgpu_sched *s, uint32_t after)
+{
+	return leave(cgpu_turn_quiet(s, after));
+}
+
+int64_t cgpu_turn_expected(const struct cgpu_sched_turn *t)
+{
+	return (int64_t)cgpu_part(t->width_ns, CGPU_PPM - t->share_ppm) / 2;
 }
 
 int64_t cgpu_turn_planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
 {
 	const struct cgpu_sched_turn *t = &s->turn[turn];
-	uint64_t width = cgpu_part(s->spread_ns, t->share_ppm) + cgpu_turn_cost(turn);
+	uint64_t width = t->width_ns + t->cost_ns;
 	uint64_t at = (now_ns + s->period_ns - s->frame_ns) % s->period_ns, since;
 
 	if (at < t->offset_ns && at + width >= t->offset_ns) {
 		since = at + width - t->offset_ns;
-		since -= least(since, cgpu_turn_cost(turn));
-		return (int64_t)cgpu_part(since, CGPU_PPM - t->share_ppm) -
-		       cgpu_turn_expected(s, t->share_ppm);
+		since -= least(since, t->cost_ns);
+		return (int64_t)cgpu_part(since, CGPU_PPM - t->share_ppm) - cgpu_turn_expected(t);
 	}
 	since = (at + s->period_ns - t->offset_ns) % s->period_ns;
 	/* while others have the card, the debt falls from the one value to the other */
-	return cgpu_turn_expected(s, t->share_ppm) -
-	       (int64_t)(2 * cgpu_turn_expected(s, t->share_ppm) * (int64_t)(since / 1000) /
+	return cgpu_turn_expected(t) -
+	       (int64_t)(2 * cgpu_turn_expected(t) * (int64_t)(since / 1000) /
 			 (int64_t)((s->period_ns - width) / 1000 + 1));
+}
+
+uint64_t cgpu_turn_ends(const struct cgpu_sched_turn *t, uint64_t frame_ns, uint64_t then_ns,
+			uint64_t cost_ns, int64_t debt_ns)
+{
+	int64_t ns = (int64_t)(frame_ns + t->offset_ns - then_ns - cost_ns);
+
+	ns -= (debt_ns + ns * (int64_t)(CGPU_PPM - t->share_ppm) / CGPU_PPM -
+	       cgpu_turn_expected(t)) / 2;
+	if (ns < 0)
+		return then_ns;
+	return then_ns + cost_ns + least((uint64_t)ns, 2 * t->width_ns);
 }
 
 bool cgpu_turn_cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
 {
-	int64_t lowest = -cgpu_turn_expected(s, t->share_ppm) -
+	int64_t lowest = -cgpu_turn_expected(t) -
 			 (int64_t)cgpu_part(s->spread_ns, t->share_ppm);
 
 	if (t->debt_ns >= lowest)
@@ -141,7 +172,11 @@ void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns)
 	passed -= lost;
 	s->begin_ns = now_ns;
 	cgpu_turn_settle(s, s->owner);
-	s->useful_ns += passed;
+	s->clock_ns += passed;
+	if (s->whole) {
+		s->clock_ns += lost;
+		s->turn[CGPU_SCHED_NOBODY].debt_ns += (int64_t)lost;
+	}
 	cgpu_turn_settle(s, s->owner);
 	s->turn[s->owner].debt_ns += (int64_t)passed;
 }
@@ -164,7 +199,7 @@ static bool windows_needed(const struct cgpu_sched *s)
 	return false;
 }
 
-static void shares(struct cgpu_sched *s)
+static void shares(struct cgpu_sched *s, bool without_resting)
 {
 	struct cgpu_policy_member *members = s->scratch;
 	uint32_t i;
@@ -174,10 +209,34 @@ static void shares(struct cgpu_sched *s)
 		if (!s->slot[i].present)
 			members[i].weight = 0;
 		members[i].open = counted(s, i);
-		members[i].active = members[i].open;
+		members[i].active = members[i].open && !(without_resting && s->slot[i].resting);
 	}
 	/* the bounds were checked when the numbers came */
 	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
+}
+
+/*
+ * Who has been without work for so long that the runlist's round is made up
+ * without him. One that wakes is back at once, and rests less easily from then on:
+ * each change of mind programs everybody's slice anew. Return: somebody rests.
+ */
+static bool find_resting(struct cgpu_sched *s, uint64_t now_ns)
+{
+	bool some = false;
+	uint64_t at;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+
+		at = slot->idle_since_ns +
+		     (slot->woke ? CGPU_SCHED_REST_AGAIN_NS : CGPU_SCHED_REST_NS);
+		slot->resting = slot->present && slot->idle && now_ns >= at;
+		some |= slot->resting;
+		if (slot->present && slot->idle && !slot->resting)
+			s->review_ns = least(s->review_ns, at);
+	}
+	return some;
 }
 
 /* Longest round of the runlist in which no share strays too far. */
@@ -193,46 +252,66 @@ static uint64_t longest_round(const struct cgpu_sched *s)
 	return CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray;
 }
 
-static void set_period(struct cgpu_sched *s)
+/* Whole periods in a second: a second then sees whole windows, whatever its phase. */
+static uint64_t on_grid(uint64_t ns)
 {
-	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, weights = 0, smallest = CGPU_PPM, lost;
-	uint64_t base, pool;
-	uint32_t i, windows = 0, open = 0;
+	return CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / ns);
+}
+
+static void set_round(struct cgpu_sched *s)
+{
+	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, lost;
+	uint32_t i, open = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		open += cgpu_opened(s, i) && s->share[i].share_ppm;
+	lost = open * CGPU_SCHED_SWITCH_NS;
+	ns = most(ns, lost * CGPU_PPM / s->loss_ppm);
+	ns = most(least(ns, longest_round(s)), 2 * lost);
+	s->period_ns = on_grid(most(ns, 1));
+	s->spread_ns = s->period_ns - lost;
+}
+
+/* Return: what hand-overs take of a period. */
+static uint64_t lost_ns(const struct cgpu_sched *s)
+{
+	uint64_t lost = 0;
+	uint32_t k;
+
+	for (k = 0; k < s->turns; k++)
+		lost += s->turn[s->order[k]].cost_ns;
+	return lost;
+}
+
+static uint64_t windows_period(const struct cgpu_sched *s)
+{
+	uint64_t base = CGPU_SCHED_UNITS * s->unit_ns, lost = lost_ns(s), ns = base;
+	uint64_t weights = 0, smallest = CGPU_PPM, inner = 0;
+	uint32_t nobody = s->turn[CGPU_SCHED_NOBODY].share_ppm;
+	uint32_t i, windows = 0;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (s->slot[i].present)
 			weights += s->slot[i].member.weight;
-		open += cgpu_opened(s, i) && s->share[i].share_ppm;
-	}
-	if (s->mode != CGPU_SCHED_WINDOWS) {
-		ns = least(most(ns, open * s->unit_ns), longest_round(s));
-		lost = open * CGPU_SCHED_SWITCH_NS;
-		s->period_ns = most(ns, 2 * lost);
-		s->spread_ns = s->period_ns - lost;
-		return;
+		if (s->turn[CGPU_SCHED_POOL].share_ppm && cgpu_opened(s, i) &&
+		    s->share[i].share_ppm && s->share[i].pooled)
+			inner += CGPU_SCHED_SWITCH_NS;
 	}
 	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
 		if (!s->turn[i].share_ppm)
 			continue;
 		windows++;
-		smallest = least(smallest, s->turn[i].share_ppm);
+		smallest = (uint32_t)least(smallest, s->turn[i].share_ppm);
 	}
-	lost = windows * CGPU_SCHED_HANDOVER_NS;
-	pool = s->turn[CGPU_SCHED_POOL].share_ppm ? open - (windows - 1) : 0;
-	base = ns;
 	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->unit_ns;
 	else
-		ns = most(ns, (lost + pool * CGPU_SCHED_SWITCH_NS) * CGPU_PPM / s->loss_ppm);
+		ns = most(ns, (lost + inner) * CGPU_PPM / s->loss_ppm);
 	/* a moment that is nobody's must be longer than the calls that make it */
-	if (s->turn[CGPU_SCHED_NOBODY].share_ppm)
-		ns = most(ns, least(base, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM /
-						  s->turn[CGPU_SCHED_NOBODY].share_ppm));
+	if (nobody)
+		ns = most(ns, least(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody));
 	ns = most(ns, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
-	/* whole periods in a second */
-	ns = CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / most(ns, 2 * lost));
-	s->period_ns = ns;
-	s->spread_ns = ns - lost;
+	return on_grid(most(ns, 2 * lost));
 }
 
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
@@ -246,14 +325,14 @@ static uint64_t slice_us(uint64_t ns, uint32_t groups)
 /*
  * Slice of each of several groups that share a window of their own: half a slice
  * more than fits. When the next gate opens, just before this one shuts, a slice
- * must not be about to end. The groups take turns at being cut.
+ * must not be about to end. All must fit, for a gate that opens starts them from
+ * the first again (seen on an H200: of eight processes in windows of 5 ms, with
+ * longer slices, one to four ran).
  */
 static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 {
-	uint64_t turns = most(1, least(groups, ns / 1000 / CGPU_SCHED_SLICE_US_CUDA));
-
-	ns -= least(ns / 2, turns * CGPU_SCHED_SWITCH_NS);
-	return 2 * ns / (2 * turns + 1) / 1000;
+	ns -= least(ns / 2, groups * (uint64_t)CGPU_SCHED_SWITCH_NS);
+	return 2 * ns / (2 * groups + 1) / 1000;
 }
 
 static void want_slices(struct cgpu_sched *s)
@@ -263,8 +342,8 @@ static void want_slices(struct cgpu_sched *s)
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		members += cgpu_opened(s, i) && s->share[i].pooled && s->share[i].share_ppm;
-	/* a little less than fits: then it is another's turn to be cut short each time */
-	window = cgpu_part(s->spread_ns, pool) * 15 / 16;
+	/* each window starts from the first: the last must fit */
+	window = s->turn[CGPU_SCHED_POOL].width_ns;
 	window -= least(window / 2, members * (uint64_t)CGPU_SCHED_SWITCH_NS);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
@@ -284,7 +363,7 @@ static void want_slices(struct cgpu_sched *s)
 			/* not to be switched off while the next gate is already open */
 			us = 2 * s->period_ns / 1000;
 		} else {
-			us = cut_slice_us(cgpu_part(s->spread_ns, share), slot->groups);
+			us = cut_slice_us(s->turn[i].width_ns, slot->groups);
 		}
 		if (us)
 			us = most(us, CGPU_SCHED_SLICE_US_MIN);
@@ -337,8 +416,7 @@ static void set_turns(struct cgpu_sched *s)
 
 static void set_order(struct cgpu_sched *s)
 {
-	uint64_t end = 0;
-	uint32_t i, pass;
+	uint32_t i, pass, k;
 
 	s->turns = 0;
 	/* when somebody opens or closes the card, windows behind all fixed ones move */
@@ -349,13 +427,47 @@ static void set_order(struct cgpu_sched *s)
 			if (cgpu_turn_elastic(s, i) != (pass == 1))
 				continue;
 			s->place[i] = (int8_t)(s->turns - !t->share_ppm);
-			t->offset_ns = 0;
-			if (!t->share_ppm)
-				continue;
-			s->order[s->turns++] = (uint8_t)i;
-			end += cgpu_part(s->spread_ns, t->share_ppm) + cgpu_turn_cost(i);
-			t->offset_ns = end;
+			t->width_ns = t->cost_ns = t->offset_ns = 0;
+			if (t->share_ppm)
+				s->order[s->turns++] = (uint8_t)i;
 		}
+	}
+	/* of those who do not hold the card open too: a plan must not hang on who does */
+	for (k = 0; s->turns > 1 && k < s->turns; k++) {
+		uint32_t before = s->order[(k + s->turns - 1) % s->turns];
+		uint32_t after = s->order[(k + 1) % s->turns];
+
+		if (s->order[k] != CGPU_SCHED_NOBODY)
+			s->turn[s->order[k]].cost_ns = entry(before == CGPU_SCHED_NOBODY) +
+						       leave(after == CGPU_SCHED_NOBODY);
+	}
+}
+
+static void set_windows(struct cgpu_sched *s)
+{
+	uint64_t end = 0, sum;
+	uint32_t k, i;
+
+	s->period_ns = windows_period(s);
+	sum = CGPU_PPM - s->turn[CGPU_SCHED_NOBODY].share_ppm;
+	s->whole = sum < CGPU_PPM &&
+		   cgpu_part(s->period_ns, CGPU_PPM - sum) > lost_ns(s);
+	if (!s->whole && sum && sum < CGPU_PPM) {
+		/* what is nobody's does not even pay for the hand-overs */
+		for (i = 0; i < CGPU_SCHED_TURNS; i++)
+			set_turn(s, i, i == CGPU_SCHED_NOBODY ? 0 : (uint32_t)
+				 ((uint64_t)s->turn[i].share_ppm * CGPU_PPM / sum));
+		set_order(s);
+	}
+	s->spread_ns = s->period_ns - (s->whole ? 0 : lost_ns(s));
+	for (k = 0; k < s->turns; k++) {
+		struct cgpu_sched_turn *t = &s->turn[s->order[k]];
+
+		t->width_ns = cgpu_part(s->spread_ns, t->share_ppm);
+		if (s->order[k] == CGPU_SCHED_NOBODY)
+			t->width_ns -= lost_ns(s);
+		end += t->width_ns + t->cost_ns;
+		t->offset_ns = end;
 	}
 }
 
@@ -384,17 +496,23 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		if (s->slot[i].leaves_ns)
 			s->review_ns = least(s->review_ns, s->slot[i].leaves_ns);
 	}
-	shares(s);
+	shares(s, false);
 	if (s->suspended || s->retry_ns || s->policy == CGPU_POLICY_NATIVE)
 		s->mode = CGPU_SCHED_FREE;
 	else if (!windows_needed(s))
 		s->mode = CGPU_SCHED_SLICES;
 	else
 		s->mode = CGPU_SCHED_WINDOWS;
+	if (s->mode == CGPU_SCHED_SLICES && find_resting(s, now_ns))
+		shares(s, true);
 	set_turns(s);
 	was = s->period_ns;
-	set_period(s);
 	set_order(s);
+	s->whole = false;
+	if (s->mode == CGPU_SCHED_WINDOWS)
+		set_windows(s);
+	else
+		set_round(s);
 	/* the grid is the same in every second */
 	if (!s->begun || s->period_ns != was)
 		s->frame_ns = cgpu_turns_frame(s, now_ns);
@@ -416,8 +534,8 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 	if (s->mode != CGPU_SCHED_WINDOWS)
 		s->begun = false;
 	else if (s->begun)
-		s->end_ns = s->turn[s->owner].share_ppm ?
-			least(s->end_ns, s->frame_ns + s->turn[s->owner].offset_ns) : now_ns;
+		s->end_ns = cgpu_turn_ends(&s->turn[s->owner], s->frame_ns, now_ns, s->paid_ns,
+					   s->turn[s->owner].debt_ns);
 	want_slices(s);
 	s->dirty = false;
 }

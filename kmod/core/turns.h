@@ -19,18 +19,31 @@ bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
 /* Its window may move when others come and go, and may be handed on. */
 bool cgpu_turn_elastic(const struct cgpu_sched *s, uint32_t turn);
 
-/* Time that the hand-over to a turn's window takes of the period. */
-uint64_t cgpu_turn_cost(uint32_t turn);
+/* Nobody can run in a window of that turn. */
+bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn);
+
+/* What a window loses at its beginning, by the one before, and at its end, by the next. */
+uint64_t cgpu_turn_entry(const struct cgpu_sched *s, uint32_t before);
+uint64_t cgpu_turn_exit(const struct cgpu_sched *s, uint32_t after);
 
 /*
  * Debt of a turn when its window ends, if all goes as planned; it begins as much
  * below zero. So all debts together are zero at any time.
  */
-int64_t cgpu_turn_expected(const struct cgpu_sched *s, uint32_t share_ppm);
+int64_t cgpu_turn_expected(const struct cgpu_sched_turn *t);
 /* Debt of a turn at this moment of the period, if all goes as planned. */
 int64_t cgpu_turn_planned(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns);
 
-/* Brings a turn's debt up to the clock of useful time. */
+/*
+ * When a window should end that begins, or goes on, at `then_ns`, with `cost_ns`
+ * still to be lost and with `debt_ns`: as planned, less half of what would then be
+ * owed. Half, because the planned ends of the others' windows return the other
+ * half by themselves.
+ */
+uint64_t cgpu_turn_ends(const struct cgpu_sched_turn *t, uint64_t frame_ns, uint64_t then_ns,
+			uint64_t cost_ns, int64_t debt_ns);
+
+/* Brings a turn's debt up to the card's clock. */
 void cgpu_turn_settle(struct cgpu_sched *s, uint32_t turn);
 /* Credit is capped at one period's grant, debt is not. Return: true if it was. */
 bool cgpu_turn_cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t);

@@ -440,7 +440,10 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	return decide(f);
 }
 
-/* Whatever comes wrapped is performed or refused: it could change into anything. */
+/*
+ * What comes wrapped is treated as if it came bare; the driver looks at the
+ * wrapper again where the call goes on.
+ */
 static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 {
 	uint32_t cmd, size;
@@ -448,21 +451,16 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 
 	if (!copy_in(f, f->arg, f->args, 16))
 		return fail(-EFAULT);
-	if (cgpu_decode_xfer(f->args, 16, &cmd, &size, &pointer) || !cgpu_interprets(cmd))
+	if (cgpu_decode_xfer(f->args, 16, &cmd, &size, &pointer))
 		return fail(-EINVAL);
+	if (!cgpu_interprets(cmd))
+		return CONTINUE;
 	f->arg = pointer;
 	f->cmd = _IOC(_IOC_READ | _IOC_WRITE, 'F', cmd, size);
 	if (!copy_in(f, f->arg, f->args, size))
 		return fail(-EFAULT);
 	if (cgpu_decode(&door.abi, f->device, cmd, f->args, size, &f->call.req))
 		return fail(-EINVAL);
-	if (f->call.req.params_size &&
-	    copy_in(f, f->call.req.params_ptr, f->params, f->call.req.params_size))
-		cgpu_decode_params(&door.abi, f->params, f->call.req.params_size, &f->call.req);
-	if (!performs(f)) {
-		event("refused id=%s pid=%d wrapped nr=%u", f->c->id, f->process->pid, cmd);
-		return fail(-EINVAL);
-	}
 	return on_decoded(f, fd_number);
 }
 
@@ -493,12 +491,29 @@ static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	return on_decoded(f, (uint32_t)data->args[0]);
 }
 
+/* The card that has no room for managed memory, or denies it. Context: door.lock. */
+static uint32_t refusing_card(struct container *c, uint32_t number, uint64_t bytes)
+{
+	uint32_t mask = cgpu_tenant_file(&c->tenant, number)->gpu_mask, card, first = 0;
+
+	for (card = CGPU_MAX_CARDS; card-- > 0;) {
+		const struct cgpu_account *account = &c->tenant.ledger.account[card];
+
+		if (!account->present || (mask && !(mask & 1u << card)))
+			continue;
+		first = card;
+		if (account->uvm_disable || cgpu_account_free(account, UINT64_MAX) < bytes)
+			break;
+	}
+	return card < CGPU_MAX_CARDS ? card : first;
+}
+
 /* mmap of the UVM device is managed memory, or a pool that was announced */
 static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
-	uint32_t number;
+	uint32_t number, card = 0;
 	int err, tries;
 
 	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[4]);
@@ -522,11 +537,13 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, data->args[0], length);
+		if (err)
+			card = refusing_card(f->c, number, length);
 		pthread_mutex_unlock(&door.lock);
 		if (!err)
 			return CONTINUE;
 	}
-	event("oom id=%s gpu=0 pid=%d bytes=%llu managed", f->c->id, f->process->pid,
+	event("oom id=%s gpu=%u pid=%d bytes=%llu managed", f->c->id, card, f->process->pid,
 	      (unsigned long long)length);
 	return fail(err);
 }

@@ -39,6 +39,7 @@ MESSAGE_MAX = 1 << 16
 _ANSWER_TIMEOUT_S = 10
 # A hook may register the container after its runtime passed the listener.
 _CONTAINER_WAIT_S = 10
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -227,22 +228,31 @@ def main(
         answer = ask({"op": "ping"})
         raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
     os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
-    door.start(force_branch)
+    # Every thread that starts from here on leaves them to the wait below, so none is lost.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-        runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
-        for listening, serve in ((runtime, _serve_runtime), (client, _serve_client)):
-            threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
-        if idle_s is not None:
-            threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
-        _publish()
-        ready()
-        if not tree.serve():
-            with contextlib.suppress(KeyboardInterrupt):
-                while True:
-                    signal.pause()
+        door.start(force_branch)
+        try:
+            _serve(idle_s, ready)
+        finally:
+            for path in (SOCKET, LISTENER_SOCKET, FRAGMENT):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            door.stop()
     finally:
-        for path in (SOCKET, LISTENER_SOCKET, FRAGMENT):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        door.stop()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
+    """Answer until a signal comes."""
+    runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
+    mount = tree.Mount()
+    mount.start()
+    for listening, serve in ((runtime, _serve_runtime), (client, _serve_client)):
+        threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
+    if idle_s is not None:
+        threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
+    _publish()
+    ready()
+    log.info("ended by %s", signal.Signals(signal.sigwait(_SIGNALS)).name)
+    mount.stop()

@@ -8,7 +8,6 @@ import ctypes
 import errno
 import logging
 import os
-import signal
 import stat
 import subprocess
 import threading
@@ -25,7 +24,8 @@ _PLACE_ROOT, _PLACE_CARD, _PLACE_GRANT, _PLACE_CONTAINER = range(4)
 _CONTAINERS = "container"
 _EVENT_WAIT_MS = 1000
 _MNT_DETACH = 2
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MOUNT_S = 10
+_END_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,74 +162,104 @@ def unmount(root: str = ROOT) -> None:
     ctypes.CDLL(None).umount2(root.encode(), _MNT_DETACH)
 
 
-def serve(root: str = ROOT) -> bool:
-    """
-    Serve the tree until a signal ends the program. False: there is no FUSE here, and why is logged.
-
-    Must be called from the main thread.
-    """
+def _module() -> Any | None:
+    """The FUSE library; None: there is no FUSE here, and why is logged."""
     try:
         import mfusepy
     except (ImportError, OSError) as error:
-        log.warning("no tree at %s: %s; install pycgpu[agent] and libfuse3", root, error)
-        return False
+        log.warning("no tree: %s; install pycgpu[agent] and libfuse3", error)
+        return None
     if not os.path.exists("/dev/fuse"):
         with contextlib.suppress(OSError):
             subprocess.run(["modprobe", "fuse"], capture_output=True, check=False)
     if not os.path.exists("/dev/fuse"):
-        log.warning("no tree at %s: the kernel has no /dev/fuse", root)
-        return False
+        log.warning("no tree: the kernel has no /dev/fuse")
+        return None
+    return mfusepy
 
+
+class Mount:
+    """
+    The tree, mounted and served by threads of its own.
+
+    The loop of libfuse ends when the mount goes, not by a signal: its own handlers lose one that
+    comes before the loop waits, and report an end by SIGTERM as a failure.
+    """
+
+    def __init__(self, root: str = ROOT) -> None:
+        self._root = root
+        self._came = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Mount. False: there is no FUSE here, or it refuses; why is logged."""
+        fuse = _module()
+        if fuse is None:
+            return False
+        unmount(self._root)
+        os.makedirs(self._root, exist_ok=True)
+        self._thread = threading.Thread(target=self._serve, args=(fuse,), daemon=True)
+        self._thread.start()
+        return self._came.wait(_MOUNT_S) and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Unmount, and wait a while for those who read at the moment."""
+        if self._thread is not None:
+            unmount(self._root)
+            # Who holds a file open keeps the loop; the end of the process ends it then.
+            self._thread.join(_END_S)
+
+    def _serve(self, fuse: Any) -> None:
+        try:
+            fuse.FUSE(
+                _operations(fuse, self._came),
+                self._root,
+                foreground=True,
+                direct_io=True,
+                allow_other=True,
+                default_permissions=True,
+                fsname="cgpu",
+            )
+        except RuntimeError as error:
+            log.warning("no tree at %s: mounting failed (%s)", self._root, error)
+        finally:
+            self._came.set()
+
+
+def _operations(fuse: Any, came: threading.Event) -> Any:
+    """What libfuse calls; *came* is set once the kernel has greeted."""
     tree = Tree()
 
-    class Operations(mfusepy.Operations):
-        # mfusepy turns a FuseOSError into the call's errno; any other OSError likewise.
+    def call(function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except OSError as error:
+            raise fuse.FuseOSError(error.errno) from None
+
+    class Operations(fuse.Operations):
+        def init(self, path: str) -> None:
+            came.set()
+
         def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
-            return _call(tree.attributes, path)
+            return call(tree.attributes, path)
 
         def readdir(self, path: str, fh: int) -> Any:
-            return [".", "..", *_call(tree.names, path)]
+            return [".", "..", *call(tree.names, path)]
 
         def open(self, path: str, flags: int) -> int:
-            return _call(tree.open, path)
+            return call(tree.open, path)
 
         def release(self, path: str, fh: int) -> int:
             tree.release(fh)
             return 0
 
         def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-            return _call(tree.read, path, size, offset, fh)
+            return call(tree.read, path, size, offset, fh)
 
         def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
-            return _call(tree.write, path, data)
+            return call(tree.write, path, data)
 
         def truncate(self, path: str, length: int, fh: int | None = None) -> int:
             return 0
 
-    def _call(function: Any, *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except OSError as error:
-            raise mfusepy.FuseOSError(error.errno) from None
-
-    unmount(root)
-    os.makedirs(root, exist_ok=True)
-    # libfuse ends its loop by these signals, but only where nobody else handles them.
-    kept = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
-    try:
-        mfusepy.FUSE(
-            Operations(),
-            root,
-            foreground=True,
-            direct_io=True,
-            allow_other=True,
-            default_permissions=True,
-            fsname="cgpu",
-        )
-    except RuntimeError as error:
-        log.warning("no tree at %s: mounting failed (%s)", root, error)
-        return False
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-    return True
+    return Operations()

@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("pycgpu/simulate")
 CORE = Path("kmod/core")
 SOURCES = [HERE / "runlist.c", CORE / "policy.c", CORE / "turns.c", CORE / "sched.c"]
-HEADERS = [CORE / f"{name}.h" for name in ("types", "policy", "sched", "turns")] + [HERE / "runlist.h"]
+CORE_HEADERS = ("types.h", "policy.h", "sched.h", "turns.h")
+HEADERS = [*(CORE / name for name in CORE_HEADERS), HERE / "runlist.h"]
 
 
 def builder() -> FFI:

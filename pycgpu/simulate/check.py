@@ -3,8 +3,8 @@
 What the engine promises, checked in the model: every policy against a matrix of tenants.
 
 Errors are in percentage points of the card. A share is time held over a window, less the time in
-which the card was switching between tenants; ``efficiency`` counts that. Ceilings are held against
-work alone.
+which the card was switching between tenants, as far as that is more than what is nobody's;
+``efficiency`` counts it. Ceilings are held against work alone.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def judge(result: Run) -> Verdict:
     # one that takes long to stop, on request or at the end of its slice, is charged for it, later
     lump = 100 * 3 * max(t.stubborn_ns for t in scenario.tenants)
     period_ms = result.cards[0]["period_ns"] / MS
+    nobodys = max(0.0, 1 - sum(one.share for one in given))
     scaled = []
     for i, tenant in enumerate(scenario.tenants):
         a = given[i].share
@@ -106,7 +107,7 @@ def judge(result: Run) -> Verdict:
         both_sides = exact or (scenario.policy == MIXED and tenant.quota)
 
         def error(window_ns: int, a: float = a, i: int = i, both: bool = both_sides) -> float:
-            shares = result.shares(i, window_ns, SETTLED_NS)
+            shares = result.shares(i, window_ns, SETTLED_NS, nobodys)
             low = a - min(shares)
             worst = 100 * max(low, max(shares) - a if both else low)
             return max(0.0, worst - lump / window_ns)

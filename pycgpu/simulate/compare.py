@@ -11,8 +11,15 @@ from pycgpu.model import POLICIES
 from .scenario import MS, SWITCH_NS, Run, Scenario, Tenant, run
 
 FIXED, FAIR = POLICIES.index("fixed"), POLICIES.index("weighted-conserving")
-RESNET = {"kind": "bursty", "on_ns": 35 * MS, "off_ns": 150_000, "switch_ns": SWITCH_NS["resnet50"]}
-K100 = {"switch_ns": SWITCH_NS["kernels_100us"]}
+K1 = {"switch_ns": SWITCH_NS["kernels_1ms"], "gate_ns": 0, "rest_ns": 0}
+K100 = {**K1, "switch_ns": SWITCH_NS["kernels_100us"]}
+RESNET = {
+    **K1,
+    "kind": "bursty",
+    "on_ns": 35 * MS,
+    "off_ns": 150_000,
+    "switch_ns": SWITCH_NS["resnet50"],
+}
 
 
 def _pair(controller: str, a: dict[str, int], b: dict[str, int], **both: object) -> Scenario:
@@ -44,15 +51,15 @@ def measured() -> Iterator[tuple[str, Scenario, tuple[float, ...]]]:
     def kernels(*rates: float) -> tuple[float, ...]:
         return tuple(100 * r / 9811 for r in rates)
 
-    yield "1 ms kernels, driver's own sharing", _slices(2048, 2048), (46.8, 46.8)
-    yield "windows 10 : 10 ms", _turns(10, 10), (48.9, 48.9)
-    yield "windows 5 : 10 ms", _turns(5, 10), (32.4, 64.9)
-    yield "windows 20 : 40 ms", _turns(20, 40), (33.1, 66.5)
-    yield "windows 2 : 18 ms", _turns(2, 18), (9.8, 88.1)
-    yield "windows 5 : 5 ms", _turns(5, 5), (48.1, 48.1)
-    yield "windows 10 : 10 ms, shut first", _turns(10, 10, "turns_shut"), (47.4, 47.4)
-    yield "alone, gate 10 / 10 ms", _sleeper(10, 10), (49.3,)
-    yield "alone, gate 2 / 18 ms", _sleeper(2, 18), (11.4,)
+    yield "1 ms kernels, driver's own sharing", _slices(2048, 2048, **K1), (46.8, 46.8)
+    yield "windows 10 : 10 ms", _turns(10, 10, **K1), (48.9, 48.9)
+    yield "windows 5 : 10 ms", _turns(5, 10, **K1), (32.4, 64.9)
+    yield "windows 20 : 40 ms", _turns(20, 40, **K1), (33.1, 66.5)
+    yield "windows 2 : 18 ms", _turns(2, 18, **K1), (9.8, 88.1)
+    yield "windows 5 : 5 ms", _turns(5, 5, **K1), (48.1, 48.1)
+    yield "windows 10 : 10 ms, shut first", _turns(10, 10, "turns_shut", **K1), (47.4, 47.4)
+    yield "alone, gate 10 / 10 ms", _sleeper(10, 10, **K1), (49.3,)
+    yield "alone, gate 2 / 18 ms", _sleeper(2, 18, **K1), (11.4,)
     yield "100 us kernels, driver's own", _slices(2048, 2048, **K100), kernels(4599, 4599)
     yield "100 us kernels, slices 1 : 2 ms", _slices(1000, 2000, **K100), kernels(2893, 5796)
     yield "100 us kernels, slices 1 : 9 ms", _slices(1000, 9000, **K100), kernels(946, 8522)

@@ -24,7 +24,8 @@ enum {
 	RARE = 500,
 	OPEN_EFFECT = 45,      /* percent of the call */
 	SHUT_EFFECT = 60,
-	STALL_NS = 60000,      /* the engine stands still while a shut takes effect */
+	SHUT_EFFECT_LAST = 45, /* nobody else is there to run */
+	STALL_NS = 60000,      /* from then on the engine stands still for so long */
 	WAKE_NS = 8000,        /* mean lateness of a timer */
 	CUDA_SLICE_NS = 2048000,
 	FAIL_NS = 50000000     /* a driver that fails does so for that long */
@@ -52,6 +53,8 @@ struct card {
 	uint32_t groups, at;   /* runlist, and where it stands */
 	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
 	bool on, loaded;       /* a group is on the engine; the engine holds its context */
+	bool rested;           /* nothing ran since the context was taken off */
+	bool restart;          /* a gate moved: the runlist begins with its first group */
 	bool stopping;         /* its slice is over, and it has not stopped yet */
 	bool inner;            /* it took over from one of the same tenant */
 	uint64_t slice_left_ns, load_left_ns, stall_left_ns;
@@ -109,6 +112,13 @@ static void off(struct card *c)
 	c->on = false;
 }
 
+static uint64_t load_ns(const struct card *c, const struct cgpu_model_tenant *t)
+{
+	if (c->rested && t->rest_ns)
+		return t->rest_ns;
+	return !c->loaded && t->gate_ns ? t->gate_ns : t->switch_ns;
+}
+
 static void put_on(struct model *m, struct card *c, uint32_t at)
 {
 	uint32_t g = c->list[at];
@@ -118,8 +128,9 @@ static void put_on(struct model *m, struct card *c, uint32_t at)
 	c->at = at;
 	c->on = true;
 	c->slice_left_ns = m->tenant[m->group[g].tenant].slice_ns;
-	c->load_left_ns = same ? 0 : m->tenants[m->group[g].tenant].switch_ns;
+	c->load_left_ns = same ? 0 : load_ns(c, &m->tenants[m->group[g].tenant]);
 	c->loaded = true;
+	c->rested = false;
 	c->stopping = false;
 }
 
@@ -131,9 +142,10 @@ static void dispatch(struct model *m, struct card *c)
 	if (c->on && ready(m, c->list[c->at]) && c->slice_left_ns)
 		return;
 	for (k = 1; k <= c->groups; k++) {
-		at = (c->at + k) % c->groups;
+		at = c->restart ? k - 1 : (c->at + k) % c->groups;
 		if (ready(m, c->list[at])) {
 			put_on(m, c, at);
+			c->restart = false;
 			return;
 		}
 	}
@@ -145,12 +157,14 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-static bool others_ready(const struct model *m, const struct card *c)
+/* Somebody but the one on the engine, and those of `mask`, could run. */
+static bool others_ready(const struct model *m, const struct card *c, uint64_t mask)
 {
 	uint32_t k;
 
 	for (k = 0; k < c->groups; k++)
-		if (k != c->at && ready(m, c->list[k]))
+		if (k != c->at && ready(m, c->list[k]) &&
+		    !(mask >> m->group[c->list[k]].tenant & 1))
 			return true;
 	return false;
 }
@@ -172,6 +186,7 @@ static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
 			c->loaded = false;
 		}
 	}
+	c->restart = true;
 	if (!open)
 		c->stall_left_ns += STALL_NS;
 }
@@ -180,7 +195,7 @@ static void start_call(struct model *m, struct card *c)
 {
 	struct call *call = &c->call;
 	uint64_t ns, stubborn = 0;
-	uint32_t i;
+	uint32_t i, percent;
 
 	call->action = c->queue[c->taken];
 	call->active = true;
@@ -198,9 +213,9 @@ static void start_call(struct model *m, struct card *c)
 	}
 	if (stubborn)
 		ns = stubborn + draw(m) % stubborn;
-	call->effect_ns = call->start_ns +
-		(stubborn ? ns : ns * (call->action.kind == CGPU_SCHED_OPEN ? OPEN_EFFECT :
-				       SHUT_EFFECT) / 100);
+	percent = call->action.kind == CGPU_SCHED_OPEN ? OPEN_EFFECT :
+		  others_ready(m, c, call->action.mask) ? SHUT_EFFECT : SHUT_EFFECT_LAST;
+	call->effect_ns = call->start_ns + (stubborn ? ns : ns * percent / 100);
 	call->end_ns = call->start_ns + ns;
 	/* the driver's lock of all cards is taken for the call, not for the wait */
 	m->lock_free_ns = call->start_ns + least(ns, 2 * SHUT_NS);
@@ -467,6 +482,7 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 		add(m, m->held + group->tenant * m->bins, ns);
 		cgpu_sched_used(&c->sched, group->tenant, ns);
 	} else {
+		c->rested |= ns && !c->loaded;
 		c->result->idle_ns += ns;
 		for (i = 0; i < m->count; i++) {
 			if (m->tenants[i].uncapped && m->tenants[i].card == n && m->tenant[i].pending) {
@@ -489,7 +505,7 @@ static void after(struct model *m, struct card *c)
 			c->on = false;
 		} else if (!c->slice_left_ns) {
 			stubborn = m->tenants[m->group[g].tenant].stubborn_ns;
-			if (stubborn && !c->stopping && others_ready(m, c)) {
+			if (stubborn && !c->stopping && others_ready(m, c, 0)) {
 				c->stopping = true;
 				c->slice_left_ns = stubborn + draw(m) % stubborn;
 			} else {

@@ -40,7 +40,9 @@ struct cgpu_model_tenant {
 	uint32_t slice_us;
 	uint64_t window_ns, pause_ns;
 	uint64_t on_ns, off_ns;
-	uint64_t switch_ns;   /* loading its context */
+	uint64_t switch_ns;   /* loading its context when the runlist comes to it */
+	uint64_t gate_ns;     /* the same when another's gate has just shut; 0: switch_ns */
+	uint64_t rest_ns;     /* the same after the engine has rested; 0: switch_ns */
 	uint64_t stubborn_ns; /* a shut takes that long, as under a kernel that polls host memory */
 	uint64_t open_ns, close_ns; /* holds the card open in between */
 };

@@ -12,8 +12,10 @@ Kind = Literal["backlogged", "bursty", "idle", "closer", "waking"]
 Controller = Literal["engine", "slices", "turns", "turns_shut", "sleeper"]
 
 MS = 1_000_000
-#: Loss of a context switch, by workload, fitted to what was measured on an H200, ns.
+#: Loss of a context switch, by workload, fitted to what was measured on an H200, ns: when the
+#: runlist switches, and, where they differ, after another's gate has shut and from rest.
 SWITCH_NS = {"kernels_1ms": 140_000, "kernels_100us": 170_000, "resnet50": 200_000}
+FIXED_WORK = {"switch_ns": 200_000, "gate_ns": 160_000, "rest_ns": 230_000}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Tenant:
     pause_ns: int = 10 * MS
     on_ns: int = 0
     off_ns: int = 0
-    switch_ns: int = SWITCH_NS["kernels_1ms"]
+    switch_ns: int = FIXED_WORK["switch_ns"]
+    gate_ns: int = FIXED_WORK["gate_ns"]
+    rest_ns: int = FIXED_WORK["rest_ns"]
     stubborn_ns: int = 0
     open_ns: int = 0
     close_ns: int = 2**63
@@ -92,17 +96,24 @@ class Run:
         """Return the sum of all tenants' work relative to one tenant alone."""
         return sum(self.work(i) for i, t in enumerate(self.scenario.tenants) if t.card == card)
 
-    def shares(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
+    def shares(
+        self, tenant: int, window_ns: int, since_ns: int = 0, nobodys: float = 0
+    ) -> list[float]:
         """Return the tenant's share over every window of that length.
 
         A share is time held over the window, less the time in which the card was switching
-        between tenants: what that costs is ``efficiency``'s business.
+        between tenants: what that costs is ``efficiency``'s business. Where a fraction ``nobodys``
+        of the card is nobody's, switching takes from that first.
         """
         width = window_ns // self.scenario.bin_ns
         skip = since_ns // self.scenario.bin_ns
         lost = self.lost[self.scenario.tenants[tenant].card][skip:]
+        free = nobodys * window_ns
         mine = _sliding(self.held[tenant][skip:], width)
-        return [u / (window_ns - gone) for u, gone in zip(mine, _sliding(lost, width), strict=True)]
+        return [
+            u / (window_ns - max(0, gone - free))
+            for u, gone in zip(mine, _sliding(lost, width), strict=True)
+        ]
 
     def taken(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
         """Return what the tenant did over every window, of what it would have done alone."""

@@ -206,12 +206,10 @@ class Story:
 
     def measure(self, one: Tenant, two: Tenant) -> tuple[float, float]:
         """Both run kernels of 1 ms as fast as they can; return the percent each got."""
-        running = [
-            tenant.container.popen("simcuda", "--json", "launch", str(MEASURE_S), "1")
-            for tenant in (one, two)
-        ]
-        got = [json.loads(child.communicate(timeout=120)[0]) for child in running]
-        return got[0]["share_permille"] / 10, got[1]["share_permille"] / 10
+        from tests.vm.work import Work, together
+
+        first, second = together(*(Work(tenant.container, MEASURE_S) for tenant in (one, two)))
+        return first, second
 
     def compute(self, one: Tenant, two: Tenant) -> None:
         title("Compute: who gets what of the card")

@@ -11,19 +11,17 @@ virtual time by tests/core/test_simulate.py.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
+from tests.vm.work import SECONDS, Work, together
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
-SECONDS = 4
 #: Percentage points.
 NEAR = 7.0
 
@@ -55,19 +53,9 @@ def card(sim, km, container) -> Card:
     return Card(sim(model="t4"), km(), container)
 
 
-def begin(one: Container, seconds: float = SECONDS, kernel_ms: int = 1) -> subprocess.Popen[str]:
-    return one.popen("simcuda", "--json", "launch", str(seconds), str(kernel_ms))
-
-
-def percent(child: subprocess.Popen[str]) -> float:
-    output, _ = child.communicate(timeout=120)
-    answer: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
-    return answer["share_permille"] / 10
-
-
 def shares(*tenants: Container, kernel_ms: int = 1) -> list[float]:
     """The percent of the card that each got while all ran."""
-    return [percent(child) for child in [begin(one, kernel_ms=kernel_ms) for one in tenants]]
+    return together(*[Work(one, kernel_ms=kernel_ms) for one in tenants])
 
 
 def divided(*parts: float) -> list[float]:
@@ -86,7 +74,7 @@ def test_a_quota_holds_for_a_lone_tenant_in_the_middle_of_a_kernel(
 
 
 @pytest.mark.parametrize(
-    ("policy", "weights", "due", "together"),
+    ("policy", "weights", "due", "of_the_card"),
     [
         (1, (1, 1), (50, 50), 100),
         (2, (1, 2), (33.3, 66.7), 100),  # the two containers of Alibaba's measurements
@@ -96,7 +84,7 @@ def test_a_quota_holds_for_a_lone_tenant_in_the_middle_of_a_kernel(
     ],
 )
 def test_two_busy_tenants_get_what_the_policy_says(
-    card: Card, policy: int, weights: tuple[int, int], due: tuple[float, float], together: float
+    card: Card, policy: int, weights: tuple[int, int], due: tuple[float, float], of_the_card: float
 ) -> None:
     card.policy(policy)
     if policy == 0:
@@ -104,7 +92,7 @@ def test_two_busy_tenants_get_what_the_policy_says(
     tenants = [card.tenant(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
     got = shares(*tenants)
     assert divided(*got) == pytest.approx(due, abs=NEAR)
-    assert sum(got) < together + NEAR
+    assert sum(got) < of_the_card + NEAR
     for n in range(2):
         stat = card.stat(f"t{n}")
         assert stat["granted_ns"] > 0
@@ -121,10 +109,12 @@ def test_alone_a_tenant_gets_the_card_under_policies_that_lend_it(card: Card) ->
 def test_a_change_of_weight_or_policy_holds_while_programs_run(card: Card) -> None:
     card.policy(2)
     one, two = card.tenant("one", weight=1), card.tenant("two", weight=1)
-    running = [begin(tenant, seconds=3 * SECONDS) for tenant in (one, two)]
+    running = [Work(tenant, seconds=3 * SECONDS) for tenant in (one, two)]
+    for work in running:
+        work.go()
     until(lambda: card.stat("one")["switches"] > 5, "the first windows")
     card.cgpu.write("0/two/weight", "9\n")
-    first, second = (percent(child) for child in running)
+    first, second = (work.percent() for work in running)
     # The first moments, at 1:1, count too.
     assert divided(first, second)[0] < 35
     card.cgpu.write("0/two/weight", "1\n")
@@ -134,14 +124,8 @@ def test_a_change_of_weight_or_policy_holds_while_programs_run(card: Card) -> No
 def test_many_processes_get_no_more_than_one(card: Card) -> None:
     card.policy(1)
     one, many = card.tenant("one"), card.tenant("many")
-    work = f"simcuda --json launch {SECONDS} 1"
-    crowd = many.popen("sh", "-c", f"{work} & {work} & {work} & {work} & wait")
-    (alone,) = shares(one)
-    output, _ = crowd.communicate(timeout=120)
-    answers = [json.loads(line) for line in output.splitlines()]
-    assert len(answers) == 4
-    together = sum(answer["share_permille"] for answer in answers) / 10
-    assert divided(alone, together) == pytest.approx([50, 50], abs=1.5 * NEAR)
+    alone, crowd = together(Work(one), Work(many, processes=4))
+    assert divided(alone, crowd) == pytest.approx([50, 50], abs=1.5 * NEAR)
 
 
 def test_no_tenant_undoes_it(card: Card) -> None:
@@ -157,18 +141,17 @@ def test_no_tenant_undoes_it(card: Card) -> None:
     assert refused.returncode != 0
     assert "status 35" in refused.stdout or "0x23" in refused.stdout
     # A slice of a second for itself: answered with success, and not applied.
-    greedy = one.popen("simcuda", "--json", "launch", str(SECONDS), "1", "1000000")
-    (honest,) = shares(two)
-    assert divided(percent(greedy), honest) == pytest.approx([50, 50], abs=NEAR)
+    greedy, honest = together(Work(one, slice_us=1_000_000), Work(two))
+    assert divided(greedy, honest) == pytest.approx([50, 50], abs=NEAR)
 
 
 def test_a_tenant_killed_while_its_gate_is_shut_goes_at_once(card: Card) -> None:
     card.policy(1)
     one = card.tenant("one", quota=5)
-    child = begin(one, seconds=60)
+    work = Work(one, seconds=60).go()
     until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
     one.kill()
-    child.wait()
+    work.child.wait()
     until(lambda: not (card.cgpu.root / "container/one").exists(), "the removal")
     assert "used 0\n" in card.cgpu.read("0/memory")
     two = card.tenant("two")
@@ -178,17 +161,16 @@ def test_a_tenant_killed_while_its_gate_is_shut_goes_at_once(card: Card) -> None
 def test_every_gate_is_open_when_the_bridge_goes(card: Card, loaded_modules) -> None:
     card.policy(1)
     one = card.tenant("one", quota=10)
-    child = begin(one, seconds=3 * SECONDS)
+    work = Work(one, seconds=3 * SECONDS).go()
     until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
     loaded_modules.unload("cgpu_rm")
-    assert percent(child) > 40, "it stayed shut"
+    assert work.percent() > 40, "it stayed shut"
     assert "granted_ns" not in card.cgpu.read("0/one/stat")
 
 
 def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
     card.policy(7)
     one, two = card.tenant("one", weight=1), card.tenant("two", weight=2)
-    # long enough that the time before both run does not count for much
-    got = [percent(child) for child in [begin(tenant, 4 * SECONDS) for tenant in (one, two)]]
+    got = shares(one, two)
     assert got[1] > 1.4 * got[0]
     assert sum(card.stat(name)["throttled_ns"] for name in ("one", "two")) == 0

@@ -9,13 +9,13 @@ the card that it got.
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
 from tests.vm.customer import Run, log_lines, running
 from tests.vm.loaded import until
+from tests.vm.work import Work, together
 
 pytestmark = [
     pytest.mark.needs("km", "sim", "smi", "rootfs"),
@@ -56,11 +56,6 @@ def memory(host, card: int) -> dict[str, int]:
     }
 
 
-def share_permille(container, seconds: float = 4, card: int = 0) -> int:
-    done = container.simcuda("--json", "--gpu", card, "launch", seconds, 5)
-    return json.loads(done.stdout)["share_permille"]
-
-
 def test_1_less_memory_than_needed(run: Run):
     """3276 MB and 10 %: nvidia-smi shows 0MiB / 3276MiB, and the training runs out of memory."""
     one = run("case1", **egpu((3276, 10), (3276, 10), (3276, 10)))
@@ -81,7 +76,7 @@ def test_2_enough_memory(run: Run):
 def test_a_part_of_the_compute(run: Run, weight: int):
     """Cases 3 to 5: 10, 50 and 100 % of the card, alone on it."""
     one = run(f"case-{weight}", **egpu(*[(10240, weight)] * 3))
-    assert share_permille(one) == pytest.approx(weight * 10, abs=30)
+    assert together(Work(one, kernel_ms=5)) == pytest.approx([weight], abs=3)
 
 
 def test_6_more_memory_than_the_card(run: Run, host):

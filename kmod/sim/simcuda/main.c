@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 
 static struct sc_options opt;
 static int minor_number;
-static bool json, hold, with_context, announce;
+static bool json, hold, with_context, announce, wait_for_start;
 static double hold_seconds = -1;
 
 static const char usage[] =
@@ -32,6 +33,7 @@ static const char usage[] =
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
 "  --context        make a whole CUDA context first\n"
 "  --announce       launch names its client and channels on standard error first\n"
+"  --wait           launch says 'ready' once it has its context, begins when stdin has input\n"
 "  --hold[=S]       keep everything and wait for a signal, or S seconds\n"
 "commands:\n"
 "  info                     the card's name, uuid, memory as cuMemGetInfo and nvidia-smi count it\n"
@@ -518,6 +520,17 @@ static void on_term(int sig)
 	stop = 1;
 }
 
+/* Input is looked at and not taken: one line starts all who share a pipe. */
+static void await_start(void)
+{
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+
+	puts("ready");
+	fflush(stdout);
+	while (!stop && poll(&input, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
 static int cmd_launch(struct sc *sc, char **arg)
 {
 	double seconds = atof(arg[0]), ms = atof(arg[1]), t0, t1;
@@ -545,6 +558,8 @@ static int cmd_launch(struct sc *sc, char **arg)
 	depth = depth < 2 ? 2 : depth > 250 ? 250 : depth;
 	if (!json)
 		setvbuf(stdout, NULL, _IOLBF, 0);
+	if (wait_for_start)
+		await_start();
 	t0 = now();
 	while (!stop && now() - t0 < seconds) {
 		bool more = false;
@@ -713,7 +728,8 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "context", 0, NULL, 'c' },
-		{ "announce", 0, NULL, 'a' }, { "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
+		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
+		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
 	static struct sc sc;
 	unsigned int i;
 	int c, n;
@@ -727,6 +743,7 @@ int main(int argc, char **argv)
 		case 'H': opt.heap = number(optarg); break;
 		case 'c': with_context = true; break;
 		case 'a': announce = true; break;
+		case 'w': wait_for_start = true; break;
 		case 'h':
 			hold = true;
 			if (optarg)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
 The user door beside the simulated driver: same limits as the module's, no module.
-
-Run by ``pytest tests/vm/agent_suite.py --kernel 6.1``: not one of the files that pytest finds by
-itself, as long as the agent's end on SIGTERM is not reliable in the emulated machine.
 """
 
 from __future__ import annotations
@@ -106,7 +103,10 @@ def test_a_tenant_sees_its_own_card(door: Door) -> None:
     assert found["total"] == found["board"] == found["free"] == LIMIT_BYTES
 
 
-@pytest.mark.parametrize("way", [(), ("--heap", "2"), ("--old-alloc",), ("--context",)])
+@pytest.mark.parametrize(
+    "way",
+    [(), ("--heap", "2"), ("--old-alloc",), ("--context",), ("--xfer",), ("--xfer", "--heap", "2")],
+)
 def test_memory_is_refused_at_the_limit(door: Door, way: tuple[str, ...]) -> None:
     found = door.sim(*way, "fill")
     assert found["status"] == NO_MEMORY

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""
+Programs that keep a card busy, and what each got of it while all of them ran.
+
+Shares can be compared only if they were taken over the same time. Making a context takes an
+emulated machine up to a second, and not the same for everyone; so each program makes its own,
+waits, and all are started at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from tests.vm.container import Container
+
+SECONDS = 4.0
+
+
+class Work:
+    """
+    simcuda launching kernels in a container, ready when this returns and waiting for :meth:`go`.
+
+    Args:
+        seconds: how long it works.
+        kernel_ms: length of a kernel.
+        card: N of ``/dev/nvidiaN``.
+        slice_us: the timeslice that it asks for, if any.
+        processes: how many do so side by side in the container.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        seconds: float = SECONDS,
+        kernel_ms: float = 1,
+        *,
+        card: int = 0,
+        slice_us: int | None = None,
+        processes: int = 1,
+    ) -> None:
+        command = f"simcuda --json --wait --gpu {card} launch {seconds} {kernel_ms}"
+        if slice_us is not None:
+            command += f" {slice_us}"
+        if processes == 1:
+            self.child = container.popen(*command.split())
+        else:
+            # A shell gives what runs in the background an empty input, unless it is told.
+            crowd = " ".join([f"{command} <&3 &"] * processes)
+            self.child = container.popen("sh", "-c", f"exec 3<&0; {crowd} wait")
+        self.processes = processes
+        self.timeout_s = 2 * seconds + 100
+        assert self.child.stdout is not None
+        for _ in range(processes):
+            line = self.child.stdout.readline()
+            if line != "ready\n":
+                raise AssertionError(f"{container.id}: {line}{self.child.communicate()[0]}")
+
+    def go(self) -> Work:
+        """Start it; return itself."""
+        assert self.child.stdin is not None
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        return self
+
+    def percent(self) -> float:
+        """Wait for its end; return what its processes got, in percent of the card."""
+        try:
+            output, _ = self.child.communicate(timeout=self.timeout_s)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            raise
+        answers = [json.loads(line) for line in output.splitlines()]
+        if len(answers) != self.processes or not all("share_permille" in one for one in answers):
+            raise AssertionError(output)
+        return sum(one["share_permille"] for one in answers) / 10
+
+
+def together(*works: Work) -> list[float]:
+    """Start *works* at once; return the percent of the card that each got while all ran."""
+    for one in works:
+        one.go()
+    return [one.percent() for one in works]
