@@ -188,11 +188,11 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
     Raises:
         HookError: the agent has published none, or the container has a listener of its own.
     """
-    import json
+    from . import json_text
 
     try:
         with open(path, encoding="utf-8") as file:
-            rules = json.load(file)
+            rules = json_text.loads(file.read())
         names = {name for rule in rules["syscalls"] for name in rule["names"]}
         listener = rules["listenerPath"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -253,14 +253,14 @@ def _rest_of(name: str, rule: dict, ours: list[dict]) -> list[dict]:
 
 def save_config(bundle: str, config: dict[str, object]) -> None:
     """Replace the bundle's config.json in one step, with the mode and owner that it had."""
-    import json
+    from . import json_text
 
     path = f"{bundle}/config.json"
     draft = f"{path}.cgpu"
     try:
         status = os.stat(path)
         with open(draft, "w", encoding="utf-8") as file:
-            file.write(json.dumps(config, separators=(",", ":")))
+            file.write(json_text.dumps(config))
         os.chmod(draft, stat.S_IMODE(status.st_mode))
         os.chown(draft, status.st_uid, status.st_gid)
         os.rename(draft, path)
@@ -295,8 +295,9 @@ def report(args: list[str], reason: str) -> None:
     """Say why on stderr, and in the log that containerd reads its error from (``--log``)."""
     print(f"cgpu: {reason}", file=sys.stderr)
     if "--log" in args[:-1]:
-        import json
         import time
+
+        from . import json_text
 
         entry = {
             "level": "error",
@@ -305,6 +306,6 @@ def report(args: list[str], reason: str) -> None:
         }
         try:
             with open(args[args.index("--log") + 1], "a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write(json_text.dumps(entry) + "\n")
         except OSError:
             return
