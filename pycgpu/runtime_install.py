@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -101,7 +102,6 @@ def launcher(module: str, options: Options) -> str:
     -I and -S leave out site-packages and the user's environment: 3 ms less a start, and nothing
     that a tenant could set reaches a process of root's.
     """
-    package = str(Path(__file__).resolve().parents[1])
     call = f"main(hook=({'/' + HOOK!r},), runtimes={options.runtimes!r})"
     if module == "oci_hook":
         logs = [word for path in options.logs for word in ("--log", path)]
@@ -109,10 +109,20 @@ def launcher(module: str, options: Options) -> str:
     return (
         f"#!{_interpreter()} -IS\n"
         "import sys\n"
-        f"sys.path.insert(0, {package!r})\n"
+        f"sys.path.insert(0, {_package()!r})\n"
         f"from pycgpu.{module} import main\n"
         f"sys.exit({call})\n"
     )
+
+
+def _package() -> str:
+    """Return where the package is imported from, through the link that an upgrade leads anew."""
+    here = Path(__file__).resolve().parents[1]
+    home = Path(os.path.realpath(sys.prefix))
+    link = home.with_name(re.sub(r"-\d.*$", "", home.name))
+    if link.is_symlink() and here.is_relative_to(home):
+        return str(link / here.relative_to(home))
+    return str(here)
 
 
 def _interpreter() -> str:
@@ -127,18 +137,25 @@ def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     Raises:
         InstallError: a file cannot be written; those before it are put back.
     """
-    done: list[Change] = []
     record = _record(prefix)
+    for change in changes:
+        record.setdefault(change.path, change.before)
+    # The record first: whoever is cut short can be undone.
+    text = json.dumps(record, indent=2) + "\n"
+    done: list[Change] = []
     try:
-        for change in changes:
-            _write(prefix / change.path, change.after, change.mode)
+        for change in [Change(RECORD, _read(prefix / RECORD), text, 0o600), *changes]:
+            apply_one(change, prefix)
             done.append(change)
-            record.setdefault(change.path, change.before)
-        _write(prefix / RECORD, json.dumps(record, indent=2) + "\n", 0o600)
     except OSError as error:
         for change in reversed(done):
             _write(prefix / change.path, change.before, change.mode)
         raise InstallError(f"{error.filename}: {error.strerror}; nothing was changed") from None
+
+
+def apply_one(change: Change, prefix: Path = Path("/")) -> None:
+    """Make one change, whose former text somebody else remembers; OSError if it cannot be."""
+    _write(prefix / change.path, change.after, change.mode)
 
 
 def plan_undo(prefix: Path = Path("/")) -> list[Change]:
