@@ -51,19 +51,26 @@ def find_bundle(args: list[str]) -> str | None:
     return os.getcwd()
 
 
-def find_runtime(names: tuple[str, ...], path: str = PATH) -> str:
+def candidates(names: tuple[str, ...], path: str = PATH) -> list[str]:
+    """Return the paths that *names* (paths, or names in *path*) may stand for, in order."""
+    return [
+        candidate
+        for name in names
+        for candidate in ([name] if "/" in name else [f"{part}/{name}" for part in path.split(":")])
+    ]
+
+
+def find_runtime(names: tuple[str, ...], path: str = PATH, own: str | None = None) -> str:
     """
-    Return the first of *names* (paths, or names in *path*) that can be executed.
+    Return the first of :func:`candidates` that can be executed and is not *own*, this program.
 
     Raises:
         HookError: none of them is installed.
     """
-    own = os.path.realpath(sys.argv[0])
-    for name in names:
-        found = [name] if "/" in name else [f"{part}/{name}" for part in path.split(":")]
-        for candidate in found:
-            if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != own:
-                return candidate
+    this = os.path.realpath(own or sys.argv[0])
+    for candidate in candidates(names, path):
+        if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != this:
+            return candidate
     raise HookError(f"none of {', '.join(names)} is installed; install runc")
 
 
@@ -274,6 +281,7 @@ def main(
     hook: tuple[str, ...] = (HOOK,),
     runtimes: tuple[str, ...] = RUNTIMES,
     root: str | None = None,
+    own: str | None = None,
 ) -> int:
     """Prepare the bundle if there is one, and become the next runtime; returns only to fail."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -281,7 +289,7 @@ def main(
         bundle = find_bundle(args)
         if bundle is not None:
             prepare(bundle, hook=hook, root=root)
-        runtime = find_runtime(runtimes)
+        runtime = find_runtime(runtimes, own=own)
         os.execv(runtime, [runtime, *args])
     except CgpuError as error:
         reason = str(error)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from . import hook_log, runtime
 from .errors import InstallError
+from .launcher import hook_program, runtime_program
 
 ENGINES = ("docker", "containerd", "podman", "crio")
 #: Where each engine's configuration is; an engine is 'there' when this directory is.
@@ -96,23 +97,13 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
 
 
 def launcher(module: str, options: Options) -> str:
-    """
-    Return the program that starts *module* with as little of Python as possible.
-
-    -I and -S leave out site-packages and the user's environment: 3 ms less a start, and nothing
-    that a tenant could set reaches a process of root's.
-    """
-    call = f"main(hook=({'/' + HOOK!r},), runtimes={options.runtimes!r})"
+    """Return the program that starts *module*, ``runtime`` or ``oci_hook``."""
+    # A shell shim of a version manager would cost a hundred times what Python itself does.
+    interpreter = os.path.realpath(sys.executable)
     if module == "oci_hook":
         logs = [word for path in options.logs for word in ("--log", path)]
-        call = f"main([*{logs!r}, *sys.argv[1:]])"
-    return (
-        f"#!{_interpreter()} -IS\n"
-        "import sys\n"
-        f"sys.path.insert(0, {_package()!r})\n"
-        f"from pycgpu.{module} import main\n"
-        f"sys.exit({call})\n"
-    )
+        return hook_program(interpreter, _package(), logs)
+    return runtime_program(interpreter, _package(), (f"/{HOOK}",), options.runtimes)
 
 
 def _package() -> str:
@@ -123,11 +114,6 @@ def _package() -> str:
     if link.is_symlink() and here.is_relative_to(home):
         return str(link / here.relative_to(home))
     return str(here)
-
-
-def _interpreter() -> str:
-    # A shell shim of a version manager would cost a hundred times what Python itself does.
-    return os.path.realpath(sys.executable)
 
 
 def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
