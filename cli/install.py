@@ -24,7 +24,7 @@ def install(
     ] = True,
     modules: Annotated[
         Path | None,
-        typer.Option(help="Directory with cgpu_km.ko (and cgpu_rm.ko), built already."),
+        typer.Option(help="Directory with cgpu_km.ko, its core and cgpu_rm.ko, built already."),
     ] = None,
     runtimes: Annotated[
         bool, typer.Option(help="Register the runtime with the container engines here.")
@@ -37,6 +37,9 @@ def install(
     ] = False,
     exporter: Annotated[
         bool, typer.Option("--exporter", help="Run the exporter as a service.")
+    ] = False,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="No module: the agent as a service in its place.")
     ] = False,
     load: Annotated[bool, typer.Option(help="Load the module now.")] = True,
     dry_run: Annotated[
@@ -53,6 +56,7 @@ def install(
         default,
         exporter,
         load,
+        agent,
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
     )
     if dry_run:

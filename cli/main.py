@@ -32,6 +32,7 @@ COMMANDS = {
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
     "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
+    "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
     "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
 }
 

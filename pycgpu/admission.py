@@ -14,11 +14,14 @@ Everything is checked before anything is reserved, and all cards are granted or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from .errors import RequestError
 from .model import Card, CardGrant, CardShare, Grant, Refusal, Request
 from .size import format_mib
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:

@@ -7,6 +7,7 @@ Every check only reads, and reads below *prefix*, so that a test can show it any
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -14,15 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import __version__, procfs, runtime_install
+from . import __version__, module_build, procfs, runtime_install, trampoline
 from .errors import CgpuError, InstallError
 
 OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"
 
 #: Names of modules that products of other vendors use, and of those that are named like them.
 RIVALS = re.compile(r"^([eqmx]gpu)(_.*)?$")
-#: Where the module's next build will look for the kernel's headers.
-HEADERS = "lib/modules/{release}/build"
+#: What is installed, see :mod:`pycgpu.journal`.
+JOURNAL = "var/lib/cgpu/installation.json"
 MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
 
 
@@ -110,7 +111,7 @@ def driver(host: Host) -> Iterator[Finding]:
 def kernel(host: Host) -> Iterator[Finding]:
     """The running kernel, and what building a module for it takes."""
     yield Finding(OK, "kernel", host.release)
-    if not (host.prefix / HEADERS.format(release=host.release) / "Makefile").exists():
+    if not (host.prefix / module_build.HEADERS.format(release=host.release) / "Makefile").exists():
         yield Finding(
             WARN,
             "kernel",
@@ -164,13 +165,57 @@ def module(host: Host) -> Iterator[Finding]:
             "`cgpu upgrade`",
         )
     elif version != __version__:
-        yield Finding(
-            WARN, "module", f"module {version}, package {__version__}", "`cgpu upgrade`"
-        )
+        yield Finding(WARN, "module", f"module {version}, package {__version__}", "`cgpu upgrade`")
     if not (host.prefix / MODULES_LOAD).exists() and loaded:
+        yield Finding(NOTE, "module", "not loaded at boot", f"echo cgpu_km > /{MODULES_LOAD}")
+
+
+def core(host: Host) -> Iterator[Finding]:
+    """What decides behind the kernel door, and whether it can be replaced under containers."""
+    pending = _pending(host)
+    if pending is not None:
         yield Finding(
-            NOTE, "module", "not loaded at boot", f"echo cgpu_km > /{MODULES_LOAD}"
+            WARN,
+            "core",
+            f"an upgrade to {pending} was cut short",
+            "repeat it: it goes on, or goes back, by itself; `cgpu uninstall` removes all of it",
         )
+    if host.root is None or "cgpu_km" not in host.modules:
+        return
+    door = trampoline.read(host.root)
+    if door is None:
+        yield Finding(NOTE, "core", "cannot be replaced while containers run")
+        return
+    if door.running is None:
+        yield Finding(
+            FAIL, "core", "no module decides: the driver is not hooked", "`modprobe cgpu-core`"
+        )
+        return
+    if door.trial_ms:
+        left = f"{door.trial_ms / 1000:.0f} s"
+        yield Finding(
+            NOTE,
+            "core",
+            f"{door.running} is on trial; the former one is back in {left} unless it is accepted",
+        )
+    else:
+        yield Finding(
+            OK,
+            "core",
+            f"{door.running}; hot upgrade from door {door.door_api}, state {door.state}",
+        )
+    idle = [name for name in trampoline.cores(host.modules) if name != door.running]
+    if idle and not door.trial_ms:
+        listed = " ".join(idle)
+        yield Finding(WARN, "core", f"loaded and not used: {listed}", f"rmmod {listed}")
+
+
+def _pending(host: Host) -> str | None:
+    try:
+        layer = json.loads(host.read(JOURNAL) or "{}").get("layer")
+        return None if layer is None else str(layer["version"])
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
 
 
 def _built(host: Host) -> bool:
@@ -267,9 +312,7 @@ def conflicts(host: Host) -> Iterator[Finding]:
     found = False
     for name in sorted(filter(RIVALS.match, host.modules)):
         found = True
-        yield Finding(
-            FAIL, "conflicts", f"module {name} hooks the same driver", f"`rmmod {name}`"
-        )
+        yield Finding(FAIL, "conflicts", f"module {name} hooks the same driver", f"`rmmod {name}`")
     tree = host.prefix / procfs.KERNEL_DOOR.lstrip("/")
     if tree.exists() and not (tree / "api_version").exists():
         found = True
@@ -336,5 +379,5 @@ def _guarded(check: Callable[[Host], Iterator[Finding]]) -> Callable[[Host], Ite
 
 
 CHECKS = tuple(
-    map(_guarded, (driver, kernel, module, hooks, cards, engines, conflicts, rights))
+    map(_guarded, (driver, kernel, module, core, hooks, cards, engines, conflicts, rights))
 )

@@ -8,6 +8,7 @@ already, is no error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,12 +16,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from . import runtime_install
-from .errors import CgpuError, InstallError
+from . import module_build, procfs, runtime_install, trampoline
+from .errors import CgpuError, InstallError, NodeError
 
 UNITS = "etc/systemd/system"
-#: The module and its bridge to the driver, in the order in which they are loaded.
-MODULES = ("cgpu_km", "cgpu_rm")
+DKMS = "var/lib/dkms/cgpu"
+#: Where what an upgrade overwrites is kept until it has proved itself.
+KEPT = "var/lib/cgpu/kept"
+_DRAFT = ".cgpu-new"
 
 
 class Host(NamedTuple):
@@ -28,15 +31,22 @@ class Host(NamedTuple):
     Where to install: ``prefix`` is the root of its files, ``release`` the kernel's.
 
     run: executes a command and returns its output; raises InstallError when it fails.
+    tell: gives the kernel door a command, as :func:`pycgpu.trampoline.tell`.
     """
 
     prefix: Path
     release: str
     run: Callable[[list[str]], str]
+    tell: Callable[[str, str], None] = trampoline.tell
 
     @property
     def systemd(self) -> bool:
         return (self.prefix / "run/systemd/system").is_dir()
+
+    @property
+    def tree(self) -> Path:
+        """The kernel door's root."""
+        return self.prefix / procfs.KERNEL_DOOR.lstrip("/")
 
     @property
     def loaded(self) -> set[str]:
@@ -64,6 +74,8 @@ def execute(command: list[str]) -> str:
             text=True,
             check=False,
             env=environment,
+            # The lock of the installation stays with a command that outlives us.
+            close_fds=False,
         )
     except FileNotFoundError:
         raise InstallError(f"{command[0]} is missing: install it") from None
@@ -90,24 +102,35 @@ def write_file(path: str, text: str, prefix: Path) -> Step:
 
 def _do_file(host: Host, data: dict) -> None:
     target = host.prefix / data["path"]
-    data["made"] = make_directories(target.parent, host.prefix)
-    target.write_text(data["text"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _replace(target, data["text"].encode())
 
 
 def _undo_file(host: Host, data: dict) -> None:
     target = host.prefix / data["path"]
+    _draft(target).unlink(missing_ok=True)
     if target.exists() and target.read_text() == data["text"]:
         if data["before"] is None:
             target.unlink()
         else:
-            target.write_text(data["before"])
+            _replace(target, data["before"].encode())
     remove_directories(data.get("made", ()), host.prefix)
+
+
+def _draft(target: Path) -> Path:
+    """Return where a file is written before it takes its place; nobody reads such a name."""
+    return target.with_name(target.name + _DRAFT)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    draft = _draft(target)
+    draft.write_bytes(content)
+    draft.rename(target)
 
 
 def _do_tree(host: Host, data: dict) -> None:
     target = host.prefix / data["path"]
-    data["made"] = make_directories(target.parent, host.prefix)
-    shutil.copytree(data["source"], target, ignore=products, dirs_exist_ok=True)
+    shutil.copytree(data["source"], target, ignore=module_build.products, dirs_exist_ok=True)
 
 
 def _undo_tree(host: Host, data: dict) -> None:
@@ -115,57 +138,166 @@ def _undo_tree(host: Host, data: dict) -> None:
     remove_directories(data.get("made", ()), host.prefix)
 
 
-def products(directory: str, names: list[str]) -> set[str]:
-    """Say to :func:`shutil.copytree` what is not a source of the module."""
-    ignored = shutil.ignore_patterns(
-        *("*.o", "*.ko", "*.mod", "*.mod.c", ".*", "Module.symvers", "modules.order"),
-        *("__pycache__", "__init__.py", "sim"),
-    )
-    return ignored(directory, names)
+def _do_dkms_build(host: Host, data: dict) -> None:
+    version = ["-m", "cgpu", "-v", data["version"]]
+    if not (host.prefix / DKMS / data["version"] / "source").exists():
+        host.run(["dkms", "add", *version])
+    host.run(["dkms", "build", *version, "-k", host.release])
 
 
 def _do_dkms(host: Host, data: dict) -> None:
-    version = ["-m", "cgpu", "-v", data["version"]]
-    host.run(["dkms", "add", *version])
-    host.run(["dkms", "build", *version, "-k", host.release])
-    host.run(["dkms", "install", *version, "-k", host.release])
+    _do_dkms_build(host, data)
+    host.run(["dkms", "install", "-m", "cgpu", "-v", data["version"], "-k", host.release])
 
 
 def _undo_dkms(host: Host, data: dict) -> None:
-    if (host.prefix / "var/lib/dkms/cgpu" / data["version"]).exists():
+    top = host.prefix / DKMS
+    if (top / data["version"]).exists():
         host.run(["dkms", "remove", "-m", "cgpu", "-v", data["version"], "--all"])
-    shutil.rmtree(host.prefix / "var/lib/dkms/cgpu", ignore_errors=True)
+        shutil.rmtree(top / data["version"], ignore_errors=True)
+    if top.is_dir() and not [one for one in top.iterdir() if (one / "source").exists()]:
+        shutil.rmtree(top)
+    _remove_core(host, data["version"])
+
+
+def _remove_core(host: Host, version: str) -> None:
+    # DKMS forgets the files of a version when another one takes its place.
+    name = trampoline.core_name(version)
+    found = list((host.prefix / "lib/modules").glob(f"*/updates/dkms/{name}.ko*"))
+    for path in found:
+        path.unlink()
+    for release in sorted({path.parts[-4] for path in found}):
+        host.run(["depmod", "-a", release])
+
+
+def dkms_modules(host: Host, version: str) -> Path:
+    """Return where DKMS keeps what it built of *version* for the running kernel."""
+    return host.prefix / DKMS / version / host.release / os.uname().machine / "module"
+
+
+def _kernels(host: Host, version: str) -> list[str]:
+    """Return the kernels for which DKMS has built *version*, the running one first."""
+    others = {path.parts[-2] for path in (host.prefix / DKMS / version).glob("*/*/module")}
+    return [host.release, *sorted(others - {host.release})]
+
+
+def _do_dkms_install(host: Host, data: dict) -> None:
+    for release in _kernels(host, data["former"]):
+        # Forced, for DKMS itself would never go back to an older version.
+        command = ["dkms", "install", "--force", "-m", "cgpu", "-v", data["version"]]
+        try:
+            host.run([*command, "-k", release])
+        except InstallError as error:
+            if release == host.release:
+                raise
+            data["note"] = f"kernel {release} has no module now: {error}"
+
+
+def _undo_dkms_install(host: Host, data: dict) -> None:
+    for release in _kernels(host, data["former"]):
+        command = ["dkms", "install", "--force", "-m", "cgpu", "-v", data["former"]]
+        host.run([*command, "-k", release])
+    _remove_core(host, data["version"])
+
+
+def _do_stage(host: Host, data: dict) -> None:
+    directory = host.prefix / data["path"]
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    module_build.build(Path(data["source"]), directory, host.prefix, host.release, host.run)
+
+
+def place(directory: Path, path: str, host: Host) -> Step:
+    """Return the step that copies the modules in *directory* to *path*; raise InstallError."""
+    files = trampoline.find(directory)
+    names = [Path(file).name for file in files.values()]
+    data = {
+        "path": path,
+        "from": str(directory),
+        "release": host.release,
+        "names": names,
+        "had": [name for name in names if (host.prefix / path / name).exists()],
+    }
+    return Step("place", f"copy {', '.join(names)} to /{path}, depmod", data)
 
 
 def _do_place(host: Host, data: dict) -> None:
-    directory = host.prefix / data["path"]
-    data["made"] = make_directories(directory, host.prefix)
-    for source in data["files"]:
-        shutil.copy(source, directory)
+    directory, kept = host.prefix / data["path"], host.prefix / KEPT
+    directory.mkdir(parents=True, exist_ok=True)
+    if data["had"]:
+        kept.mkdir(exist_ok=True)
+    for name in data["had"]:
+        _replace(kept / name, (directory / name).read_bytes())
+    for name in data["names"]:
+        _replace(directory / name, (Path(data["from"]) / name).read_bytes())
     host.run(["depmod", "-a", data["release"]])
 
 
 def _undo_place(host: Host, data: dict) -> None:
-    for source in data["files"]:
-        (host.prefix / data["path"] / Path(source).name).unlink(missing_ok=True)
+    directory, kept = host.prefix / data["path"], host.prefix / KEPT
+    for name in data["names"]:
+        _draft(directory / name).unlink(missing_ok=True)
+        if name not in data["had"]:
+            (directory / name).unlink(missing_ok=True)
+        elif (kept / name).exists():
+            _replace(directory / name, (kept / name).read_bytes())
     remove_directories(data.get("made", ()), host.prefix)
     host.run(["depmod", "-a", data["release"]])
+    shutil.rmtree(kept, ignore_errors=True)
 
 
-def _do_runtime(host: Host, data: dict) -> None:
+def _undo_leftover(host: Host, data: dict) -> None:
+    for path in data["paths"]:
+        target = host.prefix / path
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+    if data["release"] is not None:
+        host.run(["depmod", "-a", data["release"]])
+
+
+def _do_relaunch(host: Host, data: dict) -> None:
+    for change in map(runtime_install.Change._make, data["changes"]):
+        runtime_install.apply_one(change, host.prefix)
+
+
+def _undo_relaunch(host: Host, data: dict) -> None:
+    for path, before, after, mode in data["changes"]:
+        target = host.prefix / path
+        if target.exists() and target.read_text() == after:
+            runtime_install.apply_one(
+                runtime_install.Change(path, after, before, mode), host.prefix
+            )
+
+
+def _do_tools(host: Host, data: dict) -> None:
+    _lead(Path(data["link"]), data["to"])
+
+
+def _undo_tools(host: Host, data: dict) -> None:
+    link = Path(data["link"])
+    if link.is_symlink() and os.readlink(link) == data["to"]:
+        _lead(link, data["before"])
+
+
+def _lead(link: Path, to: str) -> None:
+    draft = _draft(link)
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(to)
+    # Whoever starts a tool meanwhile finds the former or the new one, whole.
+    draft.rename(link)
+
+
+def _registration(host: Host, data: dict) -> list[runtime_install.Change]:
     options = runtime_install.Options(
         runtime_install.engines_here(host.prefix), tuple(data["names"]), data["default"]
     )
-    changes = runtime_install.plan(options, host.prefix)
-    missing = {
-        str(parent)
-        for change in changes
-        for parent in Path(change.path).parents
-        if not (host.prefix / parent).exists()
-    }
-    data["made"] = sorted(missing, key=len, reverse=True)
-    data["restart"] = runtime_install.restart_commands(changes)
-    runtime_install.apply(changes, host.prefix)
+    return runtime_install.plan(options, host.prefix)
+
+
+def _do_runtime(host: Host, data: dict) -> None:
+    runtime_install.apply(_registration(host, data), host.prefix)
 
 
 def _undo_runtime(host: Host, data: dict) -> None:
@@ -186,8 +318,11 @@ def _undo_service(host: Host, data: dict) -> None:
 
 def _do_load(host: Host, data: dict) -> None:
     host.run(["modprobe", "cgpu_km"])
+    if not trampoline.cores(host.loaded):
+        # modprobe is silent about what it fails to load beside a module.
+        host.run(["modprobe", "cgpu-core"])
     # The bridge wants a driver that is loaded; without it memory is limited all the same.
-    if "cgpu_rm" in data["modules"] and "nvidia" in host.loaded:
+    if "nvidia" in host.loaded:
         try:
             host.run(["modprobe", "cgpu_rm"])
         except InstallError as error:
@@ -195,9 +330,29 @@ def _do_load(host: Host, data: dict) -> None:
 
 
 def _undo_load(host: Host, data: dict) -> None:
-    for name in reversed(MODULES):
-        if name in host.loaded:
-            host.run(["rmmod", name])
+    loaded = host.loaded
+    door = trampoline.read(str(host.tree))
+    running = door.running if door else None
+    if door is not None and door.trial_ms:
+        # Refused where the trial ends by itself at this moment.
+        with contextlib.suppress(NodeError):
+            host.tell(trampoline.REVERT, str(host.tree))
+        door = trampoline.read(str(host.tree))
+        running = door.running if door else None
+    # First what a container keeps: it is refused while nothing has gone yet.
+    cores = sorted(trampoline.cores(loaded), key=lambda name: name == running)
+    gone: list[str] = []
+    try:
+        for name in (*cores, "cgpu_rm", "cgpu_km"):
+            if name in loaded:
+                host.run(["rmmod", name])
+                gone.append(name)
+    except InstallError:
+        if running in gone:
+            host.run(["modprobe", "cgpu-core"])
+        if "cgpu_rm" in gone:
+            host.run(["modprobe", "cgpu_rm"])
+        raise
 
 
 def _undo_reload(host: Host, data: dict) -> None:
@@ -208,8 +363,13 @@ _DO = {
     "file": _do_file,
     "tree": _do_tree,
     "dkms": _do_dkms,
+    "dkms_build": _do_dkms_build,
+    "dkms_install": _do_dkms_install,
+    "stage": _do_stage,
     "place": _do_place,
     "runtime": _do_runtime,
+    "relaunch": _do_relaunch,
+    "tools": _do_tools,
     "service": _do_service,
     "load": _do_load,
 }
@@ -217,23 +377,52 @@ _UNDO = {
     "file": _undo_file,
     "tree": _undo_tree,
     "dkms": _undo_dkms,
+    "dkms_build": _undo_dkms,
+    "dkms_install": _undo_dkms_install,
+    "stage": _undo_tree,
     "place": _undo_place,
+    "leftover": _undo_leftover,
     "runtime": _undo_runtime,
+    "relaunch": _undo_relaunch,
+    "tools": _undo_tools,
     "service": _undo_service,
     "load": _undo_load,
     "reload": _undo_reload,
 }
 
 
+def _missing(directory: Path, prefix: Path) -> list[str]:
+    """Return the directories that must be made for *directory*, the deepest first."""
+    missing = []
+    while not directory.exists():
+        missing.append(str(directory.relative_to(prefix)))
+        directory = directory.parent
+    return missing
+
+
 def make_directories(directory: Path, prefix: Path) -> list[str]:
     """Make a directory; return those that were not there, the deepest first."""
-    made = []
-    while not directory.exists():
-        made.append(str(directory.relative_to(prefix)))
-        directory = directory.parent
-    for path in reversed(made):
-        (prefix / path).mkdir()
+    made = _missing(directory, prefix)
+    directory.mkdir(parents=True, exist_ok=True)
     return made
+
+
+def foresee(host: Host, step: Step) -> None:
+    """Note in the step which directories it will make, before the journal is written."""
+    data = step.data
+    if step.kind in ("file", "tree"):
+        data["made"] = _missing((host.prefix / data["path"]).parent, host.prefix)
+    elif step.kind in ("place", "stage"):
+        data["made"] = _missing(host.prefix / data["path"], host.prefix)
+    elif step.kind == "runtime":
+        changes = _registration(host, data)
+        missing = {
+            path
+            for change in changes
+            for path in _missing((host.prefix / change.path).parent, host.prefix)
+        }
+        data["made"] = sorted(missing, key=len, reverse=True)
+        data["restart"] = runtime_install.restart_commands(changes)
 
 
 def remove_directories(made: Iterable[str], prefix: Path) -> None:

@@ -3,39 +3,45 @@
 Install the module and all that belongs to it on a host, and take every bit of it back.
 
 An installation is a list of steps, each of which can undo itself. Before a step is taken it is
-written to a journal; a failure undoes what was done, and :func:`uninstall` undoes the journal from
-its end. What stood in a file before is in the journal too.
+written to the journal; a failure undoes what was done, and :func:`uninstall` undoes the journal
+from its end. What stood in a file before is in the journal too.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from . import __version__, doctor, install_step, procfs, runtime_install
+from . import (
+    __version__,
+    doctor,
+    install_step,
+    journal,
+    module_build,
+    procfs,
+    runtime_install,
+    service,
+    trampoline,
+)
 from .errors import CgpuError, InstallError
 from .install_step import (
-    MODULES,
     UNITS,
     Host,
     Step,
-    make_directories,
-    products,
     remove_directories,
     take_back,
     write_file,
 )
+from .journal import Journal
 
-JOURNAL = "var/lib/cgpu/installation.json"
 SOURCES = "usr/src/cgpu-{version}"
 PLACED = "lib/modules/{release}/updates/cgpu"
+STAGED = "var/lib/cgpu/staged"
 MODULES_LOAD = doctor.MODULES_LOAD
-#: What is left behind by use: by the hook, the runtime, ``cgpu cdi`` and this file.
+#: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
 LEFTOVERS = (
     "run/cgpu",
     "var/lib/cgpu",
@@ -43,41 +49,6 @@ LEFTOVERS = (
     "etc/cdi/cgpu.json",
     "var/run/cdi/cgpu.json",
 )
-
-_UNIT = """\
-[Unit]
-Description=cgpu: modules that share NVIDIA GPUs between containers
-Documentation=man:modprobe(8)
-# Containers that start with the engine must find their limits enforced.
-Before=docker.service containerd.service crio.service podman.service kubelet.service
-After=nvidia-persistenced.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/sbin/modprobe cgpu_km
-# Without the bridge memory is limited and compute is not: better than nothing at all.
-ExecStart=-/sbin/modprobe cgpu_rm
-
-[Install]
-WantedBy=multi-user.target
-"""
-_EXPORTER_UNIT = """\
-[Unit]
-Description=cgpu: metrics for Prometheus
-After=cgpu.service network.target
-
-[Service]
-ExecStart={cgpu} exporter
-DynamicUser=yes
-ProtectSystem=strict
-ProtectHome=yes
-NoNewPrivileges=yes
-Restart=on-failure
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 class Options(NamedTuple):
@@ -90,6 +61,7 @@ class Options(NamedTuple):
     names, default: as in :class:`pycgpu.runtime_install.Options`.
     exporter: run the exporter as a service.
     load: load the module at once.
+    agent: no module at all; the agent as a service in its place.
     cgpu: the program that services start.
     """
 
@@ -100,6 +72,7 @@ class Options(NamedTuple):
     default: bool = False
     exporter: bool = False
     load: bool = True
+    agent: bool = False
     cgpu: str = "/usr/local/bin/cgpu"
 
 
@@ -113,22 +86,35 @@ def check(options: Options, host: Host) -> None:
     Raises:
         InstallError: what is missing, and how to get it.
     """
-    journal = host.prefix / JOURNAL
-    if journal.exists():
-        version = read_journal(host)[0]
+    if journal.exists(host):
+        version = journal.read(host).version
         if version == __version__:
             raise InstallError(f"cgpu {version} is installed already; `cgpu uninstall` removes it")
         raise InstallError(f"cgpu {version} is installed: `cgpu upgrade` takes it to {__version__}")
-    tree = host.prefix / procfs.KERNEL_DOOR.lstrip("/")
-    if tree.exists() and "cgpu_km" not in host.loaded:
+    if host.tree.exists() and "cgpu_km" not in host.loaded:
         raise InstallError(f"{procfs.KERNEL_DOOR} is another product's: uninstall that first")
     if "cgpu_km" in host.loaded:
         raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
-    if options.modules is not None:
-        if not (Path(options.modules) / "cgpu_km.ko").exists():
-            raise InstallError(f"{options.modules}: no cgpu_km.ko in it")
+    if options.agent:
+        if not host.systemd:
+            raise InstallError("--agent takes systemd; without it run `cgpu agent` at boot")
         return
-    headers = doctor.HEADERS.format(release=host.release)
+    check_modules(options, host)
+
+
+def check_modules(options: Options, host: Host, version: str = __version__) -> None:
+    """
+    Look for what building modules of *version* that load takes.
+
+    Raises:
+        InstallError: what is missing, and how to get it.
+    """
+    if options.modules is not None:
+        (core,) = trampoline.cores(set(trampoline.find(Path(options.modules))))
+        if core != trampoline.core_name(version):
+            raise InstallError(f"{options.modules}: holds {core}, and this is cgpu {version}")
+        return
+    headers = module_build.HEADERS.format(release=host.release)
     if not (host.prefix / headers / "Makefile").exists():
         raise InstallError(
             f"/{headers} is missing, without which no module can be built:"
@@ -165,68 +151,62 @@ def _check_key(options: Options, host: Host) -> None:
 
 def plan(options: Options, host: Host) -> list[Step]:
     """Return the steps that installing takes, the module's loading last."""
-    sources = str(Path(__file__).resolve().parent / "kmod")
-    if not Path(sources).is_dir():
-        # The repository, where the folder stands at the top.
-        sources = str(Path(__file__).resolve().parents[1] / "kmod")
     steps = []
-    if options.modules is not None:
-        directory = Path(options.modules)
-        files = [str(directory / f"{name}.ko") for name in MODULES]
-        steps.append(_place([path for path in files if Path(path).exists()], host))
+    placed = PLACED.format(release=host.release)
+    if options.agent:
+        pass
+    elif options.modules is not None:
+        steps.append(install_step.place(Path(options.modules), placed, host))
     elif options.dkms:
-        path = SOURCES.format(version=__version__)
-        data = {"path": path, "source": sources}
-        steps.append(Step("tree", f"copy the sources to /{path}", data))
+        steps.append(tree(__version__))
         shown = f"dkms add, build, install cgpu {__version__} for {host.release}"
         steps.append(Step("dkms", shown, {"version": __version__}))
     else:
-        steps.append(Step("build", f"build the modules for {host.release}", {"source": sources}))
-    steps.append(write_file(MODULES_LOAD, "cgpu_km\n", host.prefix))
+        steps.append(stage(host))
+        data = {"from": STAGED, "path": placed}
+        steps.append(Step("built", f"copy the modules to /{placed}, depmod", data))
+    steps += files(options, host)
     if options.runtimes and runtime_install.engines_here(host.prefix):
         listed = ", ".join(runtime_install.engines_here(host.prefix))
         data = {"names": list(options.names), "default": options.default}
         steps.append(Step("runtime", f"register the runtime with {listed}", data))
-    if host.systemd:
-        steps += _service("cgpu.service", _UNIT, False, host)
-        if options.exporter:
-            unit = _EXPORTER_UNIT.format(cgpu=options.cgpu)
-            steps += _service("cgpu-exporter.service", unit, True, host)
-    if options.load:
-        steps.append(Step("load", "load cgpu_km, and cgpu_rm", {"modules": list(MODULES)}))
+    for unit in units(options, host):
+        now = unit in service.OWN
+        data = {"unit": unit, "now": now}
+        steps.append(Step("service", f"systemctl enable {'--now ' if now else ''}{unit}", data))
+    if options.load and not options.agent:
+        steps.append(Step("load", "load cgpu_km, its core, and cgpu_rm", {}))
     return steps
 
 
-def _service(unit: str, text: str, now: bool, host: Host) -> list[Step]:
-    enable = f"systemctl enable {'--now ' if now else ''}{unit}"
-    return [
-        write_file(f"{UNITS}/{unit}", text, host.prefix),
-        Step("service", enable, {"unit": unit, "now": now}),
-    ]
+def tree(version: str) -> Step:
+    """Return the step that gives DKMS the sources."""
+    path = SOURCES.format(version=version)
+    data = {"path": path, "source": str(module_build.sources())}
+    return Step("tree", f"copy the sources to /{path}", data)
 
 
-def _place(files: list[str], host: Host) -> Step:
-    path = PLACED.format(release=host.release)
-    names = " and ".join(Path(file).name for file in files)
-    data = {"path": path, "files": files, "release": host.release}
-    return Step("place", f"copy {names} to /{path}, depmod", data)
+def stage(host: Host) -> Step:
+    """Return the step that builds the modules for the running kernel, beside the host's."""
+    data = {"path": STAGED, "source": str(module_build.sources())}
+    return Step("stage", f"build the modules for {host.release}", data)
 
 
-def build(source: str, host: Host, directory: str) -> list[str]:
-    """Build both modules for the running kernel in *directory*; return their paths."""
-    work = Path(directory) / "kmod"
-    shutil.copytree(source, work, ignore=products)
-    headers = str(host.prefix / doctor.HEADERS.format(release=host.release))
-    host.run(["make", "-C", str(work), f"KDIR={headers}", "all"])
-    built = [str(work / "cgpu_km.ko")]
-    bridge = work / "bridge"
-    if (bridge / "Makefile").exists():
-        symbols = f"KBUILD_EXTRA_SYMBOLS={work}/Module.symvers"
-        host.run(
-            ["make", "-C", str(bridge), f"KDIR={headers}", symbols, "KBUILD_MODPOST_WARN=1"]
-        )
-        built.append(str(bridge / "cgpu_rm.ko"))
-    return built
+def units(options: Options, host: Host) -> list[str]:
+    """Return the services that belong to the installation."""
+    if not host.systemd:
+        return []
+    first = service.AGENT if options.agent else service.MODULE
+    return [first, *([service.EXPORTER] if options.exporter else [])]
+
+
+def files(options: Options, host: Host) -> list[Step]:
+    """Return the steps that write the files of one version."""
+    steps = [] if options.agent else [write_file(MODULES_LOAD, "cgpu_km\n", host.prefix)]
+    for unit in units(options, host):
+        text = service.text(unit, options.cgpu)
+        steps.append(write_file(f"{UNITS}/{unit}", text, host.prefix))
+    return steps
 
 
 def install(
@@ -244,30 +224,37 @@ def install(
     Raises:
         InstallError: why not; everything is as it was.
     """
-    check(options, host)
-    done: list[Step] = []
-    with tempfile.TemporaryDirectory(prefix="cgpu-build-") as scratch:
+    with journal.alone(host):
+        check(options, host)
+        steps = plan(options, host)
+        held = journal.begin(host, __version__)
         try:
-            for step in plan(options, host):
+            for step in steps:
                 say(step.shown)
-                if step.kind == "build":
-                    step = _place(build(step.data["source"], host, scratch), host)
+                if step.kind == "built":
+                    directory = host.prefix / step.data["from"]
+                    step = install_step.place(directory, step.data["path"], host)
+                install_step.foresee(host, step)
                 # First into the journal: a step that was cut short is undone as well.
-                done.append(step)
-                _write_journal(host, done)
+                held.steps.append(step)
+                journal.write(host, held)
                 install_step.do(host, step)
-                _write_journal(host, done)
+                journal.write(host, held)
+            for step in [one for one in held.steps if one.kind == "stage"]:
+                install_step.undo(host, step)
+                held.steps.remove(step)
+            journal.write(host, held)
         except (OSError, CgpuError) as error:
             say("failed: taking back what was done")
-            left = take_back(host, done)
-            _forget_journal(host)
+            left = take_back(host, held.steps)
+            journal.forget(host, held)
             state = f"; left behind: {'; '.join(left)}" if left else "; nothing was changed"
             raise InstallError(f"{error}{state}") from None
         except BaseException:
-            take_back(host, done)
-            _forget_journal(host)
+            take_back(host, held.steps)
+            journal.forget(host, held)
             raise
-    return _advice(host, done)
+    return _advice(host, held.steps)
 
 
 def _advice(host: Host, done: list[Step]) -> list[str]:
@@ -311,20 +298,51 @@ def readers(host: Host) -> list[str]:
     return sorted(set(found))
 
 
-def plan_uninstall(host: Host) -> list[Step]:
-    """
-    Return the steps whose undoing removes the installation, in that order.
-
-    Raises:
-        InstallError: nothing is installed, or containers or readers hold it.
-    """
-    steps = read_journal(host)[1]
+def refuse_while_used(host: Host) -> None:
+    """Raise InstallError, with their ids, while containers use a GPU."""
     listed = holders(host)
     if listed:
         shown = ", ".join(one[:12] for one in listed[:6]) + (" …" if len(listed) > 6 else "")
         count = "1 container uses" if len(listed) == 1 else f"{len(listed)} containers use"
         raise InstallError(f"{count} a GPU: {shown}: stop them first (`cgpu ps`)")
-    return list(reversed(steps))
+
+
+def unload(host: Host, held: Journal, say: Callable[[str], None] = lambda line: None) -> list[Step]:
+    """
+    Stop our own services, then unload the modules; return the services that were stopped.
+
+    Raises:
+        InstallError: containers or readers hold the module; nothing was changed.
+    """
+    every = [*held.steps, *(held.layer.steps if held.layer else ())]
+    stopped = [step for step in reversed(every) if step.kind == "service"]
+    for step in stopped:
+        say(f"undo: {step.shown}")
+        install_step.undo(host, step)
+    # First what may be refused: while the module is in use, nothing else has been touched.
+    try:
+        install_step.undo(host, Step("load", "", {}))
+    except InstallError as error:
+        for step in reversed(stopped):
+            install_step.do(host, step)
+        listed = readers(host)
+        by = f"; held by {', '.join(listed)}" if listed else ""
+        raise InstallError(f"{error}{by}; nothing was changed") from None
+    return stopped
+
+
+def plan_uninstall(host: Host) -> list[Step]:
+    """
+    Return the steps whose undoing removes the installation, in that order.
+
+    Raises:
+        InstallError: nothing is installed, or containers hold it.
+    """
+    held = journal.read(host)
+    refuse_while_used(host)
+    layer = held.layer.steps if held.layer else []
+    # An upgrade that was cut short lies on top.
+    return [*reversed(layer), *held.retired, *reversed(held.steps)]
 
 
 def uninstall(host: Host, say: Callable[[str], None] = lambda line: None) -> None:
@@ -335,75 +353,24 @@ def uninstall(host: Host, say: Callable[[str], None] = lambda line: None) -> Non
         InstallError: containers or readers hold the module, and nothing was changed; or what
             could not be undone, and a second run goes on from there.
     """
-    steps = plan_uninstall(host)
-    made = json.loads((host.prefix / JOURNAL).read_text()).get("made", ())
-    stopped = [step for step in steps if step.kind == "service"]
-    for step in stopped:
-        say(f"undo: {step.shown}")
-        install_step.undo(host, step)
-    # First what may be refused: while the module is in use, nothing else has been touched.
-    try:
-        install_step.undo(host, Step("load", "", {}))
-    except InstallError as error:
-        for step in reversed(stopped):
-            install_step.do(host, step)
-        held = readers(host)
-        by = f"; held by {', '.join(held)}" if held else ""
-        raise InstallError(f"{error}{by}; nothing was changed") from None
-    left = []
-    for step in steps:
-        if step.kind in ("service", "load"):
-            continue
-        say(f"undo: {step.shown}")
-        left += take_back(host, [step])
-    if host.systemd:
-        left += take_back(host, [Step("reload", "systemctl daemon-reload", {})])
-    if left:
-        raise InstallError(f"left behind: {'; '.join(left)}")
-    # The runtime may have been registered without this installation.
-    runtime_install.undo(runtime_install.plan_undo(host.prefix), host.prefix)
-    say("remove logs and state")
-    for pattern in LEFTOVERS:
-        for path in host.prefix.glob(pattern):
-            path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
-    remove_directories(made, host.prefix)
-
-
-# ---- the journal
-
-
-def _write_journal(host: Host, steps: list[Step]) -> None:
-    path = host.prefix / JOURNAL
-    made = make_directories(path.parent, host.prefix)
-    if path.exists():
-        made = json.loads(path.read_text())["made"]
-    draft = path.with_name(path.name + ".cgpu")
-    held = {"version": __version__, "made": made, "steps": [list(step) for step in steps]}
-    draft.write_text(json.dumps(held, indent=1) + "\n")
-    draft.rename(path)
-
-
-def read_journal(host: Host) -> tuple[str, list[Step]]:
-    """
-    Return version and steps of what is installed.
-
-    Raises:
-        InstallError: nothing is, or the journal cannot be read.
-    """
-    try:
-        held = json.loads((host.prefix / JOURNAL).read_text())
-        return str(held["version"]), [Step(*step) for step in held["steps"]]
-    except FileNotFoundError:
-        raise InstallError(f"cgpu is not installed here (no /{JOURNAL})") from None
-    except PermissionError:
-        raise InstallError(f"/{JOURNAL}: permission denied: run this as root") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InstallError(f"/{JOURNAL}: cannot be read: {error}") from None
-
-
-def _forget_journal(host: Host) -> None:
-    path = host.prefix / JOURNAL
-    if path.exists():
-        made = json.loads(path.read_text())["made"]
-        path.unlink()
-        remove_directories(made, host.prefix)
+    with journal.alone(host):
+        steps = plan_uninstall(host)
+        held = journal.read(host)
+        unload(host, held, say)
+        left = []
+        for step in steps:
+            if step.kind in ("service", "load"):
+                continue
+            say(f"undo: {step.shown}")
+            left += take_back(host, [step])
+        if host.systemd:
+            left += take_back(host, [Step("reload", "systemctl daemon-reload", {})])
+        if left:
+            raise InstallError(f"left behind: {'; '.join(left)}")
+        # The runtime may have been registered without this installation.
+        runtime_install.undo(runtime_install.plan_undo(host.prefix), host.prefix)
+        say("remove logs and state")
+        for pattern in LEFTOVERS:
+            for path in host.prefix.glob(pattern):
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        remove_directories(held.made, host.prefix)

@@ -2,13 +2,18 @@
 """
 What containers ask for, what cards have, and what is granted.
 
-These are immutable named tuples, not dataclasses: hook and runtime start a Python for every
-container, and importing dataclasses alone costs them 4.5 ms each of a budget of 60 ms.
+These are immutable named tuples of :mod:`pycgpu.record`: hook and runtime start a Python for every
+container, and what they import is most of the time that they take.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from .record import Record as NamedTuple
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from . import admission, dialects, procfs
+from . import admission, dialects, json_text, procfs
 from .errors import CgpuError, HookError, NodeError, RequestError
 from .hook_log import DEFAULT, HookLog
 from .model import CardGrant, Grant, Refusal, Request
@@ -79,7 +76,7 @@ def _refuse(log: HookLog, container_id: str, reason: str) -> int:
 
 def _state(text: str) -> dict[str, object]:
     try:
-        state = json.loads(text)
+        state = json_text.loads(text)
     except (ValueError, RecursionError) as error:
         raise HookError(f"the container's state is not JSON: {error}") from None
     if not isinstance(state, dict) or not isinstance(state.get("id"), str) or not state["id"]:
@@ -92,7 +89,7 @@ def load_config(bundle: str) -> dict[str, object]:
     path = f"{bundle}/config.json"
     try:
         with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+            config = json_text.loads(file.read())
     except OSError as error:
         raise HookError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -128,7 +125,7 @@ def _register(
     root = root or procfs.find_root()
     cgroup = cgroup_of(pid, proc)
     identity = {"pid": pid} if cgroup is None else {"cgroup": cgroup}
-    with _locked(lock):
+    with _Locked(lock):
         result = _decide(request, root)
         if isinstance(result, Refusal):
             return _roll_back(result, log, container_id)
@@ -266,25 +263,31 @@ def _asked_before(state: dict[str, object]) -> Request | None:
         return None
 
 
-@contextmanager
-def _locked(path: str) -> Iterator[None]:
-    # Sums of quotas are checked here, not by the door: from reading them to the write no other
-    # hook may come between. The kernel drops the lock of a hook that is killed.
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+class _Locked:
+    """
+    Sums of quotas are checked here, not by the door: from reading them to the write no other hook
+    may come between. The kernel drops the lock of a hook that is killed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise HookError(f"{path} is held by another hook; try again") from None
+                    os.close(self.fd)
+                    raise HookError(f"{self.path} is held by another hook; try again") from None
                 time.sleep(0.002)
-        yield
-    finally:
-        os.close(fd)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -94,9 +94,9 @@ class Watcher:
         poll = select.poll()
         poll.register(self.init_fd, select.POLLIN)
         poll.register(self.events_fd, select.POLLIN | select.POLLPRI)
-        lines = self._since_create(self._read())
+        lines = self._read()
         while True:
-            for line in lines:
+            for line in self._since_create(lines):
                 event = parse_event(line, self.container_id)
                 if event is not None:
                     self._act(*event)
@@ -117,14 +117,17 @@ class Watcher:
         return text.splitlines()
 
     def _since_create(self, lines: list[str]) -> list[str]:
-        # Reading begins with the past: an engine may have restarted a container of this id, and
-        # the processes of its former life are none of ours.
+        # Reading begins with the past, and an id may be registered again while we watch: lines
+        # before its last creation are about processes of a former life.
         created = [
             number
             for number, line in enumerate(lines)
             if line.split()[1:] == ["create", f"id={self.container_id}"]
         ]
-        return lines[created[-1] + 1 :] if created else lines
+        if not created:
+            return lines
+        self.seen.clear()
+        return lines[created[-1] + 1 :]
 
     def _act(self, card: int, pid: int) -> None:
         if pid in self.seen:

@@ -51,19 +51,26 @@ def find_bundle(args: list[str]) -> str | None:
     return os.getcwd()
 
 
-def find_runtime(names: tuple[str, ...], path: str = PATH) -> str:
+def candidates(names: tuple[str, ...], path: str = PATH) -> list[str]:
+    """Return the paths that *names* (paths, or names in *path*) may stand for, in order."""
+    return [
+        candidate
+        for name in names
+        for candidate in ([name] if "/" in name else [f"{part}/{name}" for part in path.split(":")])
+    ]
+
+
+def find_runtime(names: tuple[str, ...], path: str = PATH, own: str | None = None) -> str:
     """
-    Return the first of *names* (paths, or names in *path*) that can be executed.
+    Return the first of :func:`candidates` that can be executed and is not *own*, this program.
 
     Raises:
         HookError: none of them is installed.
     """
-    own = os.path.realpath(sys.argv[0])
-    for name in names:
-        found = [name] if "/" in name else [f"{part}/{name}" for part in path.split(":")]
-        for candidate in found:
-            if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != own:
-                return candidate
+    this = os.path.realpath(own or sys.argv[0])
+    for candidate in candidates(names, path):
+        if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != this:
+            return candidate
     raise HookError(f"none of {', '.join(names)} is installed; install runc")
 
 
@@ -188,11 +195,11 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
     Raises:
         HookError: the agent has published none, or the container has a listener of its own.
     """
-    import json
+    from . import json_text
 
     try:
         with open(path, encoding="utf-8") as file:
-            rules = json.load(file)
+            rules = json_text.loads(file.read())
         names = {name for rule in rules["syscalls"] for name in rule["names"]}
         listener = rules["listenerPath"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -253,14 +260,14 @@ def _rest_of(name: str, rule: dict, ours: list[dict]) -> list[dict]:
 
 def save_config(bundle: str, config: dict[str, object]) -> None:
     """Replace the bundle's config.json in one step, with the mode and owner that it had."""
-    import json
+    from . import json_text
 
     path = f"{bundle}/config.json"
     draft = f"{path}.cgpu"
     try:
         status = os.stat(path)
         with open(draft, "w", encoding="utf-8") as file:
-            file.write(json.dumps(config, separators=(",", ":")))
+            file.write(json_text.dumps(config))
         os.chmod(draft, stat.S_IMODE(status.st_mode))
         os.chown(draft, status.st_uid, status.st_gid)
         os.rename(draft, path)
@@ -274,6 +281,7 @@ def main(
     hook: tuple[str, ...] = (HOOK,),
     runtimes: tuple[str, ...] = RUNTIMES,
     root: str | None = None,
+    own: str | None = None,
 ) -> int:
     """Prepare the bundle if there is one, and become the next runtime; returns only to fail."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -281,7 +289,7 @@ def main(
         bundle = find_bundle(args)
         if bundle is not None:
             prepare(bundle, hook=hook, root=root)
-        runtime = find_runtime(runtimes)
+        runtime = find_runtime(runtimes, own=own)
         os.execv(runtime, [runtime, *args])
     except CgpuError as error:
         reason = str(error)
@@ -295,8 +303,9 @@ def report(args: list[str], reason: str) -> None:
     """Say why on stderr, and in the log that containerd reads its error from (``--log``)."""
     print(f"cgpu: {reason}", file=sys.stderr)
     if "--log" in args[:-1]:
-        import json
         import time
+
+        from . import json_text
 
         entry = {
             "level": "error",
@@ -305,6 +314,6 @@ def report(args: list[str], reason: str) -> None:
         }
         try:
             with open(args[args.index("--log") + 1], "a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write(json_text.dumps(entry) + "\n")
         except OSError:
             return

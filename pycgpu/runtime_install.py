@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from . import hook_log, runtime
 from .errors import InstallError
+from .launcher import hook_program, runtime_program
 
 ENGINES = ("docker", "containerd", "podman", "crio")
 #: Where each engine's configuration is; an engine is 'there' when this directory is.
@@ -95,29 +97,23 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
 
 
 def launcher(module: str, options: Options) -> str:
-    """
-    Return the program that starts *module* with as little of Python as possible.
-
-    -I and -S leave out site-packages and the user's environment: 3 ms less a start, and nothing
-    that a tenant could set reaches a process of root's.
-    """
-    package = str(Path(__file__).resolve().parents[1])
-    call = f"main(hook=({'/' + HOOK!r},), runtimes={options.runtimes!r})"
+    """Return the program that starts *module*, ``runtime`` or ``oci_hook``."""
+    # A shell shim of a version manager would cost a hundred times what Python itself does.
+    interpreter = os.path.realpath(sys.executable)
     if module == "oci_hook":
         logs = [word for path in options.logs for word in ("--log", path)]
-        call = f"main([*{logs!r}, *sys.argv[1:]])"
-    return (
-        f"#!{_interpreter()} -IS\n"
-        "import sys\n"
-        f"sys.path.insert(0, {package!r})\n"
-        f"from pycgpu.{module} import main\n"
-        f"sys.exit({call})\n"
-    )
+        return hook_program(interpreter, _package(), logs)
+    return runtime_program(interpreter, _package(), (f"/{HOOK}",), options.runtimes)
 
 
-def _interpreter() -> str:
-    # A shell shim of a version manager would cost a hundred times what Python itself does.
-    return os.path.realpath(sys.executable)
+def _package() -> str:
+    """Return where the package is imported from, through the link that an upgrade leads anew."""
+    here = Path(__file__).resolve().parents[1]
+    home = Path(os.path.realpath(sys.prefix))
+    link = home.with_name(re.sub(r"-\d.*$", "", home.name))
+    if link.is_symlink() and here.is_relative_to(home):
+        return str(link / here.relative_to(home))
+    return str(here)
 
 
 def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
@@ -127,18 +123,25 @@ def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     Raises:
         InstallError: a file cannot be written; those before it are put back.
     """
-    done: list[Change] = []
     record = _record(prefix)
+    for change in changes:
+        record.setdefault(change.path, change.before)
+    # The record first: whoever is cut short can be undone.
+    text = json.dumps(record, indent=2) + "\n"
+    done: list[Change] = []
     try:
-        for change in changes:
-            _write(prefix / change.path, change.after, change.mode)
+        for change in [Change(RECORD, _read(prefix / RECORD), text, 0o600), *changes]:
+            apply_one(change, prefix)
             done.append(change)
-            record.setdefault(change.path, change.before)
-        _write(prefix / RECORD, json.dumps(record, indent=2) + "\n", 0o600)
     except OSError as error:
         for change in reversed(done):
             _write(prefix / change.path, change.before, change.mode)
         raise InstallError(f"{error.filename}: {error.strerror}; nothing was changed") from None
+
+
+def apply_one(change: Change, prefix: Path = Path("/")) -> None:
+    """Make one change, whose former text somebody else remembers; OSError if it cannot be."""
+    _write(prefix / change.path, change.after, change.mode)
 
 
 def plan_undo(prefix: Path = Path("/")) -> list[Change]:

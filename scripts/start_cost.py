@@ -22,18 +22,15 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
+from pycgpu.launcher import hook_program, runtime_program  # noqa: E402
 from tests.host.tree import add_container, make_tree  # noqa: E402
 
 RUNS = 30
 
 
-def launcher(path: Path, module: str, call: str) -> Path:
+def program(path: Path, text: str) -> Path:
     """Write a program as `cgpu install-runtime` does."""
-    path.write_text(
-        f"#!{os.path.realpath(sys.executable)} -IS\nimport sys\n"
-        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-        f"from pycgpu.{module} import main\nsys.exit({call})\n"
-    )
+    path.write_text(text)
     path.chmod(0o755)
     return path
 
@@ -62,9 +59,12 @@ def main() -> None:
         (base / "proc" / "7" / "status").write_text("NSpid:\t7\t1\n")
         options = [f"--{name}={base / name}".split("=") for name in ("lock", "log", "proc")]
         words = ["--root", str(root), *(word for pair in options for word in pair)]
-        hook = launcher(base / "cgpu-hook", "oci_hook", f"main([*{words!r}, *sys.argv[1:]])")
-        call = f"main(hook=({str(hook)!r},), runtimes=('/bin/true',), root={str(root)!r})"
-        runtime = launcher(base / "cgpu-container-runtime", "runtime", call)
+        python = os.path.realpath(sys.executable), str(REPOSITORY)
+        hook = program(base / "cgpu-hook", hook_program(*python, words))
+        runtime = program(
+            base / "cgpu-container-runtime",
+            runtime_program(*python, (str(hook),), ("/bin/true",), str(root)),
+        )
         env = ["PATH=/bin", *(f"V{number}=x" for number in range(40))]
         cards = ":".join(f"PGPU={card},MEM=276,WEIGHT=10" for card in range(3))
         asking = {"process": {"env": [*env, f"EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:{cards}"]}}
@@ -76,11 +76,11 @@ def main() -> None:
             return lambda: config.write_text(json.dumps(content)) and None
 
         asks, plain = write(asking), write({"process": {"env": env}})
-        python = median_ms([os.path.realpath(sys.executable), "-ISc", "pass"])
+        alone = median_ms([os.path.realpath(sys.executable), "-ISc", "pass"])
         created = median_ms(create, before=asks)
         started = median_ms([str(runtime), "start", "id"])
         hooked = median_ms([str(hook), "createRuntime"], state, asks)
-        print(f"python alone              {python:6.1f}")
+        print(f"python alone              {alone:6.1f}")
         print(f"runtime create            {created:6.1f}")
         print(f"runtime start             {started:6.1f}")
         print(f"hook createRuntime        {hooked:6.1f}")

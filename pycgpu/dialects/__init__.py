@@ -8,11 +8,14 @@ rules say that nothing is limited. Annotations are settings too: :func:`settings
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from importlib import import_module
-
 from ..errors import ConflictError, RequestError
 from ..model import Request
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import ModuleType
 
 #: (module, name for people, the settings by which a container speaks this dialect).
 DIALECTS = (
@@ -85,7 +88,7 @@ def settings(env: Iterable[object], annotations: object = None) -> dict[str, str
         key, equals, value = entry.partition("=")
         if equals:
             pairs.append((key, value))
-    if annotations is not None and not isinstance(annotations, Mapping):
+    if annotations is not None and not isinstance(annotations, dict):
         raise RequestError(f"annotations are {type(annotations).__name__}, not a map")
     for key, value in (annotations or {}).items():
         if isinstance(key, str) and key.startswith(ANNOTATION_PREFIXES):
@@ -127,7 +130,7 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         key = asked_by(env, keys)
         if key is None or (off and module in ("alibaba_cgpu", "alibaba_egpu", "cgpu")):
             continue
-        request = import_module(f".{module}", __name__).parse(env)
+        request = _dialect(module).parse(env)
         if request is not None:
             requests.append((name, key, request))
     if off and requests:
@@ -141,6 +144,11 @@ def request_from(env: Mapping[str, str]) -> Request | None:
             f"{key} ({name}) and {other_key} ({other}) ask at once; keep one of them"
         )
     return requests[0][2] if requests else None
+
+
+def _dialect(module: str) -> ModuleType:
+    # importlib.import_module() does the same, but is itself a package to import.
+    return __import__(f"{__name__}.{module}", fromlist=["parse"])
 
 
 def disabled(env: Mapping[str, str]) -> bool:

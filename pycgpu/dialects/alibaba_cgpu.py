@@ -8,11 +8,13 @@ cards their own parts, its last value repeats, and a zero anywhere in it switche
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import ConflictError
 from ..model import MIB, WEIGHTED, CardShare, MemoryShare, Request
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"
 DEV = "ALIYUN_COM_GPU_MEM_DEV"

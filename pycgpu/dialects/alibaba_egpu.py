@@ -8,11 +8,13 @@ process ended, after the OOM script if one is named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import ConflictError
 from ..model import MIB, MIXED, CardShare, MemoryBytes, MemoryShare, Request
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ENABLE = "AMP_VGPU_ENABLE"
 DAEMON = "AMP_USE_HOST_DAEMON"

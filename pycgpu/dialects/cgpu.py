@@ -22,8 +22,6 @@ A variable of this form that is not listed is refused: a mistyped limit must not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import RequestError
 from ..model import (
     BURST,
@@ -38,6 +36,10 @@ from ..model import (
 )
 from ..size import parse_bytes
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GPU = "CGPU_GPU"
 MEM = "CGPU_MEM"

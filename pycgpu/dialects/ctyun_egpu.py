@@ -7,10 +7,12 @@ MEM is MiB; WEIGHT is percent of the card, held even when the container is alone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..model import MIB, MIXED, CardShare, MemoryBytes, Request
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KEY = "EGPU"
 _GRAMMAR = "POLICY=<n>,ONLINE=<0|1>,TYPE=<word>:PGPU=<n>,MEM=<MiB>,WEIGHT=<percent>[:PGPU=…]"

@@ -7,8 +7,6 @@ xGPU numbers its policies in another order than cGPU; ``POLICY_MAP`` translates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..model import (
     AVERAGE,
     FIXED,
@@ -23,6 +21,10 @@ from ..model import (
     Request,
 )
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INDEX = "GPU_IDX"
 MEMORY = "GPU_CONTAINER_MEM"

@@ -10,12 +10,14 @@ over the percentage, as under HAMi.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import ConflictError
 from ..model import MIB, MIXED, CardShare, MemoryBytes, MemoryShare, Request
 from ..size import parse_bytes
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GPU = "nvidia.com/gpu"
 MEMORY = "nvidia.com/gpumem"

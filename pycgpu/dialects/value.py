@@ -8,9 +8,11 @@ refused, not guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import RequestError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def fail(key: str, value: str, wanted: str) -> RequestError:

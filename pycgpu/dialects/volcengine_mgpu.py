@@ -8,12 +8,14 @@ annotations ``vke.volcengine.com/mgpu-*``, whose amounts are split evenly over s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fractions import Fraction
-
 from ..errors import ConflictError, RequestError
 from ..model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, CardShare, MemoryBytes, Request
 from . import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
 
 EMR = ("emr.serverless.mgpu.core", "emr.serverless.mgpu.memory")
 VKE = ("vke.volcengine.com/mgpu-core", "vke.volcengine.com/mgpu-memory")
@@ -62,6 +64,8 @@ def billed_share(core: int, memory_mib: int, card_mib: int) -> Fraction:
     Args:
         core: percent; memory_mib, card_mib: MiB asked and on the card.
     """
+    from fractions import Fraction
+
     return max(Fraction(core, 100), Fraction(memory_mib, card_mib))
 
 

@@ -17,6 +17,8 @@ from pycgpu.install_step import Host
 from pycgpu.installation import Options
 from tests.host.coretree import CoreTree
 
+CORE = f"cgpu_core_{pycgpu.__version__.replace('.', '_')}"
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = "6.1.0-9-amd64"
 
@@ -38,6 +40,9 @@ class Commands:
         lines = modules.read_text().splitlines()
         if command[0] == "modprobe":
             lines.append(f"{command[1]} 1 0 - Live 0x0")
+            # As the kernel's own modprobe, for cgpu_km asks for it.
+            if command[1] == "cgpu_km":
+                lines.append(f"{CORE} 1 0 - Live 0x0")
         if command[0] == "rmmod":
             lines = [one for one in lines if one.split()[0] != command[1]]
         modules.write_text("".join(f"{one}\n" for one in lines))
@@ -60,7 +65,7 @@ def prefix(tmp_path: Path) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     (root / "modules").mkdir()
-    for name in ("cgpu_km.ko", "cgpu_rm.ko"):
+    for name in ("cgpu_km.ko", f"{CORE}.ko", "cgpu_rm.ko"):
         (root / "modules" / name).write_bytes(b"\x7fELF")
     return root
 
@@ -88,10 +93,14 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(host, options):
     advice = installation.install(options, host)
     assert "now run: systemctl restart docker" in advice
     placed = host.prefix / f"lib/modules/{RELEASE}/updates/cgpu"
-    assert sorted(path.name for path in placed.iterdir()) == ["cgpu_km.ko", "cgpu_rm.ko"]
+    assert sorted(path.name for path in placed.iterdir()) == [
+        f"{CORE}.ko",
+        "cgpu_km.ko",
+        "cgpu_rm.ko",
+    ]
     assert (host.prefix / "etc/modules-load.d/cgpu.conf").read_text() == "cgpu_km\n"
     assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
-    assert host.loaded == {"nvidia", "cgpu_km", "cgpu_rm"}
+    assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
     # Traces of use.
     for path in ("var/log/cgpu-prestart-hook.log", "var/log/cgpu-prestart-hook.log.1"):
@@ -223,7 +232,7 @@ def test_an_uninstallation_that_was_cut_short_goes_on(host, options, prefix):
     before = state(prefix)
     installation.install(options, host)
     host.run.refuse = "depmod"
-    with pytest.raises(InstallError, match="left behind: copy cgpu_km"):
+    with pytest.raises(InstallError, match="left behind: copy cgpu_km.ko"):
         installation.uninstall(host)
     host.run.refuse = None
     installation.uninstall(host)
@@ -240,7 +249,7 @@ def test_the_version_is_the_same_everywhere():
     assert told == module == pycgpu.__version__
 
 
-def test_the_configuration_of_dkms_names_both_modules():
+def test_the_configuration_of_dkms_names_all_modules():
     script = ". kmod/dkms.conf; printf '%s\\n' \"${BUILT_MODULE_NAME[@]}\" \"${MAKE[0]}\""
     shown = subprocess.run(
         ["bash", "-uc", script],
@@ -250,7 +259,7 @@ def test_the_configuration_of_dkms_names_both_modules():
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert shown[:2] == ["cgpu_km", "cgpu_rm"]
-    assert shown[2].count("KDIR=/headers") == 2
+    assert shown[:3] == ["cgpu_km", CORE, "cgpu_rm"]
+    assert shown[3].count("KDIR=/headers") == 2
     symbols = f"/dkms/cgpu/{pycgpu.__version__}/build/Module.symvers"
-    assert f"KBUILD_EXTRA_SYMBOLS={symbols}" in shown[2]
+    assert f"KBUILD_EXTRA_SYMBOLS={symbols}" in shown[3]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -120,3 +121,38 @@ def test_a_watcher_leaves_the_past_runs_the_script_once_and_ends_the_process(tmp
     assert process.wait(timeout=10) == -signal.SIGKILL
     assert out.read_text() == "once\n"
     assert f"process {process.pid} is out of memory" in (tmp_path / "log").read_text()
+
+
+def until_lines(path, number):
+    deadline = time.monotonic() + 10
+    while not path.exists() or len(path.read_text().splitlines()) < number:
+        assert time.monotonic() < deadline
+
+
+def test_an_id_that_is_used_again_begins_anew(tmp_path, process):
+    """What was before its creation is forgotten, whichever read brings that line."""
+    init = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"])
+    root = tmp_path / "cgpu_km"
+    root.mkdir()
+    os.mkfifo(root / "events")
+    out = tmp_path / "out"
+    script = script_at(tmp_path, f"echo $CGPU_GPU >> {out}")
+    watcher = Watcher(CID, str(root), init.pid, False, script, HookLog((str(tmp_path / "log"),)))
+    watching = threading.Thread(target=watcher.watch)
+    with open(root / "events", "w") as events:
+
+        def oom(card):
+            return f"1 oom id={CID} gpu={card} pid={process.pid} bytes=1\n"
+
+        watching.start()
+        events.write(oom(0))
+        events.flush()
+        until_lines(out, 1)
+        events.write(oom(1) + f"2 create id={CID}\n" + oom(2))
+        events.flush()
+        until_lines(out, 2)
+        init.kill()
+        init.wait()
+        watching.join(timeout=10)
+    assert not watching.is_alive()
+    assert out.read_text() == "0\n2\n"

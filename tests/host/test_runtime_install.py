@@ -10,7 +10,7 @@ import pytest
 
 from pycgpu import runtime_install
 from pycgpu.errors import InstallError
-from pycgpu.runtime_install import Options, apply, engines_here, launcher, plan, plan_undo, undo
+from pycgpu.runtime_install import Options, apply, engines_here, plan, plan_undo, undo
 
 ALL = Options(runtime_install.ENGINES)
 DAEMON = {"data-root": "/data", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
@@ -184,8 +184,19 @@ def test_the_installed_programs_run(host):
     assert b"/nonexistent/config.json" in runtime.stderr
 
 
-def test_the_programs_take_nothing_from_the_environment():
-    assert launcher("runtime", ALL).splitlines()[0].endswith(" -IS")
+def test_the_programs_take_nothing_from_the_environment(host):
+    install(host, ALL._replace(logs=(str(host / "log"),)))
+    for module in ("os", "sys", "pycgpu", "sitecustomize"):
+        put(host, f"evil/{module}.py", "raise SystemExit(99)\n")
+    put(host, "evil/sh", "exit 99\n")
+    env = {name: str(host / "evil") for name in ("PYTHONPATH", "PYTHONHOME")}
+    env |= {"ENV": str(host / "evil/sh"), "PYTHONSTARTUP": str(host / "evil/os.py")}
+    for program in ("cgpu-hook createRuntime", "cgpu-container-runtime create -b /nonexistent x"):
+        words = program.split()
+        done = subprocess.run(
+            [host / "usr/lib/cgpu" / words[0], *words[1:]], input=b"{}", env=env, cwd=host / "evil"
+        )
+        assert done.returncode == 1
 
 
 def test_other_modes_of_files_stay(host):

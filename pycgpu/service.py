@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The services of systemd that an installation may have, and their unit files."""
+
+from __future__ import annotations
+
+MODULE = "cgpu.service"
+EXPORTER = "cgpu-exporter.service"
+AGENT = "cgpud.service"
+
+_MODULE = """\
+[Unit]
+Description=cgpu: modules that share NVIDIA GPUs between containers
+Documentation=man:modprobe(8)
+# Containers that start with the engine must find their limits enforced.
+Before=docker.service containerd.service crio.service podman.service kubelet.service
+After=nvidia-persistenced.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/sbin/modprobe cgpu_km
+# Without the bridge memory is limited and compute is not: better than nothing at all.
+ExecStart=-/sbin/modprobe cgpu_rm
+
+[Install]
+WantedBy=multi-user.target
+"""
+_EXPORTER = """\
+[Unit]
+Description=cgpu: metrics for Prometheus
+After=cgpu.service cgpud.service network.target
+
+[Service]
+ExecStart={cgpu} exporter
+DynamicUser=yes
+ProtectSystem=strict
+ProtectHome=yes
+NoNewPrivileges=yes
+Restart=on-failure
+
+[Install]
+WantedBy=multi-user.target
+"""
+_AGENT = """\
+[Unit]
+Description=cgpu: agent that shares NVIDIA GPUs without a kernel module
+Before=docker.service containerd.service crio.service podman.service kubelet.service
+After=nvidia-persistenced.service
+ConditionPathExists=/proc/driver/nvidia/version
+
+[Service]
+ExecStart={cgpu} agent
+Restart=on-failure
+RestartSec=1
+LimitNOFILE=65536
+# Tenants' ioctls wait for it.
+OOMScoreAdjust=-900
+Nice=-10
+
+[Install]
+WantedBy=multi-user.target
+"""
+_TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT}
+
+#: Services whose programs are the package's own: they hold its files, and events of the tree.
+OWN = (EXPORTER, AGENT)
+
+
+def text(unit: str, cgpu: str) -> str:
+    """Return a unit's file; *cgpu* is the program that it starts."""
+    return _TEXTS[unit].format(cgpu=cgpu)

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# scripts/upgrade.sh [--check | --dry-run] [options of `cgpu upgrade`]: take what is installed on
+# this host to the version in this directory, without stopping a container.
+#
+# The new tools go beside the old ones; `cgpu upgrade` does the rest: builds the new module, hands
+# the running one's state over to it, puts the files in place, leads /opt/cgpu to the new tools and
+# restarts the services. If anything fails, all of it is taken back.
+#
+#   --check        say whether it is possible under running containers; nothing is changed
+#   --cold         unload the old module and load the new one; no container may run
+#   --dry-run      show what would be done; nothing is changed
+#   CGPU_HOME      the link that leads to the tools (/opt/cgpu)
+#   PYTHON         the interpreter to use: 3.11 or newer
+set -euo pipefail
+
+say() { printf 'upgrade: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=${CGPU_HOME:-/opt/cgpu}
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$here/pycgpu/__init__.py")
+tools=$home-$version
+
+look=
+for argument in "$@"; do
+    case $argument in
+    --check | --dry-run) look=1 ;;
+    -h | --help)
+        sed -n '3,/^set/ { /^set/d; s/^# \{0,1\}//p }' "${BASH_SOURCE[0]}"
+        exit 0
+        ;;
+    esac
+done
+
+[[ -L $home ]] || die "$home is no link to the tools: cgpu is not installed there; scripts/install does that"
+if [[ $(readlink "$home") == "$tools" ]]; then
+    # Also goes on with an upgrade to this version that was cut short.
+    exec "$home/bin/cgpu" upgrade "$@"
+fi
+# shellcheck source=scripts/make-tools
+source "$here/scripts/make-tools"
+
+if [[ $look ]]; then
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    make_tools "$scratch/cgpu"
+    "$scratch/cgpu/bin/cgpu" upgrade "$@"
+    exit
+fi
+
+((EUID == 0)) || die "upgrading takes root: run it with sudo"
+# What was not taken over is not kept.
+undo() { [[ $(readlink "$home") == "$tools" ]] || rm -rf "$tools"; }
+trap undo EXIT
+say "making $tools"
+rm -rf "$tools"
+make_tools "$tools"
+"$tools/bin/cgpu" upgrade --tools "$home" "$@"
