@@ -32,9 +32,12 @@ struct flight {
 	struct cgpu_container *container;
 	struct file *file;
 	cgpu_ioctl_fn driver;
-	void __user *arg;           /* the argument, unwrapped */
+	unsigned int cmd;           /* unwrapped, as is arg */
+	void __user *arg;
 	struct file *fd;            /* file behind req.fd while the call lasts */
 	bool blind;                 /* what it wraps is not interpreted */
+	bool answered;              /* by the core: the driver was not asked */
+	bool settled;
 	bool tampered;
 };
 
@@ -92,15 +95,53 @@ static bool fd_unchanged(struct flight *flight)
 	return now == flight->fd;
 }
 
-static int copy_params_in(struct flight *flight)
+/*
+ * Nobody waits for a page behind the gate: who finds it missing asks the door
+ * for it. Return: 0, -EAGAIN: it was asked, -EFAULT: it cannot be had.
+ */
+static int miss(struct cgpu_pass *pass, const void __user *at, size_t bytes, bool write)
+{
+	if (pass->unreachable)
+		return -EFAULT;
+	pass->fault_at = (void __user *)at;
+	pass->fault_bytes = bytes;
+	pass->fault_write = write;
+	return -EAGAIN;
+}
+
+static int copy_in(struct cgpu_pass *pass, void *to, const void __user *from, size_t bytes)
+{
+	unsigned long left = bytes;
+
+	pagefault_disable();
+	if (access_ok(from, bytes))
+		left = __copy_from_user_inatomic(to, from, bytes);
+	pagefault_enable();
+	return left ? miss(pass, from, bytes, false) : 0;
+}
+
+static int copy_out(struct cgpu_pass *pass, void __user *to, const void *from, size_t bytes)
+{
+	unsigned long left = bytes;
+
+	pagefault_disable();
+	if (access_ok(to, bytes))
+		left = __copy_to_user_inatomic(to, from, bytes);
+	pagefault_enable();
+	return left ? miss(pass, to, bytes, true) : 0;
+}
+
+static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
+	int err;
 
 	if (!req->params_size)
 		return 0;
-	if (copy_from_user(flight->slot.params, u64_to_user_ptr(req->params_ptr),
-			   req->params_size))
-		return -EFAULT;
+	err = copy_in(pass, flight->slot.params, u64_to_user_ptr(req->params_ptr),
+		      req->params_size);
+	if (err)
+		return err;
 	memcpy(flight->slot.before, flight->slot.params, req->params_size);
 	flight->call.params = flight->slot.params;
 	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
@@ -108,7 +149,7 @@ static int copy_params_in(struct flight *flight)
 	return 0;
 }
 
-static int copy_params_out(struct flight *flight)
+static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
 
@@ -118,20 +159,30 @@ static int copy_params_out(struct flight *flight)
 	/* a caller's constant stays untouched, as the driver leaves it */
 	if (!memcmp(flight->slot.before, flight->slot.params, req->params_size))
 		return 0;
-	return copy_to_user(u64_to_user_ptr(req->params_ptr), flight->slot.params,
-			    req->params_size) ? -EFAULT : 0;
+	return copy_out(pass, u64_to_user_ptr(req->params_ptr), flight->slot.params,
+			req->params_size);
 }
 
 /* the list behind FB_GET_INFO's parameters: the caller's own memory */
-static u8 *copy_list_in(struct flight *flight)
+static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
-	u8 *list;
+	int err;
 
 	if (!req->list_size || req->list_size > LIST_BYTES_MAX)
-		return NULL;
-	list = memdup_user(u64_to_user_ptr(req->list_ptr), req->list_size);
-	return IS_ERR(list) ? NULL : list;
+		return 0;
+	if (!flight->call.list)
+		flight->call.list = kmalloc(req->list_size, GFP_KERNEL);
+	if (!flight->call.list)
+		return 0;
+	err = copy_in(pass, flight->call.list, u64_to_user_ptr(req->list_ptr),
+		      req->list_size);
+	if (err == -EFAULT) {
+		kfree(flight->call.list);
+		flight->call.list = NULL;
+		return 0;
+	}
+	return err;
 }
 
 /* RM_FREE of what the core does not want to exist */
@@ -178,8 +229,6 @@ static void settle(struct flight *flight, long result)
 	} else if (!fd_unchanged(flight)) {
 		flight->tampered = true;
 	}
-	call->list = result ? NULL : copy_list_in(flight);
-
 	cgpu_tenant_make_room(container);
 	mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;
@@ -203,10 +252,6 @@ static void settle(struct flight *flight, long result)
 	    !cgpu_get32(call->args, call->req.status_offset) &&
 	    cgpu_open_file_watch_mm(flight->open_file))
 		cgpu_put32(call->args, call->req.status_offset, NV_ERR_NO_MEMORY);
-	if (call->list && copy_to_user(u64_to_user_ptr(call->req.list_ptr), call->list,
-				       call->req.list_size))
-		pr_debug("cgpu: list of the caller is not writable\n");
-	kfree(call->list);
 	if (dmabuf)
 		fput(dmabuf);
 }
@@ -235,14 +280,18 @@ kill:
 		send_sig(SIGKILL, current, 1);
 }
 
-/* Copies back what the core or the driver answered. Return: what the ioctl returns. */
-static long deliver(struct flight *flight)
+/* Copies back what the core or the driver answered. Return: 0, -EAGAIN, -EFAULT. */
+static int deliver(struct flight *flight, struct cgpu_pass *pass)
 {
-	long ret = copy_params_out(flight);
+	struct cgpu_call *call = &flight->call;
+	int err = copy_params_out(flight, pass);
 
-	if (copy_to_user(flight->arg, flight->call.args, flight->call.req.args_size))
-		ret = -EFAULT;
-	return ret;
+	if (!err && call->list)
+		err = copy_out(pass, u64_to_user_ptr(call->req.list_ptr), call->list,
+			       call->req.list_size);
+	if (!err)
+		err = copy_out(pass, flight->arg, call->args, call->req.args_size);
+	return err;
 }
 
 /* The end of every flight. */
@@ -254,41 +303,46 @@ static void land(struct flight *flight)
 		flight->tampered = true;
 	if (flight->tampered)
 		kill_container(flight->container, "raced its own ioctl");
+	kfree(flight->call.list);
 	kfree(flight);
 }
 
-/* Return: 0: the driver shall work, 1: it is answered, `*ret` is the ioctl's result. */
-static int depart(struct flight *flight, long *ret)
+/*
+ * Return: 0: the call is under way, to the driver or with an answer; -EAGAIN:
+ * a page is missing; another -errno: the ioctl's result.
+ */
+static int depart(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
 	struct cgpu_request *req = &call->req;
-	int verdict;
+	int verdict, err = copy_params_in(flight, pass);
 
-	if (copy_params_in(flight)) {
+	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
 		/* as the driver answers; it must not look for itself */
-		*ret = -EFAULT;
-		if (req->status_offset == CGPU_NO_OFFSET)
-			return 1;
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
-		if (!copy_to_user(flight->arg, call->args, req->args_size))
-			*ret = 0;
-		return 1;
+		req->params_size = 0;
+		flight->answered = true;
+		return 0;
 	}
+	if (err)
+		return err;
 	resolve_fd(flight);
 	call->file = cgpu_open_file_number(flight->open_file);
 	call->pid = task_tgid_nr(current);
 	call->privileged = capable(CAP_SYS_ADMIN);
 
-	cgpu_tenant_make_room(container);
+	if (cgpu_call_wants_room(call))
+		cgpu_tenant_make_room(container);
 	mutex_lock(&container->lock);
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
 	mutex_unlock(&container->lock);
-	if (verdict != CGPU_ANSWER)
-		return 0;
-	report_refusal(flight);
-	*ret = call->error ? call->error : deliver(flight);
-	return 1;
+	if (verdict == CGPU_ANSWER) {
+		report_refusal(flight);
+		flight->answered = true;
+		return call->error;
+	}
+	return 0;
 }
 
 /* UVM numbers carry no size; those of RM do, and only their number counts */
@@ -298,55 +352,54 @@ static u32 command_number(u32 device, unsigned int cmd)
 }
 
 /* Return: as depart(). */
-static int unwrap(struct flight *flight, struct cgpu_pass *pass, long *ret)
+static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 {
 	u32 inner_cmd, inner_size;
 	u64 inner_ptr;
+	int err;
 
-	*ret = -EINVAL;
 	if (_IOC_SIZE(pass->cmd) != 16)
-		return 1;
-	if (copy_from_user(flight->slot.args, flight->arg, 16)) {
-		*ret = -EFAULT;
-		return 1;
-	}
+		return -EINVAL;
+	err = copy_in(pass, flight->slot.args, flight->arg, 16);
+	if (err)
+		return err;
 	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
-		return 1;
+		return -EINVAL;
 	if (!cgpu_interprets(inner_cmd)) {
 		/* the wrapper stays a private copy, so that it cannot change to one */
 		flight->blind = true;
 		return 0;
 	}
 	flight->arg = u64_to_user_ptr(inner_ptr);
-	if (copy_from_user(flight->slot.args, flight->arg, inner_size)) {
-		*ret = -EFAULT;
-		return 1;
-	}
+	err = copy_in(pass, flight->slot.args, flight->arg, inner_size);
+	if (err)
+		return err;
 	if (cgpu_decode(cgpu_calls_abi(), cgpu_open_file_device(flight->open_file), inner_cmd,
 			flight->slot.args, inner_size, &flight->call.req))
-		return 1;
-	pass->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
-	return depart(flight, ret);
+		return -EINVAL;
+	flight->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
+	return depart(flight, pass);
 }
 
 /* Return: as depart(). */
-static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size, long *ret)
+static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size)
 {
 	u32 device = cgpu_open_file_device(flight->open_file);
 	u32 nr = command_number(device, pass->cmd);
+	int err;
 
 	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
-		return unwrap(flight, pass, ret);
-	*ret = -EFAULT;
-	if (copy_from_user(flight->slot.args, flight->arg, size))
-		return 1;
-	*ret = -EINVAL;
+		return unwrap(flight, pass);
+	err = copy_in(pass, flight->slot.args, flight->arg, size);
+	if (err)
+		return err;
 	if (cgpu_decode(cgpu_calls_abi(), device, nr, flight->slot.args, size,
 			&flight->call.req))
-		return 1;
-	return depart(flight, ret);
+		return -EINVAL;
+	return depart(flight, pass);
 }
 
+/* Return: as depart(). */
 static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 size)
 {
 	struct flight *flight;
@@ -365,14 +418,18 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	flight->container = cgpu_open_file_container(open_file);
 	flight->file = pass->file;
 	flight->driver = pass->driver;
+	flight->cmd = pass->cmd;
 	flight->arg = (void __user *)pass->arg;
 	flight->call.args = flight->slot.args;
-	if (read_argument(flight, pass, size, &ret)) {
+	ret = read_argument(flight, pass, size);
+	if (ret) {
 		land(flight);
 		return ret;
 	}
-	pass->arg = flight->slot.args_user;
 	pass->token = flight;
+	pass->answered = flight->answered;
+	pass->cmd = flight->cmd;
+	pass->arg = flight->slot.args_user;
 	return 0;
 }
 
@@ -391,19 +448,31 @@ void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
 		pass->answered = true;
 	} else if (size) {
 		pass->result = begin(open_file, pass, size);
-		pass->answered = !pass->token;
+		if (pass->result && pass->result != -EAGAIN)
+			pass->answered = true;
 	}
 }
 
-long cgpu_call_end(struct cgpu_pass *pass, long result)
+void cgpu_call_end(struct cgpu_pass *pass)
 {
 	struct flight *flight = pass->token;
+	int err = 0;
 
-	if (!flight->blind) {
-		settle(flight, result);
-		if (!result)
-			result = deliver(flight);
+	if (!flight->settled && !flight->answered && !flight->blind &&
+	    cgpu_call_wants_post(&flight->call)) {
+		if (!pass->result && copy_list_in(flight, pass) == -EAGAIN)
+			return;
+		settle(flight, pass->result);
 	}
+	/* what cannot be delivered later is another page than the list's */
+	if (!flight->settled)
+		pass->unreachable = false;
+	flight->settled = true;
+	if (!flight->blind && !pass->result)
+		err = deliver(flight, pass);
+	if (err == -EAGAIN)
+		return;
+	if (err)
+		pass->result = err;
 	land(flight);
-	return result;
 }

@@ -8,12 +8,12 @@
 #include "state.h"
 
 /*
- * Before the driver: either it is answered, or what the driver shall see is a
+ * Both may be called again, when a page was missing. Before the driver: either it is answered, or what the driver shall see is a
  * private copy and pass->token is set, or the call is none of ours.
  */
 void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass);
-/* After it, with the driver's result. Return: what the ioctl returns. */
-long cgpu_call_end(struct cgpu_pass *pass, long result);
+/* After it, with the driver's result, which becomes the ioctl's. */
+void cgpu_call_end(struct cgpu_pass *pass);
 
 u64 cgpu_call_user_digest(u64 digest);
 

@@ -22,6 +22,11 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 }
 #endif
 
+/* 359745d78351 ("proc: remove PDE_DATA() completely") in v5.17 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 17, 0)
+#define pde_data(inode) PDE_DATA(inode)
+#endif
+
 /* dd3b614f858d ("vm_ops: rename .split() callback to .may_split()") in v5.11 */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
 #define may_split split

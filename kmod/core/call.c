@@ -1036,6 +1036,24 @@ static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		forget_registration(tenant, call, call->card);
 }
 
+static bool is_unseen_control(const struct cgpu_call *call)
+{
+	return call->req.op == CGPU_OP_CONTROL && !call->req.params_size &&
+	       call->req.cmd != NVA06C_CTRL_CMD_GPFIFO_SCHEDULE &&
+	       call->req.cmd != NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+}
+
+bool cgpu_call_wants_room(const struct cgpu_call *call)
+{
+	return !is_unseen_control(call);
+}
+
+bool cgpu_call_wants_post(const struct cgpu_call *call)
+{
+	return !is_unseen_control(call) || call->pinned_count || call->held_count ||
+	       call->used_file;
+}
+
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result)
 {

@@ -72,6 +72,14 @@ struct cgpu_call {
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call);
 
+/*
+ * Most calls of a program that computes are controls that the core forwards
+ * unseen. Return: the tables of the tenant may need room for this one.
+ */
+bool cgpu_call_wants_room(const struct cgpu_call *call);
+/* Return: false: nothing follows from what the driver does; leave post out. */
+bool cgpu_call_wants_post(const struct cgpu_call *call);
+
 /* `result`: what the driver's ioctl returned: 0 or -errno. */
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result);

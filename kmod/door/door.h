@@ -39,15 +39,23 @@ enum cgpu_driver {
 
 typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long arg);
 
-/* One ioctl on its way. */
+/*
+ * One ioctl on its way. Behind the gate nobody waits for a page of the caller,
+ * who might never deliver it: a core that finds one missing names it in
+ * `fault_*` and is asked again when it is there.
+ */
 struct cgpu_pass {
 	struct file *file;
 	unsigned int cmd;        /* as the driver is to see them */
 	unsigned long arg;
 	cgpu_ioctl_fn driver;    /* the driver's own */
 	void *token;             /* the core's; NULL: nothing to do afterwards */
-	bool answered;           /* the driver is not asked; `result` it is */
+	bool answered;           /* the driver is not asked; its result is taken as `result` */
 	long result;
+	void __user *fault_at;
+	size_t fault_bytes;      /* 0: none is missing */
+	bool fault_write;
+	bool unreachable;        /* what was named last cannot be had: -EFAULT */
 };
 
 /*
@@ -93,8 +101,8 @@ struct cgpu_core_ops {
 	void *(*release_pre)(struct file *file);
 	void (*release_post)(void *token);
 	void (*ioctl_pre)(struct cgpu_pass *pass);
-	/* `result` is the driver's. Return: what the ioctl returns. */
-	long (*ioctl_post)(struct cgpu_pass *pass, long result);
+	/* pass->result: the driver's; becomes what the ioctl returns. */
+	void (*ioctl_post)(struct cgpu_pass *pass);
 
 	/* MAPS. Return: 0, -errno. */
 	int (*mmap_pre)(struct file *file, u64 start, u64 length_bytes, u64 offset_bytes,

@@ -19,7 +19,9 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/namei.h>
+#include <linux/pagemap.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
 #include <linux/srcu.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
@@ -433,26 +435,47 @@ static int uvm_release(struct inode *inode, struct file *file)
 
 /* --------------------------------------------------------------- ioctl */
 
+/* Return: true: the core shall be asked again. */
+static bool fault_in(struct cgpu_pass *pass)
+{
+	size_t bytes = pass->fault_bytes;
+
+	if (!bytes)
+		return false;
+	pass->fault_bytes = 0;
+	pass->unreachable = pass->fault_write ?
+		fault_in_writeable(pass->fault_at, bytes) :
+		fault_in_readable(pass->fault_at, bytes);
+	/* memory so short that pages go again before they are used */
+	if (fatal_signal_pending(current))
+		pass->unreachable = true;
+	return true;
+}
+
 static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 			 cgpu_ioctl_fn original)
 {
 	struct cgpu_pass pass = { .file = file, .cmd = cmd, .arg = arg, .driver = original };
-	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
-	long ret;
+	const struct cgpu_core_ops *core;
 
-	if (core)
-		core->ioctl_pre(&pass);
-	cgpu_core_leave(&cgpu_calls);
-	if (pass.answered)
-		return pass.result;
-	ret = original(file, pass.cmd, pass.arg);
+	do {
+		core = cgpu_core_enter(&cgpu_calls);
+		if (core)
+			core->ioctl_pre(&pass);
+		cgpu_core_leave(&cgpu_calls);
+	} while (fault_in(&pass));
+	if (!pass.answered)
+		pass.result = original(file, pass.cmd, pass.arg);
 	if (!pass.token)
-		return ret;
-	/* a container's: without a core it would not exist */
-	core = cgpu_core_enter(&cgpu_calls);
-	ret = core->ioctl_post(&pass, ret);
-	cgpu_core_leave(&cgpu_calls);
-	return ret;
+		return pass.result;
+	pass.unreachable = false;
+	do {
+		/* a container's: without a core it would not exist */
+		core = cgpu_core_enter(&cgpu_calls);
+		core->ioctl_post(&pass);
+		cgpu_core_leave(&cgpu_calls);
+	} while (fault_in(&pass));
+	return pass.result;
 }
 
 static long nv_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
+#include "../compat/compat.h"
 #include "core_gate.h"
 #include "tree.h"
 
