@@ -215,7 +215,8 @@ def _docker_without(text: str, original: str | None) -> str | None:
 def _containerd(options: Options, prefix: Path) -> list[Change]:
     text = _read(prefix / CONTAINERD_TOML)
     body = "version = 2\n" if text is None else _without_block(text)
-    version = _toml_version(body)
+    config = _toml(body)
+    version = _toml_version(config)
     if version not in (2, 3):
         raise InstallError(f"/{CONTAINERD_TOML}: version {version}; write 'version = 2' first")
     plugin = "io.containerd.cri.v1.runtime" if version == 3 else "io.containerd.grpc.v1.cri"
@@ -233,6 +234,11 @@ def _containerd(options: Options, prefix: Path) -> list[Change]:
                 f" table [{table}] that is there, and leave out --default"
             )
         lines += [f"[{table}]", f'  default_runtime_name = "{options.names[0]}"']
+    # A table of runtimes replaces all that containerd has by itself: pods would be without runc,
+    # and where that is the default (containerd 1.6) the CRI service would not start at all.
+    present = _inner(config, "plugins", plugin, "containerd", "runtimes")
+    if not present and "runc" not in options.names:
+        lines += [f"[{table}.runtimes.runc]", '  runtime_type = "io.containerd.runc.v2"']
     for name in options.names:
         lines += [
             f"[{table}.runtimes.{name}]",
@@ -245,13 +251,26 @@ def _containerd(options: Options, prefix: Path) -> list[Change]:
     return [Change(CONTAINERD_TOML, text, body + _BEGIN + "\n".join(lines) + "\n" + _END)]
 
 
-def _toml_version(text: str) -> int:
+def _toml(text: str) -> dict:
     import tomllib
 
     try:
-        return int(tomllib.loads(text).get("version", 1))
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
+
+
+def _toml_version(config: dict) -> int:
+    try:
+        return int(config.get("version", 1))
+    except (TypeError, ValueError) as error:
+        raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
+
+
+def _inner(config: object, *keys: str) -> object:
+    for key in keys:
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
 
 
 def _without_block(text: str) -> str:

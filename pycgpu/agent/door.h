@@ -75,6 +75,7 @@ struct container {
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	bool open[CGPU_MAX_CARDS];
+	uint32_t turn_of[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 };
 

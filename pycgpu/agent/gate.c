@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,9 +31,10 @@ enum {
 	DISABLE_MAX = 64,
 	SHUT_MAX = 16384,
 	TRIES = 3,
-	/* sleep up to here, then watch the clock */
-	SPIN_NS = 60000,
-	GRAPHICS_ENGINE = 1
+	GRAPHICS_ENGINE = 1,
+	PRIORITY = 10,
+	/* every group of a container has had its turn by then */
+	ROUND_NS = 200000000
 };
 
 struct channel {
@@ -124,22 +126,69 @@ int watchdog_start(void)
 
 /* ---------------------------------------------------------------- the engine */
 
-/* Context: door.lock. Return: channels of the containers in `mask`. */
-static uint32_t gather(uint32_t minor, uint64_t mask, struct channel *out)
+static bool is_group(const struct cgpu_object *o, uint32_t minor)
+{
+	return o->hClient && o->card == minor && o->hClass == KEPLER_CHANNEL_GROUP_A &&
+	       o->engineType == GRAPHICS_ENGINE && o->flags & CGPU_OBJECT_SCHEDULED;
+}
+
+/* Containers that have windows of their own, and several groups to run in them. */
+static bool takes_turns(const struct container *c, uint32_t minor)
+{
+	return c->groups[minor] > 1 && door.sched[minor].mode == CGPU_SCHED_WINDOWS &&
+	       !door.sched[minor].share[c->grant[minor].instance].pooled;
+}
+
+/*
+ * The card starts a tenant's groups from the first of those it finds open, so
+ * that the last would never run where a window is shorter than all their slices
+ * (seen on an H200: of eight processes in windows of 5 ms three to five ran).
+ * Hence one opens ahead of the others, another in each window.
+ * Context: door.lock. Return: its object, 0: none.
+ */
+static uint32_t turn_of(const struct container *c, uint32_t minor)
+{
+	uint32_t left = c->turn_of[minor] % c->groups[minor], i;
+
+	for (i = 1; i < c->tenant.objects.slots.touched; i++)
+		if (is_group(cgpu_object_at(&c->tenant.objects, i), minor) && !left--)
+			return i;
+	return 0;
+}
+
+/* Groups that run in one window. Context: door.lock. */
+static uint32_t turns_of(const struct container *c, uint32_t minor)
+{
+	uint64_t round_ns = c->groups[minor] * door.sched[minor].period_ns;
+
+	return (uint32_t)((round_ns + ROUND_NS - 1) / ROUND_NS);
+}
+
+/*
+ * `partly` not NULL: of containers that take turns the next group only; they are
+ * added to it. Context: door.lock. Return: channels of the containers in `mask`.
+ */
+static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct channel *out)
 {
 	uint32_t count = 0, i;
 	int k;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
+		uint32_t group = 0;
 
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(mask & 1ULL << c->grant[minor].instance))
 			continue;
+		if (partly && takes_turns(c, minor)) {
+			c->turn_of[minor] += turns_of(c, minor);
+			group = turn_of(c, minor);
+			*partly |= 1ULL << c->grant[minor].instance;
+		}
 		for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
 			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-			if (o->card == minor && is_gated(c, o))
+			if (o->card == minor && is_gated(c, o) && (!group || o->parent == group))
 				out[count++] = (struct channel){ o->hClient, o->hObject };
 		}
 	}
@@ -166,7 +215,8 @@ static void note_shut(uint32_t minor, const struct channel *channels, uint32_t c
 	}
 }
 
-static int move_gates(uint32_t minor, uint64_t mask, bool disable)
+/* `partly`: see gather(). */
+static int move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly)
 {
 	static __thread struct channel channels[SHUT_MAX];
 	uint32_t status = 0, count, i, tries;
@@ -174,7 +224,7 @@ static int move_gates(uint32_t minor, uint64_t mask, bool disable)
 	/* a channel that its owner freed meanwhile fails the call: ask anew */
 	for (tries = 0; tries < TRIES; tries++) {
 		pthread_mutex_lock(&door.lock);
-		count = gather(minor, mask, channels);
+		count = gather(minor, mask, partly, channels);
 		pthread_mutex_unlock(&door.lock);
 		if (disable)
 			note_shut(minor, channels, count, true);
@@ -201,20 +251,23 @@ struct group {
 };
 
 /*
- * A gate that opens starts the tenant's groups from the first, so those whose
- * turn does not come within one window would never run (seen on an H200: of
- * eight processes in windows of 5 ms, with CUDA's slices, one or four ran).
- * Context: door.lock.
+ * Whoever opens first runs for the whole window, so that nothing is lost to
+ * switches within it, or for its part of it. Context: door.lock.
  */
 static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
 {
-	uint64_t fitting = c->groups[minor] ? door.host.card[minor].timeslice_us /
-					      c->groups[minor] : slice_us;
+	const struct cgpu_sched *s = &door.sched[minor];
+	uint64_t window_ns, turns;
 
-	if (door.sched[minor].mode != CGPU_SCHED_WINDOWS || fitting >= slice_us ||
-	    slice_us != CGPU_SCHED_SLICE_US_CUDA)
+	if (!takes_turns(c, minor))
 		return slice_us;
-	return fitting < CGPU_SCHED_SLICE_US_MIN ? CGPU_SCHED_SLICE_US_MIN : fitting;
+	turns = turns_of(c, minor);
+	if (turns < 2)
+		return 2 * s->period_ns / 1000;
+	/* half a slice more than fits: none ends while the next tenant's gate opens */
+	window_ns = s->spread_ns / CGPU_PPM * s->share[c->grant[minor].instance].share_ppm;
+	slice_us = 2 * window_ns / (2 * turns + 1) / 1000;
+	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
 }
 
 static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
@@ -233,10 +286,7 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 		for (i = 1; i < c->tenant.objects.slots.touched && count < 1024; i++) {
 			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-			if (o->hClient && o->card == minor &&
-			    o->hClass == KEPLER_CHANNEL_GROUP_A &&
-			    o->engineType == GRAPHICS_ENGINE &&
-			    o->flags & CGPU_OBJECT_SCHEDULED) {
+			if (is_group(o, minor)) {
 				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
 								   o->hClient);
 
@@ -264,16 +314,19 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 	}
 }
 
-static void carry_out(uint32_t minor, const struct cgpu_sched_action *action)
+/* Return: containers whose gate has still to open wholly. */
+static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
 {
-	uint64_t start = now_ns(), end;
+	uint64_t start = now_ns(), end, partly = 0;
 	int status = 0;
 
 	pthread_rwlock_rdlock(&door.life);
 	if (action->kind == CGPU_SCHED_SLICE)
 		set_slices(minor, action->mask, action->slice_us);
+	else if (action->kind == CGPU_SCHED_SHUT)
+		status = move_gates(minor, action->mask, true, NULL);
 	else
-		status = move_gates(minor, action->mask, action->kind == CGPU_SCHED_SHUT);
+		status = move_gates(minor, action->mask, false, &partly);
 	pthread_rwlock_unlock(&door.life);
 	end = now_ns();
 	pthread_mutex_lock(&door.lock);
@@ -286,6 +339,14 @@ static void carry_out(uint32_t minor, const struct cgpu_sched_action *action)
 		door.count.gate_errors += status != 0;
 	}
 	pthread_mutex_unlock(&door.lock);
+	return partly;
+}
+
+static void open_wholly(uint32_t minor, uint64_t mask)
+{
+	pthread_rwlock_rdlock(&door.life);
+	move_gates(minor, mask, false, NULL);
+	pthread_rwlock_unlock(&door.life);
 }
 
 /* Context: door.lock, released while waiting. */
@@ -297,25 +358,21 @@ static void wait_until(uint64_t wake_ns)
 	/* look in once a second even if nothing is planned */
 	if (wake_ns > now + 1000000000)
 		wake_ns = now + 1000000000;
-	if (wake_ns > now + SPIN_NS) {
-		at.tv_sec = (time_t)((wake_ns - SPIN_NS) / 1000000000);
-		at.tv_nsec = (long)((wake_ns - SPIN_NS) % 1000000000);
-		if (!pthread_cond_timedwait(&door.changed, &door.lock, &at))
-			return;
-	}
-	pthread_mutex_unlock(&door.lock);
-	while (now_ns() < wake_ns)
-		;
-	pthread_mutex_lock(&door.lock);
+	at.tv_sec = (time_t)(wake_ns / 1000000000);
+	at.tv_nsec = (long)(wake_ns % 1000000000);
+	pthread_cond_timedwait(&door.changed, &door.lock, &at);
 }
 
 static void *drive(void *data)
 {
 	uint32_t minor = (uint32_t)(uintptr_t)data, count, i;
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
-	uint64_t wake;
+	struct sched_param priority = { .sched_priority = PRIORITY };
+	uint64_t wake, partly;
 
-	prctl(PR_SET_TIMERSLACK, 1000);
+	/* a window must not wait for programs on the processor; refused, it may */
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
+		prctl(PR_SET_TIMERSLACK, 1000);
 	pthread_mutex_lock(&door.lock);
 	while (door.running) {
 		if (door.reopen[minor]) {
@@ -324,9 +381,7 @@ static void *drive(void *data)
 
 			door.reopen[minor] = 0;
 			pthread_mutex_unlock(&door.lock);
-			pthread_rwlock_rdlock(&door.life);
-			move_gates(minor, mask, false);
-			pthread_rwlock_unlock(&door.life);
+			open_wholly(minor, mask);
 			pthread_mutex_lock(&door.lock);
 		}
 		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
@@ -335,8 +390,13 @@ static void *drive(void *data)
 			continue;
 		}
 		pthread_mutex_unlock(&door.lock);
-		for (i = 0; i < count; i++)
-			carry_out(minor, &actions[i]);
+		for (i = 0, partly = 0; i < count; i++) {
+			if (actions[i].kind == CGPU_SCHED_SHUT)
+				partly &= ~actions[i].mask;
+			partly |= carry_out(minor, &actions[i]);
+		}
+		if (partly)
+			open_wholly(minor, partly);
 		pthread_mutex_lock(&door.lock);
 	}
 	pthread_mutex_unlock(&door.lock);

@@ -85,6 +85,9 @@ def run(
         os.close(listener)
     if not answer.get("ok"):
         raise CgpuError(f"{container_id}: {answer.get('message', 'the agent refused')}")
+    # CUDA gives up at a card that it is refused, so it must not try.
+    if answer.get("devices"):
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(answer["devices"]))
     try:
         os.execvp(program[0], list(program))
     except OSError as error:

@@ -110,7 +110,16 @@ def _run(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         raise OSError(errno.EINVAL, "run wants a create command and one listener")
     door.command(command.encode())
     door.attach(words[1], fds.pop())
-    return {"ok": True}
+    return {"ok": True, "devices": _devices(words[1])}
+
+
+def _devices(container_id: str) -> list[str]:
+    """UUIDs of a container's cards; none where it has all of the host's."""
+    cards = next((c.cards for c in door.containers() if c.id == container_id), ())
+    if len(cards) == len(door.cards()):
+        return []
+    uuid = next(node.number for node in door.nodes() if (node.place, node.name) == (1, "uuid"))
+    return [door.show(uuid, minor).decode().strip() for minor in cards]
 
 
 def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -69,6 +69,27 @@ def test_containerd_gets_a_runtime_that_its_parser_reads(host):
     assert cri["containerd"]["runtimes"]["cgpu"]["options"]["BinaryName"].startswith("/usr/lib")
 
 
+@pytest.mark.parametrize("names", [("cgpu",), ("cgpu", "runc")])
+def test_containerd_keeps_the_runtime_that_it_has_by_itself(host, names):
+    """Any table of runtimes replaces its own, and without runc its CRI plugin does not load."""
+    install(host, ALL._replace(names=names))
+    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
+    runtimes = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+    assert set(runtimes) == {"cgpu", "runc"}
+    assert runtimes["runc"]["runtime_type"] == "io.containerd.runc.v2"
+    assert ("options" in runtimes["runc"]) == ("runc" in names)
+
+
+def test_containerd_runtimes_that_are_there_are_left_as_they_are(host):
+    own = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]\n  runtime_type = "k"\n'
+    put(host, "etc/containerd/config.toml", TOML + own)
+    install(host)
+    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
+    runtimes = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+    assert set(runtimes) == {"cgpu", "kata"}
+    assert runtimes["kata"] == {"runtime_type": "k"}
+
+
 def test_containerd_2_keeps_its_runtimes_elsewhere(host):
     put(host, "etc/containerd/config.toml", "version = 3\n")
     install(host)

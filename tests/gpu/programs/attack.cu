@@ -2,8 +2,9 @@
 /*
  * A tenant that wants more than its share, while it works: through CUDA's own
  * client and handles, which it finds by trying.
- *   attack FILE ITERS SECONDS none|slice|disable|enable|wfi
- * `disable` names channels of the clients around its own: the neighbours'.
+ *   attack FILE ITERS SECONDS none|slice|disable|enable|wfi|remap
+ * `disable` names channels of the clients around its own: the neighbours'. `remap`
+ * maps memory, frees it and unmaps it without a pause.
  */
 #include <cstdint>
 #include <cstdio>
@@ -136,6 +137,16 @@ int main(int argc, char **argv)
 	long tried = 0, accepted = 0;
 	uint8_t gate[536];
 	while (mode != "none" && now_ns() < end) {
+		if (mode == "remap") {
+			void *piece = NULL, *managed = NULL;
+
+			tried += 2;
+			accepted += cudaMalloc(&piece, 64 << 20) == cudaSuccess;
+			accepted += cudaMallocManaged(&managed, 64 << 20) == cudaSuccess;
+			cudaFree(piece);
+			cudaFree(managed);
+			continue;
+		}
 		for (auto &g : groups) {
 			uint64_t slice_us = 1000000;
 

@@ -2,7 +2,8 @@
 /*
  * One way of taking video memory each, until it is refused; then everything is
  * freed and taken again. A JSON object tells how much there was.
- *   memory malloc|managed|vmm|pool|ipc|graph|reclaim|speed
+ *   memory malloc|managed|vmm|mapped|pool|ipc|reclaim|speed
+ * `mapped`: each piece is mapped and its handle let go, so only the mapping keeps it.
  */
 #include <cstdint>
 #include <cstdio>
@@ -62,6 +63,32 @@ static int fill_vmm(std::vector<CUmemGenericAllocationHandle> &all)
 		if (all.size() > 1024)
 			return 0;
 	}
+}
+
+/* Return: bytes that mappings keep when no more is given; all are unmapped then. */
+static size_t fill_mapped(int *error)
+{
+	CUmemAllocationProp prop = {};
+	CUdeviceptr base;
+	size_t count = 0, i;
+
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	*error = cuMemAddressReserve(&base, 1024 * CHUNK, 0, 0, 0);
+	while (!*error && count < 1024) {
+		CUmemGenericAllocationHandle h;
+
+		*error = cuMemCreate(&h, CHUNK, &prop, 0);
+		if (*error)
+			break;
+		*error = cuMemMap(base + count * CHUNK, CHUNK, 0, h, 0);
+		count += !*error;
+		cuMemRelease(h);
+	}
+	for (i = 0; i < count; i++)
+		cuMemUnmap(base + i * CHUNK, CHUNK);
+	cuMemAddressFree(base, 1024 * CHUNK);
+	return count;
 }
 
 static int ipc()
@@ -166,7 +193,12 @@ int main(int argc, char **argv)
 		printf("{\"mode\": \"%s\", \"error\": -1}\n", mode);
 		return 1;
 	}
-	if (!strcmp(mode, "vmm")) {
+	if (!strcmp(mode, "mapped")) {
+		int again;
+
+		first = fill_mapped(&error);
+		second = fill_mapped(&again);
+	} else if (!strcmp(mode, "vmm")) {
 		std::vector<CUmemGenericAllocationHandle> all;
 
 		error = fill_vmm(all);

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""Sizes, limits, every way of taking memory, and what the door costs."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+from tests.gpu.tenants import (
+    CGPU,
+    MIB,
+    PROGRAMS,
+    Bench,
+    last_json,
+    outcome,
+    table,
+    wait_for_end,
+)
+
+
+def memory(bench: Bench) -> None:
+    """Sizes, limits, and every way of taking memory."""
+    report = bench.report
+    status, text = outcome("smi", ["nvidia-smi"], "--mem", "3276M")
+    report.check(
+        "nvidia-smi shows 0MiB / 3276MiB",
+        " / ".join(
+            word.strip()
+            for line in text.splitlines()
+            if "MiB /" in line
+            for word in line.split("|")[2].split("/")
+        ),
+        bound="0MiB / 3276MiB",
+        ok="0MiB /   3276MiB" in text and not status,
+    )
+    status, text = outcome("torch", [sys.executable, PROGRAMS / "sizes.py"], "--mem", "8G")
+    got = last_json(text)
+    report.equal("PyTorch: total memory", got.get("total"), 8 << 30, "bytes")
+    report.equal("PyTorch: memory that mem_get_info sees", got.get("seen"), 8 << 30, "bytes")
+    report.check(
+        "PyTorch: OutOfMemoryError at the limit",
+        str(got.get("oom"))[:60],
+        "",
+        "8.00 GiB",
+        "8.00 GiB" in str(got.get("oom")) or "out of memory" in str(got.get("oom")),
+    )
+    report.equal("PyTorch: goes on after freeing", got.get("after"), 100)
+    report.equal("PyTorch: DataLoader, 4 forked workers", got.get("loader"), 1023 * 512.0)
+    report.equal("PyTorch: CUDA graph", got.get("graph"), 3072.0)
+    report.equal("PyTorch: exit status", status, 0)
+
+    limit = 4 << 30
+    for mode in ("malloc", "managed", "vmm", "mapped", "pool"):
+        status, text = outcome(f"m-{mode}", [bench.bin / "memory", mode], "--mem", "4G")
+        got = last_json(text)
+        taken = int(got.get("got", 0))
+        report.equal(f"{mode}: total", got.get("total"), limit, "bytes")
+        # the context's own 0.5 GiB and the granularity of the test
+        report.check(
+            f"{mode}: taken before it is refused",
+            taken / MIB,
+            "MiB",
+            "3200 .. 4096",
+            3200 * MIB <= taken <= limit and bool(got.get("error")),
+        )
+        report.check(
+            f"{mode}: as much again after freeing",
+            got.get("again", 0) / MIB,
+            "MiB",
+            taken / MIB,
+            got.get("again") == taken,
+        )
+    status, text = outcome("m-ipc", [bench.bin / "memory", "ipc"], "--mem", "4G")
+    report.check(
+        "IPC between two processes of a tenant",
+        str(last_json(text)),
+        "",
+        "value 42",
+        last_json(text).get("value") == 42 and not status,
+    )
+    status, text = outcome("m-reclaim", [bench.bin / "memory", "reclaim"], "--mem", "4G")
+    got = last_json(text)
+    report.check(
+        "half the card taken and freed 200 times, plain and managed",
+        str(got),
+        "",
+        "no error",
+        got.get("error") == 0,
+    )
+    status, text = outcome(
+        "m-deny", [bench.bin / "memory", "managed"], "--mem", "4G", "--uvm-disable"
+    )
+    report.equal("managed memory refused by --uvm-disable", last_json(text).get("got"), 0, "bytes")
+    status, text = outcome("over", ["true"], "--mem", "900G")
+    report.check(
+        "over-commit is refused and says who holds what",
+        text.strip()[-120:],
+        "",
+        "free",
+        status == 1 and "free" in text,
+    )
+    wait_for_end()
+    report.equal("charged after all have ended", table("0/memory")["used"], 0, "bytes")
+
+
+def overhead(bench: Bench) -> None:
+    """What the door costs, against no door."""
+    report = bench.report
+    native, inside = [], []
+    for _ in range(3):
+        got = subprocess.run(
+            [bench.bin / "memory", "speed"], capture_output=True, text=True, check=True
+        )
+        native.append(last_json(got.stdout))
+        inside.append(last_json(outcome("speed", [bench.bin / "memory", "speed"])[1]))
+    for key, unit in (("context_ms", "ms"), ("malloc_us", "us"), ("free_us", "us")):
+        for label, found in (("native", native), ("tenant", inside)):
+            report.check(
+                f"{key.split('_')[0]}: {label}",
+                statistics.median(float(one.get(key, 0)) for one in found),
+                unit,
+            )
+    for label, command in (("native", []), ("tenant", [*CGPU, "run", "--"])):
+        took = []
+        for _ in range(3):
+            start = time.monotonic()
+            subprocess.run([*command, "nvidia-smi", "-L"], stdout=subprocess.DEVNULL, check=True)
+            took.append((time.monotonic() - start) * 1e3)
+        report.check(f"nvidia-smi -L, start to end: {label}", statistics.median(took), "ms")
