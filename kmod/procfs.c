@@ -510,7 +510,7 @@ int cgpu_tree_begin(void **part)
 	mutex_init(&tree->lock);
 	INIT_LIST_HEAD(&tree->branches);
 	tree->features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
-			 BIT(CGPU_FEATURE_EVENTS);
+			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE);
 	tree->root.dir = cgpu_door_root();
 	tree->root.place = CGPU_PLACE_ROOT;
 	tree->containers_dir = proc_mkdir("container", tree->root.dir);
