@@ -191,6 +191,8 @@ def _do_dkms_install(host: Host, data: dict) -> None:
             if release == host.release:
                 raise
             data["note"] = f"kernel {release} has no module now: {error}"
+    # Two of them would both be loaded at boot.
+    _remove_core(host, data["former"])
 
 
 def _undo_dkms_install(host: Host, data: dict) -> None:
@@ -211,12 +213,16 @@ def place(directory: Path, path: str, host: Host) -> Step:
     """Return the step that copies the modules in *directory* to *path*; raise InstallError."""
     files = trampoline.find(directory)
     names = [Path(file).name for file in files.values()]
+    there = {file.name for file in (host.prefix / path).glob("cgpu_*.ko*")}
+    others = {name for name in there if name.startswith(trampoline.CORE)} - set(names)
     data = {
         "path": path,
         "from": str(directory),
         "release": host.release,
         "names": names,
-        "had": [name for name in names if (host.prefix / path / name).exists()],
+        "had": sorted(there.intersection(names)),
+        # Two of them would both be loaded at boot.
+        "gone": sorted(others),
     }
     return Step("place", f"copy {', '.join(names)} to /{path}, depmod", data)
 
@@ -224,20 +230,24 @@ def place(directory: Path, path: str, host: Host) -> Step:
 def _do_place(host: Host, data: dict) -> None:
     directory, kept = host.prefix / data["path"], host.prefix / KEPT
     directory.mkdir(parents=True, exist_ok=True)
-    if data["had"]:
+    before = [*data["had"], *data["gone"]]
+    if before:
         kept.mkdir(exist_ok=True)
-    for name in data["had"]:
+    for name in before:
         _replace(kept / name, (directory / name).read_bytes())
     for name in data["names"]:
         _replace(directory / name, (Path(data["from"]) / name).read_bytes())
+    for name in data["gone"]:
+        (directory / name).unlink()
     host.run(["depmod", "-a", data["release"]])
 
 
 def _undo_place(host: Host, data: dict) -> None:
     directory, kept = host.prefix / data["path"], host.prefix / KEPT
-    for name in data["names"]:
+    before = {*data["had"], *data["gone"]}
+    for name in {*data["names"], *data["gone"]}:
         _draft(directory / name).unlink(missing_ok=True)
-        if name not in data["had"]:
+        if name not in before:
             (directory / name).unlink(missing_ok=True)
         elif (kept / name).exists():
             _replace(directory / name, (kept / name).read_bytes())
@@ -253,8 +263,6 @@ def _undo_leftover(host: Host, data: dict) -> None:
             shutil.rmtree(target)
         else:
             target.unlink(missing_ok=True)
-    if data["release"] is not None:
-        host.run(["depmod", "-a", data["release"]])
 
 
 def _do_relaunch(host: Host, data: dict) -> None:

@@ -233,7 +233,7 @@ def _door_part(grant: Grant) -> Grant:
 
 
 def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -> None:
-    from .oom_watch import spawn
+    from .oom_spawn import spawn
 
     try:
         spawn(container_id, grant, root, pid, log.paths)

@@ -17,45 +17,16 @@ import ctypes
 import os
 import select
 import signal
-import sys
 
 from . import procfs
 from .errors import CgpuError
 from .hook_log import HookLog
-from .model import Grant
 
 SCRIPT_TIMEOUT_S = 30.0
 _NAMESPACES = ("user", "ipc", "uts", "net", "pid", "cgroup", "mnt")
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _CAP_COUNT = 64
-
-
-def spawn(container_id: str, grant: Grant, root: str, init_pid: int, logs: tuple[str, ...]) -> None:
-    """
-    Start the watcher of a container with an OOM script, apart from the hook and its pipes.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    kill = any(card.oom_action == "kill" for card in grant.cards)
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    code = (
-        f"import sys; sys.path.insert(0, {here!r}); from pycgpu.oom_watch import main;"
-        " sys.exit(main(sys.argv[1:]))"
-    )
-    args = [container_id, root, str(init_pid), "kill" if kill else "keep", grant.oom_script or ""]
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-IS", "-c", code, *args, *logs],
-            {"PATH": os.defpath},
-            file_actions=[(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)],
-            setsid=True,
-        )
-    finally:
-        os.close(null)
 
 
 def parse_event(line: str, container_id: str) -> tuple[int, int] | None:
@@ -256,7 +227,7 @@ def _proc(pid: int, name: str) -> bytes:
 
 
 def main(args: list[str]) -> int:
-    """Run the watcher; arguments as :func:`spawn` gives them."""
+    """Run the watcher; arguments as :func:`pycgpu.oom_spawn.spawn` gives them."""
     container_id, root, init_pid, action, script, *logs = args
     log = HookLog(tuple(logs))
     try:

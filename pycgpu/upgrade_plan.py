@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from . import __version__, install_step, installation, runtime_install, service, trampoline
+from . import __version__, install_step, installation, runtime_install, service
 from .errors import InstallError
 from .install_step import Host, Step
 from .installation import Options
@@ -124,7 +124,6 @@ def united(held: Journal) -> Journal:
     assert layer is not None
     new = list(layer.steps)
     retired: list[Step] = []
-    former = trampoline.core_name(held.version)
 
     def take(*kinds: str) -> Step | None:
         found = next((step for step in new if step.kind in kinds), None)
@@ -157,24 +156,23 @@ def united(held: Journal) -> Journal:
         elif old.kind == "place" and (own := counterpart(old)):
             new.remove(own)
             old_had = set(old.data["had"]) & set(own.data["names"])
-            data = own.data | {"had": sorted(old_had), "made": old.data.get("made", [])}
+            kept = {"had": sorted(old_had), "gone": old.data["gone"]}
+            data = own.data | kept | {"made": old.data.get("made", [])}
             steps.append(own._replace(data=data))
-            gone = sorted(set(old.data["names"]) - set(own.data["names"]))
-            paths = [f"{old.data['path']}/{name}" for name in gone] + [install_step.KEPT]
-            retired.append(_leftover(f"remove {former}", paths, old.data["release"]))
+            retired.append(_leftover("remove what was kept", [install_step.KEPT]))
         else:
             steps.append(old)
     if stage := take("stage"):
-        retired.append(_leftover("remove what was built", [stage.data["path"]], None))
+        retired.append(_leftover("remove what was built", [stage.data["path"]]))
     tools = take("tools")
     # What scripts/install made, and not somebody's own directory that the link led to.
     if tools and tools.data["before"].startswith(f"{tools.data['link']}-"):
-        retired.append(_leftover("remove the former tools", [tools.data["before"]], None))
+        retired.append(_leftover("remove the former tools", [tools.data["before"]]))
     take("relaunch")
     load = [step for step in steps if step.kind == "load"]
     steps = [step for step in steps if step.kind != "load"] + new + load
     return Journal(layer.version, held.made, steps, None, (*held.retired, *retired))
 
 
-def _leftover(shown: str, paths: list[str], release: str | None) -> Step:
-    return Step("leftover", shown, {"paths": paths, "release": release})
+def _leftover(shown: str, paths: list[str]) -> Step:
+    return Step("leftover", shown, {"paths": paths})

@@ -3,6 +3,7 @@
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
+#define PART_NS (5ULL * CGPU_SCHED_WINDOW_MIN_NS / 4)
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -59,10 +60,14 @@ static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
  */
 static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 {
-	uint64_t frame = s->frame_ns, best_end = 0, planned_ns, end, enough;
+	uint64_t frame, best_end = 0, planned_ns, end, enough;
 	uint32_t k, turn, best = CGPU_SCHED_TURNS;
-	int32_t at = s->begun ? s->place[s->owner] : -1;
+	int32_t at = s->begun && !s->astray ? s->place[s->owner] : -1;
 
+	if (s->astray)
+		s->frame_ns = cgpu_turns_frame(s, then_ns);
+	s->astray = false;
+	frame = s->frame_ns;
 	for (k = 0; k < 2 * s->turns; k++) {
 		const struct cgpu_sched_turn *t;
 
@@ -119,22 +124,11 @@ static uint64_t lead(const struct cgpu_sched *s)
 	       (following(s) == CGPU_SCHED_NOBODY ? 0 : s->open_ns);
 }
 
-static bool fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b)
+/* Who may have time of a window that its owner leaves: those whose ceilings allow it. */
+static uint64_t eligible(const struct cgpu_sched *s, uint32_t turn, uint64_t window_ns)
 {
-	return s->slot[a].gift_ns / 1024 * s->share[b].share_ppm <
-	       s->slot[b].gift_ns / 1024 * s->share[a].share_ppm;
-}
-
-/*
- * Who gets the window of one that is idle: of those whose ceilings allow it, the
- * one that got least of such time for its share.
- */
-static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t window_ns,
-			   uint32_t *could)
-{
-	uint32_t i, best = CGPU_SCHED_TURNS;
-
-	*could = 0;
+	uint64_t mask = 0;
+	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		const struct cgpu_policy_share *share = &s->share[i];
@@ -142,29 +136,96 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t w
 		if (i == turn || !cgpu_opened(s, i) || s->slot[i].idle || !share->share_ppm ||
 		    !cgpu_turn_elastic(s, i))
 			continue;
-		if (!share->pooled &&
-		    cgpu_part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns >
+		if (share->pooled ||
+		    cgpu_part(s->spread_ns, share->share_ppm) + s->slot[i].guest_ns + window_ns <=
 			    cgpu_part(s->spread_ns, share->ceiling_ppm))
+			mask |= SLOT_BIT(i);
+	}
+	return mask;
+}
+
+/* Divides such a window by share, if every part is worth its switch, else evenly. */
+static void divide(struct cgpu_sched *s, uint64_t could, uint64_t window_ns)
+{
+	uint64_t sum = 0, smallest = CGPU_PPM;
+	uint32_t i;
+
+	s->gifts_ns = 0;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!(could >> i & 1))
 			continue;
-		++*could;
-		if (best == CGPU_SCHED_TURNS || fewer_gifts(s, i, best))
+		sum += s->share[i].share_ppm;
+		smallest = least(smallest, s->share[i].share_ppm);
+		s->gifts_ns += s->slot[i].gift_ns;
+	}
+	s->part_ppm = window_ns * smallest >= PART_NS * sum ? (uint32_t)sum : 0;
+	s->part_ns = s->part_ppm ? window_ns : window_ns / most(1, window_ns / PART_NS);
+}
+
+/* A guest's part by share, less half of what it got more of than the others so far. */
+static uint64_t part_of(const struct cgpu_sched *s, uint32_t guest)
+{
+	int64_t ns, ahead;
+
+	if (!s->part_ppm)
+		return s->part_ns;
+	ns = (int64_t)(s->part_ns * s->share[guest].share_ppm / s->part_ppm);
+	ahead = s->slot[guest].gift_ns -
+		s->gifts_ns / s->part_ppm * s->share[guest].share_ppm;
+	if (ahead > ns)
+		ahead = ns;
+	else if (ahead < -ns)
+		ahead = -ns;
+	return (uint64_t)(ns - ahead / 2);
+}
+
+/*
+ * Who is next of those in `could`. If everybody gets a part it is the slot before,
+ * so that the order is the same in every period, whoever had the last window goes
+ * on and whoever has the next one is last. Else it is the one that got least of such
+ * time for its share.
+ */
+static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t could)
+{
+	uint32_t k, i, best = CGPU_SCHED_TURNS;
+
+	for (k = 1; k < CGPU_SCHED_SLOTS; k++) {
+		i = (turn + CGPU_SCHED_SLOTS - k) % CGPU_SCHED_SLOTS;
+		if (!(could >> i & 1))
+			continue;
+		if (s->part_ppm)
+			return i;
+		if (best == CGPU_SCHED_TURNS || cgpu_turn_fewer_gifts(s, i, best))
 			best = i;
 	}
 	return best;
 }
 
-/* One that was idle has not saved up gifts: it goes on where the others are. */
-static void forget_gifts(struct cgpu_sched *s, uint32_t slot)
+/* The window of one that is idle goes to a guest. Return: who; nobody: CGPU_SCHED_TURNS. */
+static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, uint64_t window_ns)
 {
-	uint32_t i, top = CGPU_SCHED_TURNS;
+	uint64_t could = eligible(s, turn, window_ns), part_ns;
+	uint32_t guest;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
-		    (top == CGPU_SCHED_TURNS || fewer_gifts(s, top, i)))
-			top = i;
-	if (top < CGPU_SCHED_TURNS && s->share[slot].share_ppm && fewer_gifts(s, slot, top))
-		s->slot[slot].gift_ns = s->slot[top].gift_ns / s->share[top].share_ppm *
-					s->share[slot].share_ppm;
+	if (!could)
+		return CGPU_SCHED_TURNS;
+	if (!s->part_ns)
+		divide(s, could, window_ns);
+	if (!(could & ~s->given_mask))
+		s->given_mask = 0;
+	could &= ~s->given_mask;
+	guest = pick_guest(s, turn, could);
+	part_ns = part_of(s, guest);
+	if (window_ns >= part_ns + PART_NS / 2 && (could & (could - 1) || !s->part_ppm)) {
+		window_ns = part_ns;
+		s->divide_ns = then_ns + window_ns;
+	}
+	s->slot[guest].guest_ns += window_ns;
+	/* what the switch to it takes is no gift */
+	if (guest != (s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner))
+		s->slot[guest].gift_ns -= CGPU_SCHED_HANDOVER_NS;
+	s->given_mask |= SLOT_BIT(guest);
+	return guest;
 }
 
 /* Who may run while it is `turn`'s window, from `then_ns` to `end_ns`. */
@@ -172,7 +233,7 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 			uint64_t end_ns, uint64_t now_ns, uint32_t *guest)
 {
 	uint64_t mask = 0, window_ns = end_ns - then_ns;
-	uint32_t i, could = 0;
+	uint32_t i;
 
 	if (now_ns - s->cycle_ns >= s->period_ns) {
 		s->cycle_ns = now_ns - now_ns % s->period_ns;
@@ -188,19 +249,9 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 	} else if (turn < CGPU_SCHED_SLOTS) {
 		mask = SLOT_BIT(turn);
 		if (s->slot[turn].idle && cgpu_turn_elastic(s, turn))
-			*guest = pick_guest(s, turn, window_ns, &could);
-		/* several want it: each gets a part, if the parts are worth it */
-		if (could > 1 && window_ns >= 4 * CGPU_SCHED_WINDOW_MIN_NS) {
-			window_ns = most(window_ns / could, 2 * CGPU_SCHED_WINDOW_MIN_NS);
-			s->divide_ns = then_ns + window_ns;
-		}
-		if (*guest < CGPU_SCHED_SLOTS) {
-			s->slot[*guest].guest_ns += window_ns;
-			/* what the switch to it takes is no gift */
-			if (*guest != (s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner))
-				s->slot[*guest].gift_ns -= CGPU_SCHED_HANDOVER_NS;
+			*guest = invite(s, turn, then_ns, window_ns);
+		if (*guest < CGPU_SCHED_SLOTS)
 			mask |= SLOT_BIT(*guest);
-		}
 	}
 	return mask;
 }
@@ -212,8 +263,8 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	const struct cgpu_sched_slot *last =
 		s->begun && runs < CGPU_SCHED_SLOTS ? &s->slot[runs] : NULL;
 	/*
-	 * Not after one that was seen without work of late, and may be again: the
-	 * next would start before its time.
+	 * Not after one that was seen without work of late, and may be again, nor
+	 * after nobody: the next would start before its time.
 	 */
 	bool overlap = !last || (!last->idle &&
 				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
@@ -221,6 +272,8 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	uint64_t shut = s->open_mask & ~s->shut_mask & ~mask;
 	uint32_t n = 0;
 
+	if (s->begun && s->guest == CGPU_SCHED_TURNS && cgpu_turn_quiet(s, s->owner))
+		overlap = false;
 	/* the next first: the hardware's switch then overlaps the second call */
 	if (open && overlap)
 		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
@@ -300,6 +353,8 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 		s->begun = false;
 		return gates(s, 0, now_ns, out);
 	}
+	s->part_ns = 0;
+	s->given_mask = 0;
 	n = gates(s, allowed(s, s->next, then_ns, s->next_end_ns, now_ns, &s->next_guest),
 		  now_ns, out);
 	if (n)
@@ -579,14 +634,14 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 	p->idle = idle;
 	p->idle_since_ns = now_ns;
 	if (!idle)
-		forget_gifts(s, slot);
-	if (s->mode == CGPU_SCHED_SLICES) {
-		if (idle)
-			s->review_ns = least(s->review_ns, now_ns + CGPU_SCHED_REST_NS);
-		s->dirty |= p->resting;
-		p->woke |= p->resting;
-		p->resting = false;
-	}
+		cgpu_turn_forget_gifts(s, slot);
+	if (!idle && s->begun && s->owner == slot && s->guest == CGPU_SCHED_TURNS)
+		s->paid_ns = CGPU_SCHED_ENTRY_NS;
+	if (idle && s->mode == CGPU_SCHED_SLICES)
+		s->review_ns = least(s->review_ns, now_ns + CGPU_SCHED_REST_NS);
+	s->dirty |= p->resting;
+	p->woke |= p->resting;
+	p->resting = false;
 	if (s->begun && s->owner < CGPU_SCHED_SLOTS &&
 	    (s->owner == slot || s->guest == slot ||
 	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))

@@ -126,6 +126,7 @@ struct cgpu_sched {
 	uint64_t failures;
 	uint64_t period_ns;
 	uint64_t spread_ns;    /* of the period: what windows or slices divide */
+	bool astray;           /* the plan changed: who is next is a matter of time, not of order */
 	bool whole;            /* hand-overs take from nobody's time, not from the shares */
 	uint64_t frame_ns;     /* beginning of the period */
 
@@ -144,6 +145,10 @@ struct cgpu_sched {
 	uint32_t next;         /* turn that the actions under way begin */
 	uint32_t next_guest;
 	uint32_t guest;        /* slot that has the window because its owner is idle */
+	uint64_t part_ns;      /* a guest's part of the window; 0: not divided yet */
+	uint32_t part_ppm;     /* sum of the guests' shares, by which they divide part_ns; or 0 */
+	int64_t gifts_ns;      /* that those guests had got until then */
+	uint64_t given_mask;   /* slots that had a part of it */
 	uint64_t divide_ns;    /* when another guest follows in the same window */
 	bool regate;           /* the owner went idle, or woke */
 	bool moving;           /* towards the window of `next` */

@@ -36,7 +36,17 @@ void cgpu_turn_settle(struct cgpu_sched *s, uint32_t turn)
 
 bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn)
 {
-	return turn == CGPU_SCHED_NOBODY || (turn < CGPU_SCHED_SLOTS && !cgpu_opened(s, turn));
+	uint32_t i;
+
+	if (turn >= CGPU_SCHED_SLOTS)
+		return turn == CGPU_SCHED_NOBODY;
+	if (!cgpu_opened(s, turn))
+		return true;
+	for (i = 0; s->slot[turn].idle && cgpu_turn_elastic(s, turn) && i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		    cgpu_turn_elastic(s, i))
+			return false;
+	return s->slot[turn].idle;
 }
 
 static uint64_t entry(bool from_rest)
@@ -181,6 +191,26 @@ void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns)
 	s->turn[s->owner].debt_ns += (int64_t)passed;
 }
 
+bool cgpu_turn_fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b)
+{
+	return s->slot[a].gift_ns / 1024 * s->share[b].share_ppm <
+	       s->slot[b].gift_ns / 1024 * s->share[a].share_ppm;
+}
+
+void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i, top = CGPU_SCHED_TURNS;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		    (top == CGPU_SCHED_TURNS || cgpu_turn_fewer_gifts(s, top, i)))
+			top = i;
+	if (top < CGPU_SCHED_TURNS && s->share[slot].share_ppm &&
+	    cgpu_turn_fewer_gifts(s, slot, top))
+		s->slot[slot].gift_ns = s->slot[top].gift_ns / s->share[top].share_ppm *
+					s->share[slot].share_ppm;
+}
+
 /* ---- entitlements ---- */
 
 /* Holds the card open, or did a moment ago and is not done with its part. */
@@ -218,7 +248,9 @@ static void shares(struct cgpu_sched *s, bool without_resting)
 /*
  * Who has been without work for so long that the runlist's round is made up
  * without him. One that wakes is back at once, and rests less easily from then on:
- * each change of mind programs everybody's slice anew. Return: somebody rests.
+ * each change of mind programs everybody's slice anew. Windows are not moved for
+ * it: to move one by x costs up to x in the second that sees it. Return: somebody
+ * rests.
  */
 static bool find_resting(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -476,17 +508,31 @@ uint64_t cgpu_turns_frame(const struct cgpu_sched *s, uint64_t now_ns)
 	return now_ns - (now_ns + s->period_ns - s->phase_ns % s->period_ns) % s->period_ns;
 }
 
+/*
+ * The open window goes on under the new plan. One that keeps its place may have
+ * been lengthened for what its owner is due, and still is.
+ */
+static void resume(struct cgpu_sched *s, uint64_t now_ns, bool in_place)
+{
+	const struct cgpu_sched_turn *t = &s->turn[s->owner];
+	uint64_t end_ns = cgpu_turn_ends(t, s->frame_ns, now_ns, s->paid_ns, t->debt_ns);
+
+	s->end_ns = in_place ? end_ns : least(s->end_ns, end_ns);
+}
+
 void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t owed[CGPU_SCHED_TURNS];
-	uint64_t was;
+	bool had[CGPU_SCHED_TURNS], in_place;
+	uint64_t was, offset_ns;
 	uint32_t i;
 
 	cgpu_turns_charge(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_TURNS; i++) {
 		cgpu_turn_settle(s, i);
 		owed[i] = s->turn[i].debt_ns;
-		if (s->turn[i].share_ppm)
+		had[i] = s->turn[i].share_ppm != 0;
+		if (had[i])
 			owed[i] -= cgpu_turn_planned(s, i, now_ns);
 	}
 	s->review_ns = NEVER;
@@ -503,16 +549,19 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		s->mode = CGPU_SCHED_SLICES;
 	else
 		s->mode = CGPU_SCHED_WINDOWS;
+	was = s->period_ns;
+	offset_ns = s->turn[s->owner].offset_ns;
 	if (s->mode == CGPU_SCHED_SLICES && find_resting(s, now_ns))
 		shares(s, true);
 	set_turns(s);
-	was = s->period_ns;
 	set_order(s);
 	s->whole = false;
 	if (s->mode == CGPU_SCHED_WINDOWS)
 		set_windows(s);
 	else
 		set_round(s);
+	in_place = s->period_ns == was && s->turn[s->owner].offset_ns == offset_ns;
+	s->astray |= !in_place;
 	/* the grid is the same in every second */
 	if (!s->begun || s->period_ns != was)
 		s->frame_ns = cgpu_turns_frame(s, now_ns);
@@ -520,22 +569,21 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		struct cgpu_sched_turn *t = &s->turn[i];
 
 		/* nobody hoards credit while away, and nobody's debt is forgotten */
-		t->debt_ns = owed[i];
-		if (!t->share_ppm && t->debt_ns < 0)
-			t->debt_ns = 0;
 		if (!t->share_ppm)
-			continue;
-		t->debt_ns += cgpu_turn_planned(s, i, now_ns);
-		cgpu_turn_cap_credit(s, t);
+			t->debt_ns = owed[i] > 0 ? owed[i] : 0;
+		else if (!had[i])
+			t->debt_ns = owed[i] + cgpu_turn_planned(s, i, now_ns);
+		if (t->share_ppm)
+			cgpu_turn_cap_credit(s, t);
 	}
 	cgpu_turns_balance(s);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		s->slot[i].gift_ns = 0;
+		if (!had[i] && s->turn[i].share_ppm)
+			cgpu_turn_forget_gifts(s, i);
 	if (s->mode != CGPU_SCHED_WINDOWS)
 		s->begun = false;
 	else if (s->begun)
-		s->end_ns = cgpu_turn_ends(&s->turn[s->owner], s->frame_ns, now_ns, s->paid_ns,
-					   s->turn[s->owner].debt_ns);
+		resume(s, now_ns, in_place);
 	want_slices(s);
 	s->dirty = false;
 }

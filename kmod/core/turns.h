@@ -19,7 +19,7 @@ bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
 /* Its window may move when others come and go, and may be handed on. */
 bool cgpu_turn_elastic(const struct cgpu_sched *s, uint32_t turn);
 
-/* Nobody can run in a window of that turn. */
+/* Nobody will run in a window of that turn, for all we know. */
 bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn);
 
 /* What a window loses at its beginning, by the one before, and at its end, by the next. */
@@ -55,6 +55,11 @@ bool cgpu_turn_cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
  * its length.
  */
 void cgpu_turns_balance(struct cgpu_sched *s);
+
+/* Slot a got less of others' idle time for its share than slot b. */
+bool cgpu_turn_fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b);
+/* One that was away or idle has not saved up gifts: it goes on where the others are. */
+void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot);
 
 /* Counts what was granted up to `now_ns`; charges the open window for it. */
 void cgpu_turns_grant(struct cgpu_sched *s, uint64_t now_ns);

@@ -171,7 +171,7 @@ static uint32_t turns_of(const struct container *c, uint32_t minor)
 static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct channel *out)
 {
 	uint32_t count = 0, i;
-	int k;
+	int k, pass;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
@@ -180,17 +180,22 @@ static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct c
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(mask & 1ULL << c->grant[minor].instance))
 			continue;
-		if (partly && takes_turns(c, minor)) {
-			c->turn_of[minor] += turns_of(c, minor);
+		if (takes_turns(c, minor)) {
+			if (partly) {
+				c->turn_of[minor] += turns_of(c, minor);
+				*partly |= 1ULL << c->grant[minor].instance;
+			}
 			group = turn_of(c, minor);
-			*partly |= 1ULL << c->grant[minor].instance;
 		}
-		for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
-			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
+		/* the group that ran stops last: what the call takes before is its time */
+		for (pass = group && !partly; pass >= 0; pass--)
+			for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
+				struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-			if (o->card == minor && is_gated(c, o) && (!group || o->parent == group))
-				out[count++] = (struct channel){ o->hClient, o->hObject };
-		}
+				if (o->card == minor && is_gated(c, o) &&
+				    (!group || (o->parent == group) == !pass))
+					out[count++] = (struct channel){ o->hClient, o->hObject };
+			}
 	}
 	return count;
 }

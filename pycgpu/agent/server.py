@@ -114,12 +114,13 @@ def _run(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def _devices(container_id: str) -> list[str]:
-    """UUIDs of a container's cards; none where it has all of the host's."""
+    """UUIDs of a container's cards; none where it has all, or the driver tells none."""
     cards = next((c.cards for c in door.containers() if c.id == container_id), ())
     if len(cards) == len(door.cards()):
         return []
     uuid = next(node.number for node in door.nodes() if (node.place, node.name) == (1, "uuid"))
-    return [door.show(uuid, minor).decode().strip() for minor in cards]
+    uuids = [door.show(uuid, minor).decode().strip() for minor in cards]
+    return uuids if all(uuids) else []
 
 
 def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

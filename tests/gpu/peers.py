@@ -174,14 +174,30 @@ def with_hami(bench: Bench, source: Path) -> None:
             CUDA_DEVICE_MEMORY_LIMIT="8g",
             CUDA_DEVICE_SM_LIMIT=str(percent),
             CUDA_DEVICE_MEMORY_SHARED_CACHE=str(bench.work / f"hami-cache-{number}-{percent}"),
+            # else a program that is alone on the card is not limited
+            GPU_CORE_UTILIZATION_POLICY="FORCE",
             LIBCUDA_LOG_LEVEL="0",
         )
 
     path = bench.file()
+    shown = subprocess.run(
+        [bench.bin / "memory", "speed"], env=environment(33, 3), capture_output=True, text=True
+    )
+    report.check(
+        "HAMi-core: cudaMalloc of 64 MiB", last_json(shown.stdout).get("malloc_us", 0), "us"
+    )
+    shown = subprocess.run(
+        [bench.bin / "memory", "malloc"], env=environment(33, 3), capture_output=True, text=True
+    )
+    report.check(
+        "HAMi-core is in force: size it shows of 8 GiB",
+        last_json(shown.stdout).get("total", (shown.stderr or "nothing")[-100:]),
+        "bytes",
+    )
     try:
         with native(bench.worker(path, 60), env=environment(33, 0)):
             wait_for(lambda: progress(path)[0] > 2, "a program under HAMi-core", 20)
-            time.sleep(4)
+            time.sleep(8)
             got = median_rates([path])[0] / bench.rate * 100
             report.check("HAMi-core, lone program with 33 %", got, "%")
         for a, b in ((50, 50), (33, 67)):

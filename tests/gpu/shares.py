@@ -53,7 +53,7 @@ def alone(bench: Bench) -> None:
         text=True,
         check=True,
     )
-    bench.iterations = got.stdout.strip()
+    bench.iterations, bench.blocks = got.stdout.split()
     path = bench.file()
     with native(bench.worker(path, 60)):
         wait_for(lambda: progress(path)[0] > 2, "work without a door")
@@ -108,6 +108,10 @@ def weights(bench: Bench) -> None:
         node("0/a/weight", 1)
         node("0/b/weight", 1)
         node("0/max_inst", 4)
+        set_policy("weighted")
+        node("0/timeslice_us", 10000)
+        judge(bench, "weighted 1:1, unit 10 ms", shares_of(bench, files, "a b"), [1, 1])
+        node("0/timeslice_us", 5000)
         for name in ("average", "fixed"):
             set_policy(name)
             for i, share in enumerate(shares_of(bench, files, "a b")):
@@ -159,8 +163,7 @@ def quotas(bench: Bench) -> None:
         got = shares_of(bench, files, "q")[0]
         report.near("quota 33, CUDA graphs", got, 33, 0.5)
     path, long_ms = bench.file(), 300
-    program = [bench.bin / "work", path, "--iters", str(int(bench.iterations) * long_ms)]
-    program += ["--seconds", "60"]
+    program = bench.worker(path, 60, "--iters", str(int(bench.iterations) * long_ms))
     with native(program):
         wait_for(lambda: progress(path)[0] > 1, "long kernels")
         rate = rates([path], 2)[0]

@@ -36,6 +36,7 @@ class Bench:
         self.bin.mkdir(exist_ok=True)
         self.rate = 0.0
         self.iterations = "0"
+        self.blocks = "0"
         self._files = 0
 
     def build(self) -> None:
@@ -69,7 +70,7 @@ class Bench:
         """The command line of fixed work of about 1 ms a kernel."""
         return [
             *(str(self.bin / "work"), str(path), "--iters", self.iterations),
-            *("--seconds", str(seconds), *options),
+            *("--blocks", self.blocks, "--seconds", str(seconds), *options),
         ]
 
 

@@ -15,77 +15,26 @@ from pycgpu import installation
 from pycgpu.errors import InstallError
 from pycgpu.install_step import Host
 from pycgpu.installation import Options
+from tests.host import filehost
 from tests.host.coretree import CoreTree
-
-CORE = f"cgpu_core_{pycgpu.__version__.replace('.', '_')}"
+from tests.host.filehost import CORE, RELEASE, state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RELEASE = "6.1.0-9-amd64"
-
-
-class Commands:
-    """Records what is run; ``refuse`` is a word of the command that fails."""
-
-    def __init__(self, prefix: Path) -> None:
-        self.prefix = prefix
-        self.ran: list[str] = []
-        self.refuse: str | None = None
-
-    def __call__(self, command: list[str]) -> str:
-        line = " ".join(command)
-        self.ran.append(line)
-        if self.refuse is not None and self.refuse in line:
-            raise InstallError(f"`{line}`: refused")
-        modules = self.prefix / "proc/modules"
-        lines = modules.read_text().splitlines()
-        if command[0] == "modprobe":
-            lines.append(f"{command[1]} 1 0 - Live 0x0")
-            # As the kernel's own modprobe, for cgpu_km asks for it.
-            if command[1] == "cgpu_km":
-                lines.append(f"{CORE} 1 0 - Live 0x0")
-        if command[0] == "rmmod":
-            lines = [one for one in lines if one.split()[0] != command[1]]
-        modules.write_text("".join(f"{one}\n" for one in lines))
-        return ""
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> Path:
-    """A host with headers, a driver, systemd and two container engines."""
-    root = tmp_path / "host"
-    for path, text in {
-        "proc/modules": "nvidia 1 0 - Live 0x0\n",
-        f"lib/modules/{RELEASE}/build/Makefile": "",
-        "etc/docker/daemon.json": '{"debug": true}',
-        "etc/containers/policy.json": "{}",
-        "run/systemd/system/x": "",
-        "var/log/syslog": "",
-        "usr/bin/x": "",
-    }.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    (root / "modules").mkdir()
-    for name in ("cgpu_km.ko", f"{CORE}.ko", "cgpu_rm.ko"):
-        (root / "modules" / name).write_bytes(b"\x7fELF")
-    return root
+def host(tmp_path: Path) -> Host:
+    return filehost.make(tmp_path / "host")
 
 
 @pytest.fixture
-def host(prefix: Path) -> Host:
-    return Host(prefix, RELEASE, Commands(prefix))
+def prefix(host: Host) -> Path:
+    return host.prefix
 
 
 @pytest.fixture
 def options(prefix: Path) -> Options:
     return Options(modules=str(prefix / "modules"), exporter=True)
-
-
-def state(prefix: Path) -> dict[str, bytes | None]:
-    """Every path of the host, with its content where it is a file."""
-    return {
-        str(path.relative_to(prefix)): path.read_bytes() if path.is_file() else None
-        for path in prefix.rglob("*")
-    }
 
 
 def test_what_is_installed_is_taken_back_to_the_last_directory(host, options):
@@ -232,7 +181,7 @@ def test_an_uninstallation_that_was_cut_short_goes_on(host, options, prefix):
     before = state(prefix)
     installation.install(options, host)
     host.run.refuse = "depmod"
-    with pytest.raises(InstallError, match="left behind: copy cgpu_km.ko"):
+    with pytest.raises(InstallError, match="left behind: copy cgpu_km"):
         installation.uninstall(host)
     host.run.refuse = None
     installation.uninstall(host)
@@ -250,7 +199,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_the_configuration_of_dkms_names_all_modules():
-    script = ". kmod/dkms.conf; printf '%s\\n' \"${BUILT_MODULE_NAME[@]}\" \"${MAKE[0]}\""
+    script = '. kmod/dkms.conf; printf \'%s\\n\' "${BUILT_MODULE_NAME[@]}" "${MAKE[0]}"'
     shown = subprocess.run(
         ["bash", "-uc", script],
         cwd=REPOSITORY,

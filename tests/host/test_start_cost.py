@@ -31,6 +31,7 @@ def imported(*modules: str) -> set[str]:
     [
         ("oci_hook",),
         ("runtime", "oci_hook"),
+        ("oci_hook", "oom_spawn"),
         *[("oci_hook", f"dialects.{module}") for module, _, _ in dialects.DIALECTS],
     ],
     ids=lambda modules: modules[-1],

@@ -10,7 +10,8 @@
  *     --graph                 ten kernels a CUDA graph
  *     --every MS              one kernel every MS milliseconds; latencies at the end
  *     --fault S               an illegal access after S seconds
- *     --calibrate             print the iterations of --ms and exit
+ *     --blocks B              of 256 threads a kernel; else eight a multiprocessor seen
+ *     --calibrate             print the iterations of --ms and the blocks, and exit
  */
 #include <algorithm>
 #include <cerrno>
@@ -65,7 +66,7 @@ __global__ void bad_store(int *nowhere)
 int main(int argc, char **argv)
 {
 	double ms = 1, seconds = 5, every_ms = 0, fault_s = 0;
-	long iterations = 0, depth = 4;
+	long iterations = 0, depth = 4, blocks = 0;
 	bool graph = false, calibrate = false;
 	int sms = 0;
 	float *out;
@@ -88,6 +89,8 @@ int main(int argc, char **argv)
 			depth = atol(value), i++;
 		else if (!strcmp(name, "--every"))
 			every_ms = atof(value), i++;
+		else if (!strcmp(name, "--blocks"))
+			blocks = atol(value), i++;
 		else if (!strcmp(name, "--fault"))
 			fault_s = atof(value), i++;
 	}
@@ -101,7 +104,8 @@ int main(int argc, char **argv)
 
 	check(cudaMalloc(&out, 4), "cudaMalloc");
 	check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "attribute");
-	int blocks = sms * 8;
+	if (!blocks)
+		blocks = sms * 8;
 	if (!iterations) {
 		const long probe = 500000;
 		double best = 1e9;
@@ -109,14 +113,14 @@ int main(int argc, char **argv)
 		for (int i = 0; i < 6; i++) {
 			uint64_t from = now_ns();
 
-			multiply_add<<<blocks, 256>>>(out, probe);
+			multiply_add<<<(int)blocks, 256>>>(out, probe);
 			check(cudaDeviceSynchronize(), "calibration");
 			best = std::min(best, (now_ns() - from) / 1e6);
 		}
 		iterations = (long)(probe * ms / best);
 	}
 	if (calibrate) {
-		printf("%ld\n", iterations);
+		printf("%ld %ld\n", iterations, blocks);
 		return 0;
 	}
 
@@ -128,7 +132,7 @@ int main(int argc, char **argv)
 
 		check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
 		for (int i = 0; i < 10; i++)
-			multiply_add<<<blocks, 256, 0, stream>>>(out, iterations / 10);
+			multiply_add<<<(int)blocks, 256, 0, stream>>>(out, iterations / 10);
 		check(cudaStreamEndCapture(stream, &captured), "capture");
 		check(cudaGraphInstantiate(&exec, captured, 0), "instantiate");
 	}
@@ -136,7 +140,7 @@ int main(int argc, char **argv)
 		if (graph)
 			check(cudaGraphLaunch(exec, stream), "graph");
 		else
-			multiply_add<<<blocks, 256, 0, stream>>>(out, iterations);
+			multiply_add<<<(int)blocks, 256, 0, stream>>>(out, iterations);
 	};
 
 	uint64_t start = now_ns(), end = start + (uint64_t)(seconds * 1e9);
