@@ -32,6 +32,7 @@ setup(
             "bridge/Makefile",
             "bridge/*.[ch]",
             "compat/*",
+            "door/*.[ch]",
         ],
     },
     # kbuild leaves generated sources beside ours in a tree that has been built in place.
