@@ -17,7 +17,7 @@ void cgpu_agent_stop(void);
 
 /* One command of inst_ctl. */
 int cgpu_agent_command(const char *text, int length);
-/* Gives a container its seccomp listener, which the agent then owns. */
+/* Gives a container a seccomp listener, which the agent then owns unless refused. */
 int cgpu_agent_attach(const char *id, int listener);
 
 /* `minor` -1 or `id` "" where the node's place has none. */
@@ -31,7 +31,7 @@ int cgpu_agent_containers(char *buf, int size);
 /* Index into the table of nodes: name, mode and place. Return: -ENOENT at its end. */
 int cgpu_agent_node(int node, char *name, int *mode, int *place);
 
-/* Lines after `*position`, which moves on; waits `timeout_ms` for one. */
+/* Whole lines after `*position`, which moves on; waits `timeout_ms` for one. */
 int cgpu_agent_events(unsigned long long *position, char *buf, int size, int timeout_ms);
 /* Number of containers alive; *ended_ns: when the last one ended, CLOCK_MONOTONIC. */
 int cgpu_agent_count(unsigned long long *ended_ns);

@@ -28,7 +28,9 @@ enum {
 	UNPOPULATED_GRACE_S = 60,
 	/* a slice that is set before its group runs does not last */
 	RESEND_NS = 20000000,
-	EVENT_BYTES = 1 << 16,
+	/* what the module keeps: docs/tree.md */
+	EVENT_LINES = 512,
+	EVENT_BYTES = 255,
 	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	HOLDERS_MAX = 4096,
 	DESCRIPTORS = 65536
@@ -39,8 +41,8 @@ struct door door = {
 	.life = PTHREAD_RWLOCK_INITIALIZER,
 };
 
-static char event_ring[EVENT_BYTES];
-static unsigned long long event_end;
+static char event_line[EVENT_LINES][EVENT_BYTES];
+static unsigned long long event_end; /* lines so far */
 static pthread_mutex_t event_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t event_came = PTHREAD_COND_INITIALIZER;
 static pthread_t housekeeper;
@@ -53,54 +55,62 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-void event(const char *format, ...)
+static unsigned long long wall_ns(void)
 {
 	struct timespec t;
-	char line[512];
-	va_list args;
-	int used, more, i;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	used = snprintf(line, sizeof(line), "%llu ",
-			(unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec);
+	return (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
+}
+
+void event(const char *format, ...)
+{
+	char line[EVENT_BYTES - 1];
+	va_list args;
+	int used, i;
+
+	used = snprintf(line, sizeof(line), "%llu ", wall_ns());
 	va_start(args, format);
-	more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
+	vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
 	va_end(args);
-	used += more < (int)sizeof(line) - used - 1 ? more : (int)sizeof(line) - used - 2;
-	line[used++] = '\n';
+	for (i = 0; line[i]; i++)
+		if (line[i] < ' ')
+			line[i] = '?';
+	line[i] = '\n';
 	pthread_mutex_lock(&event_lock);
-	for (i = 0; i < used; i++)
-		event_ring[(event_end + (unsigned)i) % EVENT_BYTES] =
-			line[i] < ' ' && i < used - 1 ? '?' : line[i];
-	event_end += (unsigned)used;
+	memcpy(event_line[event_end % EVENT_LINES], line, (size_t)i + 1);
+	event_line[event_end++ % EVENT_LINES][i + 1] = 0;
 	pthread_cond_broadcast(&event_came);
 	pthread_mutex_unlock(&event_lock);
 }
 
 int cgpu_agent_events(unsigned long long *position, char *buf, int size, int timeout_ms)
 {
-	struct timespec until;
+	unsigned long long until_ns = wall_ns() + (unsigned long long)timeout_ms * 1000000;
+	struct timespec until = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
 	int used = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
 	pthread_mutex_lock(&event_lock);
 	while (*position >= event_end &&
 	       !pthread_cond_timedwait(&event_came, &event_lock, &until))
 		;
-	/* lines that were overwritten meanwhile are lost, whole */
-	if (event_end > *position + EVENT_BYTES) {
-		*position = event_end - EVENT_BYTES;
-		while (*position < event_end && event_ring[(*position)++ % EVENT_BYTES] != '\n')
-			;
+	if (size < EVENT_BYTES) {
+		used = -EINVAL;
+	} else if (event_end > *position + EVENT_LINES) {
+		used = sprintf(buf, "%llu lost %llu\n", wall_ns(),
+			       event_end - EVENT_LINES - *position);
+		*position = event_end - EVENT_LINES;
 	}
-	while (used < size && *position < event_end)
-		buf[used++] = event_ring[(*position)++ % EVENT_BYTES];
+	while (used >= 0 && *position < event_end) {
+		const char *line = event_line[*position % EVENT_LINES];
+		int length = (int)strlen(line);
+
+		if (used + length > size)
+			break;
+		memcpy(buf + used, line, (size_t)length);
+		used += length;
+		++*position;
+	}
 	pthread_mutex_unlock(&event_lock);
 	return used;
 }
@@ -281,8 +291,6 @@ static void container_free(struct container *c)
 
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		free(cgpu_tenant_storage(&c->tenant, table));
-	if (c->listener >= 0)
-		close(c->listener);
 	if (c->watched_pidfd >= 0)
 		close(c->watched_pidfd);
 	free(c);
@@ -296,9 +304,8 @@ static int create_container(struct cgpu_create *create)
 	if (!c)
 		return -ENOMEM;
 	strcpy(c->id, create->id);
-	c->listener = c->watched_pidfd = c->epoll = -1;
+	c->watched_pidfd = c->epoll = -1;
 	c->created_ns = now_ns();
-	pthread_mutex_init(&c->turn, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX);
 	if (create->pid) {
@@ -328,7 +335,7 @@ static int create_container(struct cgpu_create *create)
 		container_free(c);
 		return err;
 	}
-	event("create %s", create->id);
+	event("create id=%s", create->id);
 	return 0;
 }
 
@@ -344,7 +351,7 @@ void unlist(struct container *c)
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
 	pthread_cond_broadcast(&door.changed);
 	door.ended_ns = now_ns();
-	event("destroy %s", c->id);
+	event("destroy id=%s", c->id);
 }
 
 static int destroy_container(const char *id)
@@ -399,13 +406,11 @@ int cgpu_agent_attach(const char *id, int listener)
 	c = find_container(id);
 	if (!c)
 		err = -ENOENT;
-	else if (c->listener >= 0)
-		err = -EEXIST;
+	else if (c->listeners >= LISTENERS_MAX)
+		err = -ENOSPC;
 	else
-		c->listener = listener;
+		err = listener_start(c, listener);
 	pthread_mutex_unlock(&door.lock);
-	if (!err)
-		err = listener_start(c);
 	pthread_rwlock_unlock(&door.life);
 	return err;
 }
@@ -669,7 +674,7 @@ static void look_at(int slot)
 	bool ended = false;
 
 	pthread_mutex_lock(&door.lock);
-	if (!c->ending && c->listener < 0 && unattached_ended(c))
+	if (!c->ending && !c->attached && unattached_ended(c))
 		unlist(c);
 	ended = c->ending && !c->workers;
 	if (c->resend_ns && now_ns() > c->resend_ns)

@@ -19,7 +19,8 @@
 
 enum {
 	CONTAINERS_MAX = 256,
-	WORKERS = 4,
+	WORKERS = 4, /* of a listener */
+	LISTENERS_MAX = 256, /* of a container */
 	FILES_MAX = 4096,
 	TIDS = 1024,
 	FDS = 512
@@ -48,7 +49,8 @@ struct container {
 	bool ending;
 	char id[CGPU_ID_MAX + 1];
 	char name[CGPU_ID_MAX + 1];
-	int listener;            /* -1: not given yet */
+	uint32_t listeners;      /* alive: one, and one for each exec of an OCI runtime */
+	bool attached;           /* has had one: lives as long as it has any */
 	int watched_pidfd;       /* of create's pid=; -1 */
 	char cgroup[1024];
 	bool populated;
@@ -56,9 +58,9 @@ struct container {
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 	struct cgpu_tenant tenant;
 
-	pthread_mutex_t turn;    /* whose turn it is to wait for a notification */
-	pthread_t worker[WORKERS];
-	int workers;             /* alive; under door.lock */
+	uint32_t workers;        /* alive, of all listeners; under door.lock */
+	uint64_t told_ns;        /* see may_tell() */
+	uint32_t told;
 
 	pthread_mutex_t files_lock;
 	int epoll;               /* weak references to files: see files.c */
@@ -147,7 +149,8 @@ struct container *find_container(const char *id);
 void unlist(struct container *c);
 
 /* listener.c */
-int listener_start(struct container *c);
+/* Context: door.lock. The listener is the container's from here on. Return: -errno. */
+int listener_start(struct container *c, int fd);
 
 /* gate.c */
 int watchdog_start(void);

@@ -98,10 +98,14 @@ def containers() -> list[Container]:
     return found
 
 
-def events(position: int, timeout_ms: int) -> tuple[int, bytes]:
-    """Return the new position and the lines after *position*, waiting for one if there is none."""
-    at, buf = ffi.new("unsigned long long *", position), ffi.new("char[]", 8192)
-    used = lib.cgpu_agent_events(at, buf, 8192, timeout_ms)
+def events(position: int, size: int, timeout_ms: int) -> tuple[int, bytes]:
+    """
+    Return the new position and the lines after *position*, at most *size* bytes, waiting for one.
+
+    OSError EINVAL: *size* is too small for a line.
+    """
+    at, buf = ffi.new("unsigned long long *", position), ffi.new("char[]", max(size, 1))
+    used = _check(lib.cgpu_agent_events(at, buf, size, timeout_ms), "events")
     return at[0], bytes(ffi.buffer(buf, used))
 
 

@@ -561,11 +561,11 @@ void processes_kill(struct container *c, const char *why)
 {
 	struct process *p;
 
-	event("killed %s %s", c->id, why);
 	pthread_mutex_lock(&c->files_lock);
 	for (p = c->processes; p; p = p->next)
-		if (p->pidfd >= 0)
-			syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+		if (p->pidfd >= 0 &&
+		    !syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0))
+			event("killed id=%s pid=%d %s", c->id, p->pid, why);
 	pthread_mutex_unlock(&c->files_lock);
 }
 

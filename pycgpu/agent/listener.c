@@ -38,7 +38,17 @@ enum {
 	PIDS_MAX = 950,
 	/* a question that every client may ask; the driver checks the client first */
 	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
-	ATTACHED_BYTES = 128
+	ATTACHED_BYTES = 128,
+	TOLD_MAX = 16            /* lines of events a second, of a container */
+};
+
+/* one per filter of the container's; every worker of it holds it */
+struct listener {
+	struct container *c;
+	int fd;
+	uint32_t workers;        /* under door.lock */
+	bool gone;               /* its last process is; under turn */
+	pthread_mutex_t turn;    /* whose turn it is to wait for a notification */
 };
 
 /* one per worker: what belongs to the call in hand */
@@ -282,6 +292,34 @@ static bool changes_channels(const struct cgpu_request *req)
 		 cgpu_is_channel_class(req->hClass)));
 }
 
+/* The card that a call is about; of one that is about none, the container's first. */
+static uint32_t card_of(const struct flight *f)
+{
+	uint32_t card = 0;
+
+	if (f->call.card < CGPU_MAX_CARDS)
+		return f->call.card;
+	while (card < CGPU_MAX_CARDS - 1 && !f->c->grant[card].present)
+		card++;
+	return card;
+}
+
+/* A tenant must not push others' lines out of the events. */
+static bool may_tell(struct container *c)
+{
+	uint64_t now = now_ns();
+	bool may;
+
+	pthread_mutex_lock(&door.lock);
+	if (now - c->told_ns > 1000000000) {
+		c->told_ns = now;
+		c->told = 0;
+	}
+	may = c->told++ < TOLD_MAX;
+	pthread_mutex_unlock(&door.lock);
+	return may;
+}
+
 static void report(struct flight *f)
 {
 	struct cgpu_call *call = &f->call;
@@ -291,8 +329,10 @@ static void report(struct flight *f)
 
 	if (status == NV_OK)
 		return;
-	if (status == NV_ERR_NO_MEMORY)
-		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, call->card,
+	if (!may_tell(f->c))
+		;
+	else if (status == NV_ERR_NO_MEMORY)
+		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, card_of(f),
 		      f->process->pid, (unsigned long long)call->req.size_bytes);
 	else
 		event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x", f->c->id,
@@ -543,8 +583,9 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		if (!err)
 			return CONTINUE;
 	}
-	event("oom id=%s gpu=%u pid=%d bytes=%llu managed", f->c->id, card, f->process->pid,
-	      (unsigned long long)length);
+	if (may_tell(f->c))
+		event("oom id=%s gpu=%u pid=%d bytes=%llu managed", f->c->id, card,
+		      f->process->pid, (unsigned long long)length);
 	return fail(err);
 }
 
@@ -582,34 +623,52 @@ static void drop_admin(void)
 }
 
 /* Return: 1: a notification, 0: none after all, -1: the last process is gone. */
-static int receive(struct container *c, struct seccomp_notif *n)
+static int receive(struct listener *l, struct seccomp_notif *n)
 {
-	struct pollfd p = { c->listener, POLLIN, 0 };
+	struct pollfd p = { l->fd, POLLIN, 0 };
 	int got = 0;
 
-	pthread_mutex_lock(&c->turn);
-	if (c->ending) {
+	pthread_mutex_lock(&l->turn);
+	if (l->c->ending || l->gone) {
 		got = -1;
 	} else if (poll(&p, 1, 1000) > 0) {
 		memset(n, 0, sizeof(*n));
 		if (p.revents & POLLIN)
-			got = !ioctl(c->listener, SECCOMP_IOCTL_NOTIF_RECV, n);
+			got = !ioctl(l->fd, SECCOMP_IOCTL_NOTIF_RECV, n);
 		else
 			got = -1;
+		l->gone = got < 0;
 	}
-	pthread_mutex_unlock(&c->turn);
+	pthread_mutex_unlock(&l->turn);
 	return got;
+}
+
+/* Context: door.lock. */
+static void leave(struct listener *l)
+{
+	struct container *c = l->c;
+
+	if (!--l->workers) {
+		close(l->fd);
+		pthread_mutex_destroy(&l->turn);
+		free(l);
+		c->listeners--;
+	}
+	if (!c->listeners && !c->ending)
+		unlist(c);
+	c->workers--;
 }
 
 static void *work(void *data)
 {
-	struct container *c = data;
+	struct listener *l = data;
+	struct container *c = l->c;
 	struct flight *f = calloc(1, sizeof(*f));
 	struct seccomp_notif n;
 	int got;
 
 	drop_admin();
-	while (f && door.running && (got = receive(c, &n)) >= 0) {
+	while (f && door.running && (got = receive(l, &n)) >= 0) {
 		struct seccomp_notif_resp response = { 0 };
 		struct answer answer;
 		uint64_t start;
@@ -618,7 +677,7 @@ static void *work(void *data)
 			continue;
 		start = now_ns();
 		f->c = c;
-		f->listener = c->listener;
+		f->listener = l->fd;
 		answer = on_call(f, &n);
 		response.id = n.id;
 		if (answer.forward)
@@ -626,7 +685,7 @@ static void *work(void *data)
 		else
 			response.error = answer.error;
 		/* ENOENT: the caller was killed meanwhile */
-		ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+		ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, &response);
 		pthread_mutex_lock(&door.lock);
 		door.count.calls++;
 		door.count.continued += answer.forward;
@@ -635,27 +694,37 @@ static void *work(void *data)
 	}
 	free(f);
 	pthread_mutex_lock(&door.lock);
-	if (!c->ending)
-		unlist(c);
-	c->workers--;
+	leave(l);
 	pthread_mutex_unlock(&door.lock);
 	return NULL;
 }
 
-int listener_start(struct container *c)
+int listener_start(struct container *c, int fd)
 {
 	uint64_t flags = 1; /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
-	int i, started = 0;
+	struct listener *l = calloc(1, sizeof(*l));
+	pthread_t worker;
+	int i;
 
-	ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
-	pthread_mutex_lock(&door.lock);
+	if (!l)
+		return -ENOMEM;
+	l->c = c;
+	l->fd = fd;
+	pthread_mutex_init(&l->turn, NULL);
+	ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
 	for (i = 0; i < WORKERS; i++) {
-		if (pthread_create(&c->worker[i], NULL, work, c))
+		if (pthread_create(&worker, NULL, work, l))
 			break;
-		pthread_detach(c->worker[i]);
+		pthread_detach(worker);
+		l->workers++;
 		c->workers++;
-		started++;
 	}
-	pthread_mutex_unlock(&door.lock);
-	return started ? 0 : -EAGAIN;
+	if (!l->workers) {
+		pthread_mutex_destroy(&l->turn);
+		free(l);
+		return -EAGAIN;
+	}
+	c->listeners++;
+	c->attached = true;
+	return 0;
 }

@@ -139,9 +139,9 @@ class Tree:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         node, place = found
         if node.name == "events" and node.place == _PLACE_ROOT:
-            position, lines = door.events(self._positions.get(handle, 0), _EVENT_WAIT_MS)
-            self._positions[handle] = position
-            return lines[:size]
+            start = self._positions.get(handle, 0)
+            self._positions[handle], lines = door.events(start, size, _EVENT_WAIT_MS)
+            return lines
         return door.show(node.number, place.minor, place.container)[offset : offset + size]
 
     def write(self, path: str, data: bytes) -> int:

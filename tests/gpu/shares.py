@@ -109,8 +109,9 @@ def weights(bench: Bench) -> None:
         node("0/b/weight", 1)
         node("0/max_inst", 4)
         set_policy("weighted")
-        node("0/timeslice_us", 10000)
-        judge(bench, "weighted 1:1, unit 10 ms", shares_of(bench, files, "a b"), [1, 1])
+        node("0/timeslice_us", 12000)
+        judge(bench, "weighted 1:1, unit 12 ms", shares_of(bench, files, "a b"), [1, 1])
+        loads(bench, "weighted 1:1, unit 12 ms")
         node("0/timeslice_us", 5000)
         for name in ("average", "fixed"):
             set_policy(name)
