@@ -228,6 +228,18 @@ static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, ui
 	return guest;
 }
 
+/* Those who share a window. */
+static uint64_t pool(const struct cgpu_sched *s)
+{
+	uint64_t mask = 0;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
+			mask |= SLOT_BIT(i);
+	return mask;
+}
+
 /* Who may run while it is `turn`'s window, from `then_ns` to `end_ns`. */
 static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 			uint64_t end_ns, uint64_t now_ns, uint32_t *guest)
@@ -243,23 +255,32 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 	*guest = CGPU_SCHED_TURNS;
 	s->divide_ns = NEVER;
 	if (turn == CGPU_SCHED_POOL) {
-		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-			if (cgpu_opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
-				mask |= SLOT_BIT(i);
+		mask = pool(s);
 	} else if (turn < CGPU_SCHED_SLOTS) {
 		mask = SLOT_BIT(turn);
-		if (s->slot[turn].idle && cgpu_turn_elastic(s, turn))
-			*guest = invite(s, turn, then_ns, window_ns);
+		if (!s->slot[turn].idle || !cgpu_turn_elastic(s, turn))
+			return mask;
+		if (s->turn[CGPU_SCHED_POOL].share_ppm) {
+			*guest = CGPU_SCHED_POOL;
+			return mask | pool(s);
+		}
+		*guest = invite(s, turn, then_ns, window_ns);
 		if (*guest < CGPU_SCHED_SLOTS)
 			mask |= SLOT_BIT(*guest);
 	}
 	return mask;
 }
 
+/* Whose work it is that runs in a window. */
+static uint32_t runner(uint32_t turn, uint32_t guest)
+{
+	return guest < CGPU_SCHED_TURNS ? guest : turn;
+}
+
 static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 		      struct cgpu_sched_action *out)
 {
-	uint32_t runs = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
+	uint32_t runs = runner(s->owner, s->guest);
 	const struct cgpu_sched_slot *last =
 		s->begun && runs < CGPU_SCHED_SLOTS ? &s->slot[runs] : NULL;
 	/*
@@ -312,12 +333,6 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 	return n;
 }
 
-/* Whose work it is that runs in a window. */
-static uint32_t runner(uint32_t turn, uint32_t guest)
-{
-	return guest < CGPU_SCHED_SLOTS ? guest : turn;
-}
-
 /* The window of `next` begins. */
 static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -332,7 +347,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 		s->paid_ns = cgpu_turn_entry(s, s->begun ? s->owner : CGPU_SCHED_NOBODY);
 	s->owner = s->next;
 	if (!cgpu_turn_quiet(s, s->owner))
-		s->paid_ns += cgpu_turn_exit(s, following(s));
+		s->paid_ns += cgpu_turn_exit(s, following(s)) + cgpu_turn_inner(s, s->owner);
 	s->guest = s->next_guest;
 	s->begun = true;
 	s->moving = false;
@@ -615,7 +630,17 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 	if (slot >= CGPU_SCHED_SLOTS || s->mode != CGPU_SCHED_WINDOWS)
 		return true;
 	return s->begun && (s->owner == slot || s->guest == slot ||
-			    (s->owner == CGPU_SCHED_POOL && s->share[slot].pooled));
+			    ((s->owner == CGPU_SCHED_POOL || s->guest == CGPU_SCHED_POOL) &&
+			     s->share[slot].pooled));
+}
+
+void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns)
+{
+	if (s->sight_ns == late_ns)
+		return;
+	cgpu_turns_charge(s, now_ns);
+	s->sight_ns = late_ns;
+	s->dirty = true;
 }
 
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns)

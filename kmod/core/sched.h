@@ -36,6 +36,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_HANDOVER_NS = 220000,
 	CGPU_SCHED_ENTRY_NS = 230000,
 	CGPU_SCHED_EXIT_NS = 60000,
+	/* from when the next gate is open to the end of the call that shuts this one */
+	CGPU_SCHED_OVERLAP_NS = 600000,
 	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms */
 	CGPU_SCHED_SWITCH_NS = 200000,
 	/*
@@ -49,6 +51,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
 	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
 	CGPU_SCHED_HOLD_NS = 10000000,
+	CGPU_SCHED_PROMPT_NS = 2500000,     /* later news of who is idle moves no window */
 	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
 	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
@@ -120,6 +123,7 @@ struct cgpu_sched {
 	bool dirty;
 	bool suspended;
 	bool sighted;          /* somebody tells who is idle */
+	uint64_t sight_ns;     /* so late, at worst */
 	uint64_t review_ns;    /* when somebody who closed the card ceases to count */
 	uint64_t retry_ns;     /* all gates open until then, after a failure; 0: no failure */
 	uint64_t hold_ns;      /* a gate that would not open is tried again then */
@@ -144,7 +148,7 @@ struct cgpu_sched {
 	uint32_t owner;        /* turn whose window it is */
 	uint32_t next;         /* turn that the actions under way begin */
 	uint32_t next_guest;
-	uint32_t guest;        /* slot that has the window because its owner is idle */
+	uint32_t guest;        /* turn that has the window because its owner is idle */
 	uint64_t part_ns;      /* a guest's part of the window; 0: not divided yet */
 	uint32_t part_ppm;     /* sum of the guests' shares, by which they divide part_ns; or 0 */
 	int64_t gifts_ns;      /* that those guests had got until then */
@@ -185,7 +189,8 @@ int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
 
 /*
  * A container came, or its numbers changed (`open` and `active` of `member` are
- * ignored); telling the same again is free. Return: 0, -ERANGE: a number out of bounds, or no such slot.
+ * ignored); telling the same again is free. Return: 0, -ERANGE: a number out of
+ * bounds, or no such slot.
  */
 int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
 		   const struct cgpu_policy_member *member, uint64_t now_ns);
@@ -204,8 +209,11 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 
 /*
  * What the caller saw: the container has no work queued, or has again. Optional
- * and as late as the caller's means are; no ceiling depends on it.
+ * and as late as the caller's means are; no ceiling depends on it. A caller whose
+ * news is late says so first: then those without a ceiling share one window, in
+ * which the hardware passes on idle time, and news is used for the rest only.
  */
+void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns);
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);

@@ -69,6 +69,17 @@ uint64_t cgpu_turn_exit(const struct cgpu_sched *s, uint32_t after)
 	return leave(cgpu_turn_quiet(s, after));
 }
 
+uint64_t cgpu_turn_inner(const struct cgpu_sched *s, uint32_t turn)
+{
+	uint32_t i, members = 0;
+
+	if (turn != CGPU_SCHED_POOL)
+		return 0;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		members += cgpu_opened(s, i) && s->share[i].pooled && s->share[i].share_ppm;
+	return members ? (members - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS : 0;
+}
+
 int64_t cgpu_turn_expected(const struct cgpu_sched_turn *t)
 {
 	return (int64_t)cgpu_part(t->width_ns, CGPU_PPM - t->share_ppm) / 2;
@@ -153,14 +164,14 @@ void cgpu_turns_grant(struct cgpu_sched *s, uint64_t now_ns)
 	if (now_ns <= s->granted_to_ns)
 		return;
 	s->granted_to_ns = now_ns;
-	if (s->mode == CGPU_SCHED_WINDOWS && s->begun && s->owner < CGPU_SCHED_SLOTS) {
-		i = s->guest < CGPU_SCHED_SLOTS ? s->guest : s->owner;
+	i = s->guest < CGPU_SCHED_TURNS ? s->guest : s->owner;
+	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || i == CGPU_SCHED_NOBODY))
+		return;
+	if (s->mode == CGPU_SCHED_WINDOWS && i < CGPU_SCHED_SLOTS) {
 		s->slot[i].stat.granted_ns += passed;
 		s->slot[i].gift_ns += i == s->guest ? (int64_t)passed : 0;
 		return;
 	}
-	if (s->mode == CGPU_SCHED_WINDOWS && (!s->begun || s->owner == CGPU_SCHED_NOBODY))
-		return;
 	whole = s->mode == CGPU_SCHED_WINDOWS ? s->turn[CGPU_SCHED_POOL].share_ppm : CGPU_PPM;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		if (cgpu_opened(s, i) && whole &&
@@ -318,17 +329,12 @@ static uint64_t lost_ns(const struct cgpu_sched *s)
 static uint64_t windows_period(const struct cgpu_sched *s)
 {
 	uint64_t base = CGPU_SCHED_UNITS * s->unit_ns, lost = lost_ns(s), ns = base;
-	uint64_t weights = 0, smallest = CGPU_PPM, inner = 0;
+	uint64_t weights = 0, smallest = CGPU_PPM;
 	uint32_t nobody = s->turn[CGPU_SCHED_NOBODY].share_ppm;
 	uint32_t i, windows = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (s->slot[i].present)
-			weights += s->slot[i].member.weight;
-		if (s->turn[CGPU_SCHED_POOL].share_ppm && cgpu_opened(s, i) &&
-		    s->share[i].share_ppm && s->share[i].pooled)
-			inner += CGPU_SCHED_SWITCH_NS;
-	}
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		weights += s->slot[i].present ? s->slot[i].member.weight : 0;
 	for (i = 0; i <= CGPU_SCHED_POOL; i++) {
 		if (!s->turn[i].share_ppm)
 			continue;
@@ -338,7 +344,7 @@ static uint64_t windows_period(const struct cgpu_sched *s)
 	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->unit_ns;
 	else
-		ns = most(ns, (lost + inner) * CGPU_PPM / s->loss_ppm);
+		ns = most(ns, lost * CGPU_PPM / s->loss_ppm);
 	/* a moment that is nobody's must be longer than the calls that make it */
 	if (nobody)
 		ns = most(ns, least(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody));
@@ -355,28 +361,28 @@ static uint64_t slice_us(uint64_t ns, uint32_t groups)
 }
 
 /*
- * Slice of each of several groups that share a window of their own: half a slice
- * more than fits. When the next gate opens, just before this one shuts, a slice
- * must not be about to end. All must fit, for a gate that opens starts them from
- * the first again (seen on an H200: of eight processes in windows of 5 ms, with
- * longer slices, one to four ran).
+ * Slice of each of several groups that share a window of their own. All must fit,
+ * for a gate that opens starts them from the first again (seen on an H200: of eight
+ * processes in windows of 5 ms, with longer slices, one to four ran). No slice may
+ * end between the opening of the next gate and the shutting of this one: so the
+ * last ends a moment before, and what follows is the first's again.
  */
 static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 {
-	ns -= least(ns / 2, groups * (uint64_t)CGPU_SCHED_SWITCH_NS);
-	return 2 * ns / (2 * groups + 1) / 1000;
+	uint64_t each = (ns - least(ns / 2, CGPU_SCHED_OVERLAP_NS)) / groups;
+	uint64_t spare = each - least(each, CGPU_SCHED_OVERLAP_NS);
+
+	each -= least(each / 2, least(spare, CGPU_SCHED_OVERLAP_NS) / 2 / groups);
+	return (each - least(each / 2, CGPU_SCHED_SWITCH_NS)) / 1000;
 }
 
 static void want_slices(struct cgpu_sched *s)
 {
 	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window, us;
-	uint32_t members = 0, i;
+	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		members += cgpu_opened(s, i) && s->share[i].pooled && s->share[i].share_ppm;
 	/* each window starts from the first: the last must fit */
 	window = s->turn[CGPU_SCHED_POOL].width_ns;
-	window -= least(window / 2, members * (uint64_t)CGPU_SCHED_SWITCH_NS);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 		uint64_t share = s->share[i].share_ppm;
@@ -412,6 +418,11 @@ static void set_turn(struct cgpu_sched *s, uint32_t turn, uint32_t share_ppm)
 	t->share_ppm = share_ppm;
 }
 
+bool cgpu_turns_sighted(const struct cgpu_sched *s)
+{
+	return s->sighted && s->sight_ns <= CGPU_SCHED_PROMPT_NS;
+}
+
 /*
  * Share of the period that is a slot's own window. Policies whose parts do not
  * depend on who holds the card open keep the place of those who do not, so that
@@ -421,7 +432,7 @@ static uint32_t own(const struct cgpu_sched *s, uint32_t i)
 {
 	const struct cgpu_policy_share *share = &s->share[i];
 
-	if (!s->slot[i].present || (share->pooled && !s->sighted))
+	if (!s->slot[i].present || (share->pooled && !cgpu_turns_sighted(s)))
 		return 0;
 	if (cgpu_policy_conserves(s->policy) || s->policy == CGPU_POLICY_PREEMPTIVE)
 		return counted(s, i) ? share->share_ppm : 0;
@@ -436,7 +447,7 @@ static void set_turns(struct cgpu_sched *s)
 		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
 		set_turn(s, i, share);
 		sum += share;
-		if (s->mode == CGPU_SCHED_WINDOWS && s->share[i].pooled && !s->sighted)
+		if (s->mode == CGPU_SCHED_WINDOWS && s->share[i].pooled && !cgpu_turns_sighted(s))
 			pool += s->share[i].share_ppm;
 	}
 	set_turn(s, CGPU_SCHED_POOL, pool);
@@ -471,7 +482,8 @@ static void set_order(struct cgpu_sched *s)
 
 		if (s->order[k] != CGPU_SCHED_NOBODY)
 			s->turn[s->order[k]].cost_ns = entry(before == CGPU_SCHED_NOBODY) +
-						       leave(after == CGPU_SCHED_NOBODY);
+						       leave(after == CGPU_SCHED_NOBODY) +
+						       cgpu_turn_inner(s, s->order[k]);
 	}
 }
 

@@ -26,6 +26,12 @@ bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn);
 uint64_t cgpu_turn_entry(const struct cgpu_sched *s, uint32_t before);
 uint64_t cgpu_turn_exit(const struct cgpu_sched *s, uint32_t after);
 
+/* What switching among themselves takes of the window of those who share one. */
+uint64_t cgpu_turn_inner(const struct cgpu_sched *s, uint32_t turn);
+
+/* Somebody tells who is idle, soon enough for a window to be handed on. */
+bool cgpu_turns_sighted(const struct cgpu_sched *s);
+
 /*
  * Debt of a turn when its window ends, if all goes as planned; it begins as much
  * below zero. So all debts together are zero at any time.

@@ -54,7 +54,7 @@ struct card {
 	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
 	bool on, loaded;       /* a group is on the engine; the engine holds its context */
 	bool rested;           /* nothing ran since the context was taken off */
-	bool restart;          /* a gate moved: the runlist begins with its first group */
+	bool restart;          /* a gate moved and nothing ran: the runlist begins with its first */
 	bool stopping;         /* its slice is over, and it has not stopped yet */
 	bool inner;            /* it took over from one of the same tenant */
 	uint64_t slice_left_ns, load_left_ns, stall_left_ns;
@@ -186,7 +186,7 @@ static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
 			c->loaded = false;
 		}
 	}
-	c->restart = true;
+	c->restart |= !c->on;
 	if (!open)
 		c->stall_left_ns += STALL_NS;
 }
@@ -607,6 +607,8 @@ static void setup(struct model *m)
 
 		cgpu_sched_init(&c->sched, 0);
 		c->sched.phase_ns = i * 1300000;
+		/* it is reported at the second look */
+		cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
 		if (config->loss_ppm)
 			c->sched.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
