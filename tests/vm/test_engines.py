@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Docker, Podman and containerd with the runtime that ``cgpu install-runtime`` registers.
+Docker, Podman, containerd and its CRI with the runtime that ``cgpu install-runtime`` registers.
 
 The image is a busybox made here; networks are left out, which the guest's kernel has no part in.
 """
@@ -17,6 +17,7 @@ import pytest
 
 from pycgpu import cdi, procfs, runtime_install
 from tests.vm.container import libraries
+from tests.vm.cri import Cri, CriError, Pod, archive
 from tests.vm.customer import HOOK, LOGS, RUNTIME
 from tests.vm.loaded import until
 
@@ -254,6 +255,69 @@ def test_containerd_with_the_runtime(host, install, made, tmp_path):
             return call(*base, *options, *mounts, "--rootfs", rootfs, name, *command, check=check)
 
         judge(host, run)
+    finally:
+        daemon.terminate()
+        daemon.wait(timeout=60)
+
+
+@pytest.fixture
+def pods_config() -> Iterator[Path]:
+    """containerd's configuration for pods of our image, without a runtime of its own."""
+    path = Path("/") / runtime_install.CONTAINERD_TOML
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else None
+    plugin = 'plugins."io.containerd.grpc.v1.cri"'
+    path.write_text(
+        f'version = 2\n[{plugin}]\n  sandbox_image = "{IMAGE}"\n'
+        f'[{plugin}.containerd]\n  snapshotter = "native"\n'
+    )
+    yield path
+    if before is None:
+        path.unlink()
+    else:
+        path.write_bytes(before)
+
+
+def test_a_kubelets_pods_by_containerds_cri(pods_config, host, install, made, image, tmp_path):
+    """A pod whose runtime class is ours: its container has the limit, another pod is untouched."""
+    containerd, ctr = need("containerd"), need("ctr")
+    need("curl")
+    need("runc")
+    install("containerd", runtimes=("runc",))
+    socket = tmp_path / "containerd.sock"
+    program = made("sim") / "simcuda" / "simcuda"
+    mounts = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
+    with (tmp_path / "log").open("w") as log:
+        daemon = subprocess.Popen(
+            [
+                *(containerd, "--config", str(pods_config), "--address", str(socket)),
+                *("--root", f"{tmp_path}/root", "--state", f"{tmp_path}/state"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        cri = Cri(socket, tmp_path)
+        until(cri.answers, f"containerd's CRI: see {tmp_path}/log", deadline_s=120)
+        archive(image, IMAGE, tmp_path / "image.docker")
+        call(
+            *(ctr, "--address", socket, "-n", "k8s.io"),
+            *("images", "import", "--snapshotter", "native", tmp_path / "image.docker"),
+        )
+        asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0"}
+        with Pod(cri, "limited", "cgpu") as pod:
+            status, text = pod.run(IMAGE, ["simcuda", "--json", "info"], asked, mounts)
+            assert status == 0, text
+            # A line of a pod's log is: time, stream, F, text.
+            assert json.loads(text.splitlines()[-1].split(" ", 3)[3])["board"] == GIB
+        gone(host)
+        refused = pytest.raises(CriError, match="65536 MiB asked, 15360 MiB on the card")
+        with Pod(cri, "greedy", "cgpu") as pod, refused:
+            pod.run(IMAGE, ["true"], {**asked, "CGPU_MEM": "64GiB"}, mounts)
+        gone(host)
+        for name, handler in (("other", "cgpu"), ("usual", "")):
+            with Pod(cri, name, handler) as pod:
+                assert pod.run(IMAGE, ["true"], {}, {})[0] == 0
     finally:
         daemon.terminate()
         daemon.wait(timeout=60)
