@@ -27,7 +27,7 @@ def _inside(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "kernel(*series, by_default=False): the kernels that the test is for; by_default: unless "
-        "--kernel asks for others",
+        "--kernel asks for others, and none named is all; the nearest to a test holds",
         "vm(memory=, smp=, append=, cgroup=, timeout_s=): the machine that the test needs",
         "needs(*names): what must be built for it, beyond what its fixtures say",
         "on_host: the test runs on the host, not in a VM",

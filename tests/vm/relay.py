@@ -58,11 +58,14 @@ class Group:
     kernel: str
     options: dict[str, Any]
     items: list[pytest.Item]
+    config: pytest.Config
     machine: VM | None = None
     result: Result | None = None
     failure: str = ""
     skip: str = ""
     started: bool = False
+    booted_again: bool = False
+    made: dict[str, str] = dataclasses.field(default_factory=dict)
     read_bytes: int = 0
     reports: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
     finished: set[str] = dataclasses.field(default_factory=set)
@@ -89,40 +92,43 @@ class Group:
         """Fetch the kernel, build what the tests need; return what was made."""
         return modules.prepare(kernels.fetch(self.kernel), self.wanted())
 
-    def start(self, config: pytest.Config, building: concurrent.futures.Future) -> None:
+    def start(self, building: concurrent.futures.Future) -> None:
         """Boot when everything is built and begin the tests; a failure is kept for the reports."""
         self.started = True
         try:
-            made = building.result()
-            kernel = kernels.fetch(self.kernel)
-            self.machine = VM(kernel, **self.options)
-            (self.machine.share / "made.json").write_text(json.dumps(made))
-            (self.machine.share / "select.json").write_text(
-                json.dumps([guest_name(item) for item in self.items])
-            )
-            file = self.items[0].path
-            environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-            options = [f"--driver={branch}" for branch in config.getoption("--driver") or ()]
-            if re.search(r"^(?:import|from) hypothesis", file.read_text(), re.MULTILINE):
-                environment["CGPU_HYPOTHESIS"] = "1"
-                options += ["-p", "_hypothesis_pytestplugin"]
-                if profile := config.getoption("--hypothesis-profile", None):
-                    options += ["--hypothesis-profile", profile]
-            self.machine.start(
-                [
-                    *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
-                    *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
-                    *options,
-                    str(file.relative_to(REPOSITORY)),
-                ],
-                environment=environment,
-            )
+            self.made = building.result()
+            self._boot()
         except PackageNotFound as error:
             self.skip = f"no package: {error}"
         except (VMError, modules.BuildError, FetchError) as error:
             self.failure = str(error)
         except Exception as error:
             self.failure = "".join(traceback.format_exception(error))
+
+    def _boot(self) -> None:
+        kernel = kernels.fetch(self.kernel)
+        self.machine = VM(kernel, **self.options)
+        (self.machine.share / "made.json").write_text(json.dumps(self.made))
+        (self.machine.share / "select.json").write_text(
+            json.dumps([guest_name(item) for item in self.items])
+        )
+        file = self.items[0].path
+        environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        options = [f"--driver={branch}" for branch in self.config.getoption("--driver") or ()]
+        if re.search(r"^(?:import|from) hypothesis", file.read_text(), re.MULTILINE):
+            environment["CGPU_HYPOTHESIS"] = "1"
+            options += ["-p", "_hypothesis_pytestplugin"]
+            if profile := self.config.getoption("--hypothesis-profile", None):
+                options += ["--hypothesis-profile", profile]
+        self.machine.start(
+            [
+                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
+                *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
+                *options,
+                str(file.relative_to(REPOSITORY)),
+            ],
+            environment=environment,
+        )
 
     def _read(self) -> None:
         assert self.machine is not None
@@ -150,10 +156,9 @@ class Group:
     def wait_for(self, name: str) -> None:
         """Return when the guest is done with one test, or will never be."""
         while self.machine is not None and self.result is None and name not in self.finished:
-            ended = not self.machine.running or self.machine.overdue
-            if ended:
+            if not self.machine.running or self.machine.overdue:
                 self._end()
-                return
+                continue
             self._read()
             if name not in self.finished:
                 time.sleep(POLL_S)
@@ -167,10 +172,19 @@ class Group:
             self.failure = str(error)
         machine, self.machine = self.machine, None
         machine.__exit__()
+        if self.result is not None and self._died_in_emulation() and not self.booted_again:
+            self.booted_again, self.result = True, None
+            self._boot()
+
+    def _died_in_emulation(self) -> bool:
+        # QEMU's threads now and then run an int3 that the kernel has patched away on another
+        # processor, while it boots. Nothing of ours is loaded before the guest's first program.
+        assert self.result is not None
+        return self.result.died and not self.result.output and "int3" in self.result.console
 
     def wait(self) -> None:
         """Wait for the machine's own end."""
-        if self.machine is not None:
+        while self.machine is not None:
             self._end()
 
     def stop(self) -> None:
@@ -222,7 +236,7 @@ class Relay:
             branch = item.callspec.params.get("real_driver", "")  # type: ignore[attr-defined]
             key = f"{kernel}|{item.path}|{branch}|{sorted(options.items())}"
             if key not in found:
-                found[key] = Group(kernel, options, [])
+                found[key] = Group(kernel, options, [], self.config)
                 self.order.append(found[key])
             found[key].items.append(item)
             self.groups[id(item)] = found[key]
@@ -274,7 +288,7 @@ class Relay:
 
     def _start(self, group: Group) -> None:
         if not group.started:
-            group.start(self.config, self.building[self.order.index(group)])
+            group.start(self.building[self.order.index(group)])
 
     def _reports(
         self, group: Group, item: pytest.Item, name: str, began_s: float
@@ -316,12 +330,20 @@ class Relay:
 
 
 def kernels_for(config: pytest.Config, test: pytest.Item) -> list[str]:
-    """Return the kernels for a test: those asked for, narrowed by its ``kernel`` markers."""
+    """
+    Return the kernels for a test: those asked for, narrowed by its ``kernel`` markers.
+
+    Of several ``by_default`` the nearest to the test holds; without a series it is for all.
+    """
     asked = config.getoption("--kernel")
     chosen = list(asked or _default_kernels())
-    for mark in test.iter_markers("kernel"):
-        if not (asked and mark.kwargs.get("by_default")):
-            chosen = [name for name in chosen if name in mark.args]
+    marks = list(test.iter_markers("kernel"))
+    by_default = [mark for mark in marks if mark.kwargs.get("by_default")]
+    narrowing = [mark for mark in marks if mark not in by_default]
+    if by_default and not asked and by_default[0].args:
+        narrowing.append(by_default[0])
+    for mark in narrowing:
+        chosen = [name for name in chosen if name in mark.args]
     return chosen
 
 

@@ -15,7 +15,7 @@ from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 
-pytestmark = pytest.mark.kernel("6.1", by_default=True)
+pytestmark = pytest.mark.kernel(by_default=True)
 
 LIMIT_BYTES = 512 << 20
 
@@ -83,6 +83,7 @@ def test_processes_of_a_cgroup_and_of_those_below_it_are_the_container_s(
     check_cgroup(sim(model="t4"), km(), group)
 
 
+@pytest.mark.kernel("6.1", by_default=True)
 @pytest.mark.vm(cgroup=1)
 def test_a_cgroup_of_version_1_names_a_container_as_well(
     sim, km, group: Callable[[str], Group]

@@ -91,6 +91,7 @@ def say(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return json.loads(run.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.kernel(by_default=True)
 def test_every_answer_about_memory_shows_the_container_s_card(host: Host) -> None:
     one = host.tenant()
     inside = say(one.exec("simcuda", "--json", "query"))
@@ -166,6 +167,7 @@ def test_memory_that_lives_on_after_rm_free_stays_charged(host: Host, what: str)
     until(lambda: host.charged_bytes() == 0, "the charge of an ended program")
 
 
+@pytest.mark.kernel(by_default=True)
 @pytest.mark.parametrize("what", ["dup", "import", "dmabuf"])
 def test_a_second_life_of_memory_is_charged_once_and_ends(host: Host, what: str) -> None:
     one = host.tenant()
@@ -175,6 +177,7 @@ def test_a_second_life_of_memory_is_charged_once_and_ends(host: Host, what: str)
     assert 100 * MIB <= int(peak) < 200 * MIB
 
 
+@pytest.mark.kernel(by_default=True)
 def test_managed_memory_is_charged_and_can_be_denied(host: Host) -> None:
     one = host.tenant()
     one.exec("simcuda", "managed", "100M")
@@ -203,6 +206,7 @@ def test_a_live_change_of_memsize_holds_at_once(host: Host) -> None:
     assert say(one.exec("simcuda", "--json", "fill"))["bytes"] > 2 * LIMIT_BYTES - MIB
 
 
+@pytest.mark.kernel(by_default=True)
 @pytest.mark.parametrize("what", ["flip-size", "flip-class", "flip-pointer"])
 def test_rewriting_a_request_while_the_driver_reads_it_gains_nothing(host: Host, what: str) -> None:
     """A second thread changes what is asked between the hook's reading and the driver's."""
@@ -225,6 +229,7 @@ def test_duplicating_what_is_being_freed_gains_nothing(host: Host) -> None:
     assert host.driver_used_bytes() - idle_bytes <= host.charged_bytes() <= LIMIT_BYTES
 
 
+@pytest.mark.kernel(by_default=True)
 def test_the_memory_that_the_driver_is_handed_is_out_of_reach(host: Host) -> None:
     one = host.tenant()
     words = dict(
@@ -235,6 +240,7 @@ def test_the_memory_that_the_driver_is_handed_is_out_of_reach(host: Host) -> Non
     assert set(words.values()) == {"no"}, words
 
 
+@pytest.mark.kernel(by_default=True)
 def test_who_takes_that_memory_away_under_a_call_is_killed(host: Host) -> None:
     one = host.tenant()
     run = one.exec("attack", "unmap-scratch", check=False)
@@ -254,6 +260,7 @@ def relay_socket(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
         yield path, listener
 
 
+@pytest.mark.kernel(by_default=True)
 def test_a_control_file_handed_to_another_container_is_of_no_use_there(
     host: Host, relay_socket: tuple[Path, socket.socket]
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_control_file_handed_to_another_container_is_of_no_use_there(
     assert "allocated 0" in host.cgpu.read("0/memory")
 
 
+@pytest.mark.kernel(by_default=True)
 def test_a_process_of_the_host_is_not_limited_or_charged(host: Host) -> None:
     host.tenant()
     assert host.simcuda("fill")["bytes"] > 10 * LIMIT_BYTES

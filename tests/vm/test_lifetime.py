@@ -59,6 +59,7 @@ def test_a_thousand_containers_killed_at_work_leave_nothing(sim, km, made) -> No
     )
 
 
+@pytest.mark.kernel(by_default=True)
 def test_loading_and_unloading_under_traffic_disturbs_no_host_process(sim, km, made) -> None:
     driver = sim(model="t4")
     cgpu = km()

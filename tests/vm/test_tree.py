@@ -151,6 +151,7 @@ def drain(descriptor: int) -> list[str]:
 # ---- files
 
 
+@pytest.mark.kernel(by_default=True)
 def test_directories_hold_exactly_the_documented_files(tree, member):
     tree.create(DIGEST, member().clause, "gpu=0,mem=1073741824", "gpu=1,mem=max")
     assert modes(ROOT) == TOP
@@ -164,6 +165,7 @@ def test_directories_hold_exactly_the_documented_files(tree, member):
     assert directories(ROOT / "container" / DIGEST) == {"0", "1"}
 
 
+@pytest.mark.kernel(by_default=True)
 def test_everything_belongs_to_root_and_nobody_else_may_write(tree, member):
     tree.create("a", member().clause, "gpu=0,mem=max")
     for path in [ROOT, *ROOT.rglob("*")]:
@@ -488,6 +490,7 @@ def test_root_itself_cannot_open_a_read_only_file_for_writing(tree, member):
                 os.open(path, os.O_WRONLY)
 
 
+@pytest.mark.kernel(by_default=True)
 def test_root_without_the_hosts_capability_may_only_read(tree):
     program = (
         "import errno,os\n"
@@ -501,6 +504,7 @@ def test_root_without_the_hosts_capability_may_only_read(tree):
     assert (run.stdout, run.stderr) == ("EPERM\nEPERM\n", "")
 
 
+@pytest.mark.kernel(by_default=True)
 def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(tree, member):
     one = member(
         program="import errno,os,sys\n"
@@ -518,6 +522,7 @@ def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(tree, 
 # ---- lifetime
 
 
+@pytest.mark.kernel(by_default=True)
 def test_an_open_file_of_a_destroyed_container_is_dead(tree, member):
     one = member()
     tree.create("a", one.clause, "gpu=0,mem=1,weight=3")
@@ -615,6 +620,7 @@ def test_events_tell_what_happened_in_order(tree, member, events):
     assert times == sorted(times) and len(str(times[0])) == 19
 
 
+@pytest.mark.kernel(by_default=True)
 def test_events_can_be_polled(tree, events):
     stream = events()
     drain(stream)
@@ -632,6 +638,7 @@ def test_events_can_be_polled(tree, events):
     epoll.close()
 
 
+@pytest.mark.kernel(by_default=True)
 def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(tree, events):
     reading, polling = events(0), events()
     drain_blocking = os.read(reading, 65536)
@@ -695,6 +702,7 @@ def test_events_cannot_be_written_or_moved_in(tree, events):
         os.open(ROOT / "events", os.O_RDWR)
 
 
+@pytest.mark.kernel(by_default=True)
 def test_the_module_stays_while_somebody_reads_events(tree, events):
     stream = events()
     with pytest.raises(OSError, match="in use"):
