@@ -283,7 +283,7 @@ static bool find_resting(struct cgpu_sched *s, uint64_t now_ns)
 }
 
 /* Longest round of the runlist in which no share strays too far. */
-static uint64_t longest_round(const struct cgpu_sched *s)
+static uint64_t longest_round(const struct cgpu_sched *s, uint32_t open)
 {
 	uint64_t stray = 1, a;
 	uint32_t i;
@@ -292,7 +292,8 @@ static uint64_t longest_round(const struct cgpu_sched *s)
 		a = s->share[i].share_ppm;
 		stray = most(stray, cgpu_part(a, CGPU_PPM - a));
 	}
-	return CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray;
+	return (open > CGPU_SCHED_UNITS ? CGPU_SCHED_STRAY_MANY_NS : CGPU_SCHED_STRAY_NS) *
+	       (uint64_t)CGPU_PPM / stray;
 }
 
 /* Whole periods in a second: a second then sees whole windows, whatever its phase. */
@@ -310,8 +311,10 @@ static void set_round(struct cgpu_sched *s)
 		open += cgpu_opened(s, i) && s->share[i].share_ppm;
 	lost = open * CGPU_SCHED_SWITCH_NS;
 	ns = most(ns, lost * CGPU_PPM / s->loss_ppm);
-	ns = most(least(ns, longest_round(s)), 2 * lost);
-	s->period_ns = on_grid(most(ns, 1));
+	ns = most(least(ns, longest_round(s, open)), most(2 * lost, 1));
+	s->period_ns = on_grid(ns);
+	if (open > CGPU_SCHED_UNITS && s->period_ns > ns)
+		s->period_ns = CGPU_SCHED_PERIOD_MAX_NS / (CGPU_SCHED_PERIOD_MAX_NS / ns + 1);
 	s->spread_ns = s->period_ns - lost;
 }
 

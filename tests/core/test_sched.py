@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 
 import pytest
 from hypothesis import given
@@ -242,6 +243,72 @@ def test_a_window_of_an_idle_container_is_handed_on_at_once() -> None:
     lib.cgpu_sched_idle(card.s, 0, True, card.now)
     card.run(card.now + MS)
     assert not card.shut & 2
+
+
+def test_late_news_leaves_those_without_a_ceiling_in_one_window() -> None:
+    card = Card(BURST)
+    card.add(0, quota=40)
+    for slot in (1, 2):
+        card.add(slot)
+    lib.cgpu_sched_sight(card.s, 170 * MS, card.now)
+    lib.cgpu_sched_idle(card.s, 1, False, card.now)
+    card.run(500 * MS)
+    assert card.s.turn[lib.CGPU_SCHED_POOL].share_ppm > 600_000
+    lib.cgpu_sched_idle(card.s, 0, True, card.now)
+    card.run(card.now + 100 * MS)
+    for _ in range(100):
+        card.run(card.now + MS)
+        if not card.s.pending:
+            assert not card.shut & 6
+    lib.cgpu_sched_sight(card.s, 2 * MS, card.now)
+    card.run(card.now + 100 * MS)
+    assert card.s.turn[lib.CGPU_SCHED_POOL].share_ppm == 0
+
+
+def test_slices_are_made_without_one_that_is_long_idle_until_it_wakes() -> None:
+    card = Card(WEAK)
+    for slot in range(4):
+        card.add(slot)
+    card.run(50 * MS)
+    shared = card.slices[0]
+    lib.cgpu_sched_idle(card.s, 3, True, card.now)
+    card.run(card.now + 50 * MS)
+    assert card.slices[0] == shared
+    card.run(card.now + 100 * MS)
+    assert card.slices[0] > 1.1 * shared
+    lib.cgpu_sched_idle(card.s, 3, False, card.now)
+    card.run(card.now + 2 * MS)
+    assert card.slices[0] == shared
+    # it changed its mind once: now it takes longer
+    lib.cgpu_sched_idle(card.s, 3, True, card.now)
+    card.run(card.now + 1000 * MS)
+    assert card.slices[0] == shared
+    card.run(card.now + 1100 * MS)
+    assert card.slices[0] > 1.1 * shared
+    assert card.s.mode == lib.CGPU_SCHED_SLICES
+
+
+def test_all_groups_fit_into_their_window() -> None:
+    for unit_us, groups in ((2500, 2), (2500, 8), (5000, 12), (20_000, 12)):
+        card = Card(WEIGHTED, timeslice_us=unit_us)
+        card.add(0, groups=groups)
+        card.add(1)
+        card.run(100 * MS)
+        switches = groups * lib.CGPU_SCHED_SWITCH_NS // 1000
+        assert groups * card.slices[0] + switches < unit_us
+
+
+def test_periods_of_windows_and_of_slices_divide_the_second() -> None:
+    for policy, count in itertools.product((FIXED, FAIR), (2, 3, 8, 25)):
+        card = Card(policy, max_inst=count)
+        for slot in range(count):
+            card.add(slot)
+        card.run(MS)
+        assert 10**9 % card.s.period_ns <= 10**9 // card.s.period_ns
+        if count <= 8:
+            assert card.s.period_ns <= 63 * MS
+        if count <= 5:
+            assert card.s.period_ns <= 40 * MS
 
 
 @pytest.mark.parametrize("kind", [OPEN, SHUT, SLICE])

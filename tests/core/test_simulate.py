@@ -71,15 +71,15 @@ def mixes(draw: st.DrawFn) -> Scenario:
 @settings(max_examples=60)
 @given(mixes())
 def test_backlogged_tenants_get_their_share_in_any_company(scenario: Scenario) -> None:
-    # Wider than the matrix: the time that the pool of policy 6 passes on comes in lumps, and a
-    # window that was delayed is made up for within two periods.
-    mixed = scenario.policy == MIXED
+    # Wider than the matrix: where idle time is passed on, one that goes idle or wakes moves the
+    # others' parts of it, and a window that was delayed is made up for within two periods.
+    moved = 0.2 if scenario.policy in check.CONSERVING else 0
     verdict = check.judge(run(scenario))
     if verdict.error_1s is not None:
-        assert verdict.error_1s <= check.ERROR_1S + (0.6 if mixed else 0)
-        assert verdict.error_100ms <= verdict.bound_100ms + (2.5 if mixed else 0.6)
+        assert verdict.error_1s <= check.ERROR_1S + moved
+        assert verdict.error_100ms <= verdict.bound_100ms + 0.6
     if verdict.jain is not None:
-        assert verdict.jain >= 0.9995
+        assert verdict.jain >= check.JAIN
     assert verdict.ceiling_excess is None or verdict.ceiling_excess <= check.CEILING_EXCESS
     assert verdict.idle_ratio is None or verdict.idle_ratio <= check.IDLE_RATIO
 
@@ -121,10 +121,48 @@ def test_eight_processes_get_what_one_gets(policy: int) -> None:
     assert a / (a + b) == pytest.approx(0.5, abs=0.005)
 
 
-@pytest.mark.parametrize(("percent", "weight"), [(10, 10), (50, 50), (100, 100)])
-def test_a_percentage_is_kept_alone_as_in_ctyuns_table(percent: int, weight: int) -> None:
-    result = run(Scenario((Tenant(quota=percent),), policy=FAIR))
-    assert 100 * result.work(0) == pytest.approx(percent, abs=1)
+@pytest.mark.parametrize("unit_us", (2500, 5000, 20_000))
+def test_all_groups_of_a_container_run_in_short_windows(unit_us: int) -> None:
+    # groups are tenants' own business: count them by giving each a card's worth of work
+    one, eight = (
+        run(Scenario((Tenant(groups=n), Tenant()), policy=WEIGHTED, timeslice_us=unit_us))
+        for n in (1, 8)
+    )
+    switches = sum(eight.held[0]) - sum(eight.useful[0])
+    windows = eight.scenario.duration_ns / (2 * unit_us * 1000)
+    assert sum(one.held[0]) == sum(one.useful[0])
+    assert switches >= 0.9 * 7 * windows * eight.scenario.tenants[0].switch_ns
+
+
+@pytest.mark.parametrize("percent", (10, 20, 33, 50, 100))
+def test_a_percentage_is_kept_alone_as_in_ctyuns_table(percent: int) -> None:
+    result = run(Scenario((Tenant(quota=percent),), policy=FAIR, hint_ns=0))
+    assert 100 * result.work(0, since_ns=1000 * MS) == pytest.approx(percent, abs=0.2)
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 1, 1), (1, 2, 5)])
+def test_hand_overs_take_from_the_time_that_is_nobodys(weights: tuple[int, ...]) -> None:
+    tenants = tuple(Tenant(weight=w) for w in weights)
+    result = run(Scenario(tenants, policy=FIXED, max_inst=10, hint_ns=0))
+    for i, weight in enumerate(weights):
+        assert 100 * result.work(i, since_ns=1000 * MS) == pytest.approx(10 * weight, abs=0.2)
+
+
+@pytest.mark.parametrize("late_ms", (0, 4, 20, 170))
+@pytest.mark.parametrize("policy", check.CONSERVING)
+def test_late_news_of_who_is_idle_is_no_worse_than_none(policy: int, late_ms: int) -> None:
+    bursts = Tenant(uncapped=True, **check.bursts(40, 60))
+    tenants = (Tenant(quota=30), Tenant(uncapped=True), bursts)
+    result = run(Scenario(tenants, policy=policy, hint_ns=late_ms * MS))
+    assert result.cards[0]["idle_waiting_ns"] <= check.IDLE_RATIO * result.scenario.duration_ns
+    assert min(result.shares(0, 1000 * MS, 200 * MS)) == pytest.approx(0.3, abs=0.005)
+
+
+@pytest.mark.parametrize("policy", (PREEMPTIVE, FIXED, WEIGHTED))
+def test_one_that_holds_the_card_open_and_does_nothing_keeps_its_part(policy: int) -> None:
+    idle = Tenant("idle")
+    result = run(Scenario((Tenant(), idle), policy=policy, max_inst=2))
+    assert result.work(0, since_ns=1000 * MS) == pytest.approx(0.5, abs=0.015)
 
 
 def test_one_to_two_is_kept_as_in_alibabas_table() -> None:
