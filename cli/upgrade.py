@@ -35,7 +35,9 @@ def upgrade(
     ] = None,
     trial: Annotated[
         float,
-        typer.Option(min=1, help="Seconds after which the old code is back unless all went well."),
+        typer.Option(
+            min=1, max=600, help="Seconds after which the old code is back unless all went well."
+        ),
     ] = 120,
     prove: Annotated[
         float, typer.Option(min=0, help="Seconds for which the new code is watched.")

@@ -27,9 +27,10 @@ _NONE = "-"
 ACCEPT, REVERT = "accept", "revert"
 
 _REASONS = {
-    errno.EINVAL: "no trial runs, or the door is of another version",
-    errno.ENOENT: "no such module stands by",
-    errno.EALREADY: "that module runs already",
+    errno.EINVAL: "the door does not know this command: it is of another version",
+    errno.ENOENT: "no such module stands by, or no trial runs",
+    errno.EALREADY: "that module runs already, or a trial does",
+    errno.EOPNOTSUPP: "the new module does not know the driver's branch",
     errno.EBUSY: "calls did not come to an end in time",
     errno.EPROTO: "the new module refused the state of the old one",
 }

@@ -182,7 +182,7 @@ class Kernel:
             door |= {"former": door["running"], "running": words[1], "standby": "-"}
             door |= {"trial_ms": words[2], "pause_ns": "812345"}
         elif not on_trial:
-            raise NodeError(path, errno.EINVAL, "no trial runs")
+            raise NodeError(path, errno.ENOENT, "no trial runs")
         elif words[0] == "accept":
             door |= {"former": "-", "trial_ms": "0"}
         else:

@@ -218,7 +218,7 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
 
     Args:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
-            ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
+            ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
             driver), ``fakepci``, ``rootfs``, ``smi`` (NVIDIA's own tools), and
             ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
             ``bridge:<branch>``.
@@ -226,7 +226,7 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     Returns:
         Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
     """
-    from tests.vm import driver, rootfs
+    from tests.vm import driver, release, rootfs
 
     made: dict[str, str] = {}
     for name in dict.fromkeys(wanted):
@@ -240,6 +240,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = programs(kernel)
         elif kind == "bridge":
             path = bridge(kernel, sim(kernel))
+        elif kind == "release":
+            path = release.build(branch)
         elif kind == "fakepci":
             path = fakepci(kernel)
         elif kind == "rootfs":

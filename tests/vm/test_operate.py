@@ -15,15 +15,17 @@ import pytest
 from pycgpu.cli import main
 from pycgpu.cli.smi import app as smi_app
 
-from pycgpu import doctor, install_step, installation
+from pycgpu import __version__, doctor, install_step, installation, trampoline
 from pycgpu.errors import InstallError
 from tests.host import program
+from tests.vm import installed
 from tests.vm.loaded import loaded_modules as names_of_modules
 from tests.vm.loaded import until
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
 MIB = 1 << 20
+CORE = trampoline.core_name(__version__)
 
 
 def smi(*args: object) -> program.Result:
@@ -42,9 +44,7 @@ class Tenants:
 
     def start(self) -> int:
         """Return the pid of the first process of a new namespace."""
-        outer = subprocess.Popen(
-            ["unshare", "--pid", "--fork", "--kill-child", "sleep", "1000000"]
-        )
+        outer = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "1000000"])
         self._running.append(outer)
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
         return int(until(lambda: children.read_text().split(), "the namespace's first process")[0])
@@ -261,21 +261,15 @@ def everything() -> dict[str, object]:
 
 @pytest.fixture
 def few_modules(tmp_path: Path) -> Iterator[None]:
-    """No module but ours: depmod over all of a distribution's takes minutes under emulation."""
-    real = f"/lib/modules/{os.uname().release}"
-    (tmp_path / "few").mkdir()
-    subprocess.run(["mount", "--bind", tmp_path / "few", real], check=True)
-    yield
-    subprocess.run(["umount", real], check=True)
+    with installed.few_modules(tmp_path / "few"):
+        yield
 
 
 @pytest.fixture
 def options(made: Callable[[str], Path], tmp_path: Path) -> installation.Options:
     """Both modules as they were built for this kernel; no DKMS, which has its own build."""
     prebuilt = tmp_path / "modules"
-    prebuilt.mkdir()
-    (prebuilt / "cgpu_km.ko").write_bytes((made("km") / "cgpu_km.ko").read_bytes())
-    return installation.Options(modules=str(prebuilt))
+    return installation.Options(modules=str(installed.modules(made, "km", prebuilt, bridge=False)))
 
 
 @pytest.mark.needs("km")
@@ -290,7 +284,7 @@ def test_uninstall_refuses_while_a_container_exists_and_else_leaves_nothing(
     said: list[str] = []
     installation.install(options, host, said.append)
     try:
-        assert "cgpu_km" in names_of_modules()
+        assert {"cgpu_km", CORE} <= names_of_modules()
         assert Path("/proc/cgpu_km/api_version").exists()
         assert host.run(["modprobe", "-n", "-v", "cgpu_km"]) == ""
         Path("/proc/cgpu_km/inst_ctl").write_text(f"create job pid={tenants.start()} gpu=0,mem=max")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""
+The real DKMS builds, installs, replaces and removes the modules, for a real kernel's headers.
+
+On this machine, in trees of its own: what is loaded is not touched.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pycgpu import install_step, installation, journal, trampoline, upgrade_plan
+from pycgpu.install_step import Host
+from tests.host.filehost import state
+from tests.vm import kernels, release
+
+pytestmark = [pytest.mark.on_host, pytest.mark.kernel("6.1", by_default=True)]
+
+OLD, NEW = "0.1.0", "0.1.1"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A root of its own with the headers of a kernel that does not run here."""
+    shutil.which("dkms", path="/usr/sbin:/usr/bin") or pytest.skip("no package: dkms")
+    kernel = kernels.fetch("6.1")
+    prefix = tmp_path / "root"
+    modules = prefix / "lib/modules" / kernel.release
+    modules.mkdir(parents=True)
+    for directory in ("run", "usr/src", "var/lib/dkms", "proc"):
+        (prefix / directory).mkdir(parents=True)
+    (prefix / "var/lib/dkms/dkms_dbversion").write_text("3.0.0\n")
+    (modules / "build").symlink_to(kernel.headers)
+    (modules / "modules.builtin").touch()
+    (modules / "modules.order").touch()
+
+    def run(command: list[str]) -> str:
+        if command[0] == "dkms":
+            trees = {
+                "dkmstree": "var/lib/dkms",
+                "sourcetree": "usr/src",
+                "installtree": "lib/modules",
+            }
+            command = [
+                *command,
+                *(w for k, v in trees.items() for w in (f"--{k}", str(prefix / v))),
+            ]
+            # It would make the tables of the machine that this runs on.
+            command += [
+                "--no-depmod",
+                *(["--kernelsourcedir", str(kernel.headers)] if "build" in command else []),
+            ]
+        if command[0] == "depmod":
+            command = ["depmod", "-b", str(prefix), kernel.release]
+        return install_step.execute(command)
+
+    return Host(prefix, kernel.release, run)
+
+
+def take(steps: list[install_step.Step], host: Host) -> list[install_step.Step]:
+    for step in steps:
+        install_step.foresee(host, step)
+        install_step.do(host, step)
+    return steps
+
+
+def modules(host: Host) -> list[str]:
+    return sorted(path.stem for path in (host.prefix / "lib/modules").glob("*/updates/dkms/*.ko"))
+
+
+def test_dkms_takes_two_versions_to_and_fro_and_leaves_nothing(host, monkeypatch):
+    before = state(host.prefix)
+
+    def steps(version: str) -> list[install_step.Step]:
+        sources = release.build(version) / "kmod"
+        path = installation.SOURCES.format(version=version)
+        return [
+            install_step.Step("tree", "", {"path": path, "source": str(sources)}),
+            install_step.Step("dkms_build", "", {"version": version}),
+        ]
+
+    first = take([steps(OLD)[0], install_step.Step("dkms", "", {"version": OLD})], host)
+    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    held = journal.Journal(OLD, (), first)
+    built = take(steps(NEW), host)
+    found = trampoline.find(install_step.dkms_modules(host, NEW))
+    told = trampoline.inspect(found, host.run)
+    assert (told.core, told.release) == (trampoline.core_name(NEW), host.release)
+    # Nothing of it is in use before it is installed.
+    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    placing = install_step.Step("dkms_install", "", {"version": NEW, "former": OLD})
+    installed = take([placing], host)
+    assert modules(host) == [trampoline.core_name(NEW), "cgpu_km", "cgpu_rm"]
+    # The way back.
+    assert install_step.take_back(host, [*built, *installed]) == []
+    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    # Again, and for good.
+    layer = journal.Layer(NEW, "hot", journal.PLACED, take([*steps(NEW), placing], host))
+    held = upgrade_plan.united(held._replace(layer=layer))
+    assert install_step.take_back(host, list(held.retired)) == []
+    assert modules(host) == [trampoline.core_name(NEW), "cgpu_km", "cgpu_rm"]
+    assert sorted(path.name for path in (host.prefix / "usr/src").iterdir()) == [f"cgpu-{NEW}"]
+    assert install_step.take_back(host, held.steps) == []
+    left = {path for path in set(state(host.prefix)) - set(before) if "/modules." not in path}
+    assert left == set()
