@@ -289,8 +289,8 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	 */
 	bool overlap = !last || (!last->idle &&
 				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
-	uint64_t open = s->open_mask & s->shut_mask & mask;
-	uint64_t shut = s->open_mask & ~s->shut_mask & ~mask;
+	uint64_t open = (s->open_mask | s->stale_mask) & s->shut_mask & mask;
+	uint64_t shut = s->open_mask & (~s->shut_mask | s->stale_mask) & ~mask;
 	uint32_t n = 0;
 
 	if (s->begun && s->guest == CGPU_SCHED_TURNS && cgpu_turn_quiet(s, s->owner))
@@ -469,6 +469,8 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 
 		if (!(mask & 1) || !slot->present)
 			continue;
+		if (action->kind != CGPU_SCHED_SLICE)
+			s->stale_mask &= ~SLOT_BIT(i);
 		if (action->kind == CGPU_SCHED_SLICE && !status) {
 			slot->slice_us = action->slice_us;
 		} else if (action->kind == CGPU_SCHED_SHUT) {
@@ -593,12 +595,17 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (slot >= CGPU_SCHED_SLOTS || !p->present)
 		return;
 	cgpu_turns_charge(s, now_ns);
-	if (s->shut_mask & SLOT_BIT(slot))
-		p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
-	s->shut_mask &= ~SLOT_BIT(slot);
 	s->open_mask &= ~SLOT_BIT(slot);
-	if (p->member.open && p->groups)
+	if (p->member.open && p->groups) {
 		s->open_mask |= SLOT_BIT(slot);
+		/* some of its channels are shut, new ones may not be */
+		s->stale_mask |= s->shut_mask & SLOT_BIT(slot);
+	} else {
+		if (s->shut_mask & SLOT_BIT(slot))
+			p->stat.throttled_ns += now_ns - least(now_ns, p->shut_since_ns);
+		s->shut_mask &= ~SLOT_BIT(slot);
+		s->stale_mask &= ~SLOT_BIT(slot);
+	}
 	p->slice_us = 0;
 	s->dirty = true;
 }
@@ -623,6 +630,17 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	p->member.open = open;
 	p->groups = groups;
 	cgpu_sched_reapply(s, slot, now_ns);
+}
+
+void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	if (!(s->shut_mask & SLOT_BIT(slot)))
+		s->slot[slot].shut_since_ns = now_ns;
+	s->shut_mask |= SLOT_BIT(slot);
+	s->stale_mask |= SLOT_BIT(slot);
+	s->regate = true;
 }
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)

@@ -146,6 +146,7 @@ struct cgpu_sched {
 	int8_t place[66];      /* of a turn in that order; without a share: before the next */
 	uint64_t open_mask;    /* slots whose channels the gates move */
 	uint64_t shut_mask;
+	uint64_t stale_mask;   /* shut, and not all of it: must be opened, or shut again */
 	bool reslice;          /* some slot's slice is not the wanted one */
 
 	uint32_t owner;        /* turn whose window it is */
@@ -207,6 +208,8 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
 		     uint64_t now_ns);
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
+/* The caller stopped new channels of the slot by itself: the engine will open them. */
+void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 /* A group took another's place, number unchanged: slices and gates are set again. */
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 

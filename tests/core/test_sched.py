@@ -391,6 +391,41 @@ def test_new_groups_get_slice_and_gate_anew() -> None:
     assert (SLICE, 2) in kinds
 
 
+@pytest.mark.parametrize("told", ("groups", "reapply", "held"))
+def test_a_gate_is_not_forgotten_shut_when_the_engine_is_told_anew(told: str) -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    while card.shut != 2 or card.s.pending:
+        card.run(card.now + MS)
+    if told == "groups":
+        lib.cgpu_sched_open(card.s, 1, True, 2, card.now)
+    elif told == "reapply":
+        lib.cgpu_sched_reapply(card.s, 1, card.now)
+    else:
+        # new channels of the one that runs, stopped on the way to its window's end
+        lib.cgpu_sched_held(card.s, 0, card.now)
+        card.shut |= 1
+    assert lib.cgpu_sched_card(card.s, NATIVE, 2, 5000, card.now) == 0
+    card.run(card.now + 10 * MS)
+    assert card.shut == 0
+    assert card.wake == NEVER
+
+
+def test_new_channels_that_were_stopped_run_at_once_if_they_may() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    while card.shut != 2 or card.s.pending:
+        card.run(card.now + MS)
+    lib.cgpu_sched_held(card.s, 0, card.now)
+    card.shut |= 1
+    card.run(card.now + MS)
+    assert card.shut == 2
+
+
 def test_bad_numbers_are_refused_and_change_nothing() -> None:
     card = Card(FAIR)
     card.add(0, weight=3)
@@ -434,6 +469,14 @@ class Events(RuleBasedStateMachine):
     def opens(self, slot: int, is_open: bool, groups: int) -> None:
         if slot in self.present:
             lib.cgpu_sched_open(self.card.s, slot, is_open, groups, self.card.now)
+
+    @rule(slot=st.integers(0, 5))
+    def told_anew(self, slot: int) -> None:
+        lib.cgpu_sched_reapply(self.card.s, slot, self.card.now)
+
+    @rule(slot=st.integers(0, 5))
+    def holds(self, slot: int) -> None:
+        lib.cgpu_sched_held(self.card.s, slot, self.card.now)
 
     @rule(slot=st.integers(0, 5))
     def removes(self, slot: int) -> None:
