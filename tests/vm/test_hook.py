@@ -169,9 +169,10 @@ def test_an_engine_destroys_the_container_of_a_hook_that_is_killed(host, made):
     with running(made):
         real = Path(HOOK)
         program = real.read_text()
+        assert program.count("os._exit(") == 1
         real.write_text(
-            program.replace("sys.exit(", "status = (")
-            + "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+            program.replace("os._exit(", "status = (")
+            + "import signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
         )
         one = prepare(made, "victim", {"CGPU_MEM": "2GiB"})
         try:
