@@ -28,6 +28,8 @@ enum {
 	UNPOPULATED_GRACE_S = 60,
 	/* a slice that is set before its group runs does not last */
 	RESEND_NS = 20000000,
+	/* no sooner again: sending takes the driver's time, and so a neighbour's */
+	RESEND_AGAIN_NS = 250000000,
 	/* what the module keeps: docs/tree.md */
 	EVENT_LINES = 512,
 	EVENT_BYTES = 255,
@@ -211,16 +213,24 @@ void refresh(struct container *c)
 		c->channels[i] = channels[i];
 		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open[i], groups[i],
 				now_ns());
-		c->resend_ns = now_ns() + RESEND_NS;
+		resend(c);
 		pthread_cond_broadcast(&door.changed);
 	}
 }
 
 void resend(struct container *c)
 {
+	uint64_t soon_ns = now_ns() + RESEND_NS, again_ns = c->resent_ns + RESEND_AGAIN_NS;
+
+	c->resend_ns = again_ns > soon_ns ? again_ns : soon_ns;
+}
+
+static void send_again(struct container *c)
+{
 	uint32_t i;
 
 	c->resend_ns = 0;
+	c->resent_ns = now_ns();
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
 		if (c->grant[i].present && c->groups[i] && !c->ending) {
 			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
@@ -678,7 +688,7 @@ static void look_at(int slot)
 		unlist(c);
 	ended = c->ending && !c->workers;
 	if (c->resend_ns && now_ns() > c->resend_ns)
-		resend(c);
+		send_again(c);
 	pthread_mutex_unlock(&door.lock);
 	if (ended) {
 		files_end(c);

@@ -79,6 +79,7 @@ struct container {
 	bool open[CGPU_MAX_CARDS];
 	uint32_t turn_of[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
+	uint64_t resent_ns;
 };
 
 struct door {
@@ -141,7 +142,7 @@ bool process_exists(struct container *c, int pid);
 /* containers.c: all but make_room and refresh with door.lock held */
 void make_room(struct container *c);
 void refresh(struct container *c);
-/* New groups were scheduled, or their owner set a slice: program them again. */
+/* New groups were scheduled, or their owner set a slice: program them again, soon. */
 void resend(struct container *c);
 bool is_gated(struct container *c, const struct cgpu_object *o);
 void sync_card(uint32_t minor);

@@ -164,10 +164,10 @@ def table(path: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def ended(*processes: subprocess.Popen) -> Iterator[None]:
+def ended(*processes: subprocess.Popen) -> Iterator[tuple[subprocess.Popen, ...]]:
     """Processes that are killed at the end, whatever comes."""
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             process.kill()
