@@ -177,7 +177,7 @@ def dkms_modules(host: Host, version: str) -> Path:
 
 def _kernels(host: Host, version: str) -> list[str]:
     """Return the kernels for which DKMS has built *version*, the running one first."""
-    others = {path.parts[-2] for path in (host.prefix / DKMS / version).glob("*/*/module")}
+    others = {path.parts[-3] for path in (host.prefix / DKMS / version).glob("*/*/module")}
     return [host.release, *sorted(others - {host.release})]
 
 

@@ -218,10 +218,10 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
 
     Args:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
-            ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants' own), ``bridge`` (for the simulated
-            driver), ``fakepci``, ``rootfs``, ``smi`` (NVIDIA's own tools), and
-            ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
-            ``bridge:<branch>``.
+            ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
+            own), ``bridge`` (for the simulated driver), ``fakepci``, ``rootfs``, ``smi`` (NVIDIA's
+            own tools), and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the
+            bridge for it, as ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""
+The code behind the door is replaced while containers work: no call fails, no charge is lost.
+
+Two builds of the same sources under different versions take each other's place by the very code
+that `cgpu upgrade` runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycgpu import installation, journal, trampoline, upgrade
+from pycgpu.errors import InstallError, NodeError
+from pycgpu.install_step import Host
+from pycgpu.upgrade_plan import Request
+from tests.host import stops
+from tests.vm import installed
+from tests.vm.container import Container
+from tests.vm.loaded import loaded_modules as names_of_modules
+from tests.vm.loaded import until
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("km", "km:0.1.1", "bridge", "programs", "rootfs"),
+    pytest.mark.vm(memory="3G", timeout_s=2400),
+]
+
+MIB = 1 << 20
+UPGRADES = 50
+CONTAINERS = 8
+OLD, NEW = "0.1.0", "0.1.1"
+TREE = Path("/proc/cgpu_km")
+
+
+class Hammer:
+    """A container that allocates, frees and computes as fast as it can."""
+
+    def __init__(self, one: Container, held_mib: int) -> None:
+        self.id = one.id
+        TREE.joinpath("inst_ctl").write_text(
+            f"create {one.id} pid={one.pid} gpu=0,mem={1024 * MIB},weight=2,quota=90"
+        )
+        self._child = one.popen("/bin/hammer", str(held_mib))
+        assert self._line() == "ready"
+        self.held_bytes = charged(self.id)
+        assert self.held_bytes >= held_mib * MIB
+
+    def _line(self) -> str:
+        assert self._child.stdout is not None
+        return self._child.stdout.readline().strip()
+
+    def _go(self) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write("\n")
+        self._child.stdin.flush()
+
+    def begin(self) -> None:
+        """Let it work."""
+        self._go()
+
+    def end(self) -> dict[str, int]:
+        """Stop its work; return what it says of it. It still holds what it held before."""
+        self._go()
+        return json.loads(self._line())
+
+    def close(self) -> None:
+        """Let it give back everything."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        assert self._child.wait() == 0
+
+
+def charged(id: str) -> int:
+    return int(numbers(f"0/{id}/stat")["current_bytes"])
+
+
+def numbers(node: str) -> dict[str, int]:
+    lines = TREE.joinpath(node).read_text().splitlines()
+    return {line.split()[0]: int(line.split()[1]) for line in lines}
+
+
+class Versions:
+    """Two versions to go to and fro between; the first is installed."""
+
+    def __init__(self, made: installed.Made, directory: Path) -> None:
+        self.directories = {
+            OLD: installed.modules(made, "km", directory / OLD),
+            NEW: installed.modules(made, f"km:{NEW}", directory / NEW),
+        }
+        self.host = installed.install(self.directories[OLD])
+
+    def request(self, version: str, **options: object) -> Request:
+        """Return what leads to *version*."""
+        modules = str(self.directories[version])
+        return Request(version, modules=modules, **{"prove_s": 0.1} | options)  # type: ignore
+
+    @property
+    def other(self) -> str:
+        """The version that is not installed."""
+        return {OLD: NEW, NEW: OLD}[journal.read(self.host).version]
+
+    def upgrade(self, **options: object) -> list[str]:
+        """Go to the other version."""
+        return upgrade.upgrade(self.request(self.other, **options), self.host)
+
+
+@pytest.fixture
+def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
+    """The old version installed on a simulated card, uninstalled after."""
+    sim(model="t4")
+    with installed.few_modules(tmp_path / "few"):
+        there = Versions(made, tmp_path)
+        try:
+            yield there
+        finally:
+            until(lambda: not installation.holders(there.host), "the end of all containers")
+            installation.uninstall(there.host)
+
+
+@pytest.fixture
+def hammers(versions, container, made) -> Iterator[Callable[[int], list[Hammer]]]:
+    """``hammers(8)`` starts so many containers at work."""
+    containers: list[Container] = []
+
+    def start(count: int) -> list[Hammer]:
+        TREE.joinpath("0/policy").write_text("2\n")
+        for number in range(count):
+            programs = {"/bin/hammer": made("programs") / "hammer"}
+            containers.append(container(f"job-{number}", programs=programs))
+        return [Hammer(one, 16 * (1 + number)) for number, one in enumerate(containers)]
+
+    yield start
+    # Before the versions are: they cannot go while a container is there.
+    for one in containers:
+        one.delete()
+
+
+def test_fifty_upgrades_under_load_lose_no_call_no_charge_and_no_share(
+    versions, hammers, record_property
+):
+    working = hammers(CONTAINERS)
+    settings = {one.id: TREE.joinpath(f"0/{one.id}/weight").read_text() for one in working}
+    for one in working:
+        one.begin()
+    took_s = []
+    for _ in range(UPGRADES):
+        begin_s = time.monotonic()
+        wanted = versions.other
+        versions.upgrade()
+        took_s.append(time.monotonic() - begin_s)
+        assert installed.running(versions.host) == trampoline.core_name(wanted)
+    told = [one.end() for one in working]
+    door = trampoline.read(str(TREE))
+    measured = {
+        "upgrades": UPGRADES,
+        "median upgrade s": round(sorted(took_s)[len(took_s) // 2], 2),
+        "longest pause ms": door.pause_ns_max / 1e6,
+        "longest ioctl ms": max(one["longest_ns"] for one in told) / 1e6,
+        "calls": sum(one["calls"] for one in told),
+        "kernels": sum(one["kernels"] for one in told),
+    }
+    print(json.dumps(measured))
+    record_property("measured", measured)
+    assert [(one["failed"], one["first"]) for one in told] == [(0, "")] * CONTAINERS
+    assert all(one["turns"] > 0 and one["kernels"] > 0 for one in told)
+    assert (door.switches, door.reverts) == (UPGRADES, 0)
+    # What the clients hold now is what they held before they began.
+    until(
+        lambda: [charged(one.id) for one in working] == [one.held_bytes for one in working],
+        "the charges that the clients hold",
+    )
+    assert numbers("0/memory")["used"] == sum(one.held_bytes for one in working)
+    assert settings == {one.id: TREE.joinpath(f"0/{one.id}/weight").read_text() for one in working}
+    for one in working:
+        one.close()
+    until(lambda: numbers("0/memory")["used"] == 0, "the return of all memory")
+
+
+def test_open_files_and_calls_on_their_way_outlive_the_core_that_began_them(
+    versions, container, made
+):
+    from tests.vm.guest import KernelLog
+
+    one = container("job", programs={"/bin/hammer": made("programs") / "hammer"})
+    hammer = Hammer(one, 16)
+    policy = os.open(TREE / "0/policy", os.O_RDWR)
+    limit = os.open(TREE / "0/job/memsize", os.O_RDWR)
+    events = os.open(TREE / "events", os.O_RDONLY | os.O_NONBLOCK)
+    log = KernelLog()
+    hammer.begin()
+    try:
+        versions.upgrade()
+        assert os.pread(policy, 16, 0) == TREE.joinpath("0/policy").read_bytes()
+        os.write(policy, b"4\n")
+        assert TREE.joinpath("0/policy").read_text() == "4\n"
+        os.write(limit, b"536870912\n")
+        assert TREE.joinpath("0/job/memsize").read_text() == "536870912\n"
+        told = hammer.end()
+        assert (told["failed"], told["first"]) == (0, "")
+        lines = os.read(events, 65536).decode()
+        assert " create id=job" in lines and " set 0/policy 4" in lines
+        assert charged("job") == hammer.held_bytes
+        hammer.close()
+        assert "WARNING" not in log.text()
+    finally:
+        for descriptor in (policy, limit, events):
+            os.close(descriptor)
+        one.delete()
+
+
+def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(versions, hammers):
+    (one,) = hammers(1)
+    one.begin()
+    core = trampoline.core_name(NEW)
+    subprocess.run(["insmod", versions.directories[NEW] / f"{core}.ko"], check=True)
+    trampoline.tell(trampoline.switch(core, 1500))
+    assert installed.running(versions.host) == core
+    until(lambda: installed.running(versions.host) == trampoline.core_name(OLD), "the way back")
+    door = trampoline.read(str(TREE))
+    assert (door.reverts, door.trial_ms) == (1, 0)
+    with pytest.raises(NodeError):
+        trampoline.tell(trampoline.ACCEPT)
+    told = one.end()
+    assert (told["failed"], told["first"]) == (0, "")
+    assert charged(one.id) == one.held_bytes
+    subprocess.run(["rmmod", core], check=True)
+    one.close()
+
+
+@pytest.mark.needs("km:0.1.2:-DCGPU_STATE_VERSION=99")
+def test_another_form_of_the_state_is_refused_and_nothing_changes(
+    versions, hammers, made, tmp_path
+):
+    (one,) = hammers(1)
+    one.begin()
+    strange = installed.modules(made, "km:0.1.2:-DCGPU_STATE_VERSION=99", tmp_path / "strange")
+    before, modules = trampoline.read(str(TREE)), names_of_modules()
+    with pytest.raises(InstallError, match=r"no hot upgrade: the state that runs is of version"):
+        upgrade.upgrade(Request("0.1.2", modules=str(strange)), versions.host)
+    # The kernel does not rely on it.
+    loading = subprocess.run(
+        ["insmod", strange / f"{trampoline.core_name('0.1.2')}.ko"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert loading.returncode and "rotocol error" in loading.stderr
+    assert trampoline.read(str(TREE)) == before
+    assert names_of_modules() == modules
+    told = one.end()
+    assert (told["failed"], told["first"]) == (0, "")
+    one.close()
+
+
+def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(versions, hammers):
+    (one,) = hammers(1)
+    one.begin()
+    last, killed = 0, []
+    while True:
+        wanted = versions.request(versions.other, trial_s=3)
+
+        def run(steps: stops.Steps, wanted: Request = wanted) -> None:
+            upgrade.upgrade(wanted, versions.host)
+
+        if not stops.killed_after(last, run):
+            break
+        assert charged(one.id) >= one.held_bytes
+        working(versions.host)
+        killed.append(journal.read(versions.host).layer is not None)
+        upgrade.upgrade(wanted, versions.host)
+        assert installed.running(versions.host) == trampoline.core_name(wanted.version)
+        held = journal.read(versions.host)
+        assert (held.version, held.layer, held.retired) == (wanted.version, None, ())
+        assert len(trampoline.cores(names_of_modules())) == 1
+        last += 1
+    assert last > 20 and any(killed)
+    told = one.end()
+    assert (told["failed"], told["first"]) == (0, "")
+    assert charged(one.id) == one.held_bytes
+    one.close()
+
+
+def working(host: Host) -> None:
+    """One of the versions decides, and what would be loaded at boot is whole."""
+    assert installed.running(host) in {trampoline.core_name(version) for version in (OLD, NEW)}
+    found = sorted(Path(f"/lib/modules/{host.release}/updates/cgpu").glob("cgpu_core_*.ko"))
+    assert found

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""
+A release's own scripts on a whole machine: install, upgrade under a container, uninstall.
+
+Offline, from the wheels that a release carries. DKMS has a test of its own (test_dkms.py): to
+compile in an emulated machine takes longer than all others together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vm import installed
+from tests.vm.loaded import loaded_modules as names_of_modules
+from tests.vm.test_operate import everything
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("km", "km:0.1.1", "release:0.1.0", "release:0.1.1", "bridge"),
+    pytest.mark.vm(memory="3G", timeout_s=2400),
+]
+
+OLD, NEW = "0.1.0", "0.1.1"
+HOME = Path("/opt/cgpu")
+
+
+def script(root: Path, name: str, *options: object) -> str:
+    """Run one of a release's scripts; return what it says, in which a failure ends the test."""
+    run = subprocess.run(
+        [root / "scripts" / name, *map(str, options)],
+        env={**os.environ, "PYTHON": sys._base_executable, "PATH": os.defpath + ":/usr/sbin:/sbin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    return run.stdout
+
+
+def tool(*words: object) -> str:
+    return subprocess.run(
+        ["/usr/local/bin/cgpu", *map(str, words)], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def machine() -> dict[str, object]:
+    """What the scripts could change, beside what `cgpu install` could."""
+    found = everything()
+    for top in ("/usr/local/bin", "/etc/bash_completion.d", "/opt"):
+        if Path(top).exists():
+            found[top] = sorted(path.name for path in Path(top).iterdir())
+    return found
+
+
+def test_a_machine_is_installed_upgraded_under_a_container_and_left_as_it_was(
+    sim, container, made: Callable[[str], Path], loaded_modules, tmp_path: Path
+) -> None:
+    driver = sim(model="t4")
+    old = installed.modules(made, "km", tmp_path / OLD)
+    new = installed.modules(made, f"km:{NEW}", tmp_path / NEW)
+    with installed.few_modules(tmp_path / "few"):
+        subprocess.run(["depmod", "-a"], check=True)
+        before, modules = machine(), names_of_modules()
+        said = script(made(f"release:{OLD}"), "install", "--modules", old)
+        assert "installed; `cgpu doctor`" in said
+        assert HOME.readlink() == Path(f"{HOME}-{OLD}")
+        assert tool("--version") == f"cgpu {OLD}\n"
+        hook = Path("/usr/lib/cgpu/cgpu-hook").read_text()
+        assert f"'{HOME}/lib/" in hook
+
+        one = container("job", programs={"/bin/simcuda": driver.programs / "simcuda"})
+        Path("/proc/cgpu_km/inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem=268435456")
+        assert "0.1.1 is possible" in script(
+            made(f"release:{NEW}"), "upgrade.sh", "--check", "--modules", new
+        )
+        said = script(made(f"release:{NEW}"), "install", "--modules", new)
+        assert f"cgpu {OLD} is now {NEW} (hot)" in said
+        assert re.search(r"longest pause of a call was \d+\.\d+ ms", said)
+        assert HOME.readlink() == Path(f"{HOME}-{NEW}")
+        assert not Path(f"{HOME}-{OLD}").exists()
+        assert tool("--version") == f"cgpu {NEW}\n"
+        assert (
+            "cgpu_core_0_1_1; hot upgrade"
+            in subprocess.run(
+                ["/usr/local/bin/cgpu", "doctor"], capture_output=True, text=True, check=False
+            ).stdout
+        )
+        assert "268435456" in Path("/proc/cgpu_km/0/job/memsize").read_text()
+        assert one.exec("simcuda", "info").returncode == 0
+
+        refused = subprocess.run(
+            [made(f"release:{NEW}") / "scripts/uninstall"], capture_output=True, text=True
+        )
+        assert refused.returncode and "1 container uses a GPU: job" in refused.stderr
+        one.delete()
+        script(made(f"release:{NEW}"), "uninstall")
+        assert names_of_modules() == modules
+        assert machine() == before
