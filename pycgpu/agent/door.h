@@ -93,7 +93,6 @@ struct door {
 	struct cgpu_host host;
 	struct cgpu_sched sched[CGPU_MAX_CARDS];
 	struct container *container[CONTAINERS_MAX];
-	uint64_t reopen[CGPU_MAX_CARDS]; /* instances that the engine takes for open now */
 	uint64_t ended_ns;
 	unsigned uvm_major;
 	int tfd_base;            /* see files.c */

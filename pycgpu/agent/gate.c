@@ -393,15 +393,6 @@ static void *drive(void *data)
 		prctl(PR_SET_TIMERSLACK, 1000);
 	pthread_mutex_lock(&door.lock);
 	while (door.running) {
-		if (door.reopen[minor]) {
-			/* told anew, the engine takes them for open: let it be true */
-			uint64_t mask = door.reopen[minor];
-
-			door.reopen[minor] = 0;
-			pthread_mutex_unlock(&door.lock);
-			open_wholly(minor, mask);
-			pthread_mutex_lock(&door.lock);
-		}
 		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
 		if (!count) {
 			wait_until(wake);

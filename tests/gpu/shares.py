@@ -256,15 +256,19 @@ def resnet(bench: Bench) -> None:
             ("native", 1, 1),
         ):
             set_policy(policy)
+            # under weighted a window is weight × unit
+            unit_us = 12000 if policy == "weighted" else 5000
+            node("0/timeslice_us", unit_us)
             node("0/a/weight", a)
             node("0/b/weight", b)
             time.sleep(1)
             got = [rate / alone_rate * 100 for rate in median_rates(files, 3, 3)]
-            label = f"ResNet-50 {policy} {a}:{b}"
+            label = f"ResNet-50 {policy} {a}:{b}, unit {unit_us // 1000} ms"
             if policy == "native":
                 report.check(f"{label}: sum against alone", sum(got), "%")
             else:
                 judge(bench, label, got, [a, b])
+        node("0/timeslice_us", 5000)
     wait_for_end()
 
 
