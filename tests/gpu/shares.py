@@ -239,7 +239,7 @@ def resnet(bench: Bench) -> None:
             both.append(
                 tenant(
                     name,
-                    [*program, path, "120"],
+                    [*program, path, "150"],
                     *("--policy", "weighted", "--mem", "60G"),
                     stdout=subprocess.DEVNULL,
                 )
