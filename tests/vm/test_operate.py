@@ -65,6 +65,13 @@ def tenants() -> Iterator[Tenants]:
 
 
 @pytest.fixture
+def eight_cards(sim, km):
+    """The module on eight simulated cards."""
+    sim(cards=8)
+    return km()
+
+
+@pytest.fixture
 def two_cards(sim, km):
     """The module on two simulated cards."""
     sim(cards=2)
@@ -89,6 +96,23 @@ def test_smi_shows_so_many_containers_on_every_card(two_cards, tenants, count):
     assert [len(card["containers"]) for card in taken["gpus"]] == [count, count]
     rows = smi("--csv", "--noheader", "--nounits", "--query=memory.limit").stdout.split()
     assert rows == ["100"] * (2 * count)
+
+
+def test_smi_shows_twenty_five_containers_on_each_of_eight_cards(eight_cards, tenants):
+    for card in range(8):
+        eight_cards.write(f"{card}/max_inst", "25")
+    for number in range(25):
+        clauses = (f"gpu={card},mem={(100 + card) * MIB}" for card in range(8))
+        eight_cards.create(f"job-{number}", f"pid={tenants.start()}", *clauses)
+    shown = smi()
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.count("│ job-") == 200
+    taken = json.loads(smi("--json").stdout)
+    assert [len(card["containers"]) for card in taken["gpus"]] == [25] * 8
+    rows = smi("--csv", "--noheader", "--nounits", "--query=memory.limit").stdout.split()
+    assert rows == [str(100 + card) for card in range(8) for _ in range(25)]
+    only = smi("--csv", "--noheader", "--id=7", "--query=container").stdout.split()
+    assert len(only) == 25
 
 
 def test_smi_shows_memory_and_processes_as_the_module_counts_them(sim, km, container):
