@@ -49,7 +49,7 @@ def upgrade(
     """Replace module, tools and services by this version; undone if any of it fails."""
     host = install_step.this_host()
     given = None if modules is None else str(modules.resolve())
-    request = upgrade_plan.Request(cold, given, tools, trial, prove)
+    request = upgrade_plan.Request(__version__, cold, given, tools, trial, prove)
     if check:
         found = upgrading.check(request, host, print)
         for reason in found:

@@ -5,18 +5,28 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pycgpu.cli import main
 
 import pycgpu
-from pycgpu import doctor, installation, journal, runtime_install, trampoline, upgrade
+from pycgpu import (
+    doctor,
+    install_step,
+    installation,
+    journal,
+    runtime_install,
+    trampoline,
+    upgrade,
+)
 from pycgpu.errors import InstallError
 from pycgpu.install_step import Host
 from pycgpu.installation import Options
 from pycgpu.upgrade_plan import Request
-from tests.host import filehost, stops
+from tests.host import filehost, program, stops
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
 
@@ -151,8 +161,8 @@ def test_after_upgrades_there_and_back_uninstalling_leaves_nothing(host, options
 
 
 def test_an_upgrade_by_dkms_leaves_one_version_and_uninstalls_without_a_trace(host):
-    for program in ("make", "gcc", "dkms"):
-        shutil.which(program) or pytest.skip(f"no package: {program}")
+    for name in ("make", "gcc", "dkms"):
+        shutil.which(name) or pytest.skip(f"no package: {name}")
     before = state(host.prefix)
     installation.install(Options(), host)
     CoreTree(host.tree).create("job", "gpu=0,mem=1048576")
@@ -414,8 +424,8 @@ def sound(host: Host) -> None:
 @pytest.mark.parametrize("way", ["hot", "dkms", "cold"])
 def test_killed_at_any_step_it_leaves_a_working_host_and_goes_on(host, request_, tmp_path, way):
     if way == "dkms":
-        for program in ("make", "gcc", "dkms"):
-            shutil.which(program) or pytest.skip(f"no package: {program}")
+        for name in ("make", "gcc", "dkms"):
+            shutil.which(name) or pytest.skip(f"no package: {name}")
     pristine = state(host.prefix)
     by_dkms = way == "dkms"
     first = Options() if by_dkms else Options(modules=str(host.prefix / "modules"), exporter=True)
@@ -461,3 +471,57 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_goes_on(host, request_,
             shutil.rmtree(ended.prefix)
         last += 1
     assert last > 30
+
+
+# ---- doctor
+
+
+def told(host: Host) -> list[tuple[str, str]]:
+    return [(one.level, one.text) for one in doctor.core(doctor.Host(host.prefix, None, RELEASE))]
+
+
+def test_doctor_says_what_runs_and_what_is_left_over(host, containers, request_):
+    assert told(host) == [(doctor.OK, f"{CORE}; hot upgrade from door 1, state 1")]
+    host.run(["insmod", f"{request_.modules}/{NEW_CORE}.ko"])
+    assert told(host)[1:] == [(doctor.WARN, f"loaded and not used: {NEW_CORE}")]
+    host.tell(trampoline.switch(NEW_CORE, 9000), str(host.tree))
+    ((level, text),) = told(host)
+    assert level == doctor.NOTE and text.startswith(f"{NEW_CORE} is on trial")
+    assert "back in 9 s" in text
+    (host.tree / "upgrade").unlink()
+    assert told(host) == [(doctor.NOTE, "cannot be replaced while containers run")]
+
+
+# ---- the command
+
+
+@pytest.fixture
+def cgpu(host: Host, monkeypatch: pytest.MonkeyPatch):
+    """Runs ``cgpu`` on the host made of files, on which an older version is installed."""
+    monkeypatch.setattr(install_step, "this_host", lambda: host)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    held = journal.read(host)
+    journal.write(host, held._replace(version="0.0.1"))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield lambda *words: program.run(main.app, *words)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_the_command_checks_shows_and_upgrades(host, options, containers, cgpu):
+    older = filehost.module(host.prefix / "older", "0.0.1")
+    assert cgpu("upgrade", "--check", "--modules", options.modules).stdout.endswith("is possible\n")
+    filehost.module(Path(options.modules), pycgpu.__version__, cgpu_state="2")
+    refused = cgpu("upgrade", "--check", "--modules", options.modules)
+    assert refused.returncode == 1 and "no hot upgrade to" in refused.stdout
+    assert "holds cgpu_core_0_0_1" in cgpu("upgrade", "--check", "--modules", older).stderr
+    shown = cgpu("upgrade", "--dry-run", "--modules", options.modules, "--cold").stdout
+    assert "would be refused: 2 containers use a GPU" in shown
+    assert "would: load the new modules" in shown
+    assert "restart cgpu-exporter.service" in shown
+    # The core of this version runs here, whatever the journal says: its files are put in place.
+    filehost.module(Path(options.modules), pycgpu.__version__)
+    done = cgpu("upgrade", "--modules", options.modules, "--prove", 0)
+    assert done.stderr == "" and f"cgpu 0.0.1 is now {pycgpu.__version__} (hot)" in done.stdout
+    assert "is installed" in cgpu("upgrade", "--modules", options.modules).stdout
+    assert "nothing to do" in cgpu("upgrade", "--dry-run").stdout
