@@ -232,8 +232,10 @@ static void send_again(struct container *c)
 	c->resend_ns = 0;
 	c->resent_ns = now_ns();
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
-		if (c->grant[i].present && c->groups[i] && !c->ending)
+		if (c->grant[i].present && c->groups[i] && !c->ending) {
 			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
+			door.reopen[i] |= 1ULL << c->grant[i].instance;
+		}
 	pthread_cond_broadcast(&door.changed);
 }
 

@@ -93,6 +93,7 @@ struct door {
 	struct cgpu_host host;
 	struct cgpu_sched sched[CGPU_MAX_CARDS];
 	struct container *container[CONTAINERS_MAX];
+	uint64_t reopen[CGPU_MAX_CARDS]; /* instances whose gate opens before the engine goes on */
 	uint64_t ended_ns;
 	unsigned uvm_major;
 	int tfd_base;            /* see files.c */

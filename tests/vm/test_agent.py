@@ -45,9 +45,17 @@ class Door:
         self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
         self.folder = folder
 
-    def start(self, *command: str, name: str = "one", mem: str = "1G") -> subprocess.Popen[str]:
+    def start(
+        self,
+        *command: str,
+        name: str = "one",
+        mem: str = "1G",
+        policy: str = "weighted-conserving",
+        quota: int = 100,
+    ) -> subprocess.Popen[str]:
         """Start a tenant."""
-        run = ["run", "--name", name, "--mem", mem, "--", *command]
+        limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
+        run = ["run", "--name", name, *limits, "--", *command]
         return subprocess.Popen(
             [sys.executable, "-m", "pycgpu.cli.main", *run],
             stdout=subprocess.PIPE,
@@ -57,7 +65,7 @@ class Door:
             env=self.environment,
         )
 
-    def run(self, *command: str, **options: str) -> tuple[int, str, str]:
+    def run(self, *command: str, **options: Any) -> tuple[int, str, str]:
         """Run a tenant to its end; return status, output and errors."""
         process = self.start(*command, **options)
         out, err = process.communicate(timeout=START_S)
@@ -145,6 +153,26 @@ def test_managed_memory_is_refused_beyond_the_limit(door: Door) -> None:
 def test_exit_status_and_signal_are_the_programs(door: Door) -> None:
     assert door.run("sh", "-c", "exit 7")[0] == 7
     assert door.run("sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM
+
+
+def _permille(tenant: subprocess.Popen[str]) -> int:
+    out, err = tenant.communicate(timeout=START_S)
+    assert out, err
+    return int(json.loads(out.splitlines()[-1])["share_permille"])
+
+
+def test_a_lone_tenants_quota_holds_from_its_start(door: Door) -> None:
+    launch = (door.simcuda, "--json", "launch", "6", "1")
+    assert 200 <= _permille(door.start(*launch, quota=30)) <= 400
+
+
+def test_tenants_that_start_into_windows_share_the_card(door: Door) -> None:
+    launch = (door.simcuda, "--json", "launch", "20", "1")
+    names = ("one", "two", "three")
+    tenants = [door.start(*launch, name=name, policy="weighted") for name in names]
+    got = [_permille(tenant) for tenant in tenants]
+    # They do not start at once: the first and the last have the card to themselves for a while.
+    assert all(200 <= share <= 700 for share in got), got
 
 
 def test_over_commit_names_what_is_free(door: Door) -> None:
