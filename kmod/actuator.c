@@ -41,6 +41,8 @@ enum {
 	PHASE_NS = 1300000,
 	/* a driver that refuses to open gates is asked this often at the end */
 	LAST_TRIES = 16,
+	/* handles that go while they are named are gathered anew this often */
+	GATHER_TRIES = 3,
 };
 
 /* One card under an engine. */
@@ -56,6 +58,7 @@ struct governor {
 	bool stopping;           /* opens every gate, then ends */
 	bool leaving;            /* ends and leaves the gates to another core's thread */
 	struct mutex rm_lock;    /* rm.stack has one user at a time */
+	u32 changes[CGPU_SCHED_SLOTS]; /* the tenant's runnable_changes as last seen */
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
 	u8 params[DISABLE_PARAMS_BYTES];
@@ -105,16 +108,21 @@ static void feed_container(struct governor *governor, struct cgpu_container *con
 		.weight = grant->weight, .quota = grant->quota,
 		.quota_min = grant->quota_min, .priority = grant->priority,
 	};
-	u32 groups;
+	u32 groups, changes;
 	bool open;
 
 	mutex_lock(&container->lock);
 	container->tenant.ledger.account[governor->minor].slices_owned = owned;
+	changes = container->tenant.objects.runnable_changes;
 	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
 	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
 	mutex_unlock(&container->lock);
 	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
 	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
+	/* one group for another leaves their number, and neither slice nor gate */
+	if (changes != governor->changes[grant->instance])
+		cgpu_sched_reapply(&governor->sched, grant->instance, now_ns);
+	governor->changes[grant->instance] = changes;
 
 	/* the engine forgets the gate of a container that closed the card */
 	mutex_lock(&container->lock);
@@ -186,36 +194,59 @@ static u32 gate_call(struct governor *governor, u8 *params,
 		       NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, DISABLE_PARAMS_BYTES);
 }
 
-/* Return: 0, -EIO: the driver refused for another reason than the handles. */
+/*
+ * `each`: one that is gone makes the driver refuse all of a call: ask for each by
+ * itself. Return: 0, -EAGAIN: some were gone, -EIO: refused for another reason.
+ */
 static int gate(struct governor *governor, u8 *params, const struct cgpu_handle *handles,
-		u32 count, bool shut)
+		u32 count, bool shut, bool each)
 {
+	u32 step = each ? 1 : CHANNELS_PER_CALL, first;
 	int err = 0;
-	u32 first;
 
-	for (first = 0; first < count; first += CHANNELS_PER_CALL) {
-		u32 part = min_t(u32, count - first, CHANNELS_PER_CALL);
-		u32 status = gate_call(governor, params, handles + first, part, shut);
-		u32 i;
+	for (first = 0; first < count; first += step) {
+		u32 status = gate_call(governor, params, handles + first,
+				       min_t(u32, count - first, step), shut);
 
-		if (!is_gone(status)) {
-			err = status ? -EIO : err;
-			continue;
-		}
-		/* one that is gone made the driver refuse all: each by itself */
-		for (i = 0; i < part; i++) {
-			status = gate_call(governor, params, handles + first + i, 1, shut);
-			if (status && !is_gone(status))
-				err = -EIO;
-		}
+		if (status && !is_gone(status))
+			err = -EIO;
+		else if (status && !err)
+			err = -EAGAIN;
 	}
 	return err;
+}
+
+static u32 gather(struct governor *governor, struct cgpu_container *container,
+		  struct cgpu_handle *handles)
+{
+	u32 count;
+
+	mutex_lock(&container->lock);
+	count = cgpu_tenant_channels(&container->tenant, governor->minor, handles,
+				     HANDLES_MAX);
+	mutex_unlock(&container->lock);
+	return min_t(u32, count, HANDLES_MAX);
+}
+
+/* Return: 0, -EIO: the driver refused for another reason than the handles. */
+static int gate_container(struct governor *governor, struct cgpu_container *container,
+			  struct cgpu_handle *handles, u8 *params, bool shut)
+{
+	u32 tries, count;
+	int err = -EAGAIN;
+
+	for (tries = 0; err == -EAGAIN && tries < GATHER_TRIES; tries++) {
+		count = gather(governor, container, handles);
+		err = gate(governor, params, handles, count, shut, false);
+	}
+	if (err == -EAGAIN)
+		err = gate(governor, params, handles, count, shut, true);
+	return err == -EAGAIN ? 0 : err;
 }
 
 static int gate_slot(struct governor *governor, u32 slot, bool shut)
 {
 	struct cgpu_container *container = container_in(governor->minor, slot);
-	u32 count;
 	int err;
 
 	if (!container)
@@ -223,11 +254,8 @@ static int gate_slot(struct governor *governor, u32 slot, bool shut)
 	mutex_lock(&container->lock);
 	/* a tenant that re-enables its channels is told so and nothing happens */
 	container->tenant.ledger.account[governor->minor].gate_shut = shut;
-	count = cgpu_tenant_channels(&container->tenant, governor->minor,
-				     governor->handles, HANDLES_MAX);
-	count = min_t(u32, count, HANDLES_MAX);
 	mutex_unlock(&container->lock);
-	err = gate(governor, governor->params, governor->handles, count, shut);
+	err = gate_container(governor, container, governor->handles, governor->params, shut);
 	cgpu_container_put(container);
 	return err;
 }
@@ -542,20 +570,16 @@ static void hold_new(struct governor *governor, struct cgpu_container *container
 	u32 slot = container->grant[governor->minor].instance;
 	struct cgpu_handle *handles;
 	u8 *params;
-	u32 count;
 
 	handles = kvcalloc(HANDLES_MAX, sizeof(*handles), GFP_KERNEL);
 	params = kzalloc(DISABLE_PARAMS_BYTES, GFP_KERNEL);
 	if (handles && params) {
-		mutex_lock(&container->lock);
-		count = cgpu_tenant_channels(&container->tenant, governor->minor, handles,
-					     HANDLES_MAX);
-		mutex_unlock(&container->lock);
-		count = min_t(u32, count, HANDLES_MAX);
-		gate(governor, params, handles, count, true);
-		/* if the gate opened meanwhile, nobody else would open these again */
-		if (may_run(governor, slot))
-			gate(governor, params, handles, count, false);
+		gate_container(governor, container, handles, params, true);
+		/* if its turn came meanwhile, the engine opens them */
+		mutex_lock(&governor->lock);
+		cgpu_sched_held(&governor->sched, slot, ktime_get_ns());
+		mutex_unlock(&governor->lock);
+		poke(governor);
 	}
 	kfree(params);
 	kvfree(handles);
