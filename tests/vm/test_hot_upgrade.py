@@ -281,6 +281,7 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(ve
         assert (held.version, held.layer, held.retired) == (wanted.version, None, ())
         assert len(trampoline.cores(names_of_modules())) == 1
         last += 1
+    print(f"{last} steps, {sum(killed)} of them inside the upgrade")
     assert last > 20 and any(killed)
     told = one.end()
     assert (told["failed"], told["first"]) == (0, "")
