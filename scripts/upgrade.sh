@@ -13,6 +13,8 @@
 #   CGPU_HOME      the link that leads to the tools (/opt/cgpu)
 #   PYTHON         the interpreter to use: 3.11 or newer
 set -euo pipefail
+# They would lead the installed tools to another's package.
+unset PYTHONPATH PYTHONHOME
 
 say() { printf 'upgrade: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }

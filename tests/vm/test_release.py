@@ -8,7 +8,6 @@ compile in an emulated machine takes longer than all others together.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -31,11 +30,15 @@ OLD, NEW = "0.1.0", "0.1.1"
 HOME = Path("/opt/cgpu")
 
 
+#: As root has it who logs in: nothing that leads Python elsewhere.
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+
 def script(root: Path, name: str, *options: object) -> str:
     """Run one of a release's scripts; return what it says, in which a failure ends the test."""
     run = subprocess.run(
         [root / "scripts" / name, *map(str, options)],
-        env={**os.environ, "PYTHON": sys._base_executable, "PATH": os.defpath + ":/usr/sbin:/sbin"},
+        env={**ENVIRONMENT, "PYTHON": sys._base_executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -46,8 +49,13 @@ def script(root: Path, name: str, *options: object) -> str:
 
 
 def tool(*words: object) -> str:
+    """Return what the installed `cgpu` prints, whatever its exit status."""
     return subprocess.run(
-        ["/usr/local/bin/cgpu", *map(str, words)], capture_output=True, text=True, check=True
+        ["/usr/local/bin/cgpu", *map(str, words)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout
 
 
@@ -78,26 +86,22 @@ def test_a_machine_is_installed_upgraded_under_a_container_and_left_as_it_was(
 
         one = container("job", programs={"/bin/simcuda": driver.programs / "simcuda"})
         Path("/proc/cgpu_km/inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem=268435456")
-        assert "0.1.1 is possible" in script(
-            made(f"release:{NEW}"), "upgrade.sh", "--check", "--modules", new
-        )
         said = script(made(f"release:{NEW}"), "install", "--modules", new)
         assert f"cgpu {OLD} is now {NEW} (hot)" in said
         assert re.search(r"longest pause of a call was \d+\.\d+ ms", said)
         assert HOME.readlink() == Path(f"{HOME}-{NEW}")
         assert not Path(f"{HOME}-{OLD}").exists()
         assert tool("--version") == f"cgpu {NEW}\n"
-        assert (
-            "cgpu_core_0_1_1; hot upgrade"
-            in subprocess.run(
-                ["/usr/local/bin/cgpu", "doctor"], capture_output=True, text=True, check=False
-            ).stdout
-        )
+        assert "cgpu_core_0_1_1; hot upgrade" in tool("doctor")
         assert "268435456" in Path("/proc/cgpu_km/0/job/memsize").read_text()
         assert one.exec("simcuda", "info").returncode == 0
 
         refused = subprocess.run(
-            [made(f"release:{NEW}") / "scripts/uninstall"], capture_output=True, text=True
+            [made(f"release:{NEW}") / "scripts/uninstall"],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert refused.returncode and "1 container uses a GPU: job" in refused.stderr
         one.delete()
