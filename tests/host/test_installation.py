@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import pycgpu
-from pycgpu import installation
+from pycgpu import install_step, installation, journal
 from pycgpu.errors import InstallError
 from pycgpu.install_step import Host
 from pycgpu.installation import Options
 from tests.host import filehost
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
+from tests.vm.loaded import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -212,3 +215,25 @@ def test_the_configuration_of_dkms_names_all_modules():
     assert shown[3].count("KDIR=/headers") == 2
     symbols = f"/dkms/cgpu/{pycgpu.__version__}/build/Module.symvers"
     assert f"KBUILD_EXTRA_SYMBOLS={symbols}" in shown[3]
+
+
+def test_a_command_that_outlives_a_killed_installation_keeps_the_next_one_out(
+    host, tmp_path, monkeypatch
+):
+    fifo, started = tmp_path / "fifo", tmp_path / "started"
+    os.mkfifo(fifo)
+    child = os.fork()
+    if not child:
+        with journal.alone(host):
+            install_step.execute(["sh", "-c", f": >{started}; read line <{fifo}"])
+        os._exit(0)
+    until(started.exists, "the command")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.2)
+    with pytest.raises(InstallError, match="by somebody else: try again"), journal.alone(host):
+        pass
+    fifo.write_text("\n")
+    monkeypatch.setattr(journal, "PATIENCE_S", 30)
+    with journal.alone(host):
+        pass
