@@ -5,7 +5,9 @@
  * channels, timeslices by SET_TIMESLICE on the tenant's group.
  *
  * Locks: governor->lock guards the engine and is never held across an RM call;
- * it nests inside registry.lock and outside container->lock. Handles are
+ * it nests inside registry.lock and outside container->lock. gates_lock keeps
+ * the gates of a card in step with what the tenants' channels are marked as, and
+ * is held across the calls that move them, by nobody but their callers. Handles are
  * copied out under container->lock right before a call; between the two their
  * owner may free them, which the driver answers with a status that is ignored
  * for that container: what is gone needs no gate.
@@ -37,12 +39,10 @@ enum {
 	DISABLE_NUM = 4,
 	DISABLE_CLIENTS = 24,
 	DISABLE_CHANNELS = 280,
-	HANDLES_MAX = 1024,  /* channels, or groups, of one container on one card */
+	HANDLES_MAX = 1024,  /* groups of one container on one card */
 	PHASE_NS = 1300000,
 	/* a driver that refuses to open gates is asked this often at the end */
 	LAST_TRIES = 16,
-	/* handles that go while they are named are gathered anew this often */
-	GATHER_TRIES = 3,
 };
 
 /* One card under an engine. */
@@ -58,6 +58,7 @@ struct governor {
 	bool stopping;           /* opens every gate, then ends */
 	bool leaving;            /* ends and leaves the gates to another core's thread */
 	struct mutex rm_lock;    /* rm.stack has one user at a time */
+	struct mutex gates_lock; /* outside rm_lock and container->lock */
 	u32 changes[CGPU_SCHED_SLOTS]; /* the tenant's runnable_changes as last seen */
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
@@ -175,7 +176,7 @@ static u32 control(struct governor *governor, u32 hClient, u32 hObject, u32 cmd,
 static bool is_gone(u32 status)
 {
 	return status == NV_ERR_INVALID_CLIENT || status == NV_ERR_OBJECT_NOT_FOUND ||
-	       status == NV_ERR_INVALID_OBJECT_HANDLE;
+	       status == NV_ERR_INVALID_OBJECT_HANDLE || status == NV_ERR_INVALID_CHANNEL;
 }
 
 static u32 gate_call(struct governor *governor, u8 *params,
@@ -194,54 +195,47 @@ static u32 gate_call(struct governor *governor, u8 *params,
 		       NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, DISABLE_PARAMS_BYTES);
 }
 
-/*
- * `each`: one that is gone makes the driver refuse all of a call: ask for each by
- * itself. Return: 0, -EAGAIN: some were gone, -EIO: refused for another reason.
- */
-static int gate(struct governor *governor, u8 *params, const struct cgpu_handle *handles,
-		u32 count, bool shut, bool each)
+/* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
+static int gate_each(struct governor *governor, u8 *params, const struct cgpu_handle *handles,
+		     u32 count, bool shut)
 {
-	u32 step = each ? 1 : CHANNELS_PER_CALL, first;
 	int err = 0;
+	u32 i;
 
-	for (first = 0; first < count; first += step) {
-		u32 status = gate_call(governor, params, handles + first,
-				       min_t(u32, count - first, step), shut);
+	for (i = 0; i < count; i++) {
+		u32 status;
 
+		/* whatever the call for all did before it failed: shut once, not twice */
+		if (shut)
+			gate_call(governor, params, handles + i, 1, false);
+		status = gate_call(governor, params, handles + i, 1, shut);
 		if (status && !is_gone(status))
 			err = -EIO;
-		else if (status && !err)
-			err = -EAGAIN;
 	}
 	return err;
 }
 
-static u32 gather(struct governor *governor, struct cgpu_container *container,
-		  struct cgpu_handle *handles)
-{
-	u32 count;
-
-	mutex_lock(&container->lock);
-	count = cgpu_tenant_channels(&container->tenant, governor->minor, handles,
-				     HANDLES_MAX);
-	mutex_unlock(&container->lock);
-	return min_t(u32, count, HANDLES_MAX);
-}
-
-/* Return: 0, -EIO: the driver refused for another reason than the handles. */
+/* Return: as gate_each(). */
 static int gate_container(struct governor *governor, struct cgpu_container *container,
 			  struct cgpu_handle *handles, u8 *params, bool shut)
 {
-	u32 tries, count;
-	int err = -EAGAIN;
+	int err = 0, one;
+	u32 count;
 
-	for (tries = 0; err == -EAGAIN && tries < GATHER_TRIES; tries++) {
-		count = gather(governor, container, handles);
-		err = gate(governor, params, handles, count, shut, false);
-	}
-	if (err == -EAGAIN)
-		err = gate(governor, params, handles, count, shut, true);
-	return err == -EAGAIN ? 0 : err;
+	/* else a gate that is opened and one that is shut could pass each other */
+	mutex_lock(&governor->gates_lock);
+	do {
+		mutex_lock(&container->lock);
+		count = cgpu_tenant_gate(&container->tenant, governor->minor, shut, handles,
+					 CHANNELS_PER_CALL);
+		mutex_unlock(&container->lock);
+		/* one that is gone meanwhile makes the driver refuse all */
+		one = count && gate_call(governor, params, handles, count, shut) ?
+			gate_each(governor, params, handles, count, shut) : 0;
+		err = one ? one : err;
+	} while (count == CHANNELS_PER_CALL);
+	mutex_unlock(&governor->gates_lock);
+	return err;
 }
 
 static int gate_slot(struct governor *governor, u32 slot, bool shut)
@@ -406,6 +400,7 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 	governor->minor = minor;
 	mutex_init(&governor->lock);
 	mutex_init(&governor->rm_lock);
+	mutex_init(&governor->gates_lock);
 	init_waitqueue_head(&governor->wake);
 	governor->poked = true;
 	cgpu_sched_init(&governor->sched, ktime_get_ns());
@@ -571,7 +566,7 @@ static void hold_new(struct governor *governor, struct cgpu_container *container
 	struct cgpu_handle *handles;
 	u8 *params;
 
-	handles = kvcalloc(HANDLES_MAX, sizeof(*handles), GFP_KERNEL);
+	handles = kcalloc(CHANNELS_PER_CALL, sizeof(*handles), GFP_KERNEL);
 	params = kzalloc(DISABLE_PARAMS_BYTES, GFP_KERNEL);
 	if (handles && params) {
 		gate_container(governor, container, handles, params, true);
@@ -582,7 +577,7 @@ static void hold_new(struct governor *governor, struct cgpu_container *container
 		poke(governor);
 	}
 	kfree(params);
-	kvfree(handles);
+	kfree(handles);
 }
 
 void cgpu_actuator_hold_new(struct cgpu_container *container, u32 minor)
@@ -651,6 +646,7 @@ void cgpu_actuator_adopt(void *part)
 			continue;
 		mutex_init(&governor->lock);
 		mutex_init(&governor->rm_lock);
+		mutex_init(&governor->gates_lock);
 		init_waitqueue_head(&governor->wake);
 	}
 }

@@ -272,6 +272,12 @@ class Tenant:
         count = lib.cgpu_tenant_processes(self.raw, card, out, most)
         return {out[i].pid: out[i].bytes for i in range(count)}
 
+    def gate(self, card: int, shut: bool, most: int = 64) -> list[tuple[int, int]]:
+        """(client, channel) of those on ``card`` that are to be shut or opened now."""
+        out = ffi.new("struct cgpu_handle[]", most)
+        count = lib.cgpu_tenant_gate(self.raw, card, shut, out, most)
+        return [(out[i].hClient, out[i].hObject) for i in range(count)]
+
 
 class Call:
     """One ioctl on its way: ``pre``, the driver's own work on ``args`` and ``params``, ``post``."""

@@ -8,7 +8,8 @@
 #include "table.h"
 
 enum cgpu_object_flag {
-	CGPU_OBJECT_SCHEDULED = 1 /* GPFIFO_SCHEDULE succeeded once */
+	CGPU_OBJECT_SCHEDULED = 1, /* GPFIFO_SCHEDULE succeeded once */
+	CGPU_OBJECT_SHUT = 2       /* a channel that a gate holds off the card */
 };
 
 enum cgpu_object_class {

@@ -251,29 +251,17 @@ static const struct cgpu_object *group_of(const struct cgpu_tenant *tenant,
 	return parent->hClass == KEPLER_CHANNEL_GROUP_A ? parent : channel;
 }
 
-static uint32_t list_runnable(const struct cgpu_tenant *tenant, uint32_t card, bool groups,
-			      struct cgpu_handle *out, uint32_t max)
+uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
+			    struct cgpu_handle *out, uint32_t max)
 {
 	uint32_t count = 0, index;
 
 	for (index = tenant->objects.first_runnable; index;
 	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
 		const struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
-		const struct cgpu_object *group = object;
 
-		if (object->card != card)
-			continue;
-		if (groups) {
-			if (object->hClass != KEPLER_CHANNEL_GROUP_A)
-				continue;
-		} else {
-			if (!cgpu_is_channel_class(object->hClass))
-				continue;
-			group = group_of(tenant, object);
-			if (!((group->flags | object->flags) & CGPU_OBJECT_SCHEDULED))
-				continue;
-		}
-		if (!computes(group))
+		if (object->card != card || object->hClass != KEPLER_CHANNEL_GROUP_A ||
+		    !computes(object))
 			continue;
 		if (count < max)
 			out[count] = (struct cgpu_handle){ object->hClient, object->hObject };
@@ -282,16 +270,33 @@ static uint32_t list_runnable(const struct cgpu_tenant *tenant, uint32_t card, b
 	return count;
 }
 
-uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
-			    struct cgpu_handle *out, uint32_t max)
+static bool is_gated(const struct cgpu_tenant *tenant, const struct cgpu_object *object,
+		     uint32_t card)
 {
-	return list_runnable(tenant, card, true, out, max);
+	const struct cgpu_object *group;
+
+	if (object->card != card || !cgpu_is_channel_class(object->hClass))
+		return false;
+	group = group_of(tenant, object);
+	return (group->flags | object->flags) & CGPU_OBJECT_SCHEDULED && computes(group);
 }
 
-uint32_t cgpu_tenant_channels(const struct cgpu_tenant *tenant, uint32_t card,
-			      struct cgpu_handle *out, uint32_t max)
+uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
+			  struct cgpu_handle *out, uint32_t max)
 {
-	return list_runnable(tenant, card, false, out, max);
+	uint32_t count = 0, index;
+
+	for (index = tenant->objects.first_runnable; index && count < max;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+		if (!(object->flags & CGPU_OBJECT_SHUT) != shut ||
+		    !is_gated(tenant, object, card))
+			continue;
+		object->flags ^= CGPU_OBJECT_SHUT;
+		out[count++] = (struct cgpu_handle){ object->hClient, object->hObject };
+	}
+	return count;
 }
 
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)

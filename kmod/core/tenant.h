@@ -112,14 +112,21 @@ struct cgpu_handle {
 };
 
 /*
- * The container's channel groups that compute on a card, and its channels that
- * were scheduled there: what timeslices and gates act on. Copy engines are left
- * alone. Return: how many there are; at most `max` are written to `out`.
+ * The container's channel groups that compute on a card: what timeslices act on.
+ * Copy engines are left alone. Return: how many there are; at most `max` are
+ * written to `out`.
  */
 uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
 			    struct cgpu_handle *out, uint32_t max);
-uint32_t cgpu_tenant_channels(const struct cgpu_tenant *tenant, uint32_t card,
-			      struct cgpu_handle *out, uint32_t max);
+/*
+ * Its channels there that were scheduled and are not yet as they shall be, shut or
+ * open; they count as so from now on. The card counts how often a channel was
+ * disabled: shut twice and opened once, it stands still for good (H200,
+ * 580.159.04). Return: how many were written to `out`, at most `max`; ask again
+ * when it was full.
+ */
+uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
+			  struct cgpu_handle *out, uint32_t max);
 /* true if a process of the container holds the card's device open */
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
 

@@ -58,6 +58,7 @@ struct nvsim_chan {
 	u64 kernel_ns;
 	u64 completed, busy_ns;
 	bool held;			/* off the hardware */
+	u32 disabled;			/* so many disables without their enable */
 	bool no_new;			/* finishes the kernel under way only */
 	bool dead;
 	u32 id;
@@ -585,11 +586,13 @@ void nvsim_chan_disable(struct nvsim_chan *ch, bool disable, bool only_schedulin
 {
 	struct nvsim_engine *e = lock_advanced(ch->tsg);
 
+	/* counted, as on an H200: disabled twice takes two enables */
 	if (disable) {
+		ch->disabled++;
 		ch->no_new = true;
 		if (!only_scheduling)
 			ch->held = true;
-	} else {
+	} else if (!ch->disabled || !--ch->disabled) {
 		ch->no_new = false;
 		ch->held = false;
 	}

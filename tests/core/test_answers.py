@@ -300,6 +300,27 @@ def test_a_timeslice_is_remembered_and_not_applied_while_the_engine_owns_it():
             assert (verdict, nv.get64(call.params, 0)) == (Verdict.ANSWER, 2048)
 
 
+def test_a_channel_is_shut_once_and_opened_once():
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    container.alloc(CLIENT, DEVICE, 0x50, nv.GROUP, nv.group_params(0, 9))  # copies
+    for group, channel in ((0x30, 0x31), (0x30, 0x32), (0x50, 0x51)):
+        container.alloc(CLIENT, group, channel, nv.CHANNEL)
+    assert container.tenant.gate(1, True) == []  # never scheduled
+    for group in (0x30, 0x50):
+        _, call = container.control(0xA06C0101, bytes(3), group)
+        assert call.post() is Verdict.DONE
+    assert container.tenant.gate(0, True) == []
+    assert sorted(container.tenant.gate(1, True)) == [(CLIENT, 0x31), (CLIENT, 0x32)]
+    assert container.tenant.gate(1, True) == []
+    container.alloc(CLIENT, 0x30, 0x33, nv.CHANNEL)
+    assert container.tenant.gate(1, True, most=1) == [(CLIENT, 0x33)]
+    _, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x32))
+    assert call.post() is Verdict.DONE
+    assert sorted(container.tenant.gate(1, False)) == [(CLIENT, 0x31), (CLIENT, 0x33)]
+    assert container.tenant.gate(1, False) == []
+
+
 def test_more_channel_groups_than_are_free_are_charged():
     container = Container(64 * MIB)
     free = lib.CGPU_FREE_GROUPS
