@@ -17,6 +17,7 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,7 +154,7 @@ class Group:
             elif event["kind"] == "collect":
                 self.collect_errors.append(event["text"])
 
-    def wait_for(self, name: str) -> None:
+    def wait_for(self, name: str, meanwhile: Callable[[], None]) -> None:
         """Return when the guest is done with one test, or will never be."""
         while self.machine is not None and self.result is None and name not in self.finished:
             if not self.machine.running or self.machine.overdue:
@@ -161,6 +162,7 @@ class Group:
                 continue
             self._read()
             if name not in self.finished:
+                meanwhile()
                 time.sleep(POLL_S)
 
     def _end(self) -> None:
@@ -259,9 +261,9 @@ class Relay:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began_s = time.time()
-        self._start_ahead(group)
+        self._start(group)
         name = guest_name(item)
-        group.wait_for(name)
+        group.wait_for(name, meanwhile=self._start_ahead)
         last = group.items[-1] is item
         if last:
             group.wait()
@@ -274,17 +276,17 @@ class Relay:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _start_ahead(self, group: Group) -> None:
-        """Start this group's machine, and those of the next groups while there is room."""
-        self._start(group)
+    def _start_ahead(self) -> None:
+        """Start the machines of the next groups while there is room."""
         jobs = self.config.getoption("--vm-jobs")
-        running = sum(1 for other in self.order if other.machine is not None)
-        for other in self.order:
+        # One that has ended waits for its tests' turn to be reported, and takes no room.
+        running = sum(1 for group in self.order if group.machine and group.machine.running)
+        for group, building in zip(self.order, self.building, strict=True):
             if running >= jobs:
                 break
-            if not other.started and self.building[self.order.index(other)].done():
-                self._start(other)
-                running += other.machine is not None
+            if not group.started and building.done():
+                self._start(group)
+                running += group.machine is not None
 
     def _start(self, group: Group) -> None:
         if not group.started:
