@@ -25,6 +25,8 @@ from tests.vm.container import libraries
 from tests.vm.drivers import Sim
 from tests.vm.loaded import until
 
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 TREE = Path("/run/cgpu_km")
