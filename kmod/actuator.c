@@ -415,6 +415,9 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 		goto free;
 	}
 	WRITE_ONCE(governors->at[minor], governor);
+	/* what changed while nobody could be told */
+	WRITE_ONCE(governor->poked, true);
+	wake_up(&governor->wake);
 	return 0;
 free:
 	kvfree(governor);
