@@ -155,7 +155,8 @@ def with_hami(bench: Bench, source: Path) -> None:
     build.mkdir(exist_ok=True)
     options = [
         *("-DDLSYM_HOOK_ENABLE=1", "-DMULTIPROCESS_LIMIT_ENABLE=1", "-DHOOK_MEMINFO_ENABLE=1"),
-        *("-DHOOK_NVML_ENABLE=1", "-DCMAKE_BUILD_TYPE=Release", "-DTEST_DEVICE_ID=0"),
+        # as its own build.sh does: a Release build hides the functions that it is to put in place
+        *("-DHOOK_NVML_ENABLE=1", "-DCMAKE_BUILD_TYPE=Debug", "-DTEST_DEVICE_ID=0"),
         # the driver's own libraries are not where a linker looks
         "-DCMAKE_POLICY_VERSION_MINIMUM=3.5",
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--unresolved-symbols=ignore-all "
@@ -185,6 +186,8 @@ def with_hami(bench: Bench, source: Path) -> None:
         return dict(
             os.environ,
             LD_PRELOAD=str(libraries[0]),
+            # where its dlsym() looks, which else is its place when installed
+            CUDA_REDIRECT=str(libraries[0]),
             CUDA_DEVICE_MEMORY_LIMIT="8g",
             CUDA_DEVICE_SM_LIMIT=str(percent),
             CUDA_DEVICE_MEMORY_SHARED_CACHE=str(bench.work / f"hami-cache-{number}-{percent}"),
