@@ -8,11 +8,14 @@ measured beside each check of ours.
 from __future__ import annotations
 
 import os
+import re
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tests.gpu.tenants import (
     Bench,
@@ -58,23 +61,30 @@ def limited(environment: dict[str, str], percent: int) -> dict[str, str]:
     return dict(environment, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(percent))
 
 
-def shares(bench: Bench, *environments: dict[str, str], settle_s: float = 1) -> list[float]:
+def shares(
+    bench: Bench,
+    *environments: dict[str, str],
+    settle_s: float = 1,
+    window_s: float = 1,
+    stderr: int | IO[str] | None = None,
+) -> list[float]:
     """
-    Shares of workers that run at once, each with its environment.
+    Shares of workers that run at once, each with its environment: medians of three windows.
 
     They end by themselves: a client of MPS that is killed leaves its server undefined.
     """
     files = [bench.file() for _ in environments]
+    seconds = settle_s + 3 * window_s + 3
     workers = [
         subprocess.Popen(
-            bench.worker(path, settle_s + 6), env=environment, stdout=subprocess.DEVNULL
+            bench.worker(path, seconds), env=environment, stdout=subprocess.DEVNULL, stderr=stderr
         )
         for path, environment in zip(files, environments, strict=True)
     ]
     with ended(*workers):
         wait_for(lambda: all(progress(path)[0] > 2 for path in files), "all at work", 20)
         time.sleep(settle_s)
-        got = [rate / bench.rate * 100 for rate in median_rates(files)]
+        got = [rate / bench.rate * 100 for rate in median_rates(files, seconds=window_s)]
         for worker in workers:
             worker.wait(timeout=30)
     return got
@@ -204,11 +214,25 @@ def with_hami(bench: Bench, source: Path) -> None:
     if size != 8 << 30:
         report.check("HAMi-core builds here, and is not in force; it says", told[-120:])
         return
+    # how it divides swings over seconds: its watcher corrects eight times a second
+    long = {"settle_s": 5, "window_s": 3}
     try:
-        got = shares(bench, environment(33, 0), settle_s=8)
+        told = bench.work / "hami-told"
+        with told.open("w") as file:
+            lone = dict(environment(33, 0), LIBCUDA_LOG_LEVEL="3")
+            got = shares(bench, lone, stderr=file, **long)
         report.check("HAMi-core, lone program with 33 %", got[0], "%")
+        seen = re.findall(r"device 0: userutil=(\d+).* limit=(\d+)", told.read_text())
+        if seen:
+            used = statistics.median(int(of_card) for of_card, _ in seen)
+            report.check("HAMi-core: limit that its watcher knows", int(seen[-1][1]), "%")
+            report.check("HAMi-core: use that its watcher sees, median", used, "%")
+        else:
+            report.check("HAMi-core: its watcher", "says nothing")
         for a, b in ((50, 50), (33, 67)):
-            got = shares(bench, environment(a, 1), environment(b, 2), settle_s=8)
+            got = shares(
+                bench, environment(a, 1), environment(b, 2), stderr=subprocess.DEVNULL, **long
+            )
             label = f"HAMi-core {a} % and {b} %"
             report.check(f"{label}: first, share of what was done", got[0] / sum(got) * 100, "%")
             report.check(f"{label}: sum against alone", sum(got), "%")
