@@ -13,6 +13,7 @@
 
 #include "core/call.h"
 #include "core/card.h"
+#include "core/ctxsw.h"
 #include "core/nodes.h"
 #include "core/policy.h"
 #include "core/sched.h"
@@ -117,6 +118,10 @@ int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size);
 /* Return: the driver's status, or 0xffff if the ioctl failed. */
 uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, void *params,
 		    uint32_t size);
+/* An object of the agent's client. Return: 0, -EIO: the driver refuses. */
+int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params);
+/* Memory without a device, to read. Return: NULL if the driver refuses. */
+const void *rm_map(uint32_t hMemory, uint64_t size);
 int rm_ctl_fd(void);
 uint32_t rm_client(void);
 uint32_t rm_subdevice(uint32_t minor);
@@ -152,6 +157,14 @@ void unlist(struct container *c);
 /* listener.c */
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */
 int listener_start(struct container *c, int fd);
+
+/* ctxsw.c */
+void ctxsw_open(uint32_t minor);
+/*
+ * Tells the engine what was used and who is idle, if it is time. Context: door.lock,
+ * released meanwhile. Return: when it is time again, 0: something was told.
+ */
+uint64_t ctxsw_follow(uint32_t minor);
 
 /* gate.c */
 int watchdog_start(void);

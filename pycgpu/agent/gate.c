@@ -471,7 +471,10 @@ static void *drive(void *data)
 		}
 		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
 		if (!count) {
-			wait_until(wake);
+			uint64_t due = ctxsw_follow(minor);
+
+			if (due)
+				wait_until(due < wake ? due : wake);
 			continue;
 		}
 		pthread_mutex_unlock(&door.lock);
@@ -495,6 +498,7 @@ void gates_start(void)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		if (!door.host.card[minor].present)
 			continue;
+		ctxsw_open(minor);
 		sync_card(minor);
 		started[minor] = !pthread_create(&thread[minor], NULL, drive,
 						 (void *)(uintptr_t)minor);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "door.h"
@@ -33,6 +34,13 @@ enum {
 	GID_FLAGS_BINARY = 2,
 	GID_LENGTH = 8,
 	GID_DATA = 12,
+	/* nvos.h: NVOS33_PARAMETERS, and after it the file that mmap() is called on */
+	MAP_BYTES = 56,
+	MAP_LENGTH = 24,
+	MAP_STATUS = 40,
+	MAP_FLAGS = 44,
+	MAP_READ_ONLY = 1,
+	MAP_FD = 48,
 	FIRST_HANDLE = 0xc6700000
 };
 
@@ -59,7 +67,7 @@ uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, vo
 	return rm_ioctl(fd, NV_ESC_RM_CONTROL, args, sizeof(args)) ? 0xffff : cgpu_get32(args, 28);
 }
 
-static int alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params)
+int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params)
 {
 	uint8_t args[48] = { 0 };
 
@@ -72,6 +80,27 @@ static int alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *par
 		return -EIO;
 	*hObject = cgpu_get32(args, 8);
 	return 0;
+}
+
+const void *rm_map(uint32_t hMemory, uint64_t size)
+{
+	uint8_t args[MAP_BYTES] = { 0 };
+	int fd = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	void *at = MAP_FAILED;
+
+	if (fd < 0)
+		return NULL;
+	cgpu_put32(args, 0, client);
+	cgpu_put32(args, 4, client);
+	cgpu_put32(args, 8, hMemory);
+	cgpu_put64(args, MAP_LENGTH, size);
+	cgpu_put32(args, MAP_FLAGS, MAP_READ_ONLY);
+	cgpu_put32(args, MAP_FD, (uint32_t)fd);
+	if (!rm_ioctl(ctl, NV_ESC_RM_MAP_MEMORY, args, sizeof(args)) &&
+	    !cgpu_get32(args, MAP_STATUS))
+		at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd); /* the mapping keeps it */
+	return at == MAP_FAILED ? NULL : at;
 }
 
 int rm_ctl_fd(void)
@@ -156,10 +185,10 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 
 	memset(params, 0, 56);
 	cgpu_put32(params, 0, gpu.device_instance);
-	if (alloc(client, &device, NV01_DEVICE_0, params))
+	if (rm_alloc(client, &device, NV01_DEVICE_0, params))
 		return -EIO;
 	memset(params, 0, 4);
-	if (alloc(device, &sub, NV20_SUBDEVICE_0, params))
+	if (rm_alloc(device, &sub, NV20_SUBDEVICE_0, params))
 		return -EIO;
 	subdevice[minor] = sub;
 
@@ -209,7 +238,7 @@ int rm_open(bool force, char *message)
 	}
 	door.uvm_major = device_major("nvidia-uvm");
 	if (rm_ioctl(ctl, NV_ESC_CARD_INFO, cards, sizeof(cards)) ||
-	    alloc(0, &client, NV01_ROOT_CLIENT, NULL)) {
+	    rm_alloc(0, &client, NV01_ROOT_CLIENT, NULL)) {
 		strcpy(message, "the driver refuses a client: see the kernel's log");
 		rm_close();
 		return -EIO;

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Reads the driver's log of context switches: whose context had the graphics
+ * engine, and how long. That is what a container used, and in the engine's
+ * windows it tells who has no work.
+ *
+ * Seen on an H200 (580.159.04): a context is loaded when its group first runs
+ * and stays loaded until another is wanted, or its channels are taken off the
+ * hardware, however long it idles meanwhile. So a window in which its owner's
+ * context is never loaded is one of a container without work; one that goes idle
+ * in the middle of its window is found in its next one; and of a container that
+ * has the card to itself this counts all time.
+ */
+#ifndef CGPU_CORE_CTXSW_H
+#define CGPU_CORE_CTXSW_H
+
+#include "types.h"
+#include "sched.h"
+#include "tenant.h"
+
+enum cgpu_ctxsw_limit {
+	/*
+	 * The driver moves records into the ring 30 times a second, or when asked to:
+	 * room for more switches than a card can make in between.
+	 */
+	CGPU_CTXSW_RECORDS = 8192,
+	CGPU_CTXSW_RECORD_BYTES = 32,
+	CGPU_CTXSW_RING_BYTES = 262144,
+	CGPU_CTXSW_HEADER_BYTES = 4096,
+	CGPU_CTXSW_USES = 64,
+
+	/* from a window's beginning; on an H200 the first context is loaded after 0.1 ms */
+	CGPU_CTXSW_LOOK_NS = 1000000,
+	/* while nobody has a window */
+	CGPU_CTXSW_REST_NS = 100000000,
+	/* one that had no work in so many windows is asked again in every second only */
+	CGPU_CTXSW_PATIENCE = 8,
+	/* who goes idle in a window is found in the next one: no prompt news */
+	CGPU_CTXSW_LATE_NS = 100000000
+};
+
+/* What a process had of the engine since the last reading. */
+struct cgpu_ctxsw_use {
+	uint32_t pid; /* host's number */
+	uint64_t ns;  /* may be 0: loaded a moment ago */
+};
+
+struct cgpu_ctxsw {
+	uint32_t get;         /* record to read next */
+	uint32_t seqno;       /* that it should have */
+	bool begun;           /* a record has been read */
+	uint32_t pid;         /* whose context is loaded; 0: nobody's */
+	uint64_t start_ns;    /* when that was, on the card's clock */
+	uint64_t counted_ns;  /* of it, by the host's clock */
+	uint64_t read_ns;     /* up to then */
+	uint64_t lost;        /* records that were overwritten before they were read */
+
+	uint64_t seen_mask;   /* slots that had the engine since the last look */
+	uint64_t look_ns;     /* no look before */
+	uint32_t owner;       /* the window that is looked into: whose, */
+	uint64_t end_ns;      /* its end by the engine's plan, */
+	bool looked;          /* and whether that has been done */
+	uint8_t idle_windows[64]; /* CGPU_SCHED_SLOTS: in a row without work */
+};
+
+/* A client has bound a ring that is empty. */
+void cgpu_ctxsw_init(struct cgpu_ctxsw *log);
+
+/*
+ * Reads what is new in a ring of CGPU_CTXSW_RECORDS; `header` and `ring` are
+ * memory that the driver writes. Context: the caller's lock.
+ * Return: entries of `use`, one a process; the rest waits for the next call if
+ * CGPU_CTXSW_USES do not do.
+ */
+uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void *ring,
+			 uint64_t now_ns, struct cgpu_ctxsw_use *use);
+
+/* The process of a use belongs to the container in `slot`. */
+void cgpu_ctxsw_used(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot,
+		     uint64_t ns);
+
+/* Whether a process of that number made a client of the tenant's. */
+bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);
+
+/*
+ * Call after each tick that asks for nothing. Return: when to read the ring and call
+ * cgpu_ctxsw_judge(); *flush: ask the driver for its records first.
+ */
+uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
+			uint64_t now_ns, bool *flush);
+/* Tells the engine who has work and who has not. */
+void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: MIT
+"""The log of context switches: what each process used, and who lets a window pass."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pycgpu._core import ffi, lib
+
+from tests.core.test_sched import BURST, FAIR, FIXED, MS, Card
+
+RECORDS = lib.CGPU_CTXSW_RECORDS
+START, END = 6, 7
+EPOCH = 1_795_265_305_000_000_000  # the card's clock is not the host's
+
+
+class Ring:
+    """What the driver writes, as NVIDIA's headers lay it out, and what is read from it."""
+
+    def __init__(self) -> None:
+        self.header = ffi.new("uint8_t[]", lib.CGPU_CTXSW_HEADER_BYTES)
+        self.records = ffi.new("uint8_t[]", lib.CGPU_CTXSW_RING_BYTES)
+        self.put = 0
+        self.seqno = 0
+        self.log = ffi.new("struct cgpu_ctxsw *")
+        lib.cgpu_ctxsw_init(self.log)
+
+    def write(self, tag: int, pid: int, at_ns: int) -> None:
+        record = struct.pack(
+            "<HHIBBHIIHBBQ", 2, 0, 0, tag, 0, self.seqno, 0xBA7, pid, 0, 255, 255, EPOCH + at_ns
+        )
+        ffi.memmove(self.records + self.put * len(record), record, len(record))
+        self.put = (self.put + 1) % RECORDS
+        self.seqno = (self.seqno + 1) % 65536
+        ffi.memmove(self.header + 4, struct.pack("<I", self.put), 4)
+
+    def read(self, now_ns: int) -> dict[int, int]:
+        use = ffi.new("struct cgpu_ctxsw_use[]", lib.CGPU_CTXSW_USES)
+        found: dict[int, int] = {}
+        while True:
+            count = lib.cgpu_ctxsw_read(self.log, self.header, self.records, now_ns, use)
+            for entry in use[0:count]:
+                found[entry.pid] = found.get(entry.pid, 0) + entry.ns
+            if count < lib.CGPU_CTXSW_USES:
+                return found
+
+
+def test_a_span_between_start_and_end_is_its_processs() -> None:
+    ring = Ring()
+    ring.write(START, 100, 5 * MS)
+    ring.write(END, 100, 12 * MS)
+    ring.write(START, 200, 13 * MS)
+    ring.write(END, 200, 14 * MS)
+    assert ring.read(20 * MS) == {100: 7 * MS, 200: MS}
+    assert ring.read(30 * MS) == {}
+
+
+def test_a_context_that_stays_loaded_is_counted_while_it_stays_and_not_twice() -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    assert ring.read(10 * MS) == {100: 0}
+    assert ring.read(60 * MS) == {100: 50 * MS}
+    assert ring.read(110 * MS) == {100: 50 * MS}
+    ring.write(END, 100, 112 * MS)
+    assert ring.read(120 * MS) == {100: 12 * MS}
+
+
+def test_a_new_span_of_the_same_process_is_not_taken_for_the_old_one() -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    ring.read(10 * MS)
+    ring.write(END, 100, 20 * MS)
+    ring.write(START, 100, 30 * MS)
+    assert ring.read(31 * MS) == {100: 20 * MS}
+
+
+def test_an_end_without_its_start_counts_nothing() -> None:
+    ring = Ring()
+    ring.write(END, 100, 20 * MS)
+    assert ring.read(30 * MS) == {100: 0}
+
+
+def test_records_that_were_overwritten_are_counted_as_lost_and_nobody_is_charged() -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    ring.read(0)
+    ring.seqno += 5
+    ring.write(END, 100, 900 * MS)
+    assert ring.read(900 * MS) == {100: 0}
+    assert ring.log.lost == 5
+
+
+def test_more_processes_than_fit_one_reading_lose_nothing() -> None:
+    ring = Ring()
+    for i in range(200):
+        ring.write(START, 1000 + i, i * MS)
+        ring.write(END, 1000 + i, i * MS + MS // 2)
+    assert ring.read(200 * MS) == {1000 + i: MS // 2 for i in range(200)}
+
+
+def test_a_put_pointer_beyond_the_ring_reads_nothing() -> None:
+    ring = Ring()
+    ffi.memmove(ring.header + 4, struct.pack("<I", RECORDS), 4)
+    assert ring.read(MS) == {}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([11, 22, 33]), st.integers(1, 40), st.booleans()),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(0, RECORDS - 1),
+)
+def test_sums_are_what_was_loaded_whenever_it_is_read(spans, first: int) -> None:
+    ring = Ring()
+    ring.put = ring.log.get = first
+    used: dict[int, int] = {}
+    told: dict[int, int] = {}
+    now = 0
+
+    def read() -> None:
+        for pid, ns in ring.read(now).items():
+            told[pid] = told.get(pid, 0) + ns
+
+    for pid, length, look in spans:
+        ring.write(START, pid, now)
+        if look:
+            read()
+        now += length * MS
+        used[pid] = used.get(pid, 0) + length * MS
+        if look:
+            read()
+        ring.write(END, pid, now)
+        now += MS // 10
+    read()
+    assert told == used
+    assert ring.log.lost == 0
+
+
+@given(st.binary(min_size=32 * 40, max_size=32 * 40), st.integers(0, 40))
+def test_whatever_the_ring_holds_reading_it_ends(data: bytes, put: int) -> None:
+    ring = Ring()
+    ffi.memmove(ring.records, data, len(data))
+    ffi.memmove(ring.header + 4, struct.pack("<I", put), 4)
+    ring.read(MS)
+    assert ring.log.get == put
+
+
+# ------------------------------------------------------------------ who is idle
+
+
+class Watched(Card):
+    """A card with its log: slot n's work is process n's, who is loaded at the gate's opening."""
+
+    def __init__(self, policy: int, **numbers: int) -> None:
+        super().__init__(policy, **numbers)
+        self.ring = Ring()
+        self.working: set[int] = set()
+        self.loaded: int | None = None
+        self.looks = 0
+        self.ran: dict[int, int] = {}
+        self.flushed = 0
+
+    def place(self) -> None:
+        """The runlist: the loaded one stays while it has work and its gate is open."""
+        ready = sorted(slot for slot in self.working if not self.shut >> slot & 1)
+        if self.loaded is not None and self.loaded not in ready:
+            self.ring.write(END, self.loaded + 1, self.now)
+            self.loaded = None
+        if self.loaded is None and ready:
+            self.loaded = ready[0]
+            self.ring.write(START, self.loaded + 1, self.now)
+
+    def pass_time(self, to: int) -> None:
+        self.place()
+        if self.loaded is not None and to > self.now:
+            self.ran[self.loaded] = self.ran.get(self.loaded, 0) + to - self.now
+        self.now = max(self.now, to)
+
+    def done(self, action, status: int = 0, took: int = 350_000) -> None:
+        self.pass_time(self.now + took)
+        super().done(action, status, 0)
+        self.place()
+
+    def run(self, until: int) -> None:
+        flush = ffi.new("bool *")
+        while self.now < until:
+            actions = self.tick()
+            for action in actions:
+                self.done(action)
+            if actions:
+                continue
+            due = lib.cgpu_ctxsw_due(self.ring.log, self.s, self.now, flush)
+            if self.now < due:
+                self.pass_time(min(max(self.now + 1000, min(self.wake, due)), until))
+                continue
+            self.looks += 1
+            self.flushed += flush[0]
+            for pid, ns in self.ring.read(self.now).items():
+                lib.cgpu_ctxsw_used(self.ring.log, self.s, pid - 1, ns)
+            lib.cgpu_ctxsw_judge(self.ring.log, self.s, self.now)
+
+
+def shares(card: Watched, until: int) -> dict[int, float]:
+    """What each slot ran from now on, of the time that passes."""
+    before, start = dict(card.ran), card.now
+    card.run(until)
+    return {
+        slot: (card.ran.get(slot, 0) - before.get(slot, 0)) / (card.now - start)
+        for slot in range(4)
+    }
+
+
+@pytest.mark.parametrize("policy", [FAIR, BURST])
+def test_windows_of_an_idle_container_with_a_quota_go_to_the_others(policy: int) -> None:
+    card = Watched(policy)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {0, 1}
+    card.run(1000 * MS)
+    busy = shares(card, 3000 * MS)
+    assert busy[0] == pytest.approx(0.30, abs=0.01)
+    assert busy[1] == pytest.approx(0.68, abs=0.02)
+    card.working = {1}
+    card.run(card.now + 500 * MS)
+    alone = shares(card, card.now + 2000 * MS)
+    assert alone[1] > 0.97
+    card.working = {0, 1}
+    card.run(card.now + 100 * MS)
+    again = shares(card, card.now + 2000 * MS)
+    assert again[0] == pytest.approx(0.30, abs=0.01)
+
+
+def test_one_that_wakes_has_its_windows_back_after_two_periods() -> None:
+    card = Watched(FAIR)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {1}
+    card.run(2000 * MS)
+    card.working = {0, 1}
+    got = shares(card, card.now + 400 * MS)
+    assert got[0] > 0.30 * (400 - 2 * 40) / 400 - 0.02
+
+
+def test_a_busy_container_is_never_called_idle() -> None:
+    card = Watched(FAIR)
+    for slot in range(3):
+        card.add(slot, quota=30)
+    card.working = {0, 1, 2}
+    while card.now < 3000 * MS:
+        card.run(card.now + MS)
+        assert not any(card.s.slot[i].idle for i in range(3))
+
+
+def test_where_idle_time_is_nobody_elses_the_driver_is_not_asked() -> None:
+    card = Watched(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.working = {0}
+    card.run(2000 * MS)
+    assert card.looks
+    assert not card.flushed
+    assert not card.s.slot[1].idle
+
+
+def test_what_was_said_of_windows_is_taken_back_when_they_end() -> None:
+    card = Watched(FAIR)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {1}
+    while not card.s.slot[0].idle:
+        card.run(card.now + MS)
+        assert card.now < 1000 * MS
+    assert card.set(0, quota=0) == 0
+    card.run(card.now + 300 * MS)
+    assert card.s.mode == lib.CGPU_SCHED_SLICES
+    assert not card.s.slot[0].idle
+
+
+def test_used_time_is_the_engines_stat() -> None:
+    card = Watched(FAIR)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {0, 1}
+    card.run(5000 * MS)
+    for slot in (0, 1):
+        assert card.stat(slot).used_ns == pytest.approx(card.ran[slot], abs=101 * MS)
