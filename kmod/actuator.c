@@ -32,6 +32,7 @@
 #include "door/door.h"
 #include "door/events.h"
 #include "procfs.h"
+#include "switch_log.h"
 
 enum {
 	CHANNELS_PER_CALL = 64,
@@ -61,6 +62,7 @@ struct governor {
 	struct mutex gates_lock; /* outside rm_lock and container->lock */
 	u32 changes[CGPU_SCHED_SLOTS]; /* the tenant's runnable_changes as last seen */
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	struct cgpu_switch_log log;
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
 	u8 params[DISABLE_PARAMS_BYTES];
 };
@@ -303,6 +305,35 @@ static void perform(struct governor *governor, const struct cgpu_sched_action *a
 	mutex_unlock(&governor->lock);
 }
 
+/* ---------------------------------------------------------- what it learns */
+
+/* Return: when to look again, 0: the engine was told something. */
+static u64 follow_log(struct governor *governor)
+{
+	u64 due_ns;
+	bool flush;
+
+	if (!governor->log.buffer)
+		return U64_MAX;
+	mutex_lock(&governor->lock);
+	due_ns = cgpu_ctxsw_due(&governor->log.log, &governor->sched, ktime_get_ns(), &flush);
+	mutex_unlock(&governor->lock);
+	if (ktime_get_ns() < due_ns)
+		return due_ns;
+	if (flush)
+		control(governor, governor->rm.hClient, governor->log.buffer,
+			NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+	/* whoever creates a container must not delay the next hand-over */
+	if (!mutex_trylock(&cgpu_registry->lock))
+		return ktime_get_ns() + CGPU_CTXSW_LOOK_NS;
+	mutex_lock(&governor->lock);
+	cgpu_switch_log_read(&governor->log, &governor->sched, governor->minor);
+	cgpu_ctxsw_judge(&governor->log.log, &governor->sched, ktime_get_ns());
+	mutex_unlock(&governor->lock);
+	mutex_unlock(&cgpu_registry->lock);
+	return 0;
+}
+
 static bool is_wanted(struct governor *governor)
 {
 	return READ_ONCE(governor->poked) || READ_ONCE(governor->stopping) ||
@@ -350,7 +381,7 @@ static void open_all(struct governor *governor)
 static int govern(void *data)
 {
 	struct governor *governor = data;
-	u64 wake_ns;
+	u64 wake_ns, due_ns;
 	u32 count;
 
 	while (!READ_ONCE(governor->stopping) && !READ_ONCE(governor->leaving)) {
@@ -360,7 +391,9 @@ static int govern(void *data)
 		WRITE_ONCE(governor->settled, !count);
 		if (!count) {
 			wake_up(&governor->wake); /* on_suspend() waits for it */
-			sleep_until(governor, wake_ns);
+			due_ns = follow_log(governor);
+			if (due_ns)
+				sleep_until(governor, min(wake_ns, due_ns));
 		}
 	}
 	if (READ_ONCE(governor->stopping))
@@ -409,6 +442,7 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 	err = bridge->open_card(&governor->rm, gpu->gpu_id, gpu->device_instance);
 	if (err)
 		goto free;
+	cgpu_switch_log_open(&governor->log, bridge, &governor->rm, minor);
 	err = run_thread(governor);
 	if (err) {
 		bridge->close_card(&governor->rm);

@@ -34,6 +34,17 @@ struct cgpu_bridge_ops {
 	 */
 	u32 (*control)(struct cgpu_rm_card *card, u32 hClient, u32 hObject, u32 cmd,
 		       void *params, u32 size);
+	/*
+	 * An object of our client; it goes with the card. `*hObject` is the handle
+	 * wanted. Context: sleeps. Return: NVIDIA's status.
+	 */
+	u32 (*alloc)(struct cgpu_rm_card *card, u32 hParent, u32 *hObject, u32 hClass,
+		     void *params, u32 size);
+	/*
+	 * Memory of our client that belongs to no device, in the kernel's address
+	 * space until the card is closed. Context: sleeps. Return: NVIDIA's status.
+	 */
+	u32 (*map)(struct cgpu_rm_card *card, u32 hMemory, u64 length, void **address);
 };
 
 /* Return: 0, -EBUSY: there is a bridge already. */

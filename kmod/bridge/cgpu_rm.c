@@ -17,6 +17,7 @@
 enum {
 	NV04_FREE = 0x00,
 	NV04_ALLOC = 0x15,
+	NV04_MAP_MEMORY = 0x21,
 	NV04_CONTROL = 0x36,
 	NV01_ROOT = 0x0,
 	NV01_DEVICE_0 = 0x80,
@@ -48,6 +49,8 @@ struct rm_command {
 			 u32 paramsSize, status; } nvos21;
 		struct { u32 hRoot, hObjectParent, hObjectNew, hClass; u64 pAllocParms;
 			 u64 pRightsRequested; u32 paramsSize, flags, status, pad; } nvos64;
+		struct { u32 hClient, hDevice, hMemory, pad; u64 offset, length,
+			 pLinearAddress; u32 status, flags; } map;
 		struct { u32 hClient, hObject, cmd, flags; u64 params;
 			 u32 paramsSize, status; } control;
 		u8 largest[64];
@@ -136,11 +139,27 @@ static u32 control(struct cgpu_rm_card *card, u32 hClient, u32 hObject, u32 cmd,
 	return command.control.status;
 }
 
+static u32 map(struct cgpu_rm_card *card, u32 hMemory, u64 length, void **address)
+{
+	struct rm_command command = { .op = NV04_MAP_MEMORY };
+
+	command.map.hClient = card->hClient;
+	/* such memory is the client's own child */
+	command.map.hDevice = card->hClient;
+	command.map.hMemory = hMemory;
+	command.map.length = length;
+	rm.op(card->stack, &command);
+	*address = (void *)(uintptr_t)command.map.pLinearAddress;
+	return command.map.status;
+}
+
 static const struct cgpu_bridge_ops ops = {
 	.owner = THIS_MODULE,
 	.open_card = open_card,
 	.close_card = close_card,
 	.control = control,
+	.alloc = rm_alloc,
+	.map = map,
 };
 
 static int __init cgpu_rm_init(void)

@@ -532,6 +532,9 @@ static int pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT:
 	case NV2080_CTRL_CMD_GPU_EVICT_CTX:
 		/* they act on every tenant of the card */
+	case NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID:
+	case NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2:
+		/* these tell when every tenant of the card computes */
 		return refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
 		return pre_disable_channels(tenant, call, card);

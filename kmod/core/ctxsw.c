@@ -122,10 +122,22 @@ static bool is_useful(const struct cgpu_sched *s)
 	return s->mode == CGPU_SCHED_WINDOWS && s->begun && cgpu_policy_conserves(s->policy);
 }
 
+static bool is_empty(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (s->slot[i].present)
+			return false;
+	return true;
+}
+
 uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 			uint64_t now_ns, bool *flush)
 {
 	*flush = is_useful(s);
+	if (is_empty(s))
+		return UINT64_MAX;
 	if (*flush && (s->owner != log->owner || s->end_ns != log->end_ns)) {
 		log->owner = s->owner;
 		log->end_ns = s->end_ns;

@@ -84,7 +84,8 @@ bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);
 
 /*
  * Call after each tick that asks for nothing. Return: when to read the ring and call
- * cgpu_ctxsw_judge(); *flush: ask the driver for its records first.
+ * cgpu_ctxsw_judge(), UINT64_MAX: there is nobody to be told of; *flush: ask the driver
+ * for its records first.
  */
 uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 			uint64_t now_ns, bool *flush);

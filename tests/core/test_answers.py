@@ -178,6 +178,12 @@ def test_controls_that_act_on_every_tenant_are_refused(cmd):
     assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
 
 
+@pytest.mark.parametrize("cmd", [0x20801231, 0x20801238])
+def test_when_the_neighbours_compute_is_not_told(cmd):
+    verdict, call = Container().control(cmd, bytes(24))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
 def test_only_own_channels_may_be_disabled():
     container = Container()
     container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))

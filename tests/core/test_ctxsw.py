@@ -289,3 +289,8 @@ def test_used_time_is_the_engines_stat() -> None:
     card.run(5000 * MS)
     for slot in (0, 1):
         assert card.stat(slot).used_ns == pytest.approx(card.ran[slot], abs=101 * MS)
+
+
+def test_a_card_without_containers_is_not_looked_at() -> None:
+    card = Watched(FAIR)
+    assert lib.cgpu_ctxsw_due(card.ring.log, card.s, 0, ffi.new("bool *")) == 2**64 - 1

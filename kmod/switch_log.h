@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The driver's log of one card's context switches, bound to the client that the
+ * bridge holds there. The driver writes its memory; it goes with the client.
+ */
+#ifndef CGPU_SWITCH_LOG_H
+#define CGPU_SWITCH_LOG_H
+
+#include "bridge.h"
+#include "core/ctxsw.h"
+
+struct cgpu_switch_log {
+	u32 buffer;         /* handle; 0: the driver keeps no log */
+	const void *header;
+	const void *ring;
+	struct cgpu_ctxsw log;
+	struct cgpu_ctxsw_use use[CGPU_CTXSW_USES];
+};
+
+/* Without a log `used_ns` stays 0 and windows of idle containers are lost; a line says so. */
+void cgpu_switch_log_open(struct cgpu_switch_log *log, const struct cgpu_bridge_ops *bridge,
+			  struct cgpu_rm_card *card, u32 minor);
+
+/* Tells the engine what was used. Context: registry.lock, and the engine's lock. */
+void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched, u32 minor);
+
+#endif
