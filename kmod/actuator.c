@@ -307,6 +307,34 @@ static void perform(struct governor *governor, const struct cgpu_sched_action *a
 
 /* ---------------------------------------------------------- what it learns */
 
+/* Context: registry.lock. */
+static void read_log(struct governor *governor, bool judge)
+{
+	mutex_lock(&governor->lock);
+	cgpu_switch_log_read(&governor->log, &governor->sched, governor->minor);
+	if (judge)
+		cgpu_ctxsw_judge(&governor->log.log, &governor->sched, ktime_get_ns());
+	mutex_unlock(&governor->lock);
+}
+
+static void flush_log(struct governor *governor)
+{
+	control(governor, governor->rm.hClient, governor->log.buffer,
+		NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+}
+
+/* Totals as of now: a context switch is not told by itself for 33 ms. */
+static void refresh_log(struct governor *governor)
+{
+	if (!governor->log.buffer ||
+	    ktime_get_ns() - READ_ONCE(governor->log.log.read_ns) < CGPU_CTXSW_FRESH_NS)
+		return;
+	flush_log(governor);
+	mutex_lock(&cgpu_registry->lock);
+	read_log(governor, false);
+	mutex_unlock(&cgpu_registry->lock);
+}
+
 /* Return: when to look again, 0: the engine was told something. */
 static u64 follow_log(struct governor *governor)
 {
@@ -321,15 +349,11 @@ static u64 follow_log(struct governor *governor)
 	if (ktime_get_ns() < due_ns)
 		return due_ns;
 	if (flush)
-		control(governor, governor->rm.hClient, governor->log.buffer,
-			NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+		flush_log(governor);
 	/* whoever creates a container must not delay the next hand-over */
 	if (!mutex_trylock(&cgpu_registry->lock))
 		return ktime_get_ns() + CGPU_CTXSW_LOOK_NS;
-	mutex_lock(&governor->lock);
-	cgpu_switch_log_read(&governor->log, &governor->sched, governor->minor);
-	cgpu_ctxsw_judge(&governor->log.log, &governor->sched, ktime_get_ns());
-	mutex_unlock(&governor->lock);
+	read_log(governor, true);
 	mutex_unlock(&cgpu_registry->lock);
 	return 0;
 }
@@ -578,6 +602,7 @@ bool cgpu_actuator_stat(struct cgpu_container *container, u32 minor,
 	struct governor *governor = governor_of(minor);
 
 	if (governor) {
+		refresh_log(governor);
 		mutex_lock(&governor->lock);
 		cgpu_sched_stat(&governor->sched, container->grant[minor].instance,
 				ktime_get_ns(), stat);

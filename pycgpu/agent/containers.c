@@ -540,8 +540,11 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 {
 	struct cgpu_view view;
-	int used = lock_view(node, minor, id, &view);
+	int used;
 
+	if (node == CGPU_NODE_STAT && minor >= 0 && minor < CGPU_MAX_CARDS)
+		ctxsw_refresh((uint32_t)minor);
+	used = lock_view(node, minor, id, &view);
 	if (used)
 		return used;
 	used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);

@@ -92,31 +92,53 @@ static uint32_t slot_of(uint32_t minor, uint32_t pid)
 	return CGPU_SCHED_SLOTS;
 }
 
-uint64_t ctxsw_follow(uint32_t minor)
+/* Context: door.lock, released meanwhile. */
+static void flush(uint32_t minor)
+{
+	pthread_mutex_unlock(&door.lock);
+	rm_control(rm_ctl_fd(), rm_client(), card[minor].buffer,
+		   NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+	pthread_mutex_lock(&door.lock);
+}
+
+/* Context: door.lock. */
+static void read_log(uint32_t minor)
 {
 	struct cgpu_ctxsw_use use[CGPU_CTXSW_USES];
 	struct cgpu_ctxsw *log = &card[minor].log;
-	struct cgpu_sched *sched = &door.sched[minor];
 	uint32_t count, i;
-	uint64_t due;
-	bool flush;
 
-	if (!card[minor].buffer)
-		return UINT64_MAX;
-	due = cgpu_ctxsw_due(log, sched, now_ns(), &flush);
-	if (now_ns() < due)
-		return due;
-	if (flush) {
-		pthread_mutex_unlock(&door.lock);
-		rm_control(rm_ctl_fd(), rm_client(), card[minor].buffer,
-			   NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
-		pthread_mutex_lock(&door.lock);
-	}
 	do {
 		count = cgpu_ctxsw_read(log, card[minor].header, card[minor].ring, now_ns(), use);
 		for (i = 0; i < count; i++)
-			cgpu_ctxsw_used(log, sched, slot_of(minor, use[i].pid), use[i].ns);
+			cgpu_ctxsw_used(log, &door.sched[minor], slot_of(minor, use[i].pid),
+					use[i].ns);
 	} while (count == CGPU_CTXSW_USES);
-	cgpu_ctxsw_judge(log, sched, now_ns());
+}
+
+void ctxsw_refresh(uint32_t minor)
+{
+	pthread_mutex_lock(&door.lock);
+	if (card[minor].buffer && now_ns() - card[minor].log.read_ns >= CGPU_CTXSW_FRESH_NS) {
+		flush(minor);
+		read_log(minor);
+	}
+	pthread_mutex_unlock(&door.lock);
+}
+
+uint64_t ctxsw_follow(uint32_t minor)
+{
+	uint64_t due;
+	bool ask;
+
+	if (!card[minor].buffer)
+		return UINT64_MAX;
+	due = cgpu_ctxsw_due(&card[minor].log, &door.sched[minor], now_ns(), &ask);
+	if (now_ns() < due)
+		return due;
+	if (ask)
+		flush(minor);
+	read_log(minor);
+	cgpu_ctxsw_judge(&card[minor].log, &door.sched[minor], now_ns());
 	return 0;
 }

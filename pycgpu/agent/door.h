@@ -165,6 +165,8 @@ void ctxsw_open(uint32_t minor);
  * released meanwhile. Return: when it is time again, 0: something was told.
  */
 uint64_t ctxsw_follow(uint32_t minor);
+/* Totals as of now: a context switch is not told by itself for 33 ms. */
+void ctxsw_refresh(uint32_t minor);
 
 /* gate.c */
 int watchdog_start(void);
