@@ -1,123 +1,45 @@
 # SPDX-License-Identifier: MIT
 """
 The user door beside the simulated driver: same limits as the module's, no module.
+
+One driver and one agent serve all tests here; a tenant is a program under `cgpu run`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pycgpu import runtime_install
-from tests.vm import customer
-from tests.vm.container import libraries
-from tests.vm.drivers import Sim
+from tests.vm import user_door
 from tests.vm.loaded import until
+from tests.vm.user_door import START_S, TREE, Door
 
-pytestmark = pytest.mark.kernel("6.1", by_default=True)
+pytestmark = [pytest.mark.kernel("6.1", by_default=True), pytest.mark.needs("sim")]
 
-ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
-TREE = Path("/run/cgpu_km")
 LIMIT_BYTES = 1024 * MIB
 NO_MEMORY = 0x51
-# Python's start alone takes seconds under emulation.
-START_S = 90
 
 
-class Door:
-    """`cgpu run` in the guest, from the sources."""
-
-    def __init__(self, folder: Path, driver: Sim) -> None:
-        self.simcuda = str(driver.programs / "simcuda")
-        shutil.copytree(ROOT / "pycgpu", folder / "pycgpu")
-        shutil.copytree(ROOT / "cli", folder / "pycgpu" / "cli")
-        paths = [str(folder), sysconfig.get_path("purelib")]
-        self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
-        self.folder = folder
-
-    def start(
-        self,
-        *command: str,
-        name: str = "one",
-        mem: str = "1G",
-        policy: str = "weighted-conserving",
-        quota: int = 100,
-    ) -> subprocess.Popen[str]:
-        """Start a tenant."""
-        limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
-        run = ["run", "--name", name, *limits, "--", *command]
-        return subprocess.Popen(
-            [sys.executable, "-m", "pycgpu.cli.main", *run],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-        )
-
-    def run(self, *command: str, **options: Any) -> tuple[int, str, str]:
-        """Run a tenant to its end; return status, output and errors."""
-        process = self.start(*command, **options)
-        out, err = process.communicate(timeout=START_S)
-        return process.returncode, out, err
-
-    def sim(self, *arguments: str, **options: str) -> dict[str, Any]:
-        """What simcuda tells as a tenant."""
-        _, out, err = self.run(self.simcuda, "--json", *arguments, **options)
-        assert out, err
-        return json.loads(out.splitlines()[-1])
-
-    def daemon(self) -> subprocess.Popen[bytes]:
-        """`cgpu agent`, as the service starts it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "pycgpu.cli.main", "agent"],
-            cwd=self.folder,
-            env=self.environment,
-        )
-
-    def agent(self) -> int:
-        """The agent's process."""
-        code = "from pycgpu.agent import server; print(server.ask({'op': 'ping'})['pid'])"
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=self.folder,
-            env=self.environment,
-        )
-        return int(run.stdout)
-
-
-def _ended(pid: int) -> bool:
-    """True if it is gone, or waits for the guest's init, which reaps nobody."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+@pytest.fixture(scope="module")
+def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """The door over one simulated T4; the first tenant starts its agent."""
+    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
+        yield door
+        door.close()
 
 
 @pytest.fixture
-def door(tmp_path: Path, sim: Callable[..., Sim]) -> Iterator[Door]:
-    """The door over one simulated T4; its agent is ended after."""
-    opened = Door(tmp_path, sim(cards="T4"))
+def door(opened: Door) -> Iterator[Door]:
+    """The door without tenants, before and after."""
     yield opened
-    with contextlib.suppress(subprocess.CalledProcessError):
-        pid = opened.agent()
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: _ended(pid), "the agent's end")
+    user_door.emptied()
 
 
 def test_a_tenant_sees_its_own_card(door: Door) -> None:
@@ -190,96 +112,3 @@ def test_the_agents_death_leaves_no_tenant_hanging(door: Door) -> None:
     tenant.terminate()
     assert tenant.wait(timeout=START_S) is not None
     assert door.sim("info", name="two")["free"] == LIMIT_BYTES
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, sim: Callable[..., Sim], made: Callable[[str], Path]
-) -> Iterator[customer.Run]:
-    """``run("name", KEY=…)`` starts a container under runc, with the agent as the only door."""
-    daemon = Door(tmp_path, sim(cards="T4")).daemon()
-    try:
-        until((TREE / "api_version").exists, "the tree", START_S)
-        with customer.running(made) as start:
-            yield start
-    finally:
-        daemon.terminate()
-        assert daemon.wait(timeout=START_S) == 0
-
-
-def _info(container: customer.RuntimeContainer) -> dict[str, Any]:
-    return json.loads(container.simcuda("--json", "info").stdout)
-
-
-@pytest.mark.needs("smi", "rootfs")
-def test_containers_are_held_to_their_sizes(run: customer.Run) -> None:
-    one = run("one", CGPU_MEM="1GiB", CGPU_GPU="0")
-    two = run("two", CGPU_MEM="2GiB", CGPU_GPU="0")
-    assert _info(one)["board"] == LIMIT_BYTES
-    assert _info(two)["board"] == 2 * LIMIT_BYTES
-    assert "0MiB /   1024MiB" in one.smi()
-    filled = json.loads(one.simcuda("--json", "fill", check=False).stdout)
-    assert filled["status"] == NO_MEMORY
-    assert filled["bytes"] <= LIMIT_BYTES
-    assert two.simcuda("alloc", "1500M").returncode == 0
-
-
-@pytest.mark.needs("smi", "rootfs")
-def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
-    one = run("one", CGPU_MEM="1GiB", CGPU_GPU="0")
-    holder = one.popen("simcuda", "--hold", "alloc", "64M")
-    until(lambda: "PID" in (TREE / "0/one/meminfo").read_text(), "the program's memory", START_S)
-    one.delete()
-    holder.wait(timeout=START_S)
-    until(lambda: not (TREE / "container/one").exists(), "the container's removal", START_S)
-    assert "allocated 0" in (TREE / "0/memory").read_text()
-    with (TREE / "events").open("rb", buffering=0) as stream:
-        lines = [line.split(b" ", 1)[1] for line in stream.read(1 << 16).splitlines()]
-    assert b"create id=one" in lines
-    assert b"destroy id=one" in lines
-
-
-@pytest.mark.needs("rootfs")
-@pytest.mark.vm(memory="3G")
-@pytest.mark.parametrize("behind", ["runc", "crun"])
-def test_podmans_containers_are_held_to_their_sizes(
-    door: Door, made: Callable[[str], Path], tmp_path: Path, behind: str
-) -> None:
-    programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("podman", behind)]
-    if None in programs:
-        pytest.skip(f"no package: podman and {behind} are not both installed")
-    inside = {"/bin/simcuda": Path(door.simcuda)}
-    inside |= {str(path): path for path in libraries(Path(door.simcuda))}
-    volumes = [word for at, path in inside.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
-    options = runtime_install.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
-    daemon = door.daemon()
-    try:
-        until((TREE / "api_version").exists, "the tree", START_S)
-        runtime_install.apply(runtime_install.plan(options))
-        run = subprocess.run(
-            [
-                *(str(programs[0]), "--root", f"{tmp_path}/root", "--runroot", "/run/cgpu-podman"),
-                *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
-                *("--events-backend", "none", "--runtime", str(customer.RUNTIME)),
-                *("run", "--rm", "--network", "none", "-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"),
-                *(*volumes, "--rootfs", f"{made('rootfs')}:O", "simcuda", "--json", "fill"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert run.stdout, run.stderr
-        filled = json.loads(run.stdout.splitlines()[-1])
-        assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
-    finally:
-        daemon.terminate()
-        assert daemon.wait(timeout=START_S) == 0
-        runtime_install.undo(runtime_install.plan_undo())
-
-
-@pytest.mark.needs("smi", "rootfs")
-def test_a_container_that_asks_for_nothing_is_left_alone(run: customer.Run) -> None:
-    plain = run("plain")
-    assert plain.exec("echo", "plain").stdout.strip() == "plain"
-    assert not (TREE / "container/plain").exists()

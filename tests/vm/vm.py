@@ -156,6 +156,13 @@ def guest_path() -> str:
     return f"{Path(sys.executable).parent}:{system}"
 
 
+def _clock() -> str:
+    """Return what makes the guest count this machine's cycles, if this machine trusts them."""
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    trusted = source.exists() and source.read_text().strip() in ("tsc", "kvm-clock")
+    return "tsc=reliable" if trusted else ""
+
+
 class VM:
     """
     One virtual machine: start, wait, result. A context manager stops it.
@@ -229,9 +236,11 @@ class VM:
         qemu = shutil.which("qemu-system-x86_64")
         if not qemu:
             raise VMError("no qemu-system-x86_64: apt-get install qemu-system-x86")
+        # norandmaps: what is translated serves the next process of the same program, which starts
+        # in half the time. tsc: else every look at the clock is a call into QEMU.
         parameters = (
             "console=ttyS1 quiet panic=-1 oops=panic panic_on_warn=1 mitigations=off "
-            f"apparmor=0 {self.append}"
+            f"apparmor=0 norandmaps {_clock()} {self.append}"
         )
         shared = "security_model=none,multidevs=remap"
         front = ["-chardev", "stdio,id=front,signal=off"] if terminal else []

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""
+Containers whose only door is the agent's: runc and podman with the registered runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycgpu import runtime_install
+from tests.vm import customer, user_door
+from tests.vm.container import libraries
+from tests.vm.loaded import until
+from tests.vm.user_door import START_S, TREE, Door
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("sim", "smi", "rootfs"),
+    pytest.mark.vm(memory="3G"),
+]
+
+MIB = 1 << 20
+LIMIT_BYTES = 1024 * MIB
+NO_MEMORY = 0x51
+
+
+@pytest.fixture(scope="module")
+def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """The door over one simulated T4, with the agent as the service starts it."""
+    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
+        daemon = door.daemon()
+        try:
+            until((TREE / "api_version").exists, "the tree", START_S)
+            yield door
+        finally:
+            daemon.terminate()
+            assert daemon.wait(timeout=START_S) == 0
+
+
+@pytest.fixture
+def door(opened: Door) -> Iterator[Door]:
+    """The door without containers, before and after."""
+    yield opened
+    user_door.emptied()
+
+
+@pytest.fixture
+def run(door: Door, made: Callable[[str], Path]) -> Iterator[customer.Run]:
+    """``run("name", KEY=…)`` starts a container under runc, with the agent as the only door."""
+    with customer.running(made) as start:
+        yield start
+
+
+def _info(container: customer.RuntimeContainer) -> dict[str, Any]:
+    return json.loads(container.simcuda("--json", "info").stdout)
+
+
+def test_containers_are_held_to_their_sizes(run: customer.Run) -> None:
+    one = run("one", CGPU_MEM="1GiB", CGPU_GPU="0")
+    two = run("two", CGPU_MEM="2GiB", CGPU_GPU="0")
+    assert _info(one)["board"] == LIMIT_BYTES
+    assert _info(two)["board"] == 2 * LIMIT_BYTES
+    assert "0MiB /   1024MiB" in one.smi()
+    filled = json.loads(one.simcuda("--json", "fill", check=False).stdout)
+    assert filled["status"] == NO_MEMORY
+    assert filled["bytes"] <= LIMIT_BYTES
+    assert two.simcuda("alloc", "1500M").returncode == 0
+
+
+def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
+    one = run("giver", CGPU_MEM="1GiB", CGPU_GPU="0")
+    holder = one.popen("simcuda", "--hold", "alloc", "64M")
+    until(lambda: "PID" in (TREE / "0/giver/meminfo").read_text(), "the program's memory", START_S)
+    one.delete()
+    holder.wait(timeout=START_S)
+    until(lambda: not (TREE / "container/giver").exists(), "the container's removal", START_S)
+    assert "allocated 0" in (TREE / "0/memory").read_text()
+    with (TREE / "events").open("rb", buffering=0) as stream:
+        lines = [line.split(b" ", 1)[1] for line in stream.read(1 << 16).splitlines()]
+    assert b"create id=giver" in lines
+    assert b"destroy id=giver" in lines
+
+
+@pytest.mark.parametrize("behind", ["runc", "crun"])
+def test_podmans_containers_are_held_to_their_sizes(
+    door: Door, made: Callable[[str], Path], tmp_path: Path, behind: str
+) -> None:
+    programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("podman", behind)]
+    if None in programs:
+        pytest.skip(f"no package: podman and {behind} are not both installed")
+    inside = {"/bin/simcuda": Path(door.simcuda)}
+    inside |= {str(path): path for path in libraries(Path(door.simcuda))}
+    volumes = [word for at, path in inside.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
+    options = runtime_install.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
+    try:
+        runtime_install.apply(runtime_install.plan(options))
+        run = subprocess.run(
+            [
+                *(str(programs[0]), "--root", f"{tmp_path}/root", "--runroot", "/run/cgpu-podman"),
+                *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
+                *("--events-backend", "none", "--runtime", str(customer.RUNTIME)),
+                *("run", "--rm", "--network", "none", "-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"),
+                *(*volumes, "--rootfs", f"{made('rootfs')}:O", "simcuda", "--json", "fill"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert run.stdout, run.stderr
+        filled = json.loads(run.stdout.splitlines()[-1])
+        assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
+    finally:
+        runtime_install.undo(runtime_install.plan_undo())
+
+
+def test_a_container_that_asks_for_nothing_is_left_alone(run: customer.Run) -> None:
+    plain = run("plain")
+    assert plain.exec("echo", "plain").stdout.strip() == "plain"
+    assert not (TREE / "container/plain").exists()

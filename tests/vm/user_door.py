@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The user door in the guest: the agent and its tenants, from the sources, without a module."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pycgpu.agent import server
+from tests.vm import loaded
+from tests.vm.drivers import Sim
+from tests.vm.loaded import until
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = Path("/run/cgpu_km")
+# Python's start alone takes seconds under emulation.
+START_S = 90
+
+
+class Door:
+    """`cgpu run` and `cgpu agent` in the guest, from a copy of the sources in *folder*."""
+
+    def __init__(self, folder: Path, driver: Sim) -> None:
+        self.simcuda = str(driver.programs / "simcuda")
+        shutil.copytree(ROOT / "pycgpu", folder / "pycgpu")
+        shutil.copytree(ROOT / "cli", folder / "pycgpu" / "cli")
+        paths = [str(folder), sysconfig.get_path("purelib")]
+        self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
+        self.folder = folder
+
+    def start(
+        self,
+        *command: str,
+        name: str = "one",
+        mem: str = "1G",
+        policy: str = "weighted-conserving",
+        quota: int = 100,
+    ) -> subprocess.Popen[str]:
+        """Start a tenant."""
+        limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
+        run = ["run", "--name", name, *limits, "--", *command]
+        return subprocess.Popen(
+            [sys.executable, "-m", "pycgpu.cli.main", *run],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+
+    def run(self, *command: str, **options: Any) -> tuple[int, str, str]:
+        """Run a tenant to its end; return status, output and errors."""
+        process = self.start(*command, **options)
+        out, err = process.communicate(timeout=START_S)
+        return process.returncode, out, err
+
+    def sim(self, *arguments: str, **options: str) -> dict[str, Any]:
+        """What simcuda tells as a tenant."""
+        _, out, err = self.run(self.simcuda, "--json", *arguments, **options)
+        assert out, err
+        return json.loads(out.splitlines()[-1])
+
+    def daemon(self) -> subprocess.Popen[bytes]:
+        """`cgpu agent`, as the service starts it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pycgpu.cli.main", "agent"],
+            cwd=self.folder,
+            env=self.environment,
+        )
+
+    def agent(self) -> int:
+        """The agent's process; OSError if there is none."""
+        return int(server.ask({"op": "ping"})["pid"])
+
+    def close(self) -> None:
+        """End the agent if there is one."""
+        with contextlib.suppress(OSError):
+            pid = self.agent()
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: _ended(pid), "the agent's end")
+
+
+def _ended(pid: int) -> bool:
+    """True if it is gone, or waits for the guest's init, which reaps nobody."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@contextlib.contextmanager
+def opened(made: Callable[[str], Path], folder: Path) -> Iterator[Door]:
+    """Load the simulated driver with one T4 and yield the door; the driver must unload after."""
+    stack = loaded.Modules()
+    try:
+        yield Door(folder, Sim(stack, made("sim")).load(cards="T4"))
+        stack.unload_all()
+    finally:
+        loaded.remove_nodes()
+
+
+def emptied() -> None:
+    """Wait until the agent knows no tenant, and see that nobody's memory is charged."""
+    until(lambda: not list((TREE / "container").iterdir()), "the removal of all tenants", START_S)
+    assert "allocated 0" in (TREE / "0/memory").read_text()
