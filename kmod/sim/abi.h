@@ -57,6 +57,7 @@
 #define NV_ERR_INSUFFICIENT_PERMISSIONS	0x1b
 #define NV_ERR_INVALID_ADDRESS		0x1e
 #define NV_ERR_INVALID_ARGUMENT		0x1f
+#define NV_ERR_INVALID_BASE		0x20
 #define NV_ERR_INVALID_CHANNEL		0x21
 #define NV_ERR_INVALID_CLASS		0x22
 #define NV_ERR_INVALID_CLIENT		0x23
@@ -113,6 +114,7 @@
 #define FERMI_CONTEXT_SHARE_A		0x9067
 #define FERMI_VASPACE_A			0x90f1
 #define NV_EVENT_BUFFER			0x90cd
+#define NV01_MEMORY_DEVICELESS		0x90ce
 #define KEPLER_CHANNEL_GROUP_A		0xa06c
 #define VOLTA_CHANNEL_GPFIFO_A		0xc36f
 #define VOLTA_USERMODE_A		0xc361
@@ -175,10 +177,14 @@ static_assert(sizeof(struct nvos64) == 48);
 #define NVOS32_ATTR_LOCATION_PCI		1
 #define NVOS32_ATTR_PAGE_SIZE(attr)		(((attr) >> 23) & 3)
 #define NVOS32_ATTR2_PAGE_SIZE_HUGE(attr2)	(((attr2) >> 20) & 3)
+#define NVOS32_ATTR2_PROTECTION_USER_READ_ONLY	(1u << 22)
 #define NVOS32_ATTR2_USE_EGM			(1u << 24)
 #define NVOS02_FLAGS_LOCATION(f)		(((f) >> 8) & 0xf)
 #define NVOS02_FLAGS_ALLOC(f)			(((f) >> 16) & 3)
 #define NVOS02_FLAGS_MAPPING(f)			(((f) >> 30) & 3)
+#define NVOS33_FLAGS_ACCESS(f)			((f) & 3)
+#define NVOS33_FLAGS_ACCESS_READ_ONLY		1
+#define NVOS33_FLAGS_MEM_SPACE_USER		(1u << 14)
 #define NVOS54_FLAGS_FINN_SERIALIZED		0x4
 #define NV04_DUP_HANDLE_FLAGS_REJECT_KERNEL_DUP_PRIVILEGE 1
 
@@ -230,6 +236,48 @@ struct nv_physical_alloc { u64 memSize; u32 format, pageSize; };
 #define NV2080_ENGINE_TYPE_GR0		1
 #define NV2080_ENGINE_TYPE_COPY0	9
 #define NV2080_ENGINE_TYPE_COPY_LAST	18
+
+/* class/cl90cd.h, cl90cdtypes.h, cl90cdfecs.h, ctrl/ctrl90cd.h, ctrl2080gr.h */
+struct nv_event_buffer_alloc {
+	u64 bufferHeader, recordBuffer;
+	u32 recordSize, recordCount;
+	u64 vardataBuffer;
+	u32 vardataBufferSize, recordsFreeThreshold;
+	u64 notificationHandle;
+	u32 vardataFreeThreshold, hSubDevice, flags;
+	u32 hBufferHeader, hRecordBuffer, hVardataBuffer;
+};
+static_assert(sizeof(struct nv_event_buffer_alloc) == 72);
+struct nv_event_buffer_header { u32 recordGet, recordPut; u64 recordCount, recordDropcount,
+				vardataDropcount; };
+struct nv_event_buffer_record { u16 type, subtype; u32 varData; };
+struct nv_fecs_record_v2 {
+	u8 tag, vmid;
+	u16 seqno;
+	u32 context_id, pid;
+	u16 reserved0;
+	u8 migGpuInstanceId, migComputeInstanceId;
+	u64 timestamp;
+};
+static_assert(sizeof(struct nv_fecs_record_v2) == 24);
+#define NV_EVENT_BUFFER_RECORD_TYPE_FECS_CTX_SWITCH_V2	2
+#define NV_EVENT_BUFFER_FLAG_KEEP_OLDEST	1
+#define NV_EVENT_BUFFER_FLAG_KEEP_NEWEST	2
+#define NV_EVENT_BUFFER_FECS_CTXSW_REQ_BY_HOST	1
+#define NV_EVENT_BUFFER_FECS_SAVE_END		3
+#define NV_EVENT_BUFFER_FECS_RESTORE_START	4
+#define NV_EVENT_BUFFER_FECS_CONTEXT_START	5
+#define NV_EVENT_BUFFER_FECS_SIMPLE_START	6
+#define NV_EVENT_BUFFER_FECS_SIMPLE_END		7
+#define NV_EVENT_BUFFER_HIDDEN_PID		0
+#define NV_EVENT_BUFFER_HIDDEN_CONTEXT		0
+#define NV_EVENT_BUFFER_KERNEL_PID		0xffffffffu
+#define NV_EVENT_BUFFER_KERNEL_CONTEXT		0xffffffffu
+#define NV_EVENT_BUFFER_INVALID_MIG		0xff
+#define NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_FULL	0
+#define NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE	1
+#define NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_COMPAT	2
+#define NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_CUSTOM	3
 
 /* nv-ioctl.h */
 struct nv_ioctl_xfer { u32 cmd, size; u64 ptr; };

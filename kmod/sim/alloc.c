@@ -110,6 +110,31 @@ static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsi
 	return NV_OK;
 }
 
+/* Physically contiguous in the driver, so no larger than a kernel's largest block. */
+#define DEVICELESS_MAX	SZ_4M
+
+static u32 make_deviceless(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	struct nv_memory_alloc *p = params;
+	u32 status;
+
+	if (!p->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->size > DEVICELESS_MAX)
+		return NV_ERR_NO_MEMORY;
+	obj->mem = nvsim_mem_alloc(NULL, obj->class, p->size, &status);
+	if (!obj->mem)
+		return status;
+	obj->mem->user_read_only = p->attr2 & NVOS32_ATTR2_PROTECTION_USER_READ_ONLY;
+	return NV_OK;
+}
+
+static u32 make_event_buffer(struct nvsim_object *obj, void *params,
+			     const struct nvsim_caller *who)
+{
+	return nvsim_evbuf_make(obj, params);
+}
+
 /* memory of the process, which UVM maps like any other of the host */
 static u32 make_os_descriptor(struct nvsim_object *obj, void *params,
 			      const struct nvsim_caller *who)
@@ -162,7 +187,7 @@ static u32 make_group(struct nvsim_object *obj, void *params, const struct nvsim
 	if (vas && nvsim_object_depend(obj, vas))
 		return NV_ERR_NO_MEMORY;
 	obj->aux = p->engineType ?: NV2080_ENGINE_TYPE_GR0;
-	obj->tsg = nvsim_tsg_create(obj->card, obj->aux);
+	obj->tsg = nvsim_tsg_create(obj->card, obj->aux, obj->client);
 	return obj->tsg ? NV_OK : NV_ERR_INSUFFICIENT_RESOURCES;
 }
 
@@ -200,7 +225,8 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 		tsg = obj->parent->tsg;
 	} else {
 		/* A channel without a group gets one of its own. */
-		obj->tsg = nvsim_tsg_create(obj->card, engine ?: NV2080_ENGINE_TYPE_GR0);
+		obj->tsg = nvsim_tsg_create(obj->card, engine ?: NV2080_ENGINE_TYPE_GR0,
+					    obj->client);
 		tsg = obj->tsg;
 	}
 	if (!tsg)
@@ -257,6 +283,9 @@ static const struct rm_class classes[] = {
 	  make_plain },
 	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, UNDER_DEVICE, 40, false, false,
 	  make_os_descriptor },
+	{ NV01_MEMORY_DEVICELESS, UNDER_CLIENT, MEMORY_SIZE, false, false, make_deviceless },
+	{ NV_EVENT_BUFFER, UNDER_CLIENT, sizeof(struct nv_event_buffer_alloc), false, false,
+	  make_event_buffer },
 	{ FERMI_VASPACE_A, UNDER_DEVICE | UNDER_SUBDEVICE, 48, false, false, make_vaspace },
 	{ KEPLER_CHANNEL_GROUP_A, UNDER_DEVICE, sizeof(struct nv_group_alloc), false, false,
 	  make_group },

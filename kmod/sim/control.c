@@ -9,6 +9,7 @@
 
 static const struct nvsim_ctl_entry *const tables[] = {
 	nvsim_root_controls, nvsim_gpu_controls, nvsim_fifo_controls, nvsim_nvml_controls,
+	nvsim_evbuf_controls,
 };
 
 static const struct nvsim_ctl_entry *entry_find(u32 cmd)

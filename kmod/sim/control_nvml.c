@@ -309,6 +309,13 @@ static u32 engines(struct nvsim_ctl *c)
 	return NV_OK;
 }
 
+/* the card's clock, which the log of context switches uses too */
+static u32 timer_time(struct nvsim_ctl *c)
+{
+	*(u64 *)c->p = ktime_get_ns();
+	return NV_OK;
+}
+
 static u32 time_correlation(struct nvsim_ctl *c)
 {
 	struct { u8 clock, samples, pad[6]; struct { u64 cpu, gpu; } s[16]; } *p = c->p;
@@ -384,6 +391,7 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x2080017b, CTL_ANY, 12, zero),
 	CTL4(0x20800170, CTL_ANY, 252, 260, 340, 340, engines),
 	CTL4(0x208001a3, CTL_ANY, 40, 48, 48, 56, zero),
+	CTL(0x20800403, CTL_ANY, 8, timer_time),
 	CTL(0x20800406, CTL_ANY, 264, time_correlation),
 	CTL(0x20801201, CTL_ANY, 32, gr_info),
 	CTL(0x20801701, CTL_ANY, 16, arch_info),

@@ -6,6 +6,7 @@
  */
 #include <linux/file.h>
 #include <linux/sched.h>
+#include <linux/vmalloc.h>
 #include "compat.h"
 #include "nvsim.h"
 
@@ -22,7 +23,7 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 	struct nvsim_card *card = NULL;
 	struct nvsim_file *nf;
 	struct file *ref;
-	bool usermode;
+	bool usermode, read_only;
 	u32 status = NV_OK;
 	u64 size;
 
@@ -38,7 +39,12 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 		dev = nvsim_object_find(client, p->hDevice);
 		if (!dev || (dev->class != NV01_DEVICE_0 && dev->class != NV20_SUBDEVICE_0))
 			return NV_ERR_INVALID_OBJECT_PARENT;
+		if (obj->class == NV01_MEMORY_DEVICELESS)
+			return NV_ERR_INVALID_OBJECT_PARENT;
 	}
+	read_only = NVOS33_FLAGS_ACCESS(p->flags) == NVOS33_FLAGS_ACCESS_READ_ONLY;
+	if (!usermode && obj->mem->user_read_only && !read_only)
+		return NV_ERR_INVALID_ARGUMENT;
 	size = usermode ? USERMODE_SIZE : obj->mem->size;
 	if (!p->length || p->offset >= size || p->length > size - p->offset)
 		return NV_ERR_INVALID_LIMIT;
@@ -59,6 +65,7 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 	} else {
 		nf->map.valid = true;
 		nf->map.usermode = usermode;
+		nf->map.read_only = read_only;
 		nf->map.mem = usermode ? NULL : nvsim_mem_pin(obj->mem);
 		nf->map.page_index = p->offset >> PAGE_SHIFT;
 		nf->map.length = PAGE_ALIGN((p->offset & ~PAGE_MASK) + p->length);
@@ -81,6 +88,55 @@ u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
 	return nvsim_object_find(client, p->hMemory) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
+}
+
+/* ---- for kernel clients, of memory that belongs to no card ---- */
+
+u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj;
+
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	obj = nvsim_object_find(client, p->hMemory);
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!client->kernel || obj->class != NV01_MEMORY_DEVICELESS ||
+	    p->flags & NVOS33_FLAGS_MEM_SPACE_USER)
+		return NV_ERR_NOT_SUPPORTED;
+	if (p->hDevice != p->hClient)
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	if (p->offset >= obj->mem->size)
+		return NV_ERR_INVALID_BASE;
+	if (!p->length || p->length > obj->mem->size - p->offset)
+		return NV_ERR_INVALID_LIMIT;
+	if (!obj->kmap)
+		obj->kmap = nvsim_mem_vmap(obj->mem);
+	if (!obj->kmap)
+		return NV_ERR_NO_MEMORY;
+	obj->kmaps++;
+	p->pLinearAddress = (uintptr_t)obj->kmap + p->offset;
+	return NV_OK;
+}
+
+u32 nvsim_unmap_kernel(struct nvos34 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj;
+
+	if (!client)
+		return NV_ERR_INVALID_CLIENT;
+	obj = nvsim_object_find(client, p->hMemory);
+	if (!obj || obj->class != NV01_MEMORY_DEVICELESS)
+		return nvsim_unmap_memory(p, who);
+	if (!obj->kmaps || p->pLinearAddress - (uintptr_t)obj->kmap >= obj->mem->size)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!--obj->kmaps) {
+		vunmap(obj->kmap);
+		obj->kmap = NULL;
+	}
+	return NV_OK;
 }
 
 void nvsim_mapping_release(struct nvsim_file *nf)
@@ -157,6 +213,10 @@ int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (ret)
 		return ret;
 	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	if (nf->map.read_only) {
+		vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
+		vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
+	}
 	vma->vm_ops = &nv_vm_ops;
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include <linux/module.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 #include "nvsim.h"
 
 #define PMA_GRAIN	SZ_64K
@@ -187,6 +188,25 @@ struct page *nvsim_mem_page(struct nvsim_mem *mem, pgoff_t index)
 		return xa_is_err(old) ? NULL : old;
 	}
 	return page;
+}
+
+void *nvsim_mem_vmap(struct nvsim_mem *mem)
+{
+	unsigned int i, n = DIV_ROUND_UP(mem->size, PAGE_SIZE);
+	struct page **pages = kvmalloc_array(n, sizeof(*pages), GFP_KERNEL);
+	void *at = NULL;
+
+	if (!pages)
+		return NULL;
+	for (i = 0; i < n; i++) {
+		pages[i] = nvsim_mem_page(mem, i);
+		if (!pages[i])
+			goto out;
+	}
+	at = vmap(pages, n, VM_MAP, PAGE_KERNEL);
+out:
+	kvfree(pages);
+	return at;
 }
 
 EXPORT_SYMBOL_GPL(nvsim_pma_try);

@@ -5,7 +5,9 @@
  * fd=: give that open file of insmod a copy of its file_operations, as an unsound
  * hook does; taken back on unload. The driver's identity checks must notice.
  * client=: by nvidia_get_rm_ops(), ask that RM client for its cards with kernel
- * buffers; first_status, version and control_status say what came of it.
+ * buffers; first_status, version and control_status say what came of it. Then,
+ * as a client of its own, write to memory of no card by MAP_MEMORY: map_status,
+ * map_value, and unmap_status of a second UNMAP_MEMORY.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -19,6 +21,10 @@ module_param(first_status, uint, 0444);
 module_param(second_status, uint, 0444);
 module_param(control_status, uint, 0444);
 module_param(gpus, uint, 0444);
+static uint map_status = ~0u, map_value, unmap_status;
+module_param(map_status, uint, 0444);
+module_param(map_value, uint, 0444);
+module_param(unmap_status, uint, 0444);
 static char version_text[64];
 module_param_string(version, version_text, sizeof(version_text), 0444);
 
@@ -55,6 +61,48 @@ u32 nvidia_get_rm_ops(struct rm_ops *ops);
 static u8 info[32 * 24];
 static u32 ids[32];
 
+static u64 memory_params[16];
+
+/* NVOS21 and NVOS64 are alike up to pAllocParms; the handle comes back in both. */
+static u32 make(struct rm_ops *ops, void *sp, u32 root, u32 new, u32 class, void *params)
+{
+	struct { u32 op, pad; u32 hRoot, hParent, hNew, hClass; u64 params; u8 rest[64]; } c = {
+		.op = 0x15, .hRoot = root, .hParent = root, .hNew = new, .hClass = class,
+		.params = (uintptr_t)params };
+
+	ops->op(sp, &c);
+	return c.hNew;
+}
+
+static void map(struct rm_ops *ops, void *sp)
+{
+	struct { u32 op, pad; u32 hClient, hDevice, hMemory, pad2; u64 offset, length, at;
+		 u32 status, flags; u8 rest[32]; } c = { .op = 0x21, .hMemory = 7, .offset = 4096,
+							 .length = 4096 };
+	struct { u32 op, pad; u32 hClient, hDevice, hMemory, pad2; u64 at; u32 status, flags;
+		 u8 rest[32]; } u = { .op = 0x22, .hMemory = 7 };
+	struct { u32 op, pad; u32 hRoot, hParent, hOld, status; u8 rest[64]; } f = { .op = 0 };
+
+	c.hClient = c.hDevice = make(ops, sp, 0, 0, 0, NULL);
+	memory_params[8] = 8192;	/* size */
+	make(ops, sp, c.hClient, c.hMemory, 0x90ce, memory_params);
+	ops->op(sp, &c);
+	map_status = c.status;
+	if (!map_status) {
+		*(u32 *)(uintptr_t)(c.at + 4092) = 4711;
+		ops->op(sp, &c);
+		map_value = *(u32 *)(uintptr_t)(c.at + 4092);
+		u.hClient = u.hDevice = c.hClient;
+		u.at = c.at;
+		ops->op(sp, &u);
+		ops->op(sp, &u);
+		ops->op(sp, &u);
+		unmap_status = u.status;
+	}
+	f.hRoot = f.hOld = c.hClient;
+	ops->op(sp, &f);
+}
+
 static void ask(void)
 {
 	struct { u32 op, pad; u32 hClient, hObject, cmd, flags; u64 params; u32 size, status;
@@ -72,6 +120,7 @@ static void ask(void)
 	gpus = ops.enumerate_gpus(info);
 	ops.op(sp, &c);
 	control_status = c.status;
+	map(&ops, sp);
 	ops.free_stack(sp);
 }
 

@@ -4,7 +4,8 @@
  *
  * Locks, outermost first:
  *   rm_lock       the RM API lock: clients, objects, everything reached from them
- *   card->engine_lock   runlists of a card
+ *   evbuf_lock          event buffers and who is bound to a card's log of switches
+ *   card->engine->lock  runlists of a card and its log
  *   card->pma_lock      free video memory of a card
  * User memory is never touched under rm_lock, because mmap handlers run under
  * the caller's mmap_lock and a page fault taken under rm_lock would close a
@@ -35,6 +36,9 @@
 
 struct nvsim_file;
 struct nvsim_engine;
+struct nvsim_ctxsw;
+struct nvsim_evbuf;
+struct nvsim_client;
 struct seq_file;
 
 /* ---- card.c: models and module parameters ---- */
@@ -69,6 +73,7 @@ struct nvsim_card {
 	u32 uvm_users;			/* UVM's managed_lock; likewise */
 	struct page *doorbell;		/* page 0 of the usermode region */
 	struct nvsim_engine *engine;
+	struct nvsim_ctxsw *ctxsw;
 	atomic_t usage;
 };
 
@@ -99,6 +104,7 @@ struct nvsim_mem {
 	u64 charged;			/* bytes taken from the card */
 	u64 offset;
 	u32 class;
+	bool user_read_only;
 	struct xarray pages;		/* backing, made at first touch */
 };
 
@@ -111,6 +117,8 @@ void nvsim_mem_put(struct nvsim_mem *mem);
 struct nvsim_mem *nvsim_mem_pin(struct nvsim_mem *mem);
 void nvsim_mem_unpin(struct nvsim_mem *mem);
 struct page *nvsim_mem_page(struct nvsim_mem *mem, pgoff_t index);
+/* All of it in the kernel's address space, until vunmap(). */
+void *nvsim_mem_vmap(struct nvsim_mem *mem);
 bool nvsim_pma_try(struct nvsim_card *card, u64 bytes);
 bool nvsim_pma_take(struct nvsim_card *card, u64 bytes);
 void nvsim_pma_give(struct nvsim_card *card, u64 bytes);
@@ -170,6 +178,9 @@ struct nvsim_object {
 	bool duplicate;			/* of somebody's memory */
 	struct nvsim_tsg *tsg;
 	struct nvsim_chan *chan;
+	struct nvsim_evbuf *evbuf;
+	void *kmap;			/* of mem, for kernel clients */
+	unsigned int kmaps;		/* so many MAP_MEMORY without their UNMAP_MEMORY */
 };
 
 struct nvsim_client *nvsim_client_find(u32 handle);
@@ -234,7 +245,7 @@ struct nvsim_ctl_entry {
 #define CTL4(cmd, priv, a, b, c, d, fn)	{ cmd, priv, { a, b, c, d }, fn }
 
 extern const struct nvsim_ctl_entry nvsim_root_controls[], nvsim_gpu_controls[],
-	nvsim_fifo_controls[], nvsim_nvml_controls[];
+	nvsim_fifo_controls[], nvsim_nvml_controls[], nvsim_evbuf_controls[];
 u32 nvsim_rm_control(struct nvos54 *p, void *params, const struct nvsim_caller *who);
 u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data);
 
@@ -248,6 +259,7 @@ const struct nvsim_embedded *nvsim_control_embedded(u32 cmd);
 struct nvsim_mmap_ctx {
 	bool valid;
 	bool usermode;
+	bool read_only;
 	struct nvsim_mem *mem;
 	u64 page_index, length;
 };
@@ -285,6 +297,8 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who);
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
+u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who);
+u32 nvsim_unmap_kernel(struct nvos34 *p, const struct nvsim_caller *who);
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);
 void nvsim_mapping_release(struct nvsim_file *nf);
 /* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
@@ -301,7 +315,8 @@ u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_c
 
 int nvsim_engine_init(struct nvsim_card *card);
 void nvsim_engine_exit(struct nvsim_card *card);
-struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type);
+struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
+				   const struct nvsim_client *owner);
 void nvsim_tsg_destroy(struct nvsim_tsg *tsg);
 u32 nvsim_tsg_id(struct nvsim_tsg *tsg);
 u64 nvsim_tsg_timeslice_us(struct nvsim_tsg *tsg);
@@ -319,8 +334,33 @@ void nvsim_chan_disable(struct nvsim_chan *chan, bool disable, bool only_schedul
 void nvsim_chan_kill(struct nvsim_chan *chan);
 void nvsim_engine_kick(struct nvsim_card *card);
 void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
+/* Calls fn with the runlists walked up to now, under the engine's lock. */
+void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw *log));
 /* Share of the last window in which the engine had work, in percent. */
 u32 nvsim_engine_utilization(struct nvsim_card *card);
+
+/* ---- ctxsw.c, evbuf.c: the log of context switches, and the buffers that receive it ---- */
+
+extern struct mutex evbuf_lock;
+
+/* Whose context it is. */
+struct nvsim_ctxsw_owner { u32 context, pid; kuid_t user; bool kernel; };
+
+int nvsim_ctxsw_init(struct nvsim_card *card);
+void nvsim_ctxsw_exit(struct nvsim_card *card);
+/* Under the engine's lock; begun is when saving or loading began, ns when it was done. */
+void nvsim_ctxsw_note(struct nvsim_ctxsw *log, const struct nvsim_ctxsw_owner *owner, bool end,
+		      u64 begun, u64 ns);
+u32 nvsim_ctxsw_bind(struct nvsim_card *card, struct nvsim_evbuf *buf, bool all_users, u32 detail,
+		     u32 filter, const struct nvsim_client *client,
+		     const struct nvsim_caller *who);
+void nvsim_ctxsw_unbind(struct nvsim_evbuf *buf);
+void nvsim_ctxsw_flush(void);
+
+u32 nvsim_evbuf_make(struct nvsim_object *obj, struct nv_event_buffer_alloc *p);
+void nvsim_evbuf_free(struct nvsim_evbuf *buf);
+void nvsim_evbuf_skip(struct nvsim_evbuf *buf, u32 records);
+void nvsim_evbuf_add(struct nvsim_evbuf *buf, struct nv_fecs_record_v2 *record);
 
 /* ---- procfs.c, pcidev.c ---- */
 

@@ -2,6 +2,7 @@
 /* RM objects: the tree, handles, dependants and the recursive free. */
 #include <linux/module.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 #include "nvsim.h"
 
 #define UNIQUE_HANDLE_BASE	0xcaf00000u
@@ -114,6 +115,10 @@ void nvsim_object_free(struct nvsim_object *obj)
 		nvsim_chan_destroy(obj->chan);
 	if (obj->tsg)
 		nvsim_tsg_destroy(obj->tsg);
+	if (obj->evbuf)
+		nvsim_evbuf_free(obj->evbuf);
+	if (obj->kmap)
+		vunmap(obj->kmap);
 	if (obj->vaspace && !--obj->card->vaspaces)
 		nvsim_pma_give(obj->card, NVSIM_VASPACE_BYTES);
 	nvsim_mem_put(obj->mem);

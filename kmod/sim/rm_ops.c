@@ -100,7 +100,7 @@ static void ops_op(void *sp, void *cmd)
 		nvsim_vid_heap(c->p.vidHeap, &who);
 		break;
 	case OP_UNMAP_MEMORY:
-		c->p.unmap.status = nvsim_unmap_memory(&c->p.unmap, &who);
+		c->p.unmap.status = nvsim_unmap_kernel(&c->p.unmap, &who);
 		break;
 	case OP_CONTROL: {
 		struct nvos54 *p = &c->p.control;
@@ -118,7 +118,7 @@ static void ops_op(void *sp, void *cmd)
 		c->p.share.status = nvsim_share(&c->p.share, &who);
 		break;
 	case OP_MAP_MEMORY:
-		c->p.map.status = NV_ERR_NOT_SUPPORTED;	/* no kernel mappings here */
+		c->p.map.status = nvsim_map_kernel(&c->p.map, &who);
 		break;
 	}
 	mutex_unlock(&rm_lock);

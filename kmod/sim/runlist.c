@@ -45,6 +45,9 @@ static uint tick_us = 500;
 module_param(tick_us, uint, 0644);
 MODULE_PARM_DESC(tick_us, "completions are published at most this often, microseconds");
 
+/* Of a switch, the part between the one's end and the other's start, seen on an H200. */
+#define RESTORE_NS	(80ull * NSEC_PER_USEC)
+
 /* Beyond this the doorbell is watched instead of the clock. */
 #define ARM_NS		(1000ull * NSEC_PER_USEC)
 
@@ -72,6 +75,7 @@ struct nvsim_tsg {
 	struct runlist *rl;
 	struct list_head channels;
 	struct nvsim_chan *turn;	/* whose kernel is next within the group */
+	struct nvsim_ctxsw_owner owner;
 	u64 slice_ns;
 	u64 busy_ns;
 	u32 engine_type, id, interleave, nchans;
@@ -84,6 +88,8 @@ struct runlist {
 	struct nvsim_tsg *cur;		/* has the engine */
 	struct nvsim_tsg *after;	/* the turn passes to the one after this */
 	struct nvsim_tsg *loaded;	/* whose context is on the engine */
+	struct nvsim_tsg *resident;	/* the log has its start and not its end */
+	u64 asked_t, saved_t;		/* of the switch under way, for the log */
 	u64 slice_left, switch_left;
 	u64 busy_ns, switch_ns, switches;
 };
@@ -192,6 +198,32 @@ static void turn_ends(struct runlist *rl)
 	rl->cur = NULL;
 }
 
+/* ---- what the log of context switches is told ---- */
+
+static void context_note(const struct nvsim_tsg *tsg, bool end, u64 begun, u64 t)
+{
+	if (tsg->engine_type == NV2080_ENGINE_TYPE_GR0)
+		nvsim_ctxsw_note(tsg->card->ctxsw, &tsg->owner, end, begun, t);
+}
+
+static void context_saved(struct runlist *rl, u64 begun, u64 t)
+{
+	if (!rl->resident)
+		return;
+	context_note(rl->resident, true, begun, t);
+	rl->resident = NULL;
+}
+
+static void context_runs(struct runlist *rl, u64 t)
+{
+	if (rl->resident == rl->cur)
+		return;
+	context_saved(rl, rl->asked_t, t);	/* a switch that was cut short */
+	context_note(rl->cur, false, min(rl->saved_t, t), t);
+	rl->saved_t = U64_MAX;
+	rl->resident = rl->cur;
+}
+
 static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 {
 	struct nvsim_chan *ch;
@@ -203,6 +235,8 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 			if (!rl->cur)
 				return;
 			rl->slice_left = rl->cur->slice_ns;
+			rl->asked_t = t;
+			rl->saved_t = U64_MAX;
 			if (rl->loaded && rl->loaded != rl->cur) {
 				rl->switch_left = (u64)nvsim_ctxsw_us * NSEC_PER_USEC;
 				rl->switches++;
@@ -211,6 +245,11 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 		}
 		if (rl->switch_left) {
 			d = min(rl->switch_left, now - t);
+			if (rl->saved_t == U64_MAX && rl->switch_left - d <= RESTORE_NS) {
+				rl->saved_t = t + rl->switch_left -
+					      min(rl->switch_left, RESTORE_NS);
+				context_saved(rl, rl->asked_t, rl->saved_t);
+			}
 			rl->switch_left -= d;
 			rl->switch_ns += d;
 			t += d;
@@ -221,6 +260,7 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 			turn_ends(rl);	/* what is left of the slice is lost */
 			continue;
 		}
+		context_runs(rl, t);
 		if (!ch->left_ns)
 			chan_start(ch);
 		d = min(ch->left_ns, now - t);
@@ -362,9 +402,14 @@ int nvsim_engine_init(struct nvsim_card *card)
 	for (i = 0; i < NVSIM_MAX_RUNLISTS; i++)
 		INIT_LIST_HEAD(&e->rl[i].tsgs);
 	e->t = ktime_get_ns();
+	if (nvsim_ctxsw_init(card)) {
+		kfree(e);
+		return -ENOMEM;
+	}
 	card->engine = e;
 	e->thread = kthread_run(engine_thread, e, "nvsim/%u", card->index);
 	if (IS_ERR(e->thread)) {
+		nvsim_ctxsw_exit(card);
 		kfree(e);
 		card->engine = NULL;
 		return -ENOMEM;
@@ -377,6 +422,7 @@ void nvsim_engine_exit(struct nvsim_card *card)
 	if (!card->engine)
 		return;
 	kthread_stop(card->engine->thread);
+	nvsim_ctxsw_exit(card);
 	WARN_ON(card->engine->nchans);
 	kfree(card->engine);
 	card->engine = NULL;
@@ -399,7 +445,8 @@ static void unlock_kick(struct nvsim_engine *e)
 	nvsim_engine_kick(e->card);
 }
 
-struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type)
+struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
+				   const struct nvsim_client *owner)
 {
 	struct nvsim_engine *e = card->engine;
 	struct nvsim_tsg *tsg;
@@ -426,6 +473,8 @@ struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type)
 	spin_lock(&e->lock);
 	engine_advance(e);
 	tsg->id = e->next_tsg++;
+	tsg->owner = (struct nvsim_ctxsw_owner){ tsg->id, owner->tgid, owner->euid,
+						 owner->kernel };
 	tsg->rl = &e->rl[index];
 	list_add_tail(&tsg->of_runlist, &tsg->rl->tsgs);
 	spin_unlock(&e->lock);
@@ -448,6 +497,8 @@ void nvsim_tsg_destroy(struct nvsim_tsg *tsg)
 	}
 	if (rl->loaded == tsg)
 		rl->loaded = NULL;
+	if (rl->resident == tsg)
+		context_saved(rl, e->t, e->t);
 	list_del(&tsg->of_runlist);
 	unlock_kick(e);
 	if (tsg->hidden_bytes)
@@ -577,6 +628,16 @@ void nvsim_chan_destroy(struct nvsim_chan *ch)
 
 u32 nvsim_chan_id(struct nvsim_chan *ch) { return ch->id; }
 
+static bool tsg_held(const struct nvsim_tsg *tsg)
+{
+	const struct nvsim_chan *ch;
+
+	list_for_each_entry(ch, &tsg->channels, of_tsg)
+		if (ch->ring && !ch->dead && !ch->held)
+			return false;
+	return true;
+}
+
 /*
  * FIFO_DISABLE_CHANNELS. Without only_scheduling the channel leaves the engine
  * at once, in the middle of a kernel if need be, and keeps its progress; with
@@ -592,6 +653,9 @@ void nvsim_chan_disable(struct nvsim_chan *ch, bool disable, bool only_schedulin
 		ch->no_new = true;
 		if (!only_scheduling)
 			ch->held = true;
+		/* With its last channel a context leaves the engine, wanted or not. */
+		if (ch->tsg->rl->resident == ch->tsg && tsg_held(ch->tsg))
+			context_saved(ch->tsg->rl, e->t, e->t);
 	} else if (!ch->disabled || !--ch->disabled) {
 		ch->no_new = false;
 		ch->held = false;
@@ -615,6 +679,16 @@ void nvsim_chan_kill(struct nvsim_chan *ch)
 }
 
 /* ---- figures ---- */
+
+void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw *log))
+{
+	struct nvsim_engine *e = card->engine;
+
+	spin_lock(&e->lock);
+	engine_advance(e);
+	fn(card->ctxsw);
+	spin_unlock(&e->lock);
+}
 
 u32 nvsim_engine_utilization(struct nvsim_card *card)
 {

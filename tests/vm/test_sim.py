@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import re
 import shutil
@@ -440,6 +441,8 @@ def test_a_kernel_client_shakes_hands_and_controls_any_client(
     assert said["version"] == Path("/sys/module/nvidia/version").read_text().strip()
     assert (said["first_status"], said["second_status"]) == (str(0xFFFF), "0")
     assert (said["control_status"], said["gpus"]) == ("0", "1")
+    assert (said["map_status"], said["map_value"]) == ("0", "4711")
+    assert said["unmap_status"] == str(NV_ERR_OBJECT_NOT_FOUND)
 
 
 def test_the_driver_does_not_unload_while_it_is_open(t4: Sim, control: rm.File) -> None:
@@ -563,3 +566,206 @@ def test_an_idle_card_uses_no_processor(t4: Sim) -> None:
         before = ticks()
         subprocess.run(["sleep", "1"], check=True)
         assert ticks() - before <= 1
+
+
+# ---- the log of context switches ----
+
+NV_ESC_RM_MAP_MEMORY = 0x4E
+NV01_MEMORY_DEVICELESS = 0x90CE
+NV_EVENT_BUFFER = 0x90CD
+START, END = 6, 7
+
+# Seen on an H200: from one context's end to the next one's start.
+RESTORE_NS = 80_000
+SWITCH_NS = 150_000
+
+
+class Switches:
+    """The first card's log of context switches, read as a profiler does."""
+
+    DEVICE, SUBDEVICE, HEADER, RECORDS, BUFFER = range(0x5C000002, 0x5C000007)
+    COUNT, BYTES = 8192, 32
+
+    def __init__(self, read_only: bool = True) -> None:
+        self.file, self.card = rm.File(), rm.File(Path("/dev/nvidia0"))
+        self.client = device(self.file, handle=self.DEVICE)
+        assert self._alloc(self.DEVICE, self.SUBDEVICE, NV20_SUBDEVICE_0, bytes(4)) == rm.NV_OK
+        self.got = 0
+        self.maps: list[mmap.mmap] = []
+        for handle, size in (self.HEADER, 4096), (self.RECORDS, self.COUNT * self.BYTES):
+            params = bytearray(vidmem(size))
+            struct.pack_into("=I", params, 28, read_only << 22)
+            status = self._alloc(self.client, handle, NV01_MEMORY_DEVICELESS, bytes(params))
+            assert status == rm.NV_OK
+        self.status = self.allocate()
+
+    def _alloc(self, parent: int, handle: int, cls: int, params: bytes) -> int:
+        return self.file.alloc(self.client, parent, handle, cls, params)[1]
+
+    def allocate(self, header: int = HEADER, count: int = COUNT) -> int:
+        """Allocate the buffer; return the status."""
+        params = bytearray(72)
+        struct.pack_into("=II", params, 16, self.BYTES, count)
+        struct.pack_into("=I", params, 52, self.SUBDEVICE)
+        struct.pack_into("=II", params, 60, header, self.RECORDS)
+        return self._alloc(self.client, self.BUFFER, NV_EVENT_BUFFER, bytes(params))
+
+    def map(self, handle: int, size: int, flags: int = 1) -> mmap.mmap | int:
+        """Map memory, by default for reading; return the status where the driver refuses."""
+        with rm.File() as file:
+            packed = struct.pack(
+                "=IIIIQQQIIiI",
+                *(self.client, self.client, handle, 0, 0, size, 0, 0, flags, file.fd, 0),
+            )
+            answer = self.file.escape(NV_ESC_RM_MAP_MEMORY, packed)
+            status = struct.unpack_from("=I", answer, 40)[0]
+            return status or mmap.mmap(file.fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+
+    def begin(self) -> Switches:
+        """Map the ring and turn the log on, for all users' contexts; return itself."""
+        assert self.status == rm.NV_OK
+        header, records = self.map(self.HEADER, 4096), self.map(self.RECORDS, 32 * self.COUNT)
+        assert isinstance(header, mmap.mmap) and isinstance(records, mmap.mmap)
+        self.header, self.records = header, records
+        self.maps += [header, records]
+        bind = struct.pack("=IIIIB3xI", self.BUFFER, 24, 0, 0, 1, 0)
+        for target, cmd, params in (
+            (self.SUBDEVICE, 0x20801238, bind),
+            (self.BUFFER, 0x90CD0101, struct.pack("=B3xI", 1, 2)),  # keeping the newest
+        ):
+            assert self.file.control(self.client, target, cmd, params)[0] == rm.NV_OK
+        return self
+
+    def now_ns(self) -> int:
+        """Return the card's clock."""
+        status, answer = self.file.control(self.client, self.SUBDEVICE, 0x20800403, bytes(8))
+        assert status == rm.NV_OK
+        return struct.unpack("=Q", answer)[0]
+
+    def arrived(self) -> int:
+        """Return how many records are in the ring that have not been taken."""
+        return (struct.unpack_from("=I", self.header, 4)[0] - self.got) % self.COUNT
+
+    def take(self, flush: bool = True) -> list[tuple[int, int, int, int]]:
+        """Return the records since the last call: tag, number, pid, time in ns."""
+        if flush:
+            packed = struct.pack("=IIIIQII", self.client, self.BUFFER, 0x90CD0104, 0, 0, 0, 0)
+            answer = self.file.escape(rm.NV_ESC_RM_CONTROL, packed)
+            assert struct.unpack_from("=I", answer, 28)[0] == rm.NV_OK
+        taken = []
+        for _ in range(self.arrived()):
+            kind, zero, tag, number, pid, gpu, compute, ns = struct.unpack_from(
+                "=HxxIBxHxxxxIxxBBQ", self.records, self.got * self.BYTES
+            )
+            assert (kind, zero, gpu, compute) == (2, 0, 0xFF, 0xFF)
+            taken.append((tag, number, pid, ns))
+            self.got = (self.got + 1) % self.COUNT
+        return taken
+
+    def close(self) -> None:
+        for opened in (*self.maps, self.file, self.card):
+            opened.close()
+
+
+@pytest.fixture
+def switches(t4: Sim) -> Iterator[Switches]:
+    log = Switches()
+    yield log.begin()
+    log.close()
+
+
+def test_the_log_of_switches_tells_who_had_the_engine_and_for_how_long(
+    t4: Sim, switches: Switches
+) -> None:
+    both = [Work(t4, 60, 5, slice_us) for slice_us in (2000, 6000)]
+    until(lambda: len(group_busy_ns()) == 2 and min(group_busy_ns()) > 0, "both at work")
+    until(lambda: sum(group_busy_ns()) > 1_500_000_000, "a second and a half")
+    # What they have had is over with this, for the log and for the driver's own figures.
+    assert run(t4, "gate", "off", ",".join(work.channels for work in both))["status"] == 0
+    groups = group_busy_ns()
+    text = Path("/proc/driver/nvidia-sim").read_text()
+    busy, switch, count = map(
+        int,
+        re.search(r"^runlist 0 busy_ns (\d+) switch_ns (\d+) switches (\d+)", text, re.M).groups(),
+    )
+    records = switches.take()
+    starts, ends = records[::2], records[1::2]
+    assert {tag for tag, *_ in starts} == {START} and {tag for tag, *_ in ends} == {END}
+    assert [number for _, number, *_ in records] == list(range(len(records)))
+    assert [pid for *_, pid, _ in starts] == [pid for *_, pid, _ in ends]
+    gaps = [start - end for (*_, end), (*_, start) in zip(ends, starts[1:], strict=False)]
+    assert count - 1 <= len(gaps) <= count and set(gaps[:-1]) == {RESTORE_NS}
+    spans = {work.process.pid: 0 for work in both}
+    for (*_, pid, start), (*_, end) in zip(starts, ends, strict=True):
+        spans[pid] += end - start
+    assert sum(spans.values()) + sum(gaps) == pytest.approx(busy + switch, rel=0.001)
+    for work, own_ns in zip(both, groups, strict=True):
+        saving_ns = count / 2 * (SWITCH_NS - RESTORE_NS)
+        assert spans[work.process.pid] == pytest.approx(own_ns + saving_ns, rel=0.01)
+    for work in both:
+        work.process.kill()
+        work.process.communicate()
+
+
+def test_a_context_stays_loaded_while_idle_until_its_channels_are_disabled(
+    t4: Sim, switches: Switches
+) -> None:
+    work = subprocess.Popen(
+        [program(t4), "--json", "--announce", "--hold", "launch", "0.2", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert work.stdout and work.stderr
+    channels = work.stderr.readline().split()[-1]
+    work.stdout.readline()
+    until(switches.arrived, "the record's arrival without a flush")
+    assert [(tag, pid) for tag, _, pid, _ in switches.take(flush=False)] == [(START, work.pid)]
+    subprocess.run(["sleep", "0.3"], check=True)
+    assert switches.take() == []
+    before_ns = switches.now_ns()
+    assert run(t4, "gate", "off", channels)["status"] == 0
+    ((tag, _, pid, ns),) = switches.take()
+    assert (tag, pid) == (END, work.pid)
+    assert before_ns < ns < switches.now_ns()
+    assert run(t4, "gate", "on", channels)["status"] == 0
+    work.kill()
+    work.communicate()
+    other = Work(t4, 0.2, 1)
+    other.result()
+    assert [(tag, pid) for tag, _, pid, _ in switches.take()] == [
+        (START, other.process.pid),
+        (END, other.process.pid),
+    ]
+
+
+def test_an_event_buffer_is_as_guarded_as_the_drivers(t4: Sim) -> None:
+    writable = Switches(read_only=False)
+    assert writable.status == NV_ERR_INVALID_ARGUMENT
+    writable.close()
+    log = Switches()
+    assert log.file.free(log.client, log.client, log.RECORDS) == rm.NV_OK
+    assert log.allocate() == NV_ERR_OBJECT_NOT_FOUND  # the buffer has gone with its memory
+    assert log.allocate(header=0) == NV_ERR_NOT_SUPPORTED
+    assert log.map(log.HEADER, 4096, flags=0) == NV_ERR_INVALID_ARGUMENT
+    log.close()
+
+
+def test_the_log_hides_whose_contexts_they_are_from_other_users(t4: Sim) -> None:
+    both = [Work(t4, 60, 1) for _ in range(2)]
+    until(lambda: len(group_busy_ns()) == 2 and min(group_busy_ns()) > 0, "both at work")
+    child = os.fork()
+    if not child:
+        seen: set[tuple[int, int]] = set()
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            log = Switches().begin()
+            until(lambda: log.arrived() > 10, "records")
+            seen = {(tag, pid) for tag, _, pid, _ in log.take(flush=False)}
+        finally:
+            os._exit(seen != {(START, 0), (END, 0)})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for work in both:
+        work.process.kill()
+        work.process.communicate()
