@@ -17,9 +17,10 @@ from tests.gpu.peers import peers
 from tests.gpu.report import Report
 from tests.gpu.shares import alone, latency, many, quotas, resnet, weights
 from tests.gpu.tenants import Bench
+from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, overhead, alone, weights, quotas, many),
+    *(memory, overhead, alone, weights, quotas, used, many),
     *(faults, attacks, latency, resnet, peers, cards),
 )
 
