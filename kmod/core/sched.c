@@ -209,11 +209,11 @@ static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, ui
 
 	if (!could)
 		return CGPU_SCHED_TURNS;
-	if (!s->part_ns)
-		divide(s, could, window_ns);
 	if (!(could & ~s->given_mask))
 		s->given_mask = 0;
 	could &= ~s->given_mask;
+	if (!s->part_ns)
+		divide(s, could, window_ns);
 	guest = pick_guest(s, turn, could);
 	part_ns = part_of(s, guest);
 	if (window_ns >= part_ns + PART_NS / 2 && (could & (could - 1) || !s->part_ppm)) {
@@ -674,6 +674,7 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 		p->idle_ns = now_ns;
 	if (p->idle == idle)
 		return;
+	cgpu_turns_charge(s, now_ns);
 	p->idle = idle;
 	p->idle_since_ns = now_ns;
 	if (!idle)
@@ -689,6 +690,13 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 	    (s->owner == slot || s->guest == slot ||
 	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))
 		s->regate = true;
+	if (!idle && s->begun && s->guest < CGPU_SCHED_SLOTS && cgpu_turn_elastic(s, slot) &&
+	    s->guest != slot && s->owner != slot && now_ns + 2 * PART_NS + s->open_ns < s->end_ns) {
+		/* what is left of the window is divided anew: its part is not the guest's */
+		s->part_ns = 0;
+		s->given_mask &= ~(SLOT_BIT(s->guest) | SLOT_BIT(slot));
+		s->regate = true;
+	}
 }
 
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)

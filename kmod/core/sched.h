@@ -41,14 +41,16 @@ enum cgpu_sched_limit {
 	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms */
 	CGPU_SCHED_SWITCH_NS = 200000,
 	/*
-	 * A share a strays by up to a(1 − a) × round over any time. Rounds of the
-	 * runlist keep to a grid that divides the second only as well as the cost of
-	 * a switch is known, and move when somebody comes or goes idle. Half a percent
-	 * of a second where many share; up to eight lose no more than 3 percent to
-	 * switches, which takes rounds that may stray a little further.
+	 * A share a strays by up to a(1 − a) × round while somebody comes or goes, and
+	 * rounds of the runlist keep to a grid that divides the second only as well as
+	 * the cost of a switch is known. So rounds are no longer than this divided by
+	 * a(1 − a); unless a few containers lost more than 1.7 to 2 percent then, for
+	 * whom 12 ms each will do, and 40 ms at most.
 	 */
 	CGPU_SCHED_STRAY_NS = 6000000,
 	CGPU_SCHED_STRAY_MANY_NS = 4800000,
+	CGPU_SCHED_ROUND_EACH_NS = 12000000,
+	CGPU_SCHED_ROUND_NS = 40000000,
 	/* of the card, that hand-overs may cost before the period is lengthened */
 	CGPU_SCHED_LOSS_PPM = 29000,
 	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
@@ -57,6 +59,15 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_PROMPT_NS = 2500000,     /* later news of who is idle moves no window */
 	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
 	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
+	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much */
+	/*
+	 * Shares are promised over so short a time to within a point beyond what the
+	 * period makes of it. A call may take 1.5 ms longer than others: what is more
+	 * than a point must find room in the other term.
+	 */
+	CGPU_SCHED_SHORT_NS = 100000000,
+	CGPU_SCHED_ROOM_NS = 800000,
+	CGPU_SCHED_ROOM_STEPS = 2,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
 };
 

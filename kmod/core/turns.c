@@ -2,6 +2,7 @@
 #include "turns.h"
 
 #define NEVER UINT64_MAX
+#define DEEP_NS (5ULL * CGPU_SCHED_REST_AGAIN_NS)
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -240,7 +241,8 @@ static bool windows_needed(const struct cgpu_sched *s)
 	return false;
 }
 
-static void shares(struct cgpu_sched *s, bool without_resting)
+/* `without`: slots that compete for nothing, though they hold the card open. */
+static void shares(struct cgpu_sched *s, uint64_t without)
 {
 	struct cgpu_policy_member *members = s->scratch;
 	uint32_t i;
@@ -250,7 +252,7 @@ static void shares(struct cgpu_sched *s, bool without_resting)
 		if (!s->slot[i].present)
 			members[i].weight = 0;
 		members[i].open = counted(s, i);
-		members[i].active = members[i].open && !(without_resting && s->slot[i].resting);
+		members[i].active = members[i].open && !(without >> i & 1);
 	}
 	/* the bounds were checked when the numbers came */
 	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
@@ -260,26 +262,34 @@ static void shares(struct cgpu_sched *s, bool without_resting)
  * Who has been without work for so long that the runlist's round is made up
  * without him. One that wakes is back at once, and rests less easily from then on:
  * each change of mind programs everybody's slice anew. Windows are not moved for
- * it: to move one by x costs up to x in the second that sees it. Return: somebody
- * rests.
+ * it: to move one by x costs up to x in the second that sees it. Return: those who
+ * rest; `*deep`: those of them that have for so long that it no longer matters
+ * what their waking costs the others.
  */
-static bool find_resting(struct cgpu_sched *s, uint64_t now_ns)
+static uint64_t find_resting(struct cgpu_sched *s, uint64_t now_ns, uint64_t *deep)
 {
-	bool some = false;
-	uint64_t at;
+	uint64_t rest = 0, at, next;
 	uint32_t i;
 
+	*deep = 0;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 
+		slot->resting = false;
+		if (!slot->present || !slot->idle)
+			continue;
 		at = slot->idle_since_ns +
 		     (slot->woke ? CGPU_SCHED_REST_AGAIN_NS : CGPU_SCHED_REST_NS);
-		slot->resting = slot->present && slot->idle && now_ns >= at;
-		some |= slot->resting;
-		if (slot->present && slot->idle && !slot->resting)
-			s->review_ns = least(s->review_ns, at);
+		next = slot->idle_since_ns + DEEP_NS;
+		slot->resting = now_ns >= at;
+		if (slot->resting)
+			rest |= 1ULL << i;
+		if (now_ns >= next)
+			*deep |= 1ULL << i;
+		else
+			s->review_ns = least(s->review_ns, slot->resting ? next : at);
 	}
-	return some;
+	return rest;
 }
 
 /* Longest round of the runlist in which no share strays too far. */
@@ -292,8 +302,10 @@ static uint64_t longest_round(const struct cgpu_sched *s, uint32_t open)
 		a = s->share[i].share_ppm;
 		stray = most(stray, cgpu_part(a, CGPU_PPM - a));
 	}
-	return (open > CGPU_SCHED_UNITS ? CGPU_SCHED_STRAY_MANY_NS : CGPU_SCHED_STRAY_NS) *
-	       (uint64_t)CGPU_PPM / stray;
+	if (open > CGPU_SCHED_UNITS)
+		return CGPU_SCHED_STRAY_MANY_NS * (uint64_t)CGPU_PPM / stray;
+	return most(CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray,
+		    least(open * (uint64_t)CGPU_SCHED_ROUND_EACH_NS, CGPU_SCHED_ROUND_NS));
 }
 
 /* Whole periods in a second: a second then sees whole windows, whatever its phase. */
@@ -302,7 +314,8 @@ static uint64_t on_grid(uint64_t ns)
 	return CGPU_SCHED_PERIOD_MAX_NS / most(1, CGPU_SCHED_PERIOD_MAX_NS / ns);
 }
 
-static void set_round(struct cgpu_sched *s)
+/* The round of those who have a share now; `most_ns`: of what they divide, at most. */
+static void set_round(struct cgpu_sched *s, uint64_t most_ns)
 {
 	uint64_t ns = CGPU_SCHED_UNITS * s->unit_ns, lost;
 	uint32_t i, open = 0;
@@ -311,11 +324,37 @@ static void set_round(struct cgpu_sched *s)
 		open += cgpu_opened(s, i) && s->share[i].share_ppm;
 	lost = open * CGPU_SCHED_SWITCH_NS;
 	ns = most(ns, lost * CGPU_PPM / s->loss_ppm);
-	ns = most(least(ns, longest_round(s, open)), most(2 * lost, 1));
+	ns = least(least(ns, longest_round(s, open)), most_ns + lost);
+	ns = most(ns, most(2 * lost, 1));
 	s->period_ns = on_grid(ns);
-	if (open > CGPU_SCHED_UNITS && s->period_ns > ns)
+	if ((open > CGPU_SCHED_UNITS || ns == most_ns + lost) && s->period_ns > ns)
 		s->period_ns = CGPU_SCHED_PERIOD_MAX_NS / (CGPU_SCHED_PERIOD_MAX_NS / ns + 1);
 	s->spread_ns = s->period_ns - lost;
+}
+
+/*
+ * The round is made up without those who rest. The others' slices become longer by
+ * it, and when one wakes, everybody may have had such a longer one before the next
+ * of his own begins: so the round may not be longer than by what that may cost.
+ */
+static void set_round_resting(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t deep, rest = find_resting(s, now_ns, &deep), part = 0;
+	uint32_t i;
+
+	if (!rest) {
+		set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+		return;
+	}
+	shares(s, deep);
+	set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		part += rest >> i & 1 ? s->share[i].share_ppm : 0;
+	shares(s, rest);
+	if (rest != deep)
+		set_round(s, cgpu_part(s->spread_ns, CGPU_PPM - part) + CGPU_SCHED_WAKE_NS);
+	else
+		set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
 }
 
 /* Return: what hand-overs take of a period. */
@@ -329,9 +368,56 @@ static uint64_t lost_ns(const struct cgpu_sched *s)
 	return lost;
 }
 
+/*
+ * How far a tenth of a second may stray from a share, less how far it does at its
+ * worst phase because it does not hold whole windows only: it may see one window
+ * more than its due, or one less.
+ */
+static uint64_t room_ns(uint64_t share_ppm, uint64_t period_ns)
+{
+	uint64_t rest = CGPU_SCHED_SHORT_NS % period_ns, others = CGPU_PPM - share_ppm;
+	uint64_t more = least(cgpu_part(rest, others), cgpu_part(period_ns - rest, share_ppm));
+	uint64_t less = least(cgpu_part(rest, share_ppm), cgpu_part(period_ns - rest, others));
+
+	return cgpu_part(cgpu_part(period_ns, share_ppm), others) -
+	       least(cgpu_part(cgpu_part(period_ns, share_ppm), others), most(more, less));
+}
+
+static bool roomy(const struct cgpu_sched *s, uint64_t period_ns)
+{
+	uint64_t share;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		share = s->turn[i].share_ppm ? s->turn[i].share_ppm : s->share[i].share_ppm;
+		if (share && share < CGPU_PPM && room_ns(share, period_ns) < CGPU_SCHED_ROOM_NS)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * A period of the grid, near to `ns` and not below `floor_ns`, that leaves room for a
+ * call that takes long now and then.
+ */
+static uint64_t with_room(const struct cgpu_sched *s, uint64_t ns, uint64_t floor_ns)
+{
+	uint64_t count = CGPU_SCHED_PERIOD_MAX_NS / on_grid(ns), k, shorter, longer;
+
+	for (k = 0; k <= CGPU_SCHED_ROOM_STEPS && k < count; k++) {
+		shorter = CGPU_SCHED_PERIOD_MAX_NS / (count + k);
+		longer = CGPU_SCHED_PERIOD_MAX_NS / (count - k);
+		if ((!k || shorter >= floor_ns) && roomy(s, shorter))
+			return shorter;
+		if (roomy(s, longer))
+			return longer;
+	}
+	return on_grid(ns);
+}
+
 static uint64_t windows_period(const struct cgpu_sched *s)
 {
-	uint64_t base = CGPU_SCHED_UNITS * s->unit_ns, lost = lost_ns(s), ns = base;
+	uint64_t base = CGPU_SCHED_UNITS * s->unit_ns, lost = lost_ns(s), ns = base, floor;
 	uint64_t weights = 0, smallest = CGPU_PPM;
 	uint32_t nobody = s->turn[CGPU_SCHED_NOBODY].share_ppm;
 	uint32_t i, windows = 0;
@@ -344,15 +430,15 @@ static uint64_t windows_period(const struct cgpu_sched *s)
 		windows++;
 		smallest = (uint32_t)least(smallest, s->turn[i].share_ppm);
 	}
+	/* a moment that is nobody's must be longer than the calls that make it */
+	floor = nobody ? least(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody) : 0;
+	floor = most(floor, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
+	floor = most(floor, 2 * lost);
 	if (s->policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->unit_ns;
 	else
-		ns = most(ns, lost * CGPU_PPM / s->loss_ppm);
-	/* a moment that is nobody's must be longer than the calls that make it */
-	if (nobody)
-		ns = most(ns, least(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody));
-	ns = most(ns, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
-	return on_grid(most(ns, 2 * lost));
+		floor = most(floor, lost * CGPU_PPM / s->loss_ppm);
+	return with_room(s, most(ns, floor), floor);
 }
 
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
@@ -557,7 +643,7 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		if (s->slot[i].leaves_ns)
 			s->review_ns = least(s->review_ns, s->slot[i].leaves_ns);
 	}
-	shares(s, false);
+	shares(s, 0);
 	if (s->suspended || s->retry_ns || s->policy == CGPU_POLICY_NATIVE)
 		s->mode = CGPU_SCHED_FREE;
 	else if (!windows_needed(s))
@@ -566,15 +652,15 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		s->mode = CGPU_SCHED_WINDOWS;
 	was = s->period_ns;
 	offset_ns = s->turn[s->owner].offset_ns;
-	if (s->mode == CGPU_SCHED_SLICES && find_resting(s, now_ns))
-		shares(s, true);
+	if (s->mode == CGPU_SCHED_SLICES)
+		set_round_resting(s, now_ns);
 	set_turns(s);
 	set_order(s);
 	s->whole = false;
 	if (s->mode == CGPU_SCHED_WINDOWS)
 		set_windows(s);
-	else
-		set_round(s);
+	else if (s->mode == CGPU_SCHED_FREE)
+		set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
 	in_place = s->period_ns == was && s->turn[s->owner].offset_ns == offset_ns;
 	s->astray |= !in_place;
 	/* the grid is the same in every second */
