@@ -166,8 +166,10 @@ static bool is_asked_again(const struct cgpu_ctxsw *log, const struct cgpu_sched
 {
 	uint64_t since_ns = now_ns - s->slot[slot].idle_since_ns;
 
-	return s->owner != slot && (log->idle_windows[slot] < CGPU_CTXSW_PATIENCE ||
-				    since_ns > s->period_ns);
+	/* in a guest's window it would be given part of that one */
+	return s->owner != slot && s->guest == CGPU_SCHED_TURNS &&
+	       (log->idle_windows[slot] < CGPU_CTXSW_PATIENCE ||
+		since_ns > s->period_ns);
 }
 
 void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns)

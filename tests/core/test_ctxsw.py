@@ -294,3 +294,15 @@ def test_used_time_is_the_engines_stat() -> None:
 def test_a_card_without_containers_is_not_looked_at() -> None:
     card = Watched(FAIR)
     assert lib.cgpu_ctxsw_due(card.ring.log, card.s, 0, ffi.new("bool *")) == 2**64 - 1
+
+
+def test_where_everybody_has_a_quota_the_busy_one_is_given_what_its_own_allows() -> None:
+    card = Watched(FAIR)
+    for slot, quota in enumerate((20, 20, 60)):
+        card.add(slot, quota=quota)
+    card.working = {2}
+    card.run(2000 * MS)
+    gates = len(card.log)
+    got = shares(card, card.now + 2000 * MS)
+    assert got[2] == pytest.approx(0.60, abs=0.02)
+    assert (len(card.log) - gates) / 50 <= 8, "gate calls a period"
