@@ -72,7 +72,7 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 	/* the driver moves it after the records are written */
 	uint32_t put = __atomic_load_n((const uint32_t *)header +
 				       NV_EVENT_BUFFER_HEADER_RECORD_PUT / 4, __ATOMIC_ACQUIRE);
-	uint32_t before = log->pid, count = 0;
+	uint32_t count = 0;
 	uint64_t start_ns = log->start_ns;
 	struct cgpu_ctxsw_use *of;
 
@@ -86,7 +86,7 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 	}
 	of = log->pid ? use_of(use, &count, log->pid) : NULL;
 	/* what stayed loaded is counted by our clock until its end tells all of it */
-	if (of && before == log->pid && start_ns == log->start_ns && now_ns > log->read_ns) {
+	if (of && start_ns == log->start_ns && now_ns > log->read_ns) {
 		of->ns += now_ns - log->read_ns;
 		log->counted_ns += now_ns - log->read_ns;
 	}
@@ -148,12 +148,12 @@ uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 	return log->look_ns;
 }
 
-/* Its window was begun for it alone, and it has not run. */
+/* Its window was begun for it alone; it has not run, else it would have been seen. */
 static bool is_idle(const struct cgpu_ctxsw *log, const struct cgpu_sched *s, uint32_t slot)
 {
 	return !log->looked && s->owner == slot && s->owner == log->owner &&
 	       s->end_ns == log->end_ns && s->guest == CGPU_SCHED_TURNS &&
-	       s->slot[slot].member.open && !(log->seen_mask & SLOT_BIT(slot));
+	       s->slot[slot].member.open;
 }
 
 /*
