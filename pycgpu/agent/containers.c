@@ -476,6 +476,7 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 
 		cgpu_sched_stat(&door.sched[minor], c->grant[minor].instance, now_ns(), &s);
 		n = add_stat(stats, n, "granted_ns", s.granted_ns);
+		n = add_stat(stats, n, "used_ns", s.used_ns);
 		n = add_stat(stats, n, "throttled_ns", s.throttled_ns);
 		n = add_stat(stats, n, "switches", s.switches);
 		n = add_stat(stats, n, "overruns", s.overruns);
