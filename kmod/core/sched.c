@@ -55,6 +55,21 @@ static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
 }
 
 /*
+ * When a window should end that comes too late for its planned end, of a turn that
+ * has lost at least half a window by then: it may not lose the next one too, or one
+ * that follows those who are slow to stop would never run. Else 0.
+ */
+static uint64_t overdue(const struct cgpu_sched *s, uint32_t turn, uint64_t then_ns)
+{
+	const struct cgpu_sched_turn *t = &s->turn[turn];
+	int64_t owed = -debt_at(s, turn, then_ns) - cgpu_turn_expected(t);
+
+	if (turn == CGPU_SCHED_NOBODY || owed < (int64_t)t->width_ns / 2)
+		return 0;
+	return then_ns + t->cost_ns + t->width_ns + least((uint64_t)owed, t->width_ns);
+}
+
+/*
  * Chooses whose window follows one that ends at `then_ns`, in the order of the
  * turns, and when it ends.
  */
@@ -79,6 +94,8 @@ static uint32_t choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 		t = &s->turn[turn];
 		end = cgpu_turn_ends(t, frame, then_ns, t->cost_ns, debt_at(s, turn, then_ns));
 		enough = least(CGPU_SCHED_WINDOW_MIN_NS, t->width_ns / 2) + CGPU_SCHED_HANDOVER_NS;
+		if (end < then_ns + enough)
+			end = overdue(s, turn, then_ns);
 		if (end < then_ns + enough) {
 			if (best == CGPU_SCHED_TURNS || end > best_end) {
 				best = turn;
@@ -336,8 +353,10 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 /* The window of `next` begins. */
 static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
+	bool late = s->begun && now_ns > s->end_ns + CGPU_SCHED_LATE_NS;
+
 	cgpu_turns_charge(s, now_ns);
-	if (s->begun && s->owner < CGPU_SCHED_SLOTS && now_ns > s->end_ns + CGPU_SCHED_LATE_NS)
+	if (late && s->owner < CGPU_SCHED_SLOTS)
 		s->slot[s->owner].stat.overruns++;
 	if (s->next < CGPU_SCHED_SLOTS && (!s->begun || s->next != s->owner))
 		s->slot[s->next].stat.switches++;
@@ -353,6 +372,8 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	s->moving = false;
 	s->begin_ns = now_ns;
 	s->end_ns = s->next_end_ns;
+	if (late && s->guest == CGPU_SCHED_TURNS)
+		s->end_ns = most(s->end_ns, overdue(s, s->owner, now_ns));
 	if (cgpu_turn_cap_credit(s, &s->turn[s->owner]))
 		cgpu_turns_balance(s);
 }
@@ -454,7 +475,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 static uint64_t average(uint64_t old, uint64_t ns)
 {
 	/* a stop that took 20 ms says nothing of the next */
-	return (old * 7 + least(ns, 2 * old + 100000)) / 8;
+	return (old * 7 + least(ns, old + 200000)) / 8;
 }
 
 void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
@@ -661,6 +682,27 @@ void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns)
 	s->dirty = true;
 }
 
+/* Somebody went idle or woke: does that concern the window that is open, or begins? */
+static void news(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	uint32_t owner = s->moving ? s->next : s->owner;
+	uint32_t guest = s->moving || s->changing ? s->next_guest : s->guest;
+	uint64_t end_ns = s->moving ? s->next_end_ns : s->end_ns;
+
+	if (owner >= CGPU_SCHED_SLOTS)
+		return;
+	if (owner == slot || guest == slot ||
+	    (s->slot[owner].idle && guest == CGPU_SCHED_TURNS)) {
+		s->regate = true;
+	} else if (guest < CGPU_SCHED_SLOTS && !s->slot[slot].idle &&
+		   cgpu_turn_elastic(s, slot) && now_ns + 2 * PART_NS + s->open_ns < end_ns) {
+		/* what is left of the window is divided anew: its part is not the guest's */
+		s->part_ns = 0;
+		s->given_mask &= ~(SLOT_BIT(guest) | SLOT_BIT(slot));
+		s->regate = true;
+	}
+}
+
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns)
 {
 	struct cgpu_sched_slot *p;
@@ -686,17 +728,8 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 	s->dirty |= p->resting;
 	p->woke |= p->resting;
 	p->resting = false;
-	if (s->begun && s->owner < CGPU_SCHED_SLOTS &&
-	    (s->owner == slot || s->guest == slot ||
-	     (s->slot[s->owner].idle && s->guest == CGPU_SCHED_TURNS)))
-		s->regate = true;
-	if (!idle && s->begun && s->guest < CGPU_SCHED_SLOTS && cgpu_turn_elastic(s, slot) &&
-	    s->guest != slot && s->owner != slot && now_ns + 2 * PART_NS + s->open_ns < s->end_ns) {
-		/* what is left of the window is divided anew: its part is not the guest's */
-		s->part_ns = 0;
-		s->given_mask &= ~(SLOT_BIT(s->guest) | SLOT_BIT(slot));
-		s->regate = true;
-	}
+	if (s->begun)
+		news(s, slot, now_ns);
 }
 
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)

@@ -523,6 +523,8 @@ static uint32_t own(const struct cgpu_sched *s, uint32_t i)
 
 	if (!s->slot[i].present || (share->pooled && !cgpu_turns_sighted(s)))
 		return 0;
+	if (s->policy == CGPU_POLICY_MIXED && !share->pooled)
+		return share->floor_ppm;
 	if (cgpu_policy_conserves(s->policy) || s->policy == CGPU_POLICY_PREEMPTIVE)
 		return counted(s, i) ? share->share_ppm : 0;
 	return share->ceiling_ppm;

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -21,21 +23,70 @@ KINDS = ("backlogged", "bursty", "idle", "closer", "waking")
 DEFAULT = ("backlogged,weight=1", "backlogged,weight=2", "bursty,on=20,off=60")
 
 
+#: What may be said of a tenant: its field, what one means in it, least and most.
+NUMBERS = {
+    "weight": ("weight", 1, 0, 10_000),
+    "quota": ("quota", 1, 0, 100),
+    "quota_min": ("quota_min", 1, 0, 100),
+    "priority": ("priority", 1, 0, 15),
+    "groups": ("groups", 1, 1, 16),
+    "on": ("on_ns", MS, 1, 3_600_000),
+    "off": ("off_ns", MS, 1, 3_600_000),
+    "stubborn": ("stubborn_ns", MS, 0, 1000),
+}
+TENANTS_MAX = 64
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from ``low`` to ``high``."""
+
+    def parse(text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text!r}: want a whole number from {low} to {high}")
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """Parse a duration: what a run is worth looking at, and what memory can hold."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if 0.5 <= value <= 3600:
+        return value
+    raise argparse.ArgumentTypeError(f"{text!r}: want a number of seconds from 0.5 to 3600")
+
+
 def tenant(text: str) -> Tenant:
-    """Parse ``kind[,name=value]…``; ``on`` and ``off`` are in ms."""
+    """Parse ``kind[,name=value]…``; ``on``, ``off`` and ``stubborn`` are in ms."""
     kind, *pairs = text.split(",")
     if kind not in KINDS:
         raise argparse.ArgumentTypeError(f"{kind!r}: a tenant is one of {', '.join(KINDS)}")
     values: dict[str, int] = {}
-    numbers = {f.name for f in fields(Tenant)} - {"kind"}
     for pair in pairs:
         name, _, number = pair.partition("=")
-        scale = 1
-        if name in ("on", "off"):
-            name, scale = f"{name}_ns", MS
-        if name not in numbers or not number.isdigit():
-            raise argparse.ArgumentTypeError(f"{pair!r}: want name=number, as weight=2 or on=20")
-        values[name] = int(number) * scale
+        if name not in NUMBERS:
+            raise argparse.ArgumentTypeError(
+                f"{pair!r}: want name=number, name one of {', '.join(NUMBERS)}"
+            )
+        field, scale, low, high = NUMBERS[name]
+        if field in values:
+            raise argparse.ArgumentTypeError(f"{pair!r}: {name} is said twice")
+        try:
+            values[field] = whole(low, high)(number) * scale
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{name}={error}") from None
+    if 0 < values.get("quota", 0) < values.get("quota_min", 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: quota_min is above quota")
     if kind == "bursty":
         values = {"on_ns": 20 * MS, "off_ns": 60 * MS, **values}
     return Tenant(kind=kind, **values)
@@ -122,9 +173,8 @@ def verify(arguments: argparse.Namespace, console: Console) -> int:
     return 1 if any(row["broken"] for row in rows) else 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Parse the command line and run it."""
-    parser = argparse.ArgumentParser(prog="python3 -m pycgpu.simulate", description=__doc__)
+def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
+    parser = Parser(prog="python3 -m pycgpu.simulate", description=__doc__)
     commands = parser.add_subparsers(dest="command")
     checking = commands.add_parser("check", help="hold the engine to its promises")
     checking.add_argument("--json", action="store_true", help="print a list, one object a policy")
@@ -140,15 +190,26 @@ def main(argv: list[str] | None = None) -> int:
         type=tenant,
         action="append",
         metavar="KIND[,NAME=NUMBER]…",
-        help=f"{', '.join(KINDS)}; repeatable; weight, quota, quota_min, priority, groups, on, off",
+        help=f"{', '.join(KINDS)}; repeatable; {', '.join(NUMBERS)}",
     )
-    parser.add_argument("--max-inst", type=int, default=20)
-    parser.add_argument("--timeslice-us", type=int, default=5000)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--max-inst", type=whole(1, 64), default=20)
+    parser.add_argument("--timeslice-us", type=whole(1000, 1_000_000), default=5000)
+    parser.add_argument("--seconds", type=seconds, default=10)
+    parser.add_argument("--seed", type=whole(0, 2**32 - 1), default=1)
     parser.add_argument("--blind", action="store_true", help="nobody tells who is idle")
     parser.add_argument("--svg", metavar="FILE", help="write the chart there too")
     arguments = parser.parse_args(argv)
+    if arguments.command:
+        for name, value in vars(parser.parse_args([])).items():
+            if name != "command" and getattr(arguments, name) != value:
+                option = name.replace("_", "-")
+                parser.error(f"--{option} is for a scenario, {arguments.command} has its own")
+    if arguments.tenant and len(arguments.tenant) > TENANTS_MAX:
+        parser.error(f"{len(arguments.tenant)} tenants: a card has room for {TENANTS_MAX}")
+    return parser, arguments
+
+
+def _command(arguments: argparse.Namespace) -> int:
     console = Console()
     if arguments.command == "check":
         return verify(arguments, console)
@@ -162,10 +223,28 @@ def main(argv: list[str] | None = None) -> int:
         for count in (1, 2, 8, 25, 64):
             print(f"{count} containers: {decision_ns(count) / 1000:.2f} us a period")
         return 0
+    return show(arguments, console)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the command line and run it."""
+    parser, arguments = _arguments(argv)
+    if sys.stdout is None:
+        parser.error("standard output is closed: nothing would be seen")
     try:
-        return show(arguments, console)
+        status = _command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read has seen enough; the interpreter must not try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if not error.filename:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        parser.error(f"{error.filename or 'standard output'}: {error.strerror}")
     except ValueError as error:
         parser.error(str(error))
+    return status
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pycgpu.model import POLICIES
 
 from .scenario import MS, Run, Scenario, Tenant, entitlements, run
 
-NATIVE, MIXED = POLICIES.index("native"), POLICIES.index("mixed")
+PREEMPTIVE, NATIVE, MIXED = map(POLICIES.index, ("preemptive", "native", "mixed"))
 #: Policies that offer one container's idle time to others.
 CONSERVING = tuple(POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst"))
 
@@ -85,7 +85,10 @@ def judge(result: Run) -> Verdict:
     conserving = scenario.policy in CONSERVING
     native = scenario.policy == NATIVE
     # What others leave is passed on: then a share is a lower bound.
-    exact = not conserving or all(t.kind in ("backlogged", "idle") for t in scenario.tenants)
+    # So it is under policy 1 with one that closes the card: the others are fewer meanwhile.
+    steady = all(t.kind in ("backlogged", "idle") for t in scenario.tenants)
+    fewer = scenario.policy == PREEMPTIVE and any(t.kind == "closer" for t in scenario.tenants)
+    exact = not fewer if not conserving else steady
     verdict = Verdict(
         idle_ratio=result.cards[0]["idle_waiting_ns"] / scenario.duration_ns
         if conserving or native
@@ -98,7 +101,7 @@ def judge(result: Run) -> Verdict:
     scaled = []
     for i, tenant in enumerate(scenario.tenants):
         a = given[i].share
-        if not native:
+        if not native and not fewer:
             excess = 100 * (max(result.taken(i, 1000 * MS)) - given[i].ceiling)
             excess -= lump / (1000 * MS)
             verdict = verdict.worse(Verdict(ceiling_excess=max(0.0, excess)))

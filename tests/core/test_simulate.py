@@ -104,6 +104,37 @@ def test_idle_time_is_reclaimed_within_one_period(policy: int) -> None:
     assert late > 0.6
 
 
+@pytest.mark.parametrize("policy", (AVERAGE, PREEMPTIVE, WEIGHTED, FIXED))
+@pytest.mark.parametrize("victim", range(4))
+def test_one_whose_turn_follows_those_who_are_slow_to_stop_gets_its_part(
+    policy: int, victim: int
+) -> None:
+    slow = tuple(Tenant(stubborn_ns=9 * MS) for _ in range(3))
+    tenants = (*slow[:victim], Tenant(), *slow[victim:])
+    result = run(Scenario(tenants, policy=policy, max_inst=4))
+    held = [sum(row) for row in result.held]
+    assert held[victim] / sum(held) == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_pause_of_one_is_not_paid_back_by_those_who_used_it(seed: int) -> None:
+    pauses = Tenant(**check.bursts(475, 18), uncapped=True)
+    idle = Tenant("idle")
+    tenants = (Tenant(quota=24), pauses, idle, Tenant(uncapped=True), idle)
+    result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed))
+    part = entitlements(result.scenario)[3].share
+    assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < 0.45
+
+
+def test_a_container_with_a_quota_that_comes_and_goes_moves_no_window_under_mixed() -> None:
+    closer = Tenant("closer", quota=20, off_ns=70 * MS)
+    tenants = (closer, Tenant(quota=20), Tenant(quota=20), Tenant(uncapped=True))
+    result = run(Scenario(tenants, policy=MIXED))
+    for i in (1, 2):
+        shares = result.shares(i, 1000 * MS, 200 * MS)
+        assert 20 - 0.5 <= 100 * min(shares) <= 100 * max(shares) <= 20.5
+
+
 def test_a_tenant_that_wakes_gets_its_share_within_two_periods() -> None:
     waking = Tenant("waking", on_ns=5000 * MS, off_ns=5000 * MS)
     result = run(Scenario((Tenant(), waking), policy=WEAK))
@@ -255,9 +286,68 @@ def test_one_scenario_prints_its_shares_and_draws_them() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--policy", "9"), ("--policy", "fairest"), ("--tenant", "lazy"), ("--tenant", "idle,x=1")],
+    [
+        ("--policy", "9"),
+        ("--policy", "fairest"),
+        ("--tenant", "lazy"),
+        ("--tenant", "idle,x=1"),
+        ("--tenant", "backlogged,weight=10001"),
+        ("--tenant", "backlogged,quota=101"),
+        ("--tenant", "backlogged,groups=0"),
+        ("--tenant", "bursty,on=0"),
+        ("--tenant", "idle,weight=1,weight=2"),
+        ("--tenant", "idle,quota_min=3,quota=2"),
+        ("--max-inst", "0"),
+        ("--max-inst", "65"),
+        ("--timeslice-us", "999"),
+        ("--seconds", "1e12"),
+        ("--seconds", "nan"),
+        ("--seconds", "0"),
+        ("--seed", "99999999999999999999"),
+        ("--svg", "/nowhere/at.svg"),
+        ("pictures", "/nowhere"),
+    ],
 )
 def test_a_bad_argument_is_named_in_one_line(arguments: tuple[str, str]) -> None:
+    done = _command(*(("--seconds", "0.5") if arguments[0] == "--svg" else ()), *arguments)
+    assert done.returncode == 2
+    assert arguments[1].split(",")[-1].split("=")[-1] in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--tenant", "idle") * 65, ("--policy", "3", "check"), ("check", "--policy", "3")]
+)
+def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...]) -> None:
     done = _command(*arguments)
     assert done.returncode == 2
-    assert arguments[1].split(",")[-1] in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_container_without_weight_and_a_full_card_are_no_errors() -> None:
+    assert _command("--seconds", "0.5", "--tenant", "backlogged,weight=0").returncode == 0
+    assert _command("--seconds", "0.5", *("--tenant", "backlogged") * 64).returncode == 0
+
+
+@pytest.mark.parametrize(("where", "said"), [("/dev/full", "No space left"), (None, "closed")])
+def test_output_that_cannot_be_written_is_an_error(where: str | None, said: str) -> None:
+    to = f">{where}" if where else ">&-"
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m pycgpu.simulate --seconds 0.5 {to}', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_traceback() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m pycgpu.simulate --seconds 0.5 | true', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
