@@ -225,6 +225,15 @@ def test_slices_need_no_call_in_steady_state(policy: int) -> None:
     assert result.cards[0]["late_slice_calls"] == 0
 
 
+@pytest.mark.parametrize("weights", [(1, 1), (1, 1, 1), (1, 2, 3), (1, 1, 1, 1), (1, 2, 3, 4)])
+def test_two_to_four_containers_lose_no_more_than_two_percent_by_slices(
+    weights: tuple[int, ...],
+) -> None:
+    result = run(Scenario(tuple(Tenant(weight=w) for w in weights), policy=FAIR))
+    assert result.efficiency() >= 0.9795
+    assert result.cards[0]["period_ns"] <= 40 * MS
+
+
 @pytest.mark.parametrize("policy", (AVERAGE, FIXED))
 def test_ceilings_hold_when_nobody_tells_who_is_idle(policy: int) -> None:
     tenants = (*check.tenants(policy, 3), Tenant("idle"))
