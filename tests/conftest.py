@@ -58,6 +58,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="virtual machines to run at once (each has two processors)",
     )
+    group.addoption(
+        "--upgrades",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 20)",
+    )
 
 
 def _reason(longrepr: object) -> str:

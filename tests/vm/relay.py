@@ -3,15 +3,18 @@
 The host's side of ``pytest tests/vm``: run each file's tests in a VM, report them as our own.
 
 Tests are collected here as usual, once for each kernel. Those of one file, one kernel and one
-kind of machine form a group. A group's first test boots the VM, in which pytest runs with the
+kind of machine form a group; small groups that need the same machine are joined, for a boot
+costs more than most tests. A group's first test boots the VM, in which pytest runs with the
 plugin of ``guest.py``; every report that it writes to the shared directory is passed on here
 under the test's name.
 """
 
 from __future__ import annotations
 
+import compileall
 import concurrent.futures
 import dataclasses
+import inspect
 import json
 import re
 import sys
@@ -35,6 +38,11 @@ NEEDED = {
     "real_driver": ("fakepci",),
 }
 POLL_S = 0.05
+# Files share a machine up to so many tests: more would keep the other processors waiting at the
+# end of a run, and lose more tests when one of them brings the machine down.
+SHARED_TESTS = 16
+# What machines run as; they cannot keep what they would compile.
+COMPILED = ("pycgpu", "cli", "tests")
 
 
 def kernel_of(item: pytest.Item) -> str | None:
@@ -113,10 +121,12 @@ class Group:
         (self.machine.share / "select.json").write_text(
             json.dumps([guest_name(item) for item in self.items])
         )
-        file = self.items[0].path
+        files = list(dict.fromkeys(item.path for item in self.items))
+        text = "\n".join(file.read_text() for file in files)
         environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         options = [f"--driver={branch}" for branch in self.config.getoption("--driver") or ()]
-        if re.search(r"^(?:import|from) hypothesis", file.read_text(), re.MULTILINE):
+        options.append(f"--upgrades={self.config.getoption('--upgrades')}")
+        if re.search(r"^(?:import|from) hypothesis", text, re.MULTILINE):
             environment["CGPU_HYPOTHESIS"] = "1"
             options += ["-p", "_hypothesis_pytestplugin"]
             if profile := self.config.getoption("--hypothesis-profile", None):
@@ -126,7 +136,7 @@ class Group:
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
                 *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
                 *options,
-                str(file.relative_to(REPOSITORY)),
+                *(str(file.relative_to(REPOSITORY)) for file in files),
             ],
             environment=environment,
         )
@@ -216,6 +226,7 @@ class Relay:
         self.config = config
         self.groups: dict[int, Group] = {}
         self.order: list[Group] = []
+        self.machines: dict[str, list[Group]] = {}
         # Builds go on while machines run: NVIDIA's driver alone takes minutes.
         self.builder = concurrent.futures.ThreadPoolExecutor(1)
         self.building: list[concurrent.futures.Future] = []
@@ -223,12 +234,10 @@ class Relay:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Form the groups, and let each one's tests follow each other."""
-        found: dict[str, Group] = {}
-        places: dict[int, int] = {}
+        by_file: dict[tuple[str, Any], Group] = {}
         for item in items:
             kernel = kernel_of(item)
             if kernel is None:
-                places[id(item)] = -1
                 continue
             options: dict[str, Any] = {}
             for marker in reversed(list(item.iter_markers("vm"))):
@@ -236,14 +245,30 @@ class Relay:
             # Drivers of two branches get a machine each: what one leaves behind in the kernel
             # must not be taken for the other's.
             branch = item.callspec.params.get("real_driver", "")  # type: ignore[attr-defined]
-            key = f"{kernel}|{item.path}|{branch}|{sorted(options.items())}"
-            if key not in found:
-                found[key] = Group(kernel, options, [], self.config)
-                self.order.append(found[key])
-            found[key].items.append(item)
-            self.groups[id(item)] = found[key]
-            places[id(item)] = self.order.index(found[key])
-        items.sort(key=lambda item: places[id(item)])
+            machine = f"{kernel}|{branch}|{_machine(options)}"
+            group = by_file.setdefault(
+                (machine, item.path), Group(kernel, options, [], self.config)
+            )
+            group.items.append(item)
+        for (machine, _), group in by_file.items():
+            self._join(machine, group)
+        places: dict[int, tuple[int, int]] = {}
+        for number, group in enumerate(self.order):
+            for place, item in enumerate(group.items):
+                self.groups[id(item)] = group
+                places[id(item)] = (number, place)
+        items.sort(key=lambda item: places.get(id(item), (-1, 0)))
+
+    def _join(self, machine: str, group: Group) -> None:
+        """Let a group of tests share an earlier one's machine, or add it."""
+        # Who asks for more time than usual would keep everybody waiting.
+        if "timeout_s" not in group.options:
+            for other in self.machines.setdefault(machine, []):
+                if len(other.items) + len(group.items) <= SHARED_TESTS:
+                    other.items += group.items
+                    return
+            self.machines[machine].append(group)
+        self.order.append(group)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Forget what was deselected after the groups were formed."""
@@ -252,18 +277,23 @@ class Relay:
             group.items = [item for item in group.items if id(item) in kept]
         self.order = [group for group in self.order if group.items]
         if not session.config.option.collectonly:
+            for name in COMPILED:
+                compileall.compile_dir(REPOSITORY / name, quiet=2)
             self.building = [self.builder.submit(group.build) for group in self.order]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         group = self.groups.get(id(item))
         if group is None:
+            # A test on the host is busy itself, here or with a machine of its own.
+            self._start_ahead(self.config.getoption("--vm-jobs") - 1)
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began_s = time.time()
         self._start(group)
         name = guest_name(item)
-        group.wait_for(name, meanwhile=self._start_ahead)
+        jobs = self.config.getoption("--vm-jobs")
+        group.wait_for(name, meanwhile=lambda: self._start_ahead(jobs))
         last = group.items[-1] is item
         if last:
             group.wait()
@@ -276,9 +306,8 @@ class Relay:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _start_ahead(self) -> None:
-        """Start the machines of the next groups while there is room."""
-        jobs = self.config.getoption("--vm-jobs")
+    def _start_ahead(self, jobs: int) -> None:
+        """Start the machines of the next groups while there is room for *jobs* in all."""
         # One that has ended waits for its tests' turn to be reported, and takes no room.
         running = sum(1 for group in self.order if group.machine and group.machine.running)
         for group, building in zip(self.order, self.building, strict=True):
@@ -329,6 +358,13 @@ class Relay:
         self.builder.shutdown(wait=False, cancel_futures=True)
         for group in self.order:
             group.stop()
+
+
+def _machine(options: dict[str, Any]) -> str:
+    """Return what tells machines with these options apart; their time is not of it."""
+    signature = inspect.signature(VM).parameters
+    differing = {key: value for key, value in options.items() if value != signature[key].default}
+    return str(sorted((key, value) for key, value in differing.items() if key != "timeout_s"))
 
 
 def kernels_for(config: pytest.Config, test: pytest.Item) -> list[str]:

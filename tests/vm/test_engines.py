@@ -57,10 +57,10 @@ def install(host) -> Iterator:
     runtime_install.undo(runtime_install.plan_undo())
 
 
-@pytest.fixture
-def image(made, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def image(made, tmp_path_factory) -> Path:
     """A tar file of the root file system."""
-    path = tmp_path / "image.tar"
+    path = tmp_path_factory.mktemp("image") / "image.tar"
     subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(path), "."], check=True)
     return path
 
@@ -118,18 +118,24 @@ def judge(host, run, *, tells: bool = True) -> None:
     assert run((), "echo", "plain").stdout.strip().endswith("plain")
 
 
-@pytest.fixture
-def podman(image, tmp_path) -> Iterator[list[str]]:
-    program = need("podman")
+@pytest.fixture(scope="module")
+def store(image, tmp_path_factory) -> list[str]:
+    """Podman's command with a storage that has the image."""
     # Podman takes no runroot of more than 50 characters.
     base = [
-        program,
-        *("--root", f"{tmp_path}/root", "--runroot", "/run/cgpu-podman"),
+        need("podman"),
+        *("--root", str(tmp_path_factory.mktemp("podman")), "--runroot", "/run/cgpu-podman"),
         *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"),
     ]
     call(*base, "import", image, IMAGE)
-    yield base
-    call(*base, "rm", "--all", "--force", check=False)
+    return base
+
+
+@pytest.fixture
+def podman(store) -> Iterator[list[str]]:
+    """Podman's command; what a test leaves behind is removed."""
+    yield store
+    call(*store, "rm", "--all", "--force", check=False)
 
 
 @pytest.mark.parametrize("behind", ["runc", "crun"])

@@ -34,7 +34,6 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-UPGRADES = 50
 CONTAINERS = 8
 OLD, NEW = "0.1.0", "0.1.1"
 TREE = Path("/proc/cgpu_km")
@@ -143,15 +142,16 @@ def hammers(versions, container, made) -> Iterator[Callable[[int], list[Hammer]]
         one.delete()
 
 
-def test_fifty_upgrades_under_load_lose_no_call_no_charge_and_no_share(
-    versions, hammers, record_property
+def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
+    versions, hammers, record_property, pytestconfig
 ):
+    upgrades = pytestconfig.getoption("--upgrades")
     working = hammers(CONTAINERS)
     settings = {one.id: TREE.joinpath(f"0/{one.id}/weight").read_text() for one in working}
     for one in working:
         one.begin()
     took_s = []
-    for _ in range(UPGRADES):
+    for _ in range(upgrades):
         begin_s = time.monotonic()
         wanted = versions.other
         versions.upgrade()
@@ -160,7 +160,7 @@ def test_fifty_upgrades_under_load_lose_no_call_no_charge_and_no_share(
     told = [one.end() for one in working]
     door = trampoline.read(str(TREE))
     measured = {
-        "upgrades": UPGRADES,
+        "upgrades": upgrades,
         "median upgrade s": round(sorted(took_s)[len(took_s) // 2], 2),
         "longest pause ms": door.pause_ns_max / 1e6,
         "longest ioctl ms": max(one["longest_ns"] for one in told) / 1e6,
@@ -171,7 +171,7 @@ def test_fifty_upgrades_under_load_lose_no_call_no_charge_and_no_share(
     record_property("measured", measured)
     assert [(one["failed"], one["first"]) for one in told] == [(0, "")] * CONTAINERS
     assert all(one["turns"] > 0 and one["kernels"] > 0 for one in told)
-    assert (door.switches, door.reverts) == (UPGRADES, 0)
+    assert (door.switches, door.reverts) == (upgrades, 0)
     # What the clients hold now is what they held before they began.
     until(
         lambda: [charged(one.id) for one in working] == [one.held_bytes for one in working],
