@@ -189,8 +189,8 @@ static uint64_t part_of(const struct cgpu_sched *s, uint32_t guest)
 	ns = (int64_t)(s->part_ns * s->share[guest].share_ppm / s->part_ppm);
 	ahead = s->slot[guest].gift_ns -
 		s->gifts_ns / s->part_ppm * s->share[guest].share_ppm;
-	if (ahead > ns)
-		ahead = ns;
+	if (ahead > 2 * ns)
+		ahead = 2 * ns;
 	else if (ahead < -ns)
 		ahead = -ns;
 	return (uint64_t)(ns - ahead / 2);
@@ -221,7 +221,7 @@ static uint32_t pick_guest(const struct cgpu_sched *s, uint32_t turn, uint64_t c
 /* The window of one that is idle goes to a guest. Return: who; nobody: CGPU_SCHED_TURNS. */
 static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, uint64_t window_ns)
 {
-	uint64_t could = eligible(s, turn, window_ns), part_ns;
+	uint64_t able = eligible(s, turn, window_ns), could = able, part_ns;
 	uint32_t guest;
 
 	if (!could)
@@ -233,6 +233,15 @@ static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, ui
 		divide(s, could, window_ns);
 	guest = pick_guest(s, turn, could);
 	part_ns = part_of(s, guest);
+	/* one that is slow to stop had its part, and more, of earlier windows */
+	while (part_ns < PART_NS / 2 && could & (could - 1)) {
+		s->given_mask |= SLOT_BIT(guest);
+		could &= ~SLOT_BIT(guest);
+		guest = pick_guest(s, turn, could);
+		part_ns = part_of(s, guest);
+	}
+	if (part_ns < PART_NS / 2 && s->guest < CGPU_SCHED_SLOTS && (able >> s->guest & 1))
+		guest = s->guest;
 	if (window_ns >= part_ns + PART_NS / 2 && (could & (could - 1) || !s->part_ppm)) {
 		window_ns = part_ns;
 		s->divide_ns = then_ns + window_ns;

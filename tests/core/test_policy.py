@@ -137,6 +137,8 @@ def test_each_step_of_priority_doubles_the_pull_and_starves_nobody() -> None:
     low, high = parts(WEAK, [{}, {"priority": 15}])
     assert low > 0.015
     assert high == pytest.approx(64 * low, rel=0.01)
+    assert parts(WEAK, [{}, {"priority": 15}]) == parts(WEAK, [{}, {"priority": 6}])
+    assert parts(WEAK, [{}, {"priority": 5}]) != parts(WEAK, [{}, {"priority": 6}])
 
 
 @given(policies, instances, members())

@@ -116,6 +116,17 @@ def test_one_whose_turn_follows_those_who_are_slow_to_stop_gets_its_part(
     assert held[victim] / sum(held) == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.parametrize("quota", (4, 14, 24))
+def test_one_that_is_slow_to_stop_takes_no_more_of_others_idle_time_than_its_part(
+    quota: int,
+) -> None:
+    idle = Tenant("idle")
+    tenants = (Tenant(quota=quota), Tenant(stubborn_ns=10 * MS), idle, Tenant(), idle)
+    result = run(Scenario(tenants, policy=MIXED))
+    slow, quick = sum(result.held[1]), sum(result.held[3])
+    assert quick / (slow + quick) == pytest.approx(0.5, abs=0.03)
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_pause_of_one_is_not_paid_back_by_those_who_used_it(seed: int) -> None:
     pauses = Tenant(**check.bursts(475, 18), uncapped=True)
