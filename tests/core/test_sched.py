@@ -334,6 +334,24 @@ def test_periods_of_windows_and_of_slices_divide_the_second() -> None:
             assert card.s.period_ns <= 40 * MS
 
 
+@pytest.mark.parametrize("count", range(2, 13))
+def test_periods_of_equal_windows_leave_room_for_a_slow_call_over_100_ms(count: int) -> None:
+    card = Card(AVERAGE, max_inst=count)
+    for slot in range(count):
+        card.add(slot)
+    card.run(MS)
+    period, time = card.s.period_ns, 100 * MS
+    width = period / count
+
+    def held(until: float) -> float:
+        return until // period * width + min(until % period, width)
+
+    # a window begins or ends where the time does
+    edges = [0.0, width, -time % period, (width - time) % period]
+    strays = [abs(held(at + time) - held(at) - time / count) for at in edges]
+    assert max(strays) <= period * (1 - 1 / count) / count - 0.75 * MS
+
+
 @pytest.mark.parametrize("kind", [OPEN, SHUT, SLICE])
 def test_an_error_of_the_driver_opens_every_gate_and_is_tried_again_later(kind: int) -> None:
     card = Card(FIXED, max_inst=2)
