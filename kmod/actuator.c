@@ -62,6 +62,7 @@ struct governor {
 	struct mutex gates_lock; /* outside rm_lock and container->lock */
 	u32 changes[CGPU_SCHED_SLOTS]; /* the tenant's runnable_changes as last seen */
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	bool log_tried;
 	struct cgpu_switch_log log;
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
 	u8 params[DISABLE_PARAMS_BYTES];
@@ -326,7 +327,7 @@ static void flush_log(struct governor *governor)
 /* Totals as of now: a context switch is not told by itself for 33 ms. */
 static void refresh_log(struct governor *governor)
 {
-	if (!governor->log.buffer ||
+	if (!smp_load_acquire(&governor->log.buffer) ||
 	    ktime_get_ns() - READ_ONCE(governor->log.log.read_ns) < CGPU_CTXSW_FRESH_NS)
 		return;
 	flush_log(governor);
@@ -339,23 +340,32 @@ static void refresh_log(struct governor *governor)
 static u64 follow_log(struct governor *governor)
 {
 	u64 due_ns;
-	bool flush;
 
 	if (!governor->log.buffer)
 		return U64_MAX;
 	mutex_lock(&governor->lock);
-	due_ns = cgpu_ctxsw_due(&governor->log.log, &governor->sched, ktime_get_ns(), &flush);
+	due_ns = cgpu_ctxsw_due(&governor->log.log, &governor->sched, ktime_get_ns());
 	mutex_unlock(&governor->lock);
 	if (ktime_get_ns() < due_ns)
 		return due_ns;
-	if (flush)
-		flush_log(governor);
+	flush_log(governor);
 	/* whoever creates a container must not delay the next hand-over */
 	if (!mutex_trylock(&cgpu_registry->lock))
 		return ktime_get_ns() + CGPU_CTXSW_LOOK_NS;
 	read_log(governor, true);
 	mutex_unlock(&cgpu_registry->lock);
 	return 0;
+}
+
+/* By the thread: the driver hides other users' processes from whoever is no administrator. */
+static void open_log(struct governor *governor)
+{
+	if (governor->log_tried)
+		return;
+	governor->log_tried = true;
+	mutex_lock(&governor->rm_lock);
+	cgpu_switch_log_open(&governor->log, bridge, &governor->rm, governor->minor);
+	mutex_unlock(&governor->rm_lock);
 }
 
 static bool is_wanted(struct governor *governor)
@@ -408,6 +418,7 @@ static int govern(void *data)
 	u64 wake_ns, due_ns;
 	u32 count;
 
+	open_log(governor);
 	while (!READ_ONCE(governor->stopping) && !READ_ONCE(governor->leaving)) {
 		if (xchg(&governor->poked, false))
 			feed(governor);
@@ -466,7 +477,6 @@ static int start_governor(u32 minor, const struct cgpu_gpu *gpu)
 	err = bridge->open_card(&governor->rm, gpu->gpu_id, gpu->device_instance);
 	if (err)
 		goto free;
-	cgpu_switch_log_open(&governor->log, bridge, &governor->rm, minor);
 	err = run_thread(governor);
 	if (err) {
 		bridge->close_card(&governor->rm);

@@ -76,7 +76,7 @@ void cgpu_switch_log_open(struct cgpu_switch_log *log, const struct cgpu_bridge_
 		pr_info("cgpu: card %u: the driver keeps no log of context switches (0x%x): used_ns stays 0\n",
 			minor, status);
 	else
-		log->buffer = buffer;
+		smp_store_release(&log->buffer, buffer); /* readers of totals look at it */
 }
 
 /* Context: registry.lock. Return: CGPU_SCHED_SLOTS: no container's. */

@@ -133,12 +133,11 @@ static bool is_empty(const struct cgpu_sched *s)
 }
 
 uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
-			uint64_t now_ns, bool *flush)
+			uint64_t now_ns)
 {
-	*flush = is_useful(s);
 	if (is_empty(s))
 		return UINT64_MAX;
-	if (*flush && (s->owner != log->owner || s->end_ns != log->end_ns)) {
+	if (is_useful(s) && (s->owner != log->owner || s->end_ns != log->end_ns)) {
 		log->owner = s->owner;
 		log->end_ns = s->end_ns;
 		log->looked = s->end_ns < now_ns + 2 * CGPU_CTXSW_LOOK_NS;

@@ -20,8 +20,8 @@
 
 enum cgpu_ctxsw_limit {
 	/*
-	 * The driver moves records into the ring 30 times a second, or when asked to:
-	 * room for more switches than a card can make in between.
+	 * The driver moves records into the ring when asked to, and newer branches 30
+	 * times a second: room for more switches than a card makes between two looks.
 	 */
 	CGPU_CTXSW_RECORDS = 8192,
 	CGPU_CTXSW_RECORD_BYTES = 32,
@@ -86,11 +86,11 @@ bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);
 
 /*
  * Call after each tick that asks for nothing. Return: when to read the ring and call
- * cgpu_ctxsw_judge(), UINT64_MAX: there is nobody to be told of; *flush: ask the driver
- * for its records first.
+ * cgpu_ctxsw_judge(), after the driver has been asked for its records; UINT64_MAX:
+ * there is nobody to be told of.
  */
 uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
-			uint64_t now_ns, bool *flush);
+			uint64_t now_ns);
 /* Tells the engine who has work and who has not. */
 void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns);
 

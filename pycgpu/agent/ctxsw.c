@@ -129,15 +129,13 @@ void ctxsw_refresh(uint32_t minor)
 uint64_t ctxsw_follow(uint32_t minor)
 {
 	uint64_t due;
-	bool ask;
 
 	if (!card[minor].buffer)
 		return UINT64_MAX;
-	due = cgpu_ctxsw_due(&card[minor].log, &door.sched[minor], now_ns(), &ask);
+	due = cgpu_ctxsw_due(&card[minor].log, &door.sched[minor], now_ns());
 	if (now_ns() < due)
 		return due;
-	if (ask)
-		flush(minor);
+	flush(minor);
 	read_log(minor);
 	cgpu_ctxsw_judge(&card[minor].log, &door.sched[minor], now_ns());
 	return 0;

@@ -181,7 +181,6 @@ class Watched(Card):
         self.loaded: int | None = None
         self.looks = 0
         self.ran: dict[int, int] = {}
-        self.flushed = 0
 
     def place(self) -> None:
         """The runlist: the loaded one stays while it has work and its gate is open."""
@@ -205,19 +204,17 @@ class Watched(Card):
         self.place()
 
     def run(self, until: int) -> None:
-        flush = ffi.new("bool *")
         while self.now < until:
             actions = self.tick()
             for action in actions:
                 self.done(action)
             if actions:
                 continue
-            due = lib.cgpu_ctxsw_due(self.ring.log, self.s, self.now, flush)
+            due = lib.cgpu_ctxsw_due(self.ring.log, self.s, self.now)
             if self.now < due:
                 self.pass_time(min(max(self.now + 1000, min(self.wake, due)), until))
                 continue
             self.looks += 1
-            self.flushed += flush[0]
             for pid, ns in self.ring.read(self.now).items():
                 lib.cgpu_ctxsw_used(self.ring.log, self.s, pid - 1, ns)
             lib.cgpu_ctxsw_judge(self.ring.log, self.s, self.now)
@@ -274,14 +271,13 @@ def test_a_busy_container_is_never_called_idle() -> None:
         assert not any(card.s.slot[i].idle for i in range(3))
 
 
-def test_where_idle_time_is_nobody_elses_the_driver_is_not_asked() -> None:
+def test_where_idle_time_is_nobody_elses_no_window_is_looked_into() -> None:
     card = Watched(FIXED, max_inst=2)
     card.add(0)
     card.add(1)
     card.working = {0}
     card.run(2000 * MS)
     assert 15 <= card.looks <= 25
-    assert not card.flushed
     assert not card.s.slot[1].idle
 
 
@@ -323,7 +319,7 @@ def test_used_time_is_the_engines_stat() -> None:
 
 def test_a_card_without_containers_is_not_looked_at() -> None:
     card = Watched(FAIR)
-    assert lib.cgpu_ctxsw_due(card.ring.log, card.s, 0, ffi.new("bool *")) == 2**64 - 1
+    assert lib.cgpu_ctxsw_due(card.ring.log, card.s, 0) == 2**64 - 1
 
 
 def test_where_everybody_has_a_quota_the_busy_one_is_given_what_its_own_allows() -> None:
