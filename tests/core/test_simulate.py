@@ -49,12 +49,17 @@ def mixes(draw: st.DrawFn) -> Scenario:
     count = draw(st.integers(2, 25))
     made = []
     for tenant in check.tenants(policy, count):
-        kind = draw(st.sampled_from(("backlogged",) * 3 + ("bursty", "idle", "processes")))
+        kind = draw(
+            st.sampled_from(("backlogged",) * 3 + ("bursty", "idle", "processes", "waking"))
+        )
         if kind == "bursty":
             on, off = draw(st.integers(1, 500)), draw(st.integers(1, 500))
             tenant = replace(tenant, **check.bursts(on, off))
         elif kind == "idle":
             tenant = replace(tenant, kind="idle", uncapped=False)
+        elif kind == "waking":
+            on, off = draw(st.integers(0, 6000)), draw(st.integers(100, 4000))
+            tenant = replace(tenant, kind="waking", on_ns=on * MS, off_ns=off * MS)
         elif kind == "processes":
             tenant = replace(tenant, groups=draw(st.integers(2, 4)))
         made.append(tenant)
