@@ -185,6 +185,8 @@ void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now
 				cgpu_sched_idle(s, i, false, now_ns);
 		} else if (is_idle(log, s, i)) {
 			log->idle_windows[i] += log->idle_windows[i] < CGPU_CTXSW_PATIENCE;
+			if (log->idle_windows[i] < CGPU_CTXSW_TWICE)
+				continue;
 			cgpu_sched_sight(s, CGPU_CTXSW_LATE_NS, now_ns);
 			cgpu_sched_idle(s, i, true, now_ns);
 		} else if (s->slot[i].idle && is_asked_again(log, s, i, now_ns)) {

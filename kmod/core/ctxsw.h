@@ -35,6 +35,8 @@ enum cgpu_ctxsw_limit {
 	CGPU_CTXSW_REST_NS = 100000000,
 	/* whoever reads totals over and over asks the driver no more often */
 	CGPU_CTXSW_FRESH_NS = 5000000,
+	/* a pause at the beginning of one window says little of the rest of it */
+	CGPU_CTXSW_TWICE = 2,
 	/* one that had no work in so many windows is asked again in every second only */
 	CGPU_CTXSW_PATIENCE = 8,
 	/* who goes idle in a window is found in the next one: no prompt news */

@@ -271,6 +271,24 @@ def test_a_busy_container_is_never_called_idle() -> None:
         assert not any(card.s.slot[i].idle for i in range(3))
 
 
+def test_one_window_that_begins_with_a_pause_is_not_given_away() -> None:
+    card = Watched(FAIR)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {0, 1}
+    card.run(1000 * MS)
+    for _ in range(10):
+        while card.s.owner == 0:
+            card.run(card.now + MS // 4)
+        card.working = {1}
+        while card.s.owner != 0:
+            card.run(card.now + MS // 4)
+        card.run(card.now + 2 * MS)
+        assert not card.s.slot[0].idle
+        card.working = {0, 1}
+        card.run(card.now + 80 * MS)
+
+
 def test_where_idle_time_is_nobody_elses_no_window_is_looked_into() -> None:
     card = Watched(FIXED, max_inst=2)
     card.add(0)
