@@ -47,6 +47,7 @@ class Tree:
         self._started = time.time()
         self._lock = threading.Lock()
         self._positions: dict[int, int] = {}
+        self._texts: dict[int, bytes] = {}
         self._next = 1
 
     def directory(self, path: str) -> _Place | None:
@@ -131,9 +132,15 @@ class Tree:
     def release(self, handle: int) -> None:
         with self._lock:
             self._positions.pop(handle, None)
+            self._texts.pop(handle, None)
 
     def read(self, path: str, size: int, offset: int, handle: int) -> bytes:
-        """Return the file's bytes; ``events`` waits for a line, for a second at a time."""
+        """
+        Return the file's bytes; ``events`` waits for a line, for a second at a time.
+
+        What is read in several pieces is of the moment of the first, as in /proc: counters that
+        grow by a digit in between would be read twice, in part.
+        """
         found = self.file(path)
         if found is None:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
@@ -142,7 +149,9 @@ class Tree:
             start = self._positions.get(handle, 0)
             self._positions[handle], lines = door.events(start, size, _EVENT_WAIT_MS)
             return lines
-        return door.show(node.number, place.minor, place.container)[offset : offset + size]
+        if offset == 0 or handle not in self._texts:
+            self._texts[handle] = door.show(node.number, place.minor, place.container)
+        return self._texts[handle][offset : offset + size]
 
     def write(self, path: str, data: bytes) -> int:
         """Write a file, or run a command of inst_ctl."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from pycgpu import procfs
 from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -97,6 +98,27 @@ def test_tenants_that_start_into_windows_share_the_card(door: Door) -> None:
     got = [_permille(tenant) for tenant in tenants]
     # They do not start at once: the first and the last have the card to themselves for a while.
     assert all(200 <= share <= 700 for share in got), got
+
+
+def _used_ns(name: str) -> int:
+    return procfs.read_stat(0, name, str(TREE))["used_ns"]
+
+
+def test_windows_of_an_idle_tenant_with_a_quota_go_to_the_others(door: Door) -> None:
+    idle = door.start(door.simcuda, "--hold", "context", name="idle", quota=60)
+    until((TREE / "container/idle").exists, "the idle tenant", START_S)
+    busy = door.start(door.simcuda, "--json", "launch", "8", "1", name="busy")
+    until((TREE / "container/busy").exists, "the busy tenant", START_S)
+    until(lambda: _used_ns("busy") > 10**9, "its work", START_S)
+    assert _used_ns("idle") == 0
+    for _ in range(50):
+        # In pieces, while numbers grow.
+        with open(TREE / "0/busy/stat", "rb", buffering=0) as file:
+            text = b"".join(iter(lambda: file.read(7), b""))
+        assert {len(line.split()) for line in text.splitlines()} == {2}, text
+    assert _permille(busy) > 750
+    idle.terminate()
+    idle.wait(timeout=START_S)
 
 
 def test_over_commit_names_what_is_free(door: Door) -> None:
