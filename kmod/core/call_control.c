@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * RM_CONTROL: which controls a container may use, and what it is shown of sizes.
+ * What is not named here goes to the driver as it is.
+ */
+#include "call_parts.h"
+
+static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
+				uint32_t card)
+{
+	bool disable;
+	uint32_t count, i;
+
+	if (call->req.params_size != 536)
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	count = cgpu_get32(call->params, 4);
+	if (count > 64)
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	/* the driver checks none of these handles: any tenant could stop any other */
+	for (i = 0; i < count; i++) {
+		uint32_t hClient = cgpu_get32(call->params, 24 + 4 * i);
+		uint32_t hChannel = cgpu_get32(call->params, 280 + 4 * i);
+
+		if (!cgpu_owns_client(tenant, hClient) ||
+		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	}
+	/* what the engine has stopped runs when the engine says so */
+	disable = call->params[0];
+	if (!disable && card < CGPU_MAX_CARDS && tenant->ledger.account[card].gate_shut)
+		return cgpu_answer(call, NV_OK);
+	return CGPU_FORWARD;
+}
+
+/* controls that would undo the engine's decisions, on a card that it governs */
+static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			       uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+	switch (call->req.cmd) {
+	case NVA06C_CTRL_CMD_SET_TIMESLICE:
+		if (call->req.params_size != 8)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		object->timeslice_us = cgpu_get64(call->params, 0);
+		return cgpu_answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_GET_TIMESLICE:
+		if (call->req.params_size != 8 || !object->timeslice_us)
+			return CGPU_FORWARD;
+		cgpu_put64(call->params, 0, object->timeslice_us);
+		return cgpu_answer(call, NV_OK);
+	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
+		/*
+		 * flags bit 0: cilp@12 counts; 0 there is "wait for idle", which would
+		 * make a long kernel immune to gates and slices.
+		 */
+		if (call->req.params_size < 16)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_get32(call->params, 0) & 1 && !cgpu_get32(call->params, 12) ?
+			cgpu_answer(call, NV_OK) : CGPU_FORWARD;
+	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06C_CTRL_CMD_PREEMPT:
+	case NVA06F_CTRL_CMD_RESTART_RUNLIST:
+		return cgpu_answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_MAKE_REALTIME:
+	case NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY:
+	case NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE:
+	case NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES:
+		return cgpu_refuse(tenant, call, object->card, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	default:
+		return CGPU_FORWARD;
+	}
+}
+
+int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t index, card;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* a serialised blob in place of the plain struct cannot be looked into */
+	if (req->params_size && req->flags & NVOS54_FLAGS_FINN_SERIALIZED)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+	card = index ? cgpu_object_at(&tenant->objects, index)->card : CGPU_NO_CARD;
+
+	switch (req->cmd) {
+	case NV0080_CTRL_CMD_FIFO_STOP_RUNLIST:
+	case NV0080_CTRL_CMD_FIFO_START_RUNLIST:
+	case NV2080_CTRL_CMD_FIFO_DISABLE_USERMODE_CHANNELS:
+	case NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT:
+	case NV2080_CTRL_CMD_GPU_EVICT_CTX:
+		/* they act on every tenant of the card */
+	case NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID:
+	case NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2:
+		/* these tell when every tenant of the card computes */
+		return cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
+		return pre_disable_channels(tenant, call, card);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		if (req->params_size != 24)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_export(tenant, call, 12, 1);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		if (req->params_size != 2128)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_export(tenant, call, 76, cgpu_get32(call->params, 2124) & 0xffff);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		if (req->params_size != 20)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 12), 0, 1);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		if (req->params_size != 652)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 4),
+				       cgpu_get32(call->params, 648) >> 16,
+				       cgpu_get32(call->params, 648) & 0xffff);
+	default:
+		break;
+	}
+	if (index && card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned)
+		return pre_compute_control(tenant, call, index);
+	return CGPU_FORWARD;
+}
+
+static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
+{
+	uint32_t index = cgpu_get32(entry, 0);
+	uint64_t value = (uint64_t)cgpu_get32(entry, 4) << 10;
+	uint64_t shown = value;
+
+	switch (index) {
+	case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_TOTAL:
+		if (!account->unlimited && account->max_bytes < value)
+			shown = account->max_bytes;
+		break;
+	case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_FREE:
+		shown = cgpu_account_free(account, value);
+		break;
+	default:
+		return;
+	}
+	cgpu_put32(entry, 4, (uint32_t)(shown >> 10));
+}
+
+static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
+			 uint32_t bytes)
+{
+	uint32_t at;
+
+	for (at = 0; at + 8 <= bytes; at += 8)
+		show_fb_entry(account, list + at);
+}
+
+int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account;
+	uint32_t index;
+
+	switch (req->cmd) {
+	case NV2080_CTRL_CMD_FB_GET_INFO:
+		account = cgpu_account_of(tenant, req->hClient, req->hObject);
+		if (account && call->list)
+			show_fb_list(account, call->list, req->list_size);
+		return CGPU_DONE;
+	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
+		account = cgpu_account_of(tenant, req->hClient, req->hObject);
+		if (account && req->params_size > 4) {
+			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) * 8;
+
+			if (bytes > req->params_size - 4)
+				bytes = req->params_size - 4;
+			show_fb_list(account, call->params + 4, (uint32_t)bytes);
+		}
+		return CGPU_DONE;
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		return cgpu_post_export(tenant, call, 0);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		return cgpu_post_export(tenant, call, cgpu_get32(call->params, 2124) >> 16);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		return cgpu_post_import(tenant, call, 16);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		return cgpu_post_import(tenant, call, 8);
+	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
+	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
+		index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+		if (index)
+			cgpu_object_at(&tenant->objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
+		tenant->objects.runnable_changes++;
+		return CGPU_DONE;
+	default:
+		return CGPU_DONE;
+	}
+}
