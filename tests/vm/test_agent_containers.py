@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Containers whose only door is the agent's: runc and podman with the registered runtime.
+Containers whose only door is the agent's: runc, podman and docker with the registered runtime.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pycgpu import runtime_install
-from tests.vm import customer, user_door
+from tests.vm import customer, docker, user_door
 from tests.vm.container import libraries
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -23,12 +23,13 @@ from tests.vm.user_door import START_S, TREE, Door
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.needs("sim", "smi", "rootfs"),
-    pytest.mark.vm(memory="3G"),
+    pytest.mark.vm(append="apparmor=0", memory="3G"),
 ]
 
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
 NO_MEMORY = 0x51
+IMAGE = "localhost/cgpu-test:latest"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,13 @@ def run(door: Door, made: Callable[[str], Path]) -> Iterator[customer.Run]:
     """``run("name", KEY=…)`` starts a container under runc, with the agent as the only door."""
     with customer.running(made) as start:
         yield start
+
+
+def _volumes(door: Door) -> list[str]:
+    """simcuda and what it is linked with, as -v arguments."""
+    inside = {"/bin/simcuda": Path(door.simcuda)}
+    inside |= {str(path): path for path in libraries(Path(door.simcuda))}
+    return [word for at, path in inside.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
 
 
 def _info(container: customer.RuntimeContainer) -> dict[str, Any]:
@@ -95,9 +103,6 @@ def test_podmans_containers_are_held_to_their_sizes(
     programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("podman", behind)]
     if None in programs:
         pytest.skip(f"no package: podman and {behind} are not both installed")
-    inside = {"/bin/simcuda": Path(door.simcuda)}
-    inside |= {str(path): path for path in libraries(Path(door.simcuda))}
-    volumes = [word for at, path in inside.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
     options = runtime_install.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
     try:
         runtime_install.apply(runtime_install.plan(options))
@@ -107,7 +112,7 @@ def test_podmans_containers_are_held_to_their_sizes(
                 *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
                 *("--events-backend", "none", "--runtime", str(customer.RUNTIME)),
                 *("run", "--rm", "--network", "none", "-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"),
-                *(*volumes, "--rootfs", f"{made('rootfs')}:O", "simcuda", "--json", "fill"),
+                *(*_volumes(door), "--rootfs", f"{made('rootfs')}:O", "simcuda", "--json", "fill"),
             ],
             capture_output=True,
             text=True,
@@ -117,6 +122,43 @@ def test_podmans_containers_are_held_to_their_sizes(
         assert run.stdout, run.stderr
         filled = json.loads(run.stdout.splitlines()[-1])
         assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
+    finally:
+        runtime_install.undo(runtime_install.plan_undo())
+
+
+def test_dockers_containers_are_held_to_their_sizes(
+    door: Door, made: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """With Docker's own seccomp profile in force, which the agent's rules are merged into."""
+    programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("dockerd", "docker")]
+    if None in programs:
+        pytest.skip("no package: dockerd and docker are not both installed")
+    archive = tmp_path / "image.tar"
+    subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(archive), "."], check=True)
+    options = runtime_install.Options(("docker",), runtimes=("runc",))
+    try:
+        runtime_install.apply(runtime_install.plan(options))
+        with docker.serving(str(programs[0]), str(programs[1]), tmp_path) as base:
+            subprocess.run([*base, "import", str(archive), IMAGE], check=True, timeout=300)
+            common = ["run", "--rm", "--runtime", "cgpu", "--network", "none", *_volumes(door)]
+
+            def run(*words: str) -> subprocess.CompletedProcess[str]:
+                return subprocess.run(
+                    [*base, *common, *words],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=300,
+                )
+
+            asked = ("-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0", IMAGE)
+            done = run(*asked, "simcuda", "--json", "fill")
+            assert done.stdout, done.stderr
+            filled = json.loads(done.stdout.splitlines()[-1])
+            assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
+            # Docker's own profile still refuses what it refused before.
+            assert "not permitted" in run(*asked, "unshare", "-m", "true").stderr
+            assert run(IMAGE, "echo", "plain").stdout.strip() == "plain"
     finally:
         runtime_install.undo(runtime_install.plan_undo())
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pycgpu import cdi, procfs, runtime_install
+from tests.vm import docker
 from tests.vm.container import libraries
 from tests.vm.cri import Cri, CriError, Pod, archive
 from tests.vm.customer import HOOK, LOGS, RUNTIME
@@ -190,28 +191,9 @@ def test_podman_with_a_cdi_device(host, install, podman, volumes):
 
 def test_docker_with_the_runtime(host, install, image, volumes, tmp_path):
     need("runc")
-    dockerd, docker = need("dockerd"), need("docker")
+    dockerd, client = need("dockerd"), need("docker")
     install("docker", runtimes=("runc",))
-    socket = f"unix://{tmp_path}/docker.sock"
-    with (tmp_path / "log").open("w") as log:
-        daemon = subprocess.Popen(
-            [
-                dockerd,
-                *("--host", socket, "--data-root", f"{tmp_path}/data"),
-                *("--exec-root", f"{tmp_path}/exec", "--pidfile", f"{tmp_path}/pid"),
-                *("--storage-driver", "vfs", "--iptables=false", "--ip6tables=false"),
-                "--bridge=none",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        base = [docker, "--host", socket]
-        until(
-            lambda: call(*base, "version", check=False).returncode == 0,
-            f"dockerd: {(tmp_path / 'log').read_text()[-2000:]}",
-            deadline_s=120,
-        )
+    with docker.serving(dockerd, client, tmp_path) as base:
         call(*base, "import", image, IMAGE)
 
         def run(env, *command, check=True):
@@ -219,9 +201,6 @@ def test_docker_with_the_runtime(host, install, image, volumes, tmp_path):
             return call(*base, *options, *volumes, *env, IMAGE, *command, check=check)
 
         judge(host, run)
-    finally:
-        daemon.terminate()
-        daemon.wait(timeout=60)
 
 
 def test_containerd_with_the_runtime(host, install, made, tmp_path):
