@@ -25,6 +25,7 @@
 
 #include "actuator.h"
 #include "container.h"
+#include "core/inst_ctl.h"
 #include "core/nodes.h"
 #include "discover.h"
 #include "door/door.h"

@@ -5,6 +5,8 @@
  * is not exactly the documented form is refused before anything is written.
  */
 #include "nodes.h"
+#include "inst_ctl.h"
+#include "words.h"
 
 #define ENTRY(node, file, where, bits, ...) \
 	[CGPU_NODE_##node] = { .name = file, .place = CGPU_PLACE_##where, .mode = bits, \
@@ -42,27 +44,6 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(CID, "cid", CONTAINER, 0444),
 };
 
-/* A word of the text's grammar, with its length: the core has no strlen(). */
-struct word {
-	const char *text;
-	size_t length;
-};
-
-#define WORD(text) { text, sizeof(text) - 1 }
-
-static const struct word policies[CGPU_POLICY_COUNT] = {
-	WORD("average"), WORD("preemptive"), WORD("weighted"),
-	WORD("fixed"), WORD("weak"), WORD("native"),
-	WORD("mixed"), WORD("weighted-conserving"), WORD("burst"),
-};
-
-static const struct word oom_actions[] = {
-	[CGPU_OOM_FAIL] = WORD("fail"),
-	[CGPU_OOM_KILL] = WORD("kill"),
-};
-
-static const struct word no_limit = WORD("max");
-
 static const char *const features[CGPU_FEATURE_COUNT] = {
 	[CGPU_FEATURE_PID] = "pid",
 	[CGPU_FEATURE_CGROUP] = "cgroup",
@@ -73,13 +54,6 @@ static const char *const features[CGPU_FEATURE_COUNT] = {
 	[CGPU_FEATURE_GATE] = "gate",
 	[CGPU_FEATURE_UPGRADE] = "upgrade",
 };
-
-/* What is read from inst_ctl: how to write to it. */
-static const char inst_ctl_usage[] =
-	"create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>][,quota=<percent>]"
-	"[,quota_min=<percent>][,priority=<p>][,policy=<policy>][,uvm_disable=0|1]"
-	"[,oom_action=fail|kill] [gpu=...]\n"
-	"destroy <id>\n";
 
 /* ---- printing ---- */
 
@@ -184,7 +158,7 @@ static void show_root(const struct cgpu_view *view, uint32_t node, struct text *
 		put_line(text, CGPU_API_VERSION);
 		return;
 	case CGPU_NODE_INST_CTL:
-		put_string(text, inst_ctl_usage);
+		put_string(text, cgpu_inst_ctl_usage);
 		return;
 	default:
 		break;
@@ -291,7 +265,7 @@ static void show_memsize(const struct cgpu_view *view, struct text *text)
 		put_line(text, view->grant->mem_bytes);
 		return;
 	}
-	put_string(text, no_limit.text);
+	put_string(text, cgpu_no_limit.text);
 	put_char(text, '\n');
 }
 
@@ -347,7 +321,7 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_pair(text, "refused", view->account->refused);
 		break;
 	case CGPU_NODE_OOM_ACTION:
-		put_string(text, oom_actions[grant->oom_action].text);
+		put_string(text, cgpu_oom_actions[grant->oom_action].text);
 		put_char(text, '\n');
 		break;
 	case CGPU_NODE_UVM_DISABLE:
@@ -393,114 +367,19 @@ void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_account *account
 		usage->used_bytes += account->current_bytes;
 }
 
-/* ---- parsing ---- */
-
-static bool same(struct word word, struct word other)
-{
-	return word.length == other.length && !memcmp(word.text, other.text, word.length);
-}
-
-/* Return: index of `word` in `words`, -EINVAL. */
-static int index_of(struct word word, const struct word *words, uint32_t count)
-{
-	uint32_t index;
-
-	for (index = 0; index < count; index++)
-		if (same(word, words[index]))
-			return (int)index;
-	return -EINVAL;
-}
-
-/* Digits and nothing else. Return: 0, -EINVAL, -ERANGE: above 2^64 - 1. */
-static int parse_number(struct word word, uint64_t *value)
-{
-	bool overflow = false;
-	size_t index;
-
-	*value = 0;
-	if (!word.length)
-		return -EINVAL;
-	for (index = 0; index < word.length; index++) {
-		uint64_t digit = (uint64_t)(unsigned char)word.text[index] - '0';
-
-		if (digit > 9)
-			return -EINVAL;
-		if (*value > (UINT64_MAX - digit) / 10)
-			overflow = true;
-		else
-			*value = *value * 10 + digit;
-	}
-	return overflow ? -ERANGE : 0;
-}
-
-/* As parse_number(); -ERANGE also outside the bounds. */
-static int parse_between(struct word word, uint64_t min, uint64_t max, uint64_t *value)
-{
-	int err = parse_number(word, value);
-
-	return err ? err : *value < min || *value > max ? -ERANGE : 0;
-}
-
-/* A policy's number or name. */
-static int parse_policy(struct word word, uint64_t *policy)
-{
-	int index = index_of(word, policies, CGPU_POLICY_COUNT);
-
-	if (index < 0)
-		return parse_between(word, 0, CGPU_POLICY_COUNT - 1, policy);
-	*policy = (uint64_t)index;
-	return 0;
-}
-
-static int parse_oom_action(struct word word, uint64_t *action)
-{
-	int index = index_of(word, oom_actions, sizeof(oom_actions) / sizeof(*oom_actions));
-
-	*action = (uint64_t)index;
-	return index < 0 ? index : 0;
-}
-
-/* Cuts the text up to `end` off the front of `rest`, and `end` with it. */
-static struct word cut(struct word *rest, char end)
-{
-	struct word front = *rest;
-	size_t index;
-
-	for (index = 0; index < rest->length && rest->text[index] != end; index++)
-		;
-	front.length = index;
-	if (index < rest->length)
-		index++;
-	rest->text += index;
-	rest->length -= index;
-	return front;
-}
-
-static bool ends_with(struct word word, char end)
-{
-	return word.length && word.text[word.length - 1] == end;
-}
-
-static struct word without_newline(const char *text, size_t length)
-{
-	struct word word = { text, length };
-
-	if (ends_with(word, '\n'))
-		word.length--;
-	return word;
-}
+/* ---- writing ---- */
 
 /* `total <bytes>`: root's word for a card whose size the driver did not tell. */
-static int store_total(struct cgpu_view *view, struct word text)
+static int store_total(struct cgpu_view *view, struct cgpu_word text)
 {
-	static const struct word total = WORD("total");
+	static const struct cgpu_word total = CGPU_WORD("total");
 	struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
 	uint64_t bytes;
 	int err;
 
-	if (!same(cut(&text, ' '), total))
+	if (!cgpu_word_is(cgpu_word_cut(&text, ' '), total))
 		return -EINVAL;
-	err = parse_between(text, gpu->reserved_bytes + 1, UINT64_MAX, &bytes);
+	err = cgpu_parse_between(text, gpu->reserved_bytes + 1, UINT64_MAX, &bytes);
 	if (err)
 		return err;
 	if (gpu->total_bytes)
@@ -511,7 +390,7 @@ static int store_total(struct cgpu_view *view, struct word text)
 	return 0;
 }
 
-static int store_card(struct cgpu_view *view, uint32_t node, struct word text)
+static int store_card(struct cgpu_view *view, uint32_t node, struct cgpu_word text)
 {
 	struct cgpu_card *card = &view->host->card[view->minor];
 	uint64_t value;
@@ -519,8 +398,8 @@ static int store_card(struct cgpu_view *view, uint32_t node, struct word text)
 
 	if (node == CGPU_NODE_MEMORY)
 		return store_total(view, text);
-	err = node == CGPU_NODE_POLICY ? parse_policy(text, &value)
-				       : parse_number(text, &value);
+	err = node == CGPU_NODE_POLICY ? cgpu_parse_policy(text, &value)
+				       : cgpu_parse_number(text, &value);
 	if (err)
 		return err;
 	switch (node) {
@@ -533,17 +412,17 @@ static int store_card(struct cgpu_view *view, uint32_t node, struct word text)
 	}
 }
 
-static int store_grant(struct cgpu_view *view, uint32_t node, struct word text)
+static int store_grant(struct cgpu_view *view, uint32_t node, struct cgpu_word text)
 {
 	struct cgpu_grant *grant = view->grant;
 	uint64_t value;
 	int err;
 
 	/* what was read may be written back; a limit is lifted by no one but create */
-	if (node == CGPU_NODE_MEMSIZE && grant->unlimited && same(text, no_limit))
+	if (node == CGPU_NODE_MEMSIZE && grant->unlimited && cgpu_word_is(text, cgpu_no_limit))
 		return 0;
-	err = node == CGPU_NODE_OOM_ACTION ? parse_oom_action(text, &value)
-					   : parse_number(text, &value);
+	err = node == CGPU_NODE_OOM_ACTION ? cgpu_parse_oom_action(text, &value)
+					   : cgpu_parse_number(text, &value);
 	if (err)
 		return err;
 	switch (node) {
@@ -581,240 +460,13 @@ int cgpu_node_store(struct cgpu_view *view, uint32_t node, const char *text,
 	if (length > CGPU_VALUE_MAX)
 		return -EINVAL;
 	return cgpu_node_table[node].place == CGPU_PLACE_CARD ?
-	       store_card(view, node, without_newline(text, length)) :
-	       store_grant(view, node, without_newline(text, length));
+	       store_card(view, node, cgpu_word_line(text, length)) :
+	       store_grant(view, node, cgpu_word_line(text, length));
 }
 
-/* ---- inst_ctl ---- */
-
-static bool is_digit(char c)
+static bool is_hex(char c)
 {
-	return c >= '0' && c <= '9';
-}
-
-static bool is_alnum(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/* A container's directory stands beside the card's files: it cannot have their names. */
-static bool is_card_file(struct word id)
-{
-	uint32_t node;
-
-	for (node = 0; node < CGPU_NODE_COUNT; node++) {
-		const char *name = cgpu_node_table[node].name;
-		size_t index;
-
-		if (cgpu_node_table[node].place != CGPU_PLACE_CARD)
-			continue;
-		for (index = 0; index < id.length && id.text[index] == name[index]; index++)
-			;
-		if (index == id.length && !name[index])
-			return true;
-	}
-	return false;
-}
-
-static int parse_id(struct word word, char *id)
-{
-	size_t index;
-
-	if (!word.length || word.length > CGPU_ID_MAX || !is_alnum(word.text[0]) ||
-	    is_card_file(word))
-		return -EINVAL;
-	for (index = 1; index < word.length; index++) {
-		char c = word.text[index];
-
-		if (!is_alnum(c) && c != '_' && c != '.' && c != '-')
-			return -EINVAL;
-	}
-	memcpy(id, word.text, word.length);
-	id[word.length] = 0;
-	return 0;
-}
-
-enum key {
-	KEY_MEM,
-	KEY_WEIGHT,
-	KEY_QUOTA,
-	KEY_QUOTA_MIN,
-	KEY_PRIORITY,
-	KEY_POLICY,
-	KEY_UVM_DISABLE,
-	KEY_OOM_ACTION,
-	KEY_COUNT
-};
-
-static const struct word keys[KEY_COUNT] = {
-	[KEY_MEM] = WORD("mem"),
-	[KEY_WEIGHT] = WORD("weight"),
-	[KEY_QUOTA] = WORD("quota"),
-	[KEY_QUOTA_MIN] = WORD("quota_min"),
-	[KEY_PRIORITY] = WORD("priority"),
-	[KEY_POLICY] = WORD("policy"),
-	[KEY_UVM_DISABLE] = WORD("uvm_disable"),
-	[KEY_OOM_ACTION] = WORD("oom_action"),
-};
-
-static int parse_option(struct cgpu_grant *grant, uint32_t key, struct word text)
-{
-	uint64_t value;
-	int err;
-
-	switch (key) {
-	case KEY_MEM:
-		grant->unlimited = same(text, no_limit);
-		if (grant->unlimited)
-			return 0;
-		return parse_between(text, 1, UINT64_MAX, &grant->mem_bytes);
-	case KEY_WEIGHT:
-		err = parse_between(text, 0, CGPU_MAX_INST_MAX, &value);
-		grant->weight = (uint32_t)value;
-		grant->weight_given = true;
-		return err;
-	case KEY_QUOTA:
-		err = parse_between(text, 0, 100, &value);
-		grant->quota = (uint32_t)value;
-		return err;
-	case KEY_QUOTA_MIN:
-		err = parse_between(text, 0, 100, &value);
-		grant->quota_min = (uint32_t)value;
-		return err;
-	case KEY_PRIORITY:
-		err = parse_between(text, 0, CGPU_PRIORITY_MAX, &value);
-		grant->priority = (uint32_t)value;
-		return err;
-	case KEY_POLICY:
-		err = parse_policy(text, &value);
-		grant->policy_hint = (uint8_t)value;
-		return err;
-	case KEY_UVM_DISABLE:
-		err = parse_between(text, 0, 1, &value);
-		grant->uvm_disable = value;
-		return err;
-	default:
-		err = parse_oom_action(text, &value);
-		grant->oom_action = (uint8_t)value;
-		return err;
-	}
-}
-
-/* `<n>,mem=…[,key=value]…`, what follows `gpu=`. */
-static int parse_grant(struct word text, struct cgpu_create *create)
-{
-	struct cgpu_grant *grant;
-	uint32_t seen = 0;
-	uint64_t minor;
-	int err;
-
-	if (ends_with(text, ','))
-		return -EINVAL;
-	err = parse_number(cut(&text, ','), &minor);
-	if (err)
-		return err;
-	if (minor >= CGPU_MAX_CARDS)
-		return -ENODEV;
-	grant = &create->grant[minor];
-	if (grant->present)
-		return -EINVAL;
-	*grant = (struct cgpu_grant){ .present = true, .policy_hint = CGPU_POLICY_COUNT };
-	while (text.length) {
-		struct word value = cut(&text, ',');
-		int key = index_of(cut(&value, '='), keys, KEY_COUNT);
-
-		if (key < 0 || seen & 1u << key)
-			return -EINVAL;
-		seen |= 1u << key;
-		err = parse_option(grant, (uint32_t)key, value);
-		if (err)
-			return err;
-	}
-	if (!(seen & 1u << KEY_MEM))
-		return -EINVAL;
-	if (grant->quota && grant->quota_min > grant->quota)
-		return -ERANGE;
-	return 0;
-}
-
-static int parse_cgroup(struct word path, char *cgroup, size_t size)
-{
-	size_t index;
-
-	if (!path.length || path.text[0] != '/' || path.length >= size)
-		return -EINVAL;
-	for (index = 0; index < path.length; index++) {
-		unsigned char c = (unsigned char)path.text[index];
-
-		if (c < 0x20 || c == 0x7f)
-			return -EINVAL;
-	}
-	memcpy(cgroup, path.text, path.length);
-	cgroup[path.length] = 0;
-	return 0;
-}
-
-static int parse_clause(struct word clause, struct cgpu_create *create)
-{
-	static const struct word pid = WORD("pid"), cgroup = WORD("cgroup"), gpu = WORD("gpu");
-	struct word key = cut(&clause, '=');
-	uint64_t value;
-	int err;
-
-	if (same(key, gpu))
-		return parse_grant(clause, create);
-	if (create->pid || create->cgroup[0])
-		return -EINVAL;
-	if (same(key, cgroup))
-		return parse_cgroup(clause, create->cgroup, sizeof(create->cgroup));
-	if (!same(key, pid))
-		return -EINVAL;
-	err = parse_between(clause, 1, CGPU_PID_MAX, &value);
-	create->pid = (int32_t)value;
-	return err;
-}
-
-static int parse_create(struct word text, struct cgpu_create *create)
-{
-	uint32_t minor;
-	int err;
-
-	while (text.length) {
-		err = parse_clause(cut(&text, ' '), create);
-		if (err)
-			return err;
-	}
-	if (!create->pid && !create->cgroup[0])
-		return -EINVAL;
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (create->grant[minor].present)
-			return 0;
-	return -EINVAL;
-}
-
-int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)
-{
-	static const struct word verbs[] = {
-		[CGPU_VERB_CREATE] = WORD("create"),
-		[CGPU_VERB_DESTROY] = WORD("destroy"),
-	};
-	struct word rest = without_newline(text, length);
-	int verb, err;
-
-	memset(out, 0, sizeof(*out));
-	/* cut() does not tell `a ` from `a`; everything else it leaves an empty word of */
-	if (length > CGPU_COMMAND_MAX || ends_with(rest, ' '))
-		return -EINVAL;
-	verb = index_of(cut(&rest, ' '), verbs, 2);
-	if (verb < 0)
-		return verb;
-	out->verb = (uint32_t)verb;
-	err = parse_id(cut(&rest, ' '), out->create.id);
-	if (err)
-		return err;
-	if (verb == CGPU_VERB_CREATE)
-		return parse_create(rest, &out->create);
-	return rest.length ? -EINVAL : 0;
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 uint32_t cgpu_short_name(const char *id, uint32_t digits, char *out)
@@ -823,8 +475,7 @@ uint32_t cgpu_short_name(const char *id, uint32_t digits, char *out)
 	bool hex = true;
 
 	for (length = 0; length < CGPU_ID_MAX && id[length]; length++)
-		hex = hex && (is_digit(id[length]) || (id[length] >= 'a' && id[length] <= 'f') ||
-			      (id[length] >= 'A' && id[length] <= 'F'));
+		hex = hex && is_hex(id[length]);
 	if (hex && length == CGPU_ID_MAX)
 		length = digits < CGPU_SHORT_ID ? CGPU_SHORT_ID :
 			 digits < CGPU_ID_MAX ? digits : CGPU_ID_MAX;

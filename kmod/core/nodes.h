@@ -11,9 +11,7 @@
 
 enum cgpu_nodes_limit {
 	CGPU_API_VERSION = 1,
-	CGPU_COMMAND_MAX = 4096,    /* bytes of a write to inst_ctl */
-	CGPU_VALUE_MAX = 64,        /* bytes of a write to any other node */
-	CGPU_PID_MAX = 0x7fffffff,
+	CGPU_VALUE_MAX = 64,        /* bytes of a write to a node but inst_ctl */
 	CGPU_SHORT_ID = 12,         /* digits of an id that `docker ps` shows */
 	CGPU_COMM_MAX = 16          /* the kernel's name of a process, with its end */
 };
@@ -136,23 +134,6 @@ int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_
  */
 int cgpu_node_store(struct cgpu_view *view, uint32_t node, const char *text,
 		    size_t length);
-
-enum cgpu_verb {
-	CGPU_VERB_CREATE,
-	CGPU_VERB_DESTROY           /* only create.id is set */
-};
-
-struct cgpu_command {
-	uint32_t verb;              /* enum cgpu_verb */
-	struct cgpu_create create;
-};
-
-/*
- * Parses one write to inst_ctl. Return: 0; for the first fault from the left:
- * -EINVAL: syntax, a bad id, a card or a key twice, -ERANGE: a number out of
- * bounds, -ENODEV: no host can have this card. On an error `out` is undefined.
- */
-int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out);
 
 /*
  * Name of a container's directory under a card: of an id of 64 hex digits the

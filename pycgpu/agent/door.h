@@ -14,6 +14,7 @@
 #include "core/call.h"
 #include "core/card.h"
 #include "core/ctxsw.h"
+#include "core/inst_ctl.h"
 #include "core/nodes.h"
 #include "core/policy.h"
 #include "core/sched.h"
