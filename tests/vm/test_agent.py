@@ -40,6 +40,7 @@ def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 def door(opened: Door) -> Iterator[Door]:
     """The door without tenants, before and after."""
     yield opened
+    opened.end()
     user_door.emptied()
 
 

@@ -36,6 +36,7 @@ class Door:
         paths = [str(folder), sysconfig.get_path("purelib")]
         self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
         self.folder = folder
+        self._tenants: list[subprocess.Popen[str]] = []
 
     def start(
         self,
@@ -48,7 +49,7 @@ class Door:
         """Start a tenant."""
         limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
         run = ["run", "--name", name, *limits, "--", *command]
-        return subprocess.Popen(
+        tenant = subprocess.Popen(
             [sys.executable, "-m", "pycgpu.cli.main", *run],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -56,6 +57,16 @@ class Door:
             cwd=self.folder,
             env=self.environment,
         )
+        self._tenants.append(tenant)
+        return tenant
+
+    def end(self) -> None:
+        """End the tenants that a failed test left at work."""
+        for tenant in self._tenants:
+            if tenant.poll() is None:
+                tenant.kill()
+                tenant.wait()
+        self._tenants.clear()
 
     def run(self, *command: str, **options: Any) -> tuple[int, str, str]:
         """Run a tenant to its end; return status, output and errors."""
