@@ -12,6 +12,8 @@
 #include "nvsim.h"
 
 #define MAX_CONTROL_PARAMS (1u << 20)
+/* Above the layout of every command whose size is not checked. */
+#define MIN_CONTROL_PARAMS 512u
 
 static void caller_of(struct nvsim_file *nf, struct nvsim_caller *who)
 {
@@ -134,22 +136,21 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 	const struct nvsim_embedded *emb = nvsim_control_embedded(p->cmd);
 	struct embedded_list list[NVSIM_MAX_EMBEDDED] = {};
 	void __user *uparams = u64_to_user_ptr(p->params);
-	void *params = NULL;
+	void *params;
 
 	if (!p->paramsSize != !p->params || p->paramsSize > MAX_CONTROL_PARAMS) {
 		p->status = NV_ERR_INVALID_ARGUMENT;
 		return;
 	}
-	if (p->paramsSize) {
-		params = kvzalloc(p->paramsSize, GFP_KERNEL);
-		if (!params) {
-			p->status = NV_ERR_NO_MEMORY;
-			return;
-		}
-		if (copy_from_user(params, uparams, p->paramsSize)) {
-			p->status = NV_ERR_INVALID_ADDRESS;
-			goto out;
-		}
+	/* Whole layouts fit: a caller that says less gives zeroes, and gets as much as he said. */
+	params = kvzalloc(max(p->paramsSize, MIN_CONTROL_PARAMS), GFP_KERNEL);
+	if (!params) {
+		p->status = NV_ERR_NO_MEMORY;
+		return;
+	}
+	if (copy_from_user(params, uparams, p->paramsSize)) {
+		p->status = NV_ERR_INVALID_ADDRESS;
+		goto out;
 	}
 	if (emb && p->paramsSize < emb->ptr_at + 8 * emb->nptrs)
 		emb = NULL;
@@ -161,7 +162,7 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 	}
 	if (emb)
 		embedded_put(emb, params, list, p->status == NV_OK, &p->status);
-	if (p->status == NV_OK && params && copy_to_user(uparams, params, p->paramsSize))
+	if (p->status == NV_OK && copy_to_user(uparams, params, p->paramsSize))
 		p->status = NV_ERR_INVALID_ADDRESS;
 out:
 	kvfree(params);
