@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.gpu.cards import cards
 from tests.gpu.faults import attacks, faults
+from tests.gpu.frameworks import frameworks
 from tests.gpu.memory import memory, overhead
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
@@ -20,7 +21,7 @@ from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, overhead, alone, weights, quotas, used, many),
+    *(memory, frameworks, overhead, alone, weights, quotas, used, many),
     *(faults, attacks, latency, resnet, peers, cards),
 )
 

@@ -7,6 +7,7 @@ import os
 import time
 
 from pycgpu.model import POLICIES
+from tests.gpu.frameworks import run
 from tests.gpu.tenants import (
     SETTLE_S,
     Bench,
@@ -50,6 +51,9 @@ def cards(bench: Bench) -> None:
     report.equal(
         "size that a tenant of card 1 sees", last_json(text).get("total"), 4 << 30, "bytes"
     )
+    got = run("allreduce", "--gpu", "0", "--gpu", "1", "--mem", "8G")
+    report.equal("NCCL over two cards: sizes", got.get("total"), [8 << 30] * 2, "bytes")
+    report.equal("NCCL over two cards: sum", got.get("after", got["said"]), 42)
     rates = []
     for minor in (0, 1):
         path = bench.file()
