@@ -65,6 +65,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 20)",
     )
+    group.addoption(
+        "--fuzz-seconds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how long tests/vm/test_fuzz.py throws calls at the driver (default: 20)",
+    )
+    group.addoption(
+        "--fuzz-seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="what they are (default: 1)",
+    )
 
 
 def _reason(longrepr: object) -> str:

@@ -125,7 +125,8 @@ class Group:
         text = "\n".join(file.read_text() for file in files)
         environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         options = [f"--driver={branch}" for branch in self.config.getoption("--driver") or ()]
-        options.append(f"--upgrades={self.config.getoption('--upgrades')}")
+        for name in ("--upgrades", "--fuzz-seconds", "--fuzz-seed"):
+            options.append(f"{name}={self.config.getoption(name)}")
         if re.search(r"^(?:import|from) hypothesis", text, re.MULTILINE):
             environment["CGPU_HYPOTHESIS"] = "1"
             options += ["-p", "_hypothesis_pytestplugin"]

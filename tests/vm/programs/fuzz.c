@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fuzz SEED SECONDS: containers come, throw calls of every kind at the driver
+ * from several processes and threads, and are killed or destroyed in the
+ * middle; rubbish is written to the tree meanwhile. Runs on the host, as root.
+ * At its end none of its processes and none of its containers is left, and it
+ * prints one line of JSON: what was thrown. It fails if it cannot clean up.
+ *
+ * The seed gives what each process does; how they interleave is the machine's.
+ */
+#define _GNU_SOURCE
+#include "fuzz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	CONTAINERS = 3,
+	PROCESSES = 2,
+	STACK_BYTES = 1 << 20,
+	NOBODY = 65534,
+	TREES = 2,
+	CLEAN_UP_S = 60,
+};
+
+struct container {
+	pid_t pid;
+	char id[32];
+	double until_s;
+	u64 seed;
+	struct pool *pool;
+	int go[2];
+};
+
+struct totals *totals;
+static struct container containers[CONTAINERS];
+static u32 made, refused;
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static int command(const char *text)
+{
+	int fd = open("/proc/cgpu_km/inst_ctl", O_WRONLY | O_CLOEXEC);
+	int err = fd < 0 ? errno : write(fd, text, strlen(text)) < 0 ? errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* The first process of a pid namespace: its workers die, and are replaced. */
+static int init_of_container(void *data)
+{
+	struct container *container = data;
+	struct random random = seeded(container->seed);
+	pid_t workers[PROCESSES] = { 0 }, gone;
+	char byte;
+	int index;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(container->go[1]);
+	if (read(container->go[0], &byte, 1) != 1)
+		_exit(1);
+	close(container->go[0]);
+	/* half of them are nobody, as careful people have it */
+	if (below(&random, 2) && (setgroups(0, NULL) || setgid(NOBODY) || setuid(NOBODY)))
+		_exit(1);
+	prctl(PR_SET_DUMPABLE, 1);
+	for (gone = 0; ; gone = wait(NULL)) {
+		for (index = 0; index < PROCESSES; index++) {
+			u64 seed = random_u64(&random);
+
+			if (workers[index] != gone)
+				continue; /* a stray of theirs, or another one */
+			workers[index] = fork();
+			if (!workers[index])
+				fuzz_tenant(seed, container->pool);
+		}
+	}
+}
+
+static void begin(struct container *container, struct random *random)
+{
+	static u8 stack[STACK_BYTES] __attribute__((aligned(16)));
+	static const char *const grants[] = {
+		"gpu=0,mem=268435456", "gpu=0,mem=16777216 gpu=1,mem=max", "gpu=1,mem=67108864",
+		"gpu=0,mem=max,weight=2,quota=40", "gpu=0,mem=134217728,oom_action=kill",
+		"gpu=0,mem=134217728,uvm_disable=1 gpu=1,mem=8388608,weight=3",
+	};
+	char text[256];
+
+	snprintf(container->id, sizeof(container->id), "fuzz-%u", below(random, 2000));
+	container->seed = random_u64(random);
+	memset(container->pool, 0, sizeof(*container->pool));
+	if (pipe2(container->go, O_CLOEXEC))
+		exit(1);
+	container->pid = clone(init_of_container, stack + sizeof(stack),
+			       CLONE_NEWPID | CLONE_NEWIPC | SIGCHLD, container);
+	if (container->pid < 0) {
+		perror("fuzz: clone");
+		exit(1);
+	}
+	close(container->go[0]);
+	snprintf(text, sizeof(text), "create %s pid=%d %s", container->id, container->pid,
+		 grants[below(random, sizeof(grants) / sizeof(*grants))]);
+	/* the tree's rubbish may have taken the name or the room: then it is the host's */
+	if (command(text))
+		refused++;
+	else
+		made++;
+	if (write(container->go[1], "g", 1) != 1)
+		exit(1);
+	close(container->go[1]);
+	container->until_s = seconds() + 0.05 + below(random, 3000) * 1e-3;
+}
+
+static void end(struct container *container, struct random *random)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "destroy %s", container->id);
+	if (!below(random, 3))
+		command(text);
+	kill(container->pid, SIGKILL);
+	if (!below(random, 3))
+		command(text);
+	waitpid(container->pid, NULL, 0);
+	container->pid = 0;
+}
+
+static pid_t begin_tree(u64 seed)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		fuzz_tree(seed);
+	}
+	return pid;
+}
+
+static void *shared(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		exit(1);
+	return at;
+}
+
+/* Whatever the tree's rubbish has made is destroyed by name. Return: false: some remain. */
+static bool clean_up(void)
+{
+	double end_s = seconds() + CLEAN_UP_S;
+	u32 number;
+
+	for (number = 0; number < 2000; number++) {
+		char text[64];
+		int err;
+
+		snprintf(text, sizeof(text), "destroy fuzz-%u", number);
+		do {
+			err = command(text);
+			if (err && err != ENOENT && seconds() > end_s) {
+				fprintf(stderr, "fuzz: %s: %s\n", text, strerror(err));
+				return false;
+			}
+		} while (err && err != ENOENT);
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct random random;
+	pid_t trees[TREES];
+	double end_s;
+	int index;
+
+	if (argc != 3) /* what a tenant's child becomes by exec() */
+		return 0;
+	random = seeded(strtoull(argv[1], NULL, 0));
+	end_s = seconds() + atof(argv[2]);
+	totals = shared(sizeof(*totals));
+	for (index = 0; index < CONTAINERS; index++)
+		containers[index].pool = shared(sizeof(struct pool));
+	for (index = 0; index < TREES; index++)
+		trees[index] = begin_tree(random_u64(&random));
+	while (seconds() < end_s) {
+		for (index = 0; index < CONTAINERS; index++) {
+			struct container *container = &containers[index];
+
+			if (container->pid && seconds() > container->until_s)
+				end(container, &random);
+			if (!container->pid)
+				begin(container, &random);
+		}
+		usleep(5000);
+	}
+	for (index = 0; index < CONTAINERS; index++)
+		end(&containers[index], &random);
+	for (index = 0; index < TREES; index++) {
+		kill(trees[index], SIGKILL);
+		waitpid(trees[index], NULL, 0);
+	}
+	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
+	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu}\n",
+	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
+	       totals->written, totals->refused);
+	fflush(stdout);
+	return clean_up() ? 0 : 1;
+}

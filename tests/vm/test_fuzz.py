@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""
+Calls that nobody makes on purpose: broken ones from every side, for some seconds.
+
+``programs/fuzz.c`` says what is thrown. What is asked afterwards is that nothing is left and that
+the kernel has nothing to say; the harness reads its log, and under ``6.1-debug`` that of KASAN,
+lockdep and kmemleak. ``--fuzz-seconds`` and ``--fuzz-seed`` make it long, or another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pycgpu import installation
+from tests.vm import installed
+from tests.vm.loaded import until
+from tests.vm.test_hot_upgrade import TREE, Versions, numbers
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("km", "km:0.1.1", "bridge", "programs"),
+    pytest.mark.vm(memory="3G", timeout_s=2400),
+]
+
+#: Calls that a fuzzer must have got through to have tested anything: one in a hundred.
+GRANTED_PERCENT = 1
+
+
+@pytest.fixture
+def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
+    """The module installed, with a later version to go to, on two cards."""
+    sim(cards="t4,a100")
+    with installed.few_modules(tmp_path / "few"):
+        there = Versions(made, tmp_path)
+        try:
+            yield there
+        finally:
+            until(lambda: not installation.holders(there.host), "the end of all containers")
+            # Who still held a file of the driver, or of ours, would not let them be unloaded.
+            installation.uninstall(there.host)
+
+
+def test_broken_calls_from_all_sides_leave_nothing_behind(
+    versions, made, pytestconfig, record_property
+) -> None:
+    seed = pytestconfig.getoption("--fuzz-seed")
+    fuzz_s = pytestconfig.getoption("--fuzz-seconds")
+    # The engine shall have something to do.
+    TREE.joinpath("0/policy").write_text("2\n")
+    print(f"fuzz {seed} {fuzz_s}")
+    fuzzer = subprocess.Popen(
+        [made("programs") / "fuzz", str(seed), str(fuzz_s)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        middle_s = time.monotonic() + fuzz_s / 2
+        until(lambda: time.monotonic() > middle_s or fuzzer.poll(), "half-time", fuzz_s)
+        versions.upgrade()
+        output, _ = fuzzer.communicate()
+    finally:
+        fuzzer.kill()
+        fuzzer.wait()
+    assert fuzzer.returncode == 0, output
+    told = json.loads(output)
+    print(told)
+    record_property("measured", told)
+    assert told["containers"] > 0 and told["written"] > 0 and told["maps"] > 0
+    assert told["granted"] * 100 > told["calls"] * GRANTED_PERCENT
+    until(lambda: not os.listdir(TREE / "container"), "the end of all containers")
+    for card in ("0", "1"):
+        until(lambda card=card: numbers(f"{card}/memory")["used"] == 0, "the return of all memory")
+        assert numbers(f"{card}/memory")["allocated"] == 0
