@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
@@ -39,6 +38,7 @@ from tests.gpu.tenants import (
     wait_for,
     wait_for_end,
 )
+from tests.telling import bars, check, console, no_room, shell, tell, title
 
 GIB = 1 << 30
 #: Percentage points over three seconds.
@@ -46,31 +46,6 @@ SHARE_TOLERANCE = 1.0
 DRIVER = [sys.executable, PROGRAMS / "driver.py"]
 #: What one tenant may take less than its size: its context, and what is left of a piece.
 CONTEXT_MIB = 1200
-
-console = Console(width=100, highlight=False)
-
-
-class NotAsSaid(Exception):
-    """A step's outcome is not what the demo promises."""
-
-
-def check(true: object, claim: str) -> None:
-    """Print a claim that holds, or end the demo."""
-    if not true:
-        raise NotAsSaid(claim)
-    console.print(f"  [green]✔[/] {claim}")
-
-
-def title(text: str) -> None:
-    console.print()
-    console.rule(f"[bold]{text}", align="left")
-
-
-def shell(command: str, output: str = "") -> None:
-    """Show a command as one would type it, and what it printed."""
-    console.print(f"  [bold cyan]#[/] {command}")
-    for line in output.rstrip("\n").splitlines():
-        console.print(f"    {line}", markup=False, overflow="crop", no_wrap=True)
 
 
 def echo(value: object, path: str) -> None:
@@ -143,8 +118,7 @@ def shares(work: Path) -> None:
         def measure(label: str, due: float) -> None:
             time.sleep(1)
             got = [rate / alone * 100 for rate in median_rates(files)]
-            bars = "█" * round(got[0] / 4) + "░" * round(got[1] / 4)
-            rows.add_row(label, *(f"{one:.1f} %" for one in (*got, sum(got))), bars)
+            rows.add_row(label, *(f"{one:.1f} %" for one in (*got, sum(got))), bars(*got))
             of_both = got[0] / sum(got) * 100
             if abs(of_both - due) > SHARE_TOLERANCE:
                 wrong.append(f"{label}: {of_both:.1f} % instead of {due:.1f} %")
@@ -163,13 +137,8 @@ def shares(work: Path) -> None:
         title("Changed while it runs")
         echo(5 * GIB, "0/one/memsize")
         check(int(node("0/one/memsize")) == 5 * GIB, "one now has a card of 5 GiB")
-        refused = ""
-        try:
-            node("0/one/memsize", 9000 * GIB)
-        except OSError as error:
-            refused = str(error.strerror)
-        shell(f"echo {9000 * GIB} > {TREE}/0/one/memsize", f"write error: {refused}")
-        check(refused == "No space left on device", "what the card does not have is refused")
+        much = 9000 * GIB
+        no_room(TREE / "0/one/memsize", much, lambda: node("0/one/memsize", much))
         tenants[1].kill()
         wait_for_end("two")
         echo(25, "0/one/quota")
@@ -193,21 +162,15 @@ def main() -> int:
         print("demo: --gpu needs root: try sudo", file=sys.stderr)
         return 1
     console.print(Panel.fit("cgpu: many programs, one GPU, no module", style="bold"))
-    started_s = time.monotonic()
+
+    def story() -> None:
+        host()
+        sizes()
+        shares(Path(work))
+        end()
+
     with tempfile.TemporaryDirectory(prefix="cgpu-demo-") as work:
-        try:
-            host()
-            sizes()
-            shares(Path(work))
-            end()
-        except NotAsSaid as claim:
-            console.print(f"\n  [bold red]✘ not as said:[/] {claim}")
-            return 1
-        except (CgpuError, OSError, TimeoutError) as error:
-            console.print(f"\n  [bold red]✘[/] {error}", markup=True)
-            return 1
-    console.print(f"\n[bold green]Everything as said[/], in {time.monotonic() - started_s:.0f} s.")
-    return 0
+        return tell(story, CgpuError, OSError, TimeoutError)
 
 
 if __name__ == "__main__":

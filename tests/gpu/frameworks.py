@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.gpu.tenants import MIB, PROGRAMS, Bench, last_json, outcome, table, wait_for_end
+from tests.gpu.tenants import MIB, PROGRAMS, Bench, all_returned, last_json, outcome
 
 LIMIT_BYTES = 8 << 30
 TIMEOUT_S = 120
@@ -72,5 +72,4 @@ def frameworks(bench: Bench) -> None:
             f"exit status {alone.returncode}",
             status == alone.returncode,
         )
-    wait_for_end()
-    report.equal("charged after all have ended", table("0/memory")["used"], 0, "bytes")
+    all_returned(bench)

@@ -13,10 +13,9 @@ from tests.gpu.tenants import (
     MIB,
     PROGRAMS,
     Bench,
+    all_returned,
     last_json,
     outcome,
-    table,
-    wait_for_end,
 )
 
 
@@ -101,8 +100,7 @@ def memory(bench: Bench) -> None:
         "free",
         status == 1 and "free" in text,
     )
-    wait_for_end()
-    report.equal("charged after all have ended", table("0/memory")["used"], 0, "bytes")
+    all_returned(bench)
 
 
 def overhead(bench: Bench) -> None:

@@ -148,6 +148,18 @@ def wait_for_end(*names: str) -> None:
     wait_for(gone, "the tenants' end")
 
 
+def all_returned(bench: Bench) -> None:
+    """Check that with the last tenant's last open file nothing is charged any more."""
+    wait_for_end()
+    start = time.monotonic()
+    # A container's promises return at once; its memory when the driver has taken its files apart.
+    with contextlib.suppress(TimeoutError):
+        wait_for(lambda: not table("0/memory")["used"], "the return of all memory", 10)
+    took = (time.monotonic() - start) * 1e3
+    bench.report.equal("charged after all have ended", table("0/memory")["used"], 0, "bytes")
+    bench.report.check("until it was", took, "ms")
+
+
 def node(path: str, value: object | None = None) -> str:
     """Read a node of the tree, or write it."""
     full = TREE / path
