@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.gpu.cards import cards
+from tests.gpu.churn import churn
+from tests.gpu.crowd import crowd
 from tests.gpu.faults import attacks, faults
 from tests.gpu.frameworks import frameworks
 from tests.gpu.memory import memory, overhead
@@ -21,8 +23,8 @@ from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, frameworks, overhead, alone, weights, quotas, used, many),
-    *(faults, attacks, latency, resnet, peers, cards),
+    *(memory, frameworks, overhead, alone, weights, quotas, used, many, crowd),
+    *(faults, churn, attacks, latency, resnet, peers, cards),
 )
 
 
