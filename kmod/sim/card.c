@@ -218,6 +218,14 @@ struct nvsim_card *nvsim_card_by_uuid(const u8 *uuid)
 	return NULL;
 }
 
+u32 nvsim_card_put_uuid(const struct nvsim_card *card, bool binary, u8 *out, u32 size)
+{
+	if (!binary)
+		return strscpy(out, card->uuid_text, size) + 1;
+	memcpy(out, card->uuid, 16);
+	return 16;
+}
+
 struct nvsim_card *nvsim_card_by_minor(unsigned int minor)
 {
 	return minor < nvsim_ncards ? &nvsim_cards[minor] : NULL;

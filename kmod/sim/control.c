@@ -5,6 +5,7 @@
  * NOT_SUPPORTED and, with trace=1, is logged.
  */
 #include <linux/capability.h>
+#include <linux/string.h>
 #include "nvsim.h"
 
 static const struct nvsim_ctl_entry *const tables[] = {
@@ -43,6 +44,44 @@ const struct nvsim_embedded *nvsim_control_embedded(u32 cmd)
 		if (embedded[i].cmd == cmd)
 			return &embedded[i];
 	return NULL;
+}
+
+u32 nvsim_ctl_ok(struct nvsim_ctl *c)
+{
+	return NV_OK;
+}
+
+u32 nvsim_ctl_zero(struct nvsim_ctl *c)
+{
+	memset(c->p, 0, c->size);
+	return NV_OK;
+}
+
+struct info { u32 index, data; };
+
+static u32 fill(struct nvsim_ctl *c, struct info *list, u32 n, nvsim_get_info *get)
+{
+	u32 i, status = NV_OK;
+
+	for (i = 0; i < n && status == NV_OK; i++)
+		status = get(c, list[i].index, &list[i].data);
+	return status;
+}
+
+u32 nvsim_info_at_pointer(struct nvsim_ctl *c, nvsim_get_info *get)
+{
+	struct { u32 n, pad; u64 list; } *p = c->p;
+
+	return p->list ? fill(c, (void *)(uintptr_t)p->list, p->n, get) : NV_OK;
+}
+
+u32 nvsim_info_in_place(struct nvsim_ctl *c, nvsim_get_info *get)
+{
+	struct { u32 n; struct info list[]; } *p = c->p;
+
+	if (p->n > (c->size - 4) / sizeof(struct info))
+		return NV_ERR_INVALID_ARGUMENT;
+	return fill(c, p->list, p->n, get);
 }
 
 /* A control belongs to the class in its upper half; each object has its class's alone. */

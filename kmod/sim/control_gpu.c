@@ -8,8 +8,10 @@
 
 #define KIB(bytes) ((u32)((bytes) >> 10))
 
-u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data)
+static u32 fb_info(struct nvsim_ctl *c, u32 index, u32 *data)
 {
+	struct nvsim_card *card = c->card;
+
 	switch (index) {
 	case 0x05: *data = card->model->bar1_mib << 10; break;	/* BAR1_SIZE */
 	case 0x07:						/* RAM_SIZE */
@@ -37,38 +39,18 @@ u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data)
 	return NV_OK;
 }
 
-struct fb_pair { u32 index, data; };
-
-static u32 fb_pairs(struct nvsim_card *card, struct fb_pair *list, u32 n)
-{
-	u32 i, status;
-
-	for (i = 0; i < n; i++) {
-		status = nvsim_fb_info(card, list[i].index, &list[i].data);
-		if (status != NV_OK)
-			return status;
-	}
-	return NV_OK;
-}
-
 static u32 fb_get_info(struct nvsim_ctl *c)
 {
 	struct { u32 n, pad; u64 list; } *p = c->p;
 
-	if (!p->n)
-		return NV_OK;
-	if (!p->list)
+	if (p->n && !p->list)
 		return NV_ERR_INVALID_ARGUMENT;
-	return fb_pairs(c->card, (void *)(uintptr_t)p->list, p->n);
+	return nvsim_info_at_pointer(c, fb_info);
 }
 
 static u32 fb_get_info_v2(struct nvsim_ctl *c)
 {
-	struct { u32 n; struct fb_pair list[]; } *p = c->p;
-
-	if (p->n > (c->size - 4) / sizeof(struct fb_pair))
-		return NV_ERR_INVALID_ARGUMENT;
-	return fb_pairs(c->card, p->list, p->n);
+	return nvsim_info_in_place(c, fb_info);
 }
 
 /* ---- processes ---- */
@@ -185,22 +167,19 @@ static u32 gpu_get_pid_info(struct nvsim_ctl *c)
 
 /* ---- memory objects ---- */
 
-static u32 surface_info(struct nvsim_ctl *c)
+static u32 surface_info(struct nvsim_ctl *c, u32 index, u32 *data)
+{
+	*data = index == 4 ? c->obj->mem->size >> 12 : 0;	/* size, 4 KiB pages */
+	return NV_OK;
+}
+
+static u32 get_surface_info(struct nvsim_ctl *c)
 {
 	struct { u32 n, pad; u64 list; } *p = c->p;
-	struct fb_pair *list = (void *)(uintptr_t)p->list;
-	u32 i;
 
-	if (!list)
+	if (!p->list)
 		return NV_ERR_INVALID_ARGUMENT;
-	for (i = 0; i < p->n; i++) {
-		switch (list[i].index) {
-		case 0: list[i].data = 0; break;			/* attributes */
-		case 4: list[i].data = c->obj->mem->size >> 12; break;	/* size, 4 KiB pages */
-		default: list[i].data = 0;
-		}
-	}
-	return NV_OK;
+	return nvsim_info_at_pointer(c, surface_info);
 }
 
 const struct nvsim_ctl_entry nvsim_gpu_controls[] = {
@@ -208,6 +187,6 @@ const struct nvsim_ctl_entry nvsim_gpu_controls[] = {
 	CTL4(0x20801303, CTL_ANY, 436, 444, 460, 1028, fb_get_info_v2),
 	CTL(0x2080018d, CTL_ANY, 3812, gpu_get_pids),
 	CTL(0x2080018e, CTL_ANY, 14408, gpu_get_pid_info),
-	CTL(0x00410110, CTL_ANY, 16, surface_info),
+	CTL(0x00410110, CTL_ANY, 16, get_surface_info),
 	{}
 };

@@ -9,19 +9,6 @@
 #include <linux/string.h>
 #include "nvsim.h"
 
-struct info_pair { u32 index, data; };
-
-static u32 ok(struct nvsim_ctl *c)
-{
-	return NV_OK;
-}
-
-static u32 zero(struct nvsim_ctl *c)
-{
-	memset(c->p, 0, c->size);
-	return NV_OK;
-}
-
 /* ---- the client's ---- */
 
 /* Sizes of three strings, their pointers; build information. */
@@ -132,37 +119,27 @@ static u32 class_list_v2(struct nvsim_ctl *c)
 
 /* ---- the subdevice's ---- */
 
-static u32 gpu_info(struct nvsim_card *card, struct info_pair *list, u32 n)
+static u32 gpu_info(struct nvsim_ctl *c, u32 index, u32 *data)
 {
-	u32 i;
-
-	for (i = 0; i < n; i++) {
-		switch (list[i].index) {
-		case 0x11: list[i].data = 1; break;	/* MINOR_REVISION_EXT */
-		case 0x27: list[i].data = 1; break;	/* GPU_SMC_MODE: unsupported */
-		case 0x2a: list[i].data = 2; break;	/* IBMNPU and the like: no */
-		case 0x37: list[i].data = 1; break;
-		case 0x3d: list[i].data = 1; break;
-		default: list[i].data = 0;
-		}
+	switch (index) {
+	case 0x11: *data = 1; break;	/* MINOR_REVISION_EXT */
+	case 0x27: *data = 1; break;	/* GPU_SMC_MODE: unsupported */
+	case 0x2a: *data = 2; break;	/* IBMNPU and the like: no */
+	case 0x37: *data = 1; break;
+	case 0x3d: *data = 1; break;
+	default: *data = 0;
 	}
 	return NV_OK;
 }
 
 static u32 gpu_info_v1(struct nvsim_ctl *c)
 {
-	struct { u32 n, pad; u64 list; } *p = c->p;
-
-	return p->list ? gpu_info(c->card, (void *)(uintptr_t)p->list, p->n) : NV_OK;
+	return nvsim_info_at_pointer(c, gpu_info);
 }
 
 static u32 gpu_info_v2(struct nvsim_ctl *c)
 {
-	struct { u32 n; struct info_pair list[]; } *p = c->p;
-
-	if (p->n > (c->size - 4) / sizeof(struct info_pair))
-		return NV_ERR_INVALID_ARGUMENT;
-	return gpu_info(c->card, p->list, p->n);
+	return nvsim_info_in_place(c, gpu_info);
 }
 
 static u32 name_string(struct nvsim_ctl *c)
@@ -203,12 +180,7 @@ static u32 gid_info(struct nvsim_ctl *c)
 	if (p->index)
 		return NV_ERR_INVALID_ARGUMENT;
 	memset(p->data, 0, sizeof(p->data));
-	if (p->flags & 2) {		/* binary */
-		memcpy(p->data, c->card->uuid, 16);
-		p->length = 16;
-	} else {
-		p->length = strscpy(p->data, c->card->uuid_text, sizeof(p->data)) + 1;
-	}
+	p->length = nvsim_card_put_uuid(c->card, p->flags & 2, p->data, sizeof(p->data));
 	return NV_OK;
 }
 
@@ -240,63 +212,51 @@ static u32 link_speed(const struct nvsim_card *card)
 	return card->model->generation >= 4 ? 5 : card->model->generation >= 2 ? 4 : 3;
 }
 
-static u32 bus_info(struct nvsim_card *card, struct info_pair *list, u32 n)
+static u32 bus_info(struct nvsim_ctl *c, u32 index, u32 *data)
 {
-	u32 i;
+	u32 speed = link_speed(c->card);
 
-	for (i = 0; i < n; i++) {
-		switch (list[i].index) {
-		case 0x00: list[i].data = 3; break;	/* TYPE: PCI Express */
-		case 0x03:				/* PCIE_GPU_LINK_CAPS */
-		case 0x04:
-			list[i].data = (link_speed(card) - 1) * 0x110000 | 0x7900 |
-				       link_speed(card);
-			break;
-		case 0x07: list[i].data = 0x11000000 | link_speed(card) << 16; break;
-		case 0x0b: list[i].data = link_speed(card); break;
-		default: list[i].data = 0;
-		}
+	switch (index) {
+	case 0x00: *data = 3; break;	/* TYPE: PCI Express */
+	case 0x03:			/* PCIE_GPU_LINK_CAPS */
+	case 0x04: *data = (speed - 1) * 0x110000 | 0x7900 | speed; break;
+	case 0x07: *data = 0x11000000 | speed << 16; break;
+	case 0x0b: *data = speed; break;
+	default: *data = 0;
 	}
 	return NV_OK;
 }
 
 static u32 bus_info_v1(struct nvsim_ctl *c)
 {
-	struct { u32 n, pad; u64 list; } *p = c->p;
-
-	return p->list ? bus_info(c->card, (void *)(uintptr_t)p->list, p->n) : NV_OK;
+	return nvsim_info_at_pointer(c, bus_info);
 }
 
 static u32 bus_info_v2(struct nvsim_ctl *c)
 {
-	struct { u32 n; struct info_pair list[]; } *p = c->p;
-
-	if (p->n > (c->size - 4) / sizeof(struct info_pair))
-		return NV_ERR_INVALID_ARGUMENT;
-	return bus_info(c->card, p->list, p->n);
+	return nvsim_info_in_place(c, bus_info);
 }
 
-static u32 gr_info(struct nvsim_ctl *c)
+static u32 gr_info(struct nvsim_ctl *c, u32 index, u32 *data)
 {
-	struct { u32 n, pad; u64 list; u8 route[16]; } *p = c->p;
 	const struct nvsim_model *m = c->card->model;
-	struct info_pair *list = (void *)(uintptr_t)p->list;
-	u32 i;
 
-	if (!list)
-		return NV_OK;
-	for (i = 0; i < p->n; i++) {
-		switch (list[i].index) {
-		case 0x08: list[i].data = m->sm_count; break;	/* SHADER_PIPE_SUB_COUNT: SMs */
-		case 0x09: list[i].data = m->sm_count / 2; break;
-		case 0x07: list[i].data = 8; break;		/* GPCs */
-		case 0x0d: list[i].data = m->generation == 1 ? 32 : 64; break;	/* warps an SM */
-		case 0x0e: list[i].data = 32; break;		/* threads a warp */
-		case 0x0c: list[i].data = m->compute_major << 8 | m->compute_minor << 4; break;
-		default: list[i].data = 0;
-		}
+	switch (index) {
+	case 0x08: *data = m->sm_count; break;	/* SHADER_PIPE_SUB_COUNT: SMs */
+	case 0x09: *data = m->sm_count / 2; break;
+	case 0x07: *data = 8; break;		/* GPCs */
+	case 0x0d: *data = m->generation == 1 ? 32 : 64; break;	/* warps an SM */
+	case 0x0e: *data = 32; break;		/* threads a warp */
+	case 0x0c: *data = m->compute_major << 8 | m->compute_minor << 4; break;
+	default: *data = 0;
 	}
 	return NV_OK;
+}
+
+/* count and pointer lead, as in the others; a route follows */
+static u32 gr_info_v1(struct nvsim_ctl *c)
+{
+	return nvsim_info_at_pointer(c, gr_info);
 }
 
 static u32 engines(struct nvsim_ctl *c)
@@ -362,68 +322,68 @@ static u32 class_engine_id(struct nvsim_ctl *c)
 const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x00000101, CTL_ANY, 40, build_version),
 	CTL(0x0000013a, CTL_ANY, 1352, p2p_caps),
-	CTL(0x000001f0, CTL_ANY, 4, zero),
-	CTL(0x00000279, CTL_ANY, 12, ok),
-	CTL(0x0000027b, CTL_ANY, 4, zero),
+	CTL(0x000001f0, CTL_ANY, 4, nvsim_ctl_zero),
+	CTL(0x00000279, CTL_ANY, 12, nvsim_ctl_ok),
+	CTL(0x0000027b, CTL_ANY, 4, nvsim_ctl_zero),
 	CTL4(0x00000288, CTL_ANY, 0, 3076, 3076, 3076, active_devices),
-	CTL(0x00000289, CTL_ANY, 4, ok),
-	CTL(0x00000290, CTL_ANY, 4, ok),
-	CTL(0x00000a04, CTL_ANY, 2244, zero),
+	CTL(0x00000289, CTL_ANY, 4, nvsim_ctl_ok),
+	CTL(0x00000290, CTL_ANY, 4, nvsim_ctl_ok),
+	CTL(0x00000a04, CTL_ANY, 2244, nvsim_ctl_zero),
 	CTL(0x00000b02, CTL_ANY, 12, accounting_state),
 	CTL(0x00000d01, CTL_ANY, 12, addr_space_type),
 	CTL(0x00800201, CTL_ANY, 16, class_list_v1),
 	CTL(0x00800280, CTL_ANY, 4, one),
 	CTL(0x00800288, CTL_ANY, 4, one),		/* persistence: off */
-	CTL4(0x00800289, CTL_ANY, 4, 4, 8, 8, zero),
+	CTL4(0x00800289, CTL_ANY, 4, 4, 8, 8, nvsim_ctl_zero),
 	CTL4(0x00800292, CTL_ANY, 644, 700, 404, 804, class_list_v2),
-	CTL(0x00801307, CTL_ANY, 3, zero),
-	CTL(0x00801402, CTL_ANY, 3, zero),
+	CTL(0x00801307, CTL_ANY, 3, nvsim_ctl_zero),
+	CTL(0x00801402, CTL_ANY, 3, nvsim_ctl_zero),
 	CTL(0x0080170d, CTL_ANY, 24, channel_list),
-	CTL(0x00801909, CTL_ANY, 1, ok),
+	CTL(0x00801909, CTL_ANY, 1, nvsim_ctl_ok),
 	CTL(0x20800101, CTL_ANY, 16, gpu_info_v1),
 	CTL4(0x20800102, CTL_ANY, 516, 524, 524, 564, gpu_info_v2),
 	CTL(0x20800110, CTL_ANY, 132, name_string),
 	CTL(0x20800111, CTL_ANY, 64, short_name),
-	CTL(0x20800119, CTL_ANY, 4, zero),
-	CTL(0x20800131, CTL_ANY, 4, zero),
+	CTL(0x20800119, CTL_ANY, 4, nvsim_ctl_zero),
+	CTL(0x20800131, CTL_ANY, 4, nvsim_ctl_zero),
 	CTL(0x2080014a, CTL_ANY, 268, gid_info),
-	CTL(0x2080016d, CTL_ANY, 12, zero),
-	CTL(0x2080017b, CTL_ANY, 12, zero),
+	CTL(0x2080016d, CTL_ANY, 12, nvsim_ctl_zero),
+	CTL(0x2080017b, CTL_ANY, 12, nvsim_ctl_zero),
 	CTL4(0x20800170, CTL_ANY, 252, 260, 340, 340, engines),
-	CTL4(0x208001a3, CTL_ANY, 40, 48, 48, 56, zero),
+	CTL4(0x208001a3, CTL_ANY, 40, 48, 48, 56, nvsim_ctl_zero),
 	CTL(0x20800403, CTL_ANY, 8, timer_time),
 	CTL(0x20800406, CTL_ANY, 264, time_correlation),
-	CTL(0x20801201, CTL_ANY, 32, gr_info),
+	CTL(0x20801201, CTL_ANY, 32, gr_info_v1),
 	CTL(0x20801701, CTL_ANY, 16, arch_info),
 	CTL(0x20801801, CTL_ANY, 16, pci_info),
 	CTL(0x20801802, CTL_ANY, 16, bus_info_v1),
 	CTL(0x20801823, CTL_ANY, 420, bus_info_v2),
-	CTL(0x2080182b, CTL_ANY, 28, zero),
-	CTL(0x20802a0a, CTL_ANY, 0, zero),
+	CTL(0x2080182b, CTL_ANY, 28, nvsim_ctl_zero),
+	CTL(0x20802a0a, CTL_ANY, 0, nvsim_ctl_zero),
 	CTL(0x20803601, CTL_ANY, 72, gsp_features),
 	CTL(0x906f0101, CTL_ANY, 16, class_engine_id),
 	/* What a CUDA context asks on the way; the answers above are what it needs. */
-	CTL(0x20800145, CTL_ANY, 0, ok),		/* ACQUIRE_COMPUTE_MODE_RESERVATION */
-	CTL(0x20800146, CTL_ANY, 0, ok),
-	CTL(0x20800195, CTL_ANY, 260, zero),
-	CTL(0x20801218, CTL_ANY, 16, ok),
-	CTL4(0x2080121b, CTL_ANY, 6168, 6168, 6168, 9240, zero),
-	CTL(0x20801227, CTL_ANY, 48, zero),
-	CTL(0x2080122a, CTL_ANY, 24, zero),
-	CTL(0x2080122b, CTL_ANY, 24, zero),
-	CTL(0x20801230, CTL_ANY, 32, zero),
-	CTL(0x20801803, CTL_ANY, 200, zero),
-	CTL4(0x2080182a, CTL_ANY, 104, 104, 112, 112, zero),
-	CTL(0x2080200a, CTL_ANY, 8, ok),
-	CTL(0x2080220c, CTL_ANY, 0, ok),
-	CTL(0x20802210, CTL_ANY, 0, ok),
-	CTL4(0x20803002, CTL_ANY, 5896, 5896, 13320, 13344, zero),
-	CTL(0x20803801, CTL_ANY, 1928, zero),
-	CTL(0x503c0102, CTL_ANY, 16, ok),		/* REGISTER_VA_SPACE */
-	CTL(0x503c0104, CTL_ANY, 32, ok),		/* REGISTER_VIDMEM */
-	CTL(0x503c0105, CTL_ANY, 4, ok),
-	CTL(0x83de0309, CTL_ANY, 4, ok),
-	CTL(0x90e60102, CTL_ANY, 8, zero),
-	CTL4(0xcb330101, CTL_ANY, 5, 6, 6, 6, zero),
+	CTL(0x20800145, CTL_ANY, 0, nvsim_ctl_ok),		/* ACQUIRE_COMPUTE_MODE_RESERVATION */
+	CTL(0x20800146, CTL_ANY, 0, nvsim_ctl_ok),
+	CTL(0x20800195, CTL_ANY, 260, nvsim_ctl_zero),
+	CTL(0x20801218, CTL_ANY, 16, nvsim_ctl_ok),
+	CTL4(0x2080121b, CTL_ANY, 6168, 6168, 6168, 9240, nvsim_ctl_zero),
+	CTL(0x20801227, CTL_ANY, 48, nvsim_ctl_zero),
+	CTL(0x2080122a, CTL_ANY, 24, nvsim_ctl_zero),
+	CTL(0x2080122b, CTL_ANY, 24, nvsim_ctl_zero),
+	CTL(0x20801230, CTL_ANY, 32, nvsim_ctl_zero),
+	CTL(0x20801803, CTL_ANY, 200, nvsim_ctl_zero),
+	CTL4(0x2080182a, CTL_ANY, 104, 104, 112, 112, nvsim_ctl_zero),
+	CTL(0x2080200a, CTL_ANY, 8, nvsim_ctl_ok),
+	CTL(0x2080220c, CTL_ANY, 0, nvsim_ctl_ok),
+	CTL(0x20802210, CTL_ANY, 0, nvsim_ctl_ok),
+	CTL4(0x20803002, CTL_ANY, 5896, 5896, 13320, 13344, nvsim_ctl_zero),
+	CTL(0x20803801, CTL_ANY, 1928, nvsim_ctl_zero),
+	CTL(0x503c0102, CTL_ANY, 16, nvsim_ctl_ok),		/* REGISTER_VA_SPACE */
+	CTL(0x503c0104, CTL_ANY, 32, nvsim_ctl_ok),		/* REGISTER_VIDMEM */
+	CTL(0x503c0105, CTL_ANY, 4, nvsim_ctl_ok),
+	CTL(0x83de0309, CTL_ANY, 4, nvsim_ctl_ok),
+	CTL(0x90e60102, CTL_ANY, 8, nvsim_ctl_zero),
+	CTL4(0xcb330101, CTL_ANY, 5, 6, 6, 6, nvsim_ctl_zero),
 	{}
 };

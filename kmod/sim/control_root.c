@@ -87,12 +87,7 @@ static u32 uuid_from_gpu_id(struct nvsim_ctl *c)
 
 	if (!card)
 		return NV_ERR_INVALID_ARGUMENT;
-	if (p->flags & 1) {		/* binary */
-		memcpy(p->uuid, card->uuid, 16);
-		p->len = 16;
-	} else {
-		p->len = strscpy(p->uuid, card->uuid_text, sizeof(p->uuid)) + 1;
-	}
+	p->len = nvsim_card_put_uuid(card, p->flags & 1, p->uuid, sizeof(p->uuid));
 	return NV_OK;
 }
 
@@ -110,17 +105,6 @@ static u32 attach_ids(struct nvsim_ctl *c)
 		}
 	}
 	p[NV0000_CTRL_GPU_MAX_ATTACHED_GPUS] = NV0000_CTRL_GPU_INVALID_ID;
-	return NV_OK;
-}
-
-static u32 nothing(struct nvsim_ctl *c)
-{
-	return NV_OK;
-}
-
-static u32 zeroes(struct nvsim_ctl *c)
-{
-	memset(c->p, 0, c->size);
 	return NV_OK;
 }
 
@@ -235,7 +219,7 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x00000205, CTL_ANY, 32, id_info),
 	CTL(0x00000214, CTL_ANY, 0, probed_ids),
 	CTL(0x00000215, CTL_ANY, 0, attach_ids),
-	CTL(0x00000216, CTL_ANY, 0, nothing),
+	CTL(0x00000216, CTL_ANY, 0, nvsim_ctl_ok),
 	CTL(0x0000021b, CTL_ANY, 0, pci_info),
 	CTL(0x00000274, CTL_ANY, 0, uuid_info),
 	CTL(0x00000275, CTL_ANY, 0, uuid_from_gpu_id),
@@ -247,6 +231,6 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x00003d0a, CTL_ANY, 76, create_export_fd),
 	CTL(0x00003d0b, CTL_ANY, 2128, export_objects),
 	CTL(0x00003d0c, CTL_ANY, 652, import_objects),
-	CTL(0x00000136, CTL_ANY, 0, zeroes),
+	CTL(0x00000136, CTL_ANY, 0, nvsim_ctl_zero),
 	{}
 };

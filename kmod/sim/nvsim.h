@@ -89,6 +89,8 @@ void nvsim_cards_exit(void);
 struct nvsim_card *nvsim_card_by_gpu_id(u32 gpu_id);
 struct nvsim_card *nvsim_card_by_uuid(const u8 *uuid);
 struct nvsim_card *nvsim_card_by_minor(unsigned int minor);
+/* Return: bytes of the UUID as text with its end, or as 16 bytes. */
+u32 nvsim_card_put_uuid(const struct nvsim_card *card, bool binary, u8 *out, u32 size);
 void nvsim_latency_us(unsigned int us);
 #define nvsim_debug(fmt, ...) \
 	do { if (nvsim_trace) pr_info("trace %d/%s: " fmt, current->tgid, current->comm, \
@@ -219,8 +221,6 @@ u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
 			const struct nvsim_caller *who);
 u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
 			unsigned int index, const struct nvsim_caller *who);
-struct nvsim_object *nvsim_object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
-					  u32 class, struct nvsim_mem *mem, u32 *status);
 
 /* ---- control*.c ---- */
 
@@ -247,7 +247,17 @@ struct nvsim_ctl_entry {
 extern const struct nvsim_ctl_entry nvsim_root_controls[], nvsim_gpu_controls[],
 	nvsim_fifo_controls[], nvsim_nvml_controls[], nvsim_evbuf_controls[];
 u32 nvsim_rm_control(struct nvos54 *p, void *params, const struct nvsim_caller *who);
-u32 nvsim_fb_info(struct nvsim_card *card, u32 index, u32 *data);
+
+/* Handlers of controls that do nothing, and that answer zeroes. */
+u32 nvsim_ctl_ok(struct nvsim_ctl *c);
+u32 nvsim_ctl_zero(struct nvsim_ctl *c);
+
+/* GET_INFO controls: a list of {index, data}, where `get` knows what data an index has. */
+typedef u32 nvsim_get_info(struct nvsim_ctl *c, u32 index, u32 *data);
+/* The first versions: parameters are the count and a pointer. No list: nothing to do. */
+u32 nvsim_info_at_pointer(struct nvsim_ctl *c, nvsim_get_info *get);
+/* The second versions: the list follows its count. */
+u32 nvsim_info_in_place(struct nvsim_ctl *c, nvsim_get_info *get);
 
 /* Embedded user pointers of a control, fetched before and stored after it. */
 #define NVSIM_MAX_EMBEDDED 3
@@ -337,7 +347,6 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
 /* Calls fn with the runlists walked up to now, under the engine's lock. */
 void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw *log));
 /* Share of the last window in which the engine had work, in percent. */
-u32 nvsim_engine_utilization(struct nvsim_card *card);
 
 /* ---- ctxsw.c, evbuf.c: the log of context switches, and the buffers that receive it ---- */
 

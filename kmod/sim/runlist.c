@@ -6,15 +6,6 @@
  * the exact nanosecond of each event, so shares do not depend on how late the
  * thread wakes up. Work is seen at the next scan of the rings, never earlier
  * than it was written.
- *
- * The ring stands in for GPFIFO and pushbuffers, for there is no hardware to
- * read them: one page at userdOffset of the memory given as hUserdMemory.
- * GP_GET and GP_PUT are where Volta's USERD has them, the rest is ours:
- *   0x088 u32 GP_GET   kernels begun and finished so far (written here)
- *   0x08c u32 GP_PUT   kernels submitted so far (written by the client)
- *   0x100 u64          kernels completed
- *   0x108 u64          engine time they took, ns
- *   0x400 u64[256]     length of kernel number n at n % 256, ns
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -24,13 +15,7 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include "nvsim.h"
-
-#define RING_GET	0x088
-#define RING_PUT	0x08c
-#define RING_COMPLETED	0x100
-#define RING_BUSY	0x108
-#define RING_ENTRIES	0x400
-#define RING_SIZE	256
+#include "simcuda/ring.h"
 
 #define KERNEL_MIN_NS	1000ull
 #define KERNEL_MAX_NS	(3600ull * NSEC_PER_SEC)
@@ -104,8 +89,6 @@ struct nvsim_engine {
 	struct task_struct *thread;
 	wait_queue_head_t wait;
 	bool kicked;
-	u64 util_t, util_busy;
-	u32 util;
 };
 
 /* ---- the walk ---- */
@@ -688,27 +671,6 @@ void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw 
 	engine_advance(e);
 	fn(card->ctxsw);
 	spin_unlock(&e->lock);
-}
-
-u32 nvsim_engine_utilization(struct nvsim_card *card)
-{
-	struct nvsim_engine *e = card->engine;
-	struct runlist *rl = &e->rl[0];
-	u64 span, busy;
-	u32 util;
-
-	spin_lock(&e->lock);
-	engine_advance(e);
-	span = e->t - e->util_t;
-	busy = rl->busy_ns + rl->switch_ns - e->util_busy;
-	if (span > 100 * NSEC_PER_MSEC) {
-		e->util = div64_u64(busy * 100, span);
-		e->util_t = e->t;
-		e->util_busy = rl->busy_ns + rl->switch_ns;
-	}
-	util = min(e->util, 100u);
-	spin_unlock(&e->lock);
-	return util;
 }
 
 void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)

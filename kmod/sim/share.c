@@ -80,8 +80,8 @@ u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who)
 	return nvsim_share_add(obj->shares, &obj->nshares, &p->policy);
 }
 
-struct nvsim_object *nvsim_object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
-					  u32 class, struct nvsim_mem *mem, u32 *status)
+static struct nvsim_object *object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
+					   u32 class, struct nvsim_mem *mem, u32 *status)
 {
 	struct nvsim_object *obj, *up;
 	u32 want = *handle;
@@ -121,7 +121,7 @@ u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
 	if (!obj->mem)
 		return NV_ERR_NOT_SUPPORTED;
-	nvsim_object_dup_mem(client, p->hParent, &p->hObject, obj->class, obj->mem, &status);
+	object_dup_mem(client, p->hParent, &p->hObject, obj->class, obj->mem, &status);
 	return status;
 }
 
@@ -185,8 +185,8 @@ u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, in
 	if (index >= nf->nexports)
 		status = NV_ERR_INVALID_ARGUMENT;
 	else
-		nvsim_object_dup_mem(client, parent, handle, nf->exports[index].class,
-				     nf->exports[index].mem, &status);
+		object_dup_mem(client, parent, handle, nf->exports[index].class,
+			       nf->exports[index].mem, &status);
 	fput(ref);
 	return status;
 }

@@ -359,6 +359,17 @@ static int cmd_dup(struct sc *sc, char **arg)
 	return 0;
 }
 
+/* What a command tells that takes memory and drops its handle. Return: `all`. */
+static bool told(struct sc *sc, long times, u64 bytes, int status, u64 before, bool all)
+{
+	put("times", times, true, false);
+	put("bytes", bytes, false, false);
+	put("status", status, false, false);
+	put("taken", before - free_bytes(sc), false, all);
+	keep();
+	return all;
+}
+
 static int cmd_map(struct sc *sc, char **arg)
 {
 	u64 size = size_of(arg[0]), before, sum = 0;
@@ -375,12 +386,7 @@ static int cmd_map(struct sc *sc, char **arg)
 		sum += mem.size;
 		sc_mem_free(sc, &mem);
 	}
-	put("times", i, true, false);
-	put("bytes", sum, false, false);
-	put("status", ret, false, false);
-	put("taken", before - free_bytes(sc), false, n > 1 || hold);
-	keep();
-	if (n > 1 || hold)
+	if (told(sc, i, sum, ret, before, n > 1 || hold))
 		return 0;
 	sc_mem_unmap(sc, &mem);
 	put("after_unmap", before - free_bytes(sc), false, true);
@@ -405,12 +411,7 @@ static int cmd_export(struct sc *sc, char **arg)
 		sum += mem.size;
 		sc_mem_free(sc, &mem);
 	}
-	put("times", i, true, false);
-	put("bytes", sum, false, false);
-	put("status", ret, false, false);
-	put("taken", before - free_bytes(sc), false, n > 1 || hold);
-	keep();
-	if (n > 1 || hold)
+	if (told(sc, i, sum, ret, before, n > 1 || hold))
 		return 0;
 	close(fd);
 	put("after_close", before - free_bytes(sc), false, true);

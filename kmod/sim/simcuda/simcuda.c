@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The client library: see simcuda.h. */
 #define _GNU_SOURCE
+#include "ring.h"
 #include "simcuda.h"
 
 #include <errno.h>
@@ -39,15 +40,6 @@
 #define UVM_VALIDATE_VA_RANGE	72
 #define UVM_CREATE_EXTERNAL	73
 #define UVM_MM_INITIALIZE	75
-
-/* The ring of a channel, see ../runlist.c. */
-#define RING_BYTES	4096
-#define RING_GET	0x088
-#define RING_PUT	0x08c
-#define RING_COMPLETED	0x100
-#define RING_BUSY	0x108
-#define RING_ENTRIES	0x400
-#define RING_SIZE	256
 
 #define PTR(p) ((u64)(uintptr_t)(p))
 
