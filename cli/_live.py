@@ -47,7 +47,6 @@ class Terminal:
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         self._handlers: dict[int, object] = {}
-        self.resized = True
 
     def __enter__(self) -> Terminal:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -78,13 +77,12 @@ class Terminal:
         termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
 
     def _on_resize(self, number: int, frame: FrameType | None) -> None:
-        self.resized = True
+        """The signal itself wakes :meth:`keys`; the next picture asks for the size."""
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self._end()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._begin()
-        self.resized = True
 
     def draw(self, lines: list[str]) -> None:
         """Show *lines* from the top; one write, so that nothing flickers."""
@@ -95,7 +93,6 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """Return columns and lines."""
-        self.resized = False
         size = os.get_terminal_size(self._out)
         return size.columns or 80, size.lines or 24
 

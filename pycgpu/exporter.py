@@ -107,18 +107,14 @@ class Exporter:
     def _count_events(self, root: str) -> None:
         """Count the lines that are newer than those of the last scrape."""
         descriptor = procfs.open_events(root)
-        data = b""
         try:
-            while chunk := os.read(descriptor, 65536):
-                data += chunk
-        except BlockingIOError:
-            pass
+            lines = procfs.new_events(descriptor)
         except OSError as error:
             raise NodeError(f"{root}/events", error.errno or errno.EIO, str(error)) from None
         finally:
             os.close(descriptor)
         newest = self._last_event_ns
-        for line in data.decode(errors="replace").splitlines():
+        for line in lines:
             event = events.parse(line)
             # What the ring has lost was told to a reader that came later than it could have.
             if event.time_ns is None or event.kind == "lost":

@@ -65,27 +65,18 @@ class Watcher:
         poll = select.poll()
         poll.register(self.init_fd, select.POLLIN)
         poll.register(self.events_fd, select.POLLIN | select.POLLPRI)
-        lines = self._read()
+        lines = procfs.new_events(self.events_fd)
         while True:
             for line in self._since_create(lines):
                 event = parse_event(line, self.container_id)
                 if event is not None:
                     self._act(*event)
             ready = dict(poll.poll())
-            lines = self._read() if self.events_fd in ready else []
+            lines = procfs.new_events(self.events_fd) if self.events_fd in ready else []
             if self.init_fd in ready and not lines:
                 return
             if not lines and ready[self.events_fd] & (select.POLLHUP | select.POLLERR):
                 raise CgpuError("events: the door went away")
-
-    def _read(self) -> list[str]:
-        text = ""
-        try:
-            while chunk := os.read(self.events_fd, 65536):
-                text += chunk.decode(errors="replace")
-        except BlockingIOError:
-            pass
-        return text.splitlines()
 
     def _since_create(self, lines: list[str]) -> list[str]:
         # Reading begins with the past, and an id may be registered again while we watch: lines

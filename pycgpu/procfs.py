@@ -183,11 +183,6 @@ def read_max_inst(card: int, root: str) -> int:
     return _number(f"{card}/max_inst", root)
 
 
-def write_max_inst(card: int, max_inst: int, root: str) -> None:
-    """``<gpu>/max_inst``."""
-    write(f"{card}/max_inst", str(max_inst), root)
-
-
 def read_free_weight(card: int, root: str) -> int:
     """``<gpu>/free_weight``: max_inst less the weights of the card's containers."""
     return _number(f"{card}/free_weight", root)
@@ -196,11 +191,6 @@ def read_free_weight(card: int, root: str) -> int:
 def read_timeslice_us(card: int, root: str) -> int:
     """``<gpu>/timeslice_us``: the unit window."""
     return _number(f"{card}/timeslice_us", root)
-
-
-def write_timeslice_us(card: int, timeslice_us: int, root: str) -> None:
-    """``<gpu>/timeslice_us``."""
-    write(f"{card}/timeslice_us", str(timeslice_us), root)
 
 
 def read_memory(card: int, root: str) -> dict[str, int]:
@@ -423,6 +413,17 @@ def open_events(root: str) -> int:
         return os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise _node_error(full, error, root) from None
+
+
+def new_events(descriptor: int) -> list[str]:
+    """Return the lines of ``events`` not read yet by that descriptor, of :func:`open_events`."""
+    text = b""
+    try:
+        while chunk := os.read(descriptor, 65536):
+            text += chunk
+    except BlockingIOError:
+        pass
+    return text.decode(errors="replace").splitlines()
 
 
 def create_command(

@@ -139,28 +139,17 @@ class Events:
     def __init__(self, root: str) -> None:
         self._fd = procfs.open_events(root)
         self._lines: list[str] = []
-        self._read()
-        self._lines.clear()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                chunk = os.read(self._fd, 65536)
-            except BlockingIOError:
-                return
-            if not chunk:
-                return
-            self._lines += chunk.decode(errors="replace").splitlines()
+        procfs.new_events(self._fd)
 
     def ended(self) -> set[str]:
         """Return the ids of containers that were destroyed."""
-        self._read()
+        self._lines += procfs.new_events(self._fd)
         found = (re.search(r" destroy id=(\S+)", line) for line in self._lines)
         return {match[1] for match in found if match}
 
     def changed(self) -> bool:
         """Whether anything was written to the tree, or lines are lost that might tell."""
-        self._read()
+        self._lines += procfs.new_events(self._fd)
         return any(re.search(r"^\d+ (set|lost) ", line) for line in self._lines)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pycgpu import procfs
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
@@ -63,16 +64,11 @@ class Host:
 
     def recent_events(self) -> list[str]:
         """The lines that `events` still has."""
-        descriptor = os.open(self.cgpu.root / "events", os.O_RDONLY | os.O_NONBLOCK)
-        text = b""
+        descriptor = procfs.open_events(str(self.cgpu.root))
         try:
-            while block := os.read(descriptor, 65536):
-                text += block
-        except BlockingIOError:
-            pass
+            return procfs.new_events(descriptor)
         finally:
             os.close(descriptor)
-        return text.decode().splitlines()
 
     def charged_bytes(self, id: str = "one") -> int:
         """What the ledger says."""
