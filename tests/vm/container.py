@@ -12,6 +12,7 @@ import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from tests.vm.loaded import until
 
@@ -45,9 +46,11 @@ class Container:
         nodes: device nodes, by default all of the NVIDIA driver's.
         args: what its first process runs instead of sleeping.
         environment: of its first process and of :meth:`exec`.
-        memory_bytes: limit of its memory cgroup.
         hooks: OCI hooks, as in ``config.json``.
     """
+
+    #: the program that starts it
+    RUNTIME = "runc"
 
     def __init__(
         self,
@@ -147,20 +150,20 @@ class Container:
             },
         }
 
-    def start(self) -> Container:
-        """Create and start it; return itself."""
+    def start(self) -> Self:
+        """Create and start it; RuntimeError with the runtime's message if it is refused."""
         log = self.bundle / "log"
         with log.open("w") as stream:
             # runc leaves its standard streams to the container: a pipe would never close.
             run = subprocess.run(
-                ["runc", "run", "--detach", "--bundle", str(self.bundle), self.id],
+                [self.RUNTIME, "run", "--detach", "--bundle", str(self.bundle), self.id],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
                 check=False,
             )
         if run.returncode:
-            raise RuntimeError(f"runc run {self.id}: {log.read_text().strip()}")
+            raise RuntimeError(f"{self.RUNTIME} run {self.id}: {log.read_text().strip()}")
         return self
 
     def state(self) -> dict[str, object]:

@@ -21,20 +21,7 @@ SMI = "/usr/bin/nvidia-smi"
 class RuntimeContainer(Container):
     """Like its parent, but started by cgpu-container-runtime, which brings the device nodes."""
 
-    def start(self) -> RuntimeContainer:
-        """Create and start it; RuntimeError with the engine's message if it is refused."""
-        log = self.bundle / "log"
-        with log.open("w") as stream:
-            run = subprocess.run(
-                [RUNTIME, "run", "--detach", "--bundle", str(self.bundle), self.id],
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                check=False,
-            )
-        if run.returncode:
-            raise RuntimeError(f"{self.id}: {log.read_text().strip()}")
-        return self
+    RUNTIME = str(RUNTIME)
 
     def simcuda(self, *words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the CUDA-like program inside."""
