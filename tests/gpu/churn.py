@@ -60,7 +60,9 @@ class Crowd:
     def end(self) -> None:
         process = self.tenants.pop(self.random.choice(sorted(self.tenants)))
         process.send_signal(self.random.choice([signal.SIGKILL, signal.SIGTERM]))
-        process.wait()
+        # A stopped process takes SIGTERM when it goes on.
+        process.send_signal(signal.SIGCONT)
+        process.wait(timeout=30)
 
     def stop(self) -> None:
         """Stopped tenants go on at the next blow, or are killed as they stand."""
