@@ -101,7 +101,7 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 		card->weight_sum += grant->weight;
 		if (!grant->unlimited)
 			card->allocated_bytes += grant->mem_bytes;
-		if (grant->policy_hint < CGPU_POLICY_COUNT && !card->policy_by_hand)
+		if (grant->policy_hint < CGPU_POLICY_END && !card->policy_by_hand)
 			card->policy = grant->policy_hint;
 	}
 	return 0;
@@ -202,7 +202,7 @@ int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority)
 
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy)
 {
-	if (policy >= CGPU_POLICY_COUNT)
+	if (policy >= CGPU_POLICY_END)
 		return -ERANGE;
 	card->policy = (uint32_t)policy;
 	card->policy_by_hand = true;

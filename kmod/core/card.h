@@ -4,12 +4,12 @@
 #define CGPU_CORE_CARD_H
 
 #include "types.h"
+#include "policy.h"
 #include "tenant.h"
 
 enum cgpu_card_limit {
 	CGPU_MAX_INST_DEFAULT = 20,  /* containers a card takes: ACK's default */
 	CGPU_MAX_INST_MAX = 64,
-	CGPU_POLICY_COUNT = 9,       /* 0 average … 8 burst */
 	CGPU_POLICY_DEFAULT = 0,
 	CGPU_TIMESLICE_US_DEFAULT = 5000,
 	CGPU_TIMESLICE_US_MIN = 1000,
@@ -28,7 +28,7 @@ struct cgpu_grant {
 	bool present;
 	bool unlimited;         /* mem=max */
 	bool weight_given;      /* by the request, or later by hand */
-	uint8_t policy_hint;    /* CGPU_POLICY_COUNT: none */
+	uint8_t policy_hint;    /* CGPU_POLICY_END: none */
 	uint8_t oom_action;     /* enum cgpu_oom_action */
 	bool uvm_disable;
 	uint32_t instance;      /* number of the container on this card */

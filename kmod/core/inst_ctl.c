@@ -135,7 +135,7 @@ static int parse_grant(struct cgpu_word text, struct cgpu_create *create)
 	grant = &create->grant[minor];
 	if (grant->present)
 		return -EINVAL;
-	*grant = (struct cgpu_grant){ .present = true, .policy_hint = CGPU_POLICY_COUNT };
+	*grant = (struct cgpu_grant){ .present = true, .policy_hint = CGPU_POLICY_END };
 	while (text.length) {
 		struct cgpu_word value = cgpu_word_cut(&text, ',');
 		int key = cgpu_word_index(cgpu_word_cut(&value, '='), keys, KEY_COUNT);

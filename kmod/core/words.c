@@ -8,12 +8,6 @@ const struct cgpu_word cgpu_oom_actions[CGPU_OOM_KILL + 1] = {
 	[CGPU_OOM_KILL] = CGPU_WORD("kill"),
 };
 
-static const struct cgpu_word policies[CGPU_POLICY_COUNT] = {
-	CGPU_WORD("average"), CGPU_WORD("preemptive"), CGPU_WORD("weighted"),
-	CGPU_WORD("fixed"), CGPU_WORD("weak"), CGPU_WORD("native"),
-	CGPU_WORD("mixed"), CGPU_WORD("weighted-conserving"), CGPU_WORD("burst"),
-};
-
 bool cgpu_word_is(struct cgpu_word word, struct cgpu_word other)
 {
 	return word.length == other.length && !memcmp(word.text, other.text, word.length);
@@ -88,11 +82,11 @@ int cgpu_parse_between(struct cgpu_word word, uint64_t min, uint64_t max, uint64
 
 int cgpu_parse_policy(struct cgpu_word word, uint64_t *policy)
 {
-	int index = cgpu_word_index(word, policies, CGPU_POLICY_COUNT);
+	int number = cgpu_policy_number(word.text, word.length);
 
-	if (index < 0)
-		return cgpu_parse_between(word, 0, CGPU_POLICY_COUNT - 1, policy);
-	*policy = (uint64_t)index;
+	if (number < 0)
+		return cgpu_parse_between(word, 0, CGPU_POLICY_END - 1, policy);
+	*policy = (uint64_t)number;
 	return 0;
 }
 

@@ -14,7 +14,7 @@ from pycgpu.core import MAX_CARDS, ffi, lib
 GIB = 1 << 30
 TOTAL = {0: 16 * GIB, 1: 8 * GIB, 2: 0}  # the driver did not tell the size of card 2
 U64 = (1 << 64) - 1
-NO_HINT = lib.CGPU_POLICY_COUNT
+NO_HINT = lib.CGPU_POLICY_END
 
 numbers = st.one_of(st.integers(0, 110), st.integers(0, U64))
 bytes_ = st.one_of(st.integers(1, 20 * GIB), st.sampled_from([GIB, 8 * GIB, 16 * GIB, U64]))
@@ -161,7 +161,7 @@ class Host(RuleBasedStateMachine):
     @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
     def set_policy(self, minor, value):
         err = lib.cgpu_card_set_policy(ffi.addressof(self.host.card[minor]), value)
-        assert err == (0 if value < lib.CGPU_POLICY_COUNT else -errno.ERANGE)
+        assert err == (0 if value < lib.CGPU_POLICY_END else -errno.ERANGE)
         if not err:
             self.policy[minor] = value
             self.by_hand.add(minor)

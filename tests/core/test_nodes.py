@@ -78,7 +78,7 @@ class Host:
             "quota": 50,
             "quota_min": 10,
             "priority": 2,
-            "policy_hint": lib.CGPU_POLICY_COUNT,
+            "policy_hint": lib.CGPU_POLICY_END,
             "mem_bytes": 0 if unlimited else 4 * GIB,
         }
         minor = ffi.new("uint32_t *")
@@ -592,7 +592,7 @@ def said(command) -> dict:
             "quota": grant.quota,
             "quota_min": grant.quota_min,
             "priority": grant.priority,
-            "policy": None if grant.policy_hint == lib.CGPU_POLICY_COUNT else grant.policy_hint,
+            "policy": None if grant.policy_hint == lib.CGPU_POLICY_END else grant.policy_hint,
             "uvm_disable": int(grant.uvm_disable),
             "oom_action": grant.oom_action,
         }
