@@ -35,11 +35,6 @@
 #include "switch_log.h"
 
 enum {
-	CHANNELS_PER_CALL = 64,
-	DISABLE_PARAMS_BYTES = 536,
-	DISABLE_NUM = 4,
-	DISABLE_CLIENTS = 24,
-	DISABLE_CHANNELS = 280,
 	HANDLES_MAX = 1024,  /* groups of one container on one card */
 	PHASE_NS = 1300000,
 	/* a driver that refuses to open gates is asked this often at the end */
@@ -65,7 +60,7 @@ struct governor {
 	bool log_tried;
 	struct cgpu_switch_log log;
 	struct cgpu_handle handles[HANDLES_MAX];  /* of the thread */
-	u8 params[DISABLE_PARAMS_BYTES];
+	u8 params[FIFO_DISABLE_BYTES];
 };
 
 /* Handed from core to core. */
@@ -187,15 +182,15 @@ static u32 gate_call(struct governor *governor, u8 *params,
 {
 	u32 i;
 
-	memset(params, 0, DISABLE_PARAMS_BYTES);
+	memset(params, 0, FIFO_DISABLE_BYTES);
 	params[0] = shut;
-	cgpu_put32(params, DISABLE_NUM, count);
+	cgpu_put32(params, FIFO_DISABLE_NUM, count);
 	for (i = 0; i < count; i++) {
-		cgpu_put32(params, DISABLE_CLIENTS + 4 * i, handles[i].hClient);
-		cgpu_put32(params, DISABLE_CHANNELS + 4 * i, handles[i].hObject);
+		cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i, handles[i].hClient);
+		cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i, handles[i].hObject);
 	}
 	return control(governor, governor->rm.hClient, governor->rm.hSubdevice,
-		       NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, DISABLE_PARAMS_BYTES);
+		       NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, FIFO_DISABLE_BYTES);
 }
 
 /* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
@@ -230,13 +225,13 @@ static int gate_container(struct governor *governor, struct cgpu_container *cont
 	do {
 		mutex_lock(&container->lock);
 		count = cgpu_tenant_gate(&container->tenant, governor->minor, shut, handles,
-					 CHANNELS_PER_CALL);
+					 FIFO_DISABLE_MAX);
 		mutex_unlock(&container->lock);
 		/* one that is gone meanwhile makes the driver refuse all */
 		one = count && gate_call(governor, params, handles, count, shut) ?
 			gate_each(governor, params, handles, count, shut) : 0;
 		err = one ? one : err;
-	} while (count == CHANNELS_PER_CALL);
+	} while (count == FIFO_DISABLE_MAX);
 	mutex_unlock(&governor->gates_lock);
 	return err;
 }
@@ -638,8 +633,8 @@ static void hold_new(struct governor *governor, struct cgpu_container *container
 	struct cgpu_handle *handles;
 	u8 *params;
 
-	handles = kcalloc(CHANNELS_PER_CALL, sizeof(*handles), GFP_KERNEL);
-	params = kzalloc(DISABLE_PARAMS_BYTES, GFP_KERNEL);
+	handles = kcalloc(FIFO_DISABLE_MAX, sizeof(*handles), GFP_KERNEL);
+	params = kzalloc(FIFO_DISABLE_BYTES, GFP_KERNEL);
 	if (handles && params) {
 		gate_container(governor, container, handles, params, true);
 		/* if its turn came meanwhile, the engine opens them */

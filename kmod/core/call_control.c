@@ -11,15 +11,15 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 	bool disable;
 	uint32_t count, i;
 
-	if (call->req.params_size != 536)
+	if (call->req.params_size != FIFO_DISABLE_BYTES)
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-	count = cgpu_get32(call->params, 4);
-	if (count > 64)
+	count = cgpu_get32(call->params, FIFO_DISABLE_NUM);
+	if (count > FIFO_DISABLE_MAX)
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 	/* the driver checks none of these handles: any tenant could stop any other */
 	for (i = 0; i < count; i++) {
-		uint32_t hClient = cgpu_get32(call->params, 24 + 4 * i);
-		uint32_t hChannel = cgpu_get32(call->params, 280 + 4 * i);
+		uint32_t hClient = cgpu_get32(call->params, FIFO_DISABLE_CLIENTS + 4 * i);
+		uint32_t hChannel = cgpu_get32(call->params, FIFO_DISABLE_CHANNELS + 4 * i);
 
 		if (!cgpu_owns_client(tenant, hClient) ||
 		    !cgpu_object_find(&tenant->objects, hClient, hChannel))

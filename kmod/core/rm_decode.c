@@ -171,7 +171,7 @@ static uint32_t control_params_size(const struct cgpu_abi *abi, uint32_t cmd)
 	case NV2080_CTRL_CMD_GPU_GET_PIDS:
 		return 3812;
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
-		return 536;
+		return FIFO_DISABLE_BYTES;
 	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
 		return 32;
 	case NVA06C_CTRL_CMD_SET_TIMESLICE:

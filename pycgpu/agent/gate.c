@@ -23,12 +23,6 @@
 #include "door.h"
 
 enum {
-	/* ctrl2080fifo.h: NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS */
-	DISABLE_BYTES = 536,
-	DISABLE_NUM = 4,
-	DISABLE_CLIENTS = 24,
-	DISABLE_CHANNELS = 280,
-	DISABLE_MAX = 64,
 	SHUT_MAX = 16384,
 	GRAPHICS_ENGINE = 1,
 	PRIORITY = 10,
@@ -62,19 +56,19 @@ static bool started[CGPU_MAX_CARDS];
 /* Return: the driver's status. */
 static uint32_t gate(uint32_t minor, bool disable, const struct channel *channels, uint32_t count)
 {
-	uint8_t params[DISABLE_BYTES];
+	uint8_t params[FIFO_DISABLE_BYTES];
 	uint32_t status = 0, done, i;
 
-	for (done = 0; done < count; done += DISABLE_MAX) {
-		uint32_t n = count - done < DISABLE_MAX ? count - done : DISABLE_MAX;
+	for (done = 0; done < count; done += FIFO_DISABLE_MAX) {
+		uint32_t n = count - done < FIFO_DISABLE_MAX ? count - done : FIFO_DISABLE_MAX;
 		uint32_t got;
 
 		memset(params, 0, sizeof(params));
 		params[0] = disable;
-		cgpu_put32(params, DISABLE_NUM, n);
+		cgpu_put32(params, FIFO_DISABLE_NUM, n);
 		for (i = 0; i < n; i++) {
-			cgpu_put32(params, DISABLE_CLIENTS + 4 * i, channels[done + i].hClient);
-			cgpu_put32(params, DISABLE_CHANNELS + 4 * i, channels[done + i].hChannel);
+			cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i, channels[done + i].hClient);
+			cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i, channels[done + i].hChannel);
 		}
 		got = rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
 				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, sizeof(params));
