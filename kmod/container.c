@@ -230,7 +230,8 @@ static void schedule_reaper(void)
 
 /* ------------------------------------------------------ create, destroy */
 
-struct cgpu_container *cgpu_container_find(const char *id)
+/* Caller holds registry.lock; no reference is taken. */
+static struct cgpu_container *find(const char *id)
 {
 	struct cgpu_container *container;
 
@@ -357,7 +358,7 @@ int cgpu_container_destroy(const char *id)
 	int err = 0;
 
 	mutex_lock(&cgpu_registry->lock);
-	container = cgpu_container_find(id);
+	container = find(id);
 	if (!container)
 		err = -ENOENT;
 	else if (is_open(container))

@@ -72,8 +72,6 @@ int cgpu_container_destroy(const char *id);
 
 /* The container that `current` belongs to, with a reference, or NULL. */
 struct cgpu_container *cgpu_container_current(void);
-/* By id; caller holds registry.lock; no reference is taken. */
-struct cgpu_container *cgpu_container_find(const char *id);
 
 void cgpu_container_get(struct cgpu_container *container);
 void cgpu_container_put(struct cgpu_container *container);

@@ -239,7 +239,7 @@ static void send_again(struct container *c)
 	pthread_cond_broadcast(&door.changed);
 }
 
-struct container *find_container(const char *id)
+static struct container *find_container(const char *id)
 {
 	int i;
 

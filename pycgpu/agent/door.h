@@ -152,7 +152,6 @@ void refresh(struct container *c);
 void resend(struct container *c);
 bool is_gated(struct container *c, const struct cgpu_object *o);
 void sync_card(uint32_t minor);
-struct container *find_container(const char *id);
 void unlist(struct container *c);
 
 /* listener.c */
