@@ -106,6 +106,6 @@ void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched,
 					log->use);
 		for (i = 0; i < count; i++)
 			cgpu_ctxsw_used(&log->log, sched, slot_of(minor, log->use[i].pid),
-					log->use[i].ns);
+					&log->use[i]);
 	} while (count == CGPU_CTXSW_USES);
 }

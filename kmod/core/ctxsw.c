@@ -43,7 +43,7 @@ static bool take(struct cgpu_ctxsw *log, const uint8_t *record, struct cgpu_ctxs
 	uint32_t seqno = record[NV_EVENT_BUFFER_FECS_SEQNO] |
 			 record[NV_EVENT_BUFFER_FECS_SEQNO + 1] << 8;
 	uint64_t at_ns = cgpu_get64(record, NV_EVENT_BUFFER_FECS_TIMESTAMP), ns;
-	struct cgpu_ctxsw_use *of = use_of(use, count, pid);
+	struct cgpu_ctxsw_use *of = use_of(use, count, pid), *last;
 
 	if (!of)
 		return false;
@@ -51,16 +51,26 @@ static bool take(struct cgpu_ctxsw *log, const uint8_t *record, struct cgpu_ctxs
 		/* whose time it was in between nobody knows */
 		log->lost += (seqno - log->seqno) & 0xffff;
 		log->pid = 0;
+		log->last_pid = 0;
 	}
 	log->begun = true;
 	log->seqno = (seqno + 1) & 0xffff;
 	if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ||
 	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
 		load(log, pid, at_ns);
+		last = log->last_pid && log->last_pid != pid &&
+		       at_ns - log->last_end_ns < CGPU_CTXSW_NEXT_NS ?
+		       use_of(use, count, log->last_pid) : NULL;
+		if (last)
+			last->turn_ns = at_ns - log->last_start_ns;
+		log->last_pid = 0;
 	} else if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_END ||
 		   tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SAVE_END) {
 		ns = log->pid == pid && at_ns > log->start_ns ? at_ns - log->start_ns : 0;
 		of->ns += ns > log->counted_ns ? ns - log->counted_ns : 0;
+		log->last_pid = ns ? pid : 0;
+		log->last_start_ns = log->start_ns;
+		log->last_end_ns = at_ns;
 		log->pid = 0;
 	}
 	return true;
@@ -95,12 +105,14 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 }
 
 void cgpu_ctxsw_used(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot,
-		     uint64_t ns)
+		     const struct cgpu_ctxsw_use *use)
 {
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
 	log->seen_mask |= SLOT_BIT(slot);
-	cgpu_sched_used(s, slot, ns);
+	cgpu_sched_used(s, slot, use->ns);
+	if (use->turn_ns)
+		cgpu_sched_turned(s, slot, use->turn_ns);
 }
 
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)

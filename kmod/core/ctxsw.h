@@ -31,6 +31,8 @@ enum cgpu_ctxsw_limit {
 
 	/* from a window's beginning; on an H200 the first context is loaded after 0.1 ms */
 	CGPU_CTXSW_LOOK_NS = 1000000,
+	/* a context that is loaded so soon after another's end was waiting for it */
+	CGPU_CTXSW_NEXT_NS = 300000,
 	/* while nobody has a window */
 	CGPU_CTXSW_REST_NS = 100000000,
 	/* whoever reads totals over and over asks the driver no more often */
@@ -47,6 +49,8 @@ enum cgpu_ctxsw_limit {
 struct cgpu_ctxsw_use {
 	uint32_t pid; /* host's number */
 	uint64_t ns;  /* may be 0: loaded a moment ago */
+	/* from when it was loaded until another was, right after it; 0: not seen */
+	uint64_t turn_ns;
 };
 
 struct cgpu_ctxsw {
@@ -57,6 +61,9 @@ struct cgpu_ctxsw {
 	uint64_t start_ns;    /* when that was, on the card's clock */
 	uint64_t counted_ns;  /* of it, by the host's clock */
 	uint64_t read_ns;     /* up to then */
+	uint32_t last_pid;    /* whose context was saved last, */
+	uint64_t last_start_ns; /* when it had been loaded, */
+	uint64_t last_end_ns; /* and when it was saved */
 	uint64_t lost;        /* records that were overwritten before they were read */
 
 	uint64_t seen_mask;   /* slots that had the engine since the last look */
@@ -81,7 +88,7 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 
 /* The process of a use belongs to the container in `slot`. */
 void cgpu_ctxsw_used(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot,
-		     uint64_t ns);
+		     const struct cgpu_ctxsw_use *use);
 
 /* Whether a process of that number made a client of the tenant's. */
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);

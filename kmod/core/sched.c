@@ -545,6 +545,7 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->max_inst = 1;
 	s->unit_ns = 5000000;
 	s->loss_ppm = CGPU_SCHED_LOSS_PPM;
+	s->after_ns = s->after_used_ns = CGPU_SCHED_SWITCH_NS;
 	s->owner = CGPU_SCHED_NOBODY;
 	s->guest = CGPU_SCHED_TURNS;
 	s->next_guest = CGPU_SCHED_TURNS;
@@ -745,6 +746,29 @@ void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 {
 	if (slot < CGPU_SCHED_SLOTS)
 		s->slot[slot].stat.used_ns += used_ns;
+}
+
+void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
+{
+	const struct cgpu_sched_slot *p;
+	uint64_t slice_ns, ns;
+
+	if (slot >= CGPU_SCHED_SLOTS || s->mode == CGPU_SCHED_FREE)
+		return;
+	p = &s->slot[slot];
+	slice_ns = (uint64_t)p->slice_us * 1000;
+	/* of several groups nobody knows whose turn it was; less: no work, or a shut gate */
+	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
+	    turn_ns <= slice_ns || turn_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
+		return;
+	s->after_ns += (turn_ns - slice_ns) / CGPU_SCHED_AFTER_SHARE;
+	s->after_ns -= s->after_ns / CGPU_SCHED_AFTER_SHARE;
+	ns = s->after_ns > s->after_used_ns ? s->after_ns - s->after_used_ns :
+	     s->after_used_ns - s->after_ns;
+	if (ns < CGPU_SCHED_AFTER_STEP_NS)
+		return;
+	s->after_used_ns = s->after_ns;
+	s->dirty = true;
 }
 
 void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)

@@ -38,8 +38,16 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_EXIT_NS = 60000,
 	/* from when the next gate is open to the end of the call that shuts this one */
 	CGPU_SCHED_OVERLAP_NS = 600000,
-	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms */
+	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms are lost */
 	CGPU_SCHED_SWITCH_NS = 200000,
+	/*
+	 * From a slice's end to the next group's beginning 0.36 ms passed on an H200
+	 * (kernels of 1 ms, a third of which the old group still worked): told by the
+	 * log of context switches, averaged, and taken over when it has changed so much.
+	 */
+	CGPU_SCHED_AFTER_MAX_NS = 600000,
+	CGPU_SCHED_AFTER_STEP_NS = 50000,
+	CGPU_SCHED_AFTER_SHARE = 16,
 	/*
 	 * A share a strays by up to a(1 − a) × round while somebody comes or goes, and
 	 * rounds of the runlist keep to a grid that divides the second only as well as
@@ -144,6 +152,8 @@ struct cgpu_sched {
 	uint64_t failures;
 	uint64_t period_ns;
 	uint64_t spread_ns;    /* of the period: what windows or slices divide */
+	uint64_t after_ns;     /* from a slice's end to the next group's beginning, averaged */
+	uint64_t after_used_ns; /* what slices are made for */
 	bool astray;           /* the plan changed: who is next is a matter of time, not of order */
 	bool whole;            /* hand-overs take from nobody's time, not from the shares */
 	uint64_t frame_ns;     /* beginning of the period */
@@ -232,6 +242,11 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
  */
 void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns);
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
+/*
+ * A group of the container began, and the next one so much later, right after it: if
+ * the slice was all used, the rest is what a switch takes.
+ */
+void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 

@@ -329,7 +329,7 @@ static void set_round(struct cgpu_sched *s, uint64_t most_ns)
 	s->period_ns = on_grid(ns);
 	if ((open > CGPU_SCHED_UNITS || ns == most_ns + lost) && s->period_ns > ns)
 		s->period_ns = CGPU_SCHED_PERIOD_MAX_NS / (CGPU_SCHED_PERIOD_MAX_NS / ns + 1);
-	s->spread_ns = s->period_ns - lost;
+	s->spread_ns = s->period_ns - least(s->period_ns / 2, open * s->after_used_ns);
 }
 
 /*
@@ -442,9 +442,9 @@ static uint64_t windows_period(const struct cgpu_sched *s)
 }
 
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
-static uint64_t slice_us(uint64_t ns, uint32_t groups)
+static uint64_t slice_us(const struct cgpu_sched *s, uint64_t ns, uint32_t groups)
 {
-	uint64_t lost = (groups - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS;
+	uint64_t lost = (groups - 1) * s->after_used_ns;
 
 	return (ns - least(ns / 2, lost)) / groups / 1000;
 }
@@ -465,13 +465,30 @@ static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 	return (each - least(each / 2, CGPU_SCHED_SWITCH_NS)) / 1000;
 }
 
-static void want_slices(struct cgpu_sched *s)
+/*
+ * What slices may divide of the window of all that share one. Each window starts from
+ * the first, and the gate ends the last one's slice: it has its part if about half of
+ * a switch is left for what the others still do in theirs.
+ */
+static uint64_t pool_ns(const struct cgpu_sched *s)
 {
-	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window, us;
+	uint64_t groups = 0, ns = s->turn[CGPU_SCHED_POOL].width_ns;
 	uint32_t i;
 
-	/* each window starts from the first: the last must fit */
-	window = s->turn[CGPU_SCHED_POOL].width_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && s->share[i].pooled)
+			groups += s->slot[i].groups;
+	if (groups < 2)
+		return ns;
+	ns += cgpu_turn_inner(s, CGPU_SCHED_POOL);
+	return ns - least(ns / 2, (2 * groups - 1) * s->after_used_ns / 2);
+}
+
+static void want_slices(struct cgpu_sched *s)
+{
+	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window = pool_ns(s), us;
+	uint32_t i;
+
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 		uint64_t share = s->share[i].share_ppm;
@@ -483,9 +500,9 @@ static void want_slices(struct cgpu_sched *s)
 			/* untouched slices stay untouched */
 			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
 		} else if (s->mode == CGPU_SCHED_SLICES) {
-			us = slice_us(cgpu_part(s->spread_ns, share), slot->groups);
+			us = slice_us(s, cgpu_part(s->spread_ns, share), slot->groups);
 		} else if (s->share[i].pooled && pool) {
-			us = slice_us(window * share / pool, slot->groups);
+			us = window * share / pool / slot->groups / 1000;
 		} else if (slot->groups == 1) {
 			/* not to be switched off while the next gate is already open */
 			us = 2 * s->period_ns / 1000;

@@ -112,7 +112,7 @@ static void read_log(uint32_t minor)
 		count = cgpu_ctxsw_read(log, card[minor].header, card[minor].ring, now_ns(), use);
 		for (i = 0; i < count; i++)
 			cgpu_ctxsw_used(log, &door.sched[minor], slot_of(minor, use[i].pid),
-					use[i].ns);
+					&use[i]);
 	} while (count == CGPU_CTXSW_USES);
 }
 

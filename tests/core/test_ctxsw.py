@@ -27,6 +27,7 @@ class Ring:
         self.seqno = 0
         self.log = ffi.new("struct cgpu_ctxsw *")
         lib.cgpu_ctxsw_init(self.log)
+        self.turns: dict[int, int] = {}
 
     def write(self, tag: int, pid: int, at_ns: int) -> None:
         record = struct.pack(
@@ -44,6 +45,8 @@ class Ring:
             count = lib.cgpu_ctxsw_read(self.log, self.header, self.records, now_ns, use)
             for entry in use[0:count]:
                 found[entry.pid] = found.get(entry.pid, 0) + entry.ns
+                if entry.turn_ns:
+                    self.turns[entry.pid] = entry.turn_ns
             if count < lib.CGPU_CTXSW_USES:
                 return found
 
@@ -56,6 +59,32 @@ def test_a_span_between_start_and_end_is_its_processs() -> None:
     ring.write(END, 200, 14 * MS)
     assert ring.read(20 * MS) == {100: 7 * MS, 200: MS}
     assert ring.read(30 * MS) == {}
+
+
+def test_a_turn_lasts_until_the_next_begins_right_after_it() -> None:
+    ring = Ring()
+    ring.write(START, 100, 5 * MS)
+    ring.write(END, 100, 12 * MS)
+    ring.write(START, 200, 12 * MS + 85_000)
+    assert ring.read(13 * MS) == {100: 7 * MS, 200: 0}
+    assert ring.turns == {100: 7 * MS + 85_000}
+    # Nobody waited for the card, or it was the same process: no turn of a slice.
+    ring.write(END, 200, 14 * MS)
+    ring.write(START, 300, 15 * MS)
+    ring.write(END, 300, 16 * MS)
+    ring.write(START, 300, 16 * MS + 85_000)
+    ring.read(17 * MS)
+    assert ring.turns == {100: 7 * MS + 85_000}
+
+
+def test_a_turn_with_lost_records_in_it_is_none() -> None:
+    ring = Ring()
+    ring.write(START, 100, 5 * MS)
+    ring.write(END, 100, 12 * MS)
+    ring.seqno += 2
+    ring.write(START, 200, 12 * MS + 85_000)
+    ring.read(13 * MS)
+    assert ring.turns == {}
 
 
 def test_a_context_that_stays_loaded_is_counted_while_it_stays_and_not_twice() -> None:
@@ -216,7 +245,9 @@ class Watched(Card):
                 continue
             self.looks += 1
             for pid, ns in self.ring.read(self.now).items():
-                lib.cgpu_ctxsw_used(self.ring.log, self.s, pid - 1, ns)
+                use = ffi.new("struct cgpu_ctxsw_use *", {"pid": pid, "ns": ns})
+                use.turn_ns = self.ring.turns.pop(pid, 0)
+                lib.cgpu_ctxsw_used(self.ring.log, self.s, pid - 1, use)
             lib.cgpu_ctxsw_judge(self.ring.log, self.s, self.now)
 
 
