@@ -86,9 +86,7 @@ class World:
         charges = self.tenant.raw.ledger.charges
         slots = ffi.cast("struct cgpu_charge *", charges.slots)
         # a free slot holds zeros but for its chain
-        total = sum(
-            slots[i].bytes for i in range(1, charges.touched) if slots[i].card == card
-        )
+        total = sum(slots[i].bytes for i in range(1, charges.touched) if slots[i].card == card)
         for file, device in self.files.items():
             raw = lib.cgpu_tenant_file(self.tenant.raw, file)
             if device is Device.UVM and raw.gpu_mask >> card & 1:
@@ -390,9 +388,7 @@ START = [
 
 small = st.integers(0, 7)
 weighted = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
-programs = st.lists(
-    st.tuples(st.sampled_from(weighted), small, small, small, small), max_size=60
-)
+programs = st.lists(st.tuples(st.sampled_from(weighted), small, small, small, small), max_size=60)
 
 
 def random_program(rng: random.Random, steps: int) -> list[tuple[str, int, int, int, int]]:

@@ -67,4 +67,3 @@ def test_a_file_of_the_core_names_its_licence_and_uses_no_floating_point(path):
     assert "SPDX-License-Identifier: GPL-2.0-only OR MIT" in text.splitlines()[0]
     code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', "", text, flags=re.DOTALL)
     assert not re.search(r"\b(float|double|goto\s+\*|malloc|free\(|printf)\b", code)
-

@@ -64,9 +64,7 @@ class Ranges(RuleBasedStateMachine):
     def cut(self, file, mask, card, base, length, back):
         self.tenant.grow()
         newest = max(self.raw.serial - back, 0) if back else U64
-        managed = lib.cgpu_range_cut(
-            self.raw, self.ledger, file, mask, card, newest, base, length
-        )
+        managed = lib.cgpu_range_cut(self.raw, self.ledger, file, mask, card, newest, base, length)
         gone = 0
         kept = []
         for one in self.model:
