@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.vm.loaded import until
+from tests.vm.loaded import SLOWNESS, until
 
 STATE = Path("/run/cgpu-test")
 CAPABILITIES = (
@@ -213,7 +213,7 @@ class Container:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside; its output is in ``stdout``. A failure raises by default."""
         child = self.popen(*command, environment=environment)
-        output, _ = child.communicate(timeout=timeout_s)
+        output, _ = child.communicate(timeout=timeout_s * SLOWNESS)
         done = subprocess.CompletedProcess(command, child.returncode, output, "")
         if check and done.returncode:
             raise AssertionError(f"{self.id}: {' '.join(command)}: {done.returncode}\n{output}")

@@ -56,7 +56,10 @@ if [ -e /sys/kernel/debug/kmemleak ]; then
     echo scan >/sys/kernel/debug/kmemleak
     sleep 6
     echo scan >/sys/kernel/debug/kmemleak
-    cat /sys/kernel/debug/kmemleak >/dev/kmsg
+    # The log takes one line at a time, of its own kind; and as many as there are.
+    echo on >/proc/sys/kernel/printk_devkmsg
+    while IFS= read -r line; do echo "kmemleak: $line"; done \
+        </sys/kernel/debug/kmemleak >/dev/kmsg
 fi
 dmesg >/run/vm/dmesg
 echo "$status" >/run/vm/status

@@ -2,7 +2,8 @@
 """
 Kernels for the VM: a distribution's image and headers, unpacked under the cache.
 
-``python3 -m tests.vm.kernels [series …]`` fetches them and prints where they are.
+``python3 -m tests.vm.kernels [series …]`` fetches them and prints where they are. ``6.1-debug``
+is built from the distribution's source with the configuration in ``debug.config``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.vm import packages
@@ -24,9 +26,18 @@ from tests.vm.packages import PackageNotFound
 
 DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
 
+# A kernel that looks for faults: its source comes as a package of this distribution.
+DEBUG_SUFFIX = "-debug"
+DEBUG_CONFIG = Path(__file__).resolve().with_name("debug.config")
+DEBUG_TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz")
+
 # What the initramfs needs before the host's root is reachable. Some are built in, depending on
 # the kernel; modprobe says so.
 EARLY_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay")
+
+
+class KernelBuildError(packages.FetchError):
+    """A kernel could not be built; the message is the end of what make said."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +51,9 @@ class Kernel:
         image: uncompressed where it can be booted so (PVH), which saves seconds without KVM.
         modules: the directory to appear as ``/lib/modules/<release>``.
         headers: a value for ``KDIR``.
+        slowness: how many times longer the tests' deadlines are than elsewhere.
+        machine: QEMU's. How interrupts are routed is a program in the firmware of ``pc``, at
+            which a kernel with KASAN is for minutes.
     """
 
     series: str
@@ -47,6 +61,8 @@ class Kernel:
     image: Path
     modules: Path
     headers: Path
+    slowness: int = 1
+    machine: str = "pc"
 
     @property
     def config(self) -> Path:
@@ -199,6 +215,11 @@ def _has(config: Path, line: str) -> bool:
     return line in config.read_text().splitlines()
 
 
+def _slowness(tree: Path) -> int:
+    # Deadlines are generous as they are.
+    return 10 if _has(tree / ".config", "CONFIG_KASAN=y") else 1
+
+
 def _own_build(tree: Path) -> Kernel:
     """A kernel tree that the user has built, with everything it needs to boot built in."""
     release_file = tree / "include" / "config" / "kernel.release"
@@ -208,7 +229,72 @@ def _own_build(tree: Path) -> Kernel:
         )
     release = release_file.read_text().strip()
     modules = tree / "lib" / "modules" / release
-    return Kernel(str(tree), release, tree / "vmlinux", modules, tree)
+    packed = tree / "arch" / "x86" / "boot" / "bzImage"
+    bootable = _has(tree / ".config", "CONFIG_PVH=y") or not packed.exists()
+    image = tree / "vmlinux" if bootable else packed
+    return Kernel(str(tree), release, image, modules, tree, _slowness(tree), machine="q35")
+
+
+def _run_make(arguments: Sequence[str], log: Path) -> None:
+    """Run make behind everything else on this machine; raise with the end of what it said."""
+    command = ["nice", "make", f"-j{os.cpu_count() or 1}", *arguments]
+    with log.open("a") as stream:
+        run = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, check=False)
+    if run.returncode:
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise KernelBuildError(f"{' '.join(command)}\n{end}\nwhole log: {log}")
+
+
+def _unpack_source(series: str, version: str, root: Path) -> Path:
+    """Unpack the distribution's source of a series below *root*; return its top."""
+    name = f"linux-source-{series}"
+    unpacked = root / "package"
+    packages.unpack(packages.download(name, version), unpacked)
+    archive = next((unpacked / "usr" / "src").glob(f"{name}.tar.*"))
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(root)], check=True)
+    shutil.rmtree(unpacked)
+    return root / name
+
+
+def _build_debug(series: str) -> Kernel:
+    """
+    Build a kernel of *series* with ``debug.config``, unless the cache has it.
+
+    Source: Debian's package ``linux-source-<series>``.
+    """
+    base = series.removesuffix(DEBUG_SUFFIX)
+    missing = [tool for tool in DEBUG_TOOLS if not shutil.which(tool)]
+    if missing:
+        raise PackageNotFound(
+            f"a debug kernel is built here, which takes {' '.join(missing)}: "
+            "apt-get install gcc make flex bison bc xz-utils libelf-dev libssl-dev"
+        )
+    version = packages.find_version(f"linux-source-{base}", "")
+    key = digest(version.encode(), DEBUG_CONFIG.read_bytes())
+    root = packages.cache_dir() / "kernels" / f"{series}-{key}"
+    tree = root / "build"
+    with packages.locked(f"kernel-{series}"):
+        if not (root / "complete").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            tree.mkdir(parents=True)
+            print(f"building kernel {series} {version}, about 20 minutes", file=sys.stderr)
+            source = _unpack_source(base, version, root)
+            into = ["-C", str(source), f"O={tree}"]
+            log = root / "build.log"
+            _run_make([*into, f"KCONFIG_ALLCONFIG={DEBUG_CONFIG}", "allnoconfig"], log)
+            _check_config(tree / ".config")
+            _run_make([*into, "bzImage", "modules"], log)
+            _run_make([*into, f"INSTALL_MOD_PATH={tree}", "modules_install"], log)
+            (root / "complete").touch()
+    return dataclasses.replace(_own_build(tree), series=series)
+
+
+def _check_config(made: Path) -> None:
+    """Complain about settings of ``debug.config`` that Kconfig dropped for lack of others."""
+    kept = set(made.read_text().splitlines())
+    wanted = [line for line in DEBUG_CONFIG.read_text().splitlines() if line.startswith("CONFIG_")]
+    if lost := [line for line in wanted if line not in kept]:
+        raise KernelBuildError(f"{DEBUG_CONFIG}: this kernel does not take {' '.join(lost)}")
 
 
 @functools.cache
@@ -217,14 +303,18 @@ def fetch(series: str) -> Kernel:
     Return a kernel, downloaded and unpacked if the cache lacks it.
 
     Args:
-        series: ``6.1`` for its newest release, a full release such as ``6.1.0-56-amd64``, or
-            the path of a kernel tree that has been built.
+        series: ``6.1`` for its newest release, a full release such as ``6.1.0-56-amd64``,
+            ``6.1-debug`` for one built with everything that finds faults, or the path of a
+            kernel tree that has been built.
 
     Raises:
         PackageNotFound: the distribution does not have it.
+        KernelBuildError: the debug kernel could not be built.
     """
     if "/" in series:
         return _own_build(Path(series).resolve())
+    if series.endswith(DEBUG_SUFFIX):
+        return _build_debug(series)
     if re.fullmatch(r"\d+\.\d+", series):
         ubuntu = packages.os_release().get("ID") == "ubuntu"
         release = _newest_ubuntu(series) if ubuntu else _newest_debian(series)

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 # Under emulation everything takes its time; a condition that has not come by then does not come.
 DEADLINE_S = 30.0
+# A kernel that looks for faults takes its time besides.
+SLOWNESS = int(os.environ.get("CGPU_SLOWNESS", "1"))
 
 # Source: kernel-open/common/inc/nv-chardev-numbers.h
 NV_MAJOR = 195
@@ -25,6 +27,7 @@ NV_CONTROL_MINOR = 255
 
 def until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Return *condition*'s first true value; fail when the deadline passes without one."""
+    deadline_s *= SLOWNESS
     end_s = time.monotonic() + deadline_s
     while True:
         value = condition()

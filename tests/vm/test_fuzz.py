@@ -60,7 +60,7 @@ def test_broken_calls_from_all_sides_leave_nothing_behind(
     )
     try:
         middle_s = time.monotonic() + fuzz_s / 2
-        until(lambda: time.monotonic() > middle_s or fuzzer.poll(), "half-time", fuzz_s)
+        until(lambda: time.monotonic() > middle_s or fuzzer.poll() is not None, "half-time", fuzz_s)
         versions.upgrade()
         output, _ = fuzzer.communicate()
     finally:

@@ -173,7 +173,7 @@ class VM:
         memory: as QEMU takes it; what the guest writes lives there too.
         append: further kernel parameters.
         cgroup: 2, or 1 for the old hierarchies.
-        timeout_s: the machine is stopped after that.
+        timeout_s: the machine is stopped after that, times the kernel's slowness.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class VM:
         self.memory = memory
         self.append = append
         self.cgroup = cgroup
-        self.timeout_s = timeout_s
+        self.timeout_s = timeout_s * self.kernel.slowness
         self.share = Path(tempfile.mkdtemp(prefix="cgpu-vm-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
@@ -213,6 +213,7 @@ class VM:
             "TERM": os.environ.get("TERM", "dumb") if terminal else "dumb",
             "CGPU_CACHE": str(packages.cache_dir()),
             "CGPU_GUEST": self.kernel.series,
+            "CGPU_SLOWNESS": str(self.kernel.slowness),
             # What Python would write goes to the guest's memory and is lost.
             "PYTHONDONTWRITEBYTECODE": "1",
             **environment,
@@ -246,7 +247,8 @@ class VM:
         front = ["-chardev", "stdio,id=front,signal=off"] if terminal else []
         serial = "chardev:front" if terminal else "null"
         return [
-            *(qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-M", "pc", "-no-user-config"),
+            *(qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-M", self.kernel.machine),
+            "-no-user-config",
             *("-m", self.memory, "-smp", str(self.smp), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-device", "virtio-rng-pci", *front, "-serial", serial),
             *("-serial", f"file:{self.share}/console", "-kernel", str(self.kernel.image)),
