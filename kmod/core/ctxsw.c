@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "ctxsw.h"
 
+#include "pool.h"
 #include "rm_abi.h"
 #include "rm_decode.h"
+#include "turns.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
 
@@ -10,6 +12,7 @@ void cgpu_ctxsw_init(struct cgpu_ctxsw *log)
 {
 	memset(log, 0, sizeof(*log));
 	log->owner = CGPU_SCHED_TURNS;
+	log->last = CGPU_SCHED_TURNS;
 }
 
 /* Return: room for it, NULL: all are taken. */
@@ -100,6 +103,12 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 		of->ns += now_ns - log->read_ns;
 		log->counted_ns += now_ns - log->read_ns;
 	}
+	if (of) {
+		struct cgpu_ctxsw_use loaded = *of;
+
+		*of = use[count - 1];
+		use[count - 1] = loaded;
+	}
 	log->read_ns = now_ns;
 	return count;
 }
@@ -107,9 +116,11 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 void cgpu_ctxsw_used(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot,
 		     const struct cgpu_ctxsw_use *use)
 {
+	log->loaded = slot;
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
 	log->seen_mask |= SLOT_BIT(slot);
+	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
 	if (use->turn_ns)
 		cgpu_sched_turned(s, slot, use->turn_ns);
@@ -128,10 +139,9 @@ bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)
 	return false;
 }
 
-/* News of who is idle moves windows. */
-static bool is_useful(const struct cgpu_sched *s)
+static bool has_windows(const struct cgpu_sched *s)
 {
-	return s->mode == CGPU_SCHED_WINDOWS && s->begun && cgpu_policy_conserves(s->policy);
+	return s->mode == CGPU_SCHED_WINDOWS && s->begun;
 }
 
 static bool is_empty(const struct cgpu_sched *s)
@@ -149,7 +159,7 @@ uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 {
 	if (is_empty(s))
 		return UINT64_MAX;
-	if (is_useful(s) && (s->owner != log->owner || s->end_ns != log->end_ns)) {
+	if (has_windows(s) && (s->owner != log->owner || s->end_ns != log->end_ns)) {
 		log->owner = s->owner;
 		log->end_ns = s->end_ns;
 		log->looked = s->end_ns < now_ns + 2 * CGPU_CTXSW_LOOK_NS;
@@ -159,12 +169,32 @@ uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 	return log->look_ns;
 }
 
+/* A window that is looked into for the first time, of a turn that has it for itself. */
+static bool is_fresh(const struct cgpu_ctxsw *log, const struct cgpu_sched *s)
+{
+	return !log->looked && s->owner == log->owner && s->end_ns == log->end_ns &&
+	       s->guest == CGPU_SCHED_TURNS;
+}
+
 /* Its window was begun for it alone; it has not run, else it would have been seen. */
 static bool is_idle(const struct cgpu_ctxsw *log, const struct cgpu_sched *s, uint32_t slot)
 {
-	return !log->looked && s->owner == slot && s->owner == log->owner &&
-	       s->end_ns == log->end_ns && s->guest == CGPU_SCHED_TURNS &&
-	       s->slot[slot].member.open;
+	return is_fresh(log, s) && s->owner == slot && s->slot[slot].member.open;
+}
+
+/* It lost a window for having no work not long ago: it will not be taken by surprise. */
+static bool is_known_to_pause(const struct cgpu_ctxsw *log, uint32_t slot, uint64_t now_ns)
+{
+	return log->gave_ns[slot] && now_ns - log->gave_ns[slot] < CGPU_CTXSW_KNOWN_NS;
+}
+
+/* Where the runlist shares the card, or a window, out: whoever has work comes up each time. */
+static bool is_resting(const struct cgpu_ctxsw *log, const struct cgpu_sched *s, uint32_t slot,
+		       uint64_t now_ns)
+{
+	return (s->mode == CGPU_SCHED_SLICES || s->turn[CGPU_SCHED_POOL].share_ppm) &&
+	       !s->turn[slot].share_ppm && s->slot[slot].member.open &&
+	       now_ns - log->seen_ns[slot] > 2 * s->period_ns;
 }
 
 /*
@@ -178,34 +208,96 @@ static bool is_asked_again(const struct cgpu_ctxsw *log, const struct cgpu_sched
 	uint64_t since_ns = now_ns - s->slot[slot].idle_since_ns;
 
 	/* in a guest's window it would be given part of that one */
-	return s->owner != slot && s->guest == CGPU_SCHED_TURNS &&
+	return has_windows(s) && cgpu_policy_conserves(s->policy) &&
+	       s->turn[slot].share_ppm && s->owner != slot && s->guest == CGPU_SCHED_TURNS &&
 	       (log->idle_windows[slot] < CGPU_CTXSW_PATIENCE ||
 		since_ns > s->period_ns);
 }
 
+/*
+ * That a container ran for longer than its window was is how one shows that has no
+ * work at its window's end: the next began while its gate was still open.
+ */
+static void judge_end(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t last,
+		      uint64_t now_ns)
+{
+	uint32_t before = s->last_before;
+
+	if (before > CGPU_SCHED_POOL)
+		return;
+	if (log->ran_ns[last] <= s->last_ns + CGPU_CTXSW_EARLY_NS) {
+		log->early_ends[before] = 0;
+		return;
+	}
+	cgpu_turn_ran_early(s, last, before, log->ran_ns[last] - s->last_ns, now_ns);
+	if (++log->early_ends[before] >= CGPU_CTXSW_TWICE)
+		cgpu_turn_pause(s, before, now_ns);
+}
+
+/* What became of the window before this one. */
+static void judge_last(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns)
+{
+	bool next = s->windows == log->windows + 1, shared = log->last == CGPU_SCHED_POOL;
+	uint32_t i;
+
+	shared &= s->windows != log->windows;
+	if (next && log->last < CGPU_SCHED_SLOTS && s->last_guest == CGPU_SCHED_TURNS)
+		judge_end(log, s, log->last, now_ns);
+	else if (next && shared)
+		cgpu_pool_account(s, log->ran_ns);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != s->owner && (shared || s->turn[i].share_ppm))
+			log->ran_ns[i] = 0;
+	log->windows = s->windows;
+	log->last = s->owner;
+}
+
+static void judge_slot(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot,
+		       uint64_t now_ns)
+{
+	if (log->seen_mask & SLOT_BIT(slot))
+		log->seen_ns[slot] = now_ns;
+	if (s->mode == CGPU_SCHED_FREE || log->seen_mask & SLOT_BIT(slot)) {
+		log->idle_windows[slot] = 0;
+		if (s->slot[slot].idle)
+			cgpu_sched_idle(s, slot, false, now_ns);
+	} else if (is_idle(log, s, slot)) {
+		cgpu_turn_pause(s, slot, now_ns);
+		log->idle_windows[slot] += log->idle_windows[slot] < CGPU_CTXSW_PATIENCE;
+		if (log->idle_windows[slot] < CGPU_CTXSW_TWICE && !is_known_to_pause(log, slot, now_ns))
+			return;
+		log->gave_ns[slot] = now_ns;
+		cgpu_sched_sight(s, CGPU_CTXSW_LATE_NS, now_ns);
+		cgpu_sched_idle(s, slot, true, now_ns);
+	} else if (is_resting(log, s, slot, now_ns)) {
+		cgpu_sched_sight(s, CGPU_CTXSW_LATE_NS, now_ns);
+		cgpu_sched_idle(s, slot, true, now_ns);
+	} else if (s->slot[slot].idle && is_asked_again(log, s, slot, now_ns)) {
+		cgpu_sched_idle(s, slot, false, now_ns);
+	}
+}
+
 void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns)
 {
-	bool useful = is_useful(s);
+	uint64_t spare_ns;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (!s->slot[i].present) {
+		if (s->slot[i].present)
+			judge_slot(log, s, i, now_ns);
+		else
 			log->idle_windows[i] = 0;
-		} else if (!useful || log->seen_mask & SLOT_BIT(i)) {
-			log->idle_windows[i] = 0;
-			if (s->slot[i].idle)
-				cgpu_sched_idle(s, i, false, now_ns);
-		} else if (is_idle(log, s, i)) {
-			log->idle_windows[i] += log->idle_windows[i] < CGPU_CTXSW_PATIENCE;
-			if (log->idle_windows[i] < CGPU_CTXSW_TWICE)
-				continue;
-			cgpu_sched_sight(s, CGPU_CTXSW_LATE_NS, now_ns);
-			cgpu_sched_idle(s, i, true, now_ns);
-		} else if (s->slot[i].idle && is_asked_again(log, s, i, now_ns)) {
-			cgpu_sched_idle(s, i, false, now_ns);
-		}
 	}
+	if (has_windows(s))
+		judge_last(log, s, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
 	log->look_ns = now_ns + CGPU_CTXSW_REST_NS;
+	if (!has_windows(s))
+		return;
+	spare_ns = cgpu_pool_spare(s);
+	if (now_ns >= spare_ns)
+		cgpu_pool_sated(s, log->ran_ns, log->pid ? log->loaded : CGPU_SCHED_SLOTS);
+	else if (spare_ns < log->look_ns)
+		log->look_ns = spare_ns;
 }

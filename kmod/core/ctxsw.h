@@ -39,10 +39,17 @@ enum cgpu_ctxsw_limit {
 	CGPU_CTXSW_FRESH_NS = 5000000,
 	/* a pause at the beginning of one window says little of the rest of it */
 	CGPU_CTXSW_TWICE = 2,
+	/* unless it lost one so recently */
+	CGPU_CTXSW_KNOWN_NS = 1000000000,
 	/* one that had no work in so many windows is asked again in every second only */
 	CGPU_CTXSW_PATIENCE = 8,
 	/* who goes idle in a window is found in the next one: no prompt news */
-	CGPU_CTXSW_LATE_NS = 100000000
+	CGPU_CTXSW_LATE_NS = 100000000,
+	/*
+	 * One whose gate opens while the one before has no work, but still its gate
+	 * open, runs 0.4 ms more than its window would have it.
+	 */
+	CGPU_CTXSW_EARLY_NS = 290000
 };
 
 /* What a process had of the engine since the last reading. */
@@ -71,7 +78,14 @@ struct cgpu_ctxsw {
 	uint32_t owner;       /* the window that is looked into: whose, */
 	uint64_t end_ns;      /* its end by the engine's plan, */
 	bool looked;          /* and whether that has been done */
-	uint8_t idle_windows[64]; /* CGPU_SCHED_SLOTS: in a row without work */
+	uint64_t windows;     /* of the engine, when it was looked into one last */
+	uint32_t loaded;      /* whose use was told last: of the loaded one, if there is any */
+	uint32_t last;        /* whose that was */
+	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when one of its windows was given away last; 0: never */
+	uint64_t seen_ns[64]; /* when it was last seen to have the engine */
+	uint64_t ran_ns[64];  /* of the window that is open, and the one before */
+	uint8_t idle_windows[64]; /* in a row without work, */
+	uint8_t early_ends[65];   /* CGPU_SCHED_POOL + 1: and that the next one's work cut into */
 };
 
 /* A client has bound a ring that is empty. */
@@ -81,7 +95,7 @@ void cgpu_ctxsw_init(struct cgpu_ctxsw *log);
  * Reads what is new in a ring of CGPU_CTXSW_RECORDS; `header` and `ring` are
  * memory that the driver writes. Context: the caller's lock.
  * Return: entries of `use`, one a process; the rest waits for the next call if
- * CGPU_CTXSW_USES do not do.
+ * CGPU_CTXSW_USES do not do. Who is loaded comes last.
  */
 uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void *ring,
 			 uint64_t now_ns, struct cgpu_ctxsw_use *use);

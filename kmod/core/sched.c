@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "turns.h"
+#include "pool.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
@@ -254,18 +255,6 @@ static uint32_t invite(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns, ui
 	return guest;
 }
 
-/* Those who share a window. */
-static uint64_t pool(const struct cgpu_sched *s)
-{
-	uint64_t mask = 0;
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (cgpu_opened(s, i) && s->share[i].pooled && s->slot[i].member.weight)
-			mask |= SLOT_BIT(i);
-	return mask;
-}
-
 /* Who may run while it is `turn`'s window, from `then_ns` to `end_ns`. */
 static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 			uint64_t end_ns, uint64_t now_ns, uint32_t *guest)
@@ -281,14 +270,15 @@ static uint64_t allowed(struct cgpu_sched *s, uint32_t turn, uint64_t then_ns,
 	*guest = CGPU_SCHED_TURNS;
 	s->divide_ns = NEVER;
 	if (turn == CGPU_SCHED_POOL) {
-		mask = pool(s);
+		mask = cgpu_pool(s) & ~s->sated_mask;
 	} else if (turn < CGPU_SCHED_SLOTS) {
 		mask = SLOT_BIT(turn);
 		if (!s->slot[turn].idle || !cgpu_turn_elastic(s, turn))
 			return mask;
 		if (s->turn[CGPU_SCHED_POOL].share_ppm) {
 			*guest = CGPU_SCHED_POOL;
-			return mask | pool(s);
+			i = cgpu_pool_needy(s);
+			return mask | (i < CGPU_SCHED_SLOTS ? SLOT_BIT(i) : cgpu_pool(s));
 		}
 		*guest = invite(s, turn, then_ns, window_ns);
 		if (*guest < CGPU_SCHED_SLOTS)
@@ -307,20 +297,20 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 		      struct cgpu_sched_action *out)
 {
 	uint32_t runs = runner(s->owner, s->guest);
-	const struct cgpu_sched_slot *last =
-		s->begun && runs < CGPU_SCHED_SLOTS ? &s->slot[runs] : NULL;
 	/*
 	 * Not after one that was seen without work of late, and may be again, nor
 	 * after nobody: the next would start before its time.
 	 */
-	bool overlap = !last || (!last->idle &&
-				 (!last->idle_ns || now_ns - last->idle_ns > 4 * s->period_ns));
+	bool overlap = !s->begun ||
+		       !(runs == CGPU_SCHED_POOL ? cgpu_pool_paused(s, now_ns) :
+						   cgpu_turn_paused(s, runs, now_ns));
 	uint64_t open = (s->open_mask | s->stale_mask) & s->shut_mask & mask;
 	uint64_t shut = s->open_mask & (~s->shut_mask | s->stale_mask) & ~mask;
 	uint32_t n = 0;
 
 	if (s->begun && s->guest == CGPU_SCHED_TURNS && cgpu_turn_quiet(s, s->owner))
 		overlap = false;
+	s->overlap = overlap && open && shut;
 	/* the next first: the hardware's switch then overlaps the second call */
 	if (open && overlap)
 		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
@@ -364,6 +354,12 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
 	bool late = s->begun && now_ns > s->end_ns + CGPU_SCHED_LATE_NS;
 
+	s->windows++;
+	s->last_ns = now_ns - s->began_ns - least(s->cost_ns, now_ns - s->began_ns);
+	s->last_before = s->before;
+	s->last_guest = s->guest;
+	s->before = s->moving && s->overlap ? s->owner : CGPU_SCHED_TURNS;
+	s->began_ns = now_ns;
 	cgpu_turns_charge(s, now_ns);
 	if (late && s->owner < CGPU_SCHED_SLOTS)
 		s->slot[s->owner].stat.overruns++;
@@ -376,6 +372,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	s->owner = s->next;
 	if (!cgpu_turn_quiet(s, s->owner))
 		s->paid_ns += cgpu_turn_exit(s, following(s)) + cgpu_turn_inner(s, s->owner);
+	s->cost_ns = s->paid_ns;
 	s->guest = s->next_guest;
 	s->begun = true;
 	s->moving = false;
@@ -400,6 +397,7 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 	}
 	s->part_ns = 0;
 	s->given_mask = 0;
+	s->sated_mask = 0;
 	n = gates(s, allowed(s, s->next, then_ns, s->next_end_ns, now_ns, &s->next_guest),
 		  now_ns, out);
 	if (n)
@@ -549,6 +547,9 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->owner = CGPU_SCHED_NOBODY;
 	s->guest = CGPU_SCHED_TURNS;
 	s->next_guest = CGPU_SCHED_TURNS;
+	s->before = CGPU_SCHED_TURNS;
+	s->last_before = CGPU_SCHED_TURNS;
+	s->last_guest = CGPU_SCHED_TURNS;
 	s->period_ns = CGPU_SCHED_UNITS * s->unit_ns;
 	s->spread_ns = s->period_ns;
 	s->review_ns = NEVER;
@@ -678,9 +679,10 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 {
 	if (slot >= CGPU_SCHED_SLOTS || s->mode != CGPU_SCHED_WINDOWS)
 		return true;
+	/* of those who share the window some may have had their parts */
 	return s->begun && (s->owner == slot || s->guest == slot ||
 			    ((s->owner == CGPU_SCHED_POOL || s->guest == CGPU_SCHED_POOL) &&
-			     s->share[slot].pooled));
+			     s->share[slot].pooled && !(s->shut_mask & SLOT_BIT(slot))));
 }
 
 void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns)
@@ -733,7 +735,7 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
 		cgpu_turn_forget_gifts(s, slot);
 	if (!idle && s->begun && s->owner == slot && s->guest == CGPU_SCHED_TURNS)
 		s->paid_ns = CGPU_SCHED_ENTRY_NS;
-	if (idle && s->mode == CGPU_SCHED_SLICES)
+	if (idle && (s->mode == CGPU_SCHED_SLICES || s->share[slot].pooled))
 		s->review_ns = least(s->review_ns, now_ns + CGPU_SCHED_REST_NS);
 	s->dirty |= p->resting;
 	p->woke |= p->resting;
@@ -746,29 +748,6 @@ void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 {
 	if (slot < CGPU_SCHED_SLOTS)
 		s->slot[slot].stat.used_ns += used_ns;
-}
-
-void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
-{
-	const struct cgpu_sched_slot *p;
-	uint64_t slice_ns, ns;
-
-	if (slot >= CGPU_SCHED_SLOTS || s->mode == CGPU_SCHED_FREE)
-		return;
-	p = &s->slot[slot];
-	slice_ns = (uint64_t)p->slice_us * 1000;
-	/* of several groups nobody knows whose turn it was; less: no work, or a shut gate */
-	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
-	    turn_ns <= slice_ns || turn_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
-		return;
-	s->after_ns += (turn_ns - slice_ns) / CGPU_SCHED_AFTER_SHARE;
-	s->after_ns -= s->after_ns / CGPU_SCHED_AFTER_SHARE;
-	ns = s->after_ns > s->after_used_ns ? s->after_ns - s->after_used_ns :
-	     s->after_used_ns - s->after_ns;
-	if (ns < CGPU_SCHED_AFTER_STEP_NS)
-		return;
-	s->after_used_ns = s->after_ns;
-	s->dirty = true;
 }
 
 void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)

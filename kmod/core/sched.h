@@ -48,6 +48,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_AFTER_MAX_NS = 600000,
 	CGPU_SCHED_AFTER_STEP_NS = 50000,
 	CGPU_SCHED_AFTER_SHARE = 16,
+	CGPU_SCHED_AFTER_PACE_NS = 4000,    /* a turn moves the average by no more */
 	/*
 	 * A share a strays by up to a(1 − a) × round while somebody comes or goes, and
 	 * rounds of the runlist keep to a grid that divides the second only as well as
@@ -63,9 +64,12 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_LOSS_PPM = 29000,
 	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
 	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
+	CGPU_SCHED_SATED_NS = 1000000,      /* a gate shuts so long before it matters */
 	CGPU_SCHED_HOLD_NS = 10000000,
 	CGPU_SCHED_PROMPT_NS = 2500000,     /* later news of who is idle moves no window */
 	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
+	CGPU_SCHED_STEADY = 8,              /* windows in a row say that one always has work */
+	CGPU_SCHED_SEEN_NS = 2000000,       /* of a shared window, in which one that wakes is seen */
 	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
 	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much */
 	/*
@@ -120,6 +124,8 @@ struct cgpu_sched_slot {
 	uint32_t wanted_us;
 	uint64_t guest_ns;     /* gate time in others' windows, this period */
 	int64_t gift_ns;       /* useful time of others' windows, since the last plan */
+	int64_t spare_ns;      /* of windows that it shares, beyond its part */
+	uint8_t busy;          /* of these in a row it used its part, up to STEADY */
 	uint64_t shut_since_ns;
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
 	struct cgpu_sched_stat stat;
@@ -184,10 +190,20 @@ struct cgpu_sched {
 	bool changing;         /* within the window, to `next_guest` */
 	bool begun;            /* a window is open */
 	uint64_t clock_ns;     /* of time that shares are of */
+	uint64_t plan_clock_ns; /* when the plan was made */
 	uint64_t begin_ns;
 	uint64_t end_ns;
 	uint64_t next_end_ns;
 	uint64_t paid_ns;      /* hand-over still to be charged to the window */
+	uint64_t windows;      /* begun, ever */
+	uint64_t began_ns;     /* when the open one did, */
+	uint64_t cost_ns;      /* what it loses of that, */
+	uint32_t before;       /* turn whose gate was still open when its own opened, or TURNS */
+	uint64_t last_ns;      /* work of the window before it, if nothing went wrong */
+	uint32_t last_before;  /* as `before`, of that window, */
+	uint32_t last_guest;   /* and who had it at its end */
+	bool overlap;          /* the hand-over under way opens before it shuts */
+	uint64_t sated_mask;   /* slots that the rest of the window they share is not for */
 	uint64_t cycle_ns;     /* when guests' time was last reset */
 	uint64_t granted_to_ns; /* up to when slots were granted their shares */
 

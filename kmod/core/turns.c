@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "turns.h"
+#include "pool.h"
 
 #define NEVER UINT64_MAX
 #define DEEP_NS (5ULL * CGPU_SCHED_REST_AGAIN_NS)
@@ -48,6 +49,20 @@ bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn)
 		    cgpu_turn_elastic(s, i))
 			return false;
 	return s->slot[turn].idle;
+}
+
+bool cgpu_turn_paused(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
+{
+	const struct cgpu_sched_slot *slot = &s->slot[turn % CGPU_SCHED_SLOTS];
+
+	return turn < CGPU_SCHED_SLOTS &&
+	       (slot->idle || (slot->idle_ns && now_ns - slot->idle_ns <= 4 * s->period_ns));
+}
+
+void cgpu_turn_pause(struct cgpu_sched *s, uint32_t turn, uint64_t now_ns)
+{
+	if (turn < CGPU_SCHED_SLOTS)
+		s->slot[turn].idle_ns = now_ns;
 }
 
 static uint64_t entry(bool from_rest)
@@ -203,6 +218,18 @@ void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns)
 	s->turn[s->owner].debt_ns += (int64_t)passed;
 }
 
+void cgpu_turn_ran_early(struct cgpu_sched *s, uint32_t turn, uint32_t before, uint64_t ns,
+			 uint64_t now_ns)
+{
+	if (turn >= CGPU_SCHED_TURNS || before >= CGPU_SCHED_TURNS ||
+	    !s->turn[turn].share_ppm || !s->turn[before].share_ppm)
+		return;
+	cgpu_turns_charge(s, now_ns);
+	ns = least(ns, s->turn[turn].width_ns);
+	s->turn[turn].debt_ns += (int64_t)ns;
+	s->turn[before].debt_ns -= (int64_t)ns;
+}
+
 bool cgpu_turn_fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 {
 	return s->slot[a].gift_ns / 1024 * s->share[b].share_ppm <
@@ -258,6 +285,17 @@ static void shares(struct cgpu_sched *s, uint64_t without)
 	(void)cgpu_policy_shares(s->policy, s->max_inst, members, CGPU_SCHED_SLOTS, s->share);
 }
 
+bool cgpu_turns_sighted(const struct cgpu_sched *s)
+{
+	return s->sighted && s->sight_ns <= CGPU_SCHED_PROMPT_NS;
+}
+
+/* It has no window of its own. */
+static bool shares_window(const struct cgpu_sched *s, uint32_t i)
+{
+	return s->share[i].pooled && !cgpu_turns_sighted(s);
+}
+
 /*
  * Who has been without work for so long that the runlist's round is made up
  * without him. One that wakes is back at once, and rests less easily from then on:
@@ -276,7 +314,8 @@ static uint64_t find_resting(struct cgpu_sched *s, uint64_t now_ns, uint64_t *de
 		struct cgpu_sched_slot *slot = &s->slot[i];
 
 		slot->resting = false;
-		if (!slot->present || !slot->idle)
+		if (!slot->present || !slot->idle ||
+		    (s->mode == CGPU_SCHED_WINDOWS && !shares_window(s, i)))
 			continue;
 		at = slot->idle_since_ns +
 		     (slot->woke ? CGPU_SCHED_REST_AGAIN_NS : CGPU_SCHED_REST_NS);
@@ -441,6 +480,34 @@ static uint64_t windows_period(const struct cgpu_sched *s)
 	return with_room(s, most(ns, floor), floor);
 }
 
+void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
+{
+	const struct cgpu_sched_slot *p;
+	uint64_t slice_ns, ns;
+
+	if (slot >= CGPU_SCHED_SLOTS || s->mode == CGPU_SCHED_FREE)
+		return;
+	p = &s->slot[slot];
+	slice_ns = (uint64_t)p->slice_us * 1000;
+	/* of several groups nobody knows whose turn it was; less: no work, or a shut gate */
+	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
+	    turn_ns <= slice_ns || turn_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
+		return;
+	/* one whose work ended with its slice must not count for more than others */
+	ns = turn_ns - slice_ns;
+	if (ns > s->after_ns)
+		s->after_ns += least((ns - s->after_ns) / CGPU_SCHED_AFTER_SHARE,
+				     CGPU_SCHED_AFTER_PACE_NS);
+	else
+		s->after_ns -= least((s->after_ns - ns) / CGPU_SCHED_AFTER_SHARE,
+				     CGPU_SCHED_AFTER_PACE_NS);
+	if (most(s->after_ns, s->after_used_ns) - least(s->after_ns, s->after_used_ns) <
+	    CGPU_SCHED_AFTER_STEP_NS)
+		return;
+	s->after_used_ns = s->after_ns;
+	s->dirty = true;
+}
+
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
 static uint64_t slice_us(const struct cgpu_sched *s, uint64_t ns, uint32_t groups)
 {
@@ -502,7 +569,7 @@ static void want_slices(struct cgpu_sched *s)
 		} else if (s->mode == CGPU_SCHED_SLICES) {
 			us = slice_us(s, cgpu_part(s->spread_ns, share), slot->groups);
 		} else if (s->share[i].pooled && pool) {
-			us = window * share / pool / slot->groups / 1000;
+			us = cgpu_pool_part(s, i, window) / slot->groups / 1000;
 		} else if (slot->groups == 1) {
 			/* not to be switched off while the next gate is already open */
 			us = 2 * s->period_ns / 1000;
@@ -524,11 +591,6 @@ static void set_turn(struct cgpu_sched *s, uint32_t turn, uint32_t share_ppm)
 	t->share_ppm = share_ppm;
 }
 
-bool cgpu_turns_sighted(const struct cgpu_sched *s)
-{
-	return s->sighted && s->sight_ns <= CGPU_SCHED_PROMPT_NS;
-}
-
 /*
  * Share of the period that is a slot's own window. Policies whose parts do not
  * depend on who holds the card open keep the place of those who do not, so that
@@ -538,7 +600,7 @@ static uint32_t own(const struct cgpu_sched *s, uint32_t i)
 {
 	const struct cgpu_policy_share *share = &s->share[i];
 
-	if (!s->slot[i].present || (share->pooled && !cgpu_turns_sighted(s)))
+	if (!s->slot[i].present || shares_window(s, i))
 		return 0;
 	if (s->policy == CGPU_POLICY_MIXED && !share->pooled)
 		return share->floor_ppm;
@@ -555,7 +617,7 @@ static void set_turns(struct cgpu_sched *s)
 		share = s->mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
 		set_turn(s, i, share);
 		sum += share;
-		if (s->mode == CGPU_SCHED_WINDOWS && s->share[i].pooled && !cgpu_turns_sighted(s))
+		if (s->mode == CGPU_SCHED_WINDOWS && shares_window(s, i))
 			pool += s->share[i].share_ppm;
 	}
 	set_turn(s, CGPU_SCHED_POOL, pool);
@@ -643,8 +705,8 @@ static void resume(struct cgpu_sched *s, uint64_t now_ns, bool in_place)
 void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t owed[CGPU_SCHED_TURNS];
-	bool had[CGPU_SCHED_TURNS], in_place;
-	uint64_t was, offset_ns;
+	bool had[CGPU_SCHED_TURNS], in_place, notional;
+	uint64_t was, offset_ns, deep;
 	uint32_t i;
 
 	cgpu_turns_charge(s, now_ns);
@@ -673,6 +735,8 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 	offset_ns = s->turn[s->owner].offset_ns;
 	if (s->mode == CGPU_SCHED_SLICES)
 		set_round_resting(s, now_ns);
+	else if (s->mode == CGPU_SCHED_WINDOWS)
+		(void)find_resting(s, now_ns, &deep);
 	set_turns(s);
 	set_order(s);
 	s->whole = false;
@@ -682,6 +746,9 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
 	in_place = s->period_ns == was && s->turn[s->owner].offset_ns == offset_ns;
 	s->astray |= !in_place;
+	/* of several that come together: no time has passed in which anybody used anything */
+	notional = s->clock_ns - s->plan_clock_ns < CGPU_SCHED_WINDOW_MIN_NS;
+	s->plan_clock_ns = s->clock_ns;
 	/* the grid is the same in every second */
 	if (!s->begun || s->period_ns != was)
 		s->frame_ns = cgpu_turns_frame(s, now_ns);
@@ -691,7 +758,7 @@ void cgpu_turns_plan(struct cgpu_sched *s, uint64_t now_ns)
 		/* nobody hoards credit while away, and nobody's debt is forgotten */
 		if (!t->share_ppm)
 			t->debt_ns = owed[i] > 0 ? owed[i] : 0;
-		else if (!had[i])
+		else if (!had[i] || (notional && s->period_ns != was))
 			t->debt_ns = owed[i] + cgpu_turn_planned(s, i, now_ns);
 		if (t->share_ppm)
 			cgpu_turn_cap_credit(s, t);

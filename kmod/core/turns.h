@@ -22,6 +22,10 @@ bool cgpu_turn_elastic(const struct cgpu_sched *s, uint32_t turn);
 /* Nobody will run in a window of that turn, for all we know. */
 bool cgpu_turn_quiet(const struct cgpu_sched *s, uint32_t turn);
 
+/* It was seen without work of late, and may have none again when its window ends. */
+bool cgpu_turn_paused(const struct cgpu_sched *s, uint32_t turn, uint64_t now_ns);
+void cgpu_turn_pause(struct cgpu_sched *s, uint32_t turn, uint64_t now_ns);
+
 /* What a window loses at its beginning, by the one before, and at its end, by the next. */
 uint64_t cgpu_turn_entry(const struct cgpu_sched *s, uint32_t before);
 uint64_t cgpu_turn_exit(const struct cgpu_sched *s, uint32_t after);
@@ -70,6 +74,10 @@ void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot);
 /* Counts what was granted up to `now_ns`; charges the open window for it. */
 void cgpu_turns_grant(struct cgpu_sched *s, uint64_t now_ns);
 void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns);
+
+/* It ran so much more in its last window than that was: of `before`'s, whose gate was open still. */
+void cgpu_turn_ran_early(struct cgpu_sched *s, uint32_t turn, uint32_t before, uint64_t ns,
+			 uint64_t now_ns);
 
 /* Beginning of the period of the grid that `now_ns` lies in. */
 uint64_t cgpu_turns_frame(const struct cgpu_sched *s, uint64_t now_ns);

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +17,7 @@ from rich.table import Table
 from pycgpu.model import POLICIES
 
 from . import chart, check, compare
-from .scenario import MS, Scenario, Tenant, decision_ns, entitlements, run
+from .scenario import MS, News, Scenario, Tenant, decision_ns, entitlements, run
 
 KINDS = ("backlogged", "bursty", "idle", "closer", "waking")
 DEFAULT = ("backlogged,weight=1", "backlogged,weight=2", "bursty,on=20,off=60")
@@ -112,7 +112,7 @@ def show(arguments: argparse.Namespace, console: Console) -> int:
         max_inst=arguments.max_inst,
         timeslice_us=arguments.timeslice_us,
         duration_ns=round(arguments.seconds * 1000) * MS,
-        hint_ns=0 if arguments.blind else MS,
+        news=arguments.news,
         seed=arguments.seed,
     )
     given = entitlements(scenario)
@@ -196,7 +196,13 @@ def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
     parser.add_argument("--timeslice-us", type=whole(1000, 1_000_000), default=5000)
     parser.add_argument("--seconds", type=seconds, default=10)
     parser.add_argument("--seed", type=whole(0, 2**32 - 1), default=1)
-    parser.add_argument("--blind", action="store_true", help="nobody tells who is idle")
+    parser.add_argument(
+        "--news",
+        choices=get_args(News),
+        default=Scenario.news,
+        help="who tells who is idle: the log of context switches, as on a real card (default); "
+        "one who knows, every millisecond; nobody",
+    )
     parser.add_argument("--svg", metavar="FILE", help="write the chart there too")
     arguments = parser.parse_args(argv)
     if arguments.command:

@@ -12,9 +12,13 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("pycgpu/simulate")
 CORE = Path("kmod/core")
-SOURCES = [HERE / "runlist.c", CORE / "policy.c", CORE / "turns.c", CORE / "sched.c"]
-CORE_HEADERS = ("types.h", "policy.h", "sched.h", "turns.h")
-HEADERS = [*(CORE / name for name in CORE_HEADERS), HERE / "runlist.h"]
+#: The engine, who reads the log of context switches for it, and what that is built on.
+PARTS = ("policy", "pool", "turns", "sched", "ctxsw", "rm_decode", "objects", "table", "ledger")
+SOURCES = [
+    HERE / "runlist.c",
+    HERE / "switch_log.c",
+    *(CORE / f"{name}.c" for name in PARTS),
+]
 
 
 def builder() -> FFI:
@@ -27,7 +31,11 @@ def builder() -> FFI:
         '#include "policy.h"\n#include "runlist.h"',
         sources=[str(path) for path in SOURCES],
         include_dirs=[str(CORE), str(HERE)],
-        depends=[str(path) for path in HEADERS],
+        depends=[
+            str(path.relative_to(ROOT))
+            for folder in (CORE, HERE)
+            for path in sorted((ROOT / folder).glob("*.h"))
+        ],
         extra_compile_args=["-std=gnu99", "-O2", "-g"],
         libraries=["m"],
     )

@@ -5,6 +5,7 @@
 
 #include "runlist.h"
 #include "sched.h"
+#include "switch_log.h"
 
 #define NEVER UINT64_MAX
 
@@ -27,6 +28,8 @@ enum {
 	SHUT_EFFECT_LAST = 45, /* nobody else is there to run */
 	STALL_NS = 60000,      /* from then on the engine stands still for so long */
 	WAKE_NS = 8000,        /* mean lateness of a timer */
+	FLUSH_NS = 13000,      /* asking for the log's records takes so long, */
+	FLUSH_MORE_NS = 27000, /* and up to so much more */
 	CUDA_SLICE_NS = 2048000,
 	FAIL_NS = 50000000     /* a driver that fails does so for that long */
 };
@@ -49,6 +52,9 @@ struct card {
 	uint32_t queued, taken;
 	struct call call;
 	uint64_t wake_ns;
+	struct model_log log;
+	uint64_t due_ns;       /* of the next look into it */
+	uint64_t look_end_ns;  /* of the one under way; 0: none is */
 
 	uint32_t groups, at;   /* runlist, and where it stands */
 	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
@@ -124,6 +130,8 @@ static void put_on(struct model *m, struct card *c, uint32_t at)
 	uint32_t g = c->list[at];
 	bool same = c->loaded && c->at == at;
 
+	if (!same)
+		model_log_save(&c->log, m->now_ns);
 	c->inner = c->loaded && m->group[c->list[c->at]].tenant == m->group[g].tenant;
 	c->at = at;
 	c->on = true;
@@ -169,22 +177,28 @@ static bool others_ready(const struct model *m, const struct card *c, uint64_t m
 	return false;
 }
 
+/* Its channels are taken off: a context that idles is saved, too. */
+static void unload(struct model *m, struct card *c, uint32_t tenant)
+{
+	if (!c->loaded || m->group[c->list[c->at]].tenant != tenant)
+		return;
+	off(c);
+	c->loaded = false;
+	model_log_save(&c->log, m->now_ns);
+}
+
 /* ---- controllers ---- */
 
 static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
 {
 	uint32_t i;
-	bool running;
 
 	for (i = 0; i < m->count; i++) {
 		if (&m->card[m->tenants[i].card] != c || !(mask >> i & 1))
 			continue;
-		running = c->on && m->group[c->list[c->at]].tenant == i;
 		m->tenant[i].gate = open;
-		if (!open && running) {
-			off(c);
-			c->loaded = false;
-		}
+		if (!open)
+			unload(m, c, i);
 	}
 	c->restart |= !c->on;
 	if (!open)
@@ -274,9 +288,33 @@ static void fixed(struct model *m, struct card *c)
 	c->wake_ns = c->turn_end_ns - 500000;
 }
 
+/* As the doors do whenever a tick asks for nothing. */
+static void follow_log(struct model *m, struct card *c)
+{
+	c->due_ns = c->log.ring ? cgpu_ctxsw_due(&c->log.log, &c->sched, m->now_ns) : NEVER;
+	if (c->due_ns <= m->now_ns)
+		c->look_end_ns = m->now_ns + FLUSH_NS + draw(m) % FLUSH_MORE_NS;
+	else if (c->due_ns != NEVER)
+		c->due_ns += exponential(m, WAKE_NS);
+}
+
+static void read_log(struct model *m, struct card *c)
+{
+	struct cgpu_ctxsw_use use[CGPU_CTXSW_USES];
+	uint32_t count, i;
+
+	model_log_flush(&c->log);
+	do {
+		count = cgpu_ctxsw_read(&c->log.log, c->log.header, c->log.ring, m->now_ns, use);
+		for (i = 0; i < count; i++)
+			cgpu_ctxsw_used(&c->log.log, &c->sched, m->group[use[i].pid - 1].tenant,
+					&use[i]);
+	} while (count == CGPU_CTXSW_USES);
+}
+
 static void tick(struct model *m, struct card *c)
 {
-	if (c->call.active)
+	if (c->call.active || c->look_end_ns)
 		return;
 	if (m->config->controller == MODEL_ENGINE) {
 		c->queued = cgpu_sched_tick(&c->sched, m->now_ns, c->queue, &c->wake_ns);
@@ -292,6 +330,17 @@ static void tick(struct model *m, struct card *c)
 	}
 	if (c->queued)
 		start_call(m, c);
+	else if (m->config->controller == MODEL_ENGINE)
+		follow_log(m, c);
+}
+
+static void finish_look(struct model *m, struct card *c)
+{
+	c->look_end_ns = 0;
+	c->result->looks++;
+	read_log(m, c);
+	cgpu_ctxsw_judge(&c->log.log, &c->sched, m->now_ns);
+	tick(m, c);
 }
 
 static void finish_call(struct model *m, struct card *c)
@@ -349,10 +398,8 @@ static void hold(struct model *m, uint32_t i, bool open)
 	t->gate = !open || m->config->controller != MODEL_ENGINE ||
 		  cgpu_sched_may_run(&c->sched, i);
 	t->slice_ns = CUDA_SLICE_NS;
-	if (!open && c->on && m->group[c->list[c->at]].tenant == i) {
-		off(c);
-		c->loaded = false;
-	}
+	if (!open)
+		unload(m, c, i);
 	if (m->config->controller == MODEL_ENGINE) {
 		cgpu_sched_open(&c->sched, i, open, open ? m->tenants[i].groups : 0, m->now_ns);
 		tick(m, c);
@@ -396,7 +443,7 @@ static bool has_work(const struct model *m, uint32_t i)
 	return false;
 }
 
-/* The caller of the engine looks at who has work. */
+/* One who knows tells the engine who has work. */
 static void look(struct model *m)
 {
 	uint32_t i;
@@ -436,7 +483,7 @@ static uint64_t card_event(const struct model *m, const struct card *c)
 	if (c->call.active)
 		next = c->call.effected ? c->call.end_ns : c->call.effect_ns;
 	else
-		next = c->wake_ns;
+		next = c->look_end_ns ? c->look_end_ns : least(c->wake_ns, c->due_ns);
 	if (c->stall_left_ns)
 		return least(next, m->now_ns + c->stall_left_ns);
 	if (c->on) {
@@ -480,7 +527,8 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 			group->left_ns -= ns;
 		add(m, m->useful + group->tenant * m->bins, ns);
 		add(m, m->held + group->tenant * m->bins, ns);
-		cgpu_sched_used(&c->sched, group->tenant, ns);
+		if (!c->log.ring)
+			cgpu_sched_used(&c->sched, group->tenant, ns);
 	} else {
 		c->rested |= ns && !c->loaded;
 		c->result->idle_ns += ns;
@@ -500,6 +548,8 @@ static void after(struct model *m, struct card *c)
 
 	if (c->on && !c->load_left_ns) {
 		g = c->list[c->at];
+		/* a process a group, with a number that is nobody else's */
+		model_log_load(&c->log, g + 1, m->now_ns);
 		if (!m->group[g].left_ns) {
 			exhausted(m, g);
 			c->on = false;
@@ -517,7 +567,9 @@ static void after(struct model *m, struct card *c)
 		effect(m, c);
 	if (c->call.active && c->call.effected && m->now_ns >= c->call.end_ns)
 		finish_call(m, c);
-	if (!c->call.active && m->now_ns >= c->wake_ns)
+	if (c->look_end_ns && m->now_ns >= c->look_end_ns)
+		finish_look(m, c);
+	if (!c->call.active && m->now_ns >= least(c->wake_ns, c->due_ns))
 		tick(m, c);
 	if (!c->on)
 		dispatch(m, c);
@@ -597,7 +649,8 @@ static void loop(struct model *m)
 	}
 }
 
-static void setup(struct model *m)
+/* Return: 0, -ENOMEM. */
+static int setup(struct model *m)
 {
 	const struct cgpu_model_config *config = m->config;
 	uint32_t i, k;
@@ -607,8 +660,12 @@ static void setup(struct model *m)
 
 		cgpu_sched_init(&c->sched, 0);
 		c->sched.phase_ns = i * 1300000;
-		/* it is reported at the second look */
-		cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
+		c->due_ns = NEVER;
+		if (config->controller == MODEL_ENGINE && config->news == MODEL_LOG &&
+		    model_log_open(&c->log))
+			return -ENOMEM;
+		if (config->news == MODEL_PROMPT)
+			cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
 		if (config->loss_ppm)
 			c->sched.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
@@ -644,18 +701,22 @@ static void setup(struct model *m)
 	} else if (config->controller == MODEL_SLEEPER) {
 		m->card[0].wake_ns = 0;
 	}
+	return 0;
 }
 
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   struct cgpu_model_result *results)
+		   uint64_t *used, struct cgpu_model_result *results)
 {
+	struct cgpu_sched_stat stat;
 	struct model *m;
 	uint32_t i;
+	int err;
 
 	if (!config->cards || config->cards > MODEL_CARDS || count > MODEL_TENANTS ||
-	    !config->bin_ns || config->changes > 8)
+	    !config->bin_ns || config->changes > 8 ||
+	    (config->news == MODEL_PROMPT && !config->hint_ns))
 		return -EINVAL;
 	for (i = 0; i < count; i++)
 		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS)
@@ -673,21 +734,29 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	m->lost = lost;
 	m->bins = config->duration_ns / config->bin_ns;
 	m->random = config->seed * 0x9e3779b97f4a7c15ULL + 0x1234567;
-	m->look_ns = config->hint_ns && config->controller == MODEL_ENGINE ? config->hint_ns : NEVER;
+	m->look_ns = config->news == MODEL_PROMPT && config->controller == MODEL_ENGINE ?
+		     config->hint_ns : NEVER;
 	for (i = 0; i < config->cards; i++)
 		m->card[i].result = &results[i];
-	setup(m);
-	loop(m);
+	err = setup(m);
+	if (!err)
+		loop(m);
 	for (i = 0; i < config->cards; i++) {
+		if (!err && m->card[i].log.ring)
+			read_log(m, &m->card[i]);
+		model_log_close(&m->card[i].log);
 		results[i].failures = m->card[i].sched.failures;
 		if (!results[i].period_ns)
 			results[i].period_ns = m->card[i].sched.period_ns;
 	}
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count; i++) {
+		cgpu_sched_stat(&m->card[tenants[i].card].sched, i, m->now_ns, &stat);
+		used[i] = stat.used_ns;
 		if (!m->tenant[i].gate)
 			results[tenants[i].card].shut_at_end = true;
+	}
 	free(m);
-	return 0;
+	return err;
 }
 
 uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods)

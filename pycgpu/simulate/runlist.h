@@ -31,6 +31,13 @@ enum cgpu_model_controller {
 	MODEL_SLEEPER      /* gate: open, sleep window_ns, shut, sleep pause_ns */
 };
 
+/* Who tells the engine who has work. */
+enum cgpu_model_news {
+	MODEL_LOG,    /* kmod/core/ctxsw, from the log of context switches, as both doors */
+	MODEL_PROMPT, /* one who knows, every hint_ns; idleness at the second look */
+	MODEL_NONE
+};
+
 struct cgpu_model_tenant {
 	uint32_t card;
 	uint32_t kind;
@@ -59,7 +66,8 @@ struct cgpu_model_config {
 	uint32_t controller;
 	uint32_t policy, max_inst, timeslice_us;
 	uint64_t loss_ppm;    /* 0: the engine's default */
-	uint64_t hint_ns;     /* how often idleness is looked at; 0: never */
+	uint32_t news;
+	uint64_t hint_ns;
 	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */
 	uint64_t duration_ns, bin_ns, seed;
 	uint32_t changes;
@@ -75,6 +83,7 @@ struct cgpu_model_result {
 	uint64_t call_ns;         /* holding the driver's lock */
 	uint64_t period_ns;
 	uint64_t ticks;
+	uint64_t looks;           /* into the log */
 	uint64_t failures;
 	bool shut_at_end;
 };
@@ -82,12 +91,13 @@ struct cgpu_model_result {
 /*
  * Runs `count` tenants. `useful`, `held` and `backlog` hold count × bins ns, `lost`
  * cards × bins ns, bins = duration_ns / bin_ns. A tenant holds the engine while it
- * does useful work and while it switches among its own groups. Return: 0, -EINVAL.
+ * does useful work and while it switches among its own groups. `used` holds what the
+ * engine's `stat` says of each tenant, ns. Return: 0, -EINVAL, -ENOMEM.
  */
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   struct cgpu_model_result *results);
+		   uint64_t *used, struct cgpu_model_result *results);
 
 /* Return: processor time of a period's decisions for `count` tenants, ns. */
 uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods);

@@ -10,6 +10,9 @@ from ._runlist import ffi, lib
 
 Kind = Literal["backlogged", "bursty", "idle", "closer", "waking"]
 Controller = Literal["engine", "slices", "turns", "turns_shut", "sleeper"]
+#: Who tells the engine who is idle: the log of context switches, as on a real card; one who knows,
+#: every ``hint_ns``; nobody.
+News = Literal["log", "prompt", "none"]
 
 MS = 1_000_000
 #: Loss of a context switch, by workload, fitted to what was measured on an H200, ns: when the
@@ -62,6 +65,7 @@ class Scenario:
     timeslice_us: int = 5000
     controller: Controller = "engine"
     loss_ppm: int = 0
+    news: News = "log"
     hint_ns: int = MS
     fail_ns: int = 0
     duration_ns: int = 10_000 * MS
@@ -76,7 +80,7 @@ class Run:
     """What became of it: rows of bins, ns, for each tenant or card; totals for each card.
 
     A tenant holds the engine while it works and while it switches among its own groups; ``lost``
-    is switching between tenants.
+    is switching between tenants. ``used`` is each tenant's `used_ns` of the engine's `stat`.
     """
 
     scenario: Scenario
@@ -84,6 +88,7 @@ class Run:
     held: list[list[int]]
     backlog: list[list[int]]
     lost: list[list[int]]
+    used: list[int]
     cards: list[dict[str, int]]
 
     def work(self, tenant: int, since_ns: int = 0) -> float:
@@ -174,9 +179,10 @@ def run(scenario: Scenario, **changes: object) -> Run:
     count = len(scenario.tenants)
     bins = scenario.duration_ns // scenario.bin_ns
     config = ffi.new("struct cgpu_model_config *")
-    config.controller = getattr(lib, f"MODEL_{scenario.controller.upper()}")
+    for name in ("controller", "news"):
+        setattr(config, name, getattr(lib, f"MODEL_{getattr(scenario, name).upper()}"))
     for name, _ in ffi.typeof("struct cgpu_model_config").fields:
-        if name not in ("controller", "changes", "change"):
+        if name not in ("controller", "news", "changes", "change"):
             setattr(config, name, getattr(scenario, name))
     config.changes = len(scenario.changes)
     for i, change in enumerate(scenario.changes):
@@ -185,8 +191,9 @@ def run(scenario: Scenario, **changes: object) -> Run:
     tenants = ffi.new("struct cgpu_model_tenant[]", [_tenant(t) for t in scenario.tenants])
     useful, held, backlog = (ffi.new("uint32_t[]", count * bins) for _ in range(3))
     lost = ffi.new("uint32_t[]", scenario.cards * bins)
+    used = ffi.new("uint64_t[]", count)
     totals = ffi.new("struct cgpu_model_result[]", scenario.cards)
-    status = lib.cgpu_model_run(config, tenants, count, useful, held, backlog, lost, totals)
+    status = lib.cgpu_model_run(config, tenants, count, useful, held, backlog, lost, used, totals)
     if status:
         raise ValueError(f"the model cannot run this scenario: error {-status}")
 
@@ -197,4 +204,4 @@ def run(scenario: Scenario, **changes: object) -> Run:
     fields = [name for name, _ in ffi.typeof("struct cgpu_model_result").fields]
     cards = [{name: getattr(totals[i], name) for name in fields} for i in range(scenario.cards)]
     per_tenant = (rows(flat, count) for flat in (useful, held, backlog))
-    return Run(scenario, *per_tenant, rows(lost, scenario.cards), cards)
+    return Run(scenario, *per_tenant, rows(lost, scenario.cards), list(used), cards)

@@ -320,17 +320,51 @@ def test_one_window_that_begins_with_a_pause_is_not_given_away() -> None:
         card.run(card.now + 80 * MS)
 
 
-def test_where_idle_time_is_nobody_elses_no_window_is_looked_into() -> None:
+def test_after_one_without_work_nobody_begins_early_where_idle_time_is_nobodys() -> None:
     card = Watched(FIXED, max_inst=2)
     card.add(0)
     card.add(1)
     card.working = {0}
-    card.run(2000 * MS)
-    assert 15 <= card.looks <= 25
-    assert not card.s.slot[1].idle
+    card.run(1000 * MS)
+    assert card.s.slot[1].idle
+    assert shares(card, card.now + 2000 * MS)[0] == pytest.approx(0.5, abs=0.005)
 
 
-def test_what_was_said_of_windows_is_taken_back_when_they_end() -> None:
+def test_one_that_lost_a_window_of_late_is_given_no_second_chance() -> None:
+    card = Watched(FAIR)
+    card.add(0, quota=30)
+    card.add(1)
+    card.working = {1}
+    while not card.s.slot[0].idle:
+        card.run(card.now + MS)
+    card.working = {0, 1}
+    card.run(card.now + 200 * MS)
+    assert not card.s.slot[0].idle
+    while card.s.owner == 0:
+        card.run(card.now + MS // 4)
+    card.working = {1}
+    while card.s.owner != 0:
+        card.run(card.now + MS // 4)
+    card.run(card.now + 2 * MS)
+    assert card.s.slot[0].idle
+    card.working = {0, 1}
+    got = shares(card, card.now + 400 * MS)
+    assert got[0] > 0.30 * (400 - 40) / 400 - 0.02
+
+
+def test_one_whose_work_ends_in_its_window_lets_nobody_begin_early() -> None:
+    """Its context stays loaded; that the next one ran too long tells."""
+    card = Watched(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    while card.now < 3000 * MS:
+        ending = card.s.owner == 1 and card.s.end_ns - card.now < 4 * MS
+        card.working = {0} if ending else {0, 1}
+        card.run(card.now + MS // 4)
+    assert card.ran[0] / card.now <= 0.505
+
+
+def test_one_without_work_is_left_out_of_the_round_when_windows_end() -> None:
     card = Watched(FAIR)
     card.add(0, quota=30)
     card.add(1)
@@ -341,7 +375,12 @@ def test_what_was_said_of_windows_is_taken_back_when_they_end() -> None:
     assert card.set(0, quota=0) == 0
     card.run(card.now + 300 * MS)
     assert card.s.mode == lib.CGPU_SCHED_SLICES
+    assert card.s.slot[0].idle
+    assert card.s.slot[0].resting
+    card.working = {0}
+    card.run(card.now + 200 * MS)
     assert not card.s.slot[0].idle
+    assert not card.s.slot[0].resting
 
 
 def test_those_without_a_ceiling_go_on_sharing_one_window() -> None:

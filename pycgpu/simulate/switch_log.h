@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* The driver's log of context switches, of one card of the model. */
+#ifndef CGPU_SIMULATE_SWITCH_LOG_H
+#define CGPU_SIMULATE_SWITCH_LOG_H
+
+#include "types.h"
+#include "ctxsw.h"
+
+struct model_log {
+	uint8_t *header, *ring; /* as the driver writes them; NULL: no log */
+	uint32_t put, seqno;
+	uint32_t pid;           /* whose context is loaded; 0: nobody's */
+	struct cgpu_ctxsw log;
+};
+
+/* Return: 0, -ENOMEM. */
+int model_log_open(struct model_log *log);
+void model_log_close(struct model_log *log);
+
+/* A process's context was loaded; telling it of one that stays loaded is free. */
+void model_log_load(struct model_log *log, uint32_t pid, uint64_t now_ns);
+/* Whatever context was loaded is saved. */
+void model_log_save(struct model_log *log, uint64_t now_ns);
+
+/* The driver was asked for its records: what was written until now can be read. */
+void model_log_flush(struct model_log *log);
+
+#endif
