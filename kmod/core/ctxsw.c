@@ -279,6 +279,7 @@ static void judge_slot(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t sl
 
 void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now_ns)
 {
+	bool rests = false;
 	uint64_t spare_ns;
 	uint32_t i;
 
@@ -287,12 +288,13 @@ void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now
 			judge_slot(log, s, i, now_ns);
 		else
 			log->idle_windows[i] = 0;
+		rests |= s->slot[i].resting;
 	}
 	if (has_windows(s))
 		judge_last(log, s, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
-	log->look_ns = now_ns + CGPU_CTXSW_REST_NS;
+	log->look_ns = now_ns + (rests ? CGPU_CTXSW_WAKE_NS : CGPU_CTXSW_REST_NS);
 	if (!has_windows(s))
 		return;
 	spare_ns = cgpu_pool_spare(s);

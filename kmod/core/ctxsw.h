@@ -35,6 +35,8 @@ enum cgpu_ctxsw_limit {
 	CGPU_CTXSW_NEXT_NS = 300000,
 	/* while nobody has a window */
 	CGPU_CTXSW_REST_NS = 100000000,
+	/* unless the runlist's slices are made without somebody, who may wake */
+	CGPU_CTXSW_WAKE_NS = 20000000,
 	/* whoever reads totals over and over asks the driver no more often */
 	CGPU_CTXSW_FRESH_NS = 5000000,
 	/* a pause at the beginning of one window says little of the rest of it */

@@ -101,7 +101,7 @@ def hold(scenario: Scenario) -> None:
 
 
 def hold_mixed(result: Run) -> None:
-    """Quotas are exact; a pause of one who shares a window moves the others by a slice in it."""
+    """Quotas are exact; pauses of those who share a window move the others by slices in it."""
     period = result.cards[0]["period_ns"]
     whole = sum(not t.quota for t in result.scenario.tenants)
     for i, share in enumerate(entitlements(result.scenario)):
@@ -109,7 +109,7 @@ def hold_mixed(result: Run) -> None:
         if tenant.kind != "backlogged":
             continue
         got = result.shares(i, 1000 * MS, 200 * MS)
-        slice_ns = 0 if tenant.quota or whole == 1 else share.share * period
+        slice_ns = 0 if tenant.quota or whole == 1 else 2 * share.share * period
         assert 100 * (share.share - min(got)) <= check.ERROR_1S + 100 * slice_ns / (1000 * MS)
         if tenant.quota:
             assert 100 * (max(got) - share.share) <= check.ERROR_1S
