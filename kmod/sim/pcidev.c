@@ -82,15 +82,19 @@ void nvsim_pci_init(void)
 
 void nvsim_pci_exit(void)
 {
+	struct pci_host_bridge *bridge;
 	int i;
 
 	for (i = 0; i < nvsim_ncards; i++) {
 		if (!buses[i].bus)
 			continue;
+		bridge = to_pci_host_bridge(buses[i].bus->bridge);
 		pci_lock_rescan_remove();
 		pci_stop_root_bus(buses[i].bus);
 		pci_remove_root_bus(buses[i].bus);
 		pci_unlock_rescan_remove();
+		/* pci_scan_root_bus() made it, and removing the bus does not give it back */
+		pci_free_host_bridge(bridge);
 		buses[i].bus = NULL;
 	}
 }
