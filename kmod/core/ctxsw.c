@@ -264,7 +264,8 @@ static void judge_slot(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t sl
 	} else if (is_idle(log, s, slot)) {
 		cgpu_turn_pause(s, slot, now_ns);
 		log->idle_windows[slot] += log->idle_windows[slot] < CGPU_CTXSW_PATIENCE;
-		if (log->idle_windows[slot] < CGPU_CTXSW_TWICE && !is_known_to_pause(log, slot, now_ns))
+		if (log->idle_windows[slot] < CGPU_CTXSW_TWICE &&
+		    !is_known_to_pause(log, slot, now_ns))
 			return;
 		log->gave_ns[slot] = now_ns;
 		cgpu_sched_sight(s, CGPU_CTXSW_LATE_NS, now_ns);

@@ -83,7 +83,7 @@ struct cgpu_ctxsw {
 	uint64_t windows;     /* of the engine, when it was looked into one last */
 	uint32_t loaded;      /* whose use was told last: of the loaded one, if there is any */
 	uint32_t last;        /* whose that was */
-	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when one of its windows was given away last; 0: never */
+	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when a window of its was given away; 0: never */
 	uint64_t seen_ns[64]; /* when it was last seen to have the engine */
 	uint64_t ran_ns[64];  /* of the window that is open, and the one before */
 	uint8_t idle_windows[64]; /* in a row without work, */

@@ -69,7 +69,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_PROMPT_NS = 2500000,     /* later news of who is idle moves no window */
 	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
 	CGPU_SCHED_STEADY = 8,              /* windows in a row say that one always has work */
-	CGPU_SCHED_SEEN_NS = 2000000,       /* of a shared window, in which one that wakes is seen */
+	CGPU_SCHED_SEEN_NS = 2000000,       /* of a shared window: one that wakes is seen */
 	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
 	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much */
 	/*

@@ -75,7 +75,7 @@ void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot);
 void cgpu_turns_grant(struct cgpu_sched *s, uint64_t now_ns);
 void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns);
 
-/* It ran so much more in its last window than that was: of `before`'s, whose gate was open still. */
+/* It ran so much longer than its last window was: in `before`'s, whose gate was open still. */
 void cgpu_turn_ran_early(struct cgpu_sched *s, uint32_t turn, uint32_t before, uint64_t ns,
 			 uint64_t now_ns);
 

@@ -533,7 +533,8 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 		c->rested |= ns && !c->loaded;
 		c->result->idle_ns += ns;
 		for (i = 0; i < m->count; i++) {
-			if (m->tenants[i].uncapped && m->tenants[i].card == n && m->tenant[i].pending) {
+			if (m->tenants[i].uncapped && m->tenants[i].card == n &&
+			    m->tenant[i].pending) {
 				c->result->idle_waiting_ns += ns;
 				break;
 			}
