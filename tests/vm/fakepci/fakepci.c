@@ -192,10 +192,14 @@ static int __init fakepci_init(void)
 
 static void __exit fakepci_exit(void)
 {
+	struct pci_host_bridge *bridge = to_pci_host_bridge(bus->bridge);
+
 	pci_lock_rescan_remove();
 	pci_stop_root_bus(bus);
 	pci_remove_root_bus(bus);
 	pci_unlock_rescan_remove();
+	/* pci_scan_root_bus() made it, and removing the bus does not give it back */
+	pci_free_host_bridge(bridge);
 	remove_resource(&memory);
 }
 
