@@ -466,8 +466,10 @@ void cgpu_registry_adopt(void *part)
 	cgpu_registry = part;
 	/* nobody is inside: the locks' classes are a core's own */
 	mutex_init(&cgpu_registry->lock);
-	list_for_each_entry(container, &cgpu_registry->containers, node)
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		mutex_init(&container->lock);
+		raw_spin_lock_init(&container->refusals.lock);
+	}
 }
 
 void cgpu_registry_end(void)
