@@ -125,6 +125,12 @@ def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
 
 
 @pytest.fixture
+def sim_programs(made) -> Path:
+    """The programs that come with the simulated driver."""
+    return made("sim") / "simcuda"
+
+
+@pytest.fixture
 def hammers(versions, container, made) -> Iterator[Callable[[int], list[Hammer]]]:
     """``hammers(8)`` starts so many containers at work."""
     containers: list[Container] = []
@@ -214,6 +220,21 @@ def test_open_files_and_calls_on_their_way_outlive_the_core_that_began_them(
         for descriptor in (policy, limit, events):
             os.close(descriptor)
         one.delete()
+
+
+def test_refusals_are_counted_on_when_the_core_that_made_the_container_is_gone(
+    versions, container, sim_programs
+):
+    one = container("job", programs={"/bin/simcuda": sim_programs / "simcuda"})
+    TREE.joinpath("inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem={32 * MIB}")
+    for count in (1, 2):
+        # 2: the driver's answer is the status of memory that is out.
+        assert one.exec("simcuda", "alloc", "64M", check=False).returncode == 2
+        assert numbers("0/job/events")["oom"] == count
+        if count == 1:
+            versions.upgrade()
+            assert trampoline.core_name(OLD) not in names_of_modules()
+    one.delete()
 
 
 def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(versions, hammers):
