@@ -214,6 +214,11 @@ static bool is_asked_again(const struct cgpu_ctxsw *log, const struct cgpu_sched
 		since_ns > s->period_ns);
 }
 
+static int64_t within(int64_t ns, int64_t most_ns)
+{
+	return ns > most_ns ? most_ns : ns < -most_ns ? -most_ns : ns;
+}
+
 /*
  * That a container ran for longer than its window was is how one shows that has no
  * work at its window's end: the next began while its gate was still open.
@@ -222,14 +227,20 @@ static void judge_end(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t las
 		      uint64_t now_ns)
 {
 	uint32_t before = s->last_before;
+	int64_t more = (int64_t)log->ran_ns[last] - (int64_t)s->last_ns - log->usual_ns[last];
 
-	if (before > CGPU_SCHED_POOL)
+	if (before > CGPU_SCHED_POOL) {
+		/* its gate opened when nobody's was: what it runs more then is not early */
+		log->usual_ns[last] += (int32_t)(within(more, CGPU_CTXSW_EARLY_NS) / 4);
+		if (log->usual_ns[last] < 0)
+			log->usual_ns[last] = 0;
 		return;
-	if (log->ran_ns[last] <= s->last_ns + CGPU_CTXSW_EARLY_NS) {
+	}
+	if (more <= CGPU_CTXSW_EARLY_NS) {
 		log->early_ends[before] = 0;
 		return;
 	}
-	cgpu_turn_ran_early(s, last, before, log->ran_ns[last] - s->last_ns, now_ns);
+	cgpu_turn_ran_early(s, last, before, (uint64_t)more, now_ns);
 	if (++log->early_ends[before] >= CGPU_CTXSW_TWICE)
 		cgpu_turn_pause(s, before, now_ns);
 }
@@ -288,7 +299,7 @@ void cgpu_ctxsw_judge(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint64_t now
 		if (s->slot[i].present)
 			judge_slot(log, s, i, now_ns);
 		else
-			log->idle_windows[i] = 0;
+			log->idle_windows[i] = log->usual_ns[i] = 0;
 		rests |= s->slot[i].resting;
 	}
 	if (has_windows(s))

@@ -86,6 +86,7 @@ struct cgpu_ctxsw {
 	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when a window of its was given away; 0: never */
 	uint64_t seen_ns[64]; /* when it was last seen to have the engine */
 	uint64_t ran_ns[64];  /* of the window that is open, and the one before */
+	int32_t usual_ns[64]; /* what it runs more than its window when it cannot begin early */
 	uint8_t idle_windows[64]; /* in a row without work, */
 	uint8_t early_ends[65];   /* CGPU_SCHED_POOL + 1: and that the next one's work cut into */
 };

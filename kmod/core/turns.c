@@ -509,9 +509,9 @@ void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
 }
 
 /* Slice of each of `groups`, if they shall have `ns` together with their switches. */
-static uint64_t slice_us(const struct cgpu_sched *s, uint64_t ns, uint32_t groups)
+static uint64_t slice_us(uint64_t ns, uint32_t groups)
 {
-	uint64_t lost = (groups - 1) * s->after_used_ns;
+	uint64_t lost = (groups - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS;
 
 	return (ns - least(ns / 2, lost)) / groups / 1000;
 }
@@ -567,7 +567,7 @@ static void want_slices(struct cgpu_sched *s)
 			/* untouched slices stay untouched */
 			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
 		} else if (s->mode == CGPU_SCHED_SLICES) {
-			us = slice_us(s, cgpu_part(s->spread_ns, share), slot->groups);
+			us = slice_us(cgpu_part(s->spread_ns, share), slot->groups);
 		} else if (s->share[i].pooled && pool) {
 			us = cgpu_pool_part(s, i, window) / slot->groups / 1000;
 		} else if (slot->groups == 1) {

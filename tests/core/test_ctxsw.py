@@ -364,6 +364,29 @@ def test_one_whose_work_ends_in_its_window_lets_nobody_begin_early() -> None:
     assert card.ran[0] / card.now <= 0.505
 
 
+class Lasting(Watched):
+    """Slot 1 is saved 0.35 ms after its gate was shut, always."""
+
+    def place(self) -> None:
+        lasts = self.loaded == 1 and self.shut >> 1 & 1
+        now, self.now = self.now, self.now + (350_000 if lasts else 0)
+        super().place()
+        self.now = now
+
+
+def test_one_that_always_runs_a_little_longer_is_not_taken_for_one_that_begins_early() -> None:
+    card = Lasting(FIXED, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.working = {0, 1}
+    card.run(2000 * MS)
+    opened_first = 0
+    for _ in range(200):
+        card.run(card.now + 5 * MS)
+        opened_first += card.s.before != lib.CGPU_SCHED_TURNS
+    assert opened_first > 150
+
+
 def test_one_without_work_is_left_out_of_the_round_when_windows_end() -> None:
     card = Watched(FAIR)
     card.add(0, quota=30)
