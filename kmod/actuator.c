@@ -304,37 +304,43 @@ static void perform(struct governor *governor, const struct cgpu_sched_action *a
 /* ---------------------------------------------------------- what it learns */
 
 /* Context: registry.lock. */
-static void read_log(struct governor *governor, bool judge)
+static void read_log(struct governor *governor, u64 asked_ns, bool judge)
 {
 	mutex_lock(&governor->lock);
-	cgpu_switch_log_read(&governor->log, &governor->sched, governor->minor);
+	cgpu_switch_log_read(&governor->log, &governor->sched, governor->minor, asked_ns);
 	if (judge)
 		cgpu_ctxsw_judge(&governor->log.log, &governor->sched, ktime_get_ns());
 	mutex_unlock(&governor->lock);
 }
 
-static void flush_log(struct governor *governor)
+/* Return: when the driver was asked: the locks may have to be waited for afterwards. */
+static u64 flush_log(struct governor *governor)
 {
+	u64 asked_ns = ktime_get_ns();
+
 	control(governor, governor->rm.hClient, governor->log.buffer,
 		NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+	return asked_ns;
 }
 
 /* Totals as of now: a context switch is not told by itself for 33 ms. */
 static void refresh_log(struct governor *governor)
 {
+	u64 asked_ns;
+
 	if (!smp_load_acquire(&governor->log.buffer) ||
 	    ktime_get_ns() - READ_ONCE(governor->log.log.read_ns) < CGPU_CTXSW_FRESH_NS)
 		return;
-	flush_log(governor);
+	asked_ns = flush_log(governor);
 	mutex_lock(&cgpu_registry->lock);
-	read_log(governor, false);
+	read_log(governor, asked_ns, false);
 	mutex_unlock(&cgpu_registry->lock);
 }
 
 /* Return: when to look again, 0: the engine was told something. */
 static u64 follow_log(struct governor *governor)
 {
-	u64 due_ns;
+	u64 due_ns, asked_ns;
 
 	if (!governor->log.buffer)
 		return U64_MAX;
@@ -343,11 +349,11 @@ static u64 follow_log(struct governor *governor)
 	mutex_unlock(&governor->lock);
 	if (ktime_get_ns() < due_ns)
 		return due_ns;
-	flush_log(governor);
+	asked_ns = flush_log(governor);
 	/* whoever creates a container must not delay the next hand-over */
 	if (!mutex_trylock(&cgpu_registry->lock))
 		return ktime_get_ns() + CGPU_CTXSW_LOOK_NS;
-	read_log(governor, true);
+	read_log(governor, asked_ns, true);
 	mutex_unlock(&cgpu_registry->lock);
 	return 0;
 }

@@ -97,13 +97,13 @@ static u32 slot_of(u32 minor, u32 pid)
 	return CGPU_SCHED_SLOTS;
 }
 
-void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched, u32 minor)
+void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched, u32 minor,
+			  u64 asked_ns)
 {
 	u32 count, i;
 
 	do {
-		count = cgpu_ctxsw_read(&log->log, log->header, log->ring, ktime_get_ns(),
-					log->use);
+		count = cgpu_ctxsw_read(&log->log, log->header, log->ring, asked_ns, log->use);
 		for (i = 0; i < count; i++)
 			cgpu_ctxsw_used(&log->log, sched, slot_of(minor, log->use[i].pid),
 					&log->use[i]);

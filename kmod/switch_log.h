@@ -21,7 +21,11 @@ struct cgpu_switch_log {
 void cgpu_switch_log_open(struct cgpu_switch_log *log, const struct cgpu_bridge_ops *bridge,
 			  struct cgpu_rm_card *card, u32 minor);
 
-/* Tells the engine what was used. Context: registry.lock, and the engine's lock. */
-void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched, u32 minor);
+/*
+ * Tells the engine what was used up to `asked_ns`, when the driver was asked for its
+ * records. Context: registry.lock, and the engine's lock.
+ */
+void cgpu_switch_log_read(struct cgpu_switch_log *log, struct cgpu_sched *sched, u32 minor,
+			  u64 asked_ns);
 
 #endif

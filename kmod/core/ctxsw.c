@@ -109,7 +109,9 @@ uint32_t cgpu_ctxsw_read(struct cgpu_ctxsw *log, const void *header, const void 
 		*of = use[count - 1];
 		use[count - 1] = loaded;
 	}
-	log->read_ns = now_ns;
+	/* of two who asked at once the later one may have read first */
+	if (now_ns > log->read_ns)
+		log->read_ns = now_ns;
 	return count;
 }
 

@@ -96,7 +96,8 @@ void cgpu_ctxsw_init(struct cgpu_ctxsw *log);
 
 /*
  * Reads what is new in a ring of CGPU_CTXSW_RECORDS; `header` and `ring` are
- * memory that the driver writes. Context: the caller's lock.
+ * memory that the driver writes. `now_ns`: before the driver was asked for its
+ * records; what is loaded by them was loaded then. Context: the caller's lock.
  * Return: entries of `use`, one a process; the rest waits for the next call if
  * CGPU_CTXSW_USES do not do. Who is loaded comes last.
  */

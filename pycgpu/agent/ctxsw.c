@@ -92,24 +92,30 @@ static uint32_t slot_of(uint32_t minor, uint32_t pid)
 	return CGPU_SCHED_SLOTS;
 }
 
-/* Context: door.lock, released meanwhile. */
-static void flush(uint32_t minor)
+/*
+ * Return: when the driver was asked: the lock may have to be waited for afterwards.
+ * Context: door.lock, released meanwhile.
+ */
+static uint64_t flush(uint32_t minor)
 {
+	uint64_t asked_ns = now_ns();
+
 	pthread_mutex_unlock(&door.lock);
 	rm_control(rm_ctl_fd(), rm_client(), card[minor].buffer,
 		   NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
 	pthread_mutex_lock(&door.lock);
+	return asked_ns;
 }
 
 /* Context: door.lock. */
-static void read_log(uint32_t minor)
+static void read_log(uint32_t minor, uint64_t asked_ns)
 {
 	struct cgpu_ctxsw_use use[CGPU_CTXSW_USES];
 	struct cgpu_ctxsw *log = &card[minor].log;
 	uint32_t count, i;
 
 	do {
-		count = cgpu_ctxsw_read(log, card[minor].header, card[minor].ring, now_ns(), use);
+		count = cgpu_ctxsw_read(log, card[minor].header, card[minor].ring, asked_ns, use);
 		for (i = 0; i < count; i++)
 			cgpu_ctxsw_used(log, &door.sched[minor], slot_of(minor, use[i].pid),
 					&use[i]);
@@ -120,8 +126,7 @@ void ctxsw_refresh(uint32_t minor)
 {
 	pthread_mutex_lock(&door.lock);
 	if (card[minor].buffer && now_ns() - card[minor].log.read_ns >= CGPU_CTXSW_FRESH_NS) {
-		flush(minor);
-		read_log(minor);
+		read_log(minor, flush(minor));
 	}
 	pthread_mutex_unlock(&door.lock);
 }
@@ -135,8 +140,7 @@ uint64_t ctxsw_follow(uint32_t minor)
 	due = cgpu_ctxsw_due(&card[minor].log, &door.sched[minor], now_ns());
 	if (now_ns() < due)
 		return due;
-	flush(minor);
-	read_log(minor);
+	read_log(minor, flush(minor));
 	cgpu_ctxsw_judge(&card[minor].log, &door.sched[minor], now_ns());
 	return 0;
 }

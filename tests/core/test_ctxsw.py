@@ -61,6 +61,15 @@ def test_a_span_between_start_and_end_is_its_processs() -> None:
     assert ring.read(30 * MS) == {}
 
 
+def test_who_reads_later_what_was_asked_for_earlier_counts_nothing_twice() -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    assert ring.read(10 * MS) == {100: 0}
+    assert ring.read(60 * MS) == {100: 50 * MS}
+    assert ring.read(40 * MS) == {100: 0}
+    assert ring.read(70 * MS) == {100: 10 * MS}
+
+
 def test_a_turn_lasts_until_the_next_begins_right_after_it() -> None:
     ring = Ring()
     ring.write(START, 100, 5 * MS)
