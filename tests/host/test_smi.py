@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -345,6 +346,8 @@ class Terminal:
         if not self.pid:
             os.environ.update(TERM="xterm", COLUMNS="", LINES="")
             os.environ.pop("NO_COLOR", None)
+            # A shell does so; what runs in the background ignores it and hands that on.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             # The child's standard streams are the terminal from here on.
             command = [sys.executable, "-m", "pycgpu.cli.smi", *map(str, args)]
             os.execv(sys.executable, command)
@@ -366,9 +369,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def end(self) -> int:
+    def end(self, timeout_s: float = 20) -> int:
         """Wait for the end; return the exit status."""
+        end = time.monotonic() + timeout_s
         while True:
+            if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"it did not end:\n{self.text}")
             try:
                 data = os.read(self.fd, 65536)
             except OSError:
