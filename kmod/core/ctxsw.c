@@ -125,7 +125,7 @@ void cgpu_ctxsw_used(struct cgpu_ctxsw *log, struct cgpu_sched *s, uint32_t slot
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
 	if (use->turn_ns)
-		cgpu_sched_turned(s, slot, use->turn_ns);
+		cgpu_turn_lasted(s, slot, use->turn_ns);
 }
 
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)
@@ -171,17 +171,12 @@ uint64_t cgpu_ctxsw_due(struct cgpu_ctxsw *log, const struct cgpu_sched *s,
 	return log->look_ns;
 }
 
-/* A window that is looked into for the first time, of a turn that has it for itself. */
-static bool is_fresh(const struct cgpu_ctxsw *log, const struct cgpu_sched *s)
-{
-	return !log->looked && s->owner == log->owner && s->end_ns == log->end_ns &&
-	       s->guest == CGPU_SCHED_TURNS;
-}
-
 /* Its window was begun for it alone; it has not run, else it would have been seen. */
 static bool is_idle(const struct cgpu_ctxsw *log, const struct cgpu_sched *s, uint32_t slot)
 {
-	return is_fresh(log, s) && s->owner == slot && s->slot[slot].member.open;
+	return !log->looked && s->owner == slot && s->owner == log->owner &&
+	       s->end_ns == log->end_ns && s->guest == CGPU_SCHED_TURNS &&
+	       s->slot[slot].member.open;
 }
 
 /* It lost a window for having no work not long ago: it will not be taken by surprise. */

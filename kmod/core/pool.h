@@ -12,11 +12,15 @@
 /* Their slots. */
 uint64_t cgpu_pool(const struct cgpu_sched *s);
 
+/* The share of those of them who rest: the same for all slots of a look or a plan. */
+uint64_t cgpu_pool_resting_ppm(const struct cgpu_sched *s);
+
 /*
  * A slot's part of a window of `window_ns`. Those who rest are left out, but come up
  * at its end, so that one that wakes is seen.
  */
-uint64_t cgpu_pool_part(const struct cgpu_sched *s, uint32_t slot, uint64_t window_ns);
+uint64_t cgpu_pool_part(const struct cgpu_sched *s, uint32_t slot, uint64_t window_ns,
+			uint64_t resting_ppm);
 
 /* None of them is seen to work. */
 bool cgpu_pool_paused(const struct cgpu_sched *s, uint64_t now_ns);

@@ -258,11 +258,6 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
  */
 void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns);
 void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
-/*
- * A group of the container began, and the next one so much later, right after it: if
- * the slice was all used, the rest is what a switch takes.
- */
-void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 

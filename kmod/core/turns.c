@@ -230,10 +230,20 @@ void cgpu_turn_ran_early(struct cgpu_sched *s, uint32_t turn, uint32_t before, u
 	s->turn[before].debt_ns -= (int64_t)ns;
 }
 
+bool cgpu_turn_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
+		      int64_t b_ns)
+{
+	return a_ns / 1024 * s->share[b].share_ppm < b_ns / 1024 * s->share[a].share_ppm;
+}
+
+int64_t cgpu_turn_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns)
+{
+	return b_ns / s->share[b].share_ppm * s->share[a].share_ppm;
+}
+
 bool cgpu_turn_fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 {
-	return s->slot[a].gift_ns / 1024 * s->share[b].share_ppm <
-	       s->slot[b].gift_ns / 1024 * s->share[a].share_ppm;
+	return cgpu_turn_behind(s, a, s->slot[a].gift_ns, b, s->slot[b].gift_ns);
 }
 
 void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot)
@@ -246,8 +256,7 @@ void cgpu_turn_forget_gifts(struct cgpu_sched *s, uint32_t slot)
 			top = i;
 	if (top < CGPU_SCHED_TURNS && s->share[slot].share_ppm &&
 	    cgpu_turn_fewer_gifts(s, slot, top))
-		s->slot[slot].gift_ns = s->slot[top].gift_ns / s->share[top].share_ppm *
-					s->share[slot].share_ppm;
+		s->slot[slot].gift_ns = cgpu_turn_level(s, slot, top, s->slot[top].gift_ns);
 }
 
 /* ---- entitlements ---- */
@@ -480,7 +489,7 @@ static uint64_t windows_period(const struct cgpu_sched *s)
 	return with_room(s, most(ns, floor), floor);
 }
 
-void cgpu_sched_turned(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
+void cgpu_turn_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns)
 {
 	const struct cgpu_sched_slot *p;
 	uint64_t slice_ns, ns;
@@ -554,6 +563,7 @@ static uint64_t pool_ns(const struct cgpu_sched *s)
 static void want_slices(struct cgpu_sched *s)
 {
 	uint64_t pool = s->turn[CGPU_SCHED_POOL].share_ppm, window = pool_ns(s), us;
+	uint64_t resting_ppm = cgpu_pool_resting_ppm(s);
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -569,7 +579,7 @@ static void want_slices(struct cgpu_sched *s)
 		} else if (s->mode == CGPU_SCHED_SLICES) {
 			us = slice_us(cgpu_part(s->spread_ns, share), slot->groups);
 		} else if (s->share[i].pooled && pool) {
-			us = cgpu_pool_part(s, i, window) / slot->groups / 1000;
+			us = cgpu_pool_part(s, i, window, resting_ppm) / slot->groups / 1000;
 		} else if (slot->groups == 1) {
 			/* not to be switched off while the next gate is already open */
 			us = 2 * s->period_ns / 1000;

@@ -2,7 +2,8 @@
 /*
  * The engine's accounts: who is entitled to how much of the card's time, as
  * turns in a period, and what each has taken beyond it. sched.c decides by
- * them whose window it is; nobody else needs this header.
+ * them whose window it is, pool.c who gets what of a shared one, and ctxsw.c
+ * corrects them by what the card did; nobody else needs this header.
  */
 #ifndef CGPU_CORE_TURNS_H
 #define CGPU_CORE_TURNS_H
@@ -66,6 +67,12 @@ bool cgpu_turn_cap_credit(const struct cgpu_sched *s, struct cgpu_sched_turn *t)
  */
 void cgpu_turns_balance(struct cgpu_sched *s);
 
+/* Of two slots, a has had less than b, each for its share. */
+bool cgpu_turn_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
+		      int64_t b_ns);
+/* What slot a would have had, for its share, had it had as much as b. */
+int64_t cgpu_turn_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns);
+
 /* Slot a got less of others' idle time for its share than slot b. */
 bool cgpu_turn_fewer_gifts(const struct cgpu_sched *s, uint32_t a, uint32_t b);
 /* One that was away or idle has not saved up gifts: it goes on where the others are. */
@@ -78,6 +85,12 @@ void cgpu_turns_charge(struct cgpu_sched *s, uint64_t now_ns);
 /* It ran so much longer than its last window was: in `before`'s, whose gate was open still. */
 void cgpu_turn_ran_early(struct cgpu_sched *s, uint32_t turn, uint32_t before, uint64_t ns,
 			 uint64_t now_ns);
+
+/*
+ * A group of the slot began, and the next one so much later, right after it: if the
+ * slice was all used, the rest is what a switch takes.
+ */
+void cgpu_turn_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t turn_ns);
 
 /* Beginning of the period of the grid that `now_ns` lies in. */
 uint64_t cgpu_turns_frame(const struct cgpu_sched *s, uint64_t now_ns);

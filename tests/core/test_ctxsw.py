@@ -260,6 +260,13 @@ class Watched(Card):
             lib.cgpu_ctxsw_judge(self.ring.log, self.s, self.now)
 
 
+    def run_until_idle(self, slot: int) -> None:
+        """Until the engine knows that it has no work, within a second."""
+        while not self.s.slot[slot].idle:
+            self.run(self.now + MS)
+            assert self.now < 1000 * MS
+
+
 def shares(card: Watched, until: int) -> dict[int, float]:
     """What each slot ran from now on, of the time that passes."""
     before, start = dict(card.ran), card.now
@@ -344,8 +351,7 @@ def test_one_that_lost_a_window_of_late_is_given_no_second_chance() -> None:
     card.add(0, quota=30)
     card.add(1)
     card.working = {1}
-    while not card.s.slot[0].idle:
-        card.run(card.now + MS)
+    card.run_until_idle(0)
     card.working = {0, 1}
     card.run(card.now + 200 * MS)
     assert not card.s.slot[0].idle
@@ -401,9 +407,7 @@ def test_one_without_work_is_left_out_of_the_round_when_windows_end() -> None:
     card.add(0, quota=30)
     card.add(1)
     card.working = {1}
-    while not card.s.slot[0].idle:
-        card.run(card.now + MS)
-        assert card.now < 1000 * MS
+    card.run_until_idle(0)
     assert card.set(0, quota=0) == 0
     card.run(card.now + 300 * MS)
     assert card.s.mode == lib.CGPU_SCHED_SLICES

@@ -315,7 +315,7 @@ def turned(card: Card, slots: range, after_ns: int, times: int = 60) -> None:
     """Tell that after each one's slice so much passed until the next began."""
     for _ in range(times):
         for slot in slots:
-            lib.cgpu_sched_turned(card.s, slot, card.slices[slot] * 1000 + after_ns)
+            lib.cgpu_turn_lasted(card.s, slot, card.slices[slot] * 1000 + after_ns)
         card.run(card.now + 20 * MS)
 
 
