@@ -29,6 +29,16 @@ def libraries(program: Path) -> list[Path]:
     return [Path(path) for path in re.findall(r"(/\S+) \(0x", listed.stdout)]
 
 
+def with_libraries(inside: str, program: Path) -> dict[str, Path]:
+    """Return a program at its path in a container, and what it is linked with."""
+    return {inside: program, **{str(path): path for path in libraries(program)}}
+
+
+def as_volumes(files: dict[str, Path]) -> list[str]:
+    """Return the ``-v`` arguments of docker and podman for *files* by their paths inside."""
+    return [word for at, path in files.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
+
+
 def nvidia_nodes() -> list[Path]:
     """Return the device nodes of NVIDIA's driver as they are now."""
     return sorted(path for path in Path("/dev").glob("nvidia*") if path.is_char_device())
@@ -76,8 +86,7 @@ class Container:
         self._hooks = dict(hooks or {})
         self._mounts: dict[str, Path] = dict(mounts or {})
         for inside, program in (programs or {}).items():
-            self._mounts[inside] = program
-            self._mounts.update({str(path): path for path in libraries(program)})
+            self._mounts.update(with_libraries(inside, program))
         self._children: list[subprocess.Popen[str]] = []
         self._prepare_root(root)
 

@@ -16,7 +16,7 @@ import pytest
 
 from pycgpu import runtime_install
 from tests.vm import customer, docker, user_door
-from tests.vm.container import libraries
+from tests.vm.container import as_volumes, with_libraries
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
 
@@ -60,10 +60,7 @@ def run(door: Door, made: Callable[[str], Path]) -> Iterator[customer.Run]:
 
 
 def _volumes(door: Door) -> list[str]:
-    """simcuda and what it is linked with, as -v arguments."""
-    inside = {"/bin/simcuda": Path(door.simcuda)}
-    inside |= {str(path): path for path in libraries(Path(door.simcuda))}
-    return [word for at, path in inside.items() for word in ("-v", f"{path.resolve()}:{at}:ro")]
+    return as_volumes(with_libraries("/bin/simcuda", Path(door.simcuda)))
 
 
 def _info(container: customer.RuntimeContainer) -> dict[str, Any]:

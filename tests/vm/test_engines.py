@@ -17,7 +17,7 @@ import pytest
 
 from pycgpu import cdi, procfs, runtime_install
 from tests.vm import docker
-from tests.vm.container import libraries
+from tests.vm.container import as_volumes, with_libraries
 from tests.vm.cri import Cri, CriError, Pod, archive
 from tests.vm.customer import HOOK, LOGS, RUNTIME
 from tests.vm.loaded import until
@@ -69,11 +69,7 @@ def image(made, tmp_path_factory) -> Path:
 @pytest.fixture
 def volumes(made) -> list[str]:
     """simcuda and what it is linked with, as -v arguments."""
-    program = made("sim") / "simcuda" / "simcuda"
-    pairs = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
-    return [
-        word for inside, path in pairs.items() for word in ("-v", f"{path.resolve()}:{inside}:ro")
-    ]
+    return as_volumes(with_libraries("/bin/simcuda", made("sim") / "simcuda" / "simcuda"))
 
 
 def call(*words: object, check: bool = True, timeout_s: float = 300):
@@ -220,7 +216,7 @@ def test_containerd_with_the_runtime(host, install, made, tmp_path):
             stderr=log,
         )
     program = made("sim") / "simcuda" / "simcuda"
-    pairs = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
+    pairs = with_libraries("/bin/simcuda", program)
     mounts = [
         word
         for inside, path in pairs.items()
@@ -271,7 +267,7 @@ def test_a_kubelets_pods_by_containerds_cri(pods_config, host, install, made, im
     install("containerd", runtimes=("runc",))
     socket = tmp_path / "containerd.sock"
     program = made("sim") / "simcuda" / "simcuda"
-    mounts = {"/bin/simcuda": program, **{str(path): path for path in libraries(program)}}
+    mounts = with_libraries("/bin/simcuda", program)
     with (tmp_path / "log").open("w") as log:
         daemon = subprocess.Popen(
             [

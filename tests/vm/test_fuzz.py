@@ -18,10 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu import installation
-from tests.vm import installed
 from tests.vm.loaded import until
-from tests.vm.test_hot_upgrade import TREE, Versions, numbers
+from tests.vm.test_hot_upgrade import TREE, Versions, installed_versions, numbers
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -37,14 +35,8 @@ GRANTED_PERCENT = 1
 def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
     """The module installed, with a later version to go to, on two cards."""
     sim(cards="t4,a100")
-    with installed.few_modules(tmp_path / "few"):
-        there = Versions(made, tmp_path)
-        try:
-            yield there
-        finally:
-            until(lambda: not installation.holders(there.host), "the end of all containers")
-            # Who still held a file of the driver, or of ours, would not let them be unloaded.
-            installation.uninstall(there.host)
+    with installed_versions(made, tmp_path) as there:
+        yield there
 
 
 def test_broken_calls_from_all_sides_leave_nothing_behind(

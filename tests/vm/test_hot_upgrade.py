@@ -8,6 +8,7 @@ that `cgpu upgrade` runs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -111,17 +112,25 @@ class Versions:
         return upgrade.upgrade(self.request(self.other, **options), self.host)
 
 
-@pytest.fixture
-def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
-    """The old version installed on a simulated card, uninstalled after."""
-    sim(model="t4")
-    with installed.few_modules(tmp_path / "few"):
-        there = Versions(made, tmp_path)
+@contextlib.contextmanager
+def installed_versions(made: installed.Made, directory: Path) -> Iterator[Versions]:
+    """The old version installed, uninstalled after."""
+    with installed.few_modules(directory / "few"):
+        there = Versions(made, directory)
         try:
             yield there
         finally:
+            # Who still held a file of the driver, or of ours, would not let them be unloaded.
             until(lambda: not installation.holders(there.host), "the end of all containers")
             installation.uninstall(there.host)
+
+
+@pytest.fixture
+def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
+    """Both versions over a simulated card."""
+    sim(model="t4")
+    with installed_versions(made, tmp_path) as there:
+        yield there
 
 
 @pytest.fixture
