@@ -20,23 +20,24 @@ setup(
     packages=packages,
     package_dir=MAPPED,
     package_data={
-        "pycgpu": ["py.typed", "**/*.json", "**/*.toml"],
+        "pycgpu": ["py.typed", "**/*.pyi"],
         "pycgpu.kmod": [
             "Kbuild",
             "Makefile",
             "dkms.conf",
             "VERSION",
-            "*.[ch]",
             "core/*.[ch]",
+            "core/*/*.[ch]",
             "bridge/Kbuild",
             "bridge/Makefile",
             "bridge/*.[ch]",
             "compat/*",
             "door/*.[ch]",
+            "linux/*.[ch]",
         ],
     },
     # kbuild leaves generated sources beside ours in a tree that has been built in place.
-    exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "*/*.o", "*/.*.cmd"]},
+    exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "**/*.o", "**/.*.cmd"]},
     # Else everything that MANIFEST.in names would be installed, the simulated driver too.
     include_package_data=False,
     cffi_modules=[

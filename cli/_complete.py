@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pycgpu import procfs, target
 from pycgpu.errors import CgpuError
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
+from pycgpu.tree import procfs, target
 
 
 def containers(incomplete: str) -> list[tuple[str, str]]:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pycgpu.cli._render import policy_name
-
 from pycgpu.errors import CgpuError
-from pycgpu.model import MIB
-from pycgpu.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.request.model import MIB
+from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+
+from ._render import policy_name
 
 UNKNOWN = "[N/A]"
 

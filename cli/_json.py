@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pycgpu.cli._render import policy_name
-
 from pycgpu import __version__
-from pycgpu.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+
+from ._render import policy_name
 
 SCHEMA = "cgpu-smi/1"
 

@@ -13,13 +13,13 @@ import tty
 from collections.abc import Callable
 from types import FrameType
 
-from pycgpu.cli._screen import Screen
-from pycgpu.cli._table import Look
-
-from pycgpu import nvml, snapshot
 from pycgpu.errors import CgpuError
-from pycgpu.names import ContainerName
-from pycgpu.snapshot import Counters, Snapshot
+from pycgpu.tree import nvml, snapshot
+from pycgpu.tree.names import ContainerName
+from pycgpu.tree.snapshot import Counters, Snapshot
+
+from ._screen import Screen
+from ._table import Look
 
 # Alternate screen, no cursor, no wrapping of lines that are too long; and all of it back.
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
@@ -130,9 +130,7 @@ def _on_end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def run(
-    root: str, interval_s: float, choose: Callable[[Snapshot], Snapshot], look: Look
-) -> None:
+def run(root: str, interval_s: float, choose: Callable[[Snapshot], Snapshot], look: Look) -> None:
     """Show the tree at *root* every *interval_s* seconds until the user leaves."""
     screen = Screen(root, interval_s, look)
     known: dict[str, ContainerName] = {}

@@ -6,11 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pycgpu.cli._table import Cell, Column, Look, clean, draw, plain, styled
-
 from pycgpu import __version__
-from pycgpu.model import MIB, POLICIES, ProcessUsage
-from pycgpu.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.request.model import MIB, POLICIES
+from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.tree.status import ProcessUsage
+
+from ._table import Cell, Column, Look, clean, draw, plain, styled
 
 UNKNOWN = Cell("n/a", "dim")
 NONE = Cell("–", "dim")

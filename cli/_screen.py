@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from pycgpu.cli import _render
-from pycgpu.cli._table import Cell, Column, Look, cut, draw, plain, styled
-
-from pycgpu import change
 from pycgpu.errors import CgpuError
-from pycgpu.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.tree import change
+from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+
+from . import _render
+from ._table import Cell, Column, Look, cut, draw, plain, styled
 
 Key = tuple[int, str]
 HISTORY = 16
@@ -22,7 +22,7 @@ HELP = (
     "↑ ↓ select   s sort by the next column   r reverse   space pause   + − faster, slower",
     "w weight   u quota   m memory limit   p the card's policy   Esc give up   q quit",
 )
-SORTS: tuple[tuple[str, Callable[[ContainerView], object]], ...] = (
+SORTS: tuple[tuple[str, Callable[[ContainerView], str | float]], ...] = (
     ("container", lambda one: one.status.name),
     ("name", lambda one: "" if one.name is None else str(one.name)),
     ("memory", lambda one: one.used_bytes),
@@ -118,9 +118,9 @@ class Screen:
             return []
         rows = []
         for card in self.snapshot.cards:
-            ordered = sorted(
-                card.containers, key=SORTS[self.sort][1], reverse=self.reverse  # type: ignore
-            )
+            # One column's values are all of one type.
+            by = cast(Callable[[ContainerView], float], SORTS[self.sort][1])
+            ordered = sorted(card.containers, key=by, reverse=self.reverse)
             rows += [(card, one) for one in ordered]
         return rows
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from pycgpu.cli._table import Look
-
-from pycgpu import names, procfs, snapshot
 from pycgpu.errors import CgpuError
-from pycgpu.snapshot import ContainerView, Snapshot
+from pycgpu.tree import names, procfs, snapshot
+from pycgpu.tree.snapshot import ContainerView, Snapshot
+
+from ._table import Look
 
 INTERVAL_MIN_S = 0.1
 
@@ -28,7 +28,7 @@ class Options(NamedTuple):
 
     watch: float | None = None
     once: bool = False
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # hides tuple.count
     as_json: bool = False
     as_csv: bool = False
     query: str | None = None
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
         watch = None
     plain = not (options.as_json or options.as_csv or options.query)
     if watch is not None and plain and options.count is None and _interactive():
-        from pycgpu.cli import _live
+        from . import _live
 
         _live.run(tree, watch, choose, look)
         return 0
@@ -88,18 +88,18 @@ def _moments(tree: str, watch: float | None, count: int | None) -> Iterator[Snap
 
 def _printer(options: Options, look: Look) -> Callable[[Snapshot], None]:
     if options.as_json:
-        from pycgpu.cli import _json
+        from . import _json
 
         return lambda moment: print(json.dumps(_json.document(moment), ensure_ascii=False))
     if options.as_csv or options.query is not None:
-        from pycgpu.cli import _csv
+        from . import _csv
 
         fields = _csv.DEFAULT if options.query is None else _csv.parse_query(options.query)
         if not options.noheader:
             print(_csv.header(fields))
         units = not options.nounits
         return lambda moment: _print_lines(_csv.rows(moment, fields, units=units))
-    from pycgpu.cli import _render
+    from . import _render
 
     return lambda moment: _print_lines(_render.report(moment, look))
 
@@ -110,7 +110,7 @@ def _print_lines(lines: list[str]) -> None:
 
 
 def _list_fields() -> None:
-    from pycgpu.cli import _csv
+    from . import _csv
 
     for name, field in _csv.FIELDS.items():
         print(f"{name} [{field.unit}]" if field.unit else name)

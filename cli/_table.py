@@ -136,15 +136,21 @@ def draw(
     box = _ASCII if look.ascii else _UNICODE
 
     def edge(corners: str) -> str:
-        return corners[1].join(box.line * (width + 2) for width in widths).join(
-            (corners[0], corners[2])
+        return (
+            corners[1]
+            .join(box.line * (width + 2) for width in widths)
+            .join((corners[0], corners[2]))
         )
 
     def line(cells: Sequence[Cell]) -> str:
-        return box.side + box.side.join(
-            f" {_padded(cell, width, column, look)} "
-            for cell, width, column in zip(cells, widths, columns, strict=True)
-        ) + box.side
+        return (
+            box.side
+            + box.side.join(
+                f" {_padded(cell, width, column, look)} "
+                for cell, width, column in zip(cells, widths, columns, strict=True)
+            )
+            + box.side
+        )
 
     top = edge(box.top)
     if title:

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import cdi, procfs, runtime_install
+from pycgpu.install import registration
+from pycgpu.oci import cdi
+from pycgpu.tree import procfs
 
 app = typer.Typer(add_completion=False)
 
@@ -25,7 +27,7 @@ def write_cdi(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
-    hook: Annotated[str, typer.Option(help="The hook's program.")] = f"/{runtime_install.HOOK}",
+    hook: Annotated[str, typer.Option(help="The hook's program.")] = f"/{registration.HOOK}",
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in the container too.")
     ] = True,

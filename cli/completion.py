@@ -21,11 +21,9 @@ class Shell(StrEnum):
 
 @app.command()
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="For bash: eval \"$(cgpu completion bash)\".")],
+    shell: Annotated[Shell, typer.Argument(help='For bash: eval "$(cgpu completion bash)".')],
 ) -> None:
     """Print the script by which a shell completes commands, containers and policies."""
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it exports none
 
-    print(
-        get_completion_script(prog_name="cgpu", complete_var="_CGPU_COMPLETE", shell=shell.value)
-    )
+    print(get_completion_script(prog_name="cgpu", complete_var="_CGPU_COMPLETE", shell=shell.value))

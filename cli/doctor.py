@@ -9,9 +9,10 @@ import sys
 from typing import Annotated
 
 import typer
-from pycgpu.cli._table import Look, styled
 
-from pycgpu import doctor as findings
+from pycgpu.install import doctor as findings
+
+from ._table import Look, styled
 
 app = typer.Typer(add_completion=False)
 

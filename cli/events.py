@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from pycgpu.cli._complete import containers
-from pycgpu.cli._table import clean
 
-from pycgpu import procfs, target
-from pycgpu.events import Event, parse
+from pycgpu.tree import procfs, target
+from pycgpu.tree.events import Event, parse
+
+from ._complete import containers
+from ._table import clean
 
 app = typer.Typer(add_completion=False)
 

@@ -38,7 +38,7 @@ def exporter(
     try:
         import prometheus_client
 
-        from pycgpu.exporter import Exporter
+        from pycgpu.tree.exporter import Exporter
     except ImportError:
         raise CgpuError(
             "prometheus_client is missing: pip install 'pycgpu[exporter]',"

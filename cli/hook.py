@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import hook_log, oci_hook
+from pycgpu.oci.hook import LOCK, STATE_MAX, run
+from pycgpu.oci.log import DEFAULT, HookLog
+from pycgpu.request import permit
 
 app = typer.Typer(add_completion=False)
 
@@ -30,21 +32,23 @@ def hook(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
-    lock: Annotated[str, typer.Option(help="Held while a container is admitted.")] = oci_hook.LOCK,
+    lock: Annotated[str, typer.Option(help="Held while a container is admitted.")] = LOCK,
     log: Annotated[
         list[str] | None,
-        typer.Option(help=f"Log file; repeat for more. Default: {hook_log.DEFAULT}"),
+        typer.Option(help=f"Log file; repeat for more. Default: {DEFAULT}"),
     ] = None,
     proc: Annotated[str, typer.Option(help="Where processes are.", hidden=True)] = "/proc",
+    policy: Annotated[str, typer.Option(help="What containers may ask for here.")] = permit.PATH,
 ) -> None:
     """Register (or at poststop remove) the container whose OCI state is on stdin."""
     raise typer.Exit(
-        oci_hook.run(
+        run(
             None if stage is None else stage.value,
-            sys.stdin.read(oci_hook.STATE_MAX),
-            log=hook_log.HookLog(tuple(log or [hook_log.DEFAULT])),
+            sys.stdin.read(STATE_MAX),
+            log=HookLog(tuple(log or [DEFAULT])),
             root=root,
             lock=lock,
             proc=proc,
+            policy=policy,
         )
     )

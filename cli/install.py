@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import install_step, installation
 from pycgpu.errors import InstallError
+from pycgpu.install import installation
+from pycgpu.install.host import this_host
 
 app = typer.Typer(add_completion=False)
 
@@ -47,7 +48,7 @@ def install(
     ] = False,
 ) -> None:
     """Install the kernel module and all that belongs to it; undone if any of it fails."""
-    host = install_step.this_host()
+    host = this_host()
     options = installation.Options(
         dkms,
         None if modules is None else str(modules.resolve()),
@@ -60,12 +61,12 @@ def install(
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
     )
     if dry_run:
+        for step in installation.plan(options, host):
+            print(f"would: {step.shown}")
         try:
             installation.check(options, host)
         except InstallError as error:
-            print(f"would be refused: {error}")
-        for step in installation.plan(options, host):
-            print(f"would: {step.shown}")
+            raise InstallError(f"would be refused: {error}") from None
         return
     if os.geteuid():
         raise InstallError("installing takes root: run it with sudo")

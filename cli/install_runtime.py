@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import hook_log, runtime, runtime_install
 from pycgpu.errors import InstallError
+from pycgpu.install import registration
+from pycgpu.oci import runtime
+from pycgpu.oci.log import CTYUN, DEFAULT
 
 app = typer.Typer(add_completion=False)
 
@@ -20,7 +22,7 @@ def install_runtime(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"One of {', '.join(runtime_install.ENGINES)}; repeat. Default: those here."
+            help=f"One of {', '.join(registration.ENGINES)}; repeat. Default: those here."
         ),
     ] = None,
     name: Annotated[
@@ -34,10 +36,7 @@ def install_runtime(
     ] = False,
     log: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"The hook's log; repeat for more. Default: {hook_log.DEFAULT};"
-            f" CTyun's: {hook_log.CTYUN}"
-        ),
+        typer.Option(help=f"The hook's log; repeat for more. Default: {DEFAULT}; CTyun's: {CTYUN}"),
     ] = None,
     behind: Annotated[
         list[str] | None,
@@ -59,31 +58,31 @@ def install_runtime(
 ) -> None:
     """Register cgpu-container-runtime and its hook with the container engines of this host."""
     if undo:
-        changes = runtime_install.plan_undo(prefix)
+        changes = registration.plan_undo(prefix)
     else:
-        engines = tuple(engine or ()) or runtime_install.engines_here(prefix)
+        engines = tuple(engine or ()) or registration.engines_here(prefix)
         if not engines:
             raise InstallError("no container engine is configured here; name one by --engine")
-        options = runtime_install.Options(
+        options = registration.Options(
             engines,
             tuple(name or ["cgpu"]),
             default,
-            tuple(log or [hook_log.DEFAULT]),
+            tuple(log or [DEFAULT]),
             tuple(behind or runtime.RUNTIMES),
             hooks_d,
         )
-        changes = runtime_install.plan(options, prefix)
+        changes = registration.plan(options, prefix)
     for change in changes:
         _show(change, dry_run)
     if not changes:
         print("nothing to change")
     elif not dry_run:
-        (runtime_install.undo if undo else runtime_install.apply)(changes, prefix)
-    for command in runtime_install.restart_commands(changes):
+        (registration.undo if undo else registration.apply)(changes, prefix)
+    for command in registration.restart_commands(changes):
         print(f"now run: {command}")
 
 
-def _show(change: runtime_install.Change, whole: bool) -> None:
+def _show(change: registration.Change, whole: bool) -> None:
     verb = "remove" if change.after is None else "write" if change.before is None else "change"
     print(f"{verb} /{change.path}")
     if whole:

@@ -83,7 +83,7 @@ def app() -> None:
     if debug:
         del sys.argv[1]
     if "_CGPU_COMPLETE" in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # it exports none
 
         completion_init()
     try:

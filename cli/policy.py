@@ -6,15 +6,16 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from pycgpu.cli._complete import policies
 
-from pycgpu import change, procfs
 from pycgpu.errors import CgpuError
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
+from pycgpu.tree import change, procfs
+
+from ._complete import policies
 
 app = typer.Typer(add_completion=False)
 
-#: What each policy promises, by number; docs/design says it in full.
+#: What each policy promises, by number; docs/policies.md says it in full.
 MEANINGS = (
     "each gets 1/max_inst, always",
     "each gets an equal part, of those that hold the GPU open",
@@ -48,16 +49,16 @@ def policy(
         for number, name in enumerate(POLICIES):
             print(f"{number}  {name:<20} {MEANINGS[number]}")
         return
-    number = None if wanted is None else change.parse_policy(wanted)
+    policy = None if wanted is None else change.parse_policy(wanted)
     tree = root or procfs.find_root()
     there = procfs.card_indexes(tree)
     if gpu not in there:
         listed = ", ".join(map(str, there)) or "none"
         raise CgpuError(f"no GPU {gpu} under control; there are: {listed}")
-    if number is None:
+    if policy is None:
         _show(gpu, tree)
         return
-    planned = change.plan("policy", gpu, "", str(number), tree)
+    planned = change.plan("policy", gpu, "", str(policy), tree)
     planned.apply()
     print(f"GPU {gpu}: policy {planned.shown}")
 

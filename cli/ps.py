@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from pycgpu.cli._complete import containers
-from pycgpu.cli._table import clean, width_of
 
-from pycgpu import names, procfs, snapshot
 from pycgpu.errors import CgpuError
-from pycgpu.snapshot import ContainerView
+from pycgpu.tree import names, nvml, procfs, snapshot
+from pycgpu.tree.snapshot import ContainerView
+
+from ._complete import containers
+from ._table import clean, width_of
 
 app = typer.Typer(add_completion=False)
 
@@ -32,7 +33,7 @@ def ps(
     ] = None,
 ) -> None:
     """List containers that have a part of a GPU, or their processes."""
-    moment = snapshot.take(root or procfs.find_root(), boards=snapshot.Nvml())
+    moment = snapshot.take(root or procfs.find_root(), boards=nvml.Nvml())
     views = [one for card in moment.cards for one in card.containers]
     if container is not None:
         views = [

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import size
 from pycgpu.agent import launch
 from pycgpu.errors import CgpuError
-from pycgpu.model import POLICIES, WEIGHTED_CONSERVING, CardGrant, Grant
+from pycgpu.request import size
+from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, CardGrant, Grant
 
 app = typer.Typer(add_completion=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from pycgpu.runtime import main
+from pycgpu.oci.runtime import main
 
 
 def run() -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from pycgpu.cli._complete import containers
 
-from pycgpu import change, procfs, target
+from pycgpu.tree import change, procfs, target
+
+from ._complete import containers
 
 app = typer.Typer(add_completion=False)
 

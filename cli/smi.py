@@ -13,9 +13,9 @@ import contextlib
 import sys
 from typing import Any
 
-from pycgpu.cli import _smi
-
 from pycgpu.errors import CgpuError
+
+from . import _smi
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -43,7 +43,7 @@ def app() -> None:
             # A mistake is said by typer, as all are.
             with contextlib.suppress(_smi.UsageError):
                 sys.exit(_smi.run(options))
-        from pycgpu.cli.smi_command import app as command
+        from .smi_command import app as command
 
         command(args=arguments, prog_name="cgpu-smi")
     except CgpuError as error:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from pycgpu.cli import _smi
+
+from . import _smi
 
 app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import install_step, installation
 from pycgpu.errors import InstallError
+from pycgpu.install import installation
+from pycgpu.install.host import this_host
 
 app = typer.Typer(add_completion=False)
 
@@ -21,7 +22,7 @@ def uninstall(
     ] = False,
 ) -> None:
     """Remove everything that was installed; refused while a container uses a GPU."""
-    host = install_step.this_host()
+    host = this_host()
     if dry_run:
         for step in installation.plan_uninstall(host):
             print(f"would undo: {step.shown}")

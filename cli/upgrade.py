@@ -10,9 +10,11 @@ from typing import Annotated
 
 import typer
 
-from pycgpu import __version__, install_step, installation, journal, upgrade_plan
-from pycgpu import upgrade as upgrading
+from pycgpu import __version__
 from pycgpu.errors import InstallError
+from pycgpu.install import installation, journal, upgrade_plan
+from pycgpu.install import upgrade as upgrading
+from pycgpu.install.host import Host, this_host
 
 app = typer.Typer(add_completion=False)
 
@@ -47,7 +49,7 @@ def upgrade(
     ] = None,
 ) -> None:
     """Replace module, tools and services by this version; undone if any of it fails."""
-    host = install_step.this_host()
+    host = this_host()
     given = None if modules is None else str(modules.resolve())
     request = upgrade_plan.Request(__version__, cold, given, tools, trial, prove)
     if check:
@@ -70,7 +72,7 @@ def upgrade(
         print(line)
 
 
-def _show(request: upgrade_plan.Request, host: install_step.Host) -> None:
+def _show(request: upgrade_plan.Request, host: Host) -> None:
     held = journal.read(host)
     if held.version == __version__:
         print(f"cgpu {__version__} is installed: nothing to do")
@@ -78,12 +80,12 @@ def _show(request: upgrade_plan.Request, host: install_step.Host) -> None:
     if held.layer is not None:
         print(f"would: go on with, or take back, the upgrade to {held.layer.version}")
     options = upgrade_plan.options_of(held, request.modules)
+    for line in upgrading.outline(request, options, held, host):
+        print(f"would: {line}")
     try:
         if not options.agent:
             installation.check_modules(options, host)
         if request.cold:
             installation.refuse_while_used(host)
     except InstallError as error:
-        print(f"would be refused: {error}")
-    for line in upgrading.outline(request, options, held, host):
-        print(f"would: {line}")
+        raise InstallError(f"would be refused: {error}") from None

@@ -19,16 +19,17 @@ def builder() -> FFI:
     """Return the configured builder of ``pycgpu._agent``."""
     made = FFI()
     made.cdef(_DIRECTIVE.sub("", (AGENT / "agent.h").read_text()))
-    sources = [*sorted(AGENT.glob("*.c")), *sorted(CORE.glob("*.c"))]
-    headers = [*sorted(AGENT.glob("*.h")), *sorted(CORE.glob("*.h"))]
+    sources = [*sorted(AGENT.glob("*.c")), *sorted(CORE.rglob("*.c"))]
+    headers = [*sorted(AGENT.glob("*.h")), *sorted(CORE.rglob("*.h"))]
     made.set_source(
         "pycgpu._agent",
         '#include "agent.h"',
         sources=[str(path.relative_to(ROOT)) for path in sources],
-        include_dirs=[str(path.relative_to(ROOT)) for path in (AGENT, ROOT / "kmod")],
+        include_dirs=[str(AGENT.relative_to(ROOT))],
         depends=[str(path.relative_to(ROOT)) for path in headers],
         define_macros=[("_GNU_SOURCE", None)],
-        extra_compile_args=["-std=gnu11", "-O2", "-g", "-pthread"],
+        # -iquote: kmod/linux must not stand in for the system's headers.
+        extra_compile_args=["-std=gnu11", "-O2", "-g", "-pthread", "-iquote", "kmod"],
         extra_link_args=["-pthread"],
     )
     return made

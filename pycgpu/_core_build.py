@@ -16,7 +16,8 @@ from cffi import FFI
 
 # setuptools wants sources relative to the directory that it is run in, the repository's root.
 ROOT = Path(__file__).resolve().parents[1]
-CORE = ROOT / "kmod" / "core"
+KMOD = ROOT / "kmod"
+CORE = KMOD / "core"
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
@@ -27,15 +28,16 @@ def headers() -> list[Path]:
     ordered: dict[str, Path] = {}
 
     def visit(path: Path, trail: tuple[str, ...] = ()) -> None:
-        if path.name in trail:
-            raise ValueError(f"{CORE}: headers include each other: {' → '.join(trail)}")
-        if path.name in ordered:
+        name = str(path.relative_to(KMOD))
+        if name in trail:
+            raise ValueError(f"headers include each other: {' → '.join(trail)}")
+        if name in ordered:
             return
-        for name in _INCLUDE.findall(path.read_text()):
-            visit(CORE / name, (*trail, path.name))
-        ordered[path.name] = path
+        for included in _INCLUDE.findall(path.read_text()):
+            visit(KMOD / included, (*trail, name))
+        ordered[name] = path
 
-    for path in sorted(CORE.glob("*.h")):
+    for path in sorted(CORE.rglob("*.h")):
         visit(path)
     return list(ordered.values())
 
@@ -51,12 +53,17 @@ def builder() -> FFI:
     made.cdef(definitions())
     made.set_source(
         "pycgpu._core",
-        "\n".join(f'#include "core/{path.name}"' for path in headers()),
-        sources=[str(path.relative_to(ROOT)) for path in sorted(CORE.glob("*.c"))],
-        # Not the core itself: its sched.h would stand in for the C library's.
-        include_dirs=[str(CORE.parent.relative_to(ROOT))],
+        "\n".join(f'#include "{path.relative_to(KMOD)}"' for path in headers()),
+        sources=[str(path.relative_to(ROOT)) for path in sorted(CORE.rglob("*.c"))],
         depends=[str(path.relative_to(ROOT)) for path in headers()],
-        extra_compile_args=["-std=gnu99", "-O2", "-g"],
+        # -iquote: kmod/linux must not stand in for the system's headers.
+        extra_compile_args=[
+            "-std=gnu99",
+            "-O2",
+            "-g",
+            "-iquote",
+            str(KMOD.relative_to(ROOT)),
+        ],
     )
     return made
 

@@ -12,7 +12,8 @@ import enum
 import errno
 from dataclasses import dataclass
 
-from pycgpu._core import ffi, lib
+from pycgpu._core import ffi as ffi
+from pycgpu._core import lib as lib
 
 NO_CARD: int = lib.CGPU_NO_CARD
 NO_OFFSET: int = lib.CGPU_NO_OFFSET
@@ -99,7 +100,8 @@ class Request:
     def __getattr__(self, name: str) -> int:
         if name == "raw":
             raise AttributeError(name)
-        return getattr(self.raw, name)
+        offset: int = getattr(self.raw, name)
+        return offset
 
     @property
     def gpu_uuid(self) -> bytes:
@@ -122,7 +124,7 @@ def decode(abi: Abi, device: Device, nr: int, args: bytes, params: bytes | None 
 
 def args_size(abi: Abi, device: Device, cmd: int) -> int:
     """Bytes of the argument to copy for the full command ``cmd``; 0: none of our business."""
-    return lib.cgpu_args_size(abi.raw, device, cmd)
+    return int(lib.cgpu_args_size(abi.raw, device, cmd))
 
 
 def unwrap(args: bytes) -> tuple[int, int, int]:
@@ -140,7 +142,7 @@ def unwrap(args: bytes) -> tuple[int, int, int]:
 
 def round_memory(size_bytes: int, attr: int = 0, attr2: int = 0) -> int:
     """Video memory that the driver takes at most for a request of ``size_bytes``."""
-    return lib.cgpu_memory_round(size_bytes, attr, attr2)
+    return int(lib.cgpu_memory_round(size_bytes, attr, attr2))
 
 
 class Topology:
@@ -235,7 +237,7 @@ class Tenant:
         file = lib.cgpu_tenant_open(self.raw, device, minor, pid)
         if not file:
             raise MemoryError("the container has too many open files")
-        return file
+        return int(file)
 
     def close(self, file: int) -> None:
         """The driver has released the file."""
@@ -264,7 +266,7 @@ class Tenant:
 
     def idle(self) -> bool:
         """True while nothing is open and nothing is charged."""
-        return lib.cgpu_tenant_idle(self.raw)
+        return bool(lib.cgpu_tenant_idle(self.raw))
 
     def processes(self, card: int, most: int = 4096) -> dict[int, int]:
         """Bytes of ``card`` by process (host's number)."""
@@ -321,12 +323,12 @@ class Call:
     @property
     def error(self) -> int:
         """After ANSWER: what the ioctl returns, 0 or -errno."""
-        return self.raw.error
+        return int(self.raw.error)
 
     @property
     def kill(self) -> bool:
         """After ANSWER: the process asked for too much memory, and is to be killed for it."""
-        return self.raw.kill
+        return bool(self.raw.kill)
 
     @property
     def args(self) -> bytes:
@@ -345,16 +347,16 @@ class Call:
         size = self.raw.req.list_size
         return bytes(ffi.buffer(self.raw.list, size)) if self.raw.list else b""
 
-    def set_args(self, data: bytes) -> None:
+    def set_args(self, data: bytes | bytearray) -> None:
         """What the driver left in the argument."""
         ffi.memmove(self.raw.args, data, min(len(data), self.raw.req.args_size))
 
-    def set_params(self, data: bytes) -> None:
+    def set_params(self, data: bytes | bytearray) -> None:
         """What the driver left in the parameters."""
         if self.raw.params:
             ffi.memmove(self.raw.params, data, min(len(data), self.raw.req.params_size))
 
-    def set_list(self, data: bytes) -> None:
+    def set_list(self, data: bytes | bytearray) -> None:
         """What the driver left in the list."""
         if self.raw.list:
             ffi.memmove(self.raw.list, data, min(len(data), self.raw.req.list_size))

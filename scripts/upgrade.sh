@@ -12,7 +12,9 @@
 #   --dry-run      show what would be done; nothing is changed
 #   CGPU_HOME      the link that leads to the tools (/opt/cgpu)
 #   PYTHON         the interpreter to use: 3.11 or newer
-set -euo pipefail
+set -eu
+[ "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # as `sh FILE`
+set -o pipefail
 # They would lead the installed tools to another's package.
 unset PYTHONPATH PYTHONHOME
 
@@ -40,9 +42,11 @@ if [[ $(readlink "$home") == "$tools" ]]; then
     # Also goes on with an upgrade to this version that was cut short.
     exec "$home/bin/cgpu" upgrade "$@"
 fi
-# shellcheck source=scripts/make-tools
-source "$here/scripts/make-tools"
+# shellcheck source=scripts/lib/tools
+source "$here/scripts/lib/tools"
 
+((EUID == 0)) || [[ $look ]] || die "upgrading takes root: run it with sudo"
+refuse_early upgrade "$@"
 if [[ $look ]]; then
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
@@ -51,7 +55,6 @@ if [[ $look ]]; then
     exit
 fi
 
-((EUID == 0)) || die "upgrading takes root: run it with sudo"
 # What was not taken over is not kept.
 undo() { [[ $(readlink "$home") == "$tools" ]] || rm -rf "$tools"; }
 trap undo EXIT

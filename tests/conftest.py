@@ -66,6 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 20)",
     )
     group.addoption(
+        "--packages-required",
+        action="store_true",
+        help="a skip for lack of a package is a failure: where everything can be installed",
+    )
+    group.addoption(
         "--fuzz-seconds",
         type=int,
         default=20,
@@ -86,11 +91,15 @@ def _reason(longrepr: object) -> str:
     return str(text).removeprefix("Skipped: ")
 
 
-def _allowed(reason: str) -> bool:
+def allowed(reason: str, config: pytest.Config) -> bool:
+    """Tell whether a skip for this reason is none to complain about."""
+    if config.getoption("--packages-required") and reason.startswith("no package: "):
+        return False
     return any(re.match(pattern, reason) for pattern, _ in ALLOWED_SKIPS)
 
 
-def _complaint(reason: str) -> str:
+def complaint(reason: str) -> str:
+    """Return what to say of a skip that is not allowed."""
     return (
         f"skipped for a reason that is not in ALLOWED_SKIPS (tests/conftest.py): {reason!r}.\n"
         "Make the test able to run, or add the reason there and say why it is acceptable."
@@ -98,24 +107,24 @@ def _complaint(reason: str) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Turn a skip without an allowed reason into a failure."""
-    report: pytest.TestReport = yield  # type: ignore[assignment,misc]
+    report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = _reason(report.longrepr)
-        if not _allowed(reason):
+        if not allowed(reason, item.config):
             report.outcome = "failed"
-            report.longrepr = _complaint(reason)
+            report.longrepr = complaint(reason)
     return report  # type: ignore[return-value]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Iterator[None]:
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     """The same for a whole file that skips itself."""
-    report: pytest.CollectReport = yield  # type: ignore[assignment,misc]
+    report: pytest.CollectReport = yield  # type: ignore[assignment]
     if report.skipped:
         reason = _reason(report.longrepr)
-        if not _allowed(reason):
+        if not allowed(reason, collector.config):
             report.outcome = "failed"
-            report.longrepr = _complaint(reason)  # type: ignore[assignment]
+            report.longrepr = complaint(reason)
     return report  # type: ignore[return-value]

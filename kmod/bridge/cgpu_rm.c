@@ -12,7 +12,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 
-#include "../bridge.h"
+#include "../door/bridge.h"
 
 enum {
 	NV04_FREE = 0x00,

@@ -32,4 +32,9 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 #define may_split split
 #endif
 
+/* 95bb7c42ac8a ("mm: Add 'mprotect' hook to struct vm_operations_struct") in v5.11 */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 11, 0)
+#define CGPU_HAS_VM_OPS_MPROTECT
+#endif
+
 #endif

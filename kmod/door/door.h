@@ -11,7 +11,7 @@
  *
  * A call of a tenant is cut in two, before and after the driver's own work,
  * and the second half may be done by another core than the first. The core is
- * entered through one of two gates: CALLS, and MAPS for those who come with
+ * entered through one of two drains: CALLS, and MAPS for those who come with
  * mmap_lock held. Behind CALLS page faults take that lock, so MAPS closes only
  * when nobody is behind CALLS any more.
  */
@@ -21,10 +21,10 @@
 #include <linux/mmu_notifier.h>
 #include <linux/types.h>
 
-#include "../bridge.h"
+#include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 1
+#define CGPU_DOOR_API 2
 
 struct file;
 struct module;
@@ -40,7 +40,7 @@ enum cgpu_driver {
 typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long arg);
 
 /*
- * One ioctl on its way. Behind the gate nobody waits for a page of the caller,
+ * One ioctl on its way. Behind a drain nobody waits for a page of the caller,
  * who might never deliver it: a core that finds one missing names it in
  * `fault_*` and is asked again when it is there.
  */
@@ -50,6 +50,8 @@ struct cgpu_pass {
 	unsigned long arg;
 	cgpu_ioctl_fn driver;    /* the driver's own */
 	void *token;             /* the core's; NULL: nothing to do afterwards */
+	bool exports;            /* set by the core: the call makes a dma-buf, or adds to one */
+	struct file *exported;   /* that dma-buf, the core's reference; NULL: none was seen */
 	bool answered;           /* the driver is not asked; its result is taken as `result` */
 	long result;
 	void __user *fault_at;
@@ -59,7 +61,7 @@ struct cgpu_pass {
 };
 
 /*
- * What a core can do. Everything but begin to forget is called behind a gate.
+ * What a core can do. Everything but begin to forget is called behind a drain.
  * Nobody runs two of begin, start, end, quiesce, resume, adopt, forget,
  * bridge_changed at a time.
  */
@@ -76,9 +78,9 @@ struct cgpu_core_ops {
 	/* Nobody is inside and no container exists: frees the state. */
 	void (*end)(void);
 
-	/* Stops its threads and work items; the tenants' gates stay as they are. */
+	/* Stops its threads and work items; the channels' gates stay as they are. */
 	void (*quiesce)(void);
-	/* The gates are closed: what began again in between ends. */
+	/* The drains are closed: what began again in between ends. */
 	void (*settle)(void);
 	/* After quiesce, or after adopt: threads and work items go on. */
 	void (*resume)(void);
@@ -112,6 +114,7 @@ struct cgpu_core_ops {
 	void (*unmapped)(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
 
 	/* Files in /proc; `entry` is what proc_create_data() was given. */
+	int (*events_open)(void); /* may current read `events`? Return: 0, -EACCES. */
 	int (*node_open)(void *entry, bool write);
 	int (*node_show)(struct seq_file *seq);
 	int (*node_write)(void *entry, const char *text, size_t size);
@@ -128,8 +131,18 @@ int cgpu_door_register(const struct cgpu_core_ops *core);
 /* It goes; no container exists, or it is not in charge. */
 void cgpu_door_unregister(const struct cgpu_core_ops *core);
 
-/* While a container exists, or somebody reads `events`, door and core stay. Context: any. */
+/**
+ * cgpu_door_pin() - keep door, core and bridge loaded while a container exists
+ *
+ * Context: any.
+ */
 void cgpu_door_pin(void);
+
+/**
+ * cgpu_door_unpin() - end what cgpu_door_pin() began
+ *
+ * Context: any.
+ */
 void cgpu_door_unpin(void);
 
 /* The bridge, or NULL. */
@@ -138,6 +151,13 @@ const struct cgpu_bridge_ops *cgpu_door_bridge(void);
 /* /proc/cgpu_km, and what a core gives its files. */
 struct proc_dir_entry *cgpu_door_root(void);
 extern const struct proc_ops cgpu_door_node_ops;
+
+/**
+ * cgpu_door_sees_exports() - does cgpu_pass.exported mean anything?
+ *
+ * Return: false: this kernel cannot be looked at; a container must not export.
+ */
+bool cgpu_door_sees_exports(void);
 
 /* Parameters of cgpu_km. */
 unsigned int cgpu_door_max_objects(void);

@@ -20,7 +20,7 @@
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
-#include "door.h"
+#include "core_drain.h"
 #include "events.h"
 
 enum {
@@ -155,12 +155,25 @@ static __poll_t events_poll(struct file *file, poll_table *table)
 	return anything_new(reader) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
+static int may_read(void)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	int err = core ? core->events_open() : 0;
+
+	cgpu_core_leave(&cgpu_calls);
+	return err;
+}
+
 static int events_open(struct inode *inode, struct file *file)
 {
 	struct reader *reader;
+	int err;
 
 	if (file->f_mode & FMODE_WRITE)
 		return -EACCES;
+	err = may_read();
+	if (err)
+		return err;
 	if (!try_module_get(THIS_MODULE))
 		return -ENODEV;
 	reader = kzalloc(sizeof(*reader), GFP_KERNEL);
@@ -168,7 +181,7 @@ static int events_open(struct inode *inode, struct file *file)
 		module_put(THIS_MODULE);
 		return -ENOMEM;
 	}
-	cgpu_door_pin();
+	cgpu_core_pin();
 	mutex_init(&reader->lock);
 	file->private_data = reader;
 	return stream_open(inode, file);
@@ -177,7 +190,7 @@ static int events_open(struct inode *inode, struct file *file)
 static int events_release(struct inode *inode, struct file *file)
 {
 	kfree(file->private_data);
-	cgpu_door_unpin();
+	cgpu_core_unpin();
 	module_put(THIS_MODULE);
 	return 0;
 }
@@ -189,7 +202,7 @@ static const struct proc_ops events_ops = {
 	.proc_release = events_release,
 };
 
-int cgpu_events_init(void)
+int cgpu_events_init(struct proc_dir_entry *root)
 {
-	return proc_create("events", 0444, cgpu_door_root(), &events_ops) ? 0 : -ENOMEM;
+	return proc_create("events", 0444, root, &events_ops) ? 0 : -ENOMEM;
 }

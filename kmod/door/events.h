@@ -8,14 +8,24 @@
 
 #include <linux/compiler.h>
 
-/*
- * Appends "<ns> <text>", where ns is the time since 1970. Context: any but NMI;
- * takes no lock but its own. Control characters in the text become '?', and what
- * is longer than a line is cut off.
+struct proc_dir_entry;
+
+/**
+ * cgpu_event() - append "<ns> <text>", where ns is the time since 1970
+ * @format: as of printk()
+ *
+ * Control characters in the text become '?'; what is longer than a line is cut off.
+ *
+ * Context: any but NMI; takes no lock but its own.
  */
 __printf(1, 2) void cgpu_event(const char *format, ...);
 
-/* Makes the file; it goes with the root. Return: 0, -ENOMEM. */
-int cgpu_events_init(void);
+/**
+ * cgpu_events_init() - make the file `events`
+ * @root: where; the file goes with it
+ *
+ * Return: 0, -ENOMEM.
+ */
+int cgpu_events_init(struct proc_dir_entry *root);
 
 #endif

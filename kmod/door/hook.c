@@ -27,7 +27,8 @@
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
-#include "core_gate.h"
+#include "core_drain.h"
+#include "dmabuf.h"
 #include "events.h"
 #include "hook.h"
 
@@ -452,6 +453,19 @@ static bool fault_in(struct cgpu_pass *pass)
 	return true;
 }
 
+static long ask_driver(struct cgpu_pass *pass)
+{
+	struct cgpu_dmabuf_watch watch;
+	long result;
+
+	if (!pass->exports)
+		return pass->driver(pass->file, pass->cmd, pass->arg);
+	cgpu_dmabuf_begin(&watch);
+	result = pass->driver(pass->file, pass->cmd, pass->arg);
+	pass->exported = cgpu_dmabuf_end(&watch);
+	return result;
+}
+
 static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 			 cgpu_ioctl_fn original)
 {
@@ -465,7 +479,7 @@ static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 		cgpu_core_leave(&cgpu_calls);
 	} while (fault_in(&pass));
 	if (!pass.answered)
-		pass.result = original(file, pass.cmd, pass.arg);
+		pass.result = ask_driver(&pass);
 	if (!pass.token)
 		return pass.result;
 	pass.unreachable = false;

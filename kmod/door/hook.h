@@ -3,11 +3,17 @@
 #ifndef CGPU_DOOR_HOOK_H
 #define CGPU_DOOR_HOOK_H
 
+/**
+ * cgpu_hook_init() - look out for the driver's modules
+ *
+ * Return: 0, -errno.
+ */
 int cgpu_hook_init(void);
-/* Restores the driver's pointers and waits until nobody is inside. */
+
+/** cgpu_hook_exit() - restore the driver's pointers; nobody is inside on return */
 void cgpu_hook_exit(void);
 
-/* Looks for a driver to hook before long, and again while one is half there. */
+/** cgpu_hook_look() - hook what is loaded, before long, and again while it is half there */
 void cgpu_hook_look(void);
 
 #endif

@@ -2,10 +2,12 @@
 /* cgpu_km: what stays when the core is replaced. Order of initialisation, and of its reverse. */
 #include <linux/module.h>
 
-#include "core_gate.h"
+#include "dmabuf.h"
+#include "door.h"
 #include "events.h"
 #include "hook.h"
 #include "scratch.h"
+#include "switch.h"
 #include "tree.h"
 
 static unsigned int max_objects = 262144;
@@ -30,25 +32,27 @@ EXPORT_SYMBOL_GPL(cgpu_door_force_branch);
 
 static int __init door_init(void)
 {
-	int err = cgpu_tree_init();
+	int err = cgpu_door_tree_init();
 
 	if (err)
 		return err;
-	err = cgpu_events_init();
+	err = cgpu_events_init(cgpu_door_root());
 	if (err)
 		goto err_tree;
-	err = cgpu_switch_init();
+	err = cgpu_switch_init(cgpu_door_root());
 	if (err)
 		goto err_tree;
+	cgpu_dmabuf_init();
 	err = cgpu_hook_init();
 	if (err)
-		goto err_switch;
+		goto err_dmabuf;
 	return 0;
 
-err_switch:
+err_dmabuf:
+	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
 err_tree:
-	cgpu_tree_exit();
+	cgpu_door_tree_exit();
 	return err;
 }
 
@@ -56,8 +60,9 @@ static void __exit door_exit(void)
 {
 	/* a core needs symbols of ours: there is none, and hence no container */
 	cgpu_hook_exit();
+	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
-	cgpu_tree_exit();
+	cgpu_door_tree_exit();
 	cgpu_scratch_exit();
 }
 

@@ -5,10 +5,24 @@
  * on one request and the driver does another. So the driver is handed a copy:
  * pages of the kernel, mapped below TASK_SIZE (copy_from_user() accepts the
  * address) by entries without the user bit (the process faults on it, the
- * kernel does not). The area has no permissions and cannot be given any
- * (VM_MAY* cleared), is not inherited by fork, cannot be reached by ptrace or
- * process_vm_writev (VM_IO | VM_PFNMAP), moved or split. The process can
- * unmap it; ->close notices, and the call that used it is treated as an attack.
+ * kernel does not).
+ *
+ * What the process may try on an area, and what stops it:
+ *
+ * - reading, writing: no user bit; no permissions, and none to be had (VM_MAY*
+ *   cleared); nor a protection key, which would take the kernel's access away
+ *   (->mprotect);
+ * - ptrace, /proc/self/mem, process_vm_writev, O_DIRECT, userfaultfd, KSM and the
+ *   reclaiming kinds of madvise: VM_IO | VM_PFNMAP has no struct page to offer;
+ * - fork: VM_DONTCOPY;
+ * - mremap: ->mremap; splitting: ->may_split;
+ * - munmap, mmap(MAP_FIXED) and whatever else unmaps: sealed, see seal.c. On a
+ *   kernel that offers no way to, ->close notices, and the call that used the area
+ *   is treated as an attack.
+ *
+ * So the pages are there as long as the process is, and the driver needs no
+ * mmap_lock to reach them. An area of a process of the host, which asks the driver
+ * for its cards once, is not sealed, so that it can be taken away again.
  *
  * An area belongs to one mm and is found by it; it goes with the mm. Areas
  * are counted: one reference of the mapping, one of each slot in use.
@@ -28,6 +42,7 @@
 
 #include "../compat/compat.h"
 #include "scratch.h"
+#include "seal.h"
 
 #ifndef CONFIG_X86_64
 #error "scratch.c knows the page table bits of x86-64 only"
@@ -51,10 +66,12 @@ struct cgpu_scratch_area {
 	unsigned long busy;        /* bit per slot, under areas_lock */
 	unsigned int mappings;     /* under areas_lock; 2 while mremap() tries its luck */
 	bool closed;               /* under areas_lock */
+	bool sealed;
 };
 
 static DEFINE_HASHTABLE(areas, 8);
-static DEFINE_SPINLOCK(areas_lock);
+/* raw: taken by the probe of seal.c too */
+static DEFINE_RAW_SPINLOCK(areas_lock);
 
 static void area_free(struct kref *refs)
 {
@@ -71,22 +88,22 @@ static void area_open(struct vm_area_struct *vma)
 	struct cgpu_scratch_area *area = vma->vm_private_data;
 
 	kref_get(&area->refs);
-	spin_lock(&areas_lock);
+	raw_spin_lock(&areas_lock);
 	area->mappings++;
-	spin_unlock(&areas_lock);
+	raw_spin_unlock(&areas_lock);
 }
 
 static void area_close(struct vm_area_struct *vma)
 {
 	struct cgpu_scratch_area *area = vma->vm_private_data;
 
-	spin_lock(&areas_lock);
+	raw_spin_lock(&areas_lock);
 	if (!--area->mappings) {
 		area->closed = true;
 		if (!hlist_unhashed(&area->node))
 			hash_del(&area->node);
 	}
-	spin_unlock(&areas_lock);
+	raw_spin_unlock(&areas_lock);
 	kref_put(&area->refs, area_free);
 }
 
@@ -100,6 +117,14 @@ static int area_mremap(struct vm_area_struct *vma)
 	return -EINVAL;
 }
 
+#ifdef CGPU_HAS_VM_OPS_MPROTECT
+static int area_mprotect(struct vm_area_struct *vma, unsigned long start, unsigned long end,
+			 unsigned long flags)
+{
+	return -EPERM;
+}
+#endif
+
 static vm_fault_t area_fault(struct vm_fault *vmf)
 {
 	return VM_FAULT_SIGBUS;
@@ -110,6 +135,9 @@ static const struct vm_operations_struct area_vm_ops = {
 	.close = area_close,
 	.may_split = area_may_split,
 	.mremap = area_mremap,
+#ifdef CGPU_HAS_VM_OPS_MPROTECT
+	.mprotect = area_mprotect,
+#endif
 	.fault = area_fault,
 };
 
@@ -132,12 +160,18 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 		if (err)
 			return err;
 	}
+	if (area->sealed)
+		cgpu_seal_vma(vma);
 	file->private_data = NULL;
 	area->user = vma->vm_start;
 	vma->vm_private_data = area;
 	vma->vm_ops = &area_vm_ops;
 	area->mappings = 1;
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
+	/* sealed before mmap_lock is let go */
+	raw_spin_lock(&areas_lock);
+	hash_add(areas, &area->node, (unsigned long)area->mm);
+	raw_spin_unlock(&areas_lock);
 	return 0;
 }
 
@@ -146,21 +180,40 @@ static const struct file_operations area_fops = {
 	.mmap = area_mmap,
 };
 
+static bool is_sealed(const struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	struct cgpu_scratch_area *area;
+	bool found = false;
+
+	if (hlist_empty(&areas[hash_min((unsigned long)mm, HASH_BITS(areas))]))
+		return false;
+	raw_spin_lock(&areas_lock);
+	hash_for_each_possible(areas, area, node, (unsigned long)mm)
+		found |= area->mm == mm && area->sealed && start < area->user + AREA_BYTES &&
+			 area->user < end;
+	raw_spin_unlock(&areas_lock);
+	return found;
+}
+
 /* Return: a mapped area with its first slot taken, and a reference for it. */
-static struct cgpu_scratch_area *area_new(void)
+static struct cgpu_scratch_area *area_new(bool seal)
 {
 	struct cgpu_scratch_area *area;
 	struct file *file;
 	unsigned long address;
 
-	area = kzalloc(sizeof(*area), GFP_KERNEL);
+	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
 	if (!area)
 		return ERR_PTR(-ENOMEM);
+	if (seal)
+		cgpu_seal_begin(is_sealed); /* else ->close has to do */
 	kref_init(&area->refs);
 	area->mm = current->mm;
 	area->busy = 1;
-	area->pages = vzalloc(AREA_BYTES);
-	area->before = vzalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES);
+	area->sealed = seal;
+	area->pages = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES,
+				 GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!area->pages || !area->before)
 		goto no_memory;
 
@@ -173,11 +226,6 @@ static struct cgpu_scratch_area *area_new(void)
 		kref_put(&area->refs, area_free);
 		return ERR_PTR(address);
 	}
-
-	spin_lock(&areas_lock);
-	if (!area->closed)
-		hash_add(areas, &area->node, (unsigned long)area->mm);
-	spin_unlock(&areas_lock);
 	return area;
 
 no_memory:
@@ -185,16 +233,16 @@ no_memory:
 	return ERR_PTR(-ENOMEM);
 }
 
-int cgpu_slot_get(struct cgpu_slot *slot)
+int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 {
 	struct cgpu_scratch_area *area, *found = NULL;
 	unsigned int index = 0, count = 0;
 
 	if (!current->mm)
 		return -ESRCH;
-	spin_lock(&areas_lock);
+	raw_spin_lock(&areas_lock);
 	hash_for_each_possible(areas, area, node, (unsigned long)current->mm) {
-		if (area->mm != current->mm)
+		if (area->mm != current->mm || area->sealed != sealed)
 			continue;
 		count++;
 		index = ffz(area->busy);
@@ -205,12 +253,12 @@ int cgpu_slot_get(struct cgpu_slot *slot)
 			break;
 		}
 	}
-	spin_unlock(&areas_lock);
+	raw_spin_unlock(&areas_lock);
 
 	if (!found) {
 		if (count >= AREAS_PER_MM)
 			return -ENOMEM;
-		found = area_new();
+		found = area_new(sealed);
 		if (IS_ERR(found))
 			return PTR_ERR(found);
 		index = 0;
@@ -231,10 +279,10 @@ bool cgpu_slot_put(struct cgpu_slot *slot)
 	struct cgpu_scratch_area *area = slot->area;
 	bool closed;
 
-	spin_lock(&areas_lock);
+	raw_spin_lock(&areas_lock);
 	closed = area->closed;
 	area->busy &= ~(1ul << slot->index);
-	spin_unlock(&areas_lock);
+	raw_spin_unlock(&areas_lock);
 	kref_put(&area->refs, area_free);
 	return closed;
 }
@@ -247,11 +295,11 @@ void cgpu_scratch_forget(void)
 
 	do {
 		user = 0;
-		spin_lock(&areas_lock);
+		raw_spin_lock(&areas_lock);
 		hash_for_each_possible(areas, area, node, (unsigned long)current->mm)
-			if (area->mm == current->mm && !area->busy)
+			if (area->mm == current->mm && !area->sealed && !area->busy)
 				user = area->user;
-		spin_unlock(&areas_lock);
+		raw_spin_unlock(&areas_lock);
 	} while (user && !vm_munmap(user, AREA_BYTES));
 }
 EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
@@ -259,5 +307,6 @@ EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
 void cgpu_scratch_exit(void)
 {
 	BUILD_BUG_ON(SLOT_BYTES % PAGE_SIZE);
+	cgpu_seal_exit();
 	WARN_ON(!hash_empty(areas));
 }

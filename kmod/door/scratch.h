@@ -26,20 +26,33 @@ struct cgpu_slot {
 	unsigned long params_user;
 };
 
-/* No slot may be in use and no process may have an area mapped. */
+/** cgpu_scratch_exit() - no slot is in use and no process has an area mapped any more */
 void cgpu_scratch_exit(void);
 
-/*
- * A slot in current's address space. Context: process with an mm; sleeps;
- * takes mmap_lock. Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm.
+/**
+ * cgpu_slot_get() - a slot in current's address space
+ * @slot: filled in
+ * @sealed: the process is not trusted to leave it alone
+ *
+ * Context: process with an mm; sleeps; takes mmap_lock.
+ * Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm.
  */
-int cgpu_slot_get(struct cgpu_slot *slot);
-/*
- * Return: true if the process unmapped the area meanwhile: what the driver
- * read and wrote may then have been memory of the process.
+int cgpu_slot_get(struct cgpu_slot *slot, bool sealed);
+
+/**
+ * cgpu_slot_put() - give a slot back
+ * @slot: of cgpu_slot_get()
+ *
+ * Return: true: the process unmapped it meanwhile, on a kernel that cannot refuse
+ * that; what the driver read and wrote may then have been memory of the process.
  */
 bool cgpu_slot_put(struct cgpu_slot *slot);
-/* Unmaps current's areas: for a process of the host that needed one once. */
+
+/**
+ * cgpu_scratch_forget() - unmap current's areas that are not sealed
+ *
+ * For a process of the host that needed one once.
+ */
 void cgpu_scratch_forget(void);
 
 #endif

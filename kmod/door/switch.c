@@ -3,7 +3,7 @@
  * Which core is in charge, and how the next one takes over.
  *
  * A second core stands by from its loading on. A switch stops the threads of
- * the one in charge, closes both gates, lets the other adopt the state and
+ * the one in charge, closes both drains, lets the other adopt the state and
  * opens them; whoever came meanwhile has waited and finds the new one. Until
  * it is accepted, the new one is on trial: the old one stays loaded, and when
  * the time is up without a word the door goes back to it, so that an upgrade
@@ -16,151 +16,61 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
-#include "core_gate.h"
+#include "core_drain.h"
 #include "events.h"
 #include "hook.h"
+#include "switch.h"
 
 enum {
-	/* a caller behind the gate for longer than this has the switch tried again */
-	DRAIN_LIMIT_NS = 100 * NSEC_PER_MSEC,
 	TRIAL_MAX_MS = 600 * MSEC_PER_SEC,
 	COMMAND_MAX = 128,
 };
 
-static DEFINE_PER_CPU(struct cgpu_gate_count, calls_count);
-static DEFINE_PER_CPU(struct cgpu_gate_count, maps_count);
-struct cgpu_gate cgpu_calls = CGPU_GATE_INIT(cgpu_calls, calls_count);
-struct cgpu_gate cgpu_maps = CGPU_GATE_INIT(cgpu_maps, maps_count);
-
-/* written under switch_lock, while both gates are closed or nobody can be inside */
-static const struct cgpu_core_ops *in_charge;
-static DEFINE_MUTEX(switch_lock); /* all below, but for pins */
+static DEFINE_MUTEX(switch_lock); /* all below, and who is in charge */
 static const struct cgpu_core_ops *standby;
 static void *state;
-static const struct cgpu_bridge_ops *bridge;
+static const struct cgpu_bridge_ops *bridge; /* written under bridge_lock besides */
+static DEFINE_SPINLOCK(bridge_lock);
+static unsigned int containers; /* under bridge_lock */
+static bool bridge_held;        /* likewise: a reference of its module */
 static unsigned long trial_end; /* jiffies; meaningful while on_trial */
 static bool on_trial;           /* standby is the former core, and is pinned */
 static u64 switches, reverts, pause_ns, pause_max_ns;
 static int last_error;
 
-static DEFINE_SPINLOCK(pins_lock);
-static unsigned int pins;       /* containers, readers of `events` */
-
 static void trial_over(struct work_struct *work);
 static DECLARE_DELAYED_WORK(trial_work, trial_over);
 
-const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_gate *gate)
-{
-	cgpu_gate_enter(gate);
-	return READ_ONCE(in_charge);
-}
-
-const struct cgpu_core_ops *cgpu_core_in_charge(void)
-{
-	return READ_ONCE(in_charge);
-}
-
-/* ------------------------------------------------------------------ pins */
-
-static void get_core(const struct cgpu_core_ops *core)
-{
-	if (core)
-		__module_get(core->owner);
-}
-
-static void put_core(const struct cgpu_core_ops *core)
-{
-	if (core)
-		module_put(core->owner);
-}
-
-void cgpu_door_pin(void)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&pins_lock, flags);
-	if (!pins++) {
-		__module_get(THIS_MODULE);
-		get_core(in_charge);
-	}
-	spin_unlock_irqrestore(&pins_lock, flags);
-}
-EXPORT_SYMBOL_GPL(cgpu_door_pin);
-
-void cgpu_door_unpin(void)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&pins_lock, flags);
-	if (!--pins) {
-		put_core(in_charge);
-		module_put(THIS_MODULE);
-	}
-	spin_unlock_irqrestore(&pins_lock, flags);
-}
-EXPORT_SYMBOL_GPL(cgpu_door_unpin);
-
-/* Context: switch_lock; nobody is behind a gate. `core`: NULL: none is. */
-static void put_in_charge(const struct cgpu_core_ops *core)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&pins_lock, flags);
-	if (pins) {
-		get_core(core);
-		put_core(in_charge);
-	}
-	WRITE_ONCE(in_charge, core);
-	spin_unlock_irqrestore(&pins_lock, flags);
-}
-
 /* ---------------------------------------------------------------- switch */
-
-static int close_gates(void)
-{
-	int err = cgpu_gate_close(&cgpu_calls, DRAIN_LIMIT_NS);
-
-	if (err)
-		return err;
-	err = cgpu_gate_close(&cgpu_maps, DRAIN_LIMIT_NS);
-	if (err)
-		cgpu_gate_open(&cgpu_calls);
-	return err;
-}
-
-static void open_gates(void)
-{
-	cgpu_gate_open(&cgpu_maps);
-	cgpu_gate_open(&cgpu_calls);
-}
 
 /* Context: switch_lock; `to` stands by. */
 static int hand_over(const struct cgpu_core_ops *to)
 {
-	const struct cgpu_core_ops *from = in_charge;
+	const struct cgpu_core_ops *from = cgpu_core_in_charge();
 	u64 start_ns;
 	int err;
 
 	from->quiesce();
 	start_ns = ktime_get_ns();
-	err = close_gates();
+	err = cgpu_core_close();
 	if (!err) {
 		from->settle();
 		err = to->adopt(state);
 		if (!err) {
-			put_in_charge(to);
+			cgpu_core_replace(to);
 			from->forget();
 			standby = from;
 		}
-		open_gates();
+		cgpu_core_open();
 		pause_ns = ktime_get_ns() - start_ns;
 		pause_max_ns = max(pause_max_ns, pause_ns);
 	}
-	in_charge->resume();
+	cgpu_core_in_charge()->resume();
 	last_error = err;
 	if (!err)
 		switches++;
@@ -198,7 +108,7 @@ static int revert(void)
 static void trial_over(struct work_struct *work)
 {
 	mutex_lock(&switch_lock);
-	/* as long as somebody stays behind the gate: not given up */
+	/* as long as somebody stays behind the drain: not given up */
 	if (on_trial && time_after_eq(jiffies, trial_end) && revert() == -EBUSY)
 		schedule_delayed_work(&trial_work, HZ / 10);
 	mutex_unlock(&switch_lock);
@@ -206,12 +116,12 @@ static void trial_over(struct work_struct *work)
 
 static int begin_trial(const char *name, unsigned int trial_ms)
 {
-	const struct cgpu_core_ops *former = in_charge, *next;
+	const struct cgpu_core_ops *former = cgpu_core_in_charge(), *next;
 	int err;
 
-	if (in_charge && !strcmp(module_name(in_charge->owner), name))
+	if (former && !strcmp(module_name(former->owner), name))
 		return -EALREADY;
-	if (!in_charge || !standby || strcmp(module_name(standby->owner), name))
+	if (!former || !standby || strcmp(module_name(standby->owner), name))
 		return -ENOENT;
 	if (on_trial)
 		return -EALREADY; /* to the former one: that is a revert */
@@ -242,7 +152,7 @@ static int accept(void)
 	if (!on_trial)
 		return -ENOENT;
 	end_trial();
-	cgpu_event("accept core %s", module_name(in_charge->owner));
+	cgpu_event("accept core %s", module_name(cgpu_core_in_charge()->owner));
 	return 0;
 }
 
@@ -252,11 +162,11 @@ static int accept(void)
 static void dismiss(const struct cgpu_core_ops *core)
 {
 	core->quiesce();
-	while (close_gates())
+	while (cgpu_core_close())
 		;
 	core->settle();
-	put_in_charge(NULL);
-	open_gates();
+	cgpu_core_replace(NULL);
+	cgpu_core_open();
 	core->end();
 	state = NULL;
 }
@@ -267,7 +177,7 @@ static int take_charge(const struct cgpu_core_ops *core)
 
 	if (err)
 		return err;
-	put_in_charge(core);
+	cgpu_core_replace(core);
 	err = core->start();
 	if (!err) {
 		/* no driver yet is no error: the notifier, or create, attaches later */
@@ -278,7 +188,7 @@ static int take_charge(const struct cgpu_core_ops *core)
 	return err;
 }
 
-static int stand_by(const struct cgpu_core_ops *core)
+static int stand_by(const struct cgpu_core_ops *core, const struct cgpu_core_ops *in_charge)
 {
 	if (core->state_version != in_charge->state_version) {
 		pr_err("cgpu: %s takes states of version %u, and %s is of version %u: no hot upgrade\n",
@@ -300,6 +210,7 @@ static int stand_by(const struct cgpu_core_ops *core)
 
 int cgpu_door_register(const struct cgpu_core_ops *core)
 {
+	const struct cgpu_core_ops *in_charge;
 	int err;
 
 	if (core->door_api != CGPU_DOOR_API) {
@@ -308,7 +219,8 @@ int cgpu_door_register(const struct cgpu_core_ops *core)
 		return -EPROTO;
 	}
 	mutex_lock(&switch_lock);
-	err = in_charge ? stand_by(core) : take_charge(core);
+	in_charge = cgpu_core_in_charge();
+	err = in_charge ? stand_by(core, in_charge) : take_charge(core);
 	mutex_unlock(&switch_lock);
 	return err;
 }
@@ -332,17 +244,71 @@ EXPORT_SYMBOL_GPL(cgpu_door_unregister);
 
 /* ---------------------------------------------------------------- bridge */
 
+/*
+ * Without the bridge every gate opens, so it stays while a container counts on it.
+ * One that is being unloaded at that moment says so itself, and is let go.
+ */
+static void hold_bridge(void)
+{
+	if (containers && bridge && !bridge_held)
+		bridge_held = try_module_get(bridge->owner);
+}
+
+static void let_bridge_go(void)
+{
+	if (bridge_held)
+		module_put(bridge->owner);
+	bridge_held = false;
+}
+
+static void set_bridge(const struct cgpu_bridge_ops *ops)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&bridge_lock, flags);
+	WARN_ON(bridge_held);
+	bridge = ops;
+	hold_bridge();
+	spin_unlock_irqrestore(&bridge_lock, flags);
+}
+
+void cgpu_door_pin(void)
+{
+	unsigned long flags;
+
+	cgpu_core_pin();
+	spin_lock_irqsave(&bridge_lock, flags);
+	containers++;
+	hold_bridge();
+	spin_unlock_irqrestore(&bridge_lock, flags);
+}
+EXPORT_SYMBOL_GPL(cgpu_door_pin);
+
+void cgpu_door_unpin(void)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&bridge_lock, flags);
+	if (!--containers)
+		let_bridge_go();
+	spin_unlock_irqrestore(&bridge_lock, flags);
+	cgpu_core_unpin();
+}
+EXPORT_SYMBOL_GPL(cgpu_door_unpin);
+
 int cgpu_bridge_register(const struct cgpu_bridge_ops *ops)
 {
+	const struct cgpu_core_ops *core;
 	int err = 0;
 
 	mutex_lock(&switch_lock);
 	if (bridge) {
 		err = -EBUSY;
 	} else {
-		bridge = ops;
-		if (in_charge)
-			in_charge->bridge_changed(ops);
+		set_bridge(ops);
+		core = cgpu_core_in_charge();
+		if (core)
+			core->bridge_changed(ops);
 	}
 	mutex_unlock(&switch_lock);
 	return err;
@@ -351,10 +317,13 @@ EXPORT_SYMBOL(cgpu_bridge_register);
 
 void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops)
 {
+	const struct cgpu_core_ops *core;
+
 	mutex_lock(&switch_lock);
-	if (in_charge)
-		in_charge->bridge_changed(NULL);
-	bridge = NULL;
+	core = cgpu_core_in_charge();
+	if (core)
+		core->bridge_changed(NULL);
+	set_bridge(NULL);
 	mutex_unlock(&switch_lock);
 }
 EXPORT_SYMBOL(cgpu_bridge_unregister);
@@ -369,9 +338,11 @@ EXPORT_SYMBOL_GPL(cgpu_door_bridge);
 
 static int upgrade_show(struct seq_file *seq, void *unused)
 {
+	const struct cgpu_core_ops *in_charge;
 	unsigned long now = jiffies;
 
 	mutex_lock(&switch_lock);
+	in_charge = cgpu_core_in_charge();
 	seq_printf(seq, "door_api %u\n", CGPU_DOOR_API);
 	seq_printf(seq, "state %u\n", in_charge ? in_charge->state_version : 0);
 	seq_printf(seq, "running %s\n", in_charge ? module_name(in_charge->owner) : "-");
@@ -427,6 +398,15 @@ static ssize_t upgrade_write(struct file *file, const char __user *user, size_t 
 
 static int upgrade_open(struct inode *inode, struct file *file)
 {
+	const struct cgpu_core_ops *core;
+	int err;
+
+	/* whose process asks is known to the core alone */
+	core = cgpu_core_enter(&cgpu_calls);
+	err = core && !(file->f_mode & FMODE_WRITE) ? core->events_open() : 0;
+	cgpu_core_leave(&cgpu_calls);
+	if (err)
+		return err;
 	/* root of a container that is shown this /proc is not the host's */
 	if (file->f_mode & FMODE_WRITE &&
 	    (!capable(CAP_SYS_ADMIN) || task_active_pid_ns(current) != &init_pid_ns))
@@ -442,9 +422,9 @@ static const struct proc_ops upgrade_ops = {
 	.proc_release = single_release,
 };
 
-int cgpu_switch_init(void)
+int cgpu_switch_init(struct proc_dir_entry *root)
 {
-	return proc_create("upgrade", 0644, cgpu_door_root(), &upgrade_ops) ? 0 : -ENOMEM;
+	return proc_create("upgrade", 0644, root, &upgrade_ops) ? 0 : -ENOMEM;
 }
 
 void cgpu_switch_exit(void)

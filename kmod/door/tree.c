@@ -12,7 +12,7 @@
 #include <linux/string.h>
 
 #include "../compat/compat.h"
-#include "core_gate.h"
+#include "core_drain.h"
 #include "tree.h"
 
 enum {
@@ -76,13 +76,13 @@ const struct proc_ops cgpu_door_node_ops = {
 };
 EXPORT_SYMBOL_GPL(cgpu_door_node_ops);
 
-int cgpu_tree_init(void)
+int cgpu_door_tree_init(void)
 {
 	root = proc_mkdir("cgpu_km", NULL);
 	return root ? 0 : -ENOMEM;
 }
 
-void cgpu_tree_exit(void)
+void cgpu_door_tree_exit(void)
 {
 	proc_remove(root);
 }

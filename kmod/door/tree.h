@@ -3,7 +3,14 @@
 #ifndef CGPU_DOOR_TREE_H
 #define CGPU_DOOR_TREE_H
 
-int cgpu_tree_init(void);
-void cgpu_tree_exit(void);
+/**
+ * cgpu_door_tree_init() - make /proc/cgpu_km
+ *
+ * Return: 0, -ENOMEM.
+ */
+int cgpu_door_tree_init(void);
+
+/** cgpu_door_tree_exit() - remove it, with all that is in it */
+void cgpu_door_tree_exit(void);
 
 #endif

@@ -3,7 +3,7 @@
  * Numbers and layouts of NVIDIA's ioctl interface, as far as the simulated
  * driver speaks them. Names keep NVIDIA's spelling; each block names the
  * header of the open kernel modules that defines it. Written independently of
- * kmod/core/rm_abi.h on purpose: a wrong offset there must fail here.
+ * kmod/core/rm/abi.h on purpose: a wrong offset there must fail here.
  */
 #ifndef NVSIM_ABI_H
 #define NVSIM_ABI_H
@@ -182,7 +182,7 @@ static_assert(sizeof(struct nvos64) == 48);
 #define NVOS02_FLAGS_LOCATION(f)		(((f) >> 8) & 0xf)
 #define NVOS02_FLAGS_ALLOC(f)			(((f) >> 16) & 3)
 #define NVOS02_FLAGS_MAPPING(f)			(((f) >> 30) & 3)
-#define NVOS33_FLAGS_ACCESS(f)			((f) & 3)
+#define NVOS33_FLAGS_ACCESS(f)			(3 & (f))
 #define NVOS33_FLAGS_ACCESS_READ_ONLY		1
 #define NVOS33_FLAGS_MEM_SPACE_USER		(1u << 14)
 #define NVOS54_FLAGS_FINN_SERIALIZED		0x4
@@ -216,7 +216,8 @@ static_assert(offsetof(struct nv_memory_alloc, tag) == 116);
 struct nv0080_alloc { u32 deviceId, hClientShare, hTargetClient, hTargetDevice, flags, pad;
 		      u64 vaSpaceSize, vaStartInternal, vaLimitInternal; u32 vaMode, pad2; };
 static_assert(sizeof(struct nv0080_alloc) == 56);
-struct nv_group_alloc { u32 hObjectError, hObjectEccError, hVASpace, engineType; u8 isVgpu, pad[3]; };
+struct nv_group_alloc { u32 hObjectError, hObjectEccError, hVASpace, engineType;
+			u8 isVgpu, pad[3]; };
 static_assert(sizeof(struct nv_group_alloc) == 20);
 struct nv_ctxshare_alloc { u32 hVASpace, flags, subctxId; };
 struct nv0005_alloc { u32 hParentClient, hSrcResource, hClass, notifyIndex; u64 data; };

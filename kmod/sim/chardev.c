@@ -31,7 +31,6 @@ static int nvsim_open(struct inode *inode, struct file *filp)
 	nf->card = card;
 	INIT_LIST_HEAD(&nf->clients);
 	INIT_LIST_HEAD(&nf->doorbell_node);
-	INIT_LIST_HEAD(&nf->os_events);
 	mutex_init(&nf->map_lock);
 	init_waitqueue_head(&nf->wait);
 	if (card) {

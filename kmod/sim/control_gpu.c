@@ -108,7 +108,12 @@ static u32 gpu_get_pids(struct nvsim_ctl *c)
 	return NV_OK;
 }
 
-struct pid_usage { struct nvsim_card *card; struct pid *pid; u64 private, owned, duped; bool seen; };
+struct pid_usage {
+	struct nvsim_card *card;
+	struct pid *pid;
+	u64 private, owned, duped;
+	bool seen;
+};
 
 static void collect_usage(struct nvsim_client *client, void *arg)
 {

@@ -363,7 +363,7 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x20803601, CTL_ANY, 72, gsp_features),
 	CTL(0x906f0101, CTL_ANY, 16, class_engine_id),
 	/* What a CUDA context asks on the way; the answers above are what it needs. */
-	CTL(0x20800145, CTL_ANY, 0, nvsim_ctl_ok),		/* ACQUIRE_COMPUTE_MODE_RESERVATION */
+	CTL(0x20800145, CTL_ANY, 0, nvsim_ctl_ok), /* ACQUIRE_COMPUTE_MODE_RESERVATION */
 	CTL(0x20800146, CTL_ANY, 0, nvsim_ctl_ok),
 	CTL(0x20800195, CTL_ANY, 260, nvsim_ctl_zero),
 	CTL(0x20801218, CTL_ANY, 16, nvsim_ctl_ok),

@@ -71,7 +71,8 @@ static u32 add_handles(struct export *ex, struct nvsim_card *card, u32 hClient,
 
 u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who)
 {
-	struct { s32 fd; u32 hClient, totalObjects, numObjects, index, pad; u64 totalSize; } *p = arg;
+	struct { s32 fd; u32 hClient, totalObjects, numObjects, index, pad;
+		 u64 totalSize; } *p = arg;
 	const u32 *handles = arg + (nvsim_branch >= 570 ? 36 : 32);
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
 	struct dma_buf *dmabuf;

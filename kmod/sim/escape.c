@@ -63,6 +63,7 @@ static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
 			status = NV_ERR_NO_MEMORY;
 			goto out;
 		}
+		nvsim_pause(NVSIM_PAUSE_PARAMS, NV_ESC_RM_ALLOC);
 		if (copy_from_user(params, uparams, psize)) {
 			status = NV_ERR_INVALID_ADDRESS;
 			goto out;
@@ -148,6 +149,7 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 		p->status = NV_ERR_NO_MEMORY;
 		return;
 	}
+	nvsim_pause(NVSIM_PAUSE_PARAMS, NV_ESC_RM_CONTROL);
 	if (copy_from_user(params, uparams, p->paramsSize)) {
 		p->status = NV_ERR_INVALID_ADDRESS;
 		goto out;
@@ -526,11 +528,13 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	arg = kzalloc(max_t(size_t, size, sizeof(struct nvos64)), GFP_KERNEL);
 	if (!arg)
 		return -ENOMEM;
+	nvsim_pause(NVSIM_PAUSE_ARGUMENT, nr);
 	if (copy_from_user(arg, uptr, size)) {
 		kfree(arg);
 		return -EFAULT;
 	}
 	ret = escape(nf, nr, arg, size);
+	nvsim_pause(NVSIM_PAUSE_ANSWER, nr);
 	if (ret != -EFAULT && copy_to_user(uptr, arg, size))
 		ret = -EFAULT;
 	kfree(arg);

@@ -118,6 +118,7 @@ void nvsim_evbuf_add(struct nvsim_evbuf *buf, struct nv_fecs_record_v2 *record)
 	at = buf->records + (size_t)put * buf->size;
 	memcpy(at, &head, sizeof(head));
 	memcpy(at + sizeof(head), record, sizeof(*record));
+	/* the reader takes the records up to here */
 	smp_store_release(&buf->header->recordPut, next);
 }
 

@@ -1,21 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* OS events: a client's wish to be woken through a file. The simulation raises none. */
+/*
+ * OS events: a client's wish to be woken through a file. As the real driver keeps them:
+ * one list for the host, an entry known by client and number of the descriptor, whoever
+ * asks. The simulation raises none.
+ */
 #include <linux/file.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include "nvsim.h"
 
 struct os_event {
-	struct list_head of_file;
+	struct list_head of_host;
 	u32 hClient;
-	struct nvsim_file *nf;
 	u32 fd;
+	struct nvsim_file *nf;
 };
+
+static LIST_HEAD(os_events); /* under rm_lock */
+
+static struct os_event *find(u32 hClient, u32 fd)
+{
+	struct os_event *ev;
+
+	list_for_each_entry(ev, &os_events, of_host)
+		if (ev->hClient == hClient && ev->fd == fd)
+			return ev;
+	return NULL;
+}
 
 u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 {
-	struct os_event *ev, *old;
 	struct nvsim_file *target;
+	struct os_event *ev;
 	struct file *ref;
 	u32 status = NV_OK;
 
@@ -30,14 +46,13 @@ u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 		return NV_ERR_NO_MEMORY;
 	}
 	ev->hClient = p->hClient;
-	ev->nf = target;
 	ev->fd = p->fd;
+	ev->nf = target;
 	mutex_lock(&rm_lock);
-	list_for_each_entry(old, &target->os_events, of_file)
-		if (old->hClient == p->hClient)
-			status = NV_ERR_INVALID_ARGUMENT;
-	if (status == NV_OK)
-		list_add(&ev->of_file, &target->os_events);
+	if (find(p->hClient, p->fd))
+		status = NV_ERR_INVALID_ARGUMENT;
+	else
+		list_add(&ev->of_host, &os_events);
 	mutex_unlock(&rm_lock);
 	if (status != NV_OK)
 		kfree(ev);
@@ -47,25 +62,17 @@ u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 
 u32 nvsim_os_event_free(struct nv_ioctl_os_event *p)
 {
-	struct nvsim_file *target;
-	struct os_event *ev, *next;
-	struct file *ref;
 	u32 status = NV_ERR_INVALID_EVENT;
+	struct os_event *ev;
 
-	target = nvsim_file_get(p->fd, false, &ref);
-	if (!target)
-		target = nvsim_file_get(p->fd, true, &ref);
-	if (!target)
-		return NV_ERR_INVALID_ARGUMENT;
 	mutex_lock(&rm_lock);
-	list_for_each_entry_safe(ev, next, &target->os_events, of_file)
-		if (ev->hClient == p->hClient) {
-			list_del(&ev->of_file);
-			kfree(ev);
-			status = NV_OK;
-		}
+	ev = find(p->hClient, p->fd);
+	if (ev) {
+		list_del(&ev->of_host);
+		kfree(ev);
+		status = NV_OK;
+	}
 	mutex_unlock(&rm_lock);
-	fput(ref);
 	return status;
 }
 
@@ -74,10 +81,11 @@ void nvsim_os_event_release(struct nvsim_file *nf)
 	struct os_event *ev, *next;
 
 	mutex_lock(&rm_lock);
-	list_for_each_entry_safe(ev, next, &nf->os_events, of_file) {
-		list_del(&ev->of_file);
-		kfree(ev);
-	}
+	list_for_each_entry_safe(ev, next, &os_events, of_host)
+		if (ev->nf == nf) {
+			list_del(&ev->of_host);
+			kfree(ev);
+		}
 	mutex_unlock(&rm_lock);
 }
 

@@ -16,6 +16,8 @@
 static DEFINE_MUTEX(doorbell_lock);
 static LIST_HEAD(doorbell_files);
 
+atomic_long_t nvsim_accesses;
+
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
@@ -187,9 +189,34 @@ static vm_fault_t nvidia_fault(struct vm_fault *vmf)
 	return 0;
 }
 
+/* What /proc/PID/mem and the like use, for the real driver's mappings have no struct page. */
+static int nvidia_vma_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
+			     int write)
+{
+	struct nvsim_file *nf = vma->vm_file->private_data;
+	u64 offset = addr - vma->vm_start;
+	struct page *page;
+	u8 *at;
+
+	if (nf->map.usermode || offset >= nf->map.length)
+		return -EINVAL;
+	page = nvsim_mem_page(nf->map.mem, nf->map.page_index + (offset >> PAGE_SHIFT));
+	if (!page)
+		return -ENOMEM;
+	atomic_long_inc(&nvsim_accesses);
+	at = page_address(page) + offset_in_page(offset);
+	len = min_t(int, len, PAGE_SIZE - offset_in_page(offset));
+	if (write)
+		memcpy(at, buf, len);
+	else
+		memcpy(buf, at, len);
+	return len;
+}
+
 static struct vm_operations_struct nv_vm_ops = {
 	.open = nvidia_vma_open,
 	.close = nvidia_vma_release,
+	.access = nvidia_vma_access,
 	.fault = nvidia_fault,
 };
 

@@ -8,9 +8,12 @@
  * buffers; first_status, version and control_status say what came of it. Then,
  * as a client of its own, write to memory of no card by MAP_MEMORY: map_status,
  * map_value, and unmap_status of a second UNMAP_MEMORY.
+ * fail_mkdir=: of the directories that are made in /proc while it is loaded, the
+ * first is number 1; this one gets no memory.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/kprobes.h>
 #include <linux/module.h>
 
 static int fd = -1;
@@ -27,6 +30,9 @@ module_param(map_value, uint, 0444);
 module_param(unmap_status, uint, 0444);
 static char version_text[64];
 module_param_string(version, version_text, sizeof(version_text), 0444);
+
+static uint fail_mkdir;
+module_param(fail_mkdir, uint, 0444);
 
 static struct file_operations copy;
 static const struct file_operations *original;
@@ -124,8 +130,34 @@ static void ask(void)
 	ops.free_stack(sp);
 }
 
+static noinline notrace void *no_memory(void)
+{
+	return NULL;
+}
+
+static int on_mkdir(struct kprobe *probe, struct pt_regs *regs)
+{
+	static atomic_t made;
+
+	if (atomic_inc_return(&made) != fail_mkdir)
+		return 0;
+	regs->ip = (unsigned long)no_memory;
+	return 1;
+}
+
+/* With it the kernel leaves the entry a place where the path may change. */
+static void after_mkdir(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe mkdir_probe = {
+	.symbol_name = "proc_mkdir", .pre_handler = on_mkdir, .post_handler = after_mkdir,
+};
+
 static int __init check_init(void)
 {
+	if (fail_mkdir)
+		return register_kprobe(&mkdir_probe);
 	if (client)
 		ask();
 	return fd >= 0 ? shadow() : 0;
@@ -133,6 +165,8 @@ static int __init check_init(void)
 
 static void __exit check_exit(void)
 {
+	if (fail_mkdir)
+		unregister_kprobe(&mkdir_probe);
 	if (!shadowed)
 		return;
 	shadowed->f_op = original;

@@ -169,7 +169,7 @@ struct nvsim_object {
 	struct nvsim_client *client;
 	struct nvsim_object *parent;	/* NULL: the client itself */
 	struct list_head sibling, children;
-	struct list_head dependants;	/* struct nvsim_dep.of_target */
+	struct list_head dependents;	/* struct nvsim_dep.of_target */
 	struct list_head depends_on;	/* struct nvsim_dep.of_user */
 	struct nvsim_card *card;
 	struct nv_share_policy shares[NVSIM_MAX_SHARES];
@@ -274,6 +274,11 @@ struct nvsim_mmap_ctx {
 	u64 page_index, length;
 };
 
+struct nvsim_export {
+	struct nvsim_mem *mem;
+	u32 class;
+};
+
 struct nvsim_file {
 	unsigned int minor;
 	struct nvsim_card *card;	/* NULL: control device */
@@ -287,12 +292,11 @@ struct nvsim_file {
 	u32 *attached;
 	unsigned int nattached;
 	/* exported objects */
-	struct nvsim_export { struct nvsim_mem *mem; u32 class; } *exports;
+	struct nvsim_export *exports;
 	unsigned int nexports, max_exports;
 	u32 export_device;
 	u8 export_metadata[64];
 	wait_queue_head_t wait;
-	struct list_head os_events;
 };
 
 extern atomic_long_t nvsim_live_files;
@@ -310,6 +314,7 @@ u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
 u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who);
 u32 nvsim_unmap_kernel(struct nvos34 *p, const struct nvsim_caller *who);
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);
+extern atomic_long_t nvsim_accesses;	/* to mappings, by others than their process */
 void nvsim_mapping_release(struct nvsim_file *nf);
 /* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
 void nvsim_doorbell_arm(struct nvsim_card *card);
@@ -376,6 +381,15 @@ void nvsim_evbuf_add(struct nvsim_evbuf *buf, struct nv_fecs_record_v2 *record);
 void nvsim_pci_init(void);
 void nvsim_pci_exit(void);
 
+
+/* pause.c: where a test may hold a call */
+enum nvsim_pause {
+	NVSIM_PAUSE_ARGUMENT,	/* nothing of the caller's memory has been read */
+	NVSIM_PAUSE_PARAMS,	/* the argument has been read, its parameters have not */
+	NVSIM_PAUSE_ANSWER,	/* all is done but writing the argument back */
+	NVSIM_PAUSE_COUNT
+};
+void nvsim_pause(enum nvsim_pause at, unsigned int nr);
 
 int nvsim_procfs_init(void);
 void nvsim_procfs_exit(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* RM objects: the tree, handles, dependants and the recursive free. */
+/* RM objects: the tree, handles, dependents and the recursive free. */
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -71,7 +71,7 @@ struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u
 	obj->parent = up;
 	obj->card = up ? up->card : NULL;
 	INIT_LIST_HEAD(&obj->children);
-	INIT_LIST_HEAD(&obj->dependants);
+	INIT_LIST_HEAD(&obj->dependents);
 	INIT_LIST_HEAD(&obj->depends_on);
 	list_add_tail(&obj->sibling, up ? &up->children : &client->roots);
 	atomic_long_inc(&nvsim_live_objects);
@@ -88,7 +88,7 @@ int nvsim_object_depend(struct nvsim_object *user, struct nvsim_object *target)
 	dep->user = user;
 	dep->target = target;
 	list_add(&dep->of_user, &user->depends_on);
-	list_add(&dep->of_target, &target->dependants);
+	list_add(&dep->of_target, &target->dependents);
 	return 0;
 }
 
@@ -97,8 +97,8 @@ void nvsim_object_free(struct nvsim_object *obj)
 {
 	struct nvsim_dep *dep;
 
-	while (!list_empty(&obj->dependants)) {
-		dep = list_first_entry(&obj->dependants, struct nvsim_dep, of_target);
+	while (!list_empty(&obj->dependents)) {
+		dep = list_first_entry(&obj->dependents, struct nvsim_dep, of_target);
 		nvsim_object_free(dep->user);
 	}
 	while (!list_empty(&obj->children))

@@ -22,9 +22,17 @@ struct nvidia_modeset_rm_ops {
 	int (*set_callbacks)(const void *cb);
 };
 
-enum { OP_FREE = 0x00, OP_ALLOC_MEMORY = 0x02, OP_ALLOC = 0x15, OP_VID_HEAP = 0x20,
-       OP_MAP_MEMORY = 0x21, OP_UNMAP_MEMORY = 0x22, OP_CONTROL = 0x36, OP_DUP = 0x37,
-       OP_SHARE = 0x3e };
+enum {
+	OP_FREE = 0x00,
+	OP_ALLOC_MEMORY = 0x02,
+	OP_ALLOC = 0x15,
+	OP_VID_HEAP = 0x20,
+	OP_MAP_MEMORY = 0x21,
+	OP_UNMAP_MEMORY = 0x22,
+	OP_CONTROL = 0x36,
+	OP_DUP = 0x37,
+	OP_SHARE = 0x3e
+};
 
 struct kernel_rmapi_ops {
 	u32 op;

@@ -161,18 +161,20 @@ static void chan_start(struct nvsim_chan *ch)
 
 	ch->kernel_ns = clamp(ns, KERNEL_MIN_NS, KERNEL_MAX_NS);
 	ch->left_ns = ch->kernel_ns;
+	/* As the card does: GP_GET says what was fetched, not what is done. */
+	ch->get++;
+	WRITE_ONCE(*(u32 *)(ch->ring + RING_GET), ch->get);
 }
 
 static void chan_finish(struct nvsim_chan *ch)
 {
-	ch->get++;
 	ch->completed++;
 	ch->busy_ns += ch->kernel_ns;
 	ch->tsg->turn = ch;
-	WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), ch->completed);
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_BUSY), ch->busy_ns);
+	/* who sees the completion sees the time that it took */
 	smp_wmb();
-	WRITE_ONCE(*(u32 *)(ch->ring + RING_GET), ch->get);
+	WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), ch->completed);
 }
 
 static void turn_ends(struct runlist *rl)
@@ -359,7 +361,8 @@ static int engine_thread(void *arg)
 			wait_event_interruptible(e->wait, READ_ONCE(e->kicked) ||
 						 kthread_should_stop());
 		else
-			wait_event_interruptible_hrtimeout(e->wait,
+			wait_event_interruptible_hrtimeout(
+				e->wait,
 				(next > ARM_NS && READ_ONCE(e->kicked)) || kthread_should_stop(),
 				ns_to_ktime(max(next, (u64)tick_us * NSEC_PER_USEC)));
 	}
@@ -414,6 +417,7 @@ void nvsim_engine_exit(struct nvsim_card *card)
 /* ---- groups ---- */
 
 static struct nvsim_engine *lock_advanced(struct nvsim_tsg *tsg)
+	__acquires(&tsg->card->engine->lock)
 {
 	struct nvsim_engine *e = tsg->card->engine;
 
@@ -423,6 +427,7 @@ static struct nvsim_engine *lock_advanced(struct nvsim_tsg *tsg)
 }
 
 static void unlock_kick(struct nvsim_engine *e)
+	__releases(&e->lock)
 {
 	spin_unlock(&e->lock);
 	nvsim_engine_kick(e->card);

@@ -165,23 +165,6 @@ void sync_card(uint32_t minor)
 	pthread_cond_broadcast(&door.changed);
 }
 
-/*
- * A channel that computes: the driver refuses gate calls on one that was never
- * scheduled, and copy engines are left alone. Context: door.lock.
- */
-bool is_gated(struct container *c, const struct cgpu_object *o)
-{
-	const struct cgpu_object *parent;
-
-	if (!o->hClient || !cgpu_is_channel_class(o->hClass))
-		return false;
-	parent = o->parent ? cgpu_object_at(&c->tenant.objects, o->parent) : NULL;
-	if (!parent || parent->hClass != KEPLER_CHANNEL_GROUP_A)
-		return o->flags & CGPU_OBJECT_SCHEDULED;
-	return parent->engineType == GRAPHICS_ENGINE &&
-	       (parent->flags | o->flags) & CGPU_OBJECT_SCHEDULED;
-}
-
 /* Tells the engine what the container has open. Context: door.lock. */
 void refresh(struct container *c)
 {
@@ -198,9 +181,10 @@ void refresh(struct container *c)
 		if (o->hClass == NV01_DEVICE_0)
 			open[o->card] = true;
 		else if (o->hClass == KEPLER_CHANNEL_GROUP_A &&
+			 !(o->flags & CGPU_OBJECT_DUPLICATE) &&
 			 o->engineType == GRAPHICS_ENGINE && o->flags & CGPU_OBJECT_SCHEDULED)
 			groups[o->card]++;
-		else if (is_gated(c, o))
+		else if (cgpu_tenant_is_gated(o, o->card))
 			channels[o->card]++;
 	}
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
@@ -303,6 +287,7 @@ static void container_free(struct container *c)
 		free(cgpu_tenant_storage(&c->tenant, table));
 	if (c->watched_pidfd >= 0)
 		close(c->watched_pidfd);
+	demand_end(c);
 	free(c);
 }
 
@@ -357,8 +342,10 @@ void unlist(struct container *c)
 	c->ending = true;
 	cgpu_host_release(&door.host, c->grant);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (c->grant[minor].present)
+		if (c->grant[minor].present) {
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
+			demand_forget(minor, c->grant[minor].instance);
+		}
 	pthread_cond_broadcast(&door.changed);
 	door.ended_ns = now_ns();
 	event("destroy id=%s", c->id);
@@ -483,8 +470,8 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 		n = add_stat(stats, n, "channels", c->channels[minor]);
 		n = add_stat(stats, n, "groups", c->groups[minor]);
 	} else {
-		n = add_stat(stats, n, "mode", door.sched[minor].mode);
-		n = add_stat(stats, n, "period_ns", door.sched[minor].period_ns);
+		n = add_stat(stats, n, "mode", door.sched[minor].plan.mode);
+		n = add_stat(stats, n, "period_ns", door.sched[minor].plan.period_ns);
 		n = add_stat(stats, n, "gate_calls", door.count.gate_calls);
 		n = add_stat(stats, n, "gate_ns", door.count.gate_ns);
 		n = add_stat(stats, n, "gate_max_ns", door.count.gate_max_ns);
@@ -529,7 +516,8 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 	if (entry->wants_usage)
 		for (i = 0; i < CONTAINERS_MAX; i++)
 			if (door.container[i])
-				cgpu_usage_add(&view->usage,
+				cgpu_usage_add(
+					&view->usage,
 					&door.container[i]->tenant.ledger.account[view->minor]);
 	if (entry->wants_holders && c)
 		show_holders(c, minor, view);
@@ -544,7 +532,7 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 	int used;
 
 	if (node == CGPU_NODE_STAT && minor >= 0 && minor < CGPU_MAX_CARDS)
-		ctxsw_refresh((uint32_t)minor);
+		switch_log_refresh((uint32_t)minor);
 	used = lock_view(node, minor, id, &view);
 	if (used)
 		return used;
@@ -635,7 +623,9 @@ int cgpu_agent_counters(char *buf, int size)
 	used = snprintf(buf, (size_t)size,
 			"calls %llu\nperformed %llu\ncontinued %llu\nanswered %llu\nbusy_ns %llu\n"
 			"gate_calls %llu\ngate_ns %llu\ngate_max_ns %llu\ngate_errors %llu\n"
-			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n",
+			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n"
+			"looks %llu\nlook_ns %llu\nlook_reads %llu\nlook_errors %llu\n"
+			"wakes %llu\n",
 			(unsigned long long)door.count.calls,
 			(unsigned long long)door.count.performed,
 			(unsigned long long)door.count.continued,
@@ -647,7 +637,12 @@ int cgpu_agent_counters(char *buf, int size)
 			(unsigned long long)door.count.gate_errors,
 			(unsigned long long)door.count.slice_calls,
 			(unsigned long long)door.count.slice_errors,
-			(unsigned long long)door.count.sweeps);
+			(unsigned long long)door.count.sweeps,
+			(unsigned long long)door.count.looks,
+			(unsigned long long)door.count.look_ns,
+			(unsigned long long)door.count.look_reads,
+			(unsigned long long)door.count.look_errors,
+			(unsigned long long)door.count.wakes);
 	pthread_mutex_unlock(&door.lock);
 	return used;
 }
@@ -712,6 +707,8 @@ static void look_at(int slot)
 	pthread_mutex_unlock(&c->files_lock);
 	if (ended)
 		files_sweep(c, true);
+	if (c->processes)
+		audit(c);
 }
 
 static void *housekeep(void *unused)
@@ -761,7 +758,7 @@ int cgpu_agent_start(int force_branch, char *message)
 		return err;
 	}
 	door.running = true;
-	gates_start();
+	governors_start();
 	pthread_create(&housekeeper, NULL, housekeep, NULL);
 	return 0;
 }
@@ -772,6 +769,6 @@ void cgpu_agent_stop(void)
 		return;
 	door.running = false;
 	pthread_join(housekeeper, NULL);
-	gates_stop();
+	governors_stop();
 	rm_close();
 }

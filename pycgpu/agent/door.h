@@ -11,13 +11,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/call.h"
-#include "core/card.h"
-#include "core/ctxsw.h"
-#include "core/inst_ctl.h"
-#include "core/nodes.h"
-#include "core/policy.h"
-#include "core/sched.h"
+#include "core/call/call.h"
+#include "core/tree/card.h"
+#include "core/sched/switch_log.h"
+#include "core/tree/inst_ctl.h"
+#include "core/tree/nodes.h"
+#include "core/sched/policy.h"
+#include "core/sched/sched.h"
 
 enum {
 	CONTAINERS_MAX = 256,
@@ -72,6 +72,9 @@ struct container {
 	bool lazy;               /* has had memory that goes without a call: look before telling */
 	bool dirty;              /* a process died since the last sweep */
 	uint64_t swept_ns;
+	uint64_t audited_ns;     /* see audit.c */
+	uint64_t carried_ns;     /* when a client or device was last left to the tenant */
+	bool exceeded;           /* at the last audit */
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
 	uint32_t recent_next;
 
@@ -79,9 +82,11 @@ struct container {
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	bool open[CGPU_MAX_CARDS];
-	uint32_t turn_of[CGPU_MAX_CARDS]; /* number of the group that opens first */
+	uint32_t lead[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 	uint64_t resent_ns;
+
+	struct userds *userds;   /* demand.c's; under door.lock */
 };
 
 struct door {
@@ -103,7 +108,8 @@ struct door {
 	bool gate;               /* the driver takes our gate calls */
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
-			 gate_ns, gate_max_ns, gate_errors, slice_calls, slice_errors, sweeps;
+			 gate_ns, gate_max_ns, gate_errors, slice_calls, slice_errors, sweeps,
+			 looks, look_ns, look_reads, look_errors, wakes;
 	} count;
 };
 
@@ -145,12 +151,14 @@ void files_end(struct container *c);
 void processes_kill(struct container *c, const char *why);
 bool process_exists(struct container *c, int pid);
 
+/* audit.c: kills the container if the driver knows of more memory than the ledger */
+void audit(struct container *c);
+
 /* containers.c: all but make_room and refresh with door.lock held */
 void make_room(struct container *c);
 void refresh(struct container *c);
 /* New groups were scheduled, or their owner set a slice: program them again, soon. */
 void resend(struct container *c);
-bool is_gated(struct container *c, const struct cgpu_object *o);
 void sync_card(uint32_t minor);
 void unlist(struct container *c);
 
@@ -158,19 +166,55 @@ void unlist(struct container *c);
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */
 int listener_start(struct container *c, int fd);
 
-/* ctxsw.c */
-void ctxsw_open(uint32_t minor);
+/* switch_log.c */
+void switch_log_open(uint32_t minor);
 /*
  * Tells the engine what was used and who is idle, if it is time. Context: door.lock,
  * released meanwhile. Return: when it is time again, 0: something was told.
  */
-uint64_t ctxsw_follow(uint32_t minor);
+uint64_t switch_log_follow(uint32_t minor);
 /* Totals as of now: a context switch is not told by itself for 33 ms. */
-void ctxsw_refresh(uint32_t minor);
+void switch_log_refresh(uint32_t minor);
+
+/* demand.c: who has work */
+/* A call of RM_MAP_MEMORY, and an mmap of a file of the driver, before they happen. */
+void demand_announced(struct container *c, int pid, const struct cgpu_request *req,
+		      const uint8_t *args);
+void demand_mapped(struct container *c, int pid, int fd, uint64_t at, uint64_t length, int flags);
+/* A channel was allocated with these parameters. Context: door.lock. */
+void demand_channel(struct container *c, uint32_t hClient, uint32_t hChannel,
+		    const uint8_t *params, uint32_t params_size);
+void demand_end(struct container *c);
+/* The slot is another's from here on. Context: door.lock. */
+void demand_forget(uint32_t minor, uint32_t slot);
+void demand_start(uint32_t minor);
+void demand_stop(uint32_t minor);
+/*
+ * After a tick that asked for nothing: looks are made when the core wants them.
+ * Context: door.lock. Return: when to come again.
+ */
+uint64_t demand_follow(uint32_t minor);
 
 /* gate.c */
 int watchdog_start(void);
-void gates_start(void);
-void gates_stop(void);
+/* The watchdog opens what is shut, and ends. */
+void watchdog_release(void);
+/* true for a group on the card that computes and may run */
+bool is_gated_group(const struct cgpu_object *o, uint32_t minor);
+/* Has windows of its own, and several groups to run in them. Context: door.lock. */
+bool rotates(const struct container *c, uint32_t minor);
+/* Groups that lead in one window, one after the other. Context: door.lock. */
+uint32_t leads_in_window(const struct container *c, uint32_t minor);
+/*
+ * Shuts or opens the gates of the containers in `mask`. `partly` not NULL: of those
+ * that rotate only the next lead opens, and they are added to it. Return: number of
+ * channels moved.
+ */
+uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly);
+
+/* governor.c */
+void governors_start(void);
+/* Ends the threads; the watchdog opens every gate. */
+void governors_stop(void);
 
 #endif

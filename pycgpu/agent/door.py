@@ -61,7 +61,7 @@ def attach(container_id: str, listener: int) -> None:
 
 def nodes() -> list[Node]:
     """Return every kind of file."""
-    found = []
+    found: list[Node] = []
     name, mode, place = ffi.new("char[64]"), ffi.new("int *"), ffi.new("int *")
     while lib.cgpu_agent_node(len(found), name, mode, place) == 0:
         found.append(Node(len(found), ffi.string(name).decode(), mode[0], place[0]))

@@ -28,10 +28,18 @@ RM_NUMBERS = (
     43,  # RM_ALLOC
     52,  # RM_DUP_OBJECT
     74,  # RM_VID_HEAP_CONTROL
+    78,  # RM_MAP_MEMORY
     84,  # RM_ALLOC_CONTEXT_DMA2
+    87,  # RM_MAP_MEMORY_DMA
+    88,  # RM_UNMAP_MEMORY_DMA
     201,  # REGISTER_FD
+    206,  # ALLOC_OS_EVENT
+    207,  # FREE_OS_EVENT
     211,  # IOCTL_XFER_CMD
     217,  # EXPORT_TO_DMABUF_FD
+    # Listed nowhere (kmod/core/rm/allowed.c), so that they are refused: configuration, I2C,
+    # registry, events' data, vertical blanks, objects as descriptors, logs, interrupts, NUMA.
+    *(50, 51, 55, 56, 57, 77, 82, 86, 92, 93, 95, 213, 216),
 )
 #: UVM commands that are notified: whole numbers.
 UVM_COMMANDS = (
@@ -46,6 +54,8 @@ UVM_COMMANDS = (
     66,  # UVM_UNMAP_EXTERNAL
     68,  # UVM_ALLOC_SEMAPHORE_POOL
     78,  # UVM_ALLOC_DEVICE_P2P
+    # Listed nowhere: tests, MPS, tools that read other processes, zombies, pageable memory.
+    *(9, 18, 19, *range(56, 65), 67, 69, 71),
 )
 _MAP_SHARED = 1
 _MAP_ANONYMOUS = 0x20
@@ -161,7 +171,7 @@ def install() -> int:
         # Without WAIT_KILLABLE_RECV (before Linux 5.19) a signal can interrupt a call that the
         # agent has performed already.
         for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE_RECV, _FLAG_NEW_LISTENER):
-            fd = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(prog))
+            fd: int = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(prog))
             if fd >= 0:
                 os.set_inheritable(fd, False)
                 return fd

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Carries out what the engine decides. Gates go through the agent's own client;
- * timeslices through a duplicate of the tenant's file, for they name an object
- * of the tenant's client.
+ * A container's channels are taken off the card and put back, through the agent's
+ * own client. governor.c says when.
  *
  * The watchdog is a process that shares the control file, and so the client, and
  * a page with all that is shut. When the agent is gone, however that came, it
@@ -10,14 +9,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "door.h"
@@ -25,15 +22,7 @@
 enum {
 	SHUT_MAX = 16384,
 	GRAPHICS_ENGINE = 1,
-	PRIORITY = 10,
-	/*
-	 * Of a call that shuts channels, so much passes for each after the card has
-	 * stopped. On an H200 one process beside eight, 8 channels each, had 51.6 %
-	 * of what was done with nothing here, 49.4 % with 2700.
-	 */
-	AFTER_STOP_NS = 2000,
-	FEW_CHANNELS = 8,
-	/* every group of a container has had its turn by then */
+	/* every group of a container has led by then */
 	ROUND_NS = 200000000
 };
 
@@ -50,8 +39,6 @@ struct shut {
 
 static struct shut *shut; /* by minor */
 static int watchdog_pipe = -1;
-static pthread_t thread[CGPU_MAX_CARDS];
-static bool started[CGPU_MAX_CARDS];
 
 /* Return: the driver's status. */
 static uint32_t gate(uint32_t minor, bool disable, const struct channel *channels, uint32_t count)
@@ -67,8 +54,10 @@ static uint32_t gate(uint32_t minor, bool disable, const struct channel *channel
 		params[0] = disable;
 		cgpu_put32(params, FIFO_DISABLE_NUM, n);
 		for (i = 0; i < n; i++) {
-			cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i, channels[done + i].hClient);
-			cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i, channels[done + i].hChannel);
+			cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i,
+				   channels[done + i].hClient);
+			cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i,
+				   channels[done + i].hChannel);
 		}
 		got = rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
 				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, sizeof(params));
@@ -124,19 +113,17 @@ int watchdog_start(void)
 	return 0;
 }
 
-/* ---------------------------------------------------------------- the engine */
-
-static bool is_group(const struct cgpu_object *o, uint32_t minor)
+bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
 {
 	return o->hClient && o->card == minor && o->hClass == KEPLER_CHANNEL_GROUP_A &&
-	       o->engineType == GRAPHICS_ENGINE && o->flags & CGPU_OBJECT_SCHEDULED;
+	       !(o->flags & CGPU_OBJECT_DUPLICATE) && o->engineType == GRAPHICS_ENGINE &&
+	       o->flags & CGPU_OBJECT_SCHEDULED;
 }
 
-/* Containers that have windows of their own, and several groups to run in them. */
-static bool takes_turns(const struct container *c, uint32_t minor)
+bool rotates(const struct container *c, uint32_t minor)
 {
-	return c->groups[minor] > 1 && door.sched[minor].mode == CGPU_SCHED_WINDOWS &&
-	       !door.sched[minor].share[c->grant[minor].instance].pooled;
+	return c->groups[minor] > 1 && door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS &&
+	       !door.sched[minor].share[c->grant[minor].instance].shared;
 }
 
 /*
@@ -146,26 +133,25 @@ static bool takes_turns(const struct container *c, uint32_t minor)
  * Hence one opens ahead of the others, another in each window.
  * Context: door.lock. Return: its object, 0: none.
  */
-static uint32_t turn_of(const struct container *c, uint32_t minor)
+static uint32_t lead_of(const struct container *c, uint32_t minor)
 {
-	uint32_t left = c->turn_of[minor] % c->groups[minor], i;
+	uint32_t left = c->lead[minor] % c->groups[minor], i;
 
 	for (i = 1; i < c->tenant.objects.slots.touched; i++)
-		if (is_group(cgpu_object_at(&c->tenant.objects, i), minor) && !left--)
+		if (is_gated_group(cgpu_object_at(&c->tenant.objects, i), minor) && !left--)
 			return i;
 	return 0;
 }
 
-/* Groups that run in one window. Context: door.lock. */
-static uint32_t turns_of(const struct container *c, uint32_t minor)
+uint32_t leads_in_window(const struct container *c, uint32_t minor)
 {
-	uint64_t round_ns = c->groups[minor] * door.sched[minor].period_ns;
+	uint64_t round_ns = c->groups[minor] * door.sched[minor].plan.period_ns;
 
 	return (uint32_t)((round_ns + ROUND_NS - 1) / ROUND_NS);
 }
 
 /*
- * `partly` not NULL: of containers that take turns the next group only; they are
+ * `partly` not NULL: of containers that rotate the next lead only; they are
  * added to it. Context: door.lock. Return: channels of the containers in `mask`.
  */
 static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct channel *out)
@@ -175,25 +161,26 @@ static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct c
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
-		uint32_t group = 0;
+		uint32_t group = 0, identity = 0;
 
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(mask & 1ULL << c->grant[minor].instance))
 			continue;
-		if (takes_turns(c, minor)) {
+		if (rotates(c, minor)) {
 			if (partly) {
-				c->turn_of[minor] += turns_of(c, minor);
+				c->lead[minor] += leads_in_window(c, minor);
 				*partly |= 1ULL << c->grant[minor].instance;
 			}
-			group = turn_of(c, minor);
+			group = lead_of(c, minor);
+			identity = group ? cgpu_object_at(&c->tenant.objects, group)->identity : 0;
 		}
 		/* the group that ran stops last: what the call takes before is its time */
 		for (pass = group && !partly; pass >= 0; pass--)
 			for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
 				struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-				if (o->card == minor && is_gated(c, o) &&
-				    (!group || (o->parent == group) == !pass))
+				if (cgpu_tenant_is_gated(o, minor) &&
+				    (!group || (o->identity == identity) == !pass))
 					out[count++] = (struct channel){ o->hClient, o->hObject };
 			}
 	}
@@ -282,9 +269,8 @@ static void tell_core(uint32_t minor, uint64_t mask, bool disable)
 /*
  * The card counts: a channel that is shut twice has to be opened twice (seen on
  * an H200: tenants stood still for good). So what is shut is not shut again.
- * `partly`: see gather(). Return: number of channels.
  */
-static uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly)
+uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly)
 {
 	static __thread struct channel channels[SHUT_MAX];
 	uint32_t status, count, i;
@@ -318,197 +304,7 @@ static uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t
 	return count;
 }
 
-struct group {
-	struct container *c;
-	uint32_t file;
-	uint32_t hClient;
-	uint32_t hGroup;
-	uint64_t slice_us;
-};
-
-/*
- * Whoever opens first runs for the whole window, so that nothing is lost to
- * switches within it, or for its part of it. Context: door.lock.
- */
-static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
+void watchdog_release(void)
 {
-	const struct cgpu_sched *s = &door.sched[minor];
-	uint64_t window_ns, turns;
-
-	if (!takes_turns(c, minor))
-		return slice_us;
-	turns = turns_of(c, minor);
-	if (turns < 2)
-		return 2 * s->period_ns / 1000;
-	/* half a slice more than fits: none ends while the next tenant's gate opens */
-	window_ns = s->spread_ns / CGPU_PPM * s->share[c->grant[minor].instance].share_ppm;
-	slice_us = 2 * window_ns / (2 * turns + 1) / 1000;
-	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
-}
-
-static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
-{
-	static __thread struct group groups[1024];
-	uint32_t count = 0, i;
-	int k;
-
-	pthread_mutex_lock(&door.lock);
-	for (k = 0; k < CONTAINERS_MAX; k++) {
-		struct container *c = door.container[k];
-
-		if (!c || c->ending || !c->grant[minor].present ||
-		    !(mask & 1ULL << c->grant[minor].instance))
-			continue;
-		for (i = 1; i < c->tenant.objects.slots.touched && count < 1024; i++) {
-			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
-
-			if (is_group(o, minor)) {
-				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
-								   o->hClient);
-
-				client = client ? cgpu_object_at(&c->tenant.objects,
-								 client)->file : 0;
-				groups[count++] = (struct group){
-					c, client, o->hClient, o->hObject,
-					slice_in_window(c, minor, slice_us),
-				};
-			}
-		}
-	}
-	pthread_mutex_unlock(&door.lock);
-	for (i = 0; i < count; i++) {
-		int fd = file_duplicate(groups[i].c, groups[i].file);
-
-		if (fd < 0)
-			continue; /* its process ends */
-		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,
-			       NVA06C_CTRL_CMD_SET_TIMESLICE, &groups[i].slice_us,
-			       sizeof(groups[i].slice_us)))
-			__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
-		close(fd);
-		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
-	}
-}
-
-/* Return: containers whose gate has still to open wholly. */
-static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
-{
-	uint64_t start = now_ns(), end, took, after = 0, partly = 0;
-	uint32_t count;
-
-	pthread_rwlock_rdlock(&door.life);
-	if (action->kind == CGPU_SCHED_SLICE) {
-		set_slices(minor, action->mask, action->slice_us);
-	} else if (action->kind == CGPU_SCHED_OPEN) {
-		move_gates(minor, action->mask, false, &partly);
-	} else {
-		count = move_gates(minor, action->mask, true, NULL);
-		if (count > FEW_CHANNELS)
-			after = (count - FEW_CHANNELS) * AFTER_STOP_NS;
-	}
-	pthread_rwlock_unlock(&door.life);
-	end = now_ns();
-	took = end - start;
-	pthread_mutex_lock(&door.lock);
-	cgpu_sched_done(&door.sched[minor], action, start,
-			end - (after < took / 2 ? after : took / 2), 0);
-	if (action->kind != CGPU_SCHED_SLICE) {
-		door.count.gate_calls++;
-		door.count.gate_ns += took;
-		if (took > door.count.gate_max_ns)
-			door.count.gate_max_ns = took;
-	}
-	pthread_mutex_unlock(&door.lock);
-	return partly;
-}
-
-static void open_wholly(uint32_t minor, uint64_t mask)
-{
-	pthread_rwlock_rdlock(&door.life);
-	move_gates(minor, mask, false, NULL);
-	pthread_rwlock_unlock(&door.life);
-}
-
-/* Context: door.lock, released while waiting. */
-static void wait_until(uint64_t wake_ns)
-{
-	struct timespec at;
-	uint64_t now = now_ns();
-
-	/* look in once a second even if nothing is planned */
-	if (wake_ns > now + 1000000000)
-		wake_ns = now + 1000000000;
-	at.tv_sec = (time_t)(wake_ns / 1000000000);
-	at.tv_nsec = (long)(wake_ns % 1000000000);
-	pthread_cond_timedwait(&door.changed, &door.lock, &at);
-}
-
-static void *drive(void *data)
-{
-	uint32_t minor = (uint32_t)(uintptr_t)data, count, i;
-	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
-	struct sched_param priority = { .sched_priority = PRIORITY };
-	uint64_t wake, partly;
-
-	/* a window must not wait for programs on the processor; refused, it may */
-	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
-		prctl(PR_SET_TIMERSLACK, 1000);
-	pthread_mutex_lock(&door.lock);
-	while (door.running) {
-		if (door.reopen[minor]) {
-			uint64_t mask = door.reopen[minor];
-
-			door.reopen[minor] = 0;
-			pthread_mutex_unlock(&door.lock);
-			open_wholly(minor, mask);
-			pthread_mutex_lock(&door.lock);
-		}
-		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
-		if (!count) {
-			uint64_t due = ctxsw_follow(minor);
-
-			if (due)
-				wait_until(due < wake ? due : wake);
-			continue;
-		}
-		pthread_mutex_unlock(&door.lock);
-		for (i = 0, partly = 0; i < count; i++) {
-			if (actions[i].kind == CGPU_SCHED_SHUT)
-				partly &= ~actions[i].mask;
-			partly |= carry_out(minor, &actions[i]);
-		}
-		if (partly)
-			open_wholly(minor, partly);
-		pthread_mutex_lock(&door.lock);
-	}
-	pthread_mutex_unlock(&door.lock);
-	return NULL;
-}
-
-void gates_start(void)
-{
-	uint32_t minor;
-
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
-		if (!door.host.card[minor].present)
-			continue;
-		ctxsw_open(minor);
-		sync_card(minor);
-		started[minor] = !pthread_create(&thread[minor], NULL, drive,
-						 (void *)(uintptr_t)minor);
-	}
-}
-
-void gates_stop(void)
-{
-	uint32_t minor;
-
-	pthread_mutex_lock(&door.lock);
-	pthread_cond_broadcast(&door.changed);
-	pthread_mutex_unlock(&door.lock);
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (started[minor])
-			pthread_join(thread[minor], NULL);
-	/* the watchdog opens what is shut */
 	close(watchdog_pipe);
 }

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pycgpu import procfs
 from pycgpu.agent import filter, server
 from pycgpu.errors import CgpuError
-from pycgpu.model import Grant
+from pycgpu.request.model import Grant
+from pycgpu.tree import procfs
 
 _START_S = 60
 _LOG = f"{server.DIRECTORY}/agent.log"
@@ -24,11 +24,11 @@ def ensure_agent(force_branch: bool = False) -> None:
     """Start the agent if none runs. CgpuError: it does not start, and why."""
     if _answers():
         return
-    os.makedirs(server.DIRECTORY, mode=0o755, exist_ok=True)
+    server.own_directory()
     command = [sys.executable, "-m", "pycgpu.agent", "--idle", str(IDLE_S)]
     if force_branch:
         command.append("--force-branch")
-    with open(_LOG, "w") as log:
+    with open(_LOG, "w", opener=_private) as log:
         try:
             started = subprocess.run(
                 command,
@@ -51,9 +51,13 @@ def ensure_agent(force_branch: bool = False) -> None:
         raise CgpuError(f"the agent does not start: {reason}")
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 def _answers() -> bool:
     try:
-        return server.ask({"op": "ping"}).get("ok", False)
+        return bool(server.ask({"op": "ping"}).get("ok"))
     except (OSError, ValueError):
         return False
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One notified system call of a tenant: read what it points to, let the core
- * decide, and either perform it on a duplicate of the tenant's file with copies
- * of our own, answer it, or let it continue. docs/agent.md says which and why.
+ * decide, and either perform it (perform.c), answer it, or let it continue.
+ * docs/agent.md says which and why. What continues is looked up and read again by
+ * the kernel, in memory and by a descriptor that the tenant can change meanwhile:
+ * only the number of the call stays, which is in a register.
  *
  * Workers run without CAP_SYS_ADMIN, by which the driver tells an administrator:
  * a tenant gains no right through us.
@@ -15,27 +17,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 
-#include "door.h"
+#include "flight.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
 #endif
 
 enum {
-	LIST_BYTES_MAX = 1024,
-	RIGHTS_OFFSET = 24,  /* NVOS64.pRightsRequested */
-	RIGHTS_BYTES = 4,
-	PIDS_COUNT = 8,      /* GPU_GET_PIDS: pidTblCount, pidTbl */
-	PIDS_TABLE = 12,
-	PIDS_MAX = 950,
 	/* a question that every client may ask; the driver checks the client first */
 	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
 	ATTACHED_BYTES = 128,
@@ -51,28 +45,6 @@ struct listener {
 	pthread_mutex_t turn;    /* whose turn it is to wait for a notification */
 };
 
-/* one per worker: what belongs to the call in hand */
-struct flight {
-	struct container *c;
-	struct process *process;
-	int tid;
-	bool thread_table;
-	int listener;
-	uint64_t id;             /* the notification's */
-	int fd;                  /* duplicate of the tenant's file */
-	uint32_t device;
-	uint32_t minor;
-	uint64_t arg;
-	uint32_t cmd;
-	struct cgpu_call call;
-	int named;               /* duplicate of the file that req.fd names, or -1 */
-	uint8_t rights[RIGHTS_BYTES];
-	uint8_t args[CGPU_ARGS_MAX];
-	uint8_t params[CGPU_PARAMS_MAX];
-	uint8_t before[CGPU_PARAMS_MAX];
-	uint8_t list[LIST_BYTES_MAX];
-};
-
 struct answer {
 	bool forward;            /* the tenant's own call goes on */
 	int error;               /* else: 0, or -errno */
@@ -83,20 +55,6 @@ static const struct answer CONTINUE = { true, 0 };
 static struct answer fail(int error)
 {
 	return (struct answer){ false, error };
-}
-
-static bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
-{
-	struct iovec local = { to, size }, remote = { (void *)(uintptr_t)from, size };
-
-	return process_vm_readv(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
-}
-
-static bool copy_out(struct flight *f, uint64_t to, void *from, size_t size)
-{
-	struct iovec local = { from, size }, remote = { (void *)(uintptr_t)to, size };
-
-	return process_vm_writev(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
 }
 
 /* The pid is still the one that waits for this answer, so what we read was its. */
@@ -141,104 +99,7 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 	pthread_mutex_unlock(&door.lock);
 }
 
-/* ------------------------------------------------------- what we perform */
-
-/*
- * Only what we have whole copies of: a pointer left in a structure would be one
- * into our own memory. The rest goes on in the tenant, where the driver looks at
- * memory that the tenant can still change.
- */
-static bool performs(const struct flight *f)
-{
-	const struct cgpu_request *req = &f->call.req;
-
-	switch (req->op) {
-	case CGPU_OP_ALLOC:
-		/* the driver asserts that a device is allocated by its client's process */
-		return req->params_size && req->nr == NV_ESC_RM_ALLOC &&
-		       req->hClass != NV01_DEVICE_0;
-	case CGPU_OP_HEAP_ALLOC:
-		return req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
-	case CGPU_OP_ALLOC_MEMORY:
-		return req->hClass == NV01_MEMORY_LOCAL_USER;
-	case CGPU_OP_FREE:
-	case CGPU_OP_DUP:
-	case CGPU_OP_HEAP_INFO:
-	case CGPU_OP_EXPORT_DMABUF:
-		return true;
-	case CGPU_OP_CONTROL:
-		return req->params_size != 0;
-	default:
-		return false;
-	}
-}
-
-static int named_offset(const struct cgpu_request *req)
-{
-	if (req->op != CGPU_OP_CONTROL)
-		return -1;
-	return req->cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD ? 16 : 0;
-}
-
-/* pids of other containers are none of the tenant's business */
-static void filter_pids(struct flight *f)
-{
-	uint32_t count = cgpu_get32(f->params, PIDS_COUNT), kept = 0, i;
-
-	pthread_mutex_lock(&f->c->files_lock);
-	for (i = 0; i < count && i < PIDS_MAX; i++) {
-		uint32_t pid = cgpu_get32(f->params, PIDS_TABLE + 4 * i);
-
-		if (process_exists(f->c, (int)pid))
-			cgpu_put32(f->params, PIDS_TABLE + 4 * kept++, pid);
-	}
-	pthread_mutex_unlock(&f->c->files_lock);
-	cgpu_put32(f->params, PIDS_COUNT, kept);
-	for (i = kept; i < count && i < PIDS_MAX; i++)
-		cgpu_put32(f->params, PIDS_TABLE + 4 * i, 0);
-}
-
-static int perform(struct flight *f)
-{
-	struct cgpu_request *req = &f->call.req;
-	uint64_t rights = 0;
-	bool has_rights = req->op == CGPU_OP_ALLOC && req->args_size == 48;
-	bool has_list = req->list_size && req->list_size <= LIST_BYTES_MAX;
-	int offset = named_offset(req), err;
-
-	if (req->params_size)
-		cgpu_put64(f->args, req->params_ptr_offset, (uintptr_t)f->params);
-	if (has_rights) {
-		rights = cgpu_get64(f->args, RIGHTS_OFFSET);
-		if (rights && !copy_in(f, rights, f->rights, RIGHTS_BYTES))
-			return -EFAULT;
-		if (rights)
-			cgpu_put64(f->args, RIGHTS_OFFSET, (uintptr_t)f->rights);
-	}
-	if (req->cmd == NV2080_CTRL_CMD_FB_GET_INFO && req->op == CGPU_OP_CONTROL) {
-		if (!has_list || !copy_in(f, req->list_ptr, f->list, req->list_size))
-			return -EFAULT;
-		cgpu_put64(f->params, 8, (uintptr_t)f->list);
-		f->call.list = f->list;
-	}
-	if (f->named >= 0 && offset >= 0)
-		cgpu_put32(f->params, (uint32_t)offset, (uint32_t)f->named);
-
-	err = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
-
-	if (f->named >= 0 && offset >= 0)
-		cgpu_put32(f->params, (uint32_t)offset, (uint32_t)req->fd);
-	if (f->call.list)
-		cgpu_put64(f->params, 8, req->list_ptr);
-	if (has_rights)
-		cgpu_put64(f->args, RIGHTS_OFFSET, rights);
-	if (req->params_size)
-		cgpu_put64(f->args, req->params_ptr_offset, req->params_ptr);
-	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
-	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
-		filter_pids(f);
-	return err;
-}
+/* ---------------------------------------------------------------- verdicts */
 
 /* The driver made the descriptor in our table: it moves to the tenant's. */
 static int hand_over_dmabuf(struct flight *f)
@@ -255,35 +116,9 @@ static int hand_over_dmabuf(struct flight *f)
 	return remote < 0 ? -EMFILE : 0;
 }
 
-/* What the driver and the core left, to the tenant. */
-static int deliver(struct flight *f)
-{
-	struct cgpu_request *req = &f->call.req;
-	int err = 0;
-
-	if (f->call.list && !copy_out(f, req->list_ptr, f->list, req->list_size))
-		err = -EFAULT;
-	if (req->params_size && memcmp(f->before, f->params, req->params_size) &&
-	    !copy_out(f, req->params_ptr, f->params, req->params_size))
-		err = -EFAULT;
-	if (req->args_size && !copy_out(f, f->arg, f->args, req->args_size))
-		err = -EFAULT;
-	return err;
-}
-
-static void undo(struct flight *f)
-{
-	uint8_t args[16];
-
-	cgpu_call_undo_args(&f->call, args);
-	rm_ioctl(f->fd, NV_ESC_RM_FREE, args, sizeof(args));
-}
-
-/* -------------------------------------------------------------- one call */
-
 static bool changes_channels(const struct cgpu_request *req)
 {
-	return req->op == CGPU_OP_FREE ||
+	return req->op == CGPU_OP_FREE || req->op == CGPU_OP_DUP ||
 	       (req->op == CGPU_OP_CONTROL &&
 		(req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
 		 req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE)) ||
@@ -359,6 +194,12 @@ static int post(struct flight *f, int result)
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
 	verdict = cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result);
+	if (f->call.req.op == CGPU_OP_ALLOC && cgpu_is_channel_class(f->call.req.hClass) &&
+	    verdict == CGPU_DONE && !result &&
+	    !cgpu_get32(f->args, f->call.req.status_offset))
+		demand_channel(f->c, f->call.req.hClient,
+			       cgpu_get32(f->args, f->call.req.hObject_offset), f->params,
+			       f->call.req.params_size);
 	if (changes_channels(&f->call.req))
 		refresh(f->c);
 	pthread_mutex_unlock(&door.lock);
@@ -404,7 +245,15 @@ static struct answer decide(struct flight *f)
 			return fail(f->call.error);
 		return fail(deliver(f));
 	}
+	if (f->call.unknown && may_tell(f->c))
+		event("unknown id=%s pid=%d nr=%u cmd=%#x class=%#x", f->c->id, f->process->pid,
+		      req->nr, req->cmd, req->hClass);
 	if (!performs(f)) {
+		/* its flags are the core's; it must run in the process that it is about */
+		if (req->op == CGPU_OP_UVM_INITIALIZE && deliver(f)) {
+			post(f, -EFAULT);
+			return fail(-EFAULT);
+		}
 		/* as if the driver had agreed; if it does not, too much is charged */
 		if (req->status_offset != CGPU_NO_OFFSET)
 			cgpu_put32(f->args, req->status_offset, NV_OK);
@@ -436,28 +285,43 @@ static struct answer decide(struct flight *f)
 	return err ? fail(err) : fail(deliver(f));
 }
 
+/* What can neither be performed nor go on. */
+static struct answer refuse(struct flight *f)
+{
+	f->call.args = f->args;
+	f->params_bytes = f->list_count = 0;
+	door.count.answered++;
+	if (f->call.req.status_offset != CGPU_NO_OFFSET)
+		cgpu_put32(f->args, f->call.req.status_offset, NV_ERR_NOT_SUPPORTED);
+	report(f);
+	pthread_mutex_lock(&door.lock);
+	f->c->tenant.ledger.account[card_of(f)].refused++;
+	pthread_mutex_unlock(&door.lock);
+	return fail(f->call.req.status_offset == CGPU_NO_OFFSET ? -EPERM : deliver(f));
+}
+
 static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 {
 	struct cgpu_call *call = &f->call;
 	struct cgpu_request *req = &call->req;
 	uint32_t minor;
-	int device;
+	int device, err;
 
-	/* events and the like name descriptors of the tenant; the core needs none of it */
-	if (req->op == CGPU_OP_OTHER)
-		return CONTINUE;
+	if (refuses(f))
+		return refuse(f);
 	if (req->op == CGPU_OP_ALLOC &&
 	    (req->hClass == NV01_ROOT || req->hClass == NV01_ROOT_NON_PRIV ||
 	     req->hClass == NV01_ROOT_CLIENT))
 		return CONTINUE;
-	call->args = f->args;
-	if (req->params_size) {
-		if (!copy_in(f, req->params_ptr, f->params, req->params_size))
-			return CONTINUE; /* the driver finds the same */
-		memcpy(f->before, f->params, req->params_size);
-		call->params = f->params;
-		cgpu_decode_params(&door.abi, f->params, req->params_size, req);
+	err = perform_read(f);
+	if (err == -EINVAL && req->status_offset != CGPU_NO_OFFSET) {
+		f->params_bytes = f->list_count = 0;
+		cgpu_put32(f->args, req->status_offset, NV_ERR_INVALID_ARGUMENT);
+		err = deliver(f);
+		return fail(err);
 	}
+	if (err)
+		return fail(err);
 	if (!is_valid(f))
 		return fail(-EINTR);
 	call->file = file_of(f->c, f->process, (int)fd_number, f->fd, f->device, f->minor);
@@ -475,14 +339,30 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	    f->c->lazy)
 		files_sweep(f->c, true);
 	adopt_client(f, req->hClient, call->file);
+	if (req->nr == NV_ESC_RM_MAP_MEMORY)
+		demand_announced(f->c, f->process->pid, req, f->args);
 	if (req->op == CGPU_OP_DUP)
 		adopt_client(f, req->hClientSrc, call->file);
 	return decide(f);
 }
 
+/* An escape or UVM command that no list names. */
+static struct answer on_unknown(struct flight *f, uint32_t nr)
+{
+	bool admitted;
+
+	pthread_mutex_lock(&door.lock);
+	admitted = cgpu_call_unknown(&f->c->tenant);
+	pthread_mutex_unlock(&door.lock);
+	if (may_tell(f->c))
+		event("%s id=%s pid=%d nr=%u cmd=0 class=0", admitted ? "unknown" : "refused",
+		      f->c->id, f->process->pid, nr);
+	return admitted ? CONTINUE : fail(-EINVAL);
+}
+
 /*
- * What comes wrapped is treated as if it came bare; the driver looks at the
- * wrapper again where the call goes on.
+ * What comes wrapped is treated as if it came bare, and never goes on: the driver
+ * would look at the wrapper again.
  */
 static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 {
@@ -493,8 +373,9 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 		return fail(-EFAULT);
 	if (cgpu_decode_xfer(f->args, 16, &cmd, &size, &pointer))
 		return fail(-EINVAL);
-	if (!cgpu_interprets(cmd))
-		return CONTINUE;
+	if (!cgpu_command_known(f->device, cmd))
+		return on_unknown(f, cmd);
+	f->wrapped = true;
 	f->arg = pointer;
 	f->cmd = _IOC(_IOC_READ | _IOC_WRITE, 'F', cmd, size);
 	if (!copy_in(f, f->arg, f->args, size))
@@ -502,6 +383,23 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 	if (cgpu_decode(&door.abi, f->device, cmd, f->args, size, &f->call.req))
 		return fail(-EINVAL);
 	return on_decoded(f, fd_number);
+}
+
+/* Would the driver take this command, were the file one of UVM's, or of RM's? */
+static bool is_uvm(uint32_t cmd)
+{
+	return cmd == UVM_DEINITIALIZE || cgpu_args_size(&door.abi, CGPU_DEVICE_UVM, cmd);
+}
+
+static bool is_rm(uint32_t cmd)
+{
+	static const uint8_t nothing[CGPU_ARGS_MAX];
+	uint32_t size = cgpu_args_size(&door.abi, CGPU_DEVICE_CTL, cmd);
+	struct cgpu_request req;
+
+	if ((cmd & 0xff) == NV_ESC_IOCTL_XFER_CMD)
+		return size == 16;
+	return size && !cgpu_decode(&door.abi, CGPU_DEVICE_CTL, cmd & 0xff, nothing, size, &req);
 }
 
 static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
@@ -515,15 +413,19 @@ static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	if (f->fd < 0)
 		return fail(f->fd);
 	device = device_of(f->fd, &f->minor);
-	if (device < 0)
-		return CONTINUE;
+	if (device >= 0) {
+		nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
+		if (!cgpu_command_known((uint32_t)device, nr))
+			return on_unknown(f, nr);
+	}
+	/* the descriptor may be another file's by the time that the kernel looks at it */
+	if (device == CGPU_DEVICE_UVM ? !is_uvm(f->cmd) : device < 0 || !is_rm(f->cmd))
+		return is_uvm(f->cmd) || is_rm(f->cmd) ? fail(-ENOTTY) : CONTINUE;
 	f->device = (uint32_t)device;
 	nr = f->device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
 	size = cgpu_args_size(&door.abi, f->device, f->cmd);
 	if (f->device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
-		return size == 16 ? on_wrapped(f, (uint32_t)data->args[0]) : fail(-EINVAL);
-	if (f->device == CGPU_DEVICE_UVM ? !size && nr != UVM_DEINITIALIZE : !size)
-		return CONTINUE;
+		return on_wrapped(f, (uint32_t)data->args[0]);
 	if (!copy_in(f, f->arg, f->args, size))
 		return fail(-EFAULT);
 	if (cgpu_decode(&door.abi, f->device, nr, f->args, size, &f->call.req))
@@ -554,15 +456,21 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
 	uint32_t number, card = 0;
-	int err, tries;
+	int device, err, tries;
 
 	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[4]);
 	if (f->fd < 0)
-		return CONTINUE; /* EBADF, or whatever it is: the kernel knows */
-	if (device_of(f->fd, &f->minor) != CGPU_DEVICE_UVM)
+		return fail(f->fd);
+	device = device_of(f->fd, &f->minor);
+	if (device < 0)
 		return CONTINUE;
 	if (!is_valid(f))
 		return fail(-EINTR);
+	if (device != CGPU_DEVICE_UVM) {
+		demand_mapped(f->c, f->process->pid, (int)data->args[4], data->args[0], length,
+			      (int)data->args[3]);
+		return CONTINUE;
+	}
 	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0);
 	if (!number)
 		return fail(-ENOMEM);
@@ -596,7 +504,9 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 	f->tid = (int)n->pid;
 	f->id = n->id;
 	f->fd = f->named = -1;
+	f->wrapped = false;
 	memset(&f->call, 0, sizeof(f->call));
+	f->call.card = CGPU_NO_CARD;
 	f->process = process_of(f->c, f->tid, &f->thread_table);
 	if (!f->process)
 		return fail(-ESRCH);
@@ -684,6 +594,8 @@ static void *work(void *data)
 			response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 		else
 			response.error = answer.error;
+		if (answer.forward && f->call.req.op == CGPU_OP_ALLOC)
+			c->carried_ns = now_ns();
 		/* ENOENT: the caller was killed meanwhile */
 		ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, &response);
 		pthread_mutex_lock(&door.lock);
@@ -691,6 +603,10 @@ static void *work(void *data)
 		door.count.continued += answer.forward;
 		door.count.busy_ns += now_ns() - start;
 		pthread_mutex_unlock(&door.lock);
+	}
+	if (f) {
+		free(f->params);
+		free(f->before);
 	}
 	free(f);
 	pthread_mutex_lock(&door.lock);

@@ -21,6 +21,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -47,9 +48,14 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     data, fds = b"", array.array("i")
     space = socket.CMSG_SPACE(8 * fds.itemsize)
     while True:
-        part, ancillary, _flags, _address = connection.recvmsg(
-            MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
-        )
+        try:
+            part, ancillary, _flags, _address = connection.recvmsg(
+                MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
@@ -156,16 +162,19 @@ def _serve_client(connection: socket.socket) -> None:
 
 
 def _serve_runtime(connection: socket.socket) -> None:
+    fds: list[int] = []
     with connection:
         connection.settimeout(_ANSWER_TIMEOUT_S)
         try:
             state, fds = receive(connection)
-            names = state.get("fds", [])
-            listener = fds[names.index("seccompFd")]
             container_id = str(state["state"]["id"])
+            listener = fds.pop(state.get("fds", []).index("seccompFd"))
         except (ValueError, OSError, KeyError, IndexError, TypeError) as error:
             log.warning("an OCI runtime's message: %s", error)
             return
+        finally:
+            for fd in fds:
+                os.close(fd)
     deadline = time.monotonic() + _CONTAINER_WAIT_S
     while True:
         try:
@@ -213,6 +222,14 @@ def _retire(idle_s: float) -> None:
             return
 
 
+def own_directory() -> None:
+    """Make DIRECTORY. CgpuError: whose sockets and files were in it would be obeyed and read."""
+    os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+    found = os.lstat(DIRECTORY)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+        raise CgpuError(f"{DIRECTORY} is not root's alone: remove it, then start again")
+
+
 def _publish() -> None:
     draft = f"{FRAGMENT}.new"
     with open(draft, "w") as file:
@@ -237,7 +254,7 @@ def main(
     with contextlib.suppress(OSError, ValueError):
         answer = ask({"op": "ping"})
         raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
-    os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+    own_directory()
     # Every thread that starts from here on leaves them to the wait below, so none is lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:

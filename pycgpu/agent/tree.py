@@ -245,28 +245,29 @@ def _operations(fuse: Any, came: threading.Event) -> Any:
         except OSError as error:
             raise fuse.FuseOSError(error.errno) from None
 
-    class Operations(fuse.Operations):
+    class Operations(fuse.Operations):  # type: ignore[misc]  # the library has no types
         def init(self, path: str) -> None:
             came.set()
 
         def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
-            return call(tree.attributes, path)
+            attributes: dict[str, int] = call(tree.attributes, path)
+            return attributes
 
         def readdir(self, path: str, fh: int) -> Any:
             return [".", "..", *call(tree.names, path)]
 
         def open(self, path: str, flags: int) -> int:
-            return call(tree.open, path)
+            return int(call(tree.open, path))
 
         def release(self, path: str, fh: int) -> int:
             tree.release(fh)
             return 0
 
         def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-            return call(tree.read, path, size, offset, fh)
+            return bytes(call(tree.read, path, size, offset, fh))
 
         def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
-            return call(tree.write, path, data)
+            return int(call(tree.write, path, data))
 
         def truncate(self, path: str, length: int, fh: int | None = None) -> int:
             return 0

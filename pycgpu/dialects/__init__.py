@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-From a container's environment to a :class:`~pycgpu.model.Request`.
+From a container's environment to a :class:`~pycgpu.request.model.Request`.
 
 One module a vendor, each with ``parse(env) -> Request | None``: pure, None when the vendor's own
 rules say that nothing is limited. Annotations are settings too: :func:`settings` merges them.
@@ -9,7 +9,8 @@ rules say that nothing is limited. Annotations are settings too: :func:`settings
 from __future__ import annotations
 
 from ..errors import ConflictError, RequestError
-from ..model import Request
+from ..request import permit
+from ..request.model import Request
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -69,15 +70,25 @@ NOT_ASKING = (DISABLE, "CGPU_CARD_")
 
 #: Annotations are read only under these names: pods carry many that are none of ours.
 ANNOTATION_PREFIXES = ("vke.volcengine.com/", "nvidia.com/", "emr.serverless.mgpu.")
+#: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
+OPERATOR = "cgpu.io/"
 
 
-def settings(env: Iterable[object], annotations: object = None) -> dict[str, str]:
+def settings(
+    env: Iterable[object], annotations: object = None, allowed: permit.Permit = permit.DEFAULT
+) -> dict[str, str]:
     """
     Return a container's settings from OCI's ``process.env`` list and its annotations.
 
+    An annotation ``cgpu.io/<variable>`` goes before that variable of the environment.
+
+    Args:
+        allowed: what an environment may set, see :mod:`pycgpu.request.permit`.
+
     Raises:
-        RequestError: an entry is not text, or one of our settings is given twice with
-            different values (which of them a process would see depends on its libc).
+        RequestError: an entry is not text, an environment sets what it may not, or one of our
+            settings is given twice with different values (which of them a process would see
+            depends on its libc).
     """
     found: dict[str, str] = {}
     twice: dict[str, str] = {}
@@ -90,11 +101,17 @@ def settings(env: Iterable[object], annotations: object = None) -> dict[str, str
             pairs.append((key, value))
     if annotations is not None and not isinstance(annotations, dict):
         raise RequestError(f"annotations are {type(annotations).__name__}, not a map")
+    operators: dict[str, str] = {}
     for key, value in (annotations or {}).items():
-        if isinstance(key, str) and key.startswith(ANNOTATION_PREFIXES):
+        if isinstance(key, str) and key.startswith((OPERATOR, *ANNOTATION_PREFIXES)):
             if not isinstance(value, str):
                 raise RequestError(f"annotation {key} is {value!r}, which is not text", key)
-            pairs.append((key, value))
+            operators[key.removeprefix(OPERATOR)] = value
+    pairs = [(key, value) for key, value in pairs if OPERATOR + key not in (annotations or {})]
+    _check(pairs, operators, allowed)
+    if allowed.annotations_only:
+        pairs = [(key, value) for key, value in pairs if not _asks(key)]
+    pairs += operators.items()
     for key, value in pairs:
         if found.setdefault(key, value) != value:
             twice[key] = value
@@ -102,6 +119,38 @@ def settings(env: Iterable[object], annotations: object = None) -> dict[str, str
         if _is_ours(key):
             raise RequestError(f"{key} is given as {found[key]!r} and as {value!r}", key, value)
     return found
+
+
+def _asks(key: str) -> bool:
+    """A variable that asks for something; which cards a container sees is no request."""
+    return _is_ours(key) and key != "NVIDIA_VISIBLE_DEVICES" and not key.startswith("CGPU_CARD_")
+
+
+def _check(
+    pairs: list[tuple[str, str]], operators: Mapping[str, str], allowed: permit.Permit
+) -> None:
+    """Raise RequestError if an environment, which its image can set, asks for what it may not."""
+    asking = [key for key, _ in pairs if _asks(key)]
+    if allowed.annotations_only:
+        if asking and not any(asked_by(operators, keys) for _, _, keys in DIALECTS):
+            raise RequestError(
+                f"{asking[0]} stands in the environment, which asks for nothing on this node"
+                f" ({permit.PATH}); give it as the annotation {OPERATOR}{asking[0]}",
+                asking[0],
+            )
+        return
+    # Alone it lifts nothing, and images that are switched off must start where nobody limits them.
+    limits = [key for key in (*asking, *operators) if key != DISABLE]
+    for key, value in pairs:
+        word = allowed.denies(key, value)
+        if word is None or (key == DISABLE and (not limits or value.lower() in ("", "0", "false"))):
+            continue
+        raise RequestError(
+            f"{key}={value!r}: an image could set it, so it does not count in the environment;"
+            f" give it as the annotation {OPERATOR}{key}, or allow {word!r} in {permit.PATH}",
+            key,
+            value,
+        )
 
 
 def asked_by(env: Mapping[str, str], keys: tuple[str, ...]) -> str | None:

@@ -9,7 +9,7 @@ cards their own parts, its last value repeats, and a zero anywhere in it switche
 from __future__ import annotations
 
 from ..errors import ConflictError
-from ..model import MIB, WEIGHTED, CardShare, MemoryShare, Request
+from ..request.model import MIB, WEIGHTED, CardShare, MemoryShare, Request
 from . import value
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ def parse(env: Mapping[str, str]) -> Request | None:
         native=native,
         shares=tuple(
             CardShare(
-                memory=MemoryShare(part, size, granule_bytes=MIB),
+                memory=MemoryShare(part, size, granule_bytes=MIB, states_size=True),
                 weight=weight,
                 policy=WEIGHTED if weight is not None and weight > 1 else None,
                 priority=priority,

@@ -9,7 +9,14 @@ process ended, after the OOM script if one is named.
 from __future__ import annotations
 
 from ..errors import ConflictError
-from ..model import MIB, MIXED, CardShare, MemoryBytes, MemoryShare, Request
+from ..request.model import (
+    MIB,
+    MIXED,
+    CardShare,
+    MemoryBytes,
+    MemoryShare,
+    Request,
+)
 from . import value
 
 TYPE_CHECKING = False
@@ -79,4 +86,4 @@ def _memory(env: Mapping[str, str]) -> MemoryBytes | MemoryShare | None:
         return None
     if size is not None and part > size:
         raise value.fail(CONTAINER, env[CONTAINER], f"{part} is more than {DEV}={size}")
-    return MemoryShare(part, size, reserved_bytes)
+    return MemoryShare(part, size, reserved_bytes, states_size=True)

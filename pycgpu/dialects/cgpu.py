@@ -23,7 +23,7 @@ A variable of this form that is not listed is refused: a mistyped limit must not
 from __future__ import annotations
 
 from ..errors import RequestError
-from ..model import (
+from ..request.model import (
     BURST,
     MIB,
     MIXED,
@@ -34,7 +34,7 @@ from ..model import (
     MemoryShare,
     Request,
 )
-from ..size import parse_bytes
+from ..request.size import parse_bytes
 from . import value
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ MEM is MiB; WEIGHT is percent of the card, held even when the container is alone
 
 from __future__ import annotations
 
-from ..model import MIB, MIXED, CardShare, MemoryBytes, Request
+from ..request.model import MIB, MIXED, CardShare, MemoryBytes, Request
 from . import value
 
 TYPE_CHECKING = False

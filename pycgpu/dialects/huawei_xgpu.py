@@ -7,7 +7,7 @@ xGPU numbers its policies in another order than cGPU; ``POLICY_MAP`` translates.
 
 from __future__ import annotations
 
-from ..model import (
+from ..request.model import (
     AVERAGE,
     FIXED,
     MIB,

@@ -11,8 +11,15 @@ over the percentage, as under HAMi.
 from __future__ import annotations
 
 from ..errors import ConflictError
-from ..model import MIB, MIXED, CardShare, MemoryBytes, MemoryShare, Request
-from ..size import parse_bytes
+from ..request.model import (
+    MIB,
+    MIXED,
+    CardShare,
+    MemoryBytes,
+    MemoryShare,
+    Request,
+)
+from ..request.size import parse_bytes
 from . import value
 
 TYPE_CHECKING = False
@@ -84,12 +91,12 @@ def _from_limits(env: Mapping[str, str]) -> Request:
         raise value.fail(key, env[key], f"the container has {len(ordinals)} cards")
     shares = []
     for ordinal in ordinals if last >= 0 else range(1):
-        key = _limit_key(env, MEMORY_LIMIT, ordinal, bool(memory))
+        memory_key = _limit_key(env, MEMORY_LIMIT, ordinal, bool(memory))
         sm_key = _limit_key(env, SM_LIMIT, ordinal, bool(cores))
         quota = None if sm_key is None else _percent(env, sm_key)
         shares.append(
             CardShare(
-                memory=None if key is None else MemoryBytes(_limit_bytes(env, key)),
+                memory=None if memory_key is None else MemoryBytes(_limit_bytes(env, memory_key)),
                 quota=None if policy.lower() == "disable" else quota,
                 policy=None if sm_key is None else MIXED,
             )

@@ -9,7 +9,15 @@ annotations ``vke.volcengine.com/mgpu-*``, whose amounts are split evenly over s
 from __future__ import annotations
 
 from ..errors import ConflictError, RequestError
-from ..model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, CardShare, MemoryBytes, Request
+from ..request.model import (
+    BURST,
+    MIB,
+    MIXED,
+    WEIGHTED_CONSERVING,
+    CardShare,
+    MemoryBytes,
+    Request,
+)
 from . import value
 
 TYPE_CHECKING = False

@@ -3,7 +3,7 @@
 The engine of ``kmod/core`` against a model of a card, in virtual time.
 
 All results are simulated. What the model was fitted to, and how well it reproduces what was
-measured on a real card, is in ``docs/engine.md`` and ``tests/core/test_simulate.py``.
+measured on a real card, is in ``docs/measurements.md`` and ``tests/core/test_simulate.py``.
 """
 
 from .scenario import Change, Run, Scenario, Tenant, run

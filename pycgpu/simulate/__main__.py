@@ -9,17 +9,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, cast, get_args
 
 from rich.console import Console
 from rich.table import Table
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 
 from . import chart, check, compare
-from .scenario import MS, News, Scenario, Tenant, decision_ns, entitlements, run
+from .scenario import MS, Kind, News, Scenario, Tenant, decision_ns, entitlements, run
 
-KINDS = ("backlogged", "bursty", "idle", "closer", "waking")
+KINDS = get_args(Kind)
+#: A server's request, if nothing is said of it: 32 tokens of 1.52 ms.
+TOKENS = {"steps": 32, "step_ns": 1_470_000, "host_ns": 40_000}
 DEFAULT = ("backlogged,weight=1", "backlogged,weight=2", "bursty,on=20,off=60")
 
 
@@ -31,7 +33,10 @@ NUMBERS = {
     "priority": ("priority", 1, 0, 15),
     "groups": ("groups", 1, 1, 16),
     "on": ("on_ns", MS, 1, 3_600_000),
-    "off": ("off_ns", MS, 1, 3_600_000),
+    "off": ("off_ns", MS, 0, 3_600_000),
+    "steps": ("steps", 1, 1, 100_000),
+    "step_us": ("step_ns", 1000, 1, 10_000_000),
+    "host_us": ("host_ns", 1000, 1, 10_000_000),
     "stubborn": ("stubborn_ns", MS, 0, 1000),
 }
 TENANTS_MAX = 64
@@ -67,7 +72,10 @@ def seconds(text: str) -> float:
 
 
 def tenant(text: str) -> Tenant:
-    """Parse ``kind[,name=value]…``; ``on``, ``off`` and ``stubborn`` are in ms."""
+    """Parse ``kind[,name=value]…``; ``on``, ``off`` and ``stubborn`` are in ms.
+
+    A server's ``off`` is from one request to the next; 0: there always is one.
+    """
     kind, *pairs = text.split(",")
     if kind not in KINDS:
         raise argparse.ArgumentTypeError(f"{kind!r}: a tenant is one of {', '.join(KINDS)}")
@@ -89,7 +97,11 @@ def tenant(text: str) -> Tenant:
         raise argparse.ArgumentTypeError(f"{text!r}: quota_min is above quota")
     if kind == "bursty":
         values = {"on_ns": 20 * MS, "off_ns": 60 * MS, **values}
-    return Tenant(kind=kind, **values)
+        if not values["off_ns"]:
+            raise argparse.ArgumentTypeError("off=0: want a whole number from 1 to 3600000")
+    if kind == "server":
+        values = {"off_ns": 250 * MS, **TOKENS, **values}
+    return Tenant(kind=cast(Kind, kind), **cast(dict[str, Any], values))
 
 
 def policy(text: str) -> int:
@@ -133,6 +145,13 @@ def show(arguments: argparse.Namespace, console: Console) -> int:
         )
     console.print(table)
     chart.text(result, console)
+    for i in {i for i, *_ in result.samples}:
+        shown = (
+            f"{kind} {result.percentile(i, kind, 0.5):.2f} / {result.percentile(i, kind, 0.99):.2f}"
+            for kind in ("step", "request", "wait")
+            if result.times(i, kind)
+        )
+        console.print(f"tenant {i}, p50 / p99 ms: {', '.join(shown)}")
     seconds = scenario.duration_ns / 1e9
     console.print(
         f"together {100 * result.efficiency():.1f} % of one alone, period "

@@ -11,32 +11,34 @@ from cffi import FFI
 # setuptools wants sources relative to the directory that it is run in, the repository's root.
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("pycgpu/simulate")
-CORE = Path("kmod/core")
-#: The engine, who reads the log of context switches for it, and what that is built on.
-PARTS = ("policy", "pool", "turns", "sched", "ctxsw", "rm_decode", "objects", "table", "ledger")
+KMOD = Path("kmod")
+CORE = KMOD / "core"
+#: The scheduler, and what its reader of the log of context switches decodes records with.
 SOURCES = [
     HERE / "runlist.c",
     HERE / "switch_log.c",
-    *(CORE / f"{name}.c" for name in PARTS),
+    *(path.relative_to(ROOT) for path in sorted((ROOT / CORE / "sched").glob("*.c"))),
+    CORE / "bytes.c",
 ]
 
 
 def builder() -> FFI:
     """Return the configured builder of ``pycgpu.simulate._runlist``."""
     made = FFI()
-    for header in (CORE / "policy.h", HERE / "runlist.h"):
+    for header in (CORE / "sched/policy.h", HERE / "runlist.h"):
         made.cdef(re.sub(r"(?m)^[ \t]*#.*$", "", (ROOT / header).read_text()))
     made.set_source(
         "pycgpu.simulate._runlist",
-        '#include "policy.h"\n#include "runlist.h"',
+        '#include "core/sched/policy.h"\n#include "runlist.h"',
         sources=[str(path) for path in SOURCES],
-        include_dirs=[str(CORE), str(HERE)],
+        include_dirs=[str(HERE)],
         depends=[
             str(path.relative_to(ROOT))
             for folder in (CORE, HERE)
-            for path in sorted((ROOT / folder).glob("*.h"))
+            for path in sorted((ROOT / folder).rglob("*.h"))
         ],
-        extra_compile_args=["-std=gnu99", "-O2", "-g"],
+        # -iquote: kmod/linux must not stand in for the system's headers.
+        extra_compile_args=["-std=gnu99", "-O2", "-g", "-iquote", str(KMOD)],
         libraries=["m"],
     )
     return made

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 
 from .scenario import MS, Run, Scenario, Tenant, run
 
@@ -71,11 +71,11 @@ def svg(
         ]
         colour = COLOURS[i % len(COLOURS)]
         parts.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}"/>')
-        y = top + 12 + 16 * i
+        row = top + 12 + 16 * i
         label = labels[i] if i < len(labels) else f"{i} {result.scenario.tenants[i].kind}"
-        x = left + plot_w + 10
-        parts.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 15}" y="{y}">{escape(label)}</text>')
+        column = left + plot_w + 10
+        parts.append(f'<rect x="{column}" y="{row - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{column + 15}" y="{row}">{escape(label)}</text>')
         base = above
     for fraction in (0, 0.5, 1):
         y = top + plot_h * (1 - fraction)

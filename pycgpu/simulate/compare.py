@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""Slices only, windows only, and the engine, side by side: what ``docs/engine.md`` shows."""
+"""Slices only, windows only, and the engine, side by side: what ``docs/measurements.md`` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 
-from .scenario import MS, SWITCH_NS, Run, Scenario, Tenant, run
+from . import serving
+from .scenario import MS, SWITCH_NS, Controller, Run, Scenario, Tenant, run
 
 FIXED, FAIR = POLICIES.index("fixed"), POLICIES.index("weighted-conserving")
-K1 = {"switch_ns": SWITCH_NS["kernels_1ms"], "gate_ns": 0, "rest_ns": 0}
+K1: dict[str, Any] = {"switch_ns": SWITCH_NS["kernels_1ms"], "gate_ns": 0, "rest_ns": 0}
 K100 = {**K1, "switch_ns": SWITCH_NS["kernels_100us"]}
-RESNET = {
+RESNET: dict[str, Any] = {
     **K1,
     "kind": "bursty",
     "on_ns": 35 * MS,
@@ -22,19 +24,19 @@ RESNET = {
 }
 
 
-def _pair(controller: str, a: dict[str, int], b: dict[str, int], **both: object) -> Scenario:
+def _pair(controller: Controller, a: dict[str, Any], b: dict[str, Any], **both: Any) -> Scenario:
     return Scenario((Tenant(**both, **a), Tenant(**both, **b)), controller=controller)
 
 
-def _slices(a_us: int, b_us: int, **both: object) -> Scenario:
+def _slices(a_us: int, b_us: int, **both: Any) -> Scenario:
     return _pair("slices", {"slice_us": a_us}, {"slice_us": b_us}, **both)
 
 
-def _turns(a_ms: int, b_ms: int, controller: str = "turns", **both: object) -> Scenario:
+def _turns(a_ms: int, b_ms: int, controller: Controller = "turns", **both: Any) -> Scenario:
     return _pair(controller, {"window_ns": a_ms * MS}, {"window_ns": b_ms * MS}, **both)
 
 
-def _sleeper(on_ms: int, off_ms: int, **tenant: object) -> Scenario:
+def _sleeper(on_ms: int, off_ms: int, **tenant: Any) -> Scenario:
     one = Tenant(window_ns=on_ms * MS, pause_ns=off_ms * MS, **tenant)
     return Scenario((one,), controller="sleeper")
 
@@ -155,11 +157,18 @@ def cards() -> Iterator[str]:
 
 
 def markdown() -> str:
-    """Return the tables of ``docs/engine.md``."""
+    """Return the tables of ``docs/measurements.md``."""
     lines = ["| measured on an H200 | measured, % of solo | model |", "|---|---|---|"]
     for name, scenario, values in measured():
         got = " + ".join(f"{v:.1f}" for v in modelled(scenario))
         lines.append(f"| {name} | {' + '.join(f'{v:.1f}' for v in values)} | {got} |")
+    lines += [
+        "",
+        "| measured on an H100 | token ms | request ms | trainer /s "
+        "| model: token | request | trainer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += serving.rows()
     lines += [
         "",
         "| simulated | error 1 s | error 100 ms | loss | calls/s |",

@@ -4,7 +4,8 @@
 #include <time.h>
 
 #include "runlist.h"
-#include "sched.h"
+#include "core/sched/demand.h"
+#include "core/sched/sched.h"
 #include "switch_log.h"
 
 #define NEVER UINT64_MAX
@@ -30,6 +31,12 @@ enum {
 	WAKE_NS = 8000,        /* mean lateness of a timer */
 	FLUSH_NS = 13000,      /* asking for the log's records takes so long, */
 	FLUSH_MORE_NS = 27000, /* and up to so much more */
+	/*
+	 * Reading GP_GET and GP_PUT of a channel by /proc/PID/mem; and what of a
+	 * container's work is not fetched yet while its last submissions run.
+	 */
+	READ_NS = 7000,
+	FETCH_NS = 1000000,
 	CUDA_SLICE_NS = 2048000,
 	FAIL_NS = 50000000     /* a driver that fails does so for that long */
 };
@@ -38,6 +45,10 @@ struct group {
 	uint32_t tenant;
 	uint64_t left_ns;      /* work queued; NEVER: endless */
 	uint64_t arrival_ns;   /* of the next work, while none is queued */
+	uint32_t put;          /* submissions */
+	bool begun;            /* the last one has been on the engine */
+	uint64_t submit_ns;
+	struct cgpu_demand_channel channel[MODEL_CHANNELS];
 };
 
 struct call {
@@ -53,8 +64,14 @@ struct card {
 	struct call call;
 	uint64_t wake_ns;
 	struct model_log log;
-	uint64_t due_ns;       /* of the next look into it */
+	uint64_t due_ns;       /* of the next look into it, or at the channels */
 	uint64_t look_end_ns;  /* of the one under way; 0: none is */
+	struct cgpu_demand demand;
+	uint64_t look_mask;    /* whose channels are read */
+	uint64_t look_begin_ns;
+	uint64_t act_ns;       /* of the prototype: GP_PUT moved */
+	uint32_t act_put;
+	bool is_shut;
 
 	uint32_t groups, at;   /* runlist, and where it stands */
 	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
@@ -75,6 +92,12 @@ struct tenant {
 	uint64_t slice_ns;
 	uint64_t event_ns;     /* next opening or closing */
 	uint32_t quiet;        /* looks in a row that found no work */
+	/* of a server */
+	uint64_t request_ns;   /* when the present request came, or the next will */
+	uint32_t arrived;      /* requests before that one */
+	uint32_t step;         /* of the present request */
+	bool serving;
+	uint64_t last_ns;      /* when the step before was done, or the request begun */
 };
 
 struct model {
@@ -87,7 +110,10 @@ struct model {
 	struct tenant tenant[MODEL_TENANTS];
 	struct card card[MODEL_CARDS];
 	uint64_t now_ns, random, lock_free_ns, look_ns, bins;
+	uint64_t open_ns, shut_ns;
 	uint32_t changed;
+	struct cgpu_model_sample *samples;
+	uint32_t sampled, room;
 };
 
 static uint64_t draw(struct model *m)
@@ -187,6 +213,86 @@ static void unload(struct model *m, struct card *c, uint32_t tenant)
 	model_log_save(&c->log, m->now_ns);
 }
 
+/* ---- servers ---- */
+
+static void sample(struct model *m, uint32_t tenant, uint32_t kind, uint64_t ns)
+{
+	if (m->sampled < m->room)
+		m->samples[m->sampled++] =
+			(struct cgpu_model_sample){ tenant, kind, m->now_ns, ns };
+}
+
+/* When the next request comes, of one that came at `from_ns`. */
+static uint64_t next_request(struct model *m, uint32_t i, uint64_t from_ns)
+{
+	const struct cgpu_model_tenant *t = &m->tenants[i];
+
+	if (!t->arrivals)
+		return from_ns + (t->off_ns ? exponential(m, t->off_ns) : 0);
+	return m->tenant[i].arrived < t->arrivals_count ? t->arrivals[m->tenant[i].arrived] : NEVER;
+}
+
+static void submit(struct model *m, uint32_t g)
+{
+	struct group *group = &m->group[g];
+	struct tenant *state = &m->tenant[group->tenant];
+	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+
+	if (!state->serving) {
+		state->serving = true;
+		state->step = 0;
+		state->last_ns = m->now_ns;
+	}
+	group->left_ns = t->step_ns;
+	group->arrival_ns = NEVER;
+	group->submit_ns = m->now_ns;
+}
+
+static void step_done(struct model *m, uint32_t g)
+{
+	struct group *group = &m->group[g];
+	uint32_t i = group->tenant;
+	struct tenant *state = &m->tenant[i];
+	const struct cgpu_model_tenant *t = &m->tenants[i];
+
+	uint64_t host_ns = t->host_ns + exponential(m, t->host_ns / 3);
+
+	sample(m, i, MODEL_STEP, m->now_ns - state->last_ns);
+	state->last_ns = m->now_ns;
+	if (++state->step < t->steps) {
+		group->arrival_ns = m->now_ns + host_ns;
+		return;
+	}
+	sample(m, i, MODEL_REQUEST, m->now_ns - state->request_ns);
+	state->serving = false;
+	state->arrived++;
+	if (!t->off_ns && !t->arrivals)
+		state->request_ns = m->now_ns;
+	else
+		state->request_ns = next_request(m, i, state->request_ns);
+	group->arrival_ns = state->request_ns > m->now_ns + host_ns ? state->request_ns :
+								      m->now_ns + host_ns;
+}
+
+/* What the channel of a group that moves says. */
+static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *put)
+{
+	const struct group *group = &m->group[g];
+	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+	uint64_t fetch_ns = t->kind == MODEL_SERVER && t->step_ns > FETCH_NS ?
+				    t->step_ns : FETCH_NS;
+
+	*put = group->put;
+	if (group->left_ns == NEVER || t->kind == MODEL_SPINNER)
+		*put += (uint32_t)(m->now_ns / 500000);
+	*get = *put;
+	if (t->kind == MODEL_FROZEN ||
+	    (group->left_ns && (!group->begun || group->left_ns > fetch_ns)))
+		--*get;
+	*get %= 1024;
+	*put %= 1024;
+}
+
 /* ---- controllers ---- */
 
 static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
@@ -215,8 +321,8 @@ static void start_call(struct model *m, struct card *c)
 	call->active = true;
 	call->effected = call->failed = false;
 	call->start_ns = m->now_ns > m->lock_free_ns ? m->now_ns : m->lock_free_ns;
-	ns = call->action.kind == CGPU_SCHED_OPEN ? OPEN_NS :
-	     call->action.kind == CGPU_SCHED_SHUT ? SHUT_NS : SLICE_NS;
+	ns = call->action.kind == CGPU_SCHED_OPEN ? m->open_ns :
+	     call->action.kind == CGPU_SCHED_SHUT ? m->shut_ns : SLICE_NS;
 	ns += exponential(m, JITTER_NS);
 	if (draw(m) % RARE == 0)
 		ns += draw(m) % RARE_NS;
@@ -232,7 +338,7 @@ static void start_call(struct model *m, struct card *c)
 	call->effect_ns = call->start_ns + (stubborn ? ns : ns * percent / 100);
 	call->end_ns = call->start_ns + ns;
 	/* the driver's lock of all cards is taken for the call, not for the wait */
-	m->lock_free_ns = call->start_ns + least(ns, 2 * SHUT_NS);
+	m->lock_free_ns = call->start_ns + least(ns, 2 * m->shut_ns);
 	c->result->call_ns += m->lock_free_ns - call->start_ns;
 	if (call->action.kind != CGPU_SCHED_SLICE) {
 		c->result->gate_calls++;
@@ -266,6 +372,36 @@ static void push(struct card *c, uint32_t kind, uint64_t mask)
 	c->queue[c->queued++] = (struct cgpu_sched_action){ kind, 0, mask };
 }
 
+/* All but servers are shut while one has a request, or seems to. */
+static void serve(struct model *m, struct card *c)
+{
+	const struct cgpu_model_tenant *t = m->tenants;
+	uint32_t i, g, get, put, sum = 0;
+	uint64_t others = 0;
+	bool wanted = false;
+
+	for (i = 0; i < m->count; i++) {
+		others |= t[i].kind == MODEL_SERVER ? 0 : 1ULL << i;
+		wanted |= m->tenant[i].serving;
+	}
+	if (m->config->controller == MODEL_SUBMISSIONS) {
+		for (g = 0; g < m->groups; g++) {
+			if (t[m->group[g].tenant].kind != MODEL_SERVER)
+				continue;
+			userd(m, g, &get, &put);
+			sum += put;
+		}
+		if (sum != c->act_put)
+			c->act_ns = m->now_ns;
+		c->act_put = sum;
+		wanted = c->act_ns && m->now_ns - c->act_ns < t[0].pause_ns;
+	}
+	if (wanted != c->is_shut)
+		push(c, wanted ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN, others);
+	c->is_shut = wanted;
+	c->wake_ns = m->now_ns + t[0].window_ns + 50000 + exponential(m, WAKE_NS);
+}
+
 /* Fixed windows, with no accounts: what prototypes on the real card did. */
 static void fixed(struct model *m, struct card *c)
 {
@@ -273,6 +409,10 @@ static void fixed(struct model *m, struct card *c)
 	uint32_t next;
 
 	c->queued = c->taken = 0;
+	if (config->controller == MODEL_REQUESTS || config->controller == MODEL_SUBMISSIONS) {
+		serve(m, c);
+		return;
+	}
 	if (config->controller == MODEL_SLEEPER) {
 		push(c, c->phase ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN, 1);
 		c->wake_ns = NEVER; /* set when the call has returned */
@@ -288,28 +428,72 @@ static void fixed(struct model *m, struct card *c)
 	c->wake_ns = c->turn_end_ns - 500000;
 }
 
-/* As the doors do whenever a tick asks for nothing. */
-static void follow_log(struct model *m, struct card *c)
+/* Reads what the channels of `mask` say. Return: what that took. */
+static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 {
-	c->due_ns = c->log.ring ? cgpu_ctxsw_due(&c->log.log, &c->sched, m->now_ns) : NEVER;
-	if (c->due_ns <= m->now_ns)
+	uint32_t g, k, get, put, reads = 0;
+	uint64_t done = 0;
+
+	for (g = 0; g < m->groups; g++) {
+		uint32_t i = m->group[g].tenant;
+
+		for (k = 0; k < m->tenants[i].channels && (mask & ~done) >> i & 1; k++) {
+			struct cgpu_demand_channel *channel = &m->group[g].channel[k];
+
+			if (&m->card[m->tenants[i].card] != c ||
+			    !cgpu_demand_wants(&c->demand, i, channel))
+				continue;
+			get = put = 0;
+			/* CUDA uses neither the first nor the last of its channels */
+			if (k == m->tenants[i].channels / 2)
+				userd(m, g, &get, &put);
+			reads++;
+			if (cgpu_demand_sample(&c->demand, i, channel, get, put))
+				done |= 1ULL << i;
+		}
+	}
+	c->result->reads += reads;
+	c->result->read_ns += reads * READ_NS;
+	return reads * READ_NS;
+}
+
+/* As the doors do whenever a tick asks for nothing. */
+static void follow_news(struct model *m, struct card *c)
+{
+	uint64_t mask, channels_ns;
+
+	if (!c->log.ring) {
+		c->due_ns = NEVER;
+		return;
+	}
+	c->due_ns = cgpu_switch_log_due(&c->log.log, &c->sched, m->now_ns);
+	channels_ns = cgpu_demand_due(&c->demand, &c->sched, m->now_ns, &mask);
+	c->look_mask = 0;
+	if (channels_ns <= m->now_ns && channels_ns <= c->due_ns) {
+		c->look_mask = mask;
+		c->look_begin_ns = m->now_ns;
+		c->look_end_ns = m->now_ns + read_channels(m, c, mask) + 1000;
+	} else if (c->due_ns <= m->now_ns) {
 		c->look_end_ns = m->now_ns + FLUSH_NS + draw(m) % FLUSH_MORE_NS;
-	else if (c->due_ns != NEVER)
-		c->due_ns += exponential(m, WAKE_NS);
+	} else {
+		c->due_ns = least(c->due_ns, channels_ns);
+		c->due_ns += c->due_ns != NEVER ? exponential(m, WAKE_NS) : 0;
+	}
 }
 
 static void read_log(struct model *m, struct card *c)
 {
-	struct cgpu_ctxsw_use use[CGPU_CTXSW_USES];
+	struct cgpu_switch_log_use use[CGPU_SWITCH_LOG_USES];
 	uint32_t count, i;
 
 	model_log_flush(&c->log);
 	do {
-		count = cgpu_ctxsw_read(&c->log.log, c->log.header, c->log.ring, m->now_ns, use);
+		count = cgpu_switch_log_read(&c->log.log, c->log.header, c->log.ring, m->now_ns,
+					     use);
 		for (i = 0; i < count; i++)
-			cgpu_ctxsw_used(&c->log.log, &c->sched, m->group[use[i].pid - 1].tenant,
-					&use[i]);
-	} while (count == CGPU_CTXSW_USES);
+			cgpu_switch_log_used(&c->log.log, &c->sched,
+					     m->group[use[i].pid - 1].tenant, &use[i]);
+	} while (count == CGPU_SWITCH_LOG_USES);
 }
 
 static void tick(struct model *m, struct card *c)
@@ -321,8 +505,8 @@ static void tick(struct model *m, struct card *c)
 		c->taken = 0;
 		c->result->ticks++;
 		/* while all tenants are still coming, it is not yet the scenario's */
-		if (m->now_ns > 1000000 && c->sched.period_ns > c->result->period_ns)
-			c->result->period_ns = c->sched.period_ns;
+		if (m->now_ns > 1000000 && c->sched.plan.period_ns > c->result->period_ns)
+			c->result->period_ns = c->sched.plan.period_ns;
 		if (c->wake_ns != NEVER)
 			c->wake_ns += exponential(m, WAKE_NS);
 	} else {
@@ -331,15 +515,19 @@ static void tick(struct model *m, struct card *c)
 	if (c->queued)
 		start_call(m, c);
 	else if (m->config->controller == MODEL_ENGINE)
-		follow_log(m, c);
+		follow_news(m, c);
 }
 
 static void finish_look(struct model *m, struct card *c)
 {
 	c->look_end_ns = 0;
-	c->result->looks++;
-	read_log(m, c);
-	cgpu_ctxsw_judge(&c->log.log, &c->sched, m->now_ns);
+	if (c->look_mask) {
+		cgpu_demand_judge(&c->demand, &c->sched, c->look_mask, c->look_begin_ns, m->now_ns);
+	} else {
+		c->result->looks++;
+		read_log(m, c);
+		cgpu_switch_log_judge(&c->log.log, &c->sched, m->now_ns);
+	}
 	tick(m, c);
 }
 
@@ -373,6 +561,12 @@ static void refill(struct model *m, uint32_t g)
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
 
+	group->put++;
+	group->begun = false;
+	if (t->kind == MODEL_SERVER) {
+		submit(m, g);
+		return;
+	}
 	if (t->kind == MODEL_BURSTY)
 		group->left_ns = 1 + exponential(m, t->on_ns);
 	else
@@ -385,7 +579,9 @@ static void exhausted(struct model *m, uint32_t g)
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
 
-	if (t->kind == MODEL_BURSTY && group->arrival_ns == NEVER)
+	if (t->kind == MODEL_SERVER)
+		step_done(m, g);
+	else if (t->kind == MODEL_BURSTY && group->arrival_ns == NEVER)
 		group->arrival_ns = m->now_ns + 1 + exponential(m, t->off_ns);
 }
 
@@ -455,7 +651,7 @@ static void look(struct model *m)
 		t->quiet = has_work(m, i) ? 0 : t->quiet + 1;
 		if (t->quiet == 0 || t->quiet == 2) {
 			cgpu_sched_idle(&c->sched, i, t->quiet == 2, m->now_ns);
-			if (c->sched.dirty || c->sched.regate)
+			if (c->sched.plan.dirty || c->sched.regate)
 				tick(m, c);
 		}
 	}
@@ -551,6 +747,13 @@ static void after(struct model *m, struct card *c)
 		g = c->list[c->at];
 		/* a process a group, with a number that is nobody else's */
 		model_log_load(&c->log, g + 1, m->now_ns);
+		if (!m->group[g].begun) {
+			m->group[g].begun = true;
+			if (m->tenants[m->group[g].tenant].kind == MODEL_SERVER &&
+			    m->tenant[m->group[g].tenant].step == 0)
+				sample(m, m->group[g].tenant, MODEL_WAIT,
+				       m->now_ns - m->group[g].submit_ns);
+		}
 		if (!m->group[g].left_ns) {
 			exhausted(m, g);
 			c->on = false;
@@ -587,7 +790,7 @@ static void watch_closers(struct model *m)
 
 		if (m->tenants[i].kind != MODEL_CLOSER || !t->open)
 			continue;
-		if (c->sched.begun && c->sched.owner == i && !c->call.active &&
+		if (c->sched.cur.begun && c->sched.cur.owner == i && !c->call.active &&
 		    c->wake_ns != NEVER)
 			t->event_ns = c->wake_ns > 50000 ? c->wake_ns - 50000 : 0;
 		if (t->event_ns < m->now_ns)
@@ -660,7 +863,8 @@ static int setup(struct model *m)
 		struct card *c = &m->card[i];
 
 		cgpu_sched_init(&c->sched, 0);
-		c->sched.phase_ns = i * 1300000;
+		cgpu_demand_init(&c->demand);
+		c->sched.config.phase_ns = i * 1300000;
 		c->due_ns = NEVER;
 		if (config->controller == MODEL_ENGINE && config->news == MODEL_LOG &&
 		    model_log_open(&c->log))
@@ -668,7 +872,7 @@ static int setup(struct model *m)
 		if (config->news == MODEL_PROMPT)
 			cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
 		if (config->loss_ppm)
-			c->sched.loss_ppm = config->loss_ppm;
+			c->sched.config.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
 				      config->timeslice_us, 0);
 		c->wake_ns = NEVER;
@@ -686,6 +890,8 @@ static int setup(struct model *m)
 				g->left_ns = NEVER;
 			else if (t->kind == MODEL_BURSTY)
 				g->arrival_ns = exponential(m, t->off_ns);
+			else if (t->kind == MODEL_SERVER)
+				g->arrival_ns = m->tenant[i].request_ns = next_request(m, i, 0);
 			else
 				g->arrival_ns = t->kind == MODEL_WAKING ? t->on_ns : NEVER - 1;
 			c->list[c->groups++] = m->groups++;
@@ -699,7 +905,8 @@ static int setup(struct model *m)
 			m->tenant[i].gate = false;
 		m->card[0].turn_end_ns = m->tenants[0].window_ns;
 		m->card[0].wake_ns = m->card[0].turn_end_ns - 500000;
-	} else if (config->controller == MODEL_SLEEPER) {
+	} else if (config->controller == MODEL_SLEEPER || config->controller == MODEL_REQUESTS ||
+		   config->controller == MODEL_SUBMISSIONS) {
 		m->card[0].wake_ns = 0;
 	}
 	return 0;
@@ -708,7 +915,8 @@ static int setup(struct model *m)
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   uint64_t *used, struct cgpu_model_result *results)
+		   uint64_t *used, struct cgpu_model_result *results,
+		   struct cgpu_model_sample *samples, uint32_t room)
 {
 	struct cgpu_sched_stat stat;
 	struct model *m;
@@ -720,7 +928,10 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	    (config->news == MODEL_PROMPT && !config->hint_ns))
 		return -EINVAL;
 	for (i = 0; i < count; i++)
-		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS)
+		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS ||
+		    tenants[i].channels > MODEL_CHANNELS ||
+		    (tenants[i].kind == MODEL_SERVER &&
+		     (tenants[i].groups != 1 || !tenants[i].steps)))
 			return -EINVAL;
 	m = calloc(1, sizeof(*m));
 	if (!m)
@@ -733,6 +944,10 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	m->held = held;
 	m->backlog = backlog;
 	m->lost = lost;
+	m->samples = samples;
+	m->room = room;
+	m->open_ns = config->open_call_ns ? config->open_call_ns : OPEN_NS;
+	m->shut_ns = config->shut_call_ns ? config->shut_call_ns : SHUT_NS;
 	m->bins = config->duration_ns / config->bin_ns;
 	m->random = config->seed * 0x9e3779b97f4a7c15ULL + 0x1234567;
 	m->look_ns = config->news == MODEL_PROMPT && config->controller == MODEL_ENGINE ?
@@ -742,13 +957,14 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	err = setup(m);
 	if (!err)
 		loop(m);
+	results[0].samples = m->sampled;
 	for (i = 0; i < config->cards; i++) {
 		if (!err && m->card[i].log.ring)
 			read_log(m, &m->card[i]);
 		model_log_close(&m->card[i].log);
-		results[i].failures = m->card[i].sched.failures;
+		results[i].failures = m->card[i].sched.calls.failures;
 		if (!results[i].period_ns)
-			results[i].period_ns = m->card[i].sched.period_ns;
+			results[i].period_ns = m->card[i].sched.plan.period_ns;
 	}
 	for (i = 0; i < count; i++) {
 		cgpu_sched_stat(&m->card[tenants[i].card].sched, i, m->now_ns, &stat);
@@ -778,7 +994,7 @@ uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods)
 		cgpu_sched_open(s, i, true, 1, 0);
 	}
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-	while (now < periods * s->period_ns) {
+	while (now < periods * s->plan.period_ns) {
 		n = cgpu_sched_tick(s, now, out, &wake);
 		for (i = 0; i < n; i++, now += 300000)
 			cgpu_sched_done(s, &out[i], now, now + 300000, 0);

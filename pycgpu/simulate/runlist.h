@@ -7,11 +7,12 @@
 #ifndef CGPU_SIMULATE_RUNLIST_H
 #define CGPU_SIMULATE_RUNLIST_H
 
-#include "types.h"
+#include "core/types.h"
 
 enum cgpu_model_limit {
 	MODEL_TENANTS = 64,  /* on all cards together */
 	MODEL_GROUPS = 16,   /* of one tenant */
+	MODEL_CHANNELS = 20, /* of one group */
 	MODEL_CARDS = 8
 };
 
@@ -20,7 +21,15 @@ enum cgpu_model_kind {
 	MODEL_BURSTY,     /* work for on_ns (mean), then a pause of off_ns (mean) */
 	MODEL_IDLE,       /* holds the card open and does nothing */
 	MODEL_CLOSER,     /* backlogged; closes the card just before its window ends */
-	MODEL_WAKING      /* nothing until on_ns, then backlogged for off_ns, then nothing */
+	MODEL_WAKING,     /* nothing until on_ns, then backlogged for off_ns, then nothing */
+	/*
+	 * Waits for results: requests of `steps` pieces of work of step_ns, submitted one
+	 * after the other, host_ns after the one before was done. A request comes off_ns
+	 * after the one before on average (Poisson); 0: there always is one.
+	 */
+	MODEL_SERVER,
+	MODEL_SPINNER,    /* no work, and GP_PUT moves all the time */
+	MODEL_FROZEN      /* no work, and GP_PUT stands beside GP_GET */
 };
 
 enum cgpu_model_controller {
@@ -28,12 +37,16 @@ enum cgpu_model_controller {
 	MODEL_SLICES,      /* each tenant's slice_us, once */
 	MODEL_TURNS,       /* each tenant's window_ns in turn, open first, then shut */
 	MODEL_TURNS_SHUT,  /* the same, shut first */
-	MODEL_SLEEPER      /* gate: open, sleep window_ns, shut, sleep pause_ns */
+	MODEL_SLEEPER,     /* gate: open, sleep window_ns, shut, sleep pause_ns */
+	/* gates of all but servers shut while a server says that it has a request; */
+	MODEL_REQUESTS,
+	/* the same, while its GP_PUT moved less than pause_ns ago; a look every window_ns */
+	MODEL_SUBMISSIONS
 };
 
 /* Who tells the engine who has work. */
 enum cgpu_model_news {
-	MODEL_LOG,    /* kmod/core/ctxsw, from the log of context switches, as both doors */
+	MODEL_LOG,    /* kmod/core/sched/switch_log, as both doors */
 	MODEL_PROMPT, /* one who knows, every hint_ns; idleness at the second look */
 	MODEL_NONE
 };
@@ -47,6 +60,11 @@ struct cgpu_model_tenant {
 	uint32_t slice_us;
 	uint64_t window_ns, pause_ns;
 	uint64_t on_ns, off_ns;
+	uint32_t steps;
+	uint64_t step_ns, host_ns;
+	const uint64_t *arrivals; /* when requests come, instead of Poisson */
+	uint32_t arrivals_count;
+	uint32_t channels;    /* of each group; one of them moves */
 	uint64_t switch_ns;   /* loading its context when the runlist comes to it */
 	uint64_t gate_ns;     /* the same when another's gate has just shut; 0: switch_ns */
 	uint64_t rest_ns;     /* the same after the engine has rested; 0: switch_ns */
@@ -68,6 +86,7 @@ struct cgpu_model_config {
 	uint64_t loss_ppm;    /* 0: the engine's default */
 	uint32_t news;
 	uint64_t hint_ns;
+	uint64_t open_call_ns, shut_call_ns; /* 0: as on an H200 */
 	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */
 	uint64_t duration_ns, bin_ns, seed;
 	uint32_t changes;
@@ -84,20 +103,37 @@ struct cgpu_model_result {
 	uint64_t period_ns;
 	uint64_t ticks;
 	uint64_t looks;           /* into the log */
+	uint64_t reads;           /* of a channel's USERD, */
+	uint64_t read_ns;         /* and what they took of a processor */
+	uint32_t samples;         /* of servers, that had room */
 	uint64_t failures;
 	bool shut_at_end;
+};
+
+enum cgpu_model_sample_kind {
+	MODEL_STEP,    /* from the step before, or the request's beginning, to its end */
+	MODEL_REQUEST, /* from its coming to its end */
+	MODEL_WAIT     /* from the submission of a request's first step until it ran */
+};
+
+/* What a server saw. */
+struct cgpu_model_sample {
+	uint32_t tenant, kind;
+	uint64_t at_ns, ns;
 };
 
 /*
  * Runs `count` tenants. `useful`, `held` and `backlog` hold count × bins ns, `lost`
  * cards × bins ns, bins = duration_ns / bin_ns. A tenant holds the engine while it
  * does useful work and while it switches among its own groups. `used` holds what the
- * engine's `stat` says of each tenant, ns. Return: 0, -EINVAL, -ENOMEM.
+ * engine's `stat` says of each tenant, ns, `samples` has room for `room`. Return: 0,
+ * -EINVAL, -ENOMEM.
  */
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   uint64_t *used, struct cgpu_model_result *results);
+		   uint64_t *used, struct cgpu_model_result *results,
+		   struct cgpu_model_sample *samples, uint32_t room);
 
 /* Return: processor time of a period's decisions for `count` tenants, ns. */
 uint64_t cgpu_model_decision_ns(uint32_t count, uint32_t periods);

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ._runlist import ffi, lib
 
-Kind = Literal["backlogged", "bursty", "idle", "closer", "waking"]
-Controller = Literal["engine", "slices", "turns", "turns_shut", "sleeper"]
-#: Who tells the engine who is idle: the log of context switches, as on a real card; one who knows,
-#: every ``hint_ns``; nobody.
+Kind = Literal["backlogged", "bursty", "idle", "closer", "waking", "server", "spinner", "frozen"]
+Controller = Literal[
+    "engine", "slices", "turns", "turns_shut", "sleeper", "requests", "submissions"
+]
+#: Who tells the engine who is idle: what each channel's USERD and the log of context switches say,
+#: as on a real card; one who knows, every ``hint_ns``; nobody.
 News = Literal["log", "prompt", "none"]
 
 MS = 1_000_000
+#: Room for what servers see in a run.
+SAMPLES = 200_000
+KINDS_OF_SAMPLES = {lib.MODEL_STEP: "step", lib.MODEL_REQUEST: "request", lib.MODEL_WAIT: "wait"}
 #: Loss of a context switch, by workload, fitted to what was measured on an H200, ns: when the
 #: runlist switches, and, where they differ, after another's gate has shut and from rest.
 SWITCH_NS = {"kernels_1ms": 140_000, "kernels_100us": 170_000, "resnet50": 200_000}
@@ -37,6 +42,13 @@ class Tenant:
     pause_ns: int = 10 * MS
     on_ns: int = 0
     off_ns: int = 0
+    #: of a server: what a request is made of, and the host's time between two steps
+    steps: int = 1
+    step_ns: int = 0
+    host_ns: int = 50_000
+    #: when its requests come; empty: by Poisson, ``off_ns`` apart; ``off_ns`` 0: one always waits
+    arrivals: tuple[int, ...] = ()
+    channels: int = 2
     switch_ns: int = FIXED_WORK["switch_ns"]
     gate_ns: int = FIXED_WORK["gate_ns"]
     rest_ns: int = FIXED_WORK["rest_ns"]
@@ -67,6 +79,8 @@ class Scenario:
     loss_ppm: int = 0
     news: News = "log"
     hint_ns: int = MS
+    open_call_ns: int = 0
+    shut_call_ns: int = 0
     fail_ns: int = 0
     duration_ns: int = 10_000 * MS
     bin_ns: int = 5 * MS
@@ -90,6 +104,17 @@ class Run:
     lost: list[list[int]]
     used: list[int]
     cards: list[dict[str, int]]
+    #: what servers saw: (tenant, kind, at_ns, ns)
+    samples: list[tuple[int, str, int, int]]
+
+    def times(self, tenant: int, kind: str) -> list[float]:
+        """Return a server's ``step``, ``request`` or ``wait`` times, ms, in ascending order."""
+        return sorted(ns / MS for i, k, _, ns in self.samples if (i, k) == (tenant, kind))
+
+    def percentile(self, tenant: int, kind: str, fraction: float) -> float:
+        """Return a percentile of these times, ms."""
+        times = self.times(tenant, kind)
+        return times[min(len(times) - 1, int(len(times) * fraction))]
 
     def work(self, tenant: int, since_ns: int = 0) -> float:
         """Return a tenant's useful work over the run, as a fraction of what it does alone."""
@@ -136,9 +161,14 @@ def _sliding(row: list[int], width: int) -> list[int]:
     return sums
 
 
-def _tenant(tenant: Tenant) -> dict[str, int | bool]:
+def _tenant(tenant: Tenant, keep: list[object]) -> dict[str, object]:
     values = {name: getattr(tenant, name) for name in tenant.__dataclass_fields__}
     values["kind"] = getattr(lib, f"MODEL_{tenant.kind.upper()}")
+    values["arrivals"] = ffi.NULL
+    values["arrivals_count"] = len(tenant.arrivals)
+    if tenant.arrivals:
+        keep.append(ffi.new("uint64_t[]", tenant.arrivals))
+        values["arrivals"] = keep[-1]
     return values
 
 
@@ -170,10 +200,10 @@ def entitlements(scenario: Scenario) -> list[Share]:
 
 def decision_ns(count: int, periods: int = 1000) -> int:
     """Return what a period's decisions for ``count`` containers cost on this machine, ns."""
-    return lib.cgpu_model_decision_ns(count, periods)
+    return int(lib.cgpu_model_decision_ns(count, periods))
 
 
-def run(scenario: Scenario, **changes: object) -> Run:
+def run(scenario: Scenario, **changes: Any) -> Run:
     """Run a scenario, with fields replaced by ``changes``. Same scenario, same result."""
     scenario = replace(scenario, **changes)
     count = len(scenario.tenants)
@@ -188,20 +218,39 @@ def run(scenario: Scenario, **changes: object) -> Run:
     for i, change in enumerate(scenario.changes):
         for name in change.__dataclass_fields__:
             setattr(config.change[i], name, getattr(change, name))
-    tenants = ffi.new("struct cgpu_model_tenant[]", [_tenant(t) for t in scenario.tenants])
+    arrivals: list[object] = []  # alive as long as the tenants that point at them
+    tenants = ffi.new(
+        "struct cgpu_model_tenant[]", [_tenant(t, arrivals) for t in scenario.tenants]
+    )
+    room = SAMPLES if any(t.kind == "server" for t in scenario.tenants) else 0
+    samples = ffi.new("struct cgpu_model_sample[]", max(room, 1))
     useful, held, backlog = (ffi.new("uint32_t[]", count * bins) for _ in range(3))
     lost = ffi.new("uint32_t[]", scenario.cards * bins)
     used = ffi.new("uint64_t[]", count)
     totals = ffi.new("struct cgpu_model_result[]", scenario.cards)
-    status = lib.cgpu_model_run(config, tenants, count, useful, held, backlog, lost, used, totals)
+    status = lib.cgpu_model_run(
+        config, tenants, count, useful, held, backlog, lost, used, totals, samples, room
+    )
     if status:
         raise ValueError(f"the model cannot run this scenario: error {-status}")
 
-    def rows(flat: object, number: int) -> list[list[int]]:
+    def rows(flat: Any, number: int) -> list[list[int]]:
         whole = ffi.unpack(flat, number * bins)
         return [whole[i * bins : (i + 1) * bins] for i in range(number)]
 
     fields = [name for name, _ in ffi.typeof("struct cgpu_model_result").fields]
     cards = [{name: getattr(totals[i], name) for name in fields} for i in range(scenario.cards)]
-    per_tenant = (rows(flat, count) for flat in (useful, held, backlog))
-    return Run(scenario, *per_tenant, rows(lost, scenario.cards), list(used), cards)
+    seen = [
+        (one.tenant, KINDS_OF_SAMPLES[one.kind], one.at_ns, one.ns)
+        for one in samples[0 : totals[0].samples]
+    ]
+    return Run(
+        scenario,
+        rows(useful, count),
+        rows(held, count),
+        rows(backlog, count),
+        rows(lost, scenario.cards),
+        list(used),
+        cards,
+        seen,
+    )

@@ -2,16 +2,16 @@
 #include <stdlib.h>
 
 #include "switch_log.h"
-#include "rm_abi.h"
+#include "core/rm/abi.h"
 
 /* the card's clock is not the host's */
 #define EPOCH_NS 1795265305000000000ULL
 
 int model_log_open(struct model_log *log)
 {
-	log->header = calloc(1, CGPU_CTXSW_HEADER_BYTES);
-	log->ring = calloc(1, CGPU_CTXSW_RING_BYTES);
-	cgpu_ctxsw_init(&log->log);
+	log->header = calloc(1, CGPU_SWITCH_LOG_HEADER_BYTES);
+	log->ring = calloc(1, CGPU_SWITCH_LOG_RING_BYTES);
+	cgpu_switch_log_init(&log->log);
 	return log->header && log->ring ? 0 : -ENOMEM;
 }
 
@@ -29,13 +29,13 @@ static void put_number(uint8_t *at, uint64_t number, uint32_t bytes)
 
 static void write_record(struct model_log *log, uint8_t tag, uint64_t now_ns)
 {
-	uint8_t *record = log->ring + log->put * CGPU_CTXSW_RECORD_BYTES;
+	uint8_t *record = log->ring + log->put * CGPU_SWITCH_LOG_RECORD_BYTES;
 
 	record[NV_EVENT_BUFFER_FECS_TAG] = tag;
 	put_number(record + NV_EVENT_BUFFER_FECS_SEQNO, log->seqno, 2);
 	put_number(record + NV_EVENT_BUFFER_FECS_PID, log->pid, 4);
 	put_number(record + NV_EVENT_BUFFER_FECS_TIMESTAMP, EPOCH_NS + now_ns, 8);
-	log->put = (log->put + 1) % CGPU_CTXSW_RECORDS;
+	log->put = (log->put + 1) % CGPU_SWITCH_LOG_RECORDS;
 	log->seqno++;
 }
 

@@ -3,14 +3,14 @@
 #ifndef CGPU_SIMULATE_SWITCH_LOG_H
 #define CGPU_SIMULATE_SWITCH_LOG_H
 
-#include "types.h"
-#include "ctxsw.h"
+#include "core/types.h"
+#include "core/sched/switch_log.h"
 
 struct model_log {
 	uint8_t *header, *ring; /* as the driver writes them; NULL: no log */
 	uint32_t put, seqno;
 	uint32_t pid;           /* whose context is loaded; 0: nobody's */
-	struct cgpu_ctxsw log;
+	struct cgpu_switch_log log;
 };
 
 /* Return: 0, -ENOMEM. */

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.core import strategies as nv
 
@@ -237,7 +238,7 @@ class Driver:
         exports = self.exports.get(fd, {})
         if any(first + i not in exports for i in range(len(wanted))):
             return nv.NOT_FOUND
-        handles = []
+        handles: list[Any] = []
         for i, handle in enumerate(wanted):
             cls, memory = exports[first + i]
             made = self._new(file, client, parent, handle, cls)

@@ -42,19 +42,21 @@ def put(size: int, *fields: tuple[int, str, int]) -> bytearray:
     return out
 
 
-def get32(data: bytes, offset: int) -> int:
-    return struct.unpack_from("<I", data, offset)[0]
+def get32(data: bytes | bytearray, offset: int) -> int:
+    return int(struct.unpack_from("<I", data, offset)[0])
 
 
-def get64(data: bytes, offset: int) -> int:
-    return struct.unpack_from("<Q", data, offset)[0]
+def get64(data: bytes | bytearray, offset: int) -> int:
+    return int(struct.unpack_from("<Q", data, offset)[0])
 
 
 def set32(data: bytearray, offset: int, value: int) -> None:
     struct.pack_into("<I", data, offset, value)
 
 
-def rm_alloc(client: int, parent: int, new: int, cls: int, params: bytes = b"") -> bytearray:
+def rm_alloc(
+    client: int, parent: int, new: int, cls: int, params: bytes | bytearray = b""
+) -> bytearray:
     """NVOS64_PARAMETERS."""
     return put(48, (0, "I", client), (4, "I", parent), (8, "I", new), (12, "I", cls),
                (16, "Q", 0x1000 if params else 0), (32, "I", len(params)))  # fmt: skip
@@ -95,7 +97,7 @@ def rm_dup(client: int, parent: int, new: int, src_client: int, src: int) -> byt
                (16, "I", src))  # fmt: skip
 
 
-def rm_control(client: int, handle: int, cmd: int, params: bytes = b"", flags: int = 0
+def rm_control(client: int, handle: int, cmd: int, params: bytes | bytearray = b"", flags: int = 0
                ) -> bytearray:  # fmt: skip
     """NVOS54_PARAMETERS."""
     return put(32, (0, "I", client), (4, "I", handle), (8, "I", cmd), (12, "I", flags),

@@ -14,6 +14,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ class Flight:
     """A call or a close on its way; ``next`` is its next moment, None once it has landed."""
 
     files: tuple[int, ...]
-    next: Callable[[], Callable | None] | None
+    next: Callable[[], Callable[..., Any] | None] | None
 
 
 class World:
@@ -91,7 +92,7 @@ class World:
             raw = lib.cgpu_tenant_file(self.tenant.raw, file)
             if device is Device.UVM and raw.gpu_mask >> card & 1:
                 total += raw.managed_bytes
-        return total
+        return int(total)
 
     # --------------------------------------------------------------- moving
 
@@ -107,7 +108,7 @@ class World:
         while self.at_once and flight.next:
             self.land(flight)
 
-    def call(self, file: int, nr: int, args: bytearray, params: bytes = b"",
+    def call(self, file: int, nr: int, args: bytearray, params: bytes | bytearray = b"",
              fd_file: int = 0, take: int = 0) -> Flight | None:  # fmt: skip
         """Begin an ioctl. None: the core answered by itself."""
         if self.busy(file, closing_only=True) or len(self.flights) >= MANY_IN_FLIGHT:
@@ -124,7 +125,7 @@ class World:
             return None
         assert verdict is Verdict.FORWARD
 
-        def work() -> Callable:
+        def work() -> Callable[..., Any]:
             seen, inner = bytearray(call.args), bytearray(call.params)
             status = self.driver.ioctl(file, nr, seen, inner, take)
             nv.set32(seen, request.status_offset, status)
@@ -132,12 +133,12 @@ class World:
             call.set_params(bytes(inner))
             return settle
 
-        def settle() -> Callable | None:
+        def settle() -> Callable[..., Any] | None:
             verdict = call.post(0)
             self.verdicts.append(verdict)
             return undo if verdict is Verdict.UNDO else None
 
-        def undo() -> Callable:
+        def undo() -> Callable[..., Any]:
             undo_args = call.undo_args()
             client, handle = nv.get32(undo_args, 0), nv.get32(undo_args, 8)
             # the door may free any client's object: it is not bound to a file
@@ -152,7 +153,7 @@ class World:
         self.launch(flight)
         return flight
 
-    def refused(self, file: int, nr: int, args: bytearray, params: bytearray, take: int,
+    def refused(self, file: int, nr: int, args: bytearray, params: bytes | bytearray, take: int,
                 freed: bool) -> None:  # fmt: skip
         """What is never refused: in a program without threads and limits, what the driver does."""
         if self.at_once and not any(self.limits):
@@ -199,7 +200,7 @@ class World:
             return
         file = found[a % len(found)]
 
-        def release() -> Callable:
+        def release() -> Callable[..., Any]:
             self.driver.release(file)
             return forget
 
@@ -397,14 +398,14 @@ def random_program(rng: random.Random, steps: int) -> list[tuple[str, int, int, 
 
 
 @given(programs)
-def test_no_order_of_racing_calls_leaves_memory_uncharged(program):
+def test_no_order_of_racing_calls_leaves_memory_uncharged(program: Any) -> None:
     world = World()
     world.run(START + program)
     world.end()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_long_random_attack_leaves_no_memory_uncharged(seed):
+def test_a_long_random_attack_leaves_no_memory_uncharged(seed: Any) -> None:
     rng = random.Random(seed)
     for _ in range(10):
         world = World()
@@ -426,21 +427,21 @@ class OneByOne(World):
 
 
 @given(programs)
-def test_without_threads_the_charge_is_what_is_there_and_nothing_is_undone(program):
+def test_without_threads_the_charge_is_what_is_there_and_nothing_is_undone(program: Any) -> None:
     world = OneByOne()
     world.run(START + program)
     world.end()
 
 
 @given(programs)
-def test_without_threads_and_limits_only_what_the_driver_refuses_is_refused(program):
+def test_without_threads_and_limits_only_what_the_driver_refuses_is_refused(program: Any) -> None:
     world = OneByOne((None, None))
     world.run(START + program)
     world.end()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_long_program_without_threads_is_charged_to_the_byte(seed):
+def test_a_long_program_without_threads_is_charged_to_the_byte(seed: Any) -> None:
     rng = random.Random(seed)
     for limits in (LIMITS, (None, None)):
         world = OneByOne(limits)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,13 +40,13 @@ class Host(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.host = make_host()
-        self.members: list = []  # struct cgpu_create *, admitted
+        self.host: Any = make_host()
+        self.members: list[Any] = []  # struct cgpu_create *, admitted
         self.max_inst = dict.fromkeys(TOTAL, lib.CGPU_MAX_INST_DEFAULT)
         self.policy = dict.fromkeys(TOTAL, lib.CGPU_POLICY_DEFAULT)
         self.by_hand: set[int] = set()
 
-    def on(self, minor: int) -> list:
+    def on(self, minor: int) -> list[Any]:
         return [c.grant[minor] for c in self.members if c.grant[minor].present]
 
     def weight(self, minor: int) -> int:
@@ -54,7 +55,7 @@ class Host(RuleBasedStateMachine):
     def memory(self, minor: int) -> int:
         return sum(grant.mem_bytes for grant in self.on(minor) if not grant.unlimited)
 
-    def fits(self, minor: int, wish: dict) -> int:
+    def fits(self, minor: int, wish: dict[str, Any]) -> int:
         if minor not in TOTAL:
             return -errno.ENODEV
         no_room = (
@@ -70,7 +71,7 @@ class Host(RuleBasedStateMachine):
         return bytes(ffi.buffer(self.host))
 
     @rule(wishes=st.dictionaries(st.sampled_from([0, 1, 2, 5]), grants, max_size=3))
-    def admit(self, wishes):
+    def admit(self, wishes: Any) -> None:
         create, minor = ffi.new("struct cgpu_create *"), ffi.new("uint32_t *")
         for card, wish in wishes.items():
             grant = create.grant[card]
@@ -100,14 +101,14 @@ class Host(RuleBasedStateMachine):
 
     @precondition(lambda self: self.members)
     @rule(number=st.integers(0, 99))
-    def release(self, number):
+    def release(self, number: Any) -> None:
         create = self.members.pop(number % len(self.members))
         lib.cgpu_host_release(self.host, create.grant)
 
     @precondition(lambda self: self.members)
     @rule(number=st.integers(0, 99), minor=st.sampled_from(list(TOTAL)), size=bytes_,
           used=st.integers(0, 20 * GIB))  # fmt: skip
-    def resize(self, number, minor, size, used):
+    def resize(self, number: Any, minor: Any, size: Any, used: Any) -> None:
         grant = self.members[number % len(self.members)].grant[minor]
         if not grant.present:
             return
@@ -131,7 +132,7 @@ class Host(RuleBasedStateMachine):
 
     @precondition(lambda self: self.members)
     @rule(number=st.integers(0, 99), minor=st.sampled_from(list(TOTAL)), weight=numbers)
-    def reweigh(self, number, minor, weight):
+    def reweigh(self, number: Any, minor: Any, weight: Any) -> None:
         grant = self.members[number % len(self.members)].grant[minor]
         if not grant.present:
             return
@@ -148,7 +149,7 @@ class Host(RuleBasedStateMachine):
         assert grant.weight == before
 
     @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
-    def set_max_inst(self, minor, value):
+    def set_max_inst(self, minor: Any, value: Any) -> None:
         err = lib.cgpu_card_set_max_inst(ffi.addressof(self.host.card[minor]), value)
         if not 1 <= value <= lib.CGPU_MAX_INST_MAX:
             assert err == -errno.ERANGE
@@ -159,7 +160,7 @@ class Host(RuleBasedStateMachine):
             self.max_inst[minor] = value
 
     @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
-    def set_policy(self, minor, value):
+    def set_policy(self, minor: Any, value: Any) -> None:
         err = lib.cgpu_card_set_policy(ffi.addressof(self.host.card[minor]), value)
         assert err == (0 if value < lib.CGPU_POLICY_END else -errno.ERANGE)
         if not err:
@@ -167,7 +168,7 @@ class Host(RuleBasedStateMachine):
             self.by_hand.add(minor)
 
     @invariant()
-    def the_card_has_promised_the_sum_of_its_grants_and_no_more_than_it_has(self):
+    def the_card_has_promised_the_sum_of_its_grants_and_no_more_than_it_has(self) -> None:
         for minor, total in TOTAL.items():
             card, members = self.host.card[minor], self.on(minor)
             assert card.allocated_bytes == self.memory(minor)
@@ -180,7 +181,7 @@ class Host(RuleBasedStateMachine):
             assert lib.cgpu_card_free_bytes(self.host, minor) == left
 
     @invariant()
-    def every_container_has_its_own_number_and_the_lowest_that_was_free(self):
+    def every_container_has_its_own_number_and_the_lowest_that_was_free(self) -> None:
         for minor in TOTAL:
             taken = [grant.instance for grant in self.on(minor)]
             assert len(set(taken)) == len(taken)
@@ -191,7 +192,7 @@ TestHost = Host.TestCase
 
 
 @given(numbers, numbers)
-def test_a_quota_stays_above_its_minimum_and_within_the_card(quota, least):
+def test_a_quota_stays_above_its_minimum_and_within_the_card(quota: Any, least: Any) -> None:
     grant = ffi.new("struct cgpu_grant *")
     assert lib.cgpu_grant_set_quota(grant, quota) == (0 if quota <= 100 else -errno.ERANGE)
     kept = grant.quota
@@ -203,7 +204,7 @@ def test_a_quota_stays_above_its_minimum_and_within_the_card(quota, least):
 
 
 @given(numbers, numbers)
-def test_priority_and_timeslice_keep_to_their_bounds(priority, timeslice):
+def test_priority_and_timeslice_keep_to_their_bounds(priority: Any, timeslice: Any) -> None:
     grant, card = ffi.new("struct cgpu_grant *"), ffi.new("struct cgpu_card *")
     err = lib.cgpu_grant_set_priority(grant, priority)
     assert (err, grant.priority) == ((0, priority) if priority <= 15 else (-errno.ERANGE, 0))
@@ -213,7 +214,7 @@ def test_priority_and_timeslice_keep_to_their_bounds(priority, timeslice):
 
 
 @given(st.dictionaries(st.integers(0, MAX_CARDS - 1), st.tuples(st.booleans(), bytes_)))
-def test_grants_become_the_accounts_that_pay(wishes):
+def test_grants_become_the_accounts_that_pay(wishes: Any) -> None:
     grants_raw = ffi.new("struct cgpu_grant[]", MAX_CARDS)
     ledger = ffi.new("struct cgpu_ledger *")
     for minor, (flag, size) in wishes.items():
@@ -231,7 +232,7 @@ def test_grants_become_the_accounts_that_pay(wishes):
             assert (account.unlimited, account.uvm_disable, account.oom_kill) == (flag,) * 3
 
 
-def test_a_size_of_nothing_is_out_of_range():
+def test_a_size_of_nothing_is_out_of_range() -> None:
     host, grant = make_host(), ffi.new("struct cgpu_grant *")
     account = ffi.new("struct cgpu_account *")
     assert lib.cgpu_grant_set_memsize(host, 0, grant, account, 0) == -errno.ERANGE

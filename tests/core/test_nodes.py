@@ -8,13 +8,14 @@ import errno
 import mmap
 import re
 import string
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pycgpu._core import ffi, lib
 
-from pycgpu import model
+from pycgpu._core import ffi, lib
+from pycgpu.request import model
 
 GIB = 1 << 30
 PLACES = {
@@ -45,7 +46,7 @@ class Guarded:
         )
         assert not failed, ctypes.get_errno()
 
-    def put(self, text: bytes):
+    def put(self, text: bytes) -> Any:
         self._map[self.end - len(text) : self.end] = text
         return ffi.cast("char *", self.start + self.end - len(text))
 
@@ -117,11 +118,11 @@ class Host:
         buffer = ffi.new("char[]", size)
         used = lib.cgpu_node_show(self.view, NODES[name], buffer, size)
         assert used >= 0, errno.errorcode[-used]
-        return ffi.buffer(buffer, used)[:].decode()
+        return str(ffi.buffer(buffer, used)[:].decode())
 
     def store(self, name: str, text: bytes | str) -> int:
         raw = text.encode() if isinstance(text, str) else text
-        return -lib.cgpu_node_store(self.view, NODES[name], GUARDED.put(raw), len(raw))
+        return int(-lib.cgpu_node_store(self.view, NODES[name], GUARDED.put(raw), len(raw)))
 
     def state(self) -> bytes:
         return b"".join(
@@ -129,7 +130,7 @@ class Host:
         )
 
 
-def parse(text: bytes | str):
+def parse(text: bytes | str) -> Any:
     """Return the errno, and the command if it is 0."""
     raw = text.encode() if isinstance(text, str) else text
     command = ffi.new("struct cgpu_command *")
@@ -142,7 +143,7 @@ def parse(text: bytes | str):
 # ---- the table
 
 
-def test_the_tree_has_exactly_the_documented_files_and_modes():
+def test_the_tree_has_exactly_the_documented_files_and_modes() -> None:
     modes = {name: lib.cgpu_node_table[node].mode for name, node in NODES.items()}
     writable = {name for name, mode in modes.items() if mode == 0o644}
     assert set(modes.values()) == {0o444, 0o644}
@@ -151,6 +152,7 @@ def test_the_tree_has_exactly_the_documented_files_and_modes():
         *(f"<gpu>/{name}" for name in ("policy", "max_inst", "memory", "timeslice_us")),
         *(f"<gpu>/<id>/{name}" for name in ("memsize", "weight", "quota", "quota_min")),
         *(f"<gpu>/<id>/{name}" for name in ("priority", "oom_action", "uvm_disable")),
+        "<gpu>/<id>/unknown",
     }
     assert set(NODES) - writable == {
         *("version", "api_version", "features", "events"),
@@ -192,6 +194,7 @@ SHOWN = {
     "<gpu>/<id>/events": "oom 7\nrefused 8\n",
     "<gpu>/<id>/oom_action": "fail\n",
     "<gpu>/<id>/uvm_disable": "0\n",
+    "<gpu>/<id>/unknown": "refuse\n",
     "<gpu>/<id>/cid": f"{LONG_ID}\n",
     "container/<id>/cid": f"{LONG_ID}\n",
 }
@@ -207,7 +210,7 @@ def shown_host() -> Host:
 
 
 @pytest.mark.parametrize("name", sorted(NODES))
-def test_a_node_shows_exactly_this(name):
+def test_a_node_shows_exactly_this(name: Any) -> None:
     if name == "events":
         buffer = ffi.new("char[64]")
         assert lib.cgpu_node_show(Host().view, NODES[name], buffer, 64) == -errno.EINVAL
@@ -216,7 +219,9 @@ def test_a_node_shows_exactly_this(name):
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_a_text_that_does_not_fit_is_enospc_and_nothing_is_written_past_the_buffer(name):
+def test_a_text_that_does_not_fit_is_enospc_and_nothing_is_written_past_the_buffer(
+    name: Any,
+) -> None:
     one, length = shown_host(), len(SHOWN[name])
     assert one.show(name, length) == SHOWN[name]
     for size in (0, 1, length - 1):
@@ -226,14 +231,14 @@ def test_a_text_that_does_not_fit_is_enospc_and_nothing_is_written_past_the_buff
         assert ffi.buffer(buffer, 4096)[size:] == b"\xa5" * (4096 - size)
 
 
-def test_no_such_node():
+def test_no_such_node() -> None:
     buffer = ffi.new("char[8]")
     one = Host()
     assert lib.cgpu_node_show(one.view, lib.CGPU_NODE_COUNT, buffer, 8) == -errno.EINVAL
     assert lib.cgpu_node_store(one.view, lib.CGPU_NODE_COUNT, buffer, 1) == -errno.EINVAL
 
 
-def test_every_feature_has_its_word():
+def test_every_feature_has_its_word() -> None:
     one = Host()
     one.view.features = 2**lib.CGPU_FEATURE_COUNT - 1
     assert one.show("features") == ("pid\ncgroup\nevents\nmemory\nmanaged\nslices\ngate\nupgrade\n")
@@ -241,7 +246,7 @@ def test_every_feature_has_its_word():
     assert one.show("features") == ""
 
 
-def test_a_card_that_the_driver_told_nothing_of():
+def test_a_card_that_the_driver_told_nothing_of() -> None:
     one = Host()
     one.view.minor = 1
     one.view.usage.used_bytes = 0
@@ -249,7 +254,7 @@ def test_a_card_that_the_driver_told_nothing_of():
     assert one.show("<gpu>/memory") == "total 0\nreserved 0\nallocated 0\nused 0\nfree 0\n"
 
 
-def test_a_container_without_a_limit_shows_max_and_the_cards_size():
+def test_a_container_without_a_limit_shows_max_and_the_cards_size() -> None:
     one = Host(unlimited=True)
     assert one.show("<gpu>/<id>/memsize") == "max\n"
     assert "max_bytes 17179869184\nunlimited 1\n" in one.show("<gpu>/<id>/stat")
@@ -261,19 +266,19 @@ def test_a_container_without_a_limit_shows_max_and_the_cards_size():
     ("used_on_card", "free"),
     [(GIB, 3 * GIB), (13 * GIB, 2 * GIB), (15 * GIB, 0), (2**64 - 1, 0)],
 )
-def test_free_is_never_more_than_the_card_has(used_on_card, free):
+def test_free_is_never_more_than_the_card_has(used_on_card: Any, free: Any) -> None:
     one = Host()
     one.view.usage.used_bytes = used_on_card
     assert one.show("<gpu>/<id>/meminfo") == f"Free: {free}\n"
 
 
-def test_free_is_the_containers_own_remainder_on_a_card_of_unknown_size():
+def test_free_is_the_containers_own_remainder_on_a_card_of_unknown_size() -> None:
     one = Host()
     one.host.topology.gpu[0].total_bytes = 0
     assert one.show("<gpu>/<id>/meminfo") == f"Free: {3 * GIB}\n"
 
 
-def test_the_sum_of_usage_does_not_wrap():
+def test_the_sum_of_usage_does_not_wrap() -> None:
     usage = ffi.new("struct cgpu_usage *")
     account = ffi.new("struct cgpu_account *", {"current_bytes": 2**63})
     for expected in (2**63, 2**64 - 1, 2**64 - 1):
@@ -284,7 +289,7 @@ def test_the_sum_of_usage_does_not_wrap():
 @given(st.binary(max_size=16))
 @example(b"x\n1 1 1 y")
 @example(b"\xff\x7f\x01")
-def test_a_process_cannot_forge_a_line_by_its_name(comm):
+def test_a_process_cannot_forge_a_line_by_its_name(comm: Any) -> None:
     one = Host()
     one.hold((1, 2, 3, comm), (4, 5, 6, b"last"))
     buffer = ffi.new("char[4096]")
@@ -304,7 +309,7 @@ def number(text: bytes) -> int | str:
     return int(text) if int(text) < 2**64 else "ERANGE"
 
 
-def between(low: int, high: int):
+def between(low: int, high: int) -> Any:
     return lambda value: "" if low <= value <= high else "ERANGE"
 
 
@@ -338,6 +343,7 @@ NUMBERS = {
 WORDS = {
     "<gpu>/policy": {name: str(number) for number, name in enumerate(model.POLICIES)},
     "<gpu>/<id>/oom_action": {"fail": "fail", "kill": "kill"},
+    "<gpu>/<id>/unknown": {"refuse": "refuse", "log": "log"},
     "<gpu>/memory": {},
 }
 WRITABLE = sorted({*NUMBERS, *WORDS})
@@ -385,7 +391,7 @@ def memory_total(word: str) -> tuple[str, str]:
 
 @many
 @given(st.sampled_from(WRITABLE), texts)
-def test_a_write_does_what_the_contract_says_or_changes_nothing(name, text):
+def test_a_write_does_what_the_contract_says_or_changes_nothing(name: Any, text: Any) -> None:
     one = Host()
     before = one.state()
     error, value = expected(name, text)
@@ -397,7 +403,7 @@ def test_a_write_does_what_the_contract_says_or_changes_nothing(name, text):
 
 
 @given(st.sampled_from(sorted(set(NODES) - {"inst_ctl"} - set(WRITABLE))), texts)
-def test_a_read_only_node_takes_no_write(name, text):
+def test_a_read_only_node_takes_no_write(name: Any, text: Any) -> None:
     one = Host()
     before = one.state()
     assert one.store(name, text) == errno.EACCES
@@ -406,7 +412,7 @@ def test_a_read_only_node_takes_no_write(name, text):
 
 @pytest.mark.parametrize("unlimited", [False, True])
 @pytest.mark.parametrize("name", sorted(set(WRITABLE) - {"<gpu>/memory"}))
-def test_what_is_read_can_be_written_back(name, unlimited):
+def test_what_is_read_can_be_written_back(name: Any, unlimited: Any) -> None:
     one = Host(unlimited=unlimited)
     text = one.show(name)
     assert one.store(name, text) == 0
@@ -414,14 +420,14 @@ def test_what_is_read_can_be_written_back(name, unlimited):
     assert one.show(name) == text
 
 
-def test_a_limit_is_not_lifted_by_max():
+def test_a_limit_is_not_lifted_by_max() -> None:
     one = Host()
     before = one.state()
     assert one.store("<gpu>/<id>/memsize", "max") == errno.EINVAL
     assert one.state() == before
 
 
-def test_a_container_without_a_limit_can_be_given_one():
+def test_a_container_without_a_limit_can_be_given_one() -> None:
     one = Host(unlimited=True)
     assert one.store("<gpu>/<id>/memsize", str(2 * GIB)) == 0
     assert one.show("<gpu>/<id>/memsize") == f"{2 * GIB}\n"
@@ -429,7 +435,7 @@ def test_a_container_without_a_limit_can_be_given_one():
     assert "allocated 2147483648\n" in one.show("<gpu>/memory")
 
 
-def test_a_written_policy_counts_as_by_hand_and_a_refused_one_does_not():
+def test_a_written_policy_counts_as_by_hand_and_a_refused_one_does_not() -> None:
     one = Host()
     assert one.store("<gpu>/policy", "9") == errno.ERANGE
     assert "policy_by_hand 0\n" in one.show("<gpu>/stat")
@@ -438,17 +444,20 @@ def test_a_written_policy_counts_as_by_hand_and_a_refused_one_does_not():
     assert "policy_by_hand 1\n" in one.show("<gpu>/stat")
 
 
-def test_what_the_driver_is_to_refuse_follows_the_nodes():
+def test_what_the_driver_is_to_refuse_follows_the_nodes() -> None:
     one = Host()
     assert one.store("<gpu>/<id>/uvm_disable", "1") == 0
     assert one.store("<gpu>/<id>/oom_action", "kill") == 0
-    assert one.account.uvm_disable and one.account.oom_kill
+    assert one.store("<gpu>/<id>/unknown", "log") == 0
+    assert one.account.uvm_disable and one.account.oom_kill and one.account.admit_unknown
     assert one.store("<gpu>/<id>/uvm_disable", "0") == 0
     assert one.store("<gpu>/<id>/oom_action", "fail\n") == 0
+    assert one.store("<gpu>/<id>/unknown", "refuse\n") == 0
     assert not one.account.uvm_disable and not one.account.oom_kill
+    assert not one.account.admit_unknown
 
 
-def test_a_cards_size_can_be_told_once_when_the_driver_did_not():
+def test_a_cards_size_can_be_told_once_when_the_driver_did_not() -> None:
     one = Host()
     one.view.minor = 1
     one.view.usage.used_bytes = 0
@@ -519,7 +528,7 @@ def reference_option(key: str, value: str) -> int:
     return reference_number(value, *BOUNDS[key])
 
 
-def reference_grant(text: str, grants: dict) -> None:
+def reference_grant(text: str, grants: dict[int, Any]) -> None:
     first, *options = text.split(",")
     if text.endswith(","):
         raise Refused("EINVAL")
@@ -541,7 +550,7 @@ def reference_grant(text: str, grants: dict) -> None:
         raise Refused("ERANGE")
 
 
-def reference(text: str) -> dict:
+def reference(text: str) -> dict[str, Any]:
     """Return what a line says; raises `Refused` at its first fault from the left."""
     if len(text) > 4096:
         raise Refused("EINVAL")
@@ -549,7 +558,7 @@ def reference(text: str) -> dict:
     verb, *words = line.split(" ")
     if line.endswith(" ") or verb not in ("create", "destroy") or not words:
         raise Refused("EINVAL")
-    said: dict = {"verb": verb, "id": reference_id(words[0])}
+    said: dict[str, Any] = {"verb": verb, "id": reference_id(words[0])}
     if verb == "destroy":
         if words[1:]:
             raise Refused("EINVAL")
@@ -574,7 +583,7 @@ def reference(text: str) -> dict:
     return said | {"grants": grants}
 
 
-def said(command) -> dict:
+def said(command: Any) -> dict[str, Any]:
     """What the core understood, in the reference's words."""
     create = command.create
     id = ffi.string(create.id).decode()
@@ -602,7 +611,7 @@ def said(command) -> dict:
     return out
 
 
-def with_defaults(line: dict) -> dict:
+def with_defaults(line: dict[str, Any]) -> dict[str, Any]:
     absent = {"weight": None, "quota": 0, "quota_min": 0, "priority": 0, "policy": None}
     absent |= {"uvm_disable": 0, "oom_action": 0}
     grants = {minor: absent | grant for minor, grant in line.get("grants", {}).items()}
@@ -697,18 +706,18 @@ lines = st.tuples(
 @example("destroy")
 @example("")
 @example("\n")
-def test_a_command_is_read_as_the_grammar_says(line):
+def test_a_command_is_read_as_the_grammar_says(line: Any) -> None:
     check(line)
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_read_as_the_grammar_says(raw):
+def test_arbitrary_bytes_are_read_as_the_grammar_says(raw: Any) -> None:
     check(raw.decode("latin-1"))
 
 
 @many
 @given(lines, st.data())
-def test_a_damaged_command_is_read_as_the_grammar_says(line, data):
+def test_a_damaged_command_is_read_as_the_grammar_says(line: Any, data: Any) -> None:
     raw = bytearray(line.encode("latin-1", "replace"))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw)))
@@ -717,7 +726,7 @@ def test_a_damaged_command_is_read_as_the_grammar_says(line, data):
     check(raw.decode("latin-1"))
 
 
-def test_a_command_may_have_4096_bytes_and_no_more():
+def test_a_command_may_have_4096_bytes_and_no_more() -> None:
     line = "create a pid=1" + "".join(f" gpu={n},mem=1" for n in range(32))
     room = 4096 - len(line)
     check(line[:-1] + "0" * (room + 0) + "1")
@@ -727,7 +736,7 @@ def test_a_command_may_have_4096_bytes_and_no_more():
     assert parse(line[:-1] + "0" * (room + 1) + "1")[0] == errno.EINVAL
 
 
-def test_all_cards_of_a_host_fit_into_one_command():
+def test_all_cards_of_a_host_fit_into_one_command() -> None:
     longest = f"mem={2**64 - 1},weight=64,quota=100,quota_min=100,priority=15,uvm_disable=1"
     line = f"create {LONG_ID} pid=1" + "".join(f" gpu={n},{longest}" for n in range(32))
     error, command = parse(line)
@@ -736,7 +745,7 @@ def test_all_cards_of_a_host_fit_into_one_command():
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_a_container_cannot_take_the_place_of_a_cards_file(name):
+def test_a_container_cannot_take_the_place_of_a_cards_file(name: Any) -> None:
     assert parse(f"create {name} pid=1 gpu=0,mem=1")[0] == errno.EINVAL
     assert parse(f"create {name}2 pid=1 gpu=0,mem=1")[0] == 0
     assert parse(f"create {name[:-1]} pid=1 gpu=0,mem=1")[0] == 0
@@ -745,12 +754,29 @@ def test_a_container_cannot_take_the_place_of_a_cards_file(name):
 # ---- names of directories
 
 
+@pytest.mark.parametrize("node", list(NODES))
+def test_a_process_of_a_container_opens_what_is_its_own_and_nothing_of_others(node):
+    opened = lib.cgpu_node_open
+    assert opened(NODES[node], lib.CGPU_ASKER_HOST, False, False) == 0
+    assert opened(NODES[node], lib.CGPU_ASKER_OWN, False, True) == 0
+    public = node in ("version", "api_version", "features")
+    assert opened(NODES[node], lib.CGPU_ASKER_OTHER, False, True) == (
+        0 if public else -errno.EACCES
+    )
+    writable = lib.cgpu_node_table[NODES[node]].mode & 0o200
+    refused = -errno.EPERM if writable else -errno.EACCES
+    for asker in (lib.CGPU_ASKER_OWN, lib.CGPU_ASKER_OTHER):
+        assert opened(NODES[node], asker, True, True) == refused
+    assert opened(NODES[node], lib.CGPU_ASKER_HOST, True, False) == refused
+    assert opened(NODES[node], lib.CGPU_ASKER_HOST, True, True) == (0 if writable else refused)
+
+
 @given(
     st.text("0123456789abcdefABCDEF", min_size=63, max_size=64)
     | st.text(string.ascii_letters + string.digits + "_.-", min_size=1, max_size=64),
     st.integers(0, 70),
 )
-def test_only_a_full_digest_is_shortened(id, digits):
+def test_only_a_full_digest_is_shortened(id: Any, digits: Any) -> None:
     out = ffi.new("char[]", b"\xa5" * 66)
     length = lib.cgpu_short_name(id.encode(), digits, out)
     digest = re.fullmatch("[0-9a-fA-F]{64}", id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -58,12 +59,12 @@ class Objects(RuleBasedStateMachine):
         self.forget_subtree(node)
         if node.handle == node.client:
             return
-        for one in self.dependants(node):
+        for one in self.dependents(node):
             self.forget_subtree(one)
-            for second in self.dependants(one):
+            for second in self.dependents(one):
                 self.forget_subtree(second)
 
-    def dependants(self, node: Node) -> list[Node]:
+    def dependents(self, node: Node) -> list[Node]:
         return [
             one for one in self.nodes.values()
             if one.client == node.client and node.handle in one.depends and not one.pins
@@ -80,24 +81,24 @@ class Objects(RuleBasedStateMachine):
     # ---------------------------------------------------------------- rules
 
     @rule(client=st.sampled_from(CLIENTS))
-    def add_client(self, client):
+    def add_client(self, client: Any) -> None:
         self.add(client, client, nv.ROOT_CLIENT, None, NO_CARD, ())
 
     @rule(parent=st.integers(0, 99), handle=st.sampled_from(HANDLES), card=st.integers(0, 1))
-    def add_device(self, parent, handle, card):
+    def add_device(self, parent: Any, handle: Any, card: Any) -> None:
         above = self.pick(parent)
         if above:
             self.add(above.client, handle, nv.DEVICE, above, card, ())
 
     @rule(parent=st.integers(0, 99), handle=st.sampled_from(HANDLES), cls=st.sampled_from(CLASSES),
           depends=st.lists(st.sampled_from([0, *HANDLES]), max_size=3))  # fmt: skip
-    def add_object(self, parent, handle, cls, depends):
+    def add_object(self, parent: Any, handle: Any, cls: Any, depends: Any) -> None:
         above = self.pick(parent)
         if above:
             depends = tuple(one for one in depends if one != handle) if cls in RUNNABLE else ()
             self.add(above.client, handle, cls, above, above.card, depends)
 
-    def add(self, client, handle, cls, above, card, depends):
+    def add(self, client: Any, handle: Any, cls: Any, above: Any, card: Any, depends: Any) -> None:
         self.tenant.grow()
         old = self.nodes.get((client, handle))
         # as every call does with what it names
@@ -112,7 +113,17 @@ class Objects(RuleBasedStateMachine):
         for one in [above, *above.ancestors()] if above else []:
             one.pins -= 1
 
-    def adopt(self, old, index, client, handle, cls, above, card, depends):
+    def adopt(
+        self,
+        old: Any,
+        index: Any,
+        client: Any,
+        handle: Any,
+        cls: Any,
+        above: Any,
+        card: Any,
+        depends: Any,
+    ) -> None:
         if old and old.pins:
             assert index == 0, "the driver cannot have given out the handle of what is in use"
             return
@@ -125,7 +136,7 @@ class Objects(RuleBasedStateMachine):
         for i, one in enumerate(depends):
             made.hDepend[i] = one
         if cls in RUNNABLE:
-            lib.cgpu_object_set_runnable(self.raw, index)
+            lib.cgpu_object_set_runnable(self.raw, index, 0)
         if cls == nv.MEMORY_USER and card != NO_CARD:
             charge = ffi.new("uint32_t *")
             assert lib.cgpu_charge_new(self.ledger, card, handle, 1, charge) == 0
@@ -135,14 +146,14 @@ class Objects(RuleBasedStateMachine):
             above.children.append(node)
 
     @rule(number=st.integers(0, 99))
-    def remove(self, number):
+    def remove(self, number: Any) -> None:
         node = self.pick(number)
         if node and not node.pins:
             lib.cgpu_object_remove(self.raw, self.ledger, node.index)
             self.forget(node)
 
     @rule(number=st.integers(0, 99))
-    def pin(self, number):
+    def pin(self, number: Any) -> None:
         node = self.pick(number)
         if node:
             lib.cgpu_object_pin(self.raw, node.index)
@@ -152,14 +163,14 @@ class Objects(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pinned)
     @rule(number=st.integers(0, 99))
-    def unpin(self, number):
+    def unpin(self, number: Any) -> None:
         node = self.pinned.pop(number % len(self.pinned))
         lib.cgpu_object_unpin(self.raw, node.index)
         for one in [node, *node.ancestors()]:
             one.pins -= 1
 
     @rule(number=st.integers(0, 99))
-    def dying_covers_what_is_below(self, number):
+    def dying_covers_what_is_below(self, number: Any) -> None:
         node = self.pick(number)
         if not node:
             return
@@ -173,7 +184,7 @@ class Objects(RuleBasedStateMachine):
     # ----------------------------------------------------------- invariants
 
     @invariant()
-    def what_the_model_has_is_found_and_nothing_else(self):
+    def what_the_model_has_is_found_and_nothing_else(self) -> None:
         for client in CLIENTS:
             for handle in (client, *HANDLES):
                 node = self.nodes.get((client, handle))
@@ -186,7 +197,7 @@ class Objects(RuleBasedStateMachine):
         assert self.raw.slots.used == len(self.nodes)
 
     @invariant()
-    def every_parent_lists_its_children(self):
+    def every_parent_lists_its_children(self) -> None:
         for node in self.nodes.values():
             found, at = [], lib.cgpu_object_at(self.raw, node.index).first_child
             while at:
@@ -195,7 +206,7 @@ class Objects(RuleBasedStateMachine):
             assert sorted(found) == sorted(child.index for child in node.children)
 
     @invariant()
-    def the_runnable_are_listed_and_groups_counted_by_card(self):
+    def the_runnable_are_listed_and_groups_counted_by_card(self) -> None:
         found, at = [], self.raw.first_runnable
         while at:
             found.append(at)
@@ -203,11 +214,16 @@ class Objects(RuleBasedStateMachine):
         runnable = [node for node in self.nodes.values() if node.cls in RUNNABLE]
         assert sorted(found) == sorted(node.index for node in runnable)
         for card in (0, 1):
-            groups = [n for n in runnable if n.cls == nv.GROUP and n.card == card]
-            assert self.raw.groups[card] == len(groups)
+            here = [n for n in runnable if n.card == card]
+            channels = [n for n in here if n.cls == nv.CHANNEL]
+            # RM makes a group for a channel that is in none
+            alone = [n for n in channels if n.parent and n.parent.cls != nv.GROUP]
+            groups = [n for n in here if n.cls == nv.GROUP]
+            assert self.raw.groups[card] == len(groups) + len(alone)
+            assert self.raw.channels[card] == len(channels)
 
     @invariant()
-    def only_objects_that_are_there_are_charged(self):
+    def only_objects_that_are_there_are_charged(self) -> None:
         for card in (0, 1):
             charged = sum(n.handle for n in self.nodes.values() if n.charge and n.card == card)
             assert self.tenant.account(card).current_bytes == charged
@@ -217,12 +233,12 @@ TestObjects = Objects.TestCase
 
 
 @pytest.fixture
-def small():
+def small() -> Any:
     tenant = Tenant(Topology(), capacity_max=1024)
     return ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger), tenant
 
 
-def test_a_full_table_refuses_and_takes_again_what_was_freed(small):
+def test_a_full_table_refuses_and_takes_again_what_was_freed(small: Any) -> None:
     raw, ledger, _ = small
     root = lib.cgpu_object_add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
     made = [lib.cgpu_object_add(raw, ledger, root, 1, 2 + i, 0x3E) for i in range(1022)]
@@ -235,7 +251,7 @@ def test_a_full_table_refuses_and_takes_again_what_was_freed(small):
     assert raw.slots.used == 0
 
 
-def test_growth_keeps_every_object_under_its_handle():
+def test_growth_keeps_every_object_under_its_handle() -> None:
     tenant = Tenant(Topology())
     raw, ledger = ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger)
     expected = {}
@@ -249,7 +265,7 @@ def test_growth_keeps_every_object_under_its_handle():
         assert lib.cgpu_object_find(raw, client, handle) == index
 
 
-def test_a_deep_tree_goes_without_recursion(small):
+def test_a_deep_tree_goes_without_recursion(small: Any) -> None:
     raw, ledger, tenant = small
     tenant.raw.capacity_max = 1 << 20
     at = top = lib.cgpu_object_add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
@@ -261,7 +277,7 @@ def test_a_deep_tree_goes_without_recursion(small):
 
 
 @pytest.mark.parametrize("gone", ["vaspace", "context share", "userd"])
-def test_channels_go_with_what_they_depend_on(small, gone):
+def test_channels_go_with_what_they_depend_on(small: Any, gone: Any) -> None:
     raw, ledger, _ = small
     add = lib.cgpu_object_add
     client = add(raw, ledger, 0, 1, 1, nv.ROOT_CLIENT)
@@ -276,7 +292,7 @@ def test_channels_go_with_what_they_depend_on(small, gone):
     for i, handle in enumerate((6, 3, 4)):
         lib.cgpu_object_at(raw, channel).hDepend[i] = handle
     for index in (group, made["context share"], channel):
-        lib.cgpu_object_set_runnable(raw, index)
+        lib.cgpu_object_set_runnable(raw, index, 0)
 
     lib.cgpu_object_remove(raw, ledger, made[gone])
 

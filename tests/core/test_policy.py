@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pycgpu._core import ffi, lib
 
-from pycgpu.model import POLICIES
+from pycgpu._core import ffi, lib
+from pycgpu.request.model import POLICIES
 
 PPM = lib.CGPU_PPM
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
@@ -18,7 +19,7 @@ STRICT = (AVERAGE, PREEMPTIVE, WEIGHTED, FIXED)
 CONSERVING = (WEAK, MIXED, FAIR, BURST)
 
 
-def shares(policy: int, members: list[dict[str, int]], max_inst: int = 20):
+def shares(policy: int, members: list[dict[str, int]], max_inst: int = 20) -> Any:
     """Return (share, floor, ceiling) of each member in parts per million, or the errno."""
     given_members = ffi.new("struct cgpu_policy_member[]", len(members))
     for member, values in zip(given_members, members, strict=True):
@@ -32,11 +33,11 @@ def shares(policy: int, members: list[dict[str, int]], max_inst: int = 20):
     return [(s.share_ppm, s.floor_ppm, s.ceiling_ppm) for s in list(out)[: len(members)]]
 
 
-def ceilings(*args: object, **kwargs: object) -> list[float]:
+def ceilings(*args: Any, **kwargs: Any) -> list[float]:
     return [round(c / PPM, 4) for _, _, c in shares(*args, **kwargs)]
 
 
-def parts(*args: object, **kwargs: object) -> list[float]:
+def parts(*args: Any, **kwargs: Any) -> list[float]:
     return [round(s / PPM, 4) for s, _, _ in shares(*args, **kwargs)]
 
 

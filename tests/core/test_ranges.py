@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +50,7 @@ class Ranges(RuleBasedStateMachine):
         self.charges: set[int] = set()
 
     @rule(kind=kinds, file=files, card=cards, base=bases, length=lengths, charged=st.booleans())
-    def add(self, kind, file, card, base, length, charged):
+    def add(self, kind: Any, file: Any, card: Any, base: Any, length: Any, charged: Any) -> None:
         self.tenant.grow()
         index = ffi.new("uint32_t *")
         if charged:
@@ -61,7 +62,7 @@ class Ranges(RuleBasedStateMachine):
 
     @rule(file=files, mask=masks, card=st.sampled_from([0, 1, ANY_CARD]), base=bases,
           length=st.one_of(lengths, st.just(U64)), back=st.integers(0, 4))  # fmt: skip
-    def cut(self, file, mask, card, base, length, back):
+    def cut(self, file: Any, mask: Any, card: Any, base: Any, length: Any, back: Any) -> None:
         self.tenant.grow()
         newest = max(self.raw.serial - back, 0) if back else U64
         managed = lib.cgpu_range_cut(self.raw, self.ledger, file, mask, card, newest, base, length)
@@ -82,7 +83,7 @@ class Ranges(RuleBasedStateMachine):
         assert managed == gone
 
     @rule(file=files, kind=kinds, base=bases, length=lengths)
-    def covers(self, file, kind, base, length):
+    def covers(self, file: Any, kind: Any, base: Any, length: Any) -> None:
         wanted = set(range(base, base + length))
         expected = any(
             one.file == file and one.kind == kind and wanted <= one.bytes for one in self.model
@@ -90,7 +91,7 @@ class Ranges(RuleBasedStateMachine):
         assert lib.cgpu_range_covers(self.raw, file, kind, base, length) == expected
 
     @rule(file=files, mask=masks, base=bases, length=lengths)
-    def overlaps(self, file, mask, base, length):
+    def overlaps(self, file: Any, mask: Any, base: Any, length: Any) -> None:
         wanted = set(range(base, base + length))
         expected = any(
             one.file == file and mask >> one.kind & 1 and wanted & one.bytes for one in self.model
@@ -98,7 +99,7 @@ class Ranges(RuleBasedStateMachine):
         assert lib.cgpu_range_overlaps(self.raw, file, mask, base, length) == expected
 
     @invariant()
-    def the_ranges_are_those_of_the_model_in_order(self):
+    def the_ranges_are_those_of_the_model_in_order(self) -> None:
         found, order = [], []
         for position in range(self.raw.count):
             one = lib.cgpu_range_at(self.raw, self.raw.order[position])
@@ -110,7 +111,7 @@ class Ranges(RuleBasedStateMachine):
         )
 
     @invariant()
-    def a_charge_lives_while_a_piece_of_its_range_does(self):
+    def a_charge_lives_while_a_piece_of_its_range_does(self) -> None:
         alive = {one.charge for one in self.model if one.charge}
         assert self.tenant.account(0).current_bytes == 1000 * len(alive)
         assert self.raw.slots.used == len(self.model)
@@ -120,7 +121,7 @@ TestRanges = Ranges.TestCase
 
 
 @given(st.integers(1, 12), st.integers(1, 10), st.integers(1, 10))
-def test_a_split_without_room_leaves_the_range_whole(length, start, size):
+def test_a_split_without_room_leaves_the_range_whole(length: Any, start: Any, size: Any) -> None:
     tenant = Tenant(Topology(), capacity_max=1024)
     raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
     assert lib.cgpu_range_add(raw, MANAGED, 1, 0, length, 0, NO_CARD) == 0
@@ -134,7 +135,7 @@ def test_a_split_without_room_leaves_the_range_whole(length, start, size):
 
 
 @given(st.integers(0, U64), st.integers(0, U64))
-def test_a_range_beyond_the_last_address_is_refused(base, length):
+def test_a_range_beyond_the_last_address_is_refused(base: Any, length: Any) -> None:
     expected = -errno.EINVAL if base + length > U64 else 0
     tenant = Tenant(Topology())
     raw = ffi.addressof(tenant.raw.ranges)
@@ -142,7 +143,7 @@ def test_a_range_beyond_the_last_address_is_refused(base, length):
     assert raw.count == (not expected)
 
 
-def test_an_exported_object_is_found_by_file_and_index():
+def test_an_exported_object_is_found_by_file_and_index() -> None:
     tenant = Tenant(Topology())
     raw, charge = ffi.addressof(tenant.raw.ranges), ffi.new("uint32_t *", 99)
     lib.cgpu_range_add(raw, EXPORT, 4, 2, 1, 7, NO_CARD)

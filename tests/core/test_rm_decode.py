@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,13 @@ RM = {
     78: ((56,) * 4, 40, {"hClient": 0, "hParent": 4, "hObject": 8, "fd": 48}),
     79: ((32,) * 4, 24, {"hClient": 0, "hObject": 8}),
     84: ((56,) * 4, 48, {"hClient": 0, "hObject": 8, "hClass": 12}),
+    87: ((56, 56, 56, 64), (48, 48, 48, 56), {"hClient": 0, "hParent": 4, "hObject": 8}),
+    88: ((40, 48, 48, 48), (32, 40, 40, 40), {"hClient": 0, "hParent": 4, "hObject": 8}),
+    89: ((16,) * 4, 12, {"hClient": 0, "hObject": 8}),
+    94: ((40,) * 4, 32, {"hClient": 0, "hObject": 8}),
     201: ((4,) * 4, None, {"fd": 0}),
+    206: ((16,) * 4, 12, {"hClient": 0, "fd": 8}),
+    207: ((16,) * 4, 12, {"hClient": 0, "fd": 8}),
     217: ((2600, 2600, 2608, 2608), (2592, 2592, 2600, 2600), {"fd": 0, "hClient": 4}),
 }  # fmt: skip
 UVM = {
@@ -102,7 +109,7 @@ def noise(size: int) -> st.SearchStrategy[bytes]:
 
 def read(data: bytes, field: str, offset: int) -> int:
     form = "<Q" if field in WIDE else "<i" if field == "fd" else "<I"
-    return struct.unpack_from(form, data, offset)[0]
+    return int(struct.unpack_from(form, data, offset)[0])
 
 
 def check(request: Request, data: bytes, fields: dict[str, int]) -> None:
@@ -114,10 +121,12 @@ def check(request: Request, data: bytes, fields: dict[str, int]) -> None:
 @pytest.mark.parametrize("nr", RM)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_every_field_of_an_escape_is_read_where_nvidia_put_it(branch, nr, data):
+def test_every_field_of_an_escape_is_read_where_nvidia_put_it(
+    branch: Any, nr: Any, data: Any
+) -> None:
     sizes, status, fields = RM[nr]
     size = at(sizes, branch)
-    raw = data.draw(noise(size))
+    raw = data.draw(noise(size or 0))
     request = decode(ABIS[branch], Device.CTL, nr, raw)
     check(request, raw, fields)
     status = at(status, branch)
@@ -131,10 +140,12 @@ def test_every_field_of_an_escape_is_read_where_nvidia_put_it(branch, nr, data):
 @pytest.mark.parametrize("cmd", UVM)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(branch, cmd, data):
+def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(
+    branch: Any, cmd: Any, data: Any
+) -> None:
     sizes, status, fields = UVM[cmd]
     size = at(sizes, branch)
-    raw = data.draw(noise(size))
+    raw = data.draw(noise(size or 0))
     if cmd == 33:
         fields = fields | dict(zip(("hClient", "hObject"), MAP_HANDLES[branch], strict=True))
     assert args_size(ABIS[branch], Device.UVM, cmd) == size
@@ -149,7 +160,7 @@ def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(branch, cmd, d
 
 
 @given(branches, st.sampled_from(sorted(HEAP)), noise(184))
-def test_vid_heap_control_is_read_by_its_function(branch, function, raw):
+def test_vid_heap_control_is_read_by_its_function(branch: Any, function: Any, raw: Any) -> None:
     raw = raw[:8] + function.to_bytes(4, "little") + raw[12:]
     request = decode(ABIS[branch], Device.CTL, nv.VID_HEAP, raw)
     fields = HEAP[function]
@@ -161,7 +172,9 @@ def test_vid_heap_control_is_read_by_its_function(branch, function, raw):
 
 
 @given(st.sampled_from([2, 6, 14]), st.integers(0, 3), st.booleans())
-def test_heap_memory_that_may_come_to_lie_on_the_card_is_video_memory(function, location, virtual):
+def test_heap_memory_that_may_come_to_lie_on_the_card_is_video_memory(
+    function: Any, location: Any, virtual: Any
+) -> None:
     raw = nv.put(184, (8, "I", function), (52, "I", virtual << 19),
                  (64 if function == 6 else 56, "I", location << 25))  # fmt: skip
     request = decode(ABIS[580], Device.CTL, nv.VID_HEAP, bytes(raw))
@@ -173,12 +186,14 @@ def test_heap_memory_that_may_come_to_lie_on_the_card_is_video_memory(function, 
 @pytest.mark.parametrize("cls", ALLOC_PARAMS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_allocation_parameters_are_read_where_nvidia_put_them(branch, cls, data):
+def test_allocation_parameters_are_read_where_nvidia_put_them(
+    branch: Any, cls: Any, data: Any
+) -> None:
     sizes, fields = ALLOC_PARAMS[cls]
     size = at(sizes, branch)
-    params = data.draw(noise(size))
+    params = data.draw(noise(size or 0))
     # user mode passes 0 for the size, or anything: the driver takes the class's
-    announced = data.draw(st.sampled_from([0, 1, size, size + 8, 1 << 31]))
+    announced = data.draw(st.sampled_from([0, 1, size or 0, (size or 0) + 8, 1 << 31]))
     for args in (
         nv.put(48, (12, "I", cls), (16, "Q", 0x7000), (32, "I", announced)),
         nv.put(32, (12, "I", cls), (16, "Q", 0x7000), (24, "I", announced)),
@@ -192,7 +207,9 @@ def test_allocation_parameters_are_read_where_nvidia_put_them(branch, cls, data)
 
 
 @given(branches, st.sampled_from(sorted(CONTROLS)), st.integers(0, 1 << 32 - 1), st.booleans())
-def test_of_a_controls_parameters_no_more_is_copied_than_announced(branch, cmd, announced, null):
+def test_of_a_controls_parameters_no_more_is_copied_than_announced(
+    branch: Any, cmd: Any, announced: Any, null: Any
+) -> None:
     args = nv.put(32, (8, "I", cmd), (16, "Q", 0 if null else 0x5000),
                   (24, "I", announced & 0xFFFFFFFF))  # fmt: skip
     request = decode(ABIS[branch], Device.CTL, nv.CONTROL, bytes(args))
@@ -200,7 +217,7 @@ def test_of_a_controls_parameters_no_more_is_copied_than_announced(branch, cmd, 
     assert request.params_size == (0 if null else min(announced & 0xFFFFFFFF, size))
 
 
-def test_the_list_behind_fb_get_info_is_bounded():
+def test_the_list_behind_fb_get_info_is_bounded() -> None:
     for count, size in ((0, 0), (1, 8), (128, 1024), (129, 0), (0xFFFFFFFF, 0)):
         params = nv.put(16, (0, "I", count), (8, "Q", 0x9000))
         args = nv.rm_control(1, 2, 0x20801301, params)
@@ -215,14 +232,14 @@ def test_the_list_behind_fb_get_info_is_bounded():
     (0x3D0C, lambda fd: nv.import_objects(1, 1, fd)),
 ])  # fmt: skip
 @given(fd=st.integers(-(1 << 31), (1 << 31) - 1))
-def test_the_descriptor_of_an_export_or_import_is_found(cmd, make, fd):
+def test_the_descriptor_of_an_export_or_import_is_found(cmd: Any, make: Any, fd: Any) -> None:
     params = bytes(make(fd))
     args = nv.rm_control(1, 1, cmd, params)
     assert decode(ABIS[580], Device.CTL, nv.CONTROL, bytes(args), params).fd == fd
 
 
 @given(branches, st.sampled_from(sorted(RM)), st.integers(0, 3000))
-def test_a_size_that_the_driver_refuses_is_refused(branch, nr, size):
+def test_a_size_that_the_driver_refuses_is_refused(branch: Any, nr: Any, size: Any) -> None:
     allowed = {at(RM[nr][0], branch)} | ({32} if nr == nv.ALLOC else set())
     if size in allowed:
         assert decode(ABIS[branch], Device.GPU, nr, bytes(size)).args_size == size
@@ -232,7 +249,7 @@ def test_a_size_that_the_driver_refuses_is_refused(branch, nr, size):
 
 
 @given(branches, st.sampled_from(sorted(UVM)), st.integers(0, 10000))
-def test_a_uvm_struct_of_another_size_is_refused(branch, cmd, size):
+def test_a_uvm_struct_of_another_size_is_refused(branch: Any, cmd: Any, size: Any) -> None:
     if size != at(UVM[cmd][0], branch):
         with pytest.raises(DecodeError):
             decode(ABIS[branch], Device.UVM, cmd, bytes(size))
@@ -240,7 +257,9 @@ def test_a_uvm_struct_of_another_size_is_refused(branch, cmd, size):
 
 @given(branches, st.sampled_from(list(Device)), st.integers(0, 255), st.binary(max_size=200),
        st.binary(max_size=400))  # fmt: skip
-def test_bytes_of_any_kind_decode_or_are_refused(branch, device, nr, raw, params):
+def test_bytes_of_any_kind_decode_or_are_refused(
+    branch: Any, device: Any, nr: Any, raw: Any, params: Any
+) -> None:
     try:
         request = Request(ABIS[branch], device, nr, raw, params)
     except DecodeError:
@@ -253,14 +272,16 @@ def test_bytes_of_any_kind_decode_or_are_refused(branch, device, nr, raw, params
 
 
 @given(st.integers(0, (1 << 32) - 1))
-def test_an_escape_is_known_by_its_number_alone(cmd):
+def test_an_escape_is_known_by_its_number_alone(cmd: Any) -> None:
     size = args_size(ABIS[580], Device.CTL, cmd)
     known = (cmd & 0xFF) in {*RM, nv.XFER}
     assert size == ((cmd >> 16 & 0x3FFF) if known else 0)
 
 
 @given(st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1))
-def test_a_wrapped_command_is_unwrapped_up_to_the_drivers_largest(cmd, size, pointer):
+def test_a_wrapped_command_is_unwrapped_up_to_the_drivers_largest(
+    cmd: Any, size: Any, pointer: Any
+) -> None:
     raw = struct.pack("<IIQ", cmd, size, pointer)
     if size <= 16384:
         assert unwrap(raw) == (cmd, size, pointer)
@@ -272,12 +293,12 @@ def test_a_wrapped_command_is_unwrapped_up_to_the_drivers_largest(cmd, size, poi
 
 
 @given(st.integers(0, 0xFFFF))
-def test_gpfifo_classes_end_in_6f(cls):
+def test_gpfifo_classes_end_in_6f(cls: Any) -> None:
     assert lib.cgpu_is_channel_class(cls) == (cls & 0xFF == 0x6F and cls >= 0xA06F)
 
 
 @given(st.integers(0, 24), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1))
-def test_numbers_are_little_endian_at_any_offset(offset, small, large):
+def test_numbers_are_little_endian_at_any_offset(offset: Any, small: Any, large: Any) -> None:
     raw = ffi.new("uint8_t[40]")
     lib.cgpu_put64(raw, offset, large)
     assert bytes(raw)[offset : offset + 8] == large.to_bytes(8, "little")

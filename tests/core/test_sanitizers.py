@@ -6,29 +6,31 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CORE = ROOT / "kmod" / "core"
+KMOD = ROOT / "kmod"
+CORE = KMOD / "core"
 FUZZ = Path(__file__).parent / "fuzz" / "core_fuzz.c"
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 STEPS = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory) -> Path:
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fuzz") / "core_fuzz"
     subprocess.run(
-        ["gcc", "-std=gnu99", "-g", "-O1", "-Wall", "-Wextra", "-Werror", *SANITIZE, f"-I{CORE}",
-         "-o", out, FUZZ, *sorted(CORE.glob("*.c"))],
+        ["gcc", "-std=gnu99", "-g", "-O1", "-Wall", "-Wextra", "-Werror", *SANITIZE,
+         "-iquote", KMOD, "-o", out, FUZZ, *sorted(CORE.rglob("*.c"))],
         check=True,
     )  # fmt: skip
     return out
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_million_random_steps_touch_no_byte_that_is_not_theirs(fuzzer, seed):
+def test_a_million_random_steps_touch_no_byte_that_is_not_theirs(fuzzer: Path, seed: Any) -> None:
     done = subprocess.run(
         [fuzzer, str(STEPS), str(seed)], capture_output=True, text=True, timeout=120,
         env=os.environ | {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0"},
@@ -36,16 +38,16 @@ def test_a_million_random_steps_touch_no_byte_that_is_not_theirs(fuzzer, seed):
     assert (done.returncode, done.stdout) == (0, f"{STEPS} steps\n"), done.stderr[-4000:]
 
 
-def test_the_sanitizers_are_on(fuzzer, tmp_path):
+def test_the_sanitizers_are_on(fuzzer: Path, tmp_path: Path) -> None:
     """A fuzzer that cannot find anything proves nothing."""
     source = tmp_path / "one_byte_too_far.c"
     source.write_text(
-        '#include <stdlib.h>\n#include "rm_decode.h"\n'
+        '#include <stdlib.h>\n#include "core/bytes.h"\n'
         "int main(void) { uint8_t *b = calloc(1, 16); return (int)cgpu_get32(b, 13); }\n"
     )
     out = tmp_path / "one_byte_too_far"
     subprocess.run(
-        ["gcc", "-std=gnu99", *SANITIZE, f"-I{CORE}", "-o", out, source, CORE / "rm_decode.c"],
+        ["gcc", "-std=gnu99", *SANITIZE, "-iquote", KMOD, "-o", out, source, CORE / "bytes.c"],
         check=True,
     )
     done = subprocess.run([out], capture_output=True, text=True)

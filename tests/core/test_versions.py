@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,32 +37,34 @@ def find(version: str, force: bool = False) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("branch", KNOWN)
-def test_each_branch_has_the_sizes_of_nvidias_structs(branch):
+def test_each_branch_has_the_sizes_of_nvidias_structs(branch: Any) -> None:
     raw = Abi(f"{branch}.10.02").raw
     assert tuple(getattr(raw, name) for name in FIELDS) == SIZES[branch]
 
 
 @given(st.sampled_from(KNOWN), st.from_regex(r"\A\.[0-9]{1,3}(\.[0-9]{1,2})?\Z"))
-def test_every_release_of_a_known_branch_is_known(branch, rest):
+def test_every_release_of_a_known_branch_is_known(branch: Any, rest: Any) -> None:
     assert find(f"{branch}{rest}") == (0, branch)
 
 
 @given(st.integers(100, 999).filter(lambda branch: branch not in KNOWN))
-def test_an_unverified_branch_is_refused_unless_forced_to_the_nearest_older_one(branch):
+def test_an_unverified_branch_is_refused_unless_forced_to_the_nearest_older_one(
+    branch: Any,
+) -> None:
     assert find(f"{branch}.1")[0] == -errno.EOPNOTSUPP
     nearest = max((known for known in KNOWN if known < branch), default=KNOWN[0])
     assert find(f"{branch}.1", force=True) == (0, nearest)
 
 
 @given(st.text(st.characters(max_codepoint=127, exclude_characters="\0"), max_size=12))
-def test_what_is_no_version_is_refused_even_if_forced(text):
+def test_what_is_no_version_is_refused_even_if_forced(text: Any) -> None:
     head, dot, _ = text.partition(".")
     if not (dot and len(head) == 3 and head.isdigit() and int(head)):
         assert find(text) == (-errno.EINVAL, 0)
         assert find(text, force=True) == (-errno.EINVAL, 0)
 
 
-def test_errors_of_the_python_class_name_the_version():
+def test_errors_of_the_python_class_name_the_version() -> None:
     with pytest.raises(ValueError, match=r"'latest' is not a driver version"):
         Abi("latest")
     with pytest.raises(ValueError, match=r"driver 590\.1: no one has verified"):

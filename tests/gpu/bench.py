@@ -13,24 +13,30 @@ from pathlib import Path
 from tests.gpu.cards import cards
 from tests.gpu.churn import churn
 from tests.gpu.crowd import crowd
+from tests.gpu.escapes import escapes
 from tests.gpu.faults import attacks, faults
 from tests.gpu.frameworks import frameworks
 from tests.gpu.memory import memory, overhead
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
+from tests.gpu.serving import adversaries, decoding, pausing, serving, several
 from tests.gpu.shares import alone, latency, many, quotas, resnet, weights
 from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
     *(memory, frameworks, overhead, alone, weights, quotas, used, many, crowd),
-    *(faults, churn, attacks, latency, resnet, peers, cards),
+    *(faults, churn, attacks, escapes, latency, resnet, peers, cards),
+    *(serving, decoding, several, pausing, adversaries),
 )
+#: compare with what they measure themselves, not with fixed work alone
+OF_THEMSELVES = (serving, decoding, several, pausing)
 
 
 def main(out: Path, names: Sequence[str]) -> int:
     """Run the sections named, or all; return how many checks failed."""
     known = [section.__name__ for section in SECTIONS]
+    needs_alone = not names or set(names) - {section.__name__ for section in OF_THEMSELVES}
     for name in names:
         if name not in known:
             print(f"bench-gpu: no section {name!r}: {', '.join(known)}", file=sys.stderr)
@@ -41,7 +47,8 @@ def main(out: Path, names: Sequence[str]) -> int:
         bench = Bench(Path(work), report)
         bench.build()
         for section in SECTIONS:
-            if names and section.__name__ not in names and section is not alone:
+            wanted = not names or section.__name__ in names
+            if not wanted and not (section is alone and needs_alone):
                 continue
             start = time.monotonic()
             try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 from tests.gpu.frameworks import run
 from tests.gpu.tenants import (
     SETTLE_S,
@@ -58,12 +59,12 @@ def cards(bench: Bench) -> None:
     for minor in (0, 1):
         path = bench.file()
         with native(bench.worker(path, 60), env=dict(os.environ, CUDA_VISIBLE_DEVICES=str(minor))):
-            wait_for(lambda path=path: progress(path)[0] > 2, f"work on card {minor}")
+            wait_for(lambda path=path: progress(path)[0] > 2, f"work on card {minor}")  # type: ignore[misc]  # bound in this round of the loop
             time.sleep(SETTLE_S)
             rates.append(median_rates([path])[0])
         report.check(f"fixed work alone on card {minor}, native", rates[-1], "kernels/s")
 
-    def judge(label: str, files: dict, names: str, weights: tuple[int, ...]) -> None:
+    def judge(label: str, files: dict[str, Any], names: str, weights: tuple[int, ...]) -> None:
         got = median_rates([files[name] for name in names.split()])
         for name, rate, weight in zip(names.split(), got, weights, strict=True):
             own = sum(r for n, r in zip(names.split(), got, strict=True) if n[1] == name[1])

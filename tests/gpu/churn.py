@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 from tests.gpu.shares import set_policy
 from tests.gpu.tenants import (
     Bench,
@@ -43,7 +44,7 @@ class Crowd:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.random = random.Random(SEED)
-        self.tenants: dict[str, subprocess.Popen] = {}
+        self.tenants: dict[str, subprocess.Popen[Any]] = {}
         self.count = self.refused = self.writes = 0
 
     def start(self) -> None:

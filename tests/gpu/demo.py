@@ -23,7 +23,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from pycgpu.errors import CgpuError
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 from tests.gpu.tenants import (
     PROGRAMS,
     TREE,
@@ -110,7 +110,7 @@ def shares(work: Path) -> None:
         )  # fmt: skip
     with ended(*tenants):
         for path in files:
-            wait_for(lambda path=path: progress(path)[0] > 10, f"{path.name} at work", 60)
+            wait_for(lambda path=path: progress(path)[0] > 10, f"{path.name} at work", 60)  # type: ignore[misc]  # bound in this round of the loop
         shell(f"ls {TREE}/0", " ".join(sorted(os.listdir(TREE / "0"))))
         rows = Table("setting", "one", "two", "together", "", box=None, padding=(0, 2))
         wrong = []

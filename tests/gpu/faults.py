@@ -45,7 +45,7 @@ def attacks(bench: Bench) -> None:
             attack = [bench.bin / "attack", path, bench.iterations, "6", mode]
             process = tenant("attacker", attack, stdout=subprocess.PIPE)
             with ended(process):
-                wait_for(lambda path=path: progress(path)[0] > 2, "the attacker at work")
+                wait_for(lambda path=path: progress(path)[0] > 2, "the attacker at work")  # type: ignore[misc]  # bound in this round of the loop
                 time.sleep(1)
                 got = [rate / bench.rate * 100 for rate in median_rates([path, victim])]
                 text, _ = process.communicate(timeout=30)
@@ -89,7 +89,7 @@ def stock(bench: Bench) -> None:
             with native([bench.bin / "attack", own, bench.iterations, "8", mode]) as attacker:
                 # whoever gives itself a long slice there may not get a single kernel done
                 with contextlib.suppress(TimeoutError):
-                    wait_for(lambda own=own: progress(own)[0] > 2, "the attacker at work", 3)
+                    wait_for(lambda own=own: progress(own)[0] > 2, "the attacker at work", 3)  # type: ignore[misc]  # bound in this round of the loop
                 time.sleep(1)
                 got = [rate / bench.rate * 100 for rate in rates([own, path], 2)]
                 with contextlib.suppress(subprocess.TimeoutExpired):

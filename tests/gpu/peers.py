@@ -122,12 +122,12 @@ def with_mps(bench: Bench, environment: dict[str, str]) -> None:
     report.check("MPS is in force: clients of it", clients or "none", "", "one", bool(clients))
     report.near("MPS is in force: a lone client with 33 %", got, 33, 3)
     for a, b in ((50, 50), (33, 67), (10, 90)):
-        got = shares(bench, limited(environment, a), limited(environment, b))
+        parts = shares(bench, limited(environment, a), limited(environment, b))
         label = f"MPS {a} % and {b} %"
-        report.check(f"{label}: first, share of what was done", got[0] / sum(got) * 100, "%")
-        report.check(f"{label}: sum against alone", sum(got), "%")
-    got = shares(bench, environment, environment)
-    report.check("MPS without percentages: sum against alone", sum(got), "%")
+        report.check(f"{label}: first, share of what was done", parts[0] / sum(parts) * 100, "%")
+        report.check(f"{label}: sum against alone", sum(parts), "%")
+    parts = shares(bench, environment, environment)
+    report.check("MPS without percentages: sum against alone", sum(parts), "%")
     path, timed = bench.file(), ("--every", "20.37")
     with ended(
         subprocess.Popen(bench.worker(path, 9), env=environment, stdout=subprocess.DEVNULL)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What a run found, as JSON, Markdown and a plot.
+"""
+What a run found, as JSON and Markdown; ``python -m tests.gpu.report RESULT.json`` makes a plot.
 
 Every check is ``{name, value, unit, bound, pass}``; a bound of None is a figure that is reported
 and not judged.
@@ -7,11 +8,11 @@ and not judged.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ class Report:
 
     def __init__(self) -> None:
         self.checks: list[dict[str, Any]] = []
+        self.tables: list[dict[str, Any]] = []
+        self.stem: str | None = None
+
+    def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
+        """Record figures that are read side by side, none of them judged."""
+        self.tables.append({"title": title, "columns": columns, "rows": rows})
+        print("\n".join(table_lines(self.tables[-1])), flush=True)
 
     def check(
         self,
@@ -56,14 +64,20 @@ class Report:
         return [one["name"] for one in self.checks if one["pass"] is False]
 
     def write(self, out: Path) -> None:
-        """Write the three files; their names tell date, card and driver."""
-        found = {**facts(), "checks": self.checks}
-        cards = f"{found['cards']}x-" if found["cards"] > 1 else ""
-        stem = f"{found['date']}-{cards}{found['card'].replace(' ', '-')}-{found['driver']}"
-        (out / f"{stem}.json").write_text(json.dumps(found, indent=1) + "\n")
-        (out / f"{stem}.md").write_text(markdown(found))
-        with contextlib.suppress(ImportError):
-            plot(found, out / f"{stem}.svg")
+        """Write the files, over those of this run; their name tells date, card, driver, number."""
+        found = {**facts(), "checks": self.checks, "tables": self.tables}
+        if self.stem is None:
+            self.stem = stem(found, out)
+        (out / f"{self.stem}.json").write_text(json.dumps(found, indent=1) + "\n")
+        (out / f"{self.stem}.md").write_text(markdown(found))
+
+
+def stem(found: dict[str, Any], out: Path) -> str:
+    """Return the name of this run's files, with the first number that no other run there has."""
+    cards = f"{found['cards']}x-" if found["cards"] > 1 else ""
+    head = f"{found['date']}-{cards}{found['card'].replace(' ', '-')}-{found['driver']}"
+    taken = [int(path.stem.rpartition("-")[2]) for path in out.glob(f"{head}-[0-9][0-9].json")]
+    return f"{head}-{max(taken, default=0) + 1:02}"
 
 
 def facts() -> dict[str, Any]:
@@ -105,7 +119,19 @@ def markdown(found: dict[str, Any]) -> str:
         value = str(one["value"]).replace("|", "/").replace("\n", " ")
         bound = "–" if one["bound"] is None else one["bound"]
         lines.append(f"| {one['name']} | {value} | {one['unit']} | {bound} | {mark} |")
+    for one in found["tables"]:
+        lines += ["", *table_lines(one)]
     return "\n".join(lines) + "\n"
+
+
+def table_lines(found: dict[str, Any]) -> list[str]:
+    """One table as Markdown."""
+    lines = [f"## {found['title']}", "", f"| {' | '.join(found['columns'])} |"]
+    lines.append("| --- " * len(found["columns"]) + "|")
+    for row in found["rows"]:
+        cells = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def plot(found: dict[str, Any], path: Path) -> None:
@@ -130,3 +156,8 @@ def plot(found: dict[str, Any], path: Path) -> None:
     axes.set_title(f"{found['card']}, driver {found['driver']}, {found['date']}")
     figure.tight_layout()
     figure.savefig(path)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        plot(json.loads(Path(name).read_text()), Path(name).with_suffix(".svg"))

@@ -16,8 +16,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pycgpu.model import POLICIES
+from pycgpu.request.model import POLICIES
 from tests.gpu.tenants import (
     PROGRAMS,
     SETTLE_S,
@@ -236,7 +237,7 @@ def resnet(bench: Bench) -> None:
         alone_rate = median_rates([path], 3, 2)[0]
     report.check("ResNet-50 alone, native", alone_rate * 256, "images/s")
     files = [bench.file(), bench.file()]
-    both = []
+    both: list[Any] = []
     with contextlib.ExitStack() as stack:
         # cuDNN chooses its kernels by trying: each alone, or they are not the same work
         for name, path in zip("ab", files, strict=True):
@@ -251,7 +252,7 @@ def resnet(bench: Bench) -> None:
                 )
             )
             stack.enter_context(ended(both[-1]))
-            wait_for(lambda path=path: progress(path)[0] > 12, "a ResNet tenant", 90)
+            wait_for(lambda path=path: progress(path)[0] > 12, "a ResNet tenant", 90)  # type: ignore[misc]  # bound in this round of the loop
             for earlier in both:
                 earlier.send_signal(signal.SIGCONT)
         for policy, a, b in (

@@ -53,6 +53,8 @@ class Bench:
                 [
                     *("nvcc", "-O2", "-o", str(self.bin / source.stem), str(source)),
                     *(f"-L{folder}", "-l:libcuda.so.1"),
+                    # adversary.cu stands before libcuda's calls
+                    *("-Xlinker", "--export-dynamic"),
                 ]
             )
             for source in sorted(PROGRAMS.glob("*.cu"))
@@ -74,7 +76,7 @@ class Bench:
         ]
 
 
-def tenant(name: str, program: Sequence[Any], *options: str, **popen: Any) -> subprocess.Popen:
+def tenant(name: str, program: Sequence[Any], *options: str, **popen: Any) -> subprocess.Popen[Any]:
     """Start *program* as a tenant."""
     command = [*CGPU, "run", "--name", name, *options, "--", *map(str, program)]
     return subprocess.Popen(command, text=True, **popen)
@@ -176,7 +178,7 @@ def table(path: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def ended(*processes: subprocess.Popen) -> Iterator[tuple[subprocess.Popen, ...]]:
+def ended(*processes: subprocess.Popen[Any]) -> Iterator[tuple[subprocess.Popen[Any], ...]]:
     """Processes that are killed at the end, whatever comes."""
     try:
         yield processes
@@ -204,14 +206,14 @@ def running(
     ]
     with ended(*processes):
         for name, path in files.items():
-            wait_for(lambda path=path: progress(path)[0] > 2, f"{name} at work")
+            wait_for(lambda path=path: progress(path)[0] > 2, f"{name} at work")  # type: ignore[misc]  # bound in this round of the loop
         time.sleep(SETTLE_S)
         yield files
     wait_for_end(*tenants)
 
 
 @contextlib.contextmanager
-def native(command: Sequence[Any], **popen: Any) -> Iterator[subprocess.Popen]:
+def native(command: Sequence[Any], **popen: Any) -> Iterator[subprocess.Popen[Any]]:
     """A program without a door, killed at the end."""
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, **popen)
     with ended(process):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from typing import Any
 
 from tests.gpu.shares import loads, set_policy
 from tests.gpu.tenants import (
@@ -38,7 +39,7 @@ def used(bench: Bench) -> None:
         beside(bench, name, every_ms)
 
 
-def agrees(bench: Bench, label: str, files: dict) -> None:
+def agrees(bench: Bench, label: str, files: dict[str, Any]) -> None:
     """Parts of the sum of `used_ns` are parts of what was done, and the sum is the time."""
     before, start = [table(f"0/{name}/stat")["used_ns"] for name in files], time.monotonic_ns()
     done = median_rates(list(files.values()), 1, SECONDS)

@@ -109,7 +109,7 @@ class CoreTree:
         place = lib.CGPU_PLACE_GRANT if container else lib.CGPU_PLACE_CARD
         text = (self.root / path).read_bytes()
         view = self._view(card, container)
-        return -lib.cgpu_node_store(view, NAMES[place, name], text, len(text))
+        return int(-lib.cgpu_node_store(view, NAMES[place, name], text, len(text)))
 
     def write(self) -> None:
         """Bring all files up to date, and remove those of containers that are gone."""

@@ -15,19 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pycgpu
-from pycgpu import trampoline
 from pycgpu.errors import InstallError, NodeError
-from pycgpu.install_step import Host
+from pycgpu.install import kernel_door
+from pycgpu.install.host import Host
 from tests.host.coretree import CoreTree
 
 RELEASE = "6.1.0-9-amd64"
-CORE = trampoline.core_name(pycgpu.__version__)
+CORE = kernel_door.core_name(pycgpu.__version__)
 
 
 def module(directory: Path, version: str, **told: str) -> Path:
     """Make the three modules of one version, which say of themselves what *told* adds."""
     directory.mkdir(parents=True, exist_ok=True)
-    core = trampoline.core_name(version)
+    core = kernel_door.core_name(version)
     fields = {
         "version": version,
         "cgpu_door_api": "1",
@@ -39,6 +39,12 @@ def module(directory: Path, version: str, **told: str) -> Path:
     for name in ("cgpu_km", core, "cgpu_rm"):
         (directory / f"{name}.ko").write_text(json.dumps(fields | {"name": name}))
     return directory
+
+
+def kernel(host: Host) -> Kernel:
+    """Return what runs the commands of a host of files."""
+    assert isinstance(host.run, Kernel)
+    return host.run
 
 
 class Kernel:
@@ -85,7 +91,7 @@ class Kernel:
             "modinfo": self._modinfo,
             "dkms": self._dkms,
         }.get(command[0], lambda *words: "")
-        return program(*command[1:])
+        return str(program(*command[1:]))
 
     # ---- modules
 
@@ -120,7 +126,7 @@ class Kernel:
         if name == "cgpu_km":
             CoreTree(self.prefix / "proc/cgpu_km")
             self._door(fields | {"running": "-", "standby": "-", "former": "-", "trial_ms": "0"})
-        elif name.startswith(trampoline.CORE):
+        elif name.startswith(kernel_door.CORE):
             door = self._door()
             self._door(door | {"running" if door["running"] == "-" else "standby": name})
         folder = self.prefix / f"sys/module/{name}/parameters"
@@ -134,7 +140,7 @@ class Kernel:
         tree = self.prefix / "proc/cgpu_km"
         if name not in self.loaded:
             raise InstallError(f"rmmod {name}: not loaded")
-        if name.startswith(trampoline.CORE):
+        if name.startswith(kernel_door.CORE):
             door = self._door()
             if door["trial_ms"] != "0" and name in (door["former"], door["running"]):
                 raise InstallError(f"rmmod {name}: in use")
@@ -142,7 +148,7 @@ class Kernel:
                 raise InstallError(f"rmmod {name}: in use")
             self._door({key: "-" if value == name else value for key, value in door.items()})
         if name == "cgpu_km":
-            if trampoline.cores(set(self.loaded)):
+            if kernel_door.cores(set(self.loaded)):
                 raise InstallError("rmmod cgpu_km: in use")
             shutil.rmtree(tree)
         shutil.rmtree(self.prefix / f"sys/module/{name}", ignore_errors=True)
@@ -151,7 +157,7 @@ class Kernel:
 
     def _modinfo(self, option: str, field: str, path: str) -> str:
         assert option == "-F"
-        return json.loads(Path(path).read_text()).get(field, "") + "\n"
+        return str(json.loads(Path(path).read_text()).get(field, "") + "\n")
 
     # ---- the door
 
@@ -243,8 +249,8 @@ def make(root: Path) -> Host:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     module(root / "modules", pycgpu.__version__)
-    kernel = Kernel(root)
-    return Host(root, RELEASE, kernel, kernel.tell)
+    made = Kernel(root)
+    return Host(root, RELEASE, made, made.tell)
 
 
 def state(prefix: Path) -> dict[str, bytes | None]:

@@ -16,7 +16,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports():
-    from pycgpu import admission, dialects, oci_hook
+    from pycgpu import dialects
     from pycgpu.dialects import (  # noqa: F401 - imported here to be instrumented
         alibaba_cgpu,
         alibaba_egpu,
@@ -27,7 +27,9 @@ with atheris.instrument_imports():
         volcengine_mgpu,
     )
     from pycgpu.errors import CgpuError
-    from pycgpu.model import GIB, Card, Grant, Refusal
+    from pycgpu.oci import bundle
+    from pycgpu.request import admission
+    from pycgpu.request.model import GIB, Card, Grant, Refusal
 
 HOST = [Card(number, f"GPU-{number}{number}", 16 * GIB) for number in range(4)]
 KEYS = [key.rstrip("*") for _, _, keys in dialects.DIALECTS for key in keys] + [
@@ -57,7 +59,7 @@ def one_input(data: bytes) -> None:
         key = KEYS[provider.ConsumeIntInRange(0, len(KEYS) - 1)]
         env.append(f"{key}={provider.ConsumeUnicode(40)}")
     try:
-        request = oci_hook.request_of({"process": {"env": env}})
+        request = bundle.request_of({"process": {"env": env}})
     except CgpuError as error:
         assert str(error) and "\n" not in str(error), env
         return

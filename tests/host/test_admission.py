@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Admission: every rule with its numbers, and that no sum is ever exceeded."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.admission import admit
-from pycgpu.model import (
+from pycgpu.request.admission import admit
+from pycgpu.request.model import (
     GIB,
     MIB,
     Card,
@@ -20,11 +22,23 @@ from pycgpu.model import (
 )
 
 
-def request(*shares, selectors=None, **fields):
+def granted(request: Request, cards: list[Card]) -> Grant:
+    result = admit(request, cards)
+    assert isinstance(result, Grant), result
+    return result
+
+
+def refused(request: Request, cards: list[Card]) -> Refusal:
+    result = admit(request, cards)
+    assert isinstance(result, Refusal), result
+    return result
+
+
+def request(*shares: Any, selectors: Any = None, **fields: Any) -> Request:
     return Request("test", selectors, shares, **fields)
 
 
-def mib(amount):
+def mib(amount: Any) -> Any:
     return CardShare(memory=MemoryBytes(amount * MIB))
 
 
@@ -58,25 +72,25 @@ def mib(amount):
         ),
     ],
 )
-def test_a_refusal_says_why_in_numbers(card, share, reason):
+def test_a_refusal_says_why_in_numbers(card: Any, share: Any, reason: Any) -> None:
     assert admit(request(share), [card]) == Refusal((reason,))
 
 
-def test_all_cards_are_refused_with_the_one_that_does_not_fit():
+def test_all_cards_are_refused_with_the_one_that_does_not_fit() -> None:
     cards = [Card(0, "GPU-0", 16 * GIB), Card(1, "GPU-1", 8 * GIB)]
-    refusal = admit(request(mib(12288)), cards)
+    refusal = refused(request(mib(12288)), cards)
     assert refusal.reasons == ("card 1: 12288 MiB asked, 8192 MiB on the card",)
     assert [grant.index for grant in refusal.fitting] == [0]
 
 
-def test_the_size_on_the_box_is_admitted_and_capped_to_what_the_board_has():
+def test_the_size_on_the_box_is_admitted_and_capped_to_what_the_board_has() -> None:
     card = Card(0, "GPU-0", 32510 * MIB, reserved_bytes=300 * MIB)
-    grant = admit(request(mib(32768)), [card])
+    grant = granted(request(mib(32768)), [card])
     assert grant.cards[0].memory_bytes == 32210 * MIB
     assert grant.notes == ("card 0: 32768 MiB asked, the last 32210 MiB of the card granted",)
 
 
-def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant():
+def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant() -> None:
     card = Card(
         0, "GPU-0", 32510 * MIB, allocated_bytes=32400 * MIB, tenants=(Tenant("a", 32400 * MIB),)
     )
@@ -84,27 +98,27 @@ def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant():
     assert isinstance(admit(request(mib(221)), [card]), Refusal)
 
 
-def test_uuids_may_be_shortened_while_they_are_unambiguous():
+def test_uuids_may_be_shortened_while_they_are_unambiguous() -> None:
     cards = [Card(0, "GPU-28df2127-fac9", GIB), Card(1, "GPU-28dfaaaa-fac9", GIB)]
-    grant = admit(request(mib(1), selectors=("gpu-28DFA",)), cards)
+    grant = granted(request(mib(1), selectors=("gpu-28DFA",)), cards)
     assert grant.cards[0].index == 1
-    refusal = admit(request(mib(1), selectors=("GPU-28df",)), cards)
+    refusal = refused(request(mib(1), selectors=("GPU-28df",)), cards)
     assert refusal.reason == "card GPU-28df could be 0,1; write more of it"
 
 
-def test_a_card_named_by_index_and_by_uuid_is_refused():
+def test_a_card_named_by_index_and_by_uuid_is_refused() -> None:
     cards = [Card(0, "GPU-28df2127", GIB)]
-    refusal = admit(request(mib(1), selectors=(0, "GPU-28df2127")), cards)
+    refusal = refused(request(mib(1), selectors=(0, "GPU-28df2127")), cards)
     assert refusal.reason == "card GPU-28df2127 is card 0, named twice"
 
 
-def test_a_host_without_cards_refuses():
+def test_a_host_without_cards_refuses() -> None:
     assert isinstance(admit(request(mib(1)), []), Refusal)
 
 
-def test_a_weight_over_what_is_free_is_granted_with_a_note():
+def test_a_weight_over_what_is_free_is_granted_with_a_note() -> None:
     card = Card(0, "GPU-0", GIB, free_weight=3)
-    assert admit(request(CardShare(weight=4)), [card]).notes == (
+    assert granted(request(CardShare(weight=4)), [card]).notes == (
         "card 0: weight 4 asked, free_weight is 3",
     )
 
@@ -134,7 +148,9 @@ SHARES = st.builds(
     max_inst=st.integers(1, 25),
     shares=st.lists(SHARES, max_size=30),
 )
-def test_what_is_granted_never_exceeds_the_card(total_bytes, reserved_bytes, max_inst, shares):
+def test_what_is_granted_never_exceeds_the_card(
+    total_bytes: Any, reserved_bytes: Any, max_inst: Any, shares: Any
+) -> None:
     card = Card(0, "GPU-0", total_bytes, reserved_bytes, max_inst=max_inst)
     for number, share in enumerate(shares):
         result = admit(request(share), [card])
@@ -153,7 +169,7 @@ def test_what_is_granted_never_exceeds_the_card(total_bytes, reserved_bytes, max
             tenants=(*card.tenants, tenant),
         )
         if given_card.memory_bytes is not None:
-            assert 2 * given_card.memory_bytes >= given_card.asked_bytes
+            assert 2 * (given_card.memory_bytes or 0) >= (given_card.asked_bytes or 0)
             assert card.allocated_bytes <= total_bytes - reserved_bytes
         assert sum(tenant.quota or 0 for tenant in card.tenants) <= 100
         assert sum(tenant.quota_min or 0 for tenant in card.tenants) <= 100

@@ -40,7 +40,7 @@ def run(nr: int, arguments: tuple[int, ...] = (), arch: int = ARCH) -> int:
         elif op == 0x45:
             at += yes if value & k else no
         elif op == 0x06:
-            return k
+            return int(k)
         else:
             raise AssertionError(f"instruction {op:#x} is not of the filter")
 

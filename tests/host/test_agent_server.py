@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from pycgpu.agent import server
+from pycgpu.errors import CgpuError
 
 
 def test_a_message_in_pieces_arrives_with_its_descriptor() -> None:
@@ -40,3 +42,38 @@ def test_what_is_no_object_is_refused_and_its_descriptors_closed(text: bytes) ->
             server.receive(theirs)
     assert os.read(read, 1) == b""
     os.close(read)
+
+
+def test_descriptors_of_a_message_that_stays_away_are_closed() -> None:
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    with ours, theirs:
+        theirs.settimeout(0.01)
+        socket.send_fds(ours, [b"{"], [write])
+        os.close(write)
+        with pytest.raises(TimeoutError):
+            server.receive(theirs)
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
+def test_descriptors_of_a_runtime_that_names_no_listener_are_closed() -> None:
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    state = {"fds": ["pidFd"], "state": {"id": "one"}}
+    with ours:
+        socket.send_fds(ours, [json.dumps(state).encode()], [write])
+        os.close(write)
+        server._serve_runtime(theirs)
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_that_others_may_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(server, "DIRECTORY", str(tmp_path))
+    tmp_path.chmod(mode)
+    with pytest.raises(CgpuError, match="not root's alone"):
+        server.own_directory()

@@ -4,14 +4,17 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+
 from pycgpu.cli.main import COMMANDS
 
 from .tree import make_tree
 
 
-def cgpu(*args, stdin=""):
+def cgpu(*args: Any, stdin: str = "") -> Any:
     return subprocess.run(
         [sys.executable, "-m", "pycgpu.cli.main", *args],
         input=stdin,
@@ -21,7 +24,7 @@ def cgpu(*args, stdin=""):
     )
 
 
-def test_help_names_every_command_and_imports_none():
+def test_help_names_every_command_and_imports_none() -> None:
     result = cgpu("--help")
     assert result.returncode == 0
     for name in COMMANDS:
@@ -36,13 +39,13 @@ def test_help_names_every_command_and_imports_none():
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_explains_itself(name):
+def test_every_command_explains_itself(name: Any) -> None:
     result = cgpu(name, "--help")
     assert result.returncode == 0
     assert f"cgpu {name}" in result.stdout
 
 
-def test_an_error_is_one_line_and_its_traceback_is_for_debug(tmp_path):
+def test_an_error_is_one_line_and_its_traceback_is_for_debug(tmp_path: Path) -> None:
     result = cgpu("cdi", "--root", str(tmp_path / "none"))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
@@ -50,11 +53,11 @@ def test_an_error_is_one_line_and_its_traceback_is_for_debug(tmp_path):
     assert "Traceback" in cgpu("--debug", "cdi", "--root", str(tmp_path / "none")).stderr
 
 
-def test_an_unknown_command_is_a_usage_error():
+def test_an_unknown_command_is_a_usage_error() -> None:
     assert cgpu("frobnicate").returncode == 2
 
 
-def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path):
+def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path: Path) -> None:
     (tmp_path / "etc/docker").mkdir(parents=True)
     daemon = tmp_path / "etc/docker/daemon.json"
     args = ("install-runtime", "--prefix", str(tmp_path))
@@ -69,12 +72,12 @@ def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path):
     assert not daemon.exists()
 
 
-def test_without_an_engine_install_runtime_says_so(tmp_path):
+def test_without_an_engine_install_runtime_says_so(tmp_path: Path) -> None:
     result = cgpu("install-runtime", "--prefix", str(tmp_path))
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
 
 
-def test_cdi_writes_a_specification(tmp_path):
+def test_cdi_writes_a_specification(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "cgpu_km", cards=2)
     output = tmp_path / "cdi" / "cgpu.json"
     assert cgpu("cdi", "--root", str(root), "-o", str(output)).returncode == 0
@@ -82,7 +85,7 @@ def test_cdi_writes_a_specification(tmp_path):
     assert cgpu("cdi", "--root", str(root), "-o", "-").stdout == output.read_text()
 
 
-def test_the_hook_by_hand(tmp_path):
+def test_the_hook_by_hand(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "cgpu_km")
     (tmp_path / "config.json").write_text(json.dumps({"process": {"env": ["CGPU_MEM=1GiB"]}}))
     state = {"id": "c1", "pid": 7, "status": "creating", "bundle": str(tmp_path)}

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pycgpu.cli import main
 
-from pycgpu import change, doctor, events, names, procfs
+from pycgpu.cli import main
 from pycgpu.errors import CgpuError
+from pycgpu.install import doctor
+from pycgpu.tree import change, events, names, procfs
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 
@@ -36,7 +38,7 @@ def tree(tmp_path: Path) -> CoreTree:
 # ---- set
 
 
-def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree):
+def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree: CoreTree) -> None:
     result = cgpu("set", "012345", "--weight", 5, "--quota", 40, "--mem", "2G", "--root", tree.root)
     assert result.stdout.splitlines() == [
         "GPU 0, 0123456789ab: weight 3 → 5",
@@ -52,7 +54,7 @@ def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree):
     assert procfs.read_memsize(0, "0123456789ab", str(tree.root)) == 2 * GIB
 
 
-def test_set_on_one_card_and_dry(tree):
+def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
     options = ("--gpu", 1, "--root", tree.root)
     result = cgpu("set", HEX, "--weight", 2, "--dry-run", *options)
     assert result.stdout == "GPU 1, 0123456789ab: weight 1 → 2\n"
@@ -73,7 +75,9 @@ def test_set_on_one_card_and_dry(tree):
         ((HEX, "--weight", "1", "--gpu", "7"), "has no GPU 7; it has: 0, 1"),
     ],
 )
-def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(tree, args, text):
+def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(
+    tree: CoreTree, args: Any, text: Any
+) -> None:
     before = {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
     result = cgpu("set", *args, "--root", tree.root)
     assert (result.returncode, result.stdout) == (1, "")
@@ -81,11 +85,11 @@ def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(tree, args, text
     assert before == {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
 
 
-def test_set_without_anything_to_set_is_a_usage_error(tree):
+def test_set_without_anything_to_set_is_a_usage_error(tree: CoreTree) -> None:
     assert cgpu("set", HEX, "--root", tree.root).returncode == 2
 
 
-def test_a_change_that_is_refused_takes_back_those_before_it():
+def test_a_change_that_is_refused_takes_back_those_before_it() -> None:
     written = []
 
     def refuse() -> None:
@@ -97,7 +101,7 @@ def test_a_change_that_is_refused_takes_back_those_before_it():
     assert written == ["do", "undo"]
 
 
-def test_what_cannot_be_taken_back_is_said():
+def test_what_cannot_be_taken_back_is_said() -> None:
     def refuse() -> None:
         raise CgpuError("no")
 
@@ -111,7 +115,7 @@ def test_what_cannot_be_taken_back_is_said():
 # ---- policy
 
 
-def test_policy_is_shown_and_set_by_name_and_number(tree):
+def test_policy_is_shown_and_set_by_name_and_number(tree: CoreTree) -> None:
     assert cgpu("policy", 0, "--root", tree.root).stdout == "GPU 0: policy 0 average\n"
     result = cgpu("policy", 0, "weighted-conserving", "--root", tree.root)
     assert result.stdout == "GPU 0: policy 0 average → 7 weighted-conserving\n"
@@ -122,7 +126,7 @@ def test_policy_is_shown_and_set_by_name_and_number(tree):
 
 
 @pytest.mark.parametrize("args", [(0, "weakest"), (0, "9"), (7, "0"), (0, "-1")])
-def test_a_policy_or_card_that_there_is_not_changes_nothing(tree, args):
+def test_a_policy_or_card_that_there_is_not_changes_nothing(tree: CoreTree, args: Any) -> None:
     result = cgpu("policy", "--root", tree.root, "--", *args)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert procfs.read_policy(0, str(tree.root)) == 0
@@ -131,7 +135,7 @@ def test_a_policy_or_card_that_there_is_not_changes_nothing(tree, args):
 # ---- ps
 
 
-def test_ps_lists_containers_and_processes_in_columns(tree):
+def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
     assert cgpu("ps", "--root", tree.root).stdout.splitlines() == [
         "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES",
         "0    0123456789ab  -     1024  4096   3       -      1",
@@ -149,7 +153,7 @@ def test_ps_lists_containers_and_processes_in_columns(tree):
 # ---- events
 
 
-def test_events_are_shown_and_chosen(tree):
+def test_events_are_shown_and_chosen(tree: CoreTree) -> None:
     tree.events = (
         f"1700000000123456789 create id={HEX}\n"
         f"1700000001000000000 oom id={HEX} gpu=0 pid=4711 bytes=5\n"
@@ -169,7 +173,7 @@ def test_events_are_shown_and_chosen(tree):
 
 
 @pytest.mark.parametrize("line", ["", "oom", "x y=z", "12", "12 ", "９ oom", "1 set a/b"])
-def test_any_line_of_events_is_an_event(line):
+def test_any_line_of_events_is_an_event(line: Any) -> None:
     event = events.parse(line)
     assert isinstance(event.id, str | None)
 
@@ -205,7 +209,7 @@ def wrong(host: Path) -> list[doctor.Finding]:
     return [one for one in found if one.level in (doctor.WARN, doctor.FAIL)]
 
 
-def test_a_host_in_good_order_has_nothing_to_do(host):
+def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
     assert wrong(host) == []
     assert cgpu("doctor", "--prefix", host).returncode == 0
 
@@ -215,6 +219,8 @@ def test_a_host_in_good_order_has_nothing_to_do(host):
     [
         ("proc/driver/nvidia/version", None, "driver", "warn", ""),
         ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "fail", "force_branch"),
+        ("proc/driver/nvidia/version", "Module  550.144.03  R", "driver", "warn", "550.163.01"),
+        ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
@@ -228,7 +234,9 @@ def test_a_host_in_good_order_has_nothing_to_do(host):
         ("proc/modules", "nvidia_uvm 1\ncgpu_km 1\negpu 1\n", "conflicts", "fail", "rmmod egpu"),
     ],
 )
-def test_doctor_finds_what_is_wrong_and_says_what_to_do(host, path, text, subject, level, remedy):
+def test_doctor_finds_what_is_wrong_and_says_what_to_do(
+    host: Path, path: Any, text: Any, subject: Any, level: Any, remedy: Any
+) -> None:
     if text is None:
         (host / path).unlink()
     else:
@@ -240,7 +248,21 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(host, path, text, subjec
     assert status == (1 if level == "fail" else 0)
 
 
-def test_doctor_without_a_module_says_how_to_get_one(host, tmp_path):
+@pytest.mark.parametrize("version", ["535.309.01", "570.211.01", "580.159.03", "580.200.1"])
+def test_doctor_names_no_vulnerability_of_a_driver_without_a_known_one(
+    host: Path, version: str
+) -> None:
+    (host / "proc/driver/nvidia/version").write_text(f"Module  {version}  R")
+    assert wrong(host) == []
+
+
+def test_doctor_says_that_a_branch_gets_no_fixes_any_more(host: Path) -> None:
+    found = doctor.examine(str(host), release="6.1.0")
+    notes = [one.text for one in found if (one.level, one.subject) == (doctor.NOTE, "driver")]
+    assert notes == ["no bulletin after 5630 of 2025-04-24 has a fix for branch 550"]
+
+
+def test_doctor_without_a_module_says_how_to_get_one(host: Path, tmp_path: Path) -> None:
     (host / "proc/cgpu_km").rename(tmp_path / "away")
     (host / "proc/modules").write_text("nvidia 1\nnvidia_uvm 1\n")
     (found,) = wrong(host)
@@ -251,7 +273,7 @@ def test_doctor_without_a_module_says_how_to_get_one(host, tmp_path):
     assert found.remedy.startswith("`modprobe cgpu_km`")
 
 
-def test_a_module_without_a_driver_is_found(host):
+def test_a_module_without_a_driver_is_found(host: Path) -> None:
     (host / "proc/cgpu_km/features").write_text("pid\n")
     for card in ("0", "1"):
         shutil.rmtree(host / "proc/cgpu_km" / card)
@@ -259,7 +281,7 @@ def test_a_module_without_a_driver_is_found(host):
     assert {"hooks", "cards"} <= {one.subject for one in wrong(host) if one.level == doctor.FAIL}
 
 
-def test_another_products_tree_is_a_conflict(host):
+def test_another_products_tree_is_a_conflict(host: Path) -> None:
     (host / "proc/cgpu_km/api_version").unlink()
     assert any("another product" in one.text for one in wrong(host))
 
@@ -267,7 +289,7 @@ def test_another_products_tree_is_a_conflict(host):
 # ---- names
 
 
-def test_names_come_from_whoever_has_them(tmp_path):
+def test_names_come_from_whoever_has_them(tmp_path: Path) -> None:
     ids = {letter: letter * 64 for letter in "abcdef"}
     for path, text in {
         f"var/log/containers/llm-0_prod_server-{ids['a']}.log": "",
@@ -297,7 +319,7 @@ def test_names_come_from_whoever_has_them(tmp_path):
     }
 
 
-def test_a_container_is_meant_by_id_name_pod_or_path():
+def test_a_container_is_meant_by_id_name_pod_or_path() -> None:
     name = names.ContainerName("kubernetes", "server", "llm-0", "prod")
     for text in (HEX, HEX[:12], HEX[:4], "server", "llm-0", "prod/llm-0", "prod/llm-0/server"):
         assert names.matches(text, HEX, HEX[:12], name)
@@ -308,7 +330,7 @@ def test_a_container_is_meant_by_id_name_pod_or_path():
 # ---- completion
 
 
-def test_completion_knows_commands_policies_and_speaks_every_shell():
+def test_completion_knows_commands_policies_and_speaks_every_shell() -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_CGPU_COMPLETE" in cgpu("completion", shell).stdout
     asked = {"_CGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "cgpu po"}

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: MIT
 """The project's own variables."""
 
+from typing import Any
+
 import pytest
 
-from pycgpu.admission import admit
 from pycgpu.dialects import request_from
 from pycgpu.errors import RequestError
-from pycgpu.model import BURST, GIB, MIB, MIXED, WEIGHTED, Card
+from pycgpu.request.model import (
+    BURST,
+    GIB,
+    MIB,
+    MIXED,
+    WEIGHTED,
+    Card,
+)
+from tests.host.asking import asked, granted
 
 HOST = tuple(Card(n, f"GPU-{n}", 16 * GIB) for n in range(2))
 
 
-def test_everything_at_once():
+def test_everything_at_once() -> None:
     env = {
         "CGPU_GPU": "GPU-1,0",
         "CGPU_MEM": "4GiB,25%",
@@ -24,7 +33,7 @@ def test_everything_at_once():
         "CGPU_OOM_SCRIPT": "/bin/notify",
         "CGPU_UVM_DISABLE": "1",
     }
-    grant = admit(request_from(env), HOST)
+    grant = granted(env, HOST)
     assert [card[:2] for card in grant.cards] == [(1, 4 * GIB), (0, 4 * GIB)]
     assert [(card.quota, card.quota_min, card.weight) for card in grant.cards] == [
         (50, 10, 3),
@@ -47,13 +56,13 @@ def test_everything_at_once():
         ("50%", 8192),
     ],
 )
-def test_amounts_of_memory(text, mib):
+def test_amounts_of_memory(text: Any, mib: Any) -> None:
     env = {"CGPU_MEM": text, "CGPU_GPU": "0"}
-    assert admit(request_from(env), HOST).cards[0].memory_bytes == mib * MIB
+    assert granted(env, HOST).cards[0].memory_bytes == mib * MIB
 
 
-def test_max_is_no_limit():
-    assert admit(request_from({"CGPU_MEM": "max"}), HOST).cards[0].memory_bytes is None
+def test_max_is_no_limit() -> None:
+    assert granted({"CGPU_MEM": "max"}, HOST).cards[0].memory_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -67,11 +76,11 @@ def test_max_is_no_limit():
         ({"CGPU_WEIGHT": "2", "CGPU_POLICY": "3"}, 3),
     ],
 )
-def test_the_policy_that_a_request_needs_is_hinted(env, policy):
-    assert request_from(env).shares[0].policy == policy
+def test_the_policy_that_a_request_needs_is_hinted(env: Any, policy: Any) -> None:
+    assert asked(env).shares[0].policy == policy
 
 
-def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_card():
+def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_card() -> None:
     with pytest.raises(RequestError, match="CGPU_MEMORY='4G': unknown"):
         request_from({"CGPU_MEMORY": "4G"})
 
@@ -97,17 +106,17 @@ def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_ca
         ("CGPU_UVM_DISABLE", "2"),
     ],
 )
-def test_a_malformed_value_is_quoted(key, value):
+def test_a_malformed_value_is_quoted(key: Any, value: Any) -> None:
     with pytest.raises(RequestError) as caught:
         request_from({key: value})
     assert str(caught.value).startswith(f"{key}={value!r}: ")
 
 
-def test_lists_of_different_lengths_are_refused():
+def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(RequestError, match="CGPU_QUOTA='1,2': write one value, or 3"):
         request_from({"CGPU_MEM": "1G,2G,3G", "CGPU_QUOTA": "1,2"})
 
 
-def test_a_guarantee_over_the_ceiling_is_refused():
+def test_a_guarantee_over_the_ceiling_is_refused() -> None:
     with pytest.raises(RequestError, match="CGPU_QUOTA_MIN='60' is more than CGPU_QUOTA='50'"):
         request_from({"CGPU_QUOTA": "50", "CGPU_QUOTA_MIN": "60"})

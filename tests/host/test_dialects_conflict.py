@@ -2,15 +2,16 @@
 """Several dialects in one container, and whatever else an environment may hold."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu.admission import admit
 from pycgpu.dialects import DIALECTS, request_from, settings
 from pycgpu.errors import ConflictError, RequestError
-from pycgpu.model import GIB, Card, Grant, Refusal, Request
+from pycgpu.request.admission import admit
+from pycgpu.request.model import GIB, Card, Grant, Refusal, Request
 
 HOST = tuple(Card(n, f"GPU-{n}{n}", 16 * GIB) for n in range(4))
 ASKING = {
@@ -24,7 +25,7 @@ ASKING = {
 }
 
 
-def test_every_dialect_is_tried_here():
+def test_every_dialect_is_tried_here() -> None:
     assert {name for _, name, _ in DIALECTS} == set(ASKING)
 
 
@@ -35,7 +36,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" + ".join)
-def test_two_dialects_at_once_are_refused_and_both_named(pair):
+def test_two_dialects_at_once_are_refused_and_both_named(pair: Any) -> None:
     with pytest.raises(ConflictError) as caught:
         request_from(ASKING[pair[0]] | ASKING[pair[1]])
     assert pair[0] in str(caught.value)
@@ -45,44 +46,44 @@ def test_two_dialects_at_once_are_refused_and_both_named(pair):
 @pytest.mark.parametrize(
     "name", ["CTyun eGPU", "Volcengine mGPU", "Huawei xGPU", "Kubernetes (HAMi)"]
 )
-def test_cgpu_disable_does_not_switch_off_what_another_vendor_asks(name):
+def test_cgpu_disable_does_not_switch_off_what_another_vendor_asks(name: Any) -> None:
     with pytest.raises(ConflictError, match="CGPU_DISABLE='1'"):
         request_from(ASKING[name] | {"CGPU_DISABLE": "1"})
 
 
 @pytest.mark.parametrize("name", ["Alibaba cGPU", "Alibaba eGPU", "cGPU"])
-def test_cgpu_disable_switches_its_own_family_off(name):
+def test_cgpu_disable_switches_its_own_family_off(name: Any) -> None:
     assert request_from(ASKING[name] | {"CGPU_DISABLE": "1"}) is None
 
 
-def test_a_malformed_cgpu_disable_is_quoted():
+def test_a_malformed_cgpu_disable_is_quoted() -> None:
     with pytest.raises(RequestError, match="CGPU_DISABLE='maybe'"):
         request_from({"CGPU_DISABLE": "maybe"})
 
 
 @pytest.mark.parametrize("env", [{}, {"PATH": "/bin"}, {"NVIDIA_VISIBLE_DEVICES": "all"}])
-def test_an_environment_that_asks_for_nothing_is_no_request(env):
+def test_an_environment_that_asks_for_nothing_is_no_request(env: Any) -> None:
     assert request_from(env) is None
 
 
-def test_annotations_are_settings_under_known_names_only():
+def test_annotations_are_settings_under_known_names_only() -> None:
     found = settings(
         ["A=1=2", "junk"], {"vke.volcengine.com/mgpu-core": "30", "io.kubernetes.cri": "x"}
     )
     assert found == {"A": "1=2", "vke.volcengine.com/mgpu-core": "30"}
 
 
-def test_a_setting_given_twice_differently_is_refused():
+def test_a_setting_given_twice_differently_is_refused() -> None:
     with pytest.raises(RequestError, match="CGPU_MEM is given as '1G' and as '9G'"):
         settings(["CGPU_MEM=1G", "CGPU_MEM=9G"])
 
 
-def test_other_variables_may_be_given_twice():
+def test_other_variables_may_be_given_twice() -> None:
     assert settings(["PATH=/bin", "PATH=/sbin"]) == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize(("env", "annotations"), [([3], None), ([None], None), ([], [1])])
-def test_what_is_no_text_is_refused(env, annotations):
+def test_what_is_no_text_is_refused(env: Any, annotations: Any) -> None:
     with pytest.raises(RequestError):
         settings(env, annotations)
 
@@ -132,7 +133,7 @@ ENVIRONMENTS = st.dictionaries(st.sampled_from(KEYS), TEXTS, max_size=6)
 
 @given(ENVIRONMENTS)
 @example({"EGPU": "\ud800"})
-def test_any_environment_gives_a_request_or_one_line_that_says_why_not(env):
+def test_any_environment_gives_a_request_or_one_line_that_says_why_not(env: Any) -> None:
     try:
         request = request_from(env)
     except RequestError as error:
@@ -145,7 +146,7 @@ def test_any_environment_gives_a_request_or_one_line_that_says_why_not(env):
 
 
 @given(ENVIRONMENTS)
-def test_no_card_that_was_shown_is_left_without_a_grant_of_its_own(env):
+def test_no_card_that_was_shown_is_left_without_a_grant_of_its_own(env: Any) -> None:
     try:
         request = request_from(env)
     except RequestError:
@@ -166,6 +167,6 @@ def test_no_card_that_was_shown_is_left_without_a_grant_of_its_own(env):
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=5))
-def test_foreign_variables_ask_for_nothing(env):
+def test_foreign_variables_ask_for_nothing(env: Any) -> None:
     if not any(key.startswith(("CGPU_", "EGPU")) for key in env):
         assert request_from(env) is None

@@ -2,66 +2,67 @@
 """Volcengine mGPU: Spark, Ray and custom jobs, and the annotations of VKE."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from pycgpu.admission import admit
 from pycgpu.dialects import request_from
 from pycgpu.dialects.volcengine_mgpu import billed_share
 from pycgpu.errors import ConflictError, RequestError
-from pycgpu.model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, Card
+from pycgpu.request.model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, Card
+from tests.host.asking import asked, granted, refused
 
 A10 = tuple(Card(n, f"GPU-{n}", 22731 * MIB) for n in range(2))
 VKE = "vke.volcengine.com/"
 
 
 @pytest.mark.parametrize("memory_mib", [4096, 1000])
-def test_30_percent_and_the_documents_memory(memory_mib):
+def test_30_percent_and_the_documents_memory(memory_mib: Any) -> None:
     env = {
         "emr.serverless.mgpu.core": "30",
         "emr.serverless.mgpu.memory": str(memory_mib),
         "NVIDIA_VISIBLE_DEVICES": "0",
     }
-    (card,) = admit(request_from(env), A10).cards
+    (card,) = granted(env, A10).cards
     assert (card.index, card.memory_bytes, card.quota) == (0, memory_mib * MIB, 30)
 
 
-def test_the_documents_bill_is_3_gpu_hours():
+def test_the_documents_bill_is_3_gpu_hours() -> None:
     assert 1 * 10 * billed_share(core=30, memory_mib=4069, card_mib=22731) == 3
     assert billed_share(core=5, memory_mib=22731, card_mib=22731) == Fraction(1)
 
 
 @pytest.mark.parametrize("core", ["5", "99"])
-def test_the_ends_of_the_range_are_in_it(core):
+def test_the_ends_of_the_range_are_in_it(core: Any) -> None:
     env = {"emr.serverless.mgpu.core": core, "emr.serverless.mgpu.memory": "1000"}
-    assert request_from(env).shares[0].quota == int(core)
+    assert asked(env).shares[0].quota == int(core)
 
 
 @pytest.mark.parametrize("core", ["4", "100", "0", "30%", "", "-5"])
-def test_core_outside_5_to_99_is_quoted(core):
+def test_core_outside_5_to_99_is_quoted(core: Any) -> None:
     env = {"emr.serverless.mgpu.core": core, "emr.serverless.mgpu.memory": "1000"}
     with pytest.raises(RequestError, match=f"emr.serverless.mgpu.core='{core}'"):
         request_from(env)
 
 
 @pytest.mark.parametrize("given", ["core", "memory"])
-def test_one_without_the_other_is_refused(given):
+def test_one_without_the_other_is_refused(given: Any) -> None:
     with pytest.raises(RequestError, match=f"mgpu.{given}='30' without .*; give both"):
         request_from({f"emr.serverless.mgpu.{given}": "30"})
 
 
-def test_vke_amounts_are_split_evenly_over_the_cards():
+def test_vke_amounts_are_split_evenly_over_the_cards() -> None:
     env = {
         VKE + "mgpu-core": "60",
         VKE + "mgpu-memory": "8192",
         VKE + "container-multiple-gpu": "2",
         "NVIDIA_VISIBLE_DEVICES": "0,1",
     }
-    cards = admit(request_from(env), A10).cards
+    cards = granted(env, A10).cards
     assert [(card.memory_bytes, card.quota) for card in cards] == [(4096 * MIB, 30)] * 2
 
 
-def test_a_split_that_does_not_come_out_even_is_refused():
+def test_a_split_that_does_not_come_out_even_is_refused() -> None:
     env = {
         VKE + "mgpu-core": "61",
         VKE + "mgpu-memory": "8192",
@@ -71,9 +72,9 @@ def test_a_split_that_does_not_come_out_even_is_refused():
         request_from(env)
 
 
-def test_more_cards_than_asked_for_are_refused():
+def test_more_cards_than_asked_for_are_refused() -> None:
     env = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", "NVIDIA_VISIBLE_DEVICES": "0,1"}
-    assert "1 cards asked" in admit(request_from(env), A10).reason
+    assert "1 cards asked" in refused(env, A10).reason
 
 
 @pytest.mark.parametrize(
@@ -84,9 +85,9 @@ def test_more_cards_than_asked_for_are_refused():
         ("native-burst-share", WEIGHTED_CONSERVING, None, None),
     ],
 )
-def test_compute_policies(name, policy, quota, quota_min):
+def test_compute_policies(name: Any, policy: Any, quota: Any, quota_min: Any) -> None:
     env = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", VKE + "mgpu-compute-policy": name}
-    share = request_from(env).shares[0]
+    share = asked(env).shares[0]
     assert (share.policy, share.quota, share.quota_min) == (policy, quota, quota_min)
 
 
@@ -100,14 +101,14 @@ def test_compute_policies(name, policy, quota, quota_min):
         ("mgpu-memory", "4G"),
     ],
 )
-def test_a_malformed_annotation_is_quoted(key, value):
+def test_a_malformed_annotation_is_quoted(key: Any, value: Any) -> None:
     env = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", VKE + key: value}
     with pytest.raises(RequestError) as caught:
         request_from(env)
     assert str(caught.value).startswith(f"{VKE}{key}={value!r}: ")
 
 
-def test_both_spellings_at_once_are_refused():
+def test_both_spellings_at_once_are_refused() -> None:
     env = {VKE + "mgpu-core": "30", "emr.serverless.mgpu.core": "30"}
     with pytest.raises(ConflictError):
         request_from(env)

@@ -21,9 +21,9 @@ from typing import Any
 import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry
-from pycgpu.cli import main
 
-from pycgpu.exporter import Exporter
+from pycgpu.cli import main
+from pycgpu.tree.exporter import Exporter
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 from tests.vm import packages
@@ -89,23 +89,30 @@ CONTAINER = {
             "podnamespace": "", "ctrname": HEX[:12], "vdeviceid": "0"}, 4 * GIB),
     ],
 )  # fmt: skip
-def test_metrics_have_base_units_and_what_is_unknown_is_absent(registry, name, labels, value):
+def test_metrics_have_base_units_and_what_is_unknown_is_absent(
+    registry: CollectorRegistry, name: Any, labels: Any, value: Any
+) -> None:
     assert registry.get_sample_value(name, labels) == value
 
 
-def test_shares_of_aliases_are_those_since_the_last_scrape(tree, registry):
-    name, labels = "hami_container_device_utilization_ratio", {
-        "device_uuid": CARD["uuid"],
-        "pod": "",
-        "namespace": "",
-        "container": HEX[:12],
-        "vdevice_index": "0",
-    }
+def test_shares_of_aliases_are_those_since_the_last_scrape(
+    tree: CoreTree, registry: CollectorRegistry
+) -> None:
+    name, labels = (
+        "hami_container_device_utilization_ratio",
+        {
+            "device_uuid": CARD["uuid"],
+            "pod": "",
+            "namespace": "",
+            "container": HEX[:12],
+            "vdevice_index": "0",
+        },
+    )
     assert registry.get_sample_value(name, labels) is None
     assert registry.get_sample_value(name, labels) == 0.0
 
 
-def test_events_are_counted_once(tree, registry):
+def test_events_are_counted_once(tree: CoreTree, registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("cgpu_events_total", {"event": "oom"}) == 1
     tree.events += "1700000000000000002 oom id=x gpu=0\n1700000000000000003 lost 4\nnoise\n"
     tree.write()
@@ -114,7 +121,9 @@ def test_events_are_counted_once(tree, registry):
     assert registry.get_sample_value("cgpu_events_total", {"event": "lost"}) is None
 
 
-def test_without_a_module_it_is_down_and_comes_back(tree, registry, tmp_path):
+def test_without_a_module_it_is_down_and_comes_back(
+    tree: CoreTree, registry: CollectorRegistry, tmp_path: Path
+) -> None:
     tree.root.rename(tmp_path / "away")
     assert registry.get_sample_value("cgpu_up") == 0
     assert registry.get_sample_value("cgpu_gpu_containers", CARD) is None
@@ -122,17 +131,19 @@ def test_without_a_module_it_is_down_and_comes_back(tree, registry, tmp_path):
     assert registry.get_sample_value("cgpu_up") == 1
 
 
-def test_nothing_of_the_tree_stays_open_between_scrapes(tree, registry):
+def test_nothing_of_the_tree_stays_open_between_scrapes(
+    tree: CoreTree, registry: CollectorRegistry
+) -> None:
     prometheus_client.generate_latest(registry)
     links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
              if os.path.islink(f"/proc/self/fd/{fd}")]  # fmt: skip
     assert not [link for link in links if link.startswith(str(tree.root))]
 
 
-def test_the_command_prints_writes_and_refuses(tree, tmp_path):
+def test_the_command_prints_writes_and_refuses(tree: CoreTree, tmp_path: Path) -> None:
     options = ("--root", tree.root)
     printed = program.run(main.app, "exporter", "--once", *options)
-    assert f"cgpu_container_weight{{container=\"{HEX[:12]}\"" in printed.stdout
+    assert f'cgpu_container_weight{{container="{HEX[:12]}"' in printed.stdout
     assert "hami_" not in printed.stdout
     file = tmp_path / "cgpu.prom"
     assert program.run(main.app, "exporter", "--textfile", file, *options).returncode == 0
@@ -146,7 +157,9 @@ def test_the_command_prints_writes_and_refuses(tree, tmp_path):
         assert text in failed.stderr
 
 
-def test_the_dashboard_asks_only_for_metrics_that_there_are(tree, registry):
+def test_the_dashboard_asks_only_for_metrics_that_there_are(
+    tree: CoreTree, registry: CollectorRegistry
+) -> None:
     text = prometheus_client.generate_latest(registry).decode()
     exported = set(re.findall(r"^(\w+)", text, re.MULTILINE))
     # What a host without NVML and an engine of this version does not tell.
@@ -169,19 +182,16 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are(tree, registry):
 def prometheus() -> Path:
     """Debian's server."""
     try:
-        deb = packages.download("prometheus")
+        deb = packages.download("prometheus", packages.own_version("prometheus"))
     except packages.PackageNotFound as error:
         pytest.skip(f"no package: prometheus: {error}")
-    root = packages.cache_dir() / "unpacked" / deb.stem
-    if not (root / "usr/bin/prometheus").exists():
-        packages.unpack(deb, root)
-    return root / "usr/bin/prometheus"
+    return packages.unpacked(deb) / "usr/bin/prometheus"
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def until(read: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
@@ -213,7 +223,9 @@ def served(tree: CoreTree) -> Iterator[int]:
     assert child.wait(timeout=20) == 0
 
 
-def test_a_prometheus_server_scrapes_it_and_answers_queries(prometheus, served, tree, tmp_path):
+def test_a_prometheus_server_scrapes_it_and_answers_queries(
+    prometheus: Path, served: int, tree: CoreTree, tmp_path: Path
+) -> None:
     config = tmp_path / "prometheus.yml"
     config.write_text(
         "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: cgpu\n"

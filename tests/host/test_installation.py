@@ -8,16 +8,19 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pycgpu
-from pycgpu import install_step, installation, journal
+from pycgpu.cli import main
 from pycgpu.errors import InstallError
-from pycgpu.install_step import Host
-from pycgpu.installation import Options
-from tests.host import filehost
+from pycgpu.install import early, installation, journal
+from pycgpu.install.host import Host, execute
+from pycgpu.install.installation import Options
+from tests.host import filehost, program
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
 from tests.vm.loaded import until
@@ -40,7 +43,9 @@ def options(prefix: Path) -> Options:
     return Options(modules=str(prefix / "modules"), exporter=True)
 
 
-def test_what_is_installed_is_taken_back_to_the_last_directory(host, options):
+def test_what_is_installed_is_taken_back_to_the_last_directory(
+    host: Host, options: Options
+) -> None:
     before = state(host.prefix)
     advice = installation.install(options, host)
     assert "now run: systemctl restart docker" in advice
@@ -63,7 +68,7 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(host, options):
     assert state(host.prefix) == before
 
 
-def test_what_stood_there_before_comes_back(host, options):
+def test_what_stood_there_before_comes_back(host: Host, options: Options) -> None:
     unit = host.prefix / "etc/systemd/system/cgpu.service"
     unit.parent.mkdir(parents=True)
     unit.write_text("another's")
@@ -73,7 +78,7 @@ def test_what_stood_there_before_comes_back(host, options):
     assert unit.read_text() == "another's"
 
 
-def test_what_somebody_changed_since_is_left_to_him(host, options):
+def test_what_somebody_changed_since_is_left_to_him(host: Host, options: Options) -> None:
     installation.install(options, host)
     file = host.prefix / "etc/modules-load.d/cgpu.conf"
     file.write_text("cgpu_km\nmine\n")
@@ -85,23 +90,29 @@ def test_what_somebody_changed_since_is_left_to_him(host, options):
     "refused",
     ["depmod", "daemon-reload", "enable cgpu.service", "enable --now", "modprobe cgpu_km"],
 )
-def test_a_failure_at_any_step_leaves_everything_as_it_was(host, options, refused):
+def test_a_failure_at_any_step_leaves_everything_as_it_was(
+    host: Host, options: Options, refused: Any
+) -> None:
     before = state(host.prefix)
-    host.run.refuse = refused
+    filehost.kernel(host).refuse = refused
     with pytest.raises(InstallError, match="refused") as failure:
         installation.install(options, host)
     assert "\n" not in str(failure.value)
-    host.run.refuse = None
+    filehost.kernel(host).refuse = None
     assert state(host.prefix) == before
 
 
-def test_a_bridge_that_does_not_load_is_said_and_is_no_failure(host, options):
-    host.run.refuse = "modprobe cgpu_rm"
+def test_a_bridge_that_does_not_load_is_said_and_is_no_failure(
+    host: Host, options: Options
+) -> None:
+    filehost.kernel(host).refuse = "modprobe cgpu_rm"
     advice = installation.install(options, host)
     assert any(line.startswith("without compute limits") for line in advice)
 
 
-def test_dkms_gets_the_sources_without_products_and_without_the_simulated_driver(host):
+def test_dkms_gets_the_sources_without_products_and_without_the_simulated_driver(
+    host: Host,
+) -> None:
     shutil.which("make") or pytest.skip("no package: make")
     before = state(host.prefix)
     options = Options()
@@ -113,9 +124,9 @@ def test_dkms_gets_the_sources_without_products_and_without_the_simulated_driver
         assert shutil.which("dkms") is None and "--no-dkms" in str(error)
         assert state(host.prefix) == before
         return
-    assert (sources / "core/ledger.c").exists() and (sources / "VERSION").exists()
+    assert (sources / "core/memory/ledger.c").exists() and (sources / "VERSION").exists()
     assert not (sources / "sim").exists() and not list(sources.rglob("*.o"))
-    assert f"dkms install -m cgpu -v {pycgpu.__version__} -k {RELEASE}" in host.run.ran
+    assert f"dkms install -m cgpu -v {pycgpu.__version__} -k {RELEASE}" in filehost.kernel(host).ran
     installation.uninstall(host)
     assert state(host.prefix) == before
 
@@ -131,7 +142,9 @@ def test_dkms_gets_the_sources_without_products_and_without_the_simulated_driver
         ({"var/lib/cgpu/installation.json": "garbage"}, "cannot be read"),
     ],
 )
-def test_what_would_fail_is_said_before_anything_changes(host, change, text):
+def test_what_would_fail_is_said_before_anything_changes(
+    host: Host, change: Any, text: Any
+) -> None:
     for path, content in change.items():
         target = host.prefix / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -140,10 +153,50 @@ def test_what_would_fail_is_said_before_anything_changes(host, change, text):
     with pytest.raises(InstallError, match=re.escape(text)):
         installation.install(Options(dkms=False), host)
     assert state(host.prefix) == before
-    assert not [line for line in host.run.ran if not line.startswith("mokutil")]
+    assert not [line for line in filehost.kernel(host).ran if not line.startswith("mokutil")]
 
 
-def test_installing_twice_is_refused(host, options):
+@pytest.mark.parametrize("agent", [False, True])
+def test_a_dry_run_that_would_be_refused_shows_its_steps_and_is_a_failure(
+    host: Host, prefix: Path, monkeypatch: pytest.MonkeyPatch, agent: Any
+) -> None:
+    monkeypatch.setattr("pycgpu.cli.install.this_host", lambda: host)
+    words = ["--agent"] if agent else ["--modules", str(prefix / "modules")]
+    shown = program.run(main.app, "install", "--dry-run", *words)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    (prefix / "proc/modules").write_text("cgpu_km 1 0\n")
+    before = state(host.prefix)
+    refused = program.run(main.app, "install", "--dry-run", *words)
+    assert refused.returncode == 1
+    assert refused.stdout == shown.stdout and "would: " in shown.stdout
+    assert "would be refused: cgpu_km is loaded" in refused.stderr
+    assert state(host.prefix) == before
+
+
+def test_what_would_be_refused_is_seen_without_the_tools(host: Host, prefix: Path) -> None:
+    """By the sources and the standard library: the scripts look before they build for long."""
+    early.check(["install", "--no-dkms"], host)
+    early.check(["install", "--modules", str(prefix / "modules"), "--name", "x"], host)
+    (prefix / f"lib/modules/{RELEASE}/build/Makefile").unlink()
+    early.check(["install", "--modules", str(prefix / "modules")], host)
+    with pytest.raises(InstallError, match=f"apt install linux-headers-{RELEASE}"):
+        early.check(["install", "--exporter"], host)
+    run = [sys.executable, "-B", "-S", "-m", "pycgpu.install.early", "elsewhere"]
+    done = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 2 and "invalid choice: 'elsewhere'" in done.stderr
+
+
+def test_an_upgrade_that_would_be_refused_is_seen_without_the_tools(
+    host: Host, options: Options, prefix: Path
+) -> None:
+    installation.install(options, host)
+    early.check(["upgrade", "--modules", options.modules or ""], host)
+    CoreTree(host.tree).create("job", "gpu=0,mem=1048576")
+    with pytest.raises(InstallError, match="1 container uses a GPU"):
+        early.check(["upgrade", "--modules", options.modules or "", "--cold"], host)
+
+
+def test_installing_twice_is_refused(host: Host, options: Options) -> None:
     installation.install(options, host)
     before = state(host.prefix)
     with pytest.raises(InstallError, match="is installed already"):
@@ -154,39 +207,45 @@ def test_installing_twice_is_refused(host, options):
 # ---- uninstall
 
 
-def test_uninstalling_what_is_not_installed_says_so(host):
+def test_uninstalling_what_is_not_installed_says_so(host: Host) -> None:
     with pytest.raises(InstallError, match="is not installed here"):
         installation.uninstall(host)
 
 
-def test_uninstalling_is_refused_while_a_container_uses_a_gpu_and_names_it(host, options):
+def test_uninstalling_is_refused_while_a_container_uses_a_gpu_and_names_it(
+    host: Host, options: Options
+) -> None:
     installation.install(options, host)
     tree = CoreTree(host.prefix / "proc/cgpu_km")
     tree.create("0123456789abcdef" * 4, "gpu=0,mem=1")
-    before, ran = state(host.prefix), len(host.run.ran)
+    before, ran = state(host.prefix), len(filehost.kernel(host).ran)
     with pytest.raises(InstallError, match="1 container uses a GPU: 0123456789ab: stop"):
         installation.uninstall(host)
     assert state(host.prefix) == before
-    assert len(host.run.ran) == ran
+    assert len(filehost.kernel(host).ran) == ran
 
 
-def test_a_module_that_does_not_unload_leaves_everything_installed(host, options):
+def test_a_module_that_does_not_unload_leaves_everything_installed(
+    host: Host, options: Options
+) -> None:
     installation.install(options, host)
     before = state(host.prefix)
-    host.run.refuse = "rmmod"
+    filehost.kernel(host).refuse = "rmmod"
     with pytest.raises(InstallError, match="nothing was changed"):
         installation.uninstall(host)
     assert state(host.prefix) == before
-    assert host.run.ran[-1] == "systemctl enable --now cgpu-exporter.service"
+    assert filehost.kernel(host).ran[-1] == "systemctl enable --now cgpu-exporter.service"
 
 
-def test_an_uninstallation_that_was_cut_short_goes_on(host, options, prefix):
+def test_an_uninstallation_that_was_cut_short_goes_on(
+    host: Host, options: Options, prefix: Path
+) -> None:
     before = state(prefix)
     installation.install(options, host)
-    host.run.refuse = "depmod"
+    filehost.kernel(host).refuse = "depmod"
     with pytest.raises(InstallError, match="left behind: copy cgpu_km"):
         installation.uninstall(host)
-    host.run.refuse = None
+    filehost.kernel(host).refuse = None
     installation.uninstall(host)
     assert state(prefix) == before
 
@@ -194,14 +253,14 @@ def test_an_uninstallation_that_was_cut_short_goes_on(host, options, prefix):
 # ---- what belongs together
 
 
-def test_the_version_is_the_same_everywhere():
+def test_the_version_is_the_same_everywhere() -> None:
     conf = (REPOSITORY / "kmod/dkms.conf").read_text()
     (told,) = re.findall(r'^PACKAGE_VERSION="(.*)"$', conf, re.MULTILINE)
     module = (REPOSITORY / "kmod/VERSION").read_text().strip()
     assert told == module == pycgpu.__version__
 
 
-def test_the_configuration_of_dkms_names_all_modules():
+def test_the_configuration_of_dkms_names_all_modules() -> None:
     script = '. kmod/dkms.conf; printf \'%s\\n\' "${BUILT_MODULE_NAME[@]}" "${MAKE[0]}"'
     shown = subprocess.run(
         ["bash", "-uc", script],
@@ -218,14 +277,14 @@ def test_the_configuration_of_dkms_names_all_modules():
 
 
 def test_a_command_that_outlives_a_killed_installation_keeps_the_next_one_out(
-    host, tmp_path, monkeypatch
-):
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fifo, started = tmp_path / "fifo", tmp_path / "started"
     os.mkfifo(fifo)
     child = os.fork()
     if not child:
         with journal.alone(host):
-            install_step.execute(["sh", "-c", f": >{started}; read line <{fifo}"])
+            execute(["sh", "-c", f": >{started}; read line <{fifo}"])
         os._exit(0)
     until(started.exists, "the command")
     os.kill(child, signal.SIGKILL)

@@ -3,14 +3,17 @@
 
 import errno
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu import procfs
 from pycgpu.errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
-from pycgpu.model import MIB, CardGrant, Grant, ProcessUsage, Tenant
+from pycgpu.request.model import MIB, CardGrant, Grant, Tenant
+from pycgpu.tree import procfs, status
+from pycgpu.tree.status import ProcessUsage
 
 from .tree import add_container, make_tree, memory, put
 
@@ -18,11 +21,11 @@ CID = "012b2edccd7a" + "0" * 52
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Any:
     return make_tree(tmp_path / "cgpu_km", cards=2)
 
 
-def test_cards_are_read_with_their_containers(root):
+def test_cards_are_read_with_their_containers(root: Any) -> None:
     add_container(root, 1, CID, quota="30", weight="4")
     put(root / "1", memory=memory(15109 * MIB, reserved=100 * MIB, allocated=1024 * MIB))
     first, second = procfs.read_cards(str(root))
@@ -31,37 +34,37 @@ def test_cards_are_read_with_their_containers(root):
     assert second.free_bytes == (15109 - 1124) * MIB
 
 
-def test_the_status_of_a_container(root):
+def test_the_status_of_a_container(root: Any) -> None:
     add_container(root, 0, CID)
-    (container,) = procfs.read_status(str(root))[0].containers
+    (container,) = status.read(0, str(root)).containers
     assert (container.id, container.name) == (CID, "012b2edccd7a")
     assert (container.used_bytes, container.free_bytes) == (24 * MIB, 1000 * MIB)
     assert container.processes == (ProcessUsage(4711, 7, 24 * MIB, "python3 train me"),)
     assert container.events == {"oom": 1, "refused": 2}
 
 
-def test_containers_whose_names_clash_are_told_apart(root):
+def test_containers_whose_names_clash_are_told_apart(root: Any) -> None:
     other = CID[:20] + "f" * 44
     add_container(root, 0, CID)
     add_container(root, 0, other, name=other[:21], weight="7")
-    found = {entry.id: (entry.name, entry.weight) for entry in procfs.read_containers(0, str(root))}
+    found = {entry.id: (entry.name, entry.weight) for entry in status.read_containers(0, str(root))}
     assert found == {CID: (CID[:12], 1), other: (other[:21], 7)}
 
 
-def test_max_is_no_limit(root):
+def test_max_is_no_limit(root: Any) -> None:
     add_container(root, 0, CID, memsize="max", quota="max")
     (tenant,) = procfs.read_tenants(0, str(root))
     assert (tenant.memory_bytes, tenant.quota) == (None, None)
 
 
-def test_a_container_that_goes_while_it_is_read_is_left_out(root):
+def test_a_container_that_goes_while_it_is_read_is_left_out(root: Any) -> None:
     add_container(root, 0, CID)
     (root / "0" / CID[:12] / "quota").unlink()
     assert procfs.read_tenants(0, str(root)) == ()
-    assert procfs.read_containers(0, str(root)) == ()
+    assert status.read_containers(0, str(root)) == ()
 
 
-def test_small_nodes(root):
+def test_small_nodes(root: Any) -> None:
     text = str(root)
     assert procfs.read_version(text) == "0.1.0"
     assert procfs.read_features(text) == {"memory", "compute"}
@@ -71,18 +74,18 @@ def test_small_nodes(root):
     assert procfs.container_ids(text) == []
 
 
-def test_an_absent_tree_is_a_module_that_is_not_loaded(tmp_path):
+def test_an_absent_tree_is_a_module_that_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(ModuleNotLoaded, match="modprobe cgpu_km"):
         procfs.read_cards(str(tmp_path / "none"))
 
 
-def test_another_api_version_is_refused(root):
+def test_another_api_version_is_refused(root: Any) -> None:
     put(root, api_version="2")
     with pytest.raises(ProtocolError, match="install them together"):
         procfs.read_cards(str(root))
 
 
-def test_a_node_that_may_not_be_read_says_so(root):
+def test_a_node_that_may_not_be_read_says_so(root: Any) -> None:
     (root / "0" / "policy").chmod(0)
     user = os.geteuid()
     if user == 0:
@@ -105,7 +108,9 @@ def test_a_node_that_may_not_be_read_says_so(root):
         ("max_inst", "٣", 1),
     ],
 )
-def test_a_card_node_that_breaks_the_contract_names_file_and_line(root, node, text, line):
+def test_a_card_node_that_breaks_the_contract_names_file_and_line(
+    root: Any, node: Any, text: Any, line: Any
+) -> None:
     put(root / "0", **{node: text})
     with pytest.raises(ProtocolError) as caught:
         procfs.read_card(0, str(root))
@@ -125,13 +130,15 @@ def test_a_card_node_that_breaks_the_contract_names_file_and_line(root, node, te
         ("events", "oom"),
     ],
 )
-def test_a_container_node_that_breaks_the_contract_names_its_file(root, node, text):
+def test_a_container_node_that_breaks_the_contract_names_its_file(
+    root: Any, node: Any, text: Any
+) -> None:
     add_container(root, 0, CID, **{node: text})
     with pytest.raises(ProtocolError, match=f"{node}:"):
-        procfs.read_containers(0, str(root))
+        status.read_containers(0, str(root))
 
 
-def test_a_node_that_is_not_text_is_a_protocol_error(root):
+def test_a_node_that_is_not_text_is_a_protocol_error(root: Any) -> None:
     (root / "0" / "policy").write_bytes(b"\xff\xfe")
     with pytest.raises(ProtocolError):
         procfs.read_policy(0, str(root))
@@ -145,7 +152,7 @@ GRANT = Grant(
 )
 
 
-def test_the_create_command():
+def test_the_create_command() -> None:
     assert procfs.create_command(CID, GRANT, pid=4711) == (
         f"create {CID} pid=4711 gpu=0,mem=3435134976,quota=10,policy=6"
         " gpu=3,mem=max,weight=4,quota_min=5,priority=1,oom_action=kill,uvm_disable=1"
@@ -153,7 +160,7 @@ def test_the_create_command():
     assert " cgroup=/a/b gpu=0" in procfs.create_command("a", GRANT, cgroup="/a/b")
 
 
-def test_create_is_one_write_with_one_newline(root):
+def test_create_is_one_write_with_one_newline(root: Any) -> None:
     procfs.create(CID, GRANT, str(root), pid=1)
     text = (root / "inst_ctl").read_text()
     assert text.startswith(f"create {CID} pid=1 ")
@@ -161,7 +168,7 @@ def test_create_is_one_write_with_one_newline(root):
 
 
 @pytest.mark.parametrize("bad", ["", "-a", ".a", "a b", "a\nb", "a/b", "é", "a" * 65, "_a"])
-def test_an_id_that_inst_ctl_does_not_take_is_refused_before_the_write(root, bad):
+def test_an_id_that_inst_ctl_does_not_take_is_refused_before_the_write(root: Any, bad: Any) -> None:
     with pytest.raises(CgpuError, match="container id"):
         procfs.create(bad, GRANT, str(root), pid=1)
     with pytest.raises(CgpuError, match="container id"):
@@ -170,18 +177,18 @@ def test_an_id_that_inst_ctl_does_not_take_is_refused_before_the_write(root, bad
 
 
 @pytest.mark.parametrize("cgroup", ["", "/a b", "/a\n"])
-def test_a_cgroup_that_would_break_the_command_is_refused(cgroup):
+def test_a_cgroup_that_would_break_the_command_is_refused(cgroup: Any) -> None:
     with pytest.raises(CgpuError, match="cgroup"):
         procfs.create_command("a", GRANT, cgroup=cgroup)
 
 
-def test_a_command_beyond_the_limit_is_refused():
+def test_a_command_beyond_the_limit_is_refused() -> None:
     cards = tuple(CardGrant(n, 1 << 40, weight=1, quota=1, priority=1) for n in range(100))
     with pytest.raises(CgpuError, match="do not fit one command"):
         procfs.create_command("a", Grant(cards), pid=1)
 
 
-def test_a_write_that_the_door_refuses_says_why(root):
+def test_a_write_that_the_door_refuses_says_why(root: Any) -> None:
     (root / "inst_ctl").unlink()
     (root / "inst_ctl").symlink_to("/dev/full")
     with pytest.raises(NodeError, match=r"max_inst is reached.*\(ENOSPC\)") as caught:
@@ -190,7 +197,9 @@ def test_a_write_that_the_door_refuses_says_why(root):
 
 
 @given(st.binary(max_size=200))
-def test_no_text_of_a_node_makes_anything_but_a_cgpu_error(tmp_path_factory, data):
+def test_no_text_of_a_node_makes_anything_but_a_cgpu_error(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
     root = tmp_path_factory.mktemp("t") / "cgpu_km"
     make_tree(root)
     add_container(root, 0, CID)
@@ -199,7 +208,8 @@ def test_no_text_of_a_node_makes_anything_but_a_cgpu_error(tmp_path_factory, dat
         kept = path.read_bytes()
         path.write_bytes(data)
         try:
-            procfs.read_status(str(root))
+            procfs.read_cards(str(root))
+            status.read(0, str(root))
         except CgpuError as error:
             assert "\n" not in str(error)
         path.write_bytes(kept)

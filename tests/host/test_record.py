@@ -3,11 +3,11 @@
 
 import copy
 import pickle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from pycgpu.record import Record
+from pycgpu.request.record import Record
 
 
 class Point(Record):
@@ -30,7 +30,7 @@ class Twin(NamedTuple):
     ("values", "named"),
     [((1, 2), {}), ((1, 2, "a"), {}), ((1,), {"y": 2}), ((), {"y": 2, "x": 1, "name": "b"})],
 )
-def test_a_record_is_made_as_a_named_tuple_is(values, named):
+def test_a_record_is_made_as_a_named_tuple_is(values: Any, named: Any) -> None:
     one, twin = Point(*values, **named), Twin(*values, **named)
     assert tuple(one) == tuple(twin)
     assert one == twin
@@ -48,7 +48,7 @@ def test_a_record_is_made_as_a_named_tuple_is(values, named):
     ("values", "named"),
     [((), {}), ((1,), {}), ((1, 2, 3, 4), {}), ((1, 2), {"x": 1}), ((1, 2), {"z": 1})],
 )
-def test_wrong_fields_are_refused_as_a_named_tuple_refuses_them(values, named):
+def test_wrong_fields_are_refused_as_a_named_tuple_refuses_them(values: Any, named: Any) -> None:
     for kind in (Point, Twin):
         with pytest.raises(TypeError):
             kind(*values, **named)
@@ -56,14 +56,14 @@ def test_wrong_fields_are_refused_as_a_named_tuple_refuses_them(values, named):
         Point(1, 2)._replace(z=1)
 
 
-def test_a_record_cannot_be_changed():
+def test_a_record_cannot_be_changed() -> None:
     one = Point(1, 2)
     for name in ("x", "other"):
         with pytest.raises(AttributeError):
             setattr(one, name, 3)
 
 
-def test_a_record_travels_and_matches():
+def test_a_record_travels_and_matches() -> None:
     one = Point(1, 2, "a")
     assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
     assert type(copy.copy(one)) is Point

@@ -7,13 +7,16 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu import procfs, runtime
 from pycgpu.errors import HookError
+from pycgpu.oci import runtime
+from pycgpu.request.model import Grant
+from pycgpu.tree import procfs
 
 from .tree import make_tree
 
@@ -40,22 +43,22 @@ HOOK = ("/usr/lib/cgpu/cgpu-hook",)
         ([], None),
     ],
 )
-def test_the_bundle_is_found_as_runc_and_crun_write_it(args, bundle):
+def test_the_bundle_is_found_as_runc_and_crun_write_it(args: Any, bundle: Any) -> None:
     assert runtime.find_bundle(args) == bundle
 
 
 @given(st.lists(st.sampled_from(["--root", "--log", "create", "-b", "--bundle=", "x", "--"])))
-def test_no_command_line_breaks_the_search(args):
+def test_no_command_line_breaks_the_search(args: Any) -> None:
     assert isinstance(runtime.find_bundle(args), str | None)
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> str:
     return str(make_tree(tmp_path / "cgpu_km", cards=4))
 
 
 @pytest.fixture
-def dev(tmp_path):
+def dev(tmp_path: Path) -> str:
     """A directory whose nodes are character devices that every machine has."""
     directory = tmp_path / "dev"
     directory.mkdir()
@@ -65,7 +68,7 @@ def dev(tmp_path):
     return str(directory)
 
 
-def bundle_of(tmp_path, *env, **fields):
+def bundle_of(tmp_path: Path, *env: Any, **fields: Any) -> str:
     bundle = tmp_path / "bundle"
     bundle.mkdir(exist_ok=True)
     config = {"ociVersion": "1.0.2", "process": {"env": list(env)}} | fields
@@ -73,20 +76,20 @@ def bundle_of(tmp_path, *env, **fields):
     return str(bundle)
 
 
-def prepared(tmp_path, *env, fields=None, **options):
+def prepared(tmp_path: Path, *env: Any, fields: Any = None, **options: Any) -> Any:
     bundle = bundle_of(tmp_path, *env, **(fields or {}))
     changed = runtime.prepare(bundle, **options)
     return changed, json.loads((tmp_path / "bundle" / "config.json").read_text())
 
 
-def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path, root):
+def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path: Path, root: Any) -> None:
     bundle = bundle_of(tmp_path, "PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all")
     before = os.stat(f"{bundle}/config.json")
     assert not runtime.prepare(bundle, root=root)
     assert os.stat(f"{bundle}/config.json") == before
 
 
-def test_hook_devices_and_visible_cards_are_added(tmp_path, root, dev):
+def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev: Any) -> None:
     env = ("PATH=/bin", "CGPU_MEM=1GiB", "CGPU_GPU=2,0", "NVIDIA_VISIBLE_DEVICES=all")
     changed, config = prepared(tmp_path, *env, root=root, dev=dev)
     assert changed
@@ -109,7 +112,9 @@ def test_hook_devices_and_visible_cards_are_added(tmp_path, root, dev):
     assert "NVIDIA_VISIBLE_DEVICES=all" not in config["process"]["env"]
 
 
-def test_the_hook_understands_what_the_runtime_leaves_behind(tmp_path, root, dev):
+def test_the_hook_understands_what_the_runtime_leaves_behind(
+    tmp_path: Path, root: Any, dev: Any
+) -> None:
     _, config = prepared(
         tmp_path,
         "ALIYUN_COM_GPU_MEM_CONTAINER=3,4",
@@ -118,14 +123,17 @@ def test_the_hook_understands_what_the_runtime_leaves_behind(tmp_path, root, dev
         root=root,
         dev=dev,
     )
-    from pycgpu.admission import admit
-    from pycgpu.oci_hook import request_of
+    from pycgpu.oci.bundle import request_of
+    from pycgpu.request.admission import admit
 
-    grant = admit(request_of(config), procfs.read_cards(root))
+    request = request_of(config)
+    assert request is not None
+    grant = admit(request, procfs.read_cards(root))
+    assert isinstance(grant, Grant)
     assert [card.index for card in grant.cards] == [3, 1]
 
 
-def test_what_engines_have_put_there_stays(tmp_path, root, dev):
+def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) -> None:
     fields = {
         "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]},
         "linux": {
@@ -143,7 +151,9 @@ def test_what_engines_have_put_there_stays(tmp_path, root, dev):
 
 
 @pytest.mark.parametrize("stage", ["createRuntime", "prestart"])
-def test_a_hook_that_hooks_d_has_added_is_not_added_again(tmp_path, root, stage):
+def test_a_hook_that_hooks_d_has_added_is_not_added_again(
+    tmp_path: Path, root: Any, stage: Any
+) -> None:
     entry = {"path": "/usr/lib/cgpu/cgpu-hook", "args": ["cgpu-hook", stage]}
     _, config = prepared(tmp_path, "CGPU_MEM=1G", fields={"hooks": {stage: [entry]}}, root=root)
     hooks = config["hooks"]
@@ -153,19 +163,21 @@ def test_a_hook_that_hooks_d_has_added_is_not_added_again(tmp_path, root, stage)
 @pytest.mark.parametrize(
     "env", [("CGPU_MEM=lots",), ("CGPU_MEM=1G", "CGPU_GPU=9"), ("EGPU=",), ("CGPU_DISABLE=x",)]
 )
-def test_a_request_that_cannot_be_met_still_gets_the_hook_that_refuses_it(tmp_path, root, env):
+def test_a_request_that_cannot_be_met_still_gets_the_hook_that_refuses_it(
+    tmp_path: Path, root: Any, env: Any
+) -> None:
     changed, config = prepared(tmp_path, *env, root=root)
     assert changed
     assert config["hooks"]["createRuntime"][0]["path"] == HOOK[0]
     assert "devices" not in config.get("linux", {})
 
 
-def test_without_a_tree_the_hook_is_left_to_refuse(tmp_path):
+def test_without_a_tree_the_hook_is_left_to_refuse(tmp_path: Path) -> None:
     _, config = prepared(tmp_path, "CGPU_MEM=1G", root=str(tmp_path / "none"))
     assert config["hooks"]["createRuntime"]
 
 
-def test_mode_and_owner_of_the_config_stay(tmp_path, root):
+def test_mode_and_owner_of_the_config_stay(tmp_path: Path, root: Any) -> None:
     bundle = bundle_of(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0")
     os.chmod(f"{bundle}/config.json", 0o600)
     runtime.prepare(bundle, root=root)
@@ -174,7 +186,7 @@ def test_mode_and_owner_of_the_config_stay(tmp_path, root):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"process": [], "hooks": 7}'])
-def test_a_config_that_cannot_be_read_is_an_error(tmp_path, text):
+def test_a_config_that_cannot_be_read_is_an_error(tmp_path: Path, text: Any) -> None:
     bundle = bundle_of(tmp_path)
     Path(bundle, "config.json").write_text(text)
     if text.startswith('{"'):
@@ -184,7 +196,7 @@ def test_a_config_that_cannot_be_read_is_an_error(tmp_path, text):
         runtime.prepare(bundle, root="/nonexistent")
 
 
-def masked(mask, value, index=1):
+def masked(mask: Any, value: Any, index: int = 1) -> Any:
     return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
 
 
@@ -199,10 +211,12 @@ RULES = {
 }
 
 
-def test_the_engines_rule_for_the_same_call_holds_for_the_rest_of_its_arguments(tmp_path):
+def test_the_engines_rule_for_the_same_call_holds_for_the_rest_of_its_arguments(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
     conditional = {"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "args": [masked(0xFFFF, 0x5412)]}
-    config = {
+    config: dict[str, Any] = {
         "linux": {
             "seccomp": {
                 "defaultAction": "SCMP_ACT_ERRNO",
@@ -234,20 +248,20 @@ def test_the_engines_rule_for_the_same_call_holds_for_the_rest_of_its_arguments(
 @pytest.mark.parametrize(
     "args", [[masked(1, 0), masked(2, 0)], [masked(1, 0), masked(1, 0, index=2)], []]
 )
-def test_rules_without_a_common_bit_cannot_be_merged(tmp_path, args):
+def test_rules_without_a_common_bit_cannot_be_merged(tmp_path: Path, args: Any) -> None:
     rules = [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY", "args": [arg]} for arg in args]
     rules = rules or [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY"}]
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES | {"syscalls": rules}))
-    profile = {"syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_ALLOW"}]}
+    profile: dict[str, Any] = {"syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_ALLOW"}]}
     with pytest.raises(HookError, match="rules for ioctl"):
         runtime.add_seccomp({"linux": {"seccomp": profile}}, str(tmp_path / "seccomp.json"))
 
 
-def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path):
+def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path: Path) -> None:
     from pycgpu.agent.filter import oci_fragment
 
     (tmp_path / "seccomp.json").write_text(json.dumps(oci_fragment("/run/cgpu/seccomp.sock")))
-    profile = {
+    profile: dict[str, Any] = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "syscalls": [{"names": ["ioctl", "mmap"], "action": "SCMP_ACT_ALLOW"}],
     }
@@ -257,44 +271,44 @@ def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path):
     assert [rule["names"] for rule in allowed] == [["ioctl"]] * 2 + [["mmap"]] * 2
 
 
-def test_a_container_without_a_profile_gets_one_that_allows_the_rest(tmp_path):
+def test_a_container_without_a_profile_gets_one_that_allows_the_rest(tmp_path: Path) -> None:
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
-    config = {}
+    config: dict[str, Any] = {}
     runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
     assert config["linux"]["seccomp"]["defaultAction"] == "SCMP_ACT_ALLOW"
 
 
-def test_without_the_agents_rules_nothing_starts_under_the_user_door(tmp_path):
+def test_without_the_agents_rules_nothing_starts_under_the_user_door(tmp_path: Path) -> None:
     with pytest.raises(HookError, match="cannot read the agent's rules"):
         runtime.add_seccomp({}, str(tmp_path / "none"))
 
 
-def test_a_foreign_listener_is_an_error(tmp_path):
+def test_a_foreign_listener_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
     config = {"linux": {"seccomp": {"listenerPath": "/other"}}}
     with pytest.raises(HookError, match="listener of its own"):
         runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
 
 
-def start(tmp_path, *args, script='#!/bin/sh\necho "$0 $*"\n'):
+def start(tmp_path: Path, *args: Any, script: str = '#!/bin/sh\necho "$0 $*"\n') -> Any:
     behind = tmp_path / "runc"
     behind.write_text(script)
     behind.chmod(0o755)
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r});"
-        f" from pycgpu.runtime import main; sys.exit(main(runtimes=({str(behind)!r},)))"
+        f" from pycgpu.oci.runtime import main; sys.exit(main(runtimes=({str(behind)!r},)))"
     )
     return subprocess.run(
         [sys.executable, "-ISc", code, *args], capture_output=True, text=True, check=False
     )
 
 
-def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_path):
+def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_path: Path) -> None:
     result = start(tmp_path, "--root", "/r", "state", "a b")
     assert result.stdout == f"{tmp_path}/runc --root /r state a b\n"
 
 
-def test_a_failure_is_told_where_containerd_reads_it(tmp_path):
+def test_a_failure_is_told_where_containerd_reads_it(tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     result = start(tmp_path, "--log", str(log), "create", "-b", "/nonexistent", "id")
     assert (result.returncode, result.stdout) == (1, "")
@@ -302,14 +316,14 @@ def test_a_failure_is_told_where_containerd_reads_it(tmp_path):
     assert json.loads(log.read_text())["level"] == "error"
 
 
-def test_without_any_runtime_the_remedy_is_named():
+def test_without_any_runtime_the_remedy_is_named() -> None:
     with pytest.raises(HookError, match="install runc"):
         runtime.find_runtime(("no-such-runtime",))
 
 
-def test_passing_on_imports_next_to_nothing():
+def test_passing_on_imports_next_to_nothing() -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); import pycgpu.runtime;"
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); import pycgpu.oci.runtime;"
         " print(*sorted(m for m in sys.modules if '.' not in m))"
     )
     out = subprocess.run([sys.executable, "-ISc", code], capture_output=True, check=True).stdout

@@ -14,15 +14,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
 from pycgpu.cli import _csv, _json, _render, _table
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
-
-from pycgpu import snapshot
-from pycgpu.names import ContainerName
-from pycgpu.nvml import Board, Nvml
+from pycgpu.tree import snapshot
+from pycgpu.tree.names import ContainerName
+from pycgpu.tree.nvml import Board, Nvml
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 
@@ -67,13 +68,13 @@ def golden(text: str) -> list[str]:
 # ---- the text
 
 
-def test_the_report_of_a_host_with_nvml_and_an_engine(tree, monkeypatch):
+def test_the_report_of_a_host_with_nvml_and_an_engine(
+    tree: CoreTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     before = {(0, HEX[:12]): (0, {"granted_ns": 0, "used_ns": 0, "throttled_ns": 0})}
-    after = {
-        (0, HEX[:12]): (10**9, {"granted_ns": 500e6, "used_ns": 498e6, "throttled_ns": 300e6})
-    }
+    after = {(0, HEX[:12]): (10**9, {"granted_ns": 500e6, "used_ns": 498e6, "throttled_ns": 300e6})}
     taken = moment(tree, before=before, after=after, boards=Nvml((BOARD,), "580.159.04"))
     assert _render.report(taken, Look()) == golden("""
 cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
@@ -103,7 +104,7 @@ cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
 """)
 
 
-def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path):
+def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path: Path) -> None:
     tree = CoreTree(tmp_path / "tree")
     tree.create("job-1", f"gpu=0,mem={GIB}")
     taken = moment(tree, boards=Nvml(why="no nvidia-ml-py"))
@@ -127,7 +128,7 @@ granted, used, throttled: n/a (the module does not tell them)
 
 
 @pytest.mark.parametrize("cards", [0, 1])
-def test_a_host_without_containers_or_cards_has_a_report(tmp_path, cards):
+def test_a_host_without_containers_or_cards_has_a_report(tmp_path: Path, cards: Any) -> None:
     result = smi("--root", CoreTree(tmp_path / "tree", [(GIB, 0)] * cards).root)
     last = result.stdout.splitlines()
     assert (result.returncode, result.stderr) == (0, "")
@@ -135,14 +136,14 @@ def test_a_host_without_containers_or_cards_has_a_report(tmp_path, cards):
 
 
 @pytest.mark.parametrize("width", [40, 79, 80, 100, 120])
-def test_a_report_fits_the_screen_from_80_columns_on(tree, width):
+def test_a_report_fits_the_screen_from_80_columns_on(tree: CoreTree, width: Any) -> None:
     lines = _render.report(moment(tree, boards=Nvml((BOARD,))), Look(width=width))
     tables = [line for line in lines if line[0] in "│╭├╰"]
     assert max(map(_table.width_of, tables)) <= max(80, width)
     assert any("0123456789ab" in line for line in tables)
 
 
-def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path):
+def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path: Path) -> None:
     tree = CoreTree(tmp_path / "tree")
     tree.create(HEX, f"gpu=0,mem={GIB}").hold(0, 5, 6, 7, "a\x1b[2J\u4e16\u754c")
     tree.write()
@@ -156,13 +157,13 @@ def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path):
     assert row.count(",") == 1
 
 
-def test_wide_characters_take_two_columns():
+def test_wide_characters_take_two_columns() -> None:
     lines = _table.draw([Column("A", shrink=True)], [[[Cell("世界")], [Cell("abc")]]], Look())
     assert {_table.width_of(line) for line in lines} == {8}
     assert _table.cut("世界世界", 5) == "世界…"
 
 
-def test_styles_appear_only_where_colour_is_wanted(tree):
+def test_styles_appear_only_where_colour_is_wanted(tree: CoreTree) -> None:
     taken = moment(tree, boards=Nvml((BOARD,)))
     assert "\x1b[31m" in "".join(_render.report(taken, Look(color=True)))
     assert "\x1b" not in "".join(_render.report(taken, Look()))
@@ -171,7 +172,7 @@ def test_styles_appear_only_where_colour_is_wanted(tree):
 # ---- machine forms
 
 
-def test_csv_has_titles_units_and_a_row_a_container_and_card(tree):
+def test_csv_has_titles_units_and_a_row_a_container_and_card(tree: CoreTree) -> None:
     out = smi("--csv", "--query=gpu,container,memory.used,memory.limit,quota", "--root", tree.root)
     assert out.stdout.splitlines() == [
         "gpu, container, memory.used [MiB], memory.limit [MiB], quota [%]",
@@ -181,13 +182,13 @@ def test_csv_has_titles_units_and_a_row_a_container_and_card(tree):
     ]
 
 
-def test_csv_of_the_cards_alone_has_a_row_a_card(tree):
+def test_csv_of_the_cards_alone_has_a_row_a_card(tree: CoreTree) -> None:
     options = ("--csv", "--noheader", "--nounits", "--query=gpu,gpu.memory.total,gpu.policy")
     out = smi(*options, "--root", tree.root)
     assert out.stdout.splitlines() == ["0, 16384, weighted", "1, 16384, average"]
 
 
-def test_every_field_of_a_query_can_be_had(tree):
+def test_every_field_of_a_query_can_be_had(tree: CoreTree) -> None:
     taken = moment(tree, boards=Nvml((BOARD,)))
     (first, *_) = _csv.rows(taken, tuple(_csv.FIELDS))
     assert first.count(", ") == len(_csv.FIELDS) - 1
@@ -195,7 +196,7 @@ def test_every_field_of_a_query_can_be_had(tree):
     assert [line.partition(" ")[0] for line in listed if line] == list(_csv.FIELDS)
 
 
-def test_json_has_a_numbered_schema_and_plain_units(tree):
+def test_json_has_a_numbered_schema_and_plain_units(tree: CoreTree) -> None:
     out = json.loads(smi("--json", "--root", tree.root).stdout)
     assert out["schema"] == "cgpu-smi/1"
     card = out["gpus"][0]
@@ -214,7 +215,7 @@ def test_json_has_a_numbered_schema_and_plain_units(tree):
     assert out["gpus"][1]["containers"][0]["memory"]["limit_bytes"] is None
 
 
-def test_json_carries_what_nvml_and_names_tell(tree):
+def test_json_carries_what_nvml_and_names_tell(tree: CoreTree) -> None:
     out = _json.document(moment(tree, boards=Nvml((BOARD,), "580.159.04")))
     assert (out["gpus"][0]["power_w"], out["gpus"][0]["utilization"]) == (312.4, 0.87)
     assert out["gpus"][0]["containers"][1]["pod"] == "llm-0"
@@ -223,7 +224,7 @@ def test_json_carries_what_nvml_and_names_tell(tree):
 # ---- choosing
 
 
-def test_cards_and_containers_are_chosen(tree):
+def test_cards_and_containers_are_chosen(tree: CoreTree) -> None:
     fields = ("--csv", "--noheader", "--query=gpu,container", "--root", tree.root)
     assert smi(*fields, "--id", "1").stdout == "1, 0123456789ab\n"
     assert smi(*fields, "--container", "0123").stdout.splitlines() == [
@@ -244,7 +245,7 @@ def test_cards_and_containers_are_chosen(tree):
         (("--watch", "0.01"), 2, "at least 0.1 seconds"),
     ],
 )
-def test_what_cannot_be_shown_is_said(tree, args, status, text):
+def test_what_cannot_be_shown_is_said(tree: CoreTree, args: Any, status: Any, text: Any) -> None:
     result = smi(*args, "--root", tree.root)
     assert (result.returncode, result.stdout) == (status, "")
     assert text in result.stderr
@@ -253,7 +254,7 @@ def test_what_cannot_be_shown_is_said(tree, args, status, text):
         assert result.stderr.count("\n") == 1
 
 
-def test_without_a_module_there_is_one_line(tmp_path):
+def test_without_a_module_there_is_one_line(tmp_path: Path) -> None:
     result = smi("--root", tmp_path / "none")
     assert result.returncode == 1
     assert result.stderr == (
@@ -261,7 +262,7 @@ def test_without_a_module_there_is_one_line(tmp_path):
     )
 
 
-def test_a_tree_of_another_version_is_not_guessed_at(tree):
+def test_a_tree_of_another_version_is_not_guessed_at(tree: CoreTree) -> None:
     (tree.root / "api_version").write_text("2\n")
     result = smi("--root", tree.root)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
@@ -270,22 +271,22 @@ def test_a_tree_of_another_version_is_not_guessed_at(tree):
 # ---- again and again
 
 
-def test_watch_repeats_where_there_is_no_terminal(tree):
+def test_watch_repeats_where_there_is_no_terminal(tree: CoreTree) -> None:
     out = smi("-w", "0.1", "-c", "3", "--csv", "--noheader", "--query=gpu", "--root", tree.root)
     assert out.stdout.splitlines() == ["0", "1"] * 3
 
 
-def test_once_overrules_watch(tree):
+def test_once_overrules_watch(tree: CoreTree) -> None:
     out = smi("-w", "--once", "--csv", "--noheader", "--query=gpu", "--root", tree.root)
     assert out.stdout.splitlines() == ["0", "1"]
 
 
-def test_watch_may_stand_without_a_number():
+def test_watch_may_stand_without_a_number() -> None:
     assert with_interval(["-w", "--json"]) == ["-w", "2.0", "--json"]
     assert with_interval(["--watch", "0.5"]) == ["--watch", "0.5"]
 
 
-def test_whoever_reads_no_further_ends_it_quietly(tree):
+def test_whoever_reads_no_further_ends_it_quietly(tree: CoreTree) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pycgpu.cli.smi", "-w", "0.1", "--csv", "--root", str(tree.root)],
         stdout=subprocess.PIPE,
@@ -301,23 +302,23 @@ def test_whoever_reads_no_further_ends_it_quietly(tree):
 # ---- shares
 
 
-def test_a_share_is_the_difference_of_two_readings():
+def test_a_share_is_the_difference_of_two_readings() -> None:
     before = (1_000, {"granted_ns": 10, "used_ns": 5})
     after = (2_000, {"granted_ns": 510, "used_ns": 255})
     assert snapshot.share(before, after) == (0.5, 0.25, None)
 
 
-def test_a_use_that_nobody_measures_is_unknown_and_not_zero():
+def test_a_use_that_nobody_measures_is_unknown_and_not_zero() -> None:
     before, after = ((at, {"granted_ns": at, "used_ns": 0}) for at in (1_000, 2_000))
     assert snapshot.share(before, after) == (1.0, None, None)
 
 
-def test_counters_of_another_container_of_the_same_name_give_no_share():
+def test_counters_of_another_container_of_the_same_name_give_no_share() -> None:
     assert snapshot.share((0, {"used_ns": 9}), (10, {"used_ns": 3})) == (None, None, None)
     assert snapshot.share(None, (10, {"used_ns": 3})) == (None, None, None)
 
 
-def test_shares_are_sampled_only_where_the_module_counts(tree):
+def test_shares_are_sampled_only_where_the_module_counts(tree: CoreTree) -> None:
     started = time.monotonic()
     assert snapshot.sample(str(tree.root), sample_s=30).cards[0].utilization is None
     assert time.monotonic() - started < 20
@@ -328,7 +329,7 @@ def test_shares_are_sampled_only_where_the_module_counts(tree):
     assert taken.cards[0].utilization == 0.0
 
 
-def test_a_container_that_goes_while_it_is_read_is_left_out(tree):
+def test_a_container_that_goes_while_it_is_read_is_left_out(tree: CoreTree) -> None:
     before = snapshot.read_counters(str(tree.root))
     tree.destroy(OTHER)
     taken = snapshot.take(str(tree.root), before=before, after=before, boards=Nvml())
@@ -386,7 +387,7 @@ class Terminal:
             self.text += self._decode(data)
 
 
-def test_the_live_view_changes_a_weight_only_when_confirmed(tree):
+def test_the_live_view_changes_a_weight_only_when_confirmed(tree: CoreTree) -> None:
     screen = Terminal("-w", "0.2", "--root", tree.root)
     screen.until("0123456789ab")
     screen.type("w")
@@ -405,7 +406,9 @@ def test_the_live_view_changes_a_weight_only_when_confirmed(tree):
     assert screen.text.endswith("\x1b[?1049l")
 
 
-def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(tree, tmp_path):
+def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(
+    tree: CoreTree, tmp_path: Path
+) -> None:
     screen = Terminal("-w", "0.2", "--root", tree.root)
     screen.until("0123456789ab")
     screen.type("u300\r")

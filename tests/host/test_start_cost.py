@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What every container's start waits for; the figures are scripts/start_cost.py's."""
+"""What every container's start waits for; the figures are scripts/bench-start's."""
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,13 @@ def imported(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     "modules",
     [
-        ("oci_hook",),
-        ("runtime", "oci_hook"),
-        ("oci_hook", "oom_spawn"),
-        *[("oci_hook", f"dialects.{module}") for module, _, _ in dialects.DIALECTS],
+        ("oci.hook",),
+        ("oci.runtime", "oci.hook"),
+        ("oci.hook", "oci.oom_spawn"),
+        *[("oci.hook", f"dialects.{module}") for module, _, _ in dialects.DIALECTS],
     ],
     ids=lambda modules: modules[-1],
 )
-def test_hook_and_runtime_import_nothing_dear(modules):
-    assert "pycgpu.model" in imported(*modules)
+def test_hook_and_runtime_import_nothing_dear(modules: Any) -> None:
+    assert "pycgpu.request.model" in imported(*modules)
     assert not imported(*modules) & DEAR

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -75,13 +76,13 @@ def records() -> st.SearchStrategy[traces.Record]:
 
 
 @given(st.lists(records(), max_size=8))
-def test_what_is_written_is_read(made):
+def test_what_is_written_is_read(made: Any) -> None:
     data = b"".join(map(traces.encode, made))
     assert list(traces.decode(data)) == made
 
 
 @given(st.lists(records(), min_size=1, max_size=3), st.data())
-def test_a_file_cut_anywhere_inside_a_record_is_refused(made, data):
+def test_a_file_cut_anywhere_inside_a_record_is_refused(made: Any, data: Any) -> None:
     whole = b"".join(map(traces.encode, made))
     ends = {len(b"".join(map(traces.encode, made[:i]))) for i in range(len(made) + 1)}
     cut = data.draw(st.integers(0, len(whole)).filter(lambda n: n not in ends))
@@ -89,20 +90,20 @@ def test_a_file_cut_anywhere_inside_a_record_is_refused(made, data):
         list(traces.decode(whole[:cut], "piece"))
 
 
-def test_a_saved_trace_is_loaded_with_its_description(tmp_path):
+def test_a_saved_trace_is_loaded_with_its_description(tmp_path: Path) -> None:
     trace = Trace({"name": "x"}, (Mark(pid=1, tid=2, t_ns=3, text="é"),))
     traces.save(tmp_path / "x.trace.xz", trace)
     assert traces.load(tmp_path / "x.trace.xz") == trace
 
 
 @pytest.mark.parametrize("content", [b"", b"not xz at all"])
-def test_a_file_that_is_no_trace_is_named(tmp_path, content):
+def test_a_file_that_is_no_trace_is_named(tmp_path: Path, content: Any) -> None:
     (tmp_path / "x.trace.xz").write_bytes(content)
     with pytest.raises(TraceError, match=r"x\.trace\.xz"):
         traces.load(tmp_path / "x.trace.xz")
 
 
-def test_merging_orders_processes_by_time_and_drops_those_without_a_device(tmp_path):
+def test_merging_orders_processes_by_time_and_drops_those_without_a_device(tmp_path: Path) -> None:
     def raw(name: str, *made: traces.Record) -> Path:
         path = tmp_path / name
         path.write_bytes(b"".join(map(traces.encode, made)))
@@ -151,7 +152,7 @@ mark(b"end")
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory) -> Trace:
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """PROGRAM under the tracer, with a plain file as /dev/nvidiactl in a namespace of its own."""
     work = tmp_path_factory.mktemp("tracer")
     (work / "raw").mkdir()
@@ -175,7 +176,7 @@ def traced(tmp_path_factory) -> Trace:
     return traces.merge(sorted((work / "raw").iterdir()), {}, {})
 
 
-def test_the_tracer_records_a_control_with_params_and_the_list_behind_them(traced):
+def test_the_tracer_records_a_control_with_params_and_the_list_behind_them(traced: Trace) -> None:
     (call,) = traced.ioctls()
     assert (call.device, call.cmd, call.ret, call.errno) == (Device.CTL, 0xC020462A, -1, 25)
     assert [(b.role, len(b.before)) for b in call.buffers] == [
@@ -187,7 +188,7 @@ def test_the_tracer_records_a_control_with_params_and_the_list_behind_them(trace
     assert call.buffer(Role.PARAM).address == call.buffer(Role.ARG).u64(16)
 
 
-def test_the_tracer_follows_descriptors_through_dup_sockets_and_fork(traced):
+def test_the_tracer_follows_descriptors_through_dup_sockets_and_fork(traced: Trace) -> None:
     kinds = [type(r).__name__ for r in traced.records if not isinstance(r, (Heap, Ioctl))]
     assert kinds == [
         "Process", "Mark", "Open", "Dup", "Close", "SendFd", "RecvFd",
@@ -201,7 +202,7 @@ def test_the_tracer_follows_descriptors_through_dup_sockets_and_fork(traced):
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda p: p.name.removesuffix(".trace.xz"))
-def test_a_committed_trace_reads_to_its_end_and_back(path):
+def test_a_committed_trace_reads_to_its_end_and_back(path: Any) -> None:
     trace = traces.load(path)
     assert {"name", "about", "card", "driver", "date", "heap", "stdout"} <= trace.meta.keys()
     assert any(True for _ in trace.ioctls())
@@ -210,12 +211,12 @@ def test_a_committed_trace_reads_to_its_end_and_back(path):
     assert tuple(traces.decode(data)) == trace.records
 
 
-def test_all_traces_together_stay_small():
+def test_all_traces_together_stay_small() -> None:
     assert len(COMMITTED) >= 30
     assert sum(p.stat().st_size for p in COMMITTED) < 3 * MIB
 
 
-def test_no_trace_names_the_card_it_was_recorded_on():
+def test_no_trace_names_the_card_it_was_recorded_on() -> None:
     uuid = bytes.fromhex("c69000005eed400080000000000000a5")
     for path in COMMITTED:
         trace = traces.load(path)
@@ -253,12 +254,12 @@ def allocations(trace: Trace, of_class: int) -> Iterator[tuple[Ioctl, Buffer, Bu
 
 
 @pytest.mark.parametrize("name", ["smi", "smi-busy", "smi-query", "nvml"])
-def test_monitoring_asks_for_free_total_and_heap_size(name):
+def test_monitoring_asks_for_free_total_and_heap_size(name: Any) -> None:
     asked = [list(fb_info(param)) for _, param in controls(load(name), FB_GET_INFO_V2)]
     assert [0x16, 0x8, 0x9] in asked
 
 
-def test_nvidia_smi_prints_total_ram_and_what_the_heap_lacks():
+def test_nvidia_smi_prints_total_ram_and_what_the_heap_lacks() -> None:
     trace = load("smi-busy")
     info = next(fb_info(p) for _, p in controls(trace, FB_GET_INFO_V2) if p.u32(0) == 3)
     used, total = re.search(r"(\d+)MiB / (\d+)MiB", trace.meta["stdout"]).groups()
@@ -267,7 +268,7 @@ def test_nvidia_smi_prints_total_ram_and_what_the_heap_lacks():
 
 
 @pytest.mark.parametrize("name", ["ladder", "oom", "managed", "vmm", "ipc", "train"])
-def test_mem_get_info_is_heap_free_of_heap_size(name):
+def test_mem_get_info_is_heap_free_of_heap_size(name: Any) -> None:
     """cuMemGetInfo: free is FB_INFO 0x16, total is 0x9 (not 0x8, which nvidia-smi prints)."""
     last: dict[int, dict[int, int]] = {}
     checked = 0
@@ -285,7 +286,7 @@ def test_mem_get_info_is_heap_free_of_heap_size(name):
     assert checked >= 5
 
 
-def test_programs_leave_the_size_of_parameters_zero():
+def test_programs_leave_the_size_of_parameters_zero() -> None:
     """A hook cannot take pAllocParms' size from the caller: user mode passes 0 for every class."""
     for name in ("smi", "nvml", "context", "train"):
         for call in load(name).ioctls():
@@ -318,7 +319,7 @@ def rounded_kib(size: int) -> int:
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_free_memory_falls_by_the_returned_size_rounded_to_64_kib(name):
+def test_free_memory_falls_by_the_returned_size_rounded_to_64_kib(name: Any) -> None:
     checked = 0
     for record, lost_kib in steps(load(f"{name}-heap")):
         arg = record.buffer(Role.ARG) if isinstance(record, Ioctl) else None
@@ -331,7 +332,7 @@ def test_free_memory_falls_by_the_returned_size_rounded_to_64_kib(name):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_class_40_explains_all_but_nine_mib_at_every_step(name):
+def test_class_40_explains_all_but_nine_mib_at_every_step(name: Any) -> None:
     """Sum of live class 0x40 memory against what the driver counts, with one context."""
     live: dict[int, int] = {}
     taken_kib, worst_kib = 0, 0
@@ -349,7 +350,7 @@ def test_class_40_explains_all_but_nine_mib_at_every_step(name):
     assert worst_kib == 64 + 3264 + 4416 + 20 * 64
 
 
-def test_a_refused_allocation_is_asked_twice_and_left_as_it_was():
+def test_a_refused_allocation_is_asked_twice_and_left_as_it_was() -> None:
     refused = [
         (call, param)
         for call, arg, param in allocations(load("oom"), NV01_MEMORY_LOCAL_USER)
@@ -360,7 +361,7 @@ def test_a_refused_allocation_is_asked_twice_and_left_as_it_was():
         assert (call.ret, param.before) == (0, param.after)
 
 
-def test_cuda_ipc_shares_with_all_and_duplicates():
+def test_cuda_ipc_shares_with_all_and_duplicates() -> None:
     shared = [c for c in load("ipc").ioctls() if c.device is Device.CTL and c.nr == 0x35]
     dups = [c for c in load("ipc").ioctls() if c.device is Device.CTL and c.nr == RM_DUP_OBJECT]
     (share,) = (c.buffer(Role.ARG) for c in shared)
@@ -374,7 +375,7 @@ def marks(name: str) -> list[str]:
     return [r.text for r in load(name).records if isinstance(r, Mark)]
 
 
-def test_memory_lives_as_long_as_anything_refers_to_it():
+def test_memory_lives_as_long_as_anything_refers_to_it() -> None:
     """Duplicate, exported descriptor and UVM mapping each outlive RM_FREE of the original."""
     said = [m for m in marks("rmprobe-heap") if "taken" in m]
     alive = [m for m in said if m.startswith(("free of the original", "uvm: free of the mapped"))]
@@ -394,7 +395,7 @@ def test_memory_lives_as_long_as_anything_refers_to_it():
 SIZE = re.compile(r"size (\S+) ask=(\d+) status=0 size=(\d+) limit=(\d+) .* taken_kib=(\d+)")
 
 
-def test_returned_sizes_are_whole_pages_of_the_size_asked_for():
+def test_returned_sizes_are_whole_pages_of_the_size_asked_for() -> None:
     pages = {"4K": 4 * KIB, "big": 64 * KIB, "huge": 2 * MIB}
     checked = 0
     for said in filter(None, map(SIZE.fullmatch, marks("rmprobe-heap"))):
@@ -406,7 +407,7 @@ def test_returned_sizes_are_whole_pages_of_the_size_asked_for():
     assert checked == 6 * 20
 
 
-def test_what_the_driver_answers_to_wrong_calls():
+def test_what_the_driver_answers_to_wrong_calls() -> None:
     said = marks("rmprobe")
     for line in (
         "size default ask=1TiB status=51",
@@ -433,14 +434,14 @@ def test_what_the_driver_answers_to_wrong_calls():
         assert line in said
 
 
-def test_the_cards_size_shows_in_old_calls_too():
+def test_the_cards_size_shows_in_old_calls_too() -> None:
     said = marks("rmprobe")
     assert f"ALLOC_MEMORY of class 40: ret 0 limit {147221504 * KIB - 1}" in said
     total = 146591680 * KIB
     assert f"VID_HEAP INFO: ret 0 status 0 total {total} free {total}" in said
 
 
-def test_threads_open_no_descriptors_of_their_own():
+def test_threads_open_no_descriptors_of_their_own() -> None:
     records = load("threads").records
     start = next(i for i, r in enumerate(records) if isinstance(r, Mark))
     later = records[start:]
@@ -448,13 +449,13 @@ def test_threads_open_no_descriptors_of_their_own():
     assert not any(isinstance(r, (traces.Open, traces.Dup)) for r in later)
 
 
-def test_another_process_duplicates_only_what_was_shared():
+def test_another_process_duplicates_only_what_was_shared() -> None:
     said = marks("rmprobe")
     assert "duplicate by another process, not shared: 1b" in said
     assert "duplicate by another process, shared with all: 0" in said
 
 
-def test_the_list_behind_fb_get_info_is_recorded():
+def test_the_list_behind_fb_get_info_is_recorded() -> None:
     call, param = next(controls(load("rmprobe"), FB_GET_INFO))
     entries = call.buffer(Role.LIST)
     assert (param.u32(0), len(entries.before)) == (3, 24)
@@ -463,7 +464,7 @@ def test_the_list_behind_fb_get_info_is_recorded():
     assert entries.u32(4) == 147221504
 
 
-def test_managed_memory_is_a_mapping_of_the_uvm_device_at_its_own_address():
+def test_managed_memory_is_a_mapping_of_the_uvm_device_at_its_own_address() -> None:
     sizes = [
         r.length
         for r in load("managed").records
@@ -473,7 +474,7 @@ def test_managed_memory_is_a_mapping_of_the_uvm_device_at_its_own_address():
     assert sizes == [2 * MIB, 64 * MIB, 128 * MIB, 2 * MIB]
 
 
-def test_uvm_maps_every_cuda_allocation():
+def test_uvm_maps_every_cuda_allocation() -> None:
     """Why RM_FREE alone may not uncharge: UVM holds a duplicate of each mapped allocation."""
     made = {a.u32(8) for _, a, _ in allocations(load("ladder"), NV01_MEMORY_LOCAL_USER)}
     mapped = {

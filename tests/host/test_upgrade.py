@@ -10,24 +10,24 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pycgpu.cli import main
 
 import pycgpu
-from pycgpu import (
+from pycgpu.cli import main
+from pycgpu.errors import InstallError
+from pycgpu.install import (
     doctor,
-    install_step,
     installation,
     journal,
-    runtime_install,
-    trampoline,
+    kernel_door,
+    registration,
     upgrade,
 )
-from pycgpu.errors import InstallError
-from pycgpu.install_step import Host
-from pycgpu.installation import Options
-from pycgpu.upgrade_plan import Request
+from pycgpu.install.host import Host
+from pycgpu.install.installation import Options
+from pycgpu.install.upgrade_plan import Request
 from tests.host import filehost, program, stops
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
@@ -88,16 +88,28 @@ def everything(host: Host) -> dict[str, bytes | None]:
 # ---- decisions
 
 
-def door(**told: object) -> trampoline.Door:
-    fields = {"door_api": "1", "state": "4", "running": CORE, "standby": None, "trial_ms": 0}
-    return trampoline.Door(
+def door(**told: Any) -> kernel_door.Door:
+    fields: dict[str, Any] = {
+        "door_api": "1",
+        "state": "4",
+        "running": CORE,
+        "standby": None,
+        "trial_ms": 0,
+    }
+    return kernel_door.Door(
         **(fields | {"switches": 0, "reverts": 0, "pause_ns": 0, "pause_ns_max": 0} | told)
     )
 
 
-def built(**told: object) -> trampoline.Built:
-    fields = {"core": NEW_CORE, "files": {}, "door_api": "1", "state": "4", "release": RELEASE}
-    return trampoline.Built(**(fields | {"signed": False, "parameters": frozenset()} | told))
+def built(**told: Any) -> kernel_door.Built:
+    fields: dict[str, Any] = {
+        "core": NEW_CORE,
+        "files": {},
+        "door_api": "1",
+        "state": "4",
+        "release": RELEASE,
+    }
+    return kernel_door.Built(**(fields | {"signed": False, "parameters": frozenset()} | told))
 
 
 @pytest.mark.parametrize(
@@ -114,39 +126,43 @@ def built(**told: object) -> trampoline.Built:
         (door(), built(state=""), False, "takes ?"),
     ],
 )
-def test_what_stands_against_a_hot_upgrade_is_said(there, new, secure, text):
-    found = trampoline.obstacles(there, new, RELEASE, secure)
+def test_what_stands_against_a_hot_upgrade_is_said(
+    there: Any, new: Any, secure: Any, text: Any
+) -> None:
+    found = kernel_door.obstacles(there, new, RELEASE, secure)
     assert [text in line for line in found] == ([] if text is None else [True])
 
 
-def test_a_core_is_named_by_its_version():
-    assert trampoline.core_name("0.1.0") == "cgpu_core_0_1_0"
-    assert trampoline.core_name("1.2.0-rc.1+x") == "cgpu_core_1_2_0_rc_1_x"
+def test_a_core_is_named_by_its_version() -> None:
+    assert kernel_door.core_name("0.1.0") == "cgpu_core_0_1_0"
+    assert kernel_door.core_name("1.2.0-rc.1+x") == "cgpu_core_1_2_0_rc_1_x"
 
 
-def test_a_directory_without_all_modules_or_with_two_versions_is_refused(tmp_path):
+def test_a_directory_without_all_modules_or_with_two_versions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match=r"no cgpu_km\.ko"):
-        trampoline.find(tmp_path)
+        kernel_door.find(tmp_path)
     (tmp_path / "cgpu_km.ko").touch()
     with pytest.raises(InstallError, match=r"no cgpu_core_\*\.ko"):
-        trampoline.find(tmp_path)
+        kernel_door.find(tmp_path)
     (tmp_path / "cgpu_core_1_0.ko").touch()
-    assert set(trampoline.find(tmp_path)) == {"cgpu_km", "cgpu_core_1_0"}
+    assert set(kernel_door.find(tmp_path)) == {"cgpu_km", "cgpu_core_1_0"}
     (tmp_path / "cgpu_core_1_1.ko.xz").touch()
     with pytest.raises(InstallError, match=r"1_0\.ko and cgpu_core_1_1\.ko\.xz: leave one"):
-        trampoline.find(tmp_path)
+        kernel_door.find(tmp_path)
 
 
 # ---- hot
 
 
-def test_a_hot_upgrade_replaces_core_and_files_under_containers(host, containers, request_):
+def test_a_hot_upgrade_replaces_core_and_files_under_containers(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     before = everything(host)
     notes = upgrade.upgrade(request_, host)
     assert f"cgpu {pycgpu.__version__} is now {NEW} (hot)" in notes
     assert "the longest pause of a call was 0.812 ms" in notes
     assert host.loaded == {"nvidia", "cgpu_km", NEW_CORE, "cgpu_rm"}
-    assert "modprobe cgpu_km" not in host.run.ran[-12:]
+    assert "modprobe cgpu_km" not in filehost.kernel(host).ran[-12:]
     placed = host.prefix / f"lib/modules/{RELEASE}/updates/cgpu"
     assert sorted(path.stem for path in placed.iterdir()) == [NEW_CORE, "cgpu_km", "cgpu_rm"]
     assert NEW in (placed / "cgpu_km.ko").read_text()
@@ -163,7 +179,9 @@ def test_a_hot_upgrade_replaces_core_and_files_under_containers(host, containers
     }
 
 
-def test_after_upgrades_there_and_back_uninstalling_leaves_nothing(host, options, request_):
+def test_after_upgrades_there_and_back_uninstalling_leaves_nothing(
+    host: Host, options: Options, request_: Request
+) -> None:
     before = state(host.prefix)
     installation.install(options, host)
     upgrade.upgrade(request_, host)
@@ -173,7 +191,7 @@ def test_after_upgrades_there_and_back_uninstalling_leaves_nothing(host, options
     assert state(host.prefix) == before
 
 
-def test_an_upgrade_by_dkms_leaves_one_version_and_uninstalls_without_a_trace(host):
+def test_an_upgrade_by_dkms_leaves_one_version_and_uninstalls_without_a_trace(host: Host) -> None:
     for name in ("make", "gcc", "dkms"):
         shutil.which(name) or pytest.skip(f"no package: {name}")
     before = state(host.prefix)
@@ -193,12 +211,16 @@ def test_an_upgrade_by_dkms_leaves_one_version_and_uninstalls_without_a_trace(ho
     assert state(host.prefix) == before
 
 
-def test_the_new_core_gets_the_parameters_of_the_old_one(host, containers, request_):
+def test_the_new_core_gets_the_parameters_of_the_old_one(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     folder = host.prefix / f"sys/module/{CORE}/parameters"
     for name, value in {"force_branch": "Y", "latency_us": "(null)", "forgotten": "1"}.items():
         (folder / name).write_text(f"{value}\n")
     upgrade.upgrade(request_, host)
-    (line,) = [line for line in host.run.ran if line.startswith("insmod") and NEW_CORE in line]
+    (line,) = [
+        line for line in filehost.kernel(host).ran if line.startswith("insmod") and NEW_CORE in line
+    ]
     assert line.split()[2:] == ["force_branch=Y"]
 
 
@@ -214,8 +236,12 @@ def test_the_new_core_gets_the_parameters_of_the_old_one(host, containers, reque
     ],
 )
 def test_a_failure_before_the_end_leaves_everything_as_it_was(
-    host, containers, request_, monkeypatch, refused
-):
+    host: Host,
+    containers: CoreTree,
+    request_: Request,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: Any,
+) -> None:
     # A unit that differs is written, too, so that there is more to take back.
     unit = host.prefix / "etc/systemd/system/cgpu-exporter.service"
     held = journal.read(host)
@@ -225,14 +251,14 @@ def test_a_failure_before_the_end_leaves_everything_as_it_was(
             unit.write_text(step.data["text"])
     journal.write(host, held)
     before, loaded = everything(host), host.loaded
-    host.run.refuse = refused
+    filehost.kernel(host).refuse = refused
     if refused == "daemon-reload":
         # The services are no reason to go back: it is said, and the upgrade is done.
         assert any("refused" in line for line in upgrade.upgrade(request_, host))
         return
     with pytest.raises(InstallError, match="refused") as failure:
         upgrade.upgrade(request_, host)
-    host.run.refuse = None
+    filehost.kernel(host).refuse = None
     assert "\n" not in str(failure.value)
     if refused == "depmod":
         # What could not be undone, for the same reason, is told and undone by the next run.
@@ -246,24 +272,30 @@ def test_a_failure_before_the_end_leaves_everything_as_it_was(
 
 
 def test_a_state_that_the_new_core_does_not_take_is_refused_before_anything_is_loaded(
-    host, containers, request_
-):
-    filehost.module(Path(request_.modules), NEW, cgpu_state="2")
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
+    filehost.module(Path(request_.modules or ""), NEW, cgpu_state="2")
     before = everything(host)
     with pytest.raises(InstallError, match=r"state that runs is of version 1.*takes 2.*--cold"):
         upgrade.upgrade(request_, host)
     assert everything(host) == before
-    assert not [line for line in host.run.ran if line.startswith("insmod") and NEW_CORE in line]
+    assert not [
+        line for line in filehost.kernel(host).ran if line.startswith("insmod") and NEW_CORE in line
+    ]
     assert upgrade.check(request_, host) != []
 
 
-def test_check_changes_nothing_and_says_yes(host, containers, request_):
+def test_check_changes_nothing_and_says_yes(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     before = state(host.prefix)
     assert upgrade.check(request_, host) == []
     assert state(host.prefix) == before
 
 
-def test_a_core_that_lost_a_container_is_not_accepted(host, containers, request_):
+def test_a_core_that_lost_a_container_is_not_accepted(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     switch = host.tell
 
     def losing(command: str, root: str) -> None:
@@ -279,7 +311,9 @@ def test_a_core_that_lost_a_container_is_not_accepted(host, containers, request_
     assert CORE in host.loaded and NEW_CORE not in host.loaded
 
 
-def test_what_the_kernel_complains_of_meanwhile_is_a_reason_to_go_back(host, containers, request_):
+def test_what_the_kernel_complains_of_meanwhile_is_a_reason_to_go_back(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     switch = host.tell
 
     def warning(command: str, root: str) -> None:
@@ -292,26 +326,32 @@ def test_what_the_kernel_complains_of_meanwhile_is_a_reason_to_go_back(host, con
     assert CORE in host.loaded and NEW_CORE not in host.loaded
 
 
-def test_modules_of_another_version_are_refused(host, containers, request_):
+def test_modules_of_another_version_are_refused(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     before = everything(host)
     with pytest.raises(InstallError, match=f"holds {NEW_CORE}, and this is cgpu 7.0"):
         upgrade.upgrade(request_._replace(version="7.0"), host)
     assert everything(host) == before
 
 
-def test_the_same_version_is_nothing_to_do(host, containers, options):
+def test_the_same_version_is_nothing_to_do(
+    host: Host, containers: CoreTree, options: Options
+) -> None:
     before = everything(host)
     told = upgrade.upgrade(Request(modules=options.modules), host)
     assert told == [f"cgpu {pycgpu.__version__} is installed"]
     assert everything(host) == before
 
 
-def test_what_is_not_installed_cannot_be_upgraded(host, request_):
+def test_what_is_not_installed_cannot_be_upgraded(host: Host, request_: Request) -> None:
     with pytest.raises(InstallError, match="not installed here"):
         upgrade.upgrade(request_, host)
 
 
-def test_a_file_that_somebody_changed_stays_his(host, containers, request_):
+def test_a_file_that_somebody_changed_stays_his(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     file = host.prefix / "etc/modules-load.d/cgpu.conf"
     file.write_text("cgpu_km\nmine\n")
     upgrade.upgrade(request_, host)
@@ -322,56 +362,67 @@ def test_a_file_that_somebody_changed_stays_his(host, containers, request_):
 
 
 def test_the_link_leads_to_the_new_tools_and_back_when_it_fails(
-    host, containers, request_, tmp_path, monkeypatch
-):
+    host: Host,
+    containers: CoreTree,
+    request_: Request,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     old, new = tmp_path / "cgpu-0.1.0", tmp_path / f"cgpu-{NEW}"
-    old.mkdir(), new.mkdir()
+    old.mkdir()
+    new.mkdir()
     link = tmp_path / "cgpu"
     link.symlink_to(old)
     monkeypatch.setattr("sys.prefix", str(new))
     wanted = request_._replace(tools=str(link))
-    host.run.refuse = "accept"
+    filehost.kernel(host).refuse = "accept"
     with pytest.raises(InstallError, match="refused"):
         upgrade.upgrade(wanted, host)
     assert link.readlink() == old and old.is_dir()
-    host.run.refuse = None
+    filehost.kernel(host).refuse = None
     upgrade.upgrade(wanted, host)
     assert link.readlink() == new and not old.exists()
 
 
-def test_the_launchers_lead_through_the_link(tmp_path, monkeypatch):
+def test_the_launchers_lead_through_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "cgpu-0.1.0"
     package = home / "lib/python3/site-packages"
     (package / "pycgpu").mkdir(parents=True)
     (tmp_path / "cgpu").symlink_to(home)
     monkeypatch.setattr("sys.prefix", str(home))
-    monkeypatch.setattr(runtime_install, "__file__", str(package / "pycgpu/runtime_install.py"))
-    text = runtime_install.launcher("oci_hook", runtime_install.Options(()))
+    monkeypatch.setattr(registration, "__file__", str(package / "pycgpu/install/registration.py"))
+    text = registration.launcher("hook", registration.Options(()))
     assert f"'{tmp_path}/cgpu/lib/python3/site-packages'" in text
 
 
 # ---- cold
 
 
-def test_a_cold_upgrade_is_refused_while_containers_run_and_names_them(host, containers, request_):
-    before, ran = everything(host), len(host.run.ran)
+def test_a_cold_upgrade_is_refused_while_containers_run_and_names_them(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
+    before, ran = everything(host), len(filehost.kernel(host).ran)
     with pytest.raises(InstallError, match="2 containers use a GPU: abababababab, job: stop"):
         upgrade.upgrade(request_._replace(cold=True), host)
     assert everything(host) == before
-    assert len(host.run.ran) == ran
+    assert len(filehost.kernel(host).ran) == ran
 
 
-def test_a_cold_upgrade_takes_what_a_hot_one_cannot(host, options, request_):
+def test_a_cold_upgrade_takes_what_a_hot_one_cannot(
+    host: Host, options: Options, request_: Request
+) -> None:
     before = state(host.prefix)
     installation.install(options, host)
-    filehost.module(Path(request_.modules), NEW, cgpu_state="2", cgpu_door_api="7")
+    filehost.module(Path(request_.modules or ""), NEW, cgpu_state="2", cgpu_door_api="7")
     before[f"new/{NEW_CORE}.ko"] = (host.prefix / f"new/{NEW_CORE}.ko").read_bytes()
     for name in ("cgpu_km", "cgpu_rm"):
         before[f"new/{name}.ko"] = (host.prefix / f"new/{name}.ko").read_bytes()
     notes = upgrade.upgrade(request_._replace(cold=True), host)
     assert f"cgpu {pycgpu.__version__} is now {NEW} (cold)" in notes
     assert host.loaded == {"nvidia", "cgpu_km", NEW_CORE, "cgpu_rm"}
-    enabled = [line for line in host.run.ran if line.startswith("systemctl enable")]
+    enabled = [line for line in filehost.kernel(host).ran if line.startswith("systemctl enable")]
     assert enabled[-2:] == [
         "systemctl enable cgpu.service",
         "systemctl enable --now cgpu-exporter.service",
@@ -380,7 +431,9 @@ def test_a_cold_upgrade_takes_what_a_hot_one_cannot(host, options, request_):
     assert state(host.prefix) == before
 
 
-def test_a_cold_upgrade_that_does_not_load_brings_the_old_version_back(host, options, request_):
+def test_a_cold_upgrade_that_does_not_load_brings_the_old_version_back(
+    host: Host, options: Options, request_: Request
+) -> None:
     installation.install(options, host)
     before, loaded = everything(host), host.loaded
     kernel = host.run
@@ -396,7 +449,7 @@ def test_a_cold_upgrade_that_does_not_load_brings_the_old_version_back(host, opt
     assert host.loaded == loaded
 
 
-def test_an_agent_is_replaced_while_no_container_runs(host, request_):
+def test_an_agent_is_replaced_while_no_container_runs(host: Host, request_: Request) -> None:
     before = state(host.prefix)
     installation.install(Options(agent=True), host)
     assert not host.loaded & {"cgpu_km"}
@@ -405,7 +458,7 @@ def test_an_agent_is_replaced_while_no_container_runs(host, request_):
     assert not (host.prefix / "etc/modules-load.d").exists()
     assert upgrade.check(request_._replace(modules=None), host) != []
     upgrade.upgrade(request_._replace(modules=None), host)
-    assert host.run.ran[-1] == "systemctl restart cgpud.service"
+    assert filehost.kernel(host).ran[-1] == "systemctl restart cgpud.service"
     assert journal.read(host).version == NEW
     installation.uninstall(host)
     assert state(host.prefix) == before
@@ -423,19 +476,21 @@ def copy(host: Host, to: Path) -> Host:
 
 def of_the_sources(path: str) -> bool:
     """All of them but one."""
-    return "/usr/src/" in path and not path.endswith("/core/nodes.c")
+    return "/usr/src/" in path and not path.endswith("/core/tree/nodes.c")
 
 
 def sound(host: Host) -> None:
     """A version is whole: it runs, and its files are those that would be loaded at boot."""
-    running = trampoline.read(str(host.tree)).running
+    running = kernel_door.read(str(host.tree)).running
     assert running in (CORE, NEW_CORE)
     assert {"cgpu_km", running} <= host.loaded
     assert (host.tree / "0/job/memsize").read_text() == "1048576\n"
 
 
 @pytest.mark.parametrize("way", ["hot", "dkms", "cold"])
-def test_killed_at_any_step_it_leaves_a_working_host_and_goes_on(host, request_, tmp_path, way):
+def test_killed_at_any_step_it_leaves_a_working_host_and_goes_on(
+    host: Host, request_: Request, tmp_path: Path, way: Any
+) -> None:
     if way == "dkms":
         for name in ("make", "gcc", "dkms"):
             shutil.which(name) or pytest.skip(f"no package: {name}")
@@ -452,15 +507,15 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_goes_on(host, request_,
         wanted = Request(NEW, cold=way == "cold", modules=modules, prove_s=0)
 
         def run(steps: stops.Steps, one: Host = one, wanted: Request = wanted) -> None:
-            one.run.entered = steps.step
-            steps.paused = lambda: one.run.busy
+            filehost.kernel(one).entered = steps.step
+            steps.paused = lambda: filehost.kernel(one).busy
             # In the middle of the sources is one step, whichever file it is.
             steps.skipped = of_the_sources
             upgrade.upgrade(wanted, one)
 
         if not stops.killed_after(last, run):
             break
-        one.run.time_out()
+        filehost.kernel(one).time_out()
         if way != "cold":
             sound(one)
         pending = journal.read(one).layer is not None
@@ -493,11 +548,13 @@ def told(host: Host) -> list[tuple[str, str]]:
     return [(one.level, one.text) for one in doctor.core(doctor.Host(host.prefix, None, RELEASE))]
 
 
-def test_doctor_says_what_runs_and_what_is_left_over(host, containers, request_):
+def test_doctor_says_what_runs_and_what_is_left_over(
+    host: Host, containers: CoreTree, request_: Request
+) -> None:
     assert told(host) == [(doctor.OK, f"{CORE}; hot upgrade from door 1, state 1")]
     host.run(["insmod", f"{request_.modules}/{NEW_CORE}.ko"])
     assert told(host)[1:] == [(doctor.WARN, f"loaded and not used: {NEW_CORE}")]
-    host.tell(trampoline.switch(NEW_CORE, 9000), str(host.tree))
+    host.tell(kernel_door.switch(NEW_CORE, 9000), str(host.tree))
     ((level, text),) = told(host)
     assert level == doctor.NOTE and text.startswith(f"{NEW_CORE} is on trial")
     assert "back in 9 s" in text
@@ -509,9 +566,9 @@ def test_doctor_says_what_runs_and_what_is_left_over(host, containers, request_)
 
 
 @pytest.fixture
-def cgpu(host: Host, monkeypatch: pytest.MonkeyPatch):
+def cgpu(host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Runs ``cgpu`` on the host made of files, on which an older version is installed."""
-    monkeypatch.setattr(install_step, "this_host", lambda: host)
+    monkeypatch.setattr("pycgpu.cli.upgrade.this_host", lambda: host)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     held = journal.read(host)
     journal.write(host, held._replace(version="0.0.1"))
@@ -521,19 +578,22 @@ def cgpu(host: Host, monkeypatch: pytest.MonkeyPatch):
         signal.signal(number, handler)
 
 
-def test_the_command_checks_shows_and_upgrades(host, options, containers, cgpu):
+def test_the_command_checks_shows_and_upgrades(
+    host: Host, options: Options, containers: CoreTree, cgpu: Any
+) -> None:
     older = filehost.module(host.prefix / "older", "0.0.1")
     assert cgpu("upgrade", "--check", "--modules", options.modules).stdout.endswith("is possible\n")
-    filehost.module(Path(options.modules), pycgpu.__version__, cgpu_state="2")
+    filehost.module(Path(options.modules or ""), pycgpu.__version__, cgpu_state="2")
     refused = cgpu("upgrade", "--check", "--modules", options.modules)
     assert refused.returncode == 1 and "no hot upgrade to" in refused.stdout
     assert "holds cgpu_core_0_0_1" in cgpu("upgrade", "--check", "--modules", older).stderr
-    shown = cgpu("upgrade", "--dry-run", "--modules", options.modules, "--cold").stdout
-    assert "would be refused: 2 containers use a GPU" in shown
-    assert "would: load the new modules" in shown
-    assert "restart cgpu-exporter.service" in shown
+    shown = cgpu("upgrade", "--dry-run", "--modules", options.modules, "--cold")
+    assert shown.returncode == 1
+    assert "would be refused: 2 containers use a GPU" in shown.stderr
+    assert "would: load the new modules" in shown.stdout
+    assert "restart cgpu-exporter.service" in shown.stdout
     # The core of this version runs here, whatever the journal says: its files are put in place.
-    filehost.module(Path(options.modules), pycgpu.__version__)
+    filehost.module(Path(options.modules or ""), pycgpu.__version__)
     done = cgpu("upgrade", "--modules", options.modules, "--prove", 0)
     assert done.stderr == "" and f"cgpu 0.0.1 is now {pycgpu.__version__} (hot)" in done.stdout
     assert "is installed" in cgpu("upgrade", "--modules", options.modules).stdout

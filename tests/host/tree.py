@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pycgpu.model import MIB
+from pycgpu.request.model import MIB
 
 
 def make_tree(root: Path, cards: int = 1, total_bytes: int = 15109 * MIB) -> Path:
@@ -54,6 +54,7 @@ def add_container(root: Path, card: int, cid: str, name: str | None = None, **no
             "events": "oom 1\nrefused 2",
             "oom_action": "fail",
             "uvm_disable": "0",
+            "unknown": "refuse",
         }
         | nodes,
     )

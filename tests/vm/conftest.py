@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pycgpu.request import permit
 from tests.vm import guest, kernels, loaded, modules, relay
 from tests.vm.container import Container
 from tests.vm.driver import VERSIONS
@@ -151,3 +152,16 @@ def container(made: Callable[[str], Path]) -> Iterator[Callable[..., Container]]
     yield start
     for one in reversed(running):
         one.delete()
+
+
+@pytest.fixture
+def node_policy() -> Iterator[Callable[[str], None]]:
+    """``node_policy(text)`` makes *text* the node's policy file; removed after."""
+    path = Path(permit.PATH)
+
+    def write(text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    yield write
+    path.unlink(missing_ok=True)

@@ -178,14 +178,15 @@ class Container:
     def state(self) -> dict[str, object]:
         """Return what ``runc state`` says."""
         run = subprocess.run(["runc", "state", self.id], capture_output=True, text=True, check=True)
-        return json.loads(run.stdout)
+        told: dict[str, object] = json.loads(run.stdout)
+        return told
 
     @property
     def pid(self) -> int:
         """The first process, as the host numbers it."""
         if not hasattr(self, "_pid"):
             self._pid = int(self.state()["pid"])  # type: ignore[call-overload]
-        return self._pid
+        return int(self._pid)
 
     @property
     def cgroup(self) -> str:

@@ -7,13 +7,15 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pycgpu import hook_log, runtime_install
+from pycgpu.install import registration
+from pycgpu.oci.log import CTYUN, DEFAULT
 from tests.vm.container import Container
 
-RUNTIME = Path("/") / runtime_install.RUNTIME
-HOOK = Path("/") / runtime_install.HOOK
-LOGS = (Path(hook_log.DEFAULT), Path(hook_log.CTYUN))
+RUNTIME = Path("/") / registration.RUNTIME
+HOOK = Path("/") / registration.HOOK
+LOGS = (Path(DEFAULT), Path(CTYUN))
 SIMCUDA = "/bin/simcuda"
 SMI = "/usr/bin/nvidia-smi"
 
@@ -47,10 +49,10 @@ def running(made: Callable[[str], Path]) -> Iterator[Run]:
     Containers are deleted and the installation is taken back at the end. The hook logs where
     CTyun's users look too.
     """
-    options = runtime_install.Options(
+    options = registration.Options(
         engines=(), logs=tuple(map(str, LOGS)), runtimes=("/usr/sbin/runc", "runc")
     )
-    runtime_install.apply(runtime_install.plan(options))
+    registration.apply(registration.plan(options))
     for log in LOGS:
         log.unlink(missing_ok=True)
     started: list[RuntimeContainer] = []
@@ -65,7 +67,7 @@ def running(made: Callable[[str], Path]) -> Iterator[Run]:
     finally:
         for one in reversed(started):
             one.delete()
-        runtime_install.undo(runtime_install.plan_undo())
+        registration.undo(registration.plan_undo())
 
 
 def prepare(
@@ -73,12 +75,12 @@ def prepare(
     id: str,
     environment: Mapping[str, str],
     mounts: Mapping[str, Path] | None = None,
-    **options: object,
+    **options: Any,
 ) -> RuntimeContainer:
     """Return a container that is not started yet, with simcuda and nvidia-smi in it."""
     tools = made("smi")
     programs = {SIMCUDA: made("sim") / "simcuda" / "simcuda", SMI: tools / "bin" / "nvidia-smi"}
-    own: dict[str, object] = {
+    own: dict[str, Any] = {
         "nodes": (),
         "programs": programs,
         "mounts": {"/opt/nvidia": tools / "lib", **(mounts or {})},

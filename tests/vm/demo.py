@@ -70,7 +70,8 @@ class Tenant:
 
     def simcuda(self, *words: object, check: bool = True) -> dict[str, object]:
         run = self.container.simcuda("--json", *words, check=check)
-        return json.loads(run.stdout.strip().splitlines()[-1])
+        told: dict[str, object] = json.loads(run.stdout.strip().splitlines()[-1])
+        return told
 
 
 class Story:
@@ -227,14 +228,14 @@ def wait_for(condition: object, what: str) -> None:
 @contextmanager
 def installed() -> Iterator[None]:
     """The runtime and its hook, as `cgpu install-runtime` leaves them."""
-    from pycgpu import runtime_install
+    from pycgpu.install import registration
 
-    options = runtime_install.Options(engines=(), runtimes=("/usr/sbin/runc", "runc"))
-    runtime_install.apply(runtime_install.plan(options))
+    options = registration.Options(engines=(), runtimes=("/usr/sbin/runc", "runc"))
+    registration.apply(registration.plan(options))
     try:
         yield
     finally:
-        runtime_install.undo(runtime_install.plan_undo())
+        registration.undo(registration.plan_undo())
 
 
 def inside(interactive: bool) -> int:
@@ -277,20 +278,25 @@ def build(kernel_name: str) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument("--kernel", default="6.1", help="6.1, 6.12 or a release (6.1)")
+    parser.add_argument("--kernel", help="6.1, 6.12 or a release (Debian: 6.1)")
     parser.add_argument("--shell", action="store_true", help="stop with both containers running")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         return inside(options.shell)
 
-    from tests.vm import vm
+    from tests.vm import kernels, modules, packages, vm
 
     console.print(Panel.fit("cgpu: many containers, one GPU", style="bold"))
     console.print("  building the module and the simulated driver, if that was not done before …")
-    made = build(options.kernel)
-    console.print(f"  booting a Debian {options.kernel} kernel in QEMU …")
-    words = ["--kernel", options.kernel, "--timeout", "900", "--env", f"{MADE}={json.dumps(made)}"]
+    try:
+        kernel = options.kernel or kernels.default_series()[0]
+        made = build(kernel)
+    except (packages.PackageNotFound, packages.FetchError, modules.BuildError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    console.print(f"  booting the distribution's {kernel} kernel in QEMU …")
+    words = ["--kernel", kernel, "--timeout", "900", "--env", f"{MADE}={json.dumps(made)}"]
     if console.is_terminal:
         words += ["--env", "FORCE_COLOR=1"]
     words += ["--shell"] if options.shell else []

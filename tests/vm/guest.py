@@ -80,7 +80,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[None]:
-    report: pytest.TestReport = yield  # type: ignore[assignment,misc]
+    report: pytest.TestReport = yield  # type: ignore[assignment]
     assert _LOG is not None
     text = _LOG.text()
     if report.when == "teardown" and report.passed and PROBLEMS.search(text):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pycgpu import installation, trampoline
-from pycgpu.install_step import Host, this_host
-from pycgpu.installation import Options
+from pycgpu.install import installation, kernel_door
+from pycgpu.install.host import Host, this_host
+from pycgpu.install.installation import Options
 
 Made = Callable[[str], Path]
 
@@ -50,6 +50,6 @@ def install(directory: Path, **options: object) -> Host:
 
 def running(host: Host) -> str:
     """Return the version that decides, as its module is named."""
-    door = trampoline.read(str(host.tree))
+    door = kernel_door.read(str(host.tree))
     assert door is not None and door.running is not None
     return door.running

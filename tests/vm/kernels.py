@@ -29,6 +29,8 @@ DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
 # A kernel that looks for faults: its source comes as a package of this distribution.
 DEBUG_SUFFIX = "-debug"
 DEBUG_CONFIG = Path(__file__).resolve().with_name("debug.config")
+# checkpatch.pl reads the two lists beside it.
+STYLE_SCRIPTS = ("checkpatch.pl", "kernel-doc", "spelling.txt", "const_structs.checkpatch")
 DEBUG_TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz")
 
 # What the initramfs needs before the host's root is reachable. Some are built in, depending on
@@ -224,7 +226,7 @@ def _own_build(tree: Path) -> Kernel:
     """A kernel tree that the user has built, with everything it needs to boot built in."""
     release_file = tree / "include" / "config" / "kernel.release"
     if not (tree / "vmlinux").exists() or not release_file.exists():
-        raise PackageNotFound(
+        raise packages.FetchError(
             f"{tree}: no vmlinux or include/config/kernel.release; build it first"
         )
     release = release_file.read_text().strip()
@@ -245,15 +247,47 @@ def _run_make(arguments: Sequence[str], log: Path) -> None:
         raise KernelBuildError(f"{' '.join(command)}\n{end}\nwhole log: {log}")
 
 
+def _source_archive(name: str, version: str, unpacked: Path) -> Path:
+    """Return the archive of the kernel's source in the distribution's package *name*."""
+    packages.unpack(packages.download(name, version), unpacked)
+    (archive,) = (unpacked / "usr" / "src").glob(f"**/{name}.tar.*")
+    return archive
+
+
 def _unpack_source(series: str, version: str, root: Path) -> Path:
     """Unpack the distribution's source of a series below *root*; return its top."""
     name = f"linux-source-{series}"
     unpacked = root / "package"
-    packages.unpack(packages.download(name, version), unpacked)
-    archive = next((unpacked / "usr" / "src").glob(f"{name}.tar.*"))
+    archive = _source_archive(name, version, unpacked)
     subprocess.run(["tar", "-xf", str(archive), "-C", str(root)], check=True)
     shutil.rmtree(unpacked)
     return root / name
+
+
+def style_scripts(series: str) -> Path:
+    """
+    Return the directory with checkpatch.pl, kernel-doc and what they read.
+
+    They come with the distribution's source alone, which is large: a copy of any version of the
+    series is kept.
+    """
+    root = packages.cache_dir() / "kernels" / f"{series}-scripts"
+    with packages.locked(f"scripts-{series}"):
+        if not (root / "complete").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir(parents=True)
+            name = f"linux-source-{series}"
+            print(f"fetching {name} for its scripts", file=sys.stderr)
+            archive = _source_archive(name, packages.find_version(name, ""), root / "package")
+            wanted = [f"*/scripts/{script}" for script in STYLE_SCRIPTS]
+            subprocess.run(
+                ["tar", "-xf", str(archive), "-C", str(root), "--strip-components=2", "--wildcards",
+                 *wanted],
+                check=True,
+            )  # fmt: skip
+            shutil.rmtree(root / "package")
+            (root / "complete").touch()
+    return root
 
 
 def _build_debug(series: str) -> Kernel:
@@ -265,9 +299,9 @@ def _build_debug(series: str) -> Kernel:
     base = series.removesuffix(DEBUG_SUFFIX)
     missing = [tool for tool in DEBUG_TOOLS if not shutil.which(tool)]
     if missing:
-        raise PackageNotFound(
+        raise KernelBuildError(
             f"a debug kernel is built here, which takes {' '.join(missing)}: "
-            "apt-get install gcc make flex bison bc xz-utils libelf-dev libssl-dev"
+            "run scripts/setup-packages debug"
         )
     version = packages.find_version(f"linux-source-{base}", "")
     key = digest(version.encode(), DEBUG_CONFIG.read_bytes())
@@ -338,13 +372,14 @@ def early_modules(kernel: Kernel) -> list[tuple[str, bytes]]:
     root = kernel.modules.parent.parent.parent
     paths: dict[str, None] = {}
     for name in EARLY_MODULES:
+        command = [_tool("modprobe"), "-d", str(root), "-S", kernel.release]
         shown = subprocess.run(
-            [_tool("modprobe"), "-d", str(root), "-S", kernel.release, "--show-depends", name],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
-        for line in shown.splitlines():
+            [*command, "--show-depends", name], capture_output=True, text=True, check=False
+        )
+        if shown.returncode:
+            # An initramfs without it would be cached, and boot to nowhere.
+            raise packages.FetchError(f"{' '.join(command)}: {shown.stderr.strip()}")
+        for line in shown.stdout.splitlines():
             if line.startswith("insmod "):
                 paths[line.split()[1]] = None
     return [_module(Path(path)) for path in paths]

@@ -67,6 +67,8 @@ def os_release() -> dict[str, str]:
 
 def _configured_mirrors() -> dict[str, str]:
     """Return suite → URI as this machine's own apt is configured."""
+    if not shutil.which("apt-get"):
+        raise FetchError("no apt-get: kernels and drivers for the VM come from Debian or Ubuntu")
     listing = subprocess.run(
         ["apt-get", "update", "--print-uris"], capture_output=True, text=True, check=False
     ).stdout
@@ -80,7 +82,8 @@ def _source_lines() -> list[str]:
     codename = release.get("VERSION_CODENAME", "")
     mirrors = _configured_mirrors()
     if codename not in mirrors:
-        raise PackageNotFound(
+        # Not that the archive lacks a package, for which a test may be skipped.
+        raise FetchError(
             f"apt is not configured for {distribution} {codename or '(no codename)'}: "
             "kernels and drivers for the VM cannot be downloaded"
         )
@@ -133,6 +136,8 @@ def _environment() -> dict[str, str]:
         stamp = root / "updated"
         stale = not stamp.exists() or time.time() - stamp.stat().st_mtime > INDEX_LIFETIME_S
         if stale or not listed.exists() or listed.read_text() != sources:
+            # An update that is cut short leaves an index that nobody may take for whole.
+            stamp.unlink(missing_ok=True)
             listed.write_text(sources)
             # A suite that the mirror lacks is an error to apt but not to us: what is missing
             # shows when a package is asked for.
@@ -175,6 +180,29 @@ def find_version(package: str, prefix: str) -> str:
         if version.partition(":")[2].startswith(prefix) or version.startswith(prefix):
             return version
     raise PackageNotFound(f"apt has no {package} {prefix or '(any version)'}")
+
+
+def own_version(package: str) -> str:
+    """Return the newest version in this machine's own release, whose libraries it has."""
+    codename = os_release().get("VERSION_CODENAME", "")
+    suite = re.compile(rf"{re.escape(codename)}(-updates|-security)?/")
+    rows = [line.split("|") for line in _apt_cache("madison", package).splitlines()]
+    for row in rows:
+        words = row[2].split() if len(row) == 3 else []
+        if len(words) > 1 and suite.match(words[1]):
+            return row[1].strip()
+    raise PackageNotFound(f"{codename} has no {package}")
+
+
+def installed(package: str) -> bool:
+    """Tell whether this machine itself has the package."""
+    shown = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}", package],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return shown.stdout.startswith("ii")
 
 
 def dependencies(package: str, version: str) -> list[str]:
@@ -231,3 +259,15 @@ def unpack(deb: Path, destination: Path) -> None:
     """Unpack a ``.deb``'s files below *destination*."""
     destination.mkdir(parents=True, exist_ok=True)
     subprocess.run(["dpkg-deb", "-x", str(deb), str(destination)], check=True)
+
+
+def unpacked(deb: Path) -> Path:
+    """Return a directory of the cache with a ``.deb``'s files: all of them, or it is not there."""
+    root = cache_dir() / "unpacked" / deb.stem
+    with locked(f"unpacked-{deb.stem}"):
+        if not root.exists():
+            scratch = root.with_name(f"{root.name}.new")
+            shutil.rmtree(scratch, ignore_errors=True)
+            unpack(deb, scratch)
+            scratch.rename(root)
+    return root

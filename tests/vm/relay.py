@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from tests import conftest
 from tests.vm import kernels, modules
 from tests.vm.packages import FetchError, PackageNotFound
 from tests.vm.vm import REPOSITORY, VM, Result, VMError
@@ -101,7 +102,7 @@ class Group:
         """Fetch the kernel, build what the tests need; return what was made."""
         return modules.prepare(kernels.fetch(self.kernel), self.wanted())
 
-    def start(self, building: concurrent.futures.Future) -> None:
+    def start(self, building: concurrent.futures.Future[Any]) -> None:
         """Boot when everything is built and begin the tests; a failure is kept for the reports."""
         self.started = True
         try:
@@ -116,15 +117,17 @@ class Group:
 
     def _boot(self) -> None:
         kernel = kernels.fetch(self.kernel)
-        self.machine = VM(kernel, **self.options)
-        (self.machine.share / "made.json").write_text(json.dumps(self.made))
-        (self.machine.share / "select.json").write_text(
+        machine = VM(kernel, **self.options)
+        (machine.share / "made.json").write_text(json.dumps(self.made))
+        (machine.share / "select.json").write_text(
             json.dumps([guest_name(item) for item in self.items])
         )
         files = list(dict.fromkeys(item.path for item in self.items))
         text = "\n".join(file.read_text() for file in files)
         environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         options = [f"--driver={branch}" for branch in self.config.getoption("--driver") or ()]
+        if self.config.getoption("--packages-required"):
+            options.append("--packages-required")
         for name in ("--upgrades", "--fuzz-seconds", "--fuzz-seed"):
             options.append(f"{name}={self.config.getoption(name)}")
         if re.search(r"^(?:import|from) hypothesis", text, re.MULTILINE):
@@ -132,15 +135,20 @@ class Group:
             options += ["-p", "_hypothesis_pytestplugin"]
             if profile := self.config.getoption("--hypothesis-profile", None):
                 options += ["--hypothesis-profile", profile]
-        self.machine.start(
-            [
-                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
-                *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
-                *options,
-                *(str(file.relative_to(REPOSITORY)) for file in files),
-            ],
-            environment=environment,
-        )
+        try:
+            machine.start(
+                [
+                    *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
+                    *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
+                    *options,
+                    *(str(file.relative_to(REPOSITORY)) for file in files),
+                ],
+                environment=environment,
+            )
+        except BaseException:
+            machine.__exit__()
+            raise
+        self.machine = machine
 
     def _read(self) -> None:
         assert self.machine is not None
@@ -187,7 +195,10 @@ class Group:
         machine.__exit__()
         if self.result is not None and self._died_in_emulation() and not self.booted_again:
             self.booted_again, self.result = True, None
-            self._boot()
+            try:
+                self._boot()
+            except VMError as error:
+                self.failure = str(error)
 
     def _died_in_emulation(self) -> bool:
         # QEMU's threads now and then run an int3 that the kernel has patched away on another
@@ -230,7 +241,7 @@ class Relay:
         self.machines: dict[str, list[Group]] = {}
         # Builds go on while machines run: NVIDIA's driver alone takes minutes.
         self.builder = concurrent.futures.ThreadPoolExecutor(1)
-        self.building: list[concurrent.futures.Future] = []
+        self.building: list[concurrent.futures.Future[Any]] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -325,6 +336,8 @@ class Relay:
     def _reports(
         self, group: Group, item: pytest.Item, name: str, began_s: float
     ) -> list[pytest.TestReport]:
+        if group.skip and not conftest.allowed(group.skip, self.config):
+            return [self._report(item, "setup", "failed", conftest.complaint(group.skip), began_s)]
         if group.skip:
             where = (str(item.path), 0, f"Skipped: {group.skip}")
             return [self._report(item, "setup", "skipped", where, began_s)]
@@ -354,6 +367,14 @@ class Relay:
             start=began_s,
             stop=now_s,
         )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if VM.starts:
+            died = sum(group.booted_again for group in self.order)
+            terminalreporter.write_line(
+                f"virtual machines: {VM.starts} started, of these {VM.restarts} again for lack of "
+                f"a sign of life, {died} again after QEMU's int3"
+            )
 
     def pytest_unconfigure(self) -> None:
         self.builder.shutdown(wait=False, cancel_futures=True)

@@ -2,8 +2,8 @@
 """
 A release as its ``.run`` file unpacks it: sources and wheels in one directory, under any version.
 
-``scripts/build-run`` makes it of a commit; here it is made of the tree as it is, so that a test
-has two versions of the same.
+``scripts/make-installer`` makes it of a commit; here it is made of the tree as it is, so that a
+test has two versions of the same.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class File:
         argument = struct.pack("=II64s", NV_RM_API_VERSION_CMD_STRICT, 0, version.encode())
         _, reply, text = struct.unpack("=II64s", self.escape(NV_ESC_CHECK_VERSION_STR, argument))
         assert reply, "neither refused nor recognized"
-        return text.rstrip(b"\0").decode()
+        return str(text.rstrip(b"\0").decode())
 
     def alloc(
         self, root: int, parent: int, new: int, cls: int, params: bytes = b""
@@ -112,7 +112,7 @@ class File:
     def free(self, root: int, parent: int, old: int) -> int:
         """RM_FREE (NVOS00_PARAMETERS): return the status."""
         packed = struct.pack("=IIII", root, parent, old, 0)
-        return struct.unpack("=IIII", self.escape(NV_ESC_RM_FREE, packed))[3]
+        return int(struct.unpack("=IIII", self.escape(NV_ESC_RM_FREE, packed))[3])
 
     def control(self, client: int, target: int, cmd: int, params: bytes) -> tuple[int, bytes]:
         """RM_CONTROL (NVOS54_PARAMETERS): return status and parameters."""
@@ -131,7 +131,7 @@ class File:
     def share(self, client: int, object: int, target: int, mask: int, kind: int) -> int:
         """RM_SHARE (NVOS57_PARAMETERS, RS_SHARE_POLICY): return the status."""
         packed = struct.pack("=IIIIHBBI", client, object, target, mask, kind, 0, 0, 0)
-        return struct.unpack("=IIIIHBBI", self.escape(NV_ESC_RM_SHARE, packed))[7]
+        return int(struct.unpack("=IIIIHBBI", self.escape(NV_ESC_RM_SHARE, packed))[7])
 
     def uvm(self, cmd: int, argument: bytes) -> bytes:
         """Make one ioctl of the unified memory device."""
@@ -141,7 +141,7 @@ class File:
 
     def uvm_initialize(self) -> int:
         """UVM_INITIALIZE: return the status."""
-        return struct.unpack("=QII", self.uvm(UVM_INITIALIZE, struct.pack("=QII", 0, 0, 0)))[1]
+        return int(struct.unpack("=QII", self.uvm(UVM_INITIALIZE, struct.pack("=QII", 0, 0, 0)))[1])
 
 
 def gpu_ids(file: File, client: int, cmd: int = NV0000_CTRL_CMD_GPU_GET_PROBED_IDS) -> list[int]:

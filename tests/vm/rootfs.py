@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,14 +18,25 @@ DIRECTORIES = (
 
 
 def busybox() -> Path:
-    """Return a busybox that needs no C library: this machine's, or the distribution's unpacked."""
-    unpacked = packages.cache_dir() / "busybox"
-    with packages.locked("busybox"):
-        for path in (Path("/usr/bin/busybox"), Path("/bin/busybox"), *unpacked.glob("**/busybox")):
-            if path.is_file() and b"/ld-linux" not in path.read_bytes()[:65536]:
-                return path
-        packages.unpack(packages.download("busybox-static"), unpacked)
-        return next(path for path in unpacked.glob("**/bin/busybox") if path.is_file())
+    """
+    Return the distribution's busybox that needs no C library.
+
+    Never this machine's own: what runs in guests and containers is the same everywhere.
+    """
+    return program(packages.unpacked(packages.download("busybox-static")))
+
+
+def program(package: Path) -> Path:
+    """Return the program in the unpacked package, which has scripts of the same name."""
+    found = [path for path in sorted(package.glob("**/bin/busybox")) if _is_program(path)]
+    if len(found) != 1:
+        raise packages.FetchError(f"{package}: one program busybox expected, found {len(found)}")
+    return found[0]
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return os.access(path, os.X_OK) and stream.read(4) == b"\x7fELF"
 
 
 def build() -> Path:

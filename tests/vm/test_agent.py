@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu import procfs
+from pycgpu.tree import procfs
 from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pycgpu import runtime_install
-from tests.vm import customer, docker, user_door
+from pycgpu.install import registration
+from tests.vm import customer, engines, user_door
 from tests.vm.container import as_volumes, with_libraries
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -64,7 +65,8 @@ def _volumes(door: Door) -> list[str]:
 
 
 def _info(container: customer.RuntimeContainer) -> dict[str, Any]:
-    return json.loads(container.simcuda("--json", "info").stdout)
+    told: dict[str, Any] = json.loads(container.simcuda("--json", "info").stdout)
+    return told
 
 
 def test_containers_are_held_to_their_sizes(run: customer.Run) -> None:
@@ -95,17 +97,19 @@ def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
 
 @pytest.mark.parametrize("behind", ["runc", "crun"])
 def test_podmans_containers_are_held_to_their_sizes(
-    door: Door, made: Callable[[str], Path], tmp_path: Path, behind: str
+    door: Door, made: Callable[[str], Path], behind: str
 ) -> None:
     programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("podman", behind)]
     if None in programs:
         pytest.skip(f"no package: podman and {behind} are not both installed")
-    options = runtime_install.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
+    options = registration.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
+    # Podman 5 mounts an overlay in there, which the guest's root, an overlay itself, cannot hold.
+    storage = tempfile.mkdtemp(dir="/run")
     try:
-        runtime_install.apply(runtime_install.plan(options))
+        registration.apply(registration.plan(options))
         run = subprocess.run(
             [
-                *(str(programs[0]), "--root", f"{tmp_path}/root", "--runroot", "/run/cgpu-podman"),
+                *(str(programs[0]), "--root", storage, "--runroot", "/run/cgpu-podman"),
                 *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
                 *("--events-backend", "none", "--runtime", str(customer.RUNTIME)),
                 *("run", "--rm", "--network", "none", "-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"),
@@ -120,22 +124,21 @@ def test_podmans_containers_are_held_to_their_sizes(
         filled = json.loads(run.stdout.splitlines()[-1])
         assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
     finally:
-        runtime_install.undo(runtime_install.plan_undo())
+        shutil.rmtree(storage, ignore_errors=True)
+        registration.undo(registration.plan_undo())
 
 
+@pytest.mark.needs("engines")
 def test_dockers_containers_are_held_to_their_sizes(
     door: Door, made: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """With Docker's own seccomp profile in force, which the agent's rules are merged into."""
-    programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("dockerd", "docker")]
-    if None in programs:
-        pytest.skip("no package: dockerd and docker are not both installed")
     archive = tmp_path / "image.tar"
     subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(archive), "."], check=True)
-    options = runtime_install.Options(("docker",), runtimes=("runc",))
+    options = registration.Options(("docker",), runtimes=("runc",))
     try:
-        runtime_install.apply(runtime_install.plan(options))
-        with docker.serving(str(programs[0]), str(programs[1]), tmp_path) as base:
+        registration.apply(registration.plan(options))
+        with engines.docker(made("engines"), tmp_path) as base:
             subprocess.run([*base, "import", str(archive), IMAGE], check=True, timeout=300)
             common = ["run", "--rm", "--runtime", "cgpu", "--network", "none", *_volumes(door)]
 
@@ -157,7 +160,7 @@ def test_dockers_containers_are_held_to_their_sizes(
             assert "not permitted" in run(*asked, "unshare", "-m", "true").stderr
             assert run(IMAGE, "echo", "plain").stdout.strip() == "plain"
     finally:
-        runtime_install.undo(runtime_install.plan_undo())
+        registration.undo(registration.plan_undo())
 
 
 def test_a_container_that_asks_for_nothing_is_left_alone(run: customer.Run) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,22 +24,23 @@ CGPU = "ALIYUN_COM_GPU_"
 
 
 @pytest.fixture
-def run(made):
+def run(made: Any) -> Iterator[Any]:
     """``run("name", KEY=…)`` starts a container as `docker run -e` would."""
     with running(made) as start:
         yield start
 
 
-def totals(container) -> list[int]:
+def totals(container: Any) -> list[int]:
     """MiB of each card as nvidia-smi shows them inside."""
     return [int(text) for text in re.findall(r"0MiB / +(\d+)MiB", container.smi())]
 
 
-def info(container, card: int = 0) -> dict[str, object]:
-    return json.loads(container.simcuda("--json", "--gpu", card, "info").stdout)
+def info(container: Any, card: int = 0) -> dict[str, object]:
+    told: dict[str, object] = json.loads(container.simcuda("--json", "--gpu", card, "info").stdout)
+    return told
 
 
-def test_two_containers_share_a_t4(sim, km, run: Run):
+def test_two_containers_share_a_t4(sim: Any, km: Any, run: Run) -> None:
     """6 and 8 of 15 on a card of 15109 MiB: the first sees 6043 MiB, as the guide shows."""
     sim(cards=1, model="t4")
     km()
@@ -54,7 +57,9 @@ def test_two_containers_share_a_t4(sim, km, run: Run):
     ("container", "parts"),
     [("3", (3, 3, 3, 3)), ("3,1", (3, 1, 1, 1)), ("3,4,5,6", (3, 4, 5, 6))],
 )
-def test_the_multi_card_table(sim, km, run: Run, container: str, parts: tuple[int, ...]):
+def test_the_multi_card_table(
+    sim: Any, km: Any, run: Run, container: str, parts: tuple[int, ...]
+) -> None:
     """Four A10 by ALIYUN_COM_GPU_MEM_CONTAINER; a list's last value repeats."""
     sim(cards=4, model="a10", fb_mib="22731,22731,22731,22731")
     km()
@@ -69,7 +74,9 @@ def test_the_multi_card_table(sim, km, run: Run, container: str, parts: tuple[in
 
 
 @pytest.mark.parametrize("container", [None, "0", "1,0,0"])
-def test_the_multi_card_tables_last_row_switches_cgpu_off(sim, km, made, run: Run, container):
+def test_the_multi_card_tables_last_row_switches_cgpu_off(
+    sim: Any, km: Any, made: Any, run: Run, container: Any
+) -> None:
     sim(cards=1, model="a10")
     host = km()
     env = {CGPU + "MEM_DEV": "23"} | ({CGPU + "MEM_CONTAINER": container} if container else {})
@@ -82,7 +89,7 @@ def test_the_multi_card_tables_last_row_switches_cgpu_off(sim, km, made, run: Ru
         one.delete()
 
 
-def test_cards_by_index_and_uuid_mixed(sim, km, run: Run):
+def test_cards_by_index_and_uuid_mixed(sim: Any, km: Any, run: Run) -> None:
     """eGPU: NVIDIA_VISIBLE_DEVICES mixes both; 2 GB in bytes less 10 MB, on those cards alone."""
     sim(cards=4, model="v100")
     host = km()
@@ -106,7 +113,7 @@ def test_cards_by_index_and_uuid_mixed(sim, km, run: Run):
     ]
 
 
-def test_5_of_16_is_exact_to_the_byte(sim, km, run: Run):
+def test_5_of_16_is_exact_to_the_byte(sim: Any, km: Any, run: Run) -> None:
     sim(cards=1, model="v100", fb_mib=16160)
     host = km()
     run(
@@ -119,7 +126,10 @@ def test_5_of_16_is_exact_to_the_byte(sim, km, run: Run):
 
 
 @pytest.mark.parametrize(("by_hand", "policy"), [(False, "2"), (True, "1")])
-def test_a_weight_selects_policy_2_unless_someone_chose(sim, km, run: Run, by_hand, policy):
+def test_a_weight_selects_policy_2_unless_someone_chose(
+    sim: Any, km: Any, run: Run, node_policy: Any, by_hand: Any, policy: Any
+) -> None:
+    node_policy('[environment]\nallow = ["weight"]\n')
     sim(cards=1, model="t4")
     host = km()
     if by_hand:
@@ -133,7 +143,7 @@ def test_a_weight_selects_policy_2_unless_someone_chose(sim, km, run: Run, by_ha
     assert host.read("0/weighted/weight") == "4\n"
 
 
-def test_egpu_ends_the_process_that_takes_too_much(sim, km, run: Run):
+def test_egpu_ends_the_process_that_takes_too_much(sim: Any, km: Any, run: Run) -> None:
     sim(cards=1, model="t4")
     km()
     one = run("greedy", AMP_VGPU_ENABLE="1", GPU_MEM_PER_DEVICE="2000000000")
@@ -142,7 +152,9 @@ def test_egpu_ends_the_process_that_takes_too_much(sim, km, run: Run):
     one.simcuda("alloc", "1G")
 
 
-def test_egpu_runs_the_oom_script_before_it_ends_the_process(sim, km, made, run: Run, tmp_path):
+def test_egpu_runs_the_oom_script_before_it_ends_the_process(
+    sim: Any, km: Any, made: Any, run: Run, tmp_path: Path
+) -> None:
     sim(cards=1, model="t4")
     km()
     script = tmp_path / "on_oom"

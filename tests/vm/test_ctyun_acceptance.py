@@ -10,6 +10,8 @@ the card that it got.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,26 +39,26 @@ def egpu(*cards: tuple[int, int]) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def host(sim, km):
+def host(sim: Any, km: Any) -> Any:
     """Four V100 and the module; the module's tree."""
     sim(cards=4, model="v100")
     return km()
 
 
 @pytest.fixture
-def run(made, host):
+def run(made: Any, host: Any) -> Iterator[Any]:
     """``run("name", EGPU=…)`` starts a container as `docker run -e` would."""
     with running(made) as start:
         yield start
 
 
-def memory(host, card: int) -> dict[str, int]:
+def memory(host: Any, card: int) -> dict[str, int]:
     return {
         line.split()[0]: int(line.split()[1]) for line in host.read(f"{card}/memory").splitlines()
     }
 
 
-def test_1_less_memory_than_needed(run: Run):
+def test_1_less_memory_than_needed(run: Run) -> None:
     """3276 MB and 10 %: nvidia-smi shows 0MiB / 3276MiB, and the training runs out of memory."""
     one = run("case1", **egpu((3276, 10), (3276, 10), (3276, 10)))
     assert re.findall(r"\d+MiB / +\d+MiB", one.smi()) == ["0MiB /   3276MiB"] * 3
@@ -65,7 +67,7 @@ def test_1_less_memory_than_needed(run: Run):
     assert "status 81\n" in refused.stdout  # NV_ERR_NO_MEMORY
 
 
-def test_2_enough_memory(run: Run):
+def test_2_enough_memory(run: Run) -> None:
     """8192 MB and 10 %: nvidia-smi shows 8192 MB, and the training runs."""
     one = run("case2", **egpu((8192, 10), (8192, 10), (8192, 10)))
     assert re.findall(r"\d+MiB / +\d+MiB", one.smi()) == ["0MiB /   8192MiB"] * 3
@@ -73,13 +75,13 @@ def test_2_enough_memory(run: Run):
 
 
 @pytest.mark.parametrize("weight", [10, 50, 100], ids=["3_ten", "4_fifty", "5_hundred"])
-def test_a_part_of_the_compute(run: Run, weight: int):
+def test_a_part_of_the_compute(run: Run, weight: int) -> None:
     """Cases 3 to 5: 10, 50 and 100 % of the card, alone on it."""
     one = run(f"case-{weight}", **egpu(*[(10240, weight)] * 3))
     assert together(Work(one, kernel_ms=5)) == pytest.approx([weight], abs=3)
 
 
-def test_6_more_memory_than_the_card(run: Run, host):
+def test_6_more_memory_than_the_card(run: Run, host: Any) -> None:
     """40960 MB of a 32 GB card: creation fails, the cards before it are rolled back."""
     with pytest.raises(RuntimeError, match="40960 MiB asked, 32768 MiB on the card"):
         run("case6", **egpu((20480, 10), (20480, 10), (40960, 10)))
@@ -90,7 +92,7 @@ def test_6_more_memory_than_the_card(run: Run, host):
     assert [memory(host, card)["allocated"] for card in CARDS] == [0, 0, 0]
 
 
-def test_7_the_fourth_container_finds_no_memory(run: Run, host):
+def test_7_the_fourth_container_finds_no_memory(run: Run, host: Any) -> None:
     """Three containers fill three cards; the fourth is refused and the three live on."""
     containers = [
         run("one", **egpu((20480, 10), (20480, 10), (10240, 10))),
@@ -106,7 +108,7 @@ def test_7_the_fourth_container_finds_no_memory(run: Run, host):
     assert all(container.alive() for container in containers)
 
 
-def test_8_more_than_100_percent_for_one_container(run: Run, host):
+def test_8_more_than_100_percent_for_one_container(run: Run, host: Any) -> None:
     """110 % of a card: creation fails while the request is read, before anything is set aside."""
     with pytest.raises(RuntimeError, match="WEIGHT=110 % asked"):
         run("case8", **egpu((20480, 10), (20480, 10), (10240, 110)))
@@ -114,7 +116,7 @@ def test_8_more_than_100_percent_for_one_container(run: Run, host):
     assert [memory(host, card)["allocated"] for card in CARDS] == [0, 0, 0]
 
 
-def test_9_the_fourth_container_finds_no_compute(run: Run, host):
+def test_9_the_fourth_container_finds_no_compute(run: Run, host: Any) -> None:
     """Three containers take 100 % of three cards; the fourth, with 10 %, is refused."""
     run("one", **egpu((20480, 25), (20480, 25), (10240, 25)))
     run("two", **egpu((10240, 25), (10240, 25), (20480, 25)))
@@ -125,7 +127,7 @@ def test_9_the_fourth_container_finds_no_compute(run: Run, host):
     assert [memory(host, card)["allocated"] for card in CARDS] == taken
 
 
-def test_the_module_does_not_unload_while_a_container_uses_it(run: Run, host):
+def test_the_module_does_not_unload_while_a_container_uses_it(run: Run, host: Any) -> None:
     """The report's last page: containers first, then the module."""
     one = run("last", **egpu((1024, 10), (1024, 10), (1024, 10)))
     with pytest.raises(OSError, match="rmmod"):

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu import install_step, installation, journal, trampoline, upgrade_plan
-from pycgpu.install_step import Host
+from pycgpu.install import installation, journal, kernel_door, upgrade_plan
+from pycgpu.install.host import Host, execute
+from pycgpu.install.step import Step, dkms_modules, do, foresee, take_back
 from tests.host.filehost import state
 from tests.vm import kernels, release
 
@@ -55,15 +56,15 @@ def host(tmp_path: Path) -> Host:
             ]
         if command[0] == "depmod":
             command = ["depmod", "-b", str(prefix), kernel.release]
-        return install_step.execute(command)
+        return execute(command)
 
     return Host(prefix, kernel.release, run)
 
 
-def take(steps: list[install_step.Step], host: Host) -> list[install_step.Step]:
+def take(steps: list[Step], host: Host) -> list[Step]:
     for step in steps:
-        install_step.foresee(host, step)
-        install_step.do(host, step)
+        foresee(host, step)
+        do(host, step)
     return steps
 
 
@@ -71,38 +72,40 @@ def modules(host: Host) -> list[str]:
     return sorted(path.stem for path in (host.prefix / "lib/modules").glob("*/updates/dkms/*.ko"))
 
 
-def test_dkms_takes_two_versions_to_and_fro_and_leaves_nothing(host, monkeypatch):
+def test_dkms_takes_two_versions_to_and_fro_and_leaves_nothing(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = state(host.prefix)
 
-    def steps(version: str) -> list[install_step.Step]:
+    def steps(version: str) -> list[Step]:
         sources = release.build(version) / "kmod"
         path = installation.SOURCES.format(version=version)
         return [
-            install_step.Step("tree", "", {"path": path, "source": str(sources)}),
-            install_step.Step("dkms_build", "", {"version": version}),
+            Step("tree", "", {"path": path, "source": str(sources)}),
+            Step("dkms_build", "", {"version": version}),
         ]
 
-    first = take([steps(OLD)[0], install_step.Step("dkms", "", {"version": OLD})], host)
-    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    first = take([steps(OLD)[0], Step("dkms", "", {"version": OLD})], host)
+    assert modules(host) == [kernel_door.core_name(OLD), "cgpu_km", "cgpu_rm"]
     held = journal.Journal(OLD, (), first)
     built = take(steps(NEW), host)
-    found = trampoline.find(install_step.dkms_modules(host, NEW))
-    told = trampoline.inspect(found, host.run)
-    assert (told.core, told.release) == (trampoline.core_name(NEW), host.release)
+    found = kernel_door.find(dkms_modules(host, NEW))
+    told = kernel_door.inspect(found, host.run)
+    assert (told.core, told.release) == (kernel_door.core_name(NEW), host.release)
     # Nothing of it is in use before it is installed.
-    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
-    placing = install_step.Step("dkms_install", "", {"version": NEW, "former": OLD})
+    assert modules(host) == [kernel_door.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    placing = Step("dkms_install", "", {"version": NEW, "former": OLD})
     installed = take([placing], host)
-    assert modules(host) == [trampoline.core_name(NEW), "cgpu_km", "cgpu_rm"]
+    assert modules(host) == [kernel_door.core_name(NEW), "cgpu_km", "cgpu_rm"]
     # The way back.
-    assert install_step.take_back(host, [*built, *installed]) == []
-    assert modules(host) == [trampoline.core_name(OLD), "cgpu_km", "cgpu_rm"]
+    assert take_back(host, [*built, *installed]) == []
+    assert modules(host) == [kernel_door.core_name(OLD), "cgpu_km", "cgpu_rm"]
     # Again, and for good.
     layer = journal.Layer(NEW, "hot", journal.PLACED, take([*steps(NEW), placing], host))
     held = upgrade_plan.united(held._replace(layer=layer))
-    assert install_step.take_back(host, list(held.retired)) == []
-    assert modules(host) == [trampoline.core_name(NEW), "cgpu_km", "cgpu_rm"]
+    assert take_back(host, list(held.retired)) == []
+    assert modules(host) == [kernel_door.core_name(NEW), "cgpu_km", "cgpu_rm"]
     assert sorted(path.name for path in (host.prefix / "usr/src").iterdir()) == [f"cgpu-{NEW}"]
-    assert install_step.take_back(host, held.steps) == []
+    assert take_back(host, held.steps) == []
     left = {path for path in set(state(host.prefix)) - set(before) if "/modules." not in path}
     assert left == set()

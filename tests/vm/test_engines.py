@@ -12,11 +12,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pycgpu import cdi, procfs, runtime_install
-from tests.vm import docker
+from pycgpu.install import registration
+from pycgpu.oci import cdi
+from pycgpu.tree import procfs
+from tests.vm import engines
 from tests.vm.container import as_volumes, with_libraries
 from tests.vm.cri import Cri, CriError, Pod, archive
 from tests.vm.customer import HOOK, LOGS, RUNTIME
@@ -24,7 +27,7 @@ from tests.vm.loaded import until
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
-    pytest.mark.needs("km", "sim", "rootfs"),
+    pytest.mark.needs("km", "sim", "rootfs", "engines"),
     pytest.mark.vm(append="apparmor=0", memory="3G", timeout_s=1500),
 ]
 
@@ -41,25 +44,25 @@ def need(program: str) -> str:
 
 
 @pytest.fixture
-def host(sim, km):
+def host(sim: Any, km: Any) -> Any:
     sim(cards=2, model="t4")
     return km()
 
 
 @pytest.fixture
-def install(host) -> Iterator:
+def install(host: Any) -> Iterator[Any]:
     """``install("docker")`` registers runtime and hook with the engine; taken back after."""
 
-    def apply(*engines: str, **options: object) -> None:
-        chosen = runtime_install.Options(engines, logs=(str(LOGS[0]),), **options)
-        runtime_install.apply(runtime_install.plan(chosen))
+    def apply(*engines: str, **options: Any) -> None:
+        chosen = registration.Options(engines, logs=(str(LOGS[0]),), **options)
+        registration.apply(registration.plan(chosen))
 
     yield apply
-    runtime_install.undo(runtime_install.plan_undo())
+    registration.undo(registration.plan_undo())
 
 
 @pytest.fixture(scope="module")
-def image(made, tmp_path_factory) -> Path:
+def image(made: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tar file of the root file system."""
     path = tmp_path_factory.mktemp("image") / "image.tar"
     subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(path), "."], check=True)
@@ -67,12 +70,12 @@ def image(made, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def volumes(made) -> list[str]:
+def volumes(made: Any) -> list[str]:
     """simcuda and what it is linked with, as -v arguments."""
     return as_volumes(with_libraries("/bin/simcuda", made("sim") / "simcuda" / "simcuda"))
 
 
-def call(*words: object, check: bool = True, timeout_s: float = 300):
+def call(*words: object, check: bool = True, timeout_s: float = 300) -> Any:
     done = subprocess.run(
         [str(word) for word in words],
         stdin=subprocess.DEVNULL,
@@ -86,17 +89,17 @@ def call(*words: object, check: bool = True, timeout_s: float = 300):
     return done
 
 
-def board_bytes(done) -> int:
+def board_bytes(done: Any) -> int:
     """The card's size as the program in the container was told."""
-    return json.loads(done.stdout.strip().splitlines()[-1])["board"]
+    return int(json.loads(done.stdout.strip().splitlines()[-1])["board"])
 
 
-def gone(host) -> None:
+def gone(host: Any) -> None:
     until(lambda: not procfs.container_ids(str(host.root)), "the container's removal")
     assert sum(card.allocated_bytes for card in procfs.read_cards(str(host.root))) == 0
 
 
-def judge(host, run, *, tells: bool = True) -> None:
+def judge(host: Any, run: Any, *, tells: bool = True) -> None:
     """
     What every engine must do: a limit holds, a wrong one refuses, all is given back.
 
@@ -116,7 +119,7 @@ def judge(host, run, *, tells: bool = True) -> None:
 
 
 @pytest.fixture(scope="module")
-def store(image, tmp_path_factory) -> list[str]:
+def store(image: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Podman's command with a storage that has the image."""
     # Podman takes no runroot of more than 50 characters.
     base = [
@@ -129,17 +132,19 @@ def store(image, tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture
-def podman(store) -> Iterator[list[str]]:
+def podman(store: list[str]) -> Iterator[list[str]]:
     """Podman's command; what a test leaves behind is removed."""
     yield store
     call(*store, "rm", "--all", "--force", check=False)
 
 
 @pytest.mark.parametrize("behind", ["runc", "crun"])
-def test_podman_with_the_runtime(host, install, podman, volumes, behind):
+def test_podman_with_the_runtime(
+    host: Any, install: Any, podman: list[str], volumes: list[str], behind: Any
+) -> None:
     install("podman", runtimes=(need(behind),), hooks_d=False)
 
-    def run(env, *command, check=True):
+    def run(env: Any, *command: Any, check: bool = True) -> Any:
         options = ["--runtime", RUNTIME, "run", "--rm", "--network", "none"]
         return call(*podman, *options, *volumes, *env, IMAGE, *command, check=check)
 
@@ -148,8 +153,8 @@ def test_podman_with_the_runtime(host, install, podman, volumes, behind):
 
 @pytest.mark.parametrize("behind", ["runc", "crun"])
 def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
-    host, install, podman, volumes, behind
-):
+    host: Any, install: Any, podman: list[str], volumes: list[str], behind: Any
+) -> None:
     """The hook comes by hooks.d to every container; the card by --device."""
     install("podman")
     nodes = [
@@ -159,15 +164,17 @@ def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
         if path.name != "nvidia1"
     ]
 
-    def run(env, *command, check=True):
-        options = ["--runtime", need(behind), "--hooks-dir", "/" + runtime_install.HOOKS_D]
+    def run(env: Any, *command: Any, check: bool = True) -> Any:
+        options = ["--runtime", need(behind), "--hooks-dir", "/" + registration.HOOKS_D]
         options += ["run", "--rm", "--network", "none", *nodes]
         return call(*podman, *options, *volumes, *env, IMAGE, *command, check=check)
 
     judge(host, run, tells=behind == "runc")
 
 
-def test_podman_with_a_cdi_device(host, install, podman, volumes):
+def test_podman_with_a_cdi_device(
+    host: Any, install: Any, podman: list[str], volumes: list[str]
+) -> None:
     """`--device cgpu.io/gpu=1` alone brings node and hook; the limit is in the environment."""
     install("podman", hooks_d=False)
     specification = cdi.specification(procfs.read_cards(str(host.root)), (str(HOOK),))
@@ -185,36 +192,25 @@ def test_podman_with_a_cdi_device(host, install, podman, volumes):
         (directory / cdi.FILE).unlink()
 
 
-def test_docker_with_the_runtime(host, install, image, volumes, tmp_path):
+def test_docker_with_the_runtime(
+    host: Any, install: Any, made: Any, image: Path, volumes: list[str], tmp_path: Path
+) -> None:
     need("runc")
-    dockerd, client = need("dockerd"), need("docker")
     install("docker", runtimes=("runc",))
-    with docker.serving(dockerd, client, tmp_path) as base:
+    with engines.docker(made("engines"), tmp_path) as base:
         call(*base, "import", image, IMAGE)
 
-        def run(env, *command, check=True):
+        def run(env: Any, *command: Any, check: bool = True) -> Any:
             options = ["run", "--rm", "--runtime", "cgpu", "--network", "none"]
             return call(*base, *options, *volumes, *env, IMAGE, *command, check=check)
 
         judge(host, run)
 
 
-def test_containerd_with_the_runtime(host, install, made, tmp_path):
-    containerd, ctr = need("containerd"), need("ctr")
+def test_containerd_with_the_runtime(host: Any, install: Any, made: Any, tmp_path: Path) -> None:
     install("containerd", runtimes=(need("runc"),))
-    socket = tmp_path / "containerd.sock"
     config = tmp_path / "config.toml"
-    config.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
-    with (tmp_path / "log").open("w") as log:
-        daemon = subprocess.Popen(
-            [
-                containerd,
-                *("--config", str(config), "--address", str(socket)),
-                *("--root", f"{tmp_path}/root", "--state", f"{tmp_path}/state"),
-            ],
-            stdout=log,
-            stderr=log,
-        )
+    config.write_text(f"version = 2\n{engines.WITHOUT_CRI}\n")
     program = made("sim") / "simcuda" / "simcuda"
     pairs = with_libraries("/bin/simcuda", program)
     mounts = [
@@ -225,26 +221,22 @@ def test_containerd_with_the_runtime(host, install, made, tmp_path):
     rootfs = tmp_path / "rootfs"
     shutil.copytree(made("rootfs"), rootfs, symlinks=True)
     numbers = iter(range(100))
-    try:
-        base = [ctr, "--address", socket]
-        until(lambda: call(*base, "version", check=False).returncode == 0, "containerd", 120)
+    with engines.containerd(made("engines"), tmp_path, config) as socket:
+        base = [made("engines") / "bin/ctr", "--address", socket]
 
-        def run(env, *command, check=True):
+        def run(env: Any, *command: Any, check: bool = True) -> Any:
             options = ["run", "--rm", "--runc-binary", RUNTIME]
             options += ["--env" if word == "-e" else word for word in ("-e", "PATH=/bin", *env)]
             name = f"ctr{next(numbers)}"
             return call(*base, *options, *mounts, "--rootfs", rootfs, name, *command, check=check)
 
         judge(host, run)
-    finally:
-        daemon.terminate()
-        daemon.wait(timeout=60)
 
 
 @pytest.fixture
 def pods_config() -> Iterator[Path]:
     """containerd's configuration for pods of our image, without a runtime of its own."""
-    path = Path("/") / runtime_install.CONTAINERD_TOML
+    path = Path("/") / registration.CONTAINERD_TOML
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else None
     plugin = 'plugins."io.containerd.grpc.v1.cri"'
@@ -259,30 +251,21 @@ def pods_config() -> Iterator[Path]:
         path.write_bytes(before)
 
 
-def test_a_kubelets_pods_by_containerds_cri(pods_config, host, install, made, image, tmp_path):
+def test_a_kubelets_pods_by_containerds_cri(
+    pods_config: Path, host: Any, install: Any, made: Any, image: Path, tmp_path: Path
+) -> None:
     """A pod whose runtime class is ours: its container has the limit, another pod is untouched."""
-    containerd, ctr = need("containerd"), need("ctr")
     need("curl")
     need("runc")
     install("containerd", runtimes=("runc",))
-    socket = tmp_path / "containerd.sock"
     program = made("sim") / "simcuda" / "simcuda"
     mounts = with_libraries("/bin/simcuda", program)
-    with (tmp_path / "log").open("w") as log:
-        daemon = subprocess.Popen(
-            [
-                *(containerd, "--config", str(pods_config), "--address", str(socket)),
-                *("--root", f"{tmp_path}/root", "--state", f"{tmp_path}/state"),
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    with engines.containerd(made("engines"), tmp_path, pods_config) as socket:
         cri = Cri(socket, tmp_path)
-        until(cri.answers, f"containerd's CRI: see {tmp_path}/log", deadline_s=120)
+        until(cri.answers, "containerd's CRI", deadline_s=engines.START_S)
         archive(image, IMAGE, tmp_path / "image.docker")
         call(
-            *(ctr, "--address", socket, "-n", "k8s.io"),
+            *(made("engines") / "bin/ctr", "--address", socket, "-n", "k8s.io"),
             *("images", "import", "--snapshotter", "native", tmp_path / "image.docker"),
         )
         asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0"}
@@ -299,6 +282,3 @@ def test_a_kubelets_pods_by_containerds_cri(pods_config, host, install, made, im
         for name, handler in (("other", "cgpu"), ("usual", "")):
             with Pod(cri, name, handler) as pod:
                 assert pod.run(IMAGE, ["true"], {}, {})[0] == 0
-    finally:
-        daemon.terminate()
-        daemon.wait(timeout=60)

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ GRANTED_PERCENT = 1
 
 
 @pytest.fixture
-def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
+def versions(sim: Any, made: Any, loaded_modules: Any, tmp_path: Path) -> Iterator[Versions]:
     """The module installed, with a later version to go to, on two cards."""
     sim(cards="t4,a100")
     with installed_versions(made, tmp_path) as there:
@@ -40,7 +41,7 @@ def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
 
 
 def test_broken_calls_from_all_sides_leave_nothing_behind(
-    versions, made, pytestconfig, record_property
+    versions: Versions, made: Any, pytestconfig: pytest.Config, record_property: Any
 ) -> None:
     seed = pytestconfig.getoption("--fuzz-seed")
     fuzz_s = pytestconfig.getoption("--fuzz-seconds")
@@ -66,5 +67,5 @@ def test_broken_calls_from_all_sides_leave_nothing_behind(
     assert told["granted"] * 100 > told["calls"] * GRANTED_PERCENT
     until(lambda: not os.listdir(TREE / "container"), "the end of all containers")
     for card in ("0", "1"):
-        until(lambda card=card: numbers(f"{card}/memory")["used"] == 0, "the return of all memory")
+        until(lambda card=card: numbers(f"{card}/memory")["used"] == 0, "the return of all memory")  # type: ignore[misc]  # bound in this round of the loop
         assert numbers(f"{card}/memory")["allocated"] == 0

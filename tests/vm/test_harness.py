@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import re
+import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.vm import vm
+from tests.vm import kernels, vm
+from tests.vm.loaded import until
 
 
 def test_the_guest_runs_the_kernel_that_was_asked_for(vm_kernel: str) -> None:
@@ -30,7 +35,7 @@ def test_a_parameter_goes_with_a_test_into_the_guest(tmp_path: Path, size: int) 
     assert (tmp_path / "file").stat().st_size == size
 
 
-def test_a_container_has_its_own_pid_namespace_and_cgroup(container) -> None:
+def test_a_container_has_its_own_pid_namespace_and_cgroup(container: Any) -> None:
     one, other = container(), container()
     assert one.exec("sh", "-c", "echo $PPID").stdout == "0\n"
     assert one.exec("cat", "/proc/1/comm").stdout == "sleep\n"
@@ -44,7 +49,7 @@ def test_a_container_has_its_own_pid_namespace_and_cgroup(container) -> None:
 
 
 @pytest.mark.vm(cgroup=1)
-def test_the_old_cgroup_hierarchies_are_there_on_request(container) -> None:
+def test_the_old_cgroup_hierarchies_are_there_on_request(container: Any) -> None:
     assert Path("/sys/fs/cgroup/pids").is_mount()
     one = container()
     assert f"/cgpu-test/{one.id}" in Path(f"/proc/{one.pid}/cgroup").read_text()
@@ -71,6 +76,54 @@ def test_a_machine_that_hangs_is_stopped_when_its_time_is_over() -> None:
     assert result.status == vm.STATUS_TIMEOUT
     assert result.output == "begun\n"
     assert "did not finish in time" in result.complaint()
+
+
+def silent(path: Path) -> Path:
+    """A kernel, as the Multiboot specification has it, that does nothing for ever."""
+    address, size = 0x100000, 34
+    head = (0x1BADB002, 1 << 16, -(0x1BADB002 + (1 << 16)) & 0xFFFFFFFF)
+    where = (address, address, address + size, address + size, address + size - 2)
+    path.write_bytes(struct.pack("<8I", *head, *where) + b"\xeb\xfe")
+    return path
+
+
+@pytest.mark.on_host
+def test_a_guest_that_is_silent_is_started_once_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kernel = kernels.fetch("6.1")
+    image = tmp_path / "image"
+    image.symlink_to(silent(tmp_path / "silent"))
+    before = vm.VM.restarts
+
+    def mend() -> None:
+        until(lambda: "EIP=00100020" in machine.processors(), "the silent kernel")
+        other = tmp_path / "other"
+        other.symlink_to(kernel.image)
+        other.replace(image)
+
+    with vm.VM(dataclasses.replace(kernel, image=image), life_cpu_s=30) as machine:
+        mending = threading.Thread(target=mend)
+        mending.start()
+        machine.start(["echo", "alive"])
+        mending.join()
+        result = machine.wait()
+    assert (result.status, result.output) == (0, "alive\n")
+    assert vm.VM.restarts == before + 1
+    # The loop's address, of which there is one for each processor that was started.
+    assert "vm: no sign of life, the guest's processors at EIP=00100020" in capfd.readouterr().err
+
+
+@pytest.mark.on_host
+def test_a_guest_that_stays_silent_is_an_error_that_says_where_it_was(tmp_path: Path) -> None:
+    image = silent(tmp_path / "silent")
+    kernel = dataclasses.replace(kernels.fetch("6.1"), image=image)
+    with (
+        vm.VM(kernel, life_cpu_s=5) as machine,
+        pytest.raises(vm.VMError, match=r"twice no sign of life in 5 s.*EIP=00100020"),
+    ):
+        machine.start(["true"])
+    assert not machine.running
 
 
 @pytest.mark.on_host

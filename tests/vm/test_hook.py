@@ -10,10 +10,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pycgpu import procfs
+from pycgpu.tree import procfs
 from tests.vm.customer import HOOK, prepare, running
 from tests.vm.loaded import until
 
@@ -30,7 +31,7 @@ GIB = 1 << 30
 KILLED = f"""
 import os, signal, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
-from pycgpu import oci_hook
+from pycgpu.oci import hook
 last, passed = int(sys.argv.pop(1)), 0
 def step(frame, event, argument):
     global passed
@@ -42,7 +43,7 @@ def step(frame, event, argument):
             os.kill(os.getpid(), signal.SIGKILL)
     return step
 sys.settrace(step)
-status = oci_hook.main()
+status = hook.main()
 sys.settrace(None)
 print(passed)
 sys.exit(status)
@@ -50,7 +51,7 @@ sys.exit(status)
 
 
 @pytest.fixture
-def host(sim, km):
+def host(sim: Any, km: Any) -> Any:
     """Eight cards, and a module that takes 20 containers on each."""
     sim(cards=8, model="v100")
     host = km()
@@ -59,12 +60,12 @@ def host(sim, km):
     return host
 
 
-def allocated(host) -> int:
+def allocated(host: Any) -> int:
     """Bytes promised to containers, on all cards."""
     return sum(card.allocated_bytes for card in procfs.read_cards(str(host.root)))
 
 
-def containers(host) -> list[str]:
+def containers(host: Any) -> list[str]:
     return procfs.container_ids(str(host.root))
 
 
@@ -93,11 +94,13 @@ class Process:
         self.outer.wait()
 
 
-def hook(process: Process, stage: str, *, before: tuple[str, ...] = (str(HOOK),)):
+def hook(process: Process, stage: str, *, before: tuple[str, ...] = (str(HOOK),)) -> Any:
     return subprocess.run([*before, stage], input=process.state(), capture_output=True, check=False)
 
 
-def test_100_containers_in_parallel_leave_nothing_behind(host, made, tmp_path):
+def test_100_containers_in_parallel_leave_nothing_behind(
+    host: Any, made: Any, tmp_path: Path
+) -> None:
     """Made and removed by hooks in parallel; the sums are right at the top and at the end."""
     with running(made), ThreadPoolExecutor(8) as pool:
         env = "CGPU_MEM=1GiB", "CGPU_QUOTA=5"
@@ -125,7 +128,7 @@ def test_100_containers_in_parallel_leave_nothing_behind(host, made, tmp_path):
         assert allocated(host) == 0
 
 
-def test_containers_by_runc_in_parallel_leave_nothing_behind(host, made):
+def test_containers_by_runc_in_parallel_leave_nothing_behind(host: Any, made: Any) -> None:
     with running(made) as start, ThreadPoolExecutor(4) as pool:
 
         def live(number: int) -> None:
@@ -138,7 +141,7 @@ def test_containers_by_runc_in_parallel_leave_nothing_behind(host, made):
         assert allocated(host) == 0
 
 
-def test_a_hook_killed_at_any_step_leaves_nothing_reserved(host, tmp_path):
+def test_a_hook_killed_at_any_step_leaves_nothing_reserved(host: Any, tmp_path: Path) -> None:
     """Whether it dies before or after its write: with the container's process all is given back."""
     command = (sys.executable, "-ISc", KILLED)
     env = "CGPU_MEM=2GiB", "CGPU_GPU=0,1,2"
@@ -164,7 +167,7 @@ def test_a_hook_killed_at_any_step_leaves_nothing_reserved(host, tmp_path):
     assert 0 < reserved < number
 
 
-def test_an_engine_destroys_the_container_of_a_hook_that_is_killed(host, made):
+def test_an_engine_destroys_the_container_of_a_hook_that_is_killed(host: Any, made: Any) -> None:
     """runc's own answer to a hook that dies after its write."""
     with running(made):
         real = Path(HOOK)
@@ -184,7 +187,9 @@ def test_an_engine_destroys_the_container_of_a_hook_that_is_killed(host, made):
             one.delete()
 
 
-def test_a_container_of_the_hosts_pid_namespace_is_known_by_its_cgroup(host, made):
+def test_a_container_of_the_hosts_pid_namespace_is_known_by_its_cgroup(
+    host: Any, made: Any
+) -> None:
     with running(made):
         one = prepare(made, "hostpid", {"CGPU_MEM": "2GiB", "CGPU_GPU": "0"})
         path = one.bundle / "config.json"

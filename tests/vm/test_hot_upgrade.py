@@ -15,13 +15,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pycgpu import installation, journal, trampoline, upgrade
 from pycgpu.errors import InstallError, NodeError
-from pycgpu.install_step import Host
-from pycgpu.upgrade_plan import Request
+from pycgpu.install import installation, journal, kernel_door, upgrade
+from pycgpu.install.host import Host
+from pycgpu.install.upgrade_plan import Request
 from tests.host import stops
 from tests.vm import installed
 from tests.vm.container import Container
@@ -66,10 +67,11 @@ class Hammer:
         """Let it work."""
         self._go()
 
-    def end(self) -> dict[str, int]:
+    def end(self) -> dict[str, Any]:
         """Stop its work; return what it says of it. It still holds what it held before."""
         self._go()
-        return json.loads(self._line())
+        told: dict[str, Any] = json.loads(self._line())
+        return told
 
     def close(self) -> None:
         """Let it give back everything."""
@@ -126,7 +128,7 @@ def installed_versions(made: installed.Made, directory: Path) -> Iterator[Versio
 
 
 @pytest.fixture
-def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
+def versions(sim: Any, made: Any, loaded_modules: Any, tmp_path: Path) -> Iterator[Versions]:
     """Both versions over a simulated card."""
     sim(model="t4")
     with installed_versions(made, tmp_path) as there:
@@ -134,13 +136,15 @@ def versions(sim, made, loaded_modules, tmp_path: Path) -> Iterator[Versions]:
 
 
 @pytest.fixture
-def sim_programs(made) -> Path:
+def sim_programs(made: Any) -> Path:
     """The programs that come with the simulated driver."""
-    return made("sim") / "simcuda"
+    return Path(made("sim") / "simcuda")
 
 
 @pytest.fixture
-def hammers(versions, container, made) -> Iterator[Callable[[int], list[Hammer]]]:
+def hammers(
+    versions: Versions, container: Any, made: Any
+) -> Iterator[Callable[[int], list[Hammer]]]:
     """``hammers(8)`` starts so many containers at work."""
     containers: list[Container] = []
 
@@ -158,8 +162,11 @@ def hammers(versions, container, made) -> Iterator[Callable[[int], list[Hammer]]
 
 
 def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
-    versions, hammers, record_property, pytestconfig
-):
+    versions: Versions,
+    hammers: Callable[[int], list[Hammer]],
+    record_property: Any,
+    pytestconfig: pytest.Config,
+) -> None:
     upgrades = pytestconfig.getoption("--upgrades")
     working = hammers(CONTAINERS)
     settings = {one.id: TREE.joinpath(f"0/{one.id}/weight").read_text() for one in working}
@@ -171,9 +178,10 @@ def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
         wanted = versions.other
         versions.upgrade()
         took_s.append(time.monotonic() - begin_s)
-        assert installed.running(versions.host) == trampoline.core_name(wanted)
+        assert installed.running(versions.host) == kernel_door.core_name(wanted)
     told = [one.end() for one in working]
-    door = trampoline.read(str(TREE))
+    door = kernel_door.read(str(TREE))
+    assert door is not None
     measured = {
         "upgrades": upgrades,
         "median upgrade s": round(sorted(took_s)[len(took_s) // 2], 2),
@@ -200,8 +208,8 @@ def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
 
 
 def test_open_files_and_calls_on_their_way_outlive_the_core_that_began_them(
-    versions, container, made
-):
+    versions: Versions, container: Any, made: Any
+) -> None:
     from tests.vm.guest import KernelLog
 
     one = container("job", programs={"/bin/hammer": made("programs") / "hammer"})
@@ -232,8 +240,8 @@ def test_open_files_and_calls_on_their_way_outlive_the_core_that_began_them(
 
 
 def test_refusals_are_counted_on_when_the_core_that_made_the_container_is_gone(
-    versions, container, sim_programs
-):
+    versions: Versions, container: Any, sim_programs: Path
+) -> None:
     one = container("job", programs={"/bin/simcuda": sim_programs / "simcuda"})
     TREE.joinpath("inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem={32 * MIB}")
     for count in (1, 2):
@@ -242,22 +250,25 @@ def test_refusals_are_counted_on_when_the_core_that_made_the_container_is_gone(
         assert numbers("0/job/events")["oom"] == count
         if count == 1:
             versions.upgrade()
-            assert trampoline.core_name(OLD) not in names_of_modules()
+            assert kernel_door.core_name(OLD) not in names_of_modules()
     one.delete()
 
 
-def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(versions, hammers):
+def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(
+    versions: Versions, hammers: Callable[[int], list[Hammer]]
+) -> None:
     (one,) = hammers(1)
     one.begin()
-    core = trampoline.core_name(NEW)
+    core = kernel_door.core_name(NEW)
     subprocess.run(["insmod", versions.directories[NEW] / f"{core}.ko"], check=True)
-    trampoline.tell(trampoline.switch(core, 1500))
+    kernel_door.tell(kernel_door.switch(core, 1500))
     assert installed.running(versions.host) == core
-    until(lambda: installed.running(versions.host) == trampoline.core_name(OLD), "the way back")
-    door = trampoline.read(str(TREE))
+    until(lambda: installed.running(versions.host) == kernel_door.core_name(OLD), "the way back")
+    door = kernel_door.read(str(TREE))
+    assert door is not None
     assert (door.reverts, door.trial_ms) == (1, 0)
     with pytest.raises(NodeError):
-        trampoline.tell(trampoline.ACCEPT)
+        kernel_door.tell(kernel_door.ACCEPT)
     told = one.end()
     assert (told["failed"], told["first"]) == (0, "")
     assert charged(one.id) == one.held_bytes
@@ -267,30 +278,32 @@ def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(versions, hammer
 
 @pytest.mark.needs("km:0.1.2:-DCGPU_STATE_VERSION=99")
 def test_another_form_of_the_state_is_refused_and_nothing_changes(
-    versions, hammers, made, tmp_path
-):
+    versions: Versions, hammers: Callable[[int], list[Hammer]], made: Any, tmp_path: Path
+) -> None:
     (one,) = hammers(1)
     one.begin()
     strange = installed.modules(made, "km:0.1.2:-DCGPU_STATE_VERSION=99", tmp_path / "strange")
-    before, modules = trampoline.read(str(TREE)), names_of_modules()
+    before, modules = kernel_door.read(str(TREE)), names_of_modules()
     with pytest.raises(InstallError, match=r"no hot upgrade: the state that runs is of version"):
         upgrade.upgrade(Request("0.1.2", modules=str(strange)), versions.host)
     # The kernel does not rely on it.
     loading = subprocess.run(
-        ["insmod", strange / f"{trampoline.core_name('0.1.2')}.ko"],
+        ["insmod", strange / f"{kernel_door.core_name('0.1.2')}.ko"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert loading.returncode and "rotocol error" in loading.stderr
-    assert trampoline.read(str(TREE)) == before
+    assert kernel_door.read(str(TREE)) == before
     assert names_of_modules() == modules
     told = one.end()
     assert (told["failed"], told["first"]) == (0, "")
     one.close()
 
 
-def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(versions, hammers):
+def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
+    versions: Versions, hammers: Callable[[int], list[Hammer]]
+) -> None:
     (one,) = hammers(1)
     one.begin()
     last, killed = 0, []
@@ -306,10 +319,10 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(ve
         working(versions.host)
         killed.append(journal.read(versions.host).layer is not None)
         upgrade.upgrade(wanted, versions.host)
-        assert installed.running(versions.host) == trampoline.core_name(wanted.version)
+        assert installed.running(versions.host) == kernel_door.core_name(wanted.version)
         held = journal.read(versions.host)
         assert (held.version, held.layer, held.retired) == (wanted.version, None, ())
-        assert len(trampoline.cores(names_of_modules())) == 1
+        assert len(kernel_door.cores(names_of_modules())) == 1
         last += 1
     print(f"{last} steps, {sum(killed)} of them inside the upgrade")
     assert last > 20 and any(killed)
@@ -321,6 +334,6 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(ve
 
 def working(host: Host) -> None:
     """One of the versions decides, and what would be loaded at boot is whole."""
-    assert installed.running(host) in {trampoline.core_name(version) for version in (OLD, NEW)}
+    assert installed.running(host) in {kernel_door.core_name(version) for version in (OLD, NEW)}
     found = sorted(Path(f"/lib/modules/{host.release}/updates/cgpu").glob("cgpu_core_*.ko"))
     assert found

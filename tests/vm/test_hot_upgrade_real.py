@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu import trampoline
 from pycgpu.errors import NodeError
+from pycgpu.install import kernel_door
 from tests.vm import loaded, rm
 from tests.vm.drivers import Km, RealDriver
 from tests.vm.test_real_hook import WALK, Namespace, namespace, tenant, traffic
@@ -45,17 +45,18 @@ def test_programs_go_on_and_get_the_same_answers(
             client = control.client()
             for number in range(SWITCHES):
                 core = (other, own)[number % 2]
-                former = trampoline.read().running
+                former = kernel_door.read().running
                 loaded_modules.load(core)
-                loaded.until(lambda core=core: switched(core.stem), "calls to come to an end")
+                loaded.until(lambda core=core: switched(core.stem), "calls to come to an end")  # type: ignore[misc]  # bound in this round of the loop
                 goes_on()
-                trampoline.tell(trampoline.ACCEPT)
+                kernel_door.tell(kernel_door.ACCEPT)
                 loaded_modules.unload(former)
                 goes_on()
             # A client of before the first switch is still known to the driver, and to us.
             assert rm.gpu_ids(control, client)
         assert two.run(walk) == before
-        door = trampoline.read()
+        door = kernel_door.read()
+        assert door is not None
         assert (door.switches, door.reverts) == (SWITCHES, 0)
         print(f"longest pause {door.pause_ns_max / 1e6:.3f} ms")
 
@@ -63,7 +64,7 @@ def test_programs_go_on_and_get_the_same_answers(
 def switched(core: str) -> bool:
     """Whether the door has taken *core*; not while calls are on their way."""
     try:
-        trampoline.tell(trampoline.switch(core, 30000))
+        kernel_door.tell(kernel_door.switch(core, 30000))
     except NodeError as error:
         assert error.errno == errno.EBUSY, error
         return False

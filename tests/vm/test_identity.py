@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def group() -> Iterator[Callable[[str], Group]]:
 
     yield make
     for one in reversed(made):
-        until(lambda one=one: not (one.path / "cgroup.procs").read_text(), "its emptiness")
+        until(lambda one=one: not (one.path / "cgroup.procs").read_text(), "its emptiness")  # type: ignore[misc]  # bound in this round of the loop
         one.path.rmdir()
 
 
@@ -78,7 +79,7 @@ def check_cgroup(driver: Sim, cgpu: Km, group: Callable[[str], Group]) -> None:
 
 
 def test_processes_of_a_cgroup_and_of_those_below_it_are_the_container_s(
-    sim, km, group: Callable[[str], Group]
+    sim: Any, km: Any, group: Callable[[str], Group]
 ) -> None:
     check_cgroup(sim(model="t4"), km(), group)
 
@@ -86,13 +87,13 @@ def test_processes_of_a_cgroup_and_of_those_below_it_are_the_container_s(
 @pytest.mark.kernel("6.1", by_default=True)
 @pytest.mark.vm(cgroup=1)
 def test_a_cgroup_of_version_1_names_a_container_as_well(
-    sim, km, group: Callable[[str], Group]
+    sim: Any, km: Any, group: Callable[[str], Group]
 ) -> None:
     check_cgroup(sim(model="t4"), km(), group)
 
 
 def test_a_container_inside_a_container_is_held_to_the_outer_one_s_share(
-    sim, km, container: Callable[..., Container]
+    sim: Any, km: Any, container: Callable[..., Container]
 ) -> None:
     driver, cgpu = sim(model="t4"), km()
     one = container("one", programs={"/bin/simcuda": driver.programs / "simcuda"})
@@ -102,7 +103,7 @@ def test_a_container_inside_a_container_is_held_to_the_outer_one_s_share(
 
 
 def test_the_first_of_two_requests_for_the_same_processes_stands(
-    sim, km, container: Callable[..., Container]
+    sim: Any, km: Any, container: Callable[..., Container]
 ) -> None:
     driver, cgpu = sim(model="t4"), km()
     one = container("one", programs={"/bin/simcuda": driver.programs / "simcuda"})
@@ -112,7 +113,7 @@ def test_the_first_of_two_requests_for_the_same_processes_stands(
     assert int(json.loads(one.exec("simcuda", "--json", "info").stdout)["total"]) == LIMIT_BYTES
 
 
-def test_a_process_of_the_host_s_own_namespace_is_no_container(sim, km) -> None:
+def test_a_process_of_the_host_s_own_namespace_is_no_container(sim: Any, km: Any) -> None:
     sim(model="t4")
     cgpu = km()
     with pytest.raises(OSError, match="Invalid argument"):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,17 +26,17 @@ def kernel_memory_bytes() -> int:
     Path("/proc/sys/vm/drop_caches").write_text("3")
     text = Path("/proc/meminfo").read_text()
     return 1024 * sum(
-        int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE)[1])
+        int(re.findall(rf"^{name}:\s+(\d+)", text, re.MULTILINE)[0])
         for name in ("SUnreclaim", "VmallocUsed", "PageTables")
     )
 
 
 def free_bytes(programs: Path) -> int:
     run = subprocess.run([programs / "simcuda", "info"], capture_output=True, text=True, check=True)
-    return int(re.search(r"^free (\d+)", run.stdout, re.MULTILINE)[1])
+    return int(re.findall(r"^free (\d+)", run.stdout, re.MULTILINE)[0])
 
 
-def test_a_thousand_containers_killed_at_work_leave_nothing(sim, km, made) -> None:
+def test_a_thousand_containers_killed_at_work_leave_nothing(sim: Any, km: Any, made: Any) -> None:
     driver = sim(model="t4")
     cgpu = km()
     churn = made("programs") / "churn"
@@ -60,7 +61,9 @@ def test_a_thousand_containers_killed_at_work_leave_nothing(sim, km, made) -> No
 
 
 @pytest.mark.kernel(by_default=True)
-def test_loading_and_unloading_under_traffic_disturbs_no_host_process(sim, km, made) -> None:
+def test_loading_and_unloading_under_traffic_disturbs_no_host_process(
+    sim: Any, km: Any, made: Any
+) -> None:
     driver = sim(model="t4")
     cgpu = km()
     busy = subprocess.Popen(

@@ -10,13 +10,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pycgpu import __version__
 from pycgpu.cli import main
 from pycgpu.cli.smi import app as smi_app
-
-from pycgpu import __version__, doctor, install_step, installation, trampoline
 from pycgpu.errors import InstallError
+from pycgpu.install import doctor, installation, kernel_door
+from pycgpu.install.host import this_host
 from tests.host import program
 from tests.vm import installed
 from tests.vm.loaded import loaded_modules as names_of_modules
@@ -25,7 +28,7 @@ from tests.vm.loaded import until
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
 MIB = 1 << 20
-CORE = trampoline.core_name(__version__)
+CORE = kernel_door.core_name(__version__)
 
 
 def smi(*args: object) -> program.Result:
@@ -65,14 +68,14 @@ def tenants() -> Iterator[Tenants]:
 
 
 @pytest.fixture
-def eight_cards(sim, km):
+def eight_cards(sim: Any, km: Any) -> Any:
     """The module on eight simulated cards."""
     sim(cards=8)
     return km()
 
 
 @pytest.fixture
-def two_cards(sim, km):
+def two_cards(sim: Any, km: Any) -> Any:
     """The module on two simulated cards."""
     sim(cards=2)
     return km()
@@ -82,7 +85,9 @@ def two_cards(sim, km):
 
 
 @pytest.mark.parametrize("count", [0, 1, 25])
-def test_smi_shows_so_many_containers_on_every_card(two_cards, tenants, count):
+def test_smi_shows_so_many_containers_on_every_card(
+    two_cards: Any, tenants: Tenants, count: Any
+) -> None:
     for card in (0, 1):
         two_cards.write(f"{card}/max_inst", "25")
     for number in range(count):
@@ -98,7 +103,9 @@ def test_smi_shows_so_many_containers_on_every_card(two_cards, tenants, count):
     assert rows == ["100"] * (2 * count)
 
 
-def test_smi_shows_twenty_five_containers_on_each_of_eight_cards(eight_cards, tenants):
+def test_smi_shows_twenty_five_containers_on_each_of_eight_cards(
+    eight_cards: Any, tenants: Tenants
+) -> None:
     for card in range(8):
         eight_cards.write(f"{card}/max_inst", "25")
     for number in range(25):
@@ -115,7 +122,9 @@ def test_smi_shows_twenty_five_containers_on_each_of_eight_cards(eight_cards, te
     assert len(only) == 25
 
 
-def test_smi_shows_memory_and_processes_as_the_module_counts_them(sim, km, container):
+def test_smi_shows_memory_and_processes_as_the_module_counts_them(
+    sim: Any, km: Any, container: Any
+) -> None:
     driver = sim(cards=1)
     cgpu_km = km()
     one = container(programs={"/bin/simcuda": driver.programs / "simcuda"})
@@ -142,7 +151,9 @@ def test_smi_shows_memory_and_processes_as_the_module_counts_them(sim, km, conta
         child.wait()
 
 
-def test_smi_gives_a_sensible_answer_while_containers_come_and_go(two_cards, tenants):
+def test_smi_gives_a_sensible_answer_while_containers_come_and_go(
+    two_cards: Any, tenants: Tenants
+) -> None:
     pids = [tenants.start() for _ in range(4)]
     stop = threading.Event()
     turns = [0]
@@ -170,7 +181,7 @@ def test_smi_gives_a_sensible_answer_while_containers_come_and_go(two_cards, ten
         churning.join()
 
 
-def test_without_the_module_everything_says_so_in_one_line():
+def test_without_the_module_everything_says_so_in_one_line() -> None:
     for entry, args in (
         (smi_app, ()),
         (main.app, ("ps",)),
@@ -185,7 +196,7 @@ def test_without_the_module_everything_says_so_in_one_line():
     assert found["module"].level == doctor.FAIL
 
 
-def test_without_permission_one_can_look_and_not_change(two_cards, tenants):
+def test_without_permission_one_can_look_and_not_change(two_cards: Any, tenants: Tenants) -> None:
     two_cards.create("job", f"pid={tenants.start()}", "gpu=0,mem=max")
 
     def answers() -> list[program.Result]:
@@ -216,7 +227,9 @@ def test_without_permission_one_can_look_and_not_change(two_cards, tenants):
 # ---- changing
 
 
-def test_set_and_policy_change_the_module_and_its_refusals_change_nothing(two_cards, tenants):
+def test_set_and_policy_change_the_module_and_its_refusals_change_nothing(
+    two_cards: Any, tenants: Tenants
+) -> None:
     two_cards.create("job", f"pid={tenants.start()}", f"gpu=0,mem={100 * MIB}", "gpu=1,mem=max")
     assert cgpu("set", "job", "--weight", 3, "--quota", 40, "--gpu", 0).returncode == 0
     assert (two_cards.read("0/job/weight"), two_cards.read("0/job/quota")) == ("3\n", "40\n")
@@ -233,7 +246,7 @@ def test_set_and_policy_change_the_module_and_its_refusals_change_nothing(two_ca
     assert "0/job/weight 3" in said and "0/policy" in said
 
 
-def test_events_are_followed_as_they_come(two_cards, tenants):
+def test_events_are_followed_as_they_come(two_cards: Any, tenants: Tenants) -> None:
     pid = tenants.start()
     command = "from pycgpu.cli.main import app; app()"
     child = subprocess.Popen(
@@ -249,7 +262,7 @@ def test_events_are_followed_as_they_come(two_cards, tenants):
         child.wait()
 
 
-def test_doctor_finds_the_module_its_hooks_and_cards(two_cards):
+def test_doctor_finds_the_module_its_hooks_and_cards(two_cards: Any) -> None:
     found = {one.subject: one for one in doctor.examine()}
     assert found["driver"].level == doctor.OK, found["driver"]
     assert found["hooks"].level == doctor.OK, found["hooks"]
@@ -298,10 +311,14 @@ def options(made: Callable[[str], Path], tmp_path: Path) -> installation.Options
 
 @pytest.mark.needs("km")
 def test_uninstall_refuses_while_a_container_exists_and_else_leaves_nothing(
-    sim, tenants, options, few_modules, loaded_modules
-):
+    sim: Any,
+    tenants: Tenants,
+    options: installation.Options,
+    few_modules: None,
+    loaded_modules: Any,
+) -> None:
     sim(cards=1)
-    host = install_step.this_host()
+    host = this_host()
     # depmod writes its tables anew: they are compared after it has run once.
     host.run(["depmod", "-a", host.release])
     before, running = everything(), names_of_modules()
@@ -333,11 +350,11 @@ def test_uninstall_refuses_while_a_container_exists_and_else_leaves_nothing(
 
 @pytest.mark.needs("km")
 def test_an_installation_that_cannot_load_its_module_leaves_nothing(
-    sim, options, few_modules, loaded_modules
-):
+    sim: Any, options: installation.Options, few_modules: None, loaded_modules: Any
+) -> None:
     sim(cards=1)
-    (Path(options.modules) / "cgpu_km.ko").write_bytes(b"not a module")
-    host = install_step.this_host()
+    (Path(options.modules or "") / "cgpu_km.ko").write_bytes(b"not a module")
+    host = this_host()
     host.run(["depmod", "-a", host.release])
     before = everything()
     with pytest.raises(InstallError, match="nothing was changed"):

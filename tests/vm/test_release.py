@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def script(root: Path, name: str, *options: object) -> str:
         check=False,
     )
     assert run.returncode == 0, run.stdout
-    return run.stdout
+    return str(run.stdout)
 
 
 def tool(*words: object) -> str:
@@ -72,7 +73,7 @@ def machine() -> dict[str, object]:
 
 
 def test_a_machine_is_installed_upgraded_under_a_container_and_left_as_it_was(
-    sim, container, made: Callable[[str], Path], loaded_modules, tmp_path: Path
+    sim: Any, container: Any, made: Callable[[str], Path], loaded_modules: Any, tmp_path: Path
 ) -> None:
     driver = sim(model="t4")
     old = installed.modules(made, "km", tmp_path / OLD)

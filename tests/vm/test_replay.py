@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ LIMIT_BYTES = 140 << 30
 
 
 @pytest.fixture
-def namespace():
+def namespace() -> Iterator[Any]:
     """A pid namespace of its own: its first process."""
     unshare = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "1000000"]
@@ -37,7 +39,7 @@ def namespace():
     unshare.wait()
 
 
-def replay(names: tuple[str, ...], namespace: int | None = None) -> dict[str, dict]:
+def replay(names: tuple[str, ...], namespace: int | None = None) -> dict[str, dict[str, Any]]:
     inside = ["nsenter", "-t", str(namespace), "-p", "-m"] if namespace else []
     files = [str(TRACES / f"{name}.trace.xz") for name in names]
     run = subprocess.run(
@@ -53,7 +55,7 @@ def replay(names: tuple[str, ...], namespace: int | None = None) -> dict[str, di
 
 
 def test_a_recorded_program_gets_inside_a_container_what_it_gets_outside(
-    sim, km, namespace: int
+    sim: Any, km: Any, namespace: int
 ) -> None:
     sim(model="h200", branch=580)
     outside = replay(PROGRAMS)
@@ -72,7 +74,7 @@ def test_a_recorded_program_gets_inside_a_container_what_it_gets_outside(
     assert int(peak) > 518 << 20
 
 
-def test_the_simulated_driver_answers_as_the_real_one_did(sim) -> None:
+def test_the_simulated_driver_answers_as_the_real_one_did(sim: Any) -> None:
     """What memory, objects and UVM answer is the same; controls that it lacks are named."""
     sim(model="h200", branch=580)
     for name, answer in replay(PROGRAMS).items():

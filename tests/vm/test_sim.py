@@ -68,7 +68,8 @@ def run(driver: Sim, *arguments: str | int, name: str = "simcuda", **kwargs: Any
         **kwargs,
     )
     assert done.stdout, f"simcuda {arguments}: rc {done.returncode}, {done.stderr}"
-    return json.loads(done.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
 
 
 class Held:
@@ -491,7 +492,8 @@ class Work:
     def result(self) -> dict[str, Any]:
         out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, err
-        return json.loads(out)
+        told: dict[str, Any] = json.loads(out)
+        return told
 
 
 def busy_ns(runlist: int = 0) -> int:
@@ -640,11 +642,11 @@ class Switches:
         """Return the card's clock."""
         status, answer = self.file.control(self.client, self.SUBDEVICE, 0x20800403, bytes(8))
         assert status == rm.NV_OK
-        return struct.unpack("=Q", answer)[0]
+        return int(struct.unpack("=Q", answer)[0])
 
     def arrived(self) -> int:
         """Return how many records are in the ring that have not been taken."""
-        return (struct.unpack_from("=I", self.header, 4)[0] - self.got) % self.COUNT
+        return int((struct.unpack_from("=I", self.header, 4)[0] - self.got) % self.COUNT)
 
     def take(self, flush: bool = True) -> list[tuple[int, int, int, int]]:
         """Return the records since the last call: tag, number, pid, time in ns."""

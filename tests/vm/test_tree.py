@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ CARD = {
 }
 GRANT = {
     **dict.fromkeys(("memsize", "weight", "quota", "quota_min", "priority"), 0o644),
-    **dict.fromkeys(("oom_action", "uvm_disable"), 0o644),
+    **dict.fromkeys(("oom_action", "uvm_disable", "unknown"), 0o644),
     **dict.fromkeys(("id", "meminfo", "procs", "stat", "events", "cid"), 0o444),
 }
 TOP = {
@@ -88,16 +89,16 @@ def member() -> Iterator[Callable[..., Member]]:
 
 
 @pytest.fixture
-def tree(sim, km) -> Iterator:
+def tree(sim: Any, km: Any) -> Iterator[Any]:
     """The module over two simulated cards; containers that a test leaves are destroyed."""
     sim(cards="t4,a100")
     cgpu = km(bridge=False)
     yield cgpu
     for id in os.listdir(ROOT / "container"):
-        until(lambda id=id: destroyed(cgpu, id), f"destroying {id}")
+        until(lambda id=id: destroyed(cgpu, id), f"destroying {id}")  # type: ignore[misc]  # bound in this round of the loop
 
 
-def destroyed(cgpu, id: str) -> bool:
+def destroyed(cgpu: Any, id: str) -> bool:
     try:
         cgpu.destroy(id)
     except OSError as error:
@@ -106,7 +107,7 @@ def destroyed(cgpu, id: str) -> bool:
     return True
 
 
-def refusal(cgpu, node: str, text: str | bytes) -> str:
+def refusal(cgpu: Any, node: str, text: str | bytes) -> str:
     """Return the errno's name of one write, or '' if it was taken."""
     raw = text.encode() if isinstance(text, str) else text
     try:
@@ -116,7 +117,7 @@ def refusal(cgpu, node: str, text: str | bytes) -> str:
         finally:
             os.close(descriptor)
     except OSError as error:
-        return errno.errorcode[error.errno]
+        return errno.errorcode[error.errno or 0]
     return ""
 
 
@@ -152,7 +153,9 @@ def drain(descriptor: int) -> list[str]:
 
 
 @pytest.mark.kernel(by_default=True)
-def test_directories_hold_exactly_the_documented_files(tree, member):
+def test_directories_hold_exactly_the_documented_files(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create(DIGEST, member().clause, "gpu=0,mem=1073741824", "gpu=1,mem=max")
     assert modes(ROOT) == TOP
     assert directories(ROOT) == {"0", "1", "container"}
@@ -166,7 +169,9 @@ def test_directories_hold_exactly_the_documented_files(tree, member):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_everything_belongs_to_root_and_nobody_else_may_write(tree, member):
+def test_everything_belongs_to_root_and_nobody_else_may_write(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create("a", member().clause, "gpu=0,mem=max")
     for path in [ROOT, *ROOT.rglob("*")]:
         found = path.stat()
@@ -174,7 +179,7 @@ def test_everything_belongs_to_root_and_nobody_else_may_write(tree, member):
         assert not found.st_mode & 0o022, path
 
 
-def test_a_new_container_shows_what_was_granted(tree, member):
+def test_a_new_container_shows_what_was_granted(tree: Any, member: Callable[..., Member]) -> None:
     one = member()
     tree.create(
         DIGEST,
@@ -194,6 +199,7 @@ def test_a_new_container_shows_what_was_granted(tree, member):
         "events": "oom 0\nrefused 0\n",
         "oom_action": "kill\n",
         "uvm_disable": "1\n",
+        "unknown": "refuse\n",
         "cid": f"{DIGEST}\n",
     }
     for directory in (f"0/{DIGEST[:12]}", f"container/{DIGEST}/0"):
@@ -213,7 +219,7 @@ def test_a_new_container_shows_what_was_granted(tree, member):
     assert "allocated 0\n" in tree.read("0/memory")
 
 
-def test_the_cards_are_the_drivers(tree):
+def test_the_cards_are_the_drivers(tree: Any) -> None:
     for minor in ("0", "1"):
         assert re.fullmatch(
             r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n", tree.read(f"{minor}/uuid")
@@ -226,14 +232,14 @@ def test_the_cards_are_the_drivers(tree):
     assert tree.read("0/uuid") != tree.read("1/uuid")
 
 
-def test_the_top_says_what_this_is(tree):
+def test_the_top_says_what_this_is(tree: Any) -> None:
     assert re.fullmatch(r"[0-9]+\.[0-9]+\S*\n", tree.read("version"))
     assert tree.read("api_version") == "1\n"
     assert {"pid", "cgroup", "events"} <= set(tree.read("features").splitlines())
     assert tree.read("inst_ctl").startswith("create <id> ")
 
 
-def test_a_text_is_read_whole_in_small_pieces(tree):
+def test_a_text_is_read_whole_in_small_pieces(tree: Any) -> None:
     descriptor = os.open(ROOT / "inst_ctl", os.O_RDONLY)
     pieces = iter(lambda: os.read(descriptor, 7), b"")
     assert b"".join(pieces).decode() == tree.read("inst_ctl")
@@ -242,7 +248,7 @@ def test_a_text_is_read_whole_in_small_pieces(tree):
     os.close(descriptor)
 
 
-def test_every_one_of_many_processes_is_listed(tree, member):
+def test_every_one_of_many_processes_is_listed(tree: Any, member: Callable[..., Member]) -> None:
     count = 200
     one = member(
         program="import os, sys, time\n"
@@ -273,7 +279,9 @@ def test_every_one_of_many_processes_is_listed(tree, member):
 
 
 @pytest.mark.parametrize("other", ["", " gpu=1,mem=1073741824"], ids=["alone", "beside"])
-def test_a_bad_create_has_its_errno_and_changes_nothing(tree, member, other):
+def test_a_bad_create_has_its_errno_and_changes_nothing(
+    tree: Any, member: Callable[..., Member], other: Any
+) -> None:
     here, taken = member(), member()
     tree.create("taken", taken.clause, "gpu=0,mem=1073741824,weight=15")
     before = snapshot()
@@ -327,7 +335,9 @@ def test_a_bad_create_has_its_errno_and_changes_nothing(tree, member, other):
     assert refusal(tree, "inst_ctl", f"create a {good}\n") == ""
 
 
-def test_a_command_longer_than_4096_bytes_is_refused(tree, member):
+def test_a_command_longer_than_4096_bytes_is_refused(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     one = member()
     line = f"create a {one.clause} gpu=0,mem="
     assert refusal(tree, "inst_ctl", line + "1".zfill(4097 - len(line))) == "EINVAL"
@@ -336,7 +346,7 @@ def test_a_command_longer_than_4096_bytes_is_refused(tree, member):
     assert tree.read("0/a/memsize") == "1\n"
 
 
-def test_max_inst_containers_fit_and_no_more(tree, member):
+def test_max_inst_containers_fit_and_no_more(tree: Any, member: Callable[..., Member]) -> None:
     tree.write("0/max_inst", "2")
     for id in ("a", "b"):
         tree.create(id, member().clause, "gpu=0,mem=1")
@@ -349,7 +359,7 @@ def test_max_inst_containers_fit_and_no_more(tree, member):
     assert tree.read("0/c/id") == "0\n"
 
 
-def test_a_container_that_holds_the_card_is_busy(tree, member):
+def test_a_container_that_holds_the_card_is_busy(tree: Any, member: Callable[..., Member]) -> None:
     one = member(
         program="import os,sys; sys.stdin.readline(); f=os.open('/dev/nvidia0', os.O_RDWR);"
         "print('open', flush=True); sys.stdin.readline(); os.close(f);"
@@ -368,7 +378,9 @@ def test_a_container_that_holds_the_card_is_busy(tree, member):
     assert refusal(tree, "inst_ctl", "destroy a") == ""
 
 
-def test_a_bad_destroy_has_its_errno_and_changes_nothing(tree, member):
+def test_a_bad_destroy_has_its_errno_and_changes_nothing(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1")
     before = snapshot()
     for line, error in {
@@ -386,7 +398,9 @@ def test_a_bad_destroy_has_its_errno_and_changes_nothing(tree, member):
     assert directories(ROOT / "0") == directories(ROOT / "container") == set()
 
 
-def test_directories_of_ids_with_the_same_beginning_have_more_digits(tree, member):
+def test_directories_of_ids_with_the_same_beginning_have_more_digits(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     other = DIGEST[:20] + "0" * 44
     tree.create(DIGEST, member().clause, "gpu=0,mem=1")
     tree.create(other, member().clause, "gpu=0,mem=1")
@@ -395,7 +409,9 @@ def test_directories_of_ids_with_the_same_beginning_have_more_digits(tree, membe
     assert tree.read(f"0/{other[:13]}/cid") == f"{other}\n"
 
 
-def test_an_id_that_is_anothers_directory_is_refused(tree, member):
+def test_an_id_that_is_anothers_directory_is_refused(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create(DIGEST, member().clause, "gpu=0,mem=1")
     before = snapshot()
     one = member()
@@ -406,14 +422,16 @@ def test_an_id_that_is_anothers_directory_is_refused(tree, member):
 # ---- values
 
 
-def test_a_bad_value_has_its_errno_and_changes_nothing(tree, member):
+def test_a_bad_value_has_its_errno_and_changes_nothing(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1073741824,weight=3,quota=50,quota_min=10")
     tree.create("b", member().clause, "gpu=0,mem=1,weight=2")
     before = snapshot()
     numbers = ["0/policy", "0/max_inst", "0/timeslice_us"]
     numbers += [f"0/a/{name}" for name in ("memsize", "weight", "quota", "quota_min", "priority")]
     numbers += ["0/a/uvm_disable", "container/a/0/weight"]
-    cases = [
+    cases: list[tuple[str, str | bytes, str]] = [
         (node, text, "EINVAL")
         for node in numbers
         for text in (b"", b"\n", b"x", b"-1", b"+1", b" 1", b"1 ", b"1\n\n", b"1\0", b"1" * 65)
@@ -448,7 +466,7 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(tree, member):
     assert snapshot() == before
 
 
-def test_what_is_read_can_be_written_back(tree, member):
+def test_what_is_read_can_be_written_back(tree: Any, member: Callable[..., Member]) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1073741824,quota=50", "gpu=1,mem=max")
     before = snapshot()
     for name, text in before.items():
@@ -461,7 +479,7 @@ def test_what_is_read_can_be_written_back(tree, member):
     assert changed == {"0/stat", "1/stat"}
 
 
-def test_both_views_of_a_container_are_the_same(tree, member):
+def test_both_views_of_a_container_are_the_same(tree: Any, member: Callable[..., Member]) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1073741824", "gpu=1,mem=5")
     tree.write("0/a/weight", "4\n")
     tree.write("container/a/1/priority", "9")
@@ -474,7 +492,7 @@ def test_both_views_of_a_container_are_the_same(tree, member):
     assert tree.read("1/policy") == "0\n"
 
 
-def test_a_hint_gives_way_to_a_policy_set_by_hand(tree, member):
+def test_a_hint_gives_way_to_a_policy_set_by_hand(tree: Any, member: Callable[..., Member]) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1,policy=2", "gpu=1,mem=1,policy=2")
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("2\n", "2\n")
     tree.write("0/policy", "3")
@@ -482,7 +500,9 @@ def test_a_hint_gives_way_to_a_policy_set_by_hand(tree, member):
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("3\n", "8\n")
 
 
-def test_root_itself_cannot_open_a_read_only_file_for_writing(tree, member):
+def test_root_itself_cannot_open_a_read_only_file_for_writing(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1")
     for path in ROOT.rglob("*"):
         if path.is_file() and not path.stat().st_mode & 0o200:
@@ -491,7 +511,7 @@ def test_root_itself_cannot_open_a_read_only_file_for_writing(tree, member):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_root_without_the_hosts_capability_may_only_read(tree):
+def test_root_without_the_hosts_capability_may_only_read(tree: Any) -> None:
     program = (
         "import errno,os\n"
         f"os.read(os.open('{ROOT}/0/policy', os.O_RDONLY), 9)\n"
@@ -505,7 +525,9 @@ def test_root_without_the_hosts_capability_may_only_read(tree):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(tree, member):
+def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     one = member(
         program="import errno,os,sys\n"
         "sys.stdin.readline()\n"
@@ -523,7 +545,9 @@ def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(tree, 
 
 
 @pytest.mark.kernel(by_default=True)
-def test_an_open_file_of_a_destroyed_container_is_dead(tree, member):
+def test_an_open_file_of_a_destroyed_container_is_dead(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     one = member()
     tree.create("a", one.clause, "gpu=0,mem=1,weight=3")
     reader = os.open(ROOT / "0/a/weight", os.O_RDONLY)
@@ -543,7 +567,9 @@ def test_an_open_file_of_a_destroyed_container_is_dead(tree, member):
 
 
 @pytest.mark.vm(smp=2)
-def test_reading_and_writing_while_containers_come_and_go(tree, member):
+def test_reading_and_writing_while_containers_come_and_go(
+    tree: Any, member: Callable[..., Member]
+) -> None:
     one, two = member(), member()
     stop = threading.Event()
     unexpected: list[str] = []
@@ -581,7 +607,7 @@ def test_reading_and_writing_while_containers_come_and_go(tree, member):
 
 
 @pytest.fixture
-def events(tree) -> Iterator[Callable[..., int]]:
+def events(tree: Any) -> Iterator[Callable[..., int]]:
     """``events()`` opens the stream without blocking; closed at the test's end."""
     opened: list[int] = []
 
@@ -598,7 +624,9 @@ def without_time(lines: list[str]) -> list[str]:
     return [line.partition(" ")[2] for line in lines]
 
 
-def test_events_tell_what_happened_in_order(tree, member, events):
+def test_events_tell_what_happened_in_order(
+    tree: Any, member: Callable[..., Member], events: Callable[..., int]
+) -> None:
     stream = events()
     drain(stream)
     tree.create("a", member().clause, "gpu=0,mem=1")
@@ -621,7 +649,7 @@ def test_events_tell_what_happened_in_order(tree, member, events):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_events_can_be_polled(tree, events):
+def test_events_can_be_polled(tree: Any, events: Callable[..., int]) -> None:
     stream = events()
     drain(stream)
     poll = select.poll()
@@ -639,7 +667,9 @@ def test_events_can_be_polled(tree, events):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(tree, events):
+def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(
+    tree: Any, events: Callable[..., int]
+) -> None:
     reading, polling = events(0), events()
     drain_blocking = os.read(reading, 65536)
     drain(polling)
@@ -658,7 +688,9 @@ def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(tree, events):
     assert woken["select"] == [polling]
 
 
-def test_a_read_gives_whole_lines_and_a_buffer_too_small_for_one_is_refused(tree, events):
+def test_a_read_gives_whole_lines_and_a_buffer_too_small_for_one_is_refused(
+    tree: Any, events: Callable[..., int]
+) -> None:
     stream = events()
     drain(stream)
     for number in (1, 2, 3):
@@ -674,7 +706,9 @@ def test_a_read_gives_whole_lines_and_a_buffer_too_small_for_one_is_refused(tree
     assert without_time(drain(stream)) == ["set 0/policy 3"]
 
 
-def test_every_reader_has_its_own_position_and_a_new_one_begins_at_the_oldest(tree, events):
+def test_every_reader_has_its_own_position_and_a_new_one_begins_at_the_oldest(
+    tree: Any, events: Callable[..., int]
+) -> None:
     one = events()
     tree.write("0/policy", "1")
     assert without_time(drain(one))[-1] == "set 0/policy 1"
@@ -682,7 +716,9 @@ def test_every_reader_has_its_own_position_and_a_new_one_begins_at_the_oldest(tr
     assert drain(one) == []
 
 
-def test_a_slow_reader_and_a_late_one_are_told_how_many_lines_they_lost(tree, events):
+def test_a_slow_reader_and_a_late_one_are_told_how_many_lines_they_lost(
+    tree: Any, events: Callable[..., int]
+) -> None:
     slow = events()
     seen = len(drain(slow))
     for number in range(RING_LINES + 100):
@@ -693,7 +729,7 @@ def test_a_slow_reader_and_a_late_one_are_told_how_many_lines_they_lost(tree, ev
     assert without_time(drain(events())) == [f"lost {seen + 100}", *last]
 
 
-def test_events_cannot_be_written_or_moved_in(tree, events):
+def test_events_cannot_be_written_or_moved_in(tree: Any, events: Callable[..., int]) -> None:
     stream = events()
     with pytest.raises(OSError) as refused:
         os.lseek(stream, 0, os.SEEK_SET)
@@ -703,7 +739,9 @@ def test_events_cannot_be_written_or_moved_in(tree, events):
 
 
 @pytest.mark.kernel(by_default=True)
-def test_the_module_stays_while_somebody_reads_events(tree, events):
+def test_the_module_stays_while_somebody_reads_events(
+    tree: Any, events: Callable[..., int]
+) -> None:
     stream = events()
     with pytest.raises(OSError, match="in use"):
         tree.unload()

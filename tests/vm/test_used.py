@@ -3,7 +3,7 @@
 What a container used of the card, and who gets the windows of one that has no work, by the
 driver's log of context switches; and that a suspend finds every gate open.
 
-Bounds are coarse, as in test_compute.py; the exact ones are held by tests/core/test_ctxsw.py.
+Bounds are coarse, as in test_compute.py; the exact ones are held by tests/core/test_switch_log.py.
 """
 
 from __future__ import annotations

@@ -19,12 +19,14 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tests.vm import kernels, packages, rootfs
 from tests.vm.kernels import Kernel
@@ -34,6 +36,13 @@ GUEST_INIT = Path(__file__).resolve().with_name("guest_init.sh")
 SHARE = Path("/run/vm")
 
 DEFAULT_TIMEOUT_S = 1200
+# A guest says its first word when QEMU has used 5 to 20 s of a processor, a debug kernel's within
+# 90 s; one that is silent for longer does not come up at all. Not by the clock, for on a busy
+# machine that tells nothing; but one that waits for ever uses no time.
+LIFE_CPU_S = 180
+LIFE_WALL_S = 1200
+FIRST_WORD = "vm: init"
+MONITOR_S = 5
 STATUS_NOT_FINISHED = 125
 STATUS_TIMEOUT = 124
 
@@ -54,6 +63,8 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+# The sign of life that the harness waits for: FIRST_WORD.
+echo "vm: init" >/dev/console
 for module in /modules/*; do [ -e "$module" ] && insmod "$module"; done
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /mnt/lower ||
     { echo "vm: cannot mount the host's root" >/dev/console; poweroff -f; }
@@ -174,7 +185,15 @@ class VM:
         append: further kernel parameters.
         cgroup: 2, or 1 for the old hierarchies.
         timeout_s: the machine is stopped after that, times the kernel's slowness.
+        life_cpu_s: how long it may run without a word before it is started once more.
+
+    Attributes:
+        starts: of all machines so far.
+        restarts: those of them that were second starts.
     """
+
+    starts: ClassVar[int] = 0
+    restarts: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -185,6 +204,7 @@ class VM:
         append: str = "",
         cgroup: int = 2,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        life_cpu_s: float = LIFE_CPU_S,
     ) -> None:
         self.kernel = kernels.fetch(kernel) if isinstance(kernel, str) else kernel
         self.smp = smp
@@ -192,6 +212,7 @@ class VM:
         self.append = append
         self.cgroup = cgroup
         self.timeout_s = timeout_s * self.kernel.slowness
+        self.life_cpu_s = life_cpu_s
         self.share = Path(tempfile.mkdtemp(prefix="cgpu-vm-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
@@ -233,14 +254,15 @@ class VM:
         init = "\n".join(["#!/bin/bash", *lines, GUEST_INIT.read_text()])
         (self.share / "init").write_text(init)
 
-    def _qemu(self, terminal: bool) -> list[str]:
+    def _qemu(self, terminal: bool, talkative: bool) -> list[str]:
         qemu = shutil.which("qemu-system-x86_64")
         if not qemu:
             raise VMError("no qemu-system-x86_64: apt-get install qemu-system-x86")
         # norandmaps: what is translated serves the next process of the same program, which starts
         # in half the time. tsc: else every look at the clock is a call into QEMU.
+        words = "earlyprintk=serial,ttyS1" if talkative else "quiet"
         parameters = (
-            "console=ttyS1 quiet panic=-1 oops=panic panic_on_warn=1 mitigations=off "
+            f"console=ttyS1 {words} panic=-1 oops=panic panic_on_warn=1 mitigations=off "
             f"apparmor=0 norandmaps {_clock()} {self.append}"
         )
         shared = "security_model=none,multidevs=remap"
@@ -251,7 +273,9 @@ class VM:
             "-no-user-config",
             *("-m", self.memory, "-smp", str(self.smp), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-device", "virtio-rng-pci", *front, "-serial", serial),
-            *("-serial", f"file:{self.share}/console", "-kernel", str(self.kernel.image)),
+            *("-serial", f"file:{self.share}/console"),
+            *("-monitor", f"unix:{self.share}/monitor,server=on,wait=off"),
+            *("-kernel", str(self.kernel.image)),
             *("-initrd", str(_initramfs(self.kernel)), "-append", parameters),
             *("-fsdev", f"local,id=root,path=/,readonly=on,{shared}"),
             *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
@@ -267,15 +291,77 @@ class VM:
         cwd: Path = REPOSITORY,
         terminal: bool = False,
     ) -> None:
-        """Boot and begin *command* as root in the guest, with *cwd* as it is here."""
+        """
+        Boot and begin *command* as root in the guest, with *cwd* as it is here.
+
+        Returns when the guest has said its first word. One that stays silent is started once
+        more, and then says all that it has to say.
+
+        Raises:
+            VMError: it was silent both times; what its processors were at is in the message.
+        """
         self._write_init(command, environment or {}, cwd, terminal)
+        at = []
+        for talkative in (False, True):
+            self._launch(terminal, talkative)
+            if self._lives():
+                return
+            at.append(self.processors())
+            self.stop()
+            print(f"vm: no sign of life, the guest's processors at {at[-1]}", file=sys.stderr)
+        raise VMError(
+            f"{self.kernel.release}: twice no sign of life in {self.life_cpu_s:.0f} s of a "
+            f"processor; the guest's were at {at[0]}, then at {at[1]}; "
+            f"the console ends: {self._read('console')[-2000:]}"
+        )
+
+    def _launch(self, terminal: bool, talkative: bool) -> None:
+        VM.starts += 1
+        VM.restarts += talkative
+        (self.share / "console").unlink(missing_ok=True)
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
-            self._qemu(terminal),
+            self._qemu(terminal, talkative),
             stdin=None if terminal else subprocess.DEVNULL,
             stdout=None if terminal else (self.share / "qemu").open("wb"),
             stderr=subprocess.STDOUT if not terminal else None,
         )
+
+    def _lives(self) -> bool:
+        """Wait for the guest's first word, or QEMU's end, which :meth:`wait` tells."""
+        while self.running:
+            if FIRST_WORD in self._read("console"):
+                return True
+            wall_s = time.monotonic() - self._started_s
+            if self._cpu_s() > self.life_cpu_s or wall_s > LIFE_WALL_S:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _cpu_s(self) -> float:
+        """Return the processors' time that QEMU has used so far."""
+        assert self._process is not None
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except FileNotFoundError:
+            return 0.0
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def processors(self) -> str:
+        """Return the addresses that the guest's processors are at, as QEMU's monitor tells."""
+        text = b""
+        try:
+            with socket.socket(socket.AF_UNIX) as monitor:
+                monitor.settimeout(MONITOR_S)
+                monitor.connect(str(self.share / "monitor"))
+                monitor.sendall(b"info registers -a\n")
+                # A prompt before the answer, and one after it.
+                while text.count(b"(qemu) ") < 2 and (part := monitor.recv(65536)):
+                    text += part
+        except OSError as error:
+            return f"(no answer from QEMU: {error})"
+        return " ".join(re.findall(r"[ER]IP=\w+", text.decode(errors="replace")))
 
     @property
     def running(self) -> bool:

@@ -73,7 +73,7 @@ class Work:
         answers = [json.loads(line) for line in output.splitlines()]
         if len(answers) != self.processes or not all("share_permille" in one for one in answers):
             raise AssertionError(output)
-        return sum(one["share_permille"] for one in answers) / 10
+        return float(sum(one["share_permille"] for one in answers) / 10)
 
 
 def together(*works: Work) -> list[float]:

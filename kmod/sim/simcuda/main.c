@@ -5,6 +5,7 @@
  * printed), 3 something behaved as it should not.
  */
 #define _GNU_SOURCE
+#include "serve.h"
 #include "simcuda.h"
 
 #include <errno.h>
@@ -49,6 +50,8 @@ static const char usage[] =
 "  dmabuf SIZE              allocate, export as dma-buf, RM_FREE\n"
 "  managed SIZE             managed memory, touched by the host, moved to the card\n"
 "  launch S MS [SLICE_US]   work for S seconds with kernels of MS milliseconds\n"
+"  serve S MS TOKENS RATE   requests by Poisson, RATE a second (0: always one), of TOKENS kernels\n"
+"                           of MS milliseconds, each waited for; latencies at the end\n"
 "  threads N SIZE           N threads race to allocate SIZE until refused\n"
 "  processes N SIZE         N processes likewise\n"
 "  class HEX                try to allocate an object of this class\n"
@@ -581,6 +584,31 @@ static int cmd_launch(struct sc *sc, char **arg)
 	return 0;
 }
 
+static int cmd_serve(struct sc *sc, char **arg)
+{
+	struct serve_load load = { atof(arg[0]), atof(arg[3]), (u64)(atof(arg[1]) * 1e6),
+				   number(arg[2]) };
+	struct serve_found found;
+
+	start_context(sc);
+	signal(SIGTERM, on_term);
+	signal(SIGINT, on_term);
+	if (wait_for_start)
+		await_start();
+	if (sc_serve(sc, &load, &stop, &found))
+		fail("serve", -ENOMEM);
+	put("requests", found.requests, true, false);
+	put("tokens", found.tokens, false, false);
+	put("token_p50_us", found.token_p50_us, false, false);
+	put("token_p99_us", found.token_p99_us, false, false);
+	put("request_p50_us", found.request_p50_us, false, false);
+	put("request_p99_us", found.request_p99_us, false, false);
+	put("busy_us", sc_busy_ns(sc, 0) / 1000, false, false);
+	put("wall_us", found.wall_us, false, true);
+	keep();
+	return 0;
+}
+
 struct racer { struct sc *sc; u64 size, sum; int last; pthread_t thread; };
 
 static void *race(void *arg)
@@ -640,9 +668,11 @@ static int cmd_processes(struct sc *sc, char **arg)
 		_exit(read(down[0], &go, 1) ? 3 : failed == 0x51 ? 0 : 3);
 	}
 	close(up[1]);
-	while (read(up[0], &part, sizeof(part)) == sizeof(part))
-		if ((sum += part, --n == 0))
+	while (read(up[0], &part, sizeof(part)) == sizeof(part)) {
+		sum += part;
+		if (--n == 0)
 			break;
+	}
 	put("bytes", sum, true, true);
 	keep();
 	close(down[1]);
@@ -722,6 +752,7 @@ static const struct {
 	{ "launch", 2, 3, NULL, cmd_launch }, { "threads", 2, 2, NULL, cmd_threads },
 	{ "processes", 2, 2, NULL, cmd_processes }, { "class", 1, 1, NULL, cmd_class },
 	{ "gate", 2, 2, NULL, cmd_gate }, { "slice", 1, 1, NULL, cmd_slice },
+	{ "serve", 4, 4, NULL, cmd_serve },
 };
 
 int main(int argc, char **argv)

@@ -9,7 +9,7 @@
 #ifndef NVSIM_RING_H
 #define NVSIM_RING_H
 
-#define RING_GET	0x088	/* u32 GP_GET: kernels begun and finished so far, by the card */
+#define RING_GET	0x088	/* u32 GP_GET: kernels fetched so far, by the card */
 #define RING_PUT	0x08c	/* u32 GP_PUT: kernels submitted so far, by the client */
 #define RING_COMPLETED	0x100	/* u64: kernels completed */
 #define RING_BUSY	0x108	/* u64: engine time they took, ns */

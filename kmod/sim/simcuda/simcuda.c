@@ -84,8 +84,15 @@ int sc_rm_alloc(struct sc *sc, u32 parent, u32 *handle, u32 class, void *params,
 
 int sc_rm_alloc_client(struct sc *sc, u32 *client)
 {
+	bool xfer = sc->opt.xfer;
+	int ret;
+
+	/* bare even where all else is wrapped: the user door takes no wrapped one */
 	*client = 0;
-	return sc_rm_alloc_in(sc, 0, 0, client, 0x41, NULL, 0);
+	sc->opt.xfer = false;
+	ret = sc_rm_alloc_in(sc, 0, 0, client, 0x41, NULL, 0);
+	sc->opt.xfer = xfer;
+	return ret;
 }
 
 int sc_rm_free(struct sc *sc, u32 client, u32 handle)
@@ -324,7 +331,12 @@ static void *map_object(struct sc *sc, u32 handle, u64 length, bool on_card)
 	p.fd = fd;
 	ret = rm_ioctl(sc, sc->ctl, ESC_MAP_MEMORY, &p, sizeof(p));
 	if (!ret && !p.status) {
-		at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		/* as CUDA: over a range reserved before */
+		at = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			  -1, 0);
+		if (at != MAP_FAILED)
+			at = mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+				  0);
 		if (at == MAP_FAILED)
 			at = NULL;
 	}
@@ -377,8 +389,8 @@ static int uvm_start(struct sc *sc)
 
 static int make_channel(struct sc *sc, int i, u32 group, u32 share, u32 engine, bool compute)
 {
-	struct { u8 uuid[16]; s32 fd; u32 client, channel, pad; u64 base, length; u32 status, pad2; }
-		reg = { 0 };
+	struct { u8 uuid[16]; s32 fd; u32 client, channel, pad; u64 base, length;
+		 u32 status, pad2; } reg = { 0 };
 	u8 p[368] = { 0 };
 	u32 object = 0, params[4] = { 0 };
 	int ret;
@@ -706,6 +718,7 @@ bool sc_enqueue(struct sc *sc, int channel, u64 ns)
 	volatile u8 *r = ring(sc, channel);
 	u32 put = *(volatile u32 *)(r + RING_PUT);
 
+	/* the lengths of those fetched are no longer needed */
 	if (sc_queued(sc, channel) >= RING_SIZE)
 		return false;
 	*(volatile u64 *)(r + RING_ENTRIES + 8 * (put % RING_SIZE)) = ns;

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "call.h"
-#include "card.h"
+#include "core/call/call.h"
+#include "core/tree/card.h"
 
 enum {
 	FILES = 12,
@@ -196,21 +196,22 @@ static uint32_t make_args(struct world *world, struct cgpu_request *req, uint32_
 {
 	static const uint32_t rm[] = {
 		39, 40, 41, 41, 42, 42, 43, 43, 43, 43, 52, 52, 53, 65, 74, 74, 78, 79, 84,
-		201, 217, 94
+		201, 217, 94, 87, 87, 88, 89, 206, 206, 207
 	};
 	static const uint32_t uvm[] = {
 		25, 27, 33, 33, 33, 34, 34, 37, 37, 38, 66, 66, 68, 78, 0x30000001, 0x30000002
 	};
 	static const uint32_t classes[] = {
 		0, 0x41, 0x80, 0x80, 0x40, 0x40, 0x40, 0x3E, 0x3F, 0xC2, 0x90F1, 0xA06C,
-		0x9067, 0xC86F, 2
+		0x9067, 0xC86F, 2, 0x79, 0x83DE, 0xFFFF
 	};
 	static const uint32_t cmds[] = {
 		0x3D05, 0x3D06, 0x3D0B, 0x3D0C, 0x20801301, 0x20801303, 0x2080110B,
-		0xA06C0101, 0xA06C0103, 0xA06C0104, 0xA06C0107, 0x20801210, 0x00801711, 0x205
+		0xA06C0101, 0xA06C0103, 0xA06C0104, 0xA06C0107, 0x20801210, 0x00801711, 0x205,
+		0xA06F0103, 0x20801208, 0x2080FFFF
 	};
 	struct input *in = world->in;
-	uint32_t nr = device == CGPU_DEVICE_UVM ? uvm[below(in, 16)] : rm[below(in, 22)];
+	uint32_t nr = device == CGPU_DEVICE_UVM ? uvm[below(in, 16)] : rm[below(in, 29)];
 	uint32_t size = 0, at;
 
 	if (device == CGPU_DEVICE_UVM)
@@ -219,7 +220,7 @@ static uint32_t make_args(struct world *world, struct cgpu_request *req, uint32_
 		static const uint32_t sizes[][2] = {
 			{ 39, 56 }, { 40, 20 }, { 41, 16 }, { 42, 32 }, { 43, 48 }, { 52, 28 },
 			{ 53, 24 }, { 65, 56 }, { 74, 184 }, { 78, 56 }, { 79, 32 }, { 84, 56 },
-			{ 201, 4 }, { 217, 0 }, { 94, 40 }
+			{ 201, 4 }, { 217, 0 }, { 94, 40 }, { 89, 16 }, { 206, 16 }, { 207, 16 }
 		};
 
 		for (at = 0; at < sizeof(sizes) / sizeof(sizes[0]); at++)
@@ -227,6 +228,10 @@ static uint32_t make_args(struct world *world, struct cgpu_request *req, uint32_
 				size = sizes[at][1];
 		if (nr == 217)
 			size = world->abi.dmabuf_size;
+		if (nr == 87)
+			size = world->abi.map_dma_size;
+		if (nr == 88)
+			size = world->abi.unmap_dma_size;
 		if (nr == 43 && below(in, 4) == 0)
 			size = 32;
 	}
@@ -251,11 +256,11 @@ static uint32_t make_args(struct world *world, struct cgpu_request *req, uint32_
 		}
 		if (device != CGPU_DEVICE_UVM && size >= 32) {
 			if (nr == 42)
-				cgpu_put32(*args, 8, cmds[below(in, 14)]);
+				cgpu_put32(*args, 8, cmds[below(in, 17)]);
 			if (nr == 42)
 				cgpu_put32(*args, 24, below(in, 8) ? 4096 : below(in, 5000));
 			if (nr == 43 || nr == 84)
-				cgpu_put32(*args, 12, classes[below(in, 15)]);
+				cgpu_put32(*args, 12, classes[below(in, 18)]);
 			if (nr == 43 && below(in, 8) && cgpu_get32(*args, 12) == 0x41)
 				cgpu_put32(*args, 8, client(in));
 			if (nr == 43 && below(in, 8) && cgpu_get32(*args, 12) == 0x80) {

@@ -16,6 +16,7 @@ import os
 import struct
 import sys
 import time
+from typing import Any
 
 PTX = b"""
 .version 6.0
@@ -55,7 +56,7 @@ def call(name: str, *arguments: object) -> int:
     error = getattr(cuda, name)(*arguments)
     if error and error != OUT_OF_MEMORY:
         sys.exit(f"driver.py: {name}: error {error}")
-    return error
+    return int(error)
 
 
 def context() -> int:
@@ -77,7 +78,7 @@ def sizes() -> dict[str, int]:
 
 def fill() -> list[u64]:
     """Take all there is, in pieces."""
-    held = []
+    held: list[Any] = []
     while True:
         at = u64()
         if call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(CHUNK)) == OUT_OF_MEMORY:

@@ -2,13 +2,14 @@
 """PyTorch in a tenant: sizes, out of memory, going on after it, DataLoader workers by fork."""
 
 import json
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 report = {"total": torch.cuda.get_device_properties(0).total_memory}
 report["seen"] = torch.cuda.mem_get_info()[1]
-held = []
+held: list[Any] = []
 try:
     while len(held) < 4096:
         held.append(torch.empty(1 << 28, dtype=torch.uint8, device="cuda"))

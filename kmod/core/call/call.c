@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Two threads of a container can be in the driver with the same handle. What
+ * keeps the ledger right:
+ *
+ * - A charge is taken before the driver allocates and returned after it has
+ *   freed, never the other way round.
+ * - The driver must find under a handle what the core found there. So a call
+ *   pins the objects that it names: RM_FREE of a pinned object, or of one above
+ *   it, is refused, and closing a file with pinned objects is remembered until
+ *   they are let go. No well-formed program frees what it is duplicating.
+ * - RM_FREE marks its object as dying. Whoever names it meanwhile is told that
+ *   it is gone, a second RM_FREE too.
+ * - What UVM unmaps is taken out only as far as it was there when the driver
+ *   was asked: another thread may map at the same address in between.
+ *
+ * Unknown is refused: a client that this container did not create does not
+ * exist for it, and an object that the core has not seen being made is not
+ * freed: another thread's allocation of that handle may be on its way out of
+ * the driver.
+ *
+ * What is decided about one call is with its noun: object.c, control.c, export.c,
+ * uvm.c. What all of them say and take is in verdict.c.
+ */
+#include "core/call/control.h"
+#include "core/call/export.h"
+#include "core/call/object.h"
+#include "core/call/uvm.h"
+#include "core/call/verdict.h"
+
+/* Its page tables lie in video memory, and no object shows them. */
+static int pre_map_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t index;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	if (req->op == CGPU_OP_MAP_DMA && tenant->objects.mappings >= CGPU_MAX_DMA_MAPPINGS)
+		return cgpu_refuse(tenant, call, cgpu_object_at(&tenant->objects, index)->card,
+				   NV_ERR_INSUFFICIENT_RESOURCES);
+	cgpu_pin(tenant, call, index);
+	call->object = index;
+	return CGPU_FORWARD;
+}
+
+/*
+ * The driver finds an event by client and number of the descriptor among all those of
+ * the host: whoever names a neighbour's client frees or squats the neighbour's.
+ */
+static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (call->req.nr == NV_ESC_FREE_OS_EVENT)
+		return CGPU_FORWARD;
+	if (!call->fd_file)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_ARGUMENT);
+	if (tenant->os_events >= CGPU_MAX_OS_EVENTS)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
+	call->used_file = call->fd_file;
+	cgpu_tenant_file(tenant, call->fd_file)->users++;
+	return CGPU_FORWARD;
+}
+
+static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	struct cgpu_file *file = call->fd_file ? cgpu_tenant_file(tenant, call->fd_file) : NULL;
+
+	if (!file)
+		return;
+	if (call->req.nr == NV_ESC_ALLOC_OS_EVENT) {
+		file->os_events++;
+		tenant->os_events++;
+	} else if (file->os_events) {
+		file->os_events--;
+		tenant->os_events--;
+	}
+}
+
+static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+	       struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
+	case CGPU_OP_HEAP_ALLOC:
+		return cgpu_pre_alloc(tenant, topology, call);
+	case CGPU_OP_ALLOC_MEMORY:
+		return cgpu_pre_alloc_memory(tenant, call);
+	case CGPU_OP_CONTEXT_DMA:
+		return cgpu_pre_context_dma(tenant, call);
+	case CGPU_OP_FREE:
+		return cgpu_pre_free(tenant, call);
+	case CGPU_OP_CONTROL:
+		return cgpu_pre_control(tenant, call);
+	case CGPU_OP_DUP:
+		return cgpu_pre_dup(tenant, call);
+	case CGPU_OP_HEAP_INFO:
+	case CGPU_OP_HEAP_OTHER:
+	case CGPU_OP_CLIENT_CALL:
+	case CGPU_OP_IDLE_CHANNELS:
+		if (!cgpu_owns_client(tenant, req->hClient))
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		/*
+		 * Hardware allocation by hand: no user of this century, and its
+		 * FREE frees any handle.
+		 */
+		if (req->function == NVOS32_FUNCTION_HW_ALLOC ||
+		    req->function == NVOS32_FUNCTION_HW_FREE)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+		return CGPU_FORWARD;
+	case CGPU_OP_MAP_DMA:
+	case CGPU_OP_UNMAP_DMA:
+		return pre_map_dma(tenant, call);
+	case CGPU_OP_OS_EVENT:
+		return pre_os_event(tenant, call);
+	case CGPU_OP_REGISTER_FD:
+		/* a control file of somebody else would lend its clients to this file */
+		if (!call->fd_file)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, 0);
+		return CGPU_FORWARD;
+	case CGPU_OP_EXPORT_DMABUF:
+		return cgpu_pre_export_dmabuf(tenant, call, req->handles_offset);
+	default:
+		return cgpu_pre_uvm(tenant, topology, call);
+	}
+}
+
+int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call)
+{
+	int verdict;
+
+	call->error = 0;
+	call->kill = false;
+	call->unknown = false;
+	call->charge = 0;
+	call->parent = 0;
+	call->object = 0;
+	call->serial = 0;
+	call->card = CGPU_NO_CARD;
+	call->held_count = 0;
+	call->pinned_count = 0;
+	call->used_file = 0;
+	verdict = pre(tenant, topology, call);
+	if (verdict != CGPU_FORWARD)
+		cgpu_release(tenant, call);
+	return verdict;
+}
+
+static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call, const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
+	case CGPU_OP_HEAP_ALLOC:
+	case CGPU_OP_CONTEXT_DMA:
+		return cgpu_post_alloc(tenant, call, after);
+	case CGPU_OP_ALLOC_MEMORY:
+		return cgpu_post_alloc_memory(tenant, call, after);
+	case CGPU_OP_FREE:
+		return cgpu_post_free(tenant, call, true);
+	case CGPU_OP_CONTROL:
+		return cgpu_post_control(tenant, call);
+	case CGPU_OP_DUP:
+		return cgpu_post_dup(tenant, call, after);
+	case CGPU_OP_HEAP_INFO:
+		account = cgpu_account_of(tenant, req->hClient, req->hParent);
+		if (!account || account->unlimited)
+			return CGPU_DONE;
+		if (cgpu_get64(call->args, 24) > account->max_bytes)
+			cgpu_put64(call->args, 24, account->max_bytes);
+		cgpu_put64(call->args, 32,
+			   cgpu_account_free(account, cgpu_get64(call->args, 32)));
+		return CGPU_DONE;
+	case CGPU_OP_MAP_DMA:
+	case CGPU_OP_UNMAP_DMA:
+		cgpu_object_map(&tenant->objects, call->object, req->op == CGPU_OP_MAP_DMA);
+		return CGPU_DONE;
+	case CGPU_OP_OS_EVENT:
+		post_os_event(tenant, call);
+		return CGPU_DONE;
+	case CGPU_OP_EXPORT_DMABUF:
+		return cgpu_post_export(tenant, call, 0);
+	default:
+		return cgpu_post_uvm(tenant, topology, call, true);
+	}
+}
+
+static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call)
+{
+	if (call->req.op == CGPU_OP_FREE)
+		cgpu_post_free(tenant, call, false);
+	else
+		cgpu_post_uvm(tenant, topology, call, false);
+}
+
+static bool is_unseen_control(const struct cgpu_call *call)
+{
+	return call->req.op == CGPU_OP_CONTROL && !call->req.params_size &&
+	       call->req.cmd != NVA06C_CTRL_CMD_GPFIFO_SCHEDULE &&
+	       call->req.cmd != NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+}
+
+bool cgpu_call_wants_room(const struct cgpu_call *call)
+{
+	return !is_unseen_control(call);
+}
+
+bool cgpu_call_wants_post(const struct cgpu_call *call)
+{
+	return !is_unseen_control(call) || call->pinned_count || call->held_count ||
+	       call->used_file;
+}
+
+int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, int32_t result)
+{
+	struct cgpu_request after = call->req;
+	int verdict = CGPU_DONE;
+
+	if (call->req.status_offset != CGPU_NO_OFFSET)
+		after.status = cgpu_get32(call->args, call->req.status_offset);
+	if (call->req.hObject_offset)
+		after.hObject = cgpu_get32(call->args, call->req.hObject_offset);
+	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_MEMORY_LOCAL_USER)
+		after.size_bytes = call->req.params_size >= 72 ?
+			cgpu_get64(call->params, 64) : 0;
+	if (call->req.op == CGPU_OP_HEAP_ALLOC)
+		after.size_bytes = cgpu_get64(
+			call->args,
+			call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? 80 : 88);
+
+	if (result == 0 && after.status == NV_OK)
+		verdict = post_success(tenant, topology, call, &after);
+	else
+		post_failure(tenant, topology, call);
+	if (verdict != CGPU_UNDO)
+		cgpu_release(tenant, call);
+	return verdict;
+}
+
+void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
+{
+	cgpu_put32(args, 0, call->undo_hClient);
+	cgpu_put32(args, 4, 0);
+	cgpu_put32(args, 8, call->undo_hObject);
+	cgpu_put32(args, 12, 0);
+}
+
+void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	cgpu_release(tenant, call);
+}

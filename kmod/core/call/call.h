@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* One ioctl of a container, before and after the driver's own work. */
+#ifndef CGPU_CORE_CALL_CALL_H
+#define CGPU_CORE_CALL_CALL_H
+
+#include "core/types.h"
+#include "core/rm/decode.h"
+#include "core/memory/tenant.h"
+
+/*
+ * A door's work for one ioctl:
+ *
+ *   copy the argument and the parameters into memory that the caller cannot
+ *   write; cgpu_decode(), cgpu_decode_params(); resolve req.fd to `fd_file`
+ *   lock the tenant; cgpu_call_pre(); unlock
+ *   FORWARD: let the driver work on the copies
+ *   lock; cgpu_call_post() with the copies as the driver left them; unlock
+ *   write the copies back to the caller
+ *
+ * Nothing of ours is held while the driver works.
+ */
+enum cgpu_call_limit {
+	CGPU_EXPORT_MAX = 32,      /* objects in one export or import call */
+	/*
+	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
+	 * context (H200, 580.159.04). A container has this many groups free per
+	 * card, enough for 32 CUDA contexts; each further one is charged, so
+	 * that groups cannot be a way around the limit.
+	 */
+	CGPU_FREE_GROUPS = 128,
+	CGPU_GROUP_BYTES = 4 << 20,
+	/*
+	 * Channels and address spaces likewise: 20 and 3 of them are a CUDA context's,
+	 * 64 KiB each (same card).
+	 */
+	CGPU_FREE_CHANNELS = 1024,
+	CGPU_CHANNEL_BYTES = 64 << 10,
+	CGPU_FREE_VASPACES = 128,
+	CGPU_VASPACE_BYTES = 64 << 10,
+	/*
+	 * At most, on all cards: what costs the driver memory that nobody can see. No
+	 * CUDA program maps by MAP_MEMORY_DMA; an OS event is a few hundred bytes of the
+	 * host's memory.
+	 */
+	CGPU_MAX_DMA_MAPPINGS = 4096,
+	CGPU_MAX_OS_EVENTS = 16384
+};
+
+enum cgpu_verdict {
+	CGPU_FORWARD,      /* the driver shall work; then call cgpu_call_post() */
+	CGPU_ANSWER,       /* args hold the answer, `error` the return value */
+	CGPU_DONE,         /* after post: deliver what args and params hold */
+	CGPU_UNDO,         /* after post: free undo_hClient/undo_hObject, then deliver */
+	CGPU_KILL          /* after post: the caller raced itself to escape: SIGKILL */
+};
+
+struct cgpu_call {
+	struct cgpu_request req;
+	uint8_t *args;          /* req.args_size bytes */
+	uint8_t *params;        /* req.params_size bytes, or NULL */
+	uint8_t *list;          /* req.list_size bytes, or NULL: post only */
+	uint32_t file;          /* the file it came through */
+	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
+	uint32_t pid;           /* calling process, host's number */
+	bool privileged;        /* the caller has CAP_SYS_ADMIN */
+	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
+	bool unknown;           /* FORWARD: listed nowhere, and admitted: to be told */
+	bool kill;              /* ANSWER: out of memory, and that ends the process */
+
+	/* between pre and post, or undone */
+	uint32_t charge;        /* reserved, or held, for this call */
+	uint32_t parent;        /* ALLOC, DUP, import: the object above the new one */
+	uint32_t object;        /* FREE, DUP, UVM mapping: what the call is about */
+	uint32_t serial;        /* FREE: of that object */
+	uint32_t card;
+	uint32_t registrations; /* UVM (UN)REGISTER_GPU: as counted at pre */
+	bool alone;             /* likewise: no registration was in the driver */
+	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre */
+	uint32_t held[CGPU_EXPORT_MAX];  /* export, import: charges */
+	uint32_t held_count;
+	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
+	uint32_t pinned_count;
+	uint32_t used_file;     /* export, import: stays until the end, 0: none */
+	uint32_t undo_hClient;
+	uint32_t undo_hObject;
+};
+
+int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call);
+
+/*
+ * Most calls of a program that computes are controls that the core forwards
+ * unseen. Return: the tables of the tenant may need room for this one.
+ */
+bool cgpu_call_wants_room(const struct cgpu_call *call);
+/* Return: false: nothing follows from what the driver does; leave post out. */
+bool cgpu_call_wants_post(const struct cgpu_call *call);
+
+/* true if an administrator has admitted what no list names (node `unknown`) */
+bool cgpu_admits_unknown(const struct cgpu_tenant *tenant);
+/*
+ * An escape or UVM command for which cgpu_command_known() is false. Return: true: it
+ * goes to the driver, and is told; false: -EINVAL, counted.
+ */
+bool cgpu_call_unknown(struct cgpu_tenant *tenant);
+
+/* `result`: what the driver's ioctl returned: 0 or -errno. */
+int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, int32_t result);
+
+/* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
+void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
+/* After the driver freed it: what the call had charged and pinned goes. */
+void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
+
+#endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * RM_CONTROL: which controls a container may use, and what it is shown of sizes.
+ * core/rm/allowed.c lists them; what it does not name is refused.
+ */
+#include "core/call/control.h"
+#include "core/call/export.h"
+#include "core/call/verdict.h"
+
+static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
+				uint32_t card)
+{
+	bool disable;
+	uint32_t count, i;
+
+	if (call->req.params_size != FIFO_DISABLE_BYTES)
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	count = cgpu_get32(call->params, FIFO_DISABLE_NUM);
+	if (count > FIFO_DISABLE_MAX)
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	/* the driver checks none of these handles: any tenant could stop any other */
+	for (i = 0; i < count; i++) {
+		uint32_t hClient = cgpu_get32(call->params, FIFO_DISABLE_CLIENTS + 4 * i);
+		uint32_t hChannel = cgpu_get32(call->params, FIFO_DISABLE_CHANNELS + 4 * i);
+
+		if (!cgpu_owns_client(tenant, hClient) ||
+		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	}
+	/* what the engine has stopped runs when the engine says so */
+	disable = call->params[0];
+	if (!disable && card < CGPU_MAX_CARDS && tenant->ledger.account[card].gate_shut)
+		return cgpu_answer(call, NV_OK);
+	return CGPU_FORWARD;
+}
+
+/* controls that would undo the engine's decisions, on a card that it governs */
+static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			       uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+	switch (call->req.cmd) {
+	case NVA06C_CTRL_CMD_SET_TIMESLICE:
+		if (call->req.params_size != 8)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		object->timeslice_us = cgpu_get64(call->params, 0);
+		return cgpu_answer(call, NV_OK);
+	case NVA06C_CTRL_CMD_GET_TIMESLICE:
+		if (call->req.params_size != 8 || !object->timeslice_us)
+			return CGPU_FORWARD;
+		cgpu_put64(call->params, 0, object->timeslice_us);
+		return cgpu_answer(call, NV_OK);
+	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
+		/*
+		 * flags bit 0: cilp@12 counts; 0 there is "wait for idle", which would
+		 * make a long kernel immune to gates and slices.
+		 */
+		if (call->req.params_size < 16)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_get32(call->params, 0) & 1 && !cgpu_get32(call->params, 12) ?
+			cgpu_answer(call, NV_OK) : CGPU_FORWARD;
+	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06C_CTRL_CMD_PREEMPT:
+	case NVA06F_CTRL_CMD_RESTART_RUNLIST:
+		return cgpu_answer(call, NV_OK);
+	default:
+		return CGPU_FORWARD;
+	}
+}
+
+/* A bind names a second client in its parameters, which the driver takes for granted. */
+static bool names_own(struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	const struct cgpu_request *req = &call->req;
+
+	if (req->hClient_place[0] == CGPU_NOWHERE)
+		return true;
+	/* what is not there cannot be judged; the driver refuses it, too */
+	return req->params_size >= req->hClient_place[0] + 4u && cgpu_owns_named(tenant, req);
+}
+
+int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t index, card;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* a serialised blob in place of the plain struct cannot be looked into */
+	if (req->flags & NVOS54_FLAGS_FINN_SERIALIZED)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	if (req->judge == CGPU_JUDGE_NONE)
+		return cgpu_refuse_unknown(tenant, call, NV_ERR_NOT_SUPPORTED);
+	if (!names_own(tenant, call))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+	card = index ? cgpu_object_at(&tenant->objects, index)->card : CGPU_NO_CARD;
+
+	if (req->judge == CGPU_JUDGE_NEVER)
+		return cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	switch (req->cmd) {
+	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
+		return pre_disable_channels(tenant, call, card);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		if (req->params_size != 24)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_export(tenant, call, 12, 1);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		if (req->params_size != 2128)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_export(tenant, call, 76, cgpu_get32(call->params, 2124) & 0xffff);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		if (req->params_size != 20)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 12), 0, 1);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		if (req->params_size != 652)
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 4),
+				       cgpu_get32(call->params, 648) >> 16,
+				       cgpu_get32(call->params, 648) & 0xffff);
+	default:
+		break;
+	}
+	if (index && card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned)
+		return pre_compute_control(tenant, call, index);
+	return CGPU_FORWARD;
+}
+
+static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
+{
+	uint32_t index = cgpu_get32(entry, 0);
+	uint64_t value = (uint64_t)cgpu_get32(entry, 4) << 10;
+	uint64_t shown = value;
+
+	switch (index) {
+	case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_TOTAL:
+		if (!account->unlimited && account->max_bytes < value)
+			shown = account->max_bytes;
+		break;
+	case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE:
+	case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
+	case NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_FREE:
+		shown = cgpu_account_free(account, value);
+		break;
+	default:
+		return;
+	}
+	cgpu_put32(entry, 4, (uint32_t)(shown >> 10));
+}
+
+static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
+			 uint32_t bytes)
+{
+	uint32_t at;
+
+	for (at = 0; at + 8 <= bytes; at += 8)
+		show_fb_entry(account, list + at);
+}
+
+int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account;
+	uint32_t index;
+
+	switch (req->cmd) {
+	case NV2080_CTRL_CMD_FB_GET_INFO:
+		account = cgpu_account_of(tenant, req->hClient, req->hObject);
+		if (account && call->list)
+			show_fb_list(account, call->list, req->list_size);
+		return CGPU_DONE;
+	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
+		account = cgpu_account_of(tenant, req->hClient, req->hObject);
+		if (account && req->params_size > 4) {
+			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) * 8;
+
+			if (bytes > req->params_size - 4)
+				bytes = req->params_size - 4;
+			show_fb_list(account, call->params + 4, (uint32_t)bytes);
+		}
+		return CGPU_DONE;
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		return cgpu_post_export(tenant, call, 0);
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		return cgpu_post_export(tenant, call, cgpu_get32(call->params, 2124) >> 16);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		return cgpu_post_import(tenant, call, 16);
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		return cgpu_post_import(tenant, call, 8);
+	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
+	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
+		index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+		if (index)
+			cgpu_object_set_scheduled(&tenant->objects, index);
+		return CGPU_DONE;
+	default:
+		return CGPU_DONE;
+	}
+}

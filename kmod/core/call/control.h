@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* RM_CONTROL. As verdict.h says. */
+#ifndef CGPU_CORE_CALL_CONTROL_H
+#define CGPU_CORE_CALL_CONTROL_H
+
+#include "core/call/call.h"
+
+int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
+
+#endif

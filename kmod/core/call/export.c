@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Memory that leaves the container's handles for a file descriptor, and comes
+ * back from one: the charge goes with it.
+ */
+#include "core/call/export.h"
+#include "core/call/object.h"
+#include "core/call/verdict.h"
+
+/* the file that holds what is exported stays until the call is over */
+static void use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	call->used_file = call->fd_file;
+	cgpu_tenant_file(tenant, call->fd_file)->users++;
+}
+
+/* EXPORT_OBJECTS_TO_FD and EXPORT_TO_DMABUF_FD: `count` handles at `handles` */
+static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		     const uint8_t *handles, uint32_t count)
+{
+	uint32_t i;
+
+	if (count > CGPU_EXPORT_MAX)
+		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	for (i = 0; i < count; i++) {
+		int verdict = cgpu_hold(tenant, call, call->req.hClient,
+					cgpu_get32(handles, 4 * i));
+
+		if (verdict != CGPU_FORWARD)
+			return verdict;
+		/* 0 keeps the place of an object that takes no video memory */
+		call->held[call->held_count++] = call->charge;
+		call->charge = 0;
+	}
+	return CGPU_FORWARD;
+}
+
+int cgpu_pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    uint32_t handles, uint32_t count)
+{
+	if (!call->fd_file)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	use_file(tenant, call);
+	return hold_list(tenant, call, call->params + handles, count);
+}
+
+int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			   uint32_t handles)
+{
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	return hold_list(tenant, call, call->args + handles, cgpu_get32(call->args, 12));
+}
+
+int cgpu_post_export(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t first)
+{
+	uint32_t i;
+
+	for (i = 0; i < call->held_count; i++) {
+		if (!call->fd_file ||
+		    cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXPORT, call->fd_file,
+				   first + i, 1, call->held[i], CGPU_NO_CARD))
+			return CGPU_KILL; /* exported, and no way to take it back */
+		call->held[i] = 0; /* the range has it now */
+	}
+	return CGPU_DONE;
+}
+
+int cgpu_pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    uint32_t hParent, uint32_t first, uint32_t count)
+{
+	uint32_t i, charge;
+
+	/* a fd of another container: its memory, charged to nobody here */
+	if (!call->fd_file)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (count > CGPU_EXPORT_MAX)
+		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	if (!cgpu_pin_parent(tenant, call, hParent))
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	for (i = 0; i < count; i++) {
+		if (!cgpu_range_exported(&tenant->ranges, call->fd_file, first + i, &charge))
+			return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+		if (charge)
+			cgpu_charge_get(&tenant->ledger, charge);
+		call->held[call->held_count++] = charge;
+	}
+	use_file(tenant, call);
+	return CGPU_FORWARD;
+}
+
+int cgpu_post_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		     uint32_t handles)
+{
+	uint32_t i;
+
+	for (i = 0; i < call->held_count; i++) {
+		uint32_t hObject = cgpu_get32(call->params, handles + 4 * i);
+		/* the class of what takes no video memory does not matter */
+		uint32_t hClass = call->held[i] ? NV01_MEMORY_LOCAL_USER : 0;
+
+		if (!cgpu_add_duplicate(tenant, call, hObject, hClass, &call->held[i]))
+			return call->held_count == 1 ?
+				cgpu_undo(call, hObject, NV_ERR_INSUFFICIENT_RESOURCES) :
+				CGPU_KILL;
+	}
+	return CGPU_DONE;
+}

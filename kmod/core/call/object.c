@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Objects of the driver: how they come to be, by RM_ALLOC and its elder sisters and
+ * by DUP_OBJECT, what is charged for them, and how they end.
+ */
+#include "core/call/object.h"
+#include "core/call/verdict.h"
+
+static bool is_root_class(uint32_t hClass)
+{
+	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV ||
+	       hClass == NV01_ROOT_CLIENT;
+}
+
+/* A class that is not listed, or never given. Return: CGPU_FORWARD: neither. */
+static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	switch (call->req.judge) {
+	case CGPU_JUDGE_NONE:
+		return cgpu_refuse_unknown(tenant, call, NV_ERR_INVALID_CLASS);
+	case CGPU_JUDGE_NEVER: /* video memory around the ledger, all or a foreign part */
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	default:
+		break;
+	}
+	if (!cgpu_owns_named(tenant, &call->req))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	return CGPU_FORWARD;
+}
+
+static uint32_t reserve_status(int err)
+{
+	return err == -ENOSPC ? NV_ERR_NO_MEMORY :
+	       err == -ENODEV ? NV_ERR_INSUFFICIENT_PERMISSIONS :
+				NV_ERR_INSUFFICIENT_RESOURCES;
+}
+
+static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		      uint32_t parent)
+{
+	uint32_t card = cgpu_object_at(&tenant->objects, parent)->card;
+	uint64_t bytes = cgpu_memory_round(call->req.size_bytes, call->req.attr,
+					   call->req.attr2);
+	int err;
+
+	if (card >= CGPU_MAX_CARDS)
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	call->card = card;
+	err = cgpu_charge_new(&tenant->ledger, card, bytes,
+			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
+	if (err == -ENOSPC) {
+		call->kill = tenant->ledger.account[card].oom_kill;
+		return cgpu_answer(call, NV_ERR_NO_MEMORY);
+	}
+	return err ? cgpu_refuse(tenant, call, card, reserve_status(err)) : CGPU_FORWARD;
+}
+
+/* What the driver takes for a group, channel or address space, and no ioctl shows. */
+static uint64_t unseen_bytes(const struct cgpu_objects *objects, uint32_t card,
+			     uint32_t hClass, bool in_group)
+{
+	uint64_t bytes = 0;
+	bool channel = cgpu_is_channel_class(hClass);
+
+	if ((hClass == KEPLER_CHANNEL_GROUP_A || (channel && !in_group)) &&
+	    objects->groups[card] >= CGPU_FREE_GROUPS)
+		bytes += CGPU_GROUP_BYTES;
+	if (channel && objects->channels[card] >= CGPU_FREE_CHANNELS)
+		bytes += CGPU_CHANNEL_BYTES;
+	if (hClass == FERMI_VASPACE_A && objects->vaspaces[card] >= CGPU_FREE_VASPACES)
+		bytes += CGPU_VASPACE_BYTES;
+	return bytes;
+}
+
+static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
+	uint32_t card = parent->card;
+	bool in_group = parent->hClass == KEPLER_CHANNEL_GROUP_A;
+	uint64_t bytes;
+	int err;
+
+	/*
+	 * The group that RM makes for it has no handle, so that nobody could set its
+	 * timeslice. Copy and video engines have none to set.
+	 */
+	if (cgpu_is_channel_class(call->req.hClass) && !in_group &&
+	    cgpu_engine_computes(call->req.engineType))
+		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
+	if (card >= CGPU_MAX_CARDS)
+		return CGPU_FORWARD;
+	bytes = unseen_bytes(&tenant->objects, card, call->req.hClass, in_group);
+	if (!bytes)
+		return CGPU_FORWARD;
+	call->card = card;
+	err = cgpu_charge_new(&tenant->ledger, card, bytes, parent->pid, &call->charge);
+	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
+}
+
+int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t card;
+	int verdict;
+
+	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+		return CGPU_FORWARD;
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	verdict = pre_class(tenant, call);
+	if (verdict != CGPU_FORWARD)
+		return verdict;
+	if (!cgpu_pin_parent(tenant, call, req->hParent))
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+
+	switch (req->hClass) {
+	case NV01_DEVICE_0:
+		if (req->op != CGPU_OP_ALLOC)
+			break;
+		card = cgpu_topology_by_instance(topology, req->deviceId);
+		if (card == CGPU_NO_CARD)
+			return cgpu_answer(call, NV_ERR_INVALID_DEVICE);
+		if (!tenant->ledger.account[card].present)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
+					   NV_ERR_INSUFFICIENT_PERMISSIONS);
+		call->card = card;
+		break;
+	case NV01_MEMORY_LOCAL_USER:
+		return pre_memory(tenant, call, call->parent);
+	default:
+		return pre_unseen(tenant, call);
+	}
+	return CGPU_FORWARD;
+}
+
+int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	int verdict;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/*
+	 * Class 0x40 by this escape maps the whole card if the caller is
+	 * privileged, else it allocates nothing and tells the heap's size.
+	 */
+	verdict = pre_class(tenant, call);
+	if (verdict != CGPU_FORWARD)
+		return verdict;
+	if (req->hClass == NV01_MEMORY_LOCAL_USER && call->privileged)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (!cgpu_pin_parent(tenant, call, req->hParent))
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	return CGPU_FORWARD;
+}
+
+/* its class is not checked by the driver: 0x40 would allocate unknown memory */
+int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (call->req.hClass != NV01_CONTEXT_DMA)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLASS);
+	if (!cgpu_pin_parent(tenant, call, 0))
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	return CGPU_FORWARD;
+}
+
+int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	struct cgpu_object *object;
+	uint32_t index;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
+	if (!index) /* the driver calls freeing nothing a success, too */
+		return cgpu_answer(call, NV_OK);
+	object = cgpu_object_at(&tenant->objects, index);
+	if (cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	if (object->users)
+		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
+	object->dying = 1;
+	call->object = index;
+	call->serial = object->serial;
+	/* what is above it must not go first, and take the handle's meaning along */
+	cgpu_pin(tenant, call, object->parent);
+	return CGPU_FORWARD;
+}
+
+int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (!cgpu_owns_client(tenant, req->hClient) || !cgpu_owns_client(tenant, req->hClientSrc))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (!cgpu_pin_parent(tenant, call, req->hParent))
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	return cgpu_hold(tenant, call, req->hClientSrc, req->hObjectSrc);
+}
+
+static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		       uint32_t hClient)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+	struct cgpu_object *client;
+	uint32_t index;
+
+	call->req.hClient = hClient;
+	/* only a control file has clients; the driver allows no other */
+	index = file->root ? cgpu_object_add(&tenant->objects, &tenant->ledger, file->root,
+					     hClient, hClient, NV01_ROOT_CLIENT) : 0;
+	if (!index)
+		return cgpu_undo(call, hClient, NV_ERR_INSUFFICIENT_RESOURCES);
+	client = cgpu_object_at(&tenant->objects, index);
+	client->pid = call->pid;
+	return CGPU_DONE;
+}
+
+static uint64_t taken_bytes(const struct cgpu_request *before,
+			    const struct cgpu_request *after)
+{
+	uint64_t bytes = after->size_bytes;
+	const uint64_t grain = 64 << 10;
+
+	/* a driver that reports nothing took at least what was asked */
+	if (!bytes)
+		return cgpu_memory_round(before->size_bytes, before->attr, before->attr2);
+	return bytes > UINT64_MAX - grain ? UINT64_MAX : (bytes + grain - 1) & ~(grain - 1);
+}
+
+int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t hObject = after->hObject;
+	uint32_t index, i;
+	struct cgpu_object *object;
+	uint32_t status = NV_ERR_INSUFFICIENT_RESOURCES;
+
+	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+		return post_client(tenant, call, hObject);
+
+	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {
+		uint64_t bytes = taken_bytes(req, after);
+
+		/* memory of unknown size is not an answer of any driver */
+		if (!bytes || cgpu_charge_settle(&tenant->ledger, call->charge, bytes)) {
+			status = NV_ERR_NO_MEMORY;
+			goto undo;
+		}
+	}
+	index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger, call->parent,
+					  req->hClient, hObject, req->hClass) : 0;
+	if (!index)
+		goto undo;
+
+	object = cgpu_object_at(&tenant->objects, index);
+	object->charge = call->charge;
+	call->charge = 0;
+	object->engineType = req->engineType;
+	for (i = 0; i < 3; i++)
+		object->hDepend[i] = req->hDepend[i];
+	if (req->hClass == NV01_DEVICE_0)
+		object->card = call->card;
+	cgpu_object_set_runnable(&tenant->objects, index, 0);
+	return CGPU_DONE;
+
+undo:
+	/* the charge stays until the driver has freed it: see cgpu_call_undone() */
+	return cgpu_undo(call, hObject, status);
+}
+
+int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			   const struct cgpu_request *after)
+{
+	struct cgpu_request *req = &call->req;
+	const struct cgpu_account *account = cgpu_account_of(tenant, req->hClient, req->hParent);
+
+	if (req->hClass == NV01_MEMORY_LOCAL_USER && account && !account->unlimited &&
+	    cgpu_get64(call->args, 32) >= account->max_bytes)
+		cgpu_put64(call->args, 32, account->max_bytes - 1);
+	return cgpu_post_alloc(tenant, call, after);
+}
+
+int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed)
+{
+	/* gone already if the driver has given its handle out again */
+	if (cgpu_object_at(&tenant->objects, call->object)->serial != call->serial)
+		return CGPU_DONE;
+	if (freed)
+		cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
+	else
+		cgpu_object_at(&tenant->objects, call->object)->dying = 0;
+	return CGPU_DONE;
+}
+
+bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			uint32_t hObject, uint32_t hClass, uint32_t *charge)
+{
+	uint32_t index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger,
+						   call->parent, call->req.hClient,
+						   hObject, hClass) : 0;
+
+	if (!index)
+		return false;
+	cgpu_object_at(&tenant->objects, index)->charge = *charge;
+	*charge = 0;
+	return true;
+}
+
+int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		  const struct cgpu_request *after)
+{
+	uint32_t hClass = cgpu_object_at(&tenant->objects, call->object)->hClass;
+	uint32_t index;
+
+	if (!cgpu_add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
+		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
+	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);
+	cgpu_object_set_runnable(&tenant->objects, index, call->object);
+	return CGPU_DONE;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Objects: RM_ALLOC and its elder sisters, RM_FREE, DUP_OBJECT. As verdict.h says. */
+#ifndef CGPU_CORE_CALL_OBJECT_H
+#define CGPU_CORE_CALL_OBJECT_H
+
+#include "core/call/call.h"
+
+int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call);
+int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    const struct cgpu_request *after);
+int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			   const struct cgpu_request *after);
+int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed);
+int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		  const struct cgpu_request *after);
+/* A second handle of `charge`, by DUP_OBJECT or by import; takes its reference over. */
+bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			uint32_t hObject, uint32_t hClass, uint32_t *charge);
+
+#endif

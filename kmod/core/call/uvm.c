@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* Ioctls of the UVM device: which cards its file knows, and what is mapped where. */
+#include "core/call/uvm.h"
+#include "core/call/verdict.h"
+
+/*
+ * An mmap of the UVM device is managed memory, unless a semaphore pool or the
+ * like lies there. So such a range counts from the moment when the driver has
+ * made it until somebody asks to free it, and never one moment longer.
+ */
+static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	if (cgpu_range_overlaps(&tenant->ranges, call->file,
+				1u << CGPU_RANGE_RESERVING | 1u << CGPU_RANGE_FREEING,
+				req->base, req->length_bytes))
+		return cgpu_answer(call, NV_ERR_UVM_ADDRESS_IN_USE);
+	if (!req->length_bytes ||
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVING, call->file, req->base,
+			   req->length_bytes, 0, CGPU_NO_CARD))
+		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	return CGPU_FORWARD;
+}
+
+static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
+{
+	struct cgpu_request *req = &call->req;
+	bool intact = cgpu_range_covers(&tenant->ranges, call->file, CGPU_RANGE_RESERVING,
+					req->base, req->length_bytes);
+
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_RESERVING, CGPU_ANY_CARD, UINT64_MAX, req->base,
+		       req->length_bytes);
+	/* without this entry its mmap is charged as managed memory: no harm */
+	if (made && intact)
+		cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file, req->base,
+			       req->length_bytes, 0, CGPU_NO_CARD);
+}
+
+static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	/* no well-formed program frees the same address twice at the same time */
+	if (cgpu_range_overlaps(&tenant->ranges, call->file, 1u << CGPU_RANGE_FREEING,
+				req->base, req->length_bytes))
+		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	call->range_serial = tenant->ranges.serial;
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING,
+		       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
+	if (!req->length_bytes ||
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_FREEING, call->file, req->base,
+			   req->length_bytes, 0, CGPU_NO_CARD))
+		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	return CGPU_FORWARD;
+}
+
+static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	int verdict;
+
+	if (!cgpu_owns_client(tenant, req->hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (!req->length_bytes || req->length_bytes > UINT64_MAX - req->base)
+		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	verdict = cgpu_hold(tenant, call, req->hClient, req->hObject);
+	if (verdict == CGPU_FORWARD && req->nr == UVM_ALLOC_DEVICE_P2P)
+		verdict = reserve_range(tenant, call);
+	return verdict;
+}
+
+static int pre_register_gpu(struct cgpu_tenant *tenant,
+			    const struct cgpu_topology *topology, struct cgpu_call *call)
+{
+	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (call->req.hClient && !cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (card == CGPU_NO_CARD || !tenant->ledger.account[card].present)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (!(file->gpu_mask & (1u << card))) {
+		/* managed memory that is there already may now move to this card */
+		if (cgpu_account_charge(&tenant->ledger, card, file->managed_bytes))
+			return cgpu_answer(call, NV_ERR_NO_MEMORY);
+		file->gpu_mask |= 1u << card;
+		call->card = card;
+	}
+	call->alone = !file->registering++;
+	call->registrations = ++file->registrations;
+	return CGPU_FORWARD;
+}
+
+static void pre_unregister_gpu(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	call->alone = !file->registering;
+	call->registrations = file->registrations;
+	call->range_serial = tenant->ranges.serial;
+}
+
+static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t seen = 0, count, i;
+
+	if (req->nr == UVM_ALLOC_DEVICE_P2P)
+		/* the mmap of this range maps it, it is not managed memory */
+		reserved_range(tenant, call, true);
+	if (!call->charge)
+		return CGPU_DONE; /* not video memory */
+	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
+		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
+				   req->base, req->length_bytes, call->charge,
+				   CGPU_NO_CARD))
+			return CGPU_KILL;
+		call->charge = 0;
+		return CGPU_DONE;
+	}
+
+	/* perGpuAttributes: 36 bytes each from offset 24, the card's UUID first */
+	count = cgpu_get32(call->args, req->status_offset - 20);
+	for (i = 0; i < count && 24 + 36 * (i + 1) <= req->args_size; i++) {
+		uint32_t card = cgpu_topology_by_uuid(topology, call->args + 24 + 36 * i);
+		uint32_t bit = card < CGPU_MAX_CARDS ? 1u << card : 0;
+
+		if (bit ? seen & bit : i > 0)
+			continue;
+		seen |= bit;
+		cgpu_charge_get(&tenant->ledger, call->charge);
+		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
+				   req->base, req->length_bytes, call->charge, card)) {
+			cgpu_charge_put(&tenant->ledger, call->charge);
+			return CGPU_KILL; /* mapped, and no room to remember it */
+		}
+	}
+	return CGPU_DONE;
+}
+
+/*
+ * The card leaves the va_space, unless another thread was registering it at
+ * the same time: which of them the driver took first is not known.
+ */
+static void forget_registration(struct cgpu_tenant *tenant, struct cgpu_call *call,
+				uint32_t card)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (!call->alone || call->registrations != file->registrations ||
+	    !(file->gpu_mask & (1u << card)))
+		return;
+	file->gpu_mask &= ~(1u << card);
+	cgpu_account_uncharge(&tenant->ledger, card, file->managed_bytes);
+}
+
+static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
+				    const struct cgpu_topology *topology,
+				    struct cgpu_call *call)
+{
+	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
+
+	if (card == CGPU_NO_CARD)
+		return;
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_EXTERNAL, card, call->range_serial, 0, UINT64_MAX);
+	forget_registration(tenant, call, card);
+}
+
+int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		 struct cgpu_call *call)
+{
+	switch (call->req.op) {
+	case CGPU_OP_UVM_INITIALIZE:
+		/* what malloc() gives would move to the card, and nobody be charged */
+		cgpu_put32(call->args, 0, call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_REGISTER_GPU:
+		return pre_register_gpu(tenant, topology, call);
+	case CGPU_OP_UVM_UNREGISTER_GPU:
+		pre_unregister_gpu(tenant, call);
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_REGISTER_CLIENT:
+		if (!cgpu_owns_client(tenant, call->req.hClient))
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		return pre_uvm_map(tenant, call);
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+		call->range_serial = tenant->ranges.serial;
+		return CGPU_FORWARD;
+	case CGPU_OP_UVM_FREE:
+		return pre_uvm_free(tenant, call);
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+		return reserve_range(tenant, call);
+	default:
+		return CGPU_FORWARD;
+	}
+}
+
+static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	switch (req->op) {
+	case CGPU_OP_UVM_UNREGISTER_GPU:
+		post_uvm_unregister_gpu(tenant, topology, call);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		return post_uvm_map(tenant, topology, call);
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_EXTERNAL,
+			       cgpu_topology_by_uuid(topology, req->gpu_uuid),
+			       call->range_serial, req->base, req->length_bytes);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_FREE:
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD,
+			       call->range_serial, req->base, req->length_bytes);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+		reserved_range(tenant, call, true);
+		return CGPU_DONE;
+	default:
+		return CGPU_DONE;
+	}
+}
+
+static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL ||
+	    (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL &&
+	     call->req.nr == UVM_ALLOC_DEVICE_P2P))
+		reserved_range(tenant, call, false);
+	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU && call->card < CGPU_MAX_CARDS)
+		forget_registration(tenant, call, call->card);
+}
+
+int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call, bool done)
+{
+	if (call->req.op == CGPU_OP_UVM_INITIALIZE)
+		cgpu_put32(call->args, 0, call->req.flags);
+	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU)
+		cgpu_tenant_file(tenant, call->file)->registering--;
+	if (call->req.op == CGPU_OP_UVM_FREE)
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_FREEING, CGPU_ANY_CARD, UINT64_MAX,
+			       call->req.base, call->req.length_bytes);
+	if (done)
+		return post_success(tenant, topology, call);
+	post_failure(tenant, call);
+	return CGPU_DONE;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* CGPU_OP_UVM_*; any other op is forwarded. As verdict.h says. */
+#ifndef CGPU_CORE_CALL_UVM_H
+#define CGPU_CORE_CALL_UVM_H
+
+#include "core/call/call.h"
+
+int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		 struct cgpu_call *call);
+/* `done`: the driver did it. */
+int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call, bool done);
+
+#endif

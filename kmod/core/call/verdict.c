@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * What is said of a call, and what a call takes for itself until it is over: pins,
+ * references of charges, a file. cgpu_release() returns all of it, whichever way the
+ * call ended.
+ */
+#include "core/call/verdict.h"
+
+int cgpu_answer(struct cgpu_call *call, uint32_t status)
+{
+	call->error = 0;
+	if (call->req.status_offset == CGPU_NO_OFFSET)
+		call->error = -EPERM;
+	else
+		cgpu_put32(call->args, call->req.status_offset, status);
+	return CGPU_ANSWER;
+}
+
+int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		uint32_t status)
+{
+	uint32_t i;
+
+	if (card < CGPU_MAX_CARDS) {
+		tenant->ledger.account[card].refused++;
+		return cgpu_answer(call, status);
+	}
+	/* not about one card: counted on the container's first */
+	for (i = 0; i < CGPU_MAX_CARDS; i++) {
+		if (tenant->ledger.account[i].present) {
+			tenant->ledger.account[i].refused++;
+			break;
+		}
+	}
+	return cgpu_answer(call, status);
+}
+
+int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status)
+{
+	if (!cgpu_admits_unknown(tenant))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, status);
+	call->unknown = true;
+	return CGPU_FORWARD;
+}
+
+bool cgpu_admits_unknown(const struct cgpu_tenant *tenant)
+{
+	uint32_t card;
+
+	for (card = 0; card < CGPU_MAX_CARDS; card++)
+		if (tenant->ledger.account[card].present &&
+		    tenant->ledger.account[card].admit_unknown)
+			return true;
+	return false;
+}
+
+bool cgpu_call_unknown(struct cgpu_tenant *tenant)
+{
+	struct cgpu_call call = { .req.status_offset = CGPU_NO_OFFSET };
+
+	return cgpu_refuse_unknown(tenant, &call, 0) == CGPU_FORWARD;
+}
+
+bool cgpu_owns_named(struct cgpu_tenant *tenant, const struct cgpu_request *req)
+{
+	uint32_t i;
+
+	for (i = 0; i < 2; i++)
+		if (req->hClientNamed[i] && !cgpu_owns_client(tenant, req->hClientNamed[i]))
+			return false;
+	return true;
+}
+
+bool cgpu_owns_client(struct cgpu_tenant *tenant, uint32_t hClient)
+{
+	return hClient && cgpu_object_find(&tenant->objects, hClient, hClient);
+}
+
+const struct cgpu_account *cgpu_account_of(struct cgpu_tenant *tenant,
+					   uint32_t hClient, uint32_t hObject)
+{
+	uint32_t index = cgpu_object_find(&tenant->objects, hClient, hObject);
+	uint32_t card = index ? cgpu_object_at(&tenant->objects, index)->card : CGPU_NO_CARD;
+
+	return card < CGPU_MAX_CARDS ? &tenant->ledger.account[card] : NULL;
+}
+
+void cgpu_pin(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index)
+{
+	cgpu_object_pin(&tenant->objects, index);
+	call->pinned[call->pinned_count++] = index;
+}
+
+bool cgpu_pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		     uint32_t hParent)
+{
+	uint32_t hClient = call->req.hClient;
+	uint32_t index = cgpu_object_find(&tenant->objects, hClient, hParent ? hParent : hClient);
+
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return false;
+	call->parent = index;
+	cgpu_pin(tenant, call, index);
+	return true;
+}
+
+int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient,
+	      uint32_t hObject)
+{
+	uint32_t index = cgpu_object_find(&tenant->objects, hClient, hObject);
+
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	cgpu_pin(tenant, call, index);
+	call->object = index;
+	call->card = cgpu_object_at(&tenant->objects, index)->card;
+	call->charge = cgpu_object_at(&tenant->objects, index)->charge;
+	if (call->charge)
+		cgpu_charge_get(&tenant->ledger, call->charge);
+	return CGPU_FORWARD;
+}
+
+int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
+{
+	call->undo_hClient = call->req.hClient;
+	call->undo_hObject = hObject;
+	if (call->req.status_offset != CGPU_NO_OFFSET)
+		cgpu_put32(call->args, call->req.status_offset, status);
+	return CGPU_UNDO;
+}
+
+void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->charge)
+		cgpu_charge_put(&tenant->ledger, call->charge);
+	call->charge = 0;
+	while (call->held_count)
+		if (call->held[--call->held_count])
+			cgpu_charge_put(&tenant->ledger, call->held[call->held_count]);
+	while (call->pinned_count)
+		cgpu_object_unpin(&tenant->objects, call->pinned[--call->pinned_count]);
+	if (call->used_file)
+		cgpu_tenant_file(tenant, call->used_file)->users--;
+	call->used_file = 0;
+	cgpu_tenant_close_waiting(tenant);
+}

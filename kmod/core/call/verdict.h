@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Verdicts, and what a call takes for itself until its end: for the files of this
+ * folder alone. Every function of theirs is called with the tenant locked, on behalf
+ * of one call. pre: before the driver, returns CGPU_FORWARD or CGPU_ANSWER. post:
+ * after it, returns CGPU_DONE, CGPU_UNDO or CGPU_KILL.
+ */
+#ifndef CGPU_CORE_CALL_VERDICT_H
+#define CGPU_CORE_CALL_VERDICT_H
+
+#include "core/call/call.h"
+
+/* Return: CGPU_ANSWER, with `status` where the argument has room for one, else -EPERM. */
+int cgpu_answer(struct cgpu_call *call, uint32_t status);
+/* As cgpu_answer(), and counts it: on `card`, CGPU_NO_CARD: on the container's first. */
+int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		uint32_t status);
+/*
+ * What no list names. Return: as cgpu_refuse(); CGPU_FORWARD where the administrator
+ * has admitted such calls: then the door tells of them.
+ */
+int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call,
+			uint32_t status);
+/* Return: CGPU_UNDO: the driver shall free `hObject`, the caller gets `status`. */
+int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status);
+
+/* true if further clients that the parameters name are the container's, or none */
+bool cgpu_owns_named(struct cgpu_tenant *tenant, const struct cgpu_request *req);
+bool cgpu_owns_client(struct cgpu_tenant *tenant, uint32_t hClient);
+/* The account of the card that the object lies on; NULL: none. */
+const struct cgpu_account *cgpu_account_of(struct cgpu_tenant *tenant,
+					   uint32_t hClient, uint32_t hObject);
+
+/* Until the call is over. */
+void cgpu_pin(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index);
+/* Finds and pins the object above a new one; 0 as its handle means the client. */
+bool cgpu_pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		     uint32_t hParent);
+/* Pins an object that gets a second life, and takes a reference of its charge. */
+int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient,
+	      uint32_t hObject);
+/* Returns all that the call had taken. */
+void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call);
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A charge is taken before the driver is asked, with an upper bound of what
+ * it will take, and settled afterwards to what it took: so the sum is never
+ * above the limit, not even between two racing calls.
+ */
+#include "core/memory/ledger.h"
+#include "core/rm/abi.h"
+
+enum {
+	PMA_GRAIN_BYTES = 64 << 10, /* the driver's physical allocator hands out no less */
+	HUGE_PAGE_BYTES = 2 << 20,
+	HUGE_512M_BYTES = 512 << 20
+};
+
+void cgpu_ledger_init(struct cgpu_ledger *ledger)
+{
+	memset(ledger->account, 0, sizeof(ledger->account));
+	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
+}
+
+static struct cgpu_charge *charge_at(const struct cgpu_ledger *ledger, uint32_t index)
+{
+	return cgpu_table_slot(&ledger->charges, index);
+}
+
+int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
+{
+	struct cgpu_account *account;
+
+	if (card >= CGPU_MAX_CARDS || !ledger->account[card].present)
+		return -ENODEV;
+	account = &ledger->account[card];
+	/* subtraction first: bytes comes from the tenant and may be near 2^64 */
+	if (bytes > UINT64_MAX - account->current_bytes ||
+	    (!account->unlimited &&
+	     (account->current_bytes > account->max_bytes ||
+	      bytes > account->max_bytes - account->current_bytes))) {
+		account->oom++;
+		return -ENOSPC;
+	}
+	account->current_bytes += bytes;
+	if (account->current_bytes > account->peak_bytes)
+		account->peak_bytes = account->current_bytes;
+	return 0;
+}
+
+void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
+{
+	ledger->account[card].current_bytes -= bytes;
+}
+
+int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
+		    uint32_t pid, uint32_t *index)
+{
+	struct cgpu_charge *charge;
+	int err;
+
+	if (!cgpu_table_room(&ledger->charges))
+		return -ENOMEM;
+	err = cgpu_account_charge(ledger, card, bytes);
+	if (err)
+		return err;
+	*index = cgpu_table_take(&ledger->charges);
+	charge = charge_at(ledger, *index);
+	*charge = (struct cgpu_charge){
+		.refs = 1, .card = card, .pid = pid, .bytes = bytes
+	};
+	return 0;
+}
+
+int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes)
+{
+	struct cgpu_charge *charge = charge_at(ledger, index);
+	int err;
+
+	if (bytes > charge->bytes) {
+		err = cgpu_account_charge(ledger, charge->card, bytes - charge->bytes);
+		if (err)
+			return err;
+	} else {
+		cgpu_account_uncharge(ledger, charge->card, charge->bytes - bytes);
+	}
+	charge->bytes = bytes;
+	return 0;
+}
+
+void cgpu_charge_get(struct cgpu_ledger *ledger, uint32_t index)
+{
+	charge_at(ledger, index)->refs++;
+}
+
+void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index)
+{
+	struct cgpu_charge *charge = charge_at(ledger, index);
+
+	if (--charge->refs)
+		return;
+	cgpu_account_uncharge(ledger, charge->card, charge->bytes);
+	cgpu_table_give(&ledger->charges, index);
+}
+
+uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_free_bytes)
+{
+	uint64_t own;
+
+	if (account->unlimited)
+		return card_free_bytes;
+	if (account->current_bytes >= account->max_bytes)
+		return 0;
+	own = account->max_bytes - account->current_bytes;
+	return own < card_free_bytes ? own : card_free_bytes;
+}
+
+uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
+{
+	uint32_t page = (attr >> NVOS32_ATTR_PAGE_SIZE_SHIFT) & NVOS32_ATTR_PAGE_SIZE_MASK;
+	uint32_t huge = (attr2 >> NVOS32_ATTR2_PAGE_SIZE_HUGE_SHIFT) &
+			NVOS32_ATTR2_PAGE_SIZE_HUGE_MASK;
+	uint64_t grain = PMA_GRAIN_BYTES;
+
+	if (page == NVOS32_ATTR_PAGE_SIZE_HUGE)
+		grain = huge == 3 ? 256ull << 30 : /* 570 and newer */
+			huge == 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
+	else if (page == NVOS32_ATTR_PAGE_SIZE_DEFAULT && size_bytes >= HUGE_PAGE_BYTES)
+		grain = HUGE_PAGE_BYTES;
+	if (size_bytes > UINT64_MAX - grain)
+		return UINT64_MAX;
+	return (size_bytes + grain - 1) & ~(grain - 1);
+}

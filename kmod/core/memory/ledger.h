@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What a container has taken of each card, and what it may take. */
+#ifndef CGPU_CORE_MEMORY_LEDGER_H
+#define CGPU_CORE_MEMORY_LEDGER_H
+
+#include "core/types.h"
+#include "core/memory/table.h"
+
+enum cgpu_ledger_limit {
+	CGPU_MAX_CARDS = 32, /* /dev/nvidia0 … nvidia31 */
+	CGPU_NO_CARD = 0xff
+};
+
+/* A container on one card. Bytes; current includes allocations in flight. */
+struct cgpu_account {
+	bool present;      /* the container was given this card */
+	bool unlimited;    /* mem=max */
+	bool uvm_disable;  /* managed memory is refused */
+	bool oom_kill;     /* a process that asks for too much is killed */
+	bool slices_owned; /* the engine programs timeslices and gates */
+	bool admit_unknown; /* what no list names goes to the driver, and is told */
+	bool gate_shut;    /* the engine has the container's channels off the card */
+	uint64_t max_bytes;
+	uint64_t current_bytes;
+	uint64_t peak_bytes;
+	uint64_t oom;      /* allocations answered with NV_ERR_NO_MEMORY */
+	uint64_t refused;  /* other requests that were refused */
+};
+
+/*
+ * One piece of physical video memory. It is charged to its creator once and
+ * stays charged until the last of: RM object, duplicate, UVM mapping,
+ * exported fd, dma-buf.
+ */
+struct cgpu_charge {
+	uint32_t refs; /* chains free slots while unused */
+	uint32_t card;
+	uint32_t pid;  /* process that created it, host's number */
+	uint64_t bytes;
+};
+
+struct cgpu_ledger {
+	struct cgpu_account account[CGPU_MAX_CARDS];
+	struct cgpu_table charges;
+};
+
+void cgpu_ledger_init(struct cgpu_ledger *ledger);
+
+/*
+ * Charges `bytes` to `card`. Return: 0, -ENOSPC above the limit (nothing
+ * changed, oom counted), -ENODEV: not a card of this container.
+ */
+int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);
+void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);
+
+/* A new charge with one reference. Return: its index, or as above, -ENOMEM: full. */
+int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
+		    uint32_t pid, uint32_t *index);
+/* Sets what the driver really took. Return: 0, -ENOSPC (unchanged). */
+int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes);
+void cgpu_charge_get(struct cgpu_ledger *ledger, uint32_t index);
+void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index);
+
+/* What the container may still take of a card it has, in bytes. */
+uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_free_bytes);
+
+/*
+ * Bytes of video memory that the driver takes for a request: an upper bound
+ * before the call. attr, attr2: NVOS32_ATTR*, see rm_abi.h.
+ */
+uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2);
+
+#endif

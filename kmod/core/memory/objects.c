@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * RM frees an object together with its children and its dependents (a
+ * vaspace takes the channel groups that run in it along). The tree here
+ * follows that, so that a handle which the driver hands out again never meets
+ * a stale entry and no charge outlives its object.
+ *
+ * Dependants are only channel groups, context shares and channels; they are
+ * few, so they are found by walking the list of runnable objects.
+ */
+#include "core/memory/objects.h"
+#include "core/rm/abi.h"
+#include "core/rm/decode.h"
+
+void cgpu_objects_init(struct cgpu_objects *objects)
+{
+	memset(objects, 0, sizeof(*objects));
+	cgpu_table_init(&objects->slots, sizeof(struct cgpu_object));
+}
+
+struct cgpu_object *cgpu_object_at(const struct cgpu_objects *objects, uint32_t index)
+{
+	return cgpu_table_slot(&objects->slots, index);
+}
+
+static uint32_t bucket_of(const struct cgpu_objects *objects, uint32_t hClient,
+			  uint32_t hObject)
+{
+	/* Fibonacci hashing: handles are sequential or have constant high bits */
+	uint64_t key = ((uint64_t)hClient << 32 | hObject) * 0x9E3779B97F4A7C15ull;
+
+	return (uint32_t)(key >> 40) & objects->bucket_mask;
+}
+
+size_t cgpu_objects_bytes(uint32_t capacity)
+{
+	return (size_t)capacity * (sizeof(struct cgpu_object) + sizeof(uint32_t));
+}
+
+static void hash_insert(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t bucket = bucket_of(objects, object->hClient, object->hObject);
+
+	object->chain = objects->buckets[bucket];
+	objects->buckets[bucket] = index;
+}
+
+void *cgpu_objects_grow(struct cgpu_objects *objects, void *storage, uint32_t capacity)
+{
+	uint32_t *old_buckets = objects->buckets;
+	uint32_t old_mask = objects->bucket_mask;
+	void *old = cgpu_table_grow(&objects->slots, storage, capacity);
+	uint32_t bucket, index, next;
+
+	objects->buckets = (uint32_t *)((uint8_t *)storage +
+					(size_t)capacity * sizeof(struct cgpu_object));
+	objects->bucket_mask = capacity - 1;
+	memset(objects->buckets, 0, (size_t)capacity * sizeof(uint32_t));
+	if (!old)
+		return NULL;
+	for (bucket = 0; bucket <= old_mask; bucket++) {
+		for (index = old_buckets[bucket]; index; index = next) {
+			next = cgpu_object_at(objects, index)->chain;
+			hash_insert(objects, index);
+		}
+	}
+	return old;
+}
+
+uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
+			  uint32_t hObject)
+{
+	uint32_t index;
+
+	if (!objects->buckets)
+		return 0;
+	index = objects->buckets[bucket_of(objects, hClient, hObject)];
+	while (index) {
+		const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->hClient == hClient && object->hObject == hObject)
+			break;
+		index = object->chain;
+	}
+	return index;
+}
+
+static void hash_remove(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t *link = &objects->buckets[bucket_of(objects, object->hClient,
+						     object->hObject)];
+
+	while (*link != index)
+		link = &cgpu_object_at(objects, *link)->chain;
+	*link = object->chain;
+}
+
+uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			 uint32_t parent, uint32_t hClient, uint32_t hObject,
+			 uint32_t hClass)
+{
+	struct cgpu_object *object;
+	uint32_t stale = cgpu_object_find(objects, hClient, hObject);
+	uint32_t index;
+
+	if (stale) {
+		uint32_t above;
+
+		if (cgpu_object_at(objects, stale)->users)
+			return 0;
+		/* its own ancestor cannot be gone: not an answer of the driver */
+		for (above = parent; above; above = cgpu_object_at(objects, above)->parent)
+			if (above == stale)
+				return 0;
+		cgpu_object_remove(objects, ledger, stale);
+	}
+	index = cgpu_table_take(&objects->slots);
+	if (!index)
+		return 0;
+
+	object = cgpu_object_at(objects, index);
+	object->hClient = hClient;
+	object->hObject = hObject;
+	object->hClass = hClass;
+	object->serial = ++objects->serial;
+	object->card = CGPU_NO_CARD;
+	hash_insert(objects, index);
+
+	if (parent) {
+		struct cgpu_object *above = cgpu_object_at(objects, parent);
+
+		object->parent = parent;
+		object->card = above->card;
+		object->file = above->file;
+		object->pid = above->pid;
+		object->next_sibling = above->first_child;
+		if (above->first_child)
+			cgpu_object_at(objects, above->first_child)->prev_sibling = index;
+		above->first_child = index;
+	}
+	return index;
+}
+
+static bool is_runnable(const struct cgpu_object *object)
+{
+	return object->hClass == KEPLER_CHANNEL_GROUP_A ||
+	       object->hClass == FERMI_CONTEXT_SHARE_A ||
+	       cgpu_is_channel_class(object->hClass);
+}
+
+bool cgpu_object_is_group(const struct cgpu_objects *objects,
+			  const struct cgpu_object *object)
+{
+	if (object->hClass == KEPLER_CHANNEL_GROUP_A)
+		return true;
+	return cgpu_is_channel_class(object->hClass) && object->parent &&
+	       cgpu_object_at(objects, object->parent)->hClass != KEPLER_CHANNEL_GROUP_A;
+}
+
+static bool is_listed(const struct cgpu_objects *objects, uint32_t index)
+{
+	return cgpu_object_at(objects, index)->prev_runnable ||
+	       objects->first_runnable == index;
+}
+
+/* `by`: 1 or -1 */
+static void count(struct cgpu_objects *objects, const struct cgpu_object *object,
+		  uint32_t by)
+{
+	if (object->card >= CGPU_MAX_CARDS)
+		return;
+	if (object->hClass == FERMI_VASPACE_A)
+		objects->vaspaces[object->card] += by;
+	if (cgpu_is_channel_class(object->hClass))
+		objects->channels[object->card] += by;
+	if (cgpu_object_is_group(objects, object) && !(object->flags & CGPU_OBJECT_DUPLICATE))
+		objects->groups[object->card] += by;
+}
+
+void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
+			      uint32_t source)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+	const struct cgpu_object *same = source ? cgpu_object_at(objects, source) : NULL;
+
+	if (!is_runnable(object)) {
+		count(objects, object, 1);
+		return;
+	}
+	if (same && object->hClass != FERMI_CONTEXT_SHARE_A)
+		object->flags |= CGPU_OBJECT_DUPLICATE;
+	else if (!cgpu_object_is_group(objects, object) && object->parent)
+		same = cgpu_object_at(objects, object->parent);
+	object->identity = same ? same->identity : object->serial;
+	if (same) {
+		object->flags |= same->flags & CGPU_OBJECT_SCHEDULED;
+		object->engineType = same->engineType;
+	}
+	object->next_runnable = objects->first_runnable;
+	if (objects->first_runnable)
+		cgpu_object_at(objects, objects->first_runnable)->prev_runnable = index;
+	objects->first_runnable = index;
+	objects->runnable_changes++;
+	count(objects, object, 1);
+}
+
+void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
+{
+	uint32_t identity = cgpu_object_at(objects, index)->identity;
+
+	cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
+	objects->runnable_changes++;
+	for (index = objects->first_runnable; identity && index;
+	     index = cgpu_object_at(objects, index)->next_runnable)
+		if (cgpu_object_at(objects, index)->identity == identity)
+			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
+}
+
+void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	if (!map && !object->mappings)
+		return;
+	object->mappings += map ? 1 : (uint32_t)-1;
+	objects->mappings += map ? 1 : (uint32_t)-1;
+}
+
+/* The first handle goes: a duplicate that stays is the group from now on. */
+static void promote(struct cgpu_objects *objects, uint32_t identity, uint32_t hClass)
+{
+	uint32_t index;
+
+	for (index = objects->first_runnable; index;
+	     index = cgpu_object_at(objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->identity != identity || object->hClass != hClass ||
+		    !(object->flags & CGPU_OBJECT_DUPLICATE))
+			continue;
+		object->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
+		if (cgpu_object_is_group(objects, object) && object->card < CGPU_MAX_CARDS)
+			objects->groups[object->card]++;
+		return;
+	}
+}
+
+static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	if (!is_listed(objects, index))
+		return;
+	objects->runnable_changes++;
+	if (object->prev_runnable)
+		cgpu_object_at(objects, object->prev_runnable)->next_runnable =
+			object->next_runnable;
+	else
+		objects->first_runnable = object->next_runnable;
+	if (object->next_runnable)
+		cgpu_object_at(objects, object->next_runnable)->prev_runnable =
+			object->prev_runnable;
+	count(objects, object, (uint32_t)-1);
+	if (!(object->flags & CGPU_OBJECT_DUPLICATE) && object->hClass != FERMI_CONTEXT_SHARE_A)
+		promote(objects, object->identity, object->hClass);
+}
+
+static void unlink_sibling(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	if (object->prev_sibling)
+		cgpu_object_at(objects, object->prev_sibling)->next_sibling =
+			object->next_sibling;
+	else if (object->parent)
+		cgpu_object_at(objects, object->parent)->first_child =
+			object->next_sibling;
+	if (object->next_sibling)
+		cgpu_object_at(objects, object->next_sibling)->prev_sibling =
+			object->prev_sibling;
+}
+
+/* removes one object that has no children left */
+static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	/* needs its parent, by which it is known what it counts as */
+	if (is_runnable(object))
+		unlink_runnable(objects, index);
+	else if (object->hClass == FERMI_VASPACE_A)
+		count(objects, object, (uint32_t)-1);
+	unlink_sibling(objects, index);
+	objects->mappings -= object->mappings;
+	hash_remove(objects, index);
+	if (object->charge)
+		cgpu_charge_put(ledger, object->charge);
+	cgpu_table_give(&objects->slots, index);
+}
+
+/* an unpinned runnable object of `hClient` that names `hObject`; 0: none */
+static uint32_t find_dependent(const struct cgpu_objects *objects, uint32_t hClient,
+			       uint32_t hObject)
+{
+	uint32_t index;
+
+	for (index = objects->first_runnable; index;
+	     index = cgpu_object_at(objects, index)->next_runnable) {
+		const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->hClient == hClient && !object->users &&
+		    (object->hDepend[0] == hObject || object->hDepend[1] == hObject ||
+		     object->hDepend[2] == hObject))
+			return index;
+	}
+	return 0;
+}
+
+static void remove_subtree(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			   uint32_t index)
+{
+	uint32_t at = index;
+
+	/* descend to a leaf, remove it, go on from its parent */
+	for (;;) {
+		struct cgpu_object *object = cgpu_object_at(objects, at);
+		uint32_t parent = object->parent;
+
+		if (object->first_child) {
+			at = object->first_child;
+			continue;
+		}
+		remove_leaf(objects, ledger, at);
+		if (at == index)
+			return;
+		at = parent;
+	}
+}
+
+void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t hClient = object->hClient;
+	uint32_t hObject = object->hObject;
+	uint32_t dependent;
+
+	remove_subtree(objects, ledger, index);
+	if (hObject == hClient || !hObject)
+		return; /* a client or a file: all that could depend on it is below it */
+	/*
+	 * Dependants of the object itself. Those of objects below it are below
+	 * the same device and are freed by the driver with it; when the device
+	 * goes they went above. A context share is a dependent of its vaspace
+	 * and has channels that depend on it, hence the repetition.
+	 */
+	while ((dependent = find_dependent(objects, hClient, hObject))) {
+		uint32_t handle = cgpu_object_at(objects, dependent)->hObject;
+		uint32_t second;
+
+		remove_subtree(objects, ledger, dependent);
+		while ((second = find_dependent(objects, hClient, handle)))
+			remove_subtree(objects, ledger, second);
+	}
+}
+
+bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index)
+{
+	while (index) {
+		const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->dying)
+			return true;
+		index = object->parent;
+	}
+	return false;
+}
+
+void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index)
+{
+	for (; index; index = cgpu_object_at(objects, index)->parent)
+		cgpu_object_at(objects, index)->users++;
+}
+
+void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index)
+{
+	for (; index; index = cgpu_object_at(objects, index)->parent)
+		cgpu_object_at(objects, index)->users--;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The RM objects of one container: file → client → device → memory, channels. */
+#ifndef CGPU_CORE_MEMORY_OBJECTS_H
+#define CGPU_CORE_MEMORY_OBJECTS_H
+
+#include "core/types.h"
+#include "core/memory/ledger.h"
+#include "core/memory/table.h"
+
+enum cgpu_object_flag {
+	CGPU_OBJECT_SCHEDULED = 1, /* GPFIFO_SCHEDULE succeeded once */
+	CGPU_OBJECT_SHUT = 2,      /* a channel that a gate holds off the card */
+	CGPU_OBJECT_DUPLICATE = 4  /* a second handle of a group that has its first */
+};
+
+enum cgpu_object_class {
+	/* the root of an open file's clients: {hClient 0, hObject file number} */
+	CGPU_CLASS_FILE = 0x7fffffff
+};
+
+/* Links are slot indices, 0: none. */
+struct cgpu_object {
+	uint32_t chain;        /* next in hash bucket; chains free slots while unused */
+	uint32_t hClient;
+	uint32_t hObject;
+	uint32_t hClass;
+	uint32_t serial;       /* tells this object from an earlier one of its handle */
+	uint32_t dying;        /* the driver is freeing it, or releasing its file */
+	uint32_t users;        /* calls in the driver that need it or something below */
+	uint32_t parent;       /* 0: an open file */
+	uint32_t first_child;
+	uint32_t next_sibling;
+	uint32_t prev_sibling;
+	uint32_t next_runnable; /* list of all channel groups and channels */
+	uint32_t prev_runnable;
+	uint32_t charge;       /* 0: takes no video memory */
+	uint32_t card;         /* CGPU_NO_CARD above a device */
+	uint32_t file;         /* the open file that it lives with */
+	uint32_t pid;          /* process that created the client, host's number */
+	uint32_t engineType;
+	uint32_t hDepend[3];   /* freeing one of these handles frees this object */
+	uint32_t flags;        /* enum cgpu_object_flag */
+	/*
+	 * The channel group that this is, is a handle of, or runs in: however it was
+	 * named or made, one number. A channel outside groups has one of its own.
+	 */
+	uint32_t identity;
+	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
+	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
+};
+
+struct cgpu_objects {
+	struct cgpu_table slots;
+	uint32_t *buckets;
+	uint32_t bucket_mask;
+	uint32_t serial;
+	uint32_t first_runnable;
+	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
+	uint32_t groups[CGPU_MAX_CARDS]; /* channel groups alive, by card */
+	uint32_t channels[CGPU_MAX_CARDS];
+	uint32_t vaspaces[CGPU_MAX_CARDS];
+	uint32_t mappings;               /* sum over the objects */
+};
+
+void cgpu_objects_init(struct cgpu_objects *objects);
+
+/* bytes of storage for `capacity` objects (a power of two) */
+size_t cgpu_objects_bytes(uint32_t capacity);
+/* As cgpu_table_grow(); storage of cgpu_objects_bytes(capacity) bytes. */
+void *cgpu_objects_grow(struct cgpu_objects *objects, void *storage, uint32_t capacity);
+
+struct cgpu_object *cgpu_object_at(const struct cgpu_objects *objects, uint32_t index);
+/* Return: index, 0: no such object. A client is {hClient, hClient}. */
+uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
+			  uint32_t hObject);
+
+/*
+ * Adds an object, inheriting card from its parent (index, pinned; 0: none). An
+ * object that already has this handle is gone in the driver, since it gave
+ * the handle out again: it is removed with its subtree.
+ * Return: index, 0: the table is full, or the old object is pinned.
+ */
+uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			 uint32_t parent, uint32_t hClient, uint32_t hObject,
+			 uint32_t hClass);
+/*
+ * Counts a channel group, channel or address space, and lists what runs. `source`:
+ * the object that it is a duplicate of, 0: none.
+ */
+void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
+			      uint32_t source);
+/* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */
+void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
+/* Forgets a mapping, or remembers one. */
+void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
+/* true for a group, and for a channel that RM makes a group for */
+bool cgpu_object_is_group(const struct cgpu_objects *objects,
+			  const struct cgpu_object *object);
+
+/*
+ * Removes an object, its subtree and all that depends on any of them, and
+ * drops their charges. Bounded by the number of objects; no recursion.
+ */
+void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index);
+
+/* true while RM_FREE of it or of something above it is in flight */
+bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index);
+
+/*
+ * A call in the driver needs this object: until cgpu_object_unpin() neither it
+ * nor anything above it is removed, so that its index and handle keep their
+ * meaning.
+ */
+void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index);
+void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index);
+
+#endif

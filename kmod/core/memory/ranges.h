@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What open files hold: UVM address ranges, and memory exported as an fd. */
+#ifndef CGPU_CORE_MEMORY_RANGES_H
+#define CGPU_CORE_MEMORY_RANGES_H
+
+#include "core/types.h"
+#include "core/memory/ledger.h"
+#include "core/memory/table.h"
+
+enum cgpu_range_kind {
+	CGPU_RANGE_EXTERNAL,  /* UVM mapping of an RM memory object */
+	CGPU_RANGE_MANAGED,   /* cudaMallocManaged: no RM object */
+	CGPU_RANGE_RESERVED,  /* semaphore pool, device P2P: its mmap is not managed */
+	CGPU_RANGE_EXPORT,    /* base: index of the object in the exported fd */
+	CGPU_RANGE_RESERVING, /* to become RESERVED, if no one frees it meanwhile */
+	CGPU_RANGE_FREEING    /* UVM_FREE of it is in the driver */
+};
+
+struct cgpu_range {
+	uint32_t chain;  /* chains free slots while unused */
+	uint32_t kind;   /* enum cgpu_range_kind */
+	uint32_t file;
+	uint32_t charge; /* 0: none */
+	uint32_t card;   /* EXTERNAL: the card it is mapped on, else CGPU_NO_CARD */
+	uint64_t serial; /* when it was added; a piece keeps it */
+	uint64_t base;
+	uint64_t length_bytes;
+};
+
+enum cgpu_range_filter {
+	CGPU_ANY_CARD = 0xfe
+};
+
+/* Sorted by (file, base); several ranges may share an address (two cards). */
+struct cgpu_ranges {
+	struct cgpu_table slots;
+	uint32_t *order;          /* slot indices, sorted */
+	uint32_t count;
+	uint64_t longest_bytes;   /* no range was ever longer */
+	uint64_t serial;          /* of the newest range */
+};
+
+void cgpu_ranges_init(struct cgpu_ranges *ranges);
+size_t cgpu_ranges_bytes(uint32_t capacity);
+/* As cgpu_table_grow(); storage of cgpu_ranges_bytes(capacity) bytes. */
+void *cgpu_ranges_grow(struct cgpu_ranges *ranges, void *storage, uint32_t capacity);
+
+/* Adds a range; takes over one reference of `charge`. Return: 0, -ENOMEM: full. */
+int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
+		   uint64_t base, uint64_t length_bytes, uint32_t charge, uint32_t card);
+
+/*
+ * Takes [base, base + length) out of the ranges of `file` with a kind in
+ * `kinds` (bit set) on `card` (or CGPU_ANY_CARD), trimming and splitting;
+ * references of what vanished are dropped. Ranges newer than `serial` stay:
+ * what was added while the driver was unmapping may have been mapped after it.
+ * If a split finds no free slot, the range stays whole: charged too much,
+ * never too little. Return: bytes taken out of MANAGED ranges.
+ */
+uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
+			uint64_t base, uint64_t length_bytes);
+
+/*
+ * What is exported through `file` at `index`. Return: false: nothing, else
+ * `charge` is its charge, 0 for an object that takes no video memory.
+ */
+bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint64_t index, uint32_t *charge);
+
+/* true if [base, base + length) lies in one range of `kind` */
+bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+		       uint64_t base, uint64_t length_bytes);
+
+/* true if a range with a kind in `kinds` shares an address with these */
+bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
+			 uint32_t kinds, uint64_t base, uint64_t length_bytes);
+
+struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index);
+
+#endif

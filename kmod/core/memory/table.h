@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* A table of equal slots with a free list, in storage that the caller owns. */
+#ifndef CGPU_CORE_MEMORY_TABLE_H
+#define CGPU_CORE_MEMORY_TABLE_H
+
+#include "core/types.h"
+
+/*
+ * Slots are named by index, so the storage may move. Index 0 is never handed
+ * out and means "none". Every slot type begins with a uint32_t that the table
+ * uses to chain free slots; the rest of a free slot is zero.
+ */
+struct cgpu_table {
+	uint8_t *slots;
+	uint32_t slot_bytes;
+	uint32_t capacity; /* slots, index 0 included */
+	uint32_t touched;  /* slots 1 .. touched-1 were handed out once */
+	uint32_t free;     /* head of the chain of returned slots */
+	uint32_t used;
+};
+
+void cgpu_table_init(struct cgpu_table *table, uint32_t slot_bytes);
+
+/*
+ * Moves the table into `storage` (slot_bytes * capacity bytes, capacity not
+ * smaller than before). Return: the old storage for the caller to free.
+ */
+void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity);
+
+/* A zeroed slot. Return: its index, 0: the table is full. */
+uint32_t cgpu_table_take(struct cgpu_table *table);
+void cgpu_table_give(struct cgpu_table *table, uint32_t index);
+uint32_t cgpu_table_room(const struct cgpu_table *table);
+void *cgpu_table_slot(const struct cgpu_table *table, uint32_t index);
+
+#endif

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Lifetimes: a file's clients are children of its root object, so closing a
+ * file is removing one subtree; its ranges are cut by address. What another
+ * file still holds (a UVM mapping, an export) keeps its charge by reference.
+ */
+#include "core/memory/tenant.h"
+
+void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max)
+{
+	memset(tenant, 0, sizeof(*tenant));
+	cgpu_ledger_init(&tenant->ledger);
+	cgpu_objects_init(&tenant->objects);
+	cgpu_ranges_init(&tenant->ranges);
+	cgpu_table_init(&tenant->files, sizeof(struct cgpu_file));
+	tenant->capacity_max = capacity_max;
+}
+
+static struct cgpu_table *table_of(struct cgpu_tenant *tenant, uint32_t table)
+{
+	switch (table) {
+	case CGPU_TABLE_CHARGES:
+		return &tenant->ledger.charges;
+	case CGPU_TABLE_OBJECTS:
+		return &tenant->objects.slots;
+	case CGPU_TABLE_RANGES:
+		return &tenant->ranges.slots;
+	default:
+		return &tenant->files;
+	}
+}
+
+size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
+			 uint32_t *capacity)
+{
+	const struct cgpu_table *slots = table_of((struct cgpu_tenant *)tenant, table);
+
+	if (cgpu_table_room(slots) >= CGPU_TABLE_SPARE ||
+	    slots->capacity >= tenant->capacity_max)
+		return 0;
+	*capacity = slots->capacity ? slots->capacity * 2 : CGPU_TABLE_FIRST_CAPACITY;
+	if (*capacity > tenant->capacity_max)
+		*capacity = tenant->capacity_max;
+	switch (table) {
+	case CGPU_TABLE_OBJECTS:
+		return cgpu_objects_bytes(*capacity);
+	case CGPU_TABLE_RANGES:
+		return cgpu_ranges_bytes(*capacity);
+	default:
+		return (size_t)*capacity * slots->slot_bytes;
+	}
+}
+
+void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage,
+		       uint32_t capacity)
+{
+	/* another thread was faster */
+	if (capacity <= table_of(tenant, table)->capacity)
+		return storage;
+	switch (table) {
+	case CGPU_TABLE_OBJECTS:
+		return cgpu_objects_grow(&tenant->objects, storage, capacity);
+	case CGPU_TABLE_RANGES:
+		return cgpu_ranges_grow(&tenant->ranges, storage, capacity);
+	default:
+		return cgpu_table_grow(table_of(tenant, table), storage, capacity);
+	}
+}
+
+void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table)
+{
+	return table_of(tenant, table)->slots;
+}
+
+struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file)
+{
+	return cgpu_table_slot(&tenant->files, file);
+}
+
+uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
+			  uint32_t pid)
+{
+	uint32_t file = cgpu_table_take(&tenant->files);
+	uint32_t root = 0;
+
+	if (!file)
+		return 0;
+	if (device == CGPU_DEVICE_CTL) {
+		root = cgpu_object_add(&tenant->objects, &tenant->ledger, 0, 0, file,
+				       CGPU_CLASS_FILE);
+		if (!root) {
+			cgpu_table_give(&tenant->files, file);
+			return 0;
+		}
+		cgpu_object_at(&tenant->objects, root)->file = file;
+	}
+	*cgpu_tenant_file(tenant, file) = (struct cgpu_file){
+		.device = device, .minor = minor, .pid = pid, .root = root,
+	};
+	return file;
+}
+
+static void uncharge_managed(struct cgpu_tenant *tenant, const struct cgpu_file *file,
+			     uint64_t bytes)
+{
+	uint32_t card;
+
+	for (card = 0; card < CGPU_MAX_CARDS; card++)
+		if (file->gpu_mask & (1u << card))
+			cgpu_account_uncharge(&tenant->ledger, card, bytes);
+}
+
+static bool file_is_used(const struct cgpu_tenant *tenant, const struct cgpu_file *file)
+{
+	return file->users ||
+	       (file->root && cgpu_object_at(&tenant->objects, file->root)->users);
+}
+
+static void forget_file(struct cgpu_tenant *tenant, uint32_t number)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+	uint64_t managed_bytes;
+
+	if (file->root)
+		cgpu_object_remove(&tenant->objects, &tenant->ledger, file->root);
+	managed_bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number, ~0u,
+				       CGPU_ANY_CARD, UINT64_MAX, 0, UINT64_MAX);
+	uncharge_managed(tenant, file, managed_bytes);
+	tenant->os_events -= file->os_events;
+	cgpu_table_give(&tenant->files, number);
+}
+
+void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (!file_is_used(tenant, file)) {
+		forget_file(tenant, number);
+		return;
+	}
+	file->closing = true;
+	if (file->root)
+		cgpu_object_at(&tenant->objects, file->root)->dying = 1;
+	tenant->closing++;
+}
+
+void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant)
+{
+	uint32_t number;
+
+	if (!tenant->closing)
+		return;
+	for (number = 1; number < tenant->files.touched; number++) {
+		const struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+		if (file->closing && !file_is_used(tenant, file)) {
+			tenant->closing--;
+			forget_file(tenant, number);
+		}
+	}
+}
+
+int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+		     uint64_t length_bytes)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+	uint32_t card, undo;
+	int err = 0;
+
+	if (cgpu_range_covers(&tenant->ranges, number, CGPU_RANGE_RESERVED, address,
+			      length_bytes))
+		return 0;
+	for (card = 0; card < CGPU_MAX_CARDS && !err; card++) {
+		struct cgpu_account *account = &tenant->ledger.account[card];
+
+		/* before a card is registered it is the container's cards that count */
+		if (account->present && account->uvm_disable &&
+		    (!file->gpu_mask || file->gpu_mask & (1u << card))) {
+			account->refused++;
+			return -ENOMEM;
+		}
+	}
+	for (card = 0; card < CGPU_MAX_CARDS; card++) {
+		if (!(file->gpu_mask & (1u << card)))
+			continue;
+		err = cgpu_account_charge(&tenant->ledger, card, length_bytes);
+		if (err)
+			break;
+	}
+	if (!err) {
+		err = cgpu_range_add(&tenant->ranges, CGPU_RANGE_MANAGED, number, address,
+				     length_bytes, 0, CGPU_NO_CARD);
+		if (!err) {
+			file->managed_bytes += length_bytes;
+			return 0;
+		}
+	}
+	for (undo = 0; undo < card; undo++)
+		if (file->gpu_mask & (1u << undo))
+			cgpu_account_uncharge(&tenant->ledger, undo, length_bytes);
+	return -ENOMEM;
+}
+
+void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+			uint64_t length_bytes)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+	uint64_t bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number,
+					1u << CGPU_RANGE_MANAGED, CGPU_ANY_CARD,
+					UINT64_MAX, address, length_bytes);
+
+	file->managed_bytes -= bytes;
+	uncharge_managed(tenant, file, bytes);
+}
+
+uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,
+				   uint32_t device_instance)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (topology->gpu[minor].present &&
+		    topology->gpu[minor].device_instance == device_instance)
+			return minor;
+	return CGPU_NO_CARD;
+}
+
+uint32_t cgpu_topology_by_uuid(const struct cgpu_topology *topology,
+			       const uint8_t *uuid)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (topology->gpu[minor].present &&
+		    !memcmp(topology->gpu[minor].uuid, uuid, 16))
+			return minor;
+	return CGPU_NO_CARD;
+}
+
+/* engines 1 to 8 are graphics; 0: not said, as old user modes do for compute */
+bool cgpu_engine_computes(uint32_t engineType)
+{
+	return engineType <= 8;
+}
+
+uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
+			    struct cgpu_handle *out, uint32_t max)
+{
+	uint32_t count = 0, index;
+
+	for (index = tenant->objects.first_runnable; index;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
+		const struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+		if (object->card != card || object->hClass != KEPLER_CHANNEL_GROUP_A ||
+		    object->flags & CGPU_OBJECT_DUPLICATE ||
+		    !cgpu_engine_computes(object->engineType))
+			continue;
+		if (count < max)
+			out[count] = (struct cgpu_handle){ object->hClient, object->hObject };
+		count++;
+	}
+	return count;
+}
+
+bool cgpu_tenant_is_gated(const struct cgpu_object *object, uint32_t card)
+{
+	/* a second handle of a channel: disabled twice, it would have to be enabled twice */
+	return object->card == card && cgpu_is_channel_class(object->hClass) &&
+	       object->flags & CGPU_OBJECT_SCHEDULED &&
+	       !(object->flags & CGPU_OBJECT_DUPLICATE) && cgpu_engine_computes(object->engineType);
+}
+
+uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
+			  struct cgpu_handle *out, uint32_t max)
+{
+	uint32_t count = 0, index;
+
+	for (index = tenant->objects.first_runnable; index && count < max;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+		if (!(object->flags & CGPU_OBJECT_SHUT) != shut ||
+		    !cgpu_tenant_is_gated(object, card))
+			continue;
+		object->flags ^= CGPU_OBJECT_SHUT;
+		out[count++] = (struct cgpu_handle){ object->hClient, object->hObject };
+	}
+	return count;
+}
+
+bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
+{
+	uint32_t index;
+
+	for (index = 1; index < tenant->files.touched; index++) {
+		const struct cgpu_file *file = cgpu_tenant_file(tenant, index);
+
+		if (file->pid && file->device == CGPU_DEVICE_GPU && file->minor == card)
+			return true;
+	}
+	return false;
+}
+
+bool cgpu_tenant_idle(const struct cgpu_tenant *tenant)
+{
+	uint32_t card;
+
+	if (tenant->files.used)
+		return false;
+	for (card = 0; card < CGPU_MAX_CARDS; card++)
+		if (tenant->ledger.account[card].current_bytes)
+			return false;
+	return true;
+}
+
+static uint32_t add_process(struct cgpu_process *out, uint32_t count, uint32_t max,
+			    uint32_t pid, uint64_t bytes)
+{
+	uint32_t low = 0, high = count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (out[middle].pid < pid)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low < count && out[low].pid == pid) {
+		out[low].bytes += bytes;
+		return count;
+	}
+	if (count == max)
+		return count;
+	memmove(&out[low + 1], &out[low], (count - low) * sizeof(*out));
+	out[low] = (struct cgpu_process){ .pid = pid, .bytes = bytes };
+	return count + 1;
+}
+
+uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
+			       struct cgpu_process *out, uint32_t max)
+{
+	const struct cgpu_table *charges = &tenant->ledger.charges;
+	uint32_t count = 0, index;
+
+	for (index = 1; index < tenant->files.touched; index++) {
+		const struct cgpu_file *file = cgpu_tenant_file(tenant, index);
+
+		if (!file->pid)
+			continue; /* a free slot: see cgpu_table_give() */
+		if (file->device == CGPU_DEVICE_GPU && file->minor == card)
+			count = add_process(out, count, max, file->pid, 0);
+		if (file->gpu_mask & (1u << card))
+			count = add_process(out, count, max, file->pid,
+					    file->managed_bytes);
+	}
+	for (index = 1; index < charges->touched; index++) {
+		const struct cgpu_charge *charge = cgpu_table_slot(charges, index);
+
+		if (charge->card == card && charge->pid && charge->bytes)
+			count = add_process(out, count, max, charge->pid, charge->bytes);
+	}
+	return count;
+}
+
+bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)
+{
+	uint32_t i;
+
+	for (i = 1; i < tenant->objects.slots.touched; i++) {
+		const struct cgpu_object *o = cgpu_object_at(&tenant->objects, i);
+
+		if (o->hClient && o->hObject == o->hClient && o->pid == pid)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* All that the core keeps of one container, and of the host's cards. */
+#ifndef CGPU_CORE_MEMORY_TENANT_H
+#define CGPU_CORE_MEMORY_TENANT_H
+
+#include "core/types.h"
+#include "core/memory/ledger.h"
+#include "core/memory/objects.h"
+#include "core/memory/ranges.h"
+#include "core/rm/decode.h"
+
+/* What the driver says of one card. */
+struct cgpu_gpu {
+	bool present;
+	uint32_t gpu_id;          /* NVIDIA's, from CARD_INFO */
+	uint32_t device_instance; /* NV0080_ALLOC_PARAMETERS.deviceId; not the minor */
+	uint8_t uuid[16];
+	uint64_t total_bytes;     /* 0: the driver did not tell */
+	uint64_t reserved_bytes;  /* of total, held back by the driver */
+};
+
+/* The cards of the host, indexed by minor. Read-only for the core. */
+struct cgpu_topology {
+	struct cgpu_gpu gpu[CGPU_MAX_CARDS];
+};
+
+/* An open file of the container. */
+struct cgpu_file {
+	uint32_t chain;     /* chains free slots while unused */
+	uint32_t device;    /* enum cgpu_device */
+	uint32_t minor;
+	uint32_t pid;       /* process that opened it, host's number */
+	uint32_t root;      /* CTL: object above its clients */
+	uint32_t gpu_mask;  /* UVM: cards registered in its va_space */
+	uint32_t users;     /* calls in the driver that name it as their fd */
+	bool closing;       /* released by the driver; goes with the last user */
+	uint32_t registrations; /* UVM: calls that registered a card, ever */
+	uint32_t registering;   /* of these, in the driver now */
+	uint32_t os_events;     /* that wake through it */
+	uint64_t managed_bytes;
+};
+
+struct cgpu_tenant {
+	struct cgpu_ledger ledger;
+	struct cgpu_objects objects;
+	struct cgpu_ranges ranges;
+	struct cgpu_table files;
+	uint32_t closing;      /* files that wait for their last user */
+	uint32_t os_events;    /* sum over the files */
+	uint32_t capacity_max; /* slots a table may grow to, a power of two */
+};
+
+enum cgpu_tenant_table {
+	CGPU_TABLE_CHARGES,
+	CGPU_TABLE_OBJECTS,
+	CGPU_TABLE_RANGES,
+	CGPU_TABLE_FILES,
+	CGPU_TABLE_COUNT
+};
+
+enum cgpu_tenant_limit {
+	CGPU_TABLE_FIRST_CAPACITY = 1024,
+	/* a table with less room than this wants to grow before the next call */
+	CGPU_TABLE_SPARE = 160
+};
+
+void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max);
+
+/*
+ * Storage that `table` wants before the next call. Return: bytes, and the
+ * capacity to pass to cgpu_tenant_grow(); 0: none, or it is at its maximum.
+ */
+size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
+			 uint32_t *capacity);
+/* Return: the table's old storage for the caller to free, or NULL. */
+void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage,
+		       uint32_t capacity);
+/* The storage of a table, to free at the tenant's end. */
+void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table);
+
+/* Return: file number, 0: no room. */
+uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
+			  uint32_t pid);
+/*
+ * After the driver's release: everything that lived with the file is gone. A
+ * call through another file may be in the driver with one of its objects; the
+ * file's number and charges then stay until that call is over.
+ */
+void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t file);
+/* A call is over: lets go of files that waited for it. */
+void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant);
+struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
+
+/*
+ * mmap of the UVM device at `address`. `before` the driver's mmap: charges
+ * managed memory on every card of the va_space. Return: 0, -ENOMEM: over a
+ * limit or managed memory is denied.
+ */
+int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+		     uint64_t length_bytes);
+/* The mapping, or a part of it, is gone (also: the driver refused it). */
+void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+			uint64_t length_bytes);
+
+/* Return: minor of the card, CGPU_NO_CARD. */
+uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,
+				   uint32_t device_instance);
+uint32_t cgpu_topology_by_uuid(const struct cgpu_topology *topology,
+			       const uint8_t *uuid);
+
+struct cgpu_handle {
+	uint32_t hClient;
+	uint32_t hObject;
+};
+
+/*
+ * The container's channel groups that compute on a card: what timeslices act on.
+ * Copy engines are left alone. Return: how many there are; at most `max` are
+ * written to `out`.
+ */
+uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
+			    struct cgpu_handle *out, uint32_t max);
+/*
+ * Its channels there that were scheduled and are not yet as they shall be, shut or
+ * open; they count as so from now on. The card counts how often a channel was
+ * disabled: shut twice and opened once, it stands still for good (H200,
+ * 580.159.04). Return: how many were written to `out`, at most `max`; ask again
+ * when it was full.
+ */
+uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
+			  struct cgpu_handle *out, uint32_t max);
+/* NV2080_ENGINE_TYPE: true for graphics and compute */
+bool cgpu_engine_computes(uint32_t engineType);
+/* true for a channel that computes, and may run */
+bool cgpu_tenant_is_gated(const struct cgpu_object *object, uint32_t card);
+/* true if a process of the container holds the card's device open */
+bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
+
+/* true while nothing is charged and nothing is open */
+bool cgpu_tenant_idle(const struct cgpu_tenant *tenant);
+
+/*
+ * Memory by process on one card, for `meminfo` and `procs`. Return: number of
+ * processes (at most `max`), sorted by pid.
+ */
+struct cgpu_process {
+	uint32_t pid;
+	uint64_t bytes;
+};
+uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
+			       struct cgpu_process *out, uint32_t max);
+
+/* A process of that number, the host's, made a client of the tenant's. */
+bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);
+
+#endif

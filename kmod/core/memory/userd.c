@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "core/memory/userd.h"
+#include "core/rm/decode.h"
+
+enum {
+	/* alloc_channel.h: NV_CHANNEL_ALLOC_PARAMS, the first of eight subdevices */
+	CHANNEL_ALLOC_hUserdMemory = 32,
+	CHANNEL_ALLOC_userdOffset = 64,
+	CHANNEL_ALLOC_BYTES = 72
+};
+
+static bool holds(const struct cgpu_userd_map *map, const struct cgpu_userd_channel *channel)
+{
+	return map->hClient && map->hClient == channel->hClient &&
+	       map->hMemory == channel->hMemory && channel->offset >= map->offset &&
+	       channel->offset - map->offset < map->length &&
+	       map->length - (channel->offset - map->offset) >= CGPU_USERD_BYTES;
+}
+
+static void drop(struct cgpu_userds *userds, struct cgpu_userd_channel *channel)
+{
+	if (channel->map != CGPU_USERD_NONE)
+		userds->map[channel->map].channels--;
+	memset(channel, 0, sizeof(*channel));
+}
+
+/* NULL: it was freed. */
+static const struct cgpu_object *object_of(const struct cgpu_tenant *tenant,
+					   const struct cgpu_userd_channel *channel)
+{
+	const struct cgpu_object *object;
+
+	if (!channel->object)
+		return NULL;
+	object = cgpu_object_at(&tenant->objects, channel->object);
+	return object->hClient == channel->hClient && object->serial == channel->serial ?
+		object : NULL;
+}
+
+static uint32_t free_map(struct cgpu_userds *userds)
+{
+	uint32_t tries, number;
+
+	for (tries = 0; tries < CGPU_USERD_MAPS; tries++) {
+		number = userds->next_map++ % CGPU_USERD_MAPS;
+		if (!userds->map[number].channels)
+			return number;
+	}
+	return CGPU_USERD_NONE;
+}
+
+uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_t hMemory,
+			   uint64_t offset, uint64_t length)
+{
+	uint32_t number = free_map(userds), i;
+	struct cgpu_userd_map *map;
+
+	if (number == CGPU_USERD_NONE || !hClient)
+		return CGPU_USERD_NONE;
+	map = &userds->map[number];
+	*map = (struct cgpu_userd_map){ hClient, hMemory, offset, length, 0 };
+	for (i = 0; i < CGPU_USERD_CHANNELS; i++) {
+		struct cgpu_userd_channel *channel = &userds->channel[i];
+
+		if (channel->object && channel->map == CGPU_USERD_NONE && holds(map, channel)) {
+			channel->map = number;
+			map->channels++;
+		}
+	}
+	return number;
+}
+
+/* The newest that has it: the same memory may be mapped again. */
+static void find_map(struct cgpu_userds *userds, struct cgpu_userd_channel *channel)
+{
+	uint32_t i, number;
+
+	for (i = 1; i <= CGPU_USERD_MAPS; i++) {
+		number = (userds->next_map - i) % CGPU_USERD_MAPS;
+		if (!holds(&userds->map[number], channel))
+			continue;
+		channel->map = number;
+		userds->map[number].channels++;
+		return;
+	}
+}
+
+uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *tenant,
+			      uint32_t hClient, uint32_t hChannel, const void *params,
+			      uint32_t params_size)
+{
+	uint32_t object = cgpu_object_find(&tenant->objects, hClient, hChannel), i;
+	struct cgpu_userd_channel *channel = NULL;
+
+	if (!object || params_size < CHANNEL_ALLOC_BYTES)
+		return CGPU_USERD_NONE;
+	for (i = 0; i < CGPU_USERD_CHANNELS; i++) {
+		channel = &userds->channel[i];
+		if (channel->object && !object_of(tenant, channel))
+			drop(userds, channel);
+		if (!channel->object)
+			break;
+	}
+	if (i == CGPU_USERD_CHANNELS)
+		return CGPU_USERD_NONE;
+	*channel = (struct cgpu_userd_channel){
+		.object = object,
+		.serial = cgpu_object_at(&tenant->objects, object)->serial,
+		.hClient = hClient,
+		.hMemory = cgpu_get32(params, CHANNEL_ALLOC_hUserdMemory),
+		.offset = cgpu_get64(params, CHANNEL_ALLOC_userdOffset),
+		.map = CGPU_USERD_NONE,
+	};
+	/* the driver's own USERD is mapped by the channel's handle */
+	if (!channel->hMemory) {
+		channel->hMemory = hChannel;
+		channel->offset = 0;
+	}
+	find_map(userds, channel);
+	return i;
+}
+
+bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
+			 uint32_t card)
+{
+	uint32_t due = 0, mapped = 0, i;
+	uint64_t offset;
+
+	for (i = 0; i < CGPU_USERD_CHANNELS; i++)
+		if (userds->channel[i].object && !object_of(tenant, &userds->channel[i]))
+			drop(userds, &userds->channel[i]);
+	for (i = tenant->objects.first_runnable; i;
+	     i = cgpu_object_at(&tenant->objects, i)->next_runnable)
+		due += cgpu_tenant_is_gated(cgpu_object_at(&tenant->objects, i), card);
+	for (i = 0; (i = cgpu_userd_next(userds, tenant, card, i, &offset)) != CGPU_USERD_NONE; i++)
+		mapped++;
+	return due && due == mapped;
+}
+
+uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
+			 uint32_t card, uint32_t from, uint64_t *offset)
+{
+	for (; from < CGPU_USERD_CHANNELS; from++) {
+		const struct cgpu_userd_channel *channel = &userds->channel[from];
+		const struct cgpu_object *object = object_of(tenant, channel);
+
+		if (!object || channel->map == CGPU_USERD_NONE ||
+		    !cgpu_tenant_is_gated(object, card))
+			continue;
+		*offset = channel->offset - userds->map[channel->map].offset;
+		return from;
+	}
+	return CGPU_USERD_NONE;
+}

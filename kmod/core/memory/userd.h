@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Where a process has mapped the USERD of its channels: memory that a channel's
+ * allocation names, in which GP_GET and GP_PUT lie. RM_MAP_MEMORY names the memory
+ * that is mapped, and a door finds out where; CUDA does that once for all channels of
+ * a context, before it allocates the first.
+ *
+ * What a tenant maps or unmaps without a word is not followed: a read then fails, or
+ * finds what the tenant put there.
+ */
+#ifndef CGPU_CORE_MEMORY_USERD_H
+#define CGPU_CORE_MEMORY_USERD_H
+
+#include "core/types.h"
+#include "core/memory/tenant.h"
+
+enum cgpu_userd_limit {
+	CGPU_USERD_BYTES = 512,
+	CGPU_USERD_MAPS = 128,
+	CGPU_USERD_CHANNELS = 512,
+	CGPU_USERD_NONE = 0xffffffff
+};
+
+struct cgpu_userd_map {
+	uint32_t hClient, hMemory; /* 0: none */
+	uint64_t offset, length;   /* in the memory */
+	uint32_t channels;         /* whose USERD it has */
+};
+
+struct cgpu_userd_channel {
+	uint32_t object, serial;   /* 0: none */
+	uint32_t hClient, hMemory;
+	uint64_t offset;
+	uint32_t map;              /* CGPU_USERD_NONE: not mapped yet */
+};
+
+struct cgpu_userds {
+	uint32_t next_map;
+	struct cgpu_userd_map map[CGPU_USERD_MAPS];
+	struct cgpu_userd_channel channel[CGPU_USERD_CHANNELS];
+};
+
+/*
+ * The driver maps so much of a memory. Return: its number, which may have been that
+ * of a mapping that no channel needs any more; CGPU_USERD_NONE: no room.
+ */
+uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_t hMemory,
+			   uint64_t offset, uint64_t length);
+/*
+ * A channel was allocated, with NV_CHANNEL_ALLOC_PARAMS. Return: its number,
+ * CGPU_USERD_NONE: no room, or not one of the tenant's.
+ */
+uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *tenant,
+			      uint32_t hClient, uint32_t hChannel, const void *params,
+			      uint32_t params_size);
+/* Forgets channels that were freed. Return: USERD of each compute channel is mapped. */
+bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
+			 uint32_t card);
+/*
+ * The compute channel from number `from` on whose USERD is mapped. Return: its number,
+ * CGPU_USERD_NONE: no more; *offset: of USERD in its mapping.
+ */
+uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
+			 uint32_t card, uint32_t from, uint64_t *offset);
+
+#endif

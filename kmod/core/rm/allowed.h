@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a container may ask the driver for, and who judges it. Anything that is not
+ * listed is refused: see cgpu_refuse_unknown().
+ */
+#ifndef CGPU_CORE_RM_ALLOWED_H
+#define CGPU_CORE_RM_ALLOWED_H
+
+#include "core/types.h"
+
+enum cgpu_judge {
+	CGPU_JUDGE_NONE,    /* not listed */
+	CGPU_JUDGE_DRIVER,  /* acts on the caller's own objects alone: the driver decides */
+	CGPU_JUDGE_CORE,    /* the core reads what it says */
+	CGPU_JUDGE_NEVER    /* acts on every tenant of the card, or on whom it names */
+};
+
+enum cgpu_rule_place {
+	CGPU_NOWHERE = 0xff,        /* no second client in the parameters */
+	CGPU_BY_BRANCH = 0xffff,    /* struct cgpu_abi has the size */
+	CGPU_AS_GIVEN = 0xfffe      /* as many bytes as the caller says, up to CGPU_PARAMS_MAX */
+};
+
+/* A control or a class. */
+struct cgpu_rule {
+	uint32_t number;
+	uint16_t params_bytes;      /* of the parameters that the core reads, 0: none */
+	uint8_t judge;              /* enum cgpu_judge */
+	uint8_t hClient[2];         /* places of further clients in them, CGPU_NOWHERE */
+};
+
+/* Return: the rule of control `cmd`; one that says CGPU_JUDGE_NONE if there is none. */
+const struct cgpu_rule *cgpu_control_rule(uint32_t cmd);
+/* The same of a class. */
+const struct cgpu_rule *cgpu_class_rule(uint32_t hClass);
+/* Return: enum cgpu_judge, of an escape (_IOC_NR) and of a command of UVM. */
+uint32_t cgpu_escape_judge(uint32_t nr);
+uint32_t cgpu_uvm_judge(uint32_t cmd);
+
+#endif

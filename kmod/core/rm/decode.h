@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Bytes of an NVIDIA ioctl to a typed request. Decides nothing. */
+#ifndef CGPU_CORE_RM_DECODE_H
+#define CGPU_CORE_RM_DECODE_H
+
+#include "core/bytes.h"
+#include "core/types.h"
+#include "core/rm/abi.h"
+#include "core/rm/allowed.h"
+#include "core/rm/versions.h"
+
+enum cgpu_device {
+	CGPU_DEVICE_CTL,    /* /dev/nvidiactl */
+	CGPU_DEVICE_GPU,    /* /dev/nvidiaN */
+	CGPU_DEVICE_UVM,    /* /dev/nvidia-uvm */
+	CGPU_DEVICE_DMABUF  /* a dma-buf exported from video memory */
+};
+
+enum cgpu_op {
+	CGPU_OP_OTHER,           /* nothing here that the core accounts */
+	CGPU_OP_ALLOC,           /* RM_ALLOC, RM_ALLOC_OBJECT */
+	CGPU_OP_FREE,            /* RM_FREE, VID_HEAP_CONTROL FREE */
+	CGPU_OP_CONTROL,
+	CGPU_OP_HEAP_ALLOC,      /* VID_HEAP_CONTROL ALLOC_*: memory */
+	CGPU_OP_HEAP_INFO,       /* VID_HEAP_CONTROL INFO */
+	CGPU_OP_HEAP_OTHER,
+	CGPU_OP_ALLOC_MEMORY,
+	CGPU_OP_CONTEXT_DMA,
+	CGPU_OP_DUP,
+	CGPU_OP_CLIENT_CALL,     /* names a client, otherwise not interpreted */
+	CGPU_OP_IDLE_CHANNELS,
+	CGPU_OP_REGISTER_FD,
+	CGPU_OP_OS_EVENT,        /* ALLOC_OS_EVENT, FREE_OS_EVENT */
+	CGPU_OP_MAP_DMA,
+	CGPU_OP_UNMAP_DMA,
+	CGPU_OP_EXPORT_DMABUF,
+	CGPU_OP_UVM_INITIALIZE,
+	CGPU_OP_UVM_DEINITIALIZE,
+	CGPU_OP_UVM_REGISTER_GPU,
+	CGPU_OP_UVM_UNREGISTER_GPU,
+	CGPU_OP_UVM_REGISTER_CLIENT, /* GPU_VASPACE, CHANNEL, DEVICE_P2P */
+	CGPU_OP_UVM_MAP_EXTERNAL,
+	CGPU_OP_UVM_UNMAP_EXTERNAL,
+	CGPU_OP_UVM_FREE,
+	CGPU_OP_UVM_SEMAPHORE_POOL
+};
+
+enum cgpu_decode_limit {
+	/* longest argument and longest parameter block that a door copies */
+	CGPU_ARGS_MAX = 16384,
+	CGPU_PARAMS_MAX = 4096,
+	/* the args of a request have no NVIDIA status field */
+	CGPU_NO_OFFSET = 0xffffffff
+};
+
+/* One ioctl, decoded. Offsets are into the argument bytes. */
+struct cgpu_request {
+	uint32_t device;        /* enum cgpu_device */
+	uint32_t op;            /* enum cgpu_op */
+	uint32_t judge;         /* enum cgpu_judge: of the control or the class */
+	uint32_t nr;            /* NVIDIA's number: escape, or UVM command */
+	uint32_t args_size;
+	uint32_t status_offset; /* CGPU_NO_OFFSET: the struct has none */
+	uint32_t status;        /* what stood there when decoded */
+
+	uint32_t hClient;
+	uint32_t hParent;
+	uint32_t hObject;       /* new, old or target object */
+	uint32_t hObject_offset;
+	uint32_t hClass;
+	uint32_t hClientSrc;
+	uint32_t hObjectSrc;
+	uint32_t hClientNamed[2]; /* further clients in the parameters, 0: none */
+	uint8_t hClient_place[2]; /* where they stand there, CGPU_NOWHERE */
+	uint32_t cmd;           /* RM control */
+	uint32_t function;      /* VID_HEAP_CONTROL */
+	uint32_t flags;
+	uint32_t attr;
+	uint32_t attr2;
+	uint32_t engineType;
+	uint32_t hDepend[3];    /* handles whose free frees this object too */
+	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
+	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
+	int32_t fd;
+	uint8_t gpu_uuid[16];
+
+	uint64_t size_bytes;    /* memory: asked before, taken after the call */
+	uint64_t base;          /* UVM: virtual address */
+	uint64_t length_bytes;
+
+	/* the block behind the argument that the core wants to see: 0 bytes: none */
+	uint64_t params_ptr;
+	uint32_t params_ptr_offset;
+	uint32_t params_size;
+	/* a list behind the parameters, patched after the call: 0 bytes: none */
+	uint64_t list_ptr;
+	uint32_t list_size;
+};
+
+/*
+ * How many argument bytes a door must copy for `cmd` on `device`.
+ * Return: 0: the core does not look at this command, forward it untouched.
+ */
+uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cmd);
+
+/* true for the escapes (bare numbers) that the core interprets */
+bool cgpu_interprets(uint32_t nr);
+/* false for an escape or UVM command that is not listed: see cgpu_admits_unknown() */
+bool cgpu_command_known(uint32_t device, uint32_t cmd);
+
+/*
+ * Unwraps NV_ESC_IOCTL_XFER_CMD. `args` holds `size` bytes.
+ * Return: 0, -EINVAL as the driver answers (inner size above 16384, wrong size).
+ */
+int cgpu_decode_xfer(const void *args, uint32_t size, uint32_t *cmd,
+		     uint32_t *inner_size, uint64_t *inner_ptr);
+
+/*
+ * Decodes `size` argument bytes of command `nr` (_IOC_NR, or the bare UVM
+ * number). Never reads past args + size.
+ * Return: 0, or -EINVAL when the driver refuses this size for this command.
+ */
+int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
+		const void *args, uint32_t size, struct cgpu_request *req);
+
+/*
+ * Adds what stands in the parameter block: `size` is at most req->params_size.
+ */
+void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
+			uint32_t size, struct cgpu_request *req);
+
+/* true for every GPFIFO channel class (…6F) */
+bool cgpu_is_channel_class(uint32_t hClass);
+
+#endif

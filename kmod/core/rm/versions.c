@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A branch is its parent plus a delta. Sizes and offsets were measured from
+ * the debug information of NVIDIA/open-gpu-kernel-modules at 535.288.01,
+ * 550.163.01, 570.211.01 and 580.142. To add a branch: append its number to
+ * known[], then one `if` with what changed.
+ */
+#include "core/rm/versions.h"
+
+static const uint32_t known[] = { 535, 550, 570, 580 };
+
+static uint32_t parse_branch(const char *version)
+{
+	uint32_t branch = 0;
+	int digits = 0;
+
+	while (*version >= '0' && *version <= '9' && digits < 4) {
+		branch = branch * 10 + (uint32_t)(*version - '0');
+		version++;
+		digits++;
+	}
+	return (digits == 3 && *version == '.') ? branch : 0;
+}
+
+int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
+{
+	uint32_t asked = parse_branch(version);
+	uint32_t branch = 0;
+	size_t i;
+
+	if (!asked)
+		return -EINVAL;
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i] == asked || (force && known[i] < asked))
+			branch = known[i];
+	if (!branch && force)
+		branch = known[0];
+	if (!branch)
+		return -EOPNOTSUPP;
+
+	*abi = (struct cgpu_abi){
+		.branch = branch,
+		.memory_alloc_size = 120,
+		.channel_alloc_size = 360,
+		.fb_get_info_v2_size = 436,
+		.uvm_map_external_size = 1200,
+		.uvm_map_external_hclient = 1188,
+		.uvm_semaphore_pool_size = 1184,
+		.map_dma_size = 56,
+		.unmap_dma_size = 40,
+		.dmabuf_size = 2600,
+		.dmabuf_handles = 32,
+		.dmabuf_status = 2592,
+	};
+	if (branch >= 550) {
+		abi->memory_alloc_size = 128; /* numaNode */
+		/* perGpuAttributes grew from 32 to 256 entries of 36 bytes */
+		abi->uvm_map_external_size = 9264;
+		abi->uvm_map_external_hclient = 9252;
+		abi->uvm_semaphore_pool_size = 9248;
+		abi->fb_get_info_v2_size = 444;
+		abi->unmap_dma_size = 48; /* size */
+	}
+	if (branch >= 570) {
+		abi->channel_alloc_size = 368; /* tpcConfigID */
+		abi->fb_get_info_v2_size = 460;
+		abi->uvm_device_p2p_size = 56;
+		abi->dmabuf_size = 2608;
+		abi->dmabuf_handles = 36;
+		abi->dmabuf_status = 2600;
+	}
+	if (branch >= 580) {
+		abi->fb_get_info_v2_size = 1028;
+		abi->map_dma_size = 64; /* flags2, kindOverride */
+	}
+	return 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Layouts that differ between the driver branches. */
+#ifndef CGPU_CORE_RM_VERSIONS_H
+#define CGPU_CORE_RM_VERSIONS_H
+
+#include "core/types.h"
+
+/* One driver branch: sizes and offsets in bytes. */
+struct cgpu_abi {
+	uint32_t branch;                  /* 535, 550, 570, 580 */
+	uint32_t memory_alloc_size;       /* NV_MEMORY_ALLOCATION_PARAMS */
+	uint32_t channel_alloc_size;      /* NV_CHANNEL_ALLOC_PARAMS */
+	uint32_t fb_get_info_v2_size;     /* NV2080_CTRL_FB_GET_INFO_V2_PARAMS */
+	uint32_t uvm_map_external_size;   /* UVM_MAP_EXTERNAL_ALLOCATION_PARAMS */
+	uint32_t uvm_map_external_hclient;
+	uint32_t uvm_semaphore_pool_size; /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
+	uint32_t uvm_device_p2p_size;     /* 0: the branch has no such command */
+	uint32_t map_dma_size;            /* NVOS46_PARAMETERS; its status is 8 before the end */
+	uint32_t unmap_dma_size;          /* NVOS47_PARAMETERS, likewise */
+	uint32_t dmabuf_size;             /* nv_ioctl_export_to_dma_buf_fd_t */
+	uint32_t dmabuf_handles;
+	uint32_t dmabuf_status;
+};
+
+/*
+ * The layouts of driver `version` ("550.163.01").
+ * Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that nobody has
+ * verified; with `force` the nearest older branch is used instead.
+ */
+int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi);
+
+#endif

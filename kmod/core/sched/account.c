@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Lag, as in EEVDF: an entity's share of the card's clock less what it used. The
+ * clock runs while somebody's work does; during a hand-over it stands still, so that
+ * the loss is everybody's in proportion, unless part of the card is nobody's: then
+ * hand-overs come out of that part (plan.whole). An entity that has one window a
+ * period swings around zero: the lag grows while others run and falls while it does
+ * itself. Only the difference from that planned swing is an error, and the next
+ * window is longer or shorter by half of it.
+ *
+ * Lag above zero is capped at one period's grant; below zero it is kept while the
+ * entity is away and when the plan changes. So nothing is gained by pausing, or by
+ * closing the card just before the tick.
+ */
+#include "core/sched/account.h"
+
+uint64_t cgpu_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+uint64_t cgpu_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+bool cgpu_opened(const struct cgpu_sched *s, uint32_t i)
+{
+	return s->slot[i].present && s->slot[i].member.open;
+}
+
+uint64_t cgpu_part(uint64_t x, uint64_t ppm)
+{
+	return x * ppm / CGPU_PPM;
+}
+
+void cgpu_entity_settle(struct cgpu_sched *s, uint32_t entity)
+{
+	struct cgpu_sched_entity *e = &s->entity[entity];
+	uint64_t rest = s->clock_ns - e->mark_ns;
+
+	e->lag_ns += (int64_t)cgpu_part(rest, e->share_ppm);
+	e->mark_ns = s->clock_ns;
+}
+
+bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity)
+{
+	uint32_t i;
+
+	if (entity >= CGPU_SCHED_SLOTS)
+		return entity == CGPU_SCHED_NOBODY;
+	if (!cgpu_opened(s, entity))
+		return true;
+	for (i = 0; s->slot[entity].idle && cgpu_entity_elastic(s, entity) && i < CGPU_SCHED_SLOTS;
+	     i++)
+		if (cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		    cgpu_entity_elastic(s, i))
+			return false;
+	return s->slot[entity].idle;
+}
+
+bool cgpu_entity_paused(const struct cgpu_sched *s, uint32_t entity, uint64_t now_ns)
+{
+	const struct cgpu_sched_slot *slot = &s->slot[entity % CGPU_SCHED_SLOTS];
+
+	return entity < CGPU_SCHED_SLOTS &&
+	       (slot->idle || (slot->idle_ns && now_ns - slot->idle_ns <= 4 * s->plan.period_ns));
+}
+
+void cgpu_entity_pause(struct cgpu_sched *s, uint32_t entity, uint64_t now_ns)
+{
+	if (entity < CGPU_SCHED_SLOTS)
+		s->slot[entity].idle_ns = now_ns;
+}
+
+uint64_t cgpu_entry_ns(bool from_rest)
+{
+	return from_rest ? CGPU_SCHED_ENTRY_NS : CGPU_SCHED_HANDOVER_NS;
+}
+
+uint64_t cgpu_exit_ns(bool to_rest)
+{
+	return to_rest ? CGPU_SCHED_EXIT_NS : 0;
+}
+
+uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before)
+{
+	return cgpu_entry_ns(cgpu_entity_quiet(s, before));
+}
+
+uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after)
+{
+	return cgpu_exit_ns(cgpu_entity_quiet(s, after));
+}
+
+uint64_t cgpu_entity_inner(const struct cgpu_sched *s, uint32_t entity)
+{
+	uint32_t i, members = 0;
+
+	if (entity != CGPU_SCHED_SHARED)
+		return 0;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		members += cgpu_opened(s, i) && s->share[i].shared && s->share[i].share_ppm;
+	return members ? (members - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS : 0;
+}
+
+int64_t cgpu_entity_swing(const struct cgpu_sched_entity *e)
+{
+	return (int64_t)cgpu_part(e->width_ns, CGPU_PPM - e->share_ppm) / 2;
+}
+
+int64_t cgpu_entity_planned_lag(const struct cgpu_sched *s, uint32_t entity, uint64_t now_ns)
+{
+	const struct cgpu_sched_entity *e = &s->entity[entity];
+	uint64_t width = e->width_ns + e->cost_ns;
+	uint64_t at = (now_ns + s->plan.period_ns - s->plan.frame_ns) % s->plan.period_ns, since;
+
+	if (at < e->offset_ns && at + width >= e->offset_ns) {
+		since = at + width - e->offset_ns;
+		since -= cgpu_min(since, e->cost_ns);
+		return cgpu_entity_swing(e) - (int64_t)cgpu_part(since, CGPU_PPM - e->share_ppm);
+	}
+	since = (at + s->plan.period_ns - e->offset_ns) % s->plan.period_ns;
+	/* while others have the card, the lag grows from the one value to the other */
+	return 2 * cgpu_entity_swing(e) * (int64_t)(since / 1000) /
+		       (int64_t)((s->plan.period_ns - width) / 1000 + 1) -
+	       cgpu_entity_swing(e);
+}
+
+uint64_t cgpu_entity_window_end(const struct cgpu_sched_entity *e, uint64_t frame_ns,
+				uint64_t then_ns, uint64_t cost_ns, int64_t lag_ns)
+{
+	int64_t ns = (int64_t)(frame_ns + e->offset_ns - then_ns - cost_ns);
+
+	ns += (lag_ns - ns * (int64_t)(CGPU_PPM - e->share_ppm) / CGPU_PPM + cgpu_entity_swing(e)) /
+	      2;
+	if (ns < 0)
+		return then_ns;
+	return then_ns + cost_ns + cgpu_min((uint64_t)ns, 2 * e->width_ns);
+}
+
+bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e)
+{
+	int64_t most_ns =
+		cgpu_entity_swing(e) + (int64_t)cgpu_part(s->plan.spread_ns, e->share_ppm);
+
+	if (e->lag_ns <= most_ns)
+		return false;
+	e->lag_ns = most_ns;
+	return true;
+}
+
+bool cgpu_entity_elastic(const struct cgpu_sched *s, uint32_t entity)
+{
+	return entity >= CGPU_SCHED_SLOTS ||
+	       (cgpu_policy_conserves(s->config.policy) &&
+		(s->config.policy != CGPU_POLICY_MIXED || s->share[entity].shared));
+}
+
+void cgpu_entities_balance(struct cgpu_sched *s)
+{
+	int64_t sum = 0, shares = 0;
+	bool all;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
+		cgpu_entity_settle(s, i);
+		if (!s->entity[i].share_ppm)
+			continue;
+		sum += s->entity[i].lag_ns;
+		if (cgpu_entity_elastic(s, i))
+			shares += s->entity[i].share_ppm;
+	}
+	all = !shares;
+	if (all)
+		shares = CGPU_PPM;
+	for (i = 0; i < CGPU_SCHED_ENTITIES; i++)
+		if (s->entity[i].share_ppm && (all || cgpu_entity_elastic(s, i)))
+			s->entity[i].lag_ns -= sum / 1000 * s->entity[i].share_ppm / shares * 1000;
+}
+
+void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t passed = now_ns - s->granted_to_ns, whole;
+	uint32_t i;
+
+	if (now_ns <= s->granted_to_ns)
+		return;
+	s->granted_to_ns = now_ns;
+	i = s->cur.borrower != CGPU_SCHED_NONE ? s->cur.borrower : s->cur.owner;
+	if (s->plan.mode == CGPU_SCHED_WINDOWS && (!s->cur.begun || i == CGPU_SCHED_NOBODY))
+		return;
+	if (s->plan.mode == CGPU_SCHED_DEMAND) {
+		if (s->fair.curr < CGPU_SCHED_SLOTS)
+			s->slot[s->fair.curr].stat.granted_ns += passed;
+		return;
+	}
+	if (s->plan.mode == CGPU_SCHED_WINDOWS && i < CGPU_SCHED_SLOTS) {
+		s->slot[i].stat.granted_ns += passed;
+		s->slot[i].surplus_ns += i == s->cur.borrower ? (int64_t)passed : 0;
+		return;
+	}
+	whole = s->plan.mode == CGPU_SCHED_WINDOWS ? s->entity[CGPU_SCHED_SHARED].share_ppm
+						   : CGPU_PPM;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && whole &&
+		    (s->plan.mode == CGPU_SCHED_SLICES || s->share[i].shared))
+			s->slot[i].stat.granted_ns += passed * s->share[i].share_ppm / whole;
+}
+
+void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t passed, lost;
+
+	cgpu_entities_grant(s, now_ns);
+	if (!s->cur.begun || now_ns <= s->cur.charged_to_ns)
+		return;
+	passed = now_ns - s->cur.charged_to_ns;
+	lost = cgpu_min(passed, s->cur.unpaid_ns);
+	s->cur.unpaid_ns -= lost;
+	passed -= lost;
+	s->cur.charged_to_ns = now_ns;
+	cgpu_entity_settle(s, s->cur.owner);
+	s->clock_ns += passed;
+	if (s->plan.whole) {
+		s->clock_ns += lost;
+		s->entity[CGPU_SCHED_NOBODY].lag_ns -= (int64_t)lost;
+	}
+	cgpu_entity_settle(s, s->cur.owner);
+	s->entity[s->cur.owner].lag_ns -= (int64_t)passed;
+}
+
+void cgpu_entity_ran_early(struct cgpu_sched *s, uint32_t entity, uint32_t before, uint64_t ns,
+			   uint64_t now_ns)
+{
+	if (entity >= CGPU_SCHED_ENTITIES || before >= CGPU_SCHED_ENTITIES ||
+	    !s->entity[entity].share_ppm || !s->entity[before].share_ppm)
+		return;
+	cgpu_entities_charge(s, now_ns);
+	ns = cgpu_min(ns, s->entity[entity].width_ns);
+	s->entity[entity].lag_ns -= (int64_t)ns;
+	s->entity[before].lag_ns += (int64_t)ns;
+}
+
+bool cgpu_entity_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
+			int64_t b_ns)
+{
+	return a_ns / 1024 * s->share[b].share_ppm < b_ns / 1024 * s->share[a].share_ppm;
+}
+
+int64_t cgpu_entity_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns)
+{
+	return b_ns / s->share[b].share_ppm * s->share[a].share_ppm;
+}
+
+bool cgpu_entity_less_surplus(const struct cgpu_sched *s, uint32_t a, uint32_t b)
+{
+	return cgpu_entity_behind(s, a, s->slot[a].surplus_ns, b, s->slot[b].surplus_ns);
+}
+
+void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i, top = CGPU_SCHED_NONE;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
+		    (top == CGPU_SCHED_NONE || cgpu_entity_less_surplus(s, top, i)))
+			top = i;
+	if (top != CGPU_SCHED_NONE && s->share[slot].share_ppm &&
+	    cgpu_entity_less_surplus(s, slot, top))
+		s->slot[slot].surplus_ns = cgpu_entity_level(s, slot, top, s->slot[top].surplus_ns);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The accounts of the scheduler's entities: how far each is behind or ahead of its
+ * share. plan and window decide by them, switch_log corrects them by what the card
+ * did. Private to core/sched.
+ */
+#ifndef CGPU_CORE_SCHED_ACCOUNT_H
+#define CGPU_CORE_SCHED_ACCOUNT_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+uint64_t cgpu_max(uint64_t a, uint64_t b);
+uint64_t cgpu_min(uint64_t a, uint64_t b);
+
+/* x × ppm / 1e6; x must stay below 2^43 ns (two hours), as periods and windows do */
+uint64_t cgpu_part(uint64_t x, uint64_t ppm);
+
+/* The slot is present and holds the card open. */
+bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
+
+/* The entity's window may move when others come and go, and may be lent. */
+bool cgpu_entity_elastic(const struct cgpu_sched *s, uint32_t entity);
+
+/* As far as is known, nobody will run in the entity's window. */
+bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity);
+
+/* The entity was without work recently, and may be again when its window ends. */
+bool cgpu_entity_paused(const struct cgpu_sched *s, uint32_t entity, uint64_t now_ns);
+void cgpu_entity_pause(struct cgpu_sched *s, uint32_t entity, uint64_t now_ns);
+
+/* What a hand-over takes of the window that begins, and of the one that ends. */
+uint64_t cgpu_entry_ns(bool from_rest);
+uint64_t cgpu_exit_ns(bool to_rest);
+uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before);
+uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after);
+
+/* What switches among the members take of the shared window; else 0. */
+uint64_t cgpu_entity_inner(const struct cgpu_sched *s, uint32_t entity);
+
+/**
+ * cgpu_entity_swing() - the planned lag of an entity when its window begins
+ * @e: the entity
+ *
+ * Its lag at the window's end is as much below zero, so that all planned lags
+ * add up to zero at any time.
+ */
+int64_t cgpu_entity_swing(const struct cgpu_sched_entity *e);
+
+/* The planned lag of an entity at this moment of the period. */
+int64_t cgpu_entity_planned_lag(const struct cgpu_sched *s, uint32_t entity, uint64_t now_ns);
+
+/**
+ * cgpu_entity_window_end() - when a window should end
+ * @e: whose window it is
+ * @frame_ns: beginning of its period
+ * @then_ns: when it begins, or goes on
+ * @cost_ns: of it, still to be lost to the hand-over
+ * @lag_ns: the entity's lag at @then_ns
+ *
+ * Return: the planned end, moved by half of the lag that would remain. Half,
+ * because the planned ends of the others' windows return the other half.
+ */
+uint64_t cgpu_entity_window_end(const struct cgpu_sched_entity *e, uint64_t frame_ns,
+				uint64_t then_ns, uint64_t cost_ns, int64_t lag_ns);
+
+/* Brings an entity's lag up to the card's clock. */
+void cgpu_entity_settle(struct cgpu_sched *s, uint32_t entity);
+/* Caps lag above zero at one period's grant. Return: true if it was above. */
+bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e);
+
+/*
+ * Makes the lags add up to zero again after an entity came, went or was capped. The
+ * difference is spread by share over those whose windows may move: their order stays,
+ * and so does the period's length.
+ */
+void cgpu_entities_balance(struct cgpu_sched *s);
+
+/* Slot a has had less than slot b, each by its share. */
+bool cgpu_entity_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
+			int64_t b_ns);
+/* What slot a would have had by its share, had it had as much as slot b. */
+int64_t cgpu_entity_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns);
+
+/* Slot a has less surplus than slot b, each by its share. */
+bool cgpu_entity_less_surplus(const struct cgpu_sched *s, uint32_t a, uint32_t b);
+/* A slot that was away or idle starts level with the others: it saves up nothing. */
+void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot);
+
+/* Counts what was granted up to @now_ns; charge() also charges the open window for it. */
+void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns);
+void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns);
+
+/**
+ * cgpu_entity_ran_early() - charge a start before the window
+ * @s: the scheduler
+ * @entity: who started early
+ * @before: whose window it started in: that one was idle, its gate still open
+ * @ns: for how long
+ * @now_ns: the time
+ *
+ * The time is moved from one account to the other.
+ */
+void cgpu_entity_ran_early(struct cgpu_sched *s, uint32_t entity, uint32_t before, uint64_t ns,
+			   uint64_t now_ns);
+
+#endif

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "core/sched/demand.h"
+#include "core/sched/account.h"
+
+#define SLOT_BIT(n) (1ULL << (n))
+
+void cgpu_demand_init(struct cgpu_demand *demand)
+{
+	memset(demand, 0, sizeof(*demand));
+}
+
+void cgpu_demand_forget(struct cgpu_demand *demand, uint32_t slot)
+{
+	if (slot < CGPU_SCHED_SLOTS)
+		memset(&demand->slot[slot], 0, sizeof(demand->slot[slot]));
+}
+
+/* Its next submission usually comes before the card could be handed on and back. */
+static bool waits_for_results(const struct cgpu_demand_slot *d)
+{
+	return d->shorts >= CGPU_DEMAND_SHORT;
+}
+
+uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot)
+{
+	const struct cgpu_demand_slot *d = &demand->slot[slot];
+	uint64_t ns = 0;
+
+	if (waits_for_results(d) && !d->gap_ns)
+		ns = CGPU_DEMAND_PATIENCE_NS;
+	else if (waits_for_results(d))
+		ns = cgpu_max(cgpu_min(d->gap_ns * 5 / 4, CGPU_DEMAND_PATIENCE_MAX_NS),
+			  CGPU_DEMAND_PATIENCE_MIN_NS);
+	return cgpu_max(ns, d->silent_ns);
+}
+
+bool cgpu_demand_pauses(const struct cgpu_demand *demand, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_demand_slot *d = &demand->slot[slot];
+
+	return d->empty_ns && now_ns - d->empty_ns < CGPU_DEMAND_FULL_NS;
+}
+
+/* ---- when, and at whom ---- */
+
+static bool competes(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->slot[slot].present && s->slot[slot].member.open &&
+	       s->slot[slot].member.weight && s->slot[slot].groups;
+}
+
+/* Somebody's pause is worth knowing of: there are others whom it concerns. */
+static bool matters(const struct cgpu_sched *s)
+{
+	uint32_t i, count = 0;
+
+	if (s->suspended || s->config.policy == CGPU_POLICY_NATIVE ||
+	    !cgpu_policy_conserves(s->config.policy))
+		return false;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		count += competes(s, i);
+	return count > 1;
+}
+
+/* It has work, and nothing moves behind a shut gate. */
+static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
+{
+	return (s->gates.shut_mask & SLOT_BIT(slot)) &&
+	       demand->slot[slot].state != CGPU_DEMAND_SLEEPS;
+}
+
+uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
+			 uint64_t now_ns, uint64_t *mask)
+{
+	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0;
+	bool rest;
+	uint32_t i;
+
+	*mask = 0;
+	if (!matters(s))
+		return UINT64_MAX;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i))
+			continue;
+		if (demand->slot[i].state != CGPU_DEMAND_SLEEPS)
+			awake |= SLOT_BIT(i);
+		if (demand->slot[i].state == CGPU_DEMAND_SLEEPS ||
+		    cgpu_demand_pauses(demand, i, now_ns))
+			pausing |= SLOT_BIT(i);
+	}
+	/* nobody to take the card from, or nobody to give it to */
+	rest = !pausing || !awake || (pausing == awake && !(awake & (awake - 1)));
+	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
+	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
+	demand->pace_ns = pace_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i) || is_held(demand, s, i))
+			continue;
+		at_ns = demand->look_ns + pace_ns;
+		if (!rest && !(pausing & SLOT_BIT(i)))
+			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_QUEUED_NS);
+		demand->slot[i].due_ns = at_ns;
+		due_ns = cgpu_min(due_ns, at_ns);
+	}
+	/* whoever would be due a moment later is looked at too */
+	for (i = 0; i < CGPU_SCHED_SLOTS && due_ns != UINT64_MAX; i++)
+		if (competes(s, i) && !is_held(demand, s, i) &&
+		    demand->slot[i].due_ns <= cgpu_max(due_ns, now_ns) + pace_ns / 4)
+			*mask |= SLOT_BIT(i);
+	return due_ns;
+}
+
+/* ---- a look ---- */
+
+bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
+		       const struct cgpu_demand_channel *channel)
+{
+	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
+	uint32_t at = d->at++;
+
+	if (!channel->known)
+		return true;
+	if (channel->moves && d->hot < CGPU_DEMAND_READS) {
+		d->hot++;
+		return true;
+	}
+	return at == d->turn;
+}
+
+bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
+			struct cgpu_demand_channel *channel, uint32_t get, uint32_t put)
+{
+	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
+
+	d->sampled++;
+	if (channel->known && channel->put != put)
+		d->moved = true;
+	d->queued |= get != put;
+	channel->moves |= get != put || (channel->known && channel->put != put);
+	channel->known = true;
+	channel->get = get;
+	channel->put = put;
+	return d->moved && d->queued;
+}
+
+/* A submission came so long after the one before: is it worth waiting for the next? */
+static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace_ns)
+{
+	bool is_short = gap_ns <= CGPU_DEMAND_GAP_MAX_NS + pace_ns - CGPU_DEMAND_LOOK_NS;
+
+	if (is_short)
+		d->gap_ns = d->gap_ns ? (d->gap_ns * 7 + gap_ns) / 8 : gap_ns;
+	/* of those that come with every look nothing is to be waited for */
+	if (gap_ns > pace_ns * 5 / 4)
+		d->shorts = (d->shorts * 7 + (is_short ? 256 : 0)) / 8;
+}
+
+/*
+ * One that sleeps by GP_PUT and runs beside others who have work is at something long:
+ * the log of context switches tells. Return: it was found so now.
+ */
+static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+			  uint64_t now_ns)
+{
+	uint64_t ran_ns = s->slot[slot].fair.strayed_ns - d->strayed_ns;
+	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_STRAY_LEAK;
+	bool works = d->state == CGPU_DEMAND_SLEEPS && ran_ns >= CGPU_DEMAND_BUSY_NS;
+
+	d->strayed_ns += ran_ns;
+	d->strays_ns += ran_ns;
+	d->strays_ns -= cgpu_min(d->strays_ns, leaked_ns);
+	/* work of 20 ms and more outlasts the patience, and is announced all the same */
+	if (d->moved)
+		d->strays_ns /= 2;
+	if (d->strays_ns > CGPU_DEMAND_STRAY_MAX_NS) {
+		d->strays_ns = 0;
+		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_NS;
+	}
+	/* whoever really slept need not be waited for as long next time */
+	if (d->state == CGPU_DEMAND_SLEEPS && d->moved)
+		d->silent_ns = d->silent_ns * 3 / 4;
+	if (works)
+		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
+				     CGPU_DEMAND_SILENT_MAX_NS);
+	return works;
+}
+
+/* What its channels said in this look. */
+static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
+		     uint64_t now_ns)
+{
+	struct cgpu_demand_slot *d = &demand->slot[slot];
+	bool works = learn_silence(d, s, slot, now_ns);
+
+	if (!d->sampled || now_ns < d->distrust_ns) {
+		d->state = CGPU_DEMAND_UNKNOWN;
+		d->empty_ns = 0;
+		d->moved_ns = now_ns;
+		return;
+	}
+	if (!d->looked_ns) {
+		d->shorts = CGPU_DEMAND_SHORT;
+		d->state = CGPU_DEMAND_SLEEPS;
+	}
+	if (!d->queued)
+		d->empty_ns = now_ns;
+	d->waits = d->queued ? d->waits + 1 : 0;
+	/* queued before and after: what passed in between is no gap */
+	if (d->moved && d->waits < 2 && d->moved_ns)
+		learn_gap(d, now_ns - d->moved_ns, cgpu_max(demand->pace_ns, CGPU_DEMAND_LOOK_NS));
+	if (d->moved || d->queued || works)
+		d->moved_ns = now_ns;
+	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2)
+		/* by the time that gates had moved it would have been done */
+		return;
+	if (d->queued)
+		d->state = CGPU_DEMAND_QUEUED;
+	else if (now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot))
+		d->state = CGPU_DEMAND_WORKS;
+	else
+		/* of one that pauses for long the others follow while its last work runs */
+		d->state = CGPU_DEMAND_SLEEPS;
+}
+
+/*
+ * One whose work is always too short for its slice seems to have something queued
+ * whenever it is looked at: it waits for its next turn.
+ */
+static void judge_use(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+		      uint64_t now_ns)
+{
+	uint64_t used_ns = s->slot[slot].stat.used_ns, passed = now_ns - d->used_at_ns;
+
+	if (s->plan.mode != CGPU_SCHED_SLICES)
+		d->used_at_ns = 0;
+	if (d->used_at_ns && passed < CGPU_DEMAND_RAN_NS)
+		return;
+	if (d->used_at_ns && used_ns > d->used_ns &&
+	    (used_ns - d->used_ns) * 2 < passed * s->share[slot].share_ppm / CGPU_PPM)
+		d->empty_ns = now_ns;
+	d->used_at_ns = s->plan.mode == CGPU_SCHED_SLICES ? now_ns : 0;
+	d->used_ns = used_ns;
+}
+
+void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
+		       uint64_t start_ns, uint64_t end_ns)
+{
+	uint64_t cost_ns = end_ns - cgpu_min(start_ns, end_ns);
+	uint32_t i;
+
+	demand->looks++;
+	demand->cost_ns = demand->cost_ns ? (demand->cost_ns * 7 + cost_ns) / 8 : cost_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_demand_slot *d = &demand->slot[i];
+
+		if (!(mask & SLOT_BIT(i)))
+			continue;
+		/* behind a shut gate nothing was to be seen of it */
+		d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
+		conclude(demand, s, i, end_ns);
+		judge_use(d, s, i, end_ns);
+		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
+				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
+		d->looked_ns = end_ns;
+		d->turn = d->at ? (d->turn + 1) % d->at : 0;
+		d->at = d->hot = d->sampled = 0;
+		d->moved = d->queued = false;
+	}
+	demand->look_ns = end_ns;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Who has work, by what each compute channel's USERD says: GP_PUT moves with every
+ * submission, GP_GET when the card fetches it. Different: the channel waits for the
+ * card. Equal, and GP_PUT still for longer than it usually is: the container sleeps.
+ *
+ * A door reads, and this says whom to look at and when. Both words are the tenant's
+ * to write. They move gates and never accounts: who seems to work is charged for the
+ * card as if it did.
+ *
+ *     due = cgpu_demand_due(demand, sched, now, &mask);     after each tick without actions
+ *     at `due`, for each slot of `mask`, for each of its compute channels:
+ *         if (cgpu_demand_wants(demand, slot, &channel->demand))
+ *             read GP_GET and GP_PUT at once
+ *             if (cgpu_demand_sample(demand, slot, &channel->demand, get, put))
+ *                 go on with the next slot
+ *     cgpu_demand_judge(demand, sched, mask, started, now);   and tick
+ */
+#ifndef CGPU_CORE_SCHED_DEMAND_H
+#define CGPU_CORE_SCHED_DEMAND_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+enum cgpu_demand_limit {
+	CGPU_USERD_GP_GET = 0x88,
+	CGPU_USERD_GP_PUT = 0x8c,
+
+	/* while somebody pauses beside somebody who works */
+	CGPU_DEMAND_LOOK_NS = 1000000,
+	/* one that always has something queued, then */
+	CGPU_DEMAND_QUEUED_NS = 4000000,
+	/* while all work, or all sleep: somebody may begin to pause, or wake */
+	CGPU_DEMAND_REST_NS = 10000000,
+	/* looks cost no more of a processor than one part in so many; at rest: */
+	CGPU_DEMAND_COST = 40,
+	CGPU_DEMAND_COST_REST = 250,
+	/*
+	 * CUDA makes some twenty channels a context, of which one or two ever move. One of
+	 * the others is read in each look.
+	 */
+	CGPU_DEMAND_READS = 6,
+	/* a submission is seen as late as the next look: a pause is no shorter than this */
+	CGPU_DEMAND_PATIENCE_MIN_NS = 1000000,
+	CGPU_DEMAND_PATIENCE_NS = 2000000, /* until its submissions were seen */
+	CGPU_DEMAND_PATIENCE_MAX_NS = 5000000,
+	/*
+	 * A longer one is a pause, not the gap between two submissions: to hand the card on
+	 * and back costs less. It is waited for only if most gaps are short, of 256:
+	 */
+	CGPU_DEMAND_GAP_MAX_NS = 4000000,
+	CGPU_DEMAND_SHORT = 160,
+	/* one that ran so much between two readings of the log works, whatever GP_PUT says; */
+	CGPU_DEMAND_BUSY_NS = 2500000,
+	/* it is then taken to work for so much longer after its last submission, at most */
+	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
+	/* under slices, one that ran less than half of its part in so long a time pauses */
+	CGPU_DEMAND_RAN_NS = 500000000,
+	/*
+	 * One that runs in its sleep for more than this, less an eighth of the time that
+	 * passes and half at each submission, hides its submissions: for a while it
+	 * counts as one that always works.
+	 */
+	CGPU_DEMAND_STRAY_MAX_NS = 30000000,
+	CGPU_DEMAND_STRAY_LEAK = 8,
+	CGPU_DEMAND_DISTRUST_NS = 4000000000,
+	/*
+	 * Nobody pauses who was not seen without anything queued for so long; by then what
+	 * it had at once is paid back (CGPU_SCHED_FAIR_BURST_NS).
+	 */
+	CGPU_DEMAND_FULL_NS = 2000000000
+};
+
+enum cgpu_demand_state {
+	CGPU_DEMAND_UNKNOWN, /* not looked at, or its channels cannot be read: counts as work */
+	CGPU_DEMAND_QUEUED,  /* waits for the card */
+	CGPU_DEMAND_WORKS,   /* the card has fetched all it submitted a moment ago */
+	CGPU_DEMAND_SLEEPS
+};
+
+/* What a door keeps beside each compute channel; zeroed when the channel comes. */
+struct cgpu_demand_channel {
+	uint32_t get, put;  /* as read last */
+	bool known;         /* it has been read */
+	bool moves;         /* it was seen to be in use */
+};
+
+struct cgpu_demand_slot {
+	uint32_t state;
+	uint64_t looked_ns;   /* last */
+	uint64_t moved_ns;    /* its last look that found work */
+	uint64_t empty_ns;    /* last seen with nothing queued; 0: never */
+	uint64_t gap_ns;      /* between looks that found a submission, averaged; 0: unknown */
+	uint32_t shorts;      /* of 256 gaps that were worth waiting for, averaged */
+	uint32_t waits;       /* looks in a row that found something queued */
+	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
+	uint64_t strayed_ns;  /* run in its sleep, when it was looked at last */
+	uint64_t strays_ns;   /* of that, what has not leaked away */
+	uint64_t distrust_ns; /* it counts as working until then */
+	uint64_t used_ns;     /* of the card, when its part was compared last, */
+	uint64_t used_at_ns;  /* at that time */
+	uint64_t due_ns;      /* of the next look at it */
+	/* of the look under way */
+	uint32_t at, turn;    /* channel, and whose turn it is of those that never move */
+	uint32_t hot;         /* channels read of those that move */
+	uint32_t sampled;
+	bool moved, queued;
+};
+
+struct cgpu_demand {
+	struct cgpu_demand_slot slot[64]; /* CGPU_SCHED_SLOTS */
+	uint64_t cost_ns;     /* of a look, averaged */
+	uint64_t pace_ns;     /* from a look to the next */
+	uint64_t look_ns;     /* the last ended */
+	uint64_t looks;
+};
+
+void cgpu_demand_init(struct cgpu_demand *demand);
+
+/*
+ * Return: when to look, UINT64_MAX: at the next event at the earliest; `*mask`: at
+ * whom. A door that cannot read a slot's channels samples none of them.
+ */
+uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
+			 uint64_t now_ns, uint64_t *mask);
+
+/* Whether that channel is to be read in this look; to be asked once for each. */
+bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
+		       const struct cgpu_demand_channel *channel);
+/* Return: true: the slot has work, its other channels do not matter. */
+bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
+			struct cgpu_demand_channel *channel, uint32_t get, uint32_t put);
+/* All slots of `mask` were looked at; tells the engine. */
+void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
+		       uint64_t start_ns, uint64_t end_ns);
+
+/* The slot's container has gone, or another has come. */
+void cgpu_demand_forget(struct cgpu_demand *demand, uint32_t slot);
+
+/* Without work for so long a container sleeps. */
+uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot);
+/* It was seen with nothing queued of late. */
+bool cgpu_demand_pauses(const struct cgpu_demand *demand, uint32_t slot, uint64_t now_ns);
+
+#endif

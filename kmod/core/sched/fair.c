@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Each slot is an entity with a lag: what it was due by its share less what it held of
+ * the card. What a sleeper leaves is due to those who are awake; all lags add up to
+ * zero. A sleeper's lag returns to zero and no further. But of what an entity has not
+ * held of its share of the last second it may have some at once, its burst: one that
+ * pauses gets its share of a second when it wants it.
+ *
+ * Whoever is least served has the card alone: the entity whose lag and burst, divided
+ * by its share, are the most. It keeps it until another is ahead of it by half a
+ * period, or one wakes that is ahead of it. Gates of sleepers stay open: their first
+ * work starts by the runlist at once, and the look that sees it shuts the others.
+ *
+ * This is EEVDF with slices in proportion to weights, so that the deadline's order is
+ * the lag's; with a sleeper's place kept by lag as there; and without its virtual
+ * clock, because shares have floors and come from the policy, not from weights alone.
+ */
+#include "core/sched/fair.h"
+#include "core/sched/account.h"
+
+#define NEVER UINT64_MAX
+#define SLOT_BIT(n) (1ULL << (n))
+
+static bool competes(const struct cgpu_sched *s, uint32_t slot)
+{
+	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
+}
+
+uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t mask = 0;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (competes(s, i) && s->slot[i].fair.asleep &&
+		    (!s->slot[i].fair.worked ||
+		     now_ns - s->slot[i].fair.since_ns >= CGPU_SCHED_FAIR_REST_NS))
+			mask |= SLOT_BIT(i);
+	return mask;
+}
+
+bool cgpu_fair_wanted(const struct cgpu_sched *s)
+{
+	uint32_t i, awake = 0, pausing = 0, resting = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i))
+			continue;
+		if (s->fair.resting_mask & SLOT_BIT(i))
+			resting++;
+		else if (s->slot[i].fair.asleep || s->slot[i].fair.pauses)
+			pausing++;
+		else
+			awake++;
+	}
+	/* one that works beside those that rest has the card, and theirs are not to wait long */
+	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
+}
+
+static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->share[slot].share_ppm;
+}
+
+static bool awake(const struct cgpu_sched *s, uint32_t slot)
+{
+	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
+}
+
+/* What it has not held of its share of the last second, up to a bound. */
+static uint64_t burst_ns(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, share(s, slot));
+
+	return cgpu_min(part - cgpu_min(part, s->slot[slot].fair.recent_ns),
+			cgpu_part(CGPU_SCHED_FAIR_BURST_NS, share(s, slot)));
+}
+
+/* How far a slot is behind, in virtual time: as if it had all of the card. */
+static int64_t vlag(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	int64_t ppm = (int64_t)share(s, slot);
+
+	return ppm ? (f->lag_ns + (int64_t)burst_ns(s, slot)) * (int64_t)CGPU_PPM / ppm : 0;
+}
+
+static int64_t granularity(const struct cgpu_sched *s)
+{
+	return (int64_t)s->plan.period_ns / 2;
+}
+
+/* Divides what is due, or owed, among the awake by share. Return: what was divided. */
+static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
+{
+	uint64_t shares = 0;
+	int64_t sum = 0, part;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != without && awake(s, i))
+			shares += share(s, i);
+	for (i = 0; i < CGPU_SCHED_SLOTS && shares; i++) {
+		if (i == without || !awake(s, i))
+			continue;
+		part = ns * (int64_t)share(s, i) / (int64_t)shares;
+		s->slot[i].fair.lag_ns += part;
+		sum += part;
+	}
+	return sum;
+}
+
+/* It held the card, or seemed to: so much less is due to it. */
+static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	uint32_t *bin = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
+
+	f->lag_ns -= ns;
+	if (ns < 0 && (uint64_t)-ns > *bin)
+		ns = -(int64_t)*bin;
+	*bin += (uint32_t)ns;
+	f->recent_ns += (uint64_t)ns;
+}
+
+/* What was held more than a second ago no longer counts. */
+static void turn_bins(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t bin = now_ns / (CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1));
+	uint64_t passed = cgpu_min(bin - cgpu_min(bin, s->fair.bin), CGPU_SCHED_FAIR_BINS);
+	uint32_t i;
+
+	for (; passed; passed--) {
+		s->fair.bin++;
+		for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+			uint32_t *held = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
+
+			f->recent_ns -= *held;
+			*held = 0;
+		}
+	}
+	s->fair.bin = bin;
+}
+
+/* What sleepers leave is due to those who are awake. */
+static void pass_on(struct cgpu_sched *s)
+{
+	int64_t left = 0;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		if (!competes(s, i) || !f->asleep || f->lag_ns <= 0)
+			continue;
+		left += f->lag_ns;
+		f->lag_ns = 0;
+	}
+	left -= divide(s, left, CGPU_SCHED_NONE);
+	if (s->fair.curr < CGPU_SCHED_SLOTS)
+		s->slot[s->fair.curr].fair.lag_ns += left;
+}
+
+static void charge(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t passed = now_ns - cgpu_min(now_ns, s->fair.charged_to_ns), part, given = 0;
+	uint32_t i, curr = s->fair.curr;
+
+	if (now_ns > s->fair.charged_to_ns)
+		s->fair.charged_to_ns = now_ns;
+	turn_bins(s, now_ns);
+	/* hours of it say no more than a second does */
+	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
+	if (s->plan.mode != CGPU_SCHED_DEMAND || curr >= CGPU_SCHED_SLOTS || !passed ||
+	    !awake(s, curr))
+		return;
+	s->slot[curr].fair.held_ns += passed;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i))
+			continue;
+		part = cgpu_part(passed, share(s, i));
+		s->slot[i].fair.lag_ns += (int64_t)part;
+		given += part;
+	}
+	take(s, curr, (int64_t)passed);
+	/* what rounding lost */
+	s->slot[curr].fair.lag_ns += (int64_t)passed - (int64_t)given;
+	if (now_ns - s->fair.settled_ns > CGPU_SCHED_FAIR_SETTLED_NS)
+		pass_on(s);
+}
+
+void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
+{
+	cgpu_entities_charge(s, now_ns);
+	charge(s, now_ns);
+}
+
+void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t over = 0, under = 0, left, given = 0, more, less;
+	uint32_t i;
+
+	charge(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		if (!competes(s, i) || !share(s, i))
+			continue;
+		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
+		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
+	}
+	/* what nobody ran was held all the same */
+	left = over = cgpu_min(over, under);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		if (s->plan.mode == CGPU_SCHED_DEMAND && competes(s, i) && share(s, i) && under) {
+			more = cgpu_min(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns), left);
+			less = (f->held_ns - cgpu_min(f->held_ns, f->ran_ns)) * over / under;
+			left -= more;
+			given += less;
+			take(s, i, (int64_t)more - (int64_t)less);
+			f->strayed_ns += f->asleep ? more : 0;
+		}
+		f->ran_ns = f->held_ns = 0;
+	}
+	/* rounding */
+	if (s->fair.curr < CGPU_SCHED_SLOTS)
+		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
+	s->fair.settled_ns = now_ns;
+	if (s->plan.mode == CGPU_SCHED_DEMAND)
+		pass_on(s);
+}
+
+/* What somebody's waking costs the others is its own affair. */
+static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
+{
+	take(s, slot, divide(s, CGPU_SCHED_FAIR_WAKEUP_NS, slot));
+}
+
+void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pauses,
+		       uint64_t now_ns)
+{
+	struct cgpu_sched_fair_slot *f;
+	bool was;
+
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	f = &s->slot[slot].fair;
+	if (f->asleep != asleep) {
+		cgpu_sched_charge(s, now_ns);
+		f->asleep = asleep;
+		f->since_ns = now_ns;
+		f->woke = !asleep;
+		f->worked |= !asleep;
+		if (!asleep && s->plan.mode == CGPU_SCHED_DEMAND && share(s, slot))
+			charge_wakeup(s, slot);
+		if (s->fair.resting_mask & SLOT_BIT(slot))
+			s->plan.dirty = true;
+	}
+	s->plan.dirty |= f->pauses != pauses;
+	f->pauses = pauses;
+	was = s->plan.mode == CGPU_SCHED_DEMAND;
+	if (was || s->plan.mode == CGPU_SCHED_SLICES)
+		s->plan.dirty |= cgpu_fair_wanted(s) != was;
+}
+
+void cgpu_fair_plan(struct cgpu_sched *s, uint64_t now_ns)
+{
+	int64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		if (!competes(s, i) || !share(s, i)) {
+			/* nothing is saved up by going away, and nothing forgiven */
+			f->lag_ns = f->lag_ns < 0 && s->slot[i].present ? f->lag_ns : 0;
+			continue;
+		}
+		sum += f->lag_ns;
+		/* whoever slept long enough to be left out is looked for when it next does */
+		if (f->asleep && now_ns < f->since_ns + CGPU_SCHED_FAIR_REST_NS)
+			s->plan.review_ns = cgpu_min(s->plan.review_ns,
+						     f->since_ns + CGPU_SCHED_FAIR_REST_NS);
+	}
+	(void)divide(s, -sum, CGPU_SCHED_NONE);
+	s->fair.charged_to_ns = now_ns;
+	if (s->plan.mode != CGPU_SCHED_DEMAND)
+		s->fair.curr = CGPU_SCHED_NONE;
+}
+
+/* When `other` will be ahead of the present one by the granularity. */
+static uint64_t until_ns(const struct cgpu_sched *s, int64_t ahead, uint64_t now_ns)
+{
+	uint64_t shares = 0;
+	int64_t left = granularity(s) - ahead;
+	uint32_t i;
+
+	if (left < 0)
+		return now_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		shares += awake(s, i) ? share(s, i) : 0;
+	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
+}
+
+uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns)
+{
+	uint32_t i, best = CGPU_SCHED_NONE, second = CGPU_SCHED_NONE, curr = s->fair.curr;
+	uint64_t mask = ~0ULL;
+	int64_t margin;
+
+	*wake_ns = NEVER;
+	charge(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (awake(s, i) && (best == CGPU_SCHED_NONE || vlag(s, i) > vlag(s, best)))
+			best = i;
+	s->fair.next = best;
+	if (best == CGPU_SCHED_NONE)
+		return mask;
+	if (curr < CGPU_SCHED_SLOTS && awake(s, curr) && curr != best) {
+		/* one that woke goes before those that never sleep; others' slices end first */
+		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : granularity(s);
+		if (vlag(s, best) - vlag(s, curr) <= margin)
+			s->fair.next = curr;
+	}
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i) || i == s->fair.next)
+			continue;
+		s->slot[i].fair.woke = false;
+		if (awake(s, i)) {
+			mask &= ~SLOT_BIT(i);
+			if (second == CGPU_SCHED_NONE || vlag(s, i) > vlag(s, second))
+				second = i;
+		} else if (share(s, i) && vlag(s, i) < -granularity(s)) {
+			/* it would run in others' time until it is seen to have woken */
+			mask &= ~SLOT_BIT(i);
+		}
+	}
+	if (second != CGPU_SCHED_NONE)
+		*wake_ns = until_ns(s, vlag(s, second) - vlag(s, s->fair.next), now_ns);
+	return mask;
+}
+
+void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
+{
+	cgpu_entities_grant(s, now_ns);
+	charge(s, now_ns);
+	if (s->fair.next == s->fair.curr)
+		return;
+	s->fair.curr = s->fair.next;
+	if (s->fair.curr < CGPU_SCHED_SLOTS) {
+		s->slot[s->fair.curr].fair.woke = false;
+		s->slot[s->fair.curr].stat.switches++;
+	}
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Windows on demand: who has the card while somebody pauses beside somebody who works.
+ * Private to core/sched.
+ */
+#ifndef CGPU_CORE_SCHED_FAIR_H
+#define CGPU_CORE_SCHED_FAIR_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+/* Somebody who holds the card open pauses beside somebody who does not rest. */
+bool cgpu_fair_wanted(const struct cgpu_sched *s);
+
+/* Slots that have slept for so long that the others' shares are made without them. */
+uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns);
+
+/* After the plan's shares: entities that are new, or rested, start level. */
+void cgpu_fair_plan(struct cgpu_sched *s, uint64_t now_ns);
+
+/* Brings all accounts up to @now_ns: those of windows by the clock, and these. */
+void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns);
+
+/**
+ * cgpu_fair_pick() - choose who has the card
+ * @s: the scheduler
+ * @now_ns: the time
+ * @wake_ns: when to choose again at the latest
+ *
+ * Return: slots whose gates may be open; who it is, is fair.next.
+ */
+uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns);
+
+/* The gates are as cgpu_fair_pick() wanted them. */
+void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
+
+/* The log of context switches was read, up to now: who ran in others' time is charged. */
+void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns);
+
+#endif

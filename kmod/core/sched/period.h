@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* How long the period is. Private to core/sched. */
+#ifndef CGPU_CORE_SCHED_PERIOD_H
+#define CGPU_CORE_SCHED_PERIOD_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+/* Sets the runlist's round for those who have a share; they divide @most_ns at most. */
+void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns);
+
+/* The same for windows on demand: nothing but the shares bounds how far one strays. */
+void cgpu_period_set_demand(struct cgpu_sched *s);
+
+/* Return: the period of the windows in the plan. */
+uint64_t cgpu_period_of_windows(const struct cgpu_sched *s);
+
+/* Return: what hand-overs take of a period. */
+uint64_t cgpu_period_lost_ns(const struct cgpu_sched *s);
+
+#endif

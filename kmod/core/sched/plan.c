@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * After any event the plan is made anew: policy turns members into shares; the mode
+ * follows from the ceilings (nobody below 100 %: the runlist's slices; else windows,
+ * made by gates); entities get the shares that are windows of their own, the members
+ * of the shared window get one together, and what is left is nobody's. The entities
+ * are put in an order in which those whose windows may not move come first.
+ *
+ * A change of plan must move no account: each entity keeps its lag relative to where
+ * the old plan wanted it, and the open window goes on with an end of the new plan.
+ */
+#include "core/sched/plan.h"
+#include "core/sched/account.h"
+#include "core/sched/fair.h"
+#include "core/sched/period.h"
+#include "core/sched/shared.h"
+#include "core/sched/slices.h"
+
+#define NEVER UINT64_MAX
+#define DEEP_NS (5ULL * CGPU_SCHED_REST_AGAIN_NS)
+
+/* Holds the card open, or closed it so recently that its part is kept for it. */
+static bool counted(const struct cgpu_sched *s, uint32_t i)
+{
+	return cgpu_opened(s, i) || (s->slot[i].present && s->slot[i].leaves_ns);
+}
+
+static bool windows_needed(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && s->share[i].ceiling_ppm < CGPU_PPM)
+			return true;
+	return false;
+}
+
+/* Those who rest are found at the same time: the plan is made without them. */
+static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
+{
+	s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
+	return cgpu_fair_wanted(s);
+}
+
+/* @without: slots that get nothing, though they hold the card open. */
+static void shares(struct cgpu_sched *s, uint64_t without)
+{
+	struct cgpu_policy_member *members = s->scratch;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		members[i] = s->slot[i].member;
+		if (!s->slot[i].present)
+			members[i].weight = 0;
+		members[i].open = counted(s, i);
+		members[i].active = members[i].open && !(without >> i & 1);
+	}
+	/* the bounds were checked when the numbers came */
+	(void)cgpu_policy_shares(s->config.policy, s->config.max_inst, members, CGPU_SCHED_SLOTS,
+				 s->share);
+}
+
+bool cgpu_plan_sighted(const struct cgpu_sched *s)
+{
+	return s->sighted && s->sight_ns <= CGPU_SCHED_PROMPT_NS;
+}
+
+/* The slot has no window of its own. */
+static bool shares_window(const struct cgpu_sched *s, uint32_t i)
+{
+	return s->share[i].shared && !cgpu_plan_sighted(s);
+}
+
+/*
+ * Finds the slots that were idle for so long that the runlist's round leaves them out.
+ * One that wakes is back at once, and is left out less readily afterwards, because each
+ * change programs every slice again. Windows are not moved for it: moving one by x
+ * costs up to x in the second that sees it. Return: those slots; @deep: those of them
+ * that were idle for so long that the cost of their waking no longer counts.
+ */
+static uint64_t find_resting(struct cgpu_sched *s, uint64_t now_ns, uint64_t *deep)
+{
+	uint64_t rest = 0, at, next;
+	uint32_t i;
+
+	*deep = 0;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+
+		slot->resting = false;
+		if (!slot->present || !slot->idle ||
+		    (s->plan.mode == CGPU_SCHED_WINDOWS && !shares_window(s, i)))
+			continue;
+		at = slot->idle_since_ns +
+		     (slot->woke ? CGPU_SCHED_REST_AGAIN_NS : CGPU_SCHED_REST_NS);
+		next = slot->idle_since_ns + DEEP_NS;
+		slot->resting = now_ns >= at;
+		if (slot->resting)
+			rest |= 1ULL << i;
+		if (now_ns >= next)
+			*deep |= 1ULL << i;
+		else
+			s->plan.review_ns = cgpu_min(s->plan.review_ns, slot->resting ? next : at);
+	}
+	return rest;
+}
+
+/*
+ * The round leaves resting slots out, which makes the others' slices longer. One that
+ * wakes may have to wait for all of them, so that the round grows by no more than
+ * CGPU_SCHED_WAKE_NS.
+ */
+static void set_round_resting(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t deep, rest = find_resting(s, now_ns, &deep), part = 0;
+	uint32_t i;
+
+	if (!rest) {
+		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+		return;
+	}
+	shares(s, deep);
+	cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		part += rest >> i & 1 ? s->share[i].share_ppm : 0;
+	shares(s, rest);
+	if (rest != deep)
+		cgpu_period_set_round(s, cgpu_part(s->plan.spread_ns, CGPU_PPM - part) +
+						 CGPU_SCHED_WAKE_NS);
+	else
+		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+}
+
+static void set_entity(struct cgpu_sched *s, uint32_t entity, uint32_t share_ppm)
+{
+	struct cgpu_sched_entity *e = &s->entity[entity];
+
+	cgpu_entity_settle(s, entity);
+	e->share_ppm = share_ppm;
+}
+
+/*
+ * The share of the period that is a slot's own window. Where shares do not depend on
+ * who holds the card open, a slot that does not hold it keeps its place: opening and
+ * closing the card moves nobody else.
+ */
+static uint32_t own(const struct cgpu_sched *s, uint32_t i)
+{
+	const struct cgpu_policy_share *share = &s->share[i];
+
+	if (!s->slot[i].present || shares_window(s, i))
+		return 0;
+	if (s->config.policy == CGPU_POLICY_MIXED && !share->shared)
+		return share->floor_ppm;
+	if (cgpu_policy_conserves(s->config.policy) || s->config.policy == CGPU_POLICY_PREEMPTIVE)
+		return counted(s, i) ? share->share_ppm : 0;
+	return share->ceiling_ppm;
+}
+
+static void set_entities(struct cgpu_sched *s)
+{
+	uint32_t i, sum = 0, pool = 0, share;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		share = s->plan.mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
+		set_entity(s, i, share);
+		sum += share;
+		if (s->plan.mode == CGPU_SCHED_WINDOWS && shares_window(s, i))
+			pool += s->share[i].share_ppm;
+	}
+	set_entity(s, CGPU_SCHED_SHARED, pool);
+	sum = CGPU_PPM - pool - sum;
+	/* the millionths that rounding leaves are no window */
+	set_entity(s, CGPU_SCHED_NOBODY,
+		   s->plan.mode == CGPU_SCHED_WINDOWS && sum > CGPU_SCHED_SLOTS ? sum : 0);
+}
+
+static void set_order(struct cgpu_sched *s)
+{
+	uint32_t i, pass, k;
+
+	s->plan.count = 0;
+	/* fixed windows first: those behind them move when somebody opens or closes the card */
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
+			struct cgpu_sched_entity *e = &s->entity[i];
+
+			if (cgpu_entity_elastic(s, i) != (pass == 1))
+				continue;
+			s->plan.place[i] = (int8_t)(s->plan.count - !e->share_ppm);
+			e->width_ns = e->cost_ns = e->offset_ns = 0;
+			if (e->share_ppm)
+				s->plan.order[s->plan.count++] = (uint8_t)i;
+		}
+	}
+	/* also for slots that do not hold the card open: the plan must not depend on it */
+	for (k = 0; s->plan.count > 1 && k < s->plan.count; k++) {
+		uint32_t before = s->plan.order[(k + s->plan.count - 1) % s->plan.count];
+		uint32_t after = s->plan.order[(k + 1) % s->plan.count];
+
+		if (s->plan.order[k] != CGPU_SCHED_NOBODY)
+			s->entity[s->plan.order[k]].cost_ns =
+				cgpu_entry_ns(before == CGPU_SCHED_NOBODY) +
+				cgpu_exit_ns(after == CGPU_SCHED_NOBODY) +
+				cgpu_entity_inner(s, s->plan.order[k]);
+	}
+}
+
+static void set_windows(struct cgpu_sched *s)
+{
+	uint64_t end = 0, sum;
+	uint32_t k, i;
+
+	s->plan.period_ns = cgpu_period_of_windows(s);
+	sum = CGPU_PPM - s->entity[CGPU_SCHED_NOBODY].share_ppm;
+	s->plan.whole = sum < CGPU_PPM &&
+			cgpu_part(s->plan.period_ns, CGPU_PPM - sum) > cgpu_period_lost_ns(s);
+	if (!s->plan.whole && sum && sum < CGPU_PPM) {
+		/* nobody's part does not cover the hand-overs */
+		for (i = 0; i < CGPU_SCHED_ENTITIES; i++)
+			set_entity(s, i,
+				   i == CGPU_SCHED_NOBODY
+					   ? 0
+					   : (uint32_t)((uint64_t)s->entity[i].share_ppm *
+							CGPU_PPM / sum));
+		set_order(s);
+	}
+	s->plan.spread_ns = s->plan.period_ns - (s->plan.whole ? 0 : cgpu_period_lost_ns(s));
+	for (k = 0; k < s->plan.count; k++) {
+		struct cgpu_sched_entity *e = &s->entity[s->plan.order[k]];
+
+		e->width_ns = cgpu_part(s->plan.spread_ns, e->share_ppm);
+		if (s->plan.order[k] == CGPU_SCHED_NOBODY)
+			e->width_ns -= cgpu_period_lost_ns(s);
+		end += e->width_ns + e->cost_ns;
+		e->offset_ns = end;
+	}
+}
+
+uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	return now_ns - (now_ns + s->plan.period_ns - s->config.phase_ns % s->plan.period_ns) %
+				s->plan.period_ns;
+}
+
+/*
+ * The open window goes on under the new plan. If it keeps its place, its end may also
+ * move back: it may have been lengthened for the owner's lag.
+ */
+static void resume(struct cgpu_sched *s, uint64_t now_ns, bool in_place)
+{
+	const struct cgpu_sched_entity *e = &s->entity[s->cur.owner];
+	uint64_t end_ns =
+		cgpu_entity_window_end(e, s->plan.frame_ns, now_ns, s->cur.unpaid_ns, e->lag_ns);
+
+	s->cur.end_ns = in_place ? end_ns : cgpu_min(s->cur.end_ns, end_ns);
+}
+
+void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
+{
+	int64_t lag[CGPU_SCHED_ENTITIES]; /* relative to the plan */
+	bool had[CGPU_SCHED_ENTITIES], in_place, notional;
+	uint64_t was, offset_ns, deep;
+	uint32_t i;
+
+	cgpu_sched_charge(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
+		cgpu_entity_settle(s, i);
+		lag[i] = s->entity[i].lag_ns;
+		had[i] = s->entity[i].share_ppm != 0;
+		if (had[i])
+			lag[i] -= cgpu_entity_planned_lag(s, i, now_ns);
+	}
+	s->plan.review_ns = NEVER;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (s->slot[i].leaves_ns && now_ns >= s->slot[i].leaves_ns)
+			s->slot[i].leaves_ns = 0;
+		if (s->slot[i].leaves_ns)
+			s->plan.review_ns = cgpu_min(s->plan.review_ns, s->slot[i].leaves_ns);
+	}
+	shares(s, 0);
+	if (s->suspended || s->calls.retry_ns || s->config.policy == CGPU_POLICY_NATIVE)
+		s->plan.mode = CGPU_SCHED_FREE;
+	else if (!windows_needed(s))
+		s->plan.mode = fair_wanted(s, now_ns) ? CGPU_SCHED_DEMAND : CGPU_SCHED_SLICES;
+	else
+		s->plan.mode = CGPU_SCHED_WINDOWS;
+	was = s->plan.period_ns;
+	offset_ns = s->entity[s->cur.owner].offset_ns;
+	if (s->plan.mode == CGPU_SCHED_SLICES) {
+		set_round_resting(s, now_ns);
+	} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
+		shares(s, s->fair.resting_mask);
+		cgpu_period_set_demand(s);
+	} else if (s->plan.mode == CGPU_SCHED_WINDOWS) {
+		(void)find_resting(s, now_ns, &deep);
+	}
+	set_entities(s);
+	set_order(s);
+	s->plan.whole = false;
+	if (s->plan.mode == CGPU_SCHED_WINDOWS)
+		set_windows(s);
+	else if (s->plan.mode == CGPU_SCHED_FREE)
+		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	in_place = s->plan.period_ns == was && s->entity[s->cur.owner].offset_ns == offset_ns;
+	s->plan.moved |= !in_place;
+	/* several came at once: no time passed in which anybody used the card */
+	notional = s->clock_ns - s->plan.clock_ns < CGPU_SCHED_WINDOW_MIN_NS;
+	s->plan.clock_ns = s->clock_ns;
+	/* the grid is the same in every second */
+	if (!s->cur.begun || s->plan.period_ns != was)
+		s->plan.frame_ns = cgpu_plan_frame(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
+		struct cgpu_sched_entity *e = &s->entity[i];
+
+		/* an absent entity keeps a negative lag and loses a positive one */
+		if (!e->share_ppm)
+			e->lag_ns = lag[i] < 0 ? lag[i] : 0;
+		else if (!had[i] || (notional && s->plan.period_ns != was))
+			e->lag_ns = lag[i] + cgpu_entity_planned_lag(s, i, now_ns);
+		if (e->share_ppm)
+			cgpu_entity_cap_lag(s, e);
+	}
+	cgpu_entities_balance(s);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (!had[i] && s->entity[i].share_ppm)
+			cgpu_entity_level_surplus(s, i);
+	if (s->plan.mode != CGPU_SCHED_WINDOWS)
+		s->cur.begun = false;
+	else if (s->cur.begun)
+		resume(s, now_ns, in_place);
+	cgpu_fair_plan(s, now_ns);
+	cgpu_slices_want(s);
+	s->plan.dirty = false;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The plan: shares, mode, the period and the windows in it. Private to core/sched. */
+#ifndef CGPU_CORE_SCHED_PLAN_H
+#define CGPU_CORE_SCHED_PLAN_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+/* Reports of who is idle come soon enough for a window to be lent. */
+bool cgpu_plan_sighted(const struct cgpu_sched *s);
+
+/* Beginning of the period of the grid that @now_ns lies in. */
+uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns);
+
+/* Makes the plan anew, after an event; the open window goes on under it. */
+void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns);
+
+#endif

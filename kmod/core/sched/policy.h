@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a container may take of a card's compute: a pure function of the card's
+ * policy and of who is there. Shares are in parts per million of the card.
+ */
+#ifndef CGPU_CORE_SCHED_POLICY_H
+#define CGPU_CORE_SCHED_POLICY_H
+
+#include "core/types.h"
+
+/* 0 to 5 are cGPU's numbers and meanings. */
+enum cgpu_policy {
+	CGPU_POLICY_AVERAGE,
+	CGPU_POLICY_PREEMPTIVE,
+	CGPU_POLICY_WEIGHTED,
+	CGPU_POLICY_FIXED,
+	CGPU_POLICY_WEAK,
+	CGPU_POLICY_NATIVE,
+	CGPU_POLICY_MIXED,
+	CGPU_POLICY_FAIR,
+	CGPU_POLICY_BURST,
+	CGPU_POLICY_END
+};
+
+enum cgpu_policy_limit {
+	CGPU_PPM = 1000000,
+	CGPU_POLICY_MEMBERS = 64,
+	CGPU_POLICY_WEIGHT_MAX = 10000,
+	CGPU_POLICY_PRIORITY_MAX = 15,
+	/*
+	 * A step of priority doubles a weight, up to this many steps: with more,
+	 * the lowest would fall below what a timeslice can express.
+	 */
+	CGPU_POLICY_PRIORITY_STEPS = 6
+};
+
+/* A container on the card. */
+struct cgpu_policy_member {
+	uint32_t weight;    /* 0: no compute, under every policy but native */
+	uint32_t quota;     /* percent, 0: none */
+	uint32_t quota_min; /* percent, 0: none */
+	uint32_t priority;
+	bool open;          /* a process of it holds the GPU open */
+	bool active;        /* open, and not known to be idle */
+};
+
+struct cgpu_policy_share {
+	uint32_t share_ppm;   /* while all that are active want all they can get */
+	uint32_t floor_ppm;   /* guaranteed, whatever the others do */
+	uint32_t ceiling_ppm; /* never more, even alone */
+	/* shares one window with the others marked so; what one leaves, they get */
+	bool shared;
+};
+
+/*
+ * Fills `shares` for `count` members. Return: 0, -EINVAL: no such policy,
+ * -ERANGE: max_inst, weight, quota or priority out of bounds, or quota_min
+ * above quota, -ENOSPC: more than CGPU_POLICY_MEMBERS. On an error nothing is
+ * written.
+ */
+int cgpu_policy_shares(uint32_t policy, uint32_t max_inst,
+		       const struct cgpu_policy_member *members, uint32_t count,
+		       struct cgpu_policy_share *shares);
+
+/* true if idle time of one container is offered to others */
+bool cgpu_policy_conserves(uint32_t policy);
+
+/* Return: the policy's name; NULL: no such policy. */
+const char *cgpu_policy_name(uint32_t policy);
+/* Return: the policy of that name, -EINVAL. */
+int cgpu_policy_number(const char *name, size_t length);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * One card's engine: who may run now. It is told the time and what happened,
+ * and answers with timeslices to program and gates to open or shut.
+ *
+ * The caller holds its lock around every function here and releases it while it
+ * carries out the actions, in the order given; then it reports each by
+ * cgpu_sched_done(). After any event, and at *wake_ns, it calls
+ * cgpu_sched_tick(). How this works and why: docs/engine.md.
+ */
+#ifndef CGPU_CORE_SCHED_SCHED_H
+#define CGPU_CORE_SCHED_SCHED_H
+
+#include "core/types.h"
+#include "core/sched/policy.h"
+
+enum cgpu_sched_limit {
+	CGPU_SCHED_SLOTS = 64,
+	/* entities: one a slot, one for the shared window, one for time that is nobody's */
+	CGPU_SCHED_SHARED = 64,
+	CGPU_SCHED_NOBODY = 65,
+	CGPU_SCHED_ENTITIES = 66,
+	CGPU_SCHED_NONE = 255,   /* no slot, no entity */
+	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
+
+	CGPU_SCHED_SLICE_US_MIN = 50,
+	CGPU_SCHED_SLICE_US_CUDA = 2048, /* what CUDA sets by itself */
+	CGPU_SCHED_UNITS = 8,            /* unit windows in a period, at least */
+	CGPU_SCHED_WINDOW_MIN_NS = 1000000,
+	CGPU_SCHED_PART_NS = 1250000,       /* a smaller part of a window is not worth its switch */
+	CGPU_SCHED_PERIOD_MAX_NS = 1000000000,
+	/*
+	 * Work that the card loses when the gates hand it on, measured on an
+	 * H200: 0.19 to 0.23 ms from one container to the next. From nobody to a
+	 * container and back to nobody it is 0.29 ms; that two containers in a row
+	 * miss 0.09 and 0.06 ms more than a hand-over explains tells where.
+	 */
+	CGPU_SCHED_HANDOVER_NS = 220000,
+	CGPU_SCHED_ENTRY_NS = 230000,
+	CGPU_SCHED_EXIT_NS = 60000,
+	/* from when the next gate is open to the end of the call that shuts this one */
+	CGPU_SCHED_OVERLAP_NS = 600000,
+	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms are lost */
+	CGPU_SCHED_SWITCH_NS = 200000,
+	/*
+	 * From a slice's end to the next group's beginning 0.36 ms passed on an H200
+	 * (kernels of 1 ms, a third of which the old group still worked): told by the
+	 * log of context switches, averaged, and taken over when it has changed so much.
+	 */
+	CGPU_SCHED_AFTER_MAX_NS = 600000,
+	CGPU_SCHED_AFTER_STEP_NS = 50000,
+	CGPU_SCHED_AFTER_SHARE = 16,
+	CGPU_SCHED_AFTER_PACE_NS = 4000,    /* one slice moves the average by no more */
+	/*
+	 * A share a strays by up to a(1 − a) × round while somebody comes or goes, and
+	 * rounds of the runlist keep to a grid that divides the second only as well as
+	 * the cost of a switch is known. So rounds are no longer than this divided by
+	 * a(1 − a); unless a few containers lost more than 1.7 to 2 percent then, for
+	 * whom 12 ms each will do, and 40 ms at most.
+	 */
+	CGPU_SCHED_STRAY_NS = 6000000,
+	CGPU_SCHED_STRAY_MANY_NS = 4800000,
+	CGPU_SCHED_ROUND_EACH_NS = 12000000,
+	CGPU_SCHED_ROUND_NS = 40000000,
+	/* of the card, that hand-overs may cost before the period is lengthened */
+	CGPU_SCHED_LOSS_PPM = 29000,
+	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
+	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
+	CGPU_SCHED_THROTTLE_NS = 1000000,      /* a gate shuts so long before it matters */
+	CGPU_SCHED_HOLD_NS = 10000000,
+	CGPU_SCHED_PROMPT_NS = 2500000,     /* idle reports later than that move no window */
+	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
+	CGPU_SCHED_STEADY = 8,              /* windows in a row say that one always has work */
+	CGPU_SCHED_SEEN_NS = 2000000,       /* of a shared window: one that wakes is seen */
+	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
+	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much */
+	/*
+	 * Shares are promised over so short a time to within a point beyond what the
+	 * period makes of it. A call may take 1.5 ms longer than others: what is more
+	 * than a point must find room in the other term.
+	 */
+	CGPU_SCHED_SHORT_NS = 100000000,
+	CGPU_SCHED_ROOM_NS = 800000,
+	CGPU_SCHED_ROOM_STEPS = 2,
+	/*
+	 * On demand: of its share of the last second an entity may have so much at once.
+	 * Two at 1:1 then leave each other undisturbed for 150 ms, three requests of 49 ms.
+	 */
+	CGPU_SCHED_FAIR_BURST_NS = 300000000,
+	CGPU_SCHED_FAIR_SPAN_NS = 1000000000,
+	CGPU_SCHED_FAIR_BINS = 16,
+	/* the log is read so often that what it says of sleepers can be waited for */
+	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
+	/* after so long a sleep the others' shares are made without the sleeper */
+	CGPU_SCHED_FAIR_REST_NS = 500000000,
+	/* two switches, and what the look came late */
+	CGPU_SCHED_FAIR_WAKEUP_NS = 500000,
+	/* one that never pauses is interrupted so soon by one that wakes */
+	CGPU_SCHED_FAIR_SLICE_US = 1000,
+	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
+};
+
+enum cgpu_sched_mode {
+	CGPU_SCHED_FREE,   /* every gate open, CUDA's own slices */
+	CGPU_SCHED_SLICES, /* every gate open, the runlist's slices make the shares */
+	CGPU_SCHED_WINDOWS, /* gates make the shares, by the clock */
+	CGPU_SCHED_DEMAND  /* gates make them, by who has work */
+};
+
+enum cgpu_sched_kind {
+	CGPU_SCHED_OPEN,  /* let the slots of `mask` run */
+	CGPU_SCHED_SHUT,  /* take the slots of `mask` off the hardware */
+	CGPU_SCHED_SLICE  /* program `slice_us` on each channel group of the slots */
+};
+
+struct cgpu_sched_action {
+	uint32_t kind;
+	uint32_t slice_us;
+	uint64_t mask; /* bit n: slot n */
+};
+
+/* Totals since the container came. */
+struct cgpu_sched_stat {
+	uint64_t granted_ns;   /* card time that was its to use */
+	uint64_t used_ns;      /* as told by cgpu_sched_used(); 0: nobody told */
+	uint64_t throttled_ns; /* the GPU open, and its gate shut */
+	uint64_t switches;     /* windows begun */
+	uint64_t overruns;     /* windows that ended late */
+	int64_t lag_ns;        /* due to it; below 0: taken beyond the entitlement */
+};
+
+/* A slot's entity while windows are made on demand. */
+struct cgpu_sched_fair_slot {
+	bool asleep;           /* told by cgpu_sched_demand(), */
+	uint64_t since_ns;     /* and since when it has been so, or awake */
+	bool pauses;           /* now and then it has nothing queued */
+	bool woke;             /* since the last choice */
+	bool worked;           /* it has been awake since it opened the card */
+	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
+	uint32_t held_bin_ns[16]; /* CGPU_SCHED_FAIR_BINS: what it held of late, by time, */
+	uint64_t recent_ns;    /* and their sum */
+	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
+	uint64_t ran_ns;
+	uint64_t strayed_ns;   /* run beyond what it held while it slept, ever */
+};
+
+struct cgpu_sched_slot {
+	struct cgpu_sched_fair_slot fair;
+	bool present;
+	bool idle;             /* told by cgpu_sched_idle() */
+	bool resting;          /* idle for so long that slices are made without it */
+	bool woke;             /* it rested before */
+	uint64_t idle_ns;      /* when it was last seen without work */
+	uint64_t idle_since_ns;
+	struct cgpu_policy_member member;
+	uint32_t groups;       /* channel groups that compute */
+	uint32_t slice_us;     /* programmed; 0: not known */
+	uint32_t wanted_us;
+	uint64_t borrowed_ns;     /* gate time in others' windows, this period */
+	int64_t surplus_ns;       /* useful time of others' windows, since the last plan */
+	int64_t spare_ns;      /* of windows that it shares, beyond its part */
+	uint8_t busy;          /* of these in a row it used its part, up to STEADY */
+	uint64_t shut_since_ns;
+	uint64_t open_since_ns;
+	uint64_t leaves_ns;    /* closed, and counted as open until then */
+	struct cgpu_sched_stat stat;
+};
+
+struct cgpu_sched_entity {
+	uint32_t share_ppm;
+	int64_t lag_ns;        /* as of mark_ns; without a share: what it had in advance */
+	uint64_t mark_ns;      /* on the card's clock */
+	uint64_t width_ns;     /* of its window, if all goes as planned */
+	uint64_t cost_ns;      /* lost on top, at its hand-over */
+	uint64_t offset_ns;    /* end of its window, from the period's beginning */
+};
+
+/* What the administrator set. */
+struct cgpu_sched_config {
+	uint32_t policy;
+	uint32_t max_inst;
+	uint64_t unit_ns;
+	uint64_t loss_ppm;     /* CGPU_SCHED_LOSS_PPM; CGPU_PPM: never lengthen the period */
+	uint64_t phase_ns;     /* a period begins this long after each whole second */
+};
+
+/* The period, and who follows whom in it: made anew after each event. */
+struct cgpu_sched_plan {
+	uint32_t mode;         /* enum cgpu_sched_mode */
+	bool dirty;            /* something changed that the plan depends on */
+	bool moved;            /* windows moved: time, not order, tells who is next */
+	bool whole;            /* hand-overs take from nobody's time, not from the shares */
+	bool reslice;          /* some slot's slice is not the wanted one */
+	uint64_t period_ns;
+	uint64_t spread_ns;    /* of the period: what windows or slices divide */
+	uint64_t frame_ns;     /* beginning of the period */
+	uint64_t clock_ns;     /* the card's clock when the plan was made */
+	uint64_t review_ns;    /* when the plan expires by itself */
+	uint32_t count;        /* entities that have a share */
+	uint8_t order[66];     /* those, as they follow each other in a period */
+	int8_t place[66];      /* of an entity in that order; without a share: before the next */
+};
+
+/* The window that is open (cur), the one that calls under way begin (next), the last. */
+struct cgpu_sched_window {
+	bool begun;            /* cur: a window is open */
+	uint32_t owner;        /* entity whose window it is */
+	uint32_t borrower;     /* entity that has it while its owner is idle, or NONE */
+	uint32_t before;       /* entity whose gate was still open when its own opened, or NONE */
+	uint64_t began_ns;
+	uint64_t end_ns;
+	uint64_t cost_ns;      /* lost to hand-overs, */
+	uint64_t unpaid_ns;    /* and what of that is still to be charged */
+	uint64_t charged_to_ns;
+	uint64_t ran_ns;       /* last: work in it, if nothing went wrong */
+};
+
+/* How the window of an idle owner is divided among borrowers. */
+struct cgpu_sched_lent {
+	uint64_t part_ns;      /* a borrower's part of the window; 0: not divided yet */
+	uint32_t part_ppm;     /* the shares by which they divide part_ns, summed; or 0 */
+	int64_t surplus_ns;    /* that those borrowers had got until then, summed */
+	uint64_t mask;         /* slots that had a part of it */
+	uint64_t until_ns;     /* when the next borrower follows in the same window */
+	uint64_t cycle_ns;     /* when the slots' borrowed_ns began */
+};
+
+struct cgpu_sched_gates {
+	uint64_t open_mask;    /* slots whose channels the gates move */
+	uint64_t shut_mask;
+	uint64_t stale_mask;   /* shut, and not all of it: must be opened, or shut again */
+	uint64_t open_ns;      /* latency of a call, averaged */
+	uint64_t shut_ns;
+};
+
+struct cgpu_sched_calls {
+	uint32_t pending;      /* actions not reported yet */
+	uint64_t issued_ns;
+	uint64_t count;        /* actions reported */
+	uint64_t failures;
+	uint64_t retry_ns;     /* all gates open until then, after a failure; 0: no failure */
+	uint64_t hold_ns;      /* a gate that would not open is tried again then */
+};
+
+struct cgpu_sched_fair {
+	uint32_t curr;         /* slot that has the card, or NONE */
+	uint32_t next;         /* slot that calls under way give it to */
+	uint64_t charged_to_ns;
+	uint64_t settled_ns;   /* the log was read */
+	uint64_t bin;          /* that is filled now */
+	uint64_t resting_mask; /* slots that the plan leaves out */
+};
+
+struct cgpu_sched {
+	struct cgpu_sched_fair fair;
+	struct cgpu_sched_config config;
+	struct cgpu_sched_plan plan;
+	struct cgpu_sched_window cur, next, last;
+	struct cgpu_sched_lent lent;
+	struct cgpu_sched_gates gates;
+	struct cgpu_sched_calls calls;
+
+	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
+	struct cgpu_policy_share share[64];
+	struct cgpu_policy_member scratch[64]; /* the kernel's stack has no room for it */
+	struct cgpu_sched_entity entity[66];    /* CGPU_SCHED_ENTITIES */
+
+	bool suspended;
+	bool sighted;          /* somebody reports who is idle, */
+	uint64_t sight_ns;     /* this late, at worst */
+	uint64_t after_ns;     /* from a slice's end to the next group's beginning, averaged */
+	uint64_t after_used_ns; /* what slices are made for */
+
+	bool regate;           /* the owner went idle, or woke */
+	bool moving;           /* towards the window of `next` */
+	bool changing;         /* within the window, to the borrower of `next` */
+	bool overlap;          /* the hand-over under way opens before it shuts */
+	uint64_t throttled_mask; /* slots that had their part of the window they share */
+	uint64_t clock_ns;     /* of time that shares are of */
+	uint64_t windows;      /* begun, ever */
+	uint64_t granted_to_ns; /* up to when slots were granted their shares */
+};
+
+/*
+ * Starts with no container, policy native. Calls of all cards take one lock of the
+ * driver: `phase_ns` keeps their periods apart.
+ */
+void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns);
+
+/*
+ * The card's numbers; telling the same again is free. Return: 0, -EINVAL: no such
+ * policy, -ERANGE: another number out of bounds.
+ */
+int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst,
+		    uint32_t timeslice_us, uint64_t now_ns);
+
+/*
+ * A container came, or its numbers changed (`open` and `active` of `member` are
+ * ignored); telling the same again is free. Return: 0, -ERANGE: a number out of
+ * bounds, or no such slot.
+ */
+int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot,
+		   const struct cgpu_policy_member *member, uint64_t now_ns);
+void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+
+/*
+ * Whether a process of the container holds the GPU open, and how many channel
+ * groups compute. Telling the same again is free. New groups of a container
+ * whose gate is shut must start stopped (cgpu_sched_may_run()).
+ */
+void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
+		     uint64_t now_ns);
+bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
+/* The caller stopped new channels of the slot by itself: the engine will open them. */
+void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+/* A group took another's place, number unchanged: slices and gates are set again. */
+void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+
+/*
+ * What the caller saw: the container has no work queued, or has again. Optional
+ * and as late as the caller's means are; no ceiling depends on it. A caller whose
+ * reports are late says so first: then the slots without a ceiling share one window,
+ * in which the hardware passes on idle time, and reports are used for the rest only.
+ */
+void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns);
+void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
+/*
+ * What GP_PUT and GP_GET say of the container (demand.h): it sleeps, or has work; and
+ * whether it pauses, or always has something queued.
+ */
+void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pauses,
+		       uint64_t now_ns);
+/* Card time that the container really used, for `stat`. */
+void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
+
+/* Opens every gate and leaves them open, or goes on. */
+void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns);
+
+/*
+ * Return: number of actions in `out` (room for CGPU_SCHED_ACTIONS), and when to
+ * call again at the latest (UINT64_MAX: at the next event).
+ */
+uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
+			 struct cgpu_sched_action *out, uint64_t *wake_ns);
+/* `status`: 0, or what went wrong: then every gate opens and it tries again later. */
+void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
+		     uint64_t start_ns, uint64_t end_ns, int status);
+
+/* The container's totals as of now. */
+void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
+		     struct cgpu_sched_stat *out);
+
+#endif

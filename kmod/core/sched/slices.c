@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The runlist gives each channel group its timeslice in turn. A container's part is
+ * divided among its groups, less what the switches take. What a switch takes is
+ * learned from the log of context switches (after_ns). In a window a lone group's
+ * slice is longer than the window, and the slices of several end away from the
+ * hand-over: else the runlist would start the next container while both gates are
+ * open.
+ */
+#include "core/sched/slices.h"
+#include "core/sched/account.h"
+#include "core/sched/shared.h"
+
+void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
+{
+	const struct cgpu_sched_slot *p;
+	uint64_t slice_ns, ns;
+
+	if (slot >= CGPU_SCHED_SLOTS || s->plan.mode == CGPU_SCHED_FREE)
+		return;
+	p = &s->slot[slot];
+	slice_ns = (uint64_t)p->slice_us * 1000;
+	/* of several groups it is not known which ran; a shorter slice: no work, or a shut gate */
+	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
+	    lasted_ns <= slice_ns || lasted_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
+		return;
+	/* a group whose work ended with its slice must not outweigh the others */
+	ns = lasted_ns - slice_ns;
+	if (ns > s->after_ns)
+		s->after_ns += cgpu_min((ns - s->after_ns) / CGPU_SCHED_AFTER_SHARE,
+					CGPU_SCHED_AFTER_PACE_NS);
+	else
+		s->after_ns -= cgpu_min((s->after_ns - ns) / CGPU_SCHED_AFTER_SHARE,
+					CGPU_SCHED_AFTER_PACE_NS);
+	if (cgpu_max(s->after_ns, s->after_used_ns) - cgpu_min(s->after_ns, s->after_used_ns) <
+	    CGPU_SCHED_AFTER_STEP_NS)
+		return;
+	s->after_used_ns = s->after_ns;
+	s->plan.dirty = true;
+}
+
+/* The slice of each of @groups that have @ns together, switches included. */
+static uint64_t slice_us(uint64_t ns, uint32_t groups)
+{
+	uint64_t lost = (groups - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS;
+
+	return (ns - cgpu_min(ns / 2, lost)) / groups / 1000;
+}
+
+/*
+ * The slice of each of several groups in one window. All must fit, because an opening
+ * gate starts them from the first (seen on an H200: of eight processes in windows of
+ * 5 ms, with longer slices, one to four ran). No slice may end while the next gate is
+ * open and this one not yet shut: the last ends a moment earlier, and the first
+ * follows again.
+ */
+static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
+{
+	uint64_t each = (ns - cgpu_min(ns / 2, CGPU_SCHED_OVERLAP_NS)) / groups;
+	uint64_t spare = each - cgpu_min(each, CGPU_SCHED_OVERLAP_NS);
+
+	each -= cgpu_min(each / 2, cgpu_min(spare, CGPU_SCHED_OVERLAP_NS) / 2 / groups);
+	return (each - cgpu_min(each / 2, CGPU_SCHED_SWITCH_NS)) / 1000;
+}
+
+/*
+ * What slices divide of the shared window. Each window starts from the first member,
+ * and the gate ends the last one's slice: that one has its part if half a switch is
+ * left for the work that the others still do in theirs.
+ */
+static uint64_t shared_ns(const struct cgpu_sched *s)
+{
+	uint64_t groups = 0, ns = s->entity[CGPU_SCHED_SHARED].width_ns;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && s->share[i].shared)
+			groups += s->slot[i].groups;
+	if (groups < 2)
+		return ns;
+	ns += cgpu_entity_inner(s, CGPU_SCHED_SHARED);
+	return ns - cgpu_min(ns / 2, (2 * groups - 1) * s->after_used_ns / 2);
+}
+
+void cgpu_slices_want(struct cgpu_sched *s)
+{
+	uint64_t shared = s->entity[CGPU_SCHED_SHARED].share_ppm, window = shared_ns(s), us;
+	uint64_t resting_ppm = cgpu_shared_resting_ppm(s);
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_slot *slot = &s->slot[i];
+		uint64_t share = s->share[i].share_ppm;
+
+		slot->wanted_us = 0;
+		if (!cgpu_opened(s, i) || !slot->groups ||
+		    (!share && s->plan.mode != CGPU_SCHED_WINDOWS &&
+		     s->plan.mode != CGPU_SCHED_FREE))
+			continue;
+		if (s->plan.mode == CGPU_SCHED_FREE) {
+			/* a slice that was never set stays as CUDA set it */
+			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
+		} else if (s->plan.mode == CGPU_SCHED_DEMAND && slot->groups == 1) {
+			/* while both gates are open one that wakes shall not wait for long */
+			us = slot->fair.pauses ? s->plan.period_ns / 2000 :
+						 CGPU_SCHED_FAIR_SLICE_US;
+		} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
+			us = cut_slice_us(cgpu_part(s->plan.period_ns, share), slot->groups);
+		} else if (s->plan.mode == CGPU_SCHED_SLICES) {
+			us = slice_us(cgpu_part(s->plan.spread_ns, share), slot->groups);
+		} else if (s->share[i].shared && shared) {
+			us = cgpu_shared_part(s, i, window, resting_ppm) / slot->groups / 1000;
+		} else if (slot->groups == 1) {
+			/* must not end while the next gate is already open */
+			us = 2 * s->plan.period_ns / 1000;
+		} else {
+			us = cut_slice_us(s->entity[i].width_ns, slot->groups);
+		}
+		if (us)
+			us = cgpu_max(us, CGPU_SCHED_SLICE_US_MIN);
+		slot->wanted_us = (uint32_t)us;
+		s->plan.reslice |= us && us != slot->slice_us;
+	}
+}

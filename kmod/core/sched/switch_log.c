@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The ring holds one record for each context that was loaded or saved. The time
+ * between the two is what its process used. Three judgements follow from it. An owner
+ * that is not loaded early in its window has no work, and its window is lent. A
+ * container that ran longer than its window started early, because the one before had
+ * no work when its own window ended: the time is charged to the right account. And a
+ * container that the runlist never loads while it shares the card rests.
+ */
+#include "core/sched/switch_log.h"
+
+#include "core/sched/shared.h"
+#include "core/rm/abi.h"
+#include "core/rm/decode.h"
+#include "core/sched/account.h"
+#include "core/sched/fair.h"
+#include "core/sched/slices.h"
+
+#define SLOT_BIT(n) (1ULL << (n))
+
+void cgpu_switch_log_init(struct cgpu_switch_log *log)
+{
+	memset(log, 0, sizeof(*log));
+	log->owner = CGPU_SCHED_NONE;
+	log->last = CGPU_SCHED_NONE;
+}
+
+/* Return: room for it, NULL: all are taken. */
+static struct cgpu_switch_log_use *use_of(struct cgpu_switch_log_use *use, uint32_t *count,
+					  uint32_t pid)
+{
+	uint32_t i;
+
+	for (i = 0; i < *count; i++)
+		if (use[i].pid == pid)
+			return &use[i];
+	if (i == CGPU_SWITCH_LOG_USES)
+		return NULL;
+	use[i] = (struct cgpu_switch_log_use){ .pid = pid };
+	++*count;
+	return &use[i];
+}
+
+static void load(struct cgpu_switch_log *log, uint32_t pid, uint64_t at_ns)
+{
+	log->pid = pid;
+	log->start_ns = at_ns;
+	log->counted_ns = 0;
+}
+
+/* Takes one record. Return: false if there is no room for its process. */
+static bool take(struct cgpu_switch_log *log, const uint8_t *record,
+		 struct cgpu_switch_log_use *use, uint32_t *count)
+{
+	uint32_t tag = record[NV_EVENT_BUFFER_FECS_TAG];
+	uint32_t pid = cgpu_get32(record, NV_EVENT_BUFFER_FECS_PID);
+	uint32_t seqno = record[NV_EVENT_BUFFER_FECS_SEQNO] | record[NV_EVENT_BUFFER_FECS_SEQNO + 1]
+								      << 8;
+	uint64_t at_ns = cgpu_get64(record, NV_EVENT_BUFFER_FECS_TIMESTAMP), ns;
+	struct cgpu_switch_log_use *of = use_of(use, count, pid), *last;
+
+	if (!of)
+		return false;
+	if (log->begun && seqno != log->seqno) {
+		/* whose time it was in between nobody knows */
+		log->lost += (seqno - log->seqno) & 0xffff;
+		log->pid = 0;
+		log->last_pid = 0;
+	}
+	log->begun = true;
+	log->seqno = (seqno + 1) & 0xffff;
+	if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ||
+	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
+		load(log, pid, at_ns);
+		last = log->last_pid && log->last_pid != pid &&
+				       at_ns - log->last_end_ns < CGPU_SWITCH_LOG_NEXT_NS
+			       ? use_of(use, count, log->last_pid)
+			       : NULL;
+		if (last)
+			last->lasted_ns = at_ns - log->last_start_ns;
+		log->last_pid = 0;
+	} else if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_END ||
+		   tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SAVE_END) {
+		ns = log->pid == pid && at_ns > log->start_ns ? at_ns - log->start_ns : 0;
+		of->ns += ns > log->counted_ns ? ns - log->counted_ns : 0;
+		log->last_pid = ns ? pid : 0;
+		log->last_start_ns = log->start_ns;
+		log->last_end_ns = at_ns;
+		log->pid = 0;
+	}
+	return true;
+}
+
+uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,
+			      uint64_t now_ns, struct cgpu_switch_log_use *use)
+{
+	/* the driver moves it after the records are written */
+	uint32_t put = __atomic_load_n(
+		(const uint32_t *)header + NV_EVENT_BUFFER_HEADER_RECORD_PUT / 4, __ATOMIC_ACQUIRE);
+	uint32_t count = 0;
+	uint64_t start_ns = log->start_ns;
+	struct cgpu_switch_log_use *of;
+
+	if (put >= CGPU_SWITCH_LOG_RECORDS)
+		return 0;
+	while (log->get != put) {
+		if (!take(log, (const uint8_t *)ring + log->get * CGPU_SWITCH_LOG_RECORD_BYTES, use,
+			  &count))
+			return count;
+		log->get = (log->get + 1) % CGPU_SWITCH_LOG_RECORDS;
+	}
+	of = log->pid ? use_of(use, &count, log->pid) : NULL;
+	/* a context that stays loaded is counted by our clock until its end is known */
+	if (of && start_ns == log->start_ns && now_ns > log->read_ns) {
+		of->ns += now_ns - log->read_ns;
+		log->counted_ns += now_ns - log->read_ns;
+	}
+	if (of) {
+		struct cgpu_switch_log_use loaded = *of;
+
+		*of = use[count - 1];
+		use[count - 1] = loaded;
+	}
+	/* of two who asked at once the later one may have read first */
+	if (now_ns > log->read_ns)
+		log->read_ns = now_ns;
+	return count;
+}
+
+void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
+			  const struct cgpu_switch_log_use *use)
+{
+	log->loaded = slot;
+	if (slot >= CGPU_SCHED_SLOTS)
+		return;
+	log->seen_mask |= SLOT_BIT(slot);
+	log->ran_ns[slot] += use->ns;
+	cgpu_sched_used(s, slot, use->ns);
+	if (use->lasted_ns)
+		cgpu_slice_lasted(s, slot, use->lasted_ns);
+}
+
+static bool has_windows(const struct cgpu_sched *s)
+{
+	return s->plan.mode == CGPU_SCHED_WINDOWS && s->cur.begun;
+}
+
+static bool is_empty(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (s->slot[i].present)
+			return false;
+	return true;
+}
+
+uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sched *s,
+			     uint64_t now_ns)
+{
+	if (is_empty(s))
+		return UINT64_MAX;
+	if (has_windows(s) && (s->cur.owner != log->owner || s->cur.end_ns != log->end_ns)) {
+		log->owner = s->cur.owner;
+		log->end_ns = s->cur.end_ns;
+		log->looked = s->cur.end_ns < now_ns + 2 * CGPU_SWITCH_LOG_LOOK_NS;
+		if (!log->looked)
+			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
+	}
+	return log->look_ns;
+}
+
+/* The window was begun for it alone, and it has not run, or it would have been seen. */
+static bool is_idle(const struct cgpu_switch_log *log, const struct cgpu_sched *s, uint32_t slot)
+{
+	return !log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
+	       s->cur.end_ns == log->end_ns && s->cur.borrower == CGPU_SCHED_NONE &&
+	       s->slot[slot].member.open;
+}
+
+/* It lost a window for lack of work recently. */
+static bool is_known_to_pause(const struct cgpu_switch_log *log, uint32_t slot, uint64_t now_ns)
+{
+	return log->gave_ns[slot] && now_ns - log->gave_ns[slot] < CGPU_SWITCH_LOG_KNOWN_NS;
+}
+
+/* Where the runlist divides the card, or a window, a container with work is loaded each round. */
+static bool is_resting(const struct cgpu_switch_log *log, const struct cgpu_sched *s, uint32_t slot,
+		       uint64_t now_ns)
+{
+	return (s->plan.mode == CGPU_SCHED_SLICES || s->entity[CGPU_SCHED_SHARED].share_ppm) &&
+	       !s->entity[slot].share_ppm && s->slot[slot].member.open &&
+	       now_ns - log->seen_ns[slot] > 2 * s->plan.period_ns;
+}
+
+/*
+ * One that is idle gets the first millisecond of its next window to itself again:
+ * beside a borrower that never pauses it might not be loaded for a long time. After
+ * some windows without work, of every second window only.
+ */
+static bool is_asked_again(const struct cgpu_switch_log *log, const struct cgpu_sched *s,
+			   uint32_t slot, uint64_t now_ns)
+{
+	uint64_t since_ns = now_ns - s->slot[slot].idle_since_ns;
+
+	/* in a borrower's window it would be given part of that one */
+	return has_windows(s) && cgpu_policy_conserves(s->config.policy) &&
+	       s->entity[slot].share_ppm && s->cur.owner != slot &&
+	       s->cur.borrower == CGPU_SCHED_NONE &&
+	       (log->idle_windows[slot] < CGPU_SWITCH_LOG_PATIENCE || since_ns > s->plan.period_ns);
+}
+
+static int64_t within(int64_t ns, int64_t most_ns)
+{
+	return ns > most_ns ? most_ns : ns < -most_ns ? -most_ns : ns;
+}
+
+/*
+ * A container that ran longer than its window shows that the one before it had no work
+ * at its end: the next began while that one's gate was still open.
+ */
+static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t last,
+		      uint64_t now_ns)
+{
+	uint32_t before = s->last.before;
+	int64_t more = (int64_t)log->ran_ns[last] - (int64_t)s->last.ran_ns - log->usual_ns[last];
+
+	if (before > CGPU_SCHED_SHARED) {
+		/* no gate was open before its own: a longer run is not an early start */
+		log->usual_ns[last] += (int32_t)(within(more, CGPU_SWITCH_LOG_EARLY_NS) / 4);
+		if (log->usual_ns[last] < 0)
+			log->usual_ns[last] = 0;
+		return;
+	}
+	if (more <= CGPU_SWITCH_LOG_EARLY_NS) {
+		log->early_ends[before] = 0;
+		return;
+	}
+	cgpu_entity_ran_early(s, last, before, (uint64_t)more, now_ns);
+	if (++log->early_ends[before] >= CGPU_SWITCH_LOG_TWICE)
+		cgpu_entity_pause(s, before, now_ns);
+}
+
+/* What became of the window before this one. */
+static void judge_last(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
+{
+	bool next = s->windows == log->windows + 1, shared = log->last == CGPU_SCHED_SHARED;
+	uint32_t i;
+
+	shared &= s->windows != log->windows;
+	if (next && log->last < CGPU_SCHED_SLOTS && s->last.borrower == CGPU_SCHED_NONE)
+		judge_end(log, s, log->last, now_ns);
+	else if (next && shared)
+		cgpu_shared_account(s, log->ran_ns);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != s->cur.owner && (shared || s->entity[i].share_ppm))
+			log->ran_ns[i] = 0;
+	log->windows = s->windows;
+	log->last = s->cur.owner;
+}
+
+static void judge_slot(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
+		       uint64_t now_ns)
+{
+	if (log->seen_mask & SLOT_BIT(slot))
+		log->seen_ns[slot] = now_ns;
+	if (s->plan.mode == CGPU_SCHED_FREE || log->seen_mask & SLOT_BIT(slot)) {
+		log->idle_windows[slot] = 0;
+		if (s->slot[slot].idle)
+			cgpu_sched_idle(s, slot, false, now_ns);
+	} else if (is_idle(log, s, slot)) {
+		cgpu_entity_pause(s, slot, now_ns);
+		log->idle_windows[slot] += log->idle_windows[slot] < CGPU_SWITCH_LOG_PATIENCE;
+		if (log->idle_windows[slot] < CGPU_SWITCH_LOG_TWICE &&
+		    !is_known_to_pause(log, slot, now_ns))
+			return;
+		log->gave_ns[slot] = now_ns;
+		cgpu_sched_sight(s, CGPU_SWITCH_LOG_LATE_NS, now_ns);
+		cgpu_sched_idle(s, slot, true, now_ns);
+	} else if (is_resting(log, s, slot, now_ns)) {
+		cgpu_sched_sight(s, CGPU_SWITCH_LOG_LATE_NS, now_ns);
+		cgpu_sched_idle(s, slot, true, now_ns);
+	} else if (s->slot[slot].idle && is_asked_again(log, s, slot, now_ns)) {
+		cgpu_sched_idle(s, slot, false, now_ns);
+	}
+}
+
+void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
+{
+	bool rests = false;
+	uint64_t spare_ns;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (s->slot[i].present)
+			judge_slot(log, s, i, now_ns);
+		else
+			log->idle_windows[i] = log->usual_ns[i] = 0;
+		rests |= s->slot[i].resting;
+	}
+	if (has_windows(s))
+		judge_last(log, s, now_ns);
+	cgpu_fair_settle(s, now_ns);
+	log->looked = true;
+	log->seen_mask = 0;
+	log->look_ns = now_ns + (s->plan.mode == CGPU_SCHED_DEMAND ? CGPU_SWITCH_LOG_DEMAND_NS :
+				 rests ? CGPU_SWITCH_LOG_WAKE_NS : CGPU_SWITCH_LOG_REST_NS);
+	if (!has_windows(s))
+		return;
+	spare_ns = cgpu_shared_surplus_at(s);
+	if (now_ns >= spare_ns)
+		cgpu_shared_throttle(s, log->ran_ns, log->pid ? log->loaded : CGPU_SCHED_NONE);
+	else if (spare_ns < log->look_ns)
+		log->look_ns = spare_ns;
+}

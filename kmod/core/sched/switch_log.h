@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Reads the driver's log of context switches: whose context had the graphics
+ * engine, and how long. That is what a container used, and in the engine's
+ * windows it shows who has no work.
+ *
+ * Seen on an H200 (580.159.04): a context is loaded when its group first runs
+ * and stays loaded until another is wanted, or its channels are taken off the
+ * hardware, however long it idles meanwhile. So a window in which its owner's
+ * context is never loaded is one of a container without work; one that goes idle
+ * in the middle of its window is found in its next one; and of a container that
+ * has the card to itself this counts all time.
+ */
+#ifndef CGPU_CORE_SCHED_SWITCH_LOG_H
+#define CGPU_CORE_SCHED_SWITCH_LOG_H
+
+#include "core/types.h"
+#include "core/sched/sched.h"
+
+enum cgpu_switch_log_limit {
+	/*
+	 * The driver moves records into the ring when asked to, and newer branches 30
+	 * times a second: room for more switches than a card makes between two looks.
+	 */
+	CGPU_SWITCH_LOG_RECORDS = 8192,
+	CGPU_SWITCH_LOG_RECORD_BYTES = 32,
+	CGPU_SWITCH_LOG_RING_BYTES = 262144,
+	CGPU_SWITCH_LOG_HEADER_BYTES = 4096,
+	CGPU_SWITCH_LOG_USES = 64,
+
+	/* from a window's beginning; on an H200 the first context is loaded after 0.1 ms */
+	CGPU_SWITCH_LOG_LOOK_NS = 1000000,
+	/* a context that is loaded so soon after another's end was waiting for it */
+	CGPU_SWITCH_LOG_NEXT_NS = 300000,
+	/* while nobody has a window */
+	CGPU_SWITCH_LOG_REST_NS = 100000000,
+	/* unless the runlist's slices are made without somebody, who may wake */
+	/* windows on demand: what sleepers run in others' time is charged to them */
+	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
+	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
+	/* readers of totals ask the driver no more often */
+	CGPU_SWITCH_LOG_FRESH_NS = 5000000,
+	/* a pause at the beginning of one window says little of the rest of it */
+	CGPU_SWITCH_LOG_TWICE = 2,
+	/* unless it lost one so recently */
+	CGPU_SWITCH_LOG_KNOWN_NS = 1000000000,
+	/* one that had no work in so many windows is asked again in every second only */
+	CGPU_SWITCH_LOG_PATIENCE = 8,
+	/* a container that goes idle in a window is found in the next one */
+	CGPU_SWITCH_LOG_LATE_NS = 100000000,
+	/*
+	 * One whose gate opens while the one before has no work, but still its gate
+	 * open, runs 0.4 ms more than its window would have it.
+	 */
+	CGPU_SWITCH_LOG_EARLY_NS = 290000
+};
+
+/* What a process had of the engine since the last reading. */
+struct cgpu_switch_log_use {
+	uint32_t pid; /* host's number */
+	uint64_t ns;  /* may be 0: loaded a moment ago */
+	/* from when it was loaded until another was, right after it; 0: not seen */
+	uint64_t lasted_ns;
+};
+
+struct cgpu_switch_log {
+	uint32_t get;         /* record to read next */
+	uint32_t seqno;       /* that it should have */
+	bool begun;           /* a record has been read */
+	uint32_t pid;         /* whose context is loaded; 0: nobody's */
+	uint64_t start_ns;    /* when that was, on the card's clock */
+	uint64_t counted_ns;  /* of it, by the host's clock */
+	uint64_t read_ns;     /* up to then */
+	uint32_t last_pid;    /* whose context was saved last, */
+	uint64_t last_start_ns; /* when it had been loaded, */
+	uint64_t last_end_ns; /* and when it was saved */
+	uint64_t lost;        /* records that were overwritten before they were read */
+
+	uint64_t seen_mask;   /* slots that had the engine since the last look */
+	uint64_t look_ns;     /* no look before */
+	uint32_t owner;       /* the window that is looked into: whose, */
+	uint64_t end_ns;      /* its end by the engine's plan, */
+	bool looked;          /* and whether that has been done */
+	uint64_t windows;     /* of the engine, when it was looked into one last */
+	uint32_t loaded;      /* whose use was told last: of the loaded one, if there is any */
+	uint32_t last;        /* whose that was */
+	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when a window of its was given away; 0: never */
+	uint64_t seen_ns[64]; /* when it was last seen to have the engine */
+	uint64_t ran_ns[64];  /* of the window that is open, and the one before */
+	int32_t usual_ns[64]; /* what it runs more than its window when it cannot begin early */
+	uint8_t idle_windows[64]; /* in a row without work, */
+	uint8_t early_ends[65];   /* CGPU_SCHED_SHARED + 1: and that the next one's work cut into */
+};
+
+/* A client has bound a ring that is empty. */
+void cgpu_switch_log_init(struct cgpu_switch_log *log);
+
+/*
+ * Reads what is new in a ring of CGPU_SWITCH_LOG_RECORDS; `header` and `ring` are
+ * memory that the driver writes. `now_ns`: before the driver was asked for its
+ * records; what is loaded by them was loaded then. Context: the caller's lock.
+ * Return: entries of `use`, one a process; the rest waits for the next call if
+ * CGPU_SWITCH_LOG_USES do not do. Who is loaded comes last.
+ */
+uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,
+			      uint64_t now_ns, struct cgpu_switch_log_use *use);
+
+/* The process of a use belongs to the container in `slot`. */
+void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
+			  const struct cgpu_switch_log_use *use);
+
+/*
+ * Call after each tick that asks for nothing. Return: when to read the ring and call
+ * cgpu_switch_log_judge(), after the driver has been asked for its records; UINT64_MAX:
+ * there is nobody to be told of.
+ */
+uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sched *s,
+			     uint64_t now_ns);
+/* Reports to the scheduler who has work and who has not. */
+void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns);
+
+#endif

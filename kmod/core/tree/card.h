@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The cards of the host, what was promised of each, and to whom. */
+#ifndef CGPU_CORE_TREE_CARD_H
+#define CGPU_CORE_TREE_CARD_H
+
+#include "core/types.h"
+#include "core/sched/policy.h"
+#include "core/memory/tenant.h"
+
+enum cgpu_card_limit {
+	CGPU_MAX_INST_DEFAULT = 20,  /* containers a card takes: ACK's default */
+	CGPU_MAX_INST_MAX = 64,
+	CGPU_POLICY_DEFAULT = 0,
+	CGPU_TIMESLICE_US_DEFAULT = 5000,
+	CGPU_TIMESLICE_US_MIN = 1000,
+	CGPU_TIMESLICE_US_MAX = 1000000,
+	CGPU_PRIORITY_MAX = 15,
+	CGPU_ID_MAX = 64             /* characters of a container's id */
+};
+
+enum cgpu_oom_action {
+	CGPU_OOM_FAIL, /* the allocation fails, the process goes on */
+	CGPU_OOM_KILL  /* the process is killed */
+};
+
+/* A container on one card: what was promised. */
+struct cgpu_grant {
+	bool present;
+	bool unlimited;         /* mem=max */
+	bool weight_given;      /* by the request, or later by hand */
+	uint8_t policy_hint;    /* CGPU_POLICY_END: none */
+	uint8_t oom_action;     /* enum cgpu_oom_action */
+	bool uvm_disable;
+	uint32_t instance;      /* number of the container on this card */
+	uint32_t weight;
+	uint32_t quota;         /* percent, 0: none */
+	uint32_t quota_min;     /* percent, 0: none */
+	uint32_t priority;      /* 0 .. CGPU_PRIORITY_MAX, higher first */
+	uint64_t mem_bytes;
+};
+
+/* `create`, parsed. Grants by minor. */
+struct cgpu_create {
+	char id[65];            /* CGPU_ID_MAX and the end */
+	int32_t pid;            /* 0: cgroup is given instead */
+	char cgroup[1024];
+	struct cgpu_grant grant[CGPU_MAX_CARDS];
+};
+
+struct cgpu_card {
+	bool present;
+	bool policy_by_hand;    /* written by somebody; a hint does not change it */
+	uint32_t policy;
+	uint32_t max_inst;
+	uint32_t timeslice_us;
+	uint32_t members;       /* containers on the card */
+	uint32_t weight_sum;
+	uint64_t instances;     /* bit n: instance number n is taken */
+	uint64_t allocated_bytes; /* sum of the limited containers' mem_bytes */
+};
+
+struct cgpu_host {
+	struct cgpu_topology topology;
+	struct cgpu_card card[CGPU_MAX_CARDS];
+};
+
+/* Sets a card to its defaults; `gpu` is what the driver said of it. */
+void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu *gpu);
+
+/*
+ * Admits a container to all its cards or to none, filling in instance numbers
+ * and default weights. Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
+ * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card.
+ */
+int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor);
+/* Gives back what was admitted. */
+void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants);
+
+/* Copies grants into the accounts that pay for them. */
+void cgpu_grants_apply(const struct cgpu_grant *grants, struct cgpu_ledger *ledger);
+
+/*
+ * Live changes of one grant. Return: 0, -ERANGE: outside the allowed values,
+ * -ENOSPC: the card has no room, -EBUSY: below what is in use. On an error
+ * nothing changed.
+ */
+int cgpu_grant_set_memsize(struct cgpu_host *host, uint32_t minor,
+			   struct cgpu_grant *grant, struct cgpu_account *account,
+			   uint64_t bytes);
+int cgpu_grant_set_weight(struct cgpu_host *host, uint32_t minor,
+			  struct cgpu_grant *grant, uint64_t weight);
+int cgpu_grant_set_quota(struct cgpu_grant *grant, uint64_t percent);
+int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent);
+int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority);
+
+int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy);
+int cgpu_card_set_max_inst(struct cgpu_card *card, uint64_t max_inst);
+int cgpu_card_set_timeslice_us(struct cgpu_card *card, uint64_t timeslice_us);
+uint32_t cgpu_card_free_weight(const struct cgpu_card *card);
+/* Bytes that are neither promised nor held back; 0 if the size is unknown. */
+uint64_t cgpu_card_free_bytes(const struct cgpu_host *host, uint32_t minor);
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "core/tree/inst_ctl.h"
+#include "core/tree/nodes.h"
+#include "core/tree/words.h"
+
+static bool is_alnum(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* A container's directory stands beside the card's files: it cannot have their names. */
+static bool is_card_file(struct cgpu_word id)
+{
+	uint32_t node;
+
+	for (node = 0; node < CGPU_NODE_COUNT; node++) {
+		const char *name = cgpu_node_table[node].name;
+		size_t index;
+
+		if (cgpu_node_table[node].place != CGPU_PLACE_CARD)
+			continue;
+		for (index = 0; index < id.length && id.text[index] == name[index]; index++)
+			;
+		if (index == id.length && !name[index])
+			return true;
+	}
+	return false;
+}
+
+static int parse_id(struct cgpu_word word, char *id)
+{
+	size_t index;
+
+	if (!word.length || word.length > CGPU_ID_MAX || !is_alnum(word.text[0]) ||
+	    is_card_file(word))
+		return -EINVAL;
+	for (index = 1; index < word.length; index++) {
+		char c = word.text[index];
+
+		if (!is_alnum(c) && c != '_' && c != '.' && c != '-')
+			return -EINVAL;
+	}
+	memcpy(id, word.text, word.length);
+	id[word.length] = 0;
+	return 0;
+}
+
+enum key {
+	KEY_MEM,
+	KEY_WEIGHT,
+	KEY_QUOTA,
+	KEY_QUOTA_MIN,
+	KEY_PRIORITY,
+	KEY_POLICY,
+	KEY_UVM_DISABLE,
+	KEY_OOM_ACTION,
+	KEY_COUNT
+};
+
+static const struct cgpu_word keys[KEY_COUNT] = {
+	[KEY_MEM] = CGPU_WORD("mem"),
+	[KEY_WEIGHT] = CGPU_WORD("weight"),
+	[KEY_QUOTA] = CGPU_WORD("quota"),
+	[KEY_QUOTA_MIN] = CGPU_WORD("quota_min"),
+	[KEY_PRIORITY] = CGPU_WORD("priority"),
+	[KEY_POLICY] = CGPU_WORD("policy"),
+	[KEY_UVM_DISABLE] = CGPU_WORD("uvm_disable"),
+	[KEY_OOM_ACTION] = CGPU_WORD("oom_action"),
+};
+
+static int parse_option(struct cgpu_grant *grant, uint32_t key, struct cgpu_word text)
+{
+	uint64_t value;
+	int err;
+
+	switch (key) {
+	case KEY_MEM:
+		grant->unlimited = cgpu_word_is(text, cgpu_no_limit);
+		if (grant->unlimited)
+			return 0;
+		return cgpu_parse_between(text, 1, UINT64_MAX, &grant->mem_bytes);
+	case KEY_WEIGHT:
+		err = cgpu_parse_between(text, 0, CGPU_MAX_INST_MAX, &value);
+		grant->weight = (uint32_t)value;
+		grant->weight_given = true;
+		return err;
+	case KEY_QUOTA:
+		err = cgpu_parse_between(text, 0, 100, &value);
+		grant->quota = (uint32_t)value;
+		return err;
+	case KEY_QUOTA_MIN:
+		err = cgpu_parse_between(text, 0, 100, &value);
+		grant->quota_min = (uint32_t)value;
+		return err;
+	case KEY_PRIORITY:
+		err = cgpu_parse_between(text, 0, CGPU_PRIORITY_MAX, &value);
+		grant->priority = (uint32_t)value;
+		return err;
+	case KEY_POLICY:
+		err = cgpu_parse_policy(text, &value);
+		grant->policy_hint = (uint8_t)value;
+		return err;
+	case KEY_UVM_DISABLE:
+		err = cgpu_parse_between(text, 0, 1, &value);
+		grant->uvm_disable = value;
+		return err;
+	default:
+		err = cgpu_parse_oom_action(text, &value);
+		grant->oom_action = (uint8_t)value;
+		return err;
+	}
+}
+
+/* `<n>,mem=…[,key=value]…`, what follows `gpu=`. */
+static int parse_grant(struct cgpu_word text, struct cgpu_create *create)
+{
+	struct cgpu_grant *grant;
+	uint32_t seen = 0;
+	uint64_t minor;
+	int err;
+
+	if (cgpu_word_ends_with(text, ','))
+		return -EINVAL;
+	err = cgpu_parse_number(cgpu_word_cut(&text, ','), &minor);
+	if (err)
+		return err;
+	if (minor >= CGPU_MAX_CARDS)
+		return -ENODEV;
+	grant = &create->grant[minor];
+	if (grant->present)
+		return -EINVAL;
+	*grant = (struct cgpu_grant){ .present = true, .policy_hint = CGPU_POLICY_END };
+	while (text.length) {
+		struct cgpu_word value = cgpu_word_cut(&text, ',');
+		int key = cgpu_word_index(cgpu_word_cut(&value, '='), keys, KEY_COUNT);
+
+		if (key < 0 || seen & 1u << key)
+			return -EINVAL;
+		seen |= 1u << key;
+		err = parse_option(grant, (uint32_t)key, value);
+		if (err)
+			return err;
+	}
+	if (!(seen & 1u << KEY_MEM))
+		return -EINVAL;
+	if (grant->quota && grant->quota_min > grant->quota)
+		return -ERANGE;
+	return 0;
+}
+
+static int parse_cgroup(struct cgpu_word path, char *cgroup, size_t size)
+{
+	size_t index;
+
+	if (!path.length || path.text[0] != '/' || path.length >= size)
+		return -EINVAL;
+	for (index = 0; index < path.length; index++) {
+		unsigned char c = (unsigned char)path.text[index];
+
+		if (c < 0x20 || c == 0x7f)
+			return -EINVAL;
+	}
+	memcpy(cgroup, path.text, path.length);
+	cgroup[path.length] = 0;
+	return 0;
+}
+
+static int parse_clause(struct cgpu_word clause, struct cgpu_create *create)
+{
+	static const struct cgpu_word pid = CGPU_WORD("pid"), cgroup = CGPU_WORD("cgroup"),
+				      gpu = CGPU_WORD("gpu");
+	struct cgpu_word key = cgpu_word_cut(&clause, '=');
+	uint64_t value;
+	int err;
+
+	if (cgpu_word_is(key, gpu))
+		return parse_grant(clause, create);
+	if (create->pid || create->cgroup[0])
+		return -EINVAL;
+	if (cgpu_word_is(key, cgroup))
+		return parse_cgroup(clause, create->cgroup, sizeof(create->cgroup));
+	if (!cgpu_word_is(key, pid))
+		return -EINVAL;
+	err = cgpu_parse_between(clause, 1, CGPU_PID_MAX, &value);
+	create->pid = (int32_t)value;
+	return err;
+}
+
+static int parse_create(struct cgpu_word text, struct cgpu_create *create)
+{
+	uint32_t minor;
+	int err;
+
+	while (text.length) {
+		err = parse_clause(cgpu_word_cut(&text, ' '), create);
+		if (err)
+			return err;
+	}
+	if (!create->pid && !create->cgroup[0])
+		return -EINVAL;
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (create->grant[minor].present)
+			return 0;
+	return -EINVAL;
+}
+
+int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)
+{
+	static const struct cgpu_word verbs[] = {
+		[CGPU_VERB_CREATE] = CGPU_WORD("create"),
+		[CGPU_VERB_DESTROY] = CGPU_WORD("destroy"),
+	};
+	struct cgpu_word rest = cgpu_word_line(text, length);
+	int verb, err;
+
+	memset(out, 0, sizeof(*out));
+	/* a cut does not tell `a ` from `a`; everything else it leaves an empty word of */
+	if (length > CGPU_COMMAND_MAX || cgpu_word_ends_with(rest, ' '))
+		return -EINVAL;
+	verb = cgpu_word_index(cgpu_word_cut(&rest, ' '), verbs, 2);
+	if (verb < 0)
+		return verb;
+	out->verb = (uint32_t)verb;
+	err = parse_id(cgpu_word_cut(&rest, ' '), out->create.id);
+	if (err)
+		return err;
+	if (verb == CGPU_VERB_CREATE)
+		return parse_create(rest, &out->create);
+	return rest.length ? -EINVAL : 0;
+}

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * One table says which files there are; two switches say what each shows and
+ * takes. Text is strict: what a node prints it also accepts, and anything that
+ * is not exactly the documented form is refused before anything is written.
+ */
+#include "core/tree/nodes.h"
+#include "core/tree/words.h"
+
+#define ENTRY(node, file, where, bits, ...) \
+	[CGPU_NODE_##node] = { .name = file, .place = CGPU_PLACE_##where, .mode = bits, \
+			       ##__VA_ARGS__ }
+
+const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
+	ENTRY(VERSION, "version", ROOT, 0444),
+	ENTRY(API_VERSION, "api_version", ROOT, 0444),
+	ENTRY(FEATURES, "features", ROOT, 0444),
+	ENTRY(EVENTS, "events", ROOT, 0444),
+	ENTRY(INST_CTL, "inst_ctl", ROOT, 0644),
+
+	ENTRY(POLICY, "policy", CARD, 0644),
+	ENTRY(MAX_INST, "max_inst", CARD, 0644),
+	ENTRY(FREE_WEIGHT, "free_weight", CARD, 0444),
+	ENTRY(UUID, "uuid", CARD, 0444),
+	ENTRY(MEMORY, "memory", CARD, 0644, .wants_usage = true),
+	ENTRY(TIMESLICE_US, "timeslice_us", CARD, 0644),
+	ENTRY(CARD_STAT, "stat", CARD, 0444, .wants_usage = true, .wants_stats = true),
+
+	ENTRY(ID, "id", GRANT, 0444),
+	ENTRY(MEMSIZE, "memsize", GRANT, 0644),
+	ENTRY(MEMINFO, "meminfo", GRANT, 0444, .wants_usage = true, .wants_holders = true),
+	ENTRY(WEIGHT, "weight", GRANT, 0644),
+	ENTRY(QUOTA, "quota", GRANT, 0644),
+	ENTRY(QUOTA_MIN, "quota_min", GRANT, 0644),
+	ENTRY(PRIORITY, "priority", GRANT, 0644),
+	ENTRY(PROCS, "procs", GRANT, 0444, .wants_holders = true),
+	ENTRY(STAT, "stat", GRANT, 0444, .wants_stats = true),
+	ENTRY(COUNTERS, "events", GRANT, 0444),
+	ENTRY(OOM_ACTION, "oom_action", GRANT, 0644),
+	ENTRY(UVM_DISABLE, "uvm_disable", GRANT, 0644),
+	ENTRY(UNKNOWN, "unknown", GRANT, 0644),
+	ENTRY(GRANT_CID, "cid", GRANT, 0444),
+
+	ENTRY(CID, "cid", CONTAINER, 0444),
+};
+
+static const char *const features[CGPU_FEATURE_COUNT] = {
+	[CGPU_FEATURE_PID] = "pid",
+	[CGPU_FEATURE_CGROUP] = "cgroup",
+	[CGPU_FEATURE_EVENTS] = "events",
+	[CGPU_FEATURE_MEMORY] = "memory",
+	[CGPU_FEATURE_MANAGED] = "managed",
+	[CGPU_FEATURE_SLICES] = "slices",
+	[CGPU_FEATURE_GATE] = "gate",
+	[CGPU_FEATURE_UPGRADE] = "upgrade",
+};
+
+/* What tells nothing about anybody: the same on every host of this release. */
+static bool is_public(uint32_t node)
+{
+	return node == CGPU_NODE_VERSION || node == CGPU_NODE_API_VERSION ||
+	       node == CGPU_NODE_FEATURES;
+}
+
+int cgpu_node_open(uint32_t node, enum cgpu_asker asker, bool write, bool admin)
+{
+	if (asker == CGPU_ASKER_OTHER && !is_public(node) && !write)
+		return -EACCES;
+	if (!write)
+		return 0;
+	if (!(cgpu_node_table[node].mode & 0200))
+		return -EACCES;
+	return admin && asker == CGPU_ASKER_HOST ? 0 : -EPERM;
+}
+
+/* ---- printing ---- */
+
+struct text {
+	char *buf;
+	size_t size;
+	size_t used; /* also counts what did not fit */
+};
+
+static void put_char(struct text *text, char c)
+{
+	if (text->used < text->size)
+		text->buf[text->used] = c;
+	text->used++;
+}
+
+static void put_string(struct text *text, const char *string)
+{
+	while (*string)
+		put_char(text, *string++);
+}
+
+static void put_number(struct text *text, uint64_t value)
+{
+	char digits[20]; /* of 2^64 - 1 */
+	size_t count = 0;
+
+	do {
+		digits[count++] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value);
+	while (count)
+		put_char(text, digits[--count]);
+}
+
+static void put_line(struct text *text, uint64_t value)
+{
+	put_number(text, value);
+	put_char(text, '\n');
+}
+
+static void put_pair(struct text *text, const char *key, uint64_t value)
+{
+	put_string(text, key);
+	put_char(text, ' ');
+	put_line(text, value);
+}
+
+/* A process chooses its own name: nothing in it may look like another line. */
+static void put_comm(struct text *text, const char *comm)
+{
+	size_t index;
+
+	if (!comm[0])
+		put_char(text, '-');
+	for (index = 0; index < CGPU_COMM_MAX && comm[index]; index++) {
+		unsigned char c = (unsigned char)comm[index];
+
+		put_char(text, c < 0x20 || c == 0x7f ? '?' : (char)c);
+	}
+}
+
+/* As nvidia-smi prints it; an empty line if the driver did not tell it. */
+static void put_uuid(struct text *text, const uint8_t *uuid)
+{
+	static const uint8_t nobody[16];
+	static const char hex[] = "0123456789abcdef";
+	size_t index;
+
+	if (!memcmp(uuid, nobody, sizeof(nobody))) {
+		put_char(text, '\n');
+		return;
+	}
+	put_string(text, "GPU");
+	for (index = 0; index < sizeof(nobody); index++) {
+		if (index == 0 || index == 4 || index == 6 || index == 8 || index == 10)
+			put_char(text, '-');
+		put_char(text, hex[uuid[index] >> 4]);
+		put_char(text, hex[uuid[index] & 15]);
+	}
+	put_char(text, '\n');
+}
+
+static void put_stats(struct text *text, const struct cgpu_view *view)
+{
+	uint32_t index;
+
+	for (index = 0; index < view->stat_count; index++)
+		put_pair(text, view->stats[index].key, view->stats[index].value);
+}
+
+static void show_root(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	uint32_t bit;
+
+	switch (node) {
+	case CGPU_NODE_VERSION:
+		put_string(text, view->version);
+		put_char(text, '\n');
+		return;
+	case CGPU_NODE_API_VERSION:
+		put_line(text, CGPU_API_VERSION);
+		return;
+	case CGPU_NODE_INST_CTL:
+		put_string(text, cgpu_inst_ctl_usage);
+		return;
+	default:
+		break;
+	}
+	for (bit = 0; bit < CGPU_FEATURE_COUNT; bit++) {
+		if (!(view->features & 1u << bit))
+			continue;
+		put_string(text, features[bit]);
+		put_char(text, '\n');
+	}
+}
+
+static void show_card(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	const struct cgpu_card *card = &view->host->card[view->minor];
+
+	switch (node) {
+	case CGPU_NODE_POLICY:
+		put_line(text, card->policy);
+		break;
+	case CGPU_NODE_MAX_INST:
+		put_line(text, card->max_inst);
+		break;
+	case CGPU_NODE_FREE_WEIGHT:
+		put_line(text, cgpu_card_free_weight(card));
+		break;
+	case CGPU_NODE_UUID:
+		put_uuid(text, gpu->uuid);
+		break;
+	case CGPU_NODE_MEMORY:
+		put_pair(text, "total", gpu->total_bytes);
+		put_pair(text, "reserved", gpu->reserved_bytes);
+		put_pair(text, "allocated", card->allocated_bytes);
+		put_pair(text, "used", view->usage.used_bytes);
+		put_pair(text, "free", cgpu_card_free_bytes(view->host, view->minor));
+		break;
+	case CGPU_NODE_TIMESLICE_US:
+		put_line(text, card->timeslice_us);
+		break;
+	case CGPU_NODE_CARD_STAT:
+		put_pair(text, "containers", card->members);
+		put_pair(text, "weight_sum", card->weight_sum);
+		put_pair(text, "allocated_bytes", card->allocated_bytes);
+		put_pair(text, "used_bytes", view->usage.used_bytes);
+		put_pair(text, "policy_by_hand", card->policy_by_hand);
+		put_stats(text, view);
+		break;
+	default:
+		break;
+	}
+}
+
+/* What the container can still get: its own remainder, or less if the card has less. */
+static uint64_t free_bytes(const struct cgpu_view *view)
+{
+	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	uint64_t on_card = 0;
+
+	/* no sum: usage may be near 2^64 */
+	if (gpu->reserved_bytes < gpu->total_bytes &&
+	    view->usage.used_bytes < gpu->total_bytes - gpu->reserved_bytes)
+		on_card = gpu->total_bytes - gpu->reserved_bytes - view->usage.used_bytes;
+	if (!gpu->total_bytes && !view->account->unlimited)
+		on_card = UINT64_MAX;
+	return cgpu_account_free(view->account, on_card);
+}
+
+static void show_meminfo(const struct cgpu_view *view, struct text *text)
+{
+	uint32_t index;
+
+	put_string(text, "Free: ");
+	put_line(text, free_bytes(view));
+	for (index = 0; index < view->holder_count; index++) {
+		put_string(text, "PID: ");
+		put_number(text, view->holders[index].pid);
+		put_string(text, " Mem: ");
+		put_line(text, view->holders[index].bytes);
+	}
+}
+
+static void show_procs(const struct cgpu_view *view, struct text *text)
+{
+	uint32_t index;
+
+	for (index = 0; index < view->holder_count; index++) {
+		const struct cgpu_holder *holder = &view->holders[index];
+
+		put_number(text, holder->pid);
+		put_char(text, ' ');
+		put_number(text, holder->container_pid);
+		put_char(text, ' ');
+		put_number(text, holder->bytes);
+		put_char(text, ' ');
+		put_comm(text, holder->comm);
+		put_char(text, '\n');
+	}
+}
+
+static void show_memsize(const struct cgpu_view *view, struct text *text)
+{
+	if (!view->grant->unlimited) {
+		put_line(text, view->grant->mem_bytes);
+		return;
+	}
+	put_string(text, cgpu_no_limit.text);
+	put_char(text, '\n');
+}
+
+static void show_stat(const struct cgpu_view *view, struct text *text)
+{
+	const struct cgpu_account *account = view->account;
+
+	put_pair(text, "current_bytes", account->current_bytes);
+	put_pair(text, "peak_bytes", account->peak_bytes);
+	/* numbers only: without a limit of its own a container's size is the card's */
+	put_pair(text, "max_bytes", account->unlimited ?
+		 view->host->topology.gpu[view->minor].total_bytes : account->max_bytes);
+	put_pair(text, "unlimited", account->unlimited);
+	put_pair(text, "oom", account->oom);
+	put_pair(text, "refused", account->refused);
+	put_stats(text, view);
+}
+
+static void show_grant(const struct cgpu_view *view, uint32_t node, struct text *text)
+{
+	const struct cgpu_grant *grant = view->grant;
+
+	switch (node) {
+	case CGPU_NODE_ID:
+		put_line(text, grant->instance);
+		break;
+	case CGPU_NODE_MEMSIZE:
+		show_memsize(view, text);
+		break;
+	case CGPU_NODE_MEMINFO:
+		show_meminfo(view, text);
+		break;
+	case CGPU_NODE_WEIGHT:
+		put_line(text, grant->weight);
+		break;
+	case CGPU_NODE_QUOTA:
+		put_line(text, grant->quota);
+		break;
+	case CGPU_NODE_QUOTA_MIN:
+		put_line(text, grant->quota_min);
+		break;
+	case CGPU_NODE_PRIORITY:
+		put_line(text, grant->priority);
+		break;
+	case CGPU_NODE_PROCS:
+		show_procs(view, text);
+		break;
+	case CGPU_NODE_STAT:
+		show_stat(view, text);
+		break;
+	case CGPU_NODE_COUNTERS:
+		put_pair(text, "oom", view->account->oom);
+		put_pair(text, "refused", view->account->refused);
+		break;
+	case CGPU_NODE_OOM_ACTION:
+		put_string(text, cgpu_oom_actions[grant->oom_action].text);
+		put_char(text, '\n');
+		break;
+	case CGPU_NODE_UVM_DISABLE:
+		put_line(text, grant->uvm_disable);
+		break;
+	case CGPU_NODE_UNKNOWN:
+		put_string(text, cgpu_unknown_actions[view->account->admit_unknown].text);
+		put_char(text, '\n');
+		break;
+	default:
+		put_string(text, view->id);
+		put_char(text, '\n');
+		break;
+	}
+}
+
+int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_t size)
+{
+	struct text text = { .buf = buf, .size = size };
+
+	if (node >= CGPU_NODE_COUNT || node == CGPU_NODE_EVENTS)
+		return -EINVAL;
+	switch (cgpu_node_table[node].place) {
+	case CGPU_PLACE_ROOT:
+		show_root(view, node, &text);
+		break;
+	case CGPU_PLACE_CARD:
+		show_card(view, node, &text);
+		break;
+	case CGPU_PLACE_GRANT:
+		show_grant(view, node, &text);
+		break;
+	default:
+		put_string(&text, view->id);
+		put_char(&text, '\n');
+		break;
+	}
+	return text.used <= size ? (int)text.used : -ENOSPC;
+}
+
+void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_account *account)
+{
+	/* managed memory is an upper bound: the sum may exceed any card */
+	if (account->current_bytes > UINT64_MAX - usage->used_bytes)
+		usage->used_bytes = UINT64_MAX;
+	else
+		usage->used_bytes += account->current_bytes;
+}
+
+/* ---- writing ---- */
+
+/* `total <bytes>`: root's word for a card whose size the driver did not tell. */
+static int store_total(struct cgpu_view *view, struct cgpu_word text)
+{
+	static const struct cgpu_word total = CGPU_WORD("total");
+	struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
+	uint64_t bytes;
+	int err;
+
+	if (!cgpu_word_is(cgpu_word_cut(&text, ' '), total))
+		return -EINVAL;
+	err = cgpu_parse_between(text, gpu->reserved_bytes + 1, UINT64_MAX, &bytes);
+	if (err)
+		return err;
+	if (gpu->total_bytes)
+		return -EBUSY;
+	if (bytes < view->host->card[view->minor].allocated_bytes)
+		return -ENOSPC;
+	gpu->total_bytes = bytes;
+	return 0;
+}
+
+static int store_card(struct cgpu_view *view, uint32_t node, struct cgpu_word text)
+{
+	struct cgpu_card *card = &view->host->card[view->minor];
+	uint64_t value;
+	int err;
+
+	if (node == CGPU_NODE_MEMORY)
+		return store_total(view, text);
+	err = node == CGPU_NODE_POLICY ? cgpu_parse_policy(text, &value)
+				       : cgpu_parse_number(text, &value);
+	if (err)
+		return err;
+	switch (node) {
+	case CGPU_NODE_POLICY:
+		return cgpu_card_set_policy(card, value);
+	case CGPU_NODE_MAX_INST:
+		return cgpu_card_set_max_inst(card, value);
+	default:
+		return cgpu_card_set_timeslice_us(card, value);
+	}
+}
+
+static int store_grant(struct cgpu_view *view, uint32_t node, struct cgpu_word text)
+{
+	struct cgpu_grant *grant = view->grant;
+	uint64_t value;
+	int err;
+
+	if (node == CGPU_NODE_UNKNOWN) {
+		err = cgpu_word_index(text, cgpu_unknown_actions, 2);
+		if (err < 0)
+			return err;
+		view->account->admit_unknown = err;
+		return 0;
+	}
+
+	/* what was read may be written back; a limit is lifted by no one but create */
+	if (node == CGPU_NODE_MEMSIZE && grant->unlimited && cgpu_word_is(text, cgpu_no_limit))
+		return 0;
+	err = node == CGPU_NODE_OOM_ACTION ? cgpu_parse_oom_action(text, &value)
+					   : cgpu_parse_number(text, &value);
+	if (err)
+		return err;
+	switch (node) {
+	case CGPU_NODE_MEMSIZE:
+		return cgpu_grant_set_memsize(view->host, view->minor, grant,
+					      view->account, value);
+	case CGPU_NODE_WEIGHT:
+		return cgpu_grant_set_weight(view->host, view->minor, grant, value);
+	case CGPU_NODE_QUOTA:
+		return cgpu_grant_set_quota(grant, value);
+	case CGPU_NODE_QUOTA_MIN:
+		return cgpu_grant_set_quota_min(grant, value);
+	case CGPU_NODE_PRIORITY:
+		return cgpu_grant_set_priority(grant, value);
+	case CGPU_NODE_OOM_ACTION:
+		grant->oom_action = (uint8_t)value;
+		view->account->oom_kill = value == CGPU_OOM_KILL;
+		return 0;
+	default:
+		if (value > 1)
+			return -ERANGE;
+		grant->uvm_disable = value;
+		view->account->uvm_disable = value;
+		return 0;
+	}
+}
+
+int cgpu_node_store(struct cgpu_view *view, uint32_t node, const char *text,
+		    size_t length)
+{
+	if (node >= CGPU_NODE_COUNT || node == CGPU_NODE_INST_CTL)
+		return -EINVAL;
+	if (!(cgpu_node_table[node].mode & 0200))
+		return -EACCES;
+	if (length > CGPU_VALUE_MAX)
+		return -EINVAL;
+	return cgpu_node_table[node].place == CGPU_PLACE_CARD ?
+	       store_card(view, node, cgpu_word_line(text, length)) :
+	       store_grant(view, node, cgpu_word_line(text, length));
+}
+
+static bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+uint32_t cgpu_short_name(const char *id, uint32_t digits, char *out)
+{
+	uint32_t length;
+	bool hex = true;
+
+	for (length = 0; length < CGPU_ID_MAX && id[length]; length++)
+		hex = hex && is_hex(id[length]);
+	if (hex && length == CGPU_ID_MAX)
+		length = digits < CGPU_SHORT_ID ? CGPU_SHORT_ID :
+			 digits < CGPU_ID_MAX ? digits : CGPU_ID_MAX;
+	memcpy(out, id, length);
+	out[length] = 0;
+	return length;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which core is in charge; the way into it and out of it again. */
+#ifndef CGPU_DOOR_CORE_DRAIN_H
+#define CGPU_DOOR_CORE_DRAIN_H
+
+#include "door.h"
+#include "drain.h"
+
+extern struct cgpu_drain cgpu_calls, cgpu_maps;
+
+/**
+ * cgpu_core_enter() - ask for the core in charge, and keep it there
+ * @drain: cgpu_calls, or cgpu_maps by who holds an mmap_lock
+ *
+ * Return: the core, or NULL: none is in charge. In either case the caller ends
+ * with cgpu_core_leave(), and the core stays until then.
+ */
+const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_drain *drain);
+
+/**
+ * cgpu_core_leave() - let the core go
+ * @drain: as entered
+ */
+static inline void cgpu_core_leave(struct cgpu_drain *drain)
+{
+	cgpu_drain_leave(drain);
+}
+
+/**
+ * cgpu_core_in_charge() - the core, for who is called by it or holds the switch
+ *
+ * Return: as cgpu_core_enter().
+ */
+const struct cgpu_core_ops *cgpu_core_in_charge(void);
+
+/**
+ * cgpu_core_replace() - put another core in charge
+ * @core: the next, or NULL: none
+ *
+ * Context: nobody is behind a drain, and nobody else replaces it.
+ */
+void cgpu_core_replace(const struct cgpu_core_ops *core);
+
+/**
+ * cgpu_core_pin() - keep the door, and whoever is in charge, from being unloaded
+ *
+ * Context: any.
+ */
+void cgpu_core_pin(void);
+
+/**
+ * cgpu_core_unpin() - end what cgpu_core_pin() began
+ *
+ * Context: any.
+ */
+void cgpu_core_unpin(void);
+
+/**
+ * cgpu_core_close() - close both drains
+ *
+ * Return: 0; -EBUSY: somebody stayed behind one of them, and both are open.
+ */
+int cgpu_core_close(void);
+
+/** cgpu_core_open() - open both drains */
+void cgpu_core_open(void);
+
+#endif

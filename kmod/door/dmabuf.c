@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver answers an export with the number of a descriptor, and when that
+ * answer can be read any thread of the process may have put another file in its
+ * place. So the dma-buf is taken down, by reference, where the driver itself has
+ * it in its hands: when it asks for the descriptor of a new one (dma_buf_fd), and
+ * when it looks up the one that further objects are to be added to (dma_buf_get).
+ */
+#include <linux/dma-buf.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/kprobes.h>
+#include <linux/printk.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+
+#include "dmabuf.h"
+#include "door.h"
+
+static LIST_HEAD(watches);
+/* raw: taken by probes */
+static DEFINE_RAW_SPINLOCK(watches_lock);
+static bool watched;
+
+/* Context: watches_lock. */
+static struct cgpu_dmabuf_watch *watch_of_current(void)
+{
+	struct cgpu_dmabuf_watch *watch;
+
+	list_for_each_entry(watch, &watches, node)
+		if (watch->task == current)
+			return watch;
+	return NULL;
+}
+
+static void see(struct dma_buf *dmabuf)
+{
+	struct cgpu_dmabuf_watch *watch;
+	unsigned long flags;
+
+	if (list_empty(&watches))
+		return;
+	raw_spin_lock_irqsave(&watches_lock, flags);
+	watch = watch_of_current();
+	if (watch && !watch->file)
+		watch->file = get_file(dmabuf->file);
+	raw_spin_unlock_irqrestore(&watches_lock, flags);
+}
+
+static int on_fd(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct dma_buf *dmabuf = (void *)regs_get_kernel_argument(regs, 0);
+
+	if (dmabuf)
+		see(dmabuf);
+	return 0;
+}
+
+static int on_got(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct dma_buf *dmabuf = (void *)regs_return_value(regs);
+
+	if (!IS_ERR_OR_NULL(dmabuf))
+		see(dmabuf);
+	return 0;
+}
+
+static struct kprobe fd_probe = { .symbol_name = "dma_buf_fd", .pre_handler = on_fd };
+static struct kretprobe get_probe = { .kp.symbol_name = "dma_buf_get", .handler = on_got };
+
+void cgpu_dmabuf_init(void)
+{
+	int err = register_kprobe(&fd_probe);
+
+	if (!err) {
+		err = register_kretprobe(&get_probe);
+		if (err)
+			unregister_kprobe(&fd_probe);
+	}
+	watched = !err;
+	if (err)
+		pr_warn("cgpu: exports cannot be followed (%d): containers get no dma-buf\n", err);
+}
+
+void cgpu_dmabuf_exit(void)
+{
+	if (!watched)
+		return;
+	unregister_kretprobe(&get_probe);
+	unregister_kprobe(&fd_probe);
+}
+
+bool cgpu_door_sees_exports(void)
+{
+	return watched;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_sees_exports);
+
+void cgpu_dmabuf_begin(struct cgpu_dmabuf_watch *watch)
+{
+	*watch = (struct cgpu_dmabuf_watch){ .task = current };
+	raw_spin_lock_irq(&watches_lock);
+	list_add(&watch->node, &watches);
+	raw_spin_unlock_irq(&watches_lock);
+}
+
+struct file *cgpu_dmabuf_end(struct cgpu_dmabuf_watch *watch)
+{
+	raw_spin_lock_irq(&watches_lock);
+	list_del(&watch->node);
+	raw_spin_unlock_irq(&watches_lock);
+	return watch->file;
+}

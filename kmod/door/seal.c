@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * From 6.10 on VM_SEALED does what mseal() does: munmap, mremap, mprotect and
+ * mmap(MAP_FIXED) over the mapping are EPERM, and it goes with its address space.
+ *
+ * Before, nothing that a mapping's own operations can do prevents that it is
+ * unmapped whole: ->close comes when it has happened, and whoever waited there
+ * for a call that in turn waits for mmap_lock would wait for ever. All ways to
+ * unmap part of a living address space (munmap, mmap, mremap, shmat, brk,
+ * remap_file_pages) end in one function of the kernel, so a probe at its entry
+ * lets it answer EPERM before anything has changed. It is set with the first
+ * mapping that is to be sealed, and costs every unmapping on the host one look
+ * into a hash table from then on.
+ */
+#include <linux/errno.h>
+#include <linux/kprobes.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/printk.h>
+
+#include "../compat/compat.h"
+#include "seal.h"
+
+#ifdef VM_SEALED
+
+int cgpu_seal_begin(cgpu_sealed_fn is_sealed)
+{
+	return 0;
+}
+
+void cgpu_seal_vma(struct vm_area_struct *vma)
+{
+	vm_flags_set(vma, VM_SEALED);
+}
+
+void cgpu_seal_exit(void)
+{
+}
+
+#else
+
+/* Where the function that unmaps finds what it is asked for. */
+struct unmapper {
+	const char *symbol;
+	size_t mm, start, last;  /* in struct pt_regs */
+	bool last_is_length;
+};
+
+#define ARGUMENT(name) offsetof(struct pt_regs, name)
+
+static const struct unmapper unmappers[] = {
+	/* 6.3 to 6.9: (vmi, vma, mm, start, end, …) */
+	{ "do_vmi_align_munmap", ARGUMENT(dx), ARGUMENT(cx), ARGUMENT(r8), false },
+	/* 6.0 to 6.2: (mas, vma, mm, start, end, …) */
+	{ "do_mas_align_munmap", ARGUMENT(dx), ARGUMENT(cx), ARGUMENT(r8), false },
+	/* before: (mm, start, length, …) */
+	{ "__do_munmap", ARGUMENT(di), ARGUMENT(si), ARGUMENT(dx), true },
+};
+
+static DEFINE_MUTEX(seal_lock); /* all below */
+static const struct unmapper *unmapper; /* NULL: none is probed */
+static cgpu_sealed_fn sealed;
+static bool hopeless;
+
+/* Runs in the place of the function that unmaps. */
+static noinline notrace int refuse(void)
+{
+	return -EPERM;
+}
+
+static unsigned long argument(const struct pt_regs *regs, size_t offset)
+{
+	return *(const unsigned long *)((const u8 *)regs + offset);
+}
+
+static int on_unmap(struct kprobe *probe, struct pt_regs *regs)
+{
+	const struct mm_struct *mm = (void *)argument(regs, unmapper->mm);
+	unsigned long start = argument(regs, unmapper->start);
+	unsigned long end = argument(regs, unmapper->last);
+
+	if (unmapper->last_is_length)
+		end += start;
+	if (likely(!sealed(mm, start, end)))
+		return 0;
+	regs->ip = (unsigned long)refuse;
+	return 1;
+}
+
+/* With it the kernel leaves the entry a place where the path may change. */
+static void after_unmap(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe probe = { .pre_handler = on_unmap, .post_handler = after_unmap };
+
+static int set_probe(void)
+{
+	int err = -ENOENT;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(unmappers); i++) {
+		unmapper = &unmappers[i];
+		probe.symbol_name = unmapper->symbol;
+		probe.addr = NULL;
+		err = register_kprobe(&probe);
+		if (!err)
+			return 0;
+	}
+	unmapper = NULL;
+	return err;
+}
+
+int cgpu_seal_begin(cgpu_sealed_fn is_sealed)
+{
+	int err = 0;
+
+	mutex_lock(&seal_lock);
+	sealed = is_sealed;
+	if (!unmapper)
+		err = hopeless ? -EOPNOTSUPP : set_probe();
+	if (err && !hopeless)
+		pr_warn("cgpu: private copies cannot be sealed (%d): who unmaps one under a call is killed\n",
+			err);
+	hopeless = err;
+	mutex_unlock(&seal_lock);
+	return err;
+}
+
+void cgpu_seal_vma(struct vm_area_struct *vma)
+{
+}
+
+void cgpu_seal_exit(void)
+{
+	if (unmapper)
+		unregister_kprobe(&probe);
+	unmapper = NULL;
+}
+
+#endif

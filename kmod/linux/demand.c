@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * USERD lies in memory that the driver maps into the process, and is read there by the
+ * driver's own method for accesses to its mappings (vm_ops->access, what
+ * /proc/PID/mem uses), without a copy of the page's place: what the process frees or
+ * moves is gone or elsewhere at the next look.
+ *
+ * A mapping is known by its file, for RM_MAP_MEMORY gives a file one mapping in its
+ * life; it is looked for when it is needed first and followed wherever mremap takes it.
+ * The pointer is compared and never used: whether the file is still there, its vma says.
+ *
+ * Nothing here waits for a tenant: its mmap_lock is tried. Not had, the words count as
+ * they were. mmap_lock is outside container->lock, which is why that is let go of first.
+ */
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "core/rm/abi.h"
+#include "demand.h"
+#include "registry.h"
+#include "userd.h"
+
+enum {
+	/* NVOS33_PARAMETERS */
+	NVOS33_OFFSET = 16,
+	NVOS33_LENGTH = 24,
+	/* a process with more is not searched to its end */
+	VMAS_MAX = 16384,
+};
+
+/* ------------------------------------------------- where USERD is mapped */
+
+static void note_mapped(struct cgpu_container *container, const struct cgpu_request *req,
+			const void *args, const struct file *named)
+{
+	struct mm_struct *mm = current->mm;
+	struct cgpu_userd_table *table;
+	u32 map = CGPU_USERD_NONE;
+
+	mmgrab(mm);
+	mutex_lock(&container->lock);
+	table = container->userds;
+	if (table)
+		map = cgpu_userd_mapped(&table->core, req->hClient, req->hObject,
+					cgpu_get64(args, NVOS33_OFFSET),
+					cgpu_get64(args, NVOS33_LENGTH));
+	if (map != CGPU_USERD_NONE) {
+		swap(mm, table->map[map].mm);
+		table->map[map].file = named;
+		table->map[map].at = 0;
+	}
+	mutex_unlock(&container->lock);
+	if (mm)
+		mmdrop(mm);
+}
+
+static void note_channel(struct cgpu_container *container, const struct cgpu_request *req,
+			 const void *args, const void *params)
+{
+	struct cgpu_userd_table *table;
+	u32 channel;
+
+	mutex_lock(&container->lock);
+	table = container->userds;
+	channel = table ? cgpu_userd_allocated(&table->core, &container->tenant, req->hClient,
+					       cgpu_get32(args, req->hObject_offset), params,
+					       req->params_size)
+			: CGPU_USERD_NONE;
+	if (channel != CGPU_USERD_NONE)
+		memset(&table->demand[channel], 0, sizeof(table->demand[channel]));
+	mutex_unlock(&container->lock);
+}
+
+static void make_table(struct cgpu_container *container)
+{
+	struct cgpu_userd_table *table;
+
+	if (READ_ONCE(container->userds))
+		return;
+	table = kvzalloc(sizeof(*table), GFP_KERNEL);
+	mutex_lock(&container->lock);
+	if (!container->userds) {
+		WRITE_ONCE(container->userds, table);
+		table = NULL;
+	}
+	mutex_unlock(&container->lock);
+	kvfree(table);
+}
+
+void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_request *req,
+		      const void *args, const void *params, struct file *named)
+{
+	bool maps = req->nr == NV_ESC_RM_MAP_MEMORY && named;
+	bool channel = req->op == CGPU_OP_ALLOC && cgpu_is_channel_class(req->hClass) && params;
+
+	if ((!maps && !channel) || !current->mm ||
+	    cgpu_get32(args, req->status_offset) != NV_OK)
+		return;
+	make_table(container);
+	if (maps)
+		note_mapped(container, req, args, named);
+	else
+		note_channel(container, req, args, params);
+}
+
+/* ------------------------------------------------------------------ looks */
+
+/* Context: mmap_lock. */
+static struct vm_area_struct *find_mapping(struct mm_struct *mm, const struct file *file, u64 at)
+{
+	struct vm_area_struct *vma = at ? find_vma(mm, at) : NULL;
+	u32 count;
+
+	if (vma && vma->vm_file == file && vma->vm_start == at)
+		return vma;
+	vma = find_vma(mm, 0);
+	for (count = 0; vma && vma->vm_file != file; vma = find_vma(mm, vma->vm_end))
+		if (++count > VMAS_MAX)
+			return NULL;
+	return vma;
+}
+
+/*
+ * GP_GET and GP_PUT at once. Return: 0, -EAGAIN: not now, -EFAULT: there is nothing.
+ * `*at` is where the mapping was found.
+ */
+static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u64 offset,
+		      u32 words[2])
+{
+	struct vm_area_struct *vma;
+	int err = -EFAULT;
+
+	/* or else the process has ended */
+	if (!mmget_not_zero(mm))
+		return -EFAULT;
+	if (!mmap_read_trylock(mm)) {
+		err = -EAGAIN;
+		goto put;
+	}
+	vma = find_mapping(mm, file, *at);
+	if (vma && vma->vm_ops && vma->vm_ops->access &&
+	    offset + CGPU_USERD_BYTES <= vma->vm_end - vma->vm_start) {
+		*at = vma->vm_start;
+		if (vma->vm_ops->access(vma, *at + offset + CGPU_USERD_GP_GET, words,
+					2 * sizeof(*words), 0) == 2 * sizeof(*words))
+			err = 0;
+	}
+	mmap_read_unlock(mm);
+put:
+	mmput(mm);
+	return err;
+}
+
+/* Context: container->lock, released meanwhile. Return: as read_userd(). */
+static int read_channel(struct cgpu_container *container, u32 channel, u64 offset, u32 words[2])
+{
+	struct cgpu_userd_table *table = container->userds;
+	u32 map = table->core.channel[channel].map;
+	const struct file *file = table->map[map].file;
+	struct mm_struct *mm = table->map[map].mm;
+	u64 at = table->map[map].at;
+	int err;
+
+	mmgrab(mm);
+	mutex_unlock(&container->lock);
+	err = read_userd(mm, file, &at, offset, words);
+	mutex_lock(&container->lock);
+	if (!err && table->map[map].file == file)
+		table->map[map].at = at;
+	mmdrop(mm);
+	if (err == -EAGAIN && table->demand[channel].known) {
+		words[0] = table->demand[channel].get;
+		words[1] = table->demand[channel].put;
+		err = 0;
+	}
+	return err;
+}
+
+/* Context: container->lock, released meanwhile. */
+static void look_at(struct cgpu_demand *demand, struct cgpu_container *container, u32 minor,
+		    u32 slot)
+{
+	struct cgpu_userd_table *table = container->userds;
+	u32 words[2], i;
+	u64 offset;
+
+	if (!table || (table->silent && time_before(jiffies, table->silent)) ||
+	    !cgpu_userd_complete(&table->core, &container->tenant, minor))
+		return;
+	table->silent = 0;
+	for (i = 0; (i = cgpu_userd_next(&table->core, &container->tenant, minor, i, &offset)) !=
+	     CGPU_USERD_NONE; i++) {
+		if (!cgpu_demand_wants(demand, slot, &table->demand[i]))
+			continue;
+		if (read_channel(container, i, offset, words)) {
+			table->silent = (jiffies + HZ) | 1;
+			/* what was read of it says nothing without the rest */
+			cgpu_demand_forget(demand, slot);
+			return;
+		}
+		if (cgpu_demand_sample(demand, slot, &table->demand[i], words[0], words[1]))
+			return;
+	}
+}
+
+static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
+{
+	struct cgpu_container *container = cgpu_container_in(minor, slot);
+
+	if (!container)
+		return;
+	mutex_lock(&container->lock);
+	look_at(demand, container, minor, slot);
+	mutex_unlock(&container->lock);
+	cgpu_container_put(container);
+}
+
+static u64 sleepers(const struct cgpu_demand *demand)
+{
+	u64 mask = 0;
+	u32 slot;
+
+	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
+		if (demand->slot[slot].state == CGPU_DEMAND_SLEEPS)
+			mask |= 1ull << slot;
+	return mask;
+}
+
+u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
+		       struct mutex *sched_lock, u32 minor)
+{
+	u64 mask, due_ns, start_ns = ktime_get_ns(), asleep = sleepers(demand);
+	u32 slot;
+
+	mutex_lock(sched_lock);
+	due_ns = cgpu_demand_due(demand, sched, start_ns, &mask);
+	mutex_unlock(sched_lock);
+	if (start_ns < due_ns)
+		return due_ns;
+	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
+		if (mask >> slot & 1)
+			look_in(demand, minor, slot);
+	mutex_lock(sched_lock);
+	cgpu_demand_judge(demand, sched, mask, start_ns, ktime_get_ns());
+	due_ns = cgpu_demand_due(demand, sched, ktime_get_ns(), &mask);
+	mutex_unlock(sched_lock);
+	return sleepers(demand) == asleep ? due_ns : 0;
+}

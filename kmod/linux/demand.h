@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Looks at GP_GET and GP_PUT of containers' compute channels, for the core to tell
+ * who has work: see core/sched/demand.h.
+ */
+#ifndef CGPU_LINUX_DEMAND_H
+#define CGPU_LINUX_DEMAND_H
+
+#include <linux/types.h>
+
+#include "core/rm/decode.h"
+#include "core/sched/demand.h"
+
+struct cgpu_container;
+struct file;
+struct mutex;
+
+/*
+ * A call of the container's has come back from the driver: a mapping of memory by the
+ * next mmap of `named`, or a channel. `params`: the call's own copy of its parameters.
+ * Context: the process that called; no lock held.
+ */
+void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_request *req,
+		      const void *args, const void *params, struct file *named);
+
+/*
+ * Looks, if it is time. Context: the thread of the card, which alone uses `demand`;
+ * `sched_lock` guards `sched` and is not held. Return: when it is time again, 0: the
+ * engine was told something new.
+ */
+u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
+		       struct mutex *sched_lock, u32 minor);
+
+#endif

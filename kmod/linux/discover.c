@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Minor, id, device instance, UUID and size of every card come from five
+ * questions that every CUDA program asks too, so they work on each flavour
+ * and branch of the driver. They need user memory (a scratch slot) and, for
+ * the device, the card's file in the caller's own table: it is put there for
+ * the time of the call.
+ */
+#include <linux/fcntl.h>
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/ioctl.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "driver.h"
+#include "governor.h"
+#include "registry.h"
+#include "core/rm/abi.h"
+#include "discover.h"
+#include "tree.h"
+#include "door/door.h"
+#include "door/scratch.h"
+
+/* nv-ioctl.h: nv_ioctl_card_info_t, 72 bytes each */
+enum {
+	CARD_BYTES = 72,
+	CARD_VALID = 0,
+	CARD_GPU_ID = 16,
+	CARD_MINOR = 56,
+	/* ctrl2080gpu.h: flags select the binary form, data@12 */
+	NV2080_CTRL_CMD_GPU_GET_GID_INFO = 0x2080014A,
+	GID_INFO_BYTES = 268,
+	GID_FLAGS_BINARY = 2,
+	GID_LENGTH = 8,
+	GID_DATA = 12,
+	ID_INFO_BYTES = 32,
+	ID_INFO_INSTANCE = 8,
+	FB_LIST_ENTRY = 8,
+};
+
+struct session {
+	struct file *ctl;
+	struct cgpu_slot slot;
+	u32 hClient;
+};
+
+/* Handed from core to core. */
+struct discovery {
+	struct mutex lock;
+	bool done;
+};
+
+static struct discovery *discovery;
+
+static long rm_ioctl(struct session *session, u32 nr, u32 size)
+{
+	return cgpu_door_driver_ioctl(session->ctl,
+				      _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size),
+				      session->slot.args_user);
+}
+
+/* NVOS21. Return: 0, -EIO. `params` in slot.params. */
+static int rm_alloc(struct session *session, u32 hParent, u32 *hObject, u32 hClass,
+		    u32 params_size)
+{
+	u8 *args = session->slot.args;
+
+	memset(args, 0, 32);
+	cgpu_put32(args, 0, session->hClient);
+	cgpu_put32(args, 4, hParent);
+	cgpu_put32(args, 8, *hObject);
+	cgpu_put32(args, 12, hClass);
+	if (params_size)
+		cgpu_put64(args, 16, session->slot.params_user);
+	cgpu_put32(args, 24, params_size);
+	if (rm_ioctl(session, NV_ESC_RM_ALLOC, 32) || cgpu_get32(args, 28))
+		return -EIO;
+	*hObject = cgpu_get32(args, 8);
+	return 0;
+}
+
+static int rm_control(struct session *session, u32 hObject, u32 cmd, u32 params_size)
+{
+	u8 *args = session->slot.args;
+
+	memset(args, 0, 32);
+	cgpu_put32(args, 0, session->hClient);
+	cgpu_put32(args, 4, hObject);
+	cgpu_put32(args, 8, cmd);
+	cgpu_put64(args, 16, session->slot.params_user);
+	cgpu_put32(args, 24, params_size);
+	return rm_ioctl(session, NV_ESC_RM_CONTROL, 32) || cgpu_get32(args, 28) ? -EIO : 0;
+}
+
+static void rm_free(struct session *session, u32 hObject)
+{
+	memset(session->slot.args, 0, 16);
+	cgpu_put32(session->slot.args, 0, session->hClient);
+	cgpu_put32(session->slot.args, 8, hObject);
+	rm_ioctl(session, NV_ESC_RM_FREE, 16);
+}
+
+/* size, what the driver holds back, UUID: of an open card */
+static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
+{
+	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
+	u32 fb_bytes = cgpu_driver_abi()->fb_get_info_v2_size;
+	u8 *params = session->slot.params;
+	int err;
+
+	memset(params, 0, 56);
+	cgpu_put32(params, 0, gpu->device_instance);
+	err = rm_alloc(session, session->hClient, &hDevice, NV01_DEVICE_0, 56);
+	if (err)
+		return err;
+	memset(params, 0, 4);
+	err = rm_alloc(session, hDevice, &hSubdevice, NV20_SUBDEVICE_0, 4);
+	if (err)
+		goto free;
+
+	memset(params, 0, GID_INFO_BYTES);
+	cgpu_put32(params, 4, GID_FLAGS_BINARY);
+	err = rm_control(session, hSubdevice, NV2080_CTRL_CMD_GPU_GET_GID_INFO,
+			 GID_INFO_BYTES);
+	if (!err && cgpu_get32(params, GID_LENGTH) == sizeof(gpu->uuid))
+		memcpy(gpu->uuid, params + GID_DATA, sizeof(gpu->uuid));
+
+	memset(params, 0, fb_bytes);
+	cgpu_put32(params, 0, 2);
+	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
+	cgpu_put32(params, 4 + FB_LIST_ENTRY, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
+	err = rm_control(session, hSubdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, fb_bytes);
+	if (!err) {
+		u64 heap_bytes = (u64)cgpu_get32(params, 8 + FB_LIST_ENTRY) << 10;
+
+		gpu->total_bytes = (u64)cgpu_get32(params, 8) << 10;
+		if (heap_bytes < gpu->total_bytes)
+			gpu->reserved_bytes = gpu->total_bytes - heap_bytes;
+	}
+free:
+	rm_free(session, hDevice);
+	return err;
+}
+
+static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu)
+{
+	char path[32];
+	struct file *file;
+	int fd, err;
+
+	/* opening initialises the card; without one behind it this is EIO */
+	snprintf(path, sizeof(path), "/dev/nvidia%u", minor);
+	file = filp_open(path, O_RDWR, 0);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0) {
+		filp_close(file, NULL);
+		return fd;
+	}
+	fd_install(fd, file);
+
+	memset(session->slot.params, 0, ID_INFO_BYTES);
+	cgpu_put32(session->slot.params, 0, gpu->gpu_id);
+	err = rm_control(session, session->hClient, NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2,
+			 ID_INFO_BYTES);
+	if (!err) {
+		gpu->device_instance = cgpu_get32(session->slot.params, ID_INFO_INSTANCE);
+		err = ask_subdevice(session, gpu);
+	}
+	close_fd(fd);
+	return err;
+}
+
+static void add_card(u32 minor, const struct cgpu_gpu *gpu)
+{
+	if (cgpu_registry_add_card(minor, gpu) && cgpu_tree_add_card(minor))
+		pr_warn("cgpu: card %u: no memory for its directory\n", minor);
+}
+
+static int ask_all(struct session *session)
+{
+	/* every further question overwrites slot.args */
+	u8 *cards = session->slot.before;
+	u32 i;
+	long err;
+
+	BUILD_BUG_ON(CGPU_MAX_CARDS * CARD_BYTES > CGPU_PARAMS_MAX);
+	memset(session->slot.args, 0, CGPU_MAX_CARDS * CARD_BYTES);
+	err = rm_ioctl(session, NV_ESC_CARD_INFO, CGPU_MAX_CARDS * CARD_BYTES);
+	if (err)
+		return err;
+	memcpy(cards, session->slot.args, CGPU_MAX_CARDS * CARD_BYTES);
+	err = rm_alloc(session, 0, &session->hClient, NV01_ROOT_CLIENT, 0);
+	if (err)
+		return err;
+
+	for (i = 0; i < CGPU_MAX_CARDS; i++) {
+		const u8 *card = cards + i * CARD_BYTES;
+		u32 minor = cgpu_get32(card, CARD_MINOR);
+		struct cgpu_gpu gpu = { .gpu_id = cgpu_get32(card, CARD_GPU_ID) };
+
+		if (!card[CARD_VALID] || minor >= CGPU_MAX_CARDS)
+			continue;
+		err = ask_card(session, minor, &gpu);
+		if (err)
+			pr_warn("cgpu: card %u does not answer (%ld): its size is not known\n",
+				minor, err);
+		add_card(minor, &gpu);
+	}
+	rm_free(session, session->hClient);
+	return 0;
+}
+
+int cgpu_discover(void)
+{
+	struct session session = {};
+	int err;
+
+	mutex_lock(&discovery->lock);
+	err = cgpu_door_attach();
+	if (err || discovery->done || !current->mm)
+		goto out;
+	session.ctl = filp_open("/dev/nvidiactl", O_RDWR, 0);
+	if (IS_ERR(session.ctl)) {
+		err = PTR_ERR(session.ctl);
+		goto out;
+	}
+	err = cgpu_slot_get(&session.slot, false);
+	if (!err) {
+		err = ask_all(&session);
+		cgpu_slot_put(&session.slot);
+		cgpu_scratch_forget();
+	}
+	filp_close(session.ctl, NULL);
+	discovery->done = !err;
+	if (!err)
+		cgpu_governor_card_known();
+out:
+	mutex_unlock(&discovery->lock);
+	return err;
+}
+
+void cgpu_discover_forget(void)
+{
+	u32 minor;
+
+	mutex_lock(&discovery->lock);
+	discovery->done = false;
+	mutex_unlock(&discovery->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (cgpu_registry_drop_card(minor))
+			cgpu_tree_remove_card(minor);
+}
+
+int cgpu_discovery_begin(void **part)
+{
+	discovery = kzalloc(sizeof(*discovery), GFP_KERNEL);
+	if (!discovery)
+		return -ENOMEM;
+	cgpu_discovery_adopt(discovery);
+	*part = discovery;
+	return 0;
+}
+
+void cgpu_discovery_adopt(void *part)
+{
+	discovery = part;
+	mutex_init(&discovery->lock);
+}
+
+void cgpu_discovery_end(void)
+{
+	kfree(discovery);
+}
+
+u64 cgpu_discovery_digest(u64 digest)
+{
+	return cgpu_digest(digest, sizeof(struct discovery));
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A file belongs to the container whose process opened it; a table keyed by
+ * struct file remembers that, since the driver owns private_data. Processes
+ * of no container pass after one look-up.
+ */
+#include <linux/ratelimit.h>
+
+#include "ioctl.h"
+#include "fops.h"
+#include "registry.h"
+#include "door/events.h"
+#include "open_file.h"
+
+enum { NV_MINOR_CTL = 255 };
+
+/* ---------------------------------------------------------------- open */
+
+static u32 device_of(enum cgpu_driver driver, u32 minor)
+{
+	if (driver == CGPU_DRIVER_UVM)
+		return CGPU_DEVICE_UVM;
+	return minor == NV_MINOR_CTL ? CGPU_DEVICE_CTL : CGPU_DEVICE_GPU;
+}
+
+int cgpu_open_pre(enum cgpu_driver driver, u32 minor, void **token)
+{
+	struct cgpu_container *container = cgpu_container_current();
+
+	if (!container)
+		return 0;
+	/* a cgroup's processes may come and go between two looks of the reaper */
+	WRITE_ONCE(container->populated, true);
+	if (device_of(driver, minor) == CGPU_DEVICE_GPU &&
+	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
+		/* also nvidia-modeset (535 serves it through the same table) */
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s open minor=%u", container->id, minor);
+		cgpu_container_put(container);
+		return -EACCES;
+	}
+	*token = container;
+	return 0;
+}
+
+int cgpu_open_post(void *token, struct file *file, enum cgpu_driver driver, u32 minor,
+		   int err)
+{
+	struct cgpu_container *container = token;
+
+	if (!err)
+		err = cgpu_open_file_add(file, container, device_of(driver, minor),
+					 driver == CGPU_DRIVER_UVM ? 0 : minor);
+	cgpu_container_put(container);
+	return err;
+}
+
+void *cgpu_release_pre(struct file *file)
+{
+	return cgpu_open_file_take(file);
+}
+
+void cgpu_release_post(void *token)
+{
+	cgpu_open_file_close(token);
+}
+
+/* --------------------------------------------------------------- ioctl */
+
+/*
+ * A file that no container opened, used by a process of one: opened by the
+ * host before and handed in, or opened before the container was registered.
+ * It would be a way around the ledger.
+ */
+static bool is_strangers(struct file *file)
+{
+	struct cgpu_container *container = cgpu_container_current();
+
+	if (!container)
+		return false;
+	if (__ratelimit(&container->refusals))
+		cgpu_event("refused id=%s file opened outside the container", container->id);
+	cgpu_container_put(container);
+	return true;
+}
+
+void cgpu_ioctl_pre(struct cgpu_pass *pass)
+{
+	struct cgpu_open_file *open_file = cgpu_open_file_find(pass->file);
+
+	if (open_file) {
+		cgpu_call_begin(open_file, pass);
+	} else if (is_strangers(pass->file)) {
+		pass->answered = true;
+		pass->result = -EPERM;
+	}
+}
+
+/* ---------------------------------------------------------------- mmap */
+
+int cgpu_mmap_pre(struct file *file, u64 start, u64 length_bytes, u64 offset_bytes,
+		  void **token)
+{
+	struct cgpu_open_file *open_file = cgpu_open_file_find(file);
+	int err;
+
+	if (!open_file)
+		return is_strangers(file) ? -EPERM : 0;
+	/* UVM's rule for managed memory; it refuses everything else itself */
+	if (offset_bytes != start)
+		return 0;
+	err = cgpu_open_file_mmap(open_file, start, length_bytes);
+	if (!err)
+		*token = open_file;
+	return err;
+}
+
+void cgpu_mmap_undo(void *token, u64 start, u64 length_bytes)
+{
+	cgpu_open_file_munmap(token, start, length_bytes);
+}

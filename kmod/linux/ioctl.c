@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver works on a copy that the process cannot write (scratch.c); core
+ * decides on the same bytes. Nothing of ours is held while it works.
+ */
+#include <linux/dma-buf.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/ioctl.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "demand.h"
+#include "driver.h"
+#include "governor.h"
+#include "ioctl.h"
+#include "core/call/call.h"
+#include "door/events.h"
+#include "door/scratch.h"
+
+enum {
+	NV_IOCTL_MAGIC = 'F',
+	/* FB_GET_INFO: 128 entries of 8 bytes, behind a pointer at 8 in its parameters */
+	LIST_BYTES_MAX = 1024,
+	LIST_POINTER = 8,
+	/* in the slot's room for arguments, of which a control takes 32 bytes */
+	LIST_PLACE = CGPU_SLOT_ARGS_BYTES - LIST_BYTES_MAX,
+};
+
+/* One call, also while the driver works on it: another core may end it. */
+struct flight {
+	struct cgpu_call call;
+	struct cgpu_slot slot;
+	struct cgpu_open_file *open_file;
+	struct cgpu_container *container;
+	struct file *file;
+	cgpu_ioctl_fn driver;
+	unsigned int cmd;           /* unwrapped, as is arg */
+	void __user *arg;
+	struct file *fd;            /* file behind req.fd while the call lasts */
+	bool blind;                 /* what it wraps is not interpreted */
+	bool answered;              /* by the core: the driver was not asked */
+	bool settled;
+	bool tampered;
+};
+
+u64 cgpu_ioctl_digest(u64 digest)
+{
+	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SLOT_ARGS_BYTES);
+	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SLOT_PARAMS_BYTES);
+	digest = cgpu_digest(digest, sizeof(struct flight));
+	return cgpu_digest(digest, offsetof(struct flight, slot));
+}
+
+/*
+ * A process that unmaps the scratch area under a call, or frees memory while
+ * it maps it, tries to escape; what the driver did is not known any more.
+ */
+static void kill_container(struct cgpu_container *container, const char *why)
+{
+	struct task_struct *task;
+
+	pr_warn_ratelimited("cgpu: container %s killed: %s\n", container->id, why);
+	cgpu_event("killed id=%s pid=%d %s", container->id, task_tgid_nr(current), why);
+	rcu_read_lock();
+	for_each_process(task)
+		if (cgpu_container_has(container, task))
+			send_sig(SIGKILL, task, 1);
+	rcu_read_unlock();
+}
+
+/* the container's own file behind a fd that the request names */
+static void resolve_fd(struct flight *flight)
+{
+	struct cgpu_open_file *named;
+
+	flight->call.fd_file = 0;
+	if (flight->call.req.fd < 0)
+		return;
+	flight->fd = fget(flight->call.req.fd);
+	if (!flight->fd)
+		return;
+	named = cgpu_open_file_find(flight->fd);
+	if (named && cgpu_open_file_container(named) == flight->container)
+		flight->call.fd_file = cgpu_open_file_number(named);
+}
+
+/* after the driver: does the fd still name the same file? */
+static bool fd_unchanged(struct flight *flight)
+{
+	struct file *now;
+
+	if (!flight->fd)
+		return true;
+	now = fget(flight->call.req.fd);
+	if (now)
+		fput(now);
+	return now == flight->fd;
+}
+
+/*
+ * Nobody waits for a page behind the gate: who finds it missing asks the door
+ * for it. Return: 0, -EAGAIN: it was asked, -EFAULT: it cannot be had.
+ */
+static int miss(struct cgpu_pass *pass, const void __user *at, size_t bytes, bool write)
+{
+	if (pass->unreachable)
+		return -EFAULT;
+	pass->fault_at = (void __user *)at;
+	pass->fault_bytes = bytes;
+	pass->fault_write = write;
+	return -EAGAIN;
+}
+
+static int copy_in(struct cgpu_pass *pass, void *to, const void __user *from, size_t bytes)
+{
+	unsigned long left = bytes;
+
+	pagefault_disable();
+	if (access_ok(from, bytes))
+		left = __copy_from_user_inatomic(to, from, bytes);
+	pagefault_enable();
+	return left ? miss(pass, from, bytes, false) : 0;
+}
+
+static int copy_out(struct cgpu_pass *pass, void __user *to, const void *from, size_t bytes)
+{
+	unsigned long left = bytes;
+
+	pagefault_disable();
+	if (access_ok(to, bytes))
+		left = __copy_to_user_inatomic(to, from, bytes);
+	pagefault_enable();
+	return left ? miss(pass, to, bytes, true) : 0;
+}
+
+/*
+ * The driver writes the card's true figures into this list: into a private copy,
+ * of which the caller gets what the core makes of it.
+ */
+static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_request *req = &flight->call.req;
+	u8 *list = flight->slot.args + LIST_PLACE;
+	int err;
+
+	if (!req->list_size)
+		return 0;
+	err = copy_in(pass, list, u64_to_user_ptr(req->list_ptr), req->list_size);
+	if (err)
+		return err;
+	flight->call.list = list;
+	cgpu_put64(flight->slot.params, LIST_POINTER, flight->slot.args_user + LIST_PLACE);
+	return 0;
+}
+
+static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_request *req = &flight->call.req;
+	int err;
+
+	if (!req->params_size)
+		return 0;
+	err = copy_in(pass, flight->slot.params, u64_to_user_ptr(req->params_ptr),
+		      req->params_size);
+	if (err)
+		return err;
+	memcpy(flight->slot.before, flight->slot.params, req->params_size);
+	flight->call.params = flight->slot.params;
+	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
+	cgpu_decode_params(cgpu_driver_abi(), flight->slot.params, req->params_size, req);
+	return copy_list_in(flight, pass);
+}
+
+static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_request *req = &flight->call.req;
+
+	if (!req->params_size)
+		return 0;
+	cgpu_put64(flight->slot.args, req->params_ptr_offset, req->params_ptr);
+	if (flight->call.list)
+		cgpu_put64(flight->slot.params, LIST_POINTER, req->list_ptr);
+	/* a caller's constant stays untouched, as the driver leaves it */
+	if (!memcmp(flight->slot.before, flight->slot.params, req->params_size))
+		return 0;
+	return copy_out(pass, u64_to_user_ptr(req->params_ptr), flight->slot.params,
+			req->params_size);
+}
+
+/* RM_FREE of what the core does not want to exist */
+static long undo(struct flight *flight)
+{
+	struct cgpu_slot slot;
+	long ret = cgpu_slot_get(&slot, true);
+
+	if (ret)
+		return ret;
+	cgpu_call_undo_args(&flight->call, slot.args);
+	ret = flight->driver(flight->file,
+			       _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
+				    NV_ESC_RM_FREE, 16), slot.args_user);
+	if (cgpu_slot_put(&slot))
+		flight->tampered = true;
+	return ret;
+}
+
+/* groups or channels came, went or were scheduled */
+static void tell_engine(struct flight *flight)
+{
+	struct cgpu_container *container = flight->container;
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (container->grant[minor].present)
+			cgpu_governor_hold_new(container, minor);
+	cgpu_governor_poke_container(container);
+}
+
+/* `exported`: the dma-buf that the driver had in its hands, or NULL. */
+static void settle(struct flight *flight, long result, struct file *exported)
+{
+	struct cgpu_container *container = flight->container;
+	struct cgpu_call *call = &flight->call;
+	u32 changes;
+	int verdict;
+
+	if (call->req.op == CGPU_OP_EXPORT_DMABUF && !result &&
+	    !cgpu_get32(call->args, call->req.status_offset))
+		call->fd_file = exported ? cgpu_open_file_watch_dmabuf(exported, container) : 0;
+	else if (!fd_unchanged(flight))
+		flight->tampered = true;
+	cgpu_container_make_room(container);
+	mutex_lock(&container->lock);
+	changes = container->tenant.objects.runnable_changes;
+	verdict = cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call,
+				 result);
+	changes -= container->tenant.objects.runnable_changes;
+	mutex_unlock(&container->lock);
+	if (changes)
+		tell_engine(flight);
+
+	if (verdict == CGPU_UNDO) {
+		if (undo(flight))
+			flight->tampered = true;
+		mutex_lock(&container->lock);
+		cgpu_call_undone(&container->tenant, call);
+		mutex_unlock(&container->lock);
+	}
+	if (verdict == CGPU_KILL)
+		flight->tampered = true;
+	if (!result && call->req.op == CGPU_OP_UVM_INITIALIZE &&
+	    !cgpu_get32(call->args, call->req.status_offset) &&
+	    cgpu_open_file_watch_mm(flight->open_file))
+		cgpu_put32(call->args, call->req.status_offset, NV_ERR_NO_MEMORY);
+}
+
+static void report_refusal(struct flight *flight)
+{
+	struct cgpu_call *call = &flight->call;
+	u32 status = call->req.status_offset == CGPU_NO_OFFSET ?
+		NV_ERR_INSUFFICIENT_PERMISSIONS :
+		cgpu_get32(call->args, call->req.status_offset);
+
+	if (status == NV_OK)
+		return;
+	/* a tenant must not be able to push everybody else's lines out of `events` */
+	if (!__ratelimit(&flight->container->refusals))
+		goto kill;
+	if (status == NV_ERR_NO_MEMORY)
+		cgpu_event("oom id=%s gpu=%u pid=%d bytes=%llu", flight->container->id,
+			   call->card, task_tgid_nr(current), call->req.size_bytes);
+	else
+		cgpu_event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x",
+			   flight->container->id, task_tgid_nr(current), call->req.nr,
+			   call->req.cmd, call->req.hClass, status);
+kill:
+	if (call->kill)
+		send_sig(SIGKILL, current, 1);
+}
+
+/* Copies back what the core or the driver answered. Return: 0, -EAGAIN, -EFAULT. */
+static int deliver(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_call *call = &flight->call;
+	int err = copy_params_out(flight, pass);
+
+	if (!err && call->list)
+		err = copy_out(pass, u64_to_user_ptr(call->req.list_ptr), call->list,
+			       call->req.list_size);
+	if (!err)
+		err = copy_out(pass, flight->arg, call->args, call->req.args_size);
+	return err;
+}
+
+/* The end of every flight. */
+static void land(struct flight *flight)
+{
+	if (flight->fd)
+		fput(flight->fd);
+	if (cgpu_slot_put(&flight->slot))
+		flight->tampered = true;
+	if (flight->tampered) {
+		kill_container(flight->container, "raced its own ioctl");
+		cgpu_governor_assert();
+	}
+	kfree(flight);
+}
+
+/* What the host cannot handle, whatever the core thinks of it. Return: NVIDIA's status. */
+static u32 unfit(const struct flight *flight)
+{
+	const struct cgpu_request *req = &flight->call.req;
+
+	if (req->op == CGPU_OP_EXPORT_DMABUF && !cgpu_door_sees_exports())
+		return NV_ERR_NOT_SUPPORTED;
+	/* longer than any driver takes, and than there is room for a private copy */
+	if (req->list_ptr && !req->list_size && cgpu_get32(flight->slot.params, 0))
+		return NV_ERR_INVALID_ARGUMENT;
+	return NV_OK;
+}
+
+/*
+ * Return: 0: the call is under way, to the driver or with an answer; -EAGAIN:
+ * a page is missing; another -errno: the ioctl's result.
+ */
+static int depart(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_container *container = flight->container;
+	struct cgpu_call *call = &flight->call;
+	struct cgpu_request *req = &call->req;
+	int verdict, err = copy_params_in(flight, pass);
+	u32 status;
+
+	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
+		/* as the driver answers; it must not look for itself */
+		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
+		req->params_size = 0;
+		flight->answered = true;
+		return 0;
+	}
+	if (err)
+		return err;
+	status = unfit(flight);
+	if (status) {
+		cgpu_put32(call->args, req->status_offset, status);
+		flight->answered = true;
+		return 0;
+	}
+	resolve_fd(flight);
+	call->file = cgpu_open_file_number(flight->open_file);
+	call->pid = task_tgid_nr(current);
+	call->privileged = capable(CAP_SYS_ADMIN);
+
+	if (cgpu_call_wants_room(call))
+		cgpu_container_make_room(container);
+	mutex_lock(&container->lock);
+	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
+	mutex_unlock(&container->lock);
+	if (verdict == CGPU_ANSWER) {
+		report_refusal(flight);
+		flight->answered = true;
+		return call->error;
+	}
+	if (call->unknown && __ratelimit(&container->refusals))
+		cgpu_event("unknown id=%s pid=%d nr=%u cmd=%#x class=%#x", container->id,
+			   task_tgid_nr(current), req->nr, req->cmd, req->hClass);
+	return 0;
+}
+
+/* UVM numbers carry no size; those of RM do, and only their number counts */
+static u32 command_number(u32 device, unsigned int cmd)
+{
+	return device == CGPU_DEVICE_UVM ? cmd : _IOC_NR(cmd);
+}
+
+/* An escape or UVM command that no list names. Return: false: refused. */
+static bool admit_unknown(struct cgpu_container *container, u32 nr)
+{
+	bool admitted;
+
+	mutex_lock(&container->lock);
+	admitted = cgpu_call_unknown(&container->tenant);
+	mutex_unlock(&container->lock);
+	if (__ratelimit(&container->refusals))
+		cgpu_event("%s id=%s pid=%d nr=%u cmd=0 class=0", admitted ? "unknown" : "refused",
+			   container->id, task_tgid_nr(current), nr);
+	return admitted;
+}
+
+/* Return: as depart(). */
+static int unwrap(struct flight *flight, struct cgpu_pass *pass)
+{
+	u32 inner_cmd, inner_size;
+	u64 inner_ptr;
+	int err;
+
+	if (_IOC_SIZE(pass->cmd) != 16)
+		return -EINVAL;
+	err = copy_in(pass, flight->slot.args, flight->arg, 16);
+	if (err)
+		return err;
+	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
+		return -EINVAL;
+	if (!cgpu_command_known(cgpu_open_file_device(flight->open_file), inner_cmd) &&
+	    !admit_unknown(flight->container, inner_cmd))
+		return -EINVAL;
+	if (!cgpu_interprets(inner_cmd)) {
+		/* the wrapper stays a private copy, so that it cannot change to one */
+		flight->blind = true;
+		return 0;
+	}
+	flight->arg = u64_to_user_ptr(inner_ptr);
+	err = copy_in(pass, flight->slot.args, flight->arg, inner_size);
+	if (err)
+		return err;
+	if (cgpu_decode(cgpu_driver_abi(), cgpu_open_file_device(flight->open_file), inner_cmd,
+			flight->slot.args, inner_size, &flight->call.req))
+		return -EINVAL;
+	flight->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
+	return depart(flight, pass);
+}
+
+/* Return: as depart(). */
+static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size)
+{
+	u32 device = cgpu_open_file_device(flight->open_file);
+	u32 nr = command_number(device, pass->cmd);
+	int err;
+
+	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
+		return unwrap(flight, pass);
+	err = copy_in(pass, flight->slot.args, flight->arg, size);
+	if (err)
+		return err;
+	if (cgpu_decode(cgpu_driver_abi(), device, nr, flight->slot.args, size,
+			&flight->call.req))
+		return -EINVAL;
+	return depart(flight, pass);
+}
+
+/* Return: as depart(). */
+static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 size)
+{
+	struct flight *flight;
+	long ret;
+
+	/* too large for the stack: the held charges of an export */
+	flight = kzalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
+	if (!flight)
+		return -ENOMEM;
+	ret = cgpu_slot_get(&flight->slot, true);
+	if (ret) {
+		kfree(flight);
+		return ret;
+	}
+	flight->open_file = open_file;
+	flight->container = cgpu_open_file_container(open_file);
+	flight->file = pass->file;
+	flight->driver = pass->driver;
+	flight->cmd = pass->cmd;
+	flight->arg = (void __user *)pass->arg;
+	flight->call.args = flight->slot.args;
+	ret = read_argument(flight, pass, size);
+	if (ret) {
+		land(flight);
+		return ret;
+	}
+	pass->token = flight;
+	pass->exports = flight->call.req.op == CGPU_OP_EXPORT_DMABUF;
+	pass->answered = flight->answered;
+	pass->cmd = flight->cmd;
+	pass->arg = flight->slot.args_user;
+	return 0;
+}
+
+void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
+{
+	struct cgpu_container *container = cgpu_open_file_container(open_file);
+	u32 device = cgpu_open_file_device(open_file);
+	u32 size = cgpu_args_size(cgpu_driver_abi(), device, pass->cmd);
+
+	/* a process of another container that was handed this file */
+	if (!cgpu_container_has(container, current) && cgpu_container_is_managed(current)) {
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s pid=%d file of another container",
+				   container->id, task_tgid_nr(current));
+		pass->result = -EPERM;
+		pass->answered = true;
+	} else if (!cgpu_command_known(device, command_number(device, pass->cmd)) &&
+		   !admit_unknown(container, command_number(device, pass->cmd))) {
+		pass->result = -EINVAL;
+		pass->answered = true;
+	} else if (size) {
+		pass->result = begin(open_file, pass, size);
+		if (pass->result && pass->result != -EAGAIN)
+			pass->answered = true;
+	}
+}
+
+void cgpu_call_end(struct cgpu_pass *pass)
+{
+	struct flight *flight = pass->token;
+	int err = 0;
+
+	if (!flight->settled && !flight->answered && !flight->blind &&
+	    cgpu_call_wants_post(&flight->call)) {
+		settle(flight, pass->result, pass->exported);
+	}
+	if (pass->exported)
+		fput(pass->exported);
+	pass->exported = NULL;
+	if (!flight->settled && !flight->answered && !flight->blind && !pass->result)
+		cgpu_userds_note(flight->container, &flight->call.req, flight->call.args,
+				 flight->call.params, flight->fd);
+	flight->settled = true;
+	if (!flight->blind && !pass->result)
+		err = deliver(flight, pass);
+	if (err == -EAGAIN)
+		return;
+	if (err)
+		pass->result = err;
+	land(flight);
+}

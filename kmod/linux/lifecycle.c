@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A container ends when the first process of its pid namespace is dead, or its
+ * cgroup has been populated and no longer is. Its memory and weight return when,
+ * besides, nothing that it opened is open any more: a file that some other process
+ * still holds keeps video memory.
+ *
+ * Nobody tells a module of the end of a pid namespace, so a work item looks four
+ * times a second while containers exist, and not at all otherwise.
+ */
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
+
+#include "discover.h"
+#include "door/events.h"
+#include "governor.h"
+#include "lifecycle.h"
+#include "open_file.h"
+#include "registry.h"
+#include "tree.h"
+
+enum {
+	REAP_INTERVAL = HZ / 4,
+};
+
+static void reap_fn(struct work_struct *work);
+static DECLARE_DELAYED_WORK(reap_work, reap_fn);
+static bool quiet; /* another core takes over: the reaper must not begin again */
+
+static void schedule_reaper(void)
+{
+	if (!READ_ONCE(quiet))
+		schedule_delayed_work(&reap_work, REAP_INTERVAL);
+}
+
+/* Its directories could not be made: as if it had never been. */
+static void take_back(struct cgpu_container *container)
+{
+	bool listed;
+
+	mutex_lock(&cgpu_registry->lock);
+	listed = !container->removed;
+	if (listed)
+		cgpu_registry_remove(container);
+	mutex_unlock(&cgpu_registry->lock);
+	if (!listed)
+		return;
+	/* its processes may have opened the card meanwhile */
+	cgpu_governor_poke_container(container);
+	cgpu_container_put(container);
+}
+
+int cgpu_container_create(struct cgpu_create *create)
+{
+	struct cgpu_container *container;
+	int err;
+
+	/* cards are known once the driver has been asked, which needs a process */
+	cgpu_discover();
+
+	container = cgpu_container_new(create);
+	if (IS_ERR(container))
+		return PTR_ERR(container);
+	err = cgpu_registry_add(container, create);
+	if (err)
+		goto put;
+	err = cgpu_tree_add_container(container);
+	if (err) {
+		take_back(container);
+		goto put;
+	}
+	cgpu_event("create id=%s", container->id);
+	cgpu_governor_poke_container(container);
+	schedule_reaper();
+put:
+	cgpu_container_put(container);
+	return err;
+}
+
+/* Context: no lock: removing directories waits for their readers. */
+static void container_gone(struct cgpu_container *container)
+{
+	cgpu_event("destroy id=%s", container->id);
+	cgpu_governor_poke_container(container);
+	cgpu_tree_remove_container(container);
+	cgpu_container_put(container);
+}
+
+static bool is_open(struct cgpu_container *container)
+{
+	bool idle;
+
+	mutex_lock(&container->lock);
+	idle = cgpu_tenant_idle(&container->tenant);
+	mutex_unlock(&container->lock);
+	return !idle;
+}
+
+int cgpu_container_destroy(const char *id)
+{
+	struct cgpu_container *container;
+	int err = 0;
+
+	mutex_lock(&cgpu_registry->lock);
+	container = cgpu_registry_find(id);
+	if (!container)
+		err = -ENOENT;
+	else if (is_open(container))
+		err = -EBUSY;
+	else
+		cgpu_registry_remove(container);
+	mutex_unlock(&cgpu_registry->lock);
+	if (!err)
+		container_gone(container);
+	return err;
+}
+
+static void reap_fn(struct work_struct *work)
+{
+	struct cgpu_container *container, *ended;
+	bool left;
+
+	if (READ_ONCE(quiet))
+		return;
+	cgpu_open_file_sweep();
+	do {
+		ended = NULL;
+		mutex_lock(&cgpu_registry->lock);
+		list_for_each_entry(container, &cgpu_registry->containers, node) {
+			if (cgpu_container_has_ended(container) && !is_open(container)) {
+				ended = container;
+				cgpu_registry_remove(ended);
+				break;
+			}
+		}
+		left = !list_empty(&cgpu_registry->containers);
+		mutex_unlock(&cgpu_registry->lock);
+		if (ended)
+			container_gone(ended);
+	} while (ended);
+	if (left)
+		schedule_reaper();
+}
+
+void cgpu_lifecycle_quiesce(void)
+{
+	WRITE_ONCE(quiet, true);
+	cancel_delayed_work_sync(&reap_work);
+}
+
+void cgpu_lifecycle_settle(void)
+{
+	/* what a create began between quiesce and the closing of the drains */
+	cancel_delayed_work_sync(&reap_work);
+}
+
+void cgpu_lifecycle_resume(void)
+{
+	WRITE_ONCE(quiet, false);
+	if (READ_ONCE(cgpu_registry->count))
+		schedule_reaper();
+}

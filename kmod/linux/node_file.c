@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Thin: takes the locks, gathers what a node shows, and lets core/tree/nodes make
+ * or read the text, in the kernel's memory: user memory is never touched under a
+ * lock.
+ */
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/pid.h>
+#include <linux/sched.h>
+#include <linux/sched/task.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "core/tree/inst_ctl.h"
+#include "core/tree/nodes.h"
+#include "discover.h"
+#include "door/events.h"
+#include "governor.h"
+#include "lifecycle.h"
+#include "node_file.h"
+#include "registry.h"
+#include "tree.h"
+
+enum {
+	HOLDERS_FIRST = 64,
+	HOLDERS_MAX = 1 << 16,
+};
+
+/* A file that a later core made, which was given up. */
+static bool is_unknown(const struct cgpu_tree_entry *entry)
+{
+	return entry->node >= CGPU_NODE_COUNT;
+}
+
+/*
+ * The ledger's pid may have been given to somebody else since: whoever is not
+ * in the container is not its holder.
+ */
+static void find_holder(struct cgpu_container *container, const struct cgpu_process *process,
+			struct cgpu_holder *holder)
+{
+	struct task_struct *task;
+	struct pid *pid;
+
+	*holder = (struct cgpu_holder){ .pid = process->pid, .bytes = process->bytes };
+	rcu_read_lock();
+	pid = get_pid(find_pid_ns(process->pid, &init_pid_ns));
+	rcu_read_unlock();
+	task = get_pid_task(pid, PIDTYPE_TGID);
+	if (task && cgpu_container_has(container, task)) {
+		holder->container_pid = container->pid_ns ?
+					pid_nr_ns(pid, container->pid_ns) :
+					pid->numbers[pid->level].nr;
+		get_task_comm(holder->comm, task);
+	}
+	if (task)
+		put_task_struct(task);
+	put_pid(pid);
+}
+
+static struct cgpu_process *processes_of(struct cgpu_container *container, u32 minor,
+					 u32 *count)
+{
+	struct cgpu_process *processes;
+	u32 max;
+
+	for (max = HOLDERS_FIRST;; max *= 2) {
+		processes = kvmalloc_array(max, sizeof(*processes), GFP_KERNEL);
+		if (!processes)
+			return NULL;
+		mutex_lock(&container->lock);
+		*count = cgpu_tenant_processes(&container->tenant, minor, processes, max);
+		mutex_unlock(&container->lock);
+		if (*count < max || max == HOLDERS_MAX)
+			return processes;
+		kvfree(processes);
+	}
+}
+
+/* Return: the processes that hold the card, by pid, to kvfree(), or NULL: no memory. */
+static struct cgpu_holder *holders_of(struct cgpu_container *container, u32 minor, u32 *count)
+{
+	struct cgpu_process *processes = processes_of(container, minor, count);
+	struct cgpu_holder *holders;
+	u32 index;
+
+	if (!processes)
+		return NULL;
+	holders = kvmalloc_array(*count + 1, sizeof(*holders), GFP_KERNEL);
+	for (index = 0; holders && index < *count; index++)
+		find_holder(container, &processes[index], &holders[index]);
+	kvfree(processes);
+	return holders;
+}
+
+/* Caller holds registry.lock. */
+static void add_usage(struct cgpu_view *view)
+{
+	struct cgpu_container *container;
+
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		mutex_lock(&container->lock);
+		cgpu_usage_add(&view->usage,
+			       &container->tenant.ledger.account[view->minor]);
+		mutex_unlock(&container->lock);
+	}
+}
+
+/* Return: 0 with the locks taken that `view` needs, -ENODEV: its subject is gone. */
+static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view)
+{
+	struct cgpu_container *container = entry->container;
+
+	mutex_lock(&cgpu_registry->lock);
+	if (container ? container->removed :
+	    cgpu_node_table[entry->node].place == CGPU_PLACE_CARD &&
+	    !cgpu_registry->host.card[entry->minor].present) {
+		mutex_unlock(&cgpu_registry->lock);
+		return -ENODEV;
+	}
+	view->version = CGPU_VERSION;
+	view->features = cgpu_tree_features();
+	view->host = &cgpu_registry->host;
+	view->minor = entry->minor;
+	if (cgpu_node_table[entry->node].wants_usage)
+		add_usage(view);
+	if (container) {
+		mutex_lock(&container->lock);
+		view->id = container->id;
+		view->grant = &container->grant[entry->minor];
+		view->account = &container->tenant.ledger.account[entry->minor];
+	}
+	return 0;
+}
+
+static void unlock_view(const struct cgpu_tree_entry *entry)
+{
+	if (entry->container)
+		mutex_unlock(&entry->container->lock);
+	mutex_unlock(&cgpu_registry->lock);
+}
+
+enum { COMPUTE_STATS = 7 };
+
+/* What the engine counts. Return: how many; 0: nobody governs the card. */
+static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
+{
+	struct cgpu_sched_stat now;
+	u32 count = 0;
+
+	if (!cgpu_governor_stat(entry->container, entry->minor, &now))
+		return 0;
+	stats[count++] = (struct cgpu_stat){ "granted_ns", now.granted_ns };
+	stats[count++] = (struct cgpu_stat){ "used_ns", now.used_ns };
+	stats[count++] = (struct cgpu_stat){ "throttled_ns", now.throttled_ns };
+	stats[count++] = (struct cgpu_stat){ "switches", now.switches };
+	stats[count++] = (struct cgpu_stat){ "overruns", now.overruns };
+	/* values have no sign: what it owes, and what it is owed */
+	stats[count++] = (struct cgpu_stat){ "debt_ns", now.lag_ns < 0 ? -now.lag_ns : 0 };
+	stats[count++] = (struct cgpu_stat){ "credit_ns", now.lag_ns > 0 ? now.lag_ns : 0 };
+	return count;
+}
+
+int cgpu_node_file_show(struct seq_file *seq)
+{
+	const struct cgpu_tree_entry *entry = seq->private;
+	struct cgpu_holder *holders = NULL;
+	struct cgpu_stat stats[COMPUTE_STATS];
+	struct cgpu_view view = {};
+	size_t size;
+	char *buf;
+	int used;
+
+	if (is_unknown(entry))
+		return -ENODEV;
+	if (cgpu_node_table[entry->node].wants_holders) {
+		holders = holders_of(entry->container, entry->minor, &view.holder_count);
+		if (!holders)
+			return -ENOMEM;
+		view.holders = holders;
+	}
+	if (cgpu_node_table[entry->node].wants_stats && entry->container) {
+		view.stats = stats;
+		view.stat_count = compute_stats(entry, stats);
+	}
+	size = seq_get_buf(seq, &buf);
+	used = lock_view(entry, &view);
+	if (!used) {
+		used = cgpu_node_show(&view, entry->node, buf, size);
+		unlock_view(entry);
+	}
+	kvfree(holders);
+	if (used < 0 && used != -ENOSPC)
+		return used;
+	/* -1 has us called again with twice the buffer */
+	seq_commit(seq, used < 0 ? -1 : used);
+	return 0;
+}
+
+static enum cgpu_asker asker_of(const struct cgpu_tree_entry *entry)
+{
+	/* before all others: a container may stand in another */
+	if (entry->container && cgpu_container_has(entry->container, current))
+		return CGPU_ASKER_OWN;
+	return cgpu_container_is_managed(current) ? CGPU_ASKER_OTHER : CGPU_ASKER_HOST;
+}
+
+/*
+ * Root in a container is the owner of these files too, if its runtime shows it
+ * this /proc; so who asks counts, and not the file's owner and mode.
+ */
+int cgpu_node_file_open(void *data, bool write)
+{
+	struct cgpu_tree_entry *entry = data;
+	int err;
+
+	if (is_unknown(entry))
+		return -ENODEV;
+	err = cgpu_node_open(entry->node, asker_of(entry), write, capable(CAP_SYS_ADMIN));
+	/* whoever opens it wants the cards; asking the driver takes a process */
+	if (!err && entry->node == CGPU_NODE_INST_CTL)
+		cgpu_discover();
+	return err;
+}
+
+int cgpu_node_file_open_events(void)
+{
+	struct cgpu_tree_entry entry = { .node = CGPU_NODE_EVENTS };
+
+	return cgpu_node_open(entry.node, asker_of(&entry), false, false);
+}
+
+static int run_command(const char *text, size_t length)
+{
+	struct cgpu_command *command = kmalloc(sizeof(*command), GFP_KERNEL);
+	int err;
+
+	if (!command)
+		return -ENOMEM;
+	err = cgpu_parse_inst_ctl(text, length, command);
+	if (!err)
+		err = command->verb == CGPU_VERB_CREATE ?
+		      cgpu_container_create(&command->create) :
+		      cgpu_container_destroy(command->create.id);
+	kfree(command);
+	return err;
+}
+
+static int store_value(const struct cgpu_tree_entry *entry, const char *text, size_t length)
+{
+	const char *name = cgpu_node_table[entry->node].name;
+	struct cgpu_view view = {};
+	int err;
+
+	err = lock_view(entry, &view);
+	if (err)
+		return err;
+	err = cgpu_node_store(&view, entry->node, text, length);
+	/* under the lock: lines come in the order of what they tell */
+	if (!err && entry->container)
+		cgpu_event("set %u/%s/%s %.*s", entry->minor, entry->container->id, name,
+			   (int)strcspn(text, "\n"), text);
+	else if (!err)
+		cgpu_event("set %u/%s %.*s", entry->minor, name,
+			   (int)strcspn(text, "\n"), text);
+	unlock_view(entry);
+	if (!err)
+		cgpu_governor_poke(entry->minor);
+	return err;
+}
+
+int cgpu_node_file_write(void *data, const char *text, size_t size)
+{
+	const struct cgpu_tree_entry *entry = data;
+	bool command = entry->node == CGPU_NODE_INST_CTL;
+
+	if (is_unknown(entry))
+		return -ENODEV;
+	if (size > (command ? CGPU_COMMAND_MAX : CGPU_VALUE_MAX))
+		return -EINVAL;
+	return command ? run_command(text, size) : store_value(entry, text, size);
+}

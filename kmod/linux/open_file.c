@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver owns a file's private_data, so what we know of it lies in a
+ * table keyed by the struct file. An entry is made before open returns to
+ * user space and leaves the table in release, hence whoever holds the file
+ * may use its entry without a reference of its own.
+ *
+ * Managed memory appears by mmap and disappears by munmap, exec or exit. UVM
+ * compares its vm_ops, so they cannot be wrapped; an mmu notifier on the mm
+ * that initialised the UVM file tells instead.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/hashtable.h>
+#include <linux/mmu_notifier.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "governor.h"
+#include "door/door.h"
+#include "open_file.h"
+
+struct cgpu_open_file {
+	struct hlist_node node;
+	struct rcu_head rcu;
+	struct file *file;         /* key; a reference only for dma-bufs */
+	struct cgpu_container *container;
+	u32 device;
+	u32 number;
+	unsigned long watching;    /* bit 0: a thread has begun to watch */
+	struct mm_struct *mm;      /* watched; NULL before UVM_INITIALIZE */
+	struct mmu_notifier notifier;
+};
+
+/* Handed from core to core. */
+struct open_files {
+	spinlock_t lock;
+	DECLARE_HASHTABLE(table, 12);
+};
+
+static struct open_files *open_files;
+
+static struct cgpu_open_file *entry_new(struct file *file,
+					struct cgpu_container *container, u32 device,
+					u32 minor)
+{
+	struct cgpu_open_file *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
+
+	if (!entry)
+		return NULL;
+	cgpu_container_make_room(container);
+	entry->file = file;
+	entry->device = device;
+	mutex_lock(&container->lock);
+	entry->number = cgpu_tenant_open(&container->tenant, device, minor,
+					 task_tgid_nr(current));
+	mutex_unlock(&container->lock);
+	if (!entry->number) {
+		kfree(entry);
+		return NULL;
+	}
+	cgpu_container_get(container);
+	entry->container = container;
+	return entry;
+}
+
+static void entry_publish(struct cgpu_open_file *entry)
+{
+	spin_lock(&open_files->lock);
+	hash_add_rcu(open_files->table, &entry->node, (unsigned long)entry->file);
+	spin_unlock(&open_files->lock);
+}
+
+int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
+		       u32 minor)
+{
+	struct cgpu_open_file *entry = entry_new(file, container, device, minor);
+
+	if (!entry)
+		return -ENOMEM;
+	entry_publish(entry);
+	cgpu_governor_poke_container(container);
+	return 0;
+}
+
+struct cgpu_open_file *cgpu_open_file_find(struct file *file)
+{
+	struct cgpu_open_file *entry, *found = NULL;
+
+	rcu_read_lock();
+	hash_for_each_possible_rcu(open_files->table, entry, node, (unsigned long)file) {
+		if (entry->file == file) {
+			found = entry;
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+struct cgpu_open_file *cgpu_open_file_take(struct file *file)
+{
+	struct cgpu_open_file *entry = cgpu_open_file_find(file);
+
+	if (!entry)
+		return NULL;
+	spin_lock(&open_files->lock);
+	hash_del_rcu(&entry->node);
+	spin_unlock(&open_files->lock);
+	return entry;
+}
+
+void cgpu_open_file_close(struct cgpu_open_file *entry)
+{
+	struct cgpu_container *container = entry->container;
+
+	if (entry->mm)
+		mmu_notifier_unregister(&entry->notifier, entry->mm);
+	mutex_lock(&container->lock);
+	cgpu_tenant_close(&container->tenant, entry->number);
+	mutex_unlock(&container->lock);
+	kfree_rcu(entry, rcu);
+	cgpu_governor_poke_container(container);
+	cgpu_container_put(container);
+}
+
+struct cgpu_container *cgpu_open_file_container(struct cgpu_open_file *entry)
+{
+	return entry->container;
+}
+
+u32 cgpu_open_file_number(struct cgpu_open_file *entry)
+{
+	return entry->number;
+}
+
+u32 cgpu_open_file_device(struct cgpu_open_file *entry)
+{
+	return entry->device;
+}
+
+/* ------------------------------------------------------ managed memory */
+
+void cgpu_open_file_munmap(struct cgpu_open_file *entry, u64 start, u64 length_bytes)
+{
+	mutex_lock(&entry->container->lock);
+	cgpu_tenant_munmap(&entry->container->tenant, entry->number, start, length_bytes);
+	mutex_unlock(&entry->container->lock);
+}
+
+void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
+{
+	cgpu_open_file_munmap(container_of(notifier, struct cgpu_open_file, notifier),
+			      start, length_bytes);
+}
+
+int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
+{
+	struct mm_struct *mm = current->mm;
+	int err;
+
+	/* UVM_INITIALIZE may be repeated; the driver ties the file to its first mm */
+	if (test_and_set_bit(0, &entry->watching))
+		return 0;
+	err = cgpu_door_watch_mm(&entry->notifier, mm);
+	if (err)
+		clear_bit(0, &entry->watching);
+	else
+		WRITE_ONCE(entry->mm, mm);
+	return err;
+}
+
+int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_bytes)
+{
+	int err;
+
+	/*
+	 * Without the watch nobody would tell when it goes. UVM refuses too:
+	 * before UVM_INITIALIZE, and in any process but the one that called it.
+	 */
+	if (READ_ONCE(entry->mm) != current->mm)
+		return -EOPNOTSUPP;
+	cgpu_container_make_room(entry->container);
+	mutex_lock(&entry->container->lock);
+	err = cgpu_tenant_mmap(&entry->container->tenant, entry->number, start,
+			       length_bytes);
+	mutex_unlock(&entry->container->lock);
+	return err;
+}
+
+/* -------------------------------------------------------------- dma-buf */
+
+u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container)
+{
+	struct cgpu_open_file *entry = cgpu_open_file_find(file);
+
+	/* exported piece by piece into the same dma-buf */
+	if (entry)
+		return entry->container == container ? entry->number : 0;
+	entry = entry_new(file, container, CGPU_DEVICE_DMABUF, 0);
+	if (!entry)
+		return 0;
+	get_file(file);
+	entry_publish(entry);
+	return entry->number;
+}
+
+void cgpu_open_file_sweep(void)
+{
+	struct cgpu_open_file *entry, *last;
+	int bucket;
+
+	do {
+		last = NULL;
+		spin_lock(&open_files->lock);
+		hash_for_each(open_files->table, bucket, entry, node) {
+			if (entry->device == CGPU_DEVICE_DMABUF &&
+			    file_count(entry->file) == 1) {
+				hash_del_rcu(&entry->node);
+				last = entry;
+				break;
+			}
+		}
+		spin_unlock(&open_files->lock);
+		if (last) {
+			fput(last->file);
+			cgpu_open_file_close(last);
+		}
+	} while (last);
+}
+
+/* ----------------------------------------------------------------- state */
+
+int cgpu_open_files_begin(void **part)
+{
+	open_files = kvzalloc(sizeof(*open_files), GFP_KERNEL);
+	if (!open_files)
+		return -ENOMEM;
+	hash_init(open_files->table);
+	cgpu_open_files_adopt(open_files);
+	*part = open_files;
+	return 0;
+}
+
+void cgpu_open_files_adopt(void *part)
+{
+	open_files = part;
+	/* nobody is inside: the lock's class is a core's own */
+	spin_lock_init(&open_files->lock);
+}
+
+void cgpu_open_files_end(void)
+{
+	WARN_ON(!hash_empty(open_files->table));
+	kvfree(open_files);
+}
+
+u64 cgpu_open_files_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct open_files));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_open_file));
+	return cgpu_digest(digest, offsetof(struct cgpu_open_file, notifier));
+}

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A container is a pid namespace or a cgroup, and a process belongs to the first
+ * container that it is in. The list is read under RCU by every open of the driver's
+ * files; a container outlives its place in the list by its references, which open
+ * files hold, so that what they allocate is charged to the end.
+ */
+#include <linux/cgroup.h>
+#include <linux/kernfs.h>
+#include <linux/log2.h>
+#include <linux/magic.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/namei.h>
+#include <linux/pid.h>
+#include <linux/rculist.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+
+#include "core/tree/nodes.h"
+#include "door/door.h"
+#include "registry.h"
+#include "userd.h"
+
+enum {
+	/* a cgroup that never gets a process is forgotten after this */
+	UNPOPULATED_GRACE = 60 * HZ,
+};
+
+struct cgpu_registry *cgpu_registry;
+
+/* ------------------------------------------------------------- lifetime */
+
+static void container_free(struct rcu_head *rcu)
+{
+	struct cgpu_container *container = container_of(rcu, struct cgpu_container, rcu);
+	u32 table;
+
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		kvfree(cgpu_tenant_storage(&container->tenant, table));
+	kfree(container);
+	cgpu_door_unpin();
+}
+
+static void container_release(struct kref *refs)
+{
+	struct cgpu_container *container = container_of(refs, struct cgpu_container, refs);
+
+	if (container->pid_ns)
+		put_pid_ns(container->pid_ns);
+	put_pid(container->init);
+	cgpu_userds_free(container->userds);
+	if (container->cgroup)
+		cgroup_put(container->cgroup);
+	call_rcu(&container->rcu, container_free);
+}
+
+void cgpu_container_get(struct cgpu_container *container)
+{
+	kref_get(&container->refs);
+}
+
+void cgpu_container_put(struct cgpu_container *container)
+{
+	kref_put(&container->refs, container_release);
+}
+
+/* ------------------------------------------------------------- identity */
+
+/* The cgroup of `task` in the hierarchy that `like` is in. Context: RCU. */
+static struct cgroup *cgroup_of_task(struct task_struct *task, struct cgroup *like)
+{
+	int i;
+
+	if (like->root == &cgrp_dfl_root)
+		return task_dfl_cgroup(task);
+	for (i = 0; i < CGROUP_SUBSYS_COUNT; i++)
+		if (rcu_access_pointer(like->subsys[i]))
+			return task_css_check(task, i, true)->cgroup;
+	return NULL;
+}
+
+bool cgpu_container_has(struct cgpu_container *container, struct task_struct *task)
+{
+	struct pid_namespace *ns;
+	struct cgroup *cgroup;
+	bool has = false;
+
+	rcu_read_lock();
+	if (container->pid_ns) {
+		/* a namespace below: containers in containers */
+		for (ns = task_active_pid_ns(task); ns && !has; ns = ns->parent)
+			has = ns == container->pid_ns;
+	} else {
+		cgroup = cgroup_of_task(task, container->cgroup);
+		has = cgroup && cgroup_is_descendant(cgroup, container->cgroup);
+	}
+	rcu_read_unlock();
+	return has;
+}
+
+static struct cgpu_container *container_of_task(struct task_struct *task)
+{
+	struct cgpu_container *container;
+
+	/* what every process of a host without containers pays */
+	if (!READ_ONCE(cgpu_registry->count))
+		return NULL;
+	rcu_read_lock();
+	list_for_each_entry_rcu(container, &cgpu_registry->containers, node)
+		if (cgpu_container_has(container, task) &&
+		    kref_get_unless_zero(&container->refs))
+			goto out;
+	container = NULL;
+out:
+	rcu_read_unlock();
+	return container;
+}
+
+struct cgpu_container *cgpu_container_in(u32 minor, u32 slot)
+{
+	struct cgpu_container *container, *found = NULL;
+
+	mutex_lock(&cgpu_registry->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		if (container->grant[minor].present &&
+		    container->grant[minor].instance == slot) {
+			cgpu_container_get(container);
+			found = container;
+			break;
+		}
+	}
+	mutex_unlock(&cgpu_registry->lock);
+	return found;
+}
+
+struct cgpu_container *cgpu_container_current(void)
+{
+	return container_of_task(current);
+}
+
+bool cgpu_container_is_managed(struct task_struct *task)
+{
+	struct cgpu_container *container = container_of_task(task);
+
+	if (container)
+		cgpu_container_put(container);
+	return container;
+}
+
+/* Names the directory behind `path` as a cgroup. */
+static int identify_by_cgroup(struct cgpu_container *container, const char *path_name)
+{
+	struct cgroup *cgroup;
+	struct path path;
+	int err;
+
+	err = kern_path(path_name, LOOKUP_FOLLOW | LOOKUP_DIRECTORY, &path);
+	if (err)
+		return -ENOENT;
+	err = -EINVAL;
+	if (path.mnt->mnt_sb->s_magic == CGROUP2_SUPER_MAGIC ||
+	    path.mnt->mnt_sb->s_magic == CGROUP_SUPER_MAGIC) {
+		struct kernfs_node *kn = d_inode(path.dentry)->i_private;
+
+		rcu_read_lock();
+		cgroup = rcu_dereference(*(void __rcu __force **)&kn->priv);
+		/* the root would make every process of the host a tenant */
+		if (cgroup && cgroup_parent(cgroup) && css_tryget(&cgroup->self)) {
+			container->cgroup = cgroup;
+			err = 0;
+		}
+		rcu_read_unlock();
+	}
+	path_put(&path);
+	return err;
+}
+
+static int identify_by_pid(struct cgpu_container *container, int pid)
+{
+	struct task_struct *task, *init = NULL;
+	struct pid_namespace *ns;
+
+	rcu_read_lock();
+	task = pid_task(find_vpid(pid), PIDTYPE_PID);
+	ns = task ? task_active_pid_ns(task) : NULL;
+	if (ns && ns != &init_pid_ns) {
+		container->pid_ns = get_pid_ns(ns);
+		init = READ_ONCE(ns->child_reaper);
+		if (init)
+			container->init = get_pid(task_pid(init));
+	}
+	rcu_read_unlock();
+	if (!ns)
+		return -ESRCH;
+	if (!container->pid_ns)
+		return -EINVAL; /* in the host's namespace: name its cgroup instead */
+	return container->init ? 0 : -ESRCH;
+}
+
+static bool same_identity(const struct cgpu_container *a, const struct cgpu_container *b)
+{
+	return a->pid_ns ? a->pid_ns == b->pid_ns : a->cgroup == b->cgroup;
+}
+
+bool cgpu_container_has_ended(struct cgpu_container *container)
+{
+	bool ended;
+
+	if (container->pid_ns) {
+		struct task_struct *init;
+
+		/* a dead init waits for its namespace to empty, then for its parent */
+		rcu_read_lock();
+		init = pid_task(container->init, PIDTYPE_PID);
+		ended = !init || READ_ONCE(init->exit_state);
+		rcu_read_unlock();
+		return ended;
+	}
+	if (cgroup_is_populated(container->cgroup)) {
+		container->populated = true;
+		return false;
+	}
+	return container->populated ||
+	       time_after(jiffies, container->created + UNPOPULATED_GRACE);
+}
+
+struct cgpu_container *cgpu_container_new(const struct cgpu_create *create)
+{
+	struct cgpu_container *container = kzalloc(sizeof(*container), GFP_KERNEL);
+	int err;
+
+	if (!container)
+		return ERR_PTR(-ENOMEM);
+	cgpu_door_pin(); /* until container_free() */
+	kref_init(&container->refs);
+	mutex_init(&container->lock);
+	ratelimit_state_init(&container->refusals, HZ, 10);
+	ratelimit_set_flags(&container->refusals, RATELIMIT_MSG_ON_RELEASE);
+	cgpu_tenant_init(&container->tenant, cgpu_door_max_objects());
+	strscpy(container->id, create->id, sizeof(container->id));
+	container->created = jiffies;
+	err = create->pid ? identify_by_pid(container, create->pid) :
+			    identify_by_cgroup(container, create->cgroup);
+	if (err) {
+		cgpu_container_put(container);
+		return ERR_PTR(err);
+	}
+	return container;
+}
+
+/* ----------------------------------------------------------------- list */
+
+struct cgpu_container *cgpu_registry_find(const char *id)
+{
+	struct cgpu_container *container;
+
+	list_for_each_entry(container, &cgpu_registry->containers, node)
+		if (!strcmp(container->id, id))
+			return container;
+	return NULL;
+}
+
+/*
+ * The directory name under a card: as short as it can be and still be unique.
+ * Return: 0, -EEXIST: an id that is used whole is another's directory.
+ */
+static int choose_name(struct cgpu_container *container)
+{
+	struct cgpu_container *other;
+	u32 digits = CGPU_SHORT_ID;
+	bool clash;
+
+	do {
+		clash = false;
+		cgpu_short_name(container->id, digits++, container->name);
+		list_for_each_entry(other, &cgpu_registry->containers, node)
+			clash |= !strcmp(other->name, container->name);
+	} while (clash && digits <= CGPU_ID_MAX);
+	return clash ? -EEXIST : 0;
+}
+
+static int check_new(const struct cgpu_container *container)
+{
+	struct cgpu_container *other;
+
+	list_for_each_entry(other, &cgpu_registry->containers, node)
+		if (!strcmp(other->id, container->id) || same_identity(other, container))
+			return -EEXIST;
+	return 0;
+}
+
+int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create)
+{
+	u32 minor;
+	int err;
+
+	mutex_lock(&cgpu_registry->lock);
+	err = check_new(container);
+	if (!err)
+		err = choose_name(container);
+	if (!err)
+		err = cgpu_host_admit(&cgpu_registry->host, create, &minor);
+	if (!err) {
+		memcpy(container->grant, create->grant, sizeof(container->grant));
+		cgpu_grants_apply(container->grant, &container->tenant.ledger);
+		cgpu_container_get(container);
+		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
+		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
+	}
+	mutex_unlock(&cgpu_registry->lock);
+	return err;
+}
+
+void cgpu_registry_remove(struct cgpu_container *container)
+{
+	list_del_rcu(&container->node);
+	container->removed = true;
+	cgpu_host_release(&cgpu_registry->host, container->grant);
+	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
+}
+
+bool cgpu_container_is_removed(struct cgpu_container *container)
+{
+	bool removed;
+
+	mutex_lock(&cgpu_registry->lock);
+	removed = container->removed;
+	mutex_unlock(&cgpu_registry->lock);
+	return removed;
+}
+
+/* ----------------------------------------------------------------- cards */
+
+bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
+{
+	bool known;
+
+	mutex_lock(&cgpu_registry->lock);
+	known = cgpu_registry->host.card[minor].present;
+	if (known) {
+		/* containers survive a reload of the driver, their settings too */
+		cgpu_registry->host.topology.gpu[minor] = *gpu;
+		cgpu_registry->host.topology.gpu[minor].present = true;
+	} else {
+		cgpu_card_add(&cgpu_registry->host, minor, gpu);
+	}
+	mutex_unlock(&cgpu_registry->lock);
+	return !known;
+}
+
+bool cgpu_registry_drop_card(u32 minor)
+{
+	struct cgpu_host *host = &cgpu_registry->host;
+	bool drop;
+
+	mutex_lock(&cgpu_registry->lock);
+	drop = host->card[minor].present && !host->card[minor].members;
+	if (drop) {
+		memset(&host->card[minor], 0, sizeof(host->card[minor]));
+		memset(&host->topology.gpu[minor], 0, sizeof(host->topology.gpu[minor]));
+	}
+	mutex_unlock(&cgpu_registry->lock);
+	return drop;
+}
+
+/* ---------------------------------------------------------------- tables */
+
+static void make_room_in(struct cgpu_container *container, u32 table)
+{
+	void *storage;
+	size_t bytes;
+	u32 capacity;
+
+	mutex_lock(&container->lock);
+	bytes = cgpu_tenant_wants(&container->tenant, table, &capacity);
+	mutex_unlock(&container->lock);
+	if (!bytes)
+		return;
+	/* not under the lock: reclaim may call our mmu notifier, which takes it */
+	storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT);
+	if (!storage)
+		return;
+	mutex_lock(&container->lock);
+	storage = cgpu_tenant_grow(&container->tenant, table, storage, capacity);
+	mutex_unlock(&container->lock);
+	kvfree(storage);
+}
+
+void cgpu_container_make_room(struct cgpu_container *container)
+{
+	u32 table, capacity, wanting = 0;
+
+	/* before every call, and nearly always nothing to do: one look at all */
+	mutex_lock(&container->lock);
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		if (cgpu_tenant_wants(&container->tenant, table, &capacity))
+			wanting |= BIT(table);
+	mutex_unlock(&container->lock);
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		if (wanting & BIT(table))
+			make_room_in(container, table);
+}
+
+/* ----------------------------------------------------------------- state */
+
+int cgpu_registry_begin(void **part)
+{
+	unsigned int max_objects = cgpu_door_max_objects();
+
+	if (!is_power_of_2(max_objects) || max_objects < CGPU_TABLE_FIRST_CAPACITY) {
+		pr_err("cgpu: max_objects=%u: a power of two of at least %d is needed\n",
+		       max_objects, CGPU_TABLE_FIRST_CAPACITY);
+		return -EINVAL;
+	}
+	cgpu_registry = kvzalloc(sizeof(*cgpu_registry), GFP_KERNEL);
+	if (!cgpu_registry)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&cgpu_registry->containers);
+	cgpu_registry_adopt(cgpu_registry);
+	*part = cgpu_registry;
+	return 0;
+}
+
+void cgpu_registry_adopt(void *part)
+{
+	struct cgpu_container *container;
+
+	cgpu_registry = part;
+	/* nobody is inside: the locks' classes are a core's own */
+	mutex_init(&cgpu_registry->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		mutex_init(&container->lock);
+		raw_spin_lock_init(&container->refusals.lock);
+	}
+}
+
+void cgpu_registry_end(void)
+{
+	WARN_ON(!list_empty(&cgpu_registry->containers));
+	kvfree(cgpu_registry);
+}
+
+u64 cgpu_registry_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct cgpu_registry));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_container));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, grant));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, lock));
+	digest = cgpu_digest(digest, offsetof(struct cgpu_container, tenant));
+	digest = cgpu_userds_digest(digest);
+	digest = cgpu_digest(digest, sizeof(struct cgpu_object));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_charge));
+	return cgpu_digest(digest, sizeof(struct cgpu_range));
+}

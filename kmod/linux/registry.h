@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The containers and the cards: who is who.
+ *
+ * Lock order: cgpu_registry.lock, then container->lock. mmap_lock may be held
+ * when either is taken (mmap and munmap of the UVM device), so neither may be
+ * held across an access to user memory, an RM call or a driver's ioctl.
+ */
+#ifndef CGPU_LINUX_REGISTRY_H
+#define CGPU_LINUX_REGISTRY_H
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/pid_namespace.h>
+#include <linux/ratelimit.h>
+
+#include "core/tree/card.h"
+#include "state.h"
+
+struct cgroup;
+struct cgpu_userd_table;
+
+struct cgpu_container {
+	struct list_head node;         /* registry.containers, under registry.lock */
+	struct kref refs;              /* registry 1, each open file 1, readers */
+	struct rcu_head rcu;
+	bool removed;                  /* under registry.lock: no longer in the list */
+	char id[CGPU_ID_MAX + 1];
+	char name[CGPU_ID_MAX + 1];    /* directory under a card: 12 digits, more on a clash */
+
+	/* identity: exactly one of the two */
+	struct pid_namespace *pid_ns;  /* processes in it or in one below */
+	struct pid *init;              /* the namespace's first process: its end is the end */
+	struct cgroup *cgroup;         /* processes in it or below, v1 or v2 */
+	bool populated;                /* the cgroup had a process once */
+	unsigned long created;         /* jiffies */
+
+	/* under registry.lock; readers of single values may take lock instead */
+	struct cgpu_grant grant[CGPU_MAX_CARDS];
+
+	struct ratelimit_state refusals; /* of its lines in `events`; counters have all */
+
+	struct mutex lock;             /* everything from here on */
+	struct cgpu_tenant tenant;
+	struct cgpu_userd_table *userds; /* demand.c's; NULL before the first */
+};
+
+struct cgpu_registry {
+	struct mutex lock;
+	struct cgpu_host host;
+	struct list_head containers;
+	unsigned int count;
+};
+
+extern struct cgpu_registry *cgpu_registry;
+
+int cgpu_registry_begin(void **part);
+void cgpu_registry_adopt(void *part);
+/* All containers must be gone. */
+void cgpu_registry_end(void);
+u64 cgpu_registry_digest(u64 digest);
+
+/**
+ * cgpu_container_new() - a container that nobody knows yet
+ * @create: its id, and who it is
+ *
+ * Return: the container with one reference, or -ENOMEM, -ESRCH: no such process,
+ * -ENOENT: no such cgroup, -EINVAL: neither is a container.
+ */
+struct cgpu_container *cgpu_container_new(const struct cgpu_create *create);
+
+/**
+ * cgpu_registry_add() - give a new container its cards and list it
+ * @container: of cgpu_container_new()
+ * @create: what it asks for
+ *
+ * Return: 0: the registry holds a reference of its own; -EEXIST, -ENODEV, -ENOSPC,
+ * -EBUSY: nothing changed.
+ */
+int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create);
+
+/**
+ * cgpu_registry_find() - a container by its id
+ * @id: as it was created
+ *
+ * Context: registry.lock. Return: without a reference, or NULL.
+ */
+struct cgpu_container *cgpu_registry_find(const char *id);
+
+/**
+ * cgpu_registry_remove() - take a container's cards and unlist it
+ * @container: listed; the caller drops the registry's reference afterwards
+ *
+ * Context: registry.lock.
+ */
+void cgpu_registry_remove(struct cgpu_container *container);
+
+/**
+ * cgpu_container_is_removed() - has it been unlisted?
+ * @container: any
+ *
+ * Context: takes registry.lock.
+ */
+bool cgpu_container_is_removed(struct cgpu_container *container);
+
+/**
+ * cgpu_container_has_ended() - are all its processes gone?
+ * @container: listed
+ *
+ * Context: registry.lock.
+ */
+bool cgpu_container_has_ended(struct cgpu_container *container);
+
+/**
+ * cgpu_container_current() - the container that current belongs to
+ *
+ * Return: with a reference, or NULL.
+ */
+struct cgpu_container *cgpu_container_current(void);
+
+/* The container in a slot of a card, with a reference, or NULL. Context: sleeps. */
+struct cgpu_container *cgpu_container_in(u32 minor, u32 slot);
+
+void cgpu_container_get(struct cgpu_container *container);
+void cgpu_container_put(struct cgpu_container *container);
+
+/**
+ * cgpu_container_has() - does a task belong to a container?
+ * @container: which
+ * @task: pinned
+ *
+ * Context: any.
+ */
+bool cgpu_container_has(struct cgpu_container *container, struct task_struct *task);
+
+/**
+ * cgpu_container_is_managed() - does a task belong to some container?
+ * @task: pinned
+ */
+bool cgpu_container_is_managed(struct task_struct *task);
+
+/**
+ * cgpu_container_make_room() - enlarge the tenant's tables where they are short
+ * @container: which
+ *
+ * A table at its maximum stays as it is, and the core refuses.
+ *
+ * Context: no lock held; sleeps.
+ */
+void cgpu_container_make_room(struct cgpu_container *container);
+
+/**
+ * cgpu_registry_add_card() - a card appeared, or its facts became known
+ * @minor: the card
+ * @gpu: its facts
+ *
+ * Return: true: it is new.
+ */
+bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu);
+
+/**
+ * cgpu_registry_drop_card() - the driver is gone: forget a card without containers
+ * @minor: the card
+ *
+ * Return: true: it was there and is forgotten.
+ */
+bool cgpu_registry_drop_card(u32 minor);
+
+#endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/printk.h>
+
+#include "registry.h"
+#include "core/rm/abi.h"
+#include "core/rm/decode.h"
+#include "switch_log.h"
+
+enum { FIRST_HANDLE = 0xc6700010 };
+
+/* Return: NVIDIA's status. */
+static u32 map_memory(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card,
+		      u32 handle, u64 size, const void **address)
+{
+	u8 params[NV_MEMORY_ALLOC_BYTES] = {};
+	void *at = NULL;
+	u32 status;
+
+	cgpu_put32(params, NV_MEMORY_ALLOC_ATTR,
+		   (u32)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT);
+	cgpu_put64(params, NV_MEMORY_ALLOC_SIZE, size);
+	status = bridge->alloc(card, card->hClient, &handle, NV01_MEMORY_DEVICELESS, params,
+			       sizeof(params));
+	if (!status)
+		status = bridge->map(card, handle, size, &at);
+	*address = at;
+	return status;
+}
+
+static u32 bind(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card, u32 buffer)
+{
+	u8 params[FECS_BIND_EVTBUF_BYTES] = {};
+	u8 enable[NV_EVENT_BUFFER_ENABLE_BYTES] = { 1 };
+	u32 status;
+
+	cgpu_put32(params, FECS_BIND_EVTBUF_HANDLE, buffer);
+	cgpu_put32(params, FECS_BIND_EVTBUF_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
+	cgpu_put32(params, FECS_BIND_EVTBUF_LEVEL_OF_DETAIL,
+		   NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE);
+	params[FECS_BIND_EVTBUF_ALL_USERS] = 1;
+	cgpu_put32(enable, NV_EVENT_BUFFER_ENABLE_FLAGS,
+		   NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST);
+	status = bridge->control(card, card->hClient, card->hSubdevice,
+				 NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, params,
+				 sizeof(params));
+	if (!status)
+		status = bridge->control(card, card->hClient, buffer,
+					 NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, enable,
+					 sizeof(enable));
+	return status;
+}
+
+void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops *bridge,
+			struct cgpu_rm_card *card, u32 minor)
+{
+	u8 params[NV_EVENT_BUFFER_ALLOC_BYTES] = {};
+	u32 buffer = FIRST_HANDLE + 2, status;
+
+	cgpu_switch_log_init(&log->log);
+	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
+	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_COUNT, CGPU_SWITCH_LOG_RECORDS);
+	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_SUBDEVICE, card->hSubdevice);
+	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_HEADER, FIRST_HANDLE);
+	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORDS, FIRST_HANDLE + 1);
+	status = map_memory(bridge, card, FIRST_HANDLE, CGPU_SWITCH_LOG_HEADER_BYTES, &log->header);
+	if (!status)
+		status = map_memory(bridge, card, FIRST_HANDLE + 1, CGPU_SWITCH_LOG_RING_BYTES,
+				    &log->ring);
+	if (!status)
+		status = bridge->alloc(card, card->hClient, &buffer, NV_EVENT_BUFFER, params,
+				       sizeof(params));
+	if (!status)
+		status = bind(bridge, card, buffer);
+	if (status)
+		pr_info("cgpu: card %u: the driver keeps no log of context switches (0x%x): used_ns stays 0\n",
+			minor, status);
+	else
+		smp_store_release(&log->buffer, buffer); /* readers of totals look at it */
+}
+
+/* Context: registry.lock. Return: CGPU_SCHED_NONE: no container's. */
+static u32 slot_of(u32 minor, u32 pid)
+{
+	struct cgpu_container *container;
+	bool found;
+
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		if (!container->grant[minor].present)
+			continue;
+		mutex_lock(&container->lock);
+		found = cgpu_tenant_has_process(&container->tenant, pid);
+		mutex_unlock(&container->lock);
+		if (found)
+			return container->grant[minor].instance;
+	}
+	return CGPU_SCHED_NONE;
+}
+
+void cgpu_card_log_read(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 minor,
+			u64 asked_ns)
+{
+	u32 count, i;
+
+	do {
+		count = cgpu_switch_log_read(&log->log, log->header, log->ring, asked_ns, log->use);
+		for (i = 0; i < count; i++)
+			cgpu_switch_log_used(&log->log, sched, slot_of(minor, log->use[i].pid),
+					     &log->use[i]);
+	} while (count == CGPU_SWITCH_LOG_USES);
+}

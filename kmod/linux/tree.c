@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The data of a file is an entry in its directory's branch. proc_remove() waits
+ * for running handlers and lets none start afterwards, so a branch, and the
+ * container it points to, need live only until then. What a file says is
+ * node_file.c's.
+ */
+#include <linux/bitops.h>
+#include <linux/err.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/proc_fs.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "core/tree/nodes.h"
+#include "door/door.h"
+#include "registry.h"
+#include "tree.h"
+
+enum {
+	/* room in a directory for files that a later core may add */
+	NODES_MAX = 64,
+};
+
+/* A directory with files in it. */
+struct branch {
+	struct list_head node;
+	struct proc_dir_entry *parent, *dir;
+	struct cgpu_container *container;
+	u32 minor;
+	u32 place;
+	u32 nodes;  /* of the node table that have been looked at */
+	char name[CGPU_ID_MAX + 1];
+	struct cgpu_tree_entry entries[NODES_MAX];
+};
+
+/* Handed from core to core. */
+struct tree {
+	/*
+	 * Directories come and go under this lock, taken before registry.lock. No
+	 * handler of a file that goes takes it: those of a container's and a card's
+	 * files take registry.lock, and inst_ctl stays to the end.
+	 */
+	struct mutex lock;
+	struct list_head branches; /* newest first, so children before their parents */
+	struct proc_dir_entry *card_dirs[CGPU_MAX_CARDS];
+	struct proc_dir_entry *containers_dir;
+	struct branch root;
+	unsigned long features;
+};
+
+static struct tree *tree;
+
+void cgpu_tree_set_feature(u32 feature, bool present)
+{
+	if (present)
+		set_bit(feature, &tree->features);
+	else
+		clear_bit(feature, &tree->features);
+}
+
+unsigned long cgpu_tree_features(void)
+{
+	return READ_ONCE(tree->features);
+}
+
+/*
+ * Gives a directory the files that it lacks: all, or those that are new with
+ * this core. On an error of the first kind the caller removes the directory.
+ */
+static int add_files(struct branch *branch)
+{
+	BUILD_BUG_ON((int)CGPU_NODE_COUNT > (int)NODES_MAX);
+	for (; branch->nodes < CGPU_NODE_COUNT; branch->nodes++) {
+		u32 node = branch->nodes;
+		const struct cgpu_node_entry *file = &cgpu_node_table[node];
+		struct cgpu_tree_entry *entry = &branch->entries[node];
+
+		/* `events` is the door's */
+		if (file->place != branch->place || node == CGPU_NODE_EVENTS)
+			continue;
+		*entry = (struct cgpu_tree_entry){ node, branch->minor, branch->container };
+		if (!proc_create_data(file->name, file->mode, branch->dir,
+				      &cgpu_door_node_ops, entry))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Return: the directory's branch; an error: -EEXIST: the name is taken, -ENOMEM. */
+static struct branch *add_branch(const char *name, struct proc_dir_entry *parent, u32 place,
+				 u32 minor, struct cgpu_container *container)
+{
+	struct branch *branch, *other;
+
+	/* procfs would make it all the same, with a warning in the kernel's log */
+	list_for_each_entry(other, &tree->branches, node)
+		if (other->parent == parent && !strcmp(other->name, name))
+			return ERR_PTR(-EEXIST);
+	branch = kzalloc(sizeof(*branch), GFP_KERNEL);
+	if (!branch)
+		return ERR_PTR(-ENOMEM);
+	strscpy(branch->name, name, sizeof(branch->name));
+	branch->minor = minor;
+	branch->place = place;
+	branch->container = container;
+	branch->parent = parent;
+	branch->dir = proc_mkdir(name, parent);
+	if (!branch->dir || add_files(branch)) {
+		proc_remove(branch->dir);
+		kfree(branch);
+		return ERR_PTR(-ENOMEM);
+	}
+	list_add(&branch->node, &tree->branches);
+	return branch;
+}
+
+/* Removes the branches of a container, or of a card itself. */
+static void remove_branches(u32 minor, const struct cgpu_container *container)
+{
+	struct branch *branch, *next;
+
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
+		if (branch->container != container || (!container && branch->minor != minor))
+			continue;
+		proc_remove(branch->dir);
+		list_del(&branch->node);
+		kfree(branch);
+	}
+}
+
+/*
+ * Between the end of a container in the registry and the end of its directories
+ * another one of the same name can be created: its way is made free here.
+ */
+static void remove_leftovers(void)
+{
+	struct branch *branch, *next;
+
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
+		if (!branch->container || !cgpu_container_is_removed(branch->container))
+			continue;
+		proc_remove(branch->dir);
+		list_del(&branch->node);
+		kfree(branch);
+	}
+}
+
+int cgpu_tree_add_card(u32 minor)
+{
+	struct branch *branch;
+	char name[12];
+
+	snprintf(name, sizeof(name), "%u", minor);
+	mutex_lock(&tree->lock);
+	branch = add_branch(name, tree->root.dir, CGPU_PLACE_CARD, minor, NULL);
+	if (!IS_ERR(branch))
+		tree->card_dirs[minor] = branch->dir;
+	mutex_unlock(&tree->lock);
+	return PTR_ERR_OR_ZERO(branch);
+}
+
+void cgpu_tree_remove_card(u32 minor)
+{
+	mutex_lock(&tree->lock);
+	tree->card_dirs[minor] = NULL;
+	remove_branches(minor, NULL);
+	mutex_unlock(&tree->lock);
+}
+
+static int add_grant(struct cgpu_container *container, u32 minor, struct branch *own)
+{
+	struct branch *branch;
+	char name[12];
+
+	if (!tree->card_dirs[minor])
+		return -ENODEV;
+	snprintf(name, sizeof(name), "%u", minor);
+	branch = add_branch(name, own->dir, CGPU_PLACE_GRANT, minor, container);
+	if (IS_ERR(branch))
+		return PTR_ERR(branch);
+	branch = add_branch(container->name, tree->card_dirs[minor], CGPU_PLACE_GRANT, minor,
+			    container);
+	return PTR_ERR_OR_ZERO(branch);
+}
+
+static int add_container(struct cgpu_container *container)
+{
+	struct branch *own;
+	u32 minor;
+	int err;
+
+	own = add_branch(container->id, tree->containers_dir, CGPU_PLACE_CONTAINER, 0, container);
+	if (IS_ERR(own))
+		return PTR_ERR(own);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!container->grant[minor].present)
+			continue;
+		err = add_grant(container, minor, own);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int cgpu_tree_add_container(struct cgpu_container *container)
+{
+	int err;
+
+	mutex_lock(&tree->lock);
+	remove_leftovers();
+	/* whoever removes it later waits for the lock, and finds all that is made here */
+	err = cgpu_container_is_removed(container) ? -ENODEV : add_container(container);
+	if (err)
+		remove_branches(0, container);
+	mutex_unlock(&tree->lock);
+	return err;
+}
+
+void cgpu_tree_remove_container(struct cgpu_container *container)
+{
+	mutex_lock(&tree->lock);
+	remove_branches(0, container);
+	mutex_unlock(&tree->lock);
+}
+
+/* ----------------------------------------------------------------- state */
+
+int cgpu_tree_begin(void **part)
+{
+	tree = kvzalloc(sizeof(*tree), GFP_KERNEL);
+	if (!tree)
+		return -ENOMEM;
+	mutex_init(&tree->lock);
+	INIT_LIST_HEAD(&tree->branches);
+	tree->features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
+			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE);
+	tree->root.dir = cgpu_door_root();
+	tree->root.place = CGPU_PLACE_ROOT;
+	tree->containers_dir = proc_mkdir("container", tree->root.dir);
+	if (!tree->containers_dir || add_files(&tree->root)) {
+		cgpu_tree_end();
+		return -ENOMEM;
+	}
+	*part = tree;
+	return 0;
+}
+
+void cgpu_tree_adopt(void *part)
+{
+	struct branch *branch;
+	int err;
+
+	tree = part;
+	mutex_init(&tree->lock);
+	err = add_files(&tree->root);
+	list_for_each_entry(branch, &tree->branches, node)
+		err = add_files(branch) ?: err;
+	if (err)
+		pr_warn("cgpu: no memory for the files that are new with this version\n");
+}
+
+void cgpu_tree_end(void)
+{
+	struct branch *branch, *next;
+	u32 node;
+
+	/* cards; containers are gone */
+	list_for_each_entry_safe(branch, next, &tree->branches, node) {
+		proc_remove(branch->dir);
+		kfree(branch);
+	}
+	proc_remove(tree->containers_dir);
+	for (node = 0; node < tree->root.nodes; node++)
+		if (cgpu_node_table[node].place == CGPU_PLACE_ROOT && node != CGPU_NODE_EVENTS)
+			remove_proc_entry(cgpu_node_table[node].name, tree->root.dir);
+	kvfree(tree);
+}
+
+u64 cgpu_tree_digest(u64 digest)
+{
+	digest = cgpu_digest(digest, sizeof(struct tree));
+	digest = cgpu_digest(digest, sizeof(struct branch));
+	return cgpu_digest(digest, sizeof(struct cgpu_tree_entry));
+}

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: MIT
+"""What cffi builds from kmod/core and pycgpu/agent."""
+
+from ._core import FFI, Lib
+
+ffi: FFI
+lib: Lib

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One thread a card asks the scheduler what to do and does it: gates by gate.c,
+ * timeslices through a duplicate of the tenant's file, for they name an object of
+ * the tenant's client. kmod/linux/governor.c is its counterpart.
+ */
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "door.h"
+
+enum {
+	PRIORITY = 10,
+	GROUPS_MAX = 1024,
+	/*
+	 * Of a call that shuts channels, so much passes for each after the card has
+	 * stopped. On an H200 one process beside eight, 8 channels each, had 51.6 %
+	 * of what was done with nothing here, 49.4 % with 2700.
+	 */
+	AFTER_STOP_NS = 2000,
+	FEW_CHANNELS = 8
+};
+
+static pthread_t thread[CGPU_MAX_CARDS];
+static bool started[CGPU_MAX_CARDS];
+
+struct group {
+	struct container *c;
+	uint32_t file;
+	uint32_t hClient;
+	uint32_t hGroup;
+	uint64_t slice_us;
+};
+
+/*
+ * Whoever opens first runs for the whole window, so that nothing is lost to
+ * switches within it, or for its part of it. Context: door.lock.
+ */
+static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
+{
+	const struct cgpu_sched *s = &door.sched[minor];
+	uint64_t window_ns, leads;
+
+	if (!rotates(c, minor))
+		return slice_us;
+	leads = leads_in_window(c, minor);
+	if (leads < 2)
+		return 2 * s->plan.period_ns / 1000;
+	/* half a slice more than fits: none ends while the next tenant's gate opens */
+	window_ns = s->plan.spread_ns / CGPU_PPM * s->share[c->grant[minor].instance].share_ppm;
+	slice_us = 2 * window_ns / (2 * leads + 1) / 1000;
+	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
+}
+
+static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
+{
+	static __thread struct group groups[GROUPS_MAX];
+	uint32_t count = 0, i;
+	int k;
+
+	pthread_mutex_lock(&door.lock);
+	for (k = 0; k < CONTAINERS_MAX; k++) {
+		struct container *c = door.container[k];
+
+		if (!c || c->ending || !c->grant[minor].present ||
+		    !(mask & 1ULL << c->grant[minor].instance))
+			continue;
+		for (i = 1; i < c->tenant.objects.slots.touched && count < GROUPS_MAX; i++) {
+			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
+
+			if (is_gated_group(o, minor)) {
+				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
+								   o->hClient);
+
+				client = client ?
+					cgpu_object_at(&c->tenant.objects, client)->file : 0;
+				groups[count++] = (struct group){
+					c, client, o->hClient, o->hObject,
+					slice_in_window(c, minor, slice_us),
+				};
+			}
+		}
+	}
+	pthread_mutex_unlock(&door.lock);
+	for (i = 0; i < count; i++) {
+		int fd = file_duplicate(groups[i].c, groups[i].file);
+
+		if (fd < 0)
+			continue; /* its process ends */
+		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,
+			       NVA06C_CTRL_CMD_SET_TIMESLICE, &groups[i].slice_us,
+			       sizeof(groups[i].slice_us)))
+			__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
+		close(fd);
+		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
+	}
+}
+
+/* Return: containers whose gate has still to open wholly. */
+static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
+{
+	uint64_t start = now_ns(), end, took, after = 0, partly = 0;
+	uint32_t count;
+
+	pthread_rwlock_rdlock(&door.life);
+	if (action->kind == CGPU_SCHED_SLICE) {
+		set_slices(minor, action->mask, action->slice_us);
+	} else if (action->kind == CGPU_SCHED_OPEN) {
+		move_gates(minor, action->mask, false, &partly);
+	} else {
+		count = move_gates(minor, action->mask, true, NULL);
+		if (count > FEW_CHANNELS)
+			after = (count - FEW_CHANNELS) * AFTER_STOP_NS;
+	}
+	pthread_rwlock_unlock(&door.life);
+	end = now_ns();
+	took = end - start;
+	pthread_mutex_lock(&door.lock);
+	cgpu_sched_done(&door.sched[minor], action, start,
+			end - (after < took / 2 ? after : took / 2), 0);
+	if (action->kind != CGPU_SCHED_SLICE) {
+		door.count.gate_calls++;
+		door.count.gate_ns += took;
+		if (took > door.count.gate_max_ns)
+			door.count.gate_max_ns = took;
+	}
+	pthread_mutex_unlock(&door.lock);
+	return partly;
+}
+
+static void open_wholly(uint32_t minor, uint64_t mask)
+{
+	pthread_rwlock_rdlock(&door.life);
+	move_gates(minor, mask, false, NULL);
+	pthread_rwlock_unlock(&door.life);
+}
+
+/* Context: door.lock, released while waiting. */
+static void wait_until(uint64_t wake_ns)
+{
+	struct timespec at;
+	uint64_t now = now_ns();
+
+	/* look in once a second even if nothing is planned */
+	if (wake_ns > now + 1000000000)
+		wake_ns = now + 1000000000;
+	at.tv_sec = (time_t)(wake_ns / 1000000000);
+	at.tv_nsec = (long)(wake_ns % 1000000000);
+	pthread_cond_timedwait(&door.changed, &door.lock, &at);
+}
+
+static void *drive(void *data)
+{
+	uint32_t minor = (uint32_t)(uintptr_t)data, count, i;
+	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	struct sched_param priority = { .sched_priority = PRIORITY };
+	uint64_t wake, partly;
+
+	/* a window must not wait for programs on the processor; refused, it may */
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
+		prctl(PR_SET_TIMERSLACK, 1000);
+	pthread_mutex_lock(&door.lock);
+	while (door.running) {
+		if (door.reopen[minor]) {
+			uint64_t mask = door.reopen[minor];
+
+			door.reopen[minor] = 0;
+			pthread_mutex_unlock(&door.lock);
+			open_wholly(minor, mask);
+			pthread_mutex_lock(&door.lock);
+		}
+		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
+		if (!count) {
+			uint64_t due = switch_log_follow(minor), looked = demand_follow(minor);
+
+			if (due) {
+				wake = looked < wake ? looked : wake;
+				wait_until(due < wake ? due : wake);
+			}
+			continue;
+		}
+		pthread_mutex_unlock(&door.lock);
+		for (i = 0, partly = 0; i < count; i++) {
+			if (actions[i].kind == CGPU_SCHED_SHUT)
+				partly &= ~actions[i].mask;
+			partly |= carry_out(minor, &actions[i]);
+		}
+		if (partly)
+			open_wholly(minor, partly);
+		pthread_mutex_lock(&door.lock);
+	}
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+void governors_start(void)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!door.host.card[minor].present)
+			continue;
+		switch_log_open(minor);
+		sync_card(minor);
+		demand_start(minor);
+		started[minor] = !pthread_create(&thread[minor], NULL, drive,
+						 (void *)(uintptr_t)minor);
+	}
+}
+
+void governors_stop(void)
+{
+	uint32_t minor;
+
+	pthread_mutex_lock(&door.lock);
+	pthread_cond_broadcast(&door.changed);
+	pthread_mutex_unlock(&door.lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (started[minor])
+			pthread_join(thread[minor], NULL);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		demand_stop(minor);
+	/* the watchdog opens what is shut */
+	watchdog_release();
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Performing a call of a tenant on a duplicate of its file, with copies of all that
+ * the driver reads: no thread of the tenant can change what was decided on, nor
+ * which file it is about.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <linux/seccomp.h>
+
+#include "flight.h"
+
+enum {
+	CLASS_BYTES_READ = 4096, /* of a class whose size nobody here knows */
+	RIGHTS_OFFSET = 24,      /* NVOS64.pRightsRequested */
+	PARAMS_OFFSET = 16,      /* NVOS21, NVOS54, NVOS64: the pointer to the parameters */
+	PARAMS_SIZE_OFFSET = 24, /* NVOS54 */
+	PIDS_COUNT = 8,          /* GPU_GET_PIDS: pidTblCount, pidTbl */
+	PIDS_TABLE = 12,
+	PIDS_MAX = 950
+};
+
+bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
+{
+	struct iovec local = { to, size }, remote = { (void *)(uintptr_t)from, size };
+
+	return !size || process_vm_readv(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+static bool copy_out(struct flight *f, uint64_t to, const void *from, size_t size)
+{
+	struct iovec local = { (void *)(uintptr_t)from, size };
+	struct iovec remote = { (void *)(uintptr_t)to, size };
+
+	return !size || process_vm_writev(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+static bool is_root_class(uint32_t hClass)
+{
+	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV || hClass == NV01_ROOT_CLIENT;
+}
+
+/* escapes that the core does not look into, without a pointer or a descriptor */
+static bool is_flat(uint32_t nr)
+{
+	switch (nr) {
+	case NV_ESC_RM_SHARE:
+	case NV_ESC_CARD_INFO:
+	case NV_ESC_CHECK_VERSION_STR:
+	case NV_ESC_ATTACH_GPUS_TO_FD:
+	case NV_ESC_SYS_PARAMS:
+	case NV_ESC_WAIT_OPEN_COMPLETE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool performs(const struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
+		/* the driver ties a client to the process that allocates it */
+		if (is_root_class(req->hClass))
+			return false;
+		/* the driver asserts that a device is allocated by its client's process */
+		return f->wrapped || req->hClass != NV01_DEVICE_0;
+	case CGPU_OP_ALLOC_MEMORY:
+		return req->hClass == NV01_MEMORY_LOCAL_USER;
+	case CGPU_OP_HEAP_ALLOC:
+	case CGPU_OP_FREE:
+	case CGPU_OP_DUP:
+	case CGPU_OP_HEAP_INFO:
+	case CGPU_OP_CONTEXT_DMA:
+	case CGPU_OP_REGISTER_FD:
+	case CGPU_OP_EXPORT_DMABUF:
+	case CGPU_OP_CONTROL:
+		return true;
+	default:
+		return f->device != CGPU_DEVICE_UVM && is_flat(req->nr);
+	}
+}
+
+bool refuses(const struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+	const struct embedded *first;
+
+	switch (req->op) {
+	case CGPU_OP_CONTROL:
+		return req->flags & NVOS54_FLAGS_FINN_SERIALIZED ||
+		       embedded_pointers(req->cmd, &first) < 0;
+	case CGPU_OP_ALLOC:
+		if (embedded_refuses_class(req->hClass) ||
+		    (is_root_class(req->hClass) && req->nr != NV_ESC_RM_ALLOC))
+			return true;
+		break;
+	case CGPU_OP_HEAP_ALLOC:
+		return req->hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
+	case CGPU_OP_HEAP_OTHER:
+		return true;
+	case CGPU_OP_ALLOC_MEMORY:
+		if (req->hClass != NV01_MEMORY_LOCAL_USER &&
+		    req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
+			return true;
+		break;
+	default:
+		break;
+	}
+	/* the driver would look at the wrapper again: any call could stand there by then */
+	return f->wrapped && !performs(f);
+}
+
+/* ------------------------------------------------------------ what is read */
+
+static bool make_params(struct flight *f, uint32_t bytes)
+{
+	uint32_t capacity = bytes < CLASS_BYTES ? CLASS_BYTES : bytes;
+
+	if (capacity > f->params_capacity) {
+		free(f->params);
+		free(f->before);
+		f->params = malloc(capacity);
+		f->before = malloc(capacity);
+		f->params_capacity = f->params && f->before ? capacity : 0;
+	}
+	if (capacity > f->params_capacity)
+		return false;
+	memset(f->params, 0, capacity);
+	return true;
+}
+
+/* The driver knows how much a class has and reads no more; we may not know. */
+static int read_class(struct flight *f, uint32_t known_bytes)
+{
+	struct iovec local = { f->params, known_bytes ? known_bytes : CLASS_BYTES_READ };
+	struct iovec remote = { (void *)(uintptr_t)f->params_at, local.iov_len };
+	ssize_t got = process_vm_readv(f->tid, &local, 1, &remote, 1, 0);
+
+	if (got <= 0 || (known_bytes && got != (ssize_t)known_bytes))
+		return -EFAULT;
+	f->params_bytes = (uint32_t)got;
+	return 0;
+}
+
+static int read_lists(struct flight *f)
+{
+	const struct embedded *e;
+	int count = embedded_pointers(f->call.req.cmd, &e), i;
+	uint32_t used = 0;
+
+	for (i = 0; i < count; i++) {
+		uint64_t at, bytes;
+
+		/* of another size than it has, the driver refuses it */
+		if (e[i].pointer + 8u > f->params_bytes)
+			return -EINVAL;
+		at = cgpu_get64(f->params, e[i].pointer);
+		if (!at)
+			continue;
+		bytes = e[i].count == EMBEDDED_NONE ? 0 :
+			(uint64_t)cgpu_get32(f->params, e[i].count) * e[i].element_bytes;
+		if (bytes > LISTS_BYTES - used)
+			return -EINVAL;
+		if (!copy_in(f, at, f->lists + used, bytes))
+			return -EFAULT;
+		f->list[f->list_count].at = at;
+		f->list[f->list_count].offset = used;
+		f->list[f->list_count].bytes = (uint32_t)bytes;
+		f->list[f->list_count++].pointer = e[i].pointer;
+		used += (uint32_t)(bytes + 7) & ~7u;
+	}
+	return 0;
+}
+
+static uint32_t lists_end(const struct flight *f)
+{
+	return f->list_count ? f->list[f->list_count - 1].offset +
+			       f->list[f->list_count - 1].bytes : 0;
+}
+
+int perform_read(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	int err = 0;
+
+	f->params_at = 0;
+	f->params_bytes = f->list_count = 0;
+	f->call.args = f->args;
+	if (req->op == CGPU_OP_CONTROL || (req->op == CGPU_OP_ALLOC && req->nr == NV_ESC_RM_ALLOC))
+		f->params_at = cgpu_get64(f->args, PARAMS_OFFSET);
+	if (!f->params_at)
+		return 0;
+	if (req->op == CGPU_OP_CONTROL) {
+		f->params_bytes = cgpu_get32(f->args, PARAMS_SIZE_OFFSET);
+		if (f->params_bytes > PARAMS_BYTES_MAX)
+			return -EINVAL;
+	}
+	if (!make_params(f, f->params_bytes))
+		return -ENOMEM;
+	if (req->op == CGPU_OP_ALLOC)
+		err = read_class(f, req->params_size);
+	else if (!copy_in(f, f->params_at, f->params, f->params_bytes))
+		err = -EFAULT;
+	if (!err && req->op == CGPU_OP_CONTROL)
+		err = read_lists(f);
+	if (err)
+		return err;
+	memcpy(f->before, f->params, f->params_bytes);
+	memcpy(f->lists_before, f->lists, lists_end(f));
+	if (req->params_size) {
+		f->call.params = f->params;
+		cgpu_decode_params(&door.abi, f->params, req->params_size, req);
+	}
+	if (req->op == CGPU_OP_CONTROL && embedded_descriptor(req->cmd) >= 0 &&
+	    (uint32_t)embedded_descriptor(req->cmd) + 4 <= f->params_bytes)
+		req->fd = (int32_t)cgpu_get32(f->params, (uint32_t)embedded_descriptor(req->cmd));
+	return 0;
+}
+
+/* ------------------------------------------------------------- the call */
+
+/* pids of other containers are none of the tenant's business */
+static void filter_pids(struct flight *f)
+{
+	uint32_t count = cgpu_get32(f->params, PIDS_COUNT), kept = 0, i;
+
+	pthread_mutex_lock(&f->c->files_lock);
+	for (i = 0; i < count && i < PIDS_MAX; i++) {
+		uint32_t pid = cgpu_get32(f->params, PIDS_TABLE + 4 * i);
+
+		if (process_exists(f->c, (int)pid))
+			cgpu_put32(f->params, PIDS_TABLE + 4 * kept++, pid);
+	}
+	pthread_mutex_unlock(&f->c->files_lock);
+	cgpu_put32(f->params, PIDS_COUNT, kept);
+	for (i = kept; i < count && i < PIDS_MAX; i++)
+		cgpu_put32(f->params, PIDS_TABLE + 4 * i, 0);
+}
+
+/* Where the call names a descriptor of the tenant, NULL: it names none. */
+static uint8_t *descriptor_of(struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+	int offset;
+
+	if (req->op == CGPU_OP_REGISTER_FD)
+		return f->args;
+	offset = req->op == CGPU_OP_CONTROL ? embedded_descriptor(req->cmd) : -1;
+	return offset >= 0 && (uint32_t)offset + 4 <= f->params_bytes ? f->params + offset : NULL;
+}
+
+int perform(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	uint64_t rights = 0, capability = 0;
+	uint8_t *descriptor = descriptor_of(f);
+	bool shows_sizes = req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO;
+	bool has_rights = req->op == CGPU_OP_ALLOC && req->args_size == 48;
+	int cap = req->op == CGPU_OP_ALLOC && f->params_at ? embedded_capability(req->hClass) : -1;
+	int err;
+	uint32_t i;
+
+	if (shows_sizes) {
+		if (!req->list_size || f->list_count != 1 || req->list_size > f->list[0].bytes)
+			return -EINVAL;
+		f->call.list = f->lists;
+	}
+	if (has_rights) {
+		rights = cgpu_get64(f->args, RIGHTS_OFFSET);
+		if (rights && !copy_in(f, rights, f->rights, RIGHTS_BYTES))
+			return -EFAULT;
+		if (rights)
+			cgpu_put64(f->args, RIGHTS_OFFSET, (uintptr_t)f->rights);
+	}
+	if (f->params_at)
+		cgpu_put64(f->args, PARAMS_OFFSET, (uintptr_t)f->params);
+	for (i = 0; i < f->list_count; i++)
+		cgpu_put64(f->params, f->list[i].pointer, f->list[i].bytes ?
+			   (uintptr_t)f->lists + f->list[i].offset : 0);
+	/* its number means nothing here, and must not mean one of ours */
+	if (descriptor)
+		cgpu_put32(descriptor, 0, (uint32_t)f->named);
+	if (cap >= 0) {
+		capability = cgpu_get64(f->params, (uint32_t)cap);
+		cgpu_put64(f->params, (uint32_t)cap, UINT64_MAX);
+	}
+
+	err = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
+
+	if (cap >= 0)
+		cgpu_put64(f->params, (uint32_t)cap, capability);
+	if (descriptor)
+		cgpu_put32(descriptor, 0, (uint32_t)req->fd);
+	for (i = 0; i < f->list_count; i++)
+		cgpu_put64(f->params, f->list[i].pointer, f->list[i].at);
+	if (has_rights)
+		cgpu_put64(f->args, RIGHTS_OFFSET, rights);
+	if (f->params_at)
+		cgpu_put64(f->args, PARAMS_OFFSET, f->params_at);
+	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
+	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
+		filter_pids(f);
+	return err;
+}
+
+/* Only what changed: the driver writes no more than the class has, and we may not know it. */
+static bool deliver_params(struct flight *f)
+{
+	uint32_t first = 0, end = f->params_bytes;
+
+	while (first < end && f->params[first] == f->before[first])
+		first++;
+	while (end > first && f->params[end - 1] == f->before[end - 1])
+		end--;
+	return copy_out(f, f->params_at + first, f->params + first, end - first);
+}
+
+int deliver(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	bool done = true;
+	uint32_t i;
+
+	/* nobody waits for it any more: its number may be another process' */
+	if (ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &f->id))
+		return -EINTR;
+	for (i = 0; i < f->list_count; i++) {
+		uint32_t at = f->list[i].offset, bytes = f->list[i].bytes;
+
+		if (memcmp(f->lists + at, f->lists_before + at, bytes))
+			done &= copy_out(f, f->list[i].at, f->lists + at, bytes);
+	}
+	done &= deliver_params(f);
+	done &= copy_out(f, f->arg, f->args, req->args_size);
+	return done ? 0 : -EFAULT;
+}
+
+void undo(struct flight *f)
+{
+	uint8_t args[16];
+
+	cgpu_call_undo_args(&f->call, args);
+	rm_ioctl(f->fd, NV_ESC_RM_FREE, args, sizeof(args));
+}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""
+Which drivers have known vulnerabilities, by NVIDIA's security bulletins.
+
+From the advisories in https://github.com/NVIDIA/product-security, read up to bulletin 5821 (May
+2026): the product Tesla under Linux, the newest bulletin that names a fixed version of the branch.
+Add the next one to the table when it comes; a version at or above the fixed one is not known to be
+without flaws, only without those.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: The newest bulletin that was read.
+NEWEST = 5821
+URL = "https://github.com/NVIDIA/product-security"
+
+
+class Bulletin(NamedTuple):
+    """``cves``: those of ``number`` that concern Linux by their text; ``fixed``: first version."""
+
+    number: int
+    published: str
+    fixed: str
+    cves: tuple[str, ...]
+
+
+_MAY_2026 = (
+    "CVE-2025-33221",
+    "CVE-2026-24182",
+    "CVE-2026-24187",
+    "CVE-2026-24190",
+    "CVE-2026-24192",
+    "CVE-2026-24193",
+    "CVE-2026-24194",
+    "CVE-2026-24195",
+    "CVE-2026-24196",
+    "CVE-2026-24197",
+    "CVE-2026-24198",
+    "CVE-2026-24199",
+)
+
+_LAST = {
+    535: Bulletin(5821, "2026-05-19", "535.309.01", _MAY_2026),
+    550: Bulletin(
+        5630, "2025-04-24", "550.163.01", ("CVE-2025-23244", "CVE-2025-23245", "CVE-2025-23246")
+    ),
+    570: Bulletin(5747, "2026-01-28", "570.211.01", ("CVE-2025-33219",)),
+    580: Bulletin(5821, "2026-05-19", "580.159.03", _MAY_2026),
+}
+
+
+def last(branch: int) -> Bulletin | None:
+    """Return the newest bulletin with a fix for *branch*."""
+    return _LAST.get(branch)
+
+
+def is_fixed(version: str, bulletin: Bulletin) -> bool:
+    """Whether *version* has what *bulletin* fixed."""
+    return _numbers(version) >= _numbers(bulletin.fixed)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

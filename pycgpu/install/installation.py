@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: MIT
+"""
+Install the module and all that belongs to it on a host, and take every bit of it back.
+
+An installation is a list of steps, each of which can undo itself. Before a step is taken it is
+written to the journal; a failure undoes what was done, and :func:`uninstall` undoes the journal
+from its end. What stood in a file before is in the journal too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from .. import __version__
+from ..errors import CgpuError, InstallError
+from ..tree import procfs
+from . import (
+    doctor,
+    journal,
+    kernel_door,
+    module_build,
+    registration,
+    service,
+)
+from .host import Host
+from .journal import Journal
+from .step import (
+    UNITS,
+    Step,
+    do,
+    foresee,
+    place,
+    remove_directories,
+    take_back,
+    undo,
+    write_file,
+)
+
+SOURCES = "usr/src/cgpu-{version}"
+PLACED = "lib/modules/{release}/updates/cgpu"
+STAGED = "var/lib/cgpu/staged"
+MODULES_LOAD = doctor.MODULES_LOAD
+#: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
+LEFTOVERS = (
+    "run/cgpu",
+    "var/lib/cgpu",
+    "var/log/cgpu-prestart-hook.log*",
+    "etc/cdi/cgpu.json",
+    "var/run/cdi/cgpu.json",
+)
+
+
+class Options(NamedTuple):
+    """
+    What to install.
+
+    dkms: build by DKMS, so that the next kernel gets the module too; else for the running kernel.
+    modules: a directory with modules that are built already, or None; implies no DKMS.
+    runtimes: register with the container engines that are here.
+    names, default: as in :class:`pycgpu.install.registration.Options`.
+    exporter: run the exporter as a service.
+    load: load the module at once.
+    agent: no module at all; the agent as a service in its place.
+    cgpu: the program that services start.
+    """
+
+    dkms: bool = True
+    modules: str | None = None
+    runtimes: bool = True
+    names: tuple[str, ...] = ("cgpu",)
+    default: bool = False
+    exporter: bool = False
+    load: bool = True
+    agent: bool = False
+    cgpu: str = "/usr/local/bin/cgpu"
+
+
+# ---- install
+
+
+def check(options: Options, host: Host) -> None:
+    """
+    Look for what would make the installation fail, before anything is changed.
+
+    Raises:
+        InstallError: what is missing, and how to get it.
+    """
+    if journal.exists(host):
+        version = journal.read(host).version
+        if version == __version__:
+            raise InstallError(f"cgpu {version} is installed already; `cgpu uninstall` removes it")
+        raise InstallError(f"cgpu {version} is installed: `cgpu upgrade` takes it to {__version__}")
+    if host.tree.exists() and "cgpu_km" not in host.loaded:
+        raise InstallError(f"{procfs.KERNEL_DOOR} is another product's: uninstall that first")
+    if "cgpu_km" in host.loaded:
+        raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
+    if options.agent:
+        if not host.systemd:
+            raise InstallError("--agent takes systemd; without it run `cgpu agent` at boot")
+        return
+    check_modules(options, host)
+
+
+def check_modules(options: Options, host: Host, version: str = __version__) -> None:
+    """
+    Look for what building modules of *version* that load takes.
+
+    Raises:
+        InstallError: what is missing, and how to get it.
+    """
+    if options.modules is not None:
+        (core,) = kernel_door.cores(set(kernel_door.find(Path(options.modules))))
+        if core != kernel_door.core_name(version):
+            raise InstallError(f"{options.modules}: holds {core}, and this is cgpu {version}")
+        return
+    headers = module_build.HEADERS.format(release=host.release)
+    if not (host.prefix / headers / "Makefile").exists():
+        raise InstallError(
+            f"/{headers} is missing, without which no module can be built:"
+            f" apt install linux-headers-{host.release} (RHEL: kernel-devel-{host.release})"
+        )
+    wanted = {"make": "make", "gcc": "gcc", **({"dkms": "dkms"} if options.dkms else {})}
+    # A user who only looks may lack root's directories in PATH.
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [pkg for program, pkg in wanted.items() if not shutil.which(program, path=path)]
+    if missing:
+        other = ", or give --no-dkms" if "dkms" in missing else ""
+        manager = "apt" if shutil.which("apt-get") or not shutil.which("dnf") else "dnf"
+        remedy = f"{manager} install {' '.join(missing)}{other}"
+        raise InstallError(f"missing: {', '.join(missing)}: {remedy}")
+    if doctor.secure_boot(host.prefix):
+        _check_key(options, host)
+
+
+def _check_key(options: Options, host: Host) -> None:
+    key = host.prefix / "var/lib/dkms/mok.pub"
+    if options.dkms and key.exists():
+        try:
+            if "is already enrolled" in host.run(["mokutil", "--test-key", str(key)]):
+                return
+        except InstallError as error:
+            # mokutil says so with either exit status, depending on its version.
+            if "is already enrolled" in str(error):
+                return
+    if not options.dkms:
+        raise InstallError(
+            "Secure Boot is on and takes signed modules only: leave out --no-dkms, for DKMS signs"
+        )
+    raise InstallError(
+        "Secure Boot is on and does not know DKMS's key: run `dkms generate_mok`, then"
+        " `mokutil --import /var/lib/dkms/mok.pub`, reboot and enrol it, and try again"
+    )
+
+
+def plan(options: Options, host: Host) -> list[Step]:
+    """Return the steps that installing takes, the module's loading last."""
+    steps = []
+    placed = PLACED.format(release=host.release)
+    if options.agent:
+        pass
+    elif options.modules is not None:
+        steps.append(place(Path(options.modules), placed, host))
+    elif options.dkms:
+        steps.append(tree(__version__))
+        shown = f"dkms add, build, install cgpu {__version__} for {host.release}"
+        steps.append(Step("dkms", shown, {"version": __version__}))
+    else:
+        steps.append(stage(host))
+        shown = f"copy the modules to /{placed}, depmod"
+        steps.append(Step("built", shown, {"from": STAGED, "path": placed}))
+    steps += files(options, host)
+    if options.runtimes and registration.engines_here(host.prefix):
+        listed = ", ".join(registration.engines_here(host.prefix))
+        shown = f"register the runtime with {listed}"
+        names = list(options.names)
+        steps.append(Step("runtime", shown, {"names": names, "default": options.default}))
+    for unit in units(options, host):
+        now = unit in service.OWN
+        shown = f"systemctl enable {'--now ' if now else ''}{unit}"
+        steps.append(Step("service", shown, {"unit": unit, "now": now}))
+    if options.load and not options.agent:
+        steps.append(Step("load", "load cgpu_km, its core, and cgpu_rm", {}))
+    return steps
+
+
+def tree(version: str) -> Step:
+    """Return the step that gives DKMS the sources."""
+    path = SOURCES.format(version=version)
+    data = {"path": path, "source": str(module_build.sources())}
+    return Step("tree", f"copy the sources to /{path}", data)
+
+
+def stage(host: Host) -> Step:
+    """Return the step that builds the modules for the running kernel, beside the host's."""
+    data = {"path": STAGED, "source": str(module_build.sources())}
+    return Step("stage", f"build the modules for {host.release}", data)
+
+
+def units(options: Options, host: Host) -> list[str]:
+    """Return the services that belong to the installation."""
+    if not host.systemd:
+        return []
+    first = service.AGENT if options.agent else service.MODULE
+    return [first, *([service.EXPORTER] if options.exporter else [])]
+
+
+def files(options: Options, host: Host) -> list[Step]:
+    """Return the steps that write the files of one version."""
+    steps = [] if options.agent else [write_file(MODULES_LOAD, "cgpu_km\n", host.prefix)]
+    for unit in units(options, host):
+        text = service.text(unit, options.cgpu)
+        steps.append(write_file(f"{UNITS}/{unit}", text, host.prefix))
+    return steps
+
+
+def install(
+    options: Options, host: Host, say: Callable[[str], None] = lambda line: None
+) -> list[str]:
+    """
+    Install, or change nothing.
+
+    Args:
+        say: is told each step before it is taken.
+
+    Returns:
+        What the operator should know or do next, a line each.
+
+    Raises:
+        InstallError: why not; everything is as it was.
+    """
+    with journal.alone(host):
+        check(options, host)
+        steps = plan(options, host)
+        held = journal.begin(host, __version__)
+        try:
+            for step in steps:
+                say(step.shown)
+                if step.kind == "built":
+                    directory = host.prefix / step.data["from"]
+                    step = place(directory, step.data["path"], host)
+                foresee(host, step)
+                # First into the journal: a step that was cut short is undone as well.
+                held.steps.append(step)
+                journal.write(host, held)
+                do(host, step)
+                journal.write(host, held)
+            for step in [one for one in held.steps if one.kind == "stage"]:
+                undo(host, step)
+                held.steps.remove(step)
+            journal.write(host, held)
+        except (OSError, CgpuError) as error:
+            say("failed: taking back what was done")
+            left = take_back(host, held.steps)
+            journal.forget(host, held)
+            state = f"; left behind: {'; '.join(left)}" if left else "; nothing was changed"
+            raise InstallError(f"{error}{state}") from None
+        except BaseException:
+            take_back(host, held.steps)
+            journal.forget(host, held)
+            raise
+    return _advice(host, held.steps)
+
+
+def _advice(host: Host, done: list[Step]) -> list[str]:
+    lines = []
+    for step in done:
+        lines += [f"now run: {command}" for command in step.data.get("restart", ())]
+        if step.data.get("note"):
+            lines.append(f"without compute limits: {step.data['note']}")
+    if any(step.kind == "load" for step in done) and "nvidia" not in host.loaded:
+        lines.append("NVIDIA's driver is not loaded yet: the module attaches when it is")
+    return lines
+
+
+# ---- uninstall
+
+
+def holders(host: Host) -> list[str]:
+    """Return ids of containers on GPUs, of either door."""
+    doors = (procfs.KERNEL_DOOR, procfs.USER_DOOR)
+    roots = [str(host.prefix / door.lstrip("/")) for door in doors]
+    return [
+        one
+        for root in roots
+        if os.path.exists(f"{root}/api_version")
+        for one in procfs.container_ids(root)
+    ]
+
+
+def readers(host: Host) -> list[str]:
+    """Return the processes that hold files of the tree open, which pins the module."""
+    found = []
+    for link in (host.prefix / "proc").glob("[0-9]*/fd/*"):
+        try:
+            target = os.readlink(link)
+            if target.startswith(f"{procfs.KERNEL_DOOR}/"):
+                pid = link.parts[-3]
+                comm = (link.parents[1] / "comm").read_text().strip()
+                found.append(f"{comm} ({pid})")
+        except OSError:
+            continue
+    return sorted(set(found))
+
+
+def refuse_while_used(host: Host) -> None:
+    """Raise InstallError, with their ids, while containers use a GPU."""
+    listed = holders(host)
+    if listed:
+        shown = ", ".join(one[:12] for one in listed[:6]) + (" …" if len(listed) > 6 else "")
+        count = "1 container uses" if len(listed) == 1 else f"{len(listed)} containers use"
+        raise InstallError(f"{count} a GPU: {shown}: stop them first (`cgpu ps`)")
+
+
+def unload(host: Host, held: Journal, say: Callable[[str], None] = lambda line: None) -> list[Step]:
+    """
+    Stop our own services, then unload the modules; return the services that were stopped.
+
+    Raises:
+        InstallError: containers or readers hold the module; nothing was changed.
+    """
+    every = [*held.steps, *(held.layer.steps if held.layer else ())]
+    stopped = [step for step in reversed(every) if step.kind == "service"]
+    for step in stopped:
+        say(f"undo: {step.shown}")
+        undo(host, step)
+    # First what may be refused: while the module is in use, nothing else has been touched.
+    try:
+        undo(host, Step("load", "", {}))
+    except InstallError as error:
+        for step in reversed(stopped):
+            do(host, step)
+        listed = readers(host)
+        by = f"; held by {', '.join(listed)}" if listed else ""
+        raise InstallError(f"{error}{by}; nothing was changed") from None
+    return stopped
+
+
+def plan_uninstall(host: Host) -> list[Step]:
+    """
+    Return the steps whose undoing removes the installation, in that order.
+
+    Raises:
+        InstallError: nothing is installed, or containers hold it.
+    """
+    held = journal.read(host)
+    refuse_while_used(host)
+    layer = held.layer.steps if held.layer else []
+    # An upgrade that was cut short lies on top.
+    return [*reversed(layer), *held.retired, *reversed(held.steps)]
+
+
+def uninstall(host: Host, say: Callable[[str], None] = lambda line: None) -> None:
+    """
+    Leave the host as it was before the installation.
+
+    Raises:
+        InstallError: containers or readers hold the module, and nothing was changed; or what
+            could not be undone, and a second run goes on from there.
+    """
+    with journal.alone(host):
+        steps = plan_uninstall(host)
+        held = journal.read(host)
+        unload(host, held, say)
+        left = []
+        for step in steps:
+            if step.kind in ("service", "load"):
+                continue
+            say(f"undo: {step.shown}")
+            left += take_back(host, [step])
+        if host.systemd:
+            left += take_back(host, [Step("reload", "systemctl daemon-reload", {})])
+        if left:
+            raise InstallError(f"left behind: {'; '.join(left)}")
+        # The runtime may have been registered without this installation.
+        registration.undo(registration.plan_undo(host.prefix), host.prefix)
+        say("remove logs and state")
+        for pattern in LEFTOVERS:
+            for path in host.prefix.glob(pattern):
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        remove_directories(held.made, host.prefix)

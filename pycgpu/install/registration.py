@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: MIT
+"""
+Register runtime and hook with the container engines of a host, and take both back.
+
+Nothing is done in place: :func:`plan` says which files would change and how, :func:`apply` makes
+the changes, each by a rename. What stood there before is kept in a record, so that :func:`undo`
+gives it back; whoever changed an entry in the meantime keeps the change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InstallError
+from ..oci import log, runtime
+from .launcher import hook_program, runtime_program
+
+ENGINES = ("docker", "containerd", "podman", "crio")
+#: Where each engine's configuration is; an engine is 'there' when this directory is.
+DIRECTORIES = {
+    "docker": "etc/docker",
+    "containerd": "etc/containerd",
+    "podman": "etc/containers",
+    "crio": "etc/crio",
+}
+LIBRARY = "usr/lib/cgpu"
+RUNTIME = f"{LIBRARY}/cgpu-container-runtime"
+HOOK = f"{LIBRARY}/cgpu-hook"
+RECORD = "var/lib/cgpu/runtime_install.json"
+DAEMON_JSON = "etc/docker/daemon.json"
+CONTAINERD_TOML = "etc/containerd/config.toml"
+PODMAN_CONF = "etc/containers/containers.conf.d/90-cgpu.conf"
+HOOKS_D = "etc/containers/oci/hooks.d"
+CRIO_CONF = "etc/crio/crio.conf.d/90-cgpu.conf"
+_BEGIN = "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
+_END = "# END cgpu\n"
+
+
+class Options(NamedTuple):
+    """
+    engines: which to register with, of :data:`ENGINES`.
+    name: what users write after ``--runtime=``; further names may stand for the same.
+    default: make it Docker's and containerd's default runtime.
+    logs: files that the hook writes.
+    runtimes: what is executed behind ours, the first that exists.
+    hooks_d: also give Podman and CRI-O the hook for every container, whatever its runtime.
+    """
+
+    engines: tuple[str, ...]
+    names: tuple[str, ...] = ("cgpu",)
+    default: bool = False
+    logs: tuple[str, ...] = (log.DEFAULT,)
+    runtimes: tuple[str, ...] = runtime.RUNTIMES
+    hooks_d: bool = True
+
+
+class Change(NamedTuple):
+    """A file and its whole text after the change; ``after`` None removes it."""
+
+    path: str
+    before: str | None
+    after: str | None
+    mode: int = 0o644
+
+
+def engines_here(prefix: Path = Path("/")) -> tuple[str, ...]:
+    """Return the engines whose configuration directory exists under *prefix*."""
+    return tuple(name for name in ENGINES if (prefix / DIRECTORIES[name]).is_dir())
+
+
+def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
+    """
+    Return the changes that installing takes; none for what is there already.
+
+    Raises:
+        InstallError: a configuration cannot be read, or holds an entry of someone else's.
+    """
+    for name in options.engines:
+        if name not in ENGINES:
+            raise InstallError(f"{name!r} is no engine; write one of {', '.join(ENGINES)}")
+    for name in options.names:
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise InstallError(f"runtime name {name!r}: write letters, digits, '-' and '_'")
+    changes = [
+        _change(prefix, RUNTIME, launcher("runtime", options), 0o755),
+        _change(prefix, HOOK, launcher("hook", options), 0o755),
+    ]
+    for engine in options.engines:
+        changes += _PLANS[engine](options, prefix)
+    return [change for change in changes if change.before != change.after]
+
+
+def launcher(module: str, options: Options) -> str:
+    """Return the program that starts *module*, ``runtime`` or ``hook``."""
+    # A shell shim of a version manager would cost a hundred times what Python itself does.
+    interpreter = os.path.realpath(sys.executable)
+    if module == "hook":
+        logs = [word for path in options.logs for word in ("--log", path)]
+        return hook_program(interpreter, _package(), logs)
+    return runtime_program(interpreter, _package(), (f"/{HOOK}",), options.runtimes)
+
+
+def _package() -> str:
+    """Return where the package is imported from, through the link that an upgrade leads anew."""
+    here = Path(__file__).resolve().parents[2]
+    home = Path(os.path.realpath(sys.prefix))
+    link = home.with_name(re.sub(r"-\d.*$", "", home.name))
+    if link.is_symlink() and here.is_relative_to(home):
+        return str(link / here.relative_to(home))
+    return str(here)
+
+
+def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
+    """
+    Make *changes*, and remember what stood there before the first of them.
+
+    Raises:
+        InstallError: a file cannot be written; those before it are put back.
+    """
+    record = _record(prefix)
+    for change in changes:
+        record.setdefault(change.path, change.before)
+    # The record first: whoever is cut short can be undone.
+    text = json.dumps(record, indent=2) + "\n"
+    done: list[Change] = []
+    try:
+        for change in [Change(RECORD, _read(prefix / RECORD), text, 0o600), *changes]:
+            apply_one(change, prefix)
+            done.append(change)
+    except OSError as error:
+        for change in reversed(done):
+            _write(prefix / change.path, change.before, change.mode)
+        raise InstallError(f"{error.filename}: {error.strerror}; nothing was changed") from None
+
+
+def apply_one(change: Change, prefix: Path = Path("/")) -> None:
+    """Make one change, whose former text somebody else remembers; OSError if it cannot be."""
+    _write(prefix / change.path, change.after, change.mode)
+
+
+def plan_undo(prefix: Path = Path("/")) -> list[Change]:
+    """
+    Return the changes that take the installation back.
+
+    Raises:
+        InstallError: a configuration cannot be read any more.
+    """
+    changes = []
+    for path, original in _record(prefix).items():
+        text = _read(prefix / path)
+        if path == DAEMON_JSON and text is not None:
+            after = _docker_without(text, original)
+        elif path == CONTAINERD_TOML and text is not None:
+            after = _without_block(text)
+            after = original if not after.strip() or after == "version = 2\n" else after
+        else:
+            after = original
+        changes.append(Change(path, text, after, 0o755 if path in (RUNTIME, HOOK) else 0o644))
+    record = _read(prefix / RECORD)
+    if record is not None:
+        changes.append(Change(RECORD, record, None))
+    return [change for change in changes if change.before != change.after]
+
+
+def undo(changes: list[Change], prefix: Path = Path("/")) -> None:
+    """Make the changes of :func:`plan_undo`; raise InstallError where a file cannot be written."""
+    try:
+        for change in changes:
+            _write(prefix / change.path, change.after, change.mode)
+    except OSError as error:
+        raise InstallError(f"{error.filename}: {error.strerror}; run it again") from None
+
+
+def _docker(options: Options, prefix: Path) -> list[Change]:
+    text = _read(prefix / DAEMON_JSON)
+    config = _json(text, DAEMON_JSON)
+    runtimes = config.setdefault("runtimes", {})
+    if not isinstance(runtimes, dict):
+        raise InstallError(f"/{DAEMON_JSON}: 'runtimes' is not an object")
+    for name in options.names:
+        runtimes[name] = {"path": f"/{RUNTIME}"}
+    if options.default:
+        config["default-runtime"] = options.names[0]
+    if text is not None and config == _json(text, DAEMON_JSON):
+        return []
+    return [Change(DAEMON_JSON, text, json.dumps(config, indent=4) + "\n")]
+
+
+def _docker_without(text: str, original: str | None) -> str | None:
+    config, old = _json(text, DAEMON_JSON), _json(original, DAEMON_JSON)
+    runtimes, old_runtimes = config.get("runtimes", {}), old.get("runtimes", {})
+    ours = [name for name, entry in runtimes.items() if entry == {"path": f"/{RUNTIME}"}]
+    for name in ours:
+        if name in old_runtimes:
+            runtimes[name] = old_runtimes[name]
+        else:
+            del runtimes[name]
+    if not runtimes and "runtimes" not in old:
+        config.pop("runtimes", None)
+    if config.get("default-runtime") in ours:
+        config.pop("default-runtime")
+        if "default-runtime" in old:
+            config["default-runtime"] = old["default-runtime"]
+    if config == old:
+        return original
+    return json.dumps(config, indent=4) + "\n"
+
+
+def _containerd(options: Options, prefix: Path) -> list[Change]:
+    text = _read(prefix / CONTAINERD_TOML)
+    body = "version = 2\n" if text is None else _without_block(text)
+    config = _toml(body)
+    version = _toml_version(config)
+    if version not in (2, 3):
+        raise InstallError(f"/{CONTAINERD_TOML}: version {version}; write 'version = 2' first")
+    plugin = "io.containerd.cri.v1.runtime" if version == 3 else "io.containerd.grpc.v1.cri"
+    table = f'plugins."{plugin}".containerd'
+    for name in options.names:
+        if f".containerd.runtimes.{name}]" in body:
+            raise InstallError(
+                f"/{CONTAINERD_TOML}: runtime {name!r} is there already; choose another --name"
+            )
+    lines = []
+    if options.default:
+        if f"[{table}]" in body:
+            raise InstallError(
+                f"/{CONTAINERD_TOML}: set default_runtime_name = {options.names[0]!r} in the"
+                f" table [{table}] that is there, and leave out --default"
+            )
+        lines += [f"[{table}]", f'  default_runtime_name = "{options.names[0]}"']
+    # A table of runtimes replaces all that containerd has by itself: pods would be without runc,
+    # and where that is the default (containerd 1.6) the CRI service would not start at all.
+    present = _inner(config, "plugins", plugin, "containerd", "runtimes")
+    if not present and "runc" not in options.names:
+        lines += [f"[{table}.runtimes.runc]", '  runtime_type = "io.containerd.runc.v2"']
+    for name in options.names:
+        lines += [
+            f"[{table}.runtimes.{name}]",
+            '  runtime_type = "io.containerd.runc.v2"',
+            f"[{table}.runtimes.{name}.options]",
+            f'  BinaryName = "/{RUNTIME}"',
+        ]
+    if body and not body.endswith("\n"):
+        body += "\n"
+    return [Change(CONTAINERD_TOML, text, body + _BEGIN + "\n".join(lines) + "\n" + _END)]
+
+
+def _toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
+
+
+def _toml_version(config: dict[str, Any]) -> int:
+    try:
+        return int(config.get("version", 1))
+    except (TypeError, ValueError) as error:
+        raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
+
+
+def _inner(config: object, *keys: str) -> object:
+    for key in keys:
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
+
+
+def _without_block(text: str) -> str:
+    before, begin, rest = text.partition(_BEGIN)
+    if not begin:
+        return text
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise InstallError(f"/{CONTAINERD_TOML}: a line {_END.strip()!r} is missing")
+    return before + after
+
+
+def _podman(options: Options, prefix: Path) -> list[Change]:
+    entries = "".join(f'{name} = ["/{RUNTIME}"]\n' for name in options.names)
+    changes = [_change(prefix, PODMAN_CONF, f"[engine.runtimes]\n{entries}")]
+    return changes + _hooks_d(options, prefix)
+
+
+def _crio(options: Options, prefix: Path) -> list[Change]:
+    tables = "".join(
+        f'[crio.runtime.runtimes.{name}]\nruntime_path = "/{RUNTIME}"\nruntime_type = "oci"\n'
+        for name in options.names
+    )
+    return [_change(prefix, CRIO_CONF, tables), *_hooks_d(options, prefix)]
+
+
+def _hooks_d(options: Options, prefix: Path) -> list[Change]:
+    if not options.hooks_d:
+        return []
+    return [
+        _change(prefix, f"{HOOKS_D}/90-cgpu-{stage.lower()}.json", hook_definition(stage))
+        for stage in ("createRuntime", "poststop")
+    ]
+
+
+def hook_definition(stage: str) -> str:
+    """Return the file that gives every container of Podman and CRI-O the hook in one *stage*."""
+    definition = {
+        "version": "1.0.0",
+        "hook": {"path": f"/{HOOK}", "args": ["cgpu-hook", stage]},
+        "when": {"always": True},
+        "stages": [stage],
+    }
+    return json.dumps(definition, indent=2) + "\n"
+
+
+_PLANS = {"docker": _docker, "containerd": _containerd, "podman": _podman, "crio": _crio}
+
+
+def restart_commands(changes: list[Change]) -> list[str]:
+    """Return the shell commands that make the engines read what changed."""
+    paths = {change.path for change in changes}
+    services = [
+        service
+        for service, path in (
+            ("docker", DAEMON_JSON),
+            ("containerd", CONTAINERD_TOML),
+            ("crio", CRIO_CONF),
+        )
+        if path in paths
+    ]
+    return [f"systemctl restart {shlex.quote(service)}" for service in services]
+
+
+def _change(prefix: Path, path: str, after: str, mode: int = 0o644) -> Change:
+    return Change(path, _read(prefix / path), after, mode)
+
+
+def _record(prefix: Path) -> dict[str, str | None]:
+    text = _read(prefix / RECORD)
+    record = _json(text, RECORD)
+    return {str(path): None if old is None else str(old) for path, old in record.items()}
+
+
+def _json(text: str | None, path: str) -> dict[str, Any]:
+    if text is None or not text.strip():
+        return {}
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise InstallError(f"/{path}: not JSON ({error}); correct it first") from None
+    if not isinstance(config, dict):
+        raise InstallError(f"/{path}: not a JSON object; correct it first")
+    return config
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InstallError(f"{path}: cannot be read: {error}") from None
+
+
+def _write(path: Path, text: str | None, mode: int) -> None:
+    if text is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".cgpu")
+    draft.write_text(text, encoding="utf-8")
+    # Another's mode stays: daemon.json may be kept from other users.
+    draft.chmod(path.stat().st_mode & 0o7777 if path.exists() else mode)
+    draft.rename(path)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""An OCI bundle's ``config.json``, and what the container that it describes asks for."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .. import dialects
+from ..errors import HookError, RequestError
+from ..request import permit
+from . import json_text
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..request.model import Request
+
+
+def load_config(bundle: str) -> dict[str, object]:
+    """Return ``config.json`` of *bundle*; raise HookError if there is none to read."""
+    path = f"{bundle}/config.json"
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json_text.loads(file.read())
+    except OSError as error:
+        raise HookError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise HookError(f"{path}: not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise HookError(f"{path}: not a JSON object")
+    return config
+
+
+def request_of(
+    config: dict[str, object], allowed: permit.Permit = permit.DEFAULT
+) -> Request | None:
+    """Return what the container of an OCI *config* asks for and may ask for, or None."""
+    process = config.get("process")
+    env = process.get("env") if isinstance(process, dict) else None
+    if env is not None and not isinstance(env, list):
+        raise RequestError("process.env is not a list")
+    return dialects.request_from(dialects.settings(env or [], config.get("annotations"), allowed))
+
+
+def save_config(bundle: str, config: dict[str, object]) -> None:
+    """Replace the bundle's config.json in one step, with the mode and owner that it had."""
+    path = f"{bundle}/config.json"
+    draft = f"{path}.cgpu"
+    try:
+        status = os.stat(path)
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(json_text.dumps(config))
+        os.chmod(draft, stat.S_IMODE(status.st_mode))
+        os.chown(draft, status.st_uid, status.st_gid)
+        os.rename(draft, path)
+    except OSError as error:
+        raise HookError(f"{path}: {error.strerror}") from None

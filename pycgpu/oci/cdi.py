@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""
+CDI: cards as ``--device cgpu.io/gpu=0``, without a runtime of our own.
+
+The specification brings the device nodes, the hook in both stages and, if asked, the driver's
+libraries. A device says which card, and tells the hook by ``CGPU_CARD_<n>=1``; how much of the card
+is still asked for in the environment, in any dialect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+
+from ..dialects.value import CDI_CARD
+from ..errors import CgpuError
+from ..request.model import Card
+
+KIND = "cgpu.io/gpu"
+#: 0.5.0 is read by Podman 4.3, containerd 1.7, CRI-O 1.26 and Docker 25.
+VERSION = "0.5.0"
+DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+FILE = "cgpu.json"
+_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_LIBRARIES = (
+    "libcuda.so",
+    "libnvidia-ml.so",
+    "libnvidia-ptxjitcompiler.so",
+    "libnvidia-nvvm.so",
+    "libnvidia-opencl.so",
+    "libnvcuvid.so",
+    "libnvidia-encode.so",
+)
+
+
+def specification(
+    cards: Sequence[Card],
+    hook: Sequence[str],
+    *,
+    libraries: Iterable[str] = (),
+    dev: str = "/dev",
+) -> dict[str, object]:
+    """
+    Return the CDI specification of *cards*, each by index and by UUID, and ``all``.
+
+    Args:
+        hook: the hook's program and options.
+        libraries: files of the driver to show in the container, read-only, at the same path.
+
+    Raises:
+        CgpuError: there is no card to name.
+    """
+    if not cards:
+        raise CgpuError("no card is under control, so there is no device to specify")
+    name = os.path.basename(hook[0])
+    devices = []
+    for card in cards:
+        edits = _edits([card])
+        devices += [
+            {"name": alias, "containerEdits": edits}
+            for alias in (str(card.index), card.uuid)
+            if alias
+        ]
+    devices.append({"name": "all", "containerEdits": _edits(cards)})
+    common: dict[str, object] = {
+        "deviceNodes": [
+            {"path": path}
+            for path in _CONTROL_DEVICES
+            if os.path.exists(dev + path.removeprefix("/dev"))
+        ],
+        "hooks": [
+            {"hookName": stage, "path": hook[0], "args": [name, *hook[1:], stage]}
+            for stage in ("createRuntime", "poststop")
+        ],
+    }
+    mounts = [
+        {
+            "hostPath": path,
+            "containerPath": path,
+            "options": ["ro", "nosuid", "nodev", "bind"],
+        }
+        for path in libraries
+    ]
+    if mounts:
+        common["mounts"] = mounts
+    return {
+        "cdiVersion": VERSION,
+        "kind": KIND,
+        "devices": devices,
+        "containerEdits": common,
+    }
+
+
+def _edits(cards: Sequence[Card]) -> dict[str, object]:
+    return {
+        "deviceNodes": [{"path": f"/dev/nvidia{card.index}"} for card in cards],
+        "env": [f"{CDI_CARD}{card.index}=1" for card in cards],
+    }
+
+
+def driver_libraries(cache: str) -> list[str]:
+    """Return the driver's 64-bit libraries in *cache*, the output of ``ldconfig -p``."""
+    found = set()
+    for line in cache.splitlines():
+        name, arrow, path = line.strip().partition(" => ")
+        if arrow and "x86-64" in name and name.startswith(_LIBRARIES):
+            found.add(path)
+    return sorted(found)
+
+
+def render(specification: dict[str, object]) -> str:
+    """Return the text of the file."""
+    return json.dumps(specification, indent=2) + "\n"

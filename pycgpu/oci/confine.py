@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""
+Running a program in a container, confined as the container's own processes are, or not at all.
+
+The program's path is the tenant's, so nothing of the host may be lent to it: namespaces, root,
+every cgroup (the devices hierarchy of v1 too), the LSM's label, user, groups, resource limits and
+seccomp filters are those of one of its processes, and capabilities are none. Whatever of these
+cannot be taken over ends the attempt before the program is looked at.
+
+A child that is in the container and has not become the program yet is still this interpreter, whose
+file a tenant must not come by (as in CVE-2019-5736): it cannot be traced, so ``/proc/<pid>/exe``
+stays shut, and what is executed is a file opened without following the magic links of ``/proc``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import select
+import signal
+import time
+from typing import NamedTuple, NoReturn
+
+from ..errors import CgpuError
+
+NOT_STARTED = 126
+_NAMESPACES = ("user", "ipc", "uts", "net", "pid", "cgroup", "mnt")
+_CAP_COUNT = 64
+_ATTACH_TIMEOUT_S = 2.0
+
+# include/uapi/linux: prctl.h, ptrace.h, seccomp.h, openat2.h, unistd.h of x86-64
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PTRACE_DETACH = 17
+_PTRACE_SEIZE = 0x4206
+_PTRACE_INTERRUPT = 0x4207
+_PTRACE_SECCOMP_GET_FILTER = 0x420C
+_WAIT_ALL = 0x40000000
+_SECCOMP_SET_MODE_FILTER = 1
+_RESOLVE_NO_MAGICLINKS = 0x02
+_SYS_SECCOMP = 317
+_SYS_OPENAT2 = 437
+#: Bytes of one instruction of a filter, struct sock_filter.
+_INSTRUCTION_BYTES = 8
+_FILTERS_MAX = 64
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.ptrace.restype = ctypes.c_long
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog"""
+
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+class Confinement(NamedTuple):
+    """
+    What holds for a process.
+
+    cgroups: its directories as the host sees them, one a hierarchy.
+    label: what to write to attr/exec for AppArmor's or SELinux' label, None: none in force.
+    filters: its seccomp filters, the first installed first.
+    """
+
+    pid: int
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    environ: dict[bytes, bytes]
+    cgroups: tuple[str, ...]
+    label: str | None
+    limits: tuple[tuple[int, tuple[int, int]], ...]
+    filters: tuple[bytes, ...]
+
+
+def of_process(pid: int) -> Confinement:
+    """
+    Return what confines process *pid*; it is stopped for a moment to read its filters.
+
+    Raises:
+        ProcessLookupError, FileNotFoundError: it has ended.
+        CgpuError: a part of it cannot be read.
+    """
+    status = dict(
+        line.split(":", 1) for line in _read(pid, "status").decode().splitlines() if ":" in line
+    )
+    return Confinement(
+        pid=pid,
+        uid=int(status["Uid"].split()[1]),
+        gid=int(status["Gid"].split()[1]),
+        groups=tuple(int(word) for word in status["Groups"].split()),
+        environ=dict(
+            entry.split(b"=", 1) for entry in _read(pid, "environ").split(b"\0") if b"=" in entry
+        ),
+        cgroups=_cgroups(pid),
+        label=_label(pid),
+        limits=_limits(pid),
+        filters=_filters(pid, int(status.get("Seccomp", "0"))),
+    )
+
+
+def run(what: Confinement, program: str, env: dict[bytes, bytes], timeout_s: float) -> int | None:
+    """
+    Run *program* as a process of *what*'s would; return its exit status, None: it took too long.
+
+    126 tells that it was not started: confinement that cannot be taken over, or no such program.
+    """
+    child = os.fork()
+    if not child:
+        _be(what, program, env)
+    try:
+        fd = os.pidfd_open(child)
+        try:
+            if not select.select([fd], [], [], timeout_s)[0]:
+                # In its own session, with the grandchild: end both.
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return None
+        finally:
+            os.close(fd)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except ChildProcessError:
+        return NOT_STARTED
+
+
+def _be(what: Confinement, program: str, env: dict[bytes, bytes]) -> NoReturn:
+    try:
+        _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+        os.setsid()
+        host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
+        spaces = _foreign_namespaces(what.pid)
+        root = os.open(f"/proc/{what.pid}/root", os.O_PATH | os.O_DIRECTORY)
+        for directory in what.cgroups:
+            _write(f"{directory}/cgroup.procs", b"0")
+        for which, bounds in what.limits:
+            resource.setrlimit(which, bounds)
+        for fd in spaces:
+            _check(_libc.setns(fd, 0))
+        os.fchdir(root)
+        os.chroot(".")
+        # The pid namespace holds for children only.
+        inner = os.fork()
+        if inner:
+            _, status = os.waitpid(inner, 0)
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        _become(what, program, env, host_proc)
+    except BaseException:
+        os._exit(NOT_STARTED)
+
+
+def _become(what: Confinement, program: str, env: dict[bytes, bytes], host_proc: int) -> NoReturn:
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if what.label is not None:
+        fd = os.open("thread-self/attr/exec", os.O_WRONLY | os.O_CLOEXEC, dir_fd=host_proc)
+        os.write(fd, what.label.encode())
+    for capability in range(_CAP_COUNT):
+        # EINVAL past the last capability that this kernel knows.
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    os.setgroups(what.groups)
+    os.setresgid(what.gid, what.gid, what.gid)
+    os.setresuid(what.uid, what.uid, what.uid)
+    # A change of user makes a process traceable again where suid_dumpable says so.
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    file = _open(program)
+    for instructions in what.filters:
+        _install(instructions)
+    os.execve(file, [program], env)
+
+
+def _open(program: str) -> int:
+    """A script's interpreter opens it by its number, so that must outlive the exec."""
+    # struct open_how: flags, mode, resolve
+    how = (ctypes.c_uint64 * 3)(os.O_RDONLY, 0, _RESOLVE_NO_MAGICLINKS)
+    fd = _libc.syscall(
+        _SYS_OPENAT2, -100, ctypes.c_char_p(os.fsencode(program)), how, ctypes.sizeof(how)
+    )
+    _check(0 if fd >= 0 else -1)
+    os.set_inheritable(fd, True)
+    return int(fd)
+
+
+def _install(instructions: bytes) -> None:
+    text = ctypes.create_string_buffer(instructions, len(instructions))
+    program = _Program(len(instructions) // _INSTRUCTION_BYTES, ctypes.addressof(text))
+    _check(_libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(program)))
+
+
+def _foreign_namespaces(pid: int) -> list[int]:
+    spaces = []
+    for name in _NAMESPACES:
+        fd = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
+        if os.fstat(fd).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
+            spaces.append(fd)
+    return spaces
+
+
+def _cgroups(pid: int) -> tuple[str, ...]:
+    """The directories that *pid* is in and this process is not."""
+    own = set(_read(os.getpid(), "cgroup").splitlines())
+    mounts = [line.split() for line in _read(os.getpid(), "mountinfo").decode().splitlines()]
+    found = []
+    for line in _read(pid, "cgroup").splitlines():
+        if line in own:
+            continue
+        number, controllers, path = line.decode().split(":", 2)
+        for words in mounts:
+            kind, _, options = words[words.index("-") + 1 :][:3]
+            if words[3] != "/" or kind != ("cgroup" if controllers else "cgroup2"):
+                continue
+            if not controllers or set(controllers.split(",")) <= set(options.split(",")):
+                found.append(words[4] + path)
+                break
+        else:
+            # v2 beside v1, mounted nowhere and without a controller, confines nothing
+            if controllers:
+                raise CgpuError(f"hierarchy {number} ({controllers}) is mounted nowhere")
+    return tuple(found)
+
+
+def _label(pid: int) -> str | None:
+    try:
+        text = _read(pid, "attr/current").decode(errors="replace").rstrip("\n\0")
+    except OSError as error:
+        # EINVAL: no security module has such a file
+        if error.errno == errno.EINVAL:
+            return None
+        raise
+    name = text.rsplit(" (", 1)[0]
+    if name in ("", "unconfined", "kernel"):
+        return None
+    # what attr/exec takes: of AppArmor a command, of SELinux the context
+    return name if os.path.exists("/sys/fs/selinux/enforce") else f"exec {name}"
+
+
+def _limits(pid: int) -> tuple[tuple[int, tuple[int, int]], ...]:
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    numbers = sorted({getattr(resource, name) for name in names})
+    return tuple((number, resource.prlimit(pid, number)) for number in numbers)
+
+
+def _filters(pid: int, mode: int) -> tuple[bytes, ...]:
+    if mode == 0:
+        return ()
+    if mode != 2:
+        raise CgpuError(f"process {pid} is in seccomp's strict mode")
+    _trace(_PTRACE_SEIZE, pid)
+    try:
+        _trace(_PTRACE_INTERRUPT, pid)
+        _wait_for_stop(pid)
+        found = []
+        for index in range(_FILTERS_MAX):
+            count = _libc.ptrace(_PTRACE_SECCOMP_GET_FILTER, pid, index, None)
+            if count < 0 and ctypes.get_errno() == errno.ENOENT:
+                break
+            _check(0 if count >= 0 else -1)
+            text = ctypes.create_string_buffer(count * _INSTRUCTION_BYTES)
+            _trace(_PTRACE_SECCOMP_GET_FILTER, pid, index, ctypes.addressof(text))
+            found.append(text.raw)
+        else:
+            raise CgpuError(f"process {pid} has more than {_FILTERS_MAX} seccomp filters")
+        return tuple(found)
+    except OSError as error:
+        if error.errno == errno.ESRCH:
+            raise
+        raise CgpuError(f"the seccomp filters of process {pid}: {error.strerror}") from None
+    finally:
+        _libc.ptrace(_PTRACE_DETACH, pid, None, None)
+
+
+def _wait_for_stop(pid: int) -> None:
+    deadline = time.monotonic() + _ATTACH_TIMEOUT_S
+    while not os.waitpid(pid, os.WNOHANG | _WAIT_ALL)[0]:
+        if time.monotonic() > deadline:
+            raise CgpuError(f"process {pid} does not stop")
+        time.sleep(0.005)
+
+
+def _trace(request: int, pid: int, address: int | None = None, data: int | None = None) -> None:
+    _check(0 if _libc.ptrace(request, pid, address, data) >= 0 else -1)
+
+
+def _check(result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        if number == errno.ESRCH:
+            raise ProcessLookupError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number))
+
+
+def _read(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+
+
+def _write(path: str, text: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text)
+    finally:
+        os.close(fd)

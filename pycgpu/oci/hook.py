@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""
+The OCI hook: what a container's environment asks for becomes one write to ``inst_ctl``.
+
+``createRuntime`` (or ``prestart``) registers the container while its first process waits and
+nothing of its image runs yet; a non-zero exit makes the engine destroy it. ``poststop`` removes
+it. The registration is bound to that process: if the hook or the engine is killed at any point,
+the process dies with it, and the door takes the registration back on its own.
+
+A limit that was asked for and cannot be given always ends in a refusal, whatever goes wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from ..errors import CgpuError, HookError, NodeError, RequestError
+from ..request import admission, permit
+from ..request.model import CardGrant, Grant, Refusal, Request
+from ..tree import procfs
+from . import json_text
+from .bundle import load_config, request_of
+from .lock import acquire
+from .log import DEFAULT, HookLog
+
+LOCK = "/run/cgpu/admission.lock"
+LOCK_TIMEOUT_S = 10.0
+STATE_MAX = 4 << 20
+CREATE_STAGES = ("createRuntime", "prestart")
+STAGES = (*CREATE_STAGES, "poststop")
+USAGE = (
+    "usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [--policy FILE]"
+    f" [{'|'.join(STAGES)}] < state"
+)
+
+
+def run(
+    stage: str | None,
+    state_text: str,
+    *,
+    log: HookLog,
+    root: str | None = None,
+    lock: str = LOCK,
+    proc: str = "/proc",
+    policy: str = permit.PATH,
+) -> int:
+    """
+    Perform one hook call; return its exit status, 1 for a refusal (explained on stderr).
+
+    Args:
+        stage: one of :data:`STAGES`, or None to go by the state's own status.
+        state_text: the OCI state, JSON. runc calls the status before start ``creating``,
+            crun ``created``; at poststop pid is absent or 0.
+        root: the tree, or None for the door that is open.
+        policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
+    """
+    container_id = "-"
+    try:
+        state = _state(state_text)
+        container_id = str(state["id"])
+        if stage is None:
+            stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
+        if stage == "poststop":
+            return _remove(state, log, root, policy)
+        return _register(state, log, root, lock, proc, policy)
+    except CgpuError as error:
+        return _refuse(log, container_id, str(error))
+    except OSError as error:
+        return _refuse(log, container_id, f"{error.filename or 'hook'}: {error.strerror}")
+    except Exception as error:  # whatever it is, no container starts without its limit
+        return _refuse(log, container_id, f"{type(error).__name__}: {error}")
+
+
+def _refuse(log: HookLog, container_id: str, reason: str) -> int:
+    log.line("ERROR", container_id, f"refused: {reason}")
+    log.line("ERROR", container_id, "nothing is reserved; the engine destroys the container")
+    print(f"cgpu: {reason}", file=sys.stderr)
+    return 1
+
+
+def _state(text: str) -> dict[str, object]:
+    try:
+        state = json_text.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HookError(f"the container's state is not JSON: {error}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("id"), str) or not state["id"]:
+        raise HookError("the container's state has no id")
+    return state
+
+
+def _register(
+    state: dict[str, object],
+    log: HookLog,
+    root: str | None,
+    lock: str,
+    proc: str,
+    policy: str,
+) -> int:
+    container_id = str(state["id"])
+    bundle = state.get("bundle", state.get("bundlePath"))
+    if not isinstance(bundle, str):
+        raise HookError("the container's state names no bundle")
+    allowed = permit.load(policy)
+    request = request_of(load_config(bundle), allowed)
+    if request is None:
+        return 0
+    pid = state.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        raise HookError(f"the container's state names no process (pid {pid!r})")
+    log.line("INFO", container_id, f"{request.dialect}: process {pid} asks for a share")
+    root = root or procfs.find_root()
+    cgroup = cgroup_of(pid, proc)
+    identity = {"pid": pid} if cgroup is None else {"cgroup": cgroup}
+    with _Locked(lock):
+        result = _decide(request, root)
+        if isinstance(result, Grant) and (exceeded := allowed.exceeded(result)):
+            result = Refusal(exceeded)
+        if isinstance(result, Refusal):
+            return _roll_back(result, log, container_id)
+        for note in result.notes:
+            log.line("WARN", container_id, note)
+        try:
+            procfs.create(container_id, _door_part(result), root, **identity)
+        except NodeError as error:
+            if error.errno == errno.ENOSPC:
+                _roll_back_cards(result.cards, log, container_id)
+            raise
+    if result.oom_script is not None:
+        _watch(container_id, result, root, pid, log)
+    for card in result.cards:
+        log.line("INFO", container_id, f"granted {_describe(card)}")
+    return 0
+
+
+def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
+    """
+    Return the directory of the cgroup by which to know a container, or None if its pid will do.
+
+    A process that is not the first of a pid namespace of its own shares the host's or another
+    container's (``--pid=host``, pods with one namespace): there only the cgroup tells.
+
+    Raises:
+        HookError: there is no such process, or no cgroup of its own.
+    """
+    try:
+        with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as file:
+            numbers = next(line for line in file if line.startswith("NSpid:")).split()[1:]
+        if len(numbers) > 1 and numbers[-1] == "1":
+            return None
+        with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        with open(f"{proc}/self/mountinfo", encoding="utf-8") as file:
+            mounts = [line.split() for line in file]
+    except (OSError, StopIteration) as error:
+        raise HookError(f"process {pid}: {error!r}: it has ended") from None
+    # The unified hierarchy first, then a controller that engines always use.
+    for controller in ("", "memory", "devices", "pids"):
+        for _, controllers, path in groups:
+            if controller not in controllers.split(",") or path == "/" or ".." in path:
+                continue
+            for words in mounts:
+                kind, _, options = words[words.index("-") + 1 :][:3]
+                # Mounted whole: a path below a part of the hierarchy would be another's.
+                if words[3] != "/" or kind != ("cgroup" if controller else "cgroup2"):
+                    continue
+                if not controller or controller in options.split(","):
+                    return words[4] + path
+    raise HookError(
+        f"process {pid} has neither a pid namespace nor a cgroup of its own; give it one of them"
+    )
+
+
+def _decide(request: Request, root: str) -> Grant | Refusal:
+    cards = procfs.find_cards(root)
+    try:
+        chosen = {card.index for card, _ in admission.bind(request, cards)}
+    except RequestError as error:
+        return Refusal((str(error),))
+    # The nodes of other cards and their containers are not read: on a full host they are hundreds.
+    return admission.admit(
+        request,
+        [procfs.read_card(card.index, root) if card.index in chosen else card for card in cards],
+    )
+
+
+def _roll_back(refusal: Refusal, log: HookLog, container_id: str) -> int:
+    _roll_back_cards(refusal.fitting, log, container_id)
+    return _refuse(log, container_id, refusal.reason)
+
+
+def _roll_back_cards(cards: tuple[CardGrant, ...], log: HookLog, container_id: str) -> None:
+    for card in cards:
+        log.line("INFO", container_id, f"set aside {_describe(card)}")
+    for card in reversed(cards):
+        log.line("INFO", container_id, f"rolled back {_describe(card)}")
+
+
+def _describe(card: CardGrant) -> str:
+    memory = (
+        "no memory limit" if card.memory_bytes is None else admission.format_mib(card.memory_bytes)
+    )
+    words = [f"card {card.index}: {memory}"]
+    for key in ("quota", "quota_min"):
+        percent = getattr(card, key)
+        if percent is not None:
+            words.append(f"{key} {percent} %")
+    for key in ("weight", "priority"):
+        if getattr(card, key) is not None:
+            words.append(f"{key} {getattr(card, key)}")
+    return ", ".join(words)
+
+
+def _door_part(grant: Grant) -> Grant:
+    # A process that the door kills at once runs no script: the watcher kills it afterwards.
+    if grant.oom_script is None:
+        return grant
+    return grant._replace(cards=tuple(card._replace(oom_action="fail") for card in grant.cards))
+
+
+def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -> None:
+    from .oom_spawn import spawn
+
+    try:
+        spawn(container_id, grant, root, pid, log.paths)
+    except BaseException:
+        procfs.destroy(container_id, root)
+        raise
+
+
+def _remove(state: dict[str, object], log: HookLog, root: str | None, policy: str) -> int:
+    # Containers that asked for nothing come here too: their engines know no better. A door that
+    # is closed has nothing to remove, and processes that linger are the door's own to reap.
+    container_id = str(state["id"])
+    try:
+        if procfs.destroy(container_id, root or procfs.find_root()):
+            log.line("INFO", container_id, "removed")
+    except CgpuError as error:
+        if _asked_before(state, policy) is not None:
+            log.line("WARN", container_id, f"not removed: {error}")
+    return 0
+
+
+def _asked_before(state: dict[str, object], policy: str) -> Request | None:
+    """Return what the container had asked for, or None where that cannot be told any more."""
+    try:
+        return request_of(load_config(str(state.get("bundle"))), permit.load(policy))
+    except CgpuError:
+        return None
+
+
+class _Locked:
+    """
+    Sums of quotas are checked here, not by the door: from reading them to the write no other hook
+    may come between. The kernel drops the lock of a hook that is killed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not acquire(self.fd, LOCK_TIMEOUT_S, pause_s=0.002):
+            os.close(self.fd)
+            raise HookError(f"{self.path} is held by another hook; try again")
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run as ``cgpu-hook``; see :data:`USAGE`."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    options: dict[str, list[str]] = {
+        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy")
+    }
+    stage = None
+    while args:
+        word = args.pop(0)
+        if word in options and args:
+            options[word].append(args.pop(0))
+        elif word in STAGES and stage is None:
+            stage = word
+        else:
+            print(f"cgpu: {word!r}: {USAGE}", file=sys.stderr)
+            return 2
+    return run(
+        stage,
+        sys.stdin.buffer.read(STATE_MAX).decode(errors="replace"),
+        log=HookLog(tuple(options["--log"]) or (DEFAULT,)),
+        root=options["--root"][-1] if options["--root"] else None,
+        lock=(options["--lock"] or [LOCK])[-1],
+        proc=(options["--proc"] or ["/proc"])[-1],
+        policy=(options["--policy"] or [permit.PATH])[-1],
+    )

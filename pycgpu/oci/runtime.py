@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""
+``cgpu-container-runtime``: stands where an engine expects runc, and hands on to it.
+
+For ``create`` and ``run`` of a container that asks for a share, ``config.json`` gets the hook, the
+device nodes of its cards and no others, and NVIDIA_VISIBLE_DEVICES narrowed to them (so that
+nvidia-container-runtime, if it is next in line, shows the same cards). With the user door it gets
+the agent's seccomp rules as well. Every other command is passed on at once.
+
+This file decides nothing about limits: what cannot be understood here still gets the hook, and
+the hook refuses with the reason where engines look for it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ..errors import CgpuError, HookError
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: What is executed, the first that exists; nvidia-container-runtime itself goes on to runc.
+RUNTIMES = ("nvidia-container-runtime", "runc", "crun")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOOK = "/usr/lib/cgpu/cgpu-hook"
+#: The agent publishes the rules that containers need under the user door.
+SECCOMP = "/run/cgpu/seccomp.json"
+_VALUE_OPTIONS = frozenset(
+    ("--log", "--log-format", "--log-level", "--root", "--criu", "--rootless", "--cgroup-manager")
+)
+_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+def find_bundle(args: list[str]) -> str | None:
+    """Return the bundle of a ``create`` or ``run`` command line, or None for other commands."""
+    position = 0
+    while position < len(args) and args[position].startswith("-"):
+        position += 2 if args[position] in _VALUE_OPTIONS else 1
+    if position >= len(args) or args[position] not in ("create", "run"):
+        return None
+    rest = args[position + 1 :]
+    for number, word in enumerate(rest):
+        name, equals, text = word.partition("=")
+        if name in ("--bundle", "-bundle", "-b"):
+            if equals:
+                return text
+            if number + 1 < len(rest):
+                return rest[number + 1]
+        elif word == "--":
+            break
+    return os.getcwd()
+
+
+def candidates(names: tuple[str, ...], path: str = PATH) -> list[str]:
+    """Return the paths that *names* (paths, or names in *path*) may stand for, in order."""
+    return [
+        candidate
+        for name in names
+        for candidate in ([name] if "/" in name else [f"{part}/{name}" for part in path.split(":")])
+    ]
+
+
+def find_runtime(names: tuple[str, ...], path: str = PATH, own: str | None = None) -> str:
+    """
+    Return the first of :func:`candidates` that can be executed and is not *own*, this program.
+
+    Raises:
+        HookError: none of them is installed.
+    """
+    this = os.path.realpath(own or sys.argv[0])
+    for candidate in candidates(names, path):
+        if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != this:
+            return candidate
+    raise HookError(f"none of {', '.join(names)} is installed; install runc")
+
+
+def prepare(
+    bundle: str,
+    *,
+    hook: tuple[str, ...] = (HOOK,),
+    root: str | None = None,
+    seccomp: str = SECCOMP,
+    dev: str = "/dev",
+    policy: str | None = None,
+) -> bool:
+    """
+    Add to the bundle's config what a container with a request needs; return whether it has one.
+
+    Args:
+        hook: the hook's program and its options, before the stage.
+        root: the tree, or None for the door that is open.
+        dev: where the device nodes are.
+        policy: what containers may ask for here, or None for the node's own.
+
+    Raises:
+        HookError: config.json cannot be read or replaced, or the user door lacks its rules.
+    """
+    from ..request import permit
+    from .bundle import load_config, request_of, save_config
+
+    config = load_config(bundle)
+    try:
+        request = request_of(config, permit.load(policy or permit.PATH))
+    except CgpuError:
+        add_hook(config, hook)
+        save_config(bundle, config)
+        return True
+    if request is None:
+        return False
+    from ..request import admission
+    from ..tree import procfs
+
+    add_hook(config, hook)
+    try:
+        root = root or procfs.find_root()
+        chosen = [card for card, _ in admission.bind(request, procfs.find_cards(root))]
+    except CgpuError:
+        # The hook meets the same and says so.
+        save_config(bundle, config)
+        return True
+    add_devices(config, [card.index for card in chosen], dev)
+    show_cards(config, [card.uuid or str(card.index) for card in chosen])
+    if root == procfs.USER_DOOR:
+        add_seccomp(config, seccomp)
+    save_config(bundle, config)
+    return True
+
+
+def _map(parent: dict[str, object], key: str) -> dict[str, object]:
+    child = parent.get(key)
+    if child is None:
+        child = parent[key] = {}
+    if not isinstance(child, dict):
+        raise HookError(f"config.json: {key} is not an object")
+    return child
+
+
+def _list(parent: dict[str, object], key: str) -> list[object]:
+    child = parent.get(key)
+    if child is None:
+        child = parent[key] = []
+    if not isinstance(child, list):
+        raise HookError(f"config.json: {key} is not a list")
+    return child
+
+
+def add_hook(config: dict[str, object], hook: tuple[str, ...]) -> None:
+    """Add the hook to both stages, unless the engine (Podman, CRI-O) has put it there."""
+    hooks = _map(config, "hooks")
+    name = os.path.basename(hook[0])
+    for stage, others in (("createRuntime", ("prestart",)), ("poststop", ())):
+        present = [entry for other in (stage, *others) for entry in _list(hooks, other)]
+        if not any(
+            isinstance(entry, dict) and os.path.basename(str(entry.get("path"))) == name
+            for entry in present
+        ):
+            _list(hooks, stage).append({"path": hook[0], "args": [name, *hook[1:], stage]})
+    for stage in [stage for stage, entries in hooks.items() if not entries]:
+        del hooks[stage]
+
+
+def add_devices(config: dict[str, object], cards: list[int], dev: str = "/dev") -> None:
+    """Add the control nodes and the nodes of *cards*, and leave to use them."""
+    linux = _map(config, "linux")
+    devices = _list(linux, "devices")
+    rules = _list(_map(linux, "resources"), "devices")
+    present = {entry.get("path") for entry in devices if isinstance(entry, dict)}
+    for path in (*_CONTROL_DEVICES, *(f"/dev/nvidia{card}" for card in cards)):
+        try:
+            status = os.stat(dev + path.removeprefix("/dev"))
+        except OSError:
+            continue
+        if not stat.S_ISCHR(status.st_mode):
+            continue
+        number = {"major": os.major(status.st_rdev), "minor": os.minor(status.st_rdev)}
+        if path not in present:
+            devices.append(
+                {"path": path, "type": "c", **number, "fileMode": 0o666, "uid": 0, "gid": 0}
+            )
+        rules.append({"allow": True, "type": "c", **number, "access": "rw"})
+
+
+def show_cards(config: dict[str, object], names: list[str]) -> None:
+    """Set NVIDIA_VISIBLE_DEVICES of the container's process to *names*."""
+    process = _map(config, "process")
+    key = "NVIDIA_VISIBLE_DEVICES="
+    env = [entry for entry in _list(process, "env") if not str(entry).startswith(key)]
+    process["env"] = [*env, key + ",".join(names)]
+
+
+def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
+    """
+    Merge the agent's seccomp rules from *path* into the container's.
+
+    libseccomp lets an unconditional rule win over a narrower one, so what the engine's profile
+    says of the same system calls is rewritten to hold for the rest of their arguments.
+
+    Raises:
+        HookError: the agent has published none, or the container has a listener of its own.
+    """
+    from . import json_text
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            rules: Any = json_text.loads(file.read())
+        names = {name for rule in rules["syscalls"] for name in rule["names"]}
+        listener = rules["listenerPath"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HookError(f"{path}: cannot read the agent's rules ({error!r}); restart it") from None
+    linux = _map(config, "linux")
+    if not linux.get("seccomp"):
+        linux["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}
+    seccomp = _map(linux, "seccomp")
+    if seccomp.get("listenerPath", listener) != listener:
+        raise HookError("the container has a seccomp listener of its own; use the kernel door")
+    kept: list[Any] = []
+    rule: Any
+    for rule in _list(seccomp, "syscalls"):
+        taken = [] if rule.get("args") else [name for name in rule["names"] if name in names]
+        left = [name for name in rule["names"] if name not in taken]
+        if left:
+            kept.append({**rule, "names": left})
+        for name in taken:
+            kept += _rest_of(name, rule, rules["syscalls"])
+    seccomp["syscalls"] = [*rules["syscalls"], *kept]
+    architectures = _list(seccomp, "architectures")
+    architectures += [a for a in rules.get("architectures", []) if a not in architectures]
+    seccomp["listenerPath"] = listener
+    if "listenerMetadata" in rules:
+        seccomp["listenerMetadata"] = rules["listenerMetadata"]
+
+
+def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str, Any]]:
+    """
+    Return *rule* for calls of *name* whose arguments none of *ours* matches.
+
+    There is no 'otherwise' in a profile, but libseccomp tries a mask before those that are part
+    of it. So two rules on one bit that all our masks contain cover the rest: the bit is set, or
+    it is not.
+    """
+    tests = [test for entry in ours if name in entry["names"] for test in entry.get("args", [])]
+    common = -1
+    for test in tests:
+        common &= test["value"] if test["op"] == "SCMP_CMP_MASKED_EQ" else 0
+    bit = common & -common
+    if not tests or bit <= 0 or len({test["index"] for test in tests}) != 1:
+        raise HookError(f"the agent's rules for {name} do not go with the container's profile")
+    return [
+        {
+            **rule,
+            "names": [name],
+            "args": [
+                {
+                    "index": tests[0]["index"],
+                    "value": bit,
+                    "valueTwo": value,
+                    "op": "SCMP_CMP_MASKED_EQ",
+                }
+            ],
+        }
+        for value in (0, bit)
+    ]
+
+
+def main(
+    argv: list[str] | None = None,
+    *,
+    hook: tuple[str, ...] = (HOOK,),
+    runtimes: tuple[str, ...] = RUNTIMES,
+    root: str | None = None,
+    own: str | None = None,
+) -> int:
+    """Prepare the bundle if there is one, and become the next runtime; returns only to fail."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        bundle = find_bundle(args)
+        if bundle is not None:
+            prepare(bundle, hook=hook, root=root)
+        runtime = find_runtime(runtimes, own=own)
+        os.execv(runtime, [runtime, *args])
+    except CgpuError as error:
+        reason = str(error)
+    except Exception as error:  # a container must not start without what it asked for
+        reason = f"{type(error).__name__}: {error}"
+    report(args, reason)
+    return 1
+
+
+def report(args: list[str], reason: str) -> None:
+    """Say why on stderr, and in the log that containerd reads its error from (``--log``)."""
+    print(f"cgpu: {reason}", file=sys.stderr)
+    if "--log" in args[:-1]:
+        import time
+
+        from . import json_text
+
+        entry = {
+            "level": "error",
+            "msg": f"cgpu: {reason}",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        try:
+            with open(args[args.index("--log") + 1], "a", encoding="utf-8") as file:
+                file.write(json_text.dumps(entry) + "\n")
+        except OSError:
+            return

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""
+May a container have what it asks for? Pure: request and cards in, grant or refusal out.
+
+Everything is checked before anything is reserved, and all cards are granted or none. The rules:
+
+* Memory counts against a card's *nominal* size, its total rounded up to whole GiB: a board sold
+  with 32 GB reports a little less than 32768 MiB, and its users divide 32768. Whoever comes last
+  is given what is there, and refused if that is less than half of what it asked for.
+* Quotas (percent) of the containers on a card may add up to 100, and so may their guarantees.
+* Weights are not refused: under cGPU's rule whoever finds ``free_weight`` at 0 gets weight 0.
+* A card holds ``max_inst`` containers.
+"""
+
+from __future__ import annotations
+
+from ..errors import RequestError
+from .model import GIB, Card, CardGrant, CardShare, Grant, MemoryShare, Refusal, Request
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
+    """
+    Return what *request* gets of *cards*, or the reason in numbers why it gets nothing.
+
+    Args:
+        cards: every card of the host, with the containers that are on it now.
+    """
+    try:
+        chosen = bind(request, cards)
+    except RequestError as error:
+        return Refusal((str(error),))
+    reasons: list[str] = []
+    granted: list[CardGrant] = []
+    notes: list[str] = []
+    for card, share in chosen:
+        grant, refused = _admit_card(card, share)
+        reasons += refused
+        if not refused:
+            granted.append(grant)
+            notes += _notes(card, grant)
+    if reasons:
+        return Refusal(tuple(reasons), tuple(granted))
+    return Grant(tuple(granted), request.oom_script, tuple(notes))
+
+
+def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]]:
+    """
+    Return the cards that *request* names, each with what is asked of it.
+
+    Raises:
+        RequestError: a card is unknown, named twice, or lists do not fit each other.
+    """
+    if not cards:
+        raise RequestError("this host has no card under control; see /proc/cgpu_km")
+    limited = list(cards) if request.selectors is None else _resolve(request.selectors, cards)
+    if request.visible is not None:
+        visible = _resolve(request.visible, cards)
+        if {card.index for card in visible} != {card.index for card in limited}:
+            raise RequestError(
+                f"cards {_indexes(limited)} are given a limit, but NVIDIA_VISIBLE_DEVICES shows"
+                f" {_indexes(visible)}; name the same cards in both"
+            )
+    if request.count is not None and request.count != len(limited):
+        raise RequestError(
+            f"{request.count} cards asked, but NVIDIA_VISIBLE_DEVICES shows"
+            f" {len(limited)} ({_indexes(limited)})"
+        )
+    asked, shown = len(request.shares), len(limited)
+    if asked > shown or (asked < shown and not request.repeat_last):
+        raise RequestError(f"{asked} limits given for {shown} cards ({_indexes(limited)})")
+    chosen = [
+        (card, request.shares[min(position, asked - 1)]) for position, card in enumerate(limited)
+    ]
+    taken = {card.index for card in limited}
+    chosen += [
+        (card, CardShare()) for card in _resolve(request.native, cards) if card.index not in taken
+    ]
+    return chosen
+
+
+def _resolve(selectors: Iterable[int | str], cards: Sequence[Card]) -> list[Card]:
+    found: list[Card] = []
+    for selector in selectors:
+        if isinstance(selector, int):
+            matches = [card for card in cards if card.index == selector]
+        else:
+            wanted = selector.lower()
+            matches = [card for card in cards if card.uuid.lower() == wanted] or [
+                card for card in cards if card.uuid.lower().startswith(wanted)
+            ]
+        if not matches:
+            raise RequestError(f"card {selector} is not on this host, which has {_indexes(cards)}")
+        if len(matches) > 1:
+            raise RequestError(f"card {selector} could be {_indexes(matches)}; write more of it")
+        if matches[0] in found:
+            raise RequestError(f"card {selector} is card {matches[0].index}, named twice")
+        found.append(matches[0])
+    return found
+
+
+def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
+    where = f"card {card.index}"
+    reasons: list[str] = []
+    memory_bytes = asked_bytes = None
+    if share.memory is not None:
+        asked_bytes = share.memory.on(card.total_bytes)
+        memory_bytes = min(asked_bytes, card.free_bytes)
+        reason = _memory_reason(card, asked_bytes)
+        if isinstance(share.memory, MemoryShare) and share.memory.understates(card.total_bytes):
+            reason = (
+                f"{share.memory.numerator} of {share.memory.denominator} GiB asked, and the card"
+                f" has {card.total_bytes // GIB}"
+            )
+        if reason:
+            reasons.append(f"{where}: {reason}")
+    for asked, held, what in (
+        (share.quota, [tenant.quota for tenant in card.tenants], "of compute"),
+        (share.quota_min, [tenant.quota_min for tenant in card.tenants], "guaranteed"),
+    ):
+        free = 100 - sum(percent or 0 for percent in held)
+        if asked is not None and asked > free:
+            reasons.append(
+                f"{where}: {asked} % {what} asked, {max(0, free)} % free"
+                f" ({_holders(card)} {100 - free} %)"
+            )
+    if len(card.tenants) >= card.max_inst:
+        reasons.append(f"{where}: {_containers(card)}, and max_inst is {card.max_inst}")
+    grant = CardGrant(
+        index=card.index,
+        memory_bytes=memory_bytes,
+        asked_bytes=asked_bytes,
+        weight=_weight(card, share),
+        quota=share.quota,
+        quota_min=share.quota_min,
+        priority=share.priority,
+        policy=share.policy,
+        uvm_disable=share.uvm_disable,
+        oom_action=share.oom_action,
+    )
+    return grant, reasons
+
+
+def format_mib(value_bytes: int) -> str:
+    """Return *value_bytes* in whole MiB, rounded down, as nvidia-smi prints it."""
+    return f"{value_bytes >> 20} MiB"
+
+
+def _memory_reason(card: Card, asked_bytes: int) -> str | None:
+    asked = format_mib(asked_bytes)
+    if asked_bytes <= 0:
+        return f"nothing is left of {format_mib(card.total_bytes)} after what is held back"
+    if asked_bytes > card.nominal_bytes:
+        return f"{asked} asked, {format_mib(card.nominal_bytes)} on the card"
+    free_bytes = card.free_bytes
+    promised = f"{_holders(card)} {format_mib(card.allocated_bytes)}"
+    if card.allocated_bytes + asked_bytes > card.nominal_bytes or 2 * free_bytes < asked_bytes:
+        return (
+            f"{asked} asked, {format_mib(free_bytes)} free of"
+            f" {format_mib(card.total_bytes)} ({promised})"
+        )
+    return None
+
+
+def _weight(card: Card, share: CardShare) -> int | None:
+    if share.weight_percent is None:
+        return share.weight
+    return max(1, -(-card.max_inst * share.weight_percent // 100))
+
+
+def _notes(card: Card, grant: CardGrant) -> list[str]:
+    notes = []
+    if grant.asked_bytes is not None and grant.memory_bytes != grant.asked_bytes:
+        notes.append(
+            f"card {card.index}: {format_mib(grant.asked_bytes)} asked, the last"
+            f" {format_mib(grant.memory_bytes or 0)} of the card granted"
+        )
+    if (grant.weight or 1) > card.free_weight:
+        notes.append(
+            f"card {card.index}: weight {grant.weight or 1} asked, free_weight is"
+            f" {card.free_weight}"
+        )
+    return notes
+
+
+def _containers(card: Card) -> str:
+    number = len(card.tenants)
+    return f"{number} container" if number == 1 else f"{number} containers"
+
+
+def _holders(card: Card) -> str:
+    return f"{_containers(card)} {'holds' if len(card.tenants) == 1 else 'hold'}"
+
+
+def _indexes(cards: Iterable[Card]) -> str:
+    return ",".join(str(card.index) for card in cards)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""
+What containers ask for, what cards have, and what is granted.
+
+These are immutable named tuples of :mod:`pycgpu.request.record`: hook and runtime start a Python
+for every container, and what they import is most of the time that they take.
+"""
+
+from __future__ import annotations
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from .record import Record as NamedTuple
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+AVERAGE = 0
+PREEMPTIVE = 1
+WEIGHTED = 2
+FIXED = 3
+WEAK = 4
+NATIVE = 5
+MIXED = 6
+WEIGHTED_CONSERVING = 7
+BURST = 8
+#: Names of the policies, by number.
+POLICIES = (
+    "average",
+    "preemptive",
+    "weighted",
+    "fixed",
+    "weak",
+    "native",
+    "mixed",
+    "weighted-conserving",
+    "burst",
+)
+
+
+class MemoryBytes(NamedTuple):
+    """An absolute amount: what the container shall see, in bytes."""
+
+    bytes: int
+
+    def on(self, total_bytes: int) -> int:
+        """Return the bytes asked of a card of *total_bytes*."""
+        return self.bytes
+
+
+class MemoryShare(NamedTuple):
+    """
+    A part of the card: ``total * numerator / denominator``, less what is held back.
+
+    ``denominator`` None stands for the card's own size rounded up to whole GiB.
+    The product is rounded down to a multiple of ``granule_bytes`` before the reserve goes off.
+    ``states_size``: the denominator is what the request says that the card has, in GiB.
+    """
+
+    numerator: int
+    denominator: int | None
+    reserved_bytes: int = 0
+    granule_bytes: int = 1
+    states_size: bool = False
+
+    def understates(self, total_bytes: int) -> bool:
+        """
+        Tell whether the request says that the card has less than it has.
+
+        The stated size may come from another hand than the part of it (an image's, an operator's),
+        and a smaller one makes the same part more of the card.
+        """
+        return (
+            self.states_size
+            and self.denominator is not None
+            and self.denominator < total_bytes // GIB
+        )
+
+    def on(self, total_bytes: int) -> int:
+        """Return the bytes asked of a card of *total_bytes*; zero or less if nothing is left."""
+        denominator = self.denominator or -(-total_bytes // GIB)
+        share_bytes = total_bytes * self.numerator // denominator
+        return share_bytes - share_bytes % self.granule_bytes - self.reserved_bytes
+
+
+class CardShare(NamedTuple):
+    """
+    What is asked of one card.
+
+    memory: None asks for no limit of its own.
+    quota, quota_min: percent of the card; None asks for none.
+    weight: scheduling weight; ``weight_percent`` instead asks for that part of ``max_inst``.
+    policy: a hint, applied only to a card whose policy nobody set by hand.
+    """
+
+    memory: MemoryBytes | MemoryShare | None = None
+    weight: int | None = None
+    weight_percent: int | None = None
+    quota: int | None = None
+    quota_min: int | None = None
+    priority: int | None = None
+    policy: int | None = None
+    uvm_disable: bool = False
+    oom_action: str | None = None
+
+
+class Request(NamedTuple):
+    """
+    What one container asks for.
+
+    selectors: cards by index (int) or UUID (str), in the container's order; None is every card.
+    shares: one per card in the same order; a shorter tuple repeats its last if ``repeat_last``.
+    visible: the cards that NVIDIA_VISIBLE_DEVICES lists where something else gives the selectors;
+        the two must be the same cards. None when it lists none.
+    native: cards that the container uses without a limit, but for those among the selectors.
+    count: number of cards that the container must end up with, or None.
+    oom_script: path inside the container, run when an allocation is refused, or None.
+    """
+
+    dialect: str
+    selectors: tuple[int | str, ...] | None
+    shares: tuple[CardShare, ...]
+    repeat_last: bool = True
+    visible: tuple[int | str, ...] | None = None
+    native: tuple[int | str, ...] = ()
+    count: int | None = None  # type: ignore[assignment]  # hides tuple.count
+    oom_script: str | None = None
+
+
+class Tenant(NamedTuple):
+    """What a container holds on one card; ``memory_bytes`` None is no limit."""
+
+    id: str
+    memory_bytes: int | None
+    weight: int = 1
+    quota: int | None = None
+    quota_min: int | None = None
+
+
+class Card(NamedTuple):
+    """
+    One GPU of the host.
+
+    index: N of ``/dev/nvidiaN``.
+    total_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
+    free_bytes: what may still be promised to containers.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    uuid: str
+    total_bytes: int
+    reserved_bytes: int = 0
+    allocated_bytes: int = 0
+    used_bytes: int = 0
+    policy: int = AVERAGE
+    max_inst: int = 20
+    free_weight: int = 20
+    tenants: tuple[Tenant, ...] = ()
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self.total_bytes - self.reserved_bytes - self.allocated_bytes)
+
+    @property
+    def nominal_bytes(self) -> int:
+        """The size on the box: a 32 GB board reports 32510 MiB, and is sold as 32768 MiB."""
+        return -(-self.total_bytes // GIB) * GIB
+
+
+class CardGrant(NamedTuple):
+    """One card of a grant; ``memory_bytes`` None is no limit, ``asked_bytes`` before capping."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    memory_bytes: int | None
+    asked_bytes: int | None = None
+    weight: int | None = None
+    quota: int | None = None
+    quota_min: int | None = None
+    priority: int | None = None
+    policy: int | None = None
+    uvm_disable: bool = False
+    oom_action: str | None = None
+
+
+class Grant(NamedTuple):
+    """Cards that a container gets, all of them; ``notes`` are worth a line in a log."""
+
+    cards: tuple[CardGrant, ...]
+    oom_script: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """Why a container gets nothing; ``fitting`` are the cards that would have had room."""
+
+    reasons: tuple[str, ...]
+    fitting: tuple[CardGrant, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(self.reasons)

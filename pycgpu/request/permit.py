@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""
+Who may ask for what on this node: ``/etc/cgpu/policy.toml``.
+
+A container's environment is also its image's: ENV lines and what the operator gave stand in one
+list. So by default it may ask for what binds the container itself, and for nothing that takes from
+its neighbours or from what the operator gave; that takes an annotation, which no image can set, or
+leave in this file::
+
+    [environment]
+    allow = ["weight"]          # besides the defaults: weight, priority, policy, quota_min, disable
+    deny = ["oom_script"]       # or ["*"]: annotations alone count
+
+    [maximum]                   # of what any container may ask, each card
+    memory = "24GiB"
+    quota = 80
+    weight = 4
+    priority = 1
+"""
+
+from __future__ import annotations
+
+from ..errors import RequestError
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NamedTuple
+
+    from .model import Grant
+else:
+    from .record import Record as NamedTuple
+
+PATH = "/etc/cgpu/policy.toml"
+#: What each word stands for, as variables of all dialects.
+VARIABLES = {
+    "weight": ("CGPU_WEIGHT", "ALIYUN_COM_GPU_SCHD_WEIGHT"),
+    "priority": ("CGPU_PRIORITY", "ALIYUN_COM_GPU_HIGH_PRIO", "GPU_CONTAINER_PRIORITY"),
+    "policy": ("CGPU_POLICY", "GPU_POLICY", "vke.volcengine.com/mgpu-compute-policy"),
+    "quota_min": ("CGPU_QUOTA_MIN",),
+    "disable": ("CGPU_DISABLE",),
+    "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
+}
+ALL = "*"
+#: What an environment may not ask unless the file allows it.
+DENIED = ("weight", "priority", "policy", "quota_min", "disable")
+MAXIMA = ("memory", "quota", "weight", "priority")
+
+
+class Permit(NamedTuple):
+    """
+    What holds on a node.
+
+    denied: words of :data:`VARIABLES` that an environment may not ask.
+    annotations_only: it may ask for nothing at all.
+    memory_bytes, quota, weight, priority: maxima for each card; None: none.
+    """
+
+    denied: tuple[str, ...] = DENIED
+    annotations_only: bool = False
+    memory_bytes: int | None = None
+    quota: int | None = None
+    weight: int | None = None
+    priority: int | None = None
+
+    def denies(self, variable: str, value: str) -> str | None:
+        """Return the word by which an environment may not set *variable* so, or None."""
+        if variable == "EGPU" and "ONLINE=1" in value.partition(":")[0].split(","):
+            return "priority" if "priority" in self.denied else None
+        for word in self.denied:
+            if variable in VARIABLES[word]:
+                return word
+        return None
+
+    def exceeded(self, grant: Grant) -> tuple[str, ...]:
+        """Return, in numbers, where *grant* is more than a container may have here."""
+        from .admission import format_mib
+
+        reasons = []
+        for card in grant.cards:
+            where = f"card {card.index}: "
+            if self.memory_bytes is not None and (
+                card.memory_bytes is None or card.memory_bytes > self.memory_bytes
+            ):
+                asked = "all" if card.memory_bytes is None else format_mib(card.memory_bytes)
+                reasons.append(f"{where}{asked} memory, {_at_most(format_mib(self.memory_bytes))}")
+            # Without a quota of its own a container may have the whole card.
+            quota = 100 if card.quota is None else card.quota
+            if self.quota is not None and quota > self.quota:
+                reasons.append(f"{where}quota {quota} %, {_at_most(f'{self.quota} %')}")
+            for word, most in (("weight", self.weight), ("priority", self.priority)):
+                asked_number = getattr(card, word) or 0
+                if most is not None and asked_number > most:
+                    reasons.append(f"{where}{word} {asked_number}, {_at_most(most)}")
+        return tuple(reasons)
+
+
+def _at_most(bound: object) -> str:
+    return f"a container may have {bound} on this node ({PATH})"
+
+
+DEFAULT = Permit()
+
+
+def load(path: str = PATH) -> Permit:
+    """
+    Return what *path* says; the defaults where there is no such file.
+
+    Raises:
+        RequestError: it cannot be read or says something unknown; then no container that asks
+            for a share starts, for whoever wrote it meant to restrict.
+    """
+    try:
+        with open(path, "rb") as file:
+            # Here, for most hosts have no such file and tomllib takes milliseconds.
+            import tomllib
+
+            text = tomllib.load(file)
+    except FileNotFoundError:
+        return DEFAULT
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path}: {error}") from None
+    return parse(text, path)
+
+
+def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
+    """Return what the tables of a policy file say; raise RequestError naming what is unknown."""
+    _only(text, ("environment", "maximum"), path)
+    environment = _table(text, "environment", path)
+    _only(environment, ("allow", "deny"), f"{path}: [environment]")
+    allow = _words(environment, "allow", path)
+    deny = _words(environment, "deny", path)
+    both = sorted(set(allow) & set(deny))
+    if both:
+        raise RequestError(f"{path}: {both[0]!r} is both allowed and denied; keep one of them")
+    maximum = _table(text, "maximum", path)
+    _only(maximum, MAXIMA, f"{path}: [maximum]")
+    numbers = {key: _number(maximum, key, path) for key in MAXIMA if key != "memory"}
+    memory_bytes = None
+    if "memory" in maximum:
+        from .size import parse_bytes
+
+        try:
+            memory_bytes = parse_bytes(str(maximum["memory"]))
+        except ValueError as error:
+            raise RequestError(f"{path}: [maximum] memory: {error}") from None
+    everything = ALL in allow
+    return Permit(
+        denied=tuple(
+            word
+            for word in VARIABLES
+            if (word in DENIED and not everything and word not in allow) or word in deny
+        ),
+        annotations_only=ALL in deny,
+        memory_bytes=memory_bytes,
+        quota=numbers["quota"],
+        weight=numbers["weight"],
+        priority=numbers["priority"],
+    )
+
+
+def _only(table: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise RequestError(f"{where}: {key!r} is unknown; known are {', '.join(known)}")
+
+
+def _table(text: Mapping[str, object], key: str, path: str) -> dict[str, object]:
+    table = text.get(key, {})
+    if not isinstance(table, dict):
+        raise RequestError(f"{path}: {key} is not a table; write [{key}]")
+    return table
+
+
+def _words(table: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
+    listed = table.get(key, [])
+    if not isinstance(listed, list) or any(
+        word != ALL and word not in VARIABLES for word in listed
+    ):
+        known = ", ".join((*VARIABLES, ALL))
+        raise RequestError(f"{path}: [environment] {key} = {listed!r}: list of {known}")
+    return tuple(listed)
+
+
+def _number(table: Mapping[str, object], key: str, path: str) -> int | None:
+    number = table.get(key)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise RequestError(f"{path}: [maximum] {key} = {number!r}: write a whole number")
+    return number

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""A server that waits for every token beside a trainer that never pauses, in the model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pycgpu.request.model import POLICIES
+
+from .scenario import MS, Controller, Run, Scenario, Tenant, run
+
+FAIR = POLICIES.index("weighted-conserving")
+
+#: What a trainer does a second alone, and by how much faster it works on a card whose power limit
+#: slows it down while it never rests: for each fraction of the time in which it does not run. Half
+#: the card's time gave 353 products/s, not 308.
+PRODUCTS = 616
+POWER = 0.3
+#: Gate calls beside a trainer of cuBLAS products on an H100: longer than on an H200.
+CALLS = {"open_call_ns": 450_000, "shut_call_ns": 900_000}
+
+
+def arrivals(rate: float, seconds: float, seed: int = 1) -> tuple[int, ...]:
+    """Return when Poisson requests come, ns: those of the measurement, whose seed was 1."""
+    draw = random.Random(seed)
+    at, times = 0.0, []
+    while at < seconds:
+        at += draw.expovariate(rate)
+        times.append(round(at * 1e9))
+    return tuple(times)
+
+
+def server(seconds: float = 4, **other: Any) -> Tenant:
+    """32 tokens of 1.52 ms a request, 4 requests a second."""
+    fields: dict[str, Any] = {
+        "steps": 32,
+        "step_ns": 1_470_000,
+        "host_ns": 40_000,
+        "uncapped": True,
+    }
+    return Tenant("server", **{"arrivals": arrivals(4, seconds), **fields, **other})
+
+
+def trainer(**other: Any) -> Tenant:
+    return Tenant(uncapped=True, **other)
+
+
+def pair(
+    controller: Controller = "engine", seconds: float = 4, trainer_us: int = 2048, **other: Any
+) -> Scenario:
+    """Return the server beside the trainer, under one way to share the card."""
+    first = server(seconds, slice_us=2048 if trainer_us == 2048 else 12_000)
+    second = trainer(slice_us=trainer_us)
+    for name in ("window_ns", "pause_ns"):
+        if name in other:
+            value = other.pop(name)
+            first = replace(first, **{name: value})
+            second = replace(second, **{name: value})
+    weights = other.pop("weights", (1, 1))
+    tenants = tuple(replace(t, weight=w) for t, w in zip((first, second), weights, strict=True))
+    return Scenario(
+        tenants,
+        controller=controller,
+        policy=FAIR,
+        duration_ns=round(seconds * 1000 * MS),
+        **{**CALLS, **other},
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the two saw: ms, ms, ms, ms, products a second; ``None``: was not told."""
+
+    token_p50: float | None
+    token_p99: float | None
+    request_p50: float | None
+    request_p99: float | None
+    trainer: float | None
+
+    def __str__(self) -> str:
+        def pair(a: float | None, b: float | None, digits: int) -> str:
+            shown = ("" if x is None else f"{x:.{digits}f}" for x in (a, b))
+            return " / ".join(shown)
+
+        times = (
+            pair(self.token_p50, self.token_p99, 2),
+            pair(self.request_p50, self.request_p99, 0),
+        )
+        return f"{times[0]} | {times[1]} | {'' if self.trainer is None else round(self.trainer)}"
+
+
+def seen(result: Run, at: int = 0, beside: int = 1) -> Seen:
+    """Return what became of a server and of the trainer beside it."""
+    duty = result.work(beside) if len(result.scenario.tenants) > beside else 0.0
+    return Seen(
+        result.percentile(at, "step", 0.5),
+        result.percentile(at, "step", 0.99),
+        result.percentile(at, "request", 0.5),
+        result.percentile(at, "request", 0.99),
+        PRODUCTS * duty * (1 + POWER * (1 - duty)) if duty else None,
+    )
+
+
+def measured() -> Iterator[tuple[str, Scenario, Seen]]:
+    """Yield what was measured on an H100 (driver 580.159.04), and the same in the model.
+
+    The requests are the same as in the measurement, so their worst is comparable too. The engine's
+    slices were measured with others and for longer: there only tokens and the trainer are.
+    """
+    alone = pair("slices")
+    yield "alone", replace(alone, tenants=alone.tenants[:1]), Seen(1.52, 1.67, 49, 114, None)
+    yield "driver's own sharing", pair("slices"), Seen(3.97, 4.17, 129, 349, 490)
+    yield (
+        "slices of 12 ms each, as the engine's 1:1 was",
+        pair("slices", 10, 12_000),
+        Seen(14.0, 14.3, None, None, 570),
+    )
+    yield (
+        "slices of 36 and 4 ms, as the engine's 9:1 was",
+        pair("slices", 10, 4_000),
+        Seen(5.96, 6.06, None, None, 542),
+    )
+    yield "trainer's slices 0.5 ms", pair("slices", 4, 500), Seen(2.37, 2.56, 78, 195, 475)
+    yield "trainer's slices 1 ms", pair("slices", 4, 1000), Seen(2.88, 3.07, 94, 246, 478)
+    yield (
+        "exclusive windows by the clock 12:12 ms",
+        pair("turns", window_ns=12 * MS),
+        Seen(1.54, 14.5, 101, 270, 353),
+    )
+    yield (
+        "trainer's gate shut while the server says it has a request",
+        pair("requests", window_ns=500_000),
+        Seen(1.58, 2.65, 52, 118, 500),
+    )
+    yield (
+        "the same, told by GP_PUT alone (look 1 ms, idle 2 ms)",
+        pair("submissions", window_ns=MS, pause_ns=2 * MS),
+        Seen(1.58, 2.69, 53, 119, 502),
+    )
+
+
+def rows() -> Iterator[str]:
+    """Yield the table's rows: measured, and modelled."""
+    for name, scenario, was in measured():
+        yield f"| {name} | {was} | {seen(run(scenario))} |"

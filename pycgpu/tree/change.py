@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""Changes of a running container or card, as people write them: checked first, then made."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..errors import CgpuError, NodeError
+from ..request.model import MIB, POLICIES
+from ..request.size import parse_bytes
+from . import procfs
+
+_REASONS = {
+    errno.ERANGE: "out of bounds",
+    errno.ENOSPC: "the card has no room for it",
+    errno.EBUSY: "the container uses more than that now",
+    errno.ENOENT: "the container is gone",
+    errno.ENODEV: "the container is gone",
+}
+
+
+class Change(NamedTuple):
+    """
+    ``shown``: old and new value, in words. ``apply`` raises CgpuError where it is refused, and
+    ``undo`` writes the old value again.
+    """
+
+    shown: str
+    apply: Callable[[], None]
+    undo: Callable[[], None]
+
+
+def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
+    """
+    Return the change of one value, not made yet.
+
+    Args:
+        what: ``weight``, ``quota``, ``quota_min``, ``priority``, ``memory`` or ``policy``; the
+            last is the card's.
+        name: the container's directory below the card.
+
+    Raises:
+        CgpuError: *typed* is no such value, or the container is gone.
+    """
+    typed = typed.strip()
+    if what == "policy":
+        policy = parse_policy(typed)
+        old = procfs.read_policy(card, root)
+        return Change(
+            f"{old} {POLICIES[old]} → {policy} {POLICIES[policy]}",
+            lambda: procfs.write_policy(card, policy, root),
+            lambda: procfs.write_policy(card, old, root),
+        )
+    if what == "memory":
+        limit = parse_memory(typed)
+        before = procfs.read_memsize(card, name, root)
+        shown = "no limit" if before is None else f"{before // MIB} MiB"
+        return _guarded(
+            f"memory of {name}",
+            f"{shown} → {limit // MIB} MiB",
+            lambda: procfs.write_memsize(card, name, limit, root),
+            lambda: _limit_again(card, name, before, root),
+        )
+    number = parse_number(what, typed)
+    old_number = _READ[what](card, name, root) or 0
+    unit = " %" if what.startswith("quota") else ""
+    words = ["none" if unit and not value else f"{value}{unit}" for value in (old_number, number)]
+    return _guarded(
+        f"{what} of {name}",
+        " → ".join(words),
+        lambda: _WRITE[what](card, name, number, root),
+        lambda: _WRITE[what](card, name, old_number, root),
+    )
+
+
+def apply_all(changes: list[Change]) -> None:
+    """
+    Make all changes, or none: those before one that is refused are taken back.
+
+    Raises:
+        CgpuError: what was refused, and what could not be taken back.
+    """
+    done: list[Change] = []
+    for change in changes:
+        try:
+            change.apply()
+        except CgpuError as error:
+            left = [str(error)]
+            for earlier in reversed(done):
+                try:
+                    earlier.undo()
+                except CgpuError as other:
+                    left.append(str(other))
+            raise CgpuError("; ".join(left)) from None
+        done.append(change)
+
+
+def parse_number(what: str, text: str) -> int:
+    """Return a whole number, of percent where *what* is a quota. CgpuError: it is none."""
+    if not (text.isascii() and text.isdecimal()):
+        raise CgpuError(f"{what} {text!r}: write a whole number")
+    number = int(text)
+    if what.startswith("quota") and number > 100:
+        raise CgpuError(f"{what} {number}: write 1 to 100 percent, or 0 for none")
+    return number
+
+
+def parse_memory(text: str) -> int:
+    """Return bytes, of an amount such as ``8GiB``. CgpuError: it is none."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise CgpuError(f"memory: {error}") from None
+
+
+def parse_policy(text: str) -> int:
+    """Return the number of a policy given by number or name. CgpuError: there is none."""
+    if text in POLICIES:
+        return POLICIES.index(text)
+    if text.isascii() and text.isdecimal() and int(text) < len(POLICIES):
+        return int(text)
+    listed = ", ".join(f"{number} {name}" for number, name in enumerate(POLICIES))
+    raise CgpuError(f"no policy {text!r}; there are: {listed}")
+
+
+_READ: dict[str, Callable[[int, str, str], int | None]] = {
+    "weight": procfs.read_weight,
+    "quota": procfs.read_quota,
+    "quota_min": procfs.read_quota_min,
+    "priority": procfs.read_priority,
+}
+_WRITE: dict[str, Callable[[int, str, int, str], None]] = {
+    "weight": procfs.write_weight,
+    "quota": procfs.write_quota,
+    "quota_min": procfs.write_quota_min,
+    "priority": procfs.write_priority,
+}
+
+
+def _limit_again(card: int, name: str, limit: int | None, root: str) -> None:
+    # The door lifts no limit once there is one.
+    if limit is None:
+        raise CgpuError(f"{name} had no limit on GPU {card} and keeps the new one")
+    procfs.write_memsize(card, name, limit, root)
+
+
+def _guarded(
+    subject: str, shown: str, write: Callable[[], None], undo: Callable[[], None]
+) -> Change:
+    def apply() -> None:
+        try:
+            write()
+        except NodeError as error:
+            if error.errno not in _REASONS:
+                raise
+            text = f"{subject} stays as it was: {error.text}: {_REASONS[error.errno]}"
+            raise CgpuError(f"{text} ({errno.errorcode[error.errno]})") from None
+
+    return Change(shown, apply, undo)

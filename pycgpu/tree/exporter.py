@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: MIT
+"""
+Cards and containers as Prometheus metrics, read from the tree at every scrape.
+
+Base units: bytes, seconds, ratios of 0 to 1, degrees Celsius, watts. Nothing of the tree is held
+open between two scrapes: an open ``events`` pins the module, and with it every upgrade.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from .. import __version__
+from ..errors import CgpuError, NodeError
+from ..request.model import MIB, POLICIES
+from . import events, procfs, snapshot
+from .names import ContainerName
+from .snapshot import CardView, ContainerView, Counters, Snapshot
+
+CARD_LABELS = ("gpu", "uuid", "device")
+CONTAINER_LABELS = ("gpu", "uuid", "container", "id", "name", "pod", "namespace")
+#: Counters of a container's ``stat`` that are nanoseconds: key, metric, help.
+_TIMES = (
+    ("granted_ns", "cgpu_container_granted_seconds", "Time of the card that was its to use."),
+    ("used_ns", "cgpu_container_used_seconds", "Time of the card that it used."),
+    (
+        "throttled_ns",
+        "cgpu_container_throttled_seconds",
+        "Time in which it held the GPU open and was kept off it.",
+    ),
+)
+_COUNTS = (
+    ("switches", "cgpu_container_switches", "Turns on the card."),
+    ("overruns", "cgpu_container_overruns", "Turns that ended late."),
+    ("oom", "cgpu_container_oom", "Allocations refused for lack of memory."),
+    ("refused", "cgpu_container_refused", "Other requests refused."),
+)
+
+
+class Exporter:
+    """
+    A collector for a ``CollectorRegistry``.
+
+    Args:
+        root: the tree; None looks for the open door at every scrape.
+        aliases: also offer HAMi's and DCGM's names, in their units.
+        prefix: root of the host's files, for the containers' names.
+    """
+
+    def __init__(
+        self, root: str | None = None, *, aliases: bool = False, prefix: str = "/"
+    ) -> None:
+        self._root = root
+        self._aliases = aliases
+        self._prefix = prefix
+        self._names: dict[str, ContainerName] = {}
+        self._counters: Counters | None = None
+        self._events: Counter[str] = Counter()
+        self._last_event_ns = -1
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering must not read the tree, which may come later."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics; without a module only that it is down."""
+        up = GaugeMetricFamily("cgpu_up", "1 while the tree of the module can be read.")
+        began = time.monotonic()
+        try:
+            root = self._root or procfs.find_root()
+            counters = snapshot.read_counters(root)
+            taken = snapshot.take(
+                root,
+                before=self._counters,
+                after=counters,
+                known=self._names,
+                prefix=self._prefix,
+            )
+            self._count_events(root)
+        except CgpuError:
+            self._counters = None
+            up.add_metric((), 0)
+            yield up
+            return
+        self._counters = counters
+        there = {one.status.id for card in taken.cards for one in card.containers}
+        self._names = {key: name for key, name in self._names.items() if key in there}
+        up.add_metric((), 1)
+        yield up
+        yield _info(taken)
+        yield from _cards(taken)
+        yield from _containers(taken)
+        yield self._event_metric()
+        if self._aliases:
+            yield from _aliases(taken)
+        yield GaugeMetricFamily(
+            "cgpu_scrape_duration_seconds",
+            "Time that reading everything took.",
+            time.monotonic() - began,
+        )
+
+    def _count_events(self, root: str) -> None:
+        """Count the lines that are newer than those of the last scrape."""
+        descriptor = procfs.open_events(root)
+        try:
+            lines = procfs.new_events(descriptor)
+        except OSError as error:
+            raise NodeError(f"{root}/events", error.errno or errno.EIO, str(error)) from None
+        finally:
+            os.close(descriptor)
+        newest = self._last_event_ns
+        for line in lines:
+            event = events.parse(line)
+            # What the ring has lost was told to a reader that came later than it could have.
+            if event.time_ns is None or event.kind == "lost":
+                continue
+            if event.time_ns > self._last_event_ns:
+                self._events[event.kind] += 1
+                newest = max(newest, event.time_ns)
+        self._last_event_ns = newest
+
+    def _event_metric(self) -> Metric:
+        metric = CounterMetricFamily(
+            "cgpu_events", "Lines of the tree's events, by kind.", labels=("event",)
+        )
+        for kind, count in sorted(self._events.items()):
+            metric.add_metric((kind,), count)
+        return metric
+
+
+def _info(taken: Snapshot) -> Metric:
+    metric = GaugeMetricFamily(
+        "cgpu_info", "Versions; always 1.", labels=("package", "module", "driver")
+    )
+    metric.add_metric((__version__, taken.version, taken.nvml.driver or ""), 1)
+    return metric
+
+
+def _card_labels(view: CardView) -> list[str]:
+    card = view.status.card
+    name = None if view.board is None else view.board.name
+    return [str(card.index), card.uuid, name or ""]
+
+
+def _container_labels(card: CardView, view: ContainerView) -> list[str]:
+    one, name = view.status, view.name
+    return [
+        str(one.card),
+        card.status.card.uuid,
+        one.name,
+        one.id,
+        "" if name is None else name.name,
+        "" if name is None else name.pod or "",
+        "" if name is None else name.namespace or "",
+    ]
+
+
+_Family = GaugeMetricFamily | CounterMetricFamily
+#: Labels, and a value where it is known.
+_Row = tuple[Sequence[str], float | None]
+
+
+def _family(
+    kind: type[_Family], name: str, text: str, labels: Sequence[str], rows: Iterable[_Row]
+) -> Metric:
+    """Return a metric of the rows whose value is known."""
+    metric = kind(name, text, labels=labels)
+    for values, value in rows:
+        if value is not None:
+            metric.add_metric(values, value)
+    return metric
+
+
+def _cards(taken: Snapshot) -> Iterator[Metric]:
+    def gauge(name: str, text: str, read: Callable[[CardView], float | None]) -> Metric:
+        rows = ((_card_labels(view), read(view)) for view in taken.cards)
+        return _family(GaugeMetricFamily, f"cgpu_gpu_{name}", text, CARD_LABELS, rows)
+
+    def board(name: str) -> Callable[[CardView], float | None]:
+        return lambda view: None if view.board is None else getattr(view.board, name)
+
+    yield gauge(
+        "memory_total_bytes",
+        "Memory on the board.",
+        lambda v: v.status.card.total_bytes or None,
+    )
+    yield gauge(
+        "memory_reserved_bytes",
+        "Memory that the driver holds back.",
+        lambda v: v.status.card.reserved_bytes,
+    )
+    yield gauge(
+        "memory_promised_bytes",
+        "Sum of the containers' limits.",
+        lambda v: v.status.card.allocated_bytes,
+    )
+    yield gauge(
+        "memory_used_bytes",
+        "Memory charged to containers.",
+        lambda v: v.status.card.used_bytes,
+    )
+    yield gauge(
+        "board_memory_used_bytes",
+        "Memory in use by anyone, as NVML says.",
+        board("memory_used_bytes"),
+    )
+    yield gauge("containers", "Containers on the card.", lambda v: len(v.status.containers))
+    yield gauge("max_containers", "Containers that it takes.", lambda v: v.status.card.max_inst)
+    yield gauge("free_weight", "Weight to give away.", lambda v: v.status.card.free_weight)
+    yield gauge("unit_window_seconds", "Unit window.", lambda v: v.status.timeslice_us / 1e6)
+    yield gauge(
+        "utilization_ratio",
+        "Part of the time in which the card computed.",
+        lambda v: None if v.utilization is None else v.utilization / 100,
+    )
+    yield gauge("temperature_celsius", "Temperature of the chip.", board("temperature_c"))
+    yield gauge("power_watts", "Power drawn.", board("power_w"))
+    yield gauge("power_limit_watts", "Power limit in force.", board("power_limit_w"))
+    policy = GaugeMetricFamily(
+        "cgpu_gpu_policy", "1 for the policy in force.", labels=(*CARD_LABELS, "policy")
+    )
+    for view in taken.cards:
+        for number, name in enumerate(POLICIES):
+            in_force = number == view.status.card.policy
+            policy.add_metric([*_card_labels(view), name], float(in_force))
+    yield policy
+
+
+def _containers(taken: Snapshot) -> Iterator[Metric]:
+    views = [(_container_labels(card, one), one) for card in taken.cards for one in card.containers]
+
+    def gauge(name: str, text: str, read: Callable[[ContainerView], float | None]) -> Metric:
+        rows = ((labels, read(one)) for labels, one in views)
+        return _family(GaugeMetricFamily, f"cgpu_container_{name}", text, CONTAINER_LABELS, rows)
+
+    def part(percent: int | None) -> float | None:
+        return None if percent is None else percent / 100
+
+    yield gauge("memory_used_bytes", "Memory charged.", lambda o: o.used_bytes)
+    yield gauge("memory_limit_bytes", "Limit; none without one.", lambda o: o.status.memory_bytes)
+    yield gauge(
+        "memory_peak_bytes", "Most ever charged.", lambda o: o.status.stat.get("peak_bytes")
+    )
+    yield gauge("weight", "Weight.", lambda o: o.status.weight)
+    yield gauge("quota_ratio", "Most of the card.", lambda o: part(o.status.quota))
+    yield gauge("quota_min_ratio", "Guaranteed part.", lambda o: part(o.status.quota_min))
+    yield gauge("priority", "Priority.", lambda o: o.status.priority)
+    yield gauge("processes", "Processes on the card.", lambda o: len(o.status.processes))
+    for key, name, text in _TIMES:
+        rows = [(labels, _seconds(key, one.status.stat)) for labels, one in views]
+        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+    for key, name, text in _COUNTS:
+        rows = [
+            (labels, one.status.events.get(key, one.status.stat.get(key))) for labels, one in views
+        ]
+        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+
+
+def _seconds(key: str, stat: dict[str, int]) -> float | None:
+    nanoseconds = stat.get(key)
+    # An engine that cannot measure what was used says 0.
+    if nanoseconds is None or (key == "used_ns" and not nanoseconds):
+        return None
+    return nanoseconds / 1e9
+
+
+def _aliases(taken: Snapshot) -> Iterator[Metric]:
+    """The names and units of HAMi (ratios of 0 to 100) and of dcgm-exporter (MiB)."""
+    yield from _hami(taken)
+    yield from _dcgm(taken)
+
+
+def _hami(taken: Snapshot) -> Iterator[Metric]:
+    labels = ("deviceuuid", "podname", "podnamespace", "ctrname", "vdeviceid")
+    newer = ("device_uuid", "pod", "namespace", "container", "vdevice_index")
+
+    def row(card: CardView, one: ContainerView) -> list[str]:
+        name = one.name
+        return [
+            card.status.card.uuid,
+            "" if name is None else name.pod or "",
+            "" if name is None else name.namespace or "",
+            one.status.name if name is None else name.name,
+            str(one.status.card),
+        ]
+
+    def percent(one: ContainerView) -> float | None:
+        return None if one.share.used is None else 100 * one.share.used
+
+    for name, names, read in (
+        ("hami_vgpu_memory_used_bytes", newer, lambda o: o.used_bytes),
+        ("hami_vgpu_memory_limit_bytes", newer, lambda o: o.status.memory_bytes),
+        ("hami_container_device_utilization_ratio", newer, percent),
+        ("vGPU_device_memory_usage_in_bytes", labels, lambda o: o.used_bytes),
+        ("vGPU_device_memory_limit_in_bytes", labels, lambda o: o.status.memory_bytes),
+        ("Device_utilization_desc_of_container", labels, percent),
+    ):
+        rows = [(row(card, one), read(one)) for card in taken.cards for one in card.containers]
+        yield _family(GaugeMetricFamily, name, "As HAMi names it.", names, rows)
+    for name, of_card, read_card in (
+        ("hami_host_gpu_memory_used_bytes", ("device_index", "device_uuid"), _board_used),
+        ("hami_host_gpu_utilization_ratio", ("device_index", "device_uuid"), _utilization),
+        ("HostGPUMemoryUsage", ("deviceidx", "deviceuuid"), _board_used),
+        ("HostCoreUtilization", ("deviceidx", "deviceuuid"), _utilization),
+    ):
+        rows = [
+            ([str(card.status.card.index), card.status.card.uuid], read_card(card))
+            for card in taken.cards
+        ]
+        yield _family(GaugeMetricFamily, name, "As HAMi names it.", of_card, rows)
+
+
+def _dcgm(taken: Snapshot) -> Iterator[Metric]:
+    def free(card: CardView) -> float | None:
+        used = _board_used(card)
+        total = card.status.card.total_bytes
+        return None if not total else max(0, total - card.status.card.reserved_bytes - used) / MIB
+
+    for name, read in (
+        ("DCGM_FI_DEV_GPU_UTIL", _utilization),
+        ("DCGM_FI_DEV_FB_USED", lambda card: _board_used(card) / MIB),
+        ("DCGM_FI_DEV_FB_FREE", free),
+        ("DCGM_FI_DEV_FB_RESERVED", lambda card: card.status.card.reserved_bytes / MIB),
+        ("DCGM_FI_DEV_GPU_TEMP", lambda c: None if c.board is None else c.board.temperature_c),
+        ("DCGM_FI_DEV_POWER_USAGE", lambda c: None if c.board is None else c.board.power_w),
+    ):
+        rows = []
+        for card in taken.cards:
+            index, uuid, device = _card_labels(card)
+            rows.append(([index, uuid, f"nvidia{index}", device], read(card)))
+        labels = ("gpu", "UUID", "device", "modelName")
+        yield _family(GaugeMetricFamily, name, "As dcgm-exporter names it.", labels, rows)
+
+
+def _board_used(card: CardView) -> int:
+    if card.board is not None and card.board.memory_used_bytes is not None:
+        return card.board.memory_used_bytes
+    return card.status.card.used_bytes
+
+
+def _utilization(card: CardView) -> float | None:
+    return card.utilization

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""
+What NVIDIA's management library says of the boards: the only file that imports ``pynvml``.
+
+The library comes with the driver and may be absent, broken or of another version than the
+driver. None of that is an error here: what cannot be had is None, and :class:`Nvml` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+
+class Board(NamedTuple):
+    """
+    One GPU as NVML sees it; None is what this board or driver does not tell.
+
+    minor: N of ``/dev/nvidiaN``; not NVML's index, which follows the PCI bus.
+    utilization: percent of the last sampling period in which a kernel ran.
+    memory_used_bytes: of all processes, containers or not, and of the driver itself.
+    ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
+    """
+
+    uuid: str
+    minor: int | None
+    name: str | None
+    utilization: int | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    temperature_c: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    ecc: bool | None = None
+
+
+class Nvml(NamedTuple):
+    """``why`` is None, or one line why ``boards`` is empty."""
+
+    boards: tuple[Board, ...] = ()
+    driver: str | None = None
+    why: str | None = None
+
+    def board(self, uuid: str, minor: int) -> Board | None:
+        """Return the board of this UUID; of this minor where the tree does not know the UUID."""
+        for board in self.boards:
+            if uuid and board.uuid.lower() == uuid.lower():
+                return board
+        if not uuid:
+            for board in self.boards:
+                if board.minor == minor:
+                    return board
+        return None
+
+
+def read() -> Nvml:
+    """Return what NVML says now. Never raises: a monitor must work where NVML does not."""
+    try:
+        import pynvml
+    except ImportError:
+        return Nvml(why="no nvidia-ml-py")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Nvml(why=_reason(error))
+    except (AttributeError, OSError) as error:
+        return Nvml(why=f"NVML does not load: {error}")
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        boards = [_board(pynvml, index) for index in range(count)]
+        driver = _told(pynvml, pynvml.nvmlSystemGetDriverVersion)
+        return Nvml(tuple(board for board in boards if board), _text(driver))
+    except pynvml.NVMLError as error:
+        return Nvml(why=_reason(error))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep NVML initialised meanwhile: who reads it often pays for that once."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        # read() says why.
+        yield
+        return
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _reason(error: Exception) -> str:
+    return f"NVML: {str(error).lower()}"
+
+
+def _told(pynvml: Any, call: Callable[..., Any], *args: Any) -> Any:
+    """Call; return None for what the board, or the installed library, does not have."""
+    try:
+        return call(*args)
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def _board(pynvml: Any, index: int) -> Board | None:
+    handle = _told(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index)
+    uuid = None if handle is None else _text(_told(pynvml, pynvml.nvmlDeviceGetUUID, handle))
+    if uuid is None:
+        return None
+    rates = _told(pynvml, pynvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    ecc = _told(pynvml, pynvml.nvmlDeviceGetEccMode, handle)
+    return Board(
+        uuid=uuid,
+        minor=_told(pynvml, pynvml.nvmlDeviceGetMinorNumber, handle),
+        name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, handle)),
+        utilization=None if rates is None else int(rates.gpu),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        memory_total_bytes=None if memory is None else int(memory.total),
+        temperature_c=_told(
+            pynvml, pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+        ),
+        power_w=_watts(_told(pynvml, pynvml.nvmlDeviceGetPowerUsage, handle)),
+        power_limit_w=_watts(_told(pynvml, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        ecc=None if ecc is None else bool(ecc[0]),
+    )

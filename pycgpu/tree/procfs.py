@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: MIT
+"""
+The tree of nodes: ``/proc/cgpu_km`` (kernel door) or ``/run/cgpu_km`` (user door).
+
+One function a file. Every function takes *root*, so that the same code reads the real tree, the
+agent's and a test's. All of them raise :class:`~pycgpu.errors.ModuleNotLoaded` when the tree is
+absent, :class:`~pycgpu.errors.PermissionDenied`, :class:`~pycgpu.errors.NodeError` with the errno
+of a refused write or a node that went away, and :class:`~pycgpu.errors.ProtocolError` when the
+text of a node is not what the contract says.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ..errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
+from ..request.model import Card, Grant, Tenant
+
+KERNEL_DOOR = "/proc/cgpu_km"
+USER_DOOR = "/run/cgpu_km"
+#: The only layout of nodes that this package reads.
+API_VERSION = 1
+#: Longest command that inst_ctl takes, with its newline.
+COMMAND_MAX = 4096
+_ID_MAX = 64
+_ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+
+_CREATE_REASONS = {
+    errno.EINVAL: "the command is malformed",
+    errno.ERANGE: "a number is out of bounds",
+    errno.ENODEV: "no such card",
+    errno.ESRCH: "no such process",
+    errno.ENOENT: "no such cgroup",
+    errno.EEXIST: "a container of this id is registered already",
+    errno.ENOSPC: "max_inst is reached, or the memory of a card is promised already",
+}
+_DESTROY_REASONS = {
+    errno.ENOENT: "no such container",
+    errno.EBUSY: "processes of the container still hold the GPU",
+}
+
+
+def find_root() -> str:
+    """Return the root of the door that is open, the kernel's first."""
+    for root in (KERNEL_DOOR, USER_DOOR):
+        if os.path.exists(f"{root}/api_version"):
+            return root
+    raise ModuleNotLoaded(KERNEL_DOOR)
+
+
+def read(path: str, root: str) -> str:
+    """Return the text of the node at *root*/*path*."""
+    full = f"{root}/{path}"
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = []
+            while chunk := os.read(fd, 65536):
+                chunks.append(chunk)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _node_error(full, error, root) from None
+    try:
+        return b"".join(chunks).decode()
+    except UnicodeDecodeError:
+        raise ProtocolError(full, 1, repr(chunks[0][:80])) from None
+
+
+def write(path: str, text: str, root: str, reasons: dict[int, str] | None = None) -> None:
+    """Write *text* and a newline to the node in one write; *reasons* explain its errnos."""
+    full = f"{root}/{path}"
+    try:
+        fd = os.open(full, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode() + b"\n")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _node_error(full, error, root, text, reasons) from None
+
+
+def _node_error(
+    full: str,
+    error: OSError,
+    root: str,
+    text: str | None = None,
+    reasons: dict[int, str] | None = None,
+) -> CgpuError:
+    number = error.errno or errno.EIO
+    if number == errno.ENOENT and not os.path.exists(root):
+        return ModuleNotLoaded(root)
+    if number in (errno.EACCES, errno.EPERM):
+        return PermissionDenied(full)
+    reason = (reasons or {}).get(number) or os.strerror(number)
+    return NodeError(full, number, f"{reason} ({errno.errorcode.get(number, number)})", text)
+
+
+def _number(path: str, root: str) -> int:
+    text = read(path, root)
+    digits = text.rstrip("\n")
+    if not (digits.isascii() and digits.isdecimal()):
+        raise ProtocolError(f"{root}/{path}", 1, text)
+    return int(digits)
+
+
+def _limit(path: str, root: str, none: str) -> int | None:
+    text = read(path, root).rstrip("\n")
+    if text in ("max", none):
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise ProtocolError(f"{root}/{path}", 1, text)
+    return int(text)
+
+
+def _table(path: str, root: str) -> dict[str, int]:
+    table = {}
+    for line, text in enumerate(read(path, root).splitlines(), 1):
+        key, _, number = text.partition(" ")
+        if not (key and number.isascii() and number.isdecimal()):
+            raise ProtocolError(f"{root}/{path}", line, text)
+        table[key] = int(number)
+    return table
+
+
+def _listing(path: str, root: str) -> list[str]:
+    full = f"{root}/{path}" if path else root
+    try:
+        return os.listdir(full)
+    except OSError as error:
+        raise _node_error(full, error, root) from None
+
+
+def read_version(root: str) -> str:
+    """``version``: the release of the door's code."""
+    return read("version", root).rstrip("\n")
+
+
+def read_api_version(root: str) -> int:
+    """``api_version``: see :data:`API_VERSION`."""
+    return _number("api_version", root)
+
+
+def read_features(root: str) -> frozenset[str]:
+    """``features``: one word a line."""
+    return frozenset(read("features", root).split())
+
+
+def card_indexes(root: str) -> list[int]:
+    """Return N of every ``/dev/nvidiaN`` under control, in order."""
+    return sorted(int(name) for name in _listing("", root) if name.isdecimal())
+
+
+def container_names(card: int, root: str) -> list[str]:
+    """Return the names of the containers' directories on *card*, in order."""
+    full = f"{root}/{card}"
+    return sorted(name for name in _listing(str(card), root) if os.path.isdir(f"{full}/{name}"))
+
+
+def container_ids(root: str) -> list[str]:
+    """Return the full ids of all containers, in order."""
+    return sorted(_listing("container", root))
+
+
+def read_uuid(card: int, root: str) -> str:
+    """``<gpu>/uuid``, as NVML writes it; empty if the door does not know it."""
+    return read(f"{card}/uuid", root).rstrip("\n")
+
+
+def read_policy(card: int, root: str) -> int:
+    """``<gpu>/policy``: 0 to 8, see :data:`pycgpu.request.model.POLICIES`."""
+    return _number(f"{card}/policy", root)
+
+
+def write_policy(card: int, policy: int, root: str) -> None:
+    """``<gpu>/policy``: from now on a request's hint does not change it."""
+    write(f"{card}/policy", str(policy), root)
+
+
+def read_max_inst(card: int, root: str) -> int:
+    """``<gpu>/max_inst``: how many containers the card takes."""
+    return _number(f"{card}/max_inst", root)
+
+
+def read_free_weight(card: int, root: str) -> int:
+    """``<gpu>/free_weight``: max_inst less the weights of the card's containers."""
+    return _number(f"{card}/free_weight", root)
+
+
+def read_timeslice_us(card: int, root: str) -> int:
+    """``<gpu>/timeslice_us``: the unit window."""
+    return _number(f"{card}/timeslice_us", root)
+
+
+def read_memory(card: int, root: str) -> dict[str, int]:
+    """``<gpu>/memory``: total, reserved, allocated, used and free, in bytes."""
+    table = _table(f"{card}/memory", root)
+    for key in ("total", "reserved", "allocated", "used", "free"):
+        if key not in table:
+            raise ProtocolError(f"{root}/{card}/memory", 0, f"no line {key!r}")
+    return table
+
+
+def read_card_stat(card: int, root: str) -> dict[str, int]:
+    """``<gpu>/stat``: counters of the card."""
+    return _table(f"{card}/stat", root)
+
+
+def read_cid(card: int, name: str, root: str) -> str:
+    """``<gpu>/<id>/cid``: the full id behind a directory's name."""
+    return read(f"{card}/{name}/cid", root).rstrip("\n")
+
+
+def read_memsize(card: int, name: str, root: str) -> int | None:
+    """``<gpu>/<id>/memsize`` in bytes; None is no limit."""
+    return _limit(f"{card}/{name}/memsize", root, "max")
+
+
+def write_memsize(card: int, name: str, memory_bytes: int, root: str) -> None:
+    """``<gpu>/<id>/memsize`` in bytes."""
+    write(f"{card}/{name}/memsize", str(memory_bytes), root)
+
+
+def read_weight(card: int, name: str, root: str) -> int:
+    """``<gpu>/<id>/weight``."""
+    return _number(f"{card}/{name}/weight", root)
+
+
+def write_weight(card: int, name: str, weight: int, root: str) -> None:
+    """``<gpu>/<id>/weight``."""
+    write(f"{card}/{name}/weight", str(weight), root)
+
+
+def read_quota(card: int, name: str, root: str) -> int | None:
+    """``<gpu>/<id>/quota`` in percent; None is none."""
+    return _limit(f"{card}/{name}/quota", root, "0")
+
+
+def write_quota(card: int, name: str, quota: int | None, root: str) -> None:
+    """``<gpu>/<id>/quota`` in percent; None takes it away."""
+    write(f"{card}/{name}/quota", str(quota or 0), root)
+
+
+def read_quota_min(card: int, name: str, root: str) -> int | None:
+    """``<gpu>/<id>/quota_min`` in percent; None is none."""
+    return _limit(f"{card}/{name}/quota_min", root, "0")
+
+
+def write_quota_min(card: int, name: str, quota_min: int | None, root: str) -> None:
+    """``<gpu>/<id>/quota_min`` in percent; None takes it away."""
+    write(f"{card}/{name}/quota_min", str(quota_min or 0), root)
+
+
+def read_priority(card: int, name: str, root: str) -> int:
+    """``<gpu>/<id>/priority``."""
+    return _number(f"{card}/{name}/priority", root)
+
+
+def write_priority(card: int, name: str, priority: int, root: str) -> None:
+    """``<gpu>/<id>/priority``."""
+    write(f"{card}/{name}/priority", str(priority), root)
+
+
+def read_stat(card: int, name: str, root: str) -> dict[str, int]:
+    """``<gpu>/<id>/stat``: counters of the container on the card."""
+    return _table(f"{card}/{name}/stat", root)
+
+
+def read_events(card: int, name: str, root: str) -> dict[str, int]:
+    """``<gpu>/<id>/events``: how often each event happened (``oom``, ``refused``, …)."""
+    return _table(f"{card}/{name}/events", root)
+
+
+def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
+    """
+    Return one card as admission wants it.
+
+    Args:
+        tenants: False leaves the containers out, which takes one read for each of their nodes.
+    """
+    memory = read_memory(card, root)
+    return Card(
+        index=card,
+        uuid=read_uuid(card, root),
+        total_bytes=memory["total"],
+        reserved_bytes=memory["reserved"],
+        allocated_bytes=memory["allocated"],
+        used_bytes=memory["used"],
+        policy=read_policy(card, root),
+        max_inst=read_max_inst(card, root),
+        free_weight=read_free_weight(card, root),
+        tenants=read_tenants(card, root) if tenants else (),
+    )
+
+
+def read_cards(root: str, *, tenants: bool = True) -> list[Card]:
+    """Return every card under control, by index."""
+    return [read_card(card.index, root, tenants=tenants) for card in find_cards(root)]
+
+
+def find_cards(root: str) -> list[Card]:
+    """
+    Return every card under control, by index, with its UUID and nothing else.
+
+    To tell which cards a request means takes no more; on a host of eight, the other nodes take
+    longer to read than all that the runtime does.
+    """
+    api_version = read_api_version(root)
+    if api_version != API_VERSION:
+        raise ProtocolError(f"{root}/api_version", 1, str(api_version))
+    if not card_indexes(root):
+        # A module that was loaded before the driver looks for cards when inst_ctl is opened.
+        read("inst_ctl", root)
+    return [Card(card, read_uuid(card, root), total_bytes=0) for card in card_indexes(root)]
+
+
+def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
+    """Return what each container holds of *card*; one that goes meanwhile is left out."""
+    found = []
+    for name in container_names(card, root):
+        try:
+            found.append(
+                Tenant(
+                    name,
+                    read_memsize(card, name, root),
+                    read_weight(card, name, root),
+                    read_quota(card, name, root),
+                    read_quota_min(card, name, root),
+                )
+            )
+        except NodeError as error:
+            if not is_gone(error):
+                raise
+    return tuple(found)
+
+
+def is_gone(error: NodeError) -> bool:
+    """Whether a node was not there, or went while it was read: then the kernel says EIO."""
+    return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EIO)
+
+
+def open_events(root: str) -> int:
+    """Open ``events`` for reading and ``poll()``; the caller closes the descriptor."""
+    full = f"{root}/events"
+    try:
+        return os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise _node_error(full, error, root) from None
+
+
+def new_events(descriptor: int) -> list[str]:
+    """Return the lines of ``events`` not read yet by that descriptor, of :func:`open_events`."""
+    text = b""
+    try:
+        while chunk := os.read(descriptor, 65536):
+            text += chunk
+    except BlockingIOError:
+        pass
+    return text.decode(errors="replace").splitlines()
+
+
+def create_command(
+    container_id: str, grant: Grant, *, pid: int | None = None, cgroup: str | None = None
+) -> str:
+    """
+    Return the ``create`` command for inst_ctl, without its newline.
+
+    Args:
+        pid, cgroup: exactly one; the container's first process (the host's number), or its
+            cgroup's path below the cgroup file system's root.
+
+    Raises:
+        CgpuError: the id or the path cannot be written there, or the command grows too long.
+    """
+    _check_id(container_id)
+    if (pid is None) == (cgroup is None):
+        raise CgpuError(f"{container_id}: name its process or its cgroup, one of them")
+    if cgroup is not None and not (cgroup.isprintable() and cgroup.strip() and " " not in cgroup):
+        raise CgpuError(f"cgroup {cgroup!r} has characters that inst_ctl does not take")
+    words = ["create", container_id, f"cgroup={cgroup}" if pid is None else f"pid={pid}"]
+    for card in grant.cards:
+        memory = "max" if card.memory_bytes is None else str(card.memory_bytes)
+        word = f"gpu={card.index},mem={memory}"
+        for key in ("weight", "quota", "quota_min", "priority", "policy", "oom_action"):
+            value = getattr(card, key)
+            if value is not None:
+                word += f",{key}={value}"
+        words.append(word + (",uvm_disable=1" if card.uvm_disable else ""))
+    command = " ".join(words)
+    if len(command.encode()) >= COMMAND_MAX:
+        raise CgpuError(f"{container_id}: {len(grant.cards)} cards do not fit one command")
+    return command
+
+
+def create(
+    container_id: str,
+    grant: Grant,
+    root: str,
+    *,
+    pid: int | None = None,
+    cgroup: str | None = None,
+) -> None:
+    """Register a container with all cards of *grant*, or with none; see create_command()."""
+    command = create_command(container_id, grant, pid=pid, cgroup=cgroup)
+    write("inst_ctl", command, root, _CREATE_REASONS)
+
+
+def destroy(container_id: str, root: str) -> bool:
+    """Remove a container; return False if it was gone already."""
+    _check_id(container_id)
+    try:
+        write("inst_ctl", f"destroy {container_id}", root, _DESTROY_REASONS)
+    except NodeError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    return True
+
+
+def _check_id(container_id: str) -> None:
+    if (
+        not 1 <= len(container_id) <= _ID_MAX
+        or not container_id[0].isalnum()
+        or not _ID_CHARS.issuperset(container_id)
+    ):
+        raise CgpuError(
+            f"container id {container_id!r}: write 1 to {_ID_MAX} letters, digits, '_', '.', '-',"
+            " a letter or digit first"
+        )

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""
+One moment of all cards and containers: the tree, what NVML tells, and the containers' names.
+
+The engine's counters only grow, so a share is a difference: counters are read twice, some time
+apart, each with its own time stamp.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from ..errors import NodeError, ProtocolError
+from . import names, nvml, procfs, status
+from .names import ContainerName
+from .nvml import Board, Nvml
+from .status import CardStatus, ContainerStatus
+
+#: What the engine adds to a container's ``stat``; a door without an engine has none of them.
+COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns")
+#: Two periods of the engine with up to 8 containers: shares of less would jump.
+SAMPLE_S = 0.08
+
+T = TypeVar("T")
+Counters = dict[tuple[int, str], tuple[int, dict[str, int]]]
+
+
+class Share(NamedTuple):
+    """Parts of the time between two readings, 0 to 1 (noise may exceed it); None: not told."""
+
+    granted: float | None = None
+    used: float | None = None
+    throttled: float | None = None
+
+
+class ContainerView(NamedTuple):
+    """A container on one card; ``name`` is None where no engine knows it."""
+
+    status: ContainerStatus
+    name: ContainerName | None
+    share: Share
+
+    @property
+    def used_bytes(self) -> int:
+        """What is charged to it: also memory whose process is gone."""
+        return self.status.stat.get("current_bytes", self.status.used_bytes)
+
+
+class CardView(NamedTuple):
+    """A card; ``board`` is None where NVML is absent or does not know it."""
+
+    status: CardStatus
+    board: Board | None
+    containers: tuple[ContainerView, ...]
+
+    @property
+    def utilization(self) -> float | None:
+        """Percent of the time that the card computed: NVML's figure, else the containers' sum."""
+        if self.board is not None and self.board.utilization is not None:
+            return self.board.utilization
+        used = [one.share.used for one in self.containers if one.share.used is not None]
+        return min(100.0, 100 * sum(used)) if used else None
+
+
+class Snapshot(NamedTuple):
+    """``time_ns`` is the wall clock's; ``nvml`` says why boards are missing."""
+
+    time_ns: int
+    root: str
+    version: str
+    features: frozenset[str]
+    nvml: Nvml
+    cards: tuple[CardView, ...]
+
+    def select(
+        self, cards: frozenset[int] | None, wanted: Callable[[ContainerView], bool] | None
+    ) -> Snapshot:
+        """Return only these cards, and of those only the containers that *wanted* accepts."""
+        chosen = []
+        for card in self.cards:
+            if cards is not None and card.status.card.index not in cards:
+                continue
+            if wanted is not None:
+                kept = tuple(one for one in card.containers if wanted(one))
+                if not kept:
+                    continue
+                card = card._replace(containers=kept)
+            chosen.append(card)
+        return self._replace(cards=tuple(chosen))
+
+
+def read_counters(root: str) -> Counters:
+    """Return (time in ns, ``stat``) of every container by card and name of its directory."""
+    found: Counters = {}
+    for card in procfs.card_indexes(root):
+        for name in _unless_gone(partial(procfs.container_names, card, root)) or ():
+            stat = _unless_gone(partial(procfs.read_stat, card, name, root))
+            if stat is not None:
+                found[card, name] = (time.monotonic_ns(), stat)
+    return found
+
+
+def counts_compute(counters: Counters) -> bool:
+    """Whether any container's counters tell of compute, so that waiting for more is worth it."""
+    return any(key in stat for _, stat in counters.values() for key in COMPUTE_KEYS)
+
+
+def share(
+    before: tuple[int, dict[str, int]] | None, after: tuple[int, dict[str, int]] | None
+) -> Share:
+    """Return the shares between two readings of one container's counters."""
+    if before is None or after is None or after[0] <= before[0]:
+        return Share()
+    elapsed = after[0] - before[0]
+    parts: list[float | None] = []
+    for key in COMPUTE_KEYS:
+        old, new = before[1].get(key), after[1].get(key)
+        # Counters that went back are another container's, of the same id. An engine that cannot
+        # measure what was used says 0, which is not to be mistaken for idleness.
+        told = old is not None and new is not None and new >= old and (new or key != "used_ns")
+        parts.append((new - old) / elapsed if told else None)  # type: ignore[operator]
+    return Share(*parts)
+
+
+def take(
+    root: str,
+    *,
+    before: Counters | None = None,
+    after: Counters | None = None,
+    boards: Nvml | None = None,
+    known: dict[str, ContainerName] | None = None,
+    prefix: str = "/",
+) -> Snapshot:
+    """
+    Return everything as it is now.
+
+    Args:
+        before, after: counters of two moments; shares are unknown without them.
+        boards: NVML's answer; default: ask it.
+        known: names by id; those of newly found containers are added to it.
+        prefix: root of the host's files, for the names.
+    """
+    boards = nvml.read() if boards is None else boards
+    known = {} if known is None else known
+    found = [_unless_gone(partial(status.read, card, root)) for card in procfs.card_indexes(root)]
+    there = [one for one in found if one is not None]
+    ids = {container.id for one in there for container in one.containers}
+    known.update(names.find(ids - known.keys(), prefix))
+    cards = []
+    for one in there:
+        index = one.card.index
+        views = [
+            ContainerView(
+                container,
+                known.get(container.id),
+                share(
+                    (before or {}).get((index, container.name)),
+                    (after or {}).get((index, container.name)),
+                ),
+            )
+            for container in one.containers
+        ]
+        cards.append(CardView(one, boards.board(one.card.uuid, index), tuple(views)))
+    return Snapshot(
+        time.time_ns(),
+        root,
+        procfs.read_version(root),
+        procfs.read_features(root),
+        boards,
+        tuple(cards),
+    )
+
+
+def sample(root: str, *, sample_s: float = SAMPLE_S, prefix: str = "/") -> Snapshot:
+    """
+    Return a snapshot with shares measured over *sample_s* seconds.
+
+    What takes time anyway, NVML, is done meanwhile; without compute counters nothing is waited
+    for. :class:`~pycgpu.errors.CgpuError` as the functions of :mod:`pycgpu.tree.procfs` raise them.
+    """
+    version = procfs.read_api_version(root)
+    if version != procfs.API_VERSION:
+        raise ProtocolError(f"{root}/api_version", 1, str(version))
+    start = time.monotonic()
+    before = read_counters(root)
+    boards = nvml.read()
+    if not counts_compute(before):
+        return take(root, boards=boards, prefix=prefix)
+    time.sleep(max(0.0, start + sample_s - time.monotonic()))
+    return take(root, before=before, after=read_counters(root), boards=boards, prefix=prefix)
+
+
+def _unless_gone(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except NodeError as error:
+        if procfs.is_gone(error):
+            return None
+        raise

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: MIT
+"""What is listed, what is not, who else a call may name, and what a channel group is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.core import Device, Verdict, lib
+from tests.core import strategies as nv
+from tests.core.test_answers import CLIENT, DEVICE, FOREIGN, INVALID_CLASS, SUBDEVICE, Container
+
+GIB = 1 << 30
+GRAPHICS, COPY = 1, 9
+SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
+ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
+EVENT, DEBUGGER, DISABLE_HMM = 0x79, 0x83DE, 1
+REFUSED_CONTROLS = [
+    0x20800122,  # GPU_EXEC_REG_OPS
+    0x20801121,  # FIFO_OBJSCHED_SET_STATE
+    0x20801123, 0x20801124,  # unique ids of groups and channels
+    0x20801209, 0x20801211, 0x2080123A,  # binds of contexts of any client
+    0x20801205,  # GR_CTXSW_ZCULL_MODE: shares another client's
+]  # fmt: skip
+# Nobody's, NVIDIA's next, legacy GSS (an administrator's too), binary API.
+UNKNOWN_CONTROLS = [0x2080FFFF, 0xF0000000, 0x2080B0FF, 0x2080C001, 0x2081FFFF, 0xB0CC0107]
+
+
+def admit(container: Container, yes: bool = True) -> None:
+    container.tenant.raw.ledger.account[1].admit_unknown = yes
+
+
+def test_the_lists_are_in_order() -> None:
+    for find in (lib.cgpu_control_rule, lib.cgpu_class_rule):
+        first = find(0x101 if find is lib.cgpu_control_rule else 0)
+        number, rule = -1, first
+        while rule.judge and rule.number > number:
+            assert find(rule.number) == rule
+            number, rule = rule.number, rule + 1
+        assert number >= (0xCB330101 if find is lib.cgpu_control_rule else 0xCEC0)
+
+
+@pytest.mark.parametrize("cmd", UNKNOWN_CONTROLS)
+def test_a_control_that_is_not_listed_is_refused_and_counted_until_it_is_admitted(cmd: int) -> None:
+    container = Container()
+    args = nv.rm_control(CLIENT, SUBDEVICE, cmd)
+    verdict, call = container.ask(nv.CONTROL, args)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+    assert container.account.refused == 1
+    admit(container)
+    verdict, call = container.ask(nv.CONTROL, args)
+    assert (verdict, call.raw.unknown) == (Verdict.FORWARD, True)
+    assert container.account.refused == 1
+
+
+@pytest.mark.parametrize("cmd", REFUSED_CONTROLS)
+def test_what_acts_on_other_tenants_is_not_admitted_by_anyone(cmd: int) -> None:
+    container = Container()
+    admit(container)
+    verdict, call = container.ask(nv.CONTROL, nv.rm_control(CLIENT, SUBDEVICE, cmd, bytes(64)))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
+@pytest.mark.parametrize("cls", [0xDA, 0xF8, 0xFFFF, 0xB2CC, 0x906F])
+def test_a_class_that_is_not_listed_is_refused(cls: int) -> None:
+    verdict, call = Container().ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 9, cls))
+    assert (verdict, call.status) == (Verdict.ANSWER, INVALID_CLASS)
+
+
+@given(st.integers(0, 255))
+def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
+    assert lib.cgpu_command_known(Device.CTL, nr) or not lib.cgpu_interprets(nr)
+
+
+@pytest.mark.parametrize(("device", "nr"), [
+    (Device.CTL, 77), (Device.CTL, 255), (Device.GPU, 0x39), (Device.UVM, 9), (Device.UVM, 62),
+])  # fmt: skip
+def test_commands_that_are_not_listed_are_refused_and_counted(device: Device, nr: int) -> None:
+    container = Container()
+    assert not lib.cgpu_command_known(device, nr)
+    assert not lib.cgpu_call_unknown(container.tenant.raw)
+    assert container.account.refused == 1
+    admit(container)
+    assert lib.cgpu_call_unknown(container.tenant.raw)
+
+
+# ---------------------------------------------------------------- other clients
+
+
+@pytest.mark.parametrize(("named", "verdict"), [
+    (0, Verdict.FORWARD), (CLIENT, Verdict.FORWARD), (FOREIGN, Verdict.ANSWER),
+])  # fmt: skip
+@pytest.mark.parametrize(("cls", "size", "place"), [
+    (EVENT, 24, 0), (DEBUGGER, 12, 4), (nv.DEVICE, 56, 4), (nv.DEVICE, 56, 8),
+])  # fmt: skip
+def test_a_client_in_the_parameters_is_the_container_s(
+    cls: int, size: int, place: int, named: int, verdict: Verdict
+) -> None:
+    params = nv.put(size, (place, "I", named))
+    above = CLIENT if cls == nv.DEVICE else DEVICE
+    args = nv.rm_alloc(CLIENT, above, 9, cls, params)
+    got, call = Container().ask(nv.ALLOC, args, params)
+    assert got is verdict
+    assert got is Verdict.FORWARD or call.status == nv.INVALID_CLIENT
+
+
+def test_a_bind_names_a_client_of_the_container_or_is_refused() -> None:
+    container = Container()
+    for client, expected in ((CLIENT, Verdict.FORWARD), (FOREIGN, Verdict.ANSWER)):
+        params = nv.put(24, (0, "I", client), (4, "I", 9))
+        args = nv.rm_control(CLIENT, SUBDEVICE, 0x20801208, params)
+        assert container.ask(nv.CONTROL, args, params)[0] is expected
+    # what is too short to be read is not for the driver either
+    params = bytearray(2)
+    args = nv.rm_control(CLIENT, SUBDEVICE, 0x20801208, params)
+    assert container.ask(nv.CONTROL, args, params)[0] is Verdict.ANSWER
+
+
+def os_event(client: int, fd: int = 5) -> bytearray:
+    return nv.put(16, (0, "I", client), (8, "i", fd))
+
+
+@pytest.mark.parametrize("nr", [ALLOC_OS_EVENT, FREE_OS_EVENT])
+def test_an_os_event_of_a_foreign_client_is_out_of_reach(nr: int) -> None:
+    container = Container()
+    verdict, call = container.ask(nr, os_event(FOREIGN), fd_file=container.ctl)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_CLIENT)
+    assert container.ask(nr, os_event(CLIENT), fd_file=container.ctl)[0] is Verdict.FORWARD
+
+
+def test_an_os_event_wakes_through_a_file_of_the_container() -> None:
+    verdict, call = Container().ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=0)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_ARGUMENT)
+
+
+def test_os_events_are_bounded_and_go_with_their_file() -> None:
+    container = Container()
+    file = container.tenant.open(Device.GPU, 1, pid=70)
+
+    def ask(nr: int) -> Verdict:
+        verdict, call = container.ask(nr, os_event(CLIENT), fd_file=file)
+        if verdict is Verdict.FORWARD:
+            call.post()
+        return verdict
+
+    for _ in range(lib.CGPU_MAX_OS_EVENTS):
+        assert ask(ALLOC_OS_EVENT) is Verdict.FORWARD
+    assert ask(ALLOC_OS_EVENT) is Verdict.ANSWER
+    assert ask(FREE_OS_EVENT) is Verdict.FORWARD
+    assert ask(ALLOC_OS_EVENT) is Verdict.FORWARD
+    container.tenant.close(file)
+    assert container.tenant.raw.os_events == 0
+
+
+def test_mappings_by_map_memory_dma_are_bounded_and_go_with_their_address_space() -> None:
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+
+    def ask(nr: int, size: int) -> Verdict:
+        args = nv.put(size, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 9))
+        verdict, call = container.ask(nr, args)
+        if verdict is Verdict.FORWARD:
+            call.post()
+        return verdict
+
+    for _ in range(lib.CGPU_MAX_DMA_MAPPINGS):
+        assert ask(MAP_DMA, 64) is Verdict.FORWARD
+    assert ask(MAP_DMA, 64) is Verdict.ANSWER
+    assert ask(UNMAP_DMA, 48) is Verdict.FORWARD
+    assert ask(MAP_DMA, 64) is Verdict.FORWARD
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 9))
+    assert verdict is Verdict.FORWARD
+    call.post()
+    assert container.tenant.raw.objects.mappings == 0
+
+
+@pytest.mark.parametrize("flags", [0, 2, 1])
+def test_malloc_d_memory_never_moves_to_a_card(flags: int) -> None:
+    args = nv.put(16, (0, "Q", flags))
+    verdict, call = Container().ask(nv.UVM_INITIALIZE, args, device=Device.UVM)
+    assert verdict is Verdict.FORWARD
+    assert nv.get64(call.args, 0) == flags | DISABLE_HMM
+    call.post()
+    assert nv.get64(call.args, 0) == flags
+
+
+# ---------------------------------------------------------------- one identity
+
+
+def channel_params(engine: int) -> bytearray:
+    return nv.put(368, (128, "I", engine))
+
+
+class Runs(Container):
+    """A container with a group (0x10) and two channels in it (0x11, 0x12)."""
+
+    def __init__(self, engine: int = GRAPHICS) -> None:
+        super().__init__(GIB)
+        self.alloc(CLIENT, DEVICE, 0x10, nv.GROUP, nv.group_params(0, engine))
+        for channel in (0x11, 0x12):
+            self.alloc(CLIENT, 0x10, channel, nv.CHANNEL, channel_params(engine))
+
+    def dup(self, new: int, old: int) -> None:
+        verdict, call = self.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, new, CLIENT, old))
+        assert verdict is Verdict.FORWARD
+        assert call.post() is Verdict.DONE
+
+    def free(self, handle: int) -> None:
+        verdict, call = self.ask(nv.FREE, nv.rm_free(CLIENT, handle))
+        assert verdict is Verdict.FORWARD
+        assert call.post() is Verdict.DONE
+
+    def schedule(self, handle: int, cmd: int = SCHEDULE_GROUP) -> None:
+        verdict, call = self.ask(nv.CONTROL, nv.rm_control(CLIENT, handle, cmd))
+        assert verdict is Verdict.FORWARD
+        assert call.post() is Verdict.DONE
+
+    def shut(self) -> set[int]:
+        return {handle for _, handle in self.tenant.gate(1, True)}
+
+
+def test_a_group_that_was_scheduled_through_one_channel_is_gated_as_a_whole() -> None:
+    container = Runs()
+    container.schedule(0x11, SCHEDULE_CHANNEL)
+    assert container.shut() == {0x11, 0x12}
+
+
+def test_a_group_that_was_scheduled_through_a_duplicate_is_gated() -> None:
+    container = Runs()
+    container.dup(0x20, 0x10)
+    container.schedule(0x20)
+    assert container.shut() == {0x11, 0x12}
+
+
+def test_a_channel_that_is_made_through_a_duplicate_is_gated_with_its_group() -> None:
+    container = Runs()
+    container.schedule(0x10)
+    container.dup(0x20, 0x10)
+    container.alloc(CLIENT, 0x20, 0x21, nv.CHANNEL, channel_params(GRAPHICS))
+    assert container.shut() == {0x11, 0x12, 0x21}
+
+
+def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
+    container = Runs()
+    container.dup(0x20, 0x10)
+    container.dup(0x21, 0x10)
+    assert container.tenant.raw.objects.groups[1] == 1
+    container.free(0x10)
+    assert container.tenant.raw.objects.groups[1] == 1
+    container.free(0x20)
+    container.free(0x21)
+    assert container.tenant.raw.objects.groups[1] == 0
+    assert container.tenant.raw.objects.channels[1] == 0
+
+
+def test_no_computing_channel_outside_a_group() -> None:
+    container = Runs()
+    params = channel_params(GRAPHICS)
+    verdict, call = container.ask(
+        nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 0x30, nv.CHANNEL, params), params
+    )
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+
+
+def test_a_channel_outside_groups_is_counted_and_charged_as_a_group() -> None:
+    container = Runs()
+    free = lib.CGPU_FREE_GROUPS - 1
+    for i in range(free):
+        container.alloc(CLIENT, DEVICE, 0x100 + i, nv.CHANNEL, channel_params(COPY))
+    assert container.account.current_bytes == 0
+    container.alloc(CLIENT, DEVICE, 0x30, nv.CHANNEL, channel_params(COPY))
+    assert container.account.current_bytes == lib.CGPU_GROUP_BYTES
+    container.free(0x30)
+    assert container.account.current_bytes == 0
+
+
+def test_channels_and_address_spaces_beyond_the_free_ones_are_charged() -> None:
+    container = Runs()
+    for i in range(lib.CGPU_FREE_CHANNELS - 2):
+        container.alloc(CLIENT, 0x10, 0x1000 + i, nv.CHANNEL, channel_params(GRAPHICS))
+    for i in range(lib.CGPU_FREE_VASPACES):
+        container.alloc(CLIENT, DEVICE, 0x4000 + i, nv.VASPACE)
+    assert container.account.current_bytes == 0
+    container.alloc(CLIENT, 0x10, 0x30, nv.CHANNEL, channel_params(GRAPHICS))
+    container.alloc(CLIENT, DEVICE, 0x31, nv.VASPACE)
+    assert container.account.current_bytes == lib.CGPU_CHANNEL_BYTES + lib.CGPU_VASPACE_BYTES

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Who has work by GP_PUT and GP_GET: what a door's looks are turned into."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu._core import ffi, lib
+from tests.core.test_sched import FAIR, FIXED, MS, NEVER, Card
+
+QUEUED, WORKS, SLEEPS = lib.CGPU_DEMAND_QUEUED, lib.CGPU_DEMAND_WORKS, lib.CGPU_DEMAND_SLEEPS
+UNKNOWN = lib.CGPU_DEMAND_UNKNOWN
+LOOK = lib.CGPU_DEMAND_LOOK_NS
+
+
+class Door:
+    """Channels of each slot of a card, as the tenants wrote and the card fetched them."""
+
+    def __init__(self, slots: int = 2, channels: int = 20, policy: int = FAIR) -> None:
+        self.card = Card(policy)
+        for slot in range(slots):
+            self.card.add(slot)
+        self.card.run(MS)
+        self.demand = ffi.new("struct cgpu_demand *")
+        lib.cgpu_demand_init(self.demand)
+        self.known = [ffi.new("struct cgpu_demand_channel[]", channels) for _ in range(slots)]
+        self.words = [[[0, 0] for _ in range(channels)] for _ in range(slots)]
+        self.reads = 0
+        self.now = self.card.now
+
+    def due(self) -> tuple[int, list[int]]:
+        mask = ffi.new("uint64_t *")
+        due = lib.cgpu_demand_due(self.demand, self.card.s, self.now, mask)
+        return due, [i for i in range(64) if mask[0] >> i & 1]
+
+    def look(self, at: int | None = None, cost: int = 14_000) -> None:
+        due, slots = self.due()
+        self.now = max(self.now, due) if at is None else at
+        for slot in slots:
+            for known, (get, put) in zip(self.known[slot], self.words[slot], strict=True):
+                if not lib.cgpu_demand_wants(self.demand, slot, ffi.addressof(known)):
+                    continue
+                self.reads += 1
+                if lib.cgpu_demand_sample(self.demand, slot, ffi.addressof(known), get, put):
+                    break
+        mask = sum(1 << slot for slot in slots)
+        lib.cgpu_demand_judge(self.demand, self.card.s, mask, self.now - cost, self.now)
+
+    def submit(self, slot: int, channel: int = 3, fetched: bool = True) -> None:
+        words = self.words[slot][channel]
+        words[1] = (words[1] + 1) % 1024
+        if fetched:
+            words[0] = words[1]
+
+    def state(self, slot: int) -> int:
+        return int(self.demand.slot[slot].state)
+
+
+def test_nobody_is_looked_at_who_is_alone_or_whose_part_is_fixed() -> None:
+    assert Door(slots=1).due() == (NEVER, [])
+    assert Door(policy=FIXED).due() == (NEVER, [])
+
+
+def test_one_who_always_has_something_queued_is_seldom_looked_at() -> None:
+    door = Door()
+    for _ in range(100):
+        for slot in (0, 1):
+            door.submit(slot, fetched=False)
+        door.look()
+    assert door.state(0) == door.state(1) == QUEUED
+    before, reads = door.now, door.reads
+    for _ in range(50):
+        for slot in (0, 1):
+            door.submit(slot, fetched=False)
+        door.look()
+    assert door.now - before >= 50 * lib.CGPU_DEMAND_REST_NS
+    assert door.reads - reads <= 4 * 50
+
+
+def test_one_who_pauses_beside_one_who_works_is_looked_at_every_millisecond() -> None:
+    door = Door()
+    for _ in range(20):
+        door.submit(0, fetched=False)
+        door.look()
+    assert (door.state(0), door.state(1)) == (QUEUED, SLEEPS)
+    since, looked = door.now, []
+    for _ in range(40):
+        looked.extend(door.due()[1])
+        door.submit(0, fetched=False)
+        door.look()
+    assert door.now - since <= 40 * LOOK
+    assert looked.count(1) == 40
+    assert looked.count(0) <= 11
+
+
+def test_a_look_reads_the_channels_that_move_and_one_more() -> None:
+    door = Door(channels=20)
+    for _ in range(50):
+        door.submit(0, 3, fetched=False)
+        door.submit(1, 3)
+        door.look()
+    before, looks = door.reads, door.demand.looks
+    for _ in range(100):
+        door.submit(1, 3)
+        door.look()
+    assert door.reads - before <= 3 * (door.demand.looks - looks)
+
+
+@pytest.mark.parametrize("channel", (0, 7, 19))
+def test_work_on_a_channel_that_never_moved_is_seen_within_a_round_of_them(channel: int) -> None:
+    door = Door(channels=20)
+    for _ in range(10):
+        door.submit(0, 1, fetched=False)
+        door.look()
+    assert door.state(1) == SLEEPS
+    since = door.demand.looks
+    while door.state(1) == SLEEPS:
+        door.submit(0, 1, fetched=False)
+        door.submit(1, channel)
+        door.look()
+        assert door.demand.looks - since <= 20
+
+
+def test_patience_follows_the_gap_between_submissions() -> None:
+    for gap_us, patience_us in ((1500, 1900), (400, 1250), (2500, 3100)):
+        door = Door()
+        now, nxt = door.now, door.now
+        for _ in range(400):
+            now += LOOK
+            while nxt <= now:
+                door.submit(1)
+                nxt += gap_us * 1000
+            door.submit(0, fetched=False)
+            door.look(at=now)
+        assert door.state(1) == WORKS
+        got = lib.cgpu_demand_patience_ns(door.demand, 1)
+        assert got == pytest.approx(patience_us * 1000, rel=0.15)
+
+
+def test_one_whose_submissions_cease_sleeps_after_its_patience() -> None:
+    door = Door()
+    for _ in range(50):
+        door.submit(0, fetched=False)
+        door.submit(1)
+        door.look()
+    assert door.state(1) == WORKS
+    since = door.now
+    while door.state(1) != SLEEPS:
+        door.submit(0, fetched=False)
+        door.look()
+    assert door.now - since <= lib.CGPU_DEMAND_PATIENCE_MAX_NS + LOOK
+
+
+def test_what_cannot_be_read_counts_as_work() -> None:
+    door = Door(channels=0)
+    door.look()
+    assert door.state(0) == door.state(1) == UNKNOWN
+
+
+@given(st.lists(st.tuples(st.integers(0, 1023), st.integers(0, 1023)), max_size=60), st.data())
+def test_whatever_a_tenant_writes_looks_stay_few_and_cheap(
+    words: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    door = Door(channels=40)
+    begin = door.now
+    for get, put in words:
+        channel = data.draw(st.integers(0, 39))
+        door.words[1][channel] = [get, put]
+        door.submit(0, fetched=False)
+        reads = door.reads
+        door.look(cost=7000 * 8)
+        if door.demand.looks > 1:
+            assert door.reads - reads <= 2 * (lib.CGPU_DEMAND_READS + 1)
+    if words:
+        assert door.demand.looks <= (door.now - begin) // LOOK + 1
+        assert lib.cgpu_demand_patience_ns(door.demand, 1) <= lib.CGPU_DEMAND_PATIENCE_MAX_NS

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""A tenant that waits for its results beside one that never pauses."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+
+import pytest
+
+from pycgpu.simulate import Scenario, Tenant, run, serving
+from pycgpu.simulate.scenario import MS
+
+#: The model reproduces what was measured on an H100 to within so much of it.
+TOLERANCE = 0.1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "measured"),
+    [pytest.param(s, m, id=name) for name, s, m in serving.measured()],
+)
+def test_the_model_reproduces_a_server_beside_a_trainer(
+    scenario: Scenario, measured: serving.Seen
+) -> None:
+    modelled = serving.seen(run(scenario))
+    for is_now, was in zip(astuple(modelled), astuple(measured), strict=True):
+        if was is not None:
+            assert is_now == pytest.approx(was, rel=TOLERANCE)
+
+
+def beside(tenant: Tenant, seconds: float = 10) -> Scenario:
+    """Return a tenant beside a trainer, 1:1."""
+    scenario = serving.pair(seconds=seconds)
+    return replace(scenario, tenants=(tenant, scenario.tenants[1]))
+
+
+def loop(step_ns: int, host_ns: int, **other: float) -> Tenant:
+    """One that submits a piece of work, waits for it, and pauses."""
+    return serving.server(arrivals=(), off_ns=0, steps=1, step_ns=step_ns, host_ns=host_ns, **other)
+
+
+def test_a_server_beside_a_trainer_is_served_as_if_it_were_alone() -> None:
+    pair = serving.pair("slices")
+    alone = serving.seen(run(replace(pair, tenants=pair.tenants[:1])))
+    drivers = serving.seen(run(serving.pair("slices")))
+    ours = serving.seen(run(serving.pair()))
+    for name, most in (("token_p50", 1.10), ("token_p99", 2), ("request_p99", 1.15)):
+        assert getattr(ours, name) <= most * getattr(alone, name), name
+    assert ours.trainer and drivers.trainer and ours.trainer >= drivers.trainer
+
+
+def test_a_server_that_always_has_a_request_gets_half_of_the_cards_time() -> None:
+    server = serving.server(arrivals=(), off_ns=0)
+    result = run(beside(server))
+    token = server.step_ns / (server.step_ns + 4 * server.host_ns / 3)
+    # its pauses of 0.05 ms a token are its own
+    a, b = result.work(0, 1000 * MS) / token, result.work(1, 1000 * MS)
+    assert a / (a + b) == pytest.approx(0.5, abs=0.015)
+
+
+def test_one_millisecond_of_work_now_and_then_is_done_within_two_and_a_half() -> None:
+    now_and_then = serving.server(arrivals=(), off_ns=20 * MS, steps=1, step_ns=MS)
+    result = run(beside(now_and_then))
+    assert result.percentile(0, "step", 0.99) <= 2.5
+    assert result.work(1) >= 0.9
+
+
+@pytest.mark.parametrize(
+    "adversary",
+    [
+        pytest.param(Tenant("spinner"), id="GP_PUT spins"),
+        pytest.param(Tenant("frozen"), id="GP_PUT stands beside GP_GET"),
+        pytest.param(loop(50_000, 2_500_000), id="wakes 400 times a second"),
+        pytest.param(loop(50_000, 5_000_000), id="wakes 200 times a second"),
+        pytest.param(loop(100_000, 20_000), id="many small kernels"),
+        pytest.param(serving.server(arrivals=(), off_ns=0, channels=20), id="many channels"),
+    ],
+)
+def test_who_plays_with_gp_put_costs_the_other_no_more_than_its_part(adversary: Tenant) -> None:
+    result = run(beside(adversary))
+    shares = result.shares(1, 1000 * MS, 1000 * MS)
+    assert sum(shares) / len(shares) >= 0.49
+    assert min(shares) >= 0.47
+
+
+@pytest.mark.parametrize("pause_ms", (0.1, 3, 10))
+def test_long_work_without_a_submission_is_charged_to_who_runs_it(pause_ms: float) -> None:
+    result = run(beside(loop(20 * MS, round(pause_ms * MS))))
+    assert result.work(1, 1000 * MS) >= 0.44
+    assert result.work(0, 1000 * MS) >= 0.4
+
+
+def test_looks_cost_little_and_only_while_somebody_pauses() -> None:
+    pausing = run(serving.pair(seconds=10))
+    assert pausing.cards[0]["read_ns"] <= 0.03 * pausing.scenario.duration_ns
+    busy = run(beside(Tenant(uncapped=True)))
+    assert busy.cards[0]["read_ns"] <= 0.005 * busy.scenario.duration_ns
+    assert busy.cards[0]["gate_calls"] == 0

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Ways around the limits that were argued or proven on the simulated driver, tried on a card."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from tests.gpu.tenants import (
+    MIB,
+    PROGRAMS,
+    Bench,
+    ended,
+    last_json,
+    median_rates,
+    progress,
+    table,
+    tenant,
+    wait_for,
+    wait_for_end,
+)
+
+QUOTA = 10
+LIMIT_MIB = 4096
+START_S = 15
+# beyond what the ledger has: 10 MiB a context, and what the driver rounds
+UNSEEN_MIB = 64
+
+
+def escapes(bench: Bench) -> None:
+    """A group scheduled under another name; memory that nobody is charged for."""
+    shim = bench.bin / "sibling.so"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O2", "-o", shim, PROGRAMS / "sibling.c", "-ldl"], check=True
+    )
+    for way in ("none", "channel", "duplicate"):
+        _scheduled(bench, way, ["env", f"LD_PRELOAD={shim}", f"SIBLING={way}"])
+    for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400)):
+        _uncharged(bench, mode, size)
+
+
+def _scheduled(bench: Bench, way: str, prefix: list[str]) -> None:
+    path = bench.file()
+    worker = tenant(
+        "sibling",
+        [*prefix, *bench.worker(path, 12)],
+        *("--quota", str(QUOTA)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    with ended(worker):
+        try:
+            wait_for(lambda: progress(path)[0] > 2, "work", START_S)
+            time.sleep(1)
+            share = median_rates([path])[0] / bench.rate * 100
+            bench.report.most(f"quota {QUOTA}, groups scheduled by {way}", share, QUOTA + 0.5)
+        except TimeoutError as error:
+            # a card that runs nothing of it is no way around the quota either
+            bench.report.check(f"quota {QUOTA}, groups scheduled by {way}", str(error))
+        worker.kill()
+        _, text = worker.communicate()
+    bench.report.check(f"groups scheduled by {way}: what the driver said", str(last_json(text)))
+    wait_for_end("sibling")
+
+
+def card_used_mib() -> int:
+    """What the driver counts as used on the card."""
+    text = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(text.stdout)
+
+
+def _uncharged(bench: Bench, mode: str, size: int) -> None:
+    before = card_used_mib()
+    program = tenant(
+        "escape",
+        [bench.bin / "escapes", mode, size],
+        *("--mem", f"{LIMIT_MIB}M"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with ended(program):
+        assert program.stdout is not None
+        line = program.stdout.readline()
+        charged = table("0/memory")["used"] / MIB
+        taken = card_used_mib() - before
+        program.communicate("\n", timeout=60)
+    bench.report.check(f"{mode}: what it did", line.strip())
+    bench.report.check(f"{mode}: charged", charged, "MiB")
+    bench.report.most(f"{mode}: taken of the card", taken, charged + UNSEEN_MIB, "MiB")
+    wait_for_end("escape")

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: MIT
+"""
+Tenants that wait for their results, beside one that always works.
+
+A row of the tables is a way to share the card; every figure of it is the median of three windows,
+whose requests arrive at the same times in every row. Nothing here needs another section.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pycgpu.cli.run import DEFAULT_POLICY
+from pycgpu.request.model import POLICIES
+from tests.gpu.peers import limited, mps
+from tests.gpu.shares import set_policy
+from tests.gpu.tenants import (
+    PROGRAMS,
+    SETTLE_S,
+    Bench,
+    agent_cpu_s,
+    ended,
+    last_json,
+    median_rates,
+    node,
+    progress,
+    running,
+    table,
+    tenant,
+    wait_for,
+    wait_for_end,
+)
+
+START_S = 90
+SEEDS = (1, 2, 3)
+KEYS = tuple(
+    f"{what}_{part}_ms" for what in ("token", "first", "request") for part in ("p50", "p99")
+)
+COLUMNS = ("way", *(key.removesuffix("_ms").replace("_", " ") + " ms" for key in KEYS))
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests of *tokens* each; ``rate`` 0: one after the other."""
+
+    rate: float = 4
+    tokens: int = 32
+    seconds: float = 8
+
+
+class Server:
+    """A serve.py under way."""
+
+    def __init__(self, process: subprocess.Popen[Any]) -> None:
+        self.process = process
+
+    def _line(self, timeout_s: float) -> dict[str, Any]:
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            raise RuntimeError(f"serve.py says nothing, status {self.process.poll()}")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def wait_ready(self) -> None:
+        self._line(START_S)
+
+    def ask(self, load: Load, seed: int) -> None:
+        print(load.seconds, load.rate, load.tokens, seed, file=self.process.stdin, flush=True)
+
+    def answer(self, load: Load) -> dict[str, float]:
+        """What it measured; under a bad way a request may take many times as long as alone."""
+        return self._line(load.seconds + 60)
+
+
+def _start(program: Sequence[Any], name: str, way: Any, **popen: Any) -> subprocess.Popen[Any]:
+    """*way*: options of ``cgpu run``, or the environment of a program without a door."""
+    if isinstance(way, dict):
+        return subprocess.Popen([*map(str, program)], text=True, env=way, **popen)
+    return tenant(name, program, *way, **popen)
+
+
+@contextlib.contextmanager
+def _ends(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """Asks before it kills: a client of MPS that is killed leaves its server undefined."""
+    with ended(process):
+        try:
+            yield process
+        finally:
+            if process.stdin:
+                process.stdin.close()
+            else:
+                process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=15)
+
+
+@contextlib.contextmanager
+def servers(model: str, ways: dict[str, Any]) -> Iterator[list[Server]]:
+    """A server for each of *ways*, all ready."""
+    program = [sys.executable, PROGRAMS / "serve.py", model]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with contextlib.ExitStack() as stack:
+        found = [
+            Server(stack.enter_context(_ends(_start(program, name, way, **pipes))))
+            for name, way in ways.items()
+        ]
+        for server in found:
+            server.wait_ready()
+        yield found
+
+
+@contextlib.contextmanager
+def trainer(
+    bench: Bench, way: Any, program: Sequence[Any] = (PROGRAMS / "train.py",), least: int = 16
+) -> Iterator[Path]:
+    """A training program at work; yields its progress file."""
+    path = bench.file()
+    command = [sys.executable, program[0], path, *program[1:]]
+    with _ends(_start(command, "trainer", way, stdout=subprocess.DEVNULL)):
+        wait_for(lambda: progress(path)[0] > least, "the trainer at work", START_S)
+        yield path
+
+
+def measure(load: Load, found: Sequence[Server], path: Path | None = None) -> dict[str, float]:
+    """
+    Medians over three windows; of several servers the worst, but for ``tokens_per_s_N``.
+
+    ``trainer_per_s``: what *path*'s program did meanwhile.
+    """
+    time.sleep(SETTLE_S)
+    windows: list[dict[str, float]] = []
+    for seed in SEEDS:
+        before = progress(path) if path else (0, 0)
+        for i, server in enumerate(found):
+            server.ask(load, seed + 100 * i)
+        answers = [server.answer(load) for server in found]
+        window = {key: max(one[key] for one in answers) for key in KEYS}
+        for i, one in enumerate(answers):
+            window[f"tokens_per_s_{i + 1}"] = one["tokens_per_s"]
+        if path:
+            after = progress(path)
+            window["trainer_per_s"] = (after[0] - before[0]) / ((after[1] - before[1]) / 1e9)
+        windows.append(window)
+    return {key: statistics.median(one[key] for one in windows) for key in windows[0]}
+
+
+def rows_table(bench: Bench, title: str, rows: dict[str, dict[str, float]], last: str) -> None:
+    lines = [
+        [way, *(row.get(key, "") for key in KEYS), row.get("trainer_per_s", row.get(last, ""))]
+        for way, row in rows.items()
+    ]
+    bench.report.table(title, [*COLUMNS, last], lines)
+
+
+def against(
+    bench: Bench, label: str, row: dict[str, float], base: dict[str, float], key: str, bound: float
+) -> None:
+    bench.report.most(
+        f"{label}: {key.removesuffix('_ms').replace('_', ' ')}", row[key] / base[key] * 100, bound
+    )
+
+
+def set_default() -> None:
+    set_policy(POLICIES[DEFAULT_POLICY])
+
+
+def used_part(name: str, other: str, seconds: float) -> float:
+    """Percent of what both used that *name* used, over a while from now on."""
+
+    def ns() -> tuple[int, int]:
+        return table(f"0/{name}/stat")["used_ns"], table(f"0/{other}/stat")["used_ns"]
+
+    before = ns()
+    time.sleep(seconds)
+    own, others = (b - a for a, b in zip(before, ns(), strict=True))
+    return own / ((own + others) or 1) * 100
+
+
+def beside(
+    bench: Bench, model: str, load: Load, program: Sequence[Any] = (PROGRAMS / "train.py",)
+) -> dict[str, dict[str, float]]:
+    """Rows: alone, the driver's own sharing, the default; and the trainer's rate alone."""
+    environment = dict(os.environ)
+    rows: dict[str, dict[str, float]] = {}
+    with servers(model, {"server": environment}) as found:
+        rows["alone"] = measure(load, found)
+        with trainer(bench, environment, program) as path:
+            time.sleep(1)
+            rows["alone"]["trainer_per_s"] = median_rates([path], 3, 2)[0]
+            rows["driver's own"] = measure(load, found, path)
+    with servers(model, {"server": []}) as found, trainer(bench, [], program) as path:
+        set_default()
+        rows["default"] = measure(load, found, path)
+    wait_for_end()
+    return rows
+
+
+def serving(bench: Bench) -> None:
+    """A decoding server with a CUDA graph beside products of 8192³: every way to share."""
+    report, load = bench.report, Load()
+    environment = dict(os.environ)
+    rows: dict[str, dict[str, float]] = {}
+    with servers("graph", {"server": environment}) as found:
+        rows["alone"] = alone = measure(load, found)
+        with trainer(bench, environment) as path:
+            time.sleep(1)
+            alone["trainer_per_s"] = median_rates([path], 3, 2)[0]
+            rows["driver's own"] = own = measure(load, found, path)
+    with servers("graph", {"server": []}) as found, trainer(bench, []) as path:
+        set_default()
+        before, start = sum(agent_cpu_s()), time.monotonic()
+        rows["cgpu run, default"] = default = measure(load, found, path)
+        cpu = (sum(agent_cpu_s()) - before) / (time.monotonic() - start) * 100
+        # always a request: its part of the time must be its part of the weights
+        always = Load(rate=0, seconds=4)
+        found[0].ask(always, 1)
+        time.sleep(1)
+        part = used_part("server", "trainer", always.seconds - 1.5)
+        found[0].answer(always)
+        node("0/server/weight", 9)
+        rows["cgpu run, 9:1"] = measure(load, found, path)
+        node("0/server/weight", 1)
+        if "online" in POLICIES:
+            set_policy("online")
+            node("0/server/priority", 1)
+            rows["cgpu run, online"] = measure(load, found, path)
+            node("0/server/priority", 0)
+        set_default()
+        time.sleep(SETTLE_S)
+        before, start = sum(agent_cpu_s()), time.monotonic()
+        time.sleep(3)
+        # the server has no request, so nobody pauses beside the trainer
+        idle_cpu = (sum(agent_cpu_s()) - before) / (time.monotonic() - start) * 100
+    wait_for_end()
+    try:
+        with mps(bench.work) as clients:
+            for way, env in (("MPS", clients), ("MPS 50 : 50", limited(clients, 50))):
+                with servers("graph", {"server": env}) as found, trainer(bench, env) as path:
+                    rows[way] = measure(load, found, path)
+    except (OSError, subprocess.SubprocessError, RuntimeError, TimeoutError) as error:
+        report.check("serving, MPS", f"not to be had here: {error}")
+    rows_table(bench, "Serving beside training: CUDA graph", rows, "products/s")
+    label = "serving, default against alone"
+    against(bench, label, default, alone, "token_p50_ms", 110)
+    against(bench, label, default, alone, "token_p99_ms", 200)
+    against(bench, label, default, alone, "request_p99_ms", 115)
+    report.least(
+        "serving, default: trainer against the driver's own sharing",
+        default["trainer_per_s"] / own["trainer_per_s"] * 100,
+        100,
+    )
+    if "cgpu run, online" in rows:
+        row = rows["cgpu run, online"]
+        against(bench, "serving, online against alone", row, alone, "token_p99_ms", 170)
+    else:
+        report.check("serving, online", "no such policy here")
+    report.near("serving, 1:1, always a request: the server's part of the time", part, 50, 1)
+    report.most("serving, default: agent's CPU with the driver's", cpu, 3, "% of a core")
+    report.most("serving, no request: agent's CPU with the driver's", idle_cpu, 1, "% of a core")
+
+
+def decoding(bench: Bench) -> None:
+    """PyTorch without a graph, and a small transformer whose KV cache grows."""
+    for model, load in (("eager", Load()), ("transformer", Load(rate=1.5, tokens=32))):
+        if model == "transformer" and importlib.util.find_spec("transformers") is None:
+            bench.report.check("decoding, transformer: transformers is not installed", "")
+            continue
+        rows = beside(bench, model, load)
+        rows_table(bench, f"Decoding beside training: {model}", rows, "products/s")
+        for key in ("token_p50_ms", "request_p99_ms"):
+            label = f"decoding, {model}, default against the driver's own"
+            against(bench, label, rows["default"], rows["driver's own"], key, 100)
+
+
+def several(bench: Bench) -> None:
+    """Two servers of different weight; four servers alone."""
+    report, load = bench.report, Load()
+    always = Load(rate=0, seconds=5)
+    with servers("graph", {"a": [], "b": ["--weight", "3"]}) as found:
+        set_default()
+        time.sleep(SETTLE_S)
+        for server in found:
+            server.ask(always, 1)
+        time.sleep(1)
+        part = used_part("b", "a", always.seconds - 1.5)
+        answers = [server.answer(always) for server in found]
+        rate = [one["tokens_per_s"] for one in answers]
+        report.near("two servers 1:3, always a request: part of the time", part, 75, 1)
+        report.check("two servers 1:3, always a request: tokens", sum(rate), "tokens/s")
+        rows = {"two, 1:3, 4 requests/s each": measure(load, found)}
+    wait_for_end()
+    environment = dict(os.environ)
+    names = ("a", "b", "c", "d")
+    with servers("graph", dict.fromkeys(names, environment)) as found:
+        rows["one alone"] = measure(load, found[:1])
+        rows["four, driver's own"] = own = measure(load, found)
+    with servers("graph", {name: [] for name in names}) as found:
+        set_default()
+        rows["four, default"] = default = measure(load, found)
+    wait_for_end()
+    rows_table(bench, "Servers beside servers: the worst of them", rows, "tokens_per_s_1")
+    for key in ("token_p50_ms", "request_p50_ms", "request_p99_ms"):
+        against(bench, "four servers, default against the driver's own", default, own, key, 105)
+
+
+def pausing(bench: Bench) -> None:
+    """Serving beside ResNet-50 training; a notebook beside products."""
+    load = Load()
+    resnet = (PROGRAMS / "resnet.py", 600)
+    rows = beside(bench, "graph", load, resnet)
+    rows_table(bench, "Serving beside ResNet-50, batch 256", rows, "steps/s")
+    label = "serving beside ResNet-50, default against the driver's own"
+    for key in ("token_p50_ms", "request_p99_ms"):
+        against(bench, label, rows["default"], rows["driver's own"], key, 100)
+    # a cell of about 0.16 s every two seconds: a user who reads what came out
+    rows = beside(bench, "cell", replace(load, rate=0.5, tokens=1))
+    rows_table(bench, "A notebook beside training", rows, "products/s")
+    against(
+        bench,
+        "notebook, default against the driver's own",
+        rows["default"],
+        rows["driver's own"],
+        "token_p50_ms",
+        105,
+    )
+
+
+def adversaries(bench: Bench) -> None:
+    """Tenants that lie about their work leave a neighbour what an honest one leaves it."""
+    report = bench.report
+    with running(bench, {"victim": []}) as files:
+        set_default()
+        path = files["victim"]
+        honest = bench.worker(bench.file(), 60)
+        with ended(tenant("honest", honest, stdout=subprocess.DEVNULL)):
+            wait_for(lambda: progress(Path(honest[1]))[0] > 2, "an honest neighbour")
+            time.sleep(SETTLE_S)
+            fair = median_rates([path])[0] / bench.rate * 100
+        wait_for_end("honest")
+        report.check("beside an honest neighbour: share", fair, "%")
+        for mode in ("wakes", "frozen", "spins", "channels"):
+            file = bench.file()
+            options = ("--iters", bench.iterations, "--blocks", bench.blocks, "--seconds", "8")
+            program = [bench.bin / "adversary", file, mode, *options]
+            adversary = tenant(mode, program, stdout=subprocess.PIPE)
+            with ended(adversary):
+                wait_for(lambda file=file: progress(file)[0] > 2, f"the adversary {mode}")  # type: ignore[misc]  # bound in this round of the loop
+                time.sleep(SETTLE_S)
+                share = median_rates([path])[0] / bench.rate * 100
+                text, _ = adversary.communicate(timeout=40)
+            wait_for_end(mode)
+            report.least(f"beside an adversary, {mode}: share", share, round(fair - 1, 2))
+            told = last_json(text)
+            said = told.get("error", f"{told.get('count')} of {told.get('channels')} channels")
+            report.check(f"adversary {mode} says", said)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""
+Who uses whom: imports and includes, by file and by room. ``python -m tests.host.architecture``.
+
+A room is a folder, or a file that stands beside the rooms. A file is named without its suffix:
+``core/memory/ledger`` is ``ledger.c`` with ``ledger.h``, for what either includes the other needs.
+Only the header that is named like its room, ``core/sched/sched.h``, stands by itself: it is the
+room's face and its structs, which all of its files include.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+Graph = dict[str, set[str]]
+
+#: The lowest first; rooms of one level do not know each other.
+PYTHON_ORDER = (
+    ("__init__", "errors", "core"),
+    ("request",),
+    ("dialects", "tree", "simulate"),
+    ("agent", "oci"),
+    ("install",),
+    # What cffi builds is made from outside, and programs of 0.1.0 import these names.
+    ("_core_build", "_agent_build", "oci_hook", "runtime"),
+    ("cli",),
+)
+C_ORDER = (
+    ("compat", "core"),
+    ("core/rm",),
+    ("core/memory",),
+    ("core/sched", "core/call"),
+    ("core/tree",),
+    ("door",),
+    ("linux", "bridge"),
+)
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def python() -> Graph:
+    """Return who imports whom in the package."""
+    return python_files(REPOSITORY / "pycgpu", {"cli": REPOSITORY / "cli"})
+
+
+def c() -> Graph:
+    """Return who includes whom in the modules, without the driver that ``sim`` stands for."""
+    files = c_files(REPOSITORY / "kmod")
+    return {name: used for name, used in files.items() if not name.startswith("sim/")}
+
+
+def python_files(package: Path, mapped: Mapping[str, Path]) -> Graph:
+    """
+    Return what each module of *package* imports of it, at the top or inside a function.
+
+    Args:
+        mapped: folders that stand elsewhere in the tree, by the name that they have in the package.
+    """
+    modules = dict(_modules(package, ""))
+    for name, folder in mapped.items():
+        modules |= dict(_modules(folder, f"{name}."))
+    return {name: set(_imports(name, path, modules)) for name, path in modules.items()}
+
+
+def _modules(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*.py")):
+        name = ".".join((*path.relative_to(folder).parent.parts, path.stem))
+        yield prefix + name, path
+
+
+def _imports(name: str, path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    here = ["pycgpu", *name.split(".")]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = here[: len(here) - node.level] if node.level else []
+            base = start + (node.module.split(".") if node.module else [])
+            targets = [[*base, alias.name] for alias in node.names]
+        else:
+            continue
+        for package, *words in targets:
+            if package != "pycgpu":
+                continue
+            # The last word may be a name inside the module, or inside a package's __init__.
+            for candidate in (words, [*words, "__init__"], words[:-1], [*words[:-1], "__init__"]):
+                found = ".".join(candidate)
+                if found in modules:
+                    if found != name:
+                        yield found
+                    break
+
+
+def c_files(root: Path, suffixes: Iterable[str] = (".c", ".h")) -> Graph:
+    """Return what each C file below *root* includes of those below it."""
+    files: Graph = {}
+    for path in sorted(path for suffix in suffixes for path in root.rglob(f"*{suffix}")):
+        used = files.setdefault(_stem(path, root), set())
+        for included in _INCLUDE.findall(path.read_text()):
+            # As the compiler looks: beside the file, then where -iquote leads.
+            found = [base / included for base in (path.parent, root) if (base / included).exists()]
+            if found and _stem(found[0], root) != _stem(path, root):
+                used.add(_stem(found[0], root))
+    return files
+
+
+def _stem(path: Path, root: Path) -> str:
+    name = path.resolve().relative_to(root.resolve())
+    face = name.suffix == ".h" and name.stem == name.parent.name
+    return str(name if face else name.with_suffix(""))
+
+
+def rooms(files: Graph, separator: str) -> Graph:
+    """Return which rooms use which others."""
+    found: Graph = {}
+    for name, used in files.items():
+        room = room_of(name, separator)
+        others = {room_of(one, separator) for one in used}
+        found.setdefault(room, set()).update(others - {room})
+    return found
+
+
+def room_of(name: str, separator: str) -> str:
+    """Return the folder of a file; a file at the top is a room of its own."""
+    folder, _, _ = name.rpartition(separator)
+    return folder or name
+
+
+def upward(found: Graph, order: Iterable[Iterable[str]]) -> list[str]:
+    """Return the arrows that do not point down *order*, whose levels stand the lowest first."""
+    level = {room: number for number, level in enumerate(order) for room in level}
+    unknown = sorted(found.keys() - level.keys())
+    return [f"{room} stands in no level" for room in unknown] + [
+        f"{room} → {used}"
+        for room, others in sorted(found.items())
+        for used in sorted(others)
+        if room in level and used in level and level[used] >= level[room]
+    ]
+
+
+def circles(files: Graph) -> list[set[str]]:
+    """Return the sets of files of which each needs, by some way, all others of its set."""
+    reach: Graph = {}
+    for name in files:
+        seen: set[str] = set()
+        ahead = list(files[name])
+        while ahead:
+            one = ahead.pop()
+            if one not in seen:
+                seen.add(one)
+                ahead += files.get(one, ())
+        reach[name] = seen
+    found: list[set[str]] = []
+    for name in sorted(files):
+        if name in reach[name] and not any(name in circle for circle in found):
+            found.append({name} | {one for one in reach[name] if name in reach.get(one, ())})
+    return found
+
+
+def drawing(found: Graph, order: Iterable[Iterable[str]]) -> str:
+    """Return the rooms as text, the highest first, each with what it uses."""
+    lines = []
+    width = max(map(len, found))
+    for level in reversed(list(order)):
+        for room in level:
+            if room in found:
+                lines.append(f"{room:{width}} → {' '.join(sorted(found[room])) or '–'}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(drawing(rooms(python(), "."), PYTHON_ORDER))
+    print()
+    print(drawing(rooms(c(), "/"), C_ORDER))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Imports and includes point downwards, and no files need each other in a circle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.host import architecture
+from tests.host.architecture import C_ORDER, PYTHON_ORDER, REPOSITORY, Graph
+
+
+@pytest.fixture(scope="module")
+def python() -> Graph:
+    return architecture.python()
+
+
+@pytest.fixture(scope="module")
+def c() -> Graph:
+    return architecture.c()
+
+
+def test_imports_point_downwards(python: Graph) -> None:
+    rooms = architecture.rooms(python, ".")
+    print(architecture.drawing(rooms, PYTHON_ORDER))
+    assert rooms["install"] >= {"oci", "tree", "errors"}
+    assert architecture.upward(rooms, PYTHON_ORDER) == []
+
+
+def test_no_modules_import_each_other_in_a_circle(python: Graph) -> None:
+    assert architecture.circles(python) == []
+
+
+def test_includes_point_downwards(c: Graph) -> None:
+    rooms = architecture.rooms(c, "/")
+    print(architecture.drawing(rooms, C_ORDER))
+    assert rooms["linux"] >= {"core/tree", "door"}
+    assert architecture.upward(rooms, C_ORDER) == []
+
+
+def test_no_headers_include_each_other_in_a_circle() -> None:
+    assert architecture.circles(architecture.c_files(REPOSITORY / "kmod", [".h"])) == []
+
+
+def test_no_sources_need_each_other_in_a_circle(c: Graph) -> None:
+    assert architecture.circles(c) == []
+
+
+def test_the_simulated_driver_and_ours_include_nothing_of_each_other() -> None:
+    files = architecture.c_files(REPOSITORY / "kmod")
+    assert any(name.startswith("sim/") for name in files)
+    for name, used in files.items():
+        assert all(one.startswith("sim/") == name.startswith("sim/") for one in used), name
+
+
+# ---- the drawing itself
+
+
+def write(root: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        path = root / name.replace("__", "/").replace("_c", ".c").replace("_h", ".h")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ..top import high",
+        "from ..top.high import name",
+        "from pycgpu.top import high",
+        "import pycgpu.top.high",
+        "def late():\n    from ..top.high import name",
+        "if TYPE_CHECKING:\n    from ..top import high",
+    ],
+)
+def test_every_form_of_import_is_an_arrow(tmp_path: Path, text: str) -> None:
+    for folder in ("low", "top"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("")
+    (tmp_path / "low/deep.py").write_text(text)
+    (tmp_path / "top/high.py").write_text("from ..low.deep import x")
+    files = architecture.python_files(tmp_path, {})
+    assert files["low.deep"] == {"top.high"}
+    rooms = architecture.rooms(files, ".")
+    assert architecture.upward(rooms, (("low",), ("top",))) == ["low → top"]
+    assert architecture.circles(files) == [{"low.deep", "top.high"}]
+
+
+def test_a_source_and_its_header_are_one_file(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a__one_h="",
+        a__one_c='#include "one.h"\n#include "b/two.h"',
+        b__two_h="",
+        b__two_c='#include "two.h"\n # include "../a/one.h"\n#include <linux/fs.h>',
+        b__free_c='#include "two.h"',
+        b__b_h="",
+        b__b_c='#include "b.h"\n#include "two.h"',
+    )
+    files = architecture.c_files(tmp_path)
+    assert files == {
+        "a/one": {"b/two"},
+        "b/two": {"a/one"},
+        "b/free": {"b/two"},
+        "b/b": {"b/b.h", "b/two"},
+        "b/b.h": set(),
+    }
+    assert architecture.circles(files) == [{"a/one", "b/two"}]
+
+
+def test_a_room_that_nobody_has_placed_is_told(tmp_path: Path) -> None:
+    assert architecture.upward({"new": set()}, (("low",),)) == ["new stands in no level"]

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: MIT
+"""The OCI hook on a tree of files: what it writes, what it refuses, what it logs."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pycgpu.oci import hook
+from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog
+from pycgpu.request.model import MIB
+
+from .tree import add_container, make_tree, memory, put
+
+CID = "4f" * 32
+EGPU_REFUSED = (
+    "EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=20480,WEIGHT=10:PGPU=1,MEM=20480,WEIGHT=10"
+    ":PGPU=2,MEM=40960,WEIGHT=10"
+)
+CGROUP2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
+CGROUP1 = (
+    "31 24 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
+    "32 24 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
+)
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Engine:
+    """What an engine gives to a hook, and what comes back."""
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = directory
+        self.root = make_tree(directory / "cgpu_km", cards=4, total_bytes=32510 * MIB)
+        self.log = directory / "hook.log"
+        self.lock = directory / "run" / "lock"
+        self.proc = directory / "proc"
+        self.process("NSpid:\t4711\t1\n")
+        (directory / "bundle").mkdir()
+
+    def call(
+        self, *env: Any, stage: str = "createRuntime", state: Any = None, config: Any = None
+    ) -> Any:
+        config = {"process": {"env": list(env)}} if config is None else config
+        (self.directory / "bundle" / "config.json").write_text(json.dumps(config))
+        if state is None:
+            state = self.state()
+        return hook.run(
+            stage,
+            state if isinstance(state, str) else json.dumps(state),
+            log=HookLog((str(self.log),)),
+            root=str(self.root),
+            lock=str(self.lock),
+            proc=str(self.proc),
+        )
+
+    def process(self, status: Any, cgroup: str = "0::/a/b\n", mounts: Any = CGROUP2) -> None:
+        """Say what /proc tells of the container's first process."""
+        for name, text in (
+            ("4711/status", f"Name:\trunc\n{status}"),
+            ("4711/cgroup", cgroup),
+            ("self/mountinfo", mounts),
+        ):
+            (self.proc / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.proc / name).write_text(text)
+
+    def state(self, **fields: Any) -> Any:
+        return {
+            "ociVersion": "1.0.2-dev",
+            "id": CID,
+            "status": "creating",
+            "pid": 4711,
+            "bundle": str(self.directory / "bundle"),
+        } | fields
+
+    @property
+    def written(self) -> Any:
+        return (self.root / "inst_ctl").read_text()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Engine(tmp_path)
+
+
+def test_a_request_becomes_one_write(engine: Any) -> None:
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=2") == 0
+    assert engine.written == f"create {CID} pid=4711 gpu=2,mem=4294967296\n"
+    assert "granted card 2: 4096 MiB" in engine.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"status": "created", "root": "/r", "owner": "root"},  # crun
+        {"bundlePath": "BUNDLE", "bundle": None},
+        {"annotations": {"a": "b"}},
+    ],
+)
+def test_the_states_of_different_engines_are_understood(engine: Any, state: Any) -> None:
+    state = engine.state(**state)
+    if state["bundle"] is None:
+        state["bundlePath"] = str(engine.directory / "bundle")
+        del state["bundle"]
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=2", state=state) == 0
+    assert engine.written.startswith("create ")
+
+
+def test_without_a_request_nothing_is_written_or_logged(engine: Any) -> None:
+    assert engine.call("PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all") == 0
+    assert engine.written == ""
+    assert not engine.log.exists()
+
+
+def test_without_a_request_the_tree_may_be_absent(engine: Any) -> None:
+    engine.root = engine.directory / "none"
+    assert engine.call("PATH=/bin") == 0
+
+
+def test_with_a_request_an_absent_tree_refuses(
+    engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.root = engine.directory / "none"
+    assert engine.call("CGPU_MEM=4GiB") == 1
+    assert "modprobe cgpu_km" in capsys.readouterr().err
+
+
+def test_annotations_ask_too(engine: Any) -> None:
+    config = {
+        "annotations": {
+            "vke.volcengine.com/mgpu-core": "30",
+            "vke.volcengine.com/mgpu-memory": "1024",
+        },
+        "process": {"env": ["NVIDIA_VISIBLE_DEVICES=1"]},
+    }
+    assert engine.call(config=config) == 0
+    assert "gpu=1,mem=1073741824,quota=30" in engine.written
+
+
+def test_a_refusal_logs_the_roll_back_of_the_cards_before_it(
+    engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.call(EGPU_REFUSED, "NVIDIA_VISIBLE_DEVICES=0,1,2") == 1
+    assert engine.written == ""
+    assert capsys.readouterr().err == ("cgpu: card 2: 40960 MiB asked, 32768 MiB on the card\n")
+    events = [line.split(" ", 3)[3] for line in engine.log.read_text().splitlines()]
+    assert events == [
+        "ctyun_egpu: process 4711 asks for a share",
+        "set aside card 0: 20480 MiB, quota 10 %",
+        "set aside card 1: 20480 MiB, quota 10 %",
+        "rolled back card 1: 20480 MiB, quota 10 %",
+        "rolled back card 0: 20480 MiB, quota 10 %",
+        "refused: card 2: 40960 MiB asked, 32768 MiB on the card",
+        "nothing is reserved; the engine destroys the container",
+    ]
+
+
+def test_a_malformed_value_is_refused_before_anything_is_set_aside(engine: Any) -> None:
+    assert engine.call(EGPU_REFUSED.replace("WEIGHT=10", "WEIGHT=110")) == 1
+    assert "set aside" not in engine.log.read_text()
+
+
+def test_what_other_containers_hold_counts(engine: Any) -> None:
+    put(engine.root / "0", memory=memory(32510 * MIB, allocated=32000 * MIB))
+    add_container(engine.root, 0, "ab" * 32, memsize=str(32000 * MIB), quota="95")
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_QUOTA=10", "CGPU_GPU=0") == 1
+    log = engine.log.read_text()
+    assert "4096 MiB asked, 510 MiB free of 32510 MiB (1 container holds 32000 MiB)" in log
+    assert "10 % of compute asked, 5 % free (1 container holds 95 %)" in log
+
+
+def test_a_refusal_by_the_door_is_a_refusal_of_the_hook(
+    engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (engine.root / "inst_ctl").unlink()
+    (engine.root / "inst_ctl").symlink_to("/dev/full")
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
+    assert "ENOSPC" in capsys.readouterr().err
+    assert "rolled back card 0: 4096 MiB" in engine.log.read_text()
+
+
+@pytest.mark.parametrize("pid", [None, 0, -1, "7"])
+def test_a_state_without_a_process_refuses_a_request(engine: Any, pid: Any) -> None:
+    assert engine.call("CGPU_MEM=4GiB", state=engine.state(pid=pid)) == 1
+    assert engine.written == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "cgroup", "mounts", "identity"),
+    [
+        ("NSpid:\t4711\t1\n", "0::/a/b\n", CGROUP2, "pid=4711"),
+        ("NSpid:\t4711\n", "0::/a/b\n", CGROUP2, "cgroup=/sys/fs/cgroup/a/b"),
+        ("NSpid:\t4711\t9\n", "0::/a/b\n", CGROUP2, "cgroup=/sys/fs/cgroup/a/b"),
+        (
+            "NSpid:\t4711\n",
+            "7:cpu,memory:/docker/c\n0::/\n",
+            CGROUP1,
+            "cgroup=/sys/fs/cgroup/memory/docker/c",
+        ),
+    ],
+)
+def test_a_container_without_a_pid_namespace_is_known_by_its_cgroup(
+    engine: Any, status: Any, cgroup: Any, mounts: Any, identity: Any
+) -> None:
+    engine.process(status, cgroup, mounts)
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    assert engine.written.split()[2] == identity
+
+
+@pytest.mark.parametrize("cgroup", ["0::/\n", "0::/../x\n", ""])
+def test_a_container_that_nothing_tells_from_the_host_is_refused(
+    engine: Any, cgroup: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.process("NSpid:\t4711\n", cgroup)
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
+    assert "neither a pid namespace nor a cgroup" in capsys.readouterr().err
+
+
+def test_a_process_that_has_ended_is_refused(engine: Any) -> None:
+    assert engine.call("CGPU_MEM=1G", state=engine.state(pid=4712)) == 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["", "{", "[]", "{}", '{"id": 7}', '{"id": ""}', "[" * 100_000, '{"id": "a"}', "\ufffd"],
+)
+def test_a_state_that_cannot_be_read_refuses(engine: Any, state: Any) -> None:
+    assert engine.call("CGPU_MEM=4GiB", state=state) == 1
+    assert engine.written == ""
+
+
+@pytest.mark.parametrize(
+    "config", [[], {"process": {"env": {"CGPU_MEM": "1G"}}}, {"process": {"env": [7]}}]
+)
+def test_a_config_that_cannot_be_read_refuses(engine: Any, config: Any) -> None:
+    assert engine.call(config=config) == 1
+
+
+def test_a_missing_bundle_refuses(engine: Any) -> None:
+    assert engine.call(state=engine.state(bundle="/nonexistent")) == 1
+
+
+@pytest.mark.parametrize("pid", [{}, {"pid": 0}])
+def test_poststop_removes_the_container(engine: Any, pid: Any) -> None:
+    state = engine.state(status="stopped")
+    del state["pid"]
+    assert engine.call("CGPU_MEM=4GiB", stage="poststop", state=state | pid) == 0
+    assert engine.written == f"destroy {CID}\n"
+
+
+def test_poststop_is_known_by_its_status(engine: Any) -> None:
+    assert engine.call("CGPU_MEM=1G", stage=None, state=engine.state(status="stopped")) == 0
+    assert engine.written == f"destroy {CID}\n"
+
+
+def test_poststop_never_fails_for_a_container_that_it_cannot_remove(engine: Any) -> None:
+    engine.root = engine.directory / "none"
+    assert engine.call("CGPU_MEM=4GiB", stage="poststop") == 0
+    assert "not removed" in engine.log.read_text()
+
+
+def test_two_hooks_do_not_decide_at_once(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "LOCK_TIMEOUT_S", 0.05)
+    engine.lock.parent.mkdir()
+    with open(engine.lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
+    assert engine.written == ""
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+
+
+def test_a_log_is_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "hook.log"
+    log = HookLog((str(path),))
+    for number in range(KEPT + 2):
+        path.write_bytes(b"x" * ROTATE_BYTES)
+        log.line("INFO", "id", f"line {number}")
+    assert path.read_text().endswith(f"line {KEPT + 1}\n")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "hook.log",
+        *(f"hook.log.{n}" for n in range(1, KEPT + 1)),
+    ]
+
+
+def test_a_log_entry_is_one_line(tmp_path: Path) -> None:
+    HookLog((str(tmp_path / "log"),)).line("INFO", "id", "a\nb")
+    assert (tmp_path / "log").read_text().count("\n") == 1
+
+
+def test_a_log_that_cannot_be_written_decides_nothing(engine: Any) -> None:
+    engine.log = engine.directory / "none" / "hook.log"
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+
+
+def launch(engine: Any, *args: Any, env: Any = ()) -> Any:
+    code = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from pycgpu.oci.hook import main"
+    (engine.directory / "bundle" / "config.json").write_text(
+        json.dumps({"process": {"env": list(env)}})
+    )
+    return subprocess.run(
+        [
+            sys.executable,
+            "-ISc",
+            f"{code}; sys.exit(main())",
+            "--root",
+            str(engine.root),
+            "--lock",
+            str(engine.lock),
+            "--log",
+            str(engine.log),
+            "--proc",
+            str(engine.proc),
+            *args,
+        ],
+        input=json.dumps(engine.state()).encode(),
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_the_command_with_two_logs(engine: Any) -> None:
+    second = engine.directory / "nvidia-egpu-prestart-hook.log"
+    result = launch(engine, "--log", str(second), "prestart", env=["CGPU_MEM=1G", "CGPU_GPU=0"])
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert engine.log.read_text() == second.read_text()
+
+
+@pytest.mark.parametrize("args", [["--what"], ["create"], ["prestart", "poststop"], ["--log"]])
+def test_a_wrong_argument_is_a_usage_error(engine: Any, args: Any) -> None:
+    assert launch(engine, *args).returncode == 2
+
+
+def test_no_heavy_module_is_imported_on_the_hooks_path(engine: Any) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r});"
+        " import pycgpu.oci.hook, pycgpu.dialects.ctyun_egpu;"
+        " print(*sorted(m for m in sys.modules if '.' not in m))"
+    )
+    out = subprocess.run([sys.executable, "-ISc", code], capture_output=True, check=True).stdout
+    heavy = {"dataclasses", "inspect", "pathlib", "subprocess", "logging", "typer", "rich", "ast"}
+    assert not heavy & set(out.decode().split())
+
+
+ENTRY = st.one_of(
+    st.text(max_size=30),
+    st.builds(
+        "{}={}".format,
+        st.sampled_from(
+            ["CGPU_MEM", "EGPU", "ALIYUN_COM_GPU_MEM_CONTAINER", "NVIDIA_VISIBLE_DEVICES"]
+        ),
+        st.text(max_size=20),
+    ),
+    st.integers(),
+    st.none(),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(ENTRY, max_size=4), st.one_of(st.none(), st.integers(-1, 5)))
+def test_whatever_the_environment_no_unlimited_container_starts(
+    engine: Any, env: Any, pid: Any
+) -> None:
+    """Whoever names a limit is registered or refused, and nothing crashes."""
+    os.truncate(engine.root / "inst_ctl", 0)
+    status = engine.call(*env, state=engine.state(pid=pid))
+    assert status in (0, 1)
+    limits = ("CGPU_MEM=", "EGPU=")
+    if status == 0 and any(isinstance(entry, str) and entry.startswith(limits) for entry in env):
+        assert engine.written.startswith(f"create {CID} pid=")

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Who may ask for what: an image's environment, an operator's annotation, the node's policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycgpu.dialects import request_from, settings
+from pycgpu.errors import RequestError
+from pycgpu.request import permit
+from pycgpu.request.admission import admit
+from pycgpu.request.model import GIB, Card, CardGrant, Grant, Refusal, Request
+from pycgpu.request.permit import VARIABLES, Permit
+
+OPERATORS = ["CGPU_MEM=4GiB"]
+SHARES = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
+T4 = Card(index=0, uuid="GPU-1", total_bytes=15109 << 20)
+
+
+def asked(
+    env: list[str], annotations: dict[str, str] | None = None, allowed: Permit = permit.DEFAULT
+) -> Request | None:
+    return request_from(settings(env, annotations, allowed))
+
+
+@pytest.mark.parametrize(
+    ("operators", "images"),
+    [
+        (OPERATORS, "CGPU_DISABLE=1"),
+        (OPERATORS, "CGPU_POLICY=5"),
+        (OPERATORS, "CGPU_WEIGHT=20"),
+        (OPERATORS, "CGPU_PRIORITY=9"),
+        (OPERATORS, "CGPU_QUOTA_MIN=90"),
+        (SHARES, "CGPU_DISABLE=true"),
+        (SHARES, "ALIYUN_COM_GPU_SCHD_WEIGHT=16"),
+        (SHARES, "ALIYUN_COM_GPU_HIGH_PRIO=1"),
+        (["GPU_CONTAINER_MEM=1024"], "GPU_POLICY=0"),
+        (["GPU_CONTAINER_MEM=1024"], "GPU_CONTAINER_PRIORITY=1"),
+        ([], "EGPU=POLICY=0,ONLINE=1,TYPE=DOCKER:PGPU=0,MEM=1024,WEIGHT=10"),
+        (["emr.serverless.mgpu.core=10"], "vke.volcengine.com/mgpu-compute-policy=native-burst"),
+    ],
+)
+def test_what_an_image_could_set_to_have_more_is_refused_and_says_how_to_ask(
+    operators: Any, images: Any
+) -> None:
+    name = images.partition("=")[0]
+    with pytest.raises(RequestError) as refused:
+        asked([*operators, images])
+    assert str(refused.value).startswith(f"{name}=")
+    assert f"cgpu.io/{name}" in str(refused.value) and permit.PATH in str(refused.value)
+
+
+def test_what_binds_the_container_alone_is_the_environments_to_ask() -> None:
+    env = ["CGPU_MEM=4GiB", "CGPU_QUOTA=30", "CGPU_OOM=kill", "CGPU_UVM_DISABLE=1", "CGPU_GPU=0"]
+    request = asked([*env, "CGPU_OOM_SCRIPT=/opt/on_oom"])
+    assert request is not None
+    share = request.shares[0]
+    assert (share.quota, share.oom_action, share.uvm_disable) == (30, "kill", True)
+
+
+@pytest.mark.parametrize("value", ["1", "true", "", "0"])
+def test_an_image_that_is_switched_off_starts_where_nobody_limits_it(value: Any) -> None:
+    assert asked([f"CGPU_DISABLE={value}"]) is None
+
+
+def test_an_annotation_goes_before_the_environment_and_may_ask_for_everything() -> None:
+    annotations = {"cgpu.io/CGPU_WEIGHT": "4", "cgpu.io/CGPU_MEM": "2GiB", "other/CGPU_MEM": "1GiB"}
+    request = asked(["CGPU_MEM=24GiB"], annotations)
+    assert request is not None and request.shares[0].weight == 4
+    assert request.shares[0].memory is not None
+    assert request.shares[0].memory.on(0) == 2 * GIB
+
+
+def test_an_annotation_that_switches_off_lifts_the_limit() -> None:
+    assert asked([], {"cgpu.io/CGPU_DISABLE": "1"}) is None
+
+
+@pytest.mark.parametrize("word", [word for word in permit.DENIED if word != "disable"])
+def test_a_node_allows_what_it_names(word: Any) -> None:
+    allowed = permit.parse({"environment": {"allow": [word]}})
+    assert [name for name in permit.DENIED if name != word] == list(allowed.denied)
+    for variable in VARIABLES[word]:
+        assert allowed.denies(variable, "1") is None
+
+
+def test_a_node_may_take_annotations_alone() -> None:
+    allowed = permit.parse({"environment": {"deny": ["*"]}})
+    with pytest.raises(RequestError, match=r"cgpu\.io/CGPU_MEM"):
+        asked(["CGPU_MEM=4GiB"], None, allowed)
+    # An image's wish does not count beside the operator's word, whatever its dialect.
+    request = asked([*SHARES, "NVIDIA_VISIBLE_DEVICES=0"], {"cgpu.io/CGPU_MEM": "1GiB"}, allowed)
+    assert request is not None and request.dialect == "cgpu" and request.selectors == (0,)
+    assert asked(["NVIDIA_VISIBLE_DEVICES=all", "PATH=/bin"], None, allowed) is None
+
+
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [
+        (CardGrant(0, 5 << 30, quota=50), "card 0: 5120 MiB memory"),
+        (CardGrant(0, None, quota=50), "card 0: all memory"),
+        (CardGrant(0, 1 << 30, quota=60), "card 0: quota 60 %"),
+        (CardGrant(0, 1 << 30), "card 0: quota 100 %"),
+        (CardGrant(0, 1 << 30, quota=50, weight=5), "card 0: weight 5"),
+        (CardGrant(0, 1 << 30, quota=50, priority=2), "card 0: priority 2"),
+    ],
+)
+def test_more_than_a_maximum_is_refused_in_numbers(card: Any, reason: Any) -> None:
+    maximum = {"memory": "4GiB", "quota": 50, "weight": 4, "priority": 1}
+    reasons = permit.parse({"maximum": maximum}).exceeded(Grant((card,)))
+    assert len(reasons) == 1 and reasons[0].startswith(reason) and permit.PATH in reasons[0]
+
+
+def test_a_grant_within_the_maxima_passes() -> None:
+    maximum = {"memory": "4GiB", "quota": 50, "weight": 4, "priority": 1}
+    card = CardGrant(0, 4 << 30, quota=50, weight=4, priority=1)
+    assert permit.parse({"maximum": maximum}).exceeded(Grant((card,))) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[enviroment]\n", "'enviroment' is unknown"),
+        ("[environment]\nalow = []\n", "'alow' is unknown"),
+        ('[environment]\nallow = ["wieght"]\n', "wieght"),
+        ('[environment]\nallow = ["weight"]\ndeny = ["weight"]\n', "both allowed and denied"),
+        ('[maximum]\nmemory = "much"\n', "much"),
+        ("[maximum]\nquota = -1\n", "quota = -1"),
+        ("[maximum]\nweight = true\n", "weight = True"),
+        ("environment = 3\n", "environment is not a table"),
+        ("[environment\n", "policy.toml"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_names_file_and_fault(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(RequestError) as error:
+        permit.load(str(path))
+    assert str(path) in str(error.value) and named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert permit.load(str(tmp_path / "none")) == permit.DEFAULT
+
+
+@pytest.mark.parametrize(("size", "refused"), [("6", True), ("13", True), ("14", False),
+                                               ("15", False), ("100", False)])  # fmt: skip
+def test_a_card_that_is_said_to_be_smaller_than_it_is_gives_nobody_more_of_it(
+    size: Any, refused: Any
+) -> None:
+    """The operator gave 6 of 15; an image that says 6 would have 6 of 6."""
+    request = asked(["ALIYUN_COM_GPU_MEM_CONTAINER=6", f"ALIYUN_COM_GPU_MEM_DEV={size}"])
+    assert request is not None
+    result = admit(request, [T4])
+    assert isinstance(result, Refusal) == refused
+    if isinstance(result, Refusal):
+        assert result.reason == f"card 0: 6 of {size} GiB asked, and the card has 14"
+
+
+def test_the_example_in_the_file_s_own_words_is_valid() -> None:
+    """What the module's text shows can be pasted."""
+    import tomllib
+
+    assert permit.__doc__ is not None
+    shown = permit.__doc__.partition("::\n")[2]
+    read = permit.parse(tomllib.loads(shown))
+    assert read.memory_bytes == 24 * GIB and "weight" not in read.denied
+    assert json.dumps(read.denied)

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a tenant may try while one of its calls is held in the driver. The test
+ * holds the call and says on standard input when to go on; each command prints
+ * what it got. AS_UID: as that user instead of root.
+ */
+#define _GNU_SOURCE
+#include "simcuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+	/* of kmod/door/scratch.h: where a slot's parameters begin */
+	SLOT_ARGS_BYTES = 16384,
+	PAGE = 4096,
+	NV2080_CTRL_CMD_FB_GET_INFO = 0x20801301,
+	FB_INFO_TOTAL_RAM_SIZE = 8,
+};
+
+static struct sc sc;
+
+static void die(const char *what, int ret)
+{
+	fprintf(stderr, "race: %s: %d\n", what, ret);
+	exit(2);
+}
+
+/* One step of the test: says what came of the last one, and waits for the next. */
+static void step(const char *text, long long value)
+{
+	char line[16];
+
+	printf("%s %lld\n", text, value);
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		exit(0);
+}
+
+static int find_scratch(unsigned long *start, unsigned long *end)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	int found = 0;
+
+	while (!found && fgets(line, sizeof(line), maps))
+		found = strstr(line, "[cgpu]") && sscanf(line, "%lx-%lx", start, end) == 2;
+	fclose(maps);
+	return found;
+}
+
+/* ---------------------------------------- another request than was looked at */
+
+static void *allocate_little(void *status)
+{
+	struct nv_memory_alloc params = { .owner = sc.client, .size = 64 << 10 };
+	u32 handle = 0x51000000;
+
+	*(int *)status = sc_rm_alloc_in(&sc, sc.client, sc.device, &handle, 0x40, &params,
+					sizeof(params));
+	return NULL;
+}
+
+static void forge(u64 size)
+{
+	unsigned long start, end;
+	struct nv_memory_alloc *forged;
+	pthread_t thread;
+	u64 free, total;
+	int status;
+	void *at;
+
+	sc_mem_info(&sc, &free, &total); /* the private copies come with the first call */
+	if (!find_scratch(&start, &end))
+		die("no private copies", 0);
+	step("ready", 0);
+	pthread_create(&thread, NULL, allocate_little, &status);
+	step("called", 0);
+	at = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
+		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	if (at != MAP_FAILED) {
+		forged = at + SLOT_ARGS_BYTES;
+		*forged = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+	}
+	step("replaced", at != MAP_FAILED);
+	pthread_join(thread, NULL);
+	step("status", status);
+}
+
+/* -------------------------------------------------- a descriptor that is not */
+
+static struct sc_mem exported;
+
+static void *export_it(void *status)
+{
+	int fd;
+
+	*(int *)status = sc_dmabuf(&sc, &exported, &fd);
+	return NULL;
+}
+
+static int find_dmabuf(void)
+{
+	char path[64], link[256];
+	ssize_t length;
+	int fd;
+
+	for (fd = 3; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		length = readlink(path, link, sizeof(link) - 1);
+		if (length > 0 && (link[length] = '\0', strstr(link, "dmabuf")))
+			return fd;
+	}
+	return -1;
+}
+
+static void hide_dmabuf(u64 size)
+{
+	int status, ret, fd, kept, other[2];
+	pthread_t thread;
+
+	ret = sc_mem_alloc(&sc, size, &exported);
+	if (ret || pipe(other))
+		die("alloc", ret);
+	step("ready", 0);
+	pthread_create(&thread, NULL, export_it, &status);
+	step("called", 0);
+	fd = find_dmabuf();
+	if (fd < 0)
+		die("no dma-buf", 0);
+	kept = dup(fd);
+	dup2(other[0], fd);
+	step("hidden", kept);
+	pthread_join(thread, NULL);
+	sc_mem_free(&sc, &exported);
+	close(fd);
+	close(other[0]);
+	close(other[1]);
+	step("status", status);
+}
+
+/* ------------------------------------------------------ figures before their time */
+
+static struct { u32 index, data; } entry = { FB_INFO_TOTAL_RAM_SIZE, 0 };
+
+static void *ask_for_size(void *status)
+{
+	struct { u32 count, pad; u64 list; } params = { 1, 0, (u64)(uintptr_t)&entry };
+
+	*(int *)status = sc_rm_control(&sc, sc.subdevice, NV2080_CTRL_CMD_FB_GET_INFO, &params,
+				       sizeof(params));
+	return NULL;
+}
+
+static void peek(void)
+{
+	pthread_t thread;
+	int status;
+
+	step("ready", 0);
+	pthread_create(&thread, NULL, ask_for_size, &status);
+	step("called", 0);
+	step("seen", *(volatile u32 *)&entry.data);
+	pthread_join(thread, NULL);
+	step("status", status);
+	step("answer", entry.data);
+}
+
+/* -------------------------------------------------------- taking copies away */
+
+/* By brk(): a process may say itself where its heap lies. */
+static void shrink_over(unsigned long start, unsigned long end)
+{
+	unsigned long field[64] = { 0 };
+	struct prctl_mm_map map = { 0 };
+	char text[2048], *at;
+	FILE *stat = fopen("/proc/self/stat", "r");
+	int i;
+
+	if (!fgets(text, sizeof(text), stat))
+		return;
+	fclose(stat);
+	at = strrchr(text, ')') + 4; /* the fourth field */
+	for (i = 4; i < 52; i++)
+		field[i] = strtoul(at, &at, 10);
+	map.start_code = field[26];
+	map.end_code = field[27];
+	map.start_stack = field[28];
+	map.start_data = field[45];
+	map.end_data = field[46];
+	map.arg_start = field[48];
+	map.arg_end = field[49];
+	map.env_start = field[50];
+	map.env_end = field[51];
+	map.exe_fd = -1;
+	map.start_brk = start;
+	map.brk = end;
+	if (!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof(map), 0))
+		syscall(SYS_brk, start);
+	map.start_brk = field[47];
+	map.brk = (unsigned long)sbrk(0);
+	prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof(map), 0);
+}
+
+/* `name yes`: the copies are no longer where they were, or can be written. */
+static void say(const char *name, unsigned long start)
+{
+	unsigned long now = 0, end;
+	u64 free, total;
+	int there = find_scratch(&now, &end) && now == start;
+
+	printf("%s %s\n", name, there && !sc_mem_info(&sc, &free, &total) ? "no" : "yes");
+}
+
+static void take_away(void)
+{
+	unsigned long start, end, length;
+	u64 free, total;
+	void *other;
+	int id, key;
+
+	sc_mem_info(&sc, &free, &total);
+	if (!find_scratch(&start, &end))
+		die("no private copies", 0);
+	length = end - start;
+	madvise((void *)start, length, MADV_DONTNEED);
+	say("madvise", start);
+	key = pkey_alloc(0, 0);
+	pkey_mprotect((void *)start, length, PROT_NONE, key < 0 ? 0 : key);
+	say("protection key", start);
+	remap_file_pages((void *)start, length, 0, 0, 0);
+	say("remap_file_pages", start);
+	id = shmget(IPC_PRIVATE, length, 0600);
+	shmat(id, (void *)start, SHM_REMAP);
+	shmctl(id, IPC_RMID, NULL);
+	say("shmat", start);
+	other = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start);
+	say("mremap onto it", start);
+	mmap((void *)(start - PAGE), length + 2 * PAGE, PROT_READ,
+	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	say("mmap over it", start);
+	shrink_over(start, end);
+	say("brk", start);
+	munmap((void *)start, length);
+	say("munmap", start);
+}
+
+/* ------------------------------------------------------------------ the tree */
+
+static void read_files(int count, char **paths)
+{
+	char text[4096];
+	int i, fd;
+
+	for (i = 0; i < count; i++) {
+		fd = open(paths[i], O_RDONLY | O_NONBLOCK);
+		if (fd >= 0 && read(fd, text, sizeof(text)) >= 0)
+			printf("%s read\n", paths[i]);
+		else
+			printf("%s %s\n", paths[i], strerror(errno));
+		close(fd);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc > 1 ? argv[1] : "";
+	const char *user = getenv("AS_UID");
+	struct sc_options options = { 0 };
+	int ret;
+
+	if (user && (setgid(atoi(user)) || setuid(atoi(user))))
+		die("setuid", errno);
+	if (!strcmp(command, "read")) {
+		read_files(argc - 2, argv + 2);
+		return 0;
+	}
+	ret = sc_open(&sc, 0, &options);
+	if (ret)
+		die("open", ret);
+	if (!strcmp(command, "forge") && argc == 3)
+		forge(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
+		hide_dmabuf(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "peek"))
+		peek();
+	else if (!strcmp(command, "take-away"))
+		take_away();
+	else
+		die("unknown command", 0);
+	return 0;
+}

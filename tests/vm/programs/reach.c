@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* What a tenant may name that is not its own, or that nobody has read. AS_UID: its user. */
+#include "simcuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+	NV_ESC_RM_ACCESS_REGISTRY = 77,
+	NV_ESC_ALLOC_OS_EVENT = 206,
+	NV_ESC_FREE_OS_EVENT = 207,
+	NV_ESC_IOCTL_XFER_CMD = 211,
+	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
+	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
+	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
+};
+
+static struct sc sc;
+
+static int escape(int fd, unsigned int nr, void *arg, unsigned int size)
+{
+	return ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size), arg) ? -errno : 0;
+}
+
+static void open_card(void)
+{
+	struct sc_options options = { 0 };
+	int ret = sc_open(&sc, 0, &options);
+
+	if (ret) {
+		fprintf(stderr, "reach: open: %d\n", ret);
+		exit(2);
+	}
+}
+
+/* A line each: what was asked, and the status or -errno. */
+static int unlisted(void)
+{
+	u8 args[128] = { 0 };
+	struct nv_xfer wrapped = { NV_ESC_RM_ACCESS_REGISTRY, 72, (u64)(uintptr_t)args };
+	u32 handle = 0;
+	int uvm = open("/dev/nvidia-uvm", O_RDWR);
+
+	open_card();
+	printf("escape %d\n", escape(sc.ctl, NV_ESC_RM_ACCESS_REGISTRY, args, 72));
+	printf("wrapped %d\n", escape(sc.ctl, NV_ESC_IOCTL_XFER_CMD, &wrapped, sizeof(wrapped)));
+	printf("uvm %d\n", ioctl(uvm, UVM_TOOLS_READ_PROCESS_MEMORY, args) ? -errno : 0);
+	printf("control %d\n", sc_rm_control(&sc, sc.subdevice, 0x2080ffff, args, 4));
+	printf("gss %d\n", sc_rm_control(&sc, sc.subdevice, 0x2080b0ff, args, 4));
+	printf("class %d\n", sc_rm_alloc(&sc, sc.device, &handle, 0xffff, NULL, 0));
+	printf("registers %d\n", sc_rm_control(&sc, sc.subdevice,
+					      NV2080_CTRL_CMD_GPU_EXEC_REG_OPS, args, 48));
+	return 0;
+}
+
+static int event(unsigned int nr, u32 client, u32 fd)
+{
+	u32 args[4] = { client, sc.device, fd, 0 };
+	int ret = escape(sc.ctl, nr, args, sizeof(args));
+
+	return ret ? ret : (int)args[3];
+}
+
+/* Holds an event until a line comes, and says what became of it. */
+static int hold_event(void)
+{
+	open_card();
+	printf("event %u %d %d\n", sc.client, sc.gpu, event(NV_ESC_ALLOC_OS_EVENT, sc.client,
+							    (u32)sc.gpu));
+	fflush(stdout);
+	getchar();
+	printf("freed %d\n", event(NV_ESC_FREE_OS_EVENT, sc.client, (u32)sc.gpu));
+	return 0;
+}
+
+static int take_event(u32 client, u32 fd)
+{
+	open_card();
+	printf("free %d\n", event(NV_ESC_FREE_OS_EVENT, client, fd));
+	printf("squat %d\n", event(NV_ESC_ALLOC_OS_EVENT, client, (u32)sc.gpu));
+	return 0;
+}
+
+/* Channels without a group, on an engine: how many there can be, and the last status. */
+static int groupless(u32 engine, u32 most)
+{
+	u8 params[368] = { 0 };
+	u32 made = 0, handle;
+	int status = 0;
+
+	open_card();
+	status = sc_context(&sc);
+	memcpy(params + ENGINE_TYPE, &engine, sizeof(engine));
+	while (!status && made < most) {
+		handle = 0;
+		status = sc_rm_alloc(&sc, sc.device, &handle, sc.channel_class, params,
+				     sc.branch >= 570 ? 368 : 360);
+		made += !status;
+	}
+	printf("made %u status %d\n", made, status);
+	fflush(stdout);
+	getchar();
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *uid = getenv("AS_UID");
+
+	if (uid && (setgid((gid_t)atoi(uid)) || setuid((uid_t)atoi(uid)))) {
+		perror("reach: AS_UID");
+		return 2;
+	}
+	if (argc == 2 && !strcmp(argv[1], "unlisted"))
+		return unlisted();
+	if (argc == 2 && !strcmp(argv[1], "hold-event"))
+		return hold_event();
+	if (argc == 4 && !strcmp(argv[1], "take-event"))
+		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "groupless"))
+		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N\n");
+	return 2;
+}

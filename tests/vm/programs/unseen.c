@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls whose argument a door outside the kernel cannot see, or sees otherwise than
+ * the driver. Each command prints what it got; the test compares that with the
+ * driver's own figures. HOLD: stays when it is done.
+ */
+#define _GNU_SOURCE
+#include "simcuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, SYS_MEMFD_SECRET = 447, FIRST = 0x55000000 };
+
+static struct sc sc;
+static atomic_bool stop;
+
+static void die(const char *what, int ret)
+{
+	fprintf(stderr, "unseen: %s: %d\n", what, ret);
+	exit(2);
+}
+
+/* A page that other processes cannot read and the driver can, after one that all can. */
+static u8 *pages(void)
+{
+	u8 *at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = syscall(SYS_MEMFD_SECRET, 0);
+
+	if (fd < 0 || ftruncate(fd, PAGE))
+		die("memfd_secret", errno);
+	if (mmap(at + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+	    MAP_FAILED)
+		die("mmap", errno);
+	return at;
+}
+
+/* `lead` bytes of the parameters can be read, the rest cannot. */
+static void hidden_params(u32 lead, u64 size)
+{
+	struct nv_memory_alloc *params = (void *)(pages() + PAGE - lead);
+	u32 granted = 0, i;
+	int status = 0;
+
+	for (i = 0; i < 12; i++) {
+		u32 handle = FIRST + i;
+
+		*params = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+		status = sc_rm_alloc_in(&sc, sc.client, sc.device, &handle, 0x40, params,
+					sizeof(*params));
+		granted += !status;
+	}
+	printf("granted %u status %d\n", granted, status);
+}
+
+static void hidden_control(void)
+{
+	u8 *params = pages() + PAGE;
+	u64 *list = (void *)params;
+	struct { u32 count, pad; u64 list; } info = { 1, 0, (u64)(uintptr_t)list };
+
+	params[0] = 1; /* FIFO_DISABLE_CHANNELS of none */
+	printf("params %d", sc_rm_control(&sc, sc.subdevice, 0x2080110b, params, 536));
+	*list = 8;     /* FB_GET_INFO of TOTAL_RAM_SIZE, by a pointer in its parameters */
+	printf(" list %d\n", sc_rm_control(&sc, sc.subdevice, 0x20801301, &info, sizeof(info)));
+}
+
+/* Numbers of the driver's on files that are not the driver's, or another of its. */
+static void other_files(void)
+{
+	struct nvos64 args = { 0 };
+	struct ifreq lo = { .ifr_name = "lo" };
+	u8 uvm[64] = { 0 };
+	int ends[2], ret;
+
+	if (pipe(ends))
+		die("pipe", errno);
+	ret = ioctl(ends[0], _IOWR('F', 0x2b, struct nvos64), &args);
+	printf("rm %d", ret ? errno : 0);
+	ret = ioctl(ends[0], 33, uvm);
+	printf(" uvm %d", ret ? errno : 0);
+	ret = ioctl(sc.ctl, 33, uvm);
+	printf(" uvm on ctl %d", ret ? errno : 0);
+	ret = open("/dev/nvidia-uvm", O_RDWR);
+	if (ret < 0)
+		die("nvidia-uvm", errno);
+	ret = ioctl(ret, _IOWR('F', 0x2b, struct nvos64), &args);
+	printf(" rm on uvm %d", ret ? errno : 0);
+	/* not the driver's, and its low byte is one of the driver's */
+	ret = ioctl(socket(AF_INET, SOCK_DGRAM, 0), 0x8927 /* SIOCGIFHWADDR */, &lo);
+	printf(" other %d\n", ret ? errno : 0);
+}
+
+static int swapped;
+static int held[2];
+
+static void *swap_files(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&stop)) {
+		dup2(held[0], swapped);
+		dup2(held[1], swapped);
+	}
+	return NULL;
+}
+
+/* A descriptor is a pipe when the door looks, and the driver's when the kernel does. */
+static void swap_descriptor(u64 size, int seconds)
+{
+	time_t end = time(NULL) + seconds;
+	u32 calls = 0, granted = 0;
+	pthread_t thread;
+	int ends[2];
+
+	if (pipe(ends))
+		die("pipe", errno);
+	held[0] = ends[0];
+	held[1] = sc.ctl;
+	swapped = dup(ends[0]);
+	pthread_create(&thread, NULL, swap_files, NULL);
+	while (time(NULL) < end) {
+		struct nv_memory_alloc params = { .owner = sc.client, .size = size };
+		struct nvos64 args = { .hRoot = sc.client, .hObjectParent = sc.device,
+				       .hObjectNew = FIRST + calls++, .hClass = 0x40,
+				       .pAllocParms = (u64)(uintptr_t)&params };
+
+		if (!ioctl(swapped, _IOWR('F', 0x2b, struct nvos64), &args) && !args.status)
+			granted++;
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	printf("calls %u granted %u\n", calls, granted);
+}
+
+static struct nvos64 shared;
+
+static void *swap_classes(void *unused)
+{
+	volatile u32 *class = &shared.hClass;
+
+	(void)unused;
+	while (!atomic_load(&stop)) {
+		*class = 0x41; /* a client, which the tenant allocates itself */
+		*class = 0x40;
+	}
+	return NULL;
+}
+
+/* Memory in the place of a client, until it was granted. */
+static void swap_class(u64 size, int seconds)
+{
+	struct nv_memory_alloc params;
+	time_t end = time(NULL) + seconds;
+	u32 calls = 0, granted = 0;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, swap_classes, NULL);
+	while (!granted && time(NULL) < end) {
+		params = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+		shared = (struct nvos64){ .hRoot = sc.client, .hObjectParent = sc.device,
+					  .hObjectNew = FIRST + calls++,
+					  .pAllocParms = (u64)(uintptr_t)&params };
+		/* a client has no parameters: its handle says which it was */
+		if (!ioctl(sc.ctl, _IOWR('F', 0x2b, struct nvos64), &shared) && !shared.status &&
+		    params.limit)
+			granted++;
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	printf("calls %u granted %u\n", calls, granted);
+}
+
+/* Calls that could go on, were it not for what another thread would make of them. */
+static void harmless(u32 count)
+{
+	u32 params[4] = { 0 }; /* BUS_GET_PCI_INFO */
+	struct nv_xfer xfer = { 0x2a, sizeof(struct nvos54), 0 };
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		struct nvos54 args = { .hClient = sc.client, .hObject = sc.subdevice,
+				       .cmd = 0x20801801, .params = (u64)(uintptr_t)params,
+				       .paramsSize = sizeof(params) };
+
+		xfer.ptr = (u64)(uintptr_t)&args;
+		if (i & 1)
+			ioctl(sc.ctl, _IOWR('F', 0xd3, struct nv_xfer), &xfer);
+		else
+			ioctl(sc.ctl, _IOWR('F', 0x2a, struct nvos54), &args);
+	}
+	printf("calls %u\n", count);
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc > 1 ? argv[1] : "";
+	struct sc_options options = { 0 };
+	int ret = sc_open(&sc, 0, &options);
+
+	if (ret)
+		die("open", ret);
+	if (!strcmp(command, "params") && argc == 4)
+		hidden_params(strtoul(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
+	else if (!strcmp(command, "control"))
+		hidden_control();
+	else if (!strcmp(command, "other-files"))
+		other_files();
+	else if (!strcmp(command, "swap-descriptor") && argc == 4)
+		swap_descriptor(strtoull(argv[2], NULL, 0), atoi(argv[3]));
+	else if (!strcmp(command, "swap-class") && argc == 4)
+		swap_class(strtoull(argv[2], NULL, 0), atoi(argv[3]));
+	else if (!strcmp(command, "harmless") && argc == 3)
+		harmless(strtoul(argv[2], NULL, 0));
+	else
+		die("unknown command", 0);
+	fflush(stdout);
+	if (getenv("HOLD"))
+		pause();
+	return 0;
+}

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""
+What a container may try against the module while one of its calls is in the driver.
+
+The simulated driver holds a call at a named step, so that each race is won on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vm.container import Container
+from tests.vm.drivers import Km, Sim
+from tests.vm.loaded import until
+from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host
+
+pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", "6.12", by_default=True)]
+
+# nv_escape.h, nv-ioctl-numbers.h
+RM_CONTROL, RM_ALLOC, EXPORT_TO_DMABUF_FD = 0x2A, 0x2B, 0xD9
+PAUSE = Path("/sys/module/nvidia/parameters/pause")
+#: root with Docker's default capabilities, and an ordinary user
+USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
+
+
+@pytest.fixture
+def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any) -> Host:
+    driver = sim(model="t4")
+    here = Host(driver, km(), container, made("programs"))
+    here.programs["/bin/race"] = made("programs") / "race"
+    return here
+
+
+class Race:
+    """The program `race` in a container, a step at a time."""
+
+    def __init__(self, one: Container, uid: int, *command: str) -> None:
+        self.child = one.popen("race", *command, environment={"AS_UID": str(uid)})
+        self.expect("ready")
+
+    def line(self) -> str:
+        """What it says next, "" if it is dead."""
+        assert self.child.stdout is not None
+        return self.child.stdout.readline().strip()
+
+    def expect(self, name: str) -> int:
+        """The number that comes with what it says next, which is *name*."""
+        said = self.line()
+        assert said.startswith(f"{name} "), said
+        return int(said.split()[-1])
+
+    def go(self) -> None:
+        """Let it take the next step."""
+        assert self.child.stdin is not None
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+
+    def call_held(self, step: str, escape: int) -> None:
+        """Let it make its call, which is held at *step*."""
+        PAUSE.write_text(f"{step} {escape:x}\n")
+        self.go()
+        self.expect("called")
+        until(lambda: PAUSE.read_text() == "held\n", f"a call held at {step}")
+
+
+@USERS
+def test_no_other_request_than_was_looked_at_reaches_the_driver(host: Host, uid: int) -> None:
+    """Row 1: a mapping over the private copies, between the decision and the driver's reading."""
+    one = host.tenant()
+    race = Race(one, uid, "forge", str(300 * MIB))
+    idle_bytes = _used_bytes()
+    race.call_held("params", RM_ALLOC)
+    race.go()
+    replaced = race.expect("replaced")
+    # Held again when all is done, before whoever replaced them can be noticed.
+    PAUSE.write_text(f"answer {RM_ALLOC:x}\n")
+    until(lambda: PAUSE.read_text() == "held\n", "the call held at its end")
+    # The module has no figures to compare with before the call is over: this is the driver's own.
+    assert _used_bytes() - idle_bytes < MIB, f"replaced: {replaced}"
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.expect("status") == 0
+    assert not replaced
+
+
+def _used_bytes() -> int:
+    """Video memory that the driver counts as taken, without asking it by an escape."""
+    for line in Path("/proc/driver/nvidia-sim").read_text().splitlines():
+        words = line.split()
+        if words[:2] == ["card", "0"]:
+            return int(words[words.index("total") + 1]) - int(words[words.index("free") + 1])
+    raise AssertionError("no card 0 in /proc/driver/nvidia-sim")
+
+
+@USERS
+def test_the_private_copies_cannot_be_taken_away(host: Host, uid: int) -> None:
+    one = host.tenant()
+    run = one.exec("race", "take-away", environment={"AS_UID": str(uid)})
+    ways = dict(line.rsplit(" ", 1) for line in run.stdout.splitlines())
+    assert len(ways) == 8
+    assert set(ways.values()) == {"no"}, ways
+
+
+@USERS
+def test_memory_in_a_dmabuf_stays_charged_whatever_becomes_of_its_descriptor(
+    host: Host, uid: int
+) -> None:
+    """Row 6: another file stands at the descriptor's number when the driver returns."""
+    one = host.tenant()
+    idle_bytes = host.driver_used_bytes()
+    race = Race(one, uid, "hide-dmabuf", str(300 * MIB))
+    race.call_held("answer", EXPORT_TO_DMABUF_FD)
+    race.go()
+    race.expect("hidden")
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.expect("status") == 0
+    # Another dma-buf comes and goes: whoever returns charges has looked at all since.
+    before_bytes = host.charged_bytes()
+    one.exec("simcuda", "dmabuf", "10M")
+    until(lambda: host.charged_bytes() <= before_bytes, "the charge of the second dma-buf")
+    assert 300 * MIB <= host.driver_used_bytes() - idle_bytes <= host.charged_bytes()
+    race.child.kill()
+    one.kill()
+    until(lambda: not (host.cgpu.root / "container/one").exists(), "the removal of one")
+
+
+@USERS
+def test_the_true_size_of_the_card_is_never_in_the_callers_memory(host: Host, uid: int) -> None:
+    """Row 13: FB_GET_INFO writes into a list behind its parameters."""
+    one = host.tenant()
+    race = Race(one, uid, "peek")
+    race.call_held("answer", RM_CONTROL)
+    race.go()
+    seen = race.expect("seen")
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.expect("status") == 0
+    race.go()
+    assert race.expect("answer") == LIMIT_BYTES >> 10
+    assert seen == 0
+
+
+def test_the_bridge_cannot_be_unloaded_under_a_container(host: Host, loaded_modules: Any) -> None:
+    """Row 13."""
+    one = host.tenant()
+    with pytest.raises(OSError, match="in use"):
+        loaded_modules.unload("cgpu_rm")
+    one.kill()
+    until(lambda: not (host.cgpu.root / "container/one").exists(), "the removal of one")
+    loaded_modules.unload("cgpu_rm")
+
+
+def test_private_copies_are_charged_to_the_containers_memory(host: Host) -> None:
+    """Row 13: 192 KiB for each eight calls that a process has under way."""
+    one = host.tenant()
+    race = Race(one, 0, "peek")
+    race.call_held("answer", RM_CONTROL)
+    stat = Path(f"/sys/fs/cgroup{one.cgroup}/memory.stat").read_text().splitlines()
+    PAUSE.write_text("\n")
+    assert int(dict(line.split() for line in stat)["vmalloc"]) >= 192 << 10
+
+
+@USERS
+def test_a_container_reads_its_own_files_and_no_neighbours(host: Host, uid: int) -> None:
+    """Row 11."""
+    one = host.tenant("one")
+    host.tenant("two")
+    root = str(host.cgpu.root)
+    own = [
+        f"{root}/{name}"
+        for name in ("version", "features", "0/one/meminfo", "0/one/procs", "container/one/cid")
+    ]
+    others = [
+        f"{root}/{name}"
+        for name in (
+            *("0/two/meminfo", "0/two/procs", "0/two/events", "container/two/cid"),
+            *("container/two/0/stat", "0/memory", "0/stat", "events", "inst_ctl", "upgrade"),
+        )
+    ]
+    run = one.exec("race", "read", *own, *others, environment={"AS_UID": str(uid)})
+    got = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+    assert {got[path] for path in own} == {"read"}
+    assert {got[path] for path in others} == {"Permission denied"}, got
+    assert Path(f"{root}/0/two/meminfo").read_text().startswith("Free: ")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_container_whose_directories_fail_never_was(
+    host: Host, loaded_modules: Any, container: Any, number: int
+) -> None:
+    """Three directories are made for a container on one card; each gets no memory once."""
+    one = container("one", programs=host.programs)
+    free = host.cgpu.read("0/free_weight")
+    module = host.driver.directory / "nvsim-check.ko"
+    subprocess.run(["insmod", module, f"fail_mkdir={number}"], check=True)
+    loaded_modules.names.append("nvsim_check")
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
+    loaded_modules.unload("nvsim_check")
+    assert os.listdir(host.cgpu.root / "container") == []
+    assert "one" not in os.listdir(host.cgpu.root / "0")
+    assert host.cgpu.read("0/free_weight") == free
+    assert "allocated 0" in host.cgpu.read("0/memory")
+    host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""What a container may name that is not its own, or that nobody has read (simulated driver)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.vm.drivers import Km, Sim
+from tests.vm.test_isolation import Host
+
+pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
+
+NV_ERR_INSUFFICIENT_PERMISSIONS, NV_ERR_INVALID_CLASS = 0x1B, 0x22
+NV_ERR_INVALID_CLIENT, NV_ERR_NOT_SUPPORTED = 0x23, 0x56
+GRAPHICS, COPY = 1, 9
+GROUP_BYTES = 4 << 20
+FREE_GROUPS = 128
+#: root with Docker's default capabilities, and an ordinary user
+USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
+
+
+@pytest.fixture
+def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any) -> Host:
+    driver = sim(model="t4")
+    here = Host(driver, km(), container, made("programs"))
+    here.programs["/bin/reach"] = made("programs") / "reach"
+    return here
+
+
+def counter(host: Host, name: str) -> int:
+    stat = (host.cgpu.root / "0" / "one" / "stat").read_text()
+    return int(dict(line.split() for line in stat.splitlines())[name])
+
+
+@USERS
+def test_what_no_list_names_is_refused_told_and_can_be_admitted(host: Host, uid: int) -> None:
+    """Row 12."""
+    one = host.tenant()
+
+    def ask() -> dict[str, int]:
+        run = one.exec("reach", "unlisted", environment={"AS_UID": str(uid)})
+        return {name: int(value) for name, value in map(str.split, run.stdout.splitlines())}
+
+    assert ask() == {
+        "escape": -errno.EINVAL,
+        "wrapped": -errno.EINVAL,
+        "uvm": -errno.EINVAL,
+        "control": NV_ERR_NOT_SUPPORTED,
+        "gss": NV_ERR_NOT_SUPPORTED,
+        "class": NV_ERR_INVALID_CLASS,
+        "registers": NV_ERR_INSUFFICIENT_PERMISSIONS,
+    }
+    assert counter(host, "refused") == 7
+    lines = "\n".join(host.recent_events())
+    assert "nr=77 " in lines
+    assert "cmd=0x2080ffff " in lines
+    assert "class=0xffff " in lines
+
+    (host.cgpu.root / "0" / "one" / "unknown").write_text("log\n")
+    assert ask()["registers"] == NV_ERR_INSUFFICIENT_PERMISSIONS
+    assert counter(host, "refused") == 8
+    assert "unknown id=one " in "\n".join(host.recent_events())
+
+
+def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
+    """Row 7: the driver knows an event by client and descriptor, whoever asks."""
+    victim, thief = host.tenant("victim", mem=256 << 20), host.tenant("thief", mem=256 << 20)
+    held = victim.popen("reach", "hold-event")
+    assert held.stdin and held.stdout
+    _, client, descriptor, status = held.stdout.readline().split()
+    assert status == "0"
+    run = thief.exec("reach", "take-event", client, descriptor)
+    assert run.stdout.splitlines() == [
+        f"free {NV_ERR_INVALID_CLIENT}",
+        f"squat {NV_ERR_INVALID_CLIENT}",
+    ]
+    held.stdin.write("\n")
+    held.stdin.flush()
+    assert held.stdout.readline() == "freed 0\n"
+
+
+def test_a_computing_channel_without_a_group_is_refused(host: Host) -> None:
+    """Row 5: nobody could set the timeslice of the group that RM would make for it."""
+    run = host.tenant().exec("reach", "groupless", str(GRAPHICS), "1")
+    assert run.stdout == f"made 0 status {NV_ERR_NOT_SUPPORTED}\n"
+
+
+def test_channels_without_a_group_are_charged_as_groups(host: Host) -> None:
+    """Row 5: they took memory that nobody was charged for."""
+    one = host.tenant()
+    child = one.popen("reach", "groupless", str(COPY), "140")
+    assert child.stdin and child.stdout
+    made, status = map(int, child.stdout.readline().split()[1::2])
+    assert (made, status) == (140, 0)
+    # the program's context has four groups of its own
+    beyond = 140 + 4 - FREE_GROUPS
+    assert counter(host, "current_bytes") >= beyond * GROUP_BYTES
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.wait(60) == 0

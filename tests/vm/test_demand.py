@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""
+Who has work, by what USERD says: the doors find it, and follow it through whatever a tenant does.
+
+Under emulation a look is late by milliseconds: what counts is that it is made, and what it finds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycgpu.agent import server
+from tests.vm import user_door
+from tests.vm.loaded import until
+from tests.vm.user_door import START_S, TREE, Door
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("sim", "programs"),
+    pytest.mark.vm(timeout_s=900),
+]
+
+#: seconds that a neighbour works unless it is killed before; others start meanwhile
+LONG = "600"
+
+
+@pytest.fixture(scope="module")
+def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
+        yield door
+        door.close()
+
+
+@pytest.fixture
+def door(opened: Door) -> Iterator[Door]:
+    yield opened
+    opened.end()
+    user_door.emptied()
+
+
+def _counters() -> dict[str, int]:
+    return dict(server.ask({"op": "counters"})["counters"])
+
+
+def _busy(door: Door, name: str = "busy") -> subprocess.Popen[str]:
+    """A tenant that always has work, under way."""
+    tenant = door.start(door.simcuda, "--json", "launch", LONG, "2", name=name)
+    until((TREE / "container" / name).exists, f"the tenant {name}", START_S)
+    return tenant
+
+
+def _last(tenant: subprocess.Popen[str]) -> dict[str, int]:
+    out, err = tenant.communicate(timeout=2 * START_S)
+    assert out, err
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+def test_a_lone_tenant_is_not_looked_at(door: Door) -> None:
+    door.sim("info", name="first")
+    before = _counters()["looks"]
+    assert door.sim("launch", "2", "2")["kernels"] > 0
+    assert _counters()["looks"] == before
+
+
+def test_a_tenant_that_pauses_beside_one_that_works_is_seen_to_wake(door: Door) -> None:
+    _busy(door)
+    before = _counters()
+    # a request about every 0.7 s, of three kernels of 5 ms
+    served = door.sim("serve", "12", "5", "3", "1.5", name="server")
+    after = _counters()
+    assert served["requests"] > 3
+    # one at most: of a read when the server had ended and its container not yet
+    assert after["look_errors"] - before["look_errors"] <= 1
+    assert after["look_reads"] - before["look_reads"] > 100
+    assert after["wakes"] - before["wakes"] >= served["requests"] / 2
+
+
+def test_two_that_always_work_are_looked_at_seldom(door: Door) -> None:
+    _busy(door, "one")
+    _busy(door, "two")
+    start = _counters()["looks"]
+    until(lambda: _counters()["looks"] > start + 100, "looks at both", START_S)
+    before, began = _counters(), time.monotonic()
+    until(lambda: _counters()["looks"] > before["looks"] + 200, "more of them", START_S)
+    after, took = _counters(), time.monotonic() - began
+    # CGPU_DEMAND_REST_NS is 10 ms
+    assert after["looks"] - before["looks"] <= 100 * took * 1.1 + 1
+    assert after["look_errors"] == before["look_errors"]
+
+
+@pytest.mark.parametrize("mode", ["moved", "frozen", "spinning"])
+def test_whatever_lies_where_userd_was_wins_nothing(
+    door: Door, made: Callable[[str], Path], mode: str
+) -> None:
+    _busy(door)
+    program = str(made("programs") / "userd")
+    tenant = door.start(program, mode, "10", "2", name=mode)
+    until((TREE / "container" / mode).exists, f"the tenant {mode}", START_S)
+    before = _counters()["look_errors"]
+    assert _last(tenant)["share_permille"] < 600
+    if mode == "moved":
+        assert _counters()["look_errors"] > before
+    assert door.agent()
