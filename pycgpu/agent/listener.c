@@ -405,6 +405,7 @@ static bool is_rm(uint32_t cmd)
 static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 {
 	uint32_t nr, size;
+	bool mine, other;
 	int device;
 
 	f->cmd = (uint32_t)data->args[1];
@@ -413,16 +414,20 @@ static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	if (f->fd < 0)
 		return fail(f->fd);
 	device = device_of(f->fd, &f->minor);
-	if (device >= 0) {
-		nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
-		if (!cgpu_command_known((uint32_t)device, nr))
-			return on_unknown(f, nr);
-	}
+	mine = device == CGPU_DEVICE_UVM ? is_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
+	other = !mine && (is_uvm(f->cmd) || is_rm(f->cmd));
 	/* the descriptor may be another file's by the time that the kernel looks at it */
-	if (device == CGPU_DEVICE_UVM ? !is_uvm(f->cmd) : device < 0 || !is_rm(f->cmd))
-		return is_uvm(f->cmd) || is_rm(f->cmd) ? fail(-ENOTTY) : CONTINUE;
+	if (other)
+		return fail(-ENOTTY);
+	if (device < 0)
+		return CONTINUE;
+	nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
+	if (!cgpu_command_known((uint32_t)device, nr))
+		return on_unknown(f, nr);
+	/* of a size that the driver might take all the same */
+	if (!mine)
+		return device != CGPU_DEVICE_UVM && cgpu_interprets(nr) ? fail(-EINVAL) : CONTINUE;
 	f->device = (uint32_t)device;
-	nr = f->device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
 	size = cgpu_args_size(&door.abi, f->device, f->cmd);
 	if (f->device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
 		return on_wrapped(f, (uint32_t)data->args[0]);
