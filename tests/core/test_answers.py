@@ -191,7 +191,7 @@ def test_only_own_channels_may_be_disabled() -> None:
     container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
     container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, bytes(368))
 
-    def disable(*pairs: tuple[int, int], count: int | None = None) -> tuple[Verdict, int]:
+    def disable(*pairs: tuple[int, int], count: int | None = None) -> tuple[Verdict, int | None]:
         params = nv.put(536, (0, "B", 1), (4, "I", len(pairs) if count is None else count),
                         *((24 + 4 * i, "I", client) for i, (client, _) in enumerate(pairs)),
                         *((280 + 4 * i, "I", one) for i, (_, one) in enumerate(pairs)))  # fmt: skip

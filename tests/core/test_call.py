@@ -14,6 +14,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -394,7 +395,8 @@ programs = st.lists(st.tuples(st.sampled_from(weighted), small, small, small, sm
 
 def random_program(rng: random.Random, steps: int) -> list[tuple[str, int, int, int, int]]:
     names = rng.choices(list(OPERATIONS), list(OPERATIONS.values()), k=steps)
-    return [(name, *(rng.randrange(8) for _ in range(4))) for name in names]
+    draw = partial(rng.randrange, 8)
+    return [(name, draw(), draw(), draw(), draw()) for name in names]
 
 
 @given(programs)

@@ -589,7 +589,7 @@ def said(command: Any) -> dict[str, Any]:
     id = ffi.string(create.id).decode()
     if command.verb == lib.CGPU_VERB_DESTROY:
         return {"verb": "destroy", "id": id}
-    out = {"verb": "create", "id": id}
+    out: dict[str, Any] = {"verb": "create", "id": id}
     if create.pid:
         out["pid"] = create.pid
     if create.cgroup[0] != b"\0":
@@ -755,7 +755,7 @@ def test_a_container_cannot_take_the_place_of_a_cards_file(name: Any) -> None:
 
 
 @pytest.mark.parametrize("node", list(NODES))
-def test_a_process_of_a_container_opens_what_is_its_own_and_nothing_of_others(node):
+def test_a_process_of_a_container_opens_what_is_its_own_and_nothing_of_others(node: str) -> None:
     opened = lib.cgpu_node_open
     assert opened(NODES[node], lib.CGPU_ASKER_HOST, False, False) == 0
     assert opened(NODES[node], lib.CGPU_ASKER_OWN, False, True) == 0

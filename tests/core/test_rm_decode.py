@@ -34,7 +34,7 @@ ABIS = {branch: Abi(version) for branch, version in BRANCHES.items()}
 OP = {name[8:]: getattr(lib, name) for name in dir(lib) if name.startswith("CGPU_OP_")}
 
 # escape: (sizes by branch, offset of the status, {field of the request: offset})
-RM = {
+RM: dict[int, tuple[int | tuple[int, ...], int | tuple[int, ...] | None, dict[str, int]]] = {
     39: ((56,) * 4, 40, {"hClient": 0, "hParent": 4, "hObject": 8, "hClass": 12, "flags": 16}),
     40: ((20,) * 4, 16, {"hClient": 0, "hParent": 4, "hObject": 8, "hClass": 12}),
     41: ((16,) * 4, 12, {"hClient": 0, "hParent": 4, "hObject": 8}),
@@ -57,7 +57,7 @@ RM = {
     207: ((16,) * 4, 12, {"hClient": 0, "fd": 8}),
     217: ((2600, 2600, 2608, 2608), (2592, 2592, 2600, 2600), {"fd": 0, "hClient": 4}),
 }  # fmt: skip
-UVM = {
+UVM: dict[int, tuple[tuple[int, ...], int | tuple[int, ...], dict[str, int]]] = {
     0x30000001: ((16,) * 4, 8, {}),
     37: ((40,) * 4, 36, {"hClient": 28}),
     38: ((20,) * 4, 16, {}),
@@ -124,12 +124,12 @@ def check(request: Request, data: bytes, fields: dict[str, int]) -> None:
 def test_every_field_of_an_escape_is_read_where_nvidia_put_it(
     branch: Any, nr: Any, data: Any
 ) -> None:
-    sizes, status, fields = RM[nr]
+    sizes, statuses, fields = RM[nr]
     size = at(sizes, branch)
     raw = data.draw(noise(size or 0))
     request = decode(ABIS[branch], Device.CTL, nr, raw)
     check(request, raw, fields)
-    status = at(status, branch)
+    status = at(statuses, branch)
     assert request.status_offset == (NO_OFFSET if status is None else status)
     if status is not None:
         assert request.status == read(raw, "status", status)
@@ -143,7 +143,7 @@ def test_every_field_of_an_escape_is_read_where_nvidia_put_it(
 def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(
     branch: Any, cmd: Any, data: Any
 ) -> None:
-    sizes, status, fields = UVM[cmd]
+    sizes, statuses, fields = UVM[cmd]
     size = at(sizes, branch)
     raw = data.draw(noise(size or 0))
     if cmd == 33:
@@ -154,7 +154,7 @@ def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(
         assert request.op == OP["OTHER"]
         return
     check(request, raw, fields)
-    assert request.status_offset == at(status, branch)
+    assert request.status_offset == at(statuses, branch)
     if cmd in UUID_AT:
         assert request.gpu_uuid == raw[UUID_AT[cmd] : UUID_AT[cmd] + 16]
 

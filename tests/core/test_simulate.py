@@ -285,7 +285,7 @@ def test_hand_overs_take_from_the_time_that_is_nobodys(weights: tuple[int, ...])
 def test_late_news_of_who_is_idle_is_no_worse_than_none(policy: int, late_ms: int) -> None:
     bursts = Tenant(uncapped=True, **check.bursts(40, 60))
     tenants = (Tenant(quota=30), Tenant(uncapped=True), bursts)
-    news = "prompt" if late_ms else "none"
+    news: News = "prompt" if late_ms else "none"
     result = run(Scenario(tenants, policy=policy, news=news, hint_ns=late_ms * MS))
     assert result.cards[0]["idle_waiting_ns"] <= check.IDLE_RATIO * result.scenario.duration_ns
     assert min(result.shares(0, 1000 * MS, 200 * MS)) == pytest.approx(0.3, abs=0.005)

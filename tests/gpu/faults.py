@@ -96,10 +96,10 @@ def stock(bench: Bench) -> None:
                     attacker.wait(timeout=10)
             report.check(f"stock driver, attack {mode}: attacker", got[0], "%")
             report.check(f"stock driver, attack {mode}: neighbour", got[1], "%")
-        own = [bench.file() for _ in range(8)]
-        crowd = [subprocess.Popen(bench.worker(p, 60), stdout=subprocess.DEVNULL) for p in own]
+        eight = [bench.file() for _ in range(8)]
+        crowd = [subprocess.Popen(bench.worker(p, 60), stdout=subprocess.DEVNULL) for p in eight]
         with ended(*crowd):
-            wait_for(lambda: all(progress(p)[0] > 2 for p in own), "the eight")
+            wait_for(lambda: all(progress(p)[0] > 2 for p in eight), "the eight")
             got = rates([path], 2)
         report.check(
             "stock driver, attack by eight processes: neighbour", got[0] / bench.rate * 100, "%"

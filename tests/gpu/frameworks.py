@@ -62,7 +62,7 @@ def frameworks(bench: Bench) -> None:
             )
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is not None:
-        program = [sanitizer, "--error-exitcode", "9", bench.bin / "memory", "speed"]
+        program = [sanitizer, "--error-exitcode", "9", str(bench.bin / "memory"), "speed"]
         alone = subprocess.run(program, capture_output=True, text=True, check=False)
         status, text = outcome("f-sanitizer", program, *limit, timeout_s=TIMEOUT_S)
         report.check(

@@ -217,12 +217,12 @@ def with_hami(bench: Bench, source: Path) -> None:
     # how it divides swings over seconds: its watcher corrects eight times a second
     long = {"settle_s": 5, "window_s": 3}
     try:
-        told = bench.work / "hami-told"
-        with told.open("w") as file:
+        messages = bench.work / "hami-told"
+        with messages.open("w") as file:
             lone = dict(environment(33, 0), LIBCUDA_LOG_LEVEL="3")
             got = shares(bench, lone, stderr=file, **long)
         report.check("HAMi-core, lone program with 33 %", got[0], "%")
-        seen = re.findall(r"device 0: userutil=(\d+).* limit=(\d+)", told.read_text())
+        seen = re.findall(r"device 0: userutil=(\d+).* limit=(\d+)", messages.read_text())
         if seen:
             used = statistics.median(int(of_card) for of_card, _ in seen)
             report.check("HAMi-core: limit that its watcher knows", int(seen[-1][1]), "%")

@@ -42,6 +42,7 @@ from tests.gpu.tenants import (
     wait_for,
     wait_for_end,
 )
+from tests.process import output
 
 START_S = 90
 SEEDS = (1, 2, 3)
@@ -67,8 +68,9 @@ class Server:
         self.process = process
 
     def _line(self, timeout_s: float) -> dict[str, Any]:
-        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
-        line = self.process.stdout.readline() if ready else ""
+        out = output(self.process)
+        ready, _, _ = select.select([out], [], [], timeout_s)
+        line = out.readline() if ready else ""
         if not line:
             raise RuntimeError(f"serve.py says nothing, status {self.process.poll()}")
         told: dict[str, Any] = json.loads(line)

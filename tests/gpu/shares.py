@@ -156,10 +156,10 @@ def quotas(bench: Bench) -> None:
         loads(bench, "quota 50")
     for quota in (10, 50):
         _, text = outcome("gaps", [bench.bin / "gaps", "3"], "--quota", str(quota))
-        got = last_json(text)
+        told = last_json(text)
         for key in ("ran", "stood"):
             for what in ("mean", "p5", "p95"):
-                value = float(got.get(f"{key}_{what}_us", 0)) / 1e3
+                value = float(told.get(f"{key}_{what}_us", 0)) / 1e3
                 report.check(f"quota {quota}, as the card sees it: {key}, {what}", value, "ms")
     with running(bench, {"q": ["--quota", "33"]}, extra="--graph") as files:
         got = shares_of(bench, files, "q")[0]

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def ended(*processes: subprocess.Popen[Any]) -> Iterator[tuple[subprocess.Popen[
 
 @contextlib.contextmanager
 def running(
-    bench: Bench, tenants: dict[str, Sequence[str]], seconds: float = 120, extra: str = ""
+    bench: Bench, tenants: Mapping[str, Sequence[str]], seconds: float = 120, extra: str = ""
 ) -> Iterator[dict[str, Path]]:
     """Workers under way, each a tenant of its own; yields their progress files once all work."""
     files = {name: bench.file() for name in tenants}
@@ -236,4 +236,5 @@ def agent_load(seconds: float) -> tuple[float, float]:
     before, start = agent_cpu_s(), time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - start
-    return tuple((b - a) / took * 100 for a, b in zip(before, agent_cpu_s(), strict=True))
+    own, kernel = ((b - a) / took * 100 for a, b in zip(before, agent_cpu_s(), strict=True))
+    return own, kernel

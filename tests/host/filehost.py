@@ -84,14 +84,15 @@ class Kernel:
             self.entered()
 
     def _execute(self, command: list[str]) -> str:
-        program = {
+        programs: dict[str, Callable[..., str]] = {
             "modprobe": self._modprobe,
             "insmod": self._insmod,
             "rmmod": self._rmmod,
             "modinfo": self._modinfo,
             "dkms": self._dkms,
-        }.get(command[0], lambda *words: "")
-        return str(program(*command[1:]))
+        }
+        program = programs.get(command[0])
+        return program(*command[1:]) if program else ""
 
     # ---- modules
 
@@ -173,8 +174,10 @@ class Kernel:
                 "pause_ns": "0",
                 "pause_ns_max": "0",
             } | values
-            keep = ("running", "standby", "former", "trial_ms", "door_api", "state", "switches")
-            keep += ("reverts", "last_error", "pause_ns", "pause_ns_max")
+            keep = (
+                *("running", "standby", "former", "trial_ms", "door_api", "state", "switches"),
+                *("reverts", "last_error", "pause_ns", "pause_ns_max"),
+            )
             path.write_text("".join(f"{key} {told[key]}\n" for key in keep))
         return dict(line.split(" ", 1) for line in path.read_text().splitlines())
 

@@ -91,8 +91,8 @@ def test_the_hook_by_hand(tmp_path: Path) -> None:
     state = {"id": "c1", "pid": 7, "status": "creating", "bundle": str(tmp_path)}
     (tmp_path / "proc" / "7").mkdir(parents=True)
     (tmp_path / "proc" / "7" / "status").write_text("NSpid:\t7\t1\n")
-    options = ("--root", str(root), "--lock", str(tmp_path / "lock"), "--log", str(tmp_path / "l"))
-    options += ("--proc", str(tmp_path / "proc"))
+    options = ["--root", str(root), "--lock", str(tmp_path / "lock"), "--log", str(tmp_path / "l")]
+    options += ["--proc", str(tmp_path / "proc")]
     result = cgpu("hook", "createRuntime", *options, stdin=json.dumps(state))
     assert (result.returncode, result.stderr) == (0, "")
     assert (root / "inst_ctl").read_text() == "create c1 pid=7 gpu=0,mem=1073741824\n"

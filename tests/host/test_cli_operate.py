@@ -199,7 +199,7 @@ def host(tmp_path: Path, tree: CoreTree) -> Path:
     }.items():
         (prefix / path).parent.mkdir(parents=True, exist_ok=True)
         (prefix / path).write_text(text)
-    tree.__init__(tree.root, [(GIB, 0)] * 2, features=("MEMORY", "SLICES", "GATE"))
+    tree = CoreTree(tree.root, [(GIB, 0)] * 2, features=("MEMORY", "SLICES", "GATE"))
     tree.root.rename(prefix / "proc/cgpu_km")
     return prefix
 

@@ -26,6 +26,7 @@ from pycgpu.cli import main
 from pycgpu.tree.exporter import Exporter
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.process import output
 from tests.vm import packages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -217,7 +218,7 @@ def served(tree: CoreTree) -> Iterator[int]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert child.stdout.readline() == f"serving http://127.0.0.1:{port}/metrics\n"
+    assert output(child).readline() == f"serving http://127.0.0.1:{port}/metrics\n"
     yield port
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=20) == 0

@@ -31,7 +31,8 @@ class Twin(NamedTuple):
     [((1, 2), {}), ((1, 2, "a"), {}), ((1,), {"y": 2}), ((), {"y": 2, "x": 1, "name": "b"})],
 )
 def test_a_record_is_made_as_a_named_tuple_is(values: Any, named: Any) -> None:
-    one, twin = Point(*values, **named), Twin(*values, **named)
+    one = Point(*values, **named)
+    twin: Any = Twin(*values, **named)
     assert tuple(one) == tuple(twin)
     assert one == twin
     assert hash(one) == hash(twin)

@@ -201,7 +201,12 @@ class Replay:
             nr = cmd if device is Device.UVM else cmd & 0xFF
             params, xlist = r.buffer(Role.PARAM), r.buffer(Role.LIST)
             request = Request(
-                self.abi, device, nr, arg.before, params and params.before, xlist and xlist.before
+                self.abi,
+                device,
+                nr,
+                arg.before,
+                params.before if params else None,
+                xlist.before if xlist else None,
             )
         except DecodeError as error:
             if r.ret != -1 or r.errno != errno.EINVAL:
@@ -219,7 +224,7 @@ class Replay:
 
     @staticmethod
     def went_well(r: traces.Ioctl, request: Request) -> bool:
-        arg = r.buffer(Role.INNER) if r.nr == XFER else r.buffer(Role.ARG)
+        arg = r[Role.INNER if r.nr == XFER else Role.ARG]
         has_status = request.status_offset != lib.CGPU_NO_OFFSET
         return r.ret == 0 and not (has_status and arg.u32(request.status_offset))
 
@@ -227,7 +232,7 @@ class Replay:
         if not flight:
             return
         call = flight[0]
-        arg = r.buffer(Role.INNER) if r.nr == XFER else r.buffer(Role.ARG)
+        arg = r[Role.INNER if r.nr == XFER else Role.ARG]
         call.set_args(arg.after)
         for role, put in ((Role.PARAM, call.set_params), (Role.LIST, call.set_list)):
             if found := r.buffer(role):

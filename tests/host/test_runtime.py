@@ -134,7 +134,7 @@ def test_the_hook_understands_what_the_runtime_leaves_behind(
 
 
 def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]},
         "linux": {
             "devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}],
@@ -265,7 +265,7 @@ def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path: Path) -> None
         "defaultAction": "SCMP_ACT_ERRNO",
         "syscalls": [{"names": ["ioctl", "mmap"], "action": "SCMP_ACT_ALLOW"}],
     }
-    config = {"linux": {"seccomp": profile}}
+    config: dict[str, object] = {"linux": {"seccomp": profile}}
     runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
     allowed = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
     assert [rule["names"] for rule in allowed] == [["ioctl"]] * 2 + [["mmap"]] * 2
@@ -285,7 +285,7 @@ def test_without_the_agents_rules_nothing_starts_under_the_user_door(tmp_path: P
 
 def test_a_foreign_listener_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
-    config = {"linux": {"seccomp": {"listenerPath": "/other"}}}
+    config: dict[str, object] = {"linux": {"seccomp": {"listenerPath": "/other"}}}
     with pytest.raises(HookError, match="listener of its own"):
         runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
 

@@ -26,6 +26,7 @@ from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.process import output
 
 HEX = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
@@ -293,10 +294,11 @@ def test_whoever_reads_no_further_ends_it_quietly(tree: CoreTree) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline().startswith("gpu")
-    process.stdout.close()
+    out = output(process)
+    assert out.readline().startswith("gpu")
+    out.close()
     assert process.wait(timeout=20) == 0
-    assert process.stderr.read() == ""
+    assert process.stderr and process.stderr.read() == ""
 
 
 # ---- shares

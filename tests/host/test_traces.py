@@ -47,11 +47,11 @@ def buffers(draw: st.DrawFn) -> Buffer:
 
 
 def records() -> st.SearchStrategy[traces.Record]:
-    head = {
+    head: dict[str, st.SearchStrategy[Any]] = {
         "pid": u32, "tid": u32, "t_ns": u64, "dur_ns": u32, "fd": i32,
         "device": st.sampled_from(Device), "minor": u16,
     }  # fmt: skip
-    kinds = {
+    kinds: dict[type[traces.Record], dict[str, st.SearchStrategy[Any]]] = {
         traces.Process: {"ppid": u32, "forked": st.integers(0, 1), "argv": text},
         traces.Open: {"flags": i32, "ret": i32, "errno": i32, "path": text},
         traces.Close: {"ret": i32, "errno": i32},
@@ -72,7 +72,7 @@ def records() -> st.SearchStrategy[traces.Record]:
         traces.PathCall: {"ret": i32, "errno": i32, "op": st.just("stat"), "path": text},
         traces.Exit: {},
     }  # fmt: skip
-    return st.one_of(st.builds(kind, **head, **body) for kind, body in kinds.items())
+    return st.one_of([st.builds(kind, **head, **body) for kind, body in kinds.items()])
 
 
 @given(st.lists(records(), max_size=8))
@@ -109,7 +109,7 @@ def test_merging_orders_processes_by_time_and_drops_those_without_a_device(tmp_p
         path.write_bytes(b"".join(map(traces.encode, made)))
         return path
 
-    opened = {"flags": 2, "ret": 3, "errno": 0, "path": "/dev/nvidiactl"}
+    opened: dict[str, Any] = {"flags": 2, "ret": 3, "errno": 0, "path": "/dev/nvidiactl"}
     files = [
         raw(
             "1",
@@ -121,7 +121,8 @@ def test_merging_orders_processes_by_time_and_drops_those_without_a_device(tmp_p
     ]
     trace = traces.merge(files, {"name": "serial 1234"}, {b"1234": b"0000", b"ctl": b"xyz"})
     assert [(r.pid, r.t_ns) for r in trace.records] == [(1, 0), (2, 200), (1, 400)]
-    assert trace.records[0].path == "/dev/nvidiaxyz"
+    first = trace.records[0]
+    assert isinstance(first, traces.Open) and first.path == "/dev/nvidiaxyz"
     assert trace.meta == {"name": "serial 0000"}
 
 
@@ -184,8 +185,8 @@ def test_the_tracer_records_a_control_with_params_and_the_list_behind_them(trace
         (Role.PARAM, 16),
         (Role.LIST, 16),
     ]
-    assert call.buffer(Role.LIST).before == b"\2" * 16
-    assert call.buffer(Role.PARAM).address == call.buffer(Role.ARG).u64(16)
+    assert call[Role.LIST].before == b"\2" * 16
+    assert call[Role.PARAM].address == call[Role.ARG].u64(16)
 
 
 def test_the_tracer_follows_descriptors_through_dup_sockets_and_fork(traced: Trace) -> None:
@@ -222,7 +223,7 @@ def test_no_trace_names_the_card_it_was_recorded_on() -> None:
         trace = traces.load(path)
         for call in trace.ioctls():
             if call.device is Device.UVM and call.cmd == UVM_REGISTER_GPU:
-                assert call.buffer(Role.ARG).before[:16] == uuid
+                assert call[Role.ARG].before[:16] == uuid
         for found in re.findall(r"GPU-[0-9a-f-]{36}", trace.meta["stdout"]):
             assert found == "GPU-c6900000-5eed-4000-8000-0000000000a5"
 
@@ -262,7 +263,9 @@ def test_monitoring_asks_for_free_total_and_heap_size(name: Any) -> None:
 def test_nvidia_smi_prints_total_ram_and_what_the_heap_lacks() -> None:
     trace = load("smi-busy")
     info = next(fb_info(p) for _, p in controls(trace, FB_GET_INFO_V2) if p.u32(0) == 3)
-    used, total = re.search(r"(\d+)MiB / (\d+)MiB", trace.meta["stdout"]).groups()
+    said = re.search(r"(\d+)MiB / (\d+)MiB", trace.meta["stdout"])
+    assert said is not None
+    used, total = said.groups()
     assert int(total) == info[0x8] // 1024
     assert abs(int(used) - (info[0x9] - info[0x16]) / 1024) <= 1
 
@@ -274,9 +277,10 @@ def test_mem_get_info_is_heap_free_of_heap_size(name: Any) -> None:
     checked = 0
     for record in load(name).records:
         if isinstance(record, Ioctl) and record.device is Device.CTL and record.nr == RM_CONTROL:
-            arg, param = record.buffer(Role.ARG), record.buffer(Role.PARAM)
-            if arg.u32(8) == FB_GET_INFO_V2 and list(fb_info(param)) == [0x16, 0x9, 0x10]:
-                last[record.pid] = fb_info(param)
+            if record[Role.ARG].u32(8) == FB_GET_INFO_V2:
+                info = fb_info(record[Role.PARAM])
+                if list(info) == [0x16, 0x9, 0x10]:
+                    last[record.pid] = info
         elif isinstance(record, Mark) and (
             said := re.search(r"free=(\d+) total=(\d+)", record.text)
         ):
@@ -291,7 +295,7 @@ def test_programs_leave_the_size_of_parameters_zero() -> None:
     for name in ("smi", "nvml", "context", "train"):
         for call in load(name).ioctls():
             if call.device in (Device.CTL, Device.GPU) and call.nr == RM_ALLOC:
-                assert call.buffer(Role.ARG).u32(32) == 0
+                assert call[Role.ARG].u32(32) == 0
 
 
 def steps(trace: Trace) -> Iterator[tuple[traces.Record, int]]:
@@ -322,11 +326,13 @@ def rounded_kib(size: int) -> int:
 def test_free_memory_falls_by_the_returned_size_rounded_to_64_kib(name: Any) -> None:
     checked = 0
     for record, lost_kib in steps(load(f"{name}-heap")):
-        arg = record.buffer(Role.ARG) if isinstance(record, Ioctl) else None
-        if arg is None or record.device is not Device.CTL or record.nr != RM_ALLOC:
+        if not isinstance(record, Ioctl) or record.device is not Device.CTL:
+            continue
+        arg = record.buffer(Role.ARG)
+        if arg is None or record.nr != RM_ALLOC:
             continue
         if arg.u32(12) == NV01_MEMORY_LOCAL_USER and arg.u32(40) == 0:
-            assert lost_kib == rounded_kib(record.buffer(Role.PARAM).u64(64))
+            assert lost_kib == rounded_kib(record[Role.PARAM].u64(64))
             checked += 1
     assert checked >= 17
 
@@ -338,11 +344,13 @@ def test_class_40_explains_all_but_nine_mib_at_every_step(name: Any) -> None:
     taken_kib, worst_kib = 0, 0
     for record, lost_kib in steps(load(f"{name}-heap")):
         taken_kib += lost_kib
-        arg = record.buffer(Role.ARG) if isinstance(record, Ioctl) else None
-        if arg is None or record.device is not Device.CTL:
+        if not isinstance(record, Ioctl) or record.device is not Device.CTL:
+            continue
+        arg = record.buffer(Role.ARG)
+        if arg is None:
             continue
         if record.nr == RM_ALLOC and arg.u32(12) == NV01_MEMORY_LOCAL_USER and arg.u32(40) == 0:
-            live[arg.u32(8)] = rounded_kib(record.buffer(Role.PARAM).u64(64))
+            live[arg.u32(8)] = rounded_kib(record[Role.PARAM].u64(64))
         elif record.nr == RM_FREE and arg.u32(12) == 0:
             live.pop(arg.u32(8), None)
         worst_kib = max(worst_kib, abs(taken_kib - sum(live.values())))
@@ -352,8 +360,8 @@ def test_class_40_explains_all_but_nine_mib_at_every_step(name: Any) -> None:
 
 def test_a_refused_allocation_is_asked_twice_and_left_as_it_was() -> None:
     refused = [
-        (call, param)
-        for call, arg, param in allocations(load("oom"), NV01_MEMORY_LOCAL_USER)
+        (call, call[Role.PARAM])
+        for call, arg, _ in allocations(load("oom"), NV01_MEMORY_LOCAL_USER)
         if arg.u32(40) == 0x51
     ]
     assert len(refused) == 6  # three cudaMalloc
@@ -364,8 +372,8 @@ def test_a_refused_allocation_is_asked_twice_and_left_as_it_was() -> None:
 def test_cuda_ipc_shares_with_all_and_duplicates() -> None:
     shared = [c for c in load("ipc").ioctls() if c.device is Device.CTL and c.nr == 0x35]
     dups = [c for c in load("ipc").ioctls() if c.device is Device.CTL and c.nr == RM_DUP_OBJECT]
-    (share,) = (c.buffer(Role.ARG) for c in shared)
-    (dup,) = (c.buffer(Role.ARG) for c in dups)
+    (share,) = (c[Role.ARG] for c in shared)
+    (dup,) = (c[Role.ARG] for c in dups)
     assert int.from_bytes(share.before[16:18], "little") == 1  # RS_SHARE_TYPE_ALL
     assert (dup.u32(12), dup.u32(16), dup.u32(24)) == (share.u32(0), share.u32(4), 0)
     assert shared[0].pid != dups[0].pid
@@ -457,7 +465,7 @@ def test_another_process_duplicates_only_what_was_shared() -> None:
 
 def test_the_list_behind_fb_get_info_is_recorded() -> None:
     call, param = next(controls(load("rmprobe"), FB_GET_INFO))
-    entries = call.buffer(Role.LIST)
+    entries = call[Role.LIST]
     assert (param.u32(0), len(entries.before)) == (3, 24)
     assert [entries.u32(0), entries.u32(8), entries.u32(16)] == [7, 9, 0x16]
     assert entries.u32(4, after=False) == 0
@@ -478,7 +486,7 @@ def test_uvm_maps_every_cuda_allocation() -> None:
     """Why RM_FREE alone may not uncharge: UVM holds a duplicate of each mapped allocation."""
     made = {a.u32(8) for _, a, _ in allocations(load("ladder"), NV01_MEMORY_LOCAL_USER)}
     mapped = {
-        c.buffer(Role.ARG).u32(9256)
+        c[Role.ARG].u32(9256)
         for c in load("ladder").ioctls()
         if c.device is Device.UVM and c.cmd == UVM_MAP_EXTERNAL_ALLOCATION
     }

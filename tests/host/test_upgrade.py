@@ -436,7 +436,7 @@ def test_a_cold_upgrade_that_does_not_load_brings_the_old_version_back(
 ) -> None:
     installation.install(options, host)
     before, loaded = everything(host), host.loaded
-    kernel = host.run
+    kernel = filehost.kernel(host)
 
     def load(command: list[str]) -> str:
         if command[:2] == ["modprobe", "cgpu_km"] and kernel._installed(NEW_CORE):
@@ -481,7 +481,9 @@ def of_the_sources(path: str) -> bool:
 
 def sound(host: Host) -> None:
     """A version is whole: it runs, and its files are those that would be loaded at boot."""
-    running = kernel_door.read(str(host.tree)).running
+    door = kernel_door.read(str(host.tree))
+    assert door is not None
+    running = door.running
     assert running in (CORE, NEW_CORE)
     assert {"cgpu_km", running} <= host.loaded
     assert (host.tree / "0/job/memsize").read_text() == "1048576\n"

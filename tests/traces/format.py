@@ -109,7 +109,7 @@ class Record:
         raise NotImplementedError
 
 
-class _Fixed:
+class _Fixed(Record):
     """Body of numbers in ``LAYOUT``, named by ``NUMBERS``, then an optional string ``TEXT``."""
 
     LAYOUT: ClassVar[struct.Struct]
@@ -134,7 +134,7 @@ class _Fixed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process(_Fixed, Record):
+class Process(_Fixed):
     """A process begins to be traced: ``forked`` 0 after exec, 1 after fork (descriptors and
     mappings inherited from ``ppid``). ``argv`` has NUL between arguments."""
 
@@ -148,7 +148,7 @@ class Process(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Open(_Fixed, Record):
+class Open(_Fixed):
     """open() of a device file; ``fd`` is the result."""
 
     TYPE = 2
@@ -162,7 +162,7 @@ class Open(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Close(_Fixed, Record):
+class Close(_Fixed):
     TYPE = 3
     LAYOUT = struct.Struct("<ii")
     NUMBERS = ("ret", "errno")
@@ -171,7 +171,7 @@ class Close(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dup(_Fixed, Record):
+class Dup(_Fixed):
     """dup, dup2, dup3 or fcntl(F_DUPFD) made ``new_fd`` of ``fd``."""
 
     TYPE = 4
@@ -199,6 +199,12 @@ class Ioctl(Record):
     def buffer(self, role: Role) -> Buffer | None:
         """The first buffer of that role, or None."""
         return next((b for b in self.buffers if b.role is role), None)
+
+    def __getitem__(self, role: Role) -> Buffer:
+        """The first buffer of that role; TraceError if the call has none."""
+        if (found := self.buffer(role)) is None:
+            raise TraceError(f"no {role.name} in: {describe(self)}")
+        return found
 
     def body(self) -> bytes:
         out = [struct.pack("<IiiQI", self.cmd, self.ret, self.errno, self.arg, len(self.buffers))]
@@ -236,7 +242,7 @@ class Ioctl(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mmap(_Fixed, Record):
+class Mmap(_Fixed):
     """mmap of a device file, or (``fd`` -1) a fixed mapping laid over one."""
 
     TYPE = 6
@@ -252,7 +258,7 @@ class Mmap(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Munmap(_Fixed, Record):
+class Munmap(_Fixed):
     """munmap of a range that touches a mapping of a device file."""
 
     TYPE = 7
@@ -265,7 +271,7 @@ class Munmap(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heap(_Fixed, Record):
+class Heap(_Fixed):
     """The driver's own free memory (FB_GET_INFO_V2, HEAP_FREE), asked by the tracer after the
     record before it; written when it moved, at marks and at the process's end."""
 
@@ -277,7 +283,7 @@ class Heap(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark(_Fixed, Record):
+class Mark(_Fixed):
     """A line that the program wrote into its trace."""
 
     TYPE = 9
@@ -288,7 +294,7 @@ class Mark(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendFd(_Fixed, Record):
+class SendFd(_Fixed):
     """``fd`` is about to be sent through ``socket`` (SCM_RIGHTS)."""
 
     TYPE = 10
@@ -298,7 +304,7 @@ class SendFd(_Fixed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecvFd(_Fixed, Record):
+class RecvFd(_Fixed):
     """``fd`` arrived through ``socket``."""
 
     TYPE = 11
@@ -330,7 +336,7 @@ class PathCall(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit(_Fixed, Record):
+class Exit(_Fixed):
     """The process ends by exit(); one that is killed or calls _exit() has no such record."""
 
     TYPE = 13

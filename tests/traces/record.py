@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Record the traces: run this on a machine with an NVIDIA GPU, nvcc, gcc and PyTorch.
 
-python3 tests/traces/record.py OUT [NAME...]
+python3 -m tests.traces.record OUT [NAME...]
 
 Builds the tracer and the programs, runs each program under the tracer, alone and (``*-heap``) with
 the driver's free memory asked after every call, and leaves OUT/<name>.trace.xz. The card's UUID and
@@ -22,7 +22,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import format as trace_format
+from tests.process import output
+from tests.traces import format as trace_format
 
 HERE = Path(__file__).resolve().parent
 UUID = "GPU-c6900000-5eed-4000-8000-0000000000a5"
@@ -140,7 +141,7 @@ def run(name: str, heap: bool, work: Path) -> tuple[list[Path], dict[str, Any]]:
     holder = None
     if name in BUSY:
         holder = subprocess.Popen([work / "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        holder.stdout.readline()
+        output(holder).readline()
     try:
         done = quietly(command, env=env, cwd=work, timeout=60)
     except subprocess.TimeoutExpired as late:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.panel import Panel
 from rich.table import Table
@@ -68,9 +69,9 @@ class Tenant:
         mib = int(answer["total"]) // MIB
         return f"total {mib} MiB", mib
 
-    def simcuda(self, *words: object, check: bool = True) -> dict[str, object]:
+    def simcuda(self, *words: object, check: bool = True) -> dict[str, Any]:
         run = self.container.simcuda("--json", *words, check=check)
-        told: dict[str, object] = json.loads(run.stdout.strip().splitlines()[-1])
+        told: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
         return told
 
 

@@ -25,7 +25,7 @@ NV_MAJOR = 195
 NV_CONTROL_MINOR = 255
 
 
-def until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+def until(condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Return *condition*'s first true value; fail when the deadline passes without one."""
     deadline_s *= SLOWNESS
     end_s = time.monotonic() + deadline_s

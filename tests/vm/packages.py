@@ -89,7 +89,8 @@ def _source_lines() -> list[str]:
         )
     main = mirrors[codename]
     if distribution == "ubuntu":
-        components, suites = "main restricted universe multiverse", UBUNTU_SUITES
+        components = "main restricted universe multiverse"
+        suites: tuple[str, ...] = UBUNTU_SUITES
         releases: tuple[str, ...] = (codename,)
         security = mirrors.get(f"{codename}-security", main)
     else:

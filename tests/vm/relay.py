@@ -310,8 +310,8 @@ class Relay:
         if last:
             group.wait()
         reports = self._reports(group, item, name, began_s)
-        clean_end = group.result is not None and not group.result.died
-        if last and clean_end and (complaint := group.result.complaint()):
+        result = group.result if last else None
+        if result and not result.died and (complaint := result.complaint()):
             reports.append(self._report(item, "teardown", "failed", complaint, began_s))
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)

@@ -144,7 +144,7 @@ class Replay:
             for buffer in record.buffers
         ]
         for holder in self.named_cards(record, memory):
-            holder[:4] = self.gpu_id[1]
+            ctypes.memmove(holder, self.gpu_id[1], 4)
         # pointers to other buffers, wherever they stand
         for holder, buffer in zip(memory, record.buffers, strict=True):
             for target, pointee in zip(memory, record.buffers, strict=True):

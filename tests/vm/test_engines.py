@@ -160,7 +160,7 @@ def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
     nodes = [
         word
         for path in sorted(Path("/dev").glob("nvidia*"))
-        for word in ("--device", path)
+        for word in ("--device", str(path))
         if path.name != "nvidia1"
     ]
 

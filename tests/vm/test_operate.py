@@ -21,6 +21,7 @@ from pycgpu.errors import InstallError
 from pycgpu.install import doctor, installation, kernel_door
 from pycgpu.install.host import this_host
 from tests.host import program
+from tests.process import output
 from tests.vm import installed
 from tests.vm.loaded import loaded_modules as names_of_modules
 from tests.vm.loaded import until
@@ -256,7 +257,7 @@ def test_events_are_followed_as_they_come(two_cards: Any, tenants: Tenants) -> N
     )
     try:
         two_cards.create("late", f"pid={pid}", "gpu=0,mem=max")
-        assert "late" in child.stdout.readline()
+        assert "late" in output(child).readline()
     finally:
         child.kill()
         child.wait()

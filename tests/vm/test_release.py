@@ -36,13 +36,15 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "
 #: pip need not compile a thousand files of others, of which a few are used: that would be half of
 #: the test's time. (The option's sense is turned round: `no` is what switches compiling off.)
 PIP = {"PIP_NO_COMPILE": "no"}
+#: of which a virtual environment is made, as on a customer's host
+BASE_PYTHON: str = sys._base_executable  # type: ignore[attr-defined]  # undocumented
 
 
 def script(root: Path, name: str, *options: object) -> str:
     """Run one of a release's scripts; return what it says, in which a failure ends the test."""
     run = subprocess.run(
         [root / "scripts" / name, *map(str, options)],
-        env={**ENVIRONMENT, **PIP, "PYTHON": sys._base_executable},
+        env={**ENVIRONMENT, **PIP, "PYTHON": BASE_PYTHON},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

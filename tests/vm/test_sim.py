@@ -665,8 +665,10 @@ class Switches:
         return taken
 
     def close(self) -> None:
-        for opened in (*self.maps, self.file, self.card):
-            opened.close()
+        for mapping in self.maps:
+            mapping.close()
+        for file in (self.file, self.card):
+            file.close()
 
 
 @pytest.fixture
@@ -686,10 +688,8 @@ def test_the_log_of_switches_tells_who_had_the_engine_and_for_how_long(
     assert run(t4, "gate", "off", ",".join(work.channels for work in both))["status"] == 0
     groups = group_busy_ns()
     text = Path("/proc/driver/nvidia-sim").read_text()
-    busy, switch, count = map(
-        int,
-        re.search(r"^runlist 0 busy_ns (\d+) switch_ns (\d+) switches (\d+)", text, re.M).groups(),
-    )
+    runlist = r"^runlist 0 busy_ns (\d+) switch_ns (\d+) switches (\d+)"
+    ((busy, switch, count),) = (map(int, row) for row in re.findall(runlist, text, re.M))
     records = switches.take()
     starts, ends = records[::2], records[1::2]
     assert {tag for tag, *_ in starts} == {START} and {tag for tag, *_ in ends} == {END}

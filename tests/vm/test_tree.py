@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.process import output
 from tests.vm.loaded import until
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
@@ -54,7 +55,7 @@ class Member:
             stdin=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout.readline() == "in\n"
+        assert output(self.process).readline() == "in\n"
 
     @property
     def clause(self) -> str:
@@ -62,9 +63,8 @@ class Member:
 
     def ask(self) -> str:
         """Let a program that waits for a line go on; return the line that it answers."""
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
+        print(file=self.process.stdin, flush=True)
+        return output(self.process).readline()
 
     def close(self) -> None:
         (self._directory / "cgroup.kill").write_text("1")
@@ -673,7 +673,7 @@ def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(
     reading, polling = events(0), events()
     drain_blocking = os.read(reading, 65536)
     drain(polling)
-    woken: dict[str, object] = {}
+    woken: dict[str, Any] = {}
     threads = [
         threading.Thread(target=lambda: woken.update(read=os.read(reading, 4096))),
         threading.Thread(target=lambda: woken.update(select=select.select([polling], [], [])[0])),

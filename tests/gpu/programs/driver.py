@@ -126,7 +126,7 @@ def main() -> None:
     if sys.argv[1] == "spin":
         spin(sys.argv[2], float(sys.argv[3]), multiprocessors)
         return
-    found: dict[str, object] = sizes()
+    found = sizes()
     if sys.argv[1] == "fill":
         held = fill()
         found["mib"] = len(held) * (CHUNK >> 20)

@@ -13,9 +13,17 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, Protocol
 
 BLOCK_BYTES = 256 << 20
 MANY = 4096
+
+
+class Queue(Protocol):
+    """What a queue between processes does; torch's own carries tensors of the card."""
+
+    def get(self) -> Any: ...
+    def put(self, value: object) -> None: ...
 
 
 def jax() -> dict[str, object]:
@@ -24,7 +32,7 @@ def jax() -> dict[str, object]:
     import jax.numpy as jnp
 
     device = jax.devices("gpu")[0]
-    held: list[object] = []
+    held: list[jax.Array] = []
     error = ""
     try:
         while len(held) < MANY:
@@ -103,7 +111,7 @@ def triton() -> dict[str, object]:
         return {"total": torch.cuda.mem_get_info()[1], "after": int(values.sum())}
 
 
-def _add_one(queue: object) -> None:
+def _add_one(queue: Queue) -> None:
     tensor = queue.get()
     tensor += 1
     queue.put(int(tensor.sum()))
@@ -166,7 +174,7 @@ def allreduce() -> dict[str, object]:
     return {"total": [one[0] for one in found], "after": int(sum(one[1] for one in found) / 2)}
 
 
-def _rank(rank: int, meet: str, queue: object) -> None:
+def _rank(rank: int, meet: str, queue: Queue) -> None:
     import torch
     import torch.distributed as distributed
 

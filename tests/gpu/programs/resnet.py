@@ -20,7 +20,7 @@ model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_las
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 x = torch.randn(256, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
 y = torch.randint(0, 1000, (256,), device="cuda")
-queued = deque()
+queued: deque[torch.cuda.Event] = deque()
 steps = 0
 end = time.monotonic() + seconds
 while time.monotonic() < end:

@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -91,9 +92,8 @@ def transformer() -> Step:
     with torch.device("cuda"):
         model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     prompt = torch.randint(0, config.vocab_size, (1, PROMPT), device="cuda")
-    state: dict[str, object] = {}
+    state: dict[str, Any] = {}
 
-    @torch.inference_mode()
     def token(number: int) -> None:
         first = number == 0
         out = model(
@@ -106,7 +106,8 @@ def transformer() -> Step:
         # what every sampler does: the host must know the token
         int(state["last"])
 
-    return token
+    step: Step = torch.inference_mode()(token)
+    return step
 
 
 def cell() -> Step:
