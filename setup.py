@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What pyproject.toml cannot say: the C parts, and two folders that live elsewhere in the tree."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -16,7 +17,16 @@ for name, folder in MAPPED.items():
     packages.append(name)
     packages += [f"{name}.{inner}" for inner in find_packages(str(HERE / folder))]
 
+# On an index's page links to files of this repository lead nowhere: their texts are the paths.
+description = re.sub(
+    r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", (HERE / "README.md").read_text(encoding="utf-8")
+)
+
 setup(
+    long_description=description,
+    long_description_content_type="text/markdown",
+    # What cffi makes keeps to the stable ABI of the oldest Python that is asked for.
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
     packages=packages,
     package_dir=MAPPED,
     package_data={

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from pycgpu.tree import procfs, target
-from pycgpu.tree.events import Event, parse
+import pycgpu
+from pycgpu.tree.events import Event
 
 from ._complete import containers
 from ._table import clean
@@ -40,14 +38,8 @@ def events(
     ] = None,
 ) -> None:
     """Show the last events: containers that come and go, refusals, changes."""
-    tree = root or procfs.find_root()
-    chosen = None if container is None else target.find(container, tree).id
-    descriptor = procfs.open_events(tree)
     try:
-        for line in _lines(descriptor, follow):
-            event = parse(line)
-            if chosen is not None and event.id != chosen:
-                continue
+        for event in pycgpu.events(follow=follow, container=container, root=root):
             if kind and event.kind not in kind:
                 continue
             print(_json(event) if as_json else _text(event), flush=follow)
@@ -55,24 +47,6 @@ def events(
         raise typer.Exit(130) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
-        os.close(descriptor)
-
-
-def _lines(descriptor: int, follow: bool) -> Iterator[str]:
-    rest = b""
-    while True:
-        try:
-            data = os.read(descriptor, 65536)
-        except BlockingIOError:
-            if not follow:
-                return
-            select.select([descriptor], [], [])
-            continue
-        if not data:
-            return
-        *whole, rest = (rest + data).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
 
 
 def _text(event: Event) -> str:

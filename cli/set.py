@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.tree import change, procfs, target
+import pycgpu
 
 from ._complete import containers
 
@@ -40,27 +40,18 @@ def set_values(
     ] = None,
 ) -> None:
     """Change what a running container may have; what is refused leaves everything as it was."""
-    wanted = [
-        (what, text)
-        for what, text in (
-            ("weight", weight),
-            ("quota", quota),
-            ("quota_min", quota_min),
-            ("priority", priority),
-            ("memory", mem),
-        )
-        if text is not None
-    ]
-    if not wanted:
+    if (weight, quota, quota_min, priority, mem) == (None,) * 5:
         raise typer.BadParameter("nothing to set: give --weight, --quota, --mem or another")
-    tree = root or procfs.find_root()
-    places = target.choose_cards(target.find(container, tree), gpu)
-    planned = [
-        (f"GPU {card}, {name}: {what}", change.plan(what, card, name, text, tree))
-        for card, name in places
-        for what, text in wanted
-    ]
-    if not dry_run:
-        change.apply_all([step for _, step in planned])
-    for subject, step in planned:
-        print(f"{subject} {step.shown}")
+    changed = pycgpu.set(
+        container,
+        card=gpu,
+        memory=mem,
+        weight=weight,
+        quota=quota,
+        quota_min=quota_min,
+        priority=priority,
+        dry_run=dry_run,
+        root=root,
+    )
+    for one in changed:
+        print(f"GPU {one.card}, {one.directory}: {one.what} {one.shown}")

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""One line of the tree's ``events``: ``<ns> <kind> [key=value | word]…``."""
+"""Lines of the tree's ``events``: ``<ns> <kind> [key=value | word]…``."""
 
 from __future__ import annotations
 
+import os
+import select
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from . import procfs
 
 
 class Event(NamedTuple):
@@ -35,3 +40,31 @@ def parse(line: str) -> Event:
     kind, _, text = rest.partition(" ")
     words = (word.partition("=") for word in text.split() if "=" in word)
     return Event(time_ns, kind, text, {key: value for key, _, value in words})
+
+
+def lines(root: str, follow: bool) -> Iterator[str]:
+    """
+    Yield the ring's lines, oldest first, and with *follow* those to come.
+
+    The errors of :mod:`pycgpu.tree.procfs` are raised at the call, not at the first line.
+    """
+    return _lines(procfs.open_events(root), follow)
+
+
+def _lines(descriptor: int, follow: bool) -> Iterator[str]:
+    rest = b""
+    try:
+        while True:
+            try:
+                data = os.read(descriptor, 65536)
+            except BlockingIOError:
+                if not follow:
+                    return
+                select.select([descriptor], [], [])
+                continue
+            if not data:
+                return
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+    finally:
+        os.close(descriptor)

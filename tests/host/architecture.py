@@ -24,7 +24,7 @@ PYTHON_ORDER = (
     ("__init__", "errors", "core"),
     ("request",),
     ("dialects", "tree", "simulate"),
-    ("agent", "oci"),
+    ("agent", "oci", "api"),
     ("install",),
     # What cffi builds is made from outside, and programs of 0.1.0 import these names.
     ("_core_build", "_agent_build", "oci_hook", "runtime"),

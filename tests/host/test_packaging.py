@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -114,6 +115,33 @@ def test_the_source_distribution_has_the_tests_and_every_source_of_the_core(sdis
     for path in (REPOSITORY / "kmod" / "core").rglob("*.[ch]"):
         assert str(path.relative_to(REPOSITORY)) in names
     assert {"tests/conftest.py", "scripts/test", "LICENSES/MIT.txt", "kmod/sim/Kbuild"} <= names
+
+
+def test_one_wheel_serves_every_python_from_the_oldest_on(wheel: Path) -> None:
+    assert "-cp311-abi3-" in wheel.name
+    libraries = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    assert libraries and all(name.endswith(".abi3.so") for name in libraries)
+
+
+def test_the_wheel_is_typed(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"pycgpu/py.typed", "pycgpu/__init__.pyi", "pycgpu/_core.pyi"} <= set(names)
+
+
+def test_the_description_on_an_index_is_the_readme_without_links_into_the_tree(
+    wheel: Path,
+) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    text = archive.read(name).decode()
+    assert "# cgpu\n" in text and "scripts/install" in text
+    assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+
+
+def test_measurements_of_cards_are_not_in_the_source_distribution(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if "/tests/gpu/results/" in name]
 
 
 def test_every_source_file_begins_with_its_licence() -> None:

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: MIT
+"""
+The public interface, as ``import pycgpu`` offers it: cards, containers, limits, events, usage.
+
+Everything is read from the tree of nodes of the door that is open, ``/proc/cgpu_km`` or
+``/run/cgpu_km``; *root* names another. What is returned is a copy of one moment. Amounts are in
+bytes, quotas in percent of the card, and every error is a :class:`~pycgpu.errors.CgpuError` whose
+text is one line with its remedy. Changing anything takes root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .errors import CgpuError
+from .errors import ModuleNotLoaded as ModuleNotLoaded
+from .errors import NodeError as NodeError
+from .errors import PermissionDenied as PermissionDenied
+from .errors import ProtocolError as ProtocolError
+from .request.model import POLICIES, CardGrant, Grant
+from .tree import change, nvml, procfs, snapshot, target
+from .tree import events as _events
+from .tree.events import Event
+from .tree.snapshot import CardView, ContainerView
+from .tree.status import ProcessUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """
+    A card under control.
+
+    Attributes:
+        index: N of ``/dev/nvidiaN``.
+        uuid: as NVML writes it.
+        model: the product's name; None where NVML is absent.
+        memory_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
+        promised_bytes: limits of its containers, summed.
+        used_bytes: what its containers hold.
+        policy: one of :data:`pycgpu.request.model.POLICIES`.
+        max_inst: how many containers it takes.
+    """
+
+    index: int
+    uuid: str
+    model: str | None
+    memory_bytes: int
+    reserved_bytes: int
+    promised_bytes: int
+    used_bytes: int
+    policy: str
+    max_inst: int
+
+    @property
+    def free_bytes(self) -> int:
+        """What may still be promised."""
+        return max(0, self.memory_bytes - self.reserved_bytes - self.promised_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    What a container has of one card.
+
+    Attributes:
+        card: the card's index.
+        memory_bytes: its limit; None is none.
+        used_bytes: what is charged to it.
+        weight, priority: as the policies use them.
+        quota, quota_min: percent of the card; None is none.
+        processes: those that hold the card.
+        counters: the container's ``stat``: times in ns, since it came.
+        events: how often each happened: ``oom``, ``refused``, …
+    """
+
+    card: int
+    memory_bytes: int | None
+    used_bytes: int
+    weight: int
+    quota: int | None
+    quota_min: int | None
+    priority: int
+    processes: tuple[ProcessUsage, ...]
+    counters: Mapping[str, int]
+    events: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container with a part of at least one card; ``name`` is its engine's, if one knows it."""
+
+    id: str
+    name: str | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    What a container shall have of one card; None leaves the door's default.
+
+    Attributes:
+        memory: bytes, or text with a unit such as ``"8GiB"``; None is no limit.
+        quota, quota_min: percent, 1 to 100.
+        uvm_disable: managed memory is refused.
+        oom_action: ``"fail"`` or ``"kill"``.
+    """
+
+    memory: int | str | None = None
+    weight: int | None = None
+    quota: int | None = None
+    quota_min: int | None = None
+    priority: int | None = None
+    uvm_disable: bool = False
+    oom_action: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One value that :func:`set` wrote, or would write; ``shown``: old and new in words."""
+
+    card: int
+    directory: str
+    what: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """
+    A container's parts of one card's time over a period, 0 to 1; None: the door does not tell.
+
+    Attributes:
+        granted: it could have computed.
+        used: it did.
+        throttled: it was held back.
+    """
+
+    container: str
+    card: int
+    granted: float | None
+    used: float | None
+    throttled: float | None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+def cards(root: str | None = None) -> tuple[Card, ...]:
+    """Return every card under control, by index."""
+    return tuple(_card(one) for one in snapshot.take(root or procfs.find_root()).cards)
+
+
+def containers(root: str | None = None) -> tuple[Container, ...]:
+    """Return every container that has a part of a card, by id."""
+    moment = snapshot.take(root or procfs.find_root(), boards=nvml.Nvml())
+    found: dict[str, list[ContainerView]] = {}
+    for card in moment.cards:
+        for one in card.containers:
+            found.setdefault(one.status.id, []).append(one)
+    return tuple(
+        Container(
+            container_id,
+            next((str(one.name) for one in views if one.name is not None), None),
+            tuple(_part(one) for one in views),
+        )
+        for container_id, views in sorted(found.items())
+    )
+
+
+def container(text: str, root: str | None = None) -> Container:
+    """Return the container of that id, beginning of an id, name or pod. CgpuError: not one."""
+    root = root or procfs.find_root()
+    wanted = target.find(text, root).id
+    for one in containers(root):
+        if one.id == wanted:
+            return one
+    raise CgpuError(f"container {wanted} has no part of a card, or has just gone")
+
+
+def create(
+    container_id: str,
+    limits: Mapping[int, Limits],
+    *,
+    pid: int | None = None,
+    cgroup: str | None = None,
+    root: str | None = None,
+) -> None:
+    """
+    Register a container: what its processes open of the cards from now on is limited.
+
+    Args:
+        limits: by the card's index; it sees no other cards.
+        pid, cgroup: exactly one: its first process (the host's number, the first of a pid
+            namespace), or its cgroup's path. When that ends, the registration goes on its own.
+
+    Raises:
+        CgpuError: a value is none, or the door refuses it; nothing is registered then.
+    """
+    grant = Grant(tuple(_grant(card, wanted) for card, wanted in sorted(limits.items())))
+    procfs.create(container_id, grant, root or procfs.find_root(), pid=pid, cgroup=cgroup)
+
+
+def set(
+    container: str,
+    *,
+    card: int | None = None,
+    memory: int | str | None = None,
+    weight: int | str | None = None,
+    quota: int | str | None = None,
+    quota_min: int | str | None = None,
+    priority: int | str | None = None,
+    dry_run: bool = False,
+    root: str | None = None,
+) -> tuple[Changed, ...]:
+    """
+    Change limits of a running container: all that are given, or none.
+
+    Args:
+        container: id, beginning of it, name or pod.
+        card: on this card alone; default: on all that it has.
+        memory: bytes, or text with a unit. The other values are whole numbers, or their text;
+            a quota of 0 takes it away.
+        dry_run: check and change nothing.
+
+    Raises:
+        CgpuError: a value is none, or the door refuses it; everything is as it was.
+    """
+    root = root or procfs.find_root()
+    wanted = {
+        "weight": weight,
+        "quota": quota,
+        "quota_min": quota_min,
+        "priority": priority,
+        "memory": memory,
+    }
+    given = {what: str(value) for what, value in wanted.items() if value is not None}
+    if not given:
+        raise CgpuError("nothing to set: give weight, quota, memory or another")
+    planned = [
+        (Changed(index, directory, what, step.shown), step)
+        for index, directory in target.choose_cards(target.find(container, root), card)
+        for what, text in given.items()
+        for step in [change.plan(what, index, directory, text, root)]
+    ]
+    if not dry_run:
+        change.apply_all([step for _, step in planned])
+    return tuple(changed for changed, _ in planned)
+
+
+def set_policy(card: int, policy: int | str, root: str | None = None) -> None:
+    """Set a card's policy, by number or name. CgpuError: there is no such policy or card."""
+    root = root or procfs.find_root()
+    there = procfs.card_indexes(root)
+    if card not in there:
+        listed = ", ".join(map(str, there)) or "none"
+        raise CgpuError(f"no GPU {card} under control; there are: {listed}")
+    procfs.write_policy(card, change.parse_policy(str(policy)), root)
+
+
+def destroy(container_id: str, root: str | None = None) -> bool:
+    """
+    Remove a registration, by its full id; False: there is none.
+
+    Raises:
+        CgpuError: processes of the container still hold a card.
+    """
+    return procfs.destroy(container_id, root or procfs.find_root())
+
+
+def events(
+    *, follow: bool = False, container: str | None = None, root: str | None = None
+) -> Iterator[Event]:
+    """
+    Yield what happened, oldest first: containers that come and go, refusals, changes.
+
+    Args:
+        follow: wait for more instead of ending.
+        container: of this one alone, as in :func:`container`.
+    """
+    root = root or procfs.find_root()
+    wanted = None if container is None else target.find(container, root).id
+    return (
+        one
+        for one in map(_events.parse, _events.lines(root, follow))
+        if wanted is None or one.id == wanted
+    )
+
+
+def usage(period_s: float = snapshot.SAMPLE_S, root: str | None = None) -> tuple[Usage, ...]:
+    """
+    Return what every container did of its cards during the next *period_s* seconds.
+
+    Less than two periods of the engine (0.08 s with up to 8 containers) makes shares jump.
+    """
+    moment = snapshot.sample(root or procfs.find_root(), sample_s=period_s)
+    return tuple(
+        Usage(
+            one.status.id,
+            one.status.card,
+            one.share.granted,
+            one.share.used,
+            one.share.throttled,
+            one.status.stat,
+        )
+        for card in moment.cards
+        for one in card.containers
+    )
+
+
+def _card(view: CardView) -> Card:
+    card = view.status.card
+    return Card(
+        index=card.index,
+        uuid=card.uuid,
+        model=None if view.board is None else view.board.name,
+        memory_bytes=card.total_bytes,
+        reserved_bytes=card.reserved_bytes,
+        promised_bytes=card.allocated_bytes,
+        used_bytes=card.used_bytes,
+        policy=POLICIES[card.policy],
+        max_inst=card.max_inst,
+    )
+
+
+def _part(view: ContainerView) -> Part:
+    status = view.status
+    return Part(
+        card=status.card,
+        memory_bytes=status.memory_bytes,
+        used_bytes=view.used_bytes,
+        weight=status.weight,
+        quota=status.quota,
+        quota_min=status.quota_min,
+        priority=status.priority,
+        processes=status.processes,
+        counters=status.stat,
+        events=status.events,
+    )
+
+
+def _grant(card: int, limits: Limits) -> CardGrant:
+    memory = limits.memory
+    return CardGrant(
+        card,
+        change.parse_memory(memory) if isinstance(memory, str) else memory,
+        weight=limits.weight,
+        quota=limits.quota,
+        quota_min=limits.quota_min,
+        priority=limits.priority,
+        uvm_disable=limits.uvm_disable,
+        oom_action=limits.oom_action,
+    )
