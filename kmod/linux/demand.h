@@ -26,7 +26,7 @@ void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_reques
 /*
  * Looks, if it is time. Context: the thread of the card, which alone uses `demand`;
  * `sched_lock` guards `sched` and is not held. Return: when it is time again, 0: the
- * engine was told something new.
+ * scheduler was told something new.
  */
 u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
 		       struct mutex *sched_lock, u32 minor);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One kernel thread a card asks the engine what to do and does it: gates by
+ * One kernel thread a card asks the scheduler what to do and does it: gates by
  * FIFO_DISABLE_CHANNELS through a client of our own, which may name anybody's
  * channels, timeslices by SET_TIMESLICE on the tenant's group.
  *
- * Locks: governor->lock guards the engine and is never held across an RM call;
+ * Locks: governor->lock guards the scheduler and is never held across an RM call;
  * it nests inside registry.lock and outside container->lock. gates_lock keeps
  * the gates of a card in step with what the tenants' channels are marked as, and
  * is held across the calls that move them, by nobody but their callers. Handles are
@@ -12,7 +12,7 @@
  * owner may free them, which the driver answers with a status that is ignored
  * for that container: what is gone needs no gate.
  *
- * Whatever fails, every gate opens: the engine does that for an action that
+ * Whatever fails, every gate opens: the scheduler does that for an action that
  * fails or does not return; suspend, the bridge's and the module's end do it
  * here.
  */
@@ -42,7 +42,7 @@ enum {
 	LAST_TRIES = 16,
 };
 
-/* One card under an engine. */
+/* One card under a scheduler. */
 struct governor {
 	u32 minor;
 	struct cgpu_rm_card rm;
@@ -82,7 +82,7 @@ static struct governor *governor_of(u32 minor)
 	return minor < CGPU_MAX_CARDS ? READ_ONCE(governors->at[minor]) : NULL;
 }
 
-/* ------------------------------------------------------ what the engine sees */
+/* --------------------------------------------------- what the scheduler sees */
 
 static void feed_container(struct governor *governor, struct cgpu_container *container,
 			   bool owned, u64 now_ns)
@@ -108,14 +108,14 @@ static void feed_container(struct governor *governor, struct cgpu_container *con
 		cgpu_sched_reapply(&governor->sched, grant->instance, now_ns);
 	governor->changes[grant->instance] = changes;
 
-	/* the engine forgets the gate of a container that closed the card */
+	/* the scheduler forgets the gate of a container that closed the card */
 	mutex_lock(&container->lock);
 	container->tenant.ledger.account[governor->minor].gate_shut =
 		!cgpu_sched_may_run(&governor->sched, grant->instance);
 	mutex_unlock(&container->lock);
 }
 
-/* Tells the engine everything anew; it finds out what changed. */
+/* Tells the scheduler everything anew; it finds out what changed. */
 static void feed(struct governor *governor)
 {
 	const struct cgpu_card *card = &cgpu_registry->host.card[governor->minor];
@@ -354,7 +354,7 @@ static void refresh_log(struct governor *governor)
 	mutex_unlock(&cgpu_registry->lock);
 }
 
-/* Return: when to look again, 0: the engine was told something. */
+/* Return: when to look again, 0: the scheduler was told something. */
 static u64 follow_log(struct governor *governor)
 {
 	u64 due_ns, asked_ns;
@@ -405,7 +405,7 @@ static void sleep_until(struct governor *governor, u64 wake_ns)
 						   is_wanted(governor), left);
 }
 
-/* Return: how many actions the engine asked for; they are done. */
+/* Return: how many actions the scheduler asked for; they are done. */
 static u32 act(struct governor *governor, bool suspend, u64 *wake_ns)
 {
 	u32 count, i;
@@ -675,7 +675,7 @@ static void hold_new(struct governor *governor, struct cgpu_container *container
 	params = kzalloc(FIFO_DISABLE_BYTES, GFP_KERNEL);
 	if (handles && params) {
 		gate_container(governor, container, handles, params, true);
-		/* if its turn came meanwhile, the engine opens them */
+		/* if its window began meanwhile, the scheduler opens them */
 		mutex_lock(&governor->lock);
 		cgpu_sched_held(&governor->sched, slot, ktime_get_ns());
 		mutex_unlock(&governor->lock);

@@ -50,7 +50,7 @@ void cgpu_governor_assert(void);
  */
 void cgpu_governor_hold_new(struct cgpu_container *container, u32 minor);
 
-/* Return: false: no engine governs the card; `stat` is as of now. */
+/* Return: false: no scheduler governs the card; `stat` is as of now. */
 bool cgpu_governor_stat(struct cgpu_container *container, u32 minor,
 			struct cgpu_sched_stat *stat);
 

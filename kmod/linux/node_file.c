@@ -145,7 +145,7 @@ static void unlock_view(const struct cgpu_tree_entry *entry)
 
 enum { COMPUTE_STATS = 7 };
 
-/* What the engine counts. Return: how many; 0: nobody governs the card. */
+/* What the scheduler counts. Return: how many; 0: nobody governs the card. */
 static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
 {
 	struct cgpu_sched_stat now;

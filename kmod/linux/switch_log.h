@@ -22,8 +22,8 @@ void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops 
 			struct cgpu_rm_card *card, u32 minor);
 
 /*
- * Tells the engine what was used up to `asked_ns`, when the driver was asked for its
- * records. Context: registry.lock, and the engine's lock.
+ * Tells the scheduler what was used up to `asked_ns`, when the driver was asked for its
+ * records. Context: registry.lock, and the scheduler's lock.
  */
 void cgpu_card_log_read(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 minor,
 			u64 asked_ns);

@@ -59,7 +59,7 @@ struct nvsim_tsg {
 	struct nvsim_card *card;
 	struct runlist *rl;
 	struct list_head channels;
-	struct nvsim_chan *turn;	/* whose kernel is next within the group */
+	struct nvsim_chan *last;	/* whose kernel ran last; the next one's is next */
 	struct nvsim_ctxsw_owner owner;
 	u64 slice_ns;
 	u64 busy_ns;
@@ -71,7 +71,7 @@ struct nvsim_tsg {
 struct runlist {
 	struct list_head tsgs;
 	struct nvsim_tsg *cur;		/* has the engine */
-	struct nvsim_tsg *after;	/* the turn passes to the one after this */
+	struct nvsim_tsg *after;	/* the search for the next begins behind it */
 	struct nvsim_tsg *loaded;	/* whose context is on the engine */
 	struct nvsim_tsg *resident;	/* the log has its start and not its end */
 	u64 asked_t, saved_t;		/* of the switch under way, for the log */
@@ -103,7 +103,7 @@ static bool chan_runnable(const struct nvsim_chan *ch)
 static struct nvsim_chan *tsg_next_chan(struct nvsim_tsg *tsg)
 {
 	struct nvsim_chan *ch, *first = NULL;
-	bool past = !tsg->turn;
+	bool past = !tsg->last;
 
 	/* A kernel under way goes on before its group starts another. */
 	list_for_each_entry(ch, &tsg->channels, of_tsg)
@@ -116,7 +116,7 @@ static struct nvsim_chan *tsg_next_chan(struct nvsim_tsg *tsg)
 			if (!first)
 				first = ch;
 		}
-		if (ch == tsg->turn)
+		if (ch == tsg->last)
 			past = true;
 	}
 	return first;
@@ -170,14 +170,14 @@ static void chan_finish(struct nvsim_chan *ch)
 {
 	ch->completed++;
 	ch->busy_ns += ch->kernel_ns;
-	ch->tsg->turn = ch;
+	ch->tsg->last = ch;
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_BUSY), ch->busy_ns);
 	/* who sees the completion sees the time that it took */
 	smp_wmb();
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), ch->completed);
 }
 
-static void turn_ends(struct runlist *rl)
+static void slice_ends(struct runlist *rl)
 {
 	rl->after = rl->cur;
 	rl->cur = NULL;
@@ -242,7 +242,7 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 		}
 		ch = tsg_runnable(rl->cur) ? tsg_next_chan(rl->cur) : NULL;
 		if (!ch) {
-			turn_ends(rl);	/* what is left of the slice is lost */
+			slice_ends(rl);	/* what is left of the slice is lost */
 			continue;
 		}
 		context_runs(rl, t);
@@ -263,7 +263,7 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 		if (!ch->left_ns)
 			chan_finish(ch);
 		if (!rl->slice_left)
-			turn_ends(rl);
+			slice_ends(rl);
 	}
 }
 
@@ -475,7 +475,7 @@ void nvsim_tsg_destroy(struct nvsim_tsg *tsg)
 	struct runlist *rl = tsg->rl;
 
 	if (rl->after == tsg) {
-		/* The turn passes to the one after it all the same. */
+		/* The search begins where it would have. */
 		rl->after = list_is_first(&tsg->of_runlist, &rl->tsgs) ?
 			    NULL : list_prev_entry(tsg, of_runlist);
 	}
@@ -519,14 +519,14 @@ u32 nvsim_tsg_set_timeslice(struct nvsim_tsg *tsg, u64 us)
 	return NV_OK;
 }
 
-/* Ends the turn; the group stays in the runlist. */
+/* Ends the slice; the group stays in the runlist. */
 void nvsim_tsg_preempt(struct nvsim_tsg *tsg)
 {
 	struct nvsim_engine *e = lock_advanced(tsg);
 
 	if (tsg->rl->cur == tsg) {
 		tsg->rl->switch_left = 0;
-		turn_ends(tsg->rl);
+		slice_ends(tsg->rl);
 	}
 	unlock_kick(e);
 }
@@ -603,8 +603,8 @@ void nvsim_chan_destroy(struct nvsim_chan *ch)
 {
 	struct nvsim_engine *e = lock_advanced(ch->tsg);
 
-	if (ch->tsg->turn == ch)
-		ch->tsg->turn = NULL;
+	if (ch->tsg->last == ch)
+		ch->tsg->last = NULL;
 	ch->tsg->nchans--;
 	e->nchans--;
 	list_del(&ch->of_tsg);

@@ -250,7 +250,7 @@ static bool look(uint32_t minor, uint64_t mask, uint32_t generation)
 	struct cgpu_demand *demand = &card[minor].demand;
 	uint32_t before[CGPU_SCHED_SLOTS], slot;
 	uint64_t start_ns = now_ns(), end_ns;
-	bool news = false;
+	bool changed = false;
 
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
 		before[slot] = demand->slot[slot].state;
@@ -260,13 +260,13 @@ static bool look(uint32_t minor, uint64_t mask, uint32_t generation)
 	end_ns = now_ns();
 	cgpu_demand_judge(demand, &door.sched[minor], mask, start_ns, end_ns);
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
-		news |= demand->slot[slot].state != before[slot];
+		changed |= demand->slot[slot].state != before[slot];
 		door.count.wakes += before[slot] == CGPU_DEMAND_SLEEPS &&
 				    demand->slot[slot].state != CGPU_DEMAND_SLEEPS;
 	}
 	door.count.looks++;
 	door.count.look_ns += end_ns - start_ns;
-	if (news)
+	if (changed)
 		pthread_cond_broadcast(&door.changed);
 	return true;
 }
@@ -287,7 +287,7 @@ static void *look_on(void *data)
 	struct sched_param priority = { .sched_priority = PRIORITY };
 	uint64_t mask, due_ns;
 
-	/* as the engine's: a wake-up seen late is a gate opened late */
+	/* as the scheduler's: a wake-up seen late is a gate opened late */
 	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
 		prctl(PR_SET_TIMERSLACK, 1000);
 	pthread_mutex_lock(&door.lock);

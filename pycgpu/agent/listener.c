@@ -41,8 +41,8 @@ struct listener {
 	struct container *c;
 	int fd;
 	uint32_t workers;        /* under door.lock */
-	bool gone;               /* its last process is; under turn */
-	pthread_mutex_t turn;    /* whose turn it is to wait for a notification */
+	bool gone;               /* its last process is; under receiving */
+	pthread_mutex_t receiving; /* held by the worker that waits for a notification */
 };
 
 struct answer {
@@ -543,7 +543,7 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 	struct pollfd p = { l->fd, POLLIN, 0 };
 	int got = 0;
 
-	pthread_mutex_lock(&l->turn);
+	pthread_mutex_lock(&l->receiving);
 	if (l->c->ending || l->gone) {
 		got = -1;
 	} else if (poll(&p, 1, 1000) > 0) {
@@ -554,7 +554,7 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 			got = -1;
 		l->gone = got < 0;
 	}
-	pthread_mutex_unlock(&l->turn);
+	pthread_mutex_unlock(&l->receiving);
 	return got;
 }
 
@@ -565,7 +565,7 @@ static void leave(struct listener *l)
 
 	if (!--l->workers) {
 		close(l->fd);
-		pthread_mutex_destroy(&l->turn);
+		pthread_mutex_destroy(&l->receiving);
 		free(l);
 		c->listeners--;
 	}
@@ -631,7 +631,7 @@ int listener_start(struct container *c, int fd)
 		return -ENOMEM;
 	l->c = c;
 	l->fd = fd;
-	pthread_mutex_init(&l->turn, NULL);
+	pthread_mutex_init(&l->receiving, NULL);
 	ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
 	for (i = 0; i < WORKERS; i++) {
 		if (pthread_create(&worker, NULL, work, l))
@@ -641,7 +641,7 @@ int listener_start(struct container *c, int fd)
 		c->workers++;
 	}
 	if (!l->workers) {
-		pthread_mutex_destroy(&l->turn);
+		pthread_mutex_destroy(&l->receiving);
 		free(l);
 		return -EAGAIN;
 	}

@@ -36,8 +36,8 @@ _TIMES = (
     ),
 )
 _COUNTS = (
-    ("switches", "cgpu_container_switches", "Turns on the card."),
-    ("overruns", "cgpu_container_overruns", "Turns that ended late."),
+    ("switches", "cgpu_container_switches", "Windows begun."),
+    ("overruns", "cgpu_container_overruns", "Windows that ended late."),
     ("oom", "cgpu_container_oom", "Allocations refused for lack of memory."),
     ("refused", "cgpu_container_refused", "Other requests refused."),
 )

@@ -27,14 +27,14 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	}
-	/* what the engine has stopped runs when the engine says so */
+	/* what the scheduler has stopped runs when the scheduler says so */
 	disable = call->params[0];
 	if (!disable && card < CGPU_MAX_CARDS && tenant->ledger.account[card].gate_shut)
 		return cgpu_answer(call, NV_OK);
 	return CGPU_FORWARD;
 }
 
-/* controls that would undo the engine's decisions, on a card that it governs */
+/* controls that would undo the scheduler's decisions, on a card that it governs */
 static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			       uint32_t index)
 {

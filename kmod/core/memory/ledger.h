@@ -17,9 +17,9 @@ struct cgpu_account {
 	bool unlimited;    /* mem=max */
 	bool uvm_disable;  /* managed memory is refused */
 	bool oom_kill;     /* a process that asks for too much is killed */
-	bool slices_owned; /* the engine programs timeslices and gates */
+	bool slices_owned; /* the scheduler programs timeslices and gates */
 	bool admit_unknown; /* what no list names goes to the driver, and is told */
-	bool gate_shut;    /* the engine has the container's channels off the card */
+	bool gate_shut;    /* the scheduler has the container's channels off the card */
 	uint64_t max_bytes;
 	uint64_t current_bytes;
 	uint64_t peak_bytes;
