@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-The agent's sockets, for root alone.
+The agent's sockets; but for ``tree.sock``, root's alone.
 
 ``agent.sock``: one JSON object a connection, and its answer. ``{"op": "run", "create": "create
 …"}`` comes with the seccomp listener of the caller; ``command`` is a line of inst_ctl; ``ping``
 and ``counters`` tell of the agent. An answer is ``{"ok": true, …}`` or ``{"ok": false, "errno":
 n, "message": "…"}``.
+
+``tree.sock``: the nodes, for everybody, see :mod:`pycgpu.agent.node_server`.
 
 ``seccomp.sock``: what OCI runtimes connect to (``listenerPath``): the container's state as the
 runtime specification has it, and the listener among the descriptors passed.
@@ -27,14 +29,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pycgpu.agent import door, filter, tree
+from pycgpu.agent import door, filter, node_server, tree
 from pycgpu.errors import CgpuError
+from pycgpu.tree import procfs
 
 log = logging.getLogger("cgpud")
 
 DIRECTORY = "/run/cgpu"
 SOCKET = f"{DIRECTORY}/agent.sock"
 LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
+TREE_SOCKET = procfs.USER_DOOR_SOCKET
 FRAGMENT = f"{DIRECTORY}/seccomp.json"
 MESSAGE_MAX = 1 << 16
 _ANSWER_TIMEOUT_S = 10
@@ -189,11 +193,11 @@ def _serve_runtime(connection: socket.socket) -> None:
         time.sleep(0.02)
 
 
-def _listen(path: str) -> socket.socket:
+def _listen(path: str, mode: int = 0o600) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
+    mask = os.umask(0o777 & ~mode)
     try:
         listening.bind(path)
     finally:
@@ -262,7 +266,7 @@ def main(
         try:
             _serve(idle_s, ready)
         finally:
-            for path in (SOCKET, LISTENER_SOCKET, FRAGMENT):
+            for path in (SOCKET, LISTENER_SOCKET, TREE_SOCKET, FRAGMENT):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             door.stop()
@@ -273,9 +277,16 @@ def main(
 def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
     """Answer until a signal comes."""
     runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
+    nodes = _listen(TREE_SOCKET, 0o666)
     mount = tree.Mount()
-    mount.start()
-    for listening, serve in ((runtime, _serve_runtime), (client, _serve_client)):
+    if not mount.start():
+        log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)
+    served = (
+        (runtime, _serve_runtime),
+        (client, _serve_client),
+        (nodes, node_server.NodeServer().serve),
+    )
+    for listening, serve in served:
         threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()

@@ -60,9 +60,8 @@ class Host:
         self.prefix = prefix
         self.release = release
         self.modules = {line.split(" ")[0] for line in self.read("proc/modules").splitlines()}
-        doors = (root,) if root else (procfs.KERNEL_DOOR, procfs.USER_DOOR)
-        found = [door if root else str(prefix / door.lstrip("/")) for door in doors]
-        self.root = next((door for door in found if os.path.exists(f"{door}/api_version")), None)
+        found = (root,) if root else procfs.doors(str(prefix))
+        self.root = next((door for door in found if procfs.is_open(door)), None)
 
     def read(self, path: str) -> str:
         """Return a file's text, empty if it cannot be read."""

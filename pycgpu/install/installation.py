@@ -99,8 +99,6 @@ def check(options: Options, host: Host) -> None:
     if "cgpu_km" in host.loaded:
         raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
     if options.agent:
-        if not host.systemd:
-            raise InstallError("--agent takes systemd; without it run `cgpu agent` at boot")
         return
     check_modules(options, host)
 
@@ -262,11 +260,13 @@ def install(
             take_back(host, held.steps)
             journal.forget(host, held)
             raise
-    return _advice(host, held.steps)
+    return _advice(options, host, held.steps)
 
 
-def _advice(host: Host, done: list[Step]) -> list[str]:
+def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:
     lines = []
+    if not host.systemd:
+        lines += _start_by_hand(options)
     for step in done:
         lines += [f"now run: {command}" for command in step.data.get("restart", ())]
         if step.data.get("note"):
@@ -276,17 +276,30 @@ def _advice(host: Host, done: list[Step]) -> list[str]:
     return lines
 
 
+def _start_by_hand(options: Options) -> list[str]:
+    """What systemd would have started."""
+    missing = "no systemd here"
+    if options.agent:
+        lines = [
+            f"{missing}: start `{options.cgpu} agent` at boot, before containers that need it;"
+        ]
+        lines.append("`cgpu run` starts one itself where none runs")
+    else:
+        lines = [f"{missing}: run `modprobe cgpu_km` and `modprobe cgpu_rm` at boot"]
+    if options.exporter:
+        lines.append(f"{missing}: start `{options.cgpu} exporter` for the metrics")
+    return lines
+
+
 # ---- uninstall
 
 
 def holders(host: Host) -> list[str]:
     """Return ids of containers on GPUs, of either door."""
-    doors = (procfs.KERNEL_DOOR, procfs.USER_DOOR)
-    roots = [str(host.prefix / door.lstrip("/")) for door in doors]
     return [
         one
-        for root in roots
-        if os.path.exists(f"{root}/api_version")
+        for root in procfs.doors(str(host.prefix))
+        if procfs.is_open(root)
         for one in procfs.container_ids(root)
     ]
 

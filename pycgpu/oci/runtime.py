@@ -125,7 +125,7 @@ def prepare(
         return True
     add_devices(config, [card.index for card in chosen], dev)
     show_cards(config, [card.uuid or str(card.index) for card in chosen])
-    if root == procfs.USER_DOOR:
+    if procfs.is_users(root):
         add_seccomp(config, seccomp)
     save_config(bundle, config)
     return True

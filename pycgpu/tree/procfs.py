@@ -19,6 +19,9 @@ from ..request.model import Card, Grant, Tenant
 
 KERNEL_DOOR = "/proc/cgpu_km"
 USER_DOOR = "/run/cgpu_km"
+#: The same tree over the agent's socket, for hosts without FUSE; a root that ends so is one.
+USER_DOOR_SOCKET = "/run/cgpu/tree.sock"
+_SOCKET = ".sock"
 #: The only layout of nodes that this package reads.
 API_VERSION = 1
 #: Longest command that inst_ctl takes, with its newline.
@@ -41,10 +44,31 @@ _DESTROY_REASONS = {
 }
 
 
+def is_users(root: str) -> bool:
+    """Whether the tree at *root* is the agent's."""
+    return root == USER_DOOR or root.endswith(_SOCKET)
+
+
+def doors(prefix: str = "/") -> tuple[str, ...]:
+    """Return the roots at which a tree may be, below *prefix*, the kernel's first."""
+    top = prefix.rstrip("/")
+    return tuple(f"{top}{door}" for door in (KERNEL_DOOR, USER_DOOR, USER_DOOR_SOCKET))
+
+
+def is_open(root: str) -> bool:
+    """Whether a door serves the tree at *root*."""
+    if root.endswith(_SOCKET) and os.path.exists(root):
+        from . import remote
+
+        # An agent that was killed leaves its socket.
+        return remote.answers(root)
+    return os.path.exists(f"{root}/api_version")
+
+
 def find_root() -> str:
     """Return the root of the door that is open, the kernel's first."""
-    for root in (KERNEL_DOOR, USER_DOOR):
-        if os.path.exists(f"{root}/api_version"):
+    for root in doors():
+        if is_open(root):
             return root
     raise ModuleNotLoaded(KERNEL_DOOR)
 
@@ -53,13 +77,12 @@ def read(path: str, root: str) -> str:
     """Return the text of the node at *root*/*path*."""
     full = f"{root}/{path}"
     try:
-        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            chunks = []
-            while chunk := os.read(fd, 65536):
-                chunks.append(chunk)
-        finally:
-            os.close(fd)
+        if root.endswith(_SOCKET):
+            from . import remote
+
+            chunks = [remote.read(path, root)]
+        else:
+            chunks = _chunks(full)
     except OSError as error:
         raise _node_error(full, error, root) from None
     try:
@@ -68,10 +91,25 @@ def read(path: str, root: str) -> str:
         raise ProtocolError(full, 1, repr(chunks[0][:80])) from None
 
 
+def _chunks(full: str) -> list[bytes]:
+    fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+        return chunks
+    finally:
+        os.close(fd)
+
+
 def write(path: str, text: str, root: str, reasons: dict[int, str] | None = None) -> None:
     """Write *text* and a newline to the node in one write; *reasons* explain its errnos."""
     full = f"{root}/{path}"
     try:
+        if root.endswith(_SOCKET):
+            from . import remote
+
+            return remote.write(path, text, root)
         fd = os.open(full, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode() + b"\n")
@@ -89,7 +127,7 @@ def _node_error(
     reasons: dict[int, str] | None = None,
 ) -> CgpuError:
     number = error.errno or errno.EIO
-    if number == errno.ENOENT and not os.path.exists(root):
+    if number == errno.ECONNREFUSED or (number == errno.ENOENT and not os.path.exists(root)):
         return ModuleNotLoaded(root)
     if number in (errno.EACCES, errno.EPERM):
         return PermissionDenied(full)
@@ -127,6 +165,11 @@ def _table(path: str, root: str) -> dict[str, int]:
 def _listing(path: str, root: str) -> list[str]:
     full = f"{root}/{path}" if path else root
     try:
+        if root.endswith(_SOCKET):
+            from . import remote
+
+            directories, files = remote.names(path, root)
+            return directories + files
         return os.listdir(full)
     except OSError as error:
         raise _node_error(full, error, root) from None
@@ -155,6 +198,13 @@ def card_indexes(root: str) -> list[int]:
 def container_names(card: int, root: str) -> list[str]:
     """Return the names of the containers' directories on *card*, in order."""
     full = f"{root}/{card}"
+    if root.endswith(_SOCKET):
+        from . import remote
+
+        try:
+            return sorted(remote.names(str(card), root)[0])
+        except OSError as error:
+            raise _node_error(full, error, root) from None
     return sorted(name for name in _listing(str(card), root) if os.path.isdir(f"{full}/{name}"))
 
 
@@ -344,6 +394,10 @@ def open_events(root: str) -> int:
     """Open ``events`` for reading and ``poll()``; the caller closes the descriptor."""
     full = f"{root}/events"
     try:
+        if root.endswith(_SOCKET):
+            from . import remote
+
+            return remote.events(root)
         return os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise _node_error(full, error, root) from None

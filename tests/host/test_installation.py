@@ -68,6 +68,20 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert state(host.prefix) == before
 
 
+def test_without_systemd_an_agent_is_installed_and_how_it_starts_is_said(host: Host) -> None:
+    shutil.rmtree(host.prefix / "run/systemd")
+    before = state(host.prefix)
+    options = Options(agent=True, exporter=True, cgpu="/opt/cgpu")
+    advice = installation.install(options, host)
+    assert any("start `/opt/cgpu agent` at boot" in line for line in advice)
+    assert any("`cgpu run` starts one itself" in line for line in advice)
+    assert any("`/opt/cgpu exporter`" in line for line in advice)
+    assert not (host.prefix / "etc/systemd/system/cgpud.service").exists()
+    assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
+    installation.uninstall(host)
+    assert state(host.prefix) == before
+
+
 def test_what_stood_there_before_comes_back(host: Host, options: Options) -> None:
     unit = host.prefix / "etc/systemd/system/cgpu.service"
     unit.parent.mkdir(parents=True)

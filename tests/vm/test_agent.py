@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import pycgpu
 from pycgpu.tree import procfs
 from tests.vm import user_door
 from tests.vm.loaded import until
@@ -120,6 +121,20 @@ def test_windows_of_an_idle_tenant_with_a_quota_go_to_the_others(door: Door) -> 
     assert _permille(busy) > 750
     idle.terminate()
     idle.wait(timeout=START_S)
+
+
+def test_without_fuse_the_tools_reach_the_same_nodes_over_the_socket(door: Door) -> None:
+    root = procfs.USER_DOOR_SOCKET
+    door.start(door.simcuda, "--json", "launch", "600", "2", name="served")
+    until((TREE / "container/served").exists, "the tenant", START_S)
+    both = [procfs.read_tenants(0, tree) for tree in (str(TREE), root)]
+    assert both[0] == both[1] and [one.id for one in both[1]] == ["served"]
+    pycgpu.set("served", memory="512MiB", root=root)
+    assert (TREE / "0/served/memsize").read_text() == f"{512 * MIB}\n"
+    told = [event.text for event in pycgpu.events(root=root) if event.kind == "set"]
+    assert told[-1:] == [f"0/served/memsize {512 * MIB}"]
+    (used,) = pycgpu.usage(root=root)
+    assert used.container == "served" and "current_bytes" in used.counters
 
 
 def test_over_commit_names_what_is_free(door: Door) -> None:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""
+The nodes over a socket, ``/run/cgpu/tree.sock``: what :mod:`pycgpu.tree.remote` speaks.
+
+Everybody may connect. Who is not root may do what the modes of the files allow others, as in the
+tree that FUSE mounts: here nothing but this program looks at them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import socket
+import stat
+import struct
+import threading
+from typing import Any
+
+from pycgpu.agent import door
+from pycgpu.agent.nodes import Nodes
+
+log = logging.getLogger("cgpud")
+
+#: Longest request: the longest command of inst_ctl, as JSON.
+_REQUEST_MAX = 1 << 15
+_TIMEOUT_S = 10
+#: Clients at a time, of all users; who follows ``events`` stays.
+CLIENTS_MAX = 128
+_PIECE_BYTES = 1 << 16
+_EVENT_WAIT_MS = 1000
+
+
+class NodeServer:
+    """Answers one client a thread, up to :data:`CLIENTS_MAX`."""
+
+    def __init__(self) -> None:
+        self._nodes = Nodes()
+        self._free = threading.BoundedSemaphore(CLIENTS_MAX)
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer a client's request and close the connection."""
+        with connection:
+            if not self._free.acquire(blocking=False):
+                _send(connection, {"errno": errno.EAGAIN})
+                return
+            try:
+                connection.settimeout(_TIMEOUT_S)
+                self._serve(connection)
+            except (OSError, ValueError) as error:
+                log.debug("a reader of nodes: %s", error)
+            finally:
+                self._free.release()
+
+    def _serve(self, connection: socket.socket) -> None:
+        request = _receive(connection)
+        op, path = request.get("op"), str(request.get("path", ""))
+        try:
+            if op == "events":
+                _allow(connection, self._mode("events"), stat.S_IROTH)
+                _follow(connection)
+            elif op == "list":
+                _send(connection, self._list(path))
+            elif op == "read":
+                _allow(connection, self._mode(path), stat.S_IROTH)
+                _send(connection, {"text": self._read(path)})
+            elif op == "write":
+                _allow(connection, self._mode(path), stat.S_IWOTH)
+                self._nodes.write(path, str(request.get("text", "")).encode() + b"\n")
+                _send(connection, {})
+            else:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        except OSError as error:
+            _send(connection, {"errno": error.errno or errno.EIO})
+
+    def _mode(self, path: str) -> int:
+        mode = self._nodes.attributes(path)["st_mode"]
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return mode
+
+    def _list(self, path: str) -> dict[str, Any]:
+        found: dict[str, list[str]] = {"directories": [], "files": []}
+        for name in self._nodes.names(path):
+            # It may have gone since.
+            with contextlib.suppress(OSError):
+                is_directory = stat.S_ISDIR(self._nodes.attributes(f"{path}/{name}")["st_mode"])
+                found["directories" if is_directory else "files"].append(name)
+        return found
+
+    def _read(self, path: str) -> str:
+        if path.strip("/") == "events":
+            return door.events(0, _PIECE_BYTES, 0)[1].decode(errors="replace")
+        handle = self._nodes.open(path)
+        try:
+            text = b""
+            while piece := self._nodes.read(path, _PIECE_BYTES, len(text), handle):
+                text += piece
+            return text.decode(errors="replace")
+        finally:
+            self._nodes.release(handle)
+
+
+def _receive(connection: socket.socket) -> dict[str, Any]:
+    line = b""
+    while not line.endswith(b"\n"):
+        part = connection.recv(_REQUEST_MAX)
+        line += part
+        if not part or len(line) > _REQUEST_MAX:
+            raise ValueError("not one line")
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _send(connection: socket.socket, answer: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _allow(connection: socket.socket, mode: int, bit: int) -> None:
+    """OSError EACCES: the client is not root, and others may not."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", peer)
+    if uid != 0 and not mode & bit:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _follow(connection: socket.socket) -> None:
+    """Send the ring's lines, and those to come until the client goes."""
+    position, waiting = 0, b""
+    while True:
+        position, lines = door.events(position, _PIECE_BYTES, 0)
+        if not lines:
+            break
+        waiting += lines
+    # The client takes none of it before all of it is there.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * max(len(waiting), 1))
+    _send(connection, {"bytes": len(waiting)})
+    while True:
+        if waiting:
+            connection.sendall(waiting)
+        # Else who went while nothing happened would be kept until something does.
+        elif _is_gone(connection):
+            return
+        position, waiting = door.events(position, _PIECE_BYTES, _EVENT_WAIT_MS)
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False

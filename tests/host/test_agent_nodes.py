@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""The agent's nodes over its socket: what the tools use where there is no FUSE."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pycgpu
+from pycgpu.agent import door, node_server
+from pycgpu.cli import main
+from pycgpu.errors import ModuleNotLoaded, NodeError, PermissionDenied
+from pycgpu.tree import procfs, remote
+from tests.host import program
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[str]:
+    """A socket behind which the nodes of an agent are that has found no driver."""
+    path = f"{tmp_path}/tree.sock"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen()
+    os.chmod(path, 0o666)
+    serving = node_server.NodeServer()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=serving.serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield path
+    # Who waits in accept() is not woken by close().
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+
+
+def test_a_node_reads_as_its_text(root: str) -> None:
+    assert procfs.read_api_version(root) == procfs.API_VERSION
+    assert procfs.read_features(root)
+
+
+def test_directories_are_told_from_files(root: str) -> None:
+    assert procfs.card_indexes(root) == []
+    assert procfs.container_ids(root) == []
+    names = [node.name for node in door.nodes() if node.place == 0]
+    assert set(procfs._listing("", root)) == {*names, "container"}
+
+
+def test_what_is_not_there_is_an_error_with_its_errno(root: str) -> None:
+    for path in ("nothing", "7/policy", "../etc/passwd"):
+        with pytest.raises(NodeError) as caught:
+            procfs.read(path, root)
+        assert caught.value.errno == errno.ENOENT
+    with pytest.raises(NodeError) as caught:
+        procfs.read("container", root)
+    assert caught.value.errno == errno.EISDIR
+
+
+def test_a_command_is_refused_as_the_file_refuses_it(root: str) -> None:
+    with pytest.raises(NodeError) as caught:
+        procfs.write("inst_ctl", "create", root)
+    assert caught.value.errno == errno.EINVAL
+    assert procfs.destroy("nobody", root) is False
+
+
+def test_the_tools_take_the_socket_for_the_tree(root: str) -> None:
+    assert program.run(main.app, "ps", "--root", root).stdout.split()[:2] == ["GPU", "CONTAINER"]
+    assert pycgpu.cards(root) == ()
+    assert list(pycgpu.events(root=root)) == []
+
+
+def test_the_past_of_events_is_there_when_it_is_opened(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [b"%d set 0/policy %s\n" % (n, b"7" * 200) for n in range(400)]
+    came = threading.Event()
+
+    def ring(position: int, size: int, timeout_ms: int) -> tuple[int, bytes]:
+        if position == len(lines) and timeout_ms and came.wait(timeout_ms / 1000):
+            came.clear()
+            lines.append(b"400 oom id=a gpu=0\n")
+        taken = b""
+        while position < len(lines) and len(taken) + len(lines[position]) <= size:
+            taken += lines[position]
+            position += 1
+        return position, taken
+
+    # The ring of a whole agent, which takes a driver to fill.
+    monkeypatch.setattr(door, "events", ring)
+    descriptor = procfs.open_events(root)
+    try:
+        assert len(procfs.new_events(descriptor)) == 400
+        assert procfs.new_events(descriptor) == []
+        came.set()
+        assert select.select([descriptor], [], [], 20)[0]
+        assert procfs.new_events(descriptor) == ["400 oom id=a gpu=0"]
+    finally:
+        os.close(descriptor)
+
+
+def test_others_than_root_may_do_what_the_files_modes_allow(root: str, tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(path.stat().st_mode | 0o011)
+    modes = {node.name: node.mode for node in door.nodes() if node.place == 0}
+    assert modes["features"] & 0o004 and not modes["inst_ctl"] & 0o002
+    # The interpreter's files may be root's alone: a child goes on with what is loaded.
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            remote.read("features", root)
+            status = 2
+            remote.write("inst_ctl", "destroy a", root)
+        except OSError as error:
+            status = 10 * status + (error.errno or 0)
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 20 + errno.EACCES
+
+
+@pytest.mark.parametrize("text", [b"\n", b"[]\n", b"{\n", b'{"op": "erase"}\n', b"x" * (1 << 16)])
+def test_what_is_no_request_ends_that_connection_alone(root: str, text: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(root)
+        try:
+            client.sendall(text)
+            answer = client.recv(100)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        assert answer in (b"", b'{"errno": %d}\n' % errno.EINVAL)
+    assert procfs.read_api_version(root) == procfs.API_VERSION
+
+
+def test_an_agent_that_went_away_leaves_no_open_door(tmp_path: Path) -> None:
+    path = f"{tmp_path}/tree.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        assert procfs.is_open(path)
+    assert not procfs.is_open(path)
+    with pytest.raises(ModuleNotLoaded):
+        procfs.read_api_version(path)
+
+
+def test_the_socket_is_the_last_door_that_is_tried(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KERNEL_DOOR", "USER_DOOR"):
+        monkeypatch.setattr(procfs, name, str(tmp_path / name))
+    monkeypatch.setattr(procfs, "USER_DOOR_SOCKET", root)
+    assert procfs.find_root() == root
+    (tmp_path / "USER_DOOR").mkdir()
+    (tmp_path / "USER_DOOR/api_version").write_text("1\n")
+    assert procfs.find_root() == str(tmp_path / "USER_DOOR")
+
+
+def test_permission_is_told_from_absence(root: str) -> None:
+    error = procfs._node_error(root, PermissionError(errno.EACCES, "no"), root)
+    assert isinstance(error, PermissionDenied)
