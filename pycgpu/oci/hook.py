@@ -12,11 +12,10 @@ A limit that was asked for and cannot be given always ends in a refusal, whateve
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
-from ..errors import CgpuError, HookError, NodeError, RequestError
+from ..errors import CgpuError, HookError, RequestError
 from ..request import admission, permit
 from ..request.model import CardGrant, Grant, Refusal, Request
 from ..tree import procfs
@@ -57,25 +56,27 @@ def run(
         policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
     """
     container_id = "-"
+    removing = stage == "poststop"
     try:
         state = _state(state_text)
         container_id = str(state["id"])
         if stage is None:
             stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
-        if stage == "poststop":
+        removing = stage == "poststop"
+        if removing:
             return _remove(state, log, root, policy)
         return _register(state, log, root, lock, proc, policy)
     except CgpuError as error:
-        return _refuse(log, container_id, str(error))
+        reason = str(error)
     except OSError as error:
-        return _refuse(log, container_id, f"{error.filename or 'hook'}: {error.strerror}")
+        reason = f"{error.filename or 'hook'}: {error.strerror}"
     except Exception as error:  # whatever it is, no container starts without its limit
-        return _refuse(log, container_id, f"{type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+    return _fail(log, container_id, "not removed" if removing else "refused", reason)
 
 
-def _refuse(log: HookLog, container_id: str, reason: str) -> int:
-    log.line("ERROR", container_id, f"refused: {reason}")
-    log.line("ERROR", container_id, "nothing is reserved; the engine destroys the container")
+def _fail(log: HookLog, container_id: str, what: str, reason: str) -> int:
+    log.line("ERROR", container_id, f"{what}: {reason}")
     print(f"cgpu: {reason}", file=sys.stderr)
     return 1
 
@@ -118,15 +119,13 @@ def _register(
         if isinstance(result, Grant) and (exceeded := allowed.exceeded(result)):
             result = Refusal(exceeded)
         if isinstance(result, Refusal):
-            return _roll_back(result, log, container_id)
+            for card in result.fitting:
+                log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
+            log.line("INFO", container_id, "nothing was reserved: all cards are granted or none")
+            return _fail(log, container_id, "refused", result.reason)
         for note in result.notes:
             log.line("WARN", container_id, note)
-        try:
-            procfs.create(container_id, _door_part(result), root, **identity)
-        except NodeError as error:
-            if error.errno == errno.ENOSPC:
-                _roll_back_cards(result.cards, log, container_id)
-            raise
+        procfs.create(container_id, _door_part(result), root, **identity)
     if result.oom_script is not None:
         _watch(container_id, result, root, pid, log)
     for card in result.cards:
@@ -185,18 +184,6 @@ def _decide(request: Request, root: str) -> Grant | Refusal:
     )
 
 
-def _roll_back(refusal: Refusal, log: HookLog, container_id: str) -> int:
-    _roll_back_cards(refusal.fitting, log, container_id)
-    return _refuse(log, container_id, refusal.reason)
-
-
-def _roll_back_cards(cards: tuple[CardGrant, ...], log: HookLog, container_id: str) -> None:
-    for card in cards:
-        log.line("INFO", container_id, f"set aside {_describe(card)}")
-    for card in reversed(cards):
-        log.line("INFO", container_id, f"rolled back {_describe(card)}")
-
-
 def _describe(card: CardGrant) -> str:
     memory = (
         "no memory limit" if card.memory_bytes is None else admission.format_mib(card.memory_bytes)
@@ -225,7 +212,8 @@ def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -
     try:
         spawn(container_id, grant, root, pid, log.paths)
     except BaseException:
-        procfs.destroy(container_id, root)
+        if procfs.destroy(container_id, root):
+            log.line("INFO", container_id, "removed again: its watcher did not start")
         raise
 
 

@@ -143,7 +143,7 @@ def test_annotations_ask_too(engine: Any) -> None:
     assert "gpu=1,mem=1073741824,quota=30" in engine.written
 
 
-def test_a_refusal_logs_the_roll_back_of_the_cards_before_it(
+def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_reserved(
     engine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert engine.call(EGPU_REFUSED, "NVIDIA_VISIBLE_DEVICES=0,1,2") == 1
@@ -152,18 +152,16 @@ def test_a_refusal_logs_the_roll_back_of_the_cards_before_it(
     events = [line.split(" ", 3)[3] for line in engine.log.read_text().splitlines()]
     assert events == [
         "ctyun_egpu: process 4711 asks for a share",
-        "set aside card 0: 20480 MiB, quota 10 %",
-        "set aside card 1: 20480 MiB, quota 10 %",
-        "rolled back card 1: 20480 MiB, quota 10 %",
-        "rolled back card 0: 20480 MiB, quota 10 %",
+        "would have fitted: card 0: 20480 MiB, quota 10 %",
+        "would have fitted: card 1: 20480 MiB, quota 10 %",
+        "nothing was reserved: all cards are granted or none",
         "refused: card 2: 40960 MiB asked, 32768 MiB on the card",
-        "nothing is reserved; the engine destroys the container",
     ]
 
 
-def test_a_malformed_value_is_refused_before_anything_is_set_aside(engine: Any) -> None:
+def test_a_malformed_value_is_refused_before_any_card_is_looked_at(engine: Any) -> None:
     assert engine.call(EGPU_REFUSED.replace("WEIGHT=10", "WEIGHT=110")) == 1
-    assert "set aside" not in engine.log.read_text()
+    assert "fitted" not in engine.log.read_text()
 
 
 def test_what_other_containers_hold_counts(engine: Any) -> None:
@@ -182,7 +180,7 @@ def test_a_refusal_by_the_door_is_a_refusal_of_the_hook(
     (engine.root / "inst_ctl").symlink_to("/dev/full")
     assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
     assert "ENOSPC" in capsys.readouterr().err
-    assert "rolled back card 0: 4096 MiB" in engine.log.read_text()
+    assert not any(word in engine.log.read_text() for word in ("fitted", "granted", "rolled"))
 
 
 @pytest.mark.parametrize("pid", [None, 0, -1, "7"])
@@ -252,6 +250,13 @@ def test_poststop_removes_the_container(engine: Any, pid: Any) -> None:
     del state["pid"]
     assert engine.call("CGPU_MEM=4GiB", stage="poststop", state=state | pid) == 0
     assert engine.written == f"destroy {CID}\n"
+
+
+def test_a_removal_that_fails_is_not_logged_as_a_refusal(engine: Any) -> None:
+    assert engine.call(stage="poststop", state="no JSON") == 1
+    log = engine.log.read_text()
+    assert "not removed: the container's state is not JSON" in log
+    assert "refused" not in log
 
 
 def test_poststop_is_known_by_its_status(engine: Any) -> None:

@@ -82,13 +82,13 @@ def test_a_part_of_the_compute(run: Run, weight: int) -> None:
 
 
 def test_6_more_memory_than_the_card(run: Run, host: Any) -> None:
-    """40960 MB of a 32 GB card: creation fails, the cards before it are rolled back."""
+    """40960 MB of a 32 GB card: creation fails, and no card of it is reserved."""
     with pytest.raises(RuntimeError, match="40960 MiB asked, 32768 MiB on the card"):
         run("case6", **egpu((20480, 10), (20480, 10), (40960, 10)))
     lines = log_lines("case6")
-    assert "set aside card 0: 20480 MiB, quota 10 %" in lines
-    assert "rolled back card 0: 20480 MiB, quota 10 %" in lines
-    assert lines[-1] == "nothing is reserved; the engine destroys the container"
+    assert "would have fitted: card 0: 20480 MiB, quota 10 %" in lines
+    assert "nothing was reserved: all cards are granted or none" in lines
+    assert lines[-1] == "refused: card 2: 40960 MiB asked, 32768 MiB on the card"
     assert [memory(host, card)["allocated"] for card in CARDS] == [0, 0, 0]
 
 
@@ -109,10 +109,10 @@ def test_7_the_fourth_container_finds_no_memory(run: Run, host: Any) -> None:
 
 
 def test_8_more_than_100_percent_for_one_container(run: Run, host: Any) -> None:
-    """110 % of a card: creation fails while the request is read, before anything is set aside."""
+    """110 % of a card: creation fails while the request is read, before any card is looked at."""
     with pytest.raises(RuntimeError, match="WEIGHT=110 % asked"):
         run("case8", **egpu((20480, 10), (20480, 10), (10240, 110)))
-    assert not any("set aside" in line for line in log_lines("case8"))
+    assert not any("fitted" in line for line in log_lines("case8"))
     assert [memory(host, card)["allocated"] for card in CARDS] == [0, 0, 0]
 
 
