@@ -88,6 +88,7 @@ def _holders(minor: int) -> str:
     """Who holds a card, for the message of a refusal."""
     nodes = {(node.place, node.name): node.number for node in door.nodes()}
     lines = door.show(nodes[1, "memory"], minor).decode().split()
+    weight = door.show(nodes[1, "free_weight"], minor).decode().strip()
     memory = dict(zip(lines[::2], map(int, lines[1::2]), strict=False))
     held = []
     for found in door.containers():
@@ -95,7 +96,7 @@ def _holders(minor: int) -> str:
             size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
             held.append(f"{found.id} {int(size) >> 20 if size.isdecimal() else size} MiB")
     return (
-        f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB free"
+        f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB and weight {weight} free"
         f" ({', '.join(held) or 'nobody holds any'})"
     )
 

@@ -8,7 +8,8 @@ Everything is checked before anything is reserved, and all cards are granted or 
   with 32 GB reports a little less than 32768 MiB, and its users divide 32768. Whoever comes last
   is given what is there, and refused if that is less than half of what it asked for.
 * Quotas (percent) of the containers on a card may add up to 100, and so may their guarantees.
-* Weights are not refused: under cGPU's rule whoever finds ``free_weight`` at 0 gets weight 0.
+* A weight that is asked for is refused above ``free_weight``, as the door itself refuses it. Who
+  asks for no compute and finds 0 gets weight 0 and no compute (cGPU's rule), with a note.
 * A card holds ``max_inst`` containers.
 """
 
@@ -128,13 +129,16 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
                 f"{where}: {asked} % {what} asked, {max(0, free)} % free"
                 f" ({_holders(card)} {100 - free} %)"
             )
+    weight, reason = _weight(card, share)
+    if reason:
+        reasons.append(f"{where}: {reason}")
     if len(card.tenants) >= card.max_inst:
         reasons.append(f"{where}: {_containers(card)}, and max_inst is {card.max_inst}")
     grant = CardGrant(
         index=card.index,
         memory_bytes=memory_bytes,
         asked_bytes=asked_bytes,
-        weight=_weight(card, share),
+        weight=weight,
         quota=share.quota,
         quota_min=share.quota_min,
         priority=share.priority,
@@ -166,10 +170,25 @@ def _memory_reason(card: Card, asked_bytes: int) -> str | None:
     return None
 
 
-def _weight(card: Card, share: CardShare) -> int | None:
-    if share.weight_percent is None:
-        return share.weight
-    return max(1, -(-card.max_inst * share.weight_percent // 100))
+def _weight(card: Card, share: CardShare) -> tuple[int | None, str | None]:
+    """Return the weight to ask the door for (None: its default), and why there is none."""
+    free = card.free_weight
+    if share.weight_percent is not None:
+        # Rounding up must not refuse parts that fill the card.
+        whole = card.max_inst * share.weight_percent
+        asked = max(1, min(-(-whole // 100), max(free, whole // 100)))
+    elif share.weight is not None:
+        asked = share.weight
+    elif free or (share.quota is None and share.quota_min is None):
+        return None, None
+    else:
+        return None, f"free_weight is 0, and without a weight a quota gets no compute ({_held(card)})"
+    reason = f"weight {asked} asked, {free} free ({_held(card)})" if asked > free else None
+    return asked, reason
+
+
+def _held(card: Card) -> str:
+    return f"{_holders(card)} {card.max_inst - card.free_weight} of max_inst {card.max_inst}"
 
 
 def _notes(card: Card, grant: CardGrant) -> list[str]:
@@ -179,11 +198,8 @@ def _notes(card: Card, grant: CardGrant) -> list[str]:
             f"card {card.index}: {format_mib(grant.asked_bytes)} asked, the last"
             f" {format_mib(grant.memory_bytes or 0)} of the card granted"
         )
-    if (grant.weight or 1) > card.free_weight:
-        notes.append(
-            f"card {card.index}: weight {grant.weight or 1} asked, free_weight is"
-            f" {card.free_weight}"
-        )
+    if not card.free_weight and grant.weight is None:
+        notes.append(f"card {card.index}: free_weight is 0: weight 0, which gets no compute")
     return notes
 
 

@@ -56,6 +56,7 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
     if what == "memory":
         limit = parse_memory(typed)
         before = procfs.read_memsize(card, name, root)
+        _check_room(card, name, limit - (before or 0), root)
         shown = "no limit" if before is None else f"{before // MIB} MiB"
         return _guarded(
             f"memory of {name}",
@@ -65,6 +66,10 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
         )
     number = parse_number(what, typed)
     old_number = _READ[what](card, name, root) or 0
+    if what == "weight":
+        free = procfs.read_free_weight(card, root) + old_number
+        if number > free:
+            raise CgpuError(f"weight of {name} stays {old_number}: card {card} has {free} for it")
     unit = " %" if what.startswith("quota") else ""
     words = ["none" if unit and not value else f"{value}{unit}" for value in (old_number, number)]
     return _guarded(
@@ -73,6 +78,17 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
         lambda: _WRITE[what](card, name, number, root),
         lambda: _WRITE[what](card, name, old_number, root),
     )
+
+
+def _check_room(card: int, name: str, more_bytes: int, root: str) -> None:
+    memory = procfs.read_memory(card, root)
+    # The door promises what the board reports, the driver's part of it included.
+    free_bytes = max(0, memory["total"] - memory["allocated"])
+    if memory["total"] and more_bytes > free_bytes:
+        raise CgpuError(
+            f"memory of {name} stays as it was: {more_bytes // MIB} MiB more, and card {card} has"
+            f" {free_bytes // MIB} MiB free"
+        )
 
 
 def apply_all(changes: list[Change]) -> None:

@@ -36,7 +36,7 @@ _CREATE_REASONS = {
     errno.ESRCH: "no such process",
     errno.ENOENT: "no such cgroup",
     errno.EEXIST: "a container of this id is registered already",
-    errno.ENOSPC: "max_inst is reached, or the memory of a card is promised already",
+    errno.ENOSPC: "max_inst is reached, or the memory or weight of a card is promised already",
 }
 _DESTROY_REASONS = {
     errno.ENOENT: "no such container",

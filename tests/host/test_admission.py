@@ -66,6 +66,17 @@ def mib(amount: Any) -> Any:
             "card 0: 50 % guaranteed asked, 40 % free (1 container holds 60 %)",
         ),
         (
+            Card(0, "GPU-0", 16 * GIB, free_weight=3, tenants=(Tenant("a", None, weight=17),)),
+            CardShare(weight=4),
+            "card 0: weight 4 asked, 3 free (1 container holds 17 of max_inst 20)",
+        ),
+        (
+            Card(0, "GPU-0", 16 * GIB, free_weight=0, tenants=(Tenant("a", None, weight=20),)),
+            CardShare(quota=10),
+            "card 0: free_weight is 0, and without a weight a quota gets no compute"
+            " (1 container holds 20 of max_inst 20)",
+        ),
+        (
             Card(0, "GPU-0", 16 * GIB, max_inst=1, tenants=(Tenant("a", None),)),
             CardShare(),
             "card 0: 1 container, and max_inst is 1",
@@ -116,11 +127,21 @@ def test_a_host_without_cards_refuses() -> None:
     assert isinstance(admit(request(mib(1)), []), Refusal)
 
 
-def test_a_weight_over_what_is_free_is_granted_with_a_note() -> None:
-    card = Card(0, "GPU-0", GIB, free_weight=3)
-    assert granted(request(CardShare(weight=4)), [card]).notes == (
-        "card 0: weight 4 asked, free_weight is 3",
-    )
+def test_who_asks_for_no_compute_where_no_weight_is_free_gets_weight_0_and_a_note() -> None:
+    card = Card(0, "GPU-0", GIB, free_weight=0)
+    grant = granted(request(CardShare()), [card])
+    assert grant.cards[0].weight is None  # the door's default, which is 0 then
+    assert grant.notes == ("card 0: free_weight is 0: weight 0, which gets no compute",)
+
+
+def test_percents_that_fill_a_card_fit_although_their_weights_are_rounded_up() -> None:
+    free = 20
+    for percent in (33, 33, 34):
+        grant = granted(
+            request(CardShare(weight_percent=percent)), [Card(0, "GPU-0", GIB, free_weight=free)]
+        )
+        free -= grant.cards[0].weight or 0
+    assert free == 0
 
 
 SHARES = st.builds(

@@ -72,6 +72,8 @@ def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
         ((HEX, "--weight", "-1"), "write a whole number"),
         ((HEX, "--quota", "101"), "write 1 to 100 percent"),
         ((HEX, "--mem", "much"), "is not an amount of memory"),
+        ((HEX, "--mem", "9GiB", "--gpu", 0), "5120 MiB more, and card 0 has 4096 MiB free"),
+        ((HEX, "--weight", "20", "--gpu", 0), "stays 3: card 0 has 19 for it"),
         ((HEX, "--weight", "1", "--gpu", "7"), "has no GPU 7; it has: 0, 1"),
     ],
 )

@@ -140,7 +140,7 @@ def test_without_fuse_the_tools_reach_the_same_nodes_over_the_socket(door: Door)
 def test_over_commit_names_what_is_free(door: Door) -> None:
     status, _, err = door.run("true", mem="100G")
     assert status == 1
-    assert "card 0 has 15109 MiB of 15109 MiB free (nobody holds any)" in err
+    assert "card 0 has 15109 MiB of 15109 MiB and weight 20 free (nobody holds any)" in err
 
 
 def test_the_agents_death_leaves_no_tenant_hanging(door: Door) -> None:

@@ -237,12 +237,13 @@ def test_set_and_policy_change_the_module_and_its_refusals_change_nothing(
     assert cgpu("policy", 0, "weak").returncode == 0
     assert two_cards.read("0/policy") == "4\n"
     # The second value is refused by the module: the first is taken back.
-    refused = cgpu("set", "job", "--weight", 5, "--mem", "900TiB")
+    refused = cgpu("set", "job", "--weight", 5, "--priority", 99)
     assert refused.returncode == 1
-    assert "the card has no room for it (ENOSPC)" in refused.stderr
+    assert "out of bounds (ERANGE)" in refused.stderr
     assert two_cards.read("0/job/weight") == "3\n"
     assert two_cards.read("1/job/weight") == "1\n"
-    assert "stays as it was: 99: " in cgpu("set", "job", "--weight", 99).stderr
+    assert "stays 3: card 0 has 20 for it" in cgpu("set", "job", "--weight", 99).stderr
+    assert "MiB more, and card 0 has" in cgpu("set", "job", "--mem", "900TiB").stderr
     said = cgpu("events", "--kind", "set").stdout
     assert "0/job/weight 3" in said and "0/policy" in said
 
