@@ -105,7 +105,7 @@ def _refusal(error: OSError, command: str) -> dict[str, Any]:
     message = {
         errno.EEXIST: "a container of this name exists: choose another name",
         errno.ENODEV: f"no such card: this host has {', '.join(map(str, door.cards()))}",
-        errno.ERANGE: "a number is out of bounds",
+        errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
         errno.EINVAL: "the request is malformed",
     }.get(error.errno or 0, os.strerror(error.errno or 0))
     if error.errno == errno.ENOSPC:

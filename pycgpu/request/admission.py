@@ -16,7 +16,7 @@ Everything is checked before anything is reserved, and all cards are granted or 
 from __future__ import annotations
 
 from ..errors import RequestError
-from .model import GIB, Card, CardGrant, CardShare, Grant, MemoryShare, Refusal, Request
+from .model import GIB, MIB, Card, CardGrant, CardShare, Grant, MemoryShare, Refusal, Request
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -158,11 +158,14 @@ def _memory_reason(card: Card, asked_bytes: int) -> str | None:
     asked = format_mib(asked_bytes)
     if asked_bytes <= 0:
         return f"nothing is left of {format_mib(card.total_bytes)} after what is held back"
+    if asked_bytes < MIB:
+        return f"{asked_bytes} bytes asked, and the least is 1 MiB"
     if asked_bytes > card.nominal_bytes:
         return f"{asked} asked, {format_mib(card.nominal_bytes)} on the card"
     free_bytes = card.free_bytes
     promised = f"{_holders(card)} {format_mib(card.allocated_bytes)}"
-    if card.allocated_bytes + asked_bytes > card.nominal_bytes or 2 * free_bytes < asked_bytes:
+    short = free_bytes < max(MIB, asked_bytes / 2)
+    if short or card.allocated_bytes + asked_bytes > card.nominal_bytes:
         return (
             f"{asked} asked, {format_mib(free_bytes)} free of"
             f" {format_mib(card.total_bytes)} ({promised})"
@@ -182,7 +185,10 @@ def _weight(card: Card, share: CardShare) -> tuple[int | None, str | None]:
     elif free or (share.quota is None and share.quota_min is None):
         return None, None
     else:
-        return None, f"free_weight is 0, and without a weight a quota gets no compute ({_held(card)})"
+        return (
+            None,
+            f"free_weight is 0, and without a weight a quota gets no compute ({_held(card)})",
+        )
     reason = f"weight {asked} asked, {free} free ({_held(card)})" if asked > free else None
     return asked, reason
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+#: The door's least limit. Less is a forgotten unit: 4096 meant MiB.
+LEAST_BYTES = 1 << 20
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_bytes(text: str) -> int:
     """
-    Return the bytes of ``4096``, ``512MiB``, ``8G`` or ``8gb``: every unit is a power of 1024.
+    Return the bytes of ``512MiB``, ``8G``, ``8gb`` or ``8589934592``; units are powers of 1024.
 
     Raises:
-        ValueError: *text* is not a positive whole number with one of the units B K M G T.
+        ValueError: *text* is no whole number with one of the units B K M G T, or below 1 MiB.
     """
     digits = text.rstrip("BKMGTIbkmgti")
     unit = text[len(digits) :].lower()
@@ -21,8 +23,9 @@ def parse_bytes(text: str) -> int:
         unit = unit[:-1]
     # str.isdecimal() alone takes the digits of every script, and int() takes '1_000'.
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18) or unit not in _UNITS:
-        raise ValueError(f"{text!r} is not an amount of memory such as 4096, 512MiB or 8G")
+        raise ValueError(f"{text!r} is not an amount of memory such as 512MiB, 8G or 8589934592")
     value_bytes = int(digits) << _UNITS[unit]
-    if not value_bytes:
-        raise ValueError(f"{text!r}: an amount of memory must be more than 0")
+    if value_bytes < LEAST_BYTES:
+        remedy = "the least is 1 MiB" if unit or not value_bytes else f"write {digits}MiB or GiB"
+        raise ValueError(f"{text!r} is {value_bytes} bytes, less than 1 MiB: {remedy}")
     return value_bytes

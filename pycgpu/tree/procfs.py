@@ -31,7 +31,7 @@ _ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 _CREATE_REASONS = {
     errno.EINVAL: "the command is malformed",
-    errno.ERANGE: "a number is out of bounds",
+    errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
     errno.ENODEV: "no such card",
     errno.ESRCH: "no such process",
     errno.ENOENT: "no such cgroup",

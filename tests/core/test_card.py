@@ -6,19 +6,21 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pycgpu.core import MAX_CARDS, ffi, lib
 
+MIB = 1 << 20
 GIB = 1 << 30
 TOTAL = {0: 16 * GIB, 1: 8 * GIB, 2: 0}  # the driver did not tell the size of card 2
 U64 = (1 << 64) - 1
 NO_HINT = lib.CGPU_POLICY_END
 
 numbers = st.one_of(st.integers(0, 110), st.integers(0, U64))
-bytes_ = st.one_of(st.integers(1, 20 * GIB), st.sampled_from([GIB, 8 * GIB, 16 * GIB, U64]))
+bytes_ = st.one_of(st.integers(MIB, 20 * GIB), st.sampled_from([GIB, 8 * GIB, 16 * GIB, U64]))
 grants = st.fixed_dictionaries({
     "mem_bytes": bytes_, "unlimited": st.booleans(), "weight": st.none() | st.integers(0, 25),
     "policy_hint": st.integers(0, NO_HINT),
@@ -232,7 +234,8 @@ def test_grants_become_the_accounts_that_pay(wishes: Any) -> None:
             assert (account.unlimited, account.uvm_disable, account.oom_kill) == (flag,) * 3
 
 
-def test_a_size_of_nothing_is_out_of_range() -> None:
+@pytest.mark.parametrize("size", [0, 1, 4096, MIB - 1])
+def test_a_size_below_1_mib_is_a_forgotten_unit_and_out_of_range(size: int) -> None:
     host, grant = make_host(), ffi.new("struct cgpu_grant *")
     account = ffi.new("struct cgpu_account *")
-    assert lib.cgpu_grant_set_memsize(host, 0, grant, account, 0) == -errno.ERANGE
+    assert lib.cgpu_grant_set_memsize(host, 0, grant, account, size) == -errno.ERANGE

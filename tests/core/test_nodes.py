@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pycgpu._core import ffi, lib
 from pycgpu.request import model
 
+MIB = 1 << 20
 GIB = 1 << 30
 PLACES = {
     lib.CGPU_PLACE_ROOT: "",
@@ -314,7 +315,7 @@ def between(low: int, high: int) -> Any:
 
 
 def memsize(value: int) -> str:
-    if not value:
+    if value < MIB:
         return "ERANGE"
     return "EBUSY" if value < GIB else "ENOSPC" if value > 16 * GIB else ""
 
@@ -514,7 +515,7 @@ def reference_id(text: str) -> str:
 
 def reference_option(key: str, value: str) -> int:
     if key == "mem":
-        return -1 if value == "max" else reference_number(value, low=1)
+        return -1 if value == "max" else reference_number(value, low=MIB)
     if key == "policy":
         if value in model.POLICIES:
             return model.POLICIES.index(value)
@@ -668,7 +669,14 @@ identities = mostly(
 )
 gpus = st.tuples(
     mostly(st.integers(0, 33).map(str), "", "a", "-1", str(2**64)),
-    mostly(st.integers(1, 2**64 - 1).map(",mem={}".format), "", ",mem=max", ",mem=0", ","),
+    mostly(
+        st.integers(1, 2**64 - 1).map(",mem={}".format),
+        "",
+        ",mem=max",
+        ",mem=0",
+        f",mem={MIB - 1}",
+        ",",
+    ),
     st.lists(clauses, max_size=3, unique_by=lambda one: one.partition("=")[0]).map(
         lambda found: "".join(f",{one}" for one in found)
     ),
@@ -689,15 +697,15 @@ lines = st.tuples(
 
 @many
 @given(lines)
-@example("create a pid=1 gpu=0,mem=1")
-@example("create a gpu=31,mem=max gpu=0,mem=1,policy=burst,oom_action=kill cgroup=/a=b/c\n")
-@example("create a pid=1 gpu=0,mem=5,quota=10,quota_min=11")
-@example("create a pid=1 gpu=0,quota_min=11,mem=5,quota=0")
-@example("create a pid=1 gpu=32,mem=1")
-@example("create a pid=1 gpu=0,mem=1 gpu=0,mem=2")
-@example("create a pid=1 gpu=0,mem=1,mem=2")
-@example("create a pid=1 cgroup=/x gpu=0,mem=1")
-@example("create a gpu=0,mem=1")
+@example("create a pid=1 gpu=0,mem=1048576")
+@example("create a gpu=31,mem=max gpu=0,mem=1048576,policy=burst,oom_action=kill cgroup=/a=b/c\n")
+@example("create a pid=1 gpu=0,mem=5242880,quota=10,quota_min=11")
+@example("create a pid=1 gpu=0,quota_min=11,mem=5242880,quota=0")
+@example("create a pid=1 gpu=32,mem=1048576")
+@example("create a pid=1 gpu=0,mem=1048576 gpu=0,mem=2097152")
+@example("create a pid=1 gpu=0,mem=1048576,mem=2097152")
+@example("create a pid=1 cgroup=/x gpu=0,mem=1048576")
+@example("create a gpu=0,mem=1048576")
 @example("create a pid=1")
 @example("create a")
 @example("destroy a")
@@ -727,13 +735,14 @@ def test_a_damaged_command_is_read_as_the_grammar_says(line: Any, data: Any) -> 
 
 
 def test_a_command_may_have_4096_bytes_and_no_more() -> None:
-    line = "create a pid=1" + "".join(f" gpu={n},mem=1" for n in range(32))
-    room = 4096 - len(line)
-    check(line[:-1] + "0" * (room + 0) + "1")
-    assert parse(line[:-1] + "0" * room + "1")[0] == 0
-    assert parse(line[:-1] + "0" * (room - 1) + "1\n")[0] == 0
-    assert parse(line[:-1] + "0" * room + "1\n")[0] == errno.EINVAL
-    assert parse(line[:-1] + "0" * (room + 1) + "1")[0] == errno.EINVAL
+    line = "create a pid=1" + "".join(f" gpu={n},mem=1048576" for n in range(32))
+    room, last = 4096 - len(line), str(MIB)
+    line = line.removesuffix(last)
+    check(line + "0" * room + last)
+    assert parse(line + "0" * room + last)[0] == 0
+    assert parse(line + "0" * (room - 1) + last + "\n")[0] == 0
+    assert parse(line + "0" * room + last + "\n")[0] == errno.EINVAL
+    assert parse(line + "0" * (room + 1) + last)[0] == errno.EINVAL
 
 
 def test_all_cards_of_a_host_fit_into_one_command() -> None:
@@ -746,9 +755,9 @@ def test_all_cards_of_a_host_fit_into_one_command() -> None:
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_a_container_cannot_take_the_place_of_a_cards_file(name: Any) -> None:
-    assert parse(f"create {name} pid=1 gpu=0,mem=1")[0] == errno.EINVAL
-    assert parse(f"create {name}2 pid=1 gpu=0,mem=1")[0] == 0
-    assert parse(f"create {name[:-1]} pid=1 gpu=0,mem=1")[0] == 0
+    assert parse(f"create {name} pid=1 gpu=0,mem=1048576")[0] == errno.EINVAL
+    assert parse(f"create {name}2 pid=1 gpu=0,mem=1048576")[0] == 0
+    assert parse(f"create {name[:-1]} pid=1 gpu=0,mem=1048576")[0] == 0
 
 
 # ---- names of directories

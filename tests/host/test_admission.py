@@ -66,6 +66,11 @@ def mib(amount: Any) -> Any:
             "card 0: 50 % guaranteed asked, 40 % free (1 container holds 60 %)",
         ),
         (
+            Card(0, "GPU-0", 16 * GIB),
+            CardShare(MemoryShare(5, 16, reserved_bytes=5 * GIB - 1)),
+            "card 0: 1 bytes asked, and the least is 1 MiB",
+        ),
+        (
             Card(0, "GPU-0", 16 * GIB, free_weight=3, tenants=(Tenant("a", None, weight=17),)),
             CardShare(weight=4),
             "card 0: weight 4 asked, 3 free (1 container holds 17 of max_inst 20)",

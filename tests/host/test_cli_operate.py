@@ -38,6 +38,12 @@ def tree(tmp_path: Path) -> CoreTree:
 # ---- set
 
 
+def test_run_refuses_a_size_without_its_unit_before_it_asks_the_agent() -> None:
+    refused = cgpu("run", "--mem", 8, "--", "true")
+    assert refused.returncode == 1
+    assert "--mem: '8' is 8 bytes, less than 1 MiB: write 8MiB or GiB" in refused.stderr
+
+
 def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree: CoreTree) -> None:
     result = cgpu("set", "012345", "--weight", 5, "--quota", 40, "--mem", "2G", "--root", tree.root)
     assert result.stdout.splitlines() == [
@@ -72,6 +78,7 @@ def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
         ((HEX, "--weight", "-1"), "write a whole number"),
         ((HEX, "--quota", "101"), "write 1 to 100 percent"),
         ((HEX, "--mem", "much"), "is not an amount of memory"),
+        ((HEX, "--mem", "3"), "'3' is 3 bytes, less than 1 MiB: write 3MiB or GiB"),
         ((HEX, "--mem", "9GiB", "--gpu", 0), "5120 MiB more, and card 0 has 4096 MiB free"),
         ((HEX, "--weight", "20", "--gpu", 0), "stays 3: card 0 has 19 for it"),
         ((HEX, "--weight", "1", "--gpu", "7"), "has no GPU 7; it has: 0, 1"),

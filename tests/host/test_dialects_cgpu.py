@@ -47,7 +47,7 @@ def test_everything_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "mib"),
     [
-        ("4096", 1 / 256),
+        ("4194304", 4),
         ("512MiB", 512),
         ("512m", 512),
         ("3276MB", 3276),
@@ -59,6 +59,19 @@ def test_everything_at_once() -> None:
 def test_amounts_of_memory(text: Any, mib: Any) -> None:
     env = {"CGPU_MEM": text, "CGPU_GPU": "0"}
     assert granted(env, HOST).cards[0].memory_bytes == mib * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("4096", "'4096' is 4096 bytes, less than 1 MiB: write 4096MiB or GiB"),
+        ("1023K", "'1023K' is 1047552 bytes, less than 1 MiB: the least is 1 MiB"),
+        ("2GiB,8", "'8' is 8 bytes, less than 1 MiB: write 8MiB or GiB"),
+    ],
+)
+def test_a_size_whose_unit_was_forgotten_is_refused_with_the_unit(text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        request_from({"CGPU_MEM": text})
 
 
 def test_max_is_no_limit() -> None:

@@ -231,7 +231,7 @@ def test_uninstalling_is_refused_while_a_container_uses_a_gpu_and_names_it(
 ) -> None:
     installation.install(options, host)
     tree = CoreTree(host.prefix / "proc/cgpu_km")
-    tree.create("0123456789abcdef" * 4, "gpu=0,mem=1")
+    tree.create("0123456789abcdef" * 4, "gpu=0,mem=1048576")
     before, ran = state(host.prefix), len(filehost.kernel(host).ran)
     with pytest.raises(InstallError, match="1 container uses a GPU: 0123456789ab: stop"):
         installation.uninstall(host)

@@ -39,6 +39,7 @@ TOP = {
 }
 DIGEST = "0123456789abcdef" * 4
 RING_LINES = 512
+MIB = 1 << 20
 GIB = 1 << 30
 
 
@@ -285,21 +286,21 @@ def test_a_bad_create_has_its_errno_and_changes_nothing(
     here, taken = member(), member()
     tree.create("taken", taken.clause, "gpu=0,mem=1073741824,weight=15")
     before = snapshot()
-    good = f"{here.clause}{other} gpu=0,mem=1"
+    good = f"{here.clause}{other} gpu=0,mem=1048576"
     for line, error in {
         "": "EINVAL",
         "create": "EINVAL",
         "create a": "EINVAL",
-        "make a pid=1 gpu=0,mem=1": "EINVAL",
+        "make a pid=1 gpu=0,mem=1048576": "EINVAL",
         f"create -a {good}": "EINVAL",
         f"create {'a' * 65} {good}": "EINVAL",
         f"create policy {good}": "EINVAL",
         f"create ../a {good}": "EINVAL",
         f"create a {here.clause}": "EINVAL",
-        f"create a{other} gpu=0,mem=1": "EINVAL",
-        f"create a {here.clause} pid=1 gpu=0,mem=1": "EINVAL",
-        f"create a {good} gpu=0,mem=1": "EINVAL",
-        f"create a {good},mem=1": "EINVAL",
+        f"create a{other} gpu=0,mem=1048576": "EINVAL",
+        f"create a {here.clause} pid=1 gpu=0,mem=1048576": "EINVAL",
+        f"create a {good} gpu=0,mem=1048576": "EINVAL",
+        f"create a {good},mem=1048576": "EINVAL",
         f"create a {good},": "EINVAL",
         f"create a {good},colour=red": "EINVAL",
         f"create a {good},oom_action=maim": "EINVAL",
@@ -317,15 +318,15 @@ def test_a_bad_create_has_its_errno_and_changes_nothing(
         f"create a {good},priority=16": "ERANGE",
         f"create a {good},policy=9": "ERANGE",
         f"create a {good},uvm_disable=2": "ERANGE",
-        "create a pid=0 gpu=0,mem=1": "ERANGE",
-        f"create a pid={2**31} gpu=0,mem=1": "ERANGE",
-        f"create a pid={2**22}{other} gpu=0,mem=1": "ESRCH",
-        f"create a cgroup=/sys/fs/cgroup/not-there{other} gpu=0,mem=1": "ENOENT",
-        f"create a cgroup=/tmp{other} gpu=0,mem=1": "EINVAL",
-        f"create a cgroup=/sys/fs/cgroup{other} gpu=0,mem=1": "EINVAL",
-        f"create a pid=1{other} gpu=0,mem=1": "EINVAL",
-        f"create a {good} gpu=7,mem=1": "ENODEV",
-        f"create a {good} gpu=32,mem=1": "ENODEV",
+        "create a pid=0 gpu=0,mem=1048576": "ERANGE",
+        f"create a pid={2**31} gpu=0,mem=1048576": "ERANGE",
+        f"create a pid={2**22}{other} gpu=0,mem=1048576": "ESRCH",
+        f"create a cgroup=/sys/fs/cgroup/not-there{other} gpu=0,mem=1048576": "ENOENT",
+        f"create a cgroup=/tmp{other} gpu=0,mem=1048576": "EINVAL",
+        f"create a cgroup=/sys/fs/cgroup{other} gpu=0,mem=1048576": "EINVAL",
+        f"create a pid=1{other} gpu=0,mem=1048576": "EINVAL",
+        f"create a {good} gpu=7,mem=1048576": "ENODEV",
+        f"create a {good} gpu=32,mem=1048576": "ENODEV",
         f"create taken {good}": "EEXIST",
         f"create a {here.clause}{other} gpu=0,mem={2**63}": "ENOSPC",
         f"create a {good},weight=6": "ENOSPC",
@@ -340,22 +341,25 @@ def test_a_command_longer_than_4096_bytes_is_refused(
 ) -> None:
     one = member()
     line = f"create a {one.clause} gpu=0,mem="
-    assert refusal(tree, "inst_ctl", line + "1".zfill(4097 - len(line))) == "EINVAL"
+    assert refusal(tree, "inst_ctl", line + str(MIB).zfill(4097 - len(line))) == "EINVAL"
     assert directories(ROOT / "container") == set()
-    assert refusal(tree, "inst_ctl", line + "1".zfill(4096 - len(line))) == ""
-    assert tree.read("0/a/memsize") == "1\n"
+    assert refusal(tree, "inst_ctl", line + str(MIB).zfill(4096 - len(line))) == ""
+    assert tree.read("0/a/memsize") == "1048576\n"
 
 
 def test_max_inst_containers_fit_and_no_more(tree: Any, member: Callable[..., Member]) -> None:
     tree.write("0/max_inst", "2")
     for id in ("a", "b"):
-        tree.create(id, member().clause, "gpu=0,mem=1")
+        tree.create(id, member().clause, "gpu=0,mem=1048576")
     one = member()
-    assert refusal(tree, "inst_ctl", f"create c {one.clause} gpu=0,mem=1 gpu=1,mem=1") == "ENOSPC"
+    assert (
+        refusal(tree, "inst_ctl", f"create c {one.clause} gpu=0,mem=1048576 gpu=1,mem=1048576")
+        == "ENOSPC"
+    )
     assert directories(ROOT / "1") == set()
     assert refusal(tree, "0/max_inst", "1") == "EBUSY"
     tree.destroy("a")
-    tree.create("c", one.clause, "gpu=0,mem=1")
+    tree.create("c", one.clause, "gpu=0,mem=1048576")
     assert tree.read("0/c/id") == "0\n"
 
 
@@ -381,7 +385,7 @@ def test_a_container_that_holds_the_card_is_busy(tree: Any, member: Callable[...
 def test_a_bad_destroy_has_its_errno_and_changes_nothing(
     tree: Any, member: Callable[..., Member]
 ) -> None:
-    tree.create("a", member().clause, "gpu=0,mem=1")
+    tree.create("a", member().clause, "gpu=0,mem=1048576")
     before = snapshot()
     for line, error in {
         "destroy": "EINVAL",
@@ -402,9 +406,9 @@ def test_directories_of_ids_with_the_same_beginning_have_more_digits(
     tree: Any, member: Callable[..., Member]
 ) -> None:
     other = DIGEST[:20] + "0" * 44
-    tree.create(DIGEST, member().clause, "gpu=0,mem=1")
-    tree.create(other, member().clause, "gpu=0,mem=1")
-    tree.create("a", member().clause, "gpu=0,mem=1")
+    tree.create(DIGEST, member().clause, "gpu=0,mem=1048576")
+    tree.create(other, member().clause, "gpu=0,mem=1048576")
+    tree.create("a", member().clause, "gpu=0,mem=1048576")
     assert directories(ROOT / "0") == {DIGEST[:12], other[:13], "a"}
     assert tree.read(f"0/{other[:13]}/cid") == f"{other}\n"
 
@@ -412,10 +416,13 @@ def test_directories_of_ids_with_the_same_beginning_have_more_digits(
 def test_an_id_that_is_anothers_directory_is_refused(
     tree: Any, member: Callable[..., Member]
 ) -> None:
-    tree.create(DIGEST, member().clause, "gpu=0,mem=1")
+    tree.create(DIGEST, member().clause, "gpu=0,mem=1048576")
     before = snapshot()
     one = member()
-    assert refusal(tree, "inst_ctl", f"create {DIGEST[:12]} {one.clause} gpu=0,mem=1") == "EEXIST"
+    assert (
+        refusal(tree, "inst_ctl", f"create {DIGEST[:12]} {one.clause} gpu=0,mem=1048576")
+        == "EEXIST"
+    )
     assert snapshot() == before
 
 
@@ -426,7 +433,7 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(
     tree: Any, member: Callable[..., Member]
 ) -> None:
     tree.create("a", member().clause, "gpu=0,mem=1073741824,weight=3,quota=50,quota_min=10")
-    tree.create("b", member().clause, "gpu=0,mem=1,weight=2")
+    tree.create("b", member().clause, "gpu=0,mem=1048576,weight=2")
     before = snapshot()
     numbers = ["0/policy", "0/max_inst", "0/timeslice_us"]
     numbers += [f"0/a/{name}" for name in ("memsize", "weight", "quota", "quota_min", "priority")]
@@ -449,6 +456,8 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(
         ("0/memory", "total 1099511627776", "EBUSY"),
         ("0/memory", "1099511627776", "EINVAL"),
         ("0/a/memsize", "0", "ERANGE"),
+        ("0/a/memsize", "1", "ERANGE"),
+        ("0/a/memsize", "1048575", "ERANGE"),
         ("0/a/memsize", str(2**63), "ENOSPC"),
         ("0/a/memsize", "max", "EINVAL"),
         ("0/a/weight", "65", "ERANGE"),
@@ -493,17 +502,17 @@ def test_both_views_of_a_container_are_the_same(tree: Any, member: Callable[...,
 
 
 def test_a_hint_gives_way_to_a_policy_set_by_hand(tree: Any, member: Callable[..., Member]) -> None:
-    tree.create("a", member().clause, "gpu=0,mem=1,policy=2", "gpu=1,mem=1,policy=2")
+    tree.create("a", member().clause, "gpu=0,mem=1048576,policy=2", "gpu=1,mem=1048576,policy=2")
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("2\n", "2\n")
     tree.write("0/policy", "3")
-    tree.create("b", member().clause, "gpu=0,mem=1,policy=8", "gpu=1,mem=1,policy=8")
+    tree.create("b", member().clause, "gpu=0,mem=1048576,policy=8", "gpu=1,mem=1048576,policy=8")
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("3\n", "8\n")
 
 
 def test_root_itself_cannot_open_a_read_only_file_for_writing(
     tree: Any, member: Callable[..., Member]
 ) -> None:
-    tree.create("a", member().clause, "gpu=0,mem=1")
+    tree.create("a", member().clause, "gpu=0,mem=1048576")
     for path in ROOT.rglob("*"):
         if path.is_file() and not path.stat().st_mode & 0o200:
             with pytest.raises(PermissionError):
@@ -537,7 +546,7 @@ def test_a_process_of_a_container_may_not_write_whatever_its_capabilities(
         "print(flush=True)\n"
         "sys.stdin.readline()\n"
     )
-    tree.create("a", one.clause, "gpu=0,mem=1")
+    tree.create("a", one.clause, "gpu=0,mem=1048576")
     assert one.ask() == "EPERM EPERM EPERM \n"
 
 
@@ -549,7 +558,7 @@ def test_an_open_file_of_a_destroyed_container_is_dead(
     tree: Any, member: Callable[..., Member]
 ) -> None:
     one = member()
-    tree.create("a", one.clause, "gpu=0,mem=1,weight=3")
+    tree.create("a", one.clause, "gpu=0,mem=1048576,weight=3")
     reader = os.open(ROOT / "0/a/weight", os.O_RDONLY)
     writer = os.open(ROOT / "container/a/0/weight", os.O_WRONLY)
     assert os.read(reader, 9) == b"3\n"
@@ -558,7 +567,7 @@ def test_an_open_file_of_a_destroyed_container_is_dead(
         os.write(writer, b"5")
     with pytest.raises(OSError):
         os.pread(reader, 9, 0)
-    tree.create("a", one.clause, "gpu=0,mem=1,weight=2")
+    tree.create("a", one.clause, "gpu=0,mem=1048576,weight=2")
     with pytest.raises(OSError):
         os.write(writer, b"5")
     assert tree.read("0/a/weight") == "2\n"
@@ -590,8 +599,8 @@ def test_reading_and_writing_while_containers_come_and_go(
         thread.start()
     try:
         for _ in range(40):
-            tree.create("a", one.clause, "gpu=0,mem=1", "gpu=1,mem=1")
-            tree.create(DIGEST, two.clause, "gpu=1,mem=1")
+            tree.create("a", one.clause, "gpu=0,mem=1048576", "gpu=1,mem=1048576")
+            tree.create(DIGEST, two.clause, "gpu=1,mem=1048576")
             tree.destroy("a")
             tree.destroy(DIGEST)
     finally:
@@ -629,7 +638,7 @@ def test_events_tell_what_happened_in_order(
 ) -> None:
     stream = events()
     drain(stream)
-    tree.create("a", member().clause, "gpu=0,mem=1")
+    tree.create("a", member().clause, "gpu=0,mem=1048576")
     tree.write("0/a/weight", "4\n")
     tree.write("container/a/0/quota", "30")
     tree.write("1/policy", "weak")

@@ -147,7 +147,7 @@ int cgpu_grant_set_memsize(struct cgpu_host *host, uint32_t minor,
 {
 	uint64_t before = grant->unlimited ? 0 : grant->mem_bytes;
 
-	if (!bytes)
+	if (bytes < CGPU_MEM_BYTES_MIN)
 		return -ERANGE;
 	if (bytes < account->current_bytes)
 		return -EBUSY;

@@ -9,6 +9,7 @@
 
 enum cgpu_card_limit {
 	CGPU_MAX_INST_DEFAULT = 20,  /* containers a card takes: ACK's default */
+	CGPU_MEM_BYTES_MIN = 1 << 20, /* less is a size whose unit was forgotten */
 	CGPU_MAX_INST_MAX = 64,
 	CGPU_POLICY_DEFAULT = 0,
 	CGPU_TIMESLICE_US_DEFAULT = 5000,

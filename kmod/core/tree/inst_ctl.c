@@ -78,7 +78,8 @@ static int parse_option(struct cgpu_grant *grant, uint32_t key, struct cgpu_word
 		grant->unlimited = cgpu_word_is(text, cgpu_no_limit);
 		if (grant->unlimited)
 			return 0;
-		return cgpu_parse_between(text, 1, UINT64_MAX, &grant->mem_bytes);
+		return cgpu_parse_between(text, CGPU_MEM_BYTES_MIN, UINT64_MAX,
+					  &grant->mem_bytes);
 	case KEY_WEIGHT:
 		err = cgpu_parse_between(text, 0, CGPU_MAX_INST_MAX, &value);
 		grant->weight = (uint32_t)value;
