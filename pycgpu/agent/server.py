@@ -96,7 +96,8 @@ def _holders(minor: int) -> str:
             size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
             held.append(f"{found.id} {int(size) >> 20 if size.isdecimal() else size} MiB")
     return (
-        f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB and weight {weight} free"
+        f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB"
+        f" and weight {weight} free"
         f" ({', '.join(held) or 'nobody holds any'})"
     )
 
