@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..dialects import ANNOTATION_PREFIXES, OPERATOR
 from ..errors import InstallError
 from ..oci import log, runtime
 from .launcher import hook_program, runtime_program
@@ -239,10 +240,14 @@ def _containerd(options: Options, prefix: Path) -> list[Change]:
     present = _inner(config, "plugins", plugin, "containerd", "runtimes")
     if not present and "runc" not in options.names:
         lines += [f"[{table}.runtimes.runc]", '  runtime_type = "io.containerd.runc.v2"']
+    # containerd shows a runtime only the annotations that it is told of.
+    annotations = ", ".join(f'"{prefix}*"' for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
     for name in options.names:
         lines += [
             f"[{table}.runtimes.{name}]",
             '  runtime_type = "io.containerd.runc.v2"',
+            f"  pod_annotations = [{annotations}]",
+            f"  container_annotations = [{annotations}]",
             f"[{table}.runtimes.{name}.options]",
             f'  BinaryName = "/{RUNTIME}"',
         ]

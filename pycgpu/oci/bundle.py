@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ..request.model import Request
 
 
+#: By these CRI engines mark the container that only holds a pod's namespaces. It carries the pod's
+#: annotations too, and would take a share of its own.
+SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
+
+
 def load_config(bundle: str) -> dict[str, object]:
     """Return ``config.json`` of *bundle*; raise HookError if there is none to read."""
     path = f"{bundle}/config.json"
@@ -40,7 +45,10 @@ def request_of(
     env = process.get("env") if isinstance(process, dict) else None
     if env is not None and not isinstance(env, list):
         raise RequestError("process.env is not a list")
-    return dialects.request_from(dialects.settings(env or [], config.get("annotations"), allowed))
+    annotations = config.get("annotations")
+    if isinstance(annotations, dict) and any(annotations.get(key) == "sandbox" for key in SANDBOX):
+        return None
+    return dialects.request_from(dialects.settings(env or [], annotations, allowed))
 
 
 def save_config(bundle: str, config: dict[str, object]) -> None:

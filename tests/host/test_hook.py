@@ -143,6 +143,16 @@ def test_annotations_ask_too(engine: Any) -> None:
     assert "gpu=1,mem=1073741824,quota=30" in engine.written
 
 
+@pytest.mark.parametrize(
+    "key", ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"]
+)
+def test_the_container_that_holds_a_pods_namespaces_takes_no_share(engine: Any, key: str) -> None:
+    asked = {"cgpu.io/CGPU_MEM": "1GiB", "cgpu.io/CGPU_GPU": "0"}
+    for kind, commands in (("sandbox", 0), ("container", 1)):
+        assert engine.call(config={"annotations": {**asked, key: kind}}) == 0
+        assert engine.written.count("create") == commands
+
+
 def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_reserved(
     engine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

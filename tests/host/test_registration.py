@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Registering with container engines, under another root directory, and taking it back."""
 
+import fnmatch
 import json
 import os
 import subprocess
@@ -76,6 +77,15 @@ def test_containerd_gets_a_runtime_that_its_parser_reads(host: Any) -> None:
     assert cri["sandbox_image"] == "pause"
     assert cri["containerd"]["default_runtime_name"] == "cgpu"
     assert cri["containerd"]["runtimes"]["cgpu"]["options"]["BinaryName"].startswith("/usr/lib")
+    for key in ("pod_annotations", "container_annotations"):
+        patterns = cri["containerd"]["runtimes"]["cgpu"][key]
+        for name in (
+            "cgpu.io/CGPU_MEM",
+            "vke.volcengine.com/mgpu-core",
+            "emr.serverless.mgpu.core",
+            "nvidia.com/gpumem",
+        ):
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
 @pytest.mark.parametrize("names", [("cgpu",), ("cgpu", "runc")])

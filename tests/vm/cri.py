@@ -139,7 +139,9 @@ class Cri:
 class Pod:
     """A pod in the node's network; made when it is entered, removed at the end."""
 
-    def __init__(self, cri: Cri, name: str, handler: str) -> None:
+    def __init__(
+        self, cri: Cri, name: str, handler: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
         self.cri = cri
         self.handler = handler
         self.logs = cri.directory / name
@@ -147,6 +149,7 @@ class Pod:
         self.config = message(
             (1, message((1, name), (2, f"{name}-uid"), (3, "default"))),
             (3, str(self.logs)),
+            *((7, message(*item)) for item in _pairs(annotations or {})),
             (8, message((2, message((1, namespaces))))),
         )
         self.namespaces = namespaces
@@ -167,14 +170,16 @@ class Pod:
         command: Sequence[str],
         environment: Mapping[str, str],
         mounts: Mapping[str, Path],
+        annotations: Mapping[str, str] | None = None,
     ) -> tuple[int, str]:
         """Run a container to its end; return its exit status and its log."""
         config = message(
             (1, message((1, "main"))),
             (2, message((1, image))),
             *((3, word) for word in command),
-            *((6, message(item_key, item_value)) for item_key, item_value in _pairs(environment)),
+            *((6, message(*item)) for item in _pairs(environment)),
             *((7, message((1, inside), (2, str(path)), (3, 1))) for inside, path in mounts.items()),
+            *((10, message(*item)) for item in _pairs(annotations or {})),
             (11, "main.log"),
             (15, message((2, message((3, self.namespaces))))),
         )

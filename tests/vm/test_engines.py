@@ -254,7 +254,10 @@ def pods_config() -> Iterator[Path]:
 def test_a_kubelets_pods_by_containerds_cri(
     pods_config: Path, host: Any, install: Any, made: Any, image: Path, tmp_path: Path
 ) -> None:
-    """A pod whose runtime class is ours: its container has the limit, another pod is untouched."""
+    """
+    A pod whose runtime class is ours: its container has the limit that its own annotations, its
+    pod's or its environment ask for, and its sandbox none. Another pod is untouched.
+    """
     need("curl")
     need("runc")
     install("containerd", runtimes=("runc",))
@@ -269,12 +272,22 @@ def test_a_kubelets_pods_by_containerds_cri(
             *("images", "import", "--snapshotter", "native", tmp_path / "image.docker"),
         )
         asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0"}
-        with Pod(cri, "limited", "cgpu") as pod:
-            status, text = pod.run(IMAGE, ["simcuda", "--json", "info"], asked, mounts)
-            assert status == 0, text
-            # A line of a pod's log is: time, stream, F, text.
-            assert json.loads(text.splitlines()[-1].split(" ", 3)[3])["board"] == GIB
-        gone(host)
+        operators = {f"cgpu.io/{key}": value for key, value in asked.items()}
+        mgpu = {f"vke.volcengine.com/mgpu-{k}": v for k, v in (("core", "30"), ("memory", "1024"))}
+        for name, of_pod, environment, of_container in (
+            ("podded", operators, {}, {}),
+            ("annotated", {}, {"NVIDIA_VISIBLE_DEVICES": "0"}, mgpu),
+            ("limited", {}, asked, {}),
+        ):
+            LOGS[0].unlink(missing_ok=True)
+            with Pod(cri, name, "cgpu", of_pod) as pod:
+                command = ["simcuda", "--json", "info"]
+                status, text = pod.run(IMAGE, command, environment, mounts, of_container)
+                assert status == 0, text
+                # A line of a pod's log is: time, stream, F, text.
+                assert json.loads(text.splitlines()[-1].split(" ", 3)[3])["board"] == GIB
+            gone(host)
+            assert LOGS[0].read_text().count("asks for a share") == 1
         refused = pytest.raises(CriError, match="65536 MiB asked, 15360 MiB on the card")
         with Pod(cri, "greedy", "cgpu") as pod, refused:
             pod.run(IMAGE, ["true"], {**asked, "CGPU_MEM": "64GiB"}, mounts)
