@@ -63,7 +63,7 @@ prepared() {{
 # Whatever could be a bundle's command goes to Python, which reads the line as runc does.
 for word do
 	case $word in
-	create | run) prepared "$@" ;;
+	{" | ".join(runtime.STARTS)}) prepared "$@" ;;
 	esac
 done
 for runtime in {paths}; do

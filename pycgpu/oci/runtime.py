@@ -2,10 +2,10 @@
 """
 ``cgpu-container-runtime``: stands where an engine expects runc, and hands on to it.
 
-For ``create`` and ``run`` of a container that asks for a share, ``config.json`` gets the hook, the
-device nodes of its cards and no others, and NVIDIA_VISIBLE_DEVICES narrowed to them (so that
-nvidia-container-runtime, if it is next in line, shows the same cards). With the user door it gets
-the agent's seccomp rules as well. Every other command is passed on at once.
+For ``create``, ``run`` and ``restore`` of a container that asks for a share, ``config.json`` gets
+the hook, the device nodes of its cards and no others, and NVIDIA_VISIBLE_DEVICES narrowed to them
+(so that nvidia-container-runtime, if it is next in line, shows the same cards). With the user door
+it gets the agent's seccomp rules as well. Every other command is passed on at once.
 
 This file decides nothing about limits: what cannot be understood here still gets the hook, and
 the hook refuses with the reason where engines look for it.
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RUNTIMES = ("nvidia-container-runtime", "runc", "crun")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOOK = "/usr/lib/cgpu/cgpu-hook"
+#: Commands that bring a container into being.
+STARTS = ("create", "run", "restore")
 #: The agent publishes the rules that containers need under the user door.
 SECCOMP = "/run/cgpu/seccomp.json"
 _VALUE_OPTIONS = frozenset(
@@ -37,11 +39,11 @@ _CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"
 
 
 def find_bundle(args: list[str]) -> str | None:
-    """Return the bundle of a ``create`` or ``run`` command line, or None for other commands."""
+    """Return the bundle of a command line that starts a container, or None for others."""
     position = 0
     while position < len(args) and args[position].startswith("-"):
         position += 2 if args[position] in _VALUE_OPTIONS else 1
-    if position >= len(args) or args[position] not in ("create", "run"):
+    if position >= len(args) or args[position] not in STARTS:
         return None
     rest = args[position + 1 :]
     for number, word in enumerate(rest):

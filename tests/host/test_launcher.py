@@ -51,6 +51,7 @@ def told(program: Any, *args: Any) -> Any:
     [
         ["create", "--bundle", "/b", "id"],
         ["--root", "/r x", "--log", "/l", "run", "-b", "/a b", "id"],
+        ["restore", "--bundle", "/b", "id"],
         ["start", "create"],
         ["exec", "id", "sh", "-c", "run"],
     ],
@@ -63,7 +64,7 @@ def test_what_may_bring_a_bundle_goes_to_python(program: Any, args: Any) -> None
 @given(
     st.lists(
         st.text(st.characters(codec="utf-8", exclude_characters="\0")).filter(
-            lambda word: word not in ("create", "run")
+            lambda word: word not in ("create", "run", "restore")
         )
         | st.sampled_from(["start", "kill", "-r", "createX", "*", "$0", "`id`", "'", '"', "--"])
     )

@@ -31,6 +31,7 @@ HOOK = ("/usr/lib/cgpu/cgpu-hook",)
         (["create", "--bundle=/b", "id"], "/b"),
         (["create", "-b", "/b", "--pid-file", "/p", "id"], "/b"),
         (["run", "-b", "/b", "id"], "/b"),
+        (["restore", "--image-path", "/i", "--bundle", "/b", "id"], "/b"),
         (["--root", "create", "--log", "/l", "--systemd-cgroup", "create", "-b", "/b", "i"], "/b"),
         (["--root=/r", "--log-format=json", "create", "-b", "/b", "id"], "/b"),
         (["--cgroup-manager", "run", "create", "-b", "/b", "id"], "/b"),
