@@ -11,17 +11,21 @@ from typing import Annotated
 import typer
 
 from pycgpu.errors import CgpuError
+from pycgpu.install.service import EXPORTER_PORT as PORT
 
 app = typer.Typer(add_completion=False)
-
-PORT = 9836
 
 
 @app.command()
 def exporter(
     listen: Annotated[
-        str, typer.Option(metavar="[ADDRESS]:PORT", help="Where to serve /metrics.")
-    ] = f"0.0.0.0:{PORT}",
+        str,
+        typer.Option(
+            metavar="[ADDRESS]:PORT",
+            envvar="CGPU_EXPORTER_LISTEN",
+            help="Where to serve /metrics, to whoever asks; without ADDRESS: everywhere.",
+        ),
+    ] = f"127.0.0.1:{PORT}",
     textfile: Annotated[
         Path | None,
         typer.Option(help="Write this file for node_exporter's textfile collector, and end."),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .. import __version__
 from ..errors import CgpuError, InstallError
 from ..tree import nvml, procfs
-from . import bulletin, kernel_door, module_build, registration
+from . import bulletin, kernel_door, module_build, registration, service
 
 OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"
 
@@ -380,6 +380,26 @@ def conflicts(host: Host) -> Iterator[Finding]:
         yield Finding(OK, "conflicts", "none found")
 
 
+def exporter(host: Host) -> Iterator[Finding]:
+    """Who can read the metrics, which name containers and pods, from elsewhere."""
+    port = f"{service.EXPORTER_PORT:04X}"
+    for path in ("proc/net/tcp", "proc/net/tcp6"):
+        for words in map(str.split, host.read(path).splitlines()[1:]):
+            address, _, number = words[1].partition(":")
+            if (number, words[3]) == (port, _LISTENS) and not address.strip("0"):
+                yield Finding(
+                    WARN,
+                    "exporter",
+                    f"port {service.EXPORTER_PORT} is open on every address, to whoever asks",
+                    "CGPU_EXPORTER_LISTEN=127.0.0.1:9836 in /etc/default/cgpu-exporter,"
+                    " or a firewall",
+                )
+
+
+#: TCP_LISTEN in /proc/net/tcp.
+_LISTENS = "0A"
+
+
 def _processes(host: Host) -> Iterator[str]:
     for path in (host.prefix / "proc").glob("[0-9]*/comm"):
         try:
@@ -421,6 +441,9 @@ def _guarded(check: Callable[[Host], Iterator[Finding]]) -> Callable[[Host], Ite
 CHECKS = tuple(
     map(
         _guarded,
-        (driver, kernel, module, core, hooks, cards, memory_errors, engines, conflicts, rights),
+        (
+            *(driver, kernel, module, core, hooks, cards, memory_errors),
+            *(engines, conflicts, exporter, rights),
+        ),
     )
 )

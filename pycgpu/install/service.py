@@ -7,6 +7,9 @@ MODULE = "cgpu.service"
 EXPORTER = "cgpu-exporter.service"
 AGENT = "cgpud.service"
 
+#: The exporter's, unless it is told another.
+EXPORTER_PORT = 9836
+
 _MODULE = """\
 [Unit]
 Description=cgpu: modules that share NVIDIA GPUs between containers
@@ -31,6 +34,8 @@ Description=cgpu: metrics for Prometheus
 After=cgpu.service cgpud.service network.target
 
 [Service]
+# CGPU_EXPORTER_LISTEN=:9836 there serves other machines too, and asks none for a password.
+EnvironmentFile=-/etc/default/cgpu-exporter
 ExecStart={cgpu} exporter
 DynamicUser=yes
 ProtectSystem=strict

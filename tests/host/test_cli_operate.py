@@ -271,6 +271,26 @@ def test_doctor_says_that_a_branch_gets_no_fixes_any_more(host: Path) -> None:
     assert notes == ["no bulletin after 5630 of 2025-04-24 has a fix for branch 550"]
 
 
+@pytest.mark.parametrize(
+    ("file", "address", "warned"),
+    [
+        ("tcp", "0100007F:266C", False),
+        ("tcp", "00000000:266C", True),
+        ("tcp", "00000000:0016", False),
+        ("tcp6", "00000000000000000000000000000000:266C", True),
+    ],
+)
+def test_doctor_warns_of_metrics_for_every_address(
+    host: Path, file: str, address: str, warned: bool
+) -> None:
+    (host / "proc/net").mkdir()
+    (host / "proc/net" / file).write_text(
+        f"  sl  local_address rem_address   st tx_queue\n   0: {address} 00000000:0000 0A 0:0\n"
+        f"   1: {address.replace('266C', '266D')} 00000000:0000 0A 0:0\n"
+    )
+    assert [one.subject for one in wrong(host)] == ["exporter"] * warned
+
+
 def test_doctor_without_a_module_says_how_to_get_one(host: Path, tmp_path: Path) -> None:
     (host / "proc/cgpu_km").rename(tmp_path / "away")
     (host / "proc/modules").write_text("nvidia 1\nnvidia_uvm 1\n")

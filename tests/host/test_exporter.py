@@ -224,6 +224,13 @@ def served(tree: CoreTree) -> Iterator[int]:
     assert child.wait(timeout=20) == 0
 
 
+def test_the_exporter_is_for_this_machine_unless_it_is_told_otherwise() -> None:
+    done = program.run(main.app, "exporter", "--help")
+    assert "127.0.0.1:9836" in done.stdout and "0.0.0.0" not in done.stdout
+    done = program.run(main.app, "exporter", CGPU_EXPORTER_LISTEN="192.0.2.1:9836")
+    assert "cannot listen on 192.0.2.1:9836" in done.stderr
+
+
 def test_a_prometheus_server_scrapes_it_and_answers_queries(
     prometheus: Path, served: int, tree: CoreTree, tmp_path: Path
 ) -> None:
