@@ -118,6 +118,9 @@ def _register(
         result = _decide(request, root)
         if isinstance(result, Grant) and (exceeded := allowed.exceeded(result)):
             result = Refusal(exceeded)
+        unenforced = isinstance(result, Grant) and not _enforced(result, root)
+        if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
+            result = Refusal((_WITHOUT_BRIDGE,))
         if isinstance(result, Refusal):
             for card in result.fitting:
                 log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
@@ -125,12 +128,28 @@ def _register(
             return _fail(log, container_id, "refused", result.reason)
         for note in result.notes:
             log.line("WARN", container_id, note)
+        if unenforced:
+            log.line("WARN", container_id, _WITHOUT_BRIDGE)
+            print(f"cgpu: {_WITHOUT_BRIDGE}", file=sys.stderr)
         procfs.create(container_id, _door_part(result), root, **identity)
     if result.oom_script is not None:
         _watch(container_id, result, root, pid, log)
     for card in result.cards:
-        log.line("INFO", container_id, f"granted {_describe(card)}")
+        without = "; its part of the compute is not enforced" if unenforced else ""
+        log.line("INFO", container_id, f"granted {_describe(card)}{without}")
     return 0
+
+
+_WITHOUT_BRIDGE = (
+    "a part of the compute is asked for, and nothing here enforces one: load the bridge"
+    f' (modprobe cgpu_rm), or set without_bridge = "warn" in {permit.PATH} to start without'
+)
+
+
+def _enforced(grant: Grant, root: str) -> bool:
+    """Tell whether the door can give the parts of the compute that were asked for."""
+    asked = any((card.weight, card.quota, card.quota_min) != (None,) * 3 for card in grant.cards)
+    return not asked or not procfs.read_features(root).isdisjoint(("slices", "gate"))
 
 
 def cgroup_of(pid: int, proc: str = "/proc") -> str | None:

@@ -11,6 +11,9 @@ leave in this file::
     allow = ["weight"]          # besides the defaults: weight, priority, policy, quota_min, disable
     deny = ["oom_script"]       # or ["*"]: annotations alone count
 
+    [node]
+    without_bridge = "warn"     # a quota or weight that nobody enforces: "refuse" unless told so
+
     [maximum]                   # of what any container may ask, each card
     memory = "24GiB"
     quota = 80
@@ -45,6 +48,7 @@ VARIABLES = {
 ALL = "*"
 #: What an environment may not ask unless the file allows it.
 DENIED = ("weight", "priority", "policy", "quota_min", "disable")
+REFUSE, WARN = "refuse", "warn"
 MAXIMA = ("memory", "quota", "weight", "priority")
 
 
@@ -54,11 +58,13 @@ class Permit(NamedTuple):
 
     denied: words of :data:`VARIABLES` that an environment may not ask.
     annotations_only: it may ask for nothing at all.
+    without_bridge: a quota or weight is refused where nothing enforces it, or logged: ``warn``.
     memory_bytes, quota, weight, priority: maxima for each card; None: none.
     """
 
     denied: tuple[str, ...] = DENIED
     annotations_only: bool = False
+    without_bridge: str = REFUSE
     memory_bytes: int | None = None
     quota: int | None = None
     weight: int | None = None
@@ -126,7 +132,12 @@ def load(path: str = PATH) -> Permit:
 
 def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
     """Return what the tables of a policy file say; raise RequestError naming what is unknown."""
-    _only(text, ("environment", "maximum"), path)
+    _only(text, ("environment", "node", "maximum"), path)
+    node = _table(text, "node", path)
+    _only(node, ("without_bridge",), f"{path}: [node]")
+    without_bridge = node.get("without_bridge", REFUSE)
+    if without_bridge not in (REFUSE, WARN):
+        raise RequestError(f"{path}: without_bridge = {without_bridge!r}: write {REFUSE} or {WARN}")
     environment = _table(text, "environment", path)
     _only(environment, ("allow", "deny"), f"{path}: [environment]")
     allow = _words(environment, "allow", path)
@@ -153,6 +164,7 @@ def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
             if (word in DENIED and not everything and word not in allow) or word in deny
         ),
         annotations_only=ALL in deny,
+        without_bridge=str(without_bridge),
         memory_bytes=memory_bytes,
         quota=numbers["quota"],
         weight=numbers["weight"],

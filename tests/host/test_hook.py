@@ -58,6 +58,7 @@ class Engine:
             root=str(self.root),
             lock=str(self.lock),
             proc=str(self.proc),
+            policy=str(self.directory / "policy.toml"),
         )
 
     def process(self, status: Any, cgroup: str = "0::/a/b\n", mounts: Any = CGROUP2) -> None:
@@ -172,6 +173,33 @@ def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_re
 def test_a_malformed_value_is_refused_before_any_card_is_looked_at(engine: Any) -> None:
     assert engine.call(EGPU_REFUSED.replace("WEIGHT=10", "WEIGHT=110")) == 1
     assert "fitted" not in engine.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "asked", ["CGPU_QUOTA=30", "cgpu.io/CGPU_QUOTA_MIN=30", "cgpu.io/CGPU_WEIGHT=4"]
+)
+def test_compute_that_nothing_enforces_is_refused_or_started_with_a_warning(
+    engine: Any, capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    put(engine.root, features="memory\n")
+    name, _, text = asked.partition("=")
+    config = {
+        "annotations": {name: text} if "/" in name else {},
+        "process": {"env": ["CGPU_MEM=1GiB", "CGPU_GPU=0", *([] if "/" in name else [asked])]},
+    }
+    assert engine.call(config=config) == 1
+    assert engine.written == ""
+    assert "modprobe cgpu_rm" in capsys.readouterr().err
+    (engine.directory / "policy.toml").write_text('[node]\nwithout_bridge = "warn"\n')
+    assert engine.call(config=config) == 0
+    assert "modprobe cgpu_rm" in capsys.readouterr().err
+    (granted,) = [line for line in engine.log.read_text().splitlines() if "granted card" in line]
+    assert granted.endswith("; its part of the compute is not enforced")
+
+
+def test_memory_alone_needs_no_bridge(engine: Any) -> None:
+    put(engine.root, features="memory\n")
+    assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 0
 
 
 def test_what_other_containers_hold_counts(engine: Any) -> None:

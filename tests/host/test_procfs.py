@@ -67,7 +67,7 @@ def test_a_container_that_goes_while_it_is_read_is_left_out(root: Any) -> None:
 def test_small_nodes(root: Any) -> None:
     text = str(root)
     assert procfs.read_version(text) == "0.1.0"
-    assert procfs.read_features(text) == {"memory", "compute"}
+    assert procfs.read_features(text) == {"memory", "slices", "gate"}
     assert procfs.read_timeslice_us(0, text) == 5000
     procfs.write_policy(1, 2, text)
     assert procfs.read_policy(1, text) == 2

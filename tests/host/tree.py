@@ -11,7 +11,14 @@ from pycgpu.request.model import MIB
 def make_tree(root: Path, cards: int = 1, total_bytes: int = 15109 * MIB) -> Path:
     """Make *root* with so many empty cards; inst_ctl is a file that keeps what is written."""
     root.mkdir(parents=True, exist_ok=True)
-    put(root, version="0.1.0", api_version="1", features="memory\ncompute", inst_ctl="", events="")
+    put(
+        root,
+        version="0.1.0",
+        api_version="1",
+        features="memory\nslices\ngate",
+        inst_ctl="",
+        events="",
+    )
     (root / "inst_ctl").write_text("")
     (root / "container").mkdir()
     for card in range(cards):
