@@ -228,7 +228,8 @@ static void settle(struct flight *flight, long result, struct file *exported)
 
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF && !result &&
 	    !cgpu_get32(call->args, call->req.status_offset))
-		call->fd_file = exported ? cgpu_open_file_watch_dmabuf(exported, container) : 0;
+		call->fd_file = exported ?
+			cgpu_open_file_watch_dmabuf(exported, container, call) : 0;
 	else if (!fd_unchanged(flight))
 		flight->tampered = true;
 	cgpu_container_make_room(container);
@@ -256,6 +257,14 @@ static void settle(struct flight *flight, long result, struct file *exported)
 		cgpu_put32(call->args, call->req.status_offset, NV_ERR_NO_MEMORY);
 }
 
+static void tell_unlisted(struct cgpu_container *container,
+			  const struct cgpu_unlisted *unlisted, const char *fate)
+{
+	if (unlisted->first)
+		cgpu_event("%s id=%s pid=%d %s=%#x not listed", fate, container->id,
+			   task_tgid_nr(current), unlisted->kind, unlisted->number);
+}
+
 static void report_refusal(struct flight *flight)
 {
 	struct cgpu_call *call = &flight->call;
@@ -265,6 +274,10 @@ static void report_refusal(struct flight *flight)
 
 	if (status == NV_OK)
 		return;
+	if (call->unlisted.kind) {
+		tell_unlisted(flight->container, &call->unlisted, "refused");
+		return;
+	}
 	/* a tenant must not be able to push everybody else's lines out of `events` */
 	if (!__ratelimit(&flight->container->refusals))
 		goto kill;
@@ -363,9 +376,8 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 		flight->answered = true;
 		return call->error;
 	}
-	if (call->unknown && __ratelimit(&container->refusals))
-		cgpu_event("unknown id=%s pid=%d nr=%u cmd=%#x class=%#x", container->id,
-			   task_tgid_nr(current), req->nr, req->cmd, req->hClass);
+	if (call->unlisted.kind)
+		tell_unlisted(container, &call->unlisted, "unknown");
 	return 0;
 }
 
@@ -376,22 +388,22 @@ static u32 command_number(u32 device, unsigned int cmd)
 }
 
 /* An escape or UVM command that no list names. Return: false: refused. */
-static bool admit_unknown(struct cgpu_container *container, u32 nr)
+static bool admit_unknown(struct cgpu_container *container, u32 device, u32 nr)
 {
+	struct cgpu_unlisted unlisted;
 	bool admitted;
 
 	mutex_lock(&container->lock);
-	admitted = cgpu_call_unknown(&container->tenant);
+	admitted = cgpu_call_unknown(&container->tenant, device, nr, &unlisted);
 	mutex_unlock(&container->lock);
-	if (__ratelimit(&container->refusals))
-		cgpu_event("%s id=%s pid=%d nr=%u cmd=0 class=0", admitted ? "unknown" : "refused",
-			   container->id, task_tgid_nr(current), nr);
+	tell_unlisted(container, &unlisted, admitted ? "unknown" : "refused");
 	return admitted;
 }
 
 /* Return: as depart(). */
 static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 {
+	u32 device = cgpu_open_file_device(flight->open_file);
 	u32 inner_cmd, inner_size;
 	u64 inner_ptr;
 	int err;
@@ -403,8 +415,8 @@ static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 		return err;
 	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
 		return -EINVAL;
-	if (!cgpu_command_known(cgpu_open_file_device(flight->open_file), inner_cmd) &&
-	    !admit_unknown(flight->container, inner_cmd))
+	if (!cgpu_command_known(device, inner_cmd) &&
+	    !admit_unknown(flight->container, device, inner_cmd))
 		return -EINVAL;
 	if (!cgpu_interprets(inner_cmd)) {
 		/* the wrapper stays a private copy, so that it cannot change to one */
@@ -415,8 +427,8 @@ static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 	err = copy_in(pass, flight->slot.args, flight->arg, inner_size);
 	if (err)
 		return err;
-	if (cgpu_decode(cgpu_driver_abi(), cgpu_open_file_device(flight->open_file), inner_cmd,
-			flight->slot.args, inner_size, &flight->call.req))
+	if (cgpu_decode(cgpu_driver_abi(), device, inner_cmd, flight->slot.args, inner_size,
+			&flight->call.req))
 		return -EINVAL;
 	flight->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
 	return depart(flight, pass);
@@ -489,7 +501,7 @@ void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
 		pass->result = -EPERM;
 		pass->answered = true;
 	} else if (!cgpu_command_known(device, command_number(device, pass->cmd)) &&
-		   !admit_unknown(container, command_number(device, pass->cmd))) {
+		   !admit_unknown(container, device, command_number(device, pass->cmd))) {
 		pass->result = -EINVAL;
 		pass->answered = true;
 	} else if (size) {

@@ -44,7 +44,7 @@ static struct open_files *open_files;
 
 static struct cgpu_open_file *entry_new(struct file *file,
 					struct cgpu_container *container, u32 device,
-					u32 minor)
+					u32 minor, struct cgpu_call *exported_by)
 {
 	struct cgpu_open_file *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
 
@@ -54,8 +54,9 @@ static struct cgpu_open_file *entry_new(struct file *file,
 	entry->file = file;
 	entry->device = device;
 	mutex_lock(&container->lock);
-	entry->number = cgpu_tenant_open(&container->tenant, device, minor,
-					 task_tgid_nr(current));
+	entry->number = exported_by ?
+		cgpu_call_open_dmabuf(&container->tenant, exported_by) :
+		cgpu_tenant_open(&container->tenant, device, minor, task_tgid_nr(current));
 	mutex_unlock(&container->lock);
 	if (!entry->number) {
 		kfree(entry);
@@ -76,7 +77,7 @@ static void entry_publish(struct cgpu_open_file *entry)
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
 		       u32 minor)
 {
-	struct cgpu_open_file *entry = entry_new(file, container, device, minor);
+	struct cgpu_open_file *entry = entry_new(file, container, device, minor, NULL);
 
 	if (!entry)
 		return -ENOMEM;
@@ -192,14 +193,15 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 
 /* -------------------------------------------------------------- dma-buf */
 
-u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container)
+u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
+				struct cgpu_call *call)
 {
 	struct cgpu_open_file *entry = cgpu_open_file_find(file);
 
 	/* exported piece by piece into the same dma-buf */
 	if (entry)
 		return entry->container == container ? entry->number : 0;
-	entry = entry_new(file, container, CGPU_DEVICE_DMABUF, 0);
+	entry = entry_new(file, container, CGPU_DEVICE_DMABUF, 0, call);
 	if (!entry)
 		return 0;
 	get_file(file);

@@ -5,6 +5,7 @@
 
 #include <linux/types.h>
 
+#include "core/call/call.h"
 #include "registry.h"
 #include "state.h"
 
@@ -50,9 +51,11 @@ void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 lengt
 /*
  * A dma-buf exported from the container's memory: its file cannot be hooked,
  * so the entry holds a reference and looks from time to time whether it is
- * the last. Return: number of the file in the tenant, 0: no memory.
+ * the last. `call`: its export, which kept a place for it. Return: number of the
+ * file in the tenant, 0: no memory.
  */
-u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container);
+u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
+				struct cgpu_call *call);
 /* Drops dma-bufs that nobody else has any more. Called by the reaper. */
 void cgpu_open_file_sweep(void);
 

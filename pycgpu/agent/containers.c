@@ -303,6 +303,7 @@ static int create_container(struct cgpu_create *create)
 	c->created_ns = now_ns();
 	pthread_mutex_init(&c->files_lock, NULL);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX);
+	c->tenant.files_max = door.files_max;
 	if (create->pid) {
 		c->watched_pidfd = (int)syscall(SYS_pidfd_open, create->pid, 0);
 		if (c->watched_pidfd < 0)

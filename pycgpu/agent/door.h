@@ -104,7 +104,7 @@ struct door {
 	uint64_t ended_ns;
 	unsigned uvm_major;
 	int tfd_base;            /* see files.c */
-	uint32_t files_max;      /* a container may have open */
+	uint32_t files_max;      /* slots for the open files of a container */
 	bool gate;               /* the driver takes our gate calls */
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
@@ -139,9 +139,12 @@ struct process *process_of(struct container *c, int tid, bool *thread_table);
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
 /* enum cgpu_device of an open file, -1: not the driver's */
 int device_of(int fd, uint32_t *minor);
-/* Return: the core's number of the file, 0: no room. */
+/*
+ * `exported_by`: the call that made it, which kept a place for it, or NULL.
+ * Return: the core's number of the file, 0: no room.
+ */
 uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
-		 uint32_t minor);
+		 uint32_t minor, struct cgpu_call *exported_by);
 /* A duplicate of one of the container's files. Return: -errno. */
 int file_duplicate(struct container *c, uint32_t number);
 void files_sweep(struct container *c, bool managed);

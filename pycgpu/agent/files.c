@@ -193,7 +193,7 @@ static bool watch(struct container *c, uint32_t number, int local)
 }
 
 uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
-		 uint32_t minor)
+		 uint32_t minor, struct cgpu_call *exported_by)
 {
 	uint32_t number = 0, i;
 
@@ -208,11 +208,8 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 	if (!number) {
 		pthread_mutex_lock(&door.lock);
 		make_room(c);
-		number = cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
-		if (number >= door.files_max) {
-			cgpu_tenant_close(&c->tenant, number);
-			number = 0;
-		}
+		number = exported_by ? cgpu_call_open_dmabuf(&c->tenant, exported_by) :
+			 cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
 		pthread_mutex_unlock(&door.lock);
 		if (number && !watch(c, number, local)) {
 			pthread_mutex_lock(&door.lock);

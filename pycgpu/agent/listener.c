@@ -109,7 +109,7 @@ static int hand_over_dmabuf(struct flight *f)
 		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
 	};
 
-	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0);
+	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
 	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	close(local);
 	cgpu_put32(f->args, 0, (uint32_t)remote);
@@ -155,6 +155,14 @@ static bool may_tell(struct container *c)
 	return may;
 }
 
+static void tell_unlisted(struct flight *f, const struct cgpu_unlisted *unlisted,
+			  const char *fate)
+{
+	if (unlisted->first)
+		event("%s id=%s pid=%d %s=%#x not listed", fate, f->c->id, f->process->pid,
+		      unlisted->kind, unlisted->number);
+}
+
 static void report(struct flight *f)
 {
 	struct cgpu_call *call = &f->call;
@@ -164,7 +172,9 @@ static void report(struct flight *f)
 
 	if (status == NV_OK)
 		return;
-	if (!may_tell(f->c))
+	if (call->unlisted.kind)
+		tell_unlisted(f, &call->unlisted, "refused");
+	else if (!may_tell(f->c))
 		;
 	else if (status == NV_ERR_NO_MEMORY)
 		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, card_of(f),
@@ -245,19 +255,21 @@ static struct answer decide(struct flight *f)
 			return fail(f->call.error);
 		return fail(deliver(f));
 	}
-	if (f->call.unknown && may_tell(f->c))
-		event("unknown id=%s pid=%d nr=%u cmd=%#x class=%#x", f->c->id, f->process->pid,
-		      req->nr, req->cmd, req->hClass);
+	if (f->call.unlisted.kind)
+		tell_unlisted(f, &f->call.unlisted, "unknown");
 	if (!performs(f)) {
 		/* its flags are the core's; it must run in the process that it is about */
 		if (req->op == CGPU_OP_UVM_INITIALIZE && deliver(f)) {
 			post(f, -EFAULT);
 			return fail(-EFAULT);
 		}
-		/* as if the driver had agreed; if it does not, too much is charged */
+		/*
+		 * As if the driver had agreed; if it does not, too much is charged. So a
+		 * mapping is never taken for gone, but goes with its memory.
+		 */
 		if (req->status_offset != CGPU_NO_OFFSET)
 			cgpu_put32(f->args, req->status_offset, NV_OK);
-		verdict = post(f, 0);
+		verdict = post(f, req->op == CGPU_OP_UNMAP_MEMORY ? -EAGAIN : 0);
 		if (verdict == CGPU_UNDO) {
 			undone(f);
 			return fail(deliver(f));
@@ -324,7 +336,8 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 		return fail(err);
 	if (!is_valid(f))
 		return fail(-EINTR);
-	call->file = file_of(f->c, f->process, (int)fd_number, f->fd, f->device, f->minor);
+	call->file = file_of(f->c, f->process, (int)fd_number, f->fd, f->device, f->minor,
+			     NULL);
 	if (!call->file)
 		return fail(-ENOMEM);
 	call->pid = (uint32_t)f->process->pid;
@@ -333,7 +346,7 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 		device = f->named >= 0 ? device_of(f->named, &minor) : -1;
 		if (device >= 0)
 			call->fd_file = file_of(f->c, f->process, req->fd, f->named,
-						(uint32_t)device, minor);
+						(uint32_t)device, minor, NULL);
 	}
 	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO_V2 &&
 	    f->c->lazy)
@@ -347,16 +360,15 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 }
 
 /* An escape or UVM command that no list names. */
-static struct answer on_unknown(struct flight *f, uint32_t nr)
+static struct answer on_unknown(struct flight *f, uint32_t device, uint32_t nr)
 {
+	struct cgpu_unlisted unlisted;
 	bool admitted;
 
 	pthread_mutex_lock(&door.lock);
-	admitted = cgpu_call_unknown(&f->c->tenant);
+	admitted = cgpu_call_unknown(&f->c->tenant, device, nr, &unlisted);
 	pthread_mutex_unlock(&door.lock);
-	if (may_tell(f->c))
-		event("%s id=%s pid=%d nr=%u cmd=0 class=0", admitted ? "unknown" : "refused",
-		      f->c->id, f->process->pid, nr);
+	tell_unlisted(f, &unlisted, admitted ? "unknown" : "refused");
 	return admitted ? CONTINUE : fail(-EINVAL);
 }
 
@@ -374,7 +386,7 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 	if (cgpu_decode_xfer(f->args, 16, &cmd, &size, &pointer))
 		return fail(-EINVAL);
 	if (!cgpu_command_known(f->device, cmd))
-		return on_unknown(f, cmd);
+		return on_unknown(f, f->device, cmd);
 	f->wrapped = true;
 	f->arg = pointer;
 	f->cmd = _IOC(_IOC_READ | _IOC_WRITE, 'F', cmd, size);
@@ -423,7 +435,7 @@ static struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 		return CONTINUE;
 	nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
 	if (!cgpu_command_known((uint32_t)device, nr))
-		return on_unknown(f, nr);
+		return on_unknown(f, (uint32_t)device, nr);
 	/* of a size that the driver might take all the same */
 	if (!mine)
 		return device != CGPU_DEVICE_UVM && cgpu_interprets(nr) ? fail(-EINVAL) : CONTINUE;
@@ -476,7 +488,7 @@ static struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 			      (int)data->args[3]);
 		return CONTINUE;
 	}
-	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0);
+	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);
 	f->c->lazy = true;

@@ -83,7 +83,13 @@ bool performs(const struct flight *f)
 	case CGPU_OP_REGISTER_FD:
 	case CGPU_OP_EXPORT_DMABUF:
 	case CGPU_OP_CONTROL:
+	/* addresses of the card's: nothing of the process, and its answer is counted */
+	case CGPU_OP_MAP_DMA:
+	case CGPU_OP_UNMAP_DMA:
 		return true;
+	case CGPU_OP_OS_EVENT:
+		/* the driver knows it by the number, and looks no file up to free it */
+		return req->nr == NV_ESC_FREE_OS_EVENT;
 	default:
 		return f->device != CGPU_DEVICE_UVM && is_flat(req->nr);
 	}

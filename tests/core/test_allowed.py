@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Device, Verdict, lib
+from pycgpu.core import Call, Device, Verdict, ffi, lib
 from tests.core import strategies as nv
 from tests.core.test_answers import CLIENT, DEVICE, FOREIGN, INVALID_CLASS, SUBDEVICE, Container
 
@@ -31,6 +33,12 @@ def admit(container: Container, yes: bool = True) -> None:
     container.tenant.raw.ledger.account[1].admit_unknown = yes
 
 
+def told(call: Call) -> tuple[str, int, bool]:
+    """What the door tells of a call that no list names."""
+    unlisted = call.raw.unlisted
+    return ffi.string(unlisted.kind).decode(), unlisted.number, unlisted.first
+
+
 def test_the_lists_are_in_order() -> None:
     for find in (lib.cgpu_control_rule, lib.cgpu_class_rule):
         first = find(0x101 if find is lib.cgpu_control_rule else 0)
@@ -47,11 +55,13 @@ def test_a_control_that_is_not_listed_is_refused_and_counted_until_it_is_admitte
     args = nv.rm_control(CLIENT, SUBDEVICE, cmd)
     verdict, call = container.ask(nv.CONTROL, args)
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+    assert told(call) == ("control", cmd, True)
     assert container.account.refused == 1
+    assert told(container.ask(nv.CONTROL, args)[1]) == ("control", cmd, False)
     admit(container)
     verdict, call = container.ask(nv.CONTROL, args)
-    assert (verdict, call.raw.unknown) == (Verdict.FORWARD, True)
-    assert container.account.refused == 1
+    assert (verdict, told(call)) == (Verdict.FORWARD, ("control", cmd, True))
+    assert container.account.refused == 2
 
 
 @pytest.mark.parametrize("cmd", REFUSED_CONTROLS)
@@ -66,6 +76,7 @@ def test_what_acts_on_other_tenants_is_not_admitted_by_anyone(cmd: int) -> None:
 def test_a_class_that_is_not_listed_is_refused(cls: int) -> None:
     verdict, call = Container().ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 9, cls))
     assert (verdict, call.status) == (Verdict.ANSWER, INVALID_CLASS)
+    assert told(call) == ("class", cls, True)
 
 
 @given(st.integers(0, 255))
@@ -79,10 +90,35 @@ def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
 def test_commands_that_are_not_listed_are_refused_and_counted(device: Device, nr: int) -> None:
     container = Container()
     assert not lib.cgpu_command_known(device, nr)
-    assert not lib.cgpu_call_unknown(container.tenant.raw)
-    assert container.account.refused == 1
+    unlisted = ffi.new("struct cgpu_unlisted *")
+    kind = b"uvm" if device is Device.UVM else b"escape"
+
+    def ask() -> tuple[bool, bool]:
+        admitted = lib.cgpu_call_unknown(container.tenant.raw, device, nr, unlisted)
+        assert (ffi.string(unlisted.kind), unlisted.number) == (kind, nr)
+        return admitted, unlisted.first
+
+    assert ask() == (False, True)
+    assert ask() == (False, False)
+    assert container.account.refused == 2
     admit(container)
-    assert lib.cgpu_call_unknown(container.tenant.raw)
+    assert ask() == (True, True)
+    assert ask() == (True, False)
+
+
+def test_a_container_tells_of_so_many_numbers_and_no_more() -> None:
+    container = Container()
+    calls = [
+        container.ask(nv.CONTROL, nv.rm_control(CLIENT, SUBDEVICE, 0x2080FF00 + i))[1]
+        for i in range(lib.CGPU_TOLD_MAX + 1)
+    ]
+    assert [call.raw.unlisted.first for call in calls] == [True] * lib.CGPU_TOLD_MAX + [False]
+    assert container.account.refused == len(calls)
+
+
+def test_what_is_listed_and_refused_is_not_told_of_as_unlisted() -> None:
+    _, call = Container().ask(nv.CONTROL, nv.rm_control(CLIENT, SUBDEVICE, 0x20801121))
+    assert call.raw.unlisted.kind == ffi.NULL
 
 
 # ---------------------------------------------------------------- other clients
@@ -138,41 +174,136 @@ def test_os_events_are_bounded_and_go_with_their_file() -> None:
     container = Container()
     file = container.tenant.open(Device.GPU, 1, pid=70)
 
-    def ask(nr: int) -> Verdict:
-        verdict, call = container.ask(nr, os_event(CLIENT), fd_file=file)
-        if verdict is Verdict.FORWARD:
-            call.post()
-        return verdict
+    def ask(nr: int, status: int = nv.OK) -> Verdict:
+        return driven(container, nr, os_event(CLIENT), 12, status, fd_file=file)
 
     for _ in range(lib.CGPU_MAX_OS_EVENTS):
         assert ask(ALLOC_OS_EVENT) is Verdict.FORWARD
     assert ask(ALLOC_OS_EVENT) is Verdict.ANSWER
+    assert ask(FREE_OS_EVENT, nv.INVALID_ARGUMENT) is Verdict.FORWARD
+    assert ask(ALLOC_OS_EVENT) is Verdict.ANSWER
     assert ask(FREE_OS_EVENT) is Verdict.FORWARD
+    assert ask(ALLOC_OS_EVENT, nv.INVALID_ARGUMENT) is Verdict.FORWARD
     assert ask(ALLOC_OS_EVENT) is Verdict.FORWARD
     container.tenant.close(file)
     assert container.tenant.raw.os_events == 0
 
 
-def test_mappings_by_map_memory_dma_are_bounded_and_go_with_their_address_space() -> None:
+def test_os_events_that_many_threads_make_at_once_are_bounded_together() -> None:
     container = Container()
-    container.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+    file = container.tenant.open(Device.GPU, 1, pid=70)
+    calls = []
+    for _ in range(lib.CGPU_MAX_OS_EVENTS):
+        verdict, call = container.ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=file)
+        assert verdict is Verdict.FORWARD
+        calls.append(call)
+    assert container.ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=file)[0] is Verdict.ANSWER
+    for call in calls:
+        call.post(-errno.ENOMEM)
+    assert container.tenant.raw.os_events == 0
 
-    def ask(nr: int, size: int) -> Verdict:
-        args = nv.put(size, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 9))
-        verdict, call = container.ask(nr, args)
-        if verdict is Verdict.FORWARD:
-            call.post()
-        return verdict
 
-    for _ in range(lib.CGPU_MAX_DMA_MAPPINGS):
-        assert ask(MAP_DMA, 64) is Verdict.FORWARD
-    assert ask(MAP_DMA, 64) is Verdict.ANSWER
-    assert ask(UNMAP_DMA, 48) is Verdict.FORWARD
-    assert ask(MAP_DMA, 64) is Verdict.FORWARD
-    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 9))
-    assert verdict is Verdict.FORWARD
-    call.post()
-    assert container.tenant.raw.objects.mappings == 0
+# ---------------------------------------------------------------- mappings
+
+
+def driven(
+    container: Container, nr: int, args: bytearray, status_at: int, status: int = nv.OK,
+    fd_file: int = 0,
+) -> Verdict:  # fmt: skip
+    """A call, to which the driver answers ``status``."""
+    verdict, call = container.ask(nr, args, fd_file=fd_file)
+    if verdict is Verdict.FORWARD:
+        seen = bytearray(call.args)
+        nv.set32(seen, status_at, status)
+        call.set_args(bytes(seen))
+        assert call.post() is Verdict.DONE
+    return verdict
+
+
+class Maps(Container):
+    """A container with an address space (9), memory of the card (10) and of the host (11)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+        self.memory(10, 65536)
+        self.alloc(CLIENT, DEVICE, 11, 0x3E)
+
+    def map(self, handle: int, status: int = nv.OK) -> Verdict:
+        if handle == 9:
+            args = nv.put(64, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle))
+            return driven(self, MAP_DMA, args, 56, status)
+        args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle))
+        return driven(self, nv.MAP_MEMORY, args, 40, status)
+
+    def unmap(self, handle: int, status: int = nv.OK, size: int = 0) -> Verdict:
+        if handle == 9:
+            args = nv.put(48, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle), (32, "Q", size))
+            return driven(self, UNMAP_DMA, args, 40, status)
+        args = nv.put(32, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle))
+        return driven(self, nv.UNMAP_MEMORY, args, 24, status)
+
+    def free(self, handle: int) -> None:
+        verdict, call = self.ask(nv.FREE, nv.rm_free(CLIENT, handle))
+        assert verdict is Verdict.FORWARD
+        call.post()
+
+    def dup(self, new: int, old: int) -> None:
+        verdict, call = self.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, new, CLIENT, old))
+        assert verdict is Verdict.FORWARD
+        assert call.post() is Verdict.DONE
+
+    def mappings(self) -> int:
+        return int(self.tenant.raw.objects.mappings)
+
+
+@pytest.mark.parametrize("handle", [9, 10])
+def test_mappings_are_bounded_and_go_with_what_they_map(handle: int) -> None:
+    container = Maps()
+    for _ in range(lib.CGPU_MAX_MAPPINGS):
+        assert container.map(handle) is Verdict.FORWARD
+    assert container.map(handle) is Verdict.ANSWER
+    assert container.unmap(handle, nv.INVALID_ARGUMENT) is Verdict.FORWARD
+    assert container.map(handle) is Verdict.ANSWER
+    assert container.unmap(handle) is Verdict.FORWARD
+    assert container.map(handle, nv.INVALID_ARGUMENT) is Verdict.FORWARD
+    assert container.map(handle) is Verdict.FORWARD
+    assert container.map(handle) is Verdict.ANSWER
+    container.free(handle)
+    assert container.mappings() == 0
+
+
+def test_mappings_for_the_card_and_for_the_processor_and_through_duplicates_are_one_sum() -> None:
+    container = Maps()
+    container.dup(20, 10)
+    for i in range(lib.CGPU_MAX_MAPPINGS):
+        assert container.map((9, 10, 20)[i % 3]) is Verdict.FORWARD
+    assert {container.map(handle) for handle in (9, 10, 20)} == {Verdict.ANSWER}
+    container.dup(21, 10)
+    assert container.map(21) is Verdict.ANSWER
+    # memory of the host takes nothing of the card's
+    assert container.map(11) is Verdict.FORWARD
+    for handle in (20, 9, 10):
+        container.free(handle)
+    assert container.mappings() == 0
+
+
+def test_a_mapping_that_loses_a_part_still_counts() -> None:
+    container = Maps()
+    container.map(9)
+    assert container.unmap(9, size=4096) is Verdict.FORWARD
+    assert container.mappings() == 1
+
+
+def test_mappings_that_many_threads_make_at_once_are_bounded_together() -> None:
+    container = Maps()
+    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 10))
+    calls = [container.ask(nv.MAP_MEMORY, args) for _ in range(lib.CGPU_MAX_MAPPINGS)]
+    assert {verdict for verdict, _ in calls} == {Verdict.FORWARD}
+    assert container.ask(nv.MAP_MEMORY, args)[0] is Verdict.ANSWER
+    for _, call in calls:
+        call.post(-errno.ENOMEM)
+    assert container.mappings() == 0
 
 
 @pytest.mark.parametrize("flags", [0, 2, 1])
@@ -285,3 +416,13 @@ def test_channels_and_address_spaces_beyond_the_free_ones_are_charged() -> None:
     container.alloc(CLIENT, 0x10, 0x30, nv.CHANNEL, channel_params(GRAPHICS))
     container.alloc(CLIENT, DEVICE, 0x31, nv.VASPACE)
     assert container.account.current_bytes == lib.CGPU_CHANNEL_BYTES + lib.CGPU_VASPACE_BYTES
+
+
+def test_groups_that_many_threads_make_at_once_are_charged_beyond_the_free_ones() -> None:
+    container = Runs()
+    params = nv.group_params(0, GRAPHICS)
+    for i in range(lib.CGPU_FREE_GROUPS + 1):
+        args = nv.rm_alloc(CLIENT, DEVICE, 0x100 + i, nv.GROUP, params)
+        assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
+    # one is there, the others are all still in the driver
+    assert container.account.current_bytes == 2 * lib.CGPU_GROUP_BYTES

@@ -28,10 +28,21 @@
 #include "core/call/uvm.h"
 #include "core/call/verdict.h"
 
-/* Its page tables lie in video memory, and no object shows them. */
-static int pre_map_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
+/* Of what the processor maps, only video memory goes through the card's window. */
+static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	return call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_UNMAP_DMA ||
+	       cgpu_object_at(&tenant->objects, call->object)->charge;
+}
+
+/*
+ * Its page tables lie in video memory, and no object shows them. A mapping counts from
+ * before the driver makes it.
+ */
+static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
+	bool maps = req->op == CGPU_OP_MAP_DMA || req->op == CGPU_OP_MAP_MEMORY;
 	uint32_t index;
 
 	if (!cgpu_owns_client(tenant, req->hClient))
@@ -39,12 +50,26 @@ static int pre_map_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
 	if (!index || cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	if (req->op == CGPU_OP_MAP_DMA && tenant->objects.mappings >= CGPU_MAX_DMA_MAPPINGS)
-		return cgpu_refuse(tenant, call, cgpu_object_at(&tenant->objects, index)->card,
-				   NV_ERR_INSUFFICIENT_RESOURCES);
-	cgpu_pin(tenant, call, index);
 	call->object = index;
+	if (maps && takes_page_tables(tenant, call)) {
+		if (tenant->objects.mappings >= CGPU_MAX_MAPPINGS)
+			return cgpu_refuse(tenant, call,
+					   cgpu_object_at(&tenant->objects, index)->card,
+					   NV_ERR_INSUFFICIENT_RESOURCES);
+		cgpu_object_map(&tenant->objects, index, true);
+	}
+	cgpu_pin(tenant, call, index);
 	return CGPU_FORWARD;
+}
+
+/* `done`: the driver did it. */
+static void post_map(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+{
+	bool maps = call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_MAP_MEMORY;
+
+	/* not made after all, or gone; of one that lost a part the rest stays */
+	if (maps != done && !call->req.partial && takes_page_tables(tenant, call))
+		cgpu_object_map(&tenant->objects, call->object, false);
 }
 
 /*
@@ -63,19 +88,19 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
 	call->used_file = call->fd_file;
 	cgpu_tenant_file(tenant, call->fd_file)->users++;
+	cgpu_tenant_file(tenant, call->fd_file)->os_events++;
+	tenant->os_events++;
 	return CGPU_FORWARD;
 }
 
-static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call)
+/* `done`: the driver did it. */
+static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
 {
 	struct cgpu_file *file = call->fd_file ? cgpu_tenant_file(tenant, call->fd_file) : NULL;
+	bool allocates = call->req.nr == NV_ESC_ALLOC_OS_EVENT;
 
-	if (!file)
-		return;
-	if (call->req.nr == NV_ESC_ALLOC_OS_EVENT) {
-		file->os_events++;
-		tenant->os_events++;
-	} else if (file->os_events) {
+	/* it counts from before the driver makes it */
+	if (allocates != done && file && file->os_events) {
 		file->os_events--;
 		tenant->os_events--;
 	}
@@ -116,7 +141,9 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		return CGPU_FORWARD;
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
-		return pre_map_dma(tenant, call);
+	case CGPU_OP_MAP_MEMORY:
+	case CGPU_OP_UNMAP_MEMORY:
+		return pre_map(tenant, call);
 	case CGPU_OP_OS_EVENT:
 		return pre_os_event(tenant, call);
 	case CGPU_OP_REGISTER_FD:
@@ -138,7 +165,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 
 	call->error = 0;
 	call->kill = false;
-	call->unknown = false;
+	call->unlisted = (struct cgpu_unlisted){ 0 };
 	call->charge = 0;
 	call->parent = 0;
 	call->object = 0;
@@ -147,6 +174,10 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->held_count = 0;
 	call->pinned_count = 0;
 	call->used_file = 0;
+	call->promised_objects = 0;
+	call->promised_ranges = 0;
+	call->promised_files = 0;
+	call->making = 0;
 	verdict = pre(tenant, topology, call);
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
@@ -183,10 +214,12 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		return CGPU_DONE;
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
-		cgpu_object_map(&tenant->objects, call->object, req->op == CGPU_OP_MAP_DMA);
+	case CGPU_OP_MAP_MEMORY:
+	case CGPU_OP_UNMAP_MEMORY:
+		post_map(tenant, call, true);
 		return CGPU_DONE;
 	case CGPU_OP_OS_EVENT:
-		post_os_event(tenant, call);
+		post_os_event(tenant, call, true);
 		return CGPU_DONE;
 	case CGPU_OP_EXPORT_DMABUF:
 		return cgpu_post_export(tenant, call, 0);
@@ -198,10 +231,23 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			 struct cgpu_call *call)
 {
-	if (call->req.op == CGPU_OP_FREE)
+	switch (call->req.op) {
+	case CGPU_OP_FREE:
 		cgpu_post_free(tenant, call, false);
-	else
+		break;
+	case CGPU_OP_MAP_DMA:
+	case CGPU_OP_UNMAP_DMA:
+	case CGPU_OP_MAP_MEMORY:
+	case CGPU_OP_UNMAP_MEMORY:
+		post_map(tenant, call, false);
+		break;
+	case CGPU_OP_OS_EVENT:
+		post_os_event(tenant, call, false);
+		break;
+	default:
 		cgpu_post_uvm(tenant, topology, call, false);
+		break;
+	}
 }
 
 static bool is_unseen_control(const struct cgpu_call *call)
@@ -222,6 +268,13 @@ bool cgpu_call_wants_post(const struct cgpu_call *call)
 	       call->used_file;
 }
 
+uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	cgpu_table_release(&tenant->files, call->promised_files);
+	call->promised_files = 0;
+	return cgpu_tenant_open(tenant, CGPU_DEVICE_DMABUF, 0, call->pid);
+}
+
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result)
 {
@@ -240,6 +293,8 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 			call->args,
 			call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? 80 : 88);
 
+	/* they are for what follows, and nobody else comes in between */
+	cgpu_break_promises(tenant, call);
 	if (result == 0 && after.status == NV_OK)
 		verdict = post_success(tenant, topology, call, &after);
 	else

@@ -38,11 +38,12 @@ enum cgpu_call_limit {
 	CGPU_FREE_VASPACES = 128,
 	CGPU_VASPACE_BYTES = 64 << 10,
 	/*
-	 * At most, on all cards: what costs the driver memory that nobody can see. No
-	 * CUDA program maps by MAP_MEMORY_DMA; an OS event is a few hundred bytes of the
-	 * host's memory.
+	 * At most, on all cards: what costs the driver memory that nobody can see. A
+	 * mapping is page tables of an address space, or of the window through which the
+	 * processor reaches the card's memory: no CUDA program makes many of either. An
+	 * OS event is a few hundred bytes of the host's memory.
 	 */
-	CGPU_MAX_DMA_MAPPINGS = 4096,
+	CGPU_MAX_MAPPINGS = 4096,
 	CGPU_MAX_OS_EVENTS = 16384
 };
 
@@ -52,6 +53,13 @@ enum cgpu_verdict {
 	CGPU_DONE,         /* after post: deliver what args and params hold */
 	CGPU_UNDO,         /* after post: free undo_hClient/undo_hObject, then deliver */
 	CGPU_KILL          /* after post: the caller raced itself to escape: SIGKILL */
+};
+
+/* What no list names. */
+struct cgpu_unlisted {
+	const char *kind;       /* "escape", "uvm", "control", "class"; NULL: it is listed */
+	uint32_t number;
+	bool first;             /* this container's first: a door tells of it */
 };
 
 struct cgpu_call {
@@ -64,7 +72,7 @@ struct cgpu_call {
 	uint32_t pid;           /* calling process, host's number */
 	bool privileged;        /* the caller has CAP_SYS_ADMIN */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
-	bool unknown;           /* FORWARD: listed nowhere, and admitted: to be told */
+	struct cgpu_unlisted unlisted; /* also of FORWARD: an administrator admits it */
 	bool kill;              /* ANSWER: out of memory, and that ends the process */
 
 	/* between pre and post, or undone */
@@ -81,6 +89,11 @@ struct cgpu_call {
 	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
 	uint32_t pinned_count;
 	uint32_t used_file;     /* export, import: stays until the end, 0: none */
+	/* slots kept for what the driver makes, so that nothing of it is uncounted */
+	uint32_t promised_objects;
+	uint32_t promised_ranges;
+	uint32_t promised_files;
+	uint32_t making;        /* 1 + card of a group, channel or address space to be */
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
 };
@@ -100,9 +113,16 @@ bool cgpu_call_wants_post(const struct cgpu_call *call);
 bool cgpu_admits_unknown(const struct cgpu_tenant *tenant);
 /*
  * An escape or UVM command for which cgpu_command_known() is false. Return: true: it
- * goes to the driver, and is told; false: -EINVAL, counted.
+ * goes to the driver; false: -EINVAL, counted.
  */
-bool cgpu_call_unknown(struct cgpu_tenant *tenant);
+bool cgpu_call_unknown(struct cgpu_tenant *tenant, uint32_t device, uint32_t cmd,
+		       struct cgpu_unlisted *unlisted);
+
+/*
+ * The dma-buf that the call made, before cgpu_call_post(): its place was kept.
+ * Return: file number, for `fd_file`.
+ */
+uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 /* `result`: what the driver's ioctl returned: 0 or -errno. */
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,

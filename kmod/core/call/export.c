@@ -22,6 +22,9 @@ static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 	if (count > CGPU_EXPORT_MAX)
 		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	/* what is exported cannot be taken back */
+	if (cgpu_promise_ranges(tenant, call, count) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	for (i = 0; i < count; i++) {
 		int verdict = cgpu_hold(tenant, call, call->req.hClient,
 					cgpu_get32(handles, 4 * i));
@@ -49,6 +52,8 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 {
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	if (cgpu_promise_file(tenant, call) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	return hold_list(tenant, call, call->args + handles, cgpu_get32(call->args, 12));
 }
 
@@ -78,6 +83,8 @@ int cgpu_pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
 	if (!cgpu_pin_parent(tenant, call, hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	if (cgpu_promise_objects(tenant, call, count) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	for (i = 0; i < count; i++) {
 		if (!cgpu_range_exported(&tenant->ranges, call->fd_file, first + i, &charge))
 			return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);

@@ -61,15 +61,23 @@ static uint64_t unseen_bytes(const struct cgpu_objects *objects, uint32_t card,
 {
 	uint64_t bytes = 0;
 	bool channel = cgpu_is_channel_class(hClass);
+	/* as many threads as there are may be making one: all count as this kind */
+	uint32_t making = objects->making[card];
 
 	if ((hClass == KEPLER_CHANNEL_GROUP_A || (channel && !in_group)) &&
-	    objects->groups[card] >= CGPU_FREE_GROUPS)
+	    objects->groups[card] + making >= CGPU_FREE_GROUPS)
 		bytes += CGPU_GROUP_BYTES;
-	if (channel && objects->channels[card] >= CGPU_FREE_CHANNELS)
+	if (channel && objects->channels[card] + making >= CGPU_FREE_CHANNELS)
 		bytes += CGPU_CHANNEL_BYTES;
-	if (hClass == FERMI_VASPACE_A && objects->vaspaces[card] >= CGPU_FREE_VASPACES)
+	if (hClass == FERMI_VASPACE_A && objects->vaspaces[card] + making >= CGPU_FREE_VASPACES)
 		bytes += CGPU_VASPACE_BYTES;
 	return bytes;
+}
+
+static bool takes_unseen(uint32_t hClass)
+{
+	return hClass == KEPLER_CHANNEL_GROUP_A || hClass == FERMI_VASPACE_A ||
+	       cgpu_is_channel_class(hClass);
 }
 
 static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -87,9 +95,11 @@ static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_is_channel_class(call->req.hClass) && !in_group &&
 	    cgpu_engine_computes(call->req.engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
-	if (card >= CGPU_MAX_CARDS)
+	if (card >= CGPU_MAX_CARDS || !takes_unseen(call->req.hClass))
 		return CGPU_FORWARD;
 	bytes = unseen_bytes(&tenant->objects, card, call->req.hClass, in_group);
+	tenant->objects.making[card]++;
+	call->making = card + 1;
 	if (!bytes)
 		return CGPU_FORWARD;
 	call->card = card;
@@ -105,7 +115,7 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	int verdict;
 
 	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
-		return CGPU_FORWARD;
+		return cgpu_promise_objects(tenant, call, 1);
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	verdict = pre_class(tenant, call);
@@ -113,6 +123,8 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		return verdict;
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 
 	switch (req->hClass) {
 	case NV01_DEVICE_0:
@@ -152,7 +164,7 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	return CGPU_FORWARD;
+	return cgpu_promise_objects(tenant, call, 1);
 }
 
 /* its class is not checked by the driver: 0x40 would allocate unknown memory */
@@ -164,7 +176,7 @@ int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLASS);
 	if (!cgpu_pin_parent(tenant, call, 0))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	return CGPU_FORWARD;
+	return cgpu_promise_objects(tenant, call, 1);
 }
 
 int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -199,6 +211,8 @@ int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	return cgpu_hold(tenant, call, req->hClientSrc, req->hObjectSrc);
 }
 

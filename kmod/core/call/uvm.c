@@ -57,6 +57,20 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
+/* How many UVM_MAP_EXTERNAL_ALLOCATION names, in its perGpuAttributes. */
+static uint32_t mapped_cards(const struct cgpu_call *call)
+{
+	return cgpu_get32(call->args, call->req.status_offset - 20);
+}
+
+/* Ranges that cgpu_post_uvm() adds at most: one of each card, one of cards unknown. */
+static uint32_t ranges_of(const struct cgpu_call *call)
+{
+	uint32_t count = call->req.nr == UVM_ALLOC_DEVICE_P2P ? 1 : mapped_cards(call);
+
+	return count < CGPU_MAX_CARDS + 1 ? count : CGPU_MAX_CARDS + 1;
+}
+
 static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
@@ -67,6 +81,9 @@ static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!req->length_bytes || req->length_bytes > UINT64_MAX - req->base)
 		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
 	verdict = cgpu_hold(tenant, call, req->hClient, req->hObject);
+	/* of what takes no video memory nothing is remembered */
+	if (verdict == CGPU_FORWARD && call->charge)
+		verdict = cgpu_promise_ranges(tenant, call, ranges_of(call));
 	if (verdict == CGPU_FORWARD && req->nr == UVM_ALLOC_DEVICE_P2P)
 		verdict = reserve_range(tenant, call);
 	return verdict;
@@ -124,7 +141,7 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	}
 
 	/* perGpuAttributes: 36 bytes each from offset 24, the card's UUID first */
-	count = cgpu_get32(call->args, req->status_offset - 20);
+	count = mapped_cards(call);
 	for (i = 0; i < count && 24 + 36 * (i + 1) <= req->args_size; i++) {
 		uint32_t card = cgpu_topology_by_uuid(topology, call->args + 24 + 36 * i);
 		uint32_t bit = card < CGPU_MAX_CARDS ? 1u << card : 0;

@@ -35,12 +35,46 @@ int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t car
 	return cgpu_answer(call, status);
 }
 
+enum unlisted_kind { ESCAPE, UVM, CONTROL, CLASS };
+
+/* A container tells of many numbers, or of one many times, and crowds out nobody's lines. */
+static bool is_first(struct cgpu_tenant *tenant, uint64_t what)
+{
+	uint32_t i;
+
+	for (i = 0; i < tenant->told_count; i++)
+		if (tenant->told[i] == what)
+			return false;
+	if (i == CGPU_TOLD_MAX)
+		return false;
+	tenant->told[tenant->told_count++] = what;
+	return true;
+}
+
+/* Return: true: it is admitted. */
+static bool take_down(struct cgpu_tenant *tenant, enum unlisted_kind kind, uint32_t number,
+		      struct cgpu_unlisted *unlisted)
+{
+	static const char *const names[] = {
+		[ESCAPE] = "escape", [UVM] = "uvm", [CONTROL] = "control", [CLASS] = "class",
+	};
+	bool admitted = cgpu_admits_unknown(tenant);
+
+	unlisted->kind = names[kind];
+	unlisted->number = number;
+	/* told once of its being refused, and once of its being admitted */
+	unlisted->first = is_first(tenant, (uint64_t)kind << 33 | (uint64_t)admitted << 32 | number);
+	return admitted;
+}
+
 int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status)
 {
-	if (!cgpu_admits_unknown(tenant))
-		return cgpu_refuse(tenant, call, CGPU_NO_CARD, status);
-	call->unknown = true;
-	return CGPU_FORWARD;
+	bool control = call->req.op == CGPU_OP_CONTROL;
+
+	if (take_down(tenant, control ? CONTROL : CLASS,
+		      control ? call->req.cmd : call->req.hClass, &call->unlisted))
+		return CGPU_FORWARD;
+	return cgpu_refuse(tenant, call, CGPU_NO_CARD, status);
 }
 
 bool cgpu_admits_unknown(const struct cgpu_tenant *tenant)
@@ -54,11 +88,16 @@ bool cgpu_admits_unknown(const struct cgpu_tenant *tenant)
 	return false;
 }
 
-bool cgpu_call_unknown(struct cgpu_tenant *tenant)
+bool cgpu_call_unknown(struct cgpu_tenant *tenant, uint32_t device, uint32_t cmd,
+		       struct cgpu_unlisted *unlisted)
 {
 	struct cgpu_call call = { .req.status_offset = CGPU_NO_OFFSET };
 
-	return cgpu_refuse_unknown(tenant, &call, 0) == CGPU_FORWARD;
+	if (take_down(tenant, device == CGPU_DEVICE_UVM ? UVM : ESCAPE,
+		      device == CGPU_DEVICE_UVM ? cmd : cmd & 0xff, unlisted))
+		return true;
+	cgpu_refuse(tenant, &call, CGPU_NO_CARD, 0);
+	return false;
 }
 
 bool cgpu_owns_named(struct cgpu_tenant *tenant, const struct cgpu_request *req)
@@ -129,8 +168,44 @@ int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
 	return CGPU_UNDO;
 }
 
+static int promise(struct cgpu_call *call, struct cgpu_table *table, uint32_t count,
+		   uint32_t *promised)
+{
+	if (!cgpu_table_promise(table, count))
+		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+	*promised += count;
+	return CGPU_FORWARD;
+}
+
+int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
+{
+	return promise(call, &tenant->objects.slots, count, &call->promised_objects);
+}
+
+int cgpu_promise_ranges(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
+{
+	return promise(call, &tenant->ranges.slots, count, &call->promised_ranges);
+}
+
+int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	return promise(call, &tenant->files, 1, &call->promised_files);
+}
+
+void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	cgpu_table_release(&tenant->objects.slots, call->promised_objects);
+	cgpu_table_release(&tenant->ranges.slots, call->promised_ranges);
+	cgpu_table_release(&tenant->files, call->promised_files);
+	call->promised_objects = call->promised_ranges = call->promised_files = 0;
+	if (call->making)
+		tenant->objects.making[call->making - 1]--;
+	call->making = 0;
+}
+
 void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	cgpu_break_promises(tenant, call);
 	if (call->charge)
 		cgpu_charge_put(&tenant->ledger, call->charge);
 	call->charge = 0;

@@ -16,8 +16,8 @@ int cgpu_answer(struct cgpu_call *call, uint32_t status);
 int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
 		uint32_t status);
 /*
- * What no list names. Return: as cgpu_refuse(); CGPU_FORWARD where the administrator
- * has admitted such calls: then the door tells of them.
+ * What no list names: `unlisted` of the call says what, for the door to tell. Return:
+ * as cgpu_refuse(); CGPU_FORWARD where the administrator has admitted such calls.
  */
 int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			uint32_t status);
@@ -39,6 +39,14 @@ bool cgpu_pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
 /* Pins an object that gets a second life, and takes a reference of its charge. */
 int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient,
 	      uint32_t hObject);
+/*
+ * Keeps slots for what the driver is about to make. Return: CGPU_FORWARD, or
+ * CGPU_ANSWER: a table is full, and the driver is not asked.
+ */
+int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count);
+int cgpu_promise_ranges(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count);
+int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call);
+void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call);
 /* Returns all that the call had taken. */
 void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call);
 

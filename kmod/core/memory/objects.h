@@ -59,6 +59,7 @@ struct cgpu_objects {
 	uint32_t groups[CGPU_MAX_CARDS]; /* channel groups alive, by card */
 	uint32_t channels[CGPU_MAX_CARDS];
 	uint32_t vaspaces[CGPU_MAX_CARDS];
+	uint32_t making[CGPU_MAX_CARDS]; /* of all three, in the driver now */
 	uint32_t mappings;               /* sum over the objects */
 };
 

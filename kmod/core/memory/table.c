@@ -22,17 +22,30 @@ void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity
 	return old;
 }
 
+bool cgpu_table_promise(struct cgpu_table *table, uint32_t count)
+{
+	if (cgpu_table_room(table) < count)
+		return false;
+	table->promised += count;
+	return true;
+}
+
+void cgpu_table_release(struct cgpu_table *table, uint32_t count)
+{
+	table->promised -= count;
+}
+
 uint32_t cgpu_table_take(struct cgpu_table *table)
 {
 	uint32_t index = table->free;
 
+	if (!cgpu_table_room(table))
+		return 0;
 	if (index)
 		memcpy(&table->free, cgpu_table_slot(table, index), sizeof(table->free));
-	else if (table->touched < table->capacity)
+	else
 		memset(cgpu_table_slot(table, index = table->touched++), 0,
 		       table->slot_bytes);
-	else
-		return 0;
 	memset(cgpu_table_slot(table, index), 0, sizeof(uint32_t));
 	table->used++;
 	return index;
@@ -50,5 +63,5 @@ void cgpu_table_give(struct cgpu_table *table, uint32_t index)
 
 uint32_t cgpu_table_room(const struct cgpu_table *table)
 {
-	return table->capacity ? table->capacity - 1 - table->used : 0;
+	return table->capacity ? table->capacity - 1 - table->used - table->promised : 0;
 }

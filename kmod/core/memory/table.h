@@ -17,6 +17,7 @@ struct cgpu_table {
 	uint32_t touched;  /* slots 1 .. touched-1 were handed out once */
 	uint32_t free;     /* head of the chain of returned slots */
 	uint32_t used;
+	uint32_t promised; /* free slots that calls in the driver will need */
 };
 
 void cgpu_table_init(struct cgpu_table *table, uint32_t slot_bytes);
@@ -27,9 +28,18 @@ void cgpu_table_init(struct cgpu_table *table, uint32_t slot_bytes);
  */
 void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity);
 
-/* A zeroed slot. Return: its index, 0: the table is full. */
+/*
+ * Keeps `count` free slots for a call that cannot be taken back afterwards.
+ * Return: false: there are not so many, and none is kept.
+ */
+bool cgpu_table_promise(struct cgpu_table *table, uint32_t count);
+/* Ends a promise: the slots may be taken, by whoever promised them first of all. */
+void cgpu_table_release(struct cgpu_table *table, uint32_t count);
+
+/* A zeroed slot that is not promised. Return: its index, 0: the table is full. */
 uint32_t cgpu_table_take(struct cgpu_table *table);
 void cgpu_table_give(struct cgpu_table *table, uint32_t index);
+/* Return: slots that can be taken or promised. */
 uint32_t cgpu_table_room(const struct cgpu_table *table);
 void *cgpu_table_slot(const struct cgpu_table *table, uint32_t index);
 

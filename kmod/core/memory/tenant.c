@@ -14,6 +14,7 @@ void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max)
 	cgpu_ranges_init(&tenant->ranges);
 	cgpu_table_init(&tenant->files, sizeof(struct cgpu_file));
 	tenant->capacity_max = capacity_max;
+	tenant->files_max = capacity_max;
 }
 
 static struct cgpu_table *table_of(struct cgpu_tenant *tenant, uint32_t table)
@@ -34,13 +35,13 @@ size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
 			 uint32_t *capacity)
 {
 	const struct cgpu_table *slots = table_of((struct cgpu_tenant *)tenant, table);
+	uint32_t max = table == CGPU_TABLE_FILES ? tenant->files_max : tenant->capacity_max;
 
-	if (cgpu_table_room(slots) >= CGPU_TABLE_SPARE ||
-	    slots->capacity >= tenant->capacity_max)
+	if (cgpu_table_room(slots) >= CGPU_TABLE_SPARE || slots->capacity >= max)
 		return 0;
 	*capacity = slots->capacity ? slots->capacity * 2 : CGPU_TABLE_FIRST_CAPACITY;
-	if (*capacity > tenant->capacity_max)
-		*capacity = tenant->capacity_max;
+	if (*capacity > max)
+		*capacity = max;
 	switch (table) {
 	case CGPU_TABLE_OBJECTS:
 		return cgpu_objects_bytes(*capacity);

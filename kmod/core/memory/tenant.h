@@ -40,6 +40,10 @@ struct cgpu_file {
 	uint64_t managed_bytes;
 };
 
+enum cgpu_unlisted_limit {
+	CGPU_TOLD_MAX = 128 /* numbers that no list names, of one container */
+};
+
 struct cgpu_tenant {
 	struct cgpu_ledger ledger;
 	struct cgpu_objects objects;
@@ -48,6 +52,9 @@ struct cgpu_tenant {
 	uint32_t closing;      /* files that wait for their last user */
 	uint32_t os_events;    /* sum over the files */
 	uint32_t capacity_max; /* slots a table may grow to, a power of two */
+	uint32_t files_max;    /* of the table of files, at most capacity_max */
+	uint32_t told_count;   /* what no list names, and was told of once */
+	uint64_t told[CGPU_TOLD_MAX];
 };
 
 enum cgpu_tenant_table {

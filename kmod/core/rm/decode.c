@@ -402,7 +402,7 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 		req->status_offset = 20;
 		break;
 	case NV_ESC_RM_MAP_MEMORY:
-		req->op = CGPU_OP_CLIENT_CALL;
+		req->op = CGPU_OP_MAP_MEMORY;
 		req->hClient = cgpu_get32(args, 0);
 		req->hParent = cgpu_get32(args, 4);
 		req->hObject = cgpu_get32(args, 8);
@@ -410,7 +410,7 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 		req->status_offset = 40;
 		break;
 	case NV_ESC_RM_UNMAP_MEMORY:
-		req->op = CGPU_OP_CLIENT_CALL;
+		req->op = CGPU_OP_UNMAP_MEMORY;
 		req->hClient = cgpu_get32(args, 0);
 		req->hObject = cgpu_get32(args, 8);
 		req->status_offset = 24;
@@ -432,6 +432,7 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 		req->hClient = cgpu_get32(args, 0);
 		req->hParent = cgpu_get32(args, 4);
 		req->hObject = cgpu_get32(args, 8);
+		req->partial = abi->unmap_dma_size == 48 && cgpu_get64(args, 32);
 		req->status_offset = abi->unmap_dma_size - 8;
 		break;
 	case NV_ESC_RM_BIND_CONTEXT_DMA:

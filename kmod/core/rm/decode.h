@@ -33,6 +33,8 @@ enum cgpu_op {
 	CGPU_OP_OS_EVENT,        /* ALLOC_OS_EVENT, FREE_OS_EVENT */
 	CGPU_OP_MAP_DMA,
 	CGPU_OP_UNMAP_DMA,
+	CGPU_OP_MAP_MEMORY,      /* for the processor */
+	CGPU_OP_UNMAP_MEMORY,
 	CGPU_OP_EXPORT_DMABUF,
 	CGPU_OP_UVM_INITIALIZE,
 	CGPU_OP_UVM_DEINITIALIZE,
@@ -80,6 +82,7 @@ struct cgpu_request {
 	uint32_t engineType;
 	uint32_t hDepend[3];    /* handles whose free frees this object too */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
+	bool partial;           /* UNMAP_DMA: of a part, the rest stays mapped */
 	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
 	int32_t fd;
 	uint8_t gpu_uuid[16];
