@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 2
+#define CGPU_DOOR_API 3
 
 struct file;
 struct module;
@@ -50,6 +50,8 @@ struct cgpu_pass {
 	unsigned long arg;
 	cgpu_ioctl_fn driver;    /* the driver's own */
 	void *token;             /* the core's; NULL: nothing to do afterwards */
+	bool names;              /* set by the core: the call names a descriptor */
+	struct file *named;      /* what the core holds behind it, NULL: nothing is there */
 	bool exports;            /* set by the core: the call makes a dma-buf, or adds to one */
 	struct file *exported;   /* that dma-buf, the core's reference; NULL: none was seen */
 	bool answered;           /* the driver is not asked; its result is taken as `result` */

@@ -28,6 +28,7 @@
 #include <linux/workqueue.h>
 
 #include "core_drain.h"
+#include "descriptor.h"
 #include "dmabuf.h"
 #include "events.h"
 #include "hook.h"
@@ -246,6 +247,7 @@ static int attach_rm(const struct cgpu_core_ops *core)
 		driver_version[0] = '\0';
 		return err;
 	}
+	cgpu_descriptor_attach();
 	pr_info("cgpu: attached to NVIDIA driver %s\n", driver_version);
 	cgpu_event("attach driver %s", driver_version);
 	core->driver_changed(CGPU_DRIVER_RM, true);
@@ -325,6 +327,7 @@ static void detach(struct target *target, enum cgpu_driver driver)
 	mutex_lock(&attach_lock);
 	target_restore(target);
 	if (driver == CGPU_DRIVER_RM) {
+		cgpu_descriptor_detach();
 		cgpu_event("detach driver %s", driver_version);
 		driver_version[0] = '\0';
 	}
@@ -455,14 +458,19 @@ static bool fault_in(struct cgpu_pass *pass)
 
 static long ask_driver(struct cgpu_pass *pass)
 {
-	struct cgpu_dmabuf_watch watch;
+	struct cgpu_descriptor_watch descriptor;
+	struct cgpu_dmabuf_watch dmabuf;
 	long result;
 
-	if (!pass->exports)
-		return pass->driver(pass->file, pass->cmd, pass->arg);
-	cgpu_dmabuf_begin(&watch);
+	if (pass->names)
+		cgpu_descriptor_begin(&descriptor, pass->named);
+	if (pass->exports)
+		cgpu_dmabuf_begin(&dmabuf);
 	result = pass->driver(pass->file, pass->cmd, pass->arg);
-	pass->exported = cgpu_dmabuf_end(&watch);
+	if (pass->exports)
+		pass->exported = cgpu_dmabuf_end(&dmabuf);
+	if (pass->names)
+		cgpu_descriptor_end(&descriptor);
 	return result;
 }
 
@@ -612,4 +620,5 @@ void cgpu_hook_exit(void)
 	mutex_unlock(&attach_lock);
 	synchronize_srcu(&hook_srcu);
 	synchronize_rcu_tasks();
+	cgpu_descriptor_detach();
 }

@@ -480,6 +480,10 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 		return ret;
 	}
 	pass->token = flight;
+	/* a dma-buf is followed by itself */
+	pass->names = !flight->blind && flight->call.req.fd >= 0 &&
+		      flight->call.req.op != CGPU_OP_EXPORT_DMABUF;
+	pass->named = flight->fd;
 	pass->exports = flight->call.req.op == CGPU_OP_EXPORT_DMABUF;
 	pass->answered = flight->answered;
 	pass->cmd = flight->cmd;

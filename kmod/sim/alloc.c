@@ -253,8 +253,8 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 		return NV_ERR_ILLEGAL_ACTION;
 	obj->aux = p->notifyIndex;
 	if (obj->class == NV01_EVENT_OS_EVENT) {
-		if (!nvsim_file_get((int)p->data, false, &ref) &&
-		    !nvsim_file_get((int)p->data, true, &ref))
+		if (!nv_get_file_private((int)p->data, false, &ref) &&
+		    !nv_get_file_private((int)p->data, true, &ref))
 			return NV_ERR_INVALID_EVENT;
 		/* The event outlives no file: dropping ours must not close it late. */
 		fput(ref);

@@ -148,9 +148,10 @@ bool nvsim_gpu_accessible(struct nvsim_card *card)
 
 /*
  * The driver's file behind a descriptor, told by the device number alone.
- * ctl: it must be the control device. The caller drops *ref.
+ * ctl: it must be the control device. The caller drops *ref. By name and arguments
+ * the real driver's: the door follows it.
  */
-struct nvsim_file *nvsim_file_get(int fd, bool ctl, struct file **ref)
+struct nvsim_file *nv_get_file_private(int fd, bool ctl, struct file **ref)
 {
 	struct file *filp = fget(fd);
 	struct inode *inode;

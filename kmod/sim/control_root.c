@@ -166,7 +166,7 @@ static u32 export_objects(struct nvsim_ctl *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	for (i = 0; i < p->num && status == NV_OK; i++)
 		status = nvsim_export_object(c->client, p->objects[i], p->fd, c->who);
-	nf = nvsim_file_get(p->fd, true, &ref);
+	nf = nv_get_file_private(p->fd, true, &ref);
 	if (nf) {
 		nf->max_exports = p->max;
 		memcpy(nf->export_metadata, p->metadata, sizeof(nf->export_metadata));
@@ -182,7 +182,7 @@ static u32 export_info(struct nvsim_ctl *c)
 	u32 *p = c->p, status;
 	u16 *max;
 
-	nf = nvsim_file_get((s32)p[0], true, &ref);
+	nf = nv_get_file_private((s32)p[0], true, &ref);
 	if (!nf)
 		return NV_ERR_INVALID_ARGUMENT;
 	memset(p + 1, 0, c->size - 4);

@@ -235,7 +235,7 @@ static int escape_register_fd(struct nvsim_file *nf, void *arg, size_t size)
 	mutex_lock(&rm_lock);
 	if (nf->ctl)
 		goto out;
-	ctl = nvsim_file_get(*(s32 *)arg, true, &ref);
+	ctl = nv_get_file_private(*(s32 *)arg, true, &ref);
 	if (!ctl)
 		goto out;
 	if (ctl == nf || ctl->ctl) {

@@ -35,9 +35,9 @@ u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 	struct file *ref;
 	u32 status = NV_OK;
 
-	target = nvsim_file_get(p->fd, false, &ref);
+	target = nv_get_file_private(p->fd, false, &ref);
 	if (!target)
-		target = nvsim_file_get(p->fd, true, &ref);
+		target = nv_get_file_private(p->fd, true, &ref);
 	if (!target)
 		return NV_ERR_INVALID_ARGUMENT;
 	ev = kzalloc(sizeof(*ev), GFP_KERNEL);

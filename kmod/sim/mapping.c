@@ -54,7 +54,7 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 		return NV_ERR_INVALID_CLIENT;
 	if (usermode || obj->mem->card)
 		card = obj->card;
-	nf = nvsim_file_get(fd, !card, &ref);
+	nf = nv_get_file_private(fd, !card, &ref);
 	if (!nf)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (nf->card != card) {

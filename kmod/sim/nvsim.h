@@ -303,7 +303,7 @@ extern atomic_long_t nvsim_live_files;
 int nvsim_chardev_init(void);
 void nvsim_chardev_exit(void);
 bool nvsim_gpu_accessible(struct nvsim_card *card);
-struct nvsim_file *nvsim_file_get(int fd, bool ctl, struct file **ref);
+struct nvsim_file *nv_get_file_private(int fd, bool ctl, struct file **ref);
 int nvsim_gpu_get(u32 gpu_id);
 void nvsim_gpu_put(u32 gpu_id);
 

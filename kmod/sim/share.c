@@ -129,7 +129,7 @@ u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who)
 
 static struct nvsim_file *export_file(int fd, struct file **ref)
 {
-	struct nvsim_file *nf = nvsim_file_get(fd, true, ref);
+	struct nvsim_file *nf = nv_get_file_private(fd, true, ref);
 
 	if (nf && !list_empty(&nf->clients)) {
 		fput(*ref);	/* a file that has clients cannot carry objects */
@@ -179,7 +179,7 @@ u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, in
 	struct file *ref;
 	u32 status;
 
-	nf = nvsim_file_get(fd, true, &ref);
+	nf = nv_get_file_private(fd, true, &ref);
 	if (!nf)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (index >= nf->nexports)

@@ -7,6 +7,7 @@ The simulated driver holds a call at a named step, so that each race is won on p
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", "6.12", by_default=True)]
 
 # nv_escape.h, nv-ioctl-numbers.h
-RM_CONTROL, RM_ALLOC, EXPORT_TO_DMABUF_FD = 0x2A, 0x2B, 0xD9
+RM_CONTROL, RM_ALLOC, REGISTER_FD, EXPORT_TO_DMABUF_FD = 0x2A, 0x2B, 0xC9, 0xD9
+NV_ERR_INVALID_ARGUMENT = 0x1F
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
 #: root with Docker's default capabilities, and an ordinary user
 USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
@@ -129,6 +131,37 @@ def test_memory_in_a_dmabuf_stays_charged_whatever_becomes_of_its_descriptor(
     race.child.kill()
     one.kill()
     until(lambda: not (host.cgpu.root / "container/one").exists(), "the removal of one")
+
+
+def swap_twice(race: Race, step: str, escape: int) -> int:
+    """The status of a call that meets another file than was judged, held before and after."""
+    race.call_held(step, escape)
+    race.go()
+    race.expect("swapped")
+    PAUSE.write_text(f"answer {escape:x}\n")
+    until(lambda: PAUSE.read_text() == "held\n", "the call held at its end")
+    race.go()
+    race.expect("restored")
+    PAUSE.write_text("\n")
+    race.go()
+    return race.expect("status")
+
+
+@USERS
+def test_memory_goes_to_no_other_file_than_was_looked_at(host: Host, uid: int) -> None:
+    """EXPORT_OBJECT_TO_FD: another file is there while the driver looks, and only then."""
+    one = host.tenant()
+    idle_bytes = host.driver_used_bytes()
+    status = swap_twice(Race(one, uid, "swap-export", str(300 * MIB)), "params", RM_CONTROL)
+    assert host.driver_used_bytes() - idle_bytes <= host.charged_bytes()
+    assert status == NV_ERR_INVALID_ARGUMENT
+
+
+@USERS
+def test_no_other_files_clients_are_lent_than_was_looked_at(host: Host, uid: int) -> None:
+    """REGISTER_FD likewise."""
+    race = Race(host.tenant(), uid, "swap-register")
+    assert swap_twice(race, "argument", REGISTER_FD) == errno.EINVAL
 
 
 @USERS

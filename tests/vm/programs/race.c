@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -148,6 +149,87 @@ static void hide_dmabuf(u64 size)
 	close(other[0]);
 	close(other[1]);
 	step("status", status);
+}
+
+/* -------------------------------- another file while the driver looks, and back */
+
+struct swap {
+	int number;     /* what the call names */
+	int first;      /* the file that is there when the call is judged, and at its end */
+	int other;      /* the file that the driver would find */
+	int status;
+};
+
+static struct swap open_swap(void)
+{
+	struct swap swap;
+
+	swap.number = open("/dev/nvidiactl", O_RDWR);
+	swap.other = open("/dev/nvidiactl", O_RDWR);
+	swap.first = dup(swap.number);
+	if (swap.first < 0 || swap.other < 0)
+		die("nvidiactl", errno);
+	return swap;
+}
+
+/* While `call` is held, once before the driver looks and once when it is through. */
+static void swap_twice(struct swap *swap, void *(*call)(void *))
+{
+	pthread_t thread;
+
+	step("ready", 0);
+	pthread_create(&thread, NULL, call, swap);
+	step("called", 0);
+	dup2(swap->other, swap->number);
+	step("swapped", 0);
+	dup2(swap->first, swap->number);
+	step("restored", 0);
+	pthread_join(thread, NULL);
+}
+
+static void *export_to_swapped(void *data)
+{
+	struct swap *swap = data;
+	/* NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS: type 1 is an object of RM's */
+	struct { u32 type, hDevice, hParent, hObject; s32 fd; u32 flags; } params = {
+		1, sc.device, sc.device, exported.handle, swap->number, 0
+	};
+
+	swap->status = sc_rm_control(&sc, sc.client, 0x3d05, &params, sizeof(params));
+	return NULL;
+}
+
+static void swap_export(u64 size)
+{
+	struct swap swap = open_swap();
+	int ret = sc_mem_alloc(&sc, size, &exported);
+
+	if (ret)
+		die("alloc", ret);
+	swap_twice(&swap, export_to_swapped);
+	sc_mem_free(&sc, &exported);
+	close(swap.number);
+	close(swap.first);
+	step("status", swap.status);
+}
+
+static void *register_swapped(void *data)
+{
+	struct swap *swap = data;
+	int file = open("/dev/nvidia0", O_RDWR), number = swap->number;
+
+	if (file < 0)
+		die("nvidia0", errno);
+	swap->status = ioctl(file, _IOWR('F', 201, int), &number) ? errno : 0;
+	return NULL;
+}
+
+static void swap_register(void)
+{
+	struct swap swap = open_swap();
+
+	swap_twice(&swap, register_swapped);
+	step("status", swap.status);
 }
 
 /* ------------------------------------------------------ figures before their time */
@@ -294,6 +376,10 @@ int main(int argc, char **argv)
 		forge(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
 		hide_dmabuf(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "swap-export") && argc == 3)
+		swap_export(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "swap-register"))
+		swap_register();
 	else if (!strcmp(command, "peek"))
 		peek();
 	else if (!strcmp(command, "take-away"))

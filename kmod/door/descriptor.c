@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A call names a descriptor by its number: the file that shall carry exported memory,
+ * the one whose clients another shall lend. The core looks at the file behind it and
+ * holds it, and until the driver looks for itself any thread of the process may have
+ * put another one there, and put the first one back by the time that the call returns.
+ * All lookups of the driver are one function of its own, which says what it found:
+ * where that is another file than the core has seen, it has found none.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/kprobes.h>
+#include <linux/printk.h>
+#include <linux/ptrace.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+
+#include "descriptor.h"
+
+enum {
+	/* void *nv_get_file_private(int fd, bool ctl, void **file), which takes a reference */
+	FILE_ARGUMENT = 2,
+	/* lookups under way: each is over before its task sleeps */
+	LOOKUPS_MAX = 256,
+};
+
+static LIST_HEAD(watches);
+/* raw: taken by probes */
+static DEFINE_RAW_SPINLOCK(watches_lock);
+static bool attached;
+
+/* Return: true: current's call is watched, and shall find `*file`. */
+static bool find_watch(struct file **file)
+{
+	struct cgpu_descriptor_watch *watch;
+	unsigned long flags;
+	bool found = false;
+
+	if (list_empty(&watches))
+		return false;
+	raw_spin_lock_irqsave(&watches_lock, flags);
+	list_for_each_entry(watch, &watches, node) {
+		if (watch->task == current) {
+			*file = watch->file;
+			found = true;
+			break;
+		}
+	}
+	raw_spin_unlock_irqrestore(&watches_lock, flags);
+	return found;
+}
+
+static int on_lookup(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct file *file;
+
+	*(struct file ***)instance->data =
+		(struct file **)regs_get_kernel_argument(regs, FILE_ARGUMENT);
+	return !find_watch(&file); /* not 0: its return is of no interest */
+}
+
+static int on_found(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct file **found = *(struct file ***)instance->data;
+	struct file *file;
+
+	if (!regs_return_value(regs) || !found || !*found || !find_watch(&file) ||
+	    *found == file)
+		return 0;
+	fput(*found);
+	*found = NULL;
+	regs_set_return_value(regs, 0);
+	return 0;
+}
+
+static struct kretprobe probe;
+
+void cgpu_descriptor_attach(void)
+{
+	int err;
+
+	if (attached)
+		return;
+	probe = (struct kretprobe){
+		.kp.symbol_name = "nvidia:nv_get_file_private",
+		.entry_handler = on_lookup,
+		.handler = on_found,
+		.data_size = sizeof(struct file **),
+		.maxactive = LOOKUPS_MAX,
+	};
+	err = register_kretprobe(&probe);
+	attached = !err;
+	if (err)
+		pr_warn("cgpu: the driver's lookups cannot be followed (%d): what a descriptor stands for is compared before and after a call\n",
+			err);
+}
+
+void cgpu_descriptor_detach(void)
+{
+	if (attached)
+		unregister_kretprobe(&probe);
+	attached = false;
+}
+
+void cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file)
+{
+	*watch = (struct cgpu_descriptor_watch){ .task = current, .file = file };
+	raw_spin_lock_irq(&watches_lock);
+	list_add(&watch->node, &watches);
+	raw_spin_unlock_irq(&watches_lock);
+}
+
+void cgpu_descriptor_end(struct cgpu_descriptor_watch *watch)
+{
+	raw_spin_lock_irq(&watches_lock);
+	list_del(&watch->node);
+	raw_spin_unlock_irq(&watches_lock);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which file the driver finds behind a descriptor that a call names. */
+#ifndef CGPU_DOOR_DESCRIPTOR_H
+#define CGPU_DOOR_DESCRIPTOR_H
+
+#include <linux/list.h>
+#include <linux/types.h>
+
+struct file;
+struct task_struct;
+
+/**
+ * struct cgpu_descriptor_watch - a call under way that names a descriptor
+ * @node: among those watched
+ * @task: who calls
+ * @file: what the core found behind it and holds; NULL: nothing was there
+ */
+struct cgpu_descriptor_watch {
+	struct list_head node;
+	struct task_struct *task;
+	struct file *file;
+};
+
+/**
+ * cgpu_descriptor_attach() - begin to follow the driver's own lookups
+ *
+ * Where they cannot be followed the kernel's log says so, and the core compares the
+ * file before a call with that after it.
+ *
+ * Context: the driver is loaded. Nobody attaches or detaches meanwhile.
+ */
+void cgpu_descriptor_attach(void);
+void cgpu_descriptor_detach(void);
+
+/** cgpu_descriptor_begin() - current asks the driver: it finds @file, or nothing */
+void cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file);
+
+/** cgpu_descriptor_end() - the driver is through; by the task that began */
+void cgpu_descriptor_end(struct cgpu_descriptor_watch *watch);
+
+#endif
