@@ -18,10 +18,9 @@ set -o pipefail
 # They would lead the installed tools to another's package.
 unset PYTHONPATH PYTHONHOME
 
-say() { printf 'upgrade: %s\n' "$*" >&2; }
-die() { say "$*"; exit 1; }
-
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/lib/say
+source "$here/scripts/lib/say"
 home=${CGPU_HOME:-/opt/cgpu}
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$here/pycgpu/__init__.py")
 tools=$home-$version
@@ -31,7 +30,7 @@ for argument in "$@"; do
     case $argument in
     --check | --dry-run) look=1 ;;
     -h | --help)
-        sed -n '3,/^set/ { /^set/d; s/^# \{0,1\}//p }' "${BASH_SOURCE[0]}"
+        usage
         exit 0
         ;;
     esac

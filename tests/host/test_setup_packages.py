@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/setup-packages"
 # What the script itself is written with.
-PROGRAMS = ("bash", "env", "cat", "grep", "sort", "readlink", "sed", "id")
+PROGRAMS = ("bash", "env", "cat", "dirname", "grep", "sort", "readlink", "sed", "id")
 
 
 class Machine:
