@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pycgpu.errors import CgpuError
+from pycgpu.errors import CgpuError, LaunchError
 
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
@@ -37,6 +37,10 @@ COMMANDS = {
 }
 
 
+# Newer releases of typer bring a click of their own, and neither's is typer's to name.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
 class _Lazy(TyperCommand):
     """Stands for a command in the list of commands; becomes it when it is called."""
 
@@ -46,7 +50,13 @@ class _Lazy(TyperCommand):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         command = typer.main.get_command(import_module(self.module).app)
-        return command.make_context(*args, **kwargs)
+        try:
+            return command.make_context(*args, **kwargs)
+        except _UsageError as error:
+            # 2 could be the program's own.
+            if self.name == "run":
+                error.exit_code = LaunchError.STATUS
+            raise
 
 
 class _Commands(TyperGroup):
@@ -92,7 +102,7 @@ def app() -> None:
         if debug:
             raise
         print(f"cgpu: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.status)
 
 
 if __name__ == "__main__":

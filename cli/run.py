@@ -8,34 +8,42 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.agent import launch
-from pycgpu.errors import CgpuError
-from pycgpu.request import size
-from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, CardGrant, Grant
+from pycgpu.agent import caller, launch
+from pycgpu.dialects import cgpu
+from pycgpu.errors import LaunchError, RequestError
+from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, Request
 
 app = typer.Typer(add_completion=False)
 
 # Weights count, idle time goes to whoever wants it, a quota caps.
 DEFAULT_POLICY = WEIGHTED_CONSERVING
+#: The options are the project's own variables by another name: one grammar for both.
+OPTIONS = {
+    cgpu.GPU: "--gpu",
+    cgpu.MEM: "--mem",
+    cgpu.QUOTA: "--quota",
+    cgpu.WEIGHT: "--weight",
+    cgpu.POLICY: "--policy",
+}
 
 
-def _memory(text: str | None) -> int | None:
-    if text is None or text == "max":
-        return None
+def request(values: dict[str, str | None], uvm_disable: bool) -> Request:
+    """Return what the options ask for. LaunchError: which of them cannot be, and its bounds."""
+    asked = {key: text for key, text in values.items() if text is not None}
     try:
-        return size.parse_bytes(text)
-    except ValueError as error:
-        raise CgpuError(f"--mem: {error}") from None
-
-
-def _policy(text: str | None) -> int:
-    if text is None:
-        return DEFAULT_POLICY
-    if text.isdecimal() and int(text) < len(POLICIES):
-        return int(text)
-    if text in POLICIES:
-        return POLICIES.index(text)
-    raise CgpuError(f"--policy {text!r}: write one of {', '.join(POLICIES)}, or its number")
+        found = cgpu.parse(
+            {cgpu.GPU: "0", cgpu.POLICY: str(DEFAULT_POLICY)}
+            | asked
+            | ({cgpu.UVM_DISABLE: "1"} if uvm_disable else {})
+        )
+    except RequestError as error:
+        text = str(error)
+        for key, option in OPTIONS.items():
+            text = text.replace(f"{key}=", f"{option} ").replace(key, option)
+        raise LaunchError(text) from None
+    if found is None:
+        raise LaunchError("nothing is asked for")
+    return found
 
 
 @app.command(
@@ -45,32 +53,58 @@ def _policy(text: str | None) -> int:
 def run(
     program: Annotated[list[str], typer.Argument(help="Program and its arguments, after --.")],
     mem: Annotated[
-        str | None, typer.Option(help="Memory of each card: 8G, 512MiB, bytes; default: no limit.")
+        str | None,
+        typer.Option(help="Memory: 8G, 512MiB, bytes, 25%, max; one for each card: 8G,4G."),
     ] = None,
-    quota: Annotated[int | None, typer.Option(help="At most so much of the card, percent.")] = None,
-    weight: Annotated[int | None, typer.Option(help="Share among those who compute.")] = None,
+    quota: Annotated[
+        str | None, typer.Option(help="At most so much of the card, 1 to 100 percent; or a list.")
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Share among those who compute; or a list.")
+    ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Name or number; for the card, unless somebody set it by hand."),
+        typer.Option(
+            help=f"For the card, unless somebody set it by hand; default {POLICIES[DEFAULT_POLICY]}"
+        ),
     ] = None,
-    gpu: Annotated[list[int] | None, typer.Option(help="Card, N of /dev/nvidiaN; repeat.")] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(help="Card: N of /dev/nvidiaN or UUID; repeat, or a list; default 0."),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the tenant; default: run-PID.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            "-u",
+            help="Run the program as this user, `root` too; default: who called sudo.",
+        ),
+    ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     force_branch: Annotated[
         bool, typer.Option(help="Go on with a driver branch that nobody has verified.")
     ] = False,
 ) -> None:
-    """Run a program on a part of a card; it keeps its exit status and its signals."""
-    number, memory_bytes = _policy(policy), _memory(mem)
-    cards = tuple(
-        CardGrant(
-            index=card,
-            memory_bytes=memory_bytes,
-            weight=weight,
-            quota=quota,
-            policy=number,
-            uvm_disable=uvm_disable,
-        )
-        for card in gpu or [0]
+    """
+    Run a program on a part of a card; it keeps its exit status and its signals.
+
+    Under sudo the program runs as the user who called it, in that user's environment. Status 125:
+    cgpu itself failed; 126: the program cannot be executed; 127: it is not there.
+    """
+    values = {
+        cgpu.GPU: ",".join(gpu) if gpu else None,
+        cgpu.MEM: mem,
+        cgpu.QUOTA: quota,
+        cgpu.WEIGHT: weight,
+        cgpu.POLICY: policy,
+    }
+    wanted = request(values, uvm_disable)
+    identity = caller.caller(os.environ) if user is None else caller.user(user, os.environ)
+    launch.run(
+        name or f"run-{os.getpid()}",
+        wanted,
+        program,
+        identity=identity,
+        force_branch=force_branch,
     )
-    launch.run(name or f"run-{os.getpid()}", Grant(cards), program, force_branch=force_branch)

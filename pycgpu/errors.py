@@ -7,6 +7,9 @@ from __future__ import annotations
 class CgpuError(Exception):
     """Base of the package's errors: ``str(error)`` is fit to be shown to a user."""
 
+    #: Exit status of a command that ends with it.
+    status = 1
+
 
 class RequestError(CgpuError):
     """
@@ -79,6 +82,19 @@ class NodeError(CgpuError):
         self.path = path
         self.errno = errno
         self.text = text
+
+
+class LaunchError(CgpuError):
+    """
+    A program was not started; ``status`` as other launchers have it: 125 the launcher's own fault,
+    126 the program cannot be executed, 127 it is not there.
+    """
+
+    STATUS = 125
+
+    def __init__(self, message: str, status: int = STATUS) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class HookError(CgpuError):

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""Turning this process into a tenant: agent, container, filter, program."""
+"""Turning this process into a tenant: agent, container, filter, user, program."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from pycgpu.agent import filter, server
-from pycgpu.errors import CgpuError
-from pycgpu.request.model import Grant
+from pycgpu.agent.caller import Identity, become
+from pycgpu.errors import CgpuError, LaunchError
+from pycgpu.request import admission
+from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.tree import procfs
 
 _START_S = 60
+_PATIENCE_S = 1.0
 _LOG = f"{server.DIRECTORY}/agent.log"
 #: An agent started on demand goes when it has had no tenant for this long.
 IDLE_S = 60
@@ -63,36 +68,78 @@ def _answers() -> bool:
 
 
 def run(
-    container_id: str, grant: Grant, program: Sequence[str], *, force_branch: bool = False
+    container_id: str,
+    request: Request,
+    program: Sequence[str],
+    *,
+    identity: Identity | None = None,
+    force_branch: bool = False,
 ) -> NoReturn:
     """
     Become *program* as the tenant *container_id*: same process, so signals and status are its own.
 
-    CgpuError: no root, no agent, the request is refused, or the program is not there.
+    Args:
+        identity: as whom; None: as root, in this environment.
+
+    Raises:
+        LaunchError: no root, no agent, the request is refused, or the program is not there.
     """
     if os.geteuid() != 0:
-        raise CgpuError("run needs root: try sudo")
-    ensure_agent(force_branch)
-    command = procfs.create_command(container_id, grant, pid=os.getpid())
+        raise LaunchError("run needs root: try sudo; the program itself runs as you")
+    try:
+        with _patience("waiting for the agent to start"):
+            ensure_agent(force_branch)
+        command = procfs.create_command(container_id, _admitted(request), pid=os.getpid())
+    except CgpuError as error:
+        raise LaunchError(str(error)) from None
     try:
         listener = filter.install()
     except OSError as error:
-        raise CgpuError(
+        raise LaunchError(
             f"the kernel installs no seccomp listener: {error.strerror}: Linux 5.6 or newer is"
             " needed, and not inside another container's seccomp agent"
         ) from None
     try:
         answer = server.ask({"op": "run", "create": command}, (listener,))
     except (OSError, ValueError) as error:
-        raise CgpuError(f"the agent went away: {error}; see {_LOG}") from None
+        raise LaunchError(f"the agent went away: {error}; see {_LOG}") from None
     finally:
         os.close(listener)
     if not answer.get("ok"):
-        raise CgpuError(f"{container_id}: {answer.get('message', 'the agent refused')}")
+        raise LaunchError(f"{container_id}: {answer.get('message', 'the agent refused')}")
+    environment = dict(os.environ) if identity is None else identity.environment
     # CUDA gives up at a card that it is refused, so it must not try.
     if answer.get("devices"):
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(answer["devices"]))
+        environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(answer["devices"]))
+    if identity is not None:
+        become(identity)
     try:
-        os.execvp(program[0], list(program))
+        os.execvpe(program[0], list(program), environment)
+    except FileNotFoundError as error:
+        raise LaunchError(f"{program[0]}: {error.strerror}", 127) from None
     except OSError as error:
-        raise CgpuError(f"{program[0]}: {error.strerror}") from None
+        raise LaunchError(f"{program[0]}: {error.strerror}", 126) from None
+
+
+def _admitted(request: Request) -> Grant:
+    found = admission.admit(request, procfs.read_cards(procfs.USER_DOOR_SOCKET))
+    if isinstance(found, Refusal):
+        raise LaunchError(found.reason)
+    for note in found.notes:
+        print(f"cgpu: {note}", file=sys.stderr)
+    return found
+
+
+@contextlib.contextmanager
+def _patience(what: str) -> Iterator[None]:
+    """Say what is waited for, to a person who waits longer than a moment."""
+    timer = threading.Timer(_PATIENCE_S, print, (f"cgpu: {what} …",), {"file": sys.stderr})
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            # No thread may be left when the filter is installed.
+            timer.join()

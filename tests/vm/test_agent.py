@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -139,8 +141,46 @@ def test_without_fuse_the_tools_reach_the_same_nodes_over_the_socket(door: Door)
 
 def test_over_commit_names_what_is_free(door: Door) -> None:
     status, _, err = door.run("true", mem="100G")
-    assert status == 1
-    assert "card 0 has 15109 MiB of 15109 MiB and weight 20 free (nobody holds any)" in err
+    assert status == 125
+    assert "card 0: 102400 MiB asked, 15360 MiB on the card" in err
+
+
+def test_a_program_that_cannot_start_is_told_from_one_that_failed(door: Door) -> None:
+    assert door.run("/nowhere/program")[0] == 127
+    assert door.run("/etc/passwd")[0] == 126
+    assert door.run("sh", "-c", "exit 3")[0] == 3
+
+
+def test_under_sudo_the_program_runs_as_who_called_it(door: Door) -> None:
+    environment = dict(
+        door.environment, SUDO_UID="65534", SUDO_GID="65534", SUDO_USER="nobody", HOME="/root"
+    )
+    # Where others than root may go.
+    program = Path("/run/simcuda-of-all")
+    shutil.copy2(door.simcuda, program)
+    line = f"id -u; id -g; {program} --json info | grep -c {LIMIT_BYTES}"
+    told = {}
+    for options in ((), ("--user", "root")):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pycgpu.cli.main", "run", "--mem", "1G", *options),
+                *("--", "sh", "-c", line),
+            ],
+            cwd=door.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+        )
+        assert not done.stderr
+        told[options] = done.stdout.split()
+    program.unlink()
+    assert told == {(): ["65534", "65534", "1"], ("--user", "root"): ["0", "0", "1"]}
+
+
+def test_a_part_of_the_card_is_asked_for_in_percent(door: Door) -> None:
+    found = door.sim("info", mem="25%")
+    assert found["total"] == 15109 // 4 * MIB
 
 
 def test_the_agents_death_leaves_no_tenant_hanging(door: Door) -> None:
