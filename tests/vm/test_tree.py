@@ -489,7 +489,7 @@ def test_what_is_read_can_be_written_back(tree: Any, member: Callable[..., Membe
 
 
 def test_both_views_of_a_container_are_the_same(tree: Any, member: Callable[..., Member]) -> None:
-    tree.create("a", member().clause, "gpu=0,mem=1073741824", "gpu=1,mem=5")
+    tree.create("a", member().clause, "gpu=0,mem=1073741824", "gpu=1,mem=1048576")
     tree.write("0/a/weight", "4\n")
     tree.write("container/a/1/priority", "9")
     assert tree.read("container/a/0/weight") == "4\n"
