@@ -61,9 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--upgrades",
         type=int,
-        default=20,
+        default=10,
         metavar="N",
-        help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 20)",
+        help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 10)",
     )
     group.addoption(
         "--packages-required",
