@@ -161,7 +161,18 @@ extern const struct proc_ops cgpu_door_node_ops;
  */
 bool cgpu_door_sees_exports(void);
 
+/* What a container without a grant may have of a card; 1 to 100: so many percent. */
+enum cgpu_ungranted {
+	CGPU_UNGRANTED_ASKED = -2, /* nothing, once any container was granted something */
+	CGPU_UNGRANTED_ALLOW = -1, /* all */
+	CGPU_UNGRANTED_REFUSE = 0
+};
+
+/* Does current run in a container, as far as its namespaces tell? Context: any. */
+bool cgpu_door_in_container(void);
+
 /* Parameters of cgpu_km. */
+int cgpu_door_ungranted(void);
 unsigned int cgpu_door_max_objects(void);
 bool cgpu_door_force_branch(void);
 

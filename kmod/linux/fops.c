@@ -9,7 +9,9 @@
 #include "ioctl.h"
 #include "fops.h"
 #include "registry.h"
+#include "door/door.h"
 #include "door/events.h"
+#include "lifecycle.h"
 #include "open_file.h"
 
 enum { NV_MINOR_CTL = 255 };
@@ -23,12 +25,36 @@ static u32 device_of(enum cgpu_driver driver, u32 minor)
 	return minor == NV_MINOR_CTL ? CGPU_DEVICE_CTL : CGPU_DEVICE_GPU;
 }
 
+/* Return: 0, with the container if it has a share now; -EACCES. */
+static int open_ungranted(u32 minor, struct cgpu_container **container)
+{
+	static DEFINE_RATELIMIT_STATE(refusals, HZ, 10);
+	int share = cgpu_door_ungranted();
+
+	if (share == CGPU_UNGRANTED_ALLOW || !cgpu_door_in_container())
+		return 0;
+	if (share == CGPU_UNGRANTED_ASKED && !READ_ONCE(cgpu_registry->asked))
+		return 0;
+	if (share > 0)
+		*container = cgpu_container_share(share);
+	if (*container)
+		return 0;
+	if (__ratelimit(&refusals))
+		cgpu_event("ungranted pid=%d minor=%u a container without a grant",
+			   task_tgid_nr(current), minor);
+	return -EACCES;
+}
+
 int cgpu_open_pre(enum cgpu_driver driver, u32 minor, void **token)
 {
 	struct cgpu_container *container = cgpu_container_current();
 
-	if (!container)
-		return 0;
+	if (!container) {
+		int err = open_ungranted(minor, &container);
+
+		if (err || !container)
+			return err;
+	}
 	/* a cgroup's processes may come and go between two looks of the reaper */
 	WRITE_ONCE(container->populated, true);
 	if (device_of(driver, minor) == CGPU_DEVICE_GPU &&

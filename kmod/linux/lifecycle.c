@@ -9,6 +9,7 @@
  * times a second while containers exist, and not at all otherwise.
  */
 #include <linux/mutex.h>
+#include <linux/slab.h>
 #include <linux/workqueue.h>
 
 #include "discover.h"
@@ -50,15 +51,11 @@ static void take_back(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
-int cgpu_container_create(struct cgpu_create *create)
+static int add_new(struct cgpu_create *create)
 {
-	struct cgpu_container *container;
+	struct cgpu_container *container = cgpu_container_new(create);
 	int err;
 
-	/* cards are known once the driver has been asked, which needs a process */
-	cgpu_discover();
-
-	container = cgpu_container_new(create);
 	if (IS_ERR(container))
 		return PTR_ERR(container);
 	err = cgpu_registry_add(container, create);
@@ -75,6 +72,30 @@ int cgpu_container_create(struct cgpu_create *create)
 put:
 	cgpu_container_put(container);
 	return err;
+}
+
+int cgpu_container_create(struct cgpu_create *create)
+{
+	/* cards are known once the driver has been asked, which needs a process */
+	cgpu_discover();
+	return add_new(create);
+}
+
+struct cgpu_container *cgpu_container_share(unsigned int percent)
+{
+	struct cgpu_create *create = kzalloc(sizeof(*create), GFP_KERNEL);
+
+	if (!create)
+		return NULL;
+	/* unique: a namespace's number is its own while it lives */
+	snprintf(create->id, sizeof(create->id), "ungranted-%u",
+		 task_active_pid_ns(current)->ns.inum);
+	create->pid = CGPU_PID_OUTERMOST;
+	cgpu_registry_share(create, percent);
+	add_new(create);
+	kfree(create);
+	/* also if another process of it was here first */
+	return cgpu_container_current();
 }
 
 /* Context: no lock: removing directories waits for their readers. */

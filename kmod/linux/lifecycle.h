@@ -3,6 +3,7 @@
 #ifndef CGPU_LINUX_LIFECYCLE_H
 #define CGPU_LINUX_LIFECYCLE_H
 
+struct cgpu_container;
 struct cgpu_create;
 
 /**
@@ -14,6 +15,16 @@ struct cgpu_create;
  * -ENOSPC, -EINVAL, -ENOMEM. On an error nothing changed.
  */
 int cgpu_container_create(struct cgpu_create *create);
+
+/**
+ * cgpu_container_share() - give the container that current is in its part of each card
+ * @percent: of the card
+ *
+ * Context: sleeps.
+ * Return: the container, with a reference; NULL: there is no room, or nothing but a
+ * cgroup by which to know it.
+ */
+struct cgpu_container *cgpu_container_share(unsigned int percent);
 
 /**
  * cgpu_container_destroy() - what `destroy` asks for

@@ -176,14 +176,17 @@ static int identify_by_cgroup(struct cgpu_container *container, const char *path
 	return err;
 }
 
+/* `pid` as current counts, or CGPU_PID_OUTERMOST: the outermost container that current is in. */
 static int identify_by_pid(struct cgpu_container *container, int pid)
 {
 	struct task_struct *task, *init = NULL;
 	struct pid_namespace *ns;
 
 	rcu_read_lock();
-	task = pid_task(find_vpid(pid), PIDTYPE_PID);
+	task = pid == CGPU_PID_OUTERMOST ? current : pid_task(find_vpid(pid), PIDTYPE_PID);
 	ns = task ? task_active_pid_ns(task) : NULL;
+	while (pid == CGPU_PID_OUTERMOST && ns->parent && ns->parent != &init_pid_ns)
+		ns = ns->parent;
 	if (ns && ns != &init_pid_ns) {
 		container->pid_ns = get_pid_ns(ns);
 		init = READ_ONCE(ns->child_reaper);
@@ -306,10 +309,33 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
 		cgpu_container_get(container);
 		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
+		WRITE_ONCE(cgpu_registry->asked, true);
 		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
 	}
 	mutex_unlock(&cgpu_registry->lock);
 	return err;
+}
+
+void cgpu_registry_share(struct cgpu_create *create, unsigned int percent)
+{
+	struct cgpu_host *host = &cgpu_registry->host;
+	u32 minor;
+
+	mutex_lock(&cgpu_registry->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		u64 bytes = div_u64(host->topology.gpu[minor].total_bytes, 100) * percent;
+
+		if (!host->card[minor].present || bytes < CGPU_MEM_BYTES_MIN ||
+		    bytes > cgpu_card_free_bytes(host, minor))
+			continue;
+		create->grant[minor] = (struct cgpu_grant){
+			.present = true,
+			.mem_bytes = round_down(bytes, CGPU_MEM_BYTES_MIN),
+			.quota = percent,
+			.policy_hint = CGPU_POLICY_END,
+		};
+	}
+	mutex_unlock(&cgpu_registry->lock);
 }
 
 void cgpu_registry_remove(struct cgpu_container *container)

@@ -51,7 +51,11 @@ struct cgpu_registry {
 	struct cgpu_host host;
 	struct list_head containers;
 	unsigned int count;
+	bool asked;                    /* some container was granted something */
 };
+
+/* For cgpu_create.pid: inst_ctl takes positive numbers alone. */
+#define CGPU_PID_OUTERMOST (-1)
 
 extern struct cgpu_registry *cgpu_registry;
 
@@ -79,6 +83,13 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create);
  * -EBUSY: nothing changed.
  */
 int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create);
+
+/**
+ * cgpu_registry_share() - a part of every card that has room for it
+ * @create: its grants are filled in
+ * @percent: of memory and compute
+ */
+void cgpu_registry_share(struct cgpu_create *create, unsigned int percent);
 
 /**
  * cgpu_registry_find() - a container by its id

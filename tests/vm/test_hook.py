@@ -206,3 +206,83 @@ def test_a_container_of_the_hosts_pid_namespace_is_known_by_its_cgroup(
         finally:
             one.delete()
         until(lambda: not containers(host), "the removal of the container")
+
+
+UNGRANTED = Path("/sys/module/cgpu_km/parameters/ungranted")
+#: A process in a pid namespace of its own, as of a container that no hook has seen.
+UNSEEN = ("unshare", "--pid", "--fork", "--kill-child")
+OPEN = "import os; os.open('/dev/nvidia0', os.O_RDWR)"
+
+
+def opens(*before: str) -> bool:
+    """Tell whether a program can open a card."""
+    run = subprocess.run([*before, sys.executable, "-c", OPEN], capture_output=True, check=False)
+    assert run.returncode == 0 or b"PermissionError" in run.stderr
+    return run.returncode == 0
+
+
+@pytest.fixture
+def ungranted() -> Any:
+    before = UNGRANTED.read_text()
+    yield UNGRANTED
+    UNGRANTED.write_text(before)
+
+
+def test_a_container_without_a_grant_gets_what_the_parameter_says(
+    host: Any, made: Any, ungranted: Path, tmp_path: Path
+) -> None:
+    assert ungranted.read_text() == "allow\n"
+    assert opens(*UNSEEN)
+    ungranted.write_text("asked")
+    assert opens(*UNSEEN)
+    with running(made):
+        asking = Process(tmp_path, "asking", "CGPU_MEM=1GiB", "CGPU_GPU=1")
+        try:
+            assert hook(asking, "createRuntime").returncode == 0
+            assert not opens(*UNSEEN)
+        finally:
+            asking.end()
+    assert not opens(*UNSEEN, *UNSEEN)
+    for namespace in ("--user", "--cgroup"):
+        assert not opens("unshare", namespace)
+    assert opens()
+    ungranted.write_text("allow")
+    assert opens(*UNSEEN)
+    ungranted.write_text("refuse\n")
+    assert not opens(*UNSEEN)
+    assert opens()
+
+
+def test_a_container_without_a_grant_gets_its_share_once_however_it_nests(
+    host: Any, ungranted: Path
+) -> None:
+    ungranted.write_text("25%\n")
+    assert ungranted.read_text() == "25%\n"
+    held = subprocess.Popen(
+        [*UNSEEN, sys.executable, "-c", OPEN + "; import subprocess, sys; print(subprocess.call("
+         f"{[*UNSEEN, sys.executable, '-c', OPEN]!r}), flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert held.stdout is not None and held.stdout.readline() == "0\n"
+    (name,) = containers(host)
+    assert name.startswith("ungranted-")
+    quarter = procfs.read_memory(0, str(host.root))["total"] // 100 * 25 >> 20 << 20
+    (directory,) = procfs.container_names(0, str(host.root))
+    assert procfs.read_memsize(0, directory, str(host.root)) == quarter
+    assert procfs.read_quota(0, directory, str(host.root)) == 25
+    held.communicate()
+    until(lambda: not containers(host), "the removal of the container")
+
+
+def test_the_parameter_takes_its_words_and_is_not_a_containers_to_write(
+    host: Any, ungranted: Path
+) -> None:
+    for word in ("", "maybe", "25", "0%", "101%", "-1%", "1%%"):
+        with pytest.raises(OSError, match=r"Invalid argument|out of range"):
+            ungranted.write_bytes(word.encode() or b"\n")
+    ungranted.write_text("refuse")
+    write = ["sh", "-c", f"echo allow > {ungranted}"]
+    assert subprocess.run([*UNSEEN, *write], capture_output=True, check=False).returncode
+    assert ungranted.read_text() == "refuse\n"
