@@ -43,12 +43,27 @@ def install(
         bool, typer.Option("--agent", help="No module: the agent as a service in its place.")
     ] = False,
     load: Annotated[bool, typer.Option(help="Load the module now.")] = True,
+    ungranted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="asked|refuse|allow|N%",
+            help="What a container gets that was given a card past our runtime (--gpus all):"
+            " nothing once any other asked for a share, nothing, all, or a share."
+            " Default: asked for at a terminal, else 'asked'.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
     ] = False,
 ) -> None:
     """Install the kernel module and all that belongs to it; undone if any of it fails."""
     host = this_host()
+    if ungranted is None and sys.stdin.isatty() and not (agent or dry_run):
+        ungranted = typer.prompt(
+            "What may a container do that was given a card past our runtime (--gpus all)?\n"
+            "asked: nothing once any other asked for a share; refuse: nothing; allow: all; 10%",
+            default=installation.Options().ungranted,
+        )
     options = installation.Options(
         dkms,
         None if modules is None else str(modules.resolve()),
@@ -59,6 +74,7 @@ def install(
         load,
         agent,
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
+        ungranted or installation.Options().ungranted,
     )
     if dry_run:
         for step in installation.plan(options, host):

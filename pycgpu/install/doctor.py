@@ -27,6 +27,8 @@ RIVALS = re.compile(r"^([eqmx]gpu)(_.*)?$")
 #: What is installed, see :mod:`pycgpu.install.journal`.
 JOURNAL = "var/lib/cgpu/installation.json"
 MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
+MODPROBE = "etc/modprobe.d/cgpu.conf"
+UNGRANTED = "sys/module/cgpu_km/parameters/ungranted"
 
 
 class Finding(NamedTuple):
@@ -208,6 +210,22 @@ def module(host: Host) -> Iterator[Finding]:
         yield Finding(WARN, "module", f"module {version}, package {__version__}", "`cgpu upgrade`")
     if not (host.prefix / MODULES_LOAD).exists() and loaded:
         yield Finding(NOTE, "module", "not loaded at boot", f"echo cgpu_km > /{MODULES_LOAD}")
+
+
+def ungranted(host: Host) -> Iterator[Finding]:
+    """What happens to a container that was given a card past our runtime."""
+    said = host.read(UNGRANTED).strip()
+    if said == "allow":
+        yield Finding(
+            NOTE,
+            "ungranted",
+            "a container that gets a card past our runtime (--gpus all) is not limited",
+            f"echo asked > /{UNGRANTED}, and `options cgpu_km ungranted=asked` in /{MODPROBE}",
+        )
+    elif said:
+        what = {"refuse": "is refused", "asked": "is refused once any other has asked for a share"}
+        shown = what.get(said, f"gets {said} of it")
+        yield Finding(OK, "ungranted", f"a container that gets a card past our runtime {shown}")
 
 
 def core(host: Host) -> Iterator[Finding]:
@@ -442,7 +460,7 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, kernel, module, core, hooks, cards, memory_errors),
+            *(driver, kernel, module, ungranted, core, hooks, cards, memory_errors),
             *(engines, conflicts, exporter, rights),
         ),
     )

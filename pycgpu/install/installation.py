@@ -10,6 +10,7 @@ from its end. What stood in a file before is in the journal too.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +45,13 @@ SOURCES = "usr/src/cgpu-{version}"
 PLACED = "lib/modules/{release}/updates/cgpu"
 STAGED = "var/lib/cgpu/staged"
 MODULES_LOAD = doctor.MODULES_LOAD
+MODPROBE = doctor.MODPROBE
 #: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
 LEFTOVERS = (
     "run/cgpu",
     "var/lib/cgpu",
     "var/log/cgpu-prestart-hook.log*",
+    "var/log/nvidia-egpu-prestart-hook.log*",
     "etc/cdi/cgpu.json",
     "var/run/cdi/cgpu.json",
 )
@@ -66,6 +69,7 @@ class Options(NamedTuple):
     load: load the module at once.
     agent: no module at all; the agent as a service in its place.
     cgpu: the program that services start.
+    ungranted: what a container without a grant may do: allow, refuse, asked, or a share as 10%.
     """
 
     dkms: bool = True
@@ -77,6 +81,7 @@ class Options(NamedTuple):
     load: bool = True
     agent: bool = False
     cgpu: str = "/usr/local/bin/cgpu"
+    ungranted: str = "asked"
 
 
 # ---- install
@@ -100,6 +105,10 @@ def check(options: Options, host: Host) -> None:
         raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
     if options.agent:
         return
+    if not re.fullmatch(r"allow|refuse|asked|([1-9]\d?|100)%", options.ungranted):
+        raise InstallError(
+            f"--ungranted {options.ungranted!r}: write asked, refuse, allow, or 1% to 100%"
+        )
     check_modules(options, host)
 
 
@@ -208,7 +217,11 @@ def units(options: Options, host: Host) -> list[str]:
 
 def files(options: Options, host: Host) -> list[Step]:
     """Return the steps that write the files of one version."""
-    steps = [] if options.agent else [write_file(MODULES_LOAD, "cgpu_km\n", host.prefix)]
+    steps = []
+    if not options.agent:
+        parameters = f"options cgpu_km ungranted={options.ungranted}\n"
+        steps.append(write_file(MODULES_LOAD, "cgpu_km\n", host.prefix))
+        steps.append(write_file(MODPROBE, parameters, host.prefix))
     for unit in units(options, host):
         text = service.text(unit, options.cgpu)
         steps.append(write_file(f"{UNITS}/{unit}", text, host.prefix))
@@ -271,9 +284,24 @@ def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:
         lines += [f"now run: {command}" for command in step.data.get("restart", ())]
         if step.data.get("note"):
             lines.append(f"without compute limits: {step.data['note']}")
+    if any(step.kind == "runtime" for step in done):
+        lines.append(_runtime_nvidia(options))
     if any(step.kind == "load" for step in done) and "nvidia" not in host.loaded:
         lines.append("NVIDIA's driver is not loaded yet: the module attaches when it is")
     return lines
+
+
+def _runtime_nvidia(options: Options) -> str:
+    """What `--runtime=nvidia` starts, which vendors' documents print."""
+    if "nvidia" in options.names:
+        return (
+            "--runtime=nvidia starts cgpu's runtime, and that the toolkit's"
+            " (nvidia-container-runtime) where there is one; an uninstallation gives the name back"
+        )
+    return (
+        "--runtime=nvidia, as vendors' documents have it, is the toolkit's and limits nothing:"
+        " `cgpu install-runtime --name cgpu --name nvidia` makes it start ours, then the toolkit's"
+    )
 
 
 def _start_by_hand(options: Options) -> list[str]:

@@ -55,7 +55,15 @@ def options_of(held: Journal, modules: str | None) -> Options:
         load="load" in of_kind,
         agent=not of_kind.keys() & {"dkms", "place"},
         cgpu=_program(held),
+        ungranted=_ungranted(held),
     )
+
+
+def _ungranted(held: Journal) -> str:
+    texts = (step.data["text"] for step in held.steps if step.kind == "file")
+    found = (re.search(r"^options cgpu_km ungranted=(\S+)$", text, re.M) for text in texts)
+    # Versions without it let everybody through, and an upgrade changes no behaviour.
+    return next((match[1] for match in found if match), "allow")
 
 
 def _program(held: Journal) -> str:

@@ -272,6 +272,28 @@ def test_doctor_says_that_a_branch_gets_no_fixes_any_more(host: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("allow", "is not limited"),
+        ("refuse", "is refused"),
+        ("asked", "is refused once any other has asked for a share"),
+        ("10%", "gets 10% of it"),
+    ],
+)
+def test_doctor_shows_what_a_container_without_a_grant_gets(
+    host: Path, said: str, shown: str
+) -> None:
+    parameter = host / doctor.UNGRANTED
+    parameter.parent.mkdir(parents=True)
+    parameter.write_text(f"{said}\n")
+    found = [
+        one for one in doctor.examine(str(host), release="6.1.0") if one.subject == "ungranted"
+    ]
+    assert [one.text.endswith(shown) for one in found] == [True]
+    assert found[0].level == (doctor.NOTE if said == "allow" else doctor.OK)
+
+
+@pytest.mark.parametrize(
     ("file", "address", "warned"),
     [
         ("tcp", "0100007F:266C", False),

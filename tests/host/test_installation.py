@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -56,6 +57,9 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
         "cgpu_rm.ko",
     ]
     assert (host.prefix / "etc/modules-load.d/cgpu.conf").read_text() == "cgpu_km\n"
+    parameters = host.prefix / "etc/modprobe.d/cgpu.conf"
+    assert parameters.read_text() == "options cgpu_km ungranted=asked\n"
+    assert any("`cgpu install-runtime --name cgpu --name nvidia`" in line for line in advice)
     assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
@@ -65,6 +69,28 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     (host.prefix / "run/cgpu").mkdir()
     (host.prefix / "run/cgpu/admission.lock").touch()
     installation.uninstall(host)
+    assert state(host.prefix) == before
+
+
+def test_the_name_nvidia_is_said_to_be_taken_from_the_toolkit_and_given_back(
+    host: Host, options: Options
+) -> None:
+    config = host.prefix / "etc/docker/daemon.json"
+    before = config.read_text() if config.exists() else None
+    advice = installation.install(options._replace(names=("cgpu", "nvidia")), host)
+    assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
+    assert json.loads(config.read_text())["runtimes"]["nvidia"]["path"].startswith("/usr/lib/cgpu")
+    installation.uninstall(host)
+    assert (config.read_text() if config.exists() else None) == before
+
+
+@pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked force_branch=1"])
+def test_what_the_module_would_not_take_is_refused_before_anything_is_changed(
+    host: Host, options: Options, said: str
+) -> None:
+    before = state(host.prefix)
+    with pytest.raises(InstallError, match="write asked, refuse, allow, or 1% to 100%"):
+        installation.install(options._replace(ungranted=said), host)
     assert state(host.prefix) == before
 
 
