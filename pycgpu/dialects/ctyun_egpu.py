@@ -2,7 +2,9 @@
 """
 CTyun eGPU: ``EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=3276,WEIGHT=10:PGPU=1,…``.
 
-MEM is MiB; WEIGHT is percent of the card, held even when the container is alone on it.
+MEM is MiB; WEIGHT is percent of the card, held even when the container is alone on it. ONLINE=1, a
+service that answers requests, goes before ONLINE=0. CTyun's document shows POLICY=0 and TYPE=DOCKER
+alone and no card without a WEIGHT: what it does not show is refused, not guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEY = "EGPU"
-_GRAMMAR = "POLICY=<n>,ONLINE=<0|1>,TYPE=<word>:PGPU=<n>,MEM=<MiB>,WEIGHT=<percent>[:PGPU=…]"
+_GRAMMAR = "POLICY=0,ONLINE=<0|1>,TYPE=DOCKER:PGPU=<n>,MEM=<MiB>,WEIGHT=<percent>[:PGPU=…]"
 
 
 def parse(env: Mapping[str, str]) -> Request | None:
@@ -32,8 +34,8 @@ def parse(env: Mapping[str, str]) -> Request | None:
         raise value.fail(KEY, text, f"POLICY={policy!r}: the only policy is 0, a fixed part")
     if online not in ("0", "1"):
         raise value.fail(KEY, text, f"ONLINE={online!r}: write 0 or 1")
-    if not (kind.isascii() and kind.isalnum()):
-        raise value.fail(KEY, text, f"TYPE={kind!r}: write a word such as DOCKER")
+    if kind != "DOCKER":
+        raise value.fail(KEY, text, f"TYPE={kind!r}: the only type is DOCKER, a container")
     if not cards:
         raise value.fail(KEY, text, f"names no card; the form is {_GRAMMAR}")
     priority = 1 if online == "1" else None

@@ -51,6 +51,15 @@ def request_of(
     return dialects.request_from(dialects.settings(env or [], annotations, allowed))
 
 
+def names(config: dict[str, object], variable: str) -> bool:
+    """Tell whether the container's environment or an annotation of the operator sets *variable*."""
+    process, annotations = config.get("process"), config.get("annotations")
+    env = process.get("env") if isinstance(process, dict) else None
+    if isinstance(env, list) and any(str(entry).startswith(f"{variable}=") for entry in env):
+        return True
+    return isinstance(annotations, dict) and dialects.OPERATOR + variable in annotations
+
+
 def save_config(bundle: str, config: dict[str, object]) -> None:
     """Replace the bundle's config.json in one step, with the mode and owner that it had."""
     path = f"{bundle}/config.json"

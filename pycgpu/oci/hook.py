@@ -20,9 +20,9 @@ from ..request import admission, permit
 from ..request.model import CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from . import json_text
-from .bundle import load_config, request_of
+from .bundle import load_config, names, request_of
 from .lock import acquire
-from .log import DEFAULT, HookLog
+from .log import CTYUN, DEFAULT, HookLog
 
 LOCK = "/run/cgpu/admission.lock"
 LOCK_TIMEOUT_S = 10.0
@@ -103,8 +103,12 @@ def _register(
     bundle = state.get("bundle", state.get("bundlePath"))
     if not isinstance(bundle, str):
         raise HookError("the container's state names no bundle")
+    config = load_config(bundle)
+    if names(config, "EGPU"):
+        # Before the request is read: the log is where its refusal is looked for.
+        log.join_ctyun()
     allowed = permit.load(policy)
-    request = request_of(load_config(bundle), allowed)
+    request = request_of(config, allowed)
     if request is None:
         return 0
     pid = state.get("pid")
@@ -293,10 +297,11 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print(f"cgpu: {word!r}: {USAGE}", file=sys.stderr)
             return 2
+    logs = tuple(options["--log"]) or (DEFAULT,)
     return run(
         stage,
         sys.stdin.buffer.read(STATE_MAX).decode(errors="replace"),
-        log=HookLog(tuple(options["--log"]) or (DEFAULT,)),
+        log=HookLog(logs, CTYUN if DEFAULT in logs else None),
         root=options["--root"][-1] if options["--root"] else None,
         lock=(options["--lock"] or [LOCK])[-1],
         proc=(options["--proc"] or ["/proc"])[-1],

@@ -11,17 +11,28 @@ import os
 import time
 
 DEFAULT = "/var/log/cgpu-prestart-hook.log"
-#: Where users of CTyun's eGPU look.
+#: Where users of CTyun's eGPU look: written for containers that speak it, beside the default.
 CTYUN = "/var/log/nvidia-egpu-prestart-hook.log"
 ROTATE_BYTES = 1 << 20
 KEPT = 3
 
 
 class HookLog:
-    """Append lines to files, and rotate each at 1 MiB to ``.1``, ``.2``, ``.3``."""
+    """
+    Append lines to files, and rotate each at 1 MiB to ``.1``, ``.2``, ``.3``.
 
-    def __init__(self, paths: tuple[str, ...] = (DEFAULT,)) -> None:
+    Attributes:
+        ctyun: what :meth:`join_ctyun` adds to the files, or None.
+    """
+
+    def __init__(self, paths: tuple[str, ...] = (DEFAULT,), ctyun: str | None = None) -> None:
         self.paths = paths
+        self.ctyun = ctyun
+
+    def join_ctyun(self) -> None:
+        """Write the lines to come where users of CTyun's eGPU look, too."""
+        if self.ctyun is not None and self.ctyun not in self.paths:
+            self.paths = (*self.paths, self.ctyun)
 
     def line(self, level: str, container_id: str, text: str) -> None:
         """Write one line; a log that cannot be written must not decide over a container."""

@@ -45,7 +45,12 @@ class Engine:
         (directory / "bundle").mkdir()
 
     def call(
-        self, *env: Any, stage: str = "createRuntime", state: Any = None, config: Any = None
+        self,
+        *env: Any,
+        stage: str = "createRuntime",
+        state: Any = None,
+        config: Any = None,
+        log: HookLog | None = None,
     ) -> Any:
         config = {"process": {"env": list(env)}} if config is None else config
         (self.directory / "bundle" / "config.json").write_text(json.dumps(config))
@@ -54,7 +59,7 @@ class Engine:
         return hook.run(
             stage,
             state if isinstance(state, str) else json.dumps(state),
-            log=HookLog((str(self.log),)),
+            log=log or HookLog((str(self.log),)),
             root=str(self.root),
             lock=str(self.lock),
             proc=str(self.proc),
@@ -168,6 +173,20 @@ def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_re
         "nothing was reserved: all cards are granted or none",
         "refused: card 2: 40960 MiB asked, 32768 MiB on the card",
     ]
+
+
+@pytest.mark.parametrize("weight", ["10", "110"], ids=["granted", "unreadable"])
+def test_what_speaks_ctyuns_dialect_is_logged_where_its_users_look(
+    engine: Any, weight: str
+) -> None:
+    theirs = engine.directory / "nvidia-egpu-prestart-hook.log"
+    text = f"EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=1024,WEIGHT={weight}"
+    log = HookLog((str(engine.log),), str(theirs))
+    for env, written in (("CGPU_MEM=1GiB", False), (text, True)):
+        engine.call(env, "NVIDIA_VISIBLE_DEVICES=0", log=log)
+        assert theirs.exists() == written
+    assert theirs.read_text() in engine.log.read_text()
+    assert ("WEIGHT=110 % asked" in theirs.read_text()) == (weight == "110")
 
 
 def test_a_malformed_value_is_refused_before_any_card_is_looked_at(engine: Any) -> None:

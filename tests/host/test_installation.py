@@ -64,7 +64,11 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
     # Traces of use.
-    for path in ("var/log/cgpu-prestart-hook.log", "var/log/cgpu-prestart-hook.log.1"):
+    for path in (
+        "var/log/cgpu-prestart-hook.log",
+        "var/log/cgpu-prestart-hook.log.1",
+        "var/log/nvidia-egpu-prestart-hook.log",
+    ):
         (host.prefix / path).write_text("x")
     (host.prefix / "run/cgpu").mkdir()
     (host.prefix / "run/cgpu/admission.lock").touch()
