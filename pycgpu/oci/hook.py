@@ -197,6 +197,8 @@ def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
 def _decide(request: Request, root: str) -> Grant | Refusal:
     cards = procfs.find_cards(root)
     try:
+        if admission.choosable(request, cards):
+            request = admission.choose(request, procfs.read_cards(root))
         chosen = {card.index for card, _ in admission.bind(request, cards)}
     except RequestError as error:
         return Refusal((str(error),))

@@ -120,7 +120,10 @@ def prepare(
     add_hook(config, hook)
     try:
         root = root or procfs.find_root()
-        chosen = [card for card, _ in admission.bind(request, procfs.find_cards(root))]
+        cards = procfs.find_cards(root)
+        if admission.choosable(request, cards):
+            request = admission.choose(request, procfs.read_cards(root))
+        chosen = [card for card, _ in admission.bind(request, cards)]
     except CgpuError:
         # The hook meets the same and says so.
         save_config(bundle, config)

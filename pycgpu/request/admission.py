@@ -32,7 +32,7 @@ def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
         cards: every card of the host, with the containers that are on it now.
     """
     try:
-        chosen = bind(request, cards)
+        chosen = bind(choose(request, cards), cards)
     except RequestError as error:
         return Refusal((str(error),))
     reasons: list[str] = []
@@ -47,6 +47,35 @@ def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
     if reasons:
         return Refusal(tuple(reasons), tuple(granted))
     return Grant(tuple(granted), request.oom_script, tuple(notes))
+
+
+def choosable(request: Request, cards: Sequence[Card]) -> bool:
+    """Tell whether *request* wants some of *cards* and does not say which."""
+    some = request.count is not None and request.count < len(cards)
+    return some and request.selectors is None and len(request.shares) == 1
+
+
+def choose(request: Request, cards: Sequence[Card]) -> Request:
+    """
+    Return *request* with its cards named, where it only says how many.
+
+    Of the cards that have room those with the least of it are taken: whole cards stay whole.
+
+    Args:
+        cards: every card of the host, with the containers that are on it now.
+
+    Raises:
+        RequestError: too few cards have room; it says why for each.
+    """
+    count = request.count
+    if count is None or not choosable(request, cards):
+        return request
+    judged = [(card, _admit_card(card, request.shares[0])[1]) for card in cards]
+    fitting = sorted((card.free_bytes, card.index) for card, reasons in judged if not reasons)
+    if len(fitting) < count:
+        why = "; ".join(reason for _, reasons in judged for reason in reasons)
+        raise RequestError(f"{count} of {len(cards)} cards asked, {len(fitting)} fit: {why}")
+    return request._replace(selectors=tuple(index for _, index in fitting[:count]))
 
 
 def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]]:

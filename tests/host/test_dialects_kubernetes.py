@@ -47,8 +47,13 @@ def test_hamis_high_priority_is_0(hami: Any, ours: Any) -> None:
     assert asked(env).shares[0].priority == ours
 
 
-def test_a_pod_that_asked_for_one_card_and_sees_two_is_refused() -> None:
-    env = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+def test_a_pod_that_asked_for_one_card_gets_one_of_those_there_are() -> None:
+    env = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "NVIDIA_VISIBLE_DEVICES": "all"}
+    assert [card.index for card in granted(env, T4).cards] == [0]
+
+
+def test_a_pod_that_asked_for_one_card_and_was_shown_two_is_refused() -> None:
+    env = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "NVIDIA_VISIBLE_DEVICES": "0,1"}
     assert refused(env, T4).reason == ("1 cards asked, but NVIDIA_VISIBLE_DEVICES shows 2 (0,1)")
 
 

@@ -9,7 +9,7 @@ import pytest
 from pycgpu.dialects import request_from
 from pycgpu.dialects.volcengine_mgpu import billed_share
 from pycgpu.errors import ConflictError, RequestError
-from pycgpu.request.model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, Card
+from pycgpu.request.model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, Card, Tenant
 from tests.host.asking import asked, granted, refused
 
 A10 = tuple(Card(n, f"GPU-{n}", 22731 * MIB) for n in range(2))
@@ -70,6 +70,20 @@ def test_a_split_that_does_not_come_out_even_is_refused() -> None:
     }
     with pytest.raises(RequestError, match="mgpu-core='61': cannot be split evenly over 2 cards"):
         request_from(env)
+
+
+def test_one_card_of_many_is_chosen_the_fullest_that_has_room() -> None:
+    env = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", "NVIDIA_VISIBLE_DEVICES": "all"}
+    busy = Tenant("a", 4096 * MIB, quota=80)
+    half = Tenant("b", 2048 * MIB, quota=50)
+    cards = [
+        A10[0],
+        A10[0]._replace(index=1, uuid="GPU-1", allocated_bytes=4096 * MIB, tenants=(busy,)),
+        A10[0]._replace(index=2, uuid="GPU-2", allocated_bytes=2048 * MIB, tenants=(half,)),
+    ]
+    assert [card.index for card in granted(env, cards).cards] == [2]
+    reason = refused(env, [cards[1], cards[1]._replace(index=3, uuid="GPU-3")]).reason
+    assert reason.startswith("1 of 2 cards asked, 0 fit: card 1: 30 % of compute asked, 20 % free")
 
 
 def test_more_cards_than_asked_for_are_refused() -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pycgpu.errors import HookError
 from pycgpu.oci import runtime
-from pycgpu.request.model import Grant
+from pycgpu.request.model import GIB, Grant
 from pycgpu.tree import procfs
 
-from .tree import make_tree
+from .tree import make_tree, memory, put
 
 REPOSITORY = Path(__file__).parents[2]
 HOOK = ("/usr/lib/cgpu/cgpu-hook",)
@@ -88,6 +88,17 @@ def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path: Path, root
     before = os.stat(f"{bundle}/config.json")
     assert not runtime.prepare(bundle, root=root)
     assert os.stat(f"{bundle}/config.json") == before
+
+
+def test_a_container_that_wants_one_card_is_shown_the_one_that_is_chosen(
+    tmp_path: Path, root: Any, dev: Any
+) -> None:
+    put(Path(root) / "2", memory=memory(14 * GIB, allocated=GIB))
+    env = ("emr.serverless.mgpu.core=30", "emr.serverless.mgpu.memory=1024")
+    _, config = prepared(tmp_path, *env, "NVIDIA_VISIBLE_DEVICES=all", root=root, dev=dev)
+    paths = [device["path"] for device in config["linux"]["devices"]]
+    assert paths == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia2"]
+    assert config["process"]["env"][-1] == f"NVIDIA_VISIBLE_DEVICES={procfs.read_uuid(2, root)}"
 
 
 def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev: Any) -> None:
