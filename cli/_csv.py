@@ -85,6 +85,23 @@ FIELDS = {
     "refused": Field("", _one(lambda o: o.status.events.get("refused"))),
     "pids": Field("", _one(lambda o: " ".join(str(p.pid) for p in o.status.processes) or None)),
 }
+#: Fields of a card under the names of ``nvidia-smi --query-gpu``.
+OF_NVIDIA_SMI = {
+    "timestamp": "timestamp",
+    "index": "gpu",
+    "uuid": "gpu.uuid",
+    "gpu_uuid": "gpu.uuid",
+    "name": "gpu.name",
+    "gpu_name": "gpu.name",
+    "memory.total": "gpu.memory.total",
+    "memory.reserved": "gpu.memory.reserved",
+    "memory.used": "gpu.memory.used",
+    "memory.free": "gpu.memory.free",
+    "utilization.gpu": "gpu.utilization",
+    "temperature.gpu": "gpu.temperature",
+    "power.draw": "gpu.power.draw",
+    "power.limit": "gpu.power.limit",
+}
 DEFAULT = (
     "gpu",
     "container",
@@ -108,6 +125,17 @@ def parse_query(text: str) -> tuple[str, ...]:
     if not words:
         raise CgpuError("--query: name at least one field")
     return words
+
+
+def parse_query_gpu(text: str) -> tuple[str, ...]:
+    """Return the fields that ``--query-gpu`` lists, by nvidia-smi's names. CgpuError: not one."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in OF_NVIDIA_SMI and word not in FIELDS:
+            raise CgpuError(
+                f"--query-gpu: no field {word!r}; there are: {', '.join(OF_NVIDIA_SMI)}"
+            )
+    return parse_query(",".join(OF_NVIDIA_SMI.get(word, word) for word in words))
 
 
 def header(query: Sequence[str]) -> str:

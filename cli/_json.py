@@ -28,7 +28,10 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
             "driver": snapshot.nvml.driver,
         },
         "features": sorted(snapshot.features),
-        "nvml": {"available": bool(snapshot.nvml.boards), "reason": snapshot.nvml.why},
+        "nvml": {
+            "available": bool(snapshot.nvml.boards) and not snapshot.nvml.why,
+            "reason": snapshot.nvml.why,
+        },
         "gpus": [_card(card) for card in snapshot.cards],
     }
 

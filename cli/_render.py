@@ -62,6 +62,21 @@ def report(snapshot: Snapshot, look: Look) -> list[str]:
     return lines + [styled(note, "dim", look) for note in notes(snapshot)]
 
 
+def listing(snapshot: Snapshot) -> list[str]:
+    """Return what ``nvidia-smi -L`` says of cards, and below each its containers."""
+    lines = []
+    for card in snapshot.cards:
+        name = card.board.name if card.board is not None and card.board.name else "NVIDIA GPU"
+        uuid = card.status.card.uuid or "unknown"
+        lines.append(f"GPU {card.status.card.index}: {clean(name)} (UUID: {uuid})")
+        for one in card.containers:
+            limit = one.status.memory_bytes
+            size = "no limit" if limit is None else f"{limit // MIB} MiB"
+            named = one.status.name if one.name is None else clean(str(one.name))
+            lines.append(f"  {named}: {size} (ID: {one.status.id})")
+    return lines
+
+
 def headline(snapshot: Snapshot, look: Look) -> str:
     """Return the versions of everything that takes part, and when this was."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time_ns / 1e9))
@@ -74,10 +89,9 @@ def headline(snapshot: Snapshot, look: Look) -> str:
 def notes(snapshot: Snapshot) -> list[str]:
     """Return a line for each thing that the tables do not tell, and why."""
     lines = []
-    if not snapshot.nvml.boards:
-        lines.append(
-            f"name, temperature, power: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})"
-        )
+    if snapshot.nvml.why or not snapshot.nvml.boards:
+        missing = "temperature, power" if snapshot.nvml.boards else "name, temperature, power"
+        lines.append(f"{missing}: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})")
     views = [one for card in snapshot.cards for one in card.containers]
     if views and all(one.share.granted is None and one.share.throttled is None for one in views):
         lines.append("granted, used, throttled: n/a (the module does not tell them)")

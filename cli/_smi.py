@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from pycgpu import __version__
 from pycgpu.errors import CgpuError
 from pycgpu.tree import names, procfs, snapshot
 from pycgpu.tree.snapshot import ContainerView, Snapshot
@@ -32,6 +33,8 @@ class Options(NamedTuple):
     as_json: bool = False
     as_csv: bool = False
     query: str | None = None
+    query_gpu: str | None = None
+    form: str | None = None
     noheader: bool = False
     nounits: bool = False
     ids: str | None = None
@@ -39,14 +42,23 @@ class Options(NamedTuple):
     color: bool | None = None
     ascii: bool = False
     root: str | None = None
+    list_gpus: bool = False
+    version: bool = False
 
 
 def run(options: Options) -> int:
     """Print or show what is asked for; return the exit status."""
-    if options.query == "help":
+    if options.version:
+        print(f"cgpu-smi {__version__}")
+        return 0
+    if options.query == "help" or options.query_gpu == "help":
         _list_fields()
         return 0
-    if options.as_json and (options.as_csv or options.query):
+    if options.form is not None:
+        options = _with_format(options, options.form)
+    if options.query and options.query_gpu:
+        raise UsageError("--query and --query-gpu are two lists: give one")
+    if options.as_json and (options.as_csv or options.query or options.query_gpu):
         raise UsageError("--json and --csv are two formats: give one")
     watch = options.watch
     if watch is not None and watch < INTERVAL_MIN_S:
@@ -56,7 +68,8 @@ def run(options: Options) -> int:
     look = _look(options.color, options.ascii)
     if options.once:
         watch = None
-    plain = not (options.as_json or options.as_csv or options.query)
+    csv = options.as_csv or options.query or options.query_gpu
+    plain = not (options.as_json or csv or options.list_gpus)
     if watch is not None and plain and options.count is None and _interactive():
         from . import _live
 
@@ -91,10 +104,17 @@ def _printer(options: Options, look: Look) -> Callable[[Snapshot], None]:
         from . import _json
 
         return lambda moment: print(json.dumps(_json.document(moment), ensure_ascii=False))
-    if options.as_csv or options.query is not None:
+    if options.list_gpus:
+        from . import _render
+
+        return lambda moment: _print_lines(_render.listing(moment))
+    if options.as_csv or options.query is not None or options.query_gpu is not None:
         from . import _csv
 
-        fields = _csv.DEFAULT if options.query is None else _csv.parse_query(options.query)
+        if options.query_gpu is not None:
+            fields = _csv.parse_query_gpu(options.query_gpu)
+        else:
+            fields = _csv.DEFAULT if options.query is None else _csv.parse_query(options.query)
         if not options.noheader:
             print(_csv.header(fields))
         units = not options.nounits
@@ -102,6 +122,18 @@ def _printer(options: Options, look: Look) -> Callable[[Snapshot], None]:
     from . import _render
 
     return lambda moment: _print_lines(_render.report(moment, look))
+
+
+def _with_format(options: Options, form: str) -> Options:
+    """``--format=csv,noheader,nounits``, as nvidia-smi has it."""
+    words = form.split(",")
+    if words[0] != "csv" or not {"noheader", "nounits"}.issuperset(words[1:]):
+        raise UsageError(f"--format: write csv[,noheader][,nounits], not {form!r}")
+    return options._replace(
+        as_csv=True,
+        noheader=options.noheader or "noheader" in words,
+        nounits=options.nounits or "nounits" in words,
+    )
 
 
 def _print_lines(lines: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import pycgpu
-from pycgpu.tree.events import Event
+from pycgpu.tree.events import KINDS, Event
 
 from ._complete import containers
 from ._table import clean
@@ -38,6 +38,9 @@ def events(
     ] = None,
 ) -> None:
     """Show the last events: containers that come and go, refusals, changes."""
+    for word in kind or ():
+        if word not in KINDS:
+            raise typer.BadParameter(f"no kind {word!r}; there are: {', '.join(KINDS)}")
     try:
         for event in pycgpu.events(follow=follow, container=container, root=root):
             if kind and event.kind not in kind:

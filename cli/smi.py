@@ -30,8 +30,18 @@ _FLAGS = {
     "--ascii": ("ascii", True),
     "--color": ("color", True),
     "--no-color": ("color", False),
+    "--list-gpus": ("list_gpus", True),
+    "-L": ("list_gpus", True),
+    "--version": ("version", True),
 }
-_VALUES = {"--query": "query", "--id": "ids", "-i": "ids", "--root": "root"}
+_VALUES = {
+    "--query": "query",
+    "--query-gpu": "query_gpu",
+    "--format": "form",
+    "--id": "ids",
+    "-i": "ids",
+    "--root": "root",
+}
 
 
 def app() -> None:

@@ -27,6 +27,13 @@ def smi(
     query: Annotated[
         str | None, typer.Option(help="With --csv: fields; 'help' lists them.", metavar="A,B,…")
     ] = None,
+    query_gpu: Annotated[
+        str | None,
+        typer.Option("--query-gpu", help="Fields of cards by nvidia-smi's names.", metavar="A,B,…"),
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv[,noheader][,nounits], as nvidia-smi.")
+    ] = None,
     noheader: Annotated[bool, typer.Option("--noheader", help="CSV without titles.")] = False,
     nounits: Annotated[bool, typer.Option("--nounits", help="CSV without units.")] = False,
     ids: Annotated[
@@ -43,11 +50,15 @@ def smi(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
+    list_gpus: Annotated[
+        bool, typer.Option("--list-gpus", "-L", help="A line a card and container, with its id.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Show the cards under control, their containers and processes."""
     options = _smi.Options(
-        *(watch, once, count, as_json, as_csv, query, noheader, nounits, ids),
-        *(tuple(container or ()), color, ascii, root),
+        *(watch, once, count, as_json, as_csv, query, query_gpu, form, noheader, nounits, ids),
+        *(tuple(container or ()), color, ascii, root, list_gpus, version),
     )
     try:
         status = _smi.run(options)

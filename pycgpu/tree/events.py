@@ -10,6 +10,12 @@ from typing import NamedTuple
 
 from . import procfs
 
+#: First words that the doors of this release write; docs/tree.md says when.
+KINDS = (
+    *("create", "destroy", "set", "oom", "refused", "unknown", "killed", "attach", "detach"),
+    "lost",
+)
+
 
 class Event(NamedTuple):
     """``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind."""

@@ -8,8 +8,10 @@ driver. None of that is an error here: what cannot be had is None, and :class:`N
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -36,7 +38,7 @@ class Board(NamedTuple):
 
 
 class Nvml(NamedTuple):
-    """``why`` is None, or one line why ``boards`` is empty."""
+    """``why`` is None, or one line why ``boards`` tell no more than the driver's files do."""
 
     boards: tuple[Board, ...] = ()
     driver: str | None = None
@@ -59,13 +61,13 @@ def read() -> Nvml:
     try:
         import pynvml
     except ImportError:
-        return Nvml(why="no nvidia-ml-py")
+        return from_files("no nvidia-ml-py")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return Nvml(why=_reason(error))
+        return from_files(_reason(error))
     except (AttributeError, OSError) as error:
-        return Nvml(why=f"NVML does not load: {error}")
+        return from_files(f"NVML does not load: {error}")
     try:
         count = pynvml.nvmlDeviceGetCount()
         boards = [_board(pynvml, index) for index in range(count)]
@@ -75,6 +77,30 @@ def read() -> Nvml:
         return Nvml(why=_reason(error))
     finally:
         pynvml.nvmlShutdown()
+
+
+def from_files(why: str, prefix: str = "/") -> Nvml:
+    """Return what the driver's own files tell, ``/proc/driver/nvidia``: names, and its version."""
+    top = Path(prefix) / "proc/driver/nvidia"
+    boards = []
+    for path in sorted(top.glob("gpus/*/information")):
+        told = dict(_lines(path))
+        minor = told.get("Device Minor", "")
+        if "GPU UUID" in told:
+            number = int(minor) if minor.isdecimal() else None
+            boards.append(Board(told["GPU UUID"], number, told.get("Model"), *(None,) * 6))
+    version = next((line for line, _ in _lines(top / "version", "\n")), "")
+    found = re.search(r"\d+\.\d+(?:\.\d+)?", version)
+    return Nvml(tuple(boards), found[0] if found else None, why)
+
+
+def _lines(path: Path, separator: str = ":") -> list[tuple[str, str]]:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    pairs = (line.partition(separator) for line in lines)
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def tree(tmp_path: Path) -> CoreTree:
 
 def test_run_refuses_a_size_without_its_unit_before_it_asks_the_agent() -> None:
     refused = cgpu("run", "--mem", 8, "--", "true")
-    assert refused.returncode == 1
+    assert refused.returncode == 125
     assert "--mem: '8' is 8 bytes, less than 1 MiB: write 8MiB or GiB" in refused.stderr
 
 
@@ -160,6 +160,14 @@ def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
 
 
 # ---- events
+
+
+def test_a_kind_that_nothing_writes_is_refused(tree: CoreTree) -> None:
+    result = cgpu("events", "--kind", "omm", "--root", tree.root)
+    assert result.returncode == 2 and "there are: create, destroy" in " ".join(
+        result.stderr.replace("│", "").split()
+    )
+    assert cgpu("events", "--kind", "oom", "--root", tree.root).returncode == 0
 
 
 def test_events_are_shown_and_chosen(tree: CoreTree) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
+import pycgpu
 from pycgpu.cli import _csv, _json, _render, _table
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
-from pycgpu.tree import snapshot
+from pycgpu.tree import nvml, snapshot
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
 from tests.host import program
@@ -220,6 +221,72 @@ def test_json_carries_what_nvml_and_names_tell(tree: CoreTree) -> None:
     out = _json.document(moment(tree, boards=Nvml((BOARD,), "580.159.04")))
     assert (out["gpus"][0]["power_w"], out["gpus"][0]["utilization"]) == (312.4, 0.87)
     assert out["gpus"][0]["containers"][1]["pod"] == "llm-0"
+
+
+# ---- as nvidia-smi is asked
+
+
+def test_a_list_names_cards_with_their_containers(tree: CoreTree) -> None:
+    out = smi("-L", "--root", tree.root).stdout.splitlines()
+    assert [line for line in out if line.startswith("GPU ")] == [
+        "GPU 0: NVIDIA GPU (UUID: GPU-00000000-0000-0000-0000-000000000001)",
+        "GPU 1: NVIDIA GPU (UUID: GPU-00000000-0000-0000-0000-000000000002)",
+    ]
+    assert out[1:3] == [
+        f"  0123456789ab: 4096 MiB (ID: {HEX})",
+        f"  fedcba987654: 8192 MiB (ID: {OTHER})",
+    ]
+    assert out[-1] == f"  0123456789ab: no limit (ID: {HEX})"
+    named = _render.listing(moment(tree, boards=Nvml((BOARD,)), known=dict(NAMES)))
+    assert named[2] == f"  prod/llm-0/server: 8192 MiB (ID: {OTHER})"
+
+
+def test_fields_and_format_are_taken_as_nvidia_smi_takes_them(tree: CoreTree) -> None:
+    options = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+    assert smi(*options, "--root", tree.root).stdout == "0, 16384\n1, 16384\n"
+    out = smi("--query-gpu", "index,memory.total", "--format", "csv", "--root", tree.root).stdout
+    assert out.splitlines() == ["gpu, gpu.memory.total [MiB]", "0, 16384 MiB", "1, 16384 MiB"]
+    for field in _csv.OF_NVIDIA_SMI:
+        assert _csv.parse_query_gpu(field)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "text"),
+    [
+        (("--query-gpu=memory",), 1, "--query-gpu: no field 'memory'; there are: timestamp, index"),
+        (("--query-gpu=index", "--format=xml"), 2, "--format: write csv[,noheader][,nounits]"),
+        (("--query-gpu=index", "--query=gpu"), 2, "two lists"),
+        (("--query-gpu=index", "--json"), 2, "two formats"),
+    ],
+)
+def test_what_is_no_list_or_format_is_refused(
+    tree: CoreTree, args: tuple[str, ...], status: int, text: str
+) -> None:
+    result = smi(*args, "--root", tree.root)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert text in " ".join(result.stderr.split()).replace("│", "")
+
+
+def test_the_version_needs_no_door() -> None:
+    assert smi("--version").stdout == f"cgpu-smi {pycgpu.__version__}\n"
+
+
+def test_without_nvml_names_and_version_come_from_the_drivers_files(tmp_path: Path) -> None:
+    top = tmp_path / "proc/driver/nvidia"
+    (top / "gpus/0000:01:00.0").mkdir(parents=True)
+    (top / "version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+        "GCC version:  gcc version 12.2.0\n"
+    )
+    (top / "gpus/0000:01:00.0/information").write_text(
+        "Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-aa\nDevice Minor: \t 3\n"
+    )
+    found = nvml.from_files("no nvidia-ml-py", str(tmp_path))
+    assert (found.driver, found.why) == ("580.159.04", "no nvidia-ml-py")
+    board = found.board("GPU-aa", 0)
+    assert board is not None
+    assert (board.name, board.minor, board.power_w) == ("NVIDIA H100 80GB HBM3", 3, None)
+    assert nvml.from_files("x", str(tmp_path / "none")) == Nvml(why="x")
 
 
 # ---- choosing
