@@ -41,7 +41,7 @@ def tree(tmp_path: Path) -> CoreTree:
 def test_run_refuses_a_size_without_its_unit_before_it_asks_the_agent() -> None:
     refused = cgpu("run", "--mem", 8, "--", "true")
     assert refused.returncode == 125
-    assert "--mem: '8' is 8 bytes, less than 1 MiB: write 8MiB or GiB" in refused.stderr
+    assert "--mem '8': '8' is 8 bytes, less than 1 MiB: write 8MiB or GiB" in refused.stderr
 
 
 def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree: CoreTree) -> None:

@@ -237,7 +237,7 @@ def test_a_list_names_cards_with_their_containers(tree: CoreTree) -> None:
         f"  fedcba987654: 8192 MiB (ID: {OTHER})",
     ]
     assert out[-1] == f"  0123456789ab: no limit (ID: {HEX})"
-    named = _render.listing(moment(tree, boards=Nvml((BOARD,)), known=dict(NAMES)))
+    named = _render.listing(moment(tree, boards=Nvml((BOARD,))))
     assert named[2] == f"  prod/llm-0/server: 8192 MiB (ID: {OTHER})"
 
 
