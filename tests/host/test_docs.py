@@ -110,3 +110,23 @@ def test_the_readme_shows_every_room_of_the_tree_and_no_other() -> None:
     wanted |= {name for name in folders if re.fullmatch(r"kmod/[^/]+|kmod/core/[^/]+", name)}
     wanted |= {name for name in folders if re.fullmatch(r"pycgpu/[^/]+", name)}
     assert shown == wanted
+
+
+def test_every_text_that_troubleshooting_explains_is_one_that_is_printed() -> None:
+    sources = [
+        REPOSITORY / name
+        for name in tracked()
+        if name.startswith(("pycgpu/", "cli/", "kmod/")) and name.endswith((".py", ".c", ".h"))
+    ]
+    text = "\n".join(path.read_text() for path in sources if path.is_file())
+    # Long messages are written in pieces.
+    text = re.sub(r'"\s*f?"', "", text)
+    rows = re.findall(r"^\| `([^`]+)`", (REPOSITORY / "docs/troubleshooting.md").read_text(), re.M)
+    assert len(rows) > 20
+    # The programs' own, not ours.
+    foreign = {"CUDA_ERROR_OUT_OF_MEMORY", "NV_ERR_NOT_SUPPORTED"}
+    for row in set(rows) - foreign:
+        pieces = [piece.strip(" ,:;(") for piece in row.split("…")]
+        assert any(len(piece) >= 6 for piece in pieces), row
+        for piece in pieces:
+            assert piece in text, row
