@@ -16,6 +16,7 @@ from pycgpu.errors import CgpuError, LaunchError
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
     "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
+    "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
     "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
     "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
     "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),

@@ -24,6 +24,8 @@ RemainAfterExit=yes
 ExecStart=/sbin/modprobe cgpu_km
 # Without the bridge memory is limited and compute is not: better than nothing at all.
 ExecStart=-/sbin/modprobe cgpu_rm
+# /etc/cgpu/cards.toml, which the module has forgotten.
+ExecStartPost=-{cgpu} cards --apply
 
 [Install]
 WantedBy=multi-user.target

@@ -66,9 +66,12 @@ def _ungranted(held: Journal) -> str:
     return next((match[1] for match in found if match), "allow")
 
 
+_OURS = r"^ExecStart(?:Post)?=-?(\S+) (?:exporter|agent|cards --apply)$"
+
+
 def _program(held: Journal) -> str:
     texts = (step.data["text"] for step in held.steps if step.kind == "file")
-    found = (re.search(r"^ExecStart=(\S+) (?:exporter|agent)$", text, re.M) for text in texts)
+    found = (re.search(_OURS, text, re.M) for text in texts)
     return next((match[1] for match in found if match), Options().cgpu)
 
 

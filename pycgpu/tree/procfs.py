@@ -233,6 +233,17 @@ def read_max_inst(card: int, root: str) -> int:
     return _number(f"{card}/max_inst", root)
 
 
+def read_setting(card: int, name: str, root: str) -> int:
+    """One of ``<gpu>/policy``, ``max_inst``, ``timeslice_us``."""
+    return _number(f"{card}/{name}", root)
+
+
+def write_setting(card: int, name: str, value: int, root: str) -> None:
+    """What :func:`read_setting` reads."""
+    reasons = {errno.EBUSY: "the containers on the card need more"}
+    write(f"{card}/{name}", str(value), root, reasons)
+
+
 def read_free_weight(card: int, root: str) -> int:
     """``<gpu>/free_weight``: max_inst less the weights of the card's containers."""
     return _number(f"{card}/free_weight", root)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""
+Settings of cards that outlive the module and the machine: ``/etc/cgpu/cards.toml``.
+
+A table is for the card of that UUID (or an unambiguous beginning of it), else for that model, else
+``default`` for all::
+
+    [default]
+    policy = "weighted-conserving"  # or its number
+    max_inst = 16
+
+    ["Tesla T4"]
+    timeslice_us = 12000
+
+    [GPU-28df2127]
+    policy = 6
+
+The tree forgets what was written to it when the module goes; ``cgpu cards --apply``, which the
+service does when it has loaded the module, writes it again.
+"""
+
+from __future__ import annotations
+
+import glob
+import tomllib
+from collections.abc import Mapping
+
+from ..errors import CgpuError
+from . import change, procfs
+
+PATH = "/etc/cgpu/cards.toml"
+DEFAULT = "default"
+#: The card's files, each with its least and its most.
+BOUNDS = {"policy": None, "max_inst": (1, 64), "timeslice_us": (1000, 1000000)}
+
+Table = dict[str, int]
+
+
+def load(path: str = PATH) -> dict[str, Table]:
+    """
+    Return the tables of *path*, none where there is no such file.
+
+    Raises:
+        CgpuError: it cannot be read, or says something unknown or out of bounds.
+    """
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CgpuError(f"{path}: {error}") from None
+    return {name: _table(name, table, path) for name, table in found.items()}
+
+
+def _table(name: str, table: object, path: str) -> Table:
+    where = f"{path}: [{name}]"
+    if not isinstance(table, dict):
+        raise CgpuError(f"{path}: {name} stands outside a table; write it below [{DEFAULT}]")
+    read: Table = {}
+    for key, value in table.items():
+        if key not in BOUNDS:
+            raise CgpuError(f"{where}: {key!r} is unknown; known are {', '.join(BOUNDS)}")
+        bounds = BOUNDS[key]
+        if bounds is None:
+            try:
+                read[key] = change.parse_policy(str(value))
+            except CgpuError as error:
+                raise CgpuError(f"{where}: {error}") from None
+        elif type(value) is int and bounds[0] <= value <= bounds[1]:
+            read[key] = value
+        else:
+            raise CgpuError(f"{where}: {key} = {value!r}: write {bounds[0]} to {bounds[1]}")
+    return read
+
+
+def models(proc: str = "/proc") -> dict[int, str]:
+    """Return the models by minor, as the driver tells them without NVML."""
+    found = {}
+    for path in glob.glob(f"{proc}/driver/nvidia/gpus/*/information"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                pairs = dict(line.split(":", 1) for line in file if ":" in line)
+            found[int(pairs["Device Minor"])] = pairs["Model"].strip()
+        except (OSError, KeyError, ValueError):
+            continue
+    return found
+
+
+def wanted(tables: Mapping[str, Table], uuid: str, model: str | None) -> Table:
+    """
+    Return what the tables say of one card, the closest last and winning.
+
+    Raises:
+        CgpuError: two tables begin this card's UUID.
+    """
+    own = [name for name in tables if name.startswith("GPU-") and uuid.startswith(name)]
+    if len(own) > 1:
+        raise CgpuError(f"card {uuid}: both [{own[0]}] and [{own[1]}] name it; keep one of them")
+    merged: Table = {}
+    for name in (DEFAULT, model, *own):
+        merged |= tables.get(name, {}) if name is not None else {}
+    return merged
+
+
+def pending(
+    tables: Mapping[str, Table], root: str, proc: str = "/proc"
+) -> list[tuple[int, str, int, int]]:
+    """Return (card, file, value now, value to be) of all that differs from the tables."""
+    known = models(proc)
+    found = []
+    for card in procfs.find_cards(root):
+        for key, value in wanted(tables, card.uuid, known.get(card.index)).items():
+            now = procfs.read_setting(card.index, key, root)
+            if now != value:
+                found.append((card.index, key, now, value))
+    return found
