@@ -16,7 +16,7 @@
 #include <linux/slab.h>
 
 #include "driver.h"
-#include "governor.h"
+#include "governors.h"
 #include "registry.h"
 #include "core/rm/abi.h"
 #include "discover.h"
@@ -238,7 +238,7 @@ int cgpu_discover(void)
 	filp_close(session.ctl, NULL);
 	discovery->done = !err;
 	if (!err)
-		cgpu_governor_card_known();
+		cgpu_governors_card_known();
 out:
 	mutex_unlock(&discovery->lock);
 	return err;

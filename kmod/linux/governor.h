@@ -1,60 +1,101 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What core/sched decided → RM controls, a thread per card. */
+/* What core/sched decides → RM controls: the thread of one card. */
 #ifndef CGPU_LINUX_GOVERNOR_H
 #define CGPU_LINUX_GOVERNOR_H
 
-#include "door/bridge.h"
-#include "registry.h"
 #include "core/sched/sched.h"
-#include "state.h"
+#include "registry.h"
 
-int cgpu_governor_begin(void **part);
-void cgpu_governor_adopt(void *part);
-/* Opens every gate, frees everything. */
-void cgpu_governor_end(void);
-/* Begins to look out for a suspend. Return: 0, -errno. */
-int cgpu_governor_watch(void);
-/*
- * The threads end, gates stay as they are, nobody looks out; those that began
- * since end too, with the door's gates closed; all begin again.
- */
-void cgpu_governor_quiesce(void);
-void cgpu_governor_settle(void);
-void cgpu_governor_resume(void);
-u64 cgpu_governor_digest(u64 digest);
-
-/* The bridge came, or (NULL) goes: every gate is open and no card used on return. */
-void cgpu_governor_bridge(const struct cgpu_bridge_ops *ops);
-
-/*
- * Something that shares depend on may have changed: a setting of the card or
- * of a container on it, who is there, who has the card open, how many channel
- * groups compute. Context: any that may take a mutex; returns at once.
- */
-void cgpu_governor_poke(u32 minor);
-/* The same for each card of a container. */
-void cgpu_governor_poke_container(struct cgpu_container *container);
+struct cgpu_bridge_ops;
+struct cgpu_governor;
 
 /**
- * cgpu_governor_assert() - the driver was asked for something that nobody looked at
+ * cgpu_governor_start() - open a card and begin to govern it
+ * @bridge: stays until cgpu_governor_stop()
+ * @minor: the card
+ * @gpu: what is known of it
  *
- * Every channel of every card is told again to run, or not to.
+ * Context: sleeps.
+ * Return: the governor, or ERR_PTR() of -ENOMEM, -EIO.
+ */
+struct cgpu_governor *cgpu_governor_start(const struct cgpu_bridge_ops *bridge, u32 minor,
+					  const struct cgpu_gpu *gpu);
+
+/**
+ * cgpu_governor_stop() - open every gate of the card and end
+ * @governor: freed; nobody else uses it any more
+ *
+ * Context: sleeps.
+ */
+void cgpu_governor_stop(struct cgpu_governor *governor);
+
+/**
+ * cgpu_governor_run() - start the thread
+ * @governor: has none
+ *
+ * Return: 0, -ENOMEM.
+ */
+int cgpu_governor_run(struct cgpu_governor *governor);
+
+/**
+ * cgpu_governor_leave() - end the thread, if there is one; gates stay as they are
+ * @governor: goes on with cgpu_governor_run()
+ *
+ * Context: sleeps.
+ */
+void cgpu_governor_leave(struct cgpu_governor *governor);
+
+/**
+ * cgpu_governor_adopt() - take over from another core, whose thread has ended
+ * @governor: the other core's
+ * @bridge: as for cgpu_governor_start()
+ */
+void cgpu_governor_adopt(struct cgpu_governor *governor, const struct cgpu_bridge_ops *bridge);
+
+u64 cgpu_governor_digest(u64 digest);
+
+/**
+ * cgpu_governor_poke() - let the thread look for changes
+ * @governor: of the card where something changed
  *
  * Context: any that may take a mutex; returns at once.
  */
-void cgpu_governor_assert(void);
+void cgpu_governor_poke(struct cgpu_governor *governor);
 
-/*
- * New channels of a container whose gate is shut: keeps them off the card
- * until it opens. Context: sleeps; no lock held.
+/**
+ * cgpu_governor_doubt() - gates of a card may not be as they are marked
+ * @minor: the card, governed or not
+ *
+ * Its thread asserts them all when it is poked next.
  */
-void cgpu_governor_hold_new(struct cgpu_container *container, u32 minor);
+void cgpu_governor_doubt(u32 minor);
 
-/* Return: false: no scheduler governs the card; `stat` is as of now. */
-bool cgpu_governor_stat(struct cgpu_container *container, u32 minor,
-			struct cgpu_sched_stat *stat);
+/**
+ * cgpu_governor_stat() - what the scheduler counted of a container
+ * @governor: the card's
+ * @slot: the container's number on the card
+ * @stat: as of now
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sched_stat *stat);
 
-/* Cards have become known: those of them that nobody governs get a thread. */
-void cgpu_governor_card_known(void);
+/**
+ * cgpu_governor_hold_new() - shut a container's new channels if its gate is shut
+ * @governor: the card's
+ * @container: has new channels there
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container);
+
+/**
+ * cgpu_governor_suspend() - open every gate until the host has resumed, or go on
+ * @governor: the card's
+ * @suspend: else resume
+ *
+ * Context: sleeps until the gates are open, for a second at most.
+ */
+void cgpu_governor_suspend(struct cgpu_governor *governor, bool suspend);
 
 #endif

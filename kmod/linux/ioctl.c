@@ -13,7 +13,7 @@
 
 #include "demand.h"
 #include "driver.h"
-#include "governor.h"
+#include "governors.h"
 #include "ioctl.h"
 #include "core/call/call.h"
 #include "door/events.h"
@@ -214,8 +214,8 @@ static void tell_engine(struct flight *flight)
 
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (container->grant[minor].present)
-			cgpu_governor_hold_new(container, minor);
-	cgpu_governor_poke_container(container);
+			cgpu_governors_hold_new(container, minor);
+	cgpu_governors_poke_container(container);
 }
 
 /* `exported`: the dma-buf that the driver had in its hands, or NULL. */
@@ -316,7 +316,7 @@ static void land(struct flight *flight)
 		flight->tampered = true;
 	if (flight->tampered) {
 		kill_container(flight->container, "raced its own ioctl");
-		cgpu_governor_assert();
+		cgpu_governors_assert();
 	}
 	kfree(flight);
 }

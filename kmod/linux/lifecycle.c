@@ -14,7 +14,7 @@
 
 #include "discover.h"
 #include "door/events.h"
-#include "governor.h"
+#include "governors.h"
 #include "lifecycle.h"
 #include "open_file.h"
 #include "registry.h"
@@ -47,7 +47,7 @@ static void take_back(struct cgpu_container *container)
 	if (!listed)
 		return;
 	/* its processes may have opened the card meanwhile */
-	cgpu_governor_poke_container(container);
+	cgpu_governors_poke_container(container);
 	cgpu_container_put(container);
 }
 
@@ -67,7 +67,7 @@ static int add_new(struct cgpu_create *create)
 		goto put;
 	}
 	cgpu_event("create id=%s", container->id);
-	cgpu_governor_poke_container(container);
+	cgpu_governors_poke_container(container);
 	schedule_reaper();
 put:
 	cgpu_container_put(container);
@@ -102,7 +102,7 @@ struct cgpu_container *cgpu_container_share(unsigned int percent)
 static void container_gone(struct cgpu_container *container)
 {
 	cgpu_event("destroy id=%s", container->id);
-	cgpu_governor_poke_container(container);
+	cgpu_governors_poke_container(container);
 	cgpu_tree_remove_container(container);
 	cgpu_container_put(container);
 }

@@ -11,7 +11,7 @@
 #include "door/door.h"
 #include "driver.h"
 #include "fops.h"
-#include "governor.h"
+#include "governors.h"
 #include "ioctl.h"
 #include "lifecycle.h"
 #include "node_file.h"
@@ -37,7 +37,7 @@ static const struct part parts[] = {
 	PART(open_files, open_files),
 	PART(discovery, discovery),
 	PART(tree, tree),
-	PART(governors, governor),
+	PART(governors, governors),
 };
 
 static void **place_of(const struct part *part, struct cgpu_state *in)
@@ -98,7 +98,7 @@ static int look_at_driver(void)
 
 static int start(void)
 {
-	int err = cgpu_governor_watch();
+	int err = cgpu_governors_watch();
 
 	if (err)
 		return err;
@@ -110,7 +110,7 @@ static int start(void)
 	if (err && err != -ENODEV)
 		return err;
 	if (cgpu_door_bridge())
-		cgpu_governor_bridge(cgpu_door_bridge());
+		cgpu_governors_bridge(cgpu_door_bridge());
 	return 0;
 }
 
@@ -122,20 +122,20 @@ static void end(void)
 
 static void quiesce(void)
 {
-	cgpu_governor_quiesce();
+	cgpu_governors_quiesce();
 	cgpu_lifecycle_quiesce();
 }
 
 static void settle(void)
 {
 	cgpu_lifecycle_settle();
-	cgpu_governor_settle();
+	cgpu_governors_settle();
 }
 
 static void resume(void)
 {
 	cgpu_lifecycle_resume();
-	cgpu_governor_resume();
+	cgpu_governors_resume();
 }
 
 static int adopt(void *given)
@@ -174,7 +174,7 @@ static struct cgpu_core_ops ops = {
 	.forget = forget,
 	.driver_known = cgpu_driver_known,
 	.driver_changed = driver_changed,
-	.bridge_changed = cgpu_governor_bridge,
+	.bridge_changed = cgpu_governors_bridge,
 	.open_pre = cgpu_open_pre,
 	.open_post = cgpu_open_post,
 	.release_pre = cgpu_release_pre,
@@ -198,7 +198,7 @@ static u64 digest_of_state(void)
 	digest = cgpu_open_files_digest(digest);
 	digest = cgpu_discovery_digest(digest);
 	digest = cgpu_tree_digest(digest);
-	digest = cgpu_governor_digest(digest);
+	digest = cgpu_governors_digest(digest);
 	return cgpu_ioctl_digest(digest);
 }
 

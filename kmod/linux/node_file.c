@@ -18,7 +18,7 @@
 #include "core/tree/nodes.h"
 #include "discover.h"
 #include "door/events.h"
-#include "governor.h"
+#include "governors.h"
 #include "lifecycle.h"
 #include "node_file.h"
 #include "registry.h"
@@ -151,7 +151,7 @@ static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *
 	struct cgpu_sched_stat now;
 	u32 count = 0;
 
-	if (!cgpu_governor_stat(entry->container, entry->minor, &now))
+	if (!cgpu_governors_stat(entry->container, entry->minor, &now))
 		return 0;
 	stats[count++] = (struct cgpu_stat){ "granted_ns", now.granted_ns };
 	stats[count++] = (struct cgpu_stat){ "used_ns", now.used_ns };
@@ -268,7 +268,7 @@ static int store_value(const struct cgpu_tree_entry *entry, const char *text, si
 			   (int)strcspn(text, "\n"), text);
 	unlock_view(entry);
 	if (!err)
-		cgpu_governor_poke(entry->minor);
+		cgpu_governors_poke(entry->minor);
 	return err;
 }
 

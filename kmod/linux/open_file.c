@@ -18,7 +18,7 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
-#include "governor.h"
+#include "governors.h"
 #include "door/door.h"
 #include "open_file.h"
 
@@ -82,7 +82,7 @@ int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 
 	if (!entry)
 		return -ENOMEM;
 	entry_publish(entry);
-	cgpu_governor_poke_container(container);
+	cgpu_governors_poke_container(container);
 	return 0;
 }
 
@@ -123,7 +123,7 @@ void cgpu_open_file_close(struct cgpu_open_file *entry)
 	cgpu_tenant_close(&container->tenant, entry->number);
 	mutex_unlock(&container->lock);
 	kfree_rcu(entry, rcu);
-	cgpu_governor_poke_container(container);
+	cgpu_governors_poke_container(container);
 	cgpu_container_put(container);
 }
 

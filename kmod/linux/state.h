@@ -14,14 +14,14 @@
  * who forgets it.
  */
 #ifndef CGPU_STATE_VERSION /* a test builds one that does not fit */
-#define CGPU_STATE_VERSION 4
+#define CGPU_STATE_VERSION 5
 #endif
 
 struct cgpu_state {
 	void *registry;    /* registry.c */
 	void *open_files;  /* open_file.c */
 	void *tree;        /* tree.c */
-	void *governors;   /* governor.c */
+	void *governors;   /* governors.c */
 	void *discovery;   /* discover.c */
 };
 

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Gates are FIFO_DISABLE_CHANNELS through the client that the bridge holds on the card,
+ * which may name anybody's channels; slices are SET_TIMESLICE on the tenant's group.
+ *
+ * Handles are copied out under container->lock right before a call. Between the two
+ * their owner may free them; the driver then answers with a status that is no error
+ * for that container: what is gone needs no gate. The card counts how often a channel
+ * is shut, so what is shut is not shut again: the core marks channels, and
+ * cgpu_gates.lock, held across the calls, keeps the card in step with the marks.
+ */
+#include <linux/slab.h>
+
+#include "gate.h"
+#include "registry.h"
+
+void cgpu_gates_adopt(struct cgpu_gates *gates, const struct cgpu_bridge_ops *bridge)
+{
+	gates->bridge = bridge;
+	mutex_init(&gates->rm_lock);
+	mutex_init(&gates->lock);
+}
+
+int cgpu_gates_open(struct cgpu_gates *gates, const struct cgpu_bridge_ops *bridge, u32 minor,
+		    const struct cgpu_gpu *gpu)
+{
+	cgpu_gates_adopt(gates, bridge);
+	gates->minor = minor;
+	return bridge->open_card(&gates->rm, gpu->gpu_id, gpu->device_instance);
+}
+
+void cgpu_gates_close(struct cgpu_gates *gates)
+{
+	gates->bridge->close_card(&gates->rm);
+}
+
+u32 cgpu_gates_control(struct cgpu_gates *gates, u32 hClient, u32 hObject, u32 cmd,
+		       void *params, u32 size)
+{
+	u32 status;
+
+	mutex_lock(&gates->rm_lock);
+	status = gates->bridge->control(&gates->rm, hClient, hObject, cmd, params, size);
+	mutex_unlock(&gates->rm_lock);
+	return status;
+}
+
+/* Return: true if the driver refused because a handle is no longer there. */
+static bool is_gone(u32 status)
+{
+	return status == NV_ERR_INVALID_CLIENT || status == NV_ERR_OBJECT_NOT_FOUND ||
+	       status == NV_ERR_INVALID_OBJECT_HANDLE || status == NV_ERR_INVALID_CHANNEL;
+}
+
+static u32 gate_call(struct cgpu_gates *gates, u8 *params,
+		     const struct cgpu_handle *handles, u32 count, bool shut)
+{
+	u32 i;
+
+	memset(params, 0, FIFO_DISABLE_BYTES);
+	params[0] = shut;
+	cgpu_put32(params, FIFO_DISABLE_NUM, count);
+	for (i = 0; i < count; i++) {
+		cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i, handles[i].hClient);
+		cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i, handles[i].hObject);
+	}
+	return cgpu_gates_control(gates, gates->rm.hClient, gates->rm.hSubdevice,
+				  NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params,
+				  FIFO_DISABLE_BYTES);
+}
+
+/* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
+static int gate_each(struct cgpu_gates *gates, u8 *params, const struct cgpu_handle *handles,
+		     u32 count, bool shut)
+{
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		u32 status;
+
+		/* whatever the call for all did before it failed: shut once, not twice */
+		if (shut)
+			gate_call(gates, params, handles + i, 1, false);
+		status = gate_call(gates, params, handles + i, 1, shut);
+		if (status && !is_gone(status))
+			err = -EIO;
+	}
+	return err;
+}
+
+/* Return: as gate_each(). */
+static int gate_container(struct cgpu_gates *gates, struct cgpu_container *container,
+			  struct cgpu_handle *handles, u8 *params, bool shut)
+{
+	int err = 0, one;
+	u32 count;
+
+	/* else a gate that is opened and one that is shut could pass each other */
+	mutex_lock(&gates->lock);
+	do {
+		mutex_lock(&container->lock);
+		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles,
+					 FIFO_DISABLE_MAX);
+		mutex_unlock(&container->lock);
+		/* one that is gone meanwhile makes the driver refuse all */
+		one = count && gate_call(gates, params, handles, count, shut) ?
+			gate_each(gates, params, handles, count, shut) : 0;
+		err = one ? one : err;
+	} while (count == FIFO_DISABLE_MAX);
+	mutex_unlock(&gates->lock);
+	return err;
+}
+
+int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
+{
+	struct cgpu_container *container = cgpu_container_in(gates->minor, slot);
+	int err;
+
+	if (!container)
+		return 0;
+	mutex_lock(&container->lock);
+	/* a tenant that re-enables its channels is told so and nothing happens */
+	container->tenant.ledger.account[gates->minor].gate_shut = shut;
+	mutex_unlock(&container->lock);
+	err = gate_container(gates, container, gates->handles, gates->params, shut);
+	cgpu_container_put(container);
+	return err;
+}
+
+int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us)
+{
+	struct cgpu_container *container = cgpu_container_in(gates->minor, slot);
+	u64 params = slice_us;
+	u32 count, i;
+	int err = 0;
+
+	if (!container)
+		return 0;
+	mutex_lock(&container->lock);
+	count = cgpu_tenant_groups(&container->tenant, gates->minor, gates->handles,
+				   CGPU_GATE_HANDLES);
+	mutex_unlock(&container->lock);
+	count = min_t(u32, count, CGPU_GATE_HANDLES);
+	for (i = 0; i < count; i++) {
+		u32 status = cgpu_gates_control(gates, gates->handles[i].hClient,
+						gates->handles[i].hObject,
+						NVA06C_CTRL_CMD_SET_TIMESLICE, &params,
+						sizeof(params));
+
+		if (status && !is_gone(status))
+			err = -EIO;
+	}
+	cgpu_container_put(container);
+	return err;
+}
+
+void cgpu_gate_assert(struct cgpu_gates *gates)
+{
+	struct cgpu_container *container;
+	u32 slot, count;
+	bool shut;
+
+	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
+		container = cgpu_container_in(gates->minor, slot);
+		if (!container)
+			continue;
+		mutex_lock(&gates->lock);
+		mutex_lock(&container->lock);
+		shut = container->tenant.ledger.account[gates->minor].gate_shut;
+		/* the first only marks what the second marks back, and names */
+		cgpu_tenant_gate(&container->tenant, gates->minor, !shut, gates->handles,
+				 CGPU_GATE_HANDLES);
+		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut,
+					 gates->handles, CGPU_GATE_HANDLES);
+		mutex_unlock(&container->lock);
+		gate_each(gates, gates->params, gates->handles, count, shut);
+		mutex_unlock(&gates->lock);
+		cgpu_container_put(container);
+	}
+}
+
+int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)
+{
+	struct cgpu_handle *handles;
+	int err = -ENOMEM;
+	u8 *params;
+
+	handles = kcalloc(FIFO_DISABLE_MAX, sizeof(*handles), GFP_KERNEL);
+	params = kzalloc(FIFO_DISABLE_BYTES, GFP_KERNEL);
+	if (handles && params)
+		err = gate_container(gates, container, handles, params, true);
+	kfree(params);
+	kfree(handles);
+	return err;
+}
