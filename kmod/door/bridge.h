@@ -47,9 +47,23 @@ struct cgpu_bridge_ops {
 	u32 (*map)(struct cgpu_rm_card *card, u32 hMemory, u64 length, void **address);
 };
 
-/* Return: 0, -EBUSY: there is a bridge already. */
+/**
+ * cgpu_bridge_register() - a bridge came
+ * @ops: stays until cgpu_bridge_unregister()
+ *
+ * Context: sleeps.
+ * Return: 0, -EBUSY: there is a bridge already.
+ */
 int cgpu_bridge_register(const struct cgpu_bridge_ops *ops);
-/* Every gate is open and every card closed when this returns. */
+
+/**
+ * cgpu_bridge_unregister() - a bridge goes
+ * @ops: as it was registered
+ *
+ * Every gate is open and every card closed on return.
+ *
+ * Context: sleeps.
+ */
 void cgpu_bridge_unregister(const struct cgpu_bridge_ops *ops);
 
 #endif

@@ -20,43 +20,98 @@ void cgpu_open_files_adopt(void *part);
 void cgpu_open_files_end(void);
 u64 cgpu_open_files_digest(u64 digest);
 
-/* Return: 0, -ENOMEM. Takes a reference of the container. */
+/**
+ * cgpu_open_file_add() - a file that a container has opened
+ * @file: the driver's
+ * @container: the entry holds a reference
+ * @device: enum cgpu_device
+ * @minor: of the device
+ *
+ * Return: 0, -ENOMEM.
+ */
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
 		       u32 minor);
-/*
- * Return: the entry, or NULL: no container's. Valid as long as the caller
- * holds the file.
+
+/**
+ * cgpu_open_file_find() - the entry of a file
+ * @file: held by the caller; the entry is valid as long
+ *
+ * Return: the entry, or NULL: no container's.
  */
 struct cgpu_open_file *cgpu_open_file_find(struct file *file);
-/* At release: out of the table, so that nobody finds it any more. */
+
+/**
+ * cgpu_open_file_take() - at release: take the entry out, so that nobody finds it
+ * @file: the driver is about to release it
+ *
+ * Return: for cgpu_open_file_close(), or NULL: no container's.
+ */
 struct cgpu_open_file *cgpu_open_file_take(struct file *file);
-/* After the driver's release: closes it in the tenant and frees the entry. */
+
+/**
+ * cgpu_open_file_close() - after the driver's release: close the file in the tenant
+ * @open_file: of cgpu_open_file_take(); freed
+ */
 void cgpu_open_file_close(struct cgpu_open_file *open_file);
 
 struct cgpu_container *cgpu_open_file_container(struct cgpu_open_file *open_file);
 u32 cgpu_open_file_number(struct cgpu_open_file *open_file);
 u32 cgpu_open_file_device(struct cgpu_open_file *open_file);
 
-/*
- * After UVM_INITIALIZE succeeded: follows unmapping in current's mm, so that
- * managed memory is uncharged when it goes. Return: 0, -ENOMEM, -EINTR.
+/**
+ * cgpu_open_file_watch_mm() - follow what current's mm unmaps
+ * @open_file: of the UVM device, after UVM_INITIALIZE succeeded
+ *
+ * So managed memory is uncharged when it goes.
+ *
+ * Return: 0, -ENOMEM, -EINTR.
  */
 int cgpu_open_file_watch_mm(struct cgpu_open_file *open_file);
-/* Before and after the driver's mmap; mmap_lock is held. */
+
+/**
+ * cgpu_open_file_mmap() - before the driver's mmap: charge managed memory
+ * @open_file: of the UVM device
+ * @start: where it will be
+ * @length_bytes: how much
+ *
+ * Context: mmap_lock held for writing.
+ * Return: 0, or the errno of cgpu_tenant_mmap(): the driver is not asked.
+ */
 int cgpu_open_file_mmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
+
+/**
+ * cgpu_open_file_munmap() - the driver's mmap failed: take the charge back
+ * @open_file: as in cgpu_open_file_mmap()
+ * @start: likewise
+ * @length_bytes: likewise
+ *
+ * Context: mmap_lock held for writing.
+ */
 void cgpu_open_file_munmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
-/* Something went from the mm that one of them watches. */
+
+/**
+ * cgpu_open_file_unmapped() - something went from a watched mm
+ * @notifier: which was registered by cgpu_open_file_watch_mm()
+ * @start: from where
+ * @length_bytes: how much
+ */
 void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
 
-/*
- * A dma-buf exported from the container's memory: its file cannot be hooked,
- * so the entry holds a reference and looks from time to time whether it is
- * the last. `call`: its export, which kept a place for it. Return: number of the
- * file in the tenant, 0: no memory.
+/**
+ * cgpu_open_file_watch_dmabuf() - a dma-buf exported from a container's memory
+ * @file: the dma-buf's
+ * @container: whose memory it is
+ * @call: the export, which kept a place for it
+ *
+ * Its file cannot be hooked, so the entry holds a reference and looks from time to
+ * time whether it is the last.
+ *
+ * Return: number of the file in the tenant, 0: no memory.
  */
 u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
 				struct cgpu_call *call);
-/* Drops dma-bufs that nobody else has any more. Called by the reaper. */
+
+/** cgpu_open_file_sweep() - drop dma-bufs that nobody else has any more; the reaper calls */
 void cgpu_open_file_sweep(void);
 
 #endif

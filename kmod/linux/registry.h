@@ -130,7 +130,14 @@ bool cgpu_container_has_ended(struct cgpu_container *container);
  */
 struct cgpu_container *cgpu_container_current(void);
 
-/* The container in a slot of a card, with a reference, or NULL. Context: sleeps. */
+/**
+ * cgpu_container_in() - the container in a slot of a card
+ * @minor: the card
+ * @slot: the container's number on it
+ *
+ * Context: takes registry.lock.
+ * Return: with a reference, or NULL.
+ */
 struct cgpu_container *cgpu_container_in(u32 minor, u32 slot);
 
 void cgpu_container_get(struct cgpu_container *container);

@@ -23,7 +23,12 @@ struct cgpu_userd_table {
 	unsigned long silent;            /* jiffies: not read before then; 0: it may be */
 };
 
-/* Context: process; nobody else has the table. NULL is allowed. */
+/**
+ * cgpu_userds_free() - free a container's table
+ * @table: nobody else has it; NULL is allowed
+ *
+ * Context: process.
+ */
 void cgpu_userds_free(struct cgpu_userd_table *table);
 u64 cgpu_userds_digest(u64 digest);
 
