@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Two pieces of memory without a device, which the kernel maps: a header with the place
+ * up to which the driver has written, and the ring of records. An event buffer over
+ * both is bound to the card's context switches, for the processes of all users, and
+ * keeps the newest records. The driver writes them when it is told to flush, or by
+ * itself up to 33 ms late. core/sched/switch_log reads the ring; the registry knows
+ * which container a record's process belongs to.
+ */
 #include <linux/ktime.h>
 #include <linux/printk.h>
 
