@@ -78,7 +78,7 @@ struct container {
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
 	uint32_t recent_next;
 
-	/* last told to the engine, by card */
+	/* last told to the scheduler, by card */
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	bool open[CGPU_MAX_CARDS];
@@ -91,7 +91,7 @@ struct container {
 
 struct door {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;  /* the engine must look */
+	pthread_cond_t changed;  /* the scheduler must look */
 	/* written to free a container; read by whoever uses one without the lock */
 	pthread_rwlock_t life;
 	bool running;
@@ -100,7 +100,7 @@ struct door {
 	struct cgpu_host host;
 	struct cgpu_sched sched[CGPU_MAX_CARDS];
 	struct container *container[CONTAINERS_MAX];
-	uint64_t reopen[CGPU_MAX_CARDS]; /* instances whose gate opens before the engine goes on */
+	uint64_t reopen[CGPU_MAX_CARDS]; /* instances whose gate opens first */
 	uint64_t ended_ns;
 	unsigned uvm_major;
 	int tfd_base;            /* see files.c */
@@ -115,8 +115,8 @@ struct door {
 
 extern struct door door;
 
+/* main.c */
 uint64_t now_ns(void);
-void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* rm.c: the agent's own client, and any file of the driver */
 int rm_open(bool force, char *message);
@@ -157,13 +157,29 @@ bool process_exists(struct container *c, int pid);
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);
 
-/* containers.c: all but make_room and refresh with door.lock held */
+/* events.c */
+void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A tenant must not push others' lines out of the events. Return: false: it has told enough. */
+bool may_tell(struct container *c);
+
+/* registry.c. Context: door.lock, for all of them */
+struct container *find_container(const char *id);
+/* Gives a new container its cards and lists it. Return: 0, -errno: nothing changed. */
+int registry_add(struct container *c, struct cgpu_create *create);
+/* Its promises return at once, its files when they are gone. */
+void unlist(struct container *c);
 void make_room(struct container *c);
+void sync_card(uint32_t minor);
+/* Tells the scheduler what the container has open. */
 void refresh(struct container *c);
 /* New groups were scheduled, or their owner set a slice: program them again, soon. */
 void resend(struct container *c);
-void sync_card(uint32_t minor);
-void unlist(struct container *c);
+/* Programs them again, if it is time. */
+void send_again(struct container *c);
+
+/* lifecycle.c */
+void lifecycle_start(void);
+void lifecycle_stop(void);
 
 /* listener.c */
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */
@@ -172,7 +188,7 @@ int listener_start(struct container *c, int fd);
 /* switch_log.c */
 void switch_log_open(uint32_t minor);
 /*
- * Tells the engine what was used and who is idle, if it is time. Context: door.lock,
+ * Tells the scheduler what was used and who is idle, if it is time. Context: door.lock,
  * released meanwhile. Return: when it is time again, 0: something was told.
  */
 uint64_t switch_log_follow(uint32_t minor);

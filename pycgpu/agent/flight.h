@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* One notified call while a worker has it in hand: listener.c decides, perform.c performs. */
+/*
+ * One notified call while a worker has it in hand: listener.c receives and answers it,
+ * ioctl.c and mmap.c decide, perform.c performs.
+ */
 #ifndef CGPU_AGENT_FLIGHT_H
 #define CGPU_AGENT_FLIGHT_H
+
+#include <linux/seccomp.h>
 
 #include "door.h"
 #include "embedded.h"
@@ -53,10 +58,28 @@ struct flight {
 	uint8_t lists_before[LISTS_BYTES];
 };
 
-bool copy_in(struct flight *f, uint64_t from, void *to, size_t size);
+struct answer {
+	bool forward;            /* the tenant's own call goes on */
+	int error;               /* else: 0, or -errno */
+};
+
+static const struct answer CONTINUE = { true, 0 };
+
+static inline struct answer fail(int error)
+{
+	return (struct answer){ false, error };
+}
+
+/* listener.c: the pid is still the one that waits for this answer, so what we read was its. */
+bool is_valid(const struct flight *f);
+
+/* ioctl.c, mmap.c: the data are the notification's. */
+struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);
+struct answer on_mmap(struct flight *f, const struct seccomp_data *data);
 
 /* perform.c */
 
+bool copy_in(struct flight *f, uint64_t from, void *to, size_t size);
 /* true: the agent performs it; else it goes on in the tenant, or is refused. */
 bool performs(const struct flight *f);
 /* true: it can neither be performed nor go on without a way around what was decided. */

@@ -21,7 +21,7 @@
 
 enum {
 	SHUT_MAX = 16384,
-	GRAPHICS_ENGINE = 1,
+	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	/* every group of a container has led by then */
 	ROUND_NS = 200000000
 };

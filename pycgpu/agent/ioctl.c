@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One ioctl of a tenant: read what it points to, let the core decide, and either
+ * perform it (perform.c), answer it, or let it continue. docs/agent.md says which and
+ * why. What continues is looked up and read again by the kernel, in memory and by a
+ * descriptor that the tenant can change meanwhile: only the number of the call stays,
+ * which is in a register. kmod/linux/ioctl.c is its counterpart.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "flight.h"
+
+enum {
+	/* a question that every client may ask; the driver checks the client first */
+	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
+	ATTACHED_BYTES = 128
+};
+
+/* ----------------------------------------------------------------- clients */
+
+/*
+ * A client is allocated by the tenant itself, for it belongs to the process that
+ * allocates it. At its first use the driver is asked whether it is a client of
+ * this file.
+ */
+static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
+{
+	struct cgpu_call call = { 0 };
+	uint8_t args[48] = { 0 }, ids[ATTACHED_BYTES] = { 0 };
+	bool known;
+
+	pthread_mutex_lock(&door.lock);
+	known = !hClient || cgpu_object_find(&f->c->tenant.objects, hClient, hClient);
+	pthread_mutex_unlock(&door.lock);
+	if (known || f->device != CGPU_DEVICE_CTL ||
+	    rm_control(f->fd, hClient, hClient, NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS, ids,
+		       sizeof(ids)))
+		return;
+	cgpu_put32(args, 12, NV01_ROOT_CLIENT);
+	if (cgpu_decode(&door.abi, f->device, NV_ESC_RM_ALLOC, args, sizeof(args), &call.req))
+		return;
+	call.args = args;
+	call.file = file;
+	call.pid = (uint32_t)f->process->pid;
+	pthread_mutex_lock(&door.lock);
+	make_room(f->c);
+	if (!cgpu_object_find(&f->c->tenant.objects, hClient, hClient) &&
+	    cgpu_call_pre(&f->c->tenant, &door.host.topology, &call) == CGPU_FORWARD) {
+		cgpu_put32(args, 8, hClient);
+		cgpu_call_post(&f->c->tenant, &door.host.topology, &call, 0);
+	}
+	pthread_mutex_unlock(&door.lock);
+}
+
+/* ---------------------------------------------------------------- verdicts */
+
+/* The driver made the descriptor in our table: it moves to the tenant's. */
+static int hand_over_dmabuf(struct flight *f)
+{
+	int local = (int)cgpu_get32(f->args, 0), remote;
+	struct seccomp_notif_addfd add = {
+		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
+	};
+
+	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
+	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	close(local);
+	cgpu_put32(f->args, 0, (uint32_t)remote);
+	return remote < 0 ? -EMFILE : 0;
+}
+
+static bool changes_channels(const struct cgpu_request *req)
+{
+	return req->op == CGPU_OP_FREE || req->op == CGPU_OP_DUP ||
+	       (req->op == CGPU_OP_CONTROL &&
+		(req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
+		 req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE)) ||
+	       (req->op == CGPU_OP_ALLOC &&
+		(req->hClass == NV01_DEVICE_0 || req->hClass == KEPLER_CHANNEL_GROUP_A ||
+		 cgpu_is_channel_class(req->hClass)));
+}
+
+/* The card that a call is about; of one that is about none, the container's first. */
+static uint32_t card_of(const struct flight *f)
+{
+	uint32_t card = 0;
+
+	if (f->call.card < CGPU_MAX_CARDS)
+		return f->call.card;
+	while (card < CGPU_MAX_CARDS - 1 && !f->c->grant[card].present)
+		card++;
+	return card;
+}
+
+static void tell_unlisted(struct flight *f, const struct cgpu_unlisted *unlisted,
+			  const char *fate)
+{
+	if (unlisted->first)
+		event("%s id=%s pid=%d %s=%#x not listed", fate, f->c->id, f->process->pid,
+		      unlisted->kind, unlisted->number);
+}
+
+static void report(struct flight *f)
+{
+	struct cgpu_call *call = &f->call;
+	uint32_t status = call->req.status_offset == CGPU_NO_OFFSET ?
+			  NV_ERR_INSUFFICIENT_PERMISSIONS :
+			  cgpu_get32(f->args, call->req.status_offset);
+
+	if (status == NV_OK)
+		return;
+	if (call->unlisted.kind)
+		tell_unlisted(f, &call->unlisted, "refused");
+	else if (!may_tell(f->c))
+		;
+	else if (status == NV_ERR_NO_MEMORY)
+		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, card_of(f),
+		      f->process->pid, (unsigned long long)call->req.size_bytes);
+	else
+		event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x", f->c->id,
+		      f->process->pid, call->req.nr, call->req.cmd, call->req.hClass, status);
+	if (call->kill)
+		kill(f->process->pid, SIGKILL);
+}
+
+static int pre(struct flight *f)
+{
+	int verdict;
+
+	pthread_mutex_lock(&door.lock);
+	make_room(f->c);
+	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
+	pthread_mutex_unlock(&door.lock);
+	return verdict;
+}
+
+static int post(struct flight *f, int result)
+{
+	int verdict;
+
+	pthread_mutex_lock(&door.lock);
+	make_room(f->c);
+	verdict = cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result);
+	if (f->call.req.op == CGPU_OP_ALLOC && cgpu_is_channel_class(f->call.req.hClass) &&
+	    verdict == CGPU_DONE && !result &&
+	    !cgpu_get32(f->args, f->call.req.status_offset))
+		demand_channel(f->c, f->call.req.hClient,
+			       cgpu_get32(f->args, f->call.req.hObject_offset), f->params,
+			       f->call.req.params_size);
+	if (changes_channels(&f->call.req))
+		refresh(f->c);
+	pthread_mutex_unlock(&door.lock);
+	return verdict;
+}
+
+static void undone(struct flight *f)
+{
+	pthread_mutex_lock(&door.lock);
+	cgpu_call_undone(&f->c->tenant, &f->call);
+	pthread_mutex_unlock(&door.lock);
+}
+
+static bool is_no_memory(const struct flight *f)
+{
+	return f->call.req.status_offset != CGPU_NO_OFFSET &&
+	       cgpu_get32(f->args, f->call.req.status_offset) == NV_ERR_NO_MEMORY;
+}
+
+static struct answer decide(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	uint32_t status = req->status;
+	int verdict, err;
+
+	verdict = pre(f);
+	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
+		/* what was freed behind our back counts before anything is refused */
+		files_settle(f->c);
+		files_sweep(f->c, true);
+		cgpu_put32(f->args, req->status_offset, status);
+		verdict = pre(f);
+	}
+	if (verdict == CGPU_ANSWER) {
+		report(f);
+		door.count.answered++;
+		if (req->op == CGPU_OP_CONTROL && req->cmd == NVA06C_CTRL_CMD_SET_TIMESLICE) {
+			pthread_mutex_lock(&door.lock);
+			resend(f->c);
+			pthread_mutex_unlock(&door.lock);
+		}
+		if (f->call.error)
+			return fail(f->call.error);
+		return fail(deliver(f));
+	}
+	if (f->call.unlisted.kind)
+		tell_unlisted(f, &f->call.unlisted, "unknown");
+	if (!performs(f)) {
+		/* its flags are the core's; it must run in the process that it is about */
+		if (req->op == CGPU_OP_UVM_INITIALIZE && deliver(f)) {
+			post(f, -EFAULT);
+			return fail(-EFAULT);
+		}
+		/*
+		 * As if the driver had agreed; if it does not, too much is charged. So a
+		 * mapping is never taken for gone, but goes with its memory.
+		 */
+		if (req->status_offset != CGPU_NO_OFFSET)
+			cgpu_put32(f->args, req->status_offset, NV_OK);
+		verdict = post(f, req->op == CGPU_OP_UNMAP_MEMORY ? -EAGAIN : 0);
+		if (verdict == CGPU_UNDO) {
+			undone(f);
+			return fail(deliver(f));
+		}
+		if (verdict == CGPU_KILL) {
+			processes_kill(f->c, "raced its own call");
+			return fail(-EPERM);
+		}
+		return CONTINUE;
+	}
+	err = perform(f);
+	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
+	    !cgpu_get32(f->args, req->status_offset))
+		err = hand_over_dmabuf(f);
+	verdict = post(f, err);
+	door.count.performed++;
+	if (f->call.fd_file)
+		f->c->lazy = true;
+	if (verdict == CGPU_UNDO) {
+		undo(f);
+		undone(f);
+	} else if (verdict == CGPU_KILL) {
+		processes_kill(f->c, "raced its own call");
+	}
+	return err ? fail(err) : fail(deliver(f));
+}
+
+/* What can neither be performed nor go on. */
+static struct answer refuse(struct flight *f)
+{
+	f->call.args = f->args;
+	f->params_bytes = f->list_count = 0;
+	door.count.answered++;
+	if (f->call.req.status_offset != CGPU_NO_OFFSET)
+		cgpu_put32(f->args, f->call.req.status_offset, NV_ERR_NOT_SUPPORTED);
+	report(f);
+	pthread_mutex_lock(&door.lock);
+	f->c->tenant.ledger.account[card_of(f)].refused++;
+	pthread_mutex_unlock(&door.lock);
+	return fail(f->call.req.status_offset == CGPU_NO_OFFSET ? -EPERM : deliver(f));
+}
+
+/* ------------------------------------------------------------------ the call */
+
+static struct answer on_decoded(struct flight *f, uint32_t fd_number)
+{
+	struct cgpu_call *call = &f->call;
+	struct cgpu_request *req = &call->req;
+	uint32_t minor;
+	int device, err;
+
+	if (refuses(f))
+		return refuse(f);
+	if (req->op == CGPU_OP_ALLOC &&
+	    (req->hClass == NV01_ROOT || req->hClass == NV01_ROOT_NON_PRIV ||
+	     req->hClass == NV01_ROOT_CLIENT))
+		return CONTINUE;
+	err = perform_read(f);
+	if (err == -EINVAL && req->status_offset != CGPU_NO_OFFSET) {
+		f->params_bytes = f->list_count = 0;
+		cgpu_put32(f->args, req->status_offset, NV_ERR_INVALID_ARGUMENT);
+		err = deliver(f);
+		return fail(err);
+	}
+	if (err)
+		return fail(err);
+	if (!is_valid(f))
+		return fail(-EINTR);
+	call->file = file_of(f->c, f->process, (int)fd_number, f->fd, f->device, f->minor,
+			     NULL);
+	if (!call->file)
+		return fail(-ENOMEM);
+	call->pid = (uint32_t)f->process->pid;
+	if (req->fd >= 0) {
+		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
+		device = f->named >= 0 ? device_of(f->named, &minor) : -1;
+		if (device >= 0)
+			call->fd_file = file_of(f->c, f->process, req->fd, f->named,
+						(uint32_t)device, minor, NULL);
+	}
+	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO_V2 &&
+	    f->c->lazy)
+		files_sweep(f->c, true);
+	adopt_client(f, req->hClient, call->file);
+	if (req->nr == NV_ESC_RM_MAP_MEMORY)
+		demand_announced(f->c, f->process->pid, req, f->args);
+	if (req->op == CGPU_OP_DUP)
+		adopt_client(f, req->hClientSrc, call->file);
+	return decide(f);
+}
+
+/* An escape or UVM command that no list names. */
+static struct answer on_unknown(struct flight *f, uint32_t device, uint32_t nr)
+{
+	struct cgpu_unlisted unlisted;
+	bool admitted;
+
+	pthread_mutex_lock(&door.lock);
+	admitted = cgpu_call_unknown(&f->c->tenant, device, nr, &unlisted);
+	pthread_mutex_unlock(&door.lock);
+	tell_unlisted(f, &unlisted, admitted ? "unknown" : "refused");
+	return admitted ? CONTINUE : fail(-EINVAL);
+}
+
+/*
+ * What comes wrapped is treated as if it came bare, and never goes on: the driver
+ * would look at the wrapper again.
+ */
+static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
+{
+	uint32_t cmd, size;
+	uint64_t pointer;
+
+	if (!copy_in(f, f->arg, f->args, 16))
+		return fail(-EFAULT);
+	if (cgpu_decode_xfer(f->args, 16, &cmd, &size, &pointer))
+		return fail(-EINVAL);
+	if (!cgpu_command_known(f->device, cmd))
+		return on_unknown(f, f->device, cmd);
+	f->wrapped = true;
+	f->arg = pointer;
+	f->cmd = _IOC(_IOC_READ | _IOC_WRITE, 'F', cmd, size);
+	if (!copy_in(f, f->arg, f->args, size))
+		return fail(-EFAULT);
+	if (cgpu_decode(&door.abi, f->device, cmd, f->args, size, &f->call.req))
+		return fail(-EINVAL);
+	return on_decoded(f, fd_number);
+}
+
+/* Would the driver take this command, were the file one of UVM's, or of RM's? */
+static bool is_uvm(uint32_t cmd)
+{
+	return cmd == UVM_DEINITIALIZE || cgpu_args_size(&door.abi, CGPU_DEVICE_UVM, cmd);
+}
+
+static bool is_rm(uint32_t cmd)
+{
+	static const uint8_t nothing[CGPU_ARGS_MAX];
+	uint32_t size = cgpu_args_size(&door.abi, CGPU_DEVICE_CTL, cmd);
+	struct cgpu_request req;
+
+	if ((cmd & 0xff) == NV_ESC_IOCTL_XFER_CMD)
+		return size == 16;
+	return size && !cgpu_decode(&door.abi, CGPU_DEVICE_CTL, cmd & 0xff, nothing, size, &req);
+}
+
+struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
+{
+	uint32_t nr, size;
+	bool mine, other;
+	int device;
+
+	f->cmd = (uint32_t)data->args[1];
+	f->arg = data->args[2];
+	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[0]);
+	if (f->fd < 0)
+		return fail(f->fd);
+	device = device_of(f->fd, &f->minor);
+	mine = device == CGPU_DEVICE_UVM ? is_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
+	other = !mine && (is_uvm(f->cmd) || is_rm(f->cmd));
+	/* the descriptor may be another file's by the time that the kernel looks at it */
+	if (other)
+		return fail(-ENOTTY);
+	if (device < 0)
+		return CONTINUE;
+	nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
+	if (!cgpu_command_known((uint32_t)device, nr))
+		return on_unknown(f, (uint32_t)device, nr);
+	/* of a size that the driver might take all the same */
+	if (!mine)
+		return device != CGPU_DEVICE_UVM && cgpu_interprets(nr) ? fail(-EINVAL) : CONTINUE;
+	f->device = (uint32_t)device;
+	size = cgpu_args_size(&door.abi, f->device, f->cmd);
+	if (f->device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
+		return on_wrapped(f, (uint32_t)data->args[0]);
+	if (!copy_in(f, f->arg, f->args, size))
+		return fail(-EFAULT);
+	if (cgpu_decode(&door.abi, f->device, nr, f->args, size, &f->call.req))
+		return fail(-EINVAL);
+	return on_decoded(f, (uint32_t)data->args[0]);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The agent's begin and end, and its counters. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "agent.h"
+#include "door.h"
+
+enum { DESCRIPTORS = 65536 };
+
+struct door door = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.life = PTHREAD_RWLOCK_INITIALIZER,
+};
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+int cgpu_agent_count(unsigned long long *ended_ns)
+{
+	int count = 0, i;
+
+	pthread_mutex_lock(&door.lock);
+	for (i = 0; i < CONTAINERS_MAX; i++)
+		count += door.container[i] != NULL;
+	*ended_ns = door.ended_ns;
+	pthread_mutex_unlock(&door.lock);
+	return count;
+}
+
+int cgpu_agent_counters(char *buf, int size)
+{
+	int used;
+
+	pthread_mutex_lock(&door.lock);
+	used = snprintf(buf, (size_t)size,
+			"calls %llu\nperformed %llu\ncontinued %llu\nanswered %llu\nbusy_ns %llu\n"
+			"gate_calls %llu\ngate_ns %llu\ngate_max_ns %llu\ngate_errors %llu\n"
+			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n"
+			"looks %llu\nlook_ns %llu\nlook_reads %llu\nlook_errors %llu\n"
+			"wakes %llu\n",
+			(unsigned long long)door.count.calls,
+			(unsigned long long)door.count.performed,
+			(unsigned long long)door.count.continued,
+			(unsigned long long)door.count.answered,
+			(unsigned long long)door.count.busy_ns,
+			(unsigned long long)door.count.gate_calls,
+			(unsigned long long)door.count.gate_ns,
+			(unsigned long long)door.count.gate_max_ns,
+			(unsigned long long)door.count.gate_errors,
+			(unsigned long long)door.count.slice_calls,
+			(unsigned long long)door.count.slice_errors,
+			(unsigned long long)door.count.sweeps,
+			(unsigned long long)door.count.looks,
+			(unsigned long long)door.count.look_ns,
+			(unsigned long long)door.count.look_reads,
+			(unsigned long long)door.count.look_errors,
+			(unsigned long long)door.count.wakes);
+	pthread_mutex_unlock(&door.lock);
+	return used;
+}
+
+int cgpu_agent_start(int force_branch, char *message)
+{
+	struct rlimit files;
+	pthread_condattr_t monotonic;
+	uint32_t minor;
+	int err;
+
+	message[0] = 0;
+	/* root may raise its own limit, unless a capability was taken from it */
+	files = (struct rlimit){ DESCRIPTORS, DESCRIPTORS };
+	if (setrlimit(RLIMIT_NOFILE, &files) && !getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	door.tfd_base = (int)(files.rlim_cur < DESCRIPTORS ? files.rlim_cur / 2 :
+							     DESCRIPTORS / 2);
+	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&door.changed, &monotonic);
+	err = rm_open(force_branch, message);
+	if (err)
+		return err;
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		cgpu_sched_init(&door.sched[minor], now_ns());
+	err = watchdog_start();
+	if (err) {
+		snprintf(message, 256, "the watchdog does not start: %s", strerror(-err));
+		rm_close();
+		return err;
+	}
+	door.running = true;
+	governors_start();
+	lifecycle_start();
+	return 0;
+}
+
+void cgpu_agent_stop(void)
+{
+	if (!door.running)
+		return;
+	door.running = false;
+	lifecycle_stop();
+	governors_stop();
+	rm_close();
+}

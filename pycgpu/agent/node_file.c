@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a node of the tree shows, gathered under door.lock; core/tree/nodes makes the
+ * text, and reads what is written. kmod/linux/node_file.c is its counterpart.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent.h"
+#include "door.h"
+
+enum { HOLDERS_MAX = 4096 };
+
+static void show_holders(struct container *c, int minor, struct cgpu_view *view)
+{
+	static __thread struct cgpu_holder holders[HOLDERS_MAX];
+	static __thread struct cgpu_process processes[HOLDERS_MAX];
+	uint32_t i, count;
+
+	count = cgpu_tenant_processes(&c->tenant, (uint32_t)minor, processes, HOLDERS_MAX);
+	for (i = 0; i < count; i++) {
+		struct cgpu_holder *holder = &holders[i];
+		char path[64], line[128];
+		FILE *file;
+		int pid;
+
+		*holder = (struct cgpu_holder){ .pid = processes[i].pid,
+						.bytes = processes[i].bytes };
+		snprintf(path, sizeof(path), "/proc/%u/status", holder->pid);
+		file = fopen(path, "re");
+		while (file && fgets(line, sizeof(line), file)) {
+			char *last;
+
+			sscanf(line, "Name: %15[^\n]", holder->comm);
+			/* the innermost namespace's number stands last */
+			last = strncmp(line, "NSpid:", 6) ? NULL : strrchr(line, '\t');
+			if (last && sscanf(last, "%d", &pid) == 1)
+				holder->container_pid = (uint32_t)pid;
+		}
+		if (file)
+			fclose(file);
+	}
+	view->holders = holders;
+	view->holder_count = count;
+}
+
+static uint32_t add_stat(struct cgpu_stat *stats, uint32_t count, const char *key, uint64_t value)
+{
+	stats[count] = (struct cgpu_stat){ key, value };
+	return count + 1;
+}
+
+static void show_stats(struct container *c, int minor, struct cgpu_view *view)
+{
+	static __thread struct cgpu_stat stats[16];
+	uint32_t n = 0;
+
+	if (c) {
+		struct cgpu_sched_stat s;
+
+		cgpu_sched_stat(&door.sched[minor], c->grant[minor].instance, now_ns(), &s);
+		n = add_stat(stats, n, "granted_ns", s.granted_ns);
+		n = add_stat(stats, n, "used_ns", s.used_ns);
+		n = add_stat(stats, n, "throttled_ns", s.throttled_ns);
+		n = add_stat(stats, n, "switches", s.switches);
+		n = add_stat(stats, n, "overruns", s.overruns);
+		n = add_stat(stats, n, "channels", c->channels[minor]);
+		n = add_stat(stats, n, "groups", c->groups[minor]);
+	} else {
+		n = add_stat(stats, n, "mode", door.sched[minor].plan.mode);
+		n = add_stat(stats, n, "period_ns", door.sched[minor].plan.period_ns);
+		n = add_stat(stats, n, "gate_calls", door.count.gate_calls);
+		n = add_stat(stats, n, "gate_ns", door.count.gate_ns);
+		n = add_stat(stats, n, "gate_max_ns", door.count.gate_max_ns);
+		n = add_stat(stats, n, "gate_errors", door.count.gate_errors);
+	}
+	view->stats = stats;
+	view->stat_count = n;
+}
+
+/* Return: 0 with door.lock held and `view` filled in, or -errno. */
+static int lock_view(int node, int minor, const char *id, struct cgpu_view *view)
+{
+	const struct cgpu_node_entry *entry;
+	struct container *c = NULL;
+	int i;
+
+	if (node < 0 || node >= CGPU_NODE_COUNT)
+		return -EINVAL;
+	entry = &cgpu_node_table[node];
+	memset(view, 0, sizeof(*view));
+	pthread_mutex_lock(&door.lock);
+	if (id[0])
+		c = find_container(id);
+	if ((id[0] && !c) || minor >= CGPU_MAX_CARDS ||
+	    (minor >= 0 && !door.host.card[minor].present) ||
+	    (c && minor >= 0 && !c->grant[minor].present)) {
+		pthread_mutex_unlock(&door.lock);
+		return -ENOENT;
+	}
+	view->version = door.version;
+	view->features = 1u << CGPU_FEATURE_PID | 1u << CGPU_FEATURE_CGROUP |
+			 1u << CGPU_FEATURE_EVENTS | 1u << CGPU_FEATURE_MEMORY |
+			 1u << CGPU_FEATURE_MANAGED | (door.gate ? 1u << CGPU_FEATURE_SLICES |
+			 1u << CGPU_FEATURE_GATE : 0);
+	view->host = &door.host;
+	view->minor = minor < 0 ? 0 : (uint32_t)minor;
+	if (c) {
+		view->id = c->id;
+		view->grant = &c->grant[view->minor];
+		view->account = &c->tenant.ledger.account[view->minor];
+	}
+	if (entry->wants_usage)
+		for (i = 0; i < CONTAINERS_MAX; i++)
+			if (door.container[i])
+				cgpu_usage_add(
+					&view->usage,
+					&door.container[i]->tenant.ledger.account[view->minor]);
+	if (entry->wants_holders && c)
+		show_holders(c, minor, view);
+	if (entry->wants_stats && minor >= 0)
+		show_stats(c, minor, view);
+	return 0;
+}
+
+int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
+{
+	struct cgpu_view view;
+	int used;
+
+	if (node == CGPU_NODE_STAT && minor >= 0 && minor < CGPU_MAX_CARDS)
+		switch_log_refresh((uint32_t)minor);
+	used = lock_view(node, minor, id, &view);
+	if (used)
+		return used;
+	used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
+	pthread_mutex_unlock(&door.lock);
+	return used;
+}
+
+int cgpu_agent_store(int node, int minor, const char *id, const char *text, int length)
+{
+	struct cgpu_view view;
+	int err;
+
+	if (length > CGPU_VALUE_MAX)
+		return -EINVAL;
+	err = lock_view(node, minor, id, &view);
+	if (err)
+		return err;
+	err = cgpu_node_store(&view, (uint32_t)node, text, (size_t)length);
+	if (!err && minor >= 0)
+		sync_card((uint32_t)minor);
+	if (!err)
+		event("set %d/%s%s%s %.*s", minor, id, id[0] ? "/" : "",
+		      cgpu_node_table[node].name, (int)strcspn(text, "\n"), text);
+	pthread_mutex_unlock(&door.lock);
+	return err;
+}
+
+int cgpu_agent_cards(char *buf, int size)
+{
+	int used = 0, i;
+
+	buf[0] = 0;
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		if (door.host.card[i].present)
+			used += snprintf(buf + used, (size_t)(size - used), "%d\n", i);
+	return used;
+}
+
+int cgpu_agent_containers(char *buf, int size)
+{
+	int used = 0, i, minor;
+
+	buf[0] = 0;
+	pthread_mutex_lock(&door.lock);
+	for (i = 0; i < CONTAINERS_MAX; i++) {
+		struct container *c = door.container[i];
+
+		if (!c || c->ending || used > size - 256)
+			continue;
+		used += sprintf(buf + used, "%s %s", c->id, c->name);
+		for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+			if (c->grant[minor].present)
+				used += sprintf(buf + used, " %d", minor);
+		used += sprintf(buf + used, "\n");
+	}
+	pthread_mutex_unlock(&door.lock);
+	return used;
+}
+
+int cgpu_agent_node(int node, char *name, int *mode, int *place)
+{
+	if (node < 0 || node >= CGPU_NODE_COUNT)
+		return -ENOENT;
+	strcpy(name, cgpu_node_table[node].name);
+	*mode = cgpu_node_table[node].mode;
+	*place = cgpu_node_table[node].place;
+	return 0;
+}
