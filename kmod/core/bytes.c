@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "core/bytes.h"
 
+uint16_t cgpu_get16(const void *bytes, uint32_t offset)
+{
+	uint16_t value;
+
+	memcpy(&value, (const uint8_t *)bytes + offset, sizeof(value));
+	return value;
+}
+
 uint32_t cgpu_get32(const void *bytes, uint32_t offset)
 {
 	uint32_t value;

@@ -9,6 +9,7 @@
 
 #include "core/types.h"
 
+uint16_t cgpu_get16(const void *bytes, uint32_t offset);
 uint32_t cgpu_get32(const void *bytes, uint32_t offset);
 uint64_t cgpu_get64(const void *bytes, uint32_t offset);
 void cgpu_put32(void *bytes, uint32_t offset, uint32_t value);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Numbers and layouts of NVIDIA's ioctl interface, as far as the simulated
- * driver speaks them. Names keep NVIDIA's spelling; each block names the
- * header of the open kernel modules that defines it. Written independently of
- * kmod/core/rm/abi.h on purpose: a wrong offset there must fail here.
+ * Numbers of NVIDIA's ioctl interface, and those layouts of it that the core does not
+ * read, as far as the simulated driver speaks them; the others are the core's. Names keep
+ * NVIDIA's spelling; each block names the header of the open kernel modules that defines
+ * it. Sizes are told from those headers once more, and numbers written independently of
+ * kmod/core/rm/abi.h: a wrong one there must fail here.
  */
 #ifndef NVSIM_ABI_H
 #define NVSIM_ABI_H
 
 #include <linux/build_bug.h>
 #include <linux/types.h>
+
+#include "core/rm/structs.h"
 
 /* nv-ioctl-numbers.h, nv_escape.h */
 #define NV_ESC_RM_ALLOC_MEMORY		0x27
@@ -122,30 +125,6 @@
 #define VOLTA_DMA_COPY_A		0xc3b5
 
 /* nvos.h */
-struct nvos00 { u32 hRoot, hObjectParent, hObjectOld, status; };
-struct nvos02 { u32 hRoot, hObjectParent, hObjectNew, hClass, flags, pad; u64 pMemory, limit;
-		u32 status, pad2; };
-struct nvos02_fd { struct nvos02 p; s32 fd; u32 pad; };
-struct nvos05 { u32 hRoot, hObjectParent, hObjectNew, hClass, status; };
-struct nvos21 { u32 hRoot, hObjectParent, hObjectNew, hClass; u64 pAllocParms;
-		u32 paramsSize, status; };
-struct nvos30 { u32 hClient, hDevice, hChannel, numChannels; u64 phClients, phDevices, phChannels;
-		u32 flags, timeout, status, pad; };
-struct nvos32 { u32 hRoot, hObjectParent, function, hVASpace; s16 ivcHeapNumber; u16 pad;
-		u32 status; u64 total, free; u8 data[144]; };
-struct nvos33 { u32 hClient, hDevice, hMemory, pad; u64 offset, length, pLinearAddress;
-		u32 status, flags; };
-struct nvos33_fd { struct nvos33 p; s32 fd; u32 pad; };
-struct nvos34 { u32 hClient, hDevice, hMemory, pad; u64 pLinearAddress; u32 status, flags; };
-struct nvos39 { u32 hObjectParent, hSubDevice, hObjectNew, hClass, flags, selector, hMemory, pad;
-		u64 offset, limit; u32 status, pad2; };
-struct nvos54 { u32 hClient, hObject, cmd, flags; u64 params; u32 paramsSize, status; };
-struct nvos55 { u32 hClient, hParent, hObject, hClientSrc, hObjectSrc, flags, status; };
-struct nv_share_policy { u32 target, accessMask; u16 type; u8 action, pad; };
-struct nvos57 { u32 hClient, hObject; struct nv_share_policy policy; u32 status; };
-struct nvos64 { u32 hRoot, hObjectParent, hObjectNew, hClass; u64 pAllocParms, pRightsRequested;
-		u32 paramsSize, flags, status, pad; };
-
 static_assert(sizeof(struct nvos00) == 16);
 static_assert(sizeof(struct nvos02_fd) == 56);
 static_assert(sizeof(struct nvos05) == 20);
@@ -200,27 +179,12 @@ static_assert(sizeof(struct nvos64) == 48);
 #define RS_SHARE_ACTION_FLAG_REVOKE	1
 
 /* Allocation parameters: nvos.h, class/cl0080.h, alloc/alloc_channel.h */
-struct nv_memory_alloc {	/* 535 ends before numaNode: 120 bytes */
-	u32 owner, type, flags, width, height;
-	s32 pitch;
-	u32 attr, attr2, format, comprCovg, zcullCovg, pad;
-	u64 rangeLo, rangeHi, size, alignment, offset, limit, address;
-	u32 ctagOffset, hVASpace, internalflags, tag;
-	s32 numaNode;
-	u32 pad2;
-};
 static_assert(sizeof(struct nv_memory_alloc) == 128);
 static_assert(offsetof(struct nv_memory_alloc, size) == 64);
 static_assert(offsetof(struct nv_memory_alloc, tag) == 116);
 
-struct nv0080_alloc { u32 deviceId, hClientShare, hTargetClient, hTargetDevice, flags, pad;
-		      u64 vaSpaceSize, vaStartInternal, vaLimitInternal; u32 vaMode, pad2; };
 static_assert(sizeof(struct nv0080_alloc) == 56);
-struct nv_group_alloc { u32 hObjectError, hObjectEccError, hVASpace, engineType;
-			u8 isVgpu, pad[3]; };
 static_assert(sizeof(struct nv_group_alloc) == 20);
-struct nv_ctxshare_alloc { u32 hVASpace, flags, subctxId; };
-struct nv0005_alloc { u32 hParentClient, hSrcResource, hClass, notifyIndex; u64 data; };
 static_assert(sizeof(struct nv0005_alloc) == 24);
 struct nv_memory_virtual_alloc { u64 offset, limit; u32 hVASpace, pad; };
 struct nv_physical_alloc { u64 memSize; u32 format, pageSize; };
@@ -281,7 +245,6 @@ static_assert(sizeof(struct nv_fecs_record_v2) == 24);
 #define NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_CUSTOM	3
 
 /* nv-ioctl.h */
-struct nv_ioctl_xfer { u32 cmd, size; u64 ptr; };
 struct nv_ioctl_card_info {
 	u8 valid, pad[3];
 	u32 domain;
@@ -295,7 +258,6 @@ struct nv_ioctl_card_info {
 };
 static_assert(sizeof(struct nv_ioctl_card_info) == 72);
 static_assert(offsetof(struct nv_ioctl_card_info, reg_address) == 24);
-struct nv_ioctl_os_event { u32 hClient, hDevice, fd, status; };
 struct nv_ioctl_version { u32 cmd, reply; char str[64]; };
 struct nv_ioctl_status_code { u32 domain; u8 bus, slot, pad[2]; u32 status; };
 struct nv_ioctl_wait_open { s32 rc; u32 adapterStatus; };

@@ -17,14 +17,14 @@ KNOWN = (535, 550, 570, 580)
 # bytes, measured on NVIDIA's own structs in the releases 535.288.01, 550.163.01, 570.211.01 and
 # 580.142 on x86-64
 SIZES = {
-    535: (120, 360, 436, 1200, 1188, 1184, 0, 2600, 32, 2592),
-    550: (128, 360, 444, 9264, 9252, 9248, 0, 2600, 32, 2592),
-    570: (128, 368, 460, 9264, 9252, 9248, 56, 2608, 36, 2600),
-    580: (128, 368, 1028, 9264, 9252, 9248, 56, 2608, 36, 2600),
+    535: (120, 360, 436, 1200, 1184, 0, 2600, 32, 2592),
+    550: (128, 360, 444, 9264, 9248, 0, 2600, 32, 2592),
+    570: (128, 368, 460, 9264, 9248, 56, 2608, 36, 2600),
+    580: (128, 368, 1028, 9264, 9248, 56, 2608, 36, 2600),
 }
 FIELDS = (
     "memory_alloc_size", "channel_alloc_size", "fb_get_info_v2_size", "uvm_map_external_size",
-    "uvm_map_external_hclient", "uvm_semaphore_pool_size", "uvm_device_p2p_size", "dmabuf_size",
+    "uvm_semaphore_pool_size", "uvm_device_p2p_size", "dmabuf_size",
     "dmabuf_handles", "dmabuf_status",
 )  # fmt: skip
 

@@ -47,11 +47,12 @@ def test_no_sources_need_each_other_in_a_circle(c: Graph) -> None:
     assert architecture.circles(c) == []
 
 
-def test_the_simulated_driver_and_ours_include_nothing_of_each_other() -> None:
+def test_the_simulated_driver_and_ours_share_layouts_and_nothing_else() -> None:
     files = architecture.c_files(REPOSITORY / "kmod")
     assert any(name.startswith("sim/") for name in files)
     for name, used in files.items():
-        assert all(one.startswith("sim/") == name.startswith("sim/") for one in used), name
+        others = [one for one in used if one.startswith("sim/") != name.startswith("sim/")]
+        assert others in ([], ["core/rm/structs"]), name
 
 
 # ---- the drawing itself

@@ -27,6 +27,7 @@
 #include "core/call/object.h"
 #include "core/call/uvm.h"
 #include "core/call/verdict.h"
+#include "core/rm/structs.h"
 
 /* Of what the processor maps, only video memory goes through the card's window. */
 static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
@@ -184,6 +185,16 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	return verdict;
 }
 
+static void show_heap(const struct cgpu_account *account, uint8_t *args)
+{
+	const uint32_t total = offsetof(struct nvos32, total);
+	const uint32_t free = offsetof(struct nvos32, free);
+
+	if (cgpu_get64(args, total) > account->max_bytes)
+		cgpu_put64(args, total, account->max_bytes);
+	cgpu_put64(args, free, cgpu_account_free(account, cgpu_get64(args, free)));
+}
+
 static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			struct cgpu_call *call, const struct cgpu_request *after)
 {
@@ -207,10 +218,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		account = cgpu_account_of(tenant, req->hClient, req->hParent);
 		if (!account || account->unlimited)
 			return CGPU_DONE;
-		if (cgpu_get64(call->args, 24) > account->max_bytes)
-			cgpu_put64(call->args, 24, account->max_bytes);
-		cgpu_put64(call->args, 32,
-			   cgpu_account_free(account, cgpu_get64(call->args, 32)));
+		show_heap(account, call->args);
 		return CGPU_DONE;
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
@@ -286,12 +294,11 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	if (call->req.hObject_offset)
 		after.hObject = cgpu_get32(call->args, call->req.hObject_offset);
 	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_MEMORY_LOCAL_USER)
-		after.size_bytes = call->req.params_size >= 72 ?
-			cgpu_get64(call->params, 64) : 0;
-	if (call->req.op == CGPU_OP_HEAP_ALLOC)
-		after.size_bytes = cgpu_get64(
-			call->args,
-			call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? 80 : 88);
+		after.size_bytes =
+			call->req.params_size >= offsetof(struct nv_memory_alloc, alignment) ?
+			cgpu_get64(call->params, offsetof(struct nv_memory_alloc, size)) : 0;
+	if (call->req.size_offset)
+		after.size_bytes = cgpu_get64(call->args, call->req.size_offset);
 
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
@@ -306,10 +313,9 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
 {
-	cgpu_put32(args, 0, call->undo_hClient);
-	cgpu_put32(args, 4, 0);
-	cgpu_put32(args, 8, call->undo_hObject);
-	cgpu_put32(args, 12, 0);
+	memset(args, 0, sizeof(struct nvos00));
+	cgpu_put32(args, offsetof(struct nvos00, hRoot), call->undo_hClient);
+	cgpu_put32(args, offsetof(struct nvos00, hObjectOld), call->undo_hObject);
 }
 
 void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call)

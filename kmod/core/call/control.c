@@ -6,6 +6,7 @@
 #include "core/call/control.h"
 #include "core/call/export.h"
 #include "core/call/verdict.h"
+#include "core/rm/structs.h"
 
 static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
 				uint32_t card)
@@ -13,15 +14,20 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 	bool disable;
 	uint32_t count, i;
 
-	if (call->req.params_size != FIFO_DISABLE_BYTES)
+	if (call->req.params_size != sizeof(struct nv_fifo_disable_channels))
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-	count = cgpu_get32(call->params, FIFO_DISABLE_NUM);
+	count = cgpu_get32(call->params,
+			   offsetof(struct nv_fifo_disable_channels, numChannels));
 	if (count > FIFO_DISABLE_MAX)
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 	/* the driver checks none of these handles: any tenant could stop any other */
 	for (i = 0; i < count; i++) {
-		uint32_t hClient = cgpu_get32(call->params, FIFO_DISABLE_CLIENTS + 4 * i);
-		uint32_t hChannel = cgpu_get32(call->params, FIFO_DISABLE_CHANNELS + 4 * i);
+		uint32_t hClient = cgpu_get32(
+			call->params,
+			offsetof(struct nv_fifo_disable_channels, hClientList) + 4 * i);
+		uint32_t hChannel = cgpu_get32(
+			call->params,
+			offsetof(struct nv_fifo_disable_channels, hChannelList) + 4 * i);
 
 		if (!cgpu_owns_client(tenant, hClient) ||
 		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
@@ -42,23 +48,28 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 
 	switch (call->req.cmd) {
 	case NVA06C_CTRL_CMD_SET_TIMESLICE:
-		if (call->req.params_size != 8)
+		if (call->req.params_size != sizeof(struct nv_timeslice))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		object->timeslice_us = cgpu_get64(call->params, 0);
+		object->timeslice_us =
+			cgpu_get64(call->params, offsetof(struct nv_timeslice, timesliceUs));
 		return cgpu_answer(call, NV_OK);
 	case NVA06C_CTRL_CMD_GET_TIMESLICE:
-		if (call->req.params_size != 8 || !object->timeslice_us)
+		if (call->req.params_size != sizeof(struct nv_timeslice) || !object->timeslice_us)
 			return CGPU_FORWARD;
-		cgpu_put64(call->params, 0, object->timeslice_us);
+		cgpu_put64(call->params, offsetof(struct nv_timeslice, timesliceUs),
+			   object->timeslice_us);
 		return cgpu_answer(call, NV_OK);
 	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
 		/*
-		 * flags bit 0: cilp@12 counts; 0 there is "wait for idle", which would
+		 * flags bit 0: cilpPreemptMode counts; 0 there is "wait for idle", which would
 		 * make a long kernel immune to gates and slices.
 		 */
-		if (call->req.params_size < 16)
+		if (call->req.params_size < sizeof(struct nv_gr_preemption_mode))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_get32(call->params, 0) & 1 && !cgpu_get32(call->params, 12) ?
+		return cgpu_get32(call->params,
+				  offsetof(struct nv_gr_preemption_mode, flags)) & 1 &&
+		       !cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode,
+							  cilpPreemptMode)) ?
 			cgpu_answer(call, NV_OK) : CGPU_FORWARD;
 	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
@@ -104,23 +115,31 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
 		return pre_disable_channels(tenant, call, card);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-		if (req->params_size != 24)
+		if (req->params_size != sizeof(struct nv_export_object))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_export(tenant, call, 12, 1);
+		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_object, hObject), 1);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		if (req->params_size != 2128)
+		if (req->params_size != sizeof(struct nv_export_objects))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_export(tenant, call, 76, cgpu_get32(call->params, 2124) & 0xffff);
+		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_objects, objects),
+				       cgpu_get16(call->params,
+						  offsetof(struct nv_export_objects, numObjects)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		if (req->params_size != 20)
+		if (req->params_size != sizeof(struct nv_import_object))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 12), 0, 1);
+		return cgpu_pre_import(tenant, call,
+				       cgpu_get32(call->params,
+						  offsetof(struct nv_import_object, hParent)), 0, 1);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		if (req->params_size != 652)
+		if (req->params_size != sizeof(struct nv_import_objects))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_import(tenant, call, cgpu_get32(call->params, 4),
-				       cgpu_get32(call->params, 648) >> 16,
-				       cgpu_get32(call->params, 648) & 0xffff);
+		return cgpu_pre_import(tenant, call,
+				       cgpu_get32(call->params,
+						  offsetof(struct nv_import_objects, hParent)),
+				       cgpu_get16(call->params,
+						  offsetof(struct nv_import_objects, index)),
+				       cgpu_get16(call->params,
+						  offsetof(struct nv_import_objects, numObjects)));
 	default:
 		break;
 	}
@@ -131,8 +150,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 
 static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
 {
-	uint32_t index = cgpu_get32(entry, 0);
-	uint64_t value = (uint64_t)cgpu_get32(entry, 4) << 10;
+	uint32_t index = cgpu_get32(entry, offsetof(struct nv_fb_info, index));
+	uint64_t value = (uint64_t)cgpu_get32(entry, offsetof(struct nv_fb_info, data)) << 10;
 	uint64_t shown = value;
 
 	switch (index) {
@@ -153,7 +172,7 @@ static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
 	default:
 		return;
 	}
-	cgpu_put32(entry, 4, (uint32_t)(shown >> 10));
+	cgpu_put32(entry, offsetof(struct nv_fb_info, data), (uint32_t)(shown >> 10));
 }
 
 static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
@@ -161,13 +180,14 @@ static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
 {
 	uint32_t at;
 
-	for (at = 0; at + 8 <= bytes; at += 8)
+	for (at = 0; at + sizeof(struct nv_fb_info) <= bytes; at += sizeof(struct nv_fb_info))
 		show_fb_entry(account, list + at);
 }
 
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
+	const uint32_t list = offsetof(struct nv_fb_get_info_v2, fbInfoList);
 	const struct cgpu_account *account;
 	uint32_t index;
 
@@ -179,22 +199,27 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return CGPU_DONE;
 	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
 		account = cgpu_account_of(tenant, req->hClient, req->hObject);
-		if (account && req->params_size > 4) {
-			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) * 8;
+		if (account && req->params_size > list) {
+			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) *
+					 sizeof(struct nv_fb_info);
 
-			if (bytes > req->params_size - 4)
-				bytes = req->params_size - 4;
-			show_fb_list(account, call->params + 4, (uint32_t)bytes);
+			if (bytes > req->params_size - list)
+				bytes = req->params_size - list;
+			show_fb_list(account, call->params + list, (uint32_t)bytes);
 		}
 		return CGPU_DONE;
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		return cgpu_post_export(tenant, call, 0);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		return cgpu_post_export(tenant, call, cgpu_get32(call->params, 2124) >> 16);
+		return cgpu_post_export(tenant, call, 
+					cgpu_get16(call->params,
+						   offsetof(struct nv_export_objects, index)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		return cgpu_post_import(tenant, call, 16);
+		return cgpu_post_import(tenant, call,
+					offsetof(struct nv_import_object, hObject));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		return cgpu_post_import(tenant, call, 8);
+		return cgpu_post_import(tenant, call,
+					offsetof(struct nv_import_objects, objects));
 	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
 	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
 		index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);

@@ -6,6 +6,7 @@
 #include "core/call/export.h"
 #include "core/call/object.h"
 #include "core/call/verdict.h"
+#include "core/rm/structs.h"
 
 /* the file that holds what is exported stays until the call is over */
 static void use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -54,7 +55,9 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (cgpu_promise_file(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	return hold_list(tenant, call, call->args + handles, cgpu_get32(call->args, 12));
+	return hold_list(tenant, call, call->args + handles, 
+			 cgpu_get32(call->args,
+				    offsetof(struct nv_ioctl_export_dmabuf, numObjects)));
 }
 
 int cgpu_post_export(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t first)

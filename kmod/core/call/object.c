@@ -5,6 +5,7 @@
  */
 #include "core/call/object.h"
 #include "core/call/verdict.h"
+#include "core/rm/structs.h"
 
 static bool is_root_class(uint32_t hClass)
 {
@@ -293,10 +294,11 @@ int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 {
 	struct cgpu_request *req = &call->req;
 	const struct cgpu_account *account = cgpu_account_of(tenant, req->hClient, req->hParent);
+	const uint32_t limit = offsetof(struct nvos02, limit);
 
 	if (req->hClass == NV01_MEMORY_LOCAL_USER && account && !account->unlimited &&
-	    cgpu_get64(call->args, 32) >= account->max_bytes)
-		cgpu_put64(call->args, 32, account->max_bytes - 1);
+	    cgpu_get64(call->args, limit) >= account->max_bytes)
+		cgpu_put64(call->args, limit, account->max_bytes - 1);
 	return cgpu_post_alloc(tenant, call, after);
 }
 

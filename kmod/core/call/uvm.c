@@ -2,6 +2,7 @@
 /* Ioctls of the UVM device: which cards its file knows, and what is mapped where. */
 #include "core/call/uvm.h"
 #include "core/call/verdict.h"
+#include "core/rm/structs.h"
 
 /*
  * An mmap of the UVM device is managed memory, unless a semaphore pool or the
@@ -60,7 +61,13 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 /* How many UVM_MAP_EXTERNAL_ALLOCATION names, in its perGpuAttributes. */
 static uint32_t mapped_cards(const struct cgpu_call *call)
 {
-	return cgpu_get32(call->args, call->req.status_offset - 20);
+	return cgpu_get32(call->args, call->req.args_size - sizeof(struct uvm_map_external_tail));
+}
+
+/* Where number `i` of them ends in the argument; it begins with the card's UUID. */
+static uint32_t attribute_end(uint32_t i)
+{
+	return sizeof(struct uvm_map_external_head) + sizeof(struct uvm_gpu_mapping) * (i + 1);
 }
 
 /* Ranges that cgpu_post_uvm() adds at most: one of each card, one of cards unknown. */
@@ -140,10 +147,10 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		return CGPU_DONE;
 	}
 
-	/* perGpuAttributes: 36 bytes each from offset 24, the card's UUID first */
 	count = mapped_cards(call);
-	for (i = 0; i < count && 24 + 36 * (i + 1) <= req->args_size; i++) {
-		uint32_t card = cgpu_topology_by_uuid(topology, call->args + 24 + 36 * i);
+	for (i = 0; i < count && attribute_end(i) <= req->args_size; i++) {
+		uint32_t card = cgpu_topology_by_uuid(
+			topology, call->args + attribute_end(i) - sizeof(struct uvm_gpu_mapping));
 		uint32_t bit = card < CGPU_MAX_CARDS ? 1u << card : 0;
 
 		if (bit ? seen & bit : i > 0)
@@ -194,7 +201,8 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 	switch (call->req.op) {
 	case CGPU_OP_UVM_INITIALIZE:
 		/* what malloc() gives would move to the card, and nobody be charged */
-		cgpu_put32(call->args, 0, call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
+		cgpu_put32(call->args, offsetof(struct uvm_initialize, flags),
+			   call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
 		return CGPU_FORWARD;
 	case CGPU_OP_UVM_REGISTER_GPU:
 		return pre_register_gpu(tenant, topology, call);
@@ -263,7 +271,7 @@ int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		  struct cgpu_call *call, bool done)
 {
 	if (call->req.op == CGPU_OP_UVM_INITIALIZE)
-		cgpu_put32(call->args, 0, call->req.flags);
+		cgpu_put32(call->args, offsetof(struct uvm_initialize, flags), call->req.flags);
 	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU)
 		cgpu_tenant_file(tenant, call->file)->registering--;
 	if (call->req.op == CGPU_OP_UVM_FREE)

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "core/memory/userd.h"
 #include "core/rm/decode.h"
-
-enum {
-	/* alloc_channel.h: NV_CHANNEL_ALLOC_PARAMS, the first of eight subdevices */
-	CHANNEL_ALLOC_hUserdMemory = 32,
-	CHANNEL_ALLOC_userdOffset = 64,
-	CHANNEL_ALLOC_BYTES = 72
-};
+#include "core/rm/structs.h"
 
 static bool holds(const struct cgpu_userd_map *map, const struct cgpu_userd_channel *channel)
 {
@@ -92,7 +86,8 @@ uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *te
 	uint32_t object = cgpu_object_find(&tenant->objects, hClient, hChannel), i;
 	struct cgpu_userd_channel *channel = NULL;
 
-	if (!object || params_size < CHANNEL_ALLOC_BYTES)
+	if (!object ||
+	    params_size < offsetof(struct nv_channel_alloc, userdOffset[1]))
 		return CGPU_USERD_NONE;
 	for (i = 0; i < CGPU_USERD_CHANNELS; i++) {
 		channel = &userds->channel[i];
@@ -107,8 +102,8 @@ uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *te
 		.object = object,
 		.serial = cgpu_object_at(&tenant->objects, object)->serial,
 		.hClient = hClient,
-		.hMemory = cgpu_get32(params, CHANNEL_ALLOC_hUserdMemory),
-		.offset = cgpu_get64(params, CHANNEL_ALLOC_userdOffset),
+		.hMemory = cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory)),
+		.offset = cgpu_get64(params, offsetof(struct nv_channel_alloc, userdOffset)),
 		.map = CGPU_USERD_NONE,
 	};
 	/* the driver's own USERD is mapped by the channel's handle */

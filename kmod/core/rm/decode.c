@@ -3,87 +3,269 @@
  * The driver accepts an escape only if its size is exactly the size of its
  * struct, so the size is checked the same way here and every field is then
  * in bounds. What is listed and not interpreted is CGPU_OP_OTHER: the driver
- * decides. Offsets: the layouts of nv-ioctl.h, nvos.h, uvm_ioctl.h, equal in
- * the branches 535 to 580 unless struct cgpu_abi carries them.
+ * decides. One table says what each command is and where its fields are, from the
+ * structures of structs.h, equal in the branches 535 to 580 unless struct cgpu_abi
+ * carries them.
  */
 #include "core/rm/allowed.h"
 #include "core/rm/decode.h"
+#include "core/rm/structs.h"
 
-/* ------------------------------------------------------------- sizes */
+/* ------------------------------------------------------------ layouts */
 
-static uint32_t uvm_args_size(const struct cgpu_abi *abi, uint32_t cmd)
+/*
+ * What a command's argument says, and where: of each field its offset and one more, 0:
+ * there is none, or decode_rest() finds it, for another branch has it elsewhere, or
+ * another function of the command.
+ */
+struct layout {
+	uint16_t size;      /* the only one that the driver takes; 0: see varying_size() */
+	uint8_t op;         /* enum cgpu_op; 0: not interpreted */
+	uint8_t hClient, hParent, hObject, hClass, flags, status, fd;
+	uint8_t gpu;        /* UUID of a card */
+	uint8_t base;       /* UVM: an address, its length follows */
+	bool makes;         /* the driver may choose hObject */
+};
+
+#define AT(type, field) (offsetof(struct type, field) + 1)
+
+static const struct layout escapes[256] = {
+	[NV_ESC_RM_ALLOC_MEMORY] = {
+		.size = sizeof(struct nvos02_fd), .op = CGPU_OP_ALLOC_MEMORY,
+		.hClient = AT(nvos02, hRoot), .hParent = AT(nvos02, hObjectParent),
+		.hObject = AT(nvos02, hObjectNew), .makes = true, .hClass = AT(nvos02, hClass),
+		.flags = AT(nvos02, flags), .status = AT(nvos02, status),
+	},
+	[NV_ESC_RM_ALLOC_OBJECT] = {
+		.size = sizeof(struct nvos05), .op = CGPU_OP_ALLOC,
+		.hClient = AT(nvos05, hRoot), .hParent = AT(nvos05, hObjectParent),
+		.hObject = AT(nvos05, hObjectNew), .makes = true, .hClass = AT(nvos05, hClass),
+		.status = AT(nvos05, status),
+	},
+	[NV_ESC_RM_FREE] = {
+		.size = sizeof(struct nvos00), .op = CGPU_OP_FREE,
+		.hClient = AT(nvos00, hRoot), .hParent = AT(nvos00, hObjectParent),
+		.hObject = AT(nvos00, hObjectOld), .status = AT(nvos00, status),
+	},
+	[NV_ESC_RM_CONTROL] = { .size = sizeof(struct nvos54), .op = CGPU_OP_CONTROL },
+	[NV_ESC_RM_ALLOC] = { /* struct nvos21, or nvos64, which has its status elsewhere */
+		.op = CGPU_OP_ALLOC,
+		.hClient = AT(nvos21, hRoot), .hParent = AT(nvos21, hObjectParent),
+		.hObject = AT(nvos21, hObjectNew), .makes = true, .hClass = AT(nvos21, hClass),
+	},
+	[NV_ESC_RM_DUP_OBJECT] = {
+		.size = sizeof(struct nvos55), .op = CGPU_OP_DUP,
+		.hClient = AT(nvos55, hClient), .hParent = AT(nvos55, hParent),
+		.hObject = AT(nvos55, hObject), .makes = true, .status = AT(nvos55, status),
+	},
+	[NV_ESC_RM_SHARE] = {
+		.size = sizeof(struct nvos57), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos57, hClient), .hObject = AT(nvos57, hObject),
+		.status = AT(nvos57, status),
+	},
+	[NV_ESC_RM_IDLE_CHANNELS] = {
+		.size = sizeof(struct nvos30), .op = CGPU_OP_IDLE_CHANNELS,
+		.hClient = AT(nvos30, hClient), .status = AT(nvos30, status),
+	},
+	[NV_ESC_RM_VID_HEAP_CONTROL] = {
+		.size = sizeof(struct nvos32), .op = CGPU_OP_HEAP_OTHER,
+		.hClient = AT(nvos32, hRoot), .hParent = AT(nvos32, hObjectParent),
+		.status = AT(nvos32, status),
+	},
+	[NV_ESC_RM_MAP_MEMORY] = {
+		.size = sizeof(struct nvos33_fd), .op = CGPU_OP_MAP_MEMORY,
+		.hClient = AT(nvos33, hClient), .hParent = AT(nvos33, hDevice),
+		.hObject = AT(nvos33, hMemory), .fd = AT(nvos33_fd, fd),
+		.status = AT(nvos33, status),
+	},
+	[NV_ESC_RM_UNMAP_MEMORY] = {
+		.size = sizeof(struct nvos34), .op = CGPU_OP_UNMAP_MEMORY,
+		.hClient = AT(nvos34, hClient), .hObject = AT(nvos34, hMemory),
+		.status = AT(nvos34, status),
+	},
+	[NV_ESC_RM_ALLOC_CONTEXT_DMA2] = { /* hObjectParent is the client here */
+		.size = sizeof(struct nvos39), .op = CGPU_OP_CONTEXT_DMA,
+		.hClient = AT(nvos39, hObjectParent), .hObject = AT(nvos39, hObjectNew),
+		.makes = true, .hClass = AT(nvos39, hClass), .status = AT(nvos39, status),
+	},
+	[NV_ESC_RM_MAP_MEMORY_DMA] = { /* hDma: where the page tables are */
+		.op = CGPU_OP_MAP_DMA,
+		.hClient = AT(nvos46, hClient), .hParent = AT(nvos46, hDevice),
+		.hObject = AT(nvos46, hDma),
+	},
+	[NV_ESC_RM_UNMAP_MEMORY_DMA] = {
+		.op = CGPU_OP_UNMAP_DMA,
+		.hClient = AT(nvos47, hClient), .hParent = AT(nvos47, hDevice),
+		.hObject = AT(nvos47, hDma),
+	},
+	[NV_ESC_RM_BIND_CONTEXT_DMA] = {
+		.size = sizeof(struct nvos49), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos49, hClient), .hObject = AT(nvos49, hCtxDma),
+		.status = AT(nvos49, status),
+	},
+	[NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO] = {
+		.size = sizeof(struct nvos56), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos56, hClient), .hObject = AT(nvos56, hMemory),
+		.status = AT(nvos56, status),
+	},
+	[NV_ESC_ALLOC_OS_EVENT] = {
+		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
+		.hClient = AT(nv_ioctl_os_event, hClient), .fd = AT(nv_ioctl_os_event, fd),
+		.status = AT(nv_ioctl_os_event, status),
+	},
+	[NV_ESC_FREE_OS_EVENT] = {
+		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
+		.hClient = AT(nv_ioctl_os_event, hClient), .fd = AT(nv_ioctl_os_event, fd),
+		.status = AT(nv_ioctl_os_event, status),
+	},
+	[NV_ESC_REGISTER_FD] = {
+		.size = sizeof(struct nv_ioctl_register_fd), .op = CGPU_OP_REGISTER_FD,
+		.fd = AT(nv_ioctl_register_fd, ctl_fd),
+	},
+	[NV_ESC_EXPORT_TO_DMABUF_FD] = {
+		.op = CGPU_OP_EXPORT_DMABUF,
+		.hClient = AT(nv_ioctl_export_dmabuf, hClient),
+		.fd = AT(nv_ioctl_export_dmabuf, fd),
+	},
+};
+
+/* UVM_INITIALIZE's number is too large to be a place in a table. */
+static const struct layout uvm_initialize_layout = {
+	.size = sizeof(struct uvm_initialize), .op = CGPU_OP_UVM_INITIALIZE,
+	.flags = AT(uvm_initialize, flags), .status = AT(uvm_initialize, rmStatus),
+};
+
+static const struct layout uvm_commands[] = {
+	[UVM_REGISTER_GPU] = {
+		.size = sizeof(struct uvm_register_gpu), .op = CGPU_OP_UVM_REGISTER_GPU,
+		.gpu = AT(uvm_register_gpu, gpu), .hClient = AT(uvm_register_gpu, hClient),
+		.status = AT(uvm_register_gpu, rmStatus),
+	},
+	[UVM_UNREGISTER_GPU] = {
+		.size = sizeof(struct uvm_unregister_gpu),
+		.op = CGPU_OP_UVM_UNREGISTER_GPU,
+		.gpu = AT(uvm_unregister_gpu, gpu), .status = AT(uvm_unregister_gpu, rmStatus),
+	},
+	[UVM_REGISTER_GPU_VASPACE] = {
+		.size = sizeof(struct uvm_register_vaspace),
+		.op = CGPU_OP_UVM_REGISTER_CLIENT,
+		.gpu = AT(uvm_register_vaspace, gpu),
+		.hClient = AT(uvm_register_vaspace, hClient),
+		.hObject = AT(uvm_register_vaspace, hVaSpace),
+		.status = AT(uvm_register_vaspace, rmStatus),
+	},
+	[UVM_REGISTER_CHANNEL] = {
+		.size = sizeof(struct uvm_register_channel),
+		.op = CGPU_OP_UVM_REGISTER_CLIENT,
+		.gpu = AT(uvm_register_channel, gpu),
+		.hClient = AT(uvm_register_channel, hClient),
+		.hObject = AT(uvm_register_channel, hChannel),
+		.base = AT(uvm_register_channel, base),
+		.status = AT(uvm_register_channel, rmStatus),
+	},
+	[UVM_ALLOC_DEVICE_P2P] = {
+		.op = CGPU_OP_UVM_MAP_EXTERNAL,
+		.base = AT(uvm_alloc_device_p2p, base),
+		.hClient = AT(uvm_alloc_device_p2p, hClient),
+		.hObject = AT(uvm_alloc_device_p2p, hMemory),
+		.status = AT(uvm_alloc_device_p2p, rmStatus),
+	},
+	[UVM_MAP_EXTERNAL_ALLOCATION] = { /* the handles are in its tail */
+		.op = CGPU_OP_UVM_MAP_EXTERNAL,
+		.base = AT(uvm_map_external_head, base),
+	},
+	[UVM_UNMAP_EXTERNAL] = {
+		.size = sizeof(struct uvm_unmap_external),
+		.op = CGPU_OP_UVM_UNMAP_EXTERNAL,
+		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
+		.status = AT(uvm_unmap_external, rmStatus),
+	},
+	[UVM_FREE] = {
+		.size = sizeof(struct uvm_free), .op = CGPU_OP_UVM_FREE,
+		.base = AT(uvm_free, base), .status = AT(uvm_free, rmStatus),
+	},
+	[UVM_ALLOC_SEMAPHORE_POOL] = {
+		.op = CGPU_OP_UVM_SEMAPHORE_POOL,
+		.base = AT(uvm_semaphore_pool_head, base),
+	},
+};
+
+/* as the driver compares them, and the last field of each that is read from a table */
+_Static_assert(sizeof(struct nvos02_fd) == 56 && sizeof(struct nvos05) == 20, "nvos.h");
+_Static_assert(sizeof(struct nvos00) == 16 && sizeof(struct nvos54) == 32, "nvos.h");
+_Static_assert(sizeof(struct nvos21) == 32 && sizeof(struct nvos64) == 48, "nvos.h");
+_Static_assert(sizeof(struct nvos55) == 28 && sizeof(struct nvos57) == 24, "nvos.h");
+_Static_assert(sizeof(struct nvos30) == 56 && sizeof(struct nvos32) == 184, "nvos.h");
+_Static_assert(sizeof(struct nvos33_fd) == 56 && sizeof(struct nvos34) == 32, "nvos.h");
+_Static_assert(sizeof(struct nvos39) == 56 && sizeof(struct nvos49) == 16, "nvos.h");
+_Static_assert(sizeof(struct nvos46) == 56 && sizeof(struct nvos47) == 48, "nvos.h");
+_Static_assert(sizeof(struct nvos56) == 40, "nvos.h");
+_Static_assert(offsetof(struct nvos32_alloc_size, attr2) == 144 &&
+	       offsetof(struct nvos32_alloc_tiled, attr2) == 144 &&
+	       offsetof(struct nvos32_alloc_range, attr2) == 136, "nvos.h: by function");
+_Static_assert(sizeof(struct nv_memory_alloc) == 128 && sizeof(struct nv0080_alloc) == 56 &&
+	       sizeof(struct nv_group_alloc) == 20 &&
+	       offsetof(struct nv_channel_alloc, engineType) == 128, "allocation parameters");
+_Static_assert(sizeof(struct nv_export_object) == 24 && sizeof(struct nv_import_object) == 20 &&
+	       sizeof(struct nv_export_objects) == 2128 &&
+	       sizeof(struct nv_import_objects) == 652, "ctrl0000unix.h");
+_Static_assert(sizeof(struct nv_fifo_disable_channels) == 536, "ctrl2080fifo.h");
+_Static_assert(sizeof(struct uvm_register_gpu) == 40 && sizeof(struct uvm_unregister_gpu) == 20 &&
+	       sizeof(struct uvm_register_vaspace) == 32 &&
+	       sizeof(struct uvm_register_channel) == 56 &&
+	       sizeof(struct uvm_alloc_device_p2p) == 56 && sizeof(struct uvm_gpu_mapping) == 36 &&
+	       sizeof(struct uvm_map_external_tail) == 24 &&
+	       sizeof(struct uvm_unmap_external) == 40 && sizeof(struct uvm_free) == 24 &&
+	       sizeof(struct uvm_semaphore_pool_tail) == 16, "uvm_ioctl.h");
+
+/* Return: a layout without an op: the core does not interpret it. */
+static const struct layout *layout_of(uint32_t device, uint32_t nr)
 {
-	switch (cmd) {
-	case UVM_INITIALIZE:
-		return 16;
-	case UVM_REGISTER_GPU:
-		return 40;
-	case UVM_UNREGISTER_GPU:
-		return 20;
-	case UVM_REGISTER_GPU_VASPACE:
-		return 32;
-	case UVM_REGISTER_CHANNEL:
-		return 56;
-	case UVM_MAP_EXTERNAL_ALLOCATION:
-		return abi->uvm_map_external_size;
-	case UVM_UNMAP_EXTERNAL:
-		return 40;
-	case UVM_FREE:
-		return 24;
-	case UVM_ALLOC_SEMAPHORE_POOL:
+	static const struct layout other;
+
+	if (device != CGPU_DEVICE_UVM)
+		return nr < sizeof(escapes) / sizeof(escapes[0]) ? &escapes[nr] : &other;
+	if (nr == UVM_INITIALIZE)
+		return &uvm_initialize_layout;
+	return nr < sizeof(uvm_commands) / sizeof(uvm_commands[0]) ? &uvm_commands[nr] : &other;
+}
+
+/* Of a structure that a branch has longer than another. */
+static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t nr)
+{
+	switch (op) {
+	case CGPU_OP_MAP_DMA:
+		return abi->map_dma_size;
+	case CGPU_OP_UNMAP_DMA:
+		return abi->unmap_dma_size;
+	case CGPU_OP_EXPORT_DMABUF:
+		return abi->dmabuf_size;
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		return nr == UVM_ALLOC_DEVICE_P2P ? abi->uvm_device_p2p_size :
+						    abi->uvm_map_external_size;
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return abi->uvm_semaphore_pool_size;
-	case UVM_ALLOC_DEVICE_P2P:
-		return abi->uvm_device_p2p_size;
 	default:
 		return 0;
 	}
 }
 
-/* the size of every escape that the core interprets; 0: it does not */
-static bool rm_size_fits(const struct cgpu_abi *abi, uint32_t nr, uint32_t size)
+/* bytes of the only argument that the driver takes; 0: the core does not interpret it */
+static uint32_t size_of(const struct cgpu_abi *abi, const struct layout *layout, uint32_t nr)
 {
-	switch (nr) {
-	case NV_ESC_RM_ALLOC_MEMORY:
-		return size == 56;
-	case NV_ESC_RM_ALLOC_OBJECT:
-		return size == 20;
-	case NV_ESC_RM_FREE:
-		return size == 16;
-	case NV_ESC_RM_CONTROL:
-		return size == 32;
-	case NV_ESC_RM_ALLOC:
-		return size == 32 || size == 48;
-	case NV_ESC_RM_DUP_OBJECT:
-		return size == 28;
-	case NV_ESC_RM_SHARE:
-		return size == 24;
-	case NV_ESC_RM_IDLE_CHANNELS:
-		return size == 56;
-	case NV_ESC_RM_VID_HEAP_CONTROL:
-		return size == 184;
-	case NV_ESC_RM_MAP_MEMORY:
-		return size == 56;
-	case NV_ESC_RM_UNMAP_MEMORY:
-		return size == 32;
-	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
-		return size == 56;
-	case NV_ESC_RM_MAP_MEMORY_DMA:
-		return size == abi->map_dma_size;
-	case NV_ESC_RM_UNMAP_MEMORY_DMA:
-		return size == abi->unmap_dma_size;
-	case NV_ESC_RM_BIND_CONTEXT_DMA:
-	case NV_ESC_ALLOC_OS_EVENT:
-	case NV_ESC_FREE_OS_EVENT:
-		return size == 16;
-	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
-		return size == 40;
-	case NV_ESC_REGISTER_FD:
-		return size == 4;
-	case NV_ESC_EXPORT_TO_DMABUF_FD:
-		return size == abi->dmabuf_size;
-	default:
-		return true;
-	}
+	return layout->size ? layout->size : varying_size(abi, layout->op, nr);
+}
+
+static bool size_fits(const struct cgpu_abi *abi, uint32_t device, const struct layout *layout,
+		      uint32_t nr, uint32_t size)
+{
+	if (layout->size)
+		return size == layout->size;
+	if (layout->op == CGPU_OP_ALLOC)
+		return size == sizeof(struct nvos21) || size == sizeof(struct nvos64);
+	/* what is not interpreted: of UVM it has no size, of RM its own */
+	return size == varying_size(abi, layout->op, nr) ||
+	       (!layout->op && device != CGPU_DEVICE_UVM);
 }
 
 bool cgpu_interprets(uint32_t nr)
@@ -102,7 +284,7 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 	uint32_t nr = cmd & 0xff; /* _IOC_NR */
 
 	if (device == CGPU_DEVICE_UVM)
-		return uvm_args_size(abi, cmd);
+		return size_of(abi, layout_of(device, cmd), cmd);
 	if (nr != NV_ESC_IOCTL_XFER_CMD && !cgpu_interprets(nr))
 		return 0;
 	return (cmd >> 16) & 0x3fff; /* _IOC_SIZE */
@@ -111,11 +293,11 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 int cgpu_decode_xfer(const void *args, uint32_t size, uint32_t *cmd,
 		     uint32_t *inner_size, uint64_t *inner_ptr)
 {
-	if (size != 16)
+	if (size != sizeof(struct nv_ioctl_xfer))
 		return -EINVAL;
-	*cmd = cgpu_get32(args, 0);
-	*inner_size = cgpu_get32(args, 4);
-	*inner_ptr = cgpu_get64(args, 8);
+	*cmd = cgpu_get32(args, offsetof(struct nv_ioctl_xfer, cmd));
+	*inner_size = cgpu_get32(args, offsetof(struct nv_ioctl_xfer, size));
+	*inner_ptr = cgpu_get64(args, offsetof(struct nv_ioctl_xfer, ptr));
 	if (*inner_size > NV_ABSOLUTE_MAX_IOCTL_SIZE)
 		return -EINVAL;
 	return 0;
@@ -128,15 +310,14 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 {
 	const struct cgpu_rule *rule;
 	uint32_t want;
-	uint32_t given = cgpu_get32(args, 24);
+	uint32_t given = cgpu_get32(args, offsetof(struct nvos54, paramsSize));
 
 	req->op = CGPU_OP_CONTROL;
-	req->hClient = cgpu_get32(args, 0);
-	req->hObject = cgpu_get32(args, 4);
-	req->cmd = cgpu_get32(args, 8);
-	req->flags = cgpu_get32(args, 12);
-	req->status_offset = 28;
-
+	req->hClient = cgpu_get32(args, offsetof(struct nvos54, hClient));
+	req->hObject = cgpu_get32(args, offsetof(struct nvos54, hObject));
+	req->cmd = cgpu_get32(args, offsetof(struct nvos54, cmd));
+	req->flags = cgpu_get32(args, offsetof(struct nvos54, flags));
+	req->status_offset = offsetof(struct nvos54, status);
 	rule = cgpu_control_rule(req->cmd);
 	req->judge = rule->judge;
 	want = rule->params_bytes;
@@ -149,8 +330,8 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 	 * The driver demands the exact size. A shorter block is still copied,
 	 * as far as it goes, so that the driver sees what the caller sent.
 	 */
-	req->params_ptr = cgpu_get64(args, 16);
-	req->params_ptr_offset = 16;
+	req->params_ptr_offset = offsetof(struct nvos54, params);
+	req->params_ptr = cgpu_get64(args, req->params_ptr_offset);
 	req->params_size = given < want ? given : want;
 	if (want == CGPU_AS_GIVEN && given > CGPU_PARAMS_MAX)
 		req->params_size = 0;
@@ -160,58 +341,74 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 
 /* ------------------------------------------------------------- memory */
 
+/* the places that the three functions which allocate have differently */
+struct heap_layout {
+	uint16_t attr, attr2, size;
+};
+
+#define HEAP_LAYOUT(type) \
+	{ offsetof(struct type, attr), offsetof(struct type, attr2), offsetof(struct type, size) }
+
+static const struct heap_layout *heap_layout(uint32_t function)
+{
+	static const struct heap_layout plain = HEAP_LAYOUT(nvos32_alloc_size);
+	static const struct heap_layout tiled = HEAP_LAYOUT(nvos32_alloc_tiled);
+	static const struct heap_layout range = HEAP_LAYOUT(nvos32_alloc_range);
+
+	switch (function) {
+	case NVOS32_FUNCTION_ALLOC_SIZE:
+		return &plain;
+	case NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT:
+		return &tiled;
+	case NVOS32_FUNCTION_ALLOC_SIZE_RANGE:
+		return &range;
+	default:
+		return NULL;
+	}
+}
+
 static void decode_heap(const void *args, struct cgpu_request *req)
 {
-	uint32_t size_offset;
+	const struct heap_layout *heap;
+	uint32_t location;
 
-	req->hClient = cgpu_get32(args, 0);
-	req->hParent = cgpu_get32(args, 4);
-	req->function = cgpu_get32(args, 8);
-	req->status_offset = 20;
-
+	req->function = cgpu_get32(args, offsetof(struct nvos32, function));
+	heap = heap_layout(req->function);
 	switch (req->function) {
-	case NVOS32_FUNCTION_ALLOC_SIZE:
-	case NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT:
-		req->attr2 = cgpu_get32(args, 144);
-		size_offset = 88;
-		break;
-	case NVOS32_FUNCTION_ALLOC_SIZE_RANGE:
-		req->attr2 = cgpu_get32(args, 136);
-		size_offset = 80;
-		break;
 	case NVOS32_FUNCTION_FREE:
 		req->op = CGPU_OP_FREE;
-		req->hObject = cgpu_get32(args, 44);
+		req->hObject = cgpu_get32(args, offsetof(struct nvos32_free, hMemory));
 		return;
 	case NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR:
 		req->op = CGPU_OP_HEAP_ALLOC;
-		req->hObject = cgpu_get32(args, 40);
-		req->hObject_offset = 40;
+		req->hObject_offset = offsetof(struct nvos32_alloc_os_desc, hMemory);
+		req->hObject = cgpu_get32(args, req->hObject_offset);
 		req->hClass = NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
 		return;
 	case NVOS32_FUNCTION_INFO:
 		req->op = CGPU_OP_HEAP_INFO;
 		return;
 	default:
-		req->op = CGPU_OP_HEAP_OTHER;
-		return;
+		break;
 	}
-
+	if (!heap)
+		return;
 	req->op = CGPU_OP_HEAP_ALLOC;
-	req->hObject = cgpu_get32(args, 44);
-	req->hObject_offset = 44;
-	req->flags = cgpu_get32(args, 52);
-	req->attr = cgpu_get32(
-		args, req->function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT ? 64 : 56);
-	req->size_bytes = cgpu_get64(args, size_offset);
+	req->hObject_offset = offsetof(struct nvos32_alloc_size, hMemory);
+	req->hObject = cgpu_get32(args, req->hObject_offset);
+	req->flags = cgpu_get32(args, offsetof(struct nvos32_alloc_size, flags));
+	req->attr = cgpu_get32(args, heap->attr);
+	req->attr2 = cgpu_get32(args, heap->attr2);
+	req->size_offset = heap->size;
+	req->size_bytes = cgpu_get64(args, heap->size);
 	if (!req->size_bytes && req->function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT)
-		req->size_bytes = (uint64_t)cgpu_get32(args, 56) * cgpu_get32(args, 60);
+		req->size_bytes =
+			(uint64_t)cgpu_get32(args, offsetof(struct nvos32_alloc_tiled, height)) *
+			cgpu_get32(args, offsetof(struct nvos32_alloc_tiled, width));
+	location = (req->attr >> NVOS32_ATTR_LOCATION_SHIFT) & NVOS32_ATTR_LOCATION_MASK;
 	if (req->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		req->hClass = NV50_MEMORY_VIRTUAL;
-	else if (((req->attr >> NVOS32_ATTR_LOCATION_SHIFT) &
-		  NVOS32_ATTR_LOCATION_MASK) == NVOS32_ATTR_LOCATION_VIDMEM ||
-		 ((req->attr >> NVOS32_ATTR_LOCATION_SHIFT) &
-		  NVOS32_ATTR_LOCATION_MASK) == NVOS32_ATTR_LOCATION_ANY)
+	else if (location == NVOS32_ATTR_LOCATION_VIDMEM || location == NVOS32_ATTR_LOCATION_ANY)
 		/* "anywhere" may end in video memory: charged as if it did */
 		req->hClass = NV01_MEMORY_LOCAL_USER;
 	else
@@ -237,233 +434,103 @@ bool cgpu_is_channel_class(uint32_t hClass)
 static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t size,
 			 struct cgpu_request *req)
 {
-	const struct cgpu_rule *rule;
+	const struct cgpu_rule *rule = cgpu_class_rule(req->hClass);
 
-	req->op = CGPU_OP_ALLOC;
-	req->hClient = cgpu_get32(args, 0);
-	req->hParent = cgpu_get32(args, 4);
-	req->hObject = cgpu_get32(args, 8);
-	req->hObject_offset = 8;
-	req->hClass = cgpu_get32(args, 12);
-	rule = cgpu_class_rule(req->hClass);
 	req->judge = rule->judge;
 	memcpy(req->hClient_place, rule->hClient, sizeof(rule->hClient));
-	if (req->nr == NV_ESC_RM_ALLOC_OBJECT) {
-		req->status_offset = 16;
+	if (req->nr == NV_ESC_RM_ALLOC_OBJECT)
 		return;
-	}
-	req->status_offset = size == 48 ? 40 : 28;
+	req->status_offset = size == sizeof(struct nvos64) ? offsetof(struct nvos64, status) :
+							     offsetof(struct nvos21, status);
 
 	/*
 	 * Which bytes the driver reads follows from the class, not from
 	 * paramsSize: user mode passes 0 there, and a wrong size is accepted
 	 * (580.159.04).
 	 */
-	req->params_ptr = cgpu_get64(args, 16);
-	req->params_ptr_offset = 16;
+	req->params_ptr_offset = offsetof(struct nvos21, pAllocParms); /* nvos64's, too */
+	req->params_ptr = cgpu_get64(args, req->params_ptr_offset);
 	req->params_size = req->params_ptr ? class_params_size(abi, rule) : 0;
-}
-
-/* ---------------------------------------------------------------- UVM */
-
-static void decode_uvm(const struct cgpu_abi *abi, const void *args,
-		       struct cgpu_request *req)
-{
-	switch (req->nr) {
-	case UVM_INITIALIZE:
-		req->op = CGPU_OP_UVM_INITIALIZE;
-		req->flags = cgpu_get32(args, 0);
-		req->status_offset = 8;
-		break;
-	case UVM_REGISTER_GPU:
-		req->op = CGPU_OP_UVM_REGISTER_GPU;
-		memcpy(req->gpu_uuid, args, 16);
-		req->hClient = cgpu_get32(args, 28);
-		req->status_offset = 36;
-		break;
-	case UVM_UNREGISTER_GPU:
-		req->op = CGPU_OP_UVM_UNREGISTER_GPU;
-		memcpy(req->gpu_uuid, args, 16);
-		req->status_offset = 16;
-		break;
-	case UVM_REGISTER_GPU_VASPACE:
-		req->op = CGPU_OP_UVM_REGISTER_CLIENT;
-		memcpy(req->gpu_uuid, args, 16);
-		req->hClient = cgpu_get32(args, 20);
-		req->hObject = cgpu_get32(args, 24);
-		req->status_offset = 28;
-		break;
-	case UVM_REGISTER_CHANNEL:
-		req->op = CGPU_OP_UVM_REGISTER_CLIENT;
-		memcpy(req->gpu_uuid, args, 16);
-		req->hClient = cgpu_get32(args, 20);
-		req->hObject = cgpu_get32(args, 24);
-		req->base = cgpu_get64(args, 32);
-		req->length_bytes = cgpu_get64(args, 40);
-		req->status_offset = 48;
-		break;
-	case UVM_ALLOC_DEVICE_P2P:
-		req->op = CGPU_OP_UVM_MAP_EXTERNAL;
-		req->base = cgpu_get64(args, 0);
-		req->length_bytes = cgpu_get64(args, 8);
-		req->hClient = cgpu_get32(args, 44);
-		req->hObject = cgpu_get32(args, 48);
-		req->status_offset = 52;
-		break;
-	case UVM_MAP_EXTERNAL_ALLOCATION:
-		req->op = CGPU_OP_UVM_MAP_EXTERNAL;
-		req->base = cgpu_get64(args, 0);
-		req->length_bytes = cgpu_get64(args, 8);
-		req->hClient = cgpu_get32(args, abi->uvm_map_external_hclient);
-		req->hObject = cgpu_get32(args, abi->uvm_map_external_hclient + 4);
-		req->status_offset = abi->uvm_map_external_hclient + 8;
-		break;
-	case UVM_UNMAP_EXTERNAL:
-		req->op = CGPU_OP_UVM_UNMAP_EXTERNAL;
-		req->base = cgpu_get64(args, 0);
-		req->length_bytes = cgpu_get64(args, 8);
-		memcpy(req->gpu_uuid, (const uint8_t *)args + 16, 16);
-		req->status_offset = 32;
-		break;
-	case UVM_FREE:
-		req->op = CGPU_OP_UVM_FREE;
-		req->base = cgpu_get64(args, 0);
-		req->length_bytes = cgpu_get64(args, 8);
-		req->status_offset = 16;
-		break;
-	case UVM_ALLOC_SEMAPHORE_POOL:
-		req->op = CGPU_OP_UVM_SEMAPHORE_POOL;
-		req->base = cgpu_get64(args, 0);
-		req->length_bytes = cgpu_get64(args, 8);
-		req->status_offset = abi->uvm_semaphore_pool_size - 8;
-		break;
-	default:
-		break;
-	}
 }
 
 /* ------------------------------------------------------------- entry */
 
-static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t size,
-		      struct cgpu_request *req)
+static uint32_t read32(const void *args, uint8_t place)
 {
-	switch (req->nr) {
-	case NV_ESC_RM_ALLOC:
-	case NV_ESC_RM_ALLOC_OBJECT:
+	return place ? cgpu_get32(args, place - 1u) : 0;
+}
+
+static void decode_fields(const struct layout *layout, const void *args,
+			  struct cgpu_request *req)
+{
+	req->op = layout->op;
+	req->hClient = read32(args, layout->hClient);
+	req->hParent = read32(args, layout->hParent);
+	req->hObject = read32(args, layout->hObject);
+	req->flags = read32(args, layout->flags);
+	if (layout->makes)
+		req->hObject_offset = layout->hObject - 1u;
+	if (layout->hClass) {
+		req->hClass = read32(args, layout->hClass);
+		/* decode_alloc() wants more of the rule */
+		if (layout->op != CGPU_OP_ALLOC)
+			req->judge = cgpu_class_rule(req->hClass)->judge;
+	}
+	if (layout->fd)
+		req->fd = (int32_t)read32(args, layout->fd);
+	if (layout->status)
+		req->status_offset = layout->status - 1u;
+	if (layout->gpu)
+		memcpy(req->gpu_uuid, (const uint8_t *)args + layout->gpu - 1,
+		       sizeof(req->gpu_uuid));
+	if (layout->base) {
+		req->base = cgpu_get64(args, layout->base - 1u);
+		req->length_bytes = cgpu_get64(args, layout->base + 7u);
+	}
+}
+
+/* What the table cannot say of it: what depends on its contents, or on the branch. */
+static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t size,
+			struct cgpu_request *req)
+{
+	uint32_t tail;
+
+	switch (req->op) {
+	case CGPU_OP_ALLOC:
 		decode_alloc(abi, args, size, req);
 		break;
-	case NV_ESC_RM_ALLOC_CONTEXT_DMA2: /* hObjectParent is the client here */
-		req->op = CGPU_OP_CONTEXT_DMA;
-		req->hClient = cgpu_get32(args, 0);
-		req->hObject = cgpu_get32(args, 8);
-		req->hObject_offset = 8;
-		req->hClass = cgpu_get32(args, 12);
-		req->judge = cgpu_class_rule(req->hClass)->judge;
-		req->status_offset = 48;
-		break;
-	case NV_ESC_RM_FREE:
-		req->op = CGPU_OP_FREE;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8);
-		req->status_offset = 12;
-		break;
-	case NV_ESC_RM_CONTROL:
-		decode_control(abi, args, req);
-		break;
-	case NV_ESC_RM_VID_HEAP_CONTROL:
+	case CGPU_OP_HEAP_OTHER:
 		decode_heap(args, req);
 		break;
-	case NV_ESC_RM_ALLOC_MEMORY:
-		req->op = CGPU_OP_ALLOC_MEMORY;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8);
-		req->hObject_offset = 8;
-		req->hClass = cgpu_get32(args, 12);
-		req->flags = cgpu_get32(args, 16);
-		req->judge = cgpu_class_rule(req->hClass)->judge;
-		req->status_offset = 40;
+	case CGPU_OP_DUP:
+		req->hClientSrc = cgpu_get32(args, offsetof(struct nvos55, hClientSrc));
+		req->hObjectSrc = cgpu_get32(args, offsetof(struct nvos55, hObjectSrc));
 		break;
-	case NV_ESC_RM_DUP_OBJECT:
-		req->op = CGPU_OP_DUP;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8);
-		req->hObject_offset = 8;
-		req->hClientSrc = cgpu_get32(args, 12);
-		req->hObjectSrc = cgpu_get32(args, 16);
-		req->status_offset = 24;
+	case CGPU_OP_UNMAP_DMA:
+		req->partial = size == sizeof(struct nvos47) &&
+			       cgpu_get64(args, offsetof(struct nvos47, size));
+		req->status_offset = size - 8;
 		break;
-	case NV_ESC_RM_SHARE:
-		req->op = CGPU_OP_CLIENT_CALL;
-		req->hClient = cgpu_get32(args, 0);
-		req->hObject = cgpu_get32(args, 4);
-		req->status_offset = 20;
+	case CGPU_OP_MAP_DMA:
+		req->status_offset = size - 8;
 		break;
-	case NV_ESC_RM_MAP_MEMORY:
-		req->op = CGPU_OP_MAP_MEMORY;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8);
-		req->fd = (int32_t)cgpu_get32(args, 48);
-		req->status_offset = 40;
-		break;
-	case NV_ESC_RM_UNMAP_MEMORY:
-		req->op = CGPU_OP_UNMAP_MEMORY;
-		req->hClient = cgpu_get32(args, 0);
-		req->hObject = cgpu_get32(args, 8);
-		req->status_offset = 24;
-		break;
-	case NV_ESC_RM_IDLE_CHANNELS:
-		req->op = CGPU_OP_IDLE_CHANNELS;
-		req->hClient = cgpu_get32(args, 0);
-		req->status_offset = 48;
-		break;
-	case NV_ESC_RM_MAP_MEMORY_DMA:
-		req->op = CGPU_OP_MAP_DMA;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8); /* hDma: where the page tables are */
-		req->status_offset = abi->map_dma_size - 8;
-		break;
-	case NV_ESC_RM_UNMAP_MEMORY_DMA:
-		req->op = CGPU_OP_UNMAP_DMA;
-		req->hClient = cgpu_get32(args, 0);
-		req->hParent = cgpu_get32(args, 4);
-		req->hObject = cgpu_get32(args, 8);
-		req->partial = abi->unmap_dma_size == 48 && cgpu_get64(args, 32);
-		req->status_offset = abi->unmap_dma_size - 8;
-		break;
-	case NV_ESC_RM_BIND_CONTEXT_DMA:
-		req->op = CGPU_OP_CLIENT_CALL;
-		req->hClient = cgpu_get32(args, 0);
-		req->hObject = cgpu_get32(args, 8);
-		req->status_offset = 12;
-		break;
-	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
-		req->op = CGPU_OP_CLIENT_CALL;
-		req->hClient = cgpu_get32(args, 0);
-		req->hObject = cgpu_get32(args, 8);
-		req->status_offset = 32;
-		break;
-	case NV_ESC_ALLOC_OS_EVENT:
-	case NV_ESC_FREE_OS_EVENT:
-		req->op = CGPU_OP_OS_EVENT;
-		req->hClient = cgpu_get32(args, 0);
-		req->fd = (int32_t)cgpu_get32(args, 8);
-		req->status_offset = 12;
-		break;
-	case NV_ESC_REGISTER_FD:
-		req->op = CGPU_OP_REGISTER_FD;
-		req->fd = (int32_t)cgpu_get32(args, 0);
-		break;
-	case NV_ESC_EXPORT_TO_DMABUF_FD:
-		req->op = CGPU_OP_EXPORT_DMABUF;
-		req->fd = (int32_t)cgpu_get32(args, 0);
-		req->hClient = cgpu_get32(args, 4);
+	case CGPU_OP_EXPORT_DMABUF:
 		req->handles_offset = abi->dmabuf_handles;
 		req->status_offset = abi->dmabuf_status;
+		break;
+	case CGPU_OP_UVM_MAP_EXTERNAL:
+		if (req->nr == UVM_ALLOC_DEVICE_P2P)
+			break;
+		tail = size - sizeof(struct uvm_map_external_tail);
+		req->hClient = cgpu_get32(
+			args, tail + offsetof(struct uvm_map_external_tail, hClient));
+		req->hObject = cgpu_get32(
+			args, tail + offsetof(struct uvm_map_external_tail, hMemory));
+		req->status_offset = tail + offsetof(struct uvm_map_external_tail, rmStatus);
+		break;
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+		tail = size - sizeof(struct uvm_semaphore_pool_tail);
+		req->status_offset = tail + offsetof(struct uvm_semaphore_pool_tail, rmStatus);
 		break;
 	default:
 		break;
@@ -473,6 +540,8 @@ static void decode_rm(const struct cgpu_abi *abi, const void *args, uint32_t siz
 int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		const void *args, uint32_t size, struct cgpu_request *req)
 {
+	const struct layout *layout = layout_of(device, nr);
+
 	*req = (struct cgpu_request){
 		.device = device,
 		.op = CGPU_OP_OTHER,
@@ -484,17 +553,16 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		.hClient_place = { CGPU_NOWHERE, CGPU_NOWHERE },
 	};
 
-	if (device == CGPU_DEVICE_UVM) {
-		if (size != uvm_args_size(abi, nr))
-			return -EINVAL;
-		if (nr == UVM_DEINITIALIZE)
-			req->op = CGPU_OP_UVM_DEINITIALIZE;
-		else if (size)
-			decode_uvm(abi, args, req);
-	} else {
-		if (!rm_size_fits(abi, nr, size))
-			return -EINVAL;
-		decode_rm(abi, args, size, req);
+	if (!size_fits(abi, device, layout, nr, size))
+		return -EINVAL;
+	if (layout->op == CGPU_OP_CONTROL) {
+		/* nearly every call: not field by field */
+		decode_control(abi, args, req);
+	} else if (layout->op && size) {
+		decode_fields(layout, args, req);
+		decode_rest(abi, args, size, req);
+	} else if (device == CGPU_DEVICE_UVM && nr == UVM_DEINITIALIZE) {
+		req->op = CGPU_OP_UVM_DEINITIALIZE;
 	}
 	if (req->status_offset != CGPU_NO_OFFSET)
 		req->status = cgpu_get32(args, req->status_offset);
@@ -504,7 +572,7 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 			uint32_t size, struct cgpu_request *req)
 {
-	uint32_t i;
+	uint32_t count, i;
 
 	(void)abi;
 	for (i = 0; i < 2; i++)
@@ -513,22 +581,27 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 	if (req->op == CGPU_OP_CONTROL) {
 		switch (req->cmd) {
 		case NV2080_CTRL_CMD_FB_GET_INFO:
-			if (size < 16)
+			if (size < sizeof(struct nv_fb_get_info))
 				break;
-			/* at most 128 entries of {index, data} in any branch */
-			req->list_ptr = cgpu_get64(params, 8);
-			req->list_size = cgpu_get32(params, 0);
-			req->list_size = req->list_size <= 128 ? req->list_size * 8 : 0;
+			/* at most 128 entries in any branch */
+			req->list_ptr = cgpu_get64(params,
+						   offsetof(struct nv_fb_get_info, fbInfoList));
+			count = cgpu_get32(params,
+					   offsetof(struct nv_fb_get_info, fbInfoListSize));
+			req->list_size = count <= 128 ? count * sizeof(struct nv_fb_info) : 0;
 			break;
 		case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-			if (size >= 24)
-				req->fd = (int32_t)cgpu_get32(params, 16);
+			if (size >= sizeof(struct nv_export_object))
+				req->fd = (int32_t)cgpu_get32(
+					params, offsetof(struct nv_export_object, fd));
 			break;
 		case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
 		case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+			/* where it leads all three of them */
 			if (size >= 4)
-				req->fd = (int32_t)cgpu_get32(params, 0);
+				req->fd = (int32_t)cgpu_get32(
+					params, offsetof(struct nv_import_object, fd));
 			break;
 		default:
 			break;
@@ -540,34 +613,41 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 
 	switch (req->hClass) {
 	case NV01_MEMORY_LOCAL_USER: /* NV_MEMORY_ALLOCATION_PARAMS */
-		if (size < 120)
+		if (size < offsetof(struct nv_memory_alloc, numaNode))
 			break;
-		req->flags = cgpu_get32(params, 8);
-		req->attr = cgpu_get32(params, 24);
-		req->attr2 = cgpu_get32(params, 28);
-		req->size_bytes = cgpu_get64(params, 64);
+		req->flags = cgpu_get32(params, offsetof(struct nv_memory_alloc, flags));
+		req->attr = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr));
+		req->attr2 = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr2));
+		req->size_bytes = cgpu_get64(params, offsetof(struct nv_memory_alloc, size));
 		break;
 	case NV01_DEVICE_0: /* NV0080_ALLOC_PARAMETERS */
 		if (size >= 4)
-			req->deviceId = cgpu_get32(params, 0);
+			req->deviceId =
+				cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
 		break;
 	case KEPLER_CHANNEL_GROUP_A: /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
-		if (size < 16)
+		if (size < offsetof(struct nv_group_alloc, isVgpu))
 			break;
-		req->hDepend[0] = cgpu_get32(params, 8);
-		req->engineType = cgpu_get32(params, 12);
+		req->hDepend[0] = cgpu_get32(params, offsetof(struct nv_group_alloc, hVASpace));
+		req->engineType =
+			cgpu_get32(params, offsetof(struct nv_group_alloc, engineType));
 		break;
 	case FERMI_CONTEXT_SHARE_A: /* NV_CTXSHARE_ALLOCATION_PARAMETERS */
 		if (size >= 4)
-			req->hDepend[0] = cgpu_get32(params, 0);
+			req->hDepend[0] =
+				cgpu_get32(params, offsetof(struct nv_ctxshare_alloc, hVASpace));
 		break;
 	default: /* NV_CHANNEL_ALLOC_PARAMS */
-		if (!cgpu_is_channel_class(req->hClass) || size < 132)
+		if (!cgpu_is_channel_class(req->hClass) ||
+		    size < offsetof(struct nv_channel_alloc, cid))
 			break;
-		req->hDepend[0] = cgpu_get32(params, 24); /* hContextShare */
-		req->hDepend[1] = cgpu_get32(params, 28); /* hVASpace */
-		req->hDepend[2] = cgpu_get32(params, 32); /* hUserdMemory[0] */
-		req->engineType = cgpu_get32(params, 128);
+		req->hDepend[0] =
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, hContextShare));
+		req->hDepend[1] = cgpu_get32(params, offsetof(struct nv_channel_alloc, hVASpace));
+		req->hDepend[2] =
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory));
+		req->engineType =
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType));
 		break;
 	}
 }

@@ -87,6 +87,7 @@ struct cgpu_request {
 	int32_t fd;
 	uint8_t gpu_uuid[16];
 
+	uint32_t size_offset;   /* HEAP_ALLOC: of size_bytes in the argument */
 	uint64_t size_bytes;    /* memory: asked before, taken after the call */
 	uint64_t base;          /* UVM: virtual address */
 	uint64_t length_bytes;

@@ -44,7 +44,6 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.channel_alloc_size = 360,
 		.fb_get_info_v2_size = 436,
 		.uvm_map_external_size = 1200,
-		.uvm_map_external_hclient = 1188,
 		.uvm_semaphore_pool_size = 1184,
 		.map_dma_size = 56,
 		.unmap_dma_size = 40,
@@ -56,7 +55,6 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		abi->memory_alloc_size = 128; /* numaNode */
 		/* perGpuAttributes grew from 32 to 256 entries of 36 bytes */
 		abi->uvm_map_external_size = 9264;
-		abi->uvm_map_external_hclient = 9252;
 		abi->uvm_semaphore_pool_size = 9248;
 		abi->fb_get_info_v2_size = 444;
 		abi->unmap_dma_size = 48; /* size */

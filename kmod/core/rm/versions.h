@@ -12,7 +12,6 @@ struct cgpu_abi {
 	uint32_t channel_alloc_size;      /* NV_CHANNEL_ALLOC_PARAMS */
 	uint32_t fb_get_info_v2_size;     /* NV2080_CTRL_FB_GET_INFO_V2_PARAMS */
 	uint32_t uvm_map_external_size;   /* UVM_MAP_EXTERNAL_ALLOCATION_PARAMS */
-	uint32_t uvm_map_external_hclient;
 	uint32_t uvm_semaphore_pool_size; /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
 	uint32_t uvm_device_p2p_size;     /* 0: the branch has no such command */
 	uint32_t map_dma_size;            /* NVOS46_PARAMETERS; its status is 8 before the end */

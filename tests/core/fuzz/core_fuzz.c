@@ -287,10 +287,10 @@ static uint32_t make_args(struct world *world, struct cgpu_request *req, uint32_
 		if (nr == 33 && size == world->abi.uvm_map_external_size) {
 			memset(*args + 24, 0x60 + (int)below(in, 3), 16);
 			memset(*args + 60, 0x60 + (int)below(in, 3), 16);
-			cgpu_put32(*args, world->abi.uvm_map_external_hclient - 12,
+			cgpu_put32(*args, world->abi.uvm_map_external_size - 24,
 				   below(in, 300));
-			cgpu_put32(*args, world->abi.uvm_map_external_hclient, client(in));
-			cgpu_put32(*args, world->abi.uvm_map_external_hclient + 4,
+			cgpu_put32(*args, world->abi.uvm_map_external_size - 12, client(in));
+			cgpu_put32(*args, world->abi.uvm_map_external_size - 8,
 				   0x10 + below(in, 32));
 		}
 	}
