@@ -11,6 +11,12 @@
 #include "compat.h"
 #include "uvm.h"
 
+enum { UVM_INIT_FLAGS_DISABLE_HMM = 1 };
+
+static unsigned int hmm_spaces;
+module_param(hmm_spaces, uint, 0444);
+MODULE_PARM_DESC(hmm_spaces, "va_spaces that were made with HMM; the simulation moves nothing");
+
 struct uvm_file {
 	struct uvm_space *space;	/* after UVM_INITIALIZE */
 	struct file *space_file;	/* after UVM_MM_INITIALIZE: holds the other file */
@@ -67,6 +73,8 @@ static u32 uvm_initialize(struct uvm_file *uf, void *p)
 		status = NV_ERR_INVALID_STATE;
 	} else {
 		uf->flags = U64P(p, 0);
+		if (!(uf->flags & UVM_INIT_FLAGS_DISABLE_HMM))
+			hmm_spaces++;
 		uf->space = uvm_space_create(&uf->mapping);
 		if (!uf->space)
 			status = NV_ERR_NO_MEMORY;

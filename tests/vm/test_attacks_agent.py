@@ -28,6 +28,14 @@ pytestmark = [
 
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
+NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
+NV_ERR_INVALID_CLIENT, NV_ERR_NOT_SUPPORTED = 0x23, 0x56
+#: kmod/core/call/call.h
+MAX_MAPPINGS = 4096
+#: Spaces of unified memory that were made with HMM.
+HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
+#: What `reach unlisted` asks for, in the order in which it does: one number once.
+UNLISTED = ("escape=0x4d", "uvm=0x3e", "control=0x2080ffff", "control=0x2080b0ff", "class=0xffff")
 DOCKER = (
     "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,"
     "sys_chroot,mknod,audit_write,setfcap"
@@ -149,3 +157,63 @@ def test_memory_in_the_place_of_a_client_ends_the_container(
     assert tenant.returncode == -signal.SIGKILL, (out, err)
     until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
     assert "holds memory that it was not given" in _events()
+
+
+@pytest.fixture
+def reach(made: Callable[[str], Path]) -> str:
+    """What names what is not its own, or what nobody has read."""
+    return str(made("programs") / "reach")
+
+
+def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(
+    door: Door, who: tuple[str, ...]
+) -> None:
+    """Row 4."""
+    launch = (door.simcuda, "--json", "--by-channel", "launch", "6", "1")
+    tenant = door.start(*who, *launch, quota=10)
+    out, err = tenant.communicate(timeout=START_S)
+    assert tenant.returncode == 0, err
+    assert int(json.loads(out.splitlines()[-1])["share_permille"]) <= 200
+
+
+def test_an_os_event_of_a_foreign_client_is_out_of_reach(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 7."""
+    found = _words(door, *who, reach, "take-event", str(0xC1D0FFFF), "5")
+    assert found == ["free", str(NV_ERR_INVALID_CLIENT), "squat", str(NV_ERR_INVALID_CLIENT)]
+
+
+def test_unified_memory_is_initialised_without_hmm(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 9."""
+    found = _words(door, *who, reach, "hmm")
+    assert found[:2] == ["status", "0"]
+    assert HMM_SPACES.read_text() == "0\n"
+
+
+def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> None:
+    """Row 10."""
+    found = _words(door, *who, reach, "page-tables", str(2 * MAX_MAPPINGS), "0")
+    assert found[:4] == ["mapped", str(MAX_MAPPINGS), "status", str(NV_ERR_INSUFFICIENT_RESOURCES)]
+
+
+def test_what_no_list_names_is_refused_and_told_once(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 12."""
+    found = _words(door, *who, reach, "unlisted")
+    assert dict(zip(found[::2], map(int, found[1::2]), strict=True)) == {
+        "escape": -errno.EINVAL,
+        "wrapped": -errno.EINVAL,
+        "uvm": -errno.EINVAL,
+        "control": NV_ERR_NOT_SUPPORTED,
+        "gss": NV_ERR_NOT_SUPPORTED,
+        "class": NV_ERR_INVALID_CLASS,
+        "registers": NV_ERR_NOT_SUPPORTED,
+    }
+    # each tenant of the name is a container of its own
+    told = [line for line in _events().splitlines() if "not listed" in line]
+    last = told[-len(UNLISTED) :]
+    assert [line.split()[-3] for line in last] == list(UNLISTED), told

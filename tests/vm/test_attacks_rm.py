@@ -5,20 +5,29 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.vm.drivers import Km, Sim
 from tests.vm.test_isolation import Host
+from tests.vm.work import Work, together
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
 
-NV_ERR_INSUFFICIENT_PERMISSIONS, NV_ERR_INVALID_CLASS = 0x1B, 0x22
+NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1A, 0x1B
+NV_ERR_INVALID_CLASS = 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NOT_SUPPORTED = 0x23, 0x56
 GRAPHICS, COPY = 1, 9
+# kmod/core/call/call.h
 GROUP_BYTES = 4 << 20
 FREE_GROUPS = 128
+VASPACE_BYTES, FREE_VASPACES, MAX_MAPPINGS = 64 << 10, 128, 4096
+#: Spaces of unified memory that were made with HMM.
+HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
+#: Percentage points: see test_compute.py.
+NEAR = 7.0
 #: what `reach unlisted` asks for: escapes (bare and wrapped), UVM, controls, a class
 UNLISTED = (
     "escape=0x4d not listed", "uvm=0x3e not listed", "control=0x2080ffff not listed",
@@ -90,6 +99,41 @@ def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
     held.stdin.write("\n")
     held.stdin.flush()
     assert held.stdout.readline() == "freed 0\n"
+
+
+@USERS
+def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(host: Host, uid: int) -> None:
+    """Row 4: by this name nothing was ever gated."""
+    host.cgpu.write("0/policy", "1\n")
+    one = host.tenant(extra=",quota=10")
+    work = Work(one, by_channel=True, starter="reach run", environment={"AS_UID": str(uid)})
+    assert together(work)[0] == pytest.approx(10, abs=NEAR)
+
+
+@USERS
+def test_unified_memory_is_initialised_without_hmm(host: Host, uid: int) -> None:
+    """Row 9: malloc'd memory would move to the card, and nobody be charged."""
+    run = host.tenant().exec("reach", "hmm", environment={"AS_UID": str(uid)})
+    assert run.stdout == "status 0 flags 0\n"
+    assert HMM_SPACES.read_text() == "0\n"
+
+
+@USERS
+def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -> None:
+    """Row 10: page tables that no object shows."""
+    one = host.tenant()
+    command = ("reach", "page-tables", str(2 * MAX_MAPPINGS), str(FREE_VASPACES + 9))
+    child = one.popen(*command, environment={"AS_UID": str(uid)})
+    assert child.stdin and child.stdout
+    assert child.stdout.readline() == (
+        f"mapped {MAX_MAPPINGS} status {NV_ERR_INSUFFICIENT_RESOURCES}\n"
+    )
+    assert child.stdout.readline() == f"spaces {FREE_VASPACES + 9} status 0\n"
+    # 2 MiB of memory, and the first address space is one of them
+    assert counter(host, "current_bytes") == (2 << 20) + 10 * VASPACE_BYTES
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.wait(60) == 0
 
 
 def test_a_computing_channel_without_a_group_is_refused(host: Host) -> None:

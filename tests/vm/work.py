@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 
 from tests.vm.container import Container
 
@@ -27,6 +28,9 @@ class Work:
         card: N of ``/dev/nvidiaN``.
         slice_us: the timeslice that it asks for, if any.
         processes: how many do so side by side in the container.
+        by_channel: its group gets to run by the name of a channel of its.
+        starter: what starts it, if not the container's runtime.
+        environment: more of it.
     """
 
     def __init__(
@@ -38,12 +42,17 @@ class Work:
         card: int = 0,
         slice_us: int | None = None,
         processes: int = 1,
+        by_channel: bool = False,
+        starter: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        command = f"simcuda --json --wait --gpu {card} launch {seconds} {kernel_ms}"
+        named = "--by-channel" if by_channel else ""
+        command = f"{starter} simcuda --json --wait {named} --gpu {card} launch"
+        command += f" {seconds} {kernel_ms}"
         if slice_us is not None:
             command += f" {slice_us}"
         if processes == 1:
-            self.child = container.popen(*command.split())
+            self.child = container.popen(*command.split(), environment=environment)
         else:
             # A shell gives what runs in the background an empty input, unless it is told.
             crowd = " ".join([f"{command} <&3 &"] * processes)

@@ -420,10 +420,20 @@ static int make_channel(struct sc *sc, int i, u32 group, u32 share, u32 engine, 
 	return sc_uvm(sc, UVM_REGISTER_CHANNEL, &reg, 48);
 }
 
+static int schedule_group(struct sc *sc, u32 group, u32 channel)
+{
+	u8 enable[3] = { 1, 0, 0 };
+	u32 size = sc->branch >= 580 ? 3 : 2;
+
+	if (sc->opt.by_channel) /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
+		return sc_rm_control(sc, channel, 0xa06f0103, enable, size);
+	/* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
+	return sc_rm_control(sc, group, 0xa06c0101, enable, size);
+}
+
 int sc_context(struct sc *sc)
 {
 	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
-	u8 schedule[3] = { 1, 0, 0 };
 	u32 share = 0, engine;
 	u64 slice = 2048;
 	int g, c, i = 0, ret;
@@ -467,8 +477,7 @@ int sc_context(struct sc *sc)
 			if (ret)
 				return ret;
 		}
-		ret = sc_rm_control(sc, sc->group[g], 0xa06c0101, schedule,
-				    sc->branch >= 580 ? 3 : 2);
+		ret = schedule_group(sc, sc->group[g], sc->channel[i - 1]);
 		if (ret)
 			return ret;
 	}
@@ -741,4 +750,10 @@ u64 sc_completed(struct sc *sc, int channel)
 u64 sc_busy_ns(struct sc *sc, int channel)
 {
 	return *(volatile u64 *)(ring(sc, channel) + RING_BUSY);
+}
+
+u64 sc_contended_ns(struct sc *sc, int channel, u64 *all_ns)
+{
+	*all_ns = *(volatile u64 *)(ring(sc, channel) + RING_CONTENDED_ALL);
+	return *(volatile u64 *)(ring(sc, channel) + RING_CONTENDED);
 }

@@ -16,6 +16,7 @@
 #define SC_CHANNELS		(SC_GR_CHANNELS + SC_COPY_GROUPS * SC_COPY_CHANNELS)
 
 struct sc_options {
+	bool by_channel;	/* groups get to run by the name of a channel of theirs */
 	bool old_alloc;		/* RM_ALLOC in its 32-byte form */
 	bool xfer;		/* every command wrapped in IOCTL_XFER_CMD */
 	int heap;		/* 2, 6 or 14: allocate by that VID_HEAP_CONTROL function */
@@ -77,6 +78,8 @@ bool sc_enqueue(struct sc *sc, int channel, u64 ns);
 void sc_ring(struct sc *sc, int channel);
 u64 sc_completed(struct sc *sc, int channel);
 u64 sc_busy_ns(struct sc *sc, int channel);
+/* While another group had work, shut out or not: this channel's time, and everybody's. */
+u64 sc_contended_ns(struct sc *sc, int channel, u64 *all_ns);
 u32 sc_queued(struct sc *sc, int channel);
 
 #endif

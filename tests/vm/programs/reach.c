@@ -12,10 +12,12 @@
 
 enum {
 	NV_ESC_RM_ACCESS_REGISTRY = 77,
+	NV_ESC_RM_MAP_MEMORY_DMA = 87,
 	NV_ESC_ALLOC_OS_EVENT = 206,
 	NV_ESC_FREE_OS_EVENT = 207,
 	NV_ESC_IOCTL_XFER_CMD = 211,
 	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
+	UVM_INITIALIZE = 0x30000001,
 	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
 	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
 };
@@ -108,6 +110,54 @@ static int groupless(u32 engine, u32 most)
 	return 0;
 }
 
+/* Unified memory, with HMM: the flags that it has got. */
+static int hmm(void)
+{
+	struct { u64 flags; u32 status; u32 pad; } args = { 0 };
+	int uvm = open("/dev/nvidia-uvm", O_RDWR);
+
+	if (uvm < 0 || ioctl(uvm, UVM_INITIALIZE, &args))
+		return 2;
+	printf("status %u flags %llu\n", args.status, (unsigned long long)args.flags);
+	return 0;
+}
+
+/* Mappings of one address space, then address spaces, until one is refused. */
+static int page_tables(u32 mappings, u32 vaspaces)
+{
+	u32 size, made = 0, spaces = 0, handle;
+	struct { u32 index, flags; u64 rest[6]; } params = { 0 };
+	struct sc_mem memory;
+	u8 args[64];
+	int status = 0;
+
+	open_card();
+	size = sc.branch >= 580 ? 64 : 56;
+	status = sc_mem_alloc(&sc, 2 << 20, &memory);
+	handle = 0;
+	if (!status)
+		status = sc_rm_alloc(&sc, sc.device, &handle, 0x90f1, &params, sizeof(params));
+	while (!status && made < mappings) {
+		u32 names[4] = { sc.client, sc.device, handle, memory.handle };
+
+		memset(args, 0, sizeof(args));
+		memcpy(args, names, sizeof(names));
+		status = escape(sc.ctl, NV_ESC_RM_MAP_MEMORY_DMA, args, size);
+		if (!status)
+			memcpy(&status, args + size - 8, sizeof(status));
+		made += !status;
+	}
+	printf("mapped %u status %d\n", made, status);
+	for (status = 0; !status && spaces < vaspaces; spaces += !status) {
+		handle = 0;
+		status = sc_rm_alloc(&sc, sc.device, &handle, 0x90f1, &params, sizeof(params));
+	}
+	printf("spaces %u status %d\n", spaces, status);
+	fflush(stdout);
+	getchar();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *uid = getenv("AS_UID");
@@ -118,12 +168,22 @@ int main(int argc, char **argv)
 	}
 	if (argc == 2 && !strcmp(argv[1], "unlisted"))
 		return unlisted();
+	if (argc > 2 && !strcmp(argv[1], "run")) {
+		execvp(argv[2], argv + 2);
+		perror(argv[2]);
+		return 2;
+	}
+	if (argc == 2 && !strcmp(argv[1], "hmm"))
+		return hmm();
+	if (argc == 4 && !strcmp(argv[1], "page-tables"))
+		return page_tables((u32)atoi(argv[2]), (u32)atoi(argv[3]));
 	if (argc == 2 && !strcmp(argv[1], "hold-event"))
 		return hold_event();
 	if (argc == 4 && !strcmp(argv[1], "take-event"))
 		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "groupless"))
 		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
-	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N\n");
+	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
+			"hmm, page-tables MAPPINGS SPACES, run PROGRAM…\n");
 	return 2;
 }
