@@ -129,7 +129,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 		return cgpu_pre_import(tenant, call,
 				       cgpu_get32(call->params,
-						  offsetof(struct nv_import_object, hParent)), 0, 1);
+						  offsetof(struct nv_import_object, hParent)),
+				       0, 1);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
 		if (req->params_size != sizeof(struct nv_import_objects))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
@@ -211,7 +212,7 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		return cgpu_post_export(tenant, call, 0);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		return cgpu_post_export(tenant, call, 
+		return cgpu_post_export(tenant, call,
 					cgpu_get16(call->params,
 						   offsetof(struct nv_export_objects, index)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:

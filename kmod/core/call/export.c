@@ -55,7 +55,7 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (cgpu_promise_file(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	return hold_list(tenant, call, call->args + handles, 
+	return hold_list(tenant, call, call->args + handles,
 			 cgpu_get32(call->args,
 				    offsetof(struct nv_ioctl_export_dmabuf, numObjects)));
 }

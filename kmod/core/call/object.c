@@ -7,6 +7,12 @@
 #include "core/call/verdict.h"
 #include "core/rm/structs.h"
 
+enum {
+	PMA_GRAIN_BYTES = 64 << 10, /* the driver's physical allocator hands out no less */
+	HUGE_PAGE_BYTES = 2 << 20,
+	HUGE_512M_BYTES = 512 << 20
+};
+
 static bool is_root_class(uint32_t hClass)
 {
 	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV ||
@@ -34,6 +40,23 @@ static uint32_t reserve_status(int err)
 	return err == -ENOSPC ? NV_ERR_NO_MEMORY :
 	       err == -ENODEV ? NV_ERR_INSUFFICIENT_PERMISSIONS :
 				NV_ERR_INSUFFICIENT_RESOURCES;
+}
+
+uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
+{
+	uint32_t page = (attr >> NVOS32_ATTR_PAGE_SIZE_SHIFT) & NVOS32_ATTR_PAGE_SIZE_MASK;
+	uint32_t huge = (attr2 >> NVOS32_ATTR2_PAGE_SIZE_HUGE_SHIFT) &
+			NVOS32_ATTR2_PAGE_SIZE_HUGE_MASK;
+	uint64_t grain = PMA_GRAIN_BYTES;
+
+	if (page == NVOS32_ATTR_PAGE_SIZE_HUGE)
+		grain = huge == 3 ? 256ull << 30 : /* 570 and newer */
+			huge == 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
+	else if (page == NVOS32_ATTR_PAGE_SIZE_DEFAULT && size_bytes >= HUGE_PAGE_BYTES)
+		grain = HUGE_PAGE_BYTES;
+	if (size_bytes > UINT64_MAX - grain)
+		return UINT64_MAX;
+	return (size_bytes + grain - 1) & ~(grain - 1);
 }
 
 static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
@@ -239,12 +262,12 @@ static uint64_t taken_bytes(const struct cgpu_request *before,
 			    const struct cgpu_request *after)
 {
 	uint64_t bytes = after->size_bytes;
-	const uint64_t grain = 64 << 10;
 
 	/* a driver that reports nothing took at least what was asked */
 	if (!bytes)
 		return cgpu_memory_round(before->size_bytes, before->attr, before->attr2);
-	return bytes > UINT64_MAX - grain ? UINT64_MAX : (bytes + grain - 1) & ~(grain - 1);
+	return bytes > UINT64_MAX - PMA_GRAIN_BYTES ?
+		UINT64_MAX : (bytes + PMA_GRAIN_BYTES - 1) & ~(uint64_t)(PMA_GRAIN_BYTES - 1);
 }
 
 int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,

@@ -22,4 +22,10 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			uint32_t hObject, uint32_t hClass, uint32_t *charge);
 
+/*
+ * Bytes of video memory that the driver takes for a request: an upper bound before the
+ * call. attr, attr2: NVOS32_ATTR*, see core/rm/abi.h.
+ */
+uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2);
+
 #endif

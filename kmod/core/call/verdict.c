@@ -63,7 +63,8 @@ static bool take_down(struct cgpu_tenant *tenant, enum unlisted_kind kind, uint3
 	unlisted->kind = names[kind];
 	unlisted->number = number;
 	/* told once of its being refused, and once of its being admitted */
-	unlisted->first = is_first(tenant, (uint64_t)kind << 33 | (uint64_t)admitted << 32 | number);
+	unlisted->first = is_first(tenant, (uint64_t)kind << 33 | (uint64_t)admitted << 32 |
+					   number);
 	return admitted;
 }
 

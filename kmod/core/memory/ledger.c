@@ -5,13 +5,6 @@
  * above the limit, not even between two racing calls.
  */
 #include "core/memory/ledger.h"
-#include "core/rm/abi.h"
-
-enum {
-	PMA_GRAIN_BYTES = 64 << 10, /* the driver's physical allocator hands out no less */
-	HUGE_PAGE_BYTES = 2 << 20,
-	HUGE_512M_BYTES = 512 << 20
-};
 
 void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
@@ -110,21 +103,4 @@ uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_fre
 		return 0;
 	own = account->max_bytes - account->current_bytes;
 	return own < card_free_bytes ? own : card_free_bytes;
-}
-
-uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
-{
-	uint32_t page = (attr >> NVOS32_ATTR_PAGE_SIZE_SHIFT) & NVOS32_ATTR_PAGE_SIZE_MASK;
-	uint32_t huge = (attr2 >> NVOS32_ATTR2_PAGE_SIZE_HUGE_SHIFT) &
-			NVOS32_ATTR2_PAGE_SIZE_HUGE_MASK;
-	uint64_t grain = PMA_GRAIN_BYTES;
-
-	if (page == NVOS32_ATTR_PAGE_SIZE_HUGE)
-		grain = huge == 3 ? 256ull << 30 : /* 570 and newer */
-			huge == 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
-	else if (page == NVOS32_ATTR_PAGE_SIZE_DEFAULT && size_bytes >= HUGE_PAGE_BYTES)
-		grain = HUGE_PAGE_BYTES;
-	if (size_bytes > UINT64_MAX - grain)
-		return UINT64_MAX;
-	return (size_bytes + grain - 1) & ~(grain - 1);
 }

@@ -64,10 +64,4 @@ void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index);
 /* What the container may still take of a card it has, in bytes. */
 uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_free_bytes);
 
-/*
- * Bytes of video memory that the driver takes for a request: an upper bound
- * before the call. attr, attr2: NVOS32_ATTR*, see rm_abi.h.
- */
-uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2);
-
 #endif
