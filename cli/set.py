@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 import pycgpu
+from pycgpu.tree import procfs
 
 from ._complete import containers
 
@@ -55,3 +57,8 @@ def set_values(
     )
     for one in changed:
         print(f"GPU {one.card}, {one.directory}: {one.what} {one.shown}")
+    compute = (("weight", weight), ("quota", quota), ("quota_min", quota_min))
+    asked = [what for what, text in compute if text is not None]
+    if asked and not procfs.governs(root or procfs.find_root()):
+        told = " and ".join(asked)
+        print(f"cgpu: nothing here enforces {told}: modprobe cgpu_rm", file=sys.stderr)

@@ -153,7 +153,7 @@ _WITHOUT_BRIDGE = (
 def _enforced(grant: Grant, root: str) -> bool:
     """Tell whether the door can give the parts of the compute that were asked for."""
     asked = any((card.weight, card.quota, card.quota_min) != (None,) * 3 for card in grant.cards)
-    return not asked or not procfs.read_features(root).isdisjoint(("slices", "gate"))
+    return not asked or procfs.governs(root)
 
 
 def cgroup_of(pid: int, proc: str = "/proc") -> str | None:

@@ -233,6 +233,11 @@ def read_max_inst(card: int, root: str) -> int:
     return _number(f"{card}/max_inst", root)
 
 
+def governs(root: str) -> bool:
+    """Tell whether the door can give parts of the compute: the bridge is there."""
+    return not read_features(root).isdisjoint(("slices", "gate"))
+
+
 def read_setting(card: int, name: str, root: str) -> int:
     """One of ``<gpu>/policy``, ``max_inst``, ``timeslice_us``."""
     return _number(f"{card}/{name}", root)

@@ -60,6 +60,14 @@ def test_set_changes_all_cards_and_the_core_takes_what_it_wrote(tree: CoreTree) 
     assert procfs.read_memsize(0, "0123456789ab", str(tree.root)) == 2 * GIB
 
 
+@pytest.mark.parametrize("bridge", [False, True])
+def test_set_says_where_nothing_enforces_what_it_sets(tree: CoreTree, bridge: bool) -> None:
+    (tree.root / "features").write_text("memory\nslices\ngate\n" if bridge else "memory\n")
+    result = cgpu("set", HEX, "--quota", 40, "--mem", "2G", "--root", tree.root)
+    warning = "cgpu: nothing here enforces quota: modprobe cgpu_rm\n"
+    assert (result.returncode, result.stderr) == (0, "" if bridge else warning)
+
+
 def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
     options = ("--gpu", 1, "--root", tree.root)
     result = cgpu("set", HEX, "--weight", 2, "--dry-run", *options)
