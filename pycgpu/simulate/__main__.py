@@ -37,6 +37,7 @@ NUMBERS = {
     "steps": ("steps", 1, 1, 100_000),
     "step_us": ("step_ns", 1000, 1, 10_000_000),
     "host_us": ("host_ns", 1000, 1, 10_000_000),
+    "fetched_us": ("fetched_ns", 1000, 0, 10_000_000),
     "stubborn": ("stubborn_ns", MS, 0, 1000),
 }
 TENANTS_MAX = 64

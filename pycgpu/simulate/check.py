@@ -196,6 +196,7 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         yield f"{count} backlogged", make(*tenants(policy, count))
     pair = tenants(policy, 2)
     four = tenants(policy, 4)
+    yield "all that is queued is fetched", make(*tenants(policy, 3, fetched_ns=MS))
     yield "kernels of 100 us", make(*tenants(policy, 2, switch_ns=170_000))
     yield "room left on the card", make(*four, max_inst=20)
     yield "8 processes against 1", make(replace(pair[0], groups=8), pair[1])

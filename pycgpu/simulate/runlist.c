@@ -47,6 +47,7 @@ struct group {
 	uint64_t arrival_ns;   /* of the next work, while none is queued */
 	uint32_t put;          /* submissions */
 	bool begun;            /* the last one has been on the engine */
+	uint64_t done_ns;      /* of its work, ever */
 	uint64_t submit_ns;
 	struct cgpu_demand_channel channel[MODEL_CHANNELS];
 };
@@ -283,11 +284,13 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 				    t->step_ns : FETCH_NS;
 
 	*put = group->put;
-	if (group->left_ns == NEVER || t->kind == MODEL_SPINNER)
+	if (t->fetched_ns)
+		*put += (uint32_t)(group->done_ns / t->fetched_ns);
+	else if (group->left_ns == NEVER || t->kind == MODEL_SPINNER)
 		*put += (uint32_t)(m->now_ns / 500000);
 	*get = *put;
 	if (t->kind == MODEL_FROZEN ||
-	    (group->left_ns && (!group->begun || group->left_ns > fetch_ns)))
+	    (group->left_ns && !t->fetched_ns && (!group->begun || group->left_ns > fetch_ns)))
 		--*get;
 	*get %= 1024;
 	*put %= 1024;
@@ -719,6 +722,7 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 		g = c->list[c->at];
 		group = &m->group[g];
 		c->slice_left_ns -= ns;
+		group->done_ns += ns;
 		if (group->left_ns != NEVER)
 			group->left_ns -= ns;
 		add(m, m->useful + group->tenant * m->bins, ns);

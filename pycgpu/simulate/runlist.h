@@ -62,6 +62,11 @@ struct cgpu_model_tenant {
 	uint64_t on_ns, off_ns;
 	uint32_t steps;
 	uint64_t step_ns, host_ns;
+	/*
+	 * Of one that is backlogged: a few kernels are queued, the card has fetched all of
+	 * them, and GP_PUT moves when so much more is done. 0: something is always to fetch.
+	 */
+	uint64_t fetched_ns;
 	const uint64_t *arrivals; /* when requests come, instead of Poisson */
 	uint32_t arrivals_count;
 	uint32_t channels;    /* of each group; one of them moves */

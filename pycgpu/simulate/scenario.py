@@ -46,6 +46,8 @@ class Tenant:
     steps: int = 1
     step_ns: int = 0
     host_ns: int = 50_000
+    #: of one that is backlogged: the card has fetched all that is queued, GP_PUT moves this often
+    fetched_ns: int = 0
     #: when its requests come; empty: by Poisson, ``off_ns`` apart; ``off_ns`` 0: one always waits
     arrivals: tuple[int, ...] = ()
     channels: int = 2
@@ -107,13 +109,15 @@ class Run:
     #: what servers saw: (tenant, kind, at_ns, ns)
     samples: list[tuple[int, str, int, int]]
 
-    def times(self, tenant: int, kind: str) -> list[float]:
+    def times(self, tenant: int, kind: str, since_ns: int = 0) -> list[float]:
         """Return a server's ``step``, ``request`` or ``wait`` times, ms, in ascending order."""
-        return sorted(ns / MS for i, k, _, ns in self.samples if (i, k) == (tenant, kind))
+        return sorted(
+            ns / MS for i, k, at, ns in self.samples if (i, k) == (tenant, kind) and at >= since_ns
+        )
 
-    def percentile(self, tenant: int, kind: str, fraction: float) -> float:
+    def percentile(self, tenant: int, kind: str, fraction: float, since_ns: int = 0) -> float:
         """Return a percentile of these times, ms."""
-        times = self.times(tenant, kind)
+        times = self.times(tenant, kind, since_ns)
         return times[min(len(times) - 1, int(len(times) * fraction))]
 
     def work(self, tenant: int, since_ns: int = 0) -> float:

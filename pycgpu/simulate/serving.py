@@ -92,14 +92,14 @@ class Seen:
         return f"{times[0]} | {times[1]} | {'' if self.trainer is None else round(self.trainer)}"
 
 
-def seen(result: Run, at: int = 0, beside: int = 1) -> Seen:
+def seen(result: Run, at: int = 0, beside: int = 1, since_ns: int = 0) -> Seen:
     """Return what became of a server and of the trainer beside it."""
-    duty = result.work(beside) if len(result.scenario.tenants) > beside else 0.0
+    duty = result.work(beside, since_ns) if len(result.scenario.tenants) > beside else 0.0
     return Seen(
-        result.percentile(at, "step", 0.5),
-        result.percentile(at, "step", 0.99),
-        result.percentile(at, "request", 0.5),
-        result.percentile(at, "request", 0.99),
+        result.percentile(at, "step", 0.5, since_ns),
+        result.percentile(at, "step", 0.99, since_ns),
+        result.percentile(at, "request", 0.5, since_ns),
+        result.percentile(at, "request", 0.99, since_ns),
         PRODUCTS * duty * (1 + POWER * (1 - duty)) if duty else None,
     )
 

@@ -54,6 +54,9 @@ class Door:
         if fetched:
             words[0] = words[1]
 
+    def shut(self, slot: int) -> None:
+        lib.cgpu_sched_held(self.card.s, slot, self.now)
+
     def state(self, slot: int) -> int:
         return int(self.demand.slot[slot].state)
 
@@ -126,6 +129,7 @@ def test_work_on_a_channel_that_never_moved_is_seen_within_a_round_of_them(chann
 def test_patience_follows_the_gap_between_submissions() -> None:
     for gap_us, patience_us in ((1500, 1900), (400, 1250), (2500, 3100)):
         door = Door()
+        door.shut(0)
         now, nxt = door.now, door.now
         for _ in range(400):
             now += LOOK
@@ -146,11 +150,29 @@ def test_one_whose_submissions_cease_sleeps_after_its_patience() -> None:
         door.submit(1)
         door.look()
     assert door.state(1) == WORKS
+    door.shut(0)
     since = door.now
     while door.state(1) != SLEEPS:
-        door.submit(0, fetched=False)
         door.look()
     assert door.now - since <= lib.CGPU_DEMAND_PATIENCE_MAX_NS + LOOK
+
+
+def test_one_who_may_wait_for_another_does_not_sleep() -> None:
+    door = Door()
+    for _ in range(50):
+        door.submit(0, fetched=False)
+        door.submit(1)
+        door.look()
+    period = door.card.s.plan.period_ns
+    since = door.now
+    while door.now < since + 3 * period // 2:
+        assert door.state(1) == WORKS
+        door.submit(0, fetched=False)
+        door.look()
+    while door.state(1) == WORKS:
+        assert door.now < since + 2 * period + 2 * lib.CGPU_DEMAND_PATIENCE_MAX_NS
+        door.submit(0, fetched=False)
+        door.look()
 
 
 def test_what_cannot_be_read_counts_as_work() -> None:

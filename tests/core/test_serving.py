@@ -7,11 +7,15 @@ from dataclasses import astuple, replace
 
 import pytest
 
+from pycgpu._core import lib
+from pycgpu.request.model import POLICIES
 from pycgpu.simulate import Scenario, Tenant, run, serving
-from pycgpu.simulate.scenario import MS
+from pycgpu.simulate.scenario import MS, Change
 
 #: The model reproduces what was measured on an H100 to within so much of it.
 TOLERANCE = 0.1
+#: By then it is found that somebody pauses: until it is, slices divide the card.
+FOUND_NS = 200 * MS
 
 
 @pytest.mark.parametrize(
@@ -40,9 +44,9 @@ def loop(step_ns: int, host_ns: int, **other: float) -> Tenant:
 
 def test_a_server_beside_a_trainer_is_served_as_if_it_were_alone() -> None:
     pair = serving.pair("slices")
-    alone = serving.seen(run(replace(pair, tenants=pair.tenants[:1])))
-    drivers = serving.seen(run(serving.pair("slices")))
-    ours = serving.seen(run(serving.pair()))
+    alone = serving.seen(run(replace(pair, tenants=pair.tenants[:1])), since_ns=FOUND_NS)
+    drivers = serving.seen(run(serving.pair("slices")), since_ns=FOUND_NS)
+    ours = serving.seen(run(serving.pair()), since_ns=FOUND_NS)
     for name, most in (("token_p50", 1.10), ("token_p99", 2), ("request_p99", 1.15)):
         assert getattr(ours, name) <= most * getattr(alone, name), name
     assert ours.trainer and drivers.trainer and ours.trainer >= drivers.trainer
@@ -85,8 +89,45 @@ def test_who_plays_with_gp_put_costs_the_other_no_more_than_its_part(adversary: 
 @pytest.mark.parametrize("pause_ms", (0.1, 3, 10))
 def test_long_work_without_a_submission_is_charged_to_who_runs_it(pause_ms: float) -> None:
     result = run(beside(loop(20 * MS, round(pause_ms * MS))))
-    assert result.work(1, 1000 * MS) >= 0.44
-    assert result.work(0, 1000 * MS) >= 0.4
+    assert result.work(1, 1000 * MS) >= 0.47
+    assert result.work(0, 1000 * MS) >= 0.37
+
+
+#: A few kernels of a millisecond are queued, and the card has fetched all of them.
+FETCHED = Tenant(uncapped=True, fetched_ns=MS)
+
+
+@pytest.mark.parametrize("weights", ((1, 1), (1, 9), (1, 2, 3)))
+@pytest.mark.parametrize("before", ("weighted-conserving", "weighted"))
+def test_one_whose_work_is_all_fetched_is_not_taken_to_pause(
+    weights: tuple[int, ...], before: str
+) -> None:
+    tenants = tuple(replace(FETCHED, weight=weight) for weight in weights)
+    change = Change(1000 * MS, serving.FAIR, 0, weights[0])
+    result = run(Scenario(tenants, policy=POLICIES.index(before), changes=(change,)))
+    for i, weight in enumerate(weights):
+        for share in result.shares(i, 1000 * MS, 2500 * MS):
+            assert share == pytest.approx(weight / sum(weights), abs=0.005)
+    assert sum(result.work(i, 2500 * MS) for i in range(len(weights))) >= 0.98
+
+
+def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> None:
+    server = serving.server(seconds=5, close_ns=4000 * MS)
+    tenants = (server, FETCHED, replace(FETCHED, weight=2))
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=20_000 * MS))
+    since_ns = 4000 * MS + lib.CGPU_SCHED_FAIR_KEEP_NS + 1000 * MS
+    for i in (1, 2):
+        for share in result.shares(i, 1000 * MS, since_ns):
+            assert share == pytest.approx(i / 3, abs=0.005)
+
+
+@pytest.mark.parametrize("neighbour", (FETCHED, Tenant(uncapped=True)), ids=("fetched", "queued"))
+def test_slices_are_tried_less_and_less_where_they_do_not_do(neighbour: Tenant) -> None:
+    always = serving.server(arrivals=(), off_ns=0)
+    result = run(Scenario((always, neighbour), policy=serving.FAIR, duration_ns=60_000 * MS))
+    # a token waits for a slice of 12 ms only while slices are tried
+    token = always.step_ns + 4 * always.host_ns / 3
+    assert result.work(0, 1000 * MS) * token / always.step_ns == pytest.approx(0.49, abs=0.015)
 
 
 def test_looks_cost_little_and_only_while_somebody_pauses() -> None:

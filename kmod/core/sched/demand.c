@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "core/sched/demand.h"
 #include "core/sched/account.h"
+#include "core/sched/fair.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
 
@@ -31,6 +32,8 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 	else if (waits_for_results(d))
 		ns = cgpu_max(cgpu_min(d->gap_ns * 5 / 4, CGPU_DEMAND_PATIENCE_MAX_NS),
 			  CGPU_DEMAND_PATIENCE_MIN_NS);
+	else if (d->moves >= CGPU_DEMAND_MOVES)
+		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
 	return cgpu_max(ns, d->silent_ns);
 }
 
@@ -38,7 +41,7 @@ bool cgpu_demand_pauses(const struct cgpu_demand *demand, uint32_t slot, uint64_
 {
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
 
-	return d->empty_ns && now_ns - d->empty_ns < CGPU_DEMAND_FULL_NS;
+	return d->empty_ns && now_ns - d->empty_ns < CGPU_SCHED_FAIR_FULL_NS;
 }
 
 /* ---- when, and at whom ---- */
@@ -88,8 +91,9 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		    cgpu_demand_pauses(demand, i, now_ns))
 			pausing |= SLOT_BIT(i);
 	}
-	/* nobody to take the card from, or nobody to give it to */
-	rest = !pausing || !awake || (pausing == awake && !(awake & (awake - 1)));
+	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
+	rest = !pausing || !awake || (pausing == awake && !(awake & (awake - 1))) ||
+	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_fair_is_logged(s, now_ns));
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
 	demand->pace_ns = pace_ns;
@@ -185,6 +189,18 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	return works;
 }
 
+/* Another has work, and its gate is open. */
+static bool others_run(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != slot && competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)) &&
+		    demand->slot[i].state != CGPU_DEMAND_SLEEPS)
+			return true;
+	return false;
+}
+
 /* What its channels said in this look. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
@@ -205,60 +221,54 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	if (!d->queued)
 		d->empty_ns = now_ns;
 	d->waits = d->queued ? d->waits + 1 : 0;
-	/* queued before and after: what passed in between is no gap */
-	if (d->moved && d->waits < 2 && d->moved_ns)
+	if (d->moved)
+		d->moves++;
+	else if (d->state == CGPU_DEMAND_SLEEPS || d->moves < CGPU_DEMAND_MOVES)
+		d->moves = 0;
+	/* queued before and after, or mostly others ran: what passed in between is no gap */
+	if (d->moved && d->waits < 2 && d->moved_ns &&
+	    d->behind_ns <= d->moved_ns + (now_ns - d->moved_ns) / 2)
 		learn_gap(d, now_ns - d->moved_ns, cgpu_max(demand->pace_ns, CGPU_DEMAND_LOOK_NS));
 	if (d->moved || d->queued || works)
 		d->moved_ns = now_ns;
-	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2)
+	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2 &&
+	    d->moves < CGPU_DEMAND_MOVES)
 		/* by the time that gates had moved it would have been done */
 		return;
+	/* nothing moves either while it waits for its turn, all of its work fetched */
+	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && others_run(demand, s, slot) &&
+	    now_ns - d->moved_ns < 2 * s->plan.period_ns)
+		d->behind_ns = now_ns;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;
-	else if (now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot))
+	else if (now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
+		 now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS)
 		d->state = CGPU_DEMAND_WORKS;
 	else
 		/* of one that pauses for long the others follow while its last work runs */
 		d->state = CGPU_DEMAND_SLEEPS;
-}
-
-/*
- * One whose work is always too short for its slice seems to have something queued
- * whenever it is looked at: it waits for its next turn.
- */
-static void judge_use(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
-		      uint64_t now_ns)
-{
-	uint64_t used_ns = s->slot[slot].stat.used_ns, passed = now_ns - d->used_at_ns;
-
-	if (s->plan.mode != CGPU_SCHED_SLICES)
-		d->used_at_ns = 0;
-	if (d->used_at_ns && passed < CGPU_DEMAND_RAN_NS)
-		return;
-	if (d->used_at_ns && used_ns > d->used_ns &&
-	    (used_ns - d->used_ns) * 2 < passed * s->share[slot].share_ppm / CGPU_PPM)
-		d->empty_ns = now_ns;
-	d->used_at_ns = s->plan.mode == CGPU_SCHED_SLICES ? now_ns : 0;
-	d->used_ns = used_ns;
+	if (d->state == CGPU_DEMAND_SLEEPS)
+		d->moves = 0;
 }
 
 void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
 		       uint64_t start_ns, uint64_t end_ns)
 {
 	uint64_t cost_ns = end_ns - cgpu_min(start_ns, end_ns);
-	uint32_t i;
+	uint32_t i, n;
 
 	demand->looks++;
 	demand->cost_ns = demand->cost_ns ? (demand->cost_ns * 7 + cost_ns) / 8 : cost_ns;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		struct cgpu_demand_slot *d = &demand->slot[i];
+	/* those that moved first: the others may have waited for them */
+	for (n = 0; n < 2 * CGPU_SCHED_SLOTS; n++) {
+		struct cgpu_demand_slot *d = &demand->slot[i = n % CGPU_SCHED_SLOTS];
 
-		if (!(mask & SLOT_BIT(i)))
+		if (!(mask & SLOT_BIT(i)) || d->moved != (n < CGPU_SCHED_SLOTS))
 			continue;
+		mask &= ~SLOT_BIT(i);
 		/* behind a shut gate nothing was to be seen of it */
 		d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
 		conclude(demand, s, i, end_ns);
-		judge_use(d, s, i, end_ns);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;

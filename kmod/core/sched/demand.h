@@ -50,12 +50,12 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_GAP_MAX_NS = 4000000,
 	CGPU_DEMAND_SHORT = 160,
+	/* and for whoever submitted something before each of so many looks */
+	CGPU_DEMAND_MOVES = 3,
 	/* one that ran so much between two readings of the log works, whatever GP_PUT says; */
 	CGPU_DEMAND_BUSY_NS = 2500000,
 	/* it is then taken to work for so much longer after its last submission, at most */
 	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
-	/* under slices, one that ran less than half of its part in so long a time pauses */
-	CGPU_DEMAND_RAN_NS = 500000000,
 	/*
 	 * One that runs in its sleep for more than this, less an eighth of the time that
 	 * passes and half at each submission, hides its submissions: for a while it
@@ -63,12 +63,7 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_STRAY_MAX_NS = 30000000,
 	CGPU_DEMAND_STRAY_LEAK = 8,
-	CGPU_DEMAND_DISTRUST_NS = 4000000000,
-	/*
-	 * Nobody pauses who was not seen without anything queued for so long; by then what
-	 * it had at once is paid back (CGPU_SCHED_FAIR_BURST_NS).
-	 */
-	CGPU_DEMAND_FULL_NS = 2000000000
+	CGPU_DEMAND_DISTRUST_NS = 4000000000
 };
 
 enum cgpu_demand_state {
@@ -89,16 +84,16 @@ struct cgpu_demand_slot {
 	uint32_t state;
 	uint64_t looked_ns;   /* last */
 	uint64_t moved_ns;    /* its last look that found work */
+	uint64_t behind_ns;   /* its last look that did not while another may have run */
 	uint64_t empty_ns;    /* last seen with nothing queued; 0: never */
 	uint64_t gap_ns;      /* between looks that found a submission, averaged; 0: unknown */
 	uint32_t shorts;      /* of 256 gaps that were worth waiting for, averaged */
-	uint32_t waits;       /* looks in a row that found something queued */
+	uint32_t waits;       /* looks in a row that found something queued, */
+	uint32_t moves;       /* and a submission */
 	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
 	uint64_t strayed_ns;  /* run in its sleep, when it was looked at last */
 	uint64_t strays_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */
-	uint64_t used_ns;     /* of the card, when its part was compared last, */
-	uint64_t used_at_ns;  /* at that time */
 	uint64_t due_ns;      /* of the next look at it */
 	/* of the look under way */
 	uint32_t at, turn;    /* channel, and whose turn it is of those that never move */

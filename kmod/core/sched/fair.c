@@ -39,7 +39,34 @@ uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
 	return mask;
 }
 
-bool cgpu_fair_wanted(const struct cgpu_sched *s)
+bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;
+}
+
+static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
+{
+	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
+}
+
+/*
+ * A channel with nothing queued proves little: the card may have fetched all that waits
+ * for it. On demand one pauses that slept of late, under slices one that runs less than
+ * they give it.
+ */
+static bool pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	if (!cgpu_fair_is_logged(s, now_ns))
+		return f->asleep || f->empties;
+	if (s->plan.mode != CGPU_SCHED_DEMAND)
+		return f->is_short;
+	return is_asleep(f, now_ns) ||
+	       (f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_FULL_NS);
+}
+
+bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint32_t i, awake = 0, pausing = 0, resting = 0;
 
@@ -48,11 +75,13 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s)
 			continue;
 		if (s->fair.resting_mask & SLOT_BIT(i))
 			resting++;
-		else if (s->slot[i].fair.asleep || s->slot[i].fair.pauses)
+		else if (pauses(s, i, now_ns))
 			pausing++;
 		else
 			awake++;
 	}
+	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
+		pausing++;
 	/* one that works beside those that rest has the card, and theirs are not to wait long */
 	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
 }
@@ -67,10 +96,14 @@ static bool awake(const struct cgpu_sched *s, uint32_t slot)
 	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
 }
 
-/* What it has not held of its share of the last second, up to a bound. */
+/*
+ * What it has not held of its share of the last second, up to a bound. That two who
+ * always work are ahead of each other by turns gives neither a burst.
+ */
 static uint64_t burst_ns(const struct cgpu_sched *s, uint32_t slot)
 {
-	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, share(s, slot));
+	uint64_t turns_ns = cgpu_min(2 * s->plan.period_ns, CGPU_SCHED_FAIR_SPAN_NS);
+	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - turns_ns, share(s, slot));
 
 	return cgpu_min(part - cgpu_min(part, s->slot[slot].fair.recent_ns),
 			cgpu_part(CGPU_SCHED_FAIR_BURST_NS, share(s, slot)));
@@ -110,17 +143,22 @@ static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 	return sum;
 }
 
-/* It held the card, or seemed to: so much less is due to it. */
-static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
+static void note_held(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 	uint32_t *bin = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
 
-	f->lag_ns -= ns;
 	if (ns < 0 && (uint64_t)-ns > *bin)
 		ns = -(int64_t)*bin;
 	*bin += (uint32_t)ns;
 	f->recent_ns += (uint64_t)ns;
+}
+
+/* It held the card, or seemed to: so much less is due to it. */
+static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
+{
+	s->slot[slot].fair.lag_ns -= ns;
+	note_held(s, slot, ns);
 }
 
 /* What was held more than a second ago no longer counts. */
@@ -172,6 +210,10 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	turn_bins(s, now_ns);
 	/* hours of it say no more than a second does */
 	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
+	/* what slices gave is not to be had at once afterwards */
+	for (i = 0; s->plan.mode == CGPU_SCHED_SLICES && i < CGPU_SCHED_SLOTS; i++)
+		if (awake(s, i))
+			note_held(s, i, (int64_t)cgpu_part(passed, share(s, i)));
 	if (s->plan.mode != CGPU_SCHED_DEMAND || curr >= CGPU_SCHED_SLOTS || !passed ||
 	    !awake(s, curr))
 		return;
@@ -196,9 +238,55 @@ void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
 	charge(s, now_ns);
 }
 
+/*
+ * What slices gave a container, and what it made of them. One whose pieces of work are
+ * shorter than its slice loses the rest of it each time.
+ */
+static void judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	uint64_t passed = now_ns - s->fair.settled_ns, length = now_ns - f->use_from_ns, rounds;
+	bool was = f->is_short, over;
+
+	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns ||
+	    passed > CGPU_SCHED_FAIR_SPAN_NS) {
+		f->use_from_ns = now_ns;
+		f->use_due_ns = f->use_ran_ns = 0;
+		f->use_emptied = false;
+		return;
+	}
+	f->use_due_ns += passed * s->slot[slot].slice_us * s->slot[slot].groups /
+			 (s->plan.period_ns / 1000);
+	f->use_ran_ns += f->ran_ns;
+	rounds = length / s->plan.period_ns;
+	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
+	if (over)
+		f->is_short = f->use_emptied ? f->use_ran_ns * 10 < f->use_due_ns * 9 :
+				f->use_ran_ns && f->use_ran_ns * 2 < f->use_due_ns;
+	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
+		f->is_short |= f->use_emptied && f->use_ran_ns * 3 < f->use_due_ns;
+	f->is_judged |= over;
+	if (over)
+		f->use_from_ns = 0;
+	s->plan.dirty |= f->is_short != was;
+}
+
+bool cgpu_fair_waits(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS && s->plan.mode == CGPU_SCHED_SLICES; i++)
+		if (competes(s, i) && s->slot[i].fair.use_emptied && !s->slot[i].fair.is_judged)
+			return true;
+	return false;
+}
+
 void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
+	/* what was run under slices is not charged on demand */
+	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND &&
+			 s->fair.changed_ns <= s->fair.settled_ns;
 	uint32_t i;
 
 	charge(s, now_ns);
@@ -211,11 +299,11 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
 	}
 	/* what nobody ran was held all the same */
-	left = over = cgpu_min(over, under);
+	left = over = on_demand ? cgpu_min(over, under) : 0;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (s->plan.mode == CGPU_SCHED_DEMAND && competes(s, i) && share(s, i) && under) {
+		if (on_demand && competes(s, i) && share(s, i) && under) {
 			more = cgpu_min(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns), left);
 			less = (f->held_ns - cgpu_min(f->held_ns, f->ran_ns)) * over / under;
 			left -= more;
@@ -223,6 +311,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 			take(s, i, (int64_t)more - (int64_t)less);
 			f->strayed_ns += f->asleep ? more : 0;
 		}
+		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
+			judge_use(s, i, now_ns);
 		f->ran_ns = f->held_ns = 0;
 	}
 	/* rounding */
@@ -239,17 +329,21 @@ static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
 	take(s, slot, divide(s, CGPU_SCHED_FAIR_WAKEUP_NS, slot));
 }
 
-void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pauses,
+void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
 		       uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f;
-	bool was;
+	bool was = s->plan.mode == CGPU_SCHED_DEMAND;
 
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
+		if (was && is_asleep(f, now_ns)) {
+			f->slept_ns = now_ns;
+			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
+		}
 		f->asleep = asleep;
 		f->since_ns = now_ns;
 		f->woke = !asleep;
@@ -259,17 +353,45 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pa
 		if (s->fair.resting_mask & SLOT_BIT(slot))
 			s->plan.dirty = true;
 	}
-	s->plan.dirty |= f->pauses != pauses;
-	f->pauses = pauses;
-	was = s->plan.mode == CGPU_SCHED_DEMAND;
+	f->empties = empties;
+	f->use_emptied |= asleep || empties;
+	if (was)
+		s->plan.dirty |= f->pauses != pauses(s, slot, now_ns);
 	if (was || s->plan.mode == CGPU_SCHED_SLICES)
-		s->plan.dirty |= cgpu_fair_wanted(s) != was;
+		s->plan.dirty |= cgpu_fair_wanted(s, now_ns) != was;
 }
 
-void cgpu_fair_plan(struct cgpu_sched *s, uint64_t now_ns)
+/* Slices are tried again after a while, and after a longer one if they did not do. */
+static void change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
+{
+	uint32_t i;
+
+	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
+		s->fair.keep_ns *= 2;
+		if (!s->fair.given_up_ns ||
+		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_FAIR_SPAN_NS)
+			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_NS;
+		s->fair.keep_ns = cgpu_min(s->fair.keep_ns, CGPU_SCHED_FAIR_KEEP_MAX_NS);
+		s->fair.kept_ns = now_ns + s->fair.keep_ns;
+	} else if (s->plan.mode != CGPU_SCHED_DEMAND && was == CGPU_SCHED_DEMAND) {
+		s->fair.given_up_ns = now_ns;
+	}
+	if (s->plan.mode != was)
+		s->fair.changed_ns = now_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS && s->plan.mode != was; i++) {
+		s->slot[i].fair.is_short = false;
+		/* the first slices after windows are as long as two periods of those */
+		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
+		s->slot[i].fair.use_from_ns = 0;
+	}
+}
+
+void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 {
 	int64_t sum = 0;
 	uint32_t i;
+
+	change_mode(s, was, now_ns);
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
@@ -279,6 +401,7 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint64_t now_ns)
 			f->lag_ns = f->lag_ns < 0 && s->slot[i].present ? f->lag_ns : 0;
 			continue;
 		}
+		f->pauses = pauses(s, i, now_ns);
 		sum += f->lag_ns;
 		/* whoever slept long enough to be left out is looked for when it next does */
 		if (f->asleep && now_ns < f->since_ns + CGPU_SCHED_FAIR_REST_NS)

@@ -10,13 +10,13 @@
 #include "core/sched/sched.h"
 
 /* Somebody who holds the card open pauses beside somebody who does not rest. */
-bool cgpu_fair_wanted(const struct cgpu_sched *s);
+bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns);
 
 /* Slots that have slept for so long that the others' shares are made without them. */
 uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns);
 
-/* After the plan's shares: entities that are new, or rested, start level. */
-void cgpu_fair_plan(struct cgpu_sched *s, uint64_t now_ns);
+/* The mode was @was before this plan. After its shares: who is new, or rested, starts level. */
+void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns);
 
 /* Brings all accounts up to @now_ns: those of windows by the clock, and these. */
 void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns);
@@ -33,6 +33,12 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 
 /* The gates are as cgpu_fair_pick() wanted them. */
 void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
+
+/* The log of context switches is read; else only the channels tell who pauses. */
+bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
+
+/* Somebody may pause, and the log has still to tell. */
+bool cgpu_fair_waits(const struct cgpu_sched *s);
 
 /* The log of context switches was read, up to now: who ran in others' time is charged. */
 void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns);

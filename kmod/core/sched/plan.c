@@ -39,7 +39,7 @@ static bool windows_needed(const struct cgpu_sched *s)
 static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 {
 	s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
-	return cgpu_fair_wanted(s);
+	return cgpu_fair_wanted(s, now_ns);
 }
 
 /* @without: slots that get nothing, though they hold the card open. */
@@ -261,7 +261,7 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	int64_t lag[CGPU_SCHED_ENTITIES]; /* relative to the plan */
 	bool had[CGPU_SCHED_ENTITIES], in_place, notional;
 	uint64_t was, offset_ns, deep;
-	uint32_t i;
+	uint32_t i, mode = s->plan.mode;
 
 	cgpu_sched_charge(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
@@ -329,7 +329,7 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 		s->cur.begun = false;
 	else if (s->cur.begun)
 		resume(s, now_ns, in_place);
-	cgpu_fair_plan(s, now_ns);
+	cgpu_fair_plan(s, mode, now_ns);
 	cgpu_slices_want(s);
 	s->plan.dirty = false;
 }

@@ -93,6 +93,20 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
 	/* after so long a sleep the others' shares are made without the sleeper */
 	CGPU_SCHED_FAIR_REST_NS = 500000000,
+	/*
+	 * A shorter one is no pause: submissions that no look saw. Nobody pauses who was
+	 * not without work for so long; by then what it had at once is paid back.
+	 */
+	CGPU_SCHED_FAIR_SLEPT_NS = 5000000,
+	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
+	/* so long after the last sleep slices are tried again; if they do not do, twice, up to: */
+	CGPU_SCHED_FAIR_KEEP_NS = 8000000000,
+	CGPU_SCHED_FAIR_KEEP_MAX_NS = 64000000000,
+	/* what a container made of its slices is compared over so long a time and so many */
+	CGPU_SCHED_FAIR_USE_NS = 500000000,
+	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
+	/* of their rounds; after so few, whether it was less than a third */
+	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
 	/* two switches, and what the look came late */
 	CGPU_SCHED_FAIR_WAKEUP_NS = 500000,
 	/* one that never pauses is interrupted so soon by one that wakes */
@@ -133,7 +147,9 @@ struct cgpu_sched_stat {
 struct cgpu_sched_fair_slot {
 	bool asleep;           /* told by cgpu_sched_demand(), */
 	uint64_t since_ns;     /* and since when it has been so, or awake */
-	bool pauses;           /* now and then it has nothing queued */
+	bool empties;          /* told too: now and then it has nothing queued */
+	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
+	bool pauses;           /* by these, and by the log */
 	bool woke;             /* since the last choice */
 	bool worked;           /* it has been awake since it opened the card */
 	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
@@ -142,6 +158,11 @@ struct cgpu_sched_fair_slot {
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
 	uint64_t strayed_ns;   /* run beyond what it held while it slept, ever */
+	/* under slices, since use_from_ns: what they gave it, and what it ran */
+	uint64_t use_from_ns, use_due_ns, use_ran_ns;
+	bool use_emptied;      /* and it was seen with nothing queued */
+	bool is_judged;        /* it was found to run what they give it, or less: */
+	bool is_short;         /* for lack of work */
 };
 
 struct cgpu_sched_slot {
@@ -249,6 +270,10 @@ struct cgpu_sched_fair {
 	uint64_t settled_ns;   /* the log was read */
 	uint64_t bin;          /* that is filled now */
 	uint64_t resting_mask; /* slots that the plan leaves out */
+	uint64_t kept_ns;      /* windows on demand are not given up before, */
+	uint64_t keep_ns;      /* that long after somebody slept; */
+	uint64_t given_up_ns;  /* and when they were given up last */
+	uint64_t changed_ns;   /* the mode did */
 };
 
 struct cgpu_sched {

@@ -167,6 +167,8 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 		if (!log->looked)
 			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
 	}
+	if (cgpu_fair_waits(s))
+		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_WAKE_NS);
 	return log->look_ns;
 }
 
