@@ -31,7 +31,7 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 		ns = CGPU_DEMAND_PATIENCE_NS;
 	else if (waits_for_results(d))
 		ns = cgpu_max(cgpu_min(d->gap_ns * 5 / 4, CGPU_DEMAND_PATIENCE_MAX_NS),
-			  CGPU_DEMAND_PATIENCE_MIN_NS);
+			      CGPU_DEMAND_PATIENCE_MIN_NS);
 	else if (d->moves >= CGPU_DEMAND_MOVES)
 		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
 	return cgpu_max(ns, d->silent_ns);
@@ -185,7 +185,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->silent_ns = d->silent_ns * 3 / 4;
 	if (works)
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
-				     CGPU_DEMAND_SILENT_MAX_NS);
+					CGPU_DEMAND_SILENT_MAX_NS);
 	return works;
 }
 
