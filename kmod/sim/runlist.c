@@ -45,8 +45,6 @@ struct nvsim_chan {
 	u64 left_ns;			/* of the kernel under way; 0: none */
 	u64 kernel_ns;
 	u64 completed, busy_ns;
-	u64 contended_ns;		/* of busy_ns, while another group had work */
-	u64 contended_base_ns;		/* the runlist's when it was made */
 	bool held;			/* off the hardware */
 	u32 disabled;			/* so many disables without their enable */
 	bool no_new;			/* finishes the kernel under way only */
@@ -79,7 +77,6 @@ struct runlist {
 	u64 asked_t, saved_t;		/* of the switch under way, for the log */
 	u64 slice_left, switch_left;
 	u64 busy_ns, switch_ns, switches;
-	u64 contended_ns;
 };
 
 struct nvsim_engine {
@@ -140,20 +137,6 @@ static bool others_wait(struct runlist *rl)
 	return false;
 }
 
-/* Work of another group, also of one that is held off the hardware. */
-static bool others_have_work(const struct runlist *rl)
-{
-	const struct nvsim_tsg *tsg;
-	const struct nvsim_chan *ch;
-
-	list_for_each_entry(tsg, &rl->tsgs, of_runlist)
-		list_for_each_entry(ch, &tsg->channels, of_tsg)
-			if (tsg != rl->cur && tsg->scheduled && !ch->dead && ch->ring &&
-			    (ch->left_ns || ch->get != ch->put))
-				return true;
-	return false;
-}
-
 static struct nvsim_tsg *pick(struct runlist *rl)
 {
 	struct nvsim_tsg *tsg, *first = NULL;
@@ -183,15 +166,12 @@ static void chan_start(struct nvsim_chan *ch)
 	WRITE_ONCE(*(u32 *)(ch->ring + RING_GET), ch->get);
 }
 
-static void chan_finish(const struct runlist *rl, struct nvsim_chan *ch)
+static void chan_finish(struct nvsim_chan *ch)
 {
 	ch->completed++;
 	ch->busy_ns += ch->kernel_ns;
 	ch->tsg->last = ch;
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_BUSY), ch->busy_ns);
-	WRITE_ONCE(*(u64 *)(ch->ring + RING_CONTENDED), ch->contended_ns);
-	WRITE_ONCE(*(u64 *)(ch->ring + RING_CONTENDED_ALL),
-		   rl->contended_ns - ch->contended_base_ns);
 	/* who sees the completion sees the time that it took */
 	smp_wmb();
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), ch->completed);
@@ -280,12 +260,8 @@ static void runlist_advance(struct runlist *rl, u64 t, u64 now)
 		rl->slice_left -= d;
 		rl->busy_ns += d;
 		rl->cur->busy_ns += d;
-		if (others_have_work(rl)) {
-			rl->contended_ns += d;
-			ch->contended_ns += d;
-		}
 		if (!ch->left_ns)
-			chan_finish(rl, ch);
+			chan_finish(ch);
 		if (!rl->slice_left)
 			slice_ends(rl);
 	}
@@ -609,11 +585,8 @@ struct nvsim_chan *nvsim_chan_create(struct nvsim_tsg *tsg, struct nvsim_mem *us
 		WRITE_ONCE(*(u32 *)(ch->ring + RING_PUT), 0);
 		WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), 0);
 		WRITE_ONCE(*(u64 *)(ch->ring + RING_BUSY), 0);
-		WRITE_ONCE(*(u64 *)(ch->ring + RING_CONTENDED), 0);
-		WRITE_ONCE(*(u64 *)(ch->ring + RING_CONTENDED_ALL), 0);
 	}
 	e = lock_advanced(tsg);
-	ch->contended_base_ns = tsg->rl->contended_ns;
 	ch->id = e->next_chan++;
 	e->nchans++;
 	tsg->nchans++;

@@ -13,8 +13,6 @@
 #define RING_PUT	0x08c	/* u32 GP_PUT: kernels submitted so far, by the client */
 #define RING_COMPLETED	0x100	/* u64: kernels completed */
 #define RING_BUSY	0x108	/* u64: engine time they took, ns */
-#define RING_CONTENDED	0x110	/* u64: the part of it in which another group had work, ns */
-#define RING_CONTENDED_ALL 0x118 /* u64: such time of all groups since the channel was made, ns */
 #define RING_ENTRIES	0x400	/* u64 each: length of kernel number n at n % RING_SIZE, ns */
 #define RING_SIZE	256
 #define RING_BYTES	4096

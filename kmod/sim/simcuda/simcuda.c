@@ -751,9 +751,3 @@ u64 sc_busy_ns(struct sc *sc, int channel)
 {
 	return *(volatile u64 *)(ring(sc, channel) + RING_BUSY);
 }
-
-u64 sc_contended_ns(struct sc *sc, int channel, u64 *all_ns)
-{
-	*all_ns = *(volatile u64 *)(ring(sc, channel) + RING_CONTENDED_ALL);
-	return *(volatile u64 *)(ring(sc, channel) + RING_CONTENDED);
-}

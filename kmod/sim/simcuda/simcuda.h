@@ -78,8 +78,6 @@ bool sc_enqueue(struct sc *sc, int channel, u64 ns);
 void sc_ring(struct sc *sc, int channel);
 u64 sc_completed(struct sc *sc, int channel);
 u64 sc_busy_ns(struct sc *sc, int channel);
-/* While another group had work, shut out or not: this channel's time, and everybody's. */
-u64 sc_contended_ns(struct sc *sc, int channel, u64 *all_ns);
 u32 sc_queued(struct sc *sc, int channel);
 
 #endif
