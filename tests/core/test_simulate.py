@@ -92,7 +92,7 @@ def hold(scenario: Scenario) -> None:
         hold_mixed(result)
         verdict = replace(verdict, error_1s=None, jain=None)
     if verdict.on_demand:
-        # a random mix may be harder than the matrix: up to 2.95 points in 176 of them
+        # a random mix may be harder than the matrix: up to 2.97 points in 352 of 353, 6.7 in one
         assert verdict.error_1s is None or verdict.error_1s <= 2 * check.PAUSING_ERROR_1S
         return
     assert verdict.broken() == []
