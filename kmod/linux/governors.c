@@ -110,12 +110,14 @@ void cgpu_governors_card_known(void)
 
 /* Return: NULL: nothing governs the card; with *idx for srcu_read_unlock() anyway. */
 static struct cgpu_governor *enter(u32 minor, int *idx)
+	__acquires(&governors_srcu)
 {
 	*idx = srcu_read_lock(&governors_srcu);
 	return minor < CGPU_MAX_CARDS ? READ_ONCE(governors->at[minor]) : NULL;
 }
 
 static void leave(int idx)
+	__releases(&governors_srcu)
 {
 	srcu_read_unlock(&governors_srcu, idx);
 }
