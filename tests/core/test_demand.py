@@ -175,6 +175,28 @@ def test_one_who_may_wait_for_another_does_not_sleep() -> None:
         door.look()
 
 
+def test_one_that_never_moved_and_runs_all_the_same_is_found_to_work() -> None:
+    door = Door()
+    s = door.card.s
+    # The second rests: nothing divides time for it, and its gate is open.
+    for _ in range(100):
+        door.submit(0, fetched=False)
+        door.look()
+        door.card.run(door.now)
+    assert s.plan.mode == lib.CGPU_SCHED_DEMAND and s.fair.resting_mask == 2
+    assert not s.share[1].share_ppm and not s.gates.shut_mask
+    for _ in range(60):
+        door.submit(0, fetched=False)
+        lib.cgpu_sched_used(s, 1, 18 * MS)
+        lib.cgpu_sched_used(s, 0, 2 * MS)
+        door.card.run(door.now + 20 * MS)
+        lib.cgpu_fair_settle(s, door.card.now)
+        door.now = door.card.now
+        door.look()
+    assert door.state(1) in (WORKS, UNKNOWN)
+    assert s.share[1].share_ppm == s.share[0].share_ppm
+
+
 def test_what_cannot_be_read_counts_as_work() -> None:
     door = Door(channels=0)
     door.look()

@@ -73,6 +73,7 @@ def test_one_millisecond_of_work_now_and_then_is_done_within_two_and_a_half() ->
     [
         pytest.param(Tenant("spinner"), id="GP_PUT spins"),
         pytest.param(Tenant("frozen"), id="GP_PUT stands beside GP_GET"),
+        pytest.param(Tenant("frozen", open_ns=800 * MS), id="GP_PUT never moved"),
         pytest.param(loop(50_000, 2_500_000), id="wakes 400 times a second"),
         pytest.param(loop(50_000, 5_000_000), id="wakes 200 times a second"),
         pytest.param(loop(100_000, 20_000), id="many small kernels"),

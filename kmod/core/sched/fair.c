@@ -293,7 +293,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!competes(s, i) || !share(s, i))
+		/* without a share, too: one that rests runs where nobody divides time for it */
+		if (!competes(s, i))
 			continue;
 		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
 		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
@@ -303,7 +304,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (on_demand && competes(s, i) && share(s, i) && under) {
+		if (on_demand && competes(s, i) && under) {
 			more = cgpu_min(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns), left);
 			less = (f->held_ns - cgpu_min(f->held_ns, f->ran_ns)) * over / under;
 			left -= more;
