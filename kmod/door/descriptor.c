@@ -10,6 +10,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/kprobes.h>
+#include <linux/mutex.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
@@ -74,13 +75,17 @@ static int on_found(struct kretprobe_instance *instance, struct pt_regs *regs)
 }
 
 static struct kretprobe probe;
+static DEFINE_MUTEX(probe_lock);
+static bool driver_there, failed;
 
-void cgpu_descriptor_attach(void)
+/* Text of the driver is changed for those alone who need it: a host without tenants does not. */
+static void attach(void)
 {
 	int err;
 
-	if (attached)
-		return;
+	mutex_lock(&probe_lock);
+	if (attached || failed || !driver_there)
+		goto out;
 	probe = (struct kretprobe){
 		.kp.symbol_name = "nvidia:nv_get_file_private",
 		.entry_handler = on_lookup,
@@ -89,21 +94,35 @@ void cgpu_descriptor_attach(void)
 		.maxactive = LOOKUPS_MAX,
 	};
 	err = register_kretprobe(&probe);
-	attached = !err;
+	failed = err;
+	WRITE_ONCE(attached, !err);
 	if (err)
 		pr_warn("cgpu: the driver's lookups cannot be followed (%d): what a descriptor stands for is compared before and after a call\n",
 			err);
+out:
+	mutex_unlock(&probe_lock);
+}
+
+void cgpu_descriptor_attach(void)
+{
+	mutex_lock(&probe_lock);
+	driver_there = true;
+	mutex_unlock(&probe_lock);
 }
 
 void cgpu_descriptor_detach(void)
 {
+	mutex_lock(&probe_lock);
 	if (attached)
 		unregister_kretprobe(&probe);
-	attached = false;
+	attached = failed = driver_there = false;
+	mutex_unlock(&probe_lock);
 }
 
 void cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file)
 {
+	if (!READ_ONCE(attached))
+		attach();
 	*watch = (struct cgpu_descriptor_watch){ .task = current, .file = file };
 	raw_spin_lock_irq(&watches_lock);
 	list_add(&watch->node, &watches);

@@ -22,7 +22,7 @@ struct cgpu_descriptor_watch {
 };
 
 /**
- * cgpu_descriptor_attach() - begin to follow the driver's own lookups
+ * cgpu_descriptor_attach() - the driver's own lookups can be followed from the first watch on
  *
  * Where they cannot be followed the kernel's log says so, and the core compares the
  * file before a call with that after it.
