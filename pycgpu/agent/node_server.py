@@ -13,6 +13,7 @@ import errno
 import json
 import logging
 import os
+import select
 import socket
 import stat
 import struct
@@ -56,24 +57,31 @@ class NodeServer:
 
     def _serve(self, connection: socket.socket) -> None:
         request = _receive(connection)
-        op, path = request.get("op"), str(request.get("path", ""))
         try:
-            if op == "events":
-                _allow(connection, self._mode("events"), stat.S_IROTH)
-                _follow(connection)
-            elif op == "list":
-                _send(connection, self._list(path))
-            elif op == "read":
-                _allow(connection, self._mode(path), stat.S_IROTH)
-                _send(connection, {"text": self._read(path)})
-            elif op == "write":
-                _allow(connection, self._mode(path), stat.S_IWOTH)
-                self._nodes.write(path, str(request.get("text", "")).encode() + b"\n")
-                _send(connection, {})
-            else:
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            answer = self._answer(connection, request)
         except OSError as error:
-            _send(connection, {"errno": error.errno or errno.EIO})
+            answer = {"errno": error.errno or errno.EIO}
+        if answer is None:
+            _follow(connection)
+        else:
+            _send(connection, answer)
+
+    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what to send; None: the ring's lines. OSError: the client may not, or cannot."""
+        op, path = request.get("op"), str(request.get("path", ""))
+        if op == "list":
+            return self._list(path)
+        if op == "events":
+            _allow(connection, self._mode("events"), stat.S_IROTH)
+            return None
+        if op == "read":
+            _allow(connection, self._mode(path), stat.S_IROTH)
+            return {"text": self._read(path)}
+        if op == "write":
+            _allow(connection, self._mode(path), stat.S_IWOTH)
+            self._nodes.write(path, str(request.get("text", "")).encode() + b"\n")
+            return {}
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     def _mode(self, path: str) -> int:
         mode = self._nodes.attributes(path)["st_mode"]
@@ -149,7 +157,6 @@ def _follow(connection: socket.socket) -> None:
 
 
 def _is_gone(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1, socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
+    # A socket with a time limit waits for something to read, whatever recv() is told.
+    readable, _, _ = select.select([connection], [], [], 0)
+    return bool(readable) and not connection.recv(1)

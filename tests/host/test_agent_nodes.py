@@ -112,6 +112,32 @@ def test_the_past_of_events_is_there_when_it_is_opened(
         os.close(descriptor)
 
 
+def test_who_follows_events_is_kept_while_nothing_happens(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = threading.Event()
+    waits = 0
+
+    def ring(position: int, size: int, timeout_ms: int) -> tuple[int, bytes]:
+        nonlocal waits
+        if timeout_ms and waits < 40:
+            waits += 1
+            idle.wait(0.01)
+            return position, b""
+        return (1, b"7 oom id=a gpu=0\n") if timeout_ms and not position else (position, b"")
+
+    monkeypatch.setattr(door, "events", ring)
+    # Much less than what nothing happens for here.
+    monkeypatch.setattr(node_server, "_TIMEOUT_S", 0.05)
+    descriptor = procfs.open_events(root)
+    try:
+        assert select.select([descriptor], [], [], 20)[0]
+        assert procfs.new_events(descriptor) == ["7 oom id=a gpu=0"]
+        assert waits == 40
+    finally:
+        os.close(descriptor)
+
+
 def test_others_than_root_may_do_what_the_files_modes_allow(root: str, tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("needs root")
