@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pycgpu import __version__
 from pycgpu.errors import CgpuError
-from pycgpu.tree import names, procfs, snapshot
+from pycgpu.tree import names, procfs, snapshot, target
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
 from ._table import Look
@@ -163,8 +163,8 @@ def _chooser(ids: str | None, wanted: tuple[str, ...]) -> Callable[[Snapshot], S
     def choose(moment: Snapshot) -> Snapshot:
         if cards is not None:
             there = {card.status.card.index for card in moment.cards}
-            for missing in sorted(cards - there):
-                raise CgpuError(f"no GPU {missing} under control; there are: {_list(there)}")
+            for card in sorted(cards):
+                target.check_card(card, there)
         views = [one for card in moment.cards for one in card.containers]
         for text in wanted:
             if not any(fits(text, one) for one in views):

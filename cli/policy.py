@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.errors import CgpuError
 from pycgpu.request.model import POLICIES
-from pycgpu.tree import change, procfs
+from pycgpu.tree import change, procfs, target
 
 from ._complete import policies
 
@@ -51,10 +50,7 @@ def policy(
         return
     policy = None if wanted is None else change.parse_policy(wanted)
     tree = root or procfs.find_root()
-    there = procfs.card_indexes(tree)
-    if gpu not in there:
-        listed = ", ".join(map(str, there)) or "none"
-        raise CgpuError(f"no GPU {gpu} under control; there are: {listed}")
+    target.check_card(gpu, procfs.card_indexes(tree))
     if policy is None:
         _show(gpu, tree)
         return

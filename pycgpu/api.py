@@ -250,10 +250,7 @@ def set(
 def set_policy(card: int, policy: int | str, root: str | None = None) -> None:
     """Set a card's policy, by number or name. CgpuError: there is no such policy or card."""
     root = root or procfs.find_root()
-    there = procfs.card_indexes(root)
-    if card not in there:
-        listed = ", ".join(map(str, there)) or "none"
-        raise CgpuError(f"no GPU {card} under control; there are: {listed}")
+    target.check_card(card, procfs.card_indexes(root))
     procfs.write_policy(card, change.parse_policy(str(policy)), root)
 
 

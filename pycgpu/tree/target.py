@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import CgpuError
@@ -68,6 +69,14 @@ def find(text: str, root: str, prefix: str = "/") -> Target:
 def _shown(target: Target) -> str:
     short = next(iter(target.directories.values()), target.id)
     return short if target.name is None else f"{short} ({target.name})"
+
+
+def check_card(card: int, there: Iterable[int]) -> None:
+    """Raise CgpuError unless *card* is one of those under control, *there*."""
+    found = sorted(there)
+    if card not in found:
+        listed = ", ".join(map(str, found)) or "none"
+        raise CgpuError(f"no GPU {card} under control; there are: {listed}")
 
 
 def choose_cards(target: Target, gpu: int | None) -> list[tuple[int, str]]:
