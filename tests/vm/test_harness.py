@@ -78,12 +78,16 @@ def test_a_machine_that_hangs_is_stopped_when_its_time_is_over() -> None:
     assert "did not finish in time" in result.complaint()
 
 
-def silent(path: Path) -> Path:
-    """A kernel, as the Multiboot specification has it, that does nothing for ever."""
-    address, size = 0x100000, 34
+# jmp to itself; out 0xfe to port 0x64, the keyboard controller's reset line.
+FOR_EVER, RESET = b"\xeb\xfe", b"\xb0\xfe\xe6\x64\xeb\xfe"
+
+
+def silent(path: Path, program: bytes = FOR_EVER) -> Path:
+    """A kernel, as the Multiboot specification has it, that runs *program* without a word."""
+    address, size = 0x100000, 32 + len(program)
     head = (0x1BADB002, 1 << 16, -(0x1BADB002 + (1 << 16)) & 0xFFFFFFFF)
-    where = (address, address, address + size, address + size, address + size - 2)
-    path.write_bytes(struct.pack("<8I", *head, *where) + b"\xeb\xfe")
+    where = (address, address, address + size, address + size, address + 32)
+    path.write_bytes(struct.pack("<8I", *head, *where) + program)
     return path
 
 
@@ -112,6 +116,29 @@ def test_a_guest_that_is_silent_is_started_once_more(
     assert vm.VM.restarts == before + 1
     # The loop's address, of which there is one for each processor that was started.
     assert "vm: no sign of life, the guest's processors at EIP=00100020" in capfd.readouterr().err
+
+
+@pytest.mark.on_host
+def test_a_guest_that_ends_before_its_first_word_is_started_once_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A reset before the console is there ends QEMU with status 0 and without one byte."""
+    kernel = kernels.fetch("6.1")
+    image = tmp_path / "image"
+    image.symlink_to(silent(tmp_path / "reset", RESET))
+
+    class Mended(vm.VM):
+        def _whereabouts(self) -> str:
+            other = tmp_path / "other"
+            other.symlink_to(kernel.image)
+            other.replace(image)
+            return super()._whereabouts()
+
+    with Mended(dataclasses.replace(kernel, image=image)) as machine:
+        machine.start(["echo", "alive"])
+        result = machine.wait()
+    assert (result.status, result.output) == (0, "alive\n")
+    assert "vm: no sign of life, QEMU ended with status 0" in capfd.readouterr().err
 
 
 @pytest.mark.on_host

@@ -294,11 +294,12 @@ class VM:
         """
         Boot and begin *command* as root in the guest, with *cwd* as it is here.
 
-        Returns when the guest has said its first word. One that stays silent is started once
-        more, and then says all that it has to say.
+        Returns when the guest has said its first word. One that stays silent, or ends before it,
+        is started once more, and then says all that it has to say.
 
         Raises:
-            VMError: it was silent both times; what its processors were at is in the message.
+            VMError: it was silent both times; what its processors were at, or what QEMU ended
+                with, is in the message.
         """
         self._write_init(command, environment or {}, cwd, terminal)
         at = []
@@ -306,12 +307,12 @@ class VM:
             self._launch(terminal, talkative)
             if self._lives():
                 return
-            at.append(self.processors())
+            at.append(self._whereabouts())
             self.stop()
-            print(f"vm: no sign of life, the guest's processors at {at[-1]}", file=sys.stderr)
+            print(f"vm: no sign of life, {at[-1]}", file=sys.stderr)
         raise VMError(
             f"{self.kernel.release}: twice no sign of life in {self.life_cpu_s:.0f} s of a "
-            f"processor; the guest's were at {at[0]}, then at {at[1]}; "
+            f"processor: {at[0]}; then {at[1]}; "
             f"the console ends: {self._read('console')[-2000:]}"
         )
 
@@ -328,7 +329,7 @@ class VM:
         )
 
     def _lives(self) -> bool:
-        """Wait for the guest's first word, or QEMU's end, which :meth:`wait` tells."""
+        """Wait for the guest's first word; false if QEMU ends or the time is over before it."""
         while self.running:
             if FIRST_WORD in self._read("console"):
                 return True
@@ -336,7 +337,14 @@ class VM:
             if self._cpu_s() > self.life_cpu_s or wall_s > LIFE_WALL_S:
                 return False
             time.sleep(0.02)
-        return True
+        return FIRST_WORD in self._read("console")
+
+    def _whereabouts(self) -> str:
+        """Return what a guest without a sign of life is at, or what its QEMU ended with."""
+        assert self._process is not None
+        if self.running:
+            return f"the guest's processors at {self.processors()}"
+        return f"QEMU ended with status {self._process.returncode}: {self._read('qemu').strip()}"
 
     def _cpu_s(self) -> float:
         """Return the processors' time that QEMU has used so far."""
@@ -394,8 +402,6 @@ class VM:
             self.stop()
         wall_s = time.monotonic() - self._started_s
         status = self._read("status").strip()
-        if not status and not self._read("console") and not overdue:
-            raise VMError(f"QEMU did not start: {self._read('qemu').strip()}")
         ended = bool(status)
         return Result(
             status=int(status) if ended else STATUS_TIMEOUT if overdue else STATUS_NOT_FINISHED,
