@@ -17,7 +17,7 @@ from rich.table import Table
 from pycgpu.request.model import POLICIES
 
 from . import chart, check, compare
-from .scenario import MS, Kind, News, Scenario, Tenant, decision_ns, entitlements, run
+from .scenario import MS, Kind, Reports, Scenario, Tenant, decision_ns, entitlements, run
 
 KINDS = get_args(Kind)
 #: A server's request, if nothing is said of it: 32 tokens of 1.52 ms.
@@ -125,7 +125,7 @@ def show(arguments: argparse.Namespace, console: Console) -> int:
         max_inst=arguments.max_inst,
         timeslice_us=arguments.timeslice_us,
         duration_ns=round(arguments.seconds * 1000) * MS,
-        news=arguments.news,
+        reports=arguments.reports,
         seed=arguments.seed,
     )
     given = entitlements(scenario)
@@ -217,9 +217,9 @@ def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
     parser.add_argument("--seconds", type=seconds, default=10)
     parser.add_argument("--seed", type=whole(0, 2**32 - 1), default=1)
     parser.add_argument(
-        "--news",
-        choices=get_args(News),
-        default=Scenario.news,
+        "--reports",
+        choices=get_args(Reports),
+        default=Scenario.reports,
         help="who tells who is idle: the log of context switches, as on a real card (default); "
         "one who knows, every millisecond; nobody",
     )

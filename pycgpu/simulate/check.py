@@ -21,7 +21,7 @@ PREEMPTIVE, NATIVE, MIXED = map(POLICIES.index, ("preemptive", "native", "mixed"
 #: Policies that offer one container's idle time to others.
 CONSERVING = tuple(POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst"))
 
-#: Bounds. Over 100 ms a share a may stray by a(1 − a)·P/100 ms and a point, P the engine's period.
+#: Bounds. Over 100 ms a share a deviates by a(1 − a)·P/100 ms and a point, P the engine's period.
 ERROR_1S = 0.5
 CEILING_EXCESS = 1.0
 JAIN = 0.9999
@@ -97,7 +97,7 @@ def pauses(scenario: Scenario) -> bool:
     """Return whether windows are made on demand in it, at least now and then."""
     return (
         scenario.policy in CONSERVING
-        and scenario.news == "log"
+        and scenario.reports == "log"
         and not any(t.quota for t in scenario.tenants)
         and any(t.kind not in ("backlogged", "idle") for t in scenario.tenants)
     )

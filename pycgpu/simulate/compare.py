@@ -32,7 +32,7 @@ def _slices(a_us: int, b_us: int, **both: Any) -> Scenario:
     return _pair("slices", {"slice_us": a_us}, {"slice_us": b_us}, **both)
 
 
-def _turns(a_ms: int, b_ms: int, controller: Controller = "turns", **both: Any) -> Scenario:
+def _windows(a_ms: int, b_ms: int, controller: Controller = "windows", **both: Any) -> Scenario:
     return _pair(controller, {"window_ns": a_ms * MS}, {"window_ns": b_ms * MS}, **both)
 
 
@@ -54,12 +54,12 @@ def measured() -> Iterator[tuple[str, Scenario, tuple[float, ...]]]:
         return tuple(100 * r / 9811 for r in rates)
 
     yield "1 ms kernels, driver's own sharing", _slices(2048, 2048, **K1), (46.8, 46.8)
-    yield "windows 10 : 10 ms", _turns(10, 10, **K1), (48.9, 48.9)
-    yield "windows 5 : 10 ms", _turns(5, 10, **K1), (32.4, 64.9)
-    yield "windows 20 : 40 ms", _turns(20, 40, **K1), (33.1, 66.5)
-    yield "windows 2 : 18 ms", _turns(2, 18, **K1), (9.8, 88.1)
-    yield "windows 5 : 5 ms", _turns(5, 5, **K1), (48.1, 48.1)
-    yield "windows 10 : 10 ms, shut first", _turns(10, 10, "turns_shut", **K1), (47.4, 47.4)
+    yield "windows 10 : 10 ms", _windows(10, 10, **K1), (48.9, 48.9)
+    yield "windows 5 : 10 ms", _windows(5, 10, **K1), (32.4, 64.9)
+    yield "windows 20 : 40 ms", _windows(20, 40, **K1), (33.1, 66.5)
+    yield "windows 2 : 18 ms", _windows(2, 18, **K1), (9.8, 88.1)
+    yield "windows 5 : 5 ms", _windows(5, 5, **K1), (48.1, 48.1)
+    yield "windows 10 : 10 ms, shut first", _windows(10, 10, "windows_shut", **K1), (47.4, 47.4)
     yield "alone, gate 10 / 10 ms", _sleeper(10, 10, **K1), (49.3,)
     yield "alone, gate 2 / 18 ms", _sleeper(2, 18, **K1), (11.4,)
     yield "100 us kernels, driver's own", _slices(2048, 2048, **K100), kernels(4599, 4599)
@@ -71,8 +71,8 @@ def measured() -> Iterator[tuple[str, Scenario, tuple[float, ...]]]:
     yield "ResNet-50, slices 10 : 10 ms", _slices(10000, 10000, **RESNET), images(3011, 3011)
     yield "ResNet-50, slices 10 : 20 ms", _slices(10000, 20000, **RESNET), images(2273, 3788)
     yield "ResNet-50, slices 2 : 18 ms", _slices(2000, 18000, **RESNET), images(751, 5254)
-    yield "ResNet-50, windows 10 : 20 ms", _turns(10, 20, **RESNET), images(2050, 3970)
-    yield "ResNet-50, windows 20 : 40 ms", _turns(20, 40, **RESNET), images(2050, 3970)
+    yield "ResNet-50, windows 10 : 20 ms", _windows(10, 20, **RESNET), images(2050, 3970)
+    yield "ResNet-50, windows 20 : 40 ms", _windows(20, 40, **RESNET), images(2050, 3970)
     yield "ResNet-50 alone, gate 10 / 10 ms", _sleeper(10, 10, **RESNET), images(3043)
     yield "ResNet-50 alone, gate 2 / 18 ms", _sleeper(2, 18, **RESNET), images(754)
 
@@ -122,7 +122,7 @@ def ways() -> Iterator[str]:
         )
         yield _row(
             f"{several}: windows by the clock, 40 ms",
-            run(Scenario(tuple(tenants), controller="turns")),
+            run(Scenario(tuple(tenants), controller="windows")),
             entitled,
         )
         for name, policy in (("windows", FIXED), ("slices", FAIR)):

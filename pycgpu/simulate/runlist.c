@@ -83,8 +83,8 @@ struct card {
 	bool inner;            /* it took over from one of the same tenant */
 	uint64_t slice_left_ns, load_left_ns, stall_left_ns;
 
-	uint32_t turn, phase;  /* of the fixed controllers */
-	uint64_t turn_end_ns;
+	uint32_t owner, phase; /* of the fixed controllers */
+	uint64_t window_end_ns;
 	struct cgpu_model_result *result;
 };
 
@@ -187,7 +187,7 @@ static void dispatch(struct model *m, struct card *c)
 	off(c);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t min_ns(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -341,7 +341,7 @@ static void start_call(struct model *m, struct card *c)
 	call->effect_ns = call->start_ns + (stubborn ? ns : ns * percent / 100);
 	call->end_ns = call->start_ns + ns;
 	/* the driver's lock of all cards is taken for the call, not for the wait */
-	m->lock_free_ns = call->start_ns + least(ns, 2 * m->shut_ns);
+	m->lock_free_ns = call->start_ns + min_ns(ns, 2 * m->shut_ns);
 	c->result->call_ns += m->lock_free_ns - call->start_ns;
 	if (call->action.kind != CGPU_SCHED_SLICE) {
 		c->result->gate_calls++;
@@ -421,14 +421,14 @@ static void fixed(struct model *m, struct card *c)
 		c->wake_ns = NEVER; /* set when the call has returned */
 		return;
 	}
-	next = (c->turn + 1) % m->count;
-	push(c, config->controller == MODEL_TURNS ? CGPU_SCHED_OPEN : CGPU_SCHED_SHUT,
-	     1ULL << (config->controller == MODEL_TURNS ? next : c->turn));
-	push(c, config->controller == MODEL_TURNS ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN,
-	     1ULL << (config->controller == MODEL_TURNS ? c->turn : next));
-	c->turn = next;
-	c->turn_end_ns += m->tenants[next].window_ns;
-	c->wake_ns = c->turn_end_ns - 500000;
+	next = (c->owner + 1) % m->count;
+	push(c, config->controller == MODEL_WINDOWS ? CGPU_SCHED_OPEN : CGPU_SCHED_SHUT,
+	     1ULL << (config->controller == MODEL_WINDOWS ? next : c->owner));
+	push(c, config->controller == MODEL_WINDOWS ? CGPU_SCHED_SHUT : CGPU_SCHED_OPEN,
+	     1ULL << (config->controller == MODEL_WINDOWS ? c->owner : next));
+	c->owner = next;
+	c->window_end_ns += m->tenants[next].window_ns;
+	c->wake_ns = c->window_end_ns - 500000;
 }
 
 /* Reads what the channels of `mask` say. Return: what that took. */
@@ -461,7 +461,7 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 }
 
 /* As the doors do whenever a tick asks for nothing. */
-static void follow_news(struct model *m, struct card *c)
+static void follow_reports(struct model *m, struct card *c)
 {
 	uint64_t mask, channels_ns;
 
@@ -479,7 +479,7 @@ static void follow_news(struct model *m, struct card *c)
 	} else if (c->due_ns <= m->now_ns) {
 		c->look_end_ns = m->now_ns + FLUSH_NS + draw(m) % FLUSH_MORE_NS;
 	} else {
-		c->due_ns = least(c->due_ns, channels_ns);
+		c->due_ns = min_ns(c->due_ns, channels_ns);
 		c->due_ns += c->due_ns != NEVER ? exponential(m, WAKE_NS) : 0;
 	}
 }
@@ -518,7 +518,7 @@ static void tick(struct model *m, struct card *c)
 	if (c->queued)
 		start_call(m, c);
 	else if (m->config->controller == MODEL_ENGINE)
-		follow_news(m, c);
+		follow_reports(m, c);
 }
 
 static void finish_look(struct model *m, struct card *c)
@@ -682,14 +682,14 @@ static uint64_t card_event(const struct model *m, const struct card *c)
 	if (c->call.active)
 		next = c->call.effected ? c->call.end_ns : c->call.effect_ns;
 	else
-		next = c->look_end_ns ? c->look_end_ns : least(c->wake_ns, c->due_ns);
+		next = c->look_end_ns ? c->look_end_ns : min_ns(c->wake_ns, c->due_ns);
 	if (c->stall_left_ns)
-		return least(next, m->now_ns + c->stall_left_ns);
+		return min_ns(next, m->now_ns + c->stall_left_ns);
 	if (c->on) {
 		if (c->load_left_ns)
-			return least(next, m->now_ns + c->load_left_ns);
+			return min_ns(next, m->now_ns + c->load_left_ns);
 		g = c->list[c->at];
-		next = least(next, m->now_ns + least(c->slice_left_ns, m->group[g].left_ns));
+		next = min_ns(next, m->now_ns + min_ns(c->slice_left_ns, m->group[g].left_ns));
 	}
 	return next;
 }
@@ -708,7 +708,7 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 	struct group *group;
 
 	if (c->stall_left_ns) {
-		c->stall_left_ns -= least(ns, c->stall_left_ns);
+		c->stall_left_ns -= min_ns(ns, c->stall_left_ns);
 		c->result->lost_ns += ns;
 		add(m, m->lost + n * m->bins, ns);
 	} else if (c->on && c->load_left_ns) {
@@ -777,7 +777,7 @@ static void after(struct model *m, struct card *c)
 		finish_call(m, c);
 	if (c->look_end_ns && m->now_ns >= c->look_end_ns)
 		finish_look(m, c);
-	if (!c->call.active && m->now_ns >= least(c->wake_ns, c->due_ns))
+	if (!c->call.active && m->now_ns >= min_ns(c->wake_ns, c->due_ns))
 		tick(m, c);
 	if (!c->on)
 		dispatch(m, c);
@@ -812,16 +812,16 @@ static void loop(struct model *m)
 		for (i = 0; i < m->count; i++)
 			m->tenant[i].pending = has_work(m, i);
 		bin_end = (m->now_ns / config->bin_ns + 1) * config->bin_ns;
-		next = least(bin_end, m->look_ns);
+		next = min_ns(bin_end, m->look_ns);
 		if (m->changed < config->changes)
-			next = least(next, config->change[m->changed].at_ns);
+			next = min_ns(next, config->change[m->changed].at_ns);
 		for (i = 0; i < config->cards; i++)
-			next = least(next, card_event(m, &m->card[i]));
+			next = min_ns(next, card_event(m, &m->card[i]));
 		for (g = 0; g < m->groups; g++)
 			if (!m->group[g].left_ns)
-				next = least(next, m->group[g].arrival_ns);
+				next = min_ns(next, m->group[g].arrival_ns);
 		for (i = 0; i < m->count; i++)
-			next = least(next, m->tenant[i].event_ns);
+			next = min_ns(next, m->tenant[i].event_ns);
 		if (next < m->now_ns)
 			next = m->now_ns;
 		ns = next - m->now_ns;
@@ -870,10 +870,10 @@ static int setup(struct model *m)
 		cgpu_demand_init(&c->demand);
 		c->sched.config.phase_ns = i * 1300000;
 		c->due_ns = NEVER;
-		if (config->controller == MODEL_ENGINE && config->news == MODEL_LOG &&
+		if (config->controller == MODEL_ENGINE && config->reports == MODEL_LOG &&
 		    model_log_open(&c->log))
 			return -ENOMEM;
-		if (config->news == MODEL_PROMPT)
+		if (config->reports == MODEL_PROMPT)
 			cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
 		if (config->loss_ppm)
 			c->sched.config.loss_ppm = config->loss_ppm;
@@ -904,11 +904,11 @@ static int setup(struct model *m)
 		m->tenant[i].event_ns = t->open_ns;
 		m->tenant[i].gate = true;
 	}
-	if (config->controller == MODEL_TURNS || config->controller == MODEL_TURNS_SHUT) {
+	if (config->controller == MODEL_WINDOWS || config->controller == MODEL_WINDOWS_SHUT) {
 		for (i = 1; i < m->count; i++)
 			m->tenant[i].gate = false;
-		m->card[0].turn_end_ns = m->tenants[0].window_ns;
-		m->card[0].wake_ns = m->card[0].turn_end_ns - 500000;
+		m->card[0].window_end_ns = m->tenants[0].window_ns;
+		m->card[0].wake_ns = m->card[0].window_end_ns - 500000;
 	} else if (config->controller == MODEL_SLEEPER || config->controller == MODEL_REQUESTS ||
 		   config->controller == MODEL_SUBMISSIONS) {
 		m->card[0].wake_ns = 0;
@@ -929,7 +929,7 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 
 	if (!config->cards || config->cards > MODEL_CARDS || count > MODEL_TENANTS ||
 	    !config->bin_ns || config->changes > 8 ||
-	    (config->news == MODEL_PROMPT && !config->hint_ns))
+	    (config->reports == MODEL_PROMPT && !config->hint_ns))
 		return -EINVAL;
 	for (i = 0; i < count; i++)
 		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS ||
@@ -954,7 +954,7 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	m->shut_ns = config->shut_call_ns ? config->shut_call_ns : SHUT_NS;
 	m->bins = config->duration_ns / config->bin_ns;
 	m->random = config->seed * 0x9e3779b97f4a7c15ULL + 0x1234567;
-	m->look_ns = config->news == MODEL_PROMPT && config->controller == MODEL_ENGINE ?
+	m->look_ns = config->reports == MODEL_PROMPT && config->controller == MODEL_ENGINE ?
 		     config->hint_ns : NEVER;
 	for (i = 0; i < config->cards; i++)
 		m->card[i].result = &results[i];

@@ -33,19 +33,19 @@ enum cgpu_model_kind {
 };
 
 enum cgpu_model_controller {
-	MODEL_ENGINE,      /* kmod/core/sched */
-	MODEL_SLICES,      /* each tenant's slice_us, once */
-	MODEL_TURNS,       /* each tenant's window_ns in turn, open first, then shut */
-	MODEL_TURNS_SHUT,  /* the same, shut first */
-	MODEL_SLEEPER,     /* gate: open, sleep window_ns, shut, sleep pause_ns */
+	MODEL_ENGINE,       /* kmod/core/sched */
+	MODEL_SLICES,       /* each tenant's slice_us, once */
+	MODEL_WINDOWS,      /* each tenant's window_ns round robin, open first, then shut */
+	MODEL_WINDOWS_SHUT, /* the same, shut first */
+	MODEL_SLEEPER,      /* gate: open, sleep window_ns, shut, sleep pause_ns */
 	/* gates of all but servers shut while a server says that it has a request; */
 	MODEL_REQUESTS,
 	/* the same, while its GP_PUT moved less than pause_ns ago; a look every window_ns */
 	MODEL_SUBMISSIONS
 };
 
-/* Who tells the engine who has work. */
-enum cgpu_model_news {
+/* Who reports to the engine who has work. */
+enum cgpu_model_reports {
 	MODEL_LOG,    /* kmod/core/sched/switch_log, as both doors */
 	MODEL_PROMPT, /* one who knows, every hint_ns; idleness at the second look */
 	MODEL_NONE
@@ -89,7 +89,7 @@ struct cgpu_model_config {
 	uint32_t controller;
 	uint32_t policy, max_inst, timeslice_us;
 	uint64_t loss_ppm;    /* 0: the engine's default */
-	uint32_t news;
+	uint32_t reports;
 	uint64_t hint_ns;
 	uint64_t open_call_ns, shut_call_ns; /* 0: as on an H200 */
 	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */

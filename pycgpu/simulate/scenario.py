@@ -10,11 +10,11 @@ from ._runlist import ffi, lib
 
 Kind = Literal["backlogged", "bursty", "idle", "closer", "waking", "server", "spinner", "frozen"]
 Controller = Literal[
-    "engine", "slices", "turns", "turns_shut", "sleeper", "requests", "submissions"
+    "engine", "slices", "windows", "windows_shut", "sleeper", "requests", "submissions"
 ]
-#: Who tells the engine who is idle: what each channel's USERD and the log of context switches say,
-#: as on a real card; one who knows, every ``hint_ns``; nobody.
-News = Literal["log", "prompt", "none"]
+#: Who reports to the engine who is idle: what each channel's USERD and the log of context switches
+#: say, as on a real card; one who knows, every ``hint_ns``; nobody.
+Reports = Literal["log", "prompt", "none"]
 
 MS = 1_000_000
 #: Room for what servers see in a run.
@@ -79,7 +79,7 @@ class Scenario:
     timeslice_us: int = 5000
     controller: Controller = "engine"
     loss_ppm: int = 0
-    news: News = "log"
+    reports: Reports = "log"
     hint_ns: int = MS
     open_call_ns: int = 0
     shut_call_ns: int = 0
@@ -213,10 +213,10 @@ def run(scenario: Scenario, **changes: Any) -> Run:
     count = len(scenario.tenants)
     bins = scenario.duration_ns // scenario.bin_ns
     config = ffi.new("struct cgpu_model_config *")
-    for name in ("controller", "news"):
+    for name in ("controller", "reports"):
         setattr(config, name, getattr(lib, f"MODEL_{getattr(scenario, name).upper()}"))
     for name, _ in ffi.typeof("struct cgpu_model_config").fields:
-        if name not in ("controller", "news", "changes", "change"):
+        if name not in ("controller", "reports", "changes", "change"):
             setattr(config, name, getattr(scenario, name))
     config.changes = len(scenario.changes)
     for i, change in enumerate(scenario.changes):

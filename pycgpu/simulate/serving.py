@@ -127,7 +127,7 @@ def measured() -> Iterator[tuple[str, Scenario, Seen]]:
     yield "trainer's slices 1 ms", pair("slices", 4, 1000), Seen(2.88, 3.07, 94, 246, 478)
     yield (
         "exclusive windows by the clock 12:12 ms",
-        pair("turns", window_ns=12 * MS),
+        pair("windows", window_ns=12 * MS),
         Seen(1.54, 14.5, 101, 270, 353),
     )
     yield (

@@ -397,8 +397,8 @@ def test_periods_of_equal_windows_leave_room_for_a_slow_call_over_100_ms(count: 
 
     # a window begins or ends where the time does
     edges = [0.0, width, -time % period, (width - time) % period]
-    strays = [abs(held(at + time) - held(at) - time / count) for at in edges]
-    assert max(strays) <= period * (1 - 1 / count) / count - 0.75 * MS
+    deviations = [abs(held(at + time) - held(at) - time / count) for at in edges]
+    assert max(deviations) <= period * (1 - 1 / count) / count - 0.75 * MS
 
 
 @pytest.mark.parametrize("kind", [OPEN, SHUT, SLICE])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pycgpu.request.model import POLICIES
 from pycgpu.simulate import Change, Run, Scenario, Tenant, check, compare, run
-from pycgpu.simulate.scenario import MS, News, decision_ns, entitlements
+from pycgpu.simulate.scenario import MS, Reports, decision_ns, entitlements
 
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
 CONTROLLED = tuple(p for p in range(9) if p != NATIVE)
@@ -82,13 +82,13 @@ def test_backlogged_tenants_get_their_share_in_any_company(scenario: Scenario) -
 @settings(max_examples=60)
 @given(mixes())
 def test_so_they_do_with_prompt_news(scenario: Scenario) -> None:
-    hold(replace(scenario, news="prompt"))
+    hold(replace(scenario, reports="prompt"))
 
 
 def hold(scenario: Scenario) -> None:
     result = run(scenario)
     verdict = check.judge(result)
-    if scenario.policy == MIXED and scenario.news == "log":
+    if scenario.policy == MIXED and scenario.reports == "log":
         hold_mixed(result)
         verdict = replace(verdict, error_1s=None, jain=None)
     if verdict.on_demand:
@@ -115,9 +115,9 @@ def hold_mixed(result: Run) -> None:
 
 @given(st.sampled_from(CONTROLLED), st.integers(2, 25), st.sampled_from(("log", "prompt")))
 @settings(max_examples=20)
-def test_nobody_starves(policy: int, count: int, news: News) -> None:
+def test_nobody_starves(policy: int, count: int, reports: Reports) -> None:
     tenants = check.tenants(policy, count)
-    result = run(Scenario(tenants, policy=policy, max_inst=min(64, 3 * count), news=news))
+    result = run(Scenario(tenants, policy=policy, max_inst=min(64, 3 * count), reports=reports))
     for i, share in enumerate(entitlements(result.scenario)):
         assert min(result.shares(i, 1000 * MS)) > 0.5 * share.share
 
@@ -142,11 +142,11 @@ def test_a_context_is_in_use_while_it_stays_loaded() -> None:
     assert result.used[0] > 0.95 * result.scenario.duration_ns
 
 
-@pytest.mark.parametrize("news", ("log", "prompt"))
+@pytest.mark.parametrize("reports", ("log", "prompt"))
 @pytest.mark.parametrize("policy", check.CONSERVING)
-def test_idle_time_is_reclaimed_within_one_period(policy: int, news: News) -> None:
+def test_idle_time_is_reclaimed_within_one_period(policy: int, reports: Reports) -> None:
     brief = Tenant("waking", on_ns=0, off_ns=5000 * MS)
-    result = run(Scenario((Tenant(), brief, Tenant(quota=30)), policy=policy, news=news))
+    result = run(Scenario((Tenant(), brief, Tenant(quota=30)), policy=policy, reports=reports))
     period = result.cards[0]["period_ns"]
     # the first whole period after the tenant stopped, and the next one
     first = -(-(5000 * MS + period) // result.scenario.bin_ns)
@@ -175,7 +175,7 @@ def test_one_that_is_slow_to_stop_takes_no_more_of_others_idle_time_than_its_par
 ) -> None:
     idle = Tenant("idle")
     tenants = (Tenant(quota=quota), Tenant(stubborn_ns=10 * MS), idle, Tenant(), idle)
-    result = run(Scenario(tenants, policy=MIXED, news="prompt"))
+    result = run(Scenario(tenants, policy=MIXED, reports="prompt"))
     slow, quick = sum(result.held[1]), sum(result.held[3])
     assert quick / (slow + quick) == pytest.approx(0.5, abs=0.03)
 
@@ -185,7 +185,7 @@ def test_a_pause_of_one_is_not_paid_back_by_those_who_used_it(seed: int) -> None
     pauses = Tenant(**check.bursts(475, 18), uncapped=True)
     idle = Tenant("idle")
     tenants = (Tenant(quota=24), pauses, idle, Tenant(uncapped=True), idle)
-    result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed, news="prompt"))
+    result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed, reports="prompt"))
     part = entitlements(result.scenario)[3].share
     assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < check.ERROR_1S
 
@@ -268,14 +268,14 @@ def test_all_groups_of_a_container_run_in_short_windows(unit_us: int) -> None:
 
 @pytest.mark.parametrize("percent", (10, 20, 33, 50, 100))
 def test_a_percentage_is_kept_alone_as_in_ctyuns_table(percent: int) -> None:
-    result = run(Scenario((Tenant(quota=percent),), policy=FAIR, news="none"))
+    result = run(Scenario((Tenant(quota=percent),), policy=FAIR, reports="none"))
     assert 100 * result.work(0, since_ns=1000 * MS) == pytest.approx(percent, abs=0.2)
 
 
 @pytest.mark.parametrize("weights", [(1, 1), (1, 1, 1), (1, 2, 5)])
 def test_hand_overs_take_from_the_time_that_is_nobodys(weights: tuple[int, ...]) -> None:
     tenants = tuple(Tenant(weight=w) for w in weights)
-    result = run(Scenario(tenants, policy=FIXED, max_inst=10, news="none"))
+    result = run(Scenario(tenants, policy=FIXED, max_inst=10, reports="none"))
     for i, weight in enumerate(weights):
         assert 100 * result.work(i, since_ns=1000 * MS) == pytest.approx(10 * weight, abs=0.2)
 
@@ -285,8 +285,8 @@ def test_hand_overs_take_from_the_time_that_is_nobodys(weights: tuple[int, ...])
 def test_late_news_of_who_is_idle_is_no_worse_than_none(policy: int, late_ms: int) -> None:
     bursts = Tenant(uncapped=True, **check.bursts(40, 60))
     tenants = (Tenant(quota=30), Tenant(uncapped=True), bursts)
-    news: News = "prompt" if late_ms else "none"
-    result = run(Scenario(tenants, policy=policy, news=news, hint_ns=late_ms * MS))
+    reports: Reports = "prompt" if late_ms else "none"
+    result = run(Scenario(tenants, policy=policy, reports=reports, hint_ns=late_ms * MS))
     assert result.cards[0]["idle_waiting_ns"] <= check.IDLE_RATIO * result.scenario.duration_ns
     assert min(result.shares(0, 1000 * MS, 200 * MS)) == pytest.approx(0.3, abs=0.005)
 
@@ -342,7 +342,7 @@ def test_two_to_four_containers_lose_no_more_than_two_percent_by_slices(
 @pytest.mark.parametrize("policy", (AVERAGE, FIXED))
 def test_ceilings_hold_when_nobody_tells_who_is_idle(policy: int) -> None:
     tenants = (*check.tenants(policy, 3), Tenant("idle"))
-    result = run(Scenario(tenants, policy=policy, max_inst=12, news="none"))
+    result = run(Scenario(tenants, policy=policy, max_inst=12, reports="none"))
     for i, share in enumerate(entitlements(result.scenario)):
         assert max(result.taken(i, 1000 * MS)) <= share.ceiling + 0.01
 
@@ -419,7 +419,7 @@ def test_one_scenario_prints_its_shares_and_draws_them() -> None:
         ("--seconds", "0"),
         ("--seed", "99999999999999999999"),
         ("--svg", "/nowhere/at.svg"),
-        ("--news", "rumours"),
+        ("--reports", "rumours"),
         ("pictures", "/nowhere"),
     ],
 )

@@ -420,7 +420,7 @@ def test_one_without_work_is_left_out_of_the_round_when_windows_end() -> None:
 
 
 def test_those_without_a_ceiling_go_on_sharing_one_window() -> None:
-    """In it the hardware passes idle time on at once, which no news does."""
+    """In it the hardware passes idle time on at once, which no report does."""
     card = Watched(FAIR)
     card.add(0, quota=30)
     card.add(1)

@@ -1,4 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Whether a container has work is estimated from samples of its channels' submission
+ * indices. One sample says little: equal indices may be the gap between two submissions
+ * or the beginning of a pause. So a container counts as asleep only after its patience,
+ * the average of its gaps (exponentially weighted) and a quarter, within bounds; and
+ * only those whose gaps are mostly short are waited for, as a hand-over costs less than
+ * waiting does for the rest.
+ *
+ * Samples cost processor time: the pace is bounded by their measured cost, slow while
+ * nobody's answer would move a gate, and of each container the channels in use are read
+ * first, the others round robin.
+ *
+ * The indices are the tenant's to write. What a container runs in its sleep by the log
+ * of context switches fills a leaky bucket; when that overflows it counts as working for
+ * a while, whatever the indices say.
+ */
 #include "core/sched/demand.h"
 #include "core/sched/account.h"
 #include "core/sched/fair.h"
@@ -128,7 +144,7 @@ bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
 		d->hot++;
 		return true;
 	}
-	return at == d->turn;
+	return at == d->cursor;
 }
 
 bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
@@ -166,18 +182,18 @@ static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace
 static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 			  uint64_t now_ns)
 {
-	uint64_t ran_ns = s->slot[slot].fair.strayed_ns - d->strayed_ns;
-	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_STRAY_LEAK;
+	uint64_t ran_ns = s->slot[slot].fair.asleep_ran_ns - d->asleep_ran_ns;
+	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_BUCKET_LEAK;
 	bool works = d->state == CGPU_DEMAND_SLEEPS && ran_ns >= CGPU_DEMAND_BUSY_NS;
 
-	d->strayed_ns += ran_ns;
-	d->strays_ns += ran_ns;
-	d->strays_ns -= cgpu_min(d->strays_ns, leaked_ns);
+	d->asleep_ran_ns += ran_ns;
+	d->bucket_ns += ran_ns;
+	d->bucket_ns -= cgpu_min(d->bucket_ns, leaked_ns);
 	/* work of 20 ms and more outlasts the patience, and is announced all the same */
 	if (d->moved)
-		d->strays_ns /= 2;
-	if (d->strays_ns > CGPU_DEMAND_STRAY_MAX_NS) {
-		d->strays_ns = 0;
+		d->bucket_ns /= 2;
+	if (d->bucket_ns > CGPU_DEMAND_BUCKET_MAX_NS) {
+		d->bucket_ns = 0;
 		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_NS;
 	}
 	/* whoever really slept need not be waited for as long next time */
@@ -235,7 +251,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	    d->moves < CGPU_DEMAND_MOVES)
 		/* by the time that gates had moved it would have been done */
 		return;
-	/* nothing moves either while it waits for its turn, all of its work fetched */
+	/* nothing moves either while it waits for the runlist, all of its work fetched */
 	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && others_run(demand, s, slot) &&
 	    now_ns - d->moved_ns < 2 * s->plan.period_ns)
 		d->behind_ns = now_ns;
@@ -272,7 +288,7 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;
-		d->turn = d->at ? (d->turn + 1) % d->at : 0;
+		d->cursor = d->at ? (d->cursor + 1) % d->at : 0;
 		d->at = d->hot = d->sampled = 0;
 		d->moved = d->queued = false;
 	}

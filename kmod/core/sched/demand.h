@@ -61,8 +61,8 @@ enum cgpu_demand_limit {
 	 * passes and half at each submission, hides its submissions: for a while it
 	 * counts as one that always works.
 	 */
-	CGPU_DEMAND_STRAY_MAX_NS = 30000000,
-	CGPU_DEMAND_STRAY_LEAK = 8,
+	CGPU_DEMAND_BUCKET_MAX_NS = 30000000,
+	CGPU_DEMAND_BUCKET_LEAK = 8,
 	CGPU_DEMAND_DISTRUST_NS = 4000000000
 };
 
@@ -91,12 +91,12 @@ struct cgpu_demand_slot {
 	uint32_t waits;       /* looks in a row that found something queued, */
 	uint32_t moves;       /* and a submission */
 	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
-	uint64_t strayed_ns;  /* run in its sleep, when it was looked at last */
-	uint64_t strays_ns;   /* of that, what has not leaked away */
+	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
+	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */
 	uint64_t due_ns;      /* of the next look at it */
 	/* of the look under way */
-	uint32_t at, turn;    /* channel, and whose turn it is of those that never move */
+	uint32_t at, cursor;  /* channel, and which is read next of those that never move */
 	uint32_t hot;         /* channels read of those that move */
 	uint32_t sampled;
 	bool moved, queued;

@@ -97,13 +97,13 @@ static bool awake(const struct cgpu_sched *s, uint32_t slot)
 }
 
 /*
- * What it has not held of its share of the last second, up to a bound. That two who
- * always work are ahead of each other by turns gives neither a burst.
+ * What it has not held of its share of the last second, up to a bound. Two that
+ * always work are ahead of each other alternately: that gives neither a burst.
  */
 static uint64_t burst_ns(const struct cgpu_sched *s, uint32_t slot)
 {
-	uint64_t turns_ns = cgpu_min(2 * s->plan.period_ns, CGPU_SCHED_FAIR_SPAN_NS);
-	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - turns_ns, share(s, slot));
+	uint64_t alternation_ns = cgpu_min(2 * s->plan.period_ns, CGPU_SCHED_FAIR_SPAN_NS);
+	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - alternation_ns, share(s, slot));
 
 	return cgpu_min(part - cgpu_min(part, s->slot[slot].fair.recent_ns),
 			cgpu_part(CGPU_SCHED_FAIR_BURST_NS, share(s, slot)));
@@ -123,7 +123,7 @@ static int64_t granularity(const struct cgpu_sched *s)
 	return (int64_t)s->plan.period_ns / 2;
 }
 
-/* Divides what is due, or owed, among the awake by share. Return: what was divided. */
+/* Divides a lag of either sign among the awake by share. Return: what was divided. */
 static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 {
 	uint64_t shares = 0;
@@ -162,7 +162,7 @@ static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 }
 
 /* What was held more than a second ago no longer counts. */
-static void turn_bins(struct cgpu_sched *s, uint64_t now_ns)
+static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t bin = now_ns / (CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1));
 	uint64_t passed = cgpu_min(bin - cgpu_min(bin, s->fair.bin), CGPU_SCHED_FAIR_BINS);
@@ -207,7 +207,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 
 	if (now_ns > s->fair.charged_to_ns)
 		s->fair.charged_to_ns = now_ns;
-	turn_bins(s, now_ns);
+	expire_bins(s, now_ns);
 	/* hours of it say no more than a second does */
 	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
 	/* what slices gave is not to be had at once afterwards */
@@ -310,7 +310,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 			left -= more;
 			given += less;
 			take(s, i, (int64_t)more - (int64_t)less);
-			f->strayed_ns += f->asleep ? more : 0;
+			f->asleep_ran_ns += f->asleep ? more : 0;
 		}
 		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
 			judge_use(s, i, now_ns);

@@ -11,26 +11,26 @@
 #include "core/sched/account.h"
 
 /* The greatest a(1 − a), in millionths. */
-static uint64_t greatest_stray(const struct cgpu_sched *s)
+static uint64_t greatest_deviation(const struct cgpu_sched *s)
 {
-	uint64_t stray = 1, a;
+	uint64_t deviation = 1, a;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		a = s->share[i].share_ppm;
-		stray = cgpu_max(stray, cgpu_part(a, CGPU_PPM - a));
+		deviation = cgpu_max(deviation, cgpu_part(a, CGPU_PPM - a));
 	}
-	return stray;
+	return deviation;
 }
 
 /* The longest round of the runlist in which every share stays close enough. */
 static uint64_t longest_round(const struct cgpu_sched *s, uint32_t open)
 {
-	uint64_t stray = greatest_stray(s);
+	uint64_t deviation = greatest_deviation(s);
 
 	if (open > CGPU_SCHED_UNITS)
-		return CGPU_SCHED_STRAY_MANY_NS * (uint64_t)CGPU_PPM / stray;
-	return cgpu_max(CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / stray,
+		return CGPU_SCHED_DEVIATION_MANY_NS * (uint64_t)CGPU_PPM / deviation;
+	return cgpu_max(CGPU_SCHED_DEVIATION_NS * (uint64_t)CGPU_PPM / deviation,
 			cgpu_min(open * (uint64_t)CGPU_SCHED_ROUND_EACH_NS, CGPU_SCHED_ROUND_NS));
 }
 
@@ -60,10 +60,11 @@ void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns)
 
 void cgpu_period_set_demand(struct cgpu_sched *s)
 {
-	uint64_t stray_ns = CGPU_SCHED_STRAY_NS * (uint64_t)CGPU_PPM / greatest_stray(s);
+	uint64_t deviation = greatest_deviation(s);
+	uint64_t longest_ns = CGPU_SCHED_DEVIATION_NS * (uint64_t)CGPU_PPM / deviation;
 
 	cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
-	s->plan.period_ns = cgpu_min(s->plan.period_ns, stray_ns);
+	s->plan.period_ns = cgpu_min(s->plan.period_ns, longest_ns);
 }
 
 uint64_t cgpu_period_lost_ns(const struct cgpu_sched *s)

@@ -9,7 +9,7 @@
 /* Sets the runlist's round for those who have a share; they divide @most_ns at most. */
 void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns);
 
-/* The same for windows on demand: nothing but the shares bounds how far one strays. */
+/* The same for windows on demand: nothing but the deviation from shares bounds it. */
 void cgpu_period_set_demand(struct cgpu_sched *s);
 
 /* Return: the period of the windows in the plan. */

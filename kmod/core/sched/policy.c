@@ -7,6 +7,7 @@
  * the ceilings (water-filling), among the members that are active.
  */
 #include "core/sched/policy.h"
+#include "core/sched/account.h"
 
 #define PERCENT_PPM ((uint64_t)CGPU_PPM / 100)
 
@@ -69,11 +70,6 @@ static int check(uint32_t policy, uint32_t max_inst,
 	return 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static bool by_weight(uint32_t policy)
 {
 	return policy == CGPU_POLICY_WEIGHTED || policy == CGPU_POLICY_FIXED ||
@@ -81,10 +77,10 @@ static bool by_weight(uint32_t policy)
 }
 
 /* Weight among those that compete for the same time. */
-static uint64_t pull(uint32_t policy, const struct cgpu_policy_member *m)
+static uint64_t effective_weight(uint32_t policy, const struct cgpu_policy_member *m)
 {
 	return (by_weight(policy) ? (uint64_t)m->weight : 1) <<
-	       least(m->priority, CGPU_POLICY_PRIORITY_STEPS);
+	       cgpu_min(m->priority, CGPU_POLICY_PRIORITY_STEPS);
 }
 
 /*
@@ -128,9 +124,9 @@ static void strict(uint32_t policy, uint32_t max_inst,
 		part = by_weight(policy) ? m->weight : 1;
 		/* policy 1: one that opens the card now would be one more */
 		cap = whole + (policy == CGPU_POLICY_PREEMPTIVE && !m->open);
-		cap = least(part * CGPU_PPM / cap, CGPU_PPM);
+		cap = cgpu_min(part * CGPU_PPM / cap, CGPU_PPM);
 		if (m->quota)
-			cap = least(cap, m->quota * PERCENT_PPM);
+			cap = cgpu_min(cap, m->quota * PERCENT_PPM);
 		s->ceiling_ppm = (uint32_t)cap;
 		s->floor_ppm = s->ceiling_ppm;
 		s->share_ppm = m->open ? s->ceiling_ppm : 0;
@@ -149,16 +145,17 @@ static void strict(uint32_t policy, uint32_t max_inst,
 }
 
 /*
- * Divides `room` among the active members that `take` names by their pull,
- * within floor and ceiling: share = clamp(level × pull, floor, ceiling) for the
+ * Divides `room` among the active members that `take` names by their effective
+ * weight, within floor and ceiling: share = clamp(level × weight, floor, ceiling) for the
  * one level at which the shares add up. The level is found by halving, so that
  * the cost is linear in the members.
  */
-static void pour(uint32_t policy, const struct cgpu_policy_member *members, uint32_t count,
-		 uint64_t take, uint64_t room, struct cgpu_policy_share *shares)
+static void water_fill(uint32_t policy, const struct cgpu_policy_member *members,
+		       uint32_t count, uint64_t take, uint64_t room,
+		       struct cgpu_policy_share *shares)
 {
 	uint64_t low = 0, high = (uint64_t)CGPU_PPM << 16, level, floors = 0, ceilings = 0;
-	uint64_t pulls = 0, got, sum = 0;
+	uint64_t weights = 0, got, sum = 0;
 	uint32_t i, step;
 
 	for (i = 0; i < count; i++) {
@@ -166,17 +163,17 @@ static void pour(uint32_t policy, const struct cgpu_policy_member *members, uint
 			continue;
 		floors += shares[i].floor_ppm;
 		ceilings += shares[i].ceiling_ppm;
-		pulls += pull(policy, &members[i]);
+		weights += effective_weight(policy, &members[i]);
 	}
-	if (!pulls)
+	if (!weights)
 		return;
 	for (step = 0; step < 40 && ceilings > room; step++) {
 		level = (low + high) / 2;
 		for (i = 0, sum = 0; i < count; i++) {
 			if (!(take >> i & 1))
 				continue;
-			got = least(level * pull(policy, &members[i]) >> 16,
-				    shares[i].ceiling_ppm);
+			got = cgpu_min(level * effective_weight(policy, &members[i]) >> 16,
+				       shares[i].ceiling_ppm);
 			if (floors <= room && got < shares[i].floor_ppm)
 				got = shares[i].floor_ppm;
 			sum += got;
@@ -190,7 +187,8 @@ static void pour(uint32_t policy, const struct cgpu_policy_member *members, uint
 	for (i = 0, sum = 0; i < count; i++) {
 		if (!(take >> i & 1))
 			continue;
-		got = least(level * pull(policy, &members[i]) >> 16, shares[i].ceiling_ppm);
+		got = cgpu_min(level * effective_weight(policy, &members[i]) >> 16,
+			       shares[i].ceiling_ppm);
 		if (floors > room)
 			got = (uint64_t)shares[i].floor_ppm * room / floors;
 		else if (got < shares[i].floor_ppm)
@@ -239,7 +237,7 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 		if (m->open && m->active)
 			take |= 1ULL << i;
 	}
-	pour(policy, members, count, take, room, shares);
+	water_fill(policy, members, count, take, room, shares);
 }
 
 int cgpu_policy_shares(uint32_t policy, uint32_t max_inst,

@@ -52,14 +52,14 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_AFTER_SHARE = 16,
 	CGPU_SCHED_AFTER_PACE_NS = 4000,    /* one slice moves the average by no more */
 	/*
-	 * A share a strays by up to a(1 − a) × round while somebody comes or goes, and
+	 * A share a deviates by up to a(1 − a) × round while somebody comes or goes, and
 	 * rounds of the runlist keep to a grid that divides the second only as well as
 	 * the cost of a switch is known. So rounds are no longer than this divided by
 	 * a(1 − a); unless a few containers lost more than 1.7 to 2 percent then, for
 	 * whom 12 ms each will do, and 40 ms at most.
 	 */
-	CGPU_SCHED_STRAY_NS = 6000000,
-	CGPU_SCHED_STRAY_MANY_NS = 4800000,
+	CGPU_SCHED_DEVIATION_NS = 6000000,
+	CGPU_SCHED_DEVIATION_MANY_NS = 4800000,
 	CGPU_SCHED_ROUND_EACH_NS = 12000000,
 	CGPU_SCHED_ROUND_NS = 40000000,
 	/* of the card, that hand-overs may cost before the period is lengthened */
@@ -157,7 +157,7 @@ struct cgpu_sched_fair_slot {
 	uint64_t recent_ns;    /* and their sum */
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
-	uint64_t strayed_ns;   /* run beyond what it held while it slept, ever */
+	uint64_t asleep_ran_ns; /* run beyond what it held while it slept, ever */
 	/* under slices, since use_from_ns: what they gave it, and what it ran */
 	uint64_t use_from_ns, use_due_ns, use_ran_ns;
 	bool use_emptied;      /* and it was seen with nothing queued */

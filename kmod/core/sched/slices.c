@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The runlist gives each channel group its timeslice in turn. A container's part is
- * divided among its groups, less what the switches take. What a switch takes is
- * learned from the log of context switches (after_ns). In a window a lone group's
+ * The runlist serves the channel groups round robin, a timeslice each. A container's
+ * part is divided among its groups, less what the switches take. What a switch takes is
+ * learned from the log of context switches (after_ns). In a window a single group's
  * slice is longer than the window, and the slices of several end away from the
  * hand-over: else the runlist would start the next container while both gates are
  * open.

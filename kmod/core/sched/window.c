@@ -48,11 +48,11 @@ static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
 uint64_t cgpu_window_overdue(const struct cgpu_sched *s, uint32_t entity, uint64_t then_ns)
 {
 	const struct cgpu_sched_entity *e = &s->entity[entity];
-	int64_t owed = lag_at(s, entity, then_ns) - cgpu_entity_swing(e);
+	int64_t lag_ns = lag_at(s, entity, then_ns) - cgpu_entity_swing(e);
 
-	if (entity == CGPU_SCHED_NOBODY || owed < (int64_t)e->width_ns / 2)
+	if (entity == CGPU_SCHED_NOBODY || lag_ns < (int64_t)e->width_ns / 2)
 		return 0;
-	return then_ns + e->cost_ns + e->width_ns + cgpu_min((uint64_t)owed, e->width_ns);
+	return then_ns + e->cost_ns + e->width_ns + cgpu_min((uint64_t)lag_ns, e->width_ns);
 }
 
 uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
