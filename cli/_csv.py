@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pycgpu.errors import CgpuError
 from pycgpu.request.model import MIB
+from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
 from ._render import policy_name
@@ -16,153 +17,227 @@ from ._render import policy_name
 UNKNOWN = "[N/A]"
 
 
+class Row(NamedTuple):
+    """What a line is about; ``one`` is None for a line of a card."""
+
+    snapshot: Snapshot
+    card: CardView
+    one: ContainerView | None
+
+
 class Field(NamedTuple):
-    """``read`` gets card and container (None for a row of a card); None comes out as [N/A]."""
+    """
+    ``read`` gives None for what comes out as [N/A]. ``of_one``: it is a container's. ``detailed``:
+    NVML is only asked for it when somebody wants it.
+    """
 
     unit: str
-    read: Callable[[CardView, ContainerView | None], Any]
+    read: Callable[[Row], Any]
+    of_one: bool = False
+    detailed: bool = False
 
 
-def _board(name: str) -> Callable[[CardView, ContainerView | None], Any]:
-    return lambda card, _: None if card.board is None else getattr(card.board, name)
+def _card(read: Callable[[CardView], Any], unit: str = "") -> Field:
+    return Field(unit, lambda row: read(row.card))
 
 
-def _card(read: Callable[[CardView], Any]) -> Callable[[CardView, ContainerView | None], Any]:
-    return lambda card, _: read(card)
+def _board(read: Callable[[Board], Any], unit: str = "") -> Field:
+    return Field(unit, lambda row: None if row.card.board is None else read(row.card.board))
 
 
-def _one(read: Callable[[ContainerView], Any]) -> Callable[[CardView, ContainerView | None], Any]:
-    return lambda _, one: None if one is None else read(one)
+def _detail(read: Callable[[Detail], Any], unit: str = "") -> Field:
+    return _board(lambda board: read(board.detail), unit)._replace(detailed=True)
 
 
-def _share(name: str) -> Callable[[CardView, ContainerView | None], Any]:
-    def read(_: CardView, one: ContainerView | None) -> Any:
-        part = None if one is None else getattr(one.share, name)
+def _one(read: Callable[[ContainerView], Any], unit: str = "") -> Field:
+    return Field(unit, lambda row: None if row.one is None else read(row.one), of_one=True)
+
+
+def _share(name: str) -> Field:
+    def read(one: ContainerView) -> float | None:
+        part = getattr(one.share, name)
         return None if part is None else round(100 * part, 1)
 
-    return read
+    return _one(read, "%")
 
 
-#: By name. What begins with ``gpu`` is the card's, everything else the container's.
+def _able(value: bool | None) -> str | None:
+    return None if value is None else "Enabled" if value else "Disabled"
+
+
+def _clocks() -> dict[str, Field]:
+    """By nvidia-smi's own names, as the counters of errors are."""
+
+    def field(current: bool, name: str) -> Field:
+        return _detail(lambda d: (d.clocks_mhz if current else d.max_clocks_mhz).get(name), "MHz")
+
+    return {
+        f"gpu.clocks.{'current' if current else 'max'}.{name}": field(current, name)
+        for current, names in (
+            (True, ("graphics", "sm", "memory", "video")),
+            (False, ("graphics", "sm", "memory")),
+        )
+        for name in names
+    }
+
+
+def _ecc_errors() -> dict[str, Field]:
+    def field(key: str) -> Field:
+        return _detail(lambda detail: detail.ecc_errors.get(key))
+
+    return {
+        f"gpu.ecc.errors.{kind}.{since}.total": field(f"{since}.{kind}")
+        for kind in ("corrected", "uncorrected")
+        for since in ("volatile", "aggregate")
+    }
+
+
+#: By name. What begins with ``gpu`` is the card's.
 FIELDS = {
-    "timestamp": Field("", lambda card, one: None),
-    "gpu": Field("", _card(lambda c: c.status.card.index)),
-    "gpu.uuid": Field("", _card(lambda c: c.status.card.uuid or None)),
-    "gpu.name": Field("", _board("name")),
-    "gpu.policy": Field("", _card(lambda c: policy_name(c.status.card.policy))),
-    "gpu.policy_number": Field("", _card(lambda c: c.status.card.policy)),
-    "gpu.containers": Field("", _card(lambda c: len(c.status.containers))),
-    "gpu.max_inst": Field("", _card(lambda c: c.status.card.max_inst)),
-    "gpu.free_weight": Field("", _card(lambda c: c.status.card.free_weight)),
-    "gpu.timeslice": Field("us", _card(lambda c: c.status.timeslice_us)),
-    "gpu.memory.total": Field("MiB", _card(lambda c: c.status.card.total_bytes)),
-    "gpu.memory.reserved": Field("MiB", _card(lambda c: c.status.card.reserved_bytes)),
-    "gpu.memory.promised": Field("MiB", _card(lambda c: c.status.card.allocated_bytes)),
-    "gpu.memory.used": Field("MiB", _card(lambda c: c.status.card.used_bytes)),
-    "gpu.memory.free": Field("MiB", _card(lambda c: c.status.card.free_bytes)),
-    "gpu.utilization": Field("%", _card(lambda c: c.utilization)),
-    "gpu.temperature": Field("C", _board("temperature_c")),
-    "gpu.power.draw": Field("W", _board("power_w")),
-    "gpu.power.limit": Field("W", _board("power_limit_w")),
-    "container": Field("", _one(lambda o: o.status.name)),
-    "container.id": Field("", _one(lambda o: o.status.id)),
-    "name": Field("", _one(lambda o: None if o.name is None else str(o.name))),
-    "engine": Field("", _one(lambda o: None if o.name is None else o.name.engine)),
-    "pod": Field("", _one(lambda o: None if o.name is None else o.name.pod)),
-    "namespace": Field("", _one(lambda o: None if o.name is None else o.name.namespace)),
-    "memory.used": Field("MiB", _one(lambda o: o.used_bytes)),
-    "memory.limit": Field("MiB", _one(lambda o: o.status.memory_bytes)),
-    "memory.free": Field("MiB", _one(lambda o: o.status.free_bytes)),
-    "memory.peak": Field("MiB", _one(lambda o: o.status.stat.get("peak_bytes"))),
-    "weight": Field("", _one(lambda o: o.status.weight)),
-    "quota": Field("%", _one(lambda o: o.status.quota)),
-    "quota_min": Field("%", _one(lambda o: o.status.quota_min)),
-    "priority": Field("", _one(lambda o: o.status.priority)),
-    "granted": Field("%", _share("granted")),
-    "used": Field("%", _share("used")),
-    "throttled": Field("%", _share("throttled")),
-    "oom": Field("", _one(lambda o: o.status.events.get("oom"))),
-    "refused": Field("", _one(lambda o: o.status.events.get("refused"))),
-    "pids": Field("", _one(lambda o: " ".join(str(p.pid) for p in o.status.processes) or None)),
+    "timestamp": Field("", lambda row: _stamp(row.snapshot)),
+    "driver_version": Field("", lambda row: row.snapshot.nvml.driver),
+    "count": Field("", lambda row: len(row.snapshot.cards)),
+    "gpu": _card(lambda c: c.status.card.index),
+    "gpu.uuid": _card(lambda c: c.status.card.uuid or None),
+    "gpu.name": _board(lambda b: b.name),
+    "gpu.policy": _card(lambda c: policy_name(c.status.card.policy)),
+    "gpu.policy_number": _card(lambda c: c.status.card.policy),
+    "gpu.containers": _card(lambda c: len(c.status.containers)),
+    "gpu.max_inst": _card(lambda c: c.status.card.max_inst),
+    "gpu.free_weight": _card(lambda c: c.status.card.free_weight),
+    "gpu.timeslice": _card(lambda c: c.status.timeslice_us, "us"),
+    "gpu.memory.total": _card(lambda c: c.status.card.total_bytes, "MiB"),
+    "gpu.memory.reserved": _card(lambda c: c.status.card.reserved_bytes, "MiB"),
+    "gpu.memory.promised": _card(lambda c: c.status.card.allocated_bytes, "MiB"),
+    "gpu.memory.used": _card(lambda c: c.status.card.used_bytes, "MiB"),
+    "gpu.memory.free": _card(lambda c: c.status.card.free_bytes, "MiB"),
+    "gpu.utilization": _card(lambda c: c.utilization, "%"),
+    "gpu.temperature": _board(lambda b: b.temperature_c, "C"),
+    "gpu.power.draw": _board(lambda b: b.power_w, "W"),
+    "gpu.power.limit": _board(lambda b: b.power_limit_w, "W"),
+    "gpu.pci.bus_id": _detail(lambda d: d.pci_bus_id),
+    "gpu.pstate": _detail(lambda d: None if d.pstate is None else f"P{d.pstate}"),
+    "gpu.persistence_mode": _detail(lambda d: _able(d.persistence)),
+    "gpu.utilization.memory": _detail(lambda d: d.memory_utilization, "%"),
+    **_clocks(),
+    "gpu.ecc.mode.current": _board(lambda b: _able(b.ecc)),
+    "gpu.ecc.mode.pending": _detail(lambda d: _able(d.ecc_pending)),
+    **_ecc_errors(),
+    "container": _one(lambda o: o.status.name),
+    "container.id": _one(lambda o: o.status.id),
+    "name": _one(lambda o: None if o.name is None else str(o.name)),
+    "engine": _one(lambda o: None if o.name is None else o.name.engine),
+    "pod": _one(lambda o: None if o.name is None else o.name.pod),
+    "namespace": _one(lambda o: None if o.name is None else o.name.namespace),
+    "memory.used": _one(lambda o: o.used_bytes, "MiB"),
+    "memory.limit": _one(lambda o: o.status.memory_bytes, "MiB"),
+    "memory.free": _one(lambda o: o.status.free_bytes, "MiB"),
+    "memory.peak": _one(lambda o: o.status.stat.get("peak_bytes"), "MiB"),
+    "weight": _one(lambda o: o.status.weight),
+    "quota": _one(lambda o: o.status.quota, "%"),
+    "quota_min": _one(lambda o: o.status.quota_min, "%"),
+    "priority": _one(lambda o: o.status.priority),
+    "granted": _share("granted"),
+    "used": _share("used"),
+    "throttled": _share("throttled"),
+    "oom": _one(lambda o: o.status.events.get("oom")),
+    "refused": _one(lambda o: o.status.events.get("refused")),
+    "pids": _one(lambda o: " ".join(str(p.pid) for p in o.status.processes) or None),
 }
-#: Fields of a card under the names of ``nvidia-smi --query-gpu``.
+#: Fields of a card by the names that ``nvidia-smi --query-gpu`` takes: the name that it prints
+#: above the column, and ours.
 OF_NVIDIA_SMI = {
-    "timestamp": "timestamp",
-    "index": "gpu",
-    "uuid": "gpu.uuid",
-    "gpu_uuid": "gpu.uuid",
-    "name": "gpu.name",
-    "gpu_name": "gpu.name",
-    "memory.total": "gpu.memory.total",
-    "memory.reserved": "gpu.memory.reserved",
-    "memory.used": "gpu.memory.used",
-    "memory.free": "gpu.memory.free",
-    "utilization.gpu": "gpu.utilization",
-    "temperature.gpu": "gpu.temperature",
-    "power.draw": "gpu.power.draw",
-    "power.limit": "gpu.power.limit",
+    asked: (title, field)
+    for title, field, *others in (
+        ("timestamp", "timestamp"),
+        ("driver_version", "driver_version"),
+        ("count", "count"),
+        ("index", "gpu"),
+        ("uuid", "gpu.uuid", "gpu_uuid"),
+        ("name", "gpu.name", "gpu_name"),
+        ("pci.bus_id", "gpu.pci.bus_id", "gpu_bus_id"),
+        ("persistence_mode", "gpu.persistence_mode"),
+        ("pstate", "gpu.pstate"),
+        ("memory.total", "gpu.memory.total"),
+        ("memory.reserved", "gpu.memory.reserved"),
+        ("memory.used", "gpu.memory.used"),
+        ("memory.free", "gpu.memory.free"),
+        ("utilization.gpu", "gpu.utilization"),
+        ("utilization.memory", "gpu.utilization.memory"),
+        ("temperature.gpu", "gpu.temperature"),
+        ("power.draw", "gpu.power.draw"),
+        ("power.limit", "gpu.power.limit"),
+        ("enforced.power.limit", "gpu.power.limit"),
+        ("clocks.current.graphics", "gpu.clocks.current.graphics", "clocks.gr"),
+        ("clocks.current.sm", "gpu.clocks.current.sm", "clocks.sm"),
+        ("clocks.current.memory", "gpu.clocks.current.memory", "clocks.mem"),
+        ("clocks.current.video", "gpu.clocks.current.video", "clocks.video"),
+        ("clocks.max.graphics", "gpu.clocks.max.graphics", "clocks.max.gr"),
+        ("clocks.max.sm", "gpu.clocks.max.sm"),
+        ("clocks.max.memory", "gpu.clocks.max.memory", "clocks.max.mem"),
+        ("ecc.mode.current", "gpu.ecc.mode.current"),
+        ("ecc.mode.pending", "gpu.ecc.mode.pending"),
+        *((name[4:], name) for name in _ecc_errors()),
+    )
+    for asked in (title, *others)
 }
-DEFAULT = (
-    "gpu",
-    "container",
-    "name",
-    "memory.used",
-    "memory.limit",
-    "weight",
-    "quota",
-    "granted",
-    "used",
-    "throttled",
-)
+#: Without a unit in nvidia-smi's own output.
+_BARE = ("temperature.gpu",)
+#: What the columns are called, and their fields.
+Query = Sequence[tuple[str, Field]]
 
 
-def parse_query(text: str) -> tuple[str, ...]:
+def parse_query(text: str) -> Query:
     """Return the fields that a ``--query`` lists. CgpuError: one that there is not."""
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    return [(word, FIELDS[word]) for word in _words("", text, FIELDS)]
+
+
+def parse_query_gpu(text: str) -> Query:
+    """Return the fields that ``--query-gpu`` lists, by nvidia-smi's names. CgpuError: not one."""
+    query = []
+    for word in _words("--query-gpu: ", text, OF_NVIDIA_SMI):
+        title, name = OF_NVIDIA_SMI[word]
+        field = FIELDS[name]
+        query.append((title, field._replace(unit="") if title in _BARE else field))
+    return query
+
+
+def _words(option: str, text: str, known: Iterable[str]) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
-        if word not in FIELDS:
-            raise CgpuError(f"no field {word!r}; there are: {', '.join(FIELDS)}")
+        if word not in known:
+            raise CgpuError(f"{option}no field {word!r}; there are: {', '.join(known)}")
     if not words:
-        raise CgpuError("--query: name at least one field")
+        raise CgpuError(f"{option or '--query: '}name at least one field")
     return words
 
 
-def parse_query_gpu(text: str) -> tuple[str, ...]:
-    """Return the fields that ``--query-gpu`` lists, by nvidia-smi's names. CgpuError: not one."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if word not in OF_NVIDIA_SMI and word not in FIELDS:
-            raise CgpuError(
-                f"--query-gpu: no field {word!r}; there are: {', '.join(OF_NVIDIA_SMI)}"
-            )
-    return parse_query(",".join(OF_NVIDIA_SMI.get(word, word) for word in words))
+DEFAULT = parse_query(
+    "gpu,container,name,memory.used,memory.limit,weight,quota,granted,used,throttled"
+)
 
 
-def header(query: Sequence[str]) -> str:
+def header(query: Query) -> str:
     """Return the line of titles."""
-    units = (FIELDS[name].unit for name in query)
-    return ", ".join(
-        f"{name} [{unit}]" if unit else name for name, unit in zip(query, units, strict=True)
-    )
+    return ", ".join(f"{title} [{field.unit}]" if field.unit else title for title, field in query)
 
 
-def rows(snapshot: Snapshot, query: Sequence[str], *, units: bool = True) -> list[str]:
+def rows(snapshot: Snapshot, query: Query, *, units: bool = True) -> list[str]:
     """Return a line a container and card; a line a card when only the card's fields are asked."""
-    of_cards = all(name == "timestamp" or name.partition(".")[0] == "gpu" for name in query)
-    stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(snapshot.time_ns / 1e9))
-    lines = []
-    for card in snapshot.cards:
-        for one in (None,) if of_cards else card.containers:
-            values = [
-                stamp if name == "timestamp" else _text(FIELDS[name], card, one, units)
-                for name in query
-            ]
-            lines.append(", ".join(values))
-    return lines
+    of_ones = any(field.of_one for _, field in query)
+    return [
+        ", ".join(_text(field, Row(snapshot, card, one), units) for _, field in query)
+        for card in snapshot.cards
+        for one in (card.containers if of_ones else (None,))
+    ]
 
 
-def _text(field: Field, card: CardView, one: ContainerView | None, units: bool) -> str:
-    value = field.read(card, one)
+def _stamp(snapshot: Snapshot) -> str:
+    return time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(snapshot.time_ns / 1e9))
+
+
+def _text(field: Field, row: Row, units: bool) -> str:
+    value = field.read(row)
     if value is None:
         return UNKNOWN
     if field.unit == "MiB":

@@ -58,6 +58,11 @@ def _card(view: CardView) -> dict[str, Any]:
         "temperature_c": None if board is None else board.temperature_c,
         "power_w": None if board is None else board.power_w,
         "power_limit_w": None if board is None else board.power_limit_w,
+        "pci_bus_id": None if board is None else board.detail.pci_bus_id,
+        "clocks_mhz": {} if board is None else board.detail.clocks_mhz,
+        "max_clocks_mhz": {} if board is None else board.detail.max_clocks_mhz,
+        "ecc": None if board is None else board.ecc,
+        "ecc_errors": {} if board is None else board.detail.ecc_errors,
         "stat": view.status.stat,
         "containers": [_container(one) for one in view.containers],
     }

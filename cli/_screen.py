@@ -177,6 +177,9 @@ class Screen:
     def frame(self, width: int, height: int) -> list[str]:
         """Return the lines of a screen of this size, at most *height*."""
         look = self.look._replace(width=width)
+        return [plain(line, look) for line in self._frame(look, width, height)]
+
+    def _frame(self, look: Look, width: int, height: int) -> list[str]:
         if self.snapshot is None:
             return [cut(self.broken or "reading …", width)]
         shown = self.snapshot
@@ -228,7 +231,7 @@ class Screen:
         else:
             state = "paused" if self.paused else f"every {self.interval_s:g} s"
             line = styled(cut(f"{state} · ? help · q quit", width), "dim", look)
-        helps = [plain(cut(text, width), look) for text in HELP] if self.help else []
+        helps = [cut(text, width) for text in HELP] if self.help else []
         return [*helps, line]
 
 

@@ -44,6 +44,8 @@ class Options(NamedTuple):
     root: str | None = None
     list_gpus: bool = False
     version: bool = False
+    everything: bool = False
+    display: str | None = None
 
 
 def run(options: Options) -> int:
@@ -60,6 +62,7 @@ def run(options: Options) -> int:
         raise UsageError("--query and --query-gpu are two lists: give one")
     if options.as_json and (options.as_csv or options.query or options.query_gpu):
         raise UsageError("--json and --csv are two formats: give one")
+    displays = _displays(options)
     watch = options.watch
     if watch is not None and watch < INTERVAL_MIN_S:
         raise UsageError(f"--watch: at least {INTERVAL_MIN_S} seconds")
@@ -69,15 +72,15 @@ def run(options: Options) -> int:
     if options.once:
         watch = None
     csv = options.as_csv or options.query or options.query_gpu
-    plain = not (options.as_json or csv or options.list_gpus)
+    plain = not (options.as_json or csv or options.list_gpus or options.everything)
     if watch is not None and plain and options.count is None and _interactive():
         from . import _live
 
         _live.run(tree, watch, choose, look)
         return 0
-    show = _printer(options, look)
+    show, detailed = _printer(options, look, displays)
     try:
-        for moment in _moments(tree, watch, options.count):
+        for moment in _moments(tree, watch, options.count, detailed):
             show(choose(moment))
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -88,40 +91,67 @@ def run(options: Options) -> int:
     return 0
 
 
-def _moments(tree: str, watch: float | None, count: int | None) -> Iterator[Snapshot]:
+def _moments(
+    tree: str, watch: float | None, count: int | None, detailed: bool
+) -> Iterator[Snapshot]:
     done = 0
     while True:
         began = time.monotonic()
-        yield snapshot.sample(tree)
+        yield snapshot.sample(tree, detailed=detailed)
         done += 1
         if watch is None or done == count:
             return
         time.sleep(max(0.0, began + watch - time.monotonic()))
 
 
-def _printer(options: Options, look: Look) -> Callable[[Snapshot], None]:
+def _printer(
+    options: Options, look: Look, displays: tuple[str, ...]
+) -> tuple[Callable[[Snapshot], None], bool]:
+    """Return what prints a snapshot, and whether it takes what NVML tells only when asked."""
     if options.as_json:
         from . import _json
 
-        return lambda moment: print(json.dumps(_json.document(moment), ensure_ascii=False))
+        # Where the locale has no more than ASCII, JSON has escapes for the rest.
+        plain = look.ascii
+        return lambda moment: print(json.dumps(_json.document(moment), ensure_ascii=plain)), True
     if options.list_gpus:
         from . import _render
 
-        return lambda moment: _print_lines(_render.listing(moment))
+        return lambda moment: _print_lines(_render.listing(moment)), False
+    if options.everything:
+        from . import _query
+
+        return lambda moment: _print_lines(_query.report(moment, displays)), True
     if options.as_csv or options.query is not None or options.query_gpu is not None:
         from . import _csv
 
         if options.query_gpu is not None:
-            fields = _csv.parse_query_gpu(options.query_gpu)
+            query = _csv.parse_query_gpu(options.query_gpu)
         else:
-            fields = _csv.DEFAULT if options.query is None else _csv.parse_query(options.query)
+            query = _csv.DEFAULT if options.query is None else _csv.parse_query(options.query)
         if not options.noheader:
-            print(_csv.header(fields))
+            print(_csv.header(query))
         units = not options.nounits
-        return lambda moment: _print_lines(_csv.rows(moment, fields, units=units))
+        detailed = any(field.detailed for _, field in query)
+        return lambda moment: _print_lines(_csv.rows(moment, query, units=units)), detailed
     from . import _render
 
-    return lambda moment: _print_lines(_render.report(moment, look))
+    return lambda moment: _print_lines(_render.report(moment, look)), False
+
+
+def _displays(options: Options) -> tuple[str, ...]:
+    """``-d MEMORY,CLOCK``: the sections of ``-q`` to print; none for all."""
+    if options.display is None:
+        return ()
+    if not options.everything:
+        raise UsageError("--display: chooses sections of -q: give -q, too")
+    from ._query import DISPLAYS
+
+    words = [word.strip().upper() for word in options.display.split(",")]
+    for word in words:
+        if word not in DISPLAYS:
+            raise UsageError(f"--display: no section {word!r}; there are: {', '.join(DISPLAYS)}")
+    return tuple(name for name in DISPLAYS if name in words)
 
 
 def _with_format(options: Options, form: str) -> Options:
@@ -150,21 +180,16 @@ def _list_fields() -> None:
 
 def _chooser(ids: str | None, wanted: tuple[str, ...]) -> Callable[[Snapshot], Snapshot]:
     """Return the function that leaves of a snapshot what was asked for."""
-    cards = None
-    if ids is not None:
-        words = [word.strip() for word in ids.split(",")]
-        if not all(word.isascii() and word.isdecimal() for word in words):
-            raise UsageError(f"--id: write minors such as 0,1, not {ids!r}")
-        cards = frozenset(int(word) for word in words)
+    words = [] if ids is None else [word.strip() for word in ids.split(",")]
+    for word in words:
+        if not (word.isascii() and (word.isdecimal() or word.upper().startswith("GPU-"))):
+            raise UsageError(f"--id: write minors such as 0,1, or UUIDs, not {word!r}")
 
     def fits(text: str, one: ContainerView) -> bool:
         return names.matches(text, one.status.id, one.status.name, one.name)
 
     def choose(moment: Snapshot) -> Snapshot:
-        if cards is not None:
-            there = {card.status.card.index for card in moment.cards}
-            for card in sorted(cards):
-                target.check_card(card, there)
+        cards = None if ids is None else frozenset(_minor(word, moment) for word in words)
         views = [one for card in moment.cards for one in card.containers]
         for text in wanted:
             if not any(fits(text, one) for one in views):
@@ -174,6 +199,17 @@ def _chooser(ids: str | None, wanted: tuple[str, ...]) -> Callable[[Snapshot], S
         return moment.select(cards, test)
 
     return choose
+
+
+def _minor(word: str, moment: Snapshot) -> int:
+    """Return the minor of a card given by it or by UUID. CgpuError: there is no such card."""
+    by_uuid = {card.status.card.uuid.lower(): card.status.card.index for card in moment.cards}
+    if not word.isdecimal():
+        if word.lower() not in by_uuid:
+            raise CgpuError(f"no GPU {word} under control; `cgpu-smi -L` lists them")
+        return by_uuid[word.lower()]
+    target.check_card(int(word), by_uuid.values())
+    return int(word)
 
 
 def _list(found: set[Any]) -> str:

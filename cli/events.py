@@ -61,7 +61,13 @@ def _text(event: Event) -> str:
     return f"{stamp}  {clean(event.kind):<8} {clean(event.text)}".rstrip()
 
 
+#: What is always a number; an id may look like one.
+_NUMBERS = {"gpu", "pid", "bytes", "minor", "nr", "lines"}
+
+
 def _json(event: Event) -> str:
-    return json.dumps(
-        {"time_ns": event.time_ns, "event": event.kind, "text": event.text, **event.values}
-    )
+    values = {
+        key: int(value) if key in _NUMBERS and value.isdecimal() else value
+        for key, value in event.values.items()
+    }
+    return json.dumps({**values, "time_ns": event.time_ns, "event": event.kind, "text": event.text})

@@ -13,6 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from pycgpu.errors import CgpuError, LaunchError
 
+from . import _locale
+
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
     "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
@@ -90,6 +92,7 @@ def _main(
 
 def app() -> None:
     """Run ``cgpu``; an error is one line, its traceback shown only with ``--debug``."""
+    _locale.obey()
     debug = "--debug" in sys.argv[1:2]
     if debug:
         del sys.argv[1]

@@ -15,7 +15,7 @@ from typing import Any
 
 from pycgpu.errors import CgpuError
 
-from . import _smi
+from . import _locale, _smi
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -33,6 +33,7 @@ _FLAGS = {
     "--list-gpus": ("list_gpus", True),
     "-L": ("list_gpus", True),
     "--version": ("version", True),
+    "-q": ("everything", True),
 }
 _VALUES = {
     "--query": "query",
@@ -41,11 +42,14 @@ _VALUES = {
     "--id": "ids",
     "-i": "ids",
     "--root": "root",
+    "--display": "display",
+    "-d": "display",
 }
 
 
 def app() -> None:
     """Run ``cgpu-smi``; an error is one line."""
+    _locale.obey()
     arguments = with_interval(sys.argv[1:])
     try:
         options = parse(arguments)
@@ -83,7 +87,7 @@ def parse(arguments: list[str]) -> _smi.Options | None:
         if word in _FLAGS:
             key, found_value = _FLAGS[word]
             found[key] = found_value
-        elif name in _VALUES and (equals or rest) and not (equals and name == "-i"):
+        elif name in _VALUES and (equals or rest) and not (equals and name in ("-i", "-d")):
             found[_VALUES[name]] = value if equals else rest.pop(0)
         elif name in ("-w", "--watch") and not equals and rest:
             found["watch"] = float(rest.pop(0))

@@ -37,7 +37,8 @@ def smi(
     noheader: Annotated[bool, typer.Option("--noheader", help="CSV without titles.")] = False,
     nounits: Annotated[bool, typer.Option("--nounits", help="CSV without units.")] = False,
     ids: Annotated[
-        str | None, typer.Option("--id", "-i", metavar="N,…", help="Only these cards, by minor.")
+        str | None,
+        typer.Option("--id", "-i", metavar="N,…", help="Only these cards, by minor or UUID."),
     ] = None,
     container: Annotated[
         list[str] | None,
@@ -54,11 +55,21 @@ def smi(
         bool, typer.Option("--list-gpus", "-L", help="A line a card and container, with its id.")
     ] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    everything: Annotated[
+        bool, typer.Option("-q", help="All that is known, a value a line, as nvidia-smi -q.")
+    ] = False,
+    display: Annotated[
+        str | None,
+        typer.Option(
+            "--display", "-d", metavar="A,B,…", help="With -q: only these sections, e.g. CLOCK,ECC."
+        ),
+    ] = None,
 ) -> None:
     """Show the cards under control, their containers and processes."""
     options = _smi.Options(
         *(watch, once, count, as_json, as_csv, query, query_gpu, form, noheader, nounits, ids),
         *(tuple(container or ()), color, ascii, root, list_gpus, version),
+        *(everything, display),
     )
     try:
         status = _smi.run(options)

@@ -12,13 +12,17 @@ from . import procfs
 
 #: First words that the doors of this release write; docs/tree.md says when.
 KINDS = (
-    *("create", "destroy", "set", "oom", "refused", "unknown", "killed", "attach", "detach"),
-    "lost",
+    *("create", "destroy", "set", "oom", "refused", "ungranted", "unknown", "killed"),
+    *("attach", "detach", "lost"),
 )
 
 
 class Event(NamedTuple):
-    """``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind."""
+    """
+    ``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind.
+    ``values``: the text by names: its ``key=value``, of ``set`` gpu, id, file and value, of
+    ``attach`` and ``detach`` driver, of ``lost`` lines; ``reason`` is what is left of it.
+    """
 
     time_ns: int | None
     kind: str
@@ -28,13 +32,7 @@ class Event(NamedTuple):
     @property
     def id(self) -> str | None:
         """The container that it is about, by its full id."""
-        if "id" in self.values:
-            return self.values["id"]
-        # set <gpu>/<id>/<node> <value>; refused <id> <why>
-        first, _, _ = self.text.partition(" ")
-        if self.kind == "set" and first.count("/") == 2:
-            return first.split("/")[1]
-        return first if self.kind == "refused" and first else None
+        return self.values.get("id")
 
 
 def parse(line: str) -> Event:
@@ -44,8 +42,25 @@ def parse(line: str) -> Event:
     if time_ns is None:
         rest = line.rstrip("\n")
     kind, _, text = rest.partition(" ")
-    words = (word.partition("=") for word in text.split() if "=" in word)
-    return Event(time_ns, kind, text, {key: value for key, _, value in words})
+    return Event(time_ns, kind, text, _values(kind, text.split()))
+
+
+def _values(kind: str, words: list[str]) -> dict[str, str]:
+    # A value that was set may have an equals sign of its own.
+    if kind == "set" and len(words) >= 2:
+        card, _, rest = words[0].partition("/")
+        owner, _, file = rest.rpartition("/")
+        named = {"gpu": card, "id": owner, "file": file, "value": " ".join(words[1:])}
+        return {key: value for key, value in named.items() if value}
+    values = {key: value for key, equals, value in (w.partition("=") for w in words) if equals}
+    plain = [word for word in words if "=" not in word]
+    if kind in ("attach", "detach") and plain[:1] == ["driver"]:
+        values["driver"] = " ".join(plain[1:])
+    elif kind == "lost" and plain:
+        values["lines"] = plain[0]
+    elif plain:
+        values["reason"] = " ".join(plain)
+    return values
 
 
 def lines(root: str, follow: bool) -> Iterator[str]:

@@ -21,7 +21,11 @@ SOCKET_TIMEOUT_S = 0.25
 #: Links ``<pod>_<namespace>_<container>-<id>.log`` that every kubelet keeps.
 KUBELET_LOGS = "var/log/containers"
 DOCKER_CONFIGS = "var/lib/docker/containers"
-PODMAN_INDEX = "var/lib/containers/storage/overlay-containers/containers.json"
+#: Where Podman keeps its data unless storage.conf says otherwise, and what it finds lost on boot.
+PODMAN_STORAGE = ("var/lib/containers/storage", "run/containers/storage")
+PODMAN_CONFIGS = ("etc/containers/storage.conf", "usr/share/containers/storage.conf")
+#: Of any storage driver: overlay-containers, vfs-containers, ...
+PODMAN_INDEXES = ("*-containers/containers.json", "*-containers/volatile-containers.json")
 CONTAINERD_TASKS = "run/containerd/io.containerd.runtime.v2.task"
 
 
@@ -111,12 +115,31 @@ def _docker_files(ids: set[str], root: Path) -> dict[str, ContainerName]:
 
 
 def _podman(ids: set[str], root: Path) -> dict[str, ContainerName]:
-    listed = _json(root / PODMAN_INDEX)
     found = {}
-    for entry in listed if isinstance(listed, list) else []:
-        if isinstance(entry, dict) and entry.get("id") in ids and entry.get("names"):
-            found[entry["id"]] = ContainerName("podman", str(entry["names"][0]))
+    for storage in _podman_storage(root):
+        for index in (path for name in PODMAN_INDEXES for path in sorted(storage.glob(name))):
+            listed = _json(index)
+            for entry in listed if isinstance(listed, list) else []:
+                if isinstance(entry, dict) and entry.get("id") in ids and entry.get("names"):
+                    found[entry["id"]] = ContainerName("podman", str(entry["names"][0]))
     return found
+
+
+def _podman_storage(root: Path) -> list[Path]:
+    """Return the directories of root's containers: those of storage.conf, and the usual ones."""
+    named: list[str] = []
+    for config in PODMAN_CONFIGS:
+        try:
+            text = (root / config).read_text(errors="replace")
+        except OSError:
+            continue
+        # tomllib takes longer to import than all else here to run.
+        for line in text.splitlines():
+            key, equals, value = line.partition("=")
+            if equals and key.strip() in ("graphroot", "runroot"):
+                named.append(value.partition("#")[0].strip().strip("\"'").lstrip("/"))
+        break
+    return [root / name for name in dict.fromkeys((*named, *PODMAN_STORAGE))]
 
 
 def _containerd(ids: set[str], root: Path) -> dict[str, ContainerName]:

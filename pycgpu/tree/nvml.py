@@ -15,6 +15,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
+class Detail(NamedTuple):
+    """
+    What only `cgpu-smi -q` and queries ask for: each is a call into the driver more.
+
+    ecc_errors: by when they are counted from and kind, such as ``volatile.corrected``.
+    """
+
+    pci_bus_id: str | None = None
+    pstate: int | None = None
+    memory_utilization: int | None = None
+    persistence: bool | None = None
+    clocks_mhz: dict[str, int] = {}  # noqa: RUF012 # never written to
+    max_clocks_mhz: dict[str, int] = {}  # noqa: RUF012
+    ecc_pending: bool | None = None
+    ecc_errors: dict[str, int] = {}  # noqa: RUF012
+
+
 class Board(NamedTuple):
     """
     One GPU as NVML sees it; None is what this board or driver does not tell.
@@ -23,6 +40,7 @@ class Board(NamedTuple):
     utilization: percent of the last sampling period in which a kernel ran.
     memory_used_bytes: of all processes, containers or not, and of the driver itself.
     ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
+    detail: empty unless it was asked for.
     """
 
     uuid: str
@@ -35,6 +53,7 @@ class Board(NamedTuple):
     power_w: float | None
     power_limit_w: float | None
     ecc: bool | None = None
+    detail: Detail = Detail()
 
 
 class Nvml(NamedTuple):
@@ -56,7 +75,7 @@ class Nvml(NamedTuple):
         return None
 
 
-def read() -> Nvml:
+def read(detailed: bool = False) -> Nvml:
     """Return what NVML says now. Never raises: a monitor must work where NVML does not."""
     try:
         import pynvml
@@ -70,7 +89,7 @@ def read() -> Nvml:
         return from_files(f"NVML does not load: {error}")
     try:
         count = pynvml.nvmlDeviceGetCount()
-        boards = [_board(pynvml, index) for index in range(count)]
+        boards = [_board(pynvml, index, detailed) for index in range(count)]
         driver = _told(pynvml, pynvml.nvmlSystemGetDriverVersion)
         return Nvml(tuple(board for board in boards if board), _text(driver))
     except pynvml.NVMLError as error:
@@ -140,7 +159,7 @@ def _watts(milliwatts: int | None) -> float | None:
     return None if milliwatts is None else milliwatts / 1000
 
 
-def _board(pynvml: Any, index: int) -> Board | None:
+def _board(pynvml: Any, index: int, detailed: bool) -> Board | None:
     handle = _told(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index)
     uuid = None if handle is None else _text(_told(pynvml, pynvml.nvmlDeviceGetUUID, handle))
     if uuid is None:
@@ -161,4 +180,45 @@ def _board(pynvml: Any, index: int) -> Board | None:
         power_w=_watts(_told(pynvml, pynvml.nvmlDeviceGetPowerUsage, handle)),
         power_limit_w=_watts(_told(pynvml, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
         ecc=None if ecc is None else bool(ecc[0]),
+        detail=_detail(pynvml, handle) if detailed else Detail(),
+    )
+
+
+def _detail(pynvml: Any, handle: Any) -> Detail:
+    def asked(name: str, *args: Any) -> Any:
+        return _told(pynvml, getattr(pynvml, f"nvmlDeviceGet{name}"), handle, *args)
+
+    def clocks(name: str) -> dict[str, int]:
+        numbers = {
+            "graphics": pynvml.NVML_CLOCK_GRAPHICS,
+            "sm": pynvml.NVML_CLOCK_SM,
+            "memory": pynvml.NVML_CLOCK_MEM,
+            "video": pynvml.NVML_CLOCK_VIDEO,
+        }
+        found = {key: asked(name, number) for key, number in numbers.items()}
+        return {key: mhz for key, mhz in found.items() if mhz is not None}
+
+    errors = {
+        f"{since}.{kind}": asked("TotalEccErrors", kind_number, since_number)
+        for since, since_number in (
+            ("volatile", pynvml.NVML_VOLATILE_ECC),
+            ("aggregate", pynvml.NVML_AGGREGATE_ECC),
+        )
+        for kind, kind_number in (
+            ("corrected", pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            ("uncorrected", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        )
+    }
+    pci, rates, ecc = asked("PciInfo"), asked("UtilizationRates"), asked("EccMode")
+    pstate, persistence = asked("PerformanceState"), asked("PersistenceMode")
+    return Detail(
+        pci_bus_id=None if pci is None else _text(pci.busId),
+        # 32 says that the board does not know.
+        pstate=pstate if pstate is not None and pstate < 32 else None,
+        memory_utilization=None if rates is None else int(rates.memory),
+        persistence=None if persistence is None else bool(persistence),
+        clocks_mhz=clocks("ClockInfo"),
+        max_clocks_mhz=clocks("MaxClockInfo"),
+        ecc_pending=None if ecc is None else bool(ecc[1]),
+        ecc_errors={key: count for key, count in errors.items() if count is not None},
     )

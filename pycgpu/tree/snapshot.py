@@ -174,7 +174,9 @@ def take(
     )
 
 
-def sample(root: str, *, sample_s: float = SAMPLE_S, prefix: str = "/") -> Snapshot:
+def sample(
+    root: str, *, sample_s: float = SAMPLE_S, prefix: str = "/", detailed: bool = False
+) -> Snapshot:
     """
     Return a snapshot with shares measured over *sample_s* seconds.
 
@@ -186,7 +188,7 @@ def sample(root: str, *, sample_s: float = SAMPLE_S, prefix: str = "/") -> Snaps
         raise ProtocolError(f"{root}/api_version", 1, str(version))
     start = time.monotonic()
     before = read_counters(root)
-    boards = nvml.read()
+    boards = nvml.read(detailed)
     if not counts_compute(before):
         return take(root, boards=boards, prefix=prefix)
     time.sleep(max(0.0, start + sample_s - time.monotonic()))

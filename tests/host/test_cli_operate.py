@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -192,9 +193,55 @@ def test_events_are_shown_and_chosen(tree: CoreTree) -> None:
     (chosen,) = cgpu(
         "events", "--container", "012345", "--kind", "oom", "--json", "--root", tree.root
     ).stdout.splitlines()
-    assert json.loads(chosen)["pid"] == "4711"
+    assert json.loads(chosen) == {
+        "time_ns": 1700000001000000000,
+        "event": "oom",
+        "text": f"id={HEX} gpu=0 pid=4711 bytes=5",
+        "id": HEX,
+        "gpu": 0,
+        "pid": 4711,
+        "bytes": 5,
+    }
     (other,) = cgpu("events", "--container", OTHER, "--root", tree.root).stdout.splitlines()
     assert other.endswith(f"set      0/{OTHER}/weight 4")
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (
+            f"set 0/{OTHER}/weight 4",
+            {"gpu": "0", "id": OTHER, "file": "weight", "value": "4"},
+        ),
+        ("set 1/policy 3", {"gpu": "1", "file": "policy", "value": "3"}),
+        ("attach driver 580.159.04", {"driver": "580.159.04"}),
+        ("lost 12", {"lines": "12"}),
+        (
+            "ungranted pid=7 minor=0 a container without a grant",
+            {"pid": "7", "minor": "0", "reason": "a container without a grant"},
+        ),
+        (
+            f"refused id={HEX} file opened outside the container",
+            {"id": HEX, "reason": "file opened outside the container"},
+        ),
+    ],
+)
+def test_the_text_of_an_event_is_split(line: str, values: dict[str, str]) -> None:
+    event = events.parse(f"1700000000000000000 {line}")
+    assert event.values == values
+    assert event.kind in events.KINDS
+    assert event.id == values.get("id")
+
+
+def test_every_kind_of_event_that_a_page_names_can_be_asked_for() -> None:
+    page = (Path(__file__).parents[2] / "docs/tree.md").read_text().partition("## Events")[2]
+    named = {
+        code.split()[0]
+        for row in page.partition("## ")[0].splitlines()
+        if row.startswith("| `")
+        for code in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+    assert named == set(events.KINDS)
 
 
 @pytest.mark.parametrize("line", ["", "oom", "x y=z", "12", "12 ", "９ oom", "1 set a/b"])
@@ -392,6 +439,31 @@ def test_a_container_is_meant_by_id_name_pod_or_path() -> None:
         assert names.matches(text, HEX, HEX[:12], name)
     for text in (HEX[:3], "prod", "", "llm"):
         assert not names.matches(text, HEX, HEX[:12], name)
+
+
+@pytest.mark.parametrize("driver", ["overlay", "vfs", "btrfs"])
+@pytest.mark.parametrize("index", ["containers.json", "volatile-containers.json"])
+def test_podmans_names_are_found_with_any_storage_driver(
+    tmp_path: Path, driver: str, index: str
+) -> None:
+    storage = tmp_path / f"var/lib/containers/storage/{driver}-containers"
+    storage.mkdir(parents=True)
+    (storage / index).write_text(json.dumps([{"id": "c" * 64, "names": ["train"]}]))
+    assert names.find(["c" * 64], str(tmp_path)) == {
+        "c" * 64: names.ContainerName("podman", "train")
+    }
+
+
+def test_podmans_names_are_found_where_storage_conf_puts_them(tmp_path: Path) -> None:
+    (tmp_path / "etc/containers").mkdir(parents=True)
+    (tmp_path / "etc/containers/storage.conf").write_text(
+        '[storage]\ndriver = "zfs"\ngraphroot = "/data/podman" # the big disk\n'
+    )
+    storage = tmp_path / "data/podman/zfs-containers"
+    storage.mkdir(parents=True)
+    (storage / "containers.json").write_text(json.dumps([{"id": "c" * 64, "names": ["train"]}]))
+    found = names.find(["c" * 64], str(tmp_path))
+    assert str(found["c" * 64]) == "train"
 
 
 # ---- completion

@@ -129,6 +129,32 @@ granted, used, throttled: n/a (the module does not tell them)
 """)
 
 
+@pytest.mark.parametrize(
+    "locale", [{"LC_ALL": "C"}, {"LANG": "C"}, {"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}]
+)
+@pytest.mark.parametrize("args", [(), ("--json",), ("-q",), ("--help",), ("-L",)])
+def test_under_the_locale_c_all_is_ascii(
+    tree: CoreTree, locale: dict[str, str], args: tuple[str, ...]
+) -> None:
+    clean = {key: text for key, text in os.environ.items() if not key.startswith(("LC_", "LANG"))}
+    out = subprocess.run(
+        [sys.executable, "-m", "pycgpu.cli.smi", "--root", str(tree.root), *args],
+        env=clean | locale,
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert out.isascii() and b"?" not in out.replace(b"[=?", b"")
+    if args == ("--json",):
+        assert json.loads(out)["gpus"]
+
+
+def test_other_locales_have_lines_and_signs(tree: CoreTree) -> None:
+    command = [sys.executable, "-m", "pycgpu.cli.smi", "--root", str(tree.root)]
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    out = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert "╭─" in out.decode()
+
+
 @pytest.mark.parametrize("cards", [0, 1])
 def test_a_host_without_containers_or_cards_has_a_report(tmp_path: Path, cards: Any) -> None:
     result = smi("--root", CoreTree(tmp_path / "tree", [(GIB, 0)] * cards).root)
@@ -155,7 +181,7 @@ def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path: Path)
     assert "\x1b" not in "".join(lines) and "\r" not in "".join(lines)
     tables = [line for line in lines if line[0] in "│╭├╰"]
     assert {line[-1] for line in tables} <= set("│╮┤╯")
-    (row,) = _csv.rows(taken, ("container", "name"))
+    (row,) = _csv.rows(taken, _csv.parse_query("container,name"))
     assert row.count(",") == 1
 
 
@@ -192,7 +218,7 @@ def test_csv_of_the_cards_alone_has_a_row_a_card(tree: CoreTree) -> None:
 
 def test_every_field_of_a_query_can_be_had(tree: CoreTree) -> None:
     taken = moment(tree, boards=Nvml((BOARD,)))
-    (first, *_) = _csv.rows(taken, tuple(_csv.FIELDS))
+    (first, *_) = _csv.rows(taken, _csv.parse_query(",".join(_csv.FIELDS)))
     assert first.count(", ") == len(_csv.FIELDS) - 1
     listed = smi("--query=help").stdout.split("\n")
     assert [line.partition(" ")[0] for line in listed if line] == list(_csv.FIELDS)
@@ -245,7 +271,7 @@ def test_fields_and_format_are_taken_as_nvidia_smi_takes_them(tree: CoreTree) ->
     options = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
     assert smi(*options, "--root", tree.root).stdout == "0, 16384\n1, 16384\n"
     out = smi("--query-gpu", "index,memory.total", "--format", "csv", "--root", tree.root).stdout
-    assert out.splitlines() == ["gpu, gpu.memory.total [MiB]", "0, 16384 MiB", "1, 16384 MiB"]
+    assert out.splitlines() == ["index, memory.total [MiB]", "0, 16384 MiB", "1, 16384 MiB"]
     for field in _csv.OF_NVIDIA_SMI:
         assert _csv.parse_query_gpu(field)
 
@@ -253,7 +279,11 @@ def test_fields_and_format_are_taken_as_nvidia_smi_takes_them(tree: CoreTree) ->
 @pytest.mark.parametrize(
     ("args", "status", "text"),
     [
-        (("--query-gpu=memory",), 1, "--query-gpu: no field 'memory'; there are: timestamp, index"),
+        (
+            ("--query-gpu=memory",),
+            1,
+            "--query-gpu: no field 'memory'; there are: timestamp, driver_version",
+        ),
         (("--query-gpu=index", "--format=xml"), 2, "--format: write csv[,noheader][,nounits]"),
         (("--query-gpu=index", "--query=gpu"), 2, "two lists"),
         (("--query-gpu=index", "--json"), 2, "two formats"),
@@ -265,6 +295,108 @@ def test_what_is_no_list_or_format_is_refused(
     result = smi(*args, "--root", tree.root)
     assert (result.returncode, result.stdout) == (status, "")
     assert text in " ".join(result.stderr.split()).replace("│", "")
+
+
+@pytest.fixture(scope="module")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a libnvidia-ml.so.1 that tells of one board."""
+    made = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).with_name("nvml.c")
+    library = made / "libnvidia-ml.so.1"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-Wall", "-o", str(library), str(source)], check=True
+    )
+    return made
+
+
+def smi_with_nvml(library: Path, *args: object) -> str:
+    """cgpu-smi in a process of its own, for a library once loaded stays."""
+    command = [sys.executable, "-m", "pycgpu.cli.smi", *map(str, args)]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "TZ": "UTC"}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_clocks_and_ecc_are_asked_for_by_nvidia_smis_names(
+    tree: CoreTree, nvml_library: Path
+) -> None:
+    fields = "index,name,clocks.sm,clocks.mem,clocks.max.sm,clocks.video,temperature.gpu,pstate"
+    out = smi_with_nvml(nvml_library, f"--query-gpu={fields}", "--format=csv", "--root", tree.root)
+    assert out.splitlines() == [
+        "index, name, clocks.current.sm [MHz], clocks.current.memory [MHz], clocks.max.sm [MHz],"
+        " clocks.current.video [MHz], temperature.gpu, pstate",
+        "0, NVIDIA H200, 1770 MHz, 3201 MHz, 1985 MHz, [N/A], 41, P2",
+        "1, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]",
+    ]
+    fields = "ecc.mode.current,ecc.mode.pending,driver_version,count,pci.bus_id"
+    errors = "ecc.errors.corrected.aggregate.total,ecc.errors.uncorrected.volatile.total"
+    options = (f"--query-gpu={fields},{errors}", "--format=csv,noheader", "--id=0")
+    assert smi_with_nvml(nvml_library, *options, "--root", tree.root) == (
+        "Enabled, Disabled, 580.159.04, 1, 00000000:01:00.0, 11, 20\n"
+    )
+    out = smi_with_nvml(nvml_library, "--json", "--root", tree.root)
+    card = json.loads(out)["gpus"][0]
+    assert (card["clocks_mhz"]["memory"], card["ecc"]) == (3201, True)
+
+
+def test_everything_is_told_a_value_a_line(tree: CoreTree, nvml_library: Path) -> None:
+    options = ("-q", "-i", "GPU-00000000-0000-0000-0000-000000000001", "-d", "clock,ECC")
+    out = smi_with_nvml(nvml_library, *options, "--root", tree.root)
+    lines = out.splitlines()
+    assert (lines[1], lines[3][:9]) == (f"{' cgpu-smi LOG ':=^40}", "Timestamp")
+    assert lines[4:] == golden("""
+Driver Version                                    : 580.159.04
+cgpu Version                                      : 0.1.0
+Module Version                                    : 0.1.0
+
+Attached GPUs                                     : 1
+GPU 00000000:01:00.0
+    ECC Mode
+        Current                                   : Enabled
+        Pending                                   : Disabled
+    ECC Errors
+        Volatile
+            Corrected                             : 10
+            Uncorrected                           : 20
+        Aggregate
+            Corrected                             : 11
+            Uncorrected                           : 21
+    Clocks
+        Graphics                                  : 1755 MHz
+        SM                                        : 1770 MHz
+        Memory                                    : 3201 MHz
+        Video                                     : N/A
+    Max Clocks
+        Graphics                                  : 1980 MHz
+        SM                                        : 1985 MHz
+        Memory                                    : 3205 MHz
+        Video                                     : N/A
+""") + [""]
+
+
+def test_everything_without_nvml_is_what_the_door_tells(tree: CoreTree) -> None:
+    out = smi("-q", "--id=0", "--root", tree.root).stdout.splitlines()
+    assert "GPU 0" in out
+    start = out.index("    FB Memory Usage")
+    assert [line.split(": ")[1] for line in out[start + 1 : start + 6]] == [
+        "16384 MiB",
+        "1024 MiB",
+        "12288 MiB",
+        "4484 MiB",
+        "3072 MiB",
+    ]
+    words = {line.partition(":")[0].strip(): line.partition(": ")[2] for line in out}
+    assert (words["SM"], words["Current"], words["Power Draw"]) == ("N/A",) * 3
+    assert words["NVML"]
+    assert "    Containers" in out and "        0123456789ab" in out
+    start = out.index("        Process ID 4712")
+    assert [line.split(": ")[1] for line in out[start + 1 : start + 5]] == [
+        "0123456789ab",
+        "8",
+        "python3",
+        "900 MiB",
+    ]
 
 
 def test_the_version_needs_no_door() -> None:
@@ -300,6 +432,8 @@ def test_cards_and_containers_are_chosen(tree: CoreTree) -> None:
         "1, 0123456789ab",
     ]
     assert smi(*fields, "--container", HEX, "--id", "0").stdout == "0, 0123456789ab\n"
+    uuid = "GPU-00000000-0000-0000-0000-000000000002"
+    assert smi(*fields, "-i", uuid).stdout == "1, 0123456789ab\n"
 
 
 @pytest.mark.parametrize(
@@ -309,6 +443,9 @@ def test_cards_and_containers_are_chosen(tree: CoreTree) -> None:
         (("--container", "zz"), 1, "no container 'zz' on a GPU; there are: 0123456789ab"),
         (("--csv", "--query", "memory"), 1, "no field 'memory'"),
         (("--id", "x"), 2, "write minors such as 0,1"),
+        (("--id", "GPU-1"), 1, "no GPU GPU-1 under control"),
+        (("--display", "CLOCK"), 2, "give -q, too"),
+        (("-q", "-d", "FAN"), 2, "no section 'FAN'"),
         (("--json", "--csv"), 2, "two formats"),
         (("--watch", "0.01"), 2, "at least 0.1 seconds"),
     ],

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A libnvidia-ml.so.1 of one board, for hosts without NVIDIA's: what pynvml asks of it.
+ *
+ * What is not here is to pynvml as in a library of an older driver.
+ */
+#include <stdio.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3 };
+
+static int board; /* its address is the handle */
+
+int nvmlInit_v2(void) { return SUCCESS; }
+int nvmlInitWithFlags(unsigned int flags) { return SUCCESS; }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int error) { return "an error"; }
+
+static int text(char *to, unsigned int size, const char *from)
+{
+	snprintf(to, size, "%s", from);
+	return SUCCESS;
+}
+
+int nvmlSystemGetDriverVersion(char *to, unsigned int size) { return text(to, size, "580.159.04"); }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 1; return SUCCESS; }
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle)
+{
+	*handle = &board;
+	return index ? INVALID_ARGUMENT : SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *to, unsigned int size)
+{
+	return text(to, size, "GPU-00000000-0000-0000-0000-000000000001");
+}
+
+int nvmlDeviceGetName(void *handle, char *to, unsigned int size)
+{
+	return text(to, size, "NVIDIA H200");
+}
+
+int nvmlDeviceGetMinorNumber(void *handle, unsigned int *minor) { *minor = 0; return SUCCESS; }
+int nvmlDeviceGetPerformanceState(void *handle, int *state) { *state = 2; return SUCCESS; }
+int nvmlDeviceGetPersistenceMode(void *handle, int *mode) { *mode = 1; return SUCCESS; }
+int nvmlDeviceGetPowerUsage(void *handle, unsigned int *mw) { *mw = 312400; return SUCCESS; }
+
+int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned int *mw)
+{
+	*mw = 700000;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned int *celsius)
+{
+	*celsius = 41;
+	return sensor ? INVALID_ARGUMENT : SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, unsigned int rates[2])
+{
+	rates[0] = 87;
+	rates[1] = 12;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long memory[3])
+{
+	memory[0] = 140ull << 30;
+	memory[1] = 110ull << 30;
+	memory[2] = 30ull << 30;
+	return SUCCESS;
+}
+
+/* Graphics, SM, memory; no video clock, as on some boards. */
+int nvmlDeviceGetClockInfo(void *handle, int type, unsigned int *mhz)
+{
+	static const unsigned int now[] = { 1755, 1770, 3201 };
+
+	if (type > 2)
+		return NOT_SUPPORTED;
+	*mhz = now[type];
+	return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *handle, int type, unsigned int *mhz)
+{
+	static const unsigned int most[] = { 1980, 1985, 3205 };
+
+	if (type > 2)
+		return NOT_SUPPORTED;
+	*mhz = most[type];
+	return SUCCESS;
+}
+
+int nvmlDeviceGetEccMode(void *handle, int *current, int *pending)
+{
+	*current = 1;
+	*pending = 0;
+	return SUCCESS;
+}
+
+/* By type (corrected, uncorrected) and counter (volatile, aggregate). */
+int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count)
+{
+	*count = 10 * (type + 1) + counter;
+	return SUCCESS;
+}
+
+struct pci {
+	char legacy[16];
+	unsigned int numbers[5];
+	char bus_id[32];
+};
+
+int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *pci)
+{
+	memset(pci, 0, sizeof(*pci));
+	return text(pci->bus_id, sizeof(pci->bus_id), "00000000:01:00.0");
+}
