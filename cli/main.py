@@ -20,6 +20,10 @@ COMMANDS = {
     "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
     "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
     "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
+    "device-plugin": (
+        "pycgpu.cli.device_plugin",
+        "Offer this node's cards to Kubernetes' kubelet.",
+    ),
     "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
     "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
     "events": ("pycgpu.cli.events", "Show what happened, and what happens."),

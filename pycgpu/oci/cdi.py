@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
 
 KIND = "cgpu.io/gpu"
+#: Of devices that are made for one container each.
+CONTAINER_KIND = "cgpu.io/container"
 #: 0.5.0 is read by Podman 4.3, containerd 1.7, CRI-O 1.26 and Docker 25.
 VERSION = "0.5.0"
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -53,7 +55,6 @@ def specification(
     """
     if not cards:
         raise CgpuError("no card is under control, so there is no device to specify")
-    name = os.path.basename(hook[0])
     devices = []
     for card in cards:
         edits = _edits([card])
@@ -63,6 +64,43 @@ def specification(
             if alias
         ]
     devices.append({"name": "all", "containerEdits": _edits(cards)})
+    return {
+        "cdiVersion": VERSION,
+        "kind": KIND,
+        "devices": devices,
+        "containerEdits": _common(hook, libraries, dev),
+    }
+
+
+def of_container(
+    name: str,
+    cards: Sequence[Card],
+    environment: Mapping[str, str],
+    hook: Sequence[str],
+    *,
+    libraries: Iterable[str] = (),
+    dev: str = "/dev",
+) -> dict[str, object]:
+    """
+    Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
+
+    It is *cards* with the limits that *environment* asks for: what the container's image or pod
+    sets under the same names does not count.
+    """
+    edits = _edits(cards)
+    visible = ",".join(card.uuid or str(card.index) for card in cards)
+    settings = {"NVIDIA_VISIBLE_DEVICES": visible, "CGPU_GPU": visible, **environment}
+    edits["env"] = [f"{key}={value}" for key, value in settings.items()]
+    return {
+        "cdiVersion": VERSION,
+        "kind": CONTAINER_KIND,
+        "devices": [{"name": name, "containerEdits": edits}],
+        "containerEdits": _common(hook, libraries, dev),
+    }
+
+
+def _common(hook: Sequence[str], libraries: Iterable[str], dev: str) -> dict[str, object]:
+    name = os.path.basename(hook[0])
     common: dict[str, object] = {
         "deviceNodes": [
             {"path": path}
@@ -84,12 +122,7 @@ def specification(
     ]
     if mounts:
         common["mounts"] = mounts
-    return {
-        "cdiVersion": VERSION,
-        "kind": KIND,
-        "devices": devices,
-        "containerEdits": common,
-    }
+    return common
 
 
 def _edits(cards: Sequence[Card]) -> dict[str, object]:

@@ -9,10 +9,16 @@ driver. None of that is an error here: what cannot be had is None, and :class:`N
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ..errors import CgpuError
+
+#: How long a wait for events may outlast the wish to end it.
+_XID_WAIT_MS = 2000
 
 
 class Detail(NamedTuple):
@@ -135,6 +141,36 @@ def held() -> Iterator[None]:
         return
     try:
         yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def xids(uuids: Iterable[str], ended: threading.Event) -> Iterator[tuple[str, int]]:
+    """
+    Yield each Xid error as it comes, with its board's UUID, until *ended* is set.
+
+    Raises:
+        CgpuError: NVML does not tell; one line why.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise CgpuError(_reason(error)) from None
+    try:
+        events = pynvml.nvmlEventSetCreate()
+        for uuid in uuids:
+            board = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+            pynvml.nvmlDeviceRegisterEvents(board, pynvml.nvmlEventTypeXidCriticalError, events)
+        while not ended.is_set():
+            try:
+                event = pynvml.nvmlEventSetWait_v2(events, _XID_WAIT_MS)
+            except pynvml.NVMLError_Timeout:
+                continue
+            yield str(_text(pynvml.nvmlDeviceGetUUID(event.device))), int(event.eventData)
+    except pynvml.NVMLError as error:
+        raise CgpuError(_reason(error)) from None
     finally:
         pynvml.nvmlShutdown()
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""The few things that a node's agent asks the API server: its pods, and its own node's status."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..errors import CgpuError
+from .families import quantity
+
+#: Where a pod finds its service account.
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+TIMEOUT_S = 10.0
+MERGE = "application/merge-patch+json"
+
+
+class ApiError(CgpuError):
+    """The API server cannot be asked, or refuses; ``code`` is HTTP's, 0 where it did not answer."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Access(NamedTuple):
+    """How to reach the API server: read again for each call, for tokens are renewed in place."""
+
+    url: str
+    token_file: str = f"{ACCOUNT}/token"
+    ca_file: str = f"{ACCOUNT}/ca.crt"
+
+    def call(self, method: str, path: str, body: object = None, kind: str = MERGE) -> Any:
+        """
+        Return the answer to one call.
+
+        Raises:
+            ApiError: there is none, or it is a refusal.
+        """
+        try:
+            return self._call(method, path, body, kind)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiError(f"{self.url}{path}: {error}") from None
+
+    def _call(self, method: str, path: str, body: object, kind: str) -> Any:
+        url = urllib.parse.urlsplit(self.url)
+        host = url.hostname or ""
+        connection: http.client.HTTPConnection
+        if url.scheme == "https":
+            context = ssl.create_default_context(cafile=self.ca_file)
+            connection = http.client.HTTPSConnection(
+                host, url.port or 443, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(host, url.port or 80, timeout=TIMEOUT_S)
+        headers = {"Accept": "application/json"}
+        if os.path.exists(self.token_file):
+            with open(self.token_file, encoding="utf-8") as file:
+                headers["Authorization"] = f"Bearer {file.read().strip()}"
+        if body is not None:
+            headers["Content-Type"] = kind
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            raw = answer.read()
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            try:
+                why = str(json.loads(raw)["message"])
+            except (ValueError, KeyError, TypeError):
+                why = answer.reason
+            raise ApiError(f"{method} {path}: {answer.status} {why}", answer.status)
+        return json.loads(raw)
+
+
+def in_cluster() -> Access:
+    """
+    Return the access that a pod has.
+
+    Raises:
+        ApiError: this process runs in no pod.
+    """
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
+    if not host or not port:
+        raise ApiError("no API server: run in a pod with a service account, or give --api")
+    return Access(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+
+
+def pod(access: Access, namespace: str, name: str) -> dict[str, Any]:
+    """Return a pod; ApiError if it is not there."""
+    found: dict[str, Any] = access.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    return found
+
+
+def publish(
+    access: Access, node: str, resources: Mapping[str, int], annotations: Mapping[str, str]
+) -> bool:
+    """
+    Let the node say that it has so much of each resource, and *annotations*; False: it did already.
+
+    A node's status is all that this takes leave to write: its annotations go with it.
+    """
+    found = access.call("GET", f"/api/v1/nodes/{node}")
+    status = found["status"]
+    said = found["metadata"].get("annotations", {})
+    if all(said.get(name) == text for name, text in annotations.items()) and all(
+        name in status.get(where, {}) and quantity(name, status[where][name]) == number
+        for name, number in resources.items()
+        for where in ("capacity", "allocatable")
+    ):
+        return False
+    amounts = {name: str(number) for name, number in resources.items()}
+    access.call(
+        "PATCH",
+        f"/api/v1/nodes/{node}/status",
+        {
+            "metadata": {"annotations": dict(annotations)},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        },
+    )
+    return True

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""
+The device plugin: a socket for each family's anchor, registered with the kubelet.
+
+Its ids are virtual: any of them stands for any card until the container's own are chosen
+(:mod:`pycgpu.kubernetes.node`). So the kubelet needs no advice on which to take, and an id that is
+free again is worth as much as any other.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from ..errors import CgpuError
+from . import messages
+from .families import MAX_IDS, Family
+from .kubelet import KubeletError
+from .node import Node
+from .wire import decode, encode
+
+#: How soon a kubelet that was started anew is noticed.
+KUBELET_S = 1.0
+#: How often the node's status is looked at: another may have written it.
+PUBLISH_S = 10.0
+_WORKERS = 8
+
+log = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """The gRPC service of one family, from its creation to :meth:`stop`."""
+
+    def __init__(self, node: Node, family: Family) -> None:
+        self.node = node
+        self.family = family
+        self.name = f"cgpu-{family.name}.sock"
+        self.stopped = False
+        socket = node.kubelet.plugins / self.name
+        socket.unlink(missing_ok=True)
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(_WORKERS))
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._server.add_insecure_port(f"unix://{socket}")
+        self._server.start()
+        node.kubelet.register(self.name, family.anchor_name)
+
+    def stop(self) -> None:
+        """End the service, and what follows its list."""
+        self.stopped = True
+        self.node.tell()
+        self._server.stop(grace=None).wait()
+
+    def _handlers(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            messages.DEVICE_PLUGIN,
+            {
+                "GetDevicePluginOptions": _unary(self._options, messages.Empty),
+                "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                    self._list_and_watch,
+                    request_deserializer=_reader(messages.Empty),
+                    response_serializer=encode,
+                ),
+                "Allocate": _unary(self._allocate, messages.AllocateRequest),
+                "PreStartContainer": _unary(self._prestart, messages.ContainerRequest),
+            },
+        )
+
+    def _options(self, request: messages.Empty, context: Any) -> messages.Options:
+        return messages.Options(pre_start_required=True)
+
+    def _list_and_watch(
+        self, request: messages.Empty, context: Any
+    ) -> Iterator[messages.ListAndWatchResponse]:
+        shown: list[messages.Device] | None = None
+        while context.is_active() and not self.stopped:
+            try:
+                devices = self.node.devices(self.family)
+            except CgpuError as error:
+                # The module is gone, and with it every card.
+                log.warning("%s: %s", self.family.anchor_name, error)
+                devices = []
+            if devices != shown:
+                shown = devices
+                yield messages.ListAndWatchResponse(devices)
+            with self.node.changed:
+                self.node.changed.wait(PUBLISH_S)
+
+    def _allocate(
+        self, request: messages.AllocateRequest, context: Any
+    ) -> messages.AllocateResponse:
+        return messages.AllocateResponse(
+            [
+                messages.ContainerResponse(
+                    cdi_devices=[messages.CdiDevice(self.node.device(self.family, one.ids))]
+                )
+                for one in request.containers
+            ]
+        )
+
+    def _prestart(self, request: messages.ContainerRequest, context: Any) -> messages.Empty:
+        try:
+            self.node.prepare(self.family, request.ids)
+        except CgpuError as error:
+            log.warning("%s", error)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"cgpu: {error}")
+        return messages.Empty()
+
+
+def _reader(kind: type) -> Callable[[bytes], Any]:
+    return lambda raw: decode(kind, raw)
+
+
+def _unary(method: Callable[[Any, Any], object], request: type) -> Any:
+    return grpc.unary_unary_rpc_method_handler(
+        method, request_deserializer=_reader(request), response_serializer=encode
+    )
+
+
+class Plugin:
+    """All endpoints of a node, kept registered until :attr:`ended` is set."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.ended = threading.Event()
+        self._endpoints: list[Endpoint] = []
+
+    def run(self) -> None:
+        """
+        Serve until :attr:`ended`.
+
+        Raises:
+            CgpuError: a family has more ids than a kubelet takes.
+        """
+        cards = self.node.cards()
+        for family in self.node.config.families:
+            number = self.node.capacity(family, cards)[family.anchor_name]
+            if number > MAX_IDS:
+                raise CgpuError(
+                    f"{family.anchor_name}: {number} ids, and a kubelet takes {MAX_IDS}: choose"
+                    " another anchor, or a larger memory_unit"
+                )
+        self.node.verify()
+        threads = [
+            threading.Thread(target=self._watch_health, args=([c.uuid for c in cards],)),
+            threading.Thread(target=self._publish),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._stay_registered()
+        finally:
+            self.ended.set()
+            self.node.health.ended.set()
+            self._stop()
+            for thread in threads:
+                while thread.is_alive():
+                    # Whoever was about to wait when the end was told has missed it.
+                    self.node.tell()
+                    thread.join(0.1)
+
+    def _stay_registered(self) -> None:
+        known = None
+        while not self.ended.is_set():
+            now = self.node.kubelet.incarnation()
+            if now is not None and now != known:
+                # It has removed all sockets in its directory, and forgotten whose they were.
+                self._stop()
+                try:
+                    self._endpoints = [
+                        Endpoint(self.node, family) for family in self.node.config.families
+                    ]
+                    known = now
+                    log.info("registered with the kubelet")
+                except KubeletError as error:
+                    log.warning("%s", error)
+            self.ended.wait(KUBELET_S)
+
+    def _stop(self) -> None:
+        for endpoint in self._endpoints:
+            endpoint.stop()
+        self._endpoints = []
+
+    def _publish(self) -> None:
+        said = ""
+        while not self.ended.is_set():
+            try:
+                if self.node.publish():
+                    log.info("the node's status is up to date")
+                said = ""
+            except CgpuError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("the node's status is not written: %s", error)
+            with self.node.changed:
+                self.node.changed.wait(KUBELET_S if said else PUBLISH_S)
+
+    def _watch_health(self, uuids: list[str]) -> None:
+        why = self.node.health.follow(uuids)
+        if why is not None:
+            log.warning("failing cards are not noticed: %s", why)

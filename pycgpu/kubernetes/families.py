@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""
+The names by which pods ask for parts of cards, a family a vendor; pure.
+
+The kubelet counts one resource of each family by ids, its *anchor*: a container that asks for it
+comes to the device plugin. The others stand in the node's status alone, where the scheduler counts
+them: one id for each MiB of eight cards is more than the kubelet takes.
+
+``/etc/cgpu/kubernetes.toml``::
+
+    families = ["hami", "alibaba"]   # those that this node offers
+    placement = "binpack"            # or "spread": which card of the node
+
+    [family.mine]                    # a family of your own, or other names for one of ours
+    count = "example.com/gpu"
+    memory = "example.com/gpu-memory"
+    memory_unit = "1GiB"
+    cores = "example.com/gpu-cores"
+    anchor = "count"
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..errors import CgpuError, RequestError
+from ..request.model import GIB, MIB
+from ..request.size import parse_bytes
+
+PATH = "/etc/cgpu/kubernetes.toml"
+PLACEMENTS = ("binpack", "spread")
+#: More ids than these in one list are too many for a kubelet, which takes messages of 4 MiB.
+MAX_IDS = 20000
+
+
+class Family(NamedTuple):
+    """
+    Names of resources; None is one that this family lacks.
+
+    count: cards. memory: of each of them, in ``memory_unit_bytes``. percentage: its memory in
+    percent. cores: its compute in percent; in a family without ``count``, 200 are two whole cards.
+    anchor: the word of these by which the kubelet knows its containers.
+    """
+
+    name: str
+    count: str | None = None  # type: ignore[assignment]  # hides tuple.count
+    memory: str | None = None
+    memory_unit_bytes: int = MIB
+    percentage: str | None = None
+    cores: str | None = None
+    anchor: str = "count"
+
+    @property
+    def anchor_name(self) -> str:
+        return str(getattr(self, self.anchor))
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        names = (self.count, self.memory, self.percentage, self.cores)
+        return tuple(name for name in names if name is not None)
+
+
+FAMILIES = {
+    one.name: one
+    for one in (
+        Family(
+            "hami",
+            count="nvidia.com/gpu",
+            memory="nvidia.com/gpumem",
+            percentage="nvidia.com/gpumem-percentage",
+            cores="nvidia.com/gpucores",
+        ),
+        Family(
+            "alibaba",
+            memory="aliyun.com/gpu-mem",
+            memory_unit_bytes=GIB,
+            cores="aliyun.com/gpu-core.percentage",
+            anchor="memory",
+        ),
+        Family(
+            "volcengine",
+            memory="vke.volcengine.com/mgpu-memory",
+            cores="vke.volcengine.com/mgpu-core",
+            anchor="cores",
+        ),
+        Family(
+            "tencent",
+            memory="tke.cloud.tencent.com/qgpu-memory",
+            memory_unit_bytes=GIB,
+            cores="tke.cloud.tencent.com/qgpu-core",
+            anchor="cores",
+        ),
+    )
+}
+
+
+class Config(NamedTuple):
+    """What a node offers."""
+
+    families: tuple[Family, ...] = (FAMILIES["hami"], FAMILIES["alibaba"])
+    placement: str = "binpack"
+
+
+class Amounts(NamedTuple):
+    """
+    What a container asks of each of so many cards.
+
+    memory_bytes, memory_percent: one of them; the first goes before the second.
+    quota: percent of the compute, or None.
+    """
+
+    cards: int = 1
+    memory_bytes: int | None = None
+    memory_percent: int | None = None
+    quota: int | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return the same as the container's settings, but for the cards."""
+        memory = (
+            f"{self.memory_percent or 100}%"
+            if self.memory_bytes is None
+            else f"{self.memory_bytes >> 20}MiB"
+        )
+        found = {"CGPU_MEM": memory}
+        if self.quota:
+            found["CGPU_QUOTA"] = str(self.quota)
+        return found
+
+    def joined(self, other: Amounts) -> Amounts:
+        """Return the larger of both in everything, as Kubernetes counts init containers."""
+
+        def larger(one: int | None, two: int | None) -> int | None:
+            return two if one is None else one if two is None else max(one, two)
+
+        return Amounts(
+            max(self.cards, other.cards),
+            larger(self.memory_bytes, other.memory_bytes),
+            larger(self.memory_percent, other.memory_percent),
+            larger(self.quota, other.quota),
+        )
+
+
+def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
+    """
+    Return what a container with these ``resources.limits`` asks of *family*; None: nothing.
+
+    Raises:
+        RequestError: an amount is none, or no part of a card; it is quoted.
+    """
+    found = {
+        word: quantity(name, resources[name])
+        for word in ("count", "memory", "percentage", "cores")
+        if (name := getattr(family, word)) is not None and name in resources
+    }
+    if not found.get(family.anchor):
+        return None
+    cards = found.get("count", 1)
+    quota = found.get("cores") or None
+    percent = found.get("percentage") or None
+    if quota is not None and quota > 100:
+        name = str(family.cores)
+        if family.count is not None or quota % 100:
+            remedy = "100 are a card" if family.count is not None else "above 100: whole hundreds"
+            raise RequestError(f"{name}: {quota}: {remedy}", name, str(quota))
+        cards, quota = quota // 100, 100
+    if percent is not None and percent > 100:
+        name = str(family.percentage)
+        raise RequestError(f"{name}: {percent}: 100 are a card", name, str(percent))
+    memory = found.get("memory")
+    return Amounts(
+        cards,
+        memory * family.memory_unit_bytes if memory else None,
+        None if memory else percent,
+        quota,
+    )
+
+
+_QUANTITY = re.compile(r"(\d{1,18})(?:([kMGTP]i?|Ki)|e(\d{1,2}))?")
+_POWERS = "kMGTP"
+
+
+def quantity(name: str, value: object) -> int:
+    """Return a resource's whole number: ``3000``, which the API writes back as ``3k``."""
+    match = _QUANTITY.fullmatch(str(value))
+    if not match:
+        raise RequestError(f"{name}: {value!r} is no whole number", name, str(value))
+    digits, unit, exponent = match.groups()
+    if exponent:
+        return int(f"{digits}{int(exponent) * '0'}")
+    if not unit:
+        return int(digits)
+    base = 1024 if unit.endswith("i") else 1000
+    return int(digits) * int(base ** (_POWERS.index(unit[0].replace("K", "k")) + 1))
+
+
+def capacity(family: Family, cards: int, memory_bytes: int, containers: int) -> dict[str, int]:
+    """Return a node's capacity: so many *cards* in use, their memory and room for containers."""
+    found = {
+        family.count: containers,
+        family.memory: memory_bytes // family.memory_unit_bytes,
+        family.percentage: 100 * cards,
+        family.cores: 100 * cards,
+    }
+    return {name: number for name, number in found.items() if name is not None}
+
+
+def load(path: str = PATH) -> Config:
+    """
+    Return what *path* says, the defaults where there is no such file.
+
+    Raises:
+        CgpuError: it cannot be read, or says something unknown.
+    """
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError:
+        return Config()
+    except (OSError, ValueError) as error:
+        raise CgpuError(f"{path}: {error}") from None
+    known = dict(FAMILIES)
+    own = found.pop("family", {})
+    if not isinstance(own, dict):
+        raise CgpuError(f"{path}: family is no table; write [family.NAME]")
+    for name, table in own.items():
+        known[name] = _family(name, table, f"{path}: [family.{name}]")
+    placement = found.pop("placement", PLACEMENTS[0])
+    if placement not in PLACEMENTS:
+        raise CgpuError(f"{path}: placement = {placement!r}: write {' or '.join(PLACEMENTS)}")
+    chosen = found.pop("families", ["hami", "alibaba"])
+    if not isinstance(chosen, list) or not chosen:
+        raise CgpuError(f"{path}: families is no list of names; known are {', '.join(known)}")
+    for name in chosen:
+        if name not in known:
+            raise CgpuError(f"{path}: family {name!r} is unknown; known are {', '.join(known)}")
+    if found:
+        raise CgpuError(
+            f"{path}: {next(iter(found))!r} is unknown; known are families, placement, [family.…]"
+        )
+    return Config(tuple(known[name] for name in dict.fromkeys(chosen)), placement)
+
+
+def _family(name: str, table: object, where: str) -> Family:
+    if not isinstance(table, dict) or not re.fullmatch(r"[a-z0-9]+", name):
+        raise CgpuError(f"{where}: write a table; its name is small letters and digits")
+    words = ("count", "memory", "percentage", "cores", "anchor", "memory_unit")
+    for key, value in table.items():
+        if key not in words or not isinstance(value, str):
+            raise CgpuError(f"{where}: {key} = {value!r}: known are {', '.join(words)}, all texts")
+    anchor = table.get("anchor", "count")
+    if anchor not in ("count", "memory", "cores") or anchor not in table:
+        raise CgpuError(f"{where}: anchor = {anchor!r}: write count, memory or cores, with a name")
+    try:
+        unit_bytes = parse_bytes(table.get("memory_unit", "1MiB"))
+    except ValueError as error:
+        raise CgpuError(f"{where}: memory_unit: {error}") from None
+    names = {key: value for key, value in table.items() if key not in ("memory_unit", "anchor")}
+    return Family(name, memory_unit_bytes=unit_bytes, anchor=anchor, **names)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""
+Which container has which cards: the node's own record of what it has promised.
+
+The kubelet knows virtual ids alone. This file says what they stand for, from before the container
+is made until the kubelet no longer lists it; it survives the plugin, the kubelet and the machine.
+What really runs, and with what limits, the tree says: a container that is there counts by the tree,
+and by this file until then.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import CgpuError
+from .families import Amounts
+
+PATH = "/var/lib/cgpu/kubernetes/mapping.json"
+VERSION = 1
+
+
+class Holder(NamedTuple):
+    """A container of a pod."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class Entry(NamedTuple):
+    """What one container was promised: the *cards* (UUIDs, or indexes where none is known)."""
+
+    resource: str
+    ids: tuple[str, ...]
+    uid: str
+    holder: Holder
+    cards: tuple[str, ...]
+    amounts: Amounts
+
+
+class Mapping:
+    """The record, by resource and lowest id; each change is on the disk when it returns."""
+
+    def __init__(self, path: str = PATH) -> None:
+        self.path = Path(path)
+        self.entries: dict[tuple[str, str], Entry] = {}
+        try:
+            found = json.loads(self.path.read_text())
+            if found["version"] != VERSION:
+                raise ValueError(f"version {found['version']}")
+            for one in found["entries"]:
+                entry = Entry(
+                    one["resource"],
+                    tuple(one["ids"]),
+                    one["uid"],
+                    Holder(*one["holder"]),
+                    tuple(one["cards"]),
+                    Amounts(*one["amounts"]),
+                )
+                self.entries[key(entry.resource, entry.ids)] = entry
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CgpuError(
+                f"{path}: cannot read the mapping ({error!r}); remove it while no pod has a card"
+            ) from None
+
+    def put(self, entry: Entry) -> None:
+        """Add or replace a container's entry."""
+        self.entries[key(entry.resource, entry.ids)] = entry
+        self._save()
+
+    def keep(self, live: Iterable[tuple[str, str]]) -> list[Entry]:
+        """Forget every entry whose key is not *live*; return those."""
+        wanted = set(live)
+        gone = [entry for one, entry in self.entries.items() if one not in wanted]
+        if gone:
+            self.entries = {k: entry for k, entry in self.entries.items() if k in wanted}
+            self._save()
+        return gone
+
+    def of_pod(self, uid: str) -> list[Entry]:
+        """Return the entries of a pod."""
+        return [entry for entry in self.entries.values() if entry.uid == uid]
+
+    def _save(self) -> None:
+        draft = self.path.with_suffix(".new")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w") as file:
+            json.dump(
+                {"version": VERSION, "entries": [e._asdict() for e in self.entries.values()]}, file
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+
+
+def key(resource: str, ids: Iterable[str]) -> tuple[str, str]:
+    """Return what names a container's part of a resource as long as it has it."""
+    return resource, min(ids)
+
+
+def mistakes(
+    entries: Iterable[Entry], truth: collections.abc.Mapping[Holder, frozenset[str]]
+) -> list[Entry]:
+    """Return the entries whose container is in the tree on other cards than they say."""
+    return [e for e in entries if e.holder in truth and truth[e.holder] != frozenset(e.cards)]

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: MIT
+"""
+A node's cards for Kubernetes: how much there is, and who gets which.
+
+A container's cards are chosen when the kubelet is about to make it: not before is it known, without
+guessing, whose the ids are. The kubelet's list of pod resources says which pod and container has
+them, the API server what that container asks for. The choice goes into the mapping, and as a CDI
+device of the container's own into a file that its engine reads next; the hook in it admits the
+container, by the tree, or refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import CgpuError
+from ..oci import cdi
+from ..request.model import Card
+from ..tree import names, procfs
+from . import apiserver, messages, placement
+from .families import Amounts, Config, Family, amounts, capacity, quantity
+from .health import Health
+from .kubelet import Kubelet
+from .mapping import Entry, Holder, Mapping, key, mistakes
+
+#: Where the engines look for devices that come and go.
+CDI_DIRECTORY = cdi.DIRECTORIES[1]
+#: The node's cards, for a scheduler that places by card; on a pod: those that it chose.
+ANNOTATION = "scheduling.cgpu.io/cards"
+
+log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where things are on this node; ``prefix`` is the host's root."""
+
+    hook: tuple[str, ...]
+    root: str | None = None
+    prefix: str = "/"
+    cdi_directory: str = CDI_DIRECTORY
+    libraries: tuple[str, ...] = ()
+
+
+class Node:
+    """The cards of one node, and who was promised what of them."""
+
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        mapping: Mapping,
+        kubelet: Kubelet,
+        access: apiserver.Access,
+        place: Place,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.mapping = mapping
+        self.kubelet = kubelet
+        self.access = access
+        self.place = place
+        self.health = Health(self._failed)
+        self.changed = threading.Condition()
+        self._lock = threading.Lock()
+
+    def _failed(self, uuid: str, xid: int) -> None:
+        log.error("card %s: Xid %d: unhealthy from now on", uuid, xid)
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake those who wait for :attr:`changed`."""
+        with self.changed:
+            self.changed.notify_all()
+
+    # ---- how much there is
+
+    def root(self) -> str:
+        return self.place.root or procfs.find_root()
+
+    def cards(self, *, tenants: bool = False) -> list[Card]:
+        """Return every card, failed ones too."""
+        return procfs.read_cards(self.root(), tenants=tenants)
+
+    def healthy(self, cards: Iterable[Card]) -> list[Card]:
+        return [card for card in cards if card.uuid not in self.health.failed]
+
+    def capacity(self, family: Family, cards: Sequence[Card]) -> dict[str, int]:
+        """Return the amount of each of the family's resources on *cards*."""
+        return capacity(
+            family,
+            len(cards),
+            sum(card.nominal_bytes for card in cards),
+            sum(card.max_inst for card in cards),
+        )
+
+    def devices(self, family: Family) -> list[messages.Device]:
+        """Return the ids of the family's anchor; those on failed cards are unhealthy."""
+        cards = self.cards()
+        whole = self.capacity(family, cards)[family.anchor_name]
+        lost = whole - self.capacity(family, self.healthy(cards))[family.anchor_name]
+        ids = [f"{family.name}-{number:05}" for number in range(whole)]
+        entries = [e for e in self.mapping.entries.values() if e.resource == family.anchor_name]
+        hit = {one for e in entries if self.health.failed & set(e.cards) for one in e.ids}
+        held = {one for e in entries for one in e.ids}
+        # Of the others the last ones, which are handed out last.
+        spare = [one for one in reversed(ids) if one not in held][: max(0, lost - len(hit))]
+        bad = hit | set(spare)
+        return [
+            messages.Device(one, messages.UNHEALTHY if one in bad else messages.HEALTHY)
+            for one in ids
+        ]
+
+    def publish(self) -> bool:
+        """Let the node's status tell what the kubelet does not count; False: it does already."""
+        every = self.cards()
+        cards = self.healthy(every)
+        wanted: dict[str, int] = {}
+        for family in self.config.families:
+            found = self.capacity(family, cards)
+            wanted |= {name: found[name] for name in found if name != family.anchor_name}
+        described = [
+            {"uuid": card.uuid, "memory": card.nominal_bytes >> 20, "containers": card.max_inst}
+            for card in cards
+        ]
+        text = json.dumps(described, separators=(",", ":"))
+        return apiserver.publish(self.access, self.name, wanted, {ANNOTATION: text})
+
+    # ---- who gets which
+
+    def prepare(self, family: Family, ids: Collection[str]) -> Entry:
+        """
+        Choose the cards of the container that has these *ids*, and write its CDI device.
+
+        The same container gets the same again, however often it is asked.
+
+        Raises:
+            CgpuError: nobody has the ids, or no card has room; nothing is promised then.
+        """
+        with self._lock:
+            pods = self.kubelet.pods()
+            live = {
+                key(devices.resource, devices.ids)
+                for pod in pods
+                for container in pod.containers
+                for devices in container.devices
+                if devices.ids
+            }
+            mine = key(family.anchor_name, ids)
+            for entry in self.mapping.keep(live | {mine}):
+                self._cdi_file(entry).unlink(missing_ok=True)
+            entry = self._entry(family, ids, pods)
+            known = self.mapping.entries.get(mine)
+            if known is None or known != entry._replace(cards=known.cards):
+                entry = entry._replace(cards=tuple(self._choose(entry)))
+                self.mapping.put(entry)
+                log.info("%s: %s", "/".join(entry.holder), ", ".join(entry.cards))
+            else:
+                entry = known
+            self._write_cdi(family, entry)
+            return entry
+
+    def _entry(
+        self, family: Family, ids: Collection[str], pods: Sequence[messages.PodResources]
+    ) -> Entry:
+        """Return whose the ids are and what they ask for, with no card yet."""
+        holders = [
+            Holder(pod.namespace, pod.name, container.name)
+            for pod in pods
+            for container in pod.containers
+            for devices in container.devices
+            if devices.resource == family.anchor_name and not set(ids).isdisjoint(devices.ids)
+        ]
+        if not holders:
+            raise CgpuError(
+                f"{family.anchor_name}: the kubelet lists no container with {min(ids)}; a card for"
+                " an init container alone is not given, ask for it in a container too"
+            )
+        known = self.mapping.entries.get(key(family.anchor_name, ids))
+        try:
+            pod = apiserver.pod(self.access, holders[0].namespace, holders[0].pod)
+        except apiserver.ApiError as error:
+            # A container that starts again needs nobody to say what it asks for.
+            if known is not None and known.holder in holders and not error.code:
+                return known
+            raise
+        wanted = _wanted(family, pod, {holder.container for holder in holders}, len(ids))
+        return Entry(
+            family.anchor_name,
+            tuple(sorted(ids)),
+            str(pod["metadata"]["uid"]),
+            holders[0],
+            (),
+            wanted,
+        )
+
+    def _choose(self, entry: Entry) -> list[str]:
+        cards = self.healthy(self.cards(tenants=True))
+        by_name = {name(card): card.index for card in cards}
+        running = self.running()
+        promised = [
+            ("/".join(other.holder), by_name[uuid], other.amounts)
+            for other in self.mapping.entries.values()
+            if other.holder not in running and other.ids != entry.ids
+            for uuid in other.cards
+            if uuid in by_name
+        ]
+        siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
+        wanted = [by_name[uuid] for uuid in siblings if uuid in by_name]
+        chosen = placement.choose(
+            entry.amounts, placement.reserve(cards, promised), self.config.placement, wanted
+        )
+        return [name(card) for card in cards if card.index in chosen]
+
+    def running(self) -> dict[Holder, frozenset[str]]:
+        """Return the pods' containers that are in the tree, and the cards that they have there."""
+        root = self.root()
+        cards = {card.index: name(card) for card in procfs.find_cards(root)}
+        ids = procfs.container_ids(root)
+        where: dict[str, set[str]] = {one: set() for one in ids}
+        for index, uuid in cards.items():
+            for directory in procfs.container_names(index, root):
+                with contextlib.suppress(CgpuError):
+                    where.setdefault(procfs.read_cid(index, directory, root), set()).add(uuid)
+        return {
+            Holder(str(found.namespace), found.pod, found.name): frozenset(where[one])
+            for one, found in names.find(ids, self.place.prefix).items()
+            if found.pod is not None
+        }
+
+    def verify(self) -> list[Entry]:
+        """Bring the mapping in line with the tree, which knows what runs; return what was wrong."""
+        with self._lock:
+            running = self.running()
+            wrong = mistakes(self.mapping.entries.values(), running)
+            for entry in wrong:
+                truth = tuple(sorted(running[entry.holder]))
+                log.warning(
+                    "%s is on %s, not on %s as the mapping had it",
+                    *("/".join(entry.holder), ", ".join(truth), ", ".join(entry.cards)),
+                )
+                self.mapping.put(entry._replace(cards=truth))
+            return wrong
+
+    # ---- the container's device
+
+    def device(self, family: Family, ids: Iterable[str]) -> str:
+        """Return the CDI name of the container that has these ids."""
+        return f"{cdi.CONTAINER_KIND}={min(ids)}"
+
+    def _cdi_file(self, entry: Entry) -> Path:
+        return Path(self.place.cdi_directory) / f"cgpu-{min(entry.ids)}.json"
+
+    def _write_cdi(self, family: Family, entry: Entry) -> None:
+        cards = [card for card in self.cards() if name(card) in entry.cards]
+        text = cdi.render(
+            cdi.of_container(
+                min(entry.ids),
+                cards,
+                entry.amounts.environment(),
+                self.place.hook,
+                libraries=self.place.libraries,
+                dev=f"{self.place.prefix.rstrip('/')}/dev",
+            )
+        )
+        path = self._cdi_file(entry)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Engines read every *.json there, whenever one changes.
+        draft = path.with_suffix(".new")
+        draft.write_text(text)
+        os.replace(draft, path)
+
+
+def name(card: Card) -> str:
+    """Return what the mapping calls a card."""
+    return card.uuid or str(card.index)
+
+
+def _wanted(family: Family, pod: Any, containers: set[str], count: int) -> Amounts:
+    """
+    Return what those *containers* of a pod ask for with *count* ids.
+
+    An init container's ids go on to a container after it, and the kubelet does not say which of
+    both it is about to start: they get what Kubernetes counts for them, the larger.
+    """
+    spec = pod["spec"]
+    found: Amounts | None = None
+    for part in (*spec.get("initContainers", ()), *spec["containers"]):
+        of_init = part not in spec["containers"] and part.get("restartPolicy") != "Always"
+        limits = (part.get("resources") or {}).get("limits") or {}
+        if part["name"] not in containers and not of_init:
+            continue
+        if quantity(family.anchor_name, limits.get(family.anchor_name, 0)) != count:
+            continue
+        one = amounts(family, limits)
+        if one is not None:
+            found = one if found is None else found.joined(one)
+    if found is None:
+        raise CgpuError(
+            f"{family.anchor_name}: no container of pod {pod['metadata']['name']} asks for {count}"
+        )
+    return found

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: MIT
+"""
+The other side of the device plugin: a kubelet as its protocols show it, and an API server.
+
+Both speak to the plugin over real sockets. The kubelet hands out ids as the real one does: of those
+that are healthy and free, in no order that a plugin could count on.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.server
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from pycgpu.kubernetes import messages
+from pycgpu.kubernetes.wire import decode, encode
+
+
+class Refused(Exception):
+    """The plugin said no; the text is its reason."""
+
+
+def _handler(method: Any, request: type) -> Any:
+    return grpc.unary_unary_rpc_method_handler(
+        lambda asked, context: method(asked),
+        request_deserializer=lambda raw: decode(request, raw),
+        response_serializer=encode,
+    )
+
+
+class KubeletPeer:
+    """A kubelet below *directory*; :meth:`restart` is one that was killed and came again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.registered: dict[str, str] = {}
+        self.pods: dict[tuple[str, str], dict[str, dict[str, list[str]]]] = {}
+        self.news = threading.Condition()
+        self._start()
+
+    def _start(self) -> None:
+        self.servers = []
+        for folder, service, method, request in (
+            ("device-plugins", messages.REGISTRATION, "Register", messages.RegisterRequest),
+            ("pod-resources", messages.POD_RESOURCES, "List", messages.Empty),
+        ):
+            (self.directory / folder).mkdir(parents=True, exist_ok=True)
+            for socket in (self.directory / folder).glob("*.sock"):
+                socket.unlink()
+            server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+            answer = self._register if method == "Register" else self._list
+            handlers = {method: _handler(answer, request)}
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
+            server.add_insecure_port(f"unix://{self.directory}/{folder}/kubelet.sock")
+            server.start()
+            self.servers.append(server)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop(None).wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.registered = {}
+        self._start()
+
+    def _register(self, request: messages.RegisterRequest) -> messages.Empty:
+        assert request.version == "v1beta1"
+        assert request.options[0].pre_start_required
+        with self.news:
+            self.registered[request.resource_name] = request.endpoint
+            self.news.notify_all()
+        return messages.Empty()
+
+    def _list(self, request: messages.Empty) -> messages.PodResourcesList:
+        return messages.PodResourcesList(
+            [
+                messages.PodResources(
+                    name,
+                    namespace,
+                    [
+                        messages.ContainerResources(
+                            container,
+                            [messages.ContainerDevices(*pair) for pair in devices.items()],
+                        )
+                        for container, devices in containers.items()
+                    ],
+                )
+                for (namespace, name), containers in self.pods.items()
+            ]
+        )
+
+    def await_plugin(self, resource: str) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: resource in self.registered, 30), resource
+
+    def call(self, resource: str, method: str, request: object, answer: type) -> Any:
+        socket = self.directory / "device-plugins" / self.registered[resource]
+        with grpc.insecure_channel(f"unix://{socket}") as channel:
+            asked = channel.unary_unary(
+                f"/{messages.DEVICE_PLUGIN}/{method}",
+                request_serializer=encode,
+                response_deserializer=lambda raw: decode(answer, raw),
+            )
+            try:
+                return asked(request, timeout=30)
+            except grpc.RpcError as error:
+                raise Refused(error.details()) from None
+
+    def devices(self, resource: str) -> dict[str, str]:
+        """The first list that the plugin streams."""
+        socket = self.directory / "device-plugins" / self.registered[resource]
+        with grpc.insecure_channel(f"unix://{socket}") as channel:
+            stream = channel.unary_stream(
+                f"/{messages.DEVICE_PLUGIN}/ListAndWatch",
+                request_serializer=encode,
+                response_deserializer=lambda raw: decode(messages.ListAndWatchResponse, raw),
+            )(messages.Empty(), timeout=30)
+            listed = next(stream)
+            stream.cancel()
+        return {one.id: one.health for one in listed.devices}
+
+    def admit(self, name: str, container: str, resource: str, count: int) -> list[str]:
+        """Give a container ids, and ask for them; return the names of its CDI devices."""
+        held = {
+            one
+            for containers in self.pods.values()
+            for devices in containers.values()
+            for one in devices.get(resource, [])
+        }
+        free = [
+            one
+            for one, health in self.devices(resource).items()
+            if health == messages.HEALTHY and one not in held
+        ]
+        ids = sorted(free, key=lambda one: one[::-1])[:count]
+        if len(ids) < count:
+            raise Refused(f"{len(ids)} of {resource}")
+        answer = self.call(
+            resource,
+            "Allocate",
+            messages.AllocateRequest([messages.ContainerRequest(ids)]),
+            messages.AllocateResponse,
+        )
+        pod = self.pods.setdefault(("default", name), {})
+        pod.setdefault(container, {})[resource] = ids
+        return [one.name for one in answer.containers[0].cdi_devices]
+
+    def start(self, name: str, container: str, resource: str) -> None:
+        """Be about to make a container."""
+        ids = self.pods["default", name][container][resource]
+        request = messages.ContainerRequest(ids)
+        self.call(resource, "PreStartContainer", request, messages.Empty)
+
+
+class ApiPeer:
+    """An API server with pods and one node, ``node``; it keeps what is patched."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Any] = {}
+        self.node: dict[str, Any] = {"metadata": {}, "status": {"capacity": {"cpu": "4"}}}
+        self.patches = 0
+        peer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path == "/api/v1/nodes/node":
+                    return self.answer(200, peer.node)
+                name = self.path.removeprefix("/api/v1/namespaces/default/pods/")
+                if name in peer.pods:
+                    return self.answer(200, peer.pods[name])
+                return self.answer(404, {"message": f'pods "{name}" not found'})
+
+            def do_PATCH(self) -> None:
+                assert self.path == "/api/v1/nodes/node/status"
+                assert self.headers["Content-Type"] == "application/merge-patch+json"
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                for part, maps in body.items():
+                    for name, values in maps.items():
+                        peer.node[part].setdefault(name, {}).update(values)
+                peer.patches += 1
+                self.answer(200, peer.node)
+
+            def answer(self, code: int, body: Any) -> None:
+                raw = json.dumps(body).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def add(self, name: str, uid: str | None = None, **containers: Mapping[str, object]) -> None:
+        """A pod whose containers have these limits; one named ``init…`` is an init container."""
+        parts = [
+            {"name": container, "resources": {"limits": dict(limits)}}
+            for container, limits in containers.items()
+        ]
+        self.pods[name] = {
+            "metadata": {"name": name, "uid": uid or f"uid-{name}"},
+            "spec": {
+                "containers": [one for one in parts if not str(one["name"]).startswith("init")],
+                "initContainers": [one for one in parts if str(one["name"]).startswith("init")],
+            },
+        }

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: MIT
+"""The device plugin before a kubelet and an API server that speak their protocols to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycgpu.errors import CgpuError
+from pycgpu.kubernetes import messages, placement
+from pycgpu.kubernetes.apiserver import Access
+from pycgpu.kubernetes.device_plugin import Plugin
+from pycgpu.kubernetes.families import FAMILIES, Amounts, Config
+from pycgpu.kubernetes.health import HARMLESS
+from pycgpu.kubernetes.kubelet import Kubelet
+from pycgpu.kubernetes.mapping import Mapping
+from pycgpu.kubernetes.node import ANNOTATION, Node, Place
+from pycgpu.request.model import GIB, MIB, Card
+from tests.host.coretree import CoreTree
+from tests.host.kubelet import ApiPeer, KubeletPeer, Refused
+
+GPU = "nvidia.com/gpu"
+FOUR = (FAMILIES["hami"], FAMILIES["alibaba"], FAMILIES["volcengine"], FAMILIES["tencent"])
+
+
+class Rig:
+    """A node of two cards of 16 GiB, its kubelet, its API server and the plugin between them."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self.tree = CoreTree(path / "tree", ((16 * GIB, 0), (16 * GIB, 0)))
+        # Short: a socket's path has 107 bytes.
+        self.kubelet = KubeletPeer(path / "k")
+        self.api = ApiPeer()
+        self.cards = [f"GPU-00000000-0000-0000-0000-{n:012}" for n in (1, 2)]
+
+    def start(self) -> None:
+        place = Place(
+            ("/usr/lib/cgpu/cgpu-hook",),
+            str(self.tree.root),
+            str(self.path),
+            str(self.path / "cdi"),
+        )
+        self.node = Node(
+            "node",
+            self.config,
+            Mapping(str(self.path / "state/mapping.json")),
+            Kubelet(str(self.kubelet.directory)),
+            Access(self.api.url, "/nowhere", "/nowhere"),
+            place,
+        )
+        self.plugin = Plugin(self.node)
+        self.thread = threading.Thread(target=self.plugin.run)
+        self.thread.start()
+        for family in self.config.families:
+            self.kubelet.await_plugin(family.anchor_name)
+
+    def stop(self) -> None:
+        self.plugin.ended.set()
+        self.thread.join()
+
+    def run(
+        self, name: str, resource: str = GPU, count: int = 1, uid: str | None = None, **limits: int
+    ) -> list[str]:
+        """A pod of one container, up to where its engine makes it; return the cards it is given."""
+        asked = {f"nvidia.com/{key.replace('_', '-')}": str(n) for key, n in limits.items()}
+        self.api.add(name, uid, main={resource: str(count), **asked})
+        self.kubelet.admit(name, "main", resource, count)
+        self.kubelet.start(name, "main", resource)
+        return self.given(name, resource)
+
+    def given(self, name: str, resource: str = GPU, container: str = "main") -> list[str]:
+        return self.settings(name, resource, container)["NVIDIA_VISIBLE_DEVICES"].split(",")
+
+    def settings(self, name: str, resource: str = GPU, container: str = "main") -> dict[str, str]:
+        return dict(
+            entry.split("=", 1)
+            for entry in self.device(name, resource, container)["containerEdits"]["env"]
+        )
+
+    def device(self, name: str, resource: str = GPU, container: str = "main") -> dict[str, Any]:
+        ids = self.kubelet.pods["default", name][container][resource]
+        specification = json.loads((self.path / f"cdi/cgpu-{min(ids)}.json").read_text())
+        assert specification["kind"] == "cgpu.io/container"
+        device: dict[str, Any] = specification["devices"][0]
+        assert device["name"] == min(ids)
+        assert [hook["hookName"] for hook in specification["containerEdits"]["hooks"]] == [
+            "createRuntime",
+            "poststop",
+        ]
+        return device
+
+    def enter(self, name: str, cid: str, cards: str, container: str = "main") -> None:
+        """The container has been made: the tree has it, and the kubelet's link its name."""
+        self.tree.create(cid, *cards.split())
+        logs = self.path / "var/log/containers"
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / f"{name}_default_{container}-{cid}.log").write_text("")
+
+
+@pytest.fixture
+def rigs(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+
+    def make(*families: Any, placement: str = "binpack") -> Rig:
+        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement))
+        made.append(rig)
+        rig.start()
+        return rig
+
+    yield make
+    for rig in made:
+        rig.stop()
+        rig.kubelet.stop()
+        rig.api.stop()
+
+
+@pytest.fixture
+def rig(rigs: Callable[..., Rig]) -> Rig:
+    return rigs()
+
+
+def wait(until: Callable[[], bool], what: str) -> None:
+    waiting = threading.Event()
+    for _ in range(300):
+        if until():
+            return
+        waiting.wait(0.1)
+    raise AssertionError(what)
+
+
+def test_every_familys_anchor_is_ids_and_the_rest_stands_in_the_nodes_status(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(*FOUR)
+    anchors = {
+        GPU: 40,
+        "aliyun.com/gpu-mem": 32,
+        "vke.volcengine.com/mgpu-core": 200,
+        "tke.cloud.tencent.com/qgpu-core": 200,
+    }
+    for resource, number in anchors.items():
+        devices = rig.kubelet.devices(resource)
+        assert len(devices) == number
+        assert set(devices.values()) == {"Healthy"}
+    status = {
+        "nvidia.com/gpumem": "32768",
+        "nvidia.com/gpumem-percentage": "200",
+        "nvidia.com/gpucores": "200",
+        "aliyun.com/gpu-core.percentage": "200",
+        "vke.volcengine.com/mgpu-memory": "32768",
+        "tke.cloud.tencent.com/qgpu-memory": "32",
+    }
+    wait(lambda: rig.api.patches > 0, "the node's status")
+    assert rig.api.node["status"]["capacity"] == {"cpu": "4", **status}
+    assert rig.api.node["status"]["allocatable"] == status
+    cards = json.loads(rig.api.node["metadata"]["annotations"][ANNOTATION])
+    assert [card["uuid"] for card in cards] == rig.cards
+    assert not rig.node.publish()
+
+
+def test_a_pods_amounts_become_settings_that_its_image_cannot_change(rig: Rig) -> None:
+    assert rig.run("job", gpucores=30, gpumem=3000) == [rig.cards[0]]
+    assert rig.settings("job") == {
+        "NVIDIA_VISIBLE_DEVICES": rig.cards[0],
+        "CGPU_GPU": rig.cards[0],
+        "CGPU_MEM": "3000MiB",
+        "CGPU_QUOTA": "30",
+    }
+    device = rig.device("job")
+    assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+
+
+def test_allocate_names_the_device_that_is_written_later(rig: Rig) -> None:
+    rig.api.add("job", main={GPU: "1"})
+    (name,) = rig.kubelet.admit("job", "main", GPU, 1)
+    assert not (rig.path / "cdi").exists()
+    rig.kubelet.start("job", "main", GPU)
+    assert name == f"cgpu.io/container={rig.device('job')['name']}"
+
+
+def test_without_sizes_a_pod_gets_the_whole_card(rig: Rig) -> None:
+    assert rig.run("one") == [rig.cards[0]]
+    assert rig.settings("one")["CGPU_MEM"] == "100%"
+    assert rig.run("two") == [rig.cards[1]]
+    with pytest.raises(Refused, match="1 of 2 cards asked, 0 have room: card 0: 16384 MiB asked"):
+        rig.run("three")
+
+
+def test_parts_that_fit_the_node_but_no_card_are_refused(rig: Rig) -> None:
+    """60 % and 60 % go to two cards, and a third has nowhere to go."""
+    assert rig.run("one", gpucores=60, gpumem=1000) == [rig.cards[0]]
+    assert rig.run("two", gpucores=60, gpumem=1000) == [rig.cards[1]]
+    with pytest.raises(Refused, match=r"card 0: .*60 % .*card 1: "):
+        rig.run("three", gpucores=60, gpumem=1000)
+    assert rig.run("four", gpucores=40, gpumem=1000) == [rig.cards[0]]
+
+
+def test_what_is_promised_counts_before_the_container_is_there(rig: Rig) -> None:
+    """A burst: the kubelet makes many containers before the first of them has entered."""
+    cards = [rig.run(f"burst{n}", gpumem=3000, gpucores=20)[0] for n in range(10)]
+    assert cards == [rig.cards[0]] * 5 + [rig.cards[1]] * 5
+    with pytest.raises(Refused, match="0 have room"):
+        rig.run("last", gpumem=3000, gpucores=20)
+
+
+def test_who_has_entered_counts_once(rig: Rig) -> None:
+    assert rig.run("one", gpumem=10000) == [rig.cards[0]]
+    rig.enter("one", "a" * 64, f"gpu=0,mem={10000 * MIB}")
+    assert rig.run("two", gpumem=6000) == [rig.cards[0]]
+
+
+def test_containers_that_kubernetes_does_not_know_count_too(rig: Rig) -> None:
+    rig.tree.create("b" * 64, f"gpu=0,mem={10000 * MIB}")
+    assert rig.run("one", gpumem=10000) == [rig.cards[1]]
+
+
+def test_spread_takes_the_emptiest_card(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(placement="spread")
+    assert rig.run("one", gpumem=1000) == [rig.cards[0]]
+    assert rig.run("two", gpumem=1000) == [rig.cards[1]]
+
+
+def test_the_containers_of_a_pod_get_the_same_card(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(placement="spread")
+    limits = {GPU: "1", "nvidia.com/gpumem": "1000"}
+    rig.api.add("pair", left=limits, right=limits)
+    for container in ("left", "right"):
+        rig.kubelet.admit("pair", container, GPU, 1)
+    for container in ("left", "right"):
+        rig.kubelet.start("pair", container, GPU)
+    assert rig.given("pair", container="left") == rig.given("pair", container="right")
+
+
+def test_containers_of_a_pod_get_what_each_asks(rig: Rig) -> None:
+    rig.api.add(
+        "pair",
+        left={GPU: "1", "nvidia.com/gpumem": "1000"},
+        right={GPU: "1", "nvidia.com/gpumem": "2000", "nvidia.com/gpucores": "10"},
+    )
+    for container in ("left", "right"):
+        rig.kubelet.admit("pair", container, GPU, 1)
+    for container in ("right", "left"):
+        rig.kubelet.start("pair", container, GPU)
+    assert rig.settings("pair", container="left")["CGPU_MEM"] == "1000MiB"
+    assert "CGPU_QUOTA" not in rig.settings("pair", container="left")
+    assert rig.settings("pair", container="right")["CGPU_QUOTA"] == "10"
+
+
+def test_an_init_container_and_the_next_have_the_larger(rig: Rig) -> None:
+    """They have the same ids, and the kubelet does not tell which of them it starts."""
+    rig.api.add(
+        "job",
+        init={GPU: "1", "nvidia.com/gpumem": "4000"},
+        main={GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"},
+    )
+    rig.kubelet.admit("job", "main", GPU, 1)
+    rig.kubelet.start("job", "main", GPU)
+    settings = rig.settings("job")
+    assert (settings["CGPU_MEM"], settings["CGPU_QUOTA"]) == ("4000MiB", "10")
+
+
+def test_two_cards_are_two(rig: Rig) -> None:
+    assert rig.run("pair", count=2, gpumem=3000) == rig.cards
+    assert rig.device("pair")["containerEdits"]["deviceNodes"] == [
+        {"path": "/dev/nvidia0"},
+        {"path": "/dev/nvidia1"},
+    ]
+
+
+def test_a_container_that_starts_again_keeps_its_card(rig: Rig) -> None:
+    assert rig.run("filler", gpumem=9000) == [rig.cards[0]]
+    assert rig.run("job", gpumem=9000) == [rig.cards[1]]
+    del rig.kubelet.pods["default", "filler"]
+    (rig.path / "cdi").rename(rig.path / "before-the-reboot")
+    rig.kubelet.start("job", "main", GPU)
+    assert rig.given("job") == [rig.cards[1]]
+
+
+def test_a_container_starts_again_while_the_api_server_is_away(rig: Rig) -> None:
+    assert rig.run("job", gpumem=9000) == [rig.cards[0]]
+    rig.api.stop()
+    rig.kubelet.start("job", "main", GPU)
+    with pytest.raises(Refused, match="cgpu: http"):
+        rig.run("other", gpumem=1000)
+
+
+def test_ids_of_a_pod_that_is_gone_promise_nothing(rig: Rig) -> None:
+    for n in range(3):
+        assert rig.run(f"pod{n}", gpumem=16384) == [rig.cards[0]]
+        stale = min(rig.kubelet.pods["default", f"pod{n}"]["main"][GPU])
+        del rig.kubelet.pods["default", f"pod{n}"]
+        assert list(rig.node.mapping.entries) == [(GPU, stale)]
+    assert rig.run("last", "nvidia.com/gpu", gpumem=16384) == [rig.cards[0]]
+    assert len(list((rig.path / "cdi").glob("*.json"))) == 1
+
+
+def test_a_pod_of_the_same_name_is_another(rig: Rig) -> None:
+    rig.run("web-0", uid="first", gpumem=2000)
+    del rig.kubelet.pods["default", "web-0"]
+    rig.run("web-0", uid="second", gpumem=1000)
+    assert rig.settings("web-0")["CGPU_MEM"] == "1000MiB"
+
+
+def test_the_mapping_outlives_the_plugin(rig: Rig) -> None:
+    assert rig.run("one", gpumem=10000) == [rig.cards[0]]
+    rig.stop()
+    rig.kubelet.registered = {}
+    rig.start()
+    assert rig.run("two", gpumem=10000) == [rig.cards[1]]
+    rig.kubelet.start("one", "main", GPU)
+    assert rig.given("one") == [rig.cards[0]]
+
+
+def test_after_a_restart_the_tree_is_believed(rig: Rig) -> None:
+    assert rig.run("one", gpumem=1000) == [rig.cards[0]]
+    rig.enter("one", "c" * 64, f"gpu=1,mem={1000 * MIB}")
+    rig.stop()
+    rig.kubelet.registered = {}
+    rig.start()
+    (entry,) = rig.node.mapping.entries.values()
+    assert entry.cards == (rig.cards[1],)
+    assert rig.node.verify() == []
+
+
+def test_a_kubelet_that_was_started_anew_finds_the_plugin(rig: Rig) -> None:
+    rig.run("one", gpumem=1000)
+    for _ in range(3):
+        rig.kubelet.restart()
+        rig.kubelet.await_plugin(GPU)
+        rig.kubelet.start("one", "main", GPU)
+    assert rig.run("two", gpumem=1000) == [rig.cards[0]]
+
+
+def test_ids_that_nobody_has_get_nothing(rig: Rig) -> None:
+    request = messages.ContainerRequest(["hami-00007"])
+    with pytest.raises(Refused, match="the kubelet lists no container with hami-00007"):
+        rig.kubelet.call(GPU, "PreStartContainer", request, messages.Empty)
+    assert rig.node.mapping.entries == {}
+
+
+def test_a_failed_card_takes_its_ids_with_it(rig: Rig) -> None:
+    rig.run("one", gpumem=1000)
+    (held,) = rig.kubelet.pods["default", "one"]["main"][GPU]
+    for xid in HARMLESS:
+        rig.node.health.tell(rig.cards[0], xid)
+    assert set(rig.kubelet.devices(GPU).values()) == {"Healthy"}
+    rig.node.health.tell(rig.cards[0], 79)
+    devices = rig.kubelet.devices(GPU)
+    assert devices[held] == "Unhealthy"
+    assert list(devices.values()).count("Unhealthy") == 20
+    wait(
+        lambda: rig.api.node["status"]["capacity"].get("nvidia.com/gpumem") == "16384",
+        "less memory in the node's status",
+    )
+    assert rig.run("two", gpumem=1000) == [rig.cards[1]]
+
+
+@pytest.mark.parametrize(
+    ("resource", "count", "settings"),
+    [
+        ("aliyun.com/gpu-mem", 3, {"CGPU_MEM": "3072MiB"}),
+        ("vke.volcengine.com/mgpu-core", 30, {"CGPU_MEM": "100%", "CGPU_QUOTA": "30"}),
+    ],
+)
+def test_an_anchor_that_counts_parts(
+    rigs: Callable[..., Rig], resource: str, count: int, settings: dict[str, str]
+) -> None:
+    rig = rigs(*FOUR)
+    assert rig.run("job", resource, count) == [rig.cards[0]]
+    assert rig.settings("job", resource).items() >= settings.items()
+
+
+def test_names_of_two_vendors_share_the_same_cards(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(*FOUR)
+    assert rig.run("one", gpumem=10000) == [rig.cards[0]]
+    assert rig.run("two", "aliyun.com/gpu-mem", 10) == [rig.cards[1]]
+
+
+def test_a_mapping_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "mapping.json"
+    path.write_text('{"version": 2}')
+    with pytest.raises(CgpuError, match="cannot read the mapping"):
+        Mapping(str(path))
+
+
+def test_of_cards_with_room_memory_and_compute_count_alike() -> None:
+    cards = [Card(n, f"GPU-{n}", 16 * GIB) for n in range(3)]
+    held = placement.reserve(
+        cards, [("a", 0, Amounts(1, 8 * GIB)), ("b", 1, Amounts(1, GIB, None, 90))]
+    )
+    assert placement.choose(Amounts(1, GIB, None, 5), held, "binpack") == [1]
+    assert placement.choose(Amounts(1, GIB, None, 20), held, "binpack") == [0]
+    assert placement.choose(Amounts(1, GIB), held, "spread") == [2]
+    assert placement.choose(Amounts(1, GIB), held, "spread", wanted=[1]) == [1]
