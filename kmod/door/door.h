@@ -24,8 +24,9 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 3
+#define CGPU_DOOR_API 4
 
+struct cgpu_card_defaults;
 struct file;
 struct module;
 struct proc_dir_entry;
@@ -175,6 +176,7 @@ bool cgpu_door_in_container(void);
 int cgpu_door_ungranted(void);
 unsigned int cgpu_door_max_objects(void);
 bool cgpu_door_force_branch(void);
+const struct cgpu_card_defaults *cgpu_door_card_defaults(void);
 
 /*
  * Hooks what is loaded and not hooked yet. Return: 0: the RM driver is hooked,

@@ -2,6 +2,7 @@
 /* cgpu_km: what stays when the core is replaced. Order of initialisation, and of its reverse. */
 #include <linux/module.h>
 
+#include "core/tree/card.h"
 #include "dmabuf.h"
 #include "door.h"
 #include "events.h"
@@ -18,6 +19,19 @@ static bool force_branch;
 module_param(force_branch, bool, 0444);
 MODULE_PARM_DESC(force_branch, "attach to a driver branch nobody has verified, with the layouts of the nearest older one");
 
+/* for every card, until its file is written */
+static struct cgpu_card_defaults defaults = {
+	.policy = CGPU_POLICY_DEFAULT,
+	.max_inst = CGPU_MAX_INST_DEFAULT,
+	.timeslice_us = CGPU_TIMESLICE_US_DEFAULT,
+};
+module_param_named(policy, defaults.policy, uint, 0444);
+MODULE_PARM_DESC(policy, "policy that a card begins with, 0 to 8 (7, weighted-conserving)");
+module_param_named(max_inst, defaults.max_inst, uint, 0444);
+MODULE_PARM_DESC(max_inst, "containers that a card takes to begin with, 1 to 64 (20)");
+module_param_named(timeslice_us, defaults.timeslice_us, uint, 0444);
+MODULE_PARM_DESC(timeslice_us, "unit of windows that a card begins with, in microseconds, 1000 to 1000000 (5000)");
+
 unsigned int cgpu_door_max_objects(void)
 {
 	return max_objects;
@@ -29,6 +43,12 @@ bool cgpu_door_force_branch(void)
 	return force_branch;
 }
 EXPORT_SYMBOL_GPL(cgpu_door_force_branch);
+
+const struct cgpu_card_defaults *cgpu_door_card_defaults(void)
+{
+	return &defaults;
+}
+EXPORT_SYMBOL_GPL(cgpu_door_card_defaults);
 
 static int __init door_init(void)
 {

@@ -370,6 +370,8 @@ bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 		cgpu_registry->host.topology.gpu[minor].present = true;
 	} else {
 		cgpu_card_add(&cgpu_registry->host, minor, gpu);
+		cgpu_card_set_defaults(&cgpu_registry->host.card[minor],
+				       cgpu_door_card_defaults());
 	}
 	mutex_unlock(&cgpu_registry->lock);
 	return !known;
@@ -432,8 +434,17 @@ void cgpu_container_make_room(struct cgpu_container *container)
 
 int cgpu_registry_begin(void **part)
 {
+	const struct cgpu_card_defaults *defaults = cgpu_door_card_defaults();
 	unsigned int max_objects = cgpu_door_max_objects();
+	struct cgpu_card card = {};
 
+	if (cgpu_card_set_defaults(&card, defaults)) {
+		pr_err("cgpu: policy=%u max_inst=%u timeslice_us=%u: 0 to %d, 1 to %d and %d to %d are allowed\n",
+		       defaults->policy, defaults->max_inst, defaults->timeslice_us,
+		       CGPU_POLICY_END - 1, CGPU_MAX_INST_MAX, CGPU_TIMESLICE_US_MIN,
+		       CGPU_TIMESLICE_US_MAX);
+		return -EINVAL;
+	}
 	if (!is_power_of_2(max_objects) || max_objects < CGPU_TABLE_FIRST_CAPACITY) {
 		pr_err("cgpu: max_objects=%u: a power of two of at least %d is needed\n",
 		       max_objects, CGPU_TABLE_FIRST_CAPACITY);

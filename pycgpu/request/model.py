@@ -155,7 +155,7 @@ class Card(NamedTuple):
     reserved_bytes: int = 0
     allocated_bytes: int = 0
     used_bytes: int = 0
-    policy: int = AVERAGE
+    policy: int = WEIGHTED_CONSERVING
     max_inst: int = 20
     free_weight: int = 20
     tenants: tuple[Tenant, ...] = ()

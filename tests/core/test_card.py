@@ -239,3 +239,22 @@ def test_a_size_below_1_mib_is_a_forgotten_unit_and_out_of_range(size: int) -> N
     host, grant = make_host(), ffi.new("struct cgpu_grant *")
     account = ffi.new("struct cgpu_account *")
     assert lib.cgpu_grant_set_memsize(host, 0, grant, account, size) == -errno.ERANGE
+
+
+def test_a_new_card_serves_whoever_sets_nothing() -> None:
+    host: Any = make_host()
+    assert host[0].card[0].policy == lib.CGPU_POLICY_FAIR
+
+
+def test_whoever_loads_the_module_chooses_the_defaults_of_cards_and_no_bad_ones() -> None:
+    host: Any = make_host()
+    card = host.card[0]
+    wanted = ffi.new("struct cgpu_card_defaults *", (2, 8, 12000))
+    assert lib.cgpu_card_set_defaults(ffi.addressof(card), wanted) == 0
+    assert (card.policy, card.max_inst, card.timeslice_us) == (2, 8, 12000)
+    # a request's hint still counts: nobody has written the file
+    assert not card.policy_by_hand
+    for bad in ((9, 8, 5000), (7, 0, 5000), (7, 65, 5000), (7, 8, 999), (7, 8, 1000001)):
+        wanted[0] = bad
+        assert lib.cgpu_card_set_defaults(ffi.addressof(card), wanted) == -errno.ERANGE
+        assert (card.policy, card.max_inst, card.timeslice_us) == (2, 8, 12000)

@@ -173,7 +173,7 @@ SHOWN = {
     "inst_ctl": "create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>]"
     "[,quota=<percent>][,quota_min=<percent>][,priority=<p>][,policy=<policy>]"
     "[,uvm_disable=0|1][,oom_action=fail|kill] [gpu=...]\ndestroy <id>\n",
-    "<gpu>/policy": "0\n",
+    "<gpu>/policy": "7\n",
     "<gpu>/max_inst": "20\n",
     "<gpu>/free_weight": "17\n",
     "<gpu>/uuid": "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f\n",

@@ -34,7 +34,7 @@ def test_cards_say_what_is_promised_and_free(tree: CoreTree) -> None:
     assert (first.memory_bytes, first.promised_bytes) == (16 * GIB, 12 * GIB)
     assert first.free_bytes == first.memory_bytes - first.reserved_bytes - 12 * GIB
     assert (first.used_bytes, second.used_bytes) == (GIB, 0)
-    assert first.policy in ("average", "weighted-conserving")
+    assert first.policy == "weighted-conserving"
 
 
 def test_a_container_has_a_part_of_each_of_its_cards(tree: CoreTree) -> None:

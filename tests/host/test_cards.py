@@ -35,18 +35,18 @@ def apply(tree: CoreTree, text: str, *options: str) -> program.Result:
 def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: CoreTree) -> None:
     uuid = procfs.read_uuid(1, str(tree.root))
     text = (
-        '[default]\npolicy = 7\nmax_inst = 16\n["Tesla T4"]\nmax_inst = 8\n'
+        '[default]\npolicy = 0\nmax_inst = 16\n["Tesla T4"]\nmax_inst = 8\n'
         f'timeslice_us = 12000\n["{uuid}"]\npolicy = "mixed"\n'
     )
     shown = apply(tree, text)
     assert "GPU 2: max_inst 20 and not 16\n" in shown.stdout
     assert procfs.read_max_inst(2, str(tree.root)) == 20
-    assert "GPU 1: policy 0 → 6\n" in apply(tree, text, "--apply").stdout
+    assert "GPU 1: policy 7 → 6\n" in apply(tree, text, "--apply").stdout
     root = str(tree.root)
     have = [
         tuple(procfs.read_setting(card, key, root) for key in cards.BOUNDS) for card in range(3)
     ]
-    assert have == [(7, 8, 12000), (6, 8, 12000), (7, 16, 5000)]
+    assert have == [(0, 8, 12000), (6, 8, 12000), (0, 16, 5000)]
     for node in ("0/policy", "1/policy", "0/timeslice_us"):
         assert tree.store(node) == 0
     assert apply(tree, text).stdout == ""
@@ -66,7 +66,7 @@ def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: Co
 def test_what_cannot_be_read_changes_nothing(tree: CoreTree, text: str, said: str) -> None:
     failed = apply(tree, f"{text}\n", "--apply")
     assert failed.returncode == 1 and said in failed.stderr
-    assert procfs.read_policy(0, str(tree.root)) == 0
+    assert procfs.read_policy(0, str(tree.root)) == 7
 
 
 def test_a_card_that_two_tables_name_is_an_error() -> None:

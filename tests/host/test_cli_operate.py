@@ -134,20 +134,20 @@ def test_what_cannot_be_taken_back_is_said() -> None:
 
 
 def test_policy_is_shown_and_set_by_name_and_number(tree: CoreTree) -> None:
-    assert cgpu("policy", 0, "--root", tree.root).stdout == "GPU 0: policy 0 average\n"
-    result = cgpu("policy", 0, "weighted-conserving", "--root", tree.root)
-    assert result.stdout == "GPU 0: policy 0 average → 7 weighted-conserving\n"
+    assert cgpu("policy", 0, "--root", tree.root).stdout == "GPU 0: policy 7 weighted-conserving\n"
+    result = cgpu("policy", 0, "average", "--root", tree.root)
+    assert result.stdout == "GPU 0: policy 7 weighted-conserving → 0 average\n"
     assert tree.store("0/policy") == 0
     assert cgpu("policy", 0, "4", "--root", tree.root).stdout.endswith("→ 4 weak\n")
     listed = cgpu("policy", "--root", tree.root).stdout
-    assert "GPU 1: policy 0 average" in listed and "8  burst" in listed
+    assert "GPU 1: policy 7 weighted-conserving" in listed and "8  burst" in listed
 
 
 @pytest.mark.parametrize("args", [(0, "weakest"), (0, "9"), (7, "0"), (0, "-1")])
 def test_a_policy_or_card_that_there_is_not_changes_nothing(tree: CoreTree, args: Any) -> None:
     result = cgpu("policy", "--root", tree.root, "--", *args)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert procfs.read_policy(0, str(tree.root)) == 0
+    assert procfs.read_policy(0, str(tree.root)) == 7
 
 
 # ---- ps

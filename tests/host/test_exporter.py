@@ -72,7 +72,7 @@ CONTAINER = {
         ("cgpu_gpu_memory_promised_bytes", CARD, 4 * GIB),
         ("cgpu_gpu_memory_used_bytes", CARD, GIB),
         ("cgpu_gpu_containers", CARD, 1),
-        ("cgpu_gpu_policy", {**CARD, "policy": "average"}, 1),
+        ("cgpu_gpu_policy", {**CARD, "policy": "weighted-conserving"}, 1),
         ("cgpu_gpu_policy", {**CARD, "policy": "weak"}, 0),
         ("cgpu_gpu_temperature_celsius", CARD, None),
         ("cgpu_container_memory_used_bytes", CONTAINER, GIB),

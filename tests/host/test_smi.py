@@ -50,7 +50,9 @@ def smi(*args: object) -> program.Result:
 def tree(tmp_path: Path) -> CoreTree:
     """Two cards; two containers on the first, one of them on the second too."""
     made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)])
-    one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10", "gpu=1,mem=max")
+    one = made.create(
+        HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10", "gpu=1,mem=max,policy=0"
+    )
     one.hold(0, 4711, 7, 3 * GIB, "python3").hold(0, 4712, 8, 900 * MIB, "python3")
     one.hold(1, 4711, 7, 100 * MIB, "python3")
     made.create(OTHER, f"gpu=0,mem={8 * GIB},policy=2").hold(0, 99, 0, 512 * MIB, "")
@@ -108,7 +110,7 @@ cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
 
 def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path: Path) -> None:
     tree = CoreTree(tmp_path / "tree")
-    tree.create("job-1", f"gpu=0,mem={GIB}")
+    tree.create("job-1", f"gpu=0,mem={GIB},policy=0")
     taken = moment(tree, boards=Nvml(why="no nvidia-ml-py"))
     lines = _render.report(taken, Look(ascii=True))
     assert all(line.isascii() for line in lines)

@@ -25,7 +25,7 @@ def make_tree(root: Path, cards: int = 1, total_bytes: int = 15109 * MIB) -> Pat
         (root / str(card)).mkdir()
         put(
             root / str(card),
-            policy="0",
+            policy="7",
             max_inst="20",
             free_weight="20",
             uuid=f"GPU-{card}{card}{card}{card}0000-0000-0000-0000-000000000000",

@@ -107,6 +107,29 @@ def test_alone_a_tenant_gets_the_card_under_policies_that_lend_it(card: Card) ->
         assert shares(one) == pytest.approx([100], abs=NEAR), policy
 
 
+def test_who_asks_for_memory_alone_gets_the_idle_card_and_its_share_beside_others(
+    card: Card,
+) -> None:
+    one = card.tenant("one")
+    assert shares(one) == pytest.approx([100], abs=NEAR)
+    got = shares(one, card.tenant("two"))
+    assert divided(*got) == pytest.approx([50, 50], abs=NEAR)
+    assert sum(got) == pytest.approx(100, abs=NEAR)
+
+
+def test_the_modules_parameters_are_what_a_card_begins_with(
+    sim: Any, km: Any, loaded_modules: Any
+) -> None:
+    sim(model="t4")
+    with pytest.raises(OSError, match="cgpu_core"):
+        km(policy=9)
+    loaded_modules.unload("cgpu_km")
+    found = km(policy=2, max_inst=4, timeslice_us=12000)
+    told = [found.read(f"0/{name}").strip() for name in ("policy", "max_inst", "timeslice_us")]
+    assert told == ["2", "4", "12000"]
+    assert "policy_by_hand 0\n" in found.read("0/stat")
+
+
 def test_a_change_of_weight_or_policy_holds_while_programs_run(card: Card) -> None:
     card.policy(2)
     one, two = card.tenant("one", weight=1), card.tenant("two", weight=1)

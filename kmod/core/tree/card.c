@@ -18,6 +18,19 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
 	};
 }
 
+int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaults *defaults)
+{
+	struct cgpu_card changed = *card;
+
+	if (cgpu_card_set_policy(&changed, defaults->policy) ||
+	    cgpu_card_set_max_inst(&changed, defaults->max_inst) ||
+	    cgpu_card_set_timeslice_us(&changed, defaults->timeslice_us))
+		return -ERANGE;
+	changed.policy_by_hand = card->policy_by_hand;
+	*card = changed;
+	return 0;
+}
+
 uint32_t cgpu_card_free_weight(const struct cgpu_card *card)
 {
 	return card->weight_sum < card->max_inst ? card->max_inst - card->weight_sum : 0;

@@ -11,7 +11,8 @@ enum cgpu_card_limit {
 	CGPU_MAX_INST_DEFAULT = 20,  /* containers a card takes: ACK's default */
 	CGPU_MEM_BYTES_MIN = 1 << 20, /* less is a size whose unit was forgotten */
 	CGPU_MAX_INST_MAX = 64,
-	CGPU_POLICY_DEFAULT = 0,
+	/* serves whoever asks for nothing: the whole card alone, its weight beside others */
+	CGPU_POLICY_DEFAULT = CGPU_POLICY_FAIR,
 	CGPU_TIMESLICE_US_DEFAULT = 5000,
 	CGPU_TIMESLICE_US_MIN = 1000,
 	CGPU_TIMESLICE_US_MAX = 1000000,
@@ -60,6 +61,13 @@ struct cgpu_card {
 	uint64_t allocated_bytes; /* sum of the limited containers' mem_bytes */
 };
 
+/* What a card has that nobody has set. */
+struct cgpu_card_defaults {
+	uint32_t policy;
+	uint32_t max_inst;
+	uint32_t timeslice_us;
+};
+
 struct cgpu_host {
 	struct cgpu_topology topology;
 	struct cgpu_card card[CGPU_MAX_CARDS];
@@ -93,6 +101,12 @@ int cgpu_grant_set_weight(struct cgpu_host *host, uint32_t minor,
 int cgpu_grant_set_quota(struct cgpu_grant *grant, uint64_t percent);
 int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent);
 int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority);
+
+/*
+ * Other defaults for a new card, of whoever loaded us; not by hand. Return: 0, -ERANGE:
+ * one is outside the allowed values, and nothing changed.
+ */
+int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaults *defaults);
 
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy);
 int cgpu_card_set_max_inst(struct cgpu_card *card, uint64_t max_inst);
