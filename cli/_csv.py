@@ -61,6 +61,13 @@ def _share(name: str) -> Field:
     return _one(read, "%")
 
 
+def _limit(name: str) -> Field:
+    def read(one: ContainerView) -> float | None:
+        return None if one.limit is None else round(100 * getattr(one.limit, name), 1)
+
+    return _one(read, "%")
+
+
 def _able(value: bool | None) -> str | None:
     return None if value is None else "Enabled" if value else "Disabled"
 
@@ -137,6 +144,9 @@ FIELDS = {
     "quota": _one(lambda o: o.status.quota, "%"),
     "quota_min": _one(lambda o: o.status.quota_min, "%"),
     "priority": _one(lambda o: o.status.priority),
+    "compute.floor": _limit("floor"),
+    "compute.share": _limit("share"),
+    "compute.ceiling": _limit("ceiling"),
     "granted": _share("granted"),
     "used": _share("used"),
     "throttled": _share("throttled"),

@@ -69,7 +69,7 @@ def _card(view: CardView) -> dict[str, Any]:
 
 
 def _container(view: ContainerView) -> dict[str, Any]:
-    one, name = view.status, view.name
+    one, name, limit = view.status, view.name, view.limit
     return {
         "id": one.id,
         "short_id": one.name,
@@ -88,6 +88,9 @@ def _container(view: ContainerView) -> dict[str, Any]:
             "quota_percent": one.quota,
             "quota_min_percent": one.quota_min,
             "priority": one.priority,
+            "floor": None if limit is None else _rounded(limit.floor),
+            "share": None if limit is None else _rounded(limit.share),
+            "ceiling": None if limit is None else _rounded(limit.ceiling),
             "granted": _rounded(view.share.granted),
             "used": _rounded(view.share.used),
             "throttled": _rounded(view.share.throttled),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from pycgpu import __version__
-from pycgpu.request.model import MIB, POLICIES
+from pycgpu.request.model import MIB, NATIVE, POLICIES
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 from pycgpu.tree.status import ProcessUsage
 
@@ -33,6 +33,7 @@ CONTAINER_COLUMNS = (
     Column("Used / limit MiB", right=True),
     Column("Weight", right=True, spare=1),
     Column("Quota", right=True, spare=2),
+    Column("Compute", right=True, spare=4),
     Column("Granted", right=True, spare=5),
     Column("Used", right=True),
     Column("Throttled", right=True, spare=3),
@@ -93,6 +94,8 @@ def notes(snapshot: Snapshot) -> list[str]:
         missing = "temperature, power" if snapshot.nvml.boards else "name, temperature, power"
         lines.append(f"{missing}: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})")
     views = [one for card in snapshot.cards for one in card.containers]
+    if views and all(one.limit is None for one in views):
+        lines.append("compute: n/a (nothing enforces it: is cgpu_rm loaded?)")
     if views and all(one.share.granted is None and one.share.throttled is None for one in views):
         lines.append("granted, used, throttled: n/a (the module does not tell them)")
     return lines
@@ -151,6 +154,7 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
         Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", level),
         Cell(str(one.weight), "warn" if one.weight == 0 else ""),
         _quota(one.quota, one.quota_min),
+        _limit(card, view),
         ratio(view.share.granted),
         ratio(view.share.used),
         ratio(throttled, "warn" if throttled is not None and throttled > 0.25 else ""),
@@ -208,6 +212,15 @@ def _quota(quota: int | None, quota_min: int | None) -> Cell:
         return NONE
     highest = "" if quota is None else str(quota)
     return Cell(f"{highest} %" if quota_min is None else f"{quota_min}–{highest or 100} %")
+
+
+def _limit(card: CardView, view: ContainerView) -> Cell:
+    if card.status.card.policy == NATIVE:
+        return NONE
+    if view.limit is None:
+        return UNKNOWN
+    floor, ceiling = (100 * part for part in view.limit[:2])
+    return percent(ceiling) if floor == ceiling else Cell(f"{floor:.3g}–{ceiling:.3g} %")
 
 
 def _level(used: int, total: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pycgpu._core import ffi as ffi
@@ -143,6 +144,25 @@ def unwrap(args: bytes) -> tuple[int, int, int]:
 def round_memory(size_bytes: int, attr: int = 0, attr2: int = 0) -> int:
     """Video memory that the driver takes at most for a request of ``size_bytes``."""
     return int(lib.cgpu_memory_round(size_bytes, attr, attr2))
+
+
+def policy_shares(
+    policy: int, max_inst: int, members: Sequence[Mapping[str, int]]
+) -> list[tuple[float, float, float]]:
+    """What a policy makes of the containers of a card: (share, floor, ceiling), parts of it.
+
+    ``members`` have the fields of ``struct cgpu_policy_member``. ValueError: a number that the
+    core takes for none.
+    """
+    given = ffi.new("struct cgpu_policy_member[]", [dict(one) for one in members])
+    shares = ffi.new("struct cgpu_policy_share[]", max(1, len(members)))
+    error = lib.cgpu_policy_shares(policy, max_inst, given, len(members), shares)
+    if error:
+        raise ValueError(f"policy {policy}: {errno.errorcode.get(-error, -error)}")
+    return [
+        tuple(ppm / lib.CGPU_PPM for ppm in (one.share_ppm, one.floor_ppm, one.ceiling_ppm))
+        for one in list(shares)[: len(members)]
+    ]
 
 
 class Topology:

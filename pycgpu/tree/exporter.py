@@ -13,6 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -251,6 +252,12 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
     yield gauge("quota_ratio", "Most of the card.", lambda o: part(o.status.quota))
     yield gauge("quota_min_ratio", "Guaranteed part.", lambda o: part(o.status.quota_min))
     yield gauge("priority", "Priority.", lambda o: o.status.priority)
+    for key, text in (
+        ("floor", "Part of the card that the policy guarantees it."),
+        ("share", "Part of the card that it gets while all that hold it open want all."),
+        ("ceiling", "Part of the card that the policy lets it take at most."),
+    ):
+        yield gauge(f"compute_{key}_ratio", text, partial(_limit, key))
     yield gauge("processes", "Processes on the card.", lambda o: len(o.status.processes))
     for key, name, text in _TIMES:
         rows = [(labels, _seconds(key, one.status.stat)) for labels, one in views]
@@ -260,6 +267,10 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
             (labels, one.status.events.get(key, one.status.stat.get(key))) for labels, one in views
         ]
         yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+
+
+def _limit(key: str, one: ContainerView) -> float | None:
+    return None if one.limit is None else getattr(one.limit, key)
 
 
 def _seconds(key: str, stat: dict[str, int]) -> float | None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import NodeError, ProtocolError
+from ..request.model import NATIVE
 from . import names, nvml, procfs, status
 from .names import ContainerName
 from .nvml import Board, Nvml
@@ -36,12 +37,29 @@ class Share(NamedTuple):
     throttled: float | None = None
 
 
+class Limit(NamedTuple):
+    """
+    What the card's policy lets a container have of it now, 0 to 1, as the scheduler computes it.
+
+    floor, ceiling: whatever the others do.
+    share: while all that hold the card open want all they can get; 0 for who does not.
+    """
+
+    floor: float
+    ceiling: float
+    share: float
+
+
 class ContainerView(NamedTuple):
-    """A container on one card; ``name`` is None where no engine knows it."""
+    """
+    A container on one card; ``name`` is None where no engine knows it, ``limit`` where nothing
+    enforces one: without a bridge, and under the driver's own sharing.
+    """
 
     status: ContainerStatus
     name: ContainerName | None
     share: Share
+    limit: Limit | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -125,6 +143,35 @@ def share(
     return Share(*parts)
 
 
+def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
+    """Return what the policy lets each container of *card* have, by the core's own function."""
+    if features.isdisjoint(("slices", "gate")) or card.card.policy == NATIVE:
+        return [None] * len(card.containers)
+    # Not needed by all who read trees, and not imported by them.
+    from .. import core
+
+    members = []
+    for one in card.containers:
+        # Whose process ended may have left memory, which another one holds.
+        is_open = any(process.container_pid for process in one.processes)
+        members.append(
+            {
+                "weight": one.weight,
+                "quota": one.quota or 0,
+                "quota_min": one.quota_min or 0,
+                "priority": one.priority,
+                "open": is_open,
+                "active": is_open,
+            }
+        )
+    try:
+        shares = core.policy_shares(card.card.policy, card.card.max_inst, members)
+    except ValueError:
+        # A policy of a later version.
+        return [None] * len(members)
+    return [Limit(floor, ceiling, part) for part, floor, ceiling in shares]
+
+
 def take(
     root: str,
     *,
@@ -149,6 +196,7 @@ def take(
     there = [one for one in found if one is not None]
     ids = {container.id for one in there for container in one.containers}
     known.update(names.find(ids - known.keys(), prefix))
+    features = procfs.read_features(root)
     cards = []
     for one in there:
         index = one.card.index
@@ -160,15 +208,16 @@ def take(
                     (before or {}).get((index, container.name)),
                     (after or {}).get((index, container.name)),
                 ),
+                limit,
             )
-            for container in one.containers
+            for container, limit in zip(one.containers, limits(one, features), strict=True)
         ]
         cards.append(CardView(one, boards.board(one.card.uuid, index), tuple(views)))
     return Snapshot(
         time.time_ns(),
         root,
         procfs.read_version(root),
-        procfs.read_features(root),
+        features,
         boards,
         tuple(cards),
     )

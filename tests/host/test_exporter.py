@@ -35,7 +35,7 @@ HEX = "0123456789abcdef" * 4
 
 @pytest.fixture
 def tree(tmp_path: Path) -> CoreTree:
-    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)])
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)], features=("GATE",))
     one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50", "gpu=1,mem=max")
     one.hold(0, 4711, 7, GIB, "python3")
     one.count(0, granted_ns=2_000_000_000, used_ns=1_500_000_000, throttled_ns=500_000_000)
@@ -80,6 +80,8 @@ CONTAINER = {
         ("cgpu_container_memory_limit_bytes", {**CONTAINER, "gpu": "1"}, None),
         ("cgpu_container_weight", CONTAINER, 3),
         ("cgpu_container_quota_ratio", CONTAINER, 0.5),
+        ("cgpu_container_compute_floor_ratio", CONTAINER, 0),
+        ("cgpu_container_compute_ceiling_ratio", CONTAINER, 0.5),
         ("cgpu_container_granted_seconds_total", CONTAINER, 2),
         ("cgpu_container_throttled_seconds_total", CONTAINER, 0.5),
         ("cgpu_container_oom_total", CONTAINER, 0),

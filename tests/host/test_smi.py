@@ -49,7 +49,8 @@ def smi(*args: object) -> program.Result:
 @pytest.fixture
 def tree(tmp_path: Path) -> CoreTree:
     """Two cards; two containers on the first, one of them on the second too."""
-    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)])
+    features = ("MEMORY", "SLICES", "GATE")
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)], features=features)
     one = made.create(
         HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10", "gpu=1,mem=max,policy=0"
     )
@@ -88,14 +89,14 @@ cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
 │   0 │ NVIDIA H200 │ 2 weighted │     2 / 20 │       30720 / 12288 / 16384 │ 87 % │ 41 °C │ 312 / 700 W │
 │   1 │ n/a         │ 0 average  │     1 / 20 │             100 / 0 / 16384 │  n/a │   n/a │         n/a │
 ╰─────┴─────────────┴────────────┴────────────┴─────────────────────────────┴──────┴───────┴─────────────╯
-╭─────┬──────────────┬───────────────────┬──────────────────┬────────┬─────────┬─────────┬────────┬───────────┬─────╮
-│ GPU │ Container    │ Name              │ Used / limit MiB │ Weight │   Quota │ Granted │   Used │ Throttled │ OOM │
-├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼────────┼───────────┼─────┤
-│   0 │ 0123456789ab │ train             │      3972 / 4096 │      3 │ 10–50 % │  50.0 % │ 49.8 % │    30.0 % │   0 │
-│   0 │ fedcba987654 │ prod/llm-0/server │       512 / 8192 │      1 │       – │     n/a │    n/a │       n/a │   0 │
-├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼────────┼───────────┼─────┤
-│   1 │ 0123456789ab │ train             │   100 / no limit │      1 │       – │     n/a │    n/a │       n/a │   0 │
-╰─────┴──────────────┴───────────────────┴──────────────────┴────────┴─────────┴─────────┴────────┴───────────┴─────╯
+╭─────┬──────────────┬───────────────────┬──────────────────┬────────┬─────────┬─────────┬─────────┬────────┬───────────┬─────╮
+│ GPU │ Container    │ Name              │ Used / limit MiB │ Weight │   Quota │ Compute │ Granted │   Used │ Throttled │ OOM │
+├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   0 │ 0123456789ab │ train             │      3972 / 4096 │      3 │ 10–50 % │  50.0 % │  50.0 % │ 49.8 % │    30.0 % │   0 │
+│   0 │ fedcba987654 │ prod/llm-0/server │       512 / 8192 │      1 │       – │  25.0 % │     n/a │    n/a │       n/a │   0 │
+├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   1 │ 0123456789ab │ train             │   100 / no limit │      1 │       – │   5.0 % │     n/a │    n/a │       n/a │   0 │
+╰─────┴──────────────┴───────────────────┴──────────────────┴────────┴─────────┴─────────┴─────────┴────────┴───────────┴─────╯
 ╭─────┬──────────────┬──────┬────────────┬────────────┬─────────╮
 │ GPU │ Container    │  PID │ PID inside │ Memory MiB │ Command │
 ├─────┼──────────────┼──────┼────────────┼────────────┼─────────┤
@@ -120,13 +121,14 @@ def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path: Path) 
 +-----+------+-----------+------------+-----------------------------+------+------+-------+
 |   0 | n/a  | 0 average |     1 / 20 |            0 / 1024 / 16384 |  n/a |  n/a |   n/a |
 +-----+------+-----------+------------+-----------------------------+------+------+-------+
-+-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
-| GPU | Container | Name | Used / limit MiB | Weight | Quota | Granted | Used | Throttled | OOM |
-+-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
-|   0 | job-1     | -    |         0 / 1024 |      1 |     - |     n/a |  n/a |       n/a |   0 |
-+-----+-----------+------+------------------+--------+-------+---------+------+-----------+-----+
++-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
+| GPU | Container | Name | Used / limit MiB | Weight | Quota | Compute | Granted | Used | Throttled | OOM |
++-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
+|   0 | job-1     | -    |         0 / 1024 |      1 |     - |     n/a |     n/a |  n/a |       n/a |   0 |
++-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
 no processes
 name, temperature, power: n/a (no nvidia-ml-py)
+compute: n/a (nothing enforces it: is cgpu_rm loaded?)
 granted, used, throttled: n/a (the module does not tell them)
 """)
 
@@ -197,6 +199,58 @@ def test_styles_appear_only_where_colour_is_wanted(tree: CoreTree) -> None:
     taken = moment(tree, boards=Nvml((BOARD,)))
     assert "\x1b[31m" in "".join(_render.report(taken, Look(color=True)))
     assert "\x1b" not in "".join(_render.report(taken, Look()))
+
+
+QUERY = ("--csv", "--noheader", "--nounits", "--query=compute.floor,compute.ceiling")
+
+
+@pytest.mark.parametrize(
+    ("policy", "first", "second", "limits"),
+    [
+        (0, "", "", ["5.0, 5.0", "5.0, 5.0"]),
+        (1, "", "", ["50.0, 50.0", "50.0, 50.0"]),
+        (2, "weight=3", "", ["75.0, 75.0", "25.0, 25.0"]),
+        (2, "weight=3,quota=50", "", ["50.0, 50.0", "25.0, 25.0"]),
+        (3, "weight=3", "", ["15.0, 15.0", "5.0, 5.0"]),
+        (4, "weight=3", "", ["0.0, 100.0", "0.0, 100.0"]),
+        (5, "weight=3", "", ["[N/A], [N/A]", "[N/A], [N/A]"]),
+        (6, "quota=30", "", ["30.0, 30.0", "0.0, 70.0"]),
+        (7, "quota=30", "", ["0.0, 30.0", "0.0, 100.0"]),
+        (8, "quota_min=20,quota=60", "", ["20.0, 60.0", "0.0, 100.0"]),
+        (8, "weight=0", "", ["0.0, 0.0", "0.0, 100.0"]),
+    ],
+)
+def test_a_containers_compute_limit_is_what_its_cards_policy_makes_of_it(
+    tmp_path: Path, policy: int, first: str, second: str, limits: list[str]
+) -> None:
+    tree = CoreTree(tmp_path / "tree", features=("MEMORY", "SLICES", "GATE"))
+    for pid, id, settings in ((7, "one", first), (8, "two", second)):
+        clause = f"gpu=0,mem={GIB},policy={policy},{settings}".rstrip(",")
+        tree.create(id, clause).hold(0, pid, pid, 0, "python3")
+    tree.write()
+    assert smi(*QUERY, "--root", tree.root).stdout.splitlines() == limits
+
+
+def test_one_that_holds_no_card_open_would_be_one_more_under_policy_1(tmp_path: Path) -> None:
+    tree = CoreTree(tmp_path / "tree", features=("MEMORY", "SLICES", "GATE"))
+    tree.create("one", f"gpu=0,mem={GIB},policy=1").hold(0, 7, 7, 0, "python3")
+    # its process has ended, and another one maps its memory
+    tree.create("two", f"gpu=0,mem={GIB}").hold(0, 8, 0, MIB, "")
+    tree.write()
+    found = smi(*QUERY, "--root", tree.root).stdout.splitlines()
+    assert found == ["100.0, 100.0", "50.0, 50.0"]
+    compute = json.loads(smi("--json", "--root", tree.root).stdout)["gpus"][0]["containers"][0]
+    assert {key: compute["compute"][key] for key in ("floor", "share", "ceiling")} == {
+        "floor": 1.0,
+        "share": 1.0,
+        "ceiling": 1.0,
+    }
+
+
+def test_a_limit_that_nothing_enforces_is_not_shown(tmp_path: Path) -> None:
+    tree = CoreTree(tmp_path / "tree")
+    tree.create("one", f"gpu=0,mem={GIB},quota=30,policy=6")
+    assert smi(*QUERY, "--root", tree.root).stdout == "[N/A], [N/A]\n"
 
 
 # ---- machine forms
