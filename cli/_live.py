@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from pycgpu.errors import CgpuError
-from pycgpu.tree import nvml, snapshot
+from pycgpu.tree import nvml, process, snapshot
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.snapshot import Counters, Snapshot
 
@@ -24,7 +24,8 @@ from ._table import Look
 # Alternate screen, no cursor, no wrapping of lines that are too long; and all of it back.
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_KEYS = {
+#: What a terminal sends for keys that are no character, and their names.
+KEYS = {
     "\x1b[A": "up",
     "\x1bOA": "up",
     "\x1b[B": "down",
@@ -34,6 +35,7 @@ _KEYS = {
     "\x1b": "escape",
     "\r": "enter",
     "\n": "enter",
+    "\t": "tab",
 }
 
 
@@ -111,10 +113,10 @@ def split_keys(text: str) -> list[str]:
     """Return what was pressed, of what a terminal sent."""
     keys = []
     while text:
-        known = [code for code in _KEYS if text.startswith(code)]
+        known = [code for code in KEYS if text.startswith(code)]
         if known and not (known == ["\x1b"] and text[1:2] in ("[", "O")):
             code = max(known, key=len)
-            keys.append(_KEYS[code])
+            keys.append(KEYS[code])
         elif text[0] == "\x1b":
             # A key that means nothing here: its sequence ends with a letter or '~'.
             end = next((i for i, c in enumerate(text[2:], 3) if c.isalpha() or c == "~"), len(text))
@@ -130,9 +132,16 @@ def _on_end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def run(root: str, interval_s: float, choose: Callable[[Snapshot], Snapshot], look: Look) -> None:
+def run(
+    root: str,
+    interval_s: float,
+    choose: Callable[[Snapshot], Snapshot],
+    look: Look,
+    compact: bool = False,
+) -> None:
     """Show the tree at *root* every *interval_s* seconds until the user leaves."""
     screen = Screen(root, interval_s, look)
+    screen.compact = compact
     known: dict[str, ContainerName] = {}
     before: Counters | None = None
     # What is asked for wrongly must not be said on a screen that goes at once.
@@ -173,7 +182,9 @@ def _refresh(
         screen.fail(str(error))
         return None
     try:
-        screen.update(choose(moment))
+        chosen = choose(moment)
+        views = [one.status for card in chosen.cards for one in card.containers]
+        screen.update(chosen, process.read(p.pid for one in views for p in one.processes))
     except CgpuError as error:
         # The container that was asked for may be gone, and come back.
         screen.fail(str(error))

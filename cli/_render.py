@@ -11,7 +11,7 @@ from pycgpu.request.model import MIB, NATIVE, POLICIES
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 from pycgpu.tree.status import ProcessUsage
 
-from ._table import Cell, Column, Look, clean, draw, plain, styled
+from ._table import Cell, Column, Look, clean, cut, draw, plain, styled, width_of
 
 UNKNOWN = Cell("n/a", "dim")
 NONE = Cell("–", "dim")
@@ -75,6 +75,29 @@ def listing(snapshot: Snapshot) -> list[str]:
             size = "no limit" if limit is None else f"{limit // MIB} MiB"
             named = one.status.name if one.name is None else clean(str(one.name))
             lines.append(f"  {named}: {size} (ID: {one.status.id})")
+    return lines
+
+
+def compact(snapshot: Snapshot, look: Look) -> list[str]:
+    """Return a line a card: what it is, how busy, how full, and by whom."""
+    rows = []
+    for card in snapshot.cards:
+        index, name, _, _, memory, busy, heat, watts = (cell.text for cell in _card(card))
+        held = ", ".join(
+            f"{one.status.name if one.name is None else clean(str(one.name))}"
+            f" {_mib(one.used_bytes)}"
+            for one in card.containers
+        )
+        used, _, total = memory.split(" / ")
+        rows.append([index, name, busy, heat, watts, f"{used} / {total} MiB", held])
+    widths = [max(width_of(row[column]) for row in rows) for column in range(6)] if rows else []
+    # The name begins where the number ends; all other columns are numbers.
+    lines = []
+    for row in rows:
+        spaces = [" " * (width - width_of(text)) for text, width in zip(row, widths, strict=False)]
+        cells = [row[1] + spaces[1]] + [spaces[n] + row[n] for n in range(2, 6)]
+        line = f"{spaces[0]}{row[0]}  {'  '.join(cells)}  {row[6]}".rstrip()
+        lines.append(plain(line if look.width is None else cut(line, look.width), look))
     return lines
 
 

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, cast
 
 from pycgpu.errors import CgpuError
-from pycgpu.tree import change
+from pycgpu.request.model import MIB
+from pycgpu.tree import change, process
+from pycgpu.tree.process import Process
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.tree.status import ProcessUsage
 
 from . import _render
-from ._table import Cell, Column, Look, cut, draw, plain, styled
+from ._table import Cell, Column, Look, clean, cut, draw, plain, styled
 
 Key = tuple[int, str]
 HISTORY = 16
@@ -21,6 +25,16 @@ _ASCII_BARS = "_.,-=+*#"
 HELP = (
     "↑ ↓ select   s sort by the next column   r reverse   space pause   + − faster, slower",
     "w weight   u quota   m memory limit   p the card's policy   Esc give up   q quit",
+    "Tab to the processes and back   k end the selected process   c a line a card",
+)
+PROCESS_COLUMNS = (
+    Column("PID", right=True),
+    Column("PID inside", right=True, spare=4),
+    Column("User", shrink=True, least=4, spare=3),
+    Column("CPU", right=True, spare=1),
+    Column("Host MiB", right=True, spare=2),
+    Column("GPU MiB", right=True),
+    Column("Command", shrink=True),
 )
 SORTS: tuple[tuple[str, Callable[[ContainerView], str | float]], ...] = (
     ("container", lambda one: one.status.name),
@@ -37,6 +51,7 @@ class Edit(NamedTuple):
     A change that is being made. ``confirm`` is the question before it, None while typing.
 
     apply: makes the change.
+    pid: of the process that is to end, with what ``kill``.
     """
 
     what: str
@@ -45,6 +60,7 @@ class Edit(NamedTuple):
     typed: str = ""
     confirm: str | None = None
     apply: Callable[[], None] | None = None
+    pid: int = 0
 
 
 class Screen:
@@ -66,15 +82,22 @@ class Screen:
         self.edit: Edit | None = None
         self.message = ""
         self.help = False
+        self.compact = False
+        # The selected process, where keys move among processes and not among containers.
+        self.among_processes = False
+        self.pid: int | None = None
         self.history: dict[Key, deque[float]] = {}
+        self.running: Mapping[int, Process] = {}
+        self.ran: Mapping[int, Process] = {}
         self.snapshot: Snapshot | None = None
         self.broken = ""
 
     # ---- what comes in
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Take a new moment."""
+    def update(self, snapshot: Snapshot, running: Mapping[int, Process] | None = None) -> None:
+        """Take a new moment, with the host's view of the processes in it."""
         self.snapshot = snapshot
+        self.ran, self.running = self.running, running or {}
         self.broken = ""
         rows = self._rows()
         for key in self.history.keys() - {_key(one) for _, one in rows}:
@@ -90,15 +113,21 @@ class Screen:
         self.message = ""
 
     def press(self, key: str) -> None:
-        """Answer a key: a character, or 'up', 'down', 'pageup', 'pagedown', 'escape', 'enter'."""
+        """Answer a key: a character, or one of :data:`pycgpu.cli._live.KEYS` by its name."""
         if self.edit is not None:
             self._edit_key(self.edit, key)
             return
         self.message = ""
         if key == "q":
             self.done = True
-        elif key in ("up", "k", "down", "j", "pageup", "pagedown"):
-            self._move({"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -10}.get(key, 10))
+        elif key in ("up", "down", "pageup", "pagedown"):
+            self._move({"up": -1, "down": 1, "pageup": -10, "pagedown": 10}[key])
+        elif key == "tab":
+            self.among_processes = not self.among_processes
+        elif key == "c":
+            self.compact = not self.compact
+        elif key == "k":
+            self._begin_kill()
         elif key == "s":
             self.sort = (self.sort + 1) % len(SORTS)
         elif key == "r":
@@ -124,7 +153,26 @@ class Screen:
             rows += [(card, one) for one in ordered]
         return rows
 
+    def _processes(self) -> list[tuple[ProcessUsage, int]]:
+        """Return the processes of the selected container, each with its depth in their tree."""
+        for _, one in self._rows():
+            if _key(one) == self.selected:
+                held = {usage.pid: usage for usage in one.status.processes}
+                return [(held[pid], depth) for pid, depth in process.forest(held, self.running)]
+        return []
+
+    def _selected_process(self) -> ProcessUsage | None:
+        listed = [one for one, _ in self._processes()]
+        return next((one for one in listed if one.pid == self.pid), listed[0] if listed else None)
+
     def _move(self, step: int) -> None:
+        if self.among_processes:
+            pids = [one.pid for one, _ in self._processes()]
+            chosen = self._selected_process()
+            if chosen is not None:
+                place = pids.index(chosen.pid) + step
+                self.pid = pids[max(0, min(place, len(pids) - 1))]
+            return
         keys = [_key(one) for _, one in self._rows()]
         if self.selected in keys:
             place = keys.index(self.selected) + step
@@ -135,6 +183,13 @@ class Screen:
             self.message = "no container is selected"
             return
         self.edit = Edit(what, *self.selected)
+
+    def _begin_kill(self) -> None:
+        chosen = self._selected_process() if self.among_processes else None
+        if self.selected is None or chosen is None:
+            self.message = "no process is selected: Tab leads to a container's processes"
+            return
+        self.edit = Edit("kill", *self.selected, pid=chosen.pid)
 
     def _edit_key(self, edit: Edit, key: str) -> None:
         if key == "escape":
@@ -154,6 +209,9 @@ class Screen:
 
     def _ask(self, edit: Edit) -> None:
         try:
+            if edit.what == "kill":
+                self._ask_kill(edit)
+                return
             planned = change.plan(edit.what, edit.card, edit.name, edit.typed, self.root)
         except CgpuError as error:
             self.edit = None
@@ -163,6 +221,14 @@ class Screen:
         confirm = f"{edit.what} of {subject}: {planned.shown}: really? (y/N)"
         self.edit = edit._replace(confirm=confirm, apply=planned.apply)
 
+    def _ask_kill(self, edit: Edit) -> None:
+        name = process.parse_signal(edit.typed)
+        one = self.running.get(edit.pid)
+        shown = "" if one is None else f" {clean(one.command)[:40]}"
+        confirm = f"SIG{name} to {edit.pid}{shown} of {edit.name}: really? (y/N)"
+        send = partial(process.send, name, edit.pid, edit.card, edit.name, self.root)
+        self.edit = edit._replace(confirm=confirm, apply=send)
+
     def _apply(self, edit: Edit) -> None:
         try:
             edit.apply()  # type: ignore[misc]
@@ -170,6 +236,8 @@ class Screen:
             self.message = str(error)
         else:
             self.message = f"{edit.what} is changed"
+            if edit.what == "kill":
+                self.message = f"{edit.pid} was sent the signal"
             self.changed = True
 
     # ---- what comes out
@@ -183,12 +251,58 @@ class Screen:
         if self.snapshot is None:
             return [cut(self.broken or "reading …", width)]
         shown = self.snapshot
-        lines = [_render.headline(shown, look), *_render.cards(shown.cards, look)]
+        lines = [_render.headline(shown, look)]
+        if self.compact:
+            lines += _render.compact(shown, look)
+        else:
+            lines += _render.cards(shown.cards, look)
         below = self._below(look)
-        # Three lines are the table's own edges and titles.
-        room = height - len(lines) - len(below) - 4
-        lines += self._containers(look, max(1, room))
+        room = height - len(lines) - len(below)
+        # Four lines are a table's own edges and titles.
+        held = self._process_rows()
+        shown_held = min(len(held), max(3, room // 2 - 4)) if held and room >= 12 else 0
+        lines += self._containers(look, max(1, room - 4 - (shown_held + 4 if shown_held else 0)))
+        if shown_held:
+            lines += self._process_table(held, shown_held, look)
         return lines[: height - len(below)] + below
+
+    def _process_rows(self) -> list[tuple[int, list[Cell]]]:
+        """Return the selected container's processes as (pid, cells)."""
+        rows = []
+        for usage, depth in self._processes():
+            one = self.running.get(usage.pid)
+            inside = usage.container_pid
+            busy = process.cpu_share(self.ran.get(usage.pid), one)
+            command = clean(usage.comm if one is None else one.command) if inside else "(ended)"
+            cells = [
+                Cell(str(usage.pid)),
+                Cell(str(inside)) if inside else _render.NONE,
+                _render.UNKNOWN if one is None else Cell(clean(one.user)),
+                _render.UNKNOWN if busy is None else Cell(f"{100 * busy:.0f} %"),
+                _render.UNKNOWN if one is None else Cell(str(one.resident_bytes // MIB)),
+                Cell(str(usage.memory_bytes // MIB)),
+                Cell("  " * (depth - 1) + "└ " * bool(depth) + command, "" if inside else "dim"),
+            ]
+            rows.append((usage.pid, cells))
+        return rows
+
+    def _process_table(
+        self, rows: list[tuple[int, list[Cell]]], room: int, look: Look
+    ) -> list[str]:
+        chosen = self._selected_process() if self.among_processes else None
+        pids = [pid for pid, _ in rows]
+        place = pids.index(chosen.pid) if chosen is not None else 0
+        first = max(0, min(place - room // 2, len(rows) - room))
+        group = [
+            [Cell(cell.text, "cursor") for cell in cells]
+            if chosen is not None and pid == chosen.pid
+            else cells
+            for pid, cells in rows[first : first + room]
+        ]
+        title = f"processes of {self.selected[1]}" if self.selected else ""
+        if len(rows) > room:
+            title += f", {first + 1} to {first + room} of {len(rows)}"
+        return draw(PROCESS_COLUMNS, [group], look, title)
 
     def _containers(self, look: Look, room: int) -> list[str]:
         rows = self._rows()
@@ -240,6 +354,7 @@ PROMPTS = {
     "quota": "new quota in percent, 0 for none",
     "memory": "new memory limit, such as 8GiB",
     "policy": "new policy, number or name",
+    "kill": "signal, TERM (also where nothing is typed) or KILL",
 }
 
 

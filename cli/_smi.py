@@ -46,6 +46,7 @@ class Options(NamedTuple):
     version: bool = False
     everything: bool = False
     display: str | None = None
+    compact: bool = False
 
 
 def run(options: Options) -> int:
@@ -76,7 +77,7 @@ def run(options: Options) -> int:
     if watch is not None and plain and options.count is None and _interactive():
         from . import _live
 
-        _live.run(tree, watch, choose, look)
+        _live.run(tree, watch, choose, look, options.compact)
         return 0
     show, detailed = _printer(options, look, displays)
     try:
@@ -136,6 +137,8 @@ def _printer(
         return lambda moment: _print_lines(_csv.rows(moment, query, units=units)), detailed
     from . import _render
 
+    if options.compact:
+        return lambda moment: _print_lines(_render.compact(moment, look)), False
     return lambda moment: _print_lines(_render.report(moment, look)), False
 
 

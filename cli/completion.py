@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``cgpu completion``: the shell's part of completing ``cgpu``."""
+"""``cgpu completion``: the shell's part of completing ``cgpu`` and ``cgpu-smi``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Shell(StrEnum):
 def completion(
     shell: Annotated[Shell, typer.Argument(help='For bash: eval "$(cgpu completion bash)".')],
 ) -> None:
-    """Print the script by which a shell completes commands, containers and policies."""
+    """Print the script by which a shell completes both programs' words."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it exports none
 
-    print(get_completion_script(prog_name="cgpu", complete_var="_CGPU_COMPLETE", shell=shell.value))
+    for program in ("cgpu", "cgpu-smi"):
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        print(get_completion_script(prog_name=program, complete_var=variable, shell=shell.value))

@@ -14,7 +14,7 @@ import typer
 import pycgpu
 from pycgpu.tree.events import KINDS, Event
 
-from ._complete import containers
+from ._complete import containers, kinds
 from ._table import clean
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,10 @@ def events(
         typer.Option(help="Events of this container alone.", autocompletion=containers),
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option(help="Events of this kind alone (oom, refused, …); repeat.")
+        list[str] | None,
+        typer.Option(
+            help="Events of this kind alone (oom, refused, …); repeat.", autocompletion=kinds
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     root: Annotated[

@@ -10,6 +10,7 @@ everything else here together, so options that need no checking are read without
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import Any
 
@@ -34,6 +35,7 @@ _FLAGS = {
     "-L": ("list_gpus", True),
     "--version": ("version", True),
     "-q": ("everything", True),
+    "--compact": ("compact", True),
 }
 _VALUES = {
     "--query": "query",
@@ -50,6 +52,8 @@ _VALUES = {
 def app() -> None:
     """Run ``cgpu-smi``; an error is one line."""
     _locale.obey()
+    if "_CGPU_SMI_COMPLETE" in os.environ:
+        complete()
     arguments = with_interval(sys.argv[1:])
     try:
         options = parse(arguments)
@@ -63,6 +67,16 @@ def app() -> None:
     except CgpuError as error:
         print(f"cgpu-smi: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def complete() -> None:
+    """Answer a shell that completes a line, and end."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]  # it exports none
+
+    from .smi_command import app as command
+
+    completion_init()
+    command(prog_name="cgpu-smi")
 
 
 def with_interval(arguments: list[str]) -> list[str]:

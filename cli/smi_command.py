@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import _smi
+from . import _complete, _smi
 
 app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -25,24 +25,47 @@ def smi(
     as_json: Annotated[bool, typer.Option("--json", help="JSON, schema cgpu-smi/1.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     query: Annotated[
-        str | None, typer.Option(help="With --csv: fields; 'help' lists them.", metavar="A,B,…")
+        str | None,
+        typer.Option(
+            help="With --csv: fields; 'help' lists them.",
+            metavar="A,B,…",
+            autocompletion=_complete.fields,
+        ),
     ] = None,
     query_gpu: Annotated[
         str | None,
-        typer.Option("--query-gpu", help="Fields of cards by nvidia-smi's names.", metavar="A,B,…"),
+        typer.Option(
+            "--query-gpu",
+            help="Fields of cards by nvidia-smi's names.",
+            metavar="A,B,…",
+            autocompletion=_complete.fields_of_nvidia_smi,
+        ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="csv[,noheader][,nounits], as nvidia-smi.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="csv[,noheader][,nounits], as nvidia-smi.",
+            autocompletion=_complete.formats,
+        ),
     ] = None,
     noheader: Annotated[bool, typer.Option("--noheader", help="CSV without titles.")] = False,
     nounits: Annotated[bool, typer.Option("--nounits", help="CSV without units.")] = False,
     ids: Annotated[
         str | None,
-        typer.Option("--id", "-i", metavar="N,…", help="Only these cards, by minor or UUID."),
+        typer.Option(
+            *("--id", "-i"),
+            metavar="N,…",
+            help="Only these cards, by minor or UUID.",
+            autocompletion=_complete.cards,
+        ),
     ] = None,
     container: Annotated[
         list[str] | None,
-        typer.Option(help="Only this container: id, beginning of it, name, pod; repeat for more."),
+        typer.Option(
+            help="Only this container: id, beginning of it, name, pod; repeat for more.",
+            autocompletion=_complete.containers,
+        ),
     ] = None,
     color: Annotated[
         bool | None, typer.Option("--color/--no-color", help="Default: on a TTY, not if NO_COLOR.")
@@ -61,15 +84,19 @@ def smi(
     display: Annotated[
         str | None,
         typer.Option(
-            "--display", "-d", metavar="A,B,…", help="With -q: only these sections, e.g. CLOCK,ECC."
+            *("--display", "-d"),
+            metavar="A,B,…",
+            help="With -q: only these sections, e.g. CLOCK,ECC.",
+            autocompletion=_complete.displays,
         ),
     ] = None,
+    compact: Annotated[bool, typer.Option("--compact", help="A line a card.")] = False,
 ) -> None:
     """Show the cards under control, their containers and processes."""
     options = _smi.Options(
         *(watch, once, count, as_json, as_csv, query, query_gpu, form, noheader, nounits, ids),
         *(tuple(container or ()), color, ascii, root, list_gpus, version),
-        *(everything, display),
+        *(everything, display, compact),
     )
     try:
         status = _smi.run(options)

@@ -471,8 +471,11 @@ def test_podmans_names_are_found_where_storage_conf_puts_them(tmp_path: Path) ->
 
 def test_completion_knows_commands_policies_and_speaks_every_shell() -> None:
     for shell in ("bash", "zsh", "fish"):
-        assert "_CGPU_COMPLETE" in cgpu("completion", shell).stdout
+        script = cgpu("completion", shell).stdout
+        assert "_CGPU_COMPLETE" in script and "_CGPU_SMI_COMPLETE" in script
     asked = {"_CGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "cgpu po"}
     assert cgpu(**asked).stdout.split() == ["policy"]
     asked |= {"COMP_CWORD": "3", "COMP_WORDS": "cgpu policy 0 b"}
     assert cgpu(**asked).stdout.split() == ["burst"]
+    asked |= {"COMP_CWORD": "3", "COMP_WORDS": "cgpu events --kind un"}
+    assert cgpu(**asked).stdout.split() == ["ungranted", "unknown"]

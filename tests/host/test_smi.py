@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import os
 import pty
+import pwd
 import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,11 @@ import pycgpu
 from pycgpu.cli import _csv, _json, _render, _table
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
-from pycgpu.tree import nvml, snapshot
+from pycgpu.errors import CgpuError
+from pycgpu.tree import nvml, process, snapshot
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
+from pycgpu.tree.process import Process
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 from tests.process import output
@@ -601,6 +606,14 @@ def test_a_container_that_goes_while_it_is_read_is_left_out(tree: CoreTree) -> N
 # ---- on a terminal
 
 
+def state_of(pid: int) -> str | None:
+    """The letter of a process's state; None where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
+
+
 class Terminal:
     """cgpu-smi on a pseudo-terminal, and what it has drawn."""
 
@@ -666,6 +679,139 @@ def test_the_live_view_changes_a_weight_only_when_confirmed(tree: CoreTree) -> N
     screen.type("q")
     assert screen.end() == 0
     assert screen.text.endswith("\x1b[?1049l")
+
+
+@pytest.fixture
+def family(tree: CoreTree) -> Iterator[tuple[int, int]]:
+    """A shell and its child, which hold the first card in a container of their own."""
+    script = "sleep 1000 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(output(parent).readline())
+        one = tree.create("job-1", f"gpu=0,mem={GIB}")
+        one.hold(0, parent.pid, 11, 5 * MIB, "sh").hold(0, child, 12, 6 * MIB, "sleep")
+        tree.write()
+        yield parent.pid, child
+        for pid in (child, parent.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_the_live_view_shows_processes_as_a_tree_and_ends_one_when_confirmed(
+    tree: CoreTree, family: tuple[int, int]
+) -> None:
+    _, child = family
+    screen = Terminal("-w", "0.2", "--container", "job-1", "--root", tree.root)
+    screen.until("processes of job-1")
+    screen.until(f" {child} ")
+    screen.until("└ sleep 1000")
+    screen.type("k")
+    screen.until("no process is selected")
+    screen.type("\t")
+    screen.type("\x1b[6~k\r")
+    screen.until(f"SIGTERM to {child} ")
+    screen.until("really? (y/N)")
+    screen.type("n")
+    screen.until("nothing was changed")
+    os.kill(child, 0)
+    screen.type("kHUP\r")
+    screen.until("no signal 'HUP' here; there are: TERM, KILL")
+    screen.type("kkill\r")
+    screen.until(f"SIGKILL to {child} ")
+    screen.type("y")
+    screen.until("was sent the signal")
+    screen.type("q")
+    assert screen.end() == 0
+    assert state_of(child) in (None, "Z")
+
+
+def test_only_processes_of_containers_are_sent_a_signal(
+    tree: CoreTree, family: tuple[int, int]
+) -> None:
+    root = str(tree.root)
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        for pid in (other.pid, 4194305):
+            with pytest.raises(CgpuError, match="is no process of job-1 on GPU 0 any more"):
+                process.send("KILL", pid, 0, "job-1", root)
+        assert other.poll() is None
+        other.kill()
+    # Memory of one that has ended is listed under its old number, which another may have now.
+    tree.containers[OTHER].hold(0, os.getpid(), 0, MIB, "")
+    tree.write()
+    with pytest.raises(CgpuError, match="is no process of"):
+        process.send("KILL", os.getpid(), 0, "fedcba987654", root)
+    process.send("KILL", family[1], 0, "job-1", root)
+
+
+def test_processes_are_below_the_nearest_that_they_descend_from() -> None:
+    def one(pid: int, parent: int, cpu_ns: int = 0, at_ns: int = 0) -> Process:
+        return Process(pid, parent, "u", "c", cpu_ns, 0, at_ns)
+
+    known = {pid: one(pid, parent) for pid, parent in ((9, 1), (5, 9), (3, 5), (4, 9), (7, 1))}
+    assert process.forest([3, 4, 9, 7, 8], known) == [(7, 0), (8, 0), (9, 0), (3, 1), (4, 1)]
+    assert process.forest([2, 3], {2: one(2, 3), 3: one(3, 2)}) == [(2, 0), (3, 0)]
+    assert process.cpu_share(one(1, 0, 10, 100), one(1, 0, 260, 200)) == 2.5
+    assert process.cpu_share(one(1, 0, 300, 100), one(1, 0, 260, 200)) is None
+    assert process.cpu_share(None, one(1, 0)) is None
+
+
+def test_a_process_is_read_with_its_user_and_its_parents() -> None:
+    found = process.read([os.getpid(), 4194305])
+    me = found[os.getpid()]
+    assert me.user == pwd.getpwuid(os.getuid()).pw_name
+    assert me.parent in found and 4194305 not in found
+    assert me.resident_bytes > MIB and me.cpu_ns > 0
+    assert "pytest" in me.command or "python" in me.command
+
+
+def test_a_line_a_card_says_who_is_on_it(tree: CoreTree) -> None:
+    taken = moment(tree, boards=Nvml((BOARD,)))
+    assert _render.compact(taken, Look()) == [
+        "0  NVIDIA H200  87 %  41 °C  312 / 700 W  30720 / 16384 MiB  train 3972, prod/llm-0/server 512",
+        "1  n/a           n/a    n/a          n/a    100 / 16384 MiB  train 100",
+    ]
+    out = smi("--compact", "--root", tree.root).stdout.splitlines()
+    assert len(out) == 2 and out[0].endswith("0123456789ab 3972, fedcba987654 512")
+    screen = Terminal("-w", "0.2", "--root", tree.root)
+    screen.until("Used / promised")
+    screen.type("c")
+    screen.until("0123456789ab 3972, fedcba987654 512")
+    screen.type("q")
+    assert screen.end() == 0
+
+
+# ---- completion
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["--compa"], ["--compact"]),
+        (["--dis"], ["--display"]),
+        (["-q", "-d", "MEMORY,CL"], ["MEMORY,CLOCK"]),
+        (["--query-gpu", "index,ecc.mode."], ["index,ecc.mode.current", "index,ecc.mode.pending"]),
+        (["--query", "gpu.pol"], ["gpu.policy", "gpu.policy_number"]),
+        (["--format", "csv,no"], ["csv,noheader", "csv,nounits"]),
+        (["--root", "TREE", "--container", "fed"], ["fedcba987654"]),
+        (["--root", "TREE", "-i", "0,"], ["0,1", "0,GPU-1", "0,GPU-2"]),
+    ],
+)
+def test_bash_completes_options_fields_and_containers(
+    tree: CoreTree, typed: list[str], offered: list[str]
+) -> None:
+    words = [str(tree.root) if word == "TREE" else word for word in typed]
+    bin = Path(sys.executable).parent
+    script = f"""
+        PATH={bin}:$PATH
+        eval "$(cgpu completion bash)"
+        COMP_WORDS=(cgpu-smi {" ".join(words)}); COMP_CWORD={len(words)}
+        $(complete -p cgpu-smi | sed 's/.*-F //; s/ .*//') cgpu-smi
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    command = ["bash", "--norc", "-c", script]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [word.replace("GPU-00000000-0000-0000-0000-00000000000", "GPU-") for word in out] == (
+        offered
+    )
 
 
 def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(
