@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import posix
 
 from .. import dialects
 from ..errors import HookError, RequestError
@@ -65,11 +64,11 @@ def save_config(bundle: str, config: dict[str, object]) -> None:
     path = f"{bundle}/config.json"
     draft = f"{path}.cgpu"
     try:
-        status = os.stat(path)
+        status = posix.stat(path)
         with open(draft, "w", encoding="utf-8") as file:
             file.write(json_text.dumps(config))
-        os.chmod(draft, stat.S_IMODE(status.st_mode))
-        os.chown(draft, status.st_uid, status.st_gid)
-        os.rename(draft, path)
+        posix.chmod(draft, status.st_mode & 0o7777)
+        posix.chown(draft, status.st_uid, status.st_gid)
+        posix.rename(draft, path)
     except OSError as error:
         raise HookError(f"{path}: {error.strerror}") from None

@@ -8,11 +8,14 @@ it. The registration is bound to that process: if the hook or the engine is kill
 the process dies with it, and the door takes the registration back on its own.
 
 A limit that was asked for and cannot be given always ends in a refusal, whatever goes wrong.
+
+Every container's start waits for this: nothing on its way imports ``os``, which is ``posix`` and an
+abstract class for each kind of collection, a tenth of the whole start.
 """
 
 from __future__ import annotations
 
-import os
+import posix
 import sys
 
 from ..errors import CgpuError, HookError, RequestError
@@ -273,14 +276,23 @@ class _Locked:
         self.path = path
 
     def __enter__(self) -> None:
-        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            self._make_directory()
+            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
         if not acquire(self.fd, LOCK_TIMEOUT_S, pause_s=0.002):
-            os.close(self.fd)
+            posix.close(self.fd)
             raise HookError(f"{self.path} is held by another hook; try again")
 
+    def _make_directory(self) -> None:
+        # Once after a boot; the import is what takes long.
+        import os
+
+        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
+
     def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
+        posix.close(self.fd)
 
 
 def main(argv: list[str] | None = None) -> int:

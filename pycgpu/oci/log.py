@@ -7,7 +7,7 @@ The hook's log: one line an event, appended whole, so that hooks in parallel do 
 
 from __future__ import annotations
 
-import os
+import posix
 import time
 
 DEFAULT = "/var/log/cgpu-prestart-hook.log"
@@ -46,25 +46,27 @@ class HookLog:
 
 
 def _append(path: str, line: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND | posix.O_CLOEXEC, 0o640)
     try:
-        if os.fstat(fd).st_size >= ROTATE_BYTES:
-            os.close(fd)
+        if posix.fstat(fd).st_size >= ROTATE_BYTES:
+            posix.close(fd)
             _rotate(path)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        os.write(fd, line.encode(errors="backslashreplace"))
+            fd = posix.open(
+                path, posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND | posix.O_CLOEXEC, 0o640
+            )
+        posix.write(fd, line.encode(errors="backslashreplace"))
     finally:
-        os.close(fd)
+        posix.close(fd)
 
 
 def _rotate(path: str) -> None:
     for number in range(KEPT - 1, 0, -1):
         try:
-            os.rename(f"{path}.{number}", f"{path}.{number + 1}")
+            posix.rename(f"{path}.{number}", f"{path}.{number + 1}")
         except FileNotFoundError:
             continue
     # Gone already if another hook rotated in between; both then append to the new file.
     try:
-        os.rename(path, f"{path}.1")
+        posix.rename(path, f"{path}.1")
     except FileNotFoundError:
         return

@@ -131,11 +131,9 @@ class Request(NamedTuple):
 
 
 class Tenant(NamedTuple):
-    """What a container holds on one card; ``memory_bytes`` None is no limit."""
+    """A container's parts of one card's compute, in percent; its memory is in the card's sums."""
 
     id: str
-    memory_bytes: int | None
-    weight: int = 1
     quota: int | None = None
     quota_min: int | None = None
 

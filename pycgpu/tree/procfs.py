@@ -12,7 +12,7 @@ text of a node is not what the contract says.
 from __future__ import annotations
 
 import errno
-import os
+import posix
 
 from ..errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
 from ..request.model import Card, Grant, Tenant
@@ -44,6 +44,14 @@ _DESTROY_REASONS = {
 }
 
 
+def _exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def is_users(root: str) -> bool:
     """Whether the tree at *root* is the agent's."""
     return root == USER_DOOR or root.endswith(_SOCKET)
@@ -57,12 +65,12 @@ def doors(prefix: str = "/") -> tuple[str, ...]:
 
 def is_open(root: str) -> bool:
     """Whether a door serves the tree at *root*."""
-    if root.endswith(_SOCKET) and os.path.exists(root):
+    if root.endswith(_SOCKET) and _exists(root):
         from . import remote
 
         # An agent that was killed leaves its socket.
         return remote.answers(root)
-    return os.path.exists(f"{root}/api_version")
+    return _exists(f"{root}/api_version")
 
 
 def find_root() -> str:
@@ -92,14 +100,14 @@ def read(path: str, root: str) -> str:
 
 
 def _chunks(full: str) -> list[bytes]:
-    fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    fd = posix.open(full, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         chunks = []
-        while chunk := os.read(fd, 65536):
+        while chunk := posix.read(fd, 65536):
             chunks.append(chunk)
         return chunks
     finally:
-        os.close(fd)
+        posix.close(fd)
 
 
 def write(path: str, text: str, root: str, reasons: dict[int, str] | None = None) -> None:
@@ -110,11 +118,11 @@ def write(path: str, text: str, root: str, reasons: dict[int, str] | None = None
             from . import remote
 
             return remote.write(path, text, root)
-        fd = os.open(full, os.O_WRONLY | os.O_CLOEXEC)
+        fd = posix.open(full, posix.O_WRONLY | posix.O_CLOEXEC)
         try:
-            os.write(fd, text.encode() + b"\n")
+            posix.write(fd, text.encode() + b"\n")
         finally:
-            os.close(fd)
+            posix.close(fd)
     except OSError as error:
         raise _node_error(full, error, root, text, reasons) from None
 
@@ -127,11 +135,11 @@ def _node_error(
     reasons: dict[int, str] | None = None,
 ) -> CgpuError:
     number = error.errno or errno.EIO
-    if number == errno.ECONNREFUSED or (number == errno.ENOENT and not os.path.exists(root)):
+    if number == errno.ECONNREFUSED or (number == errno.ENOENT and not _exists(root)):
         return ModuleNotLoaded(root)
     if number in (errno.EACCES, errno.EPERM):
         return PermissionDenied(full)
-    reason = (reasons or {}).get(number) or os.strerror(number)
+    reason = (reasons or {}).get(number) or posix.strerror(number)
     return NodeError(full, number, f"{reason} ({errno.errorcode.get(number, number)})", text)
 
 
@@ -170,7 +178,7 @@ def _listing(path: str, root: str) -> list[str]:
 
             directories, files = remote.names(path, root)
             return directories + files
-        return os.listdir(full)
+        return posix.listdir(full)
     except OSError as error:
         raise _node_error(full, error, root) from None
 
@@ -205,7 +213,11 @@ def container_names(card: int, root: str) -> list[str]:
             return sorted(remote.names(str(card), root)[0])
         except OSError as error:
             raise _node_error(full, error, root) from None
-    return sorted(name for name in _listing(str(card), root) if os.path.isdir(f"{full}/{name}"))
+    try:
+        with posix.scandir(full) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError as error:
+        raise _node_error(full, error, root) from None
 
 
 def container_ids(root: str) -> list[str]:
@@ -375,22 +387,22 @@ def find_cards(root: str) -> list[Card]:
     api_version = read_api_version(root)
     if api_version != API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(api_version))
-    if not card_indexes(root):
+    indexes = card_indexes(root)
+    if not indexes:
         # A module that was loaded before the driver looks for cards when inst_ctl is opened.
         read("inst_ctl", root)
-    return [Card(card, read_uuid(card, root), total_bytes=0) for card in card_indexes(root)]
+        indexes = card_indexes(root)
+    return [Card(card, read_uuid(card, root), total_bytes=0) for card in indexes]
 
 
 def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
-    """Return what each container holds of *card*; one that goes meanwhile is left out."""
+    """Return the containers on *card*; one that goes meanwhile is left out."""
     found = []
     for name in container_names(card, root):
         try:
             found.append(
                 Tenant(
                     name,
-                    read_memsize(card, name, root),
-                    read_weight(card, name, root),
                     read_quota(card, name, root),
                     read_quota_min(card, name, root),
                 )
@@ -414,7 +426,7 @@ def open_events(root: str) -> int:
             from . import remote
 
             return remote.events(root)
-        return os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return posix.open(full, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError as error:
         raise _node_error(full, error, root) from None
 
@@ -423,7 +435,7 @@ def new_events(descriptor: int) -> list[str]:
     """Return the lines of ``events`` not read yet by that descriptor, of :func:`open_events`."""
     text = b""
     try:
-        while chunk := os.read(descriptor, 65536):
+        while chunk := posix.read(descriptor, 65536):
             text += chunk
     except BlockingIOError:
         pass

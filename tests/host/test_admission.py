@@ -51,17 +51,17 @@ def mib(amount: Any) -> Any:
             "card 2: 40960 MiB asked, 32768 MiB on the card",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, allocated_bytes=15 * GIB, tenants=(Tenant("a", 15 * GIB),)),
+            Card(0, "GPU-0", 16 * GIB, allocated_bytes=15 * GIB, tenants=(Tenant("a"),)),
             mib(2048),
             "card 0: 2048 MiB asked, 1024 MiB free of 16384 MiB (1 container holds 15360 MiB)",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", None, quota=60),)),
+            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", quota=60),)),
             CardShare(quota=50),
             "card 0: 50 % of compute asked, 40 % free (1 container holds 60 %)",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", None, quota_min=60),)),
+            Card(0, "GPU-0", 16 * GIB, tenants=(Tenant("a", quota_min=60),)),
             CardShare(quota_min=50),
             "card 0: 50 % guaranteed asked, 40 % free (1 container holds 60 %)",
         ),
@@ -71,18 +71,18 @@ def mib(amount: Any) -> Any:
             "card 0: 1 bytes asked, and the least is 1 MiB",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, free_weight=3, tenants=(Tenant("a", None, weight=17),)),
+            Card(0, "GPU-0", 16 * GIB, free_weight=3, tenants=(Tenant("a"),)),
             CardShare(weight=4),
             "card 0: weight 4 asked, 3 free (1 container holds 17 of max_inst 20)",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, free_weight=0, tenants=(Tenant("a", None, weight=20),)),
+            Card(0, "GPU-0", 16 * GIB, free_weight=0, tenants=(Tenant("a"),)),
             CardShare(quota=10),
             "card 0: free_weight is 0, and without a weight a quota gets no compute"
             " (1 container holds 20 of max_inst 20)",
         ),
         (
-            Card(0, "GPU-0", 16 * GIB, max_inst=1, tenants=(Tenant("a", None),)),
+            Card(0, "GPU-0", 16 * GIB, max_inst=1, tenants=(Tenant("a"),)),
             CardShare(),
             "card 0: 1 container, and max_inst is 1",
         ),
@@ -107,9 +107,7 @@ def test_the_size_on_the_box_is_admitted_and_capped_to_what_the_board_has() -> N
 
 
 def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant() -> None:
-    card = Card(
-        0, "GPU-0", 32510 * MIB, allocated_bytes=32400 * MIB, tenants=(Tenant("a", 32400 * MIB),)
-    )
+    card = Card(0, "GPU-0", 32510 * MIB, allocated_bytes=32400 * MIB, tenants=(Tenant("a"),))
     assert isinstance(admit(request(mib(220)), [card]), Grant)
     assert isinstance(admit(request(mib(221)), [card]), Refusal)
 
@@ -186,7 +184,6 @@ def test_what_is_granted_never_exceeds_the_card(
         (given_card,) = result.cards
         tenant = Tenant(
             str(number),
-            given_card.memory_bytes,
             quota=given_card.quota,
             quota_min=given_card.quota_min,
         )

@@ -30,7 +30,7 @@ class Host:
         result = admit(asked(env), self.cards)
         for given in result.cards if isinstance(result, Grant) else ():
             card = self.cards[given.index]
-            tenant = Tenant(f"c{len(card.tenants)}", given.memory_bytes, quota=given.quota)
+            tenant = Tenant(f"c{len(card.tenants)}", quota=given.quota)
             self.cards[given.index] = card._replace(
                 allocated_bytes=card.allocated_bytes + (given.memory_bytes or 0),
                 tenants=(*card.tenants, tenant),

@@ -74,8 +74,8 @@ def test_a_split_that_does_not_come_out_even_is_refused() -> None:
 
 def test_one_card_of_many_is_chosen_the_fullest_that_has_room() -> None:
     env = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", "NVIDIA_VISIBLE_DEVICES": "all"}
-    busy = Tenant("a", 4096 * MIB, quota=80)
-    half = Tenant("b", 2048 * MIB, quota=50)
+    busy = Tenant("a", quota=80)
+    half = Tenant("b", quota=50)
     cards = [
         A10[0],
         A10[0]._replace(index=1, uuid="GPU-1", allocated_bytes=4096 * MIB, tenants=(busy,)),

@@ -26,11 +26,11 @@ def root(tmp_path: Path) -> Any:
 
 
 def test_cards_are_read_with_their_containers(root: Any) -> None:
-    add_container(root, 1, CID, quota="30", weight="4")
+    add_container(root, 1, CID, quota="30")
     put(root / "1", memory=memory(15109 * MIB, reserved=100 * MIB, allocated=1024 * MIB))
     first, second = procfs.read_cards(str(root))
     assert (first.index, first.tenants) == (0, ())
-    assert second.tenants == (Tenant("012b2edccd7a", 1024 * MIB, 4, 30, None),)
+    assert second.tenants == (Tenant("012b2edccd7a", 30, None),)
     assert second.free_bytes == (15109 - 1124) * MIB
 
 
@@ -54,7 +54,8 @@ def test_containers_whose_names_clash_are_told_apart(root: Any) -> None:
 def test_max_is_no_limit(root: Any) -> None:
     add_container(root, 0, CID, memsize="max", quota="max")
     (tenant,) = procfs.read_tenants(0, str(root))
-    assert (tenant.memory_bytes, tenant.quota) == (None, None)
+    memory_bytes = procfs.read_memsize(0, tenant.id, str(root))
+    assert (memory_bytes, tenant.quota) == (None, None)
 
 
 def test_a_container_that_goes_while_it_is_read_is_left_out(root: Any) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What every container's start waits for; the figures are scripts/bench-start's."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,17 @@ from typing import Any
 import pytest
 
 from pycgpu import dialects
+from pycgpu.install.launcher import hook_program
+
+from .tree import make_tree
 
 REPOSITORY = Path(__file__).parents[2]
 #: Each takes as long to import as all that the hook does, or brings one that does.
 DEAR = {"collections", "contextlib", "dataclasses", "enum", "functools", "importlib", "json"} | {
     "logging", "pathlib", "re", "subprocess", "typing"
 }  # fmt: skip
+#: What the hook does without besides; the runtime needs paths, and starts one program more.
+DEAR_TO_THE_HOOK = {"os", "stat", "tomllib"}
 
 
 def imported(*modules: str) -> set[str]:
@@ -39,4 +45,30 @@ def imported(*modules: str) -> set[str]:
 )
 def test_hook_and_runtime_import_nothing_dear(modules: Any) -> None:
     assert "pycgpu.request.model" in imported(*modules)
-    assert not imported(*modules) & DEAR
+    dear = DEAR if {"oci.runtime", "oci.oom_spawn"} & {*modules} else DEAR | DEAR_TO_THE_HOOK
+    assert not imported(*modules) & dear
+
+
+def test_the_hook_grants_a_share_without_importing_anything_dear(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "cgpu_km")
+    (tmp_path / "config.json").write_text('{"process": {"env": ["CGPU_MEM=1G"]}}')
+    for file in ("proc/7/status", "run/lock"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("NSpid:\t7\t1\n")
+    state = {"id": "f" * 64, "pid": 7, "status": "creating", "bundle": str(tmp_path)}
+    words = {"root": root, "lock": tmp_path / "run/lock", "proc": tmp_path / "proc"}
+    words |= {"log": tmp_path / "log", "policy": tmp_path / "none"}
+    args = [word for name, path in words.items() for word in (f"--{name}", str(path))]
+    hook = tmp_path / "cgpu-hook"
+    hook.write_text(hook_program(sys.executable, str(REPOSITORY), args))
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-IS", str(hook), "createRuntime"],
+        input=json.dumps(state),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert (root / "inst_ctl").read_text().startswith(f"create {'f' * 64} pid=7 gpu=0,mem=")
+    assert "pycgpu.dialects.cgpu" in modules
+    assert not modules & (DEAR | DEAR_TO_THE_HOOK)
