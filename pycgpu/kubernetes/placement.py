@@ -29,7 +29,7 @@ def reserve(cards: Sequence[Card], promised: Iterable[tuple[str, int, Amounts]])
         held[index] = card._replace(
             allocated_bytes=card.allocated_bytes + min(memory_bytes, card.free_bytes),
             free_weight=max(0, card.free_weight - 1),
-            tenants=(*card.tenants, Tenant(name, memory_bytes, 1, share.quota)),
+            tenants=(*card.tenants, Tenant(name, share.quota)),
         )
     return list(held.values())
 
