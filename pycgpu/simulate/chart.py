@@ -17,15 +17,40 @@ from .scenario import MS, Run, Scenario, Tenant, run
 
 COLOURS = ("#3366cc", "#dc7633", "#229954", "#8e44ad", "#c0392b", "#7f8c8d", "#16a085", "#b7950b")
 STYLES = ("blue", "yellow", "green", "magenta", "red", "white", "cyan", "bright_black")
+_NOBODY = "#dddddd"
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
+def edges(result: Run, points: int) -> list[int]:
+    """
+    Return the bins between which shares are told, ``points`` times or a little more or less often.
+
+    Each is of as many whole periods of the first card's: in less than that, some containers have
+    had their turn once more than others, and a picture would show teeth that are nobody's doing.
+    """
+    last = len(result.useful[0])
+    duration_ns, period_ns = result.scenario.duration_ns, result.cards[0]["period_ns"]
+    count, shown = points, 1.0
+    if period_ns and duration_ns >= period_ns:
+        # Near to what was asked for, and little left over at the end, which is not shown.
+        periods = int(duration_ns / period_ns + 0.001)
+        each = min(
+            range(1, periods + 1),
+            key=lambda n: abs(periods // n - points) / points + 4 * (periods % n) / periods,
+        )
+        count = periods // each
+        shown = count * each * period_ns / duration_ns
+    return [min(last, round(shown * last * i / count)) for i in range(count + 1)]
+
+
 def shares(result: Run, tenant: int, points: int) -> list[float]:
-    """Return what a tenant did, of the card, in each of ``points`` equal times."""
+    """Return what a tenant did, of the card, between each two of :func:`edges`."""
     row = result.useful[tenant]
-    edges = [len(row) * i // points for i in range(points + 1)]
     width = result.scenario.bin_ns
-    return [sum(row[a:b]) / ((b - a) * width) if b > a else 0.0 for a, b in pairwise(edges)]
+    return [
+        sum(row[a:b]) / ((b - a) * width) if b > a else 0.0
+        for a, b in pairwise(edges(result, points))
+    ]
 
 
 def text(result: Run, console: Console, points: int = 64) -> None:
@@ -39,44 +64,48 @@ def svg(
     result: Run,
     labels: tuple[str, ...] = (),
     title: str = "",
-    points: int = 60,
-    size: tuple[int, int] = (640, 200),
+    points: int = 30,
+    size: tuple[int, int] = (700, 200),
 ) -> str:
     """Return a stacked area chart: time to the right, the card's whole compute upwards."""
     width, height = size
     left, top, bottom = 42, 26, 24
-    plot_w, plot_h = width - left - 130, height - top - bottom
+    plot_w, plot_h = width - left - 170, height - top - bottom
     count = len(result.scenario.tenants)
-    seconds = result.scenario.duration_ns / (1000 * MS)
-    title = title or f"policy {result.scenario.policy} {POLICIES[result.scenario.policy]}"
+    bins = edges(result, points)
+    points = len(bins) - 1
+    seconds = bins[-1] * result.scenario.bin_ns / (1000 * MS)
+    title = title or f"Policy {result.scenario.policy}, {POLICIES[result.scenario.policy]}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="11">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{left}" y="16" font-size="13">{escape(title)} (simulated)</text>',
-        f'<rect x="{left}" y="{top}" width="{plot_w}" height="{plot_h}" fill="#eeeeee"/>',
+        f'<text x="{left}" y="16" font-size="13">{escape(title)}: parts of the card, over time '
+        "(simulated)</text>",
+        f'<rect x="{left}" y="{top}" width="{plot_w}" height="{plot_h}" fill="{_NOBODY}"/>',
     ]
     base = [0.0] * points
+    legend = []
     for i in range(count):
         above = [b + s for b, s in zip(base, shares(result, i, points), strict=True)]
-        upper = [
-            f"{left + plot_w * (k + side) / points:.1f},{top + plot_h * (1 - min(1, v)):.1f}"
-            for k, v in enumerate(above)
-            for side in (0, 1)
-        ]
-        lower = [
-            f"{left + plot_w * (k + side) / points:.1f},{top + plot_h * (1 - min(1, v)):.1f}"
-            for k, v in enumerate(base)
-            for side in (0, 1)
-        ]
+        upper, lower = (
+            [
+                f"{left + plot_w * bins[k + side] / bins[-1]:.1f},"
+                f"{top + plot_h * (1 - min(1, v)):.1f}"
+                for k, v in enumerate(values)
+                for side in (0, 1)
+            ]
+            for values in (above, base)
+        )
         colour = COLOURS[i % len(COLOURS)]
         parts.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}"/>')
-        row = top + 12 + 16 * i
         label = labels[i] if i < len(labels) else f"{i} {result.scenario.tenants[i].kind}"
-        column = left + plot_w + 10
+        legend.append((colour, label))
+        base = above
+    for i, (colour, label) in enumerate([*legend, (_NOBODY, "nobody: idle, switching")]):
+        row, column = top + 12 + 16 * i, left + plot_w + 10
         parts.append(f'<rect x="{column}" y="{row - 9}" width="10" height="10" fill="{colour}"/>')
         parts.append(f'<text x="{column + 15}" y="{row}">{escape(label)}</text>')
-        base = above
     for fraction in (0, 0.5, 1):
         y = top + plot_h * (1 - fraction)
         anchor = f'x="{left - 5}" y="{y + 4:.0f}" text-anchor="end"'
@@ -111,9 +140,7 @@ def pictures(folder: Path) -> None:
         if name == "burst":
             a, numbers[0] = replace(a, quota=30), "quota 30 %"
             b, numbers[1] = replace(b, weight=1, quota_min=50), "at least 50 %"
-        scenario = Scenario(
-            (a, b, c), policy=policy, max_inst=5, duration_ns=6000 * MS, bin_ns=10 * MS
-        )
+        scenario = Scenario((a, b, c), policy=policy, max_inst=5, duration_ns=6000 * MS, bin_ns=MS)
         labels = tuple(
             f"{who} {number}".strip() for who, number in zip("ABC", numbers, strict=True)
         )

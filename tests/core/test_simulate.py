@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycgpu.request.model import POLICIES
-from pycgpu.simulate import Change, Run, Scenario, Tenant, check, compare, run
+from pycgpu.simulate import Change, Run, Scenario, Tenant, chart, check, compare, run
 from pycgpu.simulate.scenario import MS, Reports, decision_ns, entitlements
 
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
@@ -396,6 +398,30 @@ def test_one_scenario_prints_its_shares_and_draws_them() -> None:
         assert done.returncode == 0, done.stderr
         assert "policy 3 fixed (simulated)" in done.stdout
         assert file.read().startswith(b"<svg")
+
+
+@pytest.mark.parametrize("policy", range(len(POLICIES)))
+def test_a_picture_has_steps_of_whole_periods_and_explains_its_grey(policy: int) -> None:
+    tenants = (Tenant(weight=1), Tenant(weight=2))
+    result = run(Scenario(tenants, policy=policy, max_inst=5, duration_ns=6000 * MS, bin_ns=MS))
+    edges = chart.edges(result, 30)
+    period = result.cards[0]["period_ns"] / MS
+    assert 20 <= len(edges) - 1 <= 40
+    if period:
+        steps = [(b - a) / period for a, b in pairwise(edges)]
+        # Edges stand on the model's bins, of 1 ms.
+        assert max(abs(step - round(step)) for step in steps) <= 1 / period
+        assert len(set(map(round, steps))) == 1
+    # Who always works has the same part of each step, but where it is served on demand.
+    if period and result.scenario.policy not in (4, 7, 8):
+        told = chart.shares(result, 0, 30)[1:]
+        assert max(told) - min(told) < 0.02
+    drawn = chart.svg(result)
+    legend = re.findall(r'<rect [^>]*width="10"[^>]*fill="(#\w+)"/>\n<text[^>]*>([^<]*)', drawn)
+    grey = re.search(r'<rect [^>]*height="150"[^>]*fill="(#\w+)"', drawn)
+    assert grey and dict(legend)[grey[1]].startswith("nobody: idle")
+    (title,) = re.findall(r'font-size="13">([^<]*)<', drawn)
+    assert title == f"Policy {policy}, {POLICIES[policy]}: parts of the card, over time (simulated)"
 
 
 @pytest.mark.parametrize(
