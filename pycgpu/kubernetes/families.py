@@ -117,7 +117,7 @@ class Amounts(NamedTuple):
     memory_percent: int | None = None
     quota: int | None = None
 
-    def environment(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """Return the same as the container's settings, but for the cards."""
         memory = (
             f"{self.memory_percent or 100}%"

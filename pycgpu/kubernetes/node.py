@@ -263,7 +263,7 @@ class Node:
             cdi.of_container(
                 min(entry.ids),
                 cards,
-                entry.amounts.environment(),
+                entry.amounts.settings(),
                 self.place.hook,
                 libraries=self.place.libraries,
                 dev=f"{self.place.prefix.rstrip('/')}/dev",

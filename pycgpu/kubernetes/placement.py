@@ -79,6 +79,6 @@ def _free(card: Card) -> float:
 
 
 def _request(amounts: Amounts, index: int) -> Request:
-    request = dialects.request_from({**amounts.environment(), "CGPU_GPU": str(index)})
+    request = dialects.request_from({**amounts.settings(), "CGPU_GPU": str(index)})
     assert request is not None  # CGPU_MEM always asks
     return request

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
 
 
+#: Settings that a CDI device of one container brings, as options of the hook in it.
+GIVEN = "--set"
+HOOK = "cgpu-hook"
+
+
 def load_config(bundle: str) -> dict[str, object]:
     """Return ``config.json`` of *bundle*; raise HookError if there is none to read."""
     path = f"{bundle}/config.json"
@@ -47,7 +52,26 @@ def request_of(
     annotations = config.get("annotations")
     if isinstance(annotations, dict) and any(annotations.get(key) == "sandbox" for key in SANDBOX):
         return None
+    given = _given(config)
+    if given:
+        annotations = {**(annotations if isinstance(annotations, dict) else {}), **given}
     return dialects.request_from(dialects.settings(env or [], annotations, allowed))
+
+
+def _given(config: dict[str, object]) -> dict[str, str]:
+    """Return the settings that our hook's entry carries, as annotations of the operator's."""
+    hooks = config.get("hooks")
+    entries = hooks.get("createRuntime") if isinstance(hooks, dict) else None
+    found: dict[str, str] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        words = entry.get("args") if isinstance(entry, dict) else None
+        if not isinstance(words, list) or str(entry.get("path")).rpartition("/")[2] != HOOK:
+            continue
+        for number, word in enumerate(words[:-1]):
+            if word == GIVEN:
+                key, _, value = str(words[number + 1]).partition("=")
+                found[dialects.OPERATOR + key] = value
+    return found
 
 
 def names(config: dict[str, object], variable: str) -> bool:

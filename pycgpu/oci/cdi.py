@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
+from .bundle import GIVEN
 
 KIND = "cgpu.io/gpu"
 #: Of devices that are made for one container each.
@@ -75,7 +76,7 @@ def specification(
 def of_container(
     name: str,
     cards: Sequence[Card],
-    environment: Mapping[str, str],
+    settings: Mapping[str, str],
     hook: Sequence[str],
     *,
     libraries: Iterable[str] = (),
@@ -84,18 +85,22 @@ def of_container(
     """
     Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
 
-    It is *cards* with the limits that *environment* asks for: what the container's image or pod
-    sets under the same names does not count.
+    It is *cards* with the limits that *settings* ask for. They are the hook's arguments, which no
+    image can set, and count as annotations of the operator's do.
     """
     edits = _edits(cards)
     visible = ",".join(card.uuid or str(card.index) for card in cards)
-    settings = {"NVIDIA_VISIBLE_DEVICES": visible, "CGPU_GPU": visible, **environment}
-    edits["env"] = [f"{key}={value}" for key, value in settings.items()]
+    edits["env"] = [f"NVIDIA_VISIBLE_DEVICES={visible}"]
+    given = [
+        word
+        for key, value in {"CGPU_GPU": visible, **settings}.items()
+        for word in (GIVEN, f"{key}={value}")
+    ]
     return {
         "cdiVersion": VERSION,
         "kind": CONTAINER_KIND,
         "devices": [{"name": name, "containerEdits": edits}],
-        "containerEdits": _common(hook, libraries, dev),
+        "containerEdits": _common((*hook, *given), libraries, dev),
     }
 
 

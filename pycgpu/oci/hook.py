@@ -23,7 +23,7 @@ from ..request import admission, permit
 from ..request.model import CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from . import json_text
-from .bundle import load_config, names, request_of
+from .bundle import GIVEN, load_config, names, request_of
 from .lock import acquire
 from .log import CTYUN, DEFAULT, HookLog
 
@@ -34,6 +34,7 @@ CREATE_STAGES = ("createRuntime", "prestart")
 STAGES = (*CREATE_STAGES, "poststop")
 USAGE = (
     "usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [--policy FILE]"
+    " [--set NAME=VALUE]…"
     f" [{'|'.join(STAGES)}] < state"
 )
 
@@ -296,10 +297,10 @@ class _Locked:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run as ``cgpu-hook``; see :data:`USAGE`."""
+    """Run as ``cgpu-hook``; see :data:`USAGE`. What is --set is read where the bundle is."""
     args = list(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {
-        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy")
+        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN)
     }
     stage = None
     while args:

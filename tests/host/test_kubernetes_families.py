@@ -95,12 +95,12 @@ def test_quantities_are_read_as_the_api_writes_them(text: str, number: int) -> N
 def test_what_is_asked_reaches_the_hook_as_asked(name: str) -> None:
     """Amounts become settings, and the hook's dialect makes the same request of them."""
     asked = Amounts(1, 3000 * MIB, None, 30)
-    request = dialects.request_from({**asked.environment(), "CGPU_GPU": "0"})
+    request = dialects.request_from({**asked.settings(), "CGPU_GPU": "0"})
     assert request is not None
     share = request.shares[0]
     assert share.memory is not None
     assert (share.memory.on(16 * GIB), share.quota) == (3000 * MIB, 30)
-    assert Amounts().environment() == {"CGPU_MEM": "100%"}
+    assert Amounts().settings() == {"CGPU_MEM": "100%"}
     assert FAMILIES[name].anchor_name in FAMILIES[name].resources
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.errors import CgpuError
+from pycgpu.errors import CgpuError, RequestError
 from pycgpu.kubernetes import messages, placement
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.device_plugin import Plugin
@@ -20,6 +20,8 @@ from pycgpu.kubernetes.health import HARMLESS
 from pycgpu.kubernetes.kubelet import Kubelet
 from pycgpu.kubernetes.mapping import Mapping
 from pycgpu.kubernetes.node import ANNOTATION, Node, Place
+from pycgpu.oci import bundle
+from pycgpu.request import permit
 from pycgpu.request.model import GIB, MIB, Card
 from tests.host.coretree import CoreTree
 from tests.host.kubelet import ApiPeer, KubeletPeer, Refused
@@ -31,9 +33,9 @@ FOUR = (FAMILIES["hami"], FAMILIES["alibaba"], FAMILIES["volcengine"], FAMILIES[
 class Rig:
     """A node of two cards of 16 GiB, its kubelet, its API server and the plugin between them."""
 
-    def __init__(self, path: Path, config: Config) -> None:
+    def __init__(self, path: Path, offered: Config) -> None:
         self.path = path
-        self.config = config
+        self.offered = offered
         self.tree = CoreTree(path / "tree", ((16 * GIB, 0), (16 * GIB, 0)))
         # Short: a socket's path has 107 bytes.
         self.kubelet = KubeletPeer(path / "k")
@@ -49,7 +51,7 @@ class Rig:
         )
         self.node = Node(
             "node",
-            self.config,
+            self.offered,
             Mapping(str(self.path / "state/mapping.json")),
             Kubelet(str(self.kubelet.directory)),
             Access(self.api.url, "/nowhere", "/nowhere"),
@@ -58,7 +60,7 @@ class Rig:
         self.plugin = Plugin(self.node)
         self.thread = threading.Thread(target=self.plugin.run)
         self.thread.start()
-        for family in self.config.families:
+        for family in self.offered.families:
             self.kubelet.await_plugin(family.anchor_name)
 
     def stop(self) -> None:
@@ -76,25 +78,37 @@ class Rig:
         return self.given(name, resource)
 
     def given(self, name: str, resource: str = GPU, container: str = "main") -> list[str]:
-        return self.settings(name, resource, container)["NVIDIA_VISIBLE_DEVICES"].split(",")
+        return self.settings(name, resource, container)["CGPU_GPU"].split(",")
 
     def settings(self, name: str, resource: str = GPU, container: str = "main") -> dict[str, str]:
-        return dict(
-            entry.split("=", 1)
-            for entry in self.device(name, resource, container)["containerEdits"]["env"]
-        )
+        """What the container's hook is told."""
+        edits = self.specification(name, resource, container)["containerEdits"]
+        assert [hook["hookName"] for hook in edits["hooks"]] == ["createRuntime", "poststop"]
+        words = edits["hooks"][0]["args"]
+        assert words[0] == "cgpu-hook"
+        assert words[-1] == "createRuntime"
+        pairs = zip(words[1:-1:2], words[2:-1:2], strict=True)
+        return dict(text.split("=", 1) for option, text in pairs if option == "--set")
 
-    def device(self, name: str, resource: str = GPU, container: str = "main") -> dict[str, Any]:
+    def specification(self, name: str, resource: str = GPU, container: str = "main") -> Any:
         ids = self.kubelet.pods["default", name][container][resource]
         specification = json.loads((self.path / f"cdi/cgpu-{min(ids)}.json").read_text())
         assert specification["kind"] == "cgpu.io/container"
-        device: dict[str, Any] = specification["devices"][0]
+        (device,) = specification["devices"]
         assert device["name"] == min(ids)
-        assert [hook["hookName"] for hook in specification["containerEdits"]["hooks"]] == [
-            "createRuntime",
-            "poststop",
-        ]
-        return device
+        return specification
+
+    def config(self, name: str, *environment: str) -> dict[str, object]:
+        """The bundle of its container, whose image and pod set *environment*."""
+        specification = self.specification(name)
+        edits = specification["devices"][0]["containerEdits"]
+        hooks: dict[str, Any] = {}
+        for hook in specification["containerEdits"]["hooks"]:
+            rest = {key: value for key, value in hook.items() if key != "hookName"}
+            hooks.setdefault(hook["hookName"], []).append(rest)
+        # As engines apply a device: what it sets replaces what was there.
+        env = dict(entry.split("=", 1) for entry in (*environment, *edits["env"]))
+        return {"process": {"env": [f"{k}={v}" for k, v in env.items()]}, "hooks": hooks}
 
     def enter(self, name: str, cid: str, cards: str, container: str = "main") -> None:
         """The container has been made: the tree has it, and the kubelet's link its name."""
@@ -165,16 +179,38 @@ def test_every_familys_anchor_is_ids_and_the_rest_stands_in_the_nodes_status(
     assert not rig.node.publish()
 
 
-def test_a_pods_amounts_become_settings_that_its_image_cannot_change(rig: Rig) -> None:
+def test_a_pods_amounts_become_settings_of_its_hook(rig: Rig) -> None:
     assert rig.run("job", gpucores=30, gpumem=3000) == [rig.cards[0]]
     assert rig.settings("job") == {
-        "NVIDIA_VISIBLE_DEVICES": rig.cards[0],
         "CGPU_GPU": rig.cards[0],
         "CGPU_MEM": "3000MiB",
         "CGPU_QUOTA": "30",
     }
-    device = rig.device("job")
-    assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+    edits = rig.specification("job")["devices"][0]["containerEdits"]
+    assert edits == {
+        "deviceNodes": [{"path": "/dev/nvidia0"}],
+        "env": [f"NVIDIA_VISIBLE_DEVICES={rig.cards[0]}"],
+    }
+
+
+@pytest.mark.parametrize("allowed", [permit.DEFAULT, permit.Permit(annotations_only=True)])
+def test_no_image_changes_what_its_pod_was_given(rig: Rig, allowed: permit.Permit) -> None:
+    rig.run("job", gpucores=30, gpumem=3000)
+    image = ("CGPU_MEM=max", "CGPU_QUOTA=99", "CGPU_GPU=all", "NVIDIA_VISIBLE_DEVICES=all")
+    request = bundle.request_of(rig.config("job", *image), allowed)
+    assert request is not None
+    (share,) = request.shares
+    assert share.memory is not None
+    assert (share.memory.on(16 * GIB), share.quota) == (3000 * MIB, 30)
+    assert request.selectors == (rig.cards[0],)
+    off = rig.config(
+        "job", "CGPU_DISABLE=1", "EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=3,WEIGHT=1"
+    )
+    if allowed.annotations_only:
+        assert bundle.request_of(off, allowed) == request
+    else:
+        with pytest.raises(RequestError, match="CGPU_DISABLE='1': an image could set it"):
+            bundle.request_of(off, allowed)
 
 
 def test_allocate_names_the_device_that_is_written_later(rig: Rig) -> None:
@@ -182,7 +218,7 @@ def test_allocate_names_the_device_that_is_written_later(rig: Rig) -> None:
     (name,) = rig.kubelet.admit("job", "main", GPU, 1)
     assert not (rig.path / "cdi").exists()
     rig.kubelet.start("job", "main", GPU)
-    assert name == f"cgpu.io/container={rig.device('job')['name']}"
+    assert name == f"cgpu.io/container={rig.specification('job')['devices'][0]['name']}"
 
 
 def test_without_sizes_a_pod_gets_the_whole_card(rig: Rig) -> None:
@@ -268,7 +304,8 @@ def test_an_init_container_and_the_next_have_the_larger(rig: Rig) -> None:
 
 def test_two_cards_are_two(rig: Rig) -> None:
     assert rig.run("pair", count=2, gpumem=3000) == rig.cards
-    assert rig.device("pair")["containerEdits"]["deviceNodes"] == [
+    edits = rig.specification("pair")["devices"][0]["containerEdits"]
+    assert edits["deviceNodes"] == [
         {"path": "/dev/nvidia0"},
         {"path": "/dev/nvidia1"},
     ]
