@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""The manifests, before a real API server: it takes them, and they let through what they should."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.objects import MANIFESTS, pod
+from tests.vm.loaded import until
+
+
+@pytest.fixture(scope="module")
+def api(control_plane: ControlPlane) -> ControlPlane:
+    control_plane.kubectl("apply", "-f", MANIFESTS)
+    control_plane.kubectl("create", "serviceaccount", "user")
+    control_plane.kubectl(
+        *("create", "rolebinding", "user", "--clusterrole", "edit"),
+        *("--serviceaccount", "default:user"),
+    )
+    until(
+        lambda: control_plane.get("serviceaccounts")["items"][0]["metadata"]["name"] == "default",
+        "the default service account",
+    )
+    # A policy holds from when the server has compiled it.
+    asking = pod("x", container={"env": [{"name": "EGPU", "value": "x"}]})
+    until(lambda: "limits.cgpu.io" in create(control_plane, asking, "user"), "the policy")
+    return control_plane
+
+
+def create(api: ControlPlane, made: Any, account: str) -> str:
+    """What the server says to a pod, empty if it takes it."""
+    done = api.kubectl(
+        *("create", f"--as=system:serviceaccount:default:{account}", "--dry-run=server", "-f", "-"),
+        text=json.dumps(made),
+        check=False,
+    )
+    return done.stderr if done.returncode else ""
+
+
+def test_every_manifest_is_valid_to_its_last_field(control_plane: ControlPlane) -> None:
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        done = control_plane.kubectl(
+            *("apply", "--dry-run=server", "--validate=strict", "-f", path), check=False
+        )
+        # In a dry run what a document creates is not there for the next: its namespace.
+        others = [line for line in done.stderr.splitlines() if '"cgpu" not found' not in line]
+        assert others == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CGPU_MEM", "EGPU", "ALIYUN_COM_GPU_MEM_CONTAINER", "CUDA_DEVICE_MEMORY_LIMIT_0"]
+    + ["NVIDIA_VISIBLE_DEVICES", "nvidia.com/gpumem", "emr.serverless.mgpu.core"],
+)
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_pod_cannot_ask_by_environment(api: ControlPlane, name: str, where: str) -> None:
+    made = pod("asking")
+    asking = {"name": "y", "image": "x", "env": [{"name": name, "value": "1"}]}
+    made["spec"].setdefault(where, []).append(asking)
+    assert f"{name}: ask for a part of a card by resources.limits" in create(api, made, "user")
+
+
+@pytest.mark.parametrize(
+    "name", ["cgpu.io/CGPU_WEIGHT", "vke.volcengine.com/mgpu-core", "nvidia.com/priority"]
+)
+def test_a_pod_cannot_ask_by_annotation(api: ControlPlane, name: str) -> None:
+    made = pod("asking", metadata={"annotations": {name: "4"}})
+    assert f"annotation {name} is for those who may set" in create(api, made, "user")
+
+
+def test_a_pod_that_asks_by_resources_is_let_through(api: ControlPlane) -> None:
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+    env = [{"name": "CUDA_CACHE_PATH", "value": "/tmp"}, {"name": "GPU_COUNT", "value": "1"}]
+    made = pod("usual", container={"resources": {"limits": limits}, "env": env})
+    made["metadata"]["annotations"] = {"prometheus.io/scrape": "true"}
+    assert create(api, made, "user") == ""
+    # And one that says nothing at all.
+    assert create(api, pod("plain"), "user") == ""
+
+
+def test_who_may_set_limits_may_annotate(api: ControlPlane) -> None:
+    made = pod("weighty", metadata={"annotations": {"cgpu.io/CGPU_WEIGHT": "4"}})
+    assert "is for those who may" in create(api, made, "user")
+    api.kubectl(
+        *("create", "rolebinding", "operator", "--clusterrole", "cgpu-limits"),
+        *("--serviceaccount", "default:user"),
+    )
+    until(lambda: create(api, made, "user") == "", "the server's look at the new role")
+    api.kubectl("delete", "rolebinding", "operator")
+    until(lambda: create(api, made, "user") != "", "the server's look at the end of it")
+
+
+@pytest.mark.parametrize(
+    ("verb", "what", "may"),
+    [
+        ("get", "pods", True),
+        ("list", "pods", False),
+        ("create", "pods", False),
+        ("get", "secrets", False),
+        ("get", "nodes", True),
+        ("patch", "nodes/status", True),
+        ("patch", "nodes", False),
+        ("update", "nodes/status", False),
+    ],
+)
+def test_the_plugin_may_do_what_it_does_and_no_more(
+    api: ControlPlane, verb: str, what: str, may: bool
+) -> None:
+    resource, _, part = what.partition("/")
+    words = [*("auth", "can-i", verb, resource), *(["--subresource", part] if part else [])]
+    done = api.kubectl(
+        *words, "--as=system:serviceaccount:cgpu:device-plugin", "-n", "default", check=False
+    )
+    assert done.stdout.strip() == ("yes" if may else "no")
