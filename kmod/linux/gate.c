@@ -14,6 +14,8 @@
 #include "gate.h"
 #include "registry.h"
 
+enum { ENTRIES_MAX = NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES };
+
 void cgpu_gates_adopt(struct cgpu_gates *gates, const struct cgpu_bridge_ops *bridge)
 {
 	gates->bridge = bridge;
@@ -52,26 +54,26 @@ static bool is_gone(u32 status)
 	       status == NV_ERR_INVALID_OBJECT_HANDLE || status == NV_ERR_INVALID_CHANNEL;
 }
 
-static u32 gate_call(struct cgpu_gates *gates, u8 *params,
+static u32 gate_call(struct cgpu_gates *gates, struct nv_fifo_disable_channels *params,
 		     const struct cgpu_handle *handles, u32 count, bool shut)
 {
 	u32 i;
 
-	memset(params, 0, FIFO_DISABLE_BYTES);
-	params[0] = shut;
-	cgpu_put32(params, FIFO_DISABLE_NUM, count);
+	memset(params, 0, sizeof(*params));
+	params->bDisable = shut;
+	params->numChannels = count;
 	for (i = 0; i < count; i++) {
-		cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i, handles[i].hClient);
-		cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i, handles[i].hObject);
+		params->hClientList[i] = handles[i].hClient;
+		params->hChannelList[i] = handles[i].hObject;
 	}
 	return cgpu_gates_control(gates, gates->rm.hClient, gates->rm.hSubdevice,
 				  NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params,
-				  FIFO_DISABLE_BYTES);
+				  sizeof(*params));
 }
 
 /* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
-static int gate_each(struct cgpu_gates *gates, u8 *params, const struct cgpu_handle *handles,
-		     u32 count, bool shut)
+static int gate_each(struct cgpu_gates *gates, struct nv_fifo_disable_channels *params,
+		     const struct cgpu_handle *handles, u32 count, bool shut)
 {
 	int err = 0;
 	u32 i;
@@ -91,7 +93,8 @@ static int gate_each(struct cgpu_gates *gates, u8 *params, const struct cgpu_han
 
 /* Return: as gate_each(). */
 static int gate_container(struct cgpu_gates *gates, struct cgpu_container *container,
-			  struct cgpu_handle *handles, u8 *params, bool shut)
+			  struct cgpu_handle *handles,
+			  struct nv_fifo_disable_channels *params, bool shut)
 {
 	int err = 0, one;
 	u32 count;
@@ -101,13 +104,13 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 	do {
 		mutex_lock(&container->lock);
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles,
-					 FIFO_DISABLE_MAX);
+					 ENTRIES_MAX);
 		mutex_unlock(&container->lock);
 		/* one that is gone meanwhile makes the driver refuse all */
 		one = count && gate_call(gates, params, handles, count, shut) ?
 			gate_each(gates, params, handles, count, shut) : 0;
 		err = one ? one : err;
-	} while (count == FIFO_DISABLE_MAX);
+	} while (count == ENTRIES_MAX);
 	mutex_unlock(&gates->lock);
 	return err;
 }
@@ -123,7 +126,7 @@ int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
 	/* a tenant that re-enables its channels is told so and nothing happens */
 	container->tenant.ledger.account[gates->minor].gate_shut = shut;
 	mutex_unlock(&container->lock);
-	err = gate_container(gates, container, gates->handles, gates->params, shut);
+	err = gate_container(gates, container, gates->handles, &gates->params, shut);
 	cgpu_container_put(container);
 	return err;
 }
@@ -174,7 +177,7 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut,
 					 gates->handles, CGPU_GATE_HANDLES);
 		mutex_unlock(&container->lock);
-		gate_each(gates, gates->params, gates->handles, count, shut);
+		gate_each(gates, &gates->params, gates->handles, count, shut);
 		mutex_unlock(&gates->lock);
 		cgpu_container_put(container);
 	}
@@ -182,12 +185,12 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)
 {
+	struct nv_fifo_disable_channels *params;
 	struct cgpu_handle *handles;
 	int err = -ENOMEM;
-	u8 *params;
 
-	handles = kcalloc(FIFO_DISABLE_MAX, sizeof(*handles), GFP_KERNEL);
-	params = kzalloc(FIFO_DISABLE_BYTES, GFP_KERNEL);
+	handles = kcalloc(ENTRIES_MAX, sizeof(*handles), GFP_KERNEL);
+	params = kzalloc(sizeof(*params), GFP_KERNEL);
 	if (handles && params)
 		err = gate_container(gates, container, handles, params, true);
 	kfree(params);

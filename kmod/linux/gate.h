@@ -26,7 +26,7 @@ struct cgpu_gates {
 	struct mutex rm_lock; /* rm.stack has one user at a time */
 	struct mutex lock;    /* outside rm_lock and container->lock */
 	struct cgpu_handle handles[CGPU_GATE_HANDLES]; /* of the card's thread */
-	u8 params[FIFO_DISABLE_BYTES];                 /* of the card's thread */
+	struct nv_fifo_disable_channels params;        /* of the card's thread */
 };
 
 /**

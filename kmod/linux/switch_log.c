@@ -21,14 +21,14 @@ enum { FIRST_HANDLE = 0xc6700010 };
 static u32 map_memory(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card,
 		      u32 handle, u64 size, const void **address)
 {
-	u8 params[NV_MEMORY_ALLOC_BYTES] = {};
+	struct nv_memory_alloc params = {
+		.attr = (u32)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT,
+		.size = size,
+	};
 	void *at = NULL;
 	u32 status;
 
-	cgpu_put32(params, NV_MEMORY_ALLOC_ATTR,
-		   (u32)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT);
-	cgpu_put64(params, NV_MEMORY_ALLOC_SIZE, size);
-	status = bridge->alloc(card, card->hClient, &handle, NV01_MEMORY_DEVICELESS, params,
+	status = bridge->alloc(card, card->hClient, &handle, NV01_MEMORY_DEVICELESS, &params,
 			       sizeof(params));
 	if (!status)
 		status = bridge->map(card, handle, size, &at);
@@ -38,23 +38,24 @@ static u32 map_memory(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card 
 
 static u32 bind(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card, u32 buffer)
 {
-	u8 params[FECS_BIND_EVTBUF_BYTES] = {};
-	u8 enable[NV_EVENT_BUFFER_ENABLE_BYTES] = { 1 };
+	struct nv_fecs_bind_evtbuf params = {
+		.hEventBuffer = buffer,
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
+		.bAllUsers = true,
+	};
+	struct nv_event_buffer_enable enable = {
+		.enable = true,
+		.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
+	};
 	u32 status;
 
-	cgpu_put32(params, FECS_BIND_EVTBUF_HANDLE, buffer);
-	cgpu_put32(params, FECS_BIND_EVTBUF_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
-	cgpu_put32(params, FECS_BIND_EVTBUF_LEVEL_OF_DETAIL,
-		   NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE);
-	params[FECS_BIND_EVTBUF_ALL_USERS] = 1;
-	cgpu_put32(enable, NV_EVENT_BUFFER_ENABLE_FLAGS,
-		   NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST);
 	status = bridge->control(card, card->hClient, card->hSubdevice,
-				 NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, params,
+				 NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &params,
 				 sizeof(params));
 	if (!status)
 		status = bridge->control(card, card->hClient, buffer,
-					 NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, enable,
+					 NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &enable,
 					 sizeof(enable));
 	return status;
 }
@@ -62,21 +63,22 @@ static u32 bind(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card,
 void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops *bridge,
 			struct cgpu_rm_card *card, u32 minor)
 {
-	u8 params[NV_EVENT_BUFFER_ALLOC_BYTES] = {};
+	struct nv_event_buffer_alloc params = {
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.recordCount = CGPU_SWITCH_LOG_RECORDS,
+		.hSubDevice = card->hSubdevice,
+		.hBufferHeader = FIRST_HANDLE,
+		.hRecordBuffer = FIRST_HANDLE + 1,
+	};
 	u32 buffer = FIRST_HANDLE + 2, status;
 
 	cgpu_switch_log_init(&log->log);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_COUNT, CGPU_SWITCH_LOG_RECORDS);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_SUBDEVICE, card->hSubdevice);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_HEADER, FIRST_HANDLE);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORDS, FIRST_HANDLE + 1);
 	status = map_memory(bridge, card, FIRST_HANDLE, CGPU_SWITCH_LOG_HEADER_BYTES, &log->header);
 	if (!status)
 		status = map_memory(bridge, card, FIRST_HANDLE + 1, CGPU_SWITCH_LOG_RING_BYTES,
 				    &log->ring);
 	if (!status)
-		status = bridge->alloc(card, card->hClient, &buffer, NV_EVENT_BUFFER, params,
+		status = bridge->alloc(card, card->hClient, &buffer, NV_EVENT_BUFFER, &params,
 				       sizeof(params));
 	if (!status)
 		status = bind(bridge, card, buffer);

@@ -189,42 +189,29 @@ static_assert(sizeof(struct nv0005_alloc) == 24);
 struct nv_memory_virtual_alloc { u64 offset, limit; u32 hVASpace, pad; };
 struct nv_physical_alloc { u64 memSize; u32 format, pageSize; };
 
-/* Offsets inside NV_CHANNEL_ALLOC_PARAMS, the same in all branches */
+/* NV_CHANNEL_ALLOC_PARAMS: what is after its beginning differs by branch */
 #define NV_CHANNEL_ALLOC_SIZE_550	360
 #define NV_CHANNEL_ALLOC_SIZE_570	368
-#define NV_CHANNEL_ALLOC_hContextShare	24
-#define NV_CHANNEL_ALLOC_hVASpace	28
-#define NV_CHANNEL_ALLOC_hUserdMemory	32
-#define NV_CHANNEL_ALLOC_userdOffset	64
-#define NV_CHANNEL_ALLOC_engineType	128
-#define NV_CHANNEL_ALLOC_cid		132
+static_assert(offsetof(struct nv_channel_alloc, hContextShare) == 24);
+static_assert(offsetof(struct nv_channel_alloc, hUserdMemory) == 32);
+static_assert(offsetof(struct nv_channel_alloc, userdOffset) == 64);
+static_assert(offsetof(struct nv_channel_alloc, engineType) == 128);
+static_assert(offsetof(struct nv_channel_alloc, cid) == 132);
 #define NV2080_ENGINE_TYPE_GR0		1
 #define NV2080_ENGINE_TYPE_COPY0	9
 #define NV2080_ENGINE_TYPE_COPY_LAST	18
 
 /* class/cl90cd.h, cl90cdtypes.h, cl90cdfecs.h, ctrl/ctrl90cd.h, ctrl2080gr.h */
-struct nv_event_buffer_alloc {
-	u64 bufferHeader, recordBuffer;
-	u32 recordSize, recordCount;
-	u64 vardataBuffer;
-	u32 vardataBufferSize, recordsFreeThreshold;
-	u64 notificationHandle;
-	u32 vardataFreeThreshold, hSubDevice, flags;
-	u32 hBufferHeader, hRecordBuffer, hVardataBuffer;
-};
 static_assert(sizeof(struct nv_event_buffer_alloc) == 72);
-struct nv_event_buffer_header { u32 recordGet, recordPut; u64 recordCount, recordDropcount,
-				vardataDropcount; };
-struct nv_event_buffer_record { u16 type, subtype; u32 varData; };
-struct nv_fecs_record_v2 {
-	u8 tag, vmid;
-	u16 seqno;
-	u32 context_id, pid;
-	u16 reserved0;
-	u8 migGpuInstanceId, migComputeInstanceId;
-	u64 timestamp;
-};
+static_assert(offsetof(struct nv_event_buffer_alloc, hSubDevice) == 52);
+static_assert(offsetof(struct nv_event_buffer_alloc, hRecordBuffer) == 64);
+static_assert(offsetof(struct nv_event_buffer_header, recordPut) == 4);
 static_assert(sizeof(struct nv_fecs_record_v2) == 24);
+static_assert(offsetof(struct nv_fecs_entry, fecs.seqno) == 10);
+static_assert(offsetof(struct nv_fecs_entry, fecs.pid) == 16);
+static_assert(offsetof(struct nv_fecs_entry, fecs.timestamp) == 24);
+static_assert(sizeof(struct nv_fecs_bind_evtbuf) == 24);
+static_assert(sizeof(struct nv_event_buffer_enable) == 8);
 #define NV_EVENT_BUFFER_RECORD_TYPE_FECS_CTX_SWITCH_V2	2
 #define NV_EVENT_BUFFER_FLAG_KEEP_OLDEST	1
 #define NV_EVENT_BUFFER_FLAG_KEEP_NEWEST	2
@@ -299,7 +286,9 @@ struct nv_ioctl_wait_open { s32 rc; u32 adapterStatus; };
 #define UVM_MAP_EXTERNAL_SPARSE		74
 #define UVM_MM_INITIALIZE		75
 
-/* NV_OS_DESC_MEMORY_ALLOCATION_PARAMS, 40 bytes: offset of limit */
-#define NV_OS_DESC_LIMIT 24
+/* nvos.h: NV_OS_DESC_MEMORY_ALLOCATION_PARAMS */
+struct nv_os_desc_alloc { u32 type, flags, attr, attr2; u64 descriptor, limit;
+			  u32 descriptorType, tag; };
+static_assert(sizeof(struct nv_os_desc_alloc) == 40);
 
 #endif

@@ -139,7 +139,7 @@ static u32 make_event_buffer(struct nvsim_object *obj, void *params,
 static u32 make_os_descriptor(struct nvsim_object *obj, void *params,
 			      const struct nvsim_caller *who)
 {
-	u64 limit = *(u64 *)((u8 *)params + NV_OS_DESC_LIMIT);
+	u64 limit = ((struct nv_os_desc_alloc *)params)->limit;
 	u32 status;
 
 	if (limit > U64_MAX - PAGE_SIZE)
@@ -205,19 +205,15 @@ static u32 make_ctxshare(struct nvsim_object *obj, void *params, const struct nv
 
 static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
-	u8 *p = params;
-	u32 h_share = *(u32 *)(p + NV_CHANNEL_ALLOC_hContextShare);
-	u32 h_vas = *(u32 *)(p + NV_CHANNEL_ALLOC_hVASpace);
-	u32 h_userd = *(u32 *)(p + NV_CHANNEL_ALLOC_hUserdMemory);
-	u64 userd_offset = *(u64 *)(p + NV_CHANNEL_ALLOC_userdOffset);
-	u32 engine = *(u32 *)(p + NV_CHANNEL_ALLOC_engineType);
-	struct nvsim_object *share = get(obj, h_share), *vas = get(obj, h_vas);
-	struct nvsim_object *userd = get(obj, h_userd);
+	struct nv_channel_alloc *p = params;
+	u64 userd_offset = p->userdOffset[0];
+	struct nvsim_object *share = get(obj, p->hContextShare), *vas = get(obj, p->hVASpace);
+	struct nvsim_object *userd = get(obj, p->hUserdMemory[0]);
 	struct nvsim_tsg *tsg;
 
-	if ((h_share && !share) || (h_vas && !vas))
+	if ((p->hContextShare && !share) || (p->hVASpace && !vas))
 		return NV_ERR_INVALID_OBJECT_HANDLE;
-	if (h_userd && (!userd || !userd->mem))
+	if (p->hUserdMemory[0] && (!userd || !userd->mem))
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (userd && (userd_offset & (PAGE_SIZE - 1) || userd_offset >= userd->mem->size))
 		return NV_ERR_INVALID_ARGUMENT;
@@ -225,7 +221,7 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 		tsg = obj->parent->tsg;
 	} else {
 		/* A channel without a group gets one of its own. */
-		obj->tsg = nvsim_tsg_create(obj->card, engine ?: NV2080_ENGINE_TYPE_GR0,
+		obj->tsg = nvsim_tsg_create(obj->card, p->engineType ?: NV2080_ENGINE_TYPE_GR0,
 					    obj->client);
 		tsg = obj->tsg;
 	}
@@ -239,7 +235,7 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 	obj->chan = nvsim_chan_create(tsg, userd ? userd->mem : NULL, userd_offset);
 	if (!obj->chan)
 		return NV_ERR_NO_MEMORY;
-	*(u32 *)(p + NV_CHANNEL_ALLOC_cid) = nvsim_chan_id(obj->chan);
+	p->cid = nvsim_chan_id(obj->chan);
 	return NV_OK;
 }
 

@@ -106,13 +106,7 @@ static u32 chan_token(struct nvsim_ctl *c)
  */
 static u32 disable_channels(struct nvsim_ctl *c)
 {
-	struct {
-		u8 bDisable, pad[3];
-		u32 numChannels;
-		u8 bOnlyDisableScheduling, bRewindGpPut, pad2[6];
-		u64 pRunlistPreemptEvent;
-		u32 hClientList[64], hChannelList[64];
-	} *p = c->p;
+	struct nv_fifo_disable_channels *p = c->p;
 	struct nvsim_client *client;
 	struct nvsim_object *obj;
 	u32 i;

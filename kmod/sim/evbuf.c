@@ -9,7 +9,7 @@
 #include <linux/vmalloc.h>
 #include "nvsim.h"
 
-#define RECORD_BYTES	(sizeof(struct nv_event_buffer_record) + sizeof(struct nv_fecs_record_v2))
+#define RECORD_BYTES	sizeof(struct nv_fecs_entry)
 
 DEFINE_MUTEX(evbuf_lock);
 
@@ -126,7 +126,7 @@ void nvsim_evbuf_add(struct nvsim_evbuf *buf, struct nv_fecs_record_v2 *record)
 
 static u32 enable_events(struct nvsim_ctl *c)
 {
-	struct { u8 enable, pad[3]; u32 flags; } *p = c->p;
+	struct nv_event_buffer_enable *p = c->p;
 	struct nvsim_evbuf *buf = c->obj->evbuf;
 
 	if (p->flags & ~(NV_EVENT_BUFFER_FLAG_KEEP_OLDEST | NV_EVENT_BUFFER_FLAG_KEEP_NEWEST))
@@ -164,8 +164,7 @@ static u32 flush(struct nvsim_ctl *c)
 
 static u32 bind_fecs(struct nvsim_ctl *c)
 {
-	struct { u32 hEventBuffer, recordSize, levelOfDetail, eventFilter; u8 bAllUsers, pad[3];
-		 u32 reasonCode; } *p = c->p;
+	struct nv_fecs_bind_evtbuf *p = c->p;
 	struct nvsim_object *obj = nvsim_object_find(c->client, p->hEventBuffer);
 
 	p->reasonCode = 0;

@@ -79,15 +79,14 @@ static u32 heap_info(struct nvos32 *p, const struct nvsim_caller *who)
 static u32 heap_os_descriptor(struct nvos32 *p, const struct nvsim_caller *who)
 {
 	u32 handle = U32_AT(p, 40);
-	u8 params[40] = {};
+	struct nv_os_desc_alloc params = { .limit = U64_AT(p, 72) };
 
 	if (U64_AT(p, 56 + 8) & (PAGE_SIZE - 1))
 		return NV_ERR_NOT_SUPPORTED;
 	if (U64_AT(p, 72) == U64_MAX)
 		return NV_ERR_INVALID_LIMIT;
-	U64_AT(params, NV_OS_DESC_LIMIT) = U64_AT(p, 72);
 	return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle,
-			      NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, params, sizeof(params), who);
+			      NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, &params, sizeof(params), who);
 }
 
 void nvsim_vid_heap(struct nvos32 *p, const struct nvsim_caller *who)
@@ -160,7 +159,7 @@ u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who)
 {
 	struct nv_memory_alloc a = {};
 	u32 handle = p->hObjectNew;
-	u8 none[40] = {};
+	struct nv_os_desc_alloc none = {};
 	u32 status;
 
 	switch (p->hClass) {
@@ -175,15 +174,15 @@ u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who)
 		return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, &a,
 				      sizeof(a), who);
 	case NV01_MEMORY_VIRTUAL:
-		status = nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, none,
+		status = nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, &none,
 					sizeof(none), who);
 		p->limit = (1ull << 47) - 1;
 		return status;
 	case NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
 		if (NVOS02_FLAGS_LOCATION(p->flags) != 0 || NVOS02_FLAGS_MAPPING(p->flags) != 1)
 			return NV_ERR_INVALID_FLAGS;
-		U64_AT(none, NV_OS_DESC_LIMIT) = p->limit;
-		return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, none,
+		none.limit = p->limit;
+		return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle, p->hClass, &none,
 				      sizeof(none), who);
 	case NV01_MEMORY_LOCAL_PRIVILEGED:
 	case NV01_MEMORY_LIST_SYSTEM:

@@ -43,24 +43,23 @@ static int watchdog_pipe = -1;
 /* Return: the driver's status. */
 static uint32_t gate(uint32_t minor, bool disable, const struct channel *channels, uint32_t count)
 {
-	uint8_t params[FIFO_DISABLE_BYTES];
+	enum { ENTRIES_MAX = NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES };
+	struct nv_fifo_disable_channels params;
 	uint32_t status = 0, done, i;
 
-	for (done = 0; done < count; done += FIFO_DISABLE_MAX) {
-		uint32_t n = count - done < FIFO_DISABLE_MAX ? count - done : FIFO_DISABLE_MAX;
+	for (done = 0; done < count; done += ENTRIES_MAX) {
+		uint32_t n = count - done < ENTRIES_MAX ? count - done : ENTRIES_MAX;
 		uint32_t got;
 
-		memset(params, 0, sizeof(params));
-		params[0] = disable;
-		cgpu_put32(params, FIFO_DISABLE_NUM, n);
+		memset(&params, 0, sizeof(params));
+		params.bDisable = disable;
+		params.numChannels = n;
 		for (i = 0; i < n; i++) {
-			cgpu_put32(params, FIFO_DISABLE_CLIENTS + 4 * i,
-				   channels[done + i].hClient);
-			cgpu_put32(params, FIFO_DISABLE_CHANNELS + 4 * i,
-				   channels[done + i].hChannel);
+			params.hClientList[i] = channels[done + i].hClient;
+			params.hChannelList[i] = channels[done + i].hChannel;
 		}
 		got = rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
-				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params, sizeof(params));
+				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof(params));
 		if (got)
 			status = got;
 	}

@@ -34,13 +34,7 @@ enum {
 	GID_FLAGS_BINARY = 2,
 	GID_LENGTH = 8,
 	GID_DATA = 12,
-	/* nvos.h: NVOS33_PARAMETERS, and after it the file that mmap() is called on */
-	MAP_BYTES = 56,
-	MAP_LENGTH = 24,
-	MAP_STATUS = 40,
-	MAP_FLAGS = 44,
-	MAP_READ_ONLY = 1,
-	MAP_FD = 48,
+	NVOS33_FLAGS_ACCESS_READ_ONLY = 1,
 	FIRST_HANDLE = 0xc6700000
 };
 
@@ -57,47 +51,51 @@ int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size)
 uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, void *params,
 		    uint32_t size)
 {
-	uint8_t args[32] = { 0 };
+	struct nvos54 args = {
+		.hClient = hClient,
+		.hObject = hObject,
+		.cmd = cmd,
+		.params = (uintptr_t)params,
+		.paramsSize = size,
+	};
 
-	cgpu_put32(args, 0, hClient);
-	cgpu_put32(args, 4, hObject);
-	cgpu_put32(args, 8, cmd);
-	cgpu_put64(args, 16, (uintptr_t)params);
-	cgpu_put32(args, 24, size);
-	return rm_ioctl(fd, NV_ESC_RM_CONTROL, args, sizeof(args)) ? 0xffff : cgpu_get32(args, 28);
+	return rm_ioctl(fd, NV_ESC_RM_CONTROL, &args, sizeof(args)) ? 0xffff : args.status;
 }
 
 int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params)
 {
-	uint8_t args[48] = { 0 };
+	struct nvos64 args = {
+		.hRoot = client,
+		.hObjectParent = hParent,
+		.hObjectNew = *hObject,
+		.hClass = hClass,
+		.pAllocParms = (uintptr_t)params,
+	};
 
-	cgpu_put32(args, 0, client);
-	cgpu_put32(args, 4, hParent);
-	cgpu_put32(args, 8, *hObject);
-	cgpu_put32(args, 12, hClass);
-	cgpu_put64(args, 16, (uintptr_t)params);
-	if (rm_ioctl(ctl, NV_ESC_RM_ALLOC, args, sizeof(args)) || cgpu_get32(args, 40))
+	if (rm_ioctl(ctl, NV_ESC_RM_ALLOC, &args, sizeof(args)) || args.status)
 		return -EIO;
-	*hObject = cgpu_get32(args, 8);
+	*hObject = args.hObjectNew;
 	return 0;
 }
 
 const void *rm_map(uint32_t hMemory, uint64_t size)
 {
-	uint8_t args[MAP_BYTES] = { 0 };
 	int fd = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	struct nvos33_fd args = {
+		.p = {
+			.hClient = client,
+			.hDevice = client,
+			.hMemory = hMemory,
+			.length = size,
+			.flags = NVOS33_FLAGS_ACCESS_READ_ONLY,
+		},
+		.fd = fd, /* mmap() is called on it */
+	};
 	void *at = MAP_FAILED;
 
 	if (fd < 0)
 		return NULL;
-	cgpu_put32(args, 0, client);
-	cgpu_put32(args, 4, client);
-	cgpu_put32(args, 8, hMemory);
-	cgpu_put64(args, MAP_LENGTH, size);
-	cgpu_put32(args, MAP_FLAGS, MAP_READ_ONLY);
-	cgpu_put32(args, MAP_FD, (uint32_t)fd);
-	if (!rm_ioctl(ctl, NV_ESC_RM_MAP_MEMORY, args, sizeof(args)) &&
-	    !cgpu_get32(args, MAP_STATUS))
+	if (!rm_ioctl(ctl, NV_ESC_RM_MAP_MEMORY, &args, sizeof(args)) && !args.p.status)
 		at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd); /* the mapping keeps it */
 	return at == MAP_FAILED ? NULL : at;

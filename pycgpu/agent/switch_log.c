@@ -24,54 +24,56 @@ static struct {
 
 static uint32_t memory(uint32_t handle, uint64_t size)
 {
-	uint8_t params[NV_MEMORY_ALLOC_BYTES] = { 0 };
+	struct nv_memory_alloc params = {
+		.attr = (uint32_t)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT,
+		.attr2 = NVOS32_ATTR2_PROTECTION_USER_READ_ONLY,
+		.size = size,
+	};
 
-	cgpu_put32(params, NV_MEMORY_ALLOC_ATTR,
-		   (uint32_t)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT);
-	cgpu_put32(params, NV_MEMORY_ALLOC_ATTR2, NVOS32_ATTR2_PROTECTION_USER_READ_ONLY);
-	cgpu_put64(params, NV_MEMORY_ALLOC_SIZE, size);
-	return rm_alloc(rm_client(), &handle, NV01_MEMORY_DEVICELESS, params) ? 0 : handle;
+	return rm_alloc(rm_client(), &handle, NV01_MEMORY_DEVICELESS, &params) ? 0 : handle;
 }
 
 static bool bind(uint32_t minor, uint32_t buffer)
 {
-	uint8_t params[FECS_BIND_EVTBUF_BYTES] = { 0 };
-	uint8_t enable[NV_EVENT_BUFFER_ENABLE_BYTES] = { 1 };
+	struct nv_fecs_bind_evtbuf params = {
+		.hEventBuffer = buffer,
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
+		.bAllUsers = true,
+	};
+	struct nv_event_buffer_enable enable = {
+		.enable = true,
+		.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
+	};
 
-	cgpu_put32(params, FECS_BIND_EVTBUF_HANDLE, buffer);
-	cgpu_put32(params, FECS_BIND_EVTBUF_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
-	cgpu_put32(params, FECS_BIND_EVTBUF_LEVEL_OF_DETAIL,
-		   NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE);
-	params[FECS_BIND_EVTBUF_ALL_USERS] = 1;
-	cgpu_put32(enable, NV_EVENT_BUFFER_ENABLE_FLAGS,
-		   NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST);
 	return !rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
-			   NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, params,
+			   NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &params,
 			   sizeof(params)) &&
 	       !rm_control(rm_ctl_fd(), rm_client(), buffer,
-			   NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, enable, sizeof(enable));
+			   NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &enable, sizeof(enable));
 }
 
 void switch_log_open(uint32_t minor)
 {
-	uint8_t params[NV_EVENT_BUFFER_ALLOC_BYTES] = { 0 };
 	uint32_t handle = FIRST_HANDLE + HANDLES * minor;
 	uint32_t header = memory(handle, CGPU_SWITCH_LOG_HEADER_BYTES);
 	uint32_t ring = memory(handle + 1, CGPU_SWITCH_LOG_RING_BYTES);
 	uint32_t buffer = handle + 2;
+	struct nv_event_buffer_alloc params = {
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.recordCount = CGPU_SWITCH_LOG_RECORDS,
+		.hSubDevice = rm_subdevice(minor),
+		.hBufferHeader = header,
+		.hRecordBuffer = ring,
+	};
 
 	cgpu_switch_log_init(&card[minor].log);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_SIZE, CGPU_SWITCH_LOG_RECORD_BYTES);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORD_COUNT, CGPU_SWITCH_LOG_RECORDS);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_SUBDEVICE, rm_subdevice(minor));
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_HEADER, header);
-	cgpu_put32(params, NV_EVENT_BUFFER_ALLOC_RECORDS, ring);
 	if (header && ring) {
 		card[minor].header = rm_map(header, CGPU_SWITCH_LOG_HEADER_BYTES);
 		card[minor].ring = rm_map(ring, CGPU_SWITCH_LOG_RING_BYTES);
 	}
 	if (card[minor].header && card[minor].ring &&
-	    !rm_alloc(rm_client(), &buffer, NV_EVENT_BUFFER, params) && bind(minor, buffer))
+	    !rm_alloc(rm_client(), &buffer, NV_EVENT_BUFFER, &params) && bind(minor, buffer))
 		card[minor].buffer = buffer;
 	else
 		fprintf(stderr, "cgpu: card %u: the driver keeps no log of context switches: "

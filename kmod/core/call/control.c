@@ -18,7 +18,7 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 	count = cgpu_get32(call->params,
 			   offsetof(struct nv_fifo_disable_channels, numChannels));
-	if (count > FIFO_DISABLE_MAX)
+	if (count > NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES)
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 	/* the driver checks none of these handles: any tenant could stop any other */
 	for (i = 0; i < count; i++) {

@@ -106,8 +106,29 @@ struct nv_fifo_disable_channels { uint8_t bDisable, pad[3]; uint32_t numChannels
 				  uint8_t bOnlyDisableScheduling, bRewindGpPut, pad2[6];
 				  uint64_t pRunlistPreemptEvent;
 				  uint32_t hClientList[64], hChannelList[64]; };
+struct nv_fecs_bind_evtbuf { uint32_t hEventBuffer, recordSize, levelOfDetail, eventFilter;
+			     uint8_t bAllUsers, pad[3]; uint32_t reasonCode; };
 struct nv_gr_preemption_mode { uint32_t flags, hChannel, gfxpPreemptMode, cilpPreemptMode; };
 struct nv_timeslice { uint64_t timesliceUs; };
+
+/* class/cl90cd.h, cl90cdtypes.h, cl90cdfecs.h, ctrl90cd.h: the log of context switches */
+struct nv_event_buffer_alloc {
+	uint64_t bufferHeader, recordBuffer;
+	uint32_t recordSize, recordCount;
+	uint64_t vardataBuffer;
+	uint32_t vardataBufferSize, recordsFreeThreshold;
+	uint64_t notificationHandle;
+	uint32_t vardataFreeThreshold, hSubDevice, flags, hBufferHeader, hRecordBuffer,
+		 hVardataBuffer;
+};
+struct nv_event_buffer_enable { uint8_t enable, pad[3]; uint32_t flags; };
+struct nv_event_buffer_header { uint32_t recordGet, recordPut;
+				uint64_t recordCount, recordDropcount, vardataDropcount; };
+struct nv_fecs_record_v2 { uint8_t tag, vmid; uint16_t seqno; uint32_t context_id, pid;
+			   uint16_t reserved0; uint8_t migGpuInstanceId, migComputeInstanceId;
+			   uint64_t timestamp; };
+struct nv_event_buffer_record { uint16_t type, subtype; uint32_t varData; };
+struct nv_fecs_entry { struct nv_event_buffer_record head; struct nv_fecs_record_v2 fecs; };
 
 /* nv-ioctl.h */
 struct nv_ioctl_xfer { uint32_t cmd, size; uint64_t ptr; };
