@@ -47,7 +47,8 @@ class DecodeError(ValueError):
 
 
 class Abi:
-    """The layouts of one driver branch; ``branch`` is 535, 550, 570 or 580.
+    """The layouts of one driver branch; ``branch`` is 535, 550, 570, 580, 590
+    or 595.
 
     ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
     that nobody has verified; ``force`` takes the nearest older branch for the latter.

@@ -13,6 +13,7 @@ import pytest
 # that has silently stopped testing. Each pattern is matched against the beginning of the reason.
 ALLOWED_SKIPS = (
     (r"no package: ", "the distribution's archive does not have what the test needs"),
+    (r"no source: ", "NVIDIA's source is in no archive; whoever has a clone of it says where"),
     (r"no NVIDIA GPU", "the gpu ring needs a card and NVIDIA's driver"),
     (r"needs root", "devices, namespaces and cgroups cannot be made by a user"),
 )
@@ -43,8 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--driver",
         action="append",
         metavar="BRANCH",
-        help="NVIDIA's own driver for tests/vm: 535, 550, 550-closed; repeatable "
-        "(default: 535 and 550)",
+        help="NVIDIA's own driver for tests/vm: 535, 550, 550-closed, 580, 595; "
+        "repeatable (default: the open ones)",
     )
     group.addoption(
         "--here",

@@ -238,7 +238,7 @@ enum nvsim_ctl_priv { CTL_ANY, CTL_NICE, CTL_ROOT, CTL_KERNEL };
 struct nvsim_ctl_entry {
 	u32 cmd;
 	enum nvsim_ctl_priv priv;
-	u32 size[4];			/* by branch: 535, 550, 570, 580; 0: not checked */
+	u32 size[4];			/* by branch: 535, 550, 570, 580 on; 0: not checked */
 	u32 (*fn)(struct nvsim_ctl *c);
 };
 #define CTL(cmd, priv, size, fn)	{ cmd, priv, { size, size, size, size }, fn }

@@ -16,8 +16,9 @@ struct nvidia_modeset_rm_ops {
 	int (*alloc_stack)(void **sp);
 	void (*free_stack)(void *sp);
 	u32 (*enumerate_gpus)(struct nv_gpu_info *info);
-	int (*open_gpu)(u32 gpu_id, void *sp);
-	void (*close_gpu)(u32 gpu_id, void *sp);
+	/* until 590 without the last argument */
+	int (*open_gpu)(u32 gpu_id, void *sp, u8 reset_aware);
+	void (*close_gpu)(u32 gpu_id, void *sp, u8 reset_aware);
 	void (*op)(void *sp, void *cmd);
 	int (*set_callbacks)(const void *cb);
 };
@@ -40,7 +41,7 @@ struct kernel_rmapi_ops {
 		struct nvos00 free;
 		struct nvos02 allocMemory;
 		struct nvos21 alloc21;	/* up to 570 */
-		struct nvos64 alloc64;	/* 580 */
+		struct nvos64 alloc64;	/* from 580 on */
 		struct nvos32 *vidHeap;
 		struct nvos33 map;
 		struct nvos34 unmap;
@@ -72,13 +73,20 @@ static u32 ops_enumerate(struct nv_gpu_info *info)
 	return nvsim_ncards;
 }
 
-static int ops_open_gpu(u32 gpu_id, void *sp)
+/*
+ * What a caller leaves out is what happens to stand in the register: refused here, as a
+ * client that the driver would not count in a reset of the card is no client of ours.
+ */
+static int ops_open_gpu(u32 gpu_id, void *sp, u8 reset_aware)
 {
+	if (nvsim_branch >= 595 && reset_aware)
+		return -EINVAL;
 	return nvsim_gpu_get(gpu_id);
 }
 
-static void ops_close_gpu(u32 gpu_id, void *sp)
+static void ops_close_gpu(u32 gpu_id, void *sp, u8 reset_aware)
 {
+	WARN(nvsim_branch >= 595 && reset_aware, "closed as if the driver had not counted it");
 	nvsim_gpu_put(gpu_id);
 }
 

@@ -253,6 +253,12 @@ static u32 uvm_create_parallelism(struct uvm_space *s, void *p)
 
 static u32 uvm_free(struct uvm_space *s, void *p)
 {
+	const struct uvm_range *r = uvm_range_at(s, U64P(p, 0));
+
+	/* from 590 on by its base alone */
+	if (nvsim_uvm_branch() >= 590)
+		return r ? uvm_range_free(s, U64P(p, 0), r->end - r->start + 1) :
+			   NV_ERR_INVALID_ADDRESS;
 	return uvm_range_free(s, U64P(p, 0), U64P(p, 8));
 }
 
@@ -385,6 +391,8 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 		if (!c)
 			return -EINVAL;
 		size = nvsim_uvm_branch() == 535 ? c->size535 : c->size;
+		if (cmd == UVM_FREE && nvsim_uvm_branch() >= 590)
+			size = 16;
 		status_at = size - c->status_at;
 		/* 535 has the status of SET_PREFERRED_LOCATION at 32, later ones at 36. */
 		if (cmd == UVM_SET_PREFERRED_LOCATION && nvsim_uvm_branch() == 535)

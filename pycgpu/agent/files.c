@@ -478,7 +478,7 @@ static bool sweep_managed(struct container *c, uint32_t number)
 
 		/* a process has more than one file of the device; all map into it */
 		if (r->file >= FILES_MAX || c->file[r->file].process != p ||
-		    r->kind == CGPU_RANGE_EXPORT)
+		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED)
 			continue;
 		known[all++] = span;
 		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&

@@ -53,6 +53,7 @@ UVM_COMMANDS = (
     38,  # UVM_UNREGISTER_GPU
     66,  # UVM_UNMAP_EXTERNAL
     68,  # UVM_ALLOC_SEMAPHORE_POOL
+    73,  # UVM_CREATE_EXTERNAL_RANGE
     78,  # UVM_ALLOC_DEVICE_P2P
     # Listed nowhere: tests, MPS, tools that read other processes, zombies, pageable memory.
     *(9, 18, 19, *range(56, 65), 67, 69, 71),

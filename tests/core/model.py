@@ -59,14 +59,21 @@ class Space:
     cards: set[int] = field(default_factory=set)
     mappings: list[Mapping] = field(default_factory=list)
     pools: dict[int, int] = field(default_factory=dict)
+    externals: dict[int, int] = field(default_factory=dict)
     managed: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Driver:
-    """``files`` are the container's numbers, so that a test need not translate."""
+    """
+    ``files`` are the container's numbers, so that a test need not translate.
 
-    def __init__(self, cards: int) -> None:
+    ``branch``: from 590 on, what is mapped must lie in an external range, which UVM_FREE takes
+    by its base. All branches have such ranges; before, nobody else had to know of them.
+    """
+
+    def __init__(self, cards: int, branch: int = 580) -> None:
         self.cards = cards
+        self.by_base = branch >= 590
         self.clients: dict[int, Client] = {}
         self.exports: dict[int, dict[int, tuple[int, Physical | None]]] = {}
         self.spaces: dict[int, Space] = {}
@@ -298,6 +305,19 @@ class Driver:
             if self._taken(space, base, length):
                 return nv.ADDRESS_IN_USE
             space.pools[base] = length
+        elif nr == nv.UVM_CREATE_EXTERNAL:
+            base, length = nv.get64(args, 0), nv.get64(args, 8)
+            if self._taken(space, base, length):
+                return nv.ADDRESS_IN_USE
+            space.externals[base] = length
+        elif nr == nv.UVM_FREE and self.by_base:
+            base = nv.get64(args, 0)
+            if base in space.pools:
+                del space.pools[base]
+            elif base in space.externals:
+                self._unmap(space, base, space.externals.pop(base), None)
+            else:
+                return nv.INVALID_ADDRESS
         elif nr == nv.UVM_FREE:
             base, length = nv.get64(args, 0), nv.get64(args, 8)
             if base in space.pools:
@@ -309,7 +329,7 @@ class Driver:
         return nv.OK
 
     def _taken(self, space: Space, base: int, length: int) -> bool:
-        used = [*space.pools.items(), *space.managed]
+        used = [*space.pools.items(), *space.externals.items(), *space.managed]
         used += [(m.base, m.length) for m in space.mappings]
         return any(b < base + length and base < b + n for b, n in used)
 
@@ -324,6 +344,9 @@ class Driver:
         cards = {args[24 + 36 * i] - 0x60 for i in range(count)}
         if not cards <= space.cards or not cards:
             return nv.INVALID_DEVICE
+        around = space.externals.items()
+        if self.by_base and not any(b <= base and base + length <= b + n for b, n in around):
+            return nv.INVALID_ADDRESS
         others = [*space.pools.items(), *space.managed]
         others += [(m.base, m.length) for m in space.mappings if m.card in cards]
         if any(b < base + length and base < b + n for b, n in others):

@@ -18,7 +18,7 @@ CONTEXT_DMA2, REGISTER_FD, XFER, DMABUF = 84, 201, 211, 217
 
 UVM_REGISTER_GPU_VASPACE, UVM_REGISTER_CHANNEL, UVM_MAP_EXTERNAL = 25, 27, 33
 UVM_FREE, UVM_REGISTER_GPU, UVM_UNREGISTER_GPU, UVM_UNMAP_EXTERNAL = 34, 37, 38, 66
-UVM_SEMAPHORE_POOL, UVM_DEVICE_P2P = 68, 78
+UVM_SEMAPHORE_POOL, UVM_CREATE_EXTERNAL, UVM_DEVICE_P2P = 68, 73, 78
 UVM_INITIALIZE, UVM_DEINITIALIZE = 0x30000001, 0x30000002
 
 ROOT, MEMORY_SYSTEM, MEMORY_USER, ROOT_CLIENT, DEVICE = 0x0, 0x3E, 0x40, 0x41, 0x80
@@ -29,8 +29,16 @@ EXPORT_OBJECT, IMPORT_OBJECT, EXPORT_OBJECTS, IMPORT_OBJECTS = 0x3D05, 0x3D06, 0
 OK, INVALID_CLIENT, INVALID_PARENT, NO_MEMORY, NOT_FOUND = 0, 0x23, 0x36, 0x51, 0x57
 DUPLICATE_NAME, INVALID_ARGUMENT, STATE_IN_USE, ADDRESS_IN_USE = 0x19, 0x1F, 0x63, 0x68
 INSUFFICIENT_PERMISSIONS, INVALID_DEVICE, NOT_SUPPORTED = 0x1B, 0x26, 0x56
+INVALID_ADDRESS = 0x1E
 
-BRANCHES = {535: "535.288.01", 550: "550.163.01", 570: "570.211.01", 580: "580.142"}
+BRANCHES = {
+    535: "535.288.01",
+    550: "550.163.01",
+    570: "570.211.01",
+    580: "580.142",
+    590: "590.48.01",
+    595: "595.44.03",
+}
 branches = st.sampled_from(sorted(BRANCHES))
 
 
@@ -147,6 +155,15 @@ def uvm_unmap(base: int, length: int, uuid: bytes) -> bytearray:
 
 
 def uvm_free(base: int, length: int) -> bytearray:
+    return put(24, (0, "Q", base), (8, "Q", length))
+
+
+def uvm_free_by_base(base: int) -> bytearray:
+    """UVM_FREE_PARAMS since 590; what stands where a length was is the status."""
+    return put(16, (0, "Q", base), (8, "I", 0x10000))
+
+
+def uvm_create_external(base: int, length: int) -> bytearray:
     return put(24, (0, "Q", base), (8, "Q", length))
 
 

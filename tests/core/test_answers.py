@@ -25,6 +25,8 @@ from pycgpu.core import (
 from tests.core import strategies as nv
 
 ABI = Abi("580.142")
+# since then UVM_FREE has no length
+ABI_590 = Abi("590.48.01")
 MIB = 1 << 20
 CLIENT, DEVICE, SUBDEVICE = 0xC1D00000, 1, 2
 FOREIGN = 0xC1D0FFFF
@@ -53,8 +55,8 @@ class Container:
 
     def ask(self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b"", *,
             device: Device = Device.CTL, fd_file: int = 0, privileged: bool = False,
-            ) -> tuple[Verdict, Call]:  # fmt: skip
-        request = Request(ABI, device, nr, bytes(args), bytes(params))
+            abi: Abi = ABI) -> tuple[Verdict, Call]:  # fmt: skip
+        request = Request(abi, device, nr, bytes(args), bytes(params))
         file = self.uvm if device is Device.UVM else self.ctl
         call = self.tenant.call(request, file, 70, fd_file=fd_file, privileged=privileged)
         return call.pre(), call
@@ -385,6 +387,53 @@ def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed() -> None:
     _, call = container.ask(nv.UVM_FREE, nv.uvm_free(16 * MIB, MIB), device=Device.UVM)
     assert not container.tenant.mmap(container.uvm, 16 * MIB, MIB), "on its way out"
     assert call.post() is Verdict.DONE
+
+
+def test_from_590_on_a_free_by_base_takes_all_that_was_mapped_in_the_range() -> None:
+    container = Container()
+
+    def uvm(nr: int, args: bytearray) -> Call:
+        verdict, call = container.ask(nr, args, device=Device.UVM, abi=ABI_590)
+        assert verdict is Verdict.FORWARD
+        if nr == nv.UVM_FREE:
+            nv.set32(args, 8, nv.OK)
+            call.set_args(bytes(args))
+        assert call.post() is Verdict.DONE
+        return call
+
+    for handle in (5, 6):
+        container.memory(handle, 2 * MIB)
+    uvm(nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)))
+    # 8 MiB of addresses, of which the second and the fourth 2 MiB are mapped
+    uvm(nv.UVM_CREATE_EXTERNAL, nv.uvm_create_external(16 * MIB, 8 * MIB))
+    for handle, base in ((5, 18 * MIB), (6, 22 * MIB)):
+        uvm(nv.UVM_MAP_EXTERNAL,
+            nv.uvm_map(base, 2 * MIB, CLIENT, handle, [nv.card_uuid(1)]))  # fmt: skip
+        verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, handle))
+        assert (verdict, call.post()) == (Verdict.FORWARD, Verdict.DONE)
+    assert container.account.current_bytes == 4 * MIB, "the mappings keep it"
+    call = uvm(nv.UVM_FREE, nv.uvm_free_by_base(16 * MIB))
+    assert container.account.current_bytes == 0
+    assert len(call.args) == 16, "nothing behind the caller's struct"
+
+
+def test_from_590_on_a_free_by_base_that_the_driver_refuses_takes_nothing() -> None:
+    container = Container()
+    container.memory(5, 2 * MIB)
+    for nr, args in (
+        (nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1))),
+        (nv.UVM_CREATE_EXTERNAL, nv.uvm_create_external(16 * MIB, 4 * MIB)),
+        (nv.UVM_MAP_EXTERNAL,
+         nv.uvm_map(16 * MIB, 2 * MIB, CLIENT, 5, [nv.card_uuid(1)])),
+    ):  # fmt: skip
+        container.ask(nr, args, device=Device.UVM, abi=ABI_590)[1].post()
+    container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post()
+    args = nv.uvm_free_by_base(16 * MIB)
+    _, call = container.ask(nv.UVM_FREE, args, device=Device.UVM, abi=ABI_590)
+    nv.set32(args, 8, nv.INVALID_ADDRESS)
+    call.set_args(bytes(args))
+    assert call.post() is Verdict.DONE
+    assert container.account.current_bytes == 2 * MIB
 
 
 # ----------------------------------------------------------------- undoing

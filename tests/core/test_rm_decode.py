@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The decoder against NVIDIA's layouts, all four branches, and against bytes of any kind.
+"""The decoder against NVIDIA's layouts, all branches, and against bytes of any kind.
 
 The tables here are facts about NVIDIA's structs (measured from debug information on x86-64), not
 taken from the decoder.
@@ -64,12 +64,13 @@ UVM: dict[int, tuple[tuple[int, ...], int | tuple[int, ...], dict[str, int]]] = 
     25: ((32,) * 4, 28, {"hClient": 20, "hObject": 24}),
     27: ((56,) * 4, 48, {"hClient": 20, "hObject": 24, "base": 32, "length_bytes": 40}),
     33: ((1200, 9264, 9264, 9264), (1196, 9260, 9260, 9260), {"base": 0, "length_bytes": 8}),
-    34: ((24,) * 4, 16, {"base": 0, "length_bytes": 8}),
+    34: ((24, 24, 24, 24, 16), (16, 16, 16, 16, 8), {"base": 0, "length_bytes": 8}),
     66: ((40,) * 4, 32, {"base": 0, "length_bytes": 8}),
     68: ((1184, 9248, 9248, 9248), (1176, 9240, 9240, 9240), {"base": 0, "length_bytes": 8}),
+    73: ((0, 0, 0, 0, 24), 16, {"base": 0, "length_bytes": 8}),
     78: ((0, 0, 56, 56), 52, {"base": 0, "length_bytes": 8, "hClient": 44, "hObject": 48}),
 }  # fmt: skip
-MAP_HANDLES = {535: (1188, 1192), 550: (9252, 9256), 570: (9252, 9256), 580: (9252, 9256)}
+MAP_HANDLES = {branch: (1188, 1192) if branch == 535 else (9252, 9256) for branch in BRANCHES}
 UUID_AT = {37: 0, 38: 0, 25: 0, 27: 0, 66: 16}
 WIDE = {"base", "length_bytes", "size_bytes"}
 
@@ -99,7 +100,10 @@ CONTROLS = {
 
 
 def at(sizes: int | tuple[int, ...] | None, branch: int) -> int | None:
-    return sizes[sorted(BRANCHES).index(branch)] if isinstance(sizes, tuple) else sizes
+    """What a branch has; the last one repeats."""
+    if not isinstance(sizes, tuple):
+        return sizes
+    return sizes[min(sorted(BRANCHES).index(branch), len(sizes) - 1)]
 
 
 def noise(size: int) -> st.SearchStrategy[bytes]:
@@ -148,6 +152,8 @@ def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(
     raw = data.draw(noise(size or 0))
     if cmd == 33:
         fields = fields | dict(zip(("hClient", "hObject"), MAP_HANDLES[branch], strict=True))
+    if cmd == nv.UVM_FREE and branch >= 590:
+        fields = {"base": 0}
     assert args_size(ABIS[branch], Device.UVM, cmd) == size
     request = decode(ABIS[branch], Device.UVM, cmd, raw)
     if not size:
@@ -155,6 +161,8 @@ def test_every_field_of_a_uvm_command_is_read_where_nvidia_put_it(
         return
     check(request, raw, fields)
     assert request.status_offset == at(statuses, branch)
+    if cmd == nv.UVM_FREE and branch >= 590:
+        assert request.length_bytes == 0, "its status is no length"
     if cmd in UUID_AT:
         assert request.gpu_uuid == raw[UUID_AT[cmd] : UUID_AT[cmd] + 16]
 

@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 
 from pycgpu.core import Abi, ffi, lib
 
-KNOWN = (535, 550, 570, 580)
+KNOWN = (535, 550, 570, 580, 590, 595)
 
-# bytes, measured on NVIDIA's own structs in the releases 535.288.01, 550.163.01, 570.211.01 and
-# 580.142 on x86-64
+# bytes, measured on NVIDIA's own structs in the releases 535.288.01, 550.163.01, 570.211.01,
+# 580.142, 590.48.01 and 595.44.03 on x86-64
 SIZES = {
-    535: (120, 360, 436, 1200, 1184, 0, 2600, 32, 2592),
-    550: (128, 360, 444, 9264, 9248, 0, 2600, 32, 2592),
-    570: (128, 368, 460, 9264, 9248, 56, 2608, 36, 2600),
-    580: (128, 368, 1028, 9264, 9248, 56, 2608, 36, 2600),
+    535: (120, 360, 436, 1200, 1184, 0, 2600, 32, 2592, 56, 40, 24, 0),
+    550: (128, 360, 444, 9264, 9248, 0, 2600, 32, 2592, 56, 48, 24, 0),
+    570: (128, 368, 460, 9264, 9248, 56, 2608, 36, 2600, 56, 48, 24, 0),
+    580: (128, 368, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 24, 0),
+    590: (128, 368, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24),
+    595: (128, 368, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24),
 }
 FIELDS = (
     "memory_alloc_size", "channel_alloc_size", "fb_get_info_v2_size", "uvm_map_external_size",
     "uvm_semaphore_pool_size", "uvm_device_p2p_size", "dmabuf_size",
-    "dmabuf_handles", "dmabuf_status",
+    "dmabuf_handles", "dmabuf_status", "map_dma_size", "unmap_dma_size", "uvm_free_size",
+    "uvm_create_external_size",
 )  # fmt: skip
 
 
@@ -67,6 +70,6 @@ def test_what_is_no_version_is_refused_even_if_forced(text: Any) -> None:
 def test_errors_of_the_python_class_name_the_version() -> None:
     with pytest.raises(ValueError, match=r"'latest' is not a driver version"):
         Abi("latest")
-    with pytest.raises(ValueError, match=r"driver 590\.1: no one has verified"):
-        Abi("590.1")
-    assert Abi("590.1", force=True).branch == 580
+    with pytest.raises(ValueError, match=r"driver 599\.1: no one has verified"):
+        Abi("599.1")
+    assert Abi("599.1", force=True).branch == 595

@@ -27,6 +27,7 @@ import pytest
 
 from tests import conftest
 from tests.vm import kernels, modules
+from tests.vm.driver import SourceNotFound
 from tests.vm.packages import FetchError, PackageNotFound
 from tests.vm.vm import REPOSITORY, VM, Result, VMError
 
@@ -110,6 +111,8 @@ class Group:
             self._boot()
         except PackageNotFound as error:
             self.skip = f"no package: {error}"
+        except SourceNotFound as error:
+            self.skip = f"no source: {error}"
         except (VMError, modules.BuildError, FetchError) as error:
             self.failure = str(error)
         except Exception as error:

@@ -3,7 +3,7 @@
 NVIDIA's resource manager (RM) from Python: the ioctls that a test needs, as libcuda makes them.
 
 Structures are those of NVIDIA/open-gpu-kernel-modules, ``nvos.h`` and ``nv-ioctl.h``, which are
-the same in the branches 535 to 580.
+the same in the branches 535 to 595.
 """
 
 from __future__ import annotations
@@ -144,10 +144,22 @@ class File:
         return int(struct.unpack("=QII", self.uvm(UVM_INITIALIZE, struct.pack("=QII", 0, 0, 0)))[1])
 
 
+def _id_words(cmd: int) -> int:
+    """Two lists of 32 ids since 535's probed ones, three since 580's."""
+    if cmd == NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS:
+        return 32
+    branch = int(Path("/sys/module/nvidia/version").read_text().partition(".")[0])
+    return 96 if branch >= 580 else 64
+
+
+def probed_params() -> bytes:
+    """Parameters of NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, of the size that this driver takes."""
+    return bytes(4 * _id_words(NV0000_CTRL_CMD_GPU_GET_PROBED_IDS))
+
+
 def gpu_ids(file: File, client: int, cmd: int = NV0000_CTRL_CMD_GPU_GET_PROBED_IDS) -> list[int]:
     """Return the ids of the cards that the driver has probed, or of those attached."""
-    entries = 32 if cmd == NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS else 64
-    status, params = file.control(client, client, cmd, bytes(4 * entries))
+    status, params = file.control(client, client, cmd, bytes(4 * _id_words(cmd)))
     assert status == NV_OK, f"control {cmd:#x}: {status:#x}"
     found = struct.unpack("=32I", params[:128])
     return [number for number in found if number != NO_GPU]

@@ -46,7 +46,7 @@ def test_a_client_is_allocated_asked_and_freed(real_driver: RealDriver, wrapped:
         assert rm.gpu_ids(control, client, rm.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS) == []
         assert control.free(client, 0, client) == rm.NV_OK
         status, _ = control.control(
-            client, client, rm.NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, bytes(256)
+            client, client, rm.NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, rm.probed_params()
         )
         assert status == rm.NV_ERR_INVALID_CLIENT
 

@@ -7,7 +7,9 @@
 /*
  * An mmap of the UVM device is managed memory, unless a semaphore pool or the
  * like lies there. So such a range counts from the moment when the driver has
- * made it until somebody asks to free it, and never one moment longer.
+ * made it until somebody asks to free it, and never one moment longer. What a
+ * UVM_FREE without a length takes is kept by the same rule: an entry that outlived
+ * its range would let somebody free by it what lies in another.
  */
 static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -27,30 +29,46 @@ static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
 {
 	struct cgpu_request *req = &call->req;
+	uint32_t kind = req->op == CGPU_OP_UVM_CREATE_EXTERNAL ? CGPU_RANGE_CREATED :
+								 CGPU_RANGE_RESERVED;
 	bool intact = cgpu_range_covers(&tenant->ranges, call->file, CGPU_RANGE_RESERVING,
 					req->base, req->length_bytes);
 
 	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
 		       1u << CGPU_RANGE_RESERVING, CGPU_ANY_CARD, UINT64_MAX, req->base,
 		       req->length_bytes);
-	/* without this entry its mmap is charged as managed memory: no harm */
+	/*
+	 * Without this entry its mmap is charged as managed memory, or what was mapped in
+	 * it stays charged when it is freed: no harm.
+	 */
 	if (made && intact)
-		cgpu_range_add(&tenant->ranges, CGPU_RANGE_RESERVED, call->file, req->base,
+		cgpu_range_add(&tenant->ranges, kind, call->file, req->base,
 			       req->length_bytes, 0, CGPU_NO_CARD);
 }
 
 static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	const uint32_t freed = 1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING |
+			       1u << CGPU_RANGE_CREATED;
 	struct cgpu_request *req = &call->req;
+	bool known = true;
 
+	if (req->args_size == sizeof(struct uvm_free_by_base)) {
+		req->length_bytes = cgpu_range_length(&tenant->ranges, call->file, freed,
+						      req->base);
+		known = req->length_bytes;
+		/* enough to keep anything from being made there meanwhile */
+		if (!known)
+			req->length_bytes = 1;
+	}
 	/* no well-formed program frees the same address twice at the same time */
 	if (cgpu_range_overlaps(&tenant->ranges, call->file, 1u << CGPU_RANGE_FREEING,
 				req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
 	call->range_serial = tenant->ranges.serial;
-	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-		       1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING,
-		       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
+	if (known)
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, freed,
+			       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
 	if (!req->length_bytes ||
 	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_FREEING, call->file, req->base,
 			   req->length_bytes, 0, CGPU_NO_CARD))
@@ -220,6 +238,7 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 		return CGPU_FORWARD;
 	case CGPU_OP_UVM_FREE:
 		return pre_uvm_free(tenant, call);
+	case CGPU_OP_UVM_CREATE_EXTERNAL:
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return reserve_range(tenant, call);
 	default:
@@ -249,6 +268,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 			       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD,
 			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
+	case CGPU_OP_UVM_CREATE_EXTERNAL:
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		reserved_range(tenant, call, true);
 		return CGPU_DONE;
@@ -260,6 +280,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL ||
+	    call->req.op == CGPU_OP_UVM_CREATE_EXTERNAL ||
 	    (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL &&
 	     call->req.nr == UVM_ALLOC_DEVICE_P2P))
 		reserved_range(tenant, call, false);

@@ -217,6 +217,26 @@ bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t
 	return false;
 }
 
+uint64_t cgpu_range_length(const struct cgpu_ranges *ranges, uint32_t file,
+			   uint32_t kinds, uint64_t base)
+{
+	uint32_t position;
+	uint64_t length_bytes = 0;
+
+	for (position = position_of(ranges, file, base); position < ranges->count;
+	     position++) {
+		const struct cgpu_range *range =
+			cgpu_range_at(ranges, ranges->order[position]);
+
+		if (range->file != file || range->base != base)
+			break;
+		if (kinds & (1u << range->kind) &&
+		    (!length_bytes || range->length_bytes < length_bytes))
+			length_bytes = range->length_bytes;
+	}
+	return length_bytes;
+}
+
 bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint32_t kinds, uint64_t base, uint64_t length_bytes)
 {

@@ -12,8 +12,9 @@ enum cgpu_range_kind {
 	CGPU_RANGE_MANAGED,   /* cudaMallocManaged: no RM object */
 	CGPU_RANGE_RESERVED,  /* semaphore pool, device P2P: its mmap is not managed */
 	CGPU_RANGE_EXPORT,    /* base: index of the object in the exported fd */
-	CGPU_RANGE_RESERVING, /* to become RESERVED, if no one frees it meanwhile */
-	CGPU_RANGE_FREEING    /* UVM_FREE of it is in the driver */
+	CGPU_RANGE_RESERVING, /* to become RESERVED or CREATED, if no one frees it meanwhile */
+	CGPU_RANGE_FREEING,   /* UVM_FREE of it is in the driver */
+	CGPU_RANGE_CREATED    /* where EXTERNAL ones go: what UVM_FREE by base takes */
 };
 
 struct cgpu_range {
@@ -71,6 +72,13 @@ bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 /* true if [base, base + length) lies in one range of `kind` */
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		       uint64_t base, uint64_t length_bytes);
+
+/*
+ * Length of the shortest range with a kind in `kinds` that begins at `base`: what the
+ * driver frees there is at least as long. Return: 0: there is none.
+ */
+uint64_t cgpu_range_length(const struct cgpu_ranges *ranges, uint32_t file,
+			   uint32_t kinds, uint64_t base);
 
 /* true if a range with a kind in `kinds` shares an address with these */
 bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,

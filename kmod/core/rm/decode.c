@@ -4,7 +4,7 @@
  * struct, so the size is checked the same way here and every field is then
  * in bounds. What is listed and not interpreted is CGPU_OP_OTHER: the driver
  * decides. One table says what each command is and where its fields are, from the
- * structures of structs.h, equal in the branches 535 to 580 unless struct cgpu_abi
+ * structures of structs.h, equal in the branches 535 to 595 unless struct cgpu_abi
  * carries them.
  */
 #include "core/rm/allowed.h"
@@ -180,9 +180,13 @@ static const struct layout uvm_commands[] = {
 		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
 		.status = AT(uvm_unmap_external, rmStatus),
 	},
-	[UVM_FREE] = {
-		.size = sizeof(struct uvm_free), .op = CGPU_OP_UVM_FREE,
-		.base = AT(uvm_free, base), .status = AT(uvm_free, rmStatus),
+	[UVM_FREE] = { /* struct uvm_free, or uvm_free_by_base */
+		.op = CGPU_OP_UVM_FREE,
+	},
+	[UVM_CREATE_EXTERNAL_RANGE] = {
+		.op = CGPU_OP_UVM_CREATE_EXTERNAL,
+		.base = AT(uvm_create_external, base),
+		.status = AT(uvm_create_external, rmStatus),
 	},
 	[UVM_ALLOC_SEMAPHORE_POOL] = {
 		.op = CGPU_OP_UVM_SEMAPHORE_POOL,
@@ -216,6 +220,8 @@ _Static_assert(sizeof(struct uvm_register_gpu) == 40 && sizeof(struct uvm_unregi
 	       sizeof(struct uvm_alloc_device_p2p) == 56 && sizeof(struct uvm_gpu_mapping) == 36 &&
 	       sizeof(struct uvm_map_external_tail) == 24 &&
 	       sizeof(struct uvm_unmap_external) == 40 && sizeof(struct uvm_free) == 24 &&
+	       sizeof(struct uvm_free_by_base) == 16 &&
+	       sizeof(struct uvm_create_external) == 24 &&
 	       sizeof(struct uvm_semaphore_pool_tail) == 16, "uvm_ioctl.h");
 
 /* Return: a layout without an op: the core does not interpret it. */
@@ -245,6 +251,10 @@ static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t n
 						    abi->uvm_map_external_size;
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return abi->uvm_semaphore_pool_size;
+	case CGPU_OP_UVM_FREE:
+		return abi->uvm_free_size;
+	case CGPU_OP_UVM_CREATE_EXTERNAL:
+		return abi->uvm_create_external_size;
 	default:
 		return 0;
 	}
@@ -527,6 +537,15 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 		req->hObject = cgpu_get32(
 			args, tail + offsetof(struct uvm_map_external_tail, hMemory));
 		req->status_offset = tail + offsetof(struct uvm_map_external_tail, rmStatus);
+		break;
+	case CGPU_OP_UVM_FREE:
+		req->base = cgpu_get64(args, offsetof(struct uvm_free, base));
+		if (size == sizeof(struct uvm_free)) {
+			req->length_bytes = cgpu_get64(args, offsetof(struct uvm_free, length));
+			req->status_offset = offsetof(struct uvm_free, rmStatus);
+		} else {
+			req->status_offset = offsetof(struct uvm_free_by_base, rmStatus);
+		}
 		break;
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		tail = size - sizeof(struct uvm_semaphore_pool_tail);

@@ -44,7 +44,8 @@ enum cgpu_op {
 	CGPU_OP_UVM_MAP_EXTERNAL,
 	CGPU_OP_UVM_UNMAP_EXTERNAL,
 	CGPU_OP_UVM_FREE,
-	CGPU_OP_UVM_SEMAPHORE_POOL
+	CGPU_OP_UVM_SEMAPHORE_POOL,
+	CGPU_OP_UVM_CREATE_EXTERNAL
 };
 
 enum cgpu_decode_limit {
@@ -90,7 +91,7 @@ struct cgpu_request {
 	uint32_t size_offset;   /* HEAP_ALLOC: of size_bytes in the argument */
 	uint64_t size_bytes;    /* memory: asked before, taken after the call */
 	uint64_t base;          /* UVM: virtual address */
-	uint64_t length_bytes;
+	uint64_t length_bytes;  /* 0 of UVM_FREE by base alone: the core knows it */
 
 	/* the block behind the argument that the core wants to see: 0 bytes: none */
 	uint64_t params_ptr;

@@ -156,7 +156,9 @@ struct uvm_map_external_head { uint64_t base, length, offset; };
 struct uvm_map_external_tail { uint64_t gpuAttributesCount; int32_t rmCtrlFd;
 			       uint32_t hClient, hMemory, rmStatus; };
 struct uvm_unmap_external { uint64_t base, length; struct nv_uuid gpu; uint32_t rmStatus, pad; };
-struct uvm_free { uint64_t base, length; uint32_t rmStatus, pad; };
+struct uvm_create_external { uint64_t base, length; uint32_t rmStatus, pad; };
+struct uvm_free { uint64_t base, length; uint32_t rmStatus, pad; };	/* until 580 */
+struct uvm_free_by_base { uint64_t base; uint32_t rmStatus, pad; };	/* from 590 */
 /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS: a head, as many attributes, a count */
 struct uvm_semaphore_pool_head { uint64_t base, length; };
 struct uvm_semaphore_pool_tail { uint64_t gpuAttributesCount; uint32_t rmStatus, pad; };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A branch is its parent plus a delta. Sizes and offsets were measured from
- * the debug information of NVIDIA/open-gpu-kernel-modules at 535.288.01,
- * 550.163.01, 570.211.01 and 580.142. To add a branch: append its number to
- * known[], then one `if` with what changed.
+ * A branch is its parent plus a delta. Sizes and offsets are those that a compiler
+ * gives for NVIDIA/open-gpu-kernel-modules at 535.288.01, 550.163.01, 570.211.01,
+ * 580.142, 590.48.01 and 595.44.03; tests/core/test_nvidia_layouts.py compares them
+ * where that source is at hand. To add a branch: append its number to known[], then
+ * one `if` with what changed.
  */
 #include "core/rm/versions.h"
 
-static const uint32_t known[] = { 535, 550, 570, 580 };
+static const uint32_t known[] = { 535, 550, 570, 580, 590, 595 };
 
 static uint32_t parse_branch(const char *version)
 {
@@ -45,6 +46,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.fb_get_info_v2_size = 436,
 		.uvm_map_external_size = 1200,
 		.uvm_semaphore_pool_size = 1184,
+		.uvm_free_size = 24,
 		.map_dma_size = 56,
 		.unmap_dma_size = 40,
 		.dmabuf_size = 2600,
@@ -70,6 +72,10 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 	if (branch >= 580) {
 		abi->fb_get_info_v2_size = 1028;
 		abi->map_dma_size = 64; /* flags2, kindOverride */
+	}
+	if (branch >= 590) {
+		abi->uvm_free_size = 16; /* no length: of the range that begins at base */
+		abi->uvm_create_external_size = 24;
 	}
 	return 0;
 }

@@ -7,13 +7,16 @@
 
 /* One driver branch: sizes and offsets in bytes. */
 struct cgpu_abi {
-	uint32_t branch;                  /* 535, 550, 570, 580 */
+	uint32_t branch;                  /* 535, 550, 570, 580, 590, 595 */
 	uint32_t memory_alloc_size;       /* NV_MEMORY_ALLOCATION_PARAMS */
 	uint32_t channel_alloc_size;      /* NV_CHANNEL_ALLOC_PARAMS */
 	uint32_t fb_get_info_v2_size;     /* NV2080_CTRL_FB_GET_INFO_V2_PARAMS */
 	uint32_t uvm_map_external_size;   /* UVM_MAP_EXTERNAL_ALLOCATION_PARAMS */
 	uint32_t uvm_semaphore_pool_size; /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
 	uint32_t uvm_device_p2p_size;     /* 0: the branch has no such command */
+	uint32_t uvm_free_size;           /* UVM_FREE_PARAMS: with a length, or by base alone */
+	/* UVM_CREATE_EXTERNAL_RANGE_PARAMS; 0: not read, for UVM_FREE says the length */
+	uint32_t uvm_create_external_size;
 	uint32_t map_dma_size;            /* NVOS46_PARAMETERS; its status is 8 before the end */
 	uint32_t unmap_dma_size;          /* NVOS47_PARAMETERS, likewise */
 	uint32_t dmabuf_size;             /* nv_ioctl_export_to_dma_buf_fd_t */

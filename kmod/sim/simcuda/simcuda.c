@@ -164,6 +164,16 @@ int sc_uvm(struct sc *sc, u32 cmd, void *params, u32 status_at)
 	return *(s32 *)((u8 *)params + status_at);
 }
 
+/* From 590 on by its base alone: the driver neither reads nor writes behind 16 bytes. */
+static int uvm_free(struct sc *sc, u64 base, u64 length)
+{
+	struct { u64 base, length; u32 status, pad; } range = { base, length, 0, 0 };
+	struct { u64 base; u32 status, pad; } by_base = { base, 0, 0 };
+
+	return sc->branch >= 590 ? sc_uvm(sc, UVM_FREE, &by_base, 8) :
+				   sc_uvm(sc, UVM_FREE, &range, 16);
+}
+
 /* ---- opening ---- */
 
 static int register_fd(struct sc *sc, int fd)
@@ -205,7 +215,7 @@ static int identify(struct sc *sc)
 	return ret;
 }
 
-/* Structs whose size alone moves between branches: 535, 550, 570, 580. */
+/* Structs whose size alone moves between branches: 535, 550, 570, 580 and later. */
 static u32 by_branch(const struct sc *sc, u32 a, u32 b, u32 c, u32 d)
 {
 	return sc->branch < 550 ? a : sc->branch < 570 ? b : sc->branch < 580 ? c : d;
@@ -553,7 +563,7 @@ int sc_mem_map(struct sc *sc, struct sc_mem *mem)
 	*(u32 *)(p + tail + 16) = mem->handle;
 	ret = sc_uvm(sc, UVM_MAP_EXTERNAL, p, tail + 20);
 	if (ret)
-		sc_uvm(sc, UVM_FREE, &range, 16);
+		uvm_free(sc, mem->va, mem->size);
 out:
 	if (ret)
 		mem->va = 0;
@@ -563,10 +573,10 @@ out:
 
 int sc_mem_unmap(struct sc *sc, struct sc_mem *mem)
 {
-	struct { u64 base, length; u32 status, pad; } range = { mem->va, mem->size, 0, 0 };
+	u64 base = mem->va;
 
 	mem->va = 0;
-	return sc_uvm(sc, UVM_FREE, &range, 16);
+	return uvm_free(sc, base, mem->size);
 }
 
 int sc_malloc(struct sc *sc, u64 size, struct sc_mem *mem)

@@ -22,7 +22,8 @@ enum {
 	STEPS_PER_CONTAINER = 1000
 };
 
-static const char *const versions[] = { "535.288.01", "550.163.01", "570.211.01", "580.142" };
+static const char *const versions[] = { "535.288.01", "550.163.01", "570.211.01", "580.142",
+				       "590.48.01", "595.44.03" };
 
 struct input {
 	const uint8_t *bytes;
@@ -139,7 +140,7 @@ static void begin_world(struct world *world, struct input *in)
 
 	memset(world, 0, sizeof(*world));
 	world->in = in;
-	require(!cgpu_abi_find(versions[below(in, 4)], false, &world->abi), "version");
+	require(!cgpu_abi_find(versions[below(in, 6)], false, &world->abi), "version");
 	/* small tables, so that they run full */
 	cgpu_tenant_init(&world->tenant, below(in, 2) ? 1024 : 4096);
 	make_room(world);
