@@ -7,7 +7,8 @@
  * those unavailable.
  *
  * Layouts: nv-modeset-interface.h and nv-kernel-rmapi-ops.h of
- * NVIDIA/open-gpu-kernel-modules, 535 to 580.
+ * NVIDIA/open-gpu-kernel-modules, 535 to 595. A branch that is not among them may
+ * call its functions otherwise, as 595 did, so it is refused here as well.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -25,6 +26,8 @@ enum {
 	NV0080_ALLOC_PARAMETERS_BYTES = 56,
 	/* from this branch on NV04_ALLOC takes NVOS64_PARAMETERS, before NVOS21 */
 	BRANCH_NVOS64 = 580,
+	/* from this one on open_gpu and close_gpu take a third argument */
+	BRANCH_RESET_AWARE = 595,
 };
 
 struct rm_ops {
@@ -33,8 +36,15 @@ struct rm_ops {
 	int (*alloc_stack)(void **stack);
 	void (*free_stack)(void *stack);
 	u32 (*enumerate_gpus)(void *gpu_info);
-	int (*open_gpu)(u32 gpu_id, void *stack);
-	void (*close_gpu)(u32 gpu_id, void *stack);
+	/* `reset_aware`: the driver does not count this user when the card is reset */
+	union {
+		int (*open_gpu)(u32 gpu_id, void *stack);
+		int (*open_gpu_595)(u32 gpu_id, void *stack, u8 reset_aware);
+	};
+	union {
+		void (*close_gpu)(u32 gpu_id, void *stack);
+		void (*close_gpu_595)(u32 gpu_id, void *stack, u8 reset_aware);
+	};
 	void (*op)(void *stack, void *command);
 	int (*set_callbacks)(const void *callbacks);
 	void *later[16]; /* fields that newer branches append */
@@ -62,6 +72,10 @@ extern u32 nvidia_get_rm_ops(struct rm_ops *ops);
 static struct rm_ops rm;
 static unsigned long branch;
 
+static bool force_branch;
+module_param(force_branch, bool, 0444);
+MODULE_PARM_DESC(force_branch, "call a driver branch nobody has verified as the nearest older one is called; it may oops");
+
 static u32 rm_alloc(struct cgpu_rm_card *card, u32 hParent, u32 *hObject, u32 hClass,
 		    void *params, u32 size)
 {
@@ -84,6 +98,20 @@ static u32 rm_alloc(struct cgpu_rm_card *card, u32 hParent, u32 *hObject, u32 hC
 	return status;
 }
 
+static int open_gpu(u32 gpu_id, void *stack)
+{
+	return branch >= BRANCH_RESET_AWARE ? rm.open_gpu_595(gpu_id, stack, false) :
+					      rm.open_gpu(gpu_id, stack);
+}
+
+static void close_gpu(u32 gpu_id, void *stack)
+{
+	if (branch >= BRANCH_RESET_AWARE)
+		rm.close_gpu_595(gpu_id, stack, false);
+	else
+		rm.close_gpu(gpu_id, stack);
+}
+
 static void close_card(struct cgpu_rm_card *card)
 {
 	struct rm_command command = { .op = NV04_FREE };
@@ -93,7 +121,7 @@ static void close_card(struct cgpu_rm_card *card)
 		command.free.hObjectOld = card->hClient;
 		rm.op(card->stack, &command);
 	}
-	rm.close_gpu(card->gpu_id, card->stack);
+	close_gpu(card->gpu_id, card->stack);
 	rm.free_stack(card->stack);
 	memset(card, 0, sizeof(*card));
 }
@@ -107,7 +135,7 @@ static int open_card(struct cgpu_rm_card *card, u32 gpu_id, u32 device_instance)
 	card->gpu_id = gpu_id;
 	if (rm.alloc_stack(&card->stack))
 		return -ENOMEM;
-	if (rm.open_gpu(gpu_id, card->stack)) {
+	if (open_gpu(gpu_id, card->stack)) {
 		rm.free_stack(card->stack);
 		return -EIO;
 	}
@@ -162,8 +190,34 @@ static const struct cgpu_bridge_ops ops = {
 	.map = map,
 };
 
+/* Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that nobody has verified. */
+static int check_branch(const char *version)
+{
+	static const unsigned long known[] = { 535, 550, 570, 580, 590, 595 };
+	int i;
+
+	branch = simple_strtoul(version, NULL, 10);
+	if (!branch) {
+		pr_err("cgpu_rm: driver version %s is not understood\n", version);
+		return -EINVAL;
+	}
+	for (i = 0; i < ARRAY_SIZE(known); i++)
+		if (known[i] == branch)
+			return 0;
+	if (!force_branch) {
+		pr_err("cgpu_rm: driver %s: branch %lu not known; compute cannot be shared. force_branch=1 calls it as the nearest older branch, which may oops\n",
+		       version, branch);
+		return -EOPNOTSUPP;
+	}
+	pr_warn("cgpu_rm: driver %s: branch %lu not known and forced: if its kernel interface changed, calls go wrong and the kernel may oops\n",
+		version, branch);
+	return 0;
+}
+
 static int __init cgpu_rm_init(void)
 {
+	int err;
+
 	/* the first call fails and tells the version, which the second must name */
 	rm.version_string = "?";
 	nvidia_get_rm_ops(&rm);
@@ -171,11 +225,9 @@ static int __init cgpu_rm_init(void)
 		pr_err("cgpu_rm: the driver refuses its kernel interface\n");
 		return -EIO;
 	}
-	branch = simple_strtoul(rm.version_string, NULL, 10);
-	if (!branch) {
-		pr_err("cgpu_rm: driver version %s is not understood\n", rm.version_string);
-		return -EINVAL;
-	}
+	err = check_branch(rm.version_string);
+	if (err)
+		return err;
 	return cgpu_bridge_register(&ops);
 }
 

@@ -17,7 +17,7 @@ MODULE_PARM_DESC(max_objects, "objects, charges and ranges a container may have 
 
 static bool force_branch;
 module_param(force_branch, bool, 0444);
-MODULE_PARM_DESC(force_branch, "attach to a driver branch nobody has verified, with the layouts of the nearest older one");
+MODULE_PARM_DESC(force_branch, "read the calls of a driver branch nobody has verified as those of the nearest older one: calls whose structs changed fail or are charged wrongly");
 
 /* for every card, until its file is written */
 static struct cgpu_card_defaults defaults = {

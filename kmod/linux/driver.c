@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/kernel.h>
+
 #include "door/door.h"
 #include "driver.h"
 
@@ -11,5 +13,10 @@ const struct cgpu_abi *cgpu_driver_abi(void)
 
 int cgpu_driver_known(const char *version)
 {
-	return cgpu_abi_find(version, cgpu_door_force_branch(), &abi);
+	int err = cgpu_abi_find(version, cgpu_door_force_branch(), &abi);
+
+	if (!err && simple_strtoul(version, NULL, 10) != abi.branch)
+		pr_warn_once("cgpu: driver %s is read as branch %u (force_branch): a call whose struct changed is refused, or read and answered in the wrong place, so that memory is charged wrongly or the caller's is overwritten\n",
+			     version, abi.branch);
+	return err;
 }

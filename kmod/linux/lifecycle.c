@@ -76,8 +76,13 @@ put:
 
 int cgpu_container_create(struct cgpu_create *create)
 {
+	int err;
+
 	/* cards are known once the driver has been asked, which needs a process */
-	cgpu_discover();
+	err = cgpu_discover();
+	/* not that there is no card: the driver is there, and not hooked */
+	if (err == -EOPNOTSUPP)
+		return err;
 	return add_new(create);
 }
 

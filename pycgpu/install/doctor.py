@@ -101,7 +101,8 @@ def driver(host: Host) -> Iterator[Finding]:
             FAIL,
             "driver",
             f"{version} ({flavour}): {error}",
-            "use a driver of a known branch, or load cgpu_km with force_branch=1 and test it well",
+            "use a driver of a known branch, or load cgpu_km and cgpu_rm with force_branch=1, "
+            "which may charge wrongly or oops (docs/install.md), and test it well",
         )
         return
     yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {branch}")

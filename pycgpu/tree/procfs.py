@@ -33,6 +33,8 @@ _CREATE_REASONS = {
     errno.EINVAL: "the command is malformed",
     errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
     errno.ENODEV: "no such card",
+    errno.EOPNOTSUPP: "NVIDIA's driver is of a branch that cgpu does not know, so none of its "
+    "cards is under control; `cgpu doctor` names it",
     errno.ESRCH: "no such process",
     errno.ENOENT: "no such cgroup",
     errno.EEXIST: "a container of this id is registered already",

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Driver branches that changed what the module reads and calls, and one that nobody knows."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.vm import loaded
+from tests.vm.loaded import until
+
+pytestmark = pytest.mark.kernel("6.1", by_default=True)
+
+MIB = 1 << 20
+
+
+def kernel_log() -> str:
+    return subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("branch", [580, 590, 595])
+def test_what_a_container_frees_returns_and_the_bridge_opens_its_card(
+    sim: Any, km: Any, container: Any, branch: int
+) -> None:
+    driver = sim(cards="t4", branch=branch)
+    cgpu = km()
+    one = container("one", programs={"/bin/simcuda": driver.programs / "simcuda"})
+    # a quota makes the bridge open the card: by the branch's own arguments
+    cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={512 * MIB},quota=50")
+    for _ in range(20):
+        # frees its mappings by UVM_FREE, while the process lives
+        said = one.exec("simcuda", "map", str(64 * MIB))
+        assert said.returncode == 0, said.stderr
+        assert "after_unmap 0" in said.stdout
+    stat = dict(line.split() for line in cgpu.read("0/one/stat").splitlines())
+    assert (stat["oom"], stat["refused"]) == ("0", "0")
+    until(lambda: "current_bytes 0\n" in cgpu.read("0/one/stat"), "the return of all memory")
+    assert "gate" in cgpu.read("features"), "the card is not open"
+    assert f"attached to NVIDIA driver {branch}." in kernel_log()
+
+
+def test_an_unknown_branch_is_refused_by_the_module_and_by_the_bridge(
+    sim: Any, km: Any, loaded_modules: loaded.Modules, made: Any
+) -> None:
+    cgpu = km()
+    sim(cards="t4", branch=999)
+    with pytest.raises(OSError) as refused:
+        cgpu.create("one", f"pid={os.getpid()}", "gpu=0,mem=1073741824")
+    assert refused.value.errno == errno.EOPNOTSUPP
+    assert "driver 999.10: branch not known" in kernel_log()
+    bridge = made("bridge")
+    with pytest.raises(OSError, match="not supported"):
+        loaded_modules.load(bridge)
+    assert "cgpu_rm: driver 999.10: branch 999 not known" in kernel_log()
+
+
+def test_a_forced_branch_is_taken_for_the_nearest_and_the_log_says_what_may_break(
+    sim: Any, km: Any, container: Any, loaded_modules: loaded.Modules, made: Any
+) -> None:
+    driver = sim(cards="t4", branch=999)
+    cgpu = km(bridge=False, force_branch=1)
+    loaded_modules.load(made("bridge"), force_branch=1)
+    one = container("one", programs={"/bin/simcuda": driver.programs / "simcuda"})
+    cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={512 * MIB}")
+    assert "after_unmap 0" in one.exec("simcuda", "map", str(64 * MIB)).stdout
+    log = kernel_log()
+    assert "driver 999.10 is read as branch 595 (force_branch)" in log
+    assert "cgpu_rm: driver 999.10: branch 999 not known and forced" in log
