@@ -24,7 +24,6 @@ def show(
     """Show where cards differ from their settings, or write the settings to them."""
     tables = cards.load(file)
     tree = root or procfs.find_root()
-    for card, key, now, value in cards.pending(tables, tree, proc):
-        if apply:
-            procfs.write_setting(card, key, value, tree)
+    found = (cards.apply if apply else cards.pending)(tables, tree, proc)
+    for card, key, now, value in found:
         print(f"GPU {card}: {key} {now} {'→' if apply else 'and not'} {value}")

@@ -31,7 +31,7 @@ from typing import Any
 
 from pycgpu.agent import door, filter, node_server, tree
 from pycgpu.errors import CgpuError
-from pycgpu.tree import procfs
+from pycgpu.tree import cards, procfs
 
 log = logging.getLogger("cgpud")
 
@@ -276,6 +276,15 @@ def main(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _set_cards() -> None:
+    """Give the cards what /etc/cgpu/cards.toml says of them."""
+    try:
+        for card, key, now, value in cards.apply(cards.load(), TREE_SOCKET):
+            log.info("card %d: %s %d, and now %d", card, key, now, value)
+    except CgpuError as error:
+        log.warning("cards keep their defaults: %s", error)
+
+
 def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
     """Answer until a signal comes."""
     runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
@@ -292,6 +301,7 @@ def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
         threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
+    _set_cards()
     _publish()
     ready()
     log.info("ended by %s", signal.Signals(signal.sigwait(_SIGNALS)).name)

@@ -313,7 +313,8 @@ def _start_by_hand(options: Options) -> list[str]:
         ]
         lines.append("`cgpu run` starts one itself where none runs")
     else:
-        lines = [f"{missing}: run `modprobe cgpu_km` and `modprobe cgpu_rm` at boot"]
+        lines = [f"{missing}: run `modprobe cgpu_km`, `modprobe cgpu_rm` and"]
+        lines.append(f"`{options.cgpu} cards --apply` at boot")
     if options.exporter:
         lines.append(f"{missing}: start `{options.cgpu} exporter` for the metrics")
     return lines

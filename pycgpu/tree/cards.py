@@ -16,14 +16,14 @@ A table is for the card of that UUID (or an unambiguous beginning of it), else f
     policy = 6
 
 The tree forgets what was written to it when the module goes; ``cgpu cards --apply``, which the
-service does when it has loaded the module, writes it again.
+service does when it has loaded the module, writes it again. The agent does so when it starts.
 """
 
 from __future__ import annotations
 
 import glob
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..errors import CgpuError
 from . import change, procfs
@@ -115,3 +115,12 @@ def pending(
             if now != value:
                 found.append((card.index, key, now, value))
     return found
+
+
+def apply(
+    tables: Mapping[str, Table], root: str, proc: str = "/proc"
+) -> Iterator[tuple[int, str, int, int]]:
+    """Write what :func:`pending` finds, and yield it, one after another."""
+    for card, key, now, value in pending(tables, root, proc):
+        procfs.write_setting(card, key, value, root)
+        yield card, key, now, value

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 import pycgpu
-from pycgpu.tree import procfs
+from pycgpu.request.model import POLICIES
+from pycgpu.tree import cards, procfs
 from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -29,14 +30,18 @@ pytestmark = [pytest.mark.kernel("6.1", by_default=True), pytest.mark.needs("sim
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
 NO_MEMORY = 0x51
+CARDS = Path(cards.PATH)
 
 
 @pytest.fixture(scope="module")
 def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     """The door over one simulated T4; the first tenant starts its agent."""
+    CARDS.parent.mkdir(exist_ok=True)
+    CARDS.write_text("[default]\nmax_inst = 24\n")
     with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
         yield door
         door.close()
+    CARDS.unlink()
 
 
 @pytest.fixture
@@ -50,6 +55,12 @@ def door(opened: Door) -> Iterator[Door]:
 def test_a_tenant_sees_its_own_card(door: Door) -> None:
     found = door.sim("info")
     assert found["total"] == found["board"] == found["free"] == LIMIT_BYTES
+
+
+def test_an_agent_gives_cards_what_their_settings_say_when_it_starts(door: Door) -> None:
+    door.sim("info")
+    assert procfs.read_max_inst(0, str(TREE)) == 24
+    assert procfs.read_policy(0, str(TREE)) == POLICIES.index("weighted-conserving")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from pycgpu import __version__
 from pycgpu.cli import main
 from pycgpu.cli.smi import app as smi_app
 from pycgpu.errors import InstallError
-from pycgpu.install import doctor, installation, kernel_door
+from pycgpu.install import doctor, installation, kernel_door, service
 from pycgpu.install.host import this_host
+from pycgpu.tree import cards
 from tests.host import program
 from tests.process import output
 from tests.vm import installed
@@ -349,6 +350,42 @@ def test_uninstall_refuses_while_a_container_exists_and_else_leaves_nothing(
         installation.uninstall(host)
     assert names_of_modules() == running
     assert everything() == before
+
+
+@pytest.mark.needs("km")
+def test_what_cards_were_set_to_is_there_after_a_boot(
+    sim: Any,
+    options: installation.Options,
+    few_modules: None,
+    loaded_modules: Any,
+    tmp_path: Path,
+) -> None:
+    sim(cards=1)
+    host = this_host()
+    host.run(["depmod", "-a", host.release])
+    settings, cgpu = Path(cards.PATH), tmp_path / "cgpu"
+    cgpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m pycgpu.cli.main "$@"\n')
+    cgpu.chmod(0o755)
+    installation.install(options._replace(cgpu=str(cgpu)), host)
+    try:
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text('[default]\npolicy = "average"\nmax_inst = 8\ntimeslice_us = 12000\n')
+        for name in (CORE, "cgpu_km"):
+            host.run(["rmmod", name])
+        # as systemd does with the unit that was installed; the prefix lets a command fail
+        lines = service.text(service.MODULE, str(cgpu)).splitlines()
+        commands = [line.partition("=")[2] for line in lines if line.startswith("ExecStart")]
+        assert len(commands) == 3
+        for command in commands:
+            subprocess.run(command.removeprefix("-").split(), check=not command.startswith("-"))
+        found = [
+            Path(f"/proc/cgpu_km/0/{name}").read_text().strip()
+            for name in ("policy", "max_inst", "timeslice_us")
+        ]
+        assert found == ["0", "8", "12000"]
+    finally:
+        settings.unlink(missing_ok=True)
+        installation.uninstall(host)
 
 
 @pytest.mark.needs("km")
