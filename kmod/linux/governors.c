@@ -158,7 +158,8 @@ bool cgpu_governors_stat(struct cgpu_container *container, u32 minor,
 	struct cgpu_governor *governor = enter(minor, &idx);
 
 	if (governor)
-		cgpu_governor_stat(governor, container->grant[minor].instance, stat);
+		cgpu_governor_stat(governor, container ? container->grant[minor].instance :
+							 CGPU_SCHED_NONE, stat);
 	leave(idx);
 	return governor;
 }

@@ -143,7 +143,7 @@ static void unlock_view(const struct cgpu_tree_entry *entry)
 	mutex_unlock(&cgpu_registry->lock);
 }
 
-enum { COMPUTE_STATS = 7 };
+enum { COMPUTE_STATS = 8 };
 
 /* What the scheduler counts. Return: how many; 0: nobody governs the card. */
 static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
@@ -153,9 +153,14 @@ static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *
 
 	if (!cgpu_governors_stat(entry->container, entry->minor, &now))
 		return 0;
+	if (!entry->container) {
+		stats[count++] = (struct cgpu_stat){ "used_ns", now.used_ns };
+		return count;
+	}
 	stats[count++] = (struct cgpu_stat){ "granted_ns", now.granted_ns };
 	stats[count++] = (struct cgpu_stat){ "used_ns", now.used_ns };
 	stats[count++] = (struct cgpu_stat){ "throttled_ns", now.throttled_ns };
+	stats[count++] = (struct cgpu_stat){ "waited_ns", now.waited_ns };
 	stats[count++] = (struct cgpu_stat){ "switches", now.switches };
 	stats[count++] = (struct cgpu_stat){ "overruns", now.overruns };
 	/* values have no sign: what it owes, and what it is owed */
@@ -182,7 +187,7 @@ int cgpu_node_file_show(struct seq_file *seq)
 			return -ENOMEM;
 		view.holders = holders;
 	}
-	if (cgpu_node_table[entry->node].wants_stats && entry->container) {
+	if (cgpu_node_table[entry->node].wants_stats) {
 		view.stats = stats;
 		view.stat_count = compute_stats(entry, stats);
 	}

@@ -63,11 +63,13 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 		n = add_stat(stats, n, "granted_ns", s.granted_ns);
 		n = add_stat(stats, n, "used_ns", s.used_ns);
 		n = add_stat(stats, n, "throttled_ns", s.throttled_ns);
+		n = add_stat(stats, n, "waited_ns", s.waited_ns);
 		n = add_stat(stats, n, "switches", s.switches);
 		n = add_stat(stats, n, "overruns", s.overruns);
 		n = add_stat(stats, n, "channels", c->channels[minor]);
 		n = add_stat(stats, n, "groups", c->groups[minor]);
 	} else {
+		n = add_stat(stats, n, "used_ns", door.sched[minor].used_ns);
 		n = add_stat(stats, n, "mode", door.sched[minor].plan.mode);
 		n = add_stat(stats, n, "period_ns", door.sched[minor].plan.period_ns);
 		n = add_stat(stats, n, "gate_calls", door.count.gate_calls);

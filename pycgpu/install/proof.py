@@ -16,7 +16,7 @@ from ..errors import NodeError
 from ..tree import procfs
 
 #: Counters of ``stat`` that no call of a container lowers.
-GROWING = ("peak_bytes", "oom", "refused", "used_ns", "throttled_ns")
+GROWING = ("peak_bytes", "oom", "refused", "used_ns", "throttled_ns", "waited_ns")
 #: How often a card whose charges do not add up must read the same.
 SWEEPS = 5
 

@@ -223,6 +223,59 @@ def test_a_policy_change_takes_effect_within_one_period() -> None:
     )
 
 
+def test_who_may_have_work_runs_or_waits_and_who_has_none_does_neither() -> None:
+    card = Card(WEIGHTED)
+    card.add(0)
+    card.add(1)
+
+    def run(*used_ms: int) -> list[int]:
+        before = [card.stat(slot).waited_ns for slot in range(2)]
+        start = card.now
+        for _ in range(100):
+            card.run(card.now + 10 * MS)
+            for slot, ms in enumerate(used_ms):
+                lib.cgpu_sched_used(card.s, slot, ms * MS)
+        after = [card.stat(slot).waited_ns for slot in range(2)]
+        return [round(100 * (b - a) / (card.now - start)) for a, b in zip(before, after, strict=True)]
+
+    assert run(0, 0) == [0, 0]  # no log tells who ran
+    lib.cgpu_sched_remove(card.s, 0, card.now)
+    lib.cgpu_sched_remove(card.s, 1, card.now)
+    card.add(0)
+    card.add(1)
+    assert run(4, 6) == pytest.approx([60, 40], abs=1)
+    lib.cgpu_sched_demand(card.s, 0, True, False, card.now)
+    lib.cgpu_sched_idle(card.s, 1, True, card.now)
+    # the context of one that sleeps may stay on the engine
+    assert run(5, 0) == [0, 0]
+    lib.cgpu_sched_demand(card.s, 0, False, False, card.now)
+    lib.cgpu_sched_open(card.s, 1, False, 0, card.now)
+    assert run(2, 0) == pytest.approx([80, 0], abs=1)
+
+
+def test_what_was_waited_never_falls_when_use_is_told_late() -> None:
+    card = Card(WEIGHTED)
+    card.add(0)
+    lib.cgpu_sched_used(card.s, 0, MS)
+    card.run(100 * MS)
+    told = [card.stat(0).waited_ns]
+    for ms in (50, 0, 30):
+        lib.cgpu_sched_used(card.s, 0, ms * MS)
+        told.append(card.stat(0).waited_ns)
+    assert told == sorted(told) and told[0] == 99 * MS
+
+
+def test_the_cards_total_keeps_what_those_used_who_are_gone() -> None:
+    card = Card(WEIGHTED)
+    card.add(0)
+    card.add(1)
+    lib.cgpu_sched_used(card.s, 0, 3 * MS)
+    lib.cgpu_sched_used(card.s, 1, 4 * MS)
+    lib.cgpu_sched_remove(card.s, 1, card.now)
+    assert card.stat(lib.CGPU_SCHED_NONE).used_ns == 7 * MS
+    assert card.stat(0).used_ns == 3 * MS
+
+
 def test_a_container_without_weight_gets_no_compute() -> None:
     card = Card(FIXED, max_inst=2)
     card.add(0, weight=2)

@@ -179,6 +179,16 @@ void cgpu_entities_balance(struct cgpu_sched *s)
 			s->entity[i].lag_ns -= sum / 1000 * s->entity[i].share_ppm / shares * 1000;
 }
 
+/* Who may have work either runs or waits. */
+static void count_awake(struct cgpu_sched *s, uint64_t passed_ns)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && !s->slot[i].idle && !s->slot[i].fair.asleep)
+			s->slot[i].awake_ns += passed_ns;
+}
+
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t passed = now_ns - s->granted_to_ns, whole;
@@ -187,6 +197,7 @@ void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
 	if (now_ns <= s->granted_to_ns)
 		return;
 	s->granted_to_ns = now_ns;
+	count_awake(s, passed);
 	i = s->cur.borrower != CGPU_SCHED_NONE ? s->cur.borrower : s->cur.owner;
 	if (s->plan.mode == CGPU_SCHED_WINDOWS && (!s->cur.begun || i == CGPU_SCHED_NOBODY))
 		return;

@@ -227,7 +227,11 @@ void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 {
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
+	s->used_ns += used_ns;
 	s->slot[slot].stat.used_ns += used_ns;
+	/* its context may stay on the engine while it sleeps */
+	if (!s->slot[slot].idle && !s->slot[slot].fair.asleep)
+		s->slot[slot].awake_used_ns += used_ns;
 	s->slot[slot].fair.ran_ns += used_ns;
 }
 
@@ -246,11 +250,16 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 	struct cgpu_sched_slot *p;
 
 	memset(out, 0, sizeof(*out));
-	if (slot >= CGPU_SCHED_SLOTS)
+	if (slot >= CGPU_SCHED_SLOTS) {
+		out->used_ns = s->used_ns;
 		return;
+	}
 	cgpu_sched_charge(s, now_ns);
 	cgpu_entity_settle(s, slot);
 	p = &s->slot[slot];
+	/* what was used is told late, and a total never falls */
+	if (s->used_ns && p->awake_ns > p->awake_used_ns)
+		p->stat.waited_ns = cgpu_max(p->stat.waited_ns, p->awake_ns - p->awake_used_ns);
 	*out = p->stat;
 	out->lag_ns = s->entity[slot].lag_ns;
 	if (s->plan.mode == CGPU_SCHED_DEMAND)

@@ -138,6 +138,7 @@ struct cgpu_sched_stat {
 	uint64_t granted_ns;   /* card time that was its to use */
 	uint64_t used_ns;      /* as told by cgpu_sched_used(); 0: nobody told */
 	uint64_t throttled_ns; /* the GPU open, and its gate shut */
+	uint64_t waited_ns;    /* had work, as far as is known, and did not run; 0 as used_ns */
 	uint64_t switches;     /* windows begun */
 	uint64_t overruns;     /* windows that ended late */
 	int64_t lag_ns;        /* due to it; below 0: taken beyond the entitlement */
@@ -184,6 +185,8 @@ struct cgpu_sched_slot {
 	uint64_t shut_since_ns;
 	uint64_t open_since_ns;
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
+	uint64_t awake_ns;     /* the GPU open, and not known to be without work, ever */
+	uint64_t awake_used_ns; /* of stat.used_ns, while it was awake */
 	struct cgpu_sched_stat stat;
 };
 
@@ -303,6 +306,7 @@ struct cgpu_sched {
 	uint64_t throttled_mask; /* slots that had their part of the window they share */
 	uint64_t clock_ns;     /* of time that shares are of */
 	uint64_t windows;      /* begun, ever */
+	uint64_t used_ns;      /* by all slots, those that went included */
 	uint64_t granted_to_ns; /* up to when slots were granted their shares */
 };
 
@@ -371,7 +375,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns,
 void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
 		     uint64_t start_ns, uint64_t end_ns, int status);
 
-/* The container's totals as of now. */
+/* The container's totals as of now; of CGPU_SCHED_NONE: the card's used_ns, no more. */
 void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 		     struct cgpu_sched_stat *out);
 
