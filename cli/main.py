@@ -40,6 +40,7 @@ COMMANDS = {
     "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
     "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
+    "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
     "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
 }
 

@@ -14,6 +14,7 @@ A table is for the card of that UUID (or an unambiguous beginning of it), else f
 
     [GPU-28df2127]
     policy = 6
+    units = 10  # GPU-hours that an hour of the whole card counts; 1 without it
 
 The tree forgets what was written to it when the module goes; ``cgpu cards --apply``, which the
 service does when it has loaded the module, writes it again. The agent does so when it starts.
@@ -30,8 +31,11 @@ from . import change, procfs
 
 PATH = "/etc/cgpu/cards.toml"
 DEFAULT = "default"
+#: What a GPU-hour of a card counts, see :mod:`pycgpu.tree.usage`; no file of the tree.
+UNITS = "units"
 #: The card's files, each with its least and its most.
 BOUNDS = {"policy": None, "max_inst": (1, 64), "timeslice_us": (1000, 1000000)}
+_KNOWN = {**BOUNDS, UNITS: (1, 1000000)}
 
 Table = dict[str, int]
 
@@ -59,9 +63,9 @@ def _table(name: str, table: object, path: str) -> Table:
         raise CgpuError(f"{path}: {name} stands outside a table; write it below [{DEFAULT}]")
     read: Table = {}
     for key, value in table.items():
-        if key not in BOUNDS:
-            raise CgpuError(f"{where}: {key!r} is unknown; known are {', '.join(BOUNDS)}")
-        bounds = BOUNDS[key]
+        if key not in _KNOWN:
+            raise CgpuError(f"{where}: {key!r} is unknown; known are {', '.join(_KNOWN)}")
+        bounds = _KNOWN[key]
         if bounds is None:
             try:
                 read[key] = change.parse_policy(str(value))
@@ -111,6 +115,8 @@ def pending(
     found = []
     for card in procfs.find_cards(root):
         for key, value in wanted(tables, card.uuid, known.get(card.index)).items():
+            if key not in BOUNDS:
+                continue
             now = procfs.read_setting(card.index, key, root)
             if now != value:
                 found.append((card.index, key, now, value))

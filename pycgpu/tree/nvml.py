@@ -47,6 +47,7 @@ class Board(NamedTuple):
     memory_used_bytes: of all processes, containers or not, and of the driver itself.
     ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
     detail: empty unless it was asked for.
+    energy_j: drawn since the driver was loaded.
     """
 
     uuid: str
@@ -60,6 +61,7 @@ class Board(NamedTuple):
     power_limit_w: float | None
     ecc: bool | None = None
     detail: Detail = Detail()
+    energy_j: float | None = None
 
 
 class Nvml(NamedTuple):
@@ -217,6 +219,7 @@ def _board(pynvml: Any, index: int, detailed: bool) -> Board | None:
         power_limit_w=_watts(_told(pynvml, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
         ecc=None if ecc is None else bool(ecc[0]),
         detail=_detail(pynvml, handle) if detailed else Detail(),
+        energy_j=_watts(_told(pynvml, pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
     )
 
 

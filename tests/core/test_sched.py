@@ -236,7 +236,9 @@ def test_who_may_have_work_runs_or_waits_and_who_has_none_does_neither() -> None
             for slot, ms in enumerate(used_ms):
                 lib.cgpu_sched_used(card.s, slot, ms * MS)
         after = [card.stat(slot).waited_ns for slot in range(2)]
-        return [round(100 * (b - a) / (card.now - start)) for a, b in zip(before, after, strict=True)]
+        return [
+            round(100 * (b - a) / (card.now - start)) for a, b in zip(before, after, strict=True)
+        ]
 
     assert run(0, 0) == [0, 0]  # no log tells who ran
     lib.cgpu_sched_remove(card.s, 0, card.now)

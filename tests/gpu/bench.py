@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.gpu.accounting import accounting
 from tests.gpu.cards import cards
 from tests.gpu.churn import churn
 from tests.gpu.crowd import crowd
@@ -25,7 +26,7 @@ from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, frameworks, overhead, alone, weights, quotas, used, many, crowd),
+    *(memory, frameworks, overhead, alone, weights, quotas, used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, cards),
     *(serving, decoding, several, pausing, adversaries),
 )

@@ -66,6 +66,7 @@ class CoreTree:
         self.host = ffi.new("struct cgpu_host *")
         self.containers: dict[str, Container] = {}
         self.events = ""
+        self.stats: dict[int, dict[str, int]] = {}
         self._version = ffi.new("char[]", version.encode())
         self._features = sum(1 << getattr(lib, f"CGPU_FEATURE_{name}") for name in features)
         for minor, (total, reserved) in enumerate(cards):
@@ -163,6 +164,12 @@ class CoreTree:
             lines = ffi.new("struct cgpu_stat[]", list(zip(keys, stats.values(), strict=True)))
             view.stats, view.stat_count = lines, len(stats)
             kept += [array, lines, *keys]
+        if container is None and card is not None:
+            stats = self.stats.get(card, {})
+            keys = [ffi.new("char[]", key.encode()) for key in stats]
+            lines = ffi.new("struct cgpu_stat[]", list(zip(keys, stats.values(), strict=True)))
+            view.stats, view.stat_count = lines, len(stats)
+            kept += [lines, *keys]
         self._kept = kept
         return view
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from pycgpu.tree import usage_log
+from pycgpu.tree.recorder import Recorder
 from tests.vm.loaded import until
-from tests.vm.test_compute import NEAR, Card, card, divided
+from tests.vm.test_compute import NEAR, Card, card, divided, shares
 from tests.vm.work import SECONDS, Work, together
 
 __all__ = ["card"]
@@ -104,3 +106,25 @@ def test_a_suspend_finds_every_gate_open_and_windows_go_on_after_it(card: Card) 
     until(lambda: card.stat("one")["switches"] > after["switches"] + 10, "windows again")
     work.child.kill()
     work.child.wait()
+
+
+def test_what_is_recorded_of_containers_adds_up_to_the_cards_own(
+    card: Card, tmp_path: Path
+) -> None:
+    card.policy(7)
+    one, two = card.tenant("one", weight=1), card.tenant("two", weight=3)
+    writer = usage_log.Writer(str(tmp_path))
+    recorder = Recorder(writer, str(card.cgpu.root))
+    recorder.sample(time.time_ns(), time.monotonic_ns())
+    shares(one, two)
+    recorder.sample(time.time_ns(), time.monotonic_ns())
+    recorder.flush()
+    writer.close()
+    found = {line.spent.id: line.spent.sums for line in usage_log.load(str(tmp_path), 0, 2**63)}
+    assert set(found) == {None, "one", "two"}
+    used = sum(found[id].used_ns or 0 for id in ("one", "two"))
+    assert used == pytest.approx(found[None].used_ns, rel=0.01)
+    assert 0 < used <= 1.01e9 * found[None].seconds
+    # the one of less weight had less and waited more
+    assert (found["one"].used_ns or 0) < (found["two"].used_ns or 0)
+    assert (found["one"].waited_ns or 0) > (found["two"].waited_ns or 0) > 0

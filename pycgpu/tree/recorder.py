@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Follow a tree and record what its containers have of the cards; nothing of it is held open."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import CgpuError
+from . import events, nvml, procfs, usage, usage_log
+from .names import ContainerName
+from .nvml import Nvml
+from .usage import Reading, Spent
+
+#: Between two readings. A container that lives shorter is recorded with its times alone.
+INTERVAL_S = 10.0
+#: What a crash may lose.
+FLUSH_S = 60.0
+
+_Key = tuple[str, str | None, float | None, int | None]
+
+
+class Recorder:
+    """
+    Adds up what lies between readings, and writes it about every :data:`FLUSH_S` seconds.
+
+    Args:
+        root: the tree; None looks for the open door at every reading.
+        prefix: root of the host's files, for the containers' names.
+    """
+
+    def __init__(
+        self, writer: usage_log.Writer, root: str | None = None, *, prefix: str = "/"
+    ) -> None:
+        self._writer = writer
+        self._root = root
+        self._prefix = prefix
+        self._names: dict[str, ContainerName] = {}
+        self._before: dict[str, Reading] = {}
+        self._pending: dict[_Key, usage_log.Line] = {}
+        self._flushed_ns: int | None = None
+
+    def sample(self, time_ns: int, clock_ns: int, boards: Nvml | None = None) -> None:
+        """
+        Read everything.
+
+        Args:
+            time_ns, clock_ns: now, by ``time.time_ns()`` and ``time.monotonic_ns()``.
+            boards: what NVML says now; default: ask it.
+        """
+        try:
+            root = self._root or procfs.find_root()
+            readings = usage.read(
+                root,
+                time_ns=time_ns,
+                clock_ns=clock_ns,
+                boards=nvml.read() if boards is None else boards,
+                known=self._names,
+                prefix=self._prefix,
+            )
+            came, went = self._come_and_gone(root)
+        except CgpuError:
+            # The door is shut; what it counts begins anew when it opens.
+            self.flush()
+            self._before.clear()
+            return
+        for after in readings:
+            before = self._before.get(_place(after))
+            if before is not None:
+                self._add(before, after, came, went)
+        self._before = {_place(one): one for one in readings}
+        there = {one.id for reading in readings for one in reading.containers}
+        self._names = {id: name for id, name in self._names.items() if id in there}
+        if self._flushed_ns is None:
+            self._flushed_ns = clock_ns
+        if clock_ns - self._flushed_ns >= FLUSH_S * 1e9:
+            self.flush()
+            self._flushed_ns = clock_ns
+
+    def flush(self) -> None:
+        """Write what has been added up."""
+        lines = list(self._pending.values())
+        self._pending.clear()
+        self._writer.append(lines)
+
+    def _add(
+        self, before: Reading, after: Reading, came: dict[str, int], went: dict[str, int]
+    ) -> None:
+        whole, parts = usage.between(before, after, came, went)
+        for part in (whole, *parts):
+            key = (_place(after), part.id, part.core, part.memory_bytes)
+            line = _line(part, before, after)
+            earlier = self._pending.get(key)
+            if earlier is not None:
+                both = part._replace(sums=part.sums.plus(earlier.spent.sums))
+                line = line._replace(from_ns=earlier.from_ns, spent=both)
+            self._pending[key] = line
+
+    def _come_and_gone(self, root: str) -> tuple[dict[str, int], dict[str, int]]:
+        """Return when containers came and went, as far as the tree remembers."""
+        descriptor = procfs.open_events(root)
+        try:
+            lines = procfs.new_events(descriptor)
+        finally:
+            os.close(descriptor)
+        since_ns = min((one.time_ns for one in self._before.values()), default=0)
+        came: dict[str, int] = {}
+        went: dict[str, int] = {}
+        for line in lines:
+            event = events.parse(line)
+            if event.time_ns is None or event.id is None or event.time_ns < since_ns:
+                continue
+            if event.kind in ("create", "destroy"):
+                (came if event.kind == "create" else went)[event.id] = event.time_ns
+        return came, went
+
+
+def _line(part: Spent, before: Reading, after: Reading) -> usage_log.Line:
+    """Who came or went in between was there at the end or at the beginning."""
+    lasted_ns = round(part.sums.seconds * 1e9)
+    here = part.id is None or any(one.id == part.id for one in after.containers)
+    was = part.id is None or any(one.id == part.id for one in before.containers)
+    from_ns = before.time_ns if was or not here else after.time_ns - lasted_ns
+    return usage_log.Line(from_ns, after.time_ns if here else from_ns + lasted_ns, part)
+
+
+def _place(reading: Reading) -> str:
+    return reading.uuid or str(reading.card)

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: MIT
+"""
+What each container had of each card between two moments: time, memory and energy.
+
+The tree's counters and the board's energy counter are read at moments; what lies between two of
+them is divided here. Nothing of it is estimated twice: the parts and what is nobody's add up to
+the card's own figures.
+
+* Time: differences of the container's counters. What a container used since the last reading
+  before it ended is the card's total less all others' (of several that ended, by how long each
+  was there).
+* Memory: the mean of two readings times the time between them.
+* Energy: the board's, divided by who had the card's engines: a container's part is that of the
+  time which it used. What remains, of the time in which nobody ran, is nobody's: the board's idle
+  power is in everybody's part while it runs, and in nobody's otherwise.
+* GPU-hours: hours × units of the card × the larger of its parts of compute and memory, of what it
+  was promised, used or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from ..errors import NodeError
+from . import names, nvml, procfs, status
+from .names import ContainerName
+from .nvml import Nvml
+from .status import ContainerStatus
+
+COUNTERS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
+
+
+class Holding(NamedTuple):
+    """
+    A container on one card at one moment.
+
+    core: part of the card's compute that it was promised, 0 to 1: its quota, else what is
+        guaranteed to it, else its weight's part of ``max_inst``.
+    memory_bytes: its limit; None is none.
+    """
+
+    id: str
+    name: str | None
+    core: float
+    memory_bytes: int | None
+    used_bytes: int
+    counters: Mapping[str, int]
+
+
+class Reading(NamedTuple):
+    """
+    A card at one moment.
+
+    time_ns: the wall clock's, for people; ``clock_ns`` is never set back.
+    used_ns: of all containers, those that ended included; None: nobody tells.
+    joules: what the board has drawn since its driver was loaded; None: NVML does not tell.
+    """
+
+    time_ns: int
+    clock_ns: int
+    card: int
+    uuid: str
+    model: str | None
+    card_bytes: int
+    used_bytes: int
+    used_ns: int | None
+    joules: float | None
+    containers: tuple[Holding, ...]
+
+
+class Sums(NamedTuple):
+    """What grows with time; None is not told. ``seconds``: for how long it was there."""
+
+    seconds: float
+    byte_seconds: float
+    granted_ns: float | None = None
+    used_ns: float | None = None
+    throttled_ns: float | None = None
+    waited_ns: float | None = None
+    joules: float | None = None
+
+    def scaled(self, part: float) -> Sums:
+        """Return that part of all, 0 to 1."""
+        rest = (None if value is None else value * part for value in self[2:])
+        return Sums(self.seconds * part, self.byte_seconds * part, *rest)
+
+    def plus(self, other: Sums) -> Sums:
+        """Return both together."""
+        rest = (_sum(pair) for pair in zip(self[2:], other[2:], strict=True))
+        return Sums(self.seconds + other.seconds, self.byte_seconds + other.byte_seconds, *rest)
+
+
+class Spent(NamedTuple):
+    """What one container had of one card, or the whole card if ``id`` is None."""
+
+    card: int
+    uuid: str
+    model: str | None
+    card_bytes: int
+    id: str | None
+    name: str | None
+    core: float | None
+    memory_bytes: int | None
+    sums: Sums
+
+    @property
+    def billed_part(self) -> float:
+        """The part of the card that it is billed for: of compute or memory, whichever is more."""
+        if self.core is None:
+            return 0.0
+        limit = self.memory_bytes
+        memory = 1.0 if limit is None or not self.card_bytes else limit / self.card_bytes
+        return min(1.0, max(self.core, memory))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
+
+
+def read(
+    root: str,
+    *,
+    time_ns: int,
+    clock_ns: int,
+    boards: Nvml | None = None,
+    known: dict[str, ContainerName] | None = None,
+    prefix: str = "/",
+) -> list[Reading]:
+    """
+    Return every card now.
+
+    Args:
+        time_ns, clock_ns: the moment, by ``time.time_ns()`` and ``time.monotonic_ns()``.
+        boards: NVML's answer; default: ask it.
+        known: names by id; those of newly found containers are added to it.
+        prefix: root of the host's files, for the names.
+    """
+    boards = nvml.read() if boards is None else boards
+    known = {} if known is None else known
+    found = []
+    for card in procfs.card_indexes(root):
+        try:
+            found.append(status.read(card, root))
+        except NodeError as error:
+            if not procfs.is_gone(error):
+                raise
+    ids = {one.id for card in found for one in card.containers}
+    known.update(names.find(ids - known.keys(), prefix))
+    readings = []
+    for one in found:
+        board = boards.board(one.card.uuid, one.card.index)
+        readings.append(
+            Reading(
+                time_ns,
+                clock_ns,
+                one.card.index,
+                one.card.uuid,
+                None if board is None else board.name,
+                one.card.total_bytes,
+                one.card.used_bytes,
+                one.stat.get("used_ns"),
+                None if board is None else board.energy_j,
+                tuple(map(partial(_holding, one.card.max_inst, known), one.containers)),
+            )
+        )
+    return readings
+
+
+def _holding(max_inst: int, known: dict[str, ContainerName], one: ContainerStatus) -> Holding:
+    percent = one.quota or one.quota_min
+    name = known.get(one.id)
+    return Holding(
+        one.id,
+        None if name is None else str(name),
+        percent / 100 if percent else min(1.0, one.weight / max_inst),
+        one.memory_bytes,
+        one.stat.get("current_bytes", one.used_bytes),
+        {key: one.stat[key] for key in COUNTERS if key in one.stat},
+    )
+
+
+def between(
+    before: Reading,
+    after: Reading,
+    came: Mapping[str, int] | None = None,
+    went: Mapping[str, int] | None = None,
+) -> tuple[Spent, list[Spent]]:
+    """
+    Return what the card's containers had between two readings: all together, and each.
+
+    Args:
+        came, went: when containers did so in between, by id, as the wall clock told it; one of
+            whom nothing is known was there for half of the time. Who did both was promised
+            something that nobody saw.
+    """
+    elapsed_s = (after.clock_ns - before.clock_ns) / 1e9
+    was = {one.id: one for one in before.containers}
+    now = {one.id: one for one in after.containers}
+    parts = []
+    for id in {**was, **now}:
+        old, new = was.get(id), now.get(id)
+        if old is not None and new is not None and _went_back(old, new):
+            old = None
+        begin = 0.0 if old is not None else _part(came, id, before, after)
+        end = 1.0 if new is not None else _part(went, id, before, after)
+        seconds = max(0.0, end - begin) * elapsed_s
+        parts.append(_spent(after, old, new, seconds, elapsed_s))
+    for id in (came or {}).keys() & (went or {}).keys() - was.keys() - now.keys():
+        seconds = _part(went, id, before, after) - _part(came, id, before, after)
+        parts.append(_unseen(after, id, max(0.0, seconds) * elapsed_s))
+    told = [part.sums.used_ns for part in parts if part.sums.used_ns is not None]
+    used_ns: float | None = sum(told) if told else None
+    if after.used_ns is not None and before.used_ns is not None:
+        used_ns = max(0, after.used_ns - before.used_ns)
+        _give_to_the_gone(parts, set(now), used_ns - sum(told))
+        used_ns = max(used_ns, sum(part.sums.used_ns or 0 for part in parts))
+    joules = None
+    if after.joules is not None and before.joules is not None and after.joules >= before.joules:
+        joules = after.joules - before.joules
+        whole_ns = max(elapsed_s * 1e9, used_ns or 0)
+        for index, part in enumerate(parts):
+            share = (part.sums.used_ns or 0) / whole_ns if whole_ns else 0.0
+            parts[index] = part._replace(sums=part.sums._replace(joules=joules * share))
+    whole = Sums(
+        elapsed_s,
+        (before.used_bytes + after.used_bytes) / 2 * elapsed_s,
+        granted_ns=_sum(part.sums.granted_ns for part in parts),
+        used_ns=used_ns,
+        throttled_ns=_sum(part.sums.throttled_ns for part in parts),
+        waited_ns=_sum(part.sums.waited_ns for part in parts),
+        joules=joules,
+    )
+    return _on(after, None, whole), parts
+
+
+def _on(card: Reading, one: Holding | None, sums: Sums) -> Spent:
+    return Spent(
+        card=card.card,
+        uuid=card.uuid,
+        model=card.model,
+        card_bytes=card.card_bytes,
+        id=None if one is None else one.id,
+        name=None if one is None else one.name,
+        core=None if one is None else one.core,
+        memory_bytes=None if one is None else one.memory_bytes,
+        sums=sums,
+    )
+
+
+def _part(times: Mapping[str, int] | None, id: str, before: Reading, after: Reading) -> float:
+    """Return how much of the time between two readings had passed when that happened."""
+    at_ns, whole_ns = (times or {}).get(id), after.time_ns - before.time_ns
+    if at_ns is None or whole_ns <= 0:
+        return 0.5
+    return min(1.0, max(0.0, (at_ns - before.time_ns) / whole_ns))
+
+
+def _unseen(card: Reading, id: str, seconds: float) -> Spent:
+    return _on(card, None, Sums(seconds, 0.0))._replace(id=id)
+
+
+def _went_back(old: Holding, new: Holding) -> bool:
+    """The counters are another container's of the same id, or the module's that came anew."""
+    return any(new.counters.get(key, 0) < count for key, count in old.counters.items())
+
+
+def _spent(
+    card: Reading, old: Holding | None, new: Holding | None, seconds: float, elapsed_s: float
+) -> Spent:
+    counted: list[float | None] = []
+    for key in COUNTERS:
+        then = 0 if old is None else old.counters.get(key)
+        count = None if new is None else new.counters.get(key)
+        counted.append(None if then is None or count is None else count - then)
+    held = (0 if old is None else old.used_bytes) + (0 if new is None else new.used_bytes)
+    return _on(card, new or old, Sums(seconds, held / 2 * elapsed_s, *counted))
+
+
+def _give_to_the_gone(parts: list[Spent], there: set[str], rest_ns: float) -> None:
+    gone = [index for index, part in enumerate(parts) if part.id not in there]
+    seconds = sum(parts[index].sums.seconds for index in gone)
+    for index in gone:
+        sums = parts[index].sums
+        share = sums.seconds / seconds if seconds else 1 / len(gone)
+        parts[index] = parts[index]._replace(sums=sums._replace(used_ns=max(0.0, rest_ns) * share))
