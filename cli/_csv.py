@@ -150,6 +150,7 @@ FIELDS = {
     "granted": _share("granted"),
     "used": _share("used"),
     "throttled": _share("throttled"),
+    "waited": _share("waited"),
     "oom": _one(lambda o: o.status.events.get("oom")),
     "refused": _one(lambda o: o.status.events.get("refused")),
     "pids": _one(lambda o: " ".join(str(p.pid) for p in o.status.processes) or None),

@@ -94,6 +94,7 @@ def _container(view: ContainerView) -> dict[str, Any]:
             "granted": _rounded(view.share.granted),
             "used": _rounded(view.share.used),
             "throttled": _rounded(view.share.throttled),
+            "waited": _rounded(view.share.waited),
         },
         "events": one.events,
         "stat": one.stat,

@@ -10,6 +10,7 @@ text is one line with its remedy. Changing anything takes root.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from .errors import ProtocolError as ProtocolError
 from .request.model import POLICIES, CardGrant, Grant
 from .tree import change, nvml, procfs, snapshot, target
 from .tree import events as _events
+from .tree import usage as _usage
 from .tree.events import Event
 from .tree.snapshot import CardView, ContainerView
 from .tree.status import ProcessUsage
@@ -135,6 +137,9 @@ class Usage:
         granted: it could have computed.
         used: it did.
         throttled: it was held back.
+        waited: it had work, as far as is known, and did not run.
+        byte_seconds: memory charged, times for how long.
+        joules: the board's energy in the time that it used; None without NVML.
     """
 
     container: str
@@ -143,6 +148,9 @@ class Usage:
     used: float | None
     throttled: float | None
     counters: Mapping[str, int] = field(default_factory=dict)
+    waited: float | None = None
+    byte_seconds: float = 0.0
+    joules: float | None = None
 
 
 def cards(root: str | None = None) -> tuple[Card, ...]:
@@ -289,7 +297,16 @@ def usage(period_s: float = snapshot.SAMPLE_S, root: str | None = None) -> tuple
 
     Less than two periods of the engine (0.08 s with up to 8 containers) makes shares jump.
     """
-    moment = snapshot.sample(root or procfs.find_root(), sample_s=period_s)
+    root = root or procfs.find_root()
+    before = {one.card: one for one in _readings(snapshot.take(root))}
+    moment = snapshot.sample(root, sample_s=period_s)
+    sums = {
+        (after.card, part.id): part.sums
+        for after in _readings(moment)
+        if after.card in before
+        for part in _usage.between(before[after.card], after)[1]
+    }
+    nothing = _usage.Sums(0.0, 0.0)
     return tuple(
         Usage(
             one.status.id,
@@ -298,10 +315,17 @@ def usage(period_s: float = snapshot.SAMPLE_S, root: str | None = None) -> tuple
             one.share.used,
             one.share.throttled,
             one.status.stat,
+            one.share.waited,
+            sums.get((one.status.card, one.status.id), nothing).byte_seconds,
+            sums.get((one.status.card, one.status.id), nothing).joules,
         )
         for card in moment.cards
         for one in card.containers
     )
+
+
+def _readings(taken: snapshot.Snapshot) -> list[_usage.Reading]:
+    return _usage.readings(taken, taken.time_ns, time.monotonic_ns())
 
 
 def _card(view: CardView) -> Card:

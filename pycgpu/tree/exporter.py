@@ -20,9 +20,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from .. import __version__
 from ..errors import CgpuError, NodeError
 from ..request.model import MIB, POLICIES
-from . import events, procfs, snapshot
+from . import events, procfs, snapshot, usage
 from .names import ContainerName
 from .snapshot import CardView, ContainerView, Counters, Snapshot
+from .usage import Reading, Sums
 
 CARD_LABELS = ("gpu", "uuid", "device")
 CONTAINER_LABELS = ("gpu", "uuid", "container", "id", "name", "pod", "namespace")
@@ -34,6 +35,24 @@ _TIMES = (
         "throttled_ns",
         "cgpu_container_throttled_seconds",
         "Time in which it held the GPU open and was kept off it.",
+    ),
+    (
+        "waited_ns",
+        "cgpu_container_waited_seconds",
+        "Time in which it had work, as far as is known, and did not run.",
+    ),
+)
+#: Sums of what lies between two scrapes, since the first that saw the container.
+_SUMS = (
+    (
+        "joules",
+        "cgpu_container_energy_joules",
+        "The board's energy in the time that it used, since the exporter first saw it.",
+    ),
+    (
+        "byte_seconds",
+        "cgpu_container_memory_byte_seconds",
+        "Memory charged, times for how long, since the exporter first saw it.",
     ),
 )
 _COUNTS = (
@@ -64,6 +83,8 @@ class Exporter:
         self._counters: Counters | None = None
         self._events: Counter[str] = Counter()
         self._last_event_ns = -1
+        self._readings: dict[str, Reading] = {}
+        self._sums: dict[tuple[str, str | None], Sums] = {}
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not read the tree, which may come later."""
@@ -97,6 +118,8 @@ class Exporter:
         yield _info(taken)
         yield from _cards(taken)
         yield from _containers(taken)
+        self._add_up(taken)
+        yield from self._sum_metrics(taken)
         yield self._event_metric()
         if self._aliases:
             yield from _aliases(taken)
@@ -105,6 +128,36 @@ class Exporter:
             "Time that reading everything took.",
             time.monotonic() - began,
         )
+
+    def _add_up(self, taken: Snapshot) -> None:
+        """Divide what lies between the last scrape and this one."""
+        before, self._readings = self._readings, {}
+        sums, self._sums = self._sums, {}
+        for after in usage.readings(taken, time.time_ns(), time.monotonic_ns()):
+            place = str(after.card)
+            self._readings[place] = after
+            there = {None, *(one.id for one in after.containers)}
+            self._sums |= {(place, id): sums.get((place, id), Sums(0, 0)) for id in there}
+            if place not in before:
+                continue
+            whole, parts = usage.between(before[place], after)
+            for part in (whole, *parts):
+                if part.id in there:
+                    key = (place, part.id)
+                    self._sums[key] = self._sums[key].plus(part.sums)
+
+    def _sum_metrics(self, taken: Snapshot) -> Iterator[Metric]:
+        for key, name, text in _SUMS:
+            rows = []
+            for card in taken.cards:
+                place = str(card.status.card.index)
+                for one in card.containers:
+                    sums = self._sums[place, one.status.id]
+                    rows.append((_container_labels(card, one), getattr(sums, key)))
+            yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+        boards = ((_card_labels(v), v.board.energy_j if v.board else None) for v in taken.cards)
+        text = "Energy that the board has drawn since its driver was loaded."
+        yield _family(CounterMetricFamily, "cgpu_gpu_energy_joules", text, CARD_LABELS, boards)
 
     def _count_events(self, root: str) -> None:
         """Count the lines that are newer than those of the last scrape."""

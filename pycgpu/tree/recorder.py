@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from ..errors import CgpuError
-from . import events, nvml, procfs, usage, usage_log
+from . import events, procfs, snapshot, usage, usage_log
 from .names import ContainerName
 from .nvml import Nvml
 from .usage import Reading, Spent
@@ -49,14 +49,8 @@ class Recorder:
         """
         try:
             root = self._root or procfs.find_root()
-            readings = usage.read(
-                root,
-                time_ns=time_ns,
-                clock_ns=clock_ns,
-                boards=nvml.read() if boards is None else boards,
-                known=self._names,
-                prefix=self._prefix,
-            )
+            taken = snapshot.take(root, boards=boards, known=self._names, prefix=self._prefix)
+            readings = usage.readings(taken, time_ns, clock_ns)
             came, went = self._come_and_gone(root)
         except CgpuError:
             # The door is shut; what it counts begins anew when it opens.

@@ -21,7 +21,7 @@ from .nvml import Board, Nvml
 from .status import CardStatus, ContainerStatus
 
 #: What the engine adds to a container's ``stat``; a door without an engine has none of them.
-COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns")
+COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
 #: Two periods of the engine with up to 8 containers: shares of less would jump.
 SAMPLE_S = 0.08
 
@@ -35,6 +35,7 @@ class Share(NamedTuple):
     granted: float | None = None
     used: float | None = None
     throttled: float | None = None
+    waited: float | None = None
 
 
 class Limit(NamedTuple):
@@ -138,7 +139,9 @@ def share(
         old, new = before[1].get(key), after[1].get(key)
         # Counters that went back are another container's, of the same id. An engine that cannot
         # measure what was used says 0, which is not to be mistaken for idleness.
-        told = old is not None and new is not None and new >= old and (new or key != "used_ns")
+        told = old is not None and new is not None and new >= old
+        if key in ("used_ns", "waited_ns") and not after[1].get("used_ns"):
+            told = False
         parts.append((new - old) / elapsed if told else None)  # type: ignore[operator]
     return Share(*parts)
 

@@ -20,16 +20,10 @@ the card's own figures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
-from ..errors import NodeError
-from . import names, nvml, procfs, status
-from .names import ContainerName
-from .nvml import Nvml
-from .status import ContainerStatus
-
-COUNTERS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
+from .snapshot import COMPUTE_KEYS as COUNTERS
+from .snapshot import CardView, ContainerView, Snapshot
 
 
 class Holding(NamedTuple):
@@ -120,64 +114,39 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(told) if told else None
 
 
-def read(
-    root: str,
-    *,
-    time_ns: int,
-    clock_ns: int,
-    boards: Nvml | None = None,
-    known: dict[str, ContainerName] | None = None,
-    prefix: str = "/",
-) -> list[Reading]:
+def readings(taken: Snapshot, time_ns: int, clock_ns: int) -> list[Reading]:
     """
-    Return every card now.
+    Return every card of a snapshot.
 
     Args:
-        time_ns, clock_ns: the moment, by ``time.time_ns()`` and ``time.monotonic_ns()``.
-        boards: NVML's answer; default: ask it.
-        known: names by id; those of newly found containers are added to it.
-        prefix: root of the host's files, for the names.
+        time_ns, clock_ns: when it was taken, by ``time.time_ns()`` and ``time.monotonic_ns()``.
     """
-    boards = nvml.read() if boards is None else boards
-    known = {} if known is None else known
-    found = []
-    for card in procfs.card_indexes(root):
-        try:
-            found.append(status.read(card, root))
-        except NodeError as error:
-            if not procfs.is_gone(error):
-                raise
-    ids = {one.id for card in found for one in card.containers}
-    known.update(names.find(ids - known.keys(), prefix))
-    readings = []
-    for one in found:
-        board = boards.board(one.card.uuid, one.card.index)
-        readings.append(
-            Reading(
-                time_ns,
-                clock_ns,
-                one.card.index,
-                one.card.uuid,
-                None if board is None else board.name,
-                one.card.total_bytes,
-                one.card.used_bytes,
-                one.stat.get("used_ns"),
-                None if board is None else board.energy_j,
-                tuple(map(partial(_holding, one.card.max_inst, known), one.containers)),
-            )
+    return [
+        Reading(
+            time_ns,
+            clock_ns,
+            view.status.card.index,
+            view.status.card.uuid,
+            None if view.board is None else view.board.name,
+            view.status.card.total_bytes,
+            view.status.card.used_bytes,
+            view.status.stat.get("used_ns"),
+            None if view.board is None else view.board.energy_j,
+            tuple(_holding(view, one) for one in view.containers),
         )
-    return readings
+        for view in taken.cards
+    ]
 
 
-def _holding(max_inst: int, known: dict[str, ContainerName], one: ContainerStatus) -> Holding:
+def _holding(card: CardView, view: ContainerView) -> Holding:
+    one = view.status
     percent = one.quota or one.quota_min
-    name = known.get(one.id)
     return Holding(
         one.id,
-        None if name is None else str(name),
-        percent / 100 if percent else min(1.0, one.weight / max_inst),
+        None if view.name is None else str(view.name),
+        percent / 100 if percent else min(1.0, one.weight / card.status.card.max_inst),
         one.memory_bytes,
-        one.stat.get("current_bytes", one.used_bytes),
+        view.used_bytes,
         {key: one.stat[key] for key in COUNTERS if key in one.stat},
     )
 

@@ -132,6 +132,8 @@ def test_events_come_parsed_and_of_one_container_alone(tree: CoreTree) -> None:
 def test_usage_names_each_container_on_each_card(tree: CoreTree) -> None:
     found = pycgpu.usage(0.01, str(tree.root))
     assert sorted((one.container, one.card) for one in found) == [(HEX, 0), (HEX, 1), (OTHER, 0)]
+    held = {(one.container, one.card): one.byte_seconds for one in found}
+    assert held[HEX, 0] > 0 and {one.joules for one in found} == {None}
 
 
 def test_without_a_door_each_call_says_so(tmp_path: Path) -> None:

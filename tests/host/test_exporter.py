@@ -39,6 +39,7 @@ def tree(tmp_path: Path) -> CoreTree:
     one = made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50", "gpu=1,mem=max")
     one.hold(0, 4711, 7, GIB, "python3")
     one.count(0, granted_ns=2_000_000_000, used_ns=1_500_000_000, throttled_ns=500_000_000)
+    one.count(0, waited_ns=250_000_000)
     made.events = "1700000000000000000 create id=x\n1700000000000000001 oom id=x gpu=0\n"
     made.write()
     return made
@@ -84,6 +85,7 @@ CONTAINER = {
         ("cgpu_container_compute_ceiling_ratio", CONTAINER, 0.5),
         ("cgpu_container_granted_seconds_total", CONTAINER, 2),
         ("cgpu_container_throttled_seconds_total", CONTAINER, 0.5),
+        ("cgpu_container_waited_seconds_total", CONTAINER, 0.25),
         ("cgpu_container_oom_total", CONTAINER, 0),
         ("cgpu_events_total", {"event": "oom"}, 1),
         ("DCGM_FI_DEV_FB_USED", {"gpu": "0", "UUID": CARD["uuid"], "device": "nvidia0",
@@ -113,6 +115,21 @@ def test_shares_of_aliases_are_those_since_the_last_scrape(
     )
     assert registry.get_sample_value(name, labels) is None
     assert registry.get_sample_value(name, labels) == 0.0
+
+
+def test_memory_over_time_is_summed_from_scrape_to_scrape(
+    tree: CoreTree, registry: CollectorRegistry
+) -> None:
+    name = "cgpu_container_memory_byte_seconds_total"
+    began = time.monotonic()
+    assert registry.get_sample_value(name, CONTAINER) == 0
+    time.sleep(0.01)
+    first = registry.get_sample_value(name, CONTAINER)
+    second = registry.get_sample_value(name, CONTAINER)
+    assert first and second and 0.01 * GIB <= first < second
+    assert second <= (time.monotonic() - began) * GIB
+    # no board tells
+    assert registry.get_sample_value("cgpu_container_energy_joules_total", CONTAINER) is None
 
 
 def test_events_are_counted_once(tree: CoreTree, registry: CollectorRegistry) -> None:

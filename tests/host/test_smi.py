@@ -30,6 +30,7 @@ from pycgpu.tree import nvml, process, snapshot
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
 from pycgpu.tree.process import Process
+from pycgpu.tree.snapshot import Share
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 from tests.process import output
@@ -572,17 +573,19 @@ def test_whoever_reads_no_further_ends_it_quietly(tree: CoreTree) -> None:
 def test_a_share_is_the_difference_of_two_readings() -> None:
     before = (1_000, {"granted_ns": 10, "used_ns": 5})
     after = (2_000, {"granted_ns": 510, "used_ns": 255})
-    assert snapshot.share(before, after) == (0.5, 0.25, None)
+    assert snapshot.share(before, after) == Share(0.5, 0.25)
 
 
 def test_a_use_that_nobody_measures_is_unknown_and_not_zero() -> None:
-    before, after = ((at, {"granted_ns": at, "used_ns": 0}) for at in (1_000, 2_000))
-    assert snapshot.share(before, after) == (1.0, None, None)
+    before, after = (
+        (at, {"granted_ns": at, "used_ns": 0, "waited_ns": 0}) for at in (1_000, 2_000)
+    )
+    assert snapshot.share(before, after) == Share(1.0)
 
 
 def test_counters_of_another_container_of_the_same_name_give_no_share() -> None:
-    assert snapshot.share((0, {"used_ns": 9}), (10, {"used_ns": 3})) == (None, None, None)
-    assert snapshot.share(None, (10, {"used_ns": 3})) == (None, None, None)
+    assert snapshot.share((0, {"used_ns": 9}), (10, {"used_ns": 3})) == Share()
+    assert snapshot.share(None, (10, {"used_ns": 3})) == Share()
 
 
 def test_shares_are_sampled_only_where_the_module_counts(tree: CoreTree) -> None:
@@ -592,7 +595,7 @@ def test_shares_are_sampled_only_where_the_module_counts(tree: CoreTree) -> None
     tree.containers[HEX].count(0, granted_ns=5, used_ns=5, throttled_ns=0)
     tree.write()
     taken = snapshot.sample(str(tree.root), sample_s=0.01)
-    assert taken.cards[0].containers[0].share == (0.0, 0.0, 0.0)
+    assert taken.cards[0].containers[0].share == Share(0.0, 0.0, 0.0)
     assert taken.cards[0].utilization == 0.0
 
 

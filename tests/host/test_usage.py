@@ -14,7 +14,7 @@ import pytest
 
 from pycgpu.cli import main
 from pycgpu.errors import CgpuError
-from pycgpu.tree import usage, usage_log
+from pycgpu.tree import snapshot, usage, usage_log
 from pycgpu.tree.nvml import Board, Nvml
 from pycgpu.tree.recorder import Recorder
 from pycgpu.tree.usage import Reading, Spent
@@ -61,9 +61,8 @@ def read(tree: CoreTree, at_ns: int, joules: float | None = None) -> Reading:
     board = Board("x", 0, "NVIDIA A10", *(None,) * 6, energy_j=joules)
     uuid = (tree.root / "0/uuid").read_text().strip()
     boards = Nvml((board._replace(uuid=uuid),))
-    (reading,) = usage.read(
-        str(tree.root), time_ns=START + at_ns, clock_ns=at_ns, boards=boards, prefix="/nowhere"
-    )
+    taken = snapshot.take(str(tree.root), boards=boards, prefix="/nowhere")
+    (reading,) = usage.readings(taken, START + at_ns, at_ns)
     return reading
 
 
