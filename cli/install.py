@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pycgpu.errors import InstallError
-from pycgpu.install import installation
+from pycgpu.install import installation, registration
 from pycgpu.install.host import this_host
 
 app = typer.Typer(add_completion=False)
@@ -31,7 +31,10 @@ def install(
         bool, typer.Option(help="Register the runtime with the container engines here.")
     ] = True,
     name: Annotated[
-        list[str] | None, typer.Option(help="Name of the runtime; repeat for more. Default: cgpu")
+        list[str] | None,
+        typer.Option(
+            help="Name of the runtime; repeat for more. Default: cgpu, and nvidia where it is free."
+        ),
     ] = None,
     default: Annotated[
         bool, typer.Option("--default", help="Make it the engines' default runtime.")
@@ -46,10 +49,10 @@ def install(
     ungranted: Annotated[
         str | None,
         typer.Option(
-            metavar="asked|refuse|allow|N%",
+            metavar="refuse|asked|allow|N%",
             help="What a container gets that was given a card past our runtime (--gpus all):"
-            " nothing once any other asked for a share, nothing, all, or a share."
-            " Default: asked for at a terminal, else 'asked'.",
+            " nothing; nothing once any other asked for a share; all; or a share."
+            " Default: asked for at a terminal, else 'refuse'.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -61,14 +64,23 @@ def install(
     if ungranted is None and sys.stdin.isatty() and not (agent or dry_run):
         ungranted = typer.prompt(
             "What may a container do that was given a card past our runtime (--gpus all)?\n"
-            "asked: nothing once any other asked for a share; refuse: nothing; allow: all; 10%",
+            "refuse: nothing; asked: nothing once any other asked for a share; allow: all; 10%",
             default=installation.Options().ungranted,
         )
+    names = tuple(name or registration.names_free(host.prefix))
+    if not name and "nvidia" not in names and sys.stdin.isatty() and not dry_run:
+        own = typer.confirm(
+            "`--runtime=nvidia`, which vendors' documents print, starts the toolkit's runtime here"
+            " and limits nothing.\nShall it start ours, and that the toolkit's? An uninstallation"
+            " gives the name back.",
+            default=False,
+        )
+        names += ("nvidia",) if own else ()
     options = installation.Options(
         dkms,
         None if modules is None else str(modules.resolve()),
         runtimes,
-        tuple(name or ["cgpu"]),
+        names,
         default,
         exporter,
         load,

@@ -221,10 +221,18 @@ def ungranted(host: Host) -> Iterator[Finding]:
             NOTE,
             "ungranted",
             "a container that gets a card past our runtime (--gpus all) is not limited",
-            f"echo asked > /{UNGRANTED}, and `options cgpu_km ungranted=asked` in /{MODPROBE}",
+            f"echo refuse > /{UNGRANTED}, and `options cgpu_km ungranted=refuse` in /{MODPROBE}",
+        )
+    elif said == "asked":
+        yield Finding(
+            NOTE,
+            "ungranted",
+            "a container that gets a card past our runtime (--gpus all) is refused once any other"
+            " has asked for a share, and not limited before, whatever it asks for",
+            f"echo refuse > /{UNGRANTED}, and `options cgpu_km ungranted=refuse` in /{MODPROBE}",
         )
     elif said:
-        what = {"refuse": "is refused", "asked": "is refused once any other has asked for a share"}
+        what = {"refuse": "is refused"}
         shown = what.get(said, f"gets {said} of it")
         yield Finding(OK, "ungranted", f"a container that gets a card past our runtime {shown}")
 

@@ -64,7 +64,8 @@ class Options(NamedTuple):
     dkms: build by DKMS, so that the next kernel gets the module too; else for the running kernel.
     modules: a directory with modules that are built already, or None; implies no DKMS.
     runtimes: register with the container engines that are here.
-    names, default: as in :class:`pycgpu.install.registration.Options`.
+    names, default: as in :class:`pycgpu.install.registration.Options`; no names: those that
+        :func:`pycgpu.install.registration.names_free` gives.
     exporter: run the exporter as a service.
     load: load the module at once.
     agent: no module at all; the agent as a service in its place.
@@ -75,13 +76,13 @@ class Options(NamedTuple):
     dkms: bool = True
     modules: str | None = None
     runtimes: bool = True
-    names: tuple[str, ...] = ("cgpu",)
+    names: tuple[str, ...] = ()
     default: bool = False
     exporter: bool = False
     load: bool = True
     agent: bool = False
     cgpu: str = "/usr/local/bin/cgpu"
-    ungranted: str = "asked"
+    ungranted: str = "refuse"
 
 
 # ---- install
@@ -107,7 +108,7 @@ def check(options: Options, host: Host) -> None:
         return
     if not re.fullmatch(r"allow|refuse|asked|([1-9]\d?|100)%", options.ungranted):
         raise InstallError(
-            f"--ungranted {options.ungranted!r}: write asked, refuse, allow, or 1% to 100%"
+            f"--ungranted {options.ungranted!r}: write refuse, asked, allow, or 1% to 100%"
         )
     check_modules(options, host)
 
@@ -182,8 +183,8 @@ def plan(options: Options, host: Host) -> list[Step]:
     steps += files(options, host)
     if options.runtimes and registration.engines_here(host.prefix):
         listed = ", ".join(registration.engines_here(host.prefix))
-        shown = f"register the runtime with {listed}"
-        names = list(options.names)
+        names = list(options.names or registration.names_free(host.prefix))
+        shown = f"register the runtime with {listed}, as {' and '.join(names)}"
         steps.append(Step("runtime", shown, {"names": names, "default": options.default}))
     for unit in units(options, host):
         now = unit in service.OWN
@@ -284,16 +285,29 @@ def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:
         lines += [f"now run: {command}" for command in step.data.get("restart", ())]
         if step.data.get("note"):
             lines.append(f"without compute limits: {step.data['note']}")
-    if any(step.kind == "runtime" for step in done):
-        lines.append(_runtime_nvidia(options))
+    lines += [_runtime_nvidia(step.data["names"]) for step in done if step.kind == "runtime"]
+    if not options.agent:
+        lines.append(_UNGRANTED[options.ungranted if options.ungranted in _UNGRANTED else "%"])
     if any(step.kind == "load" for step in done) and "nvidia" not in host.loaded:
         lines.append("NVIDIA's driver is not loaded yet: the module attaches when it is")
     return lines
 
 
-def _runtime_nvidia(options: Options) -> str:
+_REFUSED = (
+    "a container that gets a card past our runtime (--gpus all without a default runtime of ours,"
+    " --device, a privileged pod) cannot open it"
+)
+_UNGRANTED = {
+    "refuse": f"{_REFUSED}: whoever is to have all of it asks for CGPU_MEM=max",
+    "asked": f"{_REFUSED} once any other has asked for a share; the first can, unlimited",
+    "allow": "a container that gets a card past our runtime (--gpus all) is not limited",
+    "%": "a container that gets a card past our runtime (--gpus all) gets the share that was set",
+}
+
+
+def _runtime_nvidia(names: list[str]) -> str:
     """What `--runtime=nvidia` starts, which vendors' documents print."""
-    if "nvidia" in options.names:
+    if "nvidia" in names:
         return (
             "--runtime=nvidia starts cgpu's runtime, and that the toolkit's"
             " (nvidia-container-runtime) where there is one; an uninstallation gives the name back"

@@ -33,6 +33,7 @@ DIRECTORIES = {
 LIBRARY = "usr/lib/cgpu"
 RUNTIME = f"{LIBRARY}/cgpu-container-runtime"
 HOOK = f"{LIBRARY}/cgpu-hook"
+TOOLKIT = "nvidia-container-runtime"
 RECORD = "var/lib/cgpu/runtime_install.json"
 DAEMON_JSON = "etc/docker/daemon.json"
 CONTAINERD_TOML = "etc/containerd/config.toml"
@@ -73,6 +74,22 @@ class Change(NamedTuple):
 def engines_here(prefix: Path = Path("/")) -> tuple[str, ...]:
     """Return the engines whose configuration directory exists under *prefix*."""
     return tuple(name for name in ENGINES if (prefix / DIRECTORIES[name]).is_dir())
+
+
+def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
+    """
+    Return the names that nobody's runtime has here: ours, and ``nvidia`` where no toolkit is.
+
+    Vendors' documents print ``--runtime=nvidia``. Where NVIDIA's container toolkit is, the name is
+    its own until somebody says otherwise.
+    """
+    configured = (_read(prefix / path) or "" for path in (DAEMON_JSON, CONTAINERD_TOML))
+    named = any(
+        re.search(r'"nvidia"\s*:|\.runtimes\."?nvidia"?\]', _without_block(text))
+        for text in configured
+    )
+    toolkit = any((prefix / folder / TOOLKIT).exists() for folder in ("usr/bin", "usr/local/bin"))
+    return ("cgpu",) if named or toolkit else ("cgpu", "nvidia")
 
 
 def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:

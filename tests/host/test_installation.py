@@ -27,6 +27,9 @@ from tests.host.filehost import CORE, RELEASE, state
 from tests.vm.loaded import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLKIT = "nvidia-container-runtime"
+#: Docker's configuration as NVIDIA's container toolkit leaves it.
+TOOLKITS = {"runtimes": {"nvidia": {"args": [], "path": TOOLKIT}}}
 
 
 @pytest.fixture
@@ -58,8 +61,9 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     ]
     assert (host.prefix / "etc/modules-load.d/cgpu.conf").read_text() == "cgpu_km\n"
     parameters = host.prefix / "etc/modprobe.d/cgpu.conf"
-    assert parameters.read_text() == "options cgpu_km ungranted=asked\n"
-    assert any("`cgpu install-runtime --name cgpu --name nvidia`" in line for line in advice)
+    assert parameters.read_text() == "options cgpu_km ungranted=refuse\n"
+    assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
+    assert any("asks for CGPU_MEM=max" in line for line in advice)
     assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
@@ -76,16 +80,38 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert state(host.prefix) == before
 
 
+@pytest.mark.parametrize("how", ["docker", "containerd", "program"])
+def test_the_name_nvidia_is_left_to_the_toolkit_that_is_here(
+    host: Host, options: Options, how: str
+) -> None:
+    path, text = {
+        "docker": ("etc/docker/daemon.json", json.dumps(TOOLKITS)),
+        "containerd": (
+            "etc/containerd/config.toml",
+            'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n',
+        ),
+        "program": ("usr/bin/nvidia-container-runtime", ""),
+    }[how]
+    (host.prefix / path).parent.mkdir(parents=True, exist_ok=True)
+    (host.prefix / path).write_text(text)
+    advice = installation.install(options, host)
+    assert any("`cgpu install-runtime --name cgpu --name nvidia`" in line for line in advice)
+    named = json.loads((host.prefix / "etc/docker/daemon.json").read_text())["runtimes"]
+    assert "cgpu" in named
+    assert named.get("nvidia", {}).get("path") == (TOOLKIT if how == "docker" else None)
+
+
 def test_the_name_nvidia_is_said_to_be_taken_from_the_toolkit_and_given_back(
     host: Host, options: Options
 ) -> None:
     config = host.prefix / "etc/docker/daemon.json"
-    before = config.read_text() if config.exists() else None
+    config.write_text(json.dumps(TOOLKITS))
+    before = config.read_text()
     advice = installation.install(options._replace(names=("cgpu", "nvidia")), host)
     assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
     assert json.loads(config.read_text())["runtimes"]["nvidia"]["path"].startswith("/usr/lib/cgpu")
     installation.uninstall(host)
-    assert (config.read_text() if config.exists() else None) == before
+    assert config.read_text() == before
 
 
 @pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked force_branch=1"])
@@ -93,7 +119,7 @@ def test_what_the_module_would_not_take_is_refused_before_anything_is_changed(
     host: Host, options: Options, said: str
 ) -> None:
     before = state(host.prefix)
-    with pytest.raises(InstallError, match="write asked, refuse, allow, or 1% to 100%"):
+    with pytest.raises(InstallError, match="write refuse, asked, allow, or 1% to 100%"):
         installation.install(options._replace(ungranted=said), host)
     assert state(host.prefix) == before
 
