@@ -48,6 +48,8 @@ setup(
     },
     # kbuild leaves generated sources beside ours in a tree that has been built in place.
     exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "**/*.o", "**/.*.cmd"]},
+    # Where man looks for a program of this environment; scripts/install links them for all.
+    data_files=[("share/man/man1", ["docs/man/cgpu.1", "docs/man/cgpu-smi.1"])],
     # Else everything that MANIFEST.in names would be installed, the simulated driver too.
     include_package_data=False,
     cffi_modules=[

@@ -37,6 +37,8 @@ _FLAGS = {
     "-q": ("everything", True),
     "--compact": ("compact", True),
 }
+#: The last two as nvidia-smi has them.
+_WATCH = ("-w", "--watch", "-l", "--loop")
 _VALUES = {
     "--query": "query",
     "--query-gpu": "query_gpu",
@@ -80,11 +82,11 @@ def complete() -> None:
 
 
 def with_interval(arguments: list[str]) -> list[str]:
-    """Give ``-w`` and ``--watch`` their default where no number follows."""
+    """Give ``-w`` and its like their default where no number follows."""
     given = []
     for index, word in enumerate(arguments):
         given.append(word)
-        if word in ("-w", "--watch"):
+        if word in _WATCH:
             following = arguments[index + 1 : index + 2]
             if not (following and following[0].replace(".", "", 1).isdigit()):
                 given.append(str(INTERVAL_S))
@@ -103,7 +105,7 @@ def parse(arguments: list[str]) -> _smi.Options | None:
             found[key] = found_value
         elif name in _VALUES and (equals or rest) and not (equals and name in ("-i", "-d")):
             found[_VALUES[name]] = value if equals else rest.pop(0)
-        elif name in ("-w", "--watch") and not equals and rest:
+        elif name in _WATCH and not equals and rest:
             found["watch"] = float(rest.pop(0))
         else:
             return None

@@ -16,7 +16,11 @@ app = typer.Typer(add_completion=False, context_settings={"help_option_names": [
 def smi(
     watch: Annotated[
         float | None,
-        typer.Option("--watch", "-w", metavar="[SECONDS]", help="Again and again; live on a TTY."),
+        typer.Option(
+            *("--watch", "-w", "--loop", "-l"),
+            metavar="[SECONDS]",
+            help="Again and again; live on a TTY.",
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", "-1", help="Once, also with --watch.")] = False,
     count: Annotated[

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shlex
 import subprocess
+import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
+from pycgpu.cli import smi_command
 from pycgpu.cli.main import COMMANDS
+from pycgpu.cli.smi import with_interval
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("kmod", "pycgpu", "cli", "tests", "scripts", "docs", ".ci", "LICENSES")
@@ -93,6 +100,98 @@ def test_a_command_that_a_page_names_is_one(page: str) -> None:
     code = "\n".join([*CODE.findall(text), *BLOCK.findall(text)])
     named = set(re.findall(r"(?:^|sudo |[`;&|] )cgpu ([a-z][a-z-]*)", code, re.MULTILINE))
     assert named - set(COMMANDS) == set()
+
+
+def shown(command: str) -> list[str]:
+    """The words of a command as a page shows it, up to where it is left open or ends."""
+    # Behind two spaces a page explains; brackets and … stand for what may follow.
+    typed = re.split(r"  +|…|\.\.\.| [|;&<>] ?|; |\[|\(|#", command)[0]
+    with contextlib.suppress(ValueError):
+        return shlex.split(typed)
+    return []
+
+
+def faults(words: list[str]) -> str | None:
+    """What the program's own parser says of options and arguments that there are not."""
+    name, *rest = words
+    if name == "cgpu":
+        if not rest or rest[0] not in COMMANDS:
+            return None
+        module, *rest = COMMANDS[rest[0]][0], *rest[1:]
+        app = import_module(module).app
+    else:
+        app = smi_command.app
+        rest = with_interval(rest)
+    try:
+        typer.main.get_command(app).make_context(name, rest)
+    except (SystemExit, typer.Exit):
+        return None
+    except Exception as error:
+        # A page may leave a value or an argument to the reader, but invents none.
+        said = str(getattr(error, "message", error))
+        wrong = ("No such option", "unexpected extra argument", "does not take a value")
+        return said if any(words in said for words in wrong) else None
+    return None
+
+
+@pytest.mark.parametrize("page", [*PAGES, "docs/man"])
+def test_a_command_line_that_a_page_shows_is_one_that_the_program_takes(page: str) -> None:
+    if page == "docs/man":
+        # The test of the test: what no page may show.
+        for line in (
+            "cgpu ps --all",
+            "cgpu policy 0 weak 3",
+            "cgpu-smi -x",
+            "cgpu set a --size 3",
+        ):
+            assert faults(shown(line)) is not None, line
+        return
+    text = (REPOSITORY / page).read_text()
+    lines = [
+        line.removeprefix("$ ").removeprefix("# ").strip()
+        for block in BLOCK.findall(text)
+        for line in block.splitlines()
+    ]
+    lines += CODE.findall(BLOCK.sub("", text))
+    wrong = {}
+    for line in lines:
+        typed = re.sub(r"^(sudo |/opt/cgpu/bin/)+", "", line)
+        if re.match(r"(cgpu|cgpu-smi) (?!\d)", typed):
+            words = shown(typed)
+            said = faults(words) if words else None
+            if said:
+                wrong[line] = said
+    assert wrong == {}
+
+
+def script(name: str, *arguments: object) -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts/lib" / name), *map(str, arguments)]
+    subprocess.run(command, check=True, cwd=REPOSITORY)
+
+
+def test_the_manual_pages_are_those_of_the_commands(tmp_path: Path) -> None:
+    script("manual.py", tmp_path)
+    for page in ("cgpu.1", "cgpu-smi.1"):
+        kept = (REPOSITORY / "docs/man" / page).read_text()
+        assert kept == (tmp_path / page).read_text(), "run scripts/make-docs --man"
+        # Troff would take a line that begins so for a request, and drop it.
+        known = {"TH", "SH", "SS", "PP", "TP", "B", "I", "BR", '\\"'}
+        requests = {line[1:].split(" ")[0] for line in kept.splitlines() if line[:1] in (".", "'")}
+        assert requests <= known
+    smi = (tmp_path / "cgpu-smi.1").read_text()
+    for option in ("\\-\\-query\\-gpu", "\\-q\\fR", "\\-\\-compact"):
+        assert option in smi
+
+
+def test_a_page_of_the_site_links_to_what_the_site_has(tmp_path: Path) -> None:
+    script("site.py", tmp_path / "site")
+    pages = {path.name: path.read_text() for path in (tmp_path / "site").glob("*.md")}
+    nav = re.findall(r": ([\w-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(nav) == sorted(pages)
+    for name, text in pages.items():
+        for link in LINK.findall(BLOCK.sub("", text)):
+            if "://" not in link and not link.startswith("#"):
+                assert (tmp_path / "site" / link.partition("#")[0]).is_file(), (name, link)
 
 
 def test_the_readme_shows_every_room_of_the_tree_and_no_other() -> None:

@@ -97,6 +97,8 @@ def test_an_installed_wheel_has_the_core_the_commands_and_the_modules_sources(
     assert str(tmp_path) in where
     for command in ("cgpu", "cgpu-smi"):
         assert (tmp_path / "venv" / "bin" / command).exists()
+        page = tmp_path / "venv" / "share" / "man" / "man1" / f"{command}.1"
+        assert page.read_text().startswith('.\\" SPDX')
 
 
 def test_the_wheel_has_no_build_products_and_no_simulated_driver(wheel: Path) -> None:

@@ -551,6 +551,13 @@ def test_once_overrules_watch(tree: CoreTree) -> None:
 def test_watch_may_stand_without_a_number() -> None:
     assert with_interval(["-w", "--json"]) == ["-w", "2.0", "--json"]
     assert with_interval(["--watch", "0.5"]) == ["--watch", "0.5"]
+    assert with_interval(["-l", "--csv"]) == ["-l", "2.0", "--csv"]
+
+
+def test_it_loops_as_nvidia_smi_does(tree: CoreTree) -> None:
+    fields = ("--query-gpu=index", "--format=csv,noheader", "--root", tree.root)
+    for option in (("-l", "1"), ("--loop=1",)):
+        assert smi(*option, "-c", "1", *fields).stdout == "0\n1\n"
 
 
 def test_whoever_reads_no_further_ends_it_quietly(tree: CoreTree) -> None:
