@@ -42,6 +42,10 @@ def install(
     exporter: Annotated[
         bool, typer.Option("--exporter", help="Run the exporter as a service.")
     ] = False,
+    usage: Annotated[
+        bool,
+        typer.Option("--usage", help="Record what containers have of the cards, as a service."),
+    ] = False,
     agent: Annotated[
         bool, typer.Option("--agent", help="No module: the agent as a service in its place.")
     ] = False,
@@ -87,6 +91,7 @@ def install(
         agent,
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
         ungranted or installation.Options().ungranted,
+        usage,
     )
     if dry_run:
         for step in installation.plan(options, host):

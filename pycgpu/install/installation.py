@@ -67,6 +67,7 @@ class Options(NamedTuple):
     names, default: as in :class:`pycgpu.install.registration.Options`; no names: those that
         :func:`pycgpu.install.registration.names_free` gives.
     exporter: run the exporter as a service.
+    usage: record what containers have of the cards, as a service.
     load: load the module at once.
     agent: no module at all; the agent as a service in its place.
     cgpu: the program that services start.
@@ -83,6 +84,7 @@ class Options(NamedTuple):
     agent: bool = False
     cgpu: str = "/usr/local/bin/cgpu"
     ungranted: str = "refuse"
+    usage: bool = False
 
 
 # ---- install
@@ -213,7 +215,8 @@ def units(options: Options, host: Host) -> list[str]:
     if not host.systemd:
         return []
     first = service.AGENT if options.agent else service.MODULE
-    return [first, *([service.EXPORTER] if options.exporter else [])]
+    others = ((service.EXPORTER, options.exporter), (service.USAGE, options.usage))
+    return [first, *(unit for unit, wanted in others if wanted)]
 
 
 def files(options: Options, host: Host) -> list[Step]:
@@ -331,6 +334,8 @@ def _start_by_hand(options: Options) -> list[str]:
         lines.append(f"`{options.cgpu} cards --apply` at boot")
     if options.exporter:
         lines.append(f"{missing}: start `{options.cgpu} exporter` for the metrics")
+    if options.usage:
+        lines.append(f"{missing}: start `{options.cgpu} usage --record` for the record")
     return lines
 
 

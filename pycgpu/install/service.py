@@ -6,6 +6,7 @@ from __future__ import annotations
 MODULE = "cgpu.service"
 EXPORTER = "cgpu-exporter.service"
 AGENT = "cgpud.service"
+USAGE = "cgpu-usage.service"
 
 #: The exporter's, unless it is told another.
 EXPORTER_PORT = 9836
@@ -48,6 +49,24 @@ Restart=on-failure
 [Install]
 WantedBy=multi-user.target
 """
+_USAGE = """\
+[Unit]
+Description=cgpu: record of what containers had of the cards
+After=cgpu.service cgpud.service
+
+[Service]
+ExecStart={cgpu} usage --record
+# The record is root's alone: it says who worked when.
+StateDirectory=cgpu/usage
+StateDirectoryMode=0700
+ProtectSystem=strict
+ProtectHome=yes
+NoNewPrivileges=yes
+Restart=on-failure
+
+[Install]
+WantedBy=multi-user.target
+"""
 _AGENT = """\
 [Unit]
 Description=cgpu: agent that shares NVIDIA GPUs without a kernel module
@@ -67,10 +86,10 @@ Nice=-10
 [Install]
 WantedBy=multi-user.target
 """
-_TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT}
+_TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT, USAGE: _USAGE}
 
 #: Services whose programs are the package's own: they hold its files, and events of the tree.
-OWN = (EXPORTER, AGENT)
+OWN = (EXPORTER, USAGE, AGENT)
 
 
 def text(unit: str, cgpu: str) -> str:

@@ -56,6 +56,7 @@ def options_of(held: Journal, modules: str | None) -> Options:
         agent=not of_kind.keys() & {"dkms", "place"},
         cgpu=_program(held),
         ungranted=_ungranted(held),
+        usage=service.USAGE in enabled,
     )
 
 
@@ -66,7 +67,7 @@ def _ungranted(held: Journal) -> str:
     return next((match[1] for match in found if match), "allow")
 
 
-_OURS = r"^ExecStart(?:Post)?=-?(\S+) (?:exporter|agent|cards --apply)$"
+_OURS = r"^ExecStart(?:Post)?=-?(\S+) (?:exporter|usage --record|agent|cards --apply)$"
 
 
 def _program(held: Journal) -> str:

@@ -44,7 +44,7 @@ def prefix(host: Host) -> Path:
 
 @pytest.fixture
 def options(prefix: Path) -> Options:
-    return Options(modules=str(prefix / "modules"), exporter=True)
+    return Options(modules=str(prefix / "modules"), exporter=True, usage=True)
 
 
 def test_what_is_installed_is_taken_back_to_the_last_directory(
@@ -65,6 +65,8 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
     assert any("asks for CGPU_MEM=max" in line for line in advice)
     assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
+    unit = (host.prefix / "etc/systemd/system/cgpu-usage.service").read_text()
+    assert "ExecStart=/usr/local/bin/cgpu usage --record\n" in unit
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
     # Traces of use.
@@ -304,7 +306,7 @@ def test_a_module_that_does_not_unload_leaves_everything_installed(
     with pytest.raises(InstallError, match="nothing was changed"):
         installation.uninstall(host)
     assert state(host.prefix) == before
-    assert filehost.kernel(host).ran[-1] == "systemctl enable --now cgpu-exporter.service"
+    assert filehost.kernel(host).ran[-1] == "systemctl enable --now cgpu-usage.service"
 
 
 def test_an_uninstallation_that_was_cut_short_goes_on(
