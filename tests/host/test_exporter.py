@@ -20,10 +20,13 @@ from typing import Any
 
 import prometheus_client
 import pytest
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client import CollectorRegistry
 
 from pycgpu.cli import main
-from pycgpu.tree.exporter import Exporter
+from pycgpu.tree.exporter import CARD_LABELS, Exporter
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 from tests.process import output
@@ -177,22 +180,90 @@ def test_the_command_prints_writes_and_refuses(tree: CoreTree, tmp_path: Path) -
         assert text in failed.stderr
 
 
-def test_the_dashboard_asks_only_for_metrics_that_there_are(
-    tree: CoreTree, registry: CollectorRegistry
+@pytest.fixture
+def dashboard() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((REPOSITORY / "docs" / "grafana.json").read_text())
+    return loaded
+
+
+def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(
+    tree: CoreTree, registry: CollectorRegistry, dashboard: dict[str, Any]
 ) -> None:
     text = prometheus_client.generate_latest(registry).decode()
-    exported = set(re.findall(r"^(\w+)", text, re.MULTILINE))
+    labels: dict[str, set[str]] = {}
+    for name, inside in re.findall(r"^(\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
+        labels.setdefault(name, {"instance", "job"}).update(re.findall(r'(\w+)="', inside))
     # What a host without NVML and an engine of this version does not tell.
-    exported |= {f"cgpu_gpu_{name}" for name in ("utilization_ratio", "power_watts")}
-    exported |= {"cgpu_gpu_temperature_celsius", "cgpu_gpu_board_memory_used_bytes"}
-    dashboard = json.loads((REPOSITORY / "docs" / "grafana.json").read_text())
-    asked = {
-        name
+    for name in ("utilization_ratio", "power_watts", "temperature_celsius"):
+        labels.setdefault(f"cgpu_gpu_{name}", {"instance", *CARD_LABELS})
+    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
+    exprs = [
+        (target["expr"], target.get("legendFormat", ""))
         for panel in dashboard["panels"]
-        for target in panel.get("targets", ())
-        for name in re.findall(r"\bcgpu_\w+", target["expr"])
+        for target in panel["targets"]
+    ]
+    exprs += [(one["query"]["query"], "") for one in variables.values() if one["type"] == "query"]
+    assert len(exprs) > 15
+    for expr, legend in exprs:
+        metrics = re.findall(r"\bcgpu_\w+", expr)
+        assert metrics and set(metrics) <= labels.keys(), expr
+        asked = set(re.findall(r"(\w+)=~", expr)) | set(re.findall(r"\{\{\s*(\w+)\s*\}\}", legend))
+        asked |= set(re.findall(r"label_values\(\w+, (\w+)\)", expr))
+        for name in metrics:
+            assert asked <= labels[name], (expr, legend)
+        assert set(re.findall(r"\$(\w+)", expr)) <= variables.keys(), expr
+
+
+def test_the_dashboard_is_whole_and_asks_one_source_of_data(dashboard: dict[str, Any]) -> None:
+    sources = {
+        one["name"] for one in dashboard["templating"]["list"] if one["type"] == "datasource"
     }
-    assert asked and asked <= exported
+    asked = [one["datasource"] for one in dashboard["templating"]["list"] if "datasource" in one]
+    asked += [panel["datasource"] for panel in dashboard["panels"]]
+    assert asked and {(one["type"], one["uid"].strip("${}")) for one in asked} == {
+        ("prometheus", name) for name in sources
+    }
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+
+
+def test_the_dashboard_is_one_by_grafanas_own_types(dashboard: dict[str, Any]) -> None:
+    """What the types of Grafana's SDK do not know, they drop: nothing may be dropped."""
+    plugins.register_default_plugins()
+    read = Dashboard.from_json(dashboard)
+    again = json.loads(json.dumps(read, cls=JSONEncoder))
+
+    def lost(ours: Any, theirs: Any, where: str) -> list[str]:
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            return [
+                name
+                for key, value in ours.items()
+                for name in (
+                    lost(value, theirs[key], f"{where}.{key}")
+                    if key in theirs
+                    else [f"{where}.{key}"]
+                )
+            ]
+        if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+            pairs = enumerate(zip(ours, theirs, strict=True))
+            return [name for at, (a, b) in pairs for name in lost(a, b, f"{where}[{at}]")]
+        return [] if ours == theirs else [where]
+
+    assert lost(dashboard, again, "") == []
+    assert all(isinstance(panel, Panel) for panel in read.panels or ())
+    dashboard["panels"][0]["titel"] = "mistyped"
+    wrong = json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
+    assert lost(dashboard, wrong, "") == [".panels[0].titel"]
 
 
 # ---- a real server
