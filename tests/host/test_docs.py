@@ -187,7 +187,7 @@ def test_a_page_of_the_site_links_to_what_the_site_has(tmp_path: Path) -> None:
     script("site.py", tmp_path / "site")
     pages = {path.name: path.read_text() for path in (tmp_path / "site").glob("*.md")}
     nav = re.findall(r": ([\w-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(nav) == sorted(pages)
+    assert sorted(nav) == sorted(pages), "mkdocs.yml names every page once"
     for name, text in pages.items():
         for link in LINK.findall(BLOCK.sub("", text)):
             if "://" not in link and not link.startswith("#"):
