@@ -3,7 +3,8 @@
 Volcengine mGPU: core in percent (5 to 99) and memory in MiB, of one card.
 
 Two spellings: ``emr.serverless.mgpu.*`` of Spark, Ray and custom jobs, and the resources and
-annotations ``vke.volcengine.com/mgpu-*``, whose amounts are split evenly over several cards.
+annotations ``vke.volcengine.com/mgpu-*``, whose amounts are split evenly over several cards. Whole
+cards are asked for by a core of 100 for each and no memory; a card is used whole or in parts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..request.model import (
     WEIGHTED_CONSERVING,
     CardShare,
     MemoryBytes,
+    MemoryShare,
     Request,
 )
 from . import value
@@ -23,7 +25,6 @@ from . import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from fractions import Fraction
 
 EMR = ("emr.serverless.mgpu.core", "emr.serverless.mgpu.memory")
 VKE = ("vke.volcengine.com/mgpu-core", "vke.volcengine.com/mgpu-memory")
@@ -46,6 +47,9 @@ def parse(env: Mapping[str, str]) -> Request | None:
     vke = [key for key in VKE if key in env]
     if emr and vke:
         raise ConflictError(f"{emr[0]} and {vke[0]} ask at once; keep one of them")
+    whole = _whole(env)
+    if whole is not None:
+        return whole
     core_key, memory_key = EMR if emr else VKE
     for key, other in ((core_key, memory_key), (memory_key, core_key)):
         if key not in env:
@@ -65,16 +69,20 @@ def parse(env: Mapping[str, str]) -> Request | None:
     )
 
 
-def billed_share(core: int, memory_mib: int, card_mib: int) -> Fraction:
-    """
-    Return the part of a card that mGPU bills: the larger of compute and memory.
-
-    Args:
-        core: percent; memory_mib, card_mib: MiB asked and on the card.
-    """
-    from fractions import Fraction
-
-    return max(Fraction(core, 100), Fraction(memory_mib, card_mib))
+def _whole(env: Mapping[str, str]) -> Request | None:
+    """Return the request for whole cards: VKE's core in whole hundreds, and no memory."""
+    core = env.get(VKE[0], "")
+    if VKE[1] in env or not value.is_number(core) or not int(core) or int(core) % 100:
+        return None
+    count = int(core) // 100
+    if CARDS in env and _count(env) != count:
+        raise value.fail(VKE[0], core, f"{CARDS} is {env[CARDS]}, and 100 percent are a card")
+    if count > CARDS_MAX:
+        raise value.fail(VKE[0], core, f"a container has at most {CARDS_MAX} cards")
+    share = CardShare(memory=MemoryShare(1, 1), whole=True)
+    return Request(
+        dialect="volcengine_mgpu", selectors=value.visible_cards(env), shares=(share,), count=count
+    )
 
 
 def _share(env: Mapping[str, str], core: int, memory: MemoryBytes) -> CardShare:

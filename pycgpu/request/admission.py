@@ -11,12 +11,23 @@ Everything is checked before anything is reserved, and all cards are granted or 
 * A weight that is asked for is refused above ``free_weight``, as the door itself refuses it. Who
   asks for no compute and finds 0 gets weight 0 and no compute (cGPU's rule), with a note.
 * A card holds ``max_inst`` containers.
+* A whole card, where a vendor has such, is one that nobody is on; it leaves no memory for others.
 """
 
 from __future__ import annotations
 
 from ..errors import RequestError
-from .model import GIB, MIB, Card, CardGrant, CardShare, Grant, MemoryShare, Refusal, Request
+from .model import (
+    GIB,
+    MIB,
+    Card,
+    CardGrant,
+    CardShare,
+    Grant,
+    MemoryShare,
+    Refusal,
+    Request,
+)
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -163,6 +174,8 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
         reasons.append(f"{where}: {reason}")
     if len(card.tenants) >= card.max_inst:
         reasons.append(f"{where}: {_containers(card)}, and max_inst is {card.max_inst}")
+    if share.whole and card.tenants:
+        reasons.append(f"{where}: the whole card asked, {_holders(card)} a part of it")
     grant = CardGrant(
         index=card.index,
         memory_bytes=memory_bytes,

@@ -94,6 +94,7 @@ class CardShare(NamedTuple):
     quota, quota_min: percent of the card; None asks for none.
     weight: scheduling weight; ``weight_percent`` instead asks for that part of ``max_inst``.
     policy: a hint, applied only to a card whose policy nobody set by hand.
+    whole: takes a card that nobody else is on.
     """
 
     memory: MemoryBytes | MemoryShare | None = None
@@ -105,6 +106,7 @@ class CardShare(NamedTuple):
     policy: int | None = None
     uvm_disable: bool = False
     oom_action: str | None = None
+    whole: bool = False
 
 
 class Request(NamedTuple):

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Volcengine mGPU: Spark, Ray and custom jobs, and the annotations of VKE."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from pycgpu.dialects import request_from
-from pycgpu.dialects.volcengine_mgpu import billed_share
 from pycgpu.errors import ConflictError, RequestError
 from pycgpu.request.model import BURST, MIB, MIXED, WEIGHTED_CONSERVING, Card, Tenant
 from tests.host.asking import asked, granted, refused
@@ -25,11 +23,6 @@ def test_30_percent_and_the_documents_memory(memory_mib: Any) -> None:
     }
     (card,) = granted(env, A10).cards
     assert (card.index, card.memory_bytes, card.quota) == (0, memory_mib * MIB, 30)
-
-
-def test_the_documents_bill_is_3_gpu_hours() -> None:
-    assert 1 * 10 * billed_share(core=30, memory_mib=4069, card_mib=22731) == 3
-    assert billed_share(core=5, memory_mib=22731, card_mib=22731) == Fraction(1)
 
 
 @pytest.mark.parametrize("core", ["5", "99"])
@@ -126,3 +119,39 @@ def test_both_spellings_at_once_are_refused() -> None:
     env = {VKE + "mgpu-core": "30", "emr.serverless.mgpu.core": "30"}
     with pytest.raises(ConflictError):
         request_from(env)
+
+
+def test_a_whole_card_and_parts_of_it_exclude_each_other() -> None:
+    whole = {VKE + "mgpu-core": "100", "NVIDIA_VISIBLE_DEVICES": "0"}
+    part = {VKE + "mgpu-core": "30", VKE + "mgpu-memory": "1024", "NVIDIA_VISIBLE_DEVICES": "0"}
+    (card,) = granted(whole, A10).cards
+    assert (card.memory_bytes, card.quota) == (22731 * MIB, None)
+    small = Tenant("small", quota=5)
+    held = A10[0]._replace(tenants=(small,), allocated_bytes=1024 * MIB)
+    reason = refused(whole, [held]).reason
+    assert "card 0: the whole card asked, 1 container holds a part of it" in reason
+    taken = A10[0]._replace(tenants=(Tenant("a"),), allocated_bytes=card.memory_bytes or 0)
+    assert "card 0: 1024 MiB asked, 0 MiB free" in refused(part, [taken]).reason
+    assert granted(part, [held])
+
+
+def test_whole_cards_are_chosen_among_those_that_nobody_is_on() -> None:
+    whole = {VKE + "mgpu-core": "200", "NVIDIA_VISIBLE_DEVICES": "all"}
+    busy = Card(0, "GPU-0", 22731 * MIB, tenants=(Tenant("a"),))
+    free = [Card(n, f"GPU-{n}", 22731 * MIB) for n in (1, 2)]
+    assert [card.index for card in granted(whole, [busy, *free]).cards] == [1, 2]
+    assert "0: the whole card asked" in refused(whole, [busy, free[0]]).reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mgpu-core": "150"}, "mgpu-core='150' without"),
+        ({"mgpu-core": "100", "mgpu-memory": "4096"}, "5 to 99 percent"),
+        ({"mgpu-core": "200", "container-multiple-gpu": "3"}, "100 percent are a card"),
+        ({"mgpu-core": "900"}, "at most 8 cards"),
+    ],
+)
+def test_what_is_neither_a_part_nor_whole_cards_is_refused(settings: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        request_from({VKE + key: text for key, text in settings.items()})
