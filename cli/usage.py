@@ -17,7 +17,7 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.tree import cards, nvml, usage_log
 from pycgpu.tree.recorder import INTERVAL_S, Recorder
-from pycgpu.tree.usage import Spent, Sums
+from pycgpu.tree.usage import Spent, Sums, gpu_hours
 
 from ._table import clean, width_of
 
@@ -135,13 +135,9 @@ def _matches(spent: Spent, text: str) -> bool:
 def _rows(lines: Iterator[usage_log.Line], tables: dict[str, cards.Table]) -> Iterator[Row]:
     """Yield the rows of each card: its containers, the whole, and what was nobody's."""
     found: dict[tuple[str, str | None], tuple[Spent, float]] = {}
-    units: dict[tuple[str, str | None], int] = {}
     for line in lines:
         spent = line.spent
-        card = (spent.uuid, spent.model)
-        if card not in units:
-            units[card] = cards.wanted(tables, *card).get(cards.UNITS, 1)
-        hours = spent.sums.seconds / _HOUR_S * units[card] * spent.billed_part
+        hours = gpu_hours(spent, tables)
         key = (spent.uuid or str(spent.card), spent.id)
         if key in found:
             earlier, so_far = found[key]

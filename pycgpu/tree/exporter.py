@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from .. import __version__
 from ..errors import CgpuError, NodeError
 from ..request.model import MIB, POLICIES
-from . import events, procfs, snapshot, usage
+from . import cards, events, procfs, snapshot, usage
 from .names import ContainerName
 from .snapshot import CardView, ContainerView, Counters, Snapshot
 from .usage import Reading, Sums
@@ -71,10 +71,16 @@ class Exporter:
         root: the tree; None looks for the open door at every scrape.
         aliases: also offer HAMi's and DCGM's names, in their units.
         prefix: root of the host's files, for the containers' names.
+        settings: where the cards' units are, for GPU-hours.
     """
 
     def __init__(
-        self, root: str | None = None, *, aliases: bool = False, prefix: str = "/"
+        self,
+        root: str | None = None,
+        *,
+        aliases: bool = False,
+        prefix: str = "/",
+        settings: str = cards.PATH,
     ) -> None:
         self._root = root
         self._aliases = aliases
@@ -85,6 +91,8 @@ class Exporter:
         self._last_event_ns = -1
         self._readings: dict[str, Reading] = {}
         self._sums: dict[tuple[str, str | None], Sums] = {}
+        self._gpu_hours: dict[tuple[str, str | None], float] = {}
+        self._settings = settings
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not read the tree, which may come later."""
@@ -133,11 +141,18 @@ class Exporter:
         """Divide what lies between the last scrape and this one."""
         before, self._readings = self._readings, {}
         sums, self._sums = self._sums, {}
+        hours, self._gpu_hours = self._gpu_hours, {}
+        try:
+            tables = cards.load(self._settings)
+        except CgpuError:
+            # `cgpu cards` says what is wrong; nothing is billed by units that nobody knows.
+            tables = None
         for after in usage.readings(taken, time.time_ns(), time.monotonic_ns()):
             place = str(after.card)
             self._readings[place] = after
             there = {None, *(one.id for one in after.containers)}
             self._sums |= {(place, id): sums.get((place, id), Sums(0, 0)) for id in there}
+            self._gpu_hours |= {(place, id): hours.get((place, id), 0.0) for id in there}
             if place not in before:
                 continue
             whole, parts = usage.between(before[place], after)
@@ -145,6 +160,8 @@ class Exporter:
                 if part.id in there:
                     key = (place, part.id)
                     self._sums[key] = self._sums[key].plus(part.sums)
+                    if tables is not None:
+                        self._gpu_hours[key] += usage.gpu_hours(part, tables)
 
     def _sum_metrics(self, taken: Snapshot) -> Iterator[Metric]:
         for key, name, text in _SUMS:
@@ -155,6 +172,17 @@ class Exporter:
                     sums = self._sums[place, one.status.id]
                     rows.append((_container_labels(card, one), getattr(sums, key)))
             yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+        billed = [
+            (
+                _container_labels(card, one),
+                self._gpu_hours[str(card.status.card.index), one.status.id],
+            )
+            for card in taken.cards
+            for one in card.containers
+        ]
+        name = "cgpu_container_billed_gpu_hours"
+        text = "Hours, times the card's units, times the larger part of compute and memory."
+        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, billed)
         boards = ((_card_labels(v), v.board.energy_j if v.board else None) for v in taken.cards)
         text = "Energy that the board has drawn since its driver was loaded."
         yield _family(CounterMetricFamily, "cgpu_gpu_energy_joules", text, CARD_LABELS, boards)

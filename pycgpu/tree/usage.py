@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from . import cards
 from .snapshot import COMPUTE_KEYS as COUNTERS
 from .snapshot import CardView, ContainerView, Snapshot
 
@@ -107,6 +108,17 @@ class Spent(NamedTuple):
         limit = self.memory_bytes
         memory = 1.0 if limit is None or not self.card_bytes else limit / self.card_bytes
         return min(1.0, max(self.core, memory))
+
+
+def gpu_hours(spent: Spent, tables: Mapping[str, cards.Table]) -> float:
+    """
+    Return what it is billed: hours × the card's units × its part.
+
+    Args:
+        tables: of /etc/cgpu/cards.toml, which has the units.
+    """
+    units = cards.wanted(tables, spent.uuid, spent.model).get(cards.UNITS, 1)
+    return spent.sums.seconds / 3600 * units * spent.billed_part
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

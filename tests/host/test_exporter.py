@@ -135,6 +135,23 @@ def test_memory_over_time_is_summed_from_scrape_to_scrape(
     assert registry.get_sample_value("cgpu_container_energy_joules_total", CONTAINER) is None
 
 
+def test_gpu_hours_are_billed_by_the_units_of_the_card(tree: CoreTree, tmp_path: Path) -> None:
+    settings = tmp_path / "cards.toml"
+    settings.write_text("[default]\nunits = 36000\n")
+    registry = CollectorRegistry()
+    exporter = Exporter(str(tree.root), prefix=str(tmp_path), settings=str(settings))
+    registry.register(exporter)
+    name = "cgpu_container_billed_gpu_hours_total"
+    began = time.monotonic()
+    assert registry.get_sample_value(name, CONTAINER) == 0
+    time.sleep(0.01)
+    found = registry.get_sample_value(name, CONTAINER)
+    # ten units a second, and half of the card
+    assert found and 0.05 <= found <= (time.monotonic() - began) * 5
+    settings.write_text("nonsense = 1\n")
+    assert registry.get_sample_value("cgpu_up", {}) == 1
+
+
 def test_events_are_counted_once(tree: CoreTree, registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("cgpu_events_total", {"event": "oom"}) == 1
     tree.events += "1700000000000000002 oom id=x gpu=0\n1700000000000000003 lost 4\nnoise\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -341,6 +343,26 @@ def test_a_door_that_shuts_and_opens_leaves_a_gap_and_no_wrong_sum(
     writer.close()
     (row,) = (row for row in rows(directory) if row["kind"] == "container")
     assert row["seconds"] == 20
+
+
+def test_the_recorder_of_the_service_writes_what_it_has_when_it_is_told_to_end(
+    tree: CoreTree, directory: Path
+) -> None:
+    tree.create("one", f"gpu=0,mem={4 * GIB},quota=50")
+    command = [sys.executable, "-m", "pycgpu.cli.main", "usage", "--record", "--interval", "0.1"]
+    recorder = subprocess.Popen([*command, "--root", tree.root, "--directory", directory])
+    try:
+        time.sleep(0.5)
+        while not directory.is_dir():
+            assert recorder.poll() is None
+            time.sleep(0.1)
+        time.sleep(1)
+    finally:
+        recorder.terminate()
+    assert recorder.wait(20) == 0
+    until = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time.time() + 5))}"
+    (row,) = (row for row in rows(directory, since="5m", until=until) if row["id"])
+    assert row["id"] == "one" and 0.5 < row["seconds"] < 60 and row["core"] == 0.5
 
 
 # ---- what is printed
