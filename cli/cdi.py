@@ -13,6 +13,8 @@ from pycgpu.install import registration
 from pycgpu.oci import cdi
 from pycgpu.tree import procfs
 
+from ._shared import for_all
+
 app = typer.Typer(add_completion=False)
 
 
@@ -33,6 +35,7 @@ def write_cdi(
     ] = True,
 ) -> None:
     """Write the CDI specification; run it again when a card or the driver changes."""
+    for_all()
     shown: list[str] = []
     if libraries:
         cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False)

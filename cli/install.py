@@ -15,6 +15,8 @@ from pycgpu.errors import InstallError
 from pycgpu.install import installation, registration
 from pycgpu.install.host import this_host
 
+from ._shared import for_all
+
 app = typer.Typer(add_completion=False)
 
 
@@ -64,6 +66,7 @@ def install(
     ] = False,
 ) -> None:
     """Install the kernel module and all that belongs to it; undone if any of it fails."""
+    for_all()
     host = this_host()
     if ungranted is None and sys.stdin.isatty() and not (agent or dry_run):
         ungranted = typer.prompt(

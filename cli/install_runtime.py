@@ -14,6 +14,8 @@ from pycgpu.install import registration
 from pycgpu.oci import runtime
 from pycgpu.oci.log import CTYUN, DEFAULT
 
+from ._shared import for_all
+
 app = typer.Typer(add_completion=False)
 
 
@@ -57,6 +59,7 @@ def install_runtime(
     ),
 ) -> None:
     """Register cgpu-container-runtime and its hook with the container engines of this host."""
+    for_all()
     if undo:
         changes = registration.plan_undo(prefix)
     else:

@@ -16,6 +16,8 @@ from pycgpu.install import installation, journal, upgrade_plan
 from pycgpu.install import upgrade as upgrading
 from pycgpu.install.host import Host, this_host
 
+from ._shared import for_all
+
 app = typer.Typer(add_completion=False)
 
 
@@ -49,6 +51,7 @@ def upgrade(
     ] = None,
 ) -> None:
     """Replace module, tools and services by this version; undone if any of it fails."""
+    for_all()
     host = this_host()
     given = None if modules is None else str(modules.resolve())
     request = upgrade_plan.Request(__version__, cold, given, tools, trial, prove)

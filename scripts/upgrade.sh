@@ -17,6 +17,8 @@ set -eu
 set -o pipefail
 # They would lead the installed tools to another's package.
 unset PYTHONPATH PYTHONHOME
+# root's own is often 077, and all users run the tools.
+umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/lib/say

@@ -2,6 +2,7 @@
 """``cgpu``: its commands are imported one at a time, and an error is one line."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,22 @@ def test_cdi_writes_a_specification(tmp_path: Path) -> None:
     assert cgpu("cdi", "--root", str(root), "-o", str(output)).returncode == 0
     assert len(json.loads(output.read_text())["devices"]) == 5
     assert cgpu("cdi", "--root", str(root), "-o", "-").stdout == output.read_text()
+
+
+def test_what_is_written_under_a_strict_umask_is_for_all_to_read(tmp_path: Path) -> None:
+    (tmp_path / "etc/containerd").mkdir(parents=True)
+    (tmp_path / "etc/containerd/config.toml").write_text("version = 2\n")
+    before = os.umask(0o077)
+    try:
+        done = cgpu("install-runtime", "--prefix", tmp_path, "--engine", "podman")
+        assert done.returncode == 0, done.stderr
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if "etc/containerd" not in str(path)]
+    assert [path for path in made if path.name.endswith(".json") and path.parent.name == "hooks.d"]
+    closed = {str(path.relative_to(tmp_path)) for path in made if not path.stat().st_mode & 0o004}
+    # The record holds what the engines' files were, which may be root's alone.
+    assert closed <= {"var/lib/cgpu/runtime_install.json"}
 
 
 def test_the_hook_by_hand(tmp_path: Path) -> None:
