@@ -14,16 +14,6 @@
  */
 #include "core/sched/account.h"
 
-uint64_t cgpu_max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-uint64_t cgpu_min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 bool cgpu_opened(const struct cgpu_sched *s, uint32_t i)
 {
 	return s->slot[i].present && s->slot[i].member.open;

@@ -8,10 +8,8 @@
 #define CGPU_CORE_SCHED_ACCOUNT_H
 
 #include "core/types.h"
+#include "core/sched/bounds.h"
 #include "core/sched/sched.h"
-
-uint64_t cgpu_max(uint64_t a, uint64_t b);
-uint64_t cgpu_min(uint64_t a, uint64_t b);
 
 /* x × ppm / 1e6; x must stay below 2^43 ns (two hours), as periods and windows do */
 uint64_t cgpu_part(uint64_t x, uint64_t ppm);

@@ -7,7 +7,7 @@
  * the ceilings (water-filling), among the members that are active.
  */
 #include "core/sched/policy.h"
-#include "core/sched/account.h"
+#include "core/sched/bounds.h"
 
 #define PERCENT_PPM ((uint64_t)CGPU_PPM / 100)
 
