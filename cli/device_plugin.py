@@ -54,11 +54,7 @@ def device_plugin(
         from pycgpu.kubernetes.node import Node, Place
     except ImportError as error:
         raise CgpuError(f"{error}: pip install 'pycgpu[kubernetes]'") from None
-    access = apiserver.in_cluster() if api is None else apiserver.Access(api)
-    if token is not None:
-        access = access._replace(token_file=token)
-    if ca is not None:
-        access = access._replace(ca_file=ca)
+    access = apiserver.access(api, token, ca)
     place = Place(
         (hook,), root, prefix, cdi_directory, _driver_libraries(prefix) if libraries else ()
     )

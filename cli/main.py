@@ -36,6 +36,10 @@ COMMANDS = {
     ),
     "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
     "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
+    "scheduler-extender": (
+        "pycgpu.cli.scheduler_extender",
+        "Tell a kube-scheduler which nodes have cards for a pod.",
+    ),
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
     "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),

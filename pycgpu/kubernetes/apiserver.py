@@ -8,7 +8,7 @@ import json
 import os
 import ssl
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import CgpuError
@@ -17,6 +17,8 @@ from .families import quantity
 #: Where a pod finds its service account.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT_S = 10.0
+#: After that long the server ends a watch, and a new one begins.
+WATCH_S = 300
 MERGE = "application/merge-patch+json"
 
 
@@ -47,17 +49,44 @@ class Access(NamedTuple):
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ApiError(f"{self.url}{path}: {error}") from None
 
+    def watch(self, path: str, version: str) -> Iterator[Any]:
+        """
+        Yield what changes from *version* on, until the server ends it.
+
+        Raises:
+            ApiError: it cannot be asked, refuses, or falls silent for minutes.
+        """
+        query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={WATCH_S}"
+        try:
+            connection, answer = self._open("GET", query, None, MERGE, WATCH_S + TIMEOUT_S)
+            try:
+                while line := answer.readline():
+                    yield json.loads(line)
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiError(f"{self.url}{path}: {error}") from None
+
     def _call(self, method: str, path: str, body: object, kind: str) -> Any:
+        connection, answer = self._open(method, path, body, kind, TIMEOUT_S)
+        try:
+            return json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def _open(
+        self, method: str, path: str, body: object, kind: str, timeout_s: float
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         url = urllib.parse.urlsplit(self.url)
         host = url.hostname or ""
         connection: http.client.HTTPConnection
         if url.scheme == "https":
             context = ssl.create_default_context(cafile=self.ca_file)
             connection = http.client.HTTPSConnection(
-                host, url.port or 443, timeout=TIMEOUT_S, context=context
+                host, url.port or 443, timeout=timeout_s, context=context
             )
         else:
-            connection = http.client.HTTPConnection(host, url.port or 80, timeout=TIMEOUT_S)
+            connection = http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
         headers = {"Accept": "application/json"}
         if os.path.exists(self.token_file):
             with open(self.token_file, encoding="utf-8") as file:
@@ -67,16 +96,18 @@ class Access(NamedTuple):
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
+            if answer.status < 300:
+                return connection, answer
             raw = answer.read()
-        finally:
+        except BaseException:
             connection.close()
-        if answer.status >= 300:
-            try:
-                why = str(json.loads(raw)["message"])
-            except (ValueError, KeyError, TypeError):
-                why = answer.reason
-            raise ApiError(f"{method} {path}: {answer.status} {why}", answer.status)
-        return json.loads(raw)
+            raise
+        connection.close()
+        try:
+            why = str(json.loads(raw)["message"])
+        except (ValueError, KeyError, TypeError):
+            why = answer.reason
+        raise ApiError(f"{method} {path}: {answer.status} {why}", answer.status)
 
 
 def in_cluster() -> Access:
@@ -90,6 +121,14 @@ def in_cluster() -> Access:
     if not host or not port:
         raise ApiError("no API server: run in a pod with a service account, or give --api")
     return Access(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+
+
+def access(url: str | None, token_file: str | None, ca_file: str | None) -> Access:
+    """Return the access that was asked for; what is None is a pod's own."""
+    found = in_cluster() if url is None else Access(url)
+    return found._replace(
+        token_file=token_file or found.token_file, ca_file=ca_file or found.ca_file
+    )
 
 
 def pod(access: Access, namespace: str, name: str) -> dict[str, Any]:

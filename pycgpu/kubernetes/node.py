@@ -169,7 +169,7 @@ class Node:
     def _entry(
         self, family: Family, ids: Collection[str], pods: Sequence[messages.PodResources]
     ) -> Entry:
-        """Return whose the ids are and what they ask for, with no card yet."""
+        """Return whose the ids are and what they ask for; its cards are the scheduler's wish."""
         holders = [
             Holder(pod.namespace, pod.name, container.name)
             for pod in pods
@@ -196,7 +196,7 @@ class Node:
             tuple(sorted(ids)),
             str(pod["metadata"]["uid"]),
             holders[0],
-            (),
+            _scheduled(pod, holders[0].container),
             wanted,
         )
 
@@ -212,7 +212,7 @@ class Node:
             if uuid in by_name
         ]
         siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
-        wanted = [by_name[uuid] for uuid in siblings if uuid in by_name]
+        wanted = [by_name[uuid] for uuid in entry.cards or siblings if uuid in by_name]
         chosen = placement.choose(
             entry.amounts, placement.reserve(cards, promised), self.config.placement, wanted
         )
@@ -280,6 +280,15 @@ class Node:
 def name(card: Card) -> str:
     """Return what the mapping calls a card."""
     return card.uuid or str(card.index)
+
+
+def _scheduled(pod: Any, container: str) -> tuple[str, ...]:
+    """Return the cards that a scheduler has chosen for a container; a pod may say anything."""
+    try:
+        found = json.loads(pod["metadata"]["annotations"][ANNOTATION])[container]
+    except (KeyError, ValueError, TypeError):
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def _wanted(family: Family, pod: Any, containers: set[str], count: int) -> Amounts:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.cluster.control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "scripts/kubernetes"
 
@@ -19,3 +23,12 @@ def pod(name: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
         "metadata": metadata,
         "spec": {"containers": [container], **spec},
     }
+
+
+def manifests(api: ControlPlane, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file, as kubectl reads it."""
+    text = api.kubectl("create", "--dry-run=client", "-o", "json", "-f", path).stdout
+    while text := text.strip():
+        one, end = json.JSONDecoder().raw_decode(text)
+        text = text[end:]
+        yield from one.get("items", [one])

@@ -302,6 +302,21 @@ def test_an_init_container_and_the_next_have_the_larger(rig: Rig) -> None:
     assert (settings["CGPU_MEM"], settings["CGPU_QUOTA"]) == ("4000MiB", "10")
 
 
+def test_the_card_that_the_scheduler_chose_is_taken_if_it_has_room(rig: Rig) -> None:
+    def run(name: str, text: str) -> list[str]:
+        rig.api.add(name, main={GPU: "1", "nvidia.com/gpumem": "9000"})
+        rig.api.pods[name]["metadata"]["annotations"] = {ANNOTATION: text}
+        rig.kubelet.admit(name, "main", GPU, 1)
+        rig.kubelet.start(name, "main", GPU)
+        return rig.given(name)
+
+    assert run("one", json.dumps({"main": [rig.cards[1]]})) == [rig.cards[1]]
+    assert run("two", json.dumps({"main": [rig.cards[1]]})) == [rig.cards[0]]
+    for number, text in enumerate(("[", '{"main": 1}', '{"main": ["no card"]}')):
+        with pytest.raises(Refused, match="0 have room"):
+            run(f"more{number}", text)
+
+
 def test_two_cards_are_two(rig: Rig) -> None:
     assert rig.run("pair", count=2, gpumem=3000) == rig.cards
     edits = rig.specification("pair")["devices"][0]["containerEdits"]

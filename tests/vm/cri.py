@@ -77,13 +77,15 @@ def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ValueError(f"wire type {key & 7}")
 
 
-def archive(layer: Path, name: str, path: Path) -> None:
-    """Write an image of one *layer*, whose program sleeps, as `docker save` does."""
+def archive(
+    layer: Path, name: str, path: Path, command: Sequence[str] = ("sleep", "1000000")
+) -> None:
+    """Write an image of one *layer*, which runs *command*, as `docker save` does."""
     raw = layer.read_bytes()
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": ["sleep", "1000000"], "Env": ["PATH=/bin"]},
+        "config": {"Cmd": list(command), "Env": ["PATH=/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

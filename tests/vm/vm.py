@@ -184,6 +184,8 @@ class VM:
         memory: as QEMU takes it; what the guest writes lives there too.
         append: further kernel parameters.
         cgroup: 2, or 1 for the old hierarchies.
+        network: a card through which the guest reaches this machine as 10.0.2.2; its driver
+            virtio_net is the guest's to load.
         timeout_s: the machine is stopped after that, times the kernel's slowness.
         life_cpu_s: how long it may run without a word before it is started once more.
 
@@ -203,6 +205,7 @@ class VM:
         memory: str = "2G",
         append: str = "",
         cgroup: int = 2,
+        network: bool = False,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         life_cpu_s: float = LIFE_CPU_S,
     ) -> None:
@@ -211,6 +214,7 @@ class VM:
         self.memory = memory
         self.append = append
         self.cgroup = cgroup
+        self.network = network
         self.timeout_s = timeout_s * self.kernel.slowness
         self.life_cpu_s = life_cpu_s
         self.share = Path(tempfile.mkdtemp(prefix="cgpu-vm-"))
@@ -281,6 +285,9 @@ class VM:
             *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
             *("-fsdev", f"local,id=share,path={self.share},{shared}"),
             *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
+            # Without the card's boot program, which is a package of its own.
+            *(("-netdev", "user,id=net") if self.network else ()),
+            *(("-device", "virtio-net-pci,netdev=net,romfile=") if self.network else ()),
         ]
 
     def start(

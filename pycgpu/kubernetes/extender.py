@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: MIT
+"""
+The scheduler extender: a stock kube-scheduler asks it about pods that want a part of a card.
+
+It is told node names and keeps their cards itself, from two watches: the nodes, whose annotation
+the device plugin writes, and the pods. *Binding* goes through it, too: there, under a lock, the
+pod's cards are chosen and reserved, and written on the pod before it is bound. Two pods for which
+the same part was found are told apart there; the second is scheduled anew.
+
+A scheduler tries a pod again when something happens, and may ask before the same news has come
+here. Pods that were turned away just before room came are therefore touched, which has them tried.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..errors import CgpuError
+from . import apiserver, scheduling
+from .families import Family
+from .scheduling import Card, Choice, asked_by, place, score
+
+#: On a node: its cards, by the device plugin. On a pod: the cards of each container.
+ANNOTATION = "scheduling.cgpu.io/cards"
+#: On a pod: when it was last to be tried again.
+AGAIN = "scheduling.cgpu.io/again"
+RETRY_S = 2.0
+#: News that is older than this has come to everybody.
+NEWS_S = 5.0
+_PHASES_ENDED = ("Succeeded", "Failed")
+
+log = logging.getLogger(__name__)
+
+
+class Cluster:
+    """The cards of all nodes, with what bound pods hold of them."""
+
+    def __init__(self, families: Sequence[Family], placement: str) -> None:
+        self.families = families
+        self.placement = placement
+        self.lock = threading.Lock()
+        self.nodes: dict[str, list[Card]] = {}
+        self._texts: dict[str, str] = {}
+        self._pods: dict[str, tuple[str, dict[str, Any], Choice]] = {}
+        self._refused: dict[str, tuple[float, str, str]] = {}
+        #: Namespace and name of pods to be tried again.
+        self.again: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def node(self, name: str, annotations: dict[str, str]) -> None:
+        """A node is there, or has changed."""
+        text = annotations.get(ANNOTATION, "[]")
+        if self._texts.get(name) == text:
+            return
+        try:
+            cards = [
+                Card(
+                    str(one["uuid"]),
+                    int(one["memory"]),
+                    int(one["memory"]),
+                    free_containers=int(one["containers"]),
+                )
+                for one in json.loads(text)
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("node %s: cannot read %s: %r", name, ANNOTATION, error)
+            return
+        with self.lock:
+            self._texts[name] = text
+            self.nodes[name] = cards
+            self._room_came()
+            for where, pod, choice in self._pods.values():
+                if where == name:
+                    scheduling.apply(pod, choice, cards)
+
+    def node_gone(self, name: str) -> None:
+        with self.lock:
+            self._texts.pop(name, None)
+            self.nodes.pop(name, None)
+
+    def pod(self, pod: Any) -> None:
+        """A pod is there, or has changed."""
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        if pod.get("status", {}).get("phase") in _PHASES_ENDED:
+            return self.pod_gone(uid)
+        with self.lock:
+            if not node or uid in self._pods:
+                return None
+            try:
+                asked = asked_by(pod, self.families)
+                text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION)
+                choice = (
+                    {name: tuple(cards) for name, cards in json.loads(text).items()}
+                    if text
+                    # Bound past us: by its own name of a node, or before we came.
+                    else place(asked, self.nodes.get(node, []), self.placement) or {}
+                )
+            except (CgpuError, ValueError, TypeError, AttributeError) as error:
+                log.warning("pod %s: %s", pod["metadata"]["name"], error)
+                return None
+            if asked:
+                self._hold(uid, node, asked, choice)
+        return None
+
+    def pod_gone(self, uid: str) -> None:
+        with self.lock:
+            held = self._pods.pop(uid, None)
+            if held is not None:
+                node, pod, choice = held
+                scheduling.apply(pod, choice, self.nodes.get(node, []), -1)
+                self._room_came()
+
+    def _room_came(self) -> None:
+        now_s = time.monotonic()
+        for at_s, namespace, name in self._refused.values():
+            if now_s - at_s < NEWS_S:
+                self.again.put((namespace, name))
+        self._refused = {}
+
+    def _hold(self, uid: str, node: str, asked: dict[str, Any], choice: Choice) -> None:
+        self._pods[uid] = (node, asked, choice)
+        scheduling.apply(asked, choice, self.nodes.get(node, []))
+
+    def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+        """Return the nodes that have cards for a pod, and why the others have not."""
+        asked = asked_by(pod, self.families)
+        found, failed = [], {}
+        with self.lock:
+            for name in names:
+                cards = self.nodes.get(name)
+                if not cards:
+                    failed[name] = "no card under cgpu's control"
+                elif place(asked, cards, self.placement) is None:
+                    failed[name] = "no card has room for it"
+                else:
+                    found.append(name)
+            if not found:
+                metadata = pod["metadata"]
+                self._refused[metadata["uid"]] = (
+                    time.monotonic(),
+                    metadata["namespace"],
+                    metadata["name"],
+                )
+        return found, failed
+
+    def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
+        """Return how good each node is for a pod, 0 to 10."""
+        asked = asked_by(pod, self.families)
+        with self.lock:
+            return {name: score(asked, self.nodes.get(name, []), self.placement) for name in names}
+
+    def reserve(self, pod: Any, node: str) -> Choice:
+        """
+        Choose a pod's cards on a node, and hold them for it.
+
+        Raises:
+            CgpuError: others have taken them since the node was found.
+        """
+        asked = asked_by(pod, self.families)
+        uid = pod["metadata"]["uid"]
+        with self.lock:
+            if uid in self._pods:
+                raise CgpuError(f"the pod has cards on {self._pods[uid][0]} already")
+            choice = place(asked, self.nodes.get(node, []), self.placement)
+            if choice is None:
+                raise CgpuError(f"no card of {node} has room any more")
+            self._hold(uid, node, asked, choice)
+            return choice
+
+
+def bind(cluster: Cluster, access: apiserver.Access, asked: Any) -> None:
+    """
+    Bind a pod, its cards written on it first.
+
+    Raises:
+        CgpuError: no card has room any more, or the API server refuses; nothing is held then.
+    """
+    namespace, name, uid = (asked[key] for key in ("podnamespace", "podname", "poduid"))
+    pod = apiserver.pod(access, namespace, name)
+    if pod["metadata"]["uid"] != uid:
+        raise CgpuError(f"pod {namespace}/{name} is another by now")
+    choice = cluster.reserve(pod, asked["node"])
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    try:
+        text = json.dumps(choice, separators=(",", ":"))
+        access.call("PATCH", path, {"metadata": {"uid": uid, "annotations": {ANNOTATION: text}}})
+        target = {"apiVersion": "v1", "kind": "Node", "name": asked["node"]}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": target,
+        }
+        access.call("POST", f"{path}/binding", body, "application/json")
+    except BaseException:
+        cluster.pod_gone(uid)
+        raise
+    log.info("%s/%s: %s: %s", namespace, name, asked["node"], text)
+
+
+def follow(cluster: Cluster, access: apiserver.Access, ended: threading.Event) -> None:
+    """Keep *cluster* as the API server has it, until *ended*; returns when it is first complete."""
+
+    def nodes(kind: str, node: Any) -> None:
+        metadata = node["metadata"]
+        if kind == "DELETED":
+            cluster.node_gone(metadata["name"])
+        else:
+            cluster.node(metadata["name"], metadata.get("annotations") or {})
+
+    def pods(kind: str, pod: Any) -> None:
+        if kind == "DELETED":
+            cluster.pod_gone(pod["metadata"]["uid"])
+        else:
+            cluster.pod(pod)
+
+    for path, take in (("/api/v1/nodes", nodes), ("/api/v1/pods", pods)):
+        complete = threading.Event()
+        threading.Thread(
+            target=_mirror, args=(access, path, take, ended, complete), daemon=True
+        ).start()
+        complete.wait()
+    threading.Thread(target=_touch, args=(cluster, access), daemon=True).start()
+
+
+def _touch(cluster: Cluster, access: apiserver.Access) -> None:
+    while True:
+        namespace, name = cluster.again.get()
+        try:
+            access.call(
+                "PATCH",
+                f"/api/v1/namespaces/{namespace}/pods/{name}",
+                {"metadata": {"annotations": {AGAIN: str(time.time_ns())}}},
+            )
+        except apiserver.ApiError as error:
+            # It has gone, or its own next event has it tried.
+            log.info("%s", error)
+
+
+def _mirror(
+    access: apiserver.Access,
+    path: str,
+    take: Callable[[str, Any], None],
+    ended: threading.Event,
+    complete: threading.Event,
+) -> None:
+    known: dict[str, Any] = {}
+    while not ended.is_set():
+        try:
+            listed = access.call("GET", path)
+            now = {one["metadata"]["uid"]: one for one in listed["items"]}
+            for uid in known.keys() - now.keys():
+                take("DELETED", known[uid])
+            for one in now.values():
+                take("ADDED", one)
+            known = now
+            complete.set()
+            for event in access.watch(path, listed["metadata"]["resourceVersion"]):
+                one = event["object"]
+                if event["type"] == "ERROR":
+                    break
+                if event["type"] == "DELETED":
+                    known.pop(one["metadata"]["uid"], None)
+                else:
+                    known[one["metadata"]["uid"]] = one
+                take(event["type"], one)
+                if ended.is_set():
+                    return
+        except CgpuError as error:
+            log.warning("%s", error)
+            ended.wait(RETRY_S)
+
+
+def server(
+    cluster: Cluster, access: apiserver.Access, address: str, port: int
+) -> http.server.ThreadingHTTPServer:
+    """Return the server that a kube-scheduler asks: ``/filter``, ``/prioritize``, ``/bind``."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            # Go takes the names of fields in any case, and has written them in more than one.
+            asked = {key.lower(): value for key, value in json.loads(raw).items()}
+            try:
+                body, status = _answer(cluster, access, self.path, asked), 200
+            except KeyError as error:
+                body, status = {"error": f"no {error} in the request"}, 400
+            raw = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    return http.server.ThreadingHTTPServer((address, port), Handler)
+
+
+def _answer(cluster: Cluster, access: apiserver.Access, path: str, asked: Any) -> Any:
+    try:
+        if path == "/filter":
+            names, failed = cluster.fitting(asked["pod"], asked["nodenames"])
+            return {"nodenames": names, "failedNodes": failed}
+        if path == "/prioritize":
+            found = cluster.scores(asked["pod"], asked["nodenames"])
+            return [{"host": name, "score": number} for name, number in found.items()]
+        if path == "/bind":
+            bind(cluster, access, asked)
+            return {"error": ""}
+    except CgpuError as error:
+        log.warning("%s: %s", path, error)
+        if path == "/prioritize":
+            return []
+        return {"error": f"cgpu: {error}"}
+    return {"error": f"no {path}"}

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""
+A node in a virtual machine: module and simulated driver, and whatever its master has it run.
+
+In the guest this is ``python -m tests.cluster.node``, which carries out commands that it finds in
+the shared directory. :class:`Node` is its master, on the host.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.vm import kernels, loaded, modules
+from tests.vm.drivers import Km, Sim
+from tests.vm.loaded import until
+from tests.vm.vm import SHARE, VM, guest_path
+
+NEEDED = ("km", "sim", "bridge", "rootfs")
+ADDRESS = "10.0.2.15"
+POLL_S = 0.1
+COMMAND_S = 600
+
+
+class Node:
+    """
+    A guest that obeys; entered, it has booted, its cards are under control and its network is up.
+
+    Attributes:
+        shared: a directory that both see, here; in the guest it is ``/run/vm``.
+    """
+
+    def __init__(self, name: str, *, cards: int = 2, memory: str = "4G") -> None:
+        self.name = name
+        self.cards = cards
+        self._kernel = kernels.fetch("6.1")
+        self.made = modules.prepare(self._kernel, NEEDED)
+        self._vm = VM(self._kernel, memory=memory, network=True, timeout_s=7200)
+        self.shared = self._vm.share
+        self.path = guest_path()
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> Node:
+        (self.shared / "made.json").write_text(json.dumps({**self.made, "cards": self.cards}))
+        try:
+            self._vm.start([sys.executable, "-m", "tests.cluster.node"])
+            until(lambda: self._alive((self.shared / "ready").exists()), "the guest", COMMAND_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._vm.__exit__()
+
+    def _alive(self, value: Any) -> Any:
+        if not value and not self._vm.running:
+            raise AssertionError(f"the guest has ended: {self._vm.wait().complaint()}")
+        return value
+
+    def _ask(self, question: Mapping[str, object]) -> Any:
+        number = next(self._numbers)
+        draft = self.shared / "ask.new"
+        draft.write_text(json.dumps(question))
+        draft.rename(self.shared / f"ask-{number}")
+        answer = self.shared / f"answer-{number}"
+        until(lambda: self._alive(answer.exists()), f"an answer to {question}", COMMAND_S)
+        return json.loads(answer.read_text())
+
+    def run(self, *words: object, check: bool = True) -> str:
+        """Run a command in the guest; return what it says, AssertionError if it fails."""
+        answer = self._ask({"run": [str(word) for word in words]})
+        if check and answer["status"]:
+            raise AssertionError(f"{words}: {answer['status']}\n{answer['output']}")
+        return str(answer["output"])
+
+    def daemon(self, name: str, *words: object, **environment: str) -> None:
+        """Start a daemon in the guest; its log is :meth:`log`."""
+        self._ask(
+            {"daemon": name, "words": [str(word) for word in words], "environment": environment}
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon, by a signal that it cannot take notice of."""
+        self._ask({"kill": name})
+
+    def log(self, name: str) -> str:
+        """Return what a daemon has said."""
+        path = self.shared / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+class _Guest:
+    def __init__(self) -> None:
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def prepare(self) -> None:
+        made = json.loads((SHARE / "made.json").read_text())
+        stack = loaded.Modules()
+        Sim(stack, Path(made["sim"])).load(cards=made["cards"], model="t4")
+        Km(stack, Path(made["km"]), {"bridge": Path(made["bridge"])}).load()
+        subprocess.run(["modprobe", "virtio_net"], check=True)
+        # As systemd leaves it, and a mount that is propagated into a pod needs it.
+        subprocess.run(["mount", "--make-rshared", "/"], check=True)
+        (device,) = Path("/sys/bus/virtio/drivers/virtio_net").glob("virtio*/net/*")
+        for words in (
+            ("addr", "add", f"{ADDRESS}/24", "dev", device.name),
+            ("link", "set", device.name, "up"),
+            ("route", "add", "default", "via", "10.0.2.2"),
+        ):
+            subprocess.run(["ip", *words], check=True)
+
+    def serve(self) -> None:
+        for number in itertools.count():
+            path = SHARE / f"ask-{number}"
+            while not path.exists():
+                time.sleep(POLL_S)
+            answer = self.answer(json.loads(path.read_text()))
+            draft = SHARE / "answer.new"
+            draft.write_text(json.dumps(answer))
+            draft.rename(SHARE / f"answer-{number}")
+
+    def answer(self, asked: Mapping[str, Any]) -> object:
+        if "kill" in asked:
+            process = self.daemons.pop(asked["kill"])
+            process.send_signal(signal.SIGKILL)
+            return process.wait()
+        words: Sequence[str] = asked.get("words") or asked["run"]
+        if "daemon" in asked:
+            with (SHARE / f"{asked['daemon']}.log").open("ab") as log:
+                self.daemons[asked["daemon"]] = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **asked["environment"]},
+                    start_new_session=True,
+                )
+            return None
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        return {"status": done.returncode, "output": done.stdout}
+
+
+if __name__ == "__main__":
+    guest = _Guest()
+    guest.prepare()
+    (SHARE / "ready").write_text("")
+    guest.serve()

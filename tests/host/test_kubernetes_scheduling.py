@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Pods on cards: what a node's count hides."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.errors import CgpuError
+from pycgpu.kubernetes import scheduling
+from pycgpu.kubernetes.families import FAMILIES, Amounts
+from pycgpu.kubernetes.scheduling import Card, asked_by, place, score
+from pycgpu.request.model import MIB
+
+
+def node(number: int = 2, memory: int = 16384) -> list[Card]:
+    return [Card(f"c{n}", memory, memory) for n in range(number)]
+
+
+def part(memory: int = 1000, quota: int | None = None, cards: int = 1) -> Amounts:
+    return Amounts(cards, memory * MIB, None, quota)
+
+
+def take(cards: list[Card], placement: str = "binpack", **pod: Amounts) -> Any:
+    choice = place(pod, cards, placement)
+    if choice is not None:
+        scheduling.apply(pod, choice, cards)
+    return choice
+
+
+def test_60_and_60_percent_are_not_on_one_card() -> None:
+    cards = node(2)
+    assert take(cards, a=part(quota=60)) == {"a": ("c0",)}
+    assert take(cards, b=part(quota=60)) == {"b": ("c1",)}
+    assert take(cards, c=part(quota=60)) is None
+    assert take(cards, d=part(quota=40)) == {"d": ("c0",)}
+
+
+@pytest.mark.parametrize(("placement", "second"), [("binpack", "c0"), ("spread", "c1")])
+def test_the_next_pod_goes_where_the_placement_says(placement: str, second: str) -> None:
+    cards = node(2)
+    assert take(cards, placement, a=part()) == {"a": ("c0",)}
+    assert take(cards, placement, a=part()) == {"a": (second,)}
+
+
+def test_a_pods_containers_share_a_card_if_it_has_room() -> None:
+    assert take(node(2), "spread", a=part(4000), b=part(4000)) == {"a": ("c0",), "b": ("c0",)}
+    assert take(node(2), "spread", a=part(9000), b=part(9000)) == {"a": ("c0",), "b": ("c1",)}
+
+
+def test_a_container_of_two_cards_takes_each_part_of_two() -> None:
+    cards = node(2)
+    assert take(cards, a=part(9000, 50, cards=2)) == {"a": ("c0", "c1")}
+    assert [(card.free_memory, card.free_quota) for card in cards] == [(7384, 50)] * 2
+    assert take(cards, a=part(1000, cards=3)) is None
+
+
+def test_without_an_amount_of_memory_the_card_is_whole() -> None:
+    cards = node(1)
+    assert take(cards, a=Amounts()) == {"a": ("c0",)}
+    assert take(cards, b=part(1)) is None
+
+
+def test_containers_of_a_card_are_counted() -> None:
+    cards = [Card("c", 16384, 16384, free_containers=1)]
+    assert take(cards, a=part(1)) is not None
+    assert take(cards, b=part(1)) is None
+
+
+def test_fuller_nodes_score_more_under_binpack_and_less_under_spread() -> None:
+    empty, full = node(2), node(2)
+    take(full, a=part(9000, 50))
+    pod = {"a": part(1000, 10)}
+    assert score(pod, full, "binpack") > score(pod, empty, "binpack")
+    assert score(pod, full, "spread") == score(pod, empty, "spread")
+    take(full, "spread", a=part(9000, 50))
+    assert score(pod, full, "spread") < score(pod, empty, "spread")
+
+
+def spec(*containers: Any, init: tuple[Any, ...] = ()) -> Any:
+    def parts(many: Any) -> Any:
+        return [
+            {"name": f"n{n}" if init != many else f"i{n}", "resources": {"limits": limits}}
+            for n, limits in enumerate(many)
+        ]
+
+    return {"spec": {"containers": parts(containers), "initContainers": parts(init)}}
+
+
+def test_a_pod_asks_by_its_containers() -> None:
+    gpu = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k"}
+    found = asked_by(spec(gpu, {"cpu": "1"}, {"aliyun.com/gpu-mem": "2"}), FAMILIES.values())
+    assert found == {"n0": part(3000), "n2": part(2048)}
+    bigger = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "5k"}
+    assert asked_by(spec(gpu, init=(bigger,)), FAMILIES.values()) == {"n0": part(5000)}
+    with pytest.raises(CgpuError, match="n0 asks for cards under two vendors' names"):
+        asked_by(spec({**gpu, "aliyun.com/gpu-mem": "2"}), FAMILIES.values())
+
+
+PODS = st.dictionaries(
+    st.sampled_from("abc"),
+    st.builds(
+        part,
+        st.integers(1, 20000),
+        st.none() | st.integers(1, 100),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+)
+
+
+@given(st.lists(PODS, max_size=12), st.sampled_from(("binpack", "spread")), st.randoms())
+def test_nothing_is_promised_twice_and_all_comes_back(
+    pods: list[dict[str, Amounts]], placement: str, chance: random.Random
+) -> None:
+    cards = node(3)
+    before = [card.free for card in cards]
+    placed: list[tuple[Any, Any]] = []
+    for pod in pods:
+        choice = take(cards, placement, **pod)
+        for card in cards:
+            assert min(card.free_memory, card.free_quota, card.free_containers) >= 0
+        if choice is not None:
+            assert {len(set(choice[name])) == pod[name].cards for name in pod} == {True}
+            placed.append((pod, choice))
+    chance.shuffle(placed)
+    for pod, choice in placed:
+        scheduling.apply(pod, choice, cards, -1)
+    assert [card.free for card in cards] == before
