@@ -16,6 +16,9 @@ from collections.abc import Sequence
 
 from ..oci import runtime
 
+#: Of a first line that every kernel reads whole; it takes what stands before a space alone.
+_LONGEST = 127
+
 
 def hook_program(interpreter: str, package: str, words: Sequence[str] = ()) -> str:
     """
@@ -26,9 +29,14 @@ def hook_program(interpreter: str, package: str, words: Sequence[str] = ()) -> s
         package: the directory that holds pycgpu.
         words: options before those of the command line.
     """
+    first = f"#!{interpreter} -IS\n"
+    if len(first) > _LONGEST or any(character.isspace() for character in interpreter):
+        # To Python the second line is a string. shlex leaves no three quotes in a row.
+        quoted = shlex.quote(interpreter)
+        first = f"#!/bin/sh\n'''exec' {quoted} -IS \"$0\" \"$@\"\n' '''\n"
     # What an interpreter cleans up at its end, the kernel does for a process of this length.
     return (
-        f"#!{interpreter} -IS\n"
+        f"{first}"
         "import posix, sys\n"
         f"sys.path.append({package!r})\n"
         "from pycgpu.oci.hook import main\n"

@@ -20,13 +20,17 @@ class Result(NamedTuple):
     stderr: str
 
 
+#: Whatever the user of the tests has: signs beyond ASCII, no colour, no line broken.
+_TERMINAL = {"TERMINAL_WIDTH": "200", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+
+
 def run(entry: Callable[[], object], *args: object, **environment: str) -> Result:
     """Call *entry* as a console script does, with these arguments."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     status: object = 0
     with (
         mock.patch.object(sys, "argv", ["program", *map(str, args)]),
-        mock.patch.dict(os.environ, {"TERMINAL_WIDTH": "200", "NO_COLOR": "1", **environment}),
+        mock.patch.dict(os.environ, {**_TERMINAL, **environment}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -2,6 +2,7 @@
 """The runtime's program: what goes to Python, what straight on, and that words stay words."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,18 +24,26 @@ def executable(path: Any, text: Any) -> Any:
     return path
 
 
+def plain(tmp_path: Path) -> Path:
+    """This interpreter by a path without spaces, as a program's first line takes it."""
+    link = tmp_path / "python"
+    if not link.is_symlink():
+        link.symlink_to(os.path.realpath(sys.executable))
+    return link
+
+
 @pytest.fixture
 def behind(tmp_path: Path) -> Any:
     """A runtime that tells its arguments, one JSON list a line."""
     code = "import json, sys; print(json.dumps(sys.argv[1:]))"
-    return executable(tmp_path / "behind", f"#!{sys.executable} -IS\n{code}\n")
+    return executable(tmp_path / "behind", f"#!{plain(tmp_path)} -IS\n{code}\n")
 
 
 @pytest.fixture
 def program(tmp_path: Path, behind: Any) -> Any:
     """The runtime's program, whose Python is one that says so."""
     code = "import json, sys; print('python', json.dumps(sys.argv[4:]), sys.argv[3])"
-    python = executable(tmp_path / "a python's", f"#!{sys.executable} -IS\n{code}\n")
+    python = executable(tmp_path / "a python's", f"#!{plain(tmp_path)} -IS\n{code}\n")
     return executable(
         tmp_path / "runtime",
         runtime_program(str(python), "/pkg", ("/hook",), ("no-such-runtime", str(behind))),
@@ -96,6 +105,18 @@ def test_a_hook_that_cannot_be_imported_refuses(tmp_path: Path) -> None:
     assert subprocess.run([path, "createRuntime"], input=b"{}", capture_output=True).returncode == 1
 
 
+@pytest.mark.parametrize("folder", ["a b", "it's", "l" * 150])
+def test_a_hook_is_run_by_an_interpreter_of_any_path(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    python = tmp_path / folder / "python"
+    python.symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "pycgpu/oci").mkdir(parents=True)
+    (tmp_path / "pycgpu/oci/hook.py").write_text("def main(words): return print(*words) or 7\n")
+    path = executable(tmp_path / "hook", hook_program(str(python), str(tmp_path), ["--root", "/r"]))
+    done = subprocess.run([path, "create Runtime"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (7, "")
+
+
 # What `cgpu install` of 0.1.0 wrote to /usr/lib/cgpu, word for word, but for two paths. It stays
 # there when the tools are renewed by pip, or when the runtime was registered by hand.
 HOOK_0_1_0 = """\
@@ -137,7 +158,7 @@ def test_the_hooks_program_of_0_1_0_still_registers_a_container(asking: Any) -> 
     root, log = make_tree(asking / "tree"), asking / "hook.log"
     (asking / "proc/7").mkdir(parents=True)
     (asking / "proc/7/status").write_text("NSpid:\t7\t1\n")
-    text = HOOK_0_1_0.replace("PYTHON", sys.executable).replace("PACKAGE", REPOSITORY)
+    text = HOOK_0_1_0.replace("PYTHON", str(plain(asking))).replace("PACKAGE", REPOSITORY)
     hook = executable(asking / "hook", text.replace("/var/log/cgpu-prestart-hook.log", str(log)))
     words = [f"--{name}={asking / name}".split("=") for name in ("lock", "proc")]
     subprocess.run(
@@ -153,7 +174,7 @@ def test_the_hooks_program_of_0_1_0_still_registers_a_container(asking: Any) -> 
 def test_the_runtimes_program_of_0_1_0_still_gives_a_bundle_the_hook(
     asking: Any, behind: Any
 ) -> None:
-    text = RUNTIME_0_1_0.replace("PYTHON", sys.executable).replace("PACKAGE", REPOSITORY)
+    text = RUNTIME_0_1_0.replace("PYTHON", str(plain(asking))).replace("PACKAGE", REPOSITORY)
     program = executable(asking / "runtime", text.replace("BEHIND", str(behind)))
     args = ["create", "--bundle", str(asking), "id"]
     assert json.loads(told(program, *args)) == args

@@ -15,6 +15,8 @@ ELF = b"\x7fELF rest"
 
 def put(path: Path, content: bytes, mode: int = 0o755) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # dpkg-deb packs nothing that is its owner's alone.
+    path.parent.chmod(0o755)
     path.write_bytes(content)
     path.chmod(mode)
     return path

@@ -11,6 +11,7 @@ import os
 import pty
 import pwd
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -630,7 +631,7 @@ class Terminal:
     def __init__(self, *args: object) -> None:
         self.pid, self.fd = pty.fork()
         if not self.pid:
-            os.environ.update(TERM="xterm", COLUMNS="", LINES="")
+            os.environ.update(TERM="xterm", COLUMNS="", LINES="", LC_ALL="C.UTF-8")
             os.environ.pop("NO_COLOR", None)
             # A shell does so; what runs in the background ignores it and hands that on.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -811,7 +812,7 @@ def test_bash_completes_options_fields_and_containers(
     words = [str(tree.root) if word == "TREE" else word for word in typed]
     bin = Path(sys.executable).parent
     script = f"""
-        PATH={bin}:$PATH
+        PATH={shlex.quote(str(bin))}:$PATH
         eval "$(cgpu completion bash)"
         COMP_WORDS=(cgpu-smi {" ".join(words)}); COMP_CWORD={len(words)}
         $(complete -p cgpu-smi | sed 's/.*-F //; s/ .*//') cgpu-smi
