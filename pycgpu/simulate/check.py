@@ -28,9 +28,9 @@ JAIN = 0.9999
 IDLE_RATIO = 0.02
 #: Beside somebody who pauses windows are made on demand: whoever wakes has the card for a while,
 #: so that nothing is promised over 100 ms, and over a second to so many points.
-PAUSING_ERROR_1S = 3.0
+PAUSING_ERROR_1S = 1.5
 PAUSING_JAIN = 0.9995
-PAUSING_IDLE_RATIO = 0.04
+PAUSING_IDLE_RATIO = 0.03
 EFFICIENCY = {2: 0.98, 8: 0.97}
 
 #: After the start, and after every change, shares are held to account from here on.

