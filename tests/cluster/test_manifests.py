@@ -116,3 +116,35 @@ def test_the_plugin_may_do_what_it_does_and_no_more(
         *words, "--as=system:serviceaccount:cgpu:device-plugin", "-n", "default", check=False
     )
     assert done.stdout.strip() == ("yes" if may else "no")
+
+
+def test_a_namespace_has_a_quota_of_parts_as_of_cards(api: ControlPlane) -> None:
+    """ResourceQuota counts what is requested, each resource by its name."""
+    quota = {"requests.nvidia.com/gpumem": "8192", "requests.nvidia.com/gpucores": "100"}
+    api.kubectl("create", "namespace", "team")
+    api.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "gpu", "namespace": "team"},
+            "spec": {"hard": quota},
+        }
+    )
+    until(
+        lambda: api.get("resourcequota", "gpu", "-n", "team").get("status", {}).get("hard"),
+        "the quota's first count",
+    )
+    until(
+        lambda: api.kubectl("get", "sa", "default", "-n", "team", check=False).stdout,
+        "the default service account",
+    )
+
+    def ask(name: str, mib: int) -> str:
+        limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": mib, "nvidia.com/gpucores": 30}
+        made = pod(name, "team", container={"resources": {"limits": limits}})
+        done = api.kubectl("create", "-f", "-", text=json.dumps(made), check=False)
+        return done.stderr if done.returncode else ""
+
+    assert ask("one", 5000) == ""
+    assert "requests.nvidia.com/gpumem=5k, used: requests.nvidia.com/gpumem=5k" in ask("two", 5000)
+    assert ask("three", 3000) == ""
