@@ -118,6 +118,7 @@ def _container(view: ContainerView) -> Section:
         return None if part is None else f"{100 * part:.1f}"
 
     limit = None if one.memory_bytes is None else one.memory_bytes // MIB
+    floor, ceiling = (None, None) if view.limit is None else view.limit[:2]
     return Section(
         one.name,
         [
@@ -129,9 +130,12 @@ def _container(view: ContainerView) -> Section:
             ("Quota", "none" if one.quota is None else one.quota, "%" if one.quota else ""),
             ("Quota Min", one.quota_min or "none", "%" if one.quota_min else ""),
             ("Priority", one.priority, ""),
+            ("Compute Guaranteed", percent(floor), "%"),
+            ("Compute At Most", percent(ceiling), "%"),
             ("Granted", percent(view.share.granted), "%"),
             ("Used", percent(view.share.used), "%"),
             ("Throttled", percent(view.share.throttled), "%"),
+            ("Waited", percent(view.share.waited), "%"),
             ("Refused For Lack Of Memory", one.events.get("oom"), ""),
             ("Refused For Other Reasons", one.events.get("refused"), ""),
         ],

@@ -450,6 +450,8 @@ def test_everything_without_nvml_is_what_the_door_tells(tree: CoreTree) -> None:
         "3072 MiB",
     ]
     words = {line.partition(":")[0].strip(): line.partition(": ")[2] for line in out}
+    # of the last container: 1 of the weights 3 and 1
+    assert (words["Compute Guaranteed"], words["Compute At Most"]) == ("25.0 %", "25.0 %")
     assert (words["SM"], words["Current"], words["Power Draw"]) == ("N/A",) * 3
     assert words["NVML"]
     assert "    Containers" in out and "        0123456789ab" in out
