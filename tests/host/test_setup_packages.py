@@ -70,10 +70,18 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize(
     ("known", "lost", "chosen"),
     [
-        (("libfuse3-3", "libelf1"), (), {"libfuse3-3", "libelf1"}),
+        (("libfuse3-3", "libelf1", "libdw1"), (), {"libfuse3-3", "libelf1", "libdw1"}),
         # Debian 13: the old name is still known, by what provides it.
-        (("libfuse3-4", "libelf1t64"), ("libelf1",), {"libfuse3-4", "libelf1t64"}),
-        (("libfuse3-9", "libfuse3-10", "libelf1"), ("libfuse3-11",), {"libfuse3-10", "libelf1"}),
+        (
+            ("libfuse3-4", "libelf1t64", "libdw1t64"),
+            ("libelf1", "libdw1"),
+            {"libfuse3-4", "libelf1t64", "libdw1t64"},
+        ),
+        (
+            ("libfuse3-9", "libfuse3-10", "libelf1", "libdw1"),
+            ("libfuse3-11",),
+            {"libfuse3-10", "libelf1", "libdw1"},
+        ),
     ],
 )
 def test_a_name_that_changes_with_the_release_is_the_one_that_apt_has(
@@ -85,12 +93,12 @@ def test_a_name_that_changes_with_the_release_is_the_one_that_apt_has(
     assert chosen <= set(done.stdout.split())
 
     assert {
-        name for name in done.stdout.split() if name.startswith(("libfuse3", "libelf"))
+        name for name in done.stdout.split() if name.startswith(("libfuse3", "libelf", "libdw"))
     } == chosen
 
 
 def test_a_machine_that_never_ran_update_runs_it_first(machine: Machine) -> None:
-    machine.archive("libfuse3-4", "libelf1t64")
+    machine.archive("libfuse3-4", "libelf1t64", "libdw1t64")
     assert machine.run("vm").returncode == 0
     calls = machine.calls("apt-get")
     assert [" update" in call for call in calls] == [True, False]
