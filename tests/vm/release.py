@@ -19,7 +19,7 @@ from tests.vm.packages import cache_dir, locked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / "scripts/run-requirements.txt"
-PARTS = ("pycgpu", "cli", "kmod", "scripts", "LICENSES")
+PARTS = ("pycgpu", "cli", "kmod", "scripts", "LICENSES", "docs/man")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md")
 
 

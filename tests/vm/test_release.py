@@ -68,7 +68,7 @@ def tool(*words: object) -> str:
 def machine() -> dict[str, object]:
     """What the scripts could change, beside what `cgpu install` could."""
     found = everything()
-    for top in ("/usr/local/bin", "/etc/bash_completion.d", "/opt"):
+    for top in ("/usr/local/bin", "/usr/local/share/man/man1", "/etc/bash_completion.d", "/opt"):
         if Path(top).exists():
             found[top] = sorted(path.name for path in Path(top).iterdir())
     return found
