@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: MIT
+"""The extender, asked over HTTP as a scheduler asks, before an API server that it watches."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pycgpu.kubernetes import extender
+from pycgpu.kubernetes.apiserver import Access
+from pycgpu.kubernetes.families import FAMILIES
+
+GPU = "nvidia.com/gpu"
+
+
+class Api:
+    """Pods and nodes, listed and watched; what is patched and bound is kept."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {"/api/v1/nodes": {}, "/api/v1/pods": {}}
+        self.events: dict[str, list[Any]] = {path: [] for path in self.objects}
+        self.news = threading.Condition()
+        self.era = 0
+        self.bound: list[tuple[str, str]] = []
+        self.refuse_binding = False
+        self.touched: queue.Queue[str] = queue.Queue()
+        self.lists = 0
+        api = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                if "watch=1" in query:
+                    return self.watch(path, int(query.split("resourceVersion=")[1].split("&")[0]))
+                if path in api.objects:
+                    api.lists += 1
+                    items = list(api.objects[path].values())
+                    metadata = {"resourceVersion": str(len(api.events[path]))}
+                    return self.answer(200, {"metadata": metadata, "items": items})
+                name = path.rpartition("/")[2]
+                return self.answer(200, api.objects["/api/v1/pods"][name])
+
+            def watch(self, path: str, at: int) -> None:
+                self.send_response(200)
+                self.end_headers()
+                era = api.era
+                while api.era == era:
+                    with api.news:
+                        while api.era == era and len(api.events[path]) <= at:
+                            api.news.wait()
+                        new = api.events[path][at:]
+                    at += len(new)
+                    for event in new:
+                        self.wfile.write(json.dumps(event).encode() + b"\n")
+
+            def body(self) -> Any:
+                return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+            def do_PATCH(self) -> None:
+                name = self.path.rpartition("/")[2]
+                wanted = self.body()["metadata"]["annotations"]
+                pod = api.objects["/api/v1/pods"][name]
+                pod["metadata"].setdefault("annotations", {}).update(wanted)
+                if extender.AGAIN in wanted:
+                    api.touched.put(name)
+                self.answer(200, pod)
+
+            def do_POST(self) -> None:
+                name = self.path.split("/")[-2]
+                if api.refuse_binding:
+                    return self.answer(409, {"message": "the pod is bound already"})
+                api.bound.append((name, self.body()["target"]["name"]))
+                return self.answer(201, {})
+
+            def answer(self, code: int, body: Any) -> None:
+                raw = json.dumps(body).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def put(self, path: str, kind: str, one: Any) -> None:
+        name = one["metadata"]["name"]
+        if kind == "DELETED":
+            self.objects[path].pop(name)
+        else:
+            self.objects[path][name] = one
+        with self.news:
+            self.events[path].append({"type": kind, "object": one})
+            self.news.notify_all()
+
+    def end_watches(self) -> None:
+        """As the server does after a while."""
+        with self.news:
+            self.era += 1
+            self.news.notify_all()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.api = Api()
+        self.ended = threading.Event()
+        self.cluster = extender.Cluster((FAMILIES["hami"], FAMILIES["alibaba"]), "binpack")
+
+    def start(self) -> None:
+        access = Access(self.api.url, "/nowhere", "/nowhere")
+        extender.follow(self.cluster, access, self.ended)
+        self.server = extender.server(self.cluster, access, "127.0.0.1", 0)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.api.end_watches()
+        self.api.server.shutdown()
+
+    def node(self, name: str, cards: int = 2, kind: str = "ADDED") -> None:
+        described = [
+            {"uuid": f"{name}-{n}", "memory": 16384, "containers": 20} for n in range(cards)
+        ]
+        metadata = {
+            "name": name,
+            "uid": name,
+            "annotations": {extender.ANNOTATION: json.dumps(described)},
+        }
+        self.api.put("/api/v1/nodes", kind, {"metadata": metadata})
+
+    def pod(self, name: str, kind: str = "ADDED", node: str | None = None, **limits: int) -> Any:
+        asked = {f"nvidia.com/{key}": str(n) for key, n in {"gpu": 1, **limits}.items()}
+        spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": asked}}]}
+        if node is not None:
+            spec["nodeName"] = node
+        metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+        made = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        self.api.put("/api/v1/pods", kind, made)
+        return made
+
+    def ask(self, path: str, **words: Any) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_address[1])
+        connection.request("POST", path, json.dumps(words), {"Content-Type": "application/json"})
+        found = json.loads(connection.getresponse().read())
+        connection.close()
+        return found
+
+    def fitting(self, pod: Any, *names: str) -> list[str]:
+        found: list[str] = self.ask("/filter", Pod=pod, NodeNames=list(names))["nodenames"]
+        return found
+
+    def bind(self, pod: Any, node: str) -> str:
+        metadata = pod["metadata"]
+        said: str = self.ask(
+            "/bind",
+            PodName=metadata["name"],
+            PodNamespace="default",
+            PodUID=metadata["uid"],
+            Node=node,
+        )["error"]
+        return said
+
+    def cards(self, pod: Any) -> list[str]:
+        found: list[str] = json.loads(pod["metadata"]["annotations"][extender.ANNOTATION])["main"]
+        return found
+
+    def until(self, condition: Any, what: str) -> None:
+        waiting = threading.Event()
+        for _ in range(300):
+            if condition():
+                return
+            waiting.wait(0.05)
+        raise AssertionError(what)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    made.node("one")
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_a_pod_is_bound_with_its_cards_on_it(rig: Rig) -> None:
+    pod = rig.pod("a", gpucores=60, gpumem=1000)
+    assert rig.fitting(pod, "one", "elsewhere") == ["one"]
+    assert rig.bind(pod, "one") == ""
+    assert rig.api.bound == [("a", "one")]
+    assert rig.cards(pod) == ["one-0"]
+
+
+def test_what_was_bound_counts_at_once(rig: Rig) -> None:
+    for name, cards in (("a", ["one-0"]), ("b", ["one-1"])):
+        pod = rig.pod(name, gpucores=60, gpumem=1000)
+        assert rig.bind(pod, "one") == ""
+        assert rig.cards(pod) == cards
+    third = rig.pod("c", gpucores=60, gpumem=1000)
+    answer = rig.ask("/filter", Pod=third, NodeNames=["one"])
+    assert answer == {"nodenames": [], "failedNodes": {"one": "no card has room for it"}}
+    assert "no card of one has room any more" in rig.bind(third, "one")
+    assert len(rig.api.bound) == 2
+
+
+def test_a_binding_that_is_refused_holds_nothing(rig: Rig) -> None:
+    pod = rig.pod("a", gpumem=16384)
+    rig.api.refuse_binding = True
+    for _ in range(3):
+        assert "the pod is bound already" in rig.bind(pod, "one")
+    assert rig.fitting(rig.pod("b", gpu=2, gpumem=16384), "one") == ["one"]
+
+
+def test_another_pod_of_that_name_is_not_bound(rig: Rig) -> None:
+    pod = rig.pod("a", gpumem=1000)
+    former = {**pod, "metadata": {**pod["metadata"], "uid": "former"}}
+    assert "is another by now" in rig.bind(former, "one")
+
+
+def test_fuller_nodes_are_better_under_binpack(rig: Rig) -> None:
+    rig.node("two")
+    rig.until(lambda: rig.fitting(rig.pod("x", gpumem=1), "two") == ["two"], "the second node")
+    rig.bind(rig.pod("a", gpumem=8000, gpucores=40), "two")
+    scores = rig.ask(
+        "/prioritize", Pod=rig.pod("b", gpumem=1000, gpucores=10), NodeNames=["one", "two"]
+    )
+    by_name = {one["host"]: one["score"] for one in scores}
+    assert 0 <= by_name["one"] < by_name["two"] <= 10
+
+
+@pytest.mark.parametrize("how", ["DELETED", "Succeeded", "Failed"])
+def test_a_pod_that_has_ended_gives_its_part_back(rig: Rig, how: str) -> None:
+    pod = rig.pod("a", gpu=2, gpumem=16384)
+    assert rig.bind(pod, "one") == ""
+    pod["spec"]["nodeName"] = "one"
+    waiting = rig.pod("b", gpumem=1000)
+    assert rig.fitting(waiting, "one") == []
+    if how != "DELETED":
+        pod["status"]["phase"] = how
+    rig.api.put("/api/v1/pods", "DELETED" if how == "DELETED" else "MODIFIED", pod)
+    # Who was turned away just before is tried again.
+    assert rig.api.touched.get(timeout=15) == "b"
+    assert rig.fitting(waiting, "one") == ["one"]
+
+
+def test_pods_of_before_are_known_by_what_stands_on_them() -> None:
+    rig = Rig()
+    rig.node("one")
+    pod = rig.pod("a", node="one", gpumem=16384)
+    pod["metadata"]["annotations"] = {extender.ANNOTATION: '{"main": ["one-1"]}'}
+    # This one was bound past the extender.
+    rig.pod("b", node="one", gpumem=9000)
+    rig.start()
+    try:
+        pod = rig.pod("c", gpumem=7000)
+        assert rig.bind(pod, "one") == ""
+        assert rig.cards(pod) == ["one-0"]
+        assert rig.fitting(rig.pod("d", gpumem=1000), "one") == []
+    finally:
+        rig.stop()
+
+
+def test_what_happened_between_two_watches_is_noticed(rig: Rig) -> None:
+    pod = rig.pod("a", node="one", gpu=2, gpumem=16384)
+    other = rig.pod("b", gpumem=1000)
+    rig.until(lambda: rig.fitting(other, "one") == [], "the pod")
+    lists = rig.api.lists
+    rig.api.objects["/api/v1/pods"].pop(pod["metadata"]["name"])
+    rig.api.end_watches()
+    rig.until(lambda: rig.api.lists > lists, "another list")
+    rig.until(lambda: rig.fitting(other, "one") == ["one"], "its end")
+
+
+def test_a_card_that_fails_takes_no_pods(rig: Rig) -> None:
+    rig.bind(rig.pod("a", gpumem=1000), "one")
+    rig.node("one", cards=1, kind="MODIFIED")
+    rig.until(lambda: rig.fitting(rig.pod("b", gpu=2), "one") == [], "fewer cards")
+    assert rig.fitting(rig.pod("c", gpumem=15384), "one") == ["one"]
+    assert rig.fitting(rig.pod("d", gpumem=15385), "one") == []
+    rig.node("one", kind="DELETED")
+    rig.until(lambda: rig.fitting(rig.pod("e", gpumem=1), "one") == [], "the node's end")
+
+
+def test_a_pod_that_asks_for_no_part_is_told(rig: Rig) -> None:
+    pod = rig.pod("a", gpucores=130)
+    assert "gpucores: 130" in rig.ask("/filter", Pod=pod, NodeNames=["one"])["error"]
+    assert rig.ask("/filter", Pod=pod) == {"error": "no 'nodenames' in the request"}
