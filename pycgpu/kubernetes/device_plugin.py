@@ -47,7 +47,11 @@ class Endpoint:
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self._server.add_insecure_port(f"unix://{socket}")
         self._server.start()
-        node.kubelet.register(self.name, family.anchor_name)
+        try:
+            node.kubelet.register(self.name, family.anchor_name)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the service, and what follows its list."""

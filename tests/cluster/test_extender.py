@@ -205,6 +205,19 @@ def test_an_extender_that_was_killed_knows_again_what_is_taken(running: Schedule
     until(lambda: running.waits(waiting), "why the third waits", 60)
 
 
+def test_a_pod_of_higher_priority_takes_the_place_of_others(running: Scheduled) -> None:
+    running.node("one", cards=1)
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    running.api.apply({**priority, "metadata": {"name": "high"}})
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 16384}
+    container = {"resources": {"limits": limits}}
+    # Nobody is there to end it in its time.
+    running.api.apply(pod("low", container=container, terminationGracePeriodSeconds=0))
+    until(lambda: "low" in running.bound(), "the first is bound", 60)
+    running.api.apply(pod("high", container=container, priorityClassName="high"))
+    until(lambda: running.bound() == {"high": ("one-0",)}, "the second in its place", 60)
+
+
 def test_a_pod_without_cards_is_the_schedulers_own(running: Scheduled) -> None:
     running.node("one")
     running.kill()
