@@ -50,6 +50,8 @@ class Tenant:
         if self.smi:
             programs[customer.SMI] = made["smi"] / "bin" / "nvidia-smi"
             mounts["/opt/nvidia"] = made["smi"] / "lib"
+            # For what is typed at the shell, which does not say so.
+            environment = {**environment, "LD_LIBRARY_PATH": "/opt/nvidia"}
         self.container = customer.RuntimeContainer(
             made["rootfs"],
             id,
@@ -248,10 +250,12 @@ def inside(interactive: bool) -> int:
         story.host()
         one, two = story.start()
         if interactive:
-            console.print(
-                f"\n  The containers run; the tree is {story.tree}. `exit` ends the demo."
-            )
-            raise SystemExit(subprocess.call(["bash", "-i"]))
+            console.print(f"\n  The containers run; the tree is {story.tree}. Try:\n")
+            for command, shows in invitation(story.tree, "smi" in made):
+                # A terminal that is narrow must not break what is to be pasted.
+                console.print(f"{command}  # {shows}", style="bold", soft_wrap=True, markup=False)
+            console.print("\n  `exit` ends the demo.\n")
+            raise SystemExit(subprocess.call(["bash", "-i"], env=shell_environment()))
         story.limits(one, two)
         story.resize(one)
         story.compute(one, two)
@@ -259,6 +263,29 @@ def inside(interactive: bool) -> int:
 
     with installed():
         return tell(acts)
+
+
+def invitation(tree: Path, smi: bool) -> tuple[tuple[str, str], ...]:
+    """
+    Return commands for who is given a shell, each with what it shows.
+
+    runc hands a program its input: what is pasted after it would go there.
+    """
+    ask = "nvidia-smi" if smi else "simcuda info"
+    return (
+        (f"runc exec gpu_test1 {ask} </dev/null", "its card: 6043 MiB"),
+        (
+            "runc exec gpu_test2 simcuda fill </dev/null",
+            "takes all that it is given: 8058 MiB",
+        ),
+        (f"echo 3221225472 > {tree}/0/gpu_test1/memsize", "now its card has 3072 MiB: ask again"),
+        ("cgpu-smi", "who has what; -w live"),
+    )
+
+
+def shell_environment() -> dict[str, str]:
+    """What the shell runs with: our commands on its path."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 # ----------------------------------------------------------------- on the host

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.vm import demo
 from tests.vm.customer import Run, prepare, running
 from tests.vm.loaded import until
 
@@ -51,6 +53,37 @@ def test_two_containers_share_a_t4(sim: Any, km: Any, run: Run) -> None:
     assert totals(two) == [8058]
     assert one.simcuda("alloc", "6044M", check=False).returncode == 2
     one.simcuda("alloc", "6042M")  # in pages of 2 MiB
+
+
+def test_what_the_demos_shell_invites_to_works_as_pasted(sim: Any, km: Any, made: Any) -> None:
+    sim(cards=1, model="t4")
+    host = km()
+    needed = {name: made(name) for name in ("sim", "smi", "rootfs")}
+    with demo.installed():
+        tenants = []
+        for name, gib in (("gpu_test1", "6"), ("gpu_test2", "8")):
+            asked = {CGPU + "MEM_CONTAINER": gib, CGPU + "MEM_DEV": "15"}
+            asked["NVIDIA_VISIBLE_DEVICES"] = "all"
+            tenants.append(demo.Tenant(needed, name, asked))
+        try:
+            lines = [f"{command}  # {shows}" for command, shows in demo.invitation(host.root, True)]
+            again = lines[0]
+            pasted = "\n".join(["set -e", *lines, again, "exit"]) + "\n"
+            shell = subprocess.run(
+                ["bash", "-i"],
+                input=pasted,
+                env=demo.shell_environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert shell.returncode == 0, shell.stderr
+            assert re.findall(r"MiB / +(\d+)MiB", shell.stdout) == ["6043", "3072"]
+            assert re.search(r"80(57|58)\b", shell.stdout), shell.stdout
+            assert "gpu_test1" in shell.stdout.partition("cgpu-smi")[2]
+        finally:
+            for tenant in tenants:
+                tenant.container.delete()
 
 
 @pytest.mark.parametrize(
