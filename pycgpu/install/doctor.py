@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..errors import CgpuError, InstallError
+from ..tree import cards as card_settings
 from ..tree import nvml, procfs
 from . import bulletin, kernel_door, module_build, registration, service
 
@@ -346,6 +347,21 @@ def cards(host: Host) -> Iterator[Finding]:
         yield Finding(OK, "cards", f"{len(under)} under control")
 
 
+def settings(host: Host) -> Iterator[Finding]:
+    """The cards have what was written down for them, also after a reload of the driver."""
+    if host.root is None:
+        return
+    tables = card_settings.load(str(host.prefix / card_settings.PATH.lstrip("/")))
+    proc = str(host.prefix / "proc")
+    for card, key, now, value in card_settings.pending(tables, host.root, proc):
+        yield Finding(
+            WARN,
+            "settings",
+            f"GPU {card}: {key} is {now}, and {card_settings.PATH} says {value}",
+            "`cgpu cards --apply`",
+        )
+
+
 def engines(host: Host) -> Iterator[Finding]:
     """Container engines start containers through the runtime."""
     there = registration.engines_here(host.prefix)
@@ -469,8 +485,8 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, kernel, module, ungranted, core, hooks, cards, memory_errors),
-            *(engines, conflicts, exporter, rights),
+            *(driver, kernel, module, ungranted, core, hooks, cards, settings),
+            *(memory_errors, engines, conflicts, exporter, rights),
         ),
     )
 )

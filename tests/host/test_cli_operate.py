@@ -300,6 +300,8 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/cgpu_km/features", "memory\n", "compute", "warn", "cgpu_rm"),
         ("proc/cgpu_km/1/memory", "garbage\n", "cards", "fail", ""),
         ("dev/nvidia2", "", "cards", "warn", "dmesg"),
+        ("etc/cgpu/cards.toml", "[GPU-00000000-0000-0000-0000-000000000001]\nmax_inst = 9\n", "settings", "warn", "cards --apply"),
+        ("etc/cgpu/cards.toml", "[default]\nweight = 9\n", "settings", "fail", ""),
         ("etc/docker/daemon.json", "{}", "engines", "warn", "install-runtime --engine docker"),
         ("etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n", "conflicts", "warn", "remove it"),
         ("proc/77/comm", "nvidia-cuda-mps\n", "conflicts", "warn", "quit"),
