@@ -110,7 +110,7 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 {
 	int64_t claims = s->slot[a].fair.claims - s->slot[b].fair.claims;
 
-	return claims ? claims * CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
+	return claims ? claims * (int64_t)CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
 static int64_t granularity(const struct cgpu_sched *s)
@@ -435,7 +435,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, uint64_t n
 
 	if (left < 0)
 		return now_ns;
-	if (left >= CGPU_SCHED_FAIR_CLAIM_NS)
+	if (left >= (int64_t)CGPU_SCHED_FAIR_CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		shares += awake(s, i) ? share(s, i) : 0;
