@@ -330,6 +330,13 @@ u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_c
 
 int nvsim_engine_init(struct nvsim_card *card);
 void nvsim_engine_exit(struct nvsim_card *card);
+void nvsim_engine_kick(struct nvsim_card *card);
+void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
+/* Calls fn with the runlists walked up to now, under the engine's lock. */
+void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw *log));
+
+/* ---- channel.c ---- */
+
 struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
 				   const struct nvsim_client *owner);
 void nvsim_tsg_destroy(struct nvsim_tsg *tsg);
@@ -347,11 +354,6 @@ void nvsim_chan_destroy(struct nvsim_chan *chan);
 u32 nvsim_chan_id(struct nvsim_chan *chan);
 void nvsim_chan_disable(struct nvsim_chan *chan, bool disable, bool only_scheduling, bool rewind);
 void nvsim_chan_kill(struct nvsim_chan *chan);
-void nvsim_engine_kick(struct nvsim_card *card);
-void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m);
-/* Calls fn with the runlists walked up to now, under the engine's lock. */
-void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw *log));
-/* Share of the last window in which the engine had work, in percent. */
 
 /* ---- ctxsw.c, evbuf.c: the log of context switches, and the buffers that receive it ---- */
 

@@ -133,10 +133,21 @@ int rm_ctl_fd(void);
 uint32_t rm_client(void);
 uint32_t rm_subdevice(uint32_t minor);
 
-/* files.c */
+/* process.c */
+/* Return: NULL: it is gone, or there is no room. Context: files_lock. */
+struct process *process_add(struct container *c, int pid);
+/*
+ * The process of a thread. A thread may have a table of descriptors of its own:
+ * then *thread_table is set, and the process' table says nothing.
+ */
 struct process *process_of(struct container *c, int tid, bool *thread_table);
 /* A duplicate of fd of the process. Return: -errno. */
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
+void processes_kill(struct container *c, const char *why);
+/* Context: files_lock. */
+bool process_exists(struct container *c, int pid);
+
+/* files.c */
 /* enum cgpu_device of an open file, -1: not the driver's */
 int device_of(int fd, uint32_t *minor);
 /*
@@ -148,11 +159,18 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 /* A duplicate of one of the container's files. Return: -errno. */
 int file_duplicate(struct container *c, uint32_t number);
 void files_sweep(struct container *c, bool managed);
-void files_settle(struct container *c);
-void files_mapped(struct container *c, uint32_t number, uint64_t base);
 void files_end(struct container *c);
-void processes_kill(struct container *c, const char *why);
-bool process_exists(struct container *c, int pid);
+
+/* managed.c */
+/* An mmap of the UVM device was answered: it is about to happen. */
+void managed_mapped(struct container *c, uint32_t number, uint64_t base);
+/* Waits until no mmap is so recent that it may not have happened yet. */
+void managed_settle(struct container *c);
+/*
+ * Makes the ranges of a file's process what /proc says. Return: false: what was mapped
+ * past us does not fit. Context: files_lock.
+ */
+bool managed_sweep(struct container *c, uint32_t number);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);

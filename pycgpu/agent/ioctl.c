@@ -181,7 +181,7 @@ static struct answer decide(struct flight *f)
 	verdict = pre(f);
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
 		/* what was freed behind our back counts before anything is refused */
-		files_settle(f->c);
+		managed_settle(f->c);
 		files_sweep(f->c, true);
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);

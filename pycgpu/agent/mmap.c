@@ -48,11 +48,11 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	f->c->lazy = true;
 	for (tries = 0; tries < 2; tries++) {
 		if (tries) {
-			files_settle(f->c);
+			managed_settle(f->c);
 			files_sweep(f->c, true);
 		}
 		/* the driver maps where the address equals the offset */
-		files_mapped(f->c, number, data->args[0]);
+		managed_mapped(f->c, number, data->args[0]);
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, data->args[0], length);
