@@ -163,40 +163,34 @@ static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 	return pass.result;
 }
 
-static long nv_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+static long inside(struct file *file, unsigned int cmd, unsigned long arg,
+		   const cgpu_ioctl_fn *original)
 {
 	int idx = srcu_read_lock(&hook_srcu);
-	long ret = hooked_ioctl(file, cmd, arg, cgpu_rm_target.original.unlocked_ioctl);
+	long ret = hooked_ioctl(file, cmd, arg, *original);
 
 	srcu_read_unlock(&hook_srcu, idx);
 	return ret;
+}
+
+static long nv_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return inside(file, cmd, arg, &cgpu_rm_target.original.unlocked_ioctl);
 }
 
 static long nv_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	int idx = srcu_read_lock(&hook_srcu);
-	long ret = hooked_ioctl(file, cmd, arg, cgpu_rm_target.original.compat_ioctl);
-
-	srcu_read_unlock(&hook_srcu, idx);
-	return ret;
+	return inside(file, cmd, arg, &cgpu_rm_target.original.compat_ioctl);
 }
 
 static long uvm_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	int idx = srcu_read_lock(&hook_srcu);
-	long ret = hooked_ioctl(file, cmd, arg, cgpu_uvm_target.original.unlocked_ioctl);
-
-	srcu_read_unlock(&hook_srcu, idx);
-	return ret;
+	return inside(file, cmd, arg, &cgpu_uvm_target.original.unlocked_ioctl);
 }
 
 static long uvm_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	int idx = srcu_read_lock(&hook_srcu);
-	long ret = hooked_ioctl(file, cmd, arg, cgpu_uvm_target.original.compat_ioctl);
-
-	srcu_read_unlock(&hook_srcu, idx);
-	return ret;
+	return inside(file, cmd, arg, &cgpu_uvm_target.original.compat_ioctl);
 }
 
 /* ---------------------------------------------------------------- mmap */

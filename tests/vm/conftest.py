@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from pycgpu.request import permit
-from tests.vm import guest, kernels, loaded, modules, relay
+from tests.vm import guest, kernels, loaded, modules, relay, user_door
 from tests.vm.container import Container
 from tests.vm.driver import VERSIONS
 from tests.vm.drivers import Km, RealDriver, Sim
+from tests.vm.user_door import Door
 
 
 def _inside(config: pytest.Config) -> bool:
@@ -110,6 +111,22 @@ def loaded_modules() -> Iterator[loaded.Modules]:
 def sim(made: Callable[[str], Path], loaded_modules: loaded.Modules) -> Callable[..., Sim]:
     """``sim(cards="T4")`` loads the simulated driver with these parameters; unloaded after."""
     return lambda **parameters: Sim(loaded_modules, made("sim")).load(**parameters)
+
+
+@pytest.fixture(scope="module")
+def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """The user door over one simulated T4; the first tenant starts its agent."""
+    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
+        yield door
+        door.close()
+
+
+@pytest.fixture
+def door(opened: Door) -> Iterator[Door]:
+    """The door without tenants, before and after."""
+    yield opened
+    opened.end()
+    user_door.emptied()
 
 
 @pytest.fixture

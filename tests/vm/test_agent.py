@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ import pytest
 import pycgpu
 from pycgpu.request.model import POLICIES
 from pycgpu.tree import cards, procfs
-from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
 
@@ -33,23 +32,13 @@ NO_MEMORY = 0x51
 CARDS = Path(cards.PATH)
 
 
-@pytest.fixture(scope="module")
-def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The door over one simulated T4; the first tenant starts its agent."""
+@pytest.fixture(scope="module", autouse=True)
+def settings_of_cards() -> Iterator[None]:
+    """There when the first tenant starts the agent."""
     CARDS.parent.mkdir(exist_ok=True)
     CARDS.write_text("[default]\nmax_inst = 24\n")
-    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
-        yield door
-        door.close()
+    yield
     CARDS.unlink()
-
-
-@pytest.fixture
-def door(opened: Door) -> Iterator[Door]:
-    """The door without tenants, before and after."""
-    yield opened
-    opened.end()
-    user_door.emptied()
 
 
 def test_a_tenant_sees_its_own_card(door: Door) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pycgpu.agent import server
-from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
 
@@ -28,20 +27,6 @@ pytestmark = [
 
 #: seconds that a neighbour works unless it is killed before; others start meanwhile
 LONG = "600"
-
-
-@pytest.fixture(scope="module")
-def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
-        yield door
-        door.close()
-
-
-@pytest.fixture
-def door(opened: Door) -> Iterator[Door]:
-    yield opened
-    opened.end()
-    user_door.emptied()
 
 
 def _counters() -> dict[str, int]:

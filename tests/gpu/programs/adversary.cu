@@ -25,6 +25,8 @@
 
 #include <cuda_runtime.h>
 
+#include "load.cuh"
+
 /*
  * libcuda's calls pass here: which memory holds the USERD of each channel, and
  * where this process has it.
@@ -139,37 +141,6 @@ extern "C" void *mmap64(void *at, size_t length, int prot, int flags, int fd,
 			off64_t offset) noexcept
 {
 	return map(at, length, prot, flags, fd, offset);
-}
-
-struct progress {
-	uint64_t count;
-	uint64_t last_ns;
-};
-
-static uint64_t now_ns()
-{
-	timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void check(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	printf("{\"error\": \"%s: %s\"}\n", what, cudaGetErrorString(error));
-	exit(2);
-}
-
-__global__ void multiply_add(float *out, long iterations)
-{
-	float a = threadIdx.x * 1e-3f, b = 1.000001f;
-
-	for (long i = 0; i < iterations; i++)
-		a = fmaf(a, b, 0.5f);
-	if (a == 12345.f)
-		*out = a;
 }
 
 __global__ void endless(float *out, volatile uint64_t *stop)
