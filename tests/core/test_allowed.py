@@ -189,6 +189,35 @@ def test_os_events_are_bounded_and_go_with_their_file() -> None:
     assert container.tenant.raw.os_events == 0
 
 
+def test_an_os_event_that_is_freed_by_an_exchanged_descriptor_was_its_files() -> None:
+    container = Container()
+    first = container.tenant.open(Device.GPU, 1, pid=70)
+    second = container.tenant.open(Device.GPU, 1, pid=70)
+
+    def ask(nr: int, fd: int, file: int) -> Verdict:
+        return driven(container, nr, os_event(CLIENT, fd), 12, nv.OK, fd_file=file)
+
+    ask(ALLOC_OS_EVENT, 5, first)
+    ask(ALLOC_OS_EVENT, 6, second)
+    ask(FREE_OS_EVENT, 5, second)  # dup2(second, 5)
+    container.tenant.close(first)
+    assert container.tenant.raw.os_events == 1
+    ask(FREE_OS_EVENT, 6, 0)  # closed by now
+    assert container.tenant.raw.os_events == 0
+
+
+def test_an_os_event_that_begins_while_its_predecessor_is_freed_still_counts() -> None:
+    container = Container()
+    first = container.tenant.open(Device.GPU, 1, pid=70)
+    second = container.tenant.open(Device.GPU, 1, pid=70)
+    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, fd_file=first)
+    _, earlier = container.ask(FREE_OS_EVENT, os_event(CLIENT), fd_file=first)
+    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, fd_file=second)
+    earlier.post(0)
+    container.tenant.close(first)
+    assert container.tenant.raw.os_events == 1
+
+
 def test_os_events_that_many_threads_make_at_once_are_bounded_together() -> None:
     container = Container()
     file = container.tenant.open(Device.GPU, 1, pid=70)

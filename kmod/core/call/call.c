@@ -73,6 +73,11 @@ static void post_map(struct cgpu_tenant *tenant, const struct cgpu_call *call, b
 		cgpu_object_map(&tenant->objects, call->object, false);
 }
 
+static uint64_t os_event_key(const struct cgpu_call *call)
+{
+	return (uint64_t)call->req.hClient << 32 | (uint32_t)call->req.fd;
+}
+
 /*
  * The driver finds an event by client and number of the descriptor among all those of
  * the host: whoever names a neighbour's client frees or squats the neighbour's.
@@ -81,11 +86,14 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	call->range_serial = tenant->ranges.serial;
 	if (call->req.nr == NV_ESC_FREE_OS_EVENT)
 		return CGPU_FORWARD;
 	if (!call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_ARGUMENT);
-	if (tenant->os_events >= CGPU_MAX_OS_EVENTS)
+	if (tenant->os_events >= CGPU_MAX_OS_EVENTS ||
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_OS_EVENT, call->fd_file,
+			   os_event_key(call), 1, 0, CGPU_NO_CARD))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
 	call->used_file = call->fd_file;
 	cgpu_tenant_file(tenant, call->fd_file)->users++;
@@ -94,17 +102,43 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-/* `done`: the driver did it. */
+/*
+ * The file whose event is freed; the descriptor may be another's by now. Of several by the
+ * same key the driver has the oldest; one that began after this call is not meant.
+ * Return: 0: none.
+ */
+static uint32_t freed_file(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	uint64_t best_serial = call->range_serial, serial;
+	uint32_t best = 0, number;
+
+	for (number = 1; number < tenant->files.touched; number++) {
+		if (!cgpu_tenant_file(tenant, number)->os_events)
+			continue;
+		serial = cgpu_range_oldest(&tenant->ranges, number, CGPU_RANGE_OS_EVENT,
+					   os_event_key(call));
+		if (serial <= best_serial) {
+			best_serial = serial;
+			best = number;
+		}
+	}
+	return best;
+}
+
+/* `done`: the driver did it. An event counts from before the driver makes it. */
 static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
 {
-	struct cgpu_file *file = call->fd_file ? cgpu_tenant_file(tenant, call->fd_file) : NULL;
 	bool allocates = call->req.nr == NV_ESC_ALLOC_OS_EVENT;
+	uint32_t number = 0;
 
-	/* it counts from before the driver makes it */
-	if (allocates != done && file && file->os_events) {
-		file->os_events--;
-		tenant->os_events--;
-	}
+	if (allocates != done)
+		number = allocates ? call->fd_file : freed_file(tenant, call);
+	if (!number)
+		return;
+	cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, number, CGPU_RANGE_OS_EVENT,
+			       os_event_key(call));
+	cgpu_tenant_file(tenant, number)->os_events--;
+	tenant->os_events--;
 }
 
 static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,

@@ -196,6 +196,45 @@ bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 	return true;
 }
 
+/* Return: its place in `order`, `count`: there is none. */
+static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+		       uint64_t base)
+{
+	uint32_t position = position_of(ranges, file, base), best = ranges->count;
+	uint64_t serial = UINT64_MAX;
+
+	for (; position < ranges->count; position++) {
+		const struct cgpu_range *range =
+			cgpu_range_at(ranges, ranges->order[position]);
+
+		if (range->file != file || range->base != base)
+			break;
+		if (range->kind == kind && range->serial < serial) {
+			serial = range->serial;
+			best = position;
+		}
+	}
+	return best;
+}
+
+uint64_t cgpu_range_oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			   uint64_t base)
+{
+	uint32_t position = oldest(ranges, file, kind, base);
+
+	return position < ranges->count ?
+		       cgpu_range_at(ranges, ranges->order[position])->serial : UINT64_MAX;
+}
+
+void cgpu_range_drop_oldest(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			    uint32_t file, uint32_t kind, uint64_t base)
+{
+	uint32_t position = oldest(ranges, file, kind, base);
+
+	if (position < ranges->count)
+		remove_at(ranges, ledger, position);
+}
+
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		       uint64_t base, uint64_t length_bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What open files hold: UVM address ranges, and memory exported as an fd. */
+/* What open files hold: UVM address ranges, memory exported as an fd, OS events. */
 #ifndef CGPU_CORE_MEMORY_RANGES_H
 #define CGPU_CORE_MEMORY_RANGES_H
 
@@ -14,7 +14,8 @@ enum cgpu_range_kind {
 	CGPU_RANGE_EXPORT,    /* base: index of the object in the exported fd */
 	CGPU_RANGE_RESERVING, /* to become RESERVED or CREATED, if no one frees it meanwhile */
 	CGPU_RANGE_FREEING,   /* UVM_FREE of it is in the driver */
-	CGPU_RANGE_CREATED    /* where EXTERNAL ones go: what UVM_FREE by base takes */
+	CGPU_RANGE_CREATED,   /* where EXTERNAL ones go: what UVM_FREE by base takes */
+	CGPU_RANGE_OS_EVENT   /* base: client and descriptor, by which the driver knows it */
 };
 
 struct cgpu_range {
@@ -68,6 +69,13 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
  */
 bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint64_t index, uint32_t *charge);
+
+/* Return: serial of the oldest range of `kind` that begins at `base`, UINT64_MAX: none. */
+uint64_t cgpu_range_oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			   uint64_t base);
+/* Takes that one out. */
+void cgpu_range_drop_oldest(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			    uint32_t file, uint32_t kind, uint64_t base);
 
 /* true if [base, base + length) lies in one range of `kind` */
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
