@@ -145,7 +145,8 @@ bool managed_sweep(struct container *c, uint32_t number)
 
 		/* a process has more than one file of the device; all map into it */
 		if (r->file >= FILES_MAX || c->file[r->file].process != p ||
-		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED)
+		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED ||
+		    r->kind == CGPU_RANGE_OS_EVENT)
 			continue;
 		known[all++] = span;
 		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&
