@@ -201,7 +201,9 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
 		account = cgpu_account_of(tenant, req->hClient, req->hObject);
 		if (account && req->params_size > list) {
-			uint64_t bytes = (uint64_t)cgpu_get32(call->params, 0) *
+			uint64_t bytes = (uint64_t)cgpu_get32(
+				call->params,
+				offsetof(struct nv_fb_get_info_v2, fbInfoListSize)) *
 					 sizeof(struct nv_fb_info);
 
 			if (bytes > req->params_size - list)
