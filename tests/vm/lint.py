@@ -87,14 +87,25 @@ def _unpassed(what: str, command: Sequence[str], run: Callable[[Path], str]) -> 
     key = kernels.digest(Path(command[0]).read_bytes(), *(word.encode() for word in command[1:]))
     passed_file = packages.cache_dir() / f"passed-{what}-{key}"
     passed = set(passed_file.read_text().split()) if passed_file.exists() else set()
-    files = {path: kernels.digest(str(path).encode(), path.read_bytes()) for path in _sources()}
-    wanted = [path for path, digest in files.items() if digest not in passed]
+    # Of no checkout in particular: those beside each other know of what passed in one of them.
+    files = {
+        path: kernels.digest(str(path.relative_to(REPOSITORY)).encode(), path.read_bytes())
+        for path in _sources()
+    }
+
+    def judge(path: Path) -> str:
+        said = run(path)
+        if not said:
+            # At once, so that a run that is broken off was not for nothing.
+            with passed_file.open("a") as file:
+                file.write(f"\n{files[path]}")
+        return said
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = dict(zip(wanted, pool.map(run, wanted), strict=True))
-    passed_file.write_text(
-        "\n".join(digest for path, digest in files.items() if not said.get(path))
-    )
-    return [text for text in said.values() if text]
+        said = list(
+            pool.map(judge, [path for path, digest in files.items() if digest not in passed])
+        )
+    return [text for text in said if text]
 
 
 def _perl(what: str, *options: str) -> list[str]:
