@@ -89,12 +89,10 @@ def asked_by(pod: Any, families: Iterable[Family]) -> dict[str, Amounts]:
 
 def place(pod: Pod, cards: Sequence[Card], placement: str) -> Choice | None:
     """Return the cards for each container of a pod, or None if one finds no room."""
-    if len(pod) == 1:
-        ((container, asked),) = pod.items()
-        if asked.cards == 1:
-            # Nearly every pod; thousands of nodes are asked about it.
-            best = _best(asked, cards, placement)
-            return None if best is None else {container: (best.name,)}
+    if (one := _single(pod)) is not None:
+        container, asked = one
+        best = _best(asked, cards, placement)
+        return None if best is None else {container: (best.name,)}
     taken: list[tuple[Card, Amounts]] = []
     choice: Choice = {}
     sign = 1 if placement == "binpack" else -1
@@ -113,6 +111,14 @@ def place(pod: Pod, cards: Sequence[Card], placement: str) -> Choice | None:
     for card, asked in taken:
         card.take(asked, -1)
     return choice if len(choice) == len(pod) else None
+
+
+def _single(pod: Pod) -> tuple[str, Amounts] | None:
+    """Return the container of a pod of one that wants one card: nearly all, and soon judged."""
+    if len(pod) != 1:
+        return None
+    ((container, asked),) = pod.items()
+    return (container, asked) if asked.cards == 1 else None
 
 
 def _best(asked: Amounts, cards: Sequence[Card], placement: str) -> Card | None:
@@ -134,12 +140,19 @@ def apply(pod: Pod, choice: Choice, cards: Sequence[Card], sign: int = 1) -> Non
 
 def score(pod: Pod, cards: Sequence[Card], placement: str) -> int:
     """Return 0 to :data:`MAX_SCORE` for a node that a pod fits: how full its cards then are."""
-    choice = place(pod, cards, placement)
-    if choice is None:
-        return 0
-    names = {name for chosen in choice.values() for name in chosen}
-    apply(pod, choice, cards)
-    free = [card.free for card in cards if card.name in names]
-    apply(pod, choice, cards, -1)
+    if (one := _single(pod)) is not None:
+        best = _best(one[1], cards, placement)
+        if best is None:
+            return 0
+        memory, quota = best.need(one[1])
+        free = [best.free - memory / best.memory - quota / 100]
+    else:
+        choice = place(pod, cards, placement)
+        if choice is None:
+            return 0
+        names = {name for chosen in choice.values() for name in chosen}
+        apply(pod, choice, cards)
+        free = [card.free for card in cards if card.name in names]
+        apply(pod, choice, cards, -1)
     full = 1 - sum(free) / len(free) / 2
     return round(MAX_SCORE * (full if placement == "binpack" else 1 - full))

@@ -81,6 +81,26 @@ def test_fuller_nodes_score_more_under_binpack_and_less_under_spread() -> None:
     assert score(pod, full, "spread") < score(pod, empty, "spread")
 
 
+@given(st.integers(1, 16384), st.none() | st.integers(1, 100), st.integers(0, 8000))
+def test_a_pod_of_one_container_is_judged_as_any_other(
+    memory: int, quota: int | None, held: int
+) -> None:
+    """What is quick for most pods is what they would take."""
+    for placement in ("binpack", "spread"):
+        cards = node(2)
+        take(cards, a=part(held))
+        before = [card.free for card in cards]
+        pod = {"a": part(memory, quota)}
+        said = score(pod, cards, placement)
+        assert [card.free for card in cards] == before
+        (name,) = (place(pod, cards, placement) or {})["a"]
+        (chosen,) = [card for card in cards if card.name == name]
+        chosen.take(pod["a"])
+        full = 1 - chosen.free / 2
+        wanted = 10 * (full if placement == "binpack" else 1 - full)
+        assert abs(said - wanted) <= 0.5 + 1e-9
+
+
 def spec(*containers: Any, init: tuple[Any, ...] = ()) -> Any:
     def parts(many: Any) -> Any:
         return [
