@@ -98,6 +98,26 @@ def test_one_who_pauses_beside_one_who_works_is_looked_at_every_millisecond() ->
     assert looked.count(0) <= 11
 
 
+def test_one_who_has_slept_for_long_is_looked_at_every_five_milliseconds() -> None:
+    door = Door()
+    door.submit(1)
+    while door.now < lib.CGPU_SCHED_FAIR_REST_NS + 100 * LOOK:
+        door.submit(0, fetched=False)
+        door.look()
+    since, looked = door.now, []
+    for _ in range(20):
+        looked.extend(door.due()[1])
+        door.submit(0, fetched=False)
+        door.look()
+    assert looked.count(1) <= (door.now - since) / lib.CGPU_DEMAND_RESTING_NS + 1
+    assert looked.count(0) >= 10
+    since = door.now
+    while door.state(1) == SLEEPS:
+        door.submit(1, fetched=False)
+        door.look()
+        assert door.now - since <= 2 * lib.CGPU_DEMAND_RESTING_NS
+
+
 def test_a_look_reads_the_channels_that_move_and_one_more() -> None:
     door = Door(channels=20)
     for _ in range(50):

@@ -156,6 +156,10 @@ def test_slices_are_tried_less_and_less_where_they_do_not_do(neighbour: Tenant) 
 def test_looks_cost_little_and_only_while_somebody_pauses() -> None:
     pausing = run(serving.pair(seconds=10))
     assert pausing.cards[0]["read_ns"] <= 0.03 * pausing.scenario.duration_ns
+    server = serving.server(arrivals=(300 * MS,))
+    resting = run(beside(server))
+    assert resting.cards[0]["reads"] <= 0.5 * pausing.cards[0]["reads"]
+    assert resting.cards[0]["samples"] <= 25 * 10
     busy = run(beside(Tenant(uncapped=True)))
     assert busy.cards[0]["read_ns"] <= 0.005 * busy.scenario.duration_ns
     assert busy.cards[0]["gate_calls"] == 0

@@ -27,6 +27,13 @@ static bool competes(const struct cgpu_sched *s, uint32_t slot)
 	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
 }
 
+bool cgpu_fair_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_REST_NS;
+}
+
 uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t mask = 0;
@@ -34,10 +41,24 @@ uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		if (competes(s, i) && s->slot[i].fair.asleep &&
-		    (!s->slot[i].fair.worked ||
-		     now_ns - s->slot[i].fair.since_ns >= CGPU_SCHED_FAIR_REST_NS))
+		    (!s->slot[i].fair.worked || cgpu_fair_rests(s, i, now_ns)))
 			mask |= SLOT_BIT(i);
 	return mask;
+}
+
+bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint32_t i, count = 0;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i))
+			continue;
+		if (!s->slot[i].fair.asleep)
+			count++;
+		else if (!cgpu_fair_rests(s, i, now_ns))
+			return false;
+	}
+	return count <= 1;
 }
 
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns)

@@ -12,6 +12,9 @@
 /* Somebody who holds the card open pauses beside somebody who does not rest. */
 bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns);
 
+/* It has slept for long. */
+bool cgpu_fair_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+
 /* Slots that have slept for so long that the others' shares are made without them. */
 uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns);
 
@@ -33,6 +36,9 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 
 /* The gates are as cgpu_fair_pick() wanted them. */
 void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
+
+/* One works at most, and all others have slept for long. */
+bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns);
 
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);

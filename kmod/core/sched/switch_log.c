@@ -305,8 +305,12 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	cgpu_fair_settle(s, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
-	log->look_ns = now_ns + (s->plan.mode == CGPU_SCHED_DEMAND ? CGPU_SWITCH_LOG_DEMAND_NS :
-				 rests ? CGPU_SWITCH_LOG_WAKE_NS : CGPU_SWITCH_LOG_REST_NS);
+	if (s->plan.mode == CGPU_SCHED_DEMAND)
+		log->look_ns = now_ns + (cgpu_fair_is_quiet(s, now_ns) ? CGPU_SWITCH_LOG_RESTING_NS :
+					 CGPU_SWITCH_LOG_DEMAND_NS);
+	else
+		log->look_ns = now_ns + (rests ? CGPU_SWITCH_LOG_WAKE_NS :
+					 CGPU_SWITCH_LOG_REST_NS);
 	if (!has_windows(s))
 		return;
 	spare_ns = cgpu_shared_surplus_at(s);

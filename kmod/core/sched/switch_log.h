@@ -35,9 +35,11 @@ enum cgpu_switch_log_limit {
 	/* while nobody has a window */
 	CGPU_SWITCH_LOG_REST_NS = 100000000,
 	/* unless the runlist's slices are made without somebody, who may wake */
-	/* windows on demand: what sleepers run in others' time is charged to them */
-	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
 	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
+	/* windows on demand: what sleepers run in others' time is charged to them; */
+	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
+	/* while all of those have slept for long */
+	CGPU_SWITCH_LOG_RESTING_NS = 50000000,
 	/* readers of totals ask the driver no more often */
 	CGPU_SWITCH_LOG_FRESH_NS = 5000000,
 	/* a pause at the beginning of one window says little of the rest of it */
