@@ -87,6 +87,8 @@ def test_a_machine_is_installed_upgraded_under_a_container_and_left_as_it_was(
         assert "installed; `cgpu doctor`" in said
         assert HOME.readlink() == Path(f"{HOME}-{OLD}")
         assert tool("--version") == f"cgpu {OLD}\n"
+        page = Path("/usr/local/share/man/man1/cgpu.1")
+        assert ".SH COMMANDS" in page.read_text()
         hook = Path("/usr/lib/cgpu/cgpu-hook").read_text()
         assert f"'{HOME}/lib/" in hook
 
@@ -98,6 +100,7 @@ def test_a_machine_is_installed_upgraded_under_a_container_and_left_as_it_was(
         assert HOME.readlink() == Path(f"{HOME}-{NEW}")
         assert not Path(f"{HOME}-{OLD}").exists()
         assert tool("--version") == f"cgpu {NEW}\n"
+        assert page.resolve().is_relative_to(f"{HOME}-{NEW}")
         assert "cgpu_core_0_1_1; hot upgrade" in tool("doctor")
         assert "268435456" in Path("/proc/cgpu_km/0/job/memsize").read_text()
         assert one.exec("simcuda", "info").returncode == 0
