@@ -117,7 +117,9 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (!competes(s, i) || is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
-		if (cgpu_fair_rests(s, i, now_ns))
+		/* until something is found, which the next looks are to confirm */
+		if (cgpu_fair_rests(s, i, now_ns) && !demand->slot[i].waits &&
+		    !demand->slot[i].moves)
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_RESTING_NS);
 		else if (!rest && !(pausing & SLOT_BIT(i)))
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_QUEUED_NS);

@@ -289,8 +289,8 @@ static void judge_slot(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32
 
 void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
+	uint64_t spare_ns, pace_ns = CGPU_SWITCH_LOG_REST_NS;
 	bool rests = false;
-	uint64_t spare_ns;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -305,12 +305,12 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	cgpu_fair_settle(s, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
-	if (s->plan.mode == CGPU_SCHED_DEMAND)
-		log->look_ns = now_ns + (cgpu_fair_is_quiet(s, now_ns) ? CGPU_SWITCH_LOG_RESTING_NS :
-					 CGPU_SWITCH_LOG_DEMAND_NS);
-	else
-		log->look_ns = now_ns + (rests ? CGPU_SWITCH_LOG_WAKE_NS :
-					 CGPU_SWITCH_LOG_REST_NS);
+	if (s->plan.mode != CGPU_SCHED_DEMAND && rests)
+		pace_ns = CGPU_SWITCH_LOG_WAKE_NS;
+	else if (s->plan.mode == CGPU_SCHED_DEMAND)
+		pace_ns = cgpu_fair_is_quiet(s, now_ns) ? CGPU_SWITCH_LOG_RESTING_NS :
+							  CGPU_SWITCH_LOG_DEMAND_NS;
+	log->look_ns = now_ns + pace_ns;
 	if (!has_windows(s))
 		return;
 	spare_ns = cgpu_shared_surplus_at(s);
