@@ -19,6 +19,7 @@ from tests.vm import guest, kernels, loaded, modules, relay, user_door
 from tests.vm.container import Container
 from tests.vm.driver import VERSIONS
 from tests.vm.drivers import Km, RealDriver, Sim
+from tests.vm.typed import Typed
 from tests.vm.user_door import Door
 
 
@@ -94,6 +95,15 @@ def made() -> Callable[[str], Path]:
 
     path.ready = ready  # type: ignore[attr-defined]
     return path
+
+
+@pytest.fixture(scope="session")
+def installed_host(
+    made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Typed]:
+    """A host with Docker after one plain installation, for the documents' own commands."""
+    with Typed(made, tmp_path_factory.mktemp("typed")).ready() as host:
+        yield host
 
 
 @pytest.fixture

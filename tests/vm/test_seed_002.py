@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""
+Alibaba cGPU's guide: its commands on a T4 and on four A10.
+
+Its first example has `--gpus all` and no `--runtime`. For that Docker runs the hook of NVIDIA's
+container toolkit, which is in no archive of Debian: a script stands for it, makes the nodes as it
+does, and cannot allow the devices, for which the command has one more option here. More cases of
+this dialect, without Docker: test_alibaba.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.vm.typed import MIB, TYPED, Typed
+
+pytestmark = TYPED
+
+RUN = (
+    "sudo docker run -d -t --gpus all --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"
+    " --name gpu_test{n} -v /mnt:/mnt -e ALIYUN_COM_GPU_MEM_CONTAINER={part}"
+    " -e ALIYUN_COM_GPU_MEM_DEV=15 nvcr.io/nvidia/tensorflow:19.10-py3"
+)
+T4_MIB = 15109
+UNGRANTED = Path("/sys/module/cgpu_km/parameters/ungranted")
+ALLOWED = "--device-cgroup-rule='c *:* rw' --gpus"
+NODES = " ".join(f"--device /dev/{name}" for name in ("nvidia0", "nvidiactl", "nvidia-uvm"))
+
+
+def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_host: Typed) -> None:
+    """After a plain installation, before anybody was granted anything."""
+    host = installed_host
+    host.cards(cards=1, model="t4")
+    assert UNGRANTED.read_text() == "refuse\n"
+    image = "nvcr.io/nvidia/tensorflow:19.10-py3 simcuda info"
+    asks = "-e ALIYUN_COM_GPU_MEM_CONTAINER=6 -e ALIYUN_COM_GPU_MEM_DEV=15"
+    host.sh(RUN.format(n=1, part=6).replace("--gpus", ALLOWED))
+    inside = "docker exec -i gpu_test1 simcuda"
+    assert host.sh(f"{inside} info", check=False).returncode
+    assert host.sh(f"docker run --rm --privileged {asks} {image}", check=False).returncode
+    assert host.sh(f"docker run --rm {NODES} {asks} {image}", check=False).returncode
+    said = host.sh("timeout 2 cat /proc/cgpu_km/events", check=False).stdout
+    assert said.count("ungranted pid=") >= 3
+    # Not for want of a card: this is what everybody had before, and what allow still gives.
+    UNGRANTED.write_text("allow")
+    try:
+        assert host.card_bytes("docker exec -i gpu_test1") == T4_MIB * MIB
+    finally:
+        UNGRANTED.write_text("refuse")
+
+
+def test_the_guides_four_cards(installed_host: Typed) -> None:
+    host = installed_host
+    host.cards(cards=4, model="a10", fb_mib="22731,22731,22731,22731")
+    host.sh(
+        "docker run -d -t --runtime=nvidia  --name gpu_test0123 --shm-size=1g --ulimit memlock=-1"
+        " --ulimit stack=67108864 -v /mnt:/mnt -e ALIYUN_COM_GPU_MEM_CONTAINER=3,4,5,6"
+        " -e ALIYUN_COM_GPU_MEM_DEV=23 -e NVIDIA_VISIBLE_DEVICES=0,1,2,3"
+        " nvcr.io/nvidia/tensorflow:21.03-tf1-py3"
+    )
+    assert host.smi_totals("gpu_test0123") == [22731 * part // 23 for part in (3, 4, 5, 6)]
