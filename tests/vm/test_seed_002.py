@@ -49,6 +49,29 @@ def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_ho
         UNGRANTED.write_text("refuse")
 
 
+def test_the_guides_two_containers_and_its_tree(installed_host: Typed) -> None:
+    host = installed_host
+    host.cards(cards=1, model="t4")
+    with host.default_runtime():
+        host.sh(RUN.format(n=1, part=6))
+        host.sh(RUN.format(n=2, part=8))
+        assert host.smi_totals("gpu_test1") == [6043]
+        assert host.smi_totals("gpu_test2") == [8058]
+    assert "inst_ctl" in host.sh("ls /proc/cgpu_km/").stdout.split()
+    assert {"policy", "free_weight", "max_inst"} <= {*host.sh("ls /proc/cgpu_km/0").stdout.split()}
+    dockerid = host.sh("docker ps -q -f name=gpu_test1").stdout.strip()
+    assert {"memsize", "meminfo", "weight", "id"} <= {
+        *host.sh(f"ls /proc/cgpu_km/0/{dockerid}").stdout.split()
+    }
+    host.sh("echo 2 > /proc/cgpu_km/0/policy")
+    assert host.sh("cat /proc/cgpu_km/0/policy").stdout == "2\n"
+    assert host.sh("cat /proc/cgpu_km/0/free_weight").stdout == "18\n"
+    typed = f"dockerid={dockerid}; "
+    assert host.sh(typed + "cat /proc/cgpu_km/0/$dockerid/weight").stdout == "1\n"
+    host.sh(typed + "echo 4 > /proc/cgpu_km/0/$dockerid/weight")
+    assert host.sh("cat /proc/cgpu_km/0/free_weight").stdout == "15\n"
+
+
 def test_the_guides_four_cards(installed_host: Typed) -> None:
     host = installed_host
     host.cards(cards=4, model="a10", fb_mib="22731,22731,22731,22731")

@@ -192,8 +192,10 @@ class Typed:
         try:
             yield
         finally:
-            path.write_text(before)
+            # what the file no longer names stays as it is
+            path.write_text(json.dumps({**json.loads(before), "default-runtime": "runc"}))
             self._reload("runc")
+            path.write_text(before)
 
     def _reload(self, default: str) -> None:
         os.kill(int((self._folder / "pid").read_text()), signal.SIGHUP)
