@@ -134,6 +134,7 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 	return claims ? claims * (int64_t)CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
+/* By so much another must be ahead: the length of a window. */
 static int64_t granularity(const struct cgpu_sched *s)
 {
 	uint32_t i, count = 0;
@@ -144,10 +145,10 @@ static int64_t granularity(const struct cgpu_sched *s)
 	return (int64_t)s->plan.period_ns / (count > 2 ? 3 : 2);
 }
 
-/* What it has not held of its share of the last second, less a window's worth. */
-static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot)
+/* What it has not held of its share of the last second, less a window of @window_ns. */
+static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
 {
-	uint64_t room_ns = cgpu_min((uint64_t)granularity(s), CGPU_SCHED_FAIR_SPAN_NS);
+	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_FAIR_SPAN_NS);
 	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - room_ns, share(s, slot));
 
 	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
@@ -448,16 +449,17 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 }
 
 /* When `second` will be ahead of the one that has the card by the granularity. */
-static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, uint64_t now_ns)
+static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t window_ns,
+			 uint64_t now_ns)
 {
 	uint64_t shares = 0;
-	int64_t left = granularity(s) - ahead(s, second, s->fair.next);
+	int64_t left = window_ns - ahead(s, second, s->fair.next);
 	uint32_t i;
 
 	if (left < 0)
 		return now_ns;
 	if (left >= (int64_t)CGPU_SCHED_FAIR_CLAIM_NS)
-		return now_ns + unheld_ns(s, s->fair.next);
+		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		shares += awake(s, i) ? share(s, i) : 0;
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
@@ -466,13 +468,14 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, uint64_t n
 uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns)
 {
 	uint32_t i, best = CGPU_SCHED_NONE, second = CGPU_SCHED_NONE, curr = s->fair.curr;
+	int64_t margin, window_ns = granularity(s);
 	uint64_t mask = ~0ULL;
-	int64_t margin;
 
 	*wake_ns = NEVER;
 	charge(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		s->slot[i].fair.claims &= unheld_ns(s, i) > 0;
+		if (s->slot[i].fair.claims)
+			s->slot[i].fair.claims = unheld_ns(s, i, window_ns) > 0;
 		if (awake(s, i) && (best == CGPU_SCHED_NONE || ahead(s, i, best) > 0))
 			best = i;
 	}
@@ -481,7 +484,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		return mask;
 	if (curr < CGPU_SCHED_SLOTS && awake(s, curr) && curr != best) {
 		/* one that woke goes before those that never sleep; others' slices end first */
-		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : granularity(s);
+		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : window_ns;
 		if (ahead(s, best, curr) <= margin)
 			s->fair.next = curr;
 	}
@@ -493,13 +496,13 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;
-		} else if (share(s, i) && !unheld_ns(s, i)) {
+		} else if (share(s, i) && !unheld_ns(s, i, window_ns)) {
 			/* it would run in others' time until it is seen to have woken */
 			mask &= ~SLOT_BIT(i);
 		}
 	}
 	if (second != CGPU_SCHED_NONE)
-		*wake_ns = until_ns(s, second, now_ns);
+		*wake_ns = until_ns(s, second, window_ns, now_ns);
 	return mask;
 }
 
