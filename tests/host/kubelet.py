@@ -9,8 +9,6 @@ that are healthy and free, in no order that a plugin could count on.
 from __future__ import annotations
 
 import concurrent.futures
-import http.server
-import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ import grpc
 
 from pycgpu.kubernetes import messages
 from pycgpu.kubernetes.wire import decode, encode
+from tests.host.json_http import JsonHandler, serving
 
 
 class Refused(Exception):
@@ -170,7 +169,7 @@ class ApiPeer:
         self.patches = 0
         peer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
                 if self.path == "/api/v1/nodes/node":
                     return self.answer(200, peer.node)
@@ -182,26 +181,14 @@ class ApiPeer:
             def do_PATCH(self) -> None:
                 assert self.path == "/api/v1/nodes/node/status"
                 assert self.headers["Content-Type"] == "application/merge-patch+json"
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.body()
                 for part, maps in body.items():
                     for name, values in maps.items():
                         peer.node[part].setdefault(name, {}).update(values)
                 peer.patches += 1
                 self.answer(200, peer.node)
 
-            def answer(self, code: int, body: Any) -> None:
-                raw = json.dumps(body).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                return
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.server, self.url = serving(Handler)
 
     def stop(self) -> None:
         self.server.shutdown()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import http.client
-import http.server
 import json
 import queue
 import threading
@@ -16,6 +15,7 @@ import pytest
 from pycgpu.kubernetes import extender
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.families import FAMILIES
+from tests.host.json_http import JsonHandler, serving
 
 GPU = "nvidia.com/gpu"
 
@@ -34,7 +34,7 @@ class Api:
         self.lists = 0
         api = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
                 path, _, query = self.path.partition("?")
                 if "watch=1" in query:
@@ -60,9 +60,6 @@ class Api:
                     for event in new:
                         self.wfile.write(json.dumps(event).encode() + b"\n")
 
-            def body(self) -> Any:
-                return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
             def do_PATCH(self) -> None:
                 name = self.path.rpartition("/")[2]
                 wanted = self.body()["metadata"]["annotations"]
@@ -79,20 +76,7 @@ class Api:
                 api.bound.append((name, self.body()["target"]["name"]))
                 return self.answer(201, {})
 
-            def answer(self, code: int, body: Any) -> None:
-                raw = json.dumps(body).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                return
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.server, self.url = serving(Handler)
 
     def put(self, path: str, kind: str, one: Any) -> None:
         name = one["metadata"]["name"]

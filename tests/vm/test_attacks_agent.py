@@ -10,13 +10,12 @@ import errno
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pycgpu.agent import server
-from tests.vm import user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
 
@@ -44,22 +43,6 @@ WHO = {
     "docker": ("setpriv", "--bounding-set", "-all,+" + DOCKER.replace(",", ",+"), "--"),
     "user": ("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--"),
 }
-
-
-@pytest.fixture(scope="module")
-def opened(made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The door over one simulated T4."""
-    with user_door.opened(made, tmp_path_factory.mktemp("door")) as door:
-        yield door
-        door.close()
-
-
-@pytest.fixture
-def door(opened: Door) -> Iterator[Door]:
-    """The door without tenants, before and after."""
-    yield opened
-    opened.end()
-    user_door.emptied()
 
 
 @pytest.fixture(params=WHO)
