@@ -12,7 +12,7 @@ from pycgpu.request.model import MIB
 from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
-from ._render import policy_name
+from ._render import able, policy_name
 
 UNKNOWN = "[N/A]"
 
@@ -68,10 +68,6 @@ def _limit(name: str) -> Field:
     return _one(read, "%")
 
 
-def _able(value: bool | None) -> str | None:
-    return None if value is None else "Enabled" if value else "Disabled"
-
-
 def _clocks() -> dict[str, Field]:
     """By nvidia-smi's own names, as the counters of errors are."""
 
@@ -124,11 +120,11 @@ FIELDS = {
     "gpu.power.limit": _board(lambda b: b.power_limit_w, "W"),
     "gpu.pci.bus_id": _detail(lambda d: d.pci_bus_id),
     "gpu.pstate": _detail(lambda d: None if d.pstate is None else f"P{d.pstate}"),
-    "gpu.persistence_mode": _detail(lambda d: _able(d.persistence)),
+    "gpu.persistence_mode": _detail(lambda d: able(d.persistence)),
     "gpu.utilization.memory": _detail(lambda d: d.memory_utilization, "%"),
     **_clocks(),
-    "gpu.ecc.mode.current": _board(lambda b: _able(b.ecc)),
-    "gpu.ecc.mode.pending": _detail(lambda d: _able(d.ecc_pending)),
+    "gpu.ecc.mode.current": _board(lambda b: able(b.ecc)),
+    "gpu.ecc.mode.pending": _detail(lambda d: able(d.ecc_pending)),
     **_ecc_errors(),
     "container": _one(lambda o: o.status.name),
     "container.id": _one(lambda o: o.status.id),

@@ -12,7 +12,7 @@ from pycgpu.request.model import MIB
 from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
-from ._render import policy_name
+from ._render import able, policy_name
 from ._table import clean
 
 UNKNOWN = "N/A"
@@ -25,10 +25,6 @@ class Section(NamedTuple):
 
     title: str
     rows: Sequence[tuple[str, Any, str] | Section]
-
-
-def _able(value: bool | None) -> str | None:
-    return None if value is None else "Enabled" if value else "Disabled"
 
 
 def _detail(card: CardView) -> Detail:
@@ -73,8 +69,8 @@ def _ecc(card: CardView) -> list[Section]:
         for since in ("volatile", "aggregate")
     ]
     modes = [
-        ("Current", _able(_board(card, "ecc")), ""),
-        ("Pending", _able(_detail(card).ecc_pending), ""),
+        ("Current", able(_board(card, "ecc")), ""),
+        ("Pending", able(_detail(card).ecc_pending), ""),
     ]
     return [Section("ECC Mode", modes), Section("ECC Errors", counted)]
 
@@ -201,7 +197,7 @@ def _about(card: CardView) -> list[tuple[str, Any, str]]:
         ("Product Name", name, ""),
         ("GPU UUID", told.uuid or None, ""),
         ("Minor Number", told.index, ""),
-        ("Persistence Mode", _able(_detail(card).persistence), ""),
+        ("Persistence Mode", able(_detail(card).persistence), ""),
         ("Policy", f"{told.policy} {policy_name(told.policy)}", ""),
         ("Containers At Most", told.max_inst, ""),
         ("Free Weight", told.free_weight, ""),

@@ -211,6 +211,11 @@ def _process(view: ContainerView, process: ProcessUsage) -> list[Cell]:
     ]
 
 
+def able(value: bool | None) -> str | None:
+    """Return a switch as nvidia-smi words it."""
+    return None if value is None else "Enabled" if value else "Disabled"
+
+
 def policy_name(policy: int) -> str:
     """Return the name of a policy; one that this version does not know is only a number."""
     return POLICIES[policy] if policy < len(POLICIES) else "?"
