@@ -164,7 +164,7 @@ bool cgpu_door_sees_exports(void);
 
 /* What a container without a grant may have of a card; 1 to 100: so many percent. */
 enum cgpu_ungranted {
-	CGPU_UNGRANTED_ASKED = -2, /* nothing, once any container was granted something */
+	CGPU_UNGRANTED_ASKED = -2, /* nothing, once any container asked for something */
 	CGPU_UNGRANTED_ALLOW = -1, /* all */
 	CGPU_UNGRANTED_REFUSE = 0
 };

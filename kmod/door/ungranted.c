@@ -15,7 +15,8 @@
 
 #include "door.h"
 
-static int ungranted = CGPU_UNGRANTED_ALLOW;
+/* by itself a module limits nobody until somebody asks, and then whoever came past it */
+static int ungranted = CGPU_UNGRANTED_ASKED;
 
 static const char *const words[] = { "allow", "refuse", "asked" };
 static const int values[] = {
@@ -83,4 +84,4 @@ static const struct kernel_param_ops ungranted_ops = {
 	.get = get_ungranted,
 };
 module_param_cb(ungranted, &ungranted_ops, NULL, 0644);
-MODULE_PARM_DESC(ungranted, "a card opened by a container of no grant: allow, refuse, asked (refuse once any container was granted something) or a share of the card such as 10%");
+MODULE_PARM_DESC(ungranted, "a card opened by a container of no grant: allow, refuse, asked (refuse once any container asked for something; the default) or a share of the card such as 10%");

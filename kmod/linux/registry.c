@@ -302,14 +302,15 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 	err = check_new(container);
 	if (!err)
 		err = choose_name(container);
-	if (!err)
+	if (!err) {
+		WRITE_ONCE(cgpu_registry->asked, true);
 		err = cgpu_host_admit(&cgpu_registry->host, create, &minor);
+	}
 	if (!err) {
 		memcpy(container->grant, create->grant, sizeof(container->grant));
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
 		cgpu_container_get(container);
 		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
-		WRITE_ONCE(cgpu_registry->asked, true);
 		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
 	}
 	mutex_unlock(&cgpu_registry->lock);

@@ -51,7 +51,7 @@ struct cgpu_registry {
 	struct cgpu_host host;
 	struct list_head containers;
 	unsigned int count;
-	bool asked;                    /* some container was granted something */
+	bool asked;                    /* for some container, granted or refused */
 };
 
 /* For cgpu_create.pid: inst_ctl takes positive numbers alone. */

@@ -22,7 +22,7 @@ from tests.vm.modules import Build, make, toolchain
 PACKAGED = {"535": "535.261.03", "550": "550.163.01"}
 # In no archive of Debian. Built where $CGPU_NVIDIA_SOURCE is a clone of
 # NVIDIA/open-gpu-kernel-modules, which has a tag for each; the others have nothing new to try.
-FROM_SOURCE = {"580": "580.142", "595": "595.44.03"}
+FROM_SOURCE = {"580": "580.142", "590": "590.48.01", "595": "595.44.03"}
 VERSIONS = PACKAGED | FROM_SOURCE
 SOURCE = "CGPU_NVIDIA_SOURCE"
 TOOLS_VERSION = VERSIONS["550"]

@@ -231,9 +231,7 @@ def ungranted() -> Any:
 def test_a_container_without_a_grant_gets_what_the_parameter_says(
     host: Any, made: Any, ungranted: Path, tmp_path: Path
 ) -> None:
-    assert ungranted.read_text() == "allow\n"
-    assert opens(*UNSEEN)
-    ungranted.write_text("asked")
+    assert ungranted.read_text() == "asked\n"
     assert opens(*UNSEEN)
     with running(made):
         asking = Process(tmp_path, "asking", "CGPU_MEM=1GiB", "CGPU_GPU=1")
@@ -251,6 +249,17 @@ def test_a_container_without_a_grant_gets_what_the_parameter_says(
     ungranted.write_text("refuse\n")
     assert not opens(*UNSEEN)
     assert opens()
+
+
+def test_who_asked_for_too_much_has_asked(host: Any, tmp_path: Path) -> None:
+    greedy = Process(tmp_path, "greedy")
+    try:
+        assert opens(*UNSEEN)
+        with pytest.raises(OSError, match="No space"):
+            host.create("greedy", f"pid={greedy.pid}", f"gpu=0,mem={1 << 40}")
+        assert not opens(*UNSEEN)
+    finally:
+        greedy.end()
 
 
 def test_a_container_without_a_grant_gets_its_share_once_however_it_nests(
