@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,11 +18,22 @@ SCRIPTS = sorted(
     if path.is_file() and path.read_text().startswith("#!/usr/bin/env bash\n")
 )
 HELPFUL = [path for path in SCRIPTS if "-h | --help)" in path.read_text()]
-USERS = {"install", "uninstall", "upgrade.sh", "demo", "test"}
+USERS = {"install", "uninstall", "upgrade.sh", "demo", "test", "bench-start"}
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True)
+VENV = REPOSITORY / ".venv/bin"
+
+
+def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": path or os.environ["PATH"]}
+    return subprocess.run(
+        [str(word) for word in words], env=environment, capture_output=True, text=True
+    )
+
+
+def path_without_venv() -> str:
+    """A shell's in which nobody has activated the environment of the scripts."""
+    return ":".join(word for word in os.environ["PATH"].split(":") if word != str(VENV))
 
 
 def test_what_users_start_has_help() -> None:
@@ -53,3 +66,29 @@ def test_a_script_goes_to_bash_before_it_says_anything_that_only_bash_knows(scri
 def test_what_a_pipe_says_is_not_lost_to_a_reader_that_stops_early(script: Path) -> None:
     """Under pipefail `… | grep -q` fails when the writer has more to say: now and then."""
     assert "| grep -q" not in script.read_text()
+
+
+@pytest.mark.parametrize("activated", [False, True], ids=["plain", "activated"])
+def test_the_start_cost_is_measured_whatever_environment_is_activated(activated: bool) -> None:
+    plain = path_without_venv()
+    done = run(
+        REPOSITORY / "scripts/bench-start", "1", path=f"{VENV}:{plain}" if activated else plain
+    )
+    assert done.returncode == 0, done.stderr
+    named = dict(re.findall(r"^(.+?) {2,}(\d+\.\d)$", done.stdout, re.MULTILINE))
+    assert {"runtime create", "hook createRuntime", "sum", "cgpu-smi", "cgpu-smi -q"} <= {*named}
+    assert all(float(value) > 0 for value in named.values())
+
+
+def test_an_activated_environment_of_the_scripts_stays() -> None:
+    """What stands for its interpreter is the one it was made of: it is not made once more."""
+    run(REPOSITORY / "scripts/setup-venv", path=path_without_venv())
+    done = run(REPOSITORY / "scripts/setup-venv", path=f"{VENV}:{path_without_venv()}")
+    assert (done.stdout, done.stderr) == (f"{VENV}/python\n", "")
+
+
+@pytest.mark.parametrize("words", [("x",), ("0",), ("-3",), ("",), ("3", "4")], ids=" ".join)
+def test_a_wrong_number_of_runs_is_named(words: tuple[str, ...]) -> None:
+    done = run(REPOSITORY / "scripts/bench-start", *words)
+    told = f"bench-start: RUNS is a number of 1 or more, not: {' '.join(words)}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
