@@ -26,9 +26,10 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client import CollectorRegistry
 
 from pycgpu.cli import main
-from pycgpu.tree.exporter import CARD_LABELS, Exporter
+from pycgpu.tree.exporter import Exporter
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.host.nvml import make_library
 from tests.process import output
 from tests.vm import packages
 
@@ -203,16 +204,35 @@ def dashboard() -> dict[str, Any]:
     return loaded
 
 
-def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(
-    tree: CoreTree, registry: CollectorRegistry, dashboard: dict[str, Any]
-) -> None:
-    text = prometheus_client.generate_latest(registry).decode()
+#: A container's counters that a reader of the dashboard wants over time.
+CHARTED = re.compile(r"cgpu_container_\w+_(seconds|joules|hours)_total|cgpu_container_compute_\w+")
+
+
+@pytest.fixture
+def exported(tree: CoreTree, tmp_path: Path) -> dict[str, set[str]]:
+    """Every metric of a host with a board, and its labels: of a process, for NVML stays."""
+    # Sums are told from the second scrape on.
+    code = (
+        "import sys, prometheus_client as client; from pycgpu.tree.exporter import Exporter\n"
+        "registry = client.CollectorRegistry(); registry.register(Exporter(sys.argv[1]))\n"
+        "client.generate_latest(registry); print(client.generate_latest(registry).decode())"
+    )
+    text = subprocess.run(
+        [sys.executable, "-c", code, str(tree.root)],
+        env=os.environ | {"LD_LIBRARY_PATH": str(make_library(tmp_path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     labels: dict[str, set[str]] = {}
     for name, inside in re.findall(r"^(\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
         labels.setdefault(name, {"instance", "job"}).update(re.findall(r'(\w+)="', inside))
-    # What a host without NVML and an engine of this version does not tell.
-    for name in ("utilization_ratio", "power_watts", "temperature_celsius"):
-        labels.setdefault(f"cgpu_gpu_{name}", {"instance", *CARD_LABELS})
+    return labels
+
+
+def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(
+    exported: dict[str, set[str]], dashboard: dict[str, Any]
+) -> None:
     variables = {one["name"]: one for one in dashboard["templating"]["list"]}
     exprs = [
         (target["expr"], target.get("legendFormat", ""))
@@ -223,12 +243,24 @@ def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(
     assert len(exprs) > 15
     for expr, legend in exprs:
         metrics = re.findall(r"\bcgpu_\w+", expr)
-        assert metrics and set(metrics) <= labels.keys(), expr
+        assert metrics and set(metrics) <= exported.keys(), expr
         asked = set(re.findall(r"(\w+)=~", expr)) | set(re.findall(r"\{\{\s*(\w+)\s*\}\}", legend))
         asked |= set(re.findall(r"label_values\(\w+, (\w+)\)", expr))
         for name in metrics:
-            assert asked <= labels[name], (expr, legend)
-        assert set(re.findall(r"\$(\w+)", expr)) <= variables.keys(), expr
+            assert asked <= exported[name], (expr, legend)
+        # __range is Grafana's own.
+        assert set(re.findall(r"\$(\w+)", expr)) <= {*variables, "__range"}, expr
+
+
+def test_time_energy_and_what_the_policy_gives_are_on_the_dashboard(
+    exported: dict[str, set[str]], dashboard: dict[str, Any]
+) -> None:
+    shown = json.dumps([panel["targets"] for panel in dashboard["panels"]])
+    wanted = {name for name in exported if CHARTED.fullmatch(name)} | {
+        "cgpu_gpu_energy_joules_total"
+    }
+    assert len(wanted) >= 10
+    assert {name for name in wanted if name not in shown} == set()
 
 
 def test_the_dashboard_is_whole_and_asks_one_source_of_data(dashboard: dict[str, Any]) -> None:

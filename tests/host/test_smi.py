@@ -34,6 +34,7 @@ from pycgpu.tree.process import Process
 from pycgpu.tree.snapshot import Share
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.host.nvml import make_library
 from tests.process import output
 
 HEX = "0123456789abcdef" * 4
@@ -363,13 +364,7 @@ def test_what_is_no_list_or_format_is_refused(
 @pytest.fixture(scope="module")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a libnvidia-ml.so.1 that tells of one board."""
-    made = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).with_name("nvml.c")
-    library = made / "libnvidia-ml.so.1"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wall", "-o", str(library), str(source)], check=True
-    )
-    return made
+    return make_library(tmp_path_factory.mktemp("nvml"))
 
 
 def smi_with_nvml(library: Path, *args: object) -> str:
