@@ -15,9 +15,11 @@ from pycgpu.errors import CgpuError
 from pycgpu.tree import names, procfs, snapshot, target
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
+from . import _output
 from ._table import Look
 
 INTERVAL_MIN_S = 0.1
+INTERVAL_MAX_S = 86400
 
 
 class UsageError(Exception):
@@ -65,8 +67,8 @@ def run(options: Options) -> int:
         raise UsageError("--json and --csv are two formats: give one")
     displays = _displays(options)
     watch = options.watch
-    if watch is not None and watch < INTERVAL_MIN_S:
-        raise UsageError(f"--watch: at least {INTERVAL_MIN_S} seconds")
+    if watch is not None and not INTERVAL_MIN_S <= watch <= INTERVAL_MAX_S:
+        raise UsageError(f"--watch: {INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds")
     choose = _chooser(options.ids, options.container)
     tree = options.root or procfs.find_root()
     look = _look(options.color, options.ascii)
@@ -88,7 +90,7 @@ def run(options: Options) -> int:
         return 130
     except BrokenPipeError:
         # Whoever reads has seen enough; the interpreter must not try to flush once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _output.drop()
     return 0
 
 

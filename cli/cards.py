@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -25,5 +26,11 @@ def show(
     tables = cards.load(file)
     tree = root or procfs.find_root()
     found = (cards.apply if apply else cards.pending)(tables, tree, proc)
+    same = True
     for card, key, now, value in found:
+        same = False
         print(f"GPU {card}: {key} {now} {'→' if apply else 'and not'} {value}")
+    if same and not os.path.exists(file):
+        print(f"{file} is absent: cards keep what they began with")
+    elif same:
+        print(f"all cards have what {file} says")

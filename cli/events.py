@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from typing import Annotated
 
@@ -14,6 +12,7 @@ import typer
 import pycgpu
 from pycgpu.tree.events import KINDS, Event
 
+from . import _output
 from ._complete import containers, kinds
 from ._table import clean
 
@@ -52,7 +51,7 @@ def events(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _output.drop()
 
 
 def _text(event: Event) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -13,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from pycgpu.errors import CgpuError, LaunchError
 
-from . import _locale
+from . import _locale, _output
 
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
@@ -78,6 +79,16 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return _Lazy(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], COMMANDS):
+                error.message += f" Did you mean {' or '.join(close)}?"
+            raise
+
 
 _app = typer.Typer(
     cls=_Commands,
@@ -101,6 +112,7 @@ def _main(
 
 def app() -> None:
     """Run ``cgpu``; an error is one line, its traceback shown only with ``--debug``."""
+    _output.open_streams()
     _locale.obey()
     debug = "--debug" in sys.argv[1:2]
     if debug:
@@ -110,7 +122,8 @@ def app() -> None:
 
         completion_init()
     try:
-        _app(prog_name="cgpu")
+        with contextlib.nullcontext() if debug else _output.told("cgpu"):
+            _app(prog_name="cgpu")
     except CgpuError as error:
         if debug:
             raise

@@ -16,7 +16,7 @@ from typing import Any
 
 from pycgpu.errors import CgpuError
 
-from . import _locale, _smi
+from . import _locale, _output, _smi
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -53,22 +53,27 @@ _VALUES = {
 
 def app() -> None:
     """Run ``cgpu-smi``; an error is one line."""
+    _output.open_streams()
     _locale.obey()
     if "_CGPU_SMI_COMPLETE" in os.environ:
         complete()
-    arguments = with_interval(sys.argv[1:])
     try:
-        options = parse(arguments)
-        if options is not None:
-            # A mistake is said by typer, as all are.
-            with contextlib.suppress(_smi.UsageError):
-                sys.exit(_smi.run(options))
-        from .smi_command import app as command
-
-        command(args=arguments, prog_name="cgpu-smi")
+        with _output.told("cgpu-smi"):
+            _run(with_interval(sys.argv[1:]))
     except CgpuError as error:
         print(f"cgpu-smi: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _run(arguments: list[str]) -> None:
+    options = parse(arguments)
+    if options is not None:
+        # A mistake is said by typer, as all are.
+        with contextlib.suppress(_smi.UsageError):
+            sys.exit(_smi.run(options))
+    from .smi_command import app as command
+
+    command(args=arguments, prog_name="cgpu-smi")
 
 
 def complete() -> None:
@@ -88,7 +93,8 @@ def with_interval(arguments: list[str]) -> list[str]:
         given.append(word)
         if word in _WATCH:
             following = arguments[index + 1 : index + 2]
-            if not (following and following[0].replace(".", "", 1).isdigit()):
+            number = "".join(following).replace(".", "", 1)
+            if not (number.isascii() and number.isdigit()):
                 given.append(str(INTERVAL_S))
     return given
 

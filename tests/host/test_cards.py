@@ -49,7 +49,8 @@ def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: Co
     assert have == [(0, 8, 12000), (6, 8, 12000), (0, 16, 5000)]
     for node in ("0/policy", "1/policy", "0/timeslice_us"):
         assert tree.store(node) == 0
-    assert apply(tree, text).stdout == ""
+    file = tree.root.parent / "cards.toml"
+    assert apply(tree, text).stdout == f"all cards have what {file} says\n"
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,11 @@ def test_a_card_that_two_tables_name_is_an_error() -> None:
 
 def test_a_host_without_the_file_keeps_what_it_has(tmp_path: Path) -> None:
     assert cards.load(str(tmp_path / "none")) == {}
+
+
+@pytest.mark.parametrize("options", [(), ("--apply",)])
+def test_a_host_without_the_file_is_told_so(tree: CoreTree, options: tuple[str, ...]) -> None:
+    file = tree.root / "none.toml"
+    told = program.run(main.app, "cards", "--file", file, "--root", tree.root, *options)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == f"{file} is absent: cards keep what they began with\n"

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,52 @@ def test_an_error_is_one_line_and_its_traceback_is_for_debug(tmp_path: Path) -> 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
     assert cgpu("frobnicate").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("pss", "ps"), ("event", "events"), ("polcy", "policy")]
+)
+def test_a_mistyped_command_is_answered_with_the_nearest(typed: str, meant: str) -> None:
+    failed = cgpu(typed)
+    assert failed.returncode == 2
+    assert f"No such command '{typed}'. Did you mean {meant}" in " ".join(failed.stderr.split())
+
+
+#: What users type, whose output is short, or longer than what is buffered.
+TYPED = ["cgpu ps", "cgpu events", "cgpu exporter --once", "cgpu --help", "cgpu --version"] + [
+    "cgpu smi", "cgpu-smi", "cgpu-smi -q", "cgpu-smi -L", "cgpu-smi --help"
+]  # fmt: skip
+
+
+def typed(line: str, redirection: str, root: Path) -> subprocess.CompletedProcess[str]:
+    """A line of a shell whose standard output goes elsewhere; its status is the command's."""
+    program, *words = line.split()
+    module = {"cgpu": "main", "cgpu-smi": "smi"}[program]
+    if not words or words[-1] not in ("--help", "--version"):
+        words += ["--root", str(root)]
+    command = shlex.join([sys.executable, "-m", f"pycgpu.cli.{module}", *words])
+    script = f"{command} {redirection}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_output_that_cannot_be_written_is_told_in_a_line(line: str, tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "tree")
+    full = typed(line, ">/dev/full", root)
+    program = line.split()[0]
+    assert full.returncode == 1
+    # Without the name when it was found out in the middle of a long output.
+    assert full.stderr in {
+        f"{program}: {of}No space left on device\n" for of in ("standard output: ", "")
+    }
+    closed = typed(line, ">&-", root)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_a_reader_that_stops_early_hears_nothing_of_it(line: str, tmp_path: Path) -> None:
+    left = typed(line, "| true", make_tree(tmp_path / "tree"))
+    assert left.returncode in (0, 1) and left.stderr == ""
 
 
 def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path: Path) -> None:

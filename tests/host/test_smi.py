@@ -507,7 +507,9 @@ def test_cards_and_containers_are_chosen(tree: CoreTree) -> None:
         (("--display", "CLOCK"), 2, "give -q, too"),
         (("-q", "-d", "FAN"), 2, "no section 'FAN'"),
         (("--json", "--csv"), 2, "two formats"),
-        (("--watch", "0.01"), 2, "at least 0.1 seconds"),
+        *[(("--watch", value), 2, "0.1 to 86400 seconds") for value in ("0", "0.01", "86401")],
+        *[((f"--watch={value}",), 2, "0.1 to 86400 seconds") for value in ("nan", "inf", "-1")],
+        (("--watch", "²"), 2, "unexpected extra argument"),
     ],
 )
 def test_what_cannot_be_shown_is_said(tree: CoreTree, args: Any, status: Any, text: Any) -> None:
