@@ -23,6 +23,8 @@ SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerTyp
 
 #: Settings that a CDI device of one container brings, as options of the hook in it.
 GIVEN = "--set"
+#: The tenant that the container is of, together with others.
+TENANT = "--tenant"
 HOOK = "cgpu-hook"
 
 
@@ -67,6 +69,12 @@ def _given(config: dict[str, object]) -> dict[str, str]:
         words = entry.get("args") if isinstance(entry, dict) else None
         if not isinstance(words, list) or str(entry.get("path")).rpartition("/")[2] != HOOK:
             continue
+        if GIVEN in words and found:
+            # Neither's limits are the container's.
+            raise RequestError(
+                "the container has parts of two claims, or two devices of its own: put the requests"
+                " of both into one claim"
+            )
         for number, word in enumerate(words[:-1]):
             if word == GIVEN:
                 key, _, value = str(words[number + 1]).partition("=")

@@ -16,11 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
-from .bundle import GIVEN
+from .bundle import GIVEN, TENANT
 
 KIND = "cgpu.io/gpu"
 #: Of devices that are made for one container each.
 CONTAINER_KIND = "cgpu.io/container"
+#: Of devices of a resource claim, which any number of containers may have.
+CLAIM_KIND = "cgpu.io/claim"
 #: 0.5.0 is read by Podman 4.3, containerd 1.7, CRI-O 1.26 and Docker 25.
 VERSION = "0.5.0"
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -89,19 +91,61 @@ def of_container(
     image can set, and count as annotations of the operator's do.
     """
     edits = _edits(cards)
-    visible = ",".join(card.uuid or str(card.index) for card in cards)
-    edits["env"] = [f"NVIDIA_VISIBLE_DEVICES={visible}"]
-    given = [
-        word
-        for key, value in {"CGPU_GPU": visible, **settings}.items()
-        for word in (GIVEN, f"{key}={value}")
-    ]
+    edits["env"] = _visible(cards)
     return {
         "cdiVersion": VERSION,
         "kind": CONTAINER_KIND,
         "devices": [{"name": name, "containerEdits": edits}],
-        "containerEdits": _common((*hook, *given), libraries, dev),
+        "containerEdits": _common((*hook, *_given(cards, settings)), libraries, dev),
     }
+
+
+def of_claim(
+    tenant: str | None,
+    devices: Mapping[str, Card],
+    settings: Mapping[str, str],
+    hook: Sequence[str],
+    *,
+    libraries: Iterable[str] = (),
+    dev: str = "/dev",
+) -> dict[str, object]:
+    """
+    Return the CDI specification of a claim's *devices*, :data:`CLAIM_KIND` by name.
+
+    Whatever containers have one of them are one *tenant*, with what *settings* ask of the cards in
+    their order; None where it is always one container. It sees those cards alone whose devices it
+    has.
+    """
+    cards = list({card.index: card for card in devices.values()}.values())
+    shared = () if tenant is None else (TENANT, tenant)
+    edits = _common((*hook, *shared, *_given(cards, settings)), libraries, dev)
+    edits["env"] = _visible(cards)
+    return {
+        "cdiVersion": VERSION,
+        "kind": CLAIM_KIND,
+        "devices": [
+            {
+                "name": name,
+                "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{card.index}"}]},
+            }
+            for name, card in devices.items()
+        ],
+        "containerEdits": edits,
+    }
+
+
+def _name(card: Card) -> str:
+    return card.uuid or str(card.index)
+
+
+def _visible(cards: Iterable[Card]) -> list[str]:
+    return [f"NVIDIA_VISIBLE_DEVICES={','.join(map(_name, cards))}"]
+
+
+def _given(cards: Iterable[Card], settings: Mapping[str, str]) -> list[str]:
+    """Return the hook's options that say which cards it is about and what is asked of them."""
+    every = {"CGPU_GPU": ",".join(map(_name, cards)), **settings}
+    return [word for key, value in every.items() for word in (GIVEN, f"{key}={value}")]
 
 
 def _common(hook: Sequence[str], libraries: Iterable[str], dev: str) -> dict[str, object]:

@@ -15,15 +15,16 @@ abstract class for each kind of collection, a tenth of the whole start.
 
 from __future__ import annotations
 
+import errno
 import posix
 import sys
 
-from ..errors import CgpuError, HookError, RequestError
+from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
-from ..request.model import CardGrant, Grant, Refusal, Request
+from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from . import json_text
-from .bundle import GIVEN, load_config, names, request_of
+from .bundle import GIVEN, TENANT, load_config, names, request_of
 from .lock import acquire
 from .log import CTYUN, DEFAULT, HookLog
 
@@ -34,7 +35,7 @@ CREATE_STAGES = ("createRuntime", "prestart")
 STAGES = (*CREATE_STAGES, "poststop")
 USAGE = (
     "usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [--policy FILE]"
-    " [--set NAME=VALUE]…"
+    " [--set NAME=VALUE]… [--tenant NAME]"
     f" [{'|'.join(STAGES)}] < state"
 )
 
@@ -48,6 +49,8 @@ def run(
     lock: str = LOCK,
     proc: str = "/proc",
     policy: str = permit.PATH,
+    shared: str | None = None,
+    tenants: str | None = None,
 ) -> int:
     """
     Perform one hook call; return its exit status, 1 for a refusal (explained on stderr).
@@ -58,6 +61,8 @@ def run(
             crun ``created``; at poststop pid is absent or 0.
         root: the tree, or None for the door that is open.
         policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
+        shared: the tenant that this container is of, with others; its cgroup is in *tenants*, or
+            where such cgroups are.
     """
     container_id = "-"
     removing = stage == "poststop"
@@ -68,8 +73,10 @@ def run(
             stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
         removing = stage == "poststop"
         if removing:
+            if shared is not None:
+                return _leave(shared, log, root, lock, tenants)
             return _remove(state, log, root, policy)
-        return _register(state, log, root, lock, proc, policy)
+        return _register(state, log, root, lock, proc, policy, shared, tenants)
     except CgpuError as error:
         reason = str(error)
     except OSError as error:
@@ -102,6 +109,8 @@ def _register(
     lock: str,
     proc: str,
     policy: str,
+    shared: str | None,
+    tenants: str | None,
 ) -> int:
     container_id = str(state["id"])
     bundle = state.get("bundle", state.get("bundlePath"))
@@ -120,10 +129,16 @@ def _register(
         raise HookError(f"the container's state names no process (pid {pid!r})")
     log.line("INFO", container_id, f"{request.dialect}: process {pid} asks for a share")
     root = root or procfs.find_root()
-    cgroup = cgroup_of(pid, proc)
-    identity = {"pid": pid} if cgroup is None else {"cgroup": cgroup}
+    cgroup = None if shared is not None else cgroup_of(pid, proc)
+    registered = container_id if shared is None else shared
+    joined = False
     with _Locked(lock):
-        result = _decide(request, root)
+        if shared is not None:
+            # Before it is looked whether the tenant is there: with a process in it it stays.
+            from . import tenant
+
+            cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
+        result = _decide(request, root, shared)
         if isinstance(result, Grant) and (exceeded := allowed.exceeded(result)):
             result = Refusal(exceeded)
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
@@ -139,9 +154,12 @@ def _register(
         if unenforced:
             log.line("WARN", container_id, _WITHOUT_BRIDGE)
             print(f"cgpu: {_WITHOUT_BRIDGE}", file=sys.stderr)
-        procfs.create(container_id, _door_part(result), root, **identity)
+        joined = not _create(registered, _door_part(result), root, pid, cgroup, shared)
+    if joined:
+        log.line("INFO", container_id, f"shares {registered}")
+        return 0
     if result.oom_script is not None:
-        _watch(container_id, result, root, pid, log)
+        _watch(registered, result, root, pid, log)
     for card in result.cards:
         without = "; its part of the compute is not enforced" if unenforced else ""
         log.line("INFO", container_id, f"granted {_describe(card)}{without}")
@@ -158,6 +176,22 @@ def _enforced(grant: Grant, root: str) -> bool:
     """Tell whether the door can give the parts of the compute that were asked for."""
     asked = any((card.weight, card.quota, card.quota_min) != (None,) * 3 for card in grant.cards)
     return not asked or procfs.governs(root)
+
+
+def _create(
+    name: str, grant: Grant, root: str, pid: int, cgroup: str | None, shared: str | None
+) -> bool:
+    """Register a container; return False if the tenant that it shares is there already."""
+    try:
+        if cgroup is None:
+            procfs.create(name, grant, root, pid=pid)
+        else:
+            procfs.create(name, grant, root, cgroup=cgroup)
+    except NodeError as error:
+        if shared is None or error.errno != errno.EEXIST:
+            raise
+        return False
+    return True
 
 
 def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
@@ -198,7 +232,7 @@ def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
     )
 
 
-def _decide(request: Request, root: str) -> Grant | Refusal:
+def _decide(request: Request, root: str, shared: str | None) -> Grant | Refusal:
     cards = procfs.find_cards(root)
     try:
         if admission.choosable(request, cards):
@@ -209,8 +243,31 @@ def _decide(request: Request, root: str) -> Grant | Refusal:
     # The nodes of other cards and their containers are not read: on a full host they are hundreds.
     return admission.admit(
         request,
-        [procfs.read_card(card.index, root) if card.index in chosen else card for card in cards],
+        [
+            _without(procfs.read_card(card.index, root), shared, root)
+            if card.index in chosen
+            else card
+            for card in cards
+        ],
     )
+
+
+def _without(card: Card, shared: str | None, root: str) -> Card:
+    """Return the card as it would be without that tenant."""
+    try:
+        for one in card.tenants if shared is not None else ():
+            if procfs.read_cid(card.index, one.id, root) == shared:
+                return card._replace(
+                    allocated_bytes=card.allocated_bytes
+                    - (procfs.read_memsize(card.index, one.id, root) or 0),
+                    free_weight=card.free_weight + procfs.read_weight(card.index, one.id, root),
+                    tenants=tuple(other for other in card.tenants if other != one),
+                )
+    except NodeError as error:
+        if not procfs.is_gone(error):
+            raise
+        return procfs.read_card(card.index, root)
+    return card
 
 
 def _describe(card: CardGrant) -> str:
@@ -259,6 +316,23 @@ def _remove(state: dict[str, object], log: HookLog, root: str | None, policy: st
     return 0
 
 
+def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str | None) -> int:
+    """Remove a tenant whose last container this was."""
+    from . import tenant
+
+    directory = tenants or tenant.DIRECTORY
+    with _Locked(lock):
+        if not tenant.is_empty(shared, directory):
+            return 0
+        try:
+            if procfs.destroy(shared, root or procfs.find_root()):
+                log.line("INFO", shared, "removed")
+        except CgpuError as error:
+            log.line("WARN", shared, f"not removed: {error}")
+        tenant.remove(shared, directory)
+    return 0
+
+
 def _asked_before(state: dict[str, object], policy: str) -> Request | None:
     """Return what the container had asked for, or None where that cannot be told any more."""
     try:
@@ -300,7 +374,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run as ``cgpu-hook``; see :data:`USAGE`. What is --set is read where the bundle is."""
     args = list(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {
-        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN)
+        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN, TENANT)
     }
     stage = None
     while args:
@@ -321,4 +395,5 @@ def main(argv: list[str] | None = None) -> int:
         lock=(options["--lock"] or [LOCK])[-1],
         proc=(options["--proc"] or ["/proc"])[-1],
         policy=(options["--policy"] or [permit.PATH])[-1],
+        shared=options[TENANT][-1] if options[TENANT] else None,
     )

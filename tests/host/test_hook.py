@@ -435,3 +435,68 @@ def test_whatever_the_environment_no_unlimited_container_starts(
     limits = ("CGPU_MEM=", "EGPU=")
     if status == 0 and any(isinstance(entry, str) and entry.startswith(limits) for entry in env):
         assert engine.written.startswith(f"create {CID} pid=")
+
+
+def share(engine: Engine, stage: str = "createRuntime", **options: Any) -> int:
+    """The hook of a container that shares the tenant ``claim-a``, with 4 GiB of card 2."""
+    env = ["CGPU_MEM=4GiB", "CGPU_GPU=2", "CGPU_QUOTA=30"]
+    config = {"process": {"env": env}}
+    (engine.directory / "bundle" / "config.json").write_text(json.dumps(config))
+    return hook.run(
+        stage,
+        json.dumps(engine.state(**options)),
+        log=HookLog((str(engine.log),)),
+        root=str(engine.root),
+        lock=str(engine.lock),
+        proc=str(engine.proc),
+        policy=str(engine.directory / "policy.toml"),
+        shared="claim-a",
+        tenants=str(engine.directory / "tenants"),
+    )
+
+
+@pytest.fixture
+def tenants(engine: Engine) -> Path:
+    """A hierarchy of cgroups without a process."""
+    path = Path(engine.directory) / "tenants"
+    path.mkdir()
+    (path / "cgroup.procs").write_text("")
+    return path
+
+
+def test_containers_of_one_tenant_are_known_by_its_cgroup(engine: Engine, tenants: Path) -> None:
+    assert share(engine) == 0
+    assert (tenants / "claim-a/cgroup.procs").read_text() == "4711"
+    path = tenants / "claim-a"
+    assert (
+        engine.written == f"create claim-a cgroup={path} gpu=2,mem=4294967296,quota=30,policy=6\n"
+    )
+
+
+def test_a_tenant_that_is_there_does_not_stand_in_its_own_way(
+    engine: Engine, tenants: Path
+) -> None:
+    total = 32510 * MIB
+    put(engine.root / "2", memory=memory(total, allocated=30 * 1024 * MIB), free_weight="0")
+    nodes = {"memsize": str(4096 * MIB), "quota": "30"}
+    add_container(engine.root, 2, "claim-a", **nodes)
+    add_container(engine.root, 2, CID, memsize=str(26 * 1024 * MIB), quota="70")
+    assert share(engine) == 0
+    assert engine.written.startswith("create claim-a cgroup=")
+
+
+def test_a_tenant_ends_with_its_last_container(engine: Engine, tenants: Path) -> None:
+    assert share(engine) == 0
+    put(engine.root, inst_ctl="")
+    assert share(engine, "poststop", pid=0) == 0
+    assert engine.written == "\n"
+    (tenants / "claim-a/cgroup.procs").write_text("")
+    assert share(engine, "poststop", pid=0) == 0
+    assert engine.written == "destroy claim-a\n"
+
+
+def test_a_container_is_of_one_tenant(engine: Engine, tenants: Path, capsys: Any) -> None:
+    engine.process("NSpid:\t4711\t1\n", cgroup="3:freezer,name=cgpu:/claim-b\n0::/a\n")
+    assert share(engine) == 1
+    assert "parts of two claims, claim-b and claim-a" in capsys.readouterr().err
+    assert engine.written == ""

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""
+One tenant for several containers, in whatever pods they are: those of one resource claim.
+
+The door knows a tenant by a pid namespace or by a cgroup, and pods share neither. So each of the
+containers enters a cgroup of the tenant's besides its engine's own, in a hierarchy of version 1
+that is mounted for this alone and shows in no container. It has the freezer: a hierarchy takes some
+controller for the door to tell a process's place in it, and version 2 leaves that one alone.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from ..errors import HookError
+
+DIRECTORY = "/run/cgpu/tenants"
+#: Of the hierarchy: whoever mounts the freezer otherwise has another one.
+NAME = "cgpu"
+_MEMBERS = "cgroup.procs"
+
+
+def enter(name: str, pid: int, directory: str = DIRECTORY, proc: str = "/proc") -> str:
+    """
+    Put a process into the tenant's cgroup, which is made if need be; return its directory.
+
+    Raises:
+        HookError: the process belongs to another tenant, or this host has no such hierarchy.
+    """
+    if not _exists(f"{directory}/{_MEMBERS}"):
+        _mount(directory)
+    now = _place(pid, proc)
+    if now not in ("/", f"/{name}"):
+        raise HookError(
+            f"the container asks for parts of two claims, {now[1:]} and {name}: put the requests of"
+            " both into one claim"
+        )
+    path = f"{directory}/{name}"
+    if not _exists(path):
+        posix.mkdir(path, 0o700)
+    with open(f"{path}/{_MEMBERS}", "w", encoding="ascii") as file:
+        file.write(str(pid))
+    return path
+
+
+def is_empty(name: str, directory: str = DIRECTORY) -> bool:
+    """Tell whether no process is in the tenant's cgroup, or there is none."""
+    try:
+        with open(f"{directory}/{name}/{_MEMBERS}", encoding="ascii") as file:
+            return not file.read(1)
+    except FileNotFoundError:
+        return True
+
+
+def remove(name: str, directory: str = DIRECTORY) -> None:
+    """Remove the tenant's cgroup if it is there and empty."""
+    try:
+        posix.rmdir(f"{directory}/{name}")
+    except OSError:
+        return
+
+
+def _exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def _place(pid: int, proc: str) -> str:
+    """Return where in our hierarchy a process is."""
+    with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if f"name={NAME}" in controllers.split(","):
+                return path
+    return "/"
+
+
+def _mount(directory: str) -> None:
+    # Once after a boot: what is imported here takes longer than all else.
+    import ctypes
+    import os
+
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    options = f"freezer,name={NAME}".encode()
+    # 14: MS_NOSUID, MS_NODEV, MS_NOEXEC
+    if libc.mount(b"cgpu", directory.encode(), b"cgroup", 14, options):
+        why = os.strerror(ctypes.get_errno())
+        raise HookError(
+            f"{directory}: cannot mount a hierarchy with the freezer ({why}): claims take a host"
+            " with cgroup version 2 alone and CONFIG_CGROUP_FREEZER"
+        )
