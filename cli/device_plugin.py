@@ -56,7 +56,7 @@ def device_plugin(
         raise CgpuError(f"{error}: pip install 'pycgpu[kubernetes]'") from None
     access = apiserver.access(api, token, ca)
     place = Place(
-        (hook,), root, prefix, cdi_directory, _driver_libraries(prefix) if libraries else ()
+        (hook,), root, prefix, cdi_directory, driver_libraries(prefix) if libraries else ()
     )
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
     plugin = Plugin(
@@ -69,7 +69,7 @@ def device_plugin(
         return
 
 
-def _driver_libraries(prefix: str) -> tuple[str, ...]:
+def driver_libraries(prefix: str) -> tuple[str, ...]:
     """Return the driver's files on the host, which is another root than a pod's."""
     command = ["ldconfig", "-p"] if prefix == "/" else ["ldconfig", "-r", prefix, "-p"]
     cache = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -27,6 +27,10 @@ COMMANDS = {
     ),
     "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
     "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
+    "dra-driver": (
+        "pycgpu.cli.dra_driver",
+        "Offer this node's cards to Kubernetes as devices of claims.",
+    ),
     "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
     "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
     "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),

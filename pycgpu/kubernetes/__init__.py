@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Kubernetes: the node's device plugin. Never imported by the hook, which it only feeds."""
+"""
+Kubernetes: a node's device plugin and DRA driver, and an extender for the scheduler.
+
+Never imported by the hook, which it only feeds.
+"""

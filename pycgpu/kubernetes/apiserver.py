@@ -8,7 +8,8 @@ import json
 import os
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from ..errors import CgpuError
@@ -20,6 +21,8 @@ TIMEOUT_S = 10.0
 #: After that long the server ends a watch, and a new one begins.
 WATCH_S = 300
 MERGE = "application/merge-patch+json"
+JSON = "application/json"
+RESOURCES = "/apis/resource.k8s.io/v1"
 
 
 class ApiError(CgpuError):
@@ -163,4 +166,41 @@ def publish(
             "status": {"capacity": amounts, "allocatable": amounts},
         },
     )
+    return True
+
+
+def claim(access: Access, namespace: str, name: str) -> dict[str, Any]:
+    """Return a ResourceClaim; ApiError if it is not there."""
+    path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}"
+    found: dict[str, Any] = access.call("GET", path)
+    return found
+
+
+def publish_slice(
+    access: Access,
+    node: str,
+    make: Callable[[str], dict[str, Any]],
+    renewed: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None],
+) -> bool:
+    """
+    Let the API server have a node's ResourceSlice as it should be; False: it has already.
+
+    Args:
+        make: returns the slice for the node's uid.
+        renewed: returns what replaces the one that is there; None, nothing.
+    """
+    wanted = make(access.call("GET", f"/api/v1/nodes/{node}")["metadata"]["uid"])
+    path = f"{RESOURCES}/resourceslices"
+    own = f"{path}/{wanted['metadata']['name']}"
+    try:
+        said = access.call("GET", own)
+    except ApiError as error:
+        if error.code != HTTPStatus.NOT_FOUND:
+            raise
+        access.call("POST", path, wanted, JSON)
+        return True
+    better = renewed(said, wanted)
+    if better is None:
+        return False
+    access.call("PUT", own, better, JSON)
     return True

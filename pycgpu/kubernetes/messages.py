@@ -2,8 +2,8 @@
 """
 What kubelet and plugin say to each other, numbered as in Kubernetes' public API.
 
-``deviceplugin/v1beta1/api.proto`` and ``podresources/v1/api.proto`` of k8s.io/kubelet: the messages
-and fields that are used here, and no others.
+``deviceplugin/v1beta1``, ``podresources/v1``, ``pluginregistration/v1`` and ``dra/v1`` of
+k8s.io/kubelet: the messages and fields that are used here, and no others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ VERSION = "v1beta1"
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 POD_RESOURCES = "v1.PodResourcesLister"
+PLUGIN_REGISTRATION = "pluginregistration.Registration"
+DRA_PLUGIN = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+#: What a plugin of that type says that it speaks.
+DRA_TYPE, DRA_VERSION = "DRAPlugin", "v1.DRAPlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
@@ -102,3 +106,81 @@ class PodResources:
 @dataclass
 class PodResourcesList:
     pods: list[PodResources] = many(1, PodResources)
+
+
+@dataclass
+class PluginInfo:
+    type: str = text(1)
+    name: str = text(2)
+    endpoint: str = text(3)
+    supported_versions: list[str] = texts(4)
+
+
+@dataclass
+class RegistrationStatus:
+    plugin_registered: bool = switch(1)
+    error: str = text(2)
+
+
+@dataclass
+class Claim:
+    namespace: str = text(1)
+    uid: str = text(2)
+    name: str = text(3)
+
+
+@dataclass
+class ClaimsRequest:
+    """``NodePrepareResourcesRequest``, and ``NodeUnprepareResourcesRequest``, which is the same."""
+
+    claims: list[Claim] = many(1, Claim)
+
+
+@dataclass
+class PreparedDevice:
+    """``Device``."""
+
+    request_names: list[str] = texts(1)
+    pool_name: str = text(2)
+    device_name: str = text(3)
+    cdi_device_ids: list[str] = texts(4)
+    share_id: str = text(5)
+
+
+@dataclass
+class Prepared:
+    """``NodePrepareResourceResponse``."""
+
+    devices: list[PreparedDevice] = many(1, PreparedDevice)
+    error: str = text(2)
+
+
+@dataclass
+class PreparedEntry:
+    """Of the map by uid; a map is a list of pairs."""
+
+    uid: str = text(1)
+    prepared: list[Prepared] = many(2, Prepared)
+
+
+@dataclass
+class PrepareResponse:
+    claims: list[PreparedEntry] = many(1, PreparedEntry)
+
+
+@dataclass
+class Unprepared:
+    """``NodeUnprepareResourceResponse``."""
+
+    error: str = text(1)
+
+
+@dataclass
+class UnpreparedEntry:
+    uid: str = text(1)
+    unprepared: list[Unprepared] = many(2, Unprepared)
+
+
+@dataclass
+class UnprepareResponse:
+    claims: list[UnpreparedEntry] = many(1, UnpreparedEntry)

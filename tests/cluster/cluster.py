@@ -14,14 +14,13 @@ from typing import Any
 from pycgpu.install import registration
 from tests.cluster.control_plane import HOST_FROM_GUEST, ControlPlane, programs
 from tests.cluster.node import ADDRESS, Node
+from tests.cluster.objects import IMAGE
 from tests.vm.container import libraries
 from tests.vm.cri import archive
 from tests.vm.loaded import until
 from tests.vm.vm import SHARE
 
 NODE = "vm"
-#: The image of the two Jobs of the vendor's document, of which ours has the name alone.
-IMAGE = "docker.io/4pdosc/ai-benchmark:2.4.1-gpu"
 PAUSE = "localhost/pause:1"
 #: Kubelet and containerd are large programs to an emulated processor.
 START_S = 600
@@ -108,7 +107,7 @@ class Cluster:
         for path in ("/var/lib/containerd", "/var/lib/kubelet"):
             # A file system of which the kubelet can tell how full it is.
             self.node.run("mkdir", "-p", path)
-            self.node.run("mount", "-t", "tmpfs", "-o", "size=2g", "tmpfs", path)
+            self.node.run("mount", "-t", "tmpfs", "-o", "size=3g", "tmpfs", path)
         self.node.run("install", "-D", "-m", "755", f"{SHARE}/hook", f"/{registration.HOOK}")
         self.containerd()
         base = ("env", f"PATH={self.path}", "ctr", "-n", "k8s.io", "images", "import", "--local")

@@ -95,27 +95,64 @@ def test_who_may_set_limits_may_annotate(api: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "what", "may"),
+    ("account", "verb", "what", "may"),
     [
-        ("get", "pods", True),
-        ("list", "pods", False),
-        ("create", "pods", False),
-        ("get", "secrets", False),
-        ("get", "nodes", True),
-        ("patch", "nodes/status", True),
-        ("patch", "nodes", False),
-        ("update", "nodes/status", False),
+        ("device-plugin", "get", "pods", True),
+        ("device-plugin", "list", "pods", False),
+        ("device-plugin", "create", "pods", False),
+        ("device-plugin", "get", "secrets", False),
+        ("device-plugin", "get", "nodes", True),
+        ("device-plugin", "patch", "nodes/status", True),
+        ("device-plugin", "patch", "nodes", False),
+        ("device-plugin", "update", "nodes/status", False),
+        ("dra-driver", "get", "resourceclaims", True),
+        ("dra-driver", "list", "resourceclaims", False),
+        ("dra-driver", "update", "resourceclaims/status", False),
+        ("dra-driver", "update", "resourceslices", True),
+        ("dra-driver", "delete", "resourceslices", False),
+        ("dra-driver", "patch", "nodes/status", False),
+        ("dra-driver", "list", "pods", False),
+        ("dra-driver", "get", "secrets", False),
     ],
 )
-def test_the_plugin_may_do_what_it_does_and_no_more(
-    api: ControlPlane, verb: str, what: str, may: bool
+def test_who_runs_on_a_node_may_do_what_it_does_and_no_more(
+    api: ControlPlane, account: str, verb: str, what: str, may: bool
 ) -> None:
     resource, _, part = what.partition("/")
     words = [*("auth", "can-i", verb, resource), *(["--subresource", part] if part else [])]
     done = api.kubectl(
-        *words, "--as=system:serviceaccount:cgpu:device-plugin", "-n", "default", check=False
+        *words, f"--as=system:serviceaccount:cgpu:{account}", "-n", "default", check=False
     )
     assert done.stdout.strip() == ("yes" if may else "no")
+
+
+@pytest.mark.parametrize(("node", "says"), [("mine", ""), ("other", "slice of its own node alone")])
+def test_a_dra_driver_writes_the_slice_of_its_own_node(
+    api: ControlPlane, node: str, says: str
+) -> None:
+    made = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpu.cgpu.io"},
+        "spec": {
+            "driver": "gpu.cgpu.io",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        },
+    }
+
+    def answer() -> str:
+        done = api.kubectl(
+            *("create", "--dry-run=server", "--as=system:serviceaccount:cgpu:dra-driver"),
+            *("--as-user-extra=authentication.kubernetes.io/node-name=mine", "-f", "-"),
+            text=json.dumps(made),
+            check=False,
+        )
+        return done.stderr if done.returncode else ""
+
+    # A policy holds from when the server has compiled it.
+    until(lambda: says in answer() and bool(answer()) == bool(says), f"{says!r}: {answer()}")
 
 
 def test_a_namespace_has_a_quota_of_parts_as_of_cards(api: ControlPlane) -> None:

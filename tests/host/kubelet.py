@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-The other side of the device plugin: a kubelet as its protocols show it, and an API server.
+The other side of device plugin and DRA driver: a kubelet by its protocols, and an API server.
 
 Both speak to the plugin over real sockets. The kubelet hands out ids as the real one does: of those
 that are healthy and free, in no order that a plugin could count on.
@@ -20,9 +20,25 @@ from pycgpu.kubernetes import messages
 from pycgpu.kubernetes.wire import decode, encode
 from tests.host.json_http import JsonHandler, serving
 
+RESOURCES = "/apis/resource.k8s.io/v1"
+
 
 class Refused(Exception):
     """The plugin said no; the text is its reason."""
+
+
+def call(socket: Path, method: str, request: object, answer: type) -> Any:
+    """Ask whoever serves *socket*."""
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
+        asked = channel.unary_unary(
+            f"/{method}",
+            request_serializer=encode,
+            response_deserializer=lambda raw: decode(answer, raw),
+        )
+        try:
+            return asked(request, timeout=30)
+        except grpc.RpcError as error:
+            raise Refused(error.details()) from None
 
 
 def _handler(method: Any, request: type) -> Any:
@@ -103,16 +119,7 @@ class KubeletPeer:
 
     def call(self, resource: str, method: str, request: object, answer: type) -> Any:
         socket = self.directory / "device-plugins" / self.registered[resource]
-        with grpc.insecure_channel(f"unix://{socket}") as channel:
-            asked = channel.unary_unary(
-                f"/{messages.DEVICE_PLUGIN}/{method}",
-                request_serializer=encode,
-                response_deserializer=lambda raw: decode(answer, raw),
-            )
-            try:
-                return asked(request, timeout=30)
-            except grpc.RpcError as error:
-                raise Refused(error.details()) from None
+        return call(socket, f"{messages.DEVICE_PLUGIN}/{method}", request, answer)
 
     def devices(self, resource: str) -> dict[str, str]:
         """The first list that the plugin streams."""
@@ -165,7 +172,12 @@ class ApiPeer:
 
     def __init__(self) -> None:
         self.pods: dict[str, Any] = {}
-        self.node: dict[str, Any] = {"metadata": {}, "status": {"capacity": {"cpu": "4"}}}
+        self.node: dict[str, Any] = {
+            "metadata": {"uid": "uid-node"},
+            "status": {"capacity": {"cpu": "4"}},
+        }
+        self.claims: dict[str, Any] = {}
+        self.slices: dict[str, Any] = {}
         self.patches = 0
         peer = self
 
@@ -173,10 +185,37 @@ class ApiPeer:
             def do_GET(self) -> None:
                 if self.path == "/api/v1/nodes/node":
                     return self.answer(200, peer.node)
+                folder, _, last = self.path.rpartition("/")
+                kept = {
+                    f"{RESOURCES}/resourceslices": peer.slices,
+                    f"{RESOURCES}/namespaces/default/resourceclaims": peer.claims,
+                }.get(folder, {})
+                if last in kept:
+                    return self.answer(200, kept[last])
                 name = self.path.removeprefix("/api/v1/namespaces/default/pods/")
                 if name in peer.pods:
                     return self.answer(200, peer.pods[name])
                 return self.answer(404, {"message": f'pods "{name}" not found'})
+
+            def do_POST(self) -> None:
+                assert self.path == f"{RESOURCES}/resourceslices"
+                assert self.headers["Content-Type"] == "application/json"
+                self.keep(self.body(), 1)
+
+            def do_PUT(self) -> None:
+                body = self.body()
+                name = body["metadata"]["name"]
+                assert self.path == f"{RESOURCES}/resourceslices/{name}"
+                version = int(peer.slices[name]["metadata"]["resourceVersion"])
+                if body["metadata"]["resourceVersion"] != str(version):
+                    self.answer(409, {"message": "the object has been modified"})
+                else:
+                    self.keep(body, version + 1)
+
+            def keep(self, body: Any, version: int) -> None:
+                body["metadata"]["resourceVersion"] = str(version)
+                peer.slices[body["metadata"]["name"]] = body
+                self.answer(200, body)
 
             def do_PATCH(self) -> None:
                 assert self.path == "/api/v1/nodes/node/status"

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""
+Cards as devices of ``resource.k8s.io/v1``, and what a claim has been allocated of them; pure.
+
+A card is one device with capacities that its claims consume: memory in steps of a MiB, cores in
+percent of its compute, and tenants, of which a claim is one. The scheduler rounds requests up to
+steps, and gives no more of a card than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import CgpuError
+from ..request.model import MIB, Card
+from .families import quantity
+
+#: Of the driver; a DeviceClass selects its devices by it.
+DRIVER = "gpu.cgpu.io"
+VERSION = "resource.k8s.io/v1"
+MEMORY, CORES, TENANTS = "memory", "cores", "tenants"
+
+
+class ClaimError(CgpuError):
+    """A claim cannot be given what it says."""
+
+
+class Part(NamedTuple):
+    """What a claim has of one card; quota 0: compute is not limited."""
+
+    request: str
+    pool: str
+    device: str
+    share: str
+    memory_bytes: int
+    quota: int
+
+
+def device_name(card: Card) -> str:
+    """Return what a card is called in a slice: a DNS label."""
+    return card.uuid.lower() or f"gpu-{card.index}"
+
+
+def device(card: Card) -> dict[str, Any]:
+    """Return a card as a device of a ResourceSlice."""
+    memory = f"{card.nominal_bytes // MIB}Mi"
+    return {
+        "name": device_name(card),
+        "allowMultipleAllocations": True,
+        "attributes": {"uuid": {"string": card.uuid}, "index": {"int": card.index}},
+        "capacity": {
+            # Who does not say how much has the whole card's, as everywhere in cgpu.
+            MEMORY: _capacity(memory, memory, minimum="1Mi", step="1Mi"),
+            # None: compute is not limited.
+            CORES: _capacity("100", "0", minimum="0", step="1"),
+            TENANTS: {
+                "value": str(card.max_inst),
+                "requestPolicy": {"default": "1", "validValues": ["1"]},
+            },
+        },
+    }
+
+
+def _capacity(value: str, default: str, *, minimum: str, step: str) -> dict[str, Any]:
+    accepted = {"min": minimum, "max": value, "step": step}
+    return {"value": value, "requestPolicy": {"default": default, "validRange": accepted}}
+
+
+def resource_slice(node: str, node_uid: str, cards: Sequence[Card]) -> dict[str, Any]:
+    """Return the node's slice: all its cards, in a pool of the node's name."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    return {
+        "apiVersion": VERSION,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{DRIVER}", "ownerReferences": [owner]},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [device(card) for card in cards],
+        },
+    }
+
+
+def renewed(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the slice that replaces what the API server has; None: that is right."""
+    if _comparable(said["spec"]) == _comparable(wanted["spec"]):
+        return None
+    pool = {**wanted["spec"]["pool"], "generation": said["spec"]["pool"]["generation"] + 1}
+    version = said["metadata"]["resourceVersion"]
+    return {
+        **wanted,
+        "metadata": {**wanted["metadata"], "resourceVersion": version},
+        "spec": {**wanted["spec"], "pool": pool},
+    }
+
+
+def _comparable(spec: Mapping[str, Any]) -> object:
+    """The server writes amounts in its own way, and generations are its past."""
+    return (
+        [spec.get(key) for key in ("driver", "nodeName")],
+        [spec["pool"].get(key) for key in ("name", "resourceSliceCount")],
+        [
+            {
+                **one,
+                "capacity": {key: _amounts(found) for key, found in one["capacity"].items()},
+            }
+            if isinstance(one.get("capacity"), dict)
+            else one
+            for one in spec.get("devices", ())
+        ],
+    )
+
+
+def _amounts(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _amounts(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_amounts(one) for one in value]
+    return quantity("capacity", value)
+
+
+def parts(claim: Mapping[str, Any]) -> list[Part]:
+    """
+    Return what a ResourceClaim has been allocated of our cards.
+
+    Raises:
+        ClaimError: nothing is, or it asks for what there is not.
+    """
+    allocation = claim.get("status", {}).get("allocation") or {}
+    devices = allocation.get("devices") or {}
+    for one in devices.get("config", ()):
+        if one.get("opaque", {}).get("driver") == DRIVER:
+            raise ClaimError(f"{DRIVER} takes no parameters: take config out of claim and class")
+    found = []
+    for result in devices.get("results", ()):
+        if result["driver"] != DRIVER:
+            continue
+        if result.get("adminAccess"):
+            raise ClaimError(f"request {result['request']}: {DRIVER} gives no admin access")
+        consumed = result.get("consumedCapacity") or {}
+        if not {MEMORY, CORES} <= consumed.keys():
+            raise ClaimError(
+                f"request {result['request']}: allocated without capacities: the cluster's"
+                " scheduler needs the feature DRAConsumableCapacity (Kubernetes 1.36)"
+            )
+        found.append(
+            Part(
+                result["request"],
+                result["pool"],
+                result["device"],
+                result.get("shareID", ""),
+                quantity(MEMORY, consumed[MEMORY]),
+                quantity(CORES, consumed[CORES]),
+            )
+        )
+    if not found:
+        raise ClaimError(f"nothing of {DRIVER} is allocated to the claim")
+    return found
+
+
+def settings(wanted: Sequence[Part]) -> dict[str, str]:
+    """
+    Return the limits of a claim's tenant: of each card what all its parts there are together.
+
+    The cards are in the order in which they come first.
+    """
+    memory: dict[str, int] = {}
+    quota: dict[str, int] = {}
+    for part in wanted:
+        memory[part.device] = memory.get(part.device, 0) + part.memory_bytes
+        quota[part.device] = quota.get(part.device, 0) + part.quota
+    found = {"CGPU_MEM": ",".join(f"{number // MIB}MiB" for number in memory.values())}
+    if all(part.quota for part in wanted):
+        found["CGPU_QUOTA"] = ",".join(map(str, quota.values()))
+    elif any(quota.values()):
+        raise ClaimError("of a claim's requests all ask for cores, or none: add it to the others")
+    return found
+
+
+def sole_user(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod's own claim is named by one of its containers alone."""
+    named = {
+        one["name"]
+        for one in pod.get("status", {}).get("resourceClaimStatuses", ())
+        if one.get("resourceClaimName") == claim["metadata"]["name"]
+    }
+    spec = pod["spec"]
+    users = [
+        container["name"]
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
+        if any(one["name"] in named for one in (container.get("resources") or {}).get("claims", ()))
+    ]
+    return len(users) == 1
+
+
+def owner(claim: Mapping[str, Any]) -> str | None:
+    """Return the pod for which a claim was made from a template, and which alone may use it."""
+    for one in claim["metadata"].get("ownerReferences", ()):
+        if one.get("kind") == "Pod" and one.get("controller"):
+            return str(one["name"])
+    return None

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: MIT
+"""
+The DRA driver: a node's cards as devices, and claims that the kubelet has it prepare.
+
+A prepared claim is a file with CDI devices, made of what the API server says that the claim has
+been allocated. Nothing else is kept: the same claim makes the same file, so neither a restart of
+this driver nor one of the kubelet loses or changes anything.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from ..errors import CgpuError, ModuleNotLoaded
+from ..oci import cdi, tenant
+from ..request.model import Card
+from ..tree import procfs
+from . import apiserver, claims, messages
+from .health import Health
+from .kubelet import DIRECTORY
+from .node import Place
+from .wire import decode, encode
+
+#: How often the slice is looked at: the kubelet removes it after a restart of either.
+PUBLISH_S = 10.0
+RETRY_S = 1.0
+UNGRANTED = "sys/module/cgpu_km/parameters/ungranted"
+_WORKERS = 8
+
+log = logging.getLogger(__name__)
+
+
+class Claims:
+    """The claims of one node; each call is complete when it returns."""
+
+    def __init__(self, access: apiserver.Access, place: Place) -> None:
+        self.access = access
+        self.place = place
+
+    def root(self) -> str:
+        return self.place.root or procfs.find_root()
+
+    def prepare(self, claim: messages.Claim) -> list[messages.PreparedDevice]:
+        """
+        Write the devices of a claim; the same again, however often it is asked.
+
+        Raises:
+            CgpuError: it is no longer that claim, or a card is not here.
+        """
+        found = apiserver.claim(self.access, claim.namespace, claim.name)
+        if found["metadata"]["uid"] != claim.uid:
+            raise CgpuError(f"claim {claim.namespace}/{claim.name} is another one by now")
+        parts = claims.parts(found)
+        here = {claims.device_name(card): card for card in procfs.find_cards(self.root())}
+        missing = [part.device for part in parts if part.device not in here]
+        if missing:
+            raise CgpuError(f"claim {claim.namespace}/{claim.name}: no card {missing[0]} here")
+        names = [f"{claim.uid}-{number}" for number in range(len(parts))]
+        devices = {name: here[part.device] for name, part in zip(names, parts, strict=True)}
+        shared = self._is_shared(found)
+        if shared and not self._refuses():
+            raise CgpuError(
+                f"claim {claim.namespace}/{claim.name}: containers may share it, and then what"
+                " `kubectl exec` starts in them is not held to it: have cards refused to whoever"
+                " has no grant (cgpu install --ungranted refuse)"
+            )
+        self._write(
+            claim.uid, tenant_name(claim.uid) if shared else None, devices, claims.settings(parts)
+        )
+        return [
+            messages.PreparedDevice(
+                # Of a request with alternatives containers name the request.
+                [part.request.partition("/")[0]],
+                part.pool,
+                part.device,
+                [f"{cdi.CLAIM_KIND}={name}"],
+                part.share,
+            )
+            for name, part in zip(names, parts, strict=True)
+        ]
+
+    def unprepare(self, claim: messages.Claim) -> None:
+        """
+        Forget a claim, and the tenant of its containers if the last one's hook could not.
+
+        Raises:
+            CgpuError: processes of it still hold a card.
+        """
+        with contextlib.suppress(ModuleNotLoaded):
+            procfs.destroy(tenant_name(claim.uid), self.root())
+        tenant.remove(tenant_name(claim.uid))
+        self._file(claim.uid).unlink(missing_ok=True)
+
+    def _is_shared(self, found: Mapping[str, Any]) -> bool:
+        """Tell whether more than one container may have the claim, now or later."""
+        owner = claims.owner(found)
+        if owner is None:
+            return True
+        pod = apiserver.pod(self.access, found["metadata"]["namespace"], owner)
+        return not claims.sole_user(found, pod)
+
+    def _refuses(self) -> bool:
+        """Tell whether this node refuses cards to containers without a grant."""
+        path = Path(self.place.prefix, UNGRANTED)
+        return path.exists() and path.read_text().strip() == "refuse"
+
+    def _file(self, uid: str) -> Path:
+        if not uid or "/" in uid:
+            raise CgpuError(f"claim uid {uid!r} is none")
+        return Path(self.place.cdi_directory) / f"cgpu-claim-{uid}.json"
+
+    def _write(
+        self, uid: str, name: str | None, devices: dict[str, Card], settings: dict[str, str]
+    ) -> None:
+        text = cdi.render(
+            cdi.of_claim(
+                name,
+                devices,
+                settings,
+                self.place.hook,
+                libraries=self.place.libraries,
+                dev=f"{self.place.prefix.rstrip('/')}/dev",
+            )
+        )
+        path = self._file(uid)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Engines read every *.json there, whenever one changes.
+        draft = path.with_suffix(f".{threading.get_ident()}")
+        draft.write_text(text)
+        os.replace(draft, path)
+
+
+def tenant_name(uid: str) -> str:
+    """Return the name in the tree of a claim's tenant."""
+    return f"claim-{uid}"
+
+
+class Driver:
+    """The driver of a node, registered and its slice published until :attr:`ended` is set."""
+
+    def __init__(self, node: str, held: Claims, kubelet: str = DIRECTORY) -> None:
+        self.node = node
+        self.claims = held
+        self.registry = Path(kubelet) / "plugins_registry" / f"{claims.DRIVER}-reg.sock"
+        self.socket = Path(kubelet) / "plugins" / claims.DRIVER / "dra.sock"
+        self.health = Health(self._failed)
+        self.ended = threading.Event()
+        self._changed = threading.Event()
+
+    def _failed(self, uuid: str, xid: int) -> None:
+        log.error("card %s: Xid %d: not offered from now on", uuid, xid)
+        self._changed.set()
+
+    def end(self) -> None:
+        """Have :meth:`run` return."""
+        self.ended.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        """Serve until :meth:`end`."""
+        uuids = [card.uuid for card in procfs.find_cards(self.claims.root())]
+        watcher = threading.Thread(target=self._watch_health, args=(uuids,))
+        watcher.start()
+        servers = [
+            _serve(
+                self.socket,
+                messages.DRA_PLUGIN,
+                {
+                    "NodePrepareResources": _unary(self._prepare, messages.ClaimsRequest),
+                    "NodeUnprepareResources": _unary(self._unprepare, messages.ClaimsRequest),
+                },
+            ),
+            # Last: the kubelet finds it there, and asks at once. It looks again when it starts.
+            _serve(
+                self.registry,
+                messages.PLUGIN_REGISTRATION,
+                {
+                    "GetInfo": _unary(self._info, messages.Empty),
+                    "NotifyRegistrationStatus": _unary(
+                        self._registered, messages.RegistrationStatus
+                    ),
+                },
+            ),
+        ]
+        try:
+            self._stay_published()
+        finally:
+            self.end()
+            self.health.ended.set()
+            for server in reversed(servers):
+                server.stop(grace=None).wait()
+            watcher.join()
+
+    def publish(self) -> bool:
+        """Let the node's slice say what is here; False: it does already."""
+        cards = [
+            card
+            for card in procfs.read_cards(self.claims.root(), tenants=False)
+            if card.uuid not in self.health.failed
+        ]
+        return apiserver.publish_slice(
+            self.claims.access,
+            self.node,
+            lambda uid: claims.resource_slice(self.node, uid, cards),
+            claims.renewed,
+        )
+
+    def _stay_published(self) -> None:
+        said = ""
+        while not self.ended.is_set():
+            self._changed.clear()
+            try:
+                if self.publish():
+                    log.info("the node's ResourceSlice is up to date")
+                said = ""
+            except CgpuError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("the node's ResourceSlice is not written: %s", error)
+            if not self.ended.is_set():
+                self._changed.wait(RETRY_S if said else PUBLISH_S)
+
+    def _watch_health(self, uuids: list[str]) -> None:
+        why = self.health.follow(uuids)
+        if why is not None:
+            log.warning("failing cards are not noticed: %s", why)
+
+    # ---- what the kubelet asks
+
+    def _info(self, request: messages.Empty, context: Any) -> messages.PluginInfo:
+        return messages.PluginInfo(
+            messages.DRA_TYPE, claims.DRIVER, str(self.socket), [messages.DRA_VERSION]
+        )
+
+    def _registered(self, request: messages.RegistrationStatus, context: Any) -> messages.Empty:
+        if request.plugin_registered:
+            log.info("registered with the kubelet")
+        else:
+            log.error("the kubelet does not take the driver: %s", request.error)
+        return messages.Empty()
+
+    def _prepare(self, request: messages.ClaimsRequest, context: Any) -> messages.PrepareResponse:
+        entries = []
+        for claim in request.claims:
+            answer = messages.Prepared()
+            try:
+                answer.devices = self.claims.prepare(claim)
+                log.info("claim %s/%s is prepared", claim.namespace, claim.name)
+            except (CgpuError, OSError) as error:
+                log.warning("claim %s/%s: %s", claim.namespace, claim.name, error)
+                answer.error = f"cgpu: {error}"
+            entries.append(messages.PreparedEntry(claim.uid, [answer]))
+        return messages.PrepareResponse(entries)
+
+    def _unprepare(
+        self, request: messages.ClaimsRequest, context: Any
+    ) -> messages.UnprepareResponse:
+        entries = []
+        for claim in request.claims:
+            answer = messages.Unprepared()
+            try:
+                self.claims.unprepare(claim)
+                log.info("claim %s/%s is given back", claim.namespace, claim.name)
+            except (CgpuError, OSError) as error:
+                log.warning("claim %s/%s: %s", claim.namespace, claim.name, error)
+                answer.error = f"cgpu: {error}"
+            entries.append(messages.UnpreparedEntry(claim.uid, [answer]))
+        return messages.UnprepareResponse(entries)
+
+
+def _unary(method: Callable[[Any, Any], object], request: type) -> Any:
+    return grpc.unary_unary_rpc_method_handler(
+        method, request_deserializer=lambda raw: decode(request, raw), response_serializer=encode
+    )
+
+
+def _serve(socket: Path, service: str, handlers: dict[str, Any]) -> grpc.Server:
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    # Of a driver before this one: the kubelet takes a socket that is made anew for a new driver.
+    socket.unlink(missing_ok=True)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(_WORKERS))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_insecure_port(f"unix://{socket}")
+    server.start()
+    return server

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""
+Cards in slices before the real API server, and parts of them given by the real scheduler.
+
+The node exists in the API server alone; the driver's own code publishes its cards, with the rights
+that the manifest gives it, and reads what claims have been allocated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycgpu.errors import CgpuError
+from pycgpu.kubernetes import claims, messages
+from pycgpu.kubernetes.apiserver import Access
+from pycgpu.kubernetes.dra import Claims, Driver
+from pycgpu.kubernetes.node import Place
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.objects import MANIFESTS, claim, claimant, slices
+from tests.host.coretree import GIB, CoreTree
+from tests.vm.loaded import until
+
+NODE = "node"
+
+
+class Node:
+    """A node of two cards of 16 GiB, and its driver."""
+
+    def __init__(self, api: ControlPlane, directory: Path) -> None:
+        self.api = api
+        self.tree = CoreTree(directory / "tree", ((16 * GIB, 0), (16 * GIB, 0)))
+        api.kubectl("apply", "-f", MANIFESTS / "dra.yaml")
+        self.add(NODE)
+        token = directory / "token"
+        words = ("create", "token", "dra-driver", "-n", "cgpu", "--duration", "1h")
+        bound = ("--bound-object-kind", "Node", "--bound-object-name", NODE)
+        token.write_text(api.kubectl(*words, *bound).stdout)
+        access = Access(f"https://127.0.0.1:{api.port}", str(token), str(api.directory / "ca.crt"))
+        path = directory / "sys/module/cgpu_km/parameters/ungranted"
+        path.parent.mkdir(parents=True)
+        path.write_text("refuse\n")
+        place = Place(("/cgpu-hook",), str(self.tree.root), str(directory), str(directory / "cdi"))
+        self.claims = Claims(access, place)
+        self.driver = Driver(NODE, self.claims, str(directory / "kubelet"))
+
+    def add(self, name: str) -> None:
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+        self.api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
+        self.api.kubectl(
+            *("patch", "node", name, "--subresource=status", "--type=merge"),
+            *("-p", json.dumps({"status": status})),
+        )
+        # Its controller has not met a kubelet.
+        self.api.kubectl("patch", "node", name, "-p", '{"spec":{"taints":null}}')
+
+    def bound(self) -> list[str]:
+        """The pods that have a node."""
+        return sorted(
+            one["metadata"]["name"]
+            for one in self.api.get("pods", "-n", "default")["items"]
+            if one["spec"].get("nodeName")
+        )
+
+    def parts(self, name: str) -> list[claims.Part]:
+        return claims.parts(self.api.get("resourceclaim", name, "-n", "default"))
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    until(
+        lambda: control_plane.kubectl("get", "serviceaccount", "default", check=False).stdout,
+        "the default service account",
+    )
+    made = Node(control_plane, tmp_path_factory.mktemp("node"))
+    # The policy about slices holds from when the server has compiled it; it lets this one through.
+    assert made.driver.publish()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(node: Node) -> Iterator[None]:
+    yield
+    node.api.kubectl(
+        *("delete", "pods,resourceclaims", "--all", "-n", "default", "--force", "--wait=false")
+    )
+    until(
+        lambda: not node.api.get("resourceclaims", "-n", "default")["items"], "the claims' end", 60
+    )
+
+
+def ask(node: Node, name: str, **capacity: str) -> None:
+    node.api.apply(claim(name, **capacity), claimant(name, {"resourceClaimName": name}))
+
+
+def test_a_slice_that_is_right_is_left_alone(node: Node) -> None:
+    (before,) = slices(node.api)
+    assert not node.driver.publish()
+    assert slices(node.api) == [before]
+    node.driver.health.tell("GPU-00000000-0000-0000-0000-000000000002", 79)
+    assert node.driver.publish()
+    (fewer,) = slices(node.api)
+    assert len(fewer["devices"]) == 1
+    assert fewer["pool"]["generation"] == before["pool"]["generation"] + 1
+    node.driver.health.failed.clear()
+    assert node.driver.publish()
+
+
+def test_the_driver_writes_no_other_nodes_slice(node: Node) -> None:
+    node.add("other")
+    driver = Driver("other", node.claims)
+    until(lambda: "its own node alone" in refused(driver), "a refusal", 60)
+
+
+def refused(driver: Driver) -> str:
+    try:
+        driver.publish()
+    except CgpuError as error:
+        return str(error)
+    return ""
+
+
+def test_requests_are_rounded_up_to_steps(node: Node) -> None:
+    ask(node, "part", memory="3071001Ki", cores="29500m")
+    ask(node, "least", memory="1", cores="0")
+    ask(node, "whole")
+    until(lambda: len(node.bound()) == 3, "three pods", 60)
+    (part,) = node.parts("part")
+    assert (part.memory_bytes, part.quota) == (3000 << 20, 30)
+    (least,) = node.parts("least")
+    assert (least.memory_bytes, least.quota) == (1 << 20, 0)
+    (whole,) = node.parts("whole")
+    assert (whole.memory_bytes, whole.quota) == (16 << 30, 0)
+    # Beside the other two there was no room for it.
+    assert part.device == least.device != whole.device
+
+
+@pytest.mark.parametrize(
+    ("capacity", "fitting"),
+    [
+        ({"memory": "6Gi"}, 4),
+        ({"memory": "1Gi", "cores": "60"}, 2),
+        ({"memory": "1Gi", "cores": "101"}, 0),
+        ({"memory": "17Gi"}, 0),
+    ],
+)
+def test_no_card_is_given_away_twice(node: Node, capacity: dict[str, str], fitting: int) -> None:
+    """What two cards have room for together, but neither of them, is not given."""
+    for number in range(fitting + 1):
+        ask(node, f"n{number}", **capacity)
+    until(lambda: len(node.bound()) == fitting, f"{fitting} pods", 60)
+    until(
+        lambda: "cannot allocate all claims" in node.api.kubectl("get", "events").stdout,
+        "the other's refusal",
+        60,
+    )
+    assert len(node.bound()) == fitting
+    held: dict[str, int] = {}
+    for name in node.bound():
+        (part,) = node.parts(name)
+        held[part.device] = held.get(part.device, 0) + part.memory_bytes
+    assert all(number <= 16 << 30 for number in held.values())
+
+
+def test_a_claim_as_it_is_allocated_is_prepared(node: Node) -> None:
+    ask(node, "part", memory="3000Mi", cores="30")
+    until(node.bound, "the pod", 60)
+    found: Any = node.api.get("resourceclaim", "part", "-n", "default")
+    asked = messages.Claim("default", found["metadata"]["uid"], "part")
+    (device,) = node.claims.prepare(asked)
+    assert device.request_names == ["gpu"]
+    assert device.share_id
+    node.claims.unprepare(asked)
