@@ -26,6 +26,9 @@ def completion(
     """Print the script by which a shell completes both programs' words."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it exports none
 
+    if shell is Shell.zsh:
+        # A start file of the user's own need not have done this.
+        print("(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }")
     for program in ("cgpu", "cgpu-smi"):
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
         print(get_completion_script(prog_name=program, complete_var=variable, shell=shell.value))

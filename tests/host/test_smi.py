@@ -12,6 +12,7 @@ import pty
 import pwd
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -822,6 +823,30 @@ def test_bash_completes_options_fields_and_containers(
     assert [word.replace("GPU-00000000-0000-0000-0000-00000000000", "GPU-") for word in out] == (
         offered
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("cgpu po", "cgpu policy"), ("cgpu-smi --compa", "cgpu-smi --compact")]
+)
+def test_zsh_completes_at_the_tabulator_without_a_start_file(typed: str, completed: str) -> None:
+    if not shutil.which("zsh"):
+        pytest.skip("no package: zsh")
+    bin = Path(sys.executable).parent
+    begin = 'eval "$(cgpu completion zsh)"; PS1=READ"Y> "'
+    # A terminal in which somebody types; zpty -r waits for what is to be seen.
+    script = f"""
+        PATH={shlex.quote(str(bin))}:$PATH
+        zmodload zsh/zpty
+        zpty shell zsh -f -i
+        zpty -w shell {shlex.quote(begin)}
+        zpty -r shell seen '*READY> *' && print -r -- $seen
+        zpty -w -n shell {shlex.quote(typed)}$'\\t'
+        zpty -r shell seen '*{completed[len(typed) :]}*' && print -r -- completed
+    """
+    command = ["timeout", "30", "zsh", "-f", "-c", script]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "not found" not in out
+    assert out.endswith("completed\n")
 
 
 def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(
