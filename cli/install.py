@@ -20,6 +20,38 @@ from ._shared import for_all
 app = typer.Typer(add_completion=False)
 
 
+def ask_ungranted() -> str:
+    """Ask at the terminal what a container without a grant may do, until it is a word for that."""
+    answer: str = typer.prompt(
+        "What may a container do that was given a card past our runtime (--gpus all)?\n"
+        "refuse: nothing; asked: nothing once any other asked for a share; allow: all; 10%",
+        default=installation.Options().ungranted,
+        value_proc=_word,
+    )
+    return answer
+
+
+def _word(text: str) -> str:
+    try:
+        installation.check_ungranted(text)
+    except InstallError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+def ask_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Ask whether `nvidia` shall be ours where it is the toolkit's; return all names."""
+    if "nvidia" in names:
+        return names
+    own = typer.confirm(
+        "`--runtime=nvidia`, which vendors' documents print, starts the toolkit's runtime here"
+        " and limits nothing.\nShall it start ours, and that the toolkit's? An uninstallation"
+        " gives the name back.",
+        default=False,
+    )
+    return (*names, "nvidia") if own else names
+
+
 @app.command()
 def install(
     dkms: Annotated[
@@ -68,21 +100,12 @@ def install(
     """Install the kernel module and all that belongs to it; undone if any of it fails."""
     for_all()
     host = this_host()
-    if ungranted is None and sys.stdin.isatty() and not (agent or dry_run):
-        ungranted = typer.prompt(
-            "What may a container do that was given a card past our runtime (--gpus all)?\n"
-            "refuse: nothing; asked: nothing once any other asked for a share; allow: all; 10%",
-            default=installation.Options().ungranted,
-        )
+    if os.geteuid() and not dry_run:
+        raise InstallError("installing takes root: run it with sudo")
     names = tuple(name or registration.names_free(host.prefix))
-    if not name and "nvidia" not in names and sys.stdin.isatty() and not dry_run:
-        own = typer.confirm(
-            "`--runtime=nvidia`, which vendors' documents print, starts the toolkit's runtime here"
-            " and limits nothing.\nShall it start ours, and that the toolkit's? An uninstallation"
-            " gives the name back.",
-            default=False,
-        )
-        names += ("nvidia",) if own else ()
+    if sys.stdin.isatty() and not dry_run:
+        ungranted = ungranted if ungranted is not None or agent else ask_ungranted()
+        names = names if name or not runtimes else ask_names(names)
     options = installation.Options(
         dkms,
         None if modules is None else str(modules.resolve()),
@@ -104,8 +127,6 @@ def install(
         except InstallError as error:
             raise InstallError(f"would be refused: {error}") from None
         return
-    if os.geteuid():
-        raise InstallError("installing takes root: run it with sudo")
     for line in installation.install(options, host, print):
         print(line)
     print("installed; `cgpu doctor` looks whether all is well")

@@ -19,7 +19,7 @@ from .. import __version__
 from ..errors import CgpuError, InstallError
 from ..tree import cards as card_settings
 from ..tree import nvml, procfs
-from . import bulletin, kernel_door, module_build, registration, service
+from . import bulletin, containerd, kernel_door, module_build, registration, service
 
 OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"
 
@@ -369,7 +369,7 @@ def engines(host: Host) -> Iterator[Finding]:
         yield Finding(NOTE, "engines", "no container engine is configured here")
         return
     for engine in there:
-        text = "".join(host.read(path) for path in _ENGINE_FILES[engine])
+        text = "".join(host.read(path) for path in _files(engine, host))
         if f"/{registration.RUNTIME}" in text or f"/{registration.HOOK}" in text:
             yield Finding(OK, "engines", f"{engine}: the runtime is registered")
         else:
@@ -381,10 +381,18 @@ def engines(host: Host) -> Iterator[Finding]:
             )
 
 
+def _files(engine: str, host: Host) -> tuple[str, ...]:
+    if engine != "containerd":
+        return _ENGINE_FILES[engine]
+    try:
+        return (containerd.deciding(host.prefix),)
+    except InstallError:
+        return (containerd.MAIN,)  # which it cannot read, either
+
+
 _HOOK_FILE = f"{registration.HOOKS_D}/90-cgpu-createruntime.json"
 _ENGINE_FILES = {
     "docker": (registration.DAEMON_JSON,),
-    "containerd": (registration.CONTAINERD_TOML,),
     "podman": (registration.PODMAN_CONF, _HOOK_FILE),
     "crio": (registration.CRIO_CONF, _HOOK_FILE),
 }

@@ -108,11 +108,14 @@ def check(options: Options, host: Host) -> None:
         raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
     if options.agent:
         return
-    if not re.fullmatch(r"allow|refuse|asked|([1-9]\d?|100)%", options.ungranted):
-        raise InstallError(
-            f"--ungranted {options.ungranted!r}: write refuse, asked, allow, or 1% to 100%"
-        )
+    check_ungranted(options.ungranted)
     check_modules(options, host)
+
+
+def check_ungranted(word: str) -> None:
+    """Raise InstallError unless it is what the module's parameter `ungranted` takes."""
+    if not re.fullmatch(r"allow|refuse|asked|([1-9]\d?|100)%", word):
+        raise InstallError(f"--ungranted {word!r}: write refuse, asked, allow, or 1% to 100%")
 
 
 def check_modules(options: Options, host: Host, version: str = __version__) -> None:

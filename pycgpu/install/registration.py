@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ..dialects import ANNOTATION_PREFIXES, OPERATOR
 from ..errors import InstallError
 from ..oci import log, runtime
+from . import containerd
 from .launcher import hook_program, runtime_program
 
 ENGINES = ("docker", "containerd", "podman", "crio")
@@ -36,12 +37,9 @@ HOOK = f"{LIBRARY}/cgpu-hook"
 TOOLKIT = "nvidia-container-runtime"
 RECORD = "var/lib/cgpu/runtime_install.json"
 DAEMON_JSON = "etc/docker/daemon.json"
-CONTAINERD_TOML = "etc/containerd/config.toml"
 PODMAN_CONF = "etc/containers/containers.conf.d/90-cgpu.conf"
 HOOKS_D = "etc/containers/oci/hooks.d"
 CRIO_CONF = "etc/crio/crio.conf.d/90-cgpu.conf"
-_BEGIN = "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
-_END = "# END cgpu\n"
 
 
 class Options(NamedTuple):
@@ -83,11 +81,7 @@ def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
     Vendors' documents print ``--runtime=nvidia``. Where NVIDIA's container toolkit is, the name is
     its own until somebody says otherwise.
     """
-    configured = (_read(prefix / path) or "" for path in (DAEMON_JSON, CONTAINERD_TOML))
-    named = any(
-        re.search(r'"nvidia"\s*:|\.runtimes\."?nvidia"?\]', _without_block(text))
-        for text in configured
-    )
+    named = any("nvidia" in there for there in _others(prefix).values())
     toolkit = any((prefix / folder / TOOLKIT).exists() for folder in ("usr/bin", "usr/local/bin"))
     return ("cgpu",) if named or toolkit else ("cgpu", "nvidia")
 
@@ -105,6 +99,7 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
     for name in options.names:
         if not name.replace("-", "").replace("_", "").isalnum():
             raise InstallError(f"runtime name {name!r}: write letters, digits, '-' and '_'")
+    options = options._replace(runtimes=(*_toolkits(options.names, prefix), *options.runtimes))
     changes = [
         _change(prefix, RUNTIME, launcher("runtime", options), 0o755),
         _change(prefix, HOOK, launcher("hook", options), 0o755),
@@ -112,6 +107,36 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
     for engine in options.engines:
         changes += _PLANS[engine](options, prefix)
     return [change for change in changes if change.before != change.after]
+
+
+def _others(prefix: Path) -> dict[str, dict[str, Any]]:
+    """Return what Docker and containerd had for a runtime of each name before ours was there."""
+    daemon = _json(_before(prefix, DAEMON_JSON), DAEMON_JSON).get("runtimes")
+    path = containerd.deciding(prefix)
+    text = _before(prefix, path)
+    return {
+        "docker": daemon if isinstance(daemon, dict) else {},
+        "containerd": {} if text is None else containerd.runtimes(text, path),
+    }
+
+
+def _before(prefix: Path, path: str) -> str | None:
+    record = _record(prefix)
+    return record[path] if path in record else _read(prefix / path)
+
+
+def _toolkits(names: tuple[str, ...], prefix: Path) -> tuple[str, ...]:
+    """Return where the toolkit's runtime was started from under *names*, if not from PATH."""
+    found = []
+    for there in _others(prefix).values():
+        for entry in (there[name] for name in names if isinstance(there.get(name), dict)):
+            options = entry.get("options")
+            program = options.get("BinaryName") if isinstance(options, dict) else None
+            path = str(entry.get("path") or program or "")
+            if path.startswith("/") and Path(path).name.startswith(TOOLKIT):
+                found.append(path)
+    in_path = runtime.candidates((TOOLKIT,))
+    return tuple(path for path in dict.fromkeys(found) if path not in in_path)
 
 
 def launcher(module: str, options: Options) -> str:
@@ -174,9 +199,8 @@ def plan_undo(prefix: Path = Path("/")) -> list[Change]:
         text = _read(prefix / path)
         if path == DAEMON_JSON and text is not None:
             after = _docker_without(text, original)
-        elif path == CONTAINERD_TOML and text is not None:
-            after = _without_block(text)
-            after = original if not after.strip() or after == "version = 2\n" else after
+        elif containerd.is_ours(path) and text is not None:
+            after = containerd.take_back(text, original, f"/{RUNTIME}", path)
         else:
             after = original
         changes.append(Change(path, text, after, 0o755 if path in (RUNTIME, HOOK) else 0o644))
@@ -231,78 +255,12 @@ def _docker_without(text: str, original: str | None) -> str | None:
 
 
 def _containerd(options: Options, prefix: Path) -> list[Change]:
-    text = _read(prefix / CONTAINERD_TOML)
-    body = "version = 2\n" if text is None else _without_block(text)
-    config = _toml(body)
-    version = _toml_version(config)
-    if version not in (2, 3):
-        raise InstallError(f"/{CONTAINERD_TOML}: version {version}; write 'version = 2' first")
-    plugin = "io.containerd.cri.v1.runtime" if version == 3 else "io.containerd.grpc.v1.cri"
-    table = f'plugins."{plugin}".containerd'
-    for name in options.names:
-        if f".containerd.runtimes.{name}]" in body:
-            raise InstallError(
-                f"/{CONTAINERD_TOML}: runtime {name!r} is there already; choose another --name"
-            )
-    lines = []
-    if options.default:
-        if f"[{table}]" in body:
-            raise InstallError(
-                f"/{CONTAINERD_TOML}: set default_runtime_name = {options.names[0]!r} in the"
-                f" table [{table}] that is there, and leave out --default"
-            )
-        lines += [f"[{table}]", f'  default_runtime_name = "{options.names[0]}"']
-    # A table of runtimes replaces all that containerd has by itself: pods would be without runc,
-    # and where that is the default (containerd 1.6) the CRI service would not start at all.
-    present = _inner(config, "plugins", plugin, "containerd", "runtimes")
-    if not present and "runc" not in options.names:
-        lines += [f"[{table}.runtimes.runc]", '  runtime_type = "io.containerd.runc.v2"']
     # containerd shows a runtime only the annotations that it is told of.
-    annotations = ", ".join(f'"{prefix}*"' for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
-    for name in options.names:
-        lines += [
-            f"[{table}.runtimes.{name}]",
-            '  runtime_type = "io.containerd.runc.v2"',
-            f"  pod_annotations = [{annotations}]",
-            f"  container_annotations = [{annotations}]",
-            f"[{table}.runtimes.{name}.options]",
-            f'  BinaryName = "/{RUNTIME}"',
-        ]
-    if body and not body.endswith("\n"):
-        body += "\n"
-    return [Change(CONTAINERD_TOML, text, body + _BEGIN + "\n".join(lines) + "\n" + _END)]
-
-
-def _toml(text: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
-
-
-def _toml_version(config: dict[str, Any]) -> int:
-    try:
-        return int(config.get("version", 1))
-    except (TypeError, ValueError) as error:
-        raise InstallError(f"/{CONTAINERD_TOML}: {error}") from None
-
-
-def _inner(config: object, *keys: str) -> object:
-    for key in keys:
-        config = config.get(key) if isinstance(config, dict) else None
-    return config
-
-
-def _without_block(text: str) -> str:
-    before, begin, rest = text.partition(_BEGIN)
-    if not begin:
-        return text
-    _, end, after = rest.partition(_END)
-    if not end:
-        raise InstallError(f"/{CONTAINERD_TOML}: a line {_END.strip()!r} is missing")
-    return before + after
+    annotations = tuple(f"{prefix}*" for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
+    wanted = containerd.Wanted(options.names, f"/{RUNTIME}", options.default, annotations)
+    path = containerd.deciding(prefix)
+    text = _read(prefix / path)
+    return [Change(path, text, containerd.extend(text, wanted, path))]
 
 
 def _podman(options: Options, prefix: Path) -> list[Change]:
@@ -349,7 +307,7 @@ def restart_commands(changes: list[Change]) -> list[str]:
         service
         for service, path in (
             ("docker", DAEMON_JSON),
-            ("containerd", CONTAINERD_TOML),
+            ("containerd", next(filter(containerd.is_ours, paths), None)),
             ("crio", CRIO_CONF),
         )
         if path in paths

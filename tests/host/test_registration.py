@@ -24,6 +24,40 @@ from pycgpu.install.registration import (
 
 ALL = Options(registration.ENGINES)
 DAEMON = {"data-root": "/data", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+BEGIN = "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
+RUNTIMES = 'plugins."io.containerd.grpc.v1.cri".containerd.runtimes'
+#: As `nvidia-ctk runtime configure` writes it over `containerd config default`.
+TOOLKITS = """version = 2
+
+[plugins]
+
+  [plugins."io.containerd.grpc.v1.cri"]
+    sandbox_image = "pause"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd]
+      default_runtime_name = "runc"
+      snapshotter = "overlayfs"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+          container_annotations = [
+            "nvidia.cdi.k8s.io/*",
+          ]
+          privileged_without_host_devices = false
+          runtime_engine = ""
+          runtime_type = "io.containerd.runc.v2"
+
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+            BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+            SystemdCgroup = true
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+          runtime_type = "io.containerd.runc.v2"
+
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+            SystemdCgroup = true
+"""
 TOML = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "pause"\n'
 
 
@@ -116,6 +150,80 @@ def test_containerd_2_keeps_its_runtimes_elsewhere(host: Any) -> None:
     assert "cgpu" in config["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
 
 
+def containerds(root: Any, path: str = "etc/containerd/config.toml") -> Any:
+    """What containerd reads of runtimes."""
+    config = tomllib.loads((root / path).read_text())
+    return config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]
+
+
+BOTH = ALL._replace(names=("cgpu", "nvidia"))
+
+
+def test_the_toolkits_name_is_taken_over_and_given_back(host: Any) -> None:
+    """`--runtime=nvidia` starts ours, which goes on to what it started before."""
+    put(host, "etc/containerd/config.toml", TOOLKITS)
+    before = files(host)
+    install(host, BOTH)
+    after = containerds(host)
+    assert after["default_runtime_name"] == "runc"
+    own = {"BinaryName": "/usr/lib/cgpu/cgpu-container-runtime", "SystemdCgroup": True}
+    for name in ("cgpu", "nvidia"):
+        assert after["runtimes"][name]["options"] == own, "the node's way with cgroups"
+        assert after["runtimes"][name]["runtime_type"] == "io.containerd.runc.v2"
+    assert after["runtimes"]["nvidia"]["privileged_without_host_devices"] is False
+    assert after["runtimes"]["nvidia"]["container_annotations"][0] == "nvidia.cdi.k8s.io/*"
+    assert "cgpu.io/*" in after["runtimes"]["nvidia"]["container_annotations"]
+    assert after["runtimes"]["runc"]["options"] == {"SystemdCgroup": True}
+    launcher = (host / registration.RUNTIME).read_text()
+    first = launcher.partition("for runtime in ")[2].split()[0]
+    assert first == "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    assert plan(BOTH, host) == []
+    undo(plan_undo(host), host)
+    assert files(host) == before
+
+
+def test_the_default_runtime_is_replaced_where_its_table_is(host: Any) -> None:
+    put(host, "etc/containerd/config.toml", TOOLKITS)
+    before = files(host)
+    install(host, BOTH._replace(default=True))
+    assert containerds(host)["default_runtime_name"] == "cgpu"
+    assert containerds(host)["snapshotter"] == "overlayfs"
+    assert plan(BOTH._replace(default=True), host) == []
+    install(host, BOTH)
+    assert containerds(host)["default_runtime_name"] == "runc"
+    undo(plan_undo(host), host)
+    assert files(host) == before
+
+
+def test_a_file_that_containerds_own_imports_decides(host: Any) -> None:
+    """The toolkit writes one from 1.18 on; its plugin replaces the one in config.toml."""
+    main = 'imports = ["/etc/containerd/conf.d/*.toml"]\n' + TOML
+    put(host, "etc/containerd/config.toml", main)
+    put(host, "etc/containerd/conf.d/10-debug.toml", 'version = 2\n[debug]\nlevel = "info"\n')
+    put(host, "etc/containerd/conf.d/99-nvidia.toml", TOOLKITS)
+    before = files(host)
+    assert registration.names_free(host) == ("cgpu",)
+    install(host, BOTH)
+    found = containerds(host, "etc/containerd/conf.d/99-nvidia.toml")["runtimes"]
+    assert found["nvidia"]["options"]["BinaryName"].startswith("/usr/lib/cgpu")
+    assert (host / "etc/containerd/config.toml").read_text() == main
+    assert "systemctl restart containerd" in registration.restart_commands(plan_undo(host))
+    undo(plan_undo(host), host)
+    assert files(host) == before
+
+
+def test_what_wrote_the_file_anew_since_loses_ours_and_keeps_its_own(host: Any) -> None:
+    """As `nvidia-ctk` does: values stay, comments, and with them our marks, are gone."""
+    put(host, "etc/containerd/config.toml", TOOLKITS)
+    install(host, BOTH._replace(default=True))
+    path = host / "etc/containerd/config.toml"
+    lines = [line.partition("#")[0] for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n[metrics]\n")
+    undo(plan_undo(host), host)
+    assert "cgpu" not in path.read_text()
+    assert tomllib.loads(path.read_text()) == {**tomllib.loads(TOOLKITS), "metrics": {}}
+
+
 def test_podman_and_crio_get_files_of_their_own(host: Any) -> None:
     install(host)
     for stage in ("createRuntime", "poststop"):
@@ -178,9 +286,15 @@ def test_undo_keeps_what_others_changed_meanwhile(host: Any) -> None:
         ("etc/containerd/config.toml", "version = 1\n", "version 1"),
         (
             "etc/containerd/config.toml",
-            TOML + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.cgpu]\n',
-            "runtime 'cgpu' is there already",
+            TOML + f'[{RUNTIMES}.cgpu]\nruntime_type = "io.containerd.kata.v2"\n',
+            "runtime 'cgpu' is there already, and is a 'io.containerd.kata.v2'",
         ),
+        (
+            "etc/containerd/config.toml",
+            TOML + f"[{RUNTIMES}]\ncgpu = {{}}\n",
+            "runtime 'cgpu' is there already, and not in a table of its own",
+        ),
+        ("etc/containerd/config.toml", TOML + BEGIN, "a line '# END cgpu' is missing"),
     ],
 )
 def test_a_configuration_that_cannot_be_extended_is_left_alone(

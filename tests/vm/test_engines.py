@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.install import registration
+from pycgpu.install import containerd, registration
 from pycgpu.oci import cdi
 from pycgpu.tree import procfs
 from tests.vm import engines
@@ -235,14 +235,18 @@ def test_containerd_with_the_runtime(host: Any, install: Any, made: Any, tmp_pat
 
 @pytest.fixture
 def pods_config() -> Iterator[Path]:
-    """containerd's configuration for pods of our image, without a runtime of its own."""
-    path = Path("/") / registration.CONTAINERD_TOML
+    """containerd's configuration for pods of our image, after NVIDIA's toolkit was there."""
+    path = Path("/") / containerd.MAIN
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else None
     plugin = 'plugins."io.containerd.grpc.v1.cri"'
     path.write_text(
         f'version = 2\n[{plugin}]\n  sandbox_image = "{IMAGE}"\n'
         f'[{plugin}.containerd]\n  snapshotter = "native"\n'
+        f'[{plugin}.containerd.runtimes.runc]\n  runtime_type = "io.containerd.runc.v2"\n'
+        f'[{plugin}.containerd.runtimes.nvidia]\n  runtime_type = "io.containerd.runc.v2"\n'
+        f"[{plugin}.containerd.runtimes.nvidia.options]\n"
+        '  BinaryName = "/usr/bin/nvidia-container-runtime"\n'
     )
     yield path
     if before is None:
@@ -255,12 +259,12 @@ def test_a_kubelets_pods_by_containerds_cri(
     pods_config: Path, host: Any, install: Any, made: Any, image: Path, tmp_path: Path
 ) -> None:
     """
-    A pod whose runtime class is ours: its container has the limit that its own annotations, its
-    pod's or its environment ask for, and its sandbox none. Another pod is untouched.
+    A pod whose runtime class is ours, under either name: its container has the limit that its own
+    annotations, its pod's or its environment ask for, and its sandbox none. Another is untouched.
     """
     need("curl")
     need("runc")
-    install("containerd", runtimes=("runc",))
+    install("containerd", names=("cgpu", "nvidia"), runtimes=("runc",))
     program = made("sim") / "simcuda" / "simcuda"
     mounts = with_libraries("/bin/simcuda", program)
     with engines.containerd(made("engines"), tmp_path, pods_config) as socket:
@@ -274,13 +278,13 @@ def test_a_kubelets_pods_by_containerds_cri(
         asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0"}
         operators = {f"cgpu.io/{key}": value for key, value in asked.items()}
         mgpu = {f"vke.volcengine.com/mgpu-{k}": v for k, v in (("core", "30"), ("memory", "1024"))}
-        for name, of_pod, environment, of_container in (
-            ("podded", operators, {}, {}),
-            ("annotated", {}, {"NVIDIA_VISIBLE_DEVICES": "0"}, mgpu),
-            ("limited", {}, asked, {}),
+        for name, handler, of_pod, environment, of_container in (
+            ("podded", "nvidia", operators, {}, {}),
+            ("annotated", "cgpu", {}, {"NVIDIA_VISIBLE_DEVICES": "0"}, mgpu),
+            ("limited", "nvidia", {}, asked, {}),
         ):
             LOGS[0].unlink(missing_ok=True)
-            with Pod(cri, name, "cgpu", of_pod) as pod:
+            with Pod(cri, name, handler, of_pod) as pod:
                 command = ["simcuda", "--json", "info"]
                 status, text = pod.run(IMAGE, command, environment, mounts, of_container)
                 assert status == 0, text
