@@ -65,6 +65,7 @@ DIALECTS = (
 )
 
 DISABLE = "CGPU_DISABLE"
+_VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 #: Variables of our own form that ask for nothing by themselves; the second is CDI's.
 NOT_ASKING = (DISABLE, "CGPU_CARD_")
 
@@ -112,6 +113,9 @@ def settings(
     if allowed.annotations_only:
         pairs = [(key, value) for key, value in pairs if not _asks(key)]
     pairs += operators.items()
+    # `docker run --gpus '"device=0"'` adds its list behind the `all` that the image has.
+    if any(key == _VISIBLE and value != "all" for key, value in pairs):
+        pairs = [pair for pair in pairs if pair != (_VISIBLE, "all")]
     for key, value in pairs:
         if found.setdefault(key, value) != value:
             twice[key] = value
@@ -123,7 +127,7 @@ def settings(
 
 def _asks(key: str) -> bool:
     """A variable that asks for something; which cards a container sees is no request."""
-    return _is_ours(key) and key != "NVIDIA_VISIBLE_DEVICES" and not key.startswith("CGPU_CARD_")
+    return _is_ours(key) and key != _VISIBLE and not key.startswith("CGPU_CARD_")
 
 
 def _check(
@@ -222,7 +226,7 @@ def _is_ours(key: str) -> bool:
             "EGPU",
             "CUDA_DEVICE_",
             "CUDA_DISABLE_CONTROL",
-            "NVIDIA_VISIBLE_DEVICES",
+            _VISIBLE,
             *ANNOTATION_PREFIXES,
         )
     )

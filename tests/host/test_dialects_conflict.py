@@ -78,6 +78,15 @@ def test_a_setting_given_twice_differently_is_refused() -> None:
         settings(["CGPU_MEM=1G", "CGPU_MEM=9G"])
 
 
+@pytest.mark.parametrize("listed", [("all", "0"), ("0", "all"), ("all", "0", "0")])
+def test_the_cards_of_gpus_go_before_the_all_of_an_image(listed: tuple[str, ...]) -> None:
+    """`docker run --gpus '"device=0"'` and `--gpus 1` add theirs behind what the image has."""
+    env = [f"NVIDIA_VISIBLE_DEVICES={cards}" for cards in listed]
+    assert settings([*env, "CGPU_MEM=1G"])["NVIDIA_VISIBLE_DEVICES"] == "0"
+    with pytest.raises(RequestError, match="given as '0' and as '1'"):
+        settings([*env, "NVIDIA_VISIBLE_DEVICES=1"])
+
+
 def test_other_variables_may_be_given_twice() -> None:
     assert settings(["PATH=/bin", "PATH=/sbin"]) == {"PATH": "/bin"}
 
