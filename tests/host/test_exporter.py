@@ -24,6 +24,9 @@ from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client import CollectorRegistry
+from prometheus_client import parser as prometheus_parser
+from prometheus_client.openmetrics import exposition as openmetrics_exposition
+from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from pycgpu.cli import main
 from pycgpu.tree.exporter import Exporter
@@ -134,6 +137,60 @@ def test_memory_over_time_is_summed_from_scrape_to_scrape(
     assert second <= (time.monotonic() - began) * GIB
     # no board tells
     assert registry.get_sample_value("cgpu_container_energy_joules_total", CONTAINER) is None
+
+
+def test_what_many_containers_have_adds_up_to_the_cards_own(
+    tree: CoreTree, registry: CollectorRegistry
+) -> None:
+    """Nineteen that take different parts, between the same two scrapes."""
+    for number in range(18):
+        one = tree.create(f"{number:02x}" * 32, f"gpu=1,mem={GIB // 2}")
+        one.hold(1, 5000 + number, 7, (number + 1) << 20, "work")
+        one.count(1, used_ns=(number + 1) * 10**9, granted_ns=number * 10**9)
+    tree.write()
+
+    def total(name: str) -> float:
+        found = [
+            sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == name and sample.labels["gpu"] == "1"
+        ]
+        assert len(found) == (1 if "_gpu_" in name else 19)
+        return sum(found)
+
+    tree.containers[HEX].count(1, used_ns=10**9)
+    tree.write()
+    assert total("cgpu_container_used_seconds_total") == 172
+    assert total("cgpu_container_memory_used_bytes") == total("cgpu_gpu_memory_used_bytes")
+    first = total("cgpu_container_memory_byte_seconds_total"), time.monotonic()
+    time.sleep(0.01)
+    last = total("cgpu_container_memory_byte_seconds_total"), time.monotonic()
+    rate = (last[0] - first[0]) / (last[1] - first[1])
+    assert rate == pytest.approx(171 << 20, rel=0.2)  # the two clocks are read apart
+
+
+_FORMATS = {
+    "prometheus": (prometheus_client.generate_latest, prometheus_parser),
+    "openmetrics": (openmetrics_exposition.generate_latest, openmetrics_parser),
+}
+
+
+@pytest.mark.parametrize("form", _FORMATS)
+def test_both_formats_are_read_by_their_own_parsers(registry: CollectorRegistry, form: str) -> None:
+    write, parser = _FORMATS[form]
+    registry.collect()
+    text = write(registry).decode()
+    assert (form == "openmetrics") == text.endswith("# EOF\n")
+    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    ours = {name: one for name, one in families.items() if name.startswith("cgpu_")}
+    assert len(ours) > 40 and len(families) > len(ours)
+    helps = [one.documentation for one in ours.values()]
+    assert all(text.endswith(".") for text in helps) and len(set(helps)) == len(helps)
+    for name, one in ours.items():
+        assert one.type in ("counter", "gauge"), name
+        for unit in ("_ms", "_ns", "_us", "_mib", "_mb", "_percent"):
+            assert not name.removesuffix("_total").endswith(unit), name
 
 
 def test_gpu_hours_are_billed_by_the_units_of_the_card(tree: CoreTree, tmp_path: Path) -> None:
