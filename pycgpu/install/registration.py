@@ -39,7 +39,8 @@ RECORD = "var/lib/cgpu/runtime_install.json"
 DAEMON_JSON = "etc/docker/daemon.json"
 PODMAN_CONF = "etc/containers/containers.conf.d/90-cgpu.conf"
 HOOKS_D = "etc/containers/oci/hooks.d"
-CRIO_CONF = "etc/crio/crio.conf.d/90-cgpu.conf"
+# After the toolkit's 99-nvidia.conf: of two that name a runtime the later one holds.
+CRIO_CONF = "etc/crio/crio.conf.d/99-zz-cgpu.conf"
 
 
 class Options(NamedTuple):

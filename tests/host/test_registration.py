@@ -236,9 +236,16 @@ def test_podman_and_crio_get_files_of_their_own(host: Any) -> None:
         }
     for path in (
         "etc/containers/containers.conf.d/90-cgpu.conf",
-        "etc/crio/crio.conf.d/90-cgpu.conf",
+        "etc/crio/crio.conf.d/99-zz-cgpu.conf",
     ):
         tomllib.loads((host / path).read_text())
+
+
+def test_of_two_files_of_crio_ours_is_read_after_the_toolkits(host: Any) -> None:
+    put(host, "etc/crio/crio.conf.d/99-nvidia.conf", '[crio.runtime.runtimes.nvidia]\n')
+    install(host, BOTH)
+    names = sorted(path.name for path in (host / "etc/crio/crio.conf.d").iterdir())
+    assert names[0] == "99-nvidia.conf" and len(names) == 2
 
 
 def test_installing_twice_changes_nothing_more(host: Any) -> None:
