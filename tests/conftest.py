@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--driver",
         action="append",
         metavar="BRANCH",
-        help="NVIDIA's own driver for tests/vm: 535, 550, 550-closed, 580, 595; "
+        help="NVIDIA's own driver for tests/vm: 535, 550, 550-closed, 580, 590, 595; "
         "repeatable (default: the open ones)",
     )
     group.addoption(
