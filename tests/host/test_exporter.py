@@ -170,7 +170,7 @@ def test_what_many_containers_have_adds_up_to_the_cards_own(
     assert rate == pytest.approx(171 << 20, rel=0.2)  # the two clocks are read apart
 
 
-_FORMATS = {
+_FORMATS: dict[str, tuple[Callable[[CollectorRegistry], bytes], Any]] = {
     "prometheus": (prometheus_client.generate_latest, prometheus_parser),
     "openmetrics": (openmetrics_exposition.generate_latest, openmetrics_parser),
 }

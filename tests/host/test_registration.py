@@ -242,7 +242,7 @@ def test_podman_and_crio_get_files_of_their_own(host: Any) -> None:
 
 
 def test_of_two_files_of_crio_ours_is_read_after_the_toolkits(host: Any) -> None:
-    put(host, "etc/crio/crio.conf.d/99-nvidia.conf", '[crio.runtime.runtimes.nvidia]\n')
+    put(host, "etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\n")
     install(host, BOTH)
     names = sorted(path.name for path in (host / "etc/crio/crio.conf.d").iterdir())
     assert names[0] == "99-nvidia.conf" and len(names) == 2
