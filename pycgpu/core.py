@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pycgpu._core import ffi as ffi
 from pycgpu._core import lib as lib
@@ -193,8 +193,7 @@ class Topology:
         gpu.reserved_bytes = reserved_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """A container on one card; bytes. ``max_bytes`` is None without a limit."""
 
     max_bytes: int | None

@@ -72,3 +72,23 @@ def test_the_hook_grants_a_share_without_importing_anything_dear(tmp_path: Path)
     assert (root / "inst_ctl").read_text().startswith(f"create {'f' * 64} pid=7 gpu=0,mem=")
     assert "pycgpu.dialects.cgpu" in modules
     assert not modules & (DEAR | DEAR_TO_THE_HOOK)
+
+
+def test_cgpu_smi_prints_its_tables_without_importing_anything_dear(tmp_path: Path) -> None:
+    """Of NVML's bindings nothing is said here, whose imports are theirs."""
+    code = (
+        "import sys; from pycgpu.cli import smi\n"
+        "try: smi.app()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    root = make_tree(tmp_path / "tree")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--root", str(root)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "promised" in done.stdout
+    modules = {*done.stderr.split()}
+    # What each container may have is computed by the core.
+    assert "pycgpu.core" in modules
+    assert not modules & {"dataclasses", "inspect", "typer", "rich", "asyncio"}
