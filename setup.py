@@ -31,6 +31,7 @@ setup(
     package_dir=MAPPED,
     package_data={
         "pycgpu": ["py.typed", "**/*.pyi"],
+        "pycgpu.batch": ["*.c"],
         "pycgpu.kmod": [
             "Kbuild",
             "Makefile",

@@ -19,6 +19,7 @@ from . import _locale, _output
 #: Name: (module with a typer ``app``, line of help). A command is added by a line here.
 COMMANDS = {
     "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
+    "attach": ("pycgpu.cli.attach", "Give a process that asks for it a part of a card."),
     "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
     "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
     "device-plugin": (
@@ -46,6 +47,10 @@ COMMANDS = {
         "Tell a kube-scheduler which nodes have cards for a pod.",
     ),
     "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
+    "slurm-task": ("pycgpu.cli.slurm_task", "Give a task of a Slurm job its shards' limits."),
+    "spark-conf": ("pycgpu.cli.spark_conf", "Turn a job's mGPU settings into Spark's own."),
+    "spark-java": ("pycgpu.cli.spark_java", "Be the Java of a Spark executor under limits."),
+    "spark-setup": ("pycgpu.cli.spark_setup", "Write what Spark's executors need on this host."),
     "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
     "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pycgpu.agent import caller, launch
+from pycgpu.batch import settings as job_settings
 from pycgpu.dialects import cgpu
 from pycgpu.errors import LaunchError, RequestError
 from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, Request
@@ -44,6 +46,14 @@ def request(values: dict[str, str | None], uvm_disable: bool) -> Request:
     if found is None:
         raise LaunchError("nothing is asked for")
     return found
+
+
+def _of_job(path: Path) -> Request:
+    try:
+        return job_settings.request(job_settings.parse(path.read_text()))
+    except (OSError, UnicodeDecodeError, RequestError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LaunchError(f"{path}: {reason}") from None
 
 
 @app.command(
@@ -82,6 +92,10 @@ def run(
         ),
     ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="File with a job's settings in Volcengine's words, instead of the rest."),
+    ] = None,
     force_branch: Annotated[
         bool, typer.Option(help="Go on with a driver branch that nobody has verified.")
     ] = False,
@@ -99,7 +113,12 @@ def run(
         cgpu.WEIGHT: weight,
         cgpu.POLICY: policy,
     }
-    wanted = request(values, uvm_disable)
+    if settings is None:
+        wanted = request(values, uvm_disable)
+    elif uvm_disable or any(text is not None for text in values.values()):
+        raise LaunchError("--settings says what is asked for: give no other limit beside it")
+    else:
+        wanted = _of_job(settings)
     identity = caller.caller(os.environ) if user is None else caller.user(user, os.environ)
     launch.run(
         name or f"run-{os.getpid()}",

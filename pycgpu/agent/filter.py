@@ -74,7 +74,9 @@ _RET_ALLOW, _RET_USER_NOTIF, _RET_ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
 _NR, _ARCH = 0, 4
 
 _SET_MODE_FILTER = 1
+_FLAG_TSYNC = 1 << 0
 _FLAG_NEW_LISTENER = 1 << 3
+_FLAG_TSYNC_ESRCH = 1 << 4
 _FLAG_WAIT_KILLABLE_RECV = 1 << 5
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -154,9 +156,11 @@ class _Prog(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def install() -> int:
+def install(all_threads: bool = False) -> int:
     """
     Put this thread and all that it starts under the filter; return the listener's descriptor.
+
+    With *all_threads* every thread of the process comes under it (Linux 5.7).
 
     OSError: the kernel has no seccomp user notification, or the caller may not install a filter.
     """
@@ -171,7 +175,8 @@ def install() -> int:
             raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
         # Without WAIT_KILLABLE_RECV (before Linux 5.19) a signal can interrupt a call that the
         # agent has performed already.
-        for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE_RECV, _FLAG_NEW_LISTENER):
+        wanted = _FLAG_NEW_LISTENER | (_FLAG_TSYNC | _FLAG_TSYNC_ESRCH if all_threads else 0)
+        for flags in (wanted | _FLAG_WAIT_KILLABLE_RECV, wanted):
             fd: int = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(prog))
             if fd >= 0:
                 os.set_inheritable(fd, False)

@@ -3,9 +3,9 @@
 The agent's sockets; but for ``tree.sock``, root's alone.
 
 ``agent.sock``: one JSON object a connection, and its answer. ``{"op": "run", "create": "create
-…"}`` comes with the seccomp listener of the caller; ``command`` is a line of inst_ctl; ``ping``
-and ``counters`` tell of the agent. An answer is ``{"ok": true, …}`` or ``{"ok": false, "errno":
-n, "message": "…"}``.
+…"}`` comes with the seccomp listener of the caller, and so does ``{"op": "join", "id": "…"}`` for a
+container that is there; ``command`` is a line of inst_ctl; ``ping`` and ``counters`` tell of the
+agent. An answer is ``{"ok": true, …}`` or ``{"ok": false, "errno": n, "message": "…"}``.
 
 ``tree.sock``: the nodes, for everybody, see :mod:`pycgpu.agent.node_server`.
 
@@ -125,6 +125,13 @@ def _run(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     return {"ok": True, "devices": _devices(words[1])}
 
 
+def _join(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    if len(fds) != 1:
+        raise OSError(errno.EINVAL, "join wants one listener")
+    door.attach(str(message.get("id", "")), fds.pop())
+    return {"ok": True}
+
+
 def _devices(container_id: str) -> list[str]:
     """UUIDs of a container's cards; none where it has all, or the driver tells none."""
     cards = next((c.cards for c in door.containers() if c.id == container_id), ())
@@ -140,6 +147,8 @@ def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     try:
         if op == "run":
             return _run(message, fds)
+        if op == "join":
+            return _join(message, fds)
         if op == "command":
             door.command(str(message.get("command", "")).encode())
             return {"ok": True}

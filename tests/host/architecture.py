@@ -25,7 +25,7 @@ PYTHON_ORDER = (
     ("request",),
     ("dialects", "tree", "simulate"),
     ("agent", "oci", "api"),
-    ("install", "kubernetes"),
+    ("install", "kubernetes", "batch"),
     # What cffi builds is made from outside, and programs of 0.1.0 import these names.
     ("_core_build", "_agent_build", "oci_hook", "runtime"),
     ("cli",),

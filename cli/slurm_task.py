@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu slurm-task``: what the SPANK plugin asks for each task of a Slurm job."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pycgpu.agent import attach
+from pycgpu.batch import slurm
+from pycgpu.errors import CgpuError
+
+app = typer.Typer(add_completion=False)
+_JOB_CGROUP = re.compile(r"^0::(/.*/job_\d+)(?:/|$)", re.MULTILINE)
+
+
+def _print_source(value: bool) -> None:
+    if value:
+        print(slurm.PLUGIN)
+        raise typer.Exit()
+
+
+@app.command("slurm-task")
+def slurm_task(
+    job: Annotated[int, typer.Argument(help="The job's number.")],
+    pid: Annotated[int, typer.Argument(help="The task's process, which waits.")],
+    compute: Annotated[
+        str, typer.Option(help="What shards are of the compute: quota or weight.")
+    ] = "quota",
+    source: Annotated[
+        bool,
+        typer.Option(
+            "--source",
+            callback=_print_source,
+            is_eager=True,
+            help="Print where the plugin's C source is, and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Give a task of a Slurm job the limits of its shards; its plugin talks on stdin and stdout."""
+    try:
+        found = slurm.of_job(job)
+        request = None if found is None else found.request(compute)
+    except CgpuError as error:
+        print("error", *str(error).split(), flush=True)
+        return
+    if request is None:
+        print("ok", flush=True)
+        return
+    attach.serve(f"slurm-{job}", request, pid, _cgroup(pid), sys.stdin, sys.stdout)
+
+
+def _cgroup(pid: int) -> str | None:
+    """The cgroup that slurmd gave the whole job; None: it keeps none (proctrack/cgroup does)."""
+    match = _JOB_CGROUP.search(Path(f"/proc/{pid}/cgroup").read_text())
+    return f"/sys/fs/cgroup{match[1]}" if match else None

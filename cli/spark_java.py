@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu spark-java``: the Java of a Spark executor that has a part of a card."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pycgpu.agent import caller, launch
+from pycgpu.batch import spark
+from pycgpu.errors import LaunchError, RequestError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    "spark-java", context_settings={"allow_extra_args": True, "allow_interspersed_args": False}
+)
+def spark_java(
+    arguments: Annotated[list[str], typer.Argument(help="Java's arguments, after --.")],
+    java: Annotated[str, typer.Option(help="The Java that it becomes.")],
+) -> None:
+    """
+    Become the executor as a tenant: limits from CGPU_MEM and CGPU_QUOTA, the card from Spark.
+
+    The launcher that spark-setup writes calls it; under sudo it goes on as who called.
+    """
+    identity = caller.caller(os.environ)
+    environment = os.environ if identity is None else identity.environment
+    path = spark.after(arguments, "--resourcesFile")
+    try:
+        resources = Path(path).read_text() if path else None
+        name, wanted = spark.executor(arguments, environment, resources)
+    except (OSError, RequestError) as error:
+        raise LaunchError(f"this executor gets no part of a card: {error}") from None
+    launch.run(name, wanted, [java, *arguments], identity=identity)

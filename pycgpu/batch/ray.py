@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""
+Ray: what a task or an actor asks for as ``num_gpus=0.3`` is the limit of its worker.
+
+``RAY_RUNTIME_ENV_HOOK=pycgpu.batch.ray.hook`` in the driver's environment, or
+``ray.init(runtime_env={"worker_process_setup_hook": "pycgpu.batch.ray.setup"})``. A worker learns
+what it was given when its task comes, at the moment in which Ray sets CUDA_VISIBLE_DEVICES; there
+it becomes a tenant of its own. From then on it keeps the limit until it ends, as do the processes
+that it starts.
+
+A worker that is not root asks ``sudo -n cgpu attach``; PYCGPU_ATTACH says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from pycgpu.agent import filter
+from pycgpu.errors import CgpuError, RequestError
+
+#: The command by which a worker asks, in words of a shell.
+COMMAND = "PYCGPU_ATTACH"
+_SETUP = "pycgpu.batch.ray.setup"
+_GPU = "GPU"
+_GROUP = "GPU_group_"
+
+Assigned = tuple[tuple[str, float], ...]
+_attached: Assigned | None = None
+
+
+def hook(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+    """
+    Return a job's runtime environment with our :func:`setup` in it, as RAY_RUNTIME_ENV_HOOK.
+
+    Raises:
+        RequestError: the job has a setup hook of its own, which must call ours.
+    """
+    env = dict(runtime_env or {})
+    own = env.setdefault("worker_process_setup_hook", _SETUP)
+    if own != _SETUP:
+        raise RequestError(
+            f"worker_process_setup_hook is {own!r} already: call {_SETUP}() in it, and take"
+            " RAY_RUNTIME_ENV_HOOK away"
+        )
+    return env
+
+
+def setup() -> None:
+    """Make this worker take its limits when Ray says which cards it may use."""
+    nvidia_gpu = import_module("ray._private.accelerators.nvidia_gpu")
+    manager = nvidia_gpu.NvidiaGPUAcceleratorManager
+
+    tell = manager.set_current_process_visible_accelerator_ids
+
+    def limited(ids: list[str]) -> None:
+        tell(ids)
+        join(assigned(_resources(), [str(one) for one in ids]))
+
+    manager.set_current_process_visible_accelerator_ids = staticmethod(limited)
+
+
+def _resources() -> Mapping[str, Sequence[tuple[int, float]]]:
+    worker = import_module("ray._private.worker")
+    found: Mapping[str, Sequence[tuple[int, float]]]
+    found = worker.global_worker.core_worker.resource_ids()
+    return found
+
+
+def assigned(resources: Mapping[str, Sequence[tuple[int, float]]], ids: Sequence[str]) -> Assigned:
+    """
+    Return the cards that a worker has by *resources*, as CUDA_VISIBLE_DEVICES names them, each with
+    its part.
+
+    Args:
+        ids: what Ray shows the worker: other names than its own numbers where the node's
+            CUDA_VISIBLE_DEVICES chooses among the host's cards.
+    """
+    parts: dict[int, float] = {}
+    for name, pairs in resources.items():
+        # Bundles of a placement group are listed once more, each with its number.
+        if name == _GPU or (name.startswith(_GROUP) and name.count("_") == 2):
+            for index, part in pairs:
+                parts[index] = parts.get(index, 0) + part
+    if len(ids) != len(parts):
+        raise RequestError(f"Ray gave cards {sorted(parts)} and shows {', '.join(ids) or 'none'}")
+    if len(parts) > 1 and sorted(map(str, parts)) != sorted(ids):
+        raise RequestError(
+            f"Ray gave cards {sorted(parts)} and shows {', '.join(ids)}: which is which cannot be"
+            " told; start the node without CUDA_VISIBLE_DEVICES"
+        )
+    if len(parts) == 1:
+        (part,) = parts.values()
+        return ((ids[0], part),)
+    return tuple((str(index), parts[index]) for index in sorted(parts))
+
+
+def command(cards: Assigned, pid: int, environment: Mapping[str, str]) -> list[str]:
+    """Return the command by which process *pid* asks for *cards*."""
+    default = "cgpu attach" if os.geteuid() == 0 else "sudo -n cgpu attach"
+    percents = [max(1, round(100 * part)) for _, part in cards]
+    return [
+        *shlex.split(environment.get(COMMAND, default)),
+        *("--name", f"ray-{pid}", "--gpu", ",".join(name for name, _ in cards)),
+        *("--mem", ",".join(f"{percent}%" for percent in percents)),
+        *("--quota", ",".join(map(str, percents)), str(pid)),
+    ]
+
+
+def join(cards: Assigned, attach: Callable[[list[str]], None] | None = None) -> None:
+    """
+    Become a tenant with *cards*; whole ones are left alone. A second task of the same worker keeps
+    what the first was given.
+
+    Raises:
+        RequestError: it is another part than that.
+        CgpuError: it is refused, and why.
+    """
+    global _attached
+    if cards == _attached or all(part >= 1 for _, part in cards):
+        return
+    if _attached is not None:
+        raise RequestError(
+            f"this worker has {_attached}, and its next task {cards}: use max_calls=1"
+        )
+    (attach or ask)(command(cards, os.getpid(), os.environ))
+    _attached = cards
+
+
+def ask(words: list[str]) -> None:
+    """Talk to the helper that *words* start, as :mod:`pycgpu.agent.attach` says."""
+    try:
+        helper = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+    except OSError as error:
+        raise CgpuError(f"{words[0]}: {error.strerror}") from None
+    with helper:
+        assert helper.stdin is not None and helper.stdout is not None
+        line = helper.stdout.readline().strip()
+        if line.startswith("filter "):
+            listener = filter.install(all_threads=True)
+            try:
+                helper.stdin.write(f"{listener}\n")
+                line = helper.stdout.readline().strip()
+            finally:
+                os.close(listener)
+    if line != "ok":
+        why = line.removeprefix("error ") or f"{shlex.join(words)} gave no answer"
+        raise CgpuError(f"this worker gets no part of a card: {why}")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""
+Job settings in Volcengine's words: ``emr.serverless.mgpu.*`` for Spark, Ray and custom jobs.
+
+The forms in which its documents print them are read: ``set key = value;``, ``key=value;``,
+``'key': 'value',`` and Spark's ``key value``, with ``--`` and ``#`` before what is a remark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pycgpu.dialects import volcengine_mgpu
+from pycgpu.errors import RequestError
+from pycgpu.request.model import CardShare, MemoryShare, Request
+
+CORE, MEMORY = volcengine_mgpu.EMR
+_RAY, _JOB = "serverless.ray.worker.gpu.", "serverless.custom.job."
+RAY_VENDOR, RAY_AMOUNT = f"{_RAY}vendor", f"{_RAY}amount"
+JOB_ENABLED, JOB_CARDS = f"{_JOB}gpu.enabled", f"{_JOB}task.gpus"
+SPARK_AMOUNT = "spark.executor.resource.gpu.amount"
+VENDORS = (RAY_VENDOR, "spark.executor.resource.gpu.vendor")
+AMOUNTS = (RAY_AMOUNT, JOB_CARDS, SPARK_AMOUNT)
+_KNOWN = (CORE, MEMORY, RAY_VENDOR, RAY_AMOUNT, JOB_ENABLED)
+#: A key below these that is not known is a limit that would be lost.
+_CHECKED = ("emr.serverless.mgpu.", _RAY, f"{_JOB}gpu.")
+
+_PAIR = re.compile(
+    r"""\s*(?:set\s+)?
+    (?:'(?P<k1>[^']+)'|"(?P<k2>[^"]+)"|(?P<k3>[\w.-]+))
+    (?:\s*[:=]\s*|\s+)
+    (?:'(?P<v1>[^']*)'|"(?P<v2>[^"]*)"|(?P<v3>[^;'"]*?))
+    \s*(?:[;,]|$)\s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_REMARK = re.compile(r"""^\s*--.*|(?:^|\s)\#.*""")
+
+
+def parse(text: str) -> dict[str, str]:
+    """
+    Return the settings in *text*, every key that stands there.
+
+    Raises:
+        RequestError: a line is none, quoted with its number; or a key has two values.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        rest = _REMARK.sub("", line).strip().strip("{}").strip()
+        while rest:
+            match = _PAIR.match(rest)
+            if match is None:
+                raise RequestError(f"line {number} is no setting: {line.strip()!r}")
+            parts = match.groupdict()
+            key = next(parts[name] for name in ("k1", "k2", "k3") if parts[name] is not None)
+            value = next(parts[name] for name in ("v1", "v2", "v3") if parts[name] is not None)
+            if found.setdefault(key, value) != value:
+                raise RequestError(f"{key} is given as {found[key]!r} and as {value!r}", key, value)
+            rest = rest[match.end() :]
+    return found
+
+
+def request(settings: Mapping[str, str]) -> Request:
+    """
+    Return what a job's settings ask for: a part of one card, or whole cards.
+
+    Raises:
+        RequestError: they ask for nothing, contradict each other, or a value cannot be.
+    """
+    for key in settings:
+        if key.startswith(_CHECKED) and key not in _KNOWN:
+            raise RequestError(f"{key}: unknown; known are {', '.join((*_KNOWN, JOB_CARDS))}", key)
+    for key in VENDORS:
+        if settings.get(key, "nvidia.com") != "nvidia.com":
+            raise RequestError(f"{key}={settings[key]!r}: only nvidia.com is shared here", key)
+    cards = _cards(settings)
+    part = {key: settings[key] for key in (CORE, MEMORY) if key in settings}
+    if settings.get(JOB_ENABLED, "true") != "true":
+        if settings[JOB_ENABLED] != "false" or part or cards:
+            raise RequestError(f"{JOB_ENABLED}={settings[JOB_ENABLED]!r}: write true for a card")
+        raise RequestError(f"{JOB_ENABLED} is false: the job asks for no card")
+    if part:
+        key = next((key for key in AMOUNTS if key in settings), "")
+        if cards not in (0, 1):
+            raise RequestError(f"{key}={settings[key]!r}: {CORE} and {MEMORY} are of one card")
+        found = volcengine_mgpu.parse(part)
+        assert found is not None  # it returns one, or raises
+        return found._replace(count=1)
+    if not cards:
+        raise RequestError(f"no {CORE} and {MEMORY}, and no number of cards: nothing is asked for")
+    whole = CardShare(memory=MemoryShare(1, 1), whole=True)
+    return Request(dialect="volcengine_mgpu", selectors=None, shares=(whole,), count=cards)
+
+
+def _cards(settings: Mapping[str, str]) -> int:
+    """Return how many cards each worker, task or executor has; 0: the settings do not say."""
+    given = {key: settings[key] for key in AMOUNTS if key in settings}
+    for key, text in given.items():
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 8):
+            raise RequestError(f"{key}={text!r}: write 1 to 8 cards", key, text)
+    if len({int(text) for text in given.values()}) > 1:
+        (one, first), (two, second) = list(given.items())[:2]
+        raise RequestError(f"{one}={first} and {two}={second}: write the same")
+    return int(next(iter(given.values()))) if given else 0

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""
+Spark: an executor gets its part of a card as it starts, and all its tasks share it.
+
+An executor's Java is chosen by ``spark.executorEnv.JAVA_HOME``: there stands a launcher that makes
+the executor a tenant by its environment (``CGPU_MEM``, ``CGPU_QUOTA``) and the cards that Spark
+wrote for it. Its Python workers are its children, and have the same limits.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+
+from pycgpu.batch import settings as volcengine
+from pycgpu.dialects import cgpu
+from pycgpu.errors import RequestError
+from pycgpu.request.model import MIB, POLICIES, MemoryBytes, Request
+
+#: Where Volcengine's documents have the discovery script, and where the launcher stands.
+DISCOVERY = "opt/emr/current/spark/examples/src/main/scripts/getGpusResources.sh"
+JAVA_HOME = "usr/local/lib/cgpu/java"
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+DISCOVERY_SCRIPT = """\
+#!/bin/sh
+# The cards of this host, as Spark asks for them.
+cards=$(ls /dev | sed -n 's/^nvidia\\([0-9][0-9]*\\)$/"\\1"/p' | sort | paste -sd , -)
+printf '{"name": "gpu", "addresses": [%s]}\\n' "$cards"
+"""
+
+
+def launcher(java: str, command: Sequence[str]) -> str:
+    """Return the text of ``bin/java``: an executor goes by *command*, all else is *java*."""
+    quoted = shlex.quote(java)
+    return f"""\
+#!/bin/sh
+# Spark's executors become tenants of cgpu; every other program of Java's runs as ever.
+case " $* " in
+*{EXECUTOR}*) ;;
+*) exec {quoted} "$@" ;;
+esac
+[ -n "${{CGPU_MEM:-}}${{CGPU_QUOTA:-}}" ] || exec {quoted} "$@"
+set -- {shlex.join(command)} spark-java --java {quoted} -- "$@"
+[ "$(id -u)" = 0 ] && exec "$@"
+exec sudo -n "$@"
+"""
+
+
+def configuration(given: Mapping[str, str], java_home: str = f"/{JAVA_HOME}") -> dict[str, str]:
+    """
+    Return Spark's own settings for a job's: what is not Spark's is turned into executors' limits.
+
+    Raises:
+        RequestError: see :func:`pycgpu.batch.settings.request`.
+    """
+    found = {key: value for key, value in given.items() if key.startswith("spark.")}
+    (share,) = volcengine.request(given).shares
+    if not isinstance(share.memory, MemoryBytes):
+        raise RequestError(
+            f"executors have whole cards by Spark's own settings; for a part of one give"
+            f" {volcengine.CORE} and {volcengine.MEMORY}"
+        )
+    limits = {cgpu.MEM: f"{share.memory.bytes // MIB}MiB", cgpu.QUOTA: str(share.quota)}
+    if share.policy is not None:
+        limits[cgpu.POLICY] = POLICIES[share.policy]
+    wanted = {f"spark.executorEnv.{key}": value for key, value in limits.items()}
+    wanted["spark.executorEnv.JAVA_HOME"] = java_home
+    found.setdefault(volcengine.SPARK_AMOUNT, "1")
+    for key, value in wanted.items():
+        if found.setdefault(key, value) != value:
+            raise RequestError(f"{key} is {found[key]!r}, and the limits need {value!r}", key)
+    return found
+
+
+def properties(configuration: Mapping[str, str]) -> str:
+    """Return them as a file for ``spark-submit --properties-file``."""
+    return "".join(f"{key} {value}\n" for key, value in configuration.items())
+
+
+def executor(
+    arguments: Sequence[str], environment: Mapping[str, str], resources: str | None
+) -> tuple[str, Request]:
+    """
+    Return an executor's name and what it asks for.
+
+    Args:
+        resources: text of the file that its ``--resourcesFile`` names; None: Spark gave no cards.
+
+    Raises:
+        RequestError: no card, more than one, or a limit that cannot be.
+    """
+    cards = _addresses(resources) if resources else []
+    if len(cards) != 1:
+        raise RequestError(
+            f"Spark gave this executor {len(cards)} cards: {volcengine.SPARK_AMOUNT} is to be 1"
+        )
+    limits = {key: value for key, value in environment.items() if key in cgpu.KNOWN}
+    found = cgpu.parse(limits | {cgpu.GPU: cards[0]})
+    assert found is not None  # a card is named
+    app, number = after(arguments, "--app-id"), after(arguments, "--executor-id")
+    return f"spark-{app or 'app'}-{number or '0'}", found
+
+
+def after(arguments: Sequence[str], option: str) -> str | None:
+    """Return the word that follows *option*."""
+    at = arguments.index(option) if option in arguments else -1
+    return arguments[at + 1] if 0 <= at < len(arguments) - 1 else None
+
+
+def _addresses(text: str) -> list[str]:
+    try:
+        return [
+            str(address)
+            for one in json.loads(text)
+            if one["id"]["resourceName"] == "gpu"
+            for address in one["addresses"]
+        ]
+    except (ValueError, KeyError, TypeError):
+        raise RequestError(f"Spark's file of resources is not as known: {text[:200]!r}") from None

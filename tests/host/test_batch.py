@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MIT
+"""Slurm, Ray, Spark and jobs of Volcengine's form: from what they say to what is asked for."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycgpu.agent import attach
+from pycgpu.batch import ray, settings, slurm, spark
+from pycgpu.errors import CgpuError, RequestError
+from pycgpu.request.admission import admit
+from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes
+from tests.host.volcengine_settings import CUSTOM, RAY, SPARK
+
+T4 = (Card(0, "GPU-0", 15109 * MIB, 450 * MIB), Card(1, "GPU-1", 15109 * MIB, 450 * MIB))
+
+# ---- Slurm, whose answers are 22.05's own
+
+JOB = """\
+JobId=1 JobName=sh
+   JobState=RUNNING Reason=None Dependency=(null)
+   JOB_GRES=shard:4
+     Nodes={nodes} CPU_IDs=0 Mem=0 GRES={gres}
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   TresPerNode=gres:shard:4
+"""
+NODE = "NodeName=n1 Arch=x86_64\n   Gres={}\n   NodeAddr=n1\n"
+
+
+def controller(job: str, node: str) -> Callable[..., str]:
+    """What scontrol answers of a job on a host that Slurm calls n1."""
+    answers = {
+        ("show", "aliases", socket.gethostname().partition(".")[0]): "n1\n",
+        ("show", "job", "-d", "1"): job,
+        ("show", "node", "n1"): node,
+        ("show", "hostnames", "n[0-2]"): "n0\nn1\nn2\n",
+    }
+    return lambda *words: answers[words]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gres", "node", "expected"),
+    [
+        ("n1", "shard:4(IDX:0)", "gpu:1,shard:16", slurm.Shards(0, 4, 16)),
+        ("n[0-2]", "shard:tesla:4(IDX:1)", "gpu:tesla:2(S:0-1),shard:tesla:32(S:0)", (1, 4, 16)),
+        ("n1", "gpu:1(IDX:0)", "gpu:1,shard:16", None),
+        ("n1", "", "gpu:1,shard:16", None),
+        ("n2", "shard:4(IDX:0)", "gpu:1,shard:16", None),
+    ],
+)
+def test_a_jobs_shards_are_those_of_this_node(
+    nodes: str, gres: str, node: str, expected: Any
+) -> None:
+    ask = controller(JOB.format(nodes=nodes, gres=gres), NODE.format(node))
+    assert slurm.of_job(1, ask) == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "node", "why"),
+    [
+        ("shard:4(IDX:0-1)", "gpu:2,shard:32", "shards of several cards"),
+        ("shard:4", "gpu:1,shard:16", "no index"),
+        ("shard:4(IDX:0)", "gpu:2,shard:17", "17 shards on 2 cards"),
+        ("shard:4(IDX:0)", "(null)", "0 shards on 0 cards"),
+    ],
+)
+def test_shards_that_are_no_part_of_one_card_are_refused(gres: str, node: str, why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        slurm.of_job(1, controller(JOB.format(nodes="n1", gres=gres), NODE.format(node)))
+
+
+def test_shards_are_their_part_of_memory_and_of_the_compute_as_asked() -> None:
+    quarter = slurm.Shards(1, 4, 16)
+    granted = admit(quarter.request("quota"), T4)
+    assert isinstance(granted, Grant)
+    (card,) = granted.cards
+    assert (card.index, card.memory_bytes, card.quota) == (1, 15109 * MIB // 4, 25)
+    weighted = admit(quarter.request("weight"), T4)
+    assert isinstance(weighted, Grant)
+    assert (weighted.cards[0].weight, weighted.cards[0].quota) == (4, None)
+    with pytest.raises(RequestError, match="compute='both': write quota or weight"):
+        quarter.request("both")
+
+
+def test_a_scontrol_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text("#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(RequestError, match="scontrol show job -d 7: Invalid job id"):
+        slurm.scontrol("show", "job", "-d", "7")
+
+
+# ---- Ray
+
+
+def test_a_worker_asks_for_what_ray_gave_it() -> None:
+    cards = ray.assigned({"CPU": [(0, 1.0)], "GPU": [(1, 0.3)]}, ["1"])
+    words = ray.command(cards, 42, {"PYCGPU_ATTACH": "sudo -n /opt/cgpu attach"})
+    assert words == [
+        *("sudo", "-n", "/opt/cgpu", "attach", "--name", "ray-42", "--gpu", "1"),
+        *("--mem", "30%", "--quota", "30", "42"),
+    ]
+
+
+def test_a_placement_groups_bundle_counts_once() -> None:
+    resources = {"GPU_group_0_1f00": [(0, 0.5)], "GPU_group_1f00": [(0, 0.5)], "bundle_1f00": []}
+    assert ray.assigned(resources, ["0"]) == (("0", 0.5),)
+
+
+def test_a_card_has_the_name_that_the_nodes_own_choice_gives_it() -> None:
+    assert ray.assigned({"GPU": [(0, 0.3)]}, ["GPU-1f"]) == (("GPU-1f", 0.3),)
+    with pytest.raises(RequestError, match="which is which cannot be told"):
+        ray.assigned({"GPU": [(0, 1.0), (1, 0.5)]}, ["2", "3"])
+
+
+def test_whole_cards_are_left_alone_and_a_second_part_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray, "_attached", None)
+    asked: list[list[str]] = []
+    ray.join((("0", 1.0),), asked.append)
+    assert asked == []
+    ray.join((("0", 0.3),), asked.append)
+    ray.join((("0", 0.3),), asked.append)
+    assert len(asked) == 1
+    with pytest.raises(RequestError, match="use max_calls=1"):
+        ray.join((("0", 0.5),), asked.append)
+
+
+def test_a_jobs_own_setup_hook_is_not_lost() -> None:
+    setup = "pycgpu.batch.ray.setup"
+    assert ray.hook(None) == {"worker_process_setup_hook": setup}
+    assert ray.hook({"pip": ["x"]}) == {"pip": ["x"], "worker_process_setup_hook": setup}
+    with pytest.raises(RequestError, match=r"my.setup.*call pycgpu.batch.ray.setup\(\) in it"):
+        ray.hook({"worker_process_setup_hook": "my.setup"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("echo error card 0 is full", "card 0 is full"), ("exit 3", "gave no answer")],
+)
+def test_a_worker_that_is_refused_says_why(text: str, why: str) -> None:
+    with pytest.raises(CgpuError, match=f"no part of a card: .*{why}"):
+        ray.ask(["sh", "-c", text])
+
+
+def test_who_asks_where_no_door_is_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycgpu.tree.procfs.doors", lambda prefix="/": ())
+    out = io.StringIO()
+    request = slurm.Shards(0, 1, 16).request("quota")
+    attach.serve("slurm-1", request, os.getpid(), None, io.StringIO(), out)
+    assert out.getvalue().startswith("error ") and out.getvalue().count("\n") == 1
+
+
+# ---- Volcengine's settings
+
+
+@pytest.mark.parametrize(("text", "memory_mib"), [(SPARK, 4096), (RAY, 4096), (CUSTOM, 1000)])
+def test_the_documents_own_settings_are_a_part_of_one_card(text: str, memory_mib: int) -> None:
+    found = settings.request(settings.parse(text))
+    granted = admit(found, T4)
+    assert isinstance(granted, Grant)
+    (card,) = granted.cards
+    assert (card.memory_bytes, card.quota, card.policy) == (memory_mib * MIB, 30, MIXED)
+
+
+def test_without_a_part_the_number_of_cards_asks_for_whole_ones() -> None:
+    text = "set serverless.custom.job.gpu.enabled=true; set serverless.custom.job.task.gpus=2;"
+    found = settings.request(settings.parse(text))
+    assert found.count == 2 and found.shares[0].whole
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "nothing is asked for"),
+        ("emr.serverless.mgpu.core=30", "without emr.serverless.mgpu.memory; give both"),
+        ("emr.serverless.mgpu.cores=30;", "mgpu.cores: unknown"),
+        ("serverless.ray.worker.gpu.count=1", "gpu.count: unknown"),
+        (RAY.replace("amount=1", "amount=2"), "amount='2': .* are of one card"),
+        (RAY.replace("amount=1", "amount=0"), "write 1 to 8 cards"),
+        (RAY.replace("nvidia.com", "amd.com"), "vendor='amd.com': only nvidia.com"),
+        (CUSTOM.replace("true", "false"), "gpu.enabled='false': write true"),
+        (CUSTOM.replace("true", "yes"), "gpu.enabled='yes'"),
+        ("set serverless.custom.job.gpu.enabled=false", "asks for no card"),
+        ("serverless.ray.worker.gpu.amount=1;serverless.custom.job.task.gpus=2", "write the same"),
+        ("a.b=1;\na.b=2", "a.b is given as '1' and as '2'"),
+        ("a.b=1\n;;; what", "line 2 is no setting: ';;; what'"),
+        (RAY.replace("core=30", "core=100"), "5 to 99 percent"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(text: str, why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        settings.request(settings.parse(text))
+
+
+# ---- Spark
+
+
+def test_a_jobs_settings_become_sparks_own() -> None:
+    found = spark.configuration(settings.parse(SPARK))
+    assert not [key for key in found if not key.startswith("spark.")]
+    assert found["spark.task.resource.gpu.amount"] == "0.1"
+    assert found["spark.executorEnv.CGPU_MEM"] == "4096MiB"
+    assert found["spark.executorEnv.CGPU_QUOTA"] == "30"
+    assert found["spark.executorEnv.JAVA_HOME"] == "/usr/local/lib/cgpu/java"
+    assert settings.parse(spark.properties(found)) == found
+    with pytest.raises(RequestError, match=r"JAVA_HOME is '/opt/java'"):
+        spark.configuration({**settings.parse(SPARK), "spark.executorEnv.JAVA_HOME": "/opt/java"})
+
+
+ARGUMENTS = ["-cp", "x", "CoarseGrainedExecutorBackend", "--executor-id", "3", "--app-id", "app-1"]
+
+
+def resources(*addresses: str) -> str:
+    one = {"id": {"componentName": "spark.executor", "resourceName": "gpu"}, "addresses": addresses}
+    return json.dumps([one])
+
+
+def test_an_executor_gets_the_card_that_spark_gave_it() -> None:
+    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "CGPU_POLICY": "mixed", "HOME": "/"}
+    name, found = spark.executor(ARGUMENTS, environment, resources("1"))
+    assert name == "spark-app-1-3" and found.selectors == (1,)
+    (share,) = found.shares
+    assert (share.memory, share.quota, share.policy) == (MemoryBytes(4096 * MIB), 30, MIXED)
+
+
+@pytest.mark.parametrize("given", [None, resources(), resources("0", "1")])
+def test_an_executor_without_its_one_card_is_refused(given: str | None) -> None:
+    with pytest.raises(RequestError, match=r"spark.executor.resource.gpu.amount is to be 1"):
+        spark.executor(ARGUMENTS, {"CGPU_MEM": "1G"}, given)
+    with pytest.raises(RequestError, match="not as known"):
+        spark.executor(ARGUMENTS, {"CGPU_MEM": "1G"}, '[{"id": 1}]')
+
+
+def test_the_launcher_takes_executors_with_limits_and_no_others(tmp_path: Path) -> None:
+    program = tmp_path / "java home"
+    program.write_text(spark.launcher("/bin/echo", ["/bin/echo", "cgpu"]))
+    program.chmod(0o755)
+
+    def told(*arguments: str, **environment: str) -> str:
+        env = {"PATH": os.environ["PATH"], **environment}
+        command = [str(program), *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True).stdout
+
+    assert told("-version", CGPU_MEM="1G") == "-version\n"
+    assert told(*ARGUMENTS) == " ".join(ARGUMENTS) + "\n"
+    if os.geteuid() == 0:
+        expected = f"cgpu spark-java --java /bin/echo -- {' '.join(ARGUMENTS)}\n"
+        assert told(*ARGUMENTS, CGPU_MEM="1G") == expected
+
+
+def test_the_discovery_script_answers_in_sparks_form() -> None:
+    run = subprocess.run(["sh", "-c", spark.DISCOVERY_SCRIPT], capture_output=True, text=True)
+    found = json.loads(run.stdout)
+    assert found["name"] == "gpu"
+    assert all(address.isdecimal() for address in found["addresses"])
