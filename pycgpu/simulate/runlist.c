@@ -46,6 +46,7 @@ struct group {
 	uint64_t left_ns;      /* work queued; NEVER: endless */
 	uint64_t arrival_ns;   /* of the next work, while none is queued */
 	uint32_t put;          /* submissions */
+	uint32_t pieces;       /* of the present step, still to be submitted */
 	bool begun;            /* the last one has been on the engine */
 	uint64_t done_ns;      /* of its work, ever */
 	uint64_t submit_ns;
@@ -233,6 +234,16 @@ static uint64_t next_request(struct model *m, uint32_t i, uint64_t from_ns)
 	return m->tenant[i].arrived < t->arrivals_count ? t->arrivals[m->tenant[i].arrived] : NEVER;
 }
 
+/* The host submits the next piece while those before it run, and goes on with another. */
+static void submit_piece(struct model *m, uint32_t g)
+{
+	struct group *group = &m->group[g];
+	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+
+	group->left_ns += t->step_ns / t->pieces;
+	group->arrival_ns = --group->pieces ? m->now_ns + 1 + t->launch_ns : NEVER;
+}
+
 static void submit(struct model *m, uint32_t g)
 {
 	struct group *group = &m->group[g];
@@ -244,9 +255,9 @@ static void submit(struct model *m, uint32_t g)
 		state->step = 0;
 		state->last_ns = m->now_ns;
 	}
-	group->left_ns = t->step_ns;
-	group->arrival_ns = NEVER;
 	group->submit_ns = m->now_ns;
+	group->pieces = t->pieces;
+	submit_piece(m, g);
 }
 
 static void step_done(struct model *m, uint32_t g)
@@ -280,8 +291,8 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 {
 	const struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
-	uint64_t fetch_ns = t->kind == MODEL_SERVER && t->step_ns > FETCH_NS ?
-				    t->step_ns : FETCH_NS;
+	uint64_t piece_ns = t->kind == MODEL_SERVER ? t->step_ns / t->pieces : 0;
+	uint64_t fetch_ns = piece_ns > FETCH_NS ? piece_ns : FETCH_NS;
 
 	*put = group->put;
 	if (t->fetched_ns)
@@ -563,9 +574,15 @@ static void refill(struct model *m, uint32_t g)
 {
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
+	const struct card *c = &m->card[t->card];
 
 	group->put++;
-	group->begun = false;
+	/* what is submitted while it runs is fetched at once */
+	group->begun = group->left_ns && c->on && c->list[c->at] == g;
+	if (t->kind == MODEL_SERVER && group->pieces) {
+		submit_piece(m, g);
+		return;
+	}
 	if (t->kind == MODEL_SERVER) {
 		submit(m, g);
 		return;
@@ -582,7 +599,7 @@ static void exhausted(struct model *m, uint32_t g)
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
 
-	if (t->kind == MODEL_SERVER)
+	if (t->kind == MODEL_SERVER && !group->pieces)
 		step_done(m, g);
 	else if (t->kind == MODEL_BURSTY && group->arrival_ns == NEVER)
 		group->arrival_ns = m->now_ns + 1 + exponential(m, t->off_ns);
@@ -754,7 +771,8 @@ static void after(struct model *m, struct card *c)
 		if (!m->group[g].begun) {
 			m->group[g].begun = true;
 			if (m->tenants[m->group[g].tenant].kind == MODEL_SERVER &&
-			    m->tenant[m->group[g].tenant].step == 0)
+			    m->tenant[m->group[g].tenant].step == 0 &&
+			    m->group[g].pieces + 1 == m->tenants[m->group[g].tenant].pieces)
 				sample(m, m->group[g].tenant, MODEL_WAIT,
 				       m->now_ns - m->group[g].submit_ns);
 		}
@@ -818,7 +836,7 @@ static void loop(struct model *m)
 		for (i = 0; i < config->cards; i++)
 			next = min_ns(next, card_event(m, &m->card[i]));
 		for (g = 0; g < m->groups; g++)
-			if (!m->group[g].left_ns)
+			if (!m->group[g].left_ns || m->group[g].pieces)
 				next = min_ns(next, m->group[g].arrival_ns);
 		for (i = 0; i < m->count; i++)
 			next = min_ns(next, m->tenant[i].event_ns);
@@ -832,7 +850,8 @@ static void loop(struct model *m)
 				add(m, m->backlog + i * m->bins, ns);
 		m->now_ns = next;
 		for (g = 0; g < m->groups; g++)
-			if (!m->group[g].left_ns && m->group[g].arrival_ns <= m->now_ns)
+			if ((!m->group[g].left_ns || m->group[g].pieces) &&
+			    m->group[g].arrival_ns <= m->now_ns)
 				refill(m, g);
 		for (i = 0; i < m->count; i++) {
 			const struct cgpu_model_tenant *t = &m->tenants[i];
@@ -935,7 +954,7 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS ||
 		    tenants[i].channels > MODEL_CHANNELS ||
 		    (tenants[i].kind == MODEL_SERVER &&
-		     (tenants[i].groups != 1 || !tenants[i].steps)))
+		     (tenants[i].groups != 1 || !tenants[i].steps || !tenants[i].pieces)))
 			return -EINVAL;
 	m = calloc(1, sizeof(*m));
 	if (!m)

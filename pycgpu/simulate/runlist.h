@@ -62,6 +62,9 @@ struct cgpu_model_tenant {
 	uint64_t on_ns, off_ns;
 	uint32_t steps;
 	uint64_t step_ns, host_ns;
+	/* a step is submitted in so many pieces, launch_ns apart */
+	uint32_t pieces;
+	uint64_t launch_ns;
 	/*
 	 * Of one that is backlogged: a few kernels are queued, the card has fetched all of
 	 * them, and GP_PUT moves when so much more is done. 0: something is always to fetch.

@@ -46,6 +46,9 @@ class Tenant:
     steps: int = 1
     step_ns: int = 0
     host_ns: int = 50_000
+    #: and in how many pieces, and how far apart, the host submits a step
+    pieces: int = 1
+    launch_ns: int = 0
     #: of one that is backlogged: the card has fetched all that is queued, GP_PUT moves this often
     fetched_ns: int = 0
     #: when its requests come; empty: by Poisson, ``off_ns`` apart; ``off_ns`` 0: one always waits

@@ -44,6 +44,17 @@ def server(seconds: float = 4, **other: Any) -> Tenant:
     return Tenant("server", **{"arrivals": arrivals(4, seconds), **fields, **other})
 
 
+def eager(**other: Any) -> Tenant:
+    """The same token as 192 kernels that the host launches one by one: nearly as fast as they."""
+    return server(**{"pieces": 192, "launch_ns": 10_400, "step_ns": 1_440_000, **other})
+
+
+def transformer(**other: Any) -> Tenant:
+    """A token of some 500 small kernels: the card idles for six sevenths of it."""
+    fields = {"pieces": 500, "launch_ns": 35_000, "step_ns": 2_500_000}
+    return server(**{**fields, **other})
+
+
 def trainer(**other: Any) -> Tenant:
     return Tenant(uncapped=True, **other)
 
@@ -105,7 +116,7 @@ def seen(result: Run, at: int = 0, beside: int = 1, since_ns: int = 0) -> Seen:
 
 
 def measured() -> Iterator[tuple[str, Scenario, Seen]]:
-    """Yield what was measured on an H100 (driver 580.159.04), and the same in the model.
+    """Yield what was measured on H100s (driver 580.159.04), and the same in the model.
 
     The requests are the same as in the measurement, so their worst is comparable too. The engine's
     slices were measured with others and for longer: there only tokens and the trainer are.
@@ -140,6 +151,18 @@ def measured() -> Iterator[tuple[str, Scenario, Seen]]:
         pair("submissions", window_ns=MS, pause_ns=2 * MS),
         Seen(1.58, 2.69, 53, 119, 502),
     )
+    # the host's own pauses are not in the model: medians of tokens, and the trainer
+    for name, first, token, both in (
+        ("PyTorch without a graph", eager(), 2.09, Seen(4.25, None, None, None, 477)),
+        ("a transformer", transformer(), 17.75, Seen(18.14, None, None, None, 504)),
+    ):
+        beside = replace(alone, tenants=(replace(first, slice_us=2048), alone.tenants[1]))
+        yield (
+            f"{name}, alone",
+            replace(beside, tenants=beside.tenants[:1]),
+            Seen(token, None, None, None, None),
+        )
+        yield f"{name}, driver's own sharing", beside, both
 
 
 def rows() -> Iterator[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, replace
 
 import pytest
@@ -112,8 +113,76 @@ def test_who_plays_with_gp_put_costs_the_other_no_more_than_its_part(adversary: 
 @pytest.mark.parametrize("pause_ms", (0.1, 3, 10))
 def test_long_work_without_a_submission_is_charged_to_who_runs_it(pause_ms: float) -> None:
     result = run(beside(loop(20 * MS, round(pause_ms * MS))))
-    assert result.work(1, 1000 * MS) >= 0.47
-    assert result.work(0, 1000 * MS) >= 0.37
+    assert result.work(1, 1000 * MS) >= 0.49
+    # what it holds the card for after its last work, and waking, are its own
+    assert result.work(0, 1000 * MS) >= 0.36
+
+
+@pytest.mark.parametrize(
+    ("tenant", "request_p99"),
+    # in a second in which requests want more than half the card the engine makes them wait at once
+    [(serving.transformer, 1.02), (serving.eager, 1.3)],
+    ids=["a transformer", "without a graph"],
+)
+def test_one_that_its_processor_holds_up_is_served_as_by_the_runlist_or_better(
+    tenant: Callable[..., Tenant], request_p99: float
+) -> None:
+    rate = 1.5 if tenant is serving.transformer else 4
+    both = serving.pair(seconds=24)
+    both = replace(
+        both, tenants=(tenant(arrivals=serving.arrivals(rate, 24)), replace(both.tenants[1]))
+    )
+    slices = tuple(replace(t, slice_us=2048) for t in both.tenants)
+    drivers = serving.seen(run(replace(both, tenants=slices, controller="slices")))
+    ours = serving.seen(run(both), since_ns=FOUND_NS)
+    for name, most in (
+        ("token_p50", 1.01),
+        ("token_p99", 1.1),
+        ("request_p50", 1.02),
+        ("request_p99", request_p99),
+    ):
+        assert getattr(ours, name) <= most * getattr(drivers, name), name
+    # and the trainer has what it has there, but for one part in twenty while it is held for tokens
+    assert ours.trainer and drivers.trainer and ours.trainer >= 0.95 * drivers.trainer
+
+
+@pytest.mark.parametrize("weights", ((1, 1), (1, 9), (9, 1)))
+@pytest.mark.parametrize(
+    "tenant",
+    [
+        pytest.param(serving.transformer(arrivals=(), off_ns=0), id="a transformer"),
+        pytest.param(serving.eager(arrivals=(), off_ns=0), id="without a graph"),
+        pytest.param(
+            serving.server(
+                arrivals=(), off_ns=0, pieces=10_000, launch_ns=35_000, step_ns=10 * MS
+            ),
+            id="kernels of a microsecond",
+        ),
+        pytest.param(
+            serving.server(
+                arrivals=(), off_ns=0, pieces=20, launch_ns=200_000, step_ns=6 * MS
+            ),
+            id="its kernels fill the card",
+        ),
+    ],
+)
+def test_who_submits_many_small_pieces_leaves_others_their_share(
+    tenant: Tenant, weights: tuple[int, int]
+) -> None:
+    pair = serving.pair(seconds=12, weights=weights)
+    tenants = (replace(tenant, weight=weights[0]), pair.tenants[1])
+    result = run(replace(pair, tenants=tenants))
+    due = weights[1] / sum(weights)
+    assert min(result.shares(1, 1000 * MS, 2000 * MS)) >= due - 0.02
+    # which is not at its cost: beside others it has what windows of its share would give it
+    alone = run(replace(pair, tenants=tenants[:1], controller="slices")).work(0)
+    assert result.work(0, 1000 * MS) >= 0.9 * (1 - due) * alone - 0.02
+
+
+def test_one_that_waits_for_each_small_kernel_has_the_card_held_for_it() -> None:
+    """Ten submissions a millisecond, and each would wait for the other's slice."""
+    result = run(beside(loop(80_000, 20_000)))
+    assert result.work(0, 1000 * MS) >= 0.36
 
 
 #: A few kernels of a millisecond are queued, and the card has fetched all of them.

@@ -107,6 +107,21 @@ def test_a_context_that_stays_loaded_is_counted_while_it_stays_and_not_twice() -
     assert ring.read(120 * MS) == {100: 12 * MS}
 
 
+def test_once_the_cards_clock_is_known_a_new_context_counts_from_its_load() -> None:
+    ring = Ring()
+    ring.write(START, 100, 10 * MS - 20_000)
+    ring.read(10 * MS)
+    ring.write(END, 100, 12 * MS)
+    ring.write(START, 200, 14 * MS)
+    # the clock is known to within the 20 us that the freshest record was old
+    early = ring.read(20 * MS)
+    assert early == {100: 2 * MS + 20_000, 200: pytest.approx(6 * MS - 20_000, abs=1000)}
+    # what was counted is not counted again, nor what is loaded while the driver is asked
+    ring.write(END, 200, 21 * MS)
+    ring.write(START, 300, 30 * MS)
+    assert ring.read(30 * MS - 50_000) == {200: 7 * MS - early[200], 300: 0}
+
+
 def test_a_new_span_of_the_same_process_is_not_taken_for_the_old_one() -> None:
     ring = Ring()
     ring.write(START, 100, 0)

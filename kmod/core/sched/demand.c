@@ -157,8 +157,11 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
 
 	d->sampled++;
-	if (channel->known && channel->put != put)
+	if (channel->known && channel->put != put) {
 		d->moved = true;
+		/* how long the ring is, is not known: of one that begins anew, the beginning */
+		d->submits += put > channel->put ? put - channel->put : put;
+	}
 	d->queued |= get != put;
 	channel->moves |= get != put || (channel->known && channel->put != put);
 	channel->known = true;
@@ -221,12 +224,71 @@ static bool others_run(const struct cgpu_demand *demand, const struct cgpu_sched
 	return false;
 }
 
+static bool has_rate(struct cgpu_demand_rate *rate, uint64_t ns, uint32_t submits)
+{
+	rate->ns += ns;
+	rate->submits += submits;
+	if (rate->ns < CGPU_DEMAND_RATE_NS)
+		return false;
+	rate->per_second = rate->submits * 1000000000 / rate->ns;
+	rate->ns = rate->submits = 0;
+	return true;
+}
+
+static void forget_rates(struct cgpu_demand_slot *d)
+{
+	memset(&d->alone, 0, sizeof(d->alone));
+	memset(&d->beside, 0, sizeof(d->beside));
+	d->compared_ns = 0;
+	d->kept_ppm = 0;
+}
+
+/*
+ * One that submits many small pieces of work may be as fast beside another as alone: then
+ * its processor holds it up, and the card is not to be held for it. What it submits in
+ * either case tells. Until the second is known it is let run beside others.
+ */
+static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+			bool beside, uint64_t now_ns)
+{
+	uint64_t before = d->beside.per_second, ns = now_ns - d->looked_ns;
+	bool steady = d->was_beside == beside && d->looked_ns > s->slot[slot].open_since_ns;
+
+	d->was_beside = beside;
+	if (d->compared_ns && now_ns - d->compared_ns > CGPU_DEMAND_COMPARED_NS)
+		forget_rates(d);
+	d->quiet_ns = steady ? d->quiet_ns + ns : 0;
+	if (!steady || !d->moved)
+		return;
+	ns = d->quiet_ns;
+	d->quiet_ns = 0;
+	/* it slept in between */
+	if (ns > CGPU_DEMAND_SILENT_MAX_NS)
+		return;
+	if (!beside) {
+		(void)has_rate(&d->alone, ns, d->submits);
+	} else if (d->kept_ppm && s->plan.mode == CGPU_SCHED_DEMAND &&
+		   has_rate(&d->beside, ns, d->submits)) {
+		if (!d->compared_ns)
+			d->compared_ns = now_ns;
+		else if (d->beside.per_second * 100 < before * CGPU_DEMAND_CHANGED_PERCENT)
+			forget_rates(d);
+	}
+	if (d->compared_ns)
+		d->kept_ppm = (uint32_t)cgpu_min(d->beside.per_second * CGPU_PPM /
+						 cgpu_max(d->alone.per_second, 1), CGPU_PPM);
+	else
+		d->kept_ppm = d->alone.per_second >= CGPU_DEMAND_OFTEN ? CGPU_PPM : 0;
+}
+
 /* What its channels said in this look. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot];
-	bool works = learn_silence(d, s, slot, now_ns);
+	bool works = learn_silence(d, s, slot, now_ns), beside = others_run(demand, s, slot);
+
+	learn_rates(d, s, slot, beside, now_ns);
 
 	if (!d->sampled || now_ns < d->distrust_ns) {
 		d->state = CGPU_DEMAND_UNKNOWN;
@@ -256,7 +318,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		/* by the time that gates had moved it would have been done */
 		return;
 	/* nothing moves either while it waits for the runlist, all of its work fetched */
-	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && others_run(demand, s, slot) &&
+	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && beside &&
 	    now_ns - d->moved_ns < 2 * s->plan.period_ns)
 		d->behind_ns = now_ns;
 	if (d->queued)
@@ -289,11 +351,12 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		/* behind a shut gate nothing was to be seen of it */
 		d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
 		conclude(demand, s, i, end_ns);
+		cgpu_sched_divides(s, i, d->kept_ppm);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;
 		d->cursor = d->at ? (d->cursor + 1) % d->at : 0;
-		d->at = d->hot = d->sampled = 0;
+		d->at = d->hot = d->sampled = d->submits = 0;
 		d->moved = d->queued = false;
 	}
 	demand->look_ns = end_ns;

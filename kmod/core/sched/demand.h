@@ -65,7 +65,16 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_BUCKET_MAX_NS = 30000000,
 	CGPU_DEMAND_BUCKET_LEAK = 8,
-	CGPU_DEMAND_DISTRUST_NS = 4000000000
+	CGPU_DEMAND_DISTRUST_NS = 4000000000,
+	/*
+	 * One that submits so much a second may wait for its processor and not for the card.
+	 * What it submits beside others and alone is measured over so long a time each, and
+	 * again after a while, or when it submits less than so many percent of it.
+	 */
+	CGPU_DEMAND_OFTEN = 4000,
+	CGPU_DEMAND_RATE_NS = 50000000,
+	CGPU_DEMAND_COMPARED_NS = 10000000000,
+	CGPU_DEMAND_CHANGED_PERCENT = 67
 };
 
 enum cgpu_demand_state {
@@ -73,6 +82,13 @@ enum cgpu_demand_state {
 	CGPU_DEMAND_QUEUED,  /* waits for the card */
 	CGPU_DEMAND_WORKS,   /* the card has fetched all it submitted a moment ago */
 	CGPU_DEMAND_SLEEPS
+};
+
+/* What a container submits, measured while it is awake. */
+struct cgpu_demand_rate {
+	uint64_t ns;
+	uint64_t submits;
+	uint64_t per_second;  /* when it was measured for long enough; 0: not yet */
 };
 
 /* What a door keeps beside each compute channel; zeroed when the channel comes. */
@@ -97,10 +113,16 @@ struct cgpu_demand_slot {
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */
 	uint64_t due_ns;      /* of the next look at it */
+	struct cgpu_demand_rate alone, beside; /* others' gates shut; not all shut */
+	uint64_t compared_ns; /* when both were known; 0: they are not */
+	uint32_t kept_ppm;    /* of its rate alone it has so much beside others; 0: unknown */
+	bool was_beside;      /* another's gate was open at its last look */
+	uint64_t quiet_ns;    /* since the look that found a submission, all others as now */
 	/* of the look under way */
 	uint32_t at, cursor;  /* channel, and which is read next of those that never move */
 	uint32_t hot;         /* channels read of those that move */
 	uint32_t sampled;
+	uint32_t submits;
 	bool moved, queued;
 };
 

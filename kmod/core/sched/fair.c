@@ -71,6 +71,29 @@ static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
 }
 
+static bool is_kept(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t kept = s->slot[slot].fair.kept_ppm;
+
+	return kept && kept * 10 >= (uint64_t)s->share[slot].share_ppm * 9;
+}
+
+/*
+ * To hold the card for it would gain it less than it costs: it is nearly as fast beside
+ * others, because its processor holds it up. Who has no claim has its share of the time
+ * at most, and is to be faster than that.
+ */
+static bool divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	if (!is_kept(s, slot) || (f->claims && f->kept_ppm < CGPU_SCHED_FAIR_KEPT_PPM))
+		return false;
+	/* what each ran is charged by the log; nor one that took more than its share so */
+	return cgpu_fair_is_logged(s, now_ns) &&
+	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
+}
+
 /*
  * A channel with nothing queued proves little: the card may have fetched all that waits
  * for it. On demand one pauses that slept of late, under slices one that runs less than
@@ -84,7 +107,7 @@ static bool pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		return f->asleep || f->empties;
 	if (s->plan.mode != CGPU_SCHED_DEMAND)
 		return f->is_short;
-	return is_asleep(f, now_ns) ||
+	return is_asleep(f, now_ns) || divides(s, slot, now_ns) ||
 	       (f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_FULL_NS);
 }
 
@@ -212,8 +235,8 @@ static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 	s->fair.bin = bin;
 }
 
-/* What sleepers leave is due to those who are awake. */
-static void pass_on(struct cgpu_sched *s)
+/* What sleepers leave, and those who could not use more, is due to those who are awake. */
+static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t left = 0;
 	uint32_t i;
@@ -221,7 +244,7 @@ static void pass_on(struct cgpu_sched *s)
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!competes(s, i) || !f->asleep || f->lag_ns <= 0)
+		if (!competes(s, i) || f->lag_ns <= 0 || !(f->asleep || divides(s, i, now_ns)))
 			continue;
 		left += f->lag_ns;
 		f->lag_ns = 0;
@@ -231,10 +254,25 @@ static void pass_on(struct cgpu_sched *s)
 		s->slot[s->fair.curr].fair.lag_ns += left;
 }
 
+/*
+ * Who has the card; and while the runlist divides it, who made it do so: the log tells
+ * what the others ran, and what switches take is left to that one.
+ */
+static uint32_t payer(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (i != s->fair.curr && awake(s, i) && divides(s, i, now_ns) &&
+		    !(s->gates.shut_mask & SLOT_BIT(i)))
+			return i;
+	return s->fair.curr;
+}
+
 static void charge(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t passed = now_ns - cgpu_min(now_ns, s->fair.charged_to_ns), part, given = 0;
-	uint32_t i, curr = s->fair.curr;
+	uint32_t i, curr = payer(s, now_ns);
 
 	if (now_ns > s->fair.charged_to_ns)
 		s->fair.charged_to_ns = now_ns;
@@ -260,7 +298,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	/* what rounding lost */
 	s->slot[curr].fair.lag_ns += (int64_t)passed - (int64_t)given;
 	if (now_ns - s->fair.settled_ns > CGPU_SCHED_FAIR_SETTLED_NS)
-		pass_on(s);
+		pass_on(s, now_ns);
 }
 
 void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
@@ -312,6 +350,18 @@ bool cgpu_fair_waits(const struct cgpu_sched *s)
 	return false;
 }
 
+/* One that takes more than its share beside others has it by windows for a while. */
+static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
+{
+	int64_t window_ns = granularity(s);
+	uint32_t i, j;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		for (j = 0; awake(s, i) && divides(s, i, now_ns) && j < CGPU_SCHED_SLOTS; j++)
+			if (awake(s, j) && ahead(s, j, i) > window_ns)
+				s->slot[i].fair.overdrew_ns = now_ns;
+}
+
 void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
@@ -351,14 +401,39 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
 	s->fair.settled_ns = now_ns;
-	if (s->plan.mode == CGPU_SCHED_DEMAND)
-		pass_on(s);
+	if (s->plan.mode != CGPU_SCHED_DEMAND)
+		return;
+	pass_on(s, now_ns);
+	judge_dividers(s, now_ns);
 }
 
 /* What somebody's waking costs the others is its own affair. */
 static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
 {
 	take(s, slot, divide(s, CGPU_SCHED_FAIR_WAKEUP_NS, slot));
+}
+
+void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
+{
+	struct cgpu_sched_fair_slot *f;
+	bool was;
+
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	f = &s->slot[slot].fair;
+	was = is_kept(s, slot);
+	f->kept_ppm = kept_ppm;
+	s->plan.dirty |= was != is_kept(s, slot);
+}
+
+bool cgpu_fair_divides(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (competes(s, i) && is_kept(s, i))
+			return true;
+	return false;
 }
 
 void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
@@ -465,6 +540,16 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
 }
 
+/* Its gate is open beside that of the one that has the card: the runlist divides it. */
+static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	uint32_t next = s->fair.next;
+
+	return divides(s, next, now_ns) ||
+	       (divides(s, slot, now_ns) &&
+		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
+}
+
 uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns)
 {
 	uint32_t i, best = CGPU_SCHED_NONE, second = CGPU_SCHED_NONE, curr = s->fair.curr;
@@ -493,7 +578,8 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			continue;
 		s->slot[i].fair.woke = false;
 		if (awake(s, i)) {
-			mask &= ~SLOT_BIT(i);
+			if (!runs_beside(s, i, now_ns))
+				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;
 		} else if (share(s, i) && !unheld_ns(s, i, window_ns)) {

@@ -40,6 +40,9 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
 /* One works at most, and all others have slept for long. */
 bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns);
 
+/* One is nearly as fast beside others as alone: the runlist divides the card. */
+bool cgpu_fair_divides(const struct cgpu_sched *s);
+
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
 

@@ -106,6 +106,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
 	/* two hand-overs, and what the look came late */
 	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
+	/* with a claim: the card is not held for one that is so fast beside others */
+	CGPU_SCHED_FAIR_KEPT_PPM = 750000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
@@ -145,7 +147,9 @@ struct cgpu_sched_stat {
 struct cgpu_sched_fair_slot {
 	bool asleep;           /* told by cgpu_sched_demand(), */
 	uint64_t since_ns;     /* and since when it has been so, or awake */
-	bool empties;          /* told too: now and then it has nothing queued */
+	bool empties;          /* told too: now and then it has nothing queued; */
+	uint32_t kept_ppm;     /* it is so fast beside others, by what it is alone */
+	uint64_t overdrew_ns;  /* beside others it took more than its share; 0: never */
 	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
 	bool pauses;           /* by these, and by the log */
 	bool woke;             /* since the last choice */
@@ -357,6 +361,8 @@ void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t no
  */
 void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pauses,
 		       uint64_t now_ns);
+/* Of what it submits alone it submits so much beside others; 0: not known, or not often. */
+void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 

@@ -9,6 +9,7 @@
  */
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
+#include "core/sched/fair.h"
 #include "core/sched/shared.h"
 
 void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
@@ -102,8 +103,9 @@ void cgpu_slices_want(struct cgpu_sched *s)
 			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
 		} else if (s->plan.mode == CGPU_SCHED_DEMAND && slot->groups == 1) {
 			/* while both gates are open one that wakes shall not wait for long */
-			us = slot->fair.pauses ? s->plan.period_ns / 2000 :
-						 CGPU_SCHED_FAIR_SLICE_US;
+			us = slot->fair.pauses	  ? s->plan.period_ns / 2000 :
+			     cgpu_fair_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
+						    CGPU_SCHED_FAIR_SLICE_US;
 		} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
 			us = cut_slice_us(cgpu_part(s->plan.period_ns, share), slot->groups);
 		} else if (s->plan.mode == CGPU_SCHED_SLICES) {

@@ -68,6 +68,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 		log->last_pid = 0;
 	}
 	log->begun = true;
+	log->newest_ns = at_ns;
 	log->seqno = (seqno + 1) & 0xffff;
 	if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ||
 	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
@@ -91,6 +92,23 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 	return true;
 }
 
+/*
+ * The card's clock is not ours. By so much it is behind, at most: the least that a
+ * record was old when it was read, which the clocks' drift makes more by itself.
+ */
+static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
+{
+	uint64_t old_ns = now_ns - log->newest_ns;
+
+	if (!log->newest_ns)
+		return;
+	log->behind_ns += (now_ns - cgpu_min(now_ns, log->read_ns)) / CGPU_SWITCH_LOG_DRIFT;
+	if (!log->knows_behind || (int64_t)(old_ns - log->behind_ns) < 0)
+		log->behind_ns = old_ns;
+	log->knows_behind = true;
+	log->newest_ns = 0;
+}
+
 uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,
 			      uint64_t now_ns, struct cgpu_switch_log_use *use)
 {
@@ -110,10 +128,16 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 		log->get = (log->get + 1) % CGPU_SWITCH_LOG_RECORDS;
 	}
 	of = log->pid ? use_of(use, &count, log->pid) : NULL;
+	learn_behind(log, now_ns);
 	/* a context that stays loaded is counted by our clock until its end is known */
-	if (of && start_ns == log->start_ns && now_ns > log->read_ns) {
-		of->ns += now_ns - log->read_ns;
-		log->counted_ns += now_ns - log->read_ns;
+	if (of && now_ns > log->read_ns) {
+		int64_t loaded_ns = (int64_t)(now_ns - log->behind_ns - log->start_ns);
+		uint64_t ns = now_ns - log->read_ns;
+
+		if (start_ns != log->start_ns)
+			ns = loaded_ns > 0 ? cgpu_min(ns, (uint64_t)loaded_ns) : 0;
+		of->ns += ns;
+		log->counted_ns += ns;
 	}
 	if (of) {
 		struct cgpu_switch_log_use loaded = *of;
