@@ -153,15 +153,11 @@ def test_one_that_its_processor_holds_up_is_served_as_by_the_runlist_or_better(
         pytest.param(serving.transformer(arrivals=(), off_ns=0), id="a transformer"),
         pytest.param(serving.eager(arrivals=(), off_ns=0), id="without a graph"),
         pytest.param(
-            serving.server(
-                arrivals=(), off_ns=0, pieces=10_000, launch_ns=35_000, step_ns=10 * MS
-            ),
+            serving.server(arrivals=(), off_ns=0, pieces=10_000, launch_ns=35_000, step_ns=10 * MS),
             id="kernels of a microsecond",
         ),
         pytest.param(
-            serving.server(
-                arrivals=(), off_ns=0, pieces=20, launch_ns=200_000, step_ns=6 * MS
-            ),
+            serving.server(arrivals=(), off_ns=0, pieces=20, launch_ns=200_000, step_ns=6 * MS),
             id="its kernels fill the card",
         ),
     ],

@@ -92,12 +92,14 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0;
-	bool rest;
+	bool rest, quiet;
 	uint32_t i;
 
 	*mask = 0;
 	if (!matters(s))
 		return UINT64_MAX;
+	/* there is nobody whom it would matter to that one begins to sleep */
+	quiet = cgpu_fair_is_quiet(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (!competes(s, i))
 			continue;
@@ -122,7 +124,9 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		    !demand->slot[i].moves)
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_RESTING_NS);
 		else if (!rest && !(pausing & SLOT_BIT(i)))
-			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_QUEUED_NS);
+			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
+						(quiet ? CGPU_DEMAND_REST_NS :
+							 CGPU_DEMAND_QUEUED_NS));
 		demand->slot[i].due_ns = at_ns;
 		due_ns = cgpu_min(due_ns, at_ns);
 	}
