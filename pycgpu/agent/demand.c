@@ -287,6 +287,7 @@ static void *look_on(void *data)
 	struct sched_param priority = { .sched_priority = PRIORITY };
 	uint64_t mask, due_ns;
 
+	prctl(PR_SET_NAME, "cgpud-demand");
 	/* as the scheduler's: a wake-up seen late is a gate opened late */
 	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
 		prctl(PR_SET_TIMERSLACK, 1000);

@@ -158,6 +158,7 @@ static void *drive(void *data)
 	struct sched_param priority = { .sched_priority = PRIORITY };
 	uint64_t wake, partly;
 
+	prctl(PR_SET_NAME, "cgpud-gates");
 	/* a window must not wait for programs on the processor; refused, it may */
 	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
 		prctl(PR_SET_TIMERSLACK, 1000);

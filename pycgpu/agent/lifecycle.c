@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -209,6 +210,7 @@ static void look_at(int slot)
 static void *housekeep(void *unused)
 {
 	(void)unused;
+	prctl(PR_SET_NAME, "cgpud-lifecycle");
 	while (door.running) {
 		struct timespec pause = { 0, 10000000 };
 		int i;

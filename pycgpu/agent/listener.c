@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -116,6 +117,7 @@ static void *work(void *data)
 	struct seccomp_notif n;
 	int got;
 
+	prctl(PR_SET_NAME, "cgpud-listener");
 	drop_admin();
 	while (f && door.running && (got = receive(l, &n)) >= 0) {
 		struct seccomp_notif_resp response = { 0 };

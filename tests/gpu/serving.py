@@ -31,6 +31,7 @@ from tests.gpu.tenants import (
     SETTLE_S,
     Bench,
     agent_cpu_s,
+    agent_threads_s,
     ended,
     last_json,
     median_rates,
@@ -175,6 +176,12 @@ def against(
     )
 
 
+def since(threads: dict[str, float], seconds: float) -> dict[str, float]:
+    """Percent of a core that each of the agent's threads took since then."""
+    now = agent_threads_s()
+    return {name: (now[name] - threads.get(name, 0)) / seconds * 100 for name in now}
+
+
 def set_default() -> None:
     set_policy(POLICIES[DEFAULT_POLICY])
 
@@ -223,9 +230,11 @@ def serving(bench: Bench) -> None:
             rows["driver's own"] = own = measure(load, found, path)
     with servers("graph", {"server": []}) as found, trainer(bench, []) as path:
         set_default()
-        before, start = sum(agent_cpu_s()), time.monotonic()
+        before, threads, start = sum(agent_cpu_s()), agent_threads_s(), time.monotonic()
         rows["cgpu run, default"] = default = measure(load, found, path)
-        cpu = (sum(agent_cpu_s()) - before) / (time.monotonic() - start) * 100
+        took = time.monotonic() - start
+        cpu = (sum(agent_cpu_s()) - before) / took * 100
+        cpu_threads = since(threads, took)
         # always a request: its part of the time must be its part of the weights
         always = Load(rate=0, seconds=4)
         found[0].ask(always, 1)
@@ -242,10 +251,12 @@ def serving(bench: Bench) -> None:
             node("0/server/priority", 0)
         set_default()
         time.sleep(SETTLE_S)
-        before, start = sum(agent_cpu_s()), time.monotonic()
+        before, threads, start = sum(agent_cpu_s()), agent_threads_s(), time.monotonic()
         time.sleep(3)
         # the server has no request, so nobody pauses beside the trainer
-        idle_cpu = (sum(agent_cpu_s()) - before) / (time.monotonic() - start) * 100
+        took = time.monotonic() - start
+        idle_cpu = (sum(agent_cpu_s()) - before) / took * 100
+        idle_threads = since(threads, took)
     wait_for_end()
     try:
         with mps(bench.work) as clients:
@@ -255,6 +266,12 @@ def serving(bench: Bench) -> None:
     except (OSError, subprocess.SubprocessError, RuntimeError, TimeoutError) as error:
         report.check("serving, MPS", f"not to be had here: {error}")
     rows_table(bench, "Serving beside training: CUDA graph", rows, "products/s")
+    names = sorted(cpu_threads, key=lambda name: -cpu_threads[name])
+    bench.report.table(
+        "The agent's threads, % of a core",
+        ["thread", "with requests", "without"],
+        [[name, cpu_threads[name], idle_threads.get(name, 0.0)] for name in names],
+    )
     label = "serving, default against alone"
     against(bench, label, default, alone, "token_p50_ms", 110)
     against(bench, label, default, alone, "token_p99_ms", 200)

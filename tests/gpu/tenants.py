@@ -231,6 +231,17 @@ def agent_cpu_s() -> tuple[float, float]:
     return int(words[11]) / tick, int(words[12]) / tick
 
 
+def agent_threads_s() -> dict[str, float]:
+    """CPU time of the agent so far by its threads' names."""
+    found: dict[str, float] = {}
+    for task in Path(f"/proc/{agent_pid()}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            name = (task / "comm").read_text().strip()
+            ns = int((task / "schedstat").read_text().split()[0])
+            found[name] = found.get(name, 0) + ns / 1e9
+    return found
+
+
 def agent_load(seconds: float) -> tuple[float, float]:
     """Percent of a core that the agent takes, as :func:`agent_cpu_s` divides it."""
     before, start = agent_cpu_s(), time.monotonic()
