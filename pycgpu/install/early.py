@@ -11,30 +11,56 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from ..errors import CgpuError
 from . import installation, journal, upgrade_plan
 from .host import Host, this_host
 
+#: What a command takes, as ``cgpu install`` and ``cgpu upgrade`` declare it with a library that is
+#: not there yet: options with a value, and without.
+WITH_VALUE = {
+    "install": ("--modules", "--name", "--ungranted"),
+    "upgrade": ("--modules", "--trial", "--prove", "--tools"),
+}
+FLAGS = {
+    "install": ("--dkms", "--no-dkms", "--runtimes", "--no-runtimes", "--default", "--exporter")
+    + ("--usage", "--agent", "--load", "--no-load", "--dry-run"),
+    "upgrade": ("--check", "--cold", "--dry-run"),
+}
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("command", choices=("install", "upgrade"))
-    parser.add_argument("--no-dkms", action="store_true")
-    parser.add_argument("--modules")
-    parser.add_argument("--agent", action="store_true")
-    parser.add_argument("--cold", action="store_true")
-    return parser
+
+class UsageError(CgpuError):
+    """A word that the command does not take."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        options = sorted(option for option in self._option_string_actions)
+        raise UsageError(f"{message}; options are {', '.join(options)}")
+
+
+def _parse(command: str, words: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for option in WITH_VALUE[command]:
+        parser.add_argument(option)
+    for option in FLAGS[command]:
+        parser.add_argument(option, action="store_true")
+    return parser.parse_args(words)
 
 
 def check(arguments: Sequence[str], host: Host) -> None:
     """
     Look for what would make the command fail, as far as it can be seen without building.
 
-    Options that it has beyond these are left to the command itself.
+    Values are left to the command itself.
+
+    Raises:
+        UsageError: it has no such option.
     """
-    given, _ = _parser().parse_known_args(arguments)
-    if given.command == "install":
+    command, *words = arguments
+    given = _parse(command, words)
+    if command == "install":
         options = installation.Options(
             dkms=not given.no_dkms, modules=given.modules, agent=given.agent
         )
@@ -52,12 +78,12 @@ def check(arguments: Sequence[str], host: Host) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check this machine; the status is 1 and the reason on stderr where it would be refused."""
+    """Check this machine; 1 where the command would be refused, 2 where it is mistyped, and why."""
     try:
         check(arguments, this_host())
     except CgpuError as error:
         print(f"{arguments[0]}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     return 0
 
 

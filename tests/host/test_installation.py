@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import pycgpu
 from pycgpu.cli import main
@@ -253,9 +254,30 @@ def test_what_would_be_refused_is_seen_without_the_tools(host: Host, prefix: Pat
     early.check(["install", "--modules", str(prefix / "modules")], host)
     with pytest.raises(InstallError, match=f"apt install linux-headers-{RELEASE}"):
         early.check(["install", "--exporter"], host)
-    run = [sys.executable, "-B", "-S", "-m", "pycgpu.install.early", "elsewhere"]
-    done = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 2 and "invalid choice: 'elsewhere'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["install", "upgrade"])
+def test_what_is_looked_at_early_has_the_commands_own_options(command: str) -> None:
+    module = importlib.import_module(f"pycgpu.cli.{command}")
+    params = typer.main.get_command(module.app).params
+    words = {word for one in params for word in (*one.opts, *one.secondary_opts)} - {"--help"}
+    assert {*early.FLAGS[command], *early.WITH_VALUE[command]} == words
+    flags = {
+        word
+        for one in params
+        if getattr(one, "is_flag", False)
+        for word in (*one.opts, *one.secondary_opts)
+    }
+    assert {*early.FLAGS[command]} == flags - {"--help"}
+
+
+@pytest.mark.parametrize("words", [("--dryrun",), ("--dry-run", "all"), ("--modules",)])
+def test_a_mistyped_option_is_named_before_anything_is_built(words: tuple[str, ...]) -> None:
+    script = REPOSITORY / "scripts/install"
+    for run in ([script, *words, "--dry-run"], ["sh", script, *words, "--dry-run"]):
+        done = subprocess.run([str(word) for word in run], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert words[-1] in done.stderr and "options are --agent, --default" in done.stderr
 
 
 def test_an_upgrade_that_would_be_refused_is_seen_without_the_tools(

@@ -92,3 +92,23 @@ def test_a_wrong_number_of_runs_is_named(words: tuple[str, ...]) -> None:
     done = run(REPOSITORY / "scripts/bench-start", *words)
     told = f"bench-start: RUNS is a number of 1 or more, not: {' '.join(words)}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("test-fresh", "xenial"), 1, "xenial: no release that is tried; there are bookworm"),
+        (("test-fresh", "--quik"), 1, "--quik: no such option"),
+        (("setup-venv", "all"), 2, "scripts/setup-venv [check]"),
+        (("setup-packages", "all"), 2, "scripts/setup-packages [--list]"),
+        (("make-docs", "--nope"), 1, "--nope: no such option"),
+        (("demo", "--kernal", "6.1"), 2, "unrecognized arguments: --kernal 6.1"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_word_that_a_script_does_not_know_is_named(
+    words: tuple[str, ...], status: int, told: str
+) -> None:
+    failed = run(REPOSITORY / "scripts" / words[0], *words[1:])
+    assert (failed.returncode, failed.stdout) == (status, "")
+    assert told in failed.stderr and "Traceback" not in failed.stderr
