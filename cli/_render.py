@@ -116,6 +116,13 @@ def notes(snapshot: Snapshot) -> list[str]:
     if snapshot.nvml.why or not snapshot.nvml.boards:
         missing = "temperature, power" if snapshot.nvml.boards else "name, temperature, power"
         lines.append(f"{missing}: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})")
+    for card in snapshot.cards:
+        if card.board is not None and card.board.mps:
+            pids = ", ".join(map(str, card.board.mps))
+            lines.append(
+                f"GPU {card.status.card.index}: MPS serves {pids} (M+C): they compute in one"
+                " context, which no limit divides"
+            )
     views = [one for card in snapshot.cards for one in card.containers]
     if views and all(one.limit is None for one in views):
         lines.append("compute: n/a (nothing enforces it: is cgpu_rm loaded?)")

@@ -424,7 +424,7 @@ def conflicts(host: Host) -> Iterator[Finding]:
         yield Finding(
             WARN,
             "conflicts",
-            "MPS runs: what its clients allocate is charged to the container of its server",
+            "MPS runs (M+C): its clients compute in one context, which no limit divides",
             "echo quit | nvidia-cuda-mps-control",
         )
     if not found:

@@ -48,6 +48,7 @@ class Board(NamedTuple):
     ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
     detail: empty unless it was asked for.
     energy_j: drawn since the driver was loaded.
+    mps: processes that an MPS server serves, which nvidia-smi shows as type M+C.
     """
 
     uuid: str
@@ -62,6 +63,7 @@ class Board(NamedTuple):
     ecc: bool | None = None
     detail: Detail = Detail()
     energy_j: float | None = None
+    mps: tuple[int, ...] = ()
 
 
 class Nvml(NamedTuple):
@@ -220,7 +222,15 @@ def _board(pynvml: Any, index: int, detailed: bool) -> Board | None:
         ecc=None if ecc is None else bool(ecc[0]),
         detail=_detail(pynvml, handle) if detailed else Detail(),
         energy_j=_watts(_told(pynvml, pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
+        mps=_served(pynvml, handle),
     )
+
+
+def _served(pynvml: Any, handle: Any) -> tuple[int, ...]:
+    # A library that is older than the call has no MPS of Volta's either.
+    ask = getattr(pynvml, "nvmlDeviceGetMPSComputeRunningProcesses_v3", None)
+    found = None if ask is None else _told(pynvml, ask, handle)
+    return tuple(sorted(int(one.pid) for one in found or ()))
 
 
 def _detail(pynvml: Any, handle: Any) -> Detail:

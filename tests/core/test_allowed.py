@@ -17,6 +17,8 @@ GIB = 1 << 30
 GRAPHICS, COPY = 1, 9
 SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
 ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
+# What an MPS server is to the driver: its clients' work could not be told apart.
+MPS_COMPUTE = 0x900E
 EVENT, DEBUGGER, DISABLE_HMM = 0x79, 0x83DE, 1
 REFUSED_CONTROLS = [
     0x20800122,  # GPU_EXEC_REG_OPS
@@ -72,7 +74,7 @@ def test_what_acts_on_other_tenants_is_not_admitted_by_anyone(cmd: int) -> None:
     assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
 
 
-@pytest.mark.parametrize("cls", [0xDA, 0xF8, 0xFFFF, 0xB2CC, 0x906F])
+@pytest.mark.parametrize("cls", [0xDA, 0xF8, 0xFFFF, 0xB2CC, 0x906F, MPS_COMPUTE])
 def test_a_class_that_is_not_listed_is_refused(cls: int) -> None:
     verdict, call = Container().ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 9, cls))
     assert (verdict, call.status) == (Verdict.ANSWER, INVALID_CLASS)

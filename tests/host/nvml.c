@@ -5,9 +5,10 @@
  * What is not here is to pynvml as in a library of an older driver.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
 
 static int board; /* its address is the handle */
 
@@ -111,6 +112,30 @@ int nvmlDeviceGetEccMode(void *handle, int *current, int *pending)
 int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count)
 {
 	*count = 10 * (type + 1) + counter;
+	return SUCCESS;
+}
+
+struct process {
+	unsigned int pid;
+	unsigned long long used_bytes;
+	unsigned int instances[2];
+};
+
+/* Two clients of an MPS server where a test asks for them. */
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *count,
+					       struct process *found)
+{
+	if (!getenv("NVML_MPS")) {
+		*count = 0;
+		return SUCCESS;
+	}
+	if (!found || *count < 2) {
+		*count = 2;
+		return INSUFFICIENT_SIZE;
+	}
+	found[0] = (struct process){ .pid = 4712 };
+	found[1] = (struct process){ .pid = 4711 };
+	*count = 2;
 	return SUCCESS;
 }
 

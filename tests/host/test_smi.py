@@ -399,6 +399,15 @@ def test_clocks_and_ecc_are_asked_for_by_nvidia_smis_names(
     assert (card["clocks_mhz"]["memory"], card["ecc"]) == (3201, True)
 
 
+def test_what_mps_serves_is_told_as_under_no_limit(
+    tree: CoreTree, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "MPS" not in smi_with_nvml(nvml_library, "--root", tree.root)
+    monkeypatch.setenv("NVML_MPS", "1")
+    out = smi_with_nvml(nvml_library, "--root", tree.root)
+    assert "GPU 0: MPS serves 4711, 4712 (M+C): they compute in one context" in out
+
+
 def test_everything_is_told_a_value_a_line(tree: CoreTree, nvml_library: Path) -> None:
     options = ("-q", "-i", "GPU-00000000-0000-0000-0000-000000000001", "-d", "clock,ECC")
     out = smi_with_nvml(nvml_library, *options, "--root", tree.root)
