@@ -27,6 +27,15 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 #define pde_data(inode) PDE_DATA(inode)
 #endif
 
+/*
+ * bb523b406c84 ("gup: Turn fault_in_pages_{readable,writeable} into
+ * fault_in_{readable,writeable}") in v5.16
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 16, 0)
+#define fault_in_readable fault_in_pages_readable
+#define fault_in_writeable fault_in_pages_writeable
+#endif
+
 /* dd3b614f858d ("vm_ops: rename .split() callback to .may_split()") in v5.11 */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
 #define may_split split

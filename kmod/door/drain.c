@@ -9,6 +9,7 @@
 #include <linux/delay.h>
 #include <linux/errno.h>
 #include <linux/ktime.h>
+#include <linux/sched.h>
 
 #include "drain.h"
 

@@ -12,6 +12,7 @@
 #include <linux/sched/signal.h>
 #include <linux/srcu.h>
 
+#include "../compat/compat.h"
 #include "core_drain.h"
 #include "descriptor.h"
 #include "dmabuf.h"

@@ -11,6 +11,7 @@
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/mount.h>
 #include <linux/namei.h>
 #include <linux/pid.h>
 #include <linux/rculist.h>
