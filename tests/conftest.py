@@ -83,7 +83,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="what they are (default: 1)",
+        help="what they are (default: 1); also of the next",
+    )
+    group.addoption(
+        "--fuzz-steps",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="calls that tests/core/test_sanitizers.py makes of the core, twice (default: 10^6)",
     )
 
 
