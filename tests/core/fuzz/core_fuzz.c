@@ -360,7 +360,9 @@ static void launch(struct world *world, uint32_t file)
 		return;
 	make_params(world, call);
 	call->file = file;
-	call->fd_file = world->file[below(world->in, FILES)];
+	/* what is exported to a dma-buf has its file afterwards */
+	if (call->req.op != CGPU_OP_EXPORT_DMABUF)
+		call->fd_file = world->file[below(world->in, FILES)];
 	call->pid = 1 + below(world->in, 3);
 	call->privileged = below(world->in, 2);
 	if (below(world->in, 32))
@@ -390,6 +392,8 @@ static void land(struct world *world, struct flight *flight)
 			   below(in, 3) ? 0x10 + below(in, 64) : 0xC1D00000);
 	if (call->req.status_offset != CGPU_NO_OFFSET)
 		cgpu_put32(call->args, call->req.status_offset, below(in, 4) ? 0 : 0x57);
+	if (call->req.op == CGPU_OP_EXPORT_DMABUF)
+		call->fd_file = world->file[below(in, FILES)];
 	if (cgpu_call_post(&world->tenant, &world->topology, call, result) == CGPU_UNDO) {
 		cgpu_call_undo_args(call, undo_args);
 		cgpu_call_undone(&world->tenant, call);
