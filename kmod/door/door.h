@@ -169,7 +169,7 @@ enum cgpu_ungranted {
 	CGPU_UNGRANTED_REFUSE = 0
 };
 
-/* Does current run in a container, as far as its namespaces tell? Context: any. */
+/* Does current run in a container, as far as its namespaces and its root tell? May sleep. */
 bool cgpu_door_in_container(void);
 
 /* Parameters of cgpu_km. */

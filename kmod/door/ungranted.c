@@ -5,9 +5,11 @@
  */
 #include <linux/cgroup.h>
 #include <linux/cred.h>
+#include <linux/fs_struct.h>
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
+#include <linux/path.h>
 #include <linux/pid_namespace.h>
 #include <linux/sched/task.h>
 #include <linux/string.h>
@@ -23,14 +25,38 @@ static const int values[] = {
 	CGPU_UNGRANTED_ALLOW, CGPU_UNGRANTED_REFUSE, CGPU_UNGRANTED_ASKED,
 };
 
+static void root_of(struct task_struct *task, struct path *root)
+{
+	task_lock(task);
+	if (task->fs)
+		get_fs_root(task->fs, root);
+	task_unlock(task);
+}
+
+/* Is the root directory not process 1's? A mount namespace alone, as services have, keeps it. */
+static bool has_own_root(void)
+{
+	struct path own = {}, hosts = {};
+	bool differs;
+
+	root_of(current, &own);
+	root_of(init_pid_ns.child_reaper, &hosts);
+	differs = own.dentry && hosts.dentry && own.dentry != hosts.dentry;
+	path_put(&own);
+	path_put(&hosts);
+	return differs;
+}
+
 bool cgpu_door_in_container(void)
 {
 	/* an exiting task has no namespaces left, and opens nothing */
 	if (!current->nsproxy)
 		return false;
+	/* an engine can leave a container all of the host's namespaces, and not its files */
 	return task_active_pid_ns(current) != &init_pid_ns ||
 	       current_user_ns() != &init_user_ns ||
-	       current->nsproxy->cgroup_ns != init_task.nsproxy->cgroup_ns;
+	       current->nsproxy->cgroup_ns != init_task.nsproxy->cgroup_ns ||
+	       has_own_root();
 }
 EXPORT_SYMBOL_GPL(cgpu_door_in_container);
 

@@ -244,8 +244,15 @@ def test_a_container_without_a_grant_gets_what_the_parameter_says(
     for namespace in ("--user", "--cgroup"):
         assert not opens("unshare", namespace)
     assert opens()
+    assert opens("unshare", "--mount")
+    files = made("rootfs")
+    inside = f"exec chroot {files} sh -c 'exec 3<>/dev/nvidia0'"
+    open_there = ("unshare", "--mount", "sh", "-c", f"mount --bind /dev {files}/dev; {inside}")
+    refused = subprocess.run(open_there, capture_output=True, text=True, check=False)
+    assert refused.returncode and "Permission denied" in refused.stderr
     ungranted.write_text("allow")
     assert opens(*UNSEEN)
+    subprocess.run(open_there, check=True)
     ungranted.write_text("refuse\n")
     assert not opens(*UNSEEN)
     assert opens()
