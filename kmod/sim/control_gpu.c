@@ -192,6 +192,7 @@ const struct nvsim_ctl_entry nvsim_gpu_controls[] = {
 	CTL4(0x20801303, CTL_ANY, 436, 444, 460, 1028, fb_get_info_v2),
 	CTL(0x2080018d, CTL_ANY, 3812, gpu_get_pids),
 	CTL(0x2080018e, CTL_ANY, 14408, gpu_get_pid_info),
+	CTL(0x20800301, CTL_ANY, 20, nvsim_ctl_ok), /* EVENT_SET_NOTIFICATION: there are none */
 	CTL(0x00410110, CTL_ANY, 16, get_surface_info),
 	{}
 };

@@ -9,6 +9,7 @@ of this dialect, without Docker: test_alibaba.py.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.vm.customer import LOGS
 from tests.vm.typed import MIB, TYPED, Typed
@@ -66,6 +67,14 @@ def test_the_interfaces_examples(installed_host: Typed) -> None:
  -e AMP_USE_HOST_DAEMON=1 \\
  image_name""") == kib(V100)  # fmt: skip
     assert "quota 33 %" in LOGS[0].read_text()
+    # "indexes and UUIDs can be mixed"
+    uuid = Path("/proc/cgpu_km/1/uuid").read_text().strip()
+    both = host.sh(
+        "sudo docker run --runtime=nvidia -e AMP_VGPU_ENABLE=1 -e GPU_MEM_PER_DEVICE=5000000000"
+        f" -e NVIDIA_VISIBLE_DEVICES={uuid},0 -e AMP_USE_HOST_DAEMON=1 image_name"
+    )
+    boards = [int(json.loads(line)["board"]) for line in both.stdout.splitlines()]
+    assert boards == [kib(5_000_000_000 - RESERVED)] * 2
     # "the user's process is ended by force"
     greedy = host.sh(
         "sudo docker run --runtime=nvidia -e AMP_VGPU_ENABLE=1 -e GPU_MEM_PER_DEVICE=2000000000"

@@ -10,8 +10,10 @@ this dialect, without Docker: test_alibaba.py.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from tests.vm.loaded import until
 from tests.vm.typed import MIB, TYPED, Typed
 
 pytestmark = TYPED
@@ -39,8 +41,10 @@ def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_ho
     assert host.sh(f"{inside} info", check=False).returncode
     assert host.sh(f"docker run --rm --privileged {asks} {image}", check=False).returncode
     assert host.sh(f"docker run --rm {NODES} {asks} {image}", check=False).returncode
+    hosts = "--privileged --pid=host --cgroupns=host"
+    assert host.sh(f"docker run --rm {hosts} {asks} {image}", check=False).returncode
     said = host.sh("timeout 2 cat /proc/cgpu_km/events", check=False).stdout
-    assert said.count("ungranted pid=") >= 3
+    assert said.count("ungranted pid=") >= 4
     # Not for want of a card: this is what everybody had before, and what allow still gives.
     UNGRANTED.write_text("allow")
     try:
@@ -53,6 +57,9 @@ def test_the_guides_two_containers_and_its_tree(installed_host: Typed) -> None:
     host = installed_host
     host.cards(cards=1, model="t4")
     with host.default_runtime():
+        asks = "-e ALIYUN_COM_GPU_MEM_CONTAINER=3 -e ALIYUN_COM_GPU_MEM_DEV=15"
+        one = f"docker run --rm --gpus '\"device=0\"' {asks} nvcr.io/nvidia/tensorflow:19.10-py3"
+        assert host.card_bytes(one) == T4_MIB * 3 // 15 * MIB
         host.sh(RUN.format(n=1, part=6))
         host.sh(RUN.format(n=2, part=8))
         assert host.smi_totals("gpu_test1") == [6043]
@@ -70,6 +77,12 @@ def test_the_guides_two_containers_and_its_tree(installed_host: Typed) -> None:
     assert host.sh(typed + "cat /proc/cgpu_km/0/$dockerid/weight").stdout == "1\n"
     host.sh(typed + "echo 4 > /proc/cgpu_km/0/$dockerid/weight")
     assert host.sh("cat /proc/cgpu_km/0/free_weight").stdout == "15\n"
+    shown = host.sh("cgpu-smi").stdout
+    assert re.search(rf"{dockerid}.*\b6043\b", shown) and "/ 8058 " in shown, shown
+    # the guide's way to a cold upgrade
+    host.sh("sudo docker stop $(docker ps -a | awk '{ print $1}' | tail -n +2)")
+    until(lambda: not host.sh("ls /proc/cgpu_km/container").stdout, "what both gave back")
+    assert host.sh("cat /proc/cgpu_km/0/free_weight").stdout == "20\n"
 
 
 def test_the_guides_four_cards(installed_host: Typed) -> None:

@@ -8,6 +8,8 @@ here.
 
 from __future__ import annotations
 
+import re
+
 from tests.vm.customer import LOGS
 from tests.vm.typed import TYPED, Typed
 
@@ -29,3 +31,6 @@ def test_the_two_jobs_have_3000_mib_each(installed_host: Typed) -> None:
     ).stdout.strip()
     assert host.smi_totals(first) == [3000]
     assert host.smi_totals(second) == [3000]
+    # once a second, as the document watches them
+    watched = host.sh(f"docker exec {first} sh -c 'nvidia-smi -l 1 | head -n 50'").stdout
+    assert re.findall(r"MiB / +(\d+)MiB", watched)[:2] == ["3000", "3000"], watched

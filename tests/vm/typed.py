@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -94,6 +95,9 @@ class Typed:
             stack.callback(os.environ.update, PATH=before)
             docker = stack.enter_context(engines.docker(self._made("engines"), self._folder))
             self._program("docker", f'#!/bin/sh\nexec {" ".join(docker)} "$@"\n')
+            for name in ("cgpu", "cgpu-smi"):
+                beside = Path(sys.executable).with_name(name)
+                self._program(name, f'#!/bin/sh\nexec {beside} "$@"\n')
             self._program("sudo", '#!/bin/sh\nexec "$@"\n')
             self._images()
             yield self
