@@ -52,6 +52,7 @@ COMMANDS = {
     "spark-java": ("pycgpu.cli.spark_java", "Be the Java of a Spark executor under limits."),
     "spark-setup": ("pycgpu.cli.spark_setup", "Write what Spark's executors need on this host."),
     "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
+    "top": ("pycgpu.cli.top", "Show who uses the cards of several nodes."),
     "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
     "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
     "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),

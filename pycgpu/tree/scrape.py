@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""What other nodes' exporters tell of their containers, without a Prometheus between."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ..errors import CgpuError
+
+PORT = 9836
+_TIMEOUT_S = 10
+_AT_ONCE = 32
+_USED = "cgpu_container_used_seconds_total"
+_MEMORY = "cgpu_container_memory_used_bytes"
+_LIMIT = "cgpu_container_memory_limit_bytes"
+
+
+class Row(NamedTuple):
+    """A container on a card of a node; ``used`` is in cards, None: the node does not tell."""
+
+    node: str
+    gpu: int
+    name: str
+    memory_bytes: int
+    limit_bytes: int | None
+    used: float | None
+
+
+Values = dict[tuple[str, str], tuple[dict[str, str], dict[str, float]]]
+
+
+def address(node: str) -> str:
+    """Return the URL of a node's metrics: of a host, ``host:port`` or a URL."""
+    if "://" in node:
+        return node
+    host, bracket, rest = node.rpartition("]") if node.startswith("[") else ("", "", node)
+    port = "" if ":" in rest else f":{PORT}"
+    return f"http://{host}{bracket}{rest}{port}/metrics"
+
+
+def fetch(node: str) -> str:
+    """Return a node's metrics. CgpuError: it does not answer, and why."""
+    url = address(node)
+    if not url.startswith(("http://", "https://")):
+        raise CgpuError(f"{node}: write a host, host:port or a URL of http")
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            text: bytes = answer.read()
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise CgpuError(f"{node}: {reason}") from None
+    return text.decode(errors="replace")
+
+
+def values(text: str) -> Values:
+    """Return containers by card and id: their labels, and what is told of each by metric."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: Values = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name in (_USED, _MEMORY, _LIMIT):
+                    key = sample.labels["gpu"], sample.labels["id"]
+                    found.setdefault(key, (sample.labels, {}))[1][sample.name] = sample.value
+    except (ValueError, KeyError) as error:
+        raise CgpuError(f"no metrics of cgpu: {error}") from None
+    return found
+
+
+def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row]:
+    """Return a node's containers by what it told twice, *elapsed_s* apart."""
+    found = []
+    for key, (labels, told) in after.items():
+        first = before.get(key, ({}, {}))[1].get(_USED)
+        last, limit = told.get(_USED), told.get(_LIMIT)
+        used = None if first is None or last is None else max(0.0, last - first) / elapsed_s
+        parts = (labels.get("namespace"), labels.get("pod"), labels.get("name"))
+        name = "/".join(part for part in parts if part) or labels.get("container", key[1])
+        memory = int(told.get(_MEMORY, 0))
+        found.append(
+            Row(node, int(key[0]), name, memory, None if limit is None else int(limit), used)
+        )
+    return found
+
+
+def top(nodes: Iterable[str], sample_s: float) -> tuple[list[Row], list[str]]:
+    """
+    Return the containers of all *nodes*, the busiest first, and why some nodes told nothing.
+
+    Every node is asked twice, *sample_s* apart, all of them at once.
+    """
+
+    def ask(node: str) -> list[Row] | str:
+        try:
+            before, began = values(fetch(node)), time.monotonic()
+            time.sleep(sample_s)
+            after = values(fetch(node))
+            return rows(node, before, after, time.monotonic() - began)
+        except CgpuError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(ask, nodes))
+    found = [row for answer in answers if not isinstance(answer, str) for row in answer]
+    found.sort(key=lambda row: (-(row.used or 0), -row.memory_bytes, row))
+    return found, [answer for answer in answers if isinstance(answer, str)]

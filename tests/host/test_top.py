@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu top`` against exporters that tell of real trees."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from wsgiref.simple_server import WSGIServer
+
+import prometheus_client
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pycgpu.cli.top import app
+from pycgpu.errors import CgpuError
+from pycgpu.tree import scrape
+from pycgpu.tree.exporter import Exporter
+from tests.host import program
+from tests.host.coretree import GIB, CoreTree
+
+
+class Node:
+    """A tree behind an exporter's HTTP server."""
+
+    def __init__(self, folder: Path, name: str, used_ns: int) -> None:
+        self.tree = CoreTree(folder / name, [(16 * GIB, 0)], features=("GATE",))
+        self.container = self.tree.create(name, f"gpu=0,mem={4 * GIB}")
+        self.container.hold(0, 4711, 7, GIB, "python3").count(0, used_ns=used_ns)
+        self.tree.write()
+        registry = CollectorRegistry()
+        registry.register(Exporter(str(self.tree.root), prefix=str(folder)))
+        self.server: WSGIServer
+        self.server, self.thread = prometheus_client.start_http_server(
+            0, "127.0.0.1", registry=registry
+        )
+        self.address = f"127.0.0.1:{self.server.server_port}"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Node]]:
+    made = [Node(tmp_path, name, 10**9) for name in ("quiet", "busy")]
+    yield made
+    for node in made:
+        node.close()
+
+
+def test_the_busiest_of_all_nodes_comes_first(nodes: list[Node]) -> None:
+    quiet, busy = nodes
+
+    def work() -> None:
+        busy.container.count(0, used_ns=2 * 10**9)
+        busy.tree.write()
+
+    later = threading.Timer(0.5, work)
+    later.start()
+    found, silent = scrape.top([quiet.address, busy.address], 2.0)
+    later.join()
+    assert silent == []
+    assert [row.name for row in found] == ["busy", "quiet"]
+    assert found[0].used is not None and 0.3 < found[0].used <= 0.5
+    assert found[1][3:] == (GIB, 4 * GIB, 0.0)
+
+
+def test_a_node_that_does_not_answer_is_named_and_the_others_are_told(nodes: list[Node]) -> None:
+    gone = nodes[1].address
+    nodes[1].server.socket.close()
+    result = program.run(app, nodes[0].address, gone, "--sample", "0.1")
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["NODE", "GPU", "CONTAINER", "MIB", "LIMIT", "USED%"]
+    assert lines[1].split() == [nodes[0].address, "0", "quiet", "1024", "4096", "0.0"]
+    assert result.stderr.startswith(f"cgpu: {gone}: ")
+
+
+@pytest.mark.parametrize(
+    ("node", "url"),
+    [
+        ("n1", "http://n1:9836/metrics"),
+        ("n1:99", "http://n1:99/metrics"),
+        ("[::1]", "http://[::1]:9836/metrics"),
+        ("[::1]:99", "http://[::1]:99/metrics"),
+        ("https://n1/m", "https://n1/m"),
+    ],
+)
+def test_a_node_is_a_host_with_or_without_a_port_or_a_url(node: str, url: str) -> None:
+    assert scrape.address(node) == url
+
+
+def test_what_is_no_metric_of_ours_is_refused() -> None:
+    with pytest.raises(CgpuError, match="no metrics of cgpu"):
+        scrape.values("<html>\n")
