@@ -212,7 +212,7 @@ static void *housekeep(void *unused)
 	(void)unused;
 	prctl(PR_SET_NAME, "cgpud-lifecycle");
 	while (door.running) {
-		struct timespec pause = { 0, 10000000 };
+		struct timespec pause = { 0, 20000000 };
 		int i;
 
 		for (i = 0; i < CONTAINERS_MAX; i++)

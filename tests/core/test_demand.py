@@ -137,6 +137,25 @@ def test_a_look_reads_the_channels_that_move_and_one_more() -> None:
     assert door.reads - before <= 3 * (door.demand.looks - looks)
 
 
+def test_a_channel_that_moved_long_ago_is_one_of_the_others_again() -> None:
+    door = Door()
+
+    def go_on(looks: int) -> int:
+        reads, before = door.reads, door.demand.looks
+        while door.demand.looks < before + looks:
+            door.submit(0, channel=3)
+            door.look()
+        return door.reads - reads
+
+    for channel in (5, 6, 7, 8):
+        door.submit(0, channel=channel)
+        door.look()
+    first = go_on(40)
+    go_on(lib.CGPU_DEMAND_HEAT + 40)
+    # of slot 0 the four are no longer read each time; of slot 1 one channel is, as before
+    assert go_on(40) <= first - 2 * 40
+
+
 @pytest.mark.parametrize("channel", (0, 7, 19))
 def test_work_on_a_channel_that_never_moved_is_seen_within_a_round_of_them(channel: int) -> None:
     door = Door(channels=20)

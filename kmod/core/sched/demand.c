@@ -148,7 +148,7 @@ bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
 
 	if (!channel->known)
 		return true;
-	if (channel->moves && d->hot < CGPU_DEMAND_READS) {
+	if (channel->heat && d->hot < CGPU_DEMAND_READS) {
 		d->hot++;
 		return true;
 	}
@@ -167,7 +167,10 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 		d->submits += put > channel->put ? put - channel->put : put;
 	}
 	d->queued |= get != put;
-	channel->moves |= get != put || (channel->known && channel->put != put);
+	if (get != put || (channel->known && channel->put != put))
+		channel->heat = CGPU_DEMAND_HEAT;
+	else if (d->moves && channel->heat)
+		channel->heat--;
 	channel->known = true;
 	channel->get = get;
 	channel->put = put;
@@ -230,11 +233,14 @@ static bool others_run(const struct cgpu_demand *demand, const struct cgpu_sched
 
 static bool has_rate(struct cgpu_demand_rate *rate, uint64_t ns, uint32_t submits)
 {
+	uint64_t per_second;
+
 	rate->ns += ns;
 	rate->submits += submits;
 	if (rate->ns < CGPU_DEMAND_RATE_NS)
 		return false;
-	rate->per_second = rate->submits * 1000000000 / rate->ns;
+	per_second = rate->submits * 1000000000 / rate->ns;
+	rate->per_second = rate->per_second ? (rate->per_second * 7 + per_second) / 8 : per_second;
 	rate->ns = rate->submits = 0;
 	return true;
 }
@@ -255,7 +261,7 @@ static void forget_rates(struct cgpu_demand_slot *d)
 static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 			bool beside, uint64_t now_ns)
 {
-	uint64_t before = d->beside.per_second, ns = now_ns - d->looked_ns;
+	uint64_t ns = now_ns - d->looked_ns;
 	bool steady = d->was_beside == beside && d->looked_ns > s->slot[slot].open_since_ns;
 
 	d->was_beside = beside;
@@ -275,8 +281,6 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 		   has_rate(&d->beside, ns, d->submits)) {
 		if (!d->compared_ns)
 			d->compared_ns = now_ns;
-		else if (d->beside.per_second * 100 < before * CGPU_DEMAND_CHANGED_PERCENT)
-			forget_rates(d);
 	}
 	if (d->compared_ns)
 		d->kept_ppm = (uint32_t)cgpu_min(d->beside.per_second * CGPU_PPM /

@@ -42,6 +42,8 @@ enum cgpu_demand_limit {
 	 * the others is read in each look.
 	 */
 	CGPU_DEMAND_READS = 6,
+	/* one that has not moved while others did in so many looks is one of the others again */
+	CGPU_DEMAND_HEAT = 100,
 	/* a submission is seen as late as the next look: a pause is no shorter than this */
 	CGPU_DEMAND_PATIENCE_MIN_NS = 1000000,
 	CGPU_DEMAND_PATIENCE_NS = 2000000, /* until its submissions were seen */
@@ -69,12 +71,11 @@ enum cgpu_demand_limit {
 	/*
 	 * One that submits so much a second may wait for its processor and not for the card.
 	 * What it submits beside others and alone is measured over so long a time each, and
-	 * again after a while, or when it submits less than so many percent of it.
+	 * again after a while.
 	 */
 	CGPU_DEMAND_OFTEN = 4000,
 	CGPU_DEMAND_RATE_NS = 50000000,
-	CGPU_DEMAND_COMPARED_NS = 10000000000,
-	CGPU_DEMAND_CHANGED_PERCENT = 67
+	CGPU_DEMAND_COMPARED_NS = 20000000000
 };
 
 enum cgpu_demand_state {
@@ -88,14 +89,14 @@ enum cgpu_demand_state {
 struct cgpu_demand_rate {
 	uint64_t ns;
 	uint64_t submits;
-	uint64_t per_second;  /* when it was measured for long enough; 0: not yet */
+	uint64_t per_second;  /* averaged; 0: not measured for long enough yet */
 };
 
 /* What a door keeps beside each compute channel; zeroed when the channel comes. */
 struct cgpu_demand_channel {
 	uint32_t get, put;  /* as read last */
 	bool known;         /* it has been read */
-	bool moves;         /* it was seen to be in use */
+	uint8_t heat;       /* looks at others that moved until this one is not read each time */
 };
 
 struct cgpu_demand_slot {

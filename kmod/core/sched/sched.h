@@ -107,7 +107,7 @@ enum cgpu_sched_limit {
 	/* two hand-overs, and what the look came late */
 	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
 	/* with a claim: the card is not held for one that is so fast beside others */
-	CGPU_SCHED_FAIR_KEPT_PPM = 750000,
+	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
