@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,38 @@ def test_the_discovery_script_answers_in_sparks_form() -> None:
     found = json.loads(run.stdout)
     assert found["name"] == "gpu"
     assert all(address.isdecimal() for address in found["addresses"])
+
+
+WORKER = """
+import os, sys, threading
+from pycgpu.batch import ray
+
+ready, end = threading.Event(), threading.Event()
+other = threading.Thread(target=lambda: (ready.set(), end.wait()))
+other.start()
+ready.wait()
+ray.ask([sys.executable, "-c", sys.argv[1], str(os.getpid())])
+for task in os.listdir("/proc/self/task"):
+    status = open(f"/proc/self/task/{task}/status").read()
+    print(next(line for line in status.splitlines() if line.startswith("Seccomp:")).split()[1])
+end.set()
+other.join()
+"""
+HELPER = """
+import os, sys
+from pycgpu.agent import attach, filter
+
+print("filter", filter.program().hex(), flush=True)
+listener = attach._taken(os.pidfd_open(int(sys.argv[1])), int(sys.stdin.readline()))
+assert os.readlink(f"/proc/self/fd/{listener}") == "anon_inode:seccomp notify"
+print("ok", flush=True)
+"""
+
+
+def test_all_threads_of_a_worker_come_under_the_filter_and_root_takes_its_listener() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: another process's descriptor is taken")
+    run = subprocess.run(
+        [sys.executable, "-c", WORKER, HELPER], capture_output=True, text=True, timeout=60
+    )
+    assert (run.stdout.split(), run.stderr) == (["2", "2"], "")
