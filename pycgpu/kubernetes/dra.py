@@ -109,9 +109,9 @@ class Claims:
         return not claims.sole_user(found, pod)
 
     def _refuses(self) -> bool:
-        """Tell whether this node refuses cards to containers without a grant."""
+        """Tell whether this node refuses cards to containers without a grant beside ours."""
         path = Path(self.place.prefix, UNGRANTED)
-        return path.exists() and path.read_text().strip() == "refuse"
+        return path.exists() and path.read_text().strip() in ("refuse", "asked")
 
     def _file(self, uid: str) -> Path:
         if not uid or "/" in uid:
