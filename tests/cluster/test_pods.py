@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import IMAGE, NODE, PAUSE, Cluster
+from tests.cluster.cluster import NODE, PAUSE, Cluster
 from tests.cluster.control_plane import HOST_FROM_GUEST
-from tests.cluster.objects import MANIFESTS, manifests, pod
+from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
 from tests.vm.loaded import until
 
 MIB = 1 << 20
