@@ -27,6 +27,15 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 #define pde_data(inode) PDE_DATA(inode)
 #endif
 
+/* 25885a35a720 ("Change calling conventions for filldir_t") in v6.1 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#define CGPU_FILLDIR_RESULT int
+#define CGPU_FILLDIR_MORE 0
+#else
+#define CGPU_FILLDIR_RESULT bool
+#define CGPU_FILLDIR_MORE true
+#endif
+
 /*
  * bb523b406c84 ("gup: Turn fault_in_pages_{readable,writeable} into
  * fault_in_{readable,writeable}") in v5.16

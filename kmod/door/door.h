@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 4
+#define CGPU_DOOR_API 5
 
 struct cgpu_card_defaults;
 struct file;
@@ -121,6 +121,8 @@ struct cgpu_core_ops {
 	int (*node_open)(void *entry, bool write);
 	int (*node_show)(struct seq_file *seq);
 	int (*node_write)(void *entry, const char *text, size_t size);
+	/* Is current to find that name in a directory of containers? */
+	bool (*name_shown)(const char *name, size_t length);
 };
 
 /* ------------------------------------------------ what the door does for it */
@@ -154,6 +156,8 @@ const struct cgpu_bridge_ops *cgpu_door_bridge(void);
 /* /proc/cgpu_km, and what a core gives its files. */
 struct proc_dir_entry *cgpu_door_root(void);
 extern const struct proc_ops cgpu_door_node_ops;
+/* Its address is the data of a directory in which containers have theirs. */
+extern const char cgpu_door_containers;
 
 /**
  * cgpu_door_sees_exports() - does cgpu_pass.exported mean anything?

@@ -7,6 +7,7 @@
 #include "door.h"
 #include "events.h"
 #include "hook.h"
+#include "listing.h"
 #include "scratch.h"
 #include "switch.h"
 #include "tree.h"
@@ -63,12 +64,14 @@ static int __init door_init(void)
 	if (err)
 		goto err_tree;
 	cgpu_dmabuf_init();
+	cgpu_listing_init();
 	err = cgpu_hook_init();
 	if (err)
 		goto err_dmabuf;
 	return 0;
 
 err_dmabuf:
+	cgpu_listing_exit();
 	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
 err_tree:
@@ -80,6 +83,7 @@ static void __exit door_exit(void)
 {
 	/* a core needs symbols of ours: there is none, and hence no container */
 	cgpu_hook_exit();
+	cgpu_listing_exit();
 	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
 	cgpu_door_tree_exit();

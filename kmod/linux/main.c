@@ -188,6 +188,7 @@ static struct cgpu_core_ops ops = {
 	.node_open = cgpu_node_file_open,
 	.node_show = cgpu_node_file_show,
 	.node_write = cgpu_node_file_write,
+	.name_shown = cgpu_tree_shows,
 };
 
 static u64 digest_of_state(void)

@@ -100,6 +100,30 @@ bool cgpu_container_has(struct cgpu_container *container, struct task_struct *ta
 	return has;
 }
 
+static bool is_called(const struct cgpu_container *container, const char *name, size_t length)
+{
+	return (!strncmp(container->id, name, length) && !container->id[length]) ||
+	       (!strncmp(container->name, name, length) && !container->name[length]);
+}
+
+bool cgpu_container_may_see(struct task_struct *task, const char *name, size_t length)
+{
+	struct cgpu_container *container;
+	bool managed = false, own = false;
+
+	if (length > CGPU_ID_MAX)
+		return false;
+	rcu_read_lock();
+	list_for_each_entry_rcu(container, &cgpu_registry->containers, node) {
+		if (!cgpu_container_has(container, task))
+			continue;
+		managed = true;
+		own |= is_called(container, name, length);
+	}
+	rcu_read_unlock();
+	return own || !managed;
+}
+
 static struct cgpu_container *container_of_task(struct task_struct *task)
 {
 	struct cgpu_container *container;

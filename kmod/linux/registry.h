@@ -153,6 +153,16 @@ void cgpu_container_put(struct cgpu_container *container);
 bool cgpu_container_has(struct cgpu_container *container, struct task_struct *task);
 
 /**
+ * cgpu_container_may_see() - is a task to know of a container by that name?
+ * @task: pinned
+ * @name: an id, or what a directory below a card is called
+ * @length: of @name
+ *
+ * Return: true: it is in that container, or in none.
+ */
+bool cgpu_container_may_see(struct task_struct *task, const char *name, size_t length);
+
+/**
  * cgpu_container_is_managed() - does a task belong to some container?
  * @task: pinned
  */

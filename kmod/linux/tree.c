@@ -89,6 +89,13 @@ static int add_files(struct branch *branch)
 	return 0;
 }
 
+static struct proc_dir_entry *make_directory(const char *name, struct proc_dir_entry *parent,
+					     bool of_containers)
+{
+	return proc_mkdir_data(name, 0, parent,
+			       of_containers ? (void *)&cgpu_door_containers : NULL);
+}
+
 /* Return: the directory's branch; an error: -EEXIST: the name is taken, -ENOMEM. */
 static struct branch *add_branch(const char *name, struct proc_dir_entry *parent, u32 place,
 				 u32 minor, struct cgpu_container *container)
@@ -107,7 +114,7 @@ static struct branch *add_branch(const char *name, struct proc_dir_entry *parent
 	branch->place = place;
 	branch->container = container;
 	branch->parent = parent;
-	branch->dir = proc_mkdir(name, parent);
+	branch->dir = make_directory(name, parent, place == CGPU_PLACE_CARD);
 	if (!branch->dir || add_files(branch)) {
 		proc_remove(branch->dir);
 		kfree(branch);
@@ -226,6 +233,18 @@ void cgpu_tree_remove_container(struct cgpu_container *container)
 	mutex_unlock(&tree->lock);
 }
 
+bool cgpu_tree_shows(const char *name, size_t length)
+{
+	u32 node;
+
+	for (node = 0; node < CGPU_NODE_COUNT; node++)
+		if (cgpu_node_table[node].place == CGPU_PLACE_CARD &&
+		    !strncmp(cgpu_node_table[node].name, name, length) &&
+		    !cgpu_node_table[node].name[length])
+			return true;
+	return cgpu_container_may_see(current, name, length);
+}
+
 /* ----------------------------------------------------------------- state */
 
 int cgpu_tree_begin(void **part)
@@ -239,7 +258,7 @@ int cgpu_tree_begin(void **part)
 			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE);
 	tree->root.dir = cgpu_door_root();
 	tree->root.place = CGPU_PLACE_ROOT;
-	tree->containers_dir = proc_mkdir("container", tree->root.dir);
+	tree->containers_dir = make_directory("container", tree->root.dir, true);
 	if (!tree->containers_dir || add_files(&tree->root)) {
 		cgpu_tree_end();
 		return -ENOMEM;

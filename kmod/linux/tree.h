@@ -41,6 +41,15 @@ void cgpu_tree_set_feature(u32 feature, bool present);
  */
 unsigned long cgpu_tree_features(void);
 
+/**
+ * cgpu_tree_shows() - is current to find a name in a directory of containers?
+ * @name: of a file, or of a container's directory
+ * @length: of @name
+ *
+ * Context: behind CALLS.
+ */
+bool cgpu_tree_shows(const char *name, size_t length);
+
 /*
  * Directories come and go below. The caller holds neither registry.lock nor a
  * container's: removal waits for handlers, which take them. Removing what was not

@@ -151,7 +151,7 @@ static void after_mkdir(struct kprobe *probe, struct pt_regs *regs, unsigned lon
 }
 
 static struct kprobe mkdir_probe = {
-	.symbol_name = "proc_mkdir", .pre_handler = on_mkdir, .post_handler = after_mkdir,
+	.symbol_name = "proc_mkdir_data", .pre_handler = on_mkdir, .post_handler = after_mkdir,
 };
 
 static int __init check_init(void)

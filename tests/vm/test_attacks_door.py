@@ -215,18 +215,35 @@ def test_a_container_reads_its_own_files_and_no_neighbours(host: Host, uid: int)
         f"{root}/{name}"
         for name in ("version", "features", "0/one/meminfo", "0/one/procs", "container/one/cid")
     ]
+    hosts = [f"{root}/{name}" for name in ("0/memory", "0/stat", "events", "inst_ctl", "upgrade")]
     others = [
         f"{root}/{name}"
         for name in (
-            *("0/two/meminfo", "0/two/procs", "0/two/events", "container/two/cid"),
-            *("container/two/0/stat", "0/memory", "0/stat", "events", "inst_ctl", "upgrade"),
+            *("0/two/meminfo", "0/two/procs", "0/two/events"),
+            *("container/two/cid", "container/two/0/stat"),
         )
     ]
-    run = one.exec("race", "read", *own, *others, environment={"AS_UID": str(uid)})
+    run = one.exec("race", "read", *own, *hosts, *others, environment={"AS_UID": str(uid)})
     got = dict(line.split(" ", 1) for line in run.stdout.splitlines())
     assert {got[path] for path in own} == {"read"}
-    assert {got[path] for path in others} == {"Permission denied"}, got
+    assert {got[path] for path in hosts} == {"Permission denied"}, got
+    assert {got[path] for path in others} == {"No such file or directory"}, got
     assert Path(f"{root}/0/two/meminfo").read_text().startswith("Free: ")
+
+
+@USERS
+def test_a_container_is_listed_no_neighbours_names(host: Host, uid: int) -> None:
+    """Row 11."""
+    one = host.tenant("one")
+    host.tenant("two")
+    card, containers = host.cgpu.root / "0", host.cgpu.root / "container"
+    run = one.exec("race", "list", str(card), str(containers), environment={"AS_UID": str(uid)})
+    seen = [line.split() for line in run.stdout.splitlines()]
+    assert sorted(name for path, name in seen if path == str(containers)) == [".", "..", "one"]
+    # All else of the card's directory, which the host sees whole, is there.
+    listed = {name for path, name in seen if path == str(card)}
+    assert listed - {".", ".."} == set(os.listdir(card)) - {"two"}
+    assert sorted(os.listdir(containers)) == ["one", "two"]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

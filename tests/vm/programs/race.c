@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "simcuda.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/prctl.h>
@@ -356,6 +357,21 @@ static void read_files(int count, char **paths)
 	}
 }
 
+static void list_directories(int count, char **paths)
+{
+	struct dirent *entry;
+	DIR *dir;
+	int i;
+
+	for (i = 0; i < count; i++) {
+		dir = opendir(paths[i]);
+		while (dir && (entry = readdir(dir)))
+			printf("%s %s\n", paths[i], entry->d_name);
+		if (dir)
+			closedir(dir);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
@@ -367,6 +383,10 @@ int main(int argc, char **argv)
 		die("setuid", errno);
 	if (!strcmp(command, "read")) {
 		read_files(argc - 2, argv + 2);
+		return 0;
+	}
+	if (!strcmp(command, "list")) {
+		list_directories(argc - 2, argv + 2);
 		return 0;
 	}
 	ret = sc_open(&sc, 0, &options);

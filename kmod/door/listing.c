@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * procfs asks nobody which names it shows to whom. So probes at the entries of its
+ * lookup and of its listing send whoever comes for a directory of containers through
+ * functions of ours, which ask the core name by name, and procfs for all the rest.
+ */
+#include <linux/dcache.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/printk.h>
+#include <linux/proc_fs.h>
+#include <linux/rcupdate.h>
+#include <linux/srcu.h>
+#include <linux/string.h>
+
+#include "../compat/compat.h"
+#include "core_drain.h"
+#include "listing.h"
+
+enum {
+	/* procfs ignores the flags of a lookup: this one says that it comes from here */
+	ASKED = 1u << 31,
+};
+
+const char cgpu_door_containers;
+EXPORT_SYMBOL_GPL(cgpu_door_containers);
+
+DEFINE_STATIC_SRCU(listing_srcu);
+static bool probed;
+
+static bool is_shown(const char *name, size_t length)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	bool shown = !core || core->name_shown(name, length);
+
+	cgpu_core_leave(&cgpu_calls);
+	return shown;
+}
+
+/* ---------------------------------------------------------------- lookup */
+
+static notrace struct dentry *lookup(struct inode *dir, struct dentry *dentry,
+				     unsigned int flags)
+{
+	int idx = srcu_read_lock(&listing_srcu);
+	struct dentry *found = ERR_PTR(-ENOENT);
+
+	if (is_shown(dentry->d_name.name, dentry->d_name.len))
+		found = dir->i_op->lookup(dir, dentry, flags | ASKED);
+	srcu_read_unlock(&listing_srcu, idx);
+	return found;
+}
+
+static int on_lookup(struct kprobe *probe, struct pt_regs *regs)
+{
+	const struct inode *dir = (void *)regs_get_kernel_argument(regs, 0);
+
+	if (likely(pde_data(dir) != &cgpu_door_containers) ||
+	    regs_get_kernel_argument(regs, 2) & ASKED)
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)lookup);
+	return 1;
+}
+
+/* --------------------------------------------------------------- listing */
+
+struct listing {
+	struct dir_context context;
+	struct dir_context *to; /* who asked */
+};
+
+static CGPU_FILLDIR_RESULT pass_on(struct dir_context *context, const char *name, int length,
+				   loff_t position, u64 inode, unsigned int type)
+{
+	struct listing *listing = container_of(context, struct listing, context);
+
+	if (type == DT_DIR && strncmp(name, "..", length) && !is_shown(name, length))
+		return CGPU_FILLDIR_MORE;
+	listing->to->pos = context->pos;
+	return listing->to->actor(listing->to, name, length, position, inode, type);
+}
+
+static notrace int list(struct file *file, struct dir_context *to)
+{
+	struct listing listing = { .context = { .actor = pass_on, .pos = to->pos }, .to = to };
+	int idx = srcu_read_lock(&listing_srcu);
+	int err = file->f_op->iterate_shared(file, &listing.context);
+
+	to->pos = listing.context.pos;
+	srcu_read_unlock(&listing_srcu, idx);
+	return err;
+}
+
+static int on_list(struct kprobe *probe, struct pt_regs *regs)
+{
+	const struct file *file = (void *)regs_get_kernel_argument(regs, 0);
+	const struct dir_context *context = (void *)regs_get_kernel_argument(regs, 1);
+
+	if (likely(pde_data(file_inode(file)) != &cgpu_door_containers) ||
+	    context->actor == pass_on)
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)list);
+	return 1;
+}
+
+/* ---------------------------------------------------------------- probes */
+
+/* With it the kernel leaves the entry a place where the path may change. */
+static void after_entry(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe lookup_probe = {
+	.symbol_name = "proc_lookup", .pre_handler = on_lookup, .post_handler = after_entry,
+};
+static struct kprobe list_probe = {
+	.symbol_name = "proc_readdir", .pre_handler = on_list, .post_handler = after_entry,
+};
+
+void cgpu_listing_init(void)
+{
+	int err = register_kprobe(&lookup_probe);
+
+	if (!err) {
+		err = register_kprobe(&list_probe);
+		if (err)
+			unregister_kprobe(&lookup_probe);
+	}
+	probed = !err;
+	if (err)
+		pr_warn("cgpu: listings of procfs cannot be probed (%d): containers see each other's names\n",
+			err);
+}
+
+void cgpu_listing_exit(void)
+{
+	if (!probed)
+		return;
+	unregister_kprobe(&list_probe);
+	unregister_kprobe(&lookup_probe);
+	/* who is inside, and who is sent here and has not arrived or not left */
+	synchronize_srcu(&listing_srcu);
+	synchronize_rcu_tasks();
+}
