@@ -15,6 +15,7 @@
 #include "descriptor.h"
 #include "events.h"
 #include "fops.h"
+#include "gap.h"
 #include "hook.h"
 
 enum { NV_MAJOR = 195 };
@@ -99,6 +100,7 @@ static int attach_rm(const struct cgpu_core_ops *core)
 		driver_version[0] = '\0';
 		return err;
 	}
+	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_descriptor_attach();
 	pr_info("cgpu: attached to NVIDIA driver %s\n", driver_version);
 	cgpu_event("attach driver %s", driver_version);
@@ -114,6 +116,7 @@ static int attach(const struct cgpu_core_ops *core)
 	if (!cgpu_rm_target.fops)
 		err = attach_rm(core);
 	if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
+		cgpu_gap_end(&cgpu_uvm_target);
 		pr_info("cgpu: attached to nvidia-uvm\n");
 		core->driver_changed(CGPU_DRIVER_UVM, true);
 	}
@@ -166,8 +169,19 @@ static void attach_work_fn(struct work_struct *work)
 		schedule_delayed_work(&attach_work, HZ / 4);
 }
 
+/* Its module came before ours, and its device nodes have not come yet. */
+static void begin_gap(struct cgpu_target *target)
+{
+	mutex_lock(&attach_lock);
+	if (!target->fops && is_loaded(target))
+		cgpu_gap_begin(target);
+	mutex_unlock(&attach_lock);
+}
+
 void cgpu_hook_look(void)
 {
+	begin_gap(&cgpu_rm_target);
+	begin_gap(&cgpu_uvm_target);
 	schedule_delayed_work(&attach_work, HZ);
 }
 
@@ -178,6 +192,7 @@ static void detach(struct cgpu_target *target, enum cgpu_driver driver)
 
 	mutex_lock(&attach_lock);
 	cgpu_target_restore(target);
+	cgpu_gap_end(target);
 	if (driver == CGPU_DRIVER_RM) {
 		cgpu_descriptor_detach();
 		cgpu_event("detach driver %s", driver_version);
@@ -197,7 +212,10 @@ static int on_module(struct notifier_block *block, unsigned long state, void *da
 
 	if (!nv && !uvm)
 		return NOTIFY_DONE;
-	if (state == MODULE_STATE_LIVE)
+	/* before it registers a device; without attach_lock, whose holder may load it */
+	if (state == MODULE_STATE_COMING)
+		cgpu_gap_begin(nv ? &cgpu_rm_target : &cgpu_uvm_target);
+	else if (state == MODULE_STATE_LIVE)
 		schedule_delayed_work(&attach_work, 0);
 	else if (state == MODULE_STATE_GOING && nv)
 		detach(&cgpu_rm_target, CGPU_DRIVER_RM);
@@ -223,6 +241,8 @@ void cgpu_hook_exit(void)
 	cgpu_target_restore(&cgpu_uvm_target);
 	cgpu_target_restore(&cgpu_rm_target);
 	mutex_unlock(&attach_lock);
+	cgpu_gap_end(&cgpu_uvm_target);
+	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_fops_drain();
 	cgpu_descriptor_detach();
 }

@@ -23,6 +23,7 @@
 
 #include "core_drain.h"
 #include "events.h"
+#include "gap.h"
 #include "hook.h"
 #include "switch.h"
 
@@ -279,6 +280,7 @@ void cgpu_door_pin(void)
 	cgpu_core_pin();
 	spin_lock_irqsave(&bridge_lock, flags);
 	containers++;
+	cgpu_gap_guard(true);
 	hold_bridge();
 	spin_unlock_irqrestore(&bridge_lock, flags);
 }
@@ -289,8 +291,10 @@ void cgpu_door_unpin(void)
 	unsigned long flags;
 
 	spin_lock_irqsave(&bridge_lock, flags);
-	if (!--containers)
+	if (!--containers) {
+		cgpu_gap_guard(false);
 		let_bridge_go();
+	}
 	spin_unlock_irqrestore(&bridge_lock, flags);
 	cgpu_core_unpin();
 }

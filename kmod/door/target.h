@@ -10,6 +10,7 @@ struct cgpu_target {
 	const char *path;             /* a device that the table serves */
 	const char *module;
 	struct file_operations *fops; /* NULL: not hooked */
+	bool gap;                     /* gap.c's */
 	struct file_operations original;
 	const struct file_operations *replacement;
 };

@@ -18,8 +18,8 @@ import pytest
 
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
-from tests.vm.loaded import until
-from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host
+from tests.vm.loaded import make_nodes, until
+from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host, say
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", "6.12", by_default=True)]
 
@@ -244,6 +244,33 @@ def test_a_container_is_listed_no_neighbours_names(host: Host, uid: int) -> None
     listed = {name for path, name in seen if path == str(card)}
     assert listed - {".", ".."} == set(os.listdir(card)) - {"two"}
     assert sorted(os.listdir(containers)) == ["one", "two"]
+
+
+def test_no_container_opens_a_driver_that_is_not_hooked_yet(
+    sim: Callable[..., Sim],
+    km: Callable[..., Km],
+    container: Any,
+    made: Any,
+    loaded_modules: Any,
+) -> None:
+    """
+    Row 13: a driver is loaded anew under a container. It is found by its nodes, which are
+    late; the container has its own.
+    """
+    host = Host(sim(model="t4"), km(bridge=False), container, made("programs"))
+    host.programs["/bin/race"] = made("programs") / "race"
+    one = host.tenant()
+    nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"]
+    host.driver.unload()
+    for name, parameters in (("nvidia", {"model": "t4"}), ("nvidia-uvm", {})):
+        loaded_modules.load(host.driver.directory / f"{name}.ko", **parameters)
+    run = one.exec("race", "read", *nodes, "/dev/null")
+    got = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+    assert {got[node] for node in nodes} == {"Resource temporarily unavailable"}, got
+    assert got["/dev/null"] == "read"
+    make_nodes()
+    until(lambda: one.exec("simcuda", "info", check=False).returncode == 0, "the hooked driver")
+    assert say(one.exec("simcuda", "--json", "info"))["total"] == LIMIT_BYTES
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A driver registers its devices before anybody can find its table to hook. What a
+ * container opened then would be seen by nobody, so until it is hooked a probe where
+ * the kernel opens character devices refuses containers those which may be the
+ * driver's. UVM's number is not known before it is there: all that are given out on
+ * demand may be it.
+ */
+#include <linux/errno.h>
+#include <linux/fs.h>
+#include <linux/kprobes.h>
+#include <linux/mutex.h>
+#include <linux/printk.h>
+
+#include "door.h"
+#include "gap.h"
+#include "fops.h"
+
+enum {
+	NV_MAJOR = 195,
+	/* char_dev.c: what alloc_chrdev_region() gives out */
+	DYNAMIC_FIRST = 234,
+	DYNAMIC_LAST = 254,
+	DYNAMIC_MORE_FIRST = 384,
+	DYNAMIC_MORE_LAST = 511,
+};
+
+static DEFINE_MUTEX(gap_lock);
+static bool probed;
+static bool guarded; /* there is a container */
+
+/* Runs in the place of the function that opens. */
+static noinline notrace int refuse(struct inode *inode, struct file *file)
+{
+	return -EAGAIN;
+}
+
+static bool may_be_the_drivers(unsigned int major)
+{
+	return major == NV_MAJOR || (major >= DYNAMIC_FIRST && major <= DYNAMIC_LAST) ||
+	       (major >= DYNAMIC_MORE_FIRST && major <= DYNAMIC_MORE_LAST);
+}
+
+static int on_open(struct kprobe *probe, struct pt_regs *regs)
+{
+	const struct inode *inode = (void *)regs_get_kernel_argument(regs, 0);
+
+	if (!may_be_the_drivers(imajor(inode)) || !READ_ONCE(guarded) ||
+	    !cgpu_door_in_container())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)refuse);
+	return 1;
+}
+
+/* With it the kernel leaves the entry a place where the path may change. */
+static void after_open(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe probe;
+
+/* Context: gap_lock. */
+static void set_probe(void)
+{
+	int err;
+
+	probe = (struct kprobe){
+		.symbol_name = "chrdev_open",
+		.pre_handler = on_open,
+		.post_handler = after_open,
+	};
+	err = register_kprobe(&probe);
+	probed = !err;
+	if (err)
+		pr_warn("cgpu: the opening of devices cannot be probed (%d): a container may open the driver's before they are hooked\n",
+			err);
+}
+
+void cgpu_gap_guard(bool containers)
+{
+	WRITE_ONCE(guarded, containers);
+}
+
+void cgpu_gap_begin(struct cgpu_target *target)
+{
+	mutex_lock(&gap_lock);
+	target->gap = true;
+	if (!probed)
+		set_probe();
+	mutex_unlock(&gap_lock);
+}
+
+void cgpu_gap_end(struct cgpu_target *target)
+{
+	mutex_lock(&gap_lock);
+	target->gap = false;
+	if (probed && !cgpu_rm_target.gap && !cgpu_uvm_target.gap) {
+		unregister_kprobe(&probe);
+		probed = false;
+	}
+	mutex_unlock(&gap_lock);
+}
