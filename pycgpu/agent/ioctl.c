@@ -172,6 +172,12 @@ static bool is_no_memory(const struct flight *f)
 	       cgpu_get32(f->args, f->call.req.status_offset) == NV_ERR_NO_MEMORY;
 }
 
+/* Were it taken for done, what the driver refused would be credited. */
+static bool gives_back(const struct cgpu_request *req)
+{
+	return req->op == CGPU_OP_UNMAP_MEMORY || req->op == CGPU_OP_UVM_UNREGISTER_GPU;
+}
+
 static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
@@ -208,11 +214,12 @@ static struct answer decide(struct flight *f)
 		}
 		/*
 		 * As if the driver had agreed; if it does not, too much is charged. So a
-		 * mapping is never taken for gone, but goes with its memory.
+		 * mapping is never taken for gone, but goes with its memory, and a card's
+		 * with the file.
 		 */
 		if (req->status_offset != CGPU_NO_OFFSET)
 			cgpu_put32(f->args, req->status_offset, NV_OK);
-		verdict = post(f, req->op == CGPU_OP_UNMAP_MEMORY ? -EAGAIN : 0);
+		verdict = post(f, gives_back(req) ? -EAGAIN : 0);
 		if (verdict == CGPU_UNDO) {
 			undone(f);
 			return fail(deliver(f));

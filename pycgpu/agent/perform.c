@@ -86,6 +86,9 @@ bool performs(const struct flight *f)
 	/* addresses of the card's: nothing of the process, and its answer is counted */
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
+	/* of the file's address space, whoever asks: what is credited, the driver has unmapped */
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+	case CGPU_OP_UVM_FREE:
 		return true;
 	case CGPU_OP_OS_EVENT:
 		/* the driver knows it by the number, and looks no file up to free it */

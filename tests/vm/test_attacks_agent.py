@@ -28,7 +28,7 @@ pytestmark = [
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
-NV_ERR_INVALID_CLIENT, NV_ERR_NOT_SUPPORTED = 0x23, 0x56
+NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
 #: kmod/core/call/call.h
 MAX_MAPPINGS = 4096
 #: Spaces of unified memory that were made with HMM.
@@ -180,6 +180,14 @@ def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> N
     """Row 10."""
     found = _words(door, *who, reach, "page-tables", str(2 * MAX_MAPPINGS), "0")
     assert found[:4] == ["mapped", str(MAX_MAPPINGS), "status", str(NV_ERR_INSUFFICIENT_RESOURCES)]
+
+
+def test_what_the_driver_refuses_to_unmap_stays_charged(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    found = _words(door, *who, reach, "keep-mapped", str(256 * MIB), "12")
+    made = LIMIT_BYTES // (256 * MIB)
+    assert found == ["made", str(made), "refused", str(3 * made), "status", str(NV_ERR_NO_MEMORY)]
 
 
 def test_what_no_list_names_is_refused_and_told_once(

@@ -16,7 +16,9 @@ enum {
 	NV_ESC_ALLOC_OS_EVENT = 206,
 	NV_ESC_FREE_OS_EVENT = 207,
 	NV_ESC_IOCTL_XFER_CMD = 211,
+	UVM_FREE = 34,
 	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
+	UVM_UNMAP_EXTERNAL = 66,
 	UVM_INITIALIZE = 0x30000001,
 	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
 	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
@@ -158,6 +160,41 @@ static int page_tables(u32 mappings, u32 vaspaces)
 	return 0;
 }
 
+/*
+ * Unmaps what it mapped in ways that the driver refuses, gives the handle back all the
+ * same, and takes the next.
+ */
+static int keep_mapped(u64 bytes, u32 times)
+{
+	u32 made = 0, refused = 0;
+	int status = 0;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	while (!status && made < times) {
+		struct { u64 base, length; u32 status, pad; } range = { 0 };
+		struct { u64 base, length; u8 uuid[16]; u32 status, pad; } part = { 0 };
+		struct sc_mem mem;
+
+		status = sc_malloc(&sc, bytes, &mem);
+		if (status)
+			break;
+		made++;
+		range.base = part.base = mem.va;
+		range.length = mem.size + 0x10000;
+		refused += !!sc_uvm(&sc, UVM_FREE, &range, 16);
+		range.length = mem.size / 2;
+		refused += !!sc_uvm(&sc, UVM_FREE, &range, 16);
+		part.length = mem.size + 0x10000;
+		memcpy(part.uuid, sc.uuid, sizeof(part.uuid));
+		refused += !!sc_uvm(&sc, UVM_UNMAP_EXTERNAL, &part, 32);
+		sc_mem_free(&sc, &mem);
+	}
+	printf("made %u refused %u status %d\n", made, refused, status);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *uid = getenv("AS_UID");
@@ -183,7 +220,9 @@ int main(int argc, char **argv)
 		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "groupless"))
 		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	if (argc == 4 && !strcmp(argv[1], "keep-mapped"))
+		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
-			"hmm, page-tables MAPPINGS SPACES, run PROGRAM…\n");
+			"hmm, page-tables MAPPINGS SPACES, keep-mapped BYTES TIMES, run PROGRAM…\n");
 	return 2;
 }
