@@ -60,17 +60,20 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 
 /* ---------------------------------------------------------------- verdicts */
 
-/* The driver made the descriptor in our table: it moves to the tenant's. */
-static int hand_over_dmabuf(struct flight *f)
+/*
+ * The driver made the descriptor in our table: the tenant gets one of its own. Ours is
+ * the caller's to close, once the export is accounted: a file that the tenant closes
+ * at once would be forgotten before.
+ */
+static int hand_over_dmabuf(struct flight *f, int local)
 {
-	int local = (int)cgpu_get32(f->args, 0), remote;
+	int remote;
 	struct seccomp_notif_addfd add = {
 		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
 	};
 
 	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
 	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-	close(local);
 	cgpu_put32(f->args, 0, (uint32_t)remote);
 	return remote < 0 ? -EMFILE : 0;
 }
@@ -182,7 +185,7 @@ static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
 	uint32_t status = req->status;
-	int verdict, err;
+	int verdict, err, dmabuf = -1;
 
 	verdict = pre(f);
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
@@ -232,9 +235,13 @@ static struct answer decide(struct flight *f)
 	}
 	err = perform(f);
 	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
-	    !cgpu_get32(f->args, req->status_offset))
-		err = hand_over_dmabuf(f);
+	    !cgpu_get32(f->args, req->status_offset)) {
+		dmabuf = (int)cgpu_get32(f->args, 0);
+		err = hand_over_dmabuf(f, dmabuf);
+	}
 	verdict = post(f, err);
+	if (dmabuf >= 0)
+		close(dmabuf);
 	door.count.performed++;
 	if (f->call.fd_file)
 		f->c->lazy = true;
