@@ -173,6 +173,9 @@ enum cgpu_ungranted {
 	CGPU_UNGRANTED_REFUSE = 0
 };
 
+/* Does current run in a container, as far as its namespaces tell? Context: any. */
+bool cgpu_door_has_namespaces(void);
+
 /* Does current run in a container, as far as its namespaces and its root tell? May sleep. */
 bool cgpu_door_in_container(void);
 

@@ -46,7 +46,7 @@ static int on_open(struct kprobe *probe, struct pt_regs *regs)
 	const struct inode *inode = (void *)regs_get_kernel_argument(regs, 0);
 
 	if (!may_be_the_drivers(imajor(inode)) || !READ_ONCE(guarded) ||
-	    !cgpu_door_in_container())
+	    !cgpu_door_has_namespaces())
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)refuse);
 	return 1;

@@ -47,16 +47,19 @@ static bool has_own_root(void)
 	return differs;
 }
 
-bool cgpu_door_in_container(void)
+bool cgpu_door_has_namespaces(void)
 {
 	/* an exiting task has no namespaces left, and opens nothing */
-	if (!current->nsproxy)
-		return false;
+	return current->nsproxy &&
+	       (task_active_pid_ns(current) != &init_pid_ns ||
+		current_user_ns() != &init_user_ns ||
+		current->nsproxy->cgroup_ns != init_task.nsproxy->cgroup_ns);
+}
+
+bool cgpu_door_in_container(void)
+{
 	/* an engine can leave a container all of the host's namespaces, and not its files */
-	return task_active_pid_ns(current) != &init_pid_ns ||
-	       current_user_ns() != &init_user_ns ||
-	       current->nsproxy->cgroup_ns != init_task.nsproxy->cgroup_ns ||
-	       has_own_root();
+	return cgpu_door_has_namespaces() || (current->nsproxy && has_own_root());
 }
 EXPORT_SYMBOL_GPL(cgpu_door_in_container);
 
