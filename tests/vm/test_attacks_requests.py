@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.vm.customer import Run, prepare, running
+from tests.vm.customer import Run, log_lines, prepare, running
 from tests.vm.loaded import until
 
 pytestmark = [
@@ -105,5 +105,7 @@ def test_the_hosts_own_interpreter_is_no_oom_script(made: Any, sim: Any, km: Any
         done = one.exec("simcuda", "--hold=60", "alloc", "2G", check=False)
         assert done.returncode == KILLED
         assert one.alive()
+        # 126: it was not started.
+        assert any(line.endswith("'/proc/self/exe' gave 126") for line in log_lines("exe"))
     finally:
         one.delete()
