@@ -20,7 +20,7 @@ from tests.gpu.frameworks import frameworks
 from tests.gpu.memory import memory, overhead
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
-from tests.gpu.serving import adversaries, decoding, pausing, serving, several
+from tests.gpu.serving import adversaries, decoding, pausing, serving, several, transformer
 from tests.gpu.shares import alone, latency, many, quotas, resnet, weights
 from tests.gpu.tenants import Bench
 from tests.gpu.used import used
@@ -28,10 +28,10 @@ from tests.gpu.used import used
 SECTIONS = (
     *(memory, frameworks, overhead, alone, weights, quotas, used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, cards),
-    *(serving, decoding, several, pausing, adversaries),
+    *(serving, decoding, transformer, several, pausing, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
-OF_THEMSELVES = (serving, decoding, several, pausing)
+OF_THEMSELVES = (serving, decoding, transformer, several, pausing)
 
 
 def main(out: Path, names: Sequence[str]) -> int:

@@ -291,17 +291,25 @@ def serving(bench: Bench) -> None:
     report.most("serving, no request: agent's CPU with the driver's", idle_cpu, 1, "% of a core")
 
 
+def decode(bench: Bench, model: str, load: Load) -> None:
+    rows = beside(bench, model, load)
+    rows_table(bench, f"Decoding beside training: {model}", rows, "products/s")
+    for key in ("token_p50_ms", "request_p99_ms"):
+        label = f"decoding, {model}, default against the driver's own"
+        against(bench, label, rows["default"], rows["driver's own"], key, 100)
+
+
 def decoding(bench: Bench) -> None:
-    """PyTorch without a graph, and a small transformer whose KV cache grows."""
-    for model, load in (("eager", Load()), ("transformer", Load(rate=1.5, tokens=32))):
-        if model == "transformer" and importlib.util.find_spec("transformers") is None:
-            bench.report.check("decoding, transformer: transformers is not installed", "")
-            continue
-        rows = beside(bench, model, load)
-        rows_table(bench, f"Decoding beside training: {model}", rows, "products/s")
-        for key in ("token_p50_ms", "request_p99_ms"):
-            label = f"decoding, {model}, default against the driver's own"
-            against(bench, label, rows["default"], rows["driver's own"], key, 100)
+    """PyTorch without a graph."""
+    decode(bench, "eager", Load())
+
+
+def transformer(bench: Bench) -> None:
+    """A small transformer whose KV cache grows."""
+    if importlib.util.find_spec("transformers") is None:
+        bench.report.check("decoding, transformer: transformers is not installed", "")
+        return
+    decode(bench, "transformer", Load(rate=1.5, tokens=32))
 
 
 def several(bench: Bench) -> None:
