@@ -41,8 +41,10 @@ struct helper {
 static int start(struct helper *helper, const char *program, char **words)
 {
 	/* Nothing of the task's own environment may reach a program of root's. */
-	static char *environment[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-				       "LC_ALL=C.UTF-8", NULL };
+	static char *const environment[3] = {
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LC_ALL=C.UTF-8",
+	};
 	int to[2], from[2];
 
 	if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
@@ -141,7 +143,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 {
 	char job[16], task[16], compute[64] = "--compute=quota";
 	const char *program = "/usr/bin/cgpu";
-	char *arguments[] = { "cgpu", "slurm-task", compute, job, task, NULL };
+	char *arguments[6] = { "cgpu", "slurm-task", compute, job, task, NULL };
 	static char line[LINE_MAX_BYTES];
 	struct helper helper;
 	uint32_t id;
