@@ -38,7 +38,7 @@ class Node:
         shared: a directory that both see, here; in the guest it is ``/run/vm``.
     """
 
-    def __init__(self, name: str, *, cards: int = 2, memory: str = "4G") -> None:
+    def __init__(self, name: str, *, cards: int = 2, memory: str = "6G") -> None:
         self.name = name
         self.cards = cards
         self._kernel = kernels.fetch("6.1")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Pods on a node: what is deployed there, which run, and what the module has of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cluster.cluster import NODE, PAUSE, START_S, Cluster
+from tests.cluster.control_plane import HOST_FROM_GUEST
+from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
+from tests.vm.loaded import until
+
+MIB = 1 << 20
+#: Containers that a card of the node takes.
+MAX_INST = 30
+#: For a pod to run there, from nothing.
+POD_S = 240
+
+
+def deploy(cluster: Cluster, name: str, label: str) -> None:
+    """Apply a manifest; its image and the API server's address are the test's."""
+    api = cluster.api
+    objects = list(manifests(api, MANIFESTS / f"{name}.yaml"))
+    for one in objects:
+        if one["kind"] == "DaemonSet":
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            container["image"] = PAUSE
+            container["command"] += [f"--api=https://{HOST_FROM_GUEST}:{api.port}"]
+            for variable in container["env"]:
+                if variable["name"] == "PATH":
+                    variable["value"] = cluster.node.path
+    api.apply(*objects)
+    api.kubectl("label", "node", NODE, f"{label}=true")
+
+
+def end(cluster: Cluster) -> None:
+    """End whatever runs, and wait until all that it held has come back."""
+    cluster.api.kubectl(
+        *("delete", "deployments,jobs,pods,resourceclaims,resourceclaimtemplates"),
+        *("--all", "-n", "default", "--wait=false"),
+    )
+    until(lambda: not phases(cluster) and not tree(cluster), "the pods' end", START_S)
+
+
+def allocatable(cluster: Cluster) -> dict[str, int]:
+    node = cluster.api.get("node", NODE)
+    units = {"k": 1000, "Ki": 1024}
+    found = {}
+    for name, text in node["status"]["allocatable"].items():
+        if "/" in name:
+            digits = text.rstrip("kKi")
+            found[name] = int(digits) * units.get(text[len(digits) :], 1)
+    return found
+
+
+def job(name: str, **limits: int) -> dict[str, Any]:
+    """A pod of the image that tells its card and sleeps."""
+    asked = {f"nvidia.com/{key}": number for key, number in {"gpu": 1, **limits}.items()}
+    container = {"image": IMAGE, "resources": {"limits": asked}}
+    return pod(name, container=container, terminationGracePeriodSeconds=0)
+
+
+def phases(cluster: Cluster) -> dict[str, str]:
+    listed = cluster.api.get("pods", "-n", "default")["items"]
+    return {one["metadata"]["name"]: one["status"]["phase"] for one in listed}
+
+
+def there(cluster: Cluster) -> list[str]:
+    """Pods whose container runs; one that is made anew is in the phase Running as well."""
+    return sorted(
+        one["metadata"]["name"]
+        for one in cluster.api.get("pods", "-n", "default")["items"]
+        if any(
+            "running" in status["state"] for status in one["status"].get("containerStatuses", [])
+        )
+    )
+
+
+def events(cluster: Cluster) -> str:
+    """What happened last, in time."""
+    words = ("get", "events", "-n", "default", "--sort-by=.lastTimestamp")
+    return cluster.api.kubectl(*words).stdout[-8000:]
+
+
+def running(cluster: Cluster, *names: str, deadline_s: float = POD_S) -> None:
+    try:
+        until(
+            lambda: set(names) <= set(there(cluster)),
+            f"{', '.join(names)} run",
+            deadline_s,
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{phases(cluster)}\n{events(cluster)}") from None
+
+
+def tree(cluster: Cluster) -> dict[str, tuple[int, int, int]]:
+    """Pod → card, MiB and quota, as the module has them."""
+    ids = {
+        status["containerID"].rpartition("/")[2][:12]: one["metadata"]["name"]
+        for one in cluster.api.get("pods", "-n", "default")["items"]
+        for status in one["status"].get("containerStatuses", [])
+        if "containerID" in status
+    }
+    said = cluster.node.run(
+        "sh",
+        "-c",
+        # Who goes meanwhile has no files any more.
+        'cd /proc/cgpu_km && for d in [0-9]*/*/; do m=$(cat "$d/memsize" 2>/dev/null)'
+        ' q=$(cat "$d/quota" 2>/dev/null) && echo "$d $m $q"; done; true',
+    )
+    found = {}
+    for line in said.splitlines():
+        path, memory, quota = line.split()
+        card, name = path.strip("/").split("/")
+        found[ids.get(name, name)] = (int(card), int(memory) // MIB, int(quota))
+    return found
+
+
+def log(cluster: Cluster, name: str, word: str) -> list[str]:
+    """The lines with that word which the program in the pod has written."""
+    return [
+        text
+        for path in (cluster.node.shared / "pods").rglob("*.log")
+        if path.parts[-3].startswith(f"default_{name}_")
+        for line in path.read_text().splitlines()
+        if word in (text := line.split(" ", 3)[3])
+    ]
+
+
+def board(cluster: Cluster, name: str) -> int:
+    """The card's size in MiB as the program in the pod was told."""
+    return int(json.loads(log(cluster, name, "board")[0])["board"]) // MIB

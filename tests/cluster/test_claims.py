@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""
+Claims on a node with the module: dynamic resource allocation by the real scheduler and kubelet.
+
+The DRA driver runs as its manifest has it; what the scheduler allocates of a card, the module holds
+the claim's containers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.cluster import NODE, START_S, Cluster
+from tests.cluster.objects import claim, claimant, slices, template
+from tests.cluster.pods import (
+    MAX_INST,
+    POD_S,
+    board,
+    deploy,
+    end,
+    events,
+    log,
+    phases,
+    running,
+    there,
+    tree,
+)
+from tests.vm.loaded import until
+
+#: Pods that come while driver and kubelet are killed.
+STEPS = 6
+CDI = "/var/run/cdi"
+
+
+@pytest.fixture(scope="module")
+def cluster(node_cluster: Cluster) -> Cluster:
+    """A cluster whose node has the DRA driver."""
+    deploy(node_cluster, "dra", "cgpu.io/dra")
+    until(lambda: slices(node_cluster.api), "the node's slice", START_S)
+    return node_cluster
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(cluster: Cluster) -> Iterator[None]:
+    """Whatever a test has started goes, and all that it held comes back."""
+    yield
+    end(cluster)
+    until(lambda: not prepared(cluster), "the claims are given back", POD_S)
+
+
+def prepared(cluster: Cluster) -> list[str]:
+    """The claims whose devices the engine can find."""
+    said = cluster.node.run("sh", "-c", f"ls {CDI}", check=False)
+    return [one for one in said.split() if one.startswith("cgpu-claim-")]
+
+
+def execute(cluster: Cluster, name: str, *words: str) -> str:
+    """What a program says that is started in a pod's container, as kubectl exec starts it."""
+    (status,) = cluster.api.get("pod", name, "-n", "default")["status"]["containerStatuses"]
+    container = status["containerID"].rpartition("/")[2]
+    base = (cluster.programs / "ctr", "-n", "k8s.io", "tasks", "exec", "--exec-id", "x")
+    return cluster.node.run(*base, container, *words, check=False)
+
+
+def used(cluster: Cluster, stat: str) -> int:
+    """Bytes in use, by a container's table."""
+    lines = cluster.node.run("cat", stat).splitlines()
+    return int(dict(line.split() for line in lines)["current_bytes"])
+
+
+def test_a_nodes_cards_are_devices_with_capacities(cluster: Cluster) -> None:
+    (made,) = slices(cluster.api)
+    assert (made["nodeName"], made["pool"]["resourceSliceCount"]) == (NODE, 1)
+    amounts = [
+        {name: one["value"] for name, one in device["capacity"].items()}
+        for device in made["devices"]
+    ]
+    assert amounts == [{"memory": "15Gi", "cores": "100", "tenants": str(MAX_INST)}] * 2
+
+
+def test_a_pod_is_held_to_what_its_claim_has(cluster: Cluster) -> None:
+    """Requests are rounded up to the steps of a card."""
+    cluster.api.apply(
+        template("part", memory="3071001Ki", cores="29500m"),
+        claimant("one", {"resourceClaimTemplateName": "part"}),
+    )
+    running(cluster, "one")
+    assert tree(cluster)["one"][1:] == (3000, 30)
+    until(lambda: log(cluster, "one", "board"), "what it says", POD_S)
+    assert board(cluster, "one") == 3000
+    assert str(3000 << 20) in execute(cluster, "one", "simcuda", "--json", "info")
+
+
+def test_two_pods_of_one_claim_are_one_tenant(cluster: Cluster) -> None:
+    """What one of them holds, the other has not."""
+    source = {"resourceClaimName": "shared"}
+    cluster.api.apply(
+        claim("shared", memory="4Gi", cores="40"),
+        claimant("left", source, command="simcuda --hold alloc 3G"),
+    )
+    running(cluster, "left")
+    ((name, held),) = tree(cluster).items()
+    assert held[1:] == (4096, 40)
+    stat = f"/proc/cgpu_km/{held[0]}/{name}/stat"
+    until(lambda: used(cluster, stat) >= 3 << 30, "3 GiB in use", POD_S)
+    right = claimant("right", source, command="simcuda alloc 2G; echo ended with $?; sleep 1000000")
+    cluster.api.apply(right)
+    running(cluster, "right")
+    assert tree(cluster) == {name: held}
+    until(lambda: log(cluster, "right", "ended with"), "what it says", POD_S)
+    assert log(cluster, "right", "ended with") == ["ended with 2"]
+    # Outside of the tenant, and so without a card.
+    assert "board" not in execute(cluster, "right", "simcuda", "--json", "info")
+    cluster.api.kubectl("delete", "pod", "left", "--wait=false")
+    until(lambda: used(cluster, stat) < 1 << 30, "its memory comes back", POD_S)
+    assert there(cluster) == ["right"]
+    assert len(prepared(cluster)) == 1
+
+
+def test_no_card_is_given_away_twice(cluster: Cluster) -> None:
+    """60 % and 60 % are two cards, and a third waits for its turn; each card's count is exact."""
+    cluster.api.apply(template("sixty", memory="1Gi", cores="60"))
+    source = {"resourceClaimTemplateName": "sixty"}
+    cluster.api.apply(*(claimant(f"sixty{n}", source) for n in range(3)))
+    until(lambda: len(there(cluster)) == 2, "two of them", POD_S)
+    assert sorted(card for card, _, _ in tree(cluster).values()) == [0, 1]
+    (waiting,) = set(phases(cluster)) - set(there(cluster))
+    assert phases(cluster)[waiting] == "Pending"
+    (first, *_) = there(cluster)
+    cluster.api.kubectl("delete", "pod", first, "--wait=false")
+    running(cluster, waiting)
+    assert sorted(card for card, _, _ in tree(cluster).values()) == [0, 1]
+
+
+def test_a_container_of_two_claims_is_refused(cluster: Cluster) -> None:
+    sources = [{"resourceClaimName": name} for name in ("first", "second")]
+    cluster.api.apply(*(claim(n, memory="1Gi", cores="10") for n in ("first", "second")))
+    cluster.api.apply(claimant("both", *sources))
+    until(lambda: "parts of two claims" in events(cluster), "the reason in its events", POD_S)
+    assert not there(cluster)
+
+
+def test_driver_and_kubelet_may_be_killed_at_any_time(cluster: Cluster) -> None:
+    """
+    Pods are made all the while: each comes, none has a part twice, and who runs goes on.
+
+    A kubelet that was started anew fails pods that it has not started yet: a Deployment makes new
+    ones.
+    """
+    cluster.api.apply(template("part", memory="1Gi", cores="10"))
+    labels = {"app": "kill"}
+    made = claimant("x", {"resourceClaimTemplateName": "part"})["spec"]
+    for replicas in range(1, STEPS + 1):
+        cluster.api.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "kill"},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": made},
+                },
+            }
+        )
+        if replicas % 2:
+            cluster.node.run("pkill", "-9", "-f", "cgpu dra-driver", check=False)
+        elif replicas % 4:
+            cluster.node.kill("kubelet")
+            cluster.kubelet()
+    until(lambda: len(there(cluster)) == STEPS, f"{STEPS} pods run", STEPS * POD_S)
+    until(lambda: len(tree(cluster)) == STEPS, f"{STEPS} tenants: {tree(cluster)}", POD_S)
+    assert {held[1:] for held in tree(cluster).values()} == {(1024, 10)}
+    (made,) = slices(cluster.api)
+    assert len(made["devices"]) == 2
