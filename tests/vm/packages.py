@@ -185,14 +185,24 @@ def find_version(package: str, prefix: str) -> str:
 
 def own_version(package: str) -> str:
     """Return the newest version in this machine's own release, whose libraries it has."""
+    return _version_in(package, "(-updates|-security)?")
+
+
+def backport(package: str) -> str:
+    """Return the newest version that was built for this machine's own release later."""
+    return _version_in(package, "-backports")
+
+
+def _version_in(package: str, suites: str) -> str:
     codename = os_release().get("VERSION_CODENAME", "")
-    suite = re.compile(rf"{re.escape(codename)}(-updates|-security)?/")
+    suite = re.compile(rf"{re.escape(codename)}{suites}/")
     rows = [line.split("|") for line in _apt_cache("madison", package).splitlines()]
     for row in rows:
         words = row[2].split() if len(row) == 3 else []
         if len(words) > 1 and suite.match(words[1]):
             return row[1].strip()
-    raise PackageNotFound(f"{codename} has no {package}")
+    what = "has no backport of" if suites == "-backports" else "has no"
+    raise PackageNotFound(f"{codename} {what} {package}")
 
 
 def installed(package: str) -> bool:

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tests.vm import kernels, packages, rootfs
+from tests.vm import kernels, packages, qemu, rootfs
 from tests.vm.kernels import Kernel
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -259,9 +259,10 @@ class VM:
         (self.share / "init").write_text(init)
 
     def _qemu(self, terminal: bool, talkative: bool) -> list[str]:
-        qemu = shutil.which("qemu-system-x86_64")
-        if not qemu:
-            raise VMError("no qemu-system-x86_64: apt-get install qemu-system-x86")
+        try:
+            program = qemu.command()
+        except qemu.QemuNotFound as error:
+            raise VMError(str(error)) from error
         # norandmaps: what is translated serves the next process of the same program, which starts
         # in half the time. tsc: else every look at the clock is a call into QEMU.
         words = "earlyprintk=serial,ttyS1" if talkative else "quiet"
@@ -273,7 +274,7 @@ class VM:
         front = ["-chardev", "stdio,id=front,signal=off"] if terminal else []
         serial = "chardev:front" if terminal else "null"
         return [
-            *(qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-M", self.kernel.machine),
+            *(*program, "-accel", "tcg,thread=multi", "-cpu", "max", "-M", self.kernel.machine),
             "-no-user-config",
             *("-m", self.memory, "-smp", str(self.smp), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-device", "virtio-rng-pci", *front, "-serial", serial),
