@@ -108,7 +108,7 @@ class Endpoint:
 
     def _prestart(self, request: messages.ContainerRequest, context: Any) -> messages.Empty:
         try:
-            self.node.prepare(self.family, request.ids)
+            self.node.prepare(self.family, request.ids, context.is_active)
         except CgpuError as error:
             log.warning("%s", error)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"cgpu: {error}")
@@ -138,8 +138,12 @@ class Plugin:
         Serve until :attr:`ended`.
 
         Raises:
-            CgpuError: a family has more ids than a kubelet takes.
+            CgpuError: a family has more ids than a kubelet takes, or another plugin runs here.
         """
+        with self.node.mapping.owned():
+            self._run()
+
+    def _run(self) -> None:
         cards = self.node.cards()
         for family in self.node.config.families:
             number = self.node.capacity(family, cards)[family.anchor_name]

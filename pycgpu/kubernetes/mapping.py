@@ -11,9 +11,11 @@ and by this file until then.
 from __future__ import annotations
 
 import collections.abc
+import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +34,13 @@ class Holder(NamedTuple):
     container: str
 
 
+class Owner(NamedTuple):
+    """A container as nobody else was ever called: a pod's name may be another pod's tomorrow."""
+
+    uid: str
+    container: str
+
+
 class Entry(NamedTuple):
     """What one container was promised: the *cards* (UUIDs, or indexes where none is known)."""
 
@@ -42,6 +51,10 @@ class Entry(NamedTuple):
     cards: tuple[str, ...]
     amounts: Amounts
 
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.uid, self.holder.container)
+
 
 class Mapping:
     """The record, by resource and lowest id; each change is on the disk when it returns."""
@@ -49,6 +62,30 @@ class Mapping:
     def __init__(self, path: str = PATH) -> None:
         self.path = Path(path)
         self.entries: dict[tuple[str, str], Entry] = {}
+        self._read()
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """
+        Keep every other process from keeping this record, which would promise the same again.
+
+        Raises:
+            CgpuError: another one keeps it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CgpuError(
+                    f"{self.path}: another device plugin runs on this node and keeps it; end that"
+                ) from None
+            # What it wrote before it ended.
+            self.entries = {}
+            self._read()
+            yield
+
+    def _read(self) -> None:
         try:
             found = json.loads(self.path.read_text())
             if found["version"] != VERSION:
@@ -67,7 +104,8 @@ class Mapping:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CgpuError(
-                f"{path}: cannot read the mapping ({error!r}); remove it while no pod has a card"
+                f"{self.path}: cannot read the mapping ({error!r}); remove it while no pod has a"
+                " card"
             ) from None
 
     def put(self, entry: Entry) -> None:
@@ -106,7 +144,7 @@ def key(resource: str, ids: Iterable[str]) -> tuple[str, str]:
 
 
 def mistakes(
-    entries: Iterable[Entry], truth: collections.abc.Mapping[Holder, frozenset[str]]
+    entries: Iterable[Entry], truth: collections.abc.Mapping[Owner, frozenset[str]]
 ) -> list[Entry]:
     """Return the entries whose container is in the tree on other cards than they say."""
-    return [e for e in entries if e.holder in truth and truth[e.holder] != frozenset(e.cards)]
+    return [e for e in entries if e.owner in truth and truth[e.owner] != frozenset(e.cards)]

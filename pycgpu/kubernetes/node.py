@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from . import apiserver, messages, placement
 from .families import Amounts, Config, Family, amounts, capacity, quantity
 from .health import Health
 from .kubelet import Kubelet
-from .mapping import Entry, Holder, Mapping, key, mistakes
+from .mapping import Entry, Holder, Mapping, Owner, key, mistakes
 
 #: Where the engines look for devices that come and go.
 CDI_DIRECTORY = cdi.DIRECTORIES[1]
@@ -134,16 +134,25 @@ class Node:
 
     # ---- who gets which
 
-    def prepare(self, family: Family, ids: Collection[str]) -> Entry:
+    def prepare(
+        self, family: Family, ids: Collection[str], awaited: Callable[[], bool] = lambda: True
+    ) -> Entry:
         """
         Choose the cards of the container that has these *ids*, and write its CDI device.
 
-        The same container gets the same again, however often it is asked.
+        The same container gets the same again, however often it is asked, unless it does not run
+        and others have taken its part meanwhile.
+
+        Args:
+            awaited: whether the caller is still there when its turn comes.
 
         Raises:
             CgpuError: nobody has the ids, or no card has room; nothing is promised then.
         """
         with self._lock:
+            if not awaited():
+                # It asks again; in a burst the others would wait for an answer that nobody reads.
+                raise CgpuError(f"{min(ids)}: the kubelet has not waited for its turn")
             pods = self.kubelet.pods()
             live = {
                 key(devices.resource, devices.ids)
@@ -153,18 +162,36 @@ class Node:
                 if devices.ids
             }
             mine = key(family.anchor_name, ids)
-            for entry in self.mapping.keep(live | {mine}):
+            # Before the cards are read: who comes in between counts twice, and not never.
+            running = self.running()
+            for entry in self.mapping.keep(live | {mine} | self._unlisted(running, live)):
                 self._cdi_file(entry).unlink(missing_ok=True)
             entry = self._entry(family, ids, pods)
             known = self.mapping.entries.get(mine)
-            if known is None or known != entry._replace(cards=known.cards):
-                entry = entry._replace(cards=tuple(self._choose(entry)))
+            if known is not None and known == entry._replace(cards=known.cards):
+                entry = known
+            if entry != known or entry.owner not in running:
+                entry = entry._replace(cards=tuple(self._choose(entry, running)))
+            if entry != known:
                 self.mapping.put(entry)
                 log.info("%s: %s", "/".join(entry.holder), ", ".join(entry.cards))
-            else:
-                entry = known
             self._write_cdi(family, entry)
             return entry
+
+    def _unlisted(
+        self, running: Collection[Owner], live: Collection[tuple[str, str]]
+    ) -> set[tuple[str, str]]:
+        """
+        Return the keys of containers that run and that a kubelet started anew does not know yet.
+
+        Whoever has been given one of their ids since has made them void.
+        """
+        return {
+            one
+            for one, entry in self.mapping.entries.items()
+            if entry.owner in running
+            and not any((entry.resource, single) in live for single in entry.ids)
+        }
 
     def _entry(
         self, family: Family, ids: Collection[str], pods: Sequence[messages.PodResources]
@@ -200,14 +227,13 @@ class Node:
             wanted,
         )
 
-    def _choose(self, entry: Entry) -> list[str]:
+    def _choose(self, entry: Entry, running: Collection[Owner]) -> list[str]:
         cards = self.healthy(self.cards(tenants=True))
         by_name = {name(card): card.index for card in cards}
-        running = self.running()
         promised = [
             ("/".join(other.holder), by_name[uuid], other.amounts)
             for other in self.mapping.entries.values()
-            if other.holder not in running and other.ids != entry.ids
+            if other.owner not in running and other.ids != entry.ids
             for uuid in other.cards
             if uuid in by_name
         ]
@@ -218,7 +244,7 @@ class Node:
         )
         return [name(card) for card in cards if card.index in chosen]
 
-    def running(self) -> dict[Holder, frozenset[str]]:
+    def running(self) -> dict[Owner, frozenset[str]]:
         """Return the pods' containers that are in the tree, and the cards that they have there."""
         root = self.root()
         cards = {card.index: name(card) for card in procfs.find_cards(root)}
@@ -229,9 +255,9 @@ class Node:
                 with contextlib.suppress(CgpuError):
                     where.setdefault(procfs.read_cid(index, directory, root), set()).add(uuid)
         return {
-            Holder(str(found.namespace), found.pod, found.name): frozenset(where[one])
+            Owner(found.uid, found.name): frozenset(where[one])
             for one, found in names.find(ids, self.place.prefix).items()
-            if found.pod is not None
+            if found.uid is not None
         }
 
     def verify(self) -> list[Entry]:
@@ -240,7 +266,7 @@ class Node:
             running = self.running()
             wrong = mistakes(self.mapping.entries.values(), running)
             for entry in wrong:
-                truth = tuple(sorted(running[entry.holder]))
+                truth = tuple(sorted(running[entry.owner]))
                 log.warning(
                     "%s is on %s, not on %s as the mapping had it",
                     *("/".join(entry.holder), ", ".join(truth), ", ".join(entry.cards)),
@@ -265,6 +291,7 @@ class Node:
                 cards,
                 entry.amounts.settings(),
                 self.place.hook,
+                pod=entry.uid,
                 libraries=self.place.libraries,
                 dev=f"{self.place.prefix.rstrip('/')}/dev",
             )

@@ -23,6 +23,9 @@ SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerTyp
 
 #: Settings that a CDI device of one container brings, as options of the hook in it.
 GIVEN = "--set"
+#: The uid of the pod for which that device was made: an engine may have read it for another's.
+FOR_POD = "--pod"
+POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
 #: The tenant that the container is of, together with others.
 TENANT = "--tenant"
 HOOK = "cgpu-hook"
@@ -76,10 +79,23 @@ def _given(config: dict[str, object]) -> dict[str, str]:
                 " of both into one claim"
             )
         for number, word in enumerate(words[:-1]):
+            value = str(words[number + 1])
             if word == GIVEN:
-                key, _, value = str(words[number + 1]).partition("=")
-                found[dialects.OPERATOR + key] = value
+                key, _, text = value.partition("=")
+                found[dialects.OPERATOR + key] = text
+            elif word == FOR_POD and _pod(config) not in (None, value):
+                raise RequestError(
+                    f"its device was made for pod {value}: the engine has not read its own yet, and"
+                    " is asked again"
+                )
     return found
+
+
+def _pod(config: dict[str, object]) -> str | None:
+    """Return the uid of the container's pod, as its engine tells it."""
+    annotations = config.get("annotations")
+    said = annotations if isinstance(annotations, dict) else {}
+    return next((said[key] for key in POD_UIDS if key in said), None)
 
 
 def names(config: dict[str, object], variable: str) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
-from .bundle import GIVEN, TENANT
+from .bundle import FOR_POD, GIVEN, TENANT
 
 KIND = "cgpu.io/gpu"
 #: Of devices that are made for one container each.
@@ -81,6 +81,7 @@ def of_container(
     settings: Mapping[str, str],
     hook: Sequence[str],
     *,
+    pod: str,
     libraries: Iterable[str] = (),
     dev: str = "/dev",
 ) -> dict[str, object]:
@@ -88,7 +89,9 @@ def of_container(
     Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
 
     It is *cards* with the limits that *settings* ask for. They are the hook's arguments, which no
-    image can set, and count as annotations of the operator's do.
+    image can set, and count as annotations of the operator's do. The name may be another pod's
+    soon, and an engine that has not read the file anew gives it this device: its hook is told the
+    uid of the *pod*.
     """
     edits = _edits(cards)
     edits["env"] = _visible(cards)
@@ -96,7 +99,7 @@ def of_container(
         "cdiVersion": VERSION,
         "kind": CONTAINER_KIND,
         "devices": [{"name": name, "containerEdits": edits}],
-        "containerEdits": _common((*hook, *_given(cards, settings)), libraries, dev),
+        "containerEdits": _common((*hook, FOR_POD, pod, *_given(cards, settings)), libraries, dev),
     }
 
 

@@ -24,7 +24,7 @@ from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from . import json_text
-from .bundle import GIVEN, TENANT, load_config, names, request_of
+from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
 from .lock import acquire
 from .log import CTYUN, DEFAULT, HookLog
 
@@ -35,7 +35,7 @@ CREATE_STAGES = ("createRuntime", "prestart")
 STAGES = (*CREATE_STAGES, "poststop")
 USAGE = (
     "usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [--policy FILE]"
-    " [--set NAME=VALUE]… [--tenant NAME]"
+    " [--set NAME=VALUE]… [--pod UID] [--tenant NAME]"
     f" [{'|'.join(STAGES)}] < state"
 )
 
@@ -371,10 +371,11 @@ class _Locked:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run as ``cgpu-hook``; see :data:`USAGE`. What is --set is read where the bundle is."""
+    """Run as ``cgpu-hook``; see :data:`USAGE`. --set and --pod are read where the bundle is."""
     args = list(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {
-        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN, TENANT)
+        name: []
+        for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN, FOR_POD, TENANT)
     }
     stage = None
     while args:

@@ -30,12 +30,16 @@ CONTAINERD_TASKS = "run/containerd/io.containerd.runtime.v2.task"
 
 
 class ContainerName(NamedTuple):
-    """``name`` as its user knows it; a pod's container has ``pod`` and ``namespace`` too."""
+    """
+    ``name`` as its user knows it; a pod's container has ``pod`` and ``namespace`` too, and where it
+    can be told the pod's ``uid``, for names are used again.
+    """
 
     engine: str
     name: str
     pod: str | None = None
     namespace: str | None = None
+    uid: str | None = None
 
     def __str__(self) -> str:
         if self.pod is None:
@@ -101,8 +105,18 @@ def _kubelet(ids: set[str], root: Path) -> dict[str, ContainerName]:
         words = head.split("_")
         if dash and len(words) == 3 and container_id in ids:
             pod, namespace, name = words
-            found[container_id] = ContainerName("kubernetes", name, pod, namespace)
+            uid = _linked_uid(root / KUBELET_LOGS / file)
+            found[container_id] = ContainerName("kubernetes", name, pod, namespace, uid)
     return found
+
+
+def _linked_uid(link: Path) -> str | None:
+    """Of ``/var/log/pods/<namespace>_<pod>_<uid>/<container>/<n>.log``, to which it leads."""
+    try:
+        words = os.readlink(link).split("/")[-3].split("_")
+    except (OSError, IndexError):
+        return None
+    return words[2] if len(words) == 3 else None
 
 
 def _docker_files(ids: set[str], root: Path) -> dict[str, ContainerName]:
@@ -162,6 +176,7 @@ def _annotated(annotations: dict[str, str]) -> ContainerName | None:
             name,
             annotations.get(f"{cri}sandbox-name", "?"),
             annotations.get(f"{cri}sandbox-namespace", "?"),
+            annotations.get(f"{cri}sandbox-uid"),
         )
     if name := annotations.get("nerdctl/name"):
         return ContainerName("nerdctl", name)

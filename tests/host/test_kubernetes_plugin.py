@@ -88,7 +88,9 @@ class Rig:
         assert words[0] == "cgpu-hook"
         assert words[-1] == "createRuntime"
         pairs = zip(words[1:-1:2], words[2:-1:2], strict=True)
-        return dict(text.split("=", 1) for option, text in pairs if option == "--set")
+        words = list(pairs)
+        assert ("--pod", self.api.pods[name]["metadata"]["uid"]) in words
+        return dict(text.split("=", 1) for option, text in words if option == "--set")
 
     def specification(self, name: str, resource: str = GPU, container: str = "main") -> Any:
         ids = self.kubelet.pods["default", name][container][resource]
@@ -115,7 +117,9 @@ class Rig:
         self.tree.create(cid, *cards.split())
         logs = self.path / "var/log/containers"
         logs.mkdir(parents=True, exist_ok=True)
-        (logs / f"{name}_default_{container}-{cid}.log").write_text("")
+        uid = self.api.pods[name]["metadata"]["uid"]
+        target = f"/var/log/pods/default_{name}_{uid}/{container}/0.log"
+        (logs / f"{name}_default_{container}-{cid}.log").symlink_to(target)
 
 
 @pytest.fixture
@@ -379,6 +383,90 @@ def test_after_a_restart_the_tree_is_believed(rig: Rig) -> None:
     (entry,) = rig.node.mapping.entries.values()
     assert entry.cards == (rig.cards[1],)
     assert rig.node.verify() == []
+
+
+def test_what_has_come_since_the_cards_were_read_counts(rig: Rig) -> None:
+    """Between two looks a container goes from the promised to those that run."""
+    cid = "c" * 64
+    for first, asked in (("running", {}), ("cards", {"tenants": True})):
+        one, two = f"{first}-one", f"{first}-two"
+        assert rig.run(one, gpumem=10000) == [rig.cards[0]]
+        whole = getattr(rig.node, first)
+
+        def look(name: str = one, whole: Any = whole, asked: Any = asked, **options: Any) -> Any:
+            found = whole(**options)
+            if cid not in rig.tree.containers and options == asked:
+                rig.enter(name, cid, f"gpu=0,mem={10000 * MIB}")
+            return found
+
+        setattr(rig.node, first, look)
+        assert rig.run(two, gpumem=10000) == [rig.cards[1]]
+        assert cid in rig.tree.containers
+        delattr(rig.node, first)
+        for name in (one, two):
+            del rig.kubelet.pods["default", name]
+        rig.tree.destroy(cid)
+
+
+def test_a_pod_of_the_same_name_may_still_be_ending(rig: Rig) -> None:
+    """As after a deletion by force: what the second is promised is not what the first has."""
+    assert rig.run("web-0", uid="first", gpumem=1000) == [rig.cards[0]]
+    rig.enter("web-0", "c" * 64, f"gpu=0,mem={1000 * MIB}")
+    del rig.kubelet.pods["default", "web-0"]
+    assert rig.run("web-0", uid="second", gpumem=16000) == [rig.cards[1]]
+    assert rig.node.verify() == []
+    assert rig.run("other", gpumem=9000) == [rig.cards[0]]
+
+
+def test_a_container_that_starts_again_goes_where_there_is_room(rig: Rig) -> None:
+    assert rig.run("job", gpumem=9000) == [rig.cards[0]]
+    rig.tree.create("d" * 64, f"gpu=0,mem={16384 * MIB}")
+    rig.kubelet.start("job", "main", GPU)
+    assert rig.given("job") == [rig.cards[1]]
+
+
+def test_what_runs_is_kept_while_a_new_kubelet_does_not_list_it_yet(rig: Rig) -> None:
+    rig.run("one", gpumem=1000)
+    rig.enter("one", "c" * 64, f"gpu=0,mem={1000 * MIB}")
+    listed = rig.kubelet.pods.pop(("default", "one"))
+    ids = listed["main"][GPU]
+    rig.api.add("two", main={GPU: "1", "nvidia.com/gpumem": "1000"})
+    rig.kubelet.pods["default", "two"] = {"main": {GPU: ["hami-00030"]}}
+    rig.kubelet.start("two", "main", GPU)
+    rig.kubelet.pods["default", "one"] = listed
+    assert {entry.ids for entry in rig.node.mapping.entries.values()} == {
+        tuple(ids),
+        ("hami-00030",),
+    }
+    assert rig.given("one") == [rig.cards[0]]
+
+
+def test_what_nobody_waits_for_any_more_is_not_done(rig: Rig) -> None:
+    rig.run("one", gpumem=1000)
+    (entry,) = rig.node.mapping.entries.values()
+    (rig.path / f"cdi/cgpu-{entry.ids[0]}.json").unlink()
+    with pytest.raises(CgpuError, match="has not waited"):
+        rig.node.prepare(FAMILIES["hami"], entry.ids, lambda: False)
+    assert not list((rig.path / "cdi").glob("*.json"))
+
+
+def test_two_plugins_do_not_promise_the_same(rig: Rig) -> None:
+    other = Plugin(rig.node)
+    with pytest.raises(CgpuError, match="another device plugin runs on this node"):
+        other.run()
+    assert rig.run("one", gpumem=1000) == [rig.cards[0]]
+
+
+def test_an_engine_that_has_not_read_a_pods_device_starts_nothing(rig: Rig) -> None:
+    """The same id was another pod's, with other limits, a moment ago."""
+    rig.run("one", gpumem=1000)
+    config = rig.config("one")
+    for key in bundle.POD_UIDS:
+        config["annotations"] = {key: "uid-one"}
+        assert bundle.request_of(config) is not None
+        config["annotations"] = {key: "uid-two"}
+        with pytest.raises(RequestError, match="was made for pod uid-one"):
+            bundle.request_of(config)
 
 
 def test_a_kubelet_that_was_started_anew_finds_the_plugin(rig: Rig) -> None:
