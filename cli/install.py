@@ -32,11 +32,12 @@ def ask_ungranted() -> str:
 
 
 def _word(text: str) -> str:
+    word = text.strip().lower()
     try:
-        installation.check_ungranted(text)
+        installation.check_ungranted(word)
     except InstallError as error:
         raise typer.BadParameter(str(error)) from None
-    return text
+    return word
 
 
 def ask_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -50,6 +51,24 @@ def ask_names(names: tuple[str, ...]) -> tuple[str, ...]:
         default=False,
     )
     return (*names, "nvidia") if own else names
+
+
+def ask(
+    ungranted: str | None, names: tuple[str, ...], *, asks_names: bool
+) -> tuple[str, tuple[str, ...]]:
+    """
+    Ask what no option says; return it with what options say.
+
+    Raises:
+        InstallError: whoever is asked does not answer (Ctrl-C, end of input).
+    """
+    try:
+        if ungranted is None:
+            ungranted = ask_ungranted()
+        return ungranted, ask_names(names) if asks_names else names
+    except typer.Abort:
+        print()
+        raise InstallError("not answered, so nothing was changed") from None
 
 
 @app.command()
@@ -103,9 +122,8 @@ def install(
     if os.geteuid() and not dry_run:
         raise InstallError("installing takes root: run it with sudo")
     names = tuple(name or registration.names_free(host.prefix))
-    if sys.stdin.isatty() and not dry_run:
-        ungranted = ungranted if ungranted is not None or agent else ask_ungranted()
-        names = names if name or not runtimes else ask_names(names)
+    # What the agent cannot see it lets nobody decide.
+    decided = installation.Options().ungranted if ungranted is None and agent else ungranted
     options = installation.Options(
         dkms,
         None if modules is None else str(modules.resolve()),
@@ -116,9 +134,14 @@ def install(
         load,
         agent,
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
-        ungranted or installation.Options().ungranted,
+        installation.Options().ungranted if decided is None else decided,
         usage,
     )
+    if sys.stdin.isatty() and not dry_run:
+        # Nobody is asked for an installation that would be refused.
+        installation.check(options, host)
+        answer, names = ask(decided, names, asks_names=runtimes and not name)
+        options = options._replace(ungranted=answer, names=names)
     if dry_run:
         for step in installation.plan(options, host):
             print(f"would: {step.shown}")

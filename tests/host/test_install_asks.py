@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pycgpu.cli import install
+from pycgpu.errors import InstallError
 
 NO_CHILD = 0
+CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 def typed(ask: Callable[[], object], *answers: str) -> tuple[str, str]:
@@ -20,15 +25,19 @@ def typed(ask: Callable[[], object], *answers: str) -> tuple[str, str]:
     read, write = os.pipe()
     child, terminal = pty.fork()
     if child == NO_CHILD:
-        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115 (until the child's end)
+        # whoever runs the tests in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # not 1, at which readline would change the terminal's mode and lose what is typed meanwhile
+        sys.stdin, sys.stdout = open(0), open(os.dup(1), "w")  # noqa: SIM115 (until the child's end)
         os.write(write, repr(ask()).encode())
         os._exit(0)
     os.close(write)
     shown = b""
     for answer in answers:
-        while not shown.rstrip().endswith((b"]:", b"%]:")) and (part := os.read(terminal, 1000)):
+        seen = len(shown)
+        while not shown[seen:].rstrip().endswith(b"]:") and (part := os.read(terminal, 1000)):
             shown += part
-        os.write(terminal, f"{answer}\n".encode())
+        os.write(terminal, answer.encode() + (b"" if answer in (CTRL_C, CTRL_D) else b"\n"))
         shown += b"\n"
     said = os.read(read, 1000)
     while True:
@@ -45,7 +54,12 @@ def typed(ask: Callable[[], object], *answers: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("answers", "taken"),
-    [(("",), "refuse"), (("allow",), "allow"), (("maybe", "0%", "25", "25%"), "25%")],
+    [
+        (("",), "refuse"),
+        (("allow",), "allow"),
+        ((" Asked ",), "asked"),
+        (("maybe", "0%", "25", "25%"), "25%"),
+    ],
 )
 def test_what_a_container_without_a_grant_gets_is_asked_until_it_is_a_word_for_it(
     answers: tuple[str, ...], taken: str
@@ -64,6 +78,49 @@ def test_the_toolkits_name_is_taken_only_by_who_says_yes(
     said, shown = typed(lambda: install.ask_names(("cgpu",)), answer)
     assert said == repr(names)
     assert "starts the toolkit's runtime here and limits nothing" in shown.replace("\r\n", " ")
+
+
+def test_a_word_that_is_neither_yes_nor_no_is_asked_again() -> None:
+    said, shown = typed(lambda: install.ask_names(("cgpu",)), "perhaps", "n")
+    assert said == "('cgpu',)"
+    assert shown.count("[y/N]") == 2 and "invalid input" in shown
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
+@pytest.mark.parametrize("before", [(), ("maybe",), ("refuse",)])
+def test_whoever_does_not_answer_is_told_that_nothing_was_changed(
+    key: str, before: tuple[str, ...]
+) -> None:
+    def ask() -> object:
+        try:
+            return install.ask(None, ("cgpu",), asks_names=True)
+        except InstallError as error:
+            return str(error)
+
+    said, _ = typed(ask, *before, key)
+    assert said == "'not answered, so nothing was changed'"
+
+
+def test_what_options_say_is_not_asked() -> None:
+    assert install.ask("10%", ("cgpu",), asks_names=False) == ("10%", ("cgpu",))
+
+
+def test_nobody_is_asked_for_an_installation_that_would_be_refused(tmp_path: Path) -> None:
+    """The command itself, at a terminal."""
+    words = ["install", "--no-load", "--no-runtimes", "--modules", str(tmp_path)]
+    program = "from pycgpu.cli.main import app; app()"
+
+    def run() -> object:
+        # its standard input is the terminal
+        call = [sys.executable, "-c", program, *words]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    if os.geteuid():
+        pytest.skip("installing takes root")
+    said, shown = typed(run)
+    assert "no cgpu_km.ko in it" in said
+    assert "given a card" not in said + shown
 
 
 def test_where_the_name_is_free_nothing_is_asked() -> None:
