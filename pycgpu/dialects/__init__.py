@@ -143,11 +143,10 @@ def _check(
                 asking[0],
             )
         return
-    # Alone it lifts nothing, and images that are switched off must start where nobody limits them.
-    limits = [key for key in (*asking, *operators) if key != DISABLE]
+    given = {**dict(pairs), **operators}
     for key, value in pairs:
         word = allowed.denies(key, value)
-        if word is None or (key == DISABLE and (not limits or value.lower() in ("", "0", "false"))):
+        if word is None or (word == "disable" and not _lifts(key, value, given)):
             continue
         raise RequestError(
             f"{key}={value!r}: an image could set it, so it does not count in the environment;"
@@ -155,6 +154,26 @@ def _check(
             key,
             value,
         )
+
+
+def _lifts(key: str, value: str, given: Mapping[str, str]) -> bool:
+    """
+    Tell whether ``key=value`` takes off a limit that stands beside it.
+
+    Alone it lifts nothing, and images that are switched off must start where nobody limits them.
+    """
+    if key == "ALIYUN_COM_GPU_VISIBLE_DEVICES":
+        # Of a list the other cards have no limit then.
+        return "ALIYUN_COM_GPU_MEM_CONTAINER" in given and given.get(_VISIBLE, "all") != "all"
+    if key == "GPU_CORE_UTILIZATION_POLICY":
+        limits: tuple[str, ...] = ("CUDA_DEVICE_SM_LIMIT*",)
+        return value.lower() == "disable" and asked_by(given, limits) is not None
+    if value.lower() in ("", "0", "false"):
+        return False
+    if key == "CUDA_DISABLE_CONTROL":
+        limits = next(keys for module, _, keys in DIALECTS if module == "kubernetes")
+        return asked_by(given, limits) is not None
+    return any(_asks(other) and other != DISABLE for other in given)
 
 
 def asked_by(env: Mapping[str, str], keys: tuple[str, ...]) -> str | None:

@@ -94,6 +94,7 @@ def _from_limits(env: Mapping[str, str]) -> Request:
         memory_key = _limit_key(env, MEMORY_LIMIT, ordinal, bool(memory))
         sm_key = _limit_key(env, SM_LIMIT, ordinal, bool(cores))
         quota = None if sm_key is None else _percent(env, sm_key)
+        _check_general(env, ordinal, quota)
         shares.append(
             CardShare(
                 memory=None if memory_key is None else MemoryBytes(_limit_bytes(env, memory_key)),
@@ -132,6 +133,21 @@ def _limit_key(env: Mapping[str, str], stem: str, ordinal: int, listed: bool) ->
     if listed:
         raise value.fail(key, "", f"the other cards have a limit; set it, or {stem} for all")
     return None
+
+
+def _check_general(env: Mapping[str, str], ordinal: int, quota: int | None) -> None:
+    """
+    Refuse a card's own limit above that of all cards.
+
+    Under HAMi the former wins; the latter may be the operator's, and the former the image's.
+    """
+    own, every = f"{MEMORY_LIMIT}_{ordinal}", MEMORY_LIMIT
+    more = own in env and every in env and _limit_bytes(env, own) > _limit_bytes(env, every)
+    if not more and f"{SM_LIMIT}_{ordinal}" in env and SM_LIMIT in env:
+        own, every = f"{SM_LIMIT}_{ordinal}", SM_LIMIT
+        more = (quota or 100) > (_percent(env, every) or 100)
+    if more:
+        raise value.fail(own, env[own], f"more than {every}={env[every]!r}; keep one of them")
 
 
 def _limit_bytes(env: Mapping[str, str], key: str) -> int:

@@ -78,8 +78,14 @@ def cards(env: Mapping[str, str], key: str) -> tuple[int | str, ...] | None:
         return None
     named: list[int | str] = []
     for part in text.split(","):
-        # CDI's spelling of the same: nvidia.com/gpu=0
-        name = part.strip().removeprefix("nvidia.com/gpu=")
+        name = part.strip()
+        # CDI's spelling of the same, by the toolkit or the device plugin: nvidia.com/gpu=0,
+        # runtime.nvidia.com/gpu=0
+        vendor, equals, device = name.partition("nvidia.com/gpu=")
+        if equals and (not vendor or vendor.endswith(".")):
+            name = device
+            if name == "all" and part == text:
+                return None
         if is_number(name):
             selector: int | str = int(name)
         elif name.startswith("GPU-") and name.isascii() and name.replace("-", "").isalnum():

@@ -26,6 +26,12 @@ GIVEN = "--set"
 #: The uid of the pod for which that device was made: an engine may have read it for another's.
 FOR_POD = "--pod"
 POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
+#: Of NVIDIA's devices; its minors below 254 are cards, by their index.
+_MAJOR = 195
+_CARD_MINORS = range(254)
+#: What the CDI specification of NVIDIA's toolkit sets, so that its runtime leaves alone what CDI
+#: has brought. The cards are then those whose nodes it brought.
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
 #: The tenant that the container is of, together with others.
 TENANT = "--tenant"
 HOOK = "cgpu-hook"
@@ -60,7 +66,43 @@ def request_of(
     given = _given(config)
     if given:
         annotations = {**(annotations if isinstance(annotations, dict) else {}), **given}
-    return dialects.request_from(dialects.settings(env or [], annotations, allowed))
+    cards, privileged = given_cards(config)
+    if cards:
+        env = [entry for entry in env or [] if entry != VOID]
+    request = dialects.request_from(dialects.settings(env or [], annotations, allowed))
+    if request is None or request.selectors is not None or privileged or not cards:
+        return request
+    # A number of cards is chosen elsewhere, of all; as many nodes are that choice.
+    fits = request.count in (None, len(cards))
+    return request._replace(selectors=cards) if fits else request
+
+
+def given_cards(config: dict[str, object]) -> tuple[tuple[int, ...], bool]:
+    """
+    Return the cards whose nodes the engine gives to the container, by --device or CDI.
+
+    And whether it is privileged: then it gets all that there are, which says nothing.
+    """
+    linux = config.get("linux")
+    if not isinstance(linux, dict):
+        return (), False
+    resources, devices = linux.get("resources"), linux.get("devices")
+    rules = resources.get("devices") if isinstance(resources, dict) else None
+    privileged = any(
+        isinstance(rule, dict)
+        and rule.get("allow") is True
+        and rule.get("type") in (None, "a")
+        and "w" in str(rule.get("access", "rwm"))
+        for rule in (rules if isinstance(rules, list) else [])
+    )
+    cards = [
+        node["minor"]
+        for node in (devices if isinstance(devices, list) else [])
+        if isinstance(node, dict)
+        and (node.get("type"), node.get("major")) == ("c", _MAJOR)
+        and node.get("minor") in _CARD_MINORS
+    ]
+    return tuple(dict.fromkeys(cards)), privileged
 
 
 def _given(config: dict[str, object]) -> dict[str, str]:

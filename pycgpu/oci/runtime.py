@@ -191,8 +191,16 @@ def add_devices(config: dict[str, object], cards: list[int], dev: str = "/dev") 
 
 
 def show_cards(config: dict[str, object], names: list[str]) -> None:
-    """Set NVIDIA_VISIBLE_DEVICES of the container's process to *names*."""
+    """
+    Set NVIDIA_VISIBLE_DEVICES of the container's process to *names*.
+
+    Where CDI has brought them already it stays as it is: the runtime behind would bring them again.
+    """
+    from .bundle import VOID
+
     process = _map(config, "process")
+    if VOID in _list(process, "env"):
+        return
     key = "NVIDIA_VISIBLE_DEVICES="
     env = [entry for entry in _list(process, "env") if not str(entry).startswith(key)]
     process["env"] = [*env, key + ",".join(names)]

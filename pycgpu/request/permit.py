@@ -39,10 +39,20 @@ PATH = "/etc/cgpu/policy.toml"
 #: What each word stands for, as variables of all dialects.
 VARIABLES = {
     "weight": ("CGPU_WEIGHT", "ALIYUN_COM_GPU_SCHD_WEIGHT"),
-    "priority": ("CGPU_PRIORITY", "ALIYUN_COM_GPU_HIGH_PRIO", "GPU_CONTAINER_PRIORITY"),
+    "priority": (
+        "CGPU_PRIORITY",
+        "ALIYUN_COM_GPU_HIGH_PRIO",
+        "GPU_CONTAINER_PRIORITY",
+        "nvidia.com/priority",
+    ),
     "policy": ("CGPU_POLICY", "GPU_POLICY", "vke.volcengine.com/mgpu-compute-policy"),
     "quota_min": ("CGPU_QUOTA_MIN",),
-    "disable": ("CGPU_DISABLE",),
+    "disable": (
+        "CGPU_DISABLE",
+        "CUDA_DISABLE_CONTROL",
+        "GPU_CORE_UTILIZATION_POLICY",
+        "ALIYUN_COM_GPU_VISIBLE_DEVICES",
+    ),
     "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
 }
 ALL = "*"

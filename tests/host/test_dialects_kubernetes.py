@@ -82,6 +82,29 @@ def test_a_card_without_the_limit_of_its_neighbour_is_refused() -> None:
         request_from(env)
 
 
+@pytest.mark.parametrize(
+    ("general", "own", "fits"),
+    [
+        ("CUDA_DEVICE_MEMORY_LIMIT=1g", "CUDA_DEVICE_MEMORY_LIMIT_0=512m", True),
+        ("CUDA_DEVICE_MEMORY_LIMIT=1g", "CUDA_DEVICE_MEMORY_LIMIT_0=8g", False),
+        ("CUDA_DEVICE_SM_LIMIT=30", "CUDA_DEVICE_SM_LIMIT_0=20", True),
+        ("CUDA_DEVICE_SM_LIMIT=30", "CUDA_DEVICE_SM_LIMIT_0=31", False),
+        ("CUDA_DEVICE_SM_LIMIT=30", "CUDA_DEVICE_SM_LIMIT_0=0", False),
+        ("CUDA_DEVICE_SM_LIMIT=0", "CUDA_DEVICE_SM_LIMIT_0=30", True),
+    ],
+)
+def test_a_cards_own_limit_lifts_none_of_what_all_cards_have(
+    general: str, own: str, fits: bool
+) -> None:
+    """The general one is what an operator writes, and the other an image could set."""
+    env = dict(pair.split("=") for pair in (general, own)) | {"NVIDIA_VISIBLE_DEVICES": "0"}
+    if fits:
+        assert len(asked(env).shares) == 1
+    else:
+        with pytest.raises(RequestError, match=f"{own}'?: more than {general}".replace("=", "='?")):
+            request_from(env)
+
+
 def test_a_host_with_more_cards_than_limits_is_refused() -> None:
     request = asked({"CUDA_DEVICE_MEMORY_LIMIT_0": "1g", "NVIDIA_VISIBLE_DEVICES": "all"})
     assert admit(request, T4) == Refusal(("1 limits given for 2 cards (0,1)",))

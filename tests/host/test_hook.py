@@ -437,6 +437,62 @@ def test_whatever_the_environment_no_unlimited_container_starts(
         assert engine.written.startswith(f"create {CID} pid=")
 
 
+def node(minor: int, path: str = "") -> dict[str, object]:
+    path = path or f"/dev/nvidia{minor}"
+    return {"path": path, "type": "c", "major": 195, "minor": minor}
+
+
+#: What Docker allows every container; the last line makes nobody privileged.
+RULES = [{"allow": False, "access": "rwm"}, {"allow": True, "type": "c", "access": "m"}]
+MIB_1024 = "mem=1073741824"
+
+
+@pytest.mark.parametrize(
+    ("env", "nodes", "cards"),
+    [
+        # podman run --device nvidia.com/gpu=2, with the specification that nvidia-ctk writes
+        (["NVIDIA_VISIBLE_DEVICES=void"], [node(2), node(255, "/dev/nvidiactl")], [2]),
+        (["NVIDIA_VISIBLE_DEVICES=void", "CGPU_GPU=2"], [node(2)], [2]),
+        # docker run --device /dev/nvidia1, of an image of CUDA's
+        (["NVIDIA_VISIBLE_DEVICES=all"], [node(1)], [1]),
+        # … --device /dev/nvidia3:/dev/card: the node's number counts and not its name
+        ([], [node(3, "/dev/card"), node(1)], [3, 1]),
+        (["NVIDIA_VISIBLE_DEVICES=0"], [node(0), node(1)], [0]),
+        ([], [node(254, "/dev/nvidia-modeset"), node(255, "/dev/nvidiactl")], [0, 1, 2, 3]),
+    ],
+)
+def test_cards_that_come_as_devices_are_those_that_are_limited(
+    engine: Any, env: Any, nodes: Any, cards: Any
+) -> None:
+    config = {
+        "process": {"env": ["CGPU_MEM=1GiB", *env]},
+        "linux": {"devices": nodes, "resources": {"devices": RULES}},
+    }
+    assert engine.call(config=config) == 0
+    given = " ".join(f"gpu={card},{MIB_1024}" for card in cards)
+    assert engine.written == f"create {CID} pid=4711 {given}\n"
+
+
+def test_a_privileged_containers_nodes_choose_no_card(engine: Any) -> None:
+    """It has all of them, and one that wants one card is given one."""
+    mgpu = {"emr.serverless.mgpu.core": "30", "emr.serverless.mgpu.memory": "1024"}
+    config = {
+        "process": {"env": [f"{key}={text}" for key, text in mgpu.items()]},
+        "linux": {
+            "devices": [node(card) for card in range(4)],
+            "resources": {"devices": [{"allow": True, "access": "rwm"}]},
+        },
+    }
+    assert engine.call(config=config) == 0
+    assert engine.written.count("gpu=") == 1
+
+
+def test_void_without_a_node_names_no_card(engine: Any, capsys: Any) -> None:
+    assert engine.call("CGPU_MEM=1GiB", "NVIDIA_VISIBLE_DEVICES=void") == 1
+    assert "no card is named" in capsys.readouterr().err
+    assert engine.written == ""
+
+
 def share(engine: Engine, stage: str = "createRuntime", **options: Any) -> int:
     """The hook of a container that shares the tenant ``claim-a``, with 4 GiB of card 2."""
     env = ["CGPU_MEM=4GiB", "CGPU_GPU=2", "CGPU_QUOTA=30"]

@@ -41,6 +41,10 @@ def asked(
         (["GPU_CONTAINER_MEM=1024"], "GPU_POLICY=0"),
         (["GPU_CONTAINER_MEM=1024"], "GPU_CONTAINER_PRIORITY=1"),
         ([], "EGPU=POLICY=0,ONLINE=1,TYPE=DOCKER:PGPU=0,MEM=1024,WEIGHT=10"),
+        (["CUDA_DEVICE_MEMORY_LIMIT=1g"], "CUDA_DISABLE_CONTROL=true"),
+        (["CUDA_DEVICE_SM_LIMIT=30"], "GPU_CORE_UTILIZATION_POLICY=disable"),
+        ([*SHARES, "NVIDIA_VISIBLE_DEVICES=0,1"], "ALIYUN_COM_GPU_VISIBLE_DEVICES=1"),
+        (["nvidia.com/gpumem=3000"], "nvidia.com/priority=0"),
         (["emr.serverless.mgpu.core=10"], "vke.volcengine.com/mgpu-compute-policy=native-burst"),
     ],
 )
@@ -65,6 +69,16 @@ def test_what_binds_the_container_alone_is_the_environments_to_ask() -> None:
 @pytest.mark.parametrize("value", ["1", "true", "", "0"])
 def test_an_image_that_is_switched_off_starts_where_nobody_limits_it(value: Any) -> None:
     assert asked([f"CGPU_DISABLE={value}"]) is None
+
+
+@pytest.mark.parametrize(
+    "images",
+    ["CUDA_DISABLE_CONTROL=true", "GPU_CORE_UTILIZATION_POLICY=disable",
+     "ALIYUN_COM_GPU_VISIBLE_DEVICES=0"],
+)  # fmt: skip
+def test_another_vendors_switch_lifts_nothing_and_refuses_nobody(images: str) -> None:
+    request = asked([*OPERATORS, images])
+    assert request is not None and request.shares[0].memory is not None
 
 
 def test_an_annotation_goes_before_the_environment_and_may_ask_for_everything() -> None:

@@ -162,6 +162,21 @@ def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) 
     assert config["linux"]["seccomp"] == {"defaultAction": "SCMP_ACT_ERRNO"}
 
 
+def test_what_cdi_has_brought_is_not_asked_of_the_runtime_behind_again(
+    tmp_path: Path, root: Any, dev: Any
+) -> None:
+    """The toolkit's specification says void, and nvidia-container-runtime leaves it alone."""
+    card = {"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3}
+    void = "NVIDIA_VISIBLE_DEVICES=void"
+    _, config = prepared(
+        tmp_path, "CGPU_MEM=1G", void, fields={"linux": {"devices": [card]}}, root=root, dev=dev
+    )
+    assert config["process"]["env"] == ["CGPU_MEM=1G", void]
+    paths = [device["path"] for device in config["linux"]["devices"]]
+    assert paths == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+    assert config["hooks"]["createRuntime"][0]["path"] == HOOK[0]
+
+
 @pytest.mark.parametrize("stage", ["createRuntime", "prestart"])
 def test_a_hook_that_hooks_d_has_added_is_not_added_again(
     tmp_path: Path, root: Any, stage: Any

@@ -192,6 +192,49 @@ def test_podman_with_a_cdi_device(
         (directory / cdi.FILE).unlink()
 
 
+#: What `nvidia-ctk cdi generate` writes, but for the driver's libraries and its own hooks.
+TOOLKITS_CDI = {
+    "cdiVersion": "0.5.0",
+    "kind": "nvidia.com/gpu",
+    "devices": [
+        {"name": str(card), "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{card}"}]}}
+        for card in range(2)
+    ],
+    "containerEdits": {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [{"path": f"/dev/{name}"} for name in ("nvidiactl", "nvidia-uvm")],
+    },
+}
+
+
+@pytest.mark.parametrize("way", ["hooks.d", "runtime"])
+def test_podman_with_the_toolkits_cdi_device(
+    host: Any, install: Any, podman: list[str], volumes: list[str], way: str
+) -> None:
+    """`--device nvidia.com/gpu=1`: the card that it brings is the one that is limited."""
+    install("podman", runtimes=(need("runc"),), hooks_d=way == "hooks.d")
+    path = Path(cdi.DIRECTORIES[1]) / "nvidia.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(TOOLKITS_CDI))
+    ours = ("--hooks-dir", "/" + registration.HOOKS_D, "--runtime", need("runc"))
+    words = [*podman, *(ours if way == "hooks.d" else ("--runtime", RUNTIME)), "run", "--rm"]
+    words += ["--network", "none", *volumes, "--device", "nvidia.com/gpu=1"]
+    info = ("simcuda", "--json", "--gpu", "1", "info")
+    try:
+        assert board_bytes(call(*words, "-e", "CGPU_MEM=1GiB", IMAGE, *info)) == GIB
+        gone(host)
+        refused = call(*words, "-e", "CGPU_MEM=64GiB", IMAGE, *info, check=False)
+        assert "card 1: 65536 MiB asked" in refused.stderr and "card 0" not in refused.stderr
+        # Somebody asked: who asks for nothing gets nothing of what CDI has brought.
+        assert call(*words, IMAGE, *info, check=False).returncode
+        # The node alone, as the guides of older toolkits print it, under another name.
+        node = [*words[:-2], "--device", "/dev/nvidia1:/dev/card1", "-e", "CGPU_MEM=64GiB", IMAGE]
+        refused = call(*node, *info, check=False)
+        assert "card 1: 65536 MiB asked" in refused.stderr and "card 0" not in refused.stderr
+    finally:
+        path.unlink()
+
+
 def test_docker_with_the_runtime(
     host: Any, install: Any, made: Any, image: Path, volumes: list[str], tmp_path: Path
 ) -> None:

@@ -43,12 +43,23 @@ def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_ho
     assert host.sh(f"docker run --rm {NODES} {asks} {image}", check=False).returncode
     hosts = "--privileged --pid=host --cgroupns=host"
     assert host.sh(f"docker run --rm {hosts} {asks} {image}", check=False).returncode
+    # by another name, and by a node that the container makes itself
+    reads = "sh -c 'exec 3<>/dev/card'"
+    image = "nvcr.io/nvidia/tensorflow:19.10-py3"
+    makes = "sh -c 'mknod /dev/card c 195 0; exec 3<>/dev/card'"
+    for way, command in (
+        ("--device /dev/nvidia0:/dev/card", reads),
+        ("--device-cgroup-rule='c 195:* rwm'", makes),
+    ):
+        done = host.sh(f"docker run --rm {way} {asks} {image} {command}", check=False)
+        assert done.returncode and "Permission denied" in done.stderr, done.stderr
     said = host.sh("timeout 2 cat /proc/cgpu_km/events", check=False).stdout
-    assert said.count("ungranted pid=") >= 4
+    assert said.count("ungranted pid=") >= 6
     # Not for want of a card: this is what everybody had before, and what allow still gives.
     UNGRANTED.write_text("allow")
     try:
         assert host.card_bytes("docker exec -i gpu_test1") == T4_MIB * MIB
+        host.sh(f"docker run --rm --device /dev/nvidia0:/dev/card {asks} {image} {reads}")
     finally:
         UNGRANTED.write_text("refuse")
 
