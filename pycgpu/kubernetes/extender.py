@@ -24,8 +24,8 @@ from typing import Any
 
 from ..errors import CgpuError
 from . import apiserver, scheduling
-from .families import Family
-from .scheduling import Card, Choice, asked_by, place, score
+from .families import Amounts, Family
+from .scheduling import Card, Choice, asked_by, judge, place
 
 #: On a node: its cards, by the device plugin. On a pod: the cards of each container.
 ANNOTATION = "scheduling.cgpu.io/cards"
@@ -34,6 +34,8 @@ AGAIN = "scheduling.cgpu.io/again"
 RETRY_S = 2.0
 #: News that is older than this has come to everybody.
 NEWS_S = 5.0
+#: So many kinds of pods are known by what they ask; nearly all pods of a cluster are of a few.
+KINDS = 64
 _PHASES_ENDED = ("Succeeded", "Failed")
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,8 @@ class Cluster:
         self.placement = placement
         self.lock = threading.Lock()
         self.nodes: dict[str, list[Card]] = {}
+        #: By what a pod asks: of each node how good it is for that, None if it has no room.
+        self._judged: dict[tuple[Amounts, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
         self._pods: dict[str, tuple[str, dict[str, Any], Choice]] = {}
         self._refused: dict[str, tuple[float, str, str]] = {}
@@ -78,11 +82,32 @@ class Cluster:
             for where, pod, choice in self._pods.values():
                 if where == name:
                     scheduling.apply(pod, choice, cards)
+            self._changed(name)
 
     def node_gone(self, name: str) -> None:
         with self.lock:
             self._texts.pop(name, None)
             self.nodes.pop(name, None)
+            self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        for judged in self._judged.values():
+            judged.pop(name, None)
+
+    def _judge(self, asked: dict[str, Amounts], names: Iterable[str]) -> dict[str, int | None]:
+        """Return how good each node is for a pod; between two questions few have changed."""
+        kind = tuple(asked.values())
+        known = self._judged.pop(kind, {})
+        # The last one is the one that was asked for last.
+        self._judged[kind] = known
+        if len(self._judged) > KINDS:
+            del self._judged[next(iter(self._judged))]
+        found = {}
+        for name in names:
+            if name not in known:
+                known[name] = judge(asked, self.nodes.get(name, []), self.placement)
+            found[name] = known[name]
+        return found
 
     def pod(self, pod: Any) -> None:
         """A pod is there, or has changed."""
@@ -114,6 +139,7 @@ class Cluster:
             if held is not None:
                 node, pod, choice = held
                 scheduling.apply(pod, choice, self.nodes.get(node, []), -1)
+                self._changed(node)
                 self._room_came()
 
     def _room_came(self) -> None:
@@ -126,20 +152,20 @@ class Cluster:
     def _hold(self, uid: str, node: str, asked: dict[str, Any], choice: Choice) -> None:
         self._pods[uid] = (node, asked, choice)
         scheduling.apply(asked, choice, self.nodes.get(node, []))
+        self._changed(node)
 
     def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the nodes that have cards for a pod, and why the others have not."""
         asked = asked_by(pod, self.families)
         found, failed = [], {}
         with self.lock:
-            for name in names:
-                cards = self.nodes.get(name)
-                if not cards:
-                    failed[name] = "no card under cgpu's control"
-                elif place(asked, cards, self.placement) is None:
+            for name, good in self._judge(asked, names).items():
+                if good is not None and self.nodes.get(name):
+                    found.append(name)
+                elif self.nodes.get(name):
                     failed[name] = "no card has room for it"
                 else:
-                    found.append(name)
+                    failed[name] = "no card under cgpu's control"
             if not found:
                 metadata = pod["metadata"]
                 self._refused[metadata["uid"]] = (
@@ -153,7 +179,7 @@ class Cluster:
         """Return how good each node is for a pod, 0 to 10."""
         asked = asked_by(pod, self.families)
         with self.lock:
-            return {name: score(asked, self.nodes.get(name, []), self.placement) for name in names}
+            return {name: good or 0 for name, good in self._judge(asked, names).items()}
 
     def reserve(self, pod: Any, node: str) -> Choice:
         """

@@ -138,18 +138,20 @@ def apply(pod: Pod, choice: Choice, cards: Sequence[Card], sign: int = 1) -> Non
                 by_name[name].take(pod[container], sign)
 
 
-def score(pod: Pod, cards: Sequence[Card], placement: str) -> int:
-    """Return 0 to :data:`MAX_SCORE` for a node that a pod fits: how full its cards then are."""
+def judge(pod: Pod, cards: Sequence[Card], placement: str) -> int | None:
+    """
+    Return 0 to :data:`MAX_SCORE` for a node that a pod fits, or None: how full its cards then are.
+    """
     if (one := _single(pod)) is not None:
         best = _best(one[1], cards, placement)
         if best is None:
-            return 0
+            return None
         memory, quota = best.need(one[1])
         free = [best.free - memory / best.memory - quota / 100]
     else:
         choice = place(pod, cards, placement)
-        if choice is None:
-            return 0
+        if not choice:
+            return None if choice is None else 0
         names = {name for chosen in choice.values() for name in chosen}
         apply(pod, choice, cards)
         free = [card.free for card in cards if card.name in names]

@@ -18,7 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pycgpu.kubernetes import extender, scheduling
+from pycgpu.errors import CgpuError
+from pycgpu.kubernetes import extender
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.families import FAMILIES
 from pycgpu.kubernetes.scheduling import Card
@@ -90,12 +91,11 @@ class Model:
         self.memory[name] -= memory
         self.quota[name] -= quota
         self.pods[name] += 1
-        asked = scheduling.asked_by(pod, self.cluster.families)
-        choice = scheduling.place(asked, self.cluster.nodes[name], self.cluster.placement)
-        if choice is None:
+        try:
+            self.cluster.reserve(pod, name)
+        except CgpuError:
             self.stuck += 1
         else:
-            scheduling.apply(asked, choice, self.cluster.nodes[name])
             self.placed += 1
 
     def ask(self, pod: dict[str, Any], names: list[str]) -> str | None:

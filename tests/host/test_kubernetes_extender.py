@@ -6,13 +6,14 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pycgpu.kubernetes import extender
+from pycgpu.kubernetes import extender, scheduling
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.families import FAMILIES
 from tests.host.json_http import JsonHandler, serving
@@ -281,3 +282,32 @@ def test_a_pod_that_asks_for_no_part_is_told(rig: Rig) -> None:
     pod = rig.pod("a", gpucores=130)
     assert "gpucores: 130" in rig.ask("/filter", Pod=pod, NodeNames=["one"])["error"]
     assert rig.ask("/filter", Pod=pod) == {"error": "no 'nodenames' in the request"}
+
+
+def test_nodes_are_judged_as_they_are_now() -> None:
+    """What was found for a pod like it before is not kept past a change of the node."""
+    chance = random.Random(3)
+    cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
+    names = ["a", "b", "c"]
+    described = json.dumps([{"uuid": f"{n}", "memory": 16384, "containers": 20} for n in range(2)])
+    for name in names:
+        cluster.node(name, {extender.ANNOTATION: described})
+    held: list[str] = []
+    for number in range(300):
+        limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": chance.choice((3000, 8000, 16384))}
+        pod = {
+            "metadata": {"uid": str(number), "name": f"p{number}", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+        }
+        asked = scheduling.asked_by(pod, cluster.families)
+        fresh = {n: scheduling.judge(asked, cluster.nodes[n], "binpack") for n in names}
+        found, failed = cluster.fitting(pod, names)
+        assert found == [name for name in names if fresh[name] is not None]
+        assert failed.keys() == set(names) - set(found)
+        assert cluster.scores(pod, found) == {name: fresh[name] for name in found}
+        if found and chance.random() < 0.6:
+            cluster.reserve(pod, chance.choice(found))
+            held.append(str(number))
+        elif held:
+            cluster.pod_gone(held.pop(chance.randrange(len(held))))
+    assert held

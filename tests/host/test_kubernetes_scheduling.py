@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import scheduling
 from pycgpu.kubernetes.families import FAMILIES, Amounts
-from pycgpu.kubernetes.scheduling import Card, asked_by, place, score
+from pycgpu.kubernetes.scheduling import Card, asked_by, judge, place
 from pycgpu.request.model import MIB
 
 
@@ -30,6 +30,12 @@ def take(cards: list[Card], placement: str = "binpack", **pod: Amounts) -> Any:
     if choice is not None:
         scheduling.apply(pod, choice, cards)
     return choice
+
+
+def good(*words: Any) -> int:
+    found = judge(*words)
+    assert found is not None
+    return found
 
 
 def test_60_and_60_percent_are_not_on_one_card() -> None:
@@ -75,10 +81,10 @@ def test_fuller_nodes_score_more_under_binpack_and_less_under_spread() -> None:
     empty, full = node(2), node(2)
     take(full, a=part(9000, 50))
     pod = {"a": part(1000, 10)}
-    assert score(pod, full, "binpack") > score(pod, empty, "binpack")
-    assert score(pod, full, "spread") == score(pod, empty, "spread")
+    assert good(pod, full, "binpack") > good(pod, empty, "binpack")
+    assert good(pod, full, "spread") == good(pod, empty, "spread")
     take(full, "spread", a=part(9000, 50))
-    assert score(pod, full, "spread") < score(pod, empty, "spread")
+    assert good(pod, full, "spread") < good(pod, empty, "spread")
 
 
 @given(st.integers(1, 16384), st.none() | st.integers(1, 100), st.integers(0, 8000))
@@ -91,7 +97,7 @@ def test_a_pod_of_one_container_is_judged_as_any_other(
         take(cards, a=part(held))
         before = [card.free for card in cards]
         pod = {"a": part(memory, quota)}
-        said = score(pod, cards, placement)
+        said = good(pod, cards, placement)
         assert [card.free for card in cards] == before
         (name,) = (place(pod, cards, placement) or {})["a"]
         (chosen,) = [card for card in cards if card.name == name]
