@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.oci.hook import LOCK, STATE_MAX, run
+from pycgpu.oci.hook import STATE_MAX, run
 from pycgpu.oci.log import DEFAULT, HookLog
 from pycgpu.request import permit
+from pycgpu.tree.lock import LOCK
 
 app = typer.Typer(add_completion=False)
 

@@ -25,6 +25,7 @@ from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.tree import procfs
+from pycgpu.tree.lock import Admission
 
 _NR_PIDFD_GETFD = 438
 # A container may come or go between a look and what follows from it.
@@ -69,17 +70,19 @@ def _admit(request: Request, root: str) -> Grant:
 def _by_module(container_id: str, request: Request, cgroup: str | None, root: str) -> None:
     if cgroup is None:
         raise CgpuError("the module limits containers and cgroups, and this process has neither")
-    if container_id in procfs.container_ids(root):
-        return
     try:
-        procfs.create(container_id, _admit(request, root), root, cgroup=cgroup)
+        with Admission():
+            if container_id in procfs.container_ids(root):
+                return
+            procfs.create(container_id, _admit(request, root), root, cgroup=cgroup)
     except NodeError as error:
         if error.errno != errno.EEXIST:
             raise
 
 
 def _by_agent(container_id: str, request: Request, pid: int, lines: TextIO, out: TextIO) -> None:
-    command = _command(container_id, request, pid)
+    # Who would be refused is told before it is under a filter for good.
+    _command(container_id, request, pid)
     pidfd = os.pidfd_open(pid)
     try:
         _say(out, f"filter {filter.program().hex()}")
@@ -90,7 +93,7 @@ def _by_agent(container_id: str, request: Request, pid: int, lines: TextIO, out:
     finally:
         os.close(pidfd)
     try:
-        _join(container_id, request, pid, command, listener)
+        _join(container_id, request, pid, listener)
     finally:
         os.close(listener)
 
@@ -112,22 +115,21 @@ def _taken(pidfd: int, number: int) -> int:
     return fd
 
 
-def _join(
-    container_id: str, request: Request, pid: int, command: str | None, listener: int
-) -> None:
+def _join(container_id: str, request: Request, pid: int, listener: int) -> None:
     answer: dict[str, object] = {}
     for _ in range(_TRIES):
-        if command is None:
-            message = {"op": "join", "id": container_id}
-        else:
-            message = {"op": "run", "create": command}
-        try:
-            answer = server.ask(message, (listener,))
-        except (OSError, ValueError) as error:
-            raise CgpuError(f"the agent went away: {error}") from None
+        with Admission():
+            command = _command(container_id, request, pid)
+            if command is None:
+                message = {"op": "join", "id": container_id}
+            else:
+                message = {"op": "run", "create": command}
+            try:
+                answer = server.ask(message, (listener,))
+            except (OSError, ValueError) as error:
+                raise CgpuError(f"the agent went away: {error}") from None
         if answer.get("ok"):
             return
         if answer.get("errno") not in (errno.EEXIST, errno.ENOENT):
             break
-        command = _command(container_id, request, pid)
     raise CgpuError(f"{container_id}: {answer.get('message', 'the agent refused')}")

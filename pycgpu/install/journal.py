@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..errors import InstallError
-from ..oci import lock
+from ..tree import lock
 from . import doctor
 from .host import Host
 from .step import Step, make_directories, remove_directories

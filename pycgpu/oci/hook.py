@@ -16,20 +16,17 @@ abstract class for each kind of collection, a tenth of the whole start.
 from __future__ import annotations
 
 import errno
-import posix
 import sys
 
 from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
+from ..tree.lock import LOCK, Admission
 from . import json_text
 from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
-from .lock import acquire
 from .log import CTYUN, DEFAULT, HookLog
 
-LOCK = "/run/cgpu/admission.lock"
-LOCK_TIMEOUT_S = 10.0
 STATE_MAX = 4 << 20
 CREATE_STAGES = ("createRuntime", "prestart")
 STAGES = (*CREATE_STAGES, "poststop")
@@ -132,7 +129,7 @@ def _register(
     cgroup = None if shared is not None else cgroup_of(pid, proc)
     registered = container_id if shared is None else shared
     joined = False
-    with _Locked(lock):
+    with Admission(lock):
         if shared is not None:
             # Before it is looked whether the tenant is there: with a process in it it stays.
             from . import tenant
@@ -321,7 +318,7 @@ def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str 
     from . import tenant
 
     directory = tenants or tenant.DIRECTORY
-    with _Locked(lock):
+    with Admission(lock):
         if not tenant.is_empty(shared, directory):
             return 0
         try:
@@ -339,35 +336,6 @@ def _asked_before(state: dict[str, object], policy: str) -> Request | None:
         return request_of(load_config(str(state.get("bundle"))), permit.load(policy))
     except CgpuError:
         return None
-
-
-class _Locked:
-    """
-    Sums of quotas are checked here, not by the door: from reading them to the write no other hook
-    may come between. The kernel drops the lock of a hook that is killed.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        try:
-            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            self._make_directory()
-            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
-        if not acquire(self.fd, LOCK_TIMEOUT_S, pause_s=0.002):
-            posix.close(self.fd)
-            raise HookError(f"{self.path} is held by another hook; try again")
-
-    def _make_directory(self) -> None:
-        # Once after a boot; the import is what takes long.
-        import os
-
-        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
-
-    def __exit__(self, *_: object) -> None:
-        posix.close(self.fd)
 
 
 def main(argv: list[str] | None = None) -> int:

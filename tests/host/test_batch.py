@@ -20,6 +20,8 @@ from pycgpu.batch import ray, settings, slurm, spark
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.request.admission import admit
 from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes
+from pycgpu.tree import lock
+from tests.host.coretree import CoreTree
 from tests.host.volcengine_settings import CUSTOM, RAY, SPARK
 
 T4 = (Card(0, "GPU-0", 15109 * MIB, 450 * MIB), Card(1, "GPU-1", 15109 * MIB, 450 * MIB))
@@ -161,6 +163,22 @@ def test_who_asks_where_no_door_is_open_is_told(monkeypatch: pytest.MonkeyPatch)
     request = slurm.Shards(0, 1, 16).request("quota")
     attach.serve("slurm-1", request, os.getpid(), None, io.StringIO(), out)
     assert out.getvalue().startswith("error ") and out.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("door", ["module", "agent"])
+def test_a_part_is_not_given_while_somebody_else_is_admitted(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who ask at once would both find the card's last percent."""
+    tree = CoreTree(tmp_path / "tree")
+    monkeypatch.setattr(lock, "LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT_S", 0.05)
+    request = slurm.Shards(0, 1, 16).request("quota")
+    with lock.Admission(), pytest.raises(CgpuError, match="is held by another"):
+        if door == "module":
+            attach._by_module("slurm-1", request, "/sys/fs/cgroup/x", str(tree.root))
+        else:
+            attach._join("slurm-1", request, os.getpid(), 0)
 
 
 # ---- Volcengine's settings

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pycgpu.oci import hook
 from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog
 from pycgpu.request.model import MIB
+from pycgpu.tree import lock
 
 from .tree import add_container, make_tree, memory, put
 
@@ -328,7 +329,7 @@ def test_poststop_never_fails_for_a_container_that_it_cannot_remove(engine: Any)
 
 
 def test_two_hooks_do_not_decide_at_once(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT_S", 0.05)
     engine.lock.parent.mkdir()
     with open(engine.lock, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

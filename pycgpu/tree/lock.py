@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""A lock on an open file that is waited for, but not for ever; whoever is killed drops it."""
+
+from __future__ import annotations
+
+import fcntl
+import posix
+import time
+
+from ..errors import HookError
+
+#: Held while a container is admitted.
+LOCK = "/run/cgpu/admission.lock"
+LOCK_TIMEOUT_S = 10.0
+
+
+def acquire(fd: int, patience_s: float, pause_s: float) -> bool:
+    """
+    Lock the file behind *fd* for this process alone; False: others held it all the while.
+
+    Args:
+        pause_s: between two tries, for flock(2) waits for ever or not at all.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(pause_s)
+
+
+class Admission:
+    """
+    Sums of quotas are checked by whoever asks the door, not by the door: from reading them to the
+    write nobody else may come between. The kernel drops the lock of a process that is killed.
+
+    Raises:
+        HookError: another holds it for long.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path or LOCK
+
+    def __enter__(self) -> None:
+        try:
+            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            self._make_directory()
+            self.fd = posix.open(self.path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
+        if not acquire(self.fd, LOCK_TIMEOUT_S, pause_s=0.002):
+            posix.close(self.fd)
+            raise HookError(f"{self.path} is held by another hook; try again")
+
+    def _make_directory(self) -> None:
+        # Once after a boot; the import is what takes long.
+        import os
+
+        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
+
+    def __exit__(self, *_: object) -> None:
+        posix.close(self.fd)
