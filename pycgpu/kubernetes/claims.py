@@ -181,9 +181,14 @@ def settings(wanted: Sequence[Part]) -> dict[str, str]:
 
 def sole_user(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Tell whether a pod's own claim is named by one of its containers alone."""
+    status = pod.get("status", {})
+    # Made by the scheduler, for a resource that a class stands for (KEP-5004).
+    extended = status.get("extendedResourceClaimStatus") or {}
+    if extended.get("resourceClaimName") == claim["metadata"]["name"]:
+        return len({one["containerName"] for one in extended["requestMappings"]}) == 1
     named = {
         one["name"]
-        for one in pod.get("status", {}).get("resourceClaimStatuses", ())
+        for one in status.get("resourceClaimStatuses", ())
         if one.get("resourceClaimName") == claim["metadata"]["name"]
     }
     spec = pod["spec"]

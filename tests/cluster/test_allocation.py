@@ -21,7 +21,7 @@ from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.dra import Claims, Driver
 from pycgpu.kubernetes.node import Place
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.objects import MANIFESTS, claim, claimant, slices
+from tests.cluster.objects import MANIFESTS, claim, claimant, pod, slices
 from tests.host.coretree import GIB, CoreTree
 from tests.vm.loaded import until
 
@@ -177,3 +177,32 @@ def test_a_claim_as_it_is_allocated_is_prepared(node: Node) -> None:
     assert device.request_names == ["gpu"]
     assert device.share_id
     node.claims.unprepare(asked)
+
+
+def test_a_class_stands_for_whole_cards_by_another_name(node: Node) -> None:
+    """KEP-5004: the claim is the scheduler's, and a container names a resource and no claim."""
+    name = "nvidia.com/gpu"
+    patch = {"spec": {"extendedResourceName": name}}
+    node.api.kubectl("patch", "deviceclass", "gpu.cgpu.io", "--type=merge", "-p", json.dumps(patch))
+    container = {"resources": {"limits": {name: 1}}}
+    node.api.apply(*(pod(f"n{number}", container=container) for number in range(3)))
+    until(lambda: len(node.bound()) == 2, "two pods", 60)
+    until(
+        lambda: "cannot allocate all claims" in node.api.kubectl("get", "events").stdout,
+        "the other's refusal",
+        60,
+    )
+    devices = set()
+    for one in node.bound():
+        status = node.api.get("pod", one, "-n", "default")["status"]
+        made = status["extendedResourceClaimStatus"]["resourceClaimName"]
+        (part,) = node.parts(made)
+        assert (part.memory_bytes, part.quota) == (16 << 30, 0)
+        devices.add(part.device)
+        uid = node.api.get("resourceclaim", made, "-n", "default")["metadata"]["uid"]
+        asked = messages.Claim("default", uid, made)
+        assert len(node.claims.prepare(asked)) == 1
+        # One container has it: that is the tenant itself, and no cgroup beside it is.
+        assert "--tenant" not in node.claims._file(uid).read_text()
+        node.claims.unprepare(asked)
+    assert len(devices) == 2

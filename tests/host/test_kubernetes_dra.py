@@ -238,6 +238,27 @@ def test_a_claim_of_two_containers_of_a_pod_is_a_tenant(
     assert rig.request(claim)[0] == "claim-uid-a"
 
 
+@pytest.mark.parametrize(
+    ("users", "tenant"), [(["main"], None), (["main", "other"], "claim-uid-a")]
+)
+def test_a_claim_for_a_resource_is_of_the_containers_that_ask_for_it(
+    rig: Rig, users: list[str], tenant: str | None
+) -> None:
+    """They name no claim; whose it is, the scheduler has written on the pod."""
+    claim = own(rig, main=[], other=[])
+    rig.api.pods["pod"]["status"] = {
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "a",
+            "requestMappings": [
+                {"containerName": name, "resourceName": "nvidia.com/gpu", "requestName": "gpu"}
+                for name in users
+            ],
+        }
+    }
+    rig.prepare(claim)
+    assert rig.request(claim)[0] == tenant
+
+
 def test_a_claim_that_many_may_have_takes_a_node_that_refuses_others(rig: Rig) -> None:
     rig.ungranted("allow")
     claim = rig.claim("a", ("gpu", 1, "3000Mi", "30"))
