@@ -123,7 +123,6 @@ int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
 	if (!container)
 		return 0;
 	mutex_lock(&container->lock);
-	/* a tenant that re-enables its channels is told so and nothing happens */
 	container->tenant.ledger.account[gates->minor].gate_shut = shut;
 	mutex_unlock(&container->lock);
 	err = gate_container(gates, container, gates->handles, &gates->params, shut);

@@ -251,20 +251,6 @@ static uint32_t not_yet(uint32_t minor, bool disable, struct channel *channels, 
 	return left;
 }
 
-/* A tenant that opens its own channels is told so and nothing happens. Context: door.lock. */
-static void tell_core(uint32_t minor, uint64_t mask, bool disable)
-{
-	int k;
-
-	for (k = 0; k < CONTAINERS_MAX; k++) {
-		struct container *c = door.container[k];
-
-		if (c && !c->ending && c->grant[minor].present &&
-		    mask & 1ULL << c->grant[minor].instance)
-			c->tenant.ledger.account[minor].gate_shut = disable;
-	}
-}
-
 /*
  * The card counts: a channel that is shut twice has to be opened twice (seen on
  * an H200: tenants stood still for good). So what is shut is not shut again.
@@ -276,7 +262,6 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
 
 	pthread_mutex_lock(&door.lock);
 	forget_freed(minor);
-	tell_core(minor, mask, disable);
 	count = gather(minor, mask, partly, channels);
 	pthread_mutex_unlock(&door.lock);
 	count = not_yet(minor, disable, channels, count);

@@ -93,10 +93,11 @@ def heap_free(client: int, handle: int) -> bytearray:
     return put(184, (0, "I", client), (8, "I", 3), (44, "I", handle))
 
 
-def heap_alloc(client: int, parent: int, new: int, size_bytes: int, attr: int = 0) -> bytearray:
+def heap_alloc(client: int, parent: int, new: int, size_bytes: int, attr: int = 0, flags: int = 0
+               ) -> bytearray:  # fmt: skip
     """NVOS32_PARAMETERS, function ALLOC_SIZE."""
     return put(184, (0, "I", client), (4, "I", parent), (8, "I", 2), (44, "I", new),
-               (56, "I", attr), (88, "Q", size_bytes))  # fmt: skip
+               (52, "I", flags), (56, "I", attr), (88, "Q", size_bytes))  # fmt: skip
 
 
 def rm_dup(client: int, parent: int, new: int, src_client: int, src: int) -> bytearray:

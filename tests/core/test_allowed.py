@@ -19,6 +19,8 @@ SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
 ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
 # What an MPS server is to the driver: its clients' work could not be told apart.
 MPS_COMPUTE = 0x900E
+# NVOS32_ALLOC_FLAGS_*
+LAZY, VIRTUAL, EXTERNALLY_MANAGED, SPARSE = 0x400, 0x80000, 0x400000, 0x4000000
 EVENT, DEBUGGER, DISABLE_HMM = 0x79, 0x83DE, 1
 REFUSED_CONTROLS = [
     0x20800122,  # GPU_EXEC_REG_OPS
@@ -304,6 +306,36 @@ def test_mappings_are_bounded_and_go_with_what_they_map(handle: int) -> None:
     assert container.mappings() == 0
 
 
+@pytest.mark.parametrize(
+    ("flags", "charged"),
+    [(0, True), (LAZY, False), (EXTERNALLY_MANAGED, False), (LAZY | SPARSE, True)],
+)
+@pytest.mark.parametrize("heap", [False, True])
+def test_page_tables_that_come_with_virtual_addresses_are_charged(
+    flags: int, charged: bool, heap: bool
+) -> None:
+    container = Container(GIB)
+
+    def reserve(handle: int, size: int) -> Verdict:
+        if heap:
+            args = nv.heap_alloc(CLIENT, DEVICE, handle, size, flags=VIRTUAL | flags)
+            verdict, call = container.ask(nv.VID_HEAP, args)
+        else:
+            params = nv.memory_params(size, flags=VIRTUAL | flags)
+            args = nv.rm_alloc(CLIENT, DEVICE, handle, 0x50A0, params)
+            verdict, call = container.ask(nv.ALLOC, args, params)
+        if verdict is Verdict.FORWARD:
+            assert call.post() is Verdict.DONE
+        return verdict
+
+    assert reserve(5, 64 * GIB) is Verdict.FORWARD
+    # 8 bytes for each page of 4 KiB, at least
+    assert (container.account.current_bytes >= 128 << 20) is charged
+    assert reserve(6, 1024 * GIB) is (Verdict.ANSWER if charged else Verdict.FORWARD)
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == 0
+
+
 def test_mappings_for_the_card_and_for_the_processor_and_through_duplicates_are_one_sum() -> None:
     container = Maps()
     container.dup(20, 10)
@@ -423,6 +455,19 @@ def test_no_computing_channel_outside_a_group() -> None:
         nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 0x30, nv.CHANNEL, params), params
     )
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize("cls", [0xC5C0, 0xC597, 0x902D])
+def test_nothing_computes_in_a_channel_that_was_made_for_copies(cls: int) -> None:
+    """Nobody would gate it. Before Ampere the driver looks at the runlist alone."""
+    for engine, status in ((COPY, INVALID_CLASS), (GRAPHICS, None)):
+        container = Runs(engine)
+        container.alloc(CLIENT, 0x11, 0x21, 0xC5B5)
+        container.dup(0x13, 0x11)
+        for channel in (0x11, 0x13):
+            verdict, call = container.ask(nv.ALLOC, nv.rm_alloc(CLIENT, channel, 0x22, cls))
+            assert verdict is (Verdict.ANSWER if status else Verdict.FORWARD)
+            assert not status or call.status == status
 
 
 def test_a_channel_outside_groups_is_counted_and_charged_as_a_group() -> None:

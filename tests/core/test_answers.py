@@ -206,6 +206,21 @@ def test_only_own_channels_may_be_disabled() -> None:
     assert disable(count=65) == (Verdict.ANSWER, nv.INVALID_ARGUMENT)
 
 
+@pytest.mark.parametrize("disable", [0, 1])
+@pytest.mark.parametrize("handle", [SUBDEVICE, 0x40])
+def test_on_a_scheduled_card_no_tenant_moves_a_gate(disable: int, handle: int) -> None:
+    """Not even by the name of another card: what is let pass may arrive when the gate is shut."""
+    container = Container(slices_owned=True)
+    container.tenant.give(0, MIB)
+    container.alloc(CLIENT, CLIENT, 0x20, nv.DEVICE, nv.device_params(1))
+    container.alloc(CLIENT, 0x20, 0x40, nv.SUBDEVICE)
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, bytes(368))
+    params = nv.put(536, (0, "B", disable), (4, "I", 1), (24, "I", CLIENT), (280, "I", 0x31))
+    verdict, call = container.control(0x2080110B, params, handle)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED if disable else nv.OK)
+
+
 def test_a_descriptor_of_somebody_else_is_neither_registered_nor_exported_to() -> None:
     container = Container()
     container.memory(5, MIB)
@@ -310,6 +325,18 @@ def test_a_timeslice_is_remembered_and_not_applied_while_the_engine_owns_it() ->
             assert call.status == nv.OK
             verdict, call = container.control(0xA06C0104, bytes(8), 0x30)
             assert (verdict, nv.get64(call.params, 0)) == (Verdict.ANSWER, 2048)
+
+
+@pytest.mark.parametrize(("flags", "mode"), [(1, 0), (1, 1), (2, 0)])
+def test_a_long_kernel_can_be_interrupted_while_the_engine_owns_the_card(
+    flags: int, mode: int
+) -> None:
+    """GR_SET_CTXSW_PREEMPTION_MODE: "wait for idle" would make it immune to gates."""
+    params = nv.put(16, (0, "I", flags), (12, "I", mode))
+    for owned in (False, True):
+        verdict, call = Container(slices_owned=owned).control(0x20801210, params)
+        swallowed = owned and flags & 1 and not mode
+        assert (verdict, call.status) == (Verdict.ANSWER if swallowed else Verdict.FORWARD, nv.OK)
 
 
 def test_a_channel_is_shut_once_and_opened_once() -> None:

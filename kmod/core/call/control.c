@@ -8,11 +8,16 @@
 #include "core/call/verdict.h"
 #include "core/rm/structs.h"
 
+static bool is_scheduled(const struct cgpu_tenant *tenant, uint32_t card)
+{
+	return card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned;
+}
+
 static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
 				uint32_t card)
 {
-	bool disable;
-	uint32_t count, i;
+	bool scheduled = is_scheduled(tenant, card);
+	uint32_t count, i, index;
 
 	if (call->req.params_size != sizeof(struct nv_fifo_disable_channels))
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
@@ -29,14 +34,19 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 			call->params,
 			offsetof(struct nv_fifo_disable_channels, hChannelList) + 4 * i);
 
-		if (!cgpu_owns_client(tenant, hClient) ||
-		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
+		index = cgpu_owns_client(tenant, hClient) ?
+			cgpu_object_find(&tenant->objects, hClient, hChannel) : 0;
+		if (!index)
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		scheduled |= is_scheduled(tenant, cgpu_object_at(&tenant->objects, index)->card);
 	}
-	/* what the scheduler has stopped runs when the scheduler says so */
-	disable = call->params[0];
-	if (!disable && card < CGPU_MAX_CARDS && tenant->ledger.account[card].gate_shut)
-		return cgpu_answer(call, NV_OK);
+	/*
+	 * What the scheduler stops runs when the scheduler says so. A call that is let pass
+	 * while a gate is open may come to the driver when it is shut; and the card counts
+	 * how often a channel is stopped.
+	 */
+	if (scheduled)
+		return cgpu_answer(call, call->params[0] ? NV_ERR_NOT_SUPPORTED : NV_OK);
 	return CGPU_FORWARD;
 }
 
@@ -144,7 +154,7 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	default:
 		break;
 	}
-	if (index && card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned)
+	if (index && is_scheduled(tenant, card))
 		return pre_compute_control(tenant, call, index);
 	return CGPU_FORWARD;
 }

@@ -79,6 +79,21 @@ static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	return err ? cgpu_refuse(tenant, call, card, reserve_status(err)) : CGPU_FORWARD;
 }
 
+/*
+ * Page tables that the driver makes with virtual addresses (NV50_MEMORY_VIRTUAL), unless
+ * they are to come with what is mapped there: an entry of 8 bytes for each page, those of
+ * other sizes and the levels above. CUDA's addresses are lazy.
+ */
+static uint64_t table_bytes(const struct cgpu_request *req)
+{
+	const uint32_t later = NVOS32_ALLOC_FLAGS_LAZY | NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED;
+	uint64_t bytes = (req->size_bytes >> 9) + (req->size_bytes >> 12);
+
+	if (req->flags & later && !(req->flags & NVOS32_ALLOC_FLAGS_SPARSE))
+		return 0;
+	return (bytes + PMA_GRAIN_BYTES) & ~(uint64_t)(PMA_GRAIN_BYTES - 1);
+}
+
 /* What the driver takes for a group, channel or address space, and no ioctl shows. */
 static uint64_t unseen_bytes(const struct cgpu_objects *objects, uint32_t card,
 			     uint32_t hClass, bool in_group)
@@ -98,10 +113,31 @@ static uint64_t unseen_bytes(const struct cgpu_objects *objects, uint32_t card,
 	return bytes;
 }
 
+/* Objects of the graphics engine: compute, 3D, 2D. */
+static bool class_computes(uint32_t hClass)
+{
+	uint32_t kind = hClass & 0xff;
+
+	return kind == 0xC0 || kind == 0x97 || kind == 0x2D;
+}
+
 static bool takes_unseen(uint32_t hClass)
 {
 	return hClass == KEPLER_CHANNEL_GROUP_A || hClass == FERMI_VASPACE_A ||
 	       cgpu_is_channel_class(hClass);
+}
+
+/* Of memory that no object shows. */
+static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t bytes)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
+	int err;
+
+	if (!bytes || parent->card >= CGPU_MAX_CARDS)
+		return CGPU_FORWARD;
+	call->card = parent->card;
+	err = cgpu_charge_new(&tenant->ledger, parent->card, bytes, parent->pid, &call->charge);
+	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
 }
 
 static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -110,7 +146,6 @@ static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	uint32_t card = parent->card;
 	bool in_group = parent->hClass == KEPLER_CHANNEL_GROUP_A;
 	uint64_t bytes;
-	int err;
 
 	/*
 	 * The group that RM makes for it has no handle, so that nobody could set its
@@ -119,16 +154,19 @@ static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_is_channel_class(call->req.hClass) && !in_group &&
 	    cgpu_engine_computes(call->req.engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
+	/*
+	 * Before Ampere a channel belongs to no engine until it has an object: one that was
+	 * made for a copy engine of the graphics engine's runlist would compute ungated.
+	 */
+	if (cgpu_is_channel_class(parent->hClass) && class_computes(call->req.hClass) &&
+	    !cgpu_engine_computes(parent->engineType))
+		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
 	if (card >= CGPU_MAX_CARDS || !takes_unseen(call->req.hClass))
 		return CGPU_FORWARD;
 	bytes = unseen_bytes(&tenant->objects, card, call->req.hClass, in_group);
 	tenant->objects.making[card]++;
 	call->making = card + 1;
-	if (!bytes)
-		return CGPU_FORWARD;
-	call->card = card;
-	err = cgpu_charge_new(&tenant->ledger, card, bytes, parent->pid, &call->charge);
-	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
+	return charge_unseen(tenant, call, bytes);
 }
 
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
@@ -164,6 +202,8 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		break;
 	case NV01_MEMORY_LOCAL_USER:
 		return pre_memory(tenant, call, call->parent);
+	case NV50_MEMORY_VIRTUAL:
+		return charge_unseen(tenant, call, table_bytes(req));
 	default:
 		return pre_unseen(tenant, call);
 	}

@@ -425,13 +425,18 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 		req->hClass = NV01_MEMORY_SYSTEM;
 }
 
+/* NV_MEMORY_ALLOCATION_PARAMS are read of it: video memory, virtual addresses */
+static bool is_memory(uint32_t hClass)
+{
+	return hClass == NV01_MEMORY_LOCAL_USER || hClass == NV50_MEMORY_VIRTUAL;
+}
+
 /* parameter bytes of a class that the core wants; 0: not interested */
 static uint32_t class_params_size(const struct cgpu_abi *abi, const struct cgpu_rule *rule)
 {
 	if (rule->params_bytes != CGPU_BY_BRANCH)
 		return rule->params_bytes;
-	return rule->number == NV01_MEMORY_LOCAL_USER ? abi->memory_alloc_size :
-							abi->channel_alloc_size;
+	return is_memory(rule->number) ? abi->memory_alloc_size : abi->channel_alloc_size;
 }
 
 bool cgpu_is_channel_class(uint32_t hClass)
@@ -632,6 +637,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 
 	switch (req->hClass) {
 	case NV01_MEMORY_LOCAL_USER: /* NV_MEMORY_ALLOCATION_PARAMS */
+	case NV50_MEMORY_VIRTUAL:
 		if (size < offsetof(struct nv_memory_alloc, numaNode))
 			break;
 		req->flags = cgpu_get32(params, offsetof(struct nv_memory_alloc, flags));
