@@ -20,6 +20,10 @@
  *   kernel that offers no way to, ->close notices, and the call that used the area
  *   is treated as an attack.
  *
+ * What nothing stops: a system call of another thread that copies to, or from, an
+ * address which it is given. It runs with the kernel's rights, as the driver does:
+ * docs/threat-model.md, row 1.
+ *
  * So the pages are there as long as the process is, and the driver needs no
  * mmap_lock to reach them. An area of a process of the host, which asks the driver
  * for its cards once, is not sealed, so that it can be taken away again.

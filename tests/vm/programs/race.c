@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <linux/prctl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,14 +75,30 @@ static void *allocate_little(void *status)
 	return NULL;
 }
 
-static void forge(u64 size)
+/* A mapping over the private copies. Return: true: they can be written. */
+static bool map_over(unsigned long start, unsigned long end)
+{
+	return mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* The kernel writes for whoever asks it to: by a system call that takes an address. */
+static bool have_written(unsigned long to, const void *from, size_t bytes)
+{
+	int ends[2];
+
+	return !pipe(ends) && write(ends[1], from, bytes) == (ssize_t)bytes &&
+	       read(ends[0], (void *)to, bytes) == (ssize_t)bytes;
+}
+
+static void forge(u64 size, bool by_mapping)
 {
 	unsigned long start, end;
-	struct nv_memory_alloc *forged;
+	struct nv_memory_alloc forged;
+	bool replaced;
 	pthread_t thread;
 	u64 free, total;
 	int status;
-	void *at;
 
 	sc_mem_info(&sc, &free, &total); /* the private copies come with the first call */
 	if (!find_scratch(&start, &end))
@@ -89,13 +106,13 @@ static void forge(u64 size)
 	step("ready", 0);
 	pthread_create(&thread, NULL, allocate_little, &status);
 	step("called", 0);
-	at = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
-		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	if (at != MAP_FAILED) {
-		forged = at + SLOT_ARGS_BYTES;
-		*forged = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
-	}
-	step("replaced", at != MAP_FAILED);
+	forged = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+	replaced = !by_mapping || map_over(start, end);
+	if (replaced && by_mapping)
+		memcpy((void *)(start + SLOT_ARGS_BYTES), &forged, sizeof(forged));
+	else if (replaced)
+		replaced = have_written(start + SLOT_ARGS_BYTES, &forged, sizeof(forged));
+	step("replaced", replaced);
 	pthread_join(thread, NULL);
 	step("status", status);
 }
@@ -393,7 +410,9 @@ int main(int argc, char **argv)
 	if (ret)
 		die("open", ret);
 	if (!strcmp(command, "forge") && argc == 3)
-		forge(strtoull(argv[2], NULL, 0));
+		forge(strtoull(argv[2], NULL, 0), true);
+	else if (!strcmp(command, "overwrite") && argc == 3)
+		forge(strtoull(argv[2], NULL, 0), false);
 	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
 		hide_dmabuf(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-export") && argc == 3)
