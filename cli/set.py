@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import pycgpu
-from pycgpu.tree import procfs
+from pycgpu.tree import change, procfs
 
 from ._complete import containers
 
@@ -57,6 +57,17 @@ def set_values(
     )
     for one in changed:
         print(f"GPU {one.card}, {one.directory}: {one.what} {one.shown}")
+    if not dry_run:
+        for one in changed:
+            if not one.what.startswith("quota"):
+                continue
+            tree = root or procfs.find_root()
+            if (percent := change.overcommitted(one.what, one.card, tree)) is not None:
+                print(
+                    f"cgpu: {one.what} of all on card {one.card} is {percent} % now: nobody can"
+                    " have all of it",
+                    file=sys.stderr,
+                )
     compute = (("weight", weight), ("quota", quota), ("quota_min", quota_min))
     asked = [what for what, text in compute if text is not None]
     if asked and not procfs.governs(root or procfs.find_root()):

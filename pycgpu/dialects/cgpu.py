@@ -9,7 +9,7 @@ CGPU_QUOTA         most percent of the compute, 1 to 100
 CGPU_QUOTA_MIN     least percent, guaranteed
 CGPU_WEIGHT        share among those who want to run
 CGPU_POLICY        0 to 8 or its name; a hint for a card whose policy nobody set by hand
-CGPU_PRIORITY      0 upwards; higher goes first
+CGPU_PRIORITY      0 to 15; higher goes first
 CGPU_OOM           ``fail`` (the allocation does) or ``kill`` (the process)
 CGPU_OOM_SCRIPT    path in the container, run once when an allocation is refused
 CGPU_UVM_DISABLE   1 refuses managed memory
@@ -28,6 +28,7 @@ from ..request.model import (
     MIB,
     MIXED,
     POLICIES,
+    PRIORITY_MAX,
     WEIGHTED,
     CardShare,
     MemoryBytes,
@@ -94,7 +95,7 @@ def parse(env: Mapping[str, str]) -> Request | None:
         for values in (memory, quota, quota_min, weight)
     ]
     policy = _policy(env)
-    priority = value.integer(env, PRIORITY, 0, None, "write a whole number")
+    priority = value.integer(env, PRIORITY, 0, PRIORITY_MAX, f"write 0 to {PRIORITY_MAX}")
     oom = env.get(OOM)
     if oom not in (None, "fail", "kill"):
         raise value.fail(OOM, oom, "write fail or kill")

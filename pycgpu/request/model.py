@@ -27,6 +27,8 @@ NATIVE = 5
 MIXED = 6
 WEIGHTED_CONSERVING = 7
 BURST = 8
+#: The highest priority; the core's CGPU_PRIORITY_MAX.
+PRIORITY_MAX = 15
 #: Names of the policies, by number.
 POLICIES = (
     "average",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import CgpuError, NodeError
-from ..request.model import MIB, POLICIES
+from ..request.model import MIB, POLICIES, PRIORITY_MAX
 from ..request.size import parse_bytes
 from . import procfs
 
@@ -120,7 +120,19 @@ def parse_number(what: str, text: str) -> int:
     number = int(text)
     if what.startswith("quota") and number > 100:
         raise CgpuError(f"{what} {number}: write 1 to 100 percent, or 0 for none")
+    if what == "priority" and number > PRIORITY_MAX:
+        raise CgpuError(f"priority {number}: write 0 to {PRIORITY_MAX}")
     return number
+
+
+def overcommitted(what: str, card: int, root: str) -> int | None:
+    """
+    Return what the containers on a card have of *what* together, in percent, if it is over 100.
+
+    A hook refuses that; what is set by hand is the operator's, who is to know of it.
+    """
+    held = [getattr(one, what) or 0 for one in procfs.read_tenants(card, root)]
+    return sum(held) if sum(held) > 100 else None
 
 
 def parse_memory(text: str) -> int:

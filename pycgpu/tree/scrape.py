@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -51,7 +52,7 @@ def fetch(node: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             text: bytes = answer.read()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise CgpuError(f"{node}: {reason}") from None
     return text.decode(errors="replace")

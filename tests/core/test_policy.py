@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycgpu._core import ffi, lib
-from pycgpu.request.model import POLICIES
+from pycgpu.request.model import POLICIES, PRIORITY_MAX
 
 PPM = lib.CGPU_PPM
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
@@ -67,6 +67,7 @@ instances = st.integers(1, 64)
 def test_policies_have_the_names_that_the_package_uses() -> None:
     assert tuple(ffi.string(lib.cgpu_policy_name(p)).decode() for p in range(9)) == POLICIES
     assert lib.cgpu_policy_name(9) == ffi.NULL
+    assert lib.CGPU_PRIORITY_MAX == PRIORITY_MAX
     for number, name in enumerate(POLICIES):
         assert lib.cgpu_policy_number(name.encode(), len(name)) == number
     assert lib.cgpu_policy_number(b"averag", 6) == -errno.EINVAL

@@ -69,6 +69,17 @@ def test_set_says_where_nothing_enforces_what_it_sets(tree: CoreTree, bridge: bo
     assert (result.returncode, result.stderr) == (0, "" if bridge else warning)
 
 
+def test_set_tells_of_quotas_that_are_more_than_the_card(tree: CoreTree) -> None:
+    """Its operator may do so; a hook would have refused it."""
+    (tree.root / "features").write_text("memory\nslices\ngate\n")
+    options = ("--quota", 60, "--gpu", 0, "--root", tree.root)
+    assert cgpu("set", HEX, *options).stderr == ""
+    assert cgpu("set", OTHER, *options, "--dry-run").stderr == ""
+    told = cgpu("set", OTHER, *options)
+    assert told.returncode == 0
+    assert told.stderr == ("cgpu: quota of all on card 0 is 120 % now: nobody can have all of it\n")
+
+
 def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
     options = ("--gpu", 1, "--root", tree.root)
     result = cgpu("set", HEX, "--weight", 2, "--dry-run", *options)
@@ -86,6 +97,7 @@ def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
         (("0123", "--weight", "1"), "more than one container"),
         ((HEX, "--weight", "-1"), "write a whole number"),
         ((HEX, "--quota", "101"), "write 1 to 100 percent"),
+        ((HEX, "--priority", "16"), "priority 16: write 0 to 15"),
         ((HEX, "--mem", "much"), "is not an amount of memory"),
         ((HEX, "--mem", "3"), "'3' is 3 bytes, less than 1 MiB: write 3MiB or GiB"),
         ((HEX, "--mem", "9GiB", "--gpu", 0), "5120 MiB more, and card 0 has 4096 MiB free"),

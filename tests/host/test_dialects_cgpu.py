@@ -114,6 +114,7 @@ def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_ca
         ("CGPU_POLICY", "9"),
         ("CGPU_POLICY", "fair"),
         ("CGPU_PRIORITY", "high"),
+        ("CGPU_PRIORITY", "16"),
         ("CGPU_OOM", "explode"),
         ("CGPU_OOM_SCRIPT", "relative"),
         ("CGPU_UVM_DISABLE", "2"),

@@ -92,6 +92,13 @@ def test_a_node_is_a_host_with_or_without_a_port_or_a_url(node: str, url: str) -
     assert scrape.address(node) == url
 
 
+@pytest.mark.parametrize("node", ["n1:port", "http://", "[::1", "ftp://n1", "n1 n2:99"])
+def test_what_is_no_node_is_told_in_one_line(node: str) -> None:
+    result = program.run(app, node)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"cgpu: {node}: ") and result.stderr.count("\n") == 1
+
+
 def test_what_is_no_metric_of_ours_is_refused() -> None:
     with pytest.raises(CgpuError, match="no metrics of cgpu"):
         scrape.values("<html>\n")
