@@ -10,6 +10,7 @@ text is one line with its remedy. Changing anything takes root.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -204,8 +205,15 @@ def create(
     Raises:
         CgpuError: a value is none, or the door refuses it; nothing is registered then.
     """
+    root = root or procfs.find_root()
+    known = [card.index for card in procfs.find_cards(root)]
+    if not limits:
+        raise CgpuError(f"{container_id}: give it a part of a card at least; there are: {known}")
+    for card in limits:
+        if card not in known:
+            raise CgpuError(f"no GPU {card} under control; there are: {known}")
     grant = Grant(tuple(_grant(card, wanted) for card, wanted in sorted(limits.items())))
-    procfs.create(container_id, grant, root or procfs.find_root(), pid=pid, cgroup=cgroup)
+    procfs.create(container_id, grant, root, pid=pid, cgroup=cgroup)
 
 
 def set(
@@ -296,8 +304,13 @@ def usage(period_s: float = snapshot.SAMPLE_S, root: str | None = None) -> tuple
     Return what every container did of its cards during the next *period_s* seconds.
 
     Less than two periods of the engine (0.08 s with up to 8 containers) makes shares jump.
+
+    Raises:
+        CgpuError: the period is none that can be waited for.
     """
     root = root or procfs.find_root()
+    if not 0 < period_s < math.inf:
+        raise CgpuError(f"period_s {period_s}: write seconds, more than 0")
     before = {one.card: one for one in _readings(snapshot.take(root))}
     moment = snapshot.sample(root, sample_s=period_s)
     sums = {
@@ -360,14 +373,19 @@ def _part(view: ContainerView) -> Part:
 
 
 def _grant(card: int, limits: Limits) -> CardGrant:
-    memory = limits.memory
+    numbers = {
+        what: None if value is None else change.parse_number(what, str(value))
+        for what in ("weight", "quota", "quota_min", "priority")
+        for value in (getattr(limits, what),)
+    }
+    if numbers["quota"] == 0:
+        raise CgpuError("quota 0: write 1 to 100 percent, or None for none")
+    if limits.oom_action not in (None, "fail", "kill"):
+        raise CgpuError(f"oom_action {limits.oom_action!r}: write fail or kill")
     return CardGrant(
         card,
-        change.parse_memory(memory) if isinstance(memory, str) else memory,
-        weight=limits.weight,
-        quota=limits.quota,
-        quota_min=limits.quota_min,
-        priority=limits.priority,
+        None if limits.memory is None else change.parse_memory(str(limits.memory)),
+        **numbers,
         uvm_disable=limits.uvm_disable,
         oom_action=limits.oom_action,
     )

@@ -88,6 +88,37 @@ def test_create_without_one_identity_registers_nothing(
     assert (tree.root / "inst_ctl").read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({}, "a part of a card at least"),
+        ({9: pycgpu.Limits()}, r"no GPU 9 under control; there are: \[0, 1\]"),
+        ({-1: pycgpu.Limits()}, "no GPU -1"),
+        ({0: pycgpu.Limits(memory=4096)}, "write 4096MiB or GiB"),
+        ({0: pycgpu.Limits(memory=-1)}, "is not an amount of memory"),
+        ({0: pycgpu.Limits(memory="25%")}, "is not an amount of memory"),
+        ({0: pycgpu.Limits(weight="1,quota=9")}, "weight '1,quota=9': write a whole number"),  # type: ignore[arg-type]
+        ({0: pycgpu.Limits(quota=101)}, "write 1 to 100 percent"),
+        ({0: pycgpu.Limits(quota=0)}, "write 1 to 100 percent"),
+        ({0: pycgpu.Limits(priority=16)}, "write 0 to 15"),
+        ({0: pycgpu.Limits(oom_action="explode")}, "write fail or kill"),
+    ],
+)
+def test_create_says_which_value_is_none_and_registers_nothing(
+    tree: CoreTree, limits: dict[int, pycgpu.Limits], message: str
+) -> None:
+    before = (tree.root / "inst_ctl").read_text()
+    with pytest.raises(pycgpu.CgpuError, match=message):
+        pycgpu.create("job1", limits, pid=4712, root=str(tree.root))
+    assert (tree.root / "inst_ctl").read_text() == before
+
+
+@pytest.mark.parametrize("period_s", [0, -1, float("nan"), float("inf")])
+def test_usage_over_no_period_is_an_error(tree: CoreTree, period_s: float) -> None:
+    with pytest.raises(pycgpu.CgpuError, match="more than 0"):
+        pycgpu.usage(period_s, str(tree.root))
+
+
 def test_set_writes_what_the_core_takes_and_says_what_changed(tree: CoreTree) -> None:
     changed = pycgpu.set("012345", card=0, memory="2G", weight=5, root=str(tree.root))
     assert [(one.what, one.shown) for one in changed] == [
