@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycgpu.core import (
+    CAPACITY_MAX,
     Abi,
     Account,
     Call,
@@ -37,11 +38,13 @@ INVALID_CLASS = 0x22
 class Container:
     """Two cards on the host, the container has card 1 (device instance 0) with 8 MiB."""
 
-    def __init__(self, limit: int | None = 8 * MIB, **options: bool) -> None:
+    def __init__(
+        self, limit: int | None = 8 * MIB, *, capacity_max: int = CAPACITY_MAX, **options: bool
+    ) -> None:
         topology = Topology()
         topology.add(0, uuid=nv.card_uuid(0), device_instance=1)
         topology.add(1, uuid=nv.card_uuid(1), device_instance=0)
-        self.tenant = Tenant(topology)
+        self.tenant = Tenant(topology, capacity_max)
         self.tenant.give(1, limit, **options)
         self.ctl = self.tenant.open(Device.CTL, pid=70)
         self.uvm = self.tenant.open(Device.UVM, pid=70)
@@ -234,6 +237,30 @@ def test_a_descriptor_of_somebody_else_is_neither_registered_nor_exported_to() -
         assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
 
 
+@pytest.mark.parametrize("way", ["one", "list"])
+def test_an_export_that_nobody_could_remember_does_not_reach_the_driver(way: str) -> None:
+    """What is exported cannot be taken back."""
+    container = Container(capacity_max=16)
+    container.memory(5, 65536)
+    other = container.tenant.open(Device.CTL)
+
+    def export() -> Verdict:
+        if way == "one":
+            return container.control(nv.EXPORT_OBJECT, nv.export_object(5, 3), CLIENT,
+                                     fd_file=other)[0]  # fmt: skip
+        return container.control(nv.EXPORT_OBJECTS, nv.export_objects([5], 3), CLIENT,
+                                 fd_file=other)[0]  # fmt: skip
+
+    base = 16 * MIB
+    while (call := container.ask(nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(base, MIB),
+                                 device=Device.UVM))[0] is Verdict.FORWARD:  # fmt: skip
+        assert call[1].post() is Verdict.DONE
+        base += MIB
+    assert export() is Verdict.ANSWER
+    container.ask(nv.UVM_FREE, nv.uvm_free(16 * MIB, MIB), device=Device.UVM)[1].post()
+    assert export() is Verdict.FORWARD
+
+
 def test_nothing_imports_what_was_not_exported() -> None:
     container = Container()
     other = container.tenant.open(Device.CTL)
@@ -414,6 +441,28 @@ def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed() -> None:
     _, call = container.ask(nv.UVM_FREE, nv.uvm_free(16 * MIB, MIB), device=Device.UVM)
     assert not container.tenant.mmap(container.uvm, 16 * MIB, MIB), "on its way out"
     assert call.post() is Verdict.DONE
+
+
+@pytest.mark.parametrize("base", [16 * MIB, 15 * MIB])
+def test_a_pool_that_was_freed_while_it_was_made_covers_nothing(base: int) -> None:
+    """Whatever the driver says of both: it may have made the pool first, then freed it."""
+    container = Container(uvm_disable=True)
+    _, pool = container.ask(
+        nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, MIB), device=Device.UVM
+    )
+    _, free = container.ask(nv.UVM_FREE, nv.uvm_free(base, 2 * MIB), device=Device.UVM)
+    assert (free.post(), pool.post()) == (Verdict.DONE, Verdict.DONE)
+    assert not container.tenant.mmap(container.uvm, 16 * MIB, MIB)
+
+
+def test_from_590_on_a_free_inside_a_pool_leaves_it_whole() -> None:
+    container = Container(uvm_disable=True)
+    for nr, args in (
+        (nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, MIB)),
+        (nv.UVM_FREE, nv.uvm_free_by_base(16 * MIB + 65536)),
+    ):
+        container.ask(nr, args, device=Device.UVM, abi=ABI_590)[1].post()
+    assert container.tenant.mmap(container.uvm, 16 * MIB, MIB)
 
 
 def test_from_590_on_a_free_by_base_takes_all_that_was_mapped_in_the_range() -> None:
