@@ -28,7 +28,8 @@ from .wire import decode, encode
 KUBELET_S = 1.0
 #: How often the node's status is looked at: another may have written it.
 PUBLISH_S = 10.0
-_WORKERS = 8
+#: Who waits for the others' turn has a thread of its own; a kubelet starts what it can at once.
+_WORKERS = 64
 
 log = logging.getLogger(__name__)
 

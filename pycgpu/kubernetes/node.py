@@ -15,8 +15,10 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +50,28 @@ class Place(NamedTuple):
     libraries: tuple[str, ...] = ()
 
 
+class _Ask:
+    """A container that is about to be made; answered once, by whoever has the turn."""
+
+    def __init__(self, family: Family, ids: Collection[str], awaited: Callable[[], bool]) -> None:
+        self.family = family
+        self.ids = ids
+        self.awaited = awaited
+        self.answer: Entry | Exception | None = None
+
+
+class _Look(NamedTuple):
+    """
+    The node as it is when it is somebody's turn.
+
+    Who runs is read before the cards: who comes in between counts twice, and not never.
+    """
+
+    pods: Sequence[messages.PodResources]
+    running: Map[Owner, frozenset[str]]
+    cards: list[Card]
+
+
 class Node:
     """The cards of one node, and who was promised what of them."""
 
@@ -69,6 +93,7 @@ class Node:
         self.health = Health(self._failed)
         self.changed = threading.Condition()
         self._lock = threading.Lock()
+        self._asks: queue.SimpleQueue[_Ask] = queue.SimpleQueue()
 
     def _failed(self, uuid: str, xid: int) -> None:
         log.error("card %s: Xid %d: unhealthy from now on", uuid, xid)
@@ -149,34 +174,65 @@ class Node:
         Raises:
             CgpuError: nobody has the ids, or no card has room; nothing is promised then.
         """
+        ask = _Ask(family, ids, awaited)
+        self._asks.put(ask)
         with self._lock:
-            if not awaited():
-                # It asks again; in a burst the others would wait for an answer that nobody reads.
-                raise CgpuError(f"{min(ids)}: the kubelet has not waited for its turn")
-            pods = self.kubelet.pods()
-            live = {
-                key(devices.resource, devices.ids)
-                for pod in pods
-                for container in pod.containers
-                for devices in container.devices
-                if devices.ids
-            }
-            mine = key(family.anchor_name, ids)
-            # Before the cards are read: who comes in between counts twice, and not never.
-            running = self.running()
-            for entry in self.mapping.keep(live | {mine} | self._unlisted(running, live)):
-                self._cdi_file(entry).unlink(missing_ok=True)
-            entry = self._entry(family, ids, pods)
-            known = self.mapping.entries.get(mine)
-            if known is not None and known == entry._replace(cards=known.cards):
-                entry = known
-            if entry != known or entry.owner not in running:
-                entry = entry._replace(cards=tuple(self._choose(entry, running)))
-            if entry != known:
-                self.mapping.put(entry)
-                log.info("%s: %s", "/".join(entry.holder), ", ".join(entry.cards))
-            self._write_cdi(family, entry)
-            return entry
+            if ask.answer is None:
+                # In a burst one look serves all that have come while the last one was taken.
+                self._answer([self._asks.get_nowait() for _ in range(self._asks.qsize())])
+        if isinstance(ask.answer, Exception):
+            raise ask.answer
+        assert ask.answer is not None
+        return ask.answer
+
+    def _answer(self, asks: Sequence[_Ask]) -> None:
+        for ask in asks:
+            if not ask.awaited():
+                # It asks again; the others would wait for an answer that nobody reads.
+                late = f"{min(ask.ids)}: the kubelet has not waited for its turn"
+                ask.answer = CgpuError(late)
+        asks = [ask for ask in asks if ask.answer is None]
+        if not asks:
+            return
+        try:
+            look = self._look(asks)
+        except Exception as error:
+            for ask in asks:
+                ask.answer = error
+            return
+        for ask in asks:
+            try:
+                ask.answer = self._prepared(ask, look)
+            except Exception as error:
+                ask.answer = error
+
+    def _look(self, asks: Sequence[_Ask]) -> _Look:
+        pods = self.kubelet.pods()
+        live = {
+            key(devices.resource, devices.ids)
+            for pod in pods
+            for container in pod.containers
+            for devices in container.devices
+            if devices.ids
+        }
+        live |= {key(ask.family.anchor_name, ask.ids) for ask in asks}
+        running = self.running()
+        for entry in self.mapping.keep(live | self._unlisted(running, live)):
+            self._cdi_file(entry).unlink(missing_ok=True)
+        return _Look(pods, running, self.healthy(self.cards(tenants=True)))
+
+    def _prepared(self, ask: _Ask, look: _Look) -> Entry:
+        entry = self._entry(ask.family, ask.ids, look.pods)
+        known = self.mapping.entries.get(key(ask.family.anchor_name, ask.ids))
+        if known is not None and known == entry._replace(cards=known.cards):
+            entry = known
+        if entry != known or entry.owner not in look.running:
+            entry = entry._replace(cards=tuple(self._choose(entry, look)))
+        if entry != known:
+            self.mapping.put(entry)
+            log.info("%s: %s", "/".join(entry.holder), ", ".join(entry.cards))
+        self._write_cdi(entry, look.cards)
+        return entry
 
     def _unlisted(
         self, running: Collection[Owner], live: Collection[tuple[str, str]]
@@ -227,22 +283,21 @@ class Node:
             wanted,
         )
 
-    def _choose(self, entry: Entry, running: Collection[Owner]) -> list[str]:
-        cards = self.healthy(self.cards(tenants=True))
-        by_name = {name(card): card.index for card in cards}
+    def _choose(self, entry: Entry, look: _Look) -> list[str]:
+        by_name = {name(card): card.index for card in look.cards}
         promised = [
             ("/".join(other.holder), by_name[uuid], other.amounts)
             for other in self.mapping.entries.values()
-            if other.owner not in running and other.ids != entry.ids
+            if other.owner not in look.running and other.ids != entry.ids
             for uuid in other.cards
             if uuid in by_name
         ]
         siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
         wanted = [by_name[uuid] for uuid in entry.cards or siblings if uuid in by_name]
         chosen = placement.choose(
-            entry.amounts, placement.reserve(cards, promised), self.config.placement, wanted
+            entry.amounts, placement.reserve(look.cards, promised), self.config.placement, wanted
         )
-        return [name(card) for card in cards if card.index in chosen]
+        return [name(card) for card in look.cards if card.index in chosen]
 
     def running(self) -> dict[Owner, frozenset[str]]:
         """Return the pods' containers that are in the tree, and the cards that they have there."""
@@ -283,8 +338,11 @@ class Node:
     def _cdi_file(self, entry: Entry) -> Path:
         return Path(self.place.cdi_directory) / f"cgpu-{min(entry.ids)}.json"
 
-    def _write_cdi(self, family: Family, entry: Entry) -> None:
-        cards = [card for card in self.cards() if name(card) in entry.cards]
+    def _write_cdi(self, entry: Entry, healthy: Iterable[Card]) -> None:
+        cards = [card for card in healthy if name(card) in entry.cards]
+        if len(cards) < len(entry.cards):
+            # It runs on one that has failed since.
+            cards = [card for card in self.cards() if name(card) in entry.cards]
         text = cdi.render(
             cdi.of_container(
                 min(entry.ids),

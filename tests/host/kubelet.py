@@ -57,6 +57,7 @@ class KubeletPeer:
         self.registered: dict[str, str] = {}
         self.pods: dict[tuple[str, str], dict[str, dict[str, list[str]]]] = {}
         self.news = threading.Condition()
+        self.lists = 0
         self._start()
 
     def _start(self) -> None:
@@ -96,6 +97,7 @@ class KubeletPeer:
         return messages.Empty()
 
     def _list(self, request: messages.Empty) -> messages.PodResourcesList:
+        self.lists += 1
         return messages.PodResourcesList(
             [
                 messages.PodResources(

@@ -441,6 +441,37 @@ def test_what_runs_is_kept_while_a_new_kubelet_does_not_list_it_yet(rig: Rig) ->
     assert rig.given("one") == [rig.cards[0]]
 
 
+def test_a_burst_is_one_look_at_the_node(rig: Rig) -> None:
+    names = [f"p{n}" for n in range(10)]
+    for name in (*names, "late"):
+        rig.api.add(name, main={GPU: "1", "nvidia.com/gpumem": "3000"})
+        rig.kubelet.admit(name, "main", GPU, 1)
+    del rig.api.pods["p3"]
+    refused: list[str] = []
+
+    def start(name: str) -> None:
+        try:
+            rig.kubelet.start(name, "main", GPU)
+        except Refused as error:
+            refused.append(f"{name}: {error}")
+
+    threads = [threading.Thread(target=start, args=(name,)) for name in names]
+    with rig.node._lock:
+        for thread in threads:
+            thread.start()
+        wait(lambda: rig.node._asks.qsize() == len(names), "all of them wait")
+    for thread in threads:
+        thread.join()
+    assert rig.kubelet.lists == 1
+    # One that fails is nobody else's failure.
+    (why,) = refused
+    assert why.startswith("p3: ") and "not found" in why
+    cards = [rig.given(name)[0] for name in names if name != "p3"]
+    assert [cards.count(card) for card in rig.cards] == [5, 4]
+    rig.kubelet.start("late", "main", GPU)
+    assert rig.given("late") == [rig.cards[1]]
+
+
 def test_what_nobody_waits_for_any_more_is_not_done(rig: Rig) -> None:
     rig.run("one", gpumem=1000)
     (entry,) = rig.node.mapping.entries.values()
