@@ -558,6 +558,21 @@ def test_a_gate_is_not_forgotten_shut_when_the_engine_is_told_anew(told: str) ->
     assert card.wake == NEVER
 
 
+def test_a_gate_is_not_forgotten_shut_when_a_call_fails_after_its_container_closed() -> None:
+    card = Card(FIXED, max_inst=2)
+    card.add(0)
+    card.run(100 * MS)
+    lib.cgpu_sched_open(card.s, 0, False, 0, card.now)
+    card.run(200 * MS)
+    lib.cgpu_sched_held(card.s, 0, card.now)
+    card.shut |= 1
+    for action in card.tick():
+        card.done(action, status=-errno.EIO)
+    assert card.shut == 1
+    card.run(card.now + 20 * MS)
+    assert card.shut == 0
+
+
 def test_new_channels_that_were_stopped_run_at_once_if_they_may() -> None:
     card = Card(FIXED, max_inst=2)
     card.add(0)

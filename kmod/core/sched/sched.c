@@ -256,7 +256,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 
 		if (!(mask & 1) || !slot->present)
 			continue;
-		if (action->kind != CGPU_SCHED_SLICE)
+		if (action->kind != CGPU_SCHED_SLICE && !status)
 			s->gates.stale_mask &= ~SLOT_BIT(i);
 		if (action->kind == CGPU_SCHED_SLICE && !status) {
 			slot->slice_us = action->slice_us;
