@@ -25,6 +25,7 @@ MEANINGS = (
     "a quota for those who have one; the others share the rest",
     "parts by weight; idle time goes to whoever wants it",
     "quota_min is guaranteed, quota is the most; between them by weight",
+    "the highest priority first, whenever it has work; quota_min is guaranteed to the others",
 )
 
 
@@ -45,8 +46,8 @@ def policy(
         for card in procfs.card_indexes(tree):
             _show(card, tree)
         print()
-        for number, name in enumerate(POLICIES):
-            print(f"{number}  {name:<20} {MEANINGS[number]}")
+        for number, (name, meaning) in enumerate(zip(POLICIES, MEANINGS, strict=True)):
+            print(f"{number}  {name:<20} {meaning}")
         return
     policy = None if wanted is None else change.parse_policy(wanted)
     tree = root or procfs.find_root()

@@ -27,7 +27,7 @@ static struct cgpu_card_defaults defaults = {
 	.timeslice_us = CGPU_TIMESLICE_US_DEFAULT,
 };
 module_param_named(policy, defaults.policy, uint, 0444);
-MODULE_PARM_DESC(policy, "policy that a card begins with, 0 to 8 (7, weighted-conserving)");
+MODULE_PARM_DESC(policy, "policy that a card begins with, 0 to 9 (7, weighted-conserving)");
 module_param_named(max_inst, defaults.max_inst, uint, 0444);
 MODULE_PARM_DESC(max_inst, "containers that a card takes to begin with, 1 to 64 (20)");
 module_param_named(timeslice_us, defaults.timeslice_us, uint, 0444);

@@ -8,7 +8,7 @@ CGPU_MEM           memory that is seen: ``4GiB``, ``3276MiB``, bytes, ``25%`` or
 CGPU_QUOTA         most percent of the compute, 1 to 100
 CGPU_QUOTA_MIN     least percent, guaranteed
 CGPU_WEIGHT        share among those who want to run
-CGPU_POLICY        0 to 8 or its name; a hint for a card whose policy nobody set by hand
+CGPU_POLICY        0 to 9 or its name; a hint for a card whose policy nobody set by hand
 CGPU_PRIORITY      0 to 15; higher goes first
 CGPU_OOM           ``fail`` (the allocation does) or ``kill`` (the process)
 CGPU_OOM_SCRIPT    path in the container, run once when an allocation is refused

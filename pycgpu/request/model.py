@@ -27,6 +27,7 @@ NATIVE = 5
 MIXED = 6
 WEIGHTED_CONSERVING = 7
 BURST = 8
+ONLINE = 9
 #: The highest priority; the core's CGPU_PRIORITY_MAX.
 PRIORITY_MAX = 15
 #: Names of the policies, by number.
@@ -40,6 +41,7 @@ POLICIES = (
     "mixed",
     "weighted-conserving",
     "burst",
+    "online",
 )
 
 

@@ -140,6 +140,10 @@ def pictures(folder: Path) -> None:
         if name == "burst":
             a, numbers[0] = replace(a, quota=30), "quota 30 %"
             b, numbers[1] = replace(b, weight=1, quota_min=50), "at least 50 %"
+        if name == "online":
+            a, numbers[0] = replace(a, quota_min=20), "at least 20 %"
+            b, numbers[1] = replace(b, weight=1), ""
+            c, numbers[2] = replace(c, priority=1), "priority 1"
         scenario = Scenario((a, b, c), policy=policy, max_inst=5, duration_ns=6000 * MS, bin_ns=MS)
         labels = tuple(
             f"{who} {number}".strip() for who, number in zip("ABC", numbers, strict=True)

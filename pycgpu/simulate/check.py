@@ -19,7 +19,9 @@ from .scenario import MS, Run, Scenario, Tenant, entitlements, run
 
 PREEMPTIVE, NATIVE, MIXED = map(POLICIES.index, ("preemptive", "native", "mixed"))
 #: Policies that offer one container's idle time to others.
-CONSERVING = tuple(POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst"))
+CONSERVING = tuple(
+    POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst", "online")
+)
 
 #: Bounds. Over 100 ms a share a deviates by a(1 − a)·P/100 ms and a point, P the engine's period.
 ERROR_1S = 0.5
@@ -167,13 +169,13 @@ def tenants(policy: int, count: int, **other: Any) -> tuple[Tenant, ...]:
     for i in range(count):
         tenant = Tenant(**other)
         name = POLICIES[policy]
-        if name in ("weighted", "fixed", "weighted-conserving"):
+        if name in ("weighted", "fixed", "weighted-conserving", "online"):
             tenant = replace(tenant, weight=1 + i % 3)
         if name == "mixed" and i % 2 == 0:
             tenant = replace(tenant, quota=max(1, 60 // count))
         if name == "burst":
             tenant = replace(tenant, quota_min=max(1, 50 // count))
-        if name in ("weak", "weighted-conserving", "burst") and not tenant.quota:
+        if name in ("weak", "weighted-conserving", "burst", "online") and not tenant.quota:
             tenant = replace(tenant, uncapped=True)
         made.append(tenant)
     return tuple(made)

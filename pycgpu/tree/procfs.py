@@ -233,7 +233,7 @@ def read_uuid(card: int, root: str) -> str:
 
 
 def read_policy(card: int, root: str) -> int:
-    """``<gpu>/policy``: 0 to 8, see :data:`pycgpu.request.model.POLICIES`."""
+    """``<gpu>/policy``: 0 to 9, see :data:`pycgpu.request.model.POLICIES`."""
     return _number(f"{card}/policy", root)
 
 

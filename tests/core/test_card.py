@@ -254,7 +254,7 @@ def test_whoever_loads_the_module_chooses_the_defaults_of_cards_and_no_bad_ones(
     assert (card.policy, card.max_inst, card.timeslice_us) == (2, 8, 12000)
     # a request's hint still counts: nobody has written the file
     assert not card.policy_by_hand
-    for bad in ((9, 8, 5000), (7, 0, 5000), (7, 65, 5000), (7, 8, 999), (7, 8, 1000001)):
+    for bad in ((10, 8, 5000), (7, 0, 5000), (7, 65, 5000), (7, 8, 999), (7, 8, 1000001)):
         wanted[0] = bad
         assert lib.cgpu_card_set_defaults(ffi.addressof(card), wanted) == -errno.ERANGE
         assert (card.policy, card.max_inst, card.timeslice_us) == (2, 8, 12000)

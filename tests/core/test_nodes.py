@@ -330,7 +330,7 @@ def max_inst(value: int) -> str:
 
 # What a number does in the host of `Host`: the errno's name, or nothing.
 NUMBERS = {
-    "<gpu>/policy": between(0, 8),
+    "<gpu>/policy": between(0, 9),
     "<gpu>/max_inst": max_inst,
     "<gpu>/timeslice_us": between(1000, 1000000),
     "<gpu>/<id>/memsize": memsize,
@@ -438,7 +438,7 @@ def test_a_container_without_a_limit_can_be_given_one() -> None:
 
 def test_a_written_policy_counts_as_by_hand_and_a_refused_one_does_not() -> None:
     one = Host()
-    assert one.store("<gpu>/policy", "9") == errno.ERANGE
+    assert one.store("<gpu>/policy", "10") == errno.ERANGE
     assert "policy_by_hand 0\n" in one.show("<gpu>/stat")
     assert one.store("<gpu>/policy", "weighted-conserving\n") == 0
     assert one.show("<gpu>/policy") == "7\n"

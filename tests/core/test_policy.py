@@ -14,9 +14,9 @@ from pycgpu._core import ffi, lib
 from pycgpu.request.model import POLICIES, PRIORITY_MAX
 
 PPM = lib.CGPU_PPM
-AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
 STRICT = (AVERAGE, PREEMPTIVE, WEIGHTED, FIXED)
-CONSERVING = (WEAK, MIXED, FAIR, BURST)
+CONSERVING = (WEAK, MIXED, FAIR, BURST, ONLINE)
 
 
 def shares(policy: int, members: list[dict[str, int]], max_inst: int = 20) -> Any:
@@ -60,13 +60,13 @@ def members(draw: st.DrawFn, least: int = 0) -> list[dict[str, int]]:
     return made
 
 
-policies = st.integers(0, 8)
+policies = st.integers(0, 9)
 instances = st.integers(1, 64)
 
 
 def test_policies_have_the_names_that_the_package_uses() -> None:
-    assert tuple(ffi.string(lib.cgpu_policy_name(p)).decode() for p in range(9)) == POLICIES
-    assert lib.cgpu_policy_name(9) == ffi.NULL
+    assert tuple(ffi.string(lib.cgpu_policy_name(p)).decode() for p in range(10)) == POLICIES
+    assert lib.cgpu_policy_name(10) == ffi.NULL
     assert lib.CGPU_PRIORITY_MAX == PRIORITY_MAX
     for number, name in enumerate(POLICIES):
         assert lib.cgpu_policy_number(name.encode(), len(name)) == number
@@ -124,7 +124,7 @@ def test_burst_guarantees_quota_min_and_caps_at_quota() -> None:
     assert parts(BURST, [{"quota": 20, "quota_min": 10}]) == [0.2]
 
 
-@pytest.mark.parametrize("policy", [p for p in range(9) if p != NATIVE])
+@pytest.mark.parametrize("policy", [p for p in range(10) if p != NATIVE])
 def test_a_quota_caps_a_container_even_alone(policy: int) -> None:
     assert ceilings(policy, [{"quota": 10, "weight": 4}], max_inst=4) == [0.1]
 
@@ -162,7 +162,7 @@ def test_nobody_gets_more_than_its_ceiling_and_all_together_not_more_than_the_ca
             assert (share, ceiling) == (0, 0)
 
 
-@given(st.sampled_from((WEAK, FAIR, BURST)), instances, members())
+@given(st.sampled_from((WEAK, FAIR, BURST, ONLINE)), instances, members())
 def test_work_conserving_policies_leave_nothing_that_anybody_may_take(
     policy: int, max_inst: int, given_members: list[dict[str, int]]
 ) -> None:
@@ -171,11 +171,11 @@ def test_work_conserving_policies_leave_nothing_that_anybody_may_take(
     assert sum(s for s, _, _ in busy) == min(PPM, sum(c for _, _, c in busy))
 
 
-@given(members(1), instances)
-def test_burst_keeps_guarantees_that_fit_the_card(
-    given_members: list[dict[str, int]], max_inst: int
+@given(st.sampled_from((BURST, ONLINE)), members(1), instances)
+def test_guarantees_that_fit_the_card_are_kept(
+    policy: int, given_members: list[dict[str, int]], max_inst: int
 ) -> None:
-    result = shares(BURST, given_members, max_inst)
+    result = shares(policy, given_members, max_inst)
     floors = sum(f for (_, f, _), m in zip(result, given_members, strict=True) if m["active"])
     for (share, floor, _), member in zip(result, given_members, strict=True):
         if member["active"] and floors <= PPM:
@@ -197,7 +197,7 @@ def test_equal_members_get_equal_shares(policy: int, weights: list[int]) -> None
 @pytest.mark.parametrize(
     ("policy", "max_inst", "member", "expected"),
     [
-        (9, 20, {}, errno.EINVAL),
+        (10, 20, {}, errno.EINVAL),
         (0, 0, {}, errno.ERANGE),
         (0, 65, {}, errno.ERANGE),
         (0, 20, {"weight": 10001}, errno.ERANGE),

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pycgpu._core import ffi, lib
 
-AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
 MS = 1_000_000
 NEVER = 2**64 - 1
 OPEN, SHUT, SLICE = lib.CGPU_SCHED_OPEN, lib.CGPU_SCHED_SHUT, lib.CGPU_SCHED_SLICE
@@ -589,7 +589,7 @@ def test_new_channels_that_were_stopped_run_at_once_if_they_may() -> None:
 def test_bad_numbers_are_refused_and_change_nothing() -> None:
     card = Card(FAIR)
     card.add(0, weight=3)
-    assert lib.cgpu_sched_card(card.s, 9, 20, 5000, 0) == -errno.EINVAL
+    assert lib.cgpu_sched_card(card.s, 10, 20, 5000, 0) == -errno.EINVAL
     assert lib.cgpu_sched_card(card.s, FAIR, 0, 5000, 0) == -errno.ERANGE
     assert lib.cgpu_sched_card(card.s, FAIR, 20, 10, 0) == -errno.ERANGE
     assert card.set(0, quota=101) == -errno.ERANGE
@@ -647,7 +647,7 @@ class Events(RuleBasedStateMachine):
     def idles(self, slot: int, idle: bool) -> None:
         lib.cgpu_sched_idle(self.card.s, slot, idle, self.card.now)
 
-    @rule(policy=st.integers(0, 8), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
+    @rule(policy=st.integers(0, 9), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
     def changes(self, policy: int, max_inst: int, unit: int) -> None:
         assert lib.cgpu_sched_card(self.card.s, policy, max_inst, unit, self.card.now) == 0
 

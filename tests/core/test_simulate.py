@@ -19,8 +19,8 @@ from pycgpu.request.model import POLICIES
 from pycgpu.simulate import Change, Run, Scenario, Tenant, chart, check, compare, run
 from pycgpu.simulate.scenario import MS, Reports, decision_ns, entitlements
 
-AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST = range(9)
-CONTROLLED = tuple(p for p in range(9) if p != NATIVE)
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
+CONTROLLED = tuple(p for p in range(10) if p != NATIVE)
 
 #: The model reproduces what was measured on an H200 to so many percent of solo.
 MODEL_TOLERANCE = 1.6
@@ -37,7 +37,7 @@ def test_the_model_reproduces_what_was_measured_on_a_card(
         assert modelled == pytest.approx(real, abs=MODEL_TOLERANCE)
 
 
-@pytest.mark.parametrize("policy", range(9))
+@pytest.mark.parametrize("policy", range(10))
 def test_every_policy_keeps_its_promises(policy: int) -> None:
     measures = check.check(policy)
     assert measures["broken"] == {}
@@ -124,7 +124,7 @@ def test_nobody_starves(policy: int, count: int, reports: Reports) -> None:
         assert min(result.shares(i, 1000 * MS)) > 0.5 * share.share
 
 
-@pytest.mark.parametrize("policy", range(9))
+@pytest.mark.parametrize("policy", range(10))
 @pytest.mark.parametrize("groups", (1, 3))
 def test_used_time_adds_up_to_what_the_card_was_busy(policy: int, groups: int) -> None:
     tenants = tuple(replace(t, groups=groups) for t in check.tenants(policy, 5))
@@ -428,7 +428,7 @@ def test_a_picture_has_steps_of_whole_periods_and_explains_its_grey(policy: int)
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--policy", "9"),
+        ("--policy", "10"),
         ("--policy", "fairest"),
         ("--tenant", "lazy"),
         ("--tenant", "idle,x=1"),

@@ -152,10 +152,10 @@ def test_policy_is_shown_and_set_by_name_and_number(tree: CoreTree) -> None:
     assert tree.store("0/policy") == 0
     assert cgpu("policy", 0, "4", "--root", tree.root).stdout.endswith("→ 4 weak\n")
     listed = cgpu("policy", "--root", tree.root).stdout
-    assert "GPU 1: policy 7 weighted-conserving" in listed and "8  burst" in listed
+    assert "GPU 1: policy 7 weighted-conserving" in listed and "9  online" in listed
 
 
-@pytest.mark.parametrize("args", [(0, "weakest"), (0, "9"), (7, "0"), (0, "-1")])
+@pytest.mark.parametrize("args", [(0, "weakest"), (0, "10"), (7, "0"), (0, "-1")])
 def test_a_policy_or_card_that_there_is_not_changes_nothing(tree: CoreTree, args: Any) -> None:
     result = cgpu("policy", "--root", tree.root, "--", *args)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)

@@ -111,7 +111,7 @@ def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_ca
         ("CGPU_QUOTA", "101"),
         ("CGPU_QUOTA_MIN", "-1"),
         ("CGPU_WEIGHT", "0"),
-        ("CGPU_POLICY", "9"),
+        ("CGPU_POLICY", "10"),
         ("CGPU_POLICY", "fair"),
         ("CGPU_PRIORITY", "high"),
         ("CGPU_PRIORITY", "16"),

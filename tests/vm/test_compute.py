@@ -100,6 +100,14 @@ def test_two_busy_tenants_get_what_the_policy_says(
         assert stat["throttled_ns"] > 0
 
 
+def test_under_policy_9_the_higher_priority_has_what_the_floor_leaves(card: Card) -> None:
+    card.policy(9)
+    first, second = card.tenant("first", priority=1), card.tenant("second")
+    assert shares(first, second)[0] > 100 - 2 * NEAR
+    card.cgpu.write("0/second/quota_min", "30\n")
+    assert shares(first, second) == pytest.approx([70, 30], abs=2 * NEAR)
+
+
 def test_alone_a_tenant_gets_the_card_under_policies_that_lend_it(card: Card) -> None:
     one, _idle = card.tenant("one"), card.tenant("idle")
     for policy in (1, 4, 5, 7):

@@ -445,7 +445,7 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(
     ]
     cases += [(node, str(2**64), "ERANGE") for node in numbers]
     cases += [
-        ("0/policy", "9", "ERANGE"),
+        ("0/policy", "10", "ERANGE"),
         ("0/policy", "fair", "EINVAL"),
         ("0/max_inst", "0", "ERANGE"),
         ("0/max_inst", "65", "ERANGE"),

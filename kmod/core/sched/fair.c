@@ -12,6 +12,10 @@
  * of sleepers stay open: their first work starts by the runlist at once, and the look
  * that sees it shuts the others.
  *
+ * Under policy online priorities are classes: while one of a higher class is awake those
+ * below are due nothing, and what they do not get is the others'. One that has not held
+ * its floor of the last second is of the highest class for so long, without a claim.
+ *
  * This is EEVDF with slices in proportion to weights, so that the deadline's order is
  * the lag's; with a sleeper's place kept by lag as there; and without its virtual
  * clock, because shares have floors and come from the policy, not from weights alone.
@@ -64,6 +68,61 @@ bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;
+}
+
+static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->share[slot].share_ppm;
+}
+
+static bool awake(const struct cgpu_sched *s, uint32_t slot)
+{
+	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
+}
+
+static uint32_t class(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
+}
+
+static bool of_several_classes(const struct cgpu_sched *s)
+{
+	uint32_t i, first = CGPU_SCHED_NONE;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		if (!competes(s, i))
+			continue;
+		if (first == CGPU_SCHED_NONE)
+			first = i;
+		else if (class(s, i) != class(s, first))
+			return true;
+	}
+	return false;
+}
+
+/* Another that is awake is of a higher class. */
+static bool is_below(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i;
+
+	if (s->config.policy != CGPU_POLICY_ONLINE)
+		return false;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (class(s, i) > class(s, slot) && awake(s, i))
+			return true;
+	return false;
+}
+
+/* And it has held its floor of the last second. */
+static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
+{
+	/* the bins reach back for up to one of them more; and it waits for its turn */
+	uint64_t span_ns = CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1) *
+			   CGPU_SCHED_FAIR_BINS;
+	uint64_t floor_ns = cgpu_part(span_ns, s->share[slot].floor_ppm);
+
+	floor_ns += floor_ns ? s->plan.period_ns / 4 : 0;
+	return is_below(s, slot) && s->slot[slot].fair.recent_ns >= floor_ns;
 }
 
 static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
@@ -125,21 +184,15 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 		else
 			awake++;
 	}
+	/* slices know no classes */
+	if (of_several_classes(s))
+		return true;
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
 		pausing++;
 	/* one that works beside those that rest has the card, and theirs are not to wait long */
 	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
 }
 
-static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
-{
-	return s->share[slot].share_ppm;
-}
-
-static bool awake(const struct cgpu_sched *s, uint32_t slot)
-{
-	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
-}
 
 /* How far a slot is behind, in virtual time: as if it had all of the card. */
 static int64_t vlag(const struct cgpu_sched *s, uint32_t slot)
@@ -149,11 +202,18 @@ static int64_t vlag(const struct cgpu_sched *s, uint32_t slot)
 	return ppm ? s->slot[slot].fair.lag_ns * (int64_t)CGPU_PPM / ppm : 0;
 }
 
+static bool has_claim(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->slot[slot].fair.claims && !is_below(s, slot);
+}
+
 /* By how much `a` goes before `b`, in virtual time. */
 static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 {
-	int64_t claims = s->slot[a].fair.claims - s->slot[b].fair.claims;
+	int64_t claims = is_outranked(s, b) - is_outranked(s, a);
 
+	if (!claims)
+		claims = has_claim(s, a) - has_claim(s, b);
 	return claims ? claims * (int64_t)CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
@@ -177,6 +237,11 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
 }
 
+static bool is_due(const struct cgpu_sched *s, uint32_t slot)
+{
+	return awake(s, slot) && !is_outranked(s, slot);
+}
+
 /* Divides a lag of either sign among the awake by share. Return: what was divided. */
 static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 {
@@ -185,10 +250,10 @@ static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (i != without && awake(s, i))
+		if (i != without && is_due(s, i))
 			shares += share(s, i);
 	for (i = 0; i < CGPU_SCHED_SLOTS && shares; i++) {
-		if (i == without || !awake(s, i))
+		if (i == without || !is_due(s, i))
 			continue;
 		part = ns * (int64_t)share(s, i) / (int64_t)shares;
 		s->slot[i].fair.lag_ns += part;
@@ -235,7 +300,7 @@ static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 	s->fair.bin = bin;
 }
 
-/* What sleepers leave, and those who could not use more, is due to those who are awake. */
+/* What sleepers leave, and those who could not use more or are outranked, is due to the rest. */
 static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t left = 0;
@@ -244,7 +309,8 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!competes(s, i) || f->lag_ns <= 0 || !(f->asleep || divides(s, i, now_ns)))
+		if (!competes(s, i) || f->lag_ns <= 0 ||
+		    !(f->asleep || divides(s, i, now_ns) || is_outranked(s, i)))
 			continue;
 		left += f->lag_ns;
 		f->lag_ns = 0;
@@ -358,7 +424,7 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		for (j = 0; awake(s, i) && divides(s, i, now_ns) && j < CGPU_SCHED_SLOTS; j++)
-			if (awake(s, j) && ahead(s, j, i) > window_ns)
+			if (is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns)
 				s->slot[i].fair.overdrew_ns = now_ns;
 }
 
@@ -533,6 +599,9 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 
 	if (left < 0)
 		return now_ns;
+	/* a floor falls due as what was held expires */
+	if (is_outranked(s, second))
+		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
 	if (left >= (int64_t)CGPU_SCHED_FAIR_CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
@@ -545,6 +614,8 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 {
 	uint32_t next = s->fair.next;
 
+	if (class(s, slot) != class(s, next))
+		return false;
 	return divides(s, next, now_ns) ||
 	       (divides(s, slot, now_ns) &&
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
@@ -582,7 +653,9 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;
-		} else if (share(s, i) && !unheld_ns(s, i, window_ns)) {
+		} else if (is_outranked(s, i) ||
+			   (share(s, i) && !unheld_ns(s, i, window_ns) &&
+			    class(s, i) <= class(s, s->fair.next))) {
 			/* it would run in others' time until it is seen to have woken */
 			mask &= ~SLOT_BIT(i);
 		}

@@ -25,6 +25,7 @@ static const struct {
 	NAME(MIXED, "mixed"),
 	NAME(FAIR, "weighted-conserving"),
 	NAME(BURST, "burst"),
+	NAME(ONLINE, "online"),
 #undef NAME
 };
 
@@ -70,10 +71,15 @@ static int check(uint32_t policy, uint32_t max_inst,
 	return 0;
 }
 
+static bool has_floors(uint32_t policy)
+{
+	return policy == CGPU_POLICY_BURST || policy == CGPU_POLICY_ONLINE;
+}
+
 static bool by_weight(uint32_t policy)
 {
 	return policy == CGPU_POLICY_WEIGHTED || policy == CGPU_POLICY_FIXED ||
-	       policy == CGPU_POLICY_FAIR || policy == CGPU_POLICY_BURST;
+	       policy == CGPU_POLICY_FAIR || has_floors(policy);
 }
 
 /* Weight among those that compete for the same time. */
@@ -231,7 +237,7 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 			s->share_ppm = m->open ? s->floor_ppm : 0;
 			continue;
 		}
-		if (policy == CGPU_POLICY_BURST)
+		if (has_floors(policy))
 			s->floor_ppm = (uint32_t)(m->quota_min * PERCENT_PPM);
 		s->shared = s->ceiling_ppm && (mixed || s->ceiling_ppm == CGPU_PPM);
 		if (m->open && m->active)
