@@ -63,7 +63,7 @@ class ControlPlane:
         self.scheduler = scheduler
         self.tokens = {name: secrets.token_hex(16) for name in (*USERS, *nodes)}
         self.nodes = nodes
-        self.port, self.etcd_port, self.peer_port = free_ports(3)
+        self.port, self.etcd_port, self.peer_port, self.scheduler_port = free_ports(4)
         self._stack = contextlib.ExitStack()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -118,14 +118,17 @@ class ControlPlane:
         settings = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(config)},
+            # So that what is measured is its own time, and not how often it may ask.
+            "clientConnection": {"kubeconfig": str(config), "qps": 5000, "burst": 5000},
             "leaderElection": {"leaderElect": False},
             **(self.scheduler or {}),
         }
         path = self.directory / "scheduler.json"
         path.write_text(json.dumps(settings))
         self.daemon(
-            *("kube-scheduler", "--config", str(path), "--secure-port", "0", "--v", "2"),
+            *("kube-scheduler", "--config", str(path), "--bind-address", "127.0.0.1"),
+            *("--secure-port", str(self.scheduler_port), "--v", "2"),
+            *("--authorization-always-allow-paths", "/metrics"),
         )
 
     def _keys(self) -> None:

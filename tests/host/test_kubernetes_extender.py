@@ -7,6 +7,7 @@ import http.client
 import json
 import queue
 import random
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -282,6 +283,17 @@ def test_a_pod_that_asks_for_no_part_is_told(rig: Rig) -> None:
     pod = rig.pod("a", gpucores=130)
     assert "gpucores: 130" in rig.ask("/filter", Pod=pod, NodeNames=["one"])["error"]
     assert rig.ask("/filter", Pod=pod) == {"error": "no 'nodenames' in the request"}
+
+
+def test_an_answer_is_one_packet(rig: Rig) -> None:
+    """A second one would wait for the receipt of the first, some 40 ms for each question."""
+    asked = json.dumps({"Pod": rig.pod("a", gpumem=1000), "NodeNames": ["one"]}).encode()
+    head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(asked)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", rig.server.server_address[1]), 30) as connection:
+        connection.sendall(head.encode() + asked)
+        said, _, body = connection.recv(1 << 16).partition(b"\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(body)["nodenames"] == ["one"]
 
 
 def test_nodes_are_judged_as_they_are_now() -> None:
