@@ -33,6 +33,10 @@ IDLE_RATIO = 0.02
 PAUSING_ERROR_1S = 1.5
 PAUSING_JAIN = 0.9995
 PAUSING_IDLE_RATIO = 0.03
+#: One that wakes with a claim waits so long, and for the slice of the one that runs
+#: (CGPU_SCHED_FAIR_SLICE_US).
+WAIT_MS = 2.0
+PREEMPTION_MS = 1.0
 EFFICIENCY = {2: 0.98, 8: 0.97}
 
 #: After the start, and after every change, shares are held to account from here on.
@@ -50,6 +54,8 @@ class Verdict:
     ceiling_excess: float | None = None
     jain: float | None = None
     idle_ratio: float | None = None
+    #: from a submission that ends a pause to its beginning, the 99th percentile
+    wait_p99_ms: float | None = None
     #: somebody pauses, and nobody has a ceiling
     on_demand: bool = False
 
@@ -72,6 +78,7 @@ class Verdict:
             pick(max, self.ceiling_excess, other.ceiling_excess),
             pick(min, self.jain, other.jain),
             pick(max, self.idle_ratio, other.idle_ratio),
+            pick(max, self.wait_p99_ms, other.wait_p99_ms),
             self.on_demand or other.on_demand,
         )
 
@@ -92,6 +99,8 @@ class Verdict:
             PAUSING_IDLE_RATIO if self.on_demand else IDLE_RATIO
         ):
             bad.append("idle_ratio_max")
+        if self.wait_p99_ms is not None and self.wait_p99_ms > WAIT_MS + PREEMPTION_MS:
+            bad.append("wait_p99_ms")
         return bad
 
 
@@ -134,6 +143,9 @@ def judge(result: Run) -> Verdict:
             excess = 100 * (max(result.taken(i, 1000 * MS)) - given[i].ceiling)
             excess -= lump / (1000 * MS)
             verdict = verdict.worse(Verdict(ceiling_excess=max(0.0, excess)))
+        if on_demand and tenant.kind == "server":
+            wait = result.percentile(i, "wait", 0.99, SETTLED_NS)
+            verdict = verdict.worse(Verdict(wait_p99_ms=wait))
         if tenant.kind != "backlogged" or native:
             continue
         both_sides = exact or (scenario.policy == MIXED and tenant.quota > 0)
@@ -211,6 +223,12 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         "long bursts",
         make(*four[:2], *(replace(t, **bursts(400, 300)) for t in four[2:])),
     )
+    if policy in CONSERVING:
+        # a twentieth of the card: it never has had its share
+        waits = Tenant("server", step_ns=MS, host_ns=40_000, off_ns=20 * MS, uncapped=True)
+        busy = replace(pair[1], quota=0, quota_min=0, weight=1)
+        yield "one that waits for results beside one", make(waits, busy)
+        yield "one that waits for results beside three", make(waits, busy, busy, busy)
     if policy not in CONSERVING:
         yield "a neighbour is slow to stop", make(*four[:3], replace(four[3], stubborn_ns=10 * MS))
     yield (
@@ -260,6 +278,7 @@ def check(policy: int) -> dict[str, Any]:
         "ceiling_excess_max": worst.ceiling_excess,
         "jain_min": worst.jain,
         "idle_ratio_max": worst.idle_ratio,
+        "wait_p99_ms": worst.wait_p99_ms,
         "efficiency": efficiency[2],
         "efficiency_8": efficiency[8],
         "broken": failed,
