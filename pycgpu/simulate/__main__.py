@@ -179,9 +179,12 @@ def verify(arguments: argparse.Namespace, console: Console) -> int:
     else:
         table = Table(title="what is promised, in the model")
         for name in list(rows[0])[1:-1]:
-            table.add_column(name, justify="left" if name == "name" else "right")
+            title = name.replace("_", " ")
+            table.add_column(title, justify="left" if name == "name" else "right")
         for row in rows:
             table.add_row(*map(_cell, list(row.values())[1:-1]))
+        # numbers cut short would say nothing: a narrow terminal wraps the lines
+        console.width = max(console.width, 132)
         console.print(table)
     for row in rows:
         for name, measures in row["broken"].items():
