@@ -219,7 +219,9 @@ def load(path: str = PATH) -> Config:
             found = tomllib.load(file)
     except FileNotFoundError:
         return Config()
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CgpuError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise CgpuError(f"{path}: {error}") from None
     known = dict(FAMILIES)
     own = found.pop("family", {})

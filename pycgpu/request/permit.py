@@ -135,7 +135,9 @@ def load(path: str = PATH) -> Permit:
             text = tomllib.load(file)
     except FileNotFoundError:
         return DEFAULT
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
     return parse(text, path)
 

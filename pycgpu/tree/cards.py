@@ -52,7 +52,9 @@ def load(path: str = PATH) -> dict[str, Table]:
             found = tomllib.load(file)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CgpuError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise CgpuError(f"{path}: {error}") from None
     return {name: _table(name, table, path) for name, table in found.items()}
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from pycgpu.dialects import request_from, settings
-from pycgpu.errors import RequestError
+from pycgpu.errors import CgpuError, RequestError
+from pycgpu.kubernetes import families
 from pycgpu.request import permit
 from pycgpu.request.admission import admit
 from pycgpu.request.model import GIB, Card, CardGrant, Grant, Refusal, Request
 from pycgpu.request.permit import VARIABLES, Permit
+from pycgpu.tree import cards
 
 OPERATORS = ["CGPU_MEM=4GiB"]
 SHARES = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
@@ -157,6 +159,13 @@ def test_a_policy_that_cannot_be_read_names_file_and_fault(
         permit.load(str(path))
     assert str(path) in str(error.value) and named in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("load", [permit.load, cards.load, families.load])
+def test_a_setting_that_is_no_file_is_told_in_plain_words(tmp_path: Path, load: Any) -> None:
+    with pytest.raises(CgpuError) as refused:
+        load(str(tmp_path))
+    assert str(refused.value) == f"{tmp_path}: Is a directory"
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
