@@ -58,7 +58,7 @@ def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: Co
     [
         ("policy = 7", "policy stands outside a table; write it below [default]"),
         ("[default]\nweight = 2", "'weight' is unknown; known are policy, max_inst, timeslice_us"),
-        ("[default]\npolicy = 9", "no policy '9'"),
+        ("[default]\npolicy = 10", "no policy '10'"),
         ("[default]\nmax_inst = 0", "max_inst = 0: write 1 to 64"),
         ("[default]\nmax_inst = true", "max_inst = True: write 1 to 64"),
         ("[default", "cards.toml: "),
