@@ -17,6 +17,8 @@ GIB = 1 << 30
 GRAPHICS, COPY = 1, 9
 SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
 ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
+# Waits under the driver's locks, for channels of clients that stand behind a pointer.
+IDLE_CHANNELS = 65
 # What an MPS server is to the driver: its clients' work could not be told apart.
 MPS_COMPUTE = 0x900E
 # NVOS32_ALLOC_FLAGS_*
@@ -89,7 +91,8 @@ def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
 
 
 @pytest.mark.parametrize(("device", "nr"), [
-    (Device.CTL, 77), (Device.CTL, 255), (Device.GPU, 0x39), (Device.UVM, 9), (Device.UVM, 62),
+    (Device.CTL, 77), (Device.CTL, 255), (Device.CTL, IDLE_CHANNELS), (Device.GPU, 0x39),
+    (Device.UVM, 9), (Device.UVM, 62),
 ])  # fmt: skip
 def test_commands_that_are_not_listed_are_refused_and_counted(device: Device, nr: int) -> None:
     container = Container()

@@ -43,7 +43,6 @@ RM: dict[int, tuple[int | tuple[int, ...], int | tuple[int, ...] | None, dict[st
     52: ((28,) * 4, 24, {"hClient": 0, "hParent": 4, "hObject": 8, "hClientSrc": 12,
                          "hObjectSrc": 16}),
     53: ((24,) * 4, 20, {"hClient": 0, "hObject": 4}),
-    65: ((56,) * 4, 48, {"hClient": 0}),
     74: ((184,) * 4, 20, {"hClient": 0, "hParent": 4, "function": 8}),
     78: ((56,) * 4, 40, {"hClient": 0, "hParent": 4, "hObject": 8, "fd": 48}),
     79: ((32,) * 4, 24, {"hClient": 0, "hObject": 8}),

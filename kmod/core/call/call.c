@@ -163,7 +163,6 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 	case CGPU_OP_HEAP_INFO:
 	case CGPU_OP_HEAP_OTHER:
 	case CGPU_OP_CLIENT_CALL:
-	case CGPU_OP_IDLE_CHANNELS:
 		if (!cgpu_owns_client(tenant, req->hClient))
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 		/*

@@ -461,7 +461,6 @@ uint32_t cgpu_escape_judge(uint32_t nr)
 	case NV_ESC_RM_ALLOC:
 	case NV_ESC_RM_DUP_OBJECT:
 	case NV_ESC_RM_SHARE:
-	case NV_ESC_RM_IDLE_CHANNELS:
 	case NV_ESC_RM_VID_HEAP_CONTROL:
 	case NV_ESC_RM_MAP_MEMORY:
 	case NV_ESC_RM_UNMAP_MEMORY:

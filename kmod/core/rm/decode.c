@@ -63,10 +63,6 @@ static const struct layout escapes[256] = {
 		.hClient = AT(nvos57, hClient), .hObject = AT(nvos57, hObject),
 		.status = AT(nvos57, status),
 	},
-	[NV_ESC_RM_IDLE_CHANNELS] = {
-		.size = sizeof(struct nvos30), .op = CGPU_OP_IDLE_CHANNELS,
-		.hClient = AT(nvos30, hClient), .status = AT(nvos30, status),
-	},
 	[NV_ESC_RM_VID_HEAP_CONTROL] = {
 		.size = sizeof(struct nvos32), .op = CGPU_OP_HEAP_OTHER,
 		.hClient = AT(nvos32, hRoot), .hParent = AT(nvos32, hObjectParent),

@@ -28,7 +28,6 @@ enum cgpu_op {
 	CGPU_OP_CONTEXT_DMA,
 	CGPU_OP_DUP,
 	CGPU_OP_CLIENT_CALL,     /* names a client, otherwise not interpreted */
-	CGPU_OP_IDLE_CHANNELS,
 	CGPU_OP_REGISTER_FD,
 	CGPU_OP_OS_EVENT,        /* ALLOC_OS_EVENT, FREE_OS_EVENT */
 	CGPU_OP_MAP_DMA,
