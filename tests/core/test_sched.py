@@ -620,9 +620,16 @@ class Events(RuleBasedStateMachine):
         self.card = Card(FIXED)
         self.present: set[int] = set()
 
-    @rule(slot=st.integers(0, 5), weight=st.integers(0, 4), quota=st.sampled_from((0, 10, 60)))
-    def sets(self, slot: int, weight: int, quota: int) -> None:
-        assert self.card.set(slot, weight=weight, quota=quota) == 0
+    @rule(
+        slot=st.integers(0, 5),
+        weight=st.integers(0, 4),
+        quota=st.sampled_from((0, 10, 60)),
+        quota_min=st.sampled_from((0, 10)),
+        priority=st.sampled_from((0, 0, 1, 15)),
+    )
+    def sets(self, slot: int, weight: int, quota: int, quota_min: int, priority: int) -> None:
+        numbers = {"weight": weight, "quota": quota, "quota_min": quota_min, "priority": priority}
+        assert self.card.set(slot, **numbers) == 0
         self.present.add(slot)
 
     @rule(slot=st.integers(0, 5), is_open=st.booleans(), groups=st.integers(1, 3))
@@ -646,6 +653,10 @@ class Events(RuleBasedStateMachine):
     @rule(slot=st.integers(0, 5), idle=st.booleans())
     def idles(self, slot: int, idle: bool) -> None:
         lib.cgpu_sched_idle(self.card.s, slot, idle, self.card.now)
+
+    @rule(slot=st.integers(0, 5), asleep=st.booleans(), empties=st.booleans())
+    def sleeps(self, slot: int, asleep: bool, empties: bool) -> None:
+        lib.cgpu_sched_demand(self.card.s, slot, asleep, empties, self.card.now)
 
     @rule(policy=st.integers(0, 9), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
     def changes(self, policy: int, max_inst: int, unit: int) -> None:
