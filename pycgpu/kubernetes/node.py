@@ -11,6 +11,7 @@ container, by the tree, or refuses it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import logging
@@ -51,13 +52,13 @@ class Place(NamedTuple):
 
 
 class _Ask:
-    """A container that is about to be made; answered once, by whoever has the turn."""
+    """A container that is about to be made, and what becomes of it."""
 
     def __init__(self, family: Family, ids: Collection[str], awaited: Callable[[], bool]) -> None:
         self.family = family
         self.ids = ids
         self.awaited = awaited
-        self.answer: Entry | Exception | None = None
+        self.answer: concurrent.futures.Future[Entry] = concurrent.futures.Future()
 
 
 class _Look(NamedTuple):
@@ -94,6 +95,7 @@ class Node:
         self.changed = threading.Condition()
         self._lock = threading.Lock()
         self._asks: queue.SimpleQueue[_Ask] = queue.SimpleQueue()
+        self._clerk = concurrent.futures.ThreadPoolExecutor(1)
 
     def _failed(self, uuid: str, xid: int) -> None:
         log.error("card %s: Xid %d: unhealthy from now on", uuid, xid)
@@ -176,35 +178,29 @@ class Node:
         """
         ask = _Ask(family, ids, awaited)
         self._asks.put(ask)
+        self._clerk.submit(self._serve)
+        return ask.answer.result()
+
+    def _serve(self) -> None:
         with self._lock:
-            if ask.answer is None:
-                # In a burst one look serves all that have come while the last one was taken.
-                self._answer([self._asks.get_nowait() for _ in range(self._asks.qsize())])
-        if isinstance(ask.answer, Exception):
-            raise ask.answer
-        assert ask.answer is not None
-        return ask.answer
+            # In a burst one look serves all that have come while the last ones were served.
+            self._answer([self._asks.get_nowait() for _ in range(self._asks.qsize())])
 
     def _answer(self, asks: Sequence[_Ask]) -> None:
-        for ask in asks:
-            if not ask.awaited():
-                # It asks again; the others would wait for an answer that nobody reads.
-                late = f"{min(ask.ids)}: the kubelet has not waited for its turn"
-                ask.answer = CgpuError(late)
-        asks = [ask for ask in asks if ask.answer is None]
-        if not asks:
-            return
         try:
-            look = self._look(asks)
+            look = self._look(asks) if any(ask.awaited() for ask in asks) else None
         except Exception as error:
             for ask in asks:
-                ask.answer = error
+                ask.answer.set_exception(error)
             return
         for ask in asks:
             try:
-                ask.answer = self._prepared(ask, look)
+                if look is None or not ask.awaited():
+                    # It asks again; the others would wait for an answer that nobody reads.
+                    raise CgpuError(f"{min(ask.ids)}: the kubelet has not waited for its turn")
+                ask.answer.set_result(self._prepared(ask, look))
             except Exception as error:
-                ask.answer = error
+                ask.answer.set_exception(error)
 
     def _look(self, asks: Sequence[_Ask]) -> _Look:
         pods = self.kubelet.pods()

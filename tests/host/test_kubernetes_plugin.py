@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -463,13 +464,41 @@ def test_a_burst_is_one_look_at_the_node(rig: Rig) -> None:
     for thread in threads:
         thread.join()
     assert rig.kubelet.lists == 1
-    # One that fails is nobody else's failure.
+    # One that fails is nobody else's failure, and nobody waits for those after it.
     (why,) = refused
     assert why.startswith("p3: ") and "not found" in why
     cards = [rig.given(name)[0] for name in names if name != "p3"]
     assert [cards.count(card) for card in rig.cards] == [5, 4]
     rig.kubelet.start("late", "main", GPU)
     assert rig.given("late") == [rig.cards[1]]
+
+
+def test_who_is_served_first_does_not_wait_for_the_last(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["first", "second"]
+    for name in names:
+        rig.api.add(name, main={GPU: "1", "nvidia.com/gpumem": "3000"})
+        rig.kubelet.admit(name, "main", GPU, 1)
+    whole, go_on = rig.node._prepared, threading.Event()
+    served: list[Any] = []
+
+    def prepared(*words: Any) -> Any:
+        if served:
+            assert go_on.wait(30)
+        served.append(words)
+        return whole(*words)
+
+    monkeypatch.setattr(rig.node, "_prepared", prepared)
+    ids = [rig.kubelet.pods["default", name]["main"][GPU] for name in names]
+    with concurrent.futures.ThreadPoolExecutor(2) as callers:
+        with rig.node._lock:
+            asked = [callers.submit(rig.node.prepare, FAMILIES["hami"], one) for one in ids]
+            wait(lambda: rig.node._asks.qsize() == 2, "both wait")
+        done, _ = concurrent.futures.wait(asked, 30, concurrent.futures.FIRST_COMPLETED)
+        assert len(done) == 1
+        go_on.set()
+    assert all(one.result().cards for one in asked)
 
 
 def test_what_nobody_waits_for_any_more_is_not_done(rig: Rig) -> None:
