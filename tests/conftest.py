@@ -60,6 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="virtual machines to run at once (each has two processors)",
     )
     group.addoption(
+        "--engines",
+        action="store_true",
+        help="also the tests of tests/vm that are marked engine: Slurm",
+    )
+    group.addoption(
         "--upgrades",
         type=int,
         default=10,

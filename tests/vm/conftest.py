@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "--kernel asks for others, and none named is all; the nearest to a test holds",
         "vm(memory=, smp=, append=, cgroup=, timeout_s=): the machine that the test needs",
         "needs(*names): what must be built for it, beyond what its fixtures say",
+        "engine: of the ring of scripts/test-engines, which takes long",
         "on_host: the test runs on the host, not in a VM",
     ):
         config.addinivalue_line("markers", line)
@@ -61,7 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if here in item.path.parents
         and not item.get_closest_marker("on_host")
-        and not isinstance(relay.kernel_of(item), str)
+        and (
+            not isinstance(relay.kernel_of(item), str)
+            or (item.get_closest_marker("engine") and not config.getoption("--engines"))
+        )
     ]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
