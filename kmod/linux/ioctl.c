@@ -289,8 +289,13 @@ static void report_refusal(struct flight *flight)
 			   flight->container->id, task_tgid_nr(current), call->req.nr,
 			   call->req.cmd, call->req.hClass, status);
 kill:
-	if (call->kill)
-		send_sig(SIGKILL, current, 1);
+	if (!call->kill)
+		return;
+	/* as of any process that is killed for want of memory: nothing else says why it ended */
+	pr_warn_ratelimited("cgpu: killed process %d (%s) of container %s: out of memory of card %u, %llu bytes asked\n",
+			    task_tgid_nr(current), current->comm, flight->container->id,
+			    call->card, call->req.size_bytes);
+	send_sig(SIGKILL, current, 1);
 }
 
 /* Copies back what the core or the driver answered. Return: 0, -EAGAIN, -EFAULT. */

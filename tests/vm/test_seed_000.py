@@ -9,6 +9,7 @@ of this dialect, without Docker: test_alibaba.py.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.vm.customer import LOGS
@@ -30,7 +31,7 @@ def kib(bytes: int) -> int:
     return bytes >> 10 << 10
 
 
-def test_the_interfaces_examples(installed_host: Typed) -> None:
+def test_the_interfaces_examples(installed_host: Typed, tmp_path: Path) -> None:
     host = installed_host
     host.cards(cards=2, model="v100", fb_mib="16160,16160")
     assert board(host, """sudo docker run \\
@@ -82,3 +83,21 @@ def test_the_interfaces_examples(installed_host: Typed) -> None:
         check=False,
     )
     assert greedy.returncode == 128 + 9, greedy.stderr
+    said = host.sh("dmesg | tail -n 20").stdout
+    killed = r"cgpu: killed process \d+ \(simcuda\) of container [0-9a-f]{64}: "
+    assert re.search(rf"{killed}out of memory of card 1, {4 << 30} bytes asked", said), said
+    # "…calls the script or program that this variable names, and then ends"
+    script = tmp_path / "notify"
+    script.write_text("#!/bin/sh\necho card $CGPU_GPU is full > /out/told\n")
+    script.chmod(0o755)
+    (tmp_path / "out").mkdir()
+    told = host.sh(
+        "sudo docker run --runtime=nvidia -e AMP_VGPU_ENABLE=1 -e GPU_MEM_PER_DEVICE=2000000000"
+        f" -e ALIYUN_COM_GPU_OOM_SCRIPT=/notify -v {script}:/notify -v {tmp_path}/out:/out"
+        " -e NVIDIA_VISIBLE_DEVICES=1 -e AMP_USE_HOST_DAEMON=1 image_name"
+        " simcuda --hold=60 --gpu 1 alloc 4G",
+        check=False,
+    )
+    assert told.returncode == 128 + 9, told.stderr
+    assert (tmp_path / "out/told").read_text() == "card 1 is full\n"
+    assert "is out of GPU memory on card 1" in told.stderr
