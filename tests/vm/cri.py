@@ -19,8 +19,8 @@ from urllib.parse import unquote
 
 from tests.vm.loaded import until
 
-#: NamespaceMode: the container's own, the node's.
-CONTAINER, NODE = 1, 2
+#: NamespaceMode: the container's own, the node's, another container's.
+CONTAINER, NODE, TARGET = 1, 2, 3
 EXITED = 2
 
 Value = int | str | bytes
@@ -175,19 +175,7 @@ class Pod:
         annotations: Mapping[str, str] | None = None,
     ) -> tuple[int, str]:
         """Run a container to its end; return its exit status and its log."""
-        config = message(
-            (1, message((1, "main"))),
-            (2, message((1, image))),
-            *((3, word) for word in command),
-            *((6, message(*item)) for item in _pairs(environment)),
-            *((7, message((1, inside), (2, str(path)), (3, 1))) for inside, path in mounts.items()),
-            *((10, message(*item)) for item in _pairs(annotations or {})),
-            (11, "main.log"),
-            (15, message((2, message((3, self.namespaces))))),
-        )
-        answer = self.cri.call("CreateContainer", (1, self.id), (2, config), (3, self.config))
-        container = dict(fields(answer))[1]
-        self.cri.call("StartContainer", (1, container))
+        container = self.start(image, command, environment, mounts, annotations)
 
         def status() -> dict[int, int | bytes]:
             answer = self.cri.call("ContainerStatus", (1, container))
@@ -195,6 +183,43 @@ class Pod:
 
         until(lambda: status().get(3) == EXITED, "the container's end", deadline_s=120)
         return int(status().get(7, 0)), (self.logs / "main.log").read_text()
+
+    def start(
+        self,
+        image: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        mounts: Mapping[str, Path],
+        annotations: Mapping[str, str] | None = None,
+        *,
+        name: str = "main",
+        target: bytes | None = None,
+    ) -> bytes:
+        """
+        Start a container; return its id.
+
+        Args:
+            target: the container whose pid namespace it enters, as `kubectl debug --target` makes
+                one.
+        """
+        namespaces = self.namespaces
+        if target is not None:
+            namespaces = message((1, NODE), (2, TARGET), (3, CONTAINER), (4, target))
+        config = message(
+            (1, message((1, name))),
+            (2, message((1, image))),
+            *((3, word) for word in command),
+            *((6, message(*item)) for item in _pairs(environment)),
+            *((7, message((1, inside), (2, str(path)), (3, 1))) for inside, path in mounts.items()),
+            *((10, message(*item)) for item in _pairs(annotations or {})),
+            (11, f"{name}.log"),
+            (15, message((2, message((3, namespaces))))),
+        )
+        answer = self.cri.call("CreateContainer", (1, self.id), (2, config), (3, self.config))
+        container = dict(fields(answer))[1]
+        assert isinstance(container, bytes)
+        self.cri.call("StartContainer", (1, container))
+        return container
 
 
 def _pairs(items: Mapping[str, str]) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:

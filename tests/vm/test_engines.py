@@ -335,6 +335,16 @@ def test_a_kubelets_pods_by_containerds_cri(
                 assert json.loads(text.splitlines()[-1].split(" ", 3)[3])["board"] == GIB
             gone(host)
             assert LOGS[0].read_text().count("asks for a share") == 1
+        # As `kubectl debug --target` does: among another's processes it is held to that one's.
+        with Pod(cri, "debugged", "cgpu") as pod:
+            main = pod.start(IMAGE, ["sleep", "1000000"], asked, mounts)
+            more = {**asked, "CGPU_MEM": "2GiB"}
+            pod.start(IMAGE, ["simcuda", "--json", "info"], more, mounts, name="debug", target=main)
+            log = pod.logs / "debug.log"
+            until(lambda: log.exists() and "board" in log.read_text(), "what it was told")
+            told = log.read_text().splitlines()[-1].split(" ", 3)[3]
+            assert json.loads(told)["board"] == GIB
+        gone(host)
         refused = pytest.raises(CriError, match="65536 MiB asked, 15360 MiB on the card")
         with Pod(cri, "greedy", "cgpu") as pod, refused:
             pod.run(IMAGE, ["true"], {**asked, "CGPU_MEM": "64GiB"}, mounts)
