@@ -89,8 +89,9 @@ class Node:
         )
 
     def kill(self, name: str) -> None:
-        """Kill a daemon, by a signal that it cannot take notice of."""
-        self._ask({"kill": name})
+        """Kill a daemon, by a signal that it cannot take notice of; it is gone at the return."""
+        status = self._ask({"kill": name})
+        assert status == -signal.SIGKILL, f"{name} had ended by itself: {status}"
 
     def log(self, name: str) -> str:
         """Return what a daemon has said."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.cluster.cluster import NODE, PAUSE, START_S, Cluster
@@ -92,6 +93,98 @@ def running(cluster: Cluster, *names: str, deadline_s: float = POD_S) -> None:
         )
     except AssertionError as error:
         raise AssertionError(f"{error}\n{phases(cluster)}\n{events(cluster)}") from None
+
+
+def containers(cluster: Cluster) -> dict[str, str]:
+    """Pod → id of its container, of those that run."""
+    return {
+        one["metadata"]["name"]: status["containerID"]
+        for one in cluster.api.get("pods", "-n", "default")["items"]
+        for status in one["status"].get("containerStatuses", [])
+        if "running" in status["state"]
+    }
+
+
+def kill(cluster: Cluster, command: str) -> None:
+    """Kill a program of the node by a signal that it cannot take notice of, and see it go."""
+
+    def processes() -> set[str]:
+        return set(cluster.node.run("pgrep", "-f", command, check=False).split())
+
+    # Of one that was killed before, the kubelet makes another in its time.
+    until(processes, f"a process {command}", START_S)
+    (process,) = processes()
+    cluster.node.run("kill", "-KILL", process)
+    until(lambda: process not in processes(), f"the end of {command}", POD_S)
+
+
+def killed_at(
+    cluster: Cluster, command: str, spec: dict[str, Any], steps: dict[str, Callable[[str], bool]]
+) -> dict[str, str]:
+    """
+    Make a pod for each of *steps* and kill *command* when it is there, then so with the kubelet.
+
+    Args:
+        spec: of the pods of a Deployment, which makes another when a kubelet that was started
+            anew fails one that it had not started.
+        steps: what tells of a new pod's name whether it has come so far.
+
+    Returns:
+        Pod → container, of all that ran when something was killed.
+    """
+    ran: dict[str, str] = {}
+    labels = {"app": "kill"}
+    replicas = 0
+    for step, reached in steps.items():
+        for victim in (command, "kubelet"):
+            known = set(phases(cluster))
+            replicas += 1
+            template = {"metadata": {"labels": labels}, "spec": spec}
+            cluster.api.apply(
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "metadata": {"name": "kill"},
+                    "spec": {
+                        "replicas": replicas,
+                        "selector": {"matchLabels": labels},
+                        "template": template,
+                    },
+                }
+            )
+            until(
+                lambda known=known, reached=reached: any(  # type: ignore[misc]
+                    reached(name) for name in phases(cluster).keys() - known
+                ),
+                f"a pod that {step}",
+                POD_S,
+            )
+            ran |= containers(cluster)
+            if victim == "kubelet":
+                cluster.node.kill("kubelet")
+                cluster.kubelet()
+            else:
+                kill(cluster, command)
+    until(
+        lambda: sum(name.startswith("kill-") for name in there(cluster)) == replicas,
+        f"{replicas} pods run",
+        replicas * POD_S,
+    )
+    return ran
+
+
+def bound(cluster: Cluster, name: str) -> bool:
+    """Whether a pod is the kubelet's."""
+    listed = cluster.api.get("pods", "-n", "default")["items"]
+    return any(one["metadata"]["name"] == name and "nodeName" in one["spec"] for one in listed)
+
+
+def made(cluster: Cluster, name: str) -> bool:
+    """Whether the engine has the container of a pod, started or not."""
+    labels = {"io.kubernetes.pod.name": name, "io.cri-containerd.kind": "container"}
+    filters = ",".join(f'labels."{key}"=={value}' for key, value in labels.items())
+    ctr = (cluster.programs / "ctr", "-n", "k8s.io", "containers", "list", "-q", filters)
+    return bool(cluster.node.run(*ctr).strip())
 
 
 def tree(cluster: Cluster) -> dict[str, tuple[int, int, int]]:

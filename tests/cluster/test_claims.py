@@ -8,6 +8,7 @@ the claim's containers to.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +19,14 @@ from tests.cluster.pods import (
     MAX_INST,
     POD_S,
     board,
+    bound,
+    containers,
     deploy,
     end,
     events,
+    killed_at,
     log,
+    made,
     phases,
     running,
     there,
@@ -29,8 +34,6 @@ from tests.cluster.pods import (
 )
 from tests.vm.loaded import until
 
-#: Pods that come while driver and kubelet are killed.
-STEPS = 6
 CDI = "/var/run/cdi"
 
 
@@ -71,11 +74,11 @@ def used(cluster: Cluster, stat: str) -> int:
 
 
 def test_a_nodes_cards_are_devices_with_capacities(cluster: Cluster) -> None:
-    (made,) = slices(cluster.api)
-    assert (made["nodeName"], made["pool"]["resourceSliceCount"]) == (NODE, 1)
+    (offered,) = slices(cluster.api)
+    assert (offered["nodeName"], offered["pool"]["resourceSliceCount"]) == (NODE, 1)
     amounts = [
         {name: one["value"] for name, one in device["capacity"].items()}
-        for device in made["devices"]
+        for device in offered["devices"]
     ]
     assert amounts == [{"memory": "15Gi", "cores": "100", "tenants": str(MAX_INST)}] * 2
 
@@ -142,36 +145,40 @@ def test_a_container_of_two_claims_is_refused(cluster: Cluster) -> None:
     assert not there(cluster)
 
 
-def test_driver_and_kubelet_may_be_killed_at_any_time(cluster: Cluster) -> None:
+def test_driver_and_kubelet_may_be_killed_at_every_step(cluster: Cluster) -> None:
     """
-    Pods are made all the while: each comes, none has a part twice, and who runs goes on.
+    Each pod comes, none has a part twice, and who runs goes on.
 
     A kubelet that was started anew fails pods that it has not started yet: a Deployment makes new
     ones.
     """
     cluster.api.apply(template("part", memory="1Gi", cores="10"))
-    labels = {"app": "kill"}
-    made = claimant("x", {"resourceClaimTemplateName": "part"})["spec"]
-    for replicas in range(1, STEPS + 1):
-        cluster.api.apply(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "kill"},
-                "spec": {
-                    "replicas": replicas,
-                    "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": made},
-                },
-            }
-        )
-        if replicas % 2:
-            cluster.node.run("pkill", "-9", "-f", "cgpu dra-driver", check=False)
-        elif replicas % 4:
-            cluster.node.kill("kubelet")
-            cluster.kubelet()
-    until(lambda: len(there(cluster)) == STEPS, f"{STEPS} pods run", STEPS * POD_S)
-    until(lambda: len(tree(cluster)) == STEPS, f"{STEPS} tenants: {tree(cluster)}", POD_S)
+
+    def has_devices(name: str) -> bool:
+        said = cluster.api.kubectl("get", "pod", name, "-n", "default", "-o", "json", check=False)
+        status = json.loads(said.stdout)["status"] if said.stdout else {}
+        own = [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", [])]
+        uids = {
+            one["metadata"]["uid"]
+            for one in cluster.api.get("resourceclaims", "-n", "default")["items"]
+            if one["metadata"]["name"] in own
+        }
+        return any(f"cgpu-claim-{uid}.json" in prepared(cluster) for uid in uids)
+
+    ran = killed_at(
+        cluster,
+        "cgpu dra-driver",
+        claimant("x", {"resourceClaimTemplateName": "part"})["spec"],
+        {
+            "is there": lambda name: True,
+            "is the kubelet's": lambda name: bound(cluster, name),
+            "has its devices": has_devices,
+            "has a container": lambda name: made(cluster, name),
+        },
+    )
+    assert ran
+    assert ran.items() <= containers(cluster).items()
+    until(lambda: sorted(tree(cluster)) == there(cluster), "a tenant for each", POD_S)
     assert {held[1:] for held in tree(cluster).values()} == {(1024, 10)}
-    (made,) = slices(cluster.api)
-    assert len(made["devices"]) == 2
+    (offered,) = slices(cluster.api)
+    assert len(offered["devices"]) == 2

@@ -19,11 +19,15 @@ from tests.cluster.pods import (
     POD_S,
     allocatable,
     board,
+    bound,
+    containers,
     deploy,
     end,
     events,
     job,
+    killed_at,
     log,
+    made,
     phases,
     running,
     there,
@@ -33,8 +37,7 @@ from tests.vm.loaded import until
 
 #: Pods at once, which fill both cards to the last percent.
 BURST = 50
-#: Pods that come while plugin and kubelet are killed.
-STEPS = 8
+CARD_MIB = 15 << 10
 #: What an emulated processor may take for each of them.
 EACH_S = 60
 
@@ -140,12 +143,12 @@ def test_the_documents_jobs_run_as_they_are_printed(cluster: Cluster) -> None:
 
 
 def test_other_vendors_names(cluster: Cluster) -> None:
-    made = job("ali")
-    made["spec"]["containers"][0]["resources"]["limits"] = {
+    asked = job("ali")
+    asked["spec"]["containers"][0]["resources"]["limits"] = {
         "aliyun.com/gpu-mem": 4,
         "aliyun.com/gpu-core.percentage": 25,
     }
-    cluster.api.apply(made)
+    cluster.api.apply(asked)
     running(cluster, "ali")
     assert tree(cluster)["ali"][1:] == (4096, 25)
 
@@ -174,43 +177,43 @@ def test_a_burst_is_granted_what_it_asks_and_nothing_twice(cluster: Cluster) -> 
     assert [card for card, _, _ in held.values()].count(0) == BURST // 2
 
 
-def test_plugin_and_kubelet_may_be_killed_at_any_time(cluster: Cluster) -> None:
+def test_plugin_and_kubelet_may_be_killed_at_every_step(cluster: Cluster) -> None:
     """
-    Pods are made all the while: each comes, none has a part twice, and who runs goes on.
+    Each pod comes, none has a part twice, and who runs goes on.
 
     A kubelet that was started anew fails the pods that it has not started yet, before any plugin
     can register: whoever manages them makes new ones.
     """
-    before = job("before", gpumem=3000, gpucores=10)
-    cluster.api.apply(before)
+    cluster.api.apply(job("before", gpumem=3000, gpucores=10))
     running(cluster, "before")
-    labels = {"app": "kill"}
-    template = job("x", gpumem=3000, gpucores=20)
-    for replicas in range(1, STEPS):
-        cluster.api.apply(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "kill"},
-                "spec": {
-                    "replicas": replicas,
-                    "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
-                },
-            }
-        )
-        if replicas % 2:
-            cluster.node.run("pkill", "-9", "-f", "cgpu device-plugin", check=False)
-        elif replicas % 4:
-            cluster.node.kill("kubelet")
-            cluster.kubelet()
-
-    until(lambda: len(there(cluster)) == STEPS, f"{STEPS} pods run", STEPS * POD_S)
+    ran = killed_at(
+        cluster,
+        "cgpu device-plugin",
+        job("x", gpumem=3000, gpucores=20)["spec"],
+        {
+            "is there": lambda name: True,
+            "is the kubelet's": lambda name: bound(cluster, name),
+            "has its card": lambda name: name in promised(cluster),
+            "has a container": lambda name: made(cluster, name),
+        },
+    )
+    assert "before" in ran
+    assert ran.items() <= containers(cluster).items()
     held = tree(cluster)
     assert sorted(held) == there(cluster)
-    assert held.pop("before")[1:] == (3000, 10)
-    assert {(memory, quota) for _, memory, quota in held.values()} == {(3000, 20)}
-    mapping = json.loads(cluster.node.run("cat", "/var/lib/cgpu/kubernetes/mapping.json"))
-    ids = [one for entry in mapping["entries"] for one in entry["ids"]]
+    assert held["before"][1:] == (3000, 10)
+    assert {held[name][1:] for name in held if name != "before"} == {(3000, 20)}
+    for card in (0, 1):
+        on_card = [(memory, quota) for where, memory, quota in held.values() if where == card]
+        memory, quota = map(sum, zip(*on_card, strict=True))
+        assert memory <= CARD_MIB and quota <= 100
+    ids = [one for ids in promised(cluster).values() for one in ids]
     assert len(ids) == len(set(ids))
-    assert {entry["holder"][1] for entry in mapping["entries"]} >= set(there(cluster))
+    assert promised(cluster).keys() >= set(there(cluster))
+
+
+def promised(cluster: Cluster) -> dict[str, list[str]]:
+    """Pod → the ids that the plugin has on its record for it."""
+    text = cluster.node.run("cat", "/var/lib/cgpu/kubernetes/mapping.json", check=False)
+    entries = json.loads(text)["entries"] if text.startswith("{") else []
+    return {entry["holder"][1]: entry["ids"] for entry in entries}
