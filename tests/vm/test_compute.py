@@ -130,7 +130,7 @@ def test_the_modules_parameters_are_what_a_card_begins_with(
 ) -> None:
     sim(model="t4")
     with pytest.raises(OSError, match="cgpu_core"):
-        km(policy=9)
+        km(policy=10)
     loaded_modules.unload("cgpu_km")
     found = km(policy=2, max_inst=4, timeslice_us=12000)
     told = [found.read(f"0/{name}").strip() for name in ("policy", "max_inst", "timeslice_us")]
