@@ -316,7 +316,7 @@ def test_a_bad_create_has_its_errno_and_changes_nothing(
         f"create a {good},quota=101": "ERANGE",
         f"create a {good},quota=10,quota_min=11": "ERANGE",
         f"create a {good},priority=16": "ERANGE",
-        f"create a {good},policy=9": "ERANGE",
+        f"create a {good},policy=10": "ERANGE",
         f"create a {good},uvm_disable=2": "ERANGE",
         "create a pid=0 gpu=0,mem=1048576": "ERANGE",
         f"create a pid={2**31} gpu=0,mem=1048576": "ERANGE",
