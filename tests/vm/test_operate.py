@@ -238,7 +238,7 @@ def test_set_and_policy_change_the_module_and_its_refusals_change_nothing(
     assert cgpu("policy", 0, "weak").returncode == 0
     assert two_cards.read("0/policy") == "4\n"
     # The second value is refused by the module: the first is taken back.
-    refused = cgpu("set", "job", "--weight", 5, "--priority", 99)
+    refused = cgpu("set", "job", "--weight", 5, "--quota-min", 60)
     assert refused.returncode == 1
     assert "out of bounds (ERANGE)" in refused.stderr
     assert two_cards.read("0/job/weight") == "3\n"
