@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Slurm's own daemons: a job's shards are its limits, by the agent."""
+"""Slurm's own daemons: a job's shards are its limits, by the agent and by the module."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,15 @@ from typing import Any
 import pytest
 
 from pycgpu.tree import procfs
-from tests.vm import slurm
+from tests.vm import loaded, slurm
+from tests.vm.drivers import Km
 from tests.vm.loaded import until
 from tests.vm.slurm import SHARDS, START_S, Cluster
 from tests.vm.user_door import Door
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
-    pytest.mark.needs("sim", "slurm"),
+    pytest.mark.needs("sim", "km", "bridge", "slurm"),
     pytest.mark.vm(memory="5G", timeout_s=3000),
     pytest.mark.engine,
 ]
@@ -31,19 +33,27 @@ USERS = procfs.USER_DOOR_SOCKET
 
 
 @pytest.fixture(scope="module")
-def cluster(opened: Door, made: Callable[[str], Path], tmp_path_factory: Any) -> Iterator[Cluster]:
-    """A cluster whose plugin knows the door's sources; the agent runs as its service does."""
-    folder = tmp_path_factory.mktemp("slurm")
-    daemon = opened.daemon()
+def daemon(opened: Door) -> Iterator[subprocess.Popen[bytes]]:
+    """The agent, which runs as its service does."""
+    process = opened.daemon()
     until(lambda: procfs.is_open(USERS), "the agent", START_S)
+    yield process
+    process.terminate()
+    process.wait(timeout=START_S)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    opened: Door, daemon: object, made: Callable[[str], Path], tmp_path_factory: Any
+) -> Iterator[Cluster]:
+    """A cluster whose plugin knows the door's sources."""
+    folder = tmp_path_factory.mktemp("slurm")
     path = opened.environment["PYTHONPATH"]
     with (
         slurm.command(folder, [sys.executable], path) as program,
         Cluster(made("slurm"), program) as cluster,
     ):
         yield cluster
-    daemon.terminate()
-    daemon.wait(timeout=START_S)
 
 
 def sim(cluster: Cluster, door: Door, *words: str, shards: int = 4) -> dict[str, Any]:
@@ -115,3 +125,38 @@ def test_a_job_that_cannot_have_its_limits_does_not_start_and_says_why(
     assert "7554 MiB asked" in err
     big.terminate()
     big.wait(timeout=START_S)
+
+
+def test_under_the_module_a_jobs_cgroup_is_its_container(
+    cluster: Cluster, opened: Door, daemon: subprocess.Popen[bytes], made: Any
+) -> None:
+    """The last test here: the agent has gone."""
+    daemon.terminate()
+    daemon.wait(timeout=START_S)
+    until(lambda: not procfs.is_open(USERS), "the agent's end", START_S)
+    stack = loaded.Modules()
+    stack.driver = "sim"
+    try:
+        module = Km(stack, made("km"), made.ready).load()
+        limit = CARD_MIB * MIB * 4 // SHARDS
+        filled = sim(cluster, opened, "fill")
+        assert filled["status"] == NO_MEMORY and limit - MIB < filled["bytes"] <= limit
+        until(lambda: not list((module.root / "container").iterdir()), "the job's end", START_S)
+
+        hold = (opened.simcuda, "--json", "--hold", "alloc", "1500M")
+        both = cluster.srun("--gres=shard:4", "-n2", *hold)
+        until(lambda: list((module.root / "container").iterdir()), "the job's tenant", START_S)
+        (name,) = procfs.container_ids(str(module.root))
+
+        def both_hold() -> bool:
+            stat = procfs.read_stat(0, name, str(module.root))
+            return stat["current_bytes"] >= 3000 * MIB
+
+        until(both_hold, "both tasks' memory in one account", START_S)
+        assert name.startswith("slurm-")
+        assert procfs.read_quota(0, name, str(module.root)) == 100 * 4 // SHARDS
+        both.terminate()
+        both.wait(timeout=START_S)
+        until(lambda: not list((module.root / "container").iterdir()), "the job's end", START_S)
+    finally:
+        stack.unload_all()
