@@ -15,6 +15,8 @@ from pycgpu.errors import CgpuError
 from pycgpu.install.registration import HOOK
 from pycgpu.oci import cdi
 
+from ._pod import follow_upgrades
+
 app = typer.Typer(add_completion=False)
 
 
@@ -63,6 +65,7 @@ def device_plugin(
         Node(node, families.load(config), Mapping(mapping), Kubelet(kubelet), access, place)
     )
     signal.signal(signal.SIGTERM, lambda number, frame: plugin.ended.set())
+    follow_upgrades()
     try:
         plugin.run()
     except KeyboardInterrupt:

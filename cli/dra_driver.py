@@ -13,6 +13,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.install.registration import HOOK
 from pycgpu.oci import cdi
 
+from ._pod import follow_upgrades
 from .device_plugin import driver_libraries
 
 app = typer.Typer(add_completion=False)
@@ -53,6 +54,7 @@ def dra_driver(
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
     driver = Driver(node, Claims(access, place), kubelet)
     signal.signal(signal.SIGTERM, lambda number, frame: driver.end())
+    follow_upgrades()
     try:
         driver.run()
     except KeyboardInterrupt:

@@ -13,6 +13,8 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.install.service import EXPORTER_PORT as PORT
 
+from ._pod import follow_upgrades
+
 app = typer.Typer(add_completion=False)
 
 
@@ -69,6 +71,7 @@ def exporter(
     print(f"serving http://{address}:{port}/metrics", flush=True)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    follow_upgrades()
     try:
         ended.wait()
     except KeyboardInterrupt:

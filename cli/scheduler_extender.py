@@ -13,6 +13,8 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import apiserver, extender, families
 
+from ._pod import follow_upgrades
+
 app = typer.Typer(add_completion=False)
 PORT = 9401
 
@@ -41,6 +43,7 @@ def scheduler_extender(
     cluster = extender.Cluster(found.families, found.placement)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    follow_upgrades()
     extender.follow(cluster, access, ended)
     try:
         server = extender.server(cluster, access, address.strip("[]"), int(port))

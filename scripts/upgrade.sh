@@ -51,7 +51,7 @@ refuse_early upgrade "$@"
 if [[ $look ]]; then
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    make_tools "$scratch/cgpu"
+    make_tools "$scratch/cgpu" "$home"
     "$scratch/cgpu/bin/cgpu" upgrade "$@"
     exit
 fi
@@ -61,5 +61,5 @@ undo() { [[ $(readlink "$home") == "$tools" ]] || rm -rf "$tools"; }
 trap undo EXIT
 say "making $tools"
 rm -rf "$tools"
-make_tools "$tools"
+make_tools "$tools" "$home"
 "$tools/bin/cgpu" upgrade --tools "$home" "$@"
