@@ -505,3 +505,104 @@ def test_groups_that_many_threads_make_at_once_are_charged_beyond_the_free_ones(
         assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
     # one is there, the others are all still in the driver
     assert container.account.current_bytes == 2 * lib.CGPU_GROUP_BYTES
+
+
+# ---------------------------------------------------------------- another object by its handle
+
+INTERLEAVE_GROUP, PREEMPTION_MODE, FB_INFO, FB_INFO_V2 = (
+    0xA06C0107,
+    0x20801210,
+    0x20801301,
+    0x20801303,
+)
+STEERS = {
+    SCHEDULE_GROUP: 0, SCHEDULE_CHANNEL: 0, INTERLEAVE_GROUP: 0, 0xA06F0109: 0, 0xA06C0105: 0,
+    0xA06F0111: 0, 0xA06C0103: 8, 0xA06C0104: 8, PREEMPTION_MODE: 24, FB_INFO: 16, FB_INFO_V2: 456,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cmd", STEERS)
+def test_no_control_of_an_object_whose_allocation_has_not_returned(cmd: int) -> None:
+    """Its thread is still in the driver: what is decided here knows nothing of it."""
+    container = Runs()
+    params = nv.group_params(0, GRAPHICS)
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x30, nv.GROUP, params)
+    assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
+    verdict, call = container.control(cmd, bytes(STEERS[cmd]), 0x30)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
+
+
+@pytest.mark.parametrize("cmd", STEERS)
+def test_what_a_control_is_about_stays_until_the_driver_has_done_it(cmd: int) -> None:
+    """Or another thread gives the handle to a group that would run and not be gated."""
+    container = Runs()
+    verdict, call = container.control(cmd, bytes(STEERS[cmd]), 0x10)
+    assert verdict is Verdict.FORWARD
+    free, freed = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x10))
+    assert (free, freed.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    assert lib.cgpu_call_wants_post(call.raw)
+    assert call.post() is Verdict.DONE
+    # and the other way round
+    free, freed = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x10))
+    assert free is Verdict.FORWARD
+    verdict, call = container.control(cmd, bytes(STEERS[cmd]), 0x10)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
+
+
+def test_the_heap_that_is_told_of_stays_until_the_driver_has_told() -> None:
+    container = Runs()
+    info = nv.put(184, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 5))
+    verdict, call = container.ask(nv.VID_HEAP, info)
+    assert verdict is Verdict.FORWARD
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[1].status == nv.STATE_IN_USE
+    assert call.post() is Verdict.DONE
+    nv.set32(info, 4, 0x99)
+    assert container.ask(nv.VID_HEAP, info)[1].status == nv.INVALID_PARENT
+
+
+def test_no_tenant_opens_a_gate_by_a_list_that_was_of_another_card() -> None:
+    """One of whose handles becomes a channel of the scheduled card while the driver looks."""
+    container = Runs()
+    container.tenant.raw.ledger.account[1].slices_owned = True
+    container.tenant.give(0, GIB)
+    container.alloc(CLIENT, CLIENT, 0x20, nv.DEVICE, nv.device_params(1))
+    container.alloc(CLIENT, 0x20, 0x40, nv.SUBDEVICE)
+    container.alloc(CLIENT, 0x20, 0x50, nv.GROUP, nv.group_params(0, GRAPHICS))
+    container.alloc(CLIENT, 0x50, 0x51, nv.CHANNEL, channel_params(GRAPHICS))
+    params = nv.put(536, (4, "I", 1), (24, "I", CLIENT), (280, "I", 0x51))
+    assert container.control(0x2080110B, params, 0x40)[0] is Verdict.ANSWER
+
+
+@pytest.mark.parametrize("handle", [0x10, 0x11, 0x40, 0x41])
+@pytest.mark.parametrize("lists", [False, True])
+def test_no_group_leaves_for_a_descriptor(handle: int, lists: bool) -> None:
+    """It would come back by a name under which it runs and is not gated."""
+    container = Runs()
+    container.alloc(CLIENT, DEVICE, 0x40, nv.VASPACE)
+    container.alloc(CLIENT, 0x10, 0x41, nv.CONTEXT_SHARE, bytes(12))
+    container.memory(0x50, 65536)
+    file = container.tenant.open(Device.CTL, pid=70)
+
+    def export(one: int) -> tuple[Verdict, Call]:
+        cmd = nv.EXPORT_OBJECTS if lists else nv.EXPORT_OBJECT
+        params = nv.export_objects([0x50, one], 3) if lists else nv.export_object(one, 3)
+        return container.control(cmd, params, CLIENT, fd_file=file)
+
+    verdict, call = export(handle)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+    assert container.account.refused == 1
+    assert export(0x50)[0] is Verdict.FORWARD
+
+
+def test_a_group_is_gated_on_its_own_card_wherever_its_duplicate_was_put() -> None:
+    container = Runs()
+    container.tenant.give(0, GIB)
+    container.alloc(CLIENT, CLIENT, 0x20, nv.DEVICE, nv.device_params(1))
+    verdict, call = container.ask(nv.DUP, nv.rm_dup(CLIENT, 0x20, 0x30, CLIENT, 0x10))
+    assert verdict is Verdict.FORWARD
+    assert call.post() is Verdict.DONE
+    container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, channel_params(GRAPHICS))
+    container.schedule(0x30)
+    assert container.shut() == {0x11, 0x12, 0x31}
+    container.free(0x10)
+    assert list(container.tenant.raw.objects.groups)[:2] == [0, 1]

@@ -161,6 +161,11 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 	case CGPU_OP_DUP:
 		return cgpu_pre_dup(tenant, call);
 	case CGPU_OP_HEAP_INFO:
+		if (!cgpu_owns_client(tenant, req->hClient))
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		/* whose sizes they are must be known when they come back */
+		return cgpu_pin_parent(tenant, call, req->hParent) ? CGPU_FORWARD :
+			cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	case CGPU_OP_HEAP_OTHER:
 	case CGPU_OP_CLIENT_CALL:
 		if (!cgpu_owns_client(tenant, req->hClient))

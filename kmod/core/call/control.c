@@ -13,11 +13,10 @@ static bool is_scheduled(const struct cgpu_tenant *tenant, uint32_t card)
 	return card < CGPU_MAX_CARDS && tenant->ledger.account[card].slices_owned;
 }
 
-static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call,
-				uint32_t card)
+static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	bool scheduled = is_scheduled(tenant, card);
-	uint32_t count, i, index;
+	uint32_t count, i;
+	bool scheduled = false;
 
 	if (call->req.params_size != sizeof(struct nv_fifo_disable_channels))
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
@@ -34,17 +33,18 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 			call->params,
 			offsetof(struct nv_fifo_disable_channels, hChannelList) + 4 * i);
 
-		index = cgpu_owns_client(tenant, hClient) ?
-			cgpu_object_find(&tenant->objects, hClient, hChannel) : 0;
-		if (!index)
+		if (!cgpu_owns_client(tenant, hClient) ||
+		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-		scheduled |= is_scheduled(tenant, cgpu_object_at(&tenant->objects, index)->card);
 	}
 	/*
 	 * What the scheduler stops runs when the scheduler says so. A call that is let pass
 	 * while a gate is open may come to the driver when it is shut; and the card counts
-	 * how often a channel is stopped.
+	 * how often a channel is stopped. Another thread may give a handle of the list to a
+	 * channel of another card meanwhile: so it is about all of the container's.
 	 */
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		scheduled |= tenant->ledger.account[i].present && is_scheduled(tenant, i);
 	if (scheduled)
 		return cgpu_answer(call, call->params[0] ? NV_ERR_NOT_SUPPORTED : NV_OK);
 	return CGPU_FORWARD;
@@ -91,6 +91,30 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 	}
 }
 
+/*
+ * What is decided or remembered of these hangs on what their object is, so that it has to
+ * be the same one in the driver: it is pinned.
+ */
+static bool hangs_on_object(uint32_t cmd)
+{
+	switch (cmd) {
+	case NV2080_CTRL_CMD_FB_GET_INFO:
+	case NV2080_CTRL_CMD_FB_GET_INFO_V2:
+	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
+	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
+	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
+	case NVA06C_CTRL_CMD_SET_TIMESLICE:
+	case NVA06C_CTRL_CMD_GET_TIMESLICE:
+	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
+	case NVA06C_CTRL_CMD_PREEMPT:
+	case NVA06F_CTRL_CMD_RESTART_RUNLIST:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* A bind names a second client in its parameters, which the driver takes for granted. */
 static bool names_own(struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
@@ -123,7 +147,7 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	switch (req->cmd) {
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
-		return pre_disable_channels(tenant, call, card);
+		return pre_disable_channels(tenant, call);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		if (req->params_size != sizeof(struct nv_export_object))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
@@ -154,9 +178,16 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	default:
 		break;
 	}
-	if (index && is_scheduled(tenant, card))
-		return pre_compute_control(tenant, call, index);
-	return CGPU_FORWARD;
+	/* another thread's allocation of this handle may be on its way out of the driver */
+	if (!index)
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	if (!hangs_on_object(req->cmd))
+		return CGPU_FORWARD;
+	if (cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	cgpu_pin(tenant, call, index);
+	return is_scheduled(tenant, card) ? pre_compute_control(tenant, call, index) :
+					    CGPU_FORWARD;
 }
 
 static void show_fb_entry(const struct cgpu_account *account, uint8_t *entry)
@@ -200,7 +231,6 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	struct cgpu_request *req = &call->req;
 	const uint32_t list = offsetof(struct nv_fb_get_info_v2, fbInfoList);
 	const struct cgpu_account *account;
-	uint32_t index;
 
 	switch (req->cmd) {
 	case NV2080_CTRL_CMD_FB_GET_INFO:
@@ -235,9 +265,9 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 					offsetof(struct nv_import_objects, objects));
 	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
 	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
-		index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
-		if (index)
-			cgpu_object_set_scheduled(&tenant->objects, index);
+		cgpu_object_set_scheduled(&tenant->objects,
+					  cgpu_object_find(&tenant->objects, req->hClient,
+							   req->hObject));
 		return CGPU_DONE;
 	default:
 		return CGPU_DONE;

@@ -15,6 +15,16 @@ static void use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	cgpu_tenant_file(tenant, call->fd_file)->users++;
 }
 
+/*
+ * The driver exports whatever it can duplicate. What comes back has no class here, so that
+ * a group by another name would run and never be gated, and an address space be counted by
+ * nobody. Programs export memory.
+ */
+static bool is_memory(const struct cgpu_object *object)
+{
+	return !object->identity && object->hClass != FERMI_VASPACE_A;
+}
+
 /* EXPORT_OBJECTS_TO_FD and EXPORT_TO_DMABUF_FD: `count` handles at `handles` */
 static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		     const uint8_t *handles, uint32_t count)
@@ -32,6 +42,8 @@ static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 		if (verdict != CGPU_FORWARD)
 			return verdict;
+		if (!is_memory(cgpu_object_at(&tenant->objects, call->object)))
+			return cgpu_refuse(tenant, call, call->card, NV_ERR_NOT_SUPPORTED);
 		/* 0 keeps the place of an object that takes no video memory */
 		call->held[call->held_count++] = call->charge;
 		call->charge = 0;

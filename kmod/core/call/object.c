@@ -400,6 +400,8 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	if (!cgpu_add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
 		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
 	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);
+	/* whatever card it was put below: there it runs, and is gated */
+	cgpu_object_at(&tenant->objects, index)->card = call->card;
 	cgpu_object_set_runnable(&tenant->objects, index, call->object);
 	return CGPU_DONE;
 }
