@@ -22,9 +22,10 @@ from pathlib import Path
 
 INDEX_LIFETIME_S = 24 * 3600
 
-# The releases whose kernels and drivers are wanted beside the host's own. The newest kernel is
-# chosen by number, so a release that a mirror does not carry costs nothing.
-DEBIAN_RELEASES = ("bookworm", "trixie")
+# The releases whose kernels and drivers are wanted beside the host's own; Debian 11's kernel is
+# the oldest that the module is for. The newest kernel is chosen by number, so a release that a
+# mirror does not carry costs nothing.
+DEBIAN_RELEASES = ("bullseye", "bookworm", "trixie")
 DEBIAN_SUITES = ("{}", "{}-updates", "{}-security", "{}-backports")
 UBUNTU_SUITES = ("{}", "{}-updates", "{}-security")
 
