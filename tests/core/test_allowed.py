@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Call, Device, Verdict, ffi, lib
+from pycgpu.core import Abi, Call, Device, Verdict, ffi, lib
 from tests.core import strategies as nv
-from tests.core.test_answers import CLIENT, DEVICE, FOREIGN, INVALID_CLASS, SUBDEVICE, Container
+from tests.core.test_answers import (
+    ABI,
+    CLIENT,
+    DEVICE,
+    FOREIGN,
+    INVALID_CLASS,
+    SUBDEVICE,
+    Container,
+)
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
+ABI_570 = Abi("570.211.01")
 GRAPHICS, COPY = 1, 9
 SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
 ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
@@ -370,6 +379,91 @@ def test_mappings_that_many_threads_make_at_once_are_bounded_together() -> None:
     for _, call in calls:
         call.post(-errno.ENOMEM)
     assert container.mappings() == 0
+
+
+class Tables(Container):
+    """A container of 1 GiB with an address space (9) and memory (10), mapped at addresses."""
+
+    def __init__(self, branch: int = 580) -> None:
+        super().__init__(GIB)
+        # NVOS46_PARAMETERS, which ends with the address and the status
+        self.abi, self.bytes = (ABI, 64) if branch == 580 else (ABI_570, 56)
+        self.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+        self.memory(10, 512 << 20)
+        self.before = self.account.current_bytes
+
+    @property
+    def charged(self) -> int:
+        return self.account.current_bytes - self.before
+
+    def map(self, at: int, size: int, status: int = nv.OK) -> Verdict:
+        args = nv.put(self.bytes, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 9),
+                      (12, "I", 10), (24, "Q", size))  # fmt: skip
+        verdict, call = self.ask(MAP_DMA, args, abi=self.abi)
+        if verdict is Verdict.FORWARD:
+            seen = bytearray(call.args)
+            seen[-16:-8] = at.to_bytes(8, "little")
+            nv.set32(seen, self.bytes - 8, status)
+            call.set_args(bytes(seen))
+            assert call.post() is Verdict.DONE
+        else:
+            assert call.status == nv.NO_MEMORY
+        return verdict
+
+    def unmap(self, at: int, status: int = nv.OK, size: int = 0, handle: int = 9) -> None:
+        args = nv.put(48, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle), (24, "Q", at),
+                      (32, "Q", size))  # fmt: skip
+        assert driven(self, UNMAP_DMA, args, 40, status) is Verdict.FORWARD
+
+
+@pytest.mark.parametrize("branch", [570, 580])
+def test_page_tables_of_mappings_are_charged_by_their_length(branch: int) -> None:
+    container = Tables(branch)
+    table = (512 << 20) // 512
+    limit = (GIB - container.before) // table
+    for i in range(limit):
+        assert container.map(i << 32, 512 << 20) is Verdict.FORWARD
+    assert container.charged == limit * table
+    # with what was mapped before it is more than the container may have
+    assert container.map(limit << 32, 512 << 20) is Verdict.ANSWER
+    container.unmap(3 << 32)
+    assert container.charged == (limit - 1) * table
+    assert container.map(3 << 32, 512 << 20) is Verdict.FORWARD
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 9))[1].post() is Verdict.DONE
+    assert container.charged == 0
+
+
+@pytest.mark.parametrize("size", [0, 4096, (2 << 20) - 1])
+def test_a_mapping_shorter_than_a_page_table_covers_is_not_charged(size: int) -> None:
+    container = Tables()
+    assert container.map(MIB, size) is Verdict.FORWARD
+    assert container.charged == 0
+
+
+def test_a_mapping_that_the_driver_refuses_or_keeps_is_charged_as_it_is() -> None:
+    container = Tables()
+    container.map(MIB, 64 << 20, nv.INVALID_ARGUMENT)
+    assert container.charged == 0
+    container.map(MIB, 64 << 20)
+    container.unmap(MIB, nv.INVALID_ARGUMENT)
+    container.unmap(MIB, size=4096)
+    container.unmap(2 * MIB)
+    assert container.charged == (64 << 20) // 512
+
+
+def test_of_two_mappings_at_an_address_the_longer_stays_charged() -> None:
+    for sizes in ((64 << 20, 4 << 20), (4 << 20, 64 << 20)):
+        container = Tables()
+        for size in sizes:
+            container.map(MIB, size)
+        container.unmap(MIB)
+        assert container.charged == (64 << 20) // 512
+        container.unmap(MIB)
+        assert container.charged == 0
+
+
+def test_a_mapping_of_any_length_wraps_nothing() -> None:
+    assert Tables().map(0, (1 << 64) - 1) is Verdict.ANSWER
 
 
 @pytest.mark.parametrize("flags", [0, 2, 1])

@@ -37,6 +37,27 @@ static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgp
 }
 
 /*
+ * Page tables by the length that is mapped, as of pages of 4 KiB, which nobody can rule out:
+ * one of 4 KiB holds 8 bytes for each of 512 pages. What is shorter than it covers is in the
+ * bound of their number.
+ */
+static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_object *space = cgpu_object_at(&tenant->objects, call->object);
+	uint64_t bytes = call->req.length_bytes >> 9 & ~(uint64_t)4095;
+	int err;
+
+	if (call->req.op != CGPU_OP_MAP_DMA || !bytes || space->card >= CGPU_MAX_CARDS)
+		return CGPU_FORWARD;
+	call->card = space->card;
+	err = cgpu_charge_new(&tenant->ledger, space->card, bytes, space->pid, &call->charge);
+	if (!err)
+		return CGPU_FORWARD;
+	return cgpu_answer(call, err == -ENOSPC ? NV_ERR_NO_MEMORY :
+						  NV_ERR_INSUFFICIENT_RESOURCES);
+}
+
+/*
  * Its page tables lie in video memory, and no object shows them. A mapping counts from
  * before the driver makes it.
  */
@@ -57,6 +78,8 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			return cgpu_refuse(tenant, call,
 					   cgpu_object_at(&tenant->objects, index)->card,
 					   NV_ERR_INSUFFICIENT_RESOURCES);
+		if (charge_tables(tenant, call) != CGPU_FORWARD)
+			return CGPU_ANSWER;
 		cgpu_object_map(&tenant->objects, index, true);
 	}
 	cgpu_pin(tenant, call, index);
@@ -64,10 +87,19 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /* `done`: the driver did it. */
-static void post_map(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
 {
 	bool maps = call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_MAP_MEMORY;
 
+	if (maps && done && call->charge) {
+		cgpu_object_hold_table(&tenant->objects, &tenant->ledger, call->object,
+				       call->charge,
+				       cgpu_get64(call->args, call->req.base_offset));
+		call->charge = 0;
+	}
+	if (call->req.op == CGPU_OP_UNMAP_DMA && done && !call->req.partial)
+		cgpu_object_drop_table(&tenant->objects, &tenant->ledger, call->object,
+				       call->req.base);
 	/* not made after all, or gone; of one that lost a part the rest stays */
 	if (maps != done && !call->req.partial && takes_page_tables(tenant, call))
 		cgpu_object_map(&tenant->objects, call->object, false);

@@ -12,7 +12,7 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger)
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
 }
 
-static struct cgpu_charge *charge_at(const struct cgpu_ledger *ledger, uint32_t index)
+struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)
 {
 	return cgpu_table_slot(&ledger->charges, index);
 }
@@ -55,7 +55,7 @@ int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 	if (err)
 		return err;
 	*index = cgpu_table_take(&ledger->charges);
-	charge = charge_at(ledger, *index);
+	charge = cgpu_charge_at(ledger, *index);
 	*charge = (struct cgpu_charge){
 		.refs = 1, .card = card, .pid = pid, .bytes = bytes
 	};
@@ -64,7 +64,7 @@ int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 
 int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes)
 {
-	struct cgpu_charge *charge = charge_at(ledger, index);
+	struct cgpu_charge *charge = cgpu_charge_at(ledger, index);
 	int err;
 
 	if (bytes > charge->bytes) {
@@ -80,12 +80,12 @@ int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t byte
 
 void cgpu_charge_get(struct cgpu_ledger *ledger, uint32_t index)
 {
-	charge_at(ledger, index)->refs++;
+	cgpu_charge_at(ledger, index)->refs++;
 }
 
 void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index)
 {
-	struct cgpu_charge *charge = charge_at(ledger, index);
+	struct cgpu_charge *charge = cgpu_charge_at(ledger, index);
 
 	if (--charge->refs)
 		return;

@@ -36,7 +36,9 @@ struct cgpu_charge {
 	uint32_t refs; /* chains free slots while unused */
 	uint32_t card;
 	uint32_t pid;  /* process that created it, host's number */
+	uint32_t next; /* a mapping's page tables: those of the same address space, 0: none */
 	uint64_t bytes;
+	uint64_t base; /* a mapping's: its address, by which it is unmapped */
 };
 
 struct cgpu_ledger {
@@ -58,6 +60,7 @@ int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 		    uint32_t pid, uint32_t *index);
 /* Sets what the driver really took. Return: 0, -ENOSPC (unchanged). */
 int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes);
+struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index);
 void cgpu_charge_get(struct cgpu_ledger *ledger, uint32_t index);
 void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index);
 

@@ -228,6 +228,45 @@ void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map)
 	objects->mappings += map ? 1 : (uint32_t)-1;
 }
 
+void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint32_t charge, uint64_t base)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	cgpu_charge_at(ledger, charge)->base = base;
+	cgpu_charge_at(ledger, charge)->next = object->first_table;
+	object->first_table = charge;
+}
+
+void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint64_t base)
+{
+	uint32_t *link = &cgpu_object_at(objects, index)->first_table, *best = NULL;
+	uint32_t charge;
+
+	/* of several at an address the shortest: which of them the driver took is not known */
+	for (; *link; link = &cgpu_charge_at(ledger, *link)->next)
+		if (cgpu_charge_at(ledger, *link)->base == base &&
+		    (!best || cgpu_charge_at(ledger, *link)->bytes <
+			      cgpu_charge_at(ledger, *best)->bytes))
+			best = link;
+	if (!best)
+		return;
+	charge = *best;
+	*best = cgpu_charge_at(ledger, charge)->next;
+	cgpu_charge_put(ledger, charge);
+}
+
+static void drop_tables(struct cgpu_ledger *ledger, uint32_t charge)
+{
+	uint32_t next;
+
+	for (; charge; charge = next) {
+		next = cgpu_charge_at(ledger, charge)->next;
+		cgpu_charge_put(ledger, charge);
+	}
+}
+
 /* The first handle goes: a duplicate that stays is the group from now on. */
 static void promote(struct cgpu_objects *objects, uint32_t identity, uint32_t hClass)
 {
@@ -295,6 +334,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 		count(objects, object, (uint32_t)-1);
 	unlink_sibling(objects, index);
 	objects->mappings -= object->mappings;
+	drop_tables(ledger, object->first_table);
 	hash_remove(objects, index);
 	if (object->charge)
 		cgpu_charge_put(ledger, object->charge);

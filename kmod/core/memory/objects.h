@@ -46,6 +46,7 @@ struct cgpu_object {
 	 */
 	uint32_t identity;
 	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
+	uint32_t first_table;  /* charges of their page tables, 0: none */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
 };
 
@@ -94,6 +95,14 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
 /* Forgets a mapping, or remembers one. */
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
+/*
+ * The page tables of a mapping at `base` in this address space; takes over the reference
+ * of `charge`, and returns it when the mapping goes, or the object.
+ */
+void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint32_t charge, uint64_t base);
+void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint64_t base);
 /* true for a group, and for a channel that RM makes a group for */
 bool cgpu_object_is_group(const struct cgpu_objects *objects,
 			  const struct cgpu_object *object);

@@ -520,9 +520,13 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_UNMAP_DMA:
 		req->partial = size == sizeof(struct nvos47) &&
 			       cgpu_get64(args, offsetof(struct nvos47, size));
+		req->base = cgpu_get64(args, offsetof(struct nvos47, dmaOffset));
 		req->status_offset = size - 8;
 		break;
 	case CGPU_OP_MAP_DMA:
+		req->length_bytes = cgpu_get64(args, offsetof(struct nvos46, length));
+		/* the driver may choose it */
+		req->base_offset = size - 16;
 		req->status_offset = size - 8;
 		break;
 	case CGPU_OP_EXPORT_DMABUF:
