@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--engines",
         action="store_true",
-        help="also the tests of tests/vm that are marked engine: Slurm",
+        help="also the tests of tests/vm that are marked engine: Slurm, Ray, Spark",
     )
     group.addoption(
         "--upgrades",

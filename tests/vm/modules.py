@@ -220,14 +220,14 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
             ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
             own), ``bridge`` (for the simulated driver), ``fakepci``, ``rootfs``, ``engines``
-            (Docker and containerd), ``slurm``, ``smi`` (NVIDIA's own tools), and
-            ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it,
+            (Docker and containerd), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's own tools),
+            and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it,
             as ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
     """
-    from tests.vm import driver, engines, release, rootfs, slurm
+    from tests.vm import driver, engines, pypi, release, rootfs, slurm
 
     made: dict[str, str] = {}
     for name in dict.fromkeys(wanted):
@@ -247,6 +247,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = fakepci(kernel)
         elif kind == "engines":
             path = engines.build()
+        elif kind in pypi.REQUIREMENTS:
+            path = pypi.build(kind)
         elif kind == "slurm":
             path = slurm.build()
         elif kind == "rootfs":
