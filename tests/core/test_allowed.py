@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import time
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from tests.core.test_answers import (
 )
 
 MIB, GIB = 1 << 20, 1 << 30
-ABI_570 = Abi("570.211.01")
+ABI_570, ABI_595 = Abi("570.211.01"), Abi("595.44.03")
 GRAPHICS, COPY = 1, 9
 SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
 ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
@@ -599,6 +600,53 @@ def test_groups_that_many_threads_make_at_once_are_charged_beyond_the_free_ones(
         assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
     # one is there, the others are all still in the driver
     assert container.account.current_bytes == 2 * lib.CGPU_GROUP_BYTES
+
+
+def test_handles_of_what_runs_are_bounded() -> None:
+    """Whoever moves a gate walks all of them, and neighbours wait for it."""
+    container = Runs()
+    for i in range(lib.CGPU_MAX_RUNNABLES - 3):
+        container.dup(0x1000 + i, 0x10)
+    params = nv.group_params(0, GRAPHICS)
+    for nr, args in (
+        (nv.DUP, nv.rm_dup(CLIENT, DEVICE, 0x30, CLIENT, 0x10)),
+        (nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 0x30, nv.GROUP, params)),
+        (nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x30, nv.CHANNEL, params)),
+        (nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x30, nv.CONTEXT_SHARE, params)),
+    ):
+        verdict, call = container.ask(nr, args, params if nr == nv.ALLOC else b"")
+        assert (verdict, call.status) == (Verdict.ANSWER, lib.NV_ERR_INSUFFICIENT_RESOURCES)
+    assert container.account.refused == 4
+    container.free(0x1000)
+    container.dup(0x30, 0x10)
+
+
+def test_freeing_what_many_hang_on_takes_no_time_that_neighbours_notice() -> None:
+    """Each of them for itself took 1.2 s of 12,500 context shares, with the locks held."""
+    container = Runs()
+    container.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+    for i in range(12500):
+        container.alloc(CLIENT, 0x10, 0x1000 + i, nv.CONTEXT_SHARE, nv.put(12, (0, "I", 9)))
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 9))
+    assert verdict is Verdict.FORWARD
+    began = time.thread_time()
+    assert call.post() is Verdict.DONE
+    assert time.thread_time() - began < 0.2
+    assert container.tenant.raw.objects.runnables == 3
+
+
+def test_closing_a_file_with_many_ranges_takes_no_time_that_neighbours_notice() -> None:
+    """Each of them for itself took 0.5 s of 100,000, and a hundred times that of a million."""
+    container = Container()
+    for i in range(100_000):
+        args = nv.uvm_create_external((i + 1) << 21, 1 << 21)
+        _, call = container.ask(nv.UVM_CREATE_EXTERNAL, args, device=Device.UVM, abi=ABI_595)
+        assert call.post() is Verdict.DONE
+    assert container.tenant.raw.ranges.count == 100_000
+    began = time.thread_time()
+    container.tenant.close(container.uvm)
+    assert time.thread_time() - began < 0.1
+    assert container.tenant.raw.ranges.count == 0
 
 
 # ---------------------------------------------------------------- another object by its handle

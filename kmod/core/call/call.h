@@ -38,6 +38,11 @@ enum cgpu_call_limit {
 	CGPU_FREE_VASPACES = 128,
 	CGPU_VASPACE_BYTES = 64 << 10,
 	/*
+	 * Handles of groups, channels and context shares on all cards, about 30 of a CUDA
+	 * context: whoever moves a gate walks all of them.
+	 */
+	CGPU_MAX_RUNNABLES = 16384,
+	/*
 	 * At most, on all cards: what costs the driver memory that nobody can see. A
 	 * mapping is page tables of an address space, or of the window through which the
 	 * processor reaches the card's memory: no CUDA program makes many of either. An

@@ -140,6 +140,13 @@ static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uin
 	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
 }
 
+/* Another group, channel or context share, or another handle of one. */
+static int pre_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card)
+{
+	return tenant->objects.runnables < CGPU_MAX_RUNNABLES ? CGPU_FORWARD :
+		cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_RESOURCES);
+}
+
 static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
@@ -161,6 +168,9 @@ static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_is_channel_class(parent->hClass) && class_computes(call->req.hClass) &&
 	    !cgpu_engine_computes(parent->engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
+	if (cgpu_object_class_runs(call->req.hClass) &&
+	    pre_runnable(tenant, call, card) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	if (card >= CGPU_MAX_CARDS || !takes_unseen(call->req.hClass))
 		return CGPU_FORWARD;
 	bytes = unseen_bytes(&tenant->objects, card, call->req.hClass, in_group);
@@ -277,7 +287,10 @@ int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	return cgpu_hold(tenant, call, req->hClientSrc, req->hObjectSrc);
+	if (cgpu_hold(tenant, call, req->hClientSrc, req->hObjectSrc) != CGPU_FORWARD)
+		return CGPU_ANSWER;
+	return cgpu_object_at(&tenant->objects, call->object)->identity ?
+		pre_runnable(tenant, call, call->card) : CGPU_FORWARD;
 }
 
 static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,

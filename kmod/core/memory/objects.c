@@ -6,7 +6,8 @@
  * a stale entry and no charge outlives its object.
  *
  * Dependants are only channel groups, context shares and channels; they are
- * few, so they are found by walking the list of runnable objects.
+ * few (CGPU_MAX_RUNNABLES), so they are found by walking the list of runnable
+ * objects, which all that is done to many of them does once and not for each.
  */
 #include "core/memory/objects.h"
 #include "core/rm/abi.h"
@@ -143,11 +144,10 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 	return index;
 }
 
-static bool is_runnable(const struct cgpu_object *object)
+bool cgpu_object_class_runs(uint32_t hClass)
 {
-	return object->hClass == KEPLER_CHANNEL_GROUP_A ||
-	       object->hClass == FERMI_CONTEXT_SHARE_A ||
-	       cgpu_is_channel_class(object->hClass);
+	return hClass == KEPLER_CHANNEL_GROUP_A || hClass == FERMI_CONTEXT_SHARE_A ||
+	       cgpu_is_channel_class(hClass);
 }
 
 bool cgpu_object_is_group(const struct cgpu_objects *objects,
@@ -185,14 +185,16 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 	const struct cgpu_object *same = source ? cgpu_object_at(objects, source) : NULL;
 
-	if (!is_runnable(object)) {
+	if (!cgpu_object_class_runs(object->hClass)) {
 		count(objects, object, 1);
 		return;
 	}
-	if (same && object->hClass != FERMI_CONTEXT_SHARE_A)
-		object->flags |= CGPU_OBJECT_DUPLICATE;
-	else if (!cgpu_object_is_group(objects, object) && object->parent)
+	if (same && object->hClass != FERMI_CONTEXT_SHARE_A) {
+		object->flags |= CGPU_OBJECT_DUPLICATE | CGPU_OBJECT_DUPLICATED;
+		cgpu_object_at(objects, source)->flags |= CGPU_OBJECT_DUPLICATED;
+	} else if (!cgpu_object_is_group(objects, object) && object->parent) {
 		same = cgpu_object_at(objects, object->parent);
+	}
 	object->identity = same ? same->identity : object->serial;
 	if (same) {
 		object->flags |= same->flags & CGPU_OBJECT_SCHEDULED;
@@ -202,6 +204,7 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	if (objects->first_runnable)
 		cgpu_object_at(objects, objects->first_runnable)->prev_runnable = index;
 	objects->first_runnable = index;
+	objects->runnables++;
 	objects->runnable_changes++;
 	count(objects, object, 1);
 }
@@ -292,6 +295,7 @@ static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 
 	if (!is_listed(objects, index))
 		return;
+	objects->runnables--;
 	objects->runnable_changes++;
 	if (object->prev_runnable)
 		cgpu_object_at(objects, object->prev_runnable)->next_runnable =
@@ -302,7 +306,7 @@ static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 		cgpu_object_at(objects, object->next_runnable)->prev_runnable =
 			object->prev_runnable;
 	count(objects, object, (uint32_t)-1);
-	if (!(object->flags & CGPU_OBJECT_DUPLICATE) && object->hClass != FERMI_CONTEXT_SHARE_A)
+	if (object->flags & CGPU_OBJECT_DUPLICATED && !(object->flags & CGPU_OBJECT_DUPLICATE))
 		promote(objects, object->identity, object->hClass);
 }
 
@@ -328,7 +332,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 
 	/* needs its parent, by which it is known what it counts as */
-	if (is_runnable(object))
+	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
 	else if (object->hClass == FERMI_VASPACE_A)
 		count(objects, object, (uint32_t)-1);
@@ -339,24 +343,6 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	if (object->charge)
 		cgpu_charge_put(ledger, object->charge);
 	cgpu_table_give(&objects->slots, index);
-}
-
-/* an unpinned runnable object of `hClient` that names `hObject`; 0: none */
-static uint32_t find_dependent(const struct cgpu_objects *objects, uint32_t hClient,
-			       uint32_t hObject)
-{
-	uint32_t index;
-
-	for (index = objects->first_runnable; index;
-	     index = cgpu_object_at(objects, index)->next_runnable) {
-		const struct cgpu_object *object = cgpu_object_at(objects, index);
-
-		if (object->hClient == hClient && !object->users &&
-		    (object->hDepend[0] == hObject || object->hDepend[1] == hObject ||
-		     object->hDepend[2] == hObject))
-			return index;
-	}
-	return 0;
 }
 
 static void remove_subtree(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
@@ -380,13 +366,67 @@ static void remove_subtree(struct cgpu_objects *objects, struct cgpu_ledger *led
 	}
 }
 
+/* What named `hObject`, or something that is going itself. Return: how many. */
+static uint32_t mark_dependents(struct cgpu_objects *objects, uint32_t hClient,
+				uint32_t hObject, bool second)
+{
+	uint32_t marked = 0, index, i;
+
+	for (index = objects->first_runnable; index;
+	     index = cgpu_object_at(objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->hClient != hClient || object->users)
+			continue;
+		for (i = 0; i < 3 && !(object->flags & CGPU_OBJECT_GOING); i++) {
+			uint32_t named = second && object->hDepend[i] ?
+				cgpu_object_find(objects, hClient, object->hDepend[i]) : 0;
+
+			if (second ? !named || !(cgpu_object_at(objects, named)->flags &
+						 CGPU_OBJECT_GOING) :
+				     object->hDepend[i] != hObject)
+				continue;
+			object->flags |= CGPU_OBJECT_GOING;
+			marked++;
+		}
+	}
+	return marked;
+}
+
+static bool is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above)
+{
+	while (index && index != above)
+		index = cgpu_object_at(objects, index)->parent;
+	return index;
+}
+
+/* Goes on from the nearest one before it that stays: children of a group are before it. */
+static void remove_marked(struct cgpu_objects *objects, struct cgpu_ledger *ledger)
+{
+	uint32_t index = objects->first_runnable, before;
+
+	while (index) {
+		const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (!(object->flags & CGPU_OBJECT_GOING)) {
+			index = object->next_runnable;
+			continue;
+		}
+		before = object->prev_runnable;
+		while (is_below(objects, before, index))
+			before = cgpu_object_at(objects, before)->prev_runnable;
+		remove_subtree(objects, ledger, index);
+		index = before ? cgpu_object_at(objects, before)->next_runnable :
+				 objects->first_runnable;
+	}
+}
+
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 	uint32_t hClient = object->hClient;
 	uint32_t hObject = object->hObject;
-	uint32_t dependent;
 
 	remove_subtree(objects, ledger, index);
 	if (hObject == hClient || !hObject)
@@ -395,16 +435,12 @@ void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	 * Dependants of the object itself. Those of objects below it are below
 	 * the same device and are freed by the driver with it; when the device
 	 * goes they went above. A context share is a dependent of its vaspace
-	 * and has channels that depend on it, hence the repetition.
+	 * and has channels that depend on it, hence the second look.
 	 */
-	while ((dependent = find_dependent(objects, hClient, hObject))) {
-		uint32_t handle = cgpu_object_at(objects, dependent)->hObject;
-		uint32_t second;
-
-		remove_subtree(objects, ledger, dependent);
-		while ((second = find_dependent(objects, hClient, handle)))
-			remove_subtree(objects, ledger, second);
-	}
+	if (!mark_dependents(objects, hClient, hObject, false))
+		return;
+	mark_dependents(objects, hClient, hObject, true);
+	remove_marked(objects, ledger);
 }
 
 bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index)

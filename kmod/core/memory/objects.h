@@ -10,7 +10,9 @@
 enum cgpu_object_flag {
 	CGPU_OBJECT_SCHEDULED = 1, /* GPFIFO_SCHEDULE succeeded once */
 	CGPU_OBJECT_SHUT = 2,      /* a channel that a gate holds off the card */
-	CGPU_OBJECT_DUPLICATE = 4  /* a second handle of a group that has its first */
+	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
+	CGPU_OBJECT_DUPLICATED = 8, /* one of several handles, or it once was */
+	CGPU_OBJECT_GOING = 16     /* freed with what it depends on, in a moment */
 };
 
 enum cgpu_object_class {
@@ -56,6 +58,7 @@ struct cgpu_objects {
 	uint32_t bucket_mask;
 	uint32_t serial;
 	uint32_t first_runnable;
+	uint32_t runnables;        /* length of that list, which many walk */
 	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
 	uint32_t groups[CGPU_MAX_CARDS]; /* channel groups alive, by card */
 	uint32_t channels[CGPU_MAX_CARDS];
@@ -85,6 +88,8 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
 uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			 uint32_t parent, uint32_t hClient, uint32_t hObject,
 			 uint32_t hClass);
+/* true for groups, channels and context shares */
+bool cgpu_object_class_runs(uint32_t hClass);
 /*
  * Counts a channel group, channel or address space, and lists what runs. `source`:
  * the object that it is a duplicate of, 0: none.

@@ -100,84 +100,95 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 	return err;
 }
 
-static void remove_at(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
-		      uint32_t position)
+static void drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index)
 {
-	uint32_t index = ranges->order[position];
-
 	if (cgpu_range_at(ranges, index)->charge)
 		cgpu_charge_put(ledger, cgpu_range_at(ranges, index)->charge);
 	cgpu_table_give(&ranges->slots, index);
+}
+
+static void remove_at(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+		      uint32_t position)
+{
+	drop(ranges, ledger, ranges->order[position]);
 	ranges->count--;
 	memmove(&ranges->order[position], &ranges->order[position + 1],
 		(ranges->count - position) * sizeof(uint32_t));
 }
 
+/* The part of a range from `end` on, as one of its own. Return: its slot, 0: no room. */
+static uint32_t split_tail(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			   const struct cgpu_range *range, uint64_t end)
+{
+	uint32_t index = cgpu_table_take(&ranges->slots);
+	struct cgpu_range *tail = cgpu_range_at(ranges, index);
+
+	if (!index)
+		return 0;
+	*tail = *range;
+	tail->base = end;
+	tail->length_bytes = range->base + range->length_bytes - end;
+	if (tail->charge)
+		cgpu_charge_get(ledger, tail->charge);
+	return index;
+}
+
+/* Once through all of them, for there may be many. */
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes)
 {
 	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
-	uint32_t position = search_from(ranges, file, base);
+	uint32_t position = search_from(ranges, file, base), kept = position;
+	uint32_t moved = 0, moved_count = 0; /* slots that begin at `end` now, chained */
 	uint64_t managed_bytes = 0;
 
-	while (position < ranges->count) {
-		struct cgpu_range *range = cgpu_range_at(ranges, ranges->order[position]);
+	for (; position < ranges->count; position++) {
+		uint32_t index = ranges->order[position];
+		struct cgpu_range *range = cgpu_range_at(ranges, index);
 		uint64_t range_end = range->base + range->length_bytes;
 		uint64_t cut_bytes;
+		uint32_t tail;
 
 		if (range->file != file || range->base >= end)
 			break;
 		if (!(kinds & (1u << range->kind)) || range->serial > serial ||
 		    range_end <= base ||
 		    (card != CGPU_ANY_CARD && range->card != card)) {
-			position++;
+			ranges->order[kept++] = index;
 			continue;
 		}
 		cut_bytes = (range_end < end ? range_end : end) -
 			    (range->base > base ? range->base : base);
-
-		if (range->base >= base && range_end <= end) {
-			if (range->kind == CGPU_RANGE_MANAGED)
-				managed_bytes += cut_bytes;
-			remove_at(ranges, ledger, position);
-			continue;
-		}
-		if (range->base >= base) {
-			/* the head goes; its order among equals does not matter */
-			struct cgpu_range tail = *range;
-
-			tail.base = end;
-			tail.length_bytes = range_end - end;
-			if (tail.charge)
-				cgpu_charge_get(ledger, tail.charge);
-			if (tail.kind == CGPU_RANGE_MANAGED)
-				managed_bytes += cut_bytes;
-			remove_at(ranges, ledger, position);
-			insert(ranges, &tail);
-			continue;
-		}
-		if (range_end > end) {
-			/* the middle goes: the tail becomes a range of its own */
-			struct cgpu_range tail = *range;
-
-			tail.base = end;
-			tail.length_bytes = range_end - end;
-			if (!insert(ranges, &tail)) {
-				range->length_bytes = base - range->base;
-				if (tail.charge)
-					cgpu_charge_get(ledger, tail.charge);
-				if (tail.kind == CGPU_RANGE_MANAGED)
-					managed_bytes += cut_bytes;
+		tail = 0;
+		if (range->base < base) {
+			ranges->order[kept++] = index;
+			if (range_end > end) {
+				tail = split_tail(ranges, ledger, range, end);
+				if (!tail)
+					continue;
 			}
-			position++;
-			continue;
+			range->length_bytes = base - range->base;
+		} else if (range_end > end) {
+			range->base = end;
+			range->length_bytes = range_end - end;
+			tail = index;
 		}
-		range->length_bytes = base - range->base;
 		if (range->kind == CGPU_RANGE_MANAGED)
 			managed_bytes += cut_bytes;
-		position++;
+		if (tail) {
+			cgpu_range_at(ranges, tail)->chain = moved;
+			moved = tail;
+			moved_count++;
+		} else if (range->base >= base) {
+			drop(ranges, ledger, index);
+		}
 	}
+	memmove(&ranges->order[kept + moved_count], &ranges->order[position],
+		(ranges->count - position) * sizeof(uint32_t));
+	ranges->count += kept + moved_count - position;
+	for (; moved; moved = cgpu_range_at(ranges, moved)->chain)
+		ranges->order[kept++] = moved;
 	return managed_bytes;
 }
 
