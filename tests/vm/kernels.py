@@ -186,8 +186,9 @@ def _fetch(series: str, release: str) -> Kernel:
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True)
             wanted = [f"linux-image-{release}", *_header_packages(release)]
-            if packages.versions(f"linux-modules-{release}"):
-                wanted.append(f"linux-modules-{release}")
+            # Ubuntu has modules apart, and Debian since 7.3 the image as well.
+            parts = (f"linux-{part}-{release}" for part in ("modules", "binary", "base"))
+            wanted += [name for name in parts if packages.versions(name)]
             print(f"fetching kernel {release} ({len(wanted)} packages)", file=sys.stderr)
             for name in wanted:
                 packages.unpack(packages.download(name), root)
