@@ -6,6 +6,7 @@
 #include <linux/cdev.h>
 #include <linux/file.h>
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "compat.h"
@@ -48,8 +49,13 @@ static int uvm_release(struct inode *inode, struct file *filp)
 
 	if (uf->space)
 		uvm_space_destroy(uf->space);
-	if (uf->space_file)
+	if (uf->space_file) {
+		struct uvm_file *of = uf->space_file->private_data;
+
+		/* what is mapped there was kept, also beyond its process */
+		mmput(of->space->mm);
 		fput(uf->space_file);
+	}
 	kfree(uf);
 	return 0;
 }
@@ -104,6 +110,8 @@ static u32 uvm_mm_initialize(struct uvm_file *uf, void *p)
 		mutex_lock(&of->space->lock);
 		if (of->space->mm_fd_taken)
 			status = NV_ERR_INVALID_STATE;
+		else if (!mmget_not_zero(of->space->mm))
+			status = NV_ERR_PAGE_TABLE_NOT_AVAIL;
 		else
 			of->space->mm_fd_taken = true;
 		mutex_unlock(&of->space->lock);

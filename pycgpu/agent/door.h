@@ -24,6 +24,7 @@ enum {
 	WORKERS = 4, /* of a listener */
 	LISTENERS_MAX = 256, /* of a container */
 	FILES_MAX = 4096,
+	SPACES_MAX = 512, /* address spaces that are followed, of a container */
 	TIDS = 1024,
 	FDS = 512
 };
@@ -44,6 +45,9 @@ struct file {
 	int held;                /* our duplicate of a file that cannot be polled, or -1 */
 	struct process *process; /* where it was seen last */
 	int fd;                  /* and its number there */
+	/* the address space that it maps into, see managed.c; -1, NULL: not known */
+	struct process *owner;
+	int maps, mem;
 };
 
 struct container {
@@ -75,6 +79,7 @@ struct container {
 	uint64_t audited_ns;     /* see audit.c */
 	uint64_t carried_ns;     /* when a client or device was last left to the tenant */
 	bool exceeded;           /* at the last audit */
+	uint32_t spaces;         /* files whose address space is known */
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
 	uint32_t recent_next;
 
@@ -162,6 +167,16 @@ void files_sweep(struct container *c, bool managed);
 void files_end(struct container *c);
 
 /* managed.c */
+/*
+ * The caller, which waits for its answer, makes the file its own: what is mapped through
+ * it lies in that process' address space from here on. Return: 0, -EBUSY: it is another's,
+ * -EALREADY: it was its own before, -EMFILE.
+ */
+int managed_bind(struct container *c, uint32_t number, struct process *p, int tid);
+/* true for the process whose address space the file maps into, and while none is known */
+bool managed_belongs(struct container *c, uint32_t number, const struct process *p);
+/* Context: files_lock. */
+void managed_unbind(struct container *c, uint32_t number);
 /* An mmap of the UVM device was answered: it is about to happen. */
 void managed_mapped(struct container *c, uint32_t number, uint64_t base);
 /* Waits until no mmap is so recent that it may not have happened yet. */

@@ -119,6 +119,8 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 			c->file[number].used = true;
 			c->file[number].device = device;
 			c->file[number].minor = minor;
+			c->file[number].owner = NULL;
+			c->file[number].maps = c->file[number].mem = -1;
 		}
 	}
 	if (number) {
@@ -206,6 +208,7 @@ static void gone(struct container *c, uint32_t number)
 {
 	if (c->file[number].held >= 0)
 		close(c->file[number].held);
+	managed_unbind(c, number);
 	c->file[number].used = false;
 	pthread_mutex_lock(&door.lock);
 	cgpu_tenant_close(&c->tenant, number);

@@ -269,6 +269,19 @@ static struct answer refuse(struct flight *f)
 	return fail(f->call.req.status_offset == CGPU_NO_OFFSET ? -EPERM : deliver(f));
 }
 
+/*
+ * A second UVM_INITIALIZE of a file, by which it could be taken for another process'. The
+ * driver does nothing then, too, and calls it a success where the flags are the same.
+ */
+static struct answer answer_initialized(struct flight *f, int err)
+{
+	cgpu_put32(f->args, f->call.req.status_offset,
+		   err == -EALREADY ? NV_OK :
+		   err == -EBUSY ? NV_ERR_INVALID_ARGUMENT : NV_ERR_INSUFFICIENT_RESOURCES);
+	door.count.answered++;
+	return fail(deliver(f));
+}
+
 /* ------------------------------------------------------------------ the call */
 
 static struct answer on_decoded(struct flight *f, uint32_t fd_number)
@@ -300,6 +313,14 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	if (!call->file)
 		return fail(-ENOMEM);
 	call->pid = (uint32_t)f->process->pid;
+	if (req->op == CGPU_OP_UVM_INITIALIZE) {
+		err = managed_bind(f->c, call->file, f->process, f->tid);
+		/* the thread that waits has the address space that was looked at */
+		if (!is_valid(f))
+			return fail(-EINTR);
+		if (err)
+			return answer_initialized(f, err);
+	}
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
 		device = f->named >= 0 ? device_of(f->named, &minor) : -1;

@@ -5,11 +5,21 @@
  * mapped is taken instead, before anything is refused and once a second. The
  * other way round it finds what was mapped past us, by a descriptor exchanged
  * between our look at it and the kernel's.
+ *
+ * The driver lets a file of the UVM device map into one address space alone: that of
+ * the process that initialised it, which need not be the one that uses the file now,
+ * and which outlives its process while somebody holds a file that UVM_MM_INITIALIZE
+ * tied to it, or shares it. So that address space is followed, not a process: an open
+ * /proc/PID/maps shows it whatever program the process executes, and when the process
+ * is gone an open /proc/PID/mem still tells whether it lives, by the error of a read.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "door.h"
 
@@ -23,18 +33,22 @@ struct span {
 };
 
 /* Shared mappings of the UVM device. Return: number, -1: the process is gone. */
-static int mappings(int pid, struct span *spans, int max)
+static int mappings(int maps_fd, struct span *spans, int max)
 {
 	unsigned long long base, end;
-	char path[64], line[512], mode[8];
+	char line[512], mode[8];
 	unsigned dev_major, dev_minor;
-	int count = 0;
+	int count = 0, copy;
 	FILE *maps;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	if (!maps)
+	copy = fcntl(maps_fd, F_DUPFD_CLOEXEC, 0);
+	maps = copy < 0 ? NULL : fdopen(copy, "re");
+	if (!maps) {
+		if (copy >= 0)
+			close(copy);
 		return -1;
+	}
+	rewind(maps);
 	while (fgets(line, sizeof(line), maps)) {
 		if (!strstr(line, "nvidia-uvm") || strstr(line, "nvidia-uvm-tools") ||
 		    sscanf(line, "%llx-%llx %7s %*x %x:%x", &base, &end, mode, &dev_major,
@@ -45,8 +59,94 @@ static int mappings(int pid, struct span *spans, int max)
 		else if (count < max)
 			spans[count++] = (struct span){ base, end };
 	}
+	if (ferror(maps))
+		count = -1;
 	fclose(maps);
 	return count;
+}
+
+/* Nothing is mapped at 0: EIO. Of an address space that is gone nothing is read at all. */
+static bool lives(int mem_fd)
+{
+	char byte;
+
+	return pread(mem_fd, &byte, 1, 0) != 0;
+}
+
+static int open_of(int id, const char *what)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", id, what);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void managed_unbind(struct container *c, uint32_t number)
+{
+	struct file *file = &c->file[number];
+
+	if (!file->owner)
+		return;
+	close(file->maps);
+	close(file->mem);
+	file->maps = file->mem = -1;
+	file->owner = NULL;
+	c->spaces--;
+}
+
+/* Context: files_lock. */
+static int bind_space(struct container *c, uint32_t number, struct process *p, int tid)
+{
+	struct file *file = &c->file[number];
+	int id = p->pid, maps, mem;
+	char byte;
+
+	if (file->owner && lives(file->mem))
+		return file->owner == p ? -EALREADY : -EBUSY;
+	managed_unbind(c, number);
+	if (c->spaces == SPACES_MAX)
+		return -EMFILE;
+	maps = open_of(id, "maps");
+	/* its first thread may have ended, and has no address space any more */
+	if (maps < 0 || pread(maps, &byte, 1, 0) != 1) {
+		if (maps >= 0)
+			close(maps);
+		id = tid;
+		maps = open_of(id, "maps");
+	}
+	mem = open_of(id, "mem");
+	if (maps < 0 || mem < 0) {
+		if (maps >= 0)
+			close(maps);
+		if (mem >= 0)
+			close(mem);
+		return -EMFILE;
+	}
+	file->maps = maps;
+	file->mem = mem;
+	file->owner = p;
+	c->spaces++;
+	return 0;
+}
+
+int managed_bind(struct container *c, uint32_t number, struct process *p, int tid)
+{
+	int err;
+
+	pthread_mutex_lock(&c->files_lock);
+	err = bind_space(c, number, p, tid);
+	pthread_mutex_unlock(&c->files_lock);
+	return err;
+}
+
+bool managed_belongs(struct container *c, uint32_t number, const struct process *p)
+{
+	bool belongs;
+
+	pthread_mutex_lock(&c->files_lock);
+	belongs = !c->file[number].owner || c->file[number].owner == p;
+	pthread_mutex_unlock(&c->files_lock);
+	return belongs;
 }
 
 void managed_mapped(struct container *c, uint32_t number, uint64_t base)
@@ -128,12 +228,15 @@ static int without(const struct span *spans, int count, const struct span *holes
 bool managed_sweep(struct container *c, uint32_t number)
 {
 	static __thread struct span mapped[SPANS], known[SPANS], managed[SPANS], diff[2 * SPANS];
-	struct process *p = c->file[number].process;
+	const struct file *file = &c->file[number];
 	int count, all = 0, own = 0, n, i;
 	bool fits = true;
 	uint32_t k;
 
-	count = p && p->pidfd >= 0 ? mappings(p->pid, mapped, SPANS) : 0;
+	/* of a file that nobody initialised nothing is mapped */
+	count = file->owner ? mappings(file->maps, mapped, SPANS) : 0;
+	if (count < 0 && lives(file->mem))
+		return true; /* and all that was mapped there still is */
 	if (count < 0)
 		count = 0;
 	pthread_mutex_lock(&door.lock);
@@ -144,7 +247,7 @@ bool managed_sweep(struct container *c, uint32_t number)
 		struct span span = { r->base, r->base + r->length_bytes };
 
 		/* a process has more than one file of the device; all map into it */
-		if (r->file >= FILES_MAX || c->file[r->file].process != p ||
+		if (r->file >= FILES_MAX || c->file[r->file].owner != file->owner ||
 		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED ||
 		    r->kind == CGPU_RANGE_OS_EVENT)
 			continue;

@@ -45,6 +45,9 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);
+	/* as the driver answers it */
+	if (!managed_belongs(f->c, number, f->process))
+		return fail(-EOPNOTSUPP);
 	f->c->lazy = true;
 	for (tries = 0; tries < 2; tries++) {
 		if (tries) {

@@ -23,7 +23,13 @@ enum {
 	PARAMS_SIZE_OFFSET = 24, /* NVOS54 */
 	PIDS_COUNT = 8,          /* GPU_GET_PIDS: pidTblCount, pidTbl */
 	PIDS_TABLE = 12,
-	PIDS_MAX = 950
+	PIDS_MAX = 950,
+	/* GPU_GET_PID_INFO: count, then entries of pid, index, result, figures, instance */
+	PID_INFO_FIRST = 8,
+	PID_INFO_BYTES = 72,
+	PID_INFO_FIGURES = 16,
+	PID_INFO_INSTANCE = 64,
+	PID_INFO_MAX = 200
 };
 
 bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
@@ -255,6 +261,26 @@ static void filter_pids(struct flight *f)
 		cgpu_put32(f->params, PIDS_TABLE + 4 * i, 0);
 }
 
+/* Nor what they hold: they look as processes that hold nothing. */
+static void hide_others(struct flight *f)
+{
+	uint32_t count = cgpu_get32(f->params, 0), i;
+
+	pthread_mutex_lock(&f->c->files_lock);
+	for (i = 0; i < count && i < PID_INFO_MAX; i++) {
+		uint32_t at = PID_INFO_FIRST + PID_INFO_BYTES * i;
+		uint8_t *entry = f->params + at;
+
+		if (at + PID_INFO_BYTES > f->params_bytes)
+			break;
+		if (process_exists(f->c, (int)cgpu_get32(entry, 0)))
+			continue;
+		memset(entry + PID_INFO_FIGURES, 0, PID_INFO_INSTANCE - PID_INFO_FIGURES);
+		memset(entry + PID_INFO_INSTANCE, 0xff, PID_INFO_BYTES - PID_INFO_INSTANCE);
+	}
+	pthread_mutex_unlock(&f->c->files_lock);
+}
+
 /* Where the call names a descriptor of the tenant, NULL: it names none. */
 static uint8_t *descriptor_of(struct flight *f)
 {
@@ -318,6 +344,9 @@ int perform(struct flight *f)
 	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
 	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
 		filter_pids(f);
+	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PID_INFO &&
+	    f->params_at)
+		hide_others(f);
 	return err;
 }
 

@@ -208,3 +208,26 @@ def test_what_no_list_names_is_refused_and_told_once(
     told = [line for line in _events().splitlines() if "not listed" in line]
     last = told[-len(UNLISTED) :]
     assert [line.split()[-3] for line in last] == list(UNLISTED), told
+
+
+@pytest.mark.parametrize("way", ["exit", "touch", "exec"])
+def test_managed_memory_is_charged_as_long_as_its_address_space_lives(
+    door: Door, who: tuple[str, ...], reach: str, way: str
+) -> None:
+    """Whoever uses its file meanwhile, and whether its process still is there."""
+    half = LIMIT_BYTES // 2 + 64 * MIB
+    found = _words(door, *who, reach, "outlive", way, str(half), str(half))
+    assert found == ["beside", str(NV_ERR_NO_MEMORY), "after", "0"]
+
+
+def test_what_others_hold_is_not_told(door: Door, who: tuple[str, ...], reach: str) -> None:
+    """Their processes look as such that hold nothing."""
+    holder = door.start(door.simcuda, "--json", "--hold", "alloc", str(64 * MIB), name="holder")
+    assert holder.stdout is not None
+    assert holder.stdout.readline()
+    pid = str(holder.pid)
+    # the host's own question, without a door
+    asked = subprocess.run([reach, "pid-info", pid], capture_output=True, text=True, check=True)
+    assert int(asked.stdout.split()[-1]) >= 64 * MIB
+    assert " ".join(_words(door, *who, reach, "pid-info", pid)) == "status 0 result 0 bytes 0"
+    holder.kill()

@@ -195,6 +195,98 @@ static int keep_mapped(u64 bytes, u32 times)
 	return 0;
 }
 
+/* Says that it is there, and waits for the end of the other pipe. */
+static int hold(int there, int end)
+{
+	char byte = 0;
+
+	return write(there, &byte, 1) != 1 || read(end, &byte, 1) ? 2 : 0;
+}
+
+/* Ends in a process that holds all files of an address space with managed memory in it. */
+static int lose(const char *way, u64 bytes, int there, int end)
+{
+	struct { u64 base, length; u8 uuid[16]; u32 status, pad; } none = { 0 };
+	char numbers[2][16];
+	void *memory;
+	pid_t first;
+
+	if (sc_context(&sc))
+		return 2;
+	memory = sc_managed(&sc, bytes);
+	if (!memory || sc_prefetch(&sc, memory, bytes, true))
+		return 3;
+	snprintf(numbers[0], sizeof(numbers[0]), "%d", there);
+	snprintf(numbers[1], sizeof(numbers[1]), "%d", end);
+	if (!strcmp(way, "exec")) {
+		fcntl(sc.ctl, F_SETFD, 0);
+		fcntl(sc.uvm, F_SETFD, 0);
+		fcntl(sc.uvm_mm, F_SETFD, 0);
+		execl("/proc/self/exe", "reach", "hold", numbers[0], numbers[1], NULL);
+		return 2;
+	}
+	first = getpid();
+	if (!strcmp(way, "exit")) {
+		if (fork())
+			_exit(0);
+		while (getppid() == first)
+			usleep(1000);
+	} else if (fork()) {
+		return read(end, numbers, 1) ? 2 : 0;
+	} else {
+		/* the driver refuses it; but the file was used by this process last */
+		sc_uvm(&sc, UVM_UNMAP_EXTERNAL, &none, 32);
+	}
+	return hold(there, end);
+}
+
+/*
+ * Managed memory that lives where /proc/PID/maps of whoever used its file last does not
+ * show it: what can be had beside it, and after it.
+ */
+static int outlive(const char *way, u64 bytes, u64 more)
+{
+	struct sc_mem memory;
+	int there[2], end[2], status, tries = 0;
+	char byte;
+
+	if (pipe(there) || pipe(end))
+		return 2;
+	if (!fork()) {
+		close(end[1]);
+		open_card();
+		exit(lose(way, bytes, there[1], end[0]));
+	}
+	close(there[1]);
+	if (read(there[0], &byte, 1) != 1)
+		return 3;
+	open_card();
+	printf("beside %d\n", sc_mem_alloc(&sc, more, &memory));
+	close(end[1]);
+	while ((status = sc_mem_alloc(&sc, more, &memory)) == 0x51 && tries++ < 1000)
+		usleep(10000);
+	printf("after %d\n", status);
+	return 0;
+}
+
+/* What a process holds of the card, as the driver tells this one. */
+static int pid_info(u32 pid)
+{
+	static u8 params[14408];
+	u32 count = 1, result;
+	u64 bytes;
+	int status;
+
+	open_card();
+	memcpy(params, &count, sizeof(count));
+	memcpy(params + 8, &pid, sizeof(pid));
+	status = sc_rm_control(&sc, sc.subdevice, 0x2080018e, params, sizeof(params));
+	memcpy(&result, params + 16, sizeof(result));
+	memcpy(&bytes, params + 24, sizeof(bytes));
+	printf("status %d result %u bytes %llu\n", status, result, (unsigned long long)bytes);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *uid = getenv("AS_UID");
@@ -222,7 +314,14 @@ int main(int argc, char **argv)
 		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
 	if (argc == 4 && !strcmp(argv[1], "keep-mapped"))
 		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
+	if (argc == 5 && !strcmp(argv[1], "outlive"))
+		return outlive(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "hold"))
+		return hold(atoi(argv[2]), atoi(argv[3]));
+	if (argc == 3 && !strcmp(argv[1], "pid-info"))
+		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
-			"hmm, page-tables MAPPINGS SPACES, keep-mapped BYTES TIMES, run PROGRAM…\n");
+			"hmm, page-tables MAPPINGS SPACES, keep-mapped BYTES TIMES, "
+			"outlive exit|touch|exec BYTES MORE, pid-info PID, run PROGRAM…\n");
 	return 2;
 }
