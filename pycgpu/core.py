@@ -330,6 +330,12 @@ class Call:
             lib.cgpu_call_post(self.tenant.raw, self.tenant.topology.raw, self.raw, result)
         )
 
+    def unanswered(self) -> Verdict:
+        """In place of ``post``: the driver was asked, its answer did not arrive."""
+        return Verdict(
+            lib.cgpu_call_unanswered(self.tenant.raw, self.tenant.topology.raw, self.raw)
+        )
+
     def undo_args(self) -> bytes:
         """NVOS00_PARAMETERS (16 bytes) for the driver, after post said UNDO."""
         args = ffi.new("uint8_t[16]")

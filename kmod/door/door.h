@@ -24,9 +24,10 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 5
+#define CGPU_DOOR_API 6
 
 struct cgpu_card_defaults;
+struct cgpu_slot;
 struct file;
 struct module;
 struct proc_dir_entry;
@@ -47,8 +48,9 @@ typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long
  */
 struct cgpu_pass {
 	struct file *file;
-	unsigned int cmd;        /* as the driver is to see them */
+	unsigned int cmd;        /* as the driver is to see it */
 	unsigned long arg;
+	struct cgpu_slot *slot;  /* the core's: the driver works on it, NULL: on `arg` */
 	cgpu_ioctl_fn driver;    /* the driver's own */
 	void *token;             /* the core's; NULL: nothing to do afterwards */
 	bool names;              /* set by the core: the call names a descriptor */

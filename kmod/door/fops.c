@@ -17,6 +17,7 @@
 #include "descriptor.h"
 #include "dmabuf.h"
 #include "fops.h"
+#include "scratch.h"
 
 DEFINE_STATIC_SRCU(hook_srcu);
 
@@ -130,7 +131,9 @@ static long ask_driver(struct cgpu_pass *pass)
 		cgpu_descriptor_begin(&descriptor, pass->named);
 	if (pass->exports)
 		cgpu_dmabuf_begin(&dmabuf);
-	result = pass->driver(pass->file, pass->cmd, pass->arg);
+	result = pass->slot ?
+		cgpu_slot_ask(pass->slot, pass->driver, pass->file, pass->cmd) :
+		pass->driver(pass->file, pass->cmd, pass->arg);
 	if (pass->exports)
 		pass->exported = cgpu_dmabuf_end(&dmabuf);
 	if (pass->names)

@@ -11,6 +11,7 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
+#include "answer.h"
 #include "core_drain.h"
 #include "descriptor.h"
 #include "events.h"
@@ -102,6 +103,7 @@ static int attach_rm(const struct cgpu_core_ops *core)
 	}
 	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_descriptor_attach();
+	cgpu_answer_attach(false);
 	pr_info("cgpu: attached to NVIDIA driver %s\n", driver_version);
 	cgpu_event("attach driver %s", driver_version);
 	core->driver_changed(CGPU_DRIVER_RM, true);
@@ -117,6 +119,7 @@ static int attach(const struct cgpu_core_ops *core)
 		err = attach_rm(core);
 	if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
 		cgpu_gap_end(&cgpu_uvm_target);
+		cgpu_answer_attach(true);
 		pr_info("cgpu: attached to nvidia-uvm\n");
 		core->driver_changed(CGPU_DRIVER_UVM, true);
 	}
@@ -193,6 +196,7 @@ static void detach(struct cgpu_target *target, enum cgpu_driver driver)
 	mutex_lock(&attach_lock);
 	cgpu_target_restore(target);
 	cgpu_gap_end(target);
+	cgpu_answer_detach(driver == CGPU_DRIVER_UVM);
 	if (driver == CGPU_DRIVER_RM) {
 		cgpu_descriptor_detach();
 		cgpu_event("detach driver %s", driver_version);
@@ -245,4 +249,6 @@ void cgpu_hook_exit(void)
 	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_fops_drain();
 	cgpu_descriptor_detach();
+	cgpu_answer_detach(false);
+	cgpu_answer_detach(true);
 }

@@ -7,11 +7,19 @@
  * address) by entries without the user bit (the process faults on it, the
  * kernel does not).
  *
- * What the process may try on an area, and what stops it:
+ * The kernel writes also for whoever asks it to: read() from a pipe into an address,
+ * by another thread, would change a copy as no instruction of the process can. So
+ * the entries are there for one call at a time and read-only. The driver's own
+ * writing, at the call's end, faults; it is let through for the task alone whose call
+ * it is, and what it writes has been taken down elsewhere by then (answer.c): pages
+ * that are writable hold nothing that anybody will read.
  *
- * - reading, writing: no user bit; no permissions, and none to be had (VM_MAY*
- *   cleared); nor a protection key, which would take the kernel's access away
- *   (->mprotect);
+ * What else a process may try on an area, and what stops it:
+ *
+ * - reading, writing: no user bit. Who reads during a call faults until it is over;
+ *   no permissions to be had, nor a protection key, which would take the kernel's
+ *   access away (->mprotect; before 5.11 there is VM_MAY* for the one, and the other
+ *   is noticed);
  * - ptrace, /proc/self/mem, process_vm_writev, O_DIRECT, userfaultfd, KSM and the
  *   reclaiming kinds of madvise: VM_IO | VM_PFNMAP has no struct page to offer;
  * - fork: VM_DONTCOPY;
@@ -20,13 +28,9 @@
  *   kernel that offers no way to, ->close notices, and the call that used the area
  *   is treated as an attack.
  *
- * What nothing stops: a system call of another thread that copies to, or from, an
- * address which it is given. It runs with the kernel's rights, as the driver does:
- * docs/threat-model.md, row 1.
- *
- * So the pages are there as long as the process is, and the driver needs no
- * mmap_lock to reach them. An area of a process of the host, which asks the driver
- * for its cards once, is not sealed, so that it can be taken away again.
+ * So the pages are there as long as the call is. An area of a process of the host,
+ * which asks the driver for its cards once, is not sealed, so that it can be taken
+ * away again.
  *
  * An area belongs to one mm and is found by it; it goes with the mm. Areas
  * are counted: one reference of the mapping, one of each slot in use.
@@ -45,6 +49,7 @@
 #include <linux/vmalloc.h>
 
 #include "../compat/compat.h"
+#include "answer.h"
 #include "scratch.h"
 #include "seal.h"
 
@@ -53,24 +58,27 @@
 #endif
 
 enum {
-	SLOTS = 8,
+	SLOTS = 4,
 	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
 	AREA_BYTES = SLOTS * SLOT_BYTES,
-	/* a process with more ioctls in flight than this gets -ENOMEM */
-	AREAS_PER_MM = 64,
+	/* a process with more ioctls in flight than their slots gets -ENOMEM */
+	AREAS_PER_MM = 128,
 };
 
 struct cgpu_scratch_area {
 	struct hlist_node node;
 	struct kref refs;
 	struct mm_struct *mm;      /* key only, never dereferenced */
-	u8 *pages;                 /* AREA_BYTES, vmalloc */
+	u8 *pages;                 /* AREA_BYTES, vmalloc: what the driver sees */
+	u8 *work;                  /* AREA_BYTES, likewise laid out: what the core sees */
 	u8 *before;                /* SLOTS * CGPU_SLOT_PARAMS_BYTES */
 	unsigned long user;        /* where the process has it */
 	unsigned long busy;        /* bit per slot, under areas_lock */
 	unsigned int mappings;     /* under areas_lock; 2 while mremap() tries its luck */
 	bool closed;               /* under areas_lock */
 	bool sealed;
+	/* whose call is in the driver: set before its pages are mapped, until they are not */
+	struct cgpu_answer *asked[SLOTS];
 };
 
 static DEFINE_HASHTABLE(areas, 8);
@@ -82,6 +90,7 @@ static void area_free(struct kref *refs)
 	struct cgpu_scratch_area *area = container_of(refs, struct cgpu_scratch_area, refs);
 
 	vfree(area->pages);
+	vfree(area->work);
 	vfree(area->before);
 	kfree(area);
 }
@@ -134,6 +143,22 @@ static vm_fault_t area_fault(struct vm_fault *vmf)
 	return VM_FAULT_SIGBUS;
 }
 
+/* The kernel writes to a page that is mapped for a call. */
+static vm_fault_t area_pfn_mkwrite(struct vm_fault *vmf)
+{
+	struct cgpu_scratch_area *area = vmf->vma->vm_private_data;
+	unsigned long offset = vmf->address - area->user;
+	struct cgpu_answer *answer = READ_ONCE(area->asked[offset / SLOT_BYTES]);
+
+	/* compared only: it may be another task's, and gone */
+	if (vmf->flags & FAULT_FLAG_USER || !answer || answer != cgpu_answer_of_current())
+		return VM_FAULT_SIGBUS;
+	/* the argument is what a driver writes last */
+	if (offset % SLOT_BYTES < PAGE_SIZE)
+		cgpu_answer_take(answer);
+	return 0;
+}
+
 static const struct vm_operations_struct area_vm_ops = {
 	.open = area_open,
 	.close = area_close,
@@ -143,27 +168,23 @@ static const struct vm_operations_struct area_vm_ops = {
 	.mprotect = area_mprotect,
 #endif
 	.fault = area_fault,
+	.pfn_mkwrite = area_pfn_mkwrite,
 };
 
 static int area_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct cgpu_scratch_area *area = file->private_data;
-	pgprot_t prot = __pgprot(pgprot_val(PAGE_SHARED) & ~_PAGE_USER);
-	unsigned long offset;
-	int err;
 
 	/* only cgpu_slot_get() maps it, once */
 	if (!area || area->mm != vma->vm_mm || vma->vm_end - vma->vm_start != AREA_BYTES)
 		return -EINVAL;
-	vm_flags_clear(vma, VM_READ | VM_WRITE | VM_EXEC |
-			    VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC);
-	vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
-	for (offset = 0; offset < AREA_BYTES; offset += PAGE_SIZE) {
-		err = remap_pfn_range(vma, vma->vm_start + offset,
-				      vmalloc_to_pfn(area->pages + offset), PAGE_SIZE, prot);
-		if (err)
-			return err;
-	}
+	vm_flags_clear(vma, VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC);
+#ifndef CGPU_HAS_VM_OPS_MPROTECT
+	vm_flags_clear(vma, VM_MAYWRITE);
+#endif
+	/* VM_WRITE: else the driver's writing would not come as far as ->pfn_mkwrite */
+	vm_flags_set(vma, VM_WRITE | VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND |
+			  VM_DONTDUMP);
 	if (area->sealed)
 		cgpu_seal_vma(vma);
 	file->private_data = NULL;
@@ -216,9 +237,10 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	area->busy = 1;
 	area->sealed = seal;
 	area->pages = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	area->work = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES,
 				 GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (!area->pages || !area->before)
+	if (!area->pages || !area->work || !area->before)
 		goto no_memory;
 
 	file = anon_inode_getfile("[cgpu]", &area_fops, area, O_RDWR);
@@ -267,16 +289,125 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 			return PTR_ERR(found);
 		index = 0;
 	}
-	slot->area = found;
-	slot->index = index;
-	slot->args = found->pages + index * SLOT_BYTES;
-	slot->params = slot->args + CGPU_SLOT_ARGS_BYTES;
-	slot->before = found->before + index * CGPU_SLOT_PARAMS_BYTES;
-	slot->args_user = found->user + index * SLOT_BYTES;
-	slot->params_user = slot->args_user + CGPU_SLOT_ARGS_BYTES;
+	*slot = (struct cgpu_slot){
+		.area = found,
+		.index = index,
+		.args = found->work + index * SLOT_BYTES,
+		.params = found->work + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
+		.before = found->before + index * CGPU_SLOT_PARAMS_BYTES,
+		.args_user = found->user + index * SLOT_BYTES,
+		.params_user = found->user + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
+	};
 	return 0;
 }
 EXPORT_SYMBOL_GPL(cgpu_slot_get);
+
+/* Part of a slot, and of its area's pages. */
+struct part {
+	u32 offset;
+	u32 bytes;
+};
+
+enum { PARTS = 3 };
+
+static void parts_of(const struct cgpu_slot *slot, struct part parts[PARTS])
+{
+	parts[0] = (struct part){ 0, slot->args_bytes };
+	parts[1] = (struct part){ CGPU_SLOT_LIST_PLACE, slot->list_bytes };
+	parts[2] = (struct part){ CGPU_SLOT_ARGS_BYTES, slot->params_bytes };
+}
+
+/* Context: mmap_lock. Return: NULL: the process has unmapped it, or changed it. */
+static struct vm_area_struct *vma_of(const struct cgpu_scratch_area *area)
+{
+	struct vm_area_struct *vma = find_vma(current->mm, area->user);
+
+	return vma && vma->vm_ops == &area_vm_ops && vma->vm_private_data == area &&
+	       vma->vm_start == area->user && vma->vm_flags & VM_WRITE ? vma : NULL;
+}
+
+/* Return: 0, -ENOMEM, -EFAULT: there is no mapping any more. */
+static int map_part(struct vm_area_struct *vma, const struct cgpu_scratch_area *area,
+		    unsigned long offset, u32 bytes)
+{
+	const pgprot_t prot = __pgprot(pgprot_val(PAGE_READONLY) & ~_PAGE_USER);
+	const unsigned long end = offset + bytes;
+
+	for (offset &= PAGE_MASK; offset < end; offset += PAGE_SIZE)
+		if (vmf_insert_pfn_prot(vma, area->user + offset,
+					vmalloc_to_pfn(area->pages + offset), prot) &
+		    VM_FAULT_ERROR)
+			return -ENOMEM;
+	return 0;
+}
+
+static int map_parts(const struct cgpu_scratch_area *area, u32 slot_offset,
+		     const struct part parts[PARTS])
+{
+	struct vm_area_struct *vma;
+	unsigned int i;
+	int err = 0;
+
+	mmap_read_lock(current->mm);
+	vma = vma_of(area);
+	if (!vma)
+		err = -EFAULT;
+	for (i = 0; i < PARTS && !err; i++)
+		if (parts[i].bytes)
+			err = map_part(vma, area, slot_offset + parts[i].offset,
+				       parts[i].bytes);
+	mmap_read_unlock(current->mm);
+	return err;
+}
+
+/* Return: true: the process has unmapped or changed the mapping. */
+static bool unmap_parts(const struct cgpu_scratch_area *area, u32 slot_offset)
+{
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(current->mm);
+	vma = vma_of(area);
+	if (vma)
+		zap_vma_ptes(vma, area->user + slot_offset, SLOT_BYTES);
+	mmap_read_unlock(current->mm);
+	return !vma;
+}
+
+long cgpu_slot_ask(struct cgpu_slot *slot,
+		   long (*driver)(struct file *file, unsigned int cmd, unsigned long arg),
+		   struct file *file, unsigned int cmd)
+{
+	struct cgpu_scratch_area *area = slot->area;
+	const u32 offset = slot->index * SLOT_BYTES;
+	u8 *pages = area->pages + offset;
+	struct cgpu_answer answer;
+	struct part parts[PARTS];
+	unsigned int i;
+	long result;
+
+	parts_of(slot, parts);
+	for (i = 0; i < PARTS; i++)
+		memcpy(pages + parts[i].offset, slot->args + parts[i].offset, parts[i].bytes);
+	cgpu_answer_begin(&answer, slot->args_user, slot->args, SLOT_BYTES, slot->args_bytes);
+	WRITE_ONCE(area->asked[slot->index], &answer);
+	result = map_parts(area, offset, parts);
+	if (!result)
+		result = driver(file, cmd, slot->args_user);
+	if (unmap_parts(area, offset)) {
+		raw_spin_lock(&areas_lock);
+		area->closed = true;
+		raw_spin_unlock(&areas_lock);
+	}
+	WRITE_ONCE(area->asked[slot->index], NULL);
+	cgpu_answer_end(&answer);
+	/* of drivers that do not say what they answer, or commands about which they do not */
+	for (i = 0; i < PARTS; i++)
+		if (i ? !answer.copies : !answer.taken)
+			memcpy(slot->args + parts[i].offset, pages + parts[i].offset,
+			       parts[i].bytes);
+	return result;
+}
+EXPORT_SYMBOL_GPL(cgpu_slot_ask);
 
 bool cgpu_slot_put(struct cgpu_slot *slot)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory in a process's address space that the kernel can use and the process
- * cannot: where an ioctl's argument lies while the driver works on it.
+ * Memory in a process's address space that the driver can use for one call and
+ * nobody else can write: where an ioctl's argument lies while the driver works on it.
  */
 #ifndef CGPU_DOOR_SCRATCH_H
 #define CGPU_DOOR_SCRATCH_H
@@ -11,19 +11,38 @@
 enum {
 	CGPU_SLOT_ARGS_BYTES = 16384,
 	CGPU_SLOT_PARAMS_BYTES = 4096,
+	/* behind the argument of a control, of 32 bytes, for a list that it points to */
+	CGPU_SLOT_LIST_BYTES = 1024,
+	CGPU_SLOT_LIST_PLACE = CGPU_SLOT_ARGS_BYTES - CGPU_SLOT_LIST_BYTES,
 };
 
 struct cgpu_scratch_area;
+struct file;
 
-/* One call's worth. `*_user` is the address to give to the driver. */
+/**
+ * struct cgpu_slot - one call's worth
+ * @area: of which it is a part
+ * @index: which
+ * @args: kernel only, CGPU_SLOT_ARGS_BYTES: what the driver is to be asked, then its answer
+ * @params: likewise, CGPU_SLOT_PARAMS_BYTES, right behind @args
+ * @before: kernel only, CGPU_SLOT_PARAMS_BYTES, the caller's own
+ * @args_user: where the driver finds @args, only by cgpu_slot_ask()
+ * @params_user: where it finds @params
+ * @args_bytes: of @args, set by the caller
+ * @params_bytes: of @params, set by the caller
+ * @list_bytes: at CGPU_SLOT_LIST_PLACE in @args, set by the caller
+ */
 struct cgpu_slot {
 	struct cgpu_scratch_area *area;
 	unsigned int index;
-	u8 *args;                  /* CGPU_SLOT_ARGS_BYTES */
-	u8 *params;                /* CGPU_SLOT_PARAMS_BYTES */
-	u8 *before;                /* CGPU_SLOT_PARAMS_BYTES, kernel only */
+	u8 *args;
+	u8 *params;
+	u8 *before;
 	unsigned long args_user;
 	unsigned long params_user;
+	u32 args_bytes;
+	u32 params_bytes;
+	u32 list_bytes;
 };
 
 /** cgpu_scratch_exit() - no slot is in use and no process has an area mapped any more */
@@ -31,13 +50,31 @@ void cgpu_scratch_exit(void);
 
 /**
  * cgpu_slot_get() - a slot in current's address space
- * @slot: filled in
+ * @slot: filled in; of no bytes yet
  * @sealed: the process is not trusted to leave it alone
  *
  * Context: process with an mm; sleeps; takes mmap_lock.
  * Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm.
  */
 int cgpu_slot_get(struct cgpu_slot *slot, bool sealed);
+
+/**
+ * cgpu_slot_ask() - have the driver work on a slot
+ * @slot: its bytes say what is asked; afterwards they are the driver's answer
+ * @driver: the driver's own ioctl
+ * @file: of the driver
+ * @cmd: as the driver is to see it
+ *
+ * What was asked is what the driver reads, and what it answered is what is found
+ * afterwards, whatever other threads of the process do: see scratch.c and answer.h.
+ *
+ * Context: as cgpu_slot_get(), by the same task.
+ * Return: what the driver returned; -EFAULT: the answer did not arrive, and what the
+ * driver did is not known (the process is being killed); -ENOMEM: it was not asked.
+ */
+long cgpu_slot_ask(struct cgpu_slot *slot,
+		   long (*driver)(struct file *file, unsigned int cmd, unsigned long arg),
+		   struct file *file, unsigned int cmd);
 
 /**
  * cgpu_slot_put() - give a slot back

@@ -55,11 +55,13 @@ struct discovery {
 
 static struct discovery *discovery;
 
-static long rm_ioctl(struct session *session, u32 nr, u32 size)
+/* `params_size` of slot.params go with it. */
+static long rm_ioctl(struct session *session, u32 nr, u32 size, u32 params_size)
 {
-	return cgpu_door_driver_ioctl(session->ctl,
-				      _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size),
-				      session->slot.args_user);
+	session->slot.params_bytes = params_size;
+	session->slot.args_bytes = size;
+	return cgpu_slot_ask(&session->slot, cgpu_door_driver_ioctl, session->ctl,
+			     _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size));
 }
 
 /* NVOS21. Return: 0, -EIO. `params` in slot.params. */
@@ -76,7 +78,7 @@ static int rm_alloc(struct session *session, u32 hParent, u32 *hObject, u32 hCla
 	if (params_size)
 		cgpu_put64(args, 16, session->slot.params_user);
 	cgpu_put32(args, 24, params_size);
-	if (rm_ioctl(session, NV_ESC_RM_ALLOC, 32) || cgpu_get32(args, 28))
+	if (rm_ioctl(session, NV_ESC_RM_ALLOC, 32, params_size) || cgpu_get32(args, 28))
 		return -EIO;
 	*hObject = cgpu_get32(args, 8);
 	return 0;
@@ -92,7 +94,8 @@ static int rm_control(struct session *session, u32 hObject, u32 cmd, u32 params_
 	cgpu_put32(args, 8, cmd);
 	cgpu_put64(args, 16, session->slot.params_user);
 	cgpu_put32(args, 24, params_size);
-	return rm_ioctl(session, NV_ESC_RM_CONTROL, 32) || cgpu_get32(args, 28) ? -EIO : 0;
+	return rm_ioctl(session, NV_ESC_RM_CONTROL, 32, params_size) || cgpu_get32(args, 28) ?
+		-EIO : 0;
 }
 
 static void rm_free(struct session *session, u32 hObject)
@@ -100,7 +103,7 @@ static void rm_free(struct session *session, u32 hObject)
 	memset(session->slot.args, 0, 16);
 	cgpu_put32(session->slot.args, 0, session->hClient);
 	cgpu_put32(session->slot.args, 8, hObject);
-	rm_ioctl(session, NV_ESC_RM_FREE, 16);
+	rm_ioctl(session, NV_ESC_RM_FREE, 16, 0);
 }
 
 /* size, what the driver holds back, UUID: of an open card */
@@ -190,7 +193,7 @@ static int ask_all(struct session *session)
 
 	BUILD_BUG_ON(CGPU_MAX_CARDS * CARD_BYTES > CGPU_PARAMS_MAX);
 	memset(session->slot.args, 0, CGPU_MAX_CARDS * CARD_BYTES);
-	err = rm_ioctl(session, NV_ESC_CARD_INFO, CGPU_MAX_CARDS * CARD_BYTES);
+	err = rm_ioctl(session, NV_ESC_CARD_INFO, CGPU_MAX_CARDS * CARD_BYTES, 0);
 	if (err)
 		return err;
 	memcpy(cards, session->slot.args, CGPU_MAX_CARDS * CARD_BYTES);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver works on a copy that the process cannot write (scratch.c); core
- * decides on the same bytes. Nothing of ours is held while it works.
+ * The driver works on a copy that nobody else can write (scratch.c); core decides on
+ * the same bytes. Nothing of ours is held while it works.
  */
 #include <linux/dma-buf.h>
 #include <linux/file.h>
@@ -21,11 +21,9 @@
 
 enum {
 	NV_IOCTL_MAGIC = 'F',
+	UNDO_BYTES = 16,            /* NVOS00_PARAMETERS */
 	/* FB_GET_INFO: 128 entries of 8 bytes, behind a pointer at 8 in its parameters */
-	LIST_BYTES_MAX = 1024,
 	LIST_POINTER = 8,
-	/* in the slot's room for arguments, of which a control takes 32 bytes */
-	LIST_PLACE = CGPU_SLOT_ARGS_BYTES - LIST_BYTES_MAX,
 };
 
 /* One call, also while the driver works on it: another core may end it. */
@@ -142,7 +140,7 @@ static int copy_out(struct cgpu_pass *pass, void __user *to, const void *from, s
 static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
-	u8 *list = flight->slot.args + LIST_PLACE;
+	u8 *list = flight->slot.args + CGPU_SLOT_LIST_PLACE;
 	int err;
 
 	if (!req->list_size)
@@ -151,7 +149,8 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 	if (err)
 		return err;
 	flight->call.list = list;
-	cgpu_put64(flight->slot.params, LIST_POINTER, flight->slot.args_user + LIST_PLACE);
+	flight->slot.list_bytes = req->list_size;
+	cgpu_put64(flight->slot.params, LIST_POINTER, flight->slot.args_user + CGPU_SLOT_LIST_PLACE);
 	return 0;
 }
 
@@ -168,6 +167,7 @@ static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 		return err;
 	memcpy(flight->slot.before, flight->slot.params, req->params_size);
 	flight->call.params = flight->slot.params;
+	flight->slot.params_bytes = req->params_size;
 	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
 	cgpu_decode_params(cgpu_driver_abi(), flight->slot.params, req->params_size, req);
 	return copy_list_in(flight, pass);
@@ -198,9 +198,10 @@ static long undo(struct flight *flight)
 	if (ret)
 		return ret;
 	cgpu_call_undo_args(&flight->call, slot.args);
-	ret = flight->driver(flight->file,
-			       _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
-				    NV_ESC_RM_FREE, 16), slot.args_user);
+	slot.args_bytes = UNDO_BYTES;
+	ret = cgpu_slot_ask(&slot, flight->driver, flight->file,
+			    _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, NV_ESC_RM_FREE,
+				 UNDO_BYTES));
 	if (cgpu_slot_put(&slot))
 		flight->tampered = true;
 	return ret;
@@ -226,8 +227,9 @@ static void settle(struct flight *flight, long result, struct file *exported)
 	u32 changes;
 	int verdict;
 
-	if (call->req.op == CGPU_OP_EXPORT_DMABUF && !result &&
-	    !cgpu_get32(call->args, call->req.status_offset))
+	if (call->req.op == CGPU_OP_EXPORT_DMABUF &&
+	    (result == -EFAULT ||
+	     (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		call->fd_file = exported ?
 			cgpu_open_file_watch_dmabuf(exported, container, call) : 0;
 	else if (!fd_unchanged(flight))
@@ -235,8 +237,9 @@ static void settle(struct flight *flight, long result, struct file *exported)
 	cgpu_container_make_room(container);
 	mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;
-	verdict = cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call,
-				 result);
+	verdict = result == -EFAULT ?
+		cgpu_call_unanswered(&container->tenant, &cgpu_registry->host.topology, call) :
+		cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call, result);
 	changes -= container->tenant.objects.runnable_changes;
 	mutex_unlock(&container->lock);
 	if (changes)
@@ -351,6 +354,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	int verdict, err = copy_params_in(flight, pass);
 	u32 status;
 
+	flight->slot.args_bytes = req->args_size;
 	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
 		/* as the driver answers; it must not look for itself */
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
@@ -426,6 +430,7 @@ static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 	if (!cgpu_interprets(inner_cmd)) {
 		/* the wrapper stays a private copy, so that it cannot change to one */
 		flight->blind = true;
+		flight->slot.args_bytes = 16;
 		return 0;
 	}
 	flight->arg = u64_to_user_ptr(inner_ptr);
@@ -492,7 +497,7 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	pass->exports = flight->call.req.op == CGPU_OP_EXPORT_DMABUF;
 	pass->answered = flight->answered;
 	pass->cmd = flight->cmd;
-	pass->arg = flight->slot.args_user;
+	pass->slot = &flight->slot;
 	return 0;
 }
 

@@ -69,7 +69,7 @@ static u32 add_handles(struct export *ex, struct nvsim_card *card, u32 hClient,
 	return NV_OK;
 }
 
-u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who)
+u32 nv_dma_buf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who)
 {
 	struct { s32 fd; u32 hClient, totalObjects, numObjects, index, pad;
 		 u64 totalSize; } *p = arg;

@@ -22,6 +22,18 @@ static void caller_of(struct nvsim_file *nf, struct nvsim_caller *who)
 	who->user_params = true;
 }
 
+/* ---- between the memory of a caller and RM ---- */
+
+noinline u32 os_memcpy_from_user(void *to, const void __user *from, u32 bytes)
+{
+	return copy_from_user(to, from, bytes) ? NV_ERR_INVALID_ADDRESS : NV_OK;
+}
+
+noinline u32 os_memcpy_to_user(void __user *to, const void *from, u32 bytes)
+{
+	return copy_to_user(to, from, bytes) ? NV_ERR_INVALID_ADDRESS : NV_OK;
+}
+
 /* ---- RM_ALLOC, both forms ---- */
 
 static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
@@ -64,7 +76,7 @@ static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
 			goto out;
 		}
 		nvsim_pause(NVSIM_PAUSE_PARAMS, NV_ESC_RM_ALLOC);
-		if (copy_from_user(params, uparams, psize)) {
+		if (os_memcpy_from_user(params, uparams, psize)) {
 			status = NV_ERR_INVALID_ADDRESS;
 			goto out;
 		}
@@ -73,7 +85,7 @@ static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
 	status = nvsim_rm_alloc(p21->hRoot, p21->hObjectParent, &p21->hObjectNew, class, params,
 				psize, who);
 	mutex_unlock(&rm_lock);
-	if (status == NV_OK && params && copy_to_user(uparams, params, psize))
+	if (status == NV_OK && params && os_memcpy_to_user(uparams, params, psize))
 		status = NV_ERR_INVALID_ADDRESS;
 out:
 	nvsim_debug("alloc root %x parent %x new %x class %x size %u -> %x\n", p21->hRoot,
@@ -98,7 +110,7 @@ static void embedded_put(const struct nvsim_embedded *emb, void *params,
 
 	for (i = 0; i < emb->nptrs; i++) {
 		if (store && list[i].copy &&
-		    copy_to_user(u64_to_user_ptr(list[i].uptr), list[i].copy, list[i].bytes))
+		    os_memcpy_to_user(u64_to_user_ptr(list[i].uptr), list[i].copy, list[i].bytes))
 			*status = NV_ERR_INVALID_ADDRESS;
 		*(u64 *)(params + emb->ptr_at + 8 * i) = list[i].uptr;
 		kvfree(list[i].copy);
@@ -124,7 +136,7 @@ static u32 embedded_get(const struct nvsim_embedded *emb, void *params, struct e
 		list[i].copy = kvzalloc(list[i].bytes, GFP_KERNEL);
 		if (!list[i].copy)
 			status = NV_ERR_NO_MEMORY;
-		else if (copy_from_user(list[i].copy, u64_to_user_ptr(list[i].uptr),
+		else if (os_memcpy_from_user(list[i].copy, u64_to_user_ptr(list[i].uptr),
 					list[i].bytes))
 			status = NV_ERR_INVALID_ADDRESS;
 		*ptr = (uintptr_t)list[i].copy;
@@ -150,7 +162,7 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 		return;
 	}
 	nvsim_pause(NVSIM_PAUSE_PARAMS, NV_ESC_RM_CONTROL);
-	if (copy_from_user(params, uparams, p->paramsSize)) {
+	if (os_memcpy_from_user(params, uparams, p->paramsSize)) {
 		p->status = NV_ERR_INVALID_ADDRESS;
 		goto out;
 	}
@@ -164,7 +176,7 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 	}
 	if (emb)
 		embedded_put(emb, params, list, p->status == NV_OK, &p->status);
-	if (p->status == NV_OK && copy_to_user(uparams, params, p->paramsSize))
+	if (p->status == NV_OK && os_memcpy_to_user(uparams, params, p->paramsSize))
 		p->status = NV_ERR_INVALID_ADDRESS;
 out:
 	kvfree(params);
@@ -436,45 +448,12 @@ static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t s
 	}
 }
 
-static int escape(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
+/* By name and arguments the real driver's, as are the next two: the door follows them. */
+noinline int rm_ioctl(void *sp, void *nv, struct nvsim_file *nf, u32 nr, void *arg, u32 size)
 {
-	struct nvsim_caller who;
-
 	switch (nr) {
-	case NV_ESC_WAIT_OPEN_COMPLETE:
-		if (nvsim_branch < 550 || size != sizeof(struct nv_ioctl_wait_open))
-			return -EINVAL;
-		memset(arg, 0, sizeof(struct nv_ioctl_wait_open));
-		return 0;
-	case NV_ESC_CARD_INFO:
-		return escape_card_info(nf, arg, size);
-	case NV_ESC_ATTACH_GPUS_TO_FD:
-		return escape_attach_gpus(nf, arg, size);
-	case NV_ESC_CHECK_VERSION_STR:
-		return escape_version(nf, arg, size);
 	case NV_ESC_REGISTER_FD:
 		return escape_register_fd(nf, arg, size);
-	case NV_ESC_SYS_PARAMS:
-		return nf->card || size != 8 ? -EINVAL : 0;
-	case NV_ESC_NUMA_INFO:
-		if (!nf->card || size != NV_IOCTL_NUMA_INFO_SIZE)
-			return -EINVAL;
-		memset(arg, 0, size);
-		*(s32 *)arg = -1;	/* node: none, the card's memory is no NUMA node */
-		return 0;
-	case NV_ESC_SET_NUMA_STATUS:
-		return capable(CAP_SYS_ADMIN) ? -EINVAL : -EACCES;
-	case NV_ESC_QUERY_DEVICE_INTR:
-		if (!nf->card || size < 8)
-			return -EINVAL;
-		memset(arg, 0, 8);
-		return 0;
-	case NV_ESC_EXPORT_TO_DMABUF_FD:
-		if (!nf->card || size != (nvsim_branch >= 570 ? 2608 : 2600))
-			return -EINVAL;
-		caller_of(nf, &who);
-		*(u32 *)(arg + size - 8) = nvsim_dmabuf_export(nf->card, arg, &who);
-		return 0;
 	case NV_ESC_ALLOC_OS_EVENT: {
 		struct nv_ioctl_os_event *p = arg;
 
@@ -499,6 +478,48 @@ static int escape(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size
 		return 0;
 	default:
 		return escape_rm(nf, nr, arg, size);
+	}
+}
+
+static int escape(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
+{
+	struct nvsim_caller who;
+
+	switch (nr) {
+	case NV_ESC_WAIT_OPEN_COMPLETE:
+		if (nvsim_branch < 550 || size != sizeof(struct nv_ioctl_wait_open))
+			return -EINVAL;
+		memset(arg, 0, sizeof(struct nv_ioctl_wait_open));
+		return 0;
+	case NV_ESC_CARD_INFO:
+		return escape_card_info(nf, arg, size);
+	case NV_ESC_ATTACH_GPUS_TO_FD:
+		return escape_attach_gpus(nf, arg, size);
+	case NV_ESC_CHECK_VERSION_STR:
+		return escape_version(nf, arg, size);
+	case NV_ESC_SYS_PARAMS:
+		return nf->card || size != 8 ? -EINVAL : 0;
+	case NV_ESC_NUMA_INFO:
+		if (!nf->card || size != NV_IOCTL_NUMA_INFO_SIZE)
+			return -EINVAL;
+		memset(arg, 0, size);
+		*(s32 *)arg = -1;	/* node: none, the card's memory is no NUMA node */
+		return 0;
+	case NV_ESC_SET_NUMA_STATUS:
+		return capable(CAP_SYS_ADMIN) ? -EINVAL : -EACCES;
+	case NV_ESC_QUERY_DEVICE_INTR:
+		if (!nf->card || size < 8)
+			return -EINVAL;
+		memset(arg, 0, 8);
+		return 0;
+	case NV_ESC_EXPORT_TO_DMABUF_FD:
+		if (!nf->card || size != (nvsim_branch >= 570 ? 2608 : 2600))
+			return -EINVAL;
+		caller_of(nf, &who);
+		*(u32 *)(arg + size - 8) = nv_dma_buf_export(nf->card, arg, &who);
+		return 0;
+	default:
+		return rm_ioctl(NULL, NULL, nf, nr, arg, size);
 	}
 }
 
@@ -537,6 +558,7 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	nvsim_pause(NVSIM_PAUSE_ANSWER, nr);
 	if (ret != -EFAULT && copy_to_user(uptr, arg, size))
 		ret = -EFAULT;
+	nvsim_pause(NVSIM_PAUSE_RETURN, nr);
 	kfree(arg);
 	return ret;
 }

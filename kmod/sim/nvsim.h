@@ -324,7 +324,10 @@ u32 nvsim_os_event_free(struct nv_ioctl_os_event *p);
 void nvsim_os_event_release(struct nvsim_file *nf);
 __poll_t nvsim_poll(struct file *filp, struct poll_table_struct *wait);
 
-u32 nvsim_dmabuf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who);
+int rm_ioctl(void *sp, void *nv, struct nvsim_file *nf, u32 nr, void *arg, u32 size);
+u32 os_memcpy_from_user(void *to, const void __user *from, u32 bytes);
+u32 os_memcpy_to_user(void __user *to, const void *from, u32 bytes);
+u32 nv_dma_buf_export(struct nvsim_card *card, void *arg, const struct nvsim_caller *who);
 
 /* ---- runlist.c ---- */
 
@@ -389,6 +392,7 @@ enum nvsim_pause {
 	NVSIM_PAUSE_ARGUMENT,	/* nothing of the caller's memory has been read */
 	NVSIM_PAUSE_PARAMS,	/* the argument has been read, its parameters have not */
 	NVSIM_PAUSE_ANSWER,	/* all is done but writing the argument back */
+	NVSIM_PAUSE_RETURN,	/* that too */
 	NVSIM_PAUSE_COUNT
 };
 void nvsim_pause(enum nvsim_pause at, unsigned int nr);

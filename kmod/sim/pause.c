@@ -4,10 +4,11 @@
  * test can do there what a race does by luck.
  *
  * Written to the parameter: "<step> <number>", where the number is that of an
- * escape in hexadecimal; the next call of that number is held at that step. An
+ * escape, or of a UVM command, in hexadecimal; the next call of that number is held at that step. An
  * empty line holds none. Either lets go who is held. Read: "armed", "held", or an
  * empty line: nobody is waited for.
  */
+#include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/sched/signal.h>
 #include <linux/spinlock.h>
@@ -19,6 +20,7 @@ static const char *const steps[NVSIM_PAUSE_COUNT] = {
 	[NVSIM_PAUSE_ARGUMENT] = "argument",
 	[NVSIM_PAUSE_PARAMS] = "params",
 	[NVSIM_PAUSE_ANSWER] = "answer",
+	[NVSIM_PAUSE_RETURN] = "return",
 };
 
 static DEFINE_SPINLOCK(pause_lock);
@@ -45,6 +47,7 @@ void nvsim_pause(enum nvsim_pause at, unsigned int nr)
 	if (hold)
 		wait_event_killable(released, READ_ONCE(generation) != mine);
 }
+EXPORT_SYMBOL_GPL(nvsim_pause);
 
 static int pause_set(const char *text, const struct kernel_param *param)
 {
@@ -78,4 +81,4 @@ static int pause_get(char *text, const struct kernel_param *param)
 
 static const struct kernel_param_ops pause_ops = { .set = pause_set, .get = pause_get };
 module_param_cb(pause, &pause_ops, NULL, 0600);
-MODULE_PARM_DESC(pause, "hold the next call of an escape: <argument|params|answer> <number>");
+MODULE_PARM_DESC(pause, "hold the next call of an escape: <argument|params|answer|return> <number>");

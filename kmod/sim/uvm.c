@@ -126,7 +126,7 @@ static u32 uvm_mm_initialize(struct uvm_file *uf, void *p)
 	return status;
 }
 
-static u32 uvm_register_gpu(struct uvm_space *s, void *p)
+static u32 uvm_api_register_gpu(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card = nvsim_uvm_card(p);
 
@@ -147,7 +147,7 @@ static u32 registered(struct uvm_space *s, const u8 *uuid, struct nvsim_card **c
 	return NV_OK;
 }
 
-static u32 uvm_unregister_gpu(struct uvm_space *s, void *p)
+static u32 uvm_api_unregister_gpu(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -157,7 +157,7 @@ static u32 uvm_unregister_gpu(struct uvm_space *s, void *p)
 	return status;
 }
 
-static u32 uvm_register_vaspace(struct uvm_space *s, void *p)
+static u32 uvm_register_vaspace(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -174,7 +174,7 @@ static u32 uvm_register_vaspace(struct uvm_space *s, void *p)
 	return status;
 }
 
-static u32 uvm_unregister_vaspace(struct uvm_space *s, void *p)
+static u32 uvm_unregister_vaspace(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -184,7 +184,7 @@ static u32 uvm_unregister_vaspace(struct uvm_space *s, void *p)
 	return status;
 }
 
-static u32 uvm_register_channel(struct uvm_space *s, void *p)
+static u32 uvm_register_channel(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -199,7 +199,7 @@ static u32 uvm_register_channel(struct uvm_space *s, void *p)
 	return status;
 }
 
-static u32 uvm_map_external(struct uvm_space *s, void *p)
+static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
 {
 	u32 entries = nvsim_uvm_branch() == 535 ? 32 : 256;
 	u32 tail = 24 + entries * 36;
@@ -228,7 +228,7 @@ static u32 uvm_map_external(struct uvm_space *s, void *p)
 	return status;
 }
 
-static u32 uvm_map_sparse(struct uvm_space *s, void *p)
+static u32 uvm_map_sparse(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, (u8 *)p + 16, &card);
@@ -236,7 +236,7 @@ static u32 uvm_map_sparse(struct uvm_space *s, void *p)
 	return status ?: uvm_external_map(s, U64P(p, 0), U64P(p, 8), 0, card, NULL);
 }
 
-static u32 uvm_unmap_external(struct uvm_space *s, void *p)
+static u32 uvm_api_unmap_external(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, (u8 *)p + 16, &card);
@@ -244,22 +244,22 @@ static u32 uvm_unmap_external(struct uvm_space *s, void *p)
 	return status ?: uvm_external_unmap(s, U64P(p, 0), U64P(p, 8), card);
 }
 
-static u32 uvm_create_external(struct uvm_space *s, void *p)
+static u32 uvm_api_create_external_range(void *p, struct uvm_space *s)
 {
 	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_EXTERNAL);
 }
 
-static u32 uvm_create_pool(struct uvm_space *s, void *p)
+static u32 uvm_api_alloc_semaphore_pool(void *p, struct uvm_space *s)
 {
 	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_POOL);
 }
 
-static u32 uvm_create_parallelism(struct uvm_space *s, void *p)
+static u32 uvm_create_parallelism(void *p, struct uvm_space *s)
 {
 	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_PARALLELISM);
 }
 
-static u32 uvm_free(struct uvm_space *s, void *p)
+static u32 uvm_api_free(void *p, struct uvm_space *s)
 {
 	const struct uvm_range *r = uvm_range_at(s, U64P(p, 0));
 
@@ -270,7 +270,7 @@ static u32 uvm_free(struct uvm_space *s, void *p)
 	return uvm_range_free(s, U64P(p, 0), U64P(p, 8));
 }
 
-static u32 uvm_validate(struct uvm_space *s, void *p)
+static u32 uvm_validate(void *p, struct uvm_space *s)
 {
 	struct uvm_range *r = uvm_range_at(s, U64P(p, 0));
 
@@ -295,7 +295,7 @@ static bool vma_is_managed(u64 address)
 	return ours;
 }
 
-static u32 uvm_migrate(struct uvm_space *s, void *p)
+static u32 uvm_migrate(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card = nvsim_uvm_card((u8 *)p + 16);
 	bool managed;
@@ -310,24 +310,24 @@ static u32 uvm_migrate(struct uvm_space *s, void *p)
 	return uvm_managed_migrate(s, U64P(p, 0), U64P(p, 8), card);
 }
 
-static u32 uvm_pageable(struct uvm_space *s, void *p)
+static u32 uvm_pageable(void *p, struct uvm_space *s)
 {
 	*(u8 *)p = 0;			/* no access to pageable memory */
 	return NV_OK;
 }
 
-static u32 uvm_pageable_gpu(struct uvm_space *s, void *p)
+static u32 uvm_pageable_gpu(void *p, struct uvm_space *s)
 {
 	*((u8 *)p + 16) = 0;
 	return NV_OK;
 }
 
-static u32 uvm_accept(struct uvm_space *s, void *p)
+static u32 uvm_accept(void *p, struct uvm_space *s)
 {
 	return NV_OK;
 }
 
-static u32 uvm_range_group(struct uvm_space *s, void *p)
+static u32 uvm_range_group(void *p, struct uvm_space *s)
 {
 	U64P(p, 0) = 1;
 	return NV_OK;
@@ -335,22 +335,22 @@ static u32 uvm_range_group(struct uvm_space *s, void *p)
 
 struct uvm_command {
 	u32 cmd, size535, size, status_at;	/* status_at counts from the end */
-	u32 (*fn)(struct uvm_space *s, void *p);
+	u32 (*fn)(void *p, struct uvm_space *s);
 };
 
 static const struct uvm_command commands[] = {
-	{ UVM_REGISTER_GPU, 40, 40, 4, uvm_register_gpu },
-	{ UVM_UNREGISTER_GPU, 20, 20, 4, uvm_unregister_gpu },
+	{ UVM_REGISTER_GPU, 40, 40, 4, uvm_api_register_gpu },
+	{ UVM_UNREGISTER_GPU, 20, 20, 4, uvm_api_unregister_gpu },
 	{ UVM_REGISTER_GPU_VASPACE, 32, 32, 4, uvm_register_vaspace },
 	{ UVM_UNREGISTER_GPU_VASPACE, 20, 20, 4, uvm_unregister_vaspace },
 	{ UVM_REGISTER_CHANNEL, 56, 56, 8, uvm_register_channel },
 	{ UVM_UNREGISTER_CHANNEL, 28, 28, 4, uvm_accept },
-	{ UVM_CREATE_EXTERNAL_RANGE, 24, 24, 8, uvm_create_external },
-	{ UVM_MAP_EXTERNAL_ALLOCATION, 1200, 9264, 4, uvm_map_external },
-	{ UVM_UNMAP_EXTERNAL, 40, 40, 8, uvm_unmap_external },
+	{ UVM_CREATE_EXTERNAL_RANGE, 24, 24, 8, uvm_api_create_external_range },
+	{ UVM_MAP_EXTERNAL_ALLOCATION, 1200, 9264, 4, uvm_api_map_external_allocation },
+	{ UVM_UNMAP_EXTERNAL, 40, 40, 8, uvm_api_unmap_external },
 	{ UVM_MAP_EXTERNAL_SPARSE, 40, 40, 8, uvm_map_sparse },
-	{ UVM_FREE, 24, 24, 8, uvm_free },
-	{ UVM_ALLOC_SEMAPHORE_POOL, 1184, 9248, 8, uvm_create_pool },
+	{ UVM_FREE, 24, 24, 8, uvm_api_free },
+	{ UVM_ALLOC_SEMAPHORE_POOL, 1184, 9248, 8, uvm_api_alloc_semaphore_pool },
 	{ UVM_MAP_DYNAMIC_PARALLELISM_REGION, 40, 40, 8, uvm_create_parallelism },
 	{ UVM_MIGRATE, 80, 80, 8, uvm_migrate },
 	{ UVM_SET_PREFERRED_LOCATION, 40, 40, 4, uvm_accept },
@@ -423,13 +423,14 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 			status = NV_ERR_ILLEGAL_ACTION;
 		} else {
 			mutex_lock(&s->lock);
-			status = c->fn(s, p);
+			status = c->fn(p, s);
 			mutex_unlock(&s->lock);
 		}
 	}
 	U32P(p, status_at) = status;
 	if (copy_to_user(uptr, p, size))
 		ret = -EFAULT;
+	nvsim_pause(NVSIM_PAUSE_RETURN, cmd);
 out:
 	kvfree(p);
 	return ret;

@@ -66,6 +66,8 @@ class Flight:
 
     files: tuple[int, ...]
     next: Callable[[], Callable[..., Any] | None] | None
+    lost: bool = False
+    """What the driver answers does not arrive: the process is being killed."""
 
 
 class World:
@@ -88,6 +90,7 @@ class World:
         self.files: dict[int, Device] = {}
         self.flights: list[Flight] = []
         self.verdicts: list[Verdict] = []
+        self.killed = False
 
     # --------------------------------------------------------------- checks
 
@@ -95,7 +98,9 @@ class World:
         for card, limit in enumerate(self.limits):
             account = self.tenant.account(card)
             alive = self.driver.alive_bytes(card)
-            assert alive <= account.current_bytes, f"card {card}: memory that nobody is charged for"
+            assert self.killed or alive <= account.current_bytes, (
+                f"card {card}: memory that nobody is charged for"
+            )
             assert limit is None or account.current_bytes <= limit
             assert account.current_bytes == self.sum_of_charges(card)
 
@@ -145,12 +150,16 @@ class World:
             seen, inner = bytearray(call.args), bytearray(call.params)
             status = self.driver.ioctl(file, nr, seen, inner, take)
             nv.set32(seen, request.status_offset, status)
-            call.set_args(bytes(seen))
-            call.set_params(bytes(inner))
-            return settle
+            return partial(settle, bytes(seen), bytes(inner))
 
-        def settle() -> Callable[..., Any] | None:
-            verdict = call.post(0)
+        def settle(seen: bytes, inner: bytes) -> Callable[..., Any] | None:
+            if flight.lost:
+                verdict = call.unanswered()
+                self.killed |= verdict is Verdict.KILL
+            else:
+                call.set_args(seen)
+                call.set_params(inner)
+                verdict = call.post(0)
             self.verdicts.append(verdict)
             return undo if verdict is Verdict.UNDO else None
 
@@ -381,8 +390,14 @@ class World:
         if self.flights:
             self.land(self.flights[(a + 8 * b) % len(self.flights)])
 
+    def op_lose(self, a: int, b: int, c: int, d: int) -> None:
+        if self.flights:
+            self.flights[(a + 8 * b) % len(self.flights)].lost = True
+
     def run(self, program: list[tuple[str, int, int, int, int]]) -> None:
         for name, *numbers in program:
+            if self.killed:
+                break  # the whole container: nobody begins anything
             getattr(self, "op_" + name)(*numbers)
             self.check()
 
@@ -411,7 +426,7 @@ class Closing(Flight):
 OPERATIONS = {
     "open": 3, "close": 2, "root": 2, "device": 3, "alloc": 12, "free": 8, "dup": 6, "export": 5,
     "import": 5, "register": 3, "map": 12, "unmap": 5, "create": 3, "pool": 1, "mmap": 3,
-    "step": 60,
+    "step": 60, "lose": 2,
 }  # fmt: skip
 # three control files, two UVM files with both cards, a client with both devices
 START = [

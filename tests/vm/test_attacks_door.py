@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", "6.12", b
 
 # nv_escape.h, nv-ioctl-numbers.h
 RM_CONTROL, RM_ALLOC, REGISTER_FD, EXPORT_TO_DMABUF_FD = 0x2A, 0x2B, 0xC9, 0xD9
+UVM_UNMAP_EXTERNAL = 66
 NV_ERR_INVALID_ARGUMENT = 0x1F
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
 #: root with Docker's default capabilities, and an ordinary user
 USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
-OPEN = pytest.mark.xfail(strict=True, reason="open: docs/threat-model.md, row 1")
 
 
 @pytest.fixture
@@ -73,9 +73,12 @@ class Race:
 
 
 @USERS
-@pytest.mark.parametrize("way", ["forge", pytest.param("overwrite", marks=OPEN)])
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [("forge", "params"), ("overwrite", "params"), ("overwrite-argument", "argument")],
+)
 def test_no_other_request_than_was_looked_at_reaches_the_driver(
-    host: Host, uid: int, way: str
+    host: Host, uid: int, way: str, step: str
 ) -> None:
     """
     Row 1, between the decision and the driver's reading: a mapping over the private copies; a
@@ -84,7 +87,7 @@ def test_no_other_request_than_was_looked_at_reaches_the_driver(
     one = host.tenant()
     race = Race(one, uid, way, str(300 * MIB))
     idle_bytes = _used_bytes()
-    race.call_held("params", RM_ALLOC)
+    race.call_held(step, RM_ALLOC)
     race.go()
     replaced = race.expect("replaced")
     # Held again when all is done, before whoever replaced them can be noticed.
@@ -96,6 +99,31 @@ def test_no_other_request_than_was_looked_at_reaches_the_driver(
     race.go()
     assert race.expect("status") == 0
     assert not replaced
+
+
+@USERS
+@pytest.mark.parametrize(
+    ("way", "number"), [("deny", RM_ALLOC), ("pretend", UVM_UNMAP_EXTERNAL)]
+)
+def test_no_other_answer_than_the_drivers_is_counted_by(
+    host: Host, uid: int, way: str, number: int
+) -> None:
+    """
+    Row 1, between the driver's writing and our reading: an allocation that did not fail; a
+    mapping that did not go.
+    """
+    one = host.tenant()
+    idle_bytes = host.driver_used_bytes()
+    race = Race(one, uid, way, str(300 * MIB))
+    race.call_held("return", number)
+    race.go()
+    race.expect("written")
+    PAUSE.write_text("\n")
+    race.go()
+    status = race.expect("status")
+    assert (status == 0) == (way == "deny")
+    assert host.driver_used_bytes() - idle_bytes >= 300 * MIB
+    assert host.charged_bytes() >= 300 * MIB
 
 
 def _used_bytes() -> int:
@@ -203,13 +231,13 @@ def test_the_bridge_cannot_be_unloaded_under_a_container(host: Host, loaded_modu
 
 
 def test_private_copies_are_charged_to_the_containers_memory(host: Host) -> None:
-    """Row 13: 192 KiB for each eight calls that a process has under way."""
+    """Row 13: 176 KiB for each four calls that a process has under way."""
     one = host.tenant()
     race = Race(one, 0, "peek")
     race.call_held("answer", RM_CONTROL)
     stat = Path(f"/sys/fs/cgroup{one.cgroup}/memory.stat").read_text().splitlines()
     PAUSE.write_text("\n")
-    assert int(dict(line.split() for line in stat)["vmalloc"]) >= 192 << 10
+    assert int(dict(line.split() for line in stat)["vmalloc"]) >= 176 << 10
 
 
 @USERS

@@ -381,6 +381,67 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	return verdict;
 }
 
+/* What takes nothing, or returns something, when it is done. */
+static bool takes_nothing(const struct cgpu_call *call)
+{
+	switch (call->req.op) {
+	case CGPU_OP_FREE:
+	case CGPU_OP_UNMAP_DMA:
+	case CGPU_OP_UNMAP_MEMORY:
+	case CGPU_OP_UVM_UNREGISTER_GPU:
+	case CGPU_OP_UVM_UNMAP_EXTERNAL:
+	case CGPU_OP_UVM_FREE:
+	/* what is mapped where there is no such range is charged as managed memory */
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+	case CGPU_OP_UVM_CREATE_EXTERNAL:
+		return true;
+	case CGPU_OP_OS_EVENT:
+		return call->req.nr == NV_ESC_FREE_OS_EVENT;
+	default:
+		return call->req.status_offset == CGPU_NO_OFFSET;
+	}
+}
+
+/* Neither to have been done nor to have been refused would be right for what is there then. */
+static bool is_ambiguous(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	const struct cgpu_request *req = &call->req;
+	uint32_t hObject;
+
+	if (req->op == CGPU_OP_UVM_MAP_EXTERNAL)
+		return req->nr == UVM_ALLOC_DEVICE_P2P;
+	if (!call->promised_objects)
+		return false;
+	/* under handles that stand in the parameters */
+	if (!req->hObject_offset)
+		return true;
+	hObject = cgpu_get32(call->args, req->hObject_offset);
+	/* the driver chose one, or there is one already and it may have said so */
+	return !hObject || cgpu_object_find(&tenant->objects, req->hClient, hObject);
+}
+
+int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call)
+{
+	const struct cgpu_request *req = &call->req;
+	/* a client that nobody knows is of no use to anybody */
+	bool client = req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass);
+	bool ambiguous = !client && is_ambiguous(tenant, call);
+
+	if (client || ambiguous || takes_nothing(call)) {
+		cgpu_call_post(tenant, topology, call, -EFAULT);
+		return ambiguous ? CGPU_KILL : CGPU_DONE;
+	}
+	cgpu_put32(call->args, req->status_offset, NV_OK);
+	/* how much it took is not known either: what was reserved stays */
+	if (req->size_offset)
+		cgpu_put64(call->args, req->size_offset, 0);
+	if (req->op == CGPU_OP_ALLOC && req->hClass == NV01_MEMORY_LOCAL_USER &&
+	    req->params_size >= offsetof(struct nv_memory_alloc, alignment))
+		cgpu_put64(call->params, offsetof(struct nv_memory_alloc, size), 0);
+	return cgpu_call_post(tenant, topology, call, 0);
+}
+
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
 {
 	memset(args, 0, sizeof(struct nvos00));

@@ -133,6 +133,14 @@ uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *cal
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result);
 
+/*
+ * In place of cgpu_call_post() where the driver was asked and its answer did not arrive:
+ * what would take memory is taken for done, what would return some is not. `args` and
+ * `params` are as they were asked.
+ */
+int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call);
+
 /* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
 /* After the driver freed it: what the call had charged and pinned goes. */

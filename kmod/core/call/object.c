@@ -13,7 +13,7 @@ enum {
 	HUGE_512M_BYTES = 512 << 20
 };
 
-static bool is_root_class(uint32_t hClass)
+bool cgpu_is_root_class(uint32_t hClass)
 {
 	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV ||
 	       hClass == NV01_ROOT_CLIENT;
@@ -186,7 +186,7 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	uint32_t card;
 	int verdict;
 
-	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
 		return cgpu_promise_objects(tenant, call, 1);
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
@@ -332,7 +332,7 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	struct cgpu_object *object;
 	uint32_t status = NV_ERR_INSUFFICIENT_RESOURCES;
 
-	if (req->op == CGPU_OP_ALLOC && is_root_class(req->hClass))
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
 		return post_client(tenant, call, hObject);
 
 	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {

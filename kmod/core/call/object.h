@@ -18,6 +18,8 @@ int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed);
 int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		  const struct cgpu_request *after);
+/* Is it a client? */
+bool cgpu_is_root_class(uint32_t hClass);
 /* A second handle of `charge`, by DUP_OBJECT or by import; takes its reference over. */
 bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			uint32_t hObject, uint32_t hClass, uint32_t *charge);

@@ -13,6 +13,7 @@
 #include <linux/prctl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ enum {
 	PAGE = 4096,
 	NV2080_CTRL_CMD_FB_GET_INFO = 0x20801301,
 	FB_INFO_TOTAL_RAM_SIZE = 8,
+	UVM_UNMAP_EXTERNAL = 66,
 };
 
 static struct sc sc;
@@ -91,10 +93,11 @@ static bool have_written(unsigned long to, const void *from, size_t bytes)
 	       read(ends[0], (void *)to, bytes) == (ssize_t)bytes;
 }
 
-static void forge(u64 size, bool by_mapping)
+static void forge(u64 size, bool by_mapping, bool argument)
 {
 	unsigned long start, end;
 	struct nv_memory_alloc forged;
+	struct nvos64 request;
 	bool replaced;
 	pthread_t thread;
 	u64 free, total;
@@ -107,14 +110,84 @@ static void forge(u64 size, bool by_mapping)
 	pthread_create(&thread, NULL, allocate_little, &status);
 	step("called", 0);
 	forged = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+	request = (struct nvos64){ .hRoot = sc.client, .hObjectParent = sc.device,
+				   .hObjectNew = 0x51000000, .hClass = 0x40,
+				   .pAllocParms = (u64)(uintptr_t)&forged };
 	replaced = !by_mapping || map_over(start, end);
 	if (replaced && by_mapping)
 		memcpy((void *)(start + SLOT_ARGS_BYTES), &forged, sizeof(forged));
+	else if (argument)
+		replaced = have_written(start, &request, sizeof(request));
 	else if (replaced)
 		replaced = have_written(start + SLOT_ARGS_BYTES, &forged, sizeof(forged));
 	step("replaced", replaced);
 	pthread_join(thread, NULL);
 	step("status", status);
+}
+
+/* ------------------------------------------------ another answer than was given */
+
+static struct sc_mem memory;
+
+static void *allocate(void *status)
+{
+	*(int *)status = sc_mem_alloc(&sc, memory.size, &memory);
+	return NULL;
+}
+
+/* While the call that `thread` makes stands before its return. */
+static void answer_instead(void *(*call)(void *), u32 status_at, u32 instead)
+{
+	unsigned long start, end;
+	pthread_t thread;
+	bool written;
+	int status;
+
+	if (!find_scratch(&start, &end))
+		die("no private copies", 0);
+	step("ready", 0);
+	pthread_create(&thread, NULL, call, &status);
+	step("called", 0);
+	written = have_written(start + status_at, &instead, sizeof(instead));
+	step("written", written);
+	pthread_join(thread, NULL);
+	step("status", status);
+}
+
+/* The driver has allocated, and is made to say that it has not. */
+static void deny(u64 size)
+{
+	u64 free, total;
+
+	memory.size = size;
+	sc_mem_info(&sc, &free, &total);
+	answer_instead(allocate, offsetof(struct nvos64, status), 0x51 /* NO_MEMORY */);
+}
+
+/* Over more than is mapped: the driver takes nothing away. */
+static void *unmap_too_much(void *status)
+{
+	struct { u64 base, length; u8 uuid[16]; u32 status, pad; } unmap = {
+		memory.va - PAGE, memory.size + 2 * PAGE, { 0 }, 0, 0
+	};
+
+	memcpy(unmap.uuid, sc.uuid, sizeof(unmap.uuid));
+	*(int *)status = sc_uvm(&sc, UVM_UNMAP_EXTERNAL, &unmap, 32);
+	return NULL;
+}
+
+/* The driver has unmapped nothing, and is made to say that it has. */
+static void pretend(u64 size)
+{
+	int ret = sc_context(&sc);
+
+	if (!ret)
+		ret = sc_malloc(&sc, size, &memory);
+	if (!ret)
+		ret = sc_mem_free(&sc, &memory); /* the mapping keeps it */
+	if (ret)
+		die("malloc", ret);
+	answer_instead(unmap_too_much, 32, 0);
 }
 
 /* -------------------------------------------------- a descriptor that is not */
@@ -410,9 +483,15 @@ int main(int argc, char **argv)
 	if (ret)
 		die("open", ret);
 	if (!strcmp(command, "forge") && argc == 3)
-		forge(strtoull(argv[2], NULL, 0), true);
+		forge(strtoull(argv[2], NULL, 0), true, false);
 	else if (!strcmp(command, "overwrite") && argc == 3)
-		forge(strtoull(argv[2], NULL, 0), false);
+		forge(strtoull(argv[2], NULL, 0), false, false);
+	else if (!strcmp(command, "overwrite-argument") && argc == 3)
+		forge(strtoull(argv[2], NULL, 0), false, true);
+	else if (!strcmp(command, "deny") && argc == 3)
+		deny(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "pretend") && argc == 3)
+		pretend(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
 		hide_dmabuf(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-export") && argc == 3)

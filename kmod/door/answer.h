@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the driver answers, taken down before it writes it where others can. */
+#ifndef CGPU_DOOR_ANSWER_H
+#define CGPU_DOOR_ANSWER_H
+
+#include <linux/list.h>
+#include <linux/types.h>
+
+struct task_struct;
+
+/**
+ * struct cgpu_answer - of one call under way
+ * @node: among those under way
+ * @task: who calls
+ * @user: where the driver finds the call's memory
+ * @to: kernel only: where the answer goes, laid out as the memory at @user
+ * @bytes: of both
+ * @args_bytes: of the argument, with which they begin
+ * @argument: the driver's own copy of the argument; NULL: it has not shown any
+ * @copies: what the driver copies to @user goes to @to, past the process
+ * @taken: @to begins with the argument as the driver left it
+ */
+struct cgpu_answer {
+	struct hlist_node node;
+	struct task_struct *task;
+	unsigned long user;
+	u8 *to;
+	size_t bytes;
+	size_t args_bytes;
+	const void *argument;
+	bool copies;
+	bool taken;
+};
+
+/**
+ * cgpu_answer_attach() - the driver is there: its answers can be taken from the first call on
+ * @uvm: nvidia-uvm, else nvidia
+ *
+ * Where they cannot the kernel's log says so.
+ */
+void cgpu_answer_attach(bool uvm);
+
+/**
+ * cgpu_answer_detach() - it goes
+ * @uvm: nvidia-uvm, else nvidia
+ *
+ * Context: as cgpu_descriptor_detach().
+ */
+void cgpu_answer_detach(bool uvm);
+
+/** cgpu_answer_begin() - current asks the driver */
+void cgpu_answer_begin(struct cgpu_answer *answer, unsigned long user, u8 *to, size_t bytes,
+		       size_t args_bytes);
+
+/** cgpu_answer_end() - the driver is through; by the task that began */
+void cgpu_answer_end(struct cgpu_answer *answer);
+
+/** cgpu_answer_of_current() - Return: what current has under way, or NULL. Context: any. */
+struct cgpu_answer *cgpu_answer_of_current(void);
+
+/**
+ * cgpu_answer_take() - the driver begins to write the argument back
+ * @answer: of current
+ */
+void cgpu_answer_take(struct cgpu_answer *answer);
+
+#endif
