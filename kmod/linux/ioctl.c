@@ -150,7 +150,8 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 		return err;
 	flight->call.list = list;
 	flight->slot.list_bytes = req->list_size;
-	cgpu_put64(flight->slot.params, LIST_POINTER, flight->slot.args_user + CGPU_SLOT_LIST_PLACE);
+	cgpu_put64(flight->slot.params, LIST_POINTER,
+		   flight->slot.args_user + CGPU_SLOT_LIST_PLACE);
 	return 0;
 }
 

@@ -137,7 +137,7 @@ static u32 embedded_get(const struct nvsim_embedded *emb, void *params, struct e
 		if (!list[i].copy)
 			status = NV_ERR_NO_MEMORY;
 		else if (os_memcpy_from_user(list[i].copy, u64_to_user_ptr(list[i].uptr),
-					list[i].bytes))
+					     list[i].bytes))
 			status = NV_ERR_INVALID_ADDRESS;
 		*ptr = (uintptr_t)list[i].copy;
 	}

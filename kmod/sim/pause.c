@@ -4,9 +4,9 @@
  * test can do there what a race does by luck.
  *
  * Written to the parameter: "<step> <number>", where the number is that of an
- * escape, or of a UVM command, in hexadecimal; the next call of that number is held at that step. An
- * empty line holds none. Either lets go who is held. Read: "armed", "held", or an
- * empty line: nobody is waited for.
+ * escape, or of a UVM command, in hexadecimal; the next call of that number is
+ * held at that step. An empty line holds none. Either lets go who is held. Read:
+ * "armed", "held", or an empty line: nobody is waited for.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>

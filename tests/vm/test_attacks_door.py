@@ -102,9 +102,7 @@ def test_no_other_request_than_was_looked_at_reaches_the_driver(
 
 
 @USERS
-@pytest.mark.parametrize(
-    ("way", "number"), [("deny", RM_ALLOC), ("pretend", UVM_UNMAP_EXTERNAL)]
-)
+@pytest.mark.parametrize(("way", "number"), [("deny", RM_ALLOC), ("pretend", UVM_UNMAP_EXTERNAL)])
 def test_no_other_answer_than_the_drivers_is_counted_by(
     host: Host, uid: int, way: str, number: int
 ) -> None:
