@@ -4,10 +4,15 @@
  * system call at least, before we have read it: an allocation that says it failed is
  * not charged. So the answer is taken where the driver has it in its hands.
  *
- * Parameters are copied by one function of the driver's interface to the kernel, which
- * is answered in its place. The argument is copied by the ioctl itself, from memory
- * that it handed to the function that did the work: that function says where, and it
- * is read when the copying begins, which faults (scratch.c).
+ * Most calls are RM's. The driver copies their argument and hands the copy to
+ * rm_ioctl(), which here gets the one that was judged instead, so that what the process
+ * has in its memory, then and afterwards, is of no consequence. Parameters are copied by
+ * two functions of the driver's interface to the kernel, which are answered in their
+ * place.
+ *
+ * Of other calls the argument is read from memory that nobody can write (scratch.c), and
+ * written back from memory that the driver handed to the function that did the work: that
+ * function says where, and it is read when the writing begins, which faults.
  *
  * What a driver does not show is read where it was written: by a driver that lacks
  * these functions, and of commands that change nothing that is counted.
@@ -55,174 +60,222 @@ void cgpu_answer_take(struct cgpu_answer *answer)
 
 /* ------------------------------------------------------------------ probes */
 
-/* Runs in the place of os_memcpy_to_user(). Return: NV_OK. */
+/* Runs in the place of a function that copies. Return: NV_OK. */
 static noinline notrace u32 copied(void)
 {
 	return 0;
 }
 
-/* NV_STATUS os_memcpy_to_user(void *to, const void *from, NvU32 n) */
-static int on_copy(struct kprobe *probe, struct pt_regs *regs)
+/* Where in the call's memory a copy of the driver's lies, or NULL: elsewhere. */
+static u8 *ours(unsigned long user, u32 bytes)
 {
 	struct cgpu_answer *answer = cgpu_answer_of_current();
-	unsigned long to = regs_get_kernel_argument(regs, 0);
-	const void *from = (const void *)regs_get_kernel_argument(regs, 1);
-	u32 bytes = regs_get_kernel_argument(regs, 2);
+	size_t offset;
 
-	if (!answer || !answer->copies || to < answer->user || to - answer->user >= answer->bytes ||
-	    bytes > answer->bytes - (to - answer->user))
+	if (!answer || !answer->copies || user < answer->user)
+		return NULL;
+	offset = user - answer->user;
+	return offset < answer->bytes && bytes <= answer->bytes - offset ?
+		answer->to + offset : NULL;
+}
+
+/* NV_STATUS os_memcpy_from_user(void *to, const void *from, NvU32 n) */
+static int on_copy_from_user(struct kprobe *probe, struct pt_regs *regs)
+{
+	void *to = (void *)regs_get_kernel_argument(regs, 0);
+	u32 bytes = regs_get_kernel_argument(regs, 2);
+	const u8 *from = ours(regs_get_kernel_argument(regs, 1), bytes);
+
+	if (!from)
 		return 0;
-	memcpy(answer->to + (to - answer->user), from, bytes);
+	memcpy(to, from, bytes);
 	instruction_pointer_set(regs, (unsigned long)copied);
 	return 1;
 }
 
-/* With it the kernel leaves the entry a place where the path may change. */
+/* NV_STATUS os_memcpy_to_user(void *to, const void *from, NvU32 n) */
+static int on_copy_to_user(struct kprobe *probe, struct pt_regs *regs)
+{
+	const void *from = (const void *)regs_get_kernel_argument(regs, 1);
+	u32 bytes = regs_get_kernel_argument(regs, 2);
+	u8 *to = ours(regs_get_kernel_argument(regs, 0), bytes);
+
+	if (!to)
+		return 0;
+	memcpy(to, from, bytes);
+	instruction_pointer_set(regs, (unsigned long)copied);
+	return 1;
+}
+
+/* With it the kernel leaves an entry a place where the path may change. */
 static void after_copy(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
 
-/* A function that does the work, and which of its arguments is the ioctl's. */
-struct worker {
-	const char *symbol;
-	unsigned int argument;
-	struct kprobe probe;
-};
-
-static int on_work(struct kprobe *probe, struct pt_regs *regs)
+/* rm_ioctl(sp, nv, nvfp, cmd, argument, size): on x86-64 in r8 and r9 */
+static int on_rm_ioctl(struct kprobe *probe, struct pt_regs *regs)
 {
-	const struct worker *worker = container_of(probe, struct worker, probe);
 	struct cgpu_answer *answer = cgpu_answer_of_current();
 
-	if (answer && !answer->argument)
-		answer->argument =
-			(const void *)regs_get_kernel_argument(regs, worker->argument);
+	if (!answer || answer->taken || answer->argument)
+		return 0;
+	if (answer->through_rm && (u32)regs->r9 == answer->args_bytes) {
+		regs->r8 = (unsigned long)answer->to;
+		answer->taken = true;
+	} else {
+		answer->argument = (const void *)regs->r8;
+	}
 	return 0;
 }
 
-/* Of the commands whose outcome the core counts by. Not all drivers have all. */
-static struct worker rm_workers[] = {
-	/* rm_ioctl(sp, nv, nvfp, cmd, argument, size) */
-	{ "nvidia:rm_ioctl", 4 },
-	/* nv_dma_buf_export(nv, argument) */
-	{ "nvidia:nv_dma_buf_export", 1 },
+static void show(unsigned long argument)
+{
+	struct cgpu_answer *answer = cgpu_answer_of_current();
+
+	if (answer && !answer->argument)
+		answer->argument = (const void *)argument;
+}
+
+/* nv_dma_buf_export(nv, argument) */
+static int on_export(struct kprobe *probe, struct pt_regs *regs)
+{
+	show(regs_get_kernel_argument(regs, 1));
+	return 0;
+}
+
+/* uvm_api_...(argument, file) */
+static int on_uvm(struct kprobe *probe, struct pt_regs *regs)
+{
+	show(regs_get_kernel_argument(regs, 0));
+	return 0;
+}
+
+/* A function of the driver. */
+struct place {
+	const char *symbol;
+	kprobe_pre_handler_t handler;
+	kprobe_post_handler_t after;
+	bool optional;             /* not every driver has it */
+	struct kprobe probe;       /* addr NULL: not registered */
 };
 
-static struct worker uvm_workers[] = {
-	/* uvm_api_…(argument, file) */
-	{ "nvidia_uvm:uvm_api_register_gpu", 0 },
-	{ "nvidia_uvm:uvm_api_unregister_gpu", 0 },
-	{ "nvidia_uvm:uvm_api_create_external_range", 0 },
-	{ "nvidia_uvm:uvm_api_map_external_allocation", 0 },
-	{ "nvidia_uvm:uvm_api_unmap_external", 0 },
-	{ "nvidia_uvm:uvm_api_free", 0 },
-	{ "nvidia_uvm:uvm_api_alloc_semaphore_pool", 0 },
-	{ "nvidia_uvm:uvm_api_alloc_device_p2p", 0 },
+static struct place rm_places[] = {
+	{ "nvidia:rm_ioctl", on_rm_ioctl },
+	{ "nvidia:os_memcpy_from_user", on_copy_from_user, after_copy },
+	{ "nvidia:os_memcpy_to_user", on_copy_to_user, after_copy },
+	{ "nvidia:nv_dma_buf_export", on_export, .optional = true },
 };
 
-static struct kprobe copy_probe;
+/* The commands by whose outcome the core counts. */
+static struct place uvm_places[] = {
+	{ "nvidia_uvm:uvm_api_register_gpu", on_uvm },
+	{ "nvidia_uvm:uvm_api_unregister_gpu", on_uvm },
+	{ "nvidia_uvm:uvm_api_create_external_range", on_uvm },
+	{ "nvidia_uvm:uvm_api_map_external_allocation", on_uvm },
+	{ "nvidia_uvm:uvm_api_unmap_external", on_uvm },
+	{ "nvidia_uvm:uvm_api_free", on_uvm },
+	{ "nvidia_uvm:uvm_api_alloc_semaphore_pool", on_uvm },
+	{ "nvidia_uvm:uvm_api_alloc_device_p2p", on_uvm, .optional = true },
+};
 
 /* One of the driver's two modules. */
 struct side {
-	struct worker *workers;
+	struct place *places;
 	size_t count;
-	bool there, attached, failed;
+	bool there, followed, failed;
 };
 
-static struct side rm = { .workers = rm_workers, .count = ARRAY_SIZE(rm_workers) };
-static struct side uvm = { .workers = uvm_workers, .count = ARRAY_SIZE(uvm_workers) };
-static DEFINE_MUTEX(probe_lock); /* of both sides */
+static struct side rm = { .places = rm_places, .count = ARRAY_SIZE(rm_places) };
+static struct side uvm = { .places = uvm_places, .count = ARRAY_SIZE(uvm_places) };
+static DEFINE_MUTEX(sides_lock); /* of both */
 
-static void detach(struct side *side)
+static void unfollow(struct side *side)
 {
 	size_t i;
 
-	if (side == &rm && copy_probe.addr) {
-		unregister_kprobe(&copy_probe);
-		copy_probe.addr = NULL;
-	}
 	for (i = 0; i < side->count; i++) {
-		if (side->workers[i].probe.addr)
-			unregister_kprobe(&side->workers[i].probe);
-		side->workers[i].probe.addr = NULL;
+		if (side->places[i].probe.addr)
+			unregister_kprobe(&side->places[i].probe);
+		side->places[i].probe.addr = NULL;
 	}
-	WRITE_ONCE(side->attached, false);
+	WRITE_ONCE(side->followed, false);
 }
 
-/* Return: as register_kprobe(). `probe->addr` says whether it is registered. */
-static int probe_at(struct kprobe *probe, const char *symbol, kprobe_pre_handler_t handler,
-		    kprobe_post_handler_t after)
+static int probe_at(struct place *place)
 {
 	int err;
 
-	*probe = (struct kprobe){
-		.symbol_name = symbol, .pre_handler = handler, .post_handler = after,
+	place->probe = (struct kprobe){
+		.symbol_name = place->symbol,
+		.pre_handler = place->handler,
+		.post_handler = place->after,
 	};
-	err = register_kprobe(probe);
+	err = register_kprobe(&place->probe);
 	if (err)
-		probe->addr = NULL;
-	return err;
+		place->probe.addr = NULL;
+	return err == -ENOENT && place->optional ? 0 : err;
 }
 
 static bool is_due(const struct side *side)
 {
-	return READ_ONCE(side->there) && !READ_ONCE(side->attached) && !READ_ONCE(side->failed);
+	return READ_ONCE(side->there) && !READ_ONCE(side->followed) && !READ_ONCE(side->failed);
 }
 
-/* Text of the driver is changed for those alone who need it: a host without tenants does not. */
-static void attach(struct side *side)
+static void follow(struct side *side)
 {
 	size_t i;
 	int err = 0;
 
-	mutex_lock(&probe_lock);
+	mutex_lock(&sides_lock);
 	if (!is_due(side))
 		goto out;
-	if (side == &rm)
-		err = probe_at(&copy_probe, "nvidia:os_memcpy_to_user", on_copy, after_copy);
-	for (i = 0; i < side->count && (!err || err == -ENOENT); i++)
-		err = probe_at(&side->workers[i].probe, side->workers[i].symbol, on_work, NULL);
-	/* the first does most of the work of its side, and every driver has it */
-	if (!side->workers[0].probe.addr || (side == &rm && !copy_probe.addr)) {
-		detach(side);
+	for (i = 0; i < side->count && !err; i++)
+		err = probe_at(&side->places[i]);
+	if (err) {
+		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
+			side->places[i - 1].symbol, err);
+		unfollow(side);
 		side->failed = true;
-		pr_warn("cgpu: the answers of the driver cannot be followed (%d): they are believed as a process leaves them\n",
-			err);
 	} else {
-		WRITE_ONCE(side->attached, true);
+		WRITE_ONCE(side->followed, true);
 	}
 out:
-	mutex_unlock(&probe_lock);
+	mutex_unlock(&sides_lock);
+}
+
+/* Text of the driver is changed for those alone who need it: a host without tenants does not. */
+void cgpu_answer_follow(void)
+{
+	if (is_due(&rm))
+		follow(&rm);
+	if (is_due(&uvm))
+		follow(&uvm);
 }
 
 void cgpu_answer_attach(bool of_uvm)
 {
-	mutex_lock(&probe_lock);
+	mutex_lock(&sides_lock);
 	(of_uvm ? &uvm : &rm)->there = true;
-	mutex_unlock(&probe_lock);
+	mutex_unlock(&sides_lock);
 }
 
 void cgpu_answer_detach(bool of_uvm)
 {
 	struct side *side = of_uvm ? &uvm : &rm;
 
-	mutex_lock(&probe_lock);
-	detach(side);
+	mutex_lock(&sides_lock);
+	unfollow(side);
 	side->there = side->failed = false;
-	mutex_unlock(&probe_lock);
+	mutex_unlock(&sides_lock);
 }
 
-void cgpu_answer_begin(struct cgpu_answer *answer, unsigned long user, u8 *to, size_t bytes,
-		       size_t args_bytes)
+void cgpu_answer_begin(struct cgpu_answer *answer)
 {
-	if (is_due(&rm))
-		attach(&rm);
-	if (is_due(&uvm))
-		attach(&uvm);
-	*answer = (struct cgpu_answer){
-		.task = current, .user = user, .to = to, .bytes = bytes,
-		.args_bytes = args_bytes, .copies = READ_ONCE(rm.attached),
-	};
+	answer->task = current;
+	answer->copies = READ_ONCE(rm.followed);
+	answer->through_rm &= answer->copies;
+	answer->argument = NULL;
+	answer->taken = false;
 	raw_spin_lock_irq(&answers_lock);
 	hash_add(answers, &answer->node, (unsigned long)current);
 	raw_spin_unlock_irq(&answers_lock);

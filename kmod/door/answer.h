@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the driver answers, taken down before it writes it where others can. */
+/* What the driver is asked and answers, past memory that others can write. */
 #ifndef CGPU_DOOR_ANSWER_H
 #define CGPU_DOOR_ANSWER_H
 
@@ -16,8 +16,9 @@ struct task_struct;
  * @to: kernel only: where the answer goes, laid out as the memory at @user
  * @bytes: of both
  * @args_bytes: of the argument, with which they begin
+ * @through_rm: the driver hands the argument to rm_ioctl(), which gets @to instead
+ * @copies: what the driver copies from @user and to it comes from @to and goes there
  * @argument: the driver's own copy of the argument; NULL: it has not shown any
- * @copies: what the driver copies to @user goes to @to, past the process
  * @taken: @to begins with the argument as the driver left it
  */
 struct cgpu_answer {
@@ -27,8 +28,9 @@ struct cgpu_answer {
 	u8 *to;
 	size_t bytes;
 	size_t args_bytes;
-	const void *argument;
+	bool through_rm;
 	bool copies;
+	const void *argument;
 	bool taken;
 };
 
@@ -48,9 +50,15 @@ void cgpu_answer_attach(bool uvm);
  */
 void cgpu_answer_detach(bool uvm);
 
-/** cgpu_answer_begin() - current asks the driver */
-void cgpu_answer_begin(struct cgpu_answer *answer, unsigned long user, u8 *to, size_t bytes,
-		       size_t args_bytes);
+/** cgpu_answer_follow() - text of the driver is changed, where that has not been done */
+void cgpu_answer_follow(void);
+
+/**
+ * cgpu_answer_begin() - current asks the driver
+ * @answer: @user, @to, @bytes, @args_bytes and @through_rm are set; the latter is unset
+ *	where the driver cannot be followed
+ */
+void cgpu_answer_begin(struct cgpu_answer *answer);
 
 /** cgpu_answer_end() - the driver is through; by the task that began */
 void cgpu_answer_end(struct cgpu_answer *answer);

@@ -14,6 +14,9 @@
  * it is, and what it writes has been taken down elsewhere by then (answer.c): pages
  * that are writable hold nothing that anybody will read.
  *
+ * Of RM's own calls, which are most and are followed further, nothing is mapped at all:
+ * the addresses alone are used, by which the driver's copying is known for ours.
+ *
  * What else a process may try on an area, and what stops it:
  *
  * - reading, writing: no user bit. Who reads during a call faults until it is over;
@@ -310,13 +313,6 @@ struct part {
 
 enum { PARTS = 3 };
 
-static void parts_of(const struct cgpu_slot *slot, struct part parts[PARTS])
-{
-	parts[0] = (struct part){ 0, slot->args_bytes };
-	parts[1] = (struct part){ CGPU_SLOT_LIST_PLACE, slot->list_bytes };
-	parts[2] = (struct part){ CGPU_SLOT_ARGS_BYTES, slot->params_bytes };
-}
-
 /* Context: mmap_lock. Return: NULL: the process has unmapped it, or changed it. */
 static struct vm_area_struct *vma_of(const struct cgpu_scratch_area *area)
 {
@@ -342,7 +338,7 @@ static int map_part(struct vm_area_struct *vma, const struct cgpu_scratch_area *
 }
 
 static int map_parts(const struct cgpu_scratch_area *area, u32 slot_offset,
-		     const struct part parts[PARTS])
+		     const struct part *parts, unsigned int count)
 {
 	struct vm_area_struct *vma;
 	unsigned int i;
@@ -352,7 +348,7 @@ static int map_parts(const struct cgpu_scratch_area *area, u32 slot_offset,
 	vma = vma_of(area);
 	if (!vma)
 		err = -EFAULT;
-	for (i = 0; i < PARTS && !err; i++)
+	for (i = 0; i < count && !err; i++)
 		if (parts[i].bytes)
 			err = map_part(vma, area, slot_offset + parts[i].offset,
 				       parts[i].bytes);
@@ -373,39 +369,79 @@ static bool unmap_parts(const struct cgpu_scratch_area *area, u32 slot_offset)
 	return !vma;
 }
 
-long cgpu_slot_ask(struct cgpu_slot *slot,
-		   long (*driver)(struct file *file, unsigned int cmd, unsigned long arg),
-		   struct file *file, unsigned int cmd)
+/* The area is not the process's any more, or never was what the driver looked at. */
+static void set_closed(struct cgpu_scratch_area *area)
+{
+	raw_spin_lock(&areas_lock);
+	area->closed = true;
+	raw_spin_unlock(&areas_lock);
+}
+
+/* Has the driver work on pages that are mapped for this call. */
+static long ask_by_pages(struct cgpu_slot *slot, struct cgpu_answer *answer,
+			 cgpu_ask_fn driver, struct file *file, unsigned int cmd)
 {
 	struct cgpu_scratch_area *area = slot->area;
 	const u32 offset = slot->index * SLOT_BYTES;
 	u8 *pages = area->pages + offset;
-	struct cgpu_answer answer;
-	struct part parts[PARTS];
+	/* what the driver does not copy by itself */
+	const unsigned int count = answer->copies ? 1 : PARTS;
+	const struct part parts[PARTS] = {
+		{ 0, slot->args_bytes },
+		{ CGPU_SLOT_LIST_PLACE, slot->list_bytes },
+		{ CGPU_SLOT_ARGS_BYTES, slot->params_bytes },
+	};
 	unsigned int i;
 	long result;
 
-	parts_of(slot, parts);
-	for (i = 0; i < PARTS; i++)
+	for (i = 0; i < count; i++)
 		memcpy(pages + parts[i].offset, slot->args + parts[i].offset, parts[i].bytes);
-	cgpu_answer_begin(&answer, slot->args_user, slot->args, SLOT_BYTES, slot->args_bytes);
-	WRITE_ONCE(area->asked[slot->index], &answer);
-	result = map_parts(area, offset, parts);
+	WRITE_ONCE(area->asked[slot->index], answer);
+	result = map_parts(area, offset, parts, count);
 	if (!result)
 		result = driver(file, cmd, slot->args_user);
-	if (unmap_parts(area, offset)) {
-		raw_spin_lock(&areas_lock);
-		area->closed = true;
-		raw_spin_unlock(&areas_lock);
-	}
+	if (unmap_parts(area, offset))
+		set_closed(area);
 	WRITE_ONCE(area->asked[slot->index], NULL);
-	cgpu_answer_end(&answer);
-	/* of drivers that do not say what they answer, or commands about which they do not */
-	for (i = 0; i < PARTS; i++)
-		if (i ? !answer.copies : !answer.taken)
-			memcpy(slot->args + parts[i].offset, pages + parts[i].offset,
-			       parts[i].bytes);
+	slot->lost = result == -EFAULT && !answer->taken;
+	for (i = answer->taken; i < count; i++)
+		memcpy(slot->args + parts[i].offset, pages + parts[i].offset, parts[i].bytes);
 	return result;
+}
+
+/* The driver reads and writes the caller's own argument, and works on ours. */
+static long ask_by_rm(struct cgpu_slot *slot, const struct cgpu_answer *answer,
+		      cgpu_ask_fn driver, struct file *file, unsigned int cmd)
+{
+	long result = driver(file, cmd, (unsigned long)slot->caller);
+
+	/* it worked on the caller's, which is no driver that we know */
+	if (!result && !answer->taken)
+		set_closed(slot->area);
+	return result;
+}
+
+long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file,
+		   unsigned int cmd)
+{
+	struct cgpu_answer answer = {
+		.user = slot->args_user,
+		.to = slot->args,
+		.bytes = SLOT_BYTES,
+		.args_bytes = slot->args_bytes,
+		.through_rm = slot->through_rm,
+	};
+	long result;
+
+	if (slot->area->sealed)
+		cgpu_answer_follow();
+	cgpu_answer_begin(&answer);
+	result = answer.through_rm && slot->caller ?
+		ask_by_rm(slot, &answer, driver, file, cmd) :
+		ask_by_pages(slot, &answer, driver, file, cmd);
+	cgpu_answer_end(&answer);
+	/* only the way back failed: whoever delivers the answer will see */
+	return result == -EFAULT && answer.taken ? 0 : result;
 }
 EXPORT_SYMBOL_GPL(cgpu_slot_ask);
 

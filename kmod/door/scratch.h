@@ -19,6 +19,8 @@ enum {
 struct cgpu_scratch_area;
 struct file;
 
+typedef long (*cgpu_ask_fn)(struct file *file, unsigned int cmd, unsigned long arg);
+
 /**
  * struct cgpu_slot - one call's worth
  * @area: of which it is a part
@@ -28,9 +30,12 @@ struct file;
  * @before: kernel only, CGPU_SLOT_PARAMS_BYTES, the caller's own
  * @args_user: where the driver finds @args, only by cgpu_slot_ask()
  * @params_user: where it finds @params
- * @args_bytes: of @args, set by the caller
- * @params_bytes: of @params, set by the caller
- * @list_bytes: at CGPU_SLOT_LIST_PLACE in @args, set by the caller
+ * @args_bytes: of @args, set by the caller, as is all that follows
+ * @params_bytes: of @params
+ * @list_bytes: at CGPU_SLOT_LIST_PLACE in @args
+ * @through_rm: it is one of RM's own escapes, whose argument goes to rm_ioctl()
+ * @caller: where the caller's argument lies, NULL: it is the core's own call
+ * @lost: set by cgpu_slot_ask(): what the driver did is not known
  */
 struct cgpu_slot {
 	struct cgpu_scratch_area *area;
@@ -43,6 +48,9 @@ struct cgpu_slot {
 	u32 args_bytes;
 	u32 params_bytes;
 	u32 list_bytes;
+	bool through_rm;
+	void __user *caller;
+	bool lost;
 };
 
 /** cgpu_scratch_exit() - no slot is in use and no process has an area mapped any more */
@@ -69,12 +77,11 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed);
  * afterwards, whatever other threads of the process do: see scratch.c and answer.h.
  *
  * Context: as cgpu_slot_get(), by the same task.
- * Return: what the driver returned; -EFAULT: the answer did not arrive, and what the
- * driver did is not known (the process is being killed); -ENOMEM: it was not asked.
+ * Return: what the driver returned; with @slot->lost -EFAULT: its answer did not arrive
+ * (the process is being killed); -ENOMEM: it was not asked.
  */
-long cgpu_slot_ask(struct cgpu_slot *slot,
-		   long (*driver)(struct file *file, unsigned int cmd, unsigned long arg),
-		   struct file *file, unsigned int cmd);
+long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file,
+		   unsigned int cmd);
 
 /**
  * cgpu_slot_put() - give a slot back

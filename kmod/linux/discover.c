@@ -60,6 +60,7 @@ static long rm_ioctl(struct session *session, u32 nr, u32 size, u32 params_size)
 {
 	session->slot.params_bytes = params_size;
 	session->slot.args_bytes = size;
+	session->slot.through_rm = cgpu_goes_to_rm(CGPU_DEVICE_CTL, nr);
 	return cgpu_slot_ask(&session->slot, cgpu_door_driver_ioctl, session->ctl,
 			     _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size));
 }

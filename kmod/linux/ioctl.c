@@ -200,6 +200,7 @@ static long undo(struct flight *flight)
 		return ret;
 	cgpu_call_undo_args(&flight->call, slot.args);
 	slot.args_bytes = UNDO_BYTES;
+	slot.through_rm = true;
 	ret = cgpu_slot_ask(&slot, flight->driver, flight->file,
 			    _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, NV_ESC_RM_FREE,
 				 UNDO_BYTES));
@@ -229,7 +230,7 @@ static void settle(struct flight *flight, long result, struct file *exported)
 	int verdict;
 
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF &&
-	    (result == -EFAULT ||
+	    (flight->slot.lost ||
 	     (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		call->fd_file = exported ?
 			cgpu_open_file_watch_dmabuf(exported, container, call) : 0;
@@ -238,7 +239,7 @@ static void settle(struct flight *flight, long result, struct file *exported)
 	cgpu_container_make_room(container);
 	mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;
-	verdict = result == -EFAULT ?
+	verdict = flight->slot.lost ?
 		cgpu_call_unanswered(&container->tenant, &cgpu_registry->host.topology, call) :
 		cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call, result);
 	changes -= container->tenant.objects.runnable_changes;
@@ -356,6 +357,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	u32 status;
 
 	flight->slot.args_bytes = req->args_size;
+	flight->slot.through_rm = cgpu_goes_to_rm(cgpu_open_file_device(flight->open_file),
+						  req->nr);
+	flight->slot.caller = flight->arg;
 	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
 		/* as the driver answers; it must not look for itself */
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);

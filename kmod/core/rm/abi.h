@@ -32,6 +32,7 @@ enum cgpu_nv_esc {
 	NV_ESC_RM_EXPORT_OBJECT_TO_FD = 92,
 	NV_ESC_RM_IMPORT_OBJECT_FROM_FD = 93,
 	NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO = 94,
+	NV_IOCTL_BASE = 200, /* from here on those of the interface to the kernel */
 	NV_ESC_CARD_INFO = 200,
 	NV_ESC_REGISTER_FD = 201,
 	NV_ESC_ALLOC_OS_EVENT = 206,

@@ -274,6 +274,11 @@ static bool size_fits(const struct cgpu_abi *abi, uint32_t device, const struct 
 	       (!layout->op && device != CGPU_DEVICE_UVM);
 }
 
+bool cgpu_goes_to_rm(uint32_t device, uint32_t nr)
+{
+	return device != CGPU_DEVICE_UVM && nr < NV_IOCTL_BASE;
+}
+
 bool cgpu_interprets(uint32_t nr)
 {
 	return cgpu_escape_judge(nr) == CGPU_JUDGE_CORE;

@@ -110,6 +110,8 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 
 /* true for the escapes (bare numbers) that the core interprets */
 bool cgpu_interprets(uint32_t nr);
+/* true for RM's own escapes, whose argument the driver's ioctl hands on as it is */
+bool cgpu_goes_to_rm(uint32_t device, uint32_t nr);
 /* false for an escape or UVM command that is not listed: see cgpu_admits_unknown() */
 bool cgpu_command_known(uint32_t device, uint32_t cmd);
 

@@ -67,13 +67,17 @@ static int find_scratch(unsigned long *start, unsigned long *end)
 
 /* ---------------------------------------- another request than was looked at */
 
-static void *allocate_little(void *status)
-{
-	struct nv_memory_alloc params = { .owner = sc.client, .size = 64 << 10 };
-	u32 handle = 0x51000000;
+/* What is asked, where every thread can write. */
+static struct nvos64 asked;
+static struct nv_memory_alloc asked_params;
 
-	*(int *)status = sc_rm_alloc_in(&sc, sc.client, sc.device, &handle, 0x40, &params,
-					sizeof(params));
+static void *allocate(void *status)
+{
+	asked_params = (struct nv_memory_alloc){ .owner = sc.client, .size = *(u64 *)status };
+	asked = (struct nvos64){ .hRoot = sc.client, .hObjectParent = sc.device,
+				 .hObjectNew = 0x51000000, .hClass = 0x40,
+				 .pAllocParms = (u64)(uintptr_t)&asked_params };
+	*(u64 *)status = ioctl(sc.ctl, _IOWR('F', 0x2b, asked), &asked) ? errno : asked.status;
 	return NULL;
 }
 
@@ -100,19 +104,20 @@ static void forge(u64 size, bool by_mapping, bool argument)
 	struct nvos64 request;
 	bool replaced;
 	pthread_t thread;
-	u64 free, total;
-	int status;
+	u64 free, total, status = 64 << 10;
 
 	sc_mem_info(&sc, &free, &total); /* the private copies come with the first call */
 	if (!find_scratch(&start, &end))
 		die("no private copies", 0);
 	step("ready", 0);
-	pthread_create(&thread, NULL, allocate_little, &status);
+	pthread_create(&thread, NULL, allocate, &status);
 	step("called", 0);
 	forged = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
-	request = (struct nvos64){ .hRoot = sc.client, .hObjectParent = sc.device,
-				   .hObjectNew = 0x51000000, .hClass = 0x40,
-				   .pAllocParms = (u64)(uintptr_t)&forged };
+	request = asked;
+	request.pAllocParms = (u64)(uintptr_t)&forged;
+	asked_params = forged;
+	if (argument)
+		asked = request;
 	replaced = !by_mapping || map_over(start, end);
 	if (replaced && by_mapping)
 		memcpy((void *)(start + SLOT_ARGS_BYTES), &forged, sizeof(forged));
@@ -129,19 +134,12 @@ static void forge(u64 size, bool by_mapping, bool argument)
 
 static struct sc_mem memory;
 
-static void *allocate(void *status)
-{
-	*(int *)status = sc_mem_alloc(&sc, memory.size, &memory);
-	return NULL;
-}
-
-/* While the call that `thread` makes stands before its return. */
-static void answer_instead(void *(*call)(void *), u32 status_at, u32 instead)
+/* While the call stands before its return. `status`: what it is given, and what it got. */
+static void answer_instead(void *(*call)(void *), u64 status, u32 status_at, u32 instead)
 {
 	unsigned long start, end;
 	pthread_t thread;
 	bool written;
-	int status;
 
 	if (!find_scratch(&start, &end))
 		die("no private copies", 0);
@@ -149,6 +147,7 @@ static void answer_instead(void *(*call)(void *), u32 status_at, u32 instead)
 	pthread_create(&thread, NULL, call, &status);
 	step("called", 0);
 	written = have_written(start + status_at, &instead, sizeof(instead));
+	asked.status = instead;
 	step("written", written);
 	pthread_join(thread, NULL);
 	step("status", status);
@@ -159,9 +158,8 @@ static void deny(u64 size)
 {
 	u64 free, total;
 
-	memory.size = size;
 	sc_mem_info(&sc, &free, &total);
-	answer_instead(allocate, offsetof(struct nvos64, status), 0x51 /* NO_MEMORY */);
+	answer_instead(allocate, size, offsetof(struct nvos64, status), 0x51 /* NO_MEMORY */);
 }
 
 /* Over more than is mapped: the driver takes nothing away. */
@@ -172,7 +170,7 @@ static void *unmap_too_much(void *status)
 	};
 
 	memcpy(unmap.uuid, sc.uuid, sizeof(unmap.uuid));
-	*(int *)status = sc_uvm(&sc, UVM_UNMAP_EXTERNAL, &unmap, 32);
+	*(u64 *)status = sc_uvm(&sc, UVM_UNMAP_EXTERNAL, &unmap, 32);
 	return NULL;
 }
 
@@ -187,7 +185,7 @@ static void pretend(u64 size)
 		ret = sc_mem_free(&sc, &memory); /* the mapping keeps it */
 	if (ret)
 		die("malloc", ret);
-	answer_instead(unmap_too_much, 32, 0);
+	answer_instead(unmap_too_much, 0, 32, 0);
 }
 
 /* -------------------------------------------------- a descriptor that is not */
