@@ -136,7 +136,9 @@ def test_nothing_is_saved_up_below_for_another_policy() -> None:
     assert max(result.shares(1, SECOND_NS, 6000 * MS)) <= 0.36
 
 
-def test_beside_a_quota_priorities_double_weights() -> None:
-    """Windows go by the clock then."""
-    both = under(BUSY, TRAINER, replace(TRAINER, quota=10))
-    assert both.work(0, SETTLED_NS) == pytest.approx(2 * both.work(1, SETTLED_NS), rel=0.05)
+def test_a_quota_of_one_changes_nothing_about_who_goes_first() -> None:
+    capped = replace(BUSY, quota=40, uncapped=False)
+    both = under(capped, TRAINER, replace(TRAINER, quota=10, uncapped=False))
+    assert both.work(0, SETTLED_NS) == pytest.approx(0.4, abs=0.015)
+    assert both.work(1, SETTLED_NS) > 0.4
+    assert max(both.taken(2, SECOND_NS)) <= 0.11

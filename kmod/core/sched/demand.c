@@ -17,6 +17,7 @@
  */
 #include "core/sched/demand.h"
 #include "core/sched/account.h"
+#include "core/sched/budget.h"
 #include "core/sched/fair.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
@@ -78,7 +79,7 @@ static bool matters(const struct cgpu_sched *s)
 		return false;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		count += competes(s, i);
-	return count > 1;
+	return count > 1 || (count && cgpu_budget_is_used(s));
 }
 
 /* It has work, and nothing moves behind a shut gate. */
@@ -110,7 +111,8 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			pausing |= SLOT_BIT(i);
 	}
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
-	rest = !pausing || !awake || (pausing == awake && !(awake & (awake - 1))) ||
+	rest = !pausing || !awake ||
+	       (pausing == awake && !(awake & (awake - 1)) && !cgpu_budget_is_used(s)) ||
 	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_fair_is_logged(s, now_ns));
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
@@ -289,12 +291,23 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 		d->kept_ppm = d->alone.per_second >= CGPU_DEMAND_OFTEN ? CGPU_PPM : 0;
 }
 
+/*
+ * It has a ceiling, and no other wants the card: its context stays loaded when its work
+ * is done, and seems to run. To be charged for its work alone it must be seen to sleep.
+ */
+static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
+{
+	return cgpu_budget_is_capped(s, slot) && s->plan.mode == CGPU_SCHED_DEMAND &&
+	       s->fair.curr >= CGPU_SCHED_SLOTS;
+}
+
 /* What its channels said in this look. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot];
 	bool works = learn_silence(d, s, slot, now_ns), beside = others_run(demand, s, slot);
+	bool counts = d->moved && is_unwatched(s, slot);
 
 	learn_rates(d, s, slot, beside, now_ns);
 
@@ -322,7 +335,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	if (d->moved || d->queued || works)
 		d->moved_ns = now_ns;
 	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2 &&
-	    d->moves < CGPU_DEMAND_MOVES)
+	    d->moves < CGPU_DEMAND_MOVES && !counts)
 		/* by the time that gates had moved it would have been done */
 		return;
 	/* nothing moves either while it waits for the runlist, all of its work fetched */
@@ -331,7 +344,8 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->behind_ns = now_ns;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;
-	else if (now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
+	else if (counts ||
+		 now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
 		 now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS)
 		d->state = CGPU_DEMAND_WORKS;
 	else
@@ -357,7 +371,8 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 			continue;
 		mask &= ~SLOT_BIT(i);
 		/* behind a shut gate nothing was to be seen of it */
-		d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
+		if (d->state != CGPU_DEMAND_SLEEPS || !cgpu_budget_is_used(s))
+			d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
 		conclude(demand, s, i, end_ns);
 		cgpu_sched_divides(s, i, d->kept_ppm);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,

@@ -22,6 +22,7 @@
  */
 #include "core/sched/fair.h"
 #include "core/sched/account.h"
+#include "core/sched/budget.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
@@ -80,6 +81,12 @@ static bool awake(const struct cgpu_sched *s, uint32_t slot)
 	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
 }
 
+/* It has work, and may run. */
+static bool runnable(const struct cgpu_sched *s, uint32_t slot)
+{
+	return awake(s, slot) && !cgpu_budget_is_spent(s, slot);
+}
+
 static uint32_t class(const struct cgpu_sched *s, uint32_t slot)
 {
 	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
@@ -108,7 +115,7 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 	if (s->config.policy != CGPU_POLICY_ONLINE)
 		return false;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (class(s, i) > class(s, slot) && awake(s, i))
+		if (class(s, i) > class(s, slot) && runnable(s, i))
 			return true;
 	return false;
 }
@@ -164,7 +171,7 @@ static bool pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 	if (!cgpu_fair_is_logged(s, now_ns))
 		return f->asleep || f->empties;
-	if (s->plan.mode != CGPU_SCHED_DEMAND)
+	if (s->plan.mode == CGPU_SCHED_SLICES)
 		return f->is_short;
 	return is_asleep(f, now_ns) || divides(s, slot, now_ns) ||
 	       (f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_FULL_NS);
@@ -172,6 +179,7 @@ static bool pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 {
+	bool is_capped = cgpu_budget_is_used(s);
 	uint32_t i, awake = 0, pausing = 0, resting = 0;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -184,12 +192,17 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 		else
 			awake++;
 	}
-	/* slices know no classes */
+	/* fixed parts are windows by the clock; and budgets are charged by the log alone */
+	if (is_capped ? !cgpu_fair_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
+		return false;
+	/* slices know no classes, nor do windows by the clock */
 	if (of_several_classes(s))
 		return true;
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
 		pausing++;
 	/* one that works beside those that rest has the card, and theirs are not to wait long */
+	if (is_capped)
+		return pausing || (awake <= 1 && resting);
 	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
 }
 
@@ -213,6 +226,8 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 	int64_t claims = is_outranked(s, b) - is_outranked(s, a);
 
 	if (!claims)
+		claims = s->slot[a].fair.is_urgent - s->slot[b].fair.is_urgent;
+	if (!claims)
 		claims = has_claim(s, a) - has_claim(s, b);
 	return claims ? claims * (int64_t)CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
@@ -224,7 +239,7 @@ static int64_t granularity(const struct cgpu_sched *s)
 
 	/* the more there are, the more each one's window moves the others */
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		count += awake(s, i);
+		count += runnable(s, i);
 	return (int64_t)s->plan.period_ns / (count > 2 ? 3 : 2);
 }
 
@@ -310,7 +325,8 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!competes(s, i) || f->lag_ns <= 0 ||
-		    !(f->asleep || divides(s, i, now_ns) || is_outranked(s, i)))
+		    !(f->asleep || divides(s, i, now_ns) || is_outranked(s, i) ||
+		      cgpu_budget_is_spent(s, i)))
 			continue;
 		left += f->lag_ns;
 		f->lag_ns = 0;
@@ -345,8 +361,9 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	expire_bins(s, now_ns);
 	/* hours of it say no more than a second does */
 	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
+	cgpu_budgets_fill(s, passed, now_ns);
 	/* what slices gave is not to be had at once afterwards */
-	for (i = 0; s->plan.mode == CGPU_SCHED_SLICES && i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < CGPU_SCHED_SLOTS; i++)
 		if (awake(s, i))
 			note_held(s, i, (int64_t)cgpu_part(passed, share(s, i)));
 	if (s->plan.mode != CGPU_SCHED_DEMAND || curr >= CGPU_SCHED_SLOTS || !passed ||
@@ -361,6 +378,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 		given += part;
 	}
 	take(s, curr, (int64_t)passed);
+	cgpu_budget_use(s, curr, (int64_t)passed);
 	/* what rounding lost */
 	s->slot[curr].fair.lag_ns += (int64_t)passed - (int64_t)given;
 	if (now_ns - s->fair.settled_ns > CGPU_SCHED_FAIR_SETTLED_NS)
@@ -428,6 +446,20 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 				s->slot[i].fair.overdrew_ns = now_ns;
 }
 
+/* A ceiling is of what was run, by the log: what a hand-over took is not the slot's. */
+static void settle_budget(struct cgpu_sched *s, uint32_t slot)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	int64_t more = (int64_t)cgpu_min(f->ran_ns, CGPU_SCHED_FAIR_SPAN_NS) -
+		       (int64_t)cgpu_min(f->held_ns, CGPU_SCHED_FAIR_SPAN_NS);
+
+	cgpu_budget_use(s, slot, more);
+	/* its gate shut for a moment when it fell asleep: an idle context would be unloaded */
+	if (f->asleep && more > 0 && s->plan.mode == CGPU_SCHED_DEMAND &&
+	    cgpu_budget_is_capped(s, slot))
+		f->asleep_ran_ns += (uint64_t)more;
+}
+
 void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
@@ -457,8 +489,10 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 			left -= more;
 			given += less;
 			take(s, i, (int64_t)more - (int64_t)less);
-			f->asleep_ran_ns += f->asleep ? more : 0;
+			f->asleep_ran_ns += f->asleep && !cgpu_budget_is_capped(s, i) ? more : 0;
 		}
+		if (competes(s, i))
+			settle_budget(s, i);
 		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
 			judge_use(s, i, now_ns);
 		f->ran_ns = f->held_ns = 0;
@@ -507,19 +541,22 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 {
 	struct cgpu_sched_fair_slot *f;
 	bool was = s->plan.mode == CGPU_SCHED_DEMAND, slept;
+	bool by_clock = s->plan.mode == CGPU_SCHED_WINDOWS;
 
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
-		slept = was && is_asleep(f, now_ns);
+		slept = (was || by_clock) && is_asleep(f, now_ns);
 		f->claims |= slept;
 		if (slept) {
 			f->slept_ns = now_ns;
 			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
 		}
 		f->asleep = asleep;
+		/* a context stays loaded while nobody else wants the card, and seems to run */
+		f->is_probed = asleep && was && cgpu_budget_is_capped(s, slot);
 		f->since_ns = now_ns;
 		f->woke = !asleep;
 		f->worked |= !asleep;
@@ -532,7 +569,7 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	f->use_emptied |= asleep || empties;
 	if (was)
 		s->plan.dirty |= f->pauses != pauses(s, slot, now_ns);
-	if (was || s->plan.mode == CGPU_SCHED_SLICES)
+	if (was || by_clock || s->plan.mode == CGPU_SCHED_SLICES)
 		s->plan.dirty |= cgpu_fair_wanted(s, now_ns) != was;
 }
 
@@ -605,7 +642,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 	if (left >= (int64_t)CGPU_SCHED_FAIR_CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		shares += awake(s, i) ? share(s, i) : 0;
+		shares += runnable(s, i) ? share(s, i) : 0;
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
 }
 
@@ -621,24 +658,63 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
 }
 
+/*
+ * One that never pauses could not run ahead of its ceiling while the others slept: a claim
+ * does not keep it waiting for its whole length. Return: when to ask again.
+ */
+static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	int64_t most_ns = CGPU_SCHED_BUDGET_BEHIND_NS, behind_ns = cgpu_budget_behind_ns(s, slot);
+
+	if (f->lag_ns < behind_ns)
+		behind_ns = f->lag_ns;
+	if (f->is_urgent)
+		most_ns -= CGPU_SCHED_BUDGET_URGENT_NS;
+	f->is_urgent = behind_ns > most_ns && !f->pauses && runnable(s, slot);
+	if (f->is_urgent)
+		return now_ns + CGPU_SCHED_BUDGET_URGENT_NS;
+	if (f->pauses || !runnable(s, slot))
+		return NEVER;
+	return now_ns + (uint64_t)(CGPU_SCHED_BUDGET_BEHIND_NS + 1 - behind_ns);
+}
+
+/* Who has to wait for its budget, and who has waited for too long. Return: when to ask again. */
+static uint64_t update_budgets(struct cgpu_sched *s, int64_t window_ns, uint64_t now_ns)
+{
+	uint64_t wake_ns = NEVER;
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		if (f->claims)
+			f->claims = unheld_ns(s, i, window_ns) > 0;
+		if (!competes(s, i) || !cgpu_budget_is_capped(s, i)) {
+			f->is_urgent = f->is_probed = false;
+			continue;
+		}
+		wake_ns = cgpu_min(wake_ns, cgpu_budget_update(s, i, !f->claims,
+							       i == s->fair.curr, now_ns));
+		wake_ns = cgpu_min(wake_ns, update_urgency(s, i, now_ns));
+	}
+	return wake_ns;
+}
+
 uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns)
 {
 	uint32_t i, best = CGPU_SCHED_NONE, second = CGPU_SCHED_NONE, curr = s->fair.curr;
 	int64_t margin, window_ns = granularity(s);
 	uint64_t mask = ~0ULL;
 
-	*wake_ns = NEVER;
 	charge(s, now_ns);
+	*wake_ns = update_budgets(s, window_ns, now_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (s->slot[i].fair.claims)
-			s->slot[i].fair.claims = unheld_ns(s, i, window_ns) > 0;
-		if (awake(s, i) && (best == CGPU_SCHED_NONE || ahead(s, i, best) > 0))
+		if (runnable(s, i) && (best == CGPU_SCHED_NONE || ahead(s, i, best) > 0))
 			best = i;
 	}
 	s->fair.next = best;
-	if (best == CGPU_SCHED_NONE)
-		return mask;
-	if (curr < CGPU_SCHED_SLOTS && awake(s, curr) && curr != best) {
+	if (curr < CGPU_SCHED_SLOTS && runnable(s, curr) && curr != best) {
 		/* one that woke goes before those that never sleep; others' slices end first */
 		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : window_ns;
 		if (ahead(s, best, curr) <= margin)
@@ -648,7 +724,11 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		if (!competes(s, i) || i == s->fair.next)
 			continue;
 		s->slot[i].fair.woke = false;
-		if (awake(s, i)) {
+		if (cgpu_budget_is_spent(s, i) || s->slot[i].fair.is_probed) {
+			mask &= ~SLOT_BIT(i);
+		} else if (best == CGPU_SCHED_NONE) {
+			continue;
+		} else if (awake(s, i)) {
 			if (!runs_beside(s, i, now_ns))
 				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
@@ -661,14 +741,19 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		}
 	}
 	if (second != CGPU_SCHED_NONE)
-		*wake_ns = until_ns(s, second, window_ns, now_ns);
+		*wake_ns = cgpu_min(*wake_ns, until_ns(s, second, window_ns, now_ns));
 	return mask;
 }
 
 void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
 {
+	uint32_t i;
+
 	cgpu_entities_grant(s, now_ns);
 	charge(s, now_ns);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (s->gates.shut_mask & SLOT_BIT(i))
+			s->slot[i].fair.is_probed = false;
 	if (s->fair.next == s->fair.curr)
 		return;
 	s->fair.curr = s->fair.next;

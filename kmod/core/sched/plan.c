@@ -11,6 +11,7 @@
  */
 #include "core/sched/plan.h"
 #include "core/sched/account.h"
+#include "core/sched/budget.h"
 #include "core/sched/fair.h"
 #include "core/sched/period.h"
 #include "core/sched/shared.h"
@@ -25,20 +26,12 @@ static bool counted(const struct cgpu_sched *s, uint32_t i)
 	return cgpu_opened(s, i) || (s->slot[i].present && s->slot[i].leaves_ns);
 }
 
-static bool windows_needed(const struct cgpu_sched *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (cgpu_opened(s, i) && s->share[i].ceiling_ppm < CGPU_PPM)
-			return true;
-	return false;
-}
-
 /* Those who rest are found at the same time: the plan is made without them. */
 static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 {
-	s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
+	s->fair.resting_mask = 0;
+	if (cgpu_budget_is_used(s) || !cgpu_budget_is_needed(s))
+		s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
 	return cgpu_fair_wanted(s, now_ns);
 }
 
@@ -270,6 +263,10 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 		had[i] = s->entity[i].share_ppm != 0;
 		if (had[i])
 			lag[i] -= cgpu_entity_planned_lag(s, i, now_ns);
+		/* it goes on by the clock from where its budget is */
+		else if (mode == CGPU_SCHED_DEMAND && i < CGPU_SCHED_SLOTS &&
+			 cgpu_budget_behind_ns(s, i) < lag[i])
+			lag[i] = cgpu_budget_behind_ns(s, i);
 	}
 	s->plan.review_ns = NEVER;
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -281,10 +278,10 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	shares(s, 0);
 	if (s->suspended || s->calls.retry_ns || s->config.policy == CGPU_POLICY_NATIVE)
 		s->plan.mode = CGPU_SCHED_FREE;
-	else if (!windows_needed(s))
-		s->plan.mode = fair_wanted(s, now_ns) ? CGPU_SCHED_DEMAND : CGPU_SCHED_SLICES;
+	else if (fair_wanted(s, now_ns))
+		s->plan.mode = CGPU_SCHED_DEMAND;
 	else
-		s->plan.mode = CGPU_SCHED_WINDOWS;
+		s->plan.mode = cgpu_budget_is_needed(s) ? CGPU_SCHED_WINDOWS : CGPU_SCHED_SLICES;
 	was = s->plan.period_ns;
 	offset_ns = s->entity[s->cur.owner].offset_ns;
 	if (s->plan.mode == CGPU_SCHED_SLICES) {

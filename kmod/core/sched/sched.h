@@ -108,6 +108,16 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
 	/* with a claim: the card is not held for one that is so fast beside others */
 	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
+	/* a ceiling holds over any second, to within one of so many parts of it; */
+	CGPU_SCHED_BUDGET_BINS = 64,
+	/* windows do not divide it: who is paced may be so much above for a moment */
+	CGPU_SCHED_BUDGET_SLACK_NS = 1000000,
+	CGPU_SCHED_BUDGET_LATE_NS = 5000000,
+	/* who never pauses has no more saved up; and behind by more it goes before a claim, */
+	CGPU_SCHED_BUDGET_SAVED_NS = 20000000,
+	CGPU_SCHED_BUDGET_BEHIND_NS = 5000000,
+	/* for so long */
+	CGPU_SCHED_BUDGET_URGENT_NS = 3000000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
@@ -143,6 +153,15 @@ struct cgpu_sched_stat {
 	int64_t lag_ns;        /* due to it; below 0: taken beyond the entitlement */
 };
 
+/* What a ceiling allows while windows are made on demand. */
+struct cgpu_sched_budget {
+	int64_t behind_ns;     /* its ceiling's time, less what it used; below 0: ahead */
+	uint64_t used_ns;      /* the sum of */
+	uint32_t used_bin_ns[65]; /* CGPU_SCHED_BUDGET_BINS and the one that is filled now */
+	bool is_spent;         /* of this second nothing is left */
+	bool is_ahead;         /* it is paced */
+};
+
 /* A slot's entity while windows are made on demand. */
 struct cgpu_sched_fair_slot {
 	bool asleep;           /* told by cgpu_sched_demand(), */
@@ -155,6 +174,8 @@ struct cgpu_sched_fair_slot {
 	bool woke;             /* since the last choice */
 	bool claims;           /* it slept, and has not held its share of a second since */
 	bool worked;           /* it has been awake since it opened the card */
+	bool is_probed;        /* it fell asleep: its gate shuts once, to unload its context */
+	bool is_urgent;        /* behind its ceiling by so much that it goes before a claim */
 	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
 	uint32_t held_bin_ns[16]; /* CGPU_SCHED_FAIR_BINS: what it held of late, by time, */
 	uint64_t recent_ns;    /* and their sum */
@@ -170,6 +191,7 @@ struct cgpu_sched_fair_slot {
 
 struct cgpu_sched_slot {
 	struct cgpu_sched_fair_slot fair;
+	struct cgpu_sched_budget budget;
 	bool present;
 	bool idle;             /* told by cgpu_sched_idle() */
 	bool resting;          /* idle for so long that slices are made without it */
@@ -274,6 +296,7 @@ struct cgpu_sched_fair {
 	uint64_t charged_to_ns;
 	uint64_t settled_ns;   /* the log was read */
 	uint64_t bin;          /* that is filled now */
+	uint64_t budget_bin;
 	uint64_t resting_mask; /* slots that the plan leaves out */
 	uint64_t kept_ns;      /* windows on demand are not given up before, */
 	uint64_t keep_ns;      /* that long after somebody slept; */

@@ -13,6 +13,7 @@
 #include "core/rm/abi.h"
 #include "core/rm/decode.h"
 #include "core/sched/account.h"
+#include "core/sched/budget.h"
 #include "core/sched/fair.h"
 #include "core/sched/slices.h"
 
@@ -191,6 +192,9 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 		if (!log->looked)
 			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
 	}
+	/* what runs in its sleep is to be charged to its budget */
+	if (s->plan.mode == CGPU_SCHED_DEMAND && cgpu_budget_is_used(s))
+		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_DEMAND_NS);
 	if (cgpu_fair_waits(s))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_WAKE_NS);
 	return log->look_ns;
@@ -331,9 +335,11 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	log->seen_mask = 0;
 	if (s->plan.mode != CGPU_SCHED_DEMAND && rests)
 		pace_ns = CGPU_SWITCH_LOG_WAKE_NS;
+	else if (s->plan.mode == CGPU_SCHED_DEMAND && cgpu_fair_is_quiet(s, now_ns) &&
+		 !cgpu_budget_is_used(s))
+		pace_ns = CGPU_SWITCH_LOG_RESTING_NS;
 	else if (s->plan.mode == CGPU_SCHED_DEMAND)
-		pace_ns = cgpu_fair_is_quiet(s, now_ns) ? CGPU_SWITCH_LOG_RESTING_NS :
-							  CGPU_SWITCH_LOG_DEMAND_NS;
+		pace_ns = CGPU_SWITCH_LOG_DEMAND_NS;
 	log->look_ns = now_ns + pace_ns;
 	if (!has_windows(s))
 		return;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A ceiling holds over any second: what was used within the last one, to within a
+ * sixty-fourth, is no more than the ceiling. Who has a claim spends that as fast as it
+ * wants. Who has none is paced: a token bucket fills at the rate of the ceiling, and one
+ * that is ahead by a window waits until it is behind by one.
+ */
+#include "core/sched/budget.h"
+#include "core/sched/account.h"
+
+#define NEVER UINT64_MAX
+#define BIN_NS (CGPU_SCHED_FAIR_SPAN_NS / CGPU_SCHED_BUDGET_BINS)
+
+bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->share[slot].ceiling_ppm < CGPU_PPM;
+}
+
+bool cgpu_budget_is_needed(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (cgpu_opened(s, i) && cgpu_budget_is_capped(s, i))
+			return true;
+	return false;
+}
+
+bool cgpu_budget_is_used(const struct cgpu_sched *s)
+{
+	return cgpu_policy_conserves(s->config.policy) &&
+	       s->config.policy != CGPU_POLICY_MIXED && cgpu_budget_is_needed(s);
+}
+
+static void fill(struct cgpu_sched *s, uint32_t slot, uint64_t passed_ns, uint64_t bins)
+{
+	struct cgpu_sched_budget *b = &s->slot[slot].budget;
+	uint64_t k;
+	uint32_t *used;
+
+	b->behind_ns += (int64_t)cgpu_part(passed_ns, s->share[slot].ceiling_ppm);
+	if (b->behind_ns > CGPU_SCHED_BUDGET_SAVED_NS)
+		b->behind_ns = CGPU_SCHED_BUDGET_SAVED_NS;
+	for (k = 1; k <= bins; k++) {
+		used = &b->used_bin_ns[(s->fair.budget_bin + k) % (CGPU_SCHED_BUDGET_BINS + 1)];
+		b->used_ns -= *used;
+		*used = 0;
+	}
+}
+
+void cgpu_budgets_fill(struct cgpu_sched *s, uint64_t passed_ns, uint64_t now_ns)
+{
+	uint64_t bin = now_ns / BIN_NS, bins;
+	uint32_t i;
+
+	bins = cgpu_min(bin - cgpu_min(bin, s->fair.budget_bin), CGPU_SCHED_BUDGET_BINS + 1);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (s->slot[i].present)
+			fill(s, i, passed_ns, bins);
+	s->fair.budget_bin = cgpu_max(bin, s->fair.budget_bin);
+}
+
+void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
+{
+	struct cgpu_sched_budget *b = &s->slot[slot].budget;
+	uint64_t bin = s->fair.budget_bin, k;
+	uint32_t *used;
+	int64_t part;
+
+	if (!cgpu_budget_is_capped(s, slot))
+		return;
+	b->behind_ns -= ns;
+	/* a claim that was spent at once is not paid back twice: the second's sum remembers it */
+	if (b->behind_ns < -CGPU_SCHED_BUDGET_SAVED_NS)
+		b->behind_ns = -CGPU_SCHED_BUDGET_SAVED_NS;
+	/* what it did not use may have been charged in the bin before */
+	for (k = 0; ns && k < 4; k++) {
+		used = &b->used_bin_ns[(bin + CGPU_SCHED_BUDGET_BINS + 1 - k) %
+				       (CGPU_SCHED_BUDGET_BINS + 1)];
+		part = ns < -(int64_t)*used ? -(int64_t)*used : ns;
+		*used += (uint32_t)part;
+		b->used_ns += (uint64_t)part;
+		ns -= part;
+	}
+}
+
+static uint32_t bin_at(const struct cgpu_sched *s, const struct cgpu_sched_budget *b, uint64_t k)
+{
+	return b->used_bin_ns[(s->fair.budget_bin + k) % (CGPU_SCHED_BUDGET_BINS + 1)];
+}
+
+/* What was used within the last second. */
+static uint64_t used_ns(const struct cgpu_sched *s, const struct cgpu_sched_budget *b,
+			uint64_t now_ns)
+{
+	/* of the oldest bin the part that is within it */
+	return b->used_ns - bin_at(s, b, 1) * (now_ns % BIN_NS) / BIN_NS;
+}
+
+/* When no more than @most_ns will have been used within the last second. */
+static uint64_t until_ns(const struct cgpu_sched *s, const struct cgpu_sched_budget *b,
+			 uint64_t most_ns)
+{
+	uint64_t sum = b->used_ns, oldest, k;
+
+	for (k = 1; k <= CGPU_SCHED_BUDGET_BINS && sum > most_ns; k++) {
+		oldest = bin_at(s, b, k);
+		if (sum - oldest <= most_ns)
+			return (s->fair.budget_bin + k - 1) * BIN_NS +
+			       (sum - most_ns) * BIN_NS / oldest;
+		sum -= oldest;
+	}
+	return (s->fair.budget_bin + k) * BIN_NS;
+}
+
+static uint64_t window_ns(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t ppm = s->share[slot].ceiling_ppm;
+
+	return cgpu_max(cgpu_part(cgpu_part(s->plan.period_ns, ppm), CGPU_PPM - ppm),
+			CGPU_SCHED_WINDOW_MIN_NS);
+}
+
+uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, bool runs,
+			    uint64_t now_ns)
+{
+	struct cgpu_sched_budget *b = &s->slot[slot].budget;
+	uint64_t ppm = s->share[slot].ceiling_ppm, most, again, used, at_ns;
+	int64_t half = (int64_t)window_ns(s, slot) / 2;
+
+	if (!cgpu_budget_is_capped(s, slot))
+		return NEVER;
+	most = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, ppm) + CGPU_SCHED_BUDGET_SLACK_NS;
+	used = used_ns(s, b, now_ns);
+	/* what it runs in its sleep is told late */
+	if (s->slot[slot].fair.asleep)
+		most -= cgpu_min(most / 2, CGPU_SCHED_BUDGET_LATE_NS);
+	again = most - cgpu_min(2 * (uint64_t)half, most / 2);
+	b->is_spent = b->is_spent ? used > again : used >= most;
+	b->is_ahead = paced && (b->is_ahead ? b->behind_ns < half : b->behind_ns <= -half);
+	at_ns = now_ns;
+	if (!b->is_spent && !b->is_ahead) {
+		if (!runs)
+			return NEVER;
+		at_ns += most - used;
+		if (paced)
+			at_ns = cgpu_min(at_ns, now_ns + (uint64_t)(b->behind_ns + half) *
+							CGPU_PPM / (CGPU_PPM - ppm));
+		return at_ns;
+	}
+	if (b->is_ahead)
+		at_ns += (uint64_t)(half - b->behind_ns) * CGPU_PPM / cgpu_max(ppm, 1);
+	if (b->is_spent)
+		at_ns = cgpu_max(at_ns, until_ns(s, b, again));
+	return at_ns;
+}
+
+bool cgpu_budget_is_spent(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_budget *b = &s->slot[slot].budget;
+
+	return cgpu_budget_is_capped(s, slot) && (b->is_spent || b->is_ahead);
+}
+
+int64_t cgpu_budget_behind_ns(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->slot[slot].budget.behind_ns;
+}
