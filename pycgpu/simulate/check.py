@@ -23,6 +23,9 @@ CONSERVING = tuple(
     POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst", "online")
 )
 
+#: And those of them under which a quota is a budget over a second, and no fixed part.
+BUDGETS = tuple(policy for policy in CONSERVING if policy != MIXED)
+
 #: Bounds. Over 100 ms a share a deviates by a(1 − a)·P/100 ms and a point, P the engine's period.
 ERROR_1S = 0.5
 CEILING_EXCESS = 1.0
@@ -56,7 +59,7 @@ class Verdict:
     idle_ratio: float | None = None
     #: from a submission that ends a pause to its beginning, the 99th percentile
     wait_p99_ms: float | None = None
-    #: somebody pauses, and nobody has a ceiling
+    #: somebody pauses, and no quota is a fixed part
     on_demand: bool = False
 
     def worse(self, other: Verdict) -> Verdict:
@@ -107,9 +110,9 @@ class Verdict:
 def pauses(scenario: Scenario) -> bool:
     """Return whether windows are made on demand in it, at least now and then."""
     return (
-        scenario.policy in CONSERVING
-        and scenario.reports == "log"
-        and not any(t.quota for t in scenario.tenants)
+        scenario.reports == "log"
+        and scenario.policy
+        in (BUDGETS if any(t.quota for t in scenario.tenants) else CONSERVING)
         and any(t.kind not in ("backlogged", "idle") for t in scenario.tenants)
     )
 
@@ -229,6 +232,14 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         busy = replace(pair[1], quota=0, quota_min=0, weight=1)
         yield "one that waits for results beside one", make(waits, busy)
         yield "one that waits for results beside three", make(waits, busy, busy, busy)
+    if policy in BUDGETS:
+        some, half = (replace(busy, quota=q, uncapped=False) for q in (20, 50))
+        waits = replace(waits, quota=30, uncapped=False)
+        yield "one with a quota that waits for results, alone", make(waits)
+        yield "one with a quota that waits for results beside one", make(waits, busy)
+        yield "one with a quota that waits beside a quota", make(waits, half)
+        yield "one with a quota that waits beside three", make(waits, some, some, some)
+        yield "one that waits for results beside a quota", make(replace(waits, quota=0), half)
     if policy not in CONSERVING:
         yield "a neighbour is slow to stop", make(*four[:3], replace(four[3], stubborn_ns=10 * MS))
     yield (

@@ -658,6 +658,12 @@ class Events(RuleBasedStateMachine):
     def sleeps(self, slot: int, asleep: bool, empties: bool) -> None:
         lib.cgpu_sched_demand(self.card.s, slot, asleep, empties, self.card.now)
 
+    @rule(ran_us=st.lists(st.integers(0, 2_000_000), min_size=6, max_size=6))
+    def reads_the_log(self, ran_us: list[int]) -> None:
+        for slot, us in enumerate(ran_us):
+            lib.cgpu_sched_used(self.card.s, slot, 1000 * us)
+        lib.cgpu_fair_settle(self.card.s, self.card.now)
+
     @rule(policy=st.integers(0, 9), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
     def changes(self, policy: int, max_inst: int, unit: int) -> None:
         assert lib.cgpu_sched_card(self.card.s, policy, max_inst, unit, self.card.now) == 0
@@ -675,6 +681,12 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def wakes(self) -> None:
         assert self.card.s.calls.pending == 0
+
+    @invariant()
+    def a_budget_is_the_sum_of_its_parts(self) -> None:
+        for slot in range(6):
+            budget = self.card.s.slot[slot].budget
+            assert budget.used_ns == sum(budget.used_bin_ns)
 
     def teardown(self) -> None:
         lib.cgpu_sched_suspend(self.card.s, True, self.card.now)

@@ -92,7 +92,7 @@ static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s
 uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
-	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0;
+	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
 	bool rest, quiet;
 	uint32_t i;
 
@@ -109,10 +109,14 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (demand->slot[i].state == CGPU_DEMAND_SLEEPS ||
 		    cgpu_demand_pauses(demand, i, now_ns))
 			pausing |= SLOT_BIT(i);
+		/* what it holds beyond its work is charged to its budget */
+		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
+		    !cgpu_fair_rests(s, i, now_ns))
+			dozing |= SLOT_BIT(i);
 	}
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
-	rest = !pausing || !awake ||
-	       (pausing == awake && !(awake & (awake - 1)) && !cgpu_budget_is_used(s)) ||
+	rest = !pausing || !(awake | dozing) ||
+	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
 	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_fair_is_logged(s, now_ns));
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
