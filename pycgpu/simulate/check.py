@@ -111,8 +111,7 @@ def pauses(scenario: Scenario) -> bool:
     """Return whether windows are made on demand in it, at least now and then."""
     return (
         scenario.reports == "log"
-        and scenario.policy
-        in (BUDGETS if any(t.quota for t in scenario.tenants) else CONSERVING)
+        and scenario.policy in (BUDGETS if any(t.quota for t in scenario.tenants) else CONSERVING)
         and any(t.kind not in ("backlogged", "idle") for t in scenario.tenants)
     )
 

@@ -17,14 +17,10 @@ SECOND_NS = 1000 * MS
 SETTLED_NS = 2 * SECOND_NS
 FAIR = POLICIES.index("weighted-conserving")
 #: Policies under which a quota is a ceiling and no fixed part of the card.
-BUDGETS = tuple(
-    POLICIES.index(n) for n in ("weak", "weighted-conserving", "burst", "online")
-)
+BUDGETS = tuple(POLICIES.index(n) for n in ("weak", "weighted-conserving", "burst", "online"))
 
 #: 1 ms of work every 20 ms
-NOW_AND_THEN = serving.server(
-    arrivals=(), off_ns=20 * MS, steps=1, step_ns=MS, uncapped=False
-)
+NOW_AND_THEN = serving.server(arrivals=(), off_ns=20 * MS, steps=1, step_ns=MS, uncapped=False)
 TRAINER = serving.trainer()
 
 
@@ -63,15 +59,13 @@ def test_one_with_a_quota_that_wakes_with_budget_waits_for_a_look_and_a_call(
 
 @pytest.mark.parametrize("policy", BUDGETS)
 def test_one_that_wakes_beside_a_quota_waits_no_longer_than_without(policy: int) -> None:
-    result = beside(
-        replace(NOW_AND_THEN, uncapped=True), capped(TRAINER, 50), policy=policy
-    )
+    result = beside(replace(NOW_AND_THEN, uncapped=True), capped(TRAINER, 50), policy=policy)
     assert result.percentile(0, "wait", 0.99, SETTLED_NS) <= check.WAIT_MS + check.PREEMPTION_MS
     assert min(result.shares(1, SECOND_NS, SETTLED_NS)) >= 0.5 - check.PAUSING_ERROR_1S / 100
 
 
 def test_a_request_within_the_budget_is_served_undisturbed() -> None:
-    """12 of 50 ms, half a second apart: a fifth of the second at most."""
+    """Requests of 50 ms, half a second apart."""
     spaced = tuple(range(SECOND_NS, 8 * SECOND_NS, SECOND_NS // 2))
     server = capped(serving.server(arrivals=spaced), 30)
     alone = serving.seen(beside(replace(server, quota=0)), since_ns=SETTLED_NS)
