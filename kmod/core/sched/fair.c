@@ -16,6 +16,8 @@
  * below are due nothing, and what they do not get is the others'. One that has not held
  * its floor of the last second is of the highest class for so long, without a claim.
  *
+ * Whose ceiling's budget is spent counts as one without work, and its gate is shut (budget).
+ *
  * This is EEVDF with slices in proportion to weights, so that the deadline's order is
  * the lag's; with a sleeper's place kept by lag as there; and without its virtual
  * clock, because shares have floors and come from the policy, not from weights alone.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * After any event the plan is made anew: policy turns members into shares; the mode
- * follows from the ceilings (nobody below 100 %: the runlist's slices; else windows,
- * made by gates); entities get the shares that are windows of their own, the members
- * of the shared window get one together, and what is left is nobody's. The entities
- * are put in an order in which those whose windows may not move come first.
+ * follows from the ceilings and from who pauses (nobody below 100 %, and nobody: the
+ * runlist's slices; else windows, made by gates, on demand or by the clock); entities
+ * get the shares that are windows of their own, the members of the shared window get
+ * one together, and what is left is nobody's. The entities are put in an order in
+ * which those whose windows may not move come first.
  *
  * A change of plan must move no account: each entity keeps its lag relative to where
  * the old plan wanted it, and the open window goes on with an end of the new plan.
