@@ -102,6 +102,19 @@ def test_no_other_request_than_was_looked_at_reaches_the_driver(
 
 
 @USERS
+def test_nobody_else_writes_to_a_copy_that_is_mapped(host: Host, uid: int) -> None:
+    """Row 1, of a call that is not one of RM's own: REGISTER_FD."""
+    race = Race(host.tenant(), uid, "forge-register")
+    race.call_held("argument", REGISTER_FD)
+    race.go()
+    replaced = race.expect("replaced")
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.expect("status") == 0
+    assert not replaced
+
+
+@USERS
 @pytest.mark.parametrize(("way", "number"), [("deny", RM_ALLOC), ("pretend", UVM_UNMAP_EXTERNAL)])
 def test_no_other_answer_than_the_drivers_is_counted_by(
     host: Host, uid: int, way: str, number: int

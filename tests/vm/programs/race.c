@@ -321,6 +321,25 @@ static void swap_register(void)
 	step("status", swap.status);
 }
 
+/* Of a call that is not RM's, whose copy is mapped while it lasts. */
+static void forge_register(void)
+{
+	struct swap swap = open_swap();
+	unsigned long start, end;
+	pthread_t thread;
+	u64 free, total;
+
+	sc_mem_info(&sc, &free, &total);
+	if (!find_scratch(&start, &end))
+		die("no private copies", 0);
+	step("ready", 0);
+	pthread_create(&thread, NULL, register_swapped, &swap);
+	step("called", 0);
+	step("replaced", have_written(start, &swap.other, sizeof(swap.other)));
+	pthread_join(thread, NULL);
+	step("status", swap.status);
+}
+
 /* ------------------------------------------------------ figures before their time */
 
 static struct { u32 index, data; } entry = { FB_INFO_TOTAL_RAM_SIZE, 0 };
@@ -496,6 +515,8 @@ int main(int argc, char **argv)
 		swap_export(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-register"))
 		swap_register();
+	else if (!strcmp(command, "forge-register"))
+		forge_register();
 	else if (!strcmp(command, "peek"))
 		peek();
 	else if (!strcmp(command, "take-away"))
