@@ -14,8 +14,11 @@
  * it is, and what it writes has been taken down elsewhere by then (answer.c): pages
  * that are writable hold nothing that anybody will read.
  *
- * Of RM's own calls, which are most and are followed further, nothing is mapped at all:
- * the addresses alone are used, by which the driver's copying is known for ours.
+ * Of RM's own calls, which are most and are followed further, nothing is mapped: the
+ * addresses alone are used, by which the driver's copying is known for ours. The
+ * driver's ioctl reads and writes an argument that nobody looks at, which is always
+ * mapped: in memory of the caller's it might wait for a page for as long as the caller
+ * likes, with a channel group scheduled that nobody has been told of.
  *
  * What else a process may try on an area, and what stops it:
  *
@@ -64,6 +67,9 @@ enum {
 	SLOTS = 4,
 	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
 	AREA_BYTES = SLOTS * SLOT_BYTES,
+	/* a size by which the two mappings of an area are told apart */
+	BLANK_BYTES = CGPU_SLOT_ARGS_BYTES,
+	MAPPINGS = 2,
 	/* a process with more ioctls in flight than their slots gets -ENOMEM */
 	AREAS_PER_MM = 128,
 };
@@ -75,9 +81,11 @@ struct cgpu_scratch_area {
 	u8 *pages;                 /* AREA_BYTES, vmalloc: what the driver sees */
 	u8 *work;                  /* AREA_BYTES, likewise laid out: what the core sees */
 	u8 *before;                /* SLOTS * CGPU_SLOT_PARAMS_BYTES */
-	unsigned long user;        /* where the process has it */
+	u8 *blank;                 /* PAGE_SIZE: what becomes of any argument */
+	unsigned long user;        /* where the process has `pages` */
+	unsigned long blank_user;  /* BLANK_BYTES of nothing but `blank` */
 	unsigned long busy;        /* bit per slot, under areas_lock */
-	unsigned int mappings;     /* under areas_lock; 2 while mremap() tries its luck */
+	unsigned int mappings;     /* under areas_lock; one more while mremap() tries its luck */
 	bool closed;               /* under areas_lock */
 	bool sealed;
 	/* whose call is in the driver: set before its pages are mapped, until they are not */
@@ -95,6 +103,7 @@ static void area_free(struct kref *refs)
 	vfree(area->pages);
 	vfree(area->work);
 	vfree(area->before);
+	vfree(area->blank);
 	kfree(area);
 }
 
@@ -114,7 +123,7 @@ static void area_close(struct vm_area_struct *vma)
 	struct cgpu_scratch_area *area = vma->vm_private_data;
 
 	raw_spin_lock(&areas_lock);
-	if (!--area->mappings) {
+	if (--area->mappings < MAPPINGS) {
 		area->closed = true;
 		if (!hlist_unhashed(&area->node))
 			hash_del(&area->node);
@@ -143,7 +152,7 @@ static int area_mprotect(struct vm_area_struct *vma, unsigned long start, unsign
 
 static vm_fault_t area_fault(struct vm_fault *vmf)
 {
-	return VM_FAULT_SIGBUS;
+	return VM_FAULT_SIGSEGV;
 }
 
 /* The kernel writes to a page that is mapped for a call. */
@@ -155,7 +164,7 @@ static vm_fault_t area_pfn_mkwrite(struct vm_fault *vmf)
 
 	/* compared only: it may be another task's, and gone */
 	if (vmf->flags & FAULT_FLAG_USER || !answer || answer != cgpu_answer_of_current())
-		return VM_FAULT_SIGBUS;
+		return VM_FAULT_SIGSEGV;
 	/* the argument is what a driver writes last */
 	if (offset % SLOT_BYTES < PAGE_SIZE)
 		cgpu_answer_take(answer);
@@ -174,31 +183,63 @@ static const struct vm_operations_struct area_vm_ops = {
 	.pfn_mkwrite = area_pfn_mkwrite,
 };
 
-static int area_mmap(struct file *file, struct vm_area_struct *vma)
+/* Always there: who writes to it changes nothing. */
+static int map_blank(struct vm_area_struct *vma, struct cgpu_scratch_area *area)
 {
-	struct cgpu_scratch_area *area = file->private_data;
+	const pgprot_t prot = __pgprot(pgprot_val(PAGE_SHARED) & ~_PAGE_USER);
+	unsigned long offset;
+	int err;
 
-	/* only cgpu_slot_get() maps it, once */
-	if (!area || area->mm != vma->vm_mm || vma->vm_end - vma->vm_start != AREA_BYTES)
-		return -EINVAL;
+	vm_flags_clear(vma, VM_READ | VM_WRITE | VM_EXEC |
+			    VM_MAYREAD | VM_MAYWRITE | VM_MAYEXEC);
+	for (offset = 0; offset < BLANK_BYTES; offset += PAGE_SIZE) {
+		err = remap_pfn_range(vma, vma->vm_start + offset,
+				      vmalloc_to_pfn(area->blank), PAGE_SIZE, prot);
+		if (err)
+			return err;
+	}
+	area->blank_user = vma->vm_start;
+	return 0;
+}
+
+/* Nothing is there before a call. */
+static void map_pages(struct vm_area_struct *vma, struct cgpu_scratch_area *area)
+{
 	vm_flags_clear(vma, VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC);
 #ifndef CGPU_HAS_VM_OPS_MPROTECT
 	vm_flags_clear(vma, VM_MAYWRITE);
 #endif
 	/* VM_WRITE: else the driver's writing would not come as far as ->pfn_mkwrite */
-	vm_flags_set(vma, VM_WRITE | VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND |
-			  VM_DONTDUMP);
+	vm_flags_set(vma, VM_WRITE | VM_PFNMAP);
+	area->user = vma->vm_start;
+}
+
+static int area_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct cgpu_scratch_area *area = file->private_data;
+	const unsigned long bytes = vma->vm_end - vma->vm_start;
+	int err = 0;
+
+	/* only cgpu_slot_get() maps it, each part once */
+	if (!area || area->mm != vma->vm_mm || (bytes != AREA_BYTES && bytes != BLANK_BYTES))
+		return -EINVAL;
+	vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	if (bytes == BLANK_BYTES)
+		err = map_blank(vma, area);
+	else
+		map_pages(vma, area);
+	if (err)
+		return err;
 	if (area->sealed)
 		cgpu_seal_vma(vma);
 	file->private_data = NULL;
-	area->user = vma->vm_start;
 	vma->vm_private_data = area;
 	vma->vm_ops = &area_vm_ops;
-	area->mappings = 1;
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
 	/* sealed before mmap_lock is let go */
 	raw_spin_lock(&areas_lock);
-	hash_add(areas, &area->node, (unsigned long)area->mm);
+	if (++area->mappings == MAPPINGS)
+		hash_add(areas, &area->node, (unsigned long)area->mm);
 	raw_spin_unlock(&areas_lock);
 	return 0;
 }
@@ -217,18 +258,31 @@ static bool is_sealed(const struct mm_struct *mm, unsigned long start, unsigned 
 		return false;
 	raw_spin_lock(&areas_lock);
 	hash_for_each_possible(areas, area, node, (unsigned long)mm)
-		found |= area->mm == mm && area->sealed && start < area->user + AREA_BYTES &&
-			 area->user < end;
+		found |= area->mm == mm && area->sealed &&
+			 ((start < area->user + AREA_BYTES && area->user < end) ||
+			  (start < area->blank_user + BLANK_BYTES && area->blank_user < end));
 	raw_spin_unlock(&areas_lock);
 	return found;
+}
+
+/* Return: where current has that much of it now, or -errno. */
+static unsigned long map_area(struct cgpu_scratch_area *area, unsigned long bytes)
+{
+	struct file *file = anon_inode_getfile("[cgpu]", &area_fops, area, O_RDWR);
+	unsigned long address;
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	address = vm_mmap(file, 0, bytes, PROT_NONE, MAP_SHARED, 0);
+	fput(file); /* the mapping keeps it */
+	return address;
 }
 
 /* Return: a mapped area with its first slot taken, and a reference for it. */
 static struct cgpu_scratch_area *area_new(bool seal)
 {
 	struct cgpu_scratch_area *area;
-	struct file *file;
-	unsigned long address;
+	unsigned long address = -ENOMEM;
 
 	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
 	if (!area)
@@ -243,23 +297,21 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	area->work = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES,
 				 GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (!area->pages || !area->work || !area->before)
-		goto no_memory;
+	area->blank = __vmalloc(PAGE_SIZE, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!area->pages || !area->work || !area->before || !area->blank)
+		goto fail;
 
-	file = anon_inode_getfile("[cgpu]", &area_fops, area, O_RDWR);
-	if (IS_ERR(file))
-		goto no_memory;
-	address = vm_mmap(file, 0, AREA_BYTES, PROT_NONE, MAP_SHARED, 0);
-	fput(file); /* the mapping keeps it */
-	if (IS_ERR_VALUE(address)) {
-		kref_put(&area->refs, area_free);
-		return ERR_PTR(address);
-	}
-	return area;
-
-no_memory:
+	address = map_area(area, BLANK_BYTES);
+	if (IS_ERR_VALUE(address))
+		goto fail;
+	address = map_area(area, AREA_BYTES);
+	if (!IS_ERR_VALUE(address))
+		return area;
+	/* sealed, it stays until the process ends */
+	vm_munmap(area->blank_user, BLANK_BYTES);
+fail:
 	kref_put(&area->refs, area_free);
-	return ERR_PTR(-ENOMEM);
+	return ERR_PTR(address);
 }
 
 int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
@@ -409,13 +461,13 @@ static long ask_by_pages(struct cgpu_slot *slot, struct cgpu_answer *answer,
 	return result;
 }
 
-/* The driver reads and writes the caller's own argument, and works on ours. */
+/* The driver's ioctl copies what is of no consequence, and RM works on ours. */
 static long ask_by_rm(struct cgpu_slot *slot, const struct cgpu_answer *answer,
 		      cgpu_ask_fn driver, struct file *file, unsigned int cmd)
 {
-	long result = driver(file, cmd, (unsigned long)slot->caller);
+	long result = driver(file, cmd, slot->area->blank_user);
 
-	/* it worked on the caller's, which is no driver that we know */
+	/* it worked on the other, which is no driver that we know */
 	if (!result && !answer->taken)
 		set_closed(slot->area);
 	return result;
@@ -436,7 +488,7 @@ long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file
 	if (slot->area->sealed)
 		cgpu_answer_follow();
 	cgpu_answer_begin(&answer);
-	result = answer.through_rm && slot->caller ?
+	result = answer.through_rm ?
 		ask_by_rm(slot, &answer, driver, file, cmd) :
 		ask_by_pages(slot, &answer, driver, file, cmd);
 	cgpu_answer_end(&answer);
@@ -462,16 +514,19 @@ EXPORT_SYMBOL_GPL(cgpu_slot_put);
 void cgpu_scratch_forget(void)
 {
 	struct cgpu_scratch_area *area;
-	unsigned long user;
+	unsigned long user, blank;
 
 	do {
 		user = 0;
 		raw_spin_lock(&areas_lock);
-		hash_for_each_possible(areas, area, node, (unsigned long)current->mm)
-			if (area->mm == current->mm && !area->sealed && !area->busy)
+		hash_for_each_possible(areas, area, node, (unsigned long)current->mm) {
+			if (area->mm == current->mm && !area->sealed && !area->busy) {
 				user = area->user;
+				blank = area->blank_user;
+			}
+		}
 		raw_spin_unlock(&areas_lock);
-	} while (user && !vm_munmap(user, AREA_BYTES));
+	} while (user && !vm_munmap(user, AREA_BYTES) && !vm_munmap(blank, BLANK_BYTES));
 }
 EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
 

@@ -34,7 +34,6 @@ typedef long (*cgpu_ask_fn)(struct file *file, unsigned int cmd, unsigned long a
  * @params_bytes: of @params
  * @list_bytes: at CGPU_SLOT_LIST_PLACE in @args
  * @through_rm: it is one of RM's own escapes, whose argument goes to rm_ioctl()
- * @caller: where the caller's argument lies, NULL: it is the core's own call
  * @lost: set by cgpu_slot_ask(): what the driver did is not known
  */
 struct cgpu_slot {
@@ -49,7 +48,6 @@ struct cgpu_slot {
 	u32 params_bytes;
 	u32 list_bytes;
 	bool through_rm;
-	void __user *caller;
 	bool lost;
 };
 

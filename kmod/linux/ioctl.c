@@ -359,7 +359,6 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	flight->slot.args_bytes = req->args_size;
 	flight->slot.through_rm = cgpu_goes_to_rm(cgpu_open_file_device(flight->open_file),
 						  req->nr);
-	flight->slot.caller = flight->arg;
 	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
 		/* as the driver answers; it must not look for itself */
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);

@@ -321,6 +321,33 @@ static void swap_register(void)
 	step("status", swap.status);
 }
 
+static struct nvos64 *vanishing;
+
+static void *allocate_vanishing(void *status)
+{
+	*(int *)status = ioctl(sc.ctl, _IOWR('F', 0x2b, *vanishing), vanishing) ? errno : 0;
+	return NULL;
+}
+
+/* The caller's own argument is not there any more when the driver comes to read it. */
+static void vanish(u64 size)
+{
+	pthread_t thread;
+	int status;
+
+	vanishing = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	asked_params = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+	*vanishing = (struct nvos64){ .hRoot = sc.client, .hObjectParent = sc.device,
+				      .hObjectNew = 0x51000000, .hClass = 0x40,
+				      .pAllocParms = (u64)(uintptr_t)&asked_params };
+	step("ready", 0);
+	pthread_create(&thread, NULL, allocate_vanishing, &status);
+	step("called", 0);
+	step("gone", munmap(vanishing, PAGE));
+	pthread_join(thread, NULL);
+	step("status", status);
+}
+
 /* Of a call that is not RM's, whose copy is mapped while it lasts. */
 static void forge_register(void)
 {
@@ -515,6 +542,8 @@ int main(int argc, char **argv)
 		swap_export(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-register"))
 		swap_register();
+	else if (!strcmp(command, "vanish") && argc == 3)
+		vanish(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "forge-register"))
 		forge_register();
 	else if (!strcmp(command, "peek"))
