@@ -22,7 +22,7 @@ static void caller_of(struct nvsim_file *nf, struct nvsim_caller *who)
 	who->user_params = true;
 }
 
-/* ---- between the memory of a caller and RM ---- */
+/* ---- between the memory of a caller and RM: as rm_ioctl() below, the real driver's names ---- */
 
 noinline u32 os_memcpy_from_user(void *to, const void __user *from, u32 bytes)
 {
@@ -448,7 +448,7 @@ static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t s
 	}
 }
 
-/* By name and arguments the real driver's, as are the next two: the door follows them. */
+/* By name and arguments the real driver's: the door follows it. */
 noinline int rm_ioctl(void *sp, void *nv, struct nvsim_file *nf, u32 nr, void *arg, u32 size)
 {
 	switch (nr) {

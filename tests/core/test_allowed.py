@@ -691,6 +691,14 @@ def test_what_a_control_is_about_stays_until_the_driver_has_done_it(cmd: int) ->
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
 
 
+@pytest.mark.parametrize("cmd", [SCHEDULE_GROUP, SCHEDULE_CHANNEL])
+@pytest.mark.parametrize("size", [2, 3])
+def test_scheduling_ends_in_no_memory_of_the_caller(cmd: int, size: int) -> None:
+    """Where the driver might wait when it has done it, and nobody be told."""
+    _, call = Runs().control(cmd, bytes(size), 0x10)
+    assert call.request.raw.params_size == size
+
+
 def test_the_heap_that_is_told_of_stays_until_the_driver_has_told() -> None:
     container = Runs()
     info = nv.put(184, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 5))

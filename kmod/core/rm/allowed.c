@@ -20,6 +20,11 @@
 	{ .number = n, .params_bytes = bytes, .judge = CGPU_JUDGE_##who, \
 	  .hClient = { first, second } }
 #define PASS(n) RULE(n, 0, DRIVER, CGPU_NOWHERE, CGPU_NOWHERE)
+/*
+ * Passed, with a copy of the parameters: writing them back to the caller's memory the driver
+ * might wait for a page as long as the caller likes, and nobody hear that a group was scheduled.
+ */
+#define OWN(n) RULE(n, CGPU_AS_GIVEN, DRIVER, CGPU_NOWHERE, CGPU_NOWHERE)
 #define JUDGE(n, bytes) RULE(n, bytes, CORE, CGPU_NOWHERE, CGPU_NOWHERE)
 #define NESTED(n, bytes, first, second) RULE(n, bytes, CORE, first, second)
 #define DENY(n) RULE(n, 0, NEVER, CGPU_NOWHERE, CGPU_NOWHERE)
@@ -267,7 +272,7 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x90960107), /* NV9096_CTRL_CMD_GET_ZBC_CLEAR_TABLE_ENTRY */
 	PASS(0x90E60102), /* NV90E6_CTRL_CMD_MASTER_GET_VIRTUAL_FUNCTION_ERROR_CONT_INTR_MASK */
 	PASS(0x90E70113), /* NV90E7_CTRL_CMD_BBX_GET_LAST_FLUSH_TIME */
-	PASS(0xA06C0101), /* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
+	OWN(0xA06C0101), /* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
 	PASS(0xA06C0102), /* BIND */
 	JUDGE(0xA06C0103, 8), /* NVA06C_CTRL_CMD_SET_TIMESLICE */
 	JUDGE(0xA06C0104, 8), /* NVA06C_CTRL_CMD_GET_TIMESLICE */
@@ -276,7 +281,7 @@ static const struct cgpu_rule controls[] = {
 	PASS(0xA06C0107), /* SET_INTERLEAVE_LEVEL */
 	PASS(0xA06C0108), /* GET_INTERLEAVE_LEVEL */
 	DENY(0xA06C0110), /* MAKE_REALTIME */
-	PASS(0xA06F0103), /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
+	OWN(0xA06F0103), /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
 	PASS(0xA06F0104), /* NVA06F_CTRL_CMD_BIND */
 	PASS(0xA06F0109), /* SET_INTERLEAVE_LEVEL */
 	PASS(0xA06F0111), /* RESTART_RUNLIST */
