@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -47,10 +48,8 @@ class Access(NamedTuple):
         Raises:
             ApiError: there is none, or it is a refusal.
         """
-        try:
-            return self._call(method, path, body, kind)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ApiError(f"{self.url}{path}: {error}") from None
+        with contextlib.closing(Session(self)) as session:
+            return session.call(method, path, body, kind)
 
     def watch(self, path: str, version: str) -> Iterator[Any]:
         """
@@ -61,56 +60,84 @@ class Access(NamedTuple):
         """
         query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={WATCH_S}"
         try:
-            connection, answer = self._open("GET", query, None, MERGE, WATCH_S + TIMEOUT_S)
-            try:
+            with contextlib.closing(self.connection(WATCH_S + TIMEOUT_S)) as connection:
+                answer = self.ask(connection, "GET", query, None, MERGE)
                 while line := answer.readline():
                     yield json.loads(line)
-            finally:
-                connection.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ApiError(f"{self.url}{path}: {error}") from None
 
-    def _call(self, method: str, path: str, body: object, kind: str) -> Any:
-        connection, answer = self._open(method, path, body, kind, TIMEOUT_S)
-        try:
-            return json.loads(answer.read())
-        finally:
-            connection.close()
-
-    def _open(
-        self, method: str, path: str, body: object, kind: str, timeout_s: float
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Return a connection that is made by the first call."""
         url = urllib.parse.urlsplit(self.url)
         host = url.hostname or ""
-        connection: http.client.HTTPConnection
         if url.scheme == "https":
             context = ssl.create_default_context(cafile=self.ca_file)
-            connection = http.client.HTTPSConnection(
+            return http.client.HTTPSConnection(
                 host, url.port or 443, timeout=timeout_s, context=context
             )
-        else:
-            connection = http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
+        return http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
+
+    def ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: object,
+        kind: str,
+    ) -> http.client.HTTPResponse:
+        """Return the answer to one call, to be read; ApiError if it is a refusal."""
         headers = {"Accept": "application/json"}
         if os.path.exists(self.token_file):
             with open(self.token_file, encoding="utf-8") as file:
                 headers["Authorization"] = f"Bearer {file.read().strip()}"
         if body is not None:
             headers["Content-Type"] = kind
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            if answer.status < 300:
-                return connection, answer
-            raw = answer.read()
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        if answer.status < 300:
+            return answer
+        raw = answer.read()
         try:
             why = str(json.loads(raw)["message"])
         except (ValueError, KeyError, TypeError):
             why = answer.reason
         raise ApiError(f"{method} {path}: {answer.status} {why}", answer.status)
+
+
+class Session:
+    """
+    Calls over one connection: to make it takes longer than all else about a call.
+
+    A server that does not answer is not asked again. Not for two threads at once.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._connection: http.client.HTTPConnection | None = None
+        self._silent: Exception | None = None
+
+    def call(self, method: str, path: str, body: object = None, kind: str = MERGE) -> Any:
+        """
+        Return the answer to one call.
+
+        Raises:
+            ApiError: there is none, or it is a refusal.
+        """
+        try:
+            if self._silent is not None:
+                raise self._silent
+            if self._connection is None:
+                self._connection = self.access.connection(TIMEOUT_S)
+            return json.loads(self.access.ask(self._connection, method, path, body, kind).read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._silent = error
+            raise ApiError(f"{self.access.url}{path}: {error}") from None
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
 
 
 def in_cluster() -> Access:
@@ -134,9 +161,9 @@ def access(url: str | None, token_file: str | None, ca_file: str | None) -> Acce
     )
 
 
-def pod(access: Access, namespace: str, name: str) -> dict[str, Any]:
+def pod(api: Access | Session, namespace: str, name: str) -> dict[str, Any]:
     """Return a pod; ApiError if it is not there."""
-    found: dict[str, Any] = access.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    found: dict[str, Any] = api.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
     return found
 
 

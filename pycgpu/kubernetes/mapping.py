@@ -129,10 +129,11 @@ class Mapping:
     def _save(self) -> None:
         draft = self.path.with_suffix(".new")
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(
+            {"version": VERSION, "entries": [e._asdict() for e in self.entries.values()]}
+        )
         with draft.open("w") as file:
-            json.dump(
-                {"version": VERSION, "entries": [e._asdict() for e in self.entries.values()]}, file
-            )
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path)

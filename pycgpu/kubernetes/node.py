@@ -63,7 +63,7 @@ class _Ask:
 
 class _Look(NamedTuple):
     """
-    The node as it is when it is somebody's turn.
+    The node as it is when it is somebody's turn, and who tells what its pods ask for.
 
     Who runs is read before the cards: who comes in between counts twice, and not never.
     """
@@ -71,6 +71,7 @@ class _Look(NamedTuple):
     pods: Sequence[messages.PodResources]
     running: Map[Owner, frozenset[str]]
     cards: list[Card]
+    api: apiserver.Session
 
 
 class Node:
@@ -184,11 +185,13 @@ class Node:
     def _serve(self) -> None:
         with self._lock:
             # In a burst one look serves all that have come while the last ones were served.
-            self._answer([self._asks.get_nowait() for _ in range(self._asks.qsize())])
+            asks = [self._asks.get_nowait() for _ in range(self._asks.qsize())]
+            with contextlib.closing(apiserver.Session(self.access)) as api:
+                self._answer(asks, api)
 
-    def _answer(self, asks: Sequence[_Ask]) -> None:
+    def _answer(self, asks: Sequence[_Ask], api: apiserver.Session) -> None:
         try:
-            look = self._look(asks) if any(ask.awaited() for ask in asks) else None
+            look = self._look(asks, api) if any(ask.awaited() for ask in asks) else None
         except Exception as error:
             for ask in asks:
                 ask.answer.set_exception(error)
@@ -202,7 +205,7 @@ class Node:
             except Exception as error:
                 ask.answer.set_exception(error)
 
-    def _look(self, asks: Sequence[_Ask]) -> _Look:
+    def _look(self, asks: Sequence[_Ask], api: apiserver.Session) -> _Look:
         pods = self.kubelet.pods()
         live = {
             key(devices.resource, devices.ids)
@@ -215,10 +218,10 @@ class Node:
         running = self.running()
         for entry in self.mapping.keep(live | self._unlisted(running, live)):
             self._cdi_file(entry).unlink(missing_ok=True)
-        return _Look(pods, running, self.healthy(self.cards(tenants=True)))
+        return _Look(pods, running, self.healthy(self.cards(tenants=True)), api)
 
     def _prepared(self, ask: _Ask, look: _Look) -> Entry:
-        entry = self._entry(ask.family, ask.ids, look.pods)
+        entry = self._entry(ask.family, ask.ids, look)
         known = self.mapping.entries.get(key(ask.family.anchor_name, ask.ids))
         if known is not None and known == entry._replace(cards=known.cards):
             entry = known
@@ -245,13 +248,11 @@ class Node:
             and not any((entry.resource, single) in live for single in entry.ids)
         }
 
-    def _entry(
-        self, family: Family, ids: Collection[str], pods: Sequence[messages.PodResources]
-    ) -> Entry:
+    def _entry(self, family: Family, ids: Collection[str], look: _Look) -> Entry:
         """Return whose the ids are and what they ask for; its cards are the scheduler's wish."""
         holders = [
             Holder(pod.namespace, pod.name, container.name)
-            for pod in pods
+            for pod in look.pods
             for container in pod.containers
             for devices in container.devices
             if devices.resource == family.anchor_name and not set(ids).isdisjoint(devices.ids)
@@ -263,7 +264,7 @@ class Node:
             )
         known = self.mapping.entries.get(key(family.anchor_name, ids))
         try:
-            pod = apiserver.pod(self.access, holders[0].namespace, holders[0].pod)
+            pod = apiserver.pod(look.api, holders[0].namespace, holders[0].pod)
         except apiserver.ApiError as error:
             # A container that starts again needs nobody to say what it asks for.
             if known is not None and known.holder in holders and not error.code:

@@ -181,9 +181,14 @@ class ApiPeer:
         self.claims: dict[str, Any] = {}
         self.slices: dict[str, Any] = {}
         self.patches = 0
+        #: By which somebody has asked for pods.
+        self.connections: set[object] = set()
         peer = self
 
         class Handler(JsonHandler):
+            # The object is the connection's, for as many calls as come by it.
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self) -> None:
                 if self.path == "/api/v1/nodes/node":
                     return self.answer(200, peer.node)
@@ -194,6 +199,7 @@ class ApiPeer:
                 }.get(folder, {})
                 if last in kept:
                     return self.answer(200, kept[last])
+                peer.connections.add(self)
                 name = self.path.removeprefix("/api/v1/namespaces/default/pods/")
                 if name in peer.pods:
                     return self.answer(200, peer.pods[name])

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,8 @@ from typing import Any
 import pytest
 
 from pycgpu.errors import CgpuError, RequestError
-from pycgpu.kubernetes import messages, placement
-from pycgpu.kubernetes.apiserver import Access
+from pycgpu.kubernetes import apiserver, messages, placement
+from pycgpu.kubernetes.apiserver import Access, ApiError, Session
 from pycgpu.kubernetes.device_plugin import Plugin
 from pycgpu.kubernetes.families import FAMILIES, Amounts, Config
 from pycgpu.kubernetes.health import HARMLESS
@@ -442,7 +444,7 @@ def test_what_runs_is_kept_while_a_new_kubelet_does_not_list_it_yet(rig: Rig) ->
     assert rig.given("one") == [rig.cards[0]]
 
 
-def test_a_burst_is_one_look_at_the_node(rig: Rig) -> None:
+def test_a_burst_is_one_look_at_the_node_and_one_connection(rig: Rig) -> None:
     names = [f"p{n}" for n in range(10)]
     for name in (*names, "late"):
         rig.api.add(name, main={GPU: "1", "nvidia.com/gpumem": "3000"})
@@ -464,6 +466,7 @@ def test_a_burst_is_one_look_at_the_node(rig: Rig) -> None:
     for thread in threads:
         thread.join()
     assert rig.kubelet.lists == 1
+    assert len(rig.api.connections) == 1
     # One that fails is nobody else's failure, and nobody waits for those after it.
     (why,) = refused
     assert why.startswith("p3: ") and "not found" in why
@@ -471,6 +474,30 @@ def test_a_burst_is_one_look_at_the_node(rig: Rig) -> None:
     assert [cards.count(card) for card in rig.cards] == [5, 4]
     rig.kubelet.start("late", "main", GPU)
     assert rig.given("late") == [rig.cards[1]]
+
+
+def test_a_server_that_does_not_answer_keeps_a_burst_waiting_once() -> None:
+    came: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def turn_away() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    one, _ = server.accept()
+                    came.append(one)
+                    one.close()
+
+        thread = threading.Thread(target=turn_away)
+        thread.start()
+        port = server.getsockname()[1]
+        session = Session(Access(f"http://127.0.0.1:{port}", "/nowhere", "/nowhere"))
+        for _ in range(3):
+            with pytest.raises(ApiError, match=str(port)) as raised:
+                apiserver.pod(session, "default", "one")
+            assert raised.value.code == 0
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert len(came) == 1
 
 
 def test_who_is_served_first_does_not_wait_for_the_last(
