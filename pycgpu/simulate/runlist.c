@@ -536,6 +536,7 @@ static void finish_look(struct model *m, struct card *c)
 {
 	c->look_end_ns = 0;
 	if (c->look_mask) {
+		c->result->demand_looks++;
 		cgpu_demand_judge(&c->demand, &c->sched, c->look_mask, c->look_begin_ns, m->now_ns);
 	} else {
 		c->result->looks++;

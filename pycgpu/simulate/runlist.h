@@ -110,8 +110,9 @@ struct cgpu_model_result {
 	uint64_t call_ns;         /* holding the driver's lock */
 	uint64_t period_ns;
 	uint64_t ticks;
-	uint64_t looks;           /* into the log */
-	uint64_t reads;           /* of a channel's USERD, */
+	uint64_t looks;           /* into the log, */
+	uint64_t demand_looks;    /* and at channels: */
+	uint64_t reads;           /* of a channel's USERD each, */
 	uint64_t read_ns;         /* and what they took of a processor */
 	uint32_t samples;         /* of servers, that had room */
 	uint64_t failures;

@@ -86,42 +86,68 @@ def test_one_who_pauses_beside_one_who_works_is_looked_at_every_millisecond() ->
     door = Door()
     for _ in range(20):
         door.submit(0, fetched=False)
+        door.submit(1)
         door.look()
-    assert (door.state(0), door.state(1)) == (QUEUED, SLEEPS)
+    assert (door.state(0), door.state(1)) == (QUEUED, WORKS)
     since, looked = door.now, []
     for _ in range(40):
         looked.extend(door.due()[1])
         door.submit(0, fetched=False)
+        door.submit(1)
         door.look()
     assert door.now - since <= 40 * LOOK
     assert looked.count(1) == 40
     assert looked.count(0) <= 11
 
 
-def test_one_who_has_slept_for_long_is_looked_at_every_five_milliseconds() -> None:
+@pytest.mark.parametrize("slept_ms", (100, 400, 2000))
+def test_the_longer_one_has_slept_the_rarer_it_is_looked_at(slept_ms: int) -> None:
     door = Door()
     while door.state(1) == SLEEPS or not door.demand.looks:
         for slot in (0, 1):
             door.submit(slot, fetched=False)
         door.look()
     door.words[1][3][0] = door.words[1][3][1]
-    begin = door.now
-    while door.now < begin + lib.CGPU_SCHED_FAIR_REST_NS + 100 * LOOK:
+    begin = 0
+    while not begin or door.now < begin + slept_ms * MS:
         door.submit(0, fetched=False)
         door.look()
+        if not begin and door.state(1) == SLEEPS:
+            begin = door.now
     assert door.state(1) == SLEEPS
+    least, most = (
+        min(part * slept_ms * MS // lib.CGPU_DEMAND_BACK_OFF, lib.CGPU_DEMAND_BACK_OFF_MAX_NS)
+        for part in (1, 3)
+    )
     since, looked = door.now, []
-    for _ in range(20):
+    while door.now < since + 10 * least:
         looked.extend(door.due()[1])
         door.submit(0, fetched=False)
         door.look()
-    assert looked.count(1) <= (door.now - since) / lib.CGPU_DEMAND_RESTING_NS + 1
-    assert looked.count(0) >= 10
+    assert 10 * least // (most + LOOK) <= looked.count(1) <= (door.now - since) // least + 1
+    # nobody waits for the one that works
+    assert looked.count(0) <= (door.now - since) // lib.CGPU_DEMAND_BACK_OFF_MAX_NS + 1
     since = door.now
     while door.state(1) == SLEEPS:
         door.submit(1, fetched=False)
         door.look()
-        assert door.now - since <= lib.CGPU_DEMAND_RESTING_NS + 3 * LOOK
+        assert door.now - since <= most + 3 * LOOK
+
+
+def test_two_who_work_are_looked_at_more_often_than_one() -> None:
+    door = Door(slots=3)
+    for _ in range(20):
+        for slot in (0, 1):
+            door.submit(slot, fetched=False)
+        door.look()
+    since, looked = door.now, []
+    while door.now < since + 100 * MS:
+        looked.extend(door.due()[1])
+        for slot in (0, 1):
+            door.submit(slot, fetched=False)
+        door.look()
+    for slot in (0, 1):
+        assert looked.count(slot) >= 100 * MS // lib.CGPU_DEMAND_QUEUED_NS - 3
 
 
 def test_a_look_reads_the_channels_that_move_and_one_more() -> None:

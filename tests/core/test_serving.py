@@ -137,7 +137,7 @@ def test_one_that_its_processor_holds_up_is_served_as_by_the_runlist_or_better(
     ours = serving.seen(run(both), since_ns=FOUND_NS)
     for name, most in (
         ("token_p50", 1.01),
-        ("token_p99", 1.1),
+        ("token_p99", 1.15),
         ("request_p50", 1.02),
         ("request_p99", request_p99),
     ):

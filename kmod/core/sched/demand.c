@@ -89,18 +89,52 @@ static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s
 	       demand->slot[slot].state != CGPU_DEMAND_SLEEPS;
 }
 
+/* Something was found of one that sleeps, which the next looks are to confirm. */
+static bool stirs(const struct cgpu_demand_slot *d)
+{
+	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves);
+}
+
+/* Another is of a lower class: it is to be interrupted sooner than by the runlist. */
+static bool outranks(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS && s->config.policy == CGPU_POLICY_ONLINE; i++)
+		if (competes(s, i) && s->slot[i].member.priority < s->slot[slot].member.priority)
+			return true;
+	return false;
+}
+
+/*
+ * The longer one has slept the rarer it wakes, and meanwhile the runlist's slices carry it
+ * until it is seen. What one with a ceiling holds beyond its work is charged to its budget.
+ */
+static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sched *s,
+			 uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_demand_slot *d = &demand->slot[slot];
+	uint64_t slept_ns = now_ns - s->slot[slot].fair.since_ns;
+
+	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d) || !s->slot[slot].fair.asleep ||
+	    (s->gates.shut_mask & SLOT_BIT(slot)) ||
+	    (cgpu_budget_is_used(s) && !cgpu_fair_rests(s, slot, now_ns)))
+		return 0;
+	if (outranks(s, slot))
+		slept_ns /= CGPU_DEMAND_BACK_OFF_HIGHER;
+	return cgpu_min(slept_ns / CGPU_DEMAND_BACK_OFF, CGPU_DEMAND_BACK_OFF_MAX_NS);
+}
+
 uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
-	bool rest, quiet;
+	bool rest, quiet, stirring = false;
 	uint32_t i;
 
 	*mask = 0;
 	if (!matters(s))
 		return UINT64_MAX;
-	/* there is nobody whom it would matter to that one begins to sleep */
-	quiet = cgpu_fair_is_quiet(s, now_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (!competes(s, i))
 			continue;
@@ -113,7 +147,10 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
 		    !cgpu_fair_rests(s, i, now_ns))
 			dozing |= SLOT_BIT(i);
+		stirring |= stirs(&demand->slot[i]);
 	}
+	/* there is nobody whom it would matter to that one begins to sleep */
+	quiet = !(awake & (awake - 1)) && !stirring;
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
 	rest = !pausing || !(awake | dozing) ||
 	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
@@ -125,13 +162,10 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (!competes(s, i) || is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
-		/* until something is found, which the next looks are to confirm */
-		if (cgpu_fair_rests(s, i, now_ns) && !demand->slot[i].waits &&
-		    !demand->slot[i].moves)
-			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + CGPU_DEMAND_RESTING_NS);
-		else if (!rest && !(pausing & SLOT_BIT(i)))
+		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + back_off(demand, s, i, now_ns));
+		if (!rest && !(pausing & SLOT_BIT(i)))
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
-						(quiet ? CGPU_DEMAND_REST_NS :
+						(quiet ? CGPU_DEMAND_BACK_OFF_MAX_NS :
 							 CGPU_DEMAND_QUEUED_NS));
 		demand->slot[i].due_ns = at_ns;
 		due_ns = cgpu_min(due_ns, at_ns);
