@@ -175,6 +175,8 @@ static struct place uvm_places[] = {
 	{ "nvidia_uvm:uvm_api_unmap_external", on_uvm },
 	{ "nvidia_uvm:uvm_api_free", on_uvm },
 	{ "nvidia_uvm:uvm_api_alloc_semaphore_pool", on_uvm },
+	{ "nvidia_uvm:uvm_api_map_dynamic_parallelism_region", on_uvm },
+	{ "nvidia_uvm:uvm_api_map_external_sparse", on_uvm },
 	{ "nvidia_uvm:uvm_api_alloc_device_p2p", on_uvm, .optional = true },
 };
 

@@ -228,7 +228,7 @@ static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
 	return status;
 }
 
-static u32 uvm_map_sparse(void *p, struct uvm_space *s)
+static u32 uvm_api_map_external_sparse(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, (u8 *)p + 16, &card);
@@ -254,7 +254,7 @@ static u32 uvm_api_alloc_semaphore_pool(void *p, struct uvm_space *s)
 	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_POOL);
 }
 
-static u32 uvm_create_parallelism(void *p, struct uvm_space *s)
+static u32 uvm_api_map_dynamic_parallelism_region(void *p, struct uvm_space *s)
 {
 	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_PARALLELISM);
 }
@@ -348,10 +348,10 @@ static const struct uvm_command commands[] = {
 	{ UVM_CREATE_EXTERNAL_RANGE, 24, 24, 8, uvm_api_create_external_range },
 	{ UVM_MAP_EXTERNAL_ALLOCATION, 1200, 9264, 4, uvm_api_map_external_allocation },
 	{ UVM_UNMAP_EXTERNAL, 40, 40, 8, uvm_api_unmap_external },
-	{ UVM_MAP_EXTERNAL_SPARSE, 40, 40, 8, uvm_map_sparse },
+	{ UVM_MAP_EXTERNAL_SPARSE, 40, 40, 8, uvm_api_map_external_sparse },
 	{ UVM_FREE, 24, 24, 8, uvm_api_free },
 	{ UVM_ALLOC_SEMAPHORE_POOL, 1184, 9248, 8, uvm_api_alloc_semaphore_pool },
-	{ UVM_MAP_DYNAMIC_PARALLELISM_REGION, 40, 40, 8, uvm_create_parallelism },
+	{ UVM_MAP_DYNAMIC_PARALLELISM_REGION, 40, 40, 8, uvm_api_map_dynamic_parallelism_region },
 	{ UVM_MIGRATE, 80, 80, 8, uvm_migrate },
 	{ UVM_SET_PREFERRED_LOCATION, 40, 40, 4, uvm_accept },
 	{ UVM_UNSET_PREFERRED_LOCATION, 24, 24, 8, uvm_accept },

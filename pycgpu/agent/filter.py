@@ -51,9 +51,11 @@ UVM_COMMANDS = (
     34,  # UVM_FREE
     37,  # UVM_REGISTER_GPU
     38,  # UVM_UNREGISTER_GPU
+    65,  # UVM_MAP_DYNAMIC_PARALLELISM_REGION
     66,  # UVM_UNMAP_EXTERNAL
     68,  # UVM_ALLOC_SEMAPHORE_POOL
     73,  # UVM_CREATE_EXTERNAL_RANGE
+    74,  # UVM_MAP_EXTERNAL_SPARSE
     78,  # UVM_ALLOC_DEVICE_P2P
     # Listed nowhere: tests, MPS, tools that read other processes, zombies, pageable memory.
     *(9, 18, 19, *range(56, 65), 67, 69, 71),

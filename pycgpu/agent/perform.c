@@ -92,7 +92,8 @@ bool performs(const struct flight *f)
 	/* addresses of the card's: nothing of the process, and its answer is counted */
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
-	/* of the file's address space, whoever asks: what is credited, the driver has unmapped */
+	/* of the file's address space, whoever asks: what is counted, the driver has done */
+	case CGPU_OP_UVM_MAP_SPARSE:
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 	case CGPU_OP_UVM_FREE:
 		return true;

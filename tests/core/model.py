@@ -92,6 +92,19 @@ class Driver:
         )
         return rm + managed
 
+    def table_bytes(self, card: int) -> int:
+        """Page tables of UVM's mappings, of 4 KiB each: for 2 MiB, 512 MiB and 256 GiB."""
+        tables = set()
+        for file, space in self.spaces.items():
+            mapped = [(m.base, m.length) for m in space.mappings if m.card == card]
+            if card in space.cards:
+                mapped += [*space.managed, *space.pools.items()]
+            for base, length in mapped:
+                for bits in (21, 29, 38):
+                    within = range(base >> bits, (base + length - 1 >> bits) + 1)
+                    tables |= {(file, bits, at) for at in within}
+        return 4096 * len(tables)
+
     def _hold(self, memory: Physical | None, holder: object) -> None:
         if memory:
             memory.holders.add(holder)
@@ -298,6 +311,9 @@ class Driver:
             self._unmap(space, 0, 1 << 64, card)
         elif nr == nv.UVM_MAP_EXTERNAL:
             return self._map(space, args)
+        elif nr == nv.UVM_MAP_SPARSE:
+            base, length, card = nv.get64(args, 0), nv.get64(args, 8), args[16] - 0x60
+            return self._map_on(space, base, length, {card}, None)
         elif nr == nv.UVM_UNMAP_EXTERNAL:
             self._unmap(space, nv.get64(args, 0), nv.get64(args, 8), args[16] - 0x60)
         elif nr == nv.UVM_SEMAPHORE_POOL:
@@ -342,6 +358,11 @@ class Driver:
         if not found or not found.memory:
             return nv.NOT_FOUND
         cards = {args[24 + 36 * i] - 0x60 for i in range(count)}
+        return self._map_on(space, base, length, cards, found.memory)
+
+    def _map_on(
+        self, space: Space, base: int, length: int, cards: set[int], memory: Physical | None
+    ) -> int:
         if not cards <= space.cards or not cards:
             return nv.INVALID_DEVICE
         around = space.externals.items()
@@ -352,8 +373,8 @@ class Driver:
         if any(b < base + length and base < b + n for b, n in others):
             return nv.ADDRESS_IN_USE
         for card in cards:
-            mapping = Mapping(base, length, card, found.memory)
-            self._hold(found.memory, mapping)
+            mapping = Mapping(base, length, card, memory)
+            self._hold(memory, mapping)
             space.mappings.append(mapping)
         return nv.OK
 

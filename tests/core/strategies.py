@@ -19,6 +19,7 @@ CONTEXT_DMA2, REGISTER_FD, XFER, DMABUF = 84, 201, 211, 217
 UVM_REGISTER_GPU_VASPACE, UVM_REGISTER_CHANNEL, UVM_MAP_EXTERNAL = 25, 27, 33
 UVM_FREE, UVM_REGISTER_GPU, UVM_UNREGISTER_GPU, UVM_UNMAP_EXTERNAL = 34, 37, 38, 66
 UVM_SEMAPHORE_POOL, UVM_CREATE_EXTERNAL, UVM_DEVICE_P2P = 68, 73, 78
+UVM_PARALLELISM, UVM_MAP_SPARSE = 65, 74
 UVM_INITIALIZE, UVM_DEINITIALIZE = 0x30000001, 0x30000002
 
 ROOT, MEMORY_SYSTEM, MEMORY_USER, ROOT_CLIENT, DEVICE = 0x0, 0x3E, 0x40, 0x41, 0x80
@@ -153,6 +154,11 @@ def uvm_unmap(base: int, length: int, uuid: bytes) -> bytearray:
     out = put(40, (0, "Q", base), (8, "Q", length))
     out[16:32] = uuid
     return out
+
+
+def uvm_map_sparse(base: int, length: int, uuid: bytes) -> bytearray:
+    """Also UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS."""
+    return uvm_unmap(base, length, uuid)
 
 
 def uvm_free(base: int, length: int) -> bytearray:

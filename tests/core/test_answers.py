@@ -251,13 +251,18 @@ def test_an_export_that_nobody_could_remember_does_not_reach_the_driver(way: str
         return container.control(nv.EXPORT_OBJECTS, nv.export_objects([5], 3), CLIENT,
                                  fd_file=other)[0]  # fmt: skip
 
+    def reserve(base: int) -> bool:
+        args = nv.uvm_create_external(base, MIB)
+        verdict, call = container.ask(nv.UVM_CREATE_EXTERNAL, args, device=Device.UVM, abi=ABI_590)
+        return verdict is Verdict.FORWARD and call.post() is Verdict.DONE
+
     base = 16 * MIB
-    while (call := container.ask(nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(base, MIB),
-                                 device=Device.UVM))[0] is Verdict.FORWARD:  # fmt: skip
-        assert call[1].post() is Verdict.DONE
+    while reserve(base):
         base += MIB
     assert export() is Verdict.ANSWER
-    container.ask(nv.UVM_FREE, nv.uvm_free(16 * MIB, MIB), device=Device.UVM)[1].post()
+    container.ask(nv.UVM_FREE, nv.uvm_free_by_base(16 * MIB), device=Device.UVM, abi=ABI_590)[
+        1
+    ].post()
     assert export() is Verdict.FORWARD
 
 

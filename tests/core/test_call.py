@@ -103,6 +103,12 @@ class World:
             )
             assert limit is None or account.current_bytes <= limit
             assert account.current_bytes == self.sum_of_charges(card)
+            raw = self.tenant.raw
+            counted = raw.ranges.tables_bytes[card] + raw.ranges.tables_bytes[lib.CGPU_MAX_CARDS]
+            counted += raw.ledger.account[card].tables_promised_bytes
+            assert self.killed or self.driver.table_bytes(card) <= counted, (
+                f"card {card}: page tables that nobody counts"
+            )
 
     def sum_of_charges(self, card: int) -> int:
         charges = self.tenant.raw.ledger.charges
@@ -342,6 +348,13 @@ class World:
         args = nv.uvm_map(base, length, client, self.handle(client, c), uuids)
         self.call(file, nv.UVM_MAP_EXTERNAL, args)
 
+    def op_sparse(self, a: int, b: int, c: int, d: int) -> None:
+        file = self.of(Device.UVM, a)
+        if file is not None:
+            base, length = BASES[b % len(BASES)], LENGTHS[c % len(LENGTHS)]
+            args = nv.uvm_map_sparse(base, length, nv.card_uuid(d % CARDS))
+            self.call(file, nv.UVM_MAP_SPARSE, args)
+
     def op_unmap(self, a: int, b: int, c: int, d: int) -> None:
         file = self.of(Device.UVM, a)
         if file is None:
@@ -417,6 +430,8 @@ class World:
         raw = self.tenant.raw
         assert (raw.ledger.charges.used, raw.objects.slots.used, raw.ranges.count) == (0, 0, 0)
         assert not raw.objects.first_runnable
+        assert not any(raw.ranges.tables_bytes)
+        assert not any(one.tables_promised_bytes for one in raw.ledger.account)
 
 
 class Closing(Flight):
@@ -425,8 +440,8 @@ class Closing(Flight):
 
 OPERATIONS = {
     "open": 3, "close": 2, "root": 2, "device": 3, "alloc": 12, "free": 8, "dup": 6, "export": 5,
-    "import": 5, "register": 3, "map": 12, "unmap": 5, "create": 3, "pool": 1, "mmap": 3,
-    "step": 60, "lose": 2,
+    "import": 5, "register": 3, "map": 12, "sparse": 2, "unmap": 5, "create": 3, "pool": 1,
+    "mmap": 3, "step": 60, "lose": 2,
 }  # fmt: skip
 # three control files, two UVM files with both cards, a client with both devices
 START = [

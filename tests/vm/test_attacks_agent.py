@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.vm(append="secretmem.enable=1"),
 ]
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 LIMIT_BYTES = 1024 * MIB
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
@@ -180,6 +180,18 @@ def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> N
     """Row 10."""
     found = _words(door, *who, reach, "page-tables", str(2 * MAX_MAPPINGS), "0")
     assert found[:4] == ["mapped", str(MAX_MAPPINGS), "status", str(NV_ERR_INSUFFICIENT_RESOURCES)]
+
+
+def test_page_tables_of_unified_memory_are_charged(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 10."""
+    found = _words(door, *who, reach, "sparse", str(1024 * GIB), str(GIB))
+    assert found[:2] == ["whole", str(NV_ERR_NO_MEMORY)]
+    made, status = map(int, found[3::2])
+    # 1/512 of what is mapped, beyond what is free
+    assert 0 < made <= 2 + (LIMIT_BYTES * 129 // 128 + 64 * MIB) // (2 * MIB)
+    assert status == NV_ERR_NO_MEMORY
 
 
 def test_what_the_driver_refuses_to_unmap_stays_charged(

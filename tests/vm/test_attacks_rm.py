@@ -18,12 +18,16 @@ pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_defaul
 
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1A, 0x1B
 NV_ERR_INVALID_CLASS = 0x22
-NV_ERR_INVALID_CLIENT, NV_ERR_NOT_SUPPORTED = 0x23, 0x56
+NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
+GIB, TIB = 1 << 30, 1 << 40
 GRAPHICS, COPY = 1, 9
 # kmod/core/call/call.h
 GROUP_BYTES = 4 << 20
 FREE_GROUPS = 128
 VASPACE_BYTES, FREE_VASPACES, MAX_MAPPINGS = 64 << 10, 128, 4096
+# kmod/core/memory/ranges.c: of 1 GiB; page_tables.h: free for a container of 1 GiB
+TABLES_BYTES = GIB // 512 + GIB // 512 // 512 + 3 * 4096
+FREE_TABLES_BYTES = (64 << 20) + GIB // 128
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 #: Percentage points: see test_compute.py.
@@ -131,6 +135,23 @@ def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -
     assert child.stdout.readline() == f"spaces {FREE_VASPACES + 9} status 0\n"
     # 2 MiB of memory, and the first address space is one of them
     assert counter(host, "current_bytes") == (2 << 20) + 10 * VASPACE_BYTES
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.wait(60) == 0
+
+
+@USERS
+def test_page_tables_of_unified_memory_are_charged(host: Host, uid: int) -> None:
+    """Row 10: no object shows them, and of sparse mappings one call takes gigabytes."""
+    one = host.tenant(mem=GIB)
+    child = one.popen("reach", "sparse", str(TIB), str(GIB), environment={"AS_UID": str(uid)})
+    assert child.stdin and child.stdout
+    assert child.stdout.readline() == f"whole {NV_ERR_NO_MEMORY}\n"
+    made, status = map(int, child.stdout.readline().split()[1::2])
+    assert (made > 0, status) == (True, NV_ERR_NO_MEMORY)
+    charged = counter(host, "current_bytes")
+    assert charged <= GIB < charged + TABLES_BYTES
+    assert made * TABLES_BYTES <= charged + FREE_TABLES_BYTES
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.wait(60) == 0

@@ -248,6 +248,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_objects = 0;
 	call->promised_ranges = 0;
 	call->promised_files = 0;
+	call->promised_cards = 0;
 	call->making = 0;
 	verdict = pre(tenant, topology, call);
 	if (verdict != CGPU_FORWARD)
@@ -393,6 +394,7 @@ static bool takes_nothing(const struct cgpu_call *call)
 	case CGPU_OP_UVM_FREE:
 	/* what is mapped where there is no such range is charged as managed memory */
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
+	case CGPU_OP_UVM_PARALLELISM:
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
 		return true;
 	case CGPU_OP_OS_EVENT:
@@ -430,7 +432,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 
 	if (client || ambiguous || takes_nothing(call)) {
 		cgpu_call_post(tenant, topology, call, -EFAULT);
-		return ambiguous ? CGPU_KILL : CGPU_DONE;
+		return ambiguous ? CGPU_KILL : cgpu_unanswered_uvm(tenant, call);
 	}
 	cgpu_put32(call->args, req->status_offset, NV_OK);
 	/* how much it took is not known either: what was reserved stays */

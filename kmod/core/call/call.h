@@ -98,6 +98,8 @@ struct cgpu_call {
 	uint32_t promised_objects;
 	uint32_t promised_ranges;
 	uint32_t promised_files;
+	uint64_t promised_tables_bytes; /* page tables, on promised_cards (bit set) */
+	uint32_t promised_cards;
 	uint32_t making;        /* 1 + card of a group, channel or address space to be */
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;

@@ -46,6 +46,33 @@ static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, b
 			       req->length_bytes, 0, CGPU_NO_CARD);
 }
 
+/* One that the driver maps on the cards at once. */
+static int reserve_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	int verdict = cgpu_promise_ranges(tenant, call, 1);
+
+	if (verdict == CGPU_FORWARD)
+		verdict = cgpu_promise_tables(tenant, call, ~0u);
+	return verdict == CGPU_FORWARD ? reserve_range(tenant, call) : verdict;
+}
+
+/* Its page tables: unlike the reservation they stay until the driver has freed it. */
+static int remember_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	return cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file, call->req.base,
+			      call->req.length_bytes, 0, call->card) ? CGPU_KILL : CGPU_DONE;
+}
+
+int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	int verdict = CGPU_DONE;
+
+	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL || call->req.op == CGPU_OP_UVM_PARALLELISM)
+		verdict = remember_tables(tenant, call);
+	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
+	return verdict;
+}
+
 static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const uint32_t freed = 1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING |
@@ -96,7 +123,22 @@ static uint32_t ranges_of(const struct cgpu_call *call)
 	return count < CGPU_MAX_CARDS + 1 ? count : CGPU_MAX_CARDS + 1;
 }
 
-static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
+/* All of them for one that is not known. Return: a bit set. */
+static uint32_t cards_of(const struct cgpu_topology *topology, const struct cgpu_call *call)
+{
+	uint32_t cards = 0, count = mapped_cards(call), i;
+
+	for (i = 0; i < count && attribute_end(i) <= call->req.args_size; i++) {
+		uint32_t card = cgpu_topology_by_uuid(
+			topology, call->args + attribute_end(i) - sizeof(struct uvm_gpu_mapping));
+
+		cards |= card < CGPU_MAX_CARDS ? 1u << card : ~0u;
+	}
+	return cards;
+}
+
+static int pre_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		       struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	int verdict;
@@ -106,12 +148,30 @@ static int pre_uvm_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!req->length_bytes || req->length_bytes > UINT64_MAX - req->base)
 		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
 	verdict = cgpu_hold(tenant, call, req->hClient, req->hObject);
-	/* of what takes no video memory nothing is remembered */
-	if (verdict == CGPU_FORWARD && call->charge)
+	if (verdict == CGPU_FORWARD)
 		verdict = cgpu_promise_ranges(tenant, call, ranges_of(call));
 	if (verdict == CGPU_FORWARD && req->nr == UVM_ALLOC_DEVICE_P2P)
-		verdict = reserve_range(tenant, call);
+		verdict = reserve_mapped(tenant, call);
+	else if (verdict == CGPU_FORWARD)
+		verdict = cgpu_promise_tables(tenant, call, cards_of(topology, call));
 	return verdict;
+}
+
+/* Page tables, and no memory behind them. */
+static int pre_map_sparse(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	int verdict;
+
+	call->card = cgpu_topology_by_uuid(topology, req->gpu_uuid);
+	if (call->card == CGPU_NO_CARD || !tenant->ledger.account[call->card].present)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	if (!req->length_bytes || req->length_bytes > UINT64_MAX - req->base)
+		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	verdict = cgpu_promise_ranges(tenant, call, 1);
+	return verdict == CGPU_FORWARD ? cgpu_promise_tables(tenant, call, 1u << call->card) :
+					 verdict;
 }
 
 static int pre_register_gpu(struct cgpu_tenant *tenant,
@@ -151,12 +211,9 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	struct cgpu_request *req = &call->req;
 	uint32_t seen = 0, count, i;
 
-	if (req->nr == UVM_ALLOC_DEVICE_P2P)
+	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
 		/* the mmap of this range maps it, it is not managed memory */
 		reserved_range(tenant, call, true);
-	if (!call->charge)
-		return CGPU_DONE; /* not video memory */
-	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
 		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
 				   req->base, req->length_bytes, call->charge,
 				   CGPU_NO_CARD))
@@ -174,10 +231,13 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		if (bit ? seen & bit : i > 0)
 			continue;
 		seen |= bit;
-		cgpu_charge_get(&tenant->ledger, call->charge);
+		/* of memory of the host's its page tables alone */
+		if (call->charge)
+			cgpu_charge_get(&tenant->ledger, call->charge);
 		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
 				   req->base, req->length_bytes, call->charge, card)) {
-			cgpu_charge_put(&tenant->ledger, call->charge);
+			if (call->charge)
+				cgpu_charge_put(&tenant->ledger, call->charge);
 			return CGPU_KILL; /* mapped, and no room to remember it */
 		}
 	}
@@ -232,15 +292,19 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 		return CGPU_FORWARD;
 	case CGPU_OP_UVM_MAP_EXTERNAL:
-		return pre_uvm_map(tenant, call);
+		return pre_uvm_map(tenant, topology, call);
+	case CGPU_OP_UVM_MAP_SPARSE:
+		return pre_map_sparse(tenant, topology, call);
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 		call->range_serial = tenant->ranges.serial;
 		return CGPU_FORWARD;
 	case CGPU_OP_UVM_FREE:
 		return pre_uvm_free(tenant, call);
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return reserve_range(tenant, call);
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+	case CGPU_OP_UVM_PARALLELISM:
+		return reserve_mapped(tenant, call);
 	default:
 		return CGPU_FORWARD;
 	}
@@ -268,10 +332,15 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 			       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD,
 			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
+	case CGPU_OP_UVM_MAP_SPARSE:
+		return remember_tables(tenant, call);
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		reserved_range(tenant, call, true);
 		return CGPU_DONE;
+	case CGPU_OP_UVM_SEMAPHORE_POOL:
+	case CGPU_OP_UVM_PARALLELISM:
+		reserved_range(tenant, call, true);
+		return remember_tables(tenant, call);
 	default:
 		return CGPU_DONE;
 	}
@@ -280,6 +349,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL ||
+	    call->req.op == CGPU_OP_UVM_PARALLELISM ||
 	    call->req.op == CGPU_OP_UVM_CREATE_EXTERNAL ||
 	    (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL &&
 	     call->req.nr == UVM_ALLOC_DEVICE_P2P))

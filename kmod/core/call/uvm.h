@@ -10,5 +10,10 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 /* `done`: the driver did it. */
 int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call, bool done);
+/*
+ * After cgpu_post_uvm() without success, where the driver's answer did not arrive: what may
+ * be mapped takes page tables, though it is no reservation. Return: DONE, KILL.
+ */
+int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 #endif

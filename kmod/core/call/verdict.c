@@ -193,12 +193,27 @@ int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return promise(call, &tenant->files, 1, &call->promised_files);
 }
 
+int cgpu_promise_tables(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t cards)
+{
+	uint64_t bytes = cgpu_range_tables(call->req.length_bytes);
+
+	if (cgpu_page_tables_promise(&tenant->ledger, &tenant->ranges, cards, bytes))
+		return cgpu_answer(call, NV_ERR_NO_MEMORY);
+	call->promised_tables_bytes = bytes;
+	call->promised_cards = cards;
+	return CGPU_FORWARD;
+}
+
 void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	cgpu_table_release(&tenant->objects.slots, call->promised_objects);
 	cgpu_table_release(&tenant->ranges.slots, call->promised_ranges);
 	cgpu_table_release(&tenant->files, call->promised_files);
 	call->promised_objects = call->promised_ranges = call->promised_files = 0;
+	if (call->promised_cards)
+		cgpu_page_tables_release(&tenant->ledger, &tenant->ranges, call->promised_cards,
+					 call->promised_tables_bytes);
+	call->promised_cards = 0;
 	if (call->making)
 		tenant->objects.making[call->making - 1]--;
 	call->making = 0;
@@ -218,5 +233,6 @@ void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (call->used_file)
 		cgpu_tenant_file(tenant, call->used_file)->users--;
 	call->used_file = 0;
+	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 	cgpu_tenant_close_waiting(tenant);
 }

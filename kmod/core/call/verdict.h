@@ -9,6 +9,7 @@
 #define CGPU_CORE_CALL_VERDICT_H
 
 #include "core/call/call.h"
+#include "core/memory/page_tables.h"
 
 /* Return: CGPU_ANSWER, with `status` where the argument has room for one, else -EPERM. */
 int cgpu_answer(struct cgpu_call *call, uint32_t status);
@@ -46,6 +47,8 @@ int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClie
 int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count);
 int cgpu_promise_ranges(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count);
 int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call);
+/* Page tables of what is mapped on `cards` (bit set). */
+int cgpu_promise_tables(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t cards);
 void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call);
 /* Returns all that the call had taken. */
 void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call);

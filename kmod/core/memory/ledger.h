@@ -22,6 +22,8 @@ struct cgpu_account {
 	bool gate_shut;    /* the scheduler has the container's channels off the card */
 	uint64_t max_bytes;
 	uint64_t current_bytes;
+	uint64_t tables_bytes; /* of it, page tables that are not free: page_tables.h */
+	uint64_t tables_promised_bytes; /* of mappings that the driver is making, free or not */
 	uint64_t peak_bytes;
 	uint64_t oom;      /* allocations answered with NV_ERR_NO_MEMORY */
 	uint64_t refused;  /* other requests that were refused */

@@ -38,6 +38,27 @@ struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t inde
 	return cgpu_table_slot(&ranges->slots, index);
 }
 
+/*
+ * As if all pages had 4 KiB, which base, offset and memory can be chosen for: 8 bytes for
+ * each, as much for each 512 tables, and a table begun on each of the three lower levels.
+ * Above them one covers 128 TiB.
+ */
+uint64_t cgpu_range_tables(uint64_t length_bytes)
+{
+	return (length_bytes >> 9) + (length_bytes >> 18) + 3 * 4096;
+}
+
+static void count_tables(struct cgpu_ranges *ranges, const struct cgpu_range *range, bool there)
+{
+	uint32_t card = range->card < CGPU_MAX_CARDS ? range->card : CGPU_MAX_CARDS;
+	uint64_t bytes = cgpu_range_tables(range->length_bytes);
+
+	if (range->kind != CGPU_RANGE_EXTERNAL && range->kind != CGPU_RANGE_MANAGED)
+		return;
+	ranges->tables_bytes[card] += there ? bytes : -bytes;
+	ranges->tables_changed = true;
+}
+
 /* position in `order` of the first range of `file` with base ≥ `base` */
 static uint32_t position_of(const struct cgpu_ranges *ranges, uint32_t file,
 			    uint64_t base)
@@ -78,6 +99,7 @@ static int insert(struct cgpu_ranges *ranges, const struct cgpu_range *added)
 		(ranges->count - position) * sizeof(uint32_t));
 	ranges->order[position] = index;
 	ranges->count++;
+	count_tables(ranges, added, true);
 	if (added->length_bytes > ranges->longest_bytes)
 		ranges->longest_bytes = added->length_bytes;
 	return 0;
@@ -102,6 +124,7 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 
 static void drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index)
 {
+	count_tables(ranges, cgpu_range_at(ranges, index), false);
 	if (cgpu_range_at(ranges, index)->charge)
 		cgpu_charge_put(ledger, cgpu_range_at(ranges, index)->charge);
 	cgpu_table_give(&ranges->slots, index);
@@ -130,6 +153,7 @@ static uint32_t split_tail(struct cgpu_ranges *ranges, struct cgpu_ledger *ledge
 	tail->length_bytes = range->base + range->length_bytes - end;
 	if (tail->charge)
 		cgpu_charge_get(ledger, tail->charge);
+	count_tables(ranges, tail, true);
 	return index;
 }
 
@@ -168,10 +192,14 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 				if (!tail)
 					continue;
 			}
+			count_tables(ranges, range, false);
 			range->length_bytes = base - range->base;
+			count_tables(ranges, range, true);
 		} else if (range_end > end) {
+			count_tables(ranges, range, false);
 			range->base = end;
 			range->length_bytes = range_end - end;
+			count_tables(ranges, range, true);
 			tail = index;
 		}
 		if (range->kind == CGPU_RANGE_MANAGED)

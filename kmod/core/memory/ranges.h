@@ -8,7 +8,7 @@
 #include "core/memory/table.h"
 
 enum cgpu_range_kind {
-	CGPU_RANGE_EXTERNAL,  /* UVM mapping of an RM memory object */
+	CGPU_RANGE_EXTERNAL,  /* UVM mapping, of an RM memory object or of none */
 	CGPU_RANGE_MANAGED,   /* cudaMallocManaged: no RM object */
 	CGPU_RANGE_RESERVED,  /* semaphore pool, device P2P: its mmap is not managed */
 	CGPU_RANGE_EXPORT,    /* base: index of the object in the exported fd */
@@ -40,7 +40,14 @@ struct cgpu_ranges {
 	uint32_t count;
 	uint64_t longest_bytes;   /* no range was ever longer */
 	uint64_t serial;          /* of the newest range */
+	/* page tables of what is mapped, at most; the last: on whatever card */
+	uint64_t tables_bytes[CGPU_MAX_CARDS + 1];
+	bool tables_changed;
 };
+
+/* What a mapping of this length takes at most, in page tables. */
+uint64_t cgpu_range_tables(uint64_t length_bytes);
+
 
 void cgpu_ranges_init(struct cgpu_ranges *ranges);
 size_t cgpu_ranges_bytes(uint32_t capacity);

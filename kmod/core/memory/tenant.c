@@ -4,6 +4,7 @@
  * file is removing one subtree; its ranges are cut by address. What another
  * file still holds (a UVM mapping, an export) keeps its charge by reference.
  */
+#include "core/memory/page_tables.h"
 #include "core/memory/tenant.h"
 
 void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max)
@@ -127,6 +128,7 @@ static void forget_file(struct cgpu_tenant *tenant, uint32_t number)
 	managed_bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number, ~0u,
 				       CGPU_ANY_CARD, UINT64_MAX, 0, UINT64_MAX);
 	uncharge_managed(tenant, file, managed_bytes);
+	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 	tenant->os_events -= file->os_events;
 	cgpu_table_give(&tenant->files, number);
 }
@@ -165,6 +167,7 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 		     uint64_t length_bytes)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+	uint64_t tables_bytes = cgpu_range_tables(length_bytes);
 	uint32_t card, undo;
 	int err = 0;
 
@@ -188,9 +191,12 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 		if (err)
 			break;
 	}
-	if (!err) {
+	if (!err && !cgpu_page_tables_promise(&tenant->ledger, &tenant->ranges, ~0u,
+					      tables_bytes)) {
 		err = cgpu_range_add(&tenant->ranges, CGPU_RANGE_MANAGED, number, address,
 				     length_bytes, 0, CGPU_NO_CARD);
+		cgpu_page_tables_release(&tenant->ledger, &tenant->ranges, ~0u, tables_bytes);
+		cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 		if (!err) {
 			file->managed_bytes += length_bytes;
 			return 0;
@@ -212,6 +218,7 @@ void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t ad
 
 	file->managed_bytes -= bytes;
 	uncharge_managed(tenant, file, bytes);
+	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 }
 
 uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,

@@ -509,6 +509,8 @@ uint32_t cgpu_uvm_judge(uint32_t cmd)
 	case UVM_CREATE_EXTERNAL_RANGE:
 	case UVM_ALLOC_SEMAPHORE_POOL:
 	case UVM_ALLOC_DEVICE_P2P:
+	case UVM_MAP_EXTERNAL_SPARSE:
+	case UVM_MAP_DYNAMIC_PARALLELISM_REGION:
 		return CGPU_JUDGE_CORE;
 	/* they act on the va_space of their own file */
 	case UVM_CREATE_RANGE_GROUP:
@@ -529,10 +531,8 @@ uint32_t cgpu_uvm_judge(uint32_t cmd)
 	case UVM_UNSET_ACCESSED_BY:
 	case UVM_MIGRATE:
 	case UVM_MIGRATE_RANGE_GROUP:
-	case UVM_MAP_DYNAMIC_PARALLELISM_REGION:
 	case UVM_PAGEABLE_MEM_ACCESS_ON_GPU:
 	case UVM_VALIDATE_VA_RANGE:
-	case UVM_MAP_EXTERNAL_SPARSE:
 	case UVM_MM_INITIALIZE:
 	case UVM_DISCARD:
 		return CGPU_JUDGE_DRIVER;

@@ -176,6 +176,16 @@ static const struct layout uvm_commands[] = {
 		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
 		.status = AT(uvm_unmap_external, rmStatus),
 	},
+	[UVM_MAP_EXTERNAL_SPARSE] = {
+		.size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_MAP_SPARSE,
+		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		.status = AT(uvm_map_sparse, rmStatus),
+	},
+	[UVM_MAP_DYNAMIC_PARALLELISM_REGION] = {
+		.size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_PARALLELISM,
+		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		.status = AT(uvm_map_sparse, rmStatus),
+	},
 	[UVM_FREE] = { /* struct uvm_free, or uvm_free_by_base */
 		.op = CGPU_OP_UVM_FREE,
 	},
@@ -215,8 +225,8 @@ _Static_assert(sizeof(struct uvm_register_gpu) == 40 && sizeof(struct uvm_unregi
 	       sizeof(struct uvm_register_channel) == 56 &&
 	       sizeof(struct uvm_alloc_device_p2p) == 56 && sizeof(struct uvm_gpu_mapping) == 36 &&
 	       sizeof(struct uvm_map_external_tail) == 24 &&
-	       sizeof(struct uvm_unmap_external) == 40 && sizeof(struct uvm_free) == 24 &&
-	       sizeof(struct uvm_free_by_base) == 16 &&
+	       sizeof(struct uvm_unmap_external) == 40 && sizeof(struct uvm_map_sparse) == 40 &&
+	       sizeof(struct uvm_free) == 24 && sizeof(struct uvm_free_by_base) == 16 &&
 	       sizeof(struct uvm_create_external) == 24 &&
 	       sizeof(struct uvm_semaphore_pool_tail) == 16, "uvm_ioctl.h");
 

@@ -156,6 +156,8 @@ struct uvm_map_external_head { uint64_t base, length, offset; };
 struct uvm_map_external_tail { uint64_t gpuAttributesCount; int32_t rmCtrlFd;
 			       uint32_t hClient, hMemory, rmStatus; };
 struct uvm_unmap_external { uint64_t base, length; struct nv_uuid gpu; uint32_t rmStatus, pad; };
+/* also UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS */
+struct uvm_map_sparse { uint64_t base, length; struct nv_uuid gpu; uint32_t rmStatus, pad; };
 struct uvm_create_external { uint64_t base, length; uint32_t rmStatus, pad; };
 struct uvm_free { uint64_t base, length; uint32_t rmStatus, pad; };	/* until 580 */
 struct uvm_free_by_base { uint64_t base; uint32_t rmStatus, pad; };	/* from 590 */

@@ -19,6 +19,8 @@ enum {
 	UVM_FREE = 34,
 	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
 	UVM_UNMAP_EXTERNAL = 66,
+	UVM_CREATE_EXTERNAL_RANGE = 73,
+	UVM_MAP_EXTERNAL_SPARSE = 74,
 	UVM_INITIALIZE = 0x30000001,
 	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
 	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
@@ -155,6 +157,32 @@ static int page_tables(u32 mappings, u32 vaspaces)
 		status = sc_rm_alloc(&sc, sc.device, &handle, 0x90f1, &params, sizeof(params));
 	}
 	printf("spaces %u status %d\n", spaces, status);
+	fflush(stdout);
+	getchar();
+	return 0;
+}
+
+/* Page tables without memory: all of a range of addresses at once, then in pieces. */
+static int sparse(u64 bytes, u64 piece)
+{
+	const u64 base = 16ull << 40;
+	struct { u64 base, length; u32 status, pad; } range = { base, bytes, 0, 0 };
+	struct { u64 base, length; u8 uuid[16]; u32 status, pad; } part = { base, bytes };
+	u32 made = 0;
+	int status;
+
+	open_card();
+	if (sc_context(&sc) || sc_uvm(&sc, UVM_CREATE_EXTERNAL_RANGE, &range, 16))
+		return 2;
+	memcpy(part.uuid, sc.uuid, sizeof(part.uuid));
+	printf("whole %d\n", sc_uvm(&sc, UVM_MAP_EXTERNAL_SPARSE, &part, 32));
+	part.length = piece;
+	for (status = 0; !status && part.base < base + bytes; part.base += piece) {
+		part.status = 0;
+		status = sc_uvm(&sc, UVM_MAP_EXTERNAL_SPARSE, &part, 32);
+		made += !status;
+	}
+	printf("made %u status %d\n", made, status);
 	fflush(stdout);
 	getchar();
 	return 0;
@@ -312,6 +340,8 @@ int main(int argc, char **argv)
 		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "groupless"))
 		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	if (argc == 4 && !strcmp(argv[1], "sparse"))
+		return sparse(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "keep-mapped"))
 		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "outlive"))
@@ -321,7 +351,8 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
-			"hmm, page-tables MAPPINGS SPACES, keep-mapped BYTES TIMES, "
+			"hmm, page-tables MAPPINGS SPACES, sparse BYTES PIECE, "
+			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec BYTES MORE, pid-info PID, run PROGRAM…\n");
 	return 2;
 }
