@@ -11,7 +11,10 @@ from ..errors import HookError
 
 #: Held while a container is admitted.
 LOCK = "/run/cgpu/admission.lock"
-LOCK_TIMEOUT_S = 10.0
+#: On a busy node fifty hooks take turns; one that is refused costs its engine a whole new start.
+LOCK_TIMEOUT_S = 30.0
+#: Many who wait must not take the processor from the one that they wait for.
+PAUSE_MAX_S = 0.05
 
 
 def acquire(fd: int, patience_s: float, pause_s: float) -> bool:
@@ -19,7 +22,7 @@ def acquire(fd: int, patience_s: float, pause_s: float) -> bool:
     Lock the file behind *fd* for this process alone; False: others held it all the while.
 
     Args:
-        pause_s: between two tries, for flock(2) waits for ever or not at all.
+        pause_s: between two tries at first, then longer: flock(2) waits for ever or not at all.
     """
     deadline_s = time.monotonic() + patience_s
     while True:
@@ -30,6 +33,7 @@ def acquire(fd: int, patience_s: float, pause_s: float) -> bool:
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
 class Admission:

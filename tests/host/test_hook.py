@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,26 @@ def test_two_hooks_do_not_decide_at_once(engine: Any, monkeypatch: pytest.Monkey
         assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 1
     assert engine.written == ""
     assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+
+
+def test_who_waits_for_another_hook_leaves_it_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty that looked every 2 ms took an emulated node's from the one that they waited for."""
+    pauses: list[float] = []
+    sleep = time.sleep
+
+    def noted(pause_s: float) -> None:
+        pauses.append(pause_s)
+        sleep(pause_s)
+
+    monkeypatch.setattr(time, "sleep", noted)
+    path = tmp_path / "lock"
+    with path.open("w") as held, path.open("w") as waiting:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not lock.acquire(waiting.fileno(), 0.5, pause_s=0.002)
+    assert len(pauses) < 25
+    assert max(pauses) == lock.PAUSE_MAX_S
 
 
 def test_a_log_is_rotated(tmp_path: Path) -> None:
