@@ -100,7 +100,7 @@ def build(kernel: Kernel, branch: str) -> Path:
     package, version = FLAVOURS[flavour or "open"], VERSIONS[number]
     archive = packages.download(package, version)
     content = f"{archive.name} {toolchain(kernel)} 2".encode()
-    with Build(f"driver-{branch}", kernel.release, content) as made:
+    with Build(f"driver-{branch}", kernel.tag, content) as made:
         (made.root / "modules").mkdir(exist_ok=True)
         if not made.complete:
             packages.unpack(archive, made.root / "package")
@@ -133,7 +133,7 @@ def _build_from_source(kernel: Kernel, branch: str) -> Path:
     """The open flavour: NVIDIA's own object, then the modules around it; four minutes of a CPU."""
     version = FROM_SOURCE[branch]
     content = f"{version} {toolchain(kernel)} 1".encode()
-    with Build(f"driver-{branch}", kernel.release, content) as made:
+    with Build(f"driver-{branch}", kernel.tag, content) as made:
         (made.root / "modules").mkdir(exist_ok=True)
         if not made.complete:
             source = made.root / "source"

@@ -29,6 +29,9 @@ DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
 # A kernel that looks for faults: its source comes as a package of this distribution.
 DEBUG_SUFFIX = "-debug"
 DEBUG_CONFIG = Path(__file__).resolve().with_name("debug.config")
+# Of a function that the compiler specialises for its callers nothing is left to be probed: of the
+# one that unmaps, by which private copies are sealed.
+DEBUG_MAKE = ("CFLAGS_mmap.o=-fno-ipa-cp -fno-ipa-sra",)
 # checkpatch.pl reads the two lists beside it.
 STYLE_SCRIPTS = ("checkpatch.pl", "kernel-doc", "spelling.txt", "const_structs.checkpatch")
 DEBUG_TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz")
@@ -65,6 +68,12 @@ class Kernel:
     headers: Path
     slowness: int = 1
     machine: str = "pc"
+
+    @property
+    def tag(self) -> str:
+        """What builds for it are called by: of one's own kernel also how it was configured."""
+        own = Path(self.modules).is_relative_to(self.headers)
+        return f"{self.release}-{digest(self.config.read_bytes())}" if own else self.release
 
     @property
     def config(self) -> Path:
@@ -305,7 +314,7 @@ def _build_debug(series: str) -> Kernel:
             "run scripts/setup-packages debug"
         )
     version = packages.find_version(f"linux-source-{base}", "")
-    key = digest(version.encode(), DEBUG_CONFIG.read_bytes())
+    key = digest(version.encode(), DEBUG_CONFIG.read_bytes(), *map(str.encode, DEBUG_MAKE))
     root = packages.cache_dir() / "kernels" / f"{series}-{key}"
     tree = root / "build"
     with packages.locked(f"kernel-{series}"):
@@ -314,7 +323,7 @@ def _build_debug(series: str) -> Kernel:
             tree.mkdir(parents=True)
             print(f"building kernel {series} {version}, about 20 minutes", file=sys.stderr)
             source = _unpack_source(base, version, root)
-            into = ["-C", str(source), f"O={tree}"]
+            into = ["-C", str(source), f"O={tree}", *DEBUG_MAKE]
             log = root / "build.log"
             _run_make([*into, f"KCONFIG_ALLCONFIG={DEBUG_CONFIG}", "allnoconfig"], log)
             _check_config(tree / ".config")

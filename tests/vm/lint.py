@@ -144,7 +144,7 @@ def sparse() -> list[str]:
     kernel = kernels.fetch(SERIES)
     sources = modules.Sources([modules.KMOD])
     try:
-        with modules.Build("sparse", kernel.release, sources.digest()) as build:
+        with modules.Build("sparse", kernel.tag, sources.digest()) as build:
             if build.complete:
                 return []
             sources.write(build.root)

@@ -29,6 +29,9 @@ PROGRAMS = Path(__file__).resolve().with_name("programs")
 # Older builds of the same thing that are kept, for going back and forth between branches.
 KEPT_BUILDS = 12
 
+# What is under test tells where it has been, on a kernel with KCOV; others ignore it.
+OBSERVED = ("KCOV_INSTRUMENT=y",)
+
 _PRODUCTS = shutil.ignore_patterns(
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
     *("__pycache__", ".tmp_versions", "*.a", "*.so"),
@@ -146,12 +149,13 @@ def km(kernel: Kernel, version: str = "", flags: str = "") -> Path:
     _require(KMOD / "Makefile")
     sources = Sources([KMOD], without=(KMOD / "sim", KMOD / "bridge"))
     name = f"km-{version}" if version else "km"
-    with Build(name, kernel.release, sources.digest() + flags.encode()) as build:
+    with Build(name, kernel.tag, sources.digest() + flags.encode()) as build:
         if not build.complete:
             sources.write(build.root)
             if version:
                 (build.root / "kmod" / "VERSION").write_text(f"{version}\n")
-            make(build.root / "kmod", *_kbuild(kernel), *([f"KCFLAGS={flags}"] if flags else []))
+            options = [*OBSERVED, *([f"KCFLAGS={flags}"] if flags else [])]
+            make(build.root / "kmod", *_kbuild(kernel), *options)
         return build.root / "kmod"
 
 
@@ -161,7 +165,7 @@ def sim(kernel: Kernel) -> Path:
     sources = Sources([KMOD / "sim", KMOD / "core", KMOD / "compat"])
     # Its 32-bit program is built where the compiler can.
     multilib = str(Path("/usr/lib32/libc.a").exists()).encode()
-    with Build("sim", kernel.release, sources.digest() + multilib) as build:
+    with Build("sim", kernel.tag, sources.digest() + multilib) as build:
         directory = build.root / "kmod" / "sim"
         if not build.complete:
             sources.write(build.root)
@@ -181,19 +185,19 @@ def bridge(kernel: Kernel, driver: Path) -> Path:
     symbols = [km(kernel) / "Module.symvers", driver / "Module.symvers"]
     sources = Sources([KMOD], without=(KMOD / "sim",))
     content = sources.digest() + b"".join(path.read_bytes() for path in symbols)
-    with Build("bridge", kernel.release, content) as build:
+    with Build("bridge", kernel.tag, content) as build:
         directory = build.root / "kmod" / "bridge"
         if not build.complete:
             sources.write(build.root)
             extra = " ".join(str(path) for path in symbols)
-            make(directory, *_kbuild(kernel), f"KBUILD_EXTRA_SYMBOLS={extra}")
+            make(directory, *_kbuild(kernel), *OBSERVED, f"KBUILD_EXTRA_SYMBOLS={extra}")
         return directory / "cgpu_rm.ko"
 
 
 def programs(kernel: Kernel) -> Path:
     """Build the tenants' own programs of ``tests/vm/programs``; return their directory."""
     sources = Sources([PROGRAMS, KMOD / "sim" / "simcuda"])
-    with Build("programs", kernel.release, sources.digest()) as build:
+    with Build("programs", kernel.tag, sources.digest()) as build:
         directory = build.root / PROGRAMS.relative_to(REPOSITORY)
         if not build.complete:
             sources.write(build.root)
@@ -204,7 +208,7 @@ def programs(kernel: Kernel) -> Path:
 def fakepci(kernel: Kernel) -> Path:
     """Build the software PCI function for NVIDIA's real driver; return the module's path."""
     sources = Sources([FAKEPCI])
-    with Build("fakepci", kernel.release, sources.digest()) as build:
+    with Build("fakepci", kernel.tag, sources.digest()) as build:
         directory = build.root / FAKEPCI.relative_to(REPOSITORY)
         if not build.complete:
             sources.write(build.root)
