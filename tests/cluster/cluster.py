@@ -31,7 +31,7 @@ state = "/run/containerd"
 [grpc]
   address = "/run/containerd/containerd.sock"
 [plugins."io.containerd.cri.v1.images"]
-  snapshotter = "native"
+  snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
@@ -112,7 +112,7 @@ class Cluster:
         self.containerd()
         base = ("env", f"PATH={self.path}", "ctr", "-n", "k8s.io", "images", "import", "--local")
         for name in ("pause", "image"):
-            self.node.run(*base, "--snapshotter", "native", f"{SHARE}/{name}.tar")
+            self.node.run(*base, "--snapshotter", "overlayfs", f"{SHARE}/{name}.tar")
 
     @property
     def path(self) -> str:
@@ -141,8 +141,6 @@ class Cluster:
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": False,
-            "enforceNodeAllocatable": [],
             "failSwapOn": False,
             "localStorageCapacityIsolation": False,
             "podLogsDir": f"{SHARE}/pods",
@@ -150,6 +148,12 @@ class Cluster:
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"memory.available": "10Mi"},
             "maxPods": 110,
+            # The tests kill what runs as a pod again and again: it comes back at once, and who
+            # was refused meanwhile is tried again without the usual minute.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+            "syncFrequency": "10s",
+            # Named, or each sync of a pod writes an event.
+            "clusterDNS": ["10.96.0.10"],
         }
         (self.node.shared / "kubelet.json").write_text(json.dumps(settings))
         self.node.daemon(

@@ -27,6 +27,9 @@ from tests.vm.vm import SHARE, VM, guest_path
 NEEDED = ("km", "sim", "bridge", "rootfs")
 ADDRESS = "10.0.2.15"
 POLL_S = 0.1
+#: Where systemd has a node's services, each with its share: fifty runtimes at once, the engine's,
+#: take neither the kubelet's nor the pods'.
+SERVICES = Path("/sys/fs/cgroup/system.slice")
 COMMAND_S = 600
 
 
@@ -109,6 +112,9 @@ class _Guest:
         Sim(stack, Path(made["sim"])).load(cards=made["cards"], model="t4")
         Km(stack, Path(made["km"]), {"bridge": Path(made["bridge"])}).load()
         subprocess.run(["modprobe", "virtio_net"], check=True)
+        for directory in (SERVICES.parent, SERVICES):
+            directory.mkdir(exist_ok=True)
+            (directory / "cgroup.subtree_control").write_text("+cpu")
         # As systemd leaves it, and a mount that is propagated into a pod needs it.
         subprocess.run(["mount", "--make-rshared", "/"], check=True)
         (device,) = Path("/sys/bus/virtio/drivers/virtio_net").glob("virtio*/net/*")
@@ -137,7 +143,7 @@ class _Guest:
         words: Sequence[str] = asked.get("words") or asked["run"]
         if "daemon" in asked:
             with (SHARE / f"{asked['daemon']}.log").open("ab") as log:
-                self.daemons[asked["daemon"]] = subprocess.Popen(
+                daemon = self.daemons[asked["daemon"]] = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -145,6 +151,9 @@ class _Guest:
                     env={**os.environ, **asked["environment"]},
                     start_new_session=True,
                 )
+            service = SERVICES / f"{asked['daemon']}.service"
+            service.mkdir(exist_ok=True)
+            (service / "cgroup.procs").write_text(str(daemon.pid))
             return None
         done = subprocess.run(
             words,

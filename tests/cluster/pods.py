@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tests.cluster.cluster import NODE, PAUSE, START_S, Cluster
@@ -13,6 +13,7 @@ from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
 from tests.vm.loaded import until
 
 MIB = 1 << 20
+CARD_MIB = 15 << 10
 #: Containers that a card of the node takes.
 MAX_INST = 30
 #: For a pod to run there, from nothing.
@@ -60,6 +61,23 @@ def job(name: str, **limits: int) -> dict[str, Any]:
     asked = {f"nvidia.com/{key}": number for key, number in {"gpu": 1, **limits}.items()}
     container = {"image": IMAGE, "resources": {"limits": asked}}
     return pod(name, container=container, terminationGracePeriodSeconds=0)
+
+
+def deployment(cluster: Cluster, name: str, replicas: int, spec: dict[str, Any]) -> None:
+    """Make so many pods, and others for those that fail; or change how many."""
+    labels = {"app": name}
+    cluster.api.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+    )
 
 
 def phases(cluster: Cluster) -> dict[str, str]:
@@ -133,25 +151,12 @@ def killed_at(
         Pod → container, of all that ran when something was killed.
     """
     ran: dict[str, str] = {}
-    labels = {"app": "kill"}
     replicas = 0
     for step, reached in steps.items():
         for victim in (command, "kubelet"):
             known = set(phases(cluster))
             replicas += 1
-            template = {"metadata": {"labels": labels}, "spec": spec}
-            cluster.api.apply(
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "metadata": {"name": "kill"},
-                    "spec": {
-                        "replicas": replicas,
-                        "selector": {"matchLabels": labels},
-                        "template": template,
-                    },
-                }
-            )
+            deployment(cluster, "kill", replicas, spec)
             until(
                 lambda known=known, reached=reached: any(  # type: ignore[misc]
                     reached(name) for name in phases(cluster).keys() - known
@@ -195,19 +200,35 @@ def tree(cluster: Cluster) -> dict[str, tuple[int, int, int]]:
         for status in one["status"].get("containerStatuses", [])
         if "containerID" in status
     }
+    return {ids.get(name, name): held for name, held in tenants(cluster).items()}
+
+
+def tenants(cluster: Cluster) -> dict[str, tuple[int, int, int]]:
+    """Container's name in the tree → card, MiB and quota."""
     said = cluster.node.run(
-        "sh",
-        "-c",
-        # Who goes meanwhile has no files any more.
-        'cd /proc/cgpu_km && for d in [0-9]*/*/; do m=$(cat "$d/memsize" 2>/dev/null)'
-        ' q=$(cat "$d/quota" 2>/dev/null) && echo "$d $m $q"; done; true',
+        *("sh", "-c"),
+        # One program for all. Who goes meanwhile has no files any more.
+        "cd /proc/cgpu_km && grep -s '' /dev/null [0-9]*/*/memsize [0-9]*/*/quota",
+        check=False,
     )
-    found = {}
+    files: dict[tuple[str, str], dict[str, int]] = {}
     for line in said.splitlines():
-        path, memory, quota = line.split()
-        card, name = path.strip("/").split("/")
-        found[ids.get(name, name)] = (int(card), int(memory) // MIB, int(quota))
-    return found
+        path, text = line.split(":")
+        card, name, file = path.split("/")
+        files.setdefault((card, name), {})[file] = int(text)
+    return {
+        name: (int(card), one["memsize"] // MIB, one["quota"])
+        for (card, name), one in files.items()
+        if len(one) == 2
+    }
+
+
+def check_cards(held: Collection[tuple[int, int, int]]) -> None:
+    """Fail if more of a card is held than there is."""
+    for card in (0, 1):
+        on_card = [(memory, quota) for where, memory, quota in held if where == card]
+        assert sum(memory for memory, _ in on_card) <= CARD_MIB, on_card
+        assert sum(quota for _, quota in on_card) <= 100, on_card
 
 
 def log(cluster: Cluster, name: str, word: str) -> list[str]:
