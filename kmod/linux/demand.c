@@ -81,7 +81,7 @@ static void make_table(struct cgpu_container *container)
 
 	if (READ_ONCE(container->userds))
 		return;
-	table = kvzalloc(sizeof(*table), GFP_KERNEL);
+	table = kvzalloc(sizeof(*table), GFP_KERNEL | __GFP_NOWARN);
 	mutex_lock(&container->lock);
 	if (!container->userds) {
 		WRITE_ONCE(container->userds, table);

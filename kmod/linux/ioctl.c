@@ -37,6 +37,8 @@ struct flight {
 	unsigned int cmd;           /* unwrapped, as is arg */
 	void __user *arg;
 	struct file *fd;            /* file behind req.fd while the call lasts */
+	/* for the dma-buf that the driver makes: what it has exported is not taken back */
+	struct cgpu_open_file *reserved;
 	bool blind;                 /* what it wraps is not interpreted */
 	bool answered;              /* by the core: the driver was not asked */
 	bool settled;
@@ -233,7 +235,8 @@ static void settle(struct flight *flight, long result, struct file *exported)
 	    (flight->slot.lost ||
 	     (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		call->fd_file = exported ?
-			cgpu_open_file_watch_dmabuf(exported, container, call) : 0;
+			cgpu_open_file_watch_dmabuf(exported, container, call,
+						    &flight->reserved) : 0;
 	else if (!fd_unchanged(flight))
 		flight->tampered = true;
 	cgpu_container_make_room(container);
@@ -328,16 +331,22 @@ static void land(struct flight *flight)
 		kill_container(flight->container, "raced its own ioctl");
 		cgpu_governors_assert();
 	}
+	kfree(flight->reserved);
 	kfree(flight);
 }
 
 /* What the host cannot handle, whatever the core thinks of it. Return: NVIDIA's status. */
-static u32 unfit(const struct flight *flight)
+static u32 unfit(struct flight *flight)
 {
 	const struct cgpu_request *req = &flight->call.req;
 
-	if (req->op == CGPU_OP_EXPORT_DMABUF && !cgpu_door_sees_exports())
-		return NV_ERR_NOT_SUPPORTED;
+	if (req->op == CGPU_OP_EXPORT_DMABUF) {
+		if (!cgpu_door_sees_exports())
+			return NV_ERR_NOT_SUPPORTED;
+		flight->reserved = cgpu_open_file_reserve();
+		if (!flight->reserved)
+			return NV_ERR_NO_MEMORY;
+	}
 	/* longer than any driver takes, and than there is room for a private copy */
 	if (req->list_ptr && !req->list_size && cgpu_get32(flight->slot.params, 0))
 		return NV_ERR_INVALID_ARGUMENT;

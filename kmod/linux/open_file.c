@@ -42,14 +42,11 @@ struct open_files {
 
 static struct open_files *open_files;
 
-static struct cgpu_open_file *entry_new(struct file *file,
-					struct cgpu_container *container, u32 device,
-					u32 minor, struct cgpu_call *exported_by)
+/* Return: false: the tenant has no room for it. */
+static bool entry_begin(struct cgpu_open_file *entry, struct file *file,
+			struct cgpu_container *container, u32 device, u32 minor,
+			struct cgpu_call *exported_by)
 {
-	struct cgpu_open_file *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
-
-	if (!entry)
-		return NULL;
 	cgpu_container_make_room(container);
 	entry->file = file;
 	entry->device = device;
@@ -58,13 +55,16 @@ static struct cgpu_open_file *entry_new(struct file *file,
 		cgpu_call_open_dmabuf(&container->tenant, exported_by) :
 		cgpu_tenant_open(&container->tenant, device, minor, task_tgid_nr(current));
 	mutex_unlock(&container->lock);
-	if (!entry->number) {
-		kfree(entry);
-		return NULL;
-	}
+	if (!entry->number)
+		return false;
 	cgpu_container_get(container);
 	entry->container = container;
-	return entry;
+	return true;
+}
+
+struct cgpu_open_file *cgpu_open_file_reserve(void)
+{
+	return kzalloc(sizeof(struct cgpu_open_file), GFP_KERNEL);
 }
 
 static void entry_publish(struct cgpu_open_file *entry)
@@ -77,10 +77,14 @@ static void entry_publish(struct cgpu_open_file *entry)
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
 		       u32 minor)
 {
-	struct cgpu_open_file *entry = entry_new(file, container, device, minor, NULL);
+	struct cgpu_open_file *entry = cgpu_open_file_reserve();
 
 	if (!entry)
 		return -ENOMEM;
+	if (!entry_begin(entry, file, container, device, minor, NULL)) {
+		kfree(entry);
+		return -ENOMEM;
+	}
 	entry_publish(entry);
 	cgpu_governors_poke_container(container);
 	return 0;
@@ -194,16 +198,17 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 /* -------------------------------------------------------------- dma-buf */
 
 u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
-				struct cgpu_call *call)
+				struct cgpu_call *call, struct cgpu_open_file **reserved)
 {
 	struct cgpu_open_file *entry = cgpu_open_file_find(file);
 
 	/* exported piece by piece into the same dma-buf */
 	if (entry)
 		return entry->container == container ? entry->number : 0;
-	entry = entry_new(file, container, CGPU_DEVICE_DMABUF, 0, call);
-	if (!entry)
+	entry = *reserved;
+	if (!entry || !entry_begin(entry, file, container, CGPU_DEVICE_DMABUF, 0, call))
 		return 0;
+	*reserved = NULL;
 	get_file(file);
 	entry_publish(entry);
 	return entry->number;

@@ -97,19 +97,23 @@ void cgpu_open_file_munmap(struct cgpu_open_file *open_file, u64 start, u64 leng
  */
 void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
 
+/** cgpu_open_file_reserve() - the memory of an entry, or NULL; kfree() where it is not used */
+struct cgpu_open_file *cgpu_open_file_reserve(void);
+
 /**
  * cgpu_open_file_watch_dmabuf() - a dma-buf exported from a container's memory
  * @file: the dma-buf's
  * @container: whose memory it is
  * @call: the export, which kept a place for it
+ * @reserved: of cgpu_open_file_reserve(), NULL where it is used
  *
  * Its file cannot be hooked, so the entry holds a reference and looks from time to
  * time whether it is the last.
  *
- * Return: number of the file in the tenant, 0: no memory.
+ * Return: number of the file in the tenant, 0: there is no place for it.
  */
 u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
-				struct cgpu_call *call);
+				struct cgpu_call *call, struct cgpu_open_file **reserved);
 
 /** cgpu_open_file_sweep() - drop dma-bufs that nobody else has any more; the reaper calls */
 void cgpu_open_file_sweep(void);

@@ -432,7 +432,7 @@ static void make_room_in(struct cgpu_container *container, u32 table)
 	if (!bytes)
 		return;
 	/* not under the lock: reclaim may call our mmu notifier, which takes it */
-	storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT);
+	storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!storage)
 		return;
 	mutex_lock(&container->lock);
