@@ -95,14 +95,19 @@ static bool stirs(const struct cgpu_demand_slot *d)
 	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves);
 }
 
-/* Another is of a lower class: it is to be interrupted sooner than by the runlist. */
-static bool outranks(const struct cgpu_sched *s, uint32_t slot)
+/* Those of the lower class are to be interrupted sooner than by the runlist. */
+static bool has_classes(const struct cgpu_sched *s)
 {
-	uint32_t i;
+	uint32_t i, first = CGPU_SCHED_NONE;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS && s->config.policy == CGPU_POLICY_ONLINE; i++)
-		if (competes(s, i) && s->slot[i].member.priority < s->slot[slot].member.priority)
+	for (i = 0; i < CGPU_SCHED_SLOTS && s->config.policy == CGPU_POLICY_ONLINE; i++) {
+		if (!competes(s, i))
+			continue;
+		if (first == CGPU_SCHED_NONE)
+			first = i;
+		else if (s->slot[i].member.priority != s->slot[first].member.priority)
 			return true;
+	}
 	return false;
 }
 
@@ -116,12 +121,13 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
 	uint64_t slept_ns = now_ns - s->slot[slot].fair.since_ns;
 
+	if (has_classes(s))
+		return cgpu_fair_rests(s, slot, now_ns) && !d->waits && !d->moves ?
+			       CGPU_DEMAND_RESTING_NS : 0;
 	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d) || !s->slot[slot].fair.asleep ||
 	    (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_fair_rests(s, slot, now_ns)))
 		return 0;
-	if (outranks(s, slot))
-		slept_ns /= CGPU_DEMAND_BACK_OFF_HIGHER;
 	return cgpu_min(slept_ns / CGPU_DEMAND_BACK_OFF, CGPU_DEMAND_BACK_OFF_MAX_NS);
 }
 
@@ -129,7 +135,8 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
-	bool rest, quiet, stirring = false;
+	uint64_t quiet_ns;
+	bool rest, stirring = false;
 	uint32_t i;
 
 	*mask = 0;
@@ -150,7 +157,11 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		stirring |= stirs(&demand->slot[i]);
 	}
 	/* there is nobody whom it would matter to that one begins to sleep */
-	quiet = !(awake & (awake - 1)) && !stirring;
+	quiet_ns = CGPU_DEMAND_QUEUED_NS;
+	if (has_classes(s))
+		quiet_ns = cgpu_fair_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
+	else if (!(awake & (awake - 1)) && !stirring)
+		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
 	rest = !pausing || !(awake | dozing) ||
 	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
@@ -164,9 +175,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		at_ns = demand->look_ns + pace_ns;
 		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + back_off(demand, s, i, now_ns));
 		if (!rest && !(pausing & SLOT_BIT(i)))
-			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
-						(quiet ? CGPU_DEMAND_BACK_OFF_MAX_NS :
-							 CGPU_DEMAND_QUEUED_NS));
+			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + quiet_ns);
 		demand->slot[i].due_ns = at_ns;
 		due_ns = cgpu_min(due_ns, at_ns);
 	}

@@ -32,9 +32,10 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_QUEUED_NS = 4000000,
 	/* one that sleeps, after so great a part of the time that it has slept, at most: */
 	CGPU_DEMAND_BACK_OFF = 32,
-	CGPU_DEMAND_BACK_OFF_HIGHER = 8, /* by so much less for one of a higher class than others */
 	/* and one that works while nobody else does */
 	CGPU_DEMAND_BACK_OFF_MAX_NS = 20000000,
+	/* where there are classes, one that has slept for half a second */
+	CGPU_DEMAND_RESTING_NS = 5000000,
 	/* while all work, or all sleep: somebody may begin to pause, or wake */
 	CGPU_DEMAND_REST_NS = 10000000,
 	/* looks cost no more of a processor than one part in so many; at rest: */
