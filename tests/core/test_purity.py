@@ -68,3 +68,34 @@ def test_a_file_of_the_core_names_its_licence_and_uses_no_floating_point(path: A
     assert "SPDX-License-Identifier: GPL-2.0-only OR MIT" in text.splitlines()[0]
     code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', "", text, flags=re.DOTALL)
     assert not re.search(r"\b(float|double|goto\s+\*|malloc|free\(|printf)\b", code)
+
+
+def test_a_constant_beyond_an_int_makes_no_other_unsigned() -> None:
+    """
+    GCC 13 gives all constants of an enum the type that its largest wants, GCC 12 does not: a
+    comparison of a negative time with one of them came out differently on the two.
+    """
+    wide: dict[str, set[int]] = {}
+    for source in SOURCES:
+        command = [
+            "gcc",
+            "-std=gnu99",
+            "-fsyntax-only",
+            "-Wpedantic",
+            "-iquote",
+            str(KMOD),
+            str(source),
+        ]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+        for file, line in re.findall(r"(\S+?):(\d+):\d+: .*enumerator values", said):
+            wide.setdefault(file, set()).add(int(line))
+    assert wide, "CGPU_NO_OFFSET at least"
+    for file, lines in wide.items():
+        text = Path(file).read_text()
+        for found in re.finditer(r"\benum\b[^;{}]*\{(.*?)\}", text, re.DOTALL):
+            first = text.count("\n", 0, found.start()) + 1
+            last = text.count("\n", 0, found.end()) + 1
+            # NVIDIA's numbers are compared with unsigned ones alone
+            if lines & set(range(first, last + 1)) and not file.endswith("rm/abi.h"):
+                names = re.findall(r"\b(\w+)\s*=", found[1])
+                assert len(names) == 1, f"{file}:{first}"

@@ -17,7 +17,10 @@
 enum cgpu_userd_limit {
 	CGPU_USERD_BYTES = 512,
 	CGPU_USERD_MAPS = 128,
-	CGPU_USERD_CHANNELS = 512,
+	CGPU_USERD_CHANNELS = 512
+};
+
+enum cgpu_userd_none {
 	CGPU_USERD_NONE = 0xffffffff
 };
 

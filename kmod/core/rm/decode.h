@@ -52,8 +52,11 @@ enum cgpu_op {
 enum cgpu_decode_limit {
 	/* longest argument and longest parameter block that a door copies */
 	CGPU_ARGS_MAX = 16384,
-	CGPU_PARAMS_MAX = 4096,
-	/* the args of a request have no NVIDIA status field */
+	CGPU_PARAMS_MAX = 4096
+};
+
+/* The args of a request have no NVIDIA status field. */
+enum cgpu_decode_none {
 	CGPU_NO_OFFSET = 0xffffffff
 };
 

@@ -257,7 +257,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->bucket_ns /= 2;
 	if (d->bucket_ns > CGPU_DEMAND_BUCKET_MAX_NS) {
 		d->bucket_ns = 0;
-		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_NS;
+		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_MS * 1000000ULL;
 	}
 	/* whoever really slept need not be waited for as long next time */
 	if (d->state == CGPU_DEMAND_SLEEPS && d->moved)
@@ -314,7 +314,7 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 	bool steady = d->was_beside == beside && d->looked_ns > s->slot[slot].open_since_ns;
 
 	d->was_beside = beside;
-	if (d->compared_ns && now_ns - d->compared_ns > CGPU_DEMAND_COMPARED_NS)
+	if (d->compared_ns && now_ns - d->compared_ns > CGPU_DEMAND_COMPARED_MS * 1000000ULL)
 		forget_rates(d);
 	d->quiet_ns = steady ? d->quiet_ns + ns : 0;
 	if (!steady || !d->moved)

@@ -71,7 +71,7 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_BUCKET_MAX_NS = 30000000,
 	CGPU_DEMAND_BUCKET_LEAK = 8,
-	CGPU_DEMAND_DISTRUST_NS = 4000000000,
+	CGPU_DEMAND_DISTRUST_MS = 4000,
 	/*
 	 * One that submits so much a second may wait for its processor and not for the card.
 	 * What it submits beside others and alone is measured over so long a time each, and
@@ -79,7 +79,7 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_OFTEN = 4000,
 	CGPU_DEMAND_RATE_NS = 50000000,
-	CGPU_DEMAND_COMPARED_NS = 20000000000
+	CGPU_DEMAND_COMPARED_MS = 20000
 };
 
 enum cgpu_demand_state {

@@ -28,6 +28,7 @@
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
+#define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
 
 static bool competes(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -231,7 +232,7 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 		claims = s->slot[a].fair.is_urgent - s->slot[b].fair.is_urgent;
 	if (!claims)
 		claims = has_claim(s, a) - has_claim(s, b);
-	return claims ? claims * (int64_t)CGPU_SCHED_FAIR_CLAIM_NS : vlag(s, a) - vlag(s, b);
+	return claims ? claims * CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
 /* By so much another must be ahead: the length of a window. */
@@ -584,8 +585,9 @@ static void change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		s->fair.keep_ns *= 2;
 		if (!s->fair.given_up_ns ||
 		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_FAIR_SPAN_NS)
-			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_NS;
-		s->fair.keep_ns = cgpu_min(s->fair.keep_ns, CGPU_SCHED_FAIR_KEEP_MAX_NS);
+			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_MS * 1000000ULL;
+		s->fair.keep_ns = cgpu_min(s->fair.keep_ns,
+					   CGPU_SCHED_FAIR_KEEP_MAX_MS * 1000000ULL);
 		s->fair.kept_ns = now_ns + s->fair.keep_ns;
 	} else if (s->plan.mode != CGPU_SCHED_DEMAND && was == CGPU_SCHED_DEMAND) {
 		s->fair.given_up_ns = now_ns;
@@ -641,7 +643,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 	/* a floor falls due as what was held expires */
 	if (is_outranked(s, second))
 		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
-	if (left >= (int64_t)CGPU_SCHED_FAIR_CLAIM_NS)
+	if (left >= CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
 		shares += runnable(s, i) ? share(s, i) : 0;

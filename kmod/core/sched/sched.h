@@ -84,7 +84,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_ROOM_STEPS = 2,
 	/* on demand: whoever wakes has a claim to its share of so long */
 	CGPU_SCHED_FAIR_SPAN_NS = 1000000000,
-	CGPU_SCHED_FAIR_CLAIM_NS = 1000000000000000000, /* more than any lag */
+	CGPU_SCHED_FAIR_CLAIM_S = 1000000000, /* more than any lag */
 	CGPU_SCHED_FAIR_BINS = 16,
 	/* the log is read so often that what it says of sleepers can be waited for */
 	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
@@ -97,8 +97,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_SLEPT_NS = 5000000,
 	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
 	/* so long after the last sleep slices are tried again; if they do not do, twice, up to: */
-	CGPU_SCHED_FAIR_KEEP_NS = 8000000000,
-	CGPU_SCHED_FAIR_KEEP_MAX_NS = 64000000000,
+	CGPU_SCHED_FAIR_KEEP_MS = 8000,
+	CGPU_SCHED_FAIR_KEEP_MAX_MS = 64000,
 	/* what a container made of its slices is compared over so long a time and so many */
 	CGPU_SCHED_FAIR_USE_NS = 500000000,
 	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
