@@ -18,6 +18,7 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pycgpu.agent import door, filter, node_server, tree
@@ -40,8 +41,12 @@ SOCKET = f"{DIRECTORY}/agent.sock"
 LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
 TREE_SOCKET = procfs.USER_DOOR_SOCKET
 FRAGMENT = f"{DIRECTORY}/seccomp.json"
+#: Held as long as the agent lives.
+LOCK = f"{DIRECTORY}/agent.lock"
 MESSAGE_MAX = 1 << 16
 _ANSWER_TIMEOUT_S = 10
+# Under an emulated processor an agent takes a minute to start.
+_TURN_TIMEOUT_S = 120
 # A hook may register the container after its runtime passed the listener.
 _CONTAINER_WAIT_S = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -245,6 +250,34 @@ def own_directory() -> None:
         raise CgpuError(f"{DIRECTORY} is not root's alone: remove it, then start again")
 
 
+@contextlib.contextmanager
+def only_one() -> Iterator[None]:
+    """
+    Be the only agent while the context lasts.
+
+    Several programs that start at once each start one: two would divide a card that either of
+    them takes for its own. Whoever is later waits until the first answers, or has ended.
+
+    CgpuError: an agent answers, or one holds the lock and does not answer for two minutes.
+    """
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + _TURN_TIMEOUT_S
+    try:
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                answer = ask({"op": "ping"})
+                raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > deadline:
+                raise CgpuError(f"another agent holds {LOCK} and does not answer: end it first")
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _publish() -> None:
     draft = f"{FRAGMENT}.new"
     with open(draft, "w") as file:
@@ -266,10 +299,12 @@ def main(
     """
     if os.geteuid() != 0:
         raise CgpuError("the agent needs root: run it by sudo")
-    with contextlib.suppress(OSError, ValueError):
-        answer = ask({"op": "ping"})
-        raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
     own_directory()
+    with only_one():
+        _be_the_agent(force_branch, idle_s, ready)
+
+
+def _be_the_agent(force_branch: bool, idle_s: float | None, ready: Callable[[], None]) -> None:
     # Every thread that starts from here on leaves them to the wait below, so none is lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:

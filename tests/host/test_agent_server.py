@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,69 @@ def test_a_directory_that_others_may_write_to_is_not_used(
     tmp_path.chmod(mode)
     with pytest.raises(CgpuError, match="not root's alone"):
         server.own_directory()
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of agents of this test's own."""
+    monkeypatch.setattr(server, "SOCKET", str(tmp_path / "agent.sock"))
+    monkeypatch.setattr(server, "LOCK", str(tmp_path / "agent.lock"))
+    return tmp_path
+
+
+def _answer(listening: socket.socket) -> None:
+    with listening.accept()[0] as connection:
+        server.receive(connection)
+        connection.sendall(b'{"ok": true, "pid": 7}')
+
+
+def test_of_agents_that_start_at_once_the_second_waits_for_the_firsts_answer(own: Path) -> None:
+    said = []
+
+    def second() -> None:
+        try:
+            with server.only_one():
+                said.append("two agents")
+        except CgpuError as error:
+            said.append(str(error))
+
+    with server.only_one(), socket.socket(socket.AF_UNIX) as listening:
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive(), said
+        listening.bind(server.SOCKET)
+        listening.listen()
+        _answer(listening)
+        other.join()
+    assert said == ["an agent runs already, process 7"]
+
+
+def test_an_agent_follows_one_that_ended_without_an_answer(own: Path) -> None:
+    turns = []
+
+    def second() -> None:
+        with server.only_one():
+            turns.append("second")
+
+    with server.only_one():
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        turns.append("first")
+    other.join()
+    assert turns == ["first", "second"]
+
+
+def test_an_agent_that_does_not_answer_is_named_before_the_driver_is_touched(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "DIRECTORY", str(own))
+    monkeypatch.setattr(server, "_TURN_TIMEOUT_S", 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with (
+        server.only_one(),
+        # run by another than root, whose directory this is not
+        pytest.raises(CgpuError, match=r"another agent holds \S+agent.lock|not root's alone"),
+    ):
+        server.main()
