@@ -115,6 +115,14 @@ static uint32_t attribute_end(uint32_t i)
 	return sizeof(struct uvm_map_external_head) + sizeof(struct uvm_gpu_mapping) * (i + 1);
 }
 
+/* Return: minor of the card that number `i` of them names, CGPU_NO_CARD. */
+static uint32_t attribute_card(const struct cgpu_topology *topology, const struct cgpu_call *call,
+			       uint32_t i)
+{
+	return cgpu_topology_by_uuid(topology, call->args + attribute_end(i) -
+						       sizeof(struct uvm_gpu_mapping));
+}
+
 /* Ranges that cgpu_post_uvm() adds at most: one of each card, one of cards unknown. */
 static uint32_t ranges_of(const struct cgpu_call *call)
 {
@@ -129,8 +137,7 @@ static uint32_t cards_of(const struct cgpu_topology *topology, const struct cgpu
 	uint32_t cards = 0, count = mapped_cards(call), i;
 
 	for (i = 0; i < count && attribute_end(i) <= call->req.args_size; i++) {
-		uint32_t card = cgpu_topology_by_uuid(
-			topology, call->args + attribute_end(i) - sizeof(struct uvm_gpu_mapping));
+		uint32_t card = attribute_card(topology, call, i);
 
 		cards |= card < CGPU_MAX_CARDS ? 1u << card : ~0u;
 	}
@@ -224,8 +231,7 @@ static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *
 
 	count = mapped_cards(call);
 	for (i = 0; i < count && attribute_end(i) <= req->args_size; i++) {
-		uint32_t card = cgpu_topology_by_uuid(
-			topology, call->args + attribute_end(i) - sizeof(struct uvm_gpu_mapping));
+		uint32_t card = attribute_card(topology, call, i);
 		uint32_t bit = card < CGPU_MAX_CARDS ? 1u << card : 0;
 
 		if (bit ? seen & bit : i > 0)

@@ -95,33 +95,18 @@ static bool stirs(const struct cgpu_demand_slot *d)
 	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves);
 }
 
-/* Those of the lower class are to be interrupted sooner than by the runlist. */
-static bool has_classes(const struct cgpu_sched *s)
-{
-	uint32_t i, first = CGPU_SCHED_NONE;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS && s->config.policy == CGPU_POLICY_ONLINE; i++) {
-		if (!competes(s, i))
-			continue;
-		if (first == CGPU_SCHED_NONE)
-			first = i;
-		else if (s->slot[i].member.priority != s->slot[first].member.priority)
-			return true;
-	}
-	return false;
-}
-
 /*
  * The longer one has slept the rarer it wakes, and meanwhile the runlist's slices carry it
- * until it is seen. What one with a ceiling holds beyond its work is charged to its budget.
+ * until it is seen. What one with a ceiling holds beyond its work is charged to its budget,
+ * and those of a lower class are to be interrupted sooner than by the runlist.
  */
 static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sched *s,
-			 uint32_t slot, uint64_t now_ns)
+			 uint32_t slot, bool classes, uint64_t now_ns)
 {
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
 	uint64_t slept_ns = now_ns - s->slot[slot].fair.since_ns;
 
-	if (has_classes(s))
+	if (classes)
 		return cgpu_fair_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
 	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d) || !s->slot[slot].fair.asleep ||
@@ -136,7 +121,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
 	uint64_t quiet_ns;
-	bool rest, stirring = false;
+	bool rest, classes, stirring = false;
 	uint32_t i;
 
 	*mask = 0;
@@ -156,9 +141,10 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			dozing |= SLOT_BIT(i);
 		stirring |= stirs(&demand->slot[i]);
 	}
+	classes = cgpu_fair_has_classes(s);
 	/* there is nobody whom it would matter to that one begins to sleep */
 	quiet_ns = CGPU_DEMAND_QUEUED_NS;
-	if (has_classes(s))
+	if (classes)
 		quiet_ns = cgpu_fair_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
 	else if (!(awake & (awake - 1)) && !stirring)
 		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
@@ -173,7 +159,8 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (!competes(s, i) || is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
-		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + back_off(demand, s, i, now_ns));
+		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
+					back_off(demand, s, i, classes, now_ns));
 		if (!rest && !(pausing & SLOT_BIT(i)))
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + quiet_ns);
 		demand->slot[i].due_ns = at_ns;

@@ -95,7 +95,7 @@ static uint32_t class(const struct cgpu_sched *s, uint32_t slot)
 	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
 }
 
-static bool of_several_classes(const struct cgpu_sched *s)
+bool cgpu_fair_has_classes(const struct cgpu_sched *s)
 {
 	uint32_t i, first = CGPU_SCHED_NONE;
 
@@ -199,7 +199,7 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 	if (is_capped ? !cgpu_fair_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
 		return false;
 	/* slices know no classes, nor do windows by the clock */
-	if (of_several_classes(s))
+	if (cgpu_fair_has_classes(s))
 		return true;
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
 		pausing++;

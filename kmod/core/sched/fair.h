@@ -40,6 +40,9 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
 /* One works at most, and all others have slept for long. */
 bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns);
 
+/* Priorities are classes, and those who may have the card are of more than one. */
+bool cgpu_fair_has_classes(const struct cgpu_sched *s);
+
 /* One is nearly as fast beside others as alone: the runlist divides the card. */
 bool cgpu_fair_divides(const struct cgpu_sched *s);
 
