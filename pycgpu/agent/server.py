@@ -18,7 +18,6 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from typing import Any
 
 from pycgpu.agent import door, filter, node_server, tree
 from pycgpu.errors import CgpuError
-from pycgpu.tree import cards, procfs
+from pycgpu.tree import cards, lock, procfs
 
 log = logging.getLogger("cgpud")
 
@@ -260,22 +259,20 @@ def only_one() -> Iterator[None]:
 
     CgpuError: an agent answers, or one holds the lock and does not answer for two minutes.
     """
-    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    held = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     deadline = time.monotonic() + _TURN_TIMEOUT_S
     try:
         while True:
             with contextlib.suppress(OSError, ValueError):
                 answer = ask({"op": "ping"})
                 raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.acquire(held, lock.PAUSE_MAX_S, pause_s=lock.PAUSE_MAX_S):
                 break
             if time.monotonic() > deadline:
                 raise CgpuError(f"another agent holds {LOCK} and does not answer: end it first")
-            time.sleep(0.05)
         yield
     finally:
-        os.close(lock)
+        os.close(held)
 
 
 def _publish() -> None:
