@@ -136,6 +136,15 @@ def kill(cluster: Cluster, command: str) -> None:
     until(lambda: process not in processes(), f"the end of {command}", POD_S)
 
 
+def begin_anew(cluster: Cluster, command: str) -> None:
+    """Kill a program of the node, the kubelet or one of a pod; it is started again."""
+    if command == "kubelet":
+        cluster.node.kill("kubelet")
+        cluster.kubelet()
+    else:
+        kill(cluster, command)
+
+
 def killed_at(
     cluster: Cluster, command: str, spec: dict[str, Any], steps: dict[str, Callable[[str], bool]]
 ) -> dict[str, str]:
@@ -165,11 +174,7 @@ def killed_at(
                 POD_S,
             )
             ran |= containers(cluster)
-            if victim == "kubelet":
-                cluster.node.kill("kubelet")
-                cluster.kubelet()
-            else:
-                kill(cluster, command)
+            begin_anew(cluster, victim)
     until(
         lambda: sum(name.startswith("kill-") for name in there(cluster)) == replicas,
         f"{replicas} pods run",

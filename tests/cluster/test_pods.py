@@ -18,6 +18,7 @@ from tests.cluster.pods import (
     MAX_INST,
     POD_S,
     allocatable,
+    begin_anew,
     board,
     bound,
     check_cards,
@@ -27,7 +28,6 @@ from tests.cluster.pods import (
     end,
     events,
     job,
-    kill,
     killed_at,
     log,
     made,
@@ -188,11 +188,7 @@ def test_a_burst_is_granted_what_it_asks_while_plugin_and_kubelet_are_killed(
     ):
         until(reached, f"enough of the burst to kill {victim}", BURST * EACH_S)
         ran |= containers(cluster)
-        if victim == "kubelet":
-            cluster.node.kill("kubelet")
-            cluster.kubelet()
-        else:
-            kill(cluster, victim)
+        begin_anew(cluster, victim)
         assert len(there(cluster)) < BURST
 
     def all_run() -> bool:
