@@ -429,8 +429,14 @@ void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_containe
 {
 	u32 slot = container->grant[governor->minor].instance;
 
-	if (may_run(governor, slot) || cgpu_gate_new(&governor->gates, container) == -ENOMEM)
+	if (may_run(governor, slot))
 		return;
+	if (cgpu_gate_new(&governor->gates, container) == -ENOMEM) {
+		/* the thread has memory of its own */
+		cgpu_governor_doubt(governor->minor);
+		cgpu_governor_poke(governor);
+		return;
+	}
 	/* if its window began meanwhile, the scheduler opens them */
 	mutex_lock(&governor->lock);
 	cgpu_sched_held(&governor->sched, slot, ktime_get_ns());
