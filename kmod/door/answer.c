@@ -27,6 +27,7 @@
 #include <linux/string.h>
 
 #include "answer.h"
+#include "probe_lock.h"
 
 static DEFINE_HASHTABLE(answers, 8); /* by task */
 /* raw: taken by probes */
@@ -39,14 +40,14 @@ struct cgpu_answer *cgpu_answer_of_current(void)
 
 	if (hlist_empty(&answers[hash_min((unsigned long)current, HASH_BITS(answers))]))
 		return NULL;
-	raw_spin_lock_irqsave(&answers_lock, flags);
+	flags = cgpu_probe_lock(&answers_lock);
 	hash_for_each_possible(answers, answer, node, (unsigned long)current) {
 		if (answer->task == current) {
 			found = answer;
 			break;
 		}
 	}
-	raw_spin_unlock_irqrestore(&answers_lock, flags);
+	cgpu_probe_unlock(&answers_lock, flags);
 	return found; /* it goes by this task alone */
 }
 

@@ -17,6 +17,7 @@
 #include <linux/spinlock.h>
 
 #include "descriptor.h"
+#include "probe_lock.h"
 
 enum {
 	/* void *nv_get_file_private(int fd, bool ctl, void **file), which takes a reference */
@@ -39,7 +40,7 @@ static bool find_watch(struct file **file)
 
 	if (list_empty(&watches))
 		return false;
-	raw_spin_lock_irqsave(&watches_lock, flags);
+	flags = cgpu_probe_lock(&watches_lock);
 	list_for_each_entry(watch, &watches, node) {
 		if (watch->task == current) {
 			*file = watch->file;
@@ -47,7 +48,7 @@ static bool find_watch(struct file **file)
 			break;
 		}
 	}
-	raw_spin_unlock_irqrestore(&watches_lock, flags);
+	cgpu_probe_unlock(&watches_lock, flags);
 	return found;
 }
 

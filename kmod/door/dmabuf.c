@@ -16,6 +16,7 @@
 
 #include "dmabuf.h"
 #include "door.h"
+#include "probe_lock.h"
 
 static LIST_HEAD(watches);
 /* raw: taken by probes */
@@ -40,11 +41,11 @@ static void see(struct dma_buf *dmabuf)
 
 	if (list_empty(&watches))
 		return;
-	raw_spin_lock_irqsave(&watches_lock, flags);
+	flags = cgpu_probe_lock(&watches_lock);
 	watch = watch_of_current();
 	if (watch && !watch->file)
 		watch->file = get_file(dmabuf->file);
-	raw_spin_unlock_irqrestore(&watches_lock, flags);
+	cgpu_probe_unlock(&watches_lock, flags);
 }
 
 static int on_fd(struct kprobe *probe, struct pt_regs *regs)

@@ -56,6 +56,7 @@
 
 #include "../compat/compat.h"
 #include "answer.h"
+#include "probe_lock.h"
 #include "scratch.h"
 #include "seal.h"
 
@@ -249,19 +250,21 @@ static const struct file_operations area_fops = {
 	.mmap = area_mmap,
 };
 
+/* Context: a probe. */
 static bool is_sealed(const struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	struct cgpu_scratch_area *area;
+	unsigned long flags;
 	bool found = false;
 
 	if (hlist_empty(&areas[hash_min((unsigned long)mm, HASH_BITS(areas))]))
 		return false;
-	raw_spin_lock(&areas_lock);
+	flags = cgpu_probe_lock(&areas_lock);
 	hash_for_each_possible(areas, area, node, (unsigned long)mm)
 		found |= area->mm == mm && area->sealed &&
 			 ((start < area->user + AREA_BYTES && area->user < end) ||
 			  (start < area->blank_user + BLANK_BYTES && area->blank_user < end));
-	raw_spin_unlock(&areas_lock);
+	cgpu_probe_unlock(&areas_lock, flags);
 	return found;
 }
 
@@ -281,6 +284,8 @@ static unsigned long map_area(struct cgpu_scratch_area *area, unsigned long byte
 /* Return: a mapped area with its first slot taken, and a reference for it. */
 static struct cgpu_scratch_area *area_new(bool seal)
 {
+	/* a container at the limit of its memory cgroup has nothing to tell the host's log */
+	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
 	struct cgpu_scratch_area *area;
 	unsigned long address = -ENOMEM;
 
@@ -293,11 +298,10 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	area->mm = current->mm;
 	area->busy = 1;
 	area->sealed = seal;
-	area->pages = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	area->work = __vmalloc(AREA_BYTES, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES,
-				 GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	area->blank = __vmalloc(PAGE_SIZE, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	area->pages = __vmalloc(AREA_BYTES, gfp);
+	area->work = __vmalloc(AREA_BYTES, gfp);
+	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES, gfp);
+	area->blank = __vmalloc(PAGE_SIZE, gfp);
 	if (!area->pages || !area->work || !area->before || !area->blank)
 		goto fail;
 
