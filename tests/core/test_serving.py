@@ -209,6 +209,60 @@ def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> N
             assert share == pytest.approx(i / 3, abs=0.005)
 
 
+#: Kernels of tens of milliseconds, or graphs of them: GP_PUT stands still while they run.
+LONG_MS = (10, 20, 100)
+
+
+@pytest.mark.parametrize("fetched_ms", LONG_MS)
+def test_one_with_a_quota_whose_work_outlasts_every_patience_has_its_quota(fetched_ms: int) -> None:
+    """It had 27 % of 30, and 13 to 24 in its worst second."""
+    trainer = serving.trainer()
+    long = replace(trainer, fetched_ns=fetched_ms * MS, quota=30, uncapped=False)
+    result = run(Scenario((long, trainer), policy=serving.FAIR, duration_ns=12_000 * MS))
+    assert result.work(0, 1000 * MS) >= 0.285
+    assert min(result.shares(0, 1000 * MS, 1000 * MS)) >= 0.265
+
+
+@pytest.mark.parametrize("fetched_ms", LONG_MS[1:])
+def test_a_server_beside_work_that_outlasts_every_patience_has_its_half(fetched_ms: int) -> None:
+    """It had 48.2 and 48.6 %, as each sleep that was none gave the trainer a claim."""
+    always = serving.server(arrivals=(), off_ns=0)
+    long = serving.trainer(fetched_ns=fetched_ms * MS)
+    result = run(Scenario((always, long), policy=serving.FAIR, duration_ns=12_000 * MS))
+    token = always.step_ns / (always.step_ns + 4 * always.host_ns / 3)
+    a, b = result.work(0, 1000 * MS) / token, result.work(1, 1000 * MS)
+    assert a / (a + b) == pytest.approx(0.5, abs=0.012)
+
+
+@pytest.mark.parametrize(
+    ("servers", "least"),
+    [
+        pytest.param(
+            tuple(
+                serving.server(12, arrivals=serving.arrivals(0.5, 12, seed))
+                for seed in range(1, 13)
+            ),
+            0.29,
+            id="requests",
+        ),
+        pytest.param(
+            (serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS),) * 12,
+            0.27,
+            id="a millisecond each",
+        ),
+    ],
+)
+def test_what_twelve_servers_leave_is_two_trainers(
+    servers: tuple[Tenant, ...], least: float
+) -> None:
+    """The card idled for 14 and 48 % of the time: turns ended before a sleeper was found."""
+    tenants = (*servers, serving.trainer(), serving.trainer())
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=12_000 * MS))
+    assert result.cards[0]["idle_waiting_ns"] <= 0.06 * result.scenario.duration_ns
+    for trainer in (12, 13):
+        assert result.work(trainer, 1000 * MS) >= least
+
+
 @pytest.mark.parametrize("neighbour", (FETCHED, Tenant(uncapped=True)), ids=("fetched", "queued"))
 def test_slices_are_tried_less_and_less_where_they_do_not_do(neighbour: Tenant) -> None:
     always = serving.server(arrivals=(), off_ns=0)

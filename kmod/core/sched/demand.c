@@ -255,14 +255,15 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	return works;
 }
 
-/* Another has work, and its gate is open. */
-static bool others_run(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
+/* Another has work, and, if @open, its gate is open. */
+static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sched *s,
+			uint32_t slot, bool open)
 {
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (i != slot && competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)) &&
-		    demand->slot[i].state != CGPU_DEMAND_SLEEPS)
+		if (i != slot && competes(s, i) && demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
+		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
 			return true;
 	return false;
 }
@@ -335,19 +336,59 @@ static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
 	       s->fair.curr >= CGPU_SCHED_SLOTS;
 }
 
+/*
+ * It is known to work for long without a submission, and the last one was long ago. It has
+ * its turns as one that works, but others run beside it, until the log has told whether it
+ * ran in them. Return: it may be at work.
+ */
+static bool is_doubtful(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
+			const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	uint64_t from_ns = cgpu_max(d->looked_ns, s->slot[slot].open_since_ns);
+	uint64_t told_ns = s->fair.settled_ns, used_ns = s->slot[slot].stat.used_ns;
+	bool ran = true;
+
+	if (d->state == CGPU_DEMAND_SLEEPS || d->silent_ns < CGPU_DEMAND_SILENT_MAX_NS ||
+	    !cgpu_fair_is_logged(s, now_ns) || !others_work(demand, s, slot, false))
+		return false;
+	if (!d->doubt_ns) {
+		d->doubt_ns = now_ns;
+		d->is_told = false;
+		return true;
+	}
+	/* it has its window alone, and seems to run: but had it work when that began? */
+	if (s->plan.mode == CGPU_SCHED_WINDOWS)
+		return s->slot[slot].idle_ns < d->doubt_ns;
+	if (told_ns <= from_ns) {
+		d->open_ns += now_ns - from_ns;
+		return true;
+	}
+	d->open_ns += told_ns - from_ns;
+	if (!d->is_told || d->open_ns >= CGPU_DEMAND_DOUBT_NS) {
+		if (d->is_told)
+			ran = (used_ns - d->used_ns) * CGPU_DEMAND_DOUBT_PART >= d->open_ns;
+		d->is_told = true;
+		d->used_ns = used_ns;
+		d->open_ns = 0;
+	}
+	d->open_ns += now_ns - told_ns;
+	return ran;
+}
+
 /* What its channels said in this look. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot];
-	bool works = learn_silence(d, s, slot, now_ns), beside = others_run(demand, s, slot);
-	bool counts = d->moved && is_unwatched(s, slot);
+	bool works = learn_silence(d, s, slot, now_ns);
+	bool beside = others_work(demand, s, slot, true);
+	bool counts = d->moved && is_unwatched(s, slot), patient;
 
 	learn_rates(d, s, slot, beside, now_ns);
 
 	if (!d->sampled || now_ns < d->distrust_ns) {
 		d->state = CGPU_DEMAND_UNKNOWN;
-		d->empty_ns = 0;
+		d->empty_ns = d->doubt_ns = 0;
 		d->moved_ns = now_ns;
 		return;
 	}
@@ -373,20 +414,39 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		/* by the time that gates had moved it would have been done */
 		return;
 	/* nothing moves either while it waits for the runlist, all of its work fetched */
-	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && beside &&
+	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && beside && !d->doubt_ns &&
 	    now_ns - d->moved_ns < 2 * s->plan.period_ns)
 		d->behind_ns = now_ns;
+	patient = counts || now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
+		  now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS;
+	if (d->queued || patient || !is_doubtful(demand, d, s, slot, now_ns))
+		d->doubt_ns = 0;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;
-	else if (counts ||
-		 now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
-		 now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS)
+	else if (patient || d->doubt_ns)
 		d->state = CGPU_DEMAND_WORKS;
 	else
 		/* of one that pauses for long the others follow while its last work runs */
 		d->state = CGPU_DEMAND_SLEEPS;
 	if (d->state == CGPU_DEMAND_SLEEPS)
 		d->moves = 0;
+}
+
+/*
+ * Behind a shut gate nothing was to be seen of it: its silence goes on where it was. Were it
+ * to begin anew, one whose turns are shorter than its patience would never sleep.
+ */
+static void skip_shut(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t open_ns = s->slot[slot].open_since_ns;
+	uint64_t silent_ns = d->looked_ns - cgpu_min(d->looked_ns, d->moved_ns);
+
+	if (d->state == CGPU_DEMAND_SLEEPS && cgpu_budget_is_used(s))
+		return;
+	if (d->state == CGPU_DEMAND_SLEEPS || s->plan.mode != CGPU_SCHED_DEMAND)
+		silent_ns = 0;
+	if (open_ns > d->looked_ns || !silent_ns)
+		d->moved_ns = cgpu_max(d->moved_ns, open_ns - cgpu_min(open_ns, silent_ns));
 }
 
 void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
@@ -404,11 +464,11 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		if (!(mask & SLOT_BIT(i)) || d->moved != (n < CGPU_SCHED_SLOTS))
 			continue;
 		mask &= ~SLOT_BIT(i);
-		/* behind a shut gate nothing was to be seen of it */
-		if (d->state != CGPU_DEMAND_SLEEPS || !cgpu_budget_is_used(s))
-			d->moved_ns = cgpu_max(d->moved_ns, s->slot[i].open_since_ns);
+		skip_shut(d, s, i);
 		conclude(demand, s, i, end_ns);
 		cgpu_sched_divides(s, i, d->kept_ppm);
+		cgpu_sched_silence(s, i, d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS,
+				   d->doubt_ns != 0);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;

@@ -65,6 +65,12 @@ enum cgpu_demand_limit {
 	/* it is then taken to work for so much longer after its last submission, at most */
 	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
 	/*
+	 * One that outlasts that too runs beside others then, until the log has told whether it
+	 * ran for so great a part of so long.
+	 */
+	CGPU_DEMAND_DOUBT_NS = 4000000,
+	CGPU_DEMAND_DOUBT_PART = 4,
+	/*
 	 * One that runs in its sleep for more than this, less an eighth of the time that
 	 * passes and half at each submission, hides its submissions: for a while it
 	 * counts as one that always works.
@@ -114,6 +120,10 @@ struct cgpu_demand_slot {
 	uint32_t waits;       /* looks in a row that found something queued, */
 	uint32_t moves;       /* and a submission */
 	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
+	uint64_t doubt_ns;    /* since then it may be at something longer, or sleep; 0: neither */
+	bool is_told;         /* the log has been read since, */
+	uint64_t used_ns;     /* when it had used so much, ever; */
+	uint64_t open_ns;     /* after that its gate was open so long */
 	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */

@@ -529,6 +529,18 @@ void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
 	s->plan.dirty |= was != is_kept(s, slot);
 }
 
+void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted)
+{
+	struct cgpu_sched_fair_slot *f;
+
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	f = &s->slot[slot].fair;
+	s->plan.dirty |= f->is_silent != is_silent && s->plan.mode == CGPU_SCHED_DEMAND;
+	f->is_silent = is_silent;
+	f->is_doubted = is_doubted;
+}
+
 bool cgpu_fair_divides(const struct cgpu_sched *s)
 {
 	uint32_t i;
@@ -657,7 +669,7 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 
 	if (class(s, slot) != class(s, next))
 		return false;
-	return divides(s, next, now_ns) ||
+	return divides(s, next, now_ns) || s->slot[next].fair.is_doubted ||
 	       (divides(s, slot, now_ns) &&
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
 }

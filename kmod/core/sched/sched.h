@@ -168,6 +168,8 @@ struct cgpu_sched_fair_slot {
 	uint64_t since_ns;     /* and since when it has been so, or awake */
 	bool empties;          /* told too: now and then it has nothing queued; */
 	uint32_t kept_ppm;     /* it is so fast beside others, by what it is alone */
+	bool is_silent;        /* it works for long without a submission; */
+	bool is_doubted;       /* or sleeps now: others run beside it until that is known */
 	uint64_t overdrew_ns;  /* beside others it took more than its share; 0: never */
 	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
 	bool pauses;           /* by these, and by the log */
@@ -386,6 +388,8 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pa
 		       uint64_t now_ns);
 /* Of what it submits alone it submits so much beside others; 0: not known, or not often. */
 void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm);
+/* It is known to work for long without a submission; and does so now, or sleeps. */
+void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 
