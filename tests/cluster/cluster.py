@@ -15,9 +15,9 @@ from pycgpu.install import registration
 from tests.cluster.control_plane import HOST_FROM_GUEST, ControlPlane, programs
 from tests.cluster.node import ADDRESS, Node
 from tests.cluster.objects import IMAGE
+from tests.cluster.waiting import until
 from tests.vm.container import libraries
 from tests.vm.cri import archive
-from tests.vm.loaded import until
 from tests.vm.vm import SHARE
 
 NODE = "vm"

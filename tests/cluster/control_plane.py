@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import secrets
 import socket
+import ssl
 import subprocess
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: This machine as a guest behind QEMU's user network sees it.
@@ -24,6 +27,21 @@ USERS = {
     "admin": ("admin", "system:masters"),
     "scheduler": ("system:kube-scheduler", ""),
     "controllers": ("system:kube-controller-manager", ""),
+}
+#: Where a kind's objects are, {} its namespace.
+_KINDS = {
+    "nodes": "api/v1/nodes",
+    **{
+        one: f"api/v1/namespaces/{{}}/{one}"
+        for one in ("pods", "serviceaccounts", "resourcequotas", "events")
+    },
+    "daemonsets": "apis/apps/v1/namespaces/{}/daemonsets",
+    "deviceclasses": "apis/resource.k8s.io/v1/deviceclasses",
+    "resourceclaims": "apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+    "resourceslices": "apis/resource.k8s.io/v1/resourceslices",
+    "validatingadmissionpolicybindings": (
+        "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
 }
 
 
@@ -53,14 +71,24 @@ class ControlPlane:
         directory: for keys, logs and etcd's data.
         nodes: names of the nodes that will join.
         scheduler: a configuration for the scheduler instead of its own defaults.
+        gates: features to switch on, and with them the alpha APIs that they are for.
     """
 
     def __init__(
-        self, programs: Path, directory: Path, nodes: Sequence[str], scheduler: Any = None
+        self,
+        programs: Path,
+        directory: Path,
+        nodes: Sequence[str],
+        scheduler: Any = None,
+        gates: Sequence[str] = (),
     ) -> None:
         self.programs = programs
         self.directory = directory
         self.scheduler = scheduler
+        self.gates = (
+            [f"--feature-gates={','.join(f'{one}=true' for one in gates)}"] if gates else []
+        )
+        self._connection: http.client.HTTPSConnection | None = None
         self.tokens = {name: secrets.token_hex(16) for name in (*USERS, *nodes)}
         self.nodes = nodes
         self.port, self.etcd_port, self.peer_port, self.scheduler_port = free_ports(4)
@@ -99,6 +127,8 @@ class ControlPlane:
             *("--service-cluster-ip-range", "10.96.0.0/16", "--advertise-address", HOST_FROM_GUEST),
             # The range's first address would need a kube-proxy; nobody asks for it.
             *("--endpoint-reconciler-type", "none", "--allow-privileged"),
+            *self.gates,
+            *(["--runtime-config=api/alpha=true"] if self.gates else []),
         )
         until(self.ready, "the API server", START_S)
         config = self.config("controllers", "127.0.0.1")
@@ -109,6 +139,7 @@ class ControlPlane:
             *("--service-account-private-key-file", f"{at}/accounts.key"),
             # A guest under emulation on a busy machine is late, and not dead.
             *("--node-monitor-grace-period", "10m"),
+            *self.gates,
         )
         self.start_scheduler()
 
@@ -129,6 +160,7 @@ class ControlPlane:
             *("kube-scheduler", "--config", str(path), "--bind-address", "127.0.0.1"),
             *("--secure-port", str(self.scheduler_port), "--v", "2"),
             *("--authorization-always-allow-paths", "/metrics"),
+            *self.gates,
         )
 
     def _keys(self) -> None:
@@ -233,9 +265,43 @@ class ControlPlane:
             raise AssertionError(f"kubectl {words}: {done.stdout}{done.stderr}")
         return done
 
-    def get(self, *words: object) -> Any:
-        """Return what ``kubectl get`` says, as an object."""
-        return json.loads(self.kubectl("get", *words, "-o", "json").stdout)
+    def get(
+        self, kind: str, name: str = "", *, namespace: str = "default", selector: str = ""
+    ) -> Any:
+        """
+        Return an object, or the list of a kind's; AssertionError if there is none.
+
+        It is asked again and again while a node is at work: over one connection, and without a
+        program each time.
+        """
+        path = "/" + (_KINDS.get(kind) or _KINDS[f"{kind}s"]).format(namespace)
+        if name:
+            path += f"/{name}"
+        if selector:
+            path += f"?labelSelector={urllib.parse.quote(selector)}"
+        status, text = self._ask(path)
+        assert status == http.HTTPStatus.OK, f"{path}: {status} {text.decode()}"
+        return json.loads(text)
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
+        for again in (True, False):
+            if self._connection is None:
+                context = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
+                self._connection = http.client.HTTPSConnection(
+                    "127.0.0.1", self.port, timeout=START_S, context=context
+                )
+            try:
+                self._connection.request("GET", path, headers=headers)
+                answer = self._connection.getresponse()
+                return answer.status, answer.read()
+            except (http.client.HTTPException, ConnectionError):
+                # The server ends one that was idle for long.
+                self._connection.close()
+                self._connection = None
+                if not again:
+                    raise
+        raise AssertionError
 
     def apply(self, *objects: Any) -> None:
         """Create or change objects."""

@@ -24,7 +24,9 @@ from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 from tests.vm.vm import SHARE, VM, guest_path
 
-NEEDED = ("km", "sim", "bridge", "rootfs")
+#: Two builds of the module, of which the first is loaded.
+CORES = ("km", "km:0.1.1")
+NEEDED = (*CORES, "sim", "bridge", "rootfs")
 ADDRESS = "10.0.2.15"
 POLL_S = 0.1
 #: Where systemd has a node's services, each with its share: fifty runtimes at once, the engine's,

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.cluster import NODE, PAUSE, START_S, Cluster
 from tests.cluster.control_plane import HOST_FROM_GUEST
+from tests.cluster.node import CORES
 from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 MIB = 1 << 20
 CARD_MIB = 15 << 10
@@ -42,7 +44,11 @@ def end(cluster: Cluster) -> None:
         *("delete", "deployments,jobs,pods,resourceclaims,resourceclaimtemplates"),
         *("--all", "-n", "default", "--wait=false"),
     )
-    until(lambda: not phases(cluster) and not tree(cluster), "the pods' end", START_S)
+    until(
+        lambda: not (phases(cluster) or tree(cluster) or sandboxes(cluster)),
+        "the pods' end",
+        START_S,
+    )
 
 
 def allocatable(cluster: Cluster) -> dict[str, int]:
@@ -81,7 +87,7 @@ def deployment(cluster: Cluster, name: str, replicas: int, spec: dict[str, Any])
 
 
 def phases(cluster: Cluster) -> dict[str, str]:
-    listed = cluster.api.get("pods", "-n", "default")["items"]
+    listed = cluster.api.get("pods")["items"]
     return {one["metadata"]["name"]: one["status"]["phase"] for one in listed}
 
 
@@ -89,7 +95,7 @@ def there(cluster: Cluster) -> list[str]:
     """Pods whose container runs; one that is made anew is in the phase Running as well."""
     return sorted(
         one["metadata"]["name"]
-        for one in cluster.api.get("pods", "-n", "default")["items"]
+        for one in cluster.api.get("pods")["items"]
         if any(
             "running" in status["state"] for status in one["status"].get("containerStatuses", [])
         )
@@ -117,7 +123,7 @@ def containers(cluster: Cluster) -> dict[str, str]:
     """Pod → id of its container, of those that run."""
     return {
         one["metadata"]["name"]: status["containerID"]
-        for one in cluster.api.get("pods", "-n", "default")["items"]
+        for one in cluster.api.get("pods")["items"]
         for status in one["status"].get("containerStatuses", [])
         if "running" in status["state"]
     }
@@ -185,23 +191,37 @@ def killed_at(
 
 def bound(cluster: Cluster, name: str) -> bool:
     """Whether a pod is the kubelet's."""
-    listed = cluster.api.get("pods", "-n", "default")["items"]
+    listed = cluster.api.get("pods")["items"]
     return any(one["metadata"]["name"] == name and "nodeName" in one["spec"] for one in listed)
 
 
 def made(cluster: Cluster, name: str) -> bool:
     """Whether the engine has the container of a pod, started or not."""
-    labels = {"io.kubernetes.pod.name": name, "io.cri-containerd.kind": "container"}
+    return bool(
+        engines(cluster, {"io.kubernetes.pod.name": name, "io.cri-containerd.kind": "container"})
+    )
+
+
+def engines(cluster: Cluster, labels: dict[str, str]) -> list[str]:
+    """The containers that the engine has of pods of these labels, their sandboxes included."""
     filters = ",".join(f'labels."{key}"=={value}' for key, value in labels.items())
     ctr = (cluster.programs / "ctr", "-n", "k8s.io", "containers", "list", "-q", filters)
-    return bool(cluster.node.run(*ctr).strip())
+    return cluster.node.run(*ctr).split()
+
+
+def sandboxes(cluster: Cluster) -> set[str]:
+    """What runs of the pods in the namespace default, the processes of their sandboxes included."""
+    # The engine forgets a container when the kubelet has it do so, once a minute.
+    ctr = (cluster.programs / "ctr", "-n", "k8s.io", "tasks", "list", "-q")
+    running = set(cluster.node.run(*ctr).split())
+    return running & set(engines(cluster, {"io.kubernetes.pod.namespace": "default"}))
 
 
 def tree(cluster: Cluster) -> dict[str, tuple[int, int, int]]:
     """Pod → card, MiB and quota, as the module has them."""
     ids = {
         status["containerID"].rpartition("/")[2][:12]: one["metadata"]["name"]
-        for one in cluster.api.get("pods", "-n", "default")["items"]
+        for one in cluster.api.get("pods")["items"]
         for status in one["status"].get("containerStatuses", [])
         if "containerID" in status
     }
@@ -245,6 +265,73 @@ def log(cluster: Cluster, name: str, word: str) -> list[str]:
         for line in path.read_text().splitlines()
         if word in (text := line.split(" ", 3)[3])
     ]
+
+
+def execute(cluster: Cluster, name: str, command: str) -> str:
+    """What a command says that is started in a pod's container, as kubectl exec starts it."""
+    container = containers(cluster)[name].rpartition("/")[2]
+    base = (cluster.programs / "ctr", "-n", "k8s.io", "tasks", "exec", "--exec-id", "x")
+    return cluster.node.run(*base, container, "sh", "-c", command, check=False)
+
+
+def used(cluster: Cluster, card: int, name: str) -> int:
+    """Bytes that a container of the tree has in use."""
+    lines = cluster.node.run("cat", f"/proc/cgpu_km/{card}/{name}/stat").splitlines()
+    return int(dict(line.split() for line in lines)["current_bytes"])
+
+
+def goes_on_over_upgrades(cluster: Cluster, name: str, daemons: str) -> None:
+    """
+    Fail unless a pod that holds 2 GiB keeps container, memory and limits of 3000 MiB while the
+    module's code is replaced, and then all pods of a DaemonSet.
+    """
+    ((tenant, held),) = tenants(cluster).items()
+    until(lambda: used(cluster, held[0], tenant) >= 2 << 30, "2 GiB in use", POD_S)
+    before = containers(cluster)
+    for step in (hot_upgrade, lambda one: replace(one, daemons)):
+        step(cluster)
+        assert containers(cluster) == before
+        assert tenants(cluster) == {tenant: held}
+        assert used(cluster, held[0], tenant) >= 2 << 30
+        # 2 GiB fit the card, and not what is left to this pod.
+        assert "ended with 2" in execute(cluster, name, "simcuda alloc 2G; echo ended with $?")
+        assert "ended with 0" in execute(cluster, name, "simcuda alloc 512M; echo ended with $?")
+
+
+def hot_upgrade(cluster: Cluster) -> None:
+    """Have another build of the module's core take over from the one that runs, and stay."""
+    made, at = cluster.node.made, "/proc/cgpu_km/upgrade"
+    builds = {path.stem: path for key in CORES for path in Path(made[key]).glob("cgpu_core_*.ko")}
+    (new,) = builds.keys() - {_running(cluster)}
+    (old,) = builds.keys() - {new}
+    cluster.node.run("insmod", builds[new])
+    # Calls that do not end in time have the switch tried again, and the old core kept a while.
+    for command in (f"echo switch {new} 60000 >{at}", f"echo accept >{at}", f"rmmod {old}"):
+        until(
+            lambda command=command: not cluster.node.run("sh", "-c", command, check=False),  # type: ignore[misc]
+            command,
+        )
+    assert _running(cluster) == new
+
+
+def _running(cluster: Cluster) -> str:
+    said = cluster.node.run("cat", "/proc/cgpu_km/upgrade")
+    return dict(line.split() for line in said.splitlines())["running"]
+
+
+def replace(cluster: Cluster, daemons: str) -> None:
+    """Have all pods of a DaemonSet replaced, as an upgrade of the chart does."""
+    words = ("rollout", "restart", "-n", "cgpu", f"daemonset/{daemons}")
+
+    def pods() -> set[str]:
+        listed = cluster.api.get("pods", namespace="cgpu")["items"]
+        return {one["metadata"]["uid"] for one in listed if daemons in one["metadata"]["name"]}
+
+    before = pods()
+    cluster.api.kubectl(*words)
+    status = ("rollout", "status", "-n", "cgpu", f"daemonset/{daemons}", f"--timeout={POD_S}s")
+    cluster.api.kubectl(*status)
+    assert not before & pods()
 
 
 def board(cluster: Cluster, name: str) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 from tests.cluster.objects import MANIFESTS, manifests
 from tests.cluster.scale import MEMORY, pods
 from tests.cluster.test_extender import CARDS, Scheduled
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 WRITERS = 4
 WAIT_S = 900

@@ -22,8 +22,8 @@ from pycgpu.kubernetes.dra import Claims, Driver
 from pycgpu.kubernetes.node import Place
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import MANIFESTS, claim, claimant, pod, slices
+from tests.cluster.waiting import until
 from tests.host.coretree import GIB, CoreTree
-from tests.vm.loaded import until
 
 NODE = "node"
 
@@ -64,12 +64,12 @@ class Node:
         """The pods that have a node."""
         return sorted(
             one["metadata"]["name"]
-            for one in self.api.get("pods", "-n", "default")["items"]
+            for one in self.api.get("pods")["items"]
             if one["spec"].get("nodeName")
         )
 
     def parts(self, name: str) -> list[claims.Part]:
-        return claims.parts(self.api.get("resourceclaim", name, "-n", "default"))
+        return claims.parts(self.api.get("resourceclaim", name))
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +90,7 @@ def nothing_is_left(node: Node) -> Iterator[None]:
     node.api.kubectl(
         *("delete", "pods,resourceclaims", "--all", "-n", "default", "--force", "--wait=false")
     )
-    until(
-        lambda: not node.api.get("resourceclaims", "-n", "default")["items"], "the claims' end", 60
-    )
+    until(lambda: not node.api.get("resourceclaims")["items"], "the claims' end", 60)
 
 
 def ask(node: Node, name: str, **capacity: str) -> None:
@@ -171,7 +169,7 @@ def test_no_card_is_given_away_twice(node: Node, capacity: dict[str, str], fitti
 def test_a_claim_as_it_is_allocated_is_prepared(node: Node) -> None:
     ask(node, "part", memory="3000Mi", cores="30")
     until(node.bound, "the pod", 60)
-    found: Any = node.api.get("resourceclaim", "part", "-n", "default")
+    found: Any = node.api.get("resourceclaim", "part")
     asked = messages.Claim("default", found["metadata"]["uid"], "part")
     (device,) = node.claims.prepare(asked)
     assert device.request_names == ["gpu"]
@@ -194,12 +192,12 @@ def test_a_class_stands_for_whole_cards_by_another_name(node: Node) -> None:
     )
     devices = set()
     for one in node.bound():
-        status = node.api.get("pod", one, "-n", "default")["status"]
+        status = node.api.get("pod", one)["status"]
         made = status["extendedResourceClaimStatus"]["resourceClaimName"]
         (part,) = node.parts(made)
         assert (part.memory_bytes, part.quota) == (16 << 30, 0)
         devices.add(part.device)
-        uid = node.api.get("resourceclaim", made, "-n", "default")["metadata"]["uid"]
+        uid = node.api.get("resourceclaim", made)["metadata"]["uid"]
         asked = messages.Claim("default", uid, made)
         assert len(node.claims.prepare(asked)) == 1
         # One container has it: that is the tenant itself, and no cgroup beside it is.

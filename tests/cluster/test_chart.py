@@ -91,7 +91,7 @@ def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> N
     def daemons() -> dict[str, str]:
         return {
             one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
-            for one in api.get("daemonsets", "-n", "gpus")["items"]
+            for one in api.get("daemonsets", namespace="gpus")["items"]
         }
 
     def classes() -> list[str]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.cluster.cluster import NODE, START_S, Cluster
-from tests.cluster.objects import claim, claimant, slices, template
+from tests.cluster.objects import IMAGE, claim, claimant, pod, slices, template
 from tests.cluster.pods import (
+    CARD_MIB,
     MAX_INST,
     POD_S,
     board,
@@ -24,6 +26,8 @@ from tests.cluster.pods import (
     deploy,
     end,
     events,
+    execute,
+    goes_on_over_upgrades,
     killed_at,
     log,
     made,
@@ -31,8 +35,9 @@ from tests.cluster.pods import (
     running,
     there,
     tree,
+    used,
 )
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 CDI = "/var/run/cdi"
 
@@ -59,20 +64,6 @@ def prepared(cluster: Cluster) -> list[str]:
     return [one for one in said.split() if one.startswith("cgpu-claim-")]
 
 
-def execute(cluster: Cluster, name: str, *words: str) -> str:
-    """What a program says that is started in a pod's container, as kubectl exec starts it."""
-    (status,) = cluster.api.get("pod", name, "-n", "default")["status"]["containerStatuses"]
-    container = status["containerID"].rpartition("/")[2]
-    base = (cluster.programs / "ctr", "-n", "k8s.io", "tasks", "exec", "--exec-id", "x")
-    return cluster.node.run(*base, container, *words, check=False)
-
-
-def used(cluster: Cluster, stat: str) -> int:
-    """Bytes in use, by a container's table."""
-    lines = cluster.node.run("cat", stat).splitlines()
-    return int(dict(line.split() for line in lines)["current_bytes"])
-
-
 def test_a_nodes_cards_are_devices_with_capacities(cluster: Cluster) -> None:
     (offered,) = slices(cluster.api)
     assert (offered["nodeName"], offered["pool"]["resourceSliceCount"]) == (NODE, 1)
@@ -93,7 +84,7 @@ def test_a_pod_is_held_to_what_its_claim_has(cluster: Cluster) -> None:
     assert tree(cluster)["one"][1:] == (3000, 30)
     until(lambda: log(cluster, "one", "board"), "what it says", POD_S)
     assert board(cluster, "one") == 3000
-    assert str(3000 << 20) in execute(cluster, "one", "simcuda", "--json", "info")
+    assert str(3000 << 20) in execute(cluster, "one", "simcuda --json info")
 
 
 def test_two_pods_of_one_claim_are_one_tenant(cluster: Cluster) -> None:
@@ -106,8 +97,7 @@ def test_two_pods_of_one_claim_are_one_tenant(cluster: Cluster) -> None:
     running(cluster, "left")
     ((name, held),) = tree(cluster).items()
     assert held[1:] == (4096, 40)
-    stat = f"/proc/cgpu_km/{held[0]}/{name}/stat"
-    until(lambda: used(cluster, stat) >= 3 << 30, "3 GiB in use", POD_S)
+    until(lambda: used(cluster, held[0], name) >= 3 << 30, "3 GiB in use", POD_S)
     right = claimant("right", source, command="simcuda alloc 2G; echo ended with $?; sleep 1000000")
     cluster.api.apply(right)
     running(cluster, "right")
@@ -115,9 +105,9 @@ def test_two_pods_of_one_claim_are_one_tenant(cluster: Cluster) -> None:
     until(lambda: log(cluster, "right", "ended with"), "what it says", POD_S)
     assert log(cluster, "right", "ended with") == ["ended with 2"]
     # Outside of the tenant, and so without a card.
-    assert "board" not in execute(cluster, "right", "simcuda", "--json", "info")
+    assert "board" not in execute(cluster, "right", "simcuda --json info")
     cluster.api.kubectl("delete", "pod", "left", "--wait=false")
-    until(lambda: used(cluster, stat) < 1 << 30, "its memory comes back", POD_S)
+    until(lambda: used(cluster, held[0], name) < 1 << 30, "its memory comes back", POD_S)
     assert there(cluster) == ["right"]
     assert len(prepared(cluster)) == 1
 
@@ -145,6 +135,65 @@ def test_a_container_of_two_claims_is_refused(cluster: Cluster) -> None:
     assert not there(cluster)
 
 
+def test_a_resources_name_stands_for_whole_cards(cluster: Cluster) -> None:
+    """KEP-5004: no claim is named; who has a card has all of it, and who comes third waits."""
+    name = "nvidia.com/gpu"
+    extended(cluster, name)
+    try:
+        cluster.api.apply(
+            *(whole(one, name) for one in ("first", "second", "third")),
+            whole("implicit", "deviceclass.resource.kubernetes.io/gpu.cgpu.io"),
+        )
+        until(lambda: len(there(cluster)) == 2, "two of them", POD_S)
+        ran = there(cluster)
+        held = tree(cluster)
+        assert sorted((card, quota) for card, _, quota in held.values()) == [(0, 0), (1, 0)]
+        for one in ran:
+            # All of it, but for what the driver keeps to itself.
+            memory = held[one][1]
+            assert CARD_MIB * 0.95 < memory <= CARD_MIB
+            until(lambda one=one: log(cluster, one, "board"), "what it says", POD_S)  # type: ignore[misc]
+            assert board(cluster, one) == memory
+        assert {phases(cluster)[one] for one in phases(cluster).keys() - set(ran)} == {"Pending"}
+        for one in ran:
+            cluster.api.kubectl("delete", "pod", one, "--wait=false")
+        until(
+            lambda: len(there(cluster)) == 2 and not set(ran) & set(there(cluster)),
+            "the others in their place",
+            POD_S,
+        )
+        assert sorted(card for card, _, _ in tree(cluster).values()) == [0, 1]
+    finally:
+        extended(cluster, None)
+
+
+def extended(cluster: Cluster, name: str | None) -> None:
+    """Have the class stand for a resource as well."""
+    patch = json.dumps({"spec": {"extendedResourceName": name}})
+    cluster.api.kubectl("patch", "deviceclass", "gpu.cgpu.io", "--type=merge", "-p", patch)
+
+
+def whole(name: str, resource: str) -> dict[str, Any]:
+    """A pod that asks for a card by a resource's name."""
+    container = {"image": IMAGE, "resources": {"limits": {resource: 1}}}
+    return pod(name, container=container, terminationGracePeriodSeconds=0)
+
+
+def test_a_claims_pod_goes_on_over_a_hot_upgrade_and_a_new_driver(cluster: Cluster) -> None:
+    cluster.api.apply(
+        template("part", memory="3000Mi", cores="30"),
+        claimant(
+            "before", {"resourceClaimTemplateName": "part"}, command="simcuda --hold alloc 2G"
+        ),
+    )
+    running(cluster, "before")
+    goes_on_over_upgrades(cluster, "before", "dra-driver")
+    # And the new driver gives claims as the one before.
+    cluster.api.apply(claimant("after", {"resourceClaimTemplateName": "part"}))
+    running(cluster, "after")
+    assert tree(cluster)["after"][1:] == (3000, 30)
+
+
 def test_driver_and_kubelet_may_be_killed_at_every_step(cluster: Cluster) -> None:
     """
     Each pod comes, none has a part twice, and who runs goes on.
@@ -160,7 +209,7 @@ def test_driver_and_kubelet_may_be_killed_at_every_step(cluster: Cluster) -> Non
         own = [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", [])]
         uids = {
             one["metadata"]["uid"]
-            for one in cluster.api.get("resourceclaims", "-n", "default")["items"]
+            for one in cluster.api.get("resourceclaims")["items"]
             if one["metadata"]["name"] in own
         }
         return any(f"cgpu-claim-{uid}.json" in prepared(cluster) for uid in uids)
@@ -180,5 +229,9 @@ def test_driver_and_kubelet_may_be_killed_at_every_step(cluster: Cluster) -> Non
     assert ran.items() <= containers(cluster).items()
     until(lambda: sorted(tree(cluster)) == there(cluster), "a tenant for each", POD_S)
     assert {held[1:] for held in tree(cluster).values()} == {(1024, 10)}
-    (offered,) = slices(cluster.api)
-    assert len(offered["devices"]) == 2
+    # A kubelet that was started anew removes the slice; the driver sees to it.
+    until(
+        lambda: [len(one["devices"]) for one in slices(cluster.api)] == [2],
+        "the node's slice",
+        POD_S,
+    )

@@ -7,10 +7,11 @@ A pod that is bound is all that a scheduler does; which cards it chose stands on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane, free_ports, programs
 from tests.cluster.objects import MANIFESTS, manifests, pod
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 CARDS = "scheduling.cgpu.io/cards"
 
 
 class Scheduled:
-    """A control plane whose scheduler asks an extender."""
+    """A control plane whose scheduler asks an extender; of *gates* see :class:`ControlPlane`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, gates: Sequence[str] = ()) -> None:
         (self.port,) = free_ports(1)
         self.directory = directory
-        self.api = ControlPlane(programs(), directory, [], self.settings())
+        self.api = ControlPlane(programs(), directory, [], self.settings(), gates)
         self.process: subprocess.Popen[bytes] | None = None
 
     def settings(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class Scheduled:
     def bound(self) -> dict[str, tuple[str, ...]]:
         """Pod → cards, of those that are bound."""
         found = {}
-        for one in self.api.get("pods", "-n", "default")["items"]:
+        for one in self.api.get("pods")["items"]:
             if "nodeName" in one["spec"]:
                 cards = json.loads(one["metadata"]["annotations"][CARDS])["main"]
                 assert {card.rpartition("-")[0] for card in cards} == {one["spec"]["nodeName"]}
@@ -129,9 +130,10 @@ class Scheduled:
         )
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
-    made = Scheduled(tmp_path_factory.mktemp("scheduled"))
+@contextlib.contextmanager
+def scheduled(directory: Path, gates: Sequence[str] = ()) -> Iterator[Scheduled]:
+    """Both run, with what their manifests give them."""
+    made = Scheduled(directory, gates)
     with made.api:
         made.api.apply(*manifests(made.api, MANIFESTS / "device-plugin.yaml"))
         made.api.apply(
@@ -146,8 +148,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
             "the default service account",
         )
         made.start()
+        try:
+            yield made
+        finally:
+            made.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
+    with scheduled(tmp_path_factory.mktemp("scheduled")) as made:
         yield made
-        made.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import MANIFESTS, pod
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_namespace_has_a_quota_of_parts_as_of_cards(api: ControlPlane) -> None
         }
     )
     until(
-        lambda: api.get("resourcequota", "gpu", "-n", "team").get("status", {}).get("hard"),
+        lambda: api.get("resourcequota", "gpu", namespace="team").get("status", {}).get("hard"),
         "the quota's first count",
     )
     until(

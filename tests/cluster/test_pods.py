@@ -27,6 +27,7 @@ from tests.cluster.pods import (
     deployment,
     end,
     events,
+    goes_on_over_upgrades,
     job,
     killed_at,
     log,
@@ -37,7 +38,7 @@ from tests.cluster.pods import (
     there,
     tree,
 )
-from tests.vm.loaded import until
+from tests.cluster.waiting import until
 
 #: Pods at once, which fill both cards to the last percent.
 BURST = 50
@@ -136,7 +137,7 @@ def test_the_documents_jobs_run_as_they_are_printed(cluster: Cluster) -> None:
         POD_S,
     )
     one, two = (
-        cluster.api.get("pods", "-l", f"job-name={job}")["items"][0]["metadata"]["name"]
+        cluster.api.get("pods", selector=f"job-name={job}")["items"][0]["metadata"]["name"]
         for job in ("ai-benchmark", "ai-benchmark-2")
     )
     held = tree(cluster)
@@ -168,6 +169,19 @@ def test_what_fits_the_node_but_no_card_waits_for_one(cluster: Cluster) -> None:
     (first, *_) = [name for name in phases(cluster) if name != waiting]
     cluster.api.kubectl("delete", "pod", first, "--wait=false")
     running(cluster, waiting)
+
+
+def test_a_pod_goes_on_over_a_hot_upgrade_and_a_new_plugin(cluster: Cluster) -> None:
+    asked = job("before", gpumem=3000, gpucores=30)
+    (container,) = asked["spec"]["containers"]
+    container["command"] = ["sh", "-c", "simcuda --hold alloc 2G"]
+    cluster.api.apply(asked)
+    running(cluster, "before")
+    goes_on_over_upgrades(cluster, "before", "device-plugin")
+    # And the new plugin grants as the one before.
+    cluster.api.apply(job("after", gpumem=3000, gpucores=30))
+    running(cluster, "after")
+    assert tree(cluster)["after"][1:] == (3000, 30)
 
 
 def test_a_burst_is_granted_what_it_asks_while_plugin_and_kubelet_are_killed(

@@ -25,7 +25,12 @@ NV_MAJOR = 195
 NV_CONTROL_MINOR = 255
 
 
-def until(condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+def until(
+    condition: Callable[[], T | None],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    pause_s: float = 0.01,
+) -> T:
     """Return *condition*'s first true value; fail when the deadline passes without one."""
     deadline_s *= SLOWNESS
     end_s = time.monotonic() + deadline_s
@@ -35,7 +40,7 @@ def until(condition: Callable[[], T | None], what: str, deadline_s: float = DEAD
             return value
         if time.monotonic() > end_s:
             raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
-        time.sleep(0.01)
+        time.sleep(pause_s)
 
 
 def loaded_modules() -> set[str]:
