@@ -9,17 +9,23 @@ the same part was found are told apart there; the second is scheduled anew.
 
 A scheduler tries a pod again when something happens, and may ask before the same news has come
 here. Pods that were turned away just before room came are therefore touched, which has them tried.
+
+A gang's pods are all looked at before any is bound, and the scheduler counts those before by their
+nodes' amounts alone. So each is *planned* when it is looked at: it is told one node, and its cards
+there are taken for those who come after, until it is bound, or another of the gang finds no room,
+or the plan has lapsed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from ..errors import CgpuError
@@ -34,11 +40,32 @@ AGAIN = "scheduling.cgpu.io/again"
 RETRY_S = 2.0
 #: News that is older than this has come to everybody.
 NEWS_S = 5.0
+#: How long a plan for a pod of a gang stands, if nothing else happens.
+PLAN_S = 60.0
+#: How often plans are looked at whether they have lapsed.
+LOOK_S = 1.0
 #: So many kinds of pods are known by what they ask; nearly all pods of a cluster are of a few.
 KINDS = 64
 _PHASES_ENDED = ("Succeeded", "Failed")
 
 log = logging.getLogger(__name__)
+
+
+Asked = dict[str, Amounts]
+#: Namespace and name of a PodGroup.
+Gang = tuple[str, str]
+
+
+@dataclasses.dataclass
+class Round:
+    """One look of the scheduler's at a gang's pods, by their uids, one after the other."""
+
+    until_s: float
+    last: str = ""
+    seen: set[str] = dataclasses.field(default_factory=set)
+    refused: bool = False
+    #: What is kept for those that are not bound yet: node, what is asked, cards.
+    plans: dict[str, tuple[str, Asked, Choice]] = dataclasses.field(default_factory=dict)
 
 
 class Cluster:
@@ -53,7 +80,8 @@ class Cluster:
         self._judged: dict[tuple[Amounts, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
         self._pods: dict[str, tuple[str, dict[str, Any], Choice]] = {}
-        self._refused: dict[str, tuple[float, str, str]] = {}
+        self._rounds: dict[Gang, Round] = {}
+        self._refused: dict[str, tuple[float, str, str, Gang | None]] = {}
         #: Namespace and name of pods to be tried again.
         self.again: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
@@ -82,6 +110,10 @@ class Cluster:
             for where, pod, choice in self._pods.values():
                 if where == name:
                     scheduling.apply(pod, choice, cards)
+            for one in self._rounds.values():
+                for where, pod, choice in one.plans.values():
+                    if where == name:
+                        scheduling.apply(pod, choice, cards)
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
@@ -130,11 +162,14 @@ class Cluster:
                 log.warning("pod %s: %s", pod["metadata"]["name"], error)
                 return None
             if asked:
+                self._drop_plan(uid)
                 self._hold(uid, node, asked, choice)
         return None
 
     def pod_gone(self, uid: str) -> None:
         with self.lock:
+            if self._drop_plan(uid):
+                self._room_came()
             held = self._pods.pop(uid, None)
             if held is not None:
                 node, pod, choice = held
@@ -142,12 +177,39 @@ class Cluster:
                 self._changed(node)
                 self._room_came()
 
-    def _room_came(self) -> None:
+    def _room_came(self, gangs: Container[Gang] = ()) -> None:
+        """Have those tried again who were turned away; of these *gangs* it was their own room."""
         now_s = time.monotonic()
-        for at_s, namespace, name in self._refused.values():
-            if now_s - at_s < NEWS_S:
+        for at_s, namespace, name, gang in self._refused.values():
+            if now_s - at_s < NEWS_S and gang not in gangs:
                 self.again.put((namespace, name))
         self._refused = {}
+
+    def _drop_plan(self, uid: str) -> bool:
+        """Give back what is kept for a pod; whether anything was."""
+        for one in self._rounds.values():
+            if uid in one.plans:
+                node, asked, choice = one.plans.pop(uid)
+                scheduling.apply(asked, choice, self.nodes.get(node, []), -1)
+                self._changed(node)
+                return True
+        return False
+
+    def drop_lapsed(self) -> None:
+        """Give back what is kept for pods that were not bound in time."""
+        now_s = time.monotonic()
+        with self.lock:
+            lapsed = [gang for gang, one in self._rounds.items() if one.until_s <= now_s]
+            for gang in lapsed:
+                self._drop_plans(gang)
+                del self._rounds[gang]
+
+    def _drop_plans(self, gang: Gang) -> None:
+        plans = [*self._rounds[gang].plans]
+        for uid in plans:
+            self._drop_plan(uid)
+        if plans:
+            self._room_came({gang})
 
     def _hold(self, uid: str, node: str, asked: dict[str, Any], choice: Choice) -> None:
         self._pods[uid] = (node, asked, choice)
@@ -157,23 +219,65 @@ class Cluster:
     def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the nodes that have cards for a pod, and why the others have not."""
         asked = asked_by(pod, self.families)
+        gang = gang_of(pod)
         found, failed = [], {}
         with self.lock:
-            for name, good in self._judge(asked, names).items():
+            part_of = None if gang is None else self._round(gang, pod["metadata"]["uid"])
+            judged = self._judge(asked, names)
+            for name, good in judged.items():
                 if good is not None and self.nodes.get(name):
                     found.append(name)
                 elif self.nodes.get(name):
                     failed[name] = "no card has room for it"
                 else:
                     failed[name] = "no card under cgpu's control"
+            if part_of is not None and part_of.refused:
+                found, failed = (
+                    [],
+                    dict.fromkeys(judged, "no card has room for another of its gang"),
+                )
             if not found:
                 metadata = pod["metadata"]
                 self._refused[metadata["uid"]] = (
                     time.monotonic(),
                     metadata["namespace"],
                     metadata["name"],
+                    gang,
                 )
+                if gang is not None:
+                    self._rounds[gang].refused = True
+                    self._drop_plans(gang)
+            elif part_of is not None:
+                node = max(found, key=lambda name: judged[name] or 0)
+                found = [node]
+                self._plan(pod["metadata"]["uid"], part_of, asked, node)
         return found, failed
+
+    def _round(self, gang: Gang, uid: str) -> Round:
+        """Return the round that this look at a pod is of; one before it is over."""
+        found = self._rounds.get(gang)
+        if found is not None and uid in found.seen and uid != found.last:
+            self._drop_plans(gang)
+            found = None
+        if found is None:
+            found = self._rounds[gang] = Round(0)
+        elif uid == found.last:
+            # The scheduler asks twice, once of a single node; or there is no other pod.
+            self._drop_plan(uid)
+            found.refused = False
+        found.until_s = time.monotonic() + PLAN_S
+        found.seen.add(uid)
+        found.last = uid
+        return found
+
+    def _plan(self, uid: str, part_of: Round, asked: Asked, node: str) -> None:
+        """Keep a gang's pod its cards on a node that has room."""
+        cards = self.nodes[node]
+        choice = place(asked, cards, self.placement)
+        assert choice is not None  # the node was judged to have room
+        part_of.plans[uid] = (node, asked, choice)
+        scheduling.apply(asked, choice, cards)
+        self._changed(node)
 
     def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
         """Return how good each node is for a pod, 0 to 10."""
@@ -193,11 +297,19 @@ class Cluster:
         with self.lock:
             if uid in self._pods:
                 raise CgpuError(f"the pod has cards on {self._pods[uid][0]} already")
+            # What was planned for it is free now, and under this lock nobody else's.
+            self._drop_plan(uid)
             choice = place(asked, self.nodes.get(node, []), self.placement)
             if choice is None:
                 raise CgpuError(f"no card of {node} has room any more")
             self._hold(uid, node, asked, choice)
             return choice
+
+
+def gang_of(pod: Any) -> Gang | None:
+    """Return the PodGroup that a pod is of (alpha in 1.36)."""
+    group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    return None if group is None else (pod["metadata"]["namespace"], group)
 
 
 def bind(cluster: Cluster, access: apiserver.Access, asked: Any) -> None:
@@ -253,6 +365,12 @@ def follow(cluster: Cluster, access: apiserver.Access, ended: threading.Event) -
         ).start()
         complete.wait()
     threading.Thread(target=_touch, args=(cluster, access), daemon=True).start()
+    threading.Thread(target=_look, args=(cluster, ended), daemon=True).start()
+
+
+def _look(cluster: Cluster, ended: threading.Event) -> None:
+    while not ended.wait(LOOK_S):
+        cluster.drop_lapsed()
 
 
 def _touch(cluster: Cluster, access: apiserver.Access) -> None:

@@ -323,3 +323,73 @@ def test_nodes_are_judged_as_they_are_now() -> None:
         elif held:
             cluster.pod_gone(held.pop(chance.randrange(len(held))))
     assert held
+
+
+def member(rig: Rig, name: str, *, gpumem: int, gpu: int = 1) -> Any:
+    """A pod of a gang."""
+    made = rig.pod(name, gpumem=gpumem, gpu=gpu)
+    made["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+    return made
+
+
+def test_pods_of_a_gang_are_not_found_the_same_room_before_they_are_bound(rig: Rig) -> None:
+    """The scheduler looks at all of them first, and counts those before by the node's amounts."""
+    rig.node("two", cards=1)
+    rig.until(lambda: len(rig.cluster.nodes) == 2, "the other node")
+    gang = [member(rig, f"m{n}", gpumem=9000) for n in range(3)]
+    found = [rig.fitting(one, "one", "two") for one in gang]
+    assert sorted(found) == [["one"], ["one"], ["two"]]
+    assert rig.fitting(rig.pod("other", gpumem=9000), "one", "two") == []
+    # Looked at again, each has its own place, and no second one.
+    assert [rig.fitting(one, "one", "two") for one in gang] == found
+    for one, (node,) in zip(gang, found, strict=True):
+        assert rig.bind(one, node) == ""
+    assert sorted(rig.cards(one)[0] for one in gang) == ["one-0", "one-1", "two-0"]
+
+
+def test_a_gang_that_finds_no_room_leaves_it_to_others(rig: Rig) -> None:
+    """Those are tried again who were turned away for it, and not itself."""
+    gang = [member(rig, f"m{n}", gpumem=9000) for n in range(5)]
+    assert [rig.fitting(one, "one") for one in gang[:2]] == [["one"], ["one"]]
+    other = rig.pod("other", gpumem=9000)
+    assert rig.fitting(other, "one") == []
+    # Nor do those that are looked at after the one without room take any in vain.
+    assert [rig.fitting(one, "one") for one in gang[2:]] == [[], [], []]
+    assert rig.api.touched.get(timeout=30) == "other"
+    assert rig.fitting(rig.pod("two", gpu=2, gpumem=9000), "one") == ["one"]
+    assert rig.api.touched.empty()
+
+
+def test_of_a_gang_with_pods_to_spare_those_that_found_room_are_bound(rig: Rig) -> None:
+    gang = [member(rig, f"m{n}", gpumem=9000) for n in range(3)]
+    assert [rig.fitting(one, "one") for one in gang] == [["one"], ["one"], []]
+    assert [rig.bind(one, "one") for one in gang[:2]] == ["", ""]
+    assert [rig.fitting(one, "one") for one in gang[2:]] == [[]]
+
+
+def test_a_plan_lapses(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extender, "PLAN_S", 0.1)
+    assert rig.fitting(member(rig, "m0", gpu=2, gpumem=9000), "one") == ["one"]
+    other = rig.pod("other", gpumem=9000)
+    rig.until(lambda: rig.fitting(other, "one") == ["one"], "its room")
+
+
+@pytest.mark.parametrize("how", ["gone", "another node"])
+def test_what_is_kept_for_a_gangs_pod_comes_back(rig: Rig, how: str) -> None:
+    one = member(rig, "m0", gpu=2, gpumem=9000)
+    assert rig.fitting(one, "one") == ["one"]
+    if how == "gone":
+        rig.api.put("/api/v1/pods", "DELETED", one)
+    else:
+        rig.node("two")
+        rig.until(lambda: len(rig.cluster.nodes) == 2, "the other node")
+        assert rig.bind(one, "two") == ""
+    other = rig.pod("other", gpumem=9000)
+    rig.until(lambda: rig.fitting(other, "one") == ["one"], "its room")
+
+
+def test_a_node_that_changes_keeps_what_a_gang_has_there(rig: Rig) -> None:
+    assert rig.fitting(member(rig, "m0", gpu=2, gpumem=9000), "one") == ["one"]
+    rig.node("one", cards=3, kind="MODIFIED")
+    rig.until(lambda: rig.fitting(rig.pod("more", gpumem=9000), "one") == ["one"], "a third card")
+    assert rig.fitting(rig.pod("two", gpu=2, gpumem=9000), "one") == []
