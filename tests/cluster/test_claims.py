@@ -150,10 +150,10 @@ def test_a_resources_name_stands_for_whole_cards(cluster: Cluster) -> None:
         assert sorted((card, quota) for card, _, quota in held.values()) == [(0, 0), (1, 0)]
         for one in ran:
             # All of it, but for what the driver keeps to itself.
-            memory = held[one][1]
+            card, memory, _ = held[one]
             assert CARD_MIB * 0.95 < memory <= CARD_MIB
-            until(lambda one=one: log(cluster, one, "board"), "what it says", POD_S)  # type: ignore[misc]
-            assert board(cluster, one) == memory
+            told = json.loads(execute(cluster, one, f"simcuda --json --gpu {card} info"))
+            assert int(told["board"]) == memory << 20
         assert {phases(cluster)[one] for one in phases(cluster).keys() - set(ran)} == {"Pending"}
         for one in ran:
             cluster.api.kubectl("delete", "pod", one, "--wait=false")
