@@ -165,8 +165,45 @@ def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     return {"ok": False, "errno": errno.EINVAL, "message": f"no such operation: {op!r}"}
 
 
-def _serve_client(connection: socket.socket) -> None:
+class Attendance:
+    """
+    Whether anybody needs the agent: who has asked it something will bring a container.
+
+    Between a program's question and its container the agent may not go; asked later than its
+    decision to go, it does not answer, and the program starts another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked_s = time.monotonic()
+        self._over = False
+
+    def begin(self) -> bool:
+        """Take note of a client. False: the agent is on its way out."""
+        with self._lock:
+            self._asked_s = time.monotonic()
+            return not self._over
+
+    def end(self, idle_s: float, count: Callable[[], tuple[int, int]]) -> bool:
+        """
+        End, for good, if nobody has asked for *idle_s* and *count* tells of no container so long.
+
+        Args:
+            count: how many containers are alive, and when the last one ended (monotonic ns, 0:
+                none has).
+        """
+        with self._lock:
+            alive, ended_ns = count()
+            self._over = not alive and (
+                time.monotonic() - max(ended_ns / 1e9, self._asked_s) > idle_s
+            )
+            return self._over
+
+
+def _serve_client(connection: socket.socket, attendance: Attendance) -> None:
     with connection:
+        if not attendance.begin():
+            return
         connection.settimeout(_ANSWER_TIMEOUT_S)
         try:
             message, fds = receive(connection)
@@ -230,15 +267,11 @@ def _accept(listening: socket.socket, serve: Callable[[socket.socket], None]) ->
         threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
 
-def _retire(idle_s: float) -> None:
-    """End the program once no container has been alive for *idle_s*."""
-    started = time.monotonic()
-    while True:
+def _retire(idle_s: float, attendance: Attendance) -> None:
+    """End the program once nobody has needed it for *idle_s*."""
+    while not attendance.end(idle_s, door.count):
         time.sleep(0.5)
-        alive, ended_ns = door.count()
-        if not alive and time.monotonic() - max(ended_ns / 1e9, started) > idle_s:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def own_directory() -> None:
@@ -333,15 +366,16 @@ def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
     mount = tree.Mount()
     if not mount.start():
         log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)
+    attendance = Attendance()
     served = (
         (runtime, _serve_runtime),
-        (client, _serve_client),
+        (client, lambda connection: _serve_client(connection, attendance)),
         (nodes, node_server.NodeServer().serve),
     )
     for listening, serve in served:
         threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
     if idle_s is not None:
-        threading.Thread(target=_retire, args=(idle_s,), daemon=True).start()
+        threading.Thread(target=_retire, args=(idle_s, attendance), daemon=True).start()
     _set_cards()
     _publish()
     ready()

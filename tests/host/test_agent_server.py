@@ -132,6 +132,26 @@ def test_an_agent_follows_one_that_ended_without_an_answer(own: Path) -> None:
     assert turns == ["first", "second"]
 
 
+def test_whoever_has_asked_the_agent_finds_it_when_its_container_comes() -> None:
+    """The last container had ended long ago, and the agent was just about to go."""
+    attendance = server.Attendance()
+    assert attendance.begin()
+    assert not attendance.end(60, lambda: (0, 1))
+    assert not attendance.end(0, lambda: (1, 0))
+    assert attendance.begin()
+
+
+def test_an_agent_that_has_decided_to_go_answers_nobody() -> None:
+    attendance = server.Attendance()
+    assert attendance.end(0, lambda: (0, 0))
+    ours, its = socket.socketpair()
+    with ours:
+        ours.sendall(b'{"op": "ping"}')
+        server._serve_client(its, attendance)
+        with pytest.raises((ValueError, ConnectionError)):
+            server.receive(ours)
+
+
 def test_an_agent_that_does_not_answer_is_named_before_the_driver_is_touched(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
