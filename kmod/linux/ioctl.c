@@ -386,7 +386,6 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	resolve_fd(flight);
 	call->file = cgpu_open_file_number(flight->open_file);
 	call->pid = task_tgid_nr(current);
-	call->privileged = capable(CAP_SYS_ADMIN);
 
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
@@ -482,20 +481,22 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	long ret;
 
 	/* too large for the stack: the held charges of an export */
-	flight = kzalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
+	flight = kmalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
 	if (!flight)
 		return -ENOMEM;
+	*flight = (struct flight){
+		.open_file = open_file,
+		.container = cgpu_open_file_container(open_file),
+		.file = pass->file,
+		.driver = pass->driver,
+		.cmd = pass->cmd,
+		.arg = (void __user *)pass->arg,
+	};
 	ret = cgpu_slot_get(&flight->slot, true);
 	if (ret) {
 		kfree(flight);
 		return ret;
 	}
-	flight->open_file = open_file;
-	flight->container = cgpu_open_file_container(open_file);
-	flight->file = pass->file;
-	flight->driver = pass->driver;
-	flight->cmd = pass->cmd;
-	flight->arg = (void __user *)pass->arg;
 	flight->call.args = flight->slot.args;
 	ret = read_argument(flight, pass, size);
 	if (ret) {
