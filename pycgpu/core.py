@@ -279,10 +279,9 @@ class Tenant:
         pid: int = 1,
         *,
         fd_file: int = 0,
-        privileged: bool = False,
     ) -> Call:
         """An ioctl of ``pid`` through ``file``; ``fd_file`` is the file that ``request.fd`` is."""
-        return Call(self, request, file, pid, fd_file, privileged)
+        return Call(self, request, file, pid, fd_file)
 
     def idle(self) -> bool:
         """True while nothing is open and nothing is charged."""
@@ -304,9 +303,7 @@ class Tenant:
 class Call:
     """One ioctl on its way: ``pre``, the driver's own work on ``args`` and ``params``, ``post``."""
 
-    def __init__(
-        self, tenant: Tenant, request: Request, file: int, pid: int, fd_file: int, privileged: bool
-    ) -> None:
+    def __init__(self, tenant: Tenant, request: Request, file: int, pid: int, fd_file: int) -> None:
         self.tenant = tenant
         self.request = request
         self.raw = ffi.new("struct cgpu_call *")
@@ -317,7 +314,6 @@ class Call:
         self.raw.file = file
         self.raw.pid = pid
         self.raw.fd_file = fd_file
-        self.raw.privileged = privileged
 
     def pre(self) -> Verdict:
         """Decide: FORWARD, or ANSWER with the answer in ``args`` and ``error``."""

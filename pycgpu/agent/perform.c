@@ -79,8 +79,6 @@ bool performs(const struct flight *f)
 			return false;
 		/* the driver asserts that a device is allocated by its client's process */
 		return f->wrapped || req->hClass != NV01_DEVICE_0;
-	case CGPU_OP_ALLOC_MEMORY:
-		return req->hClass == NV01_MEMORY_LOCAL_USER;
 	case CGPU_OP_HEAP_ALLOC:
 	case CGPU_OP_FREE:
 	case CGPU_OP_DUP:
@@ -124,8 +122,7 @@ bool refuses(const struct flight *f)
 	case CGPU_OP_HEAP_OTHER:
 		return true;
 	case CGPU_OP_ALLOC_MEMORY:
-		if (req->hClass != NV01_MEMORY_LOCAL_USER &&
-		    req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
+		if (req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
 			return true;
 		break;
 	default:

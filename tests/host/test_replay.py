@@ -46,8 +46,9 @@ DEVICES = {
     traces.Device.CTL: Device.CTL, traces.Device.GPU: Device.GPU, traces.Device.UVM: Device.UVM,
 }  # fmt: skip
 XFER = 211
-# NV01_MEMORY_LOCAL_PRIVILEGED: rmprobe asks for it as root. It reaches all of video memory.
-FORBIDDEN = {0x3F}
+# By escape and class, what rmprobe asks for as root and what may reach all of video memory:
+# NV01_MEMORY_LOCAL_PRIVILEGED, and NV01_MEMORY_LOCAL_USER by the old escape.
+FORBIDDEN = {(0x2B, 0x3F), (0x27, 0x40)}
 # Where UVM keeps chunks of managed memory after it is gone, the driver has more than was charged.
 MANAGED = {"managed-heap"}
 
@@ -219,7 +220,11 @@ class Replay:
         )
         if call.pre() is Verdict.FORWARD:
             flight.append(call)
-        elif self.went_well(r, request) and call.status != 0 and request.hClass not in FORBIDDEN:
+        elif (
+            self.went_well(r, request)
+            and call.status != 0
+            and (request.nr, request.hClass) not in FORBIDDEN
+        ):
             self.complaints.append(f"refused ({call.status}): {traces.describe(r)}")
 
     @staticmethod

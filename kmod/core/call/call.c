@@ -275,10 +275,9 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	switch (req->op) {
 	case CGPU_OP_ALLOC:
 	case CGPU_OP_HEAP_ALLOC:
+	case CGPU_OP_ALLOC_MEMORY:
 	case CGPU_OP_CONTEXT_DMA:
 		return cgpu_post_alloc(tenant, call, after);
-	case CGPU_OP_ALLOC_MEMORY:
-		return cgpu_post_alloc_memory(tenant, call, after);
 	case CGPU_OP_FREE:
 		return cgpu_post_free(tenant, call, true);
 	case CGPU_OP_CONTROL:

@@ -75,7 +75,6 @@ struct cgpu_call {
 	uint32_t file;          /* the file it came through */
 	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
 	uint32_t pid;           /* calling process, host's number */
-	bool privileged;        /* the caller has CAP_SYS_ADMIN */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
 	struct cgpu_unlisted unlisted; /* also of FORWARD: an administrator admits it */
 	bool kill;              /* ANSWER: out of memory, and that ends the process */

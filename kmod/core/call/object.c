@@ -227,14 +227,14 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	/*
-	 * Class 0x40 by this escape maps the whole card if the caller is
-	 * privileged, else it allocates nothing and tells the heap's size.
-	 */
 	verdict = pre_class(tenant, call);
 	if (verdict != CGPU_FORWARD)
 		return verdict;
-	if (req->hClass == NV01_MEMORY_LOCAL_USER && call->privileged)
+	/*
+	 * By this escape it maps the whole card for an administrator, allocates nothing
+	 * for anybody else, and of what tests/traces has no program that computes asks for it.
+	 */
+	if (req->hClass == NV01_MEMORY_LOCAL_USER)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
@@ -363,19 +363,6 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 undo:
 	/* the charge stays until the driver has freed it: see cgpu_call_undone() */
 	return cgpu_undo(call, hObject, status);
-}
-
-int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			   const struct cgpu_request *after)
-{
-	struct cgpu_request *req = &call->req;
-	const struct cgpu_account *account = cgpu_account_of(tenant, req->hClient, req->hParent);
-	const uint32_t limit = offsetof(struct nvos02, limit);
-
-	if (req->hClass == NV01_MEMORY_LOCAL_USER && account && !account->unlimited &&
-	    cgpu_get64(call->args, limit) >= account->max_bytes)
-		cgpu_put64(call->args, limit, account->max_bytes - 1);
-	return cgpu_post_alloc(tenant, call, after);
 }
 
 int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed)

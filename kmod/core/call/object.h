@@ -13,8 +13,6 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		    const struct cgpu_request *after);
-int cgpu_post_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			   const struct cgpu_request *after);
 int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed);
 int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		  const struct cgpu_request *after);

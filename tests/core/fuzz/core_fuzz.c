@@ -364,7 +364,6 @@ static void launch(struct world *world, uint32_t file)
 	if (call->req.op != CGPU_OP_EXPORT_DMABUF)
 		call->fd_file = world->file[below(world->in, FILES)];
 	call->pid = 1 + below(world->in, 3);
-	call->privileged = below(world->in, 2);
 	if (below(world->in, 32))
 		make_room(world);
 	flight->used = cgpu_call_pre(&world->tenant, &world->topology, call) == CGPU_FORWARD;
