@@ -234,33 +234,16 @@ def test_a_server_beside_work_that_outlasts_every_patience_has_its_half(fetched_
     assert a / (a + b) == pytest.approx(0.5, abs=0.012)
 
 
-@pytest.mark.parametrize(
-    ("servers", "least"),
-    [
-        pytest.param(
-            tuple(
-                serving.server(12, arrivals=serving.arrivals(0.5, 12, seed))
-                for seed in range(1, 13)
-            ),
-            0.29,
-            id="requests",
-        ),
-        pytest.param(
-            (serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS),) * 12,
-            0.27,
-            id="a millisecond each",
-        ),
-    ],
-)
-def test_what_twelve_servers_leave_is_two_trainers(
-    servers: tuple[Tenant, ...], least: float
-) -> None:
-    """The card idled for 14 and 48 % of the time: turns ended before a sleeper was found."""
+def test_what_twelve_servers_leave_is_two_trainers() -> None:
+    """The card idled for 14 % of the time: turns ended before a sleeper was found."""
+    servers = tuple(
+        serving.server(12, arrivals=serving.arrivals(0.5, 12, seed)) for seed in range(1, 13)
+    )
     tenants = (*servers, serving.trainer(), serving.trainer())
     result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=12_000 * MS))
-    assert result.cards[0]["idle_waiting_ns"] <= 0.06 * result.scenario.duration_ns
+    assert result.cards[0]["idle_waiting_ns"] <= 0.03 * result.scenario.duration_ns
     for trainer in (12, 13):
-        assert result.work(trainer, 1000 * MS) >= least
+        assert result.work(trainer, 1000 * MS) >= 0.31
 
 
 @pytest.mark.parametrize("neighbour", (FETCHED, Tenant(uncapped=True)), ids=("fetched", "queued"))

@@ -433,8 +433,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 }
 
 /*
- * Behind a shut gate nothing was to be seen of it: its silence goes on where it was. Were it
- * to begin anew, one whose turns are shorter than its patience would never sleep.
+ * Behind a shut gate nothing was to be seen of it. Half of its silence counts on: were it to
+ * begin anew, one whose turns are shorter than its patience would never sleep; were all to
+ * count, one at a long piece of work would seem to sleep in its second turn.
  */
 static void skip_shut(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
@@ -446,7 +447,7 @@ static void skip_shut(struct cgpu_demand_slot *d, const struct cgpu_sched *s, ui
 	if (d->state == CGPU_DEMAND_SLEEPS || s->plan.mode != CGPU_SCHED_DEMAND)
 		silent_ns = 0;
 	if (open_ns > d->looked_ns || !silent_ns)
-		d->moved_ns = cgpu_max(d->moved_ns, open_ns - cgpu_min(open_ns, silent_ns));
+		d->moved_ns = cgpu_max(d->moved_ns, open_ns - cgpu_min(open_ns, silent_ns / 2));
 }
 
 void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
