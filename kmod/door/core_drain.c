@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Page faults behind CALLS take mmap_lock, and those who hold mmap_lock come
- * through MAPS: so CALLS is closed and empty before MAPS is closed.
+ * through MAPS: so CALLS is closed and empty before MAPS is closed. What has begun
+ * behind CALLS and goes on is ended in between: it may wait for memory, and so for
+ * somebody's mmap_lock.
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -90,6 +92,7 @@ int cgpu_core_close(void)
 
 	if (err)
 		return err;
+	cgpu_core_in_charge()->settle();
 	err = cgpu_drain_close(&cgpu_maps, DRAIN_LIMIT_NS);
 	if (err)
 		cgpu_drain_open(&cgpu_calls);

@@ -56,7 +56,9 @@ void cgpu_core_pin(void);
 void cgpu_core_unpin(void);
 
 /**
- * cgpu_core_close() - close both drains
+ * cgpu_core_close() - close both drains, and have the core in charge settle
+ *
+ * Context: a core is in charge, and quiesced.
  *
  * Return: 0; -EBUSY: somebody stayed behind one of them, and both are open.
  */

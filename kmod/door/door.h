@@ -85,7 +85,7 @@ struct cgpu_core_ops {
 
 	/* Stops its threads and work items; the channels' gates stay as they are. */
 	void (*quiesce)(void);
-	/* The drains are closed: what began again in between ends. */
+	/* Nobody is behind the drain of calls: what began again in between ends. */
 	void (*settle)(void);
 	/* After quiesce, or after adopt: threads and work items go on. */
 	void (*resume)(void);

@@ -60,7 +60,6 @@ static int hand_over(const struct cgpu_core_ops *to)
 	start_ns = ktime_get_ns();
 	err = cgpu_core_close();
 	if (!err) {
-		from->settle();
 		err = to->adopt(state);
 		if (!err) {
 			cgpu_core_replace(to);
@@ -165,7 +164,6 @@ static void dismiss(const struct cgpu_core_ops *core)
 	core->quiesce();
 	while (cgpu_core_close())
 		;
-	core->settle();
 	cgpu_core_replace(NULL);
 	cgpu_core_open();
 	core->end();

@@ -24,7 +24,7 @@ int cgpu_governors_watch(void);
 /** cgpu_governors_quiesce() - end the threads and the watch; gates stay as they are */
 void cgpu_governors_quiesce(void);
 
-/** cgpu_governors_settle() - with the drains closed: end what began since quiesce */
+/** cgpu_governors_settle() - with nobody in a call: end what began since quiesce */
 void cgpu_governors_settle(void);
 
 /** cgpu_governors_resume() - begin again after cgpu_governors_quiesce() */
