@@ -270,9 +270,10 @@ def test_what_happened_between_two_watches_is_noticed(rig: Rig) -> None:
 
 
 def test_a_card_that_fails_takes_no_pods(rig: Rig) -> None:
-    rig.bind(rig.pod("a", gpumem=1000), "one")
+    assert rig.bind(rig.pod("a", gpumem=1000), "one") == ""
     rig.node("one", cards=1, kind="MODIFIED")
-    rig.until(lambda: rig.fitting(rig.pod("b", gpu=2), "one") == [], "fewer cards")
+    # Two cards would have room for it.
+    rig.until(lambda: rig.fitting(rig.pod("b", gpu=2, gpumem=1), "one") == [], "fewer cards")
     assert rig.fitting(rig.pod("c", gpumem=15384), "one") == ["one"]
     assert rig.fitting(rig.pod("d", gpumem=15385), "one") == []
     rig.node("one", kind="DELETED")
