@@ -285,9 +285,12 @@ static int govern(void *data)
 
 int cgpu_governor_run(struct cgpu_governor *governor)
 {
-	struct task_struct *thread = kthread_create(govern, governor, "cgpu/%u",
-						    governor->minor);
+	struct task_struct *thread;
 
+	/* of a card that became known while a switch was tried, which failed */
+	if (governor->thread)
+		return 0;
+	thread = kthread_create(govern, governor, "cgpu/%u", governor->minor);
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
 	governor->thread = thread;

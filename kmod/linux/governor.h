@@ -30,8 +30,8 @@ struct cgpu_governor *cgpu_governor_start(const struct cgpu_bridge_ops *bridge, 
 void cgpu_governor_stop(struct cgpu_governor *governor);
 
 /**
- * cgpu_governor_run() - start the thread
- * @governor: has none
+ * cgpu_governor_run() - start the thread, if there is none
+ * @governor: of a card
  *
  * Return: 0, -ENOMEM.
  */
