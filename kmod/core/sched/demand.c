@@ -336,20 +336,26 @@ static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
 	       s->fair.curr >= CGPU_SCHED_SLOTS;
 }
 
+/* It works for long without a submission, as was seen. */
+static bool is_silent(const struct cgpu_demand_slot *d)
+{
+	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
+}
+
 /*
- * It is known to work for long without a submission, and the last one was long ago. It has
- * its turns as one that works, but others run beside it, until the log has told whether it
- * ran in them. Return: it may be at work.
+ * It is silent at times, and its last submission was long ago. It has its turns as one that
+ * works, but others run beside it, until the log has told whether it ran in them. Return: it
+ * may be at work.
  */
-static bool is_doubtful(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
-			const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
+		  const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	uint64_t from_ns = cgpu_max(d->looked_ns, s->slot[slot].open_since_ns);
 	uint64_t told_ns = s->fair.settled_ns, used_ns = s->slot[slot].stat.used_ns;
 	bool ran = true;
 
-	if (d->state == CGPU_DEMAND_SLEEPS || d->silent_ns < CGPU_DEMAND_SILENT_MAX_NS ||
-	    !cgpu_fair_is_logged(s, now_ns) || !others_work(demand, s, slot, false))
+	if (d->state == CGPU_DEMAND_SLEEPS || !is_silent(d) || !cgpu_fair_is_logged(s, now_ns) ||
+	    !others_work(demand, s, slot, false))
 		return false;
 	if (!d->doubt_ns) {
 		d->doubt_ns = now_ns;
@@ -419,7 +425,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->behind_ns = now_ns;
 	patient = counts || now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
 		  now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS;
-	if (d->queued || patient || !is_doubtful(demand, d, s, slot, now_ns))
+	if (d->queued || patient || !doubt(demand, d, s, slot, now_ns))
 		d->doubt_ns = 0;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;
@@ -468,8 +474,7 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		skip_shut(d, s, i);
 		conclude(demand, s, i, end_ns);
 		cgpu_sched_divides(s, i, d->kept_ppm);
-		cgpu_sched_silence(s, i, d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS,
-				   d->doubt_ns != 0);
+		cgpu_sched_silence(s, i, is_silent(d), d->doubt_ns != 0);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;
