@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 Asked = dict[str, Amounts]
 #: Namespace and name of a PodGroup.
 Gang = tuple[str, str]
+#: A pod's place: node, what the pod asks for, cards.
+Placed = tuple[str, Asked, Choice]
 
 
 @dataclasses.dataclass
@@ -64,8 +66,8 @@ class Round:
     last: str = ""
     seen: set[str] = dataclasses.field(default_factory=set)
     refused: bool = False
-    #: What is kept for those that are not bound yet: node, what is asked, cards.
-    plans: dict[str, tuple[str, Asked, Choice]] = dataclasses.field(default_factory=dict)
+    #: What is kept for those that are not bound yet.
+    plans: dict[str, Placed] = dataclasses.field(default_factory=dict)
 
 
 class Cluster:
@@ -79,7 +81,7 @@ class Cluster:
         #: By what a pod asks: of each node how good it is for that, None if it has no room.
         self._judged: dict[tuple[Amounts, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
-        self._pods: dict[str, tuple[str, dict[str, Any], Choice]] = {}
+        self._pods: dict[str, Placed] = {}
         self._rounds: dict[Gang, Round] = {}
         self._refused: dict[str, tuple[float, str, str, Gang | None]] = {}
         #: Namespace and name of pods to be tried again.
@@ -107,13 +109,11 @@ class Cluster:
             self._texts[name] = text
             self.nodes[name] = cards
             self._room_came()
-            for where, pod, choice in self._pods.values():
-                if where == name:
-                    scheduling.apply(pod, choice, cards)
-            for one in self._rounds.values():
-                for where, pod, choice in one.plans.values():
+            plans = (one.plans for one in self._rounds.values())
+            for held in (self._pods, *plans):
+                for where, asked, choice in held.values():
                     if where == name:
-                        scheduling.apply(pod, choice, cards)
+                        scheduling.apply(asked, choice, cards)
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
@@ -163,7 +163,8 @@ class Cluster:
                 return None
             if asked:
                 self._drop_plan(uid)
-                self._hold(uid, node, asked, choice)
+                self._pods[uid] = (node, asked, choice)
+                self._count(self._pods[uid])
         return None
 
     def pod_gone(self, uid: str) -> None:
@@ -172,9 +173,7 @@ class Cluster:
                 self._room_came()
             held = self._pods.pop(uid, None)
             if held is not None:
-                node, pod, choice = held
-                scheduling.apply(pod, choice, self.nodes.get(node, []), -1)
-                self._changed(node)
+                self._count(held, -1)
                 self._room_came()
 
     def _room_came(self, gangs: Container[Gang] = ()) -> None:
@@ -189,9 +188,7 @@ class Cluster:
         """Give back what is kept for a pod; whether anything was."""
         for one in self._rounds.values():
             if uid in one.plans:
-                node, asked, choice = one.plans.pop(uid)
-                scheduling.apply(asked, choice, self.nodes.get(node, []), -1)
-                self._changed(node)
+                self._count(one.plans.pop(uid), -1)
                 return True
         return False
 
@@ -211,9 +208,10 @@ class Cluster:
         if plans:
             self._room_came({gang})
 
-    def _hold(self, uid: str, node: str, asked: dict[str, Any], choice: Choice) -> None:
-        self._pods[uid] = (node, asked, choice)
-        scheduling.apply(asked, choice, self.nodes.get(node, []))
+    def _count(self, placed: Placed, sign: int = 1) -> None:
+        """Take what a place is of, or give it back."""
+        node, asked, choice = placed
+        scheduling.apply(asked, choice, self.nodes.get(node, []), sign)
         self._changed(node)
 
     def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -272,12 +270,10 @@ class Cluster:
 
     def _plan(self, uid: str, part_of: Round, asked: Asked, node: str) -> None:
         """Keep a gang's pod its cards on a node that has room."""
-        cards = self.nodes[node]
-        choice = place(asked, cards, self.placement)
+        choice = place(asked, self.nodes[node], self.placement)
         assert choice is not None  # the node was judged to have room
         part_of.plans[uid] = (node, asked, choice)
-        scheduling.apply(asked, choice, cards)
-        self._changed(node)
+        self._count(part_of.plans[uid])
 
     def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
         """Return how good each node is for a pod, 0 to 10."""
@@ -302,7 +298,8 @@ class Cluster:
             choice = place(asked, self.nodes.get(node, []), self.placement)
             if choice is None:
                 raise CgpuError(f"no card of {node} has room any more")
-            self._hold(uid, node, asked, choice)
+            self._pods[uid] = (node, asked, choice)
+            self._count(self._pods[uid])
             return choice
 
 
