@@ -129,6 +129,12 @@ class Scheduled:
             f"pod/{name} " in line and "no card has room" in line for line in events.splitlines()
         )
 
+    def clear(self, *kinds: str) -> None:
+        """Delete all pods, nodes and events, and all objects of *kinds*."""
+        given = ",".join(("pods", "nodes", *kinds))
+        self.api.kubectl("delete", given, "--all", "--force", "--grace-period=0")
+        self.api.kubectl("delete", "events", "--all")
+
 
 @contextlib.contextmanager
 def scheduled(directory: Path, gates: Sequence[str] = ()) -> Iterator[Scheduled]:
@@ -163,8 +169,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(running: Scheduled) -> Iterator[None]:
     yield
-    running.api.kubectl("delete", "pods,nodes", "--all", "--force", "--grace-period=0")
-    running.api.kubectl("delete", "events", "--all")
+    running.clear()
 
 
 def test_60_and_60_percent_are_on_two_cards_and_a_third_waits(running: Scheduled) -> None:

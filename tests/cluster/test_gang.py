@@ -32,8 +32,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(running: Scheduled) -> Iterator[None]:
     yield
-    running.api.kubectl("delete", "pods,nodes,podgroups", "--all", "--force", "--grace-period=0")
-    running.api.kubectl("delete", "events", "--all")
+    running.clear("podgroups")
 
 
 def gang(running: Scheduled, name: str, members: list[dict[str, Any]]) -> set[str]:
