@@ -134,8 +134,11 @@ def test_an_agent_follows_one_that_ended_without_an_answer(own: Path) -> None:
 
 def test_whoever_has_asked_the_agent_finds_it_when_its_container_comes() -> None:
     """The last container had ended long ago, and the agent was just about to go."""
-    attendance = server.Attendance()
+    attendance, unasked = server.Attendance(), server.Attendance()
+    for one in (attendance, unasked):
+        one._asked_s -= 3600
     assert attendance.begin()
+    assert unasked.end(60, lambda: (0, 1))
     assert not attendance.end(60, lambda: (0, 1))
     assert not attendance.end(0, lambda: (1, 0))
     assert attendance.begin()
