@@ -61,7 +61,7 @@ def test_below_one_that_always_has_work_nothing_is_left(first: Tenant) -> None:
 def test_a_floor_is_kept_in_every_second_and_costs_no_more(first: Tenant, floor: int) -> None:
     both = under(first, replace(TRAINER, quota_min=floor))
     assert least(both, 1) >= floor / 100 - 0.02
-    assert max(both.shares(1, SECOND_NS, SETTLED_NS)) <= floor / 100 + 0.025
+    assert max(both.shares(1, SECOND_NS, SETTLED_NS)) <= floor / 100 + 0.03
     # what the hand-overs take is the others'
     assert least(both, 0) >= under(first).work(0, SETTLED_NS) - floor / 100 - 0.045
 

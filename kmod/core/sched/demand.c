@@ -104,7 +104,7 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 			 uint32_t slot, bool classes, uint64_t now_ns)
 {
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
-	uint64_t slept_ns = now_ns - s->slot[slot].fair.since_ns;
+	uint64_t since_ns = s->slot[slot].fair.since_ns;
 
 	if (classes)
 		return cgpu_fair_rests(s, slot, now_ns) && !d->waits && !d->moves ?
@@ -113,7 +113,9 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	    (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_fair_rests(s, slot, now_ns)))
 		return 0;
-	return cgpu_min(slept_ns / CGPU_DEMAND_BACK_OFF, CGPU_DEMAND_BACK_OFF_MAX_NS);
+	/* as of its last look: else a look that is due would be put off by the wait for it */
+	return cgpu_min((d->looked_ns - cgpu_min(since_ns, d->looked_ns)) / CGPU_DEMAND_BACK_OFF,
+			CGPU_DEMAND_BACK_OFF_MAX_NS);
 }
 
 uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
@@ -182,13 +184,13 @@ bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
 	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
 	uint32_t at = d->at++;
 
-	if (!channel->known)
+	if (!channel->known || d->searches)
 		return true;
 	if (channel->heat && d->hot < CGPU_DEMAND_READS) {
 		d->hot++;
 		return true;
 	}
-	return at == d->cursor;
+	return at == d->cursor && !d->skips;
 }
 
 bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
@@ -196,7 +198,6 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
 
-	d->sampled++;
 	if (channel->known && channel->put != put) {
 		d->moved = true;
 		/* how long the ring is, is not known: of one that begins anew, the beginning */
@@ -391,8 +392,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	bool counts = d->moved && is_unwatched(s, slot), patient;
 
 	learn_rates(d, s, slot, beside, now_ns);
+	d->searches = works && !d->moved;
 
-	if (!d->sampled || now_ns < d->distrust_ns) {
+	if (!d->at || now_ns < d->distrust_ns) {
 		d->state = CGPU_DEMAND_UNKNOWN;
 		d->empty_ns = d->doubt_ns = 0;
 		d->moved_ns = now_ns;
@@ -478,8 +480,11 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;
-		d->cursor = d->at ? (d->cursor + 1) % d->at : 0;
-		d->at = d->hot = d->sampled = d->submits = 0;
+		if (!d->skips)
+			d->cursor = d->at ? (d->cursor + 1) % d->at : 0;
+		d->skips = !d->hot || s->gates.shut_mask & SLOT_BIT(i) ? 0 :
+			   (d->skips + 1) % CGPU_DEMAND_OTHERS;
+		d->at = d->hot = d->submits = 0;
 		d->moved = d->queued = false;
 	}
 	demand->look_ns = end_ns;

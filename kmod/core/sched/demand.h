@@ -43,9 +43,12 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_COST_REST = 250,
 	/*
 	 * CUDA makes some twenty channels a context, of which one or two ever move. One of
-	 * the others is read in each look.
+	 * the others is read in every fourth look, for a read takes 16 us (H100); in each if
+	 * none is in use or the gate is shut; and all of them once the log of context switches
+	 * tells of work of which those in use say nothing.
 	 */
 	CGPU_DEMAND_READS = 6,
+	CGPU_DEMAND_OTHERS = 4,
 	/* one that has not moved while others did in so many looks is one of the others again */
 	CGPU_DEMAND_HEAT = 100,
 	/* a submission is seen as late as the next look: a pause is no shorter than this */
@@ -134,9 +137,10 @@ struct cgpu_demand_slot {
 	bool was_beside;      /* another's gate was open at its last look */
 	uint64_t quiet_ns;    /* since the look that found a submission, all others as now */
 	/* of the look under way */
-	uint32_t at, cursor;  /* channel, and which is read next of those that never move */
+	uint32_t at, cursor;  /* channel; and which is read next of those that never move, */
+	uint32_t skips;       /* unless this is not 0 */
+	bool searches;        /* all are read */
 	uint32_t hot;         /* channels read of those that move */
-	uint32_t sampled;
 	uint32_t submits;
 	bool moved, queued;
 };
