@@ -11,7 +11,7 @@
 
 #include "door.h"
 
-#define AUDIT_NS 1000000000ULL
+#define OFTEN_NS 1000000000ULL
 /* so long after a call that can have become another; a page fault can hold it longer */
 #define LIKELY_NS 5000000000ULL
 #define SELDOM_NS 10000000000ULL
@@ -26,6 +26,13 @@ enum {
 	ENTRY_PRIVATE = 16,
 	ENTRY_SHARED_OWNED = 24
 };
+
+bool is_audit_due(uint64_t last_ns, uint64_t call_ns)
+{
+	uint64_t now = now_ns();
+
+	return now - last_ns >= (now - call_ns < LIKELY_NS ? OFTEN_NS : SELDOM_NS);
+}
 
 /* Return: bytes, 0: the driver does not tell. */
 static uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count)
@@ -68,10 +75,9 @@ void audit(struct container *c)
 	uint64_t held[CGPU_MAX_CARDS] = { 0 };
 	uint32_t pids[PID_INFO_MAX], count, minor;
 	struct process *p;
-	uint64_t now = now_ns();
 	bool more = false;
 
-	if (now - c->audited_ns < (now - c->carried_ns < LIKELY_NS ? AUDIT_NS : SELDOM_NS))
+	if (!is_audit_due(c->audited_ns, c->carried_ns))
 		return;
 	pthread_mutex_lock(&c->files_lock);
 	p = c->processes;

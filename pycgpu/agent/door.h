@@ -76,8 +76,10 @@ struct container {
 	bool lazy;               /* has had memory that goes without a call: look before telling */
 	bool dirty;              /* a process died since the last sweep */
 	uint64_t swept_ns;
+	uint64_t managed_ns;     /* managed memory was swept, too */
 	uint64_t audited_ns;     /* see audit.c */
-	uint64_t carried_ns;     /* when a client or device was last left to the tenant */
+	uint64_t called_ns;      /* its last call was answered, */
+	uint64_t carried_ns;     /* and the last that left a client or device to it */
 	bool exceeded;           /* at the last audit */
 	uint32_t spaces;         /* files whose address space is known */
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
@@ -163,6 +165,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		 uint32_t minor, struct cgpu_call *exported_by);
 /* A duplicate of one of the container's files. Return: -errno. */
 int file_duplicate(struct container *c, uint32_t number);
+/* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
 void files_sweep(struct container *c, bool managed);
 void files_end(struct container *c);
 
@@ -189,6 +192,8 @@ bool managed_sweep(struct container *c, uint32_t number);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);
+/* What a call can have caused is looked for again: often at first, and later seldom. */
+bool is_audit_due(uint64_t last_ns, uint64_t call_ns);
 
 /* events.c */
 void event(const char *format, ...) __attribute__((format(printf, 1, 2)));

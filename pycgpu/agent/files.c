@@ -267,6 +267,8 @@ void files_sweep(struct container *c, bool managed)
 	}
 	c->dirty = false;
 	c->swept_ns = now_ns();
+	if (managed)
+		c->managed_ns = c->swept_ns;
 	pthread_mutex_unlock(&c->files_lock);
 	pthread_mutex_lock(&door.lock);
 	door.count.sweeps++;

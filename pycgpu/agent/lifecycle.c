@@ -3,7 +3,7 @@
  * How containers come and go. One is created by `create`, for a process or a cgroup,
  * and lives until the last process that carries its seccomp filter is gone, which the
  * kernel tells by hanging up the listener; without a listener, until what it was
- * created for has ended. A thread looks a hundred times a second.
+ * created for has ended. A thread looks ten times a second.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -177,7 +177,7 @@ static bool unattached_ended(struct container *c)
 static void look_at(int slot)
 {
 	struct container *c = door.container[slot];
-	bool ended = false;
+	bool ended, sweep, managed;
 
 	pthread_mutex_lock(&door.lock);
 	if (!c->ending && !c->attached && unattached_ended(c))
@@ -199,10 +199,12 @@ static void look_at(int slot)
 	for (struct process *p = c->processes; p; p = p->next)
 		if (p->pidfd >= 0 && syscall(SYS_pidfd_send_signal, p->pidfd, 0, NULL, 0))
 			c->dirty = true;
-	ended = c->dirty || (c->processes && now_ns() - c->swept_ns > SWEEP_NS);
+	/* a thousand lines of /proc/PID/maps take a millisecond and more */
+	managed = c->dirty || is_audit_due(c->managed_ns, c->called_ns);
+	sweep = c->dirty || (c->processes && now_ns() - c->swept_ns > SWEEP_NS);
 	pthread_mutex_unlock(&c->files_lock);
-	if (ended)
-		files_sweep(c, true);
+	if (sweep)
+		files_sweep(c, managed);
 	if (c->processes)
 		audit(c);
 }
@@ -212,7 +214,7 @@ static void *housekeep(void *unused)
 	(void)unused;
 	prctl(PR_SET_NAME, "cgpud-lifecycle");
 	while (door.running) {
-		struct timespec pause = { 0, 20000000 };
+		struct timespec pause = { 0, 100000000 };
 		int i;
 
 		for (i = 0; i < CONTAINERS_MAX; i++)

@@ -135,8 +135,9 @@ static void *work(void *data)
 			response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 		else
 			response.error = answer.error;
+		c->called_ns = now_ns();
 		if (answer.forward && f->call.req.op == CGPU_OP_ALLOC)
-			c->carried_ns = now_ns();
+			c->carried_ns = c->called_ns;
 		/* ENOENT: the caller was killed meanwhile */
 		ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, &response);
 		pthread_mutex_lock(&door.lock);

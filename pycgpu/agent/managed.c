@@ -2,7 +2,7 @@
 /*
  * Managed memory is unmapped by munmap, by another mapping over it, by exec and
  * by exit, none of which is worth a notification each. What /proc says is
- * mapped is taken instead, before anything is refused and once a second. The
+ * mapped is taken instead, before anything is refused and now and then. The
  * other way round it finds what was mapped past us, by a descriptor exchanged
  * between our look at it and the kernel's.
  *
