@@ -18,6 +18,7 @@ from tests.gpu.escapes import escapes
 from tests.gpu.faults import attacks, faults
 from tests.gpu.frameworks import frameworks
 from tests.gpu.memory import memory, overhead
+from tests.gpu.mps import mps
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
 from tests.gpu.serving import adversaries, decoding, pausing, serving, several, transformer
@@ -27,7 +28,7 @@ from tests.gpu.used import used
 
 SECTIONS = (
     *(memory, frameworks, overhead, alone, weights, quotas, used, accounting, many, crowd),
-    *(faults, churn, attacks, escapes, latency, resnet, peers, cards),
+    *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
     *(serving, decoding, transformer, several, pausing, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
