@@ -224,7 +224,8 @@ static bool is_due(const struct side *side)
 	return READ_ONCE(side->there) && !READ_ONCE(side->followed) && !READ_ONCE(side->failed);
 }
 
-static void follow(struct side *side)
+/* Return: 0: it is followed, or never will be; -ENOMEM: not now. */
+static int follow(struct side *side)
 {
 	size_t i;
 	int err = 0;
@@ -234,25 +235,28 @@ static void follow(struct side *side)
 		goto out;
 	for (i = 0; i < side->count && !err; i++)
 		err = probe_at(&side->places[i]);
-	if (err) {
+	if (err == -ENOMEM) {
+		unfollow(side);
+	} else if (err) {
 		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
 			side->places[i - 1].symbol, err);
 		unfollow(side);
 		side->failed = true;
+		err = 0;
 	} else {
 		WRITE_ONCE(side->followed, true);
 	}
 out:
 	mutex_unlock(&sides_lock);
+	return err;
 }
 
 /* Text of the driver is changed for those alone who need it: a host without tenants does not. */
-void cgpu_answer_follow(void)
+int cgpu_answer_follow(void)
 {
-	if (is_due(&rm))
-		follow(&rm);
-	if (is_due(&uvm))
-		follow(&uvm);
+	int err = is_due(&rm) ? follow(&rm) : 0;
+
+	return !err && is_due(&uvm) ? follow(&uvm) : err;
 }
 
 void cgpu_answer_attach(bool of_uvm)

@@ -50,8 +50,13 @@ void cgpu_answer_attach(bool uvm);
  */
 void cgpu_answer_detach(bool uvm);
 
-/** cgpu_answer_follow() - text of the driver is changed, where that has not been done */
-void cgpu_answer_follow(void);
+/**
+ * cgpu_answer_follow() - text of the driver is changed, where that has not been done
+ *
+ * Context: sleeps.
+ * Return: 0: also where it cannot be; -ENOMEM: not now.
+ */
+int cgpu_answer_follow(void);
 
 /**
  * cgpu_answer_begin() - current asks the driver

@@ -79,10 +79,13 @@ static struct kretprobe probe;
 static DEFINE_MUTEX(probe_lock);
 static bool driver_there, failed;
 
-/* Text of the driver is changed for those alone who need it: a host without tenants does not. */
-static void attach(void)
+/*
+ * Text of the driver is changed for those alone who need it: a host without tenants does not.
+ * Return: 0: also where it cannot be; -ENOMEM: not now.
+ */
+static int attach(void)
 {
-	int err;
+	int err = 0;
 
 	mutex_lock(&probe_lock);
 	if (attached || failed || !driver_there)
@@ -95,13 +98,16 @@ static void attach(void)
 		.maxactive = LOOKUPS_MAX,
 	};
 	err = register_kretprobe(&probe);
-	failed = err;
 	WRITE_ONCE(attached, !err);
-	if (err)
+	if (err && err != -ENOMEM) {
 		pr_warn("cgpu: the driver's lookups cannot be followed (%d): what a descriptor stands for is compared before and after a call\n",
 			err);
+		failed = true;
+		err = 0;
+	}
 out:
 	mutex_unlock(&probe_lock);
+	return err;
 }
 
 void cgpu_descriptor_attach(void)
@@ -120,14 +126,21 @@ void cgpu_descriptor_detach(void)
 	mutex_unlock(&probe_lock);
 }
 
-void cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file)
+int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file)
 {
-	if (!READ_ONCE(attached))
-		attach();
-	*watch = (struct cgpu_descriptor_watch){ .task = current, .file = file };
+	int err = READ_ONCE(attached) ? 0 : attach();
+
+	if (err)
+		return err;
+	*watch = (struct cgpu_descriptor_watch){
+		.task = current,
+		.file = file,
+		.followed = READ_ONCE(attached),
+	};
 	raw_spin_lock_irq(&watches_lock);
 	list_add(&watch->node, &watches);
 	raw_spin_unlock_irq(&watches_lock);
+	return 0;
 }
 
 void cgpu_descriptor_end(struct cgpu_descriptor_watch *watch)

@@ -14,11 +14,13 @@ struct task_struct;
  * @node: among those watched
  * @task: who calls
  * @file: what the core found behind it and holds; NULL: nothing was there
+ * @followed: whatever lookup of the driver's there is finds @file, or nothing
  */
 struct cgpu_descriptor_watch {
 	struct list_head node;
 	struct task_struct *task;
 	struct file *file;
+	bool followed;
 };
 
 /**
@@ -32,8 +34,15 @@ struct cgpu_descriptor_watch {
 void cgpu_descriptor_attach(void);
 void cgpu_descriptor_detach(void);
 
-/** cgpu_descriptor_begin() - current asks the driver: it finds @file, or nothing */
-void cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file);
+/**
+ * cgpu_descriptor_begin() - current asks the driver: it finds @file, or nothing
+ * @watch: filled in
+ * @file: what the core holds behind the descriptor
+ *
+ * Context: sleeps.
+ * Return: 0; -ENOMEM: nothing is watched, and nothing shall be asked.
+ */
+int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file);
 
 /** cgpu_descriptor_end() - the driver is through; by the task that began */
 void cgpu_descriptor_end(struct cgpu_descriptor_watch *watch);

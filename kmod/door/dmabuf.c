@@ -18,6 +18,11 @@
 #include "door.h"
 #include "probe_lock.h"
 
+enum {
+	/* lookups under way, of all processes: who finds no place for its own is not seen */
+	LOOKUPS_MAX = 256,
+};
+
 static LIST_HEAD(watches);
 /* raw: taken by probes */
 static DEFINE_RAW_SPINLOCK(watches_lock);
@@ -67,7 +72,11 @@ static int on_got(struct kretprobe_instance *instance, struct pt_regs *regs)
 }
 
 static struct kprobe fd_probe = { .symbol_name = "dma_buf_fd", .pre_handler = on_fd };
-static struct kretprobe get_probe = { .kp.symbol_name = "dma_buf_get", .handler = on_got };
+static struct kretprobe get_probe = {
+	.kp.symbol_name = "dma_buf_get",
+	.handler = on_got,
+	.maxactive = LOOKUPS_MAX,
+};
 
 void cgpu_dmabuf_init(void)
 {

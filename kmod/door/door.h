@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 6
+#define CGPU_DOOR_API 7
 
 struct cgpu_card_defaults;
 struct cgpu_slot;
@@ -55,6 +55,7 @@ struct cgpu_pass {
 	void *token;             /* the core's; NULL: nothing to do afterwards */
 	bool names;              /* set by the core: the call names a descriptor */
 	struct file *named;      /* what the core holds behind it, NULL: nothing is there */
+	bool followed;           /* the driver has found that file behind it, or none */
 	bool exports;            /* set by the core: the call makes a dma-buf, or adds to one */
 	struct file *exported;   /* that dma-buf, the core's reference; NULL: none was seen */
 	bool answered;           /* the driver is not asked; its result is taken as `result` */

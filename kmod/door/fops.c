@@ -127,8 +127,12 @@ static long ask_driver(struct cgpu_pass *pass)
 	struct cgpu_dmabuf_watch dmabuf;
 	long result;
 
-	if (pass->names)
-		cgpu_descriptor_begin(&descriptor, pass->named);
+	if (pass->names) {
+		result = cgpu_descriptor_begin(&descriptor, pass->named);
+		if (result)
+			return result;
+		pass->followed = descriptor.followed;
+	}
 	if (pass->exports)
 		cgpu_dmabuf_begin(&dmabuf);
 	result = pass->slot ?

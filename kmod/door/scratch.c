@@ -68,6 +68,7 @@ enum {
 	SLOTS = 4,
 	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
 	AREA_BYTES = SLOTS * SLOT_BYTES,
+	ALL_SLOTS = (1 << SLOTS) - 1,
 	/* a size by which the two mappings of an area are told apart */
 	BLANK_BYTES = CGPU_SLOT_ARGS_BYTES,
 	MAPPINGS = 2,
@@ -239,6 +240,7 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
 	/* sealed before mmap_lock is let go */
 	raw_spin_lock(&areas_lock);
+	/* it can fail yet, under mmap_lock: nobody but who maps it has a slot of it so far */
 	if (++area->mappings == MAPPINGS)
 		hash_add(areas, &area->node, (unsigned long)area->mm);
 	raw_spin_unlock(&areas_lock);
@@ -281,7 +283,20 @@ static unsigned long map_area(struct cgpu_scratch_area *area, unsigned long byte
 	return address;
 }
 
-/* Return: a mapped area with its first slot taken, and a reference for it. */
+/* Its slots but the first may be had by other threads. */
+static void open_slots(struct cgpu_scratch_area *area)
+{
+	raw_spin_lock(&areas_lock);
+	area->busy = 1;
+	raw_spin_unlock(&areas_lock);
+}
+
+/*
+ * Who fails unmaps what it has mapped. No other thread may have a call in the area by
+ * then, which would look as if the process had taken it away.
+ *
+ * Return: a mapped area with its first slot taken, and a reference for it.
+ */
 static struct cgpu_scratch_area *area_new(bool seal)
 {
 	/* a container at the limit of its memory cgroup has nothing to tell the host's log */
@@ -292,11 +307,12 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
 	if (!area)
 		return ERR_PTR(-ENOMEM);
-	if (seal)
-		cgpu_seal_begin(is_sealed); /* else ->close has to do */
 	kref_init(&area->refs);
+	/* where it cannot be sealed at all ->close has to do */
+	if (seal && cgpu_seal_begin(is_sealed) == -ENOMEM)
+		goto fail;
 	area->mm = current->mm;
-	area->busy = 1;
+	area->busy = ALL_SLOTS;
 	area->sealed = seal;
 	area->pages = __vmalloc(AREA_BYTES, gfp);
 	area->work = __vmalloc(AREA_BYTES, gfp);
@@ -309,8 +325,10 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	if (IS_ERR_VALUE(address))
 		goto fail;
 	address = map_area(area, AREA_BYTES);
-	if (!IS_ERR_VALUE(address))
+	if (!IS_ERR_VALUE(address)) {
+		open_slots(area);
 		return area;
+	}
 	/* sealed, it stays until the process ends */
 	vm_munmap(area->blank_user, BLANK_BYTES);
 fail:
@@ -454,12 +472,13 @@ static long ask_by_pages(struct cgpu_slot *slot, struct cgpu_answer *answer,
 		memcpy(pages + parts[i].offset, slot->args + parts[i].offset, parts[i].bytes);
 	WRITE_ONCE(area->asked[slot->index], answer);
 	result = map_parts(area, offset, parts, count);
-	if (!result)
+	if (!result) {
 		result = driver(file, cmd, slot->args_user);
+		slot->lost = result == -EFAULT && !answer->taken;
+	}
 	if (unmap_parts(area, offset))
 		set_closed(area);
 	WRITE_ONCE(area->asked[slot->index], NULL);
-	slot->lost = result == -EFAULT && !answer->taken;
 	for (i = answer->taken; i < count; i++)
 		memcpy(slot->args + parts[i].offset, pages + parts[i].offset, parts[i].bytes);
 	return result;
@@ -489,8 +508,8 @@ long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file
 	};
 	long result;
 
-	if (slot->area->sealed)
-		cgpu_answer_follow();
+	if (slot->area->sealed && cgpu_answer_follow())
+		return -ENOMEM;
 	cgpu_answer_begin(&answer);
 	result = answer.through_rm ?
 		ask_by_rm(slot, &answer, driver, file, cmd) :

@@ -106,6 +106,8 @@ static int set_probe(void)
 		err = register_kprobe(&probe);
 		if (!err)
 			return 0;
+		if (err == -ENOMEM)
+			break;
 	}
 	unmapper = NULL;
 	return err;
@@ -119,10 +121,12 @@ int cgpu_seal_begin(cgpu_sealed_fn is_sealed)
 	sealed = is_sealed;
 	if (!unmapper)
 		err = hopeless ? -EOPNOTSUPP : set_probe();
-	if (err && !hopeless)
+	/* for want of memory it is tried again by the next call */
+	if (err && err != -ENOMEM && !hopeless) {
 		pr_warn("cgpu: private copies cannot be sealed (%d): who unmaps one under a call is killed\n",
 			err);
-	hopeless = err;
+		hopeless = true;
+	}
 	mutex_unlock(&seal_lock);
 	return err;
 }

@@ -22,6 +22,7 @@
 enum {
 	NV_IOCTL_MAGIC = 'F',
 	UNDO_BYTES = 16,            /* NVOS00_PARAMETERS */
+	UNDO_TRIES = 64,
 	/* FB_GET_INFO: 128 entries of 8 bytes, behind a pointer at 8 in its parameters */
 	LIST_POINTER = 8,
 };
@@ -42,7 +43,8 @@ struct flight {
 	bool blind;                 /* what it wraps is not interpreted */
 	bool answered;              /* by the core: the driver was not asked */
 	bool settled;
-	bool tampered;
+	bool tampered;              /* it may have been another call than was looked at */
+	bool kept;                  /* by the driver, what should be undone */
 };
 
 u64 cgpu_ioctl_digest(u64 digest)
@@ -54,8 +56,8 @@ u64 cgpu_ioctl_digest(u64 digest)
 }
 
 /*
- * A process that unmaps the scratch area under a call, or frees memory while
- * it maps it, tries to escape; what the driver did is not known any more.
+ * What a tenant's call did is not known, or cannot be taken back: nothing short of its end
+ * keeps it to its share. Want of memory and pages that are not there never lead here.
  */
 static void kill_container(struct cgpu_container *container, const char *why)
 {
@@ -192,22 +194,28 @@ static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 			req->params_size);
 }
 
-/* RM_FREE of what the core does not want to exist */
+/*
+ * RM_FREE of what the core does not want to exist, in the call's own slot: another one
+ * might not be had. Where the driver fails, for want of memory say, it has done nothing.
+ */
 static long undo(struct flight *flight)
 {
-	struct cgpu_slot slot;
-	long ret = cgpu_slot_get(&slot, true);
+	struct cgpu_slot slot = flight->slot;
+	u8 answer[UNDO_BYTES];
+	long ret = -EAGAIN;
+	int tries;
 
-	if (ret)
-		return ret;
-	cgpu_call_undo_args(&flight->call, slot.args);
+	memcpy(answer, slot.args, UNDO_BYTES);
 	slot.args_bytes = UNDO_BYTES;
+	slot.params_bytes = slot.list_bytes = 0;
 	slot.through_rm = true;
-	ret = cgpu_slot_ask(&slot, flight->driver, flight->file,
-			    _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, NV_ESC_RM_FREE,
-				 UNDO_BYTES));
-	if (cgpu_slot_put(&slot))
-		flight->tampered = true;
+	for (tries = 0; ret && tries < UNDO_TRIES; tries++) {
+		cgpu_call_undo_args(&flight->call, slot.args);
+		ret = cgpu_slot_ask(&slot, flight->driver, flight->file,
+				    _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
+					 NV_ESC_RM_FREE, UNDO_BYTES));
+	}
+	memcpy(slot.args, answer, UNDO_BYTES);
 	return ret;
 }
 
@@ -223,21 +231,32 @@ static void tell_engine(struct flight *flight)
 	cgpu_governors_poke_container(container);
 }
 
-/* `exported`: the dma-buf that the driver had in its hands, or NULL. */
-static void settle(struct flight *flight, long result, struct file *exported)
+/* Once the driver has had its dma-buf in its hands, it was seen: nobody has one unseen. */
+static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
+{
+	struct cgpu_call *call = &flight->call;
+
+	if (flight->slot.lost && !pass->exported)
+		flight->slot.lost = false;
+	else if (flight->slot.lost ||
+		 (!pass->result && !cgpu_get32(call->args, call->req.status_offset)))
+		call->fd_file = pass->exported ?
+			cgpu_open_file_watch_dmabuf(pass->exported, flight->container, call,
+						    &flight->reserved) : 0;
+}
+
+static void settle(struct flight *flight, const struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
+	long result = pass->result;
 	u32 changes;
 	int verdict;
 
-	if (call->req.op == CGPU_OP_EXPORT_DMABUF &&
-	    (flight->slot.lost ||
-	     (!result && !cgpu_get32(call->args, call->req.status_offset))))
-		call->fd_file = exported ?
-			cgpu_open_file_watch_dmabuf(exported, container, call,
-						    &flight->reserved) : 0;
-	else if (!fd_unchanged(flight))
+	if (call->req.op == CGPU_OP_EXPORT_DMABUF)
+		settle_export(flight, pass);
+	/* a thread that closes what another's call names attacks nobody who has looked */
+	else if (!pass->followed && !fd_unchanged(flight))
 		flight->tampered = true;
 	cgpu_container_make_room(container);
 	mutex_lock(&container->lock);
@@ -252,7 +271,7 @@ static void settle(struct flight *flight, long result, struct file *exported)
 
 	if (verdict == CGPU_UNDO) {
 		if (undo(flight))
-			flight->tampered = true;
+			flight->kept = true;
 		mutex_lock(&container->lock);
 		cgpu_call_undone(&container->tenant, call);
 		mutex_unlock(&container->lock);
@@ -327,8 +346,9 @@ static void land(struct flight *flight)
 		fput(flight->fd);
 	if (cgpu_slot_put(&flight->slot))
 		flight->tampered = true;
-	if (flight->tampered) {
-		kill_container(flight->container, "raced its own ioctl");
+	if (flight->tampered || flight->kept) {
+		kill_container(flight->container, flight->tampered ?
+			       "raced its own ioctl" : "the driver keeps what it has no room for");
 		cgpu_governors_assert();
 	}
 	kfree(flight->reserved);
@@ -546,7 +566,7 @@ void cgpu_call_end(struct cgpu_pass *pass)
 
 	if (!flight->settled && !flight->answered && !flight->blind &&
 	    cgpu_call_wants_post(&flight->call)) {
-		settle(flight, pass->result, pass->exported);
+		settle(flight, pass);
 	}
 	if (pass->exported)
 		fput(pass->exported);

@@ -550,13 +550,14 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	if (!arg)
 		return -ENOMEM;
 	nvsim_pause(NVSIM_PAUSE_ARGUMENT, nr);
-	if (copy_from_user(arg, uptr, size)) {
+	if (nvsim_fault(NVSIM_PAUSE_ARGUMENT, nr) || copy_from_user(arg, uptr, size)) {
 		kfree(arg);
 		return -EFAULT;
 	}
 	ret = escape(nf, nr, arg, size);
 	nvsim_pause(NVSIM_PAUSE_ANSWER, nr);
-	if (ret != -EFAULT && copy_to_user(uptr, arg, size))
+	if (ret != -EFAULT &&
+	    (nvsim_fault(NVSIM_PAUSE_ANSWER, nr) || copy_to_user(uptr, arg, size)))
 		ret = -EFAULT;
 	nvsim_pause(NVSIM_PAUSE_RETURN, nr);
 	kfree(arg);

@@ -16,6 +16,10 @@ atomic_long_t nvsim_live_mem;
 /* UVM's: move managed pages off the card until `bytes` are free; returns bytes moved. */
 static nvsim_evict_fn evict;
 
+static ulong grain_bytes;
+module_param(grain_bytes, ulong, 0644);
+MODULE_PARM_DESC(grain_bytes, "memory of cards comes out in multiples of it, a power of two; 0: of pages");
+
 void nvsim_pma_set_evict(nvsim_evict_fn fn)
 {
 	WRITE_ONCE(evict, fn);
@@ -80,6 +84,7 @@ u64 nvsim_round_size(u64 size, u32 attr, u32 attr2, u64 *page_size)
 	default: page = size >= SZ_2M ? SZ_2M : SZ_64K; break;
 	}
 	*page_size = page;
+	page = max_t(u64, page, grain_bytes);
 	if (!size || size > U64_MAX - page)
 		return 0;
 	return ALIGN(size, page);

@@ -396,6 +396,8 @@ enum nvsim_pause {
 	NVSIM_PAUSE_COUNT
 };
 void nvsim_pause(enum nvsim_pause at, unsigned int nr);
+/* Return: true: what is copied there next shall fail, once. */
+bool nvsim_fault(enum nvsim_pause at, unsigned int nr);
 
 int nvsim_procfs_init(void);
 void nvsim_procfs_exit(void);

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Holds one call of a client at a step of its way through the driver, so that a
- * test can do there what a race does by luck.
+ * test can do there what a race does by luck; or has the copying at that step fail,
+ * as it does for want of a page.
  *
- * Written to the parameter: "<step> <number>", where the number is that of an
+ * Written to the parameter `pause`: "<step> <number>", where the number is that of an
  * escape, or of a UVM command, in hexadecimal; the next call of that number is
  * held at that step. An empty line holds none. Either lets go who is held. Read:
  * "armed", "held", or an empty line: nobody is waited for.
+ *
+ * `fault` likewise, "argument" or "answer": the next call's copying fails. Read:
+ * "armed", or an empty line.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -49,25 +53,34 @@ void nvsim_pause(enum nvsim_pause at, unsigned int nr)
 }
 EXPORT_SYMBOL_GPL(nvsim_pause);
 
-static int pause_set(const char *text, const struct kernel_param *param)
+/* Return: 1, with what is meant; 0: an empty line; -EINVAL. */
+static int parse(const char *text, unsigned int *at, unsigned int *nr)
 {
 	char word[16] = "";
-	unsigned int nr = 0, index = 0;
 
-	if (*skip_spaces(text)) {
-		if (sscanf(text, "%15s %x", word, &nr) != 2)
-			return -EINVAL;
-		while (index < NVSIM_PAUSE_COUNT && strcmp(word, steps[index]))
-			index++;
-		if (index == NVSIM_PAUSE_COUNT)
-			return -EINVAL;
-	}
+	if (!*skip_spaces(text))
+		return 0;
+	if (sscanf(text, "%15s %x", word, nr) != 2)
+		return -EINVAL;
+	for (*at = 0; *at < NVSIM_PAUSE_COUNT; ++*at)
+		if (!strcmp(word, steps[*at]))
+			return 1;
+	return -EINVAL;
+}
+
+static int pause_set(const char *text, const struct kernel_param *param)
+{
+	unsigned int nr = 0, index = 0;
+	int given = parse(text, &index, &nr);
+
+	if (given < 0)
+		return given;
 	spin_lock(&pause_lock);
 	WRITE_ONCE(generation, generation + 1);
 	held = false;
 	step = index;
 	number = nr;
-	WRITE_ONCE(armed, word[0] != '\0');
+	WRITE_ONCE(armed, given);
 	spin_unlock(&pause_lock);
 	wake_up_all(&released);
 	return 0;
@@ -82,3 +95,49 @@ static int pause_get(char *text, const struct kernel_param *param)
 static const struct kernel_param_ops pause_ops = { .set = pause_set, .get = pause_get };
 module_param_cb(pause, &pause_ops, NULL, 0600);
 MODULE_PARM_DESC(pause, "hold the next call of an escape: <argument|params|answer|return> <number>");
+
+/* ---- the copying at a step fails ---- */
+
+static bool faulty;
+static unsigned int fault_step, fault_number; /* under pause_lock, as `faulty` */
+
+bool nvsim_fault(enum nvsim_pause at, unsigned int nr)
+{
+	bool fails;
+
+	if (likely(!READ_ONCE(faulty)))
+		return false;
+	spin_lock(&pause_lock);
+	fails = faulty && at == fault_step && nr == fault_number;
+	if (fails)
+		faulty = false;
+	spin_unlock(&pause_lock);
+	return fails;
+}
+EXPORT_SYMBOL_GPL(nvsim_fault);
+
+static int fault_set(const char *text, const struct kernel_param *param)
+{
+	unsigned int nr = 0, index = 0;
+	int given = parse(text, &index, &nr);
+
+	if (given < 0)
+		return given;
+	if (given && index != NVSIM_PAUSE_ARGUMENT && index != NVSIM_PAUSE_ANSWER)
+		return -EINVAL;
+	spin_lock(&pause_lock);
+	fault_step = index;
+	fault_number = nr;
+	WRITE_ONCE(faulty, given);
+	spin_unlock(&pause_lock);
+	return 0;
+}
+
+static int fault_get(char *text, const struct kernel_param *param)
+{
+	return scnprintf(text, PAGE_SIZE, "%s\n", READ_ONCE(faulty) ? "armed" : "");
+}
+
+static const struct kernel_param_ops fault_ops = { .set = fault_set, .get = fault_get };
+module_param_cb(fault, &fault_ops, NULL, 0600);
+MODULE_PARM_DESC(fault, "the next call of an escape fails to copy: <argument|answer> <number>");

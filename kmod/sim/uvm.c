@@ -409,7 +409,7 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	p = kvzalloc(size, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;
-	if (copy_from_user(p, uptr, size)) {
+	if (nvsim_fault(NVSIM_PAUSE_ARGUMENT, cmd) || copy_from_user(p, uptr, size)) {
 		ret = -EFAULT;
 		goto out;
 	}
@@ -428,7 +428,7 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 		}
 	}
 	U32P(p, status_at) = status;
-	if (copy_to_user(uptr, p, size))
+	if (nvsim_fault(NVSIM_PAUSE_ANSWER, cmd) || copy_to_user(uptr, p, size))
 		ret = -EFAULT;
 	nvsim_pause(NVSIM_PAUSE_RETURN, cmd);
 out:

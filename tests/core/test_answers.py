@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from typing import Any
 
 import pytest
@@ -532,6 +533,25 @@ def test_memory_that_came_out_larger_than_the_limit_is_undone_and_charged_until_
     call.undone()
     assert container.account.current_bytes == 0
     assert container.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] is Verdict.FORWARD
+
+
+def test_memory_that_may_have_been_mapped_for_peers_stays_charged_until_it_is_freed() -> None:
+    """UVM_ALLOC_DEVICE_P2P, whose answer did not arrive: nobody is killed for it."""
+    container = Container()
+    container.memory(5, 2 * MIB)
+    place = struct.pack("<QQQ", 16 * MIB, 2 * MIB, 0)
+    args = bytearray(place + nv.card_uuid(1) + struct.pack("<iIII", -1, CLIENT, 5, 0))
+    verdict, call = container.ask(nv.UVM_DEVICE_P2P, args, device=Device.UVM, abi=ABI_590)
+    assert (verdict, call.unanswered()) == (Verdict.FORWARD, Verdict.DONE)
+    container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post()
+    assert container.account.current_bytes == 2 * MIB
+    # it may be no reservation: what lies there by mmap is charged, too
+    container.ask(nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)),
+                  device=Device.UVM, abi=ABI_590)[1].post()  # fmt: skip
+    assert container.tenant.mmap(container.uvm, 16 * MIB, 2 * MIB)
+    assert container.account.current_bytes == 4 * MIB
+    container.tenant.close(container.uvm)
+    assert container.account.current_bytes == 0
 
 
 def test_a_file_that_closes_under_a_mapping_on_its_way_keeps_its_charge_until_it_landed() -> None:

@@ -24,10 +24,13 @@ from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host, say
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", "6.12", by_default=True)]
 
 # nv_escape.h, nv-ioctl-numbers.h
-RM_CONTROL, RM_ALLOC, REGISTER_FD, EXPORT_TO_DMABUF_FD = 0x2A, 0x2B, 0xC9, 0xD9
-UVM_UNMAP_EXTERNAL = 66
-NV_ERR_INVALID_ARGUMENT = 0x1F
+RM_FREE, RM_CONTROL, RM_ALLOC, REGISTER_FD, EXPORT_TO_DMABUF_FD = 0x29, 0x2A, 0x2B, 0xC9, 0xD9
+UVM_FREE, UVM_MAP_EXTERNAL, UVM_REGISTER_GPU, UVM_UNMAP_EXTERNAL = 34, 33, 37, 66
+UVM_CREATE_EXTERNAL, UVM_INITIALIZE = 73, 0x30000001
+NV_ERR_INVALID_ARGUMENT, NV_ERR_NO_MEMORY = 0x1F, 0x51
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
+FAULT = Path("/sys/module/nvidia/parameters/fault")
+GRAIN = Path("/sys/module/nvidia/parameters/grain_bytes")
 #: root with Docker's default capabilities, and an ordinary user
 USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
 
@@ -232,6 +235,72 @@ def test_no_other_files_clients_are_lent_than_was_looked_at(host: Host, uid: int
     """REGISTER_FD likewise."""
     race = Race(host.tenant(), uid, "swap-register")
     assert swap_twice(race, "argument", REGISTER_FD) == errno.EINVAL
+
+
+# ------------------------------------------------------- what is nobody's attack
+
+
+@pytest.mark.parametrize("step", ["argument", "answer"])
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        (RM_ALLOC, "alloc"),
+        (RM_CONTROL, "alloc"),
+        (RM_FREE, "free"),
+        (REGISTER_FD, "alloc"),
+        (EXPORT_TO_DMABUF_FD, "dmabuf"),
+        (UVM_INITIALIZE, "map"),
+        (UVM_REGISTER_GPU, "map"),
+        (UVM_CREATE_EXTERNAL, "map"),
+        (UVM_MAP_EXTERNAL, "map"),
+        (UVM_FREE, "map"),
+    ],
+)
+def test_copying_that_fails_in_the_driver_ends_no_container(
+    host: Host, number: int, command: str, step: str
+) -> None:
+    """The call fails, or not even that; what it took stays charged until it is gone."""
+    one = host.tenant()
+    race = Race(one, 0, "peek")  # a neighbour in the container
+    idle_bytes, idle_charged_bytes = _used_bytes(), host.charged_bytes()
+    FAULT.write_text(f"{step} {number:x}\n")
+    run = one.exec("simcuda", command, "10M", check=False)
+    assert FAULT.read_text() == "\n", f"no such call: {run.stdout}"
+    assert run.returncode >= 0
+    assert not [line for line in host.recent_events() if "killed" in line]
+    assert race.child.poll() is None
+    until(lambda: _used_bytes() <= idle_bytes, "the end of what was allocated")
+    until(lambda: host.charged_bytes() <= idle_charged_bytes, "the end of what was charged")
+    assert one.exec("simcuda", command, "10M").returncode == 0
+
+
+def test_what_is_to_be_undone_is_undone_though_copying_fails_once(host: Host) -> None:
+    """Memory that comes out larger than was asked, and than the limit."""
+    one = host.tenant()
+    idle_bytes = _used_bytes()
+    GRAIN.write_text(str(2 * LIMIT_BYTES))
+    FAULT.write_text(f"argument {RM_FREE:x}\n")
+    run = one.exec("race", "take", "1048576", check=False)
+    GRAIN.write_text("0")
+    assert FAULT.read_text() == "\n", "nothing was undone"
+    assert run.stdout.splitlines() == [f"status {NV_ERR_NO_MEMORY}"]
+    assert not [line for line in host.recent_events() if "killed" in line]
+    until(lambda: _used_bytes() <= idle_bytes, "the end of what was allocated")
+    assert host.charged_bytes() == 0
+    assert one.exec("simcuda", "info").returncode == 0
+
+
+@USERS
+def test_a_descriptor_that_is_closed_under_a_call_ends_no_container(host: Host, uid: int) -> None:
+    """The driver finds none."""
+    race = Race(host.tenant(), uid, "drop-register")
+    race.call_held("argument", REGISTER_FD)
+    race.go()
+    race.expect("dropped")
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.expect("status") == errno.EINVAL
+    assert not [line for line in host.recent_events() if "killed" in line]
 
 
 @USERS

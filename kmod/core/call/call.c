@@ -409,8 +409,6 @@ static bool is_ambiguous(const struct cgpu_tenant *tenant, const struct cgpu_cal
 	const struct cgpu_request *req = &call->req;
 	uint32_t hObject;
 
-	if (req->op == CGPU_OP_UVM_MAP_EXTERNAL)
-		return req->nr == UVM_ALLOC_DEVICE_P2P;
 	if (!call->promised_objects)
 		return false;
 	/* under handles that stand in the parameters */
@@ -433,6 +431,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 		cgpu_call_post(tenant, topology, call, -EFAULT);
 		return ambiguous ? CGPU_KILL : cgpu_unanswered_uvm(tenant, call);
 	}
+	cgpu_unanswered_reservation(tenant, call);
 	cgpu_put32(call->args, req->status_offset, NV_OK);
 	/* how much it took is not known either: what was reserved stays */
 	if (req->size_offset)

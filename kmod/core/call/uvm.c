@@ -63,6 +63,12 @@ static int remember_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			      call->req.length_bytes, 0, call->card) ? CGPU_KILL : CGPU_DONE;
 }
 
+void cgpu_unanswered_reservation(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL && call->req.nr == UVM_ALLOC_DEVICE_P2P)
+		reserved_range(tenant, call, false);
+}
+
 int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	int verdict = CGPU_DONE;

@@ -81,6 +81,15 @@ static void *allocate(void *status)
 	return NULL;
 }
 
+/* What any program does. */
+static void take(u64 size)
+{
+	u64 status = size;
+
+	allocate(&status);
+	printf("status %llu\n", (unsigned long long)status);
+}
+
 /* A mapping over the private copies. Return: true: they can be written. */
 static bool map_over(unsigned long start, unsigned long end)
 {
@@ -321,6 +330,20 @@ static void swap_register(void)
 	step("status", swap.status);
 }
 
+/* A thread closes what another's call names: a slip, of which an attack has no use. */
+static void drop_register(void)
+{
+	struct swap swap = open_swap();
+	pthread_t thread;
+
+	step("ready", 0);
+	pthread_create(&thread, NULL, register_swapped, &swap);
+	step("called", 0);
+	step("dropped", close(swap.number));
+	pthread_join(thread, NULL);
+	step("status", swap.status);
+}
+
 static struct nvos64 *vanishing;
 
 static void *allocate_vanishing(void *status)
@@ -526,7 +549,9 @@ int main(int argc, char **argv)
 	ret = sc_open(&sc, 0, &options);
 	if (ret)
 		die("open", ret);
-	if (!strcmp(command, "forge") && argc == 3)
+	if (!strcmp(command, "take") && argc == 3)
+		take(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(command, "forge") && argc == 3)
 		forge(strtoull(argv[2], NULL, 0), true, false);
 	else if (!strcmp(command, "overwrite") && argc == 3)
 		forge(strtoull(argv[2], NULL, 0), false, false);
@@ -542,6 +567,8 @@ int main(int argc, char **argv)
 		swap_export(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-register"))
 		swap_register();
+	else if (!strcmp(command, "drop-register"))
+		drop_register();
 	else if (!strcmp(command, "vanish") && argc == 3)
 		vanish(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "forge-register"))
