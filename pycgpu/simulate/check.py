@@ -15,9 +15,12 @@ from typing import Any
 
 from pycgpu.request.model import POLICIES
 
+from . import mixes
 from .scenario import MS, Run, Scenario, Tenant, entitlements, run
 
-PREEMPTIVE, NATIVE, MIXED = map(POLICIES.index, ("preemptive", "native", "mixed"))
+PREEMPTIVE, NATIVE, MIXED, WEIGHTED_CONSERVING = map(
+    POLICIES.index, ("preemptive", "native", "mixed", "weighted-conserving")
+)
 #: Policies that offer one container's idle time to others.
 CONSERVING = tuple(
     POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst", "online")
@@ -40,10 +43,15 @@ PAUSING_IDLE_RATIO = 0.03
 #: (CGPU_SCHED_FAIR_SLICE_US).
 WAIT_MS = 2.0
 PREEMPTION_MS = 1.0
+#: What a tenant misses of its share in a second of these random mixes, points of the card.
+MIXES = 40
+MIX_SHORTFALL_1S = 2.0
 EFFICIENCY = {2: 0.98, 8: 0.97}
 
 #: After the start, and after every change, shares are held to account from here on.
 SETTLED_NS = 200 * MS
+#: Slices divide the card until it is found that somebody pauses.
+FOUND_NS = 500 * MS
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ def judge(result: Run) -> Verdict:
             excess -= lump / (1000 * MS)
             verdict = verdict.worse(Verdict(ceiling_excess=max(0.0, excess)))
         if on_demand and tenant.kind == "server":
-            wait = result.percentile(i, "wait", 0.99, SETTLED_NS)
+            wait = result.percentile(i, "wait", 0.99, FOUND_NS)
             verdict = verdict.worse(Verdict(wait_p99_ms=wait))
         if tenant.kind != "backlogged" or native:
             continue
@@ -279,6 +287,11 @@ def check(policy: int) -> dict[str, Any]:
         efficiency[count] = run(alone).efficiency()
         if efficiency[count] < bound and policy != NATIVE:
             failed[f"{count} tenants"] = ["efficiency"]
+    shortfall = None
+    if policy == WEIGHTED_CONSERVING:
+        shortfall = max(x for seed in range(MIXES) for x in mixes.shortfalls(run(mixes.mix(seed))))
+        if shortfall > MIX_SHORTFALL_1S:
+            failed["random mixes"] = ["mix_shortfall_1s"]
     return {
         "policy": policy,
         "name": POLICIES[policy],
@@ -289,6 +302,7 @@ def check(policy: int) -> dict[str, Any]:
         "jain_min": worst.jain,
         "idle_ratio_max": worst.idle_ratio,
         "wait_p99_ms": worst.wait_p99_ms,
+        "mix_shortfall_1s": shortfall,
         "efficiency": efficiency[2],
         "efficiency_8": efficiency[8],
         "broken": failed,

@@ -229,11 +229,11 @@ def test_a_channel_in_use_hides_no_work_on_another_that_the_log_tells_of() -> No
         door.look()
         door.card.run(door.now)
     assert s.plan.mode == lib.CGPU_SCHED_DEMAND and door.state(1) == SLEEPS
-    lib.cgpu_fair_settle(s, door.card.now)
+    lib.cgpu_fair_settle(s, lib.CGPU_SCHED_NONE, door.card.now)
     door.card.run(door.now + 20 * MS)
     lib.cgpu_sched_used(s, 1, 18 * MS)
     lib.cgpu_sched_used(s, 0, 2 * MS)
-    lib.cgpu_fair_settle(s, door.card.now)
+    lib.cgpu_fair_settle(s, lib.CGPU_SCHED_NONE, door.card.now)
     door.now = door.card.now
     for _ in range(2):
         door.submit(0, 1, fetched=False)
@@ -306,7 +306,7 @@ def test_one_that_never_moved_and_runs_all_the_same_is_found_to_work() -> None:
         lib.cgpu_sched_used(s, 1, 18 * MS)
         lib.cgpu_sched_used(s, 0, 2 * MS)
         door.card.run(door.now + 20 * MS)
-        lib.cgpu_fair_settle(s, door.card.now)
+        lib.cgpu_fair_settle(s, lib.CGPU_SCHED_NONE, door.card.now)
         door.now = door.card.now
         door.look()
     assert door.state(1) in (WORKS, UNKNOWN)

@@ -662,7 +662,7 @@ class Events(RuleBasedStateMachine):
     def reads_the_log(self, ran_us: list[int]) -> None:
         for slot, us in enumerate(ran_us):
             lib.cgpu_sched_used(self.card.s, slot, 1000 * us)
-        lib.cgpu_fair_settle(self.card.s, self.card.now)
+        lib.cgpu_fair_settle(self.card.s, lib.CGPU_SCHED_NONE, self.card.now)
 
     @rule(policy=st.integers(0, 9), max_inst=st.integers(1, 64), unit=st.integers(1000, 50_000))
     def changes(self, policy: int, max_inst: int, unit: int) -> None:

@@ -235,8 +235,11 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 {
 	uint64_t ran_ns = s->slot[slot].fair.asleep_ran_ns - d->asleep_ran_ns;
 	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_BUCKET_LEAK;
-	bool works = d->state == CGPU_DEMAND_SLEEPS && ran_ns >= CGPU_DEMAND_BUSY_NS;
+	bool works;
 
+	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ? d->busy_ns + ran_ns : 0;
+	works = d->busy_ns >= CGPU_DEMAND_BUSY_NS;
+	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
 	d->bucket_ns += ran_ns;
 	d->bucket_ns -= cgpu_min(d->bucket_ns, leaked_ns);
@@ -382,6 +385,20 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	return ran;
 }
 
+/*
+ * It has a turn, and by the log of context switches it had no work when that began. It may
+ * have waited for another who seems to sleep, and works for long without a submission.
+ */
+static bool was_empty(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t other = s->fair.loaded;
+
+	return cgpu_fair_was_empty(s, slot) &&
+	       (other >= CGPU_SCHED_SLOTS ||
+		(demand->slot[other].state == CGPU_DEMAND_SLEEPS &&
+		 demand->slot[other].silent_ns < CGPU_DEMAND_BUSY_NS));
+}
+
 /* What its channels said in this look. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
@@ -389,7 +406,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	struct cgpu_demand_slot *d = &demand->slot[slot];
 	bool works = learn_silence(d, s, slot, now_ns);
 	bool beside = others_work(demand, s, slot, true);
-	bool counts = d->moved && is_unwatched(s, slot), patient;
+	bool counts = d->moved && is_unwatched(s, slot), patient, empty;
 
 	learn_rates(d, s, slot, beside, now_ns);
 	d->searches = works && !d->moved;
@@ -411,8 +428,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->moves++;
 	else if (d->state == CGPU_DEMAND_SLEEPS || d->moves < CGPU_DEMAND_MOVES)
 		d->moves = 0;
-	/* queued before and after, or mostly others ran: what passed in between is no gap */
+	/* queued before and after, or its gate shut, or mostly others ran: that is no gap */
 	if (d->moved && d->waits < 2 && d->moved_ns &&
+	    s->slot[slot].open_since_ns <= d->looked_ns &&
 	    d->behind_ns <= d->moved_ns + (now_ns - d->moved_ns) / 2)
 		learn_gap(d, now_ns - d->moved_ns, cgpu_max(demand->pace_ns, CGPU_DEMAND_LOOK_NS));
 	if (d->moved || d->queued || works)
@@ -427,7 +445,10 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->behind_ns = now_ns;
 	patient = counts || now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
 		  now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS;
-	if (d->queued || patient || !doubt(demand, d, s, slot, now_ns))
+	empty = !d->moved && !d->queued && was_empty(demand, s, slot);
+	if (empty)
+		patient = false;
+	if (empty || d->queued || patient || !doubt(demand, d, s, slot, now_ns))
 		d->doubt_ns = 0;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;

@@ -63,7 +63,7 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_SHORT = 160,
 	/* and for whoever submitted something before each of so many looks */
 	CGPU_DEMAND_MOVES = 3,
-	/* one that ran so much between two readings of the log works, whatever GP_PUT says; */
+	/* one that ran so much in its sleep, but for what leaks, works, whatever GP_PUT says; */
 	CGPU_DEMAND_BUSY_NS = 2500000,
 	/* it is then taken to work for so much longer after its last submission, at most */
 	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
@@ -115,6 +115,7 @@ struct cgpu_demand_channel {
 struct cgpu_demand_slot {
 	uint32_t state;
 	uint64_t looked_ns;   /* last */
+	uint64_t busy_ns;     /* what it ran of late while it seemed to sleep */
 	uint64_t moved_ns;    /* its last look that found work */
 	uint64_t behind_ns;   /* its last look that did not while another may have run */
 	uint64_t empty_ns;    /* last seen with nothing queued; 0: never */

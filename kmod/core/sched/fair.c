@@ -2,7 +2,8 @@
 /*
  * Each slot is an entity with a lag: what it was due by its share less what it held of
  * the card. What a sleeper leaves is due to those who are awake; all lags add up to
- * zero. A sleeper's lag returns to zero and no further. But who wakes has a claim, to
+ * zero. A sleeper's lag returns to zero and no further, however long it has slept; unless
+ * the log of context switches says that it ran: then it had work. But who wakes has a claim, to
  * what it has not held of its share of the last second: one that pauses gets its share
  * of a second when it wants it, and no more.
  *
@@ -67,6 +68,25 @@ bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
 			return false;
 	}
 	return count <= 1;
+}
+
+uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
+{
+	uint64_t at_ns = s->fair.began_ns + CGPU_SCHED_FAIR_LOADED_NS;
+
+	if (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr >= CGPU_SCHED_SLOTS ||
+	    !s->slot[s->fair.curr].fair.empties || s->fair.settled_ns >= at_ns)
+		return 0;
+	return at_ns;
+}
+
+bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_slot *p = &s->slot[slot];
+
+	return s->plan.mode == CGPU_SCHED_DEMAND && s->fair.curr == slot &&
+	       s->fair.settled_ns >= s->fair.began_ns + CGPU_SCHED_FAIR_LOADED_NS &&
+	       p->open_since_ns && p->stat.used_ns == p->open_used_ns;
 }
 
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
@@ -138,6 +158,15 @@ static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
 static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 {
 	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
+}
+
+/* By the log it ran little meanwhile, but for what it did until a look saw it wake. */
+static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
+{
+	uint64_t ran_ns = f->asleep_ran_ns - f->fell_ran_ns;
+
+	ran_ns -= cgpu_min(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
+	return ran_ns * CGPU_SCHED_FAIR_SLEPT_PART <= now_ns - f->since_ns;
 }
 
 static bool is_kept(const struct cgpu_sched *s, uint32_t slot)
@@ -255,6 +284,12 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
 }
 
+/* It is ahead of its share by a window: it runs in nobody else's time, seen to or not. */
+static bool is_ineligible(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
+{
+	return s->slot[slot].fair.lag_ns < -window_ns;
+}
+
 static bool is_due(const struct cgpu_sched *s, uint32_t slot)
 {
 	return awake(s, slot) && !is_outranked(s, slot);
@@ -318,7 +353,10 @@ static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 	s->fair.bin = bin;
 }
 
-/* What sleepers leave, and those who could not use more or are outranked, is due to the rest. */
+/*
+ * What sleepers leave who did not run, and those who could not use more or are outranked, is
+ * due to the rest.
+ */
 static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t left = 0;
@@ -328,7 +366,7 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!competes(s, i) || f->lag_ns <= 0 ||
-		    !(f->asleep || divides(s, i, now_ns) || is_outranked(s, i) ||
+		    !((f->asleep && !f->ran_ns) || divides(s, i, now_ns) || is_outranked(s, i) ||
 		      cgpu_budget_is_spent(s, i)))
 			continue;
 		left += f->lag_ns;
@@ -376,7 +414,8 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (!competes(s, i))
 			continue;
-		part = cgpu_part(passed, share(s, i));
+		/* one that rests, too: what it runs until a look sees it is charged by the log */
+		part = cgpu_part(passed, s->slot[i].fair.full_ppm);
 		s->slot[i].fair.lag_ns += (int64_t)part;
 		given += part;
 	}
@@ -402,6 +441,7 @@ static void judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 	uint64_t passed = now_ns - s->fair.settled_ns, length = now_ns - f->use_from_ns, rounds;
+	uint64_t slice_ns = 1000ULL * s->slot[slot].slice_us * s->slot[slot].groups;
 	bool was = f->is_short, over;
 
 	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns ||
@@ -411,8 +451,7 @@ static void judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		f->use_emptied = false;
 		return;
 	}
-	f->use_due_ns += passed * s->slot[slot].slice_us * s->slot[slot].groups /
-			 (s->plan.period_ns / 1000);
+	f->use_due_ns += passed * (slice_ns / 1000) / (s->plan.period_ns / 1000);
 	f->use_ran_ns += f->ran_ns;
 	rounds = length / s->plan.period_ns;
 	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
@@ -420,7 +459,11 @@ static void judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		f->is_short = f->use_emptied ? f->use_ran_ns * 10 < f->use_due_ns * 9 :
 				f->use_ran_ns && f->use_ran_ns * 2 < f->use_due_ns;
 	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
-		f->is_short |= f->use_emptied && f->use_ran_ns * 3 < f->use_due_ns;
+		/* within a round it may be a slice behind, and get it in the end */
+		f->is_short |= f->use_emptied &&
+			       (f->use_ran_ns * 3 < f->use_due_ns ||
+				f->use_ran_ns + slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS <
+					f->use_due_ns);
 	f->is_judged |= over;
 	if (over)
 		f->use_from_ns = 0;
@@ -463,7 +506,7 @@ static void settle_budget(struct cgpu_sched *s, uint32_t slot)
 		f->asleep_ran_ns += (uint64_t)more;
 }
 
-void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
+void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
 	/* what was run under slices is not charged on demand */
@@ -498,16 +541,18 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns)
 			settle_budget(s, i);
 		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
 			judge_use(s, i, now_ns);
-		f->ran_ns = f->held_ns = 0;
 	}
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
 	s->fair.settled_ns = now_ns;
-	if (s->plan.mode != CGPU_SCHED_DEMAND)
-		return;
-	pass_on(s, now_ns);
-	judge_dividers(s, now_ns);
+	s->fair.loaded = loaded;
+	if (s->plan.mode == CGPU_SCHED_DEMAND) {
+		pass_on(s, now_ns);
+		judge_dividers(s, now_ns);
+	}
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
 }
 
 /* What somebody's waking costs the others is its own affair. */
@@ -563,13 +608,14 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	f = &s->slot[slot].fair;
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
-		slept = (was || by_clock) && is_asleep(f, now_ns);
+		slept = (was || by_clock) && is_asleep(f, now_ns) && really_slept(f, now_ns);
 		f->claims |= slept;
 		if (slept) {
 			f->slept_ns = now_ns;
 			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
 		}
 		f->asleep = asleep;
+		f->fell_ran_ns = f->asleep_ran_ns;
 		/* a context stays loaded while nobody else wants the card, and seems to run */
 		f->is_probed = asleep && was && cgpu_budget_is_capped(s, slot);
 		f->since_ns = now_ns;
@@ -745,12 +791,13 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		} else if (best == CGPU_SCHED_NONE) {
 			continue;
 		} else if (awake(s, i)) {
-			if (!runs_beside(s, i, now_ns))
+			if (is_ineligible(s, i, window_ns) || !runs_beside(s, i, now_ns))
 				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;
 		} else if (is_outranked(s, i) ||
 			   (share(s, i) && !unheld_ns(s, i, window_ns) &&
+			    is_ineligible(s, i, window_ns) &&
 			    class(s, i) <= class(s, s->fair.next))) {
 			/* it would run in others' time until it is seen to have woken */
 			mask &= ~SLOT_BIT(i);
@@ -773,6 +820,7 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (s->fair.next == s->fair.curr)
 		return;
 	s->fair.curr = s->fair.next;
+	s->fair.began_ns = now_ns;
 	if (s->fair.curr < CGPU_SCHED_SLOTS) {
 		s->slot[s->fair.curr].fair.woke = false;
 		s->slot[s->fair.curr].stat.switches++;

@@ -46,13 +46,24 @@ bool cgpu_fair_has_classes(const struct cgpu_sched *s);
 /* One is nearly as fast beside others as alone: the runlist divides the card. */
 bool cgpu_fair_divides(const struct cgpu_sched *s);
 
+/*
+ * When the log is to tell whether the owner of the present turn had work when it began; 0:
+ * it has told, or need not: that one never pauses.
+ */
+uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s);
+/* It had none: its gate opened, and its context was not loaded. */
+bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot);
+
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
 
 /* Somebody may pause, and the log has still to tell. */
 bool cgpu_fair_waits(const struct cgpu_sched *s);
 
-/* The log of context switches was read, up to now: who ran in others' time is charged. */
-void cgpu_fair_settle(struct cgpu_sched *s, uint64_t now_ns);
+/*
+ * The log of context switches was read, up to now: who ran in others' time is charged.
+ * @loaded: the slot whose context is loaded, or NONE.
+ */
+void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns);
 
 #endif

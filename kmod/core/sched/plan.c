@@ -277,6 +277,8 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 			s->plan.review_ns = cgpu_min(s->plan.review_ns, s->slot[i].leaves_ns);
 	}
 	shares(s, 0);
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		s->slot[i].fair.full_ppm = s->share[i].share_ppm;
 	if (s->suspended || s->calls.retry_ns || s->config.policy == CGPU_POLICY_NATIVE)
 		s->plan.mode = CGPU_SCHED_FREE;
 	else if (fair_wanted(s, now_ns))

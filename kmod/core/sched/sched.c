@@ -268,6 +268,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 			   (s->gates.shut_mask & SLOT_BIT(i))) {
 			s->gates.shut_mask &= ~SLOT_BIT(i);
 			slot->open_since_ns = end_ns;
+			slot->open_used_ns = slot->stat.used_ns;
 			slot->stat.throttled_ns += end_ns - cgpu_min(end_ns, slot->shut_since_ns);
 		}
 	}

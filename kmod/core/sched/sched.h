@@ -95,6 +95,8 @@ enum cgpu_sched_limit {
 	 * not without work for so long; by then what it had at once is paid back.
 	 */
 	CGPU_SCHED_FAIR_SLEPT_NS = 5000000,
+	/* nor is one of which it ran more than such a part, by the log */
+	CGPU_SCHED_FAIR_SLEPT_PART = 4,
 	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
 	/* so long after the last sleep slices are tried again; if they do not do, twice, up to: */
 	CGPU_SCHED_FAIR_KEEP_MS = 8000,
@@ -102,10 +104,13 @@ enum cgpu_sched_limit {
 	/* what a container made of its slices is compared over so long a time and so many */
 	CGPU_SCHED_FAIR_USE_NS = 500000000,
 	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
-	/* of their rounds; after so few, whether it was less than a third */
+	/* of their rounds; after so few, whether it was less than a third, or by so much less */
 	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
+	CGPU_SCHED_FAIR_USE_LOST_NS = 5000000,
 	/* two hand-overs, and what the look came late */
 	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
+	/* from the beginning of a turn: who has work is loaded by then */
+	CGPU_SCHED_FAIR_LOADED_NS = 500000,
 	/* with a claim: the card is not held for one that is so fast beside others */
 	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
 	/* a ceiling holds over any second, to within one of so many parts of it; */
@@ -178,12 +183,14 @@ struct cgpu_sched_fair_slot {
 	bool worked;           /* it has been awake since it opened the card */
 	bool is_probed;        /* it fell asleep: its gate shuts once, to unload its context */
 	bool is_urgent;        /* behind its ceiling by so much that it goes before a claim */
+	uint32_t full_ppm;     /* its share while all have work */
 	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
 	uint32_t held_bin_ns[16]; /* CGPU_SCHED_FAIR_BINS: what it held of late, by time, */
 	uint64_t recent_ns;    /* and their sum */
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
 	uint64_t asleep_ran_ns; /* run beyond what it held while it slept, ever */
+	uint64_t fell_ran_ns;  /* as it was when it fell asleep */
 	/* under slices, since use_from_ns: what they gave it, and what it ran */
 	uint64_t use_from_ns, use_due_ns, use_ran_ns;
 	bool use_emptied;      /* and it was seen with nothing queued */
@@ -210,6 +217,7 @@ struct cgpu_sched_slot {
 	uint8_t busy;          /* of these in a row it used its part, up to STEADY */
 	uint64_t shut_since_ns;
 	uint64_t open_since_ns;
+	uint64_t open_used_ns; /* stat.used_ns then */
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
 	uint64_t awake_ns;     /* the GPU open, and not known to be without work, ever */
 	uint64_t awake_used_ns; /* of stat.used_ns, while it was awake */
@@ -295,8 +303,10 @@ struct cgpu_sched_calls {
 struct cgpu_sched_fair {
 	uint32_t curr;         /* slot that has the card, or NONE */
 	uint32_t next;         /* slot that calls under way give it to */
+	uint64_t began_ns;     /* curr has it since */
 	uint64_t charged_to_ns;
-	uint64_t settled_ns;   /* the log was read */
+	uint64_t settled_ns;   /* the log was read, */
+	uint32_t loaded;       /* and the context of this slot was loaded, or NONE */
 	uint64_t bin;          /* that is filled now */
 	uint64_t budget_bin;
 	uint64_t resting_mask; /* slots that the plan leaves out */

@@ -195,6 +195,8 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 	/* what runs in its sleep is to be charged to its budget */
 	if (s->plan.mode == CGPU_SCHED_DEMAND && cgpu_budget_is_used(s))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_DEMAND_NS);
+	if (cgpu_fair_asks_ns(s))
+		log->look_ns = cgpu_min(log->look_ns, cgpu_fair_asks_ns(s));
 	if (cgpu_fair_waits(s))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_WAKE_NS);
 	return log->look_ns;
@@ -330,7 +332,7 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	}
 	if (has_windows(s))
 		judge_last(log, s, now_ns);
-	cgpu_fair_settle(s, now_ns);
+	cgpu_fair_settle(s, log->pid ? log->loaded : CGPU_SCHED_NONE, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
 	if (s->plan.mode != CGPU_SCHED_DEMAND && rests)
