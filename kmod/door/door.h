@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 7
+#define CGPU_DOOR_API 8
 
 struct cgpu_card_defaults;
 struct cgpu_slot;

@@ -68,6 +68,8 @@ enum {
 	SLOTS = 4,
 	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
 	AREA_BYTES = SLOTS * SLOT_BYTES,
+	/* of a slot, what the driver is not shown */
+	BEHIND_BYTES = CGPU_SLOT_PARAMS_BYTES + CGPU_SLOT_RECORD_BYTES,
 	ALL_SLOTS = (1 << SLOTS) - 1,
 	/* a size by which the two mappings of an area are told apart */
 	BLANK_BYTES = CGPU_SLOT_ARGS_BYTES,
@@ -82,7 +84,7 @@ struct cgpu_scratch_area {
 	struct mm_struct *mm;      /* key only, never dereferenced */
 	u8 *pages;                 /* AREA_BYTES, vmalloc: what the driver sees */
 	u8 *work;                  /* AREA_BYTES, likewise laid out: what the core sees */
-	u8 *before;                /* SLOTS * CGPU_SLOT_PARAMS_BYTES */
+	u8 *behind;                /* SLOTS * BEHIND_BYTES */
 	u8 *blank;                 /* PAGE_SIZE: what becomes of any argument */
 	unsigned long user;        /* where the process has `pages` */
 	unsigned long blank_user;  /* BLANK_BYTES of nothing but `blank` */
@@ -104,7 +106,7 @@ static void area_free(struct kref *refs)
 
 	vfree(area->pages);
 	vfree(area->work);
-	vfree(area->before);
+	vfree(area->behind);
 	vfree(area->blank);
 	kfree(area);
 }
@@ -316,9 +318,9 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	area->sealed = seal;
 	area->pages = __vmalloc(AREA_BYTES, gfp);
 	area->work = __vmalloc(AREA_BYTES, gfp);
-	area->before = __vmalloc(SLOTS * CGPU_SLOT_PARAMS_BYTES, gfp);
+	area->behind = __vmalloc(SLOTS * BEHIND_BYTES, gfp);
 	area->blank = __vmalloc(PAGE_SIZE, gfp);
-	if (!area->pages || !area->work || !area->before || !area->blank)
+	if (!area->pages || !area->work || !area->behind || !area->blank)
 		goto fail;
 
 	address = map_area(area, BLANK_BYTES);
@@ -371,7 +373,8 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 		.index = index,
 		.args = found->work + index * SLOT_BYTES,
 		.params = found->work + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
-		.before = found->before + index * CGPU_SLOT_PARAMS_BYTES,
+		.before = found->behind + index * BEHIND_BYTES,
+		.record = found->behind + index * BEHIND_BYTES + CGPU_SLOT_PARAMS_BYTES,
 		.args_user = found->user + index * SLOT_BYTES,
 		.params_user = found->user + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
 	};

@@ -14,6 +14,7 @@ enum {
 	/* behind the argument of a control, of 32 bytes, for a list that it points to */
 	CGPU_SLOT_LIST_BYTES = 1024,
 	CGPU_SLOT_LIST_PLACE = CGPU_SLOT_ARGS_BYTES - CGPU_SLOT_LIST_BYTES,
+	CGPU_SLOT_RECORD_BYTES = 1024,
 };
 
 struct cgpu_scratch_area;
@@ -28,6 +29,7 @@ typedef long (*cgpu_ask_fn)(struct file *file, unsigned int cmd, unsigned long a
  * @args: kernel only, CGPU_SLOT_ARGS_BYTES: what the driver is to be asked, then its answer
  * @params: likewise, CGPU_SLOT_PARAMS_BYTES, right behind @args
  * @before: kernel only, CGPU_SLOT_PARAMS_BYTES, the caller's own
+ * @record: kernel only, CGPU_SLOT_RECORD_BYTES, what the slot's holder keeps of the call
  * @args_user: where the driver finds @args, only by cgpu_slot_ask()
  * @params_user: where it finds @params
  * @args_bytes: of @args, set by the caller, as is all that follows
@@ -42,6 +44,7 @@ struct cgpu_slot {
 	u8 *args;
 	u8 *params;
 	u8 *before;
+	u8 *record;
 	unsigned long args_user;
 	unsigned long params_user;
 	u32 args_bytes;

@@ -27,7 +27,10 @@ enum {
 	LIST_POINTER = 8,
 };
 
-/* One call, also while the driver works on it: another core may end it. */
+/*
+ * One call, also while the driver works on it: another core may end it. It lies in the
+ * call's slot: what comes with every call is not allocated for each.
+ */
 struct flight {
 	struct cgpu_call call;
 	struct cgpu_slot slot;
@@ -51,6 +54,7 @@ u64 cgpu_ioctl_digest(u64 digest)
 {
 	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SLOT_ARGS_BYTES);
 	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SLOT_PARAMS_BYTES);
+	BUILD_BUG_ON(sizeof(struct flight) > CGPU_SLOT_RECORD_BYTES);
 	digest = cgpu_digest(digest, sizeof(struct flight));
 	return cgpu_digest(digest, offsetof(struct flight, slot));
 }
@@ -342,17 +346,20 @@ static int deliver(struct flight *flight, struct cgpu_pass *pass)
 /* The end of every flight. */
 static void land(struct flight *flight)
 {
+	struct cgpu_container *container = flight->container;
+	struct cgpu_slot slot = flight->slot;
+	bool tampered = flight->tampered, kept = flight->kept;
+
 	if (flight->fd)
 		fput(flight->fd);
-	if (cgpu_slot_put(&flight->slot))
-		flight->tampered = true;
-	if (flight->tampered || flight->kept) {
-		kill_container(flight->container, flight->tampered ?
+	kfree(flight->reserved);
+	/* with it the flight is gone */
+	tampered |= cgpu_slot_put(&slot);
+	if (tampered || kept) {
+		kill_container(container, tampered ?
 			       "raced its own ioctl" : "the driver keeps what it has no room for");
 		cgpu_governors_assert();
 	}
-	kfree(flight->reserved);
-	kfree(flight);
 }
 
 /* What the host cannot handle, whatever the core thinks of it. Return: NVIDIA's status. */
@@ -498,13 +505,14 @@ static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size
 static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 size)
 {
 	struct flight *flight;
-	long ret;
+	struct cgpu_slot slot;
+	long ret = cgpu_slot_get(&slot, true);
 
-	/* too large for the stack: the held charges of an export */
-	flight = kmalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
-	if (!flight)
-		return -ENOMEM;
+	if (ret)
+		return ret;
+	flight = (struct flight *)slot.record;
 	*flight = (struct flight){
+		.slot = slot,
 		.open_file = open_file,
 		.container = cgpu_open_file_container(open_file),
 		.file = pass->file,
@@ -512,11 +520,6 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 		.cmd = pass->cmd,
 		.arg = (void __user *)pass->arg,
 	};
-	ret = cgpu_slot_get(&flight->slot, true);
-	if (ret) {
-		kfree(flight);
-		return ret;
-	}
 	flight->call.args = flight->slot.args;
 	ret = read_argument(flight, pass, size);
 	if (ret) {
