@@ -264,8 +264,16 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_of_a_second_in_any_mix(seed: int) -> None:
-    """Of 703 tenants six missed more than 1.5 points, the worst 10; they were 19, and 36."""
+    """Of 703 tenants five missed more than 1.5 points, the worst 10; they were 19, and 36."""
     assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 14
+
+
+def test_one_that_its_processor_holds_up_gets_what_it_can_use_beside_long_graphs() -> None:
+    """The runlist divides the card between them, by slices of equal length."""
+    eager = serving.eager(arrivals=(), off_ns=200 * MS)
+    pair = (Tenant(fetched_ns=20 * MS, uncapped=True), replace(eager, uncapped=True))
+    result = run(Scenario(pair, policy=serving.FAIR, duration_ns=10_000 * MS))
+    assert max(mixes.shortfalls(result)) <= 2
 
 
 def test_a_tenants_shortfall_is_what_it_missed_of_its_share() -> None:

@@ -104,10 +104,10 @@ void cgpu_slices_want(struct cgpu_sched *s)
 		} else if (s->plan.mode == CGPU_SCHED_DEMAND && slot->groups == 1) {
 			/* while both gates are open one that wakes shall not wait for long */
 			us = CGPU_SCHED_FAIR_SLICE_US;
-			if (slot->fair.pauses || slot->fair.is_silent)
-				us = s->plan.period_ns / 2000;
-			else if (cgpu_fair_divides(s))
+			if (cgpu_fair_divides(s))
 				us = CGPU_SCHED_SLICE_US_CUDA;
+			else if (slot->fair.pauses || slot->fair.is_silent)
+				us = s->plan.period_ns / 2000;
 		} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
 			us = cut_slice_us(cgpu_part(s->plan.period_ns, share), slot->groups);
 		} else if (s->plan.mode == CGPU_SCHED_SLICES) {
