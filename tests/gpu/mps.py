@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-NVIDIA's MPS and the limits: a server of the host is named with whom it serves; in a container with
-limits none comes up, and the limits hold for whatever is tried.
+NVIDIA's MPS and the limits: a server of the host is named with whom it serves; one in a container
+with limits serves nobody, until `unknown=log` admits its clients, under the same limits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ import subprocess
 from pycgpu.install import doctor
 from pycgpu.tree import nvml
 from tests.gpu.peers import mps as daemon
-from tests.gpu.tenants import CGPU, Bench, ended, outcome, progress, wait_for, wait_for_end
+from tests.gpu.tenants import (
+    CGPU,
+    TREE,
+    Bench,
+    ended,
+    node,
+    progress,
+    table,
+    tenant,
+    wait_for,
+    wait_for_end,
+)
 
 LIMIT = "2G"
 
@@ -38,38 +49,39 @@ def host_server(bench: Bench) -> None:
             report.check("MPS on the host: cgpu doctor", str(said), "", "a warning", bool(said))
 
 
-def container_server(bench: Bench) -> None:
+def container_server(bench: Bench, unknown: str) -> None:
     """A daemon and a server of a container's own, and a program that would be served."""
-    report = bench.report
-    path, folder = bench.file(), bench.work / "mps-inside"
+    report, label = bench.report, f"MPS in a container, unknown={unknown}"
+    path, folder = bench.file(), bench.work / f"mps-{unknown}"
     folder.mkdir()
-    program = " ".join(bench.worker(path, 3))
     script = f"""
         export CUDA_MPS_PIPE_DIRECTORY={folder} CUDA_MPS_LOG_DIRECTORY={folder}
+        while [ ! -e {folder}/go ]; do sleep 0.1; done
         nvidia-cuda-mps-control -d
-        timeout 20 {program} >/dev/null 2>{folder}/client
-        echo client $?
-        echo server $(echo get_server_list | timeout 5 nvidia-cuda-mps-control)
-        echo quit | timeout 10 nvidia-cuda-mps-control
-        pkill -f {folder}; true
+        timeout 20 {" ".join(bench.worker(path, 2))} >/dev/null 2>&1
+        touch {folder}/done
+        while [ ! -e {folder}/end ]; do sleep 0.1; done
+        echo quit -t 1 | timeout 10 nvidia-cuda-mps-control
     """
-    _, text = outcome("mps", ["sh", "-c", script], "--mem", LIMIT)
-    wait_for_end()
-    events = subprocess.run(
-        [*CGPU, "events", "--container", "mps"], capture_output=True, text=True
-    ).stdout
-    refused = [line for line in events.splitlines() if "refused" in line]
-    told = [line.strip() for line in text.splitlines()]
-    for name in ("control.log", "server.log"):
-        log = folder / name
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        report.check(f"MPS in a container: {name}", str(lines[-3:]))
-    report.check("MPS in a container: what was said", str(told))
-    report.check("MPS in a container: refused", str(refused), "", "0x900e", "900e" in events)
-    report.equal("MPS in a container: kernels of the client", progress(path)[0], 0)
+    with ended(tenant("mps", ["sh", "-c", script], "--mem", LIMIT, stdout=subprocess.DEVNULL)):
+        wait_for(lambda: (TREE / "0/mps").exists(), "the container")
+        node("0/mps/unknown", unknown)
+        (folder / "go").touch()
+        wait_for(lambda: (folder / "done").exists(), "the client's end")
+        events = subprocess.run(
+            [*CGPU, "events", "--container", "mps"], capture_output=True, text=True
+        ).stdout
+        report.check(f"{label}: charged", table("0/mps/stat")["current_bytes"] >> 20, "MiB")
+        (folder / "end").touch()
+        wait_for_end()
+    last = [line.split(maxsplit=2)[-1] for line in events.splitlines() if "900e" in line][-1:]
+    report.check(f"{label}: events", str(last), "", "class 0x900e", bool(last))
+    served = progress(path)[0] > 2
+    report.equal(f"{label}: the client is served", served, unknown == "log")
 
 
 def mps(bench: Bench) -> None:
-    """A server of the host is named; in a container none comes up."""
+    """A server of the host is named; in a container it serves nobody, unless that is admitted."""
     host_server(bench)
-    container_server(bench)
+    for unknown in ("refuse", "log"):
+        container_server(bench, unknown)
