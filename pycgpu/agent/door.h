@@ -99,6 +99,8 @@ struct container {
 struct door {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;  /* the scheduler must look */
+	pthread_cond_t leaves;   /* `left`: the last thread of a container's listeners has gone */
+	bool left;
 	/* written to free a container; read by whoever uses one without the lock */
 	pthread_rwlock_t life;
 	bool running;

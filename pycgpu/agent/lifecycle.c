@@ -3,7 +3,9 @@
  * How containers come and go. One is created by `create`, for a process or a cgroup,
  * and lives until the last process that carries its seccomp filter is gone, which the
  * kernel tells by hanging up the listener; without a listener, until what it was
- * created for has ended. A thread looks ten times a second.
+ * created for has ended. A thread looks ten times a second, and at once when the last
+ * listener's thread of one has left: until then its memory is charged to nobody who is
+ * listed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@
 
 enum {
 	OBJECTS_MAX = 1 << 18,
+	LOOK_NS = 100000000,
 	SWEEP_NS = 1000000000,
 	UNPOPULATED_GRACE_S = 60
 };
@@ -209,18 +212,29 @@ static void look_at(int slot)
 		audit(c);
 }
 
+/* Context: door.lock, released meanwhile. */
+static void wait_for_leaver(uint64_t until_ns)
+{
+	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+
+	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
+}
+
 static void *housekeep(void *unused)
 {
 	(void)unused;
 	prctl(PR_SET_NAME, "cgpud-lifecycle");
 	while (door.running) {
-		struct timespec pause = { 0, 100000000 };
 		int i;
 
 		for (i = 0; i < CONTAINERS_MAX; i++)
 			if (door.container[i])
 				look_at(i);
-		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&door.lock);
+		if (!door.left)
+			wait_for_leaver(now_ns() + LOOK_NS);
+		door.left = false;
+		pthread_mutex_unlock(&door.lock);
 	}
 	return NULL;
 }

@@ -106,7 +106,10 @@ static void leave(struct listener *l)
 	}
 	if (!c->listeners && !c->ending)
 		unlist(c);
-	c->workers--;
+	if (!--c->workers) {
+		door.left = true;
+		pthread_cond_signal(&door.leaves);
+	}
 }
 
 static void *work(void *data)

@@ -87,6 +87,7 @@ int cgpu_agent_start(int force_branch, char *message)
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&door.changed, &monotonic);
+	pthread_cond_init(&door.leaves, &monotonic);
 	err = rm_open(force_branch, message);
 	if (err)
 		return err;
