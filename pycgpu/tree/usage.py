@@ -8,7 +8,7 @@ the card's own figures.
 
 * Time: differences of the container's counters. What a container used since the last reading
   before it ended is the card's total less all others' (of several that ended, by how long each
-  was there).
+  was there); it counts as granted no more than that.
 * Memory: the mean of two readings times the time between them.
 * Energy: the board's, divided by who had the card's engines: a container's part is that of the
   time which it used. What remains, of the time in which nobody ran, is nobody's: the board's idle
@@ -262,8 +262,13 @@ def _spent(
 
 def _give_to_the_gone(parts: list[Spent], there: set[str], rest_ns: float) -> None:
     gone = [index for index, part in enumerate(parts) if part.id not in there]
+    grants = any(part.sums.granted_ns is not None for part in parts)
     seconds = sum(parts[index].sums.seconds for index in gone)
     for index in gone:
         sums = parts[index].sums
         share = sums.seconds / seconds if seconds else 1 / len(gone)
-        parts[index] = parts[index]._replace(sums=sums._replace(used_ns=max(0.0, rest_ns) * share))
+        used_ns = max(0.0, rest_ns) * share
+        granted_ns = used_ns if grants else None
+        parts[index] = parts[index]._replace(
+            sums=sums._replace(used_ns=used_ns, granted_ns=granted_ns)
+        )

@@ -114,12 +114,12 @@ def test_one_that_came_and_one_that_went_have_their_own_time_and_the_rest_of_the
     tree: CoreTree,
 ) -> None:
     tree.create("goes", f"gpu=0,mem={GIB}").hold(0, 7, 7, GIB, "a").count(0, used_ns=S)
-    tree.create("stays", f"gpu=0,mem={GIB}").count(0, used_ns=0)
+    tree.create("stays", f"gpu=0,mem={GIB}").count(0, used_ns=0, granted_ns=0)
     tree.stats[0] = {"used_ns": S}
     before = read(tree, 0, 0.0)
     tree.destroy("goes")
     tree.create("comes", f"gpu=0,mem={GIB}").count(0, used_ns=2 * S)
-    tree.containers["stays"].count(0, used_ns=3 * S)
+    tree.containers["stays"].count(0, used_ns=3 * S, granted_ns=3 * S)
     tree.stats[0] = {"used_ns": 10 * S}
     after = read(tree, 10 * S, 100.0)
     came = {"comes": START + 6 * S, "flash": START + 7 * S}
@@ -134,6 +134,7 @@ def test_one_that_came_and_one_that_went_have_their_own_time_and_the_rest_of_the
     }
     # of the card's 9 s two are known: the rest was theirs who are gone
     assert [found[id].sums.used_ns for id in ("goes", "flash")] == pytest.approx([2 * S] * 2)
+    assert [found[id].sums.granted_ns for id in ("goes", "flash")] == pytest.approx([2 * S] * 2)
     assert whole.sums.used_ns == 9 * S
     assert sum(one.sums.used_ns or 0 for one in parts) == pytest.approx(9 * S)
     assert sum(one.sums.joules or 0 for one in parts) == pytest.approx(90)
