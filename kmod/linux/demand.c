@@ -12,6 +12,7 @@
  * Nothing here waits for a tenant: its mmap_lock is tried. Not had, the words count as
  * they were. mmap_lock is outside container->lock, which is why that is let go of first.
  */
+#include <linux/bitops.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
@@ -219,34 +220,33 @@ static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
 	cgpu_container_put(container);
 }
 
-static u64 sleepers(const struct cgpu_demand *demand)
+/* Those of @mask that sleep. */
+static u64 sleepers(const struct cgpu_demand *demand, u64 mask)
 {
-	u64 mask = 0;
-	u32 slot;
+	u64 left, asleep = 0;
 
-	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
-		if (demand->slot[slot].state == CGPU_DEMAND_SLEEPS)
-			mask |= 1ull << slot;
-	return mask;
+	for (left = mask; left; left &= left - 1)
+		if (demand->slot[__ffs64(left)].state == CGPU_DEMAND_SLEEPS)
+			asleep |= 1ull << __ffs64(left);
+	return asleep;
 }
 
 u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
 		       struct mutex *sched_lock, u32 minor)
 {
-	u64 mask, due_ns, start_ns = ktime_get_ns(), asleep = sleepers(demand);
-	u32 slot;
+	u64 mask, due_ns, start_ns = ktime_get_ns(), asleep, left, next;
 
 	mutex_lock(sched_lock);
 	due_ns = cgpu_demand_due(demand, sched, start_ns, &mask);
 	mutex_unlock(sched_lock);
 	if (start_ns < due_ns)
 		return due_ns;
-	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
-		if (mask >> slot & 1)
-			look_in(demand, minor, slot);
+	asleep = sleepers(demand, mask);
+	for (left = mask; left; left &= left - 1)
+		look_in(demand, minor, (u32)__ffs64(left));
 	mutex_lock(sched_lock);
 	cgpu_demand_judge(demand, sched, mask, start_ns, ktime_get_ns());
-	due_ns = cgpu_demand_due(demand, sched, ktime_get_ns(), &mask);
+	due_ns = cgpu_demand_due(demand, sched, ktime_get_ns(), &next);
 	mutex_unlock(sched_lock);
-	return sleepers(demand) == asleep ? due_ns : 0;
+	return sleepers(demand, mask) == asleep ? due_ns : 0;
 }

@@ -249,17 +249,19 @@ static bool look(uint32_t minor, uint64_t mask, uint32_t generation)
 {
 	struct cgpu_demand *demand = &card[minor].demand;
 	uint32_t before[CGPU_SCHED_SLOTS], slot;
-	uint64_t start_ns = now_ns(), end_ns;
+	uint64_t start_ns = now_ns(), end_ns, left;
 	bool changed = false;
 
-	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
+	for (left = mask; left; left &= left - 1) {
+		slot = (uint32_t)__builtin_ctzll(left);
 		before[slot] = demand->slot[slot].state;
-		if (mask >> slot & 1 && !look_at(minor, slot, generation))
+		if (!look_at(minor, slot, generation))
 			return false;
 	}
 	end_ns = now_ns();
 	cgpu_demand_judge(demand, &door.sched[minor], mask, start_ns, end_ns);
-	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
+	for (left = mask; left; left &= left - 1) {
+		slot = (uint32_t)__builtin_ctzll(left);
 		changed |= demand->slot[slot].state != before[slot];
 		door.count.wakes += before[slot] == CGPU_DEMAND_SLEEPS &&
 				    demand->slot[slot].state != CGPU_DEMAND_SLEEPS;

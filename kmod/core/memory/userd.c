@@ -16,6 +16,8 @@ static void drop(struct cgpu_userds *userds, struct cgpu_userd_channel *channel)
 	if (channel->map != CGPU_USERD_NONE)
 		userds->map[channel->map].channels--;
 	memset(channel, 0, sizeof(*channel));
+	while (userds->channel_end && !userds->channel[userds->channel_end - 1].object)
+		userds->channel_end--;
 }
 
 /* NULL: it was freed. */
@@ -29,6 +31,15 @@ static const struct cgpu_object *object_of(const struct cgpu_tenant *tenant,
 	object = cgpu_object_at(&tenant->objects, channel->object);
 	return object->hClient == channel->hClient && object->serial == channel->serial ?
 		object : NULL;
+}
+
+/* A compute channel of the card whose USERD a process has mapped. */
+static bool is_mapped(const struct cgpu_tenant *tenant, const struct cgpu_userd_channel *channel,
+		      uint32_t card)
+{
+	const struct cgpu_object *object = object_of(tenant, channel);
+
+	return object && channel->map != CGPU_USERD_NONE && cgpu_tenant_is_gated(object, card);
 }
 
 static uint32_t free_map(struct cgpu_userds *userds)
@@ -53,7 +64,7 @@ uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_
 		return CGPU_USERD_NONE;
 	map = &userds->map[number];
 	*map = (struct cgpu_userd_map){ hClient, hMemory, offset, length, 0 };
-	for (i = 0; i < CGPU_USERD_CHANNELS; i++) {
+	for (i = 0; i < userds->channel_end; i++) {
 		struct cgpu_userd_channel *channel = &userds->channel[i];
 
 		if (channel->object && channel->map == CGPU_USERD_NONE && holds(map, channel)) {
@@ -111,6 +122,8 @@ uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *te
 		channel->hMemory = hChannel;
 		channel->offset = 0;
 	}
+	if (i == userds->channel_end)
+		userds->channel_end++;
 	find_map(userds, channel);
 	return i;
 }
@@ -119,28 +132,27 @@ bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *t
 			 uint32_t card)
 {
 	uint32_t due = 0, mapped = 0, i;
-	uint64_t offset;
 
-	for (i = 0; i < CGPU_USERD_CHANNELS; i++)
-		if (userds->channel[i].object && !object_of(tenant, &userds->channel[i]))
-			drop(userds, &userds->channel[i]);
+	for (i = 0; i < userds->channel_end; i++) {
+		struct cgpu_userd_channel *channel = &userds->channel[i];
+
+		if (channel->object && !object_of(tenant, channel))
+			drop(userds, channel);
+		mapped += is_mapped(tenant, channel, card);
+	}
 	for (i = tenant->objects.first_runnable; i;
 	     i = cgpu_object_at(&tenant->objects, i)->next_runnable)
 		due += cgpu_tenant_is_gated(cgpu_object_at(&tenant->objects, i), card);
-	for (i = 0; (i = cgpu_userd_next(userds, tenant, card, i, &offset)) != CGPU_USERD_NONE; i++)
-		mapped++;
 	return due && due == mapped;
 }
 
 uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card, uint32_t from, uint64_t *offset)
 {
-	for (; from < CGPU_USERD_CHANNELS; from++) {
+	for (; from < userds->channel_end; from++) {
 		const struct cgpu_userd_channel *channel = &userds->channel[from];
-		const struct cgpu_object *object = object_of(tenant, channel);
 
-		if (!object || channel->map == CGPU_USERD_NONE ||
-		    !cgpu_tenant_is_gated(object, card))
+		if (!is_mapped(tenant, channel, card))
 			continue;
 		*offset = channel->offset - userds->map[channel->map].offset;
 		return from;

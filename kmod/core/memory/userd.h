@@ -41,6 +41,7 @@ struct cgpu_userds {
 	uint32_t next_map;
 	struct cgpu_userd_map map[CGPU_USERD_MAPS];
 	struct cgpu_userd_channel channel[CGPU_USERD_CHANNELS];
+	uint32_t channel_end; /* none from this number on; every look walks the others */
 };
 
 /*

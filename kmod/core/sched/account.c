@@ -41,7 +41,7 @@ bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity)
 		return entity == CGPU_SCHED_NOBODY;
 	if (!cgpu_opened(s, entity))
 		return true;
-	for (i = 0; s->slot[entity].idle && cgpu_entity_elastic(s, entity) && i < CGPU_SCHED_SLOTS;
+	for (i = 0; s->slot[entity].idle && cgpu_entity_elastic(s, entity) && i < s->slot_end;
 	     i++)
 		if (cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
 		    cgpu_entity_elastic(s, i))
@@ -89,7 +89,7 @@ uint64_t cgpu_entity_inner(const struct cgpu_sched *s, uint32_t entity)
 
 	if (entity != CGPU_SCHED_SHARED)
 		return 0;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		members += cgpu_opened(s, i) && s->share[i].shared && s->share[i].share_ppm;
 	return members ? (members - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS : 0;
 }
@@ -174,7 +174,7 @@ static void count_awake(struct cgpu_sched *s, uint64_t passed_ns)
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (cgpu_opened(s, i) && !s->slot[i].idle && !s->slot[i].fair.asleep)
 			s->slot[i].awake_ns += passed_ns;
 }
@@ -203,7 +203,7 @@ void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
 	}
 	whole = s->plan.mode == CGPU_SCHED_WINDOWS ? s->entity[CGPU_SCHED_SHARED].share_ppm
 						   : CGPU_PPM;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (cgpu_opened(s, i) && whole &&
 		    (s->plan.mode == CGPU_SCHED_SLICES || s->share[i].shared))
 			s->slot[i].stat.granted_ns += passed * s->share[i].share_ppm / whole;
@@ -263,7 +263,7 @@ void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot)
 {
 	uint32_t i, top = CGPU_SCHED_NONE;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
 		    (top == CGPU_SCHED_NONE || cgpu_entity_less_surplus(s, top, i)))
 			top = i;

@@ -20,7 +20,7 @@ bool cgpu_budget_is_needed(const struct cgpu_sched *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (cgpu_opened(s, i) && cgpu_budget_is_capped(s, i))
 			return true;
 	return false;
@@ -54,7 +54,7 @@ void cgpu_budgets_fill(struct cgpu_sched *s, uint64_t passed_ns, uint64_t now_ns
 	uint32_t i;
 
 	bins = cgpu_min(bin - cgpu_min(bin, s->fair.budget_bin), CGPU_SCHED_BUDGET_BINS + 1);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (s->slot[i].present)
 			fill(s, i, passed_ns, bins);
 	s->fair.budget_bin = cgpu_max(bin, s->fair.budget_bin);

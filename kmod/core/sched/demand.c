@@ -77,7 +77,7 @@ static bool matters(const struct cgpu_sched *s)
 	if (s->suspended || s->config.policy == CGPU_POLICY_NATIVE ||
 	    !cgpu_policy_conserves(s->config.policy))
 		return false;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		count += competes(s, i);
 	return count > 1 || (count && cgpu_budget_is_used(s));
 }
@@ -129,7 +129,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	*mask = 0;
 	if (!matters(s))
 		return UINT64_MAX;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i))
 			continue;
 		if (demand->slot[i].state != CGPU_DEMAND_SLEEPS)
@@ -157,7 +157,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
 	demand->pace_ns = pace_ns;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i) || is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
@@ -169,7 +169,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		due_ns = cgpu_min(due_ns, at_ns);
 	}
 	/* whoever would be due a moment later is looked at too */
-	for (i = 0; i < CGPU_SCHED_SLOTS && due_ns != UINT64_MAX; i++)
+	for (i = 0; i < s->slot_end && due_ns != UINT64_MAX; i++)
 		if (competes(s, i) && !is_held(demand, s, i) &&
 		    demand->slot[i].due_ns <= cgpu_max(due_ns, now_ns) + pace_ns / 4)
 			*mask |= SLOT_BIT(i);
@@ -265,7 +265,7 @@ static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sche
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (i != slot && competes(s, i) && demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
 		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
 			return true;
@@ -488,10 +488,10 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 	demand->looks++;
 	demand->cost_ns = demand->cost_ns ? (demand->cost_ns * 7 + cost_ns) / 8 : cost_ns;
 	/* those that moved first: the others may have waited for them */
-	for (n = 0; n < 2 * CGPU_SCHED_SLOTS; n++) {
-		struct cgpu_demand_slot *d = &demand->slot[i = n % CGPU_SCHED_SLOTS];
+	for (n = 0; n < 2 * s->slot_end; n++) {
+		struct cgpu_demand_slot *d = &demand->slot[i = n % s->slot_end];
 
-		if (!(mask & SLOT_BIT(i)) || d->moved != (n < CGPU_SCHED_SLOTS))
+		if (!(mask & SLOT_BIT(i)) || d->moved != (n < s->slot_end))
 			continue;
 		mask &= ~SLOT_BIT(i);
 		skip_shut(d, s, i);

@@ -78,6 +78,7 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot, const struct cgpu_policy
 	*old = *member;
 	old->open = open;
 	s->slot[slot].present = true;
+	s->slot_end = cgpu_max(s->slot_end, slot + 1);
 	s->plan.dirty = true;
 	return 0;
 }
@@ -88,6 +89,8 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		return;
 	cgpu_sched_charge(s, now_ns);
 	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
+	while (s->slot_end && !s->slot[s->slot_end - 1].present)
+		s->slot_end--;
 	s->gates.open_mask &= ~SLOT_BIT(slot);
 	s->gates.shut_mask &= ~SLOT_BIT(slot);
 	cgpu_entity_settle(s, slot);

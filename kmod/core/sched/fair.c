@@ -48,7 +48,7 @@ uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
 	uint64_t mask = 0;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (competes(s, i) && s->slot[i].fair.asleep &&
 		    (!s->slot[i].fair.worked || cgpu_fair_rests(s, i, now_ns)))
 			mask |= SLOT_BIT(i);
@@ -59,7 +59,7 @@ bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint32_t i, count = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i))
 			continue;
 		if (!s->slot[i].fair.asleep)
@@ -119,7 +119,7 @@ bool cgpu_fair_has_classes(const struct cgpu_sched *s)
 {
 	uint32_t i, first = CGPU_SCHED_NONE;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i))
 			continue;
 		if (first == CGPU_SCHED_NONE)
@@ -137,7 +137,7 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 
 	if (s->config.policy != CGPU_POLICY_ONLINE)
 		return false;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (class(s, i) > class(s, slot) && runnable(s, i))
 			return true;
 	return false;
@@ -214,7 +214,7 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 	bool is_capped = cgpu_budget_is_used(s);
 	uint32_t i, awake = 0, pausing = 0, resting = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i))
 			continue;
 		if (s->fair.resting_mask & SLOT_BIT(i))
@@ -270,7 +270,7 @@ static int64_t granularity(const struct cgpu_sched *s)
 	uint32_t i, count = 0;
 
 	/* the more there are, the more each one's window moves the others */
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		count += runnable(s, i);
 	return (int64_t)s->plan.period_ns / (count > 2 ? 3 : 2);
 }
@@ -302,10 +302,10 @@ static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 	int64_t sum = 0, part;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (i != without && is_due(s, i))
 			shares += share(s, i);
-	for (i = 0; i < CGPU_SCHED_SLOTS && shares; i++) {
+	for (i = 0; i < s->slot_end && shares; i++) {
 		if (i == without || !is_due(s, i))
 			continue;
 		part = ns * (int64_t)share(s, i) / (int64_t)shares;
@@ -342,7 +342,7 @@ static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 
 	for (; passed; passed--) {
 		s->fair.bin++;
-		for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+		for (i = 0; i < s->slot_end; i++) {
 			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 			uint32_t *held = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
 
@@ -362,7 +362,7 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 	int64_t left = 0;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!competes(s, i) || f->lag_ns <= 0 ||
@@ -385,7 +385,7 @@ static uint32_t payer(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (i != s->fair.curr && awake(s, i) && divides(s, i, now_ns) &&
 		    !(s->gates.shut_mask & SLOT_BIT(i)))
 			return i;
@@ -404,14 +404,14 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
 	cgpu_budgets_fill(s, passed, now_ns);
 	/* what slices gave is not to be had at once afterwards */
-	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < s->slot_end; i++)
 		if (awake(s, i))
 			note_held(s, i, (int64_t)cgpu_part(passed, share(s, i)));
 	if (s->plan.mode != CGPU_SCHED_DEMAND || curr >= CGPU_SCHED_SLOTS || !passed ||
 	    !awake(s, curr))
 		return;
 	s->slot[curr].fair.held_ns += passed;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i))
 			continue;
 		/* one that rests, too: what it runs until a look sees it is charged by the log */
@@ -474,7 +474,7 @@ bool cgpu_fair_waits(const struct cgpu_sched *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS && s->plan.mode == CGPU_SCHED_SLICES; i++)
+	for (i = 0; i < s->slot_end && s->plan.mode == CGPU_SCHED_SLICES; i++)
 		if (competes(s, i) && s->slot[i].fair.use_emptied && !s->slot[i].fair.is_judged)
 			return true;
 	return false;
@@ -486,8 +486,8 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 	int64_t window_ns = granularity(s);
 	uint32_t i, j;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		for (j = 0; awake(s, i) && divides(s, i, now_ns) && j < CGPU_SCHED_SLOTS; j++)
+	for (i = 0; i < s->slot_end; i++)
+		for (j = 0; awake(s, i) && divides(s, i, now_ns) && j < s->slot_end; j++)
 			if (is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns)
 				s->slot[i].fair.overdrew_ns = now_ns;
 }
@@ -515,7 +515,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	uint32_t i;
 
 	charge(s, now_ns);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		/* without a share, too: one that rests runs where nobody divides time for it */
@@ -526,7 +526,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	}
 	/* what nobody ran was held all the same */
 	left = over = on_demand ? cgpu_min(over, under) : 0;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (on_demand && competes(s, i) && under) {
@@ -551,7 +551,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		pass_on(s, now_ns);
 		judge_dividers(s, now_ns);
 	}
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
 }
 
@@ -590,7 +590,7 @@ bool cgpu_fair_divides(const struct cgpu_sched *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (competes(s, i) && is_kept(s, i))
 			return true;
 	return false;
@@ -652,7 +652,7 @@ static void change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 	}
 	if (s->plan.mode != was)
 		s->fair.changed_ns = now_ns;
-	for (i = 0; i < CGPU_SCHED_SLOTS && s->plan.mode != was; i++) {
+	for (i = 0; i < s->slot_end && s->plan.mode != was; i++) {
 		s->slot[i].fair.is_short = false;
 		/* the first slices after windows are as long as two periods of those */
 		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
@@ -667,7 +667,7 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 
 	change_mode(s, was, now_ns);
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!competes(s, i) || !share(s, i)) {
@@ -703,7 +703,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
 	if (left >= CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		shares += runnable(s, i) ? share(s, i) : 0;
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
 }
@@ -747,7 +747,7 @@ static uint64_t update_budgets(struct cgpu_sched *s, int64_t window_ns, uint64_t
 	uint64_t wake_ns = NEVER;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (f->claims)
@@ -771,7 +771,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 
 	charge(s, now_ns);
 	*wake_ns = update_budgets(s, window_ns, now_ns);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (runnable(s, i) && (best == CGPU_SCHED_NONE || ahead(s, i, best) > 0))
 			best = i;
 	}
@@ -782,7 +782,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		if (ahead(s, best, curr) <= margin)
 			s->fair.next = curr;
 	}
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!competes(s, i) || i == s->fair.next)
 			continue;
 		s->slot[i].fair.woke = false;
@@ -814,7 +814,7 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
 
 	cgpu_entities_grant(s, now_ns);
 	charge(s, now_ns);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (s->gates.shut_mask & SLOT_BIT(i))
 			s->slot[i].fair.is_probed = false;
 	if (s->fair.next == s->fair.curr)

@@ -20,7 +20,7 @@ static uint64_t eligible(const struct cgpu_sched *s, uint32_t entity, uint64_t w
 	uint64_t mask = 0;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		const struct cgpu_policy_share *share = &s->share[i];
 
 		if (i == entity || !cgpu_opened(s, i) || s->slot[i].idle || !share->share_ppm ||
@@ -41,7 +41,7 @@ static void divide(struct cgpu_sched *s, uint64_t could, uint64_t window_ns)
 	uint32_t i;
 
 	s->lent.surplus_ns = 0;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!(could >> i & 1))
 			continue;
 		sum += s->share[i].share_ppm;
@@ -139,7 +139,7 @@ uint64_t cgpu_window_allowed(struct cgpu_sched *s, uint32_t entity, uint64_t the
 
 	if (now_ns - s->lent.cycle_ns >= s->plan.period_ns) {
 		s->lent.cycle_ns = now_ns - now_ns % s->plan.period_ns;
-		for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		for (i = 0; i < s->slot_end; i++)
 			s->slot[i].borrowed_ns = 0;
 	}
 	*borrower = CGPU_SCHED_NONE;

@@ -16,7 +16,7 @@ static uint64_t greatest_deviation(const struct cgpu_sched *s)
 	uint64_t deviation = 1, a;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		a = s->share[i].share_ppm;
 		deviation = cgpu_max(deviation, cgpu_part(a, CGPU_PPM - a));
 	}
@@ -45,7 +45,7 @@ void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns)
 	uint64_t ns = CGPU_SCHED_UNITS * s->config.unit_ns, lost;
 	uint32_t i, open = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		open += cgpu_opened(s, i) && s->share[i].share_ppm;
 	lost = open * CGPU_SCHED_SWITCH_NS;
 	ns = cgpu_max(ns, lost * CGPU_PPM / s->config.loss_ppm);
@@ -96,7 +96,7 @@ static bool roomy(const struct cgpu_sched *s, uint64_t period_ns)
 	uint64_t share;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		share = s->entity[i].share_ppm ? s->entity[i].share_ppm : s->share[i].share_ppm;
 		if (share && share < CGPU_PPM && room_ns(share, period_ns) < CGPU_SCHED_ROOM_NS)
 			return false;
@@ -131,7 +131,7 @@ uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
 	uint32_t nobody = s->entity[CGPU_SCHED_NOBODY].share_ppm;
 	uint32_t i, windows = 0;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		weights += s->slot[i].present ? s->slot[i].member.weight : 0;
 	for (i = 0; i <= CGPU_SCHED_SHARED; i++) {
 		if (!s->entity[i].share_ppm)

@@ -69,14 +69,14 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 	if (!s->plan.reslice)
 		return 0;
 	s->plan.reslice = false;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_slot *a = &s->slot[i];
 		uint64_t mask = 0;
 
 		if (!cgpu_opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
 		    (seen & SLOT_BIT(i)))
 			continue;
-		for (j = i; j < CGPU_SCHED_SLOTS; j++) {
+		for (j = i; j < s->slot_end; j++) {
 			struct cgpu_sched_slot *b = &s->slot[j];
 
 			if (cgpu_opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&

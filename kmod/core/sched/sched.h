@@ -326,6 +326,7 @@ struct cgpu_sched {
 	struct cgpu_sched_calls calls;
 
 	struct cgpu_sched_slot slot[64];    /* CGPU_SCHED_SLOTS */
+	uint32_t slot_end;     /* no slot from it on has a container: ticks pass them by */
 	struct cgpu_policy_share share[64];
 	struct cgpu_policy_member scratch[64]; /* the kernel's stack has no room for it */
 	struct cgpu_sched_entity entity[66];    /* CGPU_SCHED_ENTITIES */

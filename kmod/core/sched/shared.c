@@ -15,7 +15,7 @@ uint64_t cgpu_shared_slots(const struct cgpu_sched *s)
 	uint64_t mask = 0;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (cgpu_opened(s, i) && s->share[i].shared && s->slot[i].member.weight)
 			mask |= 1ULL << i;
 	return mask;
@@ -26,7 +26,7 @@ bool cgpu_shared_paused(const struct cgpu_sched *s, uint64_t now_ns)
 	uint64_t mask = cgpu_shared_slots(s);
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (mask >> i & 1 && !cgpu_entity_paused(s, i, now_ns))
 			return false;
 	return true;
@@ -37,7 +37,7 @@ uint64_t cgpu_shared_resting_ppm(const struct cgpu_sched *s)
 	uint64_t ppm = 0;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (s->slot[i].resting && s->share[i].shared)
 			ppm += s->share[i].share_ppm;
 	return ppm;
@@ -77,7 +77,7 @@ uint32_t cgpu_shared_most_lagging(const struct cgpu_sched *s)
 	uint32_t i, steady = 0, low = CGPU_SCHED_NONE;
 	uint64_t mask = cgpu_shared_slots(s);
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		if (!(mask >> i & 1) || !is_steady(s, i))
 			continue;
 		steady++;
@@ -93,7 +93,7 @@ void cgpu_shared_account(struct cgpu_sched *s, const uint64_t *ran_ns)
 		 part_ns;
 	uint32_t i, top = CGPU_SCHED_NONE;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 
 		part_ns = cgpu_shared_part(s, i, s->last.ran_ns, resting_ppm);
@@ -108,7 +108,7 @@ void cgpu_shared_account(struct cgpu_sched *s, const uint64_t *ran_ns)
 			top = i;
 	}
 	/* one that pauses saves up nothing */
-	for (i = 0; i < CGPU_SCHED_SLOTS && top < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end && top < CGPU_SCHED_SLOTS; i++)
 		if (!(busy >> i & 1))
 			s->slot[i].spare_ns = cgpu_entity_level(s, i, top, s->slot[top].spare_ns);
 }
@@ -129,7 +129,7 @@ uint64_t cgpu_shared_surplus_at(const struct cgpu_sched *s)
 	if (!is_open(s) || cgpu_shared_most_lagging(s) == CGPU_SCHED_NONE)
 		return UINT64_MAX;
 	resting_ppm = cgpu_shared_resting_ppm(s);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (mask >> i & 1 && is_steady(s, i))
 			taken += cgpu_shared_part(s, i, width_ns, resting_ppm);
 	taken += s->cur.began_ns + s->cur.cost_ns;
@@ -148,7 +148,7 @@ void cgpu_shared_throttle(struct cgpu_sched *s, const uint64_t *ran_ns, uint32_t
 
 	if (!is_open(s))
 		return;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		/* one that has not come up so far may have no work */
 		if (!(members >> i & 1) || (!ran_ns[i] && i != loaded))
 			continue;

@@ -74,7 +74,7 @@ static uint64_t shared_ns(const struct cgpu_sched *s)
 	uint64_t groups = 0, ns = s->entity[CGPU_SCHED_SHARED].width_ns;
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+	for (i = 0; i < s->slot_end; i++)
 		if (cgpu_opened(s, i) && s->share[i].shared)
 			groups += s->slot[i].groups;
 	if (groups < 2)
@@ -89,7 +89,7 @@ void cgpu_slices_want(struct cgpu_sched *s)
 	uint64_t resting_ppm = cgpu_shared_resting_ppm(s);
 	uint32_t i;
 
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
+	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 		uint64_t share = s->share[i].share_ppm;
 

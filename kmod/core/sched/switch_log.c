@@ -170,20 +170,10 @@ static bool has_windows(const struct cgpu_sched *s)
 	return s->plan.mode == CGPU_SCHED_WINDOWS && s->cur.begun;
 }
 
-static bool is_empty(const struct cgpu_sched *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (s->slot[i].present)
-			return false;
-	return true;
-}
-
 uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sched *s,
 			     uint64_t now_ns)
 {
-	if (is_empty(s))
+	if (!s->slot_end)
 		return UINT64_MAX;
 	if (has_windows(s) && (s->cur.owner != log->owner || s->cur.end_ns != log->end_ns)) {
 		log->owner = s->cur.owner;
@@ -324,7 +314,7 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (s->slot[i].present)
+		if (i < s->slot_end && s->slot[i].present)
 			judge_slot(log, s, i, now_ns);
 		else
 			log->idle_windows[i] = log->usual_ns[i] = 0;
