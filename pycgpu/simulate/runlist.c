@@ -891,7 +891,7 @@ static int setup(struct model *m)
 		c->sched.config.phase_ns = i * 1300000;
 		c->due_ns = NEVER;
 		if (config->controller == MODEL_ENGINE && config->reports == MODEL_LOG &&
-		    model_log_open(&c->log))
+		    model_log_open(&c->log, config->card_clock_ppm))
 			return -ENOMEM;
 		if (config->reports == MODEL_PROMPT)
 			cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);

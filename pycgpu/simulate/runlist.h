@@ -95,6 +95,7 @@ struct cgpu_model_config {
 	uint32_t reports;
 	uint64_t hint_ns;
 	uint64_t open_call_ns, shut_call_ns; /* 0: as on an H200 */
+	int32_t card_clock_ppm; /* faster than the host's */
 	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */
 	uint64_t duration_ns, bin_ns, seed;
 	uint32_t changes;

@@ -86,6 +86,8 @@ class Scenario:
     hint_ns: int = MS
     open_call_ns: int = 0
     shut_call_ns: int = 0
+    #: the card's clock is so much faster than the host's, which time servers move by up to 500
+    card_clock_ppm: int = 0
     fail_ns: int = 0
     duration_ns: int = 10_000 * MS
     bin_ns: int = 5 * MS

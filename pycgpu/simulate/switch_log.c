@@ -7,8 +7,9 @@
 /* the card's clock is not the host's */
 #define EPOCH_NS 1795265305000000000ULL
 
-int model_log_open(struct model_log *log)
+int model_log_open(struct model_log *log, int32_t clock_ppm)
 {
+	log->clock_ppm = clock_ppm;
 	log->header = calloc(1, CGPU_SWITCH_LOG_HEADER_BYTES);
 	log->ring = calloc(1, CGPU_SWITCH_LOG_RING_BYTES);
 	cgpu_switch_log_init(&log->log);
@@ -34,7 +35,8 @@ static void write_record(struct model_log *log, uint8_t tag, uint64_t now_ns)
 	record[NV_EVENT_BUFFER_FECS_TAG] = tag;
 	put_number(record + NV_EVENT_BUFFER_FECS_SEQNO, log->seqno, 2);
 	put_number(record + NV_EVENT_BUFFER_FECS_PID, log->pid, 4);
-	put_number(record + NV_EVENT_BUFFER_FECS_TIMESTAMP, EPOCH_NS + now_ns, 8);
+	put_number(record + NV_EVENT_BUFFER_FECS_TIMESTAMP,
+		   EPOCH_NS + now_ns + (uint64_t)((int64_t)now_ns / 1000000 * log->clock_ppm), 8);
 	log->put = (log->put + 1) % CGPU_SWITCH_LOG_RECORDS;
 	log->seqno++;
 }

@@ -9,12 +9,13 @@
 struct model_log {
 	uint8_t *header, *ring; /* as the driver writes them; NULL: no log */
 	uint32_t put, seqno;
+	int32_t clock_ppm;      /* the card's clock is so much faster than the host's */
 	uint32_t pid;           /* whose context is loaded; 0: nobody's */
 	struct cgpu_switch_log log;
 };
 
 /* Return: 0, -ENOMEM. */
-int model_log_open(struct model_log *log);
+int model_log_open(struct model_log *log, int32_t clock_ppm);
 void model_log_close(struct model_log *log);
 
 /* A process's context was loaded; telling it of one that stays loaded is free. */

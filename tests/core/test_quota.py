@@ -39,6 +39,21 @@ def beside(*tenants: Tenant, policy: int = FAIR, seconds: int = 8) -> Run:
     return run(Scenario(tenants, policy=policy, duration_ns=seconds * SECOND_NS))
 
 
+@pytest.mark.parametrize("ppm", (-900, -50, 500))
+@pytest.mark.parametrize("quota", (10, 33))
+def test_a_quota_lasts_however_the_cards_clock_parts_from_the_hosts(ppm: int, quota: int) -> None:
+    """It had 33 % at first, and 19 % after three minutes at 50 ppm: what parts the clocks was
+    taken for time that the container ran."""
+    tenant = capped(replace(TRAINER, fetched_ns=20 * MS), quota)
+    length_ns = 90 * SECOND_NS
+    result = run(Scenario((tenant,), policy=FAIR, duration_ns=length_ns, card_clock_ppm=ppm))
+    for since_ns in (SETTLED_NS, length_ns - 10 * SECOND_NS):
+        # with one clock it has 31.9 to 33.4 in single seconds
+        assert result.work(0, since_ns) * 100 == pytest.approx(quota, abs=1.2)
+    worked_ns = sum(result.useful[0])
+    assert result.used[0] == pytest.approx(worked_ns, rel=0.01)
+
+
 @pytest.mark.parametrize("policy", BUDGETS)
 @pytest.mark.parametrize(
     "others",

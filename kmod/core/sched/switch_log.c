@@ -94,8 +94,9 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 }
 
 /*
- * The card's clock is not ours. By so much it is behind, at most: the least that a
- * record was old when it was read, which the clocks' drift makes more by itself.
+ * The card's clock is not ours, and parts from it. By so much it is behind, at most: the
+ * least that a record was old of late when it was read. What was known before the last
+ * two spans says nothing any more.
  */
 static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
 {
@@ -103,11 +104,20 @@ static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
 
 	if (!log->newest_ns)
 		return;
-	log->behind_ns += (now_ns - cgpu_min(now_ns, log->read_ns)) / CGPU_SWITCH_LOG_DRIFT;
-	if (!log->knows_behind || (int64_t)(old_ns - log->behind_ns) < 0)
-		log->behind_ns = old_ns;
-	log->knows_behind = true;
 	log->newest_ns = 0;
+	if (now_ns - log->span_ns >= CGPU_SWITCH_LOG_SPAN_NS) {
+		log->behind_before_ns =
+			now_ns - log->span_ns < 2 * CGPU_SWITCH_LOG_SPAN_NS ? log->behind_now_ns :
+									      old_ns;
+		log->behind_now_ns = old_ns;
+		log->span_ns = now_ns;
+	}
+	/* either clock may be ahead: differences are compared, by their sign */
+	if ((int64_t)(old_ns - log->behind_now_ns) < 0)
+		log->behind_now_ns = old_ns;
+	log->behind_ns = (int64_t)(log->behind_before_ns - log->behind_now_ns) < 0 ?
+				 log->behind_before_ns :
+				 log->behind_now_ns;
 }
 
 uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,

@@ -42,8 +42,8 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_RESTING_NS = 50000000,
 	/* readers of totals ask the driver no more often */
 	CGPU_SWITCH_LOG_FRESH_NS = 5000000,
-	/* clocks that part by 20 ppm are still compared */
-	CGPU_SWITCH_LOG_DRIFT = 50000,
+	/* time servers move the host's clock by 500 ppm at most: in two of these by 1 ms */
+	CGPU_SWITCH_LOG_SPAN_NS = 1000000000,
 	/* a pause at the beginning of one window says little of the rest of it */
 	CGPU_SWITCH_LOG_TWICE = 2,
 	/* unless it lost one so recently */
@@ -77,7 +77,9 @@ struct cgpu_switch_log {
 	uint64_t read_ns;     /* up to then */
 	uint64_t newest_ns;   /* of the record read last, on the card's clock; 0: none is new */
 	uint64_t behind_ns;   /* so much the card's clock is behind the host's, */
-	bool knows_behind;    /* as far as is known */
+	uint64_t behind_now_ns; /* as seen in the span under way, */
+	uint64_t behind_before_ns; /* and in the one before */
+	uint64_t span_ns;     /* when that began; 0: no record was read */
 	uint32_t last_pid;    /* whose context was saved last, */
 	uint64_t last_start_ns; /* when it had been loaded, */
 	uint64_t last_end_ns; /* and when it was saved */
