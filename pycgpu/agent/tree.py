@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import subprocess
@@ -82,6 +83,8 @@ class Mount:
                 direct_io=True,
                 allow_other=True,
                 default_permissions=True,
+                # else a name is there for a second after its container has gone
+                entry_timeout=0,
                 fsname="cgpu",
             )
         except RuntimeError as error:
@@ -113,6 +116,10 @@ def _operations(fuse: Any, came: threading.Event) -> Any:
 
         def open(self, path: str, flags: int) -> int:
             return int(call(tree.open, path))
+
+        def create(self, path: str, mode: int, fi: Any = None) -> int:
+            # as in the module's tree: a shell's `echo >` creates what is not there
+            raise fuse.FuseOSError(errno.EACCES)
 
         def release(self, path: str, fh: int) -> int:
             tree.release(fh)

@@ -52,6 +52,20 @@ def test_an_agent_gives_cards_what_their_settings_say_when_it_starts(door: Door)
     assert procfs.read_policy(0, str(TREE)) == POLICIES.index("weighted-conserving")
 
 
+def test_what_is_not_there_is_not_created_by_writing_it(door: Door) -> None:
+    """ENOSYS it was, and for a second after a container had gone its nodes still had names."""
+    leaves = door.start(door.simcuda, "--hold", "context", name="leaves")
+    until((TREE / "0/leaves/weight").exists, "the tenant", START_S)
+    with pytest.raises(PermissionError):
+        (TREE / "0/leaves/none").write_text("1")
+    leaves.terminate()
+    leaves.wait(timeout=START_S)
+    until(lambda: "leaves" not in os.listdir(TREE / "0"), "the tenant's end", START_S)
+    assert not (TREE / "0/leaves/weight").exists()
+    with pytest.raises(FileNotFoundError):
+        (TREE / "0/leaves/weight").write_text("1")
+
+
 @pytest.mark.parametrize(
     "way",
     [(), ("--heap", "2"), ("--old-alloc",), ("--context",), ("--xfer",), ("--xfer", "--heap", "2")],

@@ -519,6 +519,17 @@ def test_root_itself_cannot_open_a_read_only_file_for_writing(
                 os.open(path, os.O_WRONLY)
 
 
+def test_what_is_not_there_is_not_created_by_writing_it(
+    tree: Any, member: Callable[..., Member]
+) -> None:
+    tree.create("a", member().clause, "gpu=0,mem=1048576")
+    for name in ("0/a/none", "0/none", "none"):
+        with pytest.raises(PermissionError):
+            (ROOT / name).write_text("1")
+    with pytest.raises(FileNotFoundError):
+        (ROOT / "0/none/weight").write_text("1")
+
+
 @pytest.mark.kernel(by_default=True)
 def test_root_without_the_hosts_capability_may_only_read(tree: Any) -> None:
     program = (
