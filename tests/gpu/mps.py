@@ -52,7 +52,9 @@ def host_server(bench: Bench) -> None:
 def container_server(bench: Bench, unknown: str) -> None:
     """A daemon and a server of a container's own, and a program that would be served."""
     report, label = bench.report, f"MPS in a container, unknown={unknown}"
-    path, folder = bench.file(), bench.work / f"mps-{unknown}"
+    # the kernel knows names of the tree for a second after they have gone
+    name = f"mps-of-{unknown}"
+    path, folder = bench.file(), bench.work / name
     folder.mkdir()
     script = f"""
         export CUDA_MPS_PIPE_DIRECTORY={folder} CUDA_MPS_LOG_DIRECTORY={folder}
@@ -63,15 +65,15 @@ def container_server(bench: Bench, unknown: str) -> None:
         while [ ! -e {folder}/end ]; do sleep 0.1; done
         echo quit -t 1 | timeout 10 nvidia-cuda-mps-control
     """
-    with ended(tenant("mps", ["sh", "-c", script], "--mem", LIMIT, stdout=subprocess.DEVNULL)):
-        wait_for(lambda: (TREE / "0/mps").exists(), "the container")
-        node("0/mps/unknown", unknown)
+    with ended(tenant(name, ["sh", "-c", script], "--mem", LIMIT, stdout=subprocess.DEVNULL)):
+        wait_for(lambda: (TREE / "0" / name).exists(), "the container")
+        node(f"0/{name}/unknown", unknown)
         (folder / "go").touch()
         wait_for(lambda: (folder / "done").exists(), "the client's end")
         events = subprocess.run(
-            [*CGPU, "events", "--container", "mps"], capture_output=True, text=True
+            [*CGPU, "events", "--container", name], capture_output=True, text=True
         ).stdout
-        report.check(f"{label}: charged", table("0/mps/stat")["current_bytes"] >> 20, "MiB")
+        report.check(f"{label}: charged", table(f"0/{name}/stat")["current_bytes"] >> 20, "MiB")
         (folder / "end").touch()
         wait_for_end()
     last = [line.split(maxsplit=2)[-1] for line in events.splitlines() if "900e" in line][-1:]
