@@ -118,8 +118,8 @@ def _operations(fuse: Any, came: threading.Event) -> Any:
             return int(call(tree.open, path))
 
         def create(self, path: str, mode: int, fi: Any = None) -> int:
-            # as in the module's tree: a shell's `echo >` creates what is not there
-            raise fuse.FuseOSError(errno.EACCES)
+            # as in /proc: a shell's `echo >` creates what is not there
+            raise fuse.FuseOSError(errno.ENOENT)
 
         def release(self, path: str, fh: int) -> int:
             tree.release(fh)
