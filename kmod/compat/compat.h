@@ -9,6 +9,11 @@
 #include <linux/mm.h>
 #include <linux/version.h>
 
+/* 52a9e9cd181f ("mm: rename zap_vma_ptes() to zap_special_vma_range()") in v7.1 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 1, 0)
+#define zap_special_vma_range zap_vma_ptes
+#endif
+
 /* bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions") in v6.3 */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)

@@ -441,7 +441,7 @@ static bool unmap_parts(const struct cgpu_scratch_area *area, u32 slot_offset)
 	mmap_read_lock(current->mm);
 	vma = vma_of(area);
 	if (vma)
-		zap_vma_ptes(vma, area->user + slot_offset, SLOT_BYTES);
+		zap_special_vma_range(vma, area->user + slot_offset, SLOT_BYTES);
 	mmap_read_unlock(current->mm);
 	return !vma;
 }

@@ -51,6 +51,7 @@ struct session {
 struct discovery {
 	struct mutex lock;
 	bool done;
+	u32 unanswered; /* by minor */
 };
 
 static struct discovery *discovery;
@@ -185,7 +186,8 @@ static void add_card(u32 minor, const struct cgpu_gpu *gpu)
 		pr_warn("cgpu: card %u: no memory for its directory\n", minor);
 }
 
-static int ask_all(struct session *session)
+/* of the cards in `minors`, by bit */
+static int ask_cards(struct session *session, u32 minors)
 {
 	/* every further question overwrites slot.args */
 	u8 *cards = session->slot.before;
@@ -193,6 +195,7 @@ static int ask_all(struct session *session)
 	long err;
 
 	BUILD_BUG_ON(CGPU_MAX_CARDS * CARD_BYTES > CGPU_PARAMS_MAX);
+	BUILD_BUG_ON(CGPU_MAX_CARDS > BITS_PER_TYPE(minors));
 	memset(session->slot.args, 0, CGPU_MAX_CARDS * CARD_BYTES);
 	err = rm_ioctl(session, NV_ESC_CARD_INFO, CGPU_MAX_CARDS * CARD_BYTES, 0);
 	if (err)
@@ -207,26 +210,32 @@ static int ask_all(struct session *session)
 		u32 minor = cgpu_get32(card, CARD_MINOR);
 		struct cgpu_gpu gpu = { .gpu_id = cgpu_get32(card, CARD_GPU_ID) };
 
-		if (!card[CARD_VALID] || minor >= CGPU_MAX_CARDS)
+		if (!card[CARD_VALID] || minor >= CGPU_MAX_CARDS || !(minors >> minor & 1))
 			continue;
 		err = ask_card(session, minor, &gpu);
 		if (err)
 			pr_warn("cgpu: card %u does not answer (%ld): its size is not known\n",
 				minor, err);
-		add_card(minor, &gpu);
+		/* what is there of one that is silent again, the operator may have written */
+		if (!err || !(discovery->unanswered >> minor & 1))
+			add_card(minor, &gpu);
+		discovery->unanswered &= ~(1U << minor);
+		discovery->unanswered |= (err ? 1U : 0) << minor;
 	}
 	rm_free(session, session->hClient);
 	return 0;
 }
 
-int cgpu_discover(void)
+int cgpu_discover(u32 wanted)
 {
 	struct session session = {};
+	u32 minors;
 	int err;
 
 	mutex_lock(&discovery->lock);
 	err = cgpu_door_attach();
-	if (err || discovery->done || !current->mm)
+	minors = discovery->done ? discovery->unanswered & wanted : U32_MAX;
+	if (err || !minors || !current->mm)
 		goto out;
 	session.ctl = filp_open("/dev/nvidiactl", O_RDWR, 0);
 	if (IS_ERR(session.ctl)) {
@@ -235,12 +244,12 @@ int cgpu_discover(void)
 	}
 	err = cgpu_slot_get(&session.slot, false);
 	if (!err) {
-		err = ask_all(&session);
+		err = ask_cards(&session, minors);
 		cgpu_slot_put(&session.slot);
 		cgpu_scratch_forget();
 	}
 	filp_close(session.ctl, NULL);
-	discovery->done = !err;
+	discovery->done |= !err;
 	if (!err)
 		cgpu_governors_card_known();
 out:
@@ -254,6 +263,7 @@ void cgpu_discover_forget(void)
 
 	mutex_lock(&discovery->lock);
 	discovery->done = false;
+	discovery->unanswered = 0;
 	mutex_unlock(&discovery->lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (cgpu_registry_drop_card(minor))

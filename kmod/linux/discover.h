@@ -7,12 +7,13 @@
 
 /**
  * cgpu_discover() - attach to the driver if need be, and register its cards
+ * @wanted: minors, by bit: of these, cards that did not answer before are asked again
  *
  * Context: a process with an mm (module load, a write to inst_ctl); sleeps; may
  * open the cards.
  * Return: 0, or the error of cgpu_door_attach().
  */
-int cgpu_discover(void);
+int cgpu_discover(u32 wanted);
 
 /**
  * cgpu_discover_forget() - the driver went

@@ -76,10 +76,13 @@ put:
 
 int cgpu_container_create(struct cgpu_create *create)
 {
+	u32 minor, wanted = 0;
 	int err;
 
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		wanted |= (create->grant[minor].present ? 1U : 0) << minor;
 	/* cards are known once the driver has been asked, which needs a process */
-	err = cgpu_discover();
+	err = cgpu_discover(wanted);
 	/* not that there is no card: the driver is there, and not hooked */
 	if (err == -EOPNOTSUPP)
 		return err;

@@ -106,7 +106,7 @@ static int start(void)
 	if (err)
 		return err;
 	/* no driver yet is no error; an unknown one is */
-	err = cgpu_discover();
+	err = cgpu_discover(0);
 	if (err && err != -ENODEV)
 		return err;
 	if (cgpu_door_bridge())

@@ -227,7 +227,7 @@ int cgpu_node_file_open(void *data, bool write)
 	err = cgpu_node_open(entry->node, asker_of(entry), write, capable(CAP_SYS_ADMIN));
 	/* whoever opens it wants the cards; asking the driver takes a process */
 	if (!err && entry->node == CGPU_NODE_INST_CTL)
-		cgpu_discover();
+		cgpu_discover(0);
 	return err;
 }
 

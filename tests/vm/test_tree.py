@@ -509,6 +509,23 @@ def test_a_hint_gives_way_to_a_policy_set_by_hand(tree: Any, member: Callable[..
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("3\n", "8\n")
 
 
+def test_a_card_that_did_not_answer_is_asked_again_for_its_first_container(
+    sim: Any, km: Any, member: Callable[..., Member]
+) -> None:
+    sim(cards="t4,a100")
+    fault = Path("/sys/module/nvidia/parameters/fault")
+    # of the module's questions about the first card, the first RM control
+    fault.write_text("argument 2a\n")
+    cgpu = km(bridge=False)
+    assert fault.read_text().strip() == ""
+    assert "total 0\n" in cgpu.read("0/memory")
+    assert "total 0\n" not in cgpu.read("1/memory")
+    assert refusal(cgpu, "inst_ctl", f"create a {member().clause} gpu=0,mem={1 << 40}") == "ENOSPC"
+    assert "total 0\n" not in cgpu.read("0/memory")
+    cgpu.create("a", member().clause, "gpu=0,mem=1048576")
+    assert destroyed(cgpu, "a")
+
+
 def test_root_itself_cannot_open_a_read_only_file_for_writing(
     tree: Any, member: Callable[..., Member]
 ) -> None:
