@@ -160,6 +160,7 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 	struct cgpu_gpu gpu = { .gpu_id = gpu_id };
 	uint8_t params[CGPU_PARAMS_MAX] = { 0 };
 	uint32_t device = FIRST_HANDLE + 2 * minor + 1, sub = device + 1;
+	uint64_t heap_bytes;
 	char path[32];
 
 	snprintf(path, sizeof(path), "/dev/nvidia%u", minor);
@@ -201,14 +202,14 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 	cgpu_put32(params, 0, 2);
 	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
 	cgpu_put32(params, 12, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
-	if (!rm_control(ctl, client, sub, NV2080_CTRL_CMD_FB_GET_INFO_V2, params,
-			door.abi.fb_get_info_v2_size)) {
-		uint64_t heap_bytes = (uint64_t)cgpu_get32(params, 16) << 10;
-
-		gpu.total_bytes = (uint64_t)cgpu_get32(params, 8) << 10;
-		if (heap_bytes < gpu.total_bytes)
-			gpu.reserved_bytes = gpu.total_bytes - heap_bytes;
-	}
+	/* of a card of no known size any amount could be given away */
+	if (rm_control(ctl, client, sub, NV2080_CTRL_CMD_FB_GET_INFO_V2, params,
+		       door.abi.fb_get_info_v2_size))
+		return -EIO;
+	heap_bytes = (uint64_t)cgpu_get32(params, 16) << 10;
+	gpu.total_bytes = (uint64_t)cgpu_get32(params, 8) << 10;
+	if (heap_bytes < gpu.total_bytes)
+		gpu.reserved_bytes = gpu.total_bytes - heap_bytes;
 	cgpu_card_add(&door.host, minor, &gpu);
 	return 0;
 }
