@@ -26,6 +26,8 @@ from tests.vm.packages import PackageNotFound
 
 DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
 
+# The newest of whatever series the distribution has.
+NEWEST = "newest"
 # A kernel that looks for faults: its source comes as a package of this distribution.
 DEBUG_SUFFIX = "-debug"
 DEBUG_CONFIG = Path(__file__).resolve().with_name("debug.config")
@@ -88,9 +90,10 @@ def _number(text: str) -> tuple[int, ...]:
 def _newest_debian(series: str) -> str:
     """Return the newest release of a series whose headers' tools run on this Debian."""
     host = int(packages.os_release().get("VERSION_ID", "99") or 99)
-    pattern = re.compile(rf"{re.escape(series)}\.[\d.-]+(?:\+deb(\d+))?-amd64")
+    wanted = r"\d+\.\d+" if series == NEWEST else re.escape(series)
+    pattern = re.compile(rf"{wanted}\.[\d.-]+(?:\+deb(\d+))?-amd64")
     found = []
-    for name in packages.names(f"linux-headers-{series}."):
+    for name in packages.names("linux-headers-"):
         release = name.removeprefix("linux-headers-")
         match = pattern.fullmatch(release)
         # Headers built for a newer Debian carry tools that need its newer C library.
@@ -103,10 +106,11 @@ def _newest_debian(series: str) -> str:
 
 
 def _newest_ubuntu(series: str) -> str:
-    pattern = re.compile(rf"{re.escape(series)}\.0-\d+-generic")
+    wanted = r"\d+\.\d+" if series == NEWEST else re.escape(series)
+    pattern = re.compile(rf"{wanted}\.0-\d+-generic")
     found = [
         name.removeprefix("linux-headers-")
-        for name in packages.names(f"linux-headers-{series}.0-")
+        for name in packages.names("linux-headers-")
         if pattern.fullmatch(name.removeprefix("linux-headers-"))
     ]
     for release in sorted(found, key=_number, reverse=True):
@@ -347,7 +351,7 @@ def fetch(series: str) -> Kernel:
     Return a kernel, downloaded and unpacked if the cache lacks it.
 
     Args:
-        series: ``6.1`` for its newest release, a full release such as ``6.1.0-56-amd64``,
+        series: ``6.1`` for its newest release, ``newest``, a full release such as ``6.1.0-56-amd64``,
             ``6.1-debug`` for one built with everything that finds faults, or the path of a
             kernel tree that has been built.
 
@@ -359,7 +363,7 @@ def fetch(series: str) -> Kernel:
         return _own_build(Path(series).resolve())
     if series.endswith(DEBUG_SUFFIX):
         return _build_debug(series)
-    if re.fullmatch(r"\d+\.\d+", series):
+    if series == NEWEST or re.fullmatch(r"\d+\.\d+", series):
         ubuntu = packages.os_release().get("ID") == "ubuntu"
         release = _newest_ubuntu(series) if ubuntu else _newest_debian(series)
     else:
