@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * USERD lies in memory that the driver maps into the process, and is read there by the
- * driver's own method for accesses to its mappings (vm_ops->access, what
- * /proc/PID/mem uses), without a copy of the page's place: what the process frees or
- * moves is gone or elsewhere at the next look.
+ * USERD lies in memory that the driver maps into the process, and is read there through
+ * the process's own page tables, without a copy of the page's place: what the process
+ * frees or moves is gone or elsewhere at the next look. Not by the driver's method for
+ * accesses to its mappings: see enum cgpu_access.
  *
  * A mapping is known by its file, for RM_MAP_MEMORY gives a file one mapping in its
  * life; it is looked for when it is needed first and followed wherever mremap takes it.
@@ -14,11 +14,13 @@
  */
 #include <linux/bitops.h>
 #include <linux/jiffies.h>
+#include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "core/rm/abi.h"
 #include "demand.h"
@@ -125,6 +127,26 @@ static struct vm_area_struct *find_mapping(struct mm_struct *mm, const struct fi
 	return vma;
 }
 
+/* Context: a kernel thread; mmap_lock: what is there stays there. Return: 0, -EFAULT. */
+static int read_words(struct mm_struct *mm, u64 address, u32 words[2])
+{
+	u64 both;
+	int err;
+
+	kthread_use_mm(mm);
+	/* a page that is not there would be waited for, and by mmap_lock */
+	pagefault_disable();
+	/* one load: each is a trip over the bus where USERD is video memory */
+	err = get_user(both, (const u64 __user *)address);
+	pagefault_enable();
+	kthread_unuse_mm(mm);
+	if (err)
+		return -EFAULT;
+	words[0] = lower_32_bits(both);
+	words[1] = upper_32_bits(both);
+	return 0;
+}
+
 /*
  * GP_GET and GP_PUT at once. Return: 0, -EAGAIN: not now, -EFAULT: there is nothing.
  * `*at` is where the mapping was found.
@@ -143,12 +165,9 @@ static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u6
 		goto put;
 	}
 	vma = find_mapping(mm, file, *at);
-	if (vma && vma->vm_ops && vma->vm_ops->access &&
-	    offset + CGPU_USERD_BYTES <= vma->vm_end - vma->vm_start) {
+	if (vma && offset + CGPU_USERD_BYTES <= vma->vm_end - vma->vm_start) {
 		*at = vma->vm_start;
-		if (vma->vm_ops->access(vma, *at + offset + CGPU_USERD_GP_GET, words,
-					2 * sizeof(*words), 0) == 2 * sizeof(*words))
-			err = 0;
+		err = read_words(mm, *at + offset + CGPU_USERD_GP_GET, words);
 	}
 	mmap_read_unlock(mm);
 put:

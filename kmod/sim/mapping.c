@@ -16,8 +16,6 @@
 static DEFINE_MUTEX(doorbell_lock);
 static LIST_HEAD(doorbell_files);
 
-atomic_long_t nvsim_accesses;
-
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
@@ -189,7 +187,7 @@ static vm_fault_t nvidia_fault(struct vm_fault *vmf)
 	return 0;
 }
 
-/* What /proc/PID/mem and the like use, for the real driver's mappings have no struct page. */
+/* What /proc/PID/mem and the like use, for the real driver's mappings of a card have no pages. */
 static int nvidia_vma_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
 			     int write)
 {
@@ -198,12 +196,17 @@ static int nvidia_vma_access(struct vm_area_struct *vma, unsigned long addr, voi
 	struct page *page;
 	u8 *at;
 
+	/* the mapping's context is read by a null pointer there, until 595.71.05 */
+	if (WARN_ON_ONCE(nvsim_branch == 595))
+		return -EFAULT;
 	if (nf->map.usermode || offset >= nf->map.length)
 		return -EINVAL;
+	/* and before 570 a card's memory was read at the mapping's beginning */
+	if (nf->card && nvsim_branch < 570)
+		offset = offset_in_page(offset);
 	page = nvsim_mem_page(nf->map.mem, nf->map.page_index + (offset >> PAGE_SHIFT));
 	if (!page)
 		return -ENOMEM;
-	atomic_long_inc(&nvsim_accesses);
 	at = page_address(page) + offset_in_page(offset);
 	len = min_t(int, len, PAGE_SIZE - offset_in_page(offset));
 	if (write)
@@ -219,6 +222,23 @@ static struct vm_operations_struct nv_vm_ops = {
 	.access = nvidia_vma_access,
 	.fault = nvidia_fault,
 };
+
+/* As the real driver, which has no page of a mapping wait for a fault; what is large may. */
+static int populate(struct nvsim_file *nf, struct vm_area_struct *vma)
+{
+	unsigned long at;
+	int ret = 0;
+
+	if (nf->map.usermode || vma->vm_end - vma->vm_start > SZ_2M)
+		return 0;
+	for (at = vma->vm_start; !ret && at < vma->vm_end; at += PAGE_SIZE) {
+		struct page *page = nvsim_mem_page(nf->map.mem, nf->map.page_index +
+						   ((at - vma->vm_start) >> PAGE_SHIFT));
+
+		ret = page ? vm_insert_page(vma, at, page) : -ENOMEM;
+	}
+	return ret;
+}
 
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
 {
@@ -240,10 +260,13 @@ int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (ret)
 		return ret;
 	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	/* others get at a card's memory by nvidia_vma_access() alone */
+	if (nf->card)
+		vm_flags_set(vma, VM_IO);
 	if (nf->map.read_only) {
 		vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
 		vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
 	}
 	vma->vm_ops = &nv_vm_ops;
-	return 0;
+	return populate(nf, vma);
 }

@@ -314,7 +314,6 @@ u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
 u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who);
 u32 nvsim_unmap_kernel(struct nvos34 *p, const struct nvsim_caller *who);
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);
-extern atomic_long_t nvsim_accesses;	/* to mappings, by others than their process */
 void nvsim_mapping_release(struct nvsim_file *nf);
 /* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
 void nvsim_doorbell_arm(struct nvsim_card *card);

@@ -64,9 +64,9 @@ static int sim_show(struct seq_file *m, void *v)
 {
 	int i;
 
-	seq_printf(m, "objects %ld\nmemories %ld\nfiles %ld\naccesses %ld\n",
+	seq_printf(m, "objects %ld\nmemories %ld\nfiles %ld\n",
 		   atomic_long_read(&nvsim_live_objects), atomic_long_read(&nvsim_live_mem),
-		   atomic_long_read(&nvsim_live_files), atomic_long_read(&nvsim_accesses));
+		   atomic_long_read(&nvsim_live_files));
 	for (i = 0; i < nvsim_ncards; i++) {
 		struct nvsim_card *card = &nvsim_cards[i];
 

@@ -4,8 +4,9 @@
  * who has work. They lie in USERD: memory that the channel's allocation names, and
  * that the process has mapped. RM_MAP_MEMORY announces a mapping, the mmap after it
  * says where it is; /proc/PID/mem reads there, for the driver's mappings can be
- * accessed so. Seen on an H100 and an H200 with 580.159.04: CUDA maps USERD of a
- * context's channels at once, by MAP_FIXED, before it allocates the first.
+ * accessed so, as far as enum cgpu_access says. Seen on an H100 and an H200 with
+ * 580.159.04: CUDA maps USERD of a context's channels at once, by MAP_FIXED, before it
+ * allocates the first.
  *
  * A tenant may unmap it, map something else there, or write both words. Whoever has
  * a compute channel that cannot be read counts as one that always works.
@@ -117,11 +118,25 @@ static void attach(struct userds *d, uint32_t map)
 		d->map[map].mem = mem;
 }
 
-/* Context: door.lock. */
-static void mapped(struct userds *d, const struct announced *a, uint64_t at, uint64_t length)
+/* Of a mapping, how much can be read. */
+static uint64_t readable_bytes(uint32_t device, uint64_t length)
 {
-	uint32_t map = cgpu_userd_mapped(&d->core, a->hClient, a->hMemory, a->offset,
-					 a->length < length ? a->length : length);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	if (device != CGPU_DEVICE_GPU || door.abi.access == CGPU_ACCESS_WHOLE)
+		return length;
+	if (door.abi.access == CGPU_ACCESS_NONE)
+		return 0;
+	return length < page ? length : page;
+}
+
+/* Context: door.lock. */
+static void mapped(struct userds *d, const struct announced *a, uint32_t device, uint64_t at,
+		   uint64_t length)
+{
+	uint64_t bytes = readable_bytes(device, a->length < length ? a->length : length);
+	uint32_t map = bytes ? cgpu_userd_mapped(&d->core, a->hClient, a->hMemory, a->offset,
+						 bytes) : CGPU_USERD_NONE;
 
 	if (map == CGPU_USERD_NONE)
 		return;
@@ -137,7 +152,8 @@ static void mapped(struct userds *d, const struct announced *a, uint64_t at, uin
  * An mmap of a file of the driver, about to happen. Only at an address that the
  * process chose: another is not known before it has happened.
  */
-void demand_mapped(struct container *c, int pid, int fd, uint64_t at, uint64_t length, int flags)
+void demand_mapped(struct container *c, int pid, int fd, uint32_t device, uint64_t at,
+		   uint64_t length, int flags)
 {
 	struct userds *d;
 	uint32_t i;
@@ -150,7 +166,7 @@ void demand_mapped(struct container *c, int pid, int fd, uint64_t at, uint64_t l
 		if (a->pid != pid || a->fd != fd)
 			continue;
 		if (flags & MAP_FIXED)
-			mapped(d, a, at, length);
+			mapped(d, a, device, at, length);
 		a->pid = 0;
 		break;
 	}

@@ -239,7 +239,8 @@ void switch_log_refresh(uint32_t minor);
 /* A call of RM_MAP_MEMORY, and an mmap of a file of the driver, before they happen. */
 void demand_announced(struct container *c, int pid, const struct cgpu_request *req,
 		      const uint8_t *args);
-void demand_mapped(struct container *c, int pid, int fd, uint64_t at, uint64_t length, int flags);
+void demand_mapped(struct container *c, int pid, int fd, uint32_t device, uint64_t at,
+		   uint64_t length, int flags);
 /* A channel was allocated with these parameters. Context: door.lock. */
 void demand_channel(struct container *c, uint32_t hClient, uint32_t hChannel,
 		    const uint8_t *params, uint32_t params_size);

@@ -45,6 +45,26 @@ def test_each_branch_has_the_sizes_of_nvidias_structs(branch: Any) -> None:
     assert tuple(getattr(raw, name) for name in FIELDS) == SIZES[branch]
 
 
+@pytest.mark.parametrize(
+    ("version", "access"),
+    [
+        ("535.288.01", lib.CGPU_ACCESS_FIRST_PAGE),
+        ("550.163.01", lib.CGPU_ACCESS_FIRST_PAGE),
+        ("570.211.01", lib.CGPU_ACCESS_WHOLE),
+        ("580.159.04", lib.CGPU_ACCESS_WHOLE),
+        ("590.48.01", lib.CGPU_ACCESS_WHOLE),
+        ("595.44.03", lib.CGPU_ACCESS_NONE),
+        ("595.58.03", lib.CGPU_ACCESS_NONE),
+        ("595.71.05", lib.CGPU_ACCESS_WHOLE),
+        ("595.104", lib.CGPU_ACCESS_WHOLE),
+    ],
+)
+def test_what_others_may_read_of_a_drivers_mappings_hangs_on_its_release(
+    version: str, access: int
+) -> None:
+    assert Abi(version).raw.access == access
+
+
 @given(st.sampled_from(KNOWN), st.from_regex(r"\A\.[0-9]{1,3}(\.[0-9]{1,2})?\Z"))
 def test_every_release_of_a_known_branch_is_known(branch: Any, rest: Any) -> None:
     assert find(f"{branch}{rest}") == (0, branch)

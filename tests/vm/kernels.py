@@ -351,9 +351,9 @@ def fetch(series: str) -> Kernel:
     Return a kernel, downloaded and unpacked if the cache lacks it.
 
     Args:
-        series: ``6.1`` for its newest release, ``newest``, a full release such as ``6.1.0-56-amd64``,
-            ``6.1-debug`` for one built with everything that finds faults, or the path of a
-            kernel tree that has been built.
+        series: ``6.1`` for its newest release, ``newest``, a full release such as
+            ``6.1.0-56-amd64``, ``6.1-debug`` for one built with everything that finds faults,
+            or the path of a kernel tree that has been built.
 
     Raises:
         PackageNotFound: the distribution does not have it.

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.vm import loaded
+from pycgpu.agent import server
+from tests.vm import loaded, user_door
 from tests.vm.loaded import until
+from tests.vm.user_door import START_S
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
@@ -41,6 +45,24 @@ def test_what_a_container_frees_returns_and_the_bridge_opens_its_card(
     until(lambda: "current_bytes 0\n" in cgpu.read("0/one/stat"), "the return of all memory")
     assert "gate" in cgpu.read("features"), "the card is not open"
     assert f"attached to NVIDIA driver {branch}." in kernel_log()
+
+
+@pytest.mark.needs("sim", "programs")
+@pytest.mark.parametrize("branch", [550, 595])
+def test_the_agent_reads_no_userd_where_the_driver_would_misread_it(
+    made: Any, tmp_path: Path, branch: int
+) -> None:
+    """550 reads a card's memory at the mapping's beginning, and 595 by a null pointer."""
+    with user_door.opened(made, tmp_path, branch=branch) as door:
+        program = (str(made("programs") / "userd"), "video", "8", "2")
+        both = [door.start(*program, name=name) for name in ("one", "two")]
+        for tenant in both:
+            out, err = tenant.communicate(timeout=2 * START_S)
+            assert tenant.returncode == 0 and json.loads(out)["kernels"] > 0, err
+        counters = server.ask({"op": "counters"})["counters"]
+        assert counters["look_reads"] == 0
+        user_door.emptied()
+        door.close()
 
 
 def test_an_unknown_branch_is_refused_by_the_module_and_by_the_bridge(

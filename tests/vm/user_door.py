@@ -110,11 +110,11 @@ def _ended(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def opened(made: Callable[[str], Path], folder: Path) -> Iterator[Door]:
+def opened(made: Callable[[str], Path], folder: Path, **parameters: object) -> Iterator[Door]:
     """Load the simulated driver with one T4 and yield the door; the driver must unload after."""
     stack = loaded.Modules()
     try:
-        yield Door(folder, Sim(stack, made("sim")).load(cards="T4"))
+        yield Door(folder, Sim(stack, made("sim")).load(cards="T4", **parameters))
         stack.unload_all()
     finally:
         loaded.remove_nodes()

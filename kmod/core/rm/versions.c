@@ -10,22 +10,42 @@
 
 static const uint32_t known[] = { 535, 550, 570, 580, 590, 595 };
 
-static uint32_t parse_branch(const char *version)
+/* At most four digits. Return: how many. */
+static int parse_number(const char *text, uint32_t *number)
 {
-	uint32_t branch = 0;
 	int digits = 0;
 
-	while (*version >= '0' && *version <= '9' && digits < 4) {
-		branch = branch * 10 + (uint32_t)(*version - '0');
-		version++;
-		digits++;
-	}
-	return (digits == 3 && *version == '.') ? branch : 0;
+	for (*number = 0; digits < 4 && text[digits] >= '0' && text[digits] <= '9'; digits++)
+		*number = *number * 10 + (uint32_t)(text[digits] - '0');
+	return digits;
+}
+
+/* Return: 0: not a version. */
+static uint32_t parse_version(const char *version, uint32_t *release)
+{
+	uint32_t branch;
+
+	if (parse_number(version, &branch) != 3 || version[3] != '.')
+		return 0;
+	parse_number(version + 4, release);
+	return branch;
+}
+
+/*
+ * nv-mmap.c: nvidia_vma_access. Before 570 the address that it maps is that of the
+ * mapping's beginning. In 595 it looks at the mapping's context before it has one:
+ * NVIDIA/open-gpu-kernel-modules issue 1107, mended in 595.71.05.
+ */
+static uint32_t access_of(uint32_t branch, uint32_t release)
+{
+	if (branch < 570)
+		return CGPU_ACCESS_FIRST_PAGE;
+	return branch == 595 && release < 71 ? CGPU_ACCESS_NONE : CGPU_ACCESS_WHOLE;
 }
 
 int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 {
-	uint32_t asked = parse_branch(version);
+	uint32_t release = 0, asked = parse_version(version, &release);
 	uint32_t branch = 0;
 	size_t i;
 
@@ -52,6 +72,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.dmabuf_size = 2600,
 		.dmabuf_handles = 32,
 		.dmabuf_status = 2592,
+		.access = access_of(asked, release),
 	};
 	if (branch >= 550) {
 		abi->memory_alloc_size = 128; /* numaNode */

@@ -5,6 +5,16 @@
 
 #include "core/types.h"
 
+/*
+ * What vm_ops->access of a mapping of video memory is good for, and /proc/PID/mem by it;
+ * system memory has pages, and is read by those.
+ */
+enum cgpu_access {
+	CGPU_ACCESS_WHOLE,
+	CGPU_ACCESS_FIRST_PAGE, /* wherever it is asked to, it reads there */
+	CGPU_ACCESS_NONE        /* it follows a null pointer */
+};
+
 /* One driver branch: sizes and offsets in bytes. */
 struct cgpu_abi {
 	uint32_t branch;                  /* 535, 550, 570, 580, 590, 595 */
@@ -22,6 +32,7 @@ struct cgpu_abi {
 	uint32_t dmabuf_size;             /* nv_ioctl_export_to_dma_buf_fd_t */
 	uint32_t dmabuf_handles;
 	uint32_t dmabuf_status;
+	uint32_t access;                  /* enum cgpu_access */
 };
 
 /*

@@ -460,10 +460,18 @@ int sc_context(struct sc *sc)
 	ret = uvm_start(sc);
 	if (ret)
 		return ret;
-	ret = sysmem(sc, (u64)SC_CHANNELS * RING_BYTES, &sc->userd);
+	if (sc->opt.video_userd) {
+		struct sc_mem mem = { 0 };
+
+		ret = sc_mem_alloc(sc, (u64)SC_CHANNELS * RING_BYTES, &mem);
+		sc->userd = mem.handle;
+	} else {
+		ret = sysmem(sc, (u64)SC_CHANNELS * RING_BYTES, &sc->userd);
+	}
 	if (ret)
 		return ret;
-	sc->rings = map_object(sc, sc->userd, (u64)SC_CHANNELS * RING_BYTES, false);
+	sc->rings = map_object(sc, sc->userd, (u64)SC_CHANNELS * RING_BYTES,
+			       sc->opt.video_userd);
 	if (!sc->rings)
 		return -EIO;
 	for (g = 0; g <= SC_COPY_GROUPS; g++) {

@@ -20,6 +20,7 @@ struct sc_options {
 	bool old_alloc;		/* RM_ALLOC in its 32-byte form */
 	bool xfer;		/* every command wrapped in IOCTL_XFER_CMD */
 	int heap;		/* 2, 6 or 14: allocate by that VID_HEAP_CONTROL function */
+	bool video_userd;	/* USERD in the card's memory, as CUDA has it */
 };
 
 struct sc {

@@ -5,6 +5,7 @@
  *   moved     nothing: it lies elsewhere
  *   frozen    other memory, of a channel that submits nothing
  *   spinning  GP_PUT of channels without work that runs
+ *   video     what is there, in the card's memory
  * Prints one line of JSON: kernels, and the part of the time in thousandths.
  */
 #define _GNU_SOURCE
@@ -55,6 +56,7 @@ int main(int argc, char **argv)
 {
 	static struct sc sc;
 	double seconds, start;
+	struct sc_options options = { 0 };
 	int spinning, channel, ret;
 	u64 ns;
 
@@ -63,14 +65,15 @@ int main(int argc, char **argv)
 	seconds = atof(argv[2]);
 	ns = (u64)(atof(argv[3]) * 1e6);
 	spinning = !strcmp(argv[1], "spinning");
-	ret = sc_open(&sc, 0, NULL);
+	options.video_userd = !strcmp(argv[1], "video");
+	ret = sc_open(&sc, 0, &options);
 	if (!ret)
 		ret = sc_context(&sc);
 	if (ret) {
 		fprintf(stderr, "userd: context: status %#x\n", ret);
 		return 2;
 	}
-	if (!spinning) {
+	if (!spinning && !options.video_userd) {
 		ret = move(&sc, !strcmp(argv[1], "frozen"));
 		if (ret)
 			return ret;
