@@ -6,8 +6,17 @@
 #ifndef CGPU_COMPAT_H
 #define CGPU_COMPAT_H
 
+#include <linux/fs_struct.h>
 #include <linux/mm.h>
 #include <linux/version.h>
+
+/*
+ * 67c54d1d730a ("fs: add scoped_with_init_fs()") in v7.3: outside of it a kernel thread
+ * finds no path; before, it had the root of init.
+ */
+#ifndef scoped_with_init_fs
+#define scoped_with_init_fs() if (true)
+#endif
 
 /* 52a9e9cd181f ("mm: rename zap_vma_ptes() to zap_special_vma_range()") in v7.1 */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 1, 0)

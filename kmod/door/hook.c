@@ -12,6 +12,7 @@
 #include <linux/workqueue.h>
 
 #include "answer.h"
+#include "compat/compat.h"
 #include "core_drain.h"
 #include "descriptor.h"
 #include "events.h"
@@ -115,13 +116,15 @@ static int attach(const struct cgpu_core_ops *core)
 	int err = 0;
 
 	mutex_lock(&attach_lock);
-	if (!cgpu_rm_target.fops)
-		err = attach_rm(core);
-	if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
-		cgpu_gap_end(&cgpu_uvm_target);
-		cgpu_answer_attach(true);
-		pr_info("cgpu: attached to nvidia-uvm\n");
-		core->driver_changed(CGPU_DRIVER_UVM, true);
+	scoped_with_init_fs() {
+		if (!cgpu_rm_target.fops)
+			err = attach_rm(core);
+		if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
+			cgpu_gap_end(&cgpu_uvm_target);
+			cgpu_answer_attach(true);
+			pr_info("cgpu: attached to nvidia-uvm\n");
+			core->driver_changed(CGPU_DRIVER_UVM, true);
+		}
 	}
 	mutex_unlock(&attach_lock);
 	return err;
