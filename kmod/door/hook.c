@@ -11,8 +11,8 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
+#include "../compat/compat.h"
 #include "answer.h"
-#include "compat/compat.h"
 #include "core_drain.h"
 #include "descriptor.h"
 #include "events.h"

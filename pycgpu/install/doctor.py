@@ -93,10 +93,10 @@ def driver(host: Host) -> Iterator[Finding]:
         return
     flavour = "open" if "Open Kernel Module" in line else "closed"
     version = found[1]
-    from ..core import Abi
+    from ..core import Abi, Access
 
     try:
-        branch = Abi(version).branch
+        abi = Abi(version)
     except ValueError as error:
         yield Finding(
             FAIL,
@@ -106,8 +106,17 @@ def driver(host: Host) -> Iterator[Finding]:
             "which may charge wrongly or oops (docs/install.md), and test it well",
         )
         return
-    yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {branch}")
-    yield from _vulnerabilities(version, branch)
+    yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {abi.branch}")
+    yield from _vulnerabilities(version, abi.branch)
+    if abi.access is Access.NONE:
+        yield Finding(
+            WARN,
+            "driver",
+            f"{version} crashes the kernel when somebody, a tenant too, reads /proc/PID/mem where"
+            " the card's memory is mapped; so the agent does not look who waits for the card",
+            "install 595.71.05 or newer"
+            " (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1107)",
+        )
     if "nvidia_uvm" not in host.modules:
         yield Finding(
             WARN, "driver", "nvidia-uvm is not loaded: CUDA cannot start", "modprobe nvidia-uvm"

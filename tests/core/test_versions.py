@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Abi, ffi, lib
+from pycgpu.core import Abi, Access, ffi, lib
 
 KNOWN = (535, 550, 570, 580, 590, 595)
 
@@ -48,21 +48,21 @@ def test_each_branch_has_the_sizes_of_nvidias_structs(branch: Any) -> None:
 @pytest.mark.parametrize(
     ("version", "access"),
     [
-        ("535.288.01", lib.CGPU_ACCESS_FIRST_PAGE),
-        ("550.163.01", lib.CGPU_ACCESS_FIRST_PAGE),
-        ("570.211.01", lib.CGPU_ACCESS_WHOLE),
-        ("580.159.04", lib.CGPU_ACCESS_WHOLE),
-        ("590.48.01", lib.CGPU_ACCESS_WHOLE),
-        ("595.44.03", lib.CGPU_ACCESS_NONE),
-        ("595.58.03", lib.CGPU_ACCESS_NONE),
-        ("595.71.05", lib.CGPU_ACCESS_WHOLE),
-        ("595.104", lib.CGPU_ACCESS_WHOLE),
+        ("535.288.01", Access.FIRST_PAGE),
+        ("550.163.01", Access.FIRST_PAGE),
+        ("570.211.01", Access.WHOLE),
+        ("580.159.04", Access.WHOLE),
+        ("590.48.01", Access.WHOLE),
+        ("595.44.03", Access.NONE),
+        ("595.58.03", Access.NONE),
+        ("595.71.05", Access.WHOLE),
+        ("595.104", Access.WHOLE),
     ],
 )
 def test_what_others_may_read_of_a_drivers_mappings_hangs_on_its_release(
-    version: str, access: int
+    version: str, access: Access
 ) -> None:
-    assert Abi(version).raw.access == access
+    assert Abi(version).access is access
 
 
 @given(st.sampled_from(KNOWN), st.from_regex(r"\A\.[0-9]{1,3}(\.[0-9]{1,2})?\Z"))

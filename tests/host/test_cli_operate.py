@@ -305,6 +305,7 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "fail", "force_branch"),
         ("proc/driver/nvidia/version", "Module  550.144.03  R", "driver", "warn", "550.163.01"),
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
+        ("proc/driver/nvidia/version", "Module  595.45.04  R", "driver", "warn", "595.71.05"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
@@ -340,7 +341,9 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(
     assert status == (1 if level == "fail" else 0)
 
 
-@pytest.mark.parametrize("version", ["535.309.01", "570.211.01", "580.159.03", "580.200.1"])
+@pytest.mark.parametrize(
+    "version", ["535.309.01", "570.211.01", "580.159.03", "580.200.1", "595.71.05"]
+)
 def test_doctor_names_no_vulnerability_of_a_driver_without_a_known_one(
     host: Path, version: str
 ) -> None:
