@@ -116,15 +116,13 @@ static int attach(const struct cgpu_core_ops *core)
 	int err = 0;
 
 	mutex_lock(&attach_lock);
-	scoped_with_init_fs() {
-		if (!cgpu_rm_target.fops)
-			err = attach_rm(core);
-		if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
-			cgpu_gap_end(&cgpu_uvm_target);
-			cgpu_answer_attach(true);
-			pr_info("cgpu: attached to nvidia-uvm\n");
-			core->driver_changed(CGPU_DRIVER_UVM, true);
-		}
+	if (!cgpu_rm_target.fops)
+		err = attach_rm(core);
+	if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
+		cgpu_gap_end(&cgpu_uvm_target);
+		cgpu_answer_attach(true);
+		pr_info("cgpu: attached to nvidia-uvm\n");
+		core->driver_changed(CGPU_DRIVER_UVM, true);
 	}
 	mutex_unlock(&attach_lock);
 	return err;
@@ -163,15 +161,24 @@ EXPORT_SYMBOL_GPL(cgpu_door_driver_ioctl);
 static void attach_work_fn(struct work_struct *work);
 static DECLARE_DELAYED_WORK(attach_work, attach_work_fn);
 
-static void attach_work_fn(struct work_struct *work)
+/* Return: there is a driver whose nodes user space has yet to make. */
+static bool attach_now(void)
 {
 	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
 	int err = core ? attach(core) : 0;
 
 	cgpu_core_leave(&cgpu_calls);
-	/* the device nodes are made by user space some time after the module */
-	if (core && ((err == -ENODEV && is_loaded(&cgpu_rm_target)) ||
-		     (!cgpu_uvm_target.fops && is_loaded(&cgpu_uvm_target))))
+	return core && ((err == -ENODEV && is_loaded(&cgpu_rm_target)) ||
+			(!cgpu_uvm_target.fops && is_loaded(&cgpu_uvm_target)));
+}
+
+static void attach_work_fn(struct work_struct *work)
+{
+	bool again = false;
+
+	scoped_with_init_fs()
+		again = attach_now();
+	if (again)
 		schedule_delayed_work(&attach_work, HZ / 4);
 }
 
