@@ -2,10 +2,10 @@
 """
 Which drivers have known vulnerabilities, by NVIDIA's security bulletins.
 
-From the advisories in https://github.com/NVIDIA/product-security, read up to bulletin 5821 (May
-2026): the product Tesla under Linux, the newest bulletin that names a fixed version of the branch.
-Add the next one to the table when it comes; a version at or above the fixed one is not known to be
-without flaws, only without those.
+From the advisories in https://github.com/NVIDIA/product-security, read as of August 2026, when
+bulletin 5821 (May) was the last of this driver: the product Tesla under Linux, the newest bulletin
+that names a fixed version of the branch. Add the next one to the table when it comes; a version at
+or above the fixed one is not known to be without flaws, only without those.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ _LAST = {
     ),
     570: Bulletin(5747, "2026-01-28", "570.211.01", ("CVE-2025-33219",)),
     580: Bulletin(5821, "2026-05-19", "580.159.03", _MAY_2026),
+    590: Bulletin(5747, "2026-01-28", "590.48.01", ("CVE-2025-33219", "CVE-2025-33220")),
+    595: Bulletin(
+        5821,
+        "2026-05-19",
+        "595.71.05",
+        tuple(cve for cve in _MAY_2026 if cve not in ("CVE-2026-24193", "CVE-2026-24195")),
+    ),
 }
 
 

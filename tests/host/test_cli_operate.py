@@ -305,7 +305,6 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "fail", "force_branch"),
         ("proc/driver/nvidia/version", "Module  550.144.03  R", "driver", "warn", "550.163.01"),
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
-        ("proc/driver/nvidia/version", "Module  595.45.04  R", "driver", "warn", "595.71.05"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
@@ -349,6 +348,12 @@ def test_doctor_names_no_vulnerability_of_a_driver_without_a_known_one(
 ) -> None:
     (host / "proc/driver/nvidia/version").write_text(f"Module  {version}  R")
     assert wrong(host) == []
+
+
+def test_doctor_warns_of_a_driver_that_any_reader_of_its_mappings_crashes(host: Path) -> None:
+    (host / "proc/driver/nvidia/version").write_text("Module  595.45.04  R")
+    found = [one for one in wrong(host) if "crashes the kernel" in one.text]
+    assert [(one.level, "595.71.05" in one.remedy) for one in found] == [("warn", True)]
 
 
 def test_doctor_says_that_a_branch_gets_no_fixes_any_more(host: Path) -> None:
