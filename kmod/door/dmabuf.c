@@ -78,7 +78,7 @@ static struct kretprobe get_probe = {
 	.maxactive = LOOKUPS_MAX,
 };
 
-void cgpu_dmabuf_init(void)
+int cgpu_dmabuf_init(void)
 {
 	int err = register_kprobe(&fd_probe);
 
@@ -88,8 +88,9 @@ void cgpu_dmabuf_init(void)
 			unregister_kprobe(&fd_probe);
 	}
 	watched = !err;
-	if (err)
+	if (err && err != -ENOMEM)
 		pr_warn("cgpu: exports cannot be followed (%d): containers get no dma-buf\n", err);
+	return err == -ENOMEM ? err : 0;
 }
 
 void cgpu_dmabuf_exit(void)

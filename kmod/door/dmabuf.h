@@ -24,9 +24,11 @@ struct cgpu_dmabuf_watch {
 /**
  * cgpu_dmabuf_init() - begin to look
  *
- * Where the kernel cannot be looked at, cgpu_dmabuf_is_watched() says so.
+ * Where the kernel cannot be looked at, cgpu_door_sees_exports() says so.
+ *
+ * Return: 0, -ENOMEM: not now.
  */
-void cgpu_dmabuf_init(void);
+int cgpu_dmabuf_init(void);
 void cgpu_dmabuf_exit(void);
 
 /** cgpu_dmabuf_begin() - current is about to export */

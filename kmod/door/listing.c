@@ -119,7 +119,7 @@ static struct kprobe list_probe = {
 	.symbol_name = "proc_readdir", .pre_handler = on_list, .post_handler = after_entry,
 };
 
-void cgpu_listing_init(void)
+int cgpu_listing_init(void)
 {
 	int err = register_kprobe(&lookup_probe);
 
@@ -129,9 +129,10 @@ void cgpu_listing_init(void)
 			unregister_kprobe(&lookup_probe);
 	}
 	probed = !err;
-	if (err)
+	if (err && err != -ENOMEM)
 		pr_warn("cgpu: listings of procfs cannot be probed (%d): containers see each other's names\n",
 			err);
+	return err == -ENOMEM ? err : 0;
 }
 
 void cgpu_listing_exit(void)

@@ -7,8 +7,10 @@
  * cgpu_listing_init() - begin to leave out other containers' names
  *
  * Where the kernel cannot be probed its log says so, and the names are for all.
+ *
+ * Return: 0, -ENOMEM: not now.
  */
-void cgpu_listing_init(void);
+int cgpu_listing_init(void);
 
 /** cgpu_listing_exit() - end it; nobody is inside on return */
 void cgpu_listing_exit(void);

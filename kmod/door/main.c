@@ -63,17 +63,22 @@ static int __init door_init(void)
 	err = cgpu_switch_init(cgpu_door_root());
 	if (err)
 		goto err_tree;
-	cgpu_dmabuf_init();
-	cgpu_listing_init();
-	err = cgpu_hook_init();
+	/* what would be without them for want of memory would be so until the next loading */
+	err = cgpu_dmabuf_init();
+	if (err)
+		goto err_tree;
+	err = cgpu_listing_init();
 	if (err)
 		goto err_dmabuf;
+	err = cgpu_hook_init();
+	if (err)
+		goto err_listing;
 	return 0;
 
-err_dmabuf:
+err_listing:
 	cgpu_listing_exit();
+err_dmabuf:
 	cgpu_dmabuf_exit();
-	cgpu_switch_exit();
 err_tree:
 	cgpu_door_tree_exit();
 	return err;

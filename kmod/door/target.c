@@ -3,7 +3,7 @@
  * The driver compares a file's f_op with its own table, so the table stays and the
  * pointers in it are replaced. Files that were open before are covered too. The RM
  * driver's table is writable; UVM's is const and is written through an alias mapping
- * of its page.
+ * of its pages.
  */
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -12,24 +12,29 @@
 #include "target.h"
 
 /*
- * Writes one pointer into a table that may be read-only: its page is plain
- * memory, so a second, writable mapping of it does. The pointers of a table
- * are naturally aligned, hence in one page each.
+ * The pages of a table that may be read-only are plain memory, so a second, writable
+ * mapping of them does. It is kept while the table is hooked: who is unloaded must not
+ * need memory to put the driver's pointers back.
+ *
+ * Return: where the table can be written, NULL: no memory.
  */
-static int write_pointer(void *where, const void *value)
+static struct file_operations *map_alias(const struct file_operations *fops)
 {
-	unsigned long address = (unsigned long)where;
-	struct page *page = vmalloc_to_page((void *)(address & PAGE_MASK));
+	const void *first = (void *)((unsigned long)fops & PAGE_MASK);
+	const void *last = (void *)(((unsigned long)(fops + 1) - 1) & PAGE_MASK);
+	struct page *pages[] = { vmalloc_to_page(first), vmalloc_to_page(last) };
 	u8 *alias;
 
-	if (!page)
-		return -EFAULT;
-	alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
-	if (!alias)
-		return -ENOMEM;
-	WRITE_ONCE(*(const void **)(alias + offset_in_page(address)), value);
-	vunmap(alias);
-	return 0;
+	BUILD_BUG_ON(sizeof(*fops) > PAGE_SIZE);
+	if (!pages[0] || !pages[1])
+		return NULL;
+	alias = vmap(pages, first == last ? 1 : 2, VM_MAP, PAGE_KERNEL);
+	return alias ? (void *)(alias + offset_in_page(fops)) : NULL;
+}
+
+static void unmap_alias(struct file_operations *alias)
+{
+	vunmap((void *)((unsigned long)alias & PAGE_MASK));
 }
 
 /* the slots of struct file_operations that a replacement may fill */
@@ -41,9 +46,9 @@ static const size_t slots[] = {
 	offsetof(struct file_operations, mmap),
 };
 
-static void **slot_of(const struct file_operations *fops, size_t offset)
+static const void **slot_of(const struct file_operations *fops, size_t offset)
 {
-	return (void **)((u8 *)fops + offset);
+	return (const void **)((u8 *)fops + offset);
 }
 
 void cgpu_target_restore(struct cgpu_target *target)
@@ -53,8 +58,8 @@ void cgpu_target_restore(struct cgpu_target *target)
 	if (!target->fops)
 		return;
 	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		void *ours = *slot_of(target->replacement, slots[i]);
-		void **there = slot_of(target->fops, slots[i]);
+		const void *ours = *slot_of(target->replacement, slots[i]);
+		const void **there = slot_of(target->fops, slots[i]);
 
 		if (!ours || !*slot_of(&target->original, slots[i]))
 			continue;
@@ -62,20 +67,22 @@ void cgpu_target_restore(struct cgpu_target *target)
 			pr_warn("cgpu: somebody hooked %s after us; leaving that pointer\n",
 				target->module);
 		else
-			write_pointer(there, *slot_of(&target->original, slots[i]));
+			WRITE_ONCE(*slot_of(target->alias, slots[i]),
+				   *slot_of(&target->original, slots[i]));
 	}
 	target->fops = NULL;
+	unmap_alias(target->alias);
+	target->alias = NULL;
 }
 
 int cgpu_target_patch(struct cgpu_target *target, const struct file_operations *fops)
 {
 	size_t i;
-	int err;
 
 	if (!fops->owner)
 		return -EINVAL;
 	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		void *there = *slot_of(fops, slots[i]);
+		const void *there = *slot_of(fops, slots[i]);
 
 		if (*slot_of(target->replacement, slots[i]) && there &&
 		    !within_module((unsigned long)there, fops->owner)) {
@@ -84,19 +91,17 @@ int cgpu_target_patch(struct cgpu_target *target, const struct file_operations *
 			return -EINVAL;
 		}
 	}
+	target->alias = map_alias(fops);
+	if (!target->alias)
+		return -ENOMEM;
 	target->original = *fops;
 	target->fops = (struct file_operations *)fops;
 	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		void *ours = *slot_of(target->replacement, slots[i]);
+		const void *ours = *slot_of(target->replacement, slots[i]);
 
 		/* what the driver does not serve stays unserved */
-		if (!ours || !*slot_of(&target->original, slots[i]))
-			continue;
-		err = write_pointer(slot_of(fops, slots[i]), ours);
-		if (err) {
-			cgpu_target_restore(target);
-			return err;
-		}
+		if (ours && *slot_of(&target->original, slots[i]))
+			WRITE_ONCE(*slot_of(target->alias, slots[i]), ours);
 	}
 	return 0;
 }

@@ -10,6 +10,7 @@ struct cgpu_target {
 	const char *path;             /* a device that the table serves */
 	const char *module;
 	struct file_operations *fops; /* NULL: not hooked */
+	struct file_operations *alias; /* the same table, writable, while it is hooked */
 	bool gap;                     /* gap.c's */
 	struct file_operations original;
 	const struct file_operations *replacement;
@@ -23,13 +24,15 @@ struct cgpu_target {
  * An operation that the driver does not serve stays unserved.
  *
  * Context: sleeps; one caller at a time.
- * Return: 0, -EINVAL: its pointers are not its own, -ENOMEM, -EFAULT.
+ * Return: 0, -EINVAL: its pointers are not its own, -ENOMEM.
  */
 int cgpu_target_patch(struct cgpu_target *target, const struct file_operations *fops);
 
 /**
  * cgpu_target_restore() - put the driver's pointers back where ours still are
  * @target: hooked or not
+ *
+ * Needs no memory and cannot fail: the module goes next.
  *
  * Context: as cgpu_target_patch(). Callers may be inside our functions on return.
  */

@@ -114,7 +114,7 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
 	u32 fb_bytes = cgpu_driver_abi()->fb_get_info_v2_size;
 	u8 *params = session->slot.params;
-	int err;
+	int err, nameless;
 
 	memset(params, 0, 56);
 	cgpu_put32(params, 0, gpu->device_instance);
@@ -128,9 +128,9 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 
 	memset(params, 0, GID_INFO_BYTES);
 	cgpu_put32(params, 4, GID_FLAGS_BINARY);
-	err = rm_control(session, hSubdevice, NV2080_CTRL_CMD_GPU_GET_GID_INFO,
-			 GID_INFO_BYTES);
-	if (!err && cgpu_get32(params, GID_LENGTH) == sizeof(gpu->uuid))
+	nameless = rm_control(session, hSubdevice, NV2080_CTRL_CMD_GPU_GET_GID_INFO,
+			      GID_INFO_BYTES);
+	if (!nameless && cgpu_get32(params, GID_LENGTH) == sizeof(gpu->uuid))
 		memcpy(gpu->uuid, params + GID_DATA, sizeof(gpu->uuid));
 
 	memset(params, 0, fb_bytes);
@@ -144,6 +144,7 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 		gpu->total_bytes = (u64)cgpu_get32(params, 8) << 10;
 		if (heap_bytes < gpu->total_bytes)
 			gpu->reserved_bytes = gpu->total_bytes - heap_bytes;
+		err = nameless;
 	}
 free:
 	rm_free(session, hDevice);
@@ -180,10 +181,16 @@ static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu)
 	return err;
 }
 
-static void add_card(u32 minor, const struct cgpu_gpu *gpu)
+/* Return: 0, -ENOMEM: as if it were not there. */
+static int add_card(u32 minor, const struct cgpu_gpu *gpu)
 {
-	if (cgpu_registry_add_card(minor, gpu) && cgpu_tree_add_card(minor))
-		pr_warn("cgpu: card %u: no memory for its directory\n", minor);
+	int err = 0;
+
+	if (cgpu_registry_add_card(minor, gpu))
+		err = cgpu_tree_add_card(minor);
+	if (err)
+		cgpu_registry_drop_card(minor);
+	return err;
 }
 
 /* of the cards in `minors`, by bit */
@@ -214,11 +221,11 @@ static int ask_cards(struct session *session, u32 minors)
 			continue;
 		err = ask_card(session, minor, &gpu);
 		if (err)
-			pr_warn("cgpu: card %u does not answer (%ld): its size is not known\n",
+			pr_warn("cgpu: card %u: no answer (%ld); asked again with its next container\n",
 				minor, err);
 		/* what is there of one that is silent again, the operator may have written */
 		if (!err || !(discovery->unanswered >> minor & 1))
-			add_card(minor, &gpu);
+			err = add_card(minor, &gpu) ?: err;
 		discovery->unanswered &= ~(1U << minor);
 		discovery->unanswered |= (err ? 1U : 0) << minor;
 	}
@@ -226,22 +233,14 @@ static int ask_cards(struct session *session, u32 minors)
 	return 0;
 }
 
-int cgpu_discover(u32 wanted)
+/* of the cards in `minors`, by bit */
+static int ask_driver(u32 minors)
 {
-	struct session session = {};
-	u32 minors;
+	struct session session = { .ctl = filp_open("/dev/nvidiactl", O_RDWR, 0) };
 	int err;
 
-	mutex_lock(&discovery->lock);
-	err = cgpu_door_attach();
-	minors = discovery->done ? discovery->unanswered & wanted : U32_MAX;
-	if (err || !minors || !current->mm)
-		goto out;
-	session.ctl = filp_open("/dev/nvidiactl", O_RDWR, 0);
-	if (IS_ERR(session.ctl)) {
-		err = PTR_ERR(session.ctl);
-		goto out;
-	}
+	if (IS_ERR(session.ctl))
+		return PTR_ERR(session.ctl);
 	err = cgpu_slot_get(&session.slot, false);
 	if (!err) {
 		err = ask_cards(&session, minors);
@@ -249,9 +248,25 @@ int cgpu_discover(u32 wanted)
 		cgpu_scratch_forget();
 	}
 	filp_close(session.ctl, NULL);
-	discovery->done |= !err;
-	if (!err)
-		cgpu_governors_card_known();
+	return err;
+}
+
+int cgpu_discover(u32 wanted)
+{
+	u32 minors;
+	int err;
+
+	mutex_lock(&discovery->lock);
+	err = cgpu_door_attach();
+	if (err)
+		goto out;
+	minors = discovery->done ? discovery->unanswered & wanted : U32_MAX;
+	if (minors && current->mm) {
+		err = ask_driver(minors);
+		discovery->done |= !err;
+	}
+	/* also of a card whose governor found no memory the last time */
+	cgpu_governors_card_known();
 out:
 	mutex_unlock(&discovery->lock);
 	return err;

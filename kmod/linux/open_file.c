@@ -214,6 +214,7 @@ u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *contai
 	return entry->number;
 }
 
+/* Context: a kernel thread's; whose fput() would leave the rest to another. */
 void cgpu_open_file_sweep(void)
 {
 	struct cgpu_open_file *entry, *last;
@@ -232,7 +233,8 @@ void cgpu_open_file_sweep(void)
 		}
 		spin_unlock(&open_files->lock);
 		if (last) {
-			fput(last->file);
+			/* the memory is free before its charge is */
+			__fput_sync(last->file);
 			cgpu_open_file_close(last);
 		}
 	} while (last);

@@ -366,6 +366,17 @@ void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw 
 	spin_unlock(&e->lock);
 }
 
+/* Those that FIFO_DISABLE_CHANNELS keeps from running. Context: e->lock */
+static u32 shut_channels(const struct nvsim_tsg *tsg)
+{
+	const struct nvsim_chan *ch;
+	u32 count = 0;
+
+	list_for_each_entry(ch, &tsg->channels, of_tsg)
+		count += !!ch->disabled;
+	return count;
+}
+
 void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)
 {
 	struct nvsim_engine *e = card->engine;
@@ -382,9 +393,10 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)
 		seq_printf(m, "runlist %d busy_ns %llu switch_ns %llu switches %llu\n", i,
 			   rl->busy_ns, rl->switch_ns, rl->switches);
 		list_for_each_entry(tsg, &rl->tsgs, of_runlist)
-			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u\n",
+			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u engine %u scheduled %u shut %u\n",
 				   tsg->id, div_u64(tsg->slice_ns, NSEC_PER_USEC), tsg->busy_ns,
-				   tsg->nchans, tsg->interleave);
+				   tsg->nchans, tsg->interleave, tsg->engine_type, tsg->scheduled,
+				   shut_channels(tsg));
 	}
 	spin_unlock(&e->lock);
 }

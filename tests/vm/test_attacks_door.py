@@ -206,6 +206,20 @@ def test_memory_in_a_dmabuf_stays_charged_whatever_becomes_of_its_descriptor(
     until(lambda: not (host.cgpu.root / "container/one").exists(), "the removal of one")
 
 
+def test_a_dmabuf_is_charged_until_its_memory_is_free(host: Host) -> None:
+    """Nobody is told when its last user goes: it is looked for."""
+    one = host.tenant()
+    idle_bytes = _used_bytes()
+    for _ in range(5):
+        child, most_bytes, charged_bytes = one.popen("simcuda", "dmabuf", "10M"), 0, 0
+        while child.poll() is None or charged_bytes:
+            # Read in this order, what goes in between cannot seem to be held by nobody.
+            charged_bytes = host.charged_bytes()
+            assert _used_bytes() - idle_bytes <= charged_bytes
+            most_bytes = max(most_bytes, charged_bytes)
+        assert most_bytes >= 10 * MIB
+
+
 def swap_twice(race: Race, step: str, escape: int) -> int:
     """The status of a call that meets another file than was judged, held before and after."""
     race.call_held(step, escape)
