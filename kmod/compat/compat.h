@@ -15,7 +15,7 @@
  * finds no path; before, it had the root of init.
  */
 #ifndef scoped_with_init_fs
-#define scoped_with_init_fs() if (true)
+#define scoped_with_init_fs()
 #endif
 
 /* 52a9e9cd181f ("mm: rename zap_vma_ptes() to zap_special_vma_range()") in v7.1 */
