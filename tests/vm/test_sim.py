@@ -696,7 +696,8 @@ def test_the_log_of_switches_tells_who_had_the_engine_and_for_how_long(
     assert [number for _, number, *_ in records] == list(range(len(records)))
     assert [pid for *_, pid, _ in starts] == [pid for *_, pid, _ in ends]
     gaps = [start - end for (*_, end), (*_, start) in zip(ends, starts[1:], strict=False)]
-    assert count - 1 <= len(gaps) <= count and set(gaps[:-1]) == {RESTORE_NS}
+    # Each of the two that were disabled may have cut a counted switch short.
+    assert count - 2 <= len(gaps) <= count and set(gaps[:-1]) == {RESTORE_NS}
     spans = {work.process.pid: 0 for work in both}
     for (*_, pid, start), (*_, end) in zip(starts, ends, strict=True):
         spans[pid] += end - start
