@@ -201,8 +201,11 @@ struct call {
 	void (*check)(void);            /* of what did not fail */
 };
 
+/* So much is not charged before the call, and while what it made is there. */
+static long long without, with;
+
 /* Return: true: nothing was left to fail. */
-static bool try(const struct call *call, int number, long long uncharged, int *failures)
+static bool try(const struct call *call, int number, int *failures)
 {
 	bool failed;
 	int ret = call->prepare ? call->prepare() : 0;
@@ -220,26 +223,29 @@ static bool try(const struct call *call, int number, long long uncharged, int *f
 	if (!failed && ret)
 		complain("%s, %d: nothing failed, but it does not work: %d", call->name, number,
 			 ret);
-	if (uncharged_bytes() > uncharged)
+	if (uncharged_bytes() > with)
 		complain("%s, %d: %lld bytes are not charged, of %lld: %d", call->name, number,
-			 uncharged_bytes(), uncharged, ret);
+			 uncharged_bytes(), with, ret);
 	if (watch_gates && !gated_soon())
 		complain("%s, %d: %d channels may run: %d", call->name, number, ungated(), ret);
 	if (call->undo)
 		call->undo();
+	if (uncharged_bytes() > without)
+		complain("%s, %d: %lld bytes are left, of %lld: %d", call->name, number,
+			 uncharged_bytes(), without, ret);
 	return !failed;
 }
 
 /* How much can fail: it is not known beforehand, and the same every time but for some. */
-static int count_of(const struct call *call, long long uncharged)
+static int count_of(const struct call *call)
 {
 	int none = 0, all = 1, middle, failures;
 
-	for (; !try(call, all, uncharged, &failures); all *= 2)
+	for (; !try(call, all, &failures); all *= 2)
 		none = all;
 	while (all - none > 1) {
 		middle = (none + all) / 2;
-		*(try(call, middle, uncharged, &failures) ? &all : &none) = middle;
+		*(try(call, middle, &failures) ? &all : &none) = middle;
 	}
 	return none;
 }
@@ -247,9 +253,9 @@ static int count_of(const struct call *call, long long uncharged)
 /* `last`: of what can fail, that much; 0: all. */
 static void starve_last(const struct call *call, int last)
 {
-	long long before = uncharged_bytes(), with;
 	int number, first = 1, failures = 0, ret;
 
+	without = uncharged_bytes();
 	/* what the driver takes for it unseen is taken without a failure too */
 	ret = call->prepare ? call->prepare() : 0;
 	if (!ret)
@@ -259,15 +265,12 @@ static void starve_last(const struct call *call, int last)
 	with = uncharged_bytes();
 	if (call->undo)
 		call->undo();
-	with = with > before ? with : before;
+	with = with > without ? with : without;
 	if (last)
-		first = count_of(call, with) - last + 1;
+		first = count_of(call) - last + 1;
 	number = first = first > 1 ? first : 1;
-	while (!try(call, number, with, &failures) && number++ < MOST)
+	while (!try(call, number, &failures) && number++ < MOST)
 		;
-	if (uncharged_bytes() > before)
-		complain("%s: %lld bytes are not charged, of %lld before", call->name,
-			 uncharged_bytes(), before);
 	printf("%s from %d to %d failed %d\n", call->name, first, number, failures);
 	fflush(stdout);
 }
@@ -962,6 +965,7 @@ static int run_list(void)
 	size_t i;
 	int ret = sc_open(&sc, 0, &options) ?: (with_context ? sc_context(&sc) : 0);
 
+	wrong = 0; /* of this list alone */
 	if (ret)
 		die("open", ret);
 	if (watch_gates) {
