@@ -210,15 +210,18 @@ def test_a_dmabuf_is_charged_until_its_memory_is_free(host: Host) -> None:
     """Nobody is told when its last user goes: it is looked for."""
     one = host.tenant()
     idle_bytes = _used_bytes()
+
+    def is_free() -> bool:
+        # Both only fall by now: in this order, what nobody is charged with is seen.
+        charged_bytes = host.charged_bytes()
+        assert _used_bytes() - idle_bytes <= charged_bytes
+        return not charged_bytes
+
     for _ in range(5):
         child = one.popen("simcuda", "--hold", "dmabuf", "10M")
         until(lambda: host.charged_bytes() >= 10 * MIB, "the charge of the dma-buf")
         child.terminate()
-        charged_bytes = 10 * MIB
-        while charged_bytes:
-            # Both only fall from here: in this order, what nobody is charged with is seen.
-            charged_bytes = host.charged_bytes()
-            assert _used_bytes() - idle_bytes <= charged_bytes
+        until(is_free, "the return of the charge", pause_s=0)
 
 
 def swap_twice(race: Race, step: str, escape: int) -> int:

@@ -113,9 +113,11 @@ def test_a_guest_that_is_silent_is_started_once_more(
         mending.join()
         result = machine.wait()
     assert (result.status, result.output) == (0, "alive\n")
-    assert vm.VM.restarts > before
+    # The kernel that was put in its place may hang as well.
+    told = capfd.readouterr().err
+    assert 1 <= vm.VM.restarts - before == told.count("vm: no sign of life")
     # The loop's address, of which there is one for each processor that was started.
-    assert "vm: no sign of life, the guest's processors at EIP=00100020" in capfd.readouterr().err
+    assert "vm: no sign of life, the guest's processors at EIP=00100020" in told
 
 
 @pytest.mark.on_host
@@ -154,7 +156,10 @@ def test_a_guest_that_stays_silent_is_an_error_that_says_where_it_was(
     kernel = dataclasses.replace(kernels.fetch("6.1"), image=image)
     with (
         vm.VM(kernel, life_cpu_s=life_cpu_s, idle_s=idle_s) as machine,
-        pytest.raises(vm.VMError, match=rf"(?:EIP={where}.*; then .*){{2}}EIP={where}"),
+        pytest.raises(
+            vm.VMError,
+            match=rf"3 times no sign of life: (?:.*EIP={where}.*; then ){{2}}.*EIP={where}",
+        ),
     ):
         machine.start(["true"])
     assert not machine.running
