@@ -42,21 +42,12 @@ class Verdict(enum.IntEnum):
     KILL = lib.CGPU_KILL
 
 
-class Access(enum.IntEnum):
-    """What others' reads of a mapping of video memory are good for (``/proc/PID/mem``)."""
-
-    WHOLE = lib.CGPU_ACCESS_WHOLE
-    FIRST_PAGE = lib.CGPU_ACCESS_FIRST_PAGE
-    NONE = lib.CGPU_ACCESS_NONE
-
-
 class DecodeError(ValueError):
     """The driver refuses an argument of this size with EINVAL, and so does the core."""
 
 
 class Abi:
-    """The layouts of one driver branch; ``branch`` is 535, 550, 570, 580, 590
-    or 595. ``access`` hangs on the release as well.
+    """The layouts of one driver branch; ``branch`` is 535, 550, 570, 580, 590 or 595.
 
     ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
     that nobody has verified; ``force`` takes the nearest older branch for the latter.
@@ -73,7 +64,6 @@ class Abi:
                 "used if forced"
             )
         self.branch: int = self.raw.branch
-        self.access = Access(self.raw.access)
 
 
 class Request:

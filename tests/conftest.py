@@ -91,6 +91,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what they are (default: 1); also of the next",
     )
     group.addoption(
+        "--fuzz-guided",
+        choices=("yes", "no"),
+        default="yes",
+        help="whether its calls follow the code that they reach, where a kernel has KCOV",
+    )
+    group.addoption(
         "--fuzz-steps",
         type=int,
         default=1_000_000,

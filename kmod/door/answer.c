@@ -27,6 +27,7 @@
 #include <linux/string.h>
 
 #include "answer.h"
+#include "errand.h"
 #include "probe_lock.h"
 
 static DEFINE_HASHTABLE(answers, 8); /* by task */
@@ -171,6 +172,10 @@ static struct place rm_places[] = {
 static struct place uvm_places[] = {
 	{ "nvidia_uvm:uvm_api_register_gpu", on_uvm },
 	{ "nvidia_uvm:uvm_api_unregister_gpu", on_uvm },
+	{ "nvidia_uvm:uvm_api_register_gpu_va_space", on_uvm },
+	{ "nvidia_uvm:uvm_api_unregister_gpu_va_space", on_uvm },
+	{ "nvidia_uvm:uvm_api_register_channel", on_uvm },
+	{ "nvidia_uvm:uvm_api_unregister_channel", on_uvm },
 	{ "nvidia_uvm:uvm_api_create_external_range", on_uvm },
 	{ "nvidia_uvm:uvm_api_map_external_allocation", on_uvm },
 	{ "nvidia_uvm:uvm_api_unmap_external", on_uvm },
@@ -251,13 +256,25 @@ out:
 	return err;
 }
 
+static int follow_both(void)
+{
+	int err = follow(&rm);
+
+	return err ? err : follow(&uvm);
+}
+
+static DEFINE_CGPU_ERRAND(follow_errand, follow_both);
+
 /* Text of the driver is changed for those alone who need it: a host without tenants does not. */
 int cgpu_answer_follow(void)
 {
-	int err = is_due(&rm) ? follow(&rm) : 0;
+	int err = 0;
 
-	return !err && is_due(&uvm) ? follow(&uvm) : err;
+	while (!err && (is_due(&rm) || is_due(&uvm)))
+		err = cgpu_errand_send(&follow_errand);
+	return err;
 }
+
 
 void cgpu_answer_attach(bool of_uvm)
 {
@@ -274,6 +291,13 @@ void cgpu_answer_detach(bool of_uvm)
 	unfollow(side);
 	side->there = side->failed = false;
 	mutex_unlock(&sides_lock);
+}
+
+void cgpu_answer_exit(void)
+{
+	cgpu_errand_end(&follow_errand);
+	cgpu_answer_detach(false);
+	cgpu_answer_detach(true);
 }
 
 void cgpu_answer_begin(struct cgpu_answer *answer)

@@ -54,9 +54,12 @@ void cgpu_answer_detach(bool uvm);
  * cgpu_answer_follow() - text of the driver is changed, where that has not been done
  *
  * Context: sleeps.
- * Return: 0: also where it cannot be; -ENOMEM: not now.
+ * Return: 0: also where it cannot be; -ENOMEM: not now; -EINTR: the task is killed.
  */
 int cgpu_answer_follow(void);
+
+/** cgpu_answer_exit() - for good; nobody is in a call */
+void cgpu_answer_exit(void);
 
 /**
  * cgpu_answer_begin() - current asks the driver

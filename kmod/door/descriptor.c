@@ -17,6 +17,7 @@
 #include <linux/spinlock.h>
 
 #include "descriptor.h"
+#include "errand.h"
 #include "probe_lock.h"
 
 enum {
@@ -110,6 +111,8 @@ out:
 	return err;
 }
 
+static DEFINE_CGPU_ERRAND(attach_errand, attach);
+
 void cgpu_descriptor_attach(void)
 {
 	mutex_lock(&probe_lock);
@@ -126,9 +129,15 @@ void cgpu_descriptor_detach(void)
 	mutex_unlock(&probe_lock);
 }
 
+void cgpu_descriptor_exit(void)
+{
+	cgpu_errand_end(&attach_errand);
+	cgpu_descriptor_detach();
+}
+
 int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file)
 {
-	int err = READ_ONCE(attached) ? 0 : attach();
+	int err = READ_ONCE(attached) || READ_ONCE(failed) ? 0 : cgpu_errand_send(&attach_errand);
 
 	if (err)
 		return err;

@@ -33,6 +33,8 @@ struct cgpu_descriptor_watch {
  */
 void cgpu_descriptor_attach(void);
 void cgpu_descriptor_detach(void);
+/* For good; nobody is in a call. */
+void cgpu_descriptor_exit(void);
 
 /**
  * cgpu_descriptor_begin() - current asks the driver: it finds @file, or nothing

@@ -258,7 +258,6 @@ void cgpu_hook_exit(void)
 	cgpu_gap_end(&cgpu_uvm_target);
 	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_fops_drain();
-	cgpu_descriptor_detach();
-	cgpu_answer_detach(false);
-	cgpu_answer_detach(true);
+	cgpu_descriptor_exit();
+	cgpu_answer_exit();
 }

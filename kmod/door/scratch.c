@@ -76,6 +76,7 @@ enum {
 	MAPPINGS = 2,
 	/* a process with more ioctls in flight than their slots gets -ENOMEM */
 	AREAS_PER_MM = 128,
+	UNMAP_TRIES = 64,
 };
 
 struct cgpu_scratch_area {
@@ -285,6 +286,20 @@ static unsigned long map_area(struct cgpu_scratch_area *area, unsigned long byte
 	return address;
 }
 
+/*
+ * What stays mapped holds this module for as long as the process lives. A sealed mapping is
+ * not undone, and of any other the kernel says no for want of memory alone.
+ */
+static int unmap_area(unsigned long address, unsigned long bytes)
+{
+	int tries = UNMAP_TRIES, err;
+
+	do
+		err = vm_munmap(address, bytes);
+	while (err == -ENOMEM && --tries);
+	return err;
+}
+
 /* Its slots but the first may be had by other threads. */
 static void open_slots(struct cgpu_scratch_area *area)
 {
@@ -305,14 +320,18 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
 	struct cgpu_scratch_area *area;
 	unsigned long address = -ENOMEM;
+	int err;
 
 	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
 	if (!area)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&area->refs);
 	/* where it cannot be sealed at all ->close has to do */
-	if (seal && cgpu_seal_begin(is_sealed) == -ENOMEM)
+	err = seal ? cgpu_seal_begin(is_sealed) : 0;
+	if (err == -ENOMEM || err == -EINTR) {
+		address = err;
 		goto fail;
+	}
 	area->mm = current->mm;
 	area->busy = ALL_SLOTS;
 	area->sealed = seal;
@@ -332,7 +351,7 @@ static struct cgpu_scratch_area *area_new(bool seal)
 		return area;
 	}
 	/* sealed, it stays until the process ends */
-	vm_munmap(area->blank_user, BLANK_BYTES);
+	unmap_area(area->blank_user, BLANK_BYTES);
 fail:
 	kref_put(&area->refs, area_free);
 	return ERR_PTR(address);
@@ -511,8 +530,9 @@ long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file
 	};
 	long result;
 
-	if (slot->area->sealed && cgpu_answer_follow())
-		return -ENOMEM;
+	result = slot->area->sealed ? cgpu_answer_follow() : 0;
+	if (result)
+		return result;
 	cgpu_answer_begin(&answer);
 	result = answer.through_rm ?
 		ask_by_rm(slot, &answer, driver, file, cmd) :
@@ -552,7 +572,7 @@ void cgpu_scratch_forget(void)
 			}
 		}
 		raw_spin_unlock(&areas_lock);
-	} while (user && !vm_munmap(user, AREA_BYTES) && !vm_munmap(blank, BLANK_BYTES));
+	} while (user && !unmap_area(user, AREA_BYTES) && !unmap_area(blank, BLANK_BYTES));
 }
 EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
 

@@ -15,10 +15,10 @@
 #include <linux/errno.h>
 #include <linux/kprobes.h>
 #include <linux/mm.h>
-#include <linux/mutex.h>
 #include <linux/printk.h>
 
 #include "../compat/compat.h"
+#include "errand.h"
 #include "seal.h"
 
 #ifdef VM_SEALED
@@ -57,10 +57,9 @@ static const struct unmapper unmappers[] = {
 	{ "__do_munmap", ARGUMENT(di), ARGUMENT(si), ARGUMENT(dx), true },
 };
 
-static DEFINE_MUTEX(seal_lock); /* all below */
-static const struct unmapper *unmapper; /* NULL: none is probed */
+static const struct unmapper *unmapper; /* that is probed, or tried */
 static cgpu_sealed_fn sealed;
-static bool hopeless;
+static bool probed, hopeless;
 
 /* Runs in the place of the function that unmaps. */
 static noinline notrace int refuse(void)
@@ -104,30 +103,44 @@ static int set_probe(void)
 		probe.symbol_name = unmapper->symbol;
 		probe.addr = NULL;
 		err = register_kprobe(&probe);
-		if (!err)
-			return 0;
-		if (err == -ENOMEM)
+		if (!err || err == -ENOMEM)
 			break;
 	}
-	unmapper = NULL;
 	return err;
 }
+
+static int begin(void)
+{
+	int err;
+
+	if (probed || hopeless)
+		return 0;
+	err = set_probe();
+	/* for want of memory it is tried again by the next call */
+	if (err == -ENOMEM)
+		return err;
+	if (err) {
+		pr_warn("cgpu: private copies cannot be sealed (%d): who unmaps one under a call is killed\n",
+			err);
+		WRITE_ONCE(hopeless, true);
+	} else {
+		WRITE_ONCE(probed, true);
+	}
+	return 0;
+}
+
+static DEFINE_CGPU_ERRAND(begin_errand, begin);
 
 int cgpu_seal_begin(cgpu_sealed_fn is_sealed)
 {
 	int err = 0;
 
-	mutex_lock(&seal_lock);
-	sealed = is_sealed;
-	if (!unmapper)
-		err = hopeless ? -EOPNOTSUPP : set_probe();
-	/* for want of memory it is tried again by the next call */
-	if (err && err != -ENOMEM && !hopeless) {
-		pr_warn("cgpu: private copies cannot be sealed (%d): who unmaps one under a call is killed\n",
-			err);
-		hopeless = true;
+	WRITE_ONCE(sealed, is_sealed);
+	while (!err && !READ_ONCE(probed)) {
+		if (READ_ONCE(hopeless))
+			return -EOPNOTSUPP;
+		err = cgpu_errand_send(&begin_errand);
 	}
-	mutex_unlock(&seal_lock);
 	return err;
 }
 
@@ -137,9 +150,10 @@ void cgpu_seal_vma(struct vm_area_struct *vma)
 
 void cgpu_seal_exit(void)
 {
-	if (unmapper)
+	cgpu_errand_end(&begin_errand);
+	if (probed)
 		unregister_kprobe(&probe);
-	unmapper = NULL;
+	probed = false;
 }
 
 #endif

@@ -3,7 +3,9 @@
  * USERD lies in memory that the driver maps into the process, and is read there through
  * the process's own page tables, without a copy of the page's place: what the process
  * frees or moves is gone or elsewhere at the next look. Not by the driver's method for
- * accesses to its mappings: see enum cgpu_access.
+ * accesses to its mappings (nvidia_vma_access in nv-mmap.c): before 570 it reads at the
+ * mapping's beginning, and in 595 before 595.71.05 it follows a null pointer
+ * (NVIDIA/open-gpu-kernel-modules issue 1107).
  *
  * A mapping is known by its file, for RM_MAP_MEMORY gives a file one mapping in its
  * life; it is looked for when it is needed first and followed wherever mremap takes it.

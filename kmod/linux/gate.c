@@ -72,7 +72,8 @@ static u32 gate_call(struct cgpu_gates *gates, struct nv_fifo_disable_channels *
 }
 
 /* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
-static int gate_each(struct cgpu_gates *gates, struct nv_fifo_disable_channels *params,
+static int gate_each(struct cgpu_gates *gates, struct cgpu_container *container,
+		     struct nv_fifo_disable_channels *params,
 		     const struct cgpu_handle *handles, u32 count, bool shut)
 {
 	int err = 0;
@@ -87,6 +88,11 @@ static int gate_each(struct cgpu_gates *gates, struct nv_fifo_disable_channels *
 		status = gate_call(gates, params, handles + i, 1, shut);
 		if (status && !is_gone(status))
 			err = -EIO;
+		if (status && shut) {
+			mutex_lock(&container->lock);
+			cgpu_tenant_not_shut(&container->tenant, handles + i);
+			mutex_unlock(&container->lock);
+		}
 	}
 	return err;
 }
@@ -101,6 +107,11 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 
 	/* else a gate that is opened and one that is shut could pass each other */
 	mutex_lock(&gates->lock);
+	if (shut) {
+		mutex_lock(&container->lock);
+		cgpu_tenant_gate_anew(&container->tenant, gates->minor);
+		mutex_unlock(&container->lock);
+	}
 	do {
 		mutex_lock(&container->lock);
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles,
@@ -108,7 +119,7 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 		mutex_unlock(&container->lock);
 		/* one that is gone meanwhile makes the driver refuse all */
 		one = count && gate_call(gates, params, handles, count, shut) ?
-			gate_each(gates, params, handles, count, shut) : 0;
+			gate_each(gates, container, params, handles, count, shut) : 0;
 		err = one ? one : err;
 	} while (count == ENTRIES_MAX);
 	mutex_unlock(&gates->lock);
@@ -176,7 +187,7 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut,
 					 gates->handles, CGPU_GATE_HANDLES);
 		mutex_unlock(&container->lock);
-		gate_each(gates, &gates->params, gates->handles, count, shut);
+		gate_each(gates, container, &gates->params, gates->handles, count, shut);
 		mutex_unlock(&gates->lock);
 		cgpu_container_put(container);
 	}

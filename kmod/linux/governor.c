@@ -69,6 +69,10 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
 	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
 	mutex_unlock(&container->lock);
+	if (!governor->sched.slot[grant->instance].present) {
+		cgpu_demand_forget(&governor->demand, grant->instance);
+		governor->changes[grant->instance] = 0;
+	}
 	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
 	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
 	/* one group for another leaves their number, and neither slice nor gate */
@@ -104,10 +108,8 @@ static void feed(struct cgpu_governor *governor)
 			       now_ns);
 	}
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
-		if (governor->sched.slot[slot].present && !(present >> slot & 1)) {
+		if (!(present >> slot & 1))
 			cgpu_sched_remove(&governor->sched, slot, now_ns);
-			cgpu_demand_forget(&governor->demand, slot);
-		}
 	mutex_unlock(&governor->lock);
 	mutex_unlock(&cgpu_registry->lock);
 }
@@ -416,6 +418,14 @@ void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sc
 	mutex_lock(&governor->lock);
 	cgpu_sched_stat(&governor->sched, slot, ktime_get_ns(), stat);
 	mutex_unlock(&governor->lock);
+}
+
+void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot)
+{
+	mutex_lock(&governor->lock);
+	cgpu_sched_remove(&governor->sched, slot, ktime_get_ns());
+	mutex_unlock(&governor->lock);
+	cgpu_governor_poke(governor);
 }
 
 static bool may_run(struct cgpu_governor *governor, u32 slot)

@@ -81,6 +81,15 @@ void cgpu_governor_doubt(u32 minor);
 void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sched_stat *stat);
 
 /**
+ * cgpu_governor_begin() - a container is new, and has nothing of who had its number before
+ * @governor: the card's
+ * @slot: the container's number on the card
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot);
+
+/**
  * cgpu_governor_hold_new() - shut a container's new channels if its gate is shut
  * @governor: the card's
  * @container: has new channels there

@@ -39,7 +39,8 @@ static void start(u32 minor, const struct cgpu_gpu *gpu)
 		return;
 	governor = cgpu_governor_start(bridge, minor, gpu);
 	if (IS_ERR(governor)) {
-		pr_warn("cgpu: card %u: no compute control: the driver does not open it\n", minor);
+		pr_warn("cgpu: card %u: no compute control (%ld); tried again with its next container\n",
+			minor, PTR_ERR(governor));
 		return;
 	}
 	WRITE_ONCE(governors->at[minor], governor);
@@ -139,6 +140,20 @@ void cgpu_governors_poke_container(struct cgpu_container *container)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (container->grant[minor].present)
 			cgpu_governors_poke(minor);
+}
+
+void cgpu_governors_begin_container(struct cgpu_container *container)
+{
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		int idx;
+		struct cgpu_governor *governor = enter(minor, &idx);
+
+		if (governor && container->grant[minor].present)
+			cgpu_governor_begin(governor, container->grant[minor].instance);
+		leave(idx);
+	}
 }
 
 void cgpu_governors_assert(void)

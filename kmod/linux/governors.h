@@ -65,6 +65,14 @@ void cgpu_governors_poke(u32 minor);
 void cgpu_governors_poke_container(struct cgpu_container *container);
 
 /**
+ * cgpu_governors_begin_container() - a container was listed
+ * @container: its numbers on its cards may have been another's a moment ago
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governors_begin_container(struct cgpu_container *container);
+
+/**
  * cgpu_governors_assert() - the driver was asked for something that nobody looked at
  *
  * Every channel of every card is told again to run, or not to.

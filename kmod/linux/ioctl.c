@@ -23,6 +23,7 @@ enum {
 	NV_IOCTL_MAGIC = 'F',
 	UNDO_BYTES = 16,            /* NVOS00_PARAMETERS */
 	UNDO_TRIES = 64,
+	CLASS_BYTES = 512,          /* none has more of those that the core does not read */
 	/* FB_GET_INFO: 128 entries of 8 bytes, behind a pointer at 8 in its parameters */
 	LIST_POINTER = 8,
 };
@@ -163,15 +164,41 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 	return 0;
 }
 
+/*
+ * Of a class that the core does not read the driver alone knows how much there is, and looks
+ * at no more: what follows in the caller's memory, if it is there, does no harm. Where the
+ * driver fails to write them back to the caller, the object stays, and nobody hears of it.
+ */
+static int copy_class_in(struct flight *flight, struct cgpu_pass *pass)
+{
+	struct cgpu_request *req = &flight->call.req;
+	u8 *params = flight->slot.params;
+	u8 __user *from = u64_to_user_ptr(req->params_ptr);
+	const u32 near = min_t(u32, CLASS_BYTES, PAGE_SIZE - offset_in_page(from));
+	int err = copy_in(pass, params, from, near);
+
+	if (err)
+		return err;
+	memset(params + near, 0, CLASS_BYTES - near);
+	req->params_size = near;
+	err = near < CLASS_BYTES ? copy_in(pass, params + near, from + near, CLASS_BYTES - near) :
+				   0;
+	if (!err)
+		req->params_size = CLASS_BYTES;
+	return err == -EFAULT ? 0 : err;
+}
+
 static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
+	bool unread = req->op == CGPU_OP_ALLOC && req->params_ptr && !req->params_size;
 	int err;
 
-	if (!req->params_size)
+	if (!req->params_size && !unread)
 		return 0;
-	err = copy_in(pass, flight->slot.params, u64_to_user_ptr(req->params_ptr),
-		      req->params_size);
+	err = unread ? copy_class_in(flight, pass) :
+		       copy_in(pass, flight->slot.params, u64_to_user_ptr(req->params_ptr),
+			       req->params_size);
 	if (err)
 		return err;
 	memcpy(flight->slot.before, flight->slot.params, req->params_size);
@@ -185,6 +212,8 @@ static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
+	const u8 *before = flight->slot.before, *params = flight->slot.params;
+	u32 first = 0, end = req->params_size;
 
 	if (!req->params_size)
 		return 0;
@@ -192,10 +221,17 @@ static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 	if (flight->call.list)
 		cgpu_put64(flight->slot.params, LIST_POINTER, req->list_ptr);
 	/* a caller's constant stays untouched, as the driver leaves it */
-	if (!memcmp(flight->slot.before, flight->slot.params, req->params_size))
+	if (!memcmp(before, params, req->params_size))
 		return 0;
-	return copy_out(pass, u64_to_user_ptr(req->params_ptr), flight->slot.params,
-			req->params_size);
+	/* what may lie behind a class's parameters is not the call's */
+	if (req->op == CGPU_OP_ALLOC) {
+		while (before[first] == params[first])
+			first++;
+		while (before[end - 1] == params[end - 1])
+			end--;
+	}
+	return copy_out(pass, (u8 __user *)u64_to_user_ptr(req->params_ptr) + first,
+			params + first, end - first);
 }
 
 /*

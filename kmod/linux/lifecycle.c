@@ -61,6 +61,7 @@ static int add_new(struct cgpu_create *create)
 	err = cgpu_registry_add(container, create);
 	if (err)
 		goto put;
+	cgpu_governors_begin_container(container);
 	err = cgpu_tree_add_container(container);
 	if (err) {
 		take_back(container);

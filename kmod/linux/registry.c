@@ -246,10 +246,10 @@ bool cgpu_container_has_ended(struct cgpu_container *container)
 		return ended;
 	}
 	if (cgroup_is_populated(container->cgroup)) {
-		container->populated = true;
+		WRITE_ONCE(container->populated, true);
 		return false;
 	}
-	return container->populated ||
+	return READ_ONCE(container->populated) ||
 	       time_after(jiffies, container->created + UNPOPULATED_GRACE);
 }
 

@@ -177,6 +177,7 @@ static_assert(sizeof(struct nvos64) == 48);
 #define RS_SHARE_TYPE_GPU		6
 #define RS_SHARE_TYPE_MAX		8
 #define RS_SHARE_ACTION_FLAG_REVOKE	1
+#define RS_SHARE_ACTION_FLAG_COMPOSE	4
 
 /* Allocation parameters: nvos.h, class/cl0080.h, alloc/alloc_channel.h */
 static_assert(sizeof(struct nv_memory_alloc) == 128);

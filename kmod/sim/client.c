@@ -82,9 +82,9 @@ u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsi
 	strscpy(client->name, current->comm, sizeof(client->name));
 	if (who->owner)
 		list_add_tail(&client->owner_node, &who->owner->clients);
-	client->shares[0] = (struct nv_share_policy){
+	client->shares.list[0] = (struct nv_share_policy){
 		.accessMask = RS_ACCESS_DUP_OBJECT, .type = RS_SHARE_TYPE_PID };
-	client->nshares = 1;
+	client->shares.count = 1;
 	atomic_long_inc(&nvsim_live_objects);
 	*handle = id;
 	*out = client;

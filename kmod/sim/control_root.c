@@ -110,7 +110,7 @@ static u32 attach_ids(struct nvsim_ctl *c)
 
 static u32 inherited_share(struct nvsim_ctl *c)
 {
-	return nvsim_share_add(c->client->shares, &c->client->nshares, c->p);
+	return nvsim_share_add(c->client, NULL, c->p);
 }
 
 static u32 share_object(struct nvsim_ctl *c)
@@ -120,7 +120,7 @@ static u32 share_object(struct nvsim_ctl *c)
 
 	if (!obj)
 		return NV_ERR_OBJECT_NOT_FOUND;
-	return nvsim_share_add(obj->shares, &obj->nshares, &p->policy);
+	return nvsim_share_add(c->client, obj, &p->policy);
 }
 
 /* ---- NV0000_CTRL_CMD_OS_UNIX_* ---- */

@@ -144,6 +144,13 @@ struct nvsim_caller {
 
 #define NVSIM_MAX_SHARES 8
 
+/* With whom an object is shared; until it is its own, as what is above it. */
+struct nvsim_shares {
+	bool own;
+	unsigned int count;
+	struct nv_share_policy list[NVSIM_MAX_SHARES];
+};
+
 struct nvsim_client {
 	u32 handle;
 	struct nvsim_file *owner;
@@ -156,8 +163,7 @@ struct nvsim_client {
 	u32 subdevice_gen;
 	struct xarray objects;
 	struct list_head roots;		/* objects whose parent is the client */
-	struct nv_share_policy shares[NVSIM_MAX_SHARES];
-	unsigned int nshares;
+	struct nvsim_shares shares;
 	char name[100];
 };
 
@@ -172,8 +178,7 @@ struct nvsim_object {
 	struct list_head dependents;	/* struct nvsim_dep.of_target */
 	struct list_head depends_on;	/* struct nvsim_dep.of_user */
 	struct nvsim_card *card;
-	struct nv_share_policy shares[NVSIM_MAX_SHARES];
-	unsigned int nshares;
+	struct nvsim_shares shares;
 	u32 aux;			/* class-specific: engine type, notify index ... */
 	bool vaspace;			/* counted in card->vaspaces */
 	struct nvsim_mem *mem;
@@ -215,7 +220,8 @@ u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who);
 
 u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who);
 u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who);
-u32 nvsim_share_add(struct nv_share_policy *list, unsigned int *n,
+/* `obj`: NULL: the client itself */
+u32 nvsim_share_add(struct nvsim_client *client, struct nvsim_object *obj,
 		    const struct nv_share_policy *policy);
 u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
 			const struct nvsim_caller *who);

@@ -25,59 +25,70 @@ static bool policy_grants(const struct nv_share_policy *p, struct nvsim_client *
 	}
 }
 
+/* The nearest list that is somebody's own, upwards; the client's is its first or another. */
+static const struct nvsim_shares *shares_of(struct nvsim_client *client,
+					    const struct nvsim_object *obj)
+{
+	while (obj && !obj->shares.own)
+		obj = obj->parent;
+	return obj ? &obj->shares : &client->shares;
+}
+
 static bool may_dup(struct nvsim_object *obj, struct nvsim_client *asks)
 {
 	struct nvsim_client *owner = obj->client;
+	const struct nvsim_shares *shares = shares_of(owner, obj);
 	unsigned int i;
 
 	if (owner == asks)
 		return true;
-	for (i = 0; i < obj->nshares; i++)
-		if (policy_grants(&obj->shares[i], owner, asks))
-			return true;
-	for (i = 0; i < owner->nshares; i++)
-		if (policy_grants(&owner->shares[i], owner, asks))
+	for (i = 0; i < shares->count; i++)
+		if (policy_grants(&shares->list[i], owner, asks))
 			return true;
 	return false;
 }
 
-u32 nvsim_share_add(struct nv_share_policy *list, unsigned int *n,
+/* rs_client.c: what is not composed takes the place of all that was there. */
+u32 nvsim_share_add(struct nvsim_client *client, struct nvsim_object *obj,
 		    const struct nv_share_policy *policy)
 {
+	struct nvsim_shares *own = obj ? &obj->shares : &client->shares;
 	unsigned int i, j;
 
 	if (policy->type >= RS_SHARE_TYPE_MAX)
 		return NV_ERR_INVALID_ARGUMENT;
-	if (policy->type == RS_SHARE_TYPE_NONE) {
-		*n = 0;
-		return NV_OK;
-	}
+	if (!(policy->action & RS_SHARE_ACTION_FLAG_COMPOSE))
+		own->count = 0;
+	else if (!own->own)
+		*own = *shares_of(client, obj);
+	own->own = true;
 	if (policy->action & RS_SHARE_ACTION_FLAG_REVOKE) {
-		for (i = j = 0; i < *n; i++)
-			if (list[i].type != policy->type || list[i].target != policy->target)
-				list[j++] = list[i];
-		*n = j;
+		for (i = j = 0; i < own->count; i++)
+			if (own->list[i].type != policy->type ||
+			    own->list[i].target != policy->target)
+				own->list[j++] = own->list[i];
+		own->count = j;
 		return NV_OK;
 	}
-	if (*n == NVSIM_MAX_SHARES)
+	if (own->count == NVSIM_MAX_SHARES)
 		return NV_ERR_INSUFFICIENT_RESOURCES;
-	list[(*n)++] = *policy;
+	own->list[own->count++] = *policy;
 	return NV_OK;
 }
 
 u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
-	struct nvsim_object *obj;
+	struct nvsim_object *obj = NULL;
 
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
-	if (p->hObject == p->hClient)
-		return nvsim_share_add(client->shares, &client->nshares, &p->policy);
-	obj = nvsim_object_find(client, p->hObject);
-	if (!obj)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	return nvsim_share_add(obj->shares, &obj->nshares, &p->policy);
+	if (p->hObject != p->hClient) {
+		obj = nvsim_object_find(client, p->hObject);
+		if (!obj)
+			return NV_ERR_OBJECT_NOT_FOUND;
+	}
+	return nvsim_share_add(client, obj, &p->policy);
 }
 
 static struct nvsim_object *object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,

@@ -157,7 +157,7 @@ static u32 uvm_api_unregister_gpu(void *p, struct uvm_space *s)
 	return status;
 }
 
-static u32 uvm_register_vaspace(void *p, struct uvm_space *s)
+static u32 uvm_api_register_gpu_va_space(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -174,7 +174,7 @@ static u32 uvm_register_vaspace(void *p, struct uvm_space *s)
 	return status;
 }
 
-static u32 uvm_unregister_vaspace(void *p, struct uvm_space *s)
+static u32 uvm_api_unregister_gpu_va_space(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -184,7 +184,7 @@ static u32 uvm_unregister_vaspace(void *p, struct uvm_space *s)
 	return status;
 }
 
-static u32 uvm_register_channel(void *p, struct uvm_space *s)
+static u32 uvm_api_register_channel(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 	u32 status = registered(s, p, &card);
@@ -197,6 +197,13 @@ static u32 uvm_register_channel(void *p, struct uvm_space *s)
 	status = nvsim_uvm_retain_channel(U32P(p, 20), U32P(p, 24), p);
 	mutex_lock(&s->lock);
 	return status;
+}
+
+static u32 uvm_api_unregister_channel(void *p, struct uvm_space *s)
+{
+	struct nvsim_card *card;
+
+	return registered(s, p, &card);
 }
 
 static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
@@ -341,10 +348,10 @@ struct uvm_command {
 static const struct uvm_command commands[] = {
 	{ UVM_REGISTER_GPU, 40, 40, 4, uvm_api_register_gpu },
 	{ UVM_UNREGISTER_GPU, 20, 20, 4, uvm_api_unregister_gpu },
-	{ UVM_REGISTER_GPU_VASPACE, 32, 32, 4, uvm_register_vaspace },
-	{ UVM_UNREGISTER_GPU_VASPACE, 20, 20, 4, uvm_unregister_vaspace },
-	{ UVM_REGISTER_CHANNEL, 56, 56, 8, uvm_register_channel },
-	{ UVM_UNREGISTER_CHANNEL, 28, 28, 4, uvm_accept },
+	{ UVM_REGISTER_GPU_VASPACE, 32, 32, 4, uvm_api_register_gpu_va_space },
+	{ UVM_UNREGISTER_GPU_VASPACE, 20, 20, 4, uvm_api_unregister_gpu_va_space },
+	{ UVM_REGISTER_CHANNEL, 56, 56, 8, uvm_api_register_channel },
+	{ UVM_UNREGISTER_CHANNEL, 28, 28, 4, uvm_api_unregister_channel },
 	{ UVM_CREATE_EXTERNAL_RANGE, 24, 24, 8, uvm_api_create_external_range },
 	{ UVM_MAP_EXTERNAL_ALLOCATION, 1200, 9264, 4, uvm_api_map_external_allocation },
 	{ UVM_UNMAP_EXTERNAL, 40, 40, 8, uvm_api_unmap_external },

@@ -24,9 +24,9 @@ u32 nvsim_uvm_dup_memory(u32 hClient, u32 hMemory, struct nvsim_mem **mem)
 		status = NV_ERR_OBJECT_NOT_FOUND;
 	} else {
 		allowed = client->tgid == current->tgid;
-		for (i = 0; i < client->nshares && !allowed; i++)
-			allowed = client->shares[i].type == RS_SHARE_TYPE_ALL ||
-				  (client->shares[i].type == RS_SHARE_TYPE_OS_SECURITY_TOKEN &&
+		for (i = 0; i < client->shares.count && !allowed; i++)
+			allowed = client->shares.list[i].type == RS_SHARE_TYPE_ALL ||
+				  (client->shares.list[i].type == RS_SHARE_TYPE_OS_SECURITY_TOKEN &&
 				   uid_eq(client->euid, current_euid()));
 		if (allowed)
 			*mem = nvsim_mem_get(obj->mem);

@@ -13,6 +13,7 @@
 
 #include "core/call/call.h"
 #include "core/tree/card.h"
+#include "core/sched/demand.h"
 #include "core/sched/switch_log.h"
 #include "core/tree/inst_ctl.h"
 #include "core/tree/nodes.h"
@@ -88,12 +89,13 @@ struct container {
 	/* last told to the scheduler, by card */
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
+	uint32_t runnable_changes; /* the tenant's, as the engine knows them */
 	bool open[CGPU_MAX_CARDS];
 	uint32_t lead[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 	uint64_t resent_ns;
 
-	struct userds *userds;   /* demand.c's; under door.lock */
+	struct userds *userds;   /* under door.lock */
 };
 
 struct door {
@@ -118,7 +120,7 @@ struct door {
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
 			 gate_ns, gate_max_ns, gate_errors, slice_calls, slice_errors, sweeps,
-			 looks, look_ns, look_reads, look_errors, wakes;
+			 looks, look_ns, look_reads, wakes, userd_maps, userd_errors;
 	} count;
 };
 
@@ -136,10 +138,23 @@ uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, vo
 		    uint32_t size);
 /* An object of the agent's client. Return: 0, -EIO: the driver refuses. */
 int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params);
+void rm_free(uint32_t hObject);
+/*
+ * Lets the agent's client duplicate an object of another, through a duplicate of the file
+ * that the other is of; or no longer. Return: the driver's status.
+ */
+uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool revoke);
+/* Return: the driver's status. */
+uint32_t rm_duplicate(uint32_t hParent, uint32_t hClientSrc, uint32_t hObjectSrc,
+		      uint32_t *hObject);
 /* Memory without a device, to read. Return: NULL if the driver refuses. */
 const void *rm_map(uint32_t hMemory, uint64_t size);
+/* A part of a device's memory; `path`: its card's file, or of system memory nvidiactl. */
+const void *rm_map_part(uint32_t hDevice, const char *path, uint32_t hMemory, uint64_t offset,
+			uint64_t size);
 int rm_ctl_fd(void);
 uint32_t rm_client(void);
+uint32_t rm_device(uint32_t minor);
 uint32_t rm_subdevice(uint32_t minor);
 
 /* process.c */
@@ -235,25 +250,29 @@ uint64_t switch_log_follow(uint32_t minor);
 /* Totals as of now: a context switch is not told by itself for 33 ms. */
 void switch_log_refresh(uint32_t minor);
 
+/* userd.c: where GP_GET and GP_PUT of a tenant's channels can be read */
+/* A channel was allocated with these parameters, through a duplicate of this file. */
+void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hChannel,
+		     const uint8_t *params, uint32_t params_size);
+/* Gives back what freed channels needed. Context: no lock. */
+void userd_release(struct container *c);
+void userd_end(struct container *c);
+/* Context: door.lock. Return: each compute channel can be read. */
+bool userd_complete(struct container *c, uint32_t minor);
+/*
+ * The compute channel from number `from` on. Context: door.lock. Return: its number,
+ * CGPU_USERD_NONE: no more; *words: its GP_GET, and above it GP_PUT.
+ */
+uint32_t userd_next(const struct container *c, uint32_t minor, uint32_t from,
+		    const volatile uint64_t **words, struct cgpu_demand_channel **demand);
+
 /* demand.c: who has work */
-/* A call of RM_MAP_MEMORY, and an mmap of a file of the driver, before they happen. */
-void demand_announced(struct container *c, int pid, const struct cgpu_request *req,
-		      const uint8_t *args);
-void demand_mapped(struct container *c, int pid, int fd, uint32_t device, uint64_t at,
-		   uint64_t length, int flags);
-/* A channel was allocated with these parameters. Context: door.lock. */
-void demand_channel(struct container *c, uint32_t hClient, uint32_t hChannel,
-		    const uint8_t *params, uint32_t params_size);
-void demand_end(struct container *c);
 /* The slot is another's from here on. Context: door.lock. */
 void demand_forget(uint32_t minor, uint32_t slot);
 void demand_start(uint32_t minor);
 void demand_stop(uint32_t minor);
-/*
- * After a tick that asked for nothing: looks are made when the core wants them.
- * Context: door.lock. Return: when to come again.
- */
-uint64_t demand_follow(uint32_t minor);
+/* After a tick that asked for nothing: looks may be wanted sooner. Context: door.lock. */
+void demand_follow(uint32_t minor);
 
 /* gate.c */
 int watchdog_start(void);
@@ -271,6 +290,11 @@ uint32_t leads_in_window(const struct container *c, uint32_t minor);
  * channels moved.
  */
 uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly);
+/*
+ * A container whose gate is shut has new channels: they are shut before whoever made them
+ * is told of them, for a neighbour's time, or a quota's end, lasts longer than making more.
+ */
+void shut_new_channels(struct container *c, uint32_t minor);
 
 /* governor.c */
 void governors_start(void);

@@ -274,6 +274,7 @@ void files_sweep(struct container *c, bool managed)
 	door.count.sweeps++;
 	refresh(c);
 	pthread_mutex_unlock(&door.lock);
+	userd_release(c);
 	if (escaped)
 		processes_kill(c, "mapped managed memory past its limit");
 }

@@ -21,27 +21,29 @@
 
 enum {
 	SHUT_MAX = 16384,
+	NEW_MAX = 64,
 	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	/* every group of a container has led by then */
 	ROUND_NS = 200000000
 };
 
-struct channel {
-	uint32_t hClient;
-	uint32_t hChannel;
-};
-
 /* shared with the watchdog */
 struct shut {
 	_Atomic uint32_t count;
-	struct channel channel[SHUT_MAX];
+	struct cgpu_handle channel[SHUT_MAX];
 };
 
 static struct shut *shut; /* by minor */
 static int watchdog_pipe = -1;
+/*
+ * Held from when channels are marked until the driver has been told, or a gate that is
+ * opened and one that is shut could pass each other. Taken before door.lock.
+ */
+static pthread_mutex_t gate_lock[CGPU_MAX_CARDS];
 
 /* Return: the driver's status. */
-static uint32_t gate(uint32_t minor, bool disable, const struct channel *channels, uint32_t count)
+static uint32_t gate(uint32_t minor, bool disable, const struct cgpu_handle *channels,
+		     uint32_t count)
 {
 	enum { ENTRIES_MAX = NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES };
 	struct nv_fifo_disable_channels params;
@@ -56,7 +58,7 @@ static uint32_t gate(uint32_t minor, bool disable, const struct channel *channel
 		params.numChannels = n;
 		for (i = 0; i < n; i++) {
 			params.hClientList[i] = channels[done + i].hClient;
-			params.hChannelList[i] = channels[done + i].hChannel;
+			params.hChannelList[i] = channels[done + i].hObject;
 		}
 		got = rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
 				 NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof(params));
@@ -88,10 +90,25 @@ static void watch_over(int fd)
 	_exit(0);
 }
 
+/* The governor must not wait for a tenant's thread that waits for a processor. */
+static void init_locks(void)
+{
+	pthread_mutexattr_t inherit;
+	uint32_t minor;
+
+	pthread_mutexattr_init(&inherit);
+	pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		pthread_mutex_init(&gate_lock[minor], &inherit);
+	pthread_mutexattr_destroy(&inherit);
+}
+
 int watchdog_start(void)
 {
 	int ends[2];
 	pid_t pid;
+
+	init_locks();
 
 	shut = mmap(NULL, CGPU_MAX_CARDS * sizeof(*shut), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -150,10 +167,13 @@ uint32_t leads_in_window(const struct container *c, uint32_t minor)
 }
 
 /*
- * `partly` not NULL: of containers that rotate the next lead only; they are
- * added to it. Context: door.lock. Return: channels of the containers in `mask`.
+ * Marks channels of the containers in `mask` that are not yet as they shall be: the card
+ * counts, and a channel that is shut twice has to be opened twice (seen on an H200:
+ * tenants stood still for good). `partly` not NULL: of containers that rotate the next
+ * lead only; they are added to it. Context: gate_lock, door.lock. Return: how many.
  */
-static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct channel *out)
+static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly,
+		       struct cgpu_handle *out)
 {
 	uint32_t count = 0, i;
 	int k, pass;
@@ -165,6 +185,8 @@ static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct c
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(mask & 1ULL << c->grant[minor].instance))
 			continue;
+		if (disable)
+			cgpu_tenant_gate_anew(&c->tenant, minor);
 		if (rotates(c, minor)) {
 			if (partly) {
 				c->lead[minor] += leads_in_window(c, minor);
@@ -178,27 +200,28 @@ static uint32_t gather(uint32_t minor, uint64_t mask, uint64_t *partly, struct c
 			for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
 				struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
-				if (cgpu_tenant_is_gated(o, minor) &&
-				    (!group || (o->identity == identity) == !pass))
-					out[count++] = (struct channel){ o->hClient, o->hObject };
+				if ((group && (o->identity == identity) != !pass) ||
+				    !cgpu_tenant_mark(o, minor, disable))
+					continue;
+				out[count++] = (struct cgpu_handle){ o->hClient, o->hObject };
 			}
 	}
 	return count;
 }
 
-static uint32_t find_shut(const struct shut *list, uint32_t count, struct channel channel)
+static uint32_t find_shut(const struct shut *list, uint32_t count, struct cgpu_handle channel)
 {
 	uint32_t i;
 
 	for (i = 0; i < count; i++)
 		if (list->channel[i].hClient == channel.hClient &&
-		    list->channel[i].hChannel == channel.hChannel)
+		    list->channel[i].hObject == channel.hObject)
 			break;
 	return i;
 }
 
 /* Keeps the watchdog's list, which has what is shut or is about to be. */
-static void note_shut(uint32_t minor, const struct channel *channels, uint32_t count, bool add)
+static void note_shut(uint32_t minor, const struct cgpu_handle *channels, uint32_t count, bool add)
 {
 	struct shut *list = &shut[minor];
 	uint32_t n = atomic_load(&list->count), i, at;
@@ -224,12 +247,12 @@ static void forget_freed(uint32_t minor)
 	int k;
 
 	for (i = 0; i < n;) {
-		struct channel channel = list->channel[i];
+		struct cgpu_handle channel = list->channel[i];
 
 		for (k = 0, alive = false; k < CONTAINERS_MAX && !alive; k++)
 			alive = door.container[k] &&
 				cgpu_object_find(&door.container[k]->tenant.objects,
-						 channel.hClient, channel.hChannel);
+						 channel.hClient, channel.hObject);
 		if (alive) {
 			i++;
 			continue;
@@ -239,32 +262,24 @@ static void forget_freed(uint32_t minor)
 	}
 }
 
-/* Drops what is as it shall be. Return: number left. */
-static uint32_t not_yet(uint32_t minor, bool disable, struct channel *channels, uint32_t count)
+/* Context: gate_lock. */
+static void not_shut(uint32_t minor, const struct cgpu_handle *channel)
 {
-	const struct shut *list = &shut[minor];
-	uint32_t n = atomic_load(&list->count), left = 0, i;
+	int k;
 
-	for (i = 0; i < count; i++)
-		if ((find_shut(list, n, channels[i]) < n) != disable)
-			channels[left++] = channels[i];
-	return left;
+	note_shut(minor, channel, 1, false);
+	pthread_mutex_lock(&door.lock);
+	for (k = 0; k < CONTAINERS_MAX; k++)
+		if (door.container[k])
+			cgpu_tenant_not_shut(&door.container[k]->tenant, channel);
+	pthread_mutex_unlock(&door.lock);
 }
 
-/*
- * The card counts: a channel that is shut twice has to be opened twice (seen on
- * an H200: tenants stood still for good). So what is shut is not shut again.
- */
-uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly)
+/* Context: gate_lock. */
+static void tell(uint32_t minor, bool disable, const struct cgpu_handle *channels, uint32_t count)
 {
-	static __thread struct channel channels[SHUT_MAX];
-	uint32_t status, count, i;
+	uint32_t status, i;
 
-	pthread_mutex_lock(&door.lock);
-	forget_freed(minor);
-	count = gather(minor, mask, partly, channels);
-	pthread_mutex_unlock(&door.lock);
-	count = not_yet(minor, disable, channels, count);
 	if (disable)
 		note_shut(minor, channels, count, true);
 	status = gate(minor, disable, channels, count);
@@ -277,15 +292,61 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
 		for (i = 0, status = 0; i < count; i++) {
 			if (disable)
 				gate(minor, false, &channels[i], 1);
-			if (gate(minor, disable, &channels[i], 1))
-				status = 1;
+			if (!gate(minor, disable, &channels[i], 1))
+				continue;
+			status = 1;
+			if (disable)
+				not_shut(minor, &channels[i]);
 		}
 		if (status)
 			__atomic_fetch_add(&door.count.gate_errors, 1, __ATOMIC_RELAXED);
 	}
 	if (!disable)
 		note_shut(minor, channels, count, false);
+}
+
+uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly)
+{
+	static __thread struct cgpu_handle channels[SHUT_MAX];
+	uint32_t count;
+
+	pthread_mutex_lock(&gate_lock[minor]);
+	pthread_mutex_lock(&door.lock);
+	forget_freed(minor);
+	count = gather(minor, mask, disable, partly, channels);
+	pthread_mutex_unlock(&door.lock);
+	tell(minor, disable, channels, count);
+	pthread_mutex_unlock(&gate_lock[minor]);
 	return count;
+}
+
+void shut_new_channels(struct container *c, uint32_t minor)
+{
+	struct cgpu_handle channels[NEW_MAX];
+	uint32_t slot = c->grant[minor].instance, count;
+	bool held = false;
+
+	pthread_mutex_lock(&gate_lock[minor]);
+	pthread_mutex_lock(&door.lock);
+	cgpu_tenant_gate_anew(&c->tenant, minor);
+	pthread_mutex_unlock(&door.lock);
+	do {
+		pthread_mutex_lock(&door.lock);
+		count = c->ending || cgpu_sched_may_run(&door.sched[minor], slot) ? 0 :
+			cgpu_tenant_gate(&c->tenant, minor, true, channels, NEW_MAX);
+		pthread_mutex_unlock(&door.lock);
+		tell(minor, true, channels, count);
+		held |= count;
+	} while (count == NEW_MAX);
+	pthread_mutex_unlock(&gate_lock[minor]);
+	if (!held)
+		return;
+	/* if its turn began meanwhile, the engine opens them */
+	pthread_mutex_lock(&door.lock);
+	if (!c->ending)
+		cgpu_sched_held(&door.sched[minor], slot, now_ns());
+	pthread_cond_broadcast(&door.changed);
+	pthread_mutex_unlock(&door.lock);
 }
 
 void watchdog_release(void)

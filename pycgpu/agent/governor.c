@@ -174,12 +174,11 @@ static void *drive(void *data)
 		}
 		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
 		if (!count) {
-			uint64_t due = switch_log_follow(minor), looked = demand_follow(minor);
+			uint64_t due = switch_log_follow(minor);
 
-			if (due) {
-				wake = looked < wake ? looked : wake;
+			demand_follow(minor);
+			if (due)
 				wait_until(due < wake ? due : wake);
-			}
 			continue;
 		}
 		pthread_mutex_unlock(&door.lock);

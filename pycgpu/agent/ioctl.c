@@ -145,20 +145,19 @@ static int pre(struct flight *f)
 
 static int post(struct flight *f, int result)
 {
+	bool changes = changes_channels(&f->call.req);
+	uint32_t minor;
 	int verdict;
 
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
 	verdict = cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result);
-	if (f->call.req.op == CGPU_OP_ALLOC && cgpu_is_channel_class(f->call.req.hClass) &&
-	    verdict == CGPU_DONE && !result &&
-	    !cgpu_get32(f->args, f->call.req.status_offset))
-		demand_channel(f->c, f->call.req.hClient,
-			       cgpu_get32(f->args, f->call.req.hObject_offset), f->params,
-			       f->call.req.params_size);
-	if (changes_channels(&f->call.req))
+	if (changes)
 		refresh(f->c);
 	pthread_mutex_unlock(&door.lock);
+	for (minor = 0; changes && minor < CGPU_MAX_CARDS; minor++)
+		if (f->c->grant[minor].present)
+			shut_new_channels(f->c, minor);
 	return verdict;
 }
 
@@ -178,7 +177,8 @@ static bool is_no_memory(const struct flight *f)
 /* Were it taken for done, what the driver refused would be credited. */
 static bool gives_back(const struct cgpu_request *req)
 {
-	return req->op == CGPU_OP_UNMAP_MEMORY || req->op == CGPU_OP_UVM_UNREGISTER_GPU;
+	return req->op == CGPU_OP_UNMAP_MEMORY || req->op == CGPU_OP_UVM_UNREGISTER_GPU ||
+	       req->op == CGPU_OP_UVM_UNREGISTER_VASPACE;
 }
 
 static struct answer decide(struct flight *f)
@@ -242,6 +242,13 @@ static struct answer decide(struct flight *f)
 	verdict = post(f, err);
 	if (dmabuf >= 0)
 		close(dmabuf);
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_channel_class(req->hClass) &&
+	    verdict == CGPU_DONE && !err && !cgpu_get32(f->args, req->status_offset))
+		userd_allocated(f->c, f->fd, req->hClient,
+				cgpu_get32(f->args, req->hObject_offset), f->params,
+				req->params_size);
+	if (req->op == CGPU_OP_FREE)
+		userd_release(f->c);
 	door.count.performed++;
 	if (f->call.fd_file)
 		f->c->lazy = true;
@@ -332,8 +339,6 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	    f->c->lazy)
 		files_sweep(f->c, true);
 	adopt_client(f, req->hClient, call->file);
-	if (req->nr == NV_ESC_RM_MAP_MEMORY)
-		demand_announced(f->c, f->process->pid, req, f->args);
 	if (req->op == CGPU_OP_DUP)
 		adopt_client(f, req->hClientSrc, call->file);
 	return decide(f);

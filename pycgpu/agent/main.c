@@ -44,8 +44,8 @@ int cgpu_agent_counters(char *buf, int size)
 			"calls %llu\nperformed %llu\ncontinued %llu\nanswered %llu\nbusy_ns %llu\n"
 			"gate_calls %llu\ngate_ns %llu\ngate_max_ns %llu\ngate_errors %llu\n"
 			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n"
-			"looks %llu\nlook_ns %llu\nlook_reads %llu\nlook_errors %llu\n"
-			"wakes %llu\n",
+			"looks %llu\nlook_ns %llu\nlook_reads %llu\nwakes %llu\n"
+			"userd_maps %llu\nuserd_errors %llu\n",
 			(unsigned long long)door.count.calls,
 			(unsigned long long)door.count.performed,
 			(unsigned long long)door.count.continued,
@@ -61,8 +61,9 @@ int cgpu_agent_counters(char *buf, int size)
 			(unsigned long long)door.count.looks,
 			(unsigned long long)door.count.look_ns,
 			(unsigned long long)door.count.look_reads,
-			(unsigned long long)door.count.look_errors,
-			(unsigned long long)door.count.wakes);
+			(unsigned long long)door.count.wakes,
+			(unsigned long long)door.count.userd_maps,
+			(unsigned long long)door.count.userd_errors);
 	pthread_mutex_unlock(&door.lock);
 	return used;
 }

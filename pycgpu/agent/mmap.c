@@ -33,15 +33,10 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	if (f->fd < 0)
 		return fail(f->fd);
 	device = device_of(f->fd, &f->minor);
-	if (device < 0)
+	if (device != CGPU_DEVICE_UVM)
 		return CONTINUE;
 	if (!is_valid(f))
 		return fail(-EINTR);
-	if (device != CGPU_DEVICE_UVM) {
-		demand_mapped(f->c, f->process->pid, (int)data->args[4], (uint32_t)device,
-			      data->args[0], length, (int)data->args[3]);
-		return CONTINUE;
-	}
 	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);

@@ -140,8 +140,10 @@ void refresh(struct container *c)
 	struct cgpu_table *slots = &c->tenant.objects.slots;
 	uint32_t groups[CGPU_MAX_CARDS] = { 0 }, channels[CGPU_MAX_CARDS] = { 0 };
 	bool open[CGPU_MAX_CARDS] = { false };
+	bool renewed = c->tenant.objects.runnable_changes != c->runnable_changes;
 	uint32_t i;
 
+	c->runnable_changes = c->tenant.objects.runnable_changes;
 	for (i = 1; i < slots->touched; i++) {
 		struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
@@ -155,9 +157,15 @@ void refresh(struct container *c)
 			channels[o->card]++;
 	}
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
-		if (!c->grant[i].present || c->ending ||
-		    (open[i] == c->open[i] && groups[i] == c->groups[i] &&
-		     channels[i] == c->channels[i]))
+		if (!c->grant[i].present || c->ending)
+			continue;
+		/* one for another leaves their number */
+		if (renewed) {
+			cgpu_sched_renewed(&door.sched[i], c->grant[i].instance);
+			pthread_cond_broadcast(&door.changed);
+		}
+		if (open[i] == c->open[i] && groups[i] == c->groups[i] &&
+		    channels[i] == c->channels[i])
 			continue;
 		c->open[i] = open[i];
 		c->groups[i] = groups[i];
@@ -187,7 +195,9 @@ void send_again(struct container *c)
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
 		if (c->grant[i].present && c->groups[i] && !c->ending) {
 			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
-			door.reopen[i] |= 1ULL << c->grant[i].instance;
+			/* what is shut stays shut */
+			if (cgpu_sched_may_run(&door.sched[i], c->grant[i].instance))
+				door.reopen[i] |= 1ULL << c->grant[i].instance;
 		}
 	pthread_cond_broadcast(&door.changed);
 }

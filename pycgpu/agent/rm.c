@@ -35,12 +35,18 @@ enum {
 	GID_LENGTH = 8,
 	GID_DATA = 12,
 	NVOS33_FLAGS_ACCESS_READ_ONLY = 1,
+	/* rs_access.h */
+	RS_ACCESS_DUP_OBJECT = 1 << 0,
+	RS_SHARE_TYPE_CLIENT = 3,
+	RS_SHARE_ACTION_FLAG_REVOKE = 1 << 0,
+	RS_SHARE_ACTION_FLAG_COMPOSE = 1 << 2,
 	FIRST_HANDLE = 0xc6700000
 };
 
 static int ctl = -1;
 static uint32_t client;
 static int gpu_fd[CGPU_MAX_CARDS];
+static uint32_t device_handle[CGPU_MAX_CARDS];
 static uint32_t subdevice[CGPU_MAX_CARDS];
 
 int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size)
@@ -78,14 +84,62 @@ int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params)
 	return 0;
 }
 
+void rm_free(uint32_t hObject)
+{
+	struct nvos00 args = { .hRoot = client, .hObjectParent = client, .hObjectOld = hObject };
+
+	rm_ioctl(ctl, NV_ESC_RM_FREE, &args, sizeof(args));
+}
+
+uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool revoke)
+{
+	/* what else is shared, and with whom, stays */
+	struct nvos57 args = {
+		.hClient = hClient,
+		.hObject = hObject,
+		.policy = {
+			.target = client,
+			.accessMask = RS_ACCESS_DUP_OBJECT,
+			.type = RS_SHARE_TYPE_CLIENT,
+			.action = RS_SHARE_ACTION_FLAG_COMPOSE |
+				  (revoke ? RS_SHARE_ACTION_FLAG_REVOKE : 0),
+		},
+	};
+
+	return rm_ioctl(fd, NV_ESC_RM_SHARE, &args, sizeof(args)) ? 0xffff : args.status;
+}
+
+uint32_t rm_duplicate(uint32_t hParent, uint32_t hClientSrc, uint32_t hObjectSrc,
+		      uint32_t *hObject)
+{
+	struct nvos55 args = {
+		.hClient = client,
+		.hParent = hParent,
+		.hClientSrc = hClientSrc,
+		.hObjectSrc = hObjectSrc,
+	};
+
+	if (rm_ioctl(ctl, NV_ESC_RM_DUP_OBJECT, &args, sizeof(args)))
+		return 0xffff;
+	*hObject = args.hObject;
+	return args.status;
+}
+
 const void *rm_map(uint32_t hMemory, uint64_t size)
 {
-	int fd = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	return rm_map_part(client, "/dev/nvidiactl", hMemory, 0, size);
+}
+
+const void *rm_map_part(uint32_t hDevice, const char *path, uint32_t hMemory, uint64_t offset,
+			uint64_t size)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
 	struct nvos33_fd args = {
 		.p = {
 			.hClient = client,
-			.hDevice = client,
+			.hDevice = hDevice,
 			.hMemory = hMemory,
+			.offset = offset,
 			.length = size,
 			.flags = NVOS33_FLAGS_ACCESS_READ_ONLY,
 		},
@@ -109,6 +163,11 @@ int rm_ctl_fd(void)
 uint32_t rm_client(void)
 {
 	return client;
+}
+
+uint32_t rm_device(uint32_t minor)
+{
+	return minor < CGPU_MAX_CARDS ? device_handle[minor] : 0;
 }
 
 uint32_t rm_subdevice(uint32_t minor)
@@ -189,6 +248,7 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 	memset(params, 0, 4);
 	if (rm_alloc(device, &sub, NV20_SUBDEVICE_0, params))
 		return -EIO;
+	device_handle[minor] = device;
 	subdevice[minor] = sub;
 
 	memset(params, 0, GID_INFO_BYTES);

@@ -88,7 +88,9 @@ static uint32_t slot_of(uint32_t minor, uint32_t pid)
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
 
-		if (c && c->grant[minor].present && cgpu_tenant_has_process(&c->tenant, pid))
+		/* of one that is ending the number may be another's already */
+		if (c && !c->ending && c->grant[minor].present &&
+		    cgpu_tenant_has_process(&c->tenant, pid))
 			return c->grant[minor].instance;
 	}
 	return CGPU_SCHED_NONE;

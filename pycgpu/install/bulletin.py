@@ -63,6 +63,15 @@ def last(branch: int) -> Bulletin | None:
     return _LAST.get(branch)
 
 
+def crashes_readers(version: str) -> bool:
+    """
+    Whether a read of ``/proc/PID/mem`` where the card's memory is mapped crashes the kernel.
+
+    NVIDIA/open-gpu-kernel-modules issue 1107: 595 before 595.71.05 follows a null pointer.
+    """
+    return (595,) <= _numbers(version) < (595, 71, 5)
+
+
 def is_fixed(version: str, bulletin: Bulletin) -> bool:
     """Whether *version* has what *bulletin* fixed."""
     return _numbers(version) >= _numbers(bulletin.fixed)

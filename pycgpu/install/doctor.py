@@ -93,7 +93,7 @@ def driver(host: Host) -> Iterator[Finding]:
         return
     flavour = "open" if "Open Kernel Module" in line else "closed"
     version = found[1]
-    from ..core import Abi, Access
+    from ..core import Abi
 
     try:
         abi = Abi(version)
@@ -108,12 +108,12 @@ def driver(host: Host) -> Iterator[Finding]:
         return
     yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {abi.branch}")
     yield from _vulnerabilities(version, abi.branch)
-    if abi.access is Access.NONE:
+    if bulletin.crashes_readers(version):
         yield Finding(
             WARN,
             "driver",
             f"{version} crashes the kernel when somebody, a tenant too, reads /proc/PID/mem where"
-            " the card's memory is mapped; so the agent does not look who waits for the card",
+            " the card's memory is mapped",
             "install 595.71.05 or newer"
             " (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1107)",
         )

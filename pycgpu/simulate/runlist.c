@@ -79,6 +79,7 @@ struct card {
 	uint32_t list[MODEL_TENANTS * MODEL_GROUPS];
 	bool on, loaded;       /* a group is on the engine; the engine holds its context */
 	bool rested;           /* nothing ran since the context was taken off */
+	uint64_t early_ns;     /* what is loaded counts so much earlier, by the log */
 	bool restart;          /* a gate moved and nothing ran: the runlist begins with its first */
 	bool stopping;         /* its slice is over, and it has not stopped yet */
 	bool inner;            /* it took over from one of the same tenant */
@@ -133,6 +134,11 @@ static uint64_t exponential(struct model *m, uint64_t mean_ns)
 	return (uint64_t)(-log(u) * (double)mean_ns);
 }
 
+static uint64_t min_ns(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static bool ready(const struct model *m, uint32_t g)
 {
 	const struct group *group = &m->group[g];
@@ -165,6 +171,9 @@ static void put_on(struct model *m, struct card *c, uint32_t at)
 	c->on = true;
 	c->slice_left_ns = m->tenant[m->group[g].tenant].slice_ns;
 	c->load_left_ns = same ? 0 : load_ns(c, &m->tenants[m->group[g].tenant]);
+	c->early_ns = 0;
+	if (c->rested)
+		c->early_ns = min_ns(c->load_left_ns, m->tenants[m->group[g].tenant].early_ns);
 	c->loaded = true;
 	c->rested = false;
 	c->stopping = false;
@@ -186,11 +195,6 @@ static void dispatch(struct model *m, struct card *c)
 		}
 	}
 	off(c);
-}
-
-static uint64_t min_ns(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Somebody but the one on the engine, and those of `mask`, could run. */
@@ -768,7 +772,7 @@ static void after(struct model *m, struct card *c)
 	if (c->on && !c->load_left_ns) {
 		g = c->list[c->at];
 		/* a process a group, with a number that is nobody else's */
-		model_log_load(&c->log, g + 1, m->now_ns);
+		model_log_load(&c->log, g + 1, m->now_ns - c->early_ns);
 		if (!m->group[g].begun) {
 			m->group[g].begun = true;
 			if (m->tenants[m->group[g].tenant].kind == MODEL_SERVER &&

@@ -76,6 +76,7 @@ struct cgpu_model_tenant {
 	uint64_t switch_ns;   /* loading its context when the runlist comes to it */
 	uint64_t gate_ns;     /* the same when another's gate has just shut; 0: switch_ns */
 	uint64_t rest_ns;     /* the same after the engine has rested; 0: switch_ns */
+	uint64_t early_ns;    /* of that, by the log of context switches it ran so much */
 	uint64_t stubborn_ns; /* a shut takes that long, as under a kernel that polls host memory */
 	uint64_t open_ns, close_ns; /* holds the card open in between */
 };

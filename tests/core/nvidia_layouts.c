@@ -205,6 +205,13 @@ int main(void)
 	AT(UVM_REGISTER_CHANNEL_PARAMS, hClient, uvm_register_channel, hClient);
 	AT(UVM_REGISTER_CHANNEL_PARAMS, base, uvm_register_channel, base);
 	AT(UVM_REGISTER_CHANNEL_PARAMS, rmStatus, uvm_register_channel, rmStatus);
+	SIZE(UVM_UNREGISTER_GPU_VASPACE_PARAMS, uvm_unregister_vaspace);
+	AT(UVM_UNREGISTER_GPU_VASPACE_PARAMS, rmStatus, uvm_unregister_vaspace, rmStatus);
+	BRANCH("uvm_unregister_channel_size", sizeof(UVM_UNREGISTER_CHANNEL_PARAMS));
+	NUMBER("UVM_UNREGISTER_CHANNEL_PARAMS: its tail",
+	       sizeof(UVM_UNREGISTER_CHANNEL_PARAMS) -
+		       offsetof(UVM_UNREGISTER_CHANNEL_PARAMS, hClient),
+	       sizeof(struct uvm_unregister_channel_tail));
 	BRANCH("uvm_map_external_size", sizeof(UVM_MAP_EXTERNAL_ALLOCATION_PARAMS));
 	NUMBER("UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: its tail",
 	       sizeof(UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -

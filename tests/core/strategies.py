@@ -16,7 +16,8 @@ ALLOC_MEMORY, ALLOC_OBJECT, FREE, CONTROL, ALLOC = 39, 40, 41, 42, 43
 DUP, SHARE, VID_HEAP, MAP_MEMORY, UNMAP_MEMORY = 52, 53, 74, 78, 79
 CONTEXT_DMA2, REGISTER_FD, XFER, DMABUF = 84, 201, 211, 217
 
-UVM_REGISTER_GPU_VASPACE, UVM_REGISTER_CHANNEL, UVM_MAP_EXTERNAL = 25, 27, 33
+UVM_REGISTER_GPU_VASPACE, UVM_UNREGISTER_GPU_VASPACE, UVM_MAP_EXTERNAL = 25, 26, 33
+UVM_REGISTER_CHANNEL, UVM_UNREGISTER_CHANNEL = 27, 28
 UVM_FREE, UVM_REGISTER_GPU, UVM_UNREGISTER_GPU, UVM_UNMAP_EXTERNAL = 34, 37, 38, 66
 UVM_SEMAPHORE_POOL, UVM_CREATE_EXTERNAL, UVM_DEVICE_P2P = 68, 73, 78
 UVM_PARALLELISM, UVM_MAP_SPARSE = 65, 74
@@ -139,6 +140,23 @@ def uvm_register_gpu(uuid: bytes, client: int = 0) -> bytearray:
 
 def uvm_unregister_gpu(uuid: bytes) -> bytearray:
     return bytearray(uuid) + bytearray(4)
+
+
+def uvm_register_vaspace(uuid: bytes, client: int, vaspace: int) -> bytearray:
+    return bytearray(uuid) + put(16, (0, "i", -1), (4, "I", client), (8, "I", vaspace))
+
+
+def uvm_unregister_vaspace(uuid: bytes) -> bytearray:
+    return bytearray(uuid) + bytearray(4)
+
+
+def uvm_register_channel(uuid: bytes, client: int, channel: int) -> bytearray:
+    return bytearray(uuid) + put(40, (0, "i", -1), (4, "I", client), (8, "I", channel))
+
+
+def uvm_unregister_channel(branch: int, uuid: bytes, client: int, channel: int) -> bytearray:
+    handles = put(12, (0, "I", client), (4, "I", channel))
+    return handles if branch >= 590 else bytearray(uuid) + handles
 
 
 def uvm_map(base: int, length: int, client: int, memory: int, uuids: list[bytes]) -> bytearray:

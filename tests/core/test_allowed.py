@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,9 +41,13 @@ REFUSED_CONTROLS = [
     0x20801123, 0x20801124,  # unique ids of groups and channels
     0x20801209, 0x20801211, 0x2080123A,  # binds of contexts of any client
     0x20801205,  # GR_CTXSW_ZCULL_MODE: shares another client's
+    0x83DE0307,  # DEBUG_SET_MODE_MMU_DEBUG
+    0x83DE0317, 0x83DE0318,  # DEBUG_SUSPEND_CONTEXT, RESUME: another hand on the gate
 ]  # fmt: skip
-# Nobody's, NVIDIA's next, legacy GSS (an administrator's too), binary API.
-UNKNOWN_CONTROLS = [0x2080FFFF, 0xF0000000, 0x2080B0FF, 0x2080C001, 0x2081FFFF, 0xB0CC0107]
+# Nobody's, NVIDIA's next, legacy GSS (an administrator's too), binary API, a debugger's mode.
+UNKNOWN_CONTROLS = [
+    0x2080FFFF, 0xF0000000, 0x2080B0FF, 0x2080C001, 0x2081FFFF, 0xB0CC0107, 0x83DE031F,
+]  # fmt: skip
 
 
 def admit(container: Container, yes: bool = True) -> None:
@@ -136,6 +141,13 @@ def test_a_container_tells_of_so_many_numbers_and_no_more() -> None:
 def test_what_is_listed_and_refused_is_not_told_of_as_unlisted() -> None:
     _, call = Container().ask(nv.CONTROL, nv.rm_control(CLIENT, SUBDEVICE, 0x20801121))
     assert call.raw.unlisted.kind == ffi.NULL
+
+
+def test_who_uses_the_card_is_not_told() -> None:
+    """The driver names all processes of the host, and where they lie in its kernel."""
+    verdict, call = Container().control(0x20802096, nv.put(55888, (0, "B", 2), (4, "I", 55872)))
+    assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.OK)
+    assert call.request.raw.params_size == 0  # nothing is written to it
 
 
 # ---------------------------------------------------------------- other clients
@@ -511,6 +523,9 @@ class Runs(Container):
     def shut(self) -> set[int]:
         return {handle for _, handle in self.tenant.gate(1, True)}
 
+    def unseen(self, kind: int, card: int = 1) -> int:
+        return int(self.tenant.raw.ledger.unseen[kind][card])
+
 
 def test_a_group_that_was_scheduled_through_one_channel_is_gated_as_a_whole() -> None:
     container = Runs()
@@ -537,13 +552,13 @@ def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
     container = Runs()
     container.dup(0x20, 0x10)
     container.dup(0x21, 0x10)
-    assert container.tenant.raw.objects.groups[1] == 1
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 1
     container.free(0x10)
-    assert container.tenant.raw.objects.groups[1] == 1
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 1
     container.free(0x20)
     container.free(0x21)
-    assert container.tenant.raw.objects.groups[1] == 0
-    assert container.tenant.raw.objects.channels[1] == 0
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 0
+    assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 0
 
 
 def test_no_computing_channel_outside_a_group() -> None:
@@ -592,6 +607,30 @@ def test_channels_and_address_spaces_beyond_the_free_ones_are_charged() -> None:
     assert container.account.current_bytes == lib.CGPU_CHANNEL_BYTES + lib.CGPU_VASPACE_BYTES
 
 
+@pytest.mark.parametrize(("limit", "total", "most"), [
+    (GIB, 80 * GIB, "CGPU_OWN_CHANNELS"), (40 * GIB, 80 * GIB, 1024),
+    (80 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"), (100 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"),
+])  # fmt: skip
+def test_a_container_has_its_part_of_the_channels_that_a_card_can_have(
+    limit: int, total: int, most: int | str
+) -> None:
+    """Who has all numbers of the runlist lets no neighbour begin."""
+    most = getattr(lib, most) if isinstance(most, str) else most
+    container = Runs()
+    container.tenant.raw.ledger.account[1].max_bytes = limit
+    container.tenant.topology.raw.gpu[1].total_bytes = total
+    params = channel_params(GRAPHICS)
+    # two are there; those that are in the driver count
+    for i in range(most - 2):
+        args = nv.rm_alloc(CLIENT, 0x10, 0x1000 + i, nv.CHANNEL, params)
+        assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
+    args = nv.rm_alloc(CLIENT, 0x10, 0x30, nv.CHANNEL, params)
+    verdict, call = container.ask(nv.ALLOC, args, params)
+    assert (verdict, call.status) == (Verdict.ANSWER, lib.NV_ERR_INSUFFICIENT_RESOURCES)
+    container.tenant.raw.ledger.account[1].unlimited = True
+    assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
+
+
 def test_groups_that_many_threads_make_at_once_are_charged_beyond_the_free_ones() -> None:
     container = Runs()
     params = nv.group_params(0, GRAPHICS)
@@ -600,6 +639,111 @@ def test_groups_that_many_threads_make_at_once_are_charged_beyond_the_free_ones(
         assert container.ask(nv.ALLOC, args, params)[0] is Verdict.FORWARD
     # one is there, the others are all still in the driver
     assert container.account.current_bytes == 2 * lib.CGPU_GROUP_BYTES
+
+
+def retain(container: Runs, nr: int, args: bytearray, status: int = nv.OK, **more: Any) -> None:
+    """A call to UVM, to which it answers ``status``."""
+    verdict, call = container.ask(nr, args, device=Device.UVM, **more)
+    assert verdict is Verdict.FORWARD
+    seen = bytearray(call.args)
+    nv.set32(seen, len(seen) - (8 if nr == nv.UVM_REGISTER_CHANNEL else 4), status)
+    call.set_args(bytes(seen))
+    assert call.post() is Verdict.DONE
+
+
+CARD = nv.card_uuid(1)
+FORGETS = {
+    "channel": [(nv.UVM_UNREGISTER_CHANNEL, nv.uvm_unregister_channel(570, CARD, CLIENT, 0x11))],
+    "address space": [(nv.UVM_UNREGISTER_GPU_VASPACE, nv.uvm_unregister_vaspace(CARD))],
+    "card": [(nv.UVM_UNREGISTER_GPU, nv.uvm_unregister_gpu(CARD))],
+    "file": [],
+}
+
+
+@pytest.mark.parametrize("forgotten", FORGETS)
+def test_a_group_counts_as_long_as_uvm_keeps_a_channel_of_it(forgotten: str) -> None:
+    """UVM has a duplicate of the group, and the channel's memory: RM_FREE returns neither."""
+    container = Runs()
+    args = nv.uvm_register_channel(CARD, CLIENT, 0x11)
+    retain(container, nv.UVM_REGISTER_CHANNEL, args, nv.NO_MEMORY)
+    retain(container, nv.UVM_REGISTER_CHANNEL, args)
+    assert not container.tenant.raw.ledger.account[1].current_bytes
+    container.free(0x10)
+    kinds = (lib.CGPU_UNSEEN_GROUP, lib.CGPU_UNSEEN_CHANNEL)
+    assert [container.unseen(kind) for kind in kinds] == [1, 1]
+    for nr, args in FORGETS[forgotten]:
+        retain(container, nr, args, nv.INVALID_DEVICE)
+        assert [container.unseen(kind) for kind in kinds] == [1, 1]
+        retain(container, nr, args)
+    if forgotten == "file":
+        container.tenant.close(container.uvm)
+    assert [container.unseen(kind) for kind in kinds] == [0, 0]
+
+
+def test_groups_that_only_uvm_keeps_are_charged_beyond_the_free_ones() -> None:
+    container = Runs()
+    for i in range(lib.CGPU_FREE_GROUPS + 8):
+        group, channel = 0x1000 + 2 * i, 0x1001 + 2 * i
+        container.alloc(CLIENT, DEVICE, group, nv.GROUP, nv.group_params(0, GRAPHICS))
+        container.alloc(CLIENT, group, channel, nv.CHANNEL, channel_params(GRAPHICS))
+        args = nv.uvm_register_channel(CARD, CLIENT, channel)
+        retain(container, nv.UVM_REGISTER_CHANNEL, args)
+        container.free(group)
+    # one more than the free ones is there at any time, and they stay
+    assert container.account.current_bytes == 9 * lib.CGPU_GROUP_BYTES
+    container.tenant.close(container.uvm)
+    assert container.account.current_bytes == 0
+
+
+@pytest.mark.parametrize("forgotten", ["address space", "card", "file"])
+def test_an_address_space_counts_as_long_as_uvm_keeps_it(forgotten: str) -> None:
+    container = Runs()
+    container.alloc(CLIENT, DEVICE, 9, nv.VASPACE)
+    retain(container, nv.UVM_REGISTER_GPU_VASPACE, nv.uvm_register_vaspace(CARD, CLIENT, 9))
+    container.free(9)
+    assert container.unseen(lib.CGPU_UNSEEN_VASPACE) == 1
+    for nr, args in FORGETS[forgotten]:
+        retain(container, nr, args)
+    if forgotten == "file":
+        container.tenant.close(container.uvm)
+    assert container.unseen(lib.CGPU_UNSEEN_VASPACE) == 0
+
+
+def test_what_uvm_is_told_to_forget_is_read_as_the_branch_has_it() -> None:
+    container = Runs()
+    for channel in (0x11, 0x12):
+        args = nv.uvm_register_channel(CARD, CLIENT, channel)
+        retain(container, nv.UVM_REGISTER_CHANNEL, args, abi=ABI_595)
+    container.free(0x10)
+    args = nv.uvm_unregister_channel(595, CARD, CLIENT, 0x12)
+    retain(container, nv.UVM_UNREGISTER_CHANNEL, args, abi=ABI_595)
+    # the group stays with the other channel
+    assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 1
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 1
+
+
+def test_what_is_registered_while_uvm_forgets_is_still_counted() -> None:
+    container = Runs()
+    args = nv.uvm_unregister_vaspace(CARD)
+    verdict, forgets = container.ask(nv.UVM_UNREGISTER_GPU_VASPACE, args, device=Device.UVM)
+    assert verdict is Verdict.FORWARD
+    args = nv.uvm_register_channel(CARD, CLIENT, 0x11)
+    retain(container, nv.UVM_REGISTER_CHANNEL, args)
+    assert forgets.post() is Verdict.DONE
+    container.free(0x10)
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 1
+
+
+def test_a_channel_whose_registration_is_not_answered_counts() -> None:
+    container = Runs()
+    args = nv.uvm_register_channel(CARD, CLIENT, 0x11)
+    _, call = container.ask(nv.UVM_REGISTER_CHANNEL, args, device=Device.UVM)
+    assert call.unanswered() is Verdict.DONE
+    args = nv.uvm_unregister_channel(570, CARD, CLIENT, 0x11)
+    _, call = container.ask(nv.UVM_UNREGISTER_CHANNEL, args, device=Device.UVM)
+    assert call.unanswered() is Verdict.DONE
+    container.free(0x10)
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 1
 
 
 def test_handles_of_what_runs_are_bounded() -> None:
@@ -755,4 +899,4 @@ def test_a_group_is_gated_on_its_own_card_wherever_its_duplicate_was_put() -> No
     container.schedule(0x30)
     assert container.shut() == {0x11, 0x12, 0x31}
     container.free(0x10)
-    assert list(container.tenant.raw.objects.groups)[:2] == [0, 1]
+    assert [container.unseen(lib.CGPU_UNSEEN_GROUP, card) for card in (0, 1)] == [0, 1]

@@ -21,6 +21,7 @@ from pycgpu.core import (
     Tenant,
     Topology,
     Verdict,
+    ffi,
     lib,
     round_memory,
 )
@@ -387,6 +388,27 @@ def test_a_channel_is_shut_once_and_opened_once() -> None:
     _, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x32))
     assert call.post() is Verdict.DONE
     assert sorted(container.tenant.gate(1, False)) == [(CLIENT, 0x31), (CLIENT, 0x33)]
+    assert container.tenant.gate(1, False) == []
+
+
+def test_a_channel_that_the_driver_would_not_shut_comes_up_in_the_next_pass() -> None:
+    """In the same one those that are refused would hide the others, and never end it."""
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    for channel in (0x31, 0x32):
+        container.alloc(CLIENT, 0x30, channel, nv.CHANNEL)
+    _, call = container.control(0xA06C0101, bytes(3), 0x30)
+    assert call.post() is Verdict.DONE
+    assert len(container.tenant.gate(1, True)) == 2
+    refused = ffi.new("struct cgpu_handle *", {"hClient": CLIENT, "hObject": 0x31})
+    lib.cgpu_tenant_not_shut(container.tenant.raw, refused)
+    assert container.tenant.gate(1, True) == []
+    lib.cgpu_tenant_gate_anew(container.tenant.raw, 0)
+    assert container.tenant.gate(1, True) == []
+    lib.cgpu_tenant_gate_anew(container.tenant.raw, 1)
+    assert container.tenant.gate(1, True) == [(CLIENT, 0x31)]
+    assert len(container.tenant.gate(1, False)) == 2
+    lib.cgpu_tenant_gate_anew(container.tenant.raw, 1)
     assert container.tenant.gate(1, False) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pycgpu.core import NO_CARD, Tenant, Topology, ffi, lib
+from pycgpu.core import NO_CARD, Device, Tenant, Topology, ffi, lib
 from tests.core import strategies as nv
 
 CLASSES = (nv.MEMORY_USER, nv.VASPACE, nv.GROUP, nv.CONTEXT_SHARE, nv.CHANNEL)
@@ -206,21 +206,13 @@ class Objects(RuleBasedStateMachine):
             assert sorted(found) == sorted(child.index for child in node.children)
 
     @invariant()
-    def the_runnable_are_listed_and_groups_counted_by_card(self) -> None:
+    def the_runnable_are_listed(self) -> None:
         found, at = [], self.raw.first_runnable
         while at:
             found.append(at)
             at = lib.cgpu_object_at(self.raw, at).next_runnable
         runnable = [node for node in self.nodes.values() if node.cls in RUNNABLE]
         assert sorted(found) == sorted(node.index for node in runnable)
-        for card in (0, 1):
-            here = [n for n in runnable if n.card == card]
-            channels = [n for n in here if n.cls == nv.CHANNEL]
-            # RM makes a group for a channel that is in none
-            alone = [n for n in channels if n.parent and n.parent.cls != nv.GROUP]
-            groups = [n for n in here if n.cls == nv.GROUP]
-            assert self.raw.groups[card] == len(groups) + len(alone)
-            assert self.raw.channels[card] == len(channels)
 
     @invariant()
     def only_objects_that_are_there_are_charged(self) -> None:
@@ -300,3 +292,20 @@ def test_channels_go_with_what_they_depend_on(small: Any, gone: Any) -> None:
     assert left == {
         "vaspace": {1, 2, 4}, "context share": {1, 2, 3, 4, 5}, "userd": {1, 2, 3, 5, 6},
     }[gone]  # fmt: skip
+
+
+def test_a_tenants_processes_are_those_of_its_open_files_clients() -> None:
+    tenant = Tenant(Topology())
+    objects, ledger = ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger)
+    files = {pid: tenant.open(Device.CTL, pid=pid) for pid in (11, 12)}
+    for pid, file in files.items():
+        root = lib.cgpu_tenant_file(tenant.raw, file).root
+        client = CLIENTS[0] + pid
+        index = lib.cgpu_object_add(objects, ledger, root, client, client, nv.ROOT_CLIENT)
+        lib.cgpu_object_at(objects, index).pid = pid
+    tenant.open(Device.GPU, pid=13)
+    found = [pid for pid in range(20) if lib.cgpu_tenant_has_process(tenant.raw, pid)]
+    assert found == [11, 12]
+    lib.cgpu_tenant_close(tenant.raw, files[11])
+    assert not lib.cgpu_tenant_has_process(tenant.raw, 11)
+    assert lib.cgpu_tenant_has_process(tenant.raw, 12)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pycgpu.request.model import POLICIES
 from pycgpu.simulate import Run, Scenario, Tenant, check, run, serving
-from pycgpu.simulate.scenario import MS, entitlements
+from pycgpu.simulate.scenario import LOGGED_EARLY_NS, MS, entitlements
 
 SECOND_NS = 1000 * MS
 SETTLED_NS = 2 * SECOND_NS
@@ -25,7 +25,7 @@ TRAINER = serving.trainer()
 
 
 def capped(tenant: Tenant, quota: int) -> Tenant:
-    return replace(tenant, quota=quota, uncapped=False)
+    return replace(tenant, quota=quota, early_ns=LOGGED_EARLY_NS, uncapped=False)
 
 
 def loop(step_ns: int, host_ns: int) -> Tenant:
@@ -44,7 +44,7 @@ def beside(*tenants: Tenant, policy: int = FAIR, seconds: int = 8) -> Run:
 def test_a_quota_lasts_however_the_cards_clock_parts_from_the_hosts(ppm: int, quota: int) -> None:
     """It had 33 % at first, and 19 % after three minutes at 50 ppm: what parts the clocks was
     taken for time that the container ran."""
-    tenant = capped(replace(TRAINER, fetched_ns=20 * MS), quota)
+    tenant = replace(capped(replace(TRAINER, fetched_ns=20 * MS), quota), early_ns=0)
     length_ns = 90 * SECOND_NS
     result = run(Scenario((tenant,), policy=FAIR, duration_ns=length_ns, card_clock_ppm=ppm))
     for since_ns in (SETTLED_NS, length_ns - 10 * SECOND_NS):
@@ -52,6 +52,17 @@ def test_a_quota_lasts_however_the_cards_clock_parts_from_the_hosts(ppm: int, qu
         assert result.work(0, since_ns) * 100 == pytest.approx(quota, abs=1.2)
     worked_ns = sum(result.useful[0])
     assert result.used[0] == pytest.approx(worked_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("quota", (10, 33, 50))
+def test_a_quota_is_of_what_is_done_and_not_of_what_loading_takes(quota: int) -> None:
+    """On cards the log counts a part of each loading as run: 10 had 9.7 and 33 had 32.2 %."""
+    pauses = Tenant("bursty", on_ns=6 * SECOND_NS, off_ns=600 * MS)
+    result = run(
+        # it has paused, and does not in what is measured
+        Scenario((capped(pauses, quota),), policy=FAIR, duration_ns=6 * SECOND_NS, seed=3)
+    )
+    assert result.work(0, 2 * SECOND_NS) * 100 == pytest.approx(quota, abs=0.35)
 
 
 @pytest.mark.parametrize("policy", BUDGETS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,7 +17,10 @@ from pycgpu._core import ffi, lib
 
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
 MS = 1_000_000
+SECOND = 1000 * MS
 NEVER = 2**64 - 1
+#: Of ``struct cgpu_sched_stat``: what an upgrade compares, and a graph takes the rate of.
+TOTALS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns", "switches", "overruns")
 OPEN, SHUT, SLICE = lib.CGPU_SCHED_OPEN, lib.CGPU_SCHED_SHUT, lib.CGPU_SCHED_SLICE
 
 
@@ -276,6 +280,21 @@ def test_the_cards_total_keeps_what_those_used_who_are_gone() -> None:
     lib.cgpu_sched_remove(card.s, 1, card.now)
     assert card.stat(lib.CGPU_SCHED_NONE).used_ns == 7 * MS
     assert card.stat(0).used_ns == 3 * MS
+
+
+def test_a_new_container_has_nothing_of_the_one_whose_number_it_got() -> None:
+    """The log tells late: what the one before did last came when it was gone."""
+    card = Card(WEIGHTED)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    lib.cgpu_sched_remove(card.s, 0, card.now)
+    lib.cgpu_sched_used(card.s, 0, 3 * MS)
+    lib.cgpu_fair_settle(card.s, lib.CGPU_SCHED_NONE, card.now)
+    card.now += MS
+    card.add(0)
+    stat = card.stat(0)
+    assert {key: getattr(stat, key) for key in TOTALS} == dict.fromkeys(TOTALS, 0)
 
 
 def test_a_container_without_weight_gets_no_compute() -> None:
@@ -612,6 +631,57 @@ def test_gates_never_all_stay_shut_while_somebody_is_entitled(
         assert card.stat(slot).granted_ns > before[slot]
 
 
+def shut_one(policy: int = FAIR) -> Card:
+    """Return a card whose slot 0 has its gate shut, by its quota."""
+    card = Card(policy)
+    card.add(0, quota=10)
+    until(lambda: card.shut & 1, card)
+    return card
+
+
+def until(holds: Callable[[], Any], card: Card) -> None:
+    for _ in range(1000):
+        if holds():
+            return
+        card.run(card.now + MS)
+    raise AssertionError("never")
+
+
+def test_time_at_a_shut_gate_is_counted_once_when_new_channels_are_shut_too() -> None:
+    card = shut_one()
+    before, began = card.stat(0).throttled_ns, card.now
+    card.now += 3 * MS
+    lib.cgpu_sched_open(card.s, 0, True, 2, card.now)
+    for action in card.tick():
+        card.done(action)
+    assert card.shut & 1
+    assert card.stat(0).throttled_ns - before == card.now - began
+
+
+def test_time_at_a_shut_gate_counts_while_the_card_is_open_and_no_longer() -> None:
+    card = shut_one()
+    before, began = card.stat(0).throttled_ns, card.now
+    card.now += 3 * MS
+    lib.cgpu_sched_open(card.s, 0, False, 1, card.now)
+    waited = card.now - began
+    assert card.stat(0).throttled_ns - before == waited
+    card.run(card.now + 50 * MS)
+    lib.cgpu_sched_open(card.s, 0, True, 1, card.now)
+    assert card.stat(0).throttled_ns - before == waited
+
+
+def test_a_log_read_late_costs_one_with_a_quota_a_second_and_no_more() -> None:
+    """Parts of a second are kept in 32 bits: what came at once and was more stayed for ever."""
+    card = shut_one()
+    for ns in (5 * SECOND, 2**33 + 1):
+        lib.cgpu_sched_used(card.s, 0, ns)
+        lib.cgpu_fair_settle(card.s, lib.CGPU_SCHED_NONE, card.now)
+        assert card.s.slot[0].budget.used_ns == SECOND
+        card.run(card.now + 2 * SECOND)
+        assert card.s.slot[0].budget.used_ns == 0
+        assert not card.s.slot[0].budget.is_spent
+
+
 class Events(RuleBasedStateMachine):
     """Any order of events: never two answers at once, every gate known, all let go at the end."""
 
@@ -619,6 +689,7 @@ class Events(RuleBasedStateMachine):
         super().__init__()
         self.card = Card(FIXED)
         self.present: set[int] = set()
+        self.totals: dict[int, dict[str, int]] = {}
 
     @rule(
         slot=st.integers(0, 5),
@@ -630,6 +701,9 @@ class Events(RuleBasedStateMachine):
     def sets(self, slot: int, weight: int, quota: int, quota_min: int, priority: int) -> None:
         numbers = {"weight": weight, "quota": quota, "quota_min": quota_min, "priority": priority}
         assert self.card.set(slot, **numbers) == 0
+        if slot not in self.present:
+            stat = self.card.stat(slot)
+            assert not any(getattr(stat, key) for key in TOTALS)
         self.present.add(slot)
 
     @rule(slot=st.integers(0, 5), is_open=st.booleans(), groups=st.integers(1, 3))
@@ -649,6 +723,7 @@ class Events(RuleBasedStateMachine):
     def removes(self, slot: int) -> None:
         lib.cgpu_sched_remove(self.card.s, slot, self.card.now)
         self.present.discard(slot)
+        self.totals.pop(slot, None)
 
     @rule(slot=st.integers(0, 5), idle=st.booleans())
     def idles(self, slot: int, idle: bool) -> None:
@@ -688,6 +763,21 @@ class Events(RuleBasedStateMachine):
             budget = self.card.s.slot[slot].budget
             assert budget.used_ns == sum(budget.used_bin_ns)
 
+    @invariant()
+    def what_was_held_of_late_is_the_sum_of_its_parts(self) -> None:
+        for slot in range(6):
+            fair = self.card.s.slot[slot].fair
+            assert fair.recent_ns == sum(fair.held_bin_ns)
+
+    @invariant()
+    def no_total_falls(self) -> None:
+        for slot in self.present:
+            stat = self.card.stat(slot)
+            now = {key: getattr(stat, key) for key in TOTALS}
+            for key, was in self.totals.get(slot, {}).items():
+                assert now[key] >= was, f"{key} of slot {slot} fell from {was} to {now[key]}"
+            self.totals[slot] = now
+
     def teardown(self) -> None:
         lib.cgpu_sched_suspend(self.card.s, True, self.card.now)
         self.card.run(self.card.now + 5 * MS)
@@ -695,3 +785,157 @@ class Events(RuleBasedStateMachine):
 
 
 TestEvents = Events.TestCase
+#: The first run that saw a total fall took more than the default's hundred.
+TestEvents.settings = settings(max_examples=600, stateful_step_count=60, deadline=None)
+
+
+def _under_way(policy: int, kind: int) -> tuple[Card, list[tuple[int, int, int]]]:
+    """A card of two, a call of that kind, not told of yet, and those that follow it at once."""
+    card = Card(policy, max_inst=2)
+    card.add(0)
+    card.add(1)
+    card.run(100 * MS)
+    while True:
+        actions = card.tick()
+        while actions:
+            if actions[0][0] == kind:
+                return card, actions
+            card.done(actions.pop(0))
+        card.now += MS
+
+
+@pytest.mark.parametrize("policy", [WEIGHTED, FIXED])
+def test_a_gate_that_shuts_is_shut_again_for_a_channel_that_came_meanwhile(policy: int) -> None:
+    """It came after the call was made and before that was known: nobody shut it."""
+    card, actions = _under_way(policy, SHUT)
+    for slot in range(2):
+        lib.cgpu_sched_renewed(card.s, slot)
+    for action in actions:
+        card.done(action)
+    assert actions[0][:2] in [found[:2] for found in card.tick()]
+
+
+@pytest.mark.parametrize("policy", [WEIGHTED, FIXED])
+def test_a_gate_that_opens_is_opened_again_for_a_channel_that_was_shut_meanwhile(
+    policy: int,
+) -> None:
+    """It stayed shut for good where nobody else wanted the card any more."""
+    card, actions = _under_way(policy, OPEN)
+    for slot in range(2):
+        if actions[0][1] >> slot & 1:
+            lib.cgpu_sched_held(card.s, slot, card.now)
+    for action in actions:
+        card.done(action)
+    assert actions[0][:2] in [found[:2] for found in card.tick()]
+
+
+class Gates(RuleBasedStateMachine):
+    """
+    Calls take time, and channels come meanwhile: in the end each is as its gate is marked.
+
+    As the doors do it: a call moves the channels that are there when it is made, and who makes a
+    channel while the gate is shut shuts it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.card = Card(WEIGHTED)
+        #: of each slot: whether each of its channels is held off the card
+        self.channels: dict[int, list[bool]] = {}
+        #: the first of them is made, and nobody has been told of it
+        self.under_way: list[tuple[int, int, int]] = []
+        for slot in range(2):
+            self.comes(slot, 0)
+            self.makes_a_channel(slot, True)
+
+    @rule(slot=st.integers(0, 2), quota=st.sampled_from((0, 10)))
+    def comes(self, slot: int, quota: int) -> None:
+        if slot not in self.channels:
+            self.channels[slot] = []
+        assert self.card.set(slot, weight=1, quota=quota) == 0
+
+    @rule(slot=st.integers(0, 2))
+    def goes(self, slot: int) -> None:
+        lib.cgpu_sched_remove(self.card.s, slot, self.card.now)
+        self.channels.pop(slot, None)
+
+    @rule(slot=st.integers(0, 2), told_first=st.booleans())
+    def makes_a_channel(self, slot: int, told_first: bool) -> None:
+        if slot not in self.channels:
+            return
+        channels = self.channels[slot]
+        channels.append(False)
+
+        def tell() -> None:
+            lib.cgpu_sched_open(self.card.s, slot, True, 1, self.card.now)
+            lib.cgpu_sched_renewed(self.card.s, slot)
+
+        # the module's thread, which makes the calls too, tells of them
+        told_first |= bool(self.under_way)
+        if told_first:
+            tell()
+        if not lib.cgpu_sched_may_run(self.card.s, slot):
+            channels[:] = [True] * len(channels)
+            lib.cgpu_sched_held(self.card.s, slot, self.card.now)
+        if not told_first:
+            tell()
+
+    @rule(slot=st.integers(0, 2))
+    def frees_all_channels(self, slot: int) -> None:
+        if slot in self.channels:
+            self.channels[slot] = []
+            lib.cgpu_sched_open(self.card.s, slot, True, 0, self.card.now)
+
+    @rule(slot=st.integers(0, 2), ran_us=st.integers(0, 200_000))
+    def is_told_its_use(self, slot: int, ran_us: int) -> None:
+        lib.cgpu_sched_used(self.card.s, slot, 1000 * ran_us)
+        lib.cgpu_fair_settle(self.card.s, lib.CGPU_SCHED_NONE, self.card.now)
+
+    @rule(slot=st.integers(0, 2), asleep=st.booleans())
+    def sleeps(self, slot: int, asleep: bool) -> None:
+        lib.cgpu_sched_demand(self.card.s, slot, asleep, False, self.card.now)
+
+    @rule(policy=st.sampled_from((AVERAGE, WEIGHTED, FIXED, NATIVE, BURST)))
+    def changes(self, policy: int) -> None:
+        assert lib.cgpu_sched_card(self.card.s, policy, 4, 5000, self.card.now) == 0
+
+    def _call(self) -> None:
+        kind, mask, _ = self.under_way[0]
+        for slot, channels in self.channels.items():
+            if mask >> slot & 1 and kind != SLICE:
+                channels[:] = [kind == SHUT] * len(channels)
+
+    @precondition(lambda self: not self.under_way)
+    @rule(us=st.integers(0, 30_000))
+    def asks(self, us: int) -> None:
+        self.card.now += 1000 * us
+        self.under_way = self.card.tick()
+        if self.under_way:
+            self._call()
+
+    @precondition(lambda self: self.under_way)
+    @rule()
+    def hears_of_it(self) -> None:
+        self.card.done(self.under_way.pop(0))
+        if self.under_way:
+            self._call()
+
+    @rule()
+    def settles(self) -> None:
+        for _ in range(64):
+            while self.under_way:
+                self.hears_of_it()
+            self.asks(0)
+            if not self.under_way:
+                break
+        assert not self.under_way
+        for slot, channels in self.channels.items():
+            shut = bool(self.card.s.gates.shut_mask >> slot & 1)
+            assert channels == [shut] * len(channels), f"slot {slot}"
+
+    def teardown(self) -> None:
+        self.settles()
+
+
+TestGates = Gates.TestCase
+TestGates.settings = settings(max_examples=600, stateful_step_count=60, deadline=None)

@@ -211,6 +211,11 @@ def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> N
             assert share == pytest.approx(i / 3, abs=0.005)
 
 
+#: Those that always have a request, that ask for 5 ms now and then, and whose graphs are long.
+ALWAYS = serving.server(arrivals=(), off_ns=0)
+NOW_AND_THEN = serving.server(arrivals=(), off_ns=20 * MS, steps=1, step_ns=5 * MS)
+GRAPHS = Tenant(uncapped=True, fetched_ns=20 * MS)
+
 #: Kernels of tens of milliseconds, or graphs of them: GP_PUT stands still while they run.
 LONG_MS = (10, 20, 100)
 
@@ -243,7 +248,7 @@ def test_what_twelve_servers_leave_is_two_trainers() -> None:
     )
     tenants = (*servers, serving.trainer(), serving.trainer())
     result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=12_000 * MS))
-    assert result.cards[0]["idle_waiting_ns"] <= 0.03 * result.scenario.duration_ns
+    assert result.cards[0]["idle_waiting_ns"] <= 0.028 * result.scenario.duration_ns
     for trainer in (12, 13):
         assert result.work(trainer, 1000 * MS) >= 0.31
 
@@ -254,7 +259,7 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
     now_and_then = serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS)
     tenants = (now_and_then,) * 12 + (serving.trainer(),) * trainers
     result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=12_000 * MS))
-    assert result.cards[0]["idle_waiting_ns"] <= 0.1 * result.scenario.duration_ns
+    assert result.cards[0]["idle_waiting_ns"] <= 0.025 * result.scenario.duration_ns
     for trainer in range(12, 12 + trainers):
         assert result.work(trainer, 1000 * MS) >= 0.51 / trainers
     assert sum(result.work(i, 1000 * MS) for i in range(12)) >= 0.27
@@ -264,8 +269,51 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_of_a_second_in_any_mix(seed: int) -> None:
-    """Of 703 tenants five missed more than 1.5 points, the worst 10; they were 19, and 36."""
-    assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 14
+    """Of 4839 tenants ten missed more than 1.5 points, the worst 5.5; they were 41, and 37."""
+    assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 8
+
+
+@pytest.mark.parametrize(
+    ("tenants", "bound"),
+    [
+        # it slept after each piece by what is seen, and ran: the other missed 10 points
+        pytest.param((loop(5 * MS, 100_000), ALWAYS), 0.5, id="5 ms beside one that always asks"),
+        # all slept by what is seen, and the runlist divided the card by equal slices: 26, 37, 6
+        pytest.param(
+            (loop(20 * MS, 3 * MS), replace(loop(200 * MS, 100_000), weight=2)),
+            0.5,
+            id="20 ms, 200 ms",
+        ),
+        pytest.param(
+            (replace(NOW_AND_THEN, weight=2), loop(200 * MS, 3 * MS)),
+            5,
+            id="5 ms at times, 200 ms",
+        ),
+        pytest.param((GRAPHS, loop(50 * MS, 10 * MS)), 0.5, id="graphs of 20 ms, 50 ms"),
+        # under slices it slept by what is seen, and had a claim to a second: 5
+        pytest.param((Tenant(uncapped=True), loop(50 * MS, 3 * MS)), 0.5, id="50 ms"),
+        # each trial of slices cost it 30 ms: 1.1 to 1.3
+        pytest.param((FETCHED, ALWAYS), 0.5, id="slices are tried"),
+        # it was put to sleep in the middle of its work, and never loaded again: 22
+        pytest.param(
+            (
+                replace(FETCHED, weight=4),
+                GRAPHS,
+                Tenant("bursty", on_ns=100 * MS, off_ns=50 * MS, uncapped=True),
+                FETCHED,
+                replace(loop(20 * MS, 10 * MS), weight=4),
+            ),
+            3,
+            id="five",
+        ),
+    ],
+)
+@pytest.mark.parametrize("seed", (1, 3))
+def test_who_works_for_long_without_a_submission_is_heeded(
+    tenants: tuple[Tenant, ...], bound: float, seed: int
+) -> None:
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=10_000 * MS, seed=seed))
+    assert max(mixes.shortfalls(result)) <= bound
 
 
 def test_one_that_its_processor_holds_up_gets_what_it_can_use_beside_long_graphs() -> None:

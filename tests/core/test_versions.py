@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Abi, Access, ffi, lib
+from pycgpu.core import Abi, ffi, lib
 
 KNOWN = (535, 550, 570, 580, 590, 595)
 
@@ -43,26 +43,6 @@ def find(version: str, force: bool = False) -> tuple[int, int]:
 def test_each_branch_has_the_sizes_of_nvidias_structs(branch: Any) -> None:
     raw = Abi(f"{branch}.10.02").raw
     assert tuple(getattr(raw, name) for name in FIELDS) == SIZES[branch]
-
-
-@pytest.mark.parametrize(
-    ("version", "access"),
-    [
-        ("535.288.01", Access.FIRST_PAGE),
-        ("550.163.01", Access.FIRST_PAGE),
-        ("570.211.01", Access.WHOLE),
-        ("580.159.04", Access.WHOLE),
-        ("590.48.01", Access.WHOLE),
-        ("595.44.03", Access.NONE),
-        ("595.58.03", Access.NONE),
-        ("595.71.05", Access.WHOLE),
-        ("595.104", Access.WHOLE),
-    ],
-)
-def test_what_others_may_read_of_a_drivers_mappings_hangs_on_its_release(
-    version: str, access: Access
-) -> None:
-    assert Abi(version).access is access
 
 
 @given(st.sampled_from(KNOWN), st.from_regex(r"\A\.[0-9]{1,3}(\.[0-9]{1,2})?\Z"))

@@ -3,7 +3,8 @@
 Kernels for the VM: a distribution's image and headers, unpacked under the cache.
 
 ``python3 -m tests.vm.kernels [series …]`` fetches them and prints where they are. ``6.1-debug``
-is built from the distribution's source with the configuration in ``debug.config``.
+and ``6.1-kcsan`` are built from the distribution's source, with the configuration in
+``guest.config`` and ``debug.config`` or ``kcsan.config``.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ DEBIAN_DEFAULT_SERIES = ("6.1", "6.12")
 
 # The newest of whatever series the distribution has.
 NEWEST = "newest"
-# A kernel that looks for faults: its source comes as a package of this distribution.
-DEBUG_SUFFIX = "-debug"
-DEBUG_CONFIG = Path(__file__).resolve().with_name("debug.config")
+# What every kernel has that is built here, from a package of this distribution.
+GUEST_CONFIG = Path(__file__).resolve().with_name("guest.config")
 # Of a function that the compiler specialises for its callers nothing is left to be probed: of the
 # one that unmaps, by which private copies are sealed.
-DEBUG_MAKE = ("CFLAGS_mmap.o=-fno-ipa-cp -fno-ipa-sra",)
+GUEST_MAKE = ("CFLAGS_mmap.o=-fno-ipa-cp -fno-ipa-sra",)
 # checkpatch.pl reads the two lists beside it.
 STYLE_SCRIPTS = ("checkpatch.pl", "kernel-doc", "spelling.txt", "const_structs.checkpatch")
-DEBUG_TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz")
+BUILD_TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz")
 
 # What the initramfs needs before the host's root is reachable. Some are built in, depending on
 # the kernel; modprobe says so.
@@ -61,6 +61,7 @@ class Kernel:
         slowness: how many times longer the tests' deadlines are than elsewhere.
         machine: QEMU's. How interrupts are routed is a program in the firmware of ``pc``, at
             which a kernel with KASAN is for minutes.
+        append: further parameters of it.
     """
 
     series: str
@@ -70,6 +71,7 @@ class Kernel:
     headers: Path
     slowness: int = 1
     machine: str = "pc"
+    append: str = ""
 
     @property
     def tag(self) -> str:
@@ -81,6 +83,38 @@ class Kernel:
     def config(self) -> Path:
         """The kernel's ``.config``."""
         return self.headers / ".config"
+
+
+@dataclasses.dataclass(frozen=True)
+class Looking:
+    """
+    A kind of kernel that looks for faults.
+
+    Attributes:
+        name: of the file with what is configured for it beside GUEST_CONFIG.
+        make: further variables for make.
+        append: further parameters of the kernel.
+    """
+
+    name: str
+    make: tuple[str, ...] = ()
+    append: str = ""
+
+    @property
+    def settings(self) -> list[str]:
+        """What is configured: comments are none of it."""
+        lines = []
+        for path in (GUEST_CONFIG.with_name(self.name), GUEST_CONFIG):
+            lines += path.read_text().splitlines()
+        return sorted(line for line in lines if re.match(r"(# )?CONFIG_", line))
+
+
+# By the end of the series' name. Of races each is told, and the guest goes on; instrumented for
+# them are modules, which are built without this variable.
+LOOKING = {
+    "-debug": Looking("debug.config"),
+    "-kcsan": Looking("kcsan.config", ("KCSAN_SANITIZE=n",), "panic_on_warn=0"),
+}
 
 
 def _number(text: str) -> tuple[int, ...]:
@@ -233,7 +267,8 @@ def _has(config: Path, line: str) -> bool:
 
 def _slowness(tree: Path) -> int:
     # Deadlines are generous as they are.
-    return 10 if _has(tree / ".config", "CONFIG_KASAN=y") else 1
+    slow = any(_has(tree / ".config", f"CONFIG_{name}=y") for name in ("KASAN", "KCSAN"))
+    return 10 if slow else 1
 
 
 def _own_build(tree: Path) -> Kernel:
@@ -304,21 +339,22 @@ def style_scripts(series: str) -> Path:
     return root
 
 
-def _build_debug(series: str) -> Kernel:
+def _build_looking(base: str, suffix: str) -> Kernel:
     """
-    Build a kernel of *series* with ``debug.config``, unless the cache has it.
+    Build a kernel of the series *base* that looks for faults, unless the cache has it.
 
-    Source: Debian's package ``linux-source-<series>``.
+    Source: Debian's package ``linux-source-<base>``.
     """
-    base = series.removesuffix(DEBUG_SUFFIX)
-    missing = [tool for tool in DEBUG_TOOLS if not shutil.which(tool)]
+    looking, series = LOOKING[suffix], base + suffix
+    missing = [tool for tool in BUILD_TOOLS if not shutil.which(tool)]
     if missing:
         raise KernelBuildError(
-            f"a debug kernel is built here, which takes {' '.join(missing)}: "
+            f"{series} is built here, which takes {' '.join(missing)}: "
             "run scripts/setup-packages debug"
         )
     version = packages.find_version(f"linux-source-{base}", "")
-    key = digest(version.encode(), DEBUG_CONFIG.read_bytes(), *map(str.encode, DEBUG_MAKE))
+    variables = [*GUEST_MAKE, *looking.make]
+    key = digest(*map(str.encode, [version, *looking.settings, *variables]))
     root = packages.cache_dir() / "kernels" / f"{series}-{key}"
     tree = root / "build"
     with packages.locked(f"kernel-{series}"):
@@ -327,22 +363,24 @@ def _build_debug(series: str) -> Kernel:
             tree.mkdir(parents=True)
             print(f"building kernel {series} {version}, about 20 minutes", file=sys.stderr)
             source = _unpack_source(base, version, root)
-            into = ["-C", str(source), f"O={tree}", *DEBUG_MAKE]
+            into = ["-C", str(source), f"O={tree}", *variables]
             log = root / "build.log"
-            _run_make([*into, f"KCONFIG_ALLCONFIG={DEBUG_CONFIG}", "allnoconfig"], log)
-            _check_config(tree / ".config")
+            config = root / "config"
+            config.write_text("".join(f"{line}\n" for line in looking.settings))
+            _run_make([*into, f"KCONFIG_ALLCONFIG={config}", "allnoconfig"], log)
+            _check_config(looking, tree / ".config")
             _run_make([*into, "bzImage", "modules"], log)
             _run_make([*into, f"INSTALL_MOD_PATH={tree}", "modules_install"], log)
             (root / "complete").touch()
-    return dataclasses.replace(_own_build(tree), series=series)
+    return dataclasses.replace(_own_build(tree), series=series, append=looking.append)
 
 
-def _check_config(made: Path) -> None:
-    """Complain about settings of ``debug.config`` that Kconfig dropped for lack of others."""
+def _check_config(looking: Looking, made: Path) -> None:
+    """Complain about settings that Kconfig dropped for lack of others."""
     kept = set(made.read_text().splitlines())
-    wanted = [line for line in DEBUG_CONFIG.read_text().splitlines() if line.startswith("CONFIG_")]
+    wanted = [line for line in looking.settings if line.startswith("CONFIG_")]
     if lost := [line for line in wanted if line not in kept]:
-        raise KernelBuildError(f"{DEBUG_CONFIG}: this kernel does not take {' '.join(lost)}")
+        raise KernelBuildError(f"{looking.name}: this kernel does not take {' '.join(lost)}")
 
 
 @functools.cache
@@ -353,16 +391,18 @@ def fetch(series: str) -> Kernel:
     Args:
         series: ``6.1`` for its newest release, ``newest``, a full release such as
             ``6.1.0-56-amd64``, ``6.1-debug`` for one built with everything that finds faults,
-            or the path of a kernel tree that has been built.
+            ``6.1-kcsan`` for one that finds data races, or the path of a kernel tree that has
+            been built.
 
     Raises:
         PackageNotFound: the distribution does not have it.
-        KernelBuildError: the debug kernel could not be built.
+        KernelBuildError: a kernel that looks for faults could not be built.
     """
     if "/" in series:
         return _own_build(Path(series).resolve())
-    if series.endswith(DEBUG_SUFFIX):
-        return _build_debug(series)
+    for suffix in LOOKING:
+        if series.endswith(suffix):
+            return _build_looking(series.removesuffix(suffix), suffix)
     if series == NEWEST or re.fullmatch(r"\d+\.\d+", series):
         ubuntu = packages.os_release().get("ID") == "ubuntu"
         release = _newest_ubuntu(series) if ubuntu else _newest_debian(series)

@@ -31,6 +31,7 @@ NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
 #: kmod/core/call/call.h
 MAX_MAPPINGS = 4096
+FREE_GROUPS, GROUP_BYTES = 128, 4 * MIB
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 #: What `reach unlisted` asks for, in the order in which it does: one number once.
@@ -159,6 +160,20 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(
     assert int(json.loads(out.splitlines()[-1])["share_permille"]) <= 200
 
 
+@pytest.mark.parametrize("handle", ["same", "new"])
+def test_a_quota_holds_for_channels_that_are_made_anew(
+    door: Door, who: tuple[str, ...], made: Callable[[str], Path], handle: str
+) -> None:
+    """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""
+    renew = str(made("programs") / "renew")
+    tenant = door.start(*who, renew, handle, "8", "1", quota=10)
+    out, err = tenant.communicate(timeout=START_S)
+    assert tenant.returncode == 0, err
+    told = json.loads(out.splitlines()[-1])
+    assert told["made"] > 20, told
+    assert told["share_permille"] <= 200, told
+
+
 def test_an_os_event_of_a_foreign_client_is_out_of_reach(
     door: Door, who: tuple[str, ...], reach: str
 ) -> None:
@@ -180,6 +195,18 @@ def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> N
     """Row 10."""
     found = _words(door, *who, reach, "page-tables", str(2 * MAX_MAPPINGS), "0")
     assert found[:4] == ["mapped", str(MAX_MAPPINGS), "status", str(NV_ERR_INSUFFICIENT_RESOURCES)]
+
+
+def test_groups_that_only_uvm_keeps_are_charged(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 5: what is charged returns when UVM has forgotten the channels, not with RM_FREE."""
+    found = _words(door, *who, reach, "retained", "1", "600")
+    # the program's context has four groups of its own
+    made = FREE_GROUPS - 4 + LIMIT_BYTES // GROUP_BYTES
+    assert found[:6] == ["made", found[1], "status", str(NV_ERR_NO_MEMORY), "gone", found[1]]
+    assert made - 16 < int(found[1]) <= made
+    assert found[6:] == ["again", found[1]]
 
 
 def test_page_tables_of_unified_memory_are_charged(

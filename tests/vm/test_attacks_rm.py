@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,19 @@ USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
 def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any) -> Host:
     driver = sim(model="t4")
     here = Host(driver, km(), container, made("programs"))
-    here.programs["/bin/reach"] = made("programs") / "reach"
+    for name in ("reach", "renew"):
+        here.programs[f"/bin/{name}"] = made("programs") / name
     return here
 
 
 def counter(host: Host, name: str) -> int:
     stat = (host.cgpu.root / "0" / "one" / "stat").read_text()
     return int(dict(line.split() for line in stat.splitlines())[name])
+
+
+def driver_objects() -> int:
+    words = Path("/proc/driver/nvidia-sim").read_text().split()
+    return int(words[words.index("objects") + 1])
 
 
 @USERS
@@ -114,6 +121,15 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(host: Host, ui
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+@pytest.mark.parametrize("handle", ["same", "new"])
+def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str) -> None:
+    """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""
+    run = host.tenant(extra=",quota=10").exec("renew", handle, "8", "1")
+    told = json.loads(run.stdout)
+    assert told["made"] > 20, told
+    assert told["share_permille"] <= 200, told
+
+
 @USERS
 def test_unified_memory_is_initialised_without_hmm(host: Host, uid: int) -> None:
     """Row 9: malloc'd memory would move to the card, and nobody be charged."""
@@ -141,6 +157,28 @@ def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -
 
 
 @USERS
+def test_what_is_made_is_counted_though_its_parameters_cannot_be_written_back(
+    host: Host, uid: int
+) -> None:
+    """Row 10: what the driver has made by then it keeps."""
+    one = host.tenant()
+    count = FREE_VASPACES + 9
+    child = one.popen("reach", "read-only", str(count), environment={"AS_UID": str(uid)})
+    assert child.stdin and child.stdout
+    assert child.stdout.readline() == "90f1 failed 0 status 0\n"
+    assert child.stdout.readline() == f"3e failed {count} status {-errno.EFAULT}\n"
+    assert counter(host, "current_bytes") == 9 * VASPACE_BYTES
+    objects = driver_objects()
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "freed\n"
+    assert objects - driver_objects() == 2 * count
+    assert counter(host, "current_bytes") == 0
+    child.kill()
+    child.wait(60)
+
+
+@USERS
 def test_page_tables_of_unified_memory_are_charged(host: Host, uid: int) -> None:
     """Row 10: no object shows them, and of sparse mappings one call takes gigabytes."""
     one = host.tenant(mem=GIB)
@@ -161,6 +199,26 @@ def test_a_computing_channel_without_a_group_is_refused(host: Host) -> None:
     """Row 5: nobody could set the timeslice of the group that RM would make for it."""
     run = host.tenant().exec("reach", "groupless", str(GRAPHICS), "1")
     assert run.stdout == f"made 0 status {NV_ERR_NOT_SUPPORTED}\n"
+
+
+@USERS
+def test_groups_that_only_uvm_keeps_are_charged(host: Host, uid: int) -> None:
+    """Row 5: UVM_REGISTER_CHANNEL makes a duplicate of the group, which RM_FREE leaves alone."""
+    one = host.tenant()
+    command = ("reach", "retained", str(GRAPHICS), "140")
+    child = one.popen(*command, environment={"AS_UID": str(uid)})
+    assert child.stdin and child.stdout
+    assert child.stdout.readline() == "made 140 status 0\n"
+    # the program's context has four groups of its own
+    charged = counter(host, "current_bytes")
+    assert charged >= (140 + 4 - FREE_GROUPS) * GROUP_BYTES
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "gone 140\n"
+    assert counter(host, "current_bytes") == charged - (140 + 4 - FREE_GROUPS) * GROUP_BYTES
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.wait(60) == 0
 
 
 def test_channels_without_a_group_are_charged_as_groups(host: Host) -> None:

@@ -38,10 +38,9 @@ INJECTORS = Path("/sys/kernel/debug")
 STAT = "/proc/cgpu_km/0/one/stat"
 #: Processes end so often, each time with another allocation failing.
 ENDS = 40
-#: What the module says when it goes on without something that it should have.
+#: What the module says when it goes on for good without something that it should have.
 DEGRADED = re.compile(
-    r"cgpu: .*(?:cannot be|no compute control|no memory for|will not open|"
-    r"a container may|leaving that pointer).*"
+    r"cgpu: .*(?:cannot be|no memory for|will not open|a container may|leaving that pointer).*"
 )
 
 

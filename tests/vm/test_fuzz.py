@@ -4,7 +4,9 @@ Calls that nobody makes on purpose: broken ones from every side, for some second
 
 ``programs/fuzz.c`` says what is thrown. What is asked afterwards is that nothing is left and that
 the kernel has nothing to say; the harness reads its log, and under ``6.1-debug`` that of KASAN,
-lockdep and kmemleak. ``--fuzz-seconds`` and ``--fuzz-seed`` make it long, or another one.
+lockdep and kmemleak. ``--fuzz-seconds`` and ``--fuzz-seed`` make it long, or another one. Under
+``6.1-debug`` calls are guided by the code that they reach; with ``--fuzz-guided no`` it is only
+counted.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ pytestmark = [
     pytest.mark.vm(memory="3G", timeout_s=2400),
 ]
 
+#: There the kernel tells which of our code is reached, and the calls are guided by it.
+KCOV = Path("/sys/kernel/debug/kcov")
 #: Calls that a fuzzer must have got through to have tested anything: one in a hundred.
 GRANTED_PERCENT = 1
 
@@ -48,9 +52,10 @@ def test_broken_calls_from_all_sides_leave_nothing_behind(
     # The engine shall have something to do.
     TREE.joinpath("0/policy").write_text("2\n")
     print(f"fuzz {seed} {fuzz_s}")
-    fuzzer = subprocess.Popen(
-        [made("programs") / "fuzz", str(seed), str(fuzz_s)], stdout=subprocess.PIPE, text=True
-    )
+    command = [made("programs") / "fuzz", str(seed), str(fuzz_s)]
+    if pytestconfig.getoption("--fuzz-guided") == "no":
+        command.append("unguided")
+    fuzzer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         middle_s = time.monotonic() + fuzz_s / 2
         until(lambda: time.monotonic() > middle_s or fuzzer.poll() is not None, "half-time", fuzz_s)
@@ -64,6 +69,7 @@ def test_broken_calls_from_all_sides_leave_nothing_behind(
     print(told)
     record_property("measured", told)
     assert told["containers"] > 0 and told["written"] > 0 and told["maps"] > 0
+    assert (told["edges"] > 1000) == KCOV.exists()
     assert told["granted"] * 100 > told["calls"] * GRANTED_PERCENT
     until(lambda: not os.listdir(TREE / "container"), "the end of all containers")
     for card in ("0", "1"):

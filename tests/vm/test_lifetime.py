@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,8 @@ CYCLES = 1000
 #: Kernel memory that may be in use for other reasons after that many cycles: a leak of one
 #: page a cycle would be twice that.
 NOISE_BYTES = CYCLES * 2048
+#: that are killed in their first calls, one every 10 ms
+NAMESPACES = 10
 
 
 def kernel_memory_bytes() -> int:
@@ -79,3 +86,82 @@ def test_loading_and_unloading_under_traffic_disturbs_no_host_process(
     finally:
         os.killpg(busy.pid, 15)
         busy.wait()
+
+
+def _first_process(unshare: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
+    return int(until(lambda: children.read_text().split(), "the namespace")[0])
+
+
+@pytest.fixture
+def jump() -> Iterator[None]:
+    """A probe that the kernel can make a jump of, which it does for none at a function's begin."""
+    folder = Path("/sys/kernel/tracing")
+    if not (folder / "README").exists():
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", folder], check=True)
+    if not (folder / "kprobe_events").exists():
+        # 6.1-debug: nothing traces functions, and any probe can become a jump
+        yield
+        return
+    for offset in range(5, 32):
+        with contextlib.suppress(OSError):  # in the middle of an instruction
+            (folder / "kprobe_events").write_text(f"p:jump vfs_statx+{offset}\n")
+            break
+    (folder / "events/kprobes/jump/enable").write_text("1\n")
+    yield
+    (folder / "events/kprobes/jump/enable").write_text("0\n")
+    (folder / "kprobe_events").write_text("")
+
+
+def test_who_is_killed_in_its_first_call_leaves_the_kernels_probes_to_others(
+    sim: Any, km: Any, jump: None
+) -> None:
+    """
+    The first call needs probes. Before 6.9 the kernel, while it makes jumps of some, waits for
+    tasks that exit, and the first process of a namespace exits when all others have.
+    """
+    simcuda = sim(model="t4").programs / "simcuda"
+    cgpu = km()
+    stop = threading.Event()
+
+    def keep_the_probes_busy() -> None:
+        switch = Path("/proc/sys/debug/kprobes-optimization")
+        while not stop.is_set():
+            switch.write_text("0\n")
+            switch.write_text("1\n")
+            # some are made jumps of after five ticks
+            stop.wait(0.1)
+
+    busy = threading.Thread(target=keep_the_probes_busy)
+    busy.start()
+    try:
+        for _ in range(10):
+            # as on a new host: no call needed a probe yet
+            cgpu.unload()
+            cgpu.load()
+            script = f"read line; {simcuda} info & {simcuda} info & wait"
+            namespaces = [
+                subprocess.Popen(
+                    ["unshare", "--pid", "--fork", "sh", "-c", script],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    text=True,
+                )
+                for _ in range(NAMESPACES)
+            ]
+            first = [_first_process(namespace) for namespace in namespaces]
+            for number, pid in enumerate(first):
+                cgpu.create(f"c{number}", f"pid={pid}", f"gpu=0,mem={256 << 20}")
+            for namespace in namespaces:
+                assert namespace.stdin
+                namespace.stdin.write("\n")
+                namespace.stdin.flush()
+            # at any step of the first calls
+            for pid in first:
+                time.sleep(0.01)
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: all(n.poll() is not None for n in namespaces), "their end")  # noqa: B023
+            until(lambda: not os.listdir(cgpu.root / "container"), "the containers' end")
+    finally:
+        stop.set()
+    until(lambda: not busy.is_alive(), "the return of the kernel's probes")

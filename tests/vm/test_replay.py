@@ -24,6 +24,9 @@ pytestmark = pytest.mark.kernel("6.1", by_default=True)
 TRACES = Path(__file__).parents[1] / "traces"
 #: Programs of one process; what needs several is in tests/host/test_replay.py.
 PROGRAMS = ("context", "ladder", "kinds", "pools", "graphs", "oom", "managed", "smi", "nvml")
+#: PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2: in a container nobody used the card, whatever the
+#: driver knows of it.
+HIDDEN = "control 0x20802096: "
 LIMIT_BYTES = 140 << 30
 
 
@@ -65,7 +68,8 @@ def test_a_recorded_program_gets_inside_a_container_what_it_gets_outside(
     for name in PROGRAMS:
         print(name, json.dumps(inside[name], indent=1))
         assert inside[name]["calls"] == outside[name]["calls"] > 80, name
-        assert inside[name]["different"] == outside[name]["different"], name
+        differs = {k: v for k, v in outside[name]["different"].items() if not k.startswith(HIDDEN)}
+        assert inside[name]["different"] == differs, name
     counters = cgpu.read("0/one/events")
     assert "refused 0\n" in counters
     until(lambda: "current_bytes 0\n" in cgpu.read("0/one/stat"), "the charge to return")

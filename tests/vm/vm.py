@@ -287,7 +287,7 @@ class VM:
         words = "earlyprintk=serial,ttyS1" if talkative else "quiet"
         parameters = (
             f"console=ttyS1 {words} panic=-1 oops=panic panic_on_warn=1 mitigations=off "
-            f"apparmor=0 norandmaps {_clock()} {self.append}"
+            f"apparmor=0 norandmaps {_clock()} {self.kernel.append} {self.append}"
         )
         shared = "security_model=none,multidevs=remap"
         front = ["-chardev", "stdio,id=front,signal=off"] if terminal else []

@@ -249,7 +249,6 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_ranges = 0;
 	call->promised_files = 0;
 	call->promised_cards = 0;
-	call->making = 0;
 	verdict = pre(tenant, topology, call);
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
@@ -389,6 +388,8 @@ static bool takes_nothing(const struct cgpu_call *call)
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_UNMAP_MEMORY:
 	case CGPU_OP_UVM_UNREGISTER_GPU:
+	case CGPU_OP_UVM_UNREGISTER_VASPACE:
+	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 	case CGPU_OP_UVM_FREE:
 	/* what is mapped where there is no such range is charged as managed memory */

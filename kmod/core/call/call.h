@@ -35,6 +35,14 @@ enum cgpu_call_limit {
 	 */
 	CGPU_FREE_CHANNELS = 1024,
 	CGPU_CHANNEL_BYTES = 64 << 10,
+	/*
+	 * A runlist has numbers for so many channels, and compute shares one with engines that
+	 * copy (2044 could be made on an H100, 580.159.04): who takes them all lets nobody else
+	 * begin. A container has the part of them that it has of the memory, or as many as 32
+	 * CUDA contexts need.
+	 */
+	CGPU_RUNLIST_CHANNELS = 2048,
+	CGPU_OWN_CHANNELS = 640,
 	CGPU_FREE_VASPACES = 128,
 	CGPU_VASPACE_BYTES = 64 << 10,
 	/*
@@ -99,7 +107,6 @@ struct cgpu_call {
 	uint32_t promised_files;
 	uint64_t promised_tables_bytes; /* page tables, on promised_cards (bit set) */
 	uint32_t promised_cards;
-	uint32_t making;        /* 1 + card of a group, channel or address space to be */
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
 };

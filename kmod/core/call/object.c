@@ -94,22 +94,34 @@ static uint64_t table_bytes(const struct cgpu_request *req)
 	return (bytes + PMA_GRAIN_BYTES) & ~(uint64_t)(PMA_GRAIN_BYTES - 1);
 }
 
-/* What the driver takes for a group, channel or address space, and no ioctl shows. */
-static uint64_t unseen_bytes(const struct cgpu_objects *objects, uint32_t card,
-			     uint32_t hClass, bool in_group)
+/* As what the driver takes for it is counted: bit set of enum cgpu_unseen. */
+static uint32_t unseen_kinds(uint32_t hClass, bool in_group)
 {
-	uint64_t bytes = 0;
-	bool channel = cgpu_is_channel_class(hClass);
-	/* as many threads as there are may be making one: all count as this kind */
-	uint32_t making = objects->making[card];
+	if (hClass == FERMI_VASPACE_A)
+		return 1u << CGPU_UNSEEN_VASPACE;
+	if (hClass == KEPLER_CHANNEL_GROUP_A)
+		return 1u << CGPU_UNSEEN_GROUP;
+	if (!cgpu_is_channel_class(hClass))
+		return 0;
+	return 1u << CGPU_UNSEEN_CHANNEL | (in_group ? 0 : 1u << CGPU_UNSEEN_GROUP);
+}
 
-	if ((hClass == KEPLER_CHANNEL_GROUP_A || (channel && !in_group)) &&
-	    objects->groups[card] + making >= CGPU_FREE_GROUPS)
-		bytes += CGPU_GROUP_BYTES;
-	if (channel && objects->channels[card] + making >= CGPU_FREE_CHANNELS)
-		bytes += CGPU_CHANNEL_BYTES;
-	if (hClass == FERMI_VASPACE_A && objects->vaspaces[card] + making >= CGPU_FREE_VASPACES)
-		bytes += CGPU_VASPACE_BYTES;
+/* What the driver takes for a group, channel or address space, and no ioctl shows. */
+static uint64_t unseen_bytes(const struct cgpu_ledger *ledger, uint32_t card, uint32_t kinds)
+{
+	static const struct {
+		uint32_t free, bytes;
+	} unseen[CGPU_UNSEEN_KINDS] = {
+		[CGPU_UNSEEN_GROUP] = { CGPU_FREE_GROUPS, CGPU_GROUP_BYTES },
+		[CGPU_UNSEEN_CHANNEL] = { CGPU_FREE_CHANNELS, CGPU_CHANNEL_BYTES },
+		[CGPU_UNSEEN_VASPACE] = { CGPU_FREE_VASPACES, CGPU_VASPACE_BYTES },
+	};
+	uint64_t bytes = 0;
+	uint32_t kind;
+
+	for (kind = 0; kind < CGPU_UNSEEN_KINDS; kind++)
+		if (kinds & (1u << kind) && ledger->unseen[kind][card] >= unseen[kind].free)
+			bytes += unseen[kind].bytes;
 	return bytes;
 }
 
@@ -121,23 +133,21 @@ static bool class_computes(uint32_t hClass)
 	return kind == 0xC0 || kind == 0x97 || kind == 0x2D;
 }
 
-static bool takes_unseen(uint32_t hClass)
-{
-	return hClass == KEPLER_CHANNEL_GROUP_A || hClass == FERMI_VASPACE_A ||
-	       cgpu_is_channel_class(hClass);
-}
-
-/* Of memory that no object shows. */
-static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t bytes)
+/* Of memory that no object shows; counted as `kinds` from before the driver takes it. */
+static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t bytes,
+			 uint32_t kinds)
 {
 	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
 	int err;
 
-	if (!bytes || parent->card >= CGPU_MAX_CARDS)
+	if ((!bytes && !kinds) || parent->card >= CGPU_MAX_CARDS)
 		return CGPU_FORWARD;
 	call->card = parent->card;
 	err = cgpu_charge_new(&tenant->ledger, parent->card, bytes, parent->pid, &call->charge);
-	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
+	if (err)
+		return cgpu_answer(call, reserve_status(err));
+	cgpu_charge_count(&tenant->ledger, call->charge, kinds);
+	return CGPU_FORWARD;
 }
 
 /* Another group, channel or context share, or another handle of one. */
@@ -147,12 +157,28 @@ static int pre_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call, uint
 		cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
-static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
+/* Of a container without a limit of memory, and of a card of unknown size, there is no part. */
+static uint32_t channels_max(const struct cgpu_tenant *tenant,
+			     const struct cgpu_topology *topology, uint32_t card)
+{
+	uint64_t bytes = topology->gpu[card].total_bytes / CGPU_RUNLIST_CHANNELS;
+	uint64_t part;
+
+	if (!bytes || tenant->ledger.account[card].unlimited)
+		return CGPU_MAX_RUNNABLES;
+	part = tenant->ledger.account[card].max_bytes / bytes;
+	return part < CGPU_OWN_CHANNELS	    ? CGPU_OWN_CHANNELS :
+	       part < CGPU_RUNLIST_CHANNELS ? (uint32_t)part :
+					      CGPU_RUNLIST_CHANNELS;
+}
+
+static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call)
 {
 	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
 	uint32_t card = parent->card;
 	bool in_group = parent->hClass == KEPLER_CHANNEL_GROUP_A;
-	uint64_t bytes;
+	uint32_t kinds = unseen_kinds(call->req.hClass, in_group);
 
 	/*
 	 * The group that RM makes for it has no handle, so that nobody could set its
@@ -171,12 +197,13 @@ static int pre_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_class_runs(call->req.hClass) &&
 	    pre_runnable(tenant, call, card) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	if (card >= CGPU_MAX_CARDS || !takes_unseen(call->req.hClass))
+	if (card >= CGPU_MAX_CARDS)
 		return CGPU_FORWARD;
-	bytes = unseen_bytes(&tenant->objects, card, call->req.hClass, in_group);
-	tenant->objects.making[card]++;
-	call->making = card + 1;
-	return charge_unseen(tenant, call, bytes);
+	if (kinds & (1u << CGPU_UNSEEN_CHANNEL) &&
+	    tenant->ledger.unseen[CGPU_UNSEEN_CHANNEL][card] >=
+		    channels_max(tenant, topology, card))
+		return cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_RESOURCES);
+	return charge_unseen(tenant, call, unseen_bytes(&tenant->ledger, card, kinds), kinds);
 }
 
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
@@ -213,9 +240,9 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	case NV01_MEMORY_LOCAL_USER:
 		return pre_memory(tenant, call, call->parent);
 	case NV50_MEMORY_VIRTUAL:
-		return charge_unseen(tenant, call, table_bytes(req));
+		return charge_unseen(tenant, call, table_bytes(req), 0);
 	default:
-		return pre_unseen(tenant, call);
+		return pre_unseen(tenant, topology, call);
 	}
 	return CGPU_FORWARD;
 }

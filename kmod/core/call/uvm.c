@@ -218,6 +218,70 @@ static void pre_unregister_gpu(struct cgpu_tenant *tenant, struct cgpu_call *cal
 	call->range_serial = tenant->ranges.serial;
 }
 
+/*
+ * UVM makes duplicates of the address space, and of a channel's group, by a client of its
+ * own, and keeps the channel's memory: freeing the handles returns nothing until it is told
+ * to forget them.
+ */
+static uint64_t channel_key(const struct cgpu_request *req)
+{
+	return (uint64_t)req->hClient << 32 | req->hObject;
+}
+
+/* Takes a reference of what the object is counted by, and of what its group is. */
+static int pre_retain(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call)
+{
+	const struct cgpu_object *object;
+	uint32_t group;
+	int verdict;
+
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	verdict = cgpu_promise_ranges(tenant, call, 2);
+	if (verdict == CGPU_FORWARD)
+		verdict = cgpu_hold(tenant, call, call->req.hClient, call->req.hObject);
+	if (verdict != CGPU_FORWARD)
+		return verdict;
+	call->card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
+	object = cgpu_object_at(&tenant->objects, call->object);
+	group = object->parent ? cgpu_object_at(&tenant->objects, object->parent)->charge : 0;
+	if (call->req.op != CGPU_OP_UVM_REGISTER_CHANNEL || !group)
+		return CGPU_FORWARD;
+	cgpu_charge_get(&tenant->ledger, group);
+	call->held[call->held_count++] = group;
+	return CGPU_FORWARD;
+}
+
+static int retain(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t *charge)
+{
+	bool channel = call->req.op == CGPU_OP_UVM_REGISTER_CHANNEL;
+
+	if (!*charge)
+		return CGPU_DONE;
+	if (cgpu_range_add(&tenant->ranges, channel ? CGPU_RANGE_CHANNEL : CGPU_RANGE_VASPACE,
+			   call->file, channel ? channel_key(&call->req) : call->card, 1,
+			   *charge, call->card))
+		return CGPU_KILL; /* kept, and no room to remember it */
+	*charge = 0;
+	return CGPU_DONE;
+}
+
+static int post_retain(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	int verdict = retain(tenant, call, &call->charge);
+
+	return verdict == CGPU_DONE && call->held_count ?
+		       retain(tenant, call, &call->held[0]) : verdict;
+}
+
+static void forget_retained(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card)
+{
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_CHANNEL | 1u << CGPU_RANGE_VASPACE, card,
+		       call->range_serial, 0, UINT64_MAX);
+}
+
 static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			struct cgpu_call *call)
 {
@@ -282,6 +346,7 @@ static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
 		return;
 	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
 		       1u << CGPU_RANGE_EXTERNAL, card, call->range_serial, 0, UINT64_MAX);
+	forget_retained(tenant, call, card);
 	forget_registration(tenant, call, card);
 }
 
@@ -299,9 +364,12 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 	case CGPU_OP_UVM_UNREGISTER_GPU:
 		pre_unregister_gpu(tenant, call);
 		return CGPU_FORWARD;
-	case CGPU_OP_UVM_REGISTER_CLIENT:
-		if (!cgpu_owns_client(tenant, call->req.hClient))
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	case CGPU_OP_UVM_REGISTER_VASPACE:
+	case CGPU_OP_UVM_REGISTER_CHANNEL:
+		return pre_retain(tenant, topology, call);
+	case CGPU_OP_UVM_UNREGISTER_VASPACE:
+	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
+		call->range_serial = tenant->ranges.serial;
 		return CGPU_FORWARD;
 	case CGPU_OP_UVM_MAP_EXTERNAL:
 		return pre_uvm_map(tenant, topology, call);
@@ -330,6 +398,17 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	switch (req->op) {
 	case CGPU_OP_UVM_UNREGISTER_GPU:
 		post_uvm_unregister_gpu(tenant, topology, call);
+		return CGPU_DONE;
+	case CGPU_OP_UVM_REGISTER_VASPACE:
+	case CGPU_OP_UVM_REGISTER_CHANNEL:
+		return post_retain(tenant, call);
+	case CGPU_OP_UVM_UNREGISTER_VASPACE:
+		forget_retained(tenant, call, cgpu_topology_by_uuid(topology, req->gpu_uuid));
+		return CGPU_DONE;
+	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
+		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+			       1u << CGPU_RANGE_CHANNEL, CGPU_ANY_CARD, call->range_serial,
+			       channel_key(req), 1);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_MAP_EXTERNAL:
 		return post_uvm_map(tenant, topology, call);

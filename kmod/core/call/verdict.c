@@ -214,9 +214,6 @@ void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		cgpu_page_tables_release(&tenant->ledger, &tenant->ranges, call->promised_cards,
 					 call->promised_tables_bytes);
 	call->promised_cards = 0;
-	if (call->making)
-		tenant->objects.making[call->making - 1]--;
-	call->making = 0;
 }
 
 void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)

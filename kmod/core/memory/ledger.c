@@ -9,6 +9,7 @@
 void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
 	memset(ledger->account, 0, sizeof(ledger->account));
+	memset(ledger->unseen, 0, sizeof(ledger->unseen));
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
 }
 
@@ -62,6 +63,22 @@ int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 	return 0;
 }
 
+/* `by`: 1 or -1 */
+static void count(struct cgpu_ledger *ledger, const struct cgpu_charge *charge, uint32_t by)
+{
+	uint32_t kind;
+
+	for (kind = 0; kind < CGPU_UNSEEN_KINDS; kind++)
+		if (charge->kinds & (1u << kind))
+			ledger->unseen[kind][charge->card] += by;
+}
+
+void cgpu_charge_count(struct cgpu_ledger *ledger, uint32_t index, uint32_t kinds)
+{
+	cgpu_charge_at(ledger, index)->kinds = kinds;
+	count(ledger, cgpu_charge_at(ledger, index), 1);
+}
+
 int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes)
 {
 	struct cgpu_charge *charge = cgpu_charge_at(ledger, index);
@@ -90,6 +107,7 @@ void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index)
 	if (--charge->refs)
 		return;
 	cgpu_account_uncharge(ledger, charge->card, charge->bytes);
+	count(ledger, charge, (uint32_t)-1);
 	cgpu_table_give(&ledger->charges, index);
 }
 

@@ -11,6 +11,14 @@ enum cgpu_ledger_limit {
 	CGPU_NO_CARD = 0xff
 };
 
+/* What takes memory that no ioctl shows, and is counted for it. */
+enum cgpu_unseen {
+	CGPU_UNSEEN_GROUP,
+	CGPU_UNSEEN_CHANNEL,
+	CGPU_UNSEEN_VASPACE,
+	CGPU_UNSEEN_KINDS
+};
+
 /* A container on one card. Bytes; current includes allocations in flight. */
 struct cgpu_account {
 	bool present;      /* the container was given this card */
@@ -32,13 +40,15 @@ struct cgpu_account {
 /*
  * One piece of physical video memory. It is charged to its creator once and
  * stays charged until the last of: RM object, duplicate, UVM mapping,
- * exported fd, dma-buf.
+ * exported fd, dma-buf. What is counted as well, groups, channels and address spaces,
+ * stays counted likewise, if it is charged nothing.
  */
 struct cgpu_charge {
 	uint32_t refs; /* chains free slots while unused */
 	uint32_t card;
 	uint32_t pid;  /* process that created it, host's number */
 	uint32_t next; /* a mapping's page tables: those of the same address space, 0: none */
+	uint32_t kinds; /* it is counted as these: bit set of enum cgpu_unseen */
 	uint64_t bytes;
 	uint64_t base; /* a mapping's: its address, by which it is unmapped */
 };
@@ -46,6 +56,7 @@ struct cgpu_charge {
 struct cgpu_ledger {
 	struct cgpu_account account[CGPU_MAX_CARDS];
 	struct cgpu_table charges;
+	uint32_t unseen[CGPU_UNSEEN_KINDS][CGPU_MAX_CARDS]; /* those that the driver makes, too */
 };
 
 void cgpu_ledger_init(struct cgpu_ledger *ledger);
@@ -60,6 +71,8 @@ void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t b
 /* A new charge with one reference. Return: its index, or as above, -ENOMEM: full. */
 int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 		    uint32_t pid, uint32_t *index);
+/* Counts what it is charged for, until its last reference goes. */
+void cgpu_charge_count(struct cgpu_ledger *ledger, uint32_t index, uint32_t kinds);
 /* Sets what the driver really took. Return: 0, -ENOSPC (unchanged). */
 int cgpu_charge_settle(struct cgpu_ledger *ledger, uint32_t index, uint64_t bytes);
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index);

@@ -165,30 +165,14 @@ static bool is_listed(const struct cgpu_objects *objects, uint32_t index)
 	       objects->first_runnable == index;
 }
 
-/* `by`: 1 or -1 */
-static void count(struct cgpu_objects *objects, const struct cgpu_object *object,
-		  uint32_t by)
-{
-	if (object->card >= CGPU_MAX_CARDS)
-		return;
-	if (object->hClass == FERMI_VASPACE_A)
-		objects->vaspaces[object->card] += by;
-	if (cgpu_is_channel_class(object->hClass))
-		objects->channels[object->card] += by;
-	if (cgpu_object_is_group(objects, object) && !(object->flags & CGPU_OBJECT_DUPLICATE))
-		objects->groups[object->card] += by;
-}
-
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 	const struct cgpu_object *same = source ? cgpu_object_at(objects, source) : NULL;
 
-	if (!cgpu_object_class_runs(object->hClass)) {
-		count(objects, object, 1);
+	if (!cgpu_object_class_runs(object->hClass))
 		return;
-	}
 	if (same && object->hClass != FERMI_CONTEXT_SHARE_A) {
 		object->flags |= CGPU_OBJECT_DUPLICATE | CGPU_OBJECT_DUPLICATED;
 		cgpu_object_at(objects, source)->flags |= CGPU_OBJECT_DUPLICATED;
@@ -206,7 +190,6 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	objects->first_runnable = index;
 	objects->runnables++;
 	objects->runnable_changes++;
-	count(objects, object, 1);
 }
 
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
@@ -283,8 +266,6 @@ static void promote(struct cgpu_objects *objects, uint32_t identity, uint32_t hC
 		    !(object->flags & CGPU_OBJECT_DUPLICATE))
 			continue;
 		object->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
-		if (cgpu_object_is_group(objects, object) && object->card < CGPU_MAX_CARDS)
-			objects->groups[object->card]++;
 		return;
 	}
 }
@@ -305,7 +286,6 @@ static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 	if (object->next_runnable)
 		cgpu_object_at(objects, object->next_runnable)->prev_runnable =
 			object->prev_runnable;
-	count(objects, object, (uint32_t)-1);
 	if (object->flags & CGPU_OBJECT_DUPLICATED && !(object->flags & CGPU_OBJECT_DUPLICATE))
 		promote(objects, object->identity, object->hClass);
 }
@@ -331,11 +311,8 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 
-	/* needs its parent, by which it is known what it counts as */
 	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
-	else if (object->hClass == FERMI_VASPACE_A)
-		count(objects, object, (uint32_t)-1);
 	unlink_sibling(objects, index);
 	objects->mappings -= object->mappings;
 	drop_tables(ledger, object->first_table);

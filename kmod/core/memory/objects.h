@@ -12,7 +12,8 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_SHUT = 2,      /* a channel that a gate holds off the card */
 	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
 	CGPU_OBJECT_DUPLICATED = 8, /* one of several handles, or it once was */
-	CGPU_OBJECT_GOING = 16     /* freed with what it depends on, in a moment */
+	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
+	CGPU_OBJECT_REFUSED = 32   /* marked as shut, which the driver refused */
 };
 
 enum cgpu_object_class {
@@ -35,7 +36,7 @@ struct cgpu_object {
 	uint32_t prev_sibling;
 	uint32_t next_runnable; /* list of all channel groups and channels */
 	uint32_t prev_runnable;
-	uint32_t charge;       /* 0: takes no video memory */
+	uint32_t charge;       /* 0: takes no video memory, and is not counted */
 	uint32_t card;         /* CGPU_NO_CARD above a device */
 	uint32_t file;         /* the open file that it lives with */
 	uint32_t pid;          /* process that created the client, host's number */
@@ -60,11 +61,7 @@ struct cgpu_objects {
 	uint32_t first_runnable;
 	uint32_t runnables;        /* length of that list, which many walk */
 	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
-	uint32_t groups[CGPU_MAX_CARDS]; /* channel groups alive, by card */
-	uint32_t channels[CGPU_MAX_CARDS];
-	uint32_t vaspaces[CGPU_MAX_CARDS];
-	uint32_t making[CGPU_MAX_CARDS]; /* of all three, in the driver now */
-	uint32_t mappings;               /* sum over the objects */
+	uint32_t mappings;         /* sum over the objects */
 };
 
 void cgpu_objects_init(struct cgpu_objects *objects);
@@ -90,10 +87,7 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 			 uint32_t hClass);
 /* true for groups, channels and context shares */
 bool cgpu_object_class_runs(uint32_t hClass);
-/*
- * Counts a channel group, channel or address space, and lists what runs. `source`:
- * the object that it is a duplicate of, 0: none.
- */
+/* Lists what runs. `source`: the object that it is a duplicate of, 0: none. */
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source);
 /* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */

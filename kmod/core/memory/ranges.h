@@ -15,7 +15,10 @@ enum cgpu_range_kind {
 	CGPU_RANGE_RESERVING, /* to become RESERVED or CREATED, if no one frees it meanwhile */
 	CGPU_RANGE_FREEING,   /* UVM_FREE of it is in the driver */
 	CGPU_RANGE_CREATED,   /* where EXTERNAL ones go: what UVM_FREE by base takes */
-	CGPU_RANGE_OS_EVENT   /* base: client and descriptor, by which the driver knows it */
+	CGPU_RANGE_OS_EVENT,  /* base: client and descriptor, by which the driver knows it */
+	/* what UVM keeps when its handles are gone */
+	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
+	CGPU_RANGE_VASPACE    /* base: the card */
 };
 
 struct cgpu_range {
@@ -23,7 +26,7 @@ struct cgpu_range {
 	uint32_t kind;   /* enum cgpu_range_kind */
 	uint32_t file;
 	uint32_t charge; /* 0: none */
-	uint32_t card;   /* EXTERNAL: the card it is mapped on, else CGPU_NO_CARD */
+	uint32_t card;   /* EXTERNAL, CHANNEL, VASPACE: the card it is on, else CGPU_NO_CARD */
 	uint64_t serial; /* when it was added; a piece keeps it */
 	uint64_t base;
 	uint64_t length_bytes;

@@ -279,6 +279,15 @@ bool cgpu_tenant_is_gated(const struct cgpu_object *object, uint32_t card)
 	       !(object->flags & CGPU_OBJECT_DUPLICATE) && cgpu_engine_computes(object->engineType);
 }
 
+bool cgpu_tenant_mark(struct cgpu_object *object, uint32_t card, bool shut)
+{
+	if (!(object->flags & CGPU_OBJECT_SHUT) != shut || !cgpu_tenant_is_gated(object, card))
+		return false;
+	object->flags ^= CGPU_OBJECT_SHUT;
+	object->flags &= ~(uint32_t)CGPU_OBJECT_REFUSED;
+	return true;
+}
+
 uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 			  struct cgpu_handle *out, uint32_t max)
 {
@@ -288,13 +297,32 @@ uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
 		struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
 
-		if (!(object->flags & CGPU_OBJECT_SHUT) != shut ||
-		    !cgpu_tenant_is_gated(object, card))
+		if (!cgpu_tenant_mark(object, card, shut))
 			continue;
-		object->flags ^= CGPU_OBJECT_SHUT;
 		out[count++] = (struct cgpu_handle){ object->hClient, object->hObject };
 	}
 	return count;
+}
+
+void cgpu_tenant_not_shut(struct cgpu_tenant *tenant, const struct cgpu_handle *channel)
+{
+	uint32_t index = cgpu_object_find(&tenant->objects, channel->hClient, channel->hObject);
+
+	if (index)
+		cgpu_object_at(&tenant->objects, index)->flags |= CGPU_OBJECT_REFUSED;
+}
+
+void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card)
+{
+	uint32_t index;
+
+	for (index = tenant->objects.first_runnable; index;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
+
+		if (object->card == card && object->flags & CGPU_OBJECT_REFUSED)
+			object->flags &= ~(uint32_t)(CGPU_OBJECT_REFUSED | CGPU_OBJECT_SHUT);
+	}
 }
 
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
@@ -374,13 +402,20 @@ uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
 
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)
 {
-	uint32_t i;
+	const struct cgpu_object *client;
+	uint32_t number, root, i;
 
-	for (i = 1; i < tenant->objects.slots.touched; i++) {
-		const struct cgpu_object *o = cgpu_object_at(&tenant->objects, i);
-
-		if (o->hClient && o->hObject == o->hClient && o->pid == pid)
-			return true;
+	/* asked many times a second: the files are few, and below them are clients alone */
+	for (number = 1; number < tenant->files.touched; number++) {
+		root = cgpu_tenant_file(tenant, number)->root;
+		if (!root)
+			continue;
+		for (i = cgpu_object_at(&tenant->objects, root)->first_child; i;
+		     i = client->next_sibling) {
+			client = cgpu_object_at(&tenant->objects, i);
+			if (client->pid == pid)
+				return true;
+		}
 	}
 	return false;
 }

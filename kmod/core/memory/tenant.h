@@ -136,6 +136,15 @@ uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
  */
 uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 			  struct cgpu_handle *out, uint32_t max);
+/* The same for one object alone. Return: true: it is now marked as it was not before. */
+bool cgpu_tenant_mark(struct cgpu_object *object, uint32_t card, bool shut);
+/*
+ * The driver refused to shut this one, which may be too new: it is not, and comes up
+ * again after cgpu_tenant_gate_anew(), which begins to shut. Not before: many that are
+ * refused would hide the others.
+ */
+void cgpu_tenant_not_shut(struct cgpu_tenant *tenant, const struct cgpu_handle *channel);
+void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card);
 /* NV2080_ENGINE_TYPE: true for graphics and compute */
 bool cgpu_engine_computes(uint32_t engineType);
 /* true for a channel that computes, and may run */

@@ -128,18 +128,33 @@ uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *te
 	return i;
 }
 
+void cgpu_userd_unmapped(struct cgpu_userds *userds, uint32_t number)
+{
+	uint32_t i;
+
+	for (i = 0; i < userds->channel_end; i++)
+		if (userds->channel[i].object && userds->channel[i].map == number)
+			userds->channel[i].map = CGPU_USERD_NONE;
+	memset(&userds->map[number], 0, sizeof(userds->map[number]));
+}
+
+void cgpu_userd_forget_freed(struct cgpu_userds *userds, const struct cgpu_tenant *tenant)
+{
+	uint32_t i;
+
+	for (i = 0; i < userds->channel_end; i++)
+		if (userds->channel[i].object && !object_of(tenant, &userds->channel[i]))
+			drop(userds, &userds->channel[i]);
+}
+
 bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card)
 {
 	uint32_t due = 0, mapped = 0, i;
 
-	for (i = 0; i < userds->channel_end; i++) {
-		struct cgpu_userd_channel *channel = &userds->channel[i];
-
-		if (channel->object && !object_of(tenant, channel))
-			drop(userds, channel);
-		mapped += is_mapped(tenant, channel, card);
-	}
+	cgpu_userd_forget_freed(userds, tenant);
+	for (i = 0; i < userds->channel_end; i++)
+		mapped += is_mapped(tenant, &userds->channel[i], card);
 	for (i = tenant->objects.first_runnable; i;
 	     i = cgpu_object_at(&tenant->objects, i)->next_runnable)
 		due += cgpu_tenant_is_gated(cgpu_object_at(&tenant->objects, i), card);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Where a process has mapped the USERD of its channels: memory that a channel's
- * allocation names, in which GP_GET and GP_PUT lie. RM_MAP_MEMORY names the memory
- * that is mapped, and a door finds out where; CUDA does that once for all channels of
- * a context, before it allocates the first.
- *
- * What a tenant maps or unmaps without a word is not followed: a read then fails, or
- * finds what the tenant put there.
+ * Where the USERD of channels can be read: memory that a channel's allocation names, in
+ * which GP_GET and GP_PUT lie. The module reads where the process has mapped it:
+ * RM_MAP_MEMORY names the memory, and CUDA maps it once for all channels of a context,
+ * before it allocates the first. The agent maps it for itself.
  */
 #ifndef CGPU_CORE_MEMORY_USERD_H
 #define CGPU_CORE_MEMORY_USERD_H
@@ -50,6 +47,8 @@ struct cgpu_userds {
  */
 uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_t hMemory,
 			   uint64_t offset, uint64_t length);
+/* That mapping is gone: its channels wait for another. */
+void cgpu_userd_unmapped(struct cgpu_userds *userds, uint32_t number);
 /*
  * A channel was allocated, with NV_CHANNEL_ALLOC_PARAMS. Return: its number,
  * CGPU_USERD_NONE: no room, or not one of the tenant's.
@@ -57,7 +56,9 @@ uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_
 uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *tenant,
 			      uint32_t hClient, uint32_t hChannel, const void *params,
 			      uint32_t params_size);
-/* Forgets channels that were freed. Return: USERD of each compute channel is mapped. */
+/* Forgets channels that were freed. */
+void cgpu_userd_forget_freed(struct cgpu_userds *userds, const struct cgpu_tenant *tenant);
+/* As above. Return: USERD of each compute channel is mapped. */
 bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card);
 /*

@@ -144,15 +144,24 @@ static const struct layout uvm_commands[] = {
 	},
 	[UVM_REGISTER_GPU_VASPACE] = {
 		.size = sizeof(struct uvm_register_vaspace),
-		.op = CGPU_OP_UVM_REGISTER_CLIENT,
+		.op = CGPU_OP_UVM_REGISTER_VASPACE,
 		.gpu = AT(uvm_register_vaspace, gpu),
 		.hClient = AT(uvm_register_vaspace, hClient),
 		.hObject = AT(uvm_register_vaspace, hVaSpace),
 		.status = AT(uvm_register_vaspace, rmStatus),
 	},
+	[UVM_UNREGISTER_GPU_VASPACE] = {
+		.size = sizeof(struct uvm_unregister_vaspace),
+		.op = CGPU_OP_UVM_UNREGISTER_VASPACE,
+		.gpu = AT(uvm_unregister_vaspace, gpu),
+		.status = AT(uvm_unregister_vaspace, rmStatus),
+	},
+	[UVM_UNREGISTER_CHANNEL] = { /* the handles are in its tail */
+		.op = CGPU_OP_UVM_UNREGISTER_CHANNEL,
+	},
 	[UVM_REGISTER_CHANNEL] = {
 		.size = sizeof(struct uvm_register_channel),
-		.op = CGPU_OP_UVM_REGISTER_CLIENT,
+		.op = CGPU_OP_UVM_REGISTER_CHANNEL,
 		.gpu = AT(uvm_register_channel, gpu),
 		.hClient = AT(uvm_register_channel, hClient),
 		.hObject = AT(uvm_register_channel, hChannel),
@@ -222,7 +231,9 @@ _Static_assert(sizeof(struct nv_export_object) == 24 && sizeof(struct nv_import_
 _Static_assert(sizeof(struct nv_fifo_disable_channels) == 536, "ctrl2080fifo.h");
 _Static_assert(sizeof(struct uvm_register_gpu) == 40 && sizeof(struct uvm_unregister_gpu) == 20 &&
 	       sizeof(struct uvm_register_vaspace) == 32 &&
+	       sizeof(struct uvm_unregister_vaspace) == 20 &&
 	       sizeof(struct uvm_register_channel) == 56 &&
+	       sizeof(struct uvm_unregister_channel_tail) == 12 &&
 	       sizeof(struct uvm_alloc_device_p2p) == 56 && sizeof(struct uvm_gpu_mapping) == 36 &&
 	       sizeof(struct uvm_map_external_tail) == 24 &&
 	       sizeof(struct uvm_unmap_external) == 40 && sizeof(struct uvm_map_sparse) == 40 &&
@@ -257,6 +268,8 @@ static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t n
 						    abi->uvm_map_external_size;
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return abi->uvm_semaphore_pool_size;
+	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
+		return abi->uvm_unregister_channel_size;
 	case CGPU_OP_UVM_FREE:
 		return abi->uvm_free_size;
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
@@ -557,6 +570,14 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 		req->hObject = cgpu_get32(
 			args, tail + offsetof(struct uvm_map_external_tail, hMemory));
 		req->status_offset = tail + offsetof(struct uvm_map_external_tail, rmStatus);
+		break;
+	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
+		tail = size - sizeof(struct uvm_unregister_channel_tail);
+		req->hClient = cgpu_get32(
+			args, tail + offsetof(struct uvm_unregister_channel_tail, hClient));
+		req->hObject = cgpu_get32(
+			args, tail + offsetof(struct uvm_unregister_channel_tail, hChannel));
+		req->status_offset = tail + offsetof(struct uvm_unregister_channel_tail, rmStatus);
 		break;
 	case CGPU_OP_UVM_FREE:
 		req->base = cgpu_get64(args, offsetof(struct uvm_free, base));

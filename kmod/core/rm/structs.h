@@ -145,9 +145,12 @@ struct uvm_register_gpu { struct nv_uuid gpu; uint8_t numaEnabled, pad[3]; int32
 struct uvm_unregister_gpu { struct nv_uuid gpu; uint32_t rmStatus; };
 struct uvm_register_vaspace { struct nv_uuid gpu; int32_t rmCtrlFd;
 			      uint32_t hClient, hVaSpace, rmStatus; };
+struct uvm_unregister_vaspace { struct nv_uuid gpu; uint32_t rmStatus; };
 struct uvm_register_channel { struct nv_uuid gpu; int32_t rmCtrlFd;
 			      uint32_t hClient, hChannel, pad; uint64_t base, length;
 			      uint32_t rmStatus, pad2; };
+/* UVM_UNREGISTER_CHANNEL_PARAMS: until 580 a card's UUID, then this */
+struct uvm_unregister_channel_tail { uint32_t hClient, hChannel, rmStatus; };
 struct uvm_alloc_device_p2p { uint64_t base, length, offset; struct nv_uuid gpu; int32_t rmCtrlFd;
 			      uint32_t hClient, hMemory, rmStatus; };
 struct uvm_gpu_mapping { struct nv_uuid gpu; uint32_t attributes[5]; };

@@ -10,42 +10,22 @@
 
 static const uint32_t known[] = { 535, 550, 570, 580, 590, 595 };
 
-/* At most four digits. Return: how many. */
-static int parse_number(const char *text, uint32_t *number)
+static uint32_t parse_branch(const char *version)
 {
+	uint32_t branch = 0;
 	int digits = 0;
 
-	for (*number = 0; digits < 4 && text[digits] >= '0' && text[digits] <= '9'; digits++)
-		*number = *number * 10 + (uint32_t)(text[digits] - '0');
-	return digits;
-}
-
-/* Return: 0: not a version. */
-static uint32_t parse_version(const char *version, uint32_t *release)
-{
-	uint32_t branch;
-
-	if (parse_number(version, &branch) != 3 || version[3] != '.')
-		return 0;
-	parse_number(version + 4, release);
-	return branch;
-}
-
-/*
- * nv-mmap.c: nvidia_vma_access. Before 570 the address that it maps is that of the
- * mapping's beginning. In 595 it looks at the mapping's context before it has one:
- * NVIDIA/open-gpu-kernel-modules issue 1107, mended in 595.71.05.
- */
-static uint32_t access_of(uint32_t branch, uint32_t release)
-{
-	if (branch < 570)
-		return CGPU_ACCESS_FIRST_PAGE;
-	return branch == 595 && release < 71 ? CGPU_ACCESS_NONE : CGPU_ACCESS_WHOLE;
+	while (*version >= '0' && *version <= '9' && digits < 4) {
+		branch = branch * 10 + (uint32_t)(*version - '0');
+		version++;
+		digits++;
+	}
+	return (digits == 3 && *version == '.') ? branch : 0;
 }
 
 int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 {
-	uint32_t release = 0, asked = parse_version(version, &release);
+	uint32_t asked = parse_branch(version);
 	uint32_t branch = 0;
 	size_t i;
 
@@ -66,13 +46,13 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.fb_get_info_v2_size = 436,
 		.uvm_map_external_size = 1200,
 		.uvm_semaphore_pool_size = 1184,
+		.uvm_unregister_channel_size = 28,
 		.uvm_free_size = 24,
 		.map_dma_size = 56,
 		.unmap_dma_size = 40,
 		.dmabuf_size = 2600,
 		.dmabuf_handles = 32,
 		.dmabuf_status = 2592,
-		.access = access_of(asked, release),
 	};
 	if (branch >= 550) {
 		abi->memory_alloc_size = 128; /* numaNode */
@@ -97,6 +77,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 	if (branch >= 590) {
 		abi->uvm_free_size = 16; /* no length: of the range that begins at base */
 		abi->uvm_create_external_size = 24;
+		abi->uvm_unregister_channel_size = 12; /* no gpuUuid */
 	}
 	return 0;
 }

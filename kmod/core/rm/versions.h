@@ -5,16 +5,6 @@
 
 #include "core/types.h"
 
-/*
- * What vm_ops->access of a mapping of video memory is good for, and /proc/PID/mem by it;
- * system memory has pages, and is read by those.
- */
-enum cgpu_access {
-	CGPU_ACCESS_WHOLE,
-	CGPU_ACCESS_FIRST_PAGE, /* wherever it is asked to, it reads there */
-	CGPU_ACCESS_NONE        /* it follows a null pointer */
-};
-
 /* One driver branch: sizes and offsets in bytes. */
 struct cgpu_abi {
 	uint32_t branch;                  /* 535, 550, 570, 580, 590, 595 */
@@ -24,6 +14,7 @@ struct cgpu_abi {
 	uint32_t uvm_map_external_size;   /* UVM_MAP_EXTERNAL_ALLOCATION_PARAMS */
 	uint32_t uvm_semaphore_pool_size; /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
 	uint32_t uvm_device_p2p_size;     /* 0: the branch has no such command */
+	uint32_t uvm_unregister_channel_size; /* UVM_UNREGISTER_CHANNEL_PARAMS */
 	uint32_t uvm_free_size;           /* UVM_FREE_PARAMS: with a length, or by base alone */
 	/* UVM_CREATE_EXTERNAL_RANGE_PARAMS; 0: not read, for UVM_FREE says the length */
 	uint32_t uvm_create_external_size;
@@ -32,7 +23,6 @@ struct cgpu_abi {
 	uint32_t dmabuf_size;             /* nv_ioctl_export_to_dma_buf_fd_t */
 	uint32_t dmabuf_handles;
 	uint32_t dmabuf_status;
-	uint32_t access;                  /* enum cgpu_access */
 };
 
 /*

@@ -169,14 +169,32 @@ void cgpu_entities_balance(struct cgpu_sched *s)
 			s->entity[i].lag_ns -= sum / 1000 * s->entity[i].share_ppm / shares * 1000;
 }
 
-/* Who may have work either runs or waits. */
-static void count_awake(struct cgpu_sched *s, uint64_t passed_ns)
+int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns)
+{
+	int64_t most = CGPU_SCHED_FAIR_SPAN_NS;
+
+	if (ns < -(int64_t)*bin_ns)
+		ns = -(int64_t)*bin_ns;
+	if (ns > most - *bin_ns)
+		ns = most - *bin_ns;
+	*bin_ns += (uint32_t)ns;
+	*sum_ns += (uint64_t)ns;
+	return ns;
+}
+
+/* Of those who opened the card: who may have work either runs or waits. */
+static void count_opened(struct cgpu_sched *s, uint64_t passed_ns)
 {
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_opened(s, i) && !s->slot[i].idle && !s->slot[i].fair.asleep)
+	for (i = 0; i < s->slot_end; i++) {
+		if (!cgpu_opened(s, i))
+			continue;
+		if (!s->slot[i].idle && !s->slot[i].fair.asleep)
 			s->slot[i].awake_ns += passed_ns;
+		if (s->gates.shut_mask >> i & 1)
+			s->slot[i].stat.throttled_ns += passed_ns;
+	}
 }
 
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
@@ -187,7 +205,7 @@ void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
 	if (now_ns <= s->granted_to_ns)
 		return;
 	s->granted_to_ns = now_ns;
-	count_awake(s, passed);
+	count_opened(s, passed);
 	i = s->cur.borrower != CGPU_SCHED_NONE ? s->cur.borrower : s->cur.owner;
 	if (s->plan.mode == CGPU_SCHED_WINDOWS && (!s->cur.begun || i == CGPU_SCHED_NOBODY))
 		return;

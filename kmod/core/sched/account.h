@@ -85,7 +85,17 @@ bool cgpu_entity_less_surplus(const struct cgpu_sched *s, uint32_t a, uint32_t b
 /* A slot that was away or idle starts level with the others: it saves up nothing. */
 void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot);
 
-/* Counts what was granted up to @now_ns; charge() also charges the open window for it. */
+/*
+ * Adds to a part of the last second, and to the sum of all. In a log that was read late there is
+ * more than a second at once: it counts as one, of which there is nothing left for any share.
+ * Return: what was added.
+ */
+int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns);
+
+/*
+ * Counts what was granted, and spent at shut gates, up to @now_ns; charge() also charges the open
+ * window for it.
+ */
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns);
 void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns);
 

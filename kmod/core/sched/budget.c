@@ -63,9 +63,7 @@ void cgpu_budgets_fill(struct cgpu_sched *s, uint64_t passed_ns, uint64_t now_ns
 void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
 	struct cgpu_sched_budget *b = &s->slot[slot].budget;
-	uint64_t bin = s->fair.budget_bin, k;
-	uint32_t *used;
-	int64_t part;
+	uint64_t bin = s->fair.budget_bin, bins = CGPU_SCHED_BUDGET_BINS + 1, k;
 
 	if (!cgpu_budget_is_capped(s, slot))
 		return;
@@ -73,15 +71,10 @@ void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 	/* a claim that was spent at once is not paid back twice: the second's sum remembers it */
 	if (b->behind_ns < -CGPU_SCHED_BUDGET_SAVED_NS)
 		b->behind_ns = -CGPU_SCHED_BUDGET_SAVED_NS;
+	ns -= cgpu_bin_add(&b->used_bin_ns[bin % bins], &b->used_ns, ns);
 	/* what it did not use may have been charged in the bin before */
-	for (k = 0; ns && k < 4; k++) {
-		used = &b->used_bin_ns[(bin + CGPU_SCHED_BUDGET_BINS + 1 - k) %
-				       (CGPU_SCHED_BUDGET_BINS + 1)];
-		part = ns < -(int64_t)*used ? -(int64_t)*used : ns;
-		*used += (uint32_t)part;
-		b->used_ns += (uint64_t)part;
-		ns -= part;
-	}
+	for (k = 1; ns < 0 && k < 4; k++)
+		ns -= cgpu_bin_add(&b->used_bin_ns[(bin + bins - k) % bins], &b->used_ns, ns);
 }
 
 static uint32_t bin_at(const struct cgpu_sched *s, const struct cgpu_sched_budget *b, uint64_t k)
@@ -127,6 +120,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	struct cgpu_sched_budget *b = &s->slot[slot].budget;
 	uint64_t ppm = s->share[slot].ceiling_ppm, most, again, used, at_ns;
 	int64_t half = (int64_t)window_ns(s, slot) / 2;
+	bool was;
 
 	if (!cgpu_budget_is_capped(s, slot))
 		return NEVER;
@@ -136,8 +130,12 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	if (s->slot[slot].fair.asleep)
 		most -= cgpu_min(most / 2, CGPU_SCHED_BUDGET_LATE_NS);
 	again = most - cgpu_min(2 * (uint64_t)half, most / 2);
+	was = cgpu_budget_is_spent(s, slot);
 	b->is_spent = b->is_spent ? used > again : used >= most;
 	b->is_ahead = paced && (b->is_ahead ? b->behind_ns < half : b->behind_ns <= -half);
+	/* it waited for its budget: what it costs to come to a card that rests is nobody's */
+	if (was && !cgpu_budget_is_spent(s, slot) && s->fair.curr >= CGPU_SCHED_SLOTS)
+		cgpu_budget_use(s, slot, -CGPU_SCHED_BUDGET_ENTRY_NS);
 	at_ns = now_ns;
 	if (!b->is_spent && !b->is_ahead) {
 		if (!runs)

@@ -151,7 +151,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	else if (!(awake & (awake - 1)) && !stirring)
 		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
-	rest = !pausing || !(awake | dozing) ||
+	rest = !pausing || !(awake | dozing | stirring) ||
 	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
 	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_fair_is_logged(s, now_ns));
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
@@ -227,6 +227,19 @@ static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace
 }
 
 /*
+ * All sleep, by GP_PUT, and it was loaded without a submission: it had work left. Return:
+ * what it ran, by the log.
+ */
+static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+{
+	if (d->state != CGPU_DEMAND_SLEEPS || d->moved || d->queued ||
+	    d->moved_ns >= s->fair.settled_from_ns || d->told_ns == s->fair.settled_ns)
+		return 0;
+	d->told_ns = s->fair.settled_ns;
+	return s->slot[slot].fair.resumed_ns;
+}
+
+/*
  * One that sleeps by GP_PUT and runs beside others who have work is at something long:
  * the log of context switches tells. Return: it was found so now.
  */
@@ -237,7 +250,11 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_BUCKET_LEAK;
 	bool works;
 
-	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ? d->busy_ns + ran_ns : 0;
+	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ?
+			     d->busy_ns + ran_ns + resumed_ns(d, s, slot) : 0;
+	/* what it submitted a moment ago is no work that was silent */
+	if (d->moved)
+		d->busy_ns /= 2;
 	works = d->busy_ns >= CGPU_DEMAND_BUSY_NS;
 	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
@@ -251,7 +268,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_MS * 1000000ULL;
 	}
 	/* whoever really slept need not be waited for as long next time */
-	if (d->state == CGPU_DEMAND_SLEEPS && d->moved)
+	if (d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_fair_slept(s, slot))
 		d->silent_ns = d->silent_ns * 3 / 4;
 	if (works)
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
@@ -346,57 +363,69 @@ static bool is_silent(const struct cgpu_demand_slot *d)
 	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
 }
 
+/* The runlist has come to each whose gate is open by then. */
+static uint64_t round_ns(const struct cgpu_sched *s)
+{
+	uint64_t ns = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+			ns += 1000ULL * s->slot[i].slice_us * s->slot[i].groups +
+			      CGPU_SCHED_SWITCH_NS;
+	return ns;
+}
+
 /*
  * It is silent at times, and its last submission was long ago. It has its turns as one that
- * works, but others run beside it, until the log has told whether it ran in them. Return: it
- * may be at work.
+ * works, but others run beside it, until the log has told: who runs again after they could
+ * has work, and who did not in a round of the runlist has none. Return: it may be at work.
  */
 static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 		  const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
-	uint64_t from_ns = cgpu_max(d->looked_ns, s->slot[slot].open_since_ns);
+	uint64_t open_ns = cgpu_max(d->doubt_ns, s->slot[slot].open_since_ns);
 	uint64_t told_ns = s->fair.settled_ns, used_ns = s->slot[slot].stat.used_ns;
-	bool ran = true;
 
 	if (d->state == CGPU_DEMAND_SLEEPS || !is_silent(d) || !cgpu_fair_is_logged(s, now_ns) ||
 	    !others_work(demand, s, slot, false))
 		return false;
 	if (!d->doubt_ns) {
 		d->doubt_ns = now_ns;
-		d->is_told = false;
+		d->told_ns = 0;
 		return true;
 	}
 	/* it has its window alone, and seems to run: but had it work when that began? */
 	if (s->plan.mode == CGPU_SCHED_WINDOWS)
 		return s->slot[slot].idle_ns < d->doubt_ns;
-	if (told_ns <= from_ns) {
-		d->open_ns += now_ns - from_ns;
+	if (told_ns < open_ns + s->gates.open_ns + CGPU_SCHED_FAIR_LOADED_NS)
 		return true;
-	}
-	d->open_ns += told_ns - from_ns;
-	if (!d->is_told || d->open_ns >= CGPU_DEMAND_DOUBT_NS) {
-		if (d->is_told)
-			ran = (used_ns - d->used_ns) * CGPU_DEMAND_DOUBT_PART >= d->open_ns;
-		d->is_told = true;
+	if (d->told_ns <= open_ns) {
+		d->told_ns = told_ns;
 		d->used_ns = used_ns;
-		d->open_ns = 0;
+	} else if (used_ns - d->used_ns > CGPU_DEMAND_DOUBT_NS) {
+		d->moved_ns = now_ns;
+	} else if (told_ns - d->told_ns > round_ns(s)) {
+		return false;
 	}
-	d->open_ns += now_ns - told_ns;
-	return ran;
+	return true;
 }
 
 /*
- * It has a turn, and by the log of context switches it had no work when that began. It may
- * have waited for another who seems to sleep, and works for long without a submission.
+ * It has a turn, and by the log of context switches it had no work when that began; nor was
+ * any found since. It may wait for another who seems to sleep and submitted a moment ago.
  */
 static bool was_empty(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
 {
-	uint32_t other = s->fair.loaded;
+	const struct cgpu_demand_slot *other;
 
-	return cgpu_fair_was_empty(s, slot) &&
-	       (other >= CGPU_SCHED_SLOTS ||
-		(demand->slot[other].state == CGPU_DEMAND_SLEEPS &&
-		 demand->slot[other].silent_ns < CGPU_DEMAND_BUSY_NS));
+	if (!cgpu_fair_was_empty(s, slot) || demand->slot[slot].moved_ns > s->fair.settled_ns)
+		return false;
+	if (s->fair.loaded >= CGPU_SCHED_SLOTS)
+		return true;
+	other = &demand->slot[s->fair.loaded];
+	return other->state == CGPU_DEMAND_SLEEPS &&
+	       other->moved_ns + CGPU_DEMAND_PATIENCE_MAX_NS <= s->fair.settled_ns;
 }
 
 /* What its channels said in this look. */
@@ -406,7 +435,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	struct cgpu_demand_slot *d = &demand->slot[slot];
 	bool works = learn_silence(d, s, slot, now_ns);
 	bool beside = others_work(demand, s, slot, true);
-	bool counts = d->moved && is_unwatched(s, slot), patient, empty;
+	bool counts = d->moved && is_unwatched(s, slot), patient, empty, doubted;
 
 	learn_rates(d, s, slot, beside, now_ns);
 	d->searches = works && !d->moved;
@@ -448,11 +477,13 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	empty = !d->moved && !d->queued && was_empty(demand, s, slot);
 	if (empty)
 		patient = false;
-	if (empty || d->queued || patient || !doubt(demand, d, s, slot, now_ns))
+	doubted = !empty && !d->queued && !patient && doubt(demand, d, s, slot, now_ns);
+	/* the log told: its patience begins anew */
+	if (!doubted || d->moved_ns == now_ns)
 		d->doubt_ns = 0;
 	if (d->queued)
 		d->state = CGPU_DEMAND_QUEUED;
-	else if (patient || d->doubt_ns)
+	else if (patient || doubted)
 		d->state = CGPU_DEMAND_WORKS;
 	else
 		/* of one that pauses for long the others follow while its last work runs */

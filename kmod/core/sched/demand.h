@@ -69,10 +69,9 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
 	/*
 	 * One that outlasts that too runs beside others then, until the log has told whether it
-	 * ran for so great a part of so long.
+	 * runs all the same: more than a switch takes.
 	 */
-	CGPU_DEMAND_DOUBT_NS = 4000000,
-	CGPU_DEMAND_DOUBT_PART = 4,
+	CGPU_DEMAND_DOUBT_NS = 200000,
 	/*
 	 * One that runs in its sleep for more than this, less an eighth of the time that
 	 * passes and half at each submission, hides its submissions: for a while it
@@ -125,9 +124,8 @@ struct cgpu_demand_slot {
 	uint32_t moves;       /* and a submission */
 	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
 	uint64_t doubt_ns;    /* since then it may be at something longer, or sleep; 0: neither */
-	bool is_told;         /* the log has been read since, */
-	uint64_t used_ns;     /* when it had used so much, ever; */
-	uint64_t open_ns;     /* after that its gate was open so long */
+	uint64_t told_ns;     /* when the log was read that was heeded last, */
+	uint64_t used_ns;     /* and it had used so much, ever */
 	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */

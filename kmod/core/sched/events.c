@@ -74,6 +74,9 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot, const struct cgpu_policy
 	    old->quota_min == member->quota_min && old->priority == member->priority)
 		return 0;
 	cgpu_sched_charge(s, now_ns);
+	/* what was told late of the one before is not its own */
+	if (!s->slot[slot].present)
+		memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
 	open = old->open;
 	*old = *member;
 	old->open = open;
@@ -93,9 +96,26 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		s->slot_end--;
 	s->gates.open_mask &= ~SLOT_BIT(slot);
 	s->gates.shut_mask &= ~SLOT_BIT(slot);
+	s->gates.stale_mask &= ~SLOT_BIT(slot);
 	cgpu_entity_settle(s, slot);
 	s->entity[slot].lag_ns = 0;
 	s->plan.dirty = true;
+}
+
+/* A call that is under way does not know of what came since it was decided. */
+static void miss(struct cgpu_sched *s, uint32_t slot)
+{
+	if (s->calls.pending)
+		s->gates.missed_mask |= SLOT_BIT(slot);
+	s->regate = true;
+}
+
+void cgpu_sched_renewed(struct cgpu_sched *s, uint32_t slot)
+{
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	s->gates.stale_mask |= s->gates.shut_mask & SLOT_BIT(slot);
+	miss(s, slot);
 }
 
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -109,10 +129,8 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (p->member.open && p->groups) {
 		s->gates.open_mask |= SLOT_BIT(slot);
 		/* some of its channels are shut, new ones may not be */
-		s->gates.stale_mask |= s->gates.shut_mask & SLOT_BIT(slot);
+		cgpu_sched_renewed(s, slot);
 	} else {
-		if (s->gates.shut_mask & SLOT_BIT(slot))
-			p->stat.throttled_ns += now_ns - cgpu_min(now_ns, p->shut_since_ns);
 		s->gates.shut_mask &= ~SLOT_BIT(slot);
 		s->gates.stale_mask &= ~SLOT_BIT(slot);
 	}
@@ -146,11 +164,10 @@ void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
-	if (!(s->gates.shut_mask & SLOT_BIT(slot)))
-		s->slot[slot].shut_since_ns = now_ns;
+	cgpu_entities_grant(s, now_ns);
 	s->gates.shut_mask |= SLOT_BIT(slot);
 	s->gates.stale_mask |= SLOT_BIT(slot);
-	s->regate = true;
+	miss(s, slot);
 }
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
@@ -269,6 +286,4 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 		out->lag_ns = p->fair.lag_ns;
 	if (s->entity[slot].share_ppm)
 		out->lag_ns -= cgpu_entity_planned_lag(s, slot, now_ns);
-	if ((s->gates.shut_mask & SLOT_BIT(slot)) && p->member.open)
-		out->throttled_ns += now_ns - cgpu_min(now_ns, p->shut_since_ns);
 }

@@ -75,9 +75,17 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 	uint64_t at_ns = s->fair.began_ns + CGPU_SCHED_FAIR_LOADED_NS;
 
 	if (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr >= CGPU_SCHED_SLOTS ||
-	    !s->slot[s->fair.curr].fair.empties || s->fair.settled_ns >= at_ns)
+	    !s->slot[s->fair.curr].fair.empties)
 		return 0;
-	return at_ns;
+	if (s->fair.settled_ns < at_ns)
+		return at_ns;
+	if (s->slot[s->fair.curr].fair.is_doubted)
+		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
+	/* one that sleeps by its channels has the card, and may be at work */
+	if (s->fair.loaded < CGPU_SCHED_SLOTS && s->fair.loaded != s->fair.curr &&
+	    s->slot[s->fair.loaded].fair.asleep && !(s->gates.shut_mask & SLOT_BIT(s->fair.loaded)))
+		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
+	return 0;
 }
 
 bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot)
@@ -167,6 +175,16 @@ static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 
 	ran_ns -= cgpu_min(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
 	return ran_ns * CGPU_SCHED_FAIR_SLEPT_PART <= now_ns - f->since_ns;
+}
+
+bool cgpu_fair_slept(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	/* while nobody has the card, one that is loaded may be at work */
+	return s->fair.settled_ns >= f->since_ns + CGPU_SCHED_FAIR_SLEPT_NS &&
+	       (s->fair.curr < CGPU_SCHED_SLOTS || s->fair.loaded != slot) &&
+	       really_slept(f, s->fair.settled_ns);
 }
 
 static bool is_kept(const struct cgpu_sched *s, uint32_t slot)
@@ -318,12 +336,8 @@ static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 static void note_held(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-	uint32_t *bin = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
 
-	if (ns < 0 && (uint64_t)-ns > *bin)
-		ns = -(int64_t)*bin;
-	*bin += (uint32_t)ns;
-	f->recent_ns += (uint64_t)ns;
+	cgpu_bin_add(&f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS], &f->recent_ns, ns);
 }
 
 /* It held the card, or seemed to: so much less is due to it. */
@@ -512,6 +526,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	/* what was run under slices is not charged on demand */
 	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND &&
 			 s->fair.changed_ns <= s->fair.settled_ns;
+	/* one that has work all the time leaves the card to who has work, and to nobody else */
+	bool contended = false;
 	uint32_t i;
 
 	charge(s, now_ns);
@@ -521,6 +537,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		/* without a share, too: one that rests runs where nobody divides time for it */
 		if (!competes(s, i))
 			continue;
+		contended |= !f->asleep && f->ran_ns;
 		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
 		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
 	}
@@ -537,6 +554,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			take(s, i, (int64_t)more - (int64_t)less);
 			f->asleep_ran_ns += f->asleep && !cgpu_budget_is_capped(s, i) ? more : 0;
 		}
+		if (s->plan.mode == CGPU_SCHED_SLICES && f->asleep && contended)
+			f->asleep_ran_ns += f->ran_ns;
 		if (competes(s, i))
 			settle_budget(s, i);
 		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
@@ -545,14 +564,21 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
+	s->fair.settled_from_ns = s->fair.settled_ns;
 	s->fair.settled_ns = now_ns;
 	s->fair.loaded = loaded;
 	if (s->plan.mode == CGPU_SCHED_DEMAND) {
 		pass_on(s, now_ns);
 		judge_dividers(s, now_ns);
 	}
-	for (i = 0; i < s->slot_end; i++)
-		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
+	for (i = 0; i < s->slot_end; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		f->resumed_ns = on_demand && f->was_loaded && s->fair.curr >= CGPU_SCHED_SLOTS ?
+					f->ran_ns : 0;
+		f->ran_ns = f->held_ns = 0;
+		f->was_loaded = false;
+	}
 }
 
 /* What somebody's waking costs the others is its own affair. */
@@ -634,11 +660,46 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 		s->plan.dirty |= cgpu_fair_wanted(s, now_ns) != was;
 }
 
+/*
+ * A trial of slices failed. What it kept from those who had work all the while is due to
+ * them, from those who ran more than slices were to give them.
+ */
+static void repay(struct cgpu_sched *s)
+{
+	int64_t ns, more = 0, less = 0, moved;
+	uint32_t i, pass;
+
+	for (pass = 0; pass < 2; pass++) {
+		moved = more < less ? more : less;
+		/* no second is to miss more than a point by it */
+		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
+			moved = CGPU_SCHED_FAIR_REPAY_NS;
+		for (i = 0; i < s->slot_end; i++) {
+			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+			if (!awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
+				continue;
+			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
+			/* its processor held it up */
+			if (ns < 0 && is_kept(s, i))
+				continue;
+			if (!pass && ns > 0)
+				more += ns;
+			else if (!pass)
+				less -= ns;
+			else if (moved)
+				f->lag_ns -= ns / 1000 * moved / (ns > 0 ? more : less) * 1000;
+		}
+	}
+}
+
 /* Slices are tried again after a while, and after a longer one if they did not do. */
 static void change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 {
 	uint32_t i;
 
+	if (s->plan.mode == CGPU_SCHED_DEMAND && was == CGPU_SCHED_SLICES)
+		repay(s);
 	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
 		s->fair.keep_ns *= 2;
 		if (!s->fair.given_up_ns ||

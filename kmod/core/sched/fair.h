@@ -54,6 +54,9 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s);
 /* It had none: its gate opened, and its context was not loaded. */
 bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot);
 
+/* It has slept for long enough to tell, by the log: it ran little meanwhile. */
+bool cgpu_fair_slept(const struct cgpu_sched *s, uint32_t slot);
+
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
 

@@ -182,6 +182,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 		if (now_ns < *wake_ns)
 			return 0;
 		s->calls.pending = 0;
+		s->gates.missed_mask = 0;
 		s->moving = false;
 		s->changing = false;
 		s->cur.begun = false;
@@ -249,27 +250,30 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 {
 	uint64_t mask;
 	uint32_t i;
+	bool missed;
 
 	s->calls.count++;
+	/* up to now the gates were as they were */
+	cgpu_entities_grant(s, end_ns);
 	for (i = 0, mask = action->mask; mask; i++, mask >>= 1) {
 		struct cgpu_sched_slot *slot = &s->slot[i];
 
 		if (!(mask & 1) || !slot->present)
 			continue;
-		if (action->kind != CGPU_SCHED_SLICE && !status)
+		missed = s->gates.missed_mask >> i & 1;
+		if (action->kind != CGPU_SCHED_SLICE && !status && !missed)
 			s->gates.stale_mask &= ~SLOT_BIT(i);
 		if (action->kind == CGPU_SCHED_SLICE && !status) {
 			slot->slice_us = action->slice_us;
 		} else if (action->kind == CGPU_SCHED_SHUT) {
 			/* even if it failed: then it must be opened */
 			s->gates.shut_mask |= SLOT_BIT(i);
-			slot->shut_since_ns = end_ns;
-		} else if (action->kind == CGPU_SCHED_OPEN && !status &&
+			s->gates.stale_mask |= missed ? SLOT_BIT(i) : 0;
+		} else if (action->kind == CGPU_SCHED_OPEN && !status && !missed &&
 			   (s->gates.shut_mask & SLOT_BIT(i))) {
 			s->gates.shut_mask &= ~SLOT_BIT(i);
 			slot->open_since_ns = end_ns;
 			slot->open_used_ns = slot->stat.used_ns;
-			slot->stat.throttled_ns += end_ns - cgpu_min(end_ns, slot->shut_since_ns);
 		}
 	}
 	if (action->kind == CGPU_SCHED_OPEN)
@@ -286,6 +290,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 	}
 	if (!s->calls.pending || --s->calls.pending)
 		return;
+	s->gates.missed_mask = 0;
 	if (s->plan.mode == CGPU_SCHED_DEMAND) {
 		cgpu_fair_begin(s, end_ns);
 	} else if (s->moving) {

@@ -107,10 +107,14 @@ enum cgpu_sched_limit {
 	/* of their rounds; after so few, whether it was less than a third, or by so much less */
 	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
 	CGPU_SCHED_FAIR_USE_LOST_NS = 5000000,
+	/* what a trial of slices that failed took from others is paid back, up to */
+	CGPU_SCHED_FAIR_REPAY_NS = 10000000,
 	/* two hand-overs, and what the look came late */
 	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
 	/* from the beginning of a turn: who has work is loaded by then */
 	CGPU_SCHED_FAIR_LOADED_NS = 500000,
+	/* and if another is, again */
+	CGPU_SCHED_FAIR_AGAIN_NS = 1000000,
 	/* with a claim: the card is not held for one that is so fast beside others */
 	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
 	/* a ceiling holds over any second, to within one of so many parts of it; */
@@ -118,6 +122,11 @@ enum cgpu_sched_limit {
 	/* windows do not divide it: who is paced may be so much above for a moment */
 	CGPU_SCHED_BUDGET_SLACK_NS = 1000000,
 	CGPU_SCHED_BUDGET_LATE_NS = 5000000,
+	/*
+	 * A context that is loaded where nobody was before does no work for 0.23 ms (above),
+	 * of which the log counts 0.14 (quota 10) to 0.20 ms (33) as run: H100, 580.159.04.
+	 */
+	CGPU_SCHED_BUDGET_ENTRY_NS = 170000,
 	/* who never pauses has no more saved up; and behind by more it goes before a claim, */
 	CGPU_SCHED_BUDGET_SAVED_NS = 20000000,
 	CGPU_SCHED_BUDGET_BEHIND_NS = 5000000,
@@ -189,6 +198,8 @@ struct cgpu_sched_fair_slot {
 	uint64_t recent_ns;    /* and their sum */
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
+	bool was_loaded;       /* since then, too */
+	uint64_t resumed_ns;   /* run before, if it was loaded then and nobody had the card */
 	uint64_t asleep_ran_ns; /* run beyond what it held while it slept, ever */
 	uint64_t fell_ran_ns;  /* as it was when it fell asleep */
 	/* under slices, since use_from_ns: what they gave it, and what it ran */
@@ -215,7 +226,6 @@ struct cgpu_sched_slot {
 	int64_t surplus_ns;       /* useful time of others' windows, since the last plan */
 	int64_t spare_ns;      /* of windows that it shares, beyond its part */
 	uint8_t busy;          /* of these in a row it used its part, up to STEADY */
-	uint64_t shut_since_ns;
 	uint64_t open_since_ns;
 	uint64_t open_used_ns; /* stat.used_ns then */
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
@@ -287,6 +297,7 @@ struct cgpu_sched_gates {
 	uint64_t open_mask;    /* slots whose channels the gates move */
 	uint64_t shut_mask;
 	uint64_t stale_mask;   /* shut, and not all of it: must be opened, or shut again */
+	uint64_t missed_mask;  /* have channels that the calls under way do not know of */
 	uint64_t open_ns;      /* latency of a call, averaged */
 	uint64_t shut_ns;
 };
@@ -306,6 +317,7 @@ struct cgpu_sched_fair {
 	uint64_t began_ns;     /* curr has it since */
 	uint64_t charged_to_ns;
 	uint64_t settled_ns;   /* the log was read, */
+	uint64_t settled_from_ns; /* and before that, */
 	uint32_t loaded;       /* and the context of this slot was loaded, or NONE */
 	uint64_t bin;          /* that is filled now */
 	uint64_t budget_bin;
@@ -380,6 +392,8 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
 /* The caller stopped new channels of the slot by itself: the engine will open them. */
 void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+/* Channels came or went: a gate that is shut is shut again, for those that came. */
+void cgpu_sched_renewed(struct cgpu_sched *s, uint32_t slot);
 /* A group took another's place, number unchanged: slices and gates are set again. */
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 

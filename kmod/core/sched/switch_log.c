@@ -74,6 +74,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 	if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ||
 	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
 		load(log, pid, at_ns);
+		of->loaded = true;
 		last = log->last_pid && log->last_pid != pid &&
 				       at_ns - log->last_end_ns < CGPU_SWITCH_LOG_NEXT_NS
 			       ? use_of(use, count, log->last_pid)
@@ -171,6 +172,7 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 	log->seen_mask |= SLOT_BIT(slot);
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
+	s->slot[slot].fair.was_loaded |= use->loaded;
 	if (use->lasted_ns)
 		cgpu_slice_lasted(s, slot, use->lasted_ns);
 }
@@ -193,7 +195,8 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
 	}
 	/* what runs in its sleep is to be charged to its budget */
-	if (s->plan.mode == CGPU_SCHED_DEMAND && cgpu_budget_is_used(s))
+	if (s->plan.mode == CGPU_SCHED_DEMAND &&
+	    (cgpu_budget_is_used(s) || !cgpu_fair_is_quiet(s, now_ns)))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_DEMAND_NS);
 	if (cgpu_fair_asks_ns(s))
 		log->look_ns = cgpu_min(log->look_ns, cgpu_fair_asks_ns(s));
@@ -317,6 +320,13 @@ static void judge_slot(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32
 	}
 }
 
+static void forget_slot(struct cgpu_switch_log *log, uint32_t slot)
+{
+	log->idle_windows[slot] = log->early_ends[slot] = 0;
+	log->gave_ns[slot] = log->seen_ns[slot] = log->ran_ns[slot] = 0;
+	log->usual_ns[slot] = 0;
+}
+
 void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t spare_ns, pace_ns = CGPU_SWITCH_LOG_REST_NS;
@@ -327,7 +337,7 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 		if (i < s->slot_end && s->slot[i].present)
 			judge_slot(log, s, i, now_ns);
 		else
-			log->idle_windows[i] = log->usual_ns[i] = 0;
+			forget_slot(log, i);
 		rests |= s->slot[i].resting;
 	}
 	if (has_windows(s))

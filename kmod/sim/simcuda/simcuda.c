@@ -32,6 +32,7 @@
 #define UVM_INITIALIZE		0x30000001
 #define UVM_REGISTER_GPU_VASPACE 25
 #define UVM_REGISTER_CHANNEL	27
+#define UVM_UNREGISTER_CHANNEL	28
 #define UVM_MAP_EXTERNAL	33
 #define UVM_FREE		34
 #define UVM_REGISTER_GPU	37
@@ -444,8 +445,8 @@ static int schedule_group(struct sc *sc, u32 group, u32 channel)
 int sc_context(struct sc *sc)
 {
 	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
-	u32 share = 0, engine;
 	u64 slice = 2048;
+	u32 engine;
 	int g, c, i = 0, ret;
 
 	ret = sc_rm_alloc(sc, sc->subdevice, &sc->usermode, sc->usermode_class, NULL, 0);
@@ -486,12 +487,12 @@ int sc_context(struct sc *sc)
 		if (!g) {
 			u32 cs[3] = { sc->vaspace, 1, 0 };
 
-			ret = sc_rm_alloc(sc, sc->group[0], &share, 0x9067, cs, sizeof(cs));
+			ret = sc_rm_alloc(sc, sc->group[0], &sc->share, 0x9067, cs, sizeof(cs));
 			if (ret)
 				return ret;
 		}
 		for (c = 0; c < (g ? SC_COPY_CHANNELS : SC_GR_CHANNELS); c++, i++) {
-			ret = make_channel(sc, i, sc->group[g], g ? 0 : share, engine, !g);
+			ret = make_channel(sc, i, sc->group[g], g ? 0 : sc->share, engine, !g);
 			if (ret)
 				return ret;
 		}
@@ -501,6 +502,23 @@ int sc_context(struct sc *sc)
 	}
 	/* CUDA's own slice, its last step. */
 	return sc_rm_control(sc, sc->group[0], 0xa06c0103, &slice, sizeof(slice));
+}
+
+int sc_renew(struct sc *sc, int channel, bool same_handle)
+{
+	struct { u8 uuid[16]; u32 client, channel, status; } reg = { 0 };
+	int ret;
+
+	memcpy(reg.uuid, sc->uuid, 16);
+	reg.client = sc->client;
+	reg.channel = sc->channel[channel];
+	sc_uvm(sc, UVM_UNREGISTER_CHANNEL, &reg, 24);
+	sc_rm_free(sc, sc->client, sc->channel[channel]);
+	memset((void *)(sc->rings + channel * RING_BYTES), 0, RING_BYTES);
+	if (!same_handle)
+		sc->channel[channel] = 0;
+	ret = make_channel(sc, channel, sc->group[0], sc->share, 1, true);
+	return ret ? ret : schedule_group(sc, sc->group[0], sc->channel[channel]);
 }
 
 /* ---- memory ---- */

@@ -28,7 +28,7 @@ struct sc {
 	int minor, branch;
 	char version[64];
 	int ctl, gpu, gpu2, uvm, uvm_mm;
-	u32 client, device, subdevice, vaspace, usermode, userd;
+	u32 client, device, subdevice, vaspace, usermode, userd, share;
 	u32 group[1 + SC_COPY_GROUPS], channel[SC_CHANNELS], token[SC_CHANNELS];
 	u32 device_instance, gpu_id, next_handle;
 	u32 compute_class, channel_class, copy_class, usermode_class;
@@ -42,6 +42,7 @@ struct sc_mem { u32 handle; u64 size, va; };
 
 int sc_open(struct sc *sc, int minor, const struct sc_options *opt);	/* client and device */
 int sc_context(struct sc *sc);		/* all the rest of a CUDA context */
+int sc_renew(struct sc *sc, int channel, bool same_handle); /* of the computing group: another */
 void sc_close(struct sc *sc);
 
 int sc_rm_alloc(struct sc *sc, u32 parent, u32 *handle, u32 class, void *params, u32 size);

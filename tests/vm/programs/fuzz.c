@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz SEED SECONDS: containers come, throw calls of every kind at the driver
+ * fuzz SEED SECONDS [unguided]: containers come, throw calls of every kind at the driver
  * from several processes and threads, and are killed or destroyed in the
  * middle; rubbish is written to the tree meanwhile. Runs on the host, as root.
  * At its end none of its processes and none of its containers is left, and it
  * prints one line of JSON: what was thrown. It fails if it cannot clean up.
  *
- * The seed gives what each process does; how they interleave is the machine's.
+ * The seed gives what each process does; how they interleave is the machine's,
+ * and so, on a kernel with KCOV, is what fuzz_coverage.c has drawn again.
  */
 #define _GNU_SOURCE
 #include "fuzz.h"
@@ -36,6 +37,7 @@ enum {
 
 struct container {
 	pid_t pid;
+	u32 index;
 	char id[32];
 	double until_s;
 	u64 seed;
@@ -91,7 +93,8 @@ static int init_of_container(void *data)
 				continue; /* a stray of theirs, or another one */
 			workers[index] = fork();
 			if (!workers[index])
-				fuzz_tenant(seed, container->pool);
+				fuzz_tenant(seed, container->pool,
+					    THREADS * (PROCESSES * container->index + index));
 		}
 	}
 }
@@ -194,13 +197,20 @@ int main(int argc, char **argv)
 	double end_s;
 	int index;
 
-	if (argc != 3) /* what a tenant's child becomes by exec() */
+	if (argc < 3) /* what a tenant's child becomes by exec() */
 		return 0;
 	random = seeded(strtoull(argv[1], NULL, 0));
 	end_s = seconds() + atof(argv[2]);
 	totals = shared(sizeof(*totals));
-	for (index = 0; index < CONTAINERS; index++)
+	if (!coverage_prepare(CONTAINERS * PROCESSES * THREADS,
+			      argc > 3 && !strcmp(argv[3], "unguided"))) {
+		perror("fuzz: KCOV");
+		return 1;
+	}
+	for (index = 0; index < CONTAINERS; index++) {
+		containers[index].index = index;
 		containers[index].pool = shared(sizeof(struct pool));
+	}
 	for (index = 0; index < TREES; index++)
 		trees[index] = begin_tree(random_u64(&random));
 	while (seconds() < end_s) {
@@ -221,9 +231,10 @@ int main(int argc, char **argv)
 		waitpid(trees[index], NULL, 0);
 	}
 	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
-	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu}\n",
+	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu, "
+	       "\"edges\": %lu, \"kept\": %u}\n",
 	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
-	       totals->written, totals->refused);
+	       totals->written, totals->refused, coverage_edges(), coverage_kept());
 	fflush(stdout);
 	return clean_up() ? 0 : 1;
 }

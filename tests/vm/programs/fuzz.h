@@ -6,6 +6,7 @@
 #include "simcuda.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { POOL_CLIENTS = 8, POOL_HANDLES = 128 };
 
@@ -24,13 +25,32 @@ struct pool {
 	atomic_uint handle[POOL_HANDLES];
 };
 
-struct random { u64 state; };
+enum { TAPE_WORDS = 256 };
+
+/* Numbers that were drawn, to be drawn again. */
+struct tape {
+	u32 at, length;
+	u64 word[TAPE_WORDS];
+};
+
+struct random {
+	u64 state;
+	struct tape *tape; /* NULL: nobody keeps them */
+};
 
 static inline u64 random_u64(struct random *random)
 {
+	struct tape *tape = random->tape;
+
+	if (tape && tape->at < tape->length)
+		return tape->word[tape->at++];
 	random->state ^= random->state << 13;
 	random->state ^= random->state >> 7;
 	random->state ^= random->state << 17;
+	if (tape && tape->at < TAPE_WORDS) {
+		tape->word[tape->at++] = random->state;
+		tape->length = tape->at;
+	}
 	return random->state;
 }
 
@@ -41,7 +61,7 @@ static inline u32 below(struct random *random, u32 limit)
 
 static inline struct random seeded(u64 seed)
 {
-	struct random random = { seed * 0x9e3779b97f4a7c15 + 0x2545f4914f6cdd1d };
+	struct random random = { .state = seed * 0x9e3779b97f4a7c15 + 0x2545f4914f6cdd1d };
 
 	random_u64(&random);
 	return random;
@@ -49,10 +69,29 @@ static inline struct random seeded(u64 seed)
 
 extern struct totals *totals;
 
-/* fuzz_calls.c: one process of a container, with threads; it ends by itself or is killed. */
-void fuzz_tenant(u64 seed, struct pool *pool) __attribute__((noreturn));
+/* fuzz_calls.c: threads of one process of a container */
+enum { THREADS = 3 };
+/*
+ * fuzz_calls.c: one process of a container; it ends by itself or is killed.
+ * @thread: of its threads the first, among all containers'
+ */
+void fuzz_tenant(u64 seed, struct pool *pool, u32 thread) __attribute__((noreturn));
 
 /* fuzz_tree.c: writes to and reads from the tree until it is killed. */
 void fuzz_tree(u64 seed) __attribute__((noreturn));
+
+/*
+ * fuzz_coverage.c: for @count threads, by those who may open KCOV; without KCOV nothing is seen
+ * or guided. @unguided: what calls reach is seen and not used. Return: false: it cannot be.
+ */
+bool coverage_prepare(u32 count, bool unguided);
+/* What the calling thread does is seen as that of the one of @index from now on. */
+void coverage_thread(u32 index);
+/* Around some calls: @random draws again what was worth it, or is kept if it is. */
+void coverage_begin(struct random *random);
+void coverage_end(struct random *random);
+/* Different steps from one place of our code to the next, and the calls kept for them. */
+u64 coverage_edges(void);
+u32 coverage_kept(void);
 
 #endif

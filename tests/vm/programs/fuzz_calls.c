@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum {
-	THREADS = 3,
+	CALLS = 8, /* that are judged together */
 	FIRST_FD = 3,
 	LAST_FD = 40,
 	ARGUMENT_BYTES = 16 << 10,
@@ -526,26 +526,38 @@ static void child(struct random *random)
 		waitpid(pid, NULL, 0);
 }
 
-static void *run(void *seed)
+struct thread {
+	u64 seed;
+	u32 index;
+};
+
+static void *run(void *data)
 {
-	struct random random = seeded((u64)(uintptr_t)seed);
+	const struct thread *thread = data;
+	struct random random = seeded(thread->seed);
 
+	coverage_thread(thread->index);
 	for (;;) {
-		u32 count = 200;
+		u32 round, count;
 
-		while (count--)
-			one_call(&random);
+		for (round = 0; round < 25; round++) {
+			coverage_begin(&random);
+			for (count = 0; count < CALLS; count++)
+				one_call(&random);
+			coverage_end(&random);
+		}
 		child(&random);
 	}
 	return NULL;
 }
 
-void fuzz_tenant(u64 seed, struct pool *of_container)
+void fuzz_tenant(u64 seed, struct pool *of_container, u32 first_thread)
 {
+	static struct thread threads[THREADS];
 	struct random random = seeded(seed);
 	struct sc_options options = { .old_alloc = !below(&random, 4), .xfer = !below(&random, 4) };
 	pthread_t thread;
-	int number;
+	u32 number;
 
 	pool = of_container;
 	alarm(20);
@@ -557,8 +569,12 @@ void fuzz_tenant(u64 seed, struct pool *of_container)
 			sc_context(&sc);
 		atomic_store(&pool->client[below(&random, POOL_CLIENTS)], sc.client);
 	}
-	for (number = 1; number < THREADS; number++)
-		pthread_create(&thread, NULL, run, (void *)(uintptr_t)random_u64(&random));
-	run((void *)(uintptr_t)random_u64(&random));
+	for (number = 0; number < THREADS; number++) {
+		threads[number].seed = random_u64(&random);
+		threads[number].index = first_thread + number;
+		if (number)
+			pthread_create(&thread, NULL, run, &threads[number]);
+	}
+	run(&threads[0]);
 	_exit(0);
 }

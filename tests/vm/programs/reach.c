@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -16,6 +17,8 @@ enum {
 	NV_ESC_ALLOC_OS_EVENT = 206,
 	NV_ESC_FREE_OS_EVENT = 207,
 	NV_ESC_IOCTL_XFER_CMD = 211,
+	UVM_REGISTER_CHANNEL = 27,
+	UVM_UNREGISTER_CHANNEL = 28,
 	UVM_FREE = 34,
 	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
 	UVM_UNMAP_EXTERNAL = 66,
@@ -24,6 +27,7 @@ enum {
 	UVM_INITIALIZE = 0x30000001,
 	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
 	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
+	FIRST_CHANNEL = 0x70000000, /* a handle, as are those after it */
 };
 
 static struct sc sc;
@@ -114,6 +118,61 @@ static int groupless(u32 engine, u32 most)
 	return 0;
 }
 
+/* Groups whose handles are freed while UVM has a channel of each. Return: how many. */
+static u32 retain(u32 engine, u32 most, int *status)
+{
+	struct { u32 err, ecc, vaspace, engine; u8 vgpu, pad[3]; } group = {
+		.vaspace = sc.vaspace, .engine = engine };
+	struct { u8 uuid[16]; s32 fd; u32 client, channel, pad; u64 base, length;
+		 u32 status, pad2; } enters = {
+		.fd = sc.ctl, .client = sc.client, .base = 32ull << 40, .length = 2 << 20 };
+	u8 params[368] = { 0 };
+	u32 made, handle;
+
+	memcpy(params + ENGINE_TYPE, &engine, sizeof(engine));
+	memcpy(enters.uuid, sc.uuid, sizeof(enters.uuid));
+	for (made = 0; made < most; made++, enters.base += enters.length) {
+		handle = 0;
+		enters.channel = FIRST_CHANNEL + made;
+		*status = sc_rm_alloc(&sc, sc.device, &handle, 0xa06c, &group, sizeof(group));
+		if (!*status)
+			*status = sc_rm_alloc(&sc, handle, &enters.channel, sc.channel_class,
+					      params, sc.branch >= 570 ? 368 : 360);
+		if (!*status)
+			*status = sc_uvm(&sc, UVM_REGISTER_CHANNEL, &enters, 48);
+		sc_rm_free(&sc, sc.client, handle);
+		if (*status)
+			break;
+	}
+	return made;
+}
+
+/* The same, and until a line comes; then UVM forgets them, and after another all over again. */
+static int retained(u32 engine, u32 most)
+{
+	struct { u8 uuid[16]; u32 client, channel, status; } leaves = { 0 };
+	u32 made, gone;
+	int status;
+
+	open_card();
+	status = sc_context(&sc);
+	made = status ? 0 : retain(engine, most, &status);
+	printf("made %u status %d\n", made, status);
+	fflush(stdout);
+	getchar();
+	memcpy(leaves.uuid, sc.uuid, sizeof(leaves.uuid));
+	leaves.client = sc.client;
+	for (gone = 0; gone < made; gone++) {
+		leaves.channel = FIRST_CHANNEL + gone;
+		sc_uvm(&sc, UVM_UNREGISTER_CHANNEL, &leaves, 24);
+	}
+	printf("gone %u\n", gone);
+	fflush(stdout);
+	getchar();
+	printf("again %u\n", retain(engine, most, &status));
+	return 0;
+}
+
 /* Unified memory, with HMM: the flags that it has got. */
 static int hmm(void)
 {
@@ -123,6 +182,50 @@ static int hmm(void)
 	if (uvm < 0 || ioctl(uvm, UVM_INITIALIZE, &args))
 		return 2;
 	printf("status %u flags %llu\n", args.status, (unsigned long long)args.flags);
+	return 0;
+}
+
+/* Of each kind so many, with parameters that the driver cannot write back. */
+static int read_only(u32 count)
+{
+	static const u32 kinds[] = { 0x90f1, 0x3e }; /* address spaces; the host's memory */
+	struct nv_memory_alloc memory = { .attr = 1u << 25, .size = 4096 };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	u32 kind, i, handles[512];
+	u8 *pages, *params;
+	int status = 0;
+
+	open_card();
+	/* at the end of what there is, too */
+	pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pages == MAP_FAILED || 2 * count > sizeof(handles) / sizeof(handles[0]))
+		return 2;
+	munmap(pages + page, page);
+	params = pages + page - sizeof(memory);
+	for (kind = 0; kind < 2; kind++) {
+		u32 *handle = handles + kind * count;
+		u32 failed = 0;
+
+		mprotect(pages, page, PROT_READ | PROT_WRITE);
+		memset(params, 0, sizeof(memory));
+		if (kind)
+			memcpy(params, &memory, sizeof(memory));
+		mprotect(pages, page, PROT_READ);
+		for (i = 0; i < count; i++) {
+			handle[i] = sc.next_handle++;
+			status = sc_rm_alloc(&sc, sc.device, &handle[i], kinds[kind], params,
+					     sizeof(memory));
+			failed += !!status;
+		}
+		printf("%x failed %u status %d\n", kinds[kind], failed, status);
+	}
+	fflush(stdout);
+	getchar();
+	for (i = 0; i < 2 * count; i++)
+		sc_rm_free(&sc, sc.client, handles[i]);
+	puts("freed");
+	fflush(stdout);
+	getchar();
 	return 0;
 }
 
@@ -334,12 +437,16 @@ int main(int argc, char **argv)
 		return hmm();
 	if (argc == 4 && !strcmp(argv[1], "page-tables"))
 		return page_tables((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	if (argc == 3 && !strcmp(argv[1], "read-only"))
+		return read_only((u32)atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "hold-event"))
 		return hold_event();
 	if (argc == 4 && !strcmp(argv[1], "take-event"))
 		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "groupless"))
 		return groupless((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	if (argc == 4 && !strcmp(argv[1], "retained"))
+		return retained((u32)atoi(argv[2]), (u32)atoi(argv[3]));
 	if (argc == 4 && !strcmp(argv[1], "sparse"))
 		return sparse(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "keep-mapped"))
@@ -351,7 +458,8 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
-			"hmm, page-tables MAPPINGS SPACES, sparse BYTES PIECE, "
+			"retained ENGINE N, hmm, page-tables MAPPINGS SPACES, read-only COUNT, "
+			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec BYTES MORE, pid-info PID, run PROGRAM…\n");
 	return 2;

@@ -13,6 +13,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1086,11 +1088,20 @@ static void check_driver(void)
 		close(file);
 }
 
+/* Whoever has asked for the cards holds nothing that holds cgpu_km. */
+static void check_unmapped(void)
+{
+	read_file("/proc/self/maps", text, sizeof(text));
+	if (strstr(text, "[cgpu]"))
+		complain("a private copy is mapped after its call");
+}
+
 static void unload_all(void)
 {
 	double end_s = seconds() + WITHIN_S;
 	int index, ret;
 
+	check_unmapped();
 	for (index = module_count - 1; index >= 0; index--) {
 		while ((ret = unload(index)) && ret != -ENOENT && seconds() < end_s)
 			usleep(1000);
@@ -1114,23 +1125,46 @@ static int load_next(void)
 	return load(loaded_before);
 }
 
-/* With the second, which decides, the card is known to who wants it. */
+/* The first process of a pid namespace, which is a container. */
+static pid_t begin_container(void)
+{
+	pid_t pid = syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+
+	if (pid < 0)
+		die("clone", errno);
+	while (!pid)
+		pause();
+	return pid;
+}
+
+/* The second decides: its first container finds the card known; with the third, governed. */
 static void check_card(void)
 {
-	int file;
+	char create[64];
+	pid_t pid;
+	int ret;
 
 	check_driver();
 	if (!loaded_before)
 		return;
-	file = open("/proc/cgpu_km/inst_ctl", O_WRONLY | O_CLOEXEC);
-	close(file);
-	if (file < 0 || access("/proc/cgpu_km/0/memory", F_OK)) {
-		complain("it is loaded, and knows no card");
-		return;
+	pid = begin_container();
+	snprintf(create, sizeof(create), "create one pid=%d gpu=0,mem=%d", (int)pid, BYTES);
+	ret = write_to("/proc/cgpu_km/inst_ctl", create);
+	if (ret) {
+		complain("it is loaded, and takes no container: %d", ret);
+	} else {
+		read_file("/proc/cgpu_km/0/memory", text, sizeof(text));
+		if (!strncmp(text, "total 0\n", 8))
+			complain("it is loaded, and does not know the card's size");
+		read_file("/proc/cgpu_km/0/one/stat", text, sizeof(text));
+		if (loaded_before > 1 && !strstr(text, "granted_ns "))
+			complain("it is loaded, and nobody governs the card");
+		ret = write_to("/proc/cgpu_km/inst_ctl", "destroy one");
+		if (ret)
+			complain("the container is not destroyed: %d", ret);
 	}
-	read_file("/proc/cgpu_km/0/memory", text, sizeof(text));
-	if (!strncmp(text, "total 0\n", 8))
-		complain("it is loaded, and does not know the card's size");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 }
 
 static int unload_last(void)

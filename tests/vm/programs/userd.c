@@ -7,6 +7,9 @@
  *   spinning  GP_PUT of channels without work that runs
  *   video     what is there, in the card's memory
  * Prints one line of JSON: kernels, and the part of the time in thousandths.
+ *
+ * userd closed-video|closed-system SECONDS 0: no work; contexts one after the other, their USERD
+ * in the card's memory or in the system's, and then none, for so many seconds as sleep(1).
  */
 #define _GNU_SOURCE
 #include "ring.h"
@@ -52,6 +55,23 @@ static int move(struct sc *sc, int leave_something)
 	return 0;
 }
 
+enum {
+	CONTEXTS = 10,
+};
+
+static int open_and_close(struct sc *sc, const struct sc_options *options)
+{
+	int i, ret = 0;
+
+	for (i = 0; i < CONTEXTS && !ret; i++) {
+		ret = sc_open(sc, 0, options);
+		if (!ret)
+			ret = sc_context(sc);
+		sc_close(sc);
+	}
+	return ret;
+}
+
 int main(int argc, char **argv)
 {
 	static struct sc sc;
@@ -65,7 +85,15 @@ int main(int argc, char **argv)
 	seconds = atof(argv[2]);
 	ns = (u64)(atof(argv[3]) * 1e6);
 	spinning = !strcmp(argv[1], "spinning");
-	options.video_userd = !strcmp(argv[1], "video");
+	options.video_userd = strstr(argv[1], "video") != NULL;
+	if (!strncmp(argv[1], "closed", 6)) {
+		ret = open_and_close(&sc, &options);
+		if (ret)
+			return 2;
+		/* what is mapped still would keep the memory */
+		execlp("sleep", "sleep", argv[2], (char *)NULL);
+		return fail("sleep");
+	}
 	ret = sc_open(&sc, 0, &options);
 	if (!ret)
 		ret = sc_context(&sc);
