@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="calls that tests/core/test_sanitizers.py makes of the core, twice (default: 10^6)",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        # what waits for a machine ends with the machine, which has a limit of its own
+        if any(item.path.is_relative_to(tests / ring) for ring in ("vm", "cluster")):
+            item.add_marker(pytest.mark.timeout(0))
 
 
 def _reason(longrepr: object) -> str:

@@ -29,6 +29,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.timeout(0)  # it has its own, by the steps
 @pytest.mark.parametrize("nth", [0, 1])
 def test_random_steps_touch_no_byte_that_is_not_theirs(
     fuzzer: Path, request: pytest.FixtureRequest, nth: int

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,19 @@ from pycgpu.errors import InstallError
 
 NO_CHILD = 0
 CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+def wait_for_read(pid: int) -> None:
+    """
+    Wait until *pid*, which has shown its prompt, sleeps in read().
+
+    Python acts on a signal between two of its instructions: one that comes after the prompt and
+    before the read() is not seen until something is typed.
+    """
+    end = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < end, "it shows a prompt and waits for nothing"
+        time.sleep(0.001)
 
 
 def typed(ask: Callable[[], object], *answers: str) -> tuple[str, str]:
@@ -37,6 +51,7 @@ def typed(ask: Callable[[], object], *answers: str) -> tuple[str, str]:
         seen = len(shown)
         while not shown[seen:].rstrip().endswith(b"]:") and (part := os.read(terminal, 1000)):
             shown += part
+        wait_for_read(child)
         os.write(terminal, answer.encode() + (b"" if answer in (CTRL_C, CTRL_D) else b"\n"))
         shown += b"\n"
     said = os.read(read, 1000)
