@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.gpu.accounting import accounting
+from tests.gpu.allowed import allowed
 from tests.gpu.cards import cards
 from tests.gpu.churn import churn
 from tests.gpu.crowd import crowd
@@ -27,12 +28,12 @@ from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, frameworks, overhead, alone, weights, quotas, used, accounting, many, crowd),
+    *(memory, frameworks, allowed, overhead, alone, weights, quotas, used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
     *(serving, decoding, transformer, several, pausing, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
-OF_THEMSELVES = (serving, decoding, transformer, several, pausing)
+OF_THEMSELVES = (allowed, serving, decoding, transformer, several, pausing)
 
 
 def main(out: Path, names: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import time
 
@@ -35,8 +36,35 @@ def escapes(bench: Bench) -> None:
     )
     for way in ("none", "channel", "duplicate"):
         _scheduled(bench, way, ["env", f"LD_PRELOAD={shim}", f"SIBLING={way}"])
+    _made_anew(bench)
     for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400)):
         _uncharged(bench, mode, size)
+
+
+def _made_anew(bench: Bench) -> None:
+    """Contexts that begin and end all the time: most begin while the gate is shut."""
+    files = [bench.file() for _ in range(4)]
+    end_s = int(time.time()) + 25
+    loops = "".join(
+        f"while [ $(date +%s) -lt {end_s} ]; do {shlex.join(bench.worker(path, 0.3))}; done & "
+        for path in files
+    )
+    program = tenant(
+        "renew",
+        ["sh", "-c", f"{loops} wait"],
+        *("--quota", str(QUOTA)),
+        stdout=subprocess.DEVNULL,
+    )
+    with ended(program):
+        wait_for(lambda: all(progress(path)[0] > 2 for path in files), "work", START_S)
+        done = [progress(path)[0] for path in files]
+        start_s = time.monotonic()
+        time.sleep(8)
+        made = sum(progress(path)[0] - was for path, was in zip(files, done, strict=True))
+        share = made / (time.monotonic() - start_s) / bench.rate * 100
+        bench.report.most(f"quota {QUOTA}, contexts made anew", share, QUOTA + 0.5)
+        program.wait(timeout=60)
+    wait_for_end("renew")
 
 
 def _scheduled(bench: Bench, way: str, prefix: list[str]) -> None:

@@ -174,6 +174,23 @@ def allreduce() -> dict[str, object]:
     return {"total": [one[0] for one in found], "after": int(sum(one[1] for one in found) / 2)}
 
 
+def nccl() -> dict[str, object]:
+    """NCCL on one card: a group of one."""
+    import torch
+    import torch.distributed as distributed
+
+    with tempfile.TemporaryDirectory() as folder:
+        meet = f"file://{folder}/meet"
+        distributed.init_process_group("nccl", init_method=meet, rank=0, world_size=1)
+        values = torch.full((1 << 24,), 42.0, device="cuda")
+        distributed.all_reduce(values)
+        distributed.broadcast(values, 0)
+        torch.cuda.synchronize()
+        after = float(values.mean())
+        distributed.destroy_process_group()
+    return {"total": torch.cuda.mem_get_info()[1], "after": round(after)}
+
+
 def _rank(rank: int, meet: str, queue: Queue) -> None:
     import torch
     import torch.distributed as distributed
