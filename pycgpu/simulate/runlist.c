@@ -299,7 +299,7 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 	uint64_t fetch_ns = piece_ns > FETCH_NS ? piece_ns : FETCH_NS;
 
 	*put = group->put;
-	if (t->fetched_ns)
+	if (t->fetched_ns && t->kind != MODEL_SERVER)
 		*put += (uint32_t)(group->done_ns / t->fetched_ns);
 	else if (group->left_ns == NEVER || t->kind == MODEL_SPINNER)
 		*put += (uint32_t)(m->now_ns / 500000);

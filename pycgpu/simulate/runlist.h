@@ -68,6 +68,7 @@ struct cgpu_model_tenant {
 	/*
 	 * Of one that is backlogged: a few kernels are queued, the card has fetched all of
 	 * them, and GP_PUT moves when so much more is done. 0: something is always to fetch.
+	 * Of a server, not 0: what it submits is fetched while it still waits for its turn.
 	 */
 	uint64_t fetched_ns;
 	const uint64_t *arrivals; /* when requests come, instead of Poisson */

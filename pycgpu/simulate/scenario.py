@@ -51,7 +51,8 @@ class Tenant:
     #: and in how many pieces, and how far apart, the host submits a step
     pieces: int = 1
     launch_ns: int = 0
-    #: of one that is backlogged: the card has fetched all that is queued, GP_PUT moves this often
+    #: of one that is backlogged: the card has fetched all that is queued, GP_PUT moves this often;
+    #: of a server, not 0: what it submits is fetched even while it waits for its turn
     fetched_ns: int = 0
     #: when its requests come; empty: by Poisson, ``off_ns`` apart; ``off_ns`` 0: one always waits
     arrivals: tuple[int, ...] = ()

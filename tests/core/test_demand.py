@@ -150,6 +150,19 @@ def test_two_who_work_are_looked_at_more_often_than_one() -> None:
         assert looked.count(slot) >= 100 * MS // lib.CGPU_DEMAND_QUEUED_NS - 3
 
 
+def test_one_that_launched_many_kernels_once_is_not_held_up_by_its_processor_for_good() -> None:
+    """As a server does before it has its graph."""
+    door = Door()
+    slot = door.demand.slot[1]
+    slot.compared_ns, slot.alone.per_second, slot.beside.per_second = door.now, 20_000, 600
+    for _ in range(2000):
+        door.submit(1)
+        door.look(door.now + LOOK)
+    assert slot.alone.per_second < lib.CGPU_DEMAND_OFTEN
+    # it keeps more than a quarter of its rate beside others, and would be let run there
+    assert slot.kept_ppm == 0
+
+
 def test_a_look_reads_the_channels_that_move_and_seldom_one_more() -> None:
     door = Door(channels=20)
     for _ in range(50):

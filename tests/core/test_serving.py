@@ -241,6 +241,33 @@ def test_a_server_beside_work_that_outlasts_every_patience_has_its_half(fetched_
     assert a / (a + b) == pytest.approx(0.5, abs=0.018)
 
 
+@pytest.mark.parametrize("gap_ms", (20, 40, 100))
+@pytest.mark.parametrize("fetched_ns", (0, 1))
+def test_two_that_paused_for_long_and_work_now_are_found_to_work(
+    fetched_ns: int, gap_ms: int
+) -> None:
+    """
+    Servers 1:3 had 50 % each on an H100. A token now and then had taught the engine that neither
+    is worth waiting for; then both always had a request, and took turns at tokens by the runlist.
+    The card had fetched what they submitted, so that nothing was seen queued, and looks at those
+    who seem to sleep were too rare to see how close the submissions came.
+    """
+    burst = (3000 * MS,) * 3000
+    tenants = tuple(
+        serving.server(
+            arrivals=(*range(0, 3000 * MS, gap_ms * MS), *burst),
+            steps=1,
+            weight=weight,
+            channels=12,
+            fetched_ns=fetched_ns,
+        )
+        for weight in (1, 3)
+    )
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=7000 * MS))
+    a, b = (result.work(i, 4000 * MS) for i in (0, 1))
+    assert b / (a + b) == pytest.approx(0.75, abs=0.015)
+
+
 def test_what_twelve_servers_leave_is_two_trainers() -> None:
     """The card idled for 14 % of the time: turns ended before a sleeper was found."""
     servers = tuple(

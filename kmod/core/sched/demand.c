@@ -89,10 +89,28 @@ static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s
 	       demand->slot[slot].state != CGPU_DEMAND_SLEEPS;
 }
 
-/* Something was found of one that sleeps, which the next looks are to confirm. */
-static bool stirs(const struct cgpu_demand_slot *d)
+/*
+ * Two or more who seem to sleep submitted a moment ago and nobody has the card: they may take
+ * turns at it by the runlist, which nobody is charged for. Looks follow one another then, until
+ * the gaps between their submissions are known to be short or are too long to be waited for.
+ */
+static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched *s,
+		       uint64_t now_ns)
 {
-	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves);
+	uint32_t i, count = 0;
+
+	if (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr < CGPU_SCHED_SLOTS)
+		return false;
+	for (i = 0; i < s->slot_end; i++)
+		count += competes(s, i) && demand->slot[i].state == CGPU_DEMAND_SLEEPS &&
+			 now_ns - demand->slot[i].moved_ns <= CGPU_DEMAND_GAP_MAX_NS;
+	return count > 1;
+}
+
+/* Something was found of one that sleeps, which the next looks are to confirm. */
+static bool stirs(const struct cgpu_demand_slot *d, bool taking_turns)
+{
+	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves || taking_turns);
 }
 
 /*
@@ -101,7 +119,7 @@ static bool stirs(const struct cgpu_demand_slot *d)
  * and those of a lower class are to be interrupted sooner than by the runlist.
  */
 static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sched *s,
-			 uint32_t slot, bool classes, uint64_t now_ns)
+			 uint32_t slot, bool classes, bool taking_turns, uint64_t now_ns)
 {
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
 	uint64_t since_ns = s->slot[slot].fair.since_ns;
@@ -109,8 +127,8 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	if (classes)
 		return cgpu_fair_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
-	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d) || !s->slot[slot].fair.asleep ||
-	    (s->gates.shut_mask & SLOT_BIT(slot)) ||
+	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns) ||
+	    !s->slot[slot].fair.asleep || (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_fair_rests(s, slot, now_ns)))
 		return 0;
 	/* as of its last look: else a look that is due would be put off by the wait for it */
@@ -123,7 +141,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
 	uint64_t quiet_ns;
-	bool rest, classes, stirring = false;
+	bool rest, classes, stirring = false, taking_turns = take_turns(demand, s, now_ns);
 	uint32_t i;
 
 	*mask = 0;
@@ -141,7 +159,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
 		    !cgpu_fair_rests(s, i, now_ns))
 			dozing |= SLOT_BIT(i);
-		stirring |= stirs(&demand->slot[i]);
+		stirring |= stirs(&demand->slot[i], taking_turns);
 	}
 	classes = cgpu_fair_has_classes(s);
 	/* there is nobody whom it would matter to that one begins to sleep */
@@ -162,7 +180,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			continue;
 		at_ns = demand->look_ns + pace_ns;
 		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
-					back_off(demand, s, i, classes, now_ns));
+					back_off(demand, s, i, classes, taking_turns, now_ns));
 		if (!rest && !(pausing & SLOT_BIT(i)))
 			at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns + quiet_ns);
 		demand->slot[i].due_ns = at_ns;
@@ -340,11 +358,14 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 		if (!d->compared_ns)
 			d->compared_ns = now_ns;
 	}
-	if (d->compared_ns)
+	/* nor if it did so for a while and now waits for the card */
+	if (d->alone.per_second < CGPU_DEMAND_OFTEN)
+		d->kept_ppm = 0;
+	else if (d->compared_ns)
 		d->kept_ppm = (uint32_t)cgpu_min(d->beside.per_second * CGPU_PPM /
-						 cgpu_max(d->alone.per_second, 1), CGPU_PPM);
+						 d->alone.per_second, CGPU_PPM);
 	else
-		d->kept_ppm = d->alone.per_second >= CGPU_DEMAND_OFTEN ? CGPU_PPM : 0;
+		d->kept_ppm = CGPU_PPM;
 }
 
 /*
