@@ -26,8 +26,8 @@ from pycgpu.install.upgrade_plan import Request
 from tests.host import stops
 from tests.vm import installed
 from tests.vm.container import Container
+from tests.vm.loaded import SLOWNESS, until
 from tests.vm.loaded import loaded_modules as names_of_modules
-from tests.vm.loaded import until
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -308,7 +308,7 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
     one.begin()
     last, killed = 0, []
     while True:
-        wanted = versions.request(versions.other, trial_s=3)
+        wanted = versions.request(versions.other, trial_s=3 * SLOWNESS)
 
         def run(steps: stops.Steps, wanted: Request = wanted) -> None:
             upgrade.upgrade(wanted, versions.host)
