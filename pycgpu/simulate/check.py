@@ -45,7 +45,7 @@ WAIT_MS = 2.0
 PREEMPTION_MS = 1.0
 #: What a tenant misses of its share in a second of these random mixes, points of the card.
 MIXES = 40
-MIX_SHORTFALL_1S = 1.5
+MIX_SHORTFALL_1S = 1.0
 EFFICIENCY = {2: 0.98, 8: 0.97}
 
 #: After the start, and after every change, shares are held to account from here on.

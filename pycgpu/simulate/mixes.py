@@ -46,13 +46,20 @@ def _tenant(draw: random.Random, seconds: int) -> Tenant:
     return serving.eager(arrivals=(), off_ns=draw.choice((0, 200 * MS)))
 
 
-def mix(seed: int, seconds: int = 10) -> Scenario:
-    """Return the mix of that number: two to seven tenants of weights 1 to 4."""
+def mix(seed: int, seconds: int = 10, *, fetched: bool = False) -> Scenario:
+    """
+    Return the mix of that number: two to seven tenants of weights 1 to 4.
+
+    Args:
+        fetched: of what those submit who wait for their results nothing is seen queued.
+    """
     draw = random.Random(seed)
     tenants = tuple(
         replace(_tenant(draw, seconds), weight=draw.choice((1, 1, 1, 2, 3, 4)), uncapped=True)
         for _ in range(draw.randint(2, 7))
     )
+    if fetched:
+        tenants = tuple(replace(t, fetched_ns=1) if t.kind == "server" else t for t in tenants)
     return Scenario(tenants, policy=serving.FAIR, duration_ns=seconds * SECOND_NS, seed=seed + 1)
 
 

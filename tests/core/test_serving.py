@@ -222,11 +222,11 @@ LONG_MS = (10, 20, 100)
 
 @pytest.mark.parametrize("fetched_ms", LONG_MS)
 def test_one_with_a_quota_whose_work_outlasts_every_patience_has_its_quota(fetched_ms: int) -> None:
-    """It had 27 % of 30, and 13 to 24 in its worst second."""
+    """It had 27 % of 30, and 13 to 24 in its worst second. Slices of 2 ms cost it one point."""
     trainer = serving.trainer()
     long = replace(trainer, fetched_ns=fetched_ms * MS, quota=30, uncapped=False)
     result = run(Scenario((long, trainer), policy=serving.FAIR, duration_ns=12_000 * MS))
-    assert result.work(0, 1000 * MS) >= 0.285
+    assert result.work(0, 1000 * MS) >= 0.28
     assert min(result.shares(0, 1000 * MS, 1000 * MS)) >= 0.265
 
 
@@ -296,8 +296,21 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_of_a_second_in_any_mix(seed: int) -> None:
-    """Of 4839 tenants ten missed more than 1.5 points, the worst 5.5; they were 41, and 37."""
+    """Of 2623 tenants seven missed more than 1.5 points, the worst 6.9."""
     assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 8
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**32))
+def test_who_always_has_work_gets_its_share_where_nothing_is_seen_queued(seed: int) -> None:
+    """Of the same 14 missed more than 1.5 points, the worst 9.4; of 866 they were 32, and 51.6."""
+    assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 10
+
+
+@pytest.mark.parametrize("seed", (55, 85, 90, 102, 108, 133))
+def test_those_who_seem_to_sleep_by_turns_have_their_shares(seed: int) -> None:
+    """They missed 26 to 52 points: in slices of half a period all of them seemed to sleep."""
+    assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 2
 
 
 @pytest.mark.parametrize(

@@ -245,13 +245,15 @@ static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace
 }
 
 /*
- * All sleep, by GP_PUT, and it was loaded without a submission: it had work left. Return:
- * what it ran, by the log.
+ * All sleep, by GP_PUT. It was loaded without a submission: it had work left; or again, after
+ * another who was, too: both wait for the card. Return: what it ran, by the log.
  */
 static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
-	if (d->state != CGPU_DEMAND_SLEEPS || d->moved || d->queued ||
-	    d->moved_ns >= s->fair.settled_from_ns || d->told_ns == s->fair.settled_ns)
+	if (d->state != CGPU_DEMAND_SLEEPS || d->told_ns == s->fair.settled_ns)
+		return 0;
+	if (!s->fair.takes_turns &&
+	    (d->moved || d->queued || d->moved_ns >= s->fair.settled_from_ns))
 		return 0;
 	d->told_ns = s->fair.settled_ns;
 	return s->slot[slot].fair.resumed_ns;

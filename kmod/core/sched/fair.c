@@ -528,7 +528,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			 s->fair.changed_ns <= s->fair.settled_ns;
 	/* one that has work all the time leaves the card to who has work, and to nobody else */
 	bool contended = false;
-	uint32_t i;
+	uint32_t i, returned = 0;
 
 	charge(s, now_ns);
 	for (i = 0; i < s->slot_end; i++) {
@@ -538,6 +538,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (!competes(s, i))
 			continue;
 		contended |= !f->asleep && f->ran_ns;
+		returned += f->loads > 1;
 		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
 		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
 	}
@@ -564,6 +565,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
+	s->fair.takes_turns = returned > 1;
 	s->fair.settled_from_ns = s->fair.settled_ns;
 	s->fair.settled_ns = now_ns;
 	s->fair.loaded = loaded;
@@ -574,10 +576,10 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		f->resumed_ns = on_demand && f->was_loaded && s->fair.curr >= CGPU_SCHED_SLOTS ?
+		f->resumed_ns = on_demand && f->loads && s->fair.curr >= CGPU_SCHED_SLOTS ?
 					f->ran_ns : 0;
 		f->ran_ns = f->held_ns = 0;
-		f->was_loaded = false;
+		f->loads = 0;
 	}
 }
 

@@ -83,6 +83,24 @@ static uint64_t shared_ns(const struct cgpu_sched *s)
 	return ns - cgpu_min(ns / 2, (2 * groups - 1) * s->after_used_ns / 2);
 }
 
+/*
+ * While gates are open beside each other one that wakes shall not wait for long, and what each
+ * submits is to be seen soon: where slices are long, all seem to sleep whose work is done within
+ * the first. Only one that never pauses runs several groups alone, and loses by every switch.
+ */
+static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_slot *of = &s->slot[slot];
+	uint64_t part_ns = cgpu_part(s->plan.period_ns, s->share[slot].share_ppm), us;
+	bool pauses = of->fair.pauses || of->fair.is_silent;
+
+	if (of->groups == 1)
+		return pauses || cgpu_fair_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
+							CGPU_SCHED_FAIR_SLICE_US;
+	us = cut_slice_us(part_ns, of->groups);
+	return pauses ? cgpu_min(us, CGPU_SCHED_SLICE_US_CUDA) : us;
+}
+
 void cgpu_slices_want(struct cgpu_sched *s)
 {
 	uint64_t shared = s->entity[CGPU_SCHED_SHARED].share_ppm, window = shared_ns(s), us;
@@ -101,15 +119,8 @@ void cgpu_slices_want(struct cgpu_sched *s)
 		if (s->plan.mode == CGPU_SCHED_FREE) {
 			/* a slice that was never set stays as CUDA set it */
 			us = slot->slice_us ? CGPU_SCHED_SLICE_US_CUDA : 0;
-		} else if (s->plan.mode == CGPU_SCHED_DEMAND && slot->groups == 1) {
-			/* while both gates are open one that wakes shall not wait for long */
-			us = CGPU_SCHED_FAIR_SLICE_US;
-			if (cgpu_fair_divides(s))
-				us = CGPU_SCHED_SLICE_US_CUDA;
-			else if (slot->fair.pauses || slot->fair.is_silent)
-				us = s->plan.period_ns / 2000;
 		} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
-			us = cut_slice_us(cgpu_part(s->plan.period_ns, share), slot->groups);
+			us = demand_slice_us(s, i);
 		} else if (s->plan.mode == CGPU_SCHED_SLICES) {
 			us = slice_us(cgpu_part(s->plan.spread_ns, share), slot->groups);
 		} else if (s->share[i].shared && shared) {

@@ -74,7 +74,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 	if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ||
 	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
 		load(log, pid, at_ns);
-		of->loaded = true;
+		of->loads++;
 		last = log->last_pid && log->last_pid != pid &&
 				       at_ns - log->last_end_ns < CGPU_SWITCH_LOG_NEXT_NS
 			       ? use_of(use, count, log->last_pid)
@@ -172,7 +172,7 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 	log->seen_mask |= SLOT_BIT(slot);
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
-	s->slot[slot].fair.was_loaded |= use->loaded;
+	s->slot[slot].fair.loads += use->loads;
 	if (use->lasted_ns)
 		cgpu_slice_lasted(s, slot, use->lasted_ns);
 }

@@ -65,7 +65,7 @@ struct cgpu_switch_log_use {
 	uint64_t ns;  /* may be 0: loaded a moment ago */
 	/* from when it was loaded until another was, right after it; 0: not seen */
 	uint64_t lasted_ns;
-	bool loaded;  /* since then */
+	uint32_t loads; /* since then */
 };
 
 struct cgpu_switch_log {
