@@ -194,6 +194,8 @@ def _install(instructions: bytes) -> None:
 def _foreign_namespaces(pid: int) -> list[int]:
     spaces = []
     for name in _NAMESPACES:
+        if not os.path.exists(f"/proc/self/ns/{name}"):
+            continue  # a kernel without them
         fd = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
         if os.fstat(fd).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
             spaces.append(fd)
@@ -224,6 +226,9 @@ def _cgroups(pid: int) -> tuple[str, ...]:
 
 
 def _label(pid: int) -> str | None:
+    # a kernel without security modules
+    if not os.path.exists("/proc/self/attr/current"):
+        return None
     try:
         text = _read(pid, "attr/current").decode(errors="replace").rstrip("\n\0")
     except OSError as error:
