@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pycgpu
-from tests.gpu.tenants import PROGRAMS, TREE, Bench, ended, node, tenant, wait_for_end
+from tests.gpu.tenants import PROGRAMS, TREE, Bench, ended, table, tenant, wait_for_end
 from tests.process import output
 from tests.traces import record
 
@@ -60,7 +60,7 @@ def run(name: str, command: list[str]) -> tuple[int, int, set[str]]:
     )
     with ended(process):
         said = output(process).readline().split()
-        counters = dict(line.split() for line in node(f"0/{name}/stat").splitlines())
+        refused = table(f"0/{name}/stat")["refused"]
         told = {
             event.text.partition(" pid=")[2].partition(" ")[2]
             for event in pycgpu.events(container=name, root=str(TREE))
@@ -68,7 +68,7 @@ def run(name: str, command: list[str]) -> tuple[int, int, set[str]]:
         }
         process.communicate("\n", timeout=60)
     wait_for_end(name)
-    return int(said[-1]) if said else -1, int(counters["refused"]), told
+    return int(said[-1]) if said else -1, refused, told
 
 
 def allowed(bench: Bench) -> None:
