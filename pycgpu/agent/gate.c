@@ -138,8 +138,7 @@ bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
 
 bool rotates(const struct container *c, uint32_t minor)
 {
-	return c->groups[minor] > 1 && door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS &&
-	       !door.sched[minor].share[c->grant[minor].instance].shared;
+	return c->groups[minor] > 1 && door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS;
 }
 
 /*

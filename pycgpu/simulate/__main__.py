@@ -223,8 +223,8 @@ def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
         "--reports",
         choices=get_args(Reports),
         default=Scenario.reports,
-        help="who tells who is idle: the log of context switches, as on a real card (default); "
-        "one who knows, every millisecond; nobody",
+        help="what tells who has work: each channel's USERD and the log of context switches, "
+        "as on a real card (default); nothing",
     )
     parser.add_argument("--svg", metavar="FILE", help="write the chart there too")
     arguments = parser.parse_args(argv)

@@ -26,9 +26,6 @@ CONSERVING = tuple(
     POLICIES.index(n) for n in ("weak", "mixed", "weighted-conserving", "burst", "online")
 )
 
-#: And those of them under which a quota is a budget over a second, and no fixed part.
-BUDGETS = tuple(policy for policy in CONSERVING if policy != MIXED)
-
 #: Bounds. Over 100 ms a share a deviates by a(1 − a)·P/100 ms and a point, P the engine's period.
 ERROR_1S = 0.5
 CEILING_EXCESS = 1.0
@@ -67,7 +64,7 @@ class Verdict:
     idle_ratio: float | None = None
     #: from a submission that ends a pause to its beginning, the 99th percentile
     wait_p99_ms: float | None = None
-    #: somebody pauses, and no quota is a fixed part
+    #: somebody pauses
     on_demand: bool = False
 
     def worse(self, other: Verdict) -> Verdict:
@@ -119,7 +116,7 @@ def pauses(scenario: Scenario) -> bool:
     """Return whether windows are made on demand in it, at least now and then."""
     return (
         scenario.reports == "log"
-        and scenario.policy in (BUDGETS if any(t.quota for t in scenario.tenants) else CONSERVING)
+        and scenario.policy in CONSERVING
         and any(t.kind not in ("backlogged", "idle") for t in scenario.tenants)
     )
 
@@ -158,7 +155,7 @@ def judge(result: Run) -> Verdict:
             verdict = verdict.worse(Verdict(wait_p99_ms=wait))
         if tenant.kind != "backlogged" or native:
             continue
-        both_sides = exact or (scenario.policy == MIXED and tenant.quota > 0)
+        both_sides = exact or (scenario.policy == MIXED and tenant.quota > 0 and not on_demand)
 
         def error(window_ns: int, a: float = a, i: int = i, both: bool = both_sides) -> float:
             shares = result.shares(i, window_ns, SETTLED_NS, nobodys)
@@ -239,7 +236,7 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         busy = replace(pair[1], quota=0, quota_min=0, weight=1)
         yield "one that waits for results beside one", make(waits, busy)
         yield "one that waits for results beside three", make(waits, busy, busy, busy)
-    if policy in BUDGETS:
+    if policy in CONSERVING:
         # a budget is of what is done, and by the log a loading is a part of that
         busy, waits = (replace(t, early_ns=LOGGED_EARLY_NS) for t in (busy, waits))
         some, half = (replace(busy, quota=q, uncapped=False) for q in (20, 50))

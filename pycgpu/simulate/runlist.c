@@ -94,7 +94,6 @@ struct tenant {
 	bool open, gate, pending;
 	uint64_t slice_ns;
 	uint64_t event_ns;     /* next opening or closing */
-	uint32_t quiet;        /* looks in a row that found no work */
 	/* of a server */
 	uint64_t request_ns;   /* when the present request came, or the next will */
 	uint32_t arrived;      /* requests before that one */
@@ -112,7 +111,7 @@ struct model {
 	uint32_t groups;
 	struct tenant tenant[MODEL_TENANTS];
 	struct card card[MODEL_CARDS];
-	uint64_t now_ns, random, lock_free_ns, look_ns, bins;
+	uint64_t now_ns, random, lock_free_ns, bins;
 	uint64_t open_ns, shut_ns;
 	uint32_t changed;
 	struct cgpu_model_sample *samples;
@@ -476,7 +475,7 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 }
 
 /* As the doors do whenever a tick asks for nothing. */
-static void follow_reports(struct model *m, struct card *c)
+static void follow_log(struct model *m, struct card *c)
 {
 	uint64_t mask, channels_ns;
 
@@ -533,7 +532,7 @@ static void tick(struct model *m, struct card *c)
 	if (c->queued)
 		start_call(m, c);
 	else if (m->config->controller == MODEL_ENGINE)
-		follow_reports(m, c);
+		follow_log(m, c);
 }
 
 static void finish_look(struct model *m, struct card *c)
@@ -662,25 +661,6 @@ static bool has_work(const struct model *m, uint32_t i)
 		if (m->group[g].tenant == i && m->group[g].left_ns)
 			return true;
 	return false;
-}
-
-/* One who knows tells the engine who has work. */
-static void look(struct model *m)
-{
-	uint32_t i;
-
-	for (i = 0; i < m->count; i++) {
-		struct tenant *t = &m->tenant[i];
-		struct card *c = &m->card[m->tenants[i].card];
-
-		t->quiet = has_work(m, i) ? 0 : t->quiet + 1;
-		if (t->quiet == 0 || t->quiet == 2) {
-			cgpu_sched_idle(&c->sched, i, t->quiet == 2, m->now_ns);
-			if (c->sched.plan.dirty || c->sched.regate)
-				tick(m, c);
-		}
-	}
-	m->look_ns += m->config->hint_ns;
 }
 
 static void change(struct model *m)
@@ -828,14 +808,13 @@ static void watch_closers(struct model *m)
 static void loop(struct model *m)
 {
 	const struct cgpu_model_config *config = m->config;
-	uint64_t next, bin_end, ns;
+	uint64_t next, ns;
 	uint32_t i, g;
 
 	while (m->now_ns < config->duration_ns) {
 		for (i = 0; i < m->count; i++)
 			m->tenant[i].pending = has_work(m, i);
-		bin_end = (m->now_ns / config->bin_ns + 1) * config->bin_ns;
-		next = min_ns(bin_end, m->look_ns);
+		next = (m->now_ns / config->bin_ns + 1) * config->bin_ns;
 		if (m->changed < config->changes)
 			next = min_ns(next, config->change[m->changed].at_ns);
 		for (i = 0; i < config->cards; i++)
@@ -873,8 +852,6 @@ static void loop(struct model *m)
 		if (m->changed < config->changes &&
 		    m->now_ns >= config->change[m->changed].at_ns)
 			change(m);
-		if (m->now_ns >= m->look_ns)
-			look(m);
 		for (i = 0; i < config->cards; i++)
 			after(m, &m->card[i]);
 		watch_closers(m);
@@ -897,8 +874,6 @@ static int setup(struct model *m)
 		if (config->controller == MODEL_ENGINE && config->reports == MODEL_LOG &&
 		    model_log_open(&c->log, config->card_clock_ppm))
 			return -ENOMEM;
-		if (config->reports == MODEL_PROMPT)
-			cgpu_sched_sight(&c->sched, 2 * config->hint_ns, 0);
 		if (config->loss_ppm)
 			c->sched.config.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
@@ -952,8 +927,7 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	int err;
 
 	if (!config->cards || config->cards > MODEL_CARDS || count > MODEL_TENANTS ||
-	    !config->bin_ns || config->changes > 8 ||
-	    (config->reports == MODEL_PROMPT && !config->hint_ns))
+	    !config->bin_ns || config->changes > 8)
 		return -EINVAL;
 	for (i = 0; i < count; i++)
 		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS ||
@@ -978,8 +952,6 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	m->shut_ns = config->shut_call_ns ? config->shut_call_ns : SHUT_NS;
 	m->bins = config->duration_ns / config->bin_ns;
 	m->random = config->seed * 0x9e3779b97f4a7c15ULL + 0x1234567;
-	m->look_ns = config->reports == MODEL_PROMPT && config->controller == MODEL_ENGINE ?
-		     config->hint_ns : NEVER;
 	for (i = 0; i < config->cards; i++)
 		m->card[i].result = &results[i];
 	err = setup(m);

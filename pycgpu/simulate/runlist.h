@@ -44,10 +44,9 @@ enum cgpu_model_controller {
 	MODEL_SUBMISSIONS
 };
 
-/* Who reports to the engine who has work. */
+/* What the engine learns who has work from. */
 enum cgpu_model_reports {
-	MODEL_LOG,    /* kmod/core/sched/switch_log, as both doors */
-	MODEL_PROMPT, /* one who knows, every hint_ns; idleness at the second look */
+	MODEL_LOG,  /* kmod/core/sched/switch_log and demand, as in both doors */
 	MODEL_NONE
 };
 
@@ -95,7 +94,6 @@ struct cgpu_model_config {
 	uint32_t policy, max_inst, timeslice_us;
 	uint64_t loss_ppm;    /* 0: the engine's default */
 	uint32_t reports;
-	uint64_t hint_ns;
 	uint64_t open_call_ns, shut_call_ns; /* 0: as on an H200 */
 	int32_t card_clock_ppm; /* faster than the host's */
 	uint64_t fail_ns;     /* from then on every call fails for 50 ms; 0: none does */

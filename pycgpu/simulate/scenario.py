@@ -12,9 +12,9 @@ Kind = Literal["backlogged", "bursty", "idle", "closer", "waking", "server", "sp
 Controller = Literal[
     "engine", "slices", "windows", "windows_shut", "sleeper", "requests", "submissions"
 ]
-#: Who reports to the engine who is idle: what each channel's USERD and the log of context switches
-#: say, as on a real card; one who knows, every ``hint_ns``; nobody.
-Reports = Literal["log", "prompt", "none"]
+#: What tells the engine who has work: each channel's USERD and the log of context switches, as on a
+#: real card; nothing.
+Reports = Literal["log", "none"]
 
 MS = 1_000_000
 #: Room for what servers see in a run.
@@ -88,7 +88,6 @@ class Scenario:
     controller: Controller = "engine"
     loss_ppm: int = 0
     reports: Reports = "log"
-    hint_ns: int = MS
     open_call_ns: int = 0
     shut_call_ns: int = 0
     #: the card's clock is so much faster than the host's, which time servers move by up to 500

@@ -227,7 +227,8 @@ def test_one_with_a_quota_whose_work_outlasts_every_patience_has_its_quota(fetch
     long = replace(trainer, fetched_ns=fetched_ms * MS, quota=30, uncapped=False)
     result = run(Scenario((long, trainer), policy=serving.FAIR, duration_ns=12_000 * MS))
     assert result.work(0, 1000 * MS) >= 0.28
-    assert min(result.shares(0, 1000 * MS, 1000 * MS)) >= 0.265
+    # what it spent at once in its first second comes back as it was spent
+    assert min(result.shares(0, 1000 * MS, 2000 * MS)) >= 0.265
 
 
 @pytest.mark.parametrize("fetched_ms", LONG_MS[1:])

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycgpu.request.model import POLICIES
-from pycgpu.simulate import Change, Run, Scenario, Tenant, chart, check, compare, run
-from pycgpu.simulate.scenario import MS, Reports, decision_ns, entitlements
+from pycgpu.simulate import Change, Scenario, Tenant, chart, check, compare, run
+from pycgpu.simulate.scenario import MS, decision_ns, entitlements
 
 AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
 CONTROLLED = tuple(p for p in range(10) if p != NATIVE)
@@ -81,18 +81,9 @@ def test_backlogged_tenants_get_their_share_in_any_company(scenario: Scenario) -
     hold(scenario)
 
 
-@settings(max_examples=60)
-@given(mixes())
-def test_so_they_do_with_prompt_news(scenario: Scenario) -> None:
-    hold(replace(scenario, reports="prompt"))
-
-
 def hold(scenario: Scenario) -> None:
     result = run(scenario)
     verdict = check.judge(result)
-    if scenario.policy == MIXED and scenario.reports == "log":
-        hold_mixed(result)
-        verdict = replace(verdict, error_1s=None, jain=None)
     if verdict.on_demand:
         # a random mix may be harder than the matrix: up to 2.25 points in 231 of 232, 3.93 in one
         assert verdict.error_1s is None or verdict.error_1s <= 3 * check.PAUSING_ERROR_1S
@@ -100,26 +91,11 @@ def hold(scenario: Scenario) -> None:
     assert verdict.broken() == []
 
 
-def hold_mixed(result: Run) -> None:
-    """Quotas are exact; pauses of those who share a window move the others by slices in it."""
-    period = result.cards[0]["period_ns"]
-    whole = sum(not t.quota for t in result.scenario.tenants)
-    for i, share in enumerate(entitlements(result.scenario)):
-        tenant = result.scenario.tenants[i]
-        if tenant.kind != "backlogged":
-            continue
-        got = result.shares(i, 1000 * MS, 200 * MS)
-        slice_ns = 0 if tenant.quota or whole == 1 else 2 * share.share * period
-        assert 100 * (share.share - min(got)) <= check.ERROR_1S + 100 * slice_ns / (1000 * MS)
-        if tenant.quota:
-            assert 100 * (max(got) - share.share) <= check.ERROR_1S
-
-
-@given(st.sampled_from(CONTROLLED), st.integers(2, 25), st.sampled_from(("log", "prompt")))
+@given(st.sampled_from(CONTROLLED), st.integers(2, 25))
 @settings(max_examples=20)
-def test_nobody_starves(policy: int, count: int, reports: Reports) -> None:
+def test_nobody_starves(policy: int, count: int) -> None:
     tenants = check.tenants(policy, count)
-    result = run(Scenario(tenants, policy=policy, max_inst=min(64, 3 * count), reports=reports))
+    result = run(Scenario(tenants, policy=policy, max_inst=min(64, 3 * count)))
     for i, share in enumerate(entitlements(result.scenario)):
         assert min(result.shares(i, 1000 * MS)) > 0.5 * share.share
 
@@ -144,15 +120,14 @@ def test_a_context_is_in_use_while_it_stays_loaded() -> None:
     assert result.used[0] > 0.95 * result.scenario.duration_ns
 
 
-@pytest.mark.parametrize("reports", ("log", "prompt"))
 @pytest.mark.parametrize("policy", check.CONSERVING)
-def test_idle_time_is_reclaimed_within_one_period(policy: int, reports: Reports) -> None:
+def test_idle_time_is_reclaimed_within_two_periods(policy: int) -> None:
     brief = Tenant("waking", on_ns=0, off_ns=5000 * MS)
-    result = run(Scenario((Tenant(), brief, Tenant(quota=30)), policy=policy, reports=reports))
+    result = run(Scenario((Tenant(), brief, Tenant(quota=30)), policy=policy))
     period = result.cards[0]["period_ns"]
-    # the first whole period after the tenant stopped, and the next one
+    # from the first whole period after the tenant stopped
     first = -(-(5000 * MS + period) // result.scenario.bin_ns)
-    bins = period // result.scenario.bin_ns
+    bins = 2 * period // result.scenario.bin_ns
     got = sum(result.useful[0][first : first + bins]) / (bins * result.scenario.bin_ns)
     late = result.work(0, since_ns=8000 * MS)
     assert got > 0.9 * late
@@ -177,7 +152,7 @@ def test_one_that_is_slow_to_stop_takes_no_more_of_others_idle_time_than_its_par
 ) -> None:
     idle = Tenant("idle")
     tenants = (Tenant(quota=quota), Tenant(stubborn_ns=10 * MS), idle, Tenant(), idle)
-    result = run(Scenario(tenants, policy=MIXED, reports="prompt"))
+    result = run(Scenario(tenants, policy=MIXED))
     slow, quick = sum(result.held[1]), sum(result.held[3])
     assert quick / (slow + quick) == pytest.approx(0.5, abs=0.03)
 
@@ -187,23 +162,23 @@ def test_a_pause_of_one_is_not_paid_back_by_those_who_used_it(seed: int) -> None
     pauses = Tenant(**check.bursts(475, 18), uncapped=True)
     idle = Tenant("idle")
     tenants = (Tenant(quota=24), pauses, idle, Tenant(uncapped=True), idle)
-    result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed, reports="prompt"))
+    result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed))
     part = entitlements(result.scenario)[3].share
-    assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < check.ERROR_1S
+    assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < check.PAUSING_ERROR_1S
 
 
-def test_a_container_with_a_quota_that_comes_and_goes_moves_no_window_under_mixed() -> None:
+def test_a_container_with_a_quota_that_comes_and_goes_hardly_moves_others_under_mixed() -> None:
     closer = Tenant("closer", quota=20, off_ns=70 * MS)
     tenants = (closer, Tenant(quota=20), Tenant(quota=20), Tenant(uncapped=True))
     result = run(Scenario(tenants, policy=MIXED))
     for i in (1, 2):
         shares = result.shares(i, 1000 * MS, 200 * MS)
-        assert 20 - 0.5 <= 100 * min(shares) <= 100 * max(shares) <= 20.5
+        assert 19 <= 100 * min(shares) <= 100 * max(shares) <= 21
 
 
 @pytest.mark.parametrize("policy", (WEAK, FAIR, BURST))
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_what_one_leaves_of_a_shared_window_the_others_get_alike(policy: int, seed: int) -> None:
+def test_what_one_leaves_the_others_get_alike_beside_a_quota(policy: int, seed: int) -> None:
     pauses = Tenant(uncapped=True, **check.bursts(20, 60))
     two = (Tenant(uncapped=True), Tenant(uncapped=True))
     result = run(Scenario((Tenant(quota=15), *two, pauses), policy=policy, seed=seed))
@@ -223,16 +198,15 @@ def test_what_one_with_a_quota_leaves_the_others_get_alike(policy: int) -> None:
 
 @pytest.mark.parametrize("last", (False, True))
 @pytest.mark.parametrize("policy", check.CONSERVING)
-def test_one_that_slept_in_a_shared_window_gets_its_part_when_it_wakes(
-    policy: int, last: bool
-) -> None:
+def test_one_that_slept_beside_a_quota_gets_its_part_when_it_wakes(policy: int, last: bool) -> None:
     sleeper = Tenant("waking", on_ns=5000 * MS, off_ns=5000 * MS)
     busy = (Tenant(), Tenant())
-    shared = (*busy, sleeper) if last else (sleeper, *busy)
-    result = run(Scenario((Tenant(quota=25), *shared), policy=policy))
+    others = (*busy, sleeper) if last else (sleeper, *busy)
+    result = run(Scenario((Tenant(quota=25), *others), policy=policy))
     at = 3 if last else 1
-    since = 5000 * MS + 3 * result.cards[0]["period_ns"]
-    assert min(result.shares(at, 1000 * MS, since)) == pytest.approx(0.25, abs=0.01)
+    # its claim to a second's share comes first, and is paid back
+    assert result.work(at, 5000 * MS) == pytest.approx(0.25, abs=0.02)
+    assert result.shares(at, 1000 * MS, 5000 * MS)[0] > 0.2
 
 
 def test_an_idle_neighbour_is_left_out_of_the_round() -> None:
@@ -283,15 +257,15 @@ def test_hand_overs_take_from_the_time_that_is_nobodys(weights: tuple[int, ...])
         assert 100 * result.work(i, since_ns=1000 * MS) == pytest.approx(10 * weight, abs=0.2)
 
 
-@pytest.mark.parametrize("late_ms", (0, 4, 20, 170))
 @pytest.mark.parametrize("policy", check.CONSERVING)
-def test_late_news_of_who_is_idle_is_no_worse_than_none(policy: int, late_ms: int) -> None:
+def test_where_nothing_tells_who_pauses_everybody_keeps_his_window_beside_a_quota(
+    policy: int,
+) -> None:
     bursts = Tenant(uncapped=True, **check.bursts(40, 60))
     tenants = (Tenant(quota=30), Tenant(uncapped=True), bursts)
-    reports: Reports = "prompt" if late_ms else "none"
-    result = run(Scenario(tenants, policy=policy, reports=reports, hint_ns=late_ms * MS))
-    assert result.cards[0]["idle_waiting_ns"] <= check.IDLE_RATIO * result.scenario.duration_ns
+    result = run(Scenario(tenants, policy=policy, reports="none"))
     assert min(result.shares(0, 1000 * MS, 200 * MS)) == pytest.approx(0.3, abs=0.005)
+    assert min(result.shares(1, 1000 * MS, 200 * MS)) == pytest.approx(0.35, abs=0.005)
 
 
 @pytest.mark.parametrize("policy", (PREEMPTIVE, FIXED, WEIGHTED))

@@ -35,26 +35,15 @@ void cgpu_entity_settle(struct cgpu_sched *s, uint32_t entity)
 
 bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity)
 {
-	uint32_t i;
-
-	if (entity >= CGPU_SCHED_SLOTS)
-		return entity == CGPU_SCHED_NOBODY;
-	if (!cgpu_opened(s, entity))
-		return true;
-	for (i = 0; s->slot[entity].idle && cgpu_entity_elastic(s, entity) && i < s->slot_end;
-	     i++)
-		if (cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
-		    cgpu_entity_elastic(s, i))
-			return false;
-	return s->slot[entity].idle;
+	return entity >= CGPU_SCHED_SLOTS || !cgpu_opened(s, entity) ||
+	       s->slot[entity].idle_windows >= CGPU_SCHED_TWICE;
 }
 
 bool cgpu_entity_paused(const struct cgpu_sched *s, uint32_t entity, uint64_t now_ns)
 {
-	const struct cgpu_sched_slot *slot = &s->slot[entity % CGPU_SCHED_SLOTS];
+	uint64_t at_ns = entity < CGPU_SCHED_SLOTS ? s->slot[entity].idle_ns : 0;
 
-	return entity < CGPU_SCHED_SLOTS &&
-	       (slot->idle || (slot->idle_ns && now_ns - slot->idle_ns <= 4 * s->plan.period_ns));
+	return at_ns && now_ns - at_ns <= 4 * s->plan.period_ns;
 }
 
 void cgpu_entity_pause(struct cgpu_sched *s, uint32_t entity, uint64_t now_ns)
@@ -81,17 +70,6 @@ uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before)
 uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after)
 {
 	return cgpu_exit_ns(cgpu_entity_quiet(s, after));
-}
-
-uint64_t cgpu_entity_inner(const struct cgpu_sched *s, uint32_t entity)
-{
-	uint32_t i, members = 0;
-
-	if (entity != CGPU_SCHED_SHARED)
-		return 0;
-	for (i = 0; i < s->slot_end; i++)
-		members += cgpu_opened(s, i) && s->share[i].shared && s->share[i].share_ppm;
-	return members ? (members - 1) * (uint64_t)CGPU_SCHED_SWITCH_NS : 0;
 }
 
 int64_t cgpu_entity_swing(const struct cgpu_sched_entity *e)
@@ -140,11 +118,10 @@ bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e
 	return true;
 }
 
-bool cgpu_entity_elastic(const struct cgpu_sched *s, uint32_t entity)
+bool cgpu_entity_is_elastic(const struct cgpu_sched *s, uint32_t entity)
 {
 	return entity >= CGPU_SCHED_SLOTS ||
-	       (cgpu_policy_conserves(s->config.policy) &&
-		(s->config.policy != CGPU_POLICY_MIXED || s->share[entity].shared));
+	       s->share[entity].share_ppm < s->share[entity].ceiling_ppm;
 }
 
 void cgpu_entities_balance(struct cgpu_sched *s)
@@ -158,14 +135,14 @@ void cgpu_entities_balance(struct cgpu_sched *s)
 		if (!s->entity[i].share_ppm)
 			continue;
 		sum += s->entity[i].lag_ns;
-		if (cgpu_entity_elastic(s, i))
+		if (cgpu_entity_is_elastic(s, i))
 			shares += s->entity[i].share_ppm;
 	}
 	all = !shares;
 	if (all)
 		shares = CGPU_PPM;
 	for (i = 0; i < CGPU_SCHED_ENTITIES; i++)
-		if (s->entity[i].share_ppm && (all || cgpu_entity_elastic(s, i)))
+		if (s->entity[i].share_ppm && (all || cgpu_entity_is_elastic(s, i)))
 			s->entity[i].lag_ns -= sum / 1000 * s->entity[i].share_ppm / shares * 1000;
 }
 
@@ -190,7 +167,7 @@ static void count_opened(struct cgpu_sched *s, uint64_t passed_ns)
 	for (i = 0; i < s->slot_end; i++) {
 		if (!cgpu_opened(s, i))
 			continue;
-		if (!s->slot[i].idle && !s->slot[i].fair.asleep)
+		if (!s->slot[i].fair.asleep)
 			s->slot[i].awake_ns += passed_ns;
 		if (s->gates.shut_mask >> i & 1)
 			s->slot[i].stat.throttled_ns += passed_ns;
@@ -199,32 +176,24 @@ static void count_opened(struct cgpu_sched *s, uint64_t passed_ns)
 
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t passed = now_ns - s->granted_to_ns, whole;
+	uint64_t passed = now_ns - s->granted_to_ns;
 	uint32_t i;
 
 	if (now_ns <= s->granted_to_ns)
 		return;
 	s->granted_to_ns = now_ns;
 	count_opened(s, passed);
-	i = s->cur.borrower != CGPU_SCHED_NONE ? s->cur.borrower : s->cur.owner;
-	if (s->plan.mode == CGPU_SCHED_WINDOWS && (!s->cur.begun || i == CGPU_SCHED_NOBODY))
-		return;
-	if (s->plan.mode == CGPU_SCHED_DEMAND) {
-		if (s->fair.curr < CGPU_SCHED_SLOTS)
-			s->slot[s->fair.curr].stat.granted_ns += passed;
-		return;
-	}
-	if (s->plan.mode == CGPU_SCHED_WINDOWS && i < CGPU_SCHED_SLOTS) {
-		s->slot[i].stat.granted_ns += passed;
-		s->slot[i].surplus_ns += i == s->cur.borrower ? (int64_t)passed : 0;
+	if (s->plan.mode == CGPU_SCHED_WINDOWS || s->plan.mode == CGPU_SCHED_DEMAND) {
+		i = s->fair.curr;
+		if (s->plan.mode == CGPU_SCHED_WINDOWS)
+			i = s->cur.begun ? s->cur.owner : CGPU_SCHED_NONE;
+		if (i < CGPU_SCHED_SLOTS)
+			s->slot[i].stat.granted_ns += passed;
 		return;
 	}
-	whole = s->plan.mode == CGPU_SCHED_WINDOWS ? s->entity[CGPU_SCHED_SHARED].share_ppm
-						   : CGPU_PPM;
 	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_opened(s, i) && whole &&
-		    (s->plan.mode == CGPU_SCHED_SLICES || s->share[i].shared))
-			s->slot[i].stat.granted_ns += passed * s->share[i].share_ppm / whole;
+		if (cgpu_opened(s, i))
+			s->slot[i].stat.granted_ns += cgpu_part(passed, s->share[i].share_ppm);
 }
 
 void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns)
@@ -259,33 +228,4 @@ void cgpu_entity_ran_early(struct cgpu_sched *s, uint32_t entity, uint32_t befor
 	ns = cgpu_min(ns, s->entity[entity].width_ns);
 	s->entity[entity].lag_ns -= (int64_t)ns;
 	s->entity[before].lag_ns += (int64_t)ns;
-}
-
-bool cgpu_entity_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
-			int64_t b_ns)
-{
-	return a_ns / 1024 * s->share[b].share_ppm < b_ns / 1024 * s->share[a].share_ppm;
-}
-
-int64_t cgpu_entity_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns)
-{
-	return b_ns / s->share[b].share_ppm * s->share[a].share_ppm;
-}
-
-bool cgpu_entity_less_surplus(const struct cgpu_sched *s, uint32_t a, uint32_t b)
-{
-	return cgpu_entity_behind(s, a, s->slot[a].surplus_ns, b, s->slot[b].surplus_ns);
-}
-
-void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot)
-{
-	uint32_t i, top = CGPU_SCHED_NONE;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (i != slot && cgpu_opened(s, i) && !s->slot[i].idle && s->share[i].share_ppm &&
-		    (top == CGPU_SCHED_NONE || cgpu_entity_less_surplus(s, top, i)))
-			top = i;
-	if (top != CGPU_SCHED_NONE && s->share[slot].share_ppm &&
-	    cgpu_entity_less_surplus(s, slot, top))
-		s->slot[slot].surplus_ns = cgpu_entity_level(s, slot, top, s->slot[top].surplus_ns);
 }

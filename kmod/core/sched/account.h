@@ -17,8 +17,8 @@ uint64_t cgpu_part(uint64_t x, uint64_t ppm);
 /* The slot is present and holds the card open. */
 bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
 
-/* The entity's window may move when others come and go, and may be lent. */
-bool cgpu_entity_elastic(const struct cgpu_sched *s, uint32_t entity);
+/* Its share depends on the others': its window moves when they come and go. */
+bool cgpu_entity_is_elastic(const struct cgpu_sched *s, uint32_t entity);
 
 /* As far as is known, nobody will run in the entity's window. */
 bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity);
@@ -32,9 +32,6 @@ uint64_t cgpu_entry_ns(bool from_rest);
 uint64_t cgpu_exit_ns(bool to_rest);
 uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before);
 uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after);
-
-/* What switches among the members take of the shared window; else 0. */
-uint64_t cgpu_entity_inner(const struct cgpu_sched *s, uint32_t entity);
 
 /**
  * cgpu_entity_swing() - the planned lag of an entity when its window begins
@@ -73,17 +70,6 @@ bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e
  * and so does the period's length.
  */
 void cgpu_entities_balance(struct cgpu_sched *s);
-
-/* Slot a has had less than slot b, each by its share. */
-bool cgpu_entity_behind(const struct cgpu_sched *s, uint32_t a, int64_t a_ns, uint32_t b,
-			int64_t b_ns);
-/* What slot a would have had by its share, had it had as much as slot b. */
-int64_t cgpu_entity_level(const struct cgpu_sched *s, uint32_t a, uint32_t b, int64_t b_ns);
-
-/* Slot a has less surplus than slot b, each by its share. */
-bool cgpu_entity_less_surplus(const struct cgpu_sched *s, uint32_t a, uint32_t b);
-/* A slot that was away or idle starts level with the others: it saves up nothing. */
-void cgpu_entity_level_surplus(struct cgpu_sched *s, uint32_t slot);
 
 /*
  * Adds to a part of the last second, and to the sum of all. In a log that was read late there is

@@ -28,8 +28,7 @@ bool cgpu_budget_is_needed(const struct cgpu_sched *s)
 
 bool cgpu_budget_is_used(const struct cgpu_sched *s)
 {
-	return cgpu_policy_conserves(s->config.policy) &&
-	       s->config.policy != CGPU_POLICY_MIXED && cgpu_budget_is_needed(s);
+	return cgpu_policy_conserves(s->config.policy) && cgpu_budget_is_needed(s);
 }
 
 static void fill(struct cgpu_sched *s, uint32_t slot, uint64_t passed_ns, uint64_t bins)

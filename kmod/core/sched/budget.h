@@ -15,7 +15,7 @@ bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot);
 /* Somebody who holds the card open may not. */
 bool cgpu_budget_is_needed(const struct cgpu_sched *s);
 
-/* And ceilings are budgets, not parts of the card as under 0 to 3 and mixed. */
+/* And ceilings are budgets, not parts of the card as under 0 to 3. */
 bool cgpu_budget_is_used(const struct cgpu_sched *s);
 
 /* Time passed: budgets fill, and what was used a second ago is forgotten. */

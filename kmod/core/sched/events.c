@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What happened: settings, containers that come and go, open the card, idle or wake.
+ * What happened: settings, containers that come and go, or open the card.
  * An event charges the open window up to now, notes what changed, and leaves what
  * follows from it to the next tick.
  */
 #include "core/sched/account.h"
 #include "core/sched/fair.h"
-#include "core/sched/shared.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
@@ -21,17 +20,12 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->after_ns = s->after_used_ns = CGPU_SCHED_SWITCH_NS;
 	s->cur.owner = CGPU_SCHED_NOBODY;
 	s->fair.curr = s->fair.next = CGPU_SCHED_NONE;
-	s->cur.borrower = CGPU_SCHED_NONE;
-	s->next.borrower = CGPU_SCHED_NONE;
 	s->cur.before = CGPU_SCHED_NONE;
 	s->last.before = CGPU_SCHED_NONE;
-	s->last.borrower = CGPU_SCHED_NONE;
 	s->plan.period_ns = CGPU_SCHED_UNITS * s->config.unit_ns;
 	s->plan.spread_ns = s->plan.period_ns;
 	s->plan.review_ns = NEVER;
-	s->lent.until_ns = NEVER;
 	s->granted_to_ns = now_ns;
-	s->lent.cycle_ns = now_ns;
 	/* as measured on an H200, until the first calls of this card are */
 	s->gates.open_ns = 330000;
 	s->gates.shut_ns = 420000;
@@ -148,12 +142,11 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 		return;
 	cgpu_sched_charge(s, now_ns);
 	/*
-	 * Under policy 1 the shares depend on who holds the card open. A container that
-	 * closes and opens it repeatedly must not keep moving the others.
+	 * Shares may depend on who holds the card open. A container that closes and opens
+	 * it repeatedly must not keep moving the others.
 	 */
 	p->leaves_ns = 0;
-	if (p->member.open && !open && s->config.policy == CGPU_POLICY_PREEMPTIVE &&
-	    s->plan.mode == CGPU_SCHED_WINDOWS)
+	if (p->member.open && !open && s->plan.mode == CGPU_SCHED_WINDOWS)
 		p->leaves_ns = now_ns + s->plan.period_ns;
 	p->member.open = open;
 	p->groups = groups;
@@ -176,71 +169,7 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 		return !(s->gates.shut_mask & SLOT_BIT(slot));
 	if (slot >= CGPU_SCHED_SLOTS || s->plan.mode != CGPU_SCHED_WINDOWS)
 		return true;
-	/* some members of the shared window may be throttled */
-	return s->cur.begun &&
-	       (s->cur.owner == slot || s->cur.borrower == slot ||
-		((s->cur.owner == CGPU_SCHED_SHARED || s->cur.borrower == CGPU_SCHED_SHARED) &&
-		 s->share[slot].shared && !(s->gates.shut_mask & SLOT_BIT(slot))));
-}
-
-void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns)
-{
-	if (s->sight_ns == late_ns)
-		return;
-	cgpu_sched_charge(s, now_ns);
-	s->sight_ns = late_ns;
-	s->plan.dirty = true;
-}
-
-/* A slot went idle or woke: regates if that concerns the window that is open, or begins. */
-static void report(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	uint32_t owner = s->moving ? s->next.owner : s->cur.owner;
-	uint32_t borrower = s->moving || s->changing ? s->next.borrower : s->cur.borrower;
-	uint64_t end_ns = s->moving ? s->next.end_ns : s->cur.end_ns;
-
-	if (owner >= CGPU_SCHED_SLOTS)
-		return;
-	if (owner == slot || borrower == slot ||
-	    (s->slot[owner].idle && borrower == CGPU_SCHED_NONE)) {
-		s->regate = true;
-	} else if (borrower < CGPU_SCHED_SLOTS && !s->slot[slot].idle &&
-		   cgpu_entity_elastic(s, slot) &&
-		   now_ns + 2 * CGPU_SCHED_PART_NS + s->gates.open_ns < end_ns) {
-		/* the rest of the window is divided again */
-		s->lent.part_ns = 0;
-		s->lent.mask &= ~(SLOT_BIT(borrower) | SLOT_BIT(slot));
-		s->regate = true;
-	}
-}
-
-void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns)
-{
-	struct cgpu_sched_slot *p;
-
-	if (slot >= CGPU_SCHED_SLOTS)
-		return;
-	p = &s->slot[slot];
-	s->plan.dirty |= !s->sighted;
-	s->sighted = true;
-	if (idle || p->idle)
-		p->idle_ns = now_ns;
-	if (p->idle == idle)
-		return;
-	cgpu_sched_charge(s, now_ns);
-	p->idle = idle;
-	p->idle_since_ns = now_ns;
-	if (!idle)
-		cgpu_entity_level_surplus(s, slot);
-	if (!idle && s->cur.begun && s->cur.owner == slot && s->cur.borrower == CGPU_SCHED_NONE)
-		s->cur.unpaid_ns = CGPU_SCHED_ENTRY_NS;
-	if (idle && (s->plan.mode == CGPU_SCHED_SLICES || s->share[slot].shared))
-		s->plan.review_ns = cgpu_min(s->plan.review_ns, now_ns + CGPU_SCHED_REST_NS);
-	s->plan.dirty |= p->resting;
-	p->woke |= p->resting;
-	p->resting = false;
-	if (s->cur.begun)
-		report(s, slot, now_ns);
+	return s->cur.begun && s->cur.owner == slot;
 }
 
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
@@ -250,7 +179,7 @@ void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 	s->used_ns += used_ns;
 	s->slot[slot].stat.used_ns += used_ns;
 	/* its context may stay on the engine while it sleeps */
-	if (!s->slot[slot].idle && !s->slot[slot].fair.asleep)
+	if (!s->slot[slot].fair.asleep)
 		s->slot[slot].awake_used_ns += used_ns;
 	s->slot[slot].fair.ran_ns += used_ns;
 }

@@ -250,7 +250,7 @@ bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
 		return true;
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
 		pausing++;
-	/* one that works beside those that rest has the card, and theirs are not to wait long */
+	/* one that works beside those that rest has the card, and they are not to wait long */
 	if (is_capped)
 		return pausing || (awake <= 1 && resting);
 	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;

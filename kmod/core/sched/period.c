@@ -52,7 +52,8 @@ void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns)
 	ns = cgpu_min(cgpu_min(ns, longest_round(s, open)), most_ns + lost);
 	ns = cgpu_max(ns, cgpu_max(2 * lost, 1));
 	s->plan.period_ns = on_grid(ns);
-	if ((open > CGPU_SCHED_UNITS || ns == most_ns + lost) && s->plan.period_ns > ns)
+	if ((open > CGPU_SCHED_UNITS && s->plan.period_ns > ns) ||
+	    s->plan.period_ns > most_ns + lost)
 		s->plan.period_ns = CGPU_SCHED_PERIOD_MAX_NS / (CGPU_SCHED_PERIOD_MAX_NS / ns + 1);
 	s->plan.spread_ns =
 		s->plan.period_ns - cgpu_min(s->plan.period_ns / 2, open * s->after_used_ns);
@@ -133,7 +134,7 @@ uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
 
 	for (i = 0; i < s->slot_end; i++)
 		weights += s->slot[i].present ? s->slot[i].member.weight : 0;
-	for (i = 0; i <= CGPU_SCHED_SHARED; i++) {
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (!s->entity[i].share_ppm)
 			continue;
 		windows++;

@@ -15,11 +15,9 @@
 #include "core/sched/budget.h"
 #include "core/sched/fair.h"
 #include "core/sched/period.h"
-#include "core/sched/shared.h"
 #include "core/sched/slices.h"
 
 #define NEVER UINT64_MAX
-#define DEEP_NS (5ULL * CGPU_SCHED_REST_AGAIN_NS)
 
 /* Holds the card open, or closed it so recently that its part is kept for it. */
 static bool counted(const struct cgpu_sched *s, uint32_t i)
@@ -31,7 +29,7 @@ static bool counted(const struct cgpu_sched *s, uint32_t i)
 static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 {
 	s->fair.resting_mask = 0;
-	if (cgpu_budget_is_used(s) || !cgpu_budget_is_needed(s))
+	if (cgpu_policy_conserves(s->config.policy) || !cgpu_budget_is_needed(s))
 		s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
 	return cgpu_fair_wanted(s, now_ns);
 }
@@ -54,75 +52,33 @@ static void shares(struct cgpu_sched *s, uint64_t without)
 				 s->share);
 }
 
-bool cgpu_plan_sighted(const struct cgpu_sched *s)
-{
-	return s->sighted && s->sight_ns <= CGPU_SCHED_PROMPT_NS;
-}
-
-/* The slot has no window of its own. */
-static bool shares_window(const struct cgpu_sched *s, uint32_t i)
-{
-	return s->share[i].shared && !cgpu_plan_sighted(s);
-}
-
 /*
- * Finds the slots that were idle for so long that the runlist's round leaves them out.
- * One that wakes is back at once, and is left out less readily afterwards, because each
- * change programs every slice again. Windows are not moved for it: moving one by x
- * costs up to x in the second that sees it. Return: those slots; @deep: those of them
- * that were idle for so long that the cost of their waking no longer counts.
- */
-static uint64_t find_resting(struct cgpu_sched *s, uint64_t now_ns, uint64_t *deep)
-{
-	uint64_t rest = 0, at, next;
-	uint32_t i;
-
-	*deep = 0;
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		struct cgpu_sched_slot *slot = &s->slot[i];
-
-		slot->resting = false;
-		if (!slot->present || !slot->idle ||
-		    (s->plan.mode == CGPU_SCHED_WINDOWS && !shares_window(s, i)))
-			continue;
-		at = slot->idle_since_ns +
-		     (slot->woke ? CGPU_SCHED_REST_AGAIN_NS : CGPU_SCHED_REST_NS);
-		next = slot->idle_since_ns + DEEP_NS;
-		slot->resting = now_ns >= at;
-		if (slot->resting)
-			rest |= 1ULL << i;
-		if (now_ns >= next)
-			*deep |= 1ULL << i;
-		else
-			s->plan.review_ns = cgpu_min(s->plan.review_ns, slot->resting ? next : at);
-	}
-	return rest;
-}
-
-/*
- * The round leaves resting slots out, which makes the others' slices longer. One that
+ * The round leaves those who rest out, which makes the others' slices longer. One that
  * wakes may have to wait for all of them, so that the round grows by no more than
- * CGPU_SCHED_WAKE_NS.
+ * CGPU_SCHED_WAKE_NS; unless all who rest slept for so long that this no longer counts.
  */
-static void set_round_resting(struct cgpu_sched *s, uint64_t now_ns)
+static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t deep, rest = find_resting(s, now_ns, &deep), part = 0;
+	uint64_t rest = s->fair.resting_mask, deep = 0, part = 0, at_ns;
 	uint32_t i;
 
-	if (!rest) {
-		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
-		return;
+	for (i = 0; i < s->slot_end; i++) {
+		if (!(rest >> i & 1))
+			continue;
+		part += s->share[i].share_ppm;
+		at_ns = s->slot[i].fair.since_ns + CGPU_SCHED_DEEP_S * 1000000000ULL;
+		if (now_ns >= at_ns)
+			deep |= 1ULL << i;
+		else
+			s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
 	}
 	shares(s, deep);
 	cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		part += rest >> i & 1 ? s->share[i].share_ppm : 0;
+	if (rest == deep)
+		return;
 	shares(s, rest);
-	if (rest != deep)
-		cgpu_period_set_round(s, cgpu_part(s->plan.spread_ns, CGPU_PPM - part) +
-						 CGPU_SCHED_WAKE_NS);
-	else
-		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	cgpu_period_set_round(s, cgpu_part(s->plan.spread_ns, CGPU_PPM - part) +
+					 CGPU_SCHED_WAKE_NS);
 }
 
 static void set_entity(struct cgpu_sched *s, uint32_t entity, uint32_t share_ppm)
@@ -134,39 +90,30 @@ static void set_entity(struct cgpu_sched *s, uint32_t entity, uint32_t share_ppm
 }
 
 /*
- * The share of the period that is a slot's own window. Where shares do not depend on
- * who holds the card open, a slot that does not hold it keeps its place: opening and
+ * The share of the period that is a slot's window. Where shares do not depend on who
+ * holds the card open, a slot that does not hold it keeps its place: opening and
  * closing the card moves nobody else.
  */
-static uint32_t own(const struct cgpu_sched *s, uint32_t i)
+static uint32_t window_ppm(const struct cgpu_sched *s, uint32_t i)
 {
-	const struct cgpu_policy_share *share = &s->share[i];
-
-	if (!s->slot[i].present || shares_window(s, i))
+	if (!s->slot[i].present || s->plan.mode != CGPU_SCHED_WINDOWS)
 		return 0;
-	if (s->config.policy == CGPU_POLICY_MIXED && !share->shared)
-		return share->floor_ppm;
-	if (cgpu_policy_conserves(s->config.policy) || s->config.policy == CGPU_POLICY_PREEMPTIVE)
-		return counted(s, i) ? share->share_ppm : 0;
-	return share->ceiling_ppm;
+	if (cgpu_policy_fixes(s->config.policy, &s->slot[i].member))
+		return s->share[i].floor_ppm;
+	return counted(s, i) ? s->share[i].share_ppm : 0;
 }
 
 static void set_entities(struct cgpu_sched *s)
 {
-	uint32_t i, sum = 0, pool = 0, share;
+	uint32_t i, left = s->plan.mode == CGPU_SCHED_WINDOWS ? CGPU_PPM : 0, share;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		share = s->plan.mode == CGPU_SCHED_WINDOWS ? own(s, i) : 0;
+		share = window_ppm(s, i);
 		set_entity(s, i, share);
-		sum += share;
-		if (s->plan.mode == CGPU_SCHED_WINDOWS && shares_window(s, i))
-			pool += s->share[i].share_ppm;
+		left -= share;
 	}
-	set_entity(s, CGPU_SCHED_SHARED, pool);
-	sum = CGPU_PPM - pool - sum;
 	/* the millionths that rounding leaves are no window */
-	set_entity(s, CGPU_SCHED_NOBODY,
-		   s->plan.mode == CGPU_SCHED_WINDOWS && sum > CGPU_SCHED_SLOTS ? sum : 0);
+	set_entity(s, CGPU_SCHED_NOBODY, left > CGPU_SCHED_SLOTS ? left : 0);
 }
 
 static void set_order(struct cgpu_sched *s)
@@ -174,12 +121,12 @@ static void set_order(struct cgpu_sched *s)
 	uint32_t i, pass, k;
 
 	s->plan.count = 0;
-	/* fixed windows first: those behind them move when somebody opens or closes the card */
+	/* those behind the elastic ones would move when somebody opens or closes the card */
 	for (pass = 0; pass < 2; pass++) {
 		for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
 			struct cgpu_sched_entity *e = &s->entity[i];
 
-			if (cgpu_entity_elastic(s, i) != (pass == 1))
+			if (cgpu_entity_is_elastic(s, i) != (pass == 1))
 				continue;
 			s->plan.place[i] = (int8_t)(s->plan.count - !e->share_ppm);
 			e->width_ns = e->cost_ns = e->offset_ns = 0;
@@ -195,8 +142,7 @@ static void set_order(struct cgpu_sched *s)
 		if (s->plan.order[k] != CGPU_SCHED_NOBODY)
 			s->entity[s->plan.order[k]].cost_ns =
 				cgpu_entry_ns(before == CGPU_SCHED_NOBODY) +
-				cgpu_exit_ns(after == CGPU_SCHED_NOBODY) +
-				cgpu_entity_inner(s, s->plan.order[k]);
+				cgpu_exit_ns(after == CGPU_SCHED_NOBODY);
 	}
 }
 
@@ -254,7 +200,7 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t lag[CGPU_SCHED_ENTITIES]; /* relative to the plan */
 	bool had[CGPU_SCHED_ENTITIES], in_place, notional;
-	uint64_t was, offset_ns, deep;
+	uint64_t was, offset_ns;
 	uint32_t i, mode = s->plan.mode;
 
 	cgpu_sched_charge(s, now_ns);
@@ -287,14 +233,12 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 		s->plan.mode = cgpu_budget_is_needed(s) ? CGPU_SCHED_WINDOWS : CGPU_SCHED_SLICES;
 	was = s->plan.period_ns;
 	offset_ns = s->entity[s->cur.owner].offset_ns;
-	if (s->plan.mode == CGPU_SCHED_SLICES) {
-		set_round_resting(s, now_ns);
-	} else if (s->plan.mode == CGPU_SCHED_DEMAND) {
+	if (s->plan.mode == CGPU_SCHED_SLICES)
+		set_round(s, now_ns);
+	else
 		shares(s, s->fair.resting_mask);
+	if (s->plan.mode == CGPU_SCHED_DEMAND)
 		cgpu_period_set_demand(s);
-	} else if (s->plan.mode == CGPU_SCHED_WINDOWS) {
-		(void)find_resting(s, now_ns, &deep);
-	}
 	set_entities(s);
 	set_order(s);
 	s->plan.whole = false;
@@ -322,9 +266,6 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 			cgpu_entity_cap_lag(s, e);
 	}
 	cgpu_entities_balance(s);
-	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (!had[i] && s->entity[i].share_ppm)
-			cgpu_entity_level_surplus(s, i);
 	if (s->plan.mode != CGPU_SCHED_WINDOWS)
 		s->cur.begun = false;
 	else if (s->cur.begun)

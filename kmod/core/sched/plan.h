@@ -6,9 +6,6 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* Reports of who is idle come soon enough for a window to be lent. */
-bool cgpu_plan_sighted(const struct cgpu_sched *s);
-
 /* Beginning of the period of the grid that @now_ns lies in. */
 uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns);
 

@@ -44,6 +44,13 @@ int cgpu_policy_number(const char *name, size_t length)
 	return -EINVAL;
 }
 
+bool cgpu_policy_fixes(uint32_t policy, const struct cgpu_policy_member *member)
+{
+	if (policy == CGPU_POLICY_MIXED)
+		return member->quota;
+	return policy != CGPU_POLICY_PREEMPTIVE && !cgpu_policy_conserves(policy);
+}
+
 bool cgpu_policy_conserves(uint32_t policy)
 {
 	return policy >= CGPU_POLICY_WEAK;
@@ -136,7 +143,6 @@ static void strict(uint32_t policy, uint32_t max_inst,
 		s->ceiling_ppm = (uint32_t)cap;
 		s->floor_ppm = s->ceiling_ppm;
 		s->share_ppm = m->open ? s->ceiling_ppm : 0;
-		s->shared = cap == CGPU_PPM;
 		sum += s->share_ppm;
 	}
 	/* what integer division left over belongs to those that fill the card */
@@ -239,7 +245,6 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 		}
 		if (has_floors(policy))
 			s->floor_ppm = (uint32_t)(m->quota_min * PERCENT_PPM);
-		s->shared = s->ceiling_ppm && (mixed || s->ceiling_ppm == CGPU_PPM);
 		if (m->open && m->active)
 			take |= 1ULL << i;
 	}
@@ -257,10 +262,8 @@ int cgpu_policy_shares(uint32_t policy, uint32_t max_inst,
 		return err;
 	memset(shares, 0, count * sizeof(*shares));
 	if (policy == CGPU_POLICY_NATIVE) {
-		for (i = 0; i < count; i++) {
+		for (i = 0; i < count; i++)
 			shares[i].ceiling_ppm = CGPU_PPM;
-			shares[i].shared = true;
-		}
 	} else if (cgpu_policy_conserves(policy)) {
 		conserving(policy, members, count, shares);
 	} else {

@@ -49,8 +49,6 @@ struct cgpu_policy_share {
 	uint32_t share_ppm;   /* while all that are active want all they can get */
 	uint32_t floor_ppm;   /* guaranteed, whatever the others do */
 	uint32_t ceiling_ppm; /* never more, even alone */
-	/* shares one window with the others marked so; what one leaves, they get */
-	bool shared;
 };
 
 /*
@@ -63,6 +61,8 @@ int cgpu_policy_shares(uint32_t policy, uint32_t max_inst,
 		       const struct cgpu_policy_member *members, uint32_t count,
 		       struct cgpu_policy_share *shares);
 
+/* true if the container's part does not depend on who holds the card open */
+bool cgpu_policy_fixes(uint32_t policy, const struct cgpu_policy_member *member);
 /* true if idle time of one container is offered to others */
 bool cgpu_policy_conserves(uint32_t policy);
 

@@ -11,7 +11,6 @@
 #include "core/sched/account.h"
 #include "core/sched/fair.h"
 #include "core/sched/plan.h"
-#include "core/sched/shared.h"
 #include "core/sched/window.h"
 
 #define NEVER UINT64_MAX
@@ -26,30 +25,19 @@ static uint64_t lead(const struct cgpu_sched *s)
 	       (cgpu_window_following(s) == CGPU_SCHED_NOBODY ? 0 : s->gates.open_ns);
 }
 
-/* The entity that runs in a window. */
-static uint32_t runner(uint32_t entity, uint32_t borrower)
-{
-	return borrower != CGPU_SCHED_NONE ? borrower : entity;
-}
-
 static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 		      struct cgpu_sched_action *out)
 {
-	uint32_t runs = runner(s->cur.owner, s->cur.borrower);
 	/*
 	 * Not after an entity that paused recently and may pause again, nor after
 	 * nobody: the next one would start early.
 	 */
-	bool overlap =
-		!s->cur.begun || !(runs == CGPU_SCHED_SHARED ? cgpu_shared_paused(s, now_ns)
-							     : cgpu_entity_paused(s, runs, now_ns));
+	bool overlap = !s->cur.begun || !(cgpu_entity_paused(s, s->cur.owner, now_ns) ||
+					  cgpu_entity_quiet(s, s->cur.owner));
 	uint64_t open = (s->gates.open_mask | s->gates.stale_mask) & s->gates.shut_mask & mask;
 	uint64_t shut = s->gates.open_mask & (~s->gates.shut_mask | s->gates.stale_mask) & ~mask;
 	uint32_t n = 0;
 
-	if (s->cur.begun && s->cur.borrower == CGPU_SCHED_NONE &&
-	    cgpu_entity_quiet(s, s->cur.owner))
-		overlap = false;
 	s->overlap = overlap && open && shut;
 	/* the hardware's switch overlaps the second call */
 	if (open && overlap)
@@ -59,6 +47,12 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 	if (open && !overlap)
 		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_OPEN, 0, open };
 	return n;
+}
+
+/* The slots that run in an entity's window. */
+static uint64_t runs_in(uint32_t entity)
+{
+	return entity < CGPU_SCHED_SLOTS ? SLOT_BIT(entity) : 0;
 }
 
 static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
@@ -107,21 +101,18 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 		s->slot[s->next.owner].stat.switches++;
 	s->cur.unpaid_ns = 0;
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
-	    !(s->cur.begun &&
-	      runner(s->next.owner, s->next.borrower) == runner(s->cur.owner, s->cur.borrower)))
+	    !(s->cur.begun && s->next.owner == s->cur.owner))
 		s->cur.unpaid_ns =
 			cgpu_entity_entry(s, s->cur.begun ? s->cur.owner : CGPU_SCHED_NOBODY);
 	s->cur.owner = s->next.owner;
 	if (!cgpu_entity_quiet(s, s->cur.owner))
-		s->cur.unpaid_ns += cgpu_entity_exit(s, cgpu_window_following(s)) +
-				    cgpu_entity_inner(s, s->cur.owner);
+		s->cur.unpaid_ns += cgpu_entity_exit(s, cgpu_window_following(s));
 	s->cur.cost_ns = s->cur.unpaid_ns;
-	s->cur.borrower = s->next.borrower;
 	s->cur.begun = true;
 	s->moving = false;
 	s->cur.charged_to_ns = now_ns;
 	s->cur.end_ns = s->next.end_ns;
-	if (late && s->cur.borrower == CGPU_SCHED_NONE)
+	if (late)
 		s->cur.end_ns =
 			cgpu_max(s->cur.end_ns, cgpu_window_overdue(s, s->cur.owner, now_ns));
 	if (cgpu_entity_cap_lag(s, &s->entity[s->cur.owner]))
@@ -139,35 +130,11 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 		s->cur.begun = false;
 		return gates(s, 0, now_ns, out);
 	}
-	s->lent.part_ns = 0;
-	s->lent.mask = 0;
-	s->throttled_mask = 0;
-	n = gates(s,
-		  cgpu_window_allowed(s, s->next.owner, then_ns, s->next.end_ns, now_ns,
-				      &s->next.borrower),
-		  now_ns, out);
+	n = gates(s, runs_in(s->next.owner), now_ns, out);
 	if (n)
 		s->moving = true;
 	else
 		begin(s, now_ns);
-	return n;
-}
-
-/* The window goes on with other slots. */
-static uint32_t regate(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_ns,
-		       struct cgpu_sched_action *out)
-{
-	uint32_t n = gates(s,
-			   cgpu_window_allowed(s, s->cur.owner, then_ns, s->cur.end_ns, now_ns,
-					       &s->next.borrower),
-			   now_ns, out);
-
-	if (n) {
-		s->changing = true;
-	} else {
-		cgpu_sched_charge(s, now_ns);
-		s->cur.borrower = s->next.borrower;
-	}
 	return n;
 }
 
@@ -184,7 +151,6 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 		s->calls.pending = 0;
 		s->gates.missed_mask = 0;
 		s->moving = false;
-		s->changing = false;
 		s->cur.begun = false;
 		s->calls.failures++;
 		s->calls.retry_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
@@ -221,15 +187,13 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 		early = lead(s);
 		if (!s->cur.begun || now_ns + early >= s->cur.end_ns)
 			n += hand_over(s, now_ns, now_ns + early, out + n);
-		else if (s->regate || now_ns + early >= s->lent.until_ns)
-			n += regate(s, now_ns, cgpu_min(now_ns + early, s->cur.end_ns), out + n);
+		else if (s->regate)
+			n += gates(s, runs_in(s->cur.owner), now_ns, out + n);
 		s->regate = false;
 		early = lead(s);
 		if (s->cur.begun)
-			*wake_ns = cgpu_min(
-				*wake_ns,
-				cgpu_max(now_ns + CGPU_SCHED_SOON_NS,
-					 cgpu_min(s->cur.end_ns, s->lent.until_ns) - early));
+			*wake_ns = cgpu_min(*wake_ns, cgpu_max(now_ns + CGPU_SCHED_SOON_NS,
+							       s->cur.end_ns - early));
 	}
 	if (n) {
 		s->calls.pending = n;
@@ -291,13 +255,8 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 	if (!s->calls.pending || --s->calls.pending)
 		return;
 	s->gates.missed_mask = 0;
-	if (s->plan.mode == CGPU_SCHED_DEMAND) {
+	if (s->plan.mode == CGPU_SCHED_DEMAND)
 		cgpu_fair_begin(s, end_ns);
-	} else if (s->moving) {
+	else if (s->moving)
 		begin(s, end_ns);
-	} else if (s->changing) {
-		cgpu_sched_charge(s, end_ns);
-		s->cur.borrower = s->next.borrower;
-	}
-	s->changing = false;
 }

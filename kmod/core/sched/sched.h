@@ -16,10 +16,9 @@
 
 enum cgpu_sched_limit {
 	CGPU_SCHED_SLOTS = 64,
-	/* entities: one a slot, one for the shared window, one for time that is nobody's */
-	CGPU_SCHED_SHARED = 64,
-	CGPU_SCHED_NOBODY = 65,
-	CGPU_SCHED_ENTITIES = 66,
+	/* entities: one a slot, and one for time that is nobody's */
+	CGPU_SCHED_NOBODY = 64,
+	CGPU_SCHED_ENTITIES = 65,
 	CGPU_SCHED_NONE = 255,   /* no slot, no entity */
 	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
 
@@ -27,7 +26,6 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_SLICE_US_CUDA = 2048, /* what CUDA sets by itself */
 	CGPU_SCHED_UNITS = 8,            /* unit windows in a period, at least */
 	CGPU_SCHED_WINDOW_MIN_NS = 1000000,
-	CGPU_SCHED_PART_NS = 1250000,       /* a smaller part of a window is not worth its switch */
 	CGPU_SCHED_PERIOD_MAX_NS = 1000000000,
 	/*
 	 * Work that the card loses when the gates hand it on, measured on an
@@ -66,14 +64,10 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_LOSS_PPM = 29000,
 	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
 	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
-	CGPU_SCHED_THROTTLE_NS = 1000000,      /* a gate shuts so long before it matters */
 	CGPU_SCHED_HOLD_NS = 10000000,
-	CGPU_SCHED_PROMPT_NS = 2500000,     /* idle reports later than that move no window */
-	CGPU_SCHED_REST_NS = 100000000,     /* idle for that long: slices are made without it */
-	CGPU_SCHED_STEADY = 8,              /* windows in a row say that one always has work */
-	CGPU_SCHED_SEEN_NS = 2000000,       /* of a shared window: one that wakes is seen */
-	CGPU_SCHED_REST_AGAIN_NS = 2000000000,
-	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much */
+	CGPU_SCHED_TWICE = 2,               /* one window without work says little of the next */
+	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much, */
+	CGPU_SCHED_DEEP_S = 10,             /* but for one that slept so long */
 	/*
 	 * Shares are promised over so short a time to within a point beyond what the
 	 * period makes of it. A call may take 1.5 ms longer than others: what is more
@@ -213,19 +207,12 @@ struct cgpu_sched_slot {
 	struct cgpu_sched_fair_slot fair;
 	struct cgpu_sched_budget budget;
 	bool present;
-	bool idle;             /* told by cgpu_sched_idle() */
-	bool resting;          /* idle for so long that slices are made without it */
-	bool woke;             /* it rested before */
-	uint64_t idle_ns;      /* when it was last seen without work */
-	uint64_t idle_since_ns;
+	uint64_t idle_ns;      /* when a window of its was last seen without work; 0: never */
+	uint8_t idle_windows;  /* in a row, up to TWICE */
 	struct cgpu_policy_member member;
 	uint32_t groups;       /* channel groups that compute */
 	uint32_t slice_us;     /* programmed; 0: not known */
 	uint32_t wanted_us;
-	uint64_t borrowed_ns;     /* gate time in others' windows, this period */
-	int64_t surplus_ns;       /* useful time of others' windows, since the last plan */
-	int64_t spare_ns;      /* of windows that it shares, beyond its part */
-	uint8_t busy;          /* of these in a row it used its part, up to STEADY */
 	uint64_t open_since_ns;
 	uint64_t open_used_ns; /* stat.used_ns then */
 	uint64_t leaves_ns;    /* closed, and counted as open until then */
@@ -265,15 +252,14 @@ struct cgpu_sched_plan {
 	uint64_t clock_ns;     /* the card's clock when the plan was made */
 	uint64_t review_ns;    /* when the plan expires by itself */
 	uint32_t count;        /* entities that have a share */
-	uint8_t order[66];     /* those, as they follow each other in a period */
-	int8_t place[66];      /* of an entity in that order; without a share: before the next */
+	uint8_t order[65];     /* those, as they follow each other; CGPU_SCHED_ENTITIES */
+	int8_t place[65];      /* of an entity in that order; without a share: before the next */
 };
 
 /* The window that is open (cur), the one that calls under way begin (next), the last. */
 struct cgpu_sched_window {
 	bool begun;            /* cur: a window is open */
 	uint32_t owner;        /* entity whose window it is */
-	uint32_t borrower;     /* entity that has it while its owner is idle, or NONE */
 	uint32_t before;       /* entity whose gate was still open when its own opened, or NONE */
 	uint64_t began_ns;
 	uint64_t end_ns;
@@ -281,16 +267,6 @@ struct cgpu_sched_window {
 	uint64_t unpaid_ns;    /* and what of that is still to be charged */
 	uint64_t charged_to_ns;
 	uint64_t ran_ns;       /* last: work in it, if nothing went wrong */
-};
-
-/* How the window of an idle owner is divided among borrowers. */
-struct cgpu_sched_lent {
-	uint64_t part_ns;      /* a borrower's part of the window; 0: not divided yet */
-	uint32_t part_ppm;     /* the shares by which they divide part_ns, summed; or 0 */
-	int64_t surplus_ns;    /* that those borrowers had got until then, summed */
-	uint64_t mask;         /* slots that had a part of it */
-	uint64_t until_ns;     /* when the next borrower follows in the same window */
-	uint64_t cycle_ns;     /* when the slots' borrowed_ns began */
 };
 
 struct cgpu_sched_gates {
@@ -334,7 +310,6 @@ struct cgpu_sched {
 	struct cgpu_sched_config config;
 	struct cgpu_sched_plan plan;
 	struct cgpu_sched_window cur, next, last;
-	struct cgpu_sched_lent lent;
 	struct cgpu_sched_gates gates;
 	struct cgpu_sched_calls calls;
 
@@ -342,19 +317,15 @@ struct cgpu_sched {
 	uint32_t slot_end;     /* no slot from it on has a container: ticks pass them by */
 	struct cgpu_policy_share share[64];
 	struct cgpu_policy_member scratch[64]; /* the kernel's stack has no room for it */
-	struct cgpu_sched_entity entity[66];    /* CGPU_SCHED_ENTITIES */
+	struct cgpu_sched_entity entity[65];    /* CGPU_SCHED_ENTITIES */
 
 	bool suspended;
-	bool sighted;          /* somebody reports who is idle, */
-	uint64_t sight_ns;     /* this late, at worst */
 	uint64_t after_ns;     /* from a slice's end to the next group's beginning, averaged */
 	uint64_t after_used_ns; /* what slices are made for */
 
-	bool regate;           /* the owner went idle, or woke */
+	bool regate;           /* the gates may not be as the open window wants them */
 	bool moving;           /* towards the window of `next` */
-	bool changing;         /* within the window, to the borrower of `next` */
 	bool overlap;          /* the hand-over under way opens before it shuts */
-	uint64_t throttled_mask; /* slots that had their part of the window they share */
 	uint64_t clock_ns;     /* of time that shares are of */
 	uint64_t windows;      /* begun, ever */
 	uint64_t used_ns;      /* by all slots, those that went included */
@@ -398,14 +369,6 @@ void cgpu_sched_renewed(struct cgpu_sched *s, uint32_t slot);
 /* A group took another's place, number unchanged: slices and gates are set again. */
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 
-/*
- * What the caller saw: the container has no work queued, or has again. Optional
- * and as late as the caller's means are; no ceiling depends on it. A caller whose
- * reports are late says so first: then the slots without a ceiling share one window,
- * in which the hardware passes on idle time, and reports are used for the rest only.
- */
-void cgpu_sched_sight(struct cgpu_sched *s, uint64_t late_ns, uint64_t now_ns);
-void cgpu_sched_idle(struct cgpu_sched *s, uint32_t slot, bool idle, uint64_t now_ns);
 /*
  * What GP_PUT and GP_GET say of the container (demand.h): it sleeps, or has work; and
  * whether it pauses, or always has something queued.

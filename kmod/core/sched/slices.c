@@ -10,7 +10,6 @@
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
 #include "core/sched/fair.h"
-#include "core/sched/shared.h"
 
 void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
 {
@@ -65,25 +64,6 @@ static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 }
 
 /*
- * What slices divide of the shared window. Each window starts from the first member,
- * and the gate ends the last one's slice: that one has its part if half a switch is
- * left for the work that the others still do in theirs.
- */
-static uint64_t shared_ns(const struct cgpu_sched *s)
-{
-	uint64_t groups = 0, ns = s->entity[CGPU_SCHED_SHARED].width_ns;
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_opened(s, i) && s->share[i].shared)
-			groups += s->slot[i].groups;
-	if (groups < 2)
-		return ns;
-	ns += cgpu_entity_inner(s, CGPU_SCHED_SHARED);
-	return ns - cgpu_min(ns / 2, (2 * groups - 1) * s->after_used_ns / 2);
-}
-
-/*
  * While gates are open beside each other one that wakes shall not wait for long, and what each
  * submits is to be seen soon: where slices are long, all seem to sleep whose work is done within
  * the first. Only one that never pauses runs several groups alone, and loses by every switch.
@@ -103,8 +83,7 @@ static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
 
 void cgpu_slices_want(struct cgpu_sched *s)
 {
-	uint64_t shared = s->entity[CGPU_SCHED_SHARED].share_ppm, window = shared_ns(s), us;
-	uint64_t resting_ppm = cgpu_shared_resting_ppm(s);
+	uint64_t us;
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++) {
@@ -123,8 +102,6 @@ void cgpu_slices_want(struct cgpu_sched *s)
 			us = demand_slice_us(s, i);
 		} else if (s->plan.mode == CGPU_SCHED_SLICES) {
 			us = slice_us(cgpu_part(s->plan.spread_ns, share), slot->groups);
-		} else if (s->share[i].shared && shared) {
-			us = cgpu_shared_part(s, i, window, resting_ppm) / slot->groups / 1000;
 		} else if (slot->groups == 1) {
 			/* must not end while the next gate is already open */
 			us = 2 * s->plan.period_ns / 1000;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The ring holds one record for each context that was loaded or saved. The time
- * between the two is what its process used. Three judgements follow from it. An owner
- * that is not loaded early in its window has no work, and its window is lent. A
- * container that ran longer than its window started early, because the one before had
- * no work when its own window ended: the time is charged to the right account. And a
- * container that the runlist never loads while it shares the card rests.
+ * between the two is what its process used. In windows by the clock two judgements
+ * follow from it. An owner that is not loaded early in its window pauses. And one that
+ * ran longer than its window started early, because the one before had no work when
+ * its own window ended: the time is charged to the right account.
  */
 #include "core/sched/switch_log.h"
 
-#include "core/sched/shared.h"
 #include "core/rm/abi.h"
 #include "core/rm/decode.h"
 #include "core/sched/account.h"
@@ -205,44 +203,19 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 	return log->look_ns;
 }
 
-/* The window was begun for it alone, and it has not run, or it would have been seen. */
-static bool is_idle(const struct cgpu_switch_log *log, const struct cgpu_sched *s, uint32_t slot)
+/* A window was begun for it, and it has not run, or it would have been seen. */
+static void judge_beginning(const struct cgpu_switch_log *log, struct cgpu_sched *s,
+			    uint32_t slot, uint64_t now_ns)
 {
-	return !log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
-	       s->cur.end_ns == log->end_ns && s->cur.borrower == CGPU_SCHED_NONE &&
-	       s->slot[slot].member.open;
-}
+	struct cgpu_sched_slot *p = &s->slot[slot];
 
-/* It lost a window for lack of work recently. */
-static bool is_known_to_pause(const struct cgpu_switch_log *log, uint32_t slot, uint64_t now_ns)
-{
-	return log->gave_ns[slot] && now_ns - log->gave_ns[slot] < CGPU_SWITCH_LOG_KNOWN_NS;
-}
-
-/* Where the runlist divides the card, or a window, a container with work is loaded each round. */
-static bool is_resting(const struct cgpu_switch_log *log, const struct cgpu_sched *s, uint32_t slot,
-		       uint64_t now_ns)
-{
-	return (s->plan.mode == CGPU_SCHED_SLICES || s->entity[CGPU_SCHED_SHARED].share_ppm) &&
-	       !s->entity[slot].share_ppm && s->slot[slot].member.open &&
-	       now_ns - log->seen_ns[slot] > 2 * s->plan.period_ns;
-}
-
-/*
- * One that is idle gets the first millisecond of its next window to itself again:
- * beside a borrower that never pauses it might not be loaded for a long time. After
- * some windows without work, of every second window only.
- */
-static bool is_asked_again(const struct cgpu_switch_log *log, const struct cgpu_sched *s,
-			   uint32_t slot, uint64_t now_ns)
-{
-	uint64_t since_ns = now_ns - s->slot[slot].idle_since_ns;
-
-	/* in a borrower's window it would be given part of that one */
-	return has_windows(s) && cgpu_policy_conserves(s->config.policy) &&
-	       s->entity[slot].share_ppm && s->cur.owner != slot &&
-	       s->cur.borrower == CGPU_SCHED_NONE &&
-	       (log->idle_windows[slot] < CGPU_SWITCH_LOG_PATIENCE || since_ns > s->plan.period_ns);
+	if (log->seen_mask & SLOT_BIT(slot)) {
+		p->idle_windows = 0;
+	} else if (!log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
+		   s->cur.end_ns == log->end_ns && p->member.open) {
+		p->idle_windows += p->idle_windows < CGPU_SCHED_TWICE;
+		cgpu_entity_pause(s, slot, now_ns);
+	}
 }
 
 static int64_t within(int64_t ns, int64_t most_ns)
@@ -260,7 +233,7 @@ static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_
 	uint32_t before = s->last.before;
 	int64_t more = (int64_t)log->ran_ns[last] - (int64_t)s->last.ran_ns - log->usual_ns[last];
 
-	if (before > CGPU_SCHED_SHARED) {
+	if (before >= CGPU_SCHED_SLOTS) {
 		/* no gate was open before its own: a longer run is not an early start */
 		log->usual_ns[last] += (int32_t)(within(more, CGPU_SWITCH_LOG_EARLY_NS) / 4);
 		if (log->usual_ns[last] < 0)
@@ -272,92 +245,49 @@ static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_
 		return;
 	}
 	cgpu_entity_ran_early(s, last, before, (uint64_t)more, now_ns);
-	if (++log->early_ends[before] >= CGPU_SWITCH_LOG_TWICE)
+	if (++log->early_ends[before] >= CGPU_SCHED_TWICE)
 		cgpu_entity_pause(s, before, now_ns);
 }
 
 /* What became of the window before this one. */
 static void judge_last(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
-	bool next = s->windows == log->windows + 1, shared = log->last == CGPU_SCHED_SHARED;
 	uint32_t i;
 
-	shared &= s->windows != log->windows;
-	if (next && log->last < CGPU_SCHED_SLOTS && s->last.borrower == CGPU_SCHED_NONE)
+	if (s->windows == log->windows + 1 && log->last < CGPU_SCHED_SLOTS)
 		judge_end(log, s, log->last, now_ns);
-	else if (next && shared)
-		cgpu_shared_account(s, log->ran_ns);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
-		if (i != s->cur.owner && (shared || s->entity[i].share_ppm))
+		if (i != s->cur.owner)
 			log->ran_ns[i] = 0;
 	log->windows = s->windows;
 	log->last = s->cur.owner;
 }
 
-static void judge_slot(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
-		       uint64_t now_ns)
-{
-	if (log->seen_mask & SLOT_BIT(slot))
-		log->seen_ns[slot] = now_ns;
-	if (s->plan.mode == CGPU_SCHED_FREE || log->seen_mask & SLOT_BIT(slot)) {
-		log->idle_windows[slot] = 0;
-		if (s->slot[slot].idle)
-			cgpu_sched_idle(s, slot, false, now_ns);
-	} else if (is_idle(log, s, slot)) {
-		cgpu_entity_pause(s, slot, now_ns);
-		log->idle_windows[slot] += log->idle_windows[slot] < CGPU_SWITCH_LOG_PATIENCE;
-		if (log->idle_windows[slot] < CGPU_SWITCH_LOG_TWICE &&
-		    !is_known_to_pause(log, slot, now_ns))
-			return;
-		log->gave_ns[slot] = now_ns;
-		cgpu_sched_sight(s, CGPU_SWITCH_LOG_LATE_NS, now_ns);
-		cgpu_sched_idle(s, slot, true, now_ns);
-	} else if (is_resting(log, s, slot, now_ns)) {
-		cgpu_sched_sight(s, CGPU_SWITCH_LOG_LATE_NS, now_ns);
-		cgpu_sched_idle(s, slot, true, now_ns);
-	} else if (s->slot[slot].idle && is_asked_again(log, s, slot, now_ns)) {
-		cgpu_sched_idle(s, slot, false, now_ns);
-	}
-}
-
 static void forget_slot(struct cgpu_switch_log *log, uint32_t slot)
 {
-	log->idle_windows[slot] = log->early_ends[slot] = 0;
-	log->gave_ns[slot] = log->seen_ns[slot] = log->ran_ns[slot] = 0;
+	log->early_ends[slot] = 0;
+	log->ran_ns[slot] = 0;
 	log->usual_ns[slot] = 0;
 }
 
 void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t spare_ns, pace_ns = CGPU_SWITCH_LOG_REST_NS;
-	bool rests = false;
+	uint64_t pace_ns = CGPU_SWITCH_LOG_REST_NS;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		if (i < s->slot_end && s->slot[i].present)
-			judge_slot(log, s, i, now_ns);
-		else
+		if (i >= s->slot_end || !s->slot[i].present)
 			forget_slot(log, i);
-		rests |= s->slot[i].resting;
+		else if (has_windows(s))
+			judge_beginning(log, s, i, now_ns);
 	}
 	if (has_windows(s))
 		judge_last(log, s, now_ns);
 	cgpu_fair_settle(s, log->pid ? log->loaded : CGPU_SCHED_NONE, now_ns);
 	log->looked = true;
 	log->seen_mask = 0;
-	if (s->plan.mode != CGPU_SCHED_DEMAND && rests)
-		pace_ns = CGPU_SWITCH_LOG_WAKE_NS;
-	else if (s->plan.mode == CGPU_SCHED_DEMAND && cgpu_fair_is_quiet(s, now_ns) &&
-		 !cgpu_budget_is_used(s))
-		pace_ns = CGPU_SWITCH_LOG_RESTING_NS;
-	else if (s->plan.mode == CGPU_SCHED_DEMAND)
-		pace_ns = CGPU_SWITCH_LOG_DEMAND_NS;
+	if (s->plan.mode == CGPU_SCHED_DEMAND)
+		pace_ns = cgpu_fair_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
+				  CGPU_SWITCH_LOG_RESTING_NS : CGPU_SWITCH_LOG_DEMAND_NS;
 	log->look_ns = now_ns + pace_ns;
-	if (!has_windows(s))
-		return;
-	spare_ns = cgpu_shared_surplus_at(s);
-	if (now_ns >= spare_ns)
-		cgpu_shared_throttle(s, log->ran_ns, log->pid ? log->loaded : CGPU_SCHED_NONE);
-	else if (spare_ns < log->look_ns)
-		log->look_ns = spare_ns;
 }

@@ -34,7 +34,7 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_NEXT_NS = 300000,
 	/* while nobody has a window */
 	CGPU_SWITCH_LOG_REST_NS = 100000000,
-	/* unless the runlist's slices are made without somebody, who may wake */
+	/* unless it has still to tell who pauses */
 	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
 	/* windows on demand: what sleepers run in others' time is charged to them; */
 	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
@@ -44,14 +44,6 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_FRESH_NS = 5000000,
 	/* time servers move the host's clock by 500 ppm at most: in two of these by 1 ms */
 	CGPU_SWITCH_LOG_SPAN_NS = 1000000000,
-	/* a pause at the beginning of one window says little of the rest of it */
-	CGPU_SWITCH_LOG_TWICE = 2,
-	/* unless it lost one so recently */
-	CGPU_SWITCH_LOG_KNOWN_NS = 1000000000,
-	/* one that had no work in so many windows is asked again in every second only */
-	CGPU_SWITCH_LOG_PATIENCE = 8,
-	/* a container that goes idle in a window is found in the next one */
-	CGPU_SWITCH_LOG_LATE_NS = 100000000,
 	/*
 	 * One whose gate opens while the one before has no work, but still its gate
 	 * open, runs 0.4 ms more than its window would have it.
@@ -94,12 +86,9 @@ struct cgpu_switch_log {
 	uint64_t windows;     /* of the engine, when it was looked into one last */
 	uint32_t loaded;      /* whose use was told last: of the loaded one, if there is any */
 	uint32_t last;        /* whose that was */
-	uint64_t gave_ns[64]; /* CGPU_SCHED_SLOTS: when a window of its was given away; 0: never */
-	uint64_t seen_ns[64]; /* when it was last seen to have the engine */
-	uint64_t ran_ns[64];  /* of the window that is open, and the one before */
+	uint64_t ran_ns[64];  /* CGPU_SCHED_SLOTS: of the window that is open, and the one before */
 	int32_t usual_ns[64]; /* what it runs more than its window when it cannot begin early */
-	uint8_t idle_windows[64]; /* in a row without work, */
-	uint8_t early_ends[65];   /* CGPU_SCHED_SHARED + 1: and that the next one's work cut into */
+	uint8_t early_ends[64]; /* windows in a row that the next one's work cut into */
 };
 
 /* A client has bound a ring that is empty. */

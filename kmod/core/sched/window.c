@@ -27,24 +27,6 @@ static int64_t lag_at(const struct cgpu_sched *s, uint32_t entity, uint64_t then
 	return s->cur.begun && entity == s->cur.owner ? lag - (int64_t)ahead : lag;
 }
 
-/* The most lagging of those whose windows may move. */
-static uint32_t filler(const struct cgpu_sched *s, uint64_t then_ns)
-{
-	uint32_t i, best = CGPU_SCHED_NONE;
-	int64_t lag, most_lag = 0;
-
-	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
-		if (!s->entity[i].share_ppm || !cgpu_entity_elastic(s, i))
-			continue;
-		lag = lag_at(s, i, then_ns) - cgpu_entity_planned_lag(s, i, then_ns);
-		if (best == CGPU_SCHED_NONE || lag > most_lag) {
-			best = i;
-			most_lag = lag;
-		}
-	}
-	return best;
-}
-
 uint64_t cgpu_window_overdue(const struct cgpu_sched *s, uint32_t entity, uint64_t then_ns)
 {
 	const struct cgpu_sched_entity *e = &s->entity[entity];
@@ -57,7 +39,7 @@ uint64_t cgpu_window_overdue(const struct cgpu_sched *s, uint32_t entity, uint64
 
 uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *end_ns)
 {
-	uint64_t frame, best_end = 0, planned_ns, end, enough;
+	uint64_t frame, best_end = 0, end, enough;
 	uint32_t k, entity, best = CGPU_SCHED_NONE;
 	int32_t at = s->cur.begun && !s->plan.moved ? s->plan.place[s->cur.owner] : -1;
 
@@ -89,18 +71,6 @@ uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *en
 		}
 		s->plan.frame_ns = frame;
 		*end_ns = end;
-		planned_ns = frame + e->offset_ns - e->cost_ns - e->width_ns;
-		if (cgpu_policy_conserves(s->config.policy) &&
-		    then_ns + CGPU_SCHED_WINDOW_MIN_NS < planned_ns) {
-			/* somebody went idle: the time until the planned start is the others' */
-			best = filler(s, then_ns);
-			if (best == CGPU_SCHED_NONE || best == entity)
-				return entity;
-			if (s->plan.place[best] > at)
-				s->plan.frame_ns -= s->plan.period_ns;
-			*end_ns = planned_ns;
-			return best;
-		}
 		return entity;
 	}
 	/* everybody is ahead of the grid: something delayed us */

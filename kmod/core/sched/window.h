@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Whose window is next, when it ends, and who runs in it. Private to core/sched. */
+/* Whose window is next, and when it ends. Private to core/sched. */
 #ifndef CGPU_CORE_SCHED_WINDOW_H
 #define CGPU_CORE_SCHED_WINDOW_H
 
@@ -29,19 +29,5 @@ uint32_t cgpu_window_following(const struct cgpu_sched *s);
  * entity behind those that stop slowly would never run.
  */
 uint64_t cgpu_window_overdue(const struct cgpu_sched *s, uint32_t entity, uint64_t then_ns);
-
-/**
- * cgpu_window_allowed() - who may run in a window (lend.c)
- * @s: the scheduler
- * @entity: whose window it is
- * @then_ns: from when
- * @end_ns: until when
- * @now_ns: the time
- * @borrower: who has it because @entity is idle, or CGPU_SCHED_NONE
- *
- * Return: a mask of slots.
- */
-uint64_t cgpu_window_allowed(struct cgpu_sched *s, uint32_t entity, uint64_t then_ns,
-			     uint64_t end_ns, uint64_t now_ns, uint32_t *borrower);
 
 #endif
