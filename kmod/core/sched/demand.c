@@ -245,15 +245,17 @@ static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace
 }
 
 /*
- * All sleep, by GP_PUT. It was loaded without a submission: it had work left; or again, after
- * another who was, too: both wait for the card. Return: what it ran, by the log.
+ * All sleep, by GP_PUT. It was loaded without a submission: it had work left. Return: what it
+ * ran, by the log; @turns: it was loaded again after another who was, too: both have work.
  */
-static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+			   bool *turns)
 {
+	*turns = false;
 	if (d->state != CGPU_DEMAND_SLEEPS || d->told_ns == s->fair.settled_ns)
 		return 0;
-	if (!s->fair.takes_turns &&
-	    (d->moved || d->queued || d->moved_ns >= s->fair.settled_from_ns))
+	*turns = s->slot[slot].fair.takes_turns;
+	if (!*turns && (d->moved || d->queued || d->moved_ns >= s->fair.settled_from_ns))
 		return 0;
 	d->told_ns = s->fair.settled_ns;
 	return s->slot[slot].fair.resumed_ns;
@@ -268,14 +270,15 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 {
 	uint64_t ran_ns = s->slot[slot].fair.asleep_ran_ns - d->asleep_ran_ns;
 	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_BUCKET_LEAK;
-	bool works;
+	uint64_t again_ns;
+	bool works, turns;
 
-	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ?
-			     d->busy_ns + ran_ns + resumed_ns(d, s, slot) : 0;
+	again_ns = resumed_ns(d, s, slot, &turns);
+	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ? d->busy_ns + ran_ns + again_ns : 0;
 	/* what it submitted a moment ago is no work that was silent */
 	if (d->moved)
 		d->busy_ns /= 2;
-	works = d->busy_ns >= CGPU_DEMAND_BUSY_NS;
+	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
 	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
 	d->bucket_ns += ran_ns;
@@ -386,19 +389,6 @@ static bool is_silent(const struct cgpu_demand_slot *d)
 	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
 }
 
-/* The runlist has come to each whose gate is open by then. */
-static uint64_t round_ns(const struct cgpu_sched *s)
-{
-	uint64_t ns = 0;
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
-			ns += 1000ULL * s->slot[i].slice_us * s->slot[i].groups +
-			      CGPU_SCHED_SWITCH_NS;
-	return ns;
-}
-
 /*
  * It is silent at times, and its last submission was long ago. It has its turns as one that
  * works, but others run beside it, until the log has told: who runs again after they could
@@ -428,7 +418,7 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 		d->used_ns = used_ns;
 	} else if (used_ns - d->used_ns > CGPU_DEMAND_DOUBT_NS) {
 		d->moved_ns = now_ns;
-	} else if (told_ns - d->told_ns > round_ns(s)) {
+	} else if (told_ns - d->told_ns > cgpu_fair_round_ns(s)) {
 		return false;
 	}
 	return true;

@@ -520,6 +520,44 @@ static void settle_budget(struct cgpu_sched *s, uint32_t slot)
 		f->asleep_ran_ns += (uint64_t)more;
 }
 
+uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s)
+{
+	uint64_t ns = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+			ns += 1000ULL * s->slot[i].slice_us * s->slot[i].groups +
+			      CGPU_SCHED_SWITCH_NS;
+	return ns;
+}
+
+/*
+ * Nobody has the card, for all seem to sleep. Two and more that the runlist loaded again within
+ * a round of it, or little more, had work.
+ */
+static void judge_turns(struct cgpu_sched *s, bool all_sleep, uint64_t now_ns)
+{
+	bool over = now_ns - s->fair.turns_from_ns >= cgpu_fair_round_ns(s);
+	uint32_t i, returned = 0;
+
+	for (i = 0; i < s->slot_end; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		f->turns = all_sleep ? f->turns + f->loads : 0;
+		f->resumed_ns = all_sleep && f->loads ? f->ran_ns : 0;
+		returned += f->turns > 1;
+	}
+	for (i = 0; i < s->slot_end; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+		f->takes_turns = over && returned > 1 && f->turns > 1;
+		f->turns = over ? 0 : f->turns;
+	}
+	if (over || !all_sleep)
+		s->fair.turns_from_ns = now_ns;
+}
+
 void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
@@ -528,7 +566,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			 s->fair.changed_ns <= s->fair.settled_ns;
 	/* one that has work all the time leaves the card to who has work, and to nobody else */
 	bool contended = false;
-	uint32_t i, returned = 0;
+	uint32_t i;
 
 	charge(s, now_ns);
 	for (i = 0; i < s->slot_end; i++) {
@@ -538,7 +576,6 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (!competes(s, i))
 			continue;
 		contended |= !f->asleep && f->ran_ns;
-		returned += f->loads > 1;
 		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
 		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
 	}
@@ -565,7 +602,6 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
-	s->fair.takes_turns = returned > 1;
 	s->fair.settled_from_ns = s->fair.settled_ns;
 	s->fair.settled_ns = now_ns;
 	s->fair.loaded = loaded;
@@ -573,13 +609,10 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		pass_on(s, now_ns);
 		judge_dividers(s, now_ns);
 	}
+	judge_turns(s, on_demand && s->fair.curr >= CGPU_SCHED_SLOTS, now_ns);
 	for (i = 0; i < s->slot_end; i++) {
-		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
-
-		f->resumed_ns = on_demand && f->loads && s->fair.curr >= CGPU_SCHED_SLOTS ?
-					f->ran_ns : 0;
-		f->ran_ns = f->held_ns = 0;
-		f->loads = 0;
+		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
+		s->slot[i].fair.loads = 0;
 	}
 }
 

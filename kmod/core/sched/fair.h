@@ -60,6 +60,9 @@ bool cgpu_fair_slept(const struct cgpu_sched *s, uint32_t slot);
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
 
+/* The runlist has come to each whose gate is open by then. */
+uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
+
 /* Somebody may pause, and the log has still to tell. */
 bool cgpu_fair_waits(const struct cgpu_sched *s);
 

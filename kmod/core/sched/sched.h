@@ -193,7 +193,9 @@ struct cgpu_sched_fair_slot {
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
 	uint32_t loads;        /* since then, too */
-	uint64_t resumed_ns;   /* run before, if it was loaded then and nobody had the card */
+	uint64_t resumed_ns;   /* run before, if it was loaded then and nobody had the card; */
+	uint32_t turns;        /* loads since fair.turns_from_ns */
+	bool takes_turns;      /* they were more than one, as another's were */
 	uint64_t asleep_ran_ns; /* run beyond what it held while it slept, ever */
 	uint64_t fell_ran_ns;  /* as it was when it fell asleep */
 	/* under slices, since use_from_ns: what they gave it, and what it ran */
@@ -293,9 +295,9 @@ struct cgpu_sched_fair {
 	uint64_t began_ns;     /* curr has it since */
 	uint64_t charged_to_ns;
 	uint64_t settled_ns;   /* the log was read, */
-	uint64_t settled_from_ns; /* and before that, */
-	bool takes_turns;      /* two and more were loaded twice meanwhile, */
-	uint32_t loaded;       /* and the context of this slot was loaded, or NONE */
+	uint64_t settled_from_ns; /* and before that; */
+	uint64_t turns_from_ns; /* nobody has had the card since */
+	uint32_t loaded;       /* the context of this slot was loaded, or NONE */
 	uint64_t bin;          /* that is filled now */
 	uint64_t budget_bin;
 	uint64_t resting_mask; /* slots that the plan leaves out */
