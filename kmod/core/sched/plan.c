@@ -2,10 +2,9 @@
 /*
  * After any event the plan is made anew: policy turns members into shares; the mode
  * follows from the ceilings and from who pauses (nobody below 100 %, and nobody: the
- * runlist's slices; else windows, made by gates, on demand or by the clock); entities
- * get the shares that are windows of their own, the members of the shared window get
- * one together, and what is left is nobody's. The entities are put in an order in
- * which those whose windows may not move come first.
+ * runlist's slices; else windows, made by gates, on demand or by the clock). By the
+ * clock each entity with a share has a window, and what is left is nobody's. Those
+ * whose share does not depend on the others' come first.
  *
  * A change of plan must move no account: each entity keeps its lag relative to where
  * the old plan wanted it, and the open window goes on with an end of the new plan.
