@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pycgpu.agent import server
-from tests.vm.loaded import until
+from tests.vm.loaded import SLOWNESS, until
 from tests.vm.user_door import START_S, TREE, Door
 
 pytestmark = [
@@ -120,7 +120,7 @@ def _continued() -> int:
 def test_no_control_goes_on_in_memory_that_the_tenant_can_change(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:
-    keeper = door.start("sleep", "60", name="keeper")
+    keeper = door.start("sleep", str(60 * SLOWNESS), name="keeper")
     until((TREE / "container/keeper").exists, "the agent", START_S)
     counts = []
     for calls in ("2", "202"):
@@ -137,7 +137,7 @@ def test_memory_in_the_place_of_a_client_ends_the_container(
 ) -> None:
     before = _used_bytes(door)
     tenant = door.start("env", "HOLD=1", *who, unseen, "swap-class", str(2048 * MIB), "20")
-    out, err = tenant.communicate(timeout=START_S)
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == -signal.SIGKILL, (out, err)
     until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
     assert "holds memory that it was not given" in _events()
@@ -155,7 +155,7 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(
     """Row 4."""
     launch = (door.simcuda, "--json", "--by-channel", "launch", "6", "1")
     tenant = door.start(*who, *launch, quota=10)
-    out, err = tenant.communicate(timeout=START_S)
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == 0, err
     assert int(json.loads(out.splitlines()[-1])["share_permille"]) <= 200
 
@@ -167,7 +167,7 @@ def test_a_quota_holds_for_channels_that_are_made_anew(
     """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""
     renew = str(made("programs") / "renew")
     tenant = door.start(*who, renew, handle, "8", "1", quota=10)
-    out, err = tenant.communicate(timeout=START_S)
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == 0, err
     told = json.loads(out.splitlines()[-1])
     assert told["made"] > 20, told

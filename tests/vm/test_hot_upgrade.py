@@ -261,7 +261,7 @@ def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(
     one.begin()
     core = kernel_door.core_name(NEW)
     subprocess.run(["insmod", versions.directories[NEW] / f"{core}.ko"], check=True)
-    kernel_door.tell(kernel_door.switch(core, 1500))
+    kernel_door.tell(kernel_door.switch(core, 1500 * SLOWNESS))
     assert installed.running(versions.host) == core
     until(lambda: installed.running(versions.host) == kernel_door.core_name(OLD), "the way back")
     door = kernel_door.read(str(TREE))

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.process import output
-from tests.vm.loaded import until
+from tests.vm.loaded import DEADLINE_S, SLOWNESS, until
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
@@ -718,7 +718,7 @@ def test_a_sleeping_reader_and_a_sleeping_poller_are_woken(
         thread.start()
     tree.write("0/policy", "2")
     for thread in threads:
-        thread.join(30)
+        thread.join(DEADLINE_S * SLOWNESS)
     assert woken["read"].decode().endswith(" set 0/policy 2\n")
     assert woken["select"] == [polling]
 

@@ -18,7 +18,7 @@ from typing import Any
 from pycgpu.agent import server
 from tests.vm import loaded
 from tests.vm.drivers import Sim
-from tests.vm.loaded import until
+from tests.vm.loaded import SLOWNESS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = Path("/run/cgpu_km")
@@ -71,7 +71,7 @@ class Door:
     def run(self, *command: str, **options: Any) -> tuple[int, str, str]:
         """Run a tenant to its end; return status, output and errors."""
         process = self.start(*command, **options)
-        out, err = process.communicate(timeout=START_S)
+        out, err = process.communicate(timeout=START_S * SLOWNESS)
         return process.returncode, out, err
 
     def sim(self, *arguments: str, **options: str) -> dict[str, Any]:

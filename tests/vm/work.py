@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping
 
 from tests.vm.container import Container
+from tests.vm.loaded import SLOWNESS
 
 SECONDS = 4.0
 
@@ -58,7 +59,7 @@ class Work:
             crowd = " ".join([f"{command} <&3 &"] * processes)
             self.child = container.popen("sh", "-c", f"exec 3<&0; {crowd} wait")
         self.processes = processes
-        self.timeout_s = 2 * seconds + 100
+        self.timeout_s = (2 * seconds + 100) * SLOWNESS
         assert self.child.stdout is not None
         for _ in range(processes):
             line = self.child.stdout.readline()
