@@ -13,7 +13,7 @@ import pytest
 
 from tests.vm.drivers import Km, Sim
 from tests.vm.test_isolation import Host
-from tests.vm.work import Work, together
+from tests.vm.work import NEAR, Work, together
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
 
@@ -31,8 +31,6 @@ TABLES_BYTES = GIB // 512 + GIB // 512 // 512 + 3 * 4096
 FREE_TABLES_BYTES = (64 << 20) + GIB // 128
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
-#: Percentage points: see test_compute.py.
-NEAR = 7.0
 #: what `reach unlisted` asks for: escapes (bare and wrapped), UVM, controls, a class
 UNLISTED = (
     "escape=0x4d not listed", "uvm=0x3e not listed", "control=0x2080ffff not listed",

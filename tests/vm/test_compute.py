@@ -19,12 +19,9 @@ import pytest
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
-from tests.vm.work import SECONDS, Work, together
+from tests.vm.work import NEAR, SECONDS, Work, together
 
 pytestmark = pytest.mark.kernel("6.1", by_default=True)
-
-#: Percentage points.
-NEAR = 7.0
 
 
 class Card:

@@ -16,8 +16,8 @@ import pytest
 from pycgpu.tree import usage_log
 from pycgpu.tree.recorder import Recorder
 from tests.vm.loaded import until
-from tests.vm.test_compute import NEAR, Card, card, divided, shares
-from tests.vm.work import SECONDS, Work, together
+from tests.vm.test_compute import Card, card, divided, shares
+from tests.vm.work import NEAR, SECONDS, Work, together
 
 __all__ = ["card"]
 
