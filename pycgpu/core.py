@@ -110,7 +110,7 @@ class Request:
         return bytes(ffi.buffer(self.raw.gpu_uuid))
 
     @property
-    def depends(self) -> tuple[int, int, int]:
+    def depends(self) -> tuple[int, int]:
         """Handles whose free frees this object too, 0 where there is none."""
         return tuple(self.raw.hDepend)
 

@@ -227,8 +227,10 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 	}
 	if (!tsg)
 		return NV_ERR_INSUFFICIENT_RESOURCES;
+	/* Memory of RM's is kept for the channel; with the process's own it goes (from 570 on). */
 	if ((share && nvsim_object_depend(obj, share)) || (vas && nvsim_object_depend(obj, vas)) ||
-	    (userd && nvsim_object_depend(obj, userd)))
+	    (userd && userd->class == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR &&
+	     nvsim_object_depend(obj, userd)))
 		return NV_ERR_NO_MEMORY;
 	nvsim_latency_us(400);
 	obj->aux = nvsim_tsg_engine(tsg);

@@ -492,8 +492,8 @@ def test_malloc_d_memory_never_moves_to_a_card(flags: int) -> None:
 # ---------------------------------------------------------------- one identity
 
 
-def channel_params(engine: int) -> bytearray:
-    return nv.put(368, (128, "I", engine))
+def channel_params(engine: int, userd: int = 0) -> bytearray:
+    return nv.put(368, (32, "I", userd), (128, "I", engine))
 
 
 class Runs(Container):
@@ -559,6 +559,48 @@ def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
     container.free(0x21)
     assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 0
     assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 0
+
+
+@pytest.mark.parametrize("cls", [nv.MEMORY_USER, nv.MEMORY_SYSTEM])
+def test_a_channel_whose_userd_was_freed_is_gated_and_counted(cls: int) -> None:
+    """The driver lets it live and run (535 to 595, refAddDependant() for OsDescMemory alone)."""
+    container = Runs()
+    if cls == nv.MEMORY_USER:
+        container.memory(0x40, 65536)
+    else:
+        container.alloc(CLIENT, DEVICE, 0x40, cls)
+    container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
+    container.schedule(0x10)
+    container.free(0x40)
+    assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 3
+    assert container.shut() == {0x11, 0x12, 0x13}
+
+
+@pytest.mark.parametrize(("cls", "status"), [(0x71, nv.NOT_SUPPORTED), (0, nv.NOT_FOUND)])
+def test_no_userd_but_in_memory_of_the_drivers_making(cls: int, status: int) -> None:
+    """With the process's own memory a channel goes, unheard, or does not, by the branch."""
+    container = Runs()
+    if cls:
+        container.alloc(CLIENT, DEVICE, 0x40, cls)
+    params = channel_params(GRAPHICS, 0x40)
+    verdict, call = container.ask(
+        nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, params), params
+    )
+    assert (verdict, call.status) == (Verdict.ANSWER, status)
+
+
+def test_userd_stays_what_it_is_until_the_channel_is_made() -> None:
+    container = Runs()
+    container.memory(0x40, 65536)
+    params = channel_params(GRAPHICS, 0x40)
+    verdict, made = container.ask(
+        nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, params), params
+    )
+    assert verdict is Verdict.FORWARD
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x40))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    assert made.post() is Verdict.DONE
+    container.free(0x40)
 
 
 def test_no_computing_channel_outside_a_group() -> None:

@@ -89,7 +89,7 @@ ALLOC_PARAMS = {
     0x9067: ((12,) * 4, {}),
     0xC86F: ((360, 360, 368, 368), {"engineType": 128}),
 }
-DEPENDS = {0xA06C: (8,), 0x9067: (0,), 0xC86F: (24, 28, 32)}
+DEPENDS = {0xA06C: (8,), 0x9067: (0,), 0xC86F: (24, 28)}
 # control: size of its parameters by branch
 CONTROLS = {
     0x205: (32,) * 4, 0x3D05: (24,) * 4, 0x3D06: (20,) * 4, 0x3D0B: (2128,) * 4,
@@ -211,6 +211,8 @@ def test_allocation_parameters_are_read_where_nvidia_put_them(
         check(request, params, fields)
         for i, offset in enumerate(DEPENDS.get(cls, ())):
             assert request.depends[i] == read(params, "", offset)
+        if cls == 0xC86F:
+            assert request.hUserd == read(params, "", 32)
 
 
 @given(branches, st.sampled_from(sorted(CONTROLS)), st.integers(0, 1 << 32 - 1), st.booleans())

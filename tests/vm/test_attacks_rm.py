@@ -119,6 +119,13 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(host: Host, ui
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host) -> None:
+    """The driver lets them run on; they were taken for gone, and never shut."""
+    host.cgpu.write("0/policy", "1\n")
+    work = Work(host.tenant(extra=",quota=10"), free_userd=True)
+    assert together(work)[0] == pytest.approx(10, abs=NEAR)
+
+
 @pytest.mark.parametrize("handle", ["same", "new"])
 def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str) -> None:
     """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""

@@ -33,6 +33,7 @@ class Work:
         slice_us: the timeslice that it asks for, if any.
         processes: how many do so side by side in the container.
         by_channel: its group gets to run by the name of a channel of its.
+        free_userd: it frees the memory that its channels are driven by.
         starter: what starts it, if not the container's runtime.
         environment: more of it.
     """
@@ -47,10 +48,11 @@ class Work:
         slice_us: int | None = None,
         processes: int = 1,
         by_channel: bool = False,
+        free_userd: bool = False,
         starter: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        named = "--by-channel" if by_channel else ""
+        named = f"{'--by-channel' if by_channel else ''} {'--free-userd' if free_userd else ''}"
         command = f"{starter} simcuda --json --wait {named} --gpu {card} launch"
         command += f" {seconds} {kernel_ms}"
         if slice_us is not None:

@@ -172,6 +172,28 @@ static uint32_t channels_max(const struct cgpu_tenant *tenant,
 					      CGPU_RUNLIST_CHANNELS;
 }
 
+/*
+ * The memory that a channel is driven by. The driver lets the channel live when that is freed,
+ * unless it is the process's own memory: with that a channel goes, from 570 on. So it has to be
+ * of the driver's making, and stays what it is until the channel is there.
+ */
+static int pre_userd(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t index = cgpu_object_find(&tenant->objects, call->req.hClient, call->req.hUserd);
+	uint32_t hClass;
+
+	if (!call->req.hUserd)
+		return CGPU_FORWARD;
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	hClass = cgpu_object_at(&tenant->objects, index)->hClass;
+	if (hClass != NV01_MEMORY_LOCAL_USER && hClass != NV01_MEMORY_SYSTEM)
+		return cgpu_refuse(tenant, call, cgpu_object_at(&tenant->objects, index)->card,
+				   NV_ERR_NOT_SUPPORTED);
+	cgpu_pin(tenant, call, index);
+	return CGPU_FORWARD;
+}
+
 static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
 {
@@ -195,7 +217,8 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	    !cgpu_engine_computes(parent->engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
 	if (cgpu_object_class_runs(call->req.hClass) &&
-	    pre_runnable(tenant, call, card) != CGPU_FORWARD)
+	    (pre_runnable(tenant, call, card) != CGPU_FORWARD ||
+	     pre_userd(tenant, call) != CGPU_FORWARD))
 		return CGPU_ANSWER;
 	if (card >= CGPU_MAX_CARDS)
 		return CGPU_FORWARD;
@@ -380,7 +403,7 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	object->charge = call->charge;
 	call->charge = 0;
 	object->engineType = req->engineType;
-	for (i = 0; i < 3; i++)
+	for (i = 0; i < 2; i++)
 		object->hDepend[i] = req->hDepend[i];
 	if (req->hClass == NV01_DEVICE_0)
 		object->card = call->card;

@@ -355,7 +355,7 @@ static uint32_t mark_dependents(struct cgpu_objects *objects, uint32_t hClient,
 
 		if (object->hClient != hClient || object->users)
 			continue;
-		for (i = 0; i < 3 && !(object->flags & CGPU_OBJECT_GOING); i++) {
+		for (i = 0; i < 2 && !(object->flags & CGPU_OBJECT_GOING); i++) {
 			uint32_t named = second && object->hDepend[i] ?
 				cgpu_object_find(objects, hClient, object->hDepend[i]) : 0;
 

@@ -41,7 +41,7 @@ struct cgpu_object {
 	uint32_t file;         /* the open file that it lives with */
 	uint32_t pid;          /* process that created the client, host's number */
 	uint32_t engineType;
-	uint32_t hDepend[3];   /* freeing one of these handles frees this object */
+	uint32_t hDepend[2];   /* freeing one of these handles frees this object */
 	uint32_t flags;        /* enum cgpu_object_flag */
 	/*
 	 * The channel group that this is, is a handle of, or runs in: however it was

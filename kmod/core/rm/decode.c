@@ -705,7 +705,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		req->hDepend[0] =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hContextShare));
 		req->hDepend[1] = cgpu_get32(params, offsetof(struct nv_channel_alloc, hVASpace));
-		req->hDepend[2] =
+		req->hUserd =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory));
 		req->engineType =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType));

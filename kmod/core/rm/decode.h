@@ -88,7 +88,8 @@ struct cgpu_request {
 	uint32_t attr;
 	uint32_t attr2;
 	uint32_t engineType;
-	uint32_t hDepend[3];    /* handles whose free frees this object too */
+	uint32_t hDepend[2];    /* handles whose free frees this object too */
+	uint32_t hUserd;        /* memory that a channel is driven by, 0: RM's own */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
 	bool partial;           /* UNMAP_DMA: of a part, the rest stays mapped */
 	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */

@@ -33,6 +33,7 @@ static const char usage[] =
 "  --xfer           every command inside IOCTL_XFER_CMD\n"
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
 "  --by-channel     let groups run by the name of a channel of theirs\n"
+"  --free-userd     free the memory that channels are driven by, and go on\n"
 "  --context        make a whole CUDA context first\n"
 "  --announce       launch names its client and channels on standard error first\n"
 "  --wait           launch says 'ready' once it has its context, begins when stdin has input\n"
@@ -761,6 +762,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "by-channel", 0, NULL, 's' },
+		{ "free-userd", 0, NULL, 'f' },
 		{ "context", 0, NULL, 'c' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
 		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
@@ -776,6 +778,7 @@ int main(int argc, char **argv)
 		case 'x': opt.xfer = true; break;
 		case 'H': opt.heap = number(optarg); break;
 		case 's': opt.by_channel = true; break;
+		case 'f': opt.free_userd = true; break;
 		case 'c': with_context = true; break;
 		case 'a': announce = true; break;
 		case 'w': wait_for_start = true; break;

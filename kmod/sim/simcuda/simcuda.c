@@ -500,6 +500,11 @@ int sc_context(struct sc *sc)
 		if (ret)
 			return ret;
 	}
+	if (sc->opt.free_userd) {
+		ret = sc_rm_free(sc, sc->client, sc->userd);
+		if (ret)
+			return ret;
+	}
 	/* CUDA's own slice, its last step. */
 	return sc_rm_control(sc, sc->group[0], 0xa06c0103, &slice, sizeof(slice));
 }
