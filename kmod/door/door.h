@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 8
+#define CGPU_DOOR_API 9
 
 struct cgpu_card_defaults;
 struct cgpu_slot;
@@ -115,8 +115,8 @@ struct cgpu_core_ops {
 	/* MAPS. Return: 0, -errno. */
 	int (*mmap_pre)(struct file *file, u64 start, u64 length_bytes, u64 offset_bytes,
 			void **token);
-	/* The driver refused it. */
-	void (*mmap_undo)(void *token, u64 start, u64 length_bytes);
+	/* `done`: the driver did not refuse it. */
+	void (*mmap_post)(void *token, u64 start, u64 length_bytes, bool done);
 	void (*unmapped)(struct mmu_notifier *notifier, u64 start, u64 length_bytes);
 
 	/* Files in /proc; `entry` is what proc_create_data() was given. */

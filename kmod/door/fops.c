@@ -217,9 +217,9 @@ static int hooked_mmap(struct file *file, struct vm_area_struct *vma)
 	if (err)
 		return err;
 	err = cgpu_uvm_target.original.mmap(file, vma);
-	if (err && token) {
+	if (token) {
 		core = cgpu_core_enter(&cgpu_maps);
-		core->mmap_undo(token, start, length_bytes);
+		core->mmap_post(token, start, length_bytes, !err);
 		cgpu_core_leave(&cgpu_maps);
 	}
 	return err;
@@ -251,14 +251,9 @@ static void on_invalidate_end(struct mmu_notifier *notifier,
 		tell_unmapped(notifier, range->start, range->end - range->start);
 }
 
-static void on_mm_release(struct mmu_notifier *notifier, struct mm_struct *mm)
-{
-	tell_unmapped(notifier, 0, U64_MAX);
-}
-
+/* No release: at the end of an mm it comes first, when nothing has been unmapped yet. */
 static const struct mmu_notifier_ops notifier_ops = {
 	.invalidate_range_end = on_invalidate_end,
-	.release = on_mm_release,
 };
 
 int cgpu_door_watch_mm(struct mmu_notifier *notifier, struct mm_struct *mm)

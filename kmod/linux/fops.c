@@ -141,7 +141,7 @@ int cgpu_mmap_pre(struct file *file, u64 start, u64 length_bytes, u64 offset_byt
 	return err;
 }
 
-void cgpu_mmap_undo(void *token, u64 start, u64 length_bytes)
+void cgpu_mmap_post(void *token, u64 start, u64 length_bytes, bool done)
 {
-	cgpu_open_file_munmap(token, start, length_bytes);
+	cgpu_open_file_mapped(token, start, length_bytes, done);
 }

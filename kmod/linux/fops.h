@@ -13,6 +13,6 @@ void cgpu_release_post(void *token);
 void cgpu_ioctl_pre(struct cgpu_pass *pass);
 int cgpu_mmap_pre(struct file *file, u64 start, u64 length_bytes, u64 offset_bytes,
 		  void **token);
-void cgpu_mmap_undo(void *token, u64 start, u64 length_bytes);
+void cgpu_mmap_post(void *token, u64 start, u64 length_bytes, bool done);
 
 #endif

@@ -5,9 +5,11 @@
  * user space and leaves the table in release, hence whoever holds the file
  * may use its entry without a reference of its own.
  *
- * Managed memory appears by mmap and disappears by munmap, exec or exit. UVM
- * compares its vm_ops, so they cannot be wrapped; an mmu notifier on the mm
- * that initialised the UVM file tells instead.
+ * Managed memory appears by mmap and disappears by munmap. UVM compares its
+ * vm_ops, so they cannot be wrapped; an mmu notifier on the mm that initialised
+ * the UVM file tells instead. What is there when the mm ends counts until the
+ * file is closed: the end is told before anything is unmapped, and a file that
+ * was initialised for several processes keeps what one of them had.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -148,17 +150,13 @@ u32 cgpu_open_file_device(struct cgpu_open_file *entry)
 
 /* ------------------------------------------------------ managed memory */
 
-void cgpu_open_file_munmap(struct cgpu_open_file *entry, u64 start, u64 length_bytes)
+void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
 {
+	struct cgpu_open_file *entry = container_of(notifier, struct cgpu_open_file, notifier);
+
 	mutex_lock(&entry->container->lock);
 	cgpu_tenant_munmap(&entry->container->tenant, entry->number, start, length_bytes);
 	mutex_unlock(&entry->container->lock);
-}
-
-void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
-{
-	cgpu_open_file_munmap(container_of(notifier, struct cgpu_open_file, notifier),
-			      start, length_bytes);
 }
 
 int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
@@ -179,7 +177,7 @@ int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
 
 int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_bytes)
 {
-	int err;
+	int err = 0;
 
 	/*
 	 * Without the watch nobody would tell when it goes. UVM refuses too:
@@ -189,10 +187,19 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 		return -EOPNOTSUPP;
 	cgpu_container_make_room(entry->container);
 	mutex_lock(&entry->container->lock);
-	err = cgpu_tenant_mmap(&entry->container->tenant, entry->number, start,
-			       length_bytes);
+	if (!cgpu_tenant_map_reserved(&entry->container->tenant, entry->number, start,
+				      length_bytes))
+		err = cgpu_tenant_mmap(&entry->container->tenant, entry->number, start,
+				       length_bytes);
 	mutex_unlock(&entry->container->lock);
 	return err;
+}
+
+void cgpu_open_file_mapped(struct cgpu_open_file *entry, u64 start, u64 length_bytes, bool done)
+{
+	mutex_lock(&entry->container->lock);
+	cgpu_tenant_mapped(&entry->container->tenant, entry->number, start, length_bytes, done);
+	mutex_unlock(&entry->container->lock);
 }
 
 /* -------------------------------------------------------------- dma-buf */

@@ -62,7 +62,7 @@ u32 cgpu_open_file_device(struct cgpu_open_file *open_file);
  * cgpu_open_file_watch_mm() - follow what current's mm unmaps
  * @open_file: of the UVM device, after UVM_INITIALIZE succeeded
  *
- * So managed memory is uncharged when it goes.
+ * So managed memory is uncharged when it is unmapped.
  *
  * Return: 0, -ENOMEM, -EINTR.
  */
@@ -80,14 +80,16 @@ int cgpu_open_file_watch_mm(struct cgpu_open_file *open_file);
 int cgpu_open_file_mmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
 
 /**
- * cgpu_open_file_munmap() - the driver's mmap failed: take the charge back
+ * cgpu_open_file_mapped() - after the driver's mmap
  * @open_file: as in cgpu_open_file_mmap()
  * @start: likewise
  * @length_bytes: likewise
+ * @done: false: it failed, so that the charge is taken back
  *
  * Context: mmap_lock held for writing.
  */
-void cgpu_open_file_munmap(struct cgpu_open_file *open_file, u64 start, u64 length_bytes);
+void cgpu_open_file_mapped(struct cgpu_open_file *open_file, u64 start, u64 length_bytes,
+			   bool done);
 
 /**
  * cgpu_open_file_unmapped() - something went from a watched mm

@@ -12,7 +12,10 @@
 #include "compat.h"
 #include "uvm.h"
 
-enum { UVM_INIT_FLAGS_DISABLE_HMM = 1 };
+enum {
+	UVM_INIT_FLAGS_DISABLE_HMM = 1,
+	UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE = 2,
+};
 
 static unsigned int hmm_spaces;
 module_param(hmm_spaces, uint, 0444);
@@ -476,9 +479,13 @@ static vm_fault_t uvm_vm_fault(struct vm_fault *vmf)
 
 static void uvm_vm_close_managed(struct vm_area_struct *vma)
 {
+	const struct uvm_file *uf = vma->vm_file->private_data;
 	struct uvm_space *s = space_of(vma);
 
 	if (!vma_in_place(vma))
+		return;
+	/* The mm ends: what several processes share stays as long as one has the file. */
+	if (!current->mm && uf->flags & UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE)
 		return;
 	mutex_lock(&s->lock);
 	uvm_managed_cut(s, vma->vm_start, vma->vm_end - 1);

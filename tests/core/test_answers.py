@@ -468,6 +468,48 @@ def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed() -> None:
     assert call.post() is Verdict.DONE
 
 
+@pytest.mark.parametrize("abi", [ABI, ABI_590])
+def test_a_pool_is_not_freed_under_an_mmap_that_relies_on_it(abi: Abi) -> None:
+    """What the driver then maps there would be managed memory, charged to nobody."""
+    container = Container(uvm_disable=True)
+    raw, uvm = container.tenant.raw, container.uvm
+    by_base = abi is ABI_590
+
+    def ask(nr: int, args: bytearray) -> tuple[Verdict, Call]:
+        return container.ask(nr, args, device=Device.UVM, abi=abi)
+
+    def free(base: int, length: int) -> tuple[Verdict, Call]:
+        return ask(nv.UVM_FREE, nv.uvm_free_by_base(base) if by_base else nv.uvm_free(base, length))
+
+    assert ask(nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, MIB))[1].post()
+    assert lib.cgpu_tenant_map_reserved(raw, uvm, 16 * MIB, MIB)
+    for base, length in ((16 * MIB, MIB),) + (() if by_base else ((15 * MIB, 2 * MIB),)):
+        verdict, call = free(base, length)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    assert free(24 * MIB, MIB)[1].post() is Verdict.DONE
+    lib.cgpu_tenant_mapped(raw, uvm, 16 * MIB, MIB, True)
+    assert free(16 * MIB, MIB)[1].post() is Verdict.DONE
+    assert not lib.cgpu_tenant_map_reserved(raw, uvm, 16 * MIB, MIB)
+
+
+def test_what_is_mapped_in_a_parallelism_region_is_managed_memory() -> None:
+    """The driver maps none there; where it is freed in between it makes a managed range."""
+    container = Container()
+    args = nv.uvm_map_sparse(16 * MIB, MIB, nv.card_uuid(1))
+    assert container.ask(nv.UVM_PARALLELISM, args, device=Device.UVM)[1].post() is Verdict.DONE
+    assert not lib.cgpu_tenant_map_reserved(container.tenant.raw, container.uvm, 16 * MIB, MIB)
+
+
+def test_an_mmap_that_the_driver_refuses_is_not_charged() -> None:
+    container = Container()
+    args = nv.uvm_register_gpu(nv.card_uuid(1))
+    assert container.ask(nv.UVM_REGISTER_GPU, args, device=Device.UVM)[1].post() is Verdict.DONE
+    for done in (False, True):
+        assert container.tenant.mmap(container.uvm, 16 * MIB, MIB)
+        lib.cgpu_tenant_mapped(container.tenant.raw, container.uvm, 16 * MIB, MIB, done)
+        assert container.account.current_bytes == (MIB if done else 0)
+
+
 @pytest.mark.parametrize("base", [16 * MIB, 15 * MIB])
 def test_a_pool_that_was_freed_while_it_was_made_covers_nothing(base: int) -> None:
     """Whatever the driver says of both: it may have made the pool first, then freed it."""

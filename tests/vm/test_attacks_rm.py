@@ -226,6 +226,19 @@ def test_groups_that_only_uvm_keeps_are_charged(host: Host, uid: int) -> None:
     assert child.wait(60) == 0
 
 
+@pytest.mark.parametrize("flags", [0, 2], ids=["alone", "several"])
+def test_managed_memory_of_a_process_that_ended_counts_until_its_file_is_closed(
+    host: Host, flags: int
+) -> None:
+    """Initialised for several processes UVM keeps it (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE).
+
+    Else the driver frees it, but after the kernel has told of the end.
+    """
+    half = GIB // 2 + (64 << 20)
+    run = host.tenant().exec("reach", "survive", str(flags), str(half), str(half))
+    assert run.stdout == f"beside {NV_ERR_NO_MEMORY}\nafter 0\n"
+
+
 def test_channels_without_a_group_are_charged_as_groups(host: Host) -> None:
     """Row 5: they took memory that nobody was charged for."""
     one = host.tenant()

@@ -29,8 +29,10 @@ static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
 {
 	struct cgpu_request *req = &call->req;
-	uint32_t kind = req->op == CGPU_OP_UVM_CREATE_EXTERNAL ? CGPU_RANGE_CREATED :
-								 CGPU_RANGE_RESERVED;
+	/* of a parallelism region there is no mmap: one that the driver allows made a managed range */
+	uint32_t kind = req->op == CGPU_OP_UVM_CREATE_EXTERNAL ||
+			req->op == CGPU_OP_UVM_PARALLELISM ? CGPU_RANGE_CREATED :
+							     CGPU_RANGE_RESERVED;
 	bool intact = cgpu_range_covers(&tenant->ranges, call->file, CGPU_RANGE_RESERVING,
 					req->base, req->length_bytes);
 
@@ -98,6 +100,9 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_range_overlaps(&tenant->ranges, call->file, 1u << CGPU_RANGE_FREEING,
 				req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
+	/* nor maps it meanwhile: it would be managed memory that nobody is charged for */
+	if (cgpu_tenant_is_mapping(tenant, call->file, req->base, req->length_bytes))
+		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->range_serial = tenant->ranges.serial;
 	if (known)
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, freed,

@@ -208,6 +208,39 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 	return -ENOMEM;
 }
 
+bool cgpu_tenant_map_reserved(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+			      uint64_t length_bytes)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (!cgpu_range_covers(&tenant->ranges, number, CGPU_RANGE_RESERVED, address,
+			       length_bytes))
+		return false;
+	file->mapping_base = address;
+	file->mapping_bytes = length_bytes;
+	return true;
+}
+
+void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+			uint64_t length_bytes, bool done)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (!file->mapping_bytes && !done)
+		cgpu_tenant_munmap(tenant, number, address, length_bytes);
+	file->mapping_bytes = 0;
+}
+
+bool cgpu_tenant_is_mapping(const struct cgpu_tenant *tenant, uint32_t number, uint64_t base,
+			    uint64_t length_bytes)
+{
+	const struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	return base >= file->mapping_base ?
+		       base - file->mapping_base < file->mapping_bytes :
+		       file->mapping_bytes && length_bytes > file->mapping_base - base;
+}
+
 void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
 			uint64_t length_bytes)
 {

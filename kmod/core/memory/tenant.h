@@ -38,6 +38,9 @@ struct cgpu_file {
 	uint32_t registering;   /* of these, in the driver now */
 	uint32_t os_events;     /* that wake through it */
 	uint64_t managed_bytes;
+	/* UVM: the reserved range that an mmap in the driver takes for there, 0 bytes: none */
+	uint64_t mapping_base;
+	uint64_t mapping_bytes;
 };
 
 enum cgpu_unlisted_limit {
@@ -105,6 +108,19 @@ struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t fi
  */
 int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 		     uint64_t length_bytes);
+/*
+ * Instead of it where a semaphore pool or the like lies: nothing of that is freed until
+ * cgpu_tenant_mapped(), for an mmap of what was freed meanwhile makes managed memory. Of a
+ * file's mmaps one is in the driver at a time. Return: false: nothing of the kind is there.
+ */
+bool cgpu_tenant_map_reserved(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+			      uint64_t length_bytes);
+/* After the driver's mmap. `done`: it is there. */
+void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+			uint64_t length_bytes, bool done);
+/* Does that mmap rely on any of this? */
+bool cgpu_tenant_is_mapping(const struct cgpu_tenant *tenant, uint32_t file, uint64_t base,
+			    uint64_t length_bytes);
 /* The mapping, or a part of it, is gone (also: the driver refused it). */
 void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 			uint64_t length_bytes);

@@ -365,7 +365,7 @@ static int sysmem(struct sc *sc, u64 size, u32 *handle)
 
 static int uvm_start(struct sc *sc)
 {
-	struct { u64 flags; u32 status, pad; } init = { 0 };
+	struct { u64 flags; u32 status, pad; } init = { sc->opt.uvm_flags };
 	struct { s32 fd; u32 status; } mm = { 0 };
 	struct { u8 access, pad[3]; u32 status; } pageable = { 0 };
 	struct { u8 uuid[16]; u8 numa, pad[3]; s32 node, fd; u32 client, smc, status; } reg = { 0 };

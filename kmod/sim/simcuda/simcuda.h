@@ -21,6 +21,7 @@ struct sc_options {
 	bool xfer;		/* every command wrapped in IOCTL_XFER_CMD */
 	int heap;		/* 2, 6 or 14: allocate by that VID_HEAP_CONTROL function */
 	bool video_userd;	/* USERD in the card's memory, as CUDA has it */
+	unsigned int uvm_flags;	/* of UVM_INITIALIZE */
 	bool free_userd;	/* its memory is freed while the channels run */
 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -371,6 +372,47 @@ static int lose(const char *way, u64 bytes, int there, int end)
 	return hold(there, end);
 }
 
+/* What can be had beside managed memory of a process that ended, whose files another one has. */
+static int survive(u32 flags, u64 bytes, u64 more)
+{
+	struct sc_mem memory;
+	int there[2], end[2], tries = 0, status;
+	char byte = 0;
+	pid_t first;
+	void *at;
+
+	if (pipe(there) || pipe(end))
+		return 2;
+	first = fork();
+	if (!first) {
+		open_card();
+		sc.opt.uvm_flags = flags;
+		if (sc_context(&sc))
+			exit(2);
+		at = sc_managed(&sc, bytes);
+		if (!at || sc_prefetch(&sc, at, bytes, true))
+			exit(3);
+		if (!fork()) {
+			/* it keeps the address space */
+			close(sc.uvm_mm);
+			close(end[1]);
+			exit(hold(there[1], end[0]));
+		}
+		if (read(there[0], &byte, 1) != 1)
+			exit(2);
+		exit(0);
+	}
+	if (waitpid(first, &status, 0) != first || status)
+		return 3;
+	open_card();
+	printf("beside %d\n", sc_mem_alloc(&sc, more, &memory));
+	close(end[1]);
+	while ((status = sc_mem_alloc(&sc, more, &memory)) == 0x51 && tries++ < 1000)
+		usleep(10000);
+	printf("after %d\n", status);
+	return 0;
+}
+
 /*
  * Managed memory that lives where /proc/PID/maps of whoever used its file last does not
  * show it: what can be had beside it, and after it.
@@ -453,6 +495,9 @@ int main(int argc, char **argv)
 		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "outlive"))
 		return outlive(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+	if (argc == 5 && !strcmp(argv[1], "survive"))
+		return survive((u32)atoi(argv[2]), strtoull(argv[3], NULL, 0),
+			       strtoull(argv[4], NULL, 0));
 	if (argc == 4 && !strcmp(argv[1], "hold"))
 		return hold(atoi(argv[2]), atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
