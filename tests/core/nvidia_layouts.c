@@ -131,6 +131,7 @@ int main(void)
 	AT(NV_MEMORY_ALLOCATION_PARAMS, attr2, nv_memory_alloc, attr2);
 	AT(NV_MEMORY_ALLOCATION_PARAMS, size, nv_memory_alloc, size);
 	BRANCH("channel_alloc_size", sizeof(NV_CHANNEL_ALLOC_PARAMS));
+	BRANCH("vaspace_alloc_size", sizeof(NV_VASPACE_ALLOCATION_PARAMETERS));
 	AT(NV_CHANNEL_ALLOC_PARAMS, hContextShare, nv_channel_alloc, hContextShare);
 	AT(NV_CHANNEL_ALLOC_PARAMS, hVASpace, nv_channel_alloc, hVASpace);
 	AT(NV_CHANNEL_ALLOC_PARAMS, hUserdMemory, nv_channel_alloc, hUserdMemory);

@@ -649,6 +649,44 @@ def test_channels_and_address_spaces_beyond_the_free_ones_are_charged() -> None:
     assert container.account.current_bytes == lib.CGPU_CHANNEL_BYTES + lib.CGPU_VASPACE_BYTES
 
 
+@pytest.mark.parametrize(("share", "mode", "counts"), [
+    (CLIENT, 0, True), (CLIENT, 1, True), (CLIENT, 2, False), (0, 0, False),
+])  # fmt: skip
+def test_an_address_space_that_comes_with_a_device_is_one_of_them(
+    share: int, mode: int, counts: bool
+) -> None:
+    """CUDA's devices have none (mode 2), those of NVML the card's own (no share)."""
+    container = Runs()
+    for i in range(lib.CGPU_FREE_VASPACES + 3):
+        params = nv.device_params(0)
+        nv.set32(params, 4, share)
+        nv.set32(params, 48, mode)
+        container.alloc(CLIENT, CLIENT, 0x5000 + i, nv.DEVICE, params)
+    assert container.account.current_bytes == (3 * lib.CGPU_VASPACE_BYTES if counts else 0)
+    for i in range(3):
+        container.free(0x5000 + lib.CGPU_FREE_VASPACES + i)
+    assert container.account.current_bytes == 0
+
+
+@pytest.mark.parametrize("index", range(1, 5))
+def test_no_address_space_of_the_cards_own(index: int) -> None:
+    """NV_VASPACE_ALLOCATION_PARAMETERS.index: the host's, the global one, the device's, FLA's."""
+    params = nv.put(56, (0, "I", index))
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x30, nv.VASPACE, params)
+    verdict, call = Runs().ask(nv.ALLOC, args, params)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize("cls", [nv.DEVICE, nv.MEMORY_USER, nv.VASPACE, nv.SUBDEVICE])
+def test_serialised_parameters_of_a_class_are_refused(cls: int) -> None:
+    """NVOS64_FLAGS_FINN_SERIALIZED: the driver would read another structure than the core."""
+    params = bytes(128)
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x30, cls, params)
+    nv.set32(args, 36, 1)
+    verdict, call = Container(GIB).ask(nv.ALLOC, args, params)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+
+
 @pytest.mark.parametrize(("limit", "total", "most"), [
     (GIB, 80 * GIB, "CGPU_OWN_CHANNELS"), (40 * GIB, 80 * GIB, 1024),
     (80 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"), (100 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"),

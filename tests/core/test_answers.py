@@ -35,6 +35,8 @@ CLIENT, DEVICE, SUBDEVICE = 0xC1D00000, 1, 2
 FOREIGN = 0xC1D0FFFF
 KIB = 1024
 INVALID_CLASS = 0x22
+#: CUDA's own: NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP
+CILP = 2
 
 
 class Container:
@@ -267,6 +269,46 @@ def test_an_export_that_nobody_could_remember_does_not_reach_the_driver(way: str
     assert export() is Verdict.FORWARD
 
 
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("second", ["one", "list"])
+def test_a_place_in_a_file_is_exported_to_once(second: str, landed: bool) -> None:
+    """Of two the driver may keep either: what is imported would be charged as the other."""
+    container = Container()
+    file = container.tenant.open(Device.CTL)
+    for handle in (5, 6):
+        assert container.memory(handle, MIB)[0] is Verdict.FORWARD
+    args = nv.export_objects([5], 9)
+    verdict, first = container.control(0x3D0B, args, CLIENT, fd_file=file)
+    assert verdict is Verdict.FORWARD
+    if landed:
+        assert first.post() is Verdict.DONE
+    cmd, args = (0x3D05, nv.export_object(6, 9)) if second == "one" else (
+        0x3D0B, nv.export_objects([6], 9)
+    )  # fmt: skip
+    verdict, call = container.control(cmd, args, CLIENT, fd_file=file)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    args = nv.export_objects([6], 9, first=1)
+    verdict, call = container.control(0x3D0B, args, CLIENT, fd_file=file)
+    assert verdict is Verdict.FORWARD
+
+
+def test_an_export_that_the_driver_refuses_leaves_its_place() -> None:
+    container = Container()
+    file = container.tenant.open(Device.CTL)
+    assert container.memory(5, MIB)[0] is Verdict.FORWARD
+    for done in (False, True):
+        verdict, call = container.control(0x3D0B, nv.export_objects([5], 9), CLIENT, fd_file=file)
+        assert verdict is Verdict.FORWARD
+        seen = bytearray(call.args)
+        nv.set32(seen, call.raw.req.status_offset, nv.OK if done else nv.INVALID_ARGUMENT)
+        call.set_args(seen)
+        assert call.post() is Verdict.DONE
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == MIB
+    container.tenant.close(file)
+    assert container.account.current_bytes == 0
+
+
 def test_nothing_imports_what_was_not_exported() -> None:
     container = Container()
     other = container.tenant.open(Device.CTL)
@@ -358,15 +400,15 @@ def test_a_timeslice_is_remembered_and_not_applied_while_the_engine_owns_it() ->
             assert (verdict, nv.get64(call.params, 0)) == (Verdict.ANSWER, 2048)
 
 
-@pytest.mark.parametrize(("flags", "mode"), [(1, 0), (1, 1), (2, 0)])
-def test_a_long_kernel_can_be_interrupted_while_the_engine_owns_the_card(
+@pytest.mark.parametrize(("flags", "mode"), [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (3, 1)])
+def test_a_long_kernel_can_be_interrupted_whoever_owns_the_card_by_then(
     flags: int, mode: int
 ) -> None:
-    """GR_SET_CTXSW_PREEMPTION_MODE: "wait for idle" would make it immune to gates."""
+    """GR_SET_CTXSW_PREEMPTION_MODE: to wait for idle, or for a block's end, is to be immune."""
     params = nv.put(16, (0, "I", flags), (12, "I", mode))
     for owned in (False, True):
         verdict, call = Container(slices_owned=owned).control(0x20801210, params)
-        swallowed = owned and flags & 1 and not mode
+        swallowed = flags & 1 and mode != CILP
         assert (verdict, call.status) == (Verdict.ANSWER if swallowed else Verdict.FORWARD, nv.OK)
 
 

@@ -299,7 +299,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		post_os_event(tenant, call, true);
 		return CGPU_DONE;
 	case CGPU_OP_EXPORT_DMABUF:
-		return cgpu_post_export(tenant, call, 0);
+		return cgpu_post_export_dmabuf(tenant, call);
 	default:
 		return cgpu_post_uvm(tenant, topology, call, true);
 	}
@@ -320,6 +320,9 @@ static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology 
 		break;
 	case CGPU_OP_OS_EVENT:
 		post_os_event(tenant, call, false);
+		break;
+	case CGPU_OP_CONTROL:
+		cgpu_fail_control(tenant, call);
 		break;
 	default:
 		cgpu_post_uvm(tenant, topology, call, false);

@@ -98,6 +98,7 @@ struct cgpu_call {
 	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre */
 	uint32_t held[CGPU_EXPORT_MAX];  /* export, import: charges */
 	uint32_t held_count;
+	uint32_t first;         /* export: their first place in the file */
 	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
 	uint32_t pinned_count;
 	uint32_t used_file;     /* export, import: stays until the end, 0: none */

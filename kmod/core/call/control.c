@@ -50,6 +50,24 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 	return CGPU_FORWARD;
 }
 
+/*
+ * Whether a kernel can be interrupted in its middle, as CUDA has it. If it is only between
+ * blocks, or when it is idle, a long one is immune to gates and slices; also to those that
+ * begin later, with another policy.
+ */
+static int pre_preemption_mode(struct cgpu_call *call)
+{
+	uint32_t flags, mode;
+
+	if (call->req.params_size < sizeof(struct nv_gr_preemption_mode))
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	flags = cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode, flags));
+	mode = cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode, cilpPreemptMode));
+	return flags & NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET &&
+	       mode != NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP ?
+		cgpu_answer(call, NV_OK) : CGPU_FORWARD;
+}
+
 /* controls that would undo the scheduler's decisions, on a card that it governs */
 static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			       uint32_t index)
@@ -69,18 +87,6 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 		cgpu_put64(call->params, offsetof(struct nv_timeslice, timesliceUs),
 			   object->timeslice_us);
 		return cgpu_answer(call, NV_OK);
-	case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
-		/*
-		 * flags bit 0: cilpPreemptMode counts; 0 there is "wait for idle", which would
-		 * make a long kernel immune to gates and slices.
-		 */
-		if (call->req.params_size < sizeof(struct nv_gr_preemption_mode))
-			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_get32(call->params,
-				  offsetof(struct nv_gr_preemption_mode, flags)) & 1 &&
-		       !cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode,
-							  cilpPreemptMode)) ?
-			cgpu_answer(call, NV_OK) : CGPU_FORWARD;
 	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06C_CTRL_CMD_PREEMPT:
@@ -151,11 +157,14 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
 		if (req->params_size != sizeof(struct nv_export_object))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_object, hObject), 1);
+		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_object, hObject), 0,
+				       1);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		if (req->params_size != sizeof(struct nv_export_objects))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_objects, objects),
+				       cgpu_get16(call->params,
+						  offsetof(struct nv_export_objects, index)),
 				       cgpu_get16(call->params,
 						  offsetof(struct nv_export_objects, numObjects)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
@@ -193,6 +202,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	cgpu_pin(tenant, call, index);
+	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
+		return pre_preemption_mode(call);
 	return is_scheduled(tenant, card) ? pre_compute_control(tenant, call, index) :
 					    CGPU_FORWARD;
 }
@@ -233,6 +244,13 @@ static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
 		show_fb_entry(account, list + at);
 }
 
+void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD ||
+	    call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD)
+		cgpu_fail_export(tenant, call);
+}
+
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
@@ -258,12 +276,6 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			show_fb_list(account, call->params + list, (uint32_t)bytes);
 		}
 		return CGPU_DONE;
-	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-		return cgpu_post_export(tenant, call, 0);
-	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		return cgpu_post_export(tenant, call,
-					cgpu_get16(call->params,
-						   offsetof(struct nv_export_objects, index)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
 		return cgpu_post_import(tenant, call,
 					offsetof(struct nv_import_object, hObject));

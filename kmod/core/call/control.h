@@ -7,5 +7,7 @@
 
 int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
+/* The driver has not done it. */
+void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 #endif

@@ -51,13 +51,46 @@ static int hold_list(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	return CGPU_FORWARD;
 }
 
-int cgpu_pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		    uint32_t handles, uint32_t count)
+/*
+ * A place in the file is taken once, and from before the driver fills it: of two calls that fill
+ * the same nobody knows whose memory stays there, and what comes back from it is charged as.
+ */
+static int take_places(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	uint32_t i, charge;
+
+	for (i = 0; i < call->held_count; i++)
+		if (cgpu_range_exported(&tenant->ranges, call->fd_file, call->first + i, &charge))
+			return cgpu_answer(call, NV_ERR_STATE_IN_USE);
+	cgpu_break_promises(tenant, call);
+	for (i = 0; i < call->held_count; i++) {
+		cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXPORT, call->fd_file, call->first + i,
+			       1, call->held[i], CGPU_NO_CARD);
+		call->held[i] = 0; /* the range has it now */
+	}
+	return CGPU_FORWARD;
+}
+
+int cgpu_pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
+		    uint32_t handles, uint32_t first, uint32_t count)
+{
+	int verdict;
+
 	if (!call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	use_file(tenant, call);
-	return hold_list(tenant, call, call->params + handles, count);
+	call->first = first;
+	verdict = hold_list(tenant, call, call->params + handles, count);
+	return verdict == CGPU_FORWARD ? take_places(tenant, call) : verdict;
+}
+
+void cgpu_fail_export(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t i;
+
+	for (i = 0; i < call->held_count; i++)
+		cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, call->fd_file,
+				       CGPU_RANGE_EXPORT, call->first + i);
 }
 
 int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
@@ -72,14 +105,14 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 				    offsetof(struct nv_ioctl_export_dmabuf, numObjects)));
 }
 
-int cgpu_post_export(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t first)
+int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	uint32_t i;
 
 	for (i = 0; i < call->held_count; i++) {
 		if (!call->fd_file ||
 		    cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXPORT, call->fd_file,
-				   first + i, 1, call->held[i], CGPU_NO_CARD))
+				   i, 1, call->held[i], CGPU_NO_CARD))
 			return CGPU_KILL; /* exported, and no way to take it back */
 		call->held[i] = 0; /* the range has it now */
 	}

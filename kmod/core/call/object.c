@@ -32,6 +32,9 @@ static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	}
 	if (!cgpu_owns_named(tenant, &call->req))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* nor another than a new address space: the card's own is everybody's who asks for it */
+	if (call->req.serialised || call->req.index != NV_VASPACE_ALLOCATION_INDEX_GPU_NEW)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 	return CGPU_FORWARD;
 }
 
@@ -134,16 +137,16 @@ static bool class_computes(uint32_t hClass)
 }
 
 /* Of memory that no object shows; counted as `kinds` from before the driver takes it. */
-static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t bytes,
-			 uint32_t kinds)
+static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+			 uint64_t bytes, uint32_t kinds)
 {
 	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
 	int err;
 
-	if ((!bytes && !kinds) || parent->card >= CGPU_MAX_CARDS)
+	if ((!bytes && !kinds) || card >= CGPU_MAX_CARDS)
 		return CGPU_FORWARD;
-	call->card = parent->card;
-	err = cgpu_charge_new(&tenant->ledger, parent->card, bytes, parent->pid, &call->charge);
+	call->card = card;
+	err = cgpu_charge_new(&tenant->ledger, card, bytes, parent->pid, &call->charge);
 	if (err)
 		return cgpu_answer(call, reserve_status(err));
 	cgpu_charge_count(&tenant->ledger, call->charge, kinds);
@@ -226,14 +229,15 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	    tenant->ledger.unseen[CGPU_UNSEEN_CHANNEL][card] >=
 		    channels_max(tenant, topology, card))
 		return cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_RESOURCES);
-	return charge_unseen(tenant, call, unseen_bytes(&tenant->ledger, card, kinds), kinds);
+	return charge_unseen(tenant, call, card, unseen_bytes(&tenant->ledger, card, kinds),
+			     kinds);
 }
 
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
-	uint32_t card;
+	uint32_t card, kinds;
 	int verdict;
 
 	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
@@ -259,11 +263,14 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
 					   NV_ERR_INSUFFICIENT_PERMISSIONS);
 		call->card = card;
-		break;
+		kinds = req->has_vaspace ? 1u << CGPU_UNSEEN_VASPACE : 0;
+		return charge_unseen(tenant, call, card,
+				     unseen_bytes(&tenant->ledger, card, kinds), kinds);
 	case NV01_MEMORY_LOCAL_USER:
 		return pre_memory(tenant, call, call->parent);
 	case NV50_MEMORY_VIRTUAL:
-		return charge_unseen(tenant, call, table_bytes(req), 0);
+		card = cgpu_object_at(&tenant->objects, call->parent)->card;
+		return charge_unseen(tenant, call, card, table_bytes(req), 0);
 	default:
 		return pre_unseen(tenant, topology, call);
 	}

@@ -460,6 +460,8 @@ static uint32_t class_params_size(const struct cgpu_abi *abi, const struct cgpu_
 {
 	if (rule->params_bytes != CGPU_BY_BRANCH)
 		return rule->params_bytes;
+	if (rule->number == FERMI_VASPACE_A)
+		return abi->vaspace_alloc_size;
 	return is_memory(rule->number) ? abi->memory_alloc_size : abi->channel_alloc_size;
 }
 
@@ -481,6 +483,9 @@ static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t 
 		return;
 	req->status_offset = size == sizeof(struct nvos64) ? offsetof(struct nvos64, status) :
 							     offsetof(struct nvos21, status);
+	req->serialised = size == sizeof(struct nvos64) &&
+			  cgpu_get32(args, offsetof(struct nvos64, flags)) &
+				  NVOS64_FLAGS_FINN_SERIALIZED;
 
 	/*
 	 * Which bytes the driver reads follows from the class, not from
@@ -682,9 +687,18 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		req->size_bytes = cgpu_get64(params, offsetof(struct nv_memory_alloc, size));
 		break;
 	case NV01_DEVICE_0: /* NV0080_ALLOC_PARAMETERS */
-		if (size >= 4)
-			req->deviceId =
-				cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
+		if (size < sizeof(struct nv0080_alloc))
+			break;
+		req->deviceId = cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
+		/* without a share its address space is the card's own, which is there */
+		req->has_vaspace =
+			cgpu_get32(params, offsetof(struct nv0080_alloc, hClientShare)) &&
+			cgpu_get32(params, offsetof(struct nv0080_alloc, vaMode)) !=
+				NV_DEVICE_ALLOCATION_VAMODE_MULTIPLE_VASPACES;
+		break;
+	case FERMI_VASPACE_A:
+		if (size >= sizeof(struct nv_vaspace_alloc))
+			req->index = cgpu_get32(params, offsetof(struct nv_vaspace_alloc, index));
 		break;
 	case KEPLER_CHANNEL_GROUP_A: /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
 		if (size < offsetof(struct nv_group_alloc, isVgpu))

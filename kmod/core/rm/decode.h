@@ -91,6 +91,9 @@ struct cgpu_request {
 	uint32_t hDepend[2];    /* handles whose free frees this object too */
 	uint32_t hUserd;        /* memory that a channel is driven by, 0: RM's own */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
+	bool has_vaspace;       /* of a device: an address space may come with it */
+	uint32_t index;         /* NV_VASPACE_ALLOCATION_PARAMETERS: of which there is already */
+	bool serialised;        /* ALLOC: parameters that cannot be looked into */
 	bool partial;           /* UNMAP_DMA: of a part, the rest stays mapped */
 	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
 	int32_t fd;

@@ -77,6 +77,8 @@ struct nv_memory_alloc {	/* 535 ends before numaNode: 120 bytes */
 struct nv0080_alloc { uint32_t deviceId, hClientShare, hTargetClient, hTargetDevice, flags, pad;
 		      uint64_t vaSpaceSize, vaStartInternal, vaLimitInternal;
 		      uint32_t vaMode, pad2; };
+/* the beginning; all of it is struct cgpu_abi's vaspace_alloc_size */
+struct nv_vaspace_alloc { uint32_t index, flags; };
 struct nv_group_alloc { uint32_t hObjectError, hObjectEccError, hVASpace, engineType;
 			uint8_t isVgpu, pad[3]; };
 struct nv_ctxshare_alloc { uint32_t hVASpace, flags, subctxId; };

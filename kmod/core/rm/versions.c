@@ -43,6 +43,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.branch = branch,
 		.memory_alloc_size = 120,
 		.channel_alloc_size = 360,
+		.vaspace_alloc_size = 48,
 		.fb_get_info_v2_size = 436,
 		.uvm_map_external_size = 1200,
 		.uvm_semaphore_pool_size = 1184,
@@ -73,6 +74,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 	if (branch >= 580) {
 		abi->fb_get_info_v2_size = 1028;
 		abi->map_dma_size = 64; /* flags2, kindOverride */
+		abi->vaspace_alloc_size = 56; /* pasid */
 	}
 	if (branch >= 590) {
 		abi->uvm_free_size = 16; /* no length: of the range that begins at base */

@@ -10,6 +10,7 @@ struct cgpu_abi {
 	uint32_t branch;                  /* 535, 550, 570, 580, 590, 595 */
 	uint32_t memory_alloc_size;       /* NV_MEMORY_ALLOCATION_PARAMS */
 	uint32_t channel_alloc_size;      /* NV_CHANNEL_ALLOC_PARAMS */
+	uint32_t vaspace_alloc_size;      /* NV_VASPACE_ALLOCATION_PARAMETERS */
 	uint32_t fb_get_info_v2_size;     /* NV2080_CTRL_FB_GET_INFO_V2_PARAMS */
 	uint32_t uvm_map_external_size;   /* UVM_MAP_EXTERNAL_ALLOCATION_PARAMS */
 	uint32_t uvm_semaphore_pool_size; /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
