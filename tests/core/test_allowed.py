@@ -381,6 +381,12 @@ def test_a_mapping_that_loses_a_part_still_counts() -> None:
     container.map(9)
     assert container.unmap(9, size=4096) is Verdict.FORWARD
     assert container.mappings() == 1
+    # its pieces, each at its own address, or at that of the whole
+    for _ in range(2):
+        assert container.unmap(9) is Verdict.FORWARD
+        assert container.mappings() == 1
+    container.free(9)
+    assert container.mappings() == 0
 
 
 def test_mappings_that_many_threads_make_at_once_are_bounded_together() -> None:
@@ -462,6 +468,18 @@ def test_a_mapping_that_the_driver_refuses_or_keeps_is_charged_as_it_is() -> Non
     container.unmap(MIB, size=4096)
     container.unmap(2 * MIB)
     assert container.charged == (64 << 20) // 512
+
+
+def test_the_page_tables_of_a_mapping_that_lost_a_part_stay_charged() -> None:
+    """Its first page is a mapping at the same address then, and the rest another one."""
+    container = Tables()
+    table = (512 << 20) // 512
+    assert container.map(1 << 32, 512 << 20) is Verdict.FORWARD
+    container.unmap((1 << 32) + 4096, size=4096)
+    container.unmap(1 << 32)
+    assert container.charged == table
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 9))[1].post() is Verdict.DONE
+    assert container.charged == 0
 
 
 def test_of_two_mappings_at_an_address_the_longer_stays_charged() -> None:

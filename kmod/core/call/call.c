@@ -82,6 +82,9 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			return CGPU_ANSWER;
 		cgpu_object_map(&tenant->objects, index, true);
 	}
+	/* where one was parted each of its pieces is unmapped as if it were all of it */
+	if (req->partial)
+		cgpu_object_at(&tenant->objects, index)->flags |= CGPU_OBJECT_PARTED;
 	cgpu_pin(tenant, call, index);
 	return CGPU_FORWARD;
 }
@@ -90,6 +93,8 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
 {
 	bool maps = call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_MAP_MEMORY;
+	bool parted = call->req.op == CGPU_OP_UNMAP_DMA &&
+		      cgpu_object_at(&tenant->objects, call->object)->flags & CGPU_OBJECT_PARTED;
 
 	if (maps && done && call->charge) {
 		cgpu_object_hold_table(&tenant->objects, &tenant->ledger, call->object,
@@ -97,11 +102,11 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 				       cgpu_get64(call->args, call->req.base_offset));
 		call->charge = 0;
 	}
-	if (call->req.op == CGPU_OP_UNMAP_DMA && done && !call->req.partial)
+	if (call->req.op == CGPU_OP_UNMAP_DMA && done && !parted)
 		cgpu_object_drop_table(&tenant->objects, &tenant->ledger, call->object,
 				       call->req.base);
-	/* not made after all, or gone; of one that lost a part the rest stays */
-	if (maps != done && !call->req.partial && takes_page_tables(tenant, call))
+	/* not made after all, or gone; of what lost a part the rest stays */
+	if (maps != done && !parted && takes_page_tables(tenant, call))
 		cgpu_object_map(&tenant->objects, call->object, false);
 }
 

@@ -13,7 +13,8 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
 	CGPU_OBJECT_DUPLICATED = 8, /* one of several handles, or it once was */
 	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
-	CGPU_OBJECT_REFUSED = 32   /* marked as shut, which the driver refused */
+	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
+	CGPU_OBJECT_PARTED = 64    /* mappings there may have lost parts: none is known to go */
 };
 
 enum cgpu_object_class {

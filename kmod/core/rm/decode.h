@@ -94,7 +94,7 @@ struct cgpu_request {
 	bool has_vaspace;       /* of a device: an address space may come with it */
 	uint32_t index;         /* NV_VASPACE_ALLOCATION_PARAMETERS: of which there is already */
 	bool serialised;        /* ALLOC: parameters that cannot be looked into */
-	bool partial;           /* UNMAP_DMA: of a part, the rest stays mapped */
+	bool partial;           /* UNMAP_DMA: of a range, parts of mappings may stay */
 	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
 	int32_t fd;
 	uint8_t gpu_uuid[16];
