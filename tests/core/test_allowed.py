@@ -579,19 +579,47 @@ def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
     assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 0
 
 
-@pytest.mark.parametrize("cls", [nv.MEMORY_USER, nv.MEMORY_SYSTEM])
-def test_a_channel_whose_userd_was_freed_is_gated_and_counted(cls: int) -> None:
+def test_a_channel_whose_userd_was_freed_is_gated_and_counted() -> None:
     """The driver lets it live and run (535 to 595, refAddDependant() for OsDescMemory alone)."""
     container = Runs()
-    if cls == nv.MEMORY_USER:
-        container.memory(0x40, 65536)
-    else:
-        container.alloc(CLIENT, DEVICE, 0x40, cls)
+    container.alloc(CLIENT, DEVICE, 0x40, nv.MEMORY_SYSTEM)
     container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
     container.schedule(0x10)
     container.free(0x40)
     assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 3
     assert container.shut() == {0x11, 0x12, 0x13}
+
+
+def test_the_cards_memory_is_not_freed_while_it_drives_a_channel() -> None:
+    """The card writes to it as long as the channel lives, whoever has it by then."""
+    container = Runs()
+    container.memory(0x40, 65536)
+    for channel in (0x13, 0x14):
+        container.alloc(CLIENT, 0x10, channel, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
+    for channel in (0x13, 0x14):
+        verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x40))
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+        container.free(channel)
+    container.free(0x40)
+    assert container.account.current_bytes == 0
+    # with what is above both all goes
+    container.memory(0x40, 65536)
+    container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
+    container.free(CLIENT)
+    assert container.account.current_bytes == 0
+    assert container.tenant.raw.objects.runnables == 0
+
+
+def test_the_cards_memory_that_drives_a_channel_goes_with_its_device_alone() -> None:
+    container = Runs()
+    container.alloc(CLIENT, CLIENT, 0x50, nv.DEVICE, nv.device_params(0))
+    params = nv.memory_params(65536)
+    container.alloc(CLIENT, 0x50, 0x40, nv.MEMORY_USER, params)
+    params = channel_params(GRAPHICS, 0x40)
+    verdict, call = container.ask(
+        nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, params), params
+    )
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
 
 
 @pytest.mark.parametrize(("cls", "status"), [(0x71, nv.NOT_SUPPORTED), (0, nv.NOT_FOUND)])
@@ -618,6 +646,7 @@ def test_userd_stays_what_it_is_until_the_channel_is_made() -> None:
     verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x40))
     assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
     assert made.post() is Verdict.DONE
+    container.free(0x13)
     container.free(0x40)
 
 

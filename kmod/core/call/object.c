@@ -175,24 +175,35 @@ static uint32_t channels_max(const struct cgpu_tenant *tenant,
 					      CGPU_RUNLIST_CHANNELS;
 }
 
+static bool is_above(const struct cgpu_objects *objects, uint32_t above, uint32_t index)
+{
+	while (index && index != above)
+		index = cgpu_object_at(objects, index)->parent;
+	return index;
+}
+
 /*
  * The memory that a channel is driven by. The driver lets the channel live when that is freed,
  * unless it is the process's own memory: with that a channel goes, from 570 on. So it has to be
- * of the driver's making, and stays what it is until the channel is there.
+ * of the driver's making, and stays what it is until the channel is there. The card's memory may
+ * be a neighbour's next, and the card goes on writing to it (H100, 580.159.04): that is not
+ * freed before the channel, nor with what is above it alone.
  */
 static int pre_userd(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	uint32_t index = cgpu_object_find(&tenant->objects, call->req.hClient, call->req.hUserd);
-	uint32_t hClass;
+	const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, index);
+	bool of_card;
 
 	if (!call->req.hUserd)
 		return CGPU_FORWARD;
 	if (!index || cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	hClass = cgpu_object_at(&tenant->objects, index)->hClass;
-	if (hClass != NV01_MEMORY_LOCAL_USER && hClass != NV01_MEMORY_SYSTEM)
-		return cgpu_refuse(tenant, call, cgpu_object_at(&tenant->objects, index)->card,
-				   NV_ERR_NOT_SUPPORTED);
+	of_card = memory->hClass == NV01_MEMORY_LOCAL_USER;
+	if (of_card ? !is_above(&tenant->objects, memory->parent, call->parent) :
+		      memory->hClass != NV01_MEMORY_SYSTEM)
+		return cgpu_refuse(tenant, call, memory->card, NV_ERR_NOT_SUPPORTED);
+	call->object = of_card ? index : 0;
 	cgpu_pin(tenant, call, index);
 	return CGPU_FORWARD;
 }
@@ -324,7 +335,7 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	object = cgpu_object_at(&tenant->objects, index);
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	if (object->users)
+	if (object->users || object->drives)
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	object->dying = 1;
 	call->object = index;
@@ -415,6 +426,8 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	if (req->hClass == NV01_DEVICE_0)
 		object->card = call->card;
 	cgpu_object_set_runnable(&tenant->objects, index, 0);
+	if (call->object)
+		cgpu_object_drive(&tenant->objects, index, call->object);
 	return CGPU_DONE;
 
 undo:

@@ -29,7 +29,7 @@ static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
 {
 	struct cgpu_request *req = &call->req;
-	/* of a parallelism region there is no mmap: one that the driver allows made a managed range */
+	/* there is no mmap of a parallelism region: what the driver allows is a managed range */
 	uint32_t kind = req->op == CGPU_OP_UVM_CREATE_EXTERNAL ||
 			req->op == CGPU_OP_UVM_PARALLELISM ? CGPU_RANGE_CREATED :
 							     CGPU_RANGE_RESERVED;

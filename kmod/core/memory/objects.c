@@ -204,6 +204,15 @@ void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
 			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
 }
 
+void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t memory)
+{
+	struct cgpu_object *channel = cgpu_object_at(objects, index);
+
+	channel->userd = memory;
+	channel->userd_serial = cgpu_object_at(objects, memory)->serial;
+	cgpu_object_at(objects, memory)->drives++;
+}
+
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
@@ -314,6 +323,10 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
 	unlink_sibling(objects, index);
+	/* unless it went first, with the device that is above both */
+	if (object->userd &&
+	    cgpu_object_at(objects, object->userd)->serial == object->userd_serial)
+		cgpu_object_at(objects, object->userd)->drives--;
 	objects->mappings -= object->mappings;
 	drop_tables(ledger, object->first_table);
 	hash_remove(objects, index);

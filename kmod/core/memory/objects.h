@@ -49,6 +49,9 @@ struct cgpu_object {
 	 * named or made, one number. A channel outside groups has one of its own.
 	 */
 	uint32_t identity;
+	uint32_t drives;       /* channels whose USERD is in this memory of the card */
+	uint32_t userd;        /* of a channel: that memory, 0: none, or not of the card */
+	uint32_t userd_serial; /* of it */
 	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
 	uint32_t first_table;  /* charges of their page tables, 0: none */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
@@ -93,6 +96,8 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source);
 /* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
+/* The channel's USERD is in `memory`, which is not to be freed before it. */
+void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t memory);
 /* Forgets a mapping, or remembers one. */
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
 /*
