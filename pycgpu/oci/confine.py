@@ -10,16 +10,22 @@ cannot be taken over ends the attempt before the program is looked at.
 A child that is in the container and has not become the program yet is still this interpreter, whose
 file a tenant must not come by (as in CVE-2019-5736): it cannot be traced, so ``/proc/<pid>/exe``
 stays shut, and what is executed is a file opened without following the magic links of ``/proc``.
+
+Nor does it inherit what this process has from whoever started it: open files are closed, what it
+reads and writes is the container's ``/dev/null`` (the host's could be given another mode by its
+owner, root), and there is a session keyring of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import resource
 import select
 import signal
+import stat
 import time
 from typing import NamedTuple, NoReturn
 
@@ -42,6 +48,10 @@ _WAIT_ALL = 0x40000000
 _SECCOMP_SET_MODE_FILTER = 1
 _RESOLVE_NO_MAGICLINKS = 0x02
 _SYS_SECCOMP = 317
+_SYS_KEYCTL = 250
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+_NULL = os.makedev(1, 3)
+_STDERR = 2
 _SYS_OPENAT2 = 437
 #: Bytes of one instruction of a filter, struct sock_filter.
 _INSTRUCTION_BYTES = 8
@@ -76,6 +86,7 @@ class Confinement(NamedTuple):
     cgroups: tuple[str, ...]
     label: str | None
     limits: tuple[tuple[int, tuple[int, int]], ...]
+    oom_score_adj: int
     filters: tuple[bytes, ...]
 
 
@@ -101,19 +112,25 @@ def of_process(pid: int) -> Confinement:
         cgroups=_cgroups(pid),
         label=_label(pid),
         limits=_limits(pid),
+        oom_score_adj=int(_read(pid, "oom_score_adj")),
         filters=_filters(pid, int(status.get("Seccomp", "0"))),
     )
 
 
-def run(what: Confinement, program: str, env: dict[bytes, bytes], timeout_s: float) -> int | None:
+def run(
+    what: Confinement, pidfd: int, program: str, env: dict[bytes, bytes], timeout_s: float
+) -> int | None:
     """
     Run *program* as a process of *what*'s would; return its exit status, None: it took too long.
 
     126 tells that it was not started: confinement that cannot be taken over, or no such program.
+
+    Args:
+        pidfd: of *what*'s process, from before it was read: its number may be another's by now.
     """
     child = os.fork()
     if not child:
-        _be(what, program, env)
+        _be(what, pidfd, program, env)
     try:
         fd = os.pidfd_open(child)
         try:
@@ -129,17 +146,21 @@ def run(what: Confinement, program: str, env: dict[bytes, bytes], timeout_s: flo
         return NOT_STARTED
 
 
-def _be(what: Confinement, program: str, env: dict[bytes, bytes]) -> NoReturn:
+def _be(what: Confinement, pidfd: int, program: str, env: dict[bytes, bytes]) -> NoReturn:
     try:
         _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
         os.setsid()
+        _inherit_nothing()
         host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         spaces = _foreign_namespaces(what.pid)
         root = os.open(f"/proc/{what.pid}/root", os.O_PATH | os.O_DIRECTORY)
         for directory in what.cgroups:
             _write(f"{directory}/cgroup.procs", b"0")
+        _write("/proc/self/oom_score_adj", str(what.oom_score_adj).encode())
         for which, bounds in what.limits:
             resource.setrlimit(which, bounds)
+        # It has not ended, so all of this was its own.
+        signal.pidfd_send_signal(pidfd, 0)
         for fd in spaces:
             _check(_libc.setns(fd, 0))
         os.fchdir(root)
@@ -167,10 +188,38 @@ def _become(what: Confinement, program: str, env: dict[bytes, bytes], host_proc:
     os.setresuid(what.uid, what.uid, what.uid)
     # A change of user makes a process traceable again where suid_dumpable says so.
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _join_session_keyring()
+    _take_null()
     file = _open(program)
     for instructions in what.filters:
         _install(instructions)
     os.execve(file, [program], env)
+
+
+def _inherit_nothing() -> None:
+    """Mark every open file but the first three, which :func:`_take_null` replaces."""
+    for name in os.listdir("/proc/self/fd"):
+        # The listing's own is gone by now.
+        if int(name) > _STDERR:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), False)
+
+
+def _join_session_keyring() -> None:
+    if _libc.syscall(_SYS_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
+        number = ctypes.get_errno()
+        # A kernel without keys, or a filter that keeps them from whoever starts from here.
+        if number not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(number, os.strerror(number))
+
+
+def _take_null() -> None:
+    fd = os.open("/dev/null", os.O_RDWR | os.O_NOFOLLOW)
+    found = os.fstat(fd)
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _NULL:
+        raise OSError(errno.ENODEV, "the container's /dev/null is none")
+    for number in range(_STDERR + 1):
+        os.dup2(fd, number)
 
 
 def _open(program: str) -> int:

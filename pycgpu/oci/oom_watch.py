@@ -102,7 +102,8 @@ class Watcher:
             if fd is not None and not _same_container(pid, self.init_pid):
                 return
             self.tell(f"process {pid} is out of GPU memory on card {card}")
-            self._run_script(card, pid, [self.init_pid] if fd is None else [pid, self.init_pid])
+            first = (self.init_pid, self.init_fd)
+            self._run_script(card, pid, [first] if fd is None else [(pid, fd), first])
             if self.kill and fd is not None:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -113,8 +114,8 @@ class Watcher:
             if fd is not None:
                 os.close(fd)
 
-    def _run_script(self, card: int, pid: int, confined_as: list[int]) -> None:
-        """As the first of *confined_as* that has not ended."""
+    def _run_script(self, card: int, pid: int, confined_as: list[tuple[int, int]]) -> None:
+        """As the first of *confined_as*, numbers with pidfds, that has not ended."""
         for one in confined_as:
             try:
                 status = run_script(self.script, self.container_id, card, pid, confined_as=one)
@@ -149,10 +150,10 @@ class Watcher:
 
 
 def run_script(
-    script: str, container_id: str, card: int, pid: int, *, confined_as: int | None = None
+    script: str, container_id: str, card: int, pid: int, *, confined_as: tuple[int, int]
 ) -> int | None:
     """
-    Run *script* confined as process *confined_as* is (*pid* itself by default).
+    Run *script* confined as a process is, of which *confined_as* is the number and a pidfd.
 
     It finds CGPU_CONTAINER_ID, CGPU_GPU (N of /dev/nvidiaN) and CGPU_PID (the host's number) in
     its environment, besides what that process has.
@@ -164,13 +165,13 @@ def run_script(
         ProcessLookupError, FileNotFoundError: the process that it should be confined as has ended.
         CgpuError: what confines that process cannot be told.
     """
-    what = confine.of_process(pid if confined_as is None else confined_as)
+    what = confine.of_process(confined_as[0])
     env = what.environ | {
         b"CGPU_CONTAINER_ID": container_id.encode(),
         b"CGPU_GPU": str(card).encode(),
         b"CGPU_PID": str(pid).encode(),
     }
-    return confine.run(what, script, env, SCRIPT_TIMEOUT_S)
+    return confine.run(what, confined_as[1], script, env, SCRIPT_TIMEOUT_S)
 
 
 def _pidfd(pid: int) -> int | None:

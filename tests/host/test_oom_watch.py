@@ -21,6 +21,15 @@ from pycgpu.oci.oom_watch import Watcher, parse_event, run_script
 CID = "4f" * 32
 
 
+def run_as(script: str, container_id: str, card: int, pid: int) -> int | None:
+    """As process *pid* would have run it."""
+    fd = os.pidfd_open(pid)
+    try:
+        return run_script(script, container_id, card, pid, confined_as=(pid, fd))
+    finally:
+        os.close(fd)
+
+
 @pytest.mark.parametrize(
     ("line", "event"),
     [
@@ -59,14 +68,14 @@ def script_at(tmp_path: Path, body: Any) -> str:
 def test_the_script_learns_container_card_and_process(tmp_path: Path, process: Any) -> None:
     out = tmp_path / "out"
     script = script_at(tmp_path, f'echo "$CGPU_CONTAINER_ID $CGPU_GPU $CGPU_PID" > {out}; exit 3')
-    assert run_script(script, CID, 2, process.pid) == 3
+    assert run_as(script, CID, 2, process.pid) == 3
     assert out.read_text() == f"{CID} 2 {process.pid}\n"
 
 
 def test_the_script_has_no_capability_and_cannot_gain_one(tmp_path: Path, process: Any) -> None:
     out = tmp_path / "out"
     script = script_at(tmp_path, f"grep -E 'Cap(Prm|Eff|Bnd)|NoNewPrivs' /proc/self/status > {out}")
-    assert run_script(script, CID, 0, process.pid) == 0
+    assert run_as(script, CID, 0, process.pid) == 0
     values = {line.split()[0]: line.split()[1] for line in out.read_text().splitlines()}
     assert values == {
         "CapPrm:": "0" * 16,
@@ -74,6 +83,40 @@ def test_the_script_has_no_capability_and_cannot_gain_one(tmp_path: Path, proces
         "CapBnd:": "0" * 16,
         "NoNewPrivs:": "1",
     }
+
+
+def test_the_script_inherits_nothing_of_who_runs_it(tmp_path: Path, process: Any) -> None:
+    """Neither files that an engine left open, nor the host's /dev/null, whose owner is root."""
+    out = tmp_path / "out"
+    script = script_at(tmp_path, f"ls -l /proc/self/fd > {out}; stat -Lc %t:%T /proc/self/fd/0")
+    left = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(left, True)
+    Path(f"/proc/{process.pid}/oom_score_adj").write_text("500")
+    try:
+        assert run_as(script, CID, 0, process.pid) == 0
+        links = [line.partition(" -> ")[2] for line in out.read_text().splitlines()[1:]]
+        assert str(tmp_path) not in links, links
+        # what is opened here is what the process finds there, in its own root
+        assert links.count("/dev/null") == 2, links
+        script = script_at(tmp_path, f"cat /proc/self/oom_score_adj > {out}")
+        assert run_as(script, CID, 0, process.pid) == 0
+        assert out.read_text() == "500\n"
+    finally:
+        os.close(left)
+
+
+def test_a_number_that_is_another_process_by_now_confines_nothing(
+    tmp_path: Path, process: Any
+) -> None:
+    ended = subprocess.Popen(["true"])
+    fd = os.pidfd_open(ended.pid)
+    ended.wait()
+    try:
+        script = script_at(tmp_path, "exit 0")
+        status = run_script(script, CID, 0, process.pid, confined_as=(process.pid, fd))
+        assert status == NOT_STARTED
+    finally:
+        os.close(fd)
 
 
 def test_the_script_runs_in_the_namespaces_of_the_process(tmp_path: Path) -> None:
@@ -87,7 +130,7 @@ def test_the_script_runs_in_the_namespaces_of_the_process(tmp_path: Path) -> Non
         own = os.stat("/proc/self/ns/ipc").st_ino
         while os.stat(f"/proc/{process.pid}/ns/ipc").st_ino == own:
             assert time.monotonic() < deadline
-        assert run_script(script, CID, 0, process.pid) == 0
+        assert run_as(script, CID, 0, process.pid) == 0
         assert out.read_text().split() == [
             os.readlink(f"/proc/{process.pid}/ns/{name}") for name in ("uts", "ipc")
         ]
@@ -120,7 +163,7 @@ def test_the_script_has_the_seccomp_filters_of_the_process(tmp_path: Path) -> No
     )
     try:
         assert process.stdout is not None and process.stdout.readline() == "filtered\n"
-        assert run_script(script, CID, 0, process.pid) == 7
+        assert run_as(script, CID, 0, process.pid) == 7
         assert out.read_text().split() == ["Seccomp:", "2"]
         assert process.poll() is None
     finally:
@@ -130,13 +173,13 @@ def test_the_script_has_the_seccomp_filters_of_the_process(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["/proc/self/exe", "/proc/thread-self/exe", "/proc/1/exe"])
 def test_a_script_that_would_be_the_hosts_own_program_is_not_run(process: Any, path: Any) -> None:
-    assert run_script(path, CID, 0, process.pid) == NOT_STARTED
+    assert run_as(path, CID, 0, process.pid) == NOT_STARTED
 
 
 def test_neither_is_a_link_to_one(tmp_path: Path, process: Any) -> None:
     link = tmp_path / "link"
     link.symlink_to("/proc/self/exe")
-    assert run_script(str(link), CID, 0, process.pid) == NOT_STARTED
+    assert run_as(str(link), CID, 0, process.pid) == NOT_STARTED
 
 
 def test_the_script_has_the_resource_limits_of_the_process(tmp_path: Path) -> None:
@@ -146,7 +189,7 @@ def test_the_script_has_the_resource_limits_of_the_process(tmp_path: Path) -> No
                                stdout=subprocess.PIPE)  # fmt: skip
     try:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
-        assert run_script(script, CID, 0, process.pid) == 0
+        assert run_as(script, CID, 0, process.pid) == 0
         assert out.read_text().split() == ["0", "123"]
     finally:
         process.kill()
@@ -154,7 +197,7 @@ def test_the_script_has_the_resource_limits_of_the_process(tmp_path: Path) -> No
 
 
 def test_a_script_that_cannot_be_run_has_a_status_of_its_own(process: Any) -> None:
-    assert run_script("/nonexistent", CID, 0, process.pid) == 126
+    assert run_as("/nonexistent", CID, 0, process.pid) == 126
 
 
 def test_a_watcher_leaves_the_past_runs_the_script_once_and_ends_the_process(
