@@ -49,7 +49,26 @@ def load_config(bundle: str) -> dict[str, object]:
         raise HookError(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict):
         raise HookError(f"{path}: not a JSON object")
+    _check_annotations(bundle, config)
     return config
+
+
+def _check_annotations(bundle: str, config: dict[str, object]) -> None:
+    """Raise HookError if its image may have set an annotation that counts as the operator's."""
+    annotations = config.get("annotations")
+    if not isinstance(annotations, dict):
+        return
+    counting = [
+        key
+        for key in annotations
+        if (key in SANDBOX and annotations[key] == "sandbox")
+        or str(key).startswith((dialects.OPERATOR, *dialects.ANNOTATION_PREFIXES))
+    ]
+    if counting:
+        # Most containers have none, and need not wait for this.
+        from . import image
+
+        image.check(bundle, {key: annotations[key] for key in counting})
 
 
 def request_of(

@@ -48,6 +48,7 @@ def run(
     policy: str = permit.PATH,
     shared: str | None = None,
     tenants: str | None = None,
+    seccomp: str | None = None,
 ) -> int:
     """
     Perform one hook call; return its exit status, 1 for a refusal (explained on stderr).
@@ -60,6 +61,7 @@ def run(
         policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
         shared: the tenant that this container is of, with others; its cgroup is in *tenants*, or
             where such cgroups are.
+        seccomp: the agent's rules, or None for where it publishes them.
     """
     container_id = "-"
     removing = stage == "poststop"
@@ -73,7 +75,7 @@ def run(
             if shared is not None:
                 return _leave(shared, log, root, lock, tenants)
             return _remove(state, log, root, policy)
-        return _register(state, log, root, lock, proc, policy, shared, tenants)
+        return _register(state, log, root, lock, proc, policy, shared, tenants, seccomp)
     except CgpuError as error:
         reason = str(error)
     except OSError as error:
@@ -108,6 +110,7 @@ def _register(
     policy: str,
     shared: str | None,
     tenants: str | None,
+    seccomp: str | None,
 ) -> int:
     container_id = str(state["id"])
     bundle = state.get("bundle", state.get("bundlePath"))
@@ -126,6 +129,10 @@ def _register(
         raise HookError(f"the container's state names no process (pid {pid!r})")
     log.line("INFO", container_id, f"{request.dialect}: process {pid} asks for a share")
     root = root or procfs.find_root()
+    if procfs.is_users(root):
+        from . import rules
+
+        rules.check(config, seccomp or rules.PATH)
     cgroup = None if shared is not None else cgroup_of(pid, proc)
     registered = container_id if shared is None else shared
     joined = False

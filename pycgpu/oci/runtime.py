@@ -18,6 +18,7 @@ import stat
 import sys
 
 from ..errors import CgpuError, HookError
+from . import rules
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -30,10 +31,17 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOOK = "/usr/lib/cgpu/cgpu-hook"
 #: Commands that bring a container into being.
 STARTS = ("create", "run", "restore")
-#: The agent publishes the rules that containers need under the user door.
-SECCOMP = "/run/cgpu/seccomp.json"
 _VALUE_OPTIONS = frozenset(
     ("--log", "--log-format", "--log-level", "--root", "--criu", "--rootless", "--cgroup-manager")
+)
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+#: But for graphics and display.
+_ALL = ("compute", "compat32", "utility", "video", "ngx")
+_DEFAULT = ("compute", "utility")
+_CAPABILITY_NODES = (
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "NVIDIA_IMEX_CHANNELS",
 )
 _CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
@@ -86,7 +94,7 @@ def prepare(
     *,
     hook: tuple[str, ...] = (HOOK,),
     root: str | None = None,
-    seccomp: str = SECCOMP,
+    seccomp: str = rules.PATH,
     dev: str = "/dev",
     policy: str | None = None,
 ) -> bool:
@@ -130,6 +138,7 @@ def prepare(
         return True
     add_devices(config, [card.index for card in chosen], dev)
     show_cards(config, [card.uuid or str(card.index) for card in chosen])
+    leave_out(config)
     if procfs.is_users(root):
         add_seccomp(config, seccomp)
     save_config(bundle, config)
@@ -206,7 +215,33 @@ def show_cards(config: dict[str, object], names: list[str]) -> None:
     process["env"] = [*env, key + ",".join(names)]
 
 
-def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
+def leave_out(config: dict[str, object]) -> None:
+    """
+    Take out what an image may ask NVIDIA's toolkit for, and a limited container must not have.
+
+    By ``graphics`` and ``display`` that brings the nodes of nvidia-modeset and nvidia-drm, by which
+    video memory is had past RM, and by the other variables those of nvidia-caps. An image of the
+    first CUDA images' kind, which sets CUDA_VERSION and nothing else, gets all that there is.
+    """
+    process = _map(config, "process")
+    kept: list[object] = []
+    asked: list[str] = []
+    for entry in _list(process, "env"):
+        key, _, value = str(entry).partition("=")
+        if key == _CAPABILITIES:
+            asked += [word.strip() for word in value.split(",")]
+        elif key == "CUDA_VERSION":
+            asked += [""]
+        if key not in (_CAPABILITIES, *_CAPABILITY_NODES):
+            kept.append(entry)
+    if asked:
+        every = "all" in asked or not any(asked)
+        words = [word for word in _ALL if every or word in asked]
+        kept.append(f"{_CAPABILITIES}={','.join(words or _DEFAULT)}")
+    process["env"] = kept
+
+
+def add_seccomp(config: dict[str, object], path: str = rules.PATH) -> None:
     """
     Merge the agent's seccomp rules from *path* into the container's.
 
@@ -216,15 +251,9 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
     Raises:
         HookError: the agent has published none, or the container has a listener of its own.
     """
-    from . import json_text
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            rules: Any = json_text.loads(file.read())
-        names = {name for rule in rules["syscalls"] for name in rule["names"]}
-        listener = rules["listenerPath"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HookError(f"{path}: cannot read the agent's rules ({error!r}); restart it") from None
+    agents = rules.load(path)
+    names = {name for rule in agents["syscalls"] for name in rule["names"]}
+    listener = agents["listenerPath"]
     linux = _map(config, "linux")
     if not linux.get("seccomp"):
         linux["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}
@@ -239,13 +268,14 @@ def add_seccomp(config: dict[str, object], path: str = SECCOMP) -> None:
         if left:
             kept.append({**rule, "names": left})
         for name in taken:
-            kept += _rest_of(name, rule, rules["syscalls"])
-    seccomp["syscalls"] = [*rules["syscalls"], *kept]
+            kept += _rest_of(name, rule, agents["syscalls"])
+    seccomp["syscalls"] = [*agents["syscalls"], *kept]
     architectures = _list(seccomp, "architectures")
-    architectures += [a for a in rules.get("architectures", []) if a not in architectures]
+    architectures += [a for a in agents.get("architectures", []) if a not in architectures]
     seccomp["listenerPath"] = listener
-    if "listenerMetadata" in rules:
-        seccomp["listenerMetadata"] = rules["listenerMetadata"]
+    if "listenerMetadata" in agents:
+        seccomp["listenerMetadata"] = agents["listenerMetadata"]
+    rules.check(config, path)
 
 
 def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str, Any]]:

@@ -161,6 +161,102 @@ def test_the_container_that_holds_a_pods_namespaces_takes_no_share(engine: Any, 
         assert engine.written.count("create") == commands
 
 
+AGENTS = {
+    "listenerPath": "/run/cgpu/seccomp.sock",
+    "architectures": ["SCMP_ARCH_X86_64"],
+    "syscalls": [{"names": ["ioctl"], "action": "SCMP_ACT_NOTIFY", "args": []}],
+}
+
+
+@pytest.mark.parametrize(
+    ("seccomp", "annotations", "reason"),
+    [
+        (None, {}, "runtime cgpu"),
+        ({**AGENTS, "listenerPath": "/tmp/mine"}, {}, "runtime cgpu"),
+        ({**AGENTS, "syscalls": []}, {}, "runtime cgpu"),
+        (AGENTS, {"run.oci.seccomp_bpf_data": "AAAA"}, "run.oci.seccomp_bpf_data takes"),
+        (AGENTS, {"run.oci.seccomp.receiver": "/tmp/mine"}, "run.oci.seccomp.receiver takes"),
+        (AGENTS, {"run.oci.seccomp.plugins": "/tmp/mine.so"}, "run.oci.seccomp.plugins takes"),
+        (AGENTS, {}, "tree.sock"),
+    ],
+)
+def test_under_the_user_door_only_whose_calls_are_heard_of_is_registered(
+    engine: Any,
+    capsys: pytest.CaptureFixture[str],
+    seccomp: Any,
+    annotations: dict[str, str],
+    reason: str,
+) -> None:
+    """The hook alone, by hooks.d or CDI, brings no filter; the last passes, and finds no agent."""
+    published = engine.directory / "seccomp.json"
+    published.write_text(json.dumps(AGENTS))
+    config = {
+        "process": {"env": ["CGPU_MEM=4GiB", "CGPU_GPU=0"]},
+        "linux": {"seccomp": seccomp},
+        "annotations": annotations,
+    }
+    (engine.directory / "bundle" / "config.json").write_text(json.dumps(config))
+    status = hook.run(
+        "createRuntime",
+        json.dumps(engine.state()),
+        log=HookLog((str(engine.log),)),
+        root=str(engine.directory / "tree.sock"),
+        lock=str(engine.lock),
+        proc=str(engine.proc),
+        policy=str(engine.directory / "policy.toml"),
+        seccomp=str(published),
+    )
+    assert status == 1
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("records", ["containers.json", "volatile-containers.json"])
+@pytest.mark.parametrize("manifest", ["manifest", "=bWFuaWZlc3Qtc2hhMjU2OmFi"])
+@pytest.mark.parametrize(
+    ("annotations", "images", "status"),
+    [
+        ({"cgpu.io/CGPU_WEIGHT": "4"}, {"cgpu.io/CGPU_WEIGHT": "4"}, 1),
+        ({"cgpu.io/CGPU_WEIGHT": "4"}, {"cgpu.io/CGPU_WEIGHT": "9"}, 0),
+        ({"cgpu.io/CGPU_WEIGHT": "4"}, {}, 0),
+        ({"io.kubernetes.cri.container-type": "sandbox"}, "same", 1),
+        ({"nvidia.com/gpumem": "2048"}, "same", 1),
+        ({"cgpu.io/CGPU_WEIGHT": "4"}, None, 1),
+        ({"org.opencontainers.image.title": "x"}, "same", 0),
+        ({"io.kubernetes.cri-o.ContainerType": "container"}, None, 0),
+    ],
+)
+def test_an_annotation_of_podmans_image_is_nobodys_request(
+    engine: Any,
+    capsys: pytest.CaptureFixture[str],
+    records: str,
+    manifest: str,
+    annotations: dict[str, str],
+    images: Any,
+    status: int,
+) -> None:
+    """Podman's storage tells them from those of the command line. None: no such image is there."""
+    storage = engine.directory / "storage"
+    bundle = storage / "overlay-containers" / CID / "userdata"
+    bundle.mkdir(parents=True)
+    image = storage / "overlay-images" / "ab12"
+    image.mkdir(parents=True)
+    if images is not None:
+        own = annotations if images == "same" else images
+        (image / manifest).write_text(json.dumps({"schemaVersion": 2, "annotations": own}))
+    (bundle.parents[1] / records).write_text(
+        json.dumps([{"id": "other", "image": "cd"}, {"id": CID, "image": "ab12"}])
+    )
+    env = [] if "nvidia.com/gpumem" in annotations else ["CGPU_MEM=1GiB"]
+    config = {
+        "process": {"env": [*env, "NVIDIA_VISIBLE_DEVICES=0"]},
+        "annotations": annotations,
+    }
+    (bundle / "config.json").write_text(json.dumps(config))
+    put(engine.root, features="memory\nweights\nslices\ngate\n")
+    assert engine.call(state=engine.state(bundle=str(bundle)), config=config) == status
+    assert ("image's" in capsys.readouterr().err) == bool(status)
+
+
 def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_reserved(
     engine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,31 @@ def test_a_container_that_wants_one_card_is_shown_the_one_that_is_chosen(
     assert config["process"]["env"][-1] == f"NVIDIA_VISIBLE_DEVICES={procfs.read_uuid(2, root)}"
 
 
+@pytest.mark.parametrize(
+    ("images", "left"),
+    [
+        (["NVIDIA_DRIVER_CAPABILITIES=compute,utility"], "compute,utility"),
+        (["NVIDIA_DRIVER_CAPABILITIES=all"], "compute,compat32,utility,video,ngx"),
+        (["NVIDIA_DRIVER_CAPABILITIES=graphics, utility,display"], "utility"),
+        (["NVIDIA_DRIVER_CAPABILITIES=display"], "compute,utility"),
+        (["CUDA_VERSION=8.0.61"], "compute,compat32,utility,video,ngx"),
+        (["CUDA_VERSION=12", "NVIDIA_DRIVER_CAPABILITIES=compute"], "compute"),
+        (["NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all"], None),
+        (["NVIDIA_MIG_MONITOR_DEVICES=all"], None),
+    ],
+)
+def test_no_image_gets_nodes_that_reach_memory_past_the_door(
+    tmp_path: Path, root: Any, dev: Any, images: Any, left: str | None
+) -> None:
+    """NVIDIA's toolkit, which is next in line, brings them by these variables."""
+    env = ("CGPU_MEM=1GiB", "CGPU_GPU=0", *images)
+    _, config = prepared(tmp_path, *env, root=root, dev=dev)
+    found = dict(entry.split("=", 1) for entry in config["process"]["env"])
+    assert found.get("NVIDIA_DRIVER_CAPABILITIES") == left
+    assert not {"NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_CONFIG_DEVICES"} & found.keys()
+    assert "NVIDIA_MIG_MONITOR_DEVICES" not in found
+
+
 def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev: Any) -> None:
     env = ("PATH=/bin", "CGPU_MEM=1GiB", "CGPU_GPU=2,0", "NVIDIA_VISIBLE_DEVICES=all")
     changed, config = prepared(tmp_path, *env, root=root, dev=dev)

@@ -172,6 +172,32 @@ def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
     judge(host, run, tells=behind == "runc")
 
 
+@pytest.mark.parametrize(
+    "annotation", ["cgpu.io/CGPU_WEIGHT=9", "io.kubernetes.cri.container-type=sandbox"]
+)
+def test_podmans_images_have_no_annotation_that_counts(
+    host: Any, install: Any, podman: list[str], volumes: list[str], tmp_path: Path, annotation: str
+) -> None:
+    """A weight for itself, or none of the operator's limits: Podman 4 and 5 hand both on."""
+    install("podman", runtimes=(need("runc"),), hooks_d=False)
+    (tmp_path / "Containerfile").write_text(f"FROM {IMAGE}\n")
+    call(*podman, "build", "--annotation", annotation, "-t", "localhost/annotated", tmp_path)
+    words = [*podman, "--runtime", RUNTIME, "run", "--rm", "--network", "none", *volumes]
+    words += ["-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"]
+    info = ("simcuda", "--json", "info")
+    done = call(*words, "localhost/annotated", *info, check=False)
+    if done.returncode:
+        assert f"{annotation.partition('=')[0]}=" in done.stderr
+        assert "is the image's own" in done.stderr
+    else:
+        assert board_bytes(done) == GIB
+        assert "weight 9" not in LOGS[0].read_text()
+    gone(host)
+    given = ("--annotation", "cgpu.io/CGPU_WEIGHT=2")
+    assert board_bytes(call(*words, *given, IMAGE, *info)) == GIB
+    gone(host)
+
+
 def test_podman_with_a_cdi_device(
     host: Any, install: Any, podman: list[str], volumes: list[str]
 ) -> None:

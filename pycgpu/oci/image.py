@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""
+What an image sets for its container beside ENV: annotations, under Podman.
+
+Podman (4.3.1, and up to 5; later ones no more) puts an image's annotations among the container's
+own, where nothing tells them from those that were given with ``--annotation``. Its storage has the
+image's manifest, and whatever stands in both may be the image's. Docker and containerd do nothing
+of the kind.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from ..errors import HookError
+from . import json_text
+
+#: Names in an image's directory of storage: plain, and in base64.
+_MANIFESTS = ("manifest", "=bWFuaWZlc3Q")
+_SUFFIX = "-containers"
+_RECORDS = ("containers.json", "volatile-containers.json")
+#: Where CRI-O has its bundles, and Podman none.
+_RUN = ("/run/", "/var/run/")
+
+
+def check(bundle: str, annotations: dict[str, object]) -> None:
+    """
+    Raise HookError if one of *annotations* is the image's, or it cannot be told.
+
+    Args:
+        bundle: Podman's is ``<storage>/<driver>-containers/<id>/userdata``.
+    """
+    place, _, last = posix.fspath(bundle).rstrip("/").rpartition("/")
+    place, _, container_id = place.rpartition("/")
+    storage, _, kind = place.rpartition("/")
+    if last != "userdata" or not kind.endswith(_SUFFIX) or bundle.startswith(_RUN):
+        return
+    image = _image_of(place, container_id)
+    if image == "":
+        return
+    images = f"{storage}/{kind.removesuffix(_SUFFIX)}-images"
+    own = None if image is None else _annotations_of(f"{images}/{image}")
+    for key, value in annotations.items():
+        if own is None:
+            raise HookError(
+                f"the annotation {key} may be the image's, whose manifest is not in {images}: give"
+                " it in the environment"
+            )
+        if (key, value) in own:
+            raise HookError(
+                f"the annotation {key}={value!r} is the image's own, and would count as if whoever"
+                " starts the container had given it: give another value, or make the image without"
+            )
+
+
+def _image_of(place: str, container_id: str) -> str | None:
+    """Return the id of a container's image; None: no such container, empty: it has no image."""
+    for name in _RECORDS:
+        try:
+            with open(f"{place}/{name}", encoding="utf-8") as file:
+                records = json_text.loads(file.read())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            raise HookError(f"{place}/{name}: {error}") from None
+        for record in records if isinstance(records, list) else []:
+            if isinstance(record, dict) and record.get("id") == container_id:
+                return str(record.get("image", ""))
+    return None
+
+
+def _annotations_of(directory: str) -> set[tuple[str, object]] | None:
+    """Return the annotations in all manifests of an image; None: there is no manifest."""
+    found: set[tuple[str, object]] = set()
+    seen = False
+    try:
+        for name in posix.listdir(directory):
+            if not name.startswith(_MANIFESTS):
+                continue
+            with open(f"{directory}/{name}", encoding="utf-8") as file:
+                manifest = json_text.loads(file.read())
+            seen = True
+            annotations = manifest.get("annotations") if isinstance(manifest, dict) else None
+            if isinstance(annotations, dict):
+                found.update((key, str(value)) for key, value in annotations.items())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise HookError(f"{directory}: {error}") from None
+    return found if seen else None
