@@ -52,6 +52,7 @@ VARIABLES = {
         "CUDA_DISABLE_CONTROL",
         "GPU_CORE_UTILIZATION_POLICY",
         "ALIYUN_COM_GPU_VISIBLE_DEVICES",
+        "nvidia.com/gpumem",
     ),
     "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
 }
@@ -134,12 +135,24 @@ def load(path: str = PATH) -> Permit:
 
             text = tomllib.load(file)
     except FileNotFoundError:
+        if _is_there(path):
+            raise RequestError(f"{path}: a link to a file that is not there") from None
         return DEFAULT
     except OSError as error:
         raise RequestError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
     return parse(text, path)
+
+
+def _is_there(path: str) -> bool:
+    import posix
+
+    try:
+        posix.lstat(path)
+    except OSError:
+        return False
+    return True
 
 
 def parse(text: Mapping[str, object], path: str = PATH) -> Permit:

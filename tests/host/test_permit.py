@@ -47,6 +47,7 @@ def asked(
         (["CUDA_DEVICE_SM_LIMIT=30"], "GPU_CORE_UTILIZATION_POLICY=disable"),
         ([*SHARES, "NVIDIA_VISIBLE_DEVICES=0,1"], "ALIYUN_COM_GPU_VISIBLE_DEVICES=1"),
         (["nvidia.com/gpumem=3000"], "nvidia.com/priority=0"),
+        (["nvidia.com/gpumem-percentage=10"], "nvidia.com/gpumem=15000"),
         (["emr.serverless.mgpu.core=10"], "vke.volcengine.com/mgpu-compute-policy=native-burst"),
     ],
 )
@@ -159,6 +160,12 @@ def test_a_policy_that_cannot_be_read_names_file_and_fault(
         permit.load(str(path))
     assert str(path) in str(error.value) and named in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_policy_on_a_file_system_that_is_not_mounted_allows_nothing(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").symlink_to(tmp_path / "unmounted" / "policy.toml")
+    with pytest.raises(RequestError, match="a link to a file that is not there"):
+        permit.load(str(tmp_path / "policy.toml"))
 
 
 @pytest.mark.parametrize("load", [permit.load, cards.load, families.load])
