@@ -28,32 +28,62 @@ log = logging.getLogger("cgpud")
 #: Longest request: the longest command of inst_ctl, as JSON.
 _REQUEST_MAX = 1 << 15
 _TIMEOUT_S = 10
-#: Clients at a time, of all users; who follows ``events`` stays.
+#: Clients at a time, of a user; who follows ``events`` stays. Of all who are not root together:
+#: root is never kept waiting by them.
+USER_MAX = 32
 CLIENTS_MAX = 128
+ROOT_MAX = 1024
 _PIECE_BYTES = 1 << 16
 _EVENT_WAIT_MS = 1000
 
 
+class _Guests:
+    """Who is being answered, by user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count: dict[int, int] = {}
+
+    def enter(self, uid: int) -> bool:
+        """Take one more client of a user's; False: there are too many."""
+        with self._lock:
+            count = self._count.get(uid, 0)
+            others = sum(number for user, number in self._count.items() if user != 0)
+            most = ROOT_MAX if uid == 0 else USER_MAX
+            if count >= most or (uid != 0 and others >= CLIENTS_MAX):
+                return False
+            self._count[uid] = count + 1
+            return True
+
+    def leave(self, uid: int) -> None:
+        with self._lock:
+            self._count[uid] -= 1
+            if not self._count[uid]:
+                del self._count[uid]
+
+
 class NodeServer:
-    """Answers one client a thread, up to :data:`CLIENTS_MAX`."""
+    """Answers one client a thread, up to :data:`CLIENTS_MAX` besides root's."""
 
     def __init__(self) -> None:
         self._nodes = Nodes()
-        self._free = threading.BoundedSemaphore(CLIENTS_MAX)
+        self._guests = _Guests()
 
     def serve(self, connection: socket.socket) -> None:
         """Answer a client's request and close the connection."""
         with connection:
-            if not self._free.acquire(blocking=False):
-                _send(connection, {"errno": errno.EAGAIN})
+            uid = _user(connection)
+            connection.settimeout(_TIMEOUT_S)
+            if not self._guests.enter(uid):
+                with contextlib.suppress(OSError):
+                    _send(connection, {"errno": errno.EAGAIN})
                 return
             try:
-                connection.settimeout(_TIMEOUT_S)
                 self._serve(connection)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 log.debug("a reader of nodes: %s", error)
             finally:
-                self._free.release()
+                self._guests.leave(uid)
 
     def _serve(self, connection: socket.socket) -> None:
         request = _receive(connection)
@@ -128,11 +158,15 @@ def _send(connection: socket.socket, answer: dict[str, Any]) -> None:
     connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
+def _user(connection: socket.socket) -> int:
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", peer)[1]
+    return uid
+
+
 def _allow(connection: socket.socket, mode: int, bit: int) -> None:
     """OSError EACCES: the client is not root, and others may not."""
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", peer)
-    if uid != 0 and not mode & bit:
+    if _user(connection) != 0 and not mode & bit:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 

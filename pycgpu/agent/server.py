@@ -44,6 +44,7 @@ FRAGMENT = f"{DIRECTORY}/seccomp.json"
 LOCK = f"{DIRECTORY}/agent.lock"
 MESSAGE_MAX = 1 << 16
 _ANSWER_TIMEOUT_S = 10
+_PAUSE_S = 0.1
 # Under an emulated processor an agent takes a minute to start.
 _TURN_TIMEOUT_S = 120
 # A hook may register the container after its runtime passed the listener.
@@ -259,12 +260,20 @@ def _listen(path: str, mode: int = 0o600) -> socket.socket:
 
 
 def _accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    while True:
+    while listening.fileno() >= 0:
         try:
             connection, _ = listening.accept()
-        except OSError:
-            return
-        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.EINVAL):
+                return
+            # No descriptor is left, for a moment: who waits to be answered stays in the queue.
+            time.sleep(_PAUSE_S)
+            continue
+        try:
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        except RuntimeError as error:
+            log.warning("no thread for a client: %s", error)
+            connection.close()
 
 
 def _retire(idle_s: float, attendance: Attendance) -> None:

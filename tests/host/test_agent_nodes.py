@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +161,54 @@ def test_others_than_root_may_do_what_the_files_modes_allow(root: str, tmp_path:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 20 + errno.EACCES
+
+
+def _silent(position: int, size: int, timeout_ms: int) -> tuple[int, bytes]:
+    time.sleep(0.01 if timeout_ms else 0)
+    return position, b""
+
+
+def _follower(root: str) -> socket.socket:
+    following = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    following.settimeout(20)
+    following.connect(root)
+    with contextlib.suppress(BrokenPipeError):
+        following.sendall(b'{"op": "events"}\n')
+    return following
+
+
+def _followed(following: socket.socket) -> bool:
+    """True if the ring is sent, false if there are too many who follow it."""
+    try:
+        answer = following.makefile("rb").readline()
+    except ConnectionResetError:
+        return False
+    return b"bytes" in answer
+
+
+def test_no_user_keeps_others_from_the_socket_and_none_keeps_root(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(path.stat().st_mode | 0o011)
+    monkeypatch.setattr(node_server, "USER_MAX", 3)
+    monkeypatch.setattr(node_server, "CLIENTS_MAX", 5)
+    monkeypatch.setattr(door, "events", _silent)
+    counts = []
+    kept = []
+    for user in (NOBODY, NOBODY - 1, NOBODY - 2):
+        os.seteuid(user)
+        try:
+            kept += [_follower(root) for _ in range(4)]
+        finally:
+            os.seteuid(0)
+        counts.append(sum(map(_followed, kept[-4:])))
+    assert counts == [3, 2, 0]
+    assert procfs.read_features(root)
+    for one in kept:
+        one.close()
 
 
 @pytest.mark.parametrize("text", [b"\n", b"[]\n", b"{\n", b'{"op": "erase"}\n', b"x" * (1 << 16)])

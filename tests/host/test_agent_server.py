@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -56,6 +57,34 @@ def test_descriptors_of_a_message_that_stays_away_are_closed() -> None:
             server.receive(theirs)
     assert os.read(read, 1) == b""
     os.close(read)
+
+
+def test_a_moment_without_descriptors_ends_no_socket() -> None:
+    ours, theirs = socket.socketpair()
+    said = iter([OSError(errno.EMFILE, "none left"), OSError(errno.ECONNABORTED, "gone")])
+    served = threading.Event()
+    answered: list[socket.socket] = []
+
+    class Listening:
+        def fileno(self) -> int:
+            return 0
+
+        def accept(self) -> tuple[socket.socket, str]:
+            error = next(said, None)
+            if error is not None:
+                raise error
+            if answered:
+                raise OSError(errno.EBADF, "closed")
+            return ours, ""
+
+    def serve(connection: socket.socket) -> None:
+        answered.append(connection)
+        served.set()
+
+    server._accept(Listening(), serve)  # type: ignore[arg-type]
+    assert served.wait(20)
+    assert answered[0] is ours
+    theirs.close()
 
 
 def test_descriptors_of_a_runtime_that_names_no_listener_are_closed() -> None:
