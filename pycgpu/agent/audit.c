@@ -79,7 +79,7 @@ void audit(struct container *c)
 
 	if (!is_audit_due(c->audited_ns, c->carried_ns))
 		return;
-	pthread_mutex_lock(&c->files_lock);
+	pthread_mutex_lock(&c->process_lock);
 	p = c->processes;
 	do {
 		for (count = 0; p && count < PID_INFO_MAX; p = p->next)
@@ -89,7 +89,7 @@ void audit(struct container *c)
 			if (c->grant[minor].present)
 				held[minor] += held_bytes(minor, pids, count);
 	} while (p);
-	pthread_mutex_unlock(&c->files_lock);
+	pthread_mutex_unlock(&c->process_lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		more |= c->grant[minor].present && exceeds(c, minor, held[minor]);
 	c->audited_ns = now_ns();

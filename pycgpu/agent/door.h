@@ -2,7 +2,10 @@
 /*
  * What the files of the agent share. One lock, door.lock, guards all that the
  * core keeps; it is never held across an ioctl of the driver or an access to a
- * tenant's memory. Order: a container's files_lock, then door.lock.
+ * tenant's memory. Order: a container's sweep_lock, files_lock, process_lock, door.lock.
+ * Whoever reads a tenant's mappings may wait for as long as the tenant likes (for a page
+ * of a file system of its own), so only the container's own threads do, without the last
+ * three.
  */
 #ifndef CGPU_AGENT_DOOR_H
 #define CGPU_AGENT_DOOR_H
@@ -26,6 +29,7 @@ enum {
 	LISTENERS_MAX = 256, /* of a container */
 	FILES_MAX = 4096,
 	SPACES_MAX = 512, /* address spaces that are followed, of a container */
+	PROCESSES_MAX = 2048, /* that use the driver, of a container */
 	TIDS = 1024,
 	FDS = 512
 };
@@ -35,6 +39,8 @@ struct process {
 	struct process *next;
 	int pid;
 	int pidfd;               /* -1: dead */
+	bool listed;             /* has used the driver: in the container's list */
+	uint32_t users;          /* calls that are in hand */
 	uint32_t file[FDS];      /* core's file number last seen behind each fd */
 };
 
@@ -48,6 +54,7 @@ struct file {
 	int fd;                  /* and its number there */
 	/* the address space that it maps into, see managed.c; -1, NULL: not known */
 	struct process *owner;
+	uint32_t space;          /* counts what it was bound to */
 	int maps, mem;
 };
 
@@ -66,13 +73,24 @@ struct container {
 	struct cgpu_tenant tenant;
 
 	uint32_t workers;        /* alive, of all listeners; under door.lock */
+	bool condemned;          /* who holds its files is looked for and killed; under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
+
+	/* over a whole look at the files; as nothing else, while a process' mappings are read */
+	pthread_mutex_t sweep_lock;
+	uint64_t looking_ns;     /* since when they are, 0: they are not */
+	bool left;               /* the last thread of its listeners has gone; under door.lock */
+	uint64_t asked_ns;       /* somebody waits for a look, */
+	uint64_t answered_ns;    /* and it has been had; under door.lock */
 
 	pthread_mutex_t files_lock;
 	int epoll;               /* weak references to files: see files.c */
 	struct file file[FILES_MAX];
+	/* never held while anything of a tenant's is waited for */
+	pthread_mutex_t process_lock;
 	struct process *processes;
+	uint32_t process_count;
 	struct { int tid; struct process *process; } tid[TIDS];
 	bool lazy;               /* has had memory that goes without a call: look before telling */
 	bool dirty;              /* a process died since the last sweep */
@@ -101,8 +119,7 @@ struct container {
 struct door {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;  /* the scheduler must look */
-	pthread_cond_t leaves;   /* `left`: the last thread of a container's listeners has gone */
-	bool left;
+	pthread_cond_t leaves;   /* a container's `left`, `asked_ns` */
 	/* written to free a container; read by whoever uses one without the lock */
 	pthread_rwlock_t life;
 	bool running;
@@ -158,17 +175,29 @@ uint32_t rm_device(uint32_t minor);
 uint32_t rm_subdevice(uint32_t minor);
 
 /* process.c */
-/* Return: NULL: it is gone, or there is no room. Context: files_lock. */
+/* Lists it. Return: NULL: it is gone, or there is no room. */
 struct process *process_add(struct container *c, int pid);
 /*
- * The process of a thread. A thread may have a table of descriptors of its own:
- * then *thread_table is set, and the process' table says nothing.
+ * The process of a thread, until process_put(). A thread may have a table of descriptors
+ * of its own: then *thread_table is set, and the process' table says nothing.
  */
 struct process *process_of(struct container *c, int tid, bool *thread_table);
+/*
+ * Lists what process_of() returned. The caller has seen that the call still waits, so that
+ * it is the process that made it. Return: the one to use from here on, NULL: too many.
+ */
+struct process *process_keep(struct container *c, struct process *p, int tid);
+void process_put(struct container *c, struct process *p);
+/* Forgets who has ended. Context: files_lock. */
+void processes_reap(struct container *c);
+/* Has one ended that has not been forgotten? */
+bool processes_died(struct container *c);
+void processes_end(struct container *c);
 /* A duplicate of fd of the process. Return: -errno. */
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
+void process_kill(struct container *c, struct process *p);
+/* All that have used the driver, and whoever holds a file of theirs. */
 void processes_kill(struct container *c, const char *why);
-/* Context: files_lock. */
 bool process_exists(struct container *c, int pid);
 
 /* files.c */
@@ -185,6 +214,8 @@ int file_duplicate(struct container *c, uint32_t number);
 /* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
 void files_sweep(struct container *c, bool managed);
 void files_end(struct container *c);
+/* Kills whoever has one of the container's files, by a thread that counts as a worker. */
+void holders_kill(struct container *c);
 
 /* managed.c */
 /*
@@ -202,10 +233,10 @@ void managed_mapped(struct container *c, uint32_t number, uint64_t base);
 /* Waits until no mmap is so recent that it may not have happened yet. */
 void managed_settle(struct container *c);
 /*
- * Makes the ranges of a file's process what /proc says. Return: false: what was mapped
- * past us does not fit. Context: files_lock.
+ * Makes the ranges of all files what /proc says of their address spaces. Return: false:
+ * what was mapped past us does not fit. Context: sweep_lock.
  */
-bool managed_sweep(struct container *c, uint32_t number);
+bool managed_sweep(struct container *c);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);
@@ -239,6 +270,8 @@ void lifecycle_stop(void);
 /* listener.c */
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */
 int listener_start(struct container *c, int fd);
+/* A thread that counts among the container's workers ends. Context: door.lock. */
+void worker_left(struct container *c);
 
 /* switch_log.c */
 void switch_log_open(uint32_t minor);

@@ -15,13 +15,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/kcmp.h>
@@ -30,28 +33,35 @@
 
 enum {
 	NVIDIA_MAJOR = 195,
-	NVIDIACTL_MINOR = 255
+	NVIDIACTL_MINOR = 255,
+	/* who holds files of a container that was killed is looked for until nobody is found */
+	HOLDERS_LOOKS = 3,
+	HOLDERS_PAUSE_NS = 100000000
 };
 
 /* TFD numbers are shared by all containers for the moment of watching */
 static pthread_mutex_t tfd_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static int device_at(uint32_t major, uint32_t minor, uint32_t *minor_out)
+{
+	*minor_out = 0;
+	if (major == NVIDIA_MAJOR) {
+		if (minor == NVIDIACTL_MINOR)
+			return CGPU_DEVICE_CTL;
+		*minor_out = minor;
+		return minor < CGPU_MAX_CARDS ? CGPU_DEVICE_GPU : -1;
+	}
+	/* minor 1 is the tools' device, which has no memory */
+	return door.uvm_major && major == door.uvm_major && !minor ? CGPU_DEVICE_UVM : -1;
+}
+
 int device_of(int fd, uint32_t *minor_out)
 {
 	struct stat st;
 
-	*minor_out = 0;
 	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
-		return -1;
-	if (major(st.st_rdev) == NVIDIA_MAJOR) {
-		if (minor(st.st_rdev) == NVIDIACTL_MINOR)
-			return CGPU_DEVICE_CTL;
-		*minor_out = minor(st.st_rdev);
-		return *minor_out < CGPU_MAX_CARDS ? CGPU_DEVICE_GPU : -1;
-	}
-	/* minor 1 is the tools' device, which has no memory */
-	return door.uvm_major && major(st.st_rdev) == door.uvm_major &&
-	       !minor(st.st_rdev) ? CGPU_DEVICE_UVM : -1;
+		return device_at(0, 0, minor_out);
+	return device_at(major(st.st_rdev), minor(st.st_rdev), minor_out);
 }
 
 /* Context: files_lock. */
@@ -120,6 +130,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 			c->file[number].device = device;
 			c->file[number].minor = minor;
 			c->file[number].owner = NULL;
+			c->file[number].space++;
 			c->file[number].maps = c->file[number].mem = -1;
 		}
 	}
@@ -154,53 +165,147 @@ int file_duplicate(struct container *c, uint32_t number)
 
 /* ------------------------------------------------------------ what is gone */
 
-/* Does any process have the file that `held` is? Context: files_lock. */
-static bool has_holder(struct container *c, struct file *file)
+/*
+ * The driver's device that descriptor `fd` of a process is, -1: none. Whatever its node is
+ * called, and without a question to its file system, which may be the tenant's own.
+ */
+static int device_behind(int pid, const char *fd, uint32_t *minor_out)
+{
+	struct statx st;
+	char path[300];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, fd);
+	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE, &st) ||
+	    !S_ISCHR(st.stx_mode))
+		return -1;
+	return device_at(st.stx_rdev_major, st.stx_rdev_minor, minor_out);
+}
+
+/* Is descriptor `fd` of a process one of the container's files? Context: files_lock. */
+static bool is_of(struct container *c, uint32_t number, int pid, int fd)
+{
+	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, (uint32_t)door.tfd_base + number, 0 };
+	int self = getpid();
+
+	if (c->file[number].held >= 0)
+		return !syscall(SYS_kcmp, pid, self, KCMP_FILE, fd, c->file[number].held);
+	return !syscall(SYS_kcmp, pid, self, KCMP_EPOLL_TFD, fd, &slot);
+}
+
+/* What is done with a descriptor that is one of the driver's. Return: true: no more. */
+typedef bool (*found_fn)(struct container *c, int pid, int fd, int device, uint32_t minor,
+			 void *data);
+
+/* Asks every process but this one. Return: what `found` did last. */
+static bool everybody(struct container *c, found_fn found, void *data)
 {
 	int self = getpid();
 	struct dirent *entry;
-	bool found = false;
+	bool enough = false;
 	DIR *proc;
 
-	if (file->process && file->process->pidfd >= 0 &&
-	    !syscall(SYS_kcmp, file->process->pid, self, KCMP_FILE, file->fd, file->held))
-		return true;
-	/* inherited by a child, or sent: rare, and then worth a look at everybody */
 	proc = opendir("/proc");
-	while (proc && !found && (entry = readdir(proc))) {
-		char path[300], target[64];
-		int pid = atoi(entry->d_name);
+	while (proc && !enough && (entry = readdir(proc))) {
+		int pid = atoi(entry->d_name), device;
 		struct dirent *link;
+		uint32_t minor;
+		char path[64];
 		DIR *fds;
 
 		if (pid <= 0 || pid == self)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 		fds = opendir(path);
-		while (fds && !found && (link = readdir(fds))) {
-			ssize_t length;
-
-			snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, link->d_name);
-			length = readlink(path, target, sizeof(target) - 1);
-			if (length <= 0)
-				continue;
-			target[length] = 0;
-			if (!strstr(target, "nvidia-uvm") ||
-			    syscall(SYS_kcmp, pid, self, KCMP_FILE, atoi(link->d_name),
-				    file->held))
-				continue;
-			found = true;
-			if (process_exists(c, pid)) {
-				file->process = process_add(c, pid);
-				file->fd = atoi(link->d_name);
-			}
+		while (fds && !enough && (link = readdir(fds))) {
+			device = device_behind(pid, link->d_name, &minor);
+			if (device >= 0)
+				enough = found(c, pid, atoi(link->d_name), device, minor, data);
 		}
 		if (fds)
 			closedir(fds);
 	}
 	if (proc)
 		closedir(proc);
-	return found;
+	return enough;
+}
+
+static bool holds(struct container *c, int pid, int fd, int device, uint32_t minor, void *data)
+{
+	uint32_t number = *(uint32_t *)data;
+
+	(void)minor;
+	if (device != CGPU_DEVICE_UVM || !is_of(c, number, pid, fd))
+		return false;
+	if (process_exists(c, pid)) {
+		c->file[number].process = process_add(c, pid);
+		c->file[number].fd = fd;
+	}
+	return true;
+}
+
+/* Does any process have the file that `held` is? Context: files_lock. */
+static bool has_holder(struct container *c, uint32_t number)
+{
+	struct file *file = &c->file[number];
+
+	if (file->process && file->process->pidfd >= 0 &&
+	    !syscall(SYS_kcmp, file->process->pid, getpid(), KCMP_FILE, file->fd, file->held))
+		return true;
+	/* inherited by a child, or sent: rare, and then worth a look at everybody */
+	return everybody(c, holds, &number);
+}
+
+static bool kill_holder(struct container *c, int pid, int fd, int device, uint32_t minor,
+			void *data)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	uint32_t i, *killed = data;
+	bool its = false;
+
+	pthread_mutex_lock(&c->files_lock);
+	for (i = 1; pidfd >= 0 && !its && i < FILES_MAX; i++)
+		its = c->file[i].used && c->file[i].device == (uint32_t)device &&
+		      c->file[i].minor == minor && is_of(c, i, pid, fd);
+	pthread_mutex_unlock(&c->files_lock);
+	if (its && !syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0))
+		++*killed;
+	if (pidfd >= 0)
+		close(pidfd);
+	return false;
+}
+
+static void *kill_holders(void *data)
+{
+	struct container *c = data;
+	struct timespec pause = { 0, HOLDERS_PAUSE_NS };
+	uint32_t killed, none = 0;
+
+	prctl(PR_SET_NAME, "cgpud-end");
+	/* what is killed still has its files for a moment, and may have given them on */
+	while (door.running && none < HOLDERS_LOOKS) {
+		killed = 0;
+		everybody(c, kill_holder, &killed);
+		none = killed ? 0 : none + 1;
+		nanosleep(&pause, NULL);
+	}
+	pthread_mutex_lock(&door.lock);
+	c->condemned = false;
+	worker_left(c);
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+void holders_kill(struct container *c)
+{
+	pthread_t thread;
+
+	pthread_mutex_lock(&door.lock);
+	if (!c->condemned && !c->ending && !pthread_create(&thread, NULL, kill_holders, c)) {
+		pthread_detach(thread);
+		c->condemned = true;
+		c->workers++;
+	}
+	pthread_mutex_unlock(&door.lock);
 }
 
 /* Context: files_lock. */
@@ -245,57 +350,40 @@ static void sweep_watched(struct container *c)
 
 void files_sweep(struct container *c, bool managed)
 {
-	struct process *p;
-	bool escaped = false;
 	uint32_t i;
 
+	/* of two looks at what is mapped the older must not be taken for the newer */
+	pthread_mutex_lock(&c->sweep_lock);
 	pthread_mutex_lock(&c->files_lock);
-	for (p = c->processes; p; p = p->next) {
-		if (p->pidfd < 0 || !syscall(SYS_pidfd_send_signal, p->pidfd, 0, NULL, 0))
-			continue;
-		close(p->pidfd);
-		p->pidfd = -1;
-	}
+	processes_reap(c);
 	sweep_watched(c);
-	for (i = 1; i < FILES_MAX; i++) {
-		if (!c->file[i].used || c->file[i].device != CGPU_DEVICE_UVM)
-			continue;
-		if (c->file[i].held >= 0 && !has_holder(c, &c->file[i]))
+	for (i = 1; i < FILES_MAX; i++)
+		if (c->file[i].used && c->file[i].held >= 0 && !has_holder(c, i))
 			gone(c, i);
-		else if (managed && !managed_sweep(c, i))
-			escaped = true;
-	}
 	c->dirty = false;
 	c->swept_ns = now_ns();
 	if (managed)
 		c->managed_ns = c->swept_ns;
 	pthread_mutex_unlock(&c->files_lock);
+	if (managed && !managed_sweep(c))
+		processes_kill(c, "mapped managed memory past its limit");
+	pthread_mutex_unlock(&c->sweep_lock);
 	pthread_mutex_lock(&door.lock);
 	door.count.sweeps++;
 	refresh(c);
 	pthread_mutex_unlock(&door.lock);
 	userd_release(c);
-	if (escaped)
-		processes_kill(c, "mapped managed memory past its limit");
 }
 
 void files_end(struct container *c)
 {
-	struct process *p, *next;
 	uint32_t i;
 
 	pthread_mutex_lock(&c->files_lock);
 	for (i = 1; i < FILES_MAX; i++)
 		if (c->file[i].used)
 			gone(c, i);
-	for (p = c->processes; p; p = next) {
-		next = p->next;
-		if (p->pidfd >= 0)
-			close(p->pidfd);
-		free(p);
-	}
-	c->processes = NULL;
-	memset(c->tid, 0, sizeof(c->tid));
+	processes_end(c);
 	pthread_mutex_unlock(&c->files_lock);
 	close(c->epoll);
 }

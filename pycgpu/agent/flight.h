@@ -72,6 +72,8 @@ static inline struct answer fail(int error)
 
 /* listener.c: the pid is still the one that waits for this answer, so what we read was its. */
 bool is_valid(const struct flight *f);
+/* The caller uses the driver: it stays known. Return: 0, -EINTR, -EAGAIN: too many do. */
+int keep_process(struct flight *f);
 
 /* ioctl.c, mmap.c: the data are the notification's. */
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -129,7 +128,7 @@ static void report(struct flight *f)
 		event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x", f->c->id,
 		      f->process->pid, call->req.nr, call->req.cmd, call->req.hClass, status);
 	if (call->kill)
-		kill(f->process->pid, SIGKILL);
+		process_kill(f->c, f->process);
 }
 
 static int pre(struct flight *f)
@@ -403,7 +402,7 @@ struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 {
 	uint32_t nr, size;
 	bool mine, other;
-	int device;
+	int device, err;
 
 	f->cmd = (uint32_t)data->args[1];
 	f->arg = data->args[2];
@@ -418,6 +417,9 @@ struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 		return fail(-ENOTTY);
 	if (device < 0)
 		return CONTINUE;
+	err = keep_process(f);
+	if (err)
+		return fail(err);
 	nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
 	if (!cgpu_command_known((uint32_t)device, nr))
 		return on_unknown(f, (uint32_t)device, nr);

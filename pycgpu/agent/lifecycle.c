@@ -3,8 +3,8 @@
  * How containers come and go. One is created by `create`, for a process or a cgroup,
  * and lives until the last process that carries its seccomp filter is gone, which the
  * kernel tells by hanging up the listener; without a listener, until what it was
- * created for has ended. A thread looks ten times a second, and at once when the last
- * listener's thread of one has left: until then its memory is charged to nobody who is
+ * created for has ended. A thread of each looks ten times a second, and at once when the
+ * last listener's thread has left: until then its memory is charged to nobody who is
  * listed.
  */
 #include <errno.h>
@@ -25,8 +25,13 @@ enum {
 	OBJECTS_MAX = 1 << 18,
 	LOOK_NS = 100000000,
 	SWEEP_NS = 1000000000,
+	ASK_PAUSE_NS = 10000000,
 	UNPOPULATED_GRACE_S = 60
 };
+
+#define ASK_NS 3000000000ULL
+/* a file system that hangs may hold a process' mappings for some time */
+#define LOOKING_MAX_NS 60000000000ULL
 
 static pthread_t housekeeper;
 
@@ -42,9 +47,13 @@ static void container_free(struct container *c)
 	free(c);
 }
 
+static void end_container(struct container *c);
+static void *keep(void *data);
+
 static int create_container(struct cgpu_create *create)
 {
 	struct container *c = calloc(1, sizeof(*c));
+	pthread_t keeper;
 	int err = 0;
 
 	if (!c)
@@ -52,7 +61,9 @@ static int create_container(struct cgpu_create *create)
 	strcpy(c->id, create->id);
 	c->watched_pidfd = c->epoll = -1;
 	c->created_ns = now_ns();
+	pthread_mutex_init(&c->sweep_lock, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
+	pthread_mutex_init(&c->process_lock, NULL);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
@@ -83,7 +94,23 @@ static int create_container(struct cgpu_create *create)
 		return err;
 	}
 	event("create id=%s", create->id);
+	if (pthread_create(&keeper, NULL, keep, c)) {
+		pthread_mutex_lock(&door.lock);
+		unlist(c);
+		pthread_mutex_unlock(&door.lock);
+		end_container(c);
+		return -EAGAIN;
+	}
+	pthread_detach(keeper);
 	return 0;
+}
+
+/* Context: door.lock, released meanwhile. */
+static void wait_until(uint64_t until_ns)
+{
+	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+
+	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
 }
 
 static int destroy_container(const char *id)
@@ -103,10 +130,30 @@ static int destroy_container(const char *id)
 	return err;
 }
 
+/* Has a container looked through, if that comes to an end in time. */
+static void ask_keeper(const char *id)
+{
+	uint64_t asked = now_ns();
+	struct container *c;
+	bool waits = true;
+
+	pthread_mutex_lock(&door.lock);
+	while (waits && now_ns() - asked < ASK_NS) {
+		c = find_container(id);
+		waits = c && c->answered_ns < asked;
+		if (waits && c->asked_ns < asked) {
+			c->asked_ns = asked;
+			pthread_cond_broadcast(&door.leaves);
+		}
+		if (waits)
+			wait_until(now_ns() + ASK_PAUSE_NS);
+	}
+	pthread_mutex_unlock(&door.lock);
+}
+
 int cgpu_agent_command(const char *text, int length)
 {
 	struct cgpu_command command;
-	struct container *c;
 	int err;
 
 	if (length <= 0 || length > CGPU_COMMAND_MAX)
@@ -118,13 +165,7 @@ int cgpu_agent_command(const char *text, int length)
 	if (command.verb == CGPU_VERB_CREATE)
 		return create_container(&command.create);
 	/* what its processes closed a moment ago shall not keep it */
-	pthread_rwlock_rdlock(&door.life);
-	pthread_mutex_lock(&door.lock);
-	c = find_container(command.create.id);
-	pthread_mutex_unlock(&door.lock);
-	if (c)
-		files_sweep(c, true);
-	pthread_rwlock_unlock(&door.life);
+	ask_keeper(command.create.id);
 	return destroy_container(command.create.id);
 }
 
@@ -177,64 +218,105 @@ static bool unattached_ended(struct container *c)
 	       now_ns() - c->created_ns > UNPOPULATED_GRACE_S * 1000000000ULL;
 }
 
-static void look_at(int slot)
+static void end_container(struct container *c)
 {
-	struct container *c = door.container[slot];
+	int i;
+
+	files_end(c);
+	pthread_rwlock_wrlock(&door.life);
+	pthread_mutex_lock(&door.lock);
+	for (i = 0; i < CONTAINERS_MAX; i++)
+		if (door.container[i] == c)
+			door.container[i] = NULL;
+	pthread_mutex_unlock(&door.lock);
+	pthread_rwlock_unlock(&door.life);
+	container_free(c);
+}
+
+/* Return: false: it has ended. */
+static bool look_at(struct container *c)
+{
 	bool ended, sweep, managed;
+	uint64_t asked;
 
 	pthread_mutex_lock(&door.lock);
 	if (!c->ending && !c->attached && unattached_ended(c))
 		unlist(c);
 	ended = c->ending && !c->workers;
+	asked = c->asked_ns > c->answered_ns ? c->asked_ns : 0;
 	send_again(c);
 	pthread_mutex_unlock(&door.lock);
-	if (ended) {
-		files_end(c);
-		pthread_rwlock_wrlock(&door.life);
-		pthread_mutex_lock(&door.lock);
-		door.container[slot] = NULL;
-		pthread_mutex_unlock(&door.lock);
-		pthread_rwlock_unlock(&door.life);
-		container_free(c);
-		return;
-	}
-	pthread_mutex_lock(&c->files_lock);
-	for (struct process *p = c->processes; p; p = p->next)
-		if (p->pidfd >= 0 && syscall(SYS_pidfd_send_signal, p->pidfd, 0, NULL, 0))
-			c->dirty = true;
+	if (ended)
+		return false;
+	if (processes_died(c))
+		c->dirty = true;
 	/* a thousand lines of /proc/PID/maps take a millisecond and more */
-	managed = c->dirty || is_audit_due(c->managed_ns, c->called_ns);
-	sweep = c->dirty || (c->processes && now_ns() - c->swept_ns > SWEEP_NS);
-	pthread_mutex_unlock(&c->files_lock);
+	managed = asked || c->dirty || is_audit_due(c->managed_ns, c->called_ns);
+	sweep = asked || c->dirty || (c->processes && now_ns() - c->swept_ns > SWEEP_NS);
 	if (sweep)
 		files_sweep(c, managed);
-	if (c->processes)
-		audit(c);
+	if (asked) {
+		pthread_mutex_lock(&door.lock);
+		c->answered_ns = asked;
+		pthread_cond_broadcast(&door.leaves);
+		pthread_mutex_unlock(&door.lock);
+	}
+	return true;
 }
 
-/* Context: door.lock, released meanwhile. */
-static void wait_for_leaver(uint64_t until_ns)
+/*
+ * A container's own thread: what it does waits for the container's mappings, and takes
+ * as long as it has files and processes.
+ */
+static void *keep(void *data)
 {
-	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+	struct container *c = data;
 
-	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
+	prctl(PR_SET_NAME, "cgpud-keeper");
+	while (door.running) {
+		if (!look_at(c)) {
+			end_container(c);
+			return NULL;
+		}
+		pthread_mutex_lock(&door.lock);
+		if (!c->left && c->asked_ns <= c->answered_ns)
+			wait_until(now_ns() + LOOK_NS);
+		c->left = false;
+		pthread_mutex_unlock(&door.lock);
+	}
+	return NULL;
 }
 
+static bool is_stuck(const struct container *c)
+{
+	uint64_t since = c->looking_ns;
+
+	return since && now_ns() - since > LOOKING_MAX_NS;
+}
+
+/* Of all containers what none can delay. */
 static void *housekeep(void *unused)
 {
+	struct timespec pause = { 0, LOOK_NS };
+
 	(void)unused;
 	prctl(PR_SET_NAME, "cgpud-lifecycle");
 	while (door.running) {
 		int i;
 
-		for (i = 0; i < CONTAINERS_MAX; i++)
-			if (door.container[i])
-				look_at(i);
-		pthread_mutex_lock(&door.lock);
-		if (!door.left)
-			wait_for_leaver(now_ns() + LOOK_NS);
-		door.left = false;
-		pthread_mutex_unlock(&door.lock);
+		for (i = 0; i < CONTAINERS_MAX; i++) {
+			struct container *c;
+
+			/* none is freed meanwhile */
+			pthread_rwlock_rdlock(&door.life);
+			c = door.container[i];
+			if (c && c->processes)
+				audit(c);
+			if (c && is_stuck(c))
+				processes_kill(c, "lets nobody see what it has mapped");
+			pthread_rwlock_unlock(&door.life);
+		}
+		nanosleep(&pause, NULL);
 	}
 	return NULL;
 }

@@ -15,9 +15,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <linux/audit.h>
 #include <linux/capability.h>
 
 #include "flight.h"
+
+#ifdef __x86_64__
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#else
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#endif
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
@@ -37,10 +44,27 @@ bool is_valid(const struct flight *f)
 	return !ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &f->id);
 }
 
+int keep_process(struct flight *f)
+{
+	struct process *kept;
+
+	/* else its number may be another's by now, and of another container */
+	if (!is_valid(f))
+		return -EINTR;
+	kept = process_keep(f->c, f->process, f->tid);
+	if (!kept)
+		return -EAGAIN;
+	f->process = kept;
+	return 0;
+}
+
 static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 {
 	struct answer answer;
 
+	/* an OCI profile may let other instruction sets in, which number arguments otherwise */
+	if (n->data.arch != NATIVE_ARCH || (n->data.nr != SYS_mmap && n->data.nr != SYS_ioctl))
+		return fail(-EPERM);
 	f->tid = (int)n->pid;
 	f->id = n->id;
 	f->fd = f->named = -1;
@@ -55,6 +79,7 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 		close(f->fd);
 	if (f->named >= 0)
 		close(f->named);
+	process_put(f->c, f->process);
 	return answer;
 }
 
@@ -93,6 +118,14 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 	return got;
 }
 
+void worker_left(struct container *c)
+{
+	if (!--c->workers) {
+		c->left = true;
+		pthread_cond_broadcast(&door.leaves);
+	}
+}
+
 /* Context: door.lock. */
 static void leave(struct listener *l)
 {
@@ -106,10 +139,7 @@ static void leave(struct listener *l)
 	}
 	if (!c->listeners && !c->ending)
 		unlist(c);
-	if (!--c->workers) {
-		door.left = true;
-		pthread_cond_signal(&door.leaves);
-	}
+	worker_left(c);
 }
 
 static void *work(void *data)

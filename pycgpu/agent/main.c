@@ -8,7 +8,8 @@
 #include "agent.h"
 #include "door.h"
 
-enum { DESCRIPTORS = 65536 };
+/* for the processes and files of all containers; what fs.nr_open allows, and what it always does */
+static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };
 
 struct door door = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -73,17 +74,20 @@ int cgpu_agent_start(int force_branch, char *message)
 	struct rlimit files;
 	pthread_condattr_t monotonic;
 	uint32_t minor;
-	int err;
+	int err, i;
 
 	message[0] = 0;
 	/* root may raise its own limit, unless a capability was taken from it */
-	files = (struct rlimit){ DESCRIPTORS, DESCRIPTORS };
-	if (setrlimit(RLIMIT_NOFILE, &files) && !getrlimit(RLIMIT_NOFILE, &files)) {
-		files.rlim_cur = files.rlim_max;
+	for (i = 0; i < 2; i++) {
+		files = (struct rlimit){ descriptors[i], descriptors[i] };
+		if (!setrlimit(RLIMIT_NOFILE, &files))
+			break;
+	}
+	if (i == 2 && !getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max < descriptors[0] ? files.rlim_max : descriptors[0];
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
-	door.tfd_base = (int)(files.rlim_cur < DESCRIPTORS ? files.rlim_cur / 2 :
-							     DESCRIPTORS / 2);
+	door.tfd_base = (int)(files.rlim_cur / 2);
 	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

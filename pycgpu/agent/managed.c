@@ -15,6 +15,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,44 +26,69 @@
 
 enum {
 	RECENT_NS = 5000000,
-	SPANS = 2048
+	SPANS_FIRST = 256,
+	AT_ONCE = 64 /* ranges, before whoever waits for door.lock gets it */
 };
 
 struct span {
 	uint64_t base, end;
 };
 
-/* Shared mappings of the UVM device. Return: number, -1: the process is gone. */
-static int mappings(int maps_fd, struct span *spans, int max)
-{
-	unsigned long long base, end;
-	char line[512], mode[8];
-	unsigned dev_major, dev_minor;
-	int count = 0, copy;
-	FILE *maps;
+/* As many as there are: what was left out would count as unmapped. */
+struct spans {
+	struct span *at;
+	uint32_t count, capacity;
+	bool lost; /* no memory for one */
+};
 
-	copy = fcntl(maps_fd, F_DUPFD_CLOEXEC, 0);
-	maps = copy < 0 ? NULL : fdopen(copy, "re");
+static void add_span(struct spans *spans, uint64_t base, uint64_t end)
+{
+	uint32_t capacity = spans->capacity ? 2 * spans->capacity : SPANS_FIRST;
+	struct span *at;
+
+	if (spans->count == spans->capacity) {
+		at = realloc(spans->at, capacity * sizeof(*at));
+		if (!at) {
+			spans->lost = true;
+			return;
+		}
+		spans->at = at;
+		spans->capacity = capacity;
+	}
+	spans->at[spans->count++] = (struct span){ base, end };
+}
+
+/*
+ * Shared mappings of the UVM device, of which the driver makes none whose place in the
+ * file is not its address. What is shown as the file's name is the tenant's to choose: it
+ * can rename or bind a node, and make another. Return: false: nothing can be read.
+ */
+static bool mappings(int maps_fd, struct spans *spans)
+{
+	unsigned long long base, end, offset;
+	char *line = NULL, mode[8];
+	size_t size = 0;
+	FILE *maps = fdopen(maps_fd, "re");
+	bool read;
+
 	if (!maps) {
-		if (copy >= 0)
-			close(copy);
-		return -1;
+		close(maps_fd);
+		return false;
 	}
 	rewind(maps);
-	while (fgets(line, sizeof(line), maps)) {
-		if (!strstr(line, "nvidia-uvm") || strstr(line, "nvidia-uvm-tools") ||
-		    sscanf(line, "%llx-%llx %7s %*x %x:%x", &base, &end, mode, &dev_major,
-			   &dev_minor) != 5)
+	while (getline(&line, &size, maps) > 0) {
+		if (sscanf(line, "%llx-%llx %7s %llx", &base, &end, mode, &offset) != 4 ||
+		    mode[3] != 's' || offset != base)
 			continue;
-		if (count && spans[count - 1].end == base)
-			spans[count - 1].end = end;
-		else if (count < max)
-			spans[count++] = (struct span){ base, end };
+		if (spans->count && spans->at[spans->count - 1].end == base)
+			spans->at[spans->count - 1].end = end;
+		else
+			add_span(spans, base, end);
 	}
-	if (ferror(maps))
-		count = -1;
+	read = !ferror(maps);
+	free(line);
 	fclose(maps);
-	return count;
+	return read;
 }
 
 /* Nothing is mapped at 0: EIO. Of an address space that is gone nothing is read at all. */
@@ -91,51 +117,84 @@ void managed_unbind(struct container *c, uint32_t number)
 	close(file->mem);
 	file->maps = file->mem = -1;
 	file->owner = NULL;
+	file->space++;
 	c->spaces--;
 }
 
-/* Context: files_lock. */
-static int bind_space(struct container *c, uint32_t number, struct process *p, int tid)
+/* A duplicate of the file's `mem`, or -1; *space is what it is bound to. */
+static int bound_to(struct container *c, uint32_t number, struct process **owner,
+		    uint32_t *space)
 {
 	struct file *file = &c->file[number];
-	int id = p->pid, maps, mem;
-	char byte;
+	int mem;
 
-	if (file->owner && lives(file->mem))
-		return file->owner == p ? -EALREADY : -EBUSY;
-	managed_unbind(c, number);
-	if (c->spaces == SPACES_MAX)
-		return -EMFILE;
-	maps = open_of(id, "maps");
-	/* its first thread may have ended, and has no address space any more */
-	if (maps < 0 || pread(maps, &byte, 1, 0) != 1) {
-		if (maps >= 0)
-			close(maps);
-		id = tid;
-		maps = open_of(id, "maps");
+	pthread_mutex_lock(&c->files_lock);
+	*owner = file->owner;
+	*space = file->space;
+	mem = file->owner ? fcntl(file->mem, F_DUPFD_CLOEXEC, 0) : -1;
+	pthread_mutex_unlock(&c->files_lock);
+	return mem;
+}
+
+/* Return: 0, -EMFILE, -EAGAIN: it is bound to another by now. */
+static int bind_space(struct container *c, uint32_t number, uint32_t space,
+		      struct process *p, int maps, int mem)
+{
+	struct file *file = &c->file[number];
+	int err = 0;
+
+	pthread_mutex_lock(&c->files_lock);
+	if (file->space != space) {
+		err = -EAGAIN;
+	} else {
+		managed_unbind(c, number);
+		if (c->spaces == SPACES_MAX)
+			err = -EMFILE;
 	}
-	mem = open_of(id, "mem");
-	if (maps < 0 || mem < 0) {
-		if (maps >= 0)
-			close(maps);
-		if (mem >= 0)
-			close(mem);
-		return -EMFILE;
+	if (!err) {
+		file->maps = maps;
+		file->mem = mem;
+		file->owner = p;
+		file->space++;
+		c->spaces++;
 	}
-	file->maps = maps;
-	file->mem = mem;
-	file->owner = p;
-	c->spaces++;
-	return 0;
+	pthread_mutex_unlock(&c->files_lock);
+	return err;
 }
 
 int managed_bind(struct container *c, uint32_t number, struct process *p, int tid)
 {
-	int err;
+	int err = -EAGAIN, maps, mem, old;
+	struct process *owner;
+	uint32_t space;
+	char byte;
+	bool alive;
 
-	pthread_mutex_lock(&c->files_lock);
-	err = bind_space(c, number, p, tid);
-	pthread_mutex_unlock(&c->files_lock);
+	maps = open_of(p->pid, "maps");
+	mem = open_of(p->pid, "mem");
+	/* its first thread may have ended, and has no address space any more */
+	if (maps < 0 || pread(maps, &byte, 1, 0) != 1) {
+		if (maps >= 0)
+			close(maps);
+		if (mem >= 0)
+			close(mem);
+		maps = open_of(tid, "maps");
+		mem = open_of(tid, "mem");
+	}
+	if (maps < 0 || mem < 0)
+		err = -EMFILE;
+	while (err == -EAGAIN) {
+		old = bound_to(c, number, &owner, &space);
+		alive = old < 0 ? owner != NULL : lives(old);
+		if (old >= 0)
+			close(old);
+		err = alive ? (owner == p ? -EALREADY : -EBUSY) :
+			      bind_space(c, number, space, p, maps, mem);
+	}
+	if (err && maps >= 0)
+		close(maps);
+	if (err && mem >= 0)
+		close(mem);
 	return err;
 }
 
@@ -176,15 +235,19 @@ void managed_settle(struct container *c)
 	nanosleep(&pause, NULL);
 }
 
-/* answered a moment ago: its mmap may not have happened yet */
-static bool is_recent(struct container *c, uint32_t number, uint64_t base)
+/*
+ * Answered when the look began, or not long before: the mmap may not have happened then.
+ * Of more calls than are remembered nothing is known.
+ */
+static bool is_recent(struct container *c, uint32_t number, uint64_t base, uint64_t began_ns)
 {
-	uint64_t now = now_ns();
 	uint32_t i;
 
+	if (c->recent[c->recent_next].when_ns + RECENT_NS > began_ns)
+		return true;
 	for (i = 0; i < 64; i++)
 		if (c->recent[i].file == number && c->recent[i].base == base &&
-		    c->recent[i].when_ns + RECENT_NS > now)
+		    c->recent[i].when_ns + RECENT_NS > began_ns)
 			return true;
 	return false;
 }
@@ -196,77 +259,154 @@ static int by_base(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void sort_spans(struct span *spans, int count)
+static void sort_spans(struct spans *spans)
 {
-	qsort(spans, (size_t)count, sizeof(*spans), by_base);
+	if (spans->count)
+		qsort(spans->at, spans->count, sizeof(*spans->at), by_base);
 }
 
-/* Takes `holes` out of the sorted `spans`. Return: their number, at most `max`. */
-static int without(const struct span *spans, int count, const struct span *holes, int hole_count,
-		   struct span *out, int max)
+/* What is left of `spans` without `holes`, both sorted. */
+static void without(const struct spans *spans, const struct spans *holes, struct spans *out)
 {
-	int n = 0, i, j;
+	uint32_t first = 0, i, j;
 
-	for (i = 0; i < count; i++) {
-		uint64_t at = spans[i].base;
+	out->count = 0;
+	for (i = 0; i < spans->count; i++) {
+		uint64_t at = spans->at[i].base, end = spans->at[i].end;
 
-		for (j = 0; j < hole_count && n < max && at < spans[i].end; j++) {
-			if (holes[j].end <= at)
+		while (first < holes->count && holes->at[first].end <= at)
+			first++;
+		for (j = first; j < holes->count && holes->at[j].base < end && at < end; j++) {
+			if (holes->at[j].end <= at)
 				continue;
-			if (holes[j].base >= spans[i].end)
-				break;
-			if (holes[j].base > at)
-				out[n++] = (struct span){ at, holes[j].base };
-			at = holes[j].end;
+			if (holes->at[j].base > at)
+				add_span(out, at, holes->at[j].base);
+			at = holes->at[j].end;
 		}
-		if (at < spans[i].end && n < max)
-			out[n++] = (struct span){ at, spans[i].end };
+		if (at < end)
+			add_span(out, at, end);
 	}
-	return n;
 }
 
-bool managed_sweep(struct container *c, uint32_t number)
+/* What the ledger has of a file's address space, and of the file itself. Context: door.lock. */
+static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
+		       struct spans *known, struct spans *managed)
 {
-	static __thread struct span mapped[SPANS], known[SPANS], managed[SPANS], diff[2 * SPANS];
-	const struct file *file = &c->file[number];
-	int count, all = 0, own = 0, n, i;
-	bool fits = true;
 	uint32_t k;
 
-	/* of a file that nobody initialised nothing is mapped */
-	count = file->owner ? mappings(file->maps, mapped, SPANS) : 0;
-	if (count < 0 && lives(file->mem))
-		return true; /* and all that was mapped there still is */
-	if (count < 0)
-		count = 0;
-	pthread_mutex_lock(&door.lock);
-	make_room(c);
-	for (k = 0; k < c->tenant.ranges.count && all < SPANS; k++) {
+	for (k = 0; k < c->tenant.ranges.count; k++) {
 		struct cgpu_range *r = cgpu_range_at(&c->tenant.ranges,
 						     c->tenant.ranges.order[k]);
-		struct span span = { r->base, r->base + r->length_bytes };
 
 		/* a process has more than one file of the device; all map into it */
-		if (r->file >= FILES_MAX || c->file[r->file].owner != file->owner ||
+		if (r->file >= FILES_MAX ||
+		    c->file[r->file].owner != c->file[number].owner ||
 		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED ||
 		    r->kind == CGPU_RANGE_OS_EVENT)
 			continue;
-		known[all++] = span;
+		add_span(known, r->base, r->base + r->length_bytes);
 		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&
-		    !is_recent(c, number, r->base))
-			managed[own++] = span;
+		    !is_recent(c, number, r->base, began_ns))
+			add_span(managed, r->base, r->base + r->length_bytes);
 	}
-	sort_spans(known, all);
-	n = without(managed, own, mapped, count, diff, 2 * SPANS);
-	for (i = 0; i < n; i++)
-		cgpu_tenant_munmap(&c->tenant, number, diff[i].base, diff[i].end - diff[i].base);
-	/* only a file with a card can have any */
-	n = all < SPANS && cgpu_tenant_file(&c->tenant, number)->gpu_mask ?
-	    without(mapped, count, known, all, diff, 2 * SPANS) : 0;
-	for (i = 0; i < n; i++)
-		if (cgpu_tenant_mmap(&c->tenant, number, diff[i].base,
-				     diff[i].end - diff[i].base))
-			fits = false;
+	sort_spans(known);
+	sort_spans(managed);
+}
+
+/* Each moves all ranges behind it. Context: door.lock. */
+static void let_others(uint32_t done)
+{
+	if (done % AT_ONCE != AT_ONCE - 1)
+		return;
 	pthread_mutex_unlock(&door.lock);
+	sched_yield();
+	pthread_mutex_lock(&door.lock);
+}
+
+/* Context: files_lock. Return: false: what was mapped past us does not fit. */
+static bool compare(struct container *c, uint32_t number, const struct spans *mapped,
+		    uint64_t began_ns)
+{
+	struct spans known = { 0 }, managed = { 0 }, diff = { 0 };
+	bool fits = true;
+	uint32_t i;
+
+	pthread_mutex_lock(&door.lock);
+	make_room(c);
+	list_known(c, number, began_ns, &known, &managed);
+	without(&managed, mapped, &diff);
+	/* without memory nothing is taken for gone, nor for new */
+	for (i = 0; i < diff.count && !mapped->lost; i++) {
+		cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
+				   diff.at[i].end - diff.at[i].base);
+		let_others(i);
+	}
+	/* only a file with a card can have any */
+	if (!known.lost && cgpu_tenant_file(&c->tenant, number)->gpu_mask) {
+		without(mapped, &known, &diff);
+		for (i = 0; i < diff.count; i++) {
+			if (cgpu_tenant_mmap(&c->tenant, number, diff.at[i].base,
+					     diff.at[i].end - diff.at[i].base))
+				fits = false;
+			let_others(i);
+		}
+	}
+	pthread_mutex_unlock(&door.lock);
+	free(known.at);
+	free(managed.at);
+	free(diff.at);
+	return fits;
+}
+
+static bool sweep_file(struct container *c, uint32_t number)
+{
+	struct file *file = &c->file[number];
+	struct spans mapped = { 0 };
+	int maps = -1, mem = -1;
+	bool used, read = true, fits = true;
+	uint64_t began = now_ns();
+	uint32_t space;
+
+	pthread_mutex_lock(&c->files_lock);
+	used = file->used && file->device == CGPU_DEVICE_UVM;
+	space = file->space;
+	if (used && file->owner) {
+		maps = fcntl(file->maps, F_DUPFD_CLOEXEC, 0);
+		mem = fcntl(file->mem, F_DUPFD_CLOEXEC, 0);
+		read = maps >= 0 && mem >= 0;
+	}
+	pthread_mutex_unlock(&c->files_lock);
+	/* of a file that nobody initialised nothing is mapped */
+	if (maps >= 0 && mem >= 0) {
+		c->looking_ns = began;
+		/* if not, and it lives, all that was mapped there still is */
+		read = mappings(maps, &mapped);
+		maps = -1;
+		if (!read && !lives(mem)) {
+			mapped.count = 0;
+			read = true;
+		}
+		c->looking_ns = 0;
+	}
+	pthread_mutex_lock(&c->files_lock);
+	if (used && read && file->used && file->space == space)
+		fits = compare(c, number, &mapped, began);
+	pthread_mutex_unlock(&c->files_lock);
+	if (maps >= 0)
+		close(maps);
+	if (mem >= 0)
+		close(mem);
+	free(mapped.at);
+	return fits;
+}
+
+bool managed_sweep(struct container *c)
+{
+	bool fits = true;
+	uint32_t i;
+
+	for (i = 1; i < FILES_MAX; i++)
+		if (c->file[i].used && c->file[i].device == CGPU_DEVICE_UVM)
+			fits &= sweep_file(c, i);
 	return fits;
 }

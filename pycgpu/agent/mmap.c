@@ -35,8 +35,9 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	device = device_of(f->fd, &f->minor);
 	if (device != CGPU_DEVICE_UVM)
 		return CONTINUE;
-	if (!is_valid(f))
-		return fail(-EINTR);
+	err = keep_process(f);
+	if (err)
+		return fail(err);
 	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);

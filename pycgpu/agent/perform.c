@@ -247,14 +247,12 @@ static void filter_pids(struct flight *f)
 {
 	uint32_t count = cgpu_get32(f->params, PIDS_COUNT), kept = 0, i;
 
-	pthread_mutex_lock(&f->c->files_lock);
 	for (i = 0; i < count && i < PIDS_MAX; i++) {
 		uint32_t pid = cgpu_get32(f->params, PIDS_TABLE + 4 * i);
 
 		if (process_exists(f->c, (int)pid))
 			cgpu_put32(f->params, PIDS_TABLE + 4 * kept++, pid);
 	}
-	pthread_mutex_unlock(&f->c->files_lock);
 	cgpu_put32(f->params, PIDS_COUNT, kept);
 	for (i = kept; i < count && i < PIDS_MAX; i++)
 		cgpu_put32(f->params, PIDS_TABLE + 4 * i, 0);
@@ -265,7 +263,6 @@ static void hide_others(struct flight *f)
 {
 	uint32_t count = cgpu_get32(f->params, 0), i;
 
-	pthread_mutex_lock(&f->c->files_lock);
 	for (i = 0; i < count && i < PID_INFO_MAX; i++) {
 		uint32_t at = PID_INFO_FIRST + PID_INFO_BYTES * i;
 		uint8_t *entry = f->params + at;
@@ -277,7 +274,6 @@ static void hide_others(struct flight *f)
 		memset(entry + PID_INFO_FIGURES, 0, PID_INFO_INSTANCE - PID_INFO_FIGURES);
 		memset(entry + PID_INFO_INSTANCE, 0xff, PID_INFO_BYTES - PID_INFO_INSTANCE);
 	}
-	pthread_mutex_unlock(&f->c->files_lock);
 }
 
 /* Where the call names a descriptor of the tenant, NULL: it names none. */

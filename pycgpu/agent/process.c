@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The processes of a container that made a call, and their descriptors. Each is known
- * by a pidfd, so that its number cannot be another's; a thread by its process, unless
- * it has a table of descriptors of its own.
+ * The processes of a container that have used the driver, and their descriptors. Each is
+ * known by a pidfd, so that its number cannot be another's; a thread by its process,
+ * unless it has a table of descriptors of its own.
+ *
+ * The filter also notifies calls on other files, by whatever processes there are. Those
+ * are known for the time of the call alone: a container may have made any number of them.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,16 +46,30 @@ static int tgid_of(int tid)
 	return tgid;
 }
 
-struct process *process_add(struct container *c, int pid)
+/* One that has ended and whose parent has not asked for it is not. */
+static bool is_alive(const struct process *p)
+{
+	struct pollfd end = { p->pidfd, POLLIN, 0 };
+
+	return p->pidfd >= 0 && !poll(&end, 1, 0);
+}
+
+/* Context: process_lock. */
+static struct process *find(struct container *c, int pid)
 {
 	struct process *p;
-	int pidfd;
 
 	for (p = c->processes; p; p = p->next)
-		if (p->pid == pid && p->pidfd >= 0 &&
-		    !syscall(SYS_pidfd_send_signal, p->pidfd, 0, NULL, 0))
+		if (p->pid == pid && is_alive(p))
 			return p;
-	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return NULL;
+}
+
+static struct process *open_process(int pid)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct process *p;
+
 	if (pidfd < 0)
 		return NULL;
 	p = calloc(1, sizeof(*p));
@@ -61,8 +79,42 @@ struct process *process_add(struct container *c, int pid)
 	}
 	p->pid = pid;
 	p->pidfd = pidfd;
+	return p;
+}
+
+static void free_process(struct process *p)
+{
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	free(p);
+}
+
+/* Context: process_lock. Return: false: there are too many. */
+static bool list(struct container *c, struct process *p)
+{
+	if (c->process_count >= PROCESSES_MAX)
+		return false;
+	p->listed = true;
 	p->next = c->processes;
 	c->processes = p;
+	c->process_count++;
+	return true;
+}
+
+struct process *process_add(struct container *c, int pid)
+{
+	struct process *p;
+
+	pthread_mutex_lock(&c->process_lock);
+	p = find(c, pid);
+	if (!p) {
+		p = open_process(pid);
+		if (p && !list(c, p)) {
+			free_process(p);
+			p = NULL;
+		}
+	}
+	pthread_mutex_unlock(&c->process_lock);
 	return p;
 }
 
@@ -72,19 +124,118 @@ struct process *process_of(struct container *c, int tid, bool *thread_table)
 	int slot = tid % TIDS, pid;
 
 	*thread_table = false;
-	pthread_mutex_lock(&c->files_lock);
+	pthread_mutex_lock(&c->process_lock);
 	p = c->tid[slot].tid == tid ? c->tid[slot].process : NULL;
-	if (!p || p->pidfd < 0 || (p->pid != tid && same_table(p->pid, tid))) {
+	if (!p || !is_alive(p) || (p->pid != tid && same_table(p->pid, tid))) {
 		pid = tgid_of(tid);
-		p = pid > 0 ? process_add(c, pid) : NULL;
+		p = pid > 0 ? find(c, pid) : NULL;
 		if (p) {
 			c->tid[slot].tid = tid;
 			c->tid[slot].process = p;
-			*thread_table = pid != tid && same_table(pid, tid);
+		} else if (pid > 0) {
+			p = open_process(pid);
 		}
+		if (p)
+			*thread_table = pid != tid && same_table(pid, tid);
 	}
-	pthread_mutex_unlock(&c->files_lock);
+	if (p)
+		p->users++;
+	pthread_mutex_unlock(&c->process_lock);
 	return p;
+}
+
+struct process *process_keep(struct container *c, struct process *p, int tid)
+{
+	struct process *kept = p;
+
+	if (p->listed)
+		return p;
+	pthread_mutex_lock(&c->process_lock);
+	/* another thread of it was here meanwhile */
+	kept = find(c, p->pid);
+	if (kept) {
+		kept->users++;
+		free_process(p);
+	} else if (list(c, p)) {
+		kept = p;
+		c->tid[tid % TIDS].tid = tid;
+		c->tid[tid % TIDS].process = p;
+	}
+	pthread_mutex_unlock(&c->process_lock);
+	return kept;
+}
+
+void process_put(struct container *c, struct process *p)
+{
+	pthread_mutex_lock(&c->process_lock);
+	if (!--p->users && !p->listed)
+		free_process(p);
+	pthread_mutex_unlock(&c->process_lock);
+}
+
+/* Does a file still refer to it? Context: files_lock. */
+static bool is_referred_to(struct container *c, const struct process *p)
+{
+	uint32_t i;
+
+	for (i = 1; i < FILES_MAX; i++)
+		if (c->file[i].used && (c->file[i].process == p || c->file[i].owner == p))
+			return true;
+	return false;
+}
+
+void processes_reap(struct container *c)
+{
+	struct process **at, *p;
+	uint32_t i;
+
+	pthread_mutex_lock(&c->process_lock);
+	for (at = &c->processes; (p = *at);) {
+		if (p->pidfd >= 0 && !is_alive(p)) {
+			close(p->pidfd);
+			p->pidfd = -1;
+			for (i = 0; i < TIDS; i++)
+				if (c->tid[i].process == p)
+					c->tid[i].process = NULL;
+			for (i = 1; i < FILES_MAX; i++)
+				if (c->file[i].process == p)
+					c->file[i].process = NULL;
+		}
+		if (p->pidfd >= 0 || p->users || is_referred_to(c, p)) {
+			at = &p->next;
+			continue;
+		}
+		*at = p->next;
+		c->process_count--;
+		free_process(p);
+	}
+	pthread_mutex_unlock(&c->process_lock);
+}
+
+bool processes_died(struct container *c)
+{
+	struct process *p;
+	bool died = false;
+
+	pthread_mutex_lock(&c->process_lock);
+	for (p = c->processes; p && !died; p = p->next)
+		died = p->pidfd >= 0 && !is_alive(p);
+	pthread_mutex_unlock(&c->process_lock);
+	return died;
+}
+
+void processes_end(struct container *c)
+{
+	struct process *p;
+
+	pthread_mutex_lock(&c->process_lock);
+	while ((p = c->processes)) {
+		c->processes = p->next;
+		free_process(p);
+	}
+	c->process_count = 0;
+	memset(c->tid, 0, sizeof(c->tid));
+	pthread_mutex_unlock(&c->process_lock);
 }
 
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd)
@@ -92,11 +243,11 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 	int pidfd, got, err;
 
 	if (!thread_table) {
-		pthread_mutex_lock(&c->files_lock);
+		pthread_mutex_lock(&c->process_lock);
 		got = p->pidfd < 0 ? -1 :
 		      (int)syscall(SYS_pidfd_getfd, p->pidfd, fd, 0);
 		err = p->pidfd < 0 ? ESRCH : errno;
-		pthread_mutex_unlock(&c->files_lock);
+		pthread_mutex_unlock(&c->process_lock);
 		return got < 0 ? -err : got;
 	}
 	/* Linux 6.9 and newer; before, such a thread is refused */
@@ -109,24 +260,35 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 	return got < 0 ? -err : got;
 }
 
+void process_kill(struct container *c, struct process *p)
+{
+	pthread_mutex_lock(&c->process_lock);
+	if (p->pidfd >= 0)
+		syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+	pthread_mutex_unlock(&c->process_lock);
+}
+
 void processes_kill(struct container *c, const char *why)
 {
 	struct process *p;
 
-	pthread_mutex_lock(&c->files_lock);
+	pthread_mutex_lock(&c->process_lock);
 	for (p = c->processes; p; p = p->next)
 		if (p->pidfd >= 0 &&
 		    !syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0))
 			event("killed id=%s pid=%d %s", c->id, p->pid, why);
-	pthread_mutex_unlock(&c->files_lock);
+	pthread_mutex_unlock(&c->process_lock);
+	holders_kill(c);
 }
 
 bool process_exists(struct container *c, int pid)
 {
 	struct process *p;
+	bool exists = false;
 
-	for (p = c->processes; p; p = p->next)
-		if (p->pid == pid && p->pidfd >= 0)
-			return true;
-	return false;
+	pthread_mutex_lock(&c->process_lock);
+	for (p = c->processes; p && !exists; p = p->next)
+		exists = p->pid == pid && p->pidfd >= 0;
+	pthread_mutex_unlock(&c->process_lock);
+	return exists;
 }

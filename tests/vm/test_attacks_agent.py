@@ -10,6 +10,7 @@ import errno
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,6 +142,90 @@ def test_memory_in_the_place_of_a_client_ends_the_container(
     assert tenant.returncode == -signal.SIGKILL, (out, err)
     until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
     assert "holds memory that it was not given" in _events()
+
+
+def test_who_only_holds_the_files_of_a_container_that_is_killed_ends_with_it(
+    door: Door, who: tuple[str, ...], unseen: str
+) -> None:
+    """A child that makes no call: else the memory would be its own, and on no account."""
+    before = _used_bytes(door)
+    swap = ("env", "HEIR=1", "HOLD=1", *who, unseen, "swap-class", str(2048 * MIB), "20")
+    tenant = door.start(*swap)
+    tenant.communicate(timeout=START_S)
+    assert tenant.returncode == -signal.SIGKILL
+    until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
+
+
+@pytest.fixture
+def lurk(made: Callable[[str], Path]) -> str:
+    """What makes a look at a process find something else than there is."""
+    return str(made("programs") / "lurk")
+
+
+def test_managed_memory_is_charged_whatever_its_node_is_called(
+    door: Door, who: tuple[str, ...], lurk: str
+) -> None:
+    twice = (lurk, "managed-twice", str(700 * MIB), "0")
+    assert _words(door, *who, *twice) == ["second", str(errno.ENOMEM)]
+    assert _words(door, "env", "ALIAS=1", *who, *twice) == ["second", str(errno.ENOMEM)]
+
+
+def test_managed_memory_is_charged_though_it_has_many_holes(
+    door: Door, who: tuple[str, ...], lurk: str
+) -> None:
+    found = _words(door, *who, lurk, "managed-twice", str(700 * MIB), "2100")
+    assert found == ["second", str(errno.ENOMEM)]
+
+
+def test_managed_memory_outlives_its_process_whatever_its_node_is_called(
+    door: Door, lurk: str, reach: str
+) -> None:
+    half = str(LIMIT_BYTES // 2 + 64 * MIB)
+    outlive = (lurk, "run", reach, "outlive", "exit", half, half)
+    found = _words(door, "env", "ALIAS=1", *WHO["docker"], *outlive)
+    assert found == ["beside", str(NV_ERR_NO_MEMORY), "after", "0"]
+
+
+def _resident_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+
+
+def test_processes_that_end_leave_nothing_in_the_agent(
+    door: Door, who: tuple[str, ...], lurk: str
+) -> None:
+    keeper = door.start("sleep", "600", name="keeper")
+    until((TREE / "container/keeper").exists, "the agent", START_S)
+    pid = door.agent()
+    before = _resident_bytes(pid)
+    tenant = door.start(*who, lurk, "few", "6000")
+    assert tenant.stdout is not None
+    assert tenant.stdout.readline() == "made 6000\n"
+    # 2 KiB each would be 12 MiB; the container itself takes some, too.
+    assert _resident_bytes(pid) - before < 6 * MIB
+    tenant.kill()
+    tenant.wait()
+    until(lambda: not (TREE / "container/one").exists(), "the container's end", START_S)
+    tenant = door.start(*who, lurk, "crowd", "200")
+    assert tenant.stdout is not None
+    assert tenant.stdout.readline() == "made 200\n"
+    assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 150
+    tenant.kill()
+    keeper.kill()
+
+
+def test_a_container_that_takes_long_to_look_at_delays_no_look_at_another(
+    door: Door, who: tuple[str, ...], lurk: str, unseen: str
+) -> None:
+    slow = door.start(*who, lurk, "vast", "300", "30000", name="slow")
+    assert slow.stdout is not None
+    assert slow.stdout.readline() == "files 300\n"
+    began = time.monotonic()
+    tenant = door.start("env", "HOLD=1", *who, unseen, "swap-class", str(2048 * MIB), "20")
+    assert tenant.wait(timeout=START_S) == -signal.SIGKILL
+    told = f"{time.monotonic() - began:.0f} s"
+    assert time.monotonic() - began < 90, told
+    slow.kill()
 
 
 @pytest.fixture

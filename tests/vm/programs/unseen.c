@@ -2,7 +2,8 @@
 /*
  * Calls whose argument a door outside the kernel cannot see, or sees otherwise than
  * the driver. Each command prints what it got; the test compares that with the
- * driver's own figures. HOLD: stays when it is done.
+ * driver's own figures. HOLD: stays when it is done. HEIR: a child has its files, and
+ * makes no call.
  */
 #define _GNU_SOURCE
 #include "simcuda.h"
@@ -182,6 +183,45 @@ static void swap_class(u64 size, int seconds)
 	printf("calls %u granted %u\n", calls, granted);
 }
 
+static struct { u32 id, pad[13]; } device; /* NV0080_ALLOC_PARAMETERS */
+
+static void *swap_ids(void *unused)
+{
+	volatile u32 *id = &device.id;
+
+	(void)unused;
+	while (!atomic_load(&stop)) {
+		*id = 1;
+		*id = 0;
+	}
+	return NULL;
+}
+
+/* Devices of the first card that become the second's, and memory of each. */
+static void swap_card(u64 size, u32 count)
+{
+	pthread_t thread;
+	u32 devices = 0, granted = 0, i;
+
+	if (open("/dev/nvidia1", O_RDWR) < 0)
+		die("nvidia1", errno);
+	pthread_create(&thread, NULL, swap_ids, NULL);
+	for (i = 0; i < count; i++) {
+		struct nv_memory_alloc params = { .owner = sc.client, .size = size };
+		u32 parent = FIRST + 2 * i, memory = parent + 1;
+
+		if (sc_rm_alloc_in(&sc, sc.client, sc.client, &parent, 0x80, &device,
+				   sizeof(device)))
+			continue;
+		devices++;
+		granted += !sc_rm_alloc_in(&sc, sc.client, parent, &memory, 0x40, &params,
+					   sizeof(params));
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	printf("devices %u granted %u\n", devices, granted);
+}
+
 /* Calls that could go on, were it not for what another thread would make of them. */
 static void harmless(u32 count)
 {
@@ -211,6 +251,11 @@ int main(int argc, char **argv)
 
 	if (ret)
 		die("open", ret);
+	if (getenv("HEIR") && !fork()) {
+		for (ret = 0; ret < 3; ret++)
+			close(ret);
+		pause();
+	}
 	if (!strcmp(command, "params") && argc == 4)
 		hidden_params(strtoul(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
 	else if (!strcmp(command, "control"))
@@ -221,6 +266,8 @@ int main(int argc, char **argv)
 		swap_descriptor(strtoull(argv[2], NULL, 0), atoi(argv[3]));
 	else if (!strcmp(command, "swap-class") && argc == 4)
 		swap_class(strtoull(argv[2], NULL, 0), atoi(argv[3]));
+	else if (!strcmp(command, "swap-card") && argc == 4)
+		swap_card(strtoull(argv[2], NULL, 0), strtoul(argv[3], NULL, 0));
 	else if (!strcmp(command, "harmless") && argc == 3)
 		harmless(strtoul(argv[2], NULL, 0));
 	else
