@@ -57,12 +57,17 @@ static uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count)
 	return bytes;
 }
 
-/* Holds more than it was given, and more than it is charged for: a limit may have shrunk. */
+/*
+ * Holds more than it was given, and more than it is charged for: a limit may have shrunk.
+ * Of a card that it was not given it holds nothing, unless a device became one of that.
+ */
 static bool exceeds(struct container *c, uint32_t minor, uint64_t bytes)
 {
 	const struct cgpu_account *account = &c->tenant.ledger.account[minor];
 	bool more;
 
+	if (!c->grant[minor].present)
+		return bytes;
 	pthread_mutex_lock(&door.lock);
 	more = !account->unlimited && bytes > account->max_bytes &&
 	       bytes > account->current_bytes;
@@ -86,12 +91,12 @@ void audit(struct container *c)
 			if (p->pidfd >= 0)
 				pids[count++] = (uint32_t)p->pid;
 		for (minor = 0; count && minor < CGPU_MAX_CARDS; minor++)
-			if (c->grant[minor].present)
+			if (rm_subdevice(minor))
 				held[minor] += held_bytes(minor, pids, count);
 	} while (p);
 	pthread_mutex_unlock(&c->process_lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		more |= c->grant[minor].present && exceeds(c, minor, held[minor]);
+		more |= exceeds(c, minor, held[minor]);
 	c->audited_ns = now_ns();
 	/* twice, for a call can end and a limit shrink between the two figures */
 	if (more && c->exceeded)

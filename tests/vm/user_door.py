@@ -45,9 +45,12 @@ class Door:
         mem: str = "1G",
         policy: str = "weighted-conserving",
         quota: int = 100,
+        gpu: str = "",
     ) -> subprocess.Popen[str]:
         """Start a tenant."""
         limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
+        if gpu:
+            limits += ["--gpu", gpu]
         run = ["run", "--name", name, *limits, "--", *command]
         tenant = subprocess.Popen(
             [sys.executable, "-m", "pycgpu.cli.main", *run],
@@ -114,7 +117,7 @@ def opened(made: Callable[[str], Path], folder: Path, **parameters: object) -> I
     """Load the simulated driver with one T4 and yield the door; the driver must unload after."""
     stack = loaded.Modules()
     try:
-        yield Door(folder, Sim(stack, made("sim")).load(cards="T4", **parameters))
+        yield Door(folder, Sim(stack, made("sim")).load(**{"cards": "T4", **parameters}))
         stack.unload_all()
     finally:
         loaded.remove_nodes()

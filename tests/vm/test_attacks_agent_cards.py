@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""What a tenant of the user door may try against the cards of a host that it was not given."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vm import user_door
+from tests.vm.test_attacks_agent import MIB, WHO, _events
+from tests.vm.user_door import START_S
+
+pytestmark = [
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.needs("sim", "programs"),
+]
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_memory_of_a_card_that_was_not_given_ends_the_container(
+    made: Callable[[str], Path], tmp_path: Path, who: str
+) -> None:
+    """By a device that becomes another card's while the driver looks."""
+    unseen = str(made("programs") / "unseen")
+    with user_door.opened(made, tmp_path, cards="T4,T4") as door:
+        swap = (unseen, "swap-card", str(MIB), "800")
+        tenant = door.start("env", "HOLD=1", *WHO[who], *swap, gpu="0")
+        out, err = tenant.communicate(timeout=START_S)
+        assert tenant.returncode == -signal.SIGKILL, (out, err)
+        assert "holds memory that it was not given" in _events()
+        user_door.emptied()
+        door.close()
