@@ -19,6 +19,7 @@
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
 #include "core/sched/fair.h"
+#include "core/sched/pause.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
 
@@ -63,12 +64,6 @@ bool cgpu_demand_pauses(const struct cgpu_demand *demand, uint32_t slot, uint64_
 
 /* ---- when, and at whom ---- */
 
-static bool competes(const struct cgpu_sched *s, uint32_t slot)
-{
-	return s->slot[slot].present && s->slot[slot].member.open &&
-	       s->slot[slot].member.weight && s->slot[slot].groups;
-}
-
 /* Somebody's pause is worth knowing of: there are others whom it concerns. */
 static bool matters(const struct cgpu_sched *s)
 {
@@ -78,7 +73,7 @@ static bool matters(const struct cgpu_sched *s)
 	    !cgpu_policy_conserves(s->config.policy))
 		return false;
 	for (i = 0; i < s->slot_end; i++)
-		count += competes(s, i);
+		count += cgpu_competes(s, i);
 	return count > 1 || (count && cgpu_budget_is_used(s));
 }
 
@@ -102,7 +97,7 @@ static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched
 	if (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr < CGPU_SCHED_SLOTS)
 		return false;
 	for (i = 0; i < s->slot_end; i++)
-		count += competes(s, i) && demand->slot[i].state == CGPU_DEMAND_SLEEPS &&
+		count += cgpu_competes(s, i) && demand->slot[i].state == CGPU_DEMAND_SLEEPS &&
 			 now_ns - demand->slot[i].moved_ns <= CGPU_DEMAND_GAP_MAX_NS;
 	return count > 1;
 }
@@ -125,11 +120,11 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	uint64_t since_ns = s->slot[slot].fair.since_ns;
 
 	if (classes)
-		return cgpu_fair_rests(s, slot, now_ns) && !d->waits && !d->moves ?
+		return cgpu_pause_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
 	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns) ||
 	    !s->slot[slot].fair.asleep || (s->gates.shut_mask & SLOT_BIT(slot)) ||
-	    (cgpu_budget_is_used(s) && !cgpu_fair_rests(s, slot, now_ns)))
+	    (cgpu_budget_is_used(s) && !cgpu_pause_rests(s, slot, now_ns)))
 		return 0;
 	/* as of its last look: else a look that is due would be put off by the wait for it */
 	return cgpu_min((d->looked_ns - cgpu_min(since_ns, d->looked_ns)) / CGPU_DEMAND_BACK_OFF,
@@ -148,7 +143,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	if (!matters(s))
 		return UINT64_MAX;
 	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i))
+		if (!cgpu_competes(s, i))
 			continue;
 		if (demand->slot[i].state != CGPU_DEMAND_SLEEPS)
 			awake |= SLOT_BIT(i);
@@ -157,7 +152,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			pausing |= SLOT_BIT(i);
 		/* what it holds beyond its work is charged to its budget */
 		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
-		    !cgpu_fair_rests(s, i, now_ns))
+		    !cgpu_pause_rests(s, i, now_ns))
 			dozing |= SLOT_BIT(i);
 		stirring |= stirs(&demand->slot[i], taking_turns);
 	}
@@ -165,18 +160,18 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	/* there is nobody whom it would matter to that one begins to sleep */
 	quiet_ns = CGPU_DEMAND_QUEUED_NS;
 	if (classes)
-		quiet_ns = cgpu_fair_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
+		quiet_ns = cgpu_pause_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
 	else if (!(awake & (awake - 1)) && !stirring)
 		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
 	rest = !pausing || !(awake | dozing | stirring) ||
 	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
-	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_fair_is_logged(s, now_ns));
+	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_pause_is_logged(s, now_ns));
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
 	demand->pace_ns = pace_ns;
 	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i) || is_held(demand, s, i))
+		if (!cgpu_competes(s, i) || is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
 		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
@@ -188,7 +183,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	}
 	/* whoever would be due a moment later is looked at too */
 	for (i = 0; i < s->slot_end && due_ns != UINT64_MAX; i++)
-		if (competes(s, i) && !is_held(demand, s, i) &&
+		if (cgpu_competes(s, i) && !is_held(demand, s, i) &&
 		    demand->slot[i].due_ns <= cgpu_max(due_ns, now_ns) + pace_ns / 4)
 			*mask |= SLOT_BIT(i);
 	return due_ns;
@@ -291,7 +286,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_MS * 1000000ULL;
 	}
 	/* whoever really slept need not be waited for as long next time */
-	if (d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_fair_slept(s, slot))
+	if (d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_pause_slept(s, slot))
 		d->silent_ns = d->silent_ns * 3 / 4;
 	if (works)
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
@@ -306,7 +301,7 @@ static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sche
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (i != slot && competes(s, i) && demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
+		if (i != slot && cgpu_competes(s, i) && demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
 		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
 			return true;
 	return false;
@@ -400,7 +395,7 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	uint64_t open_ns = cgpu_max(d->doubt_ns, s->slot[slot].open_since_ns);
 	uint64_t told_ns = s->fair.settled_ns, used_ns = s->slot[slot].stat.used_ns;
 
-	if (d->state == CGPU_DEMAND_SLEEPS || !is_silent(d) || !cgpu_fair_is_logged(s, now_ns) ||
+	if (d->state == CGPU_DEMAND_SLEEPS || !is_silent(d) || !cgpu_pause_is_logged(s, now_ns) ||
 	    !others_work(demand, s, slot, false))
 		return false;
 	if (!d->doubt_ns) {

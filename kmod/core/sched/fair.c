@@ -26,49 +26,11 @@
 #include "core/sched/fair.h"
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
+#include "core/sched/pause.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
 #define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
-
-static bool competes(const struct cgpu_sched *s, uint32_t slot)
-{
-	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
-}
-
-bool cgpu_fair_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-
-	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_REST_NS;
-}
-
-uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns)
-{
-	uint64_t mask = 0;
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (competes(s, i) && s->slot[i].fair.asleep &&
-		    (!s->slot[i].fair.worked || cgpu_fair_rests(s, i, now_ns)))
-			mask |= SLOT_BIT(i);
-	return mask;
-}
-
-bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
-{
-	uint32_t i, count = 0;
-
-	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i))
-			continue;
-		if (!s->slot[i].fair.asleep)
-			count++;
-		else if (!cgpu_fair_rests(s, i, now_ns))
-			return false;
-	}
-	return count <= 1;
-}
 
 uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 {
@@ -97,25 +59,15 @@ bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot)
 	       p->open_since_ns && p->stat.used_ns == p->open_used_ns;
 }
 
-bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
-{
-	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;
-}
-
 static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
 {
 	return s->share[slot].share_ppm;
 }
 
-static bool awake(const struct cgpu_sched *s, uint32_t slot)
-{
-	return competes(s, slot) && share(s, slot) && !s->slot[slot].fair.asleep;
-}
-
 /* It has work, and may run. */
 static bool runnable(const struct cgpu_sched *s, uint32_t slot)
 {
-	return awake(s, slot) && !cgpu_budget_is_spent(s, slot);
+	return cgpu_is_awake(s, slot) && !cgpu_budget_is_spent(s, slot);
 }
 
 static uint32_t class(const struct cgpu_sched *s, uint32_t slot)
@@ -128,7 +80,7 @@ bool cgpu_fair_has_classes(const struct cgpu_sched *s)
 	uint32_t i, first = CGPU_SCHED_NONE;
 
 	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i))
+		if (!cgpu_competes(s, i))
 			continue;
 		if (first == CGPU_SCHED_NONE)
 			first = i;
@@ -161,99 +113,6 @@ static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
 
 	floor_ns += floor_ns ? s->plan.period_ns / 4 : 0;
 	return is_below(s, slot) && s->slot[slot].fair.recent_ns >= floor_ns;
-}
-
-static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
-{
-	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
-}
-
-/* By the log it ran little meanwhile, but for what it did until a look saw it wake. */
-static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
-{
-	uint64_t ran_ns = f->asleep_ran_ns - f->fell_ran_ns;
-
-	ran_ns -= cgpu_min(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
-	return ran_ns * CGPU_SCHED_FAIR_SLEPT_PART <= now_ns - f->since_ns;
-}
-
-bool cgpu_fair_slept(const struct cgpu_sched *s, uint32_t slot)
-{
-	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-
-	/* while nobody has the card, one that is loaded may be at work */
-	return s->fair.settled_ns >= f->since_ns + CGPU_SCHED_FAIR_SLEPT_NS &&
-	       (s->fair.curr < CGPU_SCHED_SLOTS || s->fair.loaded != slot) &&
-	       really_slept(f, s->fair.settled_ns);
-}
-
-static bool is_kept(const struct cgpu_sched *s, uint32_t slot)
-{
-	uint64_t kept = s->slot[slot].fair.kept_ppm;
-
-	return kept && kept * 10 >= (uint64_t)s->share[slot].share_ppm * 9;
-}
-
-/*
- * To hold the card for it would gain it less than it costs: it is nearly as fast beside
- * others, because its processor holds it up. Who has no claim has its share of the time
- * at most, and is to be faster than that.
- */
-static bool divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-
-	if (!is_kept(s, slot) || (f->claims && f->kept_ppm < CGPU_SCHED_FAIR_KEPT_PPM))
-		return false;
-	/* what each ran is charged by the log; nor one that took more than its share so */
-	return cgpu_fair_is_logged(s, now_ns) &&
-	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
-}
-
-/*
- * A channel with nothing queued proves little: the card may have fetched all that waits
- * for it. On demand one pauses that slept of late, under slices one that runs less than
- * they give it.
- */
-static bool pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-
-	if (!cgpu_fair_is_logged(s, now_ns))
-		return f->asleep || f->empties;
-	if (s->plan.mode == CGPU_SCHED_SLICES)
-		return f->is_short;
-	return is_asleep(f, now_ns) || divides(s, slot, now_ns) ||
-	       (f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_FULL_NS);
-}
-
-bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns)
-{
-	bool is_capped = cgpu_budget_is_used(s);
-	uint32_t i, awake = 0, pausing = 0, resting = 0;
-
-	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i))
-			continue;
-		if (s->fair.resting_mask & SLOT_BIT(i))
-			resting++;
-		else if (pauses(s, i, now_ns))
-			pausing++;
-		else
-			awake++;
-	}
-	/* fixed parts are windows by the clock; and budgets are charged by the log alone */
-	if (is_capped ? !cgpu_fair_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
-		return false;
-	/* slices know no classes, nor do windows by the clock */
-	if (cgpu_fair_has_classes(s))
-		return true;
-	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
-		pausing++;
-	/* one that works beside those that rest has the card, and they are not to wait long */
-	if (is_capped)
-		return pausing || (awake <= 1 && resting);
-	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
 }
 
 
@@ -310,7 +169,7 @@ static bool is_ineligible(const struct cgpu_sched *s, uint32_t slot, int64_t win
 
 static bool is_due(const struct cgpu_sched *s, uint32_t slot)
 {
-	return awake(s, slot) && !is_outranked(s, slot);
+	return cgpu_is_awake(s, slot) && !is_outranked(s, slot);
 }
 
 /* Divides a lag of either sign among the awake by share. Return: what was divided. */
@@ -379,8 +238,8 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!competes(s, i) || f->lag_ns <= 0 ||
-		    !((f->asleep && !f->ran_ns) || divides(s, i, now_ns) || is_outranked(s, i) ||
+		if (!cgpu_competes(s, i) || f->lag_ns <= 0 ||
+		    !((f->asleep && !f->ran_ns) || cgpu_divides(s, i, now_ns) || is_outranked(s, i) ||
 		      cgpu_budget_is_spent(s, i)))
 			continue;
 		left += f->lag_ns;
@@ -400,7 +259,7 @@ static uint32_t payer(const struct cgpu_sched *s, uint64_t now_ns)
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (i != s->fair.curr && awake(s, i) && divides(s, i, now_ns) &&
+		if (i != s->fair.curr && cgpu_is_awake(s, i) && cgpu_divides(s, i, now_ns) &&
 		    !(s->gates.shut_mask & SLOT_BIT(i)))
 			return i;
 	return s->fair.curr;
@@ -419,14 +278,14 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	cgpu_budgets_fill(s, passed, now_ns);
 	/* what slices gave is not to be had at once afterwards */
 	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < s->slot_end; i++)
-		if (awake(s, i))
+		if (cgpu_is_awake(s, i))
 			note_held(s, i, (int64_t)cgpu_part(passed, share(s, i)));
 	if (s->plan.mode != CGPU_SCHED_DEMAND || curr >= CGPU_SCHED_SLOTS || !passed ||
-	    !awake(s, curr))
+	    !cgpu_is_awake(s, curr))
 		return;
 	s->slot[curr].fair.held_ns += passed;
 	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i))
+		if (!cgpu_competes(s, i))
 			continue;
 		/* one that rests, too: what it runs until a look sees it is charged by the log */
 		part = cgpu_part(passed, s->slot[i].fair.full_ppm);
@@ -447,53 +306,6 @@ void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
 	charge(s, now_ns);
 }
 
-/*
- * What slices gave a container, and what it made of them. One whose pieces of work are
- * shorter than its slice loses the rest of it each time.
- */
-static void judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-	uint64_t passed = now_ns - s->fair.settled_ns, length = now_ns - f->use_from_ns, rounds;
-	uint64_t slice_ns = 1000ULL * s->slot[slot].slice_us * s->slot[slot].groups;
-	bool was = f->is_short, over;
-
-	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns ||
-	    passed > CGPU_SCHED_FAIR_SPAN_NS) {
-		f->use_from_ns = now_ns;
-		f->use_due_ns = f->use_ran_ns = 0;
-		f->use_emptied = false;
-		return;
-	}
-	f->use_due_ns += passed * (slice_ns / 1000) / (s->plan.period_ns / 1000);
-	f->use_ran_ns += f->ran_ns;
-	rounds = length / s->plan.period_ns;
-	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
-	if (over)
-		f->is_short = f->use_emptied ? f->use_ran_ns * 10 < f->use_due_ns * 9 :
-				f->use_ran_ns && f->use_ran_ns * 2 < f->use_due_ns;
-	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
-		/* within a round it may be a slice behind, and get it in the end */
-		f->is_short |= f->use_emptied &&
-			       (f->use_ran_ns * 3 < f->use_due_ns ||
-				f->use_ran_ns + slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS <
-					f->use_due_ns);
-	f->is_judged |= over;
-	if (over)
-		f->use_from_ns = 0;
-	s->plan.dirty |= f->is_short != was;
-}
-
-bool cgpu_fair_waits(const struct cgpu_sched *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end && s->plan.mode == CGPU_SCHED_SLICES; i++)
-		if (competes(s, i) && s->slot[i].fair.use_emptied && !s->slot[i].fair.is_judged)
-			return true;
-	return false;
-}
-
 /* One that takes more than its share beside others has it by windows for a while. */
 static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -501,7 +313,7 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 	uint32_t i, j;
 
 	for (i = 0; i < s->slot_end; i++)
-		for (j = 0; awake(s, i) && divides(s, i, now_ns) && j < s->slot_end; j++)
+		for (j = 0; cgpu_is_awake(s, i) && cgpu_divides(s, i, now_ns) && j < s->slot_end; j++)
 			if (is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns)
 				s->slot[i].fair.overdrew_ns = now_ns;
 }
@@ -526,7 +338,7 @@ uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s)
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+		if (cgpu_competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
 			ns += 1000ULL * s->slot[i].slice_us * s->slot[i].groups +
 			      CGPU_SCHED_SWITCH_NS;
 	return ns;
@@ -573,7 +385,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		/* without a share, too: one that rests runs where nobody divides time for it */
-		if (!competes(s, i))
+		if (!cgpu_competes(s, i))
 			continue;
 		contended |= !f->asleep && f->ran_ns;
 		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
@@ -584,7 +396,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (on_demand && competes(s, i) && under) {
+		if (on_demand && cgpu_competes(s, i) && under) {
 			more = cgpu_min(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns), left);
 			less = (f->held_ns - cgpu_min(f->held_ns, f->ran_ns)) * over / under;
 			left -= more;
@@ -594,10 +406,10 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		}
 		if (s->plan.mode == CGPU_SCHED_SLICES && f->asleep && contended)
 			f->asleep_ran_ns += f->ran_ns;
-		if (competes(s, i))
+		if (cgpu_competes(s, i))
 			settle_budget(s, i);
-		if (s->plan.mode == CGPU_SCHED_SLICES && competes(s, i))
-			judge_use(s, i, now_ns);
+		if (s->plan.mode == CGPU_SCHED_SLICES && cgpu_competes(s, i))
+			cgpu_pause_judge_use(s, i, now_ns);
 	}
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
@@ -630,9 +442,9 @@ void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
-	was = is_kept(s, slot);
+	was = cgpu_is_kept(s, slot);
 	f->kept_ppm = kept_ppm;
-	s->plan.dirty |= was != is_kept(s, slot);
+	s->plan.dirty |= was != cgpu_is_kept(s, slot);
 }
 
 void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted)
@@ -647,16 +459,6 @@ void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, boo
 	f->is_doubted = is_doubted;
 }
 
-bool cgpu_fair_divides(const struct cgpu_sched *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (competes(s, i) && is_kept(s, i))
-			return true;
-	return false;
-}
-
 void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
 		       uint64_t now_ns)
 {
@@ -669,7 +471,7 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	f = &s->slot[slot].fair;
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
-		slept = (was || by_clock) && is_asleep(f, now_ns) && really_slept(f, now_ns);
+		slept = (was || by_clock) && cgpu_pause_is_over(f, now_ns);
 		f->claims |= slept;
 		if (slept) {
 			f->slept_ns = now_ns;
@@ -690,70 +492,9 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	f->empties = empties;
 	f->use_emptied |= asleep || empties;
 	if (was)
-		s->plan.dirty |= f->pauses != pauses(s, slot, now_ns);
+		s->plan.dirty |= f->pauses != cgpu_pauses(s, slot, now_ns);
 	if (was || by_clock || s->plan.mode == CGPU_SCHED_SLICES)
-		s->plan.dirty |= cgpu_fair_wanted(s, now_ns) != was;
-}
-
-/*
- * A trial of slices failed. What it kept from those who had work all the while is due to
- * them, from those who ran more than slices were to give them.
- */
-static void repay(struct cgpu_sched *s)
-{
-	int64_t ns, more = 0, less = 0, moved;
-	uint32_t i, pass;
-
-	for (pass = 0; pass < 2; pass++) {
-		moved = more < less ? more : less;
-		/* no second is to miss more than a point by it */
-		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
-			moved = CGPU_SCHED_FAIR_REPAY_NS;
-		for (i = 0; i < s->slot_end; i++) {
-			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
-
-			if (!awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
-				continue;
-			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
-			/* its processor held it up */
-			if (ns < 0 && is_kept(s, i))
-				continue;
-			if (!pass && ns > 0)
-				more += ns;
-			else if (!pass)
-				less -= ns;
-			else if (moved)
-				f->lag_ns -= ns / 1000 * moved / (ns > 0 ? more : less) * 1000;
-		}
-	}
-}
-
-/* Slices are tried again after a while, and after a longer one if they did not do. */
-static void change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
-{
-	uint32_t i;
-
-	if (s->plan.mode == CGPU_SCHED_DEMAND && was == CGPU_SCHED_SLICES)
-		repay(s);
-	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
-		s->fair.keep_ns *= 2;
-		if (!s->fair.given_up_ns ||
-		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_FAIR_SPAN_NS)
-			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_MS * 1000000ULL;
-		s->fair.keep_ns = cgpu_min(s->fair.keep_ns,
-					   CGPU_SCHED_FAIR_KEEP_MAX_MS * 1000000ULL);
-		s->fair.kept_ns = now_ns + s->fair.keep_ns;
-	} else if (s->plan.mode != CGPU_SCHED_DEMAND && was == CGPU_SCHED_DEMAND) {
-		s->fair.given_up_ns = now_ns;
-	}
-	if (s->plan.mode != was)
-		s->fair.changed_ns = now_ns;
-	for (i = 0; i < s->slot_end && s->plan.mode != was; i++) {
-		s->slot[i].fair.is_short = false;
-		/* the first slices after windows are as long as two periods of those */
-		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
-		s->slot[i].fair.use_from_ns = 0;
-	}
+		s->plan.dirty |= cgpu_pause_wants_demand(s, now_ns) != was;
 }
 
 void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
@@ -761,17 +502,17 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 	int64_t sum = 0;
 	uint32_t i;
 
-	change_mode(s, was, now_ns);
+	cgpu_pause_change_mode(s, was, now_ns);
 
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!competes(s, i) || !share(s, i)) {
+		if (!cgpu_competes(s, i) || !share(s, i)) {
 			/* nothing is saved up by going away, and nothing forgiven */
 			f->lag_ns = f->lag_ns < 0 && s->slot[i].present ? f->lag_ns : 0;
 			continue;
 		}
-		f->pauses = pauses(s, i, now_ns);
+		f->pauses = cgpu_pauses(s, i, now_ns);
 		sum += f->lag_ns;
 		/* whoever slept long enough to be left out is looked for when it next does */
 		if (f->asleep && now_ns < f->since_ns + CGPU_SCHED_FAIR_REST_NS)
@@ -811,8 +552,8 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 
 	if (class(s, slot) != class(s, next))
 		return false;
-	return divides(s, next, now_ns) || s->slot[next].fair.is_doubted ||
-	       (divides(s, slot, now_ns) &&
+	return cgpu_divides(s, next, now_ns) || s->slot[next].fair.is_doubted ||
+	       (cgpu_divides(s, slot, now_ns) &&
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
 }
 
@@ -848,7 +589,7 @@ static uint64_t update_budgets(struct cgpu_sched *s, int64_t window_ns, uint64_t
 
 		if (f->claims)
 			f->claims = unheld_ns(s, i, window_ns) > 0;
-		if (!competes(s, i) || !cgpu_budget_is_capped(s, i)) {
+		if (!cgpu_competes(s, i) || !cgpu_budget_is_capped(s, i)) {
 			f->is_urgent = f->is_probed = false;
 			continue;
 		}
@@ -879,14 +620,14 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			s->fair.next = curr;
 	}
 	for (i = 0; i < s->slot_end; i++) {
-		if (!competes(s, i) || i == s->fair.next)
+		if (!cgpu_competes(s, i) || i == s->fair.next)
 			continue;
 		s->slot[i].fair.woke = false;
 		if (cgpu_budget_is_spent(s, i) || s->slot[i].fair.is_probed) {
 			mask &= ~SLOT_BIT(i);
 		} else if (best == CGPU_SCHED_NONE) {
 			continue;
-		} else if (awake(s, i)) {
+		} else if (cgpu_is_awake(s, i)) {
 			if (is_ineligible(s, i, window_ns) || !runs_beside(s, i, now_ns))
 				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)

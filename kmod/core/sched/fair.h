@@ -9,15 +9,6 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* Somebody who holds the card open pauses beside somebody who does not rest. */
-bool cgpu_fair_wanted(const struct cgpu_sched *s, uint64_t now_ns);
-
-/* It has slept for long. */
-bool cgpu_fair_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
-
-/* Slots that have slept for so long that the others' shares are made without them. */
-uint64_t cgpu_fair_resting(const struct cgpu_sched *s, uint64_t now_ns);
-
 /* The mode was @was before this plan. After its shares: who is new, or rested, starts level. */
 void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns);
 
@@ -37,14 +28,8 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 /* The gates are as cgpu_fair_pick() wanted them. */
 void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
 
-/* One works at most, and all others have slept for long. */
-bool cgpu_fair_is_quiet(const struct cgpu_sched *s, uint64_t now_ns);
-
 /* Priorities are classes, and those who may have the card are of more than one. */
 bool cgpu_fair_has_classes(const struct cgpu_sched *s);
-
-/* One is nearly as fast beside others as alone: the runlist divides the card. */
-bool cgpu_fair_divides(const struct cgpu_sched *s);
 
 /*
  * When the log is to tell whether the owner of the present turn had work when it began; 0:
@@ -54,17 +39,8 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s);
 /* It had none: its gate opened, and its context was not loaded. */
 bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot);
 
-/* It has slept for long enough to tell, by the log: it ran little meanwhile. */
-bool cgpu_fair_slept(const struct cgpu_sched *s, uint32_t slot);
-
-/* The log of context switches is read; else only the channels tell who pauses. */
-bool cgpu_fair_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
-
 /* The runlist has come to each whose gate is open by then. */
 uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
-
-/* Somebody may pause, and the log has still to tell. */
-bool cgpu_fair_waits(const struct cgpu_sched *s);
 
 /*
  * The log of context switches was read, up to now: who ran in others' time is charged.

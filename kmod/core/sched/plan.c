@@ -13,6 +13,7 @@
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
 #include "core/sched/fair.h"
+#include "core/sched/pause.h"
 #include "core/sched/period.h"
 #include "core/sched/slices.h"
 
@@ -29,8 +30,8 @@ static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 {
 	s->fair.resting_mask = 0;
 	if (cgpu_policy_conserves(s->config.policy) || !cgpu_budget_is_needed(s))
-		s->fair.resting_mask = cgpu_fair_resting(s, now_ns);
-	return cgpu_fair_wanted(s, now_ns);
+		s->fair.resting_mask = cgpu_pause_resting(s, now_ns);
+	return cgpu_pause_wants_demand(s, now_ns);
 }
 
 /* @without: slots that get nothing, though they hold the card open. */

@@ -9,7 +9,7 @@
  */
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
-#include "core/sched/fair.h"
+#include "core/sched/pause.h"
 
 void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
 {
@@ -75,7 +75,7 @@ static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
 	bool pauses = of->fair.pauses || of->fair.is_silent;
 
 	if (of->groups == 1)
-		return pauses || cgpu_fair_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
+		return pauses || cgpu_pause_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
 							CGPU_SCHED_FAIR_SLICE_US;
 	us = cut_slice_us(part_ns, of->groups);
 	return pauses ? cgpu_min(us, CGPU_SCHED_SLICE_US_CUDA) : us;

@@ -13,6 +13,7 @@
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
 #include "core/sched/fair.h"
+#include "core/sched/pause.h"
 #include "core/sched/slices.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
@@ -194,11 +195,11 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 	}
 	/* what runs in its sleep is to be charged to its budget */
 	if (s->plan.mode == CGPU_SCHED_DEMAND &&
-	    (cgpu_budget_is_used(s) || !cgpu_fair_is_quiet(s, now_ns)))
+	    (cgpu_budget_is_used(s) || !cgpu_pause_is_quiet(s, now_ns)))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_DEMAND_NS);
 	if (cgpu_fair_asks_ns(s))
 		log->look_ns = cgpu_min(log->look_ns, cgpu_fair_asks_ns(s));
-	if (cgpu_fair_waits(s))
+	if (cgpu_pause_is_unclear(s))
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_WAKE_NS);
 	return log->look_ns;
 }
@@ -287,7 +288,7 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	log->looked = true;
 	log->seen_mask = 0;
 	if (s->plan.mode == CGPU_SCHED_DEMAND)
-		pace_ns = cgpu_fair_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
+		pace_ns = cgpu_pause_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
 				  CGPU_SWITCH_LOG_RESTING_NS : CGPU_SWITCH_LOG_DEMAND_NS;
 	log->look_ns = now_ns + pace_ns;
 }

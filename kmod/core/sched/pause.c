@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Who pauses, and so whether windows are made on demand. A channel with nothing queued
+ * proves little: the card may have fetched all that waits for it. On demand one pauses
+ * that slept of late; under slices one that makes less of them than they give it, by
+ * the log of context switches. Slices are tried again when nobody has slept for a
+ * while; after a trial that failed it takes longer until the next.
+ *
+ * One that its processor holds up is nearly as fast beside others as alone: the card is
+ * not held for it.
+ */
+#include "core/sched/pause.h"
+#include "core/sched/account.h"
+#include "core/sched/budget.h"
+#include "core/sched/fair.h"
+
+#define SLOT_BIT(n) (1ULL << (n))
+
+bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot)
+{
+	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
+}
+
+bool cgpu_pause_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_REST_NS;
+}
+
+uint64_t cgpu_pause_resting(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t mask = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (cgpu_competes(s, i) && s->slot[i].fair.asleep &&
+		    (!s->slot[i].fair.worked || cgpu_pause_rests(s, i, now_ns)))
+			mask |= SLOT_BIT(i);
+	return mask;
+}
+
+bool cgpu_pause_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint32_t i, count = 0;
+
+	for (i = 0; i < s->slot_end; i++) {
+		if (!cgpu_competes(s, i))
+			continue;
+		if (!s->slot[i].fair.asleep)
+			count++;
+		else if (!cgpu_pause_rests(s, i, now_ns))
+			return false;
+	}
+	return count <= 1;
+}
+
+bool cgpu_pause_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;
+}
+
+bool cgpu_is_awake(const struct cgpu_sched *s, uint32_t slot)
+{
+	return cgpu_competes(s, slot) && s->share[slot].share_ppm && !s->slot[slot].fair.asleep;
+}
+
+static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
+{
+	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
+}
+
+/* By the log it ran little meanwhile, but for what it did until a look saw it wake. */
+static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
+{
+	uint64_t ran_ns = f->asleep_ran_ns - f->fell_ran_ns;
+
+	ran_ns -= cgpu_min(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
+	return ran_ns * CGPU_SCHED_FAIR_SLEPT_PART <= now_ns - f->since_ns;
+}
+
+bool cgpu_pause_is_over(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
+{
+	return is_asleep(f, now_ns) && really_slept(f, now_ns);
+}
+
+bool cgpu_pause_slept(const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	/* while nobody has the card, one that is loaded may be at work */
+	return s->fair.settled_ns >= f->since_ns + CGPU_SCHED_FAIR_SLEPT_NS &&
+	       (s->fair.curr < CGPU_SCHED_SLOTS || s->fair.loaded != slot) &&
+	       really_slept(f, s->fair.settled_ns);
+}
+
+bool cgpu_is_kept(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t kept = s->slot[slot].fair.kept_ppm;
+
+	return kept && kept * 10 >= (uint64_t)s->share[slot].share_ppm * 9;
+}
+
+/*
+ * To hold the card for it would gain it less than it costs: it is nearly as fast beside
+ * others, because its processor holds it up. Who has no claim has its share of the time
+ * at most, and is to be faster than that.
+ */
+bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	if (!cgpu_is_kept(s, slot) || (f->claims && f->kept_ppm < CGPU_SCHED_FAIR_KEPT_PPM))
+		return false;
+	/* what each ran is charged by the log; nor one that took more than its share so */
+	return cgpu_pause_is_logged(s, now_ns) &&
+	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
+}
+
+/*
+ * A channel with nothing queued proves little: the card may have fetched all that waits
+ * for it. On demand one pauses that slept of late, under slices one that runs less than
+ * they give it.
+ */
+bool cgpu_pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	if (!cgpu_pause_is_logged(s, now_ns))
+		return f->asleep || f->empties;
+	if (s->plan.mode == CGPU_SCHED_SLICES)
+		return f->is_short;
+	return is_asleep(f, now_ns) || cgpu_divides(s, slot, now_ns) ||
+	       (f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_FULL_NS);
+}
+
+bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
+{
+	bool is_capped = cgpu_budget_is_used(s);
+	uint32_t i, awake = 0, pausing = 0, resting = 0;
+
+	for (i = 0; i < s->slot_end; i++) {
+		if (!cgpu_competes(s, i))
+			continue;
+		if (s->fair.resting_mask & SLOT_BIT(i))
+			resting++;
+		else if (cgpu_pauses(s, i, now_ns))
+			pausing++;
+		else
+			awake++;
+	}
+	/* fixed parts are windows by the clock; and budgets are charged by the log alone */
+	if (is_capped ? !cgpu_pause_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
+		return false;
+	/* slices know no classes, nor do windows by the clock */
+	if (cgpu_fair_has_classes(s))
+		return true;
+	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
+		pausing++;
+	/* one that works beside those that rest has the card, and they are not to wait long */
+	if (is_capped)
+		return pausing || (awake <= 1 && resting);
+	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
+}
+
+bool cgpu_pause_divides(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (cgpu_competes(s, i) && cgpu_is_kept(s, i))
+			return true;
+	return false;
+}
+
+/*
+ * What slices gave a container, and what it made of them. One whose pieces of work are
+ * shorter than its slice loses the rest of it each time.
+ */
+void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	uint64_t passed = now_ns - s->fair.settled_ns, length = now_ns - f->use_from_ns, rounds;
+	uint64_t slice_ns = 1000ULL * s->slot[slot].slice_us * s->slot[slot].groups;
+	bool was = f->is_short, over;
+
+	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns ||
+	    passed > CGPU_SCHED_FAIR_SPAN_NS) {
+		f->use_from_ns = now_ns;
+		f->use_due_ns = f->use_ran_ns = 0;
+		f->use_emptied = false;
+		return;
+	}
+	f->use_due_ns += passed * (slice_ns / 1000) / (s->plan.period_ns / 1000);
+	f->use_ran_ns += f->ran_ns;
+	rounds = length / s->plan.period_ns;
+	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
+	if (over)
+		f->is_short = f->use_emptied ? f->use_ran_ns * 10 < f->use_due_ns * 9 :
+				f->use_ran_ns && f->use_ran_ns * 2 < f->use_due_ns;
+	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
+		/* within a round it may be a slice behind, and get it in the end */
+		f->is_short |= f->use_emptied &&
+			       (f->use_ran_ns * 3 < f->use_due_ns ||
+				f->use_ran_ns + slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS <
+					f->use_due_ns);
+	f->is_judged |= over;
+	if (over)
+		f->use_from_ns = 0;
+	s->plan.dirty |= f->is_short != was;
+}
+
+bool cgpu_pause_is_unclear(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end && s->plan.mode == CGPU_SCHED_SLICES; i++)
+		if (cgpu_competes(s, i) && s->slot[i].fair.use_emptied && !s->slot[i].fair.is_judged)
+			return true;
+	return false;
+}
+
+/*
+ * A trial of slices failed. What it kept from those who had work all the while is due to
+ * them, from those who ran more than slices were to give them.
+ */
+static void repay(struct cgpu_sched *s)
+{
+	int64_t ns, more = 0, less = 0, moved;
+	uint32_t i, pass;
+
+	for (pass = 0; pass < 2; pass++) {
+		moved = more < less ? more : less;
+		/* no second is to miss more than a point by it */
+		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
+			moved = CGPU_SCHED_FAIR_REPAY_NS;
+		for (i = 0; i < s->slot_end; i++) {
+			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+			if (!cgpu_is_awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
+				continue;
+			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
+			/* its processor held it up */
+			if (ns < 0 && cgpu_is_kept(s, i))
+				continue;
+			if (!pass && ns > 0)
+				more += ns;
+			else if (!pass)
+				less -= ns;
+			else if (moved)
+				f->lag_ns -= ns / 1000 * moved / (ns > 0 ? more : less) * 1000;
+		}
+	}
+}
+
+/* Slices are tried again after a while, and after a longer one if they did not do. */
+void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
+{
+	uint32_t i;
+
+	if (s->plan.mode == CGPU_SCHED_DEMAND && was == CGPU_SCHED_SLICES)
+		repay(s);
+	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
+		s->fair.keep_ns *= 2;
+		if (!s->fair.given_up_ns ||
+		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_FAIR_SPAN_NS)
+			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_MS * 1000000ULL;
+		s->fair.keep_ns = cgpu_min(s->fair.keep_ns,
+					   CGPU_SCHED_FAIR_KEEP_MAX_MS * 1000000ULL);
+		s->fair.kept_ns = now_ns + s->fair.keep_ns;
+	} else if (s->plan.mode != CGPU_SCHED_DEMAND && was == CGPU_SCHED_DEMAND) {
+		s->fair.given_up_ns = now_ns;
+	}
+	if (s->plan.mode != was)
+		s->fair.changed_ns = now_ns;
+	for (i = 0; i < s->slot_end && s->plan.mode != was; i++) {
+		s->slot[i].fair.is_short = false;
+		/* the first slices after windows are as long as two periods of those */
+		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
+		s->slot[i].fair.use_from_ns = 0;
+	}
+}
