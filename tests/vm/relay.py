@@ -163,6 +163,9 @@ class Group:
             data = stream.read()
         whole = data[: data.rfind(b"\n") + 1]
         self.read_bytes += len(whole)
+        # A file may have any number of tests: each word of them says that the machine goes on.
+        if whole:
+            self.machine.give_time()
         for line in whole.splitlines():
             event = json.loads(line)
             name = event.get("nodeid", "")
@@ -179,13 +182,16 @@ class Group:
     def wait_for(self, name: str, meanwhile: Callable[[], None]) -> None:
         """Return when the guest is done with one test, or will never be."""
         while self.machine is not None and self.result is None and name not in self.finished:
+            # Words first: a machine that was started ahead has been told of for the last time
+            # when an earlier one's tests were waited for.
+            self._read()
+            if name in self.finished:
+                break
             if not self.machine.running or self.machine.overdue:
                 self._end()
                 continue
-            self._read()
-            if name not in self.finished:
-                meanwhile()
-                time.sleep(POLL_S)
+            meanwhile()
+            time.sleep(POLL_S)
 
     def _end(self) -> None:
         assert self.machine is not None

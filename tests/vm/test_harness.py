@@ -72,7 +72,11 @@ def test_what_the_guest_writes_outside_the_share_is_gone(tmp_path: Path) -> None
 
 @pytest.mark.on_host
 def test_a_machine_that_hangs_is_stopped_when_its_time_is_over() -> None:
-    result = vm.run(["sh", "-c", "echo begun; sleep 1000"], "6.1", timeout_s=20)
+    with vm.VM("6.1") as machine:
+        machine.start(["sh", "-c", "echo begun; sleep 1000"])
+        until(lambda: machine.output() == "begun\n", "the command's first word")
+        machine.timeout_s = 1
+        result = machine.wait()
     assert result.status == vm.STATUS_TIMEOUT
     assert result.output == "begun\n"
     assert "did not finish in time" in result.complaint()

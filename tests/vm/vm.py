@@ -202,7 +202,8 @@ class VM:
         cgroup: 2, or 1 for the old hierarchies.
         network: a card through which the guest reaches this machine as 10.0.2.2; its driver
             virtio_net is the guest's to load.
-        timeout_s: the machine is stopped after that, times the kernel's slowness.
+        timeout_s: the machine is stopped when that long, times the kernel's slowness, has passed
+            since it was started or last given more time.
         life_cpu_s: how long it may run without a word before it is started again,
         idle_s: and for how long it may then use less than IDLE_CPU_S of a processor.
 
@@ -239,6 +240,7 @@ class VM:
         self.share = Path(tempfile.mkdtemp(prefix="cgpu-vm-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
+        self._counted_from_s = 0.0
 
     def __enter__(self) -> VM:
         return self
@@ -346,7 +348,7 @@ class VM:
         VM.starts += 1
         VM.restarts += talkative
         (self.share / "console").unlink(missing_ok=True)
-        self._started_s = time.monotonic()
+        self._started_s = self._counted_from_s = time.monotonic()
         self._process = subprocess.Popen(
             self._qemu(terminal, talkative),
             stdin=None if terminal else subprocess.DEVNULL,
@@ -408,7 +410,14 @@ class VM:
     @property
     def overdue(self) -> bool:
         """The machine has run for longer than it was given."""
-        return time.monotonic() - self._started_s > self.timeout_s
+        return self._left_s() < 0
+
+    def give_time(self) -> None:
+        """Count the machine's time anew from here."""
+        self._counted_from_s = time.monotonic()
+
+    def _left_s(self) -> float:
+        return self._counted_from_s + self.timeout_s - time.monotonic()
 
     def output(self) -> str:
         """Return what the command has printed so far."""
@@ -423,8 +432,7 @@ class VM:
         assert self._process is not None, "start() comes first"
         overdue = False
         try:
-            left = self.timeout_s - (time.monotonic() - self._started_s)
-            self._process.wait(max(0.0, left))
+            self._process.wait(max(0.0, self._left_s()))
         except subprocess.TimeoutExpired:
             overdue = True
         finally:
