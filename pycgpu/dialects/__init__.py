@@ -165,9 +165,6 @@ def _lifts(key: str, value: str, given: Mapping[str, str]) -> bool:
     if key == "ALIYUN_COM_GPU_VISIBLE_DEVICES":
         # Of a list the other cards have no limit then.
         return "ALIYUN_COM_GPU_MEM_CONTAINER" in given and given.get(_VISIBLE, "all") != "all"
-    if key == "nvidia.com/gpumem":
-        # It goes before the other, whichever is more.
-        return "nvidia.com/gpumem-percentage" in given
     if key == "GPU_CORE_UTILIZATION_POLICY":
         limits: tuple[str, ...] = ("CUDA_DEVICE_SM_LIMIT*",)
         return value.lower() == "disable" and asked_by(given, limits) is not None

@@ -4,8 +4,9 @@ Kubernetes and HAMi: the resources of a pod, and the environment that they becom
 
 ``nvidia.com/gpu``, ``gpumem`` (MiB), ``gpumem-percentage`` and ``gpucores`` (percent) as written
 in a pod; ``CUDA_DEVICE_MEMORY_LIMIT[_n]`` and ``CUDA_DEVICE_SM_LIMIT[_n]`` as HAMi's device plugin
-passes them on, n counting the container's cards from 0. Where a pod gives both, ``gpumem`` wins
-over the percentage, as under HAMi.
+passes them on, n counting the container's cards from 0. Where both are given, ``gpumem`` and the
+percentage, the lesser holds: the one may be the operator's and the other the image's. (HAMi's
+plugin, and ours, know that both are the pod's, and take ``gpumem``.)
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ def _from_resources(env: Mapping[str, str]) -> Request:
     percent = value.integer(env, PERCENTAGE, 1, 100, "write percent, 1 to 100")
     priority = value.integer(env, PRIORITY, 0, 1, "write 0 (high) or 1 (low)")
     memory: MemoryBytes | MemoryShare | None = None
-    if mem is not None:
-        memory = MemoryBytes(mem * MIB)
-    elif percent is not None:
-        memory = MemoryShare(percent, 100, granule_bytes=MIB)
+    mem_bytes = None if mem is None else mem * MIB
+    if percent is not None:
+        memory = MemoryShare(percent, 100, granule_bytes=MIB, at_most_bytes=mem_bytes)
+    elif mem_bytes is not None:
+        memory = MemoryBytes(mem_bytes)
     share = CardShare(
         memory=memory,
         quota=_percent(env, CORES),

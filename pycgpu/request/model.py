@@ -62,6 +62,7 @@ class MemoryShare(NamedTuple):
     ``denominator`` None stands for the card's own size rounded up to whole GiB.
     The product is rounded down to a multiple of ``granule_bytes`` before the reserve goes off.
     ``states_size``: the denominator is what the request says that the card has, in GiB.
+    ``at_most_bytes``: what the request says besides, where it is less than the part.
     """
 
     numerator: int
@@ -69,6 +70,7 @@ class MemoryShare(NamedTuple):
     reserved_bytes: int = 0
     granule_bytes: int = 1
     states_size: bool = False
+    at_most_bytes: int | None = None
 
     def understates(self, total_bytes: int) -> bool:
         """
@@ -87,7 +89,8 @@ class MemoryShare(NamedTuple):
         """Return the bytes asked of a card of *total_bytes*; zero or less if nothing is left."""
         denominator = self.denominator or -(-total_bytes // GIB)
         share_bytes = total_bytes * self.numerator // denominator
-        return share_bytes - share_bytes % self.granule_bytes - self.reserved_bytes
+        part_bytes = share_bytes - share_bytes % self.granule_bytes - self.reserved_bytes
+        return part_bytes if self.at_most_bytes is None else min(part_bytes, self.at_most_bytes)
 
 
 class CardShare(NamedTuple):

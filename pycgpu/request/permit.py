@@ -52,7 +52,6 @@ VARIABLES = {
         "CUDA_DISABLE_CONTROL",
         "GPU_CORE_UTILIZATION_POLICY",
         "ALIYUN_COM_GPU_VISIBLE_DEVICES",
-        "nvidia.com/gpumem",
     ),
     "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
 }

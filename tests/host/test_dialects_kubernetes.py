@@ -25,15 +25,16 @@ def test_the_first_job_asks_for_30_percent_and_3000_mib() -> None:
     assert (card.index, card.memory_bytes, card.quota) == (1, 3000 * MIB, 30)
 
 
-def test_the_second_jobs_gpumem_wins_over_its_percentage() -> None:
+@pytest.mark.parametrize(("percent", "mib"), [("50", 3000), ("10", 1206)])
+def test_of_gpumem_and_a_percentage_the_lesser_holds(percent: Any, mib: Any) -> None:
     env = {
         "nvidia.com/gpu": "1",
-        "nvidia.com/gpumem-percentage": "50",
+        "nvidia.com/gpumem-percentage": percent,
         "nvidia.com/gpumem": "3000",
         "NVIDIA_VISIBLE_DEVICES": "0",
     }
     (card,) = granted(env, T4).cards
-    assert (card.memory_bytes, card.quota) == (3000 * MIB, None)
+    assert (card.memory_bytes, card.quota) == (mib * MIB, None)
 
 
 def test_a_percentage_of_the_cards_own_memory() -> None:

@@ -47,7 +47,6 @@ def asked(
         (["CUDA_DEVICE_SM_LIMIT=30"], "GPU_CORE_UTILIZATION_POLICY=disable"),
         ([*SHARES, "NVIDIA_VISIBLE_DEVICES=0,1"], "ALIYUN_COM_GPU_VISIBLE_DEVICES=1"),
         (["nvidia.com/gpumem=3000"], "nvidia.com/priority=0"),
-        (["nvidia.com/gpumem-percentage=10"], "nvidia.com/gpumem=15000"),
         (["emr.serverless.mgpu.core=10"], "vke.volcengine.com/mgpu-compute-policy=native-burst"),
     ],
 )
