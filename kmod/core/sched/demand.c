@@ -156,7 +156,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			dozing |= SLOT_BIT(i);
 		stirring |= stirs(&demand->slot[i], taking_turns);
 	}
-	classes = cgpu_fair_has_classes(s);
+	classes = cgpu_has_classes(s);
 	/* there is nobody whom it would matter to that one begins to sleep */
 	quiet_ns = CGPU_DEMAND_QUEUED_NS;
 	if (classes)

@@ -70,26 +70,6 @@ static bool runnable(const struct cgpu_sched *s, uint32_t slot)
 	return cgpu_is_awake(s, slot) && !cgpu_budget_is_spent(s, slot);
 }
 
-static uint32_t class(const struct cgpu_sched *s, uint32_t slot)
-{
-	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
-}
-
-bool cgpu_fair_has_classes(const struct cgpu_sched *s)
-{
-	uint32_t i, first = CGPU_SCHED_NONE;
-
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
-		if (first == CGPU_SCHED_NONE)
-			first = i;
-		else if (class(s, i) != class(s, first))
-			return true;
-	}
-	return false;
-}
-
 /* Another that is awake is of a higher class. */
 static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -98,7 +78,7 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 	if (s->config.policy != CGPU_POLICY_ONLINE)
 		return false;
 	for (i = 0; i < s->slot_end; i++)
-		if (class(s, i) > class(s, slot) && runnable(s, i))
+		if (cgpu_class(s, i) > cgpu_class(s, slot) && runnable(s, i))
 			return true;
 	return false;
 }
@@ -550,7 +530,7 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 {
 	uint32_t next = s->fair.next;
 
-	if (class(s, slot) != class(s, next))
+	if (cgpu_class(s, slot) != cgpu_class(s, next))
 		return false;
 	return cgpu_divides(s, next, now_ns) || s->slot[next].fair.is_doubted ||
 	       (cgpu_divides(s, slot, now_ns) &&
@@ -635,7 +615,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		} else if (is_outranked(s, i) ||
 			   (share(s, i) && !unheld_ns(s, i, window_ns) &&
 			    is_ineligible(s, i, window_ns) &&
-			    class(s, i) <= class(s, s->fair.next))) {
+			    cgpu_class(s, i) <= cgpu_class(s, s->fair.next))) {
 			/* it would run in others' time until it is seen to have woken */
 			mask &= ~SLOT_BIT(i);
 		}

@@ -28,9 +28,6 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 /* The gates are as cgpu_fair_pick() wanted them. */
 void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns);
 
-/* Priorities are classes, and those who may have the card are of more than one. */
-bool cgpu_fair_has_classes(const struct cgpu_sched *s);
-
 /*
  * When the log is to tell whether the owner of the present turn had work when it began; 0:
  * it has told, or need not: that one never pauses.

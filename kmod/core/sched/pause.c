@@ -12,13 +12,32 @@
 #include "core/sched/pause.h"
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
-#include "core/sched/fair.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
 
 bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot)
 {
 	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
+}
+
+uint32_t cgpu_class(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
+}
+
+bool cgpu_has_classes(const struct cgpu_sched *s)
+{
+	uint32_t i, first = CGPU_SCHED_NONE;
+
+	for (i = 0; i < s->slot_end; i++) {
+		if (!cgpu_competes(s, i))
+			continue;
+		if (first == CGPU_SCHED_NONE)
+			first = i;
+		else if (cgpu_class(s, i) != cgpu_class(s, first))
+			return true;
+	}
+	return false;
 }
 
 bool cgpu_pause_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -153,7 +172,7 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 	if (is_capped ? !cgpu_pause_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
 		return false;
 	/* slices know no classes, nor do windows by the clock */
-	if (cgpu_fair_has_classes(s))
+	if (cgpu_has_classes(s))
 		return true;
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
 		pausing++;

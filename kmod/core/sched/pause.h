@@ -13,6 +13,10 @@
 bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot);
 /* It has one, and work. */
 bool cgpu_is_awake(const struct cgpu_sched *s, uint32_t slot);
+/* Its class: its priority where priorities are classes. */
+uint32_t cgpu_class(const struct cgpu_sched *s, uint32_t slot);
+/* Those who compete are of more than one. */
+bool cgpu_has_classes(const struct cgpu_sched *s);
 
 /* The log of context switches is read; else only the channels tell who pauses. */
 bool cgpu_pause_is_logged(const struct cgpu_sched *s, uint64_t now_ns);
