@@ -61,6 +61,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="virtual machines to run at once (each has two processors)",
     )
     group.addoption(
+        "--long",
+        action="store_true",
+        help="with the tests of tests/vm that take long: attacks as an ordinary user too, DKMS, "
+        "more of Podman",
+    )
+    group.addoption(
         "--engines",
         action="store_true",
         help="also the tests of tests/vm that are marked engine: Slurm, Ray, Spark",

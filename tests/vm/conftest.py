@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "vm(memory=, smp=, append=, cgroup=, timeout_s=): the machine that the test needs",
         "needs(*names): what must be built for it, beyond what its fixtures say",
         "engine: of the ring of scripts/test-engines, which takes long",
+        "long: only with --long",
         "on_host: the test runs on the host, not in a VM",
     ):
         config.addinivalue_line("markers", line)
@@ -61,10 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item
         for item in items
         if here in item.path.parents
-        and not item.get_closest_marker("on_host")
         and (
-            not isinstance(relay.kernel_of(item), str)
+            (item.get_closest_marker("long") and not config.getoption("--long"))
             or (item.get_closest_marker("engine") and not config.getoption("--engines"))
+            or not (item.get_closest_marker("on_host") or isinstance(relay.kernel_of(item), str))
         )
     ]
     if dropped:

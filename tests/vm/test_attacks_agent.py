@@ -47,7 +47,8 @@ WHO = {
 }
 
 
-@pytest.fixture(params=WHO)
+# Who has fewer capabilities is of the tests that take long.
+@pytest.fixture(params=["docker", pytest.param("user", marks=pytest.mark.long)])
 def who(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """What starts a program as an attacker."""
     return WHO[request.param]

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("who", ["docker", pytest.param("user", marks=pytest.mark.long)])
 def test_memory_of_a_card_that_was_not_given_ends_the_container(
     made: Callable[[str], Path], tmp_path: Path, who: str
 ) -> None:

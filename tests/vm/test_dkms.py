@@ -18,7 +18,11 @@ from pycgpu.install.step import Step, dkms_modules, do, foresee, take_back
 from tests.host.filehost import state
 from tests.vm import kernels, release
 
-pytestmark = [pytest.mark.on_host, pytest.mark.kernel("6.1", by_default=True)]
+pytestmark = [
+    pytest.mark.on_host,
+    pytest.mark.kernel("6.1", by_default=True),
+    pytest.mark.long,
+]
 
 OLD, NEW = "0.1.0", "0.1.1"
 

@@ -138,7 +138,7 @@ def podman(store: list[str]) -> Iterator[list[str]]:
     call(*store, "rm", "--all", "--force", check=False)
 
 
-@pytest.mark.parametrize("behind", ["runc", "crun"])
+@pytest.mark.parametrize("behind", ["runc", pytest.param("crun", marks=pytest.mark.long)])
 def test_podman_with_the_runtime(
     host: Any, install: Any, podman: list[str], volumes: list[str], behind: Any
 ) -> None:
@@ -151,7 +151,7 @@ def test_podman_with_the_runtime(
     judge(host, run, tells=behind == "runc")
 
 
-@pytest.mark.parametrize("behind", ["runc", "crun"])
+@pytest.mark.parametrize("behind", [pytest.param("runc", marks=pytest.mark.long), "crun"])
 def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
     host: Any, install: Any, podman: list[str], volumes: list[str], behind: Any
 ) -> None:
@@ -233,7 +233,7 @@ TOOLKITS_CDI = {
 }
 
 
-@pytest.mark.parametrize("way", ["hooks.d", "runtime"])
+@pytest.mark.parametrize("way", ["hooks.d", pytest.param("runtime", marks=pytest.mark.long)])
 def test_podman_with_the_toolkits_cdi_device(
     host: Any, install: Any, podman: list[str], volumes: list[str], way: str
 ) -> None:

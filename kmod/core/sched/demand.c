@@ -301,7 +301,8 @@ static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sche
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (i != slot && cgpu_competes(s, i) && demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
+		if (i != slot && cgpu_competes(s, i) &&
+		    demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
 		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
 			return true;
 	return false;

@@ -219,8 +219,8 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!cgpu_competes(s, i) || f->lag_ns <= 0 ||
-		    !((f->asleep && !f->ran_ns) || cgpu_divides(s, i, now_ns) || is_outranked(s, i) ||
-		      cgpu_budget_is_spent(s, i)))
+		    !((f->asleep && !f->ran_ns) || cgpu_divides(s, i, now_ns) ||
+		      is_outranked(s, i) || cgpu_budget_is_spent(s, i)))
 			continue;
 		left += f->lag_ns;
 		f->lag_ns = 0;
@@ -293,7 +293,8 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 	uint32_t i, j;
 
 	for (i = 0; i < s->slot_end; i++)
-		for (j = 0; cgpu_is_awake(s, i) && cgpu_divides(s, i, now_ns) && j < s->slot_end; j++)
+		for (j = 0;
+		     cgpu_is_awake(s, i) && cgpu_divides(s, i, now_ns) && j < s->slot_end; j++)
 			if (is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns)
 				s->slot[i].fair.overdrew_ns = now_ns;
 }

@@ -234,7 +234,8 @@ bool cgpu_pause_is_unclear(const struct cgpu_sched *s)
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end && s->plan.mode == CGPU_SCHED_SLICES; i++)
-		if (cgpu_competes(s, i) && s->slot[i].fair.use_emptied && !s->slot[i].fair.is_judged)
+		if (cgpu_competes(s, i) && s->slot[i].fair.use_emptied &&
+		    !s->slot[i].fair.is_judged)
 			return true;
 	return false;
 }
