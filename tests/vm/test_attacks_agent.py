@@ -48,7 +48,10 @@ WHO = {
 
 
 # Who has fewer capabilities is of the tests that take long.
-@pytest.fixture(params=["docker", pytest.param("user", marks=pytest.mark.long)])
+WHOS = ["docker", pytest.param("user", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=WHOS)
 def who(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """What starts a program as an attacker."""
     return WHO[request.param]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.vm import kernels, vm
+from tests.vm import kernels, relay, vm
 from tests.vm.loaded import until
 
 
@@ -80,6 +80,18 @@ def test_a_machine_that_hangs_is_stopped_when_its_time_is_over() -> None:
     assert result.status == vm.STATUS_TIMEOUT
     assert result.output == "begun\n"
     assert "did not finish in time" in result.complaint()
+
+
+@pytest.mark.on_host
+def test_a_file_of_many_tests_has_its_machines_time_from_each_word_of_them_on(
+    request: pytest.FixtureRequest,
+) -> None:
+    with vm.VM("6.1", timeout_s=60) as machine:
+        group = relay.Group("6.1", {}, [], request.config, machine=machine)
+        assert machine.overdue
+        (machine.share / "reports").write_text('{"kind": "start", "nodeid": "one"}\n')
+        group._read()
+        assert not machine.overdue
 
 
 # jmp to itself; cli and hlt; out 0xfe to port 0x64, the keyboard controller's reset line.

@@ -136,11 +136,6 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
 }
 
-/*
- * A channel with nothing queued proves little: the card may have fetched all that waits
- * for it. On demand one pauses that slept of late, under slices one that runs less than
- * they give it.
- */
 bool cgpu_pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
