@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -161,3 +164,15 @@ def test_every_source_file_begins_with_its_licence() -> None:
         if not any("SPDX-License-Identifier:" in line for line in head):
             wrong.append(name)
     assert not wrong
+
+
+def test_what_a_release_carries_is_what_the_package_asks_for() -> None:
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    extras = project["optional-dependencies"]
+    asked = map(Requirement, project["dependencies"] + extras["agent"] + extras["exporter"])
+    lines = (REPOSITORY / "scripts/run-requirements.txt").read_text().splitlines()
+    carried = dict(line.split("==") for line in lines if not line.startswith("#"))
+    versions = {canonicalize_name(name): version for name, version in carried.items()}
+    for requirement in asked:
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
