@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="virtual machines to run at once (each has two processors)",
+        help="processors of virtual machines to run at once (most have one)",
     )
     group.addoption(
         "--long",

@@ -48,7 +48,7 @@ class Node:
         self.cards = cards
         self._kernel = kernels.fetch("6.1")
         self.made = modules.prepare(self._kernel, NEEDED)
-        self._vm = VM(self._kernel, memory=memory, network=True, timeout_s=7200)
+        self._vm = VM(self._kernel, smp=2, memory=memory, network=True, timeout_s=7200)
         self.shared = self._vm.share
         self.path = guest_path()
         self._numbers = itertools.count()

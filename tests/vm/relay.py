@@ -83,6 +83,16 @@ class Group:
     running: str = ""
     collect_errors: list[str] = dataclasses.field(default_factory=list)
 
+    @property
+    def machine_runs(self) -> bool:
+        """Whether its machine has begun and not ended."""
+        return self.machine is not None and self.machine.running
+
+    @property
+    def processors(self) -> int:
+        """How many its machine has, if that runs, or will have."""
+        return self.machine.smp if self.machine else int(self.options.get("smp", 1))
+
     def wanted(self) -> list[str]:
         """Return the names of what must be built before the machine boots."""
         found: dict[str, None] = {}
@@ -273,6 +283,8 @@ class Relay:
             group.items.append(item)
         for (machine, _), group in by_file.items():
             self._join(machine, group)
+        # Those that leave room for another beside them first: host tests run there meanwhile.
+        self.order.sort(key=lambda group: group.processors)
         places: dict[int, tuple[int, int]] = {}
         for number, group in enumerate(self.order):
             for place, item in enumerate(group.items):
@@ -328,15 +340,13 @@ class Relay:
         return True
 
     def _start_ahead(self, jobs: int) -> None:
-        """Start the machines of the next groups while there is room for *jobs* in all."""
+        """Start the machines of the next groups while they have *jobs* processors in all."""
         # One that has ended waits for its tests' turn to be reported, and takes no room.
-        running = sum(1 for group in self.order if group.machine and group.machine.running)
+        busy = sum(group.processors for group in self.order if group.machine_runs)
         for group, building in zip(self.order, self.building, strict=True):
-            if running >= jobs:
-                break
-            if not group.started and building.done():
+            if not group.started and building.done() and busy + group.processors <= jobs:
                 self._start(group)
-                running += group.machine is not None
+                busy += group.processors if group.machine_runs else 0
 
     def _start(self, group: Group) -> None:
         if not group.started:

@@ -106,6 +106,7 @@ def test_numbers_of_the_driver_on_other_files_do_not_go_on(
     assert found == (f"rm {refused} uvm {refused} uvm on ctl {refused} rm on uvm {refused} other 0")
 
 
+@pytest.mark.vm(smp=2)
 def test_a_descriptor_that_is_exchanged_takes_no_memory(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:
@@ -122,6 +123,7 @@ def _continued() -> int:
     return int(server.ask({"op": "counters"})["counters"]["continued"])
 
 
+@pytest.mark.vm(smp=2)
 def test_no_control_goes_on_in_memory_that_the_tenant_can_change(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:
@@ -137,6 +139,7 @@ def test_no_control_goes_on_in_memory_that_the_tenant_can_change(
     keeper.kill()
 
 
+@pytest.mark.vm(smp=2)
 def test_memory_in_the_place_of_a_client_ends_the_container(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:

@@ -29,7 +29,7 @@ from tests.vm.vm import STARVING
 pytestmark = [
     pytest.mark.kernel("6.1-debug"),
     pytest.mark.needs("programs"),
-    pytest.mark.vm(memory="3G", timeout_s=3600),
+    pytest.mark.vm(smp=2, memory="3G", timeout_s=3600),
 ]
 
 SIM = Path("/proc/driver/nvidia-sim")

@@ -27,7 +27,7 @@ from tests.vm.test_hot_upgrade import TREE, Versions, installed_versions, number
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.needs("km", "km:0.1.1", "bridge", "programs"),
-    pytest.mark.vm(memory="3G", timeout_s=2400),
+    pytest.mark.vm(smp=2, memory="3G", timeout_s=2400),
 ]
 
 #: There the kernel tells which of our code is reached, and the calls are guided by it.

@@ -161,6 +161,7 @@ def hammers(
         one.delete()
 
 
+@pytest.mark.vm(smp=2)
 def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
     versions: Versions,
     hammers: Callable[[int], list[Hammer]],
@@ -207,6 +208,7 @@ def test_upgrades_under_load_lose_no_call_no_charge_and_no_share(
     until(lambda: numbers("0/memory")["used"] == 0, "the return of all memory")
 
 
+@pytest.mark.vm(smp=2)
 def test_open_files_and_calls_on_their_way_outlive_the_core_that_began_them(
     versions: Versions, container: Any, made: Any
 ) -> None:

@@ -139,6 +139,7 @@ def test_the_neighbour_and_the_host_keep_what_is_theirs(host: Host) -> None:
     assert "one" not in os.listdir(host.cgpu.root / "0")
 
 
+@pytest.mark.vm(smp=2)
 def test_64_racing_threads_together_get_the_limit_and_not_a_byte_more(host: Host) -> None:
     one = host.tenant()
     words = one.exec("attack", "threads", "64", str(MIB)).stdout.split()
@@ -204,6 +205,7 @@ def test_a_live_change_of_memsize_holds_at_once(host: Host) -> None:
     assert say(one.exec("simcuda", "--json", "fill"))["bytes"] > 2 * LIMIT_BYTES - MIB
 
 
+@pytest.mark.vm(smp=2)
 @pytest.mark.kernel(by_default=True)
 @pytest.mark.parametrize("what", ["flip-size", "flip-class", "flip-pointer"])
 def test_rewriting_a_request_while_the_driver_reads_it_gains_nothing(host: Host, what: str) -> None:
@@ -218,6 +220,7 @@ def test_rewriting_a_request_while_the_driver_reads_it_gains_nothing(host: Host,
     assert taken_bytes <= host.charged_bytes()
 
 
+@pytest.mark.vm(smp=2)
 def test_duplicating_what_is_being_freed_gains_nothing(host: Host) -> None:
     one = host.tenant()
     idle_bytes = host.driver_used_bytes()
@@ -238,6 +241,7 @@ def test_the_memory_that_the_driver_is_handed_is_out_of_reach(host: Host) -> Non
     assert set(words.values()) == {"no"}, words
 
 
+@pytest.mark.vm(smp=2)
 @pytest.mark.kernel(by_default=True)
 def test_nobody_takes_that_memory_away_under_a_call(host: Host) -> None:
     one = host.tenant()

@@ -67,6 +67,7 @@ def test_a_thousand_containers_killed_at_work_leave_nothing(sim: Any, km: Any, m
     )
 
 
+@pytest.mark.vm(smp=2)
 @pytest.mark.kernel(by_default=True)
 def test_loading_and_unloading_under_traffic_disturbs_no_host_process(
     sim: Any, km: Any, made: Any

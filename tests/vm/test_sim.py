@@ -249,6 +249,7 @@ def test_an_allocation_pushes_managed_memory_to_the_host(t4: Sim) -> None:
         assert run(t4, "info")["used"] == FIRST_CONTEXT_BYTES
 
 
+@pytest.mark.vm(smp=2)
 def test_racing_threads_and_processes_never_get_more_than_there_is(t4: Sim) -> None:
     said = run(t4, "threads", 16, 16 * MIB)
     assert said["other_errors"] == 0

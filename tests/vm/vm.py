@@ -199,7 +199,7 @@ class VM:
 
     Args:
         kernel: series, release or path, see :func:`tests.vm.kernels.fetch`.
-        smp: number of processors.
+        smp: number of processors; two at least where the kernel looks for races.
         memory: as QEMU takes it; what the guest writes lives there too.
         append: further kernel parameters.
         cgroup: 2, or 1 for the old hierarchies.
@@ -222,7 +222,7 @@ class VM:
         self,
         kernel: str | Kernel,
         *,
-        smp: int = 2,
+        smp: int = 1,
         memory: str = "2G",
         append: str = "",
         cgroup: int = 2,
@@ -232,7 +232,7 @@ class VM:
         idle_s: float = IDLE_S,
     ) -> None:
         self.kernel = kernels.fetch(kernel) if isinstance(kernel, str) else kernel
-        self.smp = smp
+        self.smp = max(smp, 2) if self.kernel.slowness > 1 else smp
         self.memory = memory
         self.append = append
         self.cgroup = cgroup
