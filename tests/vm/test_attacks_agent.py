@@ -151,6 +151,7 @@ def test_memory_in_the_place_of_a_client_ends_the_container(
     assert "holds memory that it was not given" in _events()
 
 
+@pytest.mark.vm(smp=2)
 def test_who_only_holds_the_files_of_a_container_that_is_killed_ends_with_it(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:
@@ -221,6 +222,7 @@ def test_processes_that_end_leave_nothing_in_the_agent(
     keeper.kill()
 
 
+@pytest.mark.vm(smp=2)
 def test_a_container_that_takes_long_to_look_at_delays_no_look_at_another(
     door: Door, who: tuple[str, ...], lurk: str, unseen: str
 ) -> None:

@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.vm(smp=2)
 @pytest.mark.parametrize("who", WHOS)
 def test_memory_of_a_card_that_was_not_given_ends_the_container(
     made: Callable[[str], Path], tmp_path: Path, who: str
