@@ -63,8 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--long",
         action="store_true",
-        help="with the tests of tests/vm that take long: attacks as an ordinary user too, DKMS, "
-        "more of Podman",
+        help="with the tests of tests/vm that take long: DKMS to and fro, more of Podman",
     )
     group.addoption(
         "--engines",

@@ -48,7 +48,7 @@ WHO = {
 
 
 # Who has fewer capabilities is of the tests that take long.
-WHOS = ["docker", pytest.param("user", marks=pytest.mark.long)]
+WHOS = ["docker", "user"]
 
 
 @pytest.fixture(params=WHOS)
