@@ -47,11 +47,7 @@ WHO = {
 }
 
 
-# Who has fewer capabilities is of the tests that take long.
-WHOS = ["docker", "user"]
-
-
-@pytest.fixture(params=WHOS)
+@pytest.fixture(params=WHO)
 def who(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """What starts a program as an attacker."""
     return WHO[request.param]

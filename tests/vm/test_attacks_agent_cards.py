@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.vm import user_door
-from tests.vm.test_attacks_agent import MIB, WHO, WHOS, _events
+from tests.vm.test_attacks_agent import MIB, WHO, _events
 from tests.vm.user_door import START_S
 
 pytestmark = [
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 @pytest.mark.vm(smp=2)
-@pytest.mark.parametrize("who", WHOS)
+@pytest.mark.parametrize("who", WHO)
 def test_memory_of_a_card_that_was_not_given_ends_the_container(
     made: Callable[[str], Path], tmp_path: Path, who: str
 ) -> None:

@@ -32,10 +32,7 @@ PAUSE = Path("/sys/module/nvidia/parameters/pause")
 FAULT = Path("/sys/module/nvidia/parameters/fault")
 GRAIN = Path("/sys/module/nvidia/parameters/grain_bytes")
 #: root with Docker's default capabilities, and an ordinary user, who has none
-USERS = pytest.mark.parametrize(
-    "uid",
-    [pytest.param(0, id="root"), pytest.param(1000, id="user")],
-)
+USERS = pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
 #: A copy that is mapped is sealed from Linux 6.10 on, and guarded by a probe before.
 SEALED_OR_GUARDED = pytest.mark.kernel("6.1", "6.12", by_default=True)
 

@@ -22,7 +22,7 @@ from tests.vm.user_door import Door
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.needs("sim", "km", "bridge", "slurm"),
-    pytest.mark.vm(memory="5G", timeout_s=3000),
+    pytest.mark.vm(smp=2, memory="5G", timeout_s=3000),
     pytest.mark.engine,
 ]
 
