@@ -211,6 +211,28 @@ def test_a_channel_that_moved_long_ago_is_one_of_the_others_again() -> None:
     assert go_on(40) <= first - 2 * 40
 
 
+@pytest.mark.parametrize("moving", (lib.CGPU_DEMAND_READS + 2, 20))
+def test_of_more_channels_in_use_than_a_look_reads_each_is_read_in_turn(moving: int) -> None:
+    door = Door(channels=20)
+    for _ in range(50):
+        door.submit(0, 0, fetched=False)
+        for channel in range(moving):
+            door.submit(1, channel)
+        door.look()
+    slot = door.demand.slot[1]
+    for channel in range(moving):
+        door.submit(1, channel)
+        seen = 0
+        while not seen or slot.moved_ns != slot.looked_ns:
+            reads = door.reads
+            door.submit(0, 0, fetched=False)
+            door.look()
+            seen += slot.looked_ns == door.now
+            assert seen <= -(-moving // lib.CGPU_DEMAND_READS), channel
+            # of slot 0 the first that is queued ends the look
+            assert door.reads - reads <= lib.CGPU_DEMAND_READS + 3
+
+
 @pytest.mark.parametrize("channel", (0, 7, 19))
 def test_work_on_a_channel_that_never_moved_is_seen_within_a_round_of_them(channel: int) -> None:
     door = Door(channels=20)

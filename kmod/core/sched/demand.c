@@ -40,6 +40,12 @@ static bool waits_for_results(const struct cgpu_demand_slot *d)
 	return d->shorts >= CGPU_DEMAND_SHORT;
 }
 
+/* Looks until each that moves has been read. */
+static uint32_t looks_for_all(const struct cgpu_demand_slot *d)
+{
+	return 1 + (d->hots - (d->hots > 0)) / CGPU_DEMAND_READS;
+}
+
 uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot)
 {
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
@@ -52,6 +58,8 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 			      CGPU_DEMAND_PATIENCE_MIN_NS);
 	else if (d->moves >= CGPU_DEMAND_MOVES)
 		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
+	if (ns)
+		ns += (looks_for_all(d) - 1) * demand->pace_ns;
 	return cgpu_max(ns, d->silent_ns);
 }
 
@@ -191,19 +199,31 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 
 /* ---- a look ---- */
 
+/* Of more that move than a look reads, the next ones are read in the next look. */
+static bool is_in_turn(const struct cgpu_demand_slot *d, uint32_t hot)
+{
+	return d->hots <= CGPU_DEMAND_READS ?
+		       hot < CGPU_DEMAND_READS :
+		       (hot + d->hots - d->hot_from) % d->hots < CGPU_DEMAND_READS;
+}
+
+/* A look that found work before its last channel has not counted all. */
+static void count_hot(struct cgpu_demand_slot *d)
+{
+	d->hots = d->moved && d->queued ? (uint32_t)cgpu_max(d->hots, d->hot) : d->hot;
+	d->hot_from = d->hots > CGPU_DEMAND_READS ? (d->hot_from + CGPU_DEMAND_READS) % d->hots :
+						    0;
+}
+
 bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
 		       const struct cgpu_demand_channel *channel)
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
 	uint32_t at = d->at++;
 
-	if (!channel->known || d->searches)
-		return true;
-	if (channel->heat && d->hot < CGPU_DEMAND_READS) {
-		d->hot++;
-		return true;
-	}
-	return at == d->cursor && !d->skips;
+	bool in_turn = channel->heat && is_in_turn(d, d->hot++);
+
+	return in_turn || !channel->known || d->searches || (at == d->cursor && !d->skips);
 }
 
 bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
@@ -256,6 +276,15 @@ static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *
 	return s->slot[slot].fair.resumed_ns;
 }
 
+/* What one may run in its sleep for good: of many who take turns each has little. */
+static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint32_t ppm = s->slot[slot].fair.full_ppm / CGPU_DEMAND_BUCKET_SHARE;
+
+	return (uint32_t)cgpu_max(cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK),
+				  CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK_LEAST);
+}
+
 /*
  * One that sleeps by GP_PUT and runs beside others who have work is at something long:
  * the log of context switches tells. Return: it was found so now.
@@ -264,7 +293,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 			  uint64_t now_ns)
 {
 	uint64_t ran_ns = s->slot[slot].fair.asleep_ran_ns - d->asleep_ran_ns;
-	uint64_t leaked_ns = (now_ns - cgpu_min(now_ns, d->looked_ns)) / CGPU_DEMAND_BUCKET_LEAK;
+	uint64_t leaked_ns = cgpu_part(now_ns - cgpu_min(now_ns, d->looked_ns), leak_ppm(s, slot));
 	uint64_t again_ns;
 	bool works, turns;
 
@@ -545,6 +574,7 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 			d->cursor = d->at ? (d->cursor + 1) % d->at : 0;
 		d->skips = !d->hot || s->gates.shut_mask & SLOT_BIT(i) ? 0 :
 			   (d->skips + 1) % CGPU_DEMAND_OTHERS;
+		count_hot(d);
 		d->at = d->hot = d->submits = 0;
 		d->moved = d->queued = false;
 	}

@@ -42,7 +42,8 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_COST = 40,
 	CGPU_DEMAND_COST_REST = 250,
 	/*
-	 * CUDA makes some twenty channels a context, of which one or two ever move. One of
+	 * CUDA makes some twenty channels a context, of which one or two ever move. Where many
+	 * contexts move theirs, so many are read in a look and the next ones in the next. One of
 	 * the others is read in every fourth look, for a read takes 16 us (H100); in each if
 	 * none is in use or the gate is shut; and all of them once the log of context switches
 	 * tells of work of which those in use say nothing.
@@ -73,12 +74,15 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_DOUBT_NS = 200000,
 	/*
-	 * One that runs in its sleep for more than this, less an eighth of the time that
-	 * passes and half at each submission, hides its submissions: for a while it
-	 * counts as one that always works.
+	 * One that runs in its sleep for more than this, less a quarter of its share of the
+	 * time that passes (an eighth of that at most) and half at each submission, hides its
+	 * submissions: for a while it counts as one that always works. Of twelve who take
+	 * turns each runs a twelfth of the time.
 	 */
 	CGPU_DEMAND_BUCKET_MAX_NS = 30000000,
+	CGPU_DEMAND_BUCKET_SHARE = 4,
 	CGPU_DEMAND_BUCKET_LEAK = 8,
+	CGPU_DEMAND_BUCKET_LEAK_LEAST = 256,
 	CGPU_DEMAND_DISTRUST_MS = 4000,
 	/*
 	 * One that submits so much a second may wait for its processor and not for the card.
@@ -139,7 +143,8 @@ struct cgpu_demand_slot {
 	uint32_t at, cursor;  /* channel; and which is read next of those that never move, */
 	uint32_t skips;       /* unless this is not 0 */
 	bool searches;        /* all are read */
-	uint32_t hot;         /* channels read of those that move */
+	uint32_t hot;         /* channels so far of those that move, */
+	uint32_t hots, hot_from; /* all in the last look; and which of them is read first */
 	uint32_t submits;
 	bool moved, queued;
 };
