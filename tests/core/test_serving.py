@@ -221,12 +221,17 @@ def test_many_whose_work_is_all_fetched_are_found_to_work_after_a_guest(
     count: int, fetched_ms: int
 ) -> None:
     """
-    Twelve did 90.5 % of one on an H100, for good: all seemed to sleep, and the runlist had them
-    take turns of 2 ms. What one of many runs in its sleep leaked away as fast as it ran.
+    Twelve could go on at 91 % of one for good: all seemed to sleep, and the runlist had them take
+    turns of 2 ms. What one of many runs in its sleep leaked away as fast as it ran, and whose turn
+    it was had "no work" while other sleepers had theirs. On an H100 they did 91.5 % for the eight
+    seconds in which slices are not tried again, in turns of 3 ms.
     """
     tenants = (replace(FETCHED, fetched_ns=fetched_ms * MS),) * count
     result = run(Scenario((*tenants, GUEST), policy=serving.FAIR, duration_ns=18_000 * MS))
     assert sum(result.work(i, 15_000 * MS) for i in range(count)) >= 0.955
+    second = slice(2000 * MS // result.scenario.bin_ns, 8000 * MS // result.scenario.bin_ns)
+    done_ns = sum(sum(row[second]) for row in result.useful[:count])
+    assert done_ns >= 0.95 * 6000 * MS
 
 
 def test_one_of_many_processes_is_not_taken_to_sleep_between_those_that_are_looked_at() -> None:
@@ -328,14 +333,14 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_of_a_second_in_any_mix(seed: int) -> None:
-    """Of 2623 tenants seven missed more than 1.5 points, the worst 6.9."""
+    """Of 2643 tenants two missed more than 1.5 points, the worst 2.7."""
     assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 8
 
 
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_where_nothing_is_seen_queued(seed: int) -> None:
-    """Of the same 14 missed more than 1.5 points, the worst 9.4; of 866 they were 32, and 51.6."""
+    """Of the same four missed more than 1.5 points, the worst 3.3; of 866 they were 32, and 51.6."""
     assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 10
 
 

@@ -461,6 +461,9 @@ static bool was_empty(const struct cgpu_demand *demand, const struct cgpu_sched 
 		return false;
 	if (s->fair.loaded >= CGPU_SCHED_SLOTS)
 		return true;
+	/* and within its slice nothing tells */
+	if (s->fair.settled_ns < s->fair.began_ns + CGPU_DEMAND_PATIENCE_NS)
+		return false;
 	other = &demand->slot[s->fair.loaded];
 	return other->state == CGPU_DEMAND_SLEEPS &&
 	       other->moved_ns + CGPU_DEMAND_PATIENCE_MAX_NS <= s->fair.settled_ns;

@@ -9,9 +9,9 @@
  *
  * Who has a claim goes before who has none; of equals the one with the most lag divided
  * by its share has the card, alone. It keeps it until another is ahead of it by half a
- * period, or a third if they are more than two, or one wakes that is ahead of it. Gates
- * of sleepers stay open: their first work starts by the runlist at once, and the look
- * that sees it shuts the others.
+ * period, or a third if they are more than two (of eight and more each has it for 4 ms),
+ * or one wakes that is ahead of it. Gates of sleepers stay open: their first work starts by
+ * the runlist at once, and the look that sees it shuts the others.
  *
  * Under policy online priorities are classes: while one of a higher class is awake those
  * below are due nothing, and what they do not get is the others'. One that has not held
@@ -32,6 +32,13 @@
 #define SLOT_BIT(n) (1ULL << (n))
 #define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
 
+/* During this turn the runlist went on among others: it has yet to come to the one whose it is. */
+static bool went_on(const struct cgpu_sched *s)
+{
+	return s->fair.went_on_ns > s->fair.began_ns &&
+	       s->fair.settled_ns < s->fair.began_ns + cgpu_fair_round_ns(s);
+}
+
 uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 {
 	uint64_t at_ns = s->fair.began_ns + CGPU_SCHED_FAIR_LOADED_NS;
@@ -44,8 +51,10 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 	if (s->slot[s->fair.curr].fair.is_doubted)
 		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
 	/* one that sleeps by its channels has the card, and may be at work */
-	if (s->fair.loaded < CGPU_SCHED_SLOTS && s->fair.loaded != s->fair.curr &&
-	    s->slot[s->fair.loaded].fair.asleep && !(s->gates.shut_mask & SLOT_BIT(s->fair.loaded)))
+	if (went_on(s) ||
+	    (s->fair.loaded < CGPU_SCHED_SLOTS && s->fair.loaded != s->fair.curr &&
+	     s->slot[s->fair.loaded].fair.asleep &&
+	     !(s->gates.shut_mask & SLOT_BIT(s->fair.loaded))))
 		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
 	return 0;
 }
@@ -56,7 +65,7 @@ bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot)
 
 	return s->plan.mode == CGPU_SCHED_DEMAND && s->fair.curr == slot &&
 	       s->fair.settled_ns >= s->fair.began_ns + CGPU_SCHED_FAIR_LOADED_NS &&
-	       p->open_since_ns && p->stat.used_ns == p->open_used_ns;
+	       p->open_since_ns && p->stat.used_ns == p->open_used_ns && !went_on(s);
 }
 
 static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
@@ -126,10 +135,14 @@ static int64_t granularity(const struct cgpu_sched *s)
 {
 	uint32_t i, count = 0;
 
-	/* the more there are, the more each one's window moves the others */
 	for (i = 0; i < s->slot_end; i++)
 		count += runnable(s, i);
-	return (int64_t)s->plan.period_ns / (count > 2 ? 3 : 2);
+	/* the more there are, the more each one's window moves the others */
+	if (count <= 2)
+		return (int64_t)s->plan.period_ns / 2;
+	/* but hand-overs are not to take what many have */
+	return (int64_t)cgpu_max(s->plan.period_ns / 3,
+				 count >= CGPU_SCHED_UNITS ? count * CGPU_SCHED_FAIR_TURN_NS : 0);
 }
 
 /* What it has not held of its share of the last second, less a window of @window_ns. */
@@ -404,6 +417,9 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	}
 	judge_turns(s, on_demand && s->fair.curr >= CGPU_SCHED_SLOTS, now_ns);
 	for (i = 0; i < s->slot_end; i++) {
+		if (s->slot[i].fair.loads && i != s->fair.curr &&
+		    s->fair.settled_from_ns >= s->fair.began_ns)
+			s->fair.went_on_ns = now_ns;
 		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
 		s->slot[i].fair.loads = 0;
 	}

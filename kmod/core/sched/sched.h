@@ -82,6 +82,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_BINS = 16,
 	/* the log is read so often that what it says of sleepers can be waited for */
 	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
+	/* of eight and more each has the card for so long */
+	CGPU_SCHED_FAIR_TURN_NS = 4000000,
 	/* after so long a sleep the others' shares are made without the sleeper */
 	CGPU_SCHED_FAIR_REST_NS = 500000000,
 	/*
@@ -296,6 +298,7 @@ struct cgpu_sched_fair {
 	uint64_t charged_to_ns;
 	uint64_t settled_ns;   /* the log was read, */
 	uint64_t settled_from_ns; /* and before that; */
+	uint64_t went_on_ns;   /* by it one was loaded in another's turn */
 	uint64_t turns_from_ns; /* nobody has had the card since */
 	uint32_t loaded;       /* the context of this slot was loaded, or NONE */
 	uint64_t bin;          /* that is filled now */
