@@ -460,7 +460,8 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 			if (&m->card[m->tenants[i].card] != c ||
 			    !cgpu_demand_wants(&c->demand, i, channel))
 				continue;
-			get = put = 0;
+			/* all move while its contexts are made */
+			get = put = (uint32_t)(min_ns(m->now_ns, m->tenants[i].made_ns) / 2000000);
 			/* CUDA uses neither the first nor the last of its channels */
 			if (k == m->tenants[i].channels / 2)
 				userd(m, g, &get, &put);

@@ -12,7 +12,7 @@
 enum cgpu_model_limit {
 	MODEL_TENANTS = 64,  /* on all cards together */
 	MODEL_GROUPS = 16,   /* of one tenant */
-	MODEL_CHANNELS = 20, /* of one group */
+	MODEL_CHANNELS = 128, /* of one group */
 	MODEL_CARDS = 8
 };
 
@@ -72,7 +72,8 @@ struct cgpu_model_tenant {
 	uint64_t fetched_ns;
 	const uint64_t *arrivals; /* when requests come, instead of Poisson */
 	uint32_t arrivals_count;
-	uint32_t channels;    /* of each group; one of them moves */
+	uint32_t channels;    /* of each group; one of them moves, */
+	uint64_t made_ns;     /* and for so long at first all of them */
 	uint64_t switch_ns;   /* loading its context when the runlist comes to it */
 	uint64_t gate_ns;     /* the same when another's gate has just shut; 0: switch_ns */
 	uint64_t rest_ns;     /* the same after the engine has rested; 0: switch_ns */

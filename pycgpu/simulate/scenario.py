@@ -57,6 +57,8 @@ class Tenant:
     #: when its requests come; empty: by Poisson, ``off_ns`` apart; ``off_ns`` 0: one always waits
     arrivals: tuple[int, ...] = ()
     channels: int = 2
+    #: so long all of them move, as while contexts are made
+    made_ns: int = 0
     switch_ns: int = FIXED_WORK["switch_ns"]
     gate_ns: int = FIXED_WORK["gate_ns"]
     rest_ns: int = FIXED_WORK["rest_ns"]

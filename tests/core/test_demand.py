@@ -214,7 +214,7 @@ def test_a_channel_that_moved_long_ago_is_one_of_the_others_again() -> None:
 @pytest.mark.parametrize("moving", (lib.CGPU_DEMAND_READS + 2, 20))
 def test_of_more_channels_in_use_than_a_look_reads_each_is_read_in_turn(moving: int) -> None:
     door = Door(channels=20)
-    for _ in range(50):
+    for _ in range(200):
         door.submit(0, 0, fetched=False)
         for channel in range(moving):
             door.submit(1, channel)
@@ -231,6 +231,26 @@ def test_of_more_channels_in_use_than_a_look_reads_each_is_read_in_turn(moving: 
             assert seen <= -(-moving // lib.CGPU_DEMAND_READS), channel
             # of slot 0 the first that is queued ends the look
             assert door.reads - reads <= lib.CGPU_DEMAND_READS + 3
+
+
+def test_many_channels_that_moved_once_do_not_hide_the_one_in_use_for_long() -> None:
+    """On an H100 one with 128 channels, of which it used one, was let run beside others for good."""
+    door = Door(channels=128)
+    for channel in range(128):
+        for _ in range(lib.CGPU_DEMAND_OTHERS + 2):
+            door.submit(0, 0, fetched=False)
+            for moved in range(channel + 1):
+                door.submit(1, moved)
+            door.look()
+    slot = door.demand.slot[1]
+    used = next(i for i, channel in enumerate(door.known[1]) if channel.heat > 50)
+    assert slot.hots > 10 * lib.CGPU_DEMAND_READS
+    looks = door.demand.looks
+    while slot.hots > lib.CGPU_DEMAND_READS:
+        door.submit(0, 0, fetched=False)
+        door.submit(1, used)
+        door.look()
+        assert door.demand.looks - looks <= 2 * lib.CGPU_DEMAND_HEAT
 
 
 @pytest.mark.parametrize("channel", (0, 7, 19))

@@ -40,10 +40,16 @@ static bool waits_for_results(const struct cgpu_demand_slot *d)
 	return d->shorts >= CGPU_DEMAND_SHORT;
 }
 
-/* Looks until each that moves has been read. */
+/* Looks until each channel that moves has been read. */
 static uint32_t looks_for_all(const struct cgpu_demand_slot *d)
 {
 	return 1 + (d->hots - (d->hots > 0)) / CGPU_DEMAND_READS;
+}
+
+/* A submission is seen so much later than where one look reads all that move. */
+static uint64_t late_ns(const struct cgpu_demand *demand, const struct cgpu_demand_slot *d)
+{
+	return (looks_for_all(d) - 1) * demand->pace_ns;
 }
 
 uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot)
@@ -59,7 +65,7 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 	else if (d->moves >= CGPU_DEMAND_MOVES)
 		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
 	if (ns)
-		ns += (looks_for_all(d) - 1) * demand->pace_ns;
+		ns += late_ns(demand, d);
 	return cgpu_max(ns, d->silent_ns);
 }
 
@@ -111,9 +117,10 @@ static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched
 }
 
 /* Something was found of one that sleeps, which the next looks are to confirm. */
-static bool stirs(const struct cgpu_demand_slot *d, bool taking_turns)
+static bool stirs(const struct cgpu_demand_slot *d, bool taking_turns, uint64_t now_ns)
 {
-	return d->state == CGPU_DEMAND_SLEEPS && (d->waits || d->moves || taking_turns);
+	return d->state == CGPU_DEMAND_SLEEPS &&
+	       (d->waits || d->moves || taking_turns || now_ns < d->stirs_to_ns);
 }
 
 /*
@@ -130,7 +137,7 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	if (classes)
 		return cgpu_pause_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
-	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns) ||
+	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns, now_ns) ||
 	    !s->slot[slot].fair.asleep || (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_pause_rests(s, slot, now_ns)))
 		return 0;
@@ -162,7 +169,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
 		    !cgpu_pause_rests(s, i, now_ns))
 			dozing |= SLOT_BIT(i);
-		stirring |= stirs(&demand->slot[i], taking_turns);
+		stirring |= stirs(&demand->slot[i], taking_turns, now_ns);
 	}
 	classes = cgpu_has_classes(s);
 	/* there is nobody whom it would matter to that one begins to sleep */
@@ -238,9 +245,12 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 	}
 	d->queued |= get != put;
 	if (get != put || (channel->known && channel->put != put))
-		channel->heat = CGPU_DEMAND_HEAT;
-	else if (d->moves && channel->heat)
-		channel->heat--;
+		/* one that moved once, when its context was made, is not in use for that */
+		channel->heat = (uint8_t)cgpu_min(2 * channel->heat + CGPU_DEMAND_HEAT_ONCE,
+						  CGPU_DEMAND_HEAT);
+	else if (d->moves || d->looked_ns - d->moved_ns < late_ns(demand, d))
+		/* of many each is read so much rarer, and those that move among them */
+		channel->heat -= (uint8_t)cgpu_min(channel->heat, looks_for_all(d));
 	channel->known = true;
 	channel->get = get;
 	channel->put = put;
@@ -364,8 +374,8 @@ static void forget_rates(struct cgpu_demand_slot *d)
  * its processor holds it up, and the card is not to be held for it. What it submits in
  * either case tells. Until the second is known it is let run beside others.
  */
-static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
-			bool beside, uint64_t now_ns)
+static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
+			const struct cgpu_sched *s, uint32_t slot, bool beside, uint64_t now_ns)
 {
 	uint64_t ns = now_ns - d->looked_ns;
 	bool steady = d->was_beside == beside && d->looked_ns > s->slot[slot].open_since_ns;
@@ -379,7 +389,7 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 	ns = d->quiet_ns;
 	d->quiet_ns = 0;
 	/* it slept in between */
-	if (ns > CGPU_DEMAND_SILENT_MAX_NS)
+	if (ns > CGPU_DEMAND_SILENT_MAX_NS + late_ns(demand, d))
 		return;
 	if (!beside) {
 		(void)has_rate(&d->alone, ns, d->submits);
@@ -396,6 +406,28 @@ static void learn_rates(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 						 d->alone.per_second, CGPU_PPM);
 	else
 		d->kept_ppm = CGPU_PPM;
+}
+
+/*
+ * It sleeps by the channels that were read, and was loaded all the same. Where that was often,
+ * looks follow one another until its gaps are known: rare looks make them seem long. And if none
+ * of these channels moved, all are read next time; of one that hides what it submits not always.
+ */
+static bool is_missed(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+		      uint64_t now_ns)
+{
+	uint32_t loads = s->slot[slot].fair.asleep_loads - d->asleep_loads;
+
+	d->asleep_loads += loads;
+	if (loads > 1 && loads * (uint64_t)CGPU_DEMAND_GAP_MAX_NS >=
+				 s->fair.settled_ns - s->fair.settled_from_ns)
+		d->stirs_to_ns = now_ns + CGPU_DEMAND_STIRS_NS;
+	if (!loads || d->state != CGPU_DEMAND_SLEEPS || d->moved || d->queued ||
+	    d->moved_ns >= s->fair.settled_from_ns ||
+	    now_ns - d->searched_ns < CGPU_DEMAND_SEARCH_NS)
+		return false;
+	d->searched_ns = now_ns;
+	return true;
 }
 
 /*
@@ -478,8 +510,8 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	bool beside = others_work(demand, s, slot, true);
 	bool counts = d->moved && is_unwatched(s, slot), patient, empty, doubted;
 
-	learn_rates(d, s, slot, beside, now_ns);
-	d->searches = works && !d->moved;
+	learn_rates(demand, d, s, slot, beside, now_ns);
+	d->searches = (works && !d->moved) || is_missed(d, s, slot, now_ns);
 
 	if (!d->at || now_ns < d->distrust_ns) {
 		d->state = CGPU_DEMAND_UNKNOWN;

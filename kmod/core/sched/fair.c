@@ -420,6 +420,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (s->slot[i].fair.loads && i != s->fair.curr &&
 		    s->fair.settled_from_ns >= s->fair.began_ns)
 			s->fair.went_on_ns = now_ns;
+		if (s->slot[i].fair.asleep)
+			s->slot[i].fair.asleep_loads += s->slot[i].fair.loads;
 		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
 		s->slot[i].fair.loads = 0;
 	}
