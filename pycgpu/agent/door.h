@@ -146,6 +146,9 @@ extern struct door door;
 /* main.c */
 uint64_t now_ns(void);
 
+/* kernel.c: 0, or -errno, and @message[256] says what it lacks */
+int kernel_check(char *message);
+
 /* rm.c: the agent's own client, and any file of the driver */
 int rm_open(bool force, char *message);
 void rm_close(void);

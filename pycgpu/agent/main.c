@@ -77,6 +77,9 @@ int cgpu_agent_start(int force_branch, char *message)
 	int err, i;
 
 	message[0] = 0;
+	err = kernel_check(message);
+	if (err)
+		return err;
 	/* root may raise its own limit, unless a capability was taken from it */
 	for (i = 0; i < 2; i++) {
 		files = (struct rlimit){ descriptors[i], descriptors[i] };
