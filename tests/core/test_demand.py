@@ -234,7 +234,7 @@ def test_of_more_channels_in_use_than_a_look_reads_each_is_read_in_turn(moving: 
 
 
 def test_many_channels_that_moved_once_do_not_hide_the_one_in_use_for_long() -> None:
-    """On an H100 one with 128 channels, of which it used one, was let run beside others for good."""
+    """On an H100 one that used one of its 128 channels was let run beside others for good."""
     door = Door(channels=128)
     for channel in range(128):
         for _ in range(lib.CGPU_DEMAND_OTHERS + 2):
