@@ -245,6 +245,9 @@ def test_many_channels_that_moved_once_do_not_hide_the_one_in_use_for_long() -> 
     slot = door.demand.slot[1]
     used = next(i for i, channel in enumerate(door.known[1]) if channel.heat > 50)
     assert slot.hots > 10 * lib.CGPU_DEMAND_READS
+    # how many move is the tenant's affair
+    most_ns = lib.CGPU_DEMAND_PATIENCE_MAX_NS + lib.CGPU_DEMAND_SILENT_MAX_NS
+    assert lib.cgpu_demand_patience_ns(door.demand, 1) <= most_ns
     looks = door.demand.looks
     while slot.hots > lib.CGPU_DEMAND_READS:
         door.submit(0, 0, fetched=False)

@@ -46,10 +46,13 @@ static uint32_t looks_for_all(const struct cgpu_demand_slot *d)
 	return 1 + (d->hots - (d->hots > 0)) / CGPU_DEMAND_READS;
 }
 
-/* A submission is seen so much later than where one look reads all that move. */
+/*
+ * A submission is seen so much later than where one look reads all that move. Bounded: how many
+ * channels move is the tenant's affair.
+ */
 static uint64_t late_ns(const struct cgpu_demand *demand, const struct cgpu_demand_slot *d)
 {
-	return (looks_for_all(d) - 1) * demand->pace_ns;
+	return cgpu_min((looks_for_all(d) - 1) * demand->pace_ns, CGPU_DEMAND_SILENT_MAX_NS);
 }
 
 uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot)
