@@ -230,7 +230,6 @@ bool cgpu_demand_wants(struct cgpu_demand *demand, uint32_t slot,
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot % CGPU_SCHED_SLOTS];
 	uint32_t at = d->at++;
-
 	bool in_turn = channel->heat && is_in_turn(d, d->hot++);
 
 	return in_turn || !channel->known || d->searches || (at == d->cursor && !d->skips);

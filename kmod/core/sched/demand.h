@@ -50,8 +50,10 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_READS = 6,
 	CGPU_DEMAND_OTHERS = 4,
+	/* because the log tells that one was loaded in its sleep, no sooner again than that; */
 	CGPU_DEMAND_SEARCH_NS = 250000000,
-	CGPU_DEMAND_STIRS_NS = 40000000, /* some gaps */
+	/* and where it was often, it is looked at for so long, in which its gaps are learnt */
+	CGPU_DEMAND_STIRS_NS = 40000000,
 	/* one that has not moved while others did in so many looks is one of the others again */
 	CGPU_DEMAND_HEAT = 100,
 	CGPU_DEMAND_HEAT_ONCE = 10, /* if it moved once */
@@ -133,12 +135,12 @@ struct cgpu_demand_slot {
 	uint64_t doubt_ns;    /* since then it may be at something longer, or sleep; 0: neither */
 	uint64_t told_ns;     /* when the log was read that was heeded last, */
 	uint64_t used_ns;     /* and it had used so much, ever */
-	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last, */
-	uint32_t asleep_loads; /* and loaded */
-	uint64_t searched_ns; /* all were read because of that, */
-	uint64_t stirs_to_ns; /* and until then looks are not put off */
+	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */
+	uint32_t asleep_loads; /* loaded in its sleep, when it was looked at last; for that */
+	uint64_t searched_ns; /* all its channels were read then, */
+	uint64_t stirs_to_ns; /* and looks at it are not put off until then */
 	uint64_t due_ns;      /* of the next look at it */
 	struct cgpu_demand_rate alone, beside; /* others' gates shut; not all shut */
 	uint64_t compared_ns; /* when both were known; 0: they are not */
