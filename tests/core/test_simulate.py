@@ -300,6 +300,16 @@ def test_a_failing_driver_leaves_every_gate_open() -> None:
     assert not result.cards[0]["shut_at_end"]
 
 
+@pytest.mark.parametrize("quota", (10, 33, 50, 80))
+def test_a_lone_quota_is_exact_over_a_tenth_of_a_second_by_forty_calls_a_second(quota: int) -> None:
+    scenario = Scenario((Tenant(quota=quota),), policy=FAIR, duration_ns=5000 * MS)
+    result = run(scenario)
+    settled = 1000 * MS
+    for share in result.shares(0, 100 * MS, settled, 1 - quota / 100):
+        assert share == pytest.approx(quota / 100, abs=0.015)
+    assert result.cards[0]["gate_calls"] <= 40 * scenario.duration_ns / (1000 * MS) + 2
+
+
 @pytest.mark.parametrize("policy", (WEAK, FAIR, BURST))
 def test_slices_need_no_call_in_steady_state(policy: int) -> None:
     result = run(Scenario(check.tenants(policy, 8), policy=policy))

@@ -431,6 +431,9 @@ def adversaries(bench: Bench) -> None:
                 text, _ = adversary.communicate(timeout=40)
             wait_for_end(mode)
             report.least(f"beside an adversary, {mode}: share", share, round(fair - 1, 2))
+            # it lies, but is not starved for that: neighbours were left 1.7 points more at most,
+            # and 25 by the defect that one end of this bound did not see
+            report.most(f"beside an adversary, {mode}: share", share, round(fair + 3, 2))
             told = last_json(text)
             said = told.get("error", f"{told.get('count')} of {told.get('channels')} channels")
             report.check(f"adversary {mode} says", said)

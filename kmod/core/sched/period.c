@@ -9,6 +9,7 @@
  */
 #include "core/sched/period.h"
 #include "core/sched/account.h"
+#include "core/sched/budget.h"
 
 /* The greatest a(1 − a), in millionths. */
 static uint64_t greatest_deviation(const struct cgpu_sched *s)
@@ -146,6 +147,8 @@ uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
 	floor = cgpu_max(floor, 2 * lost);
 	if (s->config.policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->config.unit_ns;
+	else if (nobody && windows == 1 && cgpu_budget_is_used(s))
+		ns = CGPU_SCHED_UNITS_LONE * s->config.unit_ns;
 	else
 		floor = cgpu_max(floor, lost * CGPU_PPM / s->config.loss_ppm);
 	return with_room(s, cgpu_max(ns, floor), floor);
