@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "kernel(*series, by_default=False): the kernels that the test is for; by_default: unless "
         "--kernel asks for others, and none named is all; the nearest to a test holds",
-        "vm(memory=, smp=, append=, cgroup=, timeout_s=): the machine that the test needs",
+        "vm(memory=, smp=, append=, cgroup=, counted=, timeout_s=): the machine that it needs",
         "needs(*names): what must be built for it, beyond what its fixtures say",
         "engine: of the ring of scripts/test-engines, which takes long",
         "long: only with --long",
@@ -161,6 +162,18 @@ def km(made: Callable[[str], Path], loaded_modules: loaded.Modules) -> Callable[
     """``km(**parameters)`` loads cgpu_km.ko and its bridge; unloaded after."""
     bridges: dict[str, Path] = made.ready  # type: ignore[attr-defined]
     return lambda **parameters: Km(loaded_modules, made("km"), bridges).load(**parameters)
+
+
+@pytest.fixture
+def pid_namespace() -> Iterator[int]:
+    """The first process of a pid namespace of its own."""
+    unshare = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "1000000"]
+    )
+    children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
+    yield int(loaded.until(lambda: children.read_text().split(), "the namespace")[0])
+    unshare.kill()
+    unshare.wait()
 
 
 @pytest.fixture

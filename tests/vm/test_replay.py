@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,6 @@ HIDDEN = "control 0x20802096: "
 LIMIT_BYTES = 140 << 30
 
 
-@pytest.fixture
-def namespace() -> Iterator[Any]:
-    """A pid namespace of its own: its first process."""
-    unshare = subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "1000000"]
-    )
-    children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
-    yield int(until(lambda: children.read_text().split(), "the namespace")[0])
-    unshare.kill()
-    unshare.wait()
-
-
 def replay(names: tuple[str, ...], namespace: int | None = None) -> dict[str, dict[str, Any]]:
     inside = ["nsenter", "-t", str(namespace), "-p", "-m"] if namespace else []
     files = [str(TRACES / f"{name}.trace.xz") for name in names]
@@ -58,13 +45,13 @@ def replay(names: tuple[str, ...], namespace: int | None = None) -> dict[str, di
 
 
 def test_a_recorded_program_gets_inside_a_container_what_it_gets_outside(
-    sim: Any, km: Any, namespace: int
+    sim: Any, km: Any, pid_namespace: int
 ) -> None:
     sim(model="h200", branch=580)
     outside = replay(PROGRAMS)
     cgpu = km()
-    cgpu.create("one", f"pid={namespace}", f"gpu=0,mem={LIMIT_BYTES}")
-    inside = replay(PROGRAMS, namespace)
+    cgpu.create("one", f"pid={pid_namespace}", f"gpu=0,mem={LIMIT_BYTES}")
+    inside = replay(PROGRAMS, pid_namespace)
     for name in PROGRAMS:
         print(name, json.dumps(inside[name], indent=1))
         assert inside[name]["calls"] == outside[name]["calls"] > 80, name

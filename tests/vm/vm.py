@@ -205,6 +205,8 @@ class VM:
         cgroup: 2, or 1 for the old hierarchies.
         network: a card through which the guest reaches this machine as 10.0.2.2; its driver
             virtio_net is the guest's to load.
+        counted: its clock goes by instructions, a nanosecond each: what takes so many takes as
+            many in every run, whatever else this machine does. One processor.
         timeout_s: the machine is stopped when that long, times the kernel's slowness, has passed
             since it was started or last given more time.
         life_cpu_s: how long it may run without a word before it is started again,
@@ -227,6 +229,7 @@ class VM:
         append: str = "",
         cgroup: int = 2,
         network: bool = False,
+        counted: bool = False,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         life_cpu_s: float = LIFE_CPU_S,
         idle_s: float = IDLE_S,
@@ -237,6 +240,7 @@ class VM:
         self.append = append
         self.cgroup = cgroup
         self.network = network
+        self.counted = counted
         self.timeout_s = timeout_s * self.kernel.slowness
         self.life_cpu_s = life_cpu_s
         self.idle_s = idle_s
@@ -294,11 +298,14 @@ class VM:
             f"console=ttyS1 {words} panic=-1 oops=panic panic_on_warn=1 mitigations=off "
             f"apparmor=0 norandmaps {_clock()} {self.kernel.append} {self.append}"
         )
+        accel = ["-accel", "tcg,thread=multi"]
+        if self.counted:
+            accel = ["-accel", "tcg,thread=single", "-icount", "shift=0"]
         shared = "security_model=none,multidevs=remap"
         front = ["-chardev", "stdio,id=front,signal=off"] if terminal else []
         serial = "chardev:front" if terminal else "null"
         return [
-            *(*program, "-accel", "tcg,thread=multi", "-cpu", CPU, "-M", self.kernel.machine),
+            *(*program, *accel, "-cpu", CPU, "-M", self.kernel.machine),
             "-no-user-config",
             *("-m", self.memory, "-smp", str(self.smp), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-device", "virtio-rng-pci", *front, "-serial", serial),
@@ -486,6 +493,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", default="2G")
     parser.add_argument("--append", default="", help="further kernel parameters")
     parser.add_argument("--cgroup", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--counted", action="store_true", help="time goes by instructions")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_S, help="seconds")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--shell", action="store_true", help="an interactive shell in the VM")
@@ -512,6 +520,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             memory=options.memory,
             append=append,
             cgroup=options.cgroup,
+            counted=options.counted,
             timeout_s=float("inf") if options.shell else options.timeout,
         ) as machine:
             command = options.command or ["/bin/bash"]

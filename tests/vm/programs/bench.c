@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bench N: the median over 21 rounds of N null RM controls, in nanoseconds a
- * call. The control is one that the core does not look into, so what is
- * measured beside the driver is the hook itself.
+ * bench N: the median over 21 rounds of N RM controls, in nanoseconds a call, which
+ * are instructions where the machine counts them. The control is one that the core
+ * does not look into, so what is measured beside the driver is the hook itself.
  */
 #include "simcuda.h"
 
