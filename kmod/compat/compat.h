@@ -7,6 +7,7 @@
 #define CGPU_COMPAT_H
 
 #include <linux/fs_struct.h>
+#include <linux/ftrace.h>
 #include <linux/mm.h>
 #include <linux/version.h>
 
@@ -62,6 +63,19 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 /* dd3b614f858d ("vm_ops: rename .split() callback to .may_split()") in v5.11 */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
 #define may_split split
+#endif
+
+/*
+ * d19ad0775dcd ("ftrace: Have the callbacks receive a struct ftrace_regs instead of
+ * pt_regs") and a25d036d939a ("ftrace: Reverse what the RECURSION flag means in the
+ * ftrace_ops") in v5.11
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
+#define ftrace_regs pt_regs
+#define ftrace_get_regs(regs) (regs)
+#define CGPU_FTRACE_NO_RECURSION FTRACE_OPS_FL_RECURSION_SAFE
+#else
+#define CGPU_FTRACE_NO_RECURSION 0
 #endif
 
 /* 95bb7c42ac8a ("mm: Add 'mprotect' hook to struct vm_operations_struct") in v5.11 */

@@ -18,7 +18,6 @@
  * these functions, and of commands that change nothing that is counted.
  */
 #include <linux/hashtable.h>
-#include <linux/kprobes.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
@@ -27,6 +26,7 @@
 #include <linux/string.h>
 
 #include "answer.h"
+#include "entry.h"
 #include "errand.h"
 #include "probe_lock.h"
 
@@ -52,6 +52,15 @@ struct cgpu_answer *cgpu_answer_of_current(void)
 	return found; /* it goes by this task alone */
 }
 
+/* By its task alone, which may be in a handler. */
+static void forget(struct cgpu_answer *answer)
+{
+	unsigned long flags = cgpu_probe_lock(&answers_lock);
+
+	hash_del(&answer->node);
+	cgpu_probe_unlock(&answers_lock, flags);
+}
+
 void cgpu_answer_take(struct cgpu_answer *answer)
 {
 	if (!answer->argument || answer->taken)
@@ -60,7 +69,7 @@ void cgpu_answer_take(struct cgpu_answer *answer)
 	answer->taken = true;
 }
 
-/* ------------------------------------------------------------------ probes */
+/* ------------------------------------------------------------------ entries */
 
 /* Runs in the place of a function that copies. Return: NV_OK. */
 static noinline notrace u32 copied(void)
@@ -82,52 +91,50 @@ static u8 *ours(unsigned long user, u32 bytes)
 }
 
 /* NV_STATUS os_memcpy_from_user(void *to, const void *from, NvU32 n) */
-static int on_copy_from_user(struct kprobe *probe, struct pt_regs *regs)
+static bool on_copy_from_user(struct pt_regs *regs)
 {
 	void *to = (void *)regs_get_kernel_argument(regs, 0);
 	u32 bytes = regs_get_kernel_argument(regs, 2);
 	const u8 *from = ours(regs_get_kernel_argument(regs, 1), bytes);
 
 	if (!from)
-		return 0;
+		return false;
 	memcpy(to, from, bytes);
 	instruction_pointer_set(regs, (unsigned long)copied);
-	return 1;
+	return true;
 }
 
 /* NV_STATUS os_memcpy_to_user(void *to, const void *from, NvU32 n) */
-static int on_copy_to_user(struct kprobe *probe, struct pt_regs *regs)
+static bool on_copy_to_user(struct pt_regs *regs)
 {
 	const void *from = (const void *)regs_get_kernel_argument(regs, 1);
 	u32 bytes = regs_get_kernel_argument(regs, 2);
 	u8 *to = ours(regs_get_kernel_argument(regs, 0), bytes);
 
 	if (!to)
-		return 0;
+		return false;
 	memcpy(to, from, bytes);
 	instruction_pointer_set(regs, (unsigned long)copied);
-	return 1;
-}
-
-/* With it the kernel leaves an entry a place where the path may change. */
-static void after_copy(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
-{
+	return true;
 }
 
 /* rm_ioctl(sp, nv, nvfp, cmd, argument, size): on x86-64 in r8 and r9 */
-static int on_rm_ioctl(struct kprobe *probe, struct pt_regs *regs)
+static bool on_rm_ioctl(struct pt_regs *regs)
 {
 	struct cgpu_answer *answer = cgpu_answer_of_current();
 
 	if (!answer || answer->taken || answer->argument)
-		return 0;
+		return false;
 	if (answer->through_rm && (u32)regs->r9 == answer->args_bytes) {
 		regs->r8 = (unsigned long)answer->to;
 		answer->taken = true;
+		/* what the driver copies from here on is not looked for */
+		if (answer->alone)
+			forget(answer);
 	} else {
 		answer->argument = (const void *)regs->r8;
 	}
-	return 0;
+	return false;
 }
 
 static void show(unsigned long argument)
@@ -139,37 +146,28 @@ static void show(unsigned long argument)
 }
 
 /* nv_dma_buf_export(nv, argument) */
-static int on_export(struct kprobe *probe, struct pt_regs *regs)
+static bool on_export(struct pt_regs *regs)
 {
 	show(regs_get_kernel_argument(regs, 1));
-	return 0;
+	return false;
 }
 
 /* uvm_api_...(argument, file) */
-static int on_uvm(struct kprobe *probe, struct pt_regs *regs)
+static bool on_uvm(struct pt_regs *regs)
 {
 	show(regs_get_kernel_argument(regs, 0));
-	return 0;
+	return false;
 }
 
-/* A function of the driver. */
-struct place {
-	const char *symbol;
-	kprobe_pre_handler_t handler;
-	kprobe_post_handler_t after;
-	bool optional;             /* not every driver has it */
-	struct kprobe probe;       /* addr NULL: not registered */
-};
-
-static struct place rm_places[] = {
+static struct cgpu_entry rm_entries[] = {
 	{ "nvidia:rm_ioctl", on_rm_ioctl },
-	{ "nvidia:os_memcpy_from_user", on_copy_from_user, after_copy },
-	{ "nvidia:os_memcpy_to_user", on_copy_to_user, after_copy },
+	{ "nvidia:os_memcpy_from_user", on_copy_from_user },
+	{ "nvidia:os_memcpy_to_user", on_copy_to_user },
 	{ "nvidia:nv_dma_buf_export", on_export, .optional = true },
 };
 
 /* The commands by whose outcome the core counts. */
-static struct place uvm_places[] = {
+static struct cgpu_entry uvm_entries[] = {
 	{ "nvidia_uvm:uvm_api_register_gpu", on_uvm },
 	{ "nvidia_uvm:uvm_api_unregister_gpu", on_uvm },
 	{ "nvidia_uvm:uvm_api_register_gpu_va_space", on_uvm },
@@ -188,40 +186,23 @@ static struct place uvm_places[] = {
 
 /* One of the driver's two modules. */
 struct side {
-	struct place *places;
-	size_t count;
+	struct cgpu_entries entries;
 	bool there, followed, failed;
 };
 
-static struct side rm = { .places = rm_places, .count = ARRAY_SIZE(rm_places) };
-static struct side uvm = { .places = uvm_places, .count = ARRAY_SIZE(uvm_places) };
+static struct side rm = {
+	.entries = { .entry = rm_entries, .count = ARRAY_SIZE(rm_entries) },
+};
+static struct side uvm = {
+	.entries = { .entry = uvm_entries, .count = ARRAY_SIZE(uvm_entries) },
+};
 static DEFINE_MUTEX(sides_lock); /* of both */
 
 static void unfollow(struct side *side)
 {
-	size_t i;
-
-	for (i = 0; i < side->count; i++) {
-		if (side->places[i].probe.addr)
-			unregister_kprobe(&side->places[i].probe);
-		side->places[i].probe.addr = NULL;
-	}
+	if (side->followed)
+		cgpu_entries_leave(&side->entries);
 	WRITE_ONCE(side->followed, false);
-}
-
-static int probe_at(struct place *place)
-{
-	int err;
-
-	place->probe = (struct kprobe){
-		.symbol_name = place->symbol,
-		.pre_handler = place->handler,
-		.post_handler = place->after,
-	};
-	err = register_kprobe(&place->probe);
-	if (err)
-		place->probe.addr = NULL;
-	return err == -ENOENT && place->optional ? 0 : err;
 }
 
 static bool is_due(const struct side *side)
@@ -232,23 +213,19 @@ static bool is_due(const struct side *side)
 /* Return: 0: it is followed, or never will be; -ENOMEM: not now. */
 static int follow(struct side *side)
 {
-	size_t i;
+	const char *symbol;
 	int err = 0;
 
 	mutex_lock(&sides_lock);
 	if (!is_due(side))
 		goto out;
-	for (i = 0; i < side->count && !err; i++)
-		err = probe_at(&side->places[i]);
-	if (err == -ENOMEM) {
-		unfollow(side);
-	} else if (err) {
+	err = cgpu_entries_follow(&side->entries, &symbol);
+	if (err && err != -ENOMEM) {
 		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
-			side->places[i - 1].symbol, err);
-		unfollow(side);
+			symbol, err);
 		side->failed = true;
 		err = 0;
-	} else {
+	} else if (!err) {
 		WRITE_ONCE(side->followed, true);
 	}
 out:
@@ -314,7 +291,6 @@ void cgpu_answer_begin(struct cgpu_answer *answer)
 
 void cgpu_answer_end(struct cgpu_answer *answer)
 {
-	raw_spin_lock_irq(&answers_lock);
-	hash_del(&answer->node);
-	raw_spin_unlock_irq(&answers_lock);
+	if (!hlist_unhashed(&answer->node))
+		forget(answer);
 }

@@ -17,6 +17,7 @@ struct task_struct;
  * @bytes: of both
  * @args_bytes: of the argument, with which they begin
  * @through_rm: the driver hands the argument to rm_ioctl(), which gets @to instead
+ * @alone: nothing but the argument is @to's
  * @copies: what the driver copies from @user and to it comes from @to and goes there
  * @argument: the driver's own copy of the argument; NULL: it has not shown any
  * @taken: @to begins with the argument as the driver left it
@@ -29,6 +30,7 @@ struct cgpu_answer {
 	size_t bytes;
 	size_t args_bytes;
 	bool through_rm;
+	bool alone;
 	bool copies;
 	const void *argument;
 	bool taken;
@@ -63,8 +65,8 @@ void cgpu_answer_exit(void);
 
 /**
  * cgpu_answer_begin() - current asks the driver
- * @answer: @user, @to, @bytes, @args_bytes and @through_rm are set; the latter is unset
- *	where the driver cannot be followed
+ * @answer: @user, @to, @bytes, @args_bytes, @through_rm and @alone are set; @through_rm is
+ *	unset where the driver cannot be followed
  */
 void cgpu_answer_begin(struct cgpu_answer *answer);
 

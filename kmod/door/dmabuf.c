@@ -16,6 +16,7 @@
 
 #include "dmabuf.h"
 #include "door.h"
+#include "entry.h"
 #include "probe_lock.h"
 
 enum {
@@ -53,13 +54,13 @@ static void see(struct dma_buf *dmabuf)
 	cgpu_probe_unlock(&watches_lock, flags);
 }
 
-static int on_fd(struct kprobe *probe, struct pt_regs *regs)
+static bool on_fd(struct pt_regs *regs)
 {
 	struct dma_buf *dmabuf = (void *)regs_get_kernel_argument(regs, 0);
 
 	if (dmabuf)
 		see(dmabuf);
-	return 0;
+	return false;
 }
 
 static int on_got(struct kretprobe_instance *instance, struct pt_regs *regs)
@@ -71,7 +72,8 @@ static int on_got(struct kretprobe_instance *instance, struct pt_regs *regs)
 	return 0;
 }
 
-static struct kprobe fd_probe = { .symbol_name = "dma_buf_fd", .pre_handler = on_fd };
+static struct cgpu_entry entry = { .symbol = "dma_buf_fd", .handler = on_fd };
+static struct cgpu_entries entries = { .entry = &entry, .count = 1 };
 static struct kretprobe get_probe = {
 	.kp.symbol_name = "dma_buf_get",
 	.handler = on_got,
@@ -80,12 +82,13 @@ static struct kretprobe get_probe = {
 
 int cgpu_dmabuf_init(void)
 {
-	int err = register_kprobe(&fd_probe);
+	const char *symbol;
+	int err = cgpu_entries_follow(&entries, &symbol);
 
 	if (!err) {
 		err = register_kretprobe(&get_probe);
 		if (err)
-			unregister_kprobe(&fd_probe);
+			cgpu_entries_leave(&entries);
 	}
 	watched = !err;
 	if (err && err != -ENOMEM)
@@ -98,7 +101,7 @@ void cgpu_dmabuf_exit(void)
 	if (!watched)
 		return;
 	unregister_kretprobe(&get_probe);
-	unregister_kprobe(&fd_probe);
+	cgpu_entries_leave(&entries);
 }
 
 bool cgpu_door_sees_exports(void)

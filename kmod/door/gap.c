@@ -8,11 +8,11 @@
  */
 #include <linux/errno.h>
 #include <linux/fs.h>
-#include <linux/kprobes.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
 
 #include "door.h"
+#include "entry.h"
 #include "gap.h"
 #include "fops.h"
 
@@ -41,35 +41,26 @@ static bool may_be_the_drivers(unsigned int major)
 	       (major >= DYNAMIC_MORE_FIRST && major <= DYNAMIC_MORE_LAST);
 }
 
-static int on_open(struct kprobe *probe, struct pt_regs *regs)
+static bool on_open(struct pt_regs *regs)
 {
 	const struct inode *inode = (void *)regs_get_kernel_argument(regs, 0);
 
 	if (!may_be_the_drivers(imajor(inode)) || !READ_ONCE(guarded) ||
 	    !cgpu_door_has_namespaces())
-		return 0;
+		return false;
 	instruction_pointer_set(regs, (unsigned long)refuse);
-	return 1;
+	return true;
 }
 
-/* With it the kernel leaves the entry a place where the path may change. */
-static void after_open(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
-{
-}
-
-static struct kprobe probe;
+static struct cgpu_entry entry = { .symbol = "chrdev_open", .handler = on_open };
+static struct cgpu_entries entries = { .entry = &entry, .count = 1 };
 
 /* Context: gap_lock. */
 static void set_probe(void)
 {
-	int err;
+	const char *symbol;
+	int err = cgpu_entries_follow(&entries, &symbol);
 
-	probe = (struct kprobe){
-		.symbol_name = "chrdev_open",
-		.pre_handler = on_open,
-		.post_handler = after_open,
-	};
-	err = register_kprobe(&probe);
 	probed = !err;
 	if (err)
 		pr_warn("cgpu: the opening of devices cannot be probed (%d): a container may open the driver's before they are hooked\n",
@@ -95,7 +86,7 @@ void cgpu_gap_end(struct cgpu_target *target)
 	mutex_lock(&gap_lock);
 	target->gap = false;
 	if (probed && !cgpu_rm_target.gap && !cgpu_uvm_target.gap) {
-		unregister_kprobe(&probe);
+		cgpu_entries_leave(&entries);
 		probed = false;
 	}
 	mutex_unlock(&gap_lock);

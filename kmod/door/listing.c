@@ -7,7 +7,6 @@
 #include <linux/dcache.h>
 #include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/printk.h>
 #include <linux/proc_fs.h>
@@ -17,6 +16,7 @@
 
 #include "../compat/compat.h"
 #include "core_drain.h"
+#include "entry.h"
 #include "listing.h"
 
 enum {
@@ -53,15 +53,15 @@ static notrace struct dentry *lookup(struct inode *dir, struct dentry *dentry,
 	return found;
 }
 
-static int on_lookup(struct kprobe *probe, struct pt_regs *regs)
+static bool on_lookup(struct pt_regs *regs)
 {
 	const struct inode *dir = (void *)regs_get_kernel_argument(regs, 0);
 
 	if (likely(pde_data(dir) != &cgpu_door_containers) ||
 	    regs_get_kernel_argument(regs, 2) & ASKED)
-		return 0;
+		return false;
 	instruction_pointer_set(regs, (unsigned long)lookup);
-	return 1;
+	return true;
 }
 
 /* --------------------------------------------------------------- listing */
@@ -93,41 +93,31 @@ static notrace int list(struct file *file, struct dir_context *to)
 	return err;
 }
 
-static int on_list(struct kprobe *probe, struct pt_regs *regs)
+static bool on_list(struct pt_regs *regs)
 {
 	const struct file *file = (void *)regs_get_kernel_argument(regs, 0);
 	const struct dir_context *context = (void *)regs_get_kernel_argument(regs, 1);
 
 	if (likely(pde_data(file_inode(file)) != &cgpu_door_containers) ||
 	    context->actor == pass_on)
-		return 0;
+		return false;
 	instruction_pointer_set(regs, (unsigned long)list);
-	return 1;
+	return true;
 }
 
-/* ---------------------------------------------------------------- probes */
+/* --------------------------------------------------------------- entries */
 
-/* With it the kernel leaves the entry a place where the path may change. */
-static void after_entry(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
-{
-}
-
-static struct kprobe lookup_probe = {
-	.symbol_name = "proc_lookup", .pre_handler = on_lookup, .post_handler = after_entry,
+static struct cgpu_entry entry[] = {
+	{ "proc_lookup", on_lookup },
+	{ "proc_readdir", on_list },
 };
-static struct kprobe list_probe = {
-	.symbol_name = "proc_readdir", .pre_handler = on_list, .post_handler = after_entry,
-};
+static struct cgpu_entries entries = { .entry = entry, .count = ARRAY_SIZE(entry) };
 
 int cgpu_listing_init(void)
 {
-	int err = register_kprobe(&lookup_probe);
+	const char *symbol;
+	int err = cgpu_entries_follow(&entries, &symbol);
 
-	if (!err) {
-		err = register_kprobe(&list_probe);
-		if (err)
-			unregister_kprobe(&lookup_probe);
-	}
 	probed = !err;
 	if (err && err != -ENOMEM)
 		pr_warn("cgpu: listings of procfs cannot be probed (%d): containers see each other's names\n",
@@ -139,8 +129,7 @@ void cgpu_listing_exit(void)
 {
 	if (!probed)
 		return;
-	unregister_kprobe(&list_probe);
-	unregister_kprobe(&lookup_probe);
+	cgpu_entries_leave(&entries);
 	/* who is inside, and who is sent here and has not arrived or not left */
 	synchronize_srcu(&listing_srcu);
 	synchronize_rcu_tasks();

@@ -527,6 +527,7 @@ long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file
 		.bytes = SLOT_BYTES,
 		.args_bytes = slot->args_bytes,
 		.through_rm = slot->through_rm,
+		.alone = !slot->params_bytes && !slot->list_bytes,
 	};
 	long result;
 

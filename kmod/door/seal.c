@@ -13,11 +13,11 @@
  * into a hash table from then on.
  */
 #include <linux/errno.h>
-#include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/printk.h>
 
 #include "../compat/compat.h"
+#include "entry.h"
 #include "errand.h"
 #include "seal.h"
 
@@ -72,7 +72,7 @@ static unsigned long argument(const struct pt_regs *regs, size_t offset)
 	return *(const unsigned long *)((const u8 *)regs + offset);
 }
 
-static int on_unmap(struct kprobe *probe, struct pt_regs *regs)
+static bool on_unmap(struct pt_regs *regs)
 {
 	const struct mm_struct *mm = (void *)argument(regs, unmapper->mm);
 	unsigned long start = argument(regs, unmapper->start);
@@ -81,28 +81,24 @@ static int on_unmap(struct kprobe *probe, struct pt_regs *regs)
 	if (unmapper->last_is_length)
 		end += start;
 	if (likely(!sealed(mm, start, end)))
-		return 0;
+		return false;
 	regs->ip = (unsigned long)refuse;
-	return 1;
+	return true;
 }
 
-/* With it the kernel leaves the entry a place where the path may change. */
-static void after_unmap(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
-{
-}
-
-static struct kprobe probe = { .pre_handler = on_unmap, .post_handler = after_unmap };
+static struct cgpu_entry entry = { .handler = on_unmap };
+static struct cgpu_entries entries = { .entry = &entry, .count = 1 };
 
 static int set_probe(void)
 {
+	const char *symbol;
 	int err = -ENOENT;
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(unmappers); i++) {
 		unmapper = &unmappers[i];
-		probe.symbol_name = unmapper->symbol;
-		probe.addr = NULL;
-		err = register_kprobe(&probe);
+		entry.symbol = unmapper->symbol;
+		err = cgpu_entries_follow(&entries, &symbol);
 		if (!err || err == -ENOMEM)
 			break;
 	}
@@ -152,7 +148,7 @@ void cgpu_seal_exit(void)
 {
 	cgpu_errand_end(&begin_errand);
 	if (probed)
-		unregister_kprobe(&probe);
+		cgpu_entries_leave(&entries);
 	probed = false;
 }
 
