@@ -210,7 +210,7 @@ static bool is_due(const struct side *side)
 	return READ_ONCE(side->there) && !READ_ONCE(side->followed) && !READ_ONCE(side->failed);
 }
 
-/* Return: 0: it is followed, or never will be; -ENOMEM: not now. */
+/* Return: 0: it is followed, or never will be; -ENOMEM, -EBUSY: not now. */
 static int follow(struct side *side)
 {
 	const char *symbol;
@@ -220,7 +220,10 @@ static int follow(struct side *side)
 	if (!is_due(side))
 		goto out;
 	err = cgpu_entries_follow(&side->entries, &symbol);
-	if (err && err != -ENOMEM) {
+	if (err == -EBUSY) {
+		/* to go on would be to look away */
+		pr_warn_ratelimited("cgpu: a container's call is refused, for the driver cannot be followed while ftrace is off: sysctl kernel.ftrace_enabled=1\n");
+	} else if (err && err != -ENOMEM) {
 		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
 			symbol, err);
 		side->failed = true;

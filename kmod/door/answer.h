@@ -56,7 +56,8 @@ void cgpu_answer_detach(bool uvm);
  * cgpu_answer_follow() - text of the driver is changed, where that has not been done
  *
  * Context: sleeps.
- * Return: 0: also where it cannot be; -ENOMEM: not now; -EINTR: the task is killed.
+ * Return: 0: also where it cannot be; -ENOMEM, -EBUSY (ftrace is off): not now; -EINTR: the
+ * task is killed.
  */
 int cgpu_answer_follow(void);
 

@@ -166,3 +166,42 @@ def test_who_is_killed_in_its_first_call_leaves_the_kernels_probes_to_others(
     finally:
         stop.set()
     until(lambda: not busy.is_alive(), "the return of the kernel's probes")
+
+
+FTRACE = Path("/proc/sys/kernel/ftrace_enabled")
+
+
+def test_ftrace_stays_on_while_a_container_is_followed_by_it(
+    sim: Any, km: Any, pid_namespace: int
+) -> None:
+    driver = sim(model="t4")
+    cgpu = km()
+    cgpu.create("one", f"pid={pid_namespace}", "gpu=0,mem=1073741824")
+    info = ["nsenter", "-t", str(pid_namespace), "-p", "-m", driver.programs / "simcuda", "info"]
+    subprocess.run(info, check=True, stdout=subprocess.DEVNULL)
+    with pytest.raises(OSError, match="busy"):
+        FTRACE.write_text("0")
+    subprocess.run(info, check=True, stdout=subprocess.DEVNULL)
+    os.kill(pid_namespace, signal.SIGKILL)
+    until(lambda: not os.listdir(cgpu.root / "container"), "the container's removal")
+    cgpu.unload()
+    FTRACE.write_text("0")
+    FTRACE.write_text("1")
+
+
+def test_where_ftrace_is_off_a_containers_calls_are_refused_until_it_is_on(
+    sim: Any, km: Any, pid_namespace: int
+) -> None:
+    FTRACE.write_text("0")
+    try:
+        driver = sim(model="t4")
+        cgpu = km()
+        cgpu.create("one", f"pid={pid_namespace}", "gpu=0,mem=1073741824")
+        simcuda = driver.programs / "simcuda"
+        info = ["nsenter", "-t", str(pid_namespace), "-p", "-m", simcuda, "info"]
+        subprocess.run([simcuda, "info"], check=True, stdout=subprocess.DEVNULL)
+        assert subprocess.run(info, capture_output=True, check=False).returncode
+    finally:
+        FTRACE.write_text("1")
+    subprocess.run(info, check=True, stdout=subprocess.DEVNULL)
+    assert "refused 0\n" in cgpu.read("0/one/events")
