@@ -220,10 +220,7 @@ static int follow(struct side *side)
 	if (!is_due(side))
 		goto out;
 	err = cgpu_entries_follow(&side->entries, &symbol);
-	if (err == -EBUSY) {
-		/* to go on would be to look away */
-		pr_warn_ratelimited("cgpu: a container's call is refused, for the driver cannot be followed while ftrace is off: sysctl kernel.ftrace_enabled=1\n");
-	} else if (err && err != -ENOMEM) {
+	if (err && err != -ENOMEM && err != -EBUSY) {
 		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
 			symbol, err);
 		side->failed = true;

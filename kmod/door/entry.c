@@ -6,6 +6,7 @@
  * such as those that NVIDIA delivers compiled, has a kprobe.
  */
 #include <linux/errno.h>
+#include <linux/printk.h>
 #include <linux/ptrace.h>
 
 #include "../compat/compat.h"
@@ -44,6 +45,7 @@ static notrace void on_entry(unsigned long ip, unsigned long parent_ip, struct f
 /* Those that ftrace knows, all at once: each change of what it follows costs a walk of all. */
 static int trace(struct cgpu_entries *entries)
 {
+	bool chosen = false;
 	size_t i;
 	int err;
 
@@ -60,10 +62,10 @@ static int trace(struct cgpu_entries *entries)
 					   (unsigned long)entries->entry[i].probe.addr, 0, 0);
 		if (err)
 			return err;
-		entries->traced = true;
+		chosen = true;
 	}
 	/* with nothing to choose from it would follow every function that there is */
-	if (!entries->traced)
+	if (!chosen)
 		return 0;
 	err = register_ftrace_function(&entries->ops);
 	entries->traced = !err;
@@ -128,6 +130,9 @@ int cgpu_entries_follow(struct cgpu_entries *entries, const char **failed)
 	}
 	if (!err)
 		err = trace(entries);
+	if (err == -EBUSY)
+		pr_warn_ratelimited("cgpu: %s cannot be followed while ftrace is off: sysctl kernel.ftrace_enabled=1\n",
+				    *failed);
 	if (err)
 		cgpu_entries_leave(entries);
 	return err;

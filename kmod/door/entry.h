@@ -43,6 +43,7 @@ struct cgpu_entries {
  * @failed: on an error of which function
  *
  * Context: sleeps. One caller at a time.
+ * Return: 0; -EBUSY: ftrace is off, which the kernel's log says; another -errno.
  */
 int cgpu_entries_follow(struct cgpu_entries *entries, const char **failed);
 

@@ -328,7 +328,7 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	kref_init(&area->refs);
 	/* where it cannot be sealed at all ->close has to do */
 	err = seal ? cgpu_seal_begin(is_sealed) : 0;
-	if (err == -ENOMEM || err == -EINTR) {
+	if (err && err != -EOPNOTSUPP) {
 		address = err;
 		goto fail;
 	}

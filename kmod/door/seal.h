@@ -17,8 +17,8 @@ typedef bool (*cgpu_sealed_fn)(const struct mm_struct *mm, unsigned long start,
  * @is_sealed: tells which; the same at every call
  *
  * Context: sleeps. May be called again.
- * Return: 0; -ENOMEM: not now; -EINTR: the task is killed; another -errno: this kernel has
- * no way to refuse it.
+ * Return: 0; -ENOMEM, -EBUSY (ftrace is off): not now; -EINTR: the task is killed;
+ * -EOPNOTSUPP: this kernel has no way to refuse it.
  */
 int cgpu_seal_begin(cgpu_sealed_fn is_sealed);
 

@@ -205,3 +205,6 @@ def test_where_ftrace_is_off_a_containers_calls_are_refused_until_it_is_on(
         FTRACE.write_text("1")
     subprocess.run(info, check=True, stdout=subprocess.DEVNULL)
     assert "refused 0\n" in cgpu.read("0/one/events")
+    said = subprocess.check_output(["dmesg"], text=True)
+    assert "cannot be followed while ftrace is off" in said
+    assert "private copies cannot be sealed" not in said
