@@ -33,8 +33,10 @@ struct cgpu_entry {
 struct cgpu_entries {
 	struct cgpu_entry *entry;
 	size_t count;
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_REGS
 	struct ftrace_ops ops;
 	bool traced;
+#endif
 };
 
 /**

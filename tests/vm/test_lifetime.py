@@ -171,6 +171,7 @@ def test_who_is_killed_in_its_first_call_leaves_the_kernels_probes_to_others(
 FTRACE = Path("/proc/sys/kernel/ftrace_enabled")
 
 
+@pytest.mark.kernel("6.1")
 def test_ftrace_stays_on_while_a_container_is_followed_by_it(
     sim: Any, km: Any, pid_namespace: int
 ) -> None:
@@ -189,6 +190,7 @@ def test_ftrace_stays_on_while_a_container_is_followed_by_it(
     FTRACE.write_text("1")
 
 
+@pytest.mark.kernel("6.1")
 def test_where_ftrace_is_off_a_containers_calls_are_refused_until_it_is_on(
     sim: Any, km: Any, pid_namespace: int
 ) -> None:
