@@ -358,9 +358,12 @@ def test_private_copies_are_charged_to_the_containers_memory(host: Host) -> None
     one = host.tenant()
     race = Race(one, 0, "peek")
     race.call_held("answer", RM_CONTROL)
-    stat = Path(f"/sys/fs/cgroup{one.cgroup}/memory.stat").read_text().splitlines()
+    lines = Path(f"/sys/fs/cgroup{one.cgroup}/memory.stat").read_text().splitlines()
     PAUSE.write_text("\n")
-    assert int(dict(line.split() for line in stat)["vmalloc"]) >= 184 << 10
+    stat = dict(line.split() for line in lines)
+    if "vmalloc" not in stat:
+        pytest.skip("memory.stat tells nothing of vmalloc")
+    assert int(stat["vmalloc"]) >= 184 << 10
 
 
 @USERS

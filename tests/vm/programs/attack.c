@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -163,6 +164,8 @@ static void probe_scratch(void)
 	waitpid(child, &status, 0);
 	/* the child does not even have the mapping; the parent's own touch: */
 	printf("inherited %s\n", WIFSIGNALED(status) ? "no" : "yes");
+	/* a core dump, before 5.17, ends all who share the address space */
+	prctl(PR_SET_DUMPABLE, 0);
 	child = vfork(); /* shares the address space */
 	if (!child) {
 		word = *(volatile u64 *)start;
@@ -176,6 +179,7 @@ static void probe_scratch(void)
 		_exit(0);
 	}
 	waitpid(child, &status, 0);
+	prctl(PR_SET_DUMPABLE, 1);
 	printf("writable %s\n", WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? "no" : "yes");
 	printf("mprotect %s\n", mprotect((void *)start, end - start, PROT_READ | PROT_WRITE) ?
 	       "no" : "yes");
