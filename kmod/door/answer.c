@@ -220,7 +220,7 @@ static int follow(struct side *side)
 	if (!is_due(side))
 		goto out;
 	err = cgpu_entries_follow(&side->entries, &symbol);
-	if (err && err != -ENOMEM && err != -EBUSY) {
+	if (err && !cgpu_entries_may_come(err)) {
 		pr_warn("cgpu: %s cannot be followed (%d): a container may hide what its calls did\n",
 			symbol, err);
 		side->failed = true;

@@ -91,9 +91,9 @@ int cgpu_dmabuf_init(void)
 			cgpu_entries_leave(&entries);
 	}
 	watched = !err;
-	if (err && err != -ENOMEM)
+	if (err && !cgpu_entries_may_come(err))
 		pr_warn("cgpu: exports cannot be followed (%d): containers get no dma-buf\n", err);
-	return err == -ENOMEM ? err : 0;
+	return cgpu_entries_may_come(err) ? err : 0;
 }
 
 void cgpu_dmabuf_exit(void)

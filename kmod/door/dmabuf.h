@@ -26,7 +26,7 @@ struct cgpu_dmabuf_watch {
  *
  * Where the kernel cannot be looked at, cgpu_door_sees_exports() says so.
  *
- * Return: 0, -ENOMEM: not now.
+ * Return: 0; -ENOMEM, -EBUSY (ftrace is off): not now.
  */
 int cgpu_dmabuf_init(void);
 void cgpu_dmabuf_exit(void);

@@ -131,7 +131,7 @@ int cgpu_entries_follow(struct cgpu_entries *entries, const char **failed)
 	if (!err)
 		err = trace(entries);
 	if (err == -EBUSY)
-		pr_warn_ratelimited("cgpu: %s cannot be followed while ftrace is off: sysctl kernel.ftrace_enabled=1\n",
+		pr_warn_ratelimited("cgpu: %s cannot be followed while ftrace is off, or a live patch has it: sysctl kernel.ftrace_enabled=1\n",
 				    *failed);
 	if (err)
 		cgpu_entries_leave(entries);

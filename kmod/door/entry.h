@@ -45,9 +45,16 @@ struct cgpu_entries {
  * @failed: on an error of which function
  *
  * Context: sleeps. One caller at a time.
- * Return: 0; -EBUSY: ftrace is off, which the kernel's log says; another -errno.
+ * Return: 0; -EBUSY: ftrace is off, or a live patch has one of them, which the kernel's log
+ * says; another -errno.
  */
 int cgpu_entries_follow(struct cgpu_entries *entries, const char **failed);
+
+/** cgpu_entries_may_come() - Return: what failed with @err may not fail the next time. */
+static inline bool cgpu_entries_may_come(int err)
+{
+	return err == -ENOMEM || err == -EBUSY;
+}
 
 /** cgpu_entries_leave() - Context: as cgpu_entries_follow(); no handler runs afterwards. */
 void cgpu_entries_leave(struct cgpu_entries *entries);

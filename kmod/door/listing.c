@@ -119,10 +119,10 @@ int cgpu_listing_init(void)
 	int err = cgpu_entries_follow(&entries, &symbol);
 
 	probed = !err;
-	if (err && err != -ENOMEM)
+	if (err && !cgpu_entries_may_come(err))
 		pr_warn("cgpu: listings of procfs cannot be probed (%d): containers see each other's names\n",
 			err);
-	return err == -ENOMEM ? err : 0;
+	return cgpu_entries_may_come(err) ? err : 0;
 }
 
 void cgpu_listing_exit(void)

@@ -8,7 +8,7 @@
  *
  * Where the kernel cannot be probed its log says so, and the names are for all.
  *
- * Return: 0, -ENOMEM: not now.
+ * Return: 0; -ENOMEM, -EBUSY (ftrace is off): not now.
  */
 int cgpu_listing_init(void);
 

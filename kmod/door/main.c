@@ -63,7 +63,7 @@ static int __init door_init(void)
 	err = cgpu_switch_init(cgpu_door_root());
 	if (err)
 		goto err_tree;
-	/* what would be without them for want of memory would be so until the next loading */
+	/* what is without them for want of memory or ftrace is so until the next loading */
 	err = cgpu_dmabuf_init();
 	if (err)
 		goto err_tree;

@@ -99,7 +99,7 @@ static int set_probe(void)
 		unmapper = &unmappers[i];
 		entry.symbol = unmapper->symbol;
 		err = cgpu_entries_follow(&entries, &symbol);
-		if (!err || err == -ENOMEM || err == -EBUSY)
+		if (!err || cgpu_entries_may_come(err))
 			break;
 	}
 	return err;
@@ -113,7 +113,7 @@ static int begin(void)
 		return 0;
 	err = set_probe();
 	/* for want of memory, or of ftrace, it is tried again by the next call */
-	if (err == -ENOMEM || err == -EBUSY)
+	if (cgpu_entries_may_come(err))
 		return err;
 	if (err) {
 		pr_warn("cgpu: private copies cannot be sealed (%d): who unmaps one under a call is killed\n",

@@ -29,6 +29,7 @@ RIVALS = re.compile(r"^([eqmx]gpu)(_.*)?$")
 JOURNAL = "var/lib/cgpu/installation.json"
 MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
 MODPROBE = "etc/modprobe.d/cgpu.conf"
+FTRACE = "proc/sys/kernel/ftrace_enabled"
 UNGRANTED = "sys/module/cgpu_km/parameters/ungranted"
 
 
@@ -178,6 +179,13 @@ def kernel(host: Host) -> Iterator[Finding]:
             "kernel",
             "Secure Boot is on: only signed modules load",
             "enrol DKMS's key once: mokutil --import /var/lib/dkms/mok.pub",
+        )
+    if host.read(FTRACE).strip() == "0":
+        yield Finding(
+            WARN,
+            "kernel",
+            "ftrace is off: the module, which follows the driver by it, is not loaded",
+            "sysctl kernel.ftrace_enabled=1",
         )
 
 

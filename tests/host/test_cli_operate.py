@@ -307,6 +307,7 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
+        ("proc/sys/kernel/ftrace_enabled", "0\n", "kernel", "warn", "kernel.ftrace_enabled=1"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
         ("proc/cgpu_km/api_version", "9\n", "module", "fail", "cgpu upgrade"),
         ("proc/cgpu_km/features", "memory\n", "compute", "warn", "cgpu_rm"),
