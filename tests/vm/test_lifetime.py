@@ -172,9 +172,7 @@ FTRACE = Path("/proc/sys/kernel/ftrace_enabled")
 
 
 @pytest.mark.kernel("6.1")
-def test_ftrace_stays_on_while_the_module_is_loaded(
-    sim: Any, km: Any, pid_namespace: int
-) -> None:
+def test_ftrace_stays_on_while_the_module_is_loaded(sim: Any, km: Any, pid_namespace: int) -> None:
     driver = sim(model="t4")
     cgpu = km()
     with pytest.raises(OSError, match="busy"):
