@@ -11,6 +11,10 @@ from tests.gpu.tenants import SETTLE_S, Bench, median_rates, node, running
 
 #: with more tenants a second holds fewer windows of each
 SECONDS = 2.0
+#: What many do together, of what one does alone (docs/policies.md): their slices are shorter than
+#: windows, or a tenth of a second would not show the shares.
+WINDOWS_SUM_PERCENT = 96.5
+SLICES_SUM_PERCENT = 95
 
 
 def shares(bench: Bench, files: dict[str, Path]) -> list[float]:
@@ -19,9 +23,7 @@ def shares(bench: Bench, files: dict[str, Path]) -> list[float]:
     return [rate / bench.rate * 100 for rate in median_rates([*files.values()], 3, SECONDS)]
 
 
-def tell(
-    bench: Bench, label: str, got: list[float], wanted: list[float], least: float | None = 97
-) -> None:
+def tell(bench: Bench, label: str, got: list[float], wanted: list[float], least: float) -> None:
     """The worst tenant's error, in points of what was done together, and the sum."""
     total = sum(got) or 1.0
     errors = [abs(share / total * 100 - want) for share, want in zip(got, wanted, strict=True)]
@@ -33,11 +35,7 @@ def tell(
         "<= 0.5",
         errors[worst] <= 0.5,
     )
-    name = f"{label}: sum of tenants against alone"
-    if least is None:
-        bench.report.check(name, sum(got), "%")
-    else:
-        bench.report.least(name, sum(got), least)
+    bench.report.least(f"{label}: sum of tenants against alone", sum(got), least)
 
 
 def crowd(bench: Bench) -> None:
@@ -48,10 +46,10 @@ def crowd(bench: Bench) -> None:
         # what an earlier part wrote by hand stays
         set_policy("weighted-conserving")
         equal = [100 / 8] * 8
-        tell(bench, "eight, weighted-conserving", shares(bench, files), equal)
+        tell(bench, "eight, weighted-conserving", shares(bench, files), equal, SLICES_SUM_PERCENT)
         node("0/max_inst", 8)
         set_policy("average")
-        tell(bench, "eight, average", shares(bench, files), equal)
+        tell(bench, "eight, average", shares(bench, files), equal, WINDOWS_SUM_PERCENT)
         set_policy("weighted-conserving")
         node("0/max_inst", 36)
         for i in range(8):
@@ -61,6 +59,7 @@ def crowd(bench: Bench) -> None:
             "eight, weighted-conserving 1:2:…:8",
             shares(bench, files),
             [(i + 1) / 36 * 100 for i in range(8)],
+            SLICES_SUM_PERCENT,
         )
         for i in range(8):
             node(f"0/t{i}/weight", 1)
@@ -75,14 +74,14 @@ def crowd(bench: Bench) -> None:
         rest = sum(got[4:])
         for i in range(4, 8):
             report.near("eight, mixed, one of four without", got[i] / rest * 100, 25, 0.5)
-        report.least("eight, mixed: sum of tenants against alone", sum(got), 97)
+        report.least("eight, mixed: sum of tenants against alone", sum(got), WINDOWS_SUM_PERCENT)
         set_policy("weighted-conserving")
     node("0/max_inst", 20)
     with running(bench, {f"t{i}": [] for i in range(12)}) as files:
         equal = [100 / 12] * 12
-        tell(bench, "twelve, weighted-conserving", shares(bench, files), equal, None)
+        tell(bench, "twelve, weighted-conserving", shares(bench, files), equal, SLICES_SUM_PERCENT)
         node("0/max_inst", 12)
         set_policy("average")
-        tell(bench, "twelve, average", shares(bench, files), equal, None)
+        tell(bench, "twelve, average", shares(bench, files), equal, WINDOWS_SUM_PERCENT)
         set_policy("weighted-conserving")
     node("0/max_inst", 20)

@@ -42,6 +42,15 @@ from tests.gpu.tenants import (
 
 #: `mode` of a card's stat: CGPU_SCHED_WINDOWS.
 BY_THE_CLOCK = 2
+#: What two or three do together, of what one does alone, where nothing but the card says how often
+#: it changes hands.
+SUM_PERCENT = 98
+#: Under policy 2 the period is what the weights and the unit make of it; a hand-over costs 0.22 ms
+#: (docs/engine.md).
+HANDOVER_MS = 0.22
+UNIT_MS = 5
+#: A gate call is up to half a millisecond of the driver's busy waiting.
+GATE_CALL_PERCENT = 0.05
 
 
 def set_policy(name: str) -> None:
@@ -75,24 +84,40 @@ def shares_of(bench: Bench, files: dict[str, Path], names: str) -> list[float]:
     return [rate / bench.rate * 100 for rate in median_rates([files[n] for n in names.split()])]
 
 
-def judge(bench: Bench, label: str, got: Sequence[float], weights: Sequence[int]) -> None:
-    """Shares of the card in the weights' proportion, and how much of it was used at all."""
+def judge(
+    bench: Bench, label: str, got: Sequence[float], weights: Sequence[int], unit_ms: float = 0
+) -> None:
+    """
+    Shares of the card in the weights' proportion, and how much of it was used at all.
+
+    Args:
+        unit_ms: by windows of so much for each unit of weight; 0: as the scheduler likes.
+    """
     total = sum(got)
     for i, (share, weight) in enumerate(zip(got, weights, strict=True)):
         wanted = weight / sum(weights) * 100
         of_sum = share / total * 100 if total else 0.0
         bench.report.near(f"{label}: tenant {i + 1}, share of what was done", of_sum, wanted, 0.5)
-    bench.report.least(f"{label}: sum of tenants against alone", total, 98)
+    least: float = SUM_PERCENT
+    if unit_ms:
+        lost = len(weights) * HANDOVER_MS / (sum(weights) * unit_ms) * 100
+        least = min(least, 99.7 - lost)
+    bench.report.least(f"{label}: sum of tenants against alone", total, least)
 
 
-def loads(bench: Bench, label: str, most: float = 1) -> None:
+def loads(bench: Bench, label: str) -> None:
     """What the agent takes of a processor while the tenants run, gate calls in the driver too."""
     before = table("0/stat")
     own, kernel = agent_load(2)
     calls = (table("0/stat")["gate_calls"] - before["gate_calls"]) / 2
     bench.report.check(f"{label}: gate calls", calls, "calls/s")
     bench.report.most(f"{label}: agent's CPU, its own code", own, 1, "% of a core")
-    bench.report.most(f"{label}: agent's CPU with the driver's", own + kernel, most, "% of a core")
+    bench.report.most(
+        f"{label}: agent's CPU with the driver's",
+        own + kernel,
+        1 + calls * GATE_CALL_PERCENT,
+        "% of a core",
+    )
 
 
 def weights(bench: Bench) -> None:
@@ -106,7 +131,8 @@ def weights(bench: Bench) -> None:
                     continue
                 node("0/a/weight", a)
                 node("0/b/weight", b)
-                judge(bench, f"{name} {a}:{b}", shares_of(bench, files, "a b"), [a, b])
+                got = shares_of(bench, files, "a b")
+                judge(bench, f"{name} {a}:{b}", got, [a, b], UNIT_MS * (name == "weighted"))
                 if (a, b) == (1, 1) and name.startswith("weighted"):
                     loads(bench, f"{name} {a}:{b}")
         node("0/a/weight", 1)
@@ -114,7 +140,7 @@ def weights(bench: Bench) -> None:
         node("0/max_inst", 4)
         set_policy("weighted")
         node("0/timeslice_us", 12000)
-        judge(bench, "weighted 1:1, unit 12 ms", shares_of(bench, files, "a b"), [1, 1])
+        judge(bench, "weighted 1:1, unit 12 ms", shares_of(bench, files, "a b"), [1, 1], 12)
         loads(bench, "weighted 1:1, unit 12 ms")
         node("0/timeslice_us", 5000)
         for name in ("average", "fixed"):
@@ -142,7 +168,8 @@ def weights(bench: Bench) -> None:
     with running(bench, three) as files:
         for name in ("weighted", "weighted-conserving"):
             set_policy(name)
-            judge(bench, f"{name} 1:2:3", shares_of(bench, files, "a b c"), [1, 2, 3])
+            got = shares_of(bench, files, "a b c")
+            judge(bench, f"{name} 1:2:3", got, [1, 2, 3], UNIT_MS * (name == "weighted"))
     stat = table("0/stat")
     report.check("gate call, average", stat["gate_ns"] / (stat["gate_calls"] or 1) / 1e3, "us")
     report.check("gate call, longest", stat["gate_max_ns"] / 1e3, "us")
@@ -156,7 +183,7 @@ def quotas(bench: Bench) -> None:
             node("0/q/quota", quota)
             got = shares_of(bench, files, "q")[0]
             report.near(f"quota {quota} of a lone tenant", got, quota, 0.5)
-        loads(bench, "quota 50", 3)
+        loads(bench, "quota 50")
     for quota in (10, 50):
         _, text = outcome("gaps", [bench.bin / "gaps", "3"], "--quota", str(quota))
         told = last_json(text)
@@ -201,6 +228,7 @@ def many(bench: Bench) -> None:
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
+    sums = {}
     try:
         with running(bench, {"one": ["--policy", "weighted"]}) as files:
             for policy in ("weighted", "weighted-conserving"):
@@ -225,13 +253,14 @@ def many(bench: Bench) -> None:
                     # by slices the eight pay for the switches among themselves, not the one
                     report.check(f"{label}: share of the one", share, "%")
                     report.near(f"{label}: the one's part of the card", part, 50, 1)
-                report.least(f"{label}: sum against alone", sum(got) / bench.rate * 100, 98)
+                sums[label] = sum(got) / bench.rate * 100
             set_policy("native")
             got = median_rates([*paths, files["one"]], 1, 2)
             report.check("one beside eight, native: share of the one", got[8] / sum(got) * 100, "%")
-            report.check(
-                "one beside eight, native: sum against alone", sum(got) / bench.rate * 100, "%"
-            )
+            native_sum = sum(got) / bench.rate * 100
+            report.check("one beside eight, native: sum against alone", native_sum, "%")
+            for label, total in sums.items():
+                report.least(f"{label}: sum against alone", total, native_sum)
     finally:
         os.killpg(crowd.pid, signal.SIGKILL)
         crowd.wait()
