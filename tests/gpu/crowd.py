@@ -12,9 +12,10 @@ from tests.gpu.tenants import SETTLE_S, Bench, median_rates, node, running
 #: with more tenants a second holds fewer windows of each
 SECONDS = 2.0
 #: What many do together, of what one does alone (docs/policies.md): their slices are shorter than
-#: windows, or a tenth of a second would not show the shares.
+#: windows, or a tenth of a second would not show the shares. For eight seconds after they began
+#: the card is divided on demand, and loses a point more.
 WINDOWS_SUM_PERCENT = 96.5
-SLICES_SUM_PERCENT = 95
+SLICES_SUM_PERCENT = 94
 
 
 def shares(bench: Bench, files: dict[str, Path]) -> list[float]:

@@ -252,7 +252,8 @@ def many(bench: Bench) -> None:
                 else:
                     # by slices the eight pay for the switches among themselves, not the one
                     report.check(f"{label}: share of the one", share, "%")
-                    report.near(f"{label}: the one's part of the card", part, 50, 1)
+                    # on demand, as it is for eight seconds, a hand-over takes 0.2 of each 12 ms
+                    report.near(f"{label}: the one's part of the card", part, 49.5, 1.2)
                 sums[label] = sum(got) / bench.rate * 100
             set_policy("native")
             got = median_rates([*paths, files["one"]], 1, 2)
