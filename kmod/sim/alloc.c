@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* RM_ALLOC: which classes there are, under which parents, and what they make. */
 #include <linux/file.h>
+#include <linux/moduleparam.h>
 #include <linux/slab.h>
 #include "nvsim.h"
 
@@ -37,10 +38,17 @@ static u32 make_plain(struct nvsim_object *obj, void *params, const struct nvsim
 	return NV_OK;
 }
 
+static unsigned int common_spaces;
+module_param(common_spaces, uint, 0444);
+MODULE_PARM_DESC(common_spaces, "devices that were made with the card's own address space or another client's");
+
 static u32 make_device(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv0080_alloc *p = params;
 	u32 id = p ? p->deviceId : 0;
+
+	if (who->priv != NVSIM_KERNEL && (p ? p->hClientShare : 0) != obj->client->handle)
+		common_spaces++;
 
 	if (id >= nvsim_ncards)
 		return NV_ERR_INVALID_DEVICE;
@@ -61,7 +69,7 @@ static u32 make_subdevice(struct nvsim_object *obj, void *params, const struct n
 static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv_memory_alloc *p = params;
-	u64 page, size;
+	u64 page, size, taken = 0;
 	u32 status;
 
 	if (NVOS32_ATTR_LOCATION(p->attr) != NVOS32_ATTR_LOCATION_VIDMEM ||
@@ -70,8 +78,18 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 	size = nvsim_round_size(p->size, p->attr, p->attr2, &page);
 	if (!size)
 		return NV_ERR_INVALID_ARGUMENT;
+	/* as an H100 does (580.159.04): what is reported is what was asked for */
+	if (p->flags & NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE)
+		taken = p->alignment;
+	else if (p->flags & NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE)
+		taken = min_t(u64, p->alignment, SZ_2M);
+	if (taken & (taken - 1))
+		return NV_ERR_INVALID_ARGUMENT;
+	taken = taken ? ALIGN(size, taken) : size;
+	if (taken < size)
+		return NV_ERR_NO_MEMORY;
 	nvsim_latency_us(100);
-	obj->mem = nvsim_mem_alloc(obj->card, NV01_MEMORY_LOCAL_USER, size, &status);
+	obj->mem = nvsim_mem_alloc(obj->card, NV01_MEMORY_LOCAL_USER, taken, &status);
 	if (!obj->mem)
 		return status;
 	p->size = size;

@@ -173,6 +173,12 @@ static bool is_no_memory(const struct flight *f)
 	       cgpu_get32(f->args, f->call.req.status_offset) == NV_ERR_NO_MEMORY;
 }
 
+/* Whose address space it shares is the core's to say. */
+static bool is_device(const struct cgpu_request *req)
+{
+	return req->op == CGPU_OP_ALLOC && req->hClass == NV01_DEVICE_0;
+}
+
 /* Were it taken for done, what the driver refused would be credited. */
 static bool gives_back(const struct cgpu_request *req)
 {
@@ -210,7 +216,7 @@ static struct answer decide(struct flight *f)
 		tell_unlisted(f, &f->call.unlisted, "unknown");
 	if (!performs(f)) {
 		/* its flags are the core's; it must run in the process that it is about */
-		if (req->op == CGPU_OP_UVM_INITIALIZE && deliver(f)) {
+		if ((req->op == CGPU_OP_UVM_INITIALIZE || is_device(req)) && deliver(f)) {
 			post(f, -EFAULT);
 			return fail(-EFAULT);
 		}

@@ -137,6 +137,8 @@ int main(void)
 	AT(NV_CHANNEL_ALLOC_PARAMS, hUserdMemory, nv_channel_alloc, hUserdMemory);
 	AT(NV_CHANNEL_ALLOC_PARAMS, userdOffset, nv_channel_alloc, userdOffset);
 	AT(NV_CHANNEL_ALLOC_PARAMS, engineType, nv_channel_alloc, engineType);
+	AT(NV_CHANNEL_ALLOC_PARAMS, hObjectError, nv_channel_alloc, hObjectError);
+	AT(NV_CHANNEL_ALLOC_PARAMS, hObjectEccError, nv_channel_alloc, hObjectEccError);
 	SIZE(NV0080_ALLOC_PARAMETERS, nv0080_alloc);
 	AT(NV0080_ALLOC_PARAMETERS, deviceId, nv0080_alloc, deviceId);
 	AT(NV0080_ALLOC_PARAMETERS, hClientShare, nv0080_alloc, hClientShare);

@@ -35,6 +35,10 @@ MAX_MAPPINGS = 4096
 FREE_GROUPS, GROUP_BYTES = 128, 4 * MIB
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
+#: Devices that were made with another address space than their own client's.
+COMMON_SPACES = Path("/sys/module/nvidia/parameters/common_spaces")
+#: NVOS32_ALLOC_FLAGS
+FIXED, ALIGNED, BEGIN_END = 0x10, 0x100, 0x20000
 #: What `reach unlisted` asks for, in the order in which it does: one number once.
 UNLISTED = ("escape=0x4d", "uvm=0x3e", "control=0x2080ffff", "control=0x2080b0ff", "class=0xffff")
 DOCKER = (
@@ -279,6 +283,32 @@ def test_unified_memory_is_initialised_without_hmm(
     found = _words(door, *who, reach, "hmm")
     assert found[:2] == ["status", "0"]
     assert HMM_SPACES.read_text() == "0\n"
+
+
+@pytest.mark.parametrize("flags", [FIXED, FIXED | ALIGNED, BEGIN_END])
+def test_no_program_says_where_in_the_card_its_memory_lies(
+    door: Door, who: tuple[str, ...], reach: str, flags: int
+) -> None:
+    """There the driver takes all up to the next multiple of the alignment, and tells nobody."""
+    found = _words(door, *who, reach, "place", str(flags), str(1 << 30), "1")
+    assert found == ["made", "0", "status", str(NV_ERR_NOT_SUPPORTED)]
+
+
+def test_aligned_pieces_are_charged_with_the_pages_that_nobody_else_gets(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Of pieces of 64 KiB 3 % of a card would leave nobody a page of 2 MiB."""
+    found = _words(door, *who, reach, "place", str(ALIGNED), str(2 * MIB), "1000")
+    assert found == ["made", str(LIMIT_BYTES // (2 * MIB)), "status", str(NV_ERR_NO_MEMORY)]
+
+
+def test_a_devices_address_space_is_its_own_clients(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Neither the card's, which all have in common, nor a number that is a neighbour's later."""
+    before = COMMON_SPACES.read_text()
+    assert _words(door, *who, reach, "device") == ["0", str(NV_ERR_INVALID_CLIENT), "0"]
+    assert COMMON_SPACES.read_text() == before
 
 
 def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> None:

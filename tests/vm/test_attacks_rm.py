@@ -31,6 +31,10 @@ TABLES_BYTES = GIB // 512 + GIB // 512 // 512 + 3 * 4096
 FREE_TABLES_BYTES = (64 << 20) + GIB // 128
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
+#: Devices that were made with another address space than their own client's.
+COMMON_SPACES = Path("/sys/module/nvidia/parameters/common_spaces")
+#: NVOS32_ALLOC_FLAGS
+FIXED, ALIGNED, BEGIN_END = 0x10, 0x100, 0x20000
 #: what `reach unlisted` asks for: escapes (bare and wrapped), UVM, controls, a class
 UNLISTED = (
     "escape=0x4d not listed", "uvm=0x3e not listed", "control=0x2080ffff not listed",
@@ -55,8 +59,16 @@ def counter(host: Host, name: str) -> int:
 
 
 def driver_objects() -> int:
+    return driver_says("objects")
+
+
+def pma_free() -> int:
+    return driver_says("free")
+
+
+def driver_says(word: str) -> int:
     words = Path("/proc/driver/nvidia-sim").read_text().split()
-    return int(words[words.index("objects") + 1])
+    return int(words[words.index(word) + 1])
 
 
 @USERS
@@ -141,6 +153,48 @@ def test_unified_memory_is_initialised_without_hmm(host: Host, uid: int) -> None
     run = host.tenant().exec("reach", "hmm", environment={"AS_UID": str(uid)})
     assert run.stdout == "status 0 flags 0\n"
     assert HMM_SPACES.read_text() == "0\n"
+
+
+@USERS
+@pytest.mark.parametrize("flags", [FIXED, FIXED | ALIGNED, BEGIN_END])
+def test_no_program_says_where_in_the_card_its_memory_lies(
+    host: Host, uid: int, flags: int
+) -> None:
+    """There the driver takes all up to the next multiple of the alignment, and tells nobody."""
+    before = pma_free()
+    child = host.tenant().popen(
+        "reach", "place", str(flags), str(GIB), "1", environment={"AS_UID": str(uid)}
+    )
+    assert child.stdout
+    assert child.stdout.readline() == f"made 0 status {NV_ERR_NOT_SUPPORTED}\n"
+    assert before - pma_free() < 1 << 20
+    child.kill()
+
+
+@USERS
+def test_aligned_pieces_are_charged_with_the_pages_that_nobody_else_gets(
+    host: Host, uid: int
+) -> None:
+    """Of pieces of 64 KiB 3 % of a card would leave nobody a page of 2 MiB."""
+    before = pma_free()
+    child = host.tenant().popen(
+        "reach", "place", str(ALIGNED), str(2 << 20), "1000", environment={"AS_UID": str(uid)}
+    )
+    assert child.stdout
+    assert child.stdout.readline() == f"made 512 status {NV_ERR_NO_MEMORY}\n"
+    assert counter(host, "current_bytes") == GIB >= before - pma_free()
+    child.kill()
+
+
+@USERS
+def test_a_devices_address_space_is_its_own_clients(host: Host, uid: int) -> None:
+    """Neither the card's, which all have in common, nor a number that is a neighbour's later."""
+    one = host.tenant()
+    one.exec("simcuda", "info")  # whereupon the module looks at the card, once
+    before = COMMON_SPACES.read_text()
+    run = one.exec("reach", "device", environment={"AS_UID": str(uid)})
+    assert run.stdout == f"0 {NV_ERR_INVALID_CLIENT} 0 \n"
+    assert COMMON_SPACES.read_text() == before
 
 
 @USERS

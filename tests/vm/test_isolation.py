@@ -111,7 +111,6 @@ def test_every_answer_about_memory_shows_the_container_s_card(host: Host) -> Non
         ["simcuda", "--xfer"],
         ["simcuda", "--heap", "2"],
         ["simcuda", "--heap", "6"],
-        ["simcuda", "--heap", "14"],
         ["simcuda32"],
         ["simcuda32", "--xfer", "--heap", "2"],
     ],
@@ -125,6 +124,12 @@ def test_no_form_of_allocation_exceeds_the_limit(host: Host, form: list[str]) ->
     oom = [line for line in host.recent_events() if " oom " in line]
     assert oom and all(" oom id=one gpu=0 pid=" in line for line in oom), oom[:3]
     until(lambda: host.charged_bytes() == 0, "the charge of an ended program")
+
+
+def test_memory_between_two_addresses_is_not_to_be_had(host: Host) -> None:
+    """VID_HEAP_CONTROL's ALLOC_SIZE_RANGE."""
+    filled = say(host.tenant().exec("simcuda", "--heap", "14", "--json", "fill"))
+    assert (filled["bytes"], filled["status"]) == (0, 0x56)
 
 
 def test_the_neighbour_and_the_host_keep_what_is_theirs(host: Host) -> None:

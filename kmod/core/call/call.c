@@ -121,7 +121,7 @@ static uint64_t os_event_key(const struct cgpu_call *call)
  */
 static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	if (!cgpu_owns_client(tenant, call->req.hClient))
+	if (!cgpu_pin_client(tenant, call, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	call->range_serial = tenant->ranges.serial;
 	if (call->req.nr == NV_ESC_FREE_OS_EVENT)
@@ -377,6 +377,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	if (call->req.size_offset)
 		after.size_bytes = cgpu_get64(call->args, call->req.size_offset);
 
+	cgpu_restore_device(call);
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
 	if (result == 0 && after.status == NV_OK)

@@ -15,7 +15,7 @@ static bool is_scheduled(const struct cgpu_tenant *tenant, uint32_t card)
 
 static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	uint32_t count, i;
+	uint32_t count, i, last = 0;
 	bool scheduled = false;
 
 	if (call->req.params_size != sizeof(struct nv_fifo_disable_channels))
@@ -36,6 +36,12 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		if (!cgpu_owns_client(tenant, hClient) ||
 		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+		/* nor whose they are by then */
+		if (hClient != call->req.hClient && hClient != last &&
+		    (call->pinned_count == CGPU_EXPORT_MAX ||
+		     !cgpu_pin_client(tenant, call, hClient)))
+			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		last = hClient;
 	}
 	/*
 	 * What the scheduler stops runs when the scheduler says so. A call that is let pass
@@ -122,14 +128,14 @@ static bool hangs_on_object(uint32_t cmd)
 }
 
 /* A bind names a second client in its parameters, which the driver takes for granted. */
-static bool names_own(struct cgpu_tenant *tenant, const struct cgpu_call *call)
+static bool names_own(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
 
 	if (req->hClient_place[0] == CGPU_NOWHERE)
 		return true;
 	/* what is not there cannot be judged; the driver refuses it, too */
-	return req->params_size >= req->hClient_place[0] + 4u && cgpu_owns_named(tenant, req);
+	return req->params_size >= req->hClient_place[0] + 4u && cgpu_pin_named(tenant, call);
 }
 
 int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)

@@ -10,7 +10,22 @@
 enum {
 	PMA_GRAIN_BYTES = 64 << 10, /* the driver's physical allocator hands out no less */
 	HUGE_PAGE_BYTES = 2 << 20,
-	HUGE_512M_BYTES = 512 << 20
+	HUGE_512M_BYTES = 512 << 20,
+	/*
+	 * What a program may say of video memory. None of it says where it shall lie: at a fixed
+	 * address the driver's allocator takes all up to the next multiple of the alignment (16 GiB
+	 * for 64 KiB, H100, 580.159.04) and tells of what was asked, and pieces between two
+	 * addresses can be spread so that nobody has a large page any more.
+	 */
+	MEMORY_FLAGS = NVOS32_ALLOC_FLAGS_IGNORE_BANK_PLACEMENT |
+		       NVOS32_ALLOC_FLAGS_FORCE_MEM_GROWS_UP |
+		       NVOS32_ALLOC_FLAGS_FORCE_MEM_GROWS_DOWN |
+		       NVOS32_ALLOC_FLAGS_FORCE_ALIGN_HOST_PAGE |
+		       NVOS32_ALLOC_FLAGS_ALIGNMENT_HINT | NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE |
+		       NVOS32_ALLOC_FLAGS_FORCE_REVERSE_ALLOC | NVOS32_ALLOC_FLAGS_NO_SCANOUT |
+		       NVOS32_ALLOC_FLAGS_PITCH_FORCE | NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED |
+		       NVOS32_ALLOC_FLAGS_MAP_NOT_REQUIRED |
+		       NVOS32_ALLOC_FLAGS_PERSISTENT_VIDMEM | NVOS32_ALLOC_FLAGS_VIRTUAL
 };
 
 bool cgpu_is_root_class(uint32_t hClass)
@@ -30,7 +45,7 @@ static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	default:
 		break;
 	}
-	if (!cgpu_owns_named(tenant, &call->req))
+	if (!cgpu_pin_named(tenant, call))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	/* nor another than a new address space: the card's own is everybody's who asks for it */
 	if (call->req.serialised || call->req.index != NV_VASPACE_ALLOCATION_INDEX_GPU_NEW)
@@ -62,16 +77,38 @@ uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
 	return (size_bytes + grain - 1) & ~(grain - 1);
 }
 
+/*
+ * Aligned pieces have pages of 2 MiB for themselves: smaller ones, 3 % of an H100 in all, left
+ * nobody such a page (580.159.04). What is larger than a page is made of several.
+ */
+static uint64_t aligned_bytes(uint64_t size_bytes, uint64_t alignment_bytes)
+{
+	uint64_t grain = PMA_GRAIN_BYTES;
+
+	while (grain < alignment_bytes && grain < HUGE_PAGE_BYTES)
+		grain <<= 1;
+	return size_bytes > UINT64_MAX - grain ? UINT64_MAX :
+						 (size_bytes + grain - 1) & ~(grain - 1);
+}
+
+static uint64_t asked_bytes(const struct cgpu_request *req)
+{
+	return aligned_bytes(cgpu_memory_round(req->size_bytes, req->attr, req->attr2),
+			     req->alignment_bytes);
+}
+
 static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		      uint32_t parent)
 {
 	uint32_t card = cgpu_object_at(&tenant->objects, parent)->card;
-	uint64_t bytes = cgpu_memory_round(call->req.size_bytes, call->req.attr,
-					   call->req.attr2);
+	uint64_t bytes = asked_bytes(&call->req);
 	int err;
 
 	if (card >= CGPU_MAX_CARDS)
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	if (call->req.flags & ~(uint32_t)MEMORY_FLAGS ||
+	    call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
+		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	call->card = card;
 	err = cgpu_charge_new(&tenant->ledger, card, bytes,
 			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
@@ -208,6 +245,25 @@ static int pre_userd(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
+/*
+ * Where the driver tells of errors. It remembers the place, not the memory: in the card's it would
+ * write to whatever is there after that was freed. So it is the driver's own of the host.
+ */
+static bool tells_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_request *req)
+{
+	uint32_t i, index;
+
+	for (i = 0; i < 2; i++) {
+		if (!req->hError[i])
+			continue;
+		index = cgpu_object_find(&tenant->objects, req->hClient, req->hError[i]);
+		if (!index ||
+		    cgpu_object_at(&tenant->objects, index)->hClass != NV01_MEMORY_SYSTEM)
+			return true;
+	}
+	return false;
+}
+
 static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
 {
@@ -230,6 +286,8 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	if (cgpu_is_channel_class(parent->hClass) && class_computes(call->req.hClass) &&
 	    !cgpu_engine_computes(parent->engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
+	if (tells_elsewhere(tenant, &call->req))
+		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	if (cgpu_object_class_runs(call->req.hClass) &&
 	    (pre_runnable(tenant, call, card) != CGPU_FORWARD ||
 	     pre_userd(tenant, call) != CGPU_FORWARD))
@@ -244,11 +302,53 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 			     kinds);
 }
 
+/*
+ * The address space that comes with a device is that of the client it names, which the driver
+ * looks up by its number when the space is first used: another container's client may have that
+ * by then (seen after 1,048,571 clients, 21 s, on an H100). Without one it is the card's own, which
+ * all have in common. So a device's is its own client's.
+ */
+static int pre_device(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+	uint32_t card, kinds, i;
+	int verdict;
+
+	/* what comes without parameters has no place where that could be said */
+	if (req->op != CGPU_OP_ALLOC || req->params_size < sizeof(struct nv0080_alloc))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	for (i = 0; i < 2; i++)
+		if (req->hClientNamed[i] && req->hClientNamed[i] != req->hClient)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	card = cgpu_topology_by_instance(topology, req->deviceId);
+	if (card == CGPU_NO_CARD)
+		return cgpu_answer(call, NV_ERR_INVALID_DEVICE);
+	if (!tenant->ledger.account[card].present)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	call->card = card;
+	kinds = req->vaMode == NV_DEVICE_ALLOCATION_VAMODE_MULTIPLE_VASPACES ?
+			0 : 1u << CGPU_UNSEEN_VASPACE;
+	verdict = charge_unseen(tenant, call, card, unseen_bytes(&tenant->ledger, card, kinds),
+				kinds);
+	if (verdict == CGPU_FORWARD)
+		cgpu_put32(call->params, offsetof(struct nv0080_alloc, hClientShare),
+			   req->hClient);
+	return verdict;
+}
+
+void cgpu_restore_device(struct cgpu_call *call)
+{
+	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_DEVICE_0)
+		cgpu_put32(call->params, offsetof(struct nv0080_alloc, hClientShare),
+			   call->req.hClientNamed[0]);
+}
+
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
-	uint32_t card, kinds;
+	uint32_t card;
 	int verdict;
 
 	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
@@ -265,18 +365,7 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 
 	switch (req->hClass) {
 	case NV01_DEVICE_0:
-		if (req->op != CGPU_OP_ALLOC)
-			break;
-		card = cgpu_topology_by_instance(topology, req->deviceId);
-		if (card == CGPU_NO_CARD)
-			return cgpu_answer(call, NV_ERR_INVALID_DEVICE);
-		if (!tenant->ledger.account[card].present)
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
-					   NV_ERR_INSUFFICIENT_PERMISSIONS);
-		call->card = card;
-		kinds = req->has_vaspace ? 1u << CGPU_UNSEEN_VASPACE : 0;
-		return charge_unseen(tenant, call, card,
-				     unseen_bytes(&tenant->ledger, card, kinds), kinds);
+		return pre_device(tenant, topology, call);
 	case NV01_MEMORY_LOCAL_USER:
 		return pre_memory(tenant, call, call->parent);
 	case NV50_MEMORY_VIRTUAL:
@@ -382,13 +471,9 @@ static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
 static uint64_t taken_bytes(const struct cgpu_request *before,
 			    const struct cgpu_request *after)
 {
-	uint64_t bytes = after->size_bytes;
-
 	/* a driver that reports nothing took at least what was asked */
-	if (!bytes)
-		return cgpu_memory_round(before->size_bytes, before->attr, before->attr2);
-	return bytes > UINT64_MAX - PMA_GRAIN_BYTES ?
-		UINT64_MAX : (bytes + PMA_GRAIN_BYTES - 1) & ~(uint64_t)(PMA_GRAIN_BYTES - 1);
+	return after->size_bytes ? aligned_bytes(after->size_bytes, before->alignment_bytes) :
+				   asked_bytes(before);
 }
 
 int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,

@@ -198,7 +198,7 @@ static int pre_register_gpu(struct cgpu_tenant *tenant,
 	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
 	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
 
-	if (call->req.hClient && !cgpu_owns_client(tenant, call->req.hClient))
+	if (call->req.hClient && !cgpu_pin_client(tenant, call, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (card == CGPU_NO_CARD || !tenant->ledger.account[card].present)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);

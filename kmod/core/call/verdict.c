@@ -101,12 +101,23 @@ bool cgpu_call_unknown(struct cgpu_tenant *tenant, uint32_t device, uint32_t cmd
 	return false;
 }
 
-bool cgpu_owns_named(struct cgpu_tenant *tenant, const struct cgpu_request *req)
+bool cgpu_pin_client(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient)
+{
+	uint32_t index = hClient ? cgpu_object_find(&tenant->objects, hClient, hClient) : 0;
+
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return false;
+	cgpu_pin(tenant, call, index);
+	return true;
+}
+
+bool cgpu_pin_named(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	uint32_t i;
 
 	for (i = 0; i < 2; i++)
-		if (req->hClientNamed[i] && !cgpu_owns_client(tenant, req->hClientNamed[i]))
+		if (call->req.hClientNamed[i] &&
+		    !cgpu_pin_client(tenant, call, call->req.hClientNamed[i]))
 			return false;
 	return true;
 }

@@ -25,8 +25,13 @@ int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call,
 /* Return: CGPU_UNDO: the driver shall free `hObject`, the caller gets `status`. */
 int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status);
 
-/* true if further clients that the parameters name are the container's, or none */
-bool cgpu_owns_named(struct cgpu_tenant *tenant, const struct cgpu_request *req);
+/*
+ * false: it is not the container's. The driver looks further clients up by their number and asks
+ * nobody whose they are: it must not be given to another's before.
+ */
+bool cgpu_pin_client(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient);
+/* Likewise of those that the parameters name; true if there are none. */
+bool cgpu_pin_named(struct cgpu_tenant *tenant, struct cgpu_call *call);
 bool cgpu_owns_client(struct cgpu_tenant *tenant, uint32_t hClient);
 /* The account of the card that the object lies on; NULL: none. */
 const struct cgpu_account *cgpu_account_of(struct cgpu_tenant *tenant,

@@ -377,11 +377,12 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 
 /* the places that the three functions which allocate have differently */
 struct heap_layout {
-	uint16_t attr, attr2, size;
+	uint16_t attr, attr2, size, alignment;
 };
 
 #define HEAP_LAYOUT(type) \
-	{ offsetof(struct type, attr), offsetof(struct type, attr2), offsetof(struct type, size) }
+	{ offsetof(struct type, attr), offsetof(struct type, attr2), offsetof(struct type, size), \
+	  offsetof(struct type, alignment) }
 
 static const struct heap_layout *heap_layout(uint32_t function)
 {
@@ -433,6 +434,7 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 	req->flags = cgpu_get32(args, offsetof(struct nvos32_alloc_size, flags));
 	req->attr = cgpu_get32(args, heap->attr);
 	req->attr2 = cgpu_get32(args, heap->attr2);
+	req->alignment_bytes = cgpu_get64(args, heap->alignment);
 	req->size_offset = heap->size;
 	req->size_bytes = cgpu_get64(args, heap->size);
 	if (!req->size_bytes && req->function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT)
@@ -685,16 +687,14 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		req->attr = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr));
 		req->attr2 = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr2));
 		req->size_bytes = cgpu_get64(params, offsetof(struct nv_memory_alloc, size));
+		req->alignment_bytes =
+			cgpu_get64(params, offsetof(struct nv_memory_alloc, alignment));
 		break;
 	case NV01_DEVICE_0: /* NV0080_ALLOC_PARAMETERS */
 		if (size < sizeof(struct nv0080_alloc))
 			break;
 		req->deviceId = cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
-		/* without a share its address space is the card's own, which is there */
-		req->has_vaspace =
-			cgpu_get32(params, offsetof(struct nv0080_alloc, hClientShare)) &&
-			cgpu_get32(params, offsetof(struct nv0080_alloc, vaMode)) !=
-				NV_DEVICE_ALLOCATION_VAMODE_MULTIPLE_VASPACES;
+		req->vaMode = cgpu_get32(params, offsetof(struct nv0080_alloc, vaMode));
 		break;
 	case FERMI_VASPACE_A:
 		if (size >= sizeof(struct nv_vaspace_alloc))
@@ -703,6 +703,10 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 	case KEPLER_CHANNEL_GROUP_A: /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
 		if (size < offsetof(struct nv_group_alloc, isVgpu))
 			break;
+		req->hError[0] =
+			cgpu_get32(params, offsetof(struct nv_group_alloc, hObjectError));
+		req->hError[1] =
+			cgpu_get32(params, offsetof(struct nv_group_alloc, hObjectEccError));
 		req->hDepend[0] = cgpu_get32(params, offsetof(struct nv_group_alloc, hVASpace));
 		req->engineType =
 			cgpu_get32(params, offsetof(struct nv_group_alloc, engineType));
@@ -714,13 +718,17 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		break;
 	default: /* NV_CHANNEL_ALLOC_PARAMS */
 		if (!cgpu_is_channel_class(req->hClass) ||
-		    size < offsetof(struct nv_channel_alloc, cid))
+		    size < sizeof(struct nv_channel_alloc))
 			break;
 		req->hDepend[0] =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hContextShare));
 		req->hDepend[1] = cgpu_get32(params, offsetof(struct nv_channel_alloc, hVASpace));
 		req->hUserd =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory));
+		req->hError[0] =
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectError));
+		req->hError[1] =
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectEccError));
 		req->engineType =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType));
 		break;

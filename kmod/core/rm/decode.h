@@ -90,8 +90,9 @@ struct cgpu_request {
 	uint32_t engineType;
 	uint32_t hDepend[2];    /* handles whose free frees this object too */
 	uint32_t hUserd;        /* memory that a channel is driven by, 0: RM's own */
+	uint32_t hError[2];     /* that the driver tells errors of a group or channel in */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
-	bool has_vaspace;       /* of a device: an address space may come with it */
+	uint32_t vaMode;        /* likewise */
 	uint32_t index;         /* NV_VASPACE_ALLOCATION_PARAMETERS: of which there is already */
 	bool serialised;        /* ALLOC: parameters that cannot be looked into */
 	bool partial;           /* UNMAP_DMA: of a range, parts of mappings may stay */
@@ -101,6 +102,7 @@ struct cgpu_request {
 
 	uint32_t size_offset;   /* HEAP_ALLOC: of size_bytes in the argument */
 	uint64_t size_bytes;    /* memory: asked before, taken after the call */
+	uint64_t alignment_bytes; /* memory: asked, whatever the flags make of it */
 	uint64_t base;          /* UVM, UNMAP_DMA: virtual address */
 	uint32_t base_offset;   /* MAP_DMA: where the driver leaves it in the argument */
 	uint64_t length_bytes;  /* 0 of UVM_FREE by base alone: the core knows it */

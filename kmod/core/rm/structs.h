@@ -87,7 +87,7 @@ struct nv0005_alloc { uint32_t hParentClient, hSrcResource, hClass, notifyIndex;
 struct nv_channel_alloc { uint32_t hObjectError, hObjectBuffer; uint64_t gpFifoOffset;
 			  uint32_t gpFifoEntries, flags, hContextShare, hVASpace,
 			  hUserdMemory[8]; uint64_t userdOffset[8];
-			  uint32_t engineType, cid; };
+			  uint32_t engineType, cid, subDeviceId, hObjectEccError; };
 
 /* ctrl0000unix.h */
 struct nv_export_object { uint32_t type, hDevice, hParent, hObject; int32_t fd; uint32_t flags; };

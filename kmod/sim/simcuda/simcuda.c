@@ -253,7 +253,7 @@ int sc_open(struct sc *sc, int minor, const struct sc_options *opt)
 {
 	struct { u32 target, mask; u16 type; u8 action, pad; } share = { 0, 1, 4, 0, 0 };
 	struct { u32 cmd, reply; char str[64]; } version = { '2', 0, "" };
-	struct { u32 deviceId, rest[13]; } dev = { 0 };
+	struct { u32 deviceId, hClientShare, rest[10], vaMode, pad; } dev = { 0 };
 	struct { u32 index, flags, length; u8 data[256]; } gid = { .flags = 2 };
 	struct { u32 flags; u8 name[128]; } name = { 0 };
 	struct { u32 ids[32], failed; } attach;
@@ -298,6 +298,9 @@ int sc_open(struct sc *sc, int minor, const struct sc_options *opt)
 		return ret;
 	rm_ioctl(sc, sc->gpu, ESC_NUMA_INFO, numa, sizeof(numa));
 	dev.deviceId = sc->device_instance;
+	/* as CUDA: its address spaces are all made by hand */
+	dev.hClientShare = sc->client;
+	dev.vaMode = 2;
 	ret = sc_rm_alloc(sc, sc->client, &sc->device, 0x80, &dev, sizeof(dev));
 	if (ret)
 		return ret;

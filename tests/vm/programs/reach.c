@@ -186,6 +186,53 @@ static int hmm(void)
 	return 0;
 }
 
+/* So many pieces of 64 KiB where, or aligned as, the program likes. */
+static int place(u32 flags, u64 alignment, u32 count)
+{
+	u32 made = 0, handle;
+	int status = 0;
+
+	open_card();
+	while (made < count && !status) {
+		struct nv_memory_alloc memory = {
+			.flags = flags, .size = 65536, .alignment = alignment,
+			.offset = made * alignment,
+		};
+
+		handle = sc.next_handle++;
+		status = sc_rm_alloc(&sc, sc.device, &handle, 0x40, &memory, sizeof(memory));
+		made += !status;
+	}
+	printf("made %u status %d\n", made, status);
+	fflush(stdout);
+	getchar();
+	return 0;
+}
+
+/* A device whose address space is the card's, another client's, its own. */
+static int device(void)
+{
+	u32 other = 0, client, handle, way;
+
+	open_card();
+	if (sc_rm_alloc_client(&sc, &other))
+		return 2;
+	for (way = 0; way < 3; way++) {
+		u32 params[14] = { sc.device_instance }; /* NV0080_ALLOC_PARAMETERS */
+		int status;
+
+		if (sc_rm_alloc_client(&sc, &client))
+			return 2;
+		params[1] = way == 0 ? 0 : way == 1 ? other : client; /* hClientShare */
+		handle = sc.next_handle++;
+		status = sc_rm_alloc_in(&sc, client, client, &handle, 0x80, params,
+					sizeof(params));
+		printf("%u ", (u32)status);
+	}
+	puts("");
+	return 0;
+}
+
 /* Of each kind so many, with parameters that the driver cannot write back. */
 static int read_only(u32 count)
 {
@@ -479,6 +526,11 @@ int main(int argc, char **argv)
 		return hmm();
 	if (argc == 4 && !strcmp(argv[1], "page-tables"))
 		return page_tables((u32)atoi(argv[2]), (u32)atoi(argv[3]));
+	if (argc == 5 && !strcmp(argv[1], "place"))
+		return place((u32)strtoul(argv[2], NULL, 0), strtoull(argv[3], NULL, 0),
+			     (u32)atoi(argv[4]));
+	if (argc == 2 && !strcmp(argv[1], "device"))
+		return device();
 	if (argc == 3 && !strcmp(argv[1], "read-only"))
 		return read_only((u32)atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "hold-event"))
@@ -503,7 +555,7 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
-			"retained ENGINE N, hmm, page-tables MAPPINGS SPACES, read-only COUNT, "
+			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, page-tables MAPPINGS SPACES, read-only COUNT, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec BYTES MORE, pid-info PID, run PROGRAM…\n");

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""What an allocation may ask of the driver, and what it is charged."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from pycgpu.core import Abi, Call, Device, Request, Tenant, Topology, Verdict, lib
+from tests.core import strategies as nv
+
+ABI = Abi("580.142")
+MIB = 1 << 20
+LIMIT_BYTES = 1 << 30
+CLIENT, OTHER = 0xC1D00001, 0xC1D00777
+DEVICE, MEMORY, GROUP, NOTIFIER, CHANNEL = 1, 0x10, 0x20, 0x30, 0x31
+FIXED, BEGIN_END, HINT, FORCE = 0x10, 0x20000, 0x80, 0x100
+CUDAS_FLAGS = 0x1C101
+SIZE_RANGE = 14
+NOT_SUPPORTED = 0x56
+MULTIPLE_VASPACES = 2
+
+
+class Program:
+    """A process that asks one thing after the other; the driver agrees to all that reaches it."""
+
+    def __init__(self) -> None:
+        topology = Topology()
+        topology.add(0, uuid=nv.card_uuid(0), total_bytes=80 << 30)
+        self.tenant = Tenant(topology)
+        self.tenant.give(0, LIMIT_BYTES)
+        self.file = self.tenant.open(Device.CTL, 0, 100)
+        for client in (CLIENT, OTHER):
+            self.ask(nv.ALLOC, nv.rm_alloc(0, 0, client, nv.ROOT_CLIENT))
+
+    def begin(self, nr: int, args: bytes, params: bytes = b"") -> tuple[Verdict, Call]:
+        request = Request(ABI, Device.CTL, nr, bytes(args), bytes(params))
+        call = self.tenant.call(request, self.file, 100)
+        return call.pre(), call
+
+    def ask(self, nr: int, args: bytes, params: bytes = b"", size: int = 0) -> tuple[int, Call]:
+        """Return NVIDIA's status, and the call; *size*: that the driver reports of memory."""
+        verdict, call = self.begin(nr, args, params)
+        if verdict is Verdict.ANSWER:
+            return call.status, call
+        if size and call.params:
+            answer = bytearray(call.params)
+            struct.pack_into("<Q", answer, 64, size)
+            call.set_params(answer)
+        assert call.post(0) is Verdict.DONE
+        return 0, call
+
+    def make(self, parent: int, new: int, cls: int, params: bytes = b"", size: int = 0) -> int:
+        return self.ask(nv.ALLOC, nv.rm_alloc(CLIENT, parent, new, cls, params), params, size)[0]
+
+    def device(self, share: int = 0, target: int = 0, mode: int = 0) -> tuple[int, Call]:
+        params = nv.put(56, (4, "I", share), (8, "I", target), (48, "I", mode))
+        args = nv.rm_alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE, params)
+        return self.ask(nv.ALLOC, args, params)
+
+    def charged(self) -> int:
+        return int(self.tenant.account(0).current_bytes)
+
+
+@pytest.fixture
+def program() -> Program:
+    made = Program()
+    assert made.device()[0] == 0
+    return made
+
+
+def memory(size: int, flags: int = 0, alignment: int = 0) -> bytearray:
+    params = nv.memory_params(size, flags=flags)
+    struct.pack_into("<Q", params, 72, alignment)
+    return params
+
+
+@pytest.mark.parametrize(
+    "flags", (FIXED, FIXED | FORCE, BEGIN_END, 0x20, 0x40, 0x200, 0x400000, 0x2000000, 0x80000000)
+)
+def test_no_program_says_where_in_the_card_its_memory_lies(program: Any, flags: Any) -> None:
+    status = program.make(DEVICE, MEMORY, nv.MEMORY_USER, memory(65536, flags, 8 << 30), 65536)
+    assert (status, program.charged()) == (NOT_SUPPORTED, 0)
+    heap = nv.heap_alloc(CLIENT, DEVICE, MEMORY, 65536, flags=flags)
+    assert program.ask(nv.VID_HEAP, heap)[0] == NOT_SUPPORTED
+    assert program.charged() == 0
+
+
+def test_no_program_asks_for_memory_between_two_addresses(program: Any) -> None:
+    heap = nv.put(184, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", SIZE_RANGE),
+                  (44, "I", MEMORY), (80, "Q", 65536))  # fmt: skip
+    assert program.ask(nv.VID_HEAP, heap)[0] == NOT_SUPPORTED
+    assert program.charged() == 0
+
+
+@pytest.mark.parametrize("flags", (0, HINT, FORCE, CUDAS_FLAGS))
+@pytest.mark.parametrize(
+    ("size", "alignment", "charged"),
+    (
+        (65536, 0, 65536),
+        (65536, 4096, 65536),
+        (65536, MIB, MIB),
+        (65536, 2 * MIB, 2 * MIB),
+        (65536, 3 * MIB, 2 * MIB),
+        (65536, 8 << 30, 2 * MIB),
+        (3 * MIB, 2 * MIB, 4 * MIB),
+        (4 * MIB, 2 * MIB, 4 * MIB),
+    ),
+)
+def test_aligned_memory_is_charged_with_the_page_that_nobody_else_gets(
+    program: Any, flags: Any, size: Any, alignment: Any, charged: Any
+) -> None:
+    params = memory(size, flags | 1, alignment)
+    assert program.make(DEVICE, MEMORY, nv.MEMORY_USER, params, size) == 0
+    assert program.charged() == charged
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, MEMORY))[0] == 0
+    assert program.charged() == 0
+    heap = nv.heap_alloc(CLIENT, DEVICE, MEMORY, size, flags=flags)
+    struct.pack_into("<Q", heap, 96, alignment)
+    assert program.ask(nv.VID_HEAP, heap)[0] == 0
+    assert program.charged() == max(charged, 4 * MIB if size > 2 * MIB else 0)
+
+
+@pytest.mark.parametrize("share", (0, CLIENT))
+def test_a_devices_address_space_is_its_own_clients(share: Any) -> None:
+    program = Program()
+    params = nv.put(56, (4, "I", share))
+    args = nv.rm_alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE, params)
+    verdict, call = program.begin(nv.ALLOC, args, params)
+    assert verdict is Verdict.FORWARD
+    assert struct.unpack_from("<I", call.params, 4)[0] == CLIENT
+    assert call.post(0) is Verdict.DONE
+    assert bytes(call.params) == bytes(params)  # the caller's stay as they were
+
+
+@pytest.mark.parametrize(("share", "target"), ((OTHER, 0), (0, OTHER), (0xDEAD, 0), (0, 0xDEAD)))
+def test_a_device_shares_with_no_other_client(share: Any, target: Any) -> None:
+    """The driver looks it up when the space is first used: it may be anybody's by then."""
+    assert Program().device(share, target)[0] == nv.INVALID_CLIENT
+
+
+def test_a_device_without_parameters_is_refused() -> None:
+    args = nv.rm_alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE)
+    assert Program().ask(nv.ALLOC, args)[0] == NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(("mode", "spaces"), ((0, 1), (1, 1), (MULTIPLE_VASPACES, 0)))
+def test_a_devices_own_address_space_counts(mode: Any, spaces: Any) -> None:
+    program = Program()
+    assert program.device(mode=mode)[0] == 0
+    counted = program.tenant.raw.ledger.unseen[lib.CGPU_UNSEEN_VASPACE][0]
+    assert counted == spaces
+
+
+@pytest.mark.parametrize("place", (0, 140))
+@pytest.mark.parametrize(
+    ("cls", "status"), ((nv.MEMORY_USER, NOT_SUPPORTED), (nv.MEMORY_SYSTEM, 0))
+)
+def test_the_driver_tells_errors_in_no_memory_of_the_cards(
+    program: Any, place: Any, cls: Any, status: Any
+) -> None:
+    """It writes there, freed or not."""
+    assert program.make(DEVICE, NOTIFIER, cls, memory(65536), 65536) == 0
+    assert program.make(DEVICE, GROUP, nv.GROUP, nv.group_params(0, 1)) == 0
+    channel = nv.put(368, (place, "I", NOTIFIER), (128, "I", 1))
+    assert program.make(GROUP, CHANNEL, nv.CHANNEL, channel) == status
+    group = nv.put(20, (4 * (place > 0), "I", NOTIFIER), (12, "I", 1))
+    assert program.make(DEVICE, GROUP + 1, nv.GROUP, group) == status
+
+
+def test_a_client_that_parameters_name_stays_until_the_driver_has_looked(program: Any) -> None:
+    """An event of one's other client, whose number would be a neighbour's next."""
+    params = nv.put(24, (0, "I", OTHER))
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x50, 0x79, params)
+    verdict, call = program.begin(nv.ALLOC, args, params)
+    assert verdict is Verdict.FORWARD
+    assert program.ask(nv.FREE, nv.rm_free(OTHER, OTHER))[0] == nv.STATE_IN_USE
+    assert call.post(0) is Verdict.DONE
+    assert program.ask(nv.FREE, nv.rm_free(OTHER, OTHER))[0] == 0
