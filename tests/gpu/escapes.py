@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 import time
 
 from tests.gpu.tenants import (
@@ -38,7 +39,9 @@ def escapes(bench: Bench) -> None:
         _scheduled(bench, way, ["env", f"LD_PRELOAD={shim}", f"SIBLING={way}"])
     _made_anew(bench)
     for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400)):
-        _uncharged(bench, mode, size)
+        _uncharged(bench, mode, [bench.bin / "escapes", mode, size])
+    for mode in ("fixed", "aligned"):
+        _uncharged(bench, mode, [sys.executable, PROGRAMS / "place.py", mode, 40_000])
 
 
 def _made_anew(bench: Bench) -> None:
@@ -102,11 +105,11 @@ def card_used_mib() -> int:
     return int(text.stdout)
 
 
-def _uncharged(bench: Bench, mode: str, size: int) -> None:
+def _uncharged(bench: Bench, mode: str, command: list[object]) -> None:
     before = card_used_mib()
     program = tenant(
         "escape",
-        [bench.bin / "escapes", mode, size],
+        command,
         *("--mem", f"{LIMIT_MIB}M"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
