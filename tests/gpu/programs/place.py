@@ -2,8 +2,8 @@
 """
 place.py fixed|aligned COUNT: video memory at an address, or with an alignment, of one's own choice.
 
-Asks NVIDIA's resource manager for pieces of 64 KiB: at a multiple of 8 GiB, whose size is rounded up
-to that inside; or aligned to 2 MiB, which leaves nobody else the large page that each lies in.
+Asks NVIDIA's resource manager for pieces of 64 KiB: at a multiple of 8 GiB, whose size is rounded
+up to that inside; or aligned to 2 MiB, which leaves nobody else the large page of each.
 Writes one line, and holds what it has until a line comes.
 """
 
