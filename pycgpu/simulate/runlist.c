@@ -919,7 +919,7 @@ static int setup(struct model *m)
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   uint64_t *used, struct cgpu_model_result *results,
+		   uint64_t *used, uint64_t *slowest, struct cgpu_model_result *results,
 		   struct cgpu_model_sample *samples, uint32_t room)
 {
 	struct cgpu_sched_stat stat;
@@ -970,9 +970,13 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 	for (i = 0; i < count; i++) {
 		cgpu_sched_stat(&m->card[tenants[i].card].sched, i, m->now_ns, &stat);
 		used[i] = stat.used_ns;
+		slowest[i] = UINT64_MAX;
 		if (!m->tenant[i].gate)
 			results[tenants[i].card].shut_at_end = true;
 	}
+	for (i = 0; i < m->groups; i++)
+		if (m->group[i].done_ns < slowest[m->group[i].tenant])
+			slowest[m->group[i].tenant] = m->group[i].done_ns;
 	free(m);
 	return err;
 }

@@ -137,13 +137,14 @@ struct cgpu_model_sample {
  * Runs `count` tenants. `useful`, `held` and `backlog` hold count × bins ns, `lost`
  * cards × bins ns, bins = duration_ns / bin_ns. A tenant holds the engine while it
  * does useful work and while it switches among its own groups. `used` holds what the
- * engine's `stat` says of each tenant, ns, `samples` has room for `room`. Return: 0,
+ * engine's `stat` says of each tenant, ns, `slowest` the useful work of that of its groups
+ * which did least, ns; `samples` has room for `room`. Return: 0,
  * -EINVAL, -ENOMEM.
  */
 int cgpu_model_run(const struct cgpu_model_config *config,
 		   const struct cgpu_model_tenant *tenants, uint32_t count,
 		   uint32_t *useful, uint32_t *held, uint32_t *backlog, uint32_t *lost,
-		   uint64_t *used, struct cgpu_model_result *results,
+		   uint64_t *used, uint64_t *slowest, struct cgpu_model_result *results,
 		   struct cgpu_model_sample *samples, uint32_t room);
 
 /* Return: processor time of a period's decisions for `count` tenants, ns. */

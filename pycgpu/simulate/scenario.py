@@ -107,7 +107,8 @@ class Run:
     """What became of it: rows of bins, ns, for each tenant or card; totals for each card.
 
     A tenant holds the engine while it works and while it switches among its own groups; ``lost``
-    is switching between tenants. ``used`` is each tenant's `used_ns` of the engine's `stat`.
+    is switching between tenants. ``used`` is each tenant's `used_ns` of the engine's `stat`,
+    ``slowest`` the useful work of the one of its groups that did least.
     """
 
     scenario: Scenario
@@ -116,6 +117,7 @@ class Run:
     backlog: list[list[int]]
     lost: list[list[int]]
     used: list[int]
+    slowest: list[int]
     cards: list[dict[str, int]]
     #: what servers saw: (tenant, kind, at_ns, ns)
     samples: list[tuple[int, str, int, int]]
@@ -241,10 +243,10 @@ def run(scenario: Scenario, **changes: Any) -> Run:
     samples = ffi.new("struct cgpu_model_sample[]", max(room, 1))
     useful, held, backlog = (ffi.new("uint32_t[]", count * bins) for _ in range(3))
     lost = ffi.new("uint32_t[]", scenario.cards * bins)
-    used = ffi.new("uint64_t[]", count)
+    used, slowest = (ffi.new("uint64_t[]", count) for _ in range(2))
     totals = ffi.new("struct cgpu_model_result[]", scenario.cards)
     status = lib.cgpu_model_run(
-        config, tenants, count, useful, held, backlog, lost, used, totals, samples, room
+        config, tenants, count, useful, held, backlog, lost, used, slowest, totals, samples, room
     )
     if status:
         raise ValueError(f"the model cannot run this scenario: error {-status}")
@@ -266,6 +268,7 @@ def run(scenario: Scenario, **changes: Any) -> Run:
         rows(backlog, count),
         rows(lost, scenario.cards),
         list(used),
+        list(slowest),
         cards,
         seen,
     )

@@ -215,6 +215,20 @@ def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> N
 GUEST = Tenant("bursty", on_ns=3 * MS, off_ns=10 * MS, close_ns=1000 * MS)
 
 
+@pytest.mark.parametrize(
+    "groups", ((8, 1), (4, 1), (8, 8), (4, 1, 1), (4, 4, 4), (4,) + (1,) * 7), ids=str
+)
+def test_each_process_of_a_container_has_its_part_on_demand(groups: tuple[int, ...]) -> None:
+    """
+    A turn ended before the runlist had come to the last of them: of four processes in each of three
+    containers it did a twentieth of what the first did, of eight half (so on an H100, too).
+    """
+    tenants = tuple(replace(FETCHED, groups=count) for count in groups)
+    result = run(Scenario((*tenants, GUEST), policy=serving.FAIR, duration_ns=8000 * MS))
+    for i, count in enumerate(groups):
+        assert result.slowest[i] * count >= 0.7 * sum(result.useful[i])
+
+
 @pytest.mark.parametrize("fetched_ms", (1, 5))
 @pytest.mark.parametrize("count", (8, 12, 16))
 def test_many_whose_work_is_all_fetched_are_found_to_work_after_a_guest(
