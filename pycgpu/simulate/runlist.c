@@ -48,6 +48,7 @@ struct group {
 	uint32_t put;          /* submissions */
 	uint32_t pieces;       /* of the present step, still to be submitted */
 	bool begun;            /* the last one has been on the engine */
+	bool unfetched;        /* submitted while its gate was shut, as it is still */
 	uint64_t done_ns;      /* of its work, ever */
 	uint64_t submit_ns;
 	struct cgpu_demand_channel channel[MODEL_CHANNELS];
@@ -304,7 +305,8 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 		*put += (uint32_t)(m->now_ns / 500000);
 	*get = *put;
 	if (t->kind == MODEL_FROZEN ||
-	    (group->left_ns && !t->fetched_ns && (!group->begun || group->left_ns > fetch_ns)))
+	    (group->left_ns && (group->unfetched || (!t->fetched_ns && (!group->begun ||
+									group->left_ns > fetch_ns)))))
 		--*get;
 	*get %= 1024;
 	*put %= 1024;
@@ -314,7 +316,7 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 
 static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
 {
-	uint32_t i;
+	uint32_t i, g;
 
 	for (i = 0; i < m->count; i++) {
 		if (&m->card[m->tenants[i].card] != c || !(mask >> i & 1))
@@ -322,6 +324,9 @@ static void set_gate(struct model *m, struct card *c, uint64_t mask, bool open)
 		m->tenant[i].gate = open;
 		if (!open)
 			unload(m, c, i);
+		for (g = 0; open && g < m->groups; g++)
+			if (m->group[g].tenant == i)
+				m->group[g].unfetched = false;
 	}
 	c->restart |= !c->on;
 	if (!open)
@@ -582,6 +587,7 @@ static void refill(struct model *m, uint32_t g)
 	const struct card *c = &m->card[t->card];
 
 	group->put++;
+	group->unfetched |= !m->tenant[group->tenant].gate;
 	/* what is submitted while it runs is fetched at once */
 	group->begun = group->left_ns && c->on && c->list[c->at] == g;
 	if (t->kind == MODEL_SERVER && group->pieces) {
@@ -623,6 +629,9 @@ static void hold(struct model *m, uint32_t i, bool open)
 		unload(m, c, i);
 	if (m->config->controller == MODEL_ENGINE) {
 		cgpu_sched_open(&c->sched, i, open, open ? m->tenants[i].groups : 0, m->now_ns);
+		/* as a door that shuts what begins while it may not run */
+		if (open && !t->gate)
+			cgpu_sched_held(&c->sched, i, m->now_ns);
 		tick(m, c);
 	} else if (m->config->controller == MODEL_SLICES) {
 		t->slice_ns = (uint64_t)m->tenants[i].slice_us * 1000;

@@ -211,6 +211,72 @@ def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> N
             assert share == pytest.approx(i / 3, abs=0.005)
 
 
+#: Beside somebody with a quota windows go by the clock while nobody is seen to pause.
+MIXED_POLICIES = tuple(map(POLICIES.index, ("mixed", "weighted-conserving", "burst")))
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("on_ms", (300, 3000))
+def test_one_long_piece_of_work_has_its_windows_beside_a_quota(
+    policy: int, seed: int, on_ms: int
+) -> None:
+    """
+    The card fetches a long kernel at once, so that nothing is seen of it. It was left out as one
+    that never had work, and its gate was shut for good: of its 45 % it had nothing.
+    """
+    long = Tenant("bursty", on_ns=on_ms * MS, off_ns=20 * MS, fetched_ns=10**15)
+    tenants = (long, Tenant(quota=10), Tenant())
+    result = run(Scenario(tenants, policy=policy, duration_ns=10_000 * MS, seed=seed))
+    assert result.work(0, 1000 * MS) >= 0.38
+    assert result.work(1, 1000 * MS) >= 0.09
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_work_that_is_fetched_at_once_has_its_share_beside_a_quota(policy: int) -> None:
+    tenants = (replace(FETCHED, fetched_ns=50 * MS), Tenant(quota=10), Tenant())
+    result = run(Scenario(tenants, policy=policy, duration_ns=6000 * MS, seed=3))
+    for i, share in enumerate((0.45, 0.1, 0.45)):
+        assert result.work(i, 1000 * MS) == pytest.approx(share, abs=0.035)
+
+
+@pytest.mark.parametrize("policy", ("burst", "online"))
+@pytest.mark.parametrize("pauses", (True, False))
+def test_floors_that_fill_the_card_leave_one_without_a_floor_nothing(
+    policy: str, pauses: bool
+) -> None:
+    """It had 59 to 67 %, and they 11 to 14 of their 50, while one of them paused."""
+    bursty = Tenant("bursty", on_ns=3 * MS, off_ns=10 * MS, quota_min=50)
+    other = bursty if pauses else serving.server(arrivals=(), off_ns=0, quota_min=50)
+    tenants = (Tenant(quota_min=50), other, Tenant())
+    scenario = Scenario(tenants, policy=POLICIES.index(policy), duration_ns=6000 * MS, seed=3)
+    result = run(scenario)
+    assert result.work(0, 1000 * MS) >= 0.48
+    assert result.work(1, 1000 * MS) >= (0.22 if pauses else 0.47)
+    assert result.work(2, 1000 * MS) <= 0.02
+
+
+@pytest.mark.parametrize("fetched_ns", (0, 1))
+@pytest.mark.parametrize("groups", (1, 2, 8))
+def test_one_that_wakes_waits_for_no_round_of_a_neighbours_processes(
+    groups: int, fetched_ns: int
+) -> None:
+    """It waited for the slices of all of them, 30 to 40 ms, and got a quarter of what it asked."""
+    waking = serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS)
+    tenants = (replace(waking, fetched_ns=fetched_ns), Tenant(groups=groups, weight=4))
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=10_000 * MS))
+    assert result.percentile(0, "wait", 0.5, 1000 * MS) <= 1.5
+    assert result.percentile(0, "wait", 0.99, 1000 * MS) <= 2
+    assert result.work(0, 1000 * MS) >= 0.02
+
+
+def test_one_that_launches_small_kernels_has_its_part_beside_several_processes() -> None:
+    """It seemed as fast beside them as alone, and was left to the runlist: 11 % of its half."""
+    eager = serving.eager(arrivals=(), off_ns=0, fetched_ns=1)
+    result = run(Scenario((eager, Tenant(groups=3)), policy=serving.FAIR, duration_ns=6000 * MS))
+    assert result.work(0, 1000 * MS) >= 0.3
+
+
 #: Pauses for as long as it is there, a second.
 GUEST = Tenant("bursty", on_ns=3 * MS, off_ns=10 * MS, close_ns=1000 * MS)
 

@@ -137,7 +137,7 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	const struct cgpu_demand_slot *d = &demand->slot[slot];
 	uint64_t since_ns = s->slot[slot].fair.since_ns;
 
-	if (classes)
+	if (classes || !cgpu_fair_carries(s))
 		return cgpu_pause_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
 	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns, now_ns) ||
@@ -391,7 +391,7 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 	ns = d->quiet_ns;
 	d->quiet_ns = 0;
 	/* it slept in between */
-	if (ns > CGPU_DEMAND_SILENT_MAX_NS + late_ns(demand, d))
+	if (ns > CGPU_DEMAND_SILENT_MAX_NS + late_ns(demand, d) + (beside ? cgpu_fair_round_ns(s) : 0))
 		return;
 	if (!beside) {
 		(void)has_rate(&d->alone, ns, d->submits);
@@ -440,6 +440,12 @@ static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
 {
 	return cgpu_budget_is_capped(s, slot) && s->plan.mode == CGPU_SCHED_DEMAND &&
 	       s->fair.curr >= CGPU_SCHED_SLOTS;
+}
+
+/* It submitted in its sleep, and the runlist is with others for long, as of several processes. */
+static bool is_left_waiting(const struct cgpu_sched *s, const struct cgpu_demand_slot *d)
+{
+	return d->state == CGPU_DEMAND_SLEEPS && !cgpu_fair_carries(s);
 }
 
 /* It works for long without a submission, as was seen. */
@@ -510,7 +516,8 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	struct cgpu_demand_slot *d = &demand->slot[slot];
 	bool works = learn_silence(d, s, slot, now_ns);
 	bool beside = others_work(demand, s, slot, true);
-	bool counts = d->moved && is_unwatched(s, slot), patient, empty, doubted;
+	bool counts = d->moved && (is_unwatched(s, slot) || is_left_waiting(s, d)), patient, empty,
+	     doubted;
 
 	learn_rates(demand, d, s, slot, beside, now_ns);
 	d->searches = (works && !d->moved) || is_missed(d, s, slot, now_ns);

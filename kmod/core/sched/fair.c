@@ -383,6 +383,18 @@ uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s)
 	return ns;
 }
 
+bool cgpu_fair_carries(const struct cgpu_sched *s)
+{
+	uint64_t ns = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (cgpu_is_awake(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+			ns += s->slot[i].groups *
+			      (1000ULL * s->slot[i].slice_us + CGPU_SCHED_SWITCH_NS);
+	return s->plan.mode != CGPU_SCHED_DEMAND || ns <= CGPU_SCHED_FAIR_CARRIES_NS;
+}
+
 /*
  * Nobody has the card, for all seem to sleep. Two and more that the runlist loaded again within
  * a round of it, or little more, had work.
@@ -671,6 +683,9 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			mask &= ~SLOT_BIT(i);
 		} else if (best == CGPU_SCHED_NONE) {
 			continue;
+		} else if (!s->slot[i].fair.full_ppm) {
+			/* the others' floors leave it what they do not want */
+			mask &= ~SLOT_BIT(i);
 		} else if (cgpu_is_awake(s, i)) {
 			if (is_ineligible(s, i, window_ns) || !runs_beside(s, i, now_ns))
 				mask &= ~SLOT_BIT(i);

@@ -42,6 +42,9 @@ uint64_t cgpu_fair_turn_ns(const struct cgpu_sched *s, uint32_t slot);
 /* The runlist has come to each whose gate is open by then. */
 uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
 
+/* One that wakes has its turn by the runlist before gates would have moved for it, or soon after. */
+bool cgpu_fair_carries(const struct cgpu_sched *s);
+
 /*
  * The log of context switches was read, up to now: who ran in others' time is charged.
  * @loaded: the slot whose context is loaded, or NONE.

@@ -47,14 +47,34 @@ bool cgpu_pause_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns
 	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_REST_NS;
 }
 
+/*
+ * By the clock the gate of one that rests is shut for good. What it submits then is seen, but not
+ * what the card had fetched before: its work may be one long kernel. So it rests when one of its
+ * windows went by without work, and has another now and then.
+ */
+bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_slot *p = &s->slot[slot];
+
+	return s->plan.mode == CGPU_SCHED_WINDOWS && cgpu_pause_is_logged(s, now_ns) &&
+	       (!p->idle_windows || now_ns - p->idle_ns >= CGPU_SCHED_PROOF_NS);
+}
+
+/* It has slept for long, or ever since it opened the card. */
+static bool has_rest(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	return s->slot[slot].fair.asleep &&
+	       (!s->slot[slot].fair.worked || cgpu_pause_rests(s, slot, now_ns));
+}
+
 uint64_t cgpu_pause_resting(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t mask = 0;
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && s->slot[i].fair.asleep &&
-		    (!s->slot[i].fair.worked || cgpu_pause_rests(s, i, now_ns)))
+		if (cgpu_competes(s, i) && has_rest(s, i, now_ns) &&
+		    !cgpu_pause_is_unproven(s, i, now_ns))
 			mask |= SLOT_BIT(i);
 	return mask;
 }
@@ -158,6 +178,8 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 			continue;
 		if (s->fair.resting_mask & SLOT_BIT(i))
 			resting++;
+		else if (has_rest(s, i, now_ns) && cgpu_pause_is_unproven(s, i, now_ns))
+			awake++;
 		else if (cgpu_pauses(s, i, now_ns))
 			pausing++;
 		else

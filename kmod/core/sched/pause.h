@@ -29,6 +29,8 @@ bool cgpu_pause_is_unclear(const struct cgpu_sched *s);
 
 /* It has slept for long. */
 bool cgpu_pause_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+/* By the clock: it is not known to have no work, and keeps its windows though it sleeps. */
+bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 /* Slots that have slept for so long that the others' shares are made without them. */
 uint64_t cgpu_pause_resting(const struct cgpu_sched *s, uint64_t now_ns);
 /* One works at most, and all others have slept for long. */

@@ -81,6 +81,22 @@ static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 					 CGPU_SCHED_WAKE_NS);
 }
 
+/* When the next of those who rest is to show again that it has no work. */
+static void review_proofs(struct cgpu_sched *s, uint64_t now_ns)
+{
+	uint64_t at_ns;
+	uint32_t i;
+
+	if (!cgpu_pause_is_logged(s, now_ns))
+		return;
+	for (i = 0; i < s->slot_end; i++) {
+		if (!(s->fair.resting_mask >> i & 1))
+			continue;
+		at_ns = cgpu_max(s->slot[i].idle_ns + CGPU_SCHED_PROOF_NS, now_ns);
+		s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
+	}
+}
+
 static void set_entity(struct cgpu_sched *s, uint32_t entity, uint32_t share_ppm)
 {
 	struct cgpu_sched_entity *e = &s->entity[entity];
@@ -242,10 +258,12 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	set_entities(s);
 	set_order(s);
 	s->plan.whole = false;
-	if (s->plan.mode == CGPU_SCHED_WINDOWS)
+	if (s->plan.mode == CGPU_SCHED_WINDOWS) {
 		set_windows(s);
-	else if (s->plan.mode == CGPU_SCHED_FREE)
+		review_proofs(s, now_ns);
+	} else if (s->plan.mode == CGPU_SCHED_FREE) {
 		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	}
 	in_place = s->plan.period_ns == was && s->entity[s->cur.owner].offset_ns == offset_ns;
 	s->plan.moved |= !in_place;
 	/* several came at once: no time passed in which anybody used the card */

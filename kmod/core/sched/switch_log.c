@@ -211,9 +211,12 @@ static void judge_beginning(const struct cgpu_switch_log *log, struct cgpu_sched
 	struct cgpu_sched_slot *p = &s->slot[slot];
 
 	if (log->seen_mask & SLOT_BIT(slot)) {
+		s->plan.dirty |= p->idle_windows && s->fair.resting_mask & SLOT_BIT(slot);
 		p->idle_windows = 0;
 	} else if (!log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
 		   s->cur.end_ns == log->end_ns && p->member.open) {
+		/* it had its place until now */
+		s->plan.dirty |= p->fair.asleep && cgpu_pause_is_unproven(s, slot, now_ns);
 		p->idle_windows += p->idle_windows < CGPU_SCHED_TWICE;
 		cgpu_entity_pause(s, slot, now_ns);
 	}
