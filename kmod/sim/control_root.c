@@ -123,6 +123,24 @@ static u32 share_object(struct nvsim_ctl *c)
 	return nvsim_share_add(c->client, obj, &p->policy);
 }
 
+/* hObject index result: parent, or class */
+static u32 handle_info(struct nvsim_ctl *c)
+{
+	struct { u32 hObject, index; u64 result; } *p = c->p;
+	struct nvsim_object *obj = nvsim_object_find(c->client, p->hObject);
+	bool client = p->hObject == c->client->handle;
+
+	if (!obj && !client)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (p->index == 1)
+		p->result = client ? 0 : obj->parent ? obj->parent->handle : c->client->handle;
+	else if (p->index == 2)
+		p->result = client ? NV01_ROOT_CLIENT : obj->class;
+	else
+		return NV_ERR_INVALID_ARGUMENT;
+	return NV_OK;
+}
+
 /* ---- NV0000_CTRL_CMD_OS_UNIX_* ---- */
 
 struct os_unix_object { u32 type, hDevice, hParent, hObject; };
@@ -223,6 +241,7 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x0000021b, CTL_ANY, 0, pci_info),
 	CTL(0x00000274, CTL_ANY, 0, uuid_info),
 	CTL(0x00000275, CTL_ANY, 0, uuid_from_gpu_id),
+	CTL(0x00000d02, CTL_ANY, 16, handle_info),
 	CTL(0x00000d04, CTL_ANY, 12, inherited_share),
 	CTL(0x00000d06, CTL_ANY, 16, share_object),
 	CTL(0x00003d05, CTL_ANY, 24, export_to_fd),
