@@ -331,6 +331,14 @@ class Call:
             lib.cgpu_call_unanswered(self.tenant.raw, self.tenant.topology.raw, self.raw)
         )
 
+    def occupied(self) -> int:
+        """Serial of what is known by the handle that the call would make an object by, or 0."""
+        return int(lib.cgpu_call_occupied(self.tenant.raw, self.raw))
+
+    def vacate(self, serial: int) -> bool:
+        """The driver does not know it: true if it is forgotten."""
+        return bool(lib.cgpu_call_vacate(self.tenant.raw, self.raw, serial))
+
     def undo_args(self) -> bytes:
         """NVOS00_PARAMETERS (16 bytes) for the driver, after post said UNDO."""
         args = ffi.new("uint8_t[16]")

@@ -18,10 +18,28 @@
 enum {
 	/* a question that every client may ask; the driver checks the client first */
 	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
-	ATTACHED_BYTES = 128
+	ATTACHED_BYTES = 128,
+	/* ctrl0000client.h: NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
+	NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO = 0xd02,
+	HANDLE_INFO_BYTES = 16,
+	HANDLE_INFO_INDEX = 4,
+	HANDLE_INFO_INDEX_PARENT = 1
 };
 
 /* ----------------------------------------------------------------- clients */
+
+/* The file whose client it is, 0: nobody knows it. */
+static uint32_t client_file(struct container *c, uint32_t hClient)
+{
+	uint32_t index, file = 0;
+
+	pthread_mutex_lock(&door.lock);
+	index = cgpu_object_find(&c->tenant.objects, hClient, hClient);
+	if (index)
+		file = cgpu_object_at(&c->tenant.objects, index)->file;
+	pthread_mutex_unlock(&door.lock);
+	return file;
+}
 
 /*
  * A client is allocated by the tenant itself, for it belongs to the process that
@@ -55,6 +73,58 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 		cgpu_call_post(&f->c->tenant, &door.host.topology, &call, 0);
 	}
 	pthread_mutex_unlock(&door.lock);
+}
+
+/* ----------------------------------------------------------------- handles */
+
+/*
+ * false only if the driver says so: it is asked through the client's own file, and does
+ * not answer through another.
+ */
+static bool exists(struct container *c, uint32_t hClient, uint32_t hObject)
+{
+	uint8_t params[HANDLE_INFO_BYTES] = { 0 };
+	int fd = file_duplicate(c, client_file(c, hClient));
+	uint32_t status;
+
+	if (fd < 0)
+		return true;
+	cgpu_put32(params, 0, hObject);
+	cgpu_put32(params, HANDLE_INFO_INDEX, HANDLE_INFO_INDEX_PARENT);
+	status = rm_control(fd, hClient, hClient, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, params,
+			    sizeof(params));
+	close(fd);
+	return status != NV_ERR_OBJECT_NOT_FOUND;
+}
+
+/*
+ * What the tenant performs is taken for done, and what was known by its new handle for gone,
+ * with all that is charged and gated there. The driver would refuse a handle in use, and
+ * nobody here hear of it: so that is done here. What is known and not in use was refused by
+ * the driver before. Return: as the driver answers; NV_OK: it is free.
+ */
+static uint32_t answer_handle(struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+	uint32_t serial;
+	bool free_now;
+
+	if (!req->hObject_offset)
+		return NV_OK;
+	/* the tenant would hear of the one that the driver chooses, and nobody here */
+	if (!req->hObject)
+		return NV_ERR_INSUFFICIENT_RESOURCES;
+	pthread_mutex_lock(&door.lock);
+	serial = cgpu_call_occupied(&f->c->tenant, &f->call);
+	pthread_mutex_unlock(&door.lock);
+	if (!serial)
+		return NV_OK;
+	if (exists(f->c, req->hClient, req->hObject))
+		return NV_ERR_INSERT_DUPLICATE_NAME;
+	pthread_mutex_lock(&door.lock);
+	free_now = cgpu_call_vacate(&f->c->tenant, &f->call, serial);
+	pthread_mutex_unlock(&door.lock);
+	return free_now ? NV_OK : NV_ERR_INSERT_DUPLICATE_NAME;
 }
 
 /* ---------------------------------------------------------------- verdicts */
@@ -189,9 +259,16 @@ static bool gives_back(const struct cgpu_request *req)
 static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
-	uint32_t status = req->status;
+	uint32_t status = req->status, handle;
 	int verdict, err, dmabuf = -1;
 
+	handle = performs(f) ? NV_OK : answer_handle(f);
+	if (handle != NV_OK) {
+		cgpu_put32(f->args, req->status_offset, handle);
+		report(f);
+		door.count.answered++;
+		return fail(deliver(f));
+	}
 	verdict = pre(f);
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
 		/* what was freed behind our back counts before anything is refused */

@@ -674,3 +674,58 @@ def test_a_file_that_closes_under_a_mapping_on_its_way_keeps_its_charge_until_it
     container.tenant.close(container.uvm)
     assert container.account.current_bytes == 0
     assert container.tenant.idle()
+
+
+# -------------------------------------------- what a door does not hear the answer of
+
+
+def _device(container: Container, handle: int) -> Call:
+    params = nv.device_params(0)
+    args = nv.rm_alloc(CLIENT, CLIENT, handle, nv.DEVICE, params)
+    return container.tenant.call(
+        Request(ABI, Device.CTL, nv.ALLOC, bytes(args), bytes(params)), container.ctl, 70
+    )
+
+
+def test_a_handle_in_use_is_told_before_a_call_that_nobody_hears_the_answer_of() -> None:
+    container = Container()
+    assert _device(container, 5).occupied() == 0
+    container.memory(5, MIB)
+    call = _device(container, 5)
+    serial = call.occupied()
+    assert serial
+    # the driver does not know it: what it kept is returned, and the handle is free
+    assert call.vacate(serial)
+    assert (call.occupied(), container.account.current_bytes) == (0, 0)
+    assert (call.pre(), call.unanswered()) == (Verdict.FORWARD, Verdict.DONE)
+    assert _device(container, CLIENT).occupied()
+    assert _device(container, DEVICE).occupied()
+
+
+def test_what_was_made_since_the_driver_was_asked_stays() -> None:
+    container = Container()
+    container.memory(5, MIB)
+    call = _device(container, 5)
+    serial = call.occupied()
+    container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post()
+    container.memory(5, 2 * MIB)
+    assert not call.vacate(serial)
+    assert container.account.current_bytes == 2 * MIB
+
+
+def test_what_a_call_in_the_driver_needs_stays() -> None:
+    container = Container()
+    container.memory(5, MIB)
+    call = _device(container, 5)
+    _, dup = container.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, 6, CLIENT, 5))
+    assert not call.vacate(call.occupied())
+    assert dup.post() is Verdict.DONE
+    assert container.account.current_bytes == MIB
+
+
+def test_a_call_that_makes_no_object_names_no_new_handle() -> None:
+    container = Container()
+    container.memory(5, MIB)
+    request = Request(ABI, Device.CTL, nv.FREE, bytes(nv.rm_free(CLIENT, 5)), b"")
+    call = container.tenant.call(request, container.ctl, 70)
+    assert call.occupied() == 0

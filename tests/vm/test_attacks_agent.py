@@ -28,6 +28,7 @@ pytestmark = [
 
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT_BYTES = 1024 * MIB
+NV_ERR_INSERT_DUPLICATE_NAME = 0x19
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
 #: kmod/core/call/call.h
@@ -390,3 +391,42 @@ def test_what_others_hold_is_not_told(door: Door, who: tuple[str, ...], reach: s
     assert int(asked.stdout.split()[-1]) >= 64 * MIB
     assert " ".join(_words(door, *who, reach, "pid-info", pid)) == "status 0 result 0 bytes 0"
     holder.kill()
+
+
+@pytest.fixture
+def blind(made: Callable[[str], Path]) -> str:
+    """What the driver refuses where the agent does not hear of it."""
+    return str(made("programs") / "blind")
+
+
+def _told(found: list[str]) -> list[tuple[str, int]]:
+    return list(zip(found[::2], map(int, found[1::2]), strict=True))
+
+
+@pytest.mark.parametrize("what", ["device", "descriptor"])
+def test_what_is_allocated_by_a_handle_in_use_erases_nothing(
+    door: Door, who: tuple[str, ...], blind: str, what: str
+) -> None:
+    found = _words(door, *who, blind, "over", what, str(700 * MIB))
+    assert _told(found) == [
+        ("first", 0),
+        ("full", NV_ERR_NO_MEMORY),
+        ("over", NV_ERR_INSERT_DUPLICATE_NAME),
+        ("second", NV_ERR_NO_MEMORY),
+    ]
+
+
+def test_a_handle_that_the_driver_refused_can_be_used_again(
+    door: Door, who: tuple[str, ...], blind: str
+) -> None:
+    found = _words(door, *who, blind, "again")
+    assert _told(found) == [
+        ("refused", 1),
+        ("device", 0),
+        ("memory", 0),
+        ("twice", NV_ERR_INSERT_DUPLICATE_NAME),
+        ("more", 0),
+        ("freed", 0),
+        ("refused", 1),
+        ("descriptor", 0),
+    ]

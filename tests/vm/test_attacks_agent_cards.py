@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.vm import user_door
-from tests.vm.test_attacks_agent import MIB, WHO, _events
+from tests.vm.test_attacks_agent import (
+    MIB,
+    NV_ERR_INSERT_DUPLICATE_NAME,
+    NV_ERR_NO_MEMORY,
+    WHO,
+    _events,
+    _told,
+)
 from tests.vm.user_door import START_S
 
 pytestmark = [
@@ -34,3 +41,20 @@ def test_memory_of_a_card_that_was_not_given_ends_the_container(
         assert "holds memory that it was not given" in _events()
         user_door.emptied()
         door.close()
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_memory_is_charged_to_the_card_that_it_is_on(
+    made: Callable[[str], Path], tmp_path: Path, who: str
+) -> None:
+    """Whatever device of another card the driver refused by the same handle."""
+    swap = (str(made("programs") / "blind"), "swap", "1", str(2048 * MIB))
+    with user_door.opened(made, tmp_path, cards="T4,T4") as door:
+        _, out, err = door.run(*WHO[who], *swap, mem="1G,4G", gpu="0,1")
+        user_door.emptied()
+        door.close()
+    assert _told(out.split()) == [
+        ("device", 0),
+        ("other", NV_ERR_INSERT_DUPLICATE_NAME),
+        ("memory", NV_ERR_NO_MEMORY),
+    ], err

@@ -452,6 +452,36 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 	return cgpu_call_post(tenant, topology, call, 0);
 }
 
+/* Return: its index, 0: none. */
+static uint32_t occupant(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	const struct cgpu_request *req = &call->req;
+
+	return req->hObject_offset ?
+		       cgpu_object_find(&tenant->objects, req->hClient, req->hObject) : 0;
+}
+
+uint32_t cgpu_call_occupied(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	uint32_t index = occupant(tenant, call);
+
+	return index ? cgpu_object_at(&tenant->objects, index)->serial : 0;
+}
+
+bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call, uint32_t serial)
+{
+	uint32_t index = occupant(tenant, call);
+
+	if (!index)
+		return true;
+	/* whoever made it since the driver was asked has had the driver's answer */
+	if (cgpu_object_at(&tenant->objects, index)->serial != serial ||
+	    cgpu_object_at(&tenant->objects, index)->users)
+		return false;
+	cgpu_object_remove(&tenant->objects, &tenant->ledger, index);
+	return true;
+}
+
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
 {
 	memset(args, 0, sizeof(struct nvos00));

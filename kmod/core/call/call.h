@@ -150,6 +150,19 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			 struct cgpu_call *call);
 
+/*
+ * For a door that lets the caller go on to the driver: what the call would make an object
+ * by must name none, or what it names would be taken for gone and be charged no more.
+ * Return: serial of the one that is known by this handle, 0: none.
+ */
+uint32_t cgpu_call_occupied(const struct cgpu_tenant *tenant, const struct cgpu_call *call);
+/*
+ * The driver does not know that one: it refused the call that was to make it, or freed it
+ * with another. Return: false: another is known by now, or a call needs it.
+ */
+bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call,
+		      uint32_t serial);
+
 /* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
 /* After the driver freed it: what the call had charged and pinned goes. */
