@@ -212,7 +212,8 @@ static int pre(struct flight *f)
 	return verdict;
 }
 
-static int post(struct flight *f, int result)
+/* `heard`: of the driver's `result`; else the tenant performs it, and it may be refused. */
+static int settle(struct flight *f, bool heard, int result)
 {
 	bool changes = changes_channels(&f->call.req);
 	uint32_t minor;
@@ -220,7 +221,9 @@ static int post(struct flight *f, int result)
 
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
-	verdict = cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result);
+	verdict = heard ?
+		  cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result) :
+		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
 	if (changes)
 		refresh(f->c);
 	pthread_mutex_unlock(&door.lock);
@@ -228,6 +231,11 @@ static int post(struct flight *f, int result)
 		if (f->c->grant[minor].present)
 			shut_new_channels(f->c, minor);
 	return verdict;
+}
+
+static int post(struct flight *f, int result)
+{
+	return settle(f, true, result);
 }
 
 static void undone(struct flight *f)
@@ -249,11 +257,26 @@ static bool is_device(const struct cgpu_request *req)
 	return req->op == CGPU_OP_ALLOC && req->hClass == NV01_DEVICE_0;
 }
 
-/* Were it taken for done, what the driver refused would be credited. */
-static bool gives_back(const struct cgpu_request *req)
+/* What the tenant performs: nobody here hears what the driver answers. */
+static struct answer let_go_on(struct flight *f)
 {
-	return req->op == CGPU_OP_UNMAP_MEMORY || req->op == CGPU_OP_UVM_UNREGISTER_GPU ||
-	       req->op == CGPU_OP_UVM_UNREGISTER_VASPACE;
+	int verdict;
+
+	/* its flags are the core's; it must run in the process that it is about */
+	if ((f->call.req.op == CGPU_OP_UVM_INITIALIZE || is_device(&f->call.req)) && deliver(f)) {
+		post(f, -EFAULT);
+		return fail(-EFAULT);
+	}
+	verdict = settle(f, false, 0);
+	if (verdict == CGPU_UNDO) {
+		undone(f);
+		return fail(deliver(f));
+	}
+	if (verdict == CGPU_KILL) {
+		processes_kill(f->c, "raced its own call");
+		return fail(-EPERM);
+	}
+	return CONTINUE;
 }
 
 static struct answer decide(struct flight *f)
@@ -291,30 +314,8 @@ static struct answer decide(struct flight *f)
 	}
 	if (f->call.unlisted.kind)
 		tell_unlisted(f, &f->call.unlisted, "unknown");
-	if (!performs(f)) {
-		/* its flags are the core's; it must run in the process that it is about */
-		if ((req->op == CGPU_OP_UVM_INITIALIZE || is_device(req)) && deliver(f)) {
-			post(f, -EFAULT);
-			return fail(-EFAULT);
-		}
-		/*
-		 * As if the driver had agreed; if it does not, too much is charged. So a
-		 * mapping is never taken for gone, but goes with its memory, and a card's
-		 * with the file.
-		 */
-		if (req->status_offset != CGPU_NO_OFFSET)
-			cgpu_put32(f->args, req->status_offset, NV_OK);
-		verdict = post(f, gives_back(req) ? -EAGAIN : 0);
-		if (verdict == CGPU_UNDO) {
-			undone(f);
-			return fail(deliver(f));
-		}
-		if (verdict == CGPU_KILL) {
-			processes_kill(f->c, "raced its own call");
-			return fail(-EPERM);
-		}
-		return CONTINUE;
-	}
+	if (!performs(f))
+		return let_go_on(f);
 	err = perform(f);
 	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
 	    !cgpu_get32(f->args, req->status_offset)) {

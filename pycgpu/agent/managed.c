@@ -288,7 +288,11 @@ static void without(const struct spans *spans, const struct spans *holes, struct
 	}
 }
 
-/* What the ledger has of a file's address space, and of the file itself. Context: door.lock. */
+/*
+ * Managed memory that the ledger has, of a file's address space, and of the file itself. What
+ * else was announced there the driver may have refused: by it nothing counts as known.
+ * Context: door.lock.
+ */
 static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
 		       struct spans *known, struct spans *managed)
 {
@@ -301,12 +305,10 @@ static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
 		/* a process has more than one file of the device; all map into it */
 		if (r->file >= FILES_MAX ||
 		    c->file[r->file].owner != c->file[number].owner ||
-		    r->kind == CGPU_RANGE_EXPORT || r->kind == CGPU_RANGE_CREATED ||
-		    r->kind == CGPU_RANGE_OS_EVENT)
+		    r->kind != CGPU_RANGE_MANAGED)
 			continue;
 		add_span(known, r->base, r->base + r->length_bytes);
-		if (r->file == number && r->kind == CGPU_RANGE_MANAGED &&
-		    !is_recent(c, number, r->base, began_ns))
+		if (r->file == number && !is_recent(c, number, r->base, began_ns))
 			add_span(managed, r->base, r->base + r->length_bytes);
 	}
 	sort_spans(known);

@@ -92,6 +92,8 @@ bool performs(const struct flight *f)
 	case CGPU_OP_UNMAP_DMA:
 	/* of the file's address space, whoever asks: what is counted, the driver has done */
 	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
+	case CGPU_OP_UVM_CREATE_EXTERNAL:
+	case CGPU_OP_UVM_PARALLELISM:
 	case CGPU_OP_UVM_MAP_SPARSE:
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 	case CGPU_OP_UVM_FREE:

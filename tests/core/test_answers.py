@@ -729,3 +729,40 @@ def test_a_call_that_makes_no_object_names_no_new_handle() -> None:
     request = Request(ABI, Device.CTL, nv.FREE, bytes(nv.rm_free(CLIENT, 5)), b"")
     call = container.tenant.call(request, container.ctl, 70)
     assert call.occupied() == 0
+
+
+def test_a_pool_that_nobody_heard_of_makes_no_managed_memory_free() -> None:
+    container = Container()
+
+    def uvm(nr: int, args: bytes | bytearray) -> Call:
+        verdict, call = container.ask(nr, args, device=Device.UVM)
+        assert verdict is Verdict.FORWARD
+        return call
+
+    uvm(nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1))).post()
+    for length in (2 * MIB, 64 * MIB):
+        pool = uvm(nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, length))
+        assert pool.unanswered() is Verdict.DONE
+    uvm(nv.UVM_FREE, nv.uvm_free(16 * MIB, 2 * MIB)).post()
+    assert not container.tenant.mmap(container.uvm, 18 * MIB, 32 * MIB)
+
+
+def test_a_free_by_base_of_a_pool_that_nobody_heard_of_returns_its_page_tables() -> None:
+    container = Container()
+    bound = 2 * lib.CGPU_FREE_TABLES_BYTES * 512
+
+    def uvm(nr: int, args: bytes | bytearray) -> Call:
+        verdict, call = container.ask(nr, args, device=Device.UVM, abi=ABI_590)
+        assert verdict is Verdict.FORWARD
+        return call
+
+    for _ in range(8):
+        pool = uvm(nv.UVM_SEMAPHORE_POOL, nv.uvm_semaphore_pool(16 * MIB, bound // 4))
+        assert pool.unanswered() is Verdict.DONE
+        free = uvm(nv.UVM_FREE, nv.uvm_free_by_base(16 * MIB))
+        later = uvm(nv.UVM_MAP_SPARSE, nv.uvm_map_sparse(16 * MIB, 4096, nv.card_uuid(1)))
+        assert later.post() is Verdict.DONE
+        nv.set32(args := bytearray(free.args), 8, nv.OK)
+        free.set_args(bytes(args))
+        assert free.post() is Verdict.DONE
+        assert container.account.current_bytes == 0

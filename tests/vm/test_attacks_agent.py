@@ -31,6 +31,7 @@ LIMIT_BYTES = 1024 * MIB
 NV_ERR_INSERT_DUPLICATE_NAME = 0x19
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
+NV_ERR_UVM_ADDRESS_IN_USE = 0x68
 #: kmod/core/call/call.h
 MAX_MAPPINGS = 4096
 FREE_GROUPS, GROUP_BYTES = 128, 4 * MIB
@@ -429,4 +430,18 @@ def test_a_handle_that_the_driver_refused_can_be_used_again(
         ("freed", 0),
         ("refused", 1),
         ("descriptor", 0),
+    ]
+
+
+def test_a_pool_that_the_driver_refuses_makes_no_managed_memory_free(
+    door: Door, who: tuple[str, ...], blind: str
+) -> None:
+    found = _words(door, *who, blind, "pool", str(2900 * MIB))
+    assert _told(found) == [
+        ("before", errno.ENOMEM),
+        ("pool", 0),
+        ("again", NV_ERR_UVM_ADDRESS_IN_USE),
+        ("mapped", 0),
+        ("free", 0),
+        ("after", errno.ENOMEM),
     ]

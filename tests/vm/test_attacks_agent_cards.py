@@ -14,9 +14,11 @@ from tests.vm.test_attacks_agent import (
     MIB,
     NV_ERR_INSERT_DUPLICATE_NAME,
     NV_ERR_NO_MEMORY,
+    NV_ERR_UVM_ADDRESS_IN_USE,
     WHO,
     _events,
     _told,
+    _words,
 )
 from tests.vm.user_door import START_S
 
@@ -58,3 +60,28 @@ def test_memory_is_charged_to_the_card_that_it_is_on(
         ("other", NV_ERR_INSERT_DUPLICATE_NAME),
         ("memory", NV_ERR_NO_MEMORY),
     ], err
+
+
+@pytest.mark.parametrize("branch", [580, 590])
+def test_what_is_mapped_is_freed_with_its_own_range_alone(
+    made: Callable[[str], Path], tmp_path: Path, branch: int
+) -> None:
+    """From 590 on UVM_FREE says no length: what the driver refused has none."""
+    blind = str(made("programs") / "blind")
+    with user_door.opened(made, tmp_path, branch=branch) as door:
+        found = _words(door, *WHO["user"], blind, "ranges", str(512 * MIB), str(700 * MIB))
+        # 128 MiB of page tables each: the limit would be reached if they stayed
+        pools = _words(door, *WHO["user"], blind, "pools", "20", str(65536 * MIB))
+        user_door.emptied()
+        door.close()
+    assert _told(found) == [
+        ("near", 0),
+        ("far", 0),
+        ("over", NV_ERR_UVM_ADDRESS_IN_USE),
+        ("over", NV_ERR_UVM_ADDRESS_IN_USE),
+        ("free", 0),
+        ("beside", NV_ERR_NO_MEMORY),
+        ("free", 0),
+        ("after", 0),
+    ]
+    assert _told(pools) == [("made", 20), ("status", 0)]

@@ -86,14 +86,14 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	const uint32_t freed = 1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING |
 			       1u << CGPU_RANGE_CREATED;
 	struct cgpu_request *req = &call->req;
-	bool known = true;
 
+	call->length_known = true;
 	if (req->args_size == sizeof(struct uvm_free_by_base)) {
 		req->length_bytes = cgpu_range_length(&tenant->ranges, call->file, freed,
 						      req->base);
-		known = req->length_bytes;
+		call->length_known = req->length_bytes;
 		/* enough to keep anything from being made there meanwhile */
-		if (!known)
+		if (!call->length_known)
 			req->length_bytes = 1;
 	}
 	/* no well-formed program frees the same address twice at the same time */
@@ -104,7 +104,7 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_tenant_is_mapping(tenant, call->file, req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->range_serial = tenant->ranges.serial;
-	if (known)
+	if (call->length_known)
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, freed,
 			       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
 	if (!req->length_bytes ||
@@ -355,6 +355,21 @@ static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
 	forget_registration(tenant, call, card);
 }
 
+/* Of a range of unknown length what begins where it began is in it: nothing begins before it. */
+static void post_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	struct cgpu_request *req = &call->req;
+
+	while (!call->length_known &&
+	       cgpu_range_oldest(&tenant->ranges, call->file, CGPU_RANGE_EXTERNAL, req->base) <=
+		       call->range_serial)
+		cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, call->file,
+				       CGPU_RANGE_EXTERNAL, req->base);
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
+		       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD, call->range_serial, req->base,
+		       req->length_bytes);
+}
+
 int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		 struct cgpu_call *call)
 {
@@ -424,9 +439,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_FREE:
-		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-			       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD,
-			       call->range_serial, req->base, req->length_bytes);
+		post_uvm_free(tenant, call);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_MAP_SPARSE:
 		return remember_tables(tenant, call);
