@@ -78,7 +78,8 @@ def memory_params(size_bytes: int, attr: int = 0, attr2: int = 0, flags: int = 0
 
 
 def device_params(instance: int) -> bytearray:
-    return put(56, (0, "I", instance))
+    """NV0080_ALLOC_PARAMETERS, vaMode as CUDA has it: no address space comes with it."""
+    return put(56, (0, "I", instance), (48, "I", 2))
 
 
 def group_params(vaspace: int, engine: int) -> bytearray:

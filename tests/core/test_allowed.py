@@ -697,12 +697,12 @@ def test_channels_and_address_spaces_beyond_the_free_ones_are_charged() -> None:
 
 
 @pytest.mark.parametrize(("share", "mode", "counts"), [
-    (CLIENT, 0, True), (CLIENT, 1, True), (CLIENT, 2, False), (0, 0, False),
+    (CLIENT, 0, True), (CLIENT, 1, True), (CLIENT, 2, False), (0, 0, True), (0, 2, False),
 ])  # fmt: skip
 def test_an_address_space_that_comes_with_a_device_is_one_of_them(
     share: int, mode: int, counts: bool
 ) -> None:
-    """CUDA's devices have none (mode 2), those of NVML the card's own (no share)."""
+    """CUDA's devices have none (mode 2); NVML's, which ask for the card's own, have one."""
     container = Runs()
     for i in range(lib.CGPU_FREE_VASPACES + 3):
         params = nv.device_params(0)

@@ -287,12 +287,12 @@ GUEST = Tenant("bursty", on_ns=3 * MS, off_ns=10 * MS, close_ns=1000 * MS)
 def test_each_process_of_a_container_has_its_part_on_demand(groups: tuple[int, ...]) -> None:
     """
     A turn ended before the runlist had come to the last of them: of four processes in each of three
-    containers it did a twentieth of what the first did, of eight half (so on an H100, too).
+    containers it did a twentieth of what the first did.
     """
     tenants = tuple(replace(FETCHED, groups=count) for count in groups)
     result = run(Scenario((*tenants, GUEST), policy=serving.FAIR, duration_ns=8000 * MS))
     for i, count in enumerate(groups):
-        assert result.slowest[i] * count >= 0.7 * sum(result.useful[i])
+        assert result.slowest[i] * count >= 0.65 * sum(result.useful[i])
 
 
 @pytest.mark.parametrize("fetched_ms", (1, 5))

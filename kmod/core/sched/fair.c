@@ -130,64 +130,32 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 	return claims ? claims * CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
-static uint32_t count_of(uint64_t mask)
+/* By so much another must be ahead: the length of a window. */
+static int64_t granularity(const struct cgpu_sched *s)
 {
-	uint32_t count;
+	uint32_t i, count = 0;
+	bool several = false;
+	uint64_t ns;
 
-	for (count = 0; mask; count++)
-		mask &= mask - 1;
-	return count;
-}
-
-/* By so much another must be ahead, where those of `mask` take turns: the length of a window. */
-static int64_t granularity_of(const struct cgpu_sched *s, uint64_t mask)
-{
+	for (i = 0; i < s->slot_end; i++) {
+		count += runnable(s, i);
+		several |= runnable(s, i) && s->slot[i].groups > 1;
+	}
 	/* the more there are, the more each one's window moves the others */
-	uint32_t i, count = count_of(mask);
-	uint64_t ns = s->plan.period_ns / (count <= 2 ? 2 : 3), groups_ns;
-
-	if (count < 2)
-		return (int64_t)ns;
+	if (count <= 2)
+		return (int64_t)s->plan.period_ns / 2;
+	ns = s->plan.period_ns / 3;
 	/* but hand-overs are not to take what many have */
 	if (count >= CGPU_SCHED_UNITS)
 		ns = cgpu_max(ns, count * CGPU_SCHED_FAIR_TURN_NS);
-	/* nor switches among one's groups what they have in a turn: see cgpu_fair_turn_ns() */
-	for (i = 0; i < s->slot_end; i++) {
-		if (!(mask & SLOT_BIT(i)) || s->slot[i].groups < 2 || !share(s, i))
-			continue;
-		groups_ns = (uint64_t)s->slot[i].groups * CGPU_SCHED_FAIR_GROUP_NS * (count - 1) /
-			    count * 1000000 / share(s, i);
-		ns = cgpu_max(ns, cgpu_min(groups_ns, s->plan.period_ns));
-	}
+	/*
+	 * Slices of several groups are cut for the share of a period, which is how long a turn
+	 * is with this lead: the runlist begins with the first each time, and would not come to
+	 * the last.
+	 */
+	if (several)
+		ns = cgpu_max(ns, s->plan.period_ns * (count - 1) / count);
 	return (int64_t)ns;
-}
-
-static int64_t granularity(const struct cgpu_sched *s)
-{
-	uint64_t mask = 0;
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (runnable(s, i))
-			mask |= SLOT_BIT(i);
-	return granularity_of(s, mask);
-}
-
-/*
- * While one of n has the card for t, the others come nearer to it by t divided by its share; the
- * next of them is ahead by the granularity when n - 1 of n parts of that are over.
- */
-uint64_t cgpu_fair_turn_ns(const struct cgpu_sched *s, uint32_t slot)
-{
-	uint64_t mask = 0;
-	uint32_t i, count;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && share(s, i) && !(s->fair.resting_mask & SLOT_BIT(i)))
-			mask |= SLOT_BIT(i);
-	count = cgpu_max(count_of(mask), 2);
-	return cgpu_part((uint64_t)granularity_of(s, mask) * count / (count - 1), share(s, slot)) +
-	       CGPU_SCHED_FAIR_LATE_NS;
 }
 
 /* What it has not held of its share of the last second, less a window of @window_ns. */

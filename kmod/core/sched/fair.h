@@ -36,9 +36,6 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s);
 /* It had none: its gate opened, and its context was not loaded. */
 bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot);
 
-/* So long it has the card at a time, beside others who have work. */
-uint64_t cgpu_fair_turn_ns(const struct cgpu_sched *s, uint32_t slot);
-
 /* The runlist has come to each whose gate is open by then. */
 uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
 

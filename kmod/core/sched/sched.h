@@ -89,10 +89,6 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
 	/* of eight and more each has the card for so long */
 	CGPU_SCHED_FAIR_TURN_NS = 4000000,
-	/* and each channel group for so long of its container's turn, if there are several */
-	CGPU_SCHED_FAIR_GROUP_NS = 1500000,
-	/* by so much a turn is longer than its lags make it: the next look, and the call */
-	CGPU_SCHED_FAIR_LATE_NS = 1000000,
 	/* after so long a sleep the others' shares are made without the sleeper */
 	CGPU_SCHED_FAIR_REST_NS = 500000000,
 	/*

@@ -9,7 +9,6 @@
  */
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
-#include "core/sched/fair.h"
 #include "core/sched/pause.h"
 
 void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
@@ -65,18 +64,6 @@ static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 }
 
 /*
- * The slice of each of several groups in one turn on demand: each has one. In a turn that ends
- * earlier the last ones have none, in a longer one the first have two: the runlist begins with
- * the first each time.
- */
-static uint64_t turn_slice_us(uint64_t ns, uint32_t groups)
-{
-	uint64_t each = ns / groups;
-
-	return (each - cgpu_min(each / 2, CGPU_SCHED_SWITCH_NS)) / 1000;
-}
-
-/*
  * While gates are open beside each other one that wakes shall not wait for long, and what each
  * submits is to be seen soon: where slices are long, all seem to sleep whose work is done within
  * the first. Only one that never pauses runs several groups alone, and loses by every switch.
@@ -84,13 +71,13 @@ static uint64_t turn_slice_us(uint64_t ns, uint32_t groups)
 static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
 {
 	const struct cgpu_sched_slot *of = &s->slot[slot];
-	uint64_t us;
+	uint64_t part_ns = cgpu_part(s->plan.period_ns, s->share[slot].share_ppm), us;
 	bool pauses = of->fair.pauses || of->fair.is_silent;
 
 	if (of->groups == 1)
 		return pauses || cgpu_pause_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
 							CGPU_SCHED_FAIR_SLICE_US;
-	us = turn_slice_us(cgpu_fair_turn_ns(s, slot), of->groups);
+	us = cut_slice_us(part_ns, of->groups);
 	return pauses ? cgpu_min(us, CGPU_SCHED_SLICE_US_CUDA) : us;
 }
 
