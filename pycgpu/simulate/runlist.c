@@ -305,8 +305,8 @@ static void userd(const struct model *m, uint32_t g, uint32_t *get, uint32_t *pu
 		*put += (uint32_t)(m->now_ns / 500000);
 	*get = *put;
 	if (t->kind == MODEL_FROZEN ||
-	    (group->left_ns && (group->unfetched || (!t->fetched_ns && (!group->begun ||
-									group->left_ns > fetch_ns)))))
+	    (group->left_ns && group->unfetched) ||
+	    (group->left_ns && !t->fetched_ns && (!group->begun || group->left_ns > fetch_ns)))
 		--*get;
 	*get %= 1024;
 	*put %= 1024;

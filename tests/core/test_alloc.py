@@ -35,16 +35,20 @@ class Program:
         for client in (CLIENT, OTHER):
             self.ask(nv.ALLOC, nv.rm_alloc(0, 0, client, nv.ROOT_CLIENT))
 
-    def begin(self, nr: int, args: bytes, params: bytes = b"") -> tuple[Verdict, Call]:
+    def begin(
+        self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b""
+    ) -> tuple[Verdict, Call]:
         request = Request(ABI, Device.CTL, nr, bytes(args), bytes(params))
         call = self.tenant.call(request, self.file, 100)
         return call.pre(), call
 
-    def ask(self, nr: int, args: bytes, params: bytes = b"", size: int = 0) -> tuple[int, Call]:
+    def ask(
+        self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b"", size: int = 0
+    ) -> tuple[int, Call]:
         """Return NVIDIA's status, and the call; *size*: that the driver reports of memory."""
         verdict, call = self.begin(nr, args, params)
         if verdict is Verdict.ANSWER:
-            return call.status, call
+            return call.status or 0, call
         if size and call.params:
             answer = bytearray(call.params)
             struct.pack_into("<Q", answer, 64, size)
@@ -52,7 +56,9 @@ class Program:
         assert call.post(0) is Verdict.DONE
         return 0, call
 
-    def make(self, parent: int, new: int, cls: int, params: bytes = b"", size: int = 0) -> int:
+    def make(
+        self, parent: int, new: int, cls: int, params: bytes | bytearray = b"", size: int = 0
+    ) -> int:
         return self.ask(nv.ALLOC, nv.rm_alloc(CLIENT, parent, new, cls, params), params, size)[0]
 
     def device(self, share: int = 0, target: int = 0, mode: int = 0) -> tuple[int, Call]:

@@ -39,7 +39,7 @@ bool cgpu_fair_was_empty(const struct cgpu_sched *s, uint32_t slot);
 /* The runlist has come to each whose gate is open by then. */
 uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
 
-/* One that wakes has its turn by the runlist before gates would have moved for it, or soon after. */
+/* One that wakes has its turn by the runlist about as soon as gates would move for it. */
 bool cgpu_fair_carries(const struct cgpu_sched *s);
 
 /*

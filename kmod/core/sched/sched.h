@@ -99,7 +99,7 @@ enum cgpu_sched_limit {
 	/* nor is one of which it ran more than such a part, by the log */
 	CGPU_SCHED_FAIR_SLEPT_PART = 4,
 	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
-	/* by the clock one that rests has a window again after so long, to show that it has no work */
+	/* by the clock one that rests has a window after so long, to show that it has no work */
 	CGPU_SCHED_PROOF_NS = 2000000000,
 	/* so long after the last sleep slices are tried again; if they do not do, twice, up to: */
 	CGPU_SCHED_FAIR_KEEP_MS = 8000,
@@ -135,7 +135,7 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_BUDGET_BEHIND_NS = 5000000,
 	/* for so long */
 	CGPU_SCHED_BUDGET_URGENT_NS = 3000000,
-	/* the runlist comes to one that wakes within two of CUDA's slices; else gates are to move */
+	/* the runlist comes to one that wakes within two of CUDA's slices; else gates move */
 	CGPU_SCHED_FAIR_CARRIES_NS = 4600000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
