@@ -392,7 +392,7 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 	d->quiet_ns = 0;
 	/* it slept in between */
 	if (ns > CGPU_DEMAND_SILENT_MAX_NS + late_ns(demand, d) +
-			 (beside ? cgpu_fair_round_ns(s) : 0))
+			 (beside && !cgpu_fair_carries(s) ? cgpu_fair_round_ns(s) : 0))
 		return;
 	if (!beside) {
 		(void)has_rate(&d->alone, ns, d->submits);
