@@ -60,6 +60,13 @@ static uint32_t reserve_status(int err)
 				NV_ERR_INSUFFICIENT_RESOURCES;
 }
 
+/* @grain: a power of two. Return: UINT64_MAX: it has no such multiple. */
+static uint64_t round_up_to(uint64_t size_bytes, uint64_t grain)
+{
+	return size_bytes > UINT64_MAX - grain ? UINT64_MAX :
+						 (size_bytes + grain - 1) & ~(grain - 1);
+}
+
 uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
 {
 	uint32_t page = (attr >> NVOS32_ATTR_PAGE_SIZE_SHIFT) & NVOS32_ATTR_PAGE_SIZE_MASK;
@@ -72,9 +79,7 @@ uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
 			huge == 2 ? HUGE_512M_BYTES : HUGE_PAGE_BYTES;
 	else if (page == NVOS32_ATTR_PAGE_SIZE_DEFAULT && size_bytes >= HUGE_PAGE_BYTES)
 		grain = HUGE_PAGE_BYTES;
-	if (size_bytes > UINT64_MAX - grain)
-		return UINT64_MAX;
-	return (size_bytes + grain - 1) & ~(grain - 1);
+	return round_up_to(size_bytes, grain);
 }
 
 /*
@@ -87,8 +92,7 @@ static uint64_t aligned_bytes(uint64_t size_bytes, uint64_t alignment_bytes)
 
 	while (grain < alignment_bytes && grain < HUGE_PAGE_BYTES)
 		grain <<= 1;
-	return size_bytes > UINT64_MAX - grain ? UINT64_MAX :
-						 (size_bytes + grain - 1) & ~(grain - 1);
+	return round_up_to(size_bytes, grain);
 }
 
 static uint64_t asked_bytes(const struct cgpu_request *req)
