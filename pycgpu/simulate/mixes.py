@@ -22,7 +22,8 @@ BUSY_BIN = 0.9
 BUSY_SECOND = 0.98
 
 
-def _tenant(draw: random.Random, seconds: int) -> Tenant:
+def tenant(draw: random.Random, seconds: int) -> Tenant:
+    """Return one that saturates, pauses or works for long, with requests for *seconds*."""
     kind = draw.randrange(8)
     if kind == 0:
         return Tenant()
@@ -55,7 +56,7 @@ def mix(seed: int, seconds: int = 10, *, fetched: bool = False) -> Scenario:
     """
     draw = random.Random(seed)
     tenants = tuple(
-        replace(_tenant(draw, seconds), weight=draw.choice((1, 1, 1, 2, 3, 4)), uncapped=True)
+        replace(tenant(draw, seconds), weight=draw.choice((1, 1, 1, 2, 3, 4)), uncapped=True)
         for _ in range(draw.randint(2, 7))
     )
     if fetched:

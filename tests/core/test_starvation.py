@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pycgpu.request.model import POLICIES
-from pycgpu.simulate import Scenario, Tenant, run, serving
+from pycgpu.simulate import Scenario, Tenant, mixes, run
 from pycgpu.simulate.scenario import MS, Run, entitlements
 
 SECONDS = 8
@@ -21,28 +21,16 @@ LEAST = 0.4
 
 
 def _tenant(draw: random.Random) -> Tenant:
-    """One that saturates, pauses, has several processes, or works for long at a time."""
+    """As in the other mixes, or one of several processes, or with nothing to be seen queued."""
     kind = draw.randrange(8)
     if kind == 0:
-        return Tenant()
-    if kind == 1:
-        return Tenant(fetched_ns=draw.choice((1, 5, 20, 50, 100)) * MS)
-    if kind == 2:
-        on_ms, off_ms = draw.choice((1, 5, 20, 100, 300)), draw.choice((1, 5, 10, 50, 300))
-        return Tenant("bursty", on_ns=on_ms * MS, off_ns=off_ms * MS)
-    if kind == 3:
-        arrivals = serving.arrivals(draw.choice((2, 4, 8)), SECONDS, draw.randrange(1000))
-        return serving.server(arrivals=arrivals)
-    if kind == 4:
-        return serving.server(arrivals=(), off_ns=0)
-    if kind == 5:
-        pause_ns = draw.choice((20, 100, 1000, 10_000)) * 1000
-        step = serving.server(arrivals=(), off_ns=0, steps=1, host_ns=pause_ns)
-        return replace(step, step_ns=draw.choice((1, 5, 20, 100)) * MS)
-    if kind == 6:
         return Tenant(groups=draw.choice((2, 3, 4, 8)), fetched_ns=draw.choice((0, 1, 5)) * MS)
-    on_ms, off_ms = draw.choice((5, 20, 100)), draw.choice((2, 10, 50))
-    return Tenant("bursty", groups=draw.choice((2, 4, 8)), on_ns=on_ms * MS, off_ns=off_ms * MS)
+    if kind == 1:
+        on_ms, off_ms = draw.choice((5, 20, 100)), draw.choice((2, 10, 50))
+        return Tenant("bursty", groups=draw.choice((2, 4, 8)), on_ns=on_ms * MS, off_ns=off_ms * MS)
+    if kind == 2:
+        return Tenant(fetched_ns=draw.choice((50, 100)) * MS)
+    return mixes.tenant(draw, SECONDS)
 
 
 def _mix(seed: int, policy: int) -> Scenario:
