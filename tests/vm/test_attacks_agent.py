@@ -6,8 +6,10 @@ ordinary user. Each test ran into its limit's other side before the door was clo
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
+import os
 import signal
 import subprocess
 import time
@@ -28,6 +30,7 @@ pytestmark = [
 
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT_BYTES = 1024 * MIB
+SYS_MEMFD_SECRET = 447
 NV_ERR_INSERT_DUPLICATE_NAME = 0x19
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
@@ -65,6 +68,16 @@ def unseen(made: Callable[[str], Path]) -> str:
     return str(made("programs") / "unseen")
 
 
+@pytest.fixture
+def secret_memory() -> None:
+    """Memory that no other process can read."""
+    fd = ctypes.CDLL(None, use_errno=True).syscall(SYS_MEMFD_SECRET, 0)
+    if fd < 0 and ctypes.get_errno() == errno.ENOSYS:
+        pytest.skip("this kernel has no memfd_secret")
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    os.close(fd)
+
+
 def _used_bytes(door: Door) -> int:
     """Video memory that the driver itself counts as taken."""
     run = subprocess.run(
@@ -85,6 +98,7 @@ def _words(door: Door, *command: str) -> list[str]:
     return out.split()
 
 
+@pytest.mark.usefixtures("secret_memory")
 @pytest.mark.parametrize("lead", ["0", "64"])
 def test_parameters_that_the_agent_cannot_read_take_nothing(
     door: Door, who: tuple[str, ...], unseen: str, lead: str
@@ -93,6 +107,7 @@ def test_parameters_that_the_agent_cannot_read_take_nothing(
     assert granted == ["granted", "0", "status", str(-errno.EFAULT)]
 
 
+@pytest.mark.usefixtures("secret_memory")
 def test_controls_that_the_agent_cannot_read_do_nothing(
     door: Door, who: tuple[str, ...], unseen: str
 ) -> None:
