@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import astuple, replace
 
 import pytest
@@ -121,26 +120,32 @@ def test_long_work_without_a_submission_is_charged_to_who_runs_it(pause_ms: floa
 
 
 @pytest.mark.parametrize(
-    ("tenant", "request_p99"),
-    # in a second in which requests want more than half the card the engine makes them wait at once
-    [(serving.transformer, 1.02), (serving.eager, 1.3)],
-    ids=["a transformer", "without a graph"],
+    ("tenant", "rate", "seed", "request_p99"),
+    [
+        pytest.param(serving.transformer(), 1.5, 1, 1.02, id="a transformer"),
+        # in a second in which requests want more than half the card they have half of it
+        *(
+            pytest.param(
+                serving.eager(launch_ns=launch_ns), 4, seed, 1.2, id=f"{launch_ns} ns, seed {seed}"
+            )
+            for launch_ns in (9_000, 10_400, 11_500, 12_500)
+            for seed in (1, 2, 5, 7)
+        ),
+    ],
 )
 def test_one_that_its_processor_holds_up_is_served_as_by_the_runlist_or_better(
-    tenant: Callable[..., Tenant], request_p99: float
+    tenant: Tenant, rate: float, seed: int, request_p99: float
 ) -> None:
-    rate = 1.5 if tenant is serving.transformer else 4
     both = serving.pair(seconds=24)
-    both = replace(
-        both, tenants=(tenant(arrivals=serving.arrivals(rate, 24)), replace(both.tenants[1]))
-    )
+    first = replace(tenant, arrivals=serving.arrivals(rate, 24, seed))
+    both = replace(both, tenants=(first, both.tenants[1]))
     slices = tuple(replace(t, slice_us=2048) for t in both.tenants)
     drivers = serving.seen(run(replace(both, tenants=slices, controller="slices")))
     ours = serving.seen(run(both), since_ns=FOUND_NS)
     for name, most in (
         ("token_p50", 1.01),
-        ("token_p99", 1.15),
-        ("request_p50", 1.02),
+        ("token_p99", 1.1),
+        ("request_p50", 1.04),
         ("request_p99", request_p99),
     ):
         assert getattr(ours, name) <= most * getattr(drivers, name), name

@@ -167,6 +167,17 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
 }
 
+/*
+ * One that is nearly as fast beside others is served better so for the rest of its share than
+ * at once, and kept waiting afterwards.
+ */
+static uint64_t beside_ns(const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t share_ns = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, share(s, slot));
+
+	return cgpu_is_kept(s, slot) ? cgpu_part(share_ns, CGPU_SCHED_FAIR_BESIDE_PPM) : 0;
+}
+
 /* It is ahead of its share by a window: it runs in nobody else's time, seen to or not. */
 static bool is_ineligible(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
 {
@@ -312,17 +323,33 @@ void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
 	charge(s, now_ns);
 }
 
-/* One that takes more than its share beside others has it by windows for a while. */
+/* It had a claim within the last second, and may be ahead by what it held so. */
+static bool had_claim(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	return f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_SPAN_NS;
+}
+
+/*
+ * One that takes more than its share beside others has it by windows for a while; one that had
+ * a claim runs beside them until it has held its share of the second.
+ */
 static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t window_ns = granularity(s);
 	uint32_t i, j;
 
-	for (i = 0; i < s->slot_end; i++)
-		for (j = 0;
-		     cgpu_is_awake(s, i) && cgpu_divides(s, i, now_ns) && j < s->slot_end; j++)
-			if (is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns)
-				s->slot[i].fair.overdrew_ns = now_ns;
+	for (i = 0; i < s->slot_end; i++) {
+		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+		bool claimed = had_claim(s, i, now_ns), more = false;
+
+		for (j = 0; cgpu_is_awake(s, i) && cgpu_is_kept(s, i) && j < s->slot_end; j++)
+			more |= is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns;
+		if (more && !claimed && cgpu_divides(s, i, now_ns))
+			f->overdrew_ns = now_ns;
+		f->is_overdrawn = more && claimed && !unheld_ns(s, i, window_ns);
+	}
 }
 
 /* A ceiling is of what was run, by the log: what a hand-over took is not the slot's. */
@@ -612,7 +639,7 @@ static uint64_t update_budgets(struct cgpu_sched *s, int64_t window_ns, uint64_t
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (f->claims)
-			f->claims = unheld_ns(s, i, window_ns) > 0;
+			f->claims = unheld_ns(s, i, window_ns) > beside_ns(s, i);
 		if (!cgpu_competes(s, i) || !cgpu_budget_is_capped(s, i)) {
 			f->is_urgent = f->is_probed = false;
 			continue;
@@ -655,7 +682,9 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			/* the others' floors leave it what they do not want */
 			mask &= ~SLOT_BIT(i);
 		} else if (cgpu_is_awake(s, i)) {
-			if (is_ineligible(s, i, window_ns) || !runs_beside(s, i, now_ns))
+			if ((is_ineligible(s, i, window_ns) &&
+			     !(had_claim(s, i, now_ns) && cgpu_divides(s, i, now_ns))) ||
+			    !runs_beside(s, i, now_ns))
 				mask &= ~SLOT_BIT(i);
 			if (second == CGPU_SCHED_NONE || ahead(s, i, second) > 0)
 				second = i;

@@ -152,7 +152,7 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (!cgpu_is_kept(s, slot) || (f->claims && f->kept_ppm < CGPU_SCHED_FAIR_KEPT_PPM))
 		return false;
 	/* what each ran is charged by the log; nor one that took more than its share so */
-	return cgpu_pause_is_logged(s, now_ns) &&
+	return cgpu_pause_is_logged(s, now_ns) && !f->is_overdrawn &&
 	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
 }
 

@@ -120,6 +120,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_AGAIN_NS = 1000000,
 	/* with a claim: the card is not held for one that is so fast beside others */
 	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
+	/* of a slower one's share this is for running beside others, and no claim to the card */
+	CGPU_SCHED_FAIR_BESIDE_PPM = 250000,
 	/* a ceiling holds over any second, to within one of so many parts of it; */
 	CGPU_SCHED_BUDGET_BINS = 64,
 	/* windows do not divide it: who is paced may be so much above for a moment */
@@ -189,6 +191,7 @@ struct cgpu_sched_fair_slot {
 	uint32_t kept_ppm;     /* it is so fast beside others, by what it is alone */
 	bool is_silent;        /* it works for long without a submission; */
 	bool is_doubted;       /* or sleeps now: others run beside it until that is known */
+	bool is_overdrawn;     /* it slept within a second, and has held its share of it */
 	uint64_t overdrew_ns;  /* beside others it took more than its share; 0: never */
 	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
 	bool pauses;           /* by these, and by the log */
