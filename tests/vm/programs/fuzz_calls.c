@@ -215,6 +215,16 @@ static void fill_memory(struct random *random, struct nv_memory_alloc *memory)
 		memory->attr2 = random_u64(random);
 	if (!below(random, 4))
 		memory->hVASpace = sc.vaspace;
+	/* where it is to lie: of the driver's flags one or two, an alignment, a range */
+	if (!below(random, 4))
+		memory->flags = 1u << below(random, 32) | (below(random, 2) ? 0 : 1u << below(random, 32));
+	if (!below(random, 4))
+		memory->alignment = 1ull << below(random, 40);
+	if (!below(random, 8)) {
+		memory->offset = some_size(random);
+		memory->rangeLo = below(random, 2) ? 0 : some_size(random);
+		memory->rangeHi = some_size(random);
+	}
 }
 
 static void allocate(struct random *random)
@@ -538,6 +548,7 @@ static void *run(void *data)
 
 	coverage_thread(thread->index);
 	for (;;) {
+		u64 bytes_free, total;
 		u32 round, count;
 
 		for (round = 0; round < 25; round++) {
@@ -547,6 +558,9 @@ static void *run(void *data)
 			coverage_end(&random);
 		}
 		child(&random);
+		/* its client or its files are gone: another process has them */
+		if (sc_mem_info(&sc, &bytes_free, &total))
+			_exit(0);
 	}
 	return NULL;
 }
