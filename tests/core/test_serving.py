@@ -300,6 +300,14 @@ def test_each_process_of_a_container_has_its_part_on_demand(groups: tuple[int, .
         assert result.slowest[i] * count >= 0.65 * sum(result.useful[i])
 
 
+@pytest.mark.parametrize("groups", (3, 4, 6))
+def test_one_whose_processes_pause_by_turns_has_its_share(groups: int) -> None:
+    """It is hardly ever without anything queued, and loses slices all the same."""
+    bursty = Tenant("bursty", groups=groups, weight=4, on_ns=5 * MS, off_ns=2 * MS, uncapped=True)
+    pair = Scenario((Tenant(uncapped=True), bursty), policy=serving.FAIR, duration_ns=8000 * MS)
+    assert min(run(pair).shares(1, 1000 * MS, 2000 * MS)) >= 0.8 - 0.05
+
+
 @pytest.mark.parametrize("fetched_ms", (1, 5))
 @pytest.mark.parametrize("count", (8, 12, 16))
 def test_many_whose_work_is_all_fetched_are_found_to_work_after_a_guest(

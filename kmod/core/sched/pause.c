@@ -232,8 +232,9 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	rounds = length / s->plan.period_ns;
 	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
 	if (over)
-		f->is_short = f->use_emptied ? f->use_ran_ns * 10 < f->use_due_ns * 9 :
-				f->use_ran_ns && f->use_ran_ns * 2 < f->use_due_ns;
+		/* the channels of one with several processes are hardly ever all empty at once */
+		f->is_short = (f->use_emptied || f->use_ran_ns) &&
+			      f->use_ran_ns * 10 < f->use_due_ns * 9;
 	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
 		/* within a round it may be a slice behind, and get it in the end */
 		f->is_short |= f->use_emptied &&
