@@ -66,6 +66,24 @@ def test_a_floor_is_kept_in_every_second_and_costs_no_more(first: Tenant, floor:
     assert least(both, 0) >= under(first).work(0, SETTLED_NS) - floor / 100 - 0.045
 
 
+@pytest.mark.parametrize("floor", (10, 30))
+@pytest.mark.parametrize(
+    "first",
+    (
+        pytest.param((BUSY,), id="one"),
+        pytest.param((Tenant(priority=1, groups=3, fetched_ns=5 * MS, uncapped=True),), id="three"),
+        pytest.param((BUSY, serving.eager(arrivals=(), off_ns=0, priority=1)), id="and another"),
+    ),
+)
+def test_one_that_its_processor_holds_up_has_its_floor(
+    first: tuple[Tenant, ...], floor: int
+) -> None:
+    """It runs beside nobody of a higher class: what it had not had was passed on all the same."""
+    low = serving.eager(arrivals=(), off_ns=0, quota_min=floor)
+    alone = under(replace(low, quota_min=0)).work(0, SETTLED_NS)
+    assert under(*first, low).work(len(first), SETTLED_NS) >= 0.85 * alone * floor / 100
+
+
 def test_a_floor_costs_a_server_nothing_that_leaves_more() -> None:
     with_floor, without = (
         serving.seen(under(SERVER, replace(TRAINER, quota_min=floor))) for floor in (20, 0)

@@ -256,8 +256,10 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!cgpu_competes(s, i) || f->lag_ns <= 0 ||
-		    !((f->asleep && !f->ran_ns) || cgpu_divides(s, i, now_ns) ||
-		      is_outranked(s, i) || cgpu_budget_is_spent(s, i)))
+		    !((f->asleep && !f->ran_ns) || is_outranked(s, i) ||
+		      cgpu_budget_is_spent(s, i) ||
+		      /* below another's class it runs beside nobody, and has its floor by turns */
+		      (cgpu_divides(s, i, now_ns) && !is_below(s, i))))
 			continue;
 		left += f->lag_ns;
 		f->lag_ns = 0;
