@@ -11,6 +11,7 @@ must be charged to it, and what is charged must be within the limit.
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,11 +162,11 @@ class World:
         def settle(seen: bytes, inner: bytes) -> Callable[..., Any] | None:
             if flight.lost:
                 verdict = call.unanswered()
-                self.killed |= verdict is Verdict.KILL
             else:
                 call.set_args(seen)
                 call.set_params(inner)
                 verdict = call.post(0)
+            self.killed |= verdict is Verdict.KILL
             self.verdicts.append(verdict)
             return undo if verdict is Verdict.UNDO else None
 
@@ -551,4 +552,66 @@ def test_what_a_full_table_has_no_room_for_is_refused_before_the_driver_makes_it
         # its check: all that the driver did was taken down, nothing undone, nobody killed
         world = OneByOne(branch, limits, capacity_max=FULL)
         world.run(START + random_program(rng, 400))
+        world.end()
+
+
+#: A class that takes no video memory.
+ADDRESSES = 0x50A0
+
+
+def begin_naming(world: World, client: int, name: str, handle: int) -> Flight | None:
+    """What takes memory by the handle of what it takes."""
+    file = world.driver.clients[client].file
+    if name == "duplicate":
+        return world.call(file, nv.DUP, nv.rm_dup(client, 1, 0x999, client, handle))
+    if name == "export":
+        fd = next(f for f, d in world.files.items() if d is Device.CTL and f != file)
+        params = nv.export_object(handle, fd)
+        args = nv.rm_control(client, client, nv.EXPORT_OBJECT, params)
+        return world.call(file, nv.CONTROL, args, params, fd_file=fd)
+    uvm = next(f for f, d in world.files.items() if d is Device.UVM)
+    args = nv.uvm_map(BASES[0], LENGTHS[0], client, handle, [nv.card_uuid(0)])
+    return world.call(uvm, nv.UVM_MAP_EXTERNAL, args)
+
+
+@pytest.mark.parametrize("chosen", [True, False], ids=["by the program", "by the driver"])
+@pytest.mark.parametrize("name", ["duplicate", "export", "map"])
+def test_what_was_freed_with_another_lends_its_handle_to_no_memory(name: str, chosen: bool) -> None:
+    """
+    The core knows virtual addresses that the driver freed with their address space; their handle
+    is given to memory, while another call names it. In every order of the two calls' moments.
+    """
+    for order in sorted(set(itertools.permutations("AAANNN"))):
+        world = World(580)
+        world.run(START)
+        while world.flights:
+            world.land(world.flights[0])
+        client, found = next(iter(world.driver.clients.items()))
+        handle = 0x10 if chosen else 0x100
+        made = world.call(found.file, nv.ALLOC, nv.rm_alloc(client, 1, handle, ADDRESSES))
+        while made and made.next:
+            world.land(made)
+        world.driver._free(client, handle)
+
+        params = nv.memory_params(MIB)
+        args = nv.rm_alloc(client, 1, handle if chosen else 0, nv.MEMORY_USER, params)
+        begin = {
+            "A": partial(world.call, found.file, nv.ALLOC, args, params, take=MIB),
+            "N": partial(begin_naming, world, client, name, handle),
+        }
+        flights: dict[str, Flight | None] = {}
+        for call in order:
+            flight = flights.get(call)
+            if call not in flights:
+                flights[call] = begin[call]()
+            elif flight and flight.next:
+                world.land(flight)
+            world.check()
+        while world.flights:
+            world.land(world.flights[0])
+            world.check()
+        last = None if world.killed else world.call(found.file, nv.FREE, nv.rm_free(client, handle))
+        while last and last.next:
+            world.land(last)
+        world.check()
         world.end()

@@ -122,6 +122,21 @@ def test_nobody_else_writes_to_a_copy_that_is_mapped(host: Host, uid: int) -> No
 
 
 @USERS
+def test_memory_is_duplicated_by_no_handle_that_was_anothers(host: Host, uid: int) -> None:
+    """What went with an address space is known still, and its handle is given to memory."""
+    one = host.tenant()
+    idle_bytes = host.driver_used_bytes()
+    race = Race(one, uid, "rename", str(300 * MIB))
+    race.call_held("return", RM_ALLOC)
+    race.go()
+    race.expect("duplicated")
+    PAUSE.write_text("\n")
+    race.go()
+    assert race.line() == "", "it is killed"
+    until(lambda: host.driver_used_bytes() - idle_bytes < MIB, "the memory's return")
+
+
+@USERS
 def test_the_driver_waits_for_no_page_of_the_caller(host: Host, uid: int) -> None:
     """
     Row 1: who has the driver wait in its memory, when all is done, keeps the module from

@@ -97,6 +97,7 @@ struct cgpu_call {
 	bool alone;             /* likewise: no registration was in the driver */
 	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre */
 	bool length_known;      /* UVM_FREE */
+	uint64_t uses;          /* ALLOC, DUP, import: of the objects, as counted at pre */
 	uint32_t held[CGPU_EXPORT_MAX];  /* export, import: charges */
 	uint32_t held_count;
 	uint32_t first;         /* export: their first place in the file */

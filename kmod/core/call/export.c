@@ -154,6 +154,8 @@ int cgpu_post_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		/* the class of what takes no video memory does not matter */
 		uint32_t hClass = call->held[i] ? NV01_MEMORY_LOCAL_USER : 0;
 
+		if (cgpu_is_mistaken(tenant, call, hObject))
+			return CGPU_KILL;
 		if (!cgpu_add_duplicate(tenant, call, hObject, hClass, &call->held[i]))
 			return call->held_count == 1 ?
 				cgpu_undo(call, hObject, NV_ERR_INSUFFICIENT_RESOURCES) :

@@ -472,6 +472,12 @@ static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	return CGPU_DONE;
 }
 
+bool cgpu_is_mistaken(const struct cgpu_tenant *tenant, const struct cgpu_call *call,
+		      uint32_t hObject)
+{
+	return cgpu_object_mistaken(&tenant->objects, call->req.hClient, hObject, call->uses);
+}
+
 static uint64_t taken_bytes(const struct cgpu_request *before,
 			    const struct cgpu_request *after)
 {
@@ -491,6 +497,8 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
 		return post_client(tenant, call, hObject);
+	if (cgpu_is_mistaken(tenant, call, hObject))
+		return CGPU_KILL;
 
 	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {
 		uint64_t bytes = taken_bytes(req, after);
@@ -556,6 +564,8 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	uint32_t hClass = cgpu_object_at(&tenant->objects, call->object)->hClass;
 	uint32_t index;
 
+	if (cgpu_is_mistaken(tenant, call, after->hObject))
+		return CGPU_KILL;
 	if (!cgpu_add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
 		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
 	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);

@@ -20,6 +20,12 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		  const struct cgpu_request *after);
 /* Is it a client? */
 bool cgpu_is_root_class(uint32_t hClass);
+/*
+ * Another call named what the core knew by this handle while the driver gave it out anew: it
+ * may have duplicated, mapped, exported or scheduled this object for that one.
+ */
+bool cgpu_is_mistaken(const struct cgpu_tenant *tenant, const struct cgpu_call *call,
+		      uint32_t hObject);
 /* A second handle of `charge`, by DUP_OBJECT or by import; takes its reference over. */
 bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			uint32_t hObject, uint32_t hClass, uint32_t *charge);

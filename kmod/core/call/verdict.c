@@ -191,6 +191,7 @@ static int promise(struct cgpu_call *call, struct cgpu_table *table, uint32_t co
 
 int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
 {
+	call->uses = tenant->objects.uses;
 	return promise(call, &tenant->objects.slots, count, &call->promised_objects);
 }
 

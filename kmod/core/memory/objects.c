@@ -453,6 +453,20 @@ void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index)
 
 void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index)
 {
-	for (; index; index = cgpu_object_at(objects, index)->parent)
+	objects->uses++;
+	for (; index; index = cgpu_object_at(objects, index)->parent) {
 		cgpu_object_at(objects, index)->users--;
+		cgpu_object_at(objects, index)->used = objects->uses;
+	}
+}
+
+bool cgpu_object_mistaken(const struct cgpu_objects *objects, uint32_t hClient,
+			  uint32_t hObject, uint64_t uses)
+{
+	uint32_t index = cgpu_object_find(objects, hClient, hObject);
+
+	/* what is on its way out is named by nobody, and by nobody else before it left */
+	return index && !cgpu_object_is_dying(objects, index) &&
+	       (cgpu_object_at(objects, index)->users ||
+		cgpu_object_at(objects, index)->used > uses);
 }

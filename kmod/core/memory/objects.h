@@ -31,6 +31,7 @@ struct cgpu_object {
 	uint32_t serial;       /* tells this object from an earlier one of its handle */
 	uint32_t dying;        /* the driver is freeing it, or releasing its file */
 	uint32_t users;        /* calls in the driver that need it or something below */
+	uint64_t used;         /* when the last of them was over, by struct cgpu_objects' uses */
 	uint32_t parent;       /* 0: an open file */
 	uint32_t first_child;
 	uint32_t next_sibling;
@@ -66,6 +67,7 @@ struct cgpu_objects {
 	uint32_t runnables;        /* length of that list, which many walk */
 	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
 	uint32_t mappings;         /* sum over the objects */
+	uint64_t uses;             /* calls that are over; counts */
 };
 
 void cgpu_objects_init(struct cgpu_objects *objects);
@@ -129,5 +131,11 @@ bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index);
  */
 void cgpu_object_pin(struct cgpu_objects *objects, uint32_t index);
 void cgpu_object_unpin(struct cgpu_objects *objects, uint32_t index);
+/*
+ * The driver has given this handle out, to a call that began at `uses`: did another call
+ * name the object that had it before, and perhaps reach the new one?
+ */
+bool cgpu_object_mistaken(const struct cgpu_objects *objects, uint32_t hClient,
+			  uint32_t hObject, uint64_t uses);
 
 #endif

