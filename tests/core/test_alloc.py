@@ -185,3 +185,64 @@ def test_a_client_that_parameters_name_stays_until_the_driver_has_looked(program
     assert program.ask(nv.FREE, nv.rm_free(OTHER, OTHER))[0] == nv.STATE_IN_USE
     assert call.post(0) is Verdict.DONE
     assert program.ask(nv.FREE, nv.rm_free(OTHER, OTHER))[0] == 0
+
+
+VASPACE = 0x40
+
+
+def make_group(program: Program) -> None:
+    assert program.make(DEVICE, GROUP, nv.GROUP, nv.group_params(VASPACE, 1)) == 0
+
+
+def groups(program: Program) -> int:
+    return int(program.tenant.raw.ledger.unseen[lib.CGPU_UNSEEN_GROUP][0])
+
+
+def test_a_group_is_not_forgotten_with_an_address_space_before_its_own(program: Any) -> None:
+    """
+    While RM_FREE of an address space is on its way out of the driver, another thread makes one by
+    the same handle, and a third a group in it.
+    """
+    space = bytes(48)
+    assert program.make(DEVICE, VASPACE, nv.VASPACE, space) == 0
+    make_group(program)
+    _, freeing = program.begin(nv.FREE, nv.rm_free(CLIENT, VASPACE))
+    args = nv.rm_alloc(CLIENT, DEVICE, VASPACE, nv.VASPACE, space)
+    verdict, making = program.begin(nv.ALLOC, args, space)
+    assert verdict is Verdict.FORWARD
+    make_group(program)
+    assert freeing.post(0) is Verdict.DONE
+    assert making.post(0) is Verdict.DONE
+    assert groups(program) == 1
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, VASPACE))[0] == 0
+    assert groups(program) == 0
+
+
+def test_a_group_is_not_forgotten_with_what_had_its_address_spaces_handle(program: Any) -> None:
+    """The core knows something by that handle which the driver freed with something else."""
+    space = bytes(48)
+    assert program.make(DEVICE, VASPACE, 0x50A0, nv.memory_params(MIB, flags=0x400)) == 0
+    args = nv.rm_alloc(CLIENT, DEVICE, VASPACE, nv.VASPACE, space)
+    verdict, making = program.begin(nv.ALLOC, args, space)
+    assert verdict is Verdict.FORWARD
+    make_group(program)
+    assert making.post(0) is Verdict.DONE
+    assert groups(program) == 1
+
+
+def test_a_groups_handle_is_no_memorys_while_its_address_space_is_freed(program: Any) -> None:
+    """Its handle is the driver's to give out, and what is duplicated by it may be memory."""
+    space = bytes(48)
+    assert program.make(DEVICE, VASPACE, nv.VASPACE, space) == 0
+    make_group(program)
+    duplicate = nv.rm_dup(CLIENT, DEVICE, MEMORY, CLIENT, GROUP)
+    verdict, duplicating = program.begin(nv.DUP, duplicate)
+    assert verdict is Verdict.FORWARD
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, VASPACE))[0] == nv.STATE_IN_USE
+    assert duplicating.post(-5) is Verdict.DONE
+
+    verdict, freeing = program.begin(nv.FREE, nv.rm_free(CLIENT, VASPACE))
+    assert verdict is Verdict.FORWARD
+    assert program.ask(nv.DUP, duplicate)[0] == nv.NOT_FOUND
+    assert freeing.post(-5) is Verdict.DONE
+    assert program.ask(nv.DUP, duplicate)[0] == 0

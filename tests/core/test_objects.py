@@ -54,20 +54,17 @@ class Objects(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- model
 
-    def forget(self, node: Node) -> None:
-        """The node, its subtree, what depends on it, and what depends on that."""
-        self.forget_subtree(node)
+    def going(self, node: Node) -> list[Node]:
+        """What depends on the node, and what depends on that."""
         if node.handle == node.client:
-            return
-        for one in self.dependents(node):
-            self.forget_subtree(one)
-            for second in self.dependents(one):
-                self.forget_subtree(second)
+            return []
+        first = self.dependents(node)
+        return [*first, *(second for one in first for second in self.dependents(one))]
 
     def dependents(self, node: Node) -> list[Node]:
         return [
             one for one in self.nodes.values()
-            if one.client == node.client and node.handle in one.depends and not one.pins
+            if one.client == node.client and node.handle in one.depends
         ]  # fmt: skip
 
     def forget_subtree(self, node: Node) -> None:
@@ -128,7 +125,8 @@ class Objects(RuleBasedStateMachine):
             assert index == 0, "the driver cannot have given out the handle of what is in use"
             return
         if old:
-            self.forget(old)
+            # what names the handle may name the new one already
+            self.forget_subtree(old)
         assert index
         made = lib.cgpu_object_at(self.raw, index)
         node = Node(client, handle, cls, above, card, tuple(d for d in depends if d), index=index)
@@ -145,12 +143,23 @@ class Objects(RuleBasedStateMachine):
         if above:
             above.children.append(node)
 
-    @rule(number=st.integers(0, 99))
-    def remove(self, number: Any) -> None:
+    @rule(number=st.integers(0, 99), fails=st.booleans())
+    def remove(self, number: Any, fails: Any) -> None:
         node = self.pick(number)
-        if node and not node.pins:
+        if not node or node.pins:
+            return
+        going = self.going(node)
+        begins = lib.cgpu_object_free_begins(self.raw, node.index)
+        assert begins == (not any(one.pins for one in going))
+        for one in going:
+            assert lib.cgpu_object_is_dying(self.raw, one.index) or not begins
+        if begins and not fails:
             lib.cgpu_object_remove(self.raw, self.ledger, node.index)
-            self.forget(node)
+            for one in (node, *going):
+                self.forget_subtree(one)
+        elif begins:
+            lib.cgpu_object_free_fails(self.raw, node.index)
+        assert not any(lib.cgpu_object_is_dying(self.raw, one.index) for one in self.nodes.values())
 
     @rule(number=st.integers(0, 99))
     def pin(self, number: Any) -> None:
@@ -285,6 +294,7 @@ def test_channels_go_with_what_they_depend_on(small: Any, gone: Any) -> None:
     for index in (group, made["context share"], channel):
         lib.cgpu_object_set_runnable(raw, index, 0)
 
+    assert lib.cgpu_object_free_begins(raw, made[gone])
     lib.cgpu_object_remove(raw, ledger, made[gone])
 
     left = {handle for handle in range(1, 8) if lib.cgpu_object_find(raw, 1, handle)}

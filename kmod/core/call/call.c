@@ -478,7 +478,7 @@ bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call, 
 	if (cgpu_object_at(&tenant->objects, index)->serial != serial ||
 	    cgpu_object_at(&tenant->objects, index)->users)
 		return false;
-	cgpu_object_remove(&tenant->objects, &tenant->ledger, index);
+	cgpu_object_forget(&tenant->objects, &tenant->ledger, index);
 	return true;
 }
 

@@ -428,9 +428,8 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	object = cgpu_object_at(&tenant->objects, index);
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	if (object->users || object->drives)
+	if (object->users || object->drives || !cgpu_object_free_begins(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
-	object->dying = 1;
 	call->object = index;
 	call->serial = object->serial;
 	/* what is above it must not go first, and take the handle's meaning along */
@@ -540,7 +539,7 @@ int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool free
 	if (freed)
 		cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
 	else
-		cgpu_object_at(&tenant->objects, call->object)->dying = 0;
+		cgpu_object_free_fails(&tenant->objects, call->object);
 	return CGPU_DONE;
 }
 

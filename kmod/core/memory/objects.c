@@ -115,7 +115,10 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 		for (above = parent; above; above = cgpu_object_at(objects, above)->parent)
 			if (above == stale)
 				return 0;
-		cgpu_object_remove(objects, ledger, stale);
+		if (cgpu_object_at(objects, stale)->dying)
+			cgpu_object_remove(objects, ledger, stale);
+		else
+			cgpu_object_forget(objects, ledger, stale);
 	}
 	index = cgpu_table_take(&objects->slots);
 	if (!index)
@@ -335,8 +338,8 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	cgpu_table_give(&objects->slots, index);
 }
 
-static void remove_subtree(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			   uint32_t index)
+void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index)
 {
 	uint32_t at = index;
 
@@ -356,17 +359,21 @@ static void remove_subtree(struct cgpu_objects *objects, struct cgpu_ledger *led
 	}
 }
 
-/* What named `hObject`, or something that is going itself. Return: how many. */
-static uint32_t mark_dependents(struct cgpu_objects *objects, uint32_t hClient,
-				uint32_t hObject, bool second)
+/*
+ * What named the handle of `dead`, or something that is going itself, and is no newer than
+ * that object's RM_FREE. Return: how many.
+ */
+static uint32_t mark_level(struct cgpu_objects *objects, const struct cgpu_object *dead,
+			   bool second)
 {
+	uint32_t hClient = dead->hClient, hObject = dead->hObject;
 	uint32_t marked = 0, index, i;
 
 	for (index = objects->first_runnable; index;
 	     index = cgpu_object_at(objects, index)->next_runnable) {
 		struct cgpu_object *object = cgpu_object_at(objects, index);
 
-		if (object->hClient != hClient || object->users)
+		if (object->hClient != hClient || (int32_t)(object->serial - dead->newest) > 0)
 			continue;
 		for (i = 0; i < 2 && !(object->flags & CGPU_OBJECT_GOING); i++) {
 			uint32_t named = second && object->hDepend[i] ?
@@ -381,6 +388,22 @@ static uint32_t mark_dependents(struct cgpu_objects *objects, uint32_t hClient,
 		}
 	}
 	return marked;
+}
+
+/*
+ * Dependants of the object itself. Those of objects below it are below the same device and are
+ * freed by the driver with it; when the device goes they go with it, too. A context share is a
+ * dependent of its vaspace and has channels that depend on it, hence the second look.
+ */
+static bool mark_dependents(struct cgpu_objects *objects, const struct cgpu_object *dead)
+{
+	/* a client or a file: all that could depend on it is below it */
+	if (dead->hObject == dead->hClient || !dead->hObject)
+		return false;
+	if (!mark_level(objects, dead, false))
+		return false;
+	mark_level(objects, dead, true);
+	return true;
 }
 
 static bool is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above)
@@ -405,7 +428,7 @@ static void remove_marked(struct cgpu_objects *objects, struct cgpu_ledger *ledg
 		before = object->prev_runnable;
 		while (is_below(objects, before, index))
 			before = cgpu_object_at(objects, before)->prev_runnable;
-		remove_subtree(objects, ledger, index);
+		cgpu_object_forget(objects, ledger, index);
 		index = before ? cgpu_object_at(objects, before)->next_runnable :
 				 objects->first_runnable;
 	}
@@ -414,23 +437,51 @@ static void remove_marked(struct cgpu_objects *objects, struct cgpu_ledger *ledg
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index)
 {
-	struct cgpu_object *object = cgpu_object_at(objects, index);
-	uint32_t hClient = object->hClient;
-	uint32_t hObject = object->hObject;
+	struct cgpu_object dead = *cgpu_object_at(objects, index);
 
-	remove_subtree(objects, ledger, index);
-	if (hObject == hClient || !hObject)
-		return; /* a client or a file: all that could depend on it is below it */
-	/*
-	 * Dependants of the object itself. Those of objects below it are below
-	 * the same device and are freed by the driver with it; when the device
-	 * goes they went above. A context share is a dependent of its vaspace
-	 * and has channels that depend on it, hence the second look.
-	 */
-	if (!mark_dependents(objects, hClient, hObject, false))
-		return;
-	mark_dependents(objects, hClient, hObject, true);
-	remove_marked(objects, ledger);
+	cgpu_object_forget(objects, ledger, index);
+	if (mark_dependents(objects, &dead))
+		remove_marked(objects, ledger);
+}
+
+/* `change`: of the marked ones' `dying`. Return: true: a call needs one of them. */
+static bool unmark(struct cgpu_objects *objects, int change)
+{
+	bool needed = false;
+	uint32_t index;
+
+	for (index = objects->first_runnable; index;
+	     index = cgpu_object_at(objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (!(object->flags & CGPU_OBJECT_GOING))
+			continue;
+		object->flags &= ~(uint32_t)CGPU_OBJECT_GOING;
+		object->dying += (uint32_t)change;
+		needed |= object->users > 0;
+	}
+	return needed;
+}
+
+bool cgpu_object_free_begins(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	object->newest = objects->serial;
+	object->dying++;
+	if (!mark_dependents(objects, object) || !unmark(objects, 1))
+		return true;
+	cgpu_object_free_fails(objects, index);
+	return false;
+}
+
+void cgpu_object_free_fails(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	object->dying--;
+	if (mark_dependents(objects, object))
+		unmark(objects, -1);
 }
 
 bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index)

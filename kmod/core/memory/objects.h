@@ -29,7 +29,8 @@ struct cgpu_object {
 	uint32_t hObject;
 	uint32_t hClass;
 	uint32_t serial;       /* tells this object from an earlier one of its handle */
-	uint32_t dying;        /* the driver is freeing it, or releasing its file */
+	uint32_t dying;        /* RM_FREEs in flight that take it along, or its file closes */
+	uint32_t newest;       /* when its own began: serial of the newest object */
 	uint32_t users;        /* calls in the driver that need it or something below */
 	uint64_t used;         /* when the last of them was over, by struct cgpu_objects' uses */
 	uint32_t parent;       /* 0: an open file */
@@ -85,7 +86,7 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
 /*
  * Adds an object, inheriting card from its parent (index, pinned; 0: none). An
  * object that already has this handle is gone in the driver, since it gave
- * the handle out again: it is removed with its subtree.
+ * the handle out again: it is removed, or forgotten where no RM_FREE is in flight.
  * Return: index, 0: the table is full, or the old object is pinned.
  */
 uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
@@ -115,10 +116,25 @@ bool cgpu_object_is_group(const struct cgpu_objects *objects,
 			  const struct cgpu_object *object);
 
 /*
- * Removes an object, its subtree and all that depends on any of them, and
- * drops their charges. Bounded by the number of objects; no recursion.
+ * RM_FREE of it begins: it is dying, and all that depends on it. Return: false: a call needs
+ * one of those, and nothing is changed.
+ */
+bool cgpu_object_free_begins(struct cgpu_objects *objects, uint32_t index);
+/* The driver refused it. */
+void cgpu_object_free_fails(struct cgpu_objects *objects, uint32_t index);
+/*
+ * It is done: removes the object, its subtree and all that depends on any of them, and
+ * drops their charges. What is newer than its RM_FREE depends on another that
+ * has its handle by now, and stays. Bounded by the number of objects; no recursion.
  */
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index);
+
+/*
+ * Removes an object that is gone in the driver, nobody knows since when, and its subtree.
+ * What depends on its handle may depend on another that has it by now, and stays.
+ */
+void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index);
 
 /* true while RM_FREE of it or of something above it is in flight */
