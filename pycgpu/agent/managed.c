@@ -290,13 +290,14 @@ static void without(const struct spans *spans, const struct spans *holes, struct
 
 /*
  * Managed memory that the ledger has, of a file's address space, and of the file itself. What
- * else was announced there the driver may have refused: by it nothing counts as known.
+ * else was announced there the driver may have refused: by it nothing counts as known. Nor by
+ * what was announced by a file without this one's cards, for which nobody is charged on them.
  * Context: door.lock.
  */
 static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
 		       struct spans *known, struct spans *managed)
 {
-	uint32_t k;
+	uint32_t cards = cgpu_tenant_file(&c->tenant, number)->gpu_mask, k;
 
 	for (k = 0; k < c->tenant.ranges.count; k++) {
 		struct cgpu_range *r = cgpu_range_at(&c->tenant.ranges,
@@ -305,7 +306,8 @@ static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
 		/* a process has more than one file of the device; all map into it */
 		if (r->file >= FILES_MAX ||
 		    c->file[r->file].owner != c->file[number].owner ||
-		    r->kind != CGPU_RANGE_MANAGED)
+		    r->kind != CGPU_RANGE_MANAGED ||
+		    cards & ~cgpu_tenant_file(&c->tenant, r->file)->gpu_mask)
 			continue;
 		add_span(known, r->base, r->base + r->length_bytes);
 		if (r->file == number && !is_recent(c, number, r->base, began_ns))

@@ -29,6 +29,13 @@ static long same_table(int a, int b)
 	return syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0);
 }
 
+/* A number that was a thread's may be a process' by now that shares its descriptors alone. */
+static bool is_thread_of(const struct process *p, int tid)
+{
+	return p->pid == tid || (!same_table(p->pid, tid) &&
+				 !syscall(SYS_kcmp, p->pid, tid, KCMP_VM, 0, 0));
+}
+
 static int tgid_of(int tid)
 {
 	char path[64], line[128];
@@ -126,7 +133,7 @@ struct process *process_of(struct container *c, int tid, bool *thread_table)
 	*thread_table = false;
 	pthread_mutex_lock(&c->process_lock);
 	p = c->tid[slot].tid == tid ? c->tid[slot].process : NULL;
-	if (!p || !is_alive(p) || (p->pid != tid && same_table(p->pid, tid))) {
+	if (!p || !is_alive(p) || !is_thread_of(p, tid)) {
 		pid = tgid_of(tid);
 		p = pid > 0 ? find(c, pid) : NULL;
 		if (p) {

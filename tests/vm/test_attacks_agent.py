@@ -202,6 +202,24 @@ def test_managed_memory_is_charged_though_it_has_many_holes(
     assert found == ["second", str(errno.ENOMEM)]
 
 
+@pytest.mark.vm(smp=2)
+def test_managed_memory_is_charged_to_the_file_that_has_the_card(
+    door: Door, who: tuple[str, ...], lurk: str
+) -> None:
+    """What a file without a card announced in the same address space charges nobody."""
+    tenant = door.start(*who, lurk, "managed-elsewhere", str(700 * MIB), "2")
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
+    assert tenant.returncode == -signal.SIGKILL, (out, err)
+    assert "mapped managed memory past its limit" in _events()
+
+
+def test_a_process_by_the_number_of_a_thread_is_not_taken_for_that_threads(
+    door: Door, lurk: str
+) -> None:
+    """As root, to choose the number; who may not has to try some thousand times."""
+    assert _words(door, lurk, "renumbered", str(700 * MIB)) == ["second", str(errno.ENOMEM)]
+
+
 def test_managed_memory_outlives_its_process_whatever_its_node_is_called(
     door: Door, lurk: str, reach: str
 ) -> None:

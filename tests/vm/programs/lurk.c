@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,10 +21,12 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, UVM_INITIALIZE = 0x30000001 };
+enum { PAGE = 4096, UVM_VALIDATE_VA_RANGE = 72, UVM_INITIALIZE = 0x30000001 };
 
 static struct sc sc;
 
@@ -103,6 +107,94 @@ static void managed_twice(u64 bytes, u32 holes)
 	printf("second %d\n", second ? 0 : errno);
 }
 
+static int exchanged, bare;
+static volatile bool exchanging;
+
+static void *exchange(void *nothing)
+{
+	while (exchanging) {
+		dup2(bare, exchanged);
+		dup2(sc.uvm, exchanged);
+	}
+	return nothing;
+}
+
+/*
+ * Managed memory beyond `bytes`, all that is allowed, in pieces of that many: announced by a
+ * file that no card is registered in, and mapped by the one that has the card.
+ */
+static void managed_elsewhere(u64 bytes, u32 pieces)
+{
+	struct { u64 flags; u32 status, pad; } init = { 0 };
+	struct { u64 base, length; u32 status, pad; } range = { .length = bytes };
+	time_t end = time(NULL) + 20;
+	pthread_t thread;
+	u32 got = 0;
+
+	open_card();
+	if (sc_context(&sc))
+		die("context");
+	bare = open("/dev/nvidia-uvm", O_RDWR);
+	exchanged = dup(bare);
+	if (bare < 0 || ioctl(bare, UVM_INITIALIZE, &init) || init.status)
+		die("second file");
+	if (!sc_managed(&sc, bytes))
+		die("managed");
+	exchanging = true;
+	pthread_create(&thread, NULL, exchange, NULL);
+	while (got < pieces && time(NULL) < end) {
+		struct sc other = sc;
+		void *at;
+
+		other.uvm = exchanged;
+		at = sc_managed(&other, bytes);
+		range.base = (u64)(uintptr_t)at;
+		if (at && !sc_uvm(&sc, UVM_VALIDATE_VA_RANGE, &range, 16))
+			got++;
+		else if (at)
+			sc_managed_free(at, bytes);
+	}
+	exchanging = false;
+	pthread_join(thread, NULL);
+	printf("got %u\n", got);
+	fflush(stdout);
+	sleep(20);
+	printf("kept %u\n", got);
+}
+
+static void *call_once(void *tid)
+{
+	u64 free, total;
+
+	*(pid_t *)tid = gettid();
+	sc_mem_info(&sc, &free, &total);
+	return NULL;
+}
+
+/* As managed_twice(), by a process that has the number of a thread of its parent's. */
+static void renumbered(u64 bytes)
+{
+	pid_t number, child;
+	struct clone_args args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD,
+				   .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+	pthread_t thread;
+
+	open_card();
+	pthread_create(&thread, NULL, call_once, &number);
+	pthread_join(thread, NULL);
+	do /* until the kernel has done with the thread */
+		child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+	while (child < 0 && errno == EEXIST);
+	if (child < 0)
+		die("clone3");
+	if (!child) {
+		managed_twice(bytes, 1);
+		fflush(stdout);
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+}
+
 /* Processes that make one call each, on a file that is not the driver's, and end or stay. */
 static void crowd(u32 count, bool stay)
 {
@@ -163,6 +255,10 @@ int main(int argc, char **argv)
 		alias();
 	if (!strcmp(command, "run") && argc > 2)
 		run(argv + 2);
+	else if (!strcmp(command, "managed-elsewhere") && argc == 4)
+		managed_elsewhere(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
+	else if (!strcmp(command, "renumbered") && argc == 3)
+		renumbered(strtoull(argv[2], NULL, 10));
 	else if (!strcmp(command, "managed-twice") && argc == 4)
 		managed_twice(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	else if (!strcmp(command, "few") && argc == 3)
