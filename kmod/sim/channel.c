@@ -4,7 +4,6 @@
  * Every change first walks the card's runlists up to now.
  */
 #include <linux/math64.h>
-#include <linux/moduleparam.h>
 #include <linux/slab.h>
 #include "nvsim.h"
 #include "runlist.h"
@@ -14,15 +13,8 @@
 /* CUDA's own 2048 us comes from CUDA's SET_TIMESLICE. */
 
 /* What no ioctl shows of a context, as measured on an H200. */
-static uint hidden_group_kib = 4416;	/* a group on the graphics engine */
-module_param(hidden_group_kib, uint, 0444);
-MODULE_PARM_DESC(hidden_group_kib, "memory that a group takes and no ioctl shows");
-static uint hidden_channel_kib = 64;
-module_param(hidden_channel_kib, uint, 0444);
-MODULE_PARM_DESC(hidden_channel_kib, "memory that a channel takes and no ioctl shows");
-
-#define HIDDEN_GROUP_BYTES	((u64)hidden_group_kib << 10)
-#define HIDDEN_CHANNEL_BYTES	((u64)hidden_channel_kib << 10)
+#define HIDDEN_GROUP_BYTES	(4416ull << 10)	/* a group on the graphics engine */
+#define HIDDEN_CHANNEL_BYTES	(64ull << 10)
 
 /* ---- groups ---- */
 
