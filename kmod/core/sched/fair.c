@@ -344,10 +344,11 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+		bool judged = cgpu_is_awake(s, i) && cgpu_is_kept(s, i) && !is_below(s, i);
 		bool claimed = had_claim(s, i, now_ns), more = false;
 
-		for (j = 0; cgpu_is_awake(s, i) && cgpu_is_kept(s, i) && j < s->slot_end; j++)
-			more |= is_due(s, j) && !is_below(s, i) && ahead(s, j, i) > window_ns;
+		for (j = 0; judged && !more && j < s->slot_end; j++)
+			more = is_due(s, j) && ahead(s, j, i) > window_ns;
 		if (more && !claimed && cgpu_divides(s, i, now_ns))
 			f->overdrew_ns = now_ns;
 		f->is_overdrawn = more && claimed && !unheld_ns(s, i, window_ns);
