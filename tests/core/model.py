@@ -18,6 +18,8 @@ from typing import Any
 from tests.core import strategies as nv
 
 KIB64 = 64 << 10
+#: UVM's memory of a card comes in pieces of it.
+BLOCK = 2 << 20
 
 
 @dataclass(eq=False)
@@ -84,13 +86,14 @@ class Driver:
     def alive_bytes(self, card: int) -> int:
         """What the card's memory holds for the container, were all managed memory there."""
         rm = sum(m.bytes for m in self.memory if m.card == card)
-        managed = sum(
-            length
-            for space in self.spaces.values()
+        blocks = {
+            (file, at)
+            for file, space in self.spaces.items()
             if card in space.cards
-            for _, length in space.managed
-        )
-        return rm + managed
+            for base, length in space.managed
+            for at in range(base // BLOCK, (base + length - 1) // BLOCK + 1)
+        }
+        return rm + BLOCK * len(blocks)
 
     def table_bytes(self, card: int) -> int:
         """Page tables of UVM's mappings, of 4 KiB each: for 2 MiB, 512 MiB and 256 GiB."""

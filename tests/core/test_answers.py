@@ -478,8 +478,25 @@ def test_managed_memory_counts_on_every_card_that_it_may_move_to() -> None:
     assert container.account.current_bytes == 4 * MIB
     assert not container.tenant.mmap(container.uvm, 32 * MIB, 5 * MIB)
     assert container.tenant.processes(1) == {70: 4 * MIB}
-    container.tenant.munmap(container.uvm, 17 * MIB, MIB)
-    assert container.account.current_bytes == 3 * MIB
+    container.tenant.munmap(container.uvm, 18 * MIB, 2 * MIB)
+    assert container.account.current_bytes == 2 * MIB
+
+
+def test_managed_memory_of_which_pieces_are_unmapped_keeps_its_blocks() -> None:
+    """As the card does: what is left of one has all of it (H100, 580.159.04)."""
+    container = Container()
+    args = nv.uvm_register_gpu(nv.card_uuid(1))
+    assert container.ask(nv.UVM_REGISTER_GPU, args, device=Device.UVM)[1].post() is Verdict.DONE
+    for base in range(16 * MIB, 24 * MIB, 2 * MIB):
+        assert container.tenant.mmap(container.uvm, base, 2 * MIB)
+        container.tenant.munmap(container.uvm, base + 4096, 2 * MIB - 4096)
+        assert container.tenant.mmap(container.uvm, base + MIB, 4096), "in the same block"
+    assert container.account.current_bytes == 8 * MIB
+    assert not container.tenant.mmap(container.uvm, 24 * MIB, 4096)
+    container.tenant.munmap(container.uvm, 16 * MIB, 4096)
+    assert container.account.current_bytes == 8 * MIB
+    container.tenant.munmap(container.uvm, 17 * MIB, 4096)
+    assert container.account.current_bytes == 6 * MIB
 
 
 def test_a_card_cannot_be_registered_when_managed_memory_exceeds_its_limit() -> None:
@@ -547,9 +564,9 @@ def test_an_mmap_that_the_driver_refuses_is_not_charged() -> None:
     args = nv.uvm_register_gpu(nv.card_uuid(1))
     assert container.ask(nv.UVM_REGISTER_GPU, args, device=Device.UVM)[1].post() is Verdict.DONE
     for done in (False, True):
-        assert container.tenant.mmap(container.uvm, 16 * MIB, MIB)
-        lib.cgpu_tenant_mapped(container.tenant.raw, container.uvm, 16 * MIB, MIB, done)
-        assert container.account.current_bytes == (MIB if done else 0)
+        assert container.tenant.mmap(container.uvm, 16 * MIB, 2 * MIB)
+        lib.cgpu_tenant_mapped(container.tenant.raw, container.uvm, 16 * MIB, 2 * MIB, done)
+        assert container.account.current_bytes == (2 * MIB if done else 0)
 
 
 @pytest.mark.parametrize("base", [16 * MIB, 15 * MIB])

@@ -23,6 +23,8 @@ files = st.integers(1, 3)
 kinds = st.sampled_from(KINDS)
 masks = st.integers(0, 7).map(lambda bits: sum(1 << KINDS[i] for i in range(3) if bits >> i & 1))
 cards = st.sampled_from([0, 1])
+#: Four of them are a block that managed memory takes of a card.
+UNIT = 512 << 10
 bases = st.integers(0, 30)
 lengths = st.integers(1, 12)
 
@@ -34,7 +36,11 @@ class Range:
     card: int
     charge: int
     serial: int
-    bytes: set[int]
+    units: set[int]
+
+    @property
+    def blocks(self) -> set[int]:
+        return {at * UNIT // lib.CGPU_MANAGED_BLOCK_BYTES for at in self.units}
 
 
 class Ranges(RuleBasedStateMachine):
@@ -56,47 +62,62 @@ class Ranges(RuleBasedStateMachine):
         if charged:
             assert lib.cgpu_charge_new(self.ledger, 0, 1000, 1, index) == 0
             self.charges.add(index[0])
-        assert lib.cgpu_range_add(self.raw, kind, file, base, length, index[0], card) == 0
+        at, size = base * UNIT, length * UNIT
+        taken = lib.cgpu_range_managed(self.raw, file, at, size)
+        before = self.managed_blocks(file)
+        assert lib.cgpu_range_add(self.raw, kind, file, at, size, index[0], card) == 0
         covered = set(range(base, base + length))
         self.model.append(Range(kind, file, card, index[0], self.raw.serial, covered))
+        if kind == MANAGED:
+            more = self.managed_blocks(file) - before
+            assert taken == len(more) * lib.CGPU_MANAGED_BLOCK_BYTES
 
     @rule(file=files, mask=masks, card=st.sampled_from([0, 1, ANY_CARD]), base=bases,
           length=st.one_of(lengths, st.just(U64)), back=st.integers(0, 4))  # fmt: skip
     def cut(self, file: Any, mask: Any, card: Any, base: Any, length: Any, back: Any) -> None:
         self.tenant.grow()
         newest = max(self.raw.serial - back, 0) if back else U64
-        managed = lib.cgpu_range_cut(self.raw, self.ledger, file, mask, card, newest, base, length)
-        gone = 0
+        size = min(length * UNIT, U64)
+        cut = lib.cgpu_range_cut(
+            self.raw, self.ledger, file, mask, card, newest, base * UNIT, size
+        )
+        before = self.managed_blocks(file)
         kept = []
         for one in self.model:
-            hit = {at for at in one.bytes if base <= at < base + length}
+            hit = {at for at in one.units if base <= at < base + length}
             chosen = one.file == file and mask >> one.kind & 1 and one.serial <= newest
             if not hit or not chosen or card not in (one.card, ANY_CARD):
                 kept.append(one)
                 continue
-            gone += len(hit) if one.kind == MANAGED else 0
-            for piece in ({at for at in one.bytes if at < base},
-                          {at for at in one.bytes if at >= base + length}):  # fmt: skip
+            for piece in ({at for at in one.units if at < base},
+                          {at for at in one.units if at >= base + length}):  # fmt: skip
                 if piece:
                     kept.append(Range(one.kind, one.file, one.card, one.charge, one.serial, piece))
         self.model = kept
-        assert managed == gone
+        less = before - self.managed_blocks(file)
+        assert cut == len(less) * lib.CGPU_MANAGED_BLOCK_BYTES
+
+    def managed_blocks(self, file: int) -> set[int]:
+        managed = [one for one in self.model if one.file == file and one.kind == MANAGED]
+        return set().union(*(one.blocks for one in managed))
 
     @rule(file=files, kind=kinds, base=bases, length=lengths)
     def covers(self, file: Any, kind: Any, base: Any, length: Any) -> None:
         wanted = set(range(base, base + length))
         expected = any(
-            one.file == file and one.kind == kind and wanted <= one.bytes for one in self.model
+            one.file == file and one.kind == kind and wanted <= one.units for one in self.model
         )
-        assert lib.cgpu_range_covers(self.raw, file, kind, base, length) == expected
+        found = lib.cgpu_range_covers(self.raw, file, kind, base * UNIT, length * UNIT)
+        assert found == expected
 
     @rule(file=files, mask=masks, base=bases, length=lengths)
     def overlaps(self, file: Any, mask: Any, base: Any, length: Any) -> None:
         wanted = set(range(base, base + length))
         expected = any(
-            one.file == file and mask >> one.kind & 1 and wanted & one.bytes for one in self.model
+            one.file == file and mask >> one.kind & 1 and wanted & one.units for one in self.model
         )
-        assert lib.cgpu_range_overlaps(self.raw, file, mask, base, length) == expected
+        found = lib.cgpu_range_overlaps(self.raw, file, mask, base * UNIT, length * UNIT)
+        assert found == expected
 
     @invariant()
     def the_ranges_are_those_of_the_model_in_order(self) -> None:
@@ -104,10 +125,10 @@ class Ranges(RuleBasedStateMachine):
         for position in range(self.raw.count):
             one = lib.cgpu_range_at(self.raw, self.raw.order[position])
             order.append((one.file, one.base))
-            found.append((one.file, one.base, one.length_bytes, one.kind, one.card, one.charge))
+            found.append((one.file, one.base // UNIT, one.length_bytes // UNIT, one.kind, one.card, one.charge))
         assert order == sorted(order)
         assert sorted(found) == sorted(
-            (m.file, min(m.bytes), len(m.bytes), m.kind, m.card, m.charge) for m in self.model
+            (m.file, min(m.units), len(m.units), m.kind, m.card, m.charge) for m in self.model
         )
 
     @invariant()
@@ -124,13 +145,18 @@ TestRanges = Ranges.TestCase
 def test_a_split_without_room_leaves_the_range_whole(length: Any, start: Any, size: Any) -> None:
     tenant = Tenant(Topology(), capacity_max=1024)
     raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
-    assert lib.cgpu_range_add(raw, MANAGED, 1, 0, length, 0, NO_CARD) == 0
+    whole = length * lib.CGPU_MANAGED_BLOCK_BYTES
+    assert lib.cgpu_range_add(raw, MANAGED, 1, 0, whole, 0, NO_CARD) == 0
     while lib.cgpu_range_add(raw, MANAGED, 2, 0, 1, 0, NO_CARD) == 0:
         pass
     assert raw.count == 1023
-    cut = lib.cgpu_range_cut(raw, ledger, 1, ~0 & 0xFFFFFFFF, ANY_CARD, U64, start, size)
+    block = lib.CGPU_MANAGED_BLOCK_BYTES
+    cut = lib.cgpu_range_cut(
+        raw, ledger, 1, ~0 & 0xFFFFFFFF, ANY_CARD, U64, start * block, size * block
+    )
     splits = start > 0 and start + size < length
-    assert cut == (0 if splits else len(set(range(length)) & set(range(start, start + size))))
+    hit = set(range(length)) & set(range(start, start + size))
+    assert cut == (0 if splits else len(hit) * block)
     assert raw.count == 1023 - (start == 0 and size >= length)
 
 

@@ -202,6 +202,13 @@ def test_managed_memory_is_charged_though_it_has_many_holes(
     assert found == ["second", str(errno.ENOMEM)]
 
 
+def test_managed_memory_of_which_pieces_are_left_counts_by_what_the_card_keeps(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    found = _words(door, *who, reach, "pieces", str(700 * MIB))
+    assert found == ["second", str(errno.ENOMEM)]
+
+
 @pytest.mark.vm(smp=2)
 def test_managed_memory_is_charged_to_the_file_that_has_the_card(
     door: Door, who: tuple[str, ...], lurk: str

@@ -293,6 +293,16 @@ def test_managed_memory_of_a_process_that_ended_counts_until_its_file_is_closed(
     assert run.stdout == f"beside {NV_ERR_NO_MEMORY}\nafter 0\n"
 
 
+@USERS
+def test_managed_memory_of_which_pieces_are_left_counts_by_what_the_card_keeps(
+    host: Host, uid: int
+) -> None:
+    """8 GiB stayed taken by 16 MiB that was mapped (H100, 580.159.04)."""
+    one = host.tenant()
+    run = one.exec("reach", "pieces", str(700 << 20), environment={"AS_UID": str(uid)})
+    assert run.stdout == f"second {errno.ENOMEM}\n"
+
+
 def test_channels_without_a_group_are_charged_as_groups(host: Host) -> None:
     """Row 5: they took memory that nobody was charged for."""
     one = host.tenant()

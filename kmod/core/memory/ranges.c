@@ -86,6 +86,44 @@ static uint32_t search_from(const struct cgpu_ranges *ranges, uint32_t file,
 				   base - ranges->longest_bytes : 0);
 }
 
+/* Return: how many blocks `first` to `last` managed memory of `file` touches. */
+static uint64_t managed_blocks(const struct cgpu_ranges *ranges, uint32_t file, uint64_t first,
+			       uint64_t last)
+{
+	uint32_t position = search_from(ranges, file, first * CGPU_MANAGED_BLOCK_BYTES);
+	uint64_t blocks = 0, from, to;
+
+	for (; position < ranges->count; position++) {
+		const struct cgpu_range *range =
+			cgpu_range_at(ranges, ranges->order[position]);
+
+		from = range->base / CGPU_MANAGED_BLOCK_BYTES;
+		if (range->file != file || from > last)
+			break;
+		if (range->kind != CGPU_RANGE_MANAGED)
+			continue;
+		to = (range->base + range->length_bytes - 1) / CGPU_MANAGED_BLOCK_BYTES;
+		from = from > first ? from : first;
+		to = to < last ? to : last;
+		if (to < from)
+			continue;
+		blocks += to - from + 1;
+		/* no block twice */
+		first = to + 1;
+	}
+	return blocks;
+}
+
+uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
+			    uint64_t length_bytes)
+{
+	uint64_t first = base / CGPU_MANAGED_BLOCK_BYTES;
+	uint64_t last = (base + length_bytes - 1) / CGPU_MANAGED_BLOCK_BYTES;
+
+	return (last - first + 1 - managed_blocks(ranges, file, first, last)) *
+	       CGPU_MANAGED_BLOCK_BYTES;
+}
+
 static int insert(struct cgpu_ranges *ranges, const struct cgpu_range *added)
 {
 	uint32_t index = cgpu_table_take(&ranges->slots);
@@ -165,13 +203,15 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
 	uint32_t position = search_from(ranges, file, base), kept = position;
 	uint32_t moved = 0, moved_count = 0; /* slots that begin at `end` now, chained */
-	uint64_t managed_bytes = 0;
+	uint64_t first = base / CGPU_MANAGED_BLOCK_BYTES;
+	uint64_t last = (end - 1) / CGPU_MANAGED_BLOCK_BYTES;
+	bool managed = kinds & (1u << CGPU_RANGE_MANAGED);
+	uint64_t blocks = managed ? managed_blocks(ranges, file, first, last) : 0;
 
 	for (; position < ranges->count; position++) {
 		uint32_t index = ranges->order[position];
 		struct cgpu_range *range = cgpu_range_at(ranges, index);
 		uint64_t range_end = range->base + range->length_bytes;
-		uint64_t cut_bytes;
 		uint32_t tail;
 
 		if (range->file != file || range->base >= end)
@@ -182,8 +222,6 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			ranges->order[kept++] = index;
 			continue;
 		}
-		cut_bytes = (range_end < end ? range_end : end) -
-			    (range->base > base ? range->base : base);
 		tail = 0;
 		if (range->base < base) {
 			ranges->order[kept++] = index;
@@ -202,8 +240,6 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			count_tables(ranges, range, true);
 			tail = index;
 		}
-		if (range->kind == CGPU_RANGE_MANAGED)
-			managed_bytes += cut_bytes;
 		if (tail) {
 			cgpu_range_at(ranges, tail)->chain = moved;
 			moved = tail;
@@ -217,7 +253,8 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 	ranges->count += kept + moved_count - position;
 	for (; moved; moved = cgpu_range_at(ranges, moved)->chain)
 		ranges->order[kept++] = moved;
-	return managed_bytes;
+	return managed ? (blocks - managed_blocks(ranges, file, first, last)) *
+				 CGPU_MANAGED_BLOCK_BYTES : 0;
 }
 
 bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,

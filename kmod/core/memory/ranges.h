@@ -36,6 +36,14 @@ enum cgpu_range_filter {
 	CGPU_ANY_CARD = 0xfe
 };
 
+enum {
+	/*
+	 * UVM takes of a card by so much. Where all but 4 KiB of each 2 MiB was unmapped again
+	 * the card had 8 GiB less before and after (H100, 580.159.04).
+	 */
+	CGPU_MANAGED_BLOCK_BYTES = 2 << 20
+};
+
 /* Sorted by (file, base); several ranges may share an address (two cards). */
 struct cgpu_ranges {
 	struct cgpu_table slots;
@@ -67,11 +75,18 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
  * references of what vanished are dropped. Ranges newer than `serial` stay:
  * what was added while the driver was unmapping may have been mapped after it.
  * If a split finds no free slot, the range stays whole: charged too much,
- * never too little. Return: bytes taken out of MANAGED ranges.
+ * never too little. Return: how much less managed memory takes, bytes.
  */
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes);
+
+/*
+ * What managed memory at [base, base + length), of which the end is no more than 2^63, would
+ * take more: bytes, of all blocks that it touches and no other of `file` does.
+ */
+uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
+			    uint64_t length_bytes);
 
 /*
  * What is exported through `file` at `index`. Return: false: nothing, else

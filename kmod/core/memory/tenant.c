@@ -167,10 +167,13 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 		     uint64_t length_bytes)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
-	uint64_t tables_bytes = cgpu_range_tables(length_bytes);
+	uint64_t tables_bytes = cgpu_range_tables(length_bytes), bytes;
 	uint32_t card, undo;
 	int err = 0;
 
+	/* no process has addresses from there on */
+	if (!length_bytes || address > UINT64_MAX / 2 || length_bytes > UINT64_MAX / 2 - address)
+		return -ENOMEM;
 	if (cgpu_range_covers(&tenant->ranges, number, CGPU_RANGE_RESERVED, address,
 			      length_bytes))
 		return 0;
@@ -184,10 +187,11 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 			return -ENOMEM;
 		}
 	}
+	bytes = cgpu_range_managed(&tenant->ranges, number, address, length_bytes);
 	for (card = 0; card < CGPU_MAX_CARDS; card++) {
 		if (!(file->gpu_mask & (1u << card)))
 			continue;
-		err = cgpu_account_charge(&tenant->ledger, card, length_bytes);
+		err = cgpu_account_charge(&tenant->ledger, card, bytes);
 		if (err)
 			break;
 	}
@@ -198,13 +202,13 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 		cgpu_page_tables_release(&tenant->ledger, &tenant->ranges, ~0u, tables_bytes);
 		cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 		if (!err) {
-			file->managed_bytes += length_bytes;
+			file->managed_bytes += bytes;
 			return 0;
 		}
 	}
 	for (undo = 0; undo < card; undo++)
 		if (file->gpu_mask & (1u << undo))
-			cgpu_account_uncharge(&tenant->ledger, undo, length_bytes);
+			cgpu_account_uncharge(&tenant->ledger, undo, bytes);
 	return -ENOMEM;
 }
 

@@ -489,6 +489,28 @@ static int outlive(const char *way, u64 bytes, u64 more)
 	return 0;
 }
 
+/* Managed memory on the card, of which a page in each 2 MiB is left, and as much once more. */
+static int pieces(u64 bytes)
+{
+	const u64 block = 2 << 20, page = 4096;
+	u8 *first;
+	u64 at;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	first = sc_managed(&sc, bytes);
+	if (!first || sc_prefetch(&sc, first, bytes, true))
+		return 3;
+	for (at = 0; at < bytes; at += block)
+		if (munmap(first + at + page, block - page))
+			return 2;
+	/* the agent looks before it refuses; what it forgets it has forgotten by then */
+	usleep(100000);
+	printf("second %d\n", sc_managed(&sc, bytes) ? 0 : errno);
+	return 0;
+}
+
 /* What a process holds of the card, as the driver tells this one. */
 static int pid_info(u32 pid)
 {
@@ -529,6 +551,8 @@ int main(int argc, char **argv)
 	if (argc == 5 && !strcmp(argv[1], "place"))
 		return place((u32)strtoul(argv[2], NULL, 0), strtoull(argv[3], NULL, 0),
 			     (u32)atoi(argv[4]));
+	if (argc == 3 && !strcmp(argv[1], "pieces"))
+		return pieces(strtoull(argv[2], NULL, 0));
 	if (argc == 2 && !strcmp(argv[1], "device"))
 		return device();
 	if (argc == 3 && !strcmp(argv[1], "read-only"))
