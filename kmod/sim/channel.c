@@ -13,8 +13,8 @@
 /* CUDA's own 2048 us comes from CUDA's SET_TIMESLICE. */
 
 /* What no ioctl shows of a context, as measured on an H200. */
-#define HIDDEN_GROUP_BYTES	(4416ull << 10)	/* a group on the graphics engine */
-#define HIDDEN_CHANNEL_BYTES	(64ull << 10)
+#define HIDDEN_GROUP_BYTES	nvsim_hidden(4416ull << 10)	/* a group on the graphics engine */
+#define HIDDEN_CHANNEL_BYTES	nvsim_hidden(64ull << 10)
 
 /* ---- groups ---- */
 

@@ -20,6 +20,16 @@ static ulong grain_bytes;
 module_param(grain_bytes, ulong, 0644);
 MODULE_PARM_DESC(grain_bytes, "memory of cards comes out in multiples of it, a power of two; 0: of pages");
 
+static bool hidden = true;
+module_param(hidden, bool, 0444);
+MODULE_PARM_DESC(hidden, "the driver's own memory, which no ioctl shows, is taken from a card");
+
+u64 nvsim_hidden(u64 bytes)
+{
+	return hidden ? bytes : 0;
+}
+EXPORT_SYMBOL_GPL(nvsim_hidden);
+
 void nvsim_pma_set_evict(nvsim_evict_fn fn)
 {
 	WRITE_ONCE(evict, fn);

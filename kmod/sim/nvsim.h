@@ -31,8 +31,8 @@
 #define NVSIM_MINOR_CTL		255
 #define NVSIM_MINOR_REGULAR_MAX	247
 #define NVSIM_MAX_RUNLISTS	11
-#define NVSIM_VASPACE_BYTES	SZ_64K	/* the first VA space on a card */
-#define NVSIM_UVM_BYTES	(3264ull << 10)	/* while UVM has the card registered */
+#define NVSIM_VASPACE_BYTES	nvsim_hidden(SZ_64K)	/* the first VA space on a card */
+#define NVSIM_UVM_BYTES	nvsim_hidden(3264ull << 10)	/* while UVM has the card registered */
 
 struct nvsim_file;
 struct nvsim_engine;
@@ -121,6 +121,8 @@ void nvsim_mem_unpin(struct nvsim_mem *mem);
 struct page *nvsim_mem_page(struct nvsim_mem *mem, pgoff_t index);
 /* All of it in the kernel's address space, until vunmap(). */
 void *nvsim_mem_vmap(struct nvsim_mem *mem);
+/* What no ioctl shows: so many bytes, or none where the module was told so. */
+u64 nvsim_hidden(u64 bytes);
 bool nvsim_pma_try(struct nvsim_card *card, u64 bytes);
 bool nvsim_pma_take(struct nvsim_card *card, u64 bytes);
 void nvsim_pma_give(struct nvsim_card *card, u64 bytes);

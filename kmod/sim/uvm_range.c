@@ -124,35 +124,6 @@ void uvm_space_destroy(struct uvm_space *s)
 	kfree(s);
 }
 
-/* ---- cards of a space; the first space on a card takes memory for UVM itself ---- */
-
-u32 uvm_card_register(struct uvm_space *s, struct nvsim_card *card)
-{
-	u32 status = NV_OK;
-
-	if (s->gpus & (1u << card->index))
-		return NV_OK;
-	mutex_lock(&managed_lock);
-	if (!card->uvm_users && !nvsim_pma_try(card, NVSIM_UVM_BYTES))
-		status = NV_ERR_NO_MEMORY;
-	else
-		card->uvm_users++;
-	mutex_unlock(&managed_lock);
-	if (status == NV_OK)
-		s->gpus |= 1u << card->index;
-	return status;
-}
-
-void uvm_card_unregister(struct uvm_space *s, struct nvsim_card *card)
-{
-	mutex_lock(&managed_lock);
-	if (!--card->uvm_users)
-		nvsim_pma_give(card, NVSIM_UVM_BYTES);
-	mutex_unlock(&managed_lock);
-	s->gpus &= ~(1u << card->index);
-	s->vaspaces &= ~(1u << card->index);
-}
-
 /* ---- ranges ---- */
 
 struct uvm_range *uvm_range_at(struct uvm_space *s, u64 address)
@@ -278,6 +249,45 @@ u32 uvm_external_unmap(struct uvm_space *s, u64 start, u64 length, struct nvsim_
 	struct uvm_range *r = external_range(s, start, length);
 
 	return r ? mappings_cut(r, start, start + length - 1, card) : NV_ERR_INVALID_ADDRESS;
+}
+
+/* ---- cards of a space; the first space on a card takes memory for UVM itself ---- */
+
+u32 uvm_card_register(struct uvm_space *s, struct nvsim_card *card)
+{
+	u32 status = NV_OK;
+
+	if (s->gpus & (1u << card->index))
+		return NV_OK;
+	mutex_lock(&managed_lock);
+	if (!card->uvm_users && !nvsim_pma_try(card, NVSIM_UVM_BYTES))
+		status = NV_ERR_NO_MEMORY;
+	else
+		card->uvm_users++;
+	mutex_unlock(&managed_lock);
+	if (status == NV_OK)
+		s->gpus |= 1u << card->index;
+	return status;
+}
+
+/* What is managed there goes to the host, what is mapped there is unmapped. */
+void uvm_card_unregister(struct uvm_space *s, struct nvsim_card *card)
+{
+	struct uvm_range *r;
+	unsigned long block;
+	void *v;
+
+	list_for_each_entry(r, &s->ranges, node)
+		mappings_cut(r, r->start, r->end, card);
+	mutex_lock(&managed_lock);
+	xa_for_each(&s->resident, block, v)
+		if (res_card(v) == card)
+			block_leave_card(s, block);
+	if (!--card->uvm_users)
+		nvsim_pma_give(card, NVSIM_UVM_BYTES);
+	mutex_unlock(&managed_lock);
+	s->gpus &= ~(1u << card->index);
+	s->vaspaces &= ~(1u << card->index);
 }
 
 /* ---- managed memory ---- */

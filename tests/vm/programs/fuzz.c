@@ -3,8 +3,9 @@
  * fuzz SEED SECONDS [unguided]: containers come, throw calls of every kind at the driver
  * from several processes and threads, and are killed or destroyed in the
  * middle; rubbish is written to the tree meanwhile. Runs on the host, as root.
- * At its end none of its processes and none of its containers is left, and it
- * prints one line of JSON: what was thrown. It fails if it cannot clean up.
+ * Every second all stand still, and what the driver has given out is compared
+ * with what is charged. At its end none of its processes and none of its containers is left, and
+ * it prints one line of JSON: what was thrown. It fails if it cannot clean up.
  *
  * The seed gives what each process does; how they interleave is the machine's,
  * and so, on a kernel with KCOV, is what fuzz_coverage.c has drawn again.
@@ -33,6 +34,7 @@ enum {
 	NOBODY = 65534,
 	TREES = 2,
 	CLEAN_UP_S = 60,
+	WEIGH_S = 1,
 };
 
 struct container {
@@ -42,6 +44,7 @@ struct container {
 	double until_s;
 	u64 seed;
 	struct pool *pool;
+	bool is_made;
 	int go[2];
 };
 
@@ -123,11 +126,16 @@ static void begin(struct container *container, struct random *random)
 	close(container->go[0]);
 	snprintf(text, sizeof(text), "create %s pid=%d %s", container->id, container->pid,
 		 grants[below(random, sizeof(grants) / sizeof(*grants))]);
+	if (!weigh_add(container->pid)) {
+		perror("fuzz: cgroup");
+		exit(1);
+	}
 	/* the tree's rubbish may have taken the name or the room: then it is the host's */
-	if (command(text))
-		refused++;
-	else
+	container->is_made = !command(text);
+	if (container->is_made)
 		made++;
+	else
+		refused++;
 	if (write(container->go[1], "g", 1) != 1)
 		exit(1);
 	close(container->go[1]);
@@ -154,9 +162,35 @@ static pid_t begin_tree(u64 seed)
 
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		weigh_add(getpid());
 		fuzz_tree(seed);
 	}
 	return pid;
+}
+
+/* All of its processes are those of a container. */
+static bool is_contained(const struct container *container)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/cgpu_km/container/%s", container->id);
+	return container->is_made && !access(path, F_OK);
+}
+
+/* Return: false: some do not stand still. */
+static bool weigh_all(struct random *random)
+{
+	int index;
+
+	if (!weigh_freeze())
+		return false;
+	/* the host's, and those whose container the tree's rubbish has destroyed */
+	for (index = 0; index < CONTAINERS; index++)
+		if (containers[index].pid && !is_contained(&containers[index]))
+			end(&containers[index], random);
+	weigh();
+	weigh_thaw();
+	return true;
 }
 
 static void *shared(size_t bytes)
@@ -194,7 +228,7 @@ int main(int argc, char **argv)
 {
 	struct random random;
 	pid_t trees[TREES];
-	double end_s;
+	double end_s, weigh_s;
 	int index;
 
 	if (argc < 3) /* what a tenant's child becomes by exec() */
@@ -207,13 +241,25 @@ int main(int argc, char **argv)
 		perror("fuzz: KCOV");
 		return 1;
 	}
+	if (!weigh_prepare()) {
+		perror("fuzz: weighing");
+		return 1;
+	}
 	for (index = 0; index < CONTAINERS; index++) {
 		containers[index].index = index;
 		containers[index].pool = shared(sizeof(struct pool));
 	}
 	for (index = 0; index < TREES; index++)
 		trees[index] = begin_tree(random_u64(&random));
+	weigh_s = seconds() + WEIGH_S;
 	while (seconds() < end_s) {
+		if (seconds() > weigh_s) {
+			if (!weigh_all(&random)) {
+				fprintf(stderr, "fuzz: its processes do not stand still\n");
+				return 1;
+			}
+			weigh_s = seconds() + WEIGH_S;
+		}
 		for (index = 0; index < CONTAINERS; index++) {
 			struct container *container = &containers[index];
 
@@ -232,9 +278,10 @@ int main(int argc, char **argv)
 	}
 	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
 	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu, "
-	       "\"edges\": %lu, \"kept\": %u}\n",
+	       "\"edges\": %lu, \"kept\": %u, \"weighed\": %u, \"uncharged_bytes\": %lld}\n",
 	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
-	       totals->written, totals->refused, coverage_edges(), coverage_kept());
+	       totals->written, totals->refused, coverage_edges(), coverage_kept(),
+	       weigh_times(), weigh_most_bytes());
 	fflush(stdout);
 	return clean_up() ? 0 : 1;
 }

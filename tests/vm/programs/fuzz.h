@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum { POOL_CLIENTS = 8, POOL_HANDLES = 128 };
 
@@ -93,5 +94,18 @@ void coverage_end(struct random *random);
 /* Different steps from one place of our code to the next, and the calls kept for them. */
 u64 coverage_edges(void);
 u32 coverage_kept(void);
+
+/* fuzz_weigh.c: with nobody at work yet. Return: false: it cannot be, errno says why. */
+bool weigh_prepare(void);
+/* It stands still while containers are weighed, and all that it starts from now on. */
+bool weigh_add(pid_t pid);
+/* Return: true: all of them stand still, until weigh_thaw(). */
+bool weigh_freeze(void);
+void weigh_thaw(void);
+/* While all stand still: all who have memory of the driver's are in a container. */
+void weigh(void);
+u32 weigh_times(void);
+/* The most that was given out and not charged; below 0: more was charged each time. */
+long long weigh_most_bytes(void);
 
 #endif
