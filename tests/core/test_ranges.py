@@ -78,9 +78,7 @@ class Ranges(RuleBasedStateMachine):
         self.tenant.grow()
         newest = max(self.raw.serial - back, 0) if back else U64
         size = min(length * UNIT, U64)
-        cut = lib.cgpu_range_cut(
-            self.raw, self.ledger, file, mask, card, newest, base * UNIT, size
-        )
+        cut = lib.cgpu_range_cut(self.raw, self.ledger, file, mask, card, newest, base * UNIT, size)
         before = self.managed_blocks(file)
         kept = []
         for one in self.model:
@@ -125,7 +123,8 @@ class Ranges(RuleBasedStateMachine):
         for position in range(self.raw.count):
             one = lib.cgpu_range_at(self.raw, self.raw.order[position])
             order.append((one.file, one.base))
-            found.append((one.file, one.base // UNIT, one.length_bytes // UNIT, one.kind, one.card, one.charge))
+            where = (one.base // UNIT, one.length_bytes // UNIT)
+            found.append((one.file, *where, one.kind, one.card, one.charge))
         assert order == sorted(order)
         assert sorted(found) == sorted(
             (m.file, min(m.units), len(m.units), m.kind, m.card, m.charge) for m in self.model
