@@ -514,6 +514,18 @@ def test_managed_memory_can_be_denied() -> None:
     assert container.account.refused == 1
 
 
+def test_a_pool_of_which_no_answer_arrived_is_mapped_where_managed_memory_is_denied() -> None:
+    """Under the agent that is every pool, and every program that computes has one."""
+    container = Container(uvm_disable=True)
+    args = nv.uvm_register_gpu(nv.card_uuid(1))
+    assert container.ask(nv.UVM_REGISTER_GPU, args, device=Device.UVM)[1].post() is Verdict.DONE
+    pool = nv.uvm_semaphore_pool(16 * MIB, 2 * MIB)
+    assert container.ask(nv.UVM_SEMAPHORE_POOL, pool, device=Device.UVM)[1].unanswered()
+    assert container.tenant.mmap(container.uvm, 16 * MIB, 2 * MIB)
+    assert container.account.current_bytes == 2 * MIB, "it may be managed memory"
+    assert not container.tenant.mmap(container.uvm, 18 * MIB, 4096)
+
+
 def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed() -> None:
     container = Container(uvm_disable=True)
     _, call = container.ask(
@@ -660,7 +672,7 @@ def test_memory_that_came_out_larger_than_the_limit_is_undone_and_charged_until_
 
 def test_memory_that_may_have_been_mapped_for_peers_stays_charged_until_it_is_freed() -> None:
     """UVM_ALLOC_DEVICE_P2P, whose answer did not arrive: nobody is killed for it."""
-    container = Container()
+    container = Container(uvm_disable=True)
     container.memory(5, 2 * MIB)
     place = struct.pack("<QQQ", 16 * MIB, 2 * MIB, 0)
     args = bytearray(place + nv.card_uuid(1) + struct.pack("<iIII", -1, CLIENT, 5, 0))
@@ -668,7 +680,7 @@ def test_memory_that_may_have_been_mapped_for_peers_stays_charged_until_it_is_fr
     assert (verdict, call.unanswered()) == (Verdict.FORWARD, Verdict.DONE)
     container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post()
     assert container.account.current_bytes == 2 * MIB
-    # it may be no reservation: what lies there by mmap is charged, too
+    # it may be no reservation: what lies there by mmap is charged, too, but not refused
     container.ask(nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)),
                   device=Device.UVM, abi=ABI_590)[1].post()  # fmt: skip
     assert container.tenant.mmap(container.uvm, 16 * MIB, 2 * MIB)

@@ -7,13 +7,14 @@ One driver and one agent serve all tests here; a tenant is a program under `cgpu
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,15 @@ def test_managed_memory_is_refused_beyond_the_limit(door: Door) -> None:
     status, _, err = door.run(door.simcuda, "managed", "2G")
     assert status == 2
     assert "Cannot allocate memory" in err
+
+
+@pytest.mark.needs("programs")
+def test_managed_memory_can_be_denied_to_a_program_that_computes(
+    door: Door, made: Callable[[str], Path]
+) -> None:
+    """It maps a semaphore pool, as CUDA's contexts do."""
+    status, out, err = door.run(str(made("programs") / "blind"), "denied", uvm_disable=True)
+    assert (status, out) == (0, f"pool 0 mapped 0 managed {errno.ENOMEM}\n"), err
 
 
 def test_exit_status_and_signal_are_the_programs(door: Door) -> None:

@@ -46,11 +46,14 @@ class Door:
         policy: str = "weighted-conserving",
         quota: int = 100,
         gpu: str = "",
+        uvm_disable: bool = False,
     ) -> subprocess.Popen[str]:
         """Start a tenant."""
         limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
         if gpu:
             limits += ["--gpu", gpu]
+        if uvm_disable:
+            limits.append("--uvm-disable")
         run = ["run", "--name", name, *limits, "--", *command]
         tenant = subprocess.Popen(
             [sys.executable, "-m", "pycgpu.cli.main", *run],

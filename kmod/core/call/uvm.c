@@ -65,10 +65,19 @@ static int remember_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			      call->req.length_bytes, 0, call->card) ? CGPU_KILL : CGPU_DONE;
 }
 
+/* Without this entry its mmap is refused where managed memory is: no harm. */
+static void announced_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	cgpu_range_add(&tenant->ranges, CGPU_RANGE_ANNOUNCED, call->file, call->req.base,
+		       call->req.length_bytes, 0, CGPU_NO_CARD);
+}
+
 void cgpu_unanswered_reservation(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	if (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL && call->req.nr == UVM_ALLOC_DEVICE_P2P)
-		reserved_range(tenant, call, false);
+	if (call->req.op != CGPU_OP_UVM_MAP_EXTERNAL || call->req.nr != UVM_ALLOC_DEVICE_P2P)
+		return;
+	reserved_range(tenant, call, false);
+	announced_range(tenant, call);
 }
 
 int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -77,6 +86,8 @@ int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
 
 	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL || call->req.op == CGPU_OP_UVM_PARALLELISM)
 		verdict = remember_tables(tenant, call);
+	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL)
+		announced_range(tenant, call);
 	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 	return verdict;
 }
@@ -104,6 +115,8 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_tenant_is_mapping(tenant, call->file, req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->range_serial = tenant->ranges.serial;
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << CGPU_RANGE_ANNOUNCED,
+		       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
 	if (call->length_known)
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, freed,
 			       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);

@@ -18,7 +18,8 @@ enum cgpu_range_kind {
 	CGPU_RANGE_OS_EVENT,  /* base: client and descriptor, by which the driver knows it */
 	/* what UVM keeps when its handles are gone */
 	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
-	CGPU_RANGE_VASPACE    /* base: the card */
+	CGPU_RANGE_VASPACE,   /* base: the card */
+	CGPU_RANGE_ANNOUNCED  /* to become RESERVED, but no answer arrived: it may be there */
 };
 
 struct cgpu_range {

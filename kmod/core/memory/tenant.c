@@ -169,6 +169,7 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 	uint64_t tables_bytes = cgpu_range_tables(length_bytes), bytes;
 	uint32_t card, undo;
+	bool denied;
 	int err = 0;
 
 	/* no process has addresses from there on */
@@ -177,7 +178,13 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 	if (cgpu_range_covers(&tenant->ranges, number, CGPU_RANGE_RESERVED, address,
 			      length_bytes))
 		return 0;
-	for (card = 0; card < CGPU_MAX_CARDS && !err; card++) {
+	/*
+	 * Every program that computes has a pool, so one that may be there is mapped. It may be
+	 * none, too: then this is managed memory, and charged as such.
+	 */
+	denied = !cgpu_range_covers(&tenant->ranges, number, CGPU_RANGE_ANNOUNCED, address,
+				    length_bytes);
+	for (card = 0; card < CGPU_MAX_CARDS && denied; card++) {
 		struct cgpu_account *account = &tenant->ledger.account[card];
 
 		/* before a card is registered it is the container's cards that count */

@@ -196,6 +196,17 @@ static void pool(u64 bytes)
 	printf(" after %d\n", map(place + length, bytes));
 }
 
+/* What every program that computes maps of the device, and what it may be denied. */
+static void denied(void)
+{
+	const u64 place = 0x300000000, length = 2 * MIB;
+
+	open_context();
+	printf("pool %d", create(UVM_ALLOC_SEMAPHORE_POOL, place, length));
+	printf(" mapped %d", map(place, length));
+	printf(" managed %d\n", map(2 * place, length));
+}
+
 /* Page tables of pools that are freed again: how many there can be one after the other. */
 static void pools(u64 bytes, u32 count)
 {
@@ -248,6 +259,8 @@ int main(int argc, char **argv)
 		again();
 	else if (argc == 3 && !strcmp(command, "reopen"))
 		reopen(bytes);
+	else if (argc == 2 && !strcmp(command, "denied"))
+		denied();
 	else if (argc == 3 && !strcmp(command, "pool"))
 		pool(bytes);
 	else if (argc == 4 && !strcmp(command, "pools"))
@@ -256,7 +269,7 @@ int main(int argc, char **argv)
 		ranges(strtoull(argv[2], NULL, 10), bytes);
 	else {
 		fprintf(stderr, "blind: over device|descriptor BYTES, swap INSTANCE BYTES, again, "
-				"reopen BYTES, pool BYTES, pools COUNT BYTES, ranges BYTES MORE\n");
+				"reopen BYTES, denied, pool BYTES, pools COUNT BYTES, ranges BYTES MORE\n");
 		return 2;
 	}
 	return 0;
