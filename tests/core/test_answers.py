@@ -464,6 +464,17 @@ def test_more_channel_groups_than_are_free_are_charged() -> None:
     assert container.account.current_bytes == 0
 
 
+def test_what_no_card_has_is_no_peak_of_a_container_without_a_limit() -> None:
+    container = Container(limit=None)
+    container.tenant.topology.raw.gpu[1].total_bytes = 64 * MIB
+    for size in (1 << 63, 1 << 30):
+        verdict, call = container.memory(5, size)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.NO_MEMORY)
+    assert container.account.peak_bytes < MIB
+    container.memory(5, MIB)
+    assert container.account.current_bytes >= MIB
+
+
 # ------------------------------------------------------------------ managed
 
 

@@ -101,8 +101,8 @@ static uint64_t asked_bytes(const struct cgpu_request *req)
 			     req->alignment_bytes);
 }
 
-static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		      uint32_t parent)
+static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call, uint32_t parent)
 {
 	uint32_t card = cgpu_object_at(&tenant->objects, parent)->card;
 	uint64_t bytes = asked_bytes(&call->req);
@@ -114,6 +114,10 @@ static int pre_memory(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	    call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	call->card = card;
+	/* what no card has is no peak of a container without a limit */
+	if (topology->gpu[card].total_bytes && bytes > topology->gpu[card].total_bytes &&
+	    tenant->ledger.account[card].unlimited)
+		return cgpu_answer(call, NV_ERR_NO_MEMORY);
 	err = cgpu_charge_new(&tenant->ledger, card, bytes,
 			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
 	if (err == -ENOSPC) {
@@ -371,7 +375,7 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	case NV01_DEVICE_0:
 		return pre_device(tenant, topology, call);
 	case NV01_MEMORY_LOCAL_USER:
-		return pre_memory(tenant, call, call->parent);
+		return pre_memory(tenant, topology, call, call->parent);
 	case NV50_MEMORY_VIRTUAL:
 		card = cgpu_object_at(&tenant->objects, call->parent)->card;
 		return charge_unseen(tenant, call, card, table_bytes(req), 0);
