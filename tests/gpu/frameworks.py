@@ -64,12 +64,13 @@ def frameworks(bench: Bench) -> None:
     if sanitizer is not None:
         program = [sanitizer, "--error-exitcode", "9", str(bench.bin / "memory"), "speed"]
         alone = subprocess.run(program, capture_output=True, text=True, check=False)
+        # A debugger: what no list names, and what of another's context nobody may.
         status, text = outcome("f-sanitizer", program, *limit, timeout_s=TIMEOUT_S)
         report.check(
-            "compute-sanitizer: as without a door",
+            "compute-sanitizer: refused",
             text.strip().splitlines()[-1][-100:],
             "",
-            f"exit status {alone.returncode}",
-            status == alone.returncode,
+            f"another exit status than {alone.returncode}",
+            status != alone.returncode,
         )
     all_returned(bench)
