@@ -267,6 +267,12 @@ class Tenant:
         self.grow()
         return not lib.cgpu_tenant_mmap(self.raw, file, address, length_bytes)
 
+    @property
+    def shortage(self) -> tuple[int, int] | None:
+        """The card whose limit was in the way of the last call or mmap, and the bytes asked."""
+        raw = self.raw.ledger.shortage
+        return None if raw.card == lib.CGPU_NO_CARD else (raw.card, raw.bytes)
+
     def munmap(self, file: int, address: int, length_bytes: int) -> None:
         """A mapping of the UVM device, or a part of it, is gone or was refused by the driver."""
         lib.cgpu_tenant_munmap(self.raw, file, address, length_bytes)
@@ -357,8 +363,7 @@ class Call:
     @property
     def kill(self) -> bool:
         """After ANSWER: the process asked for too much memory, and is to be killed for it."""
-        return bool(self.raw.kill)
-
+        return bool(self.raw.shortage.kill)
     @property
     def args(self) -> bytes:
         """The argument as it stands."""

@@ -15,6 +15,7 @@
 #include "driver.h"
 #include "governors.h"
 #include "ioctl.h"
+#include "shortage.h"
 #include "core/call/call.h"
 #include "door/events.h"
 #include "door/scratch.h"
@@ -345,24 +346,12 @@ static void report_refusal(struct flight *flight)
 		tell_unlisted(flight->container, &call->unlisted, "refused");
 		return;
 	}
-	/* a tenant must not be able to push everybody else's lines out of `events` */
-	if (!__ratelimit(&flight->container->refusals))
-		goto kill;
-	if (status == NV_ERR_NO_MEMORY)
-		cgpu_event("oom id=%s gpu=%u pid=%d bytes=%llu", flight->container->id,
-			   call->card, task_tgid_nr(current), call->req.size_bytes);
-	else
+	if (call->shortage.card != CGPU_NO_CARD)
+		cgpu_shortage_report(flight->container, &call->shortage);
+	else if (__ratelimit(&flight->container->refusals))
 		cgpu_event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x",
 			   flight->container->id, task_tgid_nr(current), call->req.nr,
 			   call->req.cmd, call->req.hClass, status);
-kill:
-	if (!call->kill)
-		return;
-	/* as of any process that is killed for want of memory: nothing else says why it ended */
-	pr_warn_ratelimited("cgpu: killed process %d (%s) of container %s: out of memory of card %u, %llu bytes asked\n",
-			    task_tgid_nr(current), current->comm, flight->container->id,
-			    call->card, call->req.size_bytes);
-	send_sig(SIGKILL, current, 1);
 }
 
 /* Copies back what the core or the driver answered. Return: 0, -EAGAIN, -EFAULT. */

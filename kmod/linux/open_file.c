@@ -21,7 +21,9 @@
 #include <linux/spinlock.h>
 
 #include "governors.h"
+#include "shortage.h"
 #include "door/door.h"
+#include "door/events.h"
 #include "open_file.h"
 
 struct cgpu_open_file {
@@ -177,6 +179,8 @@ int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
 
 int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_bytes)
 {
+	struct cgpu_container *container = entry->container;
+	struct cgpu_shortage shortage;
 	int err = 0;
 
 	/*
@@ -185,13 +189,19 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 	 */
 	if (READ_ONCE(entry->mm) != current->mm)
 		return -EOPNOTSUPP;
-	cgpu_container_make_room(entry->container);
-	mutex_lock(&entry->container->lock);
-	if (!cgpu_tenant_map_reserved(&entry->container->tenant, entry->number, start,
-				      length_bytes))
-		err = cgpu_tenant_mmap(&entry->container->tenant, entry->number, start,
-				       length_bytes);
-	mutex_unlock(&entry->container->lock);
+	cgpu_container_make_room(container);
+	mutex_lock(&container->lock);
+	if (!cgpu_tenant_map_reserved(&container->tenant, entry->number, start, length_bytes))
+		err = cgpu_tenant_mmap(&container->tenant, entry->number, start, length_bytes);
+	shortage = container->tenant.ledger.shortage;
+	mutex_unlock(&container->lock);
+	if (!err)
+		return 0;
+	if (shortage.card != CGPU_NO_CARD)
+		cgpu_shortage_report(container, &shortage);
+	else if (__ratelimit(&container->refusals))
+		cgpu_event("refused id=%s pid=%d managed bytes=%llu", container->id,
+			   task_tgid_nr(current), length_bytes);
 	return err;
 }
 

@@ -78,6 +78,8 @@ int keep_process(struct flight *f);
 /* ioctl.c, mmap.c: the data are the notification's. */
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);
 struct answer on_mmap(struct flight *f, const struct seccomp_data *data);
+/* ioctl.c: and ends the process, where that is what it shall do. */
+void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage);
 
 /* perform.c */
 

@@ -185,6 +185,15 @@ static void tell_unlisted(struct flight *f, const struct cgpu_unlisted *unlisted
 		      unlisted->kind, unlisted->number);
 }
 
+void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage)
+{
+	if (may_tell(f->c))
+		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, shortage->card,
+		      f->process->pid, (unsigned long long)shortage->bytes);
+	if (shortage->kill)
+		process_kill(f->c, f->process);
+}
+
 static void report(struct flight *f)
 {
 	struct cgpu_call *call = &f->call;
@@ -196,16 +205,11 @@ static void report(struct flight *f)
 		return;
 	if (call->unlisted.kind)
 		tell_unlisted(f, &call->unlisted, "refused");
-	else if (!may_tell(f->c))
-		;
-	else if (status == NV_ERR_NO_MEMORY)
-		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, card_of(f),
-		      f->process->pid, (unsigned long long)call->req.size_bytes);
-	else
+	else if (call->shortage.card != CGPU_NO_CARD)
+		tell_shortage(f, &call->shortage);
+	else if (may_tell(f->c))
 		event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x", f->c->id,
 		      f->process->pid, call->req.nr, call->req.cmd, call->req.hClass, status);
-	if (call->kill)
-		process_kill(f->c, f->process);
 }
 
 static int pre(struct flight *f)

@@ -5,29 +5,13 @@
 
 #include "flight.h"
 
-/* The card that has no room for managed memory, or denies it. Context: door.lock. */
-static uint32_t refusing_card(struct container *c, uint32_t number, uint64_t bytes)
-{
-	uint32_t mask = cgpu_tenant_file(&c->tenant, number)->gpu_mask, card, first = 0;
-
-	for (card = CGPU_MAX_CARDS; card-- > 0;) {
-		const struct cgpu_account *account = &c->tenant.ledger.account[card];
-
-		if (!account->present || (mask && !(mask & 1u << card)))
-			continue;
-		first = card;
-		if (account->uvm_disable || cgpu_account_free(account, UINT64_MAX) < bytes)
-			break;
-	}
-	return card < CGPU_MAX_CARDS ? card : first;
-}
-
 struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
-	uint32_t number, card = 0;
+	struct cgpu_shortage shortage;
 	int device, err, tries;
+	uint32_t number;
 
 	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[4]);
 	if (f->fd < 0)
@@ -55,14 +39,15 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, data->args[0], length);
-		if (err)
-			card = refusing_card(f->c, number, length);
+		shortage = f->c->tenant.ledger.shortage;
 		pthread_mutex_unlock(&door.lock);
 		if (!err)
 			return CONTINUE;
 	}
-	if (may_tell(f->c))
-		event("oom id=%s gpu=%u pid=%d bytes=%llu managed", f->c->id, card,
-		      f->process->pid, (unsigned long long)length);
+	if (shortage.card != CGPU_NO_CARD)
+		tell_shortage(f, &shortage);
+	else if (may_tell(f->c))
+		event("refused id=%s pid=%d managed bytes=%llu", f->c->id, f->process->pid,
+		      (unsigned long long)length);
 	return fail(err);
 }

@@ -102,6 +102,7 @@ def test_above_the_limit_the_answer_is_the_drivers_own_no_memory(kill: Any) -> N
     assert container.account.current_bytes == 8 * MIB  # 7 MiB are 4 pages of 2 MiB
     assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.NO_MEMORY)
     assert call.kill is kill
+    assert container.tenant.shortage == (1, MIB)
     assert (container.account.oom, container.account.refused) == (1, 0)
 
 
@@ -488,6 +489,7 @@ def test_managed_memory_counts_on_every_card_that_it_may_move_to() -> None:
     assert call.post() is Verdict.DONE
     assert container.account.current_bytes == 4 * MIB
     assert not container.tenant.mmap(container.uvm, 32 * MIB, 5 * MIB)
+    assert container.tenant.shortage == (1, 6 * MIB), "by blocks"
     assert container.tenant.processes(1) == {70: 4 * MIB}
     container.tenant.munmap(container.uvm, 18 * MIB, 2 * MIB)
     assert container.account.current_bytes == 2 * MIB
@@ -517,12 +519,14 @@ def test_a_card_cannot_be_registered_when_managed_memory_exceeds_its_limit() -> 
         nv.UVM_REGISTER_GPU, nv.uvm_register_gpu(nv.card_uuid(1)), device=Device.UVM
     )
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NO_MEMORY)
+    assert container.tenant.shortage == (1, 10 * MIB)
 
 
 def test_managed_memory_can_be_denied() -> None:
     container = Container(uvm_disable=True)
     assert not container.tenant.mmap(container.uvm, 16 * MIB, 4096)
     assert container.account.refused == 1
+    assert container.tenant.shortage is None
 
 
 def test_a_pool_of_which_no_answer_arrived_is_mapped_where_managed_memory_is_denied() -> None:

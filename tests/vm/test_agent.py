@@ -94,6 +94,16 @@ def test_managed_memory_is_refused_beyond_the_limit(door: Door) -> None:
     assert "Cannot allocate memory" in err
 
 
+def test_who_maps_too_much_is_killed_where_the_container_wants_it(door: Door) -> None:
+    waits = "until [ -e go ]; do sleep 0.1; done"
+    tenant = door.start("sh", "-c", f"{waits}; {door.simcuda} managed 2G")
+    until((TREE / "0/one/oom_action").exists, "the tenant", START_S)
+    (TREE / "0/one/oom_action").write_text("kill\n")
+    (door.folder / "go").touch()
+    tenant.communicate(timeout=START_S)
+    assert tenant.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+
+
 @pytest.mark.needs("programs")
 def test_managed_memory_can_be_denied_to_a_program_that_computes(
     door: Door, made: Callable[[str], Path]

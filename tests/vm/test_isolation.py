@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -194,6 +195,21 @@ def test_managed_memory_is_charged_and_can_be_denied(host: Host) -> None:
     assert one.exec("simcuda", "managed", "1M", check=False).returncode != 0
     host.cgpu.write("0/one/uvm_disable", "0\n")
     one.exec("simcuda", "managed", "1M")
+    last = host.recent_events()
+    assert any(" refused id=one pid=" in line and "managed bytes=" in line for line in last), last
+
+
+@pytest.mark.parametrize("what", ["fill", "managed"])
+def test_who_asks_for_too_much_is_killed_where_the_container_wants_it(
+    host: Host, what: str
+) -> None:
+    one = host.tenant(extra=",oom_action=kill")
+    run = one.exec("simcuda", what, "2G", check=False)
+    assert run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), run
+    oom = [line for line in host.recent_events() if " oom " in line]
+    assert len(oom) == 1 and " oom id=one gpu=0 pid=" in oom[0], oom
+    assert int(oom[0].split("bytes=")[1]) >= (1024 if what == "managed" else 1) * MIB
+    assert host.cgpu.read("0/one/events").startswith("oom 1\n")
 
 
 @pytest.mark.parametrize("number", ["3f", "c2", "82", "83"])

@@ -240,7 +240,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	int verdict;
 
 	call->error = 0;
-	call->kill = false;
+	tenant->ledger.shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
 	call->unlisted = (struct cgpu_unlisted){ 0 };
 	call->charge = 0;
 	call->parent = 0;
@@ -255,6 +255,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_files = 0;
 	call->promised_cards = 0;
 	verdict = pre(tenant, topology, call);
+	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
 	return verdict;
@@ -380,10 +381,12 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	cgpu_restore_device(call);
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
+	tenant->ledger.shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
 	if (result == 0 && after.status == NV_OK)
 		verdict = post_success(tenant, topology, call, &after);
 	else
 		post_failure(tenant, topology, call);
+	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_UNDO)
 		cgpu_release(tenant, call);
 	return verdict;

@@ -85,7 +85,7 @@ struct cgpu_call {
 	uint32_t pid;           /* calling process, host's number */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
 	struct cgpu_unlisted unlisted; /* also of FORWARD: an administrator admits it */
-	bool kill;              /* ANSWER: out of memory, and that ends the process */
+	struct cgpu_shortage shortage; /* ANSWER, UNDO: why, if a limit was in the way */
 
 	/* between pre and post, or undone */
 	uint32_t charge;        /* reserved, or held, for this call */

@@ -120,10 +120,8 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 		return cgpu_answer(call, NV_ERR_NO_MEMORY);
 	err = cgpu_charge_new(&tenant->ledger, card, bytes,
 			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
-	if (err == -ENOSPC) {
-		call->kill = tenant->ledger.account[card].oom_kill;
+	if (err == -ENOSPC)
 		return cgpu_answer(call, NV_ERR_NO_MEMORY);
-	}
 	return err ? cgpu_refuse(tenant, call, card, reserve_status(err)) : CGPU_FORWARD;
 }
 

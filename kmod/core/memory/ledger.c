@@ -10,6 +10,7 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
 	memset(ledger->account, 0, sizeof(ledger->account));
 	memset(ledger->unseen, 0, sizeof(ledger->unseen));
+	ledger->shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
 }
 
@@ -31,6 +32,9 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 	     (account->current_bytes > account->max_bytes ||
 	      bytes > account->max_bytes - account->current_bytes))) {
 		account->oom++;
+		ledger->shortage = (struct cgpu_shortage){
+			.bytes = bytes, .card = card, .kill = account->oom_kill,
+		};
 		return -ENOSPC;
 	}
 	account->current_bytes += bytes;

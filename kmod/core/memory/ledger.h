@@ -53,8 +53,16 @@ struct cgpu_charge {
 	uint64_t base; /* a mapping's: its address, by which it is unmapped */
 };
 
+/* A limit that was in the way of a charge. */
+struct cgpu_shortage {
+	uint64_t bytes; /* asked for */
+	uint32_t card;  /* CGPU_NO_CARD: none was */
+	bool kill;      /* and that ends the process */
+};
+
 struct cgpu_ledger {
 	struct cgpu_account account[CGPU_MAX_CARDS];
+	struct cgpu_shortage shortage; /* since the call, or the mmap, under judgement began */
 	struct cgpu_table charges;
 	uint32_t unseen[CGPU_UNSEEN_KINDS][CGPU_MAX_CARDS]; /* those that the driver makes, too */
 };
@@ -63,7 +71,7 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger);
 
 /*
  * Charges `bytes` to `card`. Return: 0, -ENOSPC above the limit (nothing
- * changed, oom counted), -ENODEV: not a card of this container.
+ * changed, oom counted, `shortage` says so), -ENODEV: not a card of this container.
  */
 int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);
 void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);

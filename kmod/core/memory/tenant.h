@@ -104,7 +104,7 @@ struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t fi
 /*
  * mmap of the UVM device at `address`. `before` the driver's mmap: charges
  * managed memory on every card of the va_space. Return: 0, -ENOMEM: over a
- * limit or managed memory is denied.
+ * limit (the ledger's shortage says which), or managed memory is denied.
  */
 int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 		     uint64_t length_bytes);
