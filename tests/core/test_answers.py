@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -539,6 +540,16 @@ def test_a_pool_of_which_no_answer_arrived_is_mapped_where_managed_memory_is_den
     assert container.tenant.mmap(container.uvm, 16 * MIB, 2 * MIB)
     assert container.account.current_bytes == 2 * MIB, "it may be managed memory"
     assert not container.tenant.mmap(container.uvm, 18 * MIB, 4096)
+
+
+def test_from_590_on_a_free_by_base_of_a_pool_of_which_no_answer_arrived_takes_all_of_it() -> None:
+    """It stayed, but for its first byte, and what was mapped there next was allowed."""
+    container = Container(uvm_disable=True)
+    ask = partial(container.ask, device=Device.UVM, abi=ABI_590)
+    pool = nv.uvm_semaphore_pool(16 * MIB, 2 * MIB)
+    assert ask(nv.UVM_SEMAPHORE_POOL, pool)[1].unanswered() is Verdict.DONE
+    assert ask(nv.UVM_FREE, nv.uvm_free_by_base(16 * MIB))[1].post() is Verdict.DONE
+    assert not container.tenant.mmap(container.uvm, 17 * MIB, MIB)
 
 
 def test_a_semaphore_pool_is_not_managed_memory_until_it_is_freed() -> None:

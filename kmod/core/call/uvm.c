@@ -92,6 +92,21 @@ int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return verdict;
 }
 
+/*
+ * What a UVM_FREE takes of one kind, as far as it was there before. Of a range of unknown length
+ * that is what begins where it began: nothing of it begins before.
+ */
+static void drop_freed(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t kind)
+{
+	uint64_t base = call->req.base;
+
+	while (!call->length_known &&
+	       cgpu_range_oldest(&tenant->ranges, call->file, kind, base) <= call->range_serial)
+		cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, call->file, kind, base);
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << kind, CGPU_ANY_CARD,
+		       call->range_serial, base, call->req.length_bytes);
+}
+
 static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const uint32_t freed = 1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING |
@@ -115,8 +130,7 @@ static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_tenant_is_mapping(tenant, call->file, req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->range_serial = tenant->ranges.serial;
-	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << CGPU_RANGE_ANNOUNCED,
-		       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
+	drop_freed(tenant, call, CGPU_RANGE_ANNOUNCED);
 	if (call->length_known)
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, freed,
 			       CGPU_ANY_CARD, UINT64_MAX, req->base, req->length_bytes);
@@ -368,21 +382,6 @@ static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
 	forget_registration(tenant, call, card);
 }
 
-/* Of a range of unknown length what begins where it began is in it: nothing begins before it. */
-static void post_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
-{
-	struct cgpu_request *req = &call->req;
-
-	while (!call->length_known &&
-	       cgpu_range_oldest(&tenant->ranges, call->file, CGPU_RANGE_EXTERNAL, req->base) <=
-		       call->range_serial)
-		cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, call->file,
-				       CGPU_RANGE_EXTERNAL, req->base);
-	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-		       1u << CGPU_RANGE_EXTERNAL, CGPU_ANY_CARD, call->range_serial, req->base,
-		       req->length_bytes);
-}
-
 int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		 struct cgpu_call *call)
 {
@@ -452,7 +451,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 			       call->range_serial, req->base, req->length_bytes);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_FREE:
-		post_uvm_free(tenant, call);
+		drop_freed(tenant, call, CGPU_RANGE_EXTERNAL);
 		return CGPU_DONE;
 	case CGPU_OP_UVM_MAP_SPARSE:
 		return remember_tables(tenant, call);
