@@ -39,6 +39,15 @@ def beside(*tenants: Tenant, policy: int = FAIR, seconds: int = 8) -> Run:
     return run(Scenario(tenants, policy=policy, duration_ns=seconds * SECOND_NS))
 
 
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "native"])
+def test_one_without_weight_has_no_compute_though_another_pauses(policy: str) -> None:
+    """Its gate stood open on demand: it had 98 % of the card."""
+    rest = replace(TRAINER, weight=0)
+    result = beside(serving.server(8), TRAINER, rest, policy=POLICIES.index(policy), seconds=4)
+    assert result.work(2) == 0
+    assert result.work(1) > 0
+
+
 @pytest.mark.parametrize("ppm", (-900, -50, 500))
 @pytest.mark.parametrize("quota", (10, 33))
 def test_a_quota_lasts_however_the_cards_clock_parts_from_the_hosts(ppm: int, quota: int) -> None:

@@ -674,6 +674,8 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			s->fair.next = curr;
 	}
 	for (i = 0; i < s->slot_end; i++) {
+		if (!s->slot[i].member.weight)
+			mask &= ~SLOT_BIT(i);
 		if (!cgpu_competes(s, i) || i == s->fair.next)
 			continue;
 		s->slot[i].fair.woke = false;
