@@ -138,6 +138,17 @@ def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host) -> None:
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+@pytest.mark.parametrize("policy", ["preemptive", "weighted-conserving"])
+def test_a_quota_holds_for_who_closes_the_card_with_work_queued(host: Host, policy: str) -> None:
+    """Its client lives, and its channels: by the files nobody had the card, and none was shut."""
+    host.cgpu.write("0/policy", f"{policy}\n")
+    left = Work(host.tenant("left", extra=",quota=10"), kernel_ms=20, leave_card=True)
+    stays = Work(host.tenant("stays", extra=",quota=50"))
+    got = together(left, stays)
+    assert got[0] == pytest.approx(10, abs=NEAR)
+    assert got[1] == pytest.approx(50, abs=NEAR)
+
+
 @pytest.mark.parametrize("handle", ["same", "new"])
 def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str) -> None:
     """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""

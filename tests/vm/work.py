@@ -34,6 +34,7 @@ class Work:
         processes: how many do so side by side in the container.
         by_channel: its group gets to run by the name of a channel of its.
         free_userd: it frees the memory that its channels are driven by.
+        leave_card: it closes the card's files once its work is queued.
         starter: what starts it, if not the container's runtime.
         environment: more of it.
     """
@@ -49,10 +50,12 @@ class Work:
         processes: int = 1,
         by_channel: bool = False,
         free_userd: bool = False,
+        leave_card: bool = False,
         starter: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        named = f"{'--by-channel' if by_channel else ''} {'--free-userd' if free_userd else ''}"
+        ways = {"by-channel": by_channel, "free-userd": free_userd, "leave-card": leave_card}
+        named = " ".join(f"--{way}" for way, taken in ways.items() if taken)
         command = f"{starter} simcuda --json --wait {named} --gpu {card} launch"
         command += f" {seconds} {kernel_ms}"
         if slice_us is not None:

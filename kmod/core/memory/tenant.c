@@ -380,7 +380,8 @@ bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
 		if (file->pid && file->device == CGPU_DEVICE_GPU && file->minor == card)
 			return true;
 	}
-	return false;
+	/* its files may be closed, what its clients have lives on, and what is queued runs */
+	return cgpu_tenant_groups(tenant, card, NULL, 0);
 }
 
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant)

@@ -165,7 +165,7 @@ void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card);
 bool cgpu_engine_computes(uint32_t engineType);
 /* true for a channel that computes, and may run */
 bool cgpu_tenant_is_gated(const struct cgpu_object *object, uint32_t card);
-/* true if a process of the container holds the card's device open */
+/* true if a process of the container holds the card's device open, or has a group on it */
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
 
 /* true while nothing is charged and nothing is open */

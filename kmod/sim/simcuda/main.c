@@ -22,7 +22,7 @@
 
 static struct sc_options opt;
 static int minor_number;
-static bool json, hold, with_context, announce, wait_for_start;
+static bool json, hold, with_context, announce, wait_for_start, leave_card;
 static double hold_seconds = -1;
 
 static const char usage[] =
@@ -34,6 +34,7 @@ static const char usage[] =
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
 "  --by-channel     let groups run by the name of a channel of theirs\n"
 "  --free-userd     free the memory that channels are driven by, and go on\n"
+"  --leave-card     launch closes the card's files once its work is queued, and waits for it\n"
 "  --context        make a whole CUDA context first\n"
 "  --announce       launch names its client and channels on standard error first\n"
 "  --wait           launch says 'ready' once it has its context, begins when stdin has input\n"
@@ -570,10 +571,12 @@ static int cmd_launch(struct sc *sc, char **arg)
 	while (!stop && now() - t0 < seconds) {
 		bool more = false;
 
-		while (sc_queued(sc, 0) < depth && sc_enqueue(sc, 0, ns))
+		while (sc->doorbell && sc_queued(sc, 0) < depth && sc_enqueue(sc, 0, ns))
 			more = true;
 		if (more)
 			sc_ring(sc, 0);
+		if (leave_card && sc->doorbell)
+			sc_leave_card(sc);
 		usleep(ns > 4000000 ? 2000 : 500);
 	}
 	t1 = now();
@@ -762,7 +765,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "by-channel", 0, NULL, 's' },
-		{ "free-userd", 0, NULL, 'f' },
+		{ "free-userd", 0, NULL, 'f' }, { "leave-card", 0, NULL, 'l' },
 		{ "context", 0, NULL, 'c' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
 		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
@@ -779,6 +782,7 @@ int main(int argc, char **argv)
 		case 'H': opt.heap = number(optarg); break;
 		case 's': opt.by_channel = true; break;
 		case 'f': opt.free_userd = true; break;
+		case 'l': leave_card = true; break;
 		case 'c': with_context = true; break;
 		case 'a': announce = true; break;
 		case 'w': wait_for_start = true; break;

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define DOORBELL_BYTES		0x10000
 #define ESC_ALLOC_MEMORY	0x27
 #define ESC_FREE		0x29
 #define ESC_CONTROL		0x2a
@@ -330,6 +331,15 @@ void sc_close(struct sc *sc)
 	}
 }
 
+void sc_leave_card(struct sc *sc)
+{
+	munmap((void *)sc->doorbell, DOORBELL_BYTES);
+	sc->doorbell = NULL;
+	close(sc->gpu);
+	close(sc->gpu2);
+	sc->gpu = sc->gpu2 = -1;
+}
+
 /* ---- a context ---- */
 
 static void *map_object(struct sc *sc, u32 handle, u64 length, bool on_card)
@@ -455,7 +465,7 @@ int sc_context(struct sc *sc)
 	ret = sc_rm_alloc(sc, sc->subdevice, &sc->usermode, sc->usermode_class, NULL, 0);
 	if (ret)
 		return ret;
-	sc->doorbell = map_object(sc, sc->usermode, 0x10000, true);
+	sc->doorbell = map_object(sc, sc->usermode, DOORBELL_BYTES, true);
 	if (!sc->doorbell)
 		return -EIO;
 	ret = sc_rm_alloc(sc, sc->device, &sc->vaspace, 0x90f1, &vas, sizeof(vas));

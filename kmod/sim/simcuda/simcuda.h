@@ -46,6 +46,8 @@ int sc_open(struct sc *sc, int minor, const struct sc_options *opt);	/* client a
 int sc_context(struct sc *sc);		/* all the rest of a CUDA context */
 int sc_renew(struct sc *sc, int channel, bool same_handle); /* of the computing group: another */
 void sc_close(struct sc *sc);
+/* Keeps the client and all that it has, of which nothing can be rung or mapped any more. */
+void sc_leave_card(struct sc *sc);
 
 int sc_rm_alloc(struct sc *sc, u32 parent, u32 *handle, u32 class, void *params, u32 size);
 int sc_rm_alloc_client(struct sc *sc, u32 *client);
