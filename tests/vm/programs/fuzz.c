@@ -3,8 +3,8 @@
  * fuzz SEED SECONDS [unguided]: containers come, throw calls of every kind at the driver
  * from several processes and threads, and are killed or destroyed in the
  * middle; rubbish is written to the tree meanwhile. Runs on the host, as root.
- * Every second all stand still, and what the driver has given out is compared
- * with what is charged. At its end none of its processes and none of its containers is left, and
+ * Every second all stand still, what the driver has given out is compared with
+ * what is charged, and who is kept from a card has no channel there that may run. At its end none of its processes and none of its containers is left, and
  * it prints one line of JSON: what was thrown. It fails if it cannot clean up.
  *
  * The seed gives what each process does; how they interleave is the machine's,
@@ -177,20 +177,25 @@ static bool is_contained(const struct container *container)
 	return container->is_made && !access(path, F_OK);
 }
 
-/* Return: false: some do not stand still. */
 static bool weigh_all(struct random *random)
 {
+	bool looked;
 	int index;
 
-	if (!weigh_freeze())
+	if (!weigh_freeze()) {
+		fprintf(stderr, "fuzz: its processes do not stand still\n");
 		return false;
+	}
 	/* the host's, and those whose container the tree's rubbish has destroyed */
 	for (index = 0; index < CONTAINERS; index++)
 		if (containers[index].pid && !is_contained(&containers[index]))
 			end(&containers[index], random);
 	weigh();
+	looked = gate_look();
+	if (!looked)
+		fprintf(stderr, "fuzz: nobody could be put above all others\n");
 	weigh_thaw();
-	return true;
+	return looked;
 }
 
 static void *shared(size_t bytes)
@@ -245,6 +250,10 @@ int main(int argc, char **argv)
 		perror("fuzz: weighing");
 		return 1;
 	}
+	if (!gate_prepare()) {
+		perror("fuzz: one above all others");
+		return 1;
+	}
 	for (index = 0; index < CONTAINERS; index++) {
 		containers[index].index = index;
 		containers[index].pool = shared(sizeof(struct pool));
@@ -254,10 +263,8 @@ int main(int argc, char **argv)
 	weigh_s = seconds() + WEIGH_S;
 	while (seconds() < end_s) {
 		if (seconds() > weigh_s) {
-			if (!weigh_all(&random)) {
-				fprintf(stderr, "fuzz: its processes do not stand still\n");
+			if (!weigh_all(&random))
 				return 1;
-			}
 			weigh_s = seconds() + WEIGH_S;
 		}
 		for (index = 0; index < CONTAINERS; index++) {
@@ -276,12 +283,14 @@ int main(int argc, char **argv)
 		kill(trees[index], SIGKILL);
 		waitpid(trees[index], NULL, 0);
 	}
+	gate_end();
 	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
 	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu, "
-	       "\"edges\": %lu, \"kept\": %u, \"weighed\": %u, \"uncharged_bytes\": %lld}\n",
+	       "\"edges\": %lu, \"kept\": %u, \"weighed\": %u, \"uncharged_bytes\": %lld, "
+	       "\"kept_from_the_card\": %u, \"open_channels\": %u}\n",
 	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
 	       totals->written, totals->refused, coverage_edges(), coverage_kept(),
-	       weigh_times(), weigh_most_bytes());
+	       weigh_times(), weigh_most_bytes(), gate_looked(), gate_open_most());
 	fflush(stdout);
 	return clean_up() ? 0 : 1;
 }

@@ -95,6 +95,10 @@ void coverage_end(struct random *random);
 u64 coverage_edges(void);
 u32 coverage_kept(void);
 
+/* fuzz_weigh.c: a file's text, of which @bytes - 1 are read. Return: false: errno says why. */
+bool put(const char *file, const char *text);
+bool get(const char *file, char *text, size_t bytes);
+
 /* fuzz_weigh.c: with nobody at work yet. Return: false: it cannot be, errno says why. */
 bool weigh_prepare(void);
 /* It stands still while containers are weighed, and all that it starts from now on. */
@@ -107,5 +111,14 @@ void weigh(void);
 u32 weigh_times(void);
 /* The most that was given out and not charged; below 0: more was charged each time. */
 long long weigh_most_bytes(void);
+
+/* fuzz_gate.c: after weigh_prepare(). Return: false: it cannot be. */
+bool gate_prepare(void);
+void gate_end(void);
+/* While all stand still. Return: false: the one above, or the tree, did not do as it was told. */
+bool gate_look(void);
+/* Groups that were looked at, in all; the most channels of theirs that could not be shut. */
+u32 gate_looked(void);
+u32 gate_open_most(void);
 
 #endif

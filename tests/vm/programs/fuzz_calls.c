@@ -569,12 +569,12 @@ void fuzz_tenant(u64 seed, struct pool *of_container, u32 first_thread)
 {
 	static struct thread threads[THREADS];
 	struct random random = seeded(seed);
-	struct sc_options options = { .old_alloc = !below(&random, 4), .xfer = !below(&random, 4) };
+	struct sc_options options = { .old_alloc = !below(&random, 4), .xfer = !below(&random, 4),
+				      .by_channel = !below(&random, 2) };
 	pthread_t thread;
 	u32 number;
 
 	pool = of_container;
-	alarm(20);
 	edge = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(edge + 4096, 4096, PROT_NONE);
 	/* whatever of this the container does not get, the calls are thrown all the same */

@@ -23,7 +23,7 @@ static long long free_bytes[CARDS];
 static u32 times;
 static long long most_bytes = LLONG_MIN;
 
-static bool put(const char *file, const char *text)
+bool put(const char *file, const char *text)
 {
 	int fd = open(file, O_WRONLY | O_CLOEXEC);
 	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
@@ -33,18 +33,26 @@ static bool put(const char *file, const char *text)
 	return done;
 }
 
-/* Return: what follows `key` in `file`; -1: nothing does. */
-static long long number(const char *file, const char *key)
+bool get(const char *file, char *text, size_t bytes)
 {
-	char text[512], *at;
 	int fd = open(file, O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	ssize_t got = fd < 0 ? -1 : read(fd, text, bytes - 1);
 
 	if (fd >= 0)
 		close(fd);
 	if (got < 0)
-		return -1;
+		return false;
 	text[got] = 0;
+	return true;
+}
+
+/* Return: what follows `key` in `file`; -1: nothing does. */
+static long long number(const char *file, const char *key)
+{
+	char text[1024], *at;
+
+	if (!get(file, text, sizeof(text)))
+		return -1;
 	at = strstr(text, key);
 	return at ? strtoll(at + strlen(key), NULL, 10) : -1;
 }
