@@ -327,6 +327,8 @@ static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t s
 			return -EINVAL;
 		mutex_lock(&rm_lock);
 		p->status = nvsim_rm_free(p->hRoot, p->hObjectOld, &who);
+		if (p->status == NV_OK && p->hRoot == p->hObjectOld)
+			nvsim_os_event_client_freed(p->hRoot);
 		mutex_unlock(&rm_lock);
 		return 0;
 	}

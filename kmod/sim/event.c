@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * OS events: a client's wish to be woken through a file. As the real driver keeps them:
- * one list for the host, an entry known by client and number of the descriptor, whoever
- * asks. The simulation raises none.
+ * one list for the host, an entry known by client and a number that stands for a descriptor
+ * and is not looked up, whoever asks. It goes with the file through which it was asked for,
+ * or with its client where RM_FREE frees that. The simulation raises none.
  */
-#include <linux/file.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include "nvsim.h"
@@ -30,24 +30,14 @@ static struct os_event *find(u32 hClient, u32 fd)
 
 u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 {
-	struct nvsim_file *target;
-	struct os_event *ev;
-	struct file *ref;
+	struct os_event *ev = kzalloc(sizeof(*ev), GFP_KERNEL);
 	u32 status = NV_OK;
 
-	target = nv_get_file_private(p->fd, false, &ref);
-	if (!target)
-		target = nv_get_file_private(p->fd, true, &ref);
-	if (!target)
-		return NV_ERR_INVALID_ARGUMENT;
-	ev = kzalloc(sizeof(*ev), GFP_KERNEL);
-	if (!ev) {
-		fput(ref);
+	if (!ev)
 		return NV_ERR_NO_MEMORY;
-	}
 	ev->hClient = p->hClient;
 	ev->fd = p->fd;
-	ev->nf = target;
+	ev->nf = nf;
 	mutex_lock(&rm_lock);
 	if (find(p->hClient, p->fd))
 		status = NV_ERR_INVALID_ARGUMENT;
@@ -56,7 +46,6 @@ u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 	mutex_unlock(&rm_lock);
 	if (status != NV_OK)
 		kfree(ev);
-	fput(ref);
 	return status;
 }
 
@@ -76,17 +65,28 @@ u32 nvsim_os_event_free(struct nv_ioctl_os_event *p)
 	return status;
 }
 
-void nvsim_os_event_release(struct nvsim_file *nf)
+/* Those of a file; NULL: of a client. Context: rm_lock. */
+static void release(const struct nvsim_file *nf, u32 hClient)
 {
 	struct os_event *ev, *next;
 
-	mutex_lock(&rm_lock);
 	list_for_each_entry_safe(ev, next, &os_events, of_host)
-		if (ev->nf == nf) {
+		if (nf ? ev->nf == nf : ev->hClient == hClient) {
 			list_del(&ev->of_host);
 			kfree(ev);
 		}
+}
+
+void nvsim_os_event_release(struct nvsim_file *nf)
+{
+	mutex_lock(&rm_lock);
+	release(nf, 0);
 	mutex_unlock(&rm_lock);
+}
+
+void nvsim_os_event_client_freed(u32 hClient)
+{
+	release(NULL, hClient);
 }
 
 __poll_t nvsim_poll(struct file *filp, struct poll_table_struct *wait)

@@ -329,6 +329,7 @@ void nvsim_doorbell_arm(struct nvsim_card *card);
 u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p);
 u32 nvsim_os_event_free(struct nv_ioctl_os_event *p);
 void nvsim_os_event_release(struct nvsim_file *nf);
+void nvsim_os_event_client_freed(u32 hClient);
 __poll_t nvsim_poll(struct file *filp, struct poll_table_struct *wait);
 
 int rm_ioctl(void *sp, void *nv, struct nvsim_file *nf, u32 nr, void *arg, u32 size);

@@ -97,10 +97,9 @@ bool performs(const struct flight *f)
 	case CGPU_OP_UVM_MAP_SPARSE:
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 	case CGPU_OP_UVM_FREE:
-		return true;
+	/* of the file's, by a number: the driver looks no descriptor up */
 	case CGPU_OP_OS_EVENT:
-		/* the driver knows it by the number, and looks no file up to free it */
-		return req->nr == NV_ESC_FREE_OS_EVENT;
+		return true;
 	default:
 		return f->device != CGPU_DEVICE_UVM && is_flat(req->nr);
 	}

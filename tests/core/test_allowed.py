@@ -27,7 +27,7 @@ MIB, GIB = 1 << 20, 1 << 30
 ABI_570, ABI_595 = Abi("570.211.01"), Abi("595.44.03")
 GRAPHICS, COPY = 1, 9
 SCHEDULE_GROUP, SCHEDULE_CHANNEL = 0xA06C0101, 0xA06F0103
-ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 206, 207, 87, 88
+REGISTER_FD, ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 201, 206, 207, 87, 88
 # Waits under the driver's locks, for channels of clients that stand behind a pointer.
 IDLE_CHANNELS = 65
 # What an MPS server is to the driver: its clients' work could not be told apart.
@@ -186,25 +186,56 @@ def os_event(client: int, fd: int = 5) -> bytearray:
     return nv.put(16, (0, "I", client), (8, "i", fd))
 
 
+def registered(container: Container) -> int:
+    """A file of the card's that is registered with the control file, as CUDA's for events is."""
+    file = container.tenant.open(Device.GPU, 1, pid=70)
+    verdict, call = container.ask(
+        REGISTER_FD, nv.put(4, (0, "i", 3)), file=file, fd_file=container.ctl
+    )
+    assert (verdict, call.post()) == (Verdict.FORWARD, Verdict.DONE)
+    return file
+
+
 @pytest.mark.parametrize("nr", [ALLOC_OS_EVENT, FREE_OS_EVENT])
 def test_an_os_event_of_a_foreign_client_is_out_of_reach(nr: int) -> None:
     container = Container()
-    verdict, call = container.ask(nr, os_event(FOREIGN), fd_file=container.ctl)
+    verdict, call = container.ask(nr, os_event(FOREIGN))
     assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_CLIENT)
-    assert container.ask(nr, os_event(CLIENT), fd_file=container.ctl)[0] is Verdict.FORWARD
+    assert container.ask(nr, os_event(CLIENT))[0] is Verdict.FORWARD
 
 
-def test_an_os_event_wakes_through_a_file_of_the_container() -> None:
-    verdict, call = Container().ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=0)
-    assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_ARGUMENT)
+def test_an_os_event_does_not_outlive_its_client() -> None:
+    """The driver leaves it where the client goes with its file, and the number comes round."""
+    container = Container()
+    file = container.tenant.open(Device.GPU, 1, pid=70)
+    verdict, call = container.ask(ALLOC_OS_EVENT, os_event(CLIENT), file=file)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_CLIENT)
+    for result in (-errno.EINVAL, 0):
+        verdict, call = container.ask(
+            REGISTER_FD, nv.put(4, (0, "i", 3)), file=file, fd_file=container.ctl
+        )
+        assert (verdict, call.post(result)) == (Verdict.FORWARD, Verdict.DONE)
+        may = Verdict.ANSWER if result else Verdict.FORWARD
+        assert driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, file=file) is may
+    other = container.tenant.open(Device.CTL, pid=70)
+    assert driven(container, ALLOC_OS_EVENT, os_event(CLIENT, 6), 12, file=other) is Verdict.ANSWER
+
+
+def test_a_client_is_freed_by_the_call_that_frees_its_os_events() -> None:
+    """VID_HEAP_CONTROL frees whatever it is told to, and leaves the events to nobody."""
+    container = Container()
+    args = nv.heap_free(CLIENT, CLIENT)
+    verdict, call = container.ask(nv.VID_HEAP, args)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, CLIENT))[0] is Verdict.FORWARD
 
 
 def test_os_events_are_bounded_and_go_with_their_file() -> None:
     container = Container()
-    file = container.tenant.open(Device.GPU, 1, pid=70)
+    file = registered(container)
 
     def ask(nr: int, status: int = nv.OK) -> Verdict:
-        return driven(container, nr, os_event(CLIENT), 12, status, fd_file=file)
+        return driven(container, nr, os_event(CLIENT), 12, status, file=file)
 
     for _ in range(lib.CGPU_MAX_OS_EVENTS):
         assert ask(ALLOC_OS_EVENT) is Verdict.FORWARD
@@ -218,30 +249,40 @@ def test_os_events_are_bounded_and_go_with_their_file() -> None:
     assert container.tenant.raw.os_events == 0
 
 
-def test_an_os_event_that_is_freed_by_an_exchanged_descriptor_was_its_files() -> None:
+def test_an_os_event_goes_with_the_file_that_asked_for_it() -> None:
+    """Its number stands for no file: none of that number takes it along."""
     container = Container()
-    first = container.tenant.open(Device.GPU, 1, pid=70)
-    second = container.tenant.open(Device.GPU, 1, pid=70)
+    named = container.tenant.open(Device.GPU, 1, pid=70)
+    verdict, call = container.ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=named)
+    assert (verdict, call.post()) == (Verdict.FORWARD, Verdict.DONE)
+    container.tenant.close(named)
+    assert container.tenant.raw.os_events == 1
+    container.tenant.close(container.ctl)
+    assert container.tenant.raw.os_events == 0
+
+
+def test_an_os_event_that_is_freed_through_another_file_was_its_own_files() -> None:
+    container = Container()
+    first, second = registered(container), registered(container)
 
     def ask(nr: int, fd: int, file: int) -> Verdict:
-        return driven(container, nr, os_event(CLIENT, fd), 12, nv.OK, fd_file=file)
+        return driven(container, nr, os_event(CLIENT, fd), 12, nv.OK, file=file)
 
     ask(ALLOC_OS_EVENT, 5, first)
     ask(ALLOC_OS_EVENT, 6, second)
-    ask(FREE_OS_EVENT, 5, second)  # dup2(second, 5)
+    ask(FREE_OS_EVENT, 5, second)
     container.tenant.close(first)
     assert container.tenant.raw.os_events == 1
-    ask(FREE_OS_EVENT, 6, 0)  # closed by now
+    ask(FREE_OS_EVENT, 6, container.ctl)
     assert container.tenant.raw.os_events == 0
 
 
 def test_an_os_event_that_begins_while_its_predecessor_is_freed_still_counts() -> None:
     container = Container()
-    first = container.tenant.open(Device.GPU, 1, pid=70)
-    second = container.tenant.open(Device.GPU, 1, pid=70)
-    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, fd_file=first)
-    _, earlier = container.ask(FREE_OS_EVENT, os_event(CLIENT), fd_file=first)
-    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, fd_file=second)
+    first, second = registered(container), registered(container)
+    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, file=first)
+    _, earlier = container.ask(FREE_OS_EVENT, os_event(CLIENT), file=first)
+    driven(container, ALLOC_OS_EVENT, os_event(CLIENT), 12, nv.OK, file=second)
     earlier.post(0)
     container.tenant.close(first)
     assert container.tenant.raw.os_events == 1
@@ -249,13 +290,12 @@ def test_an_os_event_that_begins_while_its_predecessor_is_freed_still_counts() -
 
 def test_os_events_that_many_threads_make_at_once_are_bounded_together() -> None:
     container = Container()
-    file = container.tenant.open(Device.GPU, 1, pid=70)
     calls = []
     for _ in range(lib.CGPU_MAX_OS_EVENTS):
-        verdict, call = container.ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=file)
+        verdict, call = container.ask(ALLOC_OS_EVENT, os_event(CLIENT))
         assert verdict is Verdict.FORWARD
         calls.append(call)
-    assert container.ask(ALLOC_OS_EVENT, os_event(CLIENT), fd_file=file)[0] is Verdict.ANSWER
+    assert container.ask(ALLOC_OS_EVENT, os_event(CLIENT))[0] is Verdict.ANSWER
     for call in calls:
         call.post(-errno.ENOMEM)
     assert container.tenant.raw.os_events == 0
@@ -266,10 +306,10 @@ def test_os_events_that_many_threads_make_at_once_are_bounded_together() -> None
 
 def driven(
     container: Container, nr: int, args: bytearray, status_at: int, status: int = nv.OK,
-    fd_file: int = 0,
+    file: int = 0,
 ) -> Verdict:  # fmt: skip
     """A call, to which the driver answers ``status``."""
-    verdict, call = container.ask(nr, args, fd_file=fd_file)
+    verdict, call = container.ask(nr, args, file=file)
     if verdict is Verdict.FORWARD:
         seen = bytearray(call.args)
         nv.set32(seen, status_at, status)

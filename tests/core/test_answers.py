@@ -62,10 +62,10 @@ class Container:
         return self.tenant.account(1)
 
     def ask(self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b"", *,
-            device: Device = Device.CTL, fd_file: int = 0,
+            device: Device = Device.CTL, file: int = 0, fd_file: int = 0,
             abi: Abi = ABI) -> tuple[Verdict, Call]:  # fmt: skip
         request = Request(abi, device, nr, bytes(args), bytes(params))
-        file = self.uvm if device is Device.UVM else self.ctl
+        file = file or (self.uvm if device is Device.UVM else self.ctl)
         call = self.tenant.call(request, file, 70, fd_file=fd_file)
         return call.pre(), call
 

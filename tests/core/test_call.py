@@ -289,7 +289,8 @@ class World:
         if file is None:
             return
         handle = client if c == 7 else 1 + b % CARDS if c == 6 else self.handle(client, b)
-        if d % 2:
+        # a client by this call alone
+        if d % 2 or handle == client:
             self.call(file, nv.FREE, nv.rm_free(client, handle))
         else:
             self.call(file, nv.VID_HEAP, nv.heap_free(client, handle))

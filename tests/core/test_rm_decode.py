@@ -52,8 +52,8 @@ RM: dict[int, tuple[int | tuple[int, ...], int | tuple[int, ...] | None, dict[st
     89: ((16,) * 4, 12, {"hClient": 0, "hObject": 8}),
     94: ((40,) * 4, 32, {"hClient": 0, "hObject": 8}),
     201: ((4,) * 4, None, {"fd": 0}),
-    206: ((16,) * 4, 12, {"hClient": 0, "fd": 8}),
-    207: ((16,) * 4, 12, {"hClient": 0, "fd": 8}),
+    206: ((16,) * 4, 12, {"hClient": 0}),
+    207: ((16,) * 4, 12, {"hClient": 0}),
     217: ((2600, 2600, 2608, 2608), (2592, 2592, 2600, 2600), {"fd": 0, "hClient": 4}),
 }  # fmt: skip
 UVM: dict[int, tuple[tuple[int, ...], int | tuple[int, ...], dict[str, int]]] = {

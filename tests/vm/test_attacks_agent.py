@@ -318,6 +318,14 @@ def test_an_os_event_of_a_foreign_client_is_out_of_reach(
     assert found == ["free", str(NV_ERR_INVALID_CLIENT), "squat", str(NV_ERR_INVALID_CLIENT)]
 
 
+def test_an_os_event_does_not_outlive_its_client(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 7: it would be that client's to whom the number comes next, a neighbour's say."""
+    found = _words(door, *who, reach, "orphan-event")
+    assert found == ["orphan", str(NV_ERR_INVALID_CLIENT), "kept", "0"]
+
+
 def test_unified_memory_is_initialised_without_hmm(
     door: Door, who: tuple[str, ...], reach: str
 ) -> None:

@@ -26,6 +26,7 @@ GRAPHICS, COPY = 1, 9
 GROUP_BYTES = 4 << 20
 FREE_GROUPS = 128
 VASPACE_BYTES, FREE_VASPACES, MAX_MAPPINGS = 64 << 10, 128, 4096
+OS_EVENTS = 16384
 # kmod/core/memory/ranges.c: of 1 GiB; page_tables.h: free for a container of 1 GiB
 TABLES_BYTES = GIB // 512 + GIB // 512 // 512 + 3 * 4096
 FREE_TABLES_BYTES = (64 << 20) + GIB // 128
@@ -120,6 +121,18 @@ def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
     held.stdin.write("\n")
     held.stdin.flush()
     assert held.stdout.readline() == "freed 0\n"
+
+
+def test_an_os_event_does_not_outlive_its_client(host: Host) -> None:
+    """Row 7: it would be that client's to whom the number comes next, a neighbour's say."""
+    run = host.tenant().exec("reach", "orphan-event")
+    assert run.stdout == f"orphan {NV_ERR_INVALID_CLIENT}\nkept 0\n"
+
+
+def test_os_events_are_bounded_by_whatever_numbers_they_are_named(host: Host) -> None:
+    """Row 7: the driver keeps them as long as the file that asked, and walks all of the host's."""
+    run = host.tenant().exec("reach", "hoard-events", "20000")
+    assert run.stdout == f"made {OS_EVENTS} status {NV_ERR_INSUFFICIENT_RESOURCES}\n"
 
 
 @USERS

@@ -110,15 +110,23 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 		cgpu_object_map(&tenant->objects, call->object, false);
 }
 
-static uint64_t os_event_key(const struct cgpu_call *call)
+/*
+ * The driver finds an event by its client and a number, the program's name of a descriptor that
+ * nobody looks up, among all those of the host: whoever names a neighbour's client frees or
+ * squats the neighbour's. An event goes with the file that asked for it, and when a call frees
+ * its client; not with a client that goes with its file, so that it would be that client's to
+ * whom the number comes next. So the client is of that file, or of the control file that it is
+ * registered with, which the driver keeps open as long.
+ */
+static bool may_have_event(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
-	return (uint64_t)call->req.hClient << 32 | (uint32_t)call->req.fd;
+	uint32_t client = cgpu_object_find(&tenant->objects, call->req.hClient,
+					   call->req.hClient);
+	uint32_t file = cgpu_object_at(&tenant->objects, client)->file;
+
+	return file == call->file || file == cgpu_tenant_file(tenant, call->file)->registered;
 }
 
-/*
- * The driver finds an event by client and number of the descriptor among all those of
- * the host: whoever names a neighbour's client frees or squats the neighbour's.
- */
 static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (!cgpu_pin_client(tenant, call, call->req.hClient))
@@ -126,23 +134,20 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	call->range_serial = tenant->ranges.serial;
 	if (call->req.nr == NV_ESC_FREE_OS_EVENT)
 		return CGPU_FORWARD;
-	if (!call->fd_file)
-		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_ARGUMENT);
+	if (!may_have_event(tenant, call))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (tenant->os_events >= CGPU_MAX_OS_EVENTS ||
-	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_OS_EVENT, call->fd_file,
-			   os_event_key(call), 1, 0, CGPU_NO_CARD))
+	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_OS_EVENT, call->file, call->req.base, 1, 0,
+			   CGPU_NO_CARD))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
-	call->used_file = call->fd_file;
-	cgpu_tenant_file(tenant, call->fd_file)->users++;
-	cgpu_tenant_file(tenant, call->fd_file)->os_events++;
+	cgpu_tenant_file(tenant, call->file)->os_events++;
 	tenant->os_events++;
 	return CGPU_FORWARD;
 }
 
 /*
- * The file whose event is freed; the descriptor may be another's by now. Of several by the
- * same key the driver has the oldest; one that began after this call is not meant.
- * Return: 0: none.
+ * The file whose event is freed: any may ask. Of several by the same key the driver has the
+ * oldest; one that began after this call is not meant. Return: 0: none.
  */
 static uint32_t freed_file(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
@@ -153,7 +158,7 @@ static uint32_t freed_file(const struct cgpu_tenant *tenant, const struct cgpu_c
 		if (!cgpu_tenant_file(tenant, number)->os_events)
 			continue;
 		serial = cgpu_range_oldest(&tenant->ranges, number, CGPU_RANGE_OS_EVENT,
-					   os_event_key(call));
+					   call->req.base);
 		if (serial <= best_serial) {
 			best_serial = serial;
 			best = number;
@@ -169,11 +174,11 @@ static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *ca
 	uint32_t number = 0;
 
 	if (allocates != done)
-		number = allocates ? call->fd_file : freed_file(tenant, call);
+		number = allocates ? call->file : freed_file(tenant, call);
 	if (!number)
 		return;
 	cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, number, CGPU_RANGE_OS_EVENT,
-			       os_event_key(call));
+			       call->req.base);
 	cgpu_tenant_file(tenant, number)->os_events--;
 	tenant->os_events--;
 }
@@ -303,6 +308,9 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 		return CGPU_DONE;
 	case CGPU_OP_OS_EVENT:
 		post_os_event(tenant, call, true);
+		return CGPU_DONE;
+	case CGPU_OP_REGISTER_FD:
+		cgpu_tenant_file(tenant, call->file)->registered = call->fd_file;
 		return CGPU_DONE;
 	case CGPU_OP_EXPORT_DMABUF:
 		return cgpu_post_export_dmabuf(tenant, call);

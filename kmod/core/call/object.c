@@ -424,6 +424,9 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* by this call the driver would leave the client's OS events */
+	if (req->nr == NV_ESC_RM_VID_HEAP_CONTROL && req->hObject == req->hClient)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
 	if (!index) /* the driver calls freeing nothing a success, too */
 		return cgpu_answer(call, NV_OK);

@@ -15,7 +15,7 @@ enum cgpu_range_kind {
 	CGPU_RANGE_RESERVING, /* to become RESERVED or CREATED, if no one frees it meanwhile */
 	CGPU_RANGE_FREEING,   /* UVM_FREE of it is in the driver */
 	CGPU_RANGE_CREATED,   /* where EXTERNAL ones go: what UVM_FREE by base takes */
-	CGPU_RANGE_OS_EVENT,  /* base: client and descriptor, by which the driver knows it */
+	CGPU_RANGE_OS_EVENT,  /* base: client and number, by which the driver knows it */
 	/* what UVM keeps when its handles are gone */
 	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
 	CGPU_RANGE_VASPACE,   /* base: the card */

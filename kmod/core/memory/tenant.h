@@ -36,6 +36,7 @@ struct cgpu_file {
 	bool closing;       /* released by the driver; goes with the last user */
 	uint32_t registrations; /* UVM: calls that registered a card, ever */
 	uint32_t registering;   /* of these, in the driver now */
+	uint32_t registered;    /* control file whose clients it may use, open as long as it */
 	uint32_t os_events;     /* that wake through it */
 	uint64_t managed_bytes;
 	/* UVM: the reserved range that an mmap in the driver takes for there, 0 bytes: none */

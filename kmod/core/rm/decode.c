@@ -106,13 +106,11 @@ static const struct layout escapes[256] = {
 	},
 	[NV_ESC_ALLOC_OS_EVENT] = {
 		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
-		.hClient = AT(nv_ioctl_os_event, hClient), .fd = AT(nv_ioctl_os_event, fd),
-		.status = AT(nv_ioctl_os_event, status),
+		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
 	},
 	[NV_ESC_FREE_OS_EVENT] = {
 		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
-		.hClient = AT(nv_ioctl_os_event, hClient), .fd = AT(nv_ioctl_os_event, fd),
-		.status = AT(nv_ioctl_os_event, status),
+		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
 	},
 	[NV_ESC_REGISTER_FD] = {
 		.size = sizeof(struct nv_ioctl_register_fd), .op = CGPU_OP_REGISTER_FD,
@@ -551,6 +549,10 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_DUP:
 		req->hClientSrc = cgpu_get32(args, offsetof(struct nvos55, hClientSrc));
 		req->hObjectSrc = cgpu_get32(args, offsetof(struct nvos55, hObjectSrc));
+		break;
+	case CGPU_OP_OS_EVENT:
+		req->base = (uint64_t)req->hClient << 32 |
+			    cgpu_get32(args, offsetof(struct nv_ioctl_os_event, fd));
 		break;
 	case CGPU_OP_UNMAP_DMA:
 		req->partial = size == sizeof(struct nvos47) &&

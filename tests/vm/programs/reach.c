@@ -69,12 +69,17 @@ static int unlisted(void)
 	return 0;
 }
 
-static int event(unsigned int nr, u32 client, u32 fd)
+static int event_through(int file, unsigned int nr, u32 client, u32 fd)
 {
 	u32 args[4] = { client, sc.device, fd, 0 };
-	int ret = escape(sc.ctl, nr, args, sizeof(args));
+	int ret = escape(file, nr, args, sizeof(args));
 
 	return ret ? ret : (int)args[3];
+}
+
+static int event(unsigned int nr, u32 client, u32 fd)
+{
+	return event_through(sc.ctl, nr, client, fd);
 }
 
 /* Holds an event until a line comes, and says what became of it. */
@@ -94,6 +99,43 @@ static int take_event(u32 client, u32 fd)
 	open_card();
 	printf("free %d\n", event(NV_ESC_FREE_OS_EVENT, client, fd));
 	printf("squat %d\n", event(NV_ESC_ALLOC_OS_EVENT, client, (u32)sc.gpu));
+	return 0;
+}
+
+/* Through a file that the client goes before, and through one that keeps it. */
+static int orphan_event(void)
+{
+	int other = open("/dev/nvidiactl", O_RDWR);
+
+	open_card();
+	printf("orphan %d\n", event_through(other, NV_ESC_ALLOC_OS_EVENT, sc.client, 5));
+	printf("kept %d\n", event_through(sc.gpu, NV_ESC_ALLOC_OS_EVENT, sc.client, 5));
+	return 0;
+}
+
+/*
+ * As many as there can be, by numbers of descriptors that are closed again: the file that
+ * asks for them stays open, and nobody frees one.
+ */
+static int hoard_events(int most)
+{
+	int named, made = 0, status = 0, fd;
+	u32 client;
+
+	open_card();
+	named = open("/dev/nvidiactl", O_RDWR);
+	while (!status && made < most && !sc_rm_alloc_client(&sc, &client)) {
+		for (fd = 100; !status && fd < 1000; fd++) {
+			dup2(named, fd);
+			status = event(NV_ESC_ALLOC_OS_EVENT, client, (u32)fd);
+			made += !status;
+		}
+		for (fd = 100; fd < 1000; fd++)
+			close(fd);
+		close(named);
+		named = open("/dev/nvidiactl", O_RDWR);
+	}
+	printf("made %d status %d\n", made, status);
 	return 0;
 }
 
@@ -559,6 +601,10 @@ int main(int argc, char **argv)
 		return read_only((u32)atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "hold-event"))
 		return hold_event();
+	if (argc == 2 && !strcmp(argv[1], "orphan-event"))
+		return orphan_event();
+	if (argc == 3 && !strcmp(argv[1], "hoard-events"))
+		return hoard_events(atoi(argv[2]));
 	if (argc == 4 && !strcmp(argv[1], "take-event"))
 		return take_event((u32)strtoul(argv[2], NULL, 10), (u32)strtoul(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "groupless"))
@@ -578,7 +624,8 @@ int main(int argc, char **argv)
 		return hold(atoi(argv[2]), atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
-	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, groupless ENGINE N, "
+	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, orphan-event, "
+			"hoard-events MOST, groupless ENGINE N, "
 			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, page-tables MAPPINGS SPACES, read-only COUNT, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
