@@ -9,6 +9,7 @@
  */
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/hashtable.h>
 #include <linux/kprobes.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
@@ -23,11 +24,15 @@
 enum {
 	/* void *nv_get_file_private(int fd, bool ctl, void **file), which takes a reference */
 	FILE_ARGUMENT = 2,
-	/* lookups under way: each is over before its task sleeps */
+	/*
+	 * Watched lookups under way; one more would not be followed. Those by which anything is
+	 * counted the driver makes one at a time, with its API lock held for itself alone.
+	 */
 	LOOKUPS_MAX = 256,
 };
 
-static LIST_HEAD(watches);
+/* By task: a container has as many as it has threads, and a lookup is everybody's. */
+static DEFINE_HASHTABLE(watches, 8);
 /* raw: taken by probes */
 static DEFINE_RAW_SPINLOCK(watches_lock);
 static bool attached;
@@ -39,10 +44,10 @@ static bool find_watch(struct file **file)
 	unsigned long flags;
 	bool found = false;
 
-	if (list_empty(&watches))
+	if (hlist_empty(&watches[hash_min((unsigned long)current, HASH_BITS(watches))]))
 		return false;
 	flags = cgpu_probe_lock(&watches_lock);
-	list_for_each_entry(watch, &watches, node) {
+	hash_for_each_possible(watches, watch, node, (unsigned long)current) {
 		if (watch->task == current) {
 			*file = watch->file;
 			found = true;
@@ -147,7 +152,7 @@ int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file
 		.followed = READ_ONCE(attached),
 	};
 	raw_spin_lock_irq(&watches_lock);
-	list_add(&watch->node, &watches);
+	hash_add(watches, &watch->node, (unsigned long)current);
 	raw_spin_unlock_irq(&watches_lock);
 	return 0;
 }
@@ -155,6 +160,6 @@ int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file
 void cgpu_descriptor_end(struct cgpu_descriptor_watch *watch)
 {
 	raw_spin_lock_irq(&watches_lock);
-	list_del(&watch->node);
+	hash_del(&watch->node);
 	raw_spin_unlock_irq(&watches_lock);
 }

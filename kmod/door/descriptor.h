@@ -17,7 +17,7 @@ struct task_struct;
  * @followed: whatever lookup of the driver's there is finds @file, or nothing
  */
 struct cgpu_descriptor_watch {
-	struct list_head node;
+	struct hlist_node node;
 	struct task_struct *task;
 	struct file *file;
 	bool followed;

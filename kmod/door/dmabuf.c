@@ -9,6 +9,7 @@
 #include <linux/dma-buf.h>
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/hashtable.h>
 #include <linux/kprobes.h>
 #include <linux/printk.h>
 #include <linux/sched.h>
@@ -24,7 +25,8 @@ enum {
 	LOOKUPS_MAX = 256,
 };
 
-static LIST_HEAD(watches);
+/* By task: a container has as many as it has threads, and others' dma-bufs are looked for, too. */
+static DEFINE_HASHTABLE(watches, 8);
 /* raw: taken by probes */
 static DEFINE_RAW_SPINLOCK(watches_lock);
 static bool watched;
@@ -34,7 +36,7 @@ static struct cgpu_dmabuf_watch *watch_of_current(void)
 {
 	struct cgpu_dmabuf_watch *watch;
 
-	list_for_each_entry(watch, &watches, node)
+	hash_for_each_possible(watches, watch, node, (unsigned long)current)
 		if (watch->task == current)
 			return watch;
 	return NULL;
@@ -45,7 +47,7 @@ static void see(struct dma_buf *dmabuf)
 	struct cgpu_dmabuf_watch *watch;
 	unsigned long flags;
 
-	if (list_empty(&watches))
+	if (hlist_empty(&watches[hash_min((unsigned long)current, HASH_BITS(watches))]))
 		return;
 	flags = cgpu_probe_lock(&watches_lock);
 	watch = watch_of_current();
@@ -114,14 +116,14 @@ void cgpu_dmabuf_begin(struct cgpu_dmabuf_watch *watch)
 {
 	*watch = (struct cgpu_dmabuf_watch){ .task = current };
 	raw_spin_lock_irq(&watches_lock);
-	list_add(&watch->node, &watches);
+	hash_add(watches, &watch->node, (unsigned long)current);
 	raw_spin_unlock_irq(&watches_lock);
 }
 
 struct file *cgpu_dmabuf_end(struct cgpu_dmabuf_watch *watch)
 {
 	raw_spin_lock_irq(&watches_lock);
-	list_del(&watch->node);
+	hash_del(&watch->node);
 	raw_spin_unlock_irq(&watches_lock);
 	return watch->file;
 }

@@ -16,7 +16,7 @@ struct task_struct;
  * @file: of the dma-buf, with a reference; NULL: none was seen
  */
 struct cgpu_dmabuf_watch {
-	struct list_head node;
+	struct hlist_node node;
 	struct task_struct *task;
 	struct file *file;
 };
