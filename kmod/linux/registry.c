@@ -514,5 +514,6 @@ u64 cgpu_registry_digest(u64 digest)
 	digest = cgpu_userds_digest(digest);
 	digest = cgpu_digest(digest, sizeof(struct cgpu_object));
 	digest = cgpu_digest(digest, sizeof(struct cgpu_charge));
+	digest = cgpu_digest(digest, sizeof(struct cgpu_file));
 	return cgpu_digest(digest, sizeof(struct cgpu_range));
 }

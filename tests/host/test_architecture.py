@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ def test_no_headers_include_each_other_in_a_circle() -> None:
 
 def test_no_sources_need_each_other_in_a_circle(c: Graph) -> None:
     assert architecture.circles(c) == []
+
+
+def test_the_digest_of_the_state_has_what_lies_in_every_table() -> None:
+    """A core that has it longer would read slots as long as the former core made them."""
+    kmod = REPOSITORY / "kmod"
+    slot = re.compile(r"cgpu_table_init\(&.*sizeof\((struct \w+)\)\)")
+    slots = {m[1] for c in (kmod / "core").rglob("*.c") for m in slot.finditer(c.read_text())}
+    digested = re.findall(
+        r"cgpu_digest\(digest, sizeof\((struct \w+)\)\)", (kmod / "linux/registry.c").read_text()
+    )
+    assert len(slots) == 4
+    assert slots <= set(digested)
 
 
 def test_the_simulated_driver_and_ours_share_layouts_and_nothing_else() -> None:
