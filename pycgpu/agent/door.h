@@ -214,6 +214,8 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		 uint32_t minor, struct cgpu_call *exported_by);
 /* A duplicate of one of the container's files. Return: -errno. */
 int file_duplicate(struct container *c, uint32_t number);
+/* For who waits for no tenant: a look at its mappings may hold the lock. Also -EBUSY. */
+int file_duplicate_now(struct container *c, uint32_t number);
 /* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
 void files_sweep(struct container *c, bool managed);
 void files_end(struct container *c);

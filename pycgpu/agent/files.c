@@ -144,12 +144,12 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 	return number;
 }
 
-int file_duplicate(struct container *c, uint32_t number)
+/* Context: files_lock. */
+static int duplicate_of(struct container *c, uint32_t number)
 {
 	struct file *file = &c->file[number];
 	int got = -ESRCH;
 
-	pthread_mutex_lock(&c->files_lock);
 	if (number < FILES_MAX && file->used && file->process && file->process->pidfd >= 0) {
 		got = (int)syscall(SYS_pidfd_getfd, file->process->pidfd, file->fd, 0);
 		if (got < 0) {
@@ -159,6 +159,26 @@ int file_duplicate(struct container *c, uint32_t number)
 			got = -EBADF;
 		}
 	}
+	return got;
+}
+
+int file_duplicate(struct container *c, uint32_t number)
+{
+	int got;
+
+	pthread_mutex_lock(&c->files_lock);
+	got = duplicate_of(c, number);
+	pthread_mutex_unlock(&c->files_lock);
+	return got;
+}
+
+int file_duplicate_now(struct container *c, uint32_t number)
+{
+	int got;
+
+	if (pthread_mutex_trylock(&c->files_lock))
+		return -EBUSY;
+	got = duplicate_of(c, number);
 	pthread_mutex_unlock(&c->files_lock);
 	return got;
 }

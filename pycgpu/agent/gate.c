@@ -152,7 +152,8 @@ static uint32_t lead_of(const struct container *c, uint32_t minor)
 {
 	uint32_t left = c->lead[minor] % c->groups[minor], i;
 
-	for (i = 1; i < c->tenant.objects.slots.touched; i++)
+	for (i = c->tenant.objects.first_runnable; i;
+	     i = cgpu_object_at(&c->tenant.objects, i)->next_runnable)
 		if (is_gated_group(cgpu_object_at(&c->tenant.objects, i), minor) && !left--)
 			return i;
 	return 0;
@@ -166,6 +167,26 @@ uint32_t leads_in_window(const struct container *c, uint32_t minor)
 }
 
 /*
+ * Channels of one container, of a group alone (`its`) or of all others where `identity` is one.
+ * Return: how many there are now.
+ */
+static uint32_t mark(struct container *c, uint32_t minor, bool disable, const uint32_t *identity,
+		     bool its, struct cgpu_handle *out, uint32_t count)
+{
+	struct cgpu_object *o;
+	uint32_t i;
+
+	for (i = c->tenant.objects.first_runnable; i && count < SHUT_MAX; i = o->next_runnable) {
+		o = cgpu_object_at(&c->tenant.objects, i);
+		if ((identity && (o->identity == *identity) != its) ||
+		    !cgpu_tenant_mark(o, minor, disable))
+			continue;
+		out[count++] = (struct cgpu_handle){ o->hClient, o->hObject };
+	}
+	return count;
+}
+
+/*
  * Marks channels of the containers in `mask` that are not yet as they shall be: the card
  * counts, and a channel that is shut twice has to be opened twice (seen on an H200:
  * tenants stood still for good). `partly` not NULL: of containers that rotate the next
@@ -174,7 +195,7 @@ uint32_t leads_in_window(const struct container *c, uint32_t minor)
 static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly,
 		       struct cgpu_handle *out)
 {
-	uint32_t count = 0, i;
+	uint32_t count = 0;
 	int k, pass;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
@@ -196,14 +217,8 @@ static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *pa
 		}
 		/* the group that ran stops last: what the call takes before is its time */
 		for (pass = group && !partly; pass >= 0; pass--)
-			for (i = 1; i < c->tenant.objects.slots.touched && count < SHUT_MAX; i++) {
-				struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
-
-				if ((group && (o->identity == identity) != !pass) ||
-				    !cgpu_tenant_mark(o, minor, disable))
-					continue;
-				out[count++] = (struct cgpu_handle){ o->hClient, o->hObject };
-			}
+			count = mark(c, minor, disable, group ? &identity : NULL, !pass, out,
+				     count);
 	}
 	return count;
 }

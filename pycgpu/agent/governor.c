@@ -4,6 +4,7 @@
  * timeslices through a duplicate of the tenant's file, for they name an object of
  * the tenant's client. kmod/linux/governor.c is its counterpart.
  */
+#include <errno.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -67,7 +68,8 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(mask & 1ULL << c->grant[minor].instance))
 			continue;
-		for (i = 1; i < c->tenant.objects.slots.touched && count < GROUPS_MAX; i++) {
+		for (i = c->tenant.objects.first_runnable; i && count < GROUPS_MAX;
+		     i = cgpu_object_at(&c->tenant.objects, i)->next_runnable) {
 			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
 
 			if (is_gated_group(o, minor)) {
@@ -85,8 +87,13 @@ static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
 	}
 	pthread_mutex_unlock(&door.lock);
 	for (i = 0; i < count; i++) {
-		int fd = file_duplicate(groups[i].c, groups[i].file);
+		int fd = file_duplicate_now(groups[i].c, groups[i].file);
 
+		if (fd == -EBUSY) {
+			pthread_mutex_lock(&door.lock);
+			resend(groups[i].c);
+			pthread_mutex_unlock(&door.lock);
+		}
 		if (fd < 0)
 			continue; /* its process ends */
 		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,

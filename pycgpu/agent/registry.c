@@ -137,26 +137,25 @@ void sync_card(uint32_t minor)
 
 void refresh(struct container *c)
 {
-	struct cgpu_table *slots = &c->tenant.objects.slots;
+	const struct cgpu_objects *objects = &c->tenant.objects;
 	uint32_t groups[CGPU_MAX_CARDS] = { 0 }, channels[CGPU_MAX_CARDS] = { 0 };
-	bool open[CGPU_MAX_CARDS] = { false };
 	bool renewed = c->tenant.objects.runnable_changes != c->runnable_changes;
 	uint32_t i;
 
 	c->runnable_changes = c->tenant.objects.runnable_changes;
-	for (i = 1; i < slots->touched; i++) {
-		struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
+	for (i = objects->first_runnable; i; i = cgpu_object_at(objects, i)->next_runnable) {
+		const struct cgpu_object *o = cgpu_object_at(objects, i);
 
-		if (!o->hClient || o->card >= CGPU_MAX_CARDS)
+		if (o->card >= CGPU_MAX_CARDS)
 			continue;
-		if (o->hClass == NV01_DEVICE_0)
-			open[o->card] = true;
-		else if (is_gated_group(o, o->card))
+		if (is_gated_group(o, o->card))
 			groups[o->card]++;
 		else if (cgpu_tenant_is_gated(o, o->card))
 			channels[o->card]++;
 	}
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
+		bool open = objects->devices[i];
+
 		if (!c->grant[i].present || c->ending)
 			continue;
 		/* one for another leaves their number */
@@ -164,13 +163,13 @@ void refresh(struct container *c)
 			cgpu_sched_renewed(&door.sched[i], c->grant[i].instance);
 			pthread_cond_broadcast(&door.changed);
 		}
-		if (open[i] == c->open[i] && groups[i] == c->groups[i] &&
+		if (open == c->open[i] && groups[i] == c->groups[i] &&
 		    channels[i] == c->channels[i])
 			continue;
-		c->open[i] = open[i];
+		c->open[i] = open;
 		c->groups[i] = groups[i];
 		c->channels[i] = channels[i];
-		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open[i], groups[i],
+		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open, groups[i],
 				now_ns());
 		resend(c);
 		pthread_cond_broadcast(&door.changed);

@@ -525,7 +525,7 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	for (i = 0; i < 2; i++)
 		object->hDepend[i] = req->hDepend[i];
 	if (req->hClass == NV01_DEVICE_0)
-		object->card = call->card;
+		cgpu_object_place(&tenant->objects, index, call->card);
 	cgpu_object_set_runnable(&tenant->objects, index, 0);
 	if (call->object)
 		cgpu_object_drive(&tenant->objects, index, call->object);
@@ -574,7 +574,7 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
 	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);
 	/* whatever card it was put below: there it runs, and is gated */
-	cgpu_object_at(&tenant->objects, index)->card = call->card;
+	cgpu_object_place(&tenant->objects, index, call->card);
 	cgpu_object_set_runnable(&tenant->objects, index, call->object);
 	return CGPU_DONE;
 }

@@ -136,7 +136,7 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 		struct cgpu_object *above = cgpu_object_at(objects, parent);
 
 		object->parent = parent;
-		object->card = above->card;
+		cgpu_object_place(objects, index, above->card);
 		object->file = above->file;
 		object->pid = above->pid;
 		object->next_sibling = above->first_child;
@@ -145,6 +145,23 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 		above->first_child = index;
 	}
 	return index;
+}
+
+/* `by`: 1 or -1 */
+static void count_device(struct cgpu_objects *objects, const struct cgpu_object *object,
+			 uint32_t by)
+{
+	if (object->hClass == NV01_DEVICE_0 && object->card < CGPU_MAX_CARDS)
+		objects->devices[object->card] += by;
+}
+
+void cgpu_object_place(struct cgpu_objects *objects, uint32_t index, uint32_t card)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	count_device(objects, object, (uint32_t)-1);
+	object->card = card;
+	count_device(objects, object, 1);
 }
 
 bool cgpu_object_class_runs(uint32_t hClass)
@@ -330,6 +347,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	if (object->userd &&
 	    cgpu_object_at(objects, object->userd)->serial == object->userd_serial)
 		cgpu_object_at(objects, object->userd)->drives--;
+	count_device(objects, object, (uint32_t)-1);
 	objects->mappings -= object->mappings;
 	drop_tables(ledger, object->first_table);
 	hash_remove(objects, index);

@@ -68,6 +68,7 @@ struct cgpu_objects {
 	uint32_t runnables;        /* length of that list, which many walk */
 	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
 	uint32_t mappings;         /* sum over the objects */
+	uint32_t devices[CGPU_MAX_CARDS]; /* of that card */
 	uint64_t uses;             /* calls that are over; counts */
 };
 
@@ -92,6 +93,8 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
 uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			 uint32_t parent, uint32_t hClient, uint32_t hObject,
 			 uint32_t hClass);
+/* It is on this card, whatever it is below. */
+void cgpu_object_place(struct cgpu_objects *objects, uint32_t index, uint32_t card);
 /* true for groups, channels and context shares */
 bool cgpu_object_class_runs(uint32_t hClass);
 /* Lists what runs. `source`: the object that it is a duplicate of, 0: none. */
