@@ -27,7 +27,7 @@
 enum {
 	RECENT_NS = 5000000,
 	SPANS_FIRST = 256,
-	AT_ONCE = 64 /* ranges, before whoever waits for door.lock gets it */
+	AT_ONCE_NS = 500000 /* whoever waits for door.lock gets it then */
 };
 
 struct span {
@@ -317,14 +317,18 @@ static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
 	sort_spans(managed);
 }
 
-/* Each moves all ranges behind it. Context: door.lock. */
-static void let_others(uint32_t done)
+/*
+ * Of many ranges each looks at all that lie within the longest that there ever was, and moves
+ * those behind it. Context: door.lock, since then.
+ */
+static void let_others(uint64_t *since_ns)
 {
-	if (done % AT_ONCE != AT_ONCE - 1)
+	if (now_ns() - *since_ns < AT_ONCE_NS)
 		return;
 	pthread_mutex_unlock(&door.lock);
 	sched_yield();
 	pthread_mutex_lock(&door.lock);
+	*since_ns = now_ns();
 }
 
 /* Context: files_lock. Return: false: what was mapped past us does not fit. */
@@ -333,9 +337,11 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 {
 	struct spans known = { 0 }, managed = { 0 }, diff = { 0 };
 	bool fits = true;
+	uint64_t since_ns;
 	uint32_t i;
 
 	pthread_mutex_lock(&door.lock);
+	since_ns = now_ns();
 	make_room(c);
 	list_known(c, number, began_ns, &known, &managed);
 	without(&managed, mapped, &diff);
@@ -343,7 +349,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	for (i = 0; i < diff.count && !mapped->lost; i++) {
 		cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
 				   diff.at[i].end - diff.at[i].base);
-		let_others(i);
+		let_others(&since_ns);
 	}
 	/* only a file with a card can have any */
 	if (!known.lost && cgpu_tenant_file(&c->tenant, number)->gpu_mask) {
@@ -352,7 +358,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 			if (cgpu_tenant_mmap(&c->tenant, number, diff.at[i].base,
 					     diff.at[i].end - diff.at[i].base))
 				fits = false;
-			let_others(i);
+			let_others(&since_ns);
 		}
 	}
 	pthread_mutex_unlock(&door.lock);
