@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -39,12 +40,9 @@ bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
 	return !size || process_vm_readv(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
 }
 
-static bool copy_out(struct flight *f, uint64_t to, const void *from, size_t size)
+static bool copy_out(int mem, uint64_t to, const void *from, size_t size)
 {
-	struct iovec local = { (void *)(uintptr_t)from, size };
-	struct iovec remote = { (void *)(uintptr_t)to, size };
-
-	return !size || process_vm_writev(f->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+	return !size || pwrite(mem, from, size, (off_t)to) == (ssize_t)size;
 }
 
 static bool is_root_class(uint32_t hClass)
@@ -347,7 +345,7 @@ int perform(struct flight *f)
 }
 
 /* Only what changed: the driver writes no more than the class has, and we may not know it. */
-static bool deliver_params(struct flight *f)
+static bool deliver_params(struct flight *f, int mem)
 {
 	uint32_t first = 0, end = f->params_bytes;
 
@@ -355,27 +353,43 @@ static bool deliver_params(struct flight *f)
 		first++;
 	while (end > first && f->params[end - 1] == f->before[end - 1])
 		end--;
-	return copy_out(f, f->params_at + first, f->params + first, end - first);
+	return copy_out(mem, f->params_at + first, f->params + first, end - first);
 }
 
-int deliver(struct flight *f)
+static int deliver_to(struct flight *f, int mem)
 {
 	struct cgpu_request *req = &f->call.req;
 	bool done = true;
 	uint32_t i;
 
-	/* nobody waits for it any more: its number may be another process' */
-	if (ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &f->id))
-		return -EINTR;
 	for (i = 0; i < f->list_count; i++) {
 		uint32_t at = f->list[i].offset, bytes = f->list[i].bytes;
 
 		if (memcmp(f->lists + at, f->lists_before + at, bytes))
-			done &= copy_out(f, f->list[i].at, f->lists + at, bytes);
+			done &= copy_out(mem, f->list[i].at, f->lists + at, bytes);
 	}
-	done &= deliver_params(f);
-	done &= copy_out(f, f->arg, f->args, req->args_size);
+	done &= deliver_params(f, mem);
+	done &= copy_out(mem, f->arg, f->args, req->args_size);
 	return done ? 0 : -EFAULT;
+}
+
+/*
+ * By its number the caller's memory could be another process', of the host's even: who is killed
+ * leaves the number to the next one that begins. What is opened stays the memory of whoever
+ * had it then, and that was the caller if it waits still.
+ */
+int deliver(struct flight *f)
+{
+	char path[64];
+	int mem, err;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", f->tid);
+	mem = open(path, O_WRONLY | O_CLOEXEC);
+	if (mem < 0)
+		return -EFAULT;
+	err = is_valid(f) ? deliver_to(f, mem) : -EINTR;
+	close(mem);
+	return err;
 }
 
 void undo(struct flight *f)
