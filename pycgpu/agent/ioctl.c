@@ -424,6 +424,9 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	}
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
+		/* a thread with a table of its own is found by its number: whose file is it? */
+		if (!is_valid(f))
+			return fail(-EINTR);
 		device = f->named >= 0 ? device_of(f->named, &minor) : -1;
 		if (device >= 0)
 			call->fd_file = file_of(f->c, f->process, req->fd, f->named,
