@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,9 @@ MIB = 1 << 20
 CONTAINERS = 8
 OLD, NEW = "0.1.0", "0.1.1"
 TREE = Path("/proc/cgpu_km")
+#: Where the simulated driver is told to hold a call.
+PAUSE = Path("/sys/module/nvidia/parameters/pause")
+VID_HEAP_CONTROL = 0x4A
 
 
 class Hammer:
@@ -276,6 +280,46 @@ def test_a_core_that_nobody_accepts_gives_way_to_the_former_one(
     assert charged(one.id) == one.held_bytes
     subprocess.run(["rmmod", core], check=True)
     one.close()
+
+
+@pytest.mark.parametrize("end", ["answered", "killed"])
+def test_calls_are_counted_by_whichever_core_they_end_under(
+    versions: Versions, container: Any, sim_programs: Path, end: str
+) -> None:
+    """One begins before a trial, another in it, and ends after the way back."""
+    one = container("job", programs={"/bin/simcuda": sim_programs / "simcuda"})
+    TREE.joinpath("inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem={256 * MIB}")
+    core = kernel_door.core_name(NEW)
+    subprocess.run(["insmod", versions.directories[NEW] / f"{core}.ko"], check=True)
+
+    def held() -> None:
+        PAUSE.write_text(f"return {VID_HEAP_CONTROL:x}\n")
+        one.popen("simcuda", "--heap", "2", "--hold", "alloc", "64M")
+        until(lambda: PAUSE.read_text() == "held\n", "a call held on its way out of the driver")
+
+    def gone() -> None:
+        for line in TREE.joinpath("0/job/procs").read_text().splitlines():
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+        until(lambda: charged("job") == 0, "the return of all memory")
+
+    def ended(mib: int) -> None:
+        if end == "killed":
+            gone()
+        PAUSE.write_text("\n")
+        until(lambda: charged("job") == (0 if end == "killed" else mib * MIB), "the call's end")
+
+    held()
+    kernel_door.tell(kernel_door.switch(core, 600_000))
+    assert charged("job") == 64 * MIB
+    ended(64)
+    held()
+    kernel_door.tell(kernel_door.REVERT)
+    assert installed.running(versions.host) == kernel_door.core_name(OLD)
+    ended(128)
+    gone()
+    assert numbers("0/memory")["used"] == 0
+    subprocess.run(["rmmod", core], check=True)
+    one.delete()
 
 
 @pytest.mark.needs("km:0.1.2:-DCGPU_STATE_VERSION=99")
