@@ -12,9 +12,23 @@
 static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };
 
 struct door door = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.life = PTHREAD_RWLOCK_INITIALIZER,
 };
+
+/*
+ * The threads that move gates have real-time priority, and all others take this lock, too: a
+ * tenant's call would hold it as long as it waits for a processor, of which tenants have as
+ * many busy as they like.
+ */
+__attribute__((constructor)) static void init_lock(void)
+{
+	pthread_mutexattr_t inherit;
+
+	pthread_mutexattr_init(&inherit);
+	pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
+	pthread_mutex_init(&door.lock, &inherit);
+	pthread_mutexattr_destroy(&inherit);
+}
 
 uint64_t now_ns(void)
 {
