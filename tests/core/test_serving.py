@@ -390,6 +390,15 @@ def test_a_server_beside_work_that_outlasts_every_patience_has_its_half(fetched_
     assert a / (a + b) == pytest.approx(0.5, abs=0.018)
 
 
+@pytest.mark.parametrize("seed", (1, 2, 3))
+def test_switches_among_a_neighbours_processes_are_not_charged_to_one_in_doubt(seed: int) -> None:
+    """It missed 1.7 to 2.0 points: what they took was held in its turn, and run by nobody."""
+    trainer = replace(loop(20 * MS, 300_000), weight=2, uncapped=True)
+    tenants = (trainer, replace(ALWAYS, weight=6, uncapped=True), replace(GRAPHS, groups=8))
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=8000 * MS, seed=seed))
+    assert max(mixes.shortfalls(result)) <= 1.3
+
+
 @pytest.mark.parametrize("gap_ms", (20, 40, 100))
 @pytest.mark.parametrize("fetched_ns", (0, 1))
 def test_two_that_paused_for_long_and_work_now_are_found_to_work(

@@ -87,6 +87,37 @@ def test_a_turn_lasts_until_the_next_begins_right_after_it() -> None:
     assert ring.lasted == {100: 7 * MS + 85_000}
 
 
+def test_switches_among_the_processes_of_a_container_are_its_own_and_no_others() -> None:
+    ring = Ring()
+    sched = ffi.new("struct cgpu_sched *")
+    lib.cgpu_sched_init(sched, 0)
+    slots = {100: 0, 101: 0, 200: 1, 300: lib.CGPU_SCHED_NONE}
+    at_ns = 0
+
+    def turns(*pids: int) -> None:
+        nonlocal at_ns
+        for pid in pids:
+            ring.write(START, pid, at_ns + 85_000)
+            ring.write(END, pid, at_ns + MS)
+            at_ns += MS
+
+    def switched() -> dict[int, int]:
+        use = ffi.new("struct cgpu_switch_log_use[]", lib.CGPU_SWITCH_LOG_USES)
+        count = lib.cgpu_switch_log_read(ring.log, ring.header, ring.records, at_ns, use)
+        for i in range(count):
+            lib.cgpu_switch_log_used(ring.log, sched, slots[use[i].pid], use + i)
+        return {entry.pid: entry.switched_ns for entry in use[0:count]}
+
+    turns(100, 101, 200)
+    assert set(switched().values()) == {0}
+    # whose they are is known from there on; who was not right after another followed nobody
+    turns(100, 101, 100, 200, 100, 101, 300, 101)
+    at_ns += MS
+    turns(100)
+    assert switched() == {100: 85_000, 101: 2 * 85_000, 200: 0, 300: 0}
+    assert sched.slot[0].fair.switched_ns == 3 * 85_000
+
+
 def test_a_turn_with_lost_records_in_it_is_none() -> None:
     ring = Ring()
     ring.write(START, 100, 5 * MS)

@@ -419,6 +419,12 @@ static void judge_turns(struct cgpu_sched *s, bool all_sleep, uint64_t now_ns)
 		s->fair.turns_from_ns = now_ns;
 }
 
+/* By the log; a switch among its processes is nobody else's affair. */
+static uint64_t had_ns(const struct cgpu_sched_fair_slot *f)
+{
+	return f->ran_ns + f->switched_ns;
+}
+
 void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 {
 	uint64_t over = 0, under = 0, left, given = 0, more, less;
@@ -437,8 +443,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (!cgpu_competes(s, i))
 			continue;
 		contended |= !f->asleep && f->ran_ns;
-		over += f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
-		under += f->held_ns - cgpu_min(f->held_ns, f->ran_ns);
+		over += had_ns(f) - cgpu_min(had_ns(f), f->held_ns);
+		under += f->held_ns - cgpu_min(f->held_ns, had_ns(f));
 	}
 	/* what nobody ran was held all the same */
 	left = over = on_demand ? cgpu_min(over, under) : 0;
@@ -446,8 +452,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (on_demand && cgpu_competes(s, i) && under) {
-			more = cgpu_min(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns), left);
-			less = (f->held_ns - cgpu_min(f->held_ns, f->ran_ns)) * over / under;
+			more = cgpu_min(had_ns(f) - cgpu_min(had_ns(f), f->held_ns), left);
+			less = (f->held_ns - cgpu_min(f->held_ns, had_ns(f))) * over / under;
 			left -= more;
 			given += less;
 			take(s, i, (int64_t)more - (int64_t)less);
@@ -477,7 +483,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			s->fair.went_on_ns = now_ns;
 		if (s->slot[i].fair.asleep)
 			s->slot[i].fair.asleep_loads += s->slot[i].fair.loads;
-		s->slot[i].fair.ran_ns = s->slot[i].fair.held_ns = 0;
+		s->slot[i].fair.ran_ns = s->slot[i].fair.switched_ns = s->slot[i].fair.held_ns = 0;
 		s->slot[i].fair.loads = 0;
 	}
 }

@@ -48,6 +48,15 @@ static void load(struct cgpu_switch_log *log, uint32_t pid, uint64_t at_ns)
 	log->counted_ns = 0;
 }
 
+/* As far as was told: a switch from the one to the other is their container's own. */
+static bool are_of_one(const struct cgpu_switch_log *log, uint32_t a, uint32_t b)
+{
+	const struct cgpu_switch_log_known *of_a = &log->known[a % CGPU_SWITCH_LOG_KNOWN];
+	const struct cgpu_switch_log_known *of_b = &log->known[b % CGPU_SWITCH_LOG_KNOWN];
+
+	return of_a->pid == a && of_b->pid == b && of_a->slot == of_b->slot;
+}
+
 /* Takes one record. Return: false if there is no room for its process. */
 static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 		 struct cgpu_switch_log_use *use, uint32_t *count)
@@ -58,6 +67,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 								      << 8;
 	uint64_t at_ns = cgpu_get64(record, NV_EVENT_BUFFER_FECS_TIMESTAMP), ns;
 	struct cgpu_switch_log_use *of = use_of(use, count, pid), *last;
+	bool follows;
 
 	if (!of)
 		return false;
@@ -74,10 +84,11 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 	    tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_CONTEXT_START) {
 		load(log, pid, at_ns);
 		of->loads++;
-		last = log->last_pid && log->last_pid != pid &&
-				       at_ns - log->last_end_ns < CGPU_SWITCH_LOG_NEXT_NS
-			       ? use_of(use, count, log->last_pid)
-			       : NULL;
+		follows = log->last_pid && log->last_pid != pid &&
+			  at_ns - log->last_end_ns < CGPU_SWITCH_LOG_NEXT_NS;
+		if (follows && are_of_one(log, log->last_pid, pid))
+			of->switched_ns += at_ns - log->last_end_ns;
+		last = follows ? use_of(use, count, log->last_pid) : NULL;
 		if (last)
 			last->lasted_ns = at_ns - log->last_start_ns;
 		log->last_pid = 0;
@@ -166,12 +177,15 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 			  const struct cgpu_switch_log_use *use)
 {
 	log->loaded = slot;
+	log->known[use->pid % CGPU_SWITCH_LOG_KNOWN] =
+		(struct cgpu_switch_log_known){ use->pid, slot };
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
 	log->seen_mask |= SLOT_BIT(slot);
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
 	s->slot[slot].fair.loads += use->loads;
+	s->slot[slot].fair.switched_ns += use->switched_ns;
 	if (use->lasted_ns)
 		cgpu_slice_lasted(s, slot, use->lasted_ns);
 }

@@ -27,6 +27,7 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_RING_BYTES = 262144,
 	CGPU_SWITCH_LOG_HEADER_BYTES = 4096,
 	CGPU_SWITCH_LOG_USES = 64,
+	CGPU_SWITCH_LOG_KNOWN = 256,
 
 	/* from a window's beginning; on an H200 the first context is loaded after 0.1 ms */
 	CGPU_SWITCH_LOG_LOOK_NS = 1000000,
@@ -58,6 +59,13 @@ struct cgpu_switch_log_use {
 	/* from when it was loaded until another was, right after it; 0: not seen */
 	uint64_t lasted_ns;
 	uint32_t loads; /* since then */
+	uint64_t switched_ns; /* and what those took that followed another of its container */
+};
+
+/* By its number, modulo CGPU_SWITCH_LOG_KNOWN: one in another's place is not known. */
+struct cgpu_switch_log_known {
+	uint32_t pid;
+	uint32_t slot;
 };
 
 struct cgpu_switch_log {
@@ -77,6 +85,7 @@ struct cgpu_switch_log {
 	uint64_t last_start_ns; /* when it had been loaded, */
 	uint64_t last_end_ns; /* and when it was saved */
 	uint64_t lost;        /* records that were overwritten before they were read */
+	struct cgpu_switch_log_known known[256]; /* CGPU_SWITCH_LOG_KNOWN: whose a process is */
 
 	uint64_t seen_mask;   /* slots that had the engine since the last look */
 	uint64_t look_ns;     /* no look before */
