@@ -105,8 +105,15 @@ def judge(
     bench.report.least(f"{label}: sum of tenants against alone", total, least)
 
 
-def loads(bench: Bench, label: str) -> None:
-    """What the agent takes of a processor while the tenants run, gate calls in the driver too."""
+def loads(bench: Bench, label: str, most: float = 1) -> None:
+    """
+    What the agent takes of a processor while the tenants run, gate calls in the driver too.
+
+    Args:
+        bench: where it is told.
+        label: of the tenants.
+        most: percent of a core, without gate calls.
+    """
     before = table("0/stat")
     own, kernel = agent_load(2)
     calls = (table("0/stat")["gate_calls"] - before["gate_calls"]) / 2
@@ -115,7 +122,7 @@ def loads(bench: Bench, label: str) -> None:
     bench.report.most(
         f"{label}: agent's CPU with the driver's",
         own + kernel,
-        1 + calls * GATE_CALL_PERCENT,
+        most + calls * GATE_CALL_PERCENT,
         "% of a core",
     )
 

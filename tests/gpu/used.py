@@ -25,6 +25,8 @@ SECONDS = 3.0
 QUOTA = 30
 # of the minute that the program is given: one kernel, then none
 IDLE_MS = 59_000
+# of a core, while channels are looked at: somebody pauses beside somebody who works
+LOOKS_PERCENT = 3
 
 
 def used(bench: Bench) -> None:
@@ -77,5 +79,5 @@ def beside(bench: Bench, label: str, every_ms: int) -> None:
                 bench.report.check(title, got, "%")
             bench.report.check(f"{name}, quota {QUOTA} {label}: it used", taken, "%")
             if every_ms == IDLE_MS and name == "burst":
-                loads(bench, f"{name}, quota {QUOTA} {label}")
+                loads(bench, f"{name}, quota {QUOTA} {label}", LOOKS_PERCENT)
     wait_for_end()
