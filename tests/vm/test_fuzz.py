@@ -3,11 +3,11 @@
 Calls that nobody makes on purpose: broken ones from every side, for some seconds.
 
 ``programs/fuzz.c`` says what is thrown. What is asked is that the driver never has given out more
-than what is charged, that who is kept from a card has no channel there that may run, that nothing
-is left, and that the kernel has nothing to say; the harness reads its log, and under ``6.1-debug``
-that of KASAN, lockdep and kmemleak. ``--fuzz-seconds`` and ``--fuzz-seed`` make it long, or another
-one. Under ``6.1-debug`` calls are guided by the code that they reach; with ``--fuzz-guided no`` it
-is only counted.
+than what is charged, that charges add up to that, that who is kept from a card has no channel there
+that may run, that nothing is left, and that the kernel has nothing to say; the harness reads its
+log, and under ``6.1-debug`` that of KASAN, lockdep and kmemleak. ``--fuzz-seconds`` and
+``--fuzz-seed`` make it long, or another one. Under ``6.1-debug`` calls are guided by the code that
+they reach; with ``--fuzz-guided no`` it is only counted.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def test_broken_calls_from_all_sides_leave_nothing_behind(
     assert (told["edges"] > 1000) == KCOV.exists()
     assert told["granted"] * 100 > told["calls"] * GRANTED_PERCENT
     assert told["weighed"] > 0 and told["uncharged_bytes"] <= 0
+    assert told["lost_bytes"] <= 0
     assert told["kept_from_the_card"] > 0 and told["open_channels"] == 0
     until(lambda: not os.listdir(TREE / "container"), "the end of all containers")
     for card in ("0", "1"):

@@ -287,10 +287,11 @@ int main(int argc, char **argv)
 	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
 	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu, "
 	       "\"edges\": %lu, \"kept\": %u, \"weighed\": %u, \"uncharged_bytes\": %lld, "
-	       "\"kept_from_the_card\": %u, \"open_channels\": %u}\n",
+	       "\"lost_bytes\": %lld, \"kept_from_the_card\": %u, \"open_channels\": %u}\n",
 	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
 	       totals->written, totals->refused, coverage_edges(), coverage_kept(),
-	       weigh_times(), weigh_most_bytes(), gate_looked(), gate_open_most());
+	       weigh_times(), weigh_most_bytes(), weigh_lost_bytes(), gate_looked(),
+	       gate_open_most());
 	fflush(stdout);
 	return clean_up() ? 0 : 1;
 }

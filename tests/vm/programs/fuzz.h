@@ -111,6 +111,8 @@ void weigh(void);
 u32 weigh_times(void);
 /* The most that was given out and not charged; below 0: more was charged each time. */
 long long weigh_most_bytes(void);
+/* The most that a container's charges came to above what it was charged. */
+long long weigh_lost_bytes(void);
 
 /* fuzz_gate.c: after weigh_prepare(). Return: false: it cannot be. */
 bool gate_prepare(void);

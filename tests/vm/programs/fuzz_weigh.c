@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether the driver has given out more than is charged. While all containers' processes stand
- * still (the freezer of cgroup v2) no call is under way, and what is charged is what there is.
+ * Whether the driver has given out more than is charged, and whether that is the sum of the
+ * charges. While all containers' processes stand still (the freezer of cgroup v2) no call is under
+ * way, and what is charged is what there is.
  */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,6 +24,7 @@ enum { CARDS = 2, STEP_US = 5000, FREEZE_US = 20000000, RELEASE_US = 20000000 };
 static long long free_bytes[CARDS];
 static u32 times;
 static long long most_bytes = LLONG_MIN;
+static long long lost_most_bytes = LLONG_MIN;
 
 bool put(const char *file, const char *text)
 {
@@ -123,21 +126,74 @@ static long long uncharged_bytes(int card)
 	return now < 0 ? LLONG_MAX : free_bytes[card] - now - number(path, "used ");
 }
 
+/* Return: the sum of the bytes in its lines. */
+static long long charges_of(const char *procs)
+{
+	FILE *file = fopen(procs, "re");
+	long long sum = 0, bytes;
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%*d %*d %lld", &bytes) == 1)
+			sum += bytes;
+	if (file)
+		fclose(file);
+	return sum;
+}
+
+/*
+ * Return: by how much the charges of a container's processes come to more than the container is
+ * charged, at most; it is charged for page tables, too, which are no process'. All containers
+ * together are charged what is used of the card, else: LLONG_MAX.
+ */
+static long long lost_bytes(int card)
+{
+	long long most = LLONG_MIN, sum = 0, current, lost;
+	char path[400], directory[32];
+	struct dirent *entry;
+	DIR *containers;
+
+	snprintf(directory, sizeof(directory), "/proc/cgpu_km/%d", card);
+	containers = opendir(directory);
+	while (containers && (entry = readdir(containers))) {
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/stat", directory, entry->d_name);
+		current = number(path, "current_bytes ");
+		if (current < 0)
+			continue;
+		sum += current;
+		snprintf(path, sizeof(path), "%s/%s/procs", directory, entry->d_name);
+		lost = charges_of(path) - current;
+		most = lost > most ? lost : most;
+	}
+	if (containers)
+		closedir(containers);
+	snprintf(path, sizeof(path), "%s/memory", directory);
+	return sum == number(path, "used ") ? most : LLONG_MAX;
+}
+
 void weigh(void)
 {
 	u32 waited_us;
 	int card;
 
 	for (card = 0; card < CARDS; card++) {
-		long long bytes = uncharged_bytes(card);
+		long long bytes = uncharged_bytes(card), lost = lost_bytes(card);
 
 		/* files of who was killed a moment ago are yet to be released */
 		for (waited_us = 0; bytes > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
 			usleep(STEP_US);
 			bytes = uncharged_bytes(card);
 		}
+		for (waited_us = 0; lost > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
+			usleep(STEP_US);
+			lost = lost_bytes(card);
+		}
 		if (bytes > most_bytes)
 			most_bytes = bytes;
+		if (lost > lost_most_bytes)
+			lost_most_bytes = lost;
 	}
 	times++;
 }
@@ -150,4 +206,9 @@ u32 weigh_times(void)
 long long weigh_most_bytes(void)
 {
 	return most_bytes;
+}
+
+long long weigh_lost_bytes(void)
+{
+	return lost_most_bytes;
 }
