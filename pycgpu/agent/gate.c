@@ -22,7 +22,6 @@
 enum {
 	SHUT_MAX = 16384,
 	NEW_MAX = 64,
-	GRAPHICS_ENGINE = 1, /* NV2080_ENGINE_TYPE_GRAPHICS */
 	/* every group of a container has led by then */
 	ROUND_NS = 200000000
 };
@@ -132,7 +131,7 @@ int watchdog_start(void)
 bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
 {
 	return o->hClient && o->card == minor && o->hClass == KEPLER_CHANNEL_GROUP_A &&
-	       !(o->flags & CGPU_OBJECT_DUPLICATE) && o->engineType == GRAPHICS_ENGINE &&
+	       !(o->flags & CGPU_OBJECT_DUPLICATE) && cgpu_engine_computes(o->engineType) &&
 	       o->flags & CGPU_OBJECT_SCHEDULED;
 }
 

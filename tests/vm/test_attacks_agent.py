@@ -285,15 +285,23 @@ def reach(made: Callable[[str], Path]) -> str:
     return str(made("programs") / "reach")
 
 
+def _a_quota_of_10_holds(door: Door, who: tuple[str, ...], way: str) -> None:
+    tenant = door.start(*who, door.simcuda, "--json", way, "launch", "6", "1", quota=10)
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
+    assert tenant.returncode == 0, err
+    assert int(json.loads(out.splitlines()[-1])["share_permille"]) <= 200
+
+
 def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(
     door: Door, who: tuple[str, ...]
 ) -> None:
     """Row 4."""
-    launch = (door.simcuda, "--json", "--by-channel", "launch", "6", "1")
-    tenant = door.start(*who, *launch, quota=10)
-    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
-    assert tenant.returncode == 0, err
-    assert int(json.loads(out.splitlines()[-1])["share_permille"]) <= 200
+    _a_quota_of_10_holds(door, who, "--by-channel")
+
+
+def test_a_quota_holds_for_a_group_that_names_no_engine(door: Door, who: tuple[str, ...]) -> None:
+    """Before Ampere it has that of what its channels get; to the scheduler it was no group."""
+    _a_quota_of_10_holds(door, who, "--any-engine")
 
 
 @pytest.mark.parametrize("handle", ["same", "new"])

@@ -151,6 +151,13 @@ def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host) -> None:
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+def test_a_quota_holds_for_a_group_that_names_no_engine(host: Host) -> None:
+    """Before Ampere it has that of what its channels get."""
+    host.cgpu.write("0/policy", "1\n")
+    work = Work(host.tenant(extra=",quota=10"), any_engine=True)
+    assert together(work)[0] == pytest.approx(10, abs=NEAR)
+
+
 @pytest.mark.parametrize("policy", ["preemptive", "weighted-conserving"])
 def test_a_quota_holds_for_who_closes_the_card_with_work_queued(host: Host, policy: str) -> None:
     """Its client lives, and its channels: by the files nobody had the card, and none was shut."""

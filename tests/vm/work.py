@@ -33,6 +33,7 @@ class Work:
         slice_us: the timeslice that it asks for, if any.
         processes: how many do so side by side in the container.
         by_channel: its group gets to run by the name of a channel of its.
+        any_engine: its group names no engine.
         free_userd: it frees the memory that its channels are driven by.
         leave_card: it closes the card's files once its work is queued.
         starter: what starts it, if not the container's runtime.
@@ -49,12 +50,18 @@ class Work:
         slice_us: int | None = None,
         processes: int = 1,
         by_channel: bool = False,
+        any_engine: bool = False,
         free_userd: bool = False,
         leave_card: bool = False,
         starter: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        ways = {"by-channel": by_channel, "free-userd": free_userd, "leave-card": leave_card}
+        ways = {
+            "by-channel": by_channel,
+            "any-engine": any_engine,
+            "free-userd": free_userd,
+            "leave-card": leave_card,
+        }
         named = " ".join(f"--{way}" for way, taken in ways.items() if taken)
         command = f"{starter} simcuda --json --wait {named} --gpu {card} launch"
         command += f" {seconds} {kernel_ms}"

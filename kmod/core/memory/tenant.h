@@ -162,7 +162,7 @@ bool cgpu_tenant_mark(struct cgpu_object *object, uint32_t card, bool shut);
  */
 void cgpu_tenant_not_shut(struct cgpu_tenant *tenant, const struct cgpu_handle *channel);
 void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card);
-/* NV2080_ENGINE_TYPE: true for graphics and compute */
+/* NV2080_ENGINE_TYPE: true for graphics and compute, and for none: before Ampere it may compute */
 bool cgpu_engine_computes(uint32_t engineType);
 /* true for a channel that computes, and may run */
 bool cgpu_tenant_is_gated(const struct cgpu_object *object, uint32_t card);

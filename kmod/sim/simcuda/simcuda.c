@@ -492,7 +492,7 @@ int sc_context(struct sc *sc)
 		struct { u32 err, ecc, vaspace, engine; u8 vgpu, pad[3]; } p = {
 			.vaspace = sc->vaspace };
 
-		engine = g ? 9 + g - 1 : 1;
+		engine = g ? 9 + g - 1 : !sc->opt.any_engine;
 		p.engine = engine;
 		ret = sc_rm_alloc(sc, sc->device, &sc->group[g], 0xa06c, &p, sizeof(p));
 		if (ret)

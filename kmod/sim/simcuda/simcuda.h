@@ -17,6 +17,7 @@
 
 struct sc_options {
 	bool by_channel;	/* groups get to run by the name of a channel of theirs */
+	bool any_engine;	/* the group that computes names no engine */
 	bool old_alloc;		/* RM_ALLOC in its 32-byte form */
 	bool xfer;		/* every command wrapped in IOCTL_XFER_CMD */
 	int heap;		/* 2, 6 or 14: allocate by that VID_HEAP_CONTROL function */
