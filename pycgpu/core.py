@@ -364,6 +364,7 @@ class Call:
     def kill(self) -> bool:
         """After ANSWER: the process asked for too much memory, and is to be killed for it."""
         return bool(self.raw.shortage.kill)
+
     @property
     def args(self) -> bytes:
         """The argument as it stands."""

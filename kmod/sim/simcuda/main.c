@@ -766,7 +766,8 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "by-channel", 0, NULL, 's' },
-		{ "any-engine", 0, NULL, 'e' }, { "free-userd", 0, NULL, 'f' }, { "leave-card", 0, NULL, 'l' },
+		{ "any-engine", 0, NULL, 'e' }, { "free-userd", 0, NULL, 'f' },
+		{ "leave-card", 0, NULL, 'l' },
 		{ "context", 0, NULL, 'c' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
 		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
