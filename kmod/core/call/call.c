@@ -245,7 +245,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	int verdict;
 
 	call->error = 0;
-	tenant->ledger.shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
+	cgpu_ledger_clear_shortage(&tenant->ledger);
 	call->unlisted = (struct cgpu_unlisted){ 0 };
 	call->charge = 0;
 	call->parent = 0;
@@ -389,7 +389,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	cgpu_restore_device(call);
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
-	tenant->ledger.shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
+	cgpu_ledger_clear_shortage(&tenant->ledger);
 	if (result == 0 && after.status == NV_OK)
 		verdict = post_success(tenant, topology, call, &after);
 	else

@@ -10,8 +10,13 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
 	memset(ledger->account, 0, sizeof(ledger->account));
 	memset(ledger->unseen, 0, sizeof(ledger->unseen));
-	ledger->shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
+	cgpu_ledger_clear_shortage(ledger);
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
+}
+
+void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger)
+{
+	ledger->shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
 }
 
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)

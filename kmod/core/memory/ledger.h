@@ -68,6 +68,8 @@ struct cgpu_ledger {
 };
 
 void cgpu_ledger_init(struct cgpu_ledger *ledger);
+/* Before a call, or an mmap, is judged. */
+void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger);
 
 /*
  * Charges `bytes` to `card`. Return: 0, -ENOSPC above the limit (nothing

@@ -172,7 +172,7 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 	bool denied;
 	int err = 0;
 
-	tenant->ledger.shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
+	cgpu_ledger_clear_shortage(&tenant->ledger);
 	/* no process has addresses from there on */
 	if (!length_bytes || address > UINT64_MAX / 2 || length_bytes > UINT64_MAX / 2 - address)
 		return -ENOMEM;
