@@ -198,7 +198,7 @@ static bool weigh_all(struct random *random)
 	return looked;
 }
 
-static void *shared(size_t bytes)
+void *shared(size_t bytes)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -70,6 +70,11 @@ static inline struct random seeded(u64 seed)
 
 extern struct totals *totals;
 
+enum { CARDS = 2 };
+
+/* fuzz.c: zeroed memory that all processes share. */
+void *shared(size_t bytes);
+
 /* fuzz_calls.c: threads of one process of a container */
 enum { THREADS = 3 };
 /*

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +23,6 @@
 #define CARD "/proc/cgpu_km/%d"
 
 enum {
-	CARDS = 2,
 	STACK_BYTES = 1 << 20,
 	COMPUTES = 1,        /* NV2080_ENGINE_TYPE_GR0 */
 	KERNEL_NS = 5000000,
@@ -96,10 +94,7 @@ bool gate_prepare(void)
 	static u8 stack[STACK_BYTES] __attribute__((aligned(16)));
 	char text[128];
 
-	order = mmap(NULL, sizeof(*order), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		     -1, 0);
-	if (order == MAP_FAILED)
-		return false;
+	order = shared(sizeof(*order));
 	above = clone(work_as_ordered, stack + sizeof(stack),
 		      CLONE_NEWPID | CLONE_NEWIPC | SIGCHLD, NULL);
 	if (above < 0)

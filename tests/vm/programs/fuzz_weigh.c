@@ -19,7 +19,7 @@
 
 #define GROUP "/sys/fs/cgroup/fuzz"
 
-enum { CARDS = 2, STEP_US = 5000, FREEZE_US = 20000000, RELEASE_US = 20000000 };
+enum { STEP_US = 5000, FREEZE_US = 20000000, RELEASE_US = 20000000 };
 
 static long long free_bytes[CARDS];
 static u32 times;
