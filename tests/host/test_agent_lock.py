@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.host.agent_part import build
+
 NOT_PERMITTED = 77
 #: On one processor: who holds the lock, at no priority, who keeps it from running, who waits.
 PROGRAM = """
@@ -73,18 +74,7 @@ int main(void)
 
 
 def test_who_moves_gates_waits_for_no_thread_that_waits_for_a_processor(tmp_path: Path) -> None:
-    source, built = tmp_path / "lock_test.c", tmp_path / "lock_test"
-    source.write_text(PROGRAM)
-    flags = ["-O1", "-ffunction-sections", "-Wl,--gc-sections", "-D_GNU_SOURCE", "-pthread"]
-    paths: list[str | Path] = [
-        "-I",
-        REPOSITORY,
-        "-I",
-        REPOSITORY / "pycgpu/agent",
-        "-iquote",
-        REPOSITORY / "kmod",
-    ]
-    subprocess.run(["cc", *flags, *paths, source, "-o", built], check=True, timeout=120)
+    built = build(PROGRAM, tmp_path)
     run = subprocess.run([built], capture_output=True, text=True, check=False, timeout=60)
     if run.returncode == NOT_PERMITTED:
         pytest.skip("no real-time priority")

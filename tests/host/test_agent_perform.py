@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.host.agent_part import build
+
 #: Between the look whether the caller waits still and the writing its number has other memory: it
 #: executes a program, as another process would that was given the number of one that was killed.
 PROGRAM = """
@@ -80,21 +81,7 @@ int main(int argc, char **argv)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("perform")
-    source, built = directory / "perform_test.c", directory / "perform_test"
-    source.write_text(PROGRAM)
-    # of what the agent is made of this needs a little, and links no more
-    flags = ["-O1", "-ffunction-sections", "-Wl,--gc-sections", "-D_GNU_SOURCE", "-pthread"]
-    paths: list[str | Path] = [
-        "-I",
-        REPOSITORY,
-        "-I",
-        REPOSITORY / "pycgpu/agent",
-        "-iquote",
-        REPOSITORY / "kmod",
-    ]
-    subprocess.run(["cc", *flags, *paths, source, "-o", built], check=True, timeout=120)
-    return built
+    return build(PROGRAM, tmp_path_factory.mktemp("perform"))
 
 
 def _answered(program: Path, who: str) -> str:
