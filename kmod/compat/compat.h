@@ -56,8 +56,21 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
  * fault_in_{readable,writeable}") in v5.16
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 16, 0)
-#define fault_in_readable fault_in_pages_readable
-#define fault_in_writeable fault_in_pages_writeable
+#include <linux/pagemap.h>
+
+/*
+ * The old ones do not look whether the address is the user's: one that is nobody's warns, and
+ * to one that is the kernel's a zero is written.
+ */
+static inline size_t fault_in_readable(const char __user *at, size_t bytes)
+{
+	return access_ok(at, bytes) && !fault_in_pages_readable(at, bytes) ? 0 : bytes;
+}
+
+static inline size_t fault_in_writeable(char __user *at, size_t bytes)
+{
+	return access_ok(at, bytes) && !fault_in_pages_writeable(at, bytes) ? 0 : bytes;
+}
 #endif
 
 /* dd3b614f858d ("vm_ops: rename .split() callback to .may_split()") in v5.11 */

@@ -106,6 +106,18 @@ def test_what_no_list_names_is_refused_told_and_can_be_admitted(host: Host, uid:
     assert "unknown id=one " in lines
 
 
+def test_parameters_that_lie_in_no_memory_of_the_callers_are_neither_read_nor_written(
+    host: Host,
+) -> None:
+    """Before Linux 5.16 what asks for a page does not look whose it is; the kernel's log says so."""
+    answers = host.tenant().exec("reach", "nowhere").stdout.split("\n")
+    assert len(answers) == 6 and not answers.pop(), answers
+    for line in answers:
+        *calls, control, with_list = map(int, line.split())
+        assert calls == [-errno.EFAULT] * 9, line
+        assert control and with_list, line
+
+
 def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
     """Row 7: the driver knows an event by client and descriptor, whoever asks."""
     victim, thief = host.tenant("victim", mem=256 << 20), host.tenant("thief", mem=256 << 20)

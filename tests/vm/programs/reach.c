@@ -27,6 +27,7 @@ enum {
 	UVM_MAP_EXTERNAL_SPARSE = 74,
 	UVM_INITIALIZE = 0x30000001,
 	NV2080_CTRL_CMD_GPU_EXEC_REG_OPS = 0x20800122,
+	NV2080_CTRL_CMD_FB_GET_INFO = 0x20801301,
 	ENGINE_TYPE = 128, /* in NV_CHANNEL_ALLOC_PARAMS */
 	FIRST_CHANNEL = 0x70000000, /* a handle, as are those after it */
 };
@@ -571,6 +572,43 @@ static int pid_info(u32 pid)
 	return 0;
 }
 
+/*
+ * A line for each address that is nobody's or the kernel's: what a call answers whose parameters
+ * lie there, of RM (bare and in a wrapper) and of UVM, and two controls, of which the second has
+ * its list there.
+ */
+static int nowhere(void)
+{
+	static const u64 places[] = {
+		0x971b12e9b5be2e00, 0xffff888000100000, 0xffffffff81000000, 0x00007ffffffffff0, 16,
+	};
+	static const struct { unsigned int nr, bytes; } calls[] = {
+		{ 41, 16 }, { 42, 32 }, { 43, 48 }, { 78, 56 },
+	};
+	int uvm = open("/dev/nvidia-uvm", O_RDWR);
+	size_t i, j;
+
+	open_card();
+	for (i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		void *place = (void *)(uintptr_t)places[i];
+		struct { u32 entries, pad; u64 at; } list = { 3, 0, places[i] };
+
+		for (j = 0; j < sizeof(calls) / sizeof(*calls); j++) {
+			struct nv_xfer wrapped = { calls[j].nr, calls[j].bytes, places[i] };
+
+			printf("%d ", escape(sc.ctl, calls[j].nr, place, calls[j].bytes));
+			printf("%d ", escape(sc.ctl, NV_ESC_IOCTL_XFER_CMD, &wrapped,
+					     sizeof(wrapped)));
+		}
+		printf("%d ", ioctl(uvm, UVM_INITIALIZE, place) ? -errno : 0);
+		printf("%d ", sc_rm_control(&sc, sc.subdevice, NV2080_CTRL_CMD_FB_GET_INFO,
+					    place, sizeof(list)));
+		printf("%d\n", sc_rm_control(&sc, sc.subdevice, NV2080_CTRL_CMD_FB_GET_INFO, &list,
+					     sizeof(list)));
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *uid = getenv("AS_UID");
@@ -586,6 +624,8 @@ int main(int argc, char **argv)
 		perror(argv[2]);
 		return 2;
 	}
+	if (argc == 2 && !strcmp(argv[1], "nowhere"))
+		return nowhere();
 	if (argc == 2 && !strcmp(argv[1], "hmm"))
 		return hmm();
 	if (argc == 4 && !strcmp(argv[1], "page-tables"))
@@ -624,7 +664,7 @@ int main(int argc, char **argv)
 		return hold(atoi(argv[2]), atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "pid-info"))
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
-	fprintf(stderr, "reach: unlisted, hold-event, take-event CLIENT FD, orphan-event, "
+	fprintf(stderr, "reach: unlisted, nowhere, hold-event, take-event CLIENT FD, orphan-event, "
 			"hoard-events MOST, groupless ENGINE N, "
 			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, page-tables MAPPINGS SPACES, read-only COUNT, "
 			"sparse BYTES PIECE, "
