@@ -3,8 +3,8 @@
  * A listener hears of the system calls that one seccomp filter notifies. One of its
  * workers at a time waits for a call, and answers it as ioctl.c and mmap.c say.
  *
- * Workers run without CAP_SYS_ADMIN, by which the driver tells an administrator:
- * a tenant gains no right through us.
+ * Workers run without what the driver gives a caller rights by: a tenant gains none
+ * through us.
  */
 #include <errno.h>
 #include <poll.h>
@@ -85,15 +85,23 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 
 /* -------------------------------------------------------------- the worker */
 
-static void drop_admin(void)
+/*
+ * What the driver asks the calling thread for: an administrator; who may set how often a group
+ * comes in the runlist (RS_ACCESS_NICE); who may watch the whole card (RS_ACCESS_PERFMON).
+ */
+static void drop_rights(void)
 {
+	enum { PERFMON = 38 }; /* CAP_PERFMON, Linux 5.8 */
+	static const unsigned int rights[] = { CAP_SYS_ADMIN, CAP_SYS_NICE, PERFMON };
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct caps[2];
+	unsigned int i;
 
 	/* of this thread alone; without capabilities there is nothing to drop */
 	if (syscall(SYS_capget, &header, caps))
 		return;
-	caps[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective &= ~CAP_TO_MASK(CAP_SYS_ADMIN);
+	for (i = 0; i < sizeof(rights) / sizeof(rights[0]); i++)
+		caps[CAP_TO_INDEX(rights[i])].effective &= ~CAP_TO_MASK(rights[i]);
 	syscall(SYS_capset, &header, caps);
 }
 
@@ -151,7 +159,7 @@ static void *work(void *data)
 	int got;
 
 	prctl(PR_SET_NAME, "cgpud-listener");
-	drop_admin();
+	drop_rights();
 	while (f && door.running && (got = receive(l, &n)) >= 0) {
 		struct seccomp_notif_resp response = { 0 };
 		struct answer answer;
