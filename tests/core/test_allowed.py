@@ -43,6 +43,7 @@ REFUSED_CONTROLS = [
     0x20801205,  # GR_CTXSW_ZCULL_MODE: shares another client's
     0x83DE0307,  # DEBUG_SET_MODE_MMU_DEBUG
     0x83DE0317, 0x83DE0318,  # DEBUG_SUSPEND_CONTEXT, RESUME: another hand on the gate
+    0x906F0102,  # RESET_CHANNEL: of an engine that it names
 ]  # fmt: skip
 # Nobody's, NVIDIA's next, legacy GSS (an administrator's too), binary API, a debugger's mode.
 UNKNOWN_CONTROLS = [
@@ -699,7 +700,7 @@ def test_no_computing_channel_outside_a_group() -> None:
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
 
 
-@pytest.mark.parametrize("cls", [0xC5C0, 0xC597, 0x902D])
+@pytest.mark.parametrize("cls", [0xC5C0, 0xC597, 0x902D, 0xA140, 0xCD40])
 def test_nothing_computes_in_a_channel_that_was_made_for_copies(cls: int) -> None:
     """Nobody would gate it. Before Ampere the driver looks at the runlist alone."""
     for engine, status in ((COPY, INVALID_CLASS), (GRAPHICS, None)):
@@ -976,14 +977,10 @@ def test_closing_a_file_with_many_ranges_takes_no_time_that_neighbours_notice() 
 
 # ---------------------------------------------------------------- another object by its handle
 
-INTERLEAVE_GROUP, PREEMPTION_MODE, FB_INFO, FB_INFO_V2 = (
-    0xA06C0107,
-    0x20801210,
-    0x20801301,
-    0x20801303,
-)
+INTERLEAVE = (0xA06C0107, 0xA06F0109)
+PREEMPTION_MODE, FB_INFO, FB_INFO_V2 = 0x20801210, 0x20801301, 0x20801303
 STEERS = {
-    SCHEDULE_GROUP: 0, SCHEDULE_CHANNEL: 0, INTERLEAVE_GROUP: 0, 0xA06F0109: 0, 0xA06C0105: 0,
+    SCHEDULE_GROUP: 0, SCHEDULE_CHANNEL: 0, INTERLEAVE[0]: 0, INTERLEAVE[1]: 0, 0xA06C0105: 0,
     0xA06F0111: 0, 0xA06C0103: 8, 0xA06C0104: 8, PREEMPTION_MODE: 24, FB_INFO: 16, FB_INFO_V2: 456,
 }  # fmt: skip
 
@@ -999,7 +996,19 @@ def test_no_control_of_an_object_whose_allocation_has_not_returned(cmd: int) -> 
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
 
 
-@pytest.mark.parametrize("cmd", STEERS)
+@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize("cmd", INTERLEAVE)
+def test_no_tenant_sets_an_interleave_level_whoever_owns_the_card_by_then(
+    cmd: int, scheduled: bool
+) -> None:
+    container = Runs()
+    container.tenant.raw.ledger.account[1].slices_owned = scheduled
+    for level in range(3):
+        verdict, call = container.control(cmd, nv.put(4, (0, "I", level)), 0x10)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.OK)
+
+
+@pytest.mark.parametrize("cmd", sorted(set(STEERS) - set(INTERLEAVE)))
 def test_what_a_control_is_about_stays_until_the_driver_has_done_it(cmd: int) -> None:
     """Or another thread gives the handle to a group that would run and not be gated."""
     container = Runs()

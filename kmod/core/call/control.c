@@ -93,14 +93,19 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 		cgpu_put64(call->params, offsetof(struct nv_timeslice, timesliceUs),
 			   object->timeslice_us);
 		return cgpu_answer(call, NV_OK);
-	case NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL:
-	case NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL:
 	case NVA06C_CTRL_CMD_PREEMPT:
 	case NVA06F_CTRL_CMD_RESTART_RUNLIST:
 		return cgpu_answer(call, NV_OK);
 	default:
 		return CGPU_FORWARD;
 	}
+}
+
+/* As CUDA leaves it. A level outlives the policy under which it was set, and slices go by it. */
+static bool sets_interleave_level(uint32_t cmd)
+{
+	return cmd == NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL ||
+	       cmd == NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL;
 }
 
 /*
@@ -210,6 +215,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	cgpu_pin(tenant, call, index);
 	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
 		return pre_preemption_mode(call);
+	if (sets_interleave_level(req->cmd))
+		return cgpu_answer(call, NV_OK);
 	return is_scheduled(tenant, card) ? pre_compute_control(tenant, call, index) :
 					    CGPU_FORWARD;
 }

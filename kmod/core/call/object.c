@@ -171,12 +171,13 @@ static uint64_t unseen_bytes(const struct cgpu_ledger *ledger, uint32_t card, ui
 	return bytes;
 }
 
-/* Objects of the graphics engine: compute, 3D, 2D. */
+/* Objects of the graphics engine: compute, 3D, 2D, and the copying of what is in the methods. */
 static bool class_computes(uint32_t hClass)
 {
 	uint32_t kind = hClass & 0xff;
 
-	return kind == 0xC0 || kind == 0x97 || kind == 0x2D;
+	return kind == 0xC0 || kind == 0x97 || kind == 0x2D ||
+	       hClass == KEPLER_INLINE_TO_MEMORY_B || hClass == BLACKWELL_INLINE_TO_MEMORY_A;
 }
 
 /* Of memory that no object shows; counted as `kinds` from before the driver takes it. */
