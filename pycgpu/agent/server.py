@@ -97,9 +97,11 @@ def _holders(minor: int) -> str:
     memory = dict(zip(lines[::2], map(int, lines[1::2]), strict=False))
     held = []
     for found in door.containers():
-        if minor in found.cards:
-            size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
-            held.append(f"{found.id} {int(size) >> 20 if size.isdecimal() else size} MiB")
+        # It may have gone since.
+        with contextlib.suppress(OSError):
+            if minor in found.cards:
+                size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
+                held.append(f"{found.id} {int(size) >> 20 if size.isdecimal() else size} MiB")
     return (
         f"card {minor} has {memory['free'] >> 20} MiB of {memory['total'] >> 20} MiB"
         f" and weight {weight} free"
@@ -211,9 +213,12 @@ def _serve_client(connection: socket.socket, attendance: Attendance) -> None:
         except (ValueError, OSError) as error:
             log.warning("a client's message: %s", error)
             return
-        answer = _handle(message, fds)
-        for fd in fds:
-            os.close(fd)
+        try:
+            answer = _handle(message, fds)
+        finally:
+            # A listener that is kept here has calls wait that nobody answers.
+            for fd in fds:
+                os.close(fd)
         with contextlib.suppress(OSError):
             connection.sendall(json.dumps(answer).encode())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import server
+from pycgpu.agent import door, server
 from pycgpu.errors import CgpuError
 
 
@@ -95,6 +95,37 @@ def test_descriptors_of_a_runtime_that_names_no_listener_are_closed() -> None:
         socket.send_fds(ours, [json.dumps(state).encode()], [write])
         os.close(write)
         server._serve_runtime(theirs)
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
+def test_who_finds_no_room_is_told_though_a_holder_ends_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And its listener is closed: whoever is under it would wait for good."""
+
+    def full(text: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def show(node: int, minor: int = -1, container_id: str = "") -> bytes:
+        if container_id:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return b"total 1048576\nallocated 0\nfree 0\n"
+
+    monkeypatch.setattr(door, "command", full)
+    monkeypatch.setattr(door, "show", show)
+    ended = door.Container("ended", "ended", (0,))
+    monkeypatch.setattr(door, "containers", lambda: [ended])
+    ours, its = socket.socketpair()
+    read, write = os.pipe()
+    with ours:
+        request = {"op": "run", "create": "create one pid=1 gpu=0,mem=1048576"}
+        socket.send_fds(ours, [json.dumps(request).encode()], [write])
+        os.close(write)
+        server._serve_client(its, server.Attendance())
+        answer, _ = server.receive(ours)
+    assert answer["errno"] == errno.ENOSPC
+    assert "nobody holds any" in answer["message"]
     assert os.read(read, 1) == b""
     os.close(read)
 
