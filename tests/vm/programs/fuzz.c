@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz SEED SECONDS [unguided]: containers come, throw calls of every kind at the driver
- * from several processes and threads, and are killed or destroyed in the
- * middle; rubbish is written to the tree meanwhile. Runs on the host, as root.
- * Every second all stand still, what the driver has given out is compared with
- * what is charged, and who is kept from a card has no channel there that may run. At its end none of its processes and none of its containers is left, and
- * it prints one line of JSON: what was thrown. It fails if it cannot clean up.
+ * fuzz SEED SECONDS [unguided] [FILTER]: containers come, throw calls of every kind at the driver
+ * from several processes and threads, and are killed or destroyed in the middle; rubbish is
+ * written to the tree meanwhile. Runs on the host, as root. FILTER: a file with the agent's
+ * seccomp program; then the agent's door is fuzzed, else the module's.
+ * Now and then all stand still, what the driver has given out is compared with what is charged,
+ * and who is kept from a card has no channel there that may run. At its end none of its processes
+ * and none of its containers is left, and it prints one line of JSON: what was thrown. It fails if
+ * it cannot clean up.
  *
  * The seed gives what each process does; how they interleave is the machine's,
  * and so, on a kernel with KCOV, is what fuzz_coverage.c has drawn again.
@@ -14,15 +16,15 @@
 #include "fuzz.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <sched.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,22 +32,21 @@
 enum {
 	CONTAINERS = 3,
 	PROCESSES = 2,
-	STACK_BYTES = 1 << 20,
 	NOBODY = 65534,
 	TREES = 2,
+	LIFE_MS = 3000,
 	CLEAN_UP_S = 60,
-	WEIGH_S = 1,
+	WEIGH_S = 1, /* between two, and as long again as the last one took, twice */
 };
 
 struct container {
-	pid_t pid;
+	struct entrance entrance; /* pid 0: there is none */
 	u32 index;
 	char id[32];
 	double until_s;
 	u64 seed;
 	struct pool *pool;
 	bool is_made;
-	int go[2];
 };
 
 struct totals *totals;
@@ -60,14 +61,22 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-static int command(const char *text)
+/* Root, as Docker has it. Return: false: errno says why. */
+static bool as_docker(void)
 {
-	int fd = open("/proc/cgpu_km/inst_ctl", O_WRONLY | O_CLOEXEC);
-	int err = fd < 0 ? errno : write(fd, text, strlen(text)) < 0 ? errno : 0;
+	const u64 kept = 1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_FOWNER |
+			 1 << CAP_FSETID | 1 << CAP_KILL | 1 << CAP_SETGID | 1 << CAP_SETUID |
+			 1 << CAP_SETPCAP | 1 << CAP_NET_BIND_SERVICE | 1 << CAP_NET_RAW |
+			 1 << CAP_SYS_CHROOT | 1 << CAP_MKNOD | 1 << CAP_AUDIT_WRITE |
+			 1ull << CAP_SETFCAP;
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct caps[2] = { { kept, kept, 0 }, { 0, 0, 0 } };
+	int cap;
 
-	if (fd >= 0)
-		close(fd);
-	return err;
+	for (cap = 0; cap <= CAP_LAST_CAP; cap++)
+		if (!(kept >> cap & 1))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	return !syscall(SYS_capset, &header, caps);
 }
 
 /* The first process of a pid namespace: its workers die, and are replaced. */
@@ -76,16 +85,11 @@ static int init_of_container(void *data)
 	struct container *container = data;
 	struct random random = seeded(container->seed);
 	pid_t workers[PROCESSES] = { 0 }, gone;
-	char byte;
 	int index;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	close(container->go[1]);
-	if (read(container->go[0], &byte, 1) != 1)
-		_exit(1);
-	close(container->go[0]);
 	/* half of them are nobody, as careful people have it */
-	if (below(&random, 2) && (setgroups(0, NULL) || setgid(NOBODY) || setuid(NOBODY)))
+	if (below(&random, 2) ? setgroups(0, NULL) || setgid(NOBODY) || setuid(NOBODY) :
+				!as_docker())
 		_exit(1);
 	prctl(PR_SET_DUMPABLE, 1);
 	for (gone = 0; ; gone = wait(NULL)) {
@@ -102,44 +106,50 @@ static int init_of_container(void *data)
 	}
 }
 
+/* Some of what one may ask of one card, the other or both. */
+static void some_grants(struct random *random, char *text, size_t bytes)
+{
+	static const char *const limits[] = { "max", "8388608", "16777216", "67108864",
+					      "134217728", "268435456" };
+	static const char *const others[] = {
+		"", "", "", ",weight=3", ",weight=2,quota=40", ",quota=10", ",oom_action=kill",
+		",uvm_disable=1", ",priority=7,quota_min=5", ",weight=0",
+	};
+	u32 cards = 1 + below(random, (1 << CARDS) - 1), card;
+	size_t at = 0;
+
+	for (card = 0; card < CARDS; card++)
+		if (cards >> card & 1)
+			at += snprintf(text + at, bytes - at, "%sgpu=%u,mem=%s%s", at ? " " : "",
+				       card, limits[below(random, sizeof(limits) / sizeof(*limits))],
+				       others[below(random, sizeof(others) / sizeof(*others))]);
+}
+
 static void begin(struct container *container, struct random *random)
 {
-	static u8 stack[STACK_BYTES] __attribute__((aligned(16)));
-	static const char *const grants[] = {
-		"gpu=0,mem=268435456", "gpu=0,mem=16777216 gpu=1,mem=max", "gpu=1,mem=67108864",
-		"gpu=0,mem=max,weight=2,quota=40", "gpu=0,mem=134217728,oom_action=kill",
-		"gpu=0,mem=134217728,uvm_disable=1 gpu=1,mem=8388608,weight=3",
-	};
-	char text[256];
+	char grants[128];
 
 	snprintf(container->id, sizeof(container->id), "fuzz-%u", below(random, 2000));
 	container->seed = random_u64(random);
 	memset(container->pool, 0, sizeof(*container->pool));
-	if (pipe2(container->go, O_CLOEXEC))
-		exit(1);
-	container->pid = clone(init_of_container, stack + sizeof(stack),
-			       CLONE_NEWPID | CLONE_NEWIPC | SIGCHLD, container);
-	if (container->pid < 0) {
+	container->entrance.work = init_of_container;
+	container->entrance.data = container;
+	if (!door_begin(&container->entrance)) {
 		perror("fuzz: clone");
 		exit(1);
 	}
-	close(container->go[0]);
-	snprintf(text, sizeof(text), "create %s pid=%d %s", container->id, container->pid,
-		 grants[below(random, sizeof(grants) / sizeof(*grants))]);
-	if (!weigh_add(container->pid)) {
+	if (!weigh_add(container->entrance.pid)) {
 		perror("fuzz: cgroup");
 		exit(1);
 	}
 	/* the tree's rubbish may have taken the name or the room: then it is the host's */
-	container->is_made = !command(text);
+	some_grants(random, grants, sizeof(grants));
+	container->is_made = door_admit(&container->entrance, container->id, grants);
 	if (container->is_made)
 		made++;
 	else
 		refused++;
-	if (write(container->go[1], "g", 1) != 1)
-		exit(1);
-	close(container->go[1]);
-	container->until_s = seconds() + 0.05 + below(random, 3000) * 1e-3;
+	container->until_s = seconds() + 0.05 + below(random, LIFE_MS) * 1e-3 * door_slowness();
 }
 
 static void end(struct container *container, struct random *random)
@@ -148,12 +158,12 @@ static void end(struct container *container, struct random *random)
 
 	snprintf(text, sizeof(text), "destroy %s", container->id);
 	if (!below(random, 3))
-		command(text);
-	kill(container->pid, SIGKILL);
+		door_command(text);
+	kill(container->entrance.pid, SIGKILL);
 	if (!below(random, 3))
-		command(text);
-	waitpid(container->pid, NULL, 0);
-	container->pid = 0;
+		door_command(text);
+	waitpid(container->entrance.pid, NULL, 0);
+	container->entrance.pid = 0;
 }
 
 static pid_t begin_tree(u64 seed)
@@ -173,7 +183,7 @@ static bool is_contained(const struct container *container)
 {
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/cgpu_km/container/%s", container->id);
+	snprintf(path, sizeof(path), "%s/container/%s", tree, container->id);
 	return container->is_made && !access(path, F_OK);
 }
 
@@ -188,10 +198,13 @@ static bool weigh_all(struct random *random)
 	}
 	/* the host's, and those whose container the tree's rubbish has destroyed */
 	for (index = 0; index < CONTAINERS; index++)
-		if (containers[index].pid && !is_contained(&containers[index]))
+		if (containers[index].entrance.pid && !is_contained(&containers[index]))
 			end(&containers[index], random);
 	weigh();
-	looked = gate_look();
+	for (index = 0; index < CONTAINERS; index++)
+		if (containers[index].entrance.pid)
+			weigh_container(containers[index].id, containers[index].entrance.pid);
+	looked = gate_look(random);
 	if (!looked)
 		fprintf(stderr, "fuzz: nobody could be put above all others\n");
 	weigh_thaw();
@@ -207,33 +220,37 @@ void *shared(size_t bytes)
 	return at;
 }
 
-/* Whatever the tree's rubbish has made is destroyed by name. Return: false: some remain. */
+static void destroy(const char *id, void *data)
+{
+	u32 *found = data;
+	char text[300];
+
+	++*found;
+	snprintf(text, sizeof(text), "destroy %s", id);
+	door_command(text);
+}
+
+/* Also what the tree's rubbish has made. Return: false: some remain. */
 static bool clean_up(void)
 {
 	double end_s = seconds() + CLEAN_UP_S;
-	u32 number;
+	u32 found;
 
-	for (number = 0; number < 2000; number++) {
-		char text[64];
-		int err;
-
-		snprintf(text, sizeof(text), "destroy fuzz-%u", number);
-		do {
-			err = command(text);
-			if (err && err != ENOENT && seconds() > end_s) {
-				fprintf(stderr, "fuzz: %s: %s\n", text, strerror(err));
-				return false;
-			}
-		} while (err && err != ENOENT);
-	}
-	return true;
+	do {
+		found = 0;
+		door_containers(destroy, &found);
+	} while (found && seconds() < end_s);
+	if (found)
+		fprintf(stderr, "fuzz: %u containers cannot be destroyed\n", found);
+	return !found;
 }
 
 int main(int argc, char **argv)
 {
 	struct random random;
 	pid_t trees[TREES];
-	double end_s, weigh_s;
+	double end_s, weigh_s, began_s;
+	bool unguided;
 	int index;
 
 	if (argc < 3) /* what a tenant's child becomes by exec() */
@@ -241,8 +258,12 @@ int main(int argc, char **argv)
 	random = seeded(strtoull(argv[1], NULL, 0));
 	end_s = seconds() + atof(argv[2]);
 	totals = shared(sizeof(*totals));
-	if (!coverage_prepare(CONTAINERS * PROCESSES * THREADS,
-			      argc > 3 && !strcmp(argv[3], "unguided"))) {
+	unguided = argc > 3 && !strcmp(argv[3], "unguided");
+	if (!door_choose(argc > 3 + unguided ? argv[3 + unguided] : NULL)) {
+		perror("fuzz: the agent's filter");
+		return 1;
+	}
+	if (!coverage_prepare(CONTAINERS * PROCESSES * THREADS, unguided)) {
 		perror("fuzz: KCOV");
 		return 1;
 	}
@@ -263,16 +284,17 @@ int main(int argc, char **argv)
 	weigh_s = seconds() + WEIGH_S;
 	while (seconds() < end_s) {
 		if (seconds() > weigh_s) {
+			began_s = seconds();
 			if (!weigh_all(&random))
 				return 1;
-			weigh_s = seconds() + WEIGH_S;
+			weigh_s = seconds() + WEIGH_S + 2 * (seconds() - began_s);
 		}
 		for (index = 0; index < CONTAINERS; index++) {
 			struct container *container = &containers[index];
 
-			if (container->pid && seconds() > container->until_s)
+			if (container->entrance.pid && seconds() > container->until_s)
 				end(container, &random);
-			if (!container->pid)
+			if (!container->entrance.pid)
 				begin(container, &random);
 		}
 		usleep(5000);
@@ -287,10 +309,11 @@ int main(int argc, char **argv)
 	printf("{\"seed\": %s, \"containers\": %u, \"not_made\": %u, \"calls\": %lu, "
 	       "\"granted\": %lu, \"maps\": %lu, \"written\": %lu, \"refused\": %lu, "
 	       "\"edges\": %lu, \"kept\": %u, \"weighed\": %u, \"uncharged_bytes\": %lld, "
-	       "\"lost_bytes\": %lld, \"kept_from_the_card\": %u, \"open_channels\": %u}\n",
+	       "\"above_bytes\": %lld, \"lost_bytes\": %lld, \"kept_from_the_card\": %u, "
+	       "\"open_channels\": %u}\n",
 	       argv[1], made, refused, totals->calls, totals->granted, totals->maps,
 	       totals->written, totals->refused, coverage_edges(), coverage_kept(),
-	       weigh_times(), weigh_most_bytes(), weigh_lost_bytes(), gate_looked(),
+	       weigh_times(), weigh_most_bytes(), weigh_above_bytes(), weigh_lost_bytes(), gate_looked(),
 	       gate_open_most());
 	fflush(stdout);
 	return clean_up() ? 0 : 1;

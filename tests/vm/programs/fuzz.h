@@ -75,6 +75,35 @@ enum { CARDS = 2 };
 /* fuzz.c: zeroed memory that all processes share. */
 void *shared(size_t bytes);
 
+/* fuzz_door.c: where the door's files are. */
+extern const char *tree;
+/* @filter_file: of the agent's seccomp program; NULL: the door is the module's. */
+bool door_choose(const char *filter_file);
+/*
+ * Some calls go on, when they have been looked at, by a descriptor and in memory that others can
+ * change: what comes of that is not held to its limits (docs/agent.md, "What it cannot do").
+ */
+bool door_lets_calls_go_on(void);
+/* Emulated, the agent takes so many times as long for a call as the module. */
+u32 door_slowness(void);
+/* All that are there. */
+void door_containers(void (*look)(const char *id, void *data), void *data);
+/* Return: 0, or what errno says of it. */
+int door_command(const char *text);
+
+/* Of a container: its first process, and the way to it until it may work. */
+struct entrance {
+	int (*work)(void *data);
+	void *data;
+	pid_t pid;
+	int ends[2];
+};
+
+/* Return: false: errno says why. */
+bool door_begin(struct entrance *entrance);
+/* Lets it work, in a container or not. Return: true: in one of that name. */
+bool door_admit(struct entrance *entrance, const char *id, const char *grants);
+
 /* fuzz_calls.c: threads of one process of a container */
 enum { THREADS = 3 };
 /*
@@ -116,14 +145,20 @@ void weigh(void);
 u32 weigh_times(void);
 /* The most that was given out and not charged; below 0: more was charged each time. */
 long long weigh_most_bytes(void);
+/* Of one container: whether its processes have more, by the driver, than it is charged for. */
+void weigh_container(const char *id, pid_t first);
+long long weigh_above_bytes(void);
 /* The most that a container's charges came to above what it was charged. */
 long long weigh_lost_bytes(void);
 
 /* fuzz_gate.c: after weigh_prepare(). Return: false: it cannot be. */
 bool gate_prepare(void);
 void gate_end(void);
-/* While all stand still. Return: false: the one above, or the tree, did not do as it was told. */
-bool gate_look(void);
+/*
+ * While all stand still; the cards have some other policy afterwards. Return: false: the one
+ * above, or the tree, did not do as it was told.
+ */
+bool gate_look(struct random *random);
 /* Groups that were looked at, in all; the most channels of theirs that could not be shut. */
 u32 gate_looked(void);
 u32 gate_open_most(void);

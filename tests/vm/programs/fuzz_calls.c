@@ -41,6 +41,7 @@ static struct sc sc;
 static u8 shared_argument[ARGUMENT_BYTES];
 static u8 shared_params[PARAMS_BYTES];
 static struct { void *at; size_t bytes; } areas[AREAS];
+static pid_t tids[THREADS];
 static u8 *edge; /* a page, and none behind it */
 
 static const u32 classes[] = {
@@ -172,23 +173,36 @@ static int throw(int fd, unsigned long request, void *argument)
 }
 
 /*
+ * Allocations and mappings: of those that the tenant has to make itself, the driver reads the
+ * argument after the door has looked at it.
+ */
+static bool goes_on(u32 number)
+{
+	return door_lets_calls_go_on() && (number == 0x27 || number == 0x28 || number == 0x2b ||
+					   number == 0x4e);
+}
+
+/*
  * From private memory, from memory that is written meanwhile, from the end of
- * what is mapped, or wrapped; with its size, or another.
+ * what is mapped, or wrapped, which never goes on; with its size, or another.
  */
 static void escape(struct random *random, int fd, u32 number, void *argument, u32 bytes,
 		   u32 status_at)
 {
 	u32 told = below(random, 24) ? bytes : PICK(random, escape_bytes);
+	bool wraps = !below(random, 6);
 	void *from = argument;
 	int ret;
 
-	if (!below(random, 4))
+	if (!wraps && goes_on(number))
+		; /* nobody changes it meanwhile */
+	else if (!below(random, 4))
 		from = memcpy(shared_argument, argument, bytes);
 	else if (!below(random, 32))
 		from = (void *)some_address(random);
 	else if (bytes <= 4096 && !below(random, 32))
 		from = (u8 *)memcpy(edge + 4096 - bytes, argument, bytes) + below(random, 2);
-	if (!below(random, 6)) {
+	if (wraps) {
 		struct nv_xfer wrapped = { number, told, NUMBER(from) };
 
 		if (!below(random, 8))
@@ -491,6 +505,12 @@ static void borrow(struct random *random)
 		close(pidfd);
 }
 
+/* Some thread's call, or a page fault, ends early, or begins again. */
+static void interrupt(struct random *random)
+{
+	syscall(SYS_tgkill, getpid(), tids[below(random, THREADS)], SIGUSR1);
+}
+
 static void scribble(struct random *random)
 {
 	u32 count = 1 + below(random, 200);
@@ -507,7 +527,7 @@ static void one_call(struct random *random)
 		allocate, allocate, allocate, allocate, release, release, control, control,
 		control, duplicate, share, heap, heap, map_memory, old_memory, any_escape,
 		any_escape, uvm, uvm, as_cuda, as_cuda, as_cuda, managed, unmap, unmap, files,
-		borrow, scribble,
+		borrow, interrupt, scribble,
 	};
 
 	PICK(random, calls)(random);
@@ -536,6 +556,11 @@ static void child(struct random *random)
 		waitpid(pid, NULL, 0);
 }
 
+static void hear(int signal)
+{
+	(void)signal;
+}
+
 struct thread {
 	u64 seed;
 	u32 index;
@@ -547,6 +572,7 @@ static void *run(void *data)
 	struct random random = seeded(thread->seed);
 
 	coverage_thread(thread->index);
+	tids[thread->index % THREADS] = gettid();
 	for (;;) {
 		u64 bytes_free, total;
 		u32 round, count;
@@ -558,6 +584,11 @@ static void *run(void *data)
 			coverage_end(&random);
 		}
 		child(&random);
+		/* it has its descriptors for itself; or is gone, the first one, too */
+		if (!below(&random, 16))
+			unshare(CLONE_FILES);
+		if (!below(&random, 16))
+			pthread_exit(NULL);
 		/* its client or its files are gone: another process has them */
 		if (sc_mem_info(&sc, &bytes_free, &total))
 			_exit(0);
@@ -569,12 +600,19 @@ void fuzz_tenant(u64 seed, struct pool *of_container, u32 first_thread)
 {
 	static struct thread threads[THREADS];
 	struct random random = seeded(seed);
-	struct sc_options options = { .old_alloc = !below(&random, 4), .xfer = !below(&random, 4),
-				      .by_channel = !below(&random, 2) };
+	static const int heaps[] = { 0, 0, 0, 2, 6, 14 };
+	struct sc_options options = {
+		.old_alloc = !below(&random, 4), .xfer = !below(&random, 4),
+		.by_channel = !below(&random, 2), .any_engine = !below(&random, 8),
+		.video_userd = !below(&random, 2), .free_userd = !below(&random, 8),
+		.heap = PICK(&random, heaps),
+	};
+	struct sigaction heard = { .sa_handler = hear };
 	pthread_t thread;
 	u32 number;
 
 	pool = of_container;
+	sigaction(SIGUSR1, &heard, NULL);
 	edge = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(edge + 4096, 4096, PROT_NONE);
 	/* whatever of this the container does not get, the calls are thrown all the same */

@@ -8,22 +8,16 @@
 #define _GNU_SOURCE
 #include "fuzz.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define ABOVE "above"
-#define CARD "/proc/cgpu_km/%d"
 
 enum {
-	STACK_BYTES = 1 << 20,
 	COMPUTES = 1,        /* NV2080_ENGINE_TYPE_GR0 */
 	KERNEL_NS = 5000000,
 	DEPTH = 8,           /* so many in the queue, lest it be seen empty */
@@ -31,13 +25,14 @@ enum {
 	REST_US = 20000,
 	LATE_US = 60000000,  /* under KASAN a call of the driver takes 20 times as long */
 	HIGHEST = 15,        /* priority */
+	POLICIES = 10,
 };
 
-enum order { WAIT, REST, WORK, END };
+enum order { REST, WORK, END };
 
 /* In memory that it shares with us, and not on a pipe: tenants inherit those, and close them. */
 static struct { atomic_int given, taken; } *order;
-static pid_t above;
+static struct entrance above;
 static u32 looked;
 static u32 open_most;
 
@@ -57,10 +52,6 @@ static int work_as_ordered(void *unused)
 	int card, given;
 
 	(void)unused;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* until its share is granted */
-	while (order->given == WAIT)
-		usleep(STEP_US);
 	for (card = 0; card < CARDS; card++)
 		if (sc_open(&cards[card], card, &options) || sc_context(&cards[card]))
 			return 1;
@@ -91,34 +82,37 @@ static bool give(enum order given)
 
 bool gate_prepare(void)
 {
-	static u8 stack[STACK_BYTES] __attribute__((aligned(16)));
-	char text[128];
+	char grants[128];
 
 	order = shared(sizeof(*order));
-	above = clone(work_as_ordered, stack + sizeof(stack),
-		      CLONE_NEWPID | CLONE_NEWIPC | SIGCHLD, NULL);
-	if (above < 0)
-		return false;
-	snprintf(text, sizeof(text),
-		 "create " ABOVE " pid=%d gpu=0,mem=67108864,priority=%d gpu=1,mem=67108864,priority=%d",
-		 above, HIGHEST, HIGHEST);
-	return put("/proc/cgpu_km/inst_ctl", text) && give(REST);
+	/* it has not heard of anything yet */
+	order->taken = END;
+	above.work = work_as_ordered;
+	snprintf(grants, sizeof(grants),
+		 "gpu=0,mem=67108864,priority=%d gpu=1,mem=67108864,priority=%d", HIGHEST, HIGHEST);
+	return door_begin(&above) && door_admit(&above, ABOVE, grants) && give(REST);
 }
 
 void gate_end(void)
 {
 	order->given = END;
-	waitpid(above, NULL, 0);
+	waitpid(above.pid, NULL, 0);
 }
 
 /* ---- those below ---- */
 
 static bool set(int card, const char *id, const char *file, const char *text)
 {
-	char path[sizeof(CARD) + 300];
+	char path[400];
 
-	snprintf(path, sizeof(path), CARD "/%s/%s", card, id, file);
+	snprintf(path, sizeof(path), "%s/container/%s/%d/%s", tree, id, card, file);
 	return put(path, text);
+}
+
+static void lower(const char *id, void *data)
+{
+	set(*(int *)data, id, "priority", "0");
+	set(*(int *)data, id, "quota_min", "0");
 }
 
 /*
@@ -127,20 +121,9 @@ static bool set(int card, const char *id, const char *file, const char *text)
  */
 static bool stand_below(int card)
 {
-	char path[sizeof(CARD)], priority[8];
-	struct dirent *entry;
-	DIR *directory;
+	char priority[8];
 
-	snprintf(path, sizeof(path), CARD, card);
-	directory = opendir(path);
-	while (directory && (entry = readdir(directory))) {
-		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
-			continue;
-		set(card, entry->d_name, "priority", "0");
-		set(card, entry->d_name, "quota_min", "0");
-	}
-	if (directory)
-		closedir(directory);
+	door_containers(lower, &card);
 	snprintf(priority, sizeof(priority), "%d", HIGHEST);
 	return set(card, ABOVE, "quota", "0") && set(card, ABOVE, "priority", priority) &&
 	       set(card, ABOVE, "weight", "1");
@@ -165,7 +148,7 @@ static u32 open_channels(u32 cards, u32 *groups)
 			   " group %*u slice_us %*u busy_ns %*u channels %u interleave %*u engine %u scheduled %u shut %u pid %d",
 			   &channels, &engine, &scheduled, &shut, &pid) != 5 ||
 		    !(cards >> card & 1) || engine != COMPUTES || !scheduled || !channels ||
-		    pid == above)
+		    pid == above.pid)
 			continue;
 		++*groups;
 		open += channels - shut;
@@ -175,18 +158,16 @@ static u32 open_channels(u32 cards, u32 *groups)
 	return open;
 }
 
-bool gate_look(void)
+bool gate_look(struct random *random)
 {
-	char path[CARDS][sizeof(CARD) + 16], policy[CARDS][16];
+	char path[CARDS][64], policy[16];
 	u32 waited_us, groups, open, cards = 0;
 	int card;
 
 	if (!give(WORK))
 		return false;
 	for (card = 0; card < CARDS; card++) {
-		snprintf(path[card], sizeof(path[card]), CARD "/policy", card);
-		if (!get(path[card], policy[card], sizeof(policy[card])))
-			return false;
+		snprintf(path[card], sizeof(path[card]), "%s/%d/policy", tree, card);
 		if (!put(path[card], "online"))
 			return false;
 		cards |= stand_below(card) ? 1u << card : 0;
@@ -199,9 +180,11 @@ bool gate_look(void)
 	if (open > open_most)
 		open_most = open;
 	looked += groups;
-	for (card = 0; card < CARDS; card++)
-		if (!put(path[card], policy[card]))
+	for (card = 0; card < CARDS; card++) {
+		snprintf(policy, sizeof(policy), "%u", below(random, POLICIES));
+		if (!put(path[card], policy))
 			return false;
+	}
 	return give(REST);
 }
 

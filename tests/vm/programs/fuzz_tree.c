@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What is written to, and read from, /proc/cgpu_km meanwhile: mostly rubbish, sometimes valid. */
+/* What is written to, and read from, the tree meanwhile: mostly rubbish, sometimes valid. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,8 +13,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ROOT "/proc/cgpu_km"
-
 enum { HELD = 8, TEXT = 5000 };
 
 static int held[HELD] = { -1, -1, -1, -1, -1, -1, -1, -1 };
@@ -21,14 +20,14 @@ static int held[HELD] = { -1, -1, -1, -1, -1, -1, -1, -1 };
 /* Goes down from the root to some file. Return: false: ended at a directory without any. */
 static bool some_file(struct random *random, char *path, size_t size)
 {
-	snprintf(path, size, ROOT);
+	snprintf(path, size, "%s", tree);
 	for (;;) {
-		struct dirent *entry, chosen = { .d_type = DT_UNKNOWN };
+		struct dirent *entry, chosen;
 		DIR *directory = opendir(path);
 		u32 seen = 0;
 
 		if (!directory)
-			return false;
+			return errno == ENOTDIR;
 		while ((entry = readdir(directory)))
 			if (entry->d_name[0] != '.' && !below(random, ++seen))
 				chosen = *entry;
@@ -37,8 +36,6 @@ static bool some_file(struct random *random, char *path, size_t size)
 			return false;
 		strncat(path, "/", size - strlen(path) - 1);
 		strncat(path, chosen.d_name, size - strlen(path) - 1);
-		if (chosen.d_type != DT_DIR)
-			return true;
 	}
 }
 

@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include "fuzz.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,12 +18,25 @@
 
 #define GROUP "/sys/fs/cgroup/fuzz"
 
-enum { STEP_US = 5000, FREEZE_US = 20000000, RELEASE_US = 20000000 };
+enum {
+	STEP_US = 5000,
+	FREEZE_US = 20000000,
+	RELEASE_US = 20000000,
+	GET_PID_INFO = 0x2080018e,
+	PIDS_MAX = 200,
+};
+
+/* NV2080_CTRL_GPU_GET_PID_INFO_PARAMS */
+struct pid_info {
+	u32 count, pad;
+	struct { u32 pid, index, result, pad; u64 private, owned, others[4]; u32 ids[2]; } of[PIDS_MAX];
+};
 
 static long long free_bytes[CARDS];
 static u32 times;
 static long long most_bytes = LLONG_MIN;
 static long long lost_most_bytes = LLONG_MIN;
+static long long above_most_bytes = LLONG_MIN;
 
 bool put(const char *file, const char *text)
 {
@@ -60,19 +72,31 @@ static long long number(const char *file, const char *key)
 	return at ? strtoll(at + strlen(key), NULL, 10) : -1;
 }
 
-/* As the host sees it, by a file that no child of ours inherits. Return: -1: it cannot be told. */
-static long long free_of(int card)
+/*
+ * As the host sees it, by a file that no child of ours inherits: what is free of the card, or, if
+ * there is one, what the processes in `info` have of it. Return: -1: it cannot be told.
+ */
+static long long ask(int card, struct pid_info *info)
 {
 	struct sc_options options = { 0 };
+	u64 bytes = 0, total;
 	struct sc sc;
-	u64 bytes, total;
 	bool told;
+	u32 i;
 
 	if (sc_open(&sc, card, &options))
 		return -1;
-	told = !sc_mem_info(&sc, &bytes, &total);
+	told = info ? !sc_rm_control(&sc, sc.subdevice, GET_PID_INFO, info, sizeof(*info)) :
+		      !sc_mem_info(&sc, &bytes, &total);
+	for (i = 0; info && i < info->count; i++)
+		bytes += info->of[i].private + info->of[i].owned;
 	sc_close(&sc);
 	return told ? (long long)bytes : -1;
+}
+
+static long long free_of(int card)
+{
+	return ask(card, NULL);
 }
 
 bool weigh_prepare(void)
@@ -122,7 +146,7 @@ static long long uncharged_bytes(int card)
 	long long now = free_of(card);
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/cgpu_km/%d/memory", card);
+	snprintf(path, sizeof(path), "%s/%d/memory", tree, card);
 	return now < 0 ? LLONG_MAX : free_bytes[card] - now - number(path, "used ");
 }
 
@@ -141,6 +165,28 @@ static long long charges_of(const char *procs)
 	return sum;
 }
 
+struct sums {
+	int card;
+	long long charged; /* of all containers */
+	long long lost;    /* of one, at most: what its processes are charged above it */
+};
+
+static void add(const char *id, void *data)
+{
+	struct sums *sums = data;
+	long long current, lost;
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/container/%s/%d/stat", tree, id, sums->card);
+	current = number(path, "current_bytes ");
+	if (current < 0)
+		return; /* it has nothing of this card */
+	sums->charged += current;
+	snprintf(path, sizeof(path), "%s/container/%s/%d/procs", tree, id, sums->card);
+	lost = charges_of(path) - current;
+	sums->lost = lost > sums->lost ? lost : sums->lost;
+}
+
 /*
  * Return: by how much the charges of a container's processes come to more than the container is
  * charged, at most; it is charged for page tables, too, which are no process'. All containers
@@ -148,29 +194,64 @@ static long long charges_of(const char *procs)
  */
 static long long lost_bytes(int card)
 {
-	long long most = LLONG_MIN, sum = 0, current, lost;
-	char path[400], directory[32];
-	struct dirent *entry;
-	DIR *containers;
+	struct sums sums = { .card = card, .lost = LLONG_MIN };
+	char path[64];
 
-	snprintf(directory, sizeof(directory), "/proc/cgpu_km/%d", card);
-	containers = opendir(directory);
-	while (containers && (entry = readdir(containers))) {
-		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/%s/stat", directory, entry->d_name);
-		current = number(path, "current_bytes ");
-		if (current < 0)
-			continue;
-		sum += current;
-		snprintf(path, sizeof(path), "%s/%s/procs", directory, entry->d_name);
-		lost = charges_of(path) - current;
-		most = lost > most ? lost : most;
+	door_containers(add, &sums);
+	snprintf(path, sizeof(path), "%s/%d/memory", tree, card);
+	return sums.charged == number(path, "used ") ? sums.lost : LLONG_MAX;
+}
+
+static ino_t pids_of(pid_t pid)
+{
+	struct stat namespace;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+	return stat(path, &namespace) ? 0 : namespace.st_ino;
+}
+
+static void list_processes(pid_t first, struct pid_info *info)
+{
+	FILE *procs = fopen(GROUP "/cgroup.procs", "re");
+	int pid;
+
+	memset(info, 0, sizeof(*info));
+	while (procs && info->count < PIDS_MAX && fscanf(procs, "%d", &pid) == 1)
+		if (pids_of(pid) == pids_of(first))
+			info->of[info->count++].pid = pid;
+	if (procs)
+		fclose(procs);
+}
+
+/* Return: what the driver says that its processes have, and it is not charged. */
+static long long above_bytes(const char *id, pid_t first, int card)
+{
+	static struct pid_info info;
+	long long held, current;
+	char path[400];
+
+	list_processes(first, &info);
+	held = info.count ? ask(card, &info) : 0;
+	snprintf(path, sizeof(path), "%s/container/%s/%d/stat", tree, id, card);
+	current = number(path, "current_bytes ");
+	return held < 0 ? LLONG_MAX : held - (current < 0 ? 0 : current);
+}
+
+void weigh_container(const char *id, pid_t first)
+{
+	long long above;
+	u32 waited_us;
+	int card;
+
+	for (card = 0; card < CARDS; card++) {
+		above = above_bytes(id, first, card);
+		for (waited_us = 0; above > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
+			usleep(STEP_US);
+			above = above_bytes(id, first, card);
+		}
+		above_most_bytes = above > above_most_bytes ? above : above_most_bytes;
 	}
-	if (containers)
-		closedir(containers);
-	snprintf(path, sizeof(path), "%s/memory", directory);
-	return sum == number(path, "used ") ? most : LLONG_MAX;
 }
 
 void weigh(void)
@@ -206,6 +287,11 @@ u32 weigh_times(void)
 long long weigh_most_bytes(void)
 {
 	return most_bytes;
+}
+
+long long weigh_above_bytes(void)
+{
+	return above_most_bytes;
 }
 
 long long weigh_lost_bytes(void)
