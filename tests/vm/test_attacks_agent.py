@@ -20,7 +20,7 @@ import pytest
 
 from pycgpu.agent import server
 from tests.vm.loaded import SLOWNESS, until
-from tests.vm.user_door import START_S, TREE, Door
+from tests.vm.user_door import START_S, TREE, Door, events
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -85,11 +85,6 @@ def _used_bytes(door: Door) -> int:
     )
     found = json.loads(run.stdout.splitlines()[-1])
     return int(found["total"]) - int(found["free"])
-
-
-def _events() -> str:
-    with (TREE / "events").open("rb", buffering=0) as stream:
-        return stream.read(1 << 16).decode()
 
 
 def _words(door: Door, *command: str) -> list[str]:
@@ -165,7 +160,7 @@ def test_memory_in_the_place_of_a_client_ends_the_container(
     out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == -signal.SIGKILL, (out, err)
     until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
-    assert "holds memory that it was not given" in _events()
+    assert "holds memory that it was not given" in events()
 
 
 @pytest.mark.vm(smp=2)
@@ -217,7 +212,7 @@ def test_managed_memory_is_charged_to_the_file_that_has_the_card(
     tenant = door.start(*who, lurk, "managed-elsewhere", str(700 * MIB), "2")
     out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == -signal.SIGKILL, (out, err)
-    assert "mapped managed memory past its limit" in _events()
+    assert "mapped managed memory past its limit" in events()
 
 
 def test_a_process_by_the_number_of_a_thread_is_not_taken_for_that_threads(
@@ -422,7 +417,7 @@ def test_what_no_list_names_is_refused_and_told_once(
         "registers": NV_ERR_NOT_SUPPORTED,
     }
     # each tenant of the name is a container of its own
-    told = [line for line in _events().splitlines() if "not listed" in line]
+    told = [line for line in events().splitlines() if "not listed" in line]
     last = told[-len(UNLISTED) :]
     assert [line.split()[-3] for line in last] == list(UNLISTED), told
 

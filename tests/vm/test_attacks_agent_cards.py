@@ -16,7 +16,6 @@ from tests.vm.test_attacks_agent import (
     NV_ERR_NO_MEMORY,
     NV_ERR_UVM_ADDRESS_IN_USE,
     WHO,
-    _events,
     _told,
     _words,
 )
@@ -40,7 +39,7 @@ def test_memory_of_a_card_that_was_not_given_ends_the_container(
         tenant = door.start("env", "HOLD=1", *WHO[who], *swap, gpu="0")
         out, err = tenant.communicate(timeout=START_S)
         assert tenant.returncode == -signal.SIGKILL, (out, err)
-        assert "holds memory that it was not given" in _events()
+        assert "holds memory that it was not given" in user_door.events()
         user_door.emptied()
         door.close()
 

@@ -157,6 +157,9 @@ def test_broken_calls_from_all_sides_leave_nothing_in_the_agent(
         told = fuzzer.run("unguided", str(rules))
         assert door.sim("--context", "alloc", str(64 * MIB)) == before
         user_door.emptied()
+        killed = [line for line in user_door.events().splitlines() if " killed " in line]
+        print("\n".join(killed))
+        assert not any("was not given" in line for line in killed)
         told["agent_bytes"] = _resident_bytes(daemon.pid) - resident_bytes
         print(told["agent_bytes"])
         record_property("measured", told)

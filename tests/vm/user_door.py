@@ -126,6 +126,12 @@ def opened(made: Callable[[str], Path], folder: Path, **parameters: object) -> I
         loaded.remove_nodes()
 
 
+def events() -> str:
+    """The agent's last lines."""
+    with (TREE / "events").open("rb", buffering=0) as stream:
+        return stream.read(1 << 16).decode()
+
+
 def emptied() -> None:
     """Wait until the agent knows no tenant, and see that nobody's memory is charged."""
     until(lambda: not list((TREE / "container").iterdir()), "the removal of all tenants", START_S)

@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 	for (index = 0; index < TREES; index++)
 		trees[index] = begin_tree(random_u64(&random));
 	weigh_s = seconds() + WEIGH_S;
-	while (seconds() < end_s) {
+	while (seconds() < end_s && !weigh_failed()) {
 		if (seconds() > weigh_s) {
 			began_s = seconds();
 			if (!weigh_all(&random))

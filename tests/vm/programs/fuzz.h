@@ -143,6 +143,8 @@ void weigh_thaw(void);
 /* While all stand still: all who have memory of the driver's are in a container. */
 void weigh(void);
 u32 weigh_times(void);
+/* Something of that was more than it may be: it would be so in each that follows. */
+bool weigh_failed(void);
 /* The most that was given out and not charged; below 0: more was charged each time. */
 long long weigh_most_bytes(void);
 /* Of one container: whether its processes have more, by the driver, than it is charged for. */

@@ -41,6 +41,7 @@ static struct sc sc;
 static u8 shared_argument[ARGUMENT_BYTES];
 static u8 shared_params[PARAMS_BYTES];
 static struct { void *at; size_t bytes; } areas[AREAS];
+static u32 memories[8]; /* that were had last */
 static pid_t tids[THREADS];
 static u8 *edge; /* a page, and none behind it */
 
@@ -58,6 +59,8 @@ static const u32 controls[] = {
 	0x20800101, 0x20801201, 0x90cd0101, 0x90cd0104, 0xa06c0101, 0xa06c0103, 0xa06c0104,
 	0xa06c0105, 0xa06c0107, 0xa06c0110, 0xa06f0103, 0xa06f0109, 0xa06f0111, 0xc36f0108,
 };
+
+static const u32 control_bytes[] = { 0, 2, 2, 2, 4, 8, 8, 12, 16, 24, 40, 56, 132, 268 };
 
 static const u32 escapes[] = {
 	0x27, 0x28, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x41, 0x4a, 0x4d, 0x4e, 0x4f, 0x52, 0x54, 0x57,
@@ -97,7 +100,8 @@ static u32 some_handle(struct random *random)
 	switch (below(random, 8)) {
 	case 0: return random_u64(random);
 	case 1: return 0;
-	case 2: case 3: return PICK(random, own);
+	case 2: return PICK(random, own);
+	case 3: case 4: return PICK(random, memories);
 	default: return atomic_load(&pool->handle[below(random, POOL_HANDLES)]);
 	}
 }
@@ -274,6 +278,80 @@ static void allocate(struct random *random)
 	remember(random, handle);
 }
 
+/* One more of a context's objects, as CUDA makes it, but for its handle and sometimes a word. */
+static void one_more(struct random *random)
+{
+	u32 params[92] = { 0 }, bytes = 4;
+	struct nvos64 call = {
+		.hRoot = sc.client, .hObjectParent = sc.device, .pAllocParms = NUMBER(params),
+		.hObjectNew = below(random, 2) ? 0x5d000000 + below(random, 1 << 16) :
+						 some_handle(random),
+	};
+
+	switch (below(random, 8)) {
+	case 0:
+		call.hClass = 0x41;
+		call.hRoot = call.hObjectParent = 0;
+		break;
+	case 1:
+		call.hClass = 0x80;
+		call.hObjectParent = sc.client;
+		params[0] = sc.device_instance;
+		params[1] = sc.client;
+		params[12] = 2; /* no address space of its own */
+		bytes = 56;
+		break;
+	case 2:
+		call.hClass = 0x2080;
+		break;
+	case 3:
+		call.hClass = 0x90f1;
+		bytes = 56;
+		break;
+	case 4:
+		call.hClass = 0xa06c;
+		params[2] = sc.vaspace;
+		params[3] = below(random, 3); /* an engine */
+		bytes = 20;
+		break;
+	case 5:
+		call.hClass = 0x9067;
+		call.hObjectParent = sc.group[0];
+		params[0] = sc.vaspace;
+		params[1] = 1;
+		bytes = 12;
+		break;
+	case 6:
+		call.hClass = sc.channel_class;
+		call.hObjectParent = below(random, 2) ? sc.group[0] : some_handle(random);
+		params[4] = 1024;
+		params[7] = sc.vaspace;
+		params[8] = sc.userd;
+		params[32] = 1; /* the engine */
+		bytes = sizeof(params);
+		break;
+	default:
+		call.hClass = 0x3e;
+		params[0] = sc.client;
+		params[6] = 1 << 25; /* pages of the host */
+		params[16] = 1 << 16;
+		bytes = 128;
+	}
+	if (!below(random, 4))
+		params[below(random, bytes / 4)] = some_word(random);
+	escape(random, sc.ctl, 0x2b, &call, sizeof(call), offsetof(struct nvos64, status));
+	if (call.hClass == 0x41)
+		atomic_store(&pool->client[below(random, POOL_CLIENTS)], call.hObjectNew);
+	remember(random, call.hObjectNew);
+}
+
+/* The same channel again, by its own handle or another. */
+static void renew(struct random *random)
+{
+	if (sc.rings)
+		sc_renew(&sc, below(random, SC_GR_CHANNELS), below(random, 2));
+}
+
 static void release(struct random *random)
 {
 	u32 handle = some_handle(random);
@@ -287,7 +365,8 @@ static void release(struct random *random)
 
 static void control(struct random *random)
 {
-	u32 bytes = below(random, 4) ? below(random, 600) : below(random, PARAMS_BYTES);
+	u32 bytes = below(random, 2) ? PICK(random, control_bytes) :
+		    below(random, 4) ? below(random, 600) : below(random, PARAMS_BYTES);
 	struct nvos54 call = {
 		.hClient = some_client(random), .hObject = some_handle(random),
 		.cmd = below(random, 16) ? PICK(random, controls) : (u32)random_u64(random),
@@ -420,6 +499,7 @@ static void as_cuda(struct random *random)
 	if (sc_malloc(&sc, bytes, &memory))
 		return;
 	remember(random, memory.handle);
+	PICK(random, memories) = memory.handle;
 	sc_mem_info(&sc, &bytes_free, &total);
 	if (!below(random, 4) && !sc_export(&sc, &memory, &fd)) {
 		sc_import(&sc, fd, &twin);
@@ -524,7 +604,7 @@ static void scribble(struct random *random)
 static void one_call(struct random *random)
 {
 	static void (*const calls[])(struct random *) = {
-		allocate, allocate, allocate, allocate, release, release, control, control,
+		allocate, allocate, allocate, one_more, one_more, one_more, renew, release, release, control, control,
 		control, duplicate, share, heap, heap, map_memory, old_memory, any_escape,
 		any_escape, uvm, uvm, as_cuda, as_cuda, as_cuda, managed, unmap, unmap, files,
 		borrow, interrupt, scribble,

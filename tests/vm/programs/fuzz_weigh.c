@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define GROUP "/sys/fs/cgroup/fuzz"
@@ -21,7 +22,7 @@
 enum {
 	STEP_US = 5000,
 	FREEZE_US = 20000000,
-	RELEASE_US = 20000000,
+	RELEASE_S = 20,
 	GET_PID_INFO = 0x2080018e,
 	PIDS_MAX = 200,
 };
@@ -202,6 +203,18 @@ static long long lost_bytes(int card)
 	return sums.charged == number(path, "used ") ? sums.lost : LLONG_MAX;
 }
 
+bool weigh_failed(void)
+{
+	return most_bytes > 0 || above_most_bytes > 0 || lost_most_bytes > 0;
+}
+
+/* Files of who was killed a moment ago are yet to be released, and the agent to look. */
+static bool may_be_late(time_t end_s)
+{
+	usleep(STEP_US);
+	return !weigh_failed() && time(NULL) < end_s;
+}
+
 static ino_t pids_of(pid_t pid)
 {
 	struct stat namespace;
@@ -240,37 +253,33 @@ static long long above_bytes(const char *id, pid_t first, int card)
 
 void weigh_container(const char *id, pid_t first)
 {
+	time_t end_s = time(NULL) + RELEASE_S;
 	long long above;
-	u32 waited_us;
 	int card;
 
 	for (card = 0; card < CARDS; card++) {
 		above = above_bytes(id, first, card);
-		for (waited_us = 0; above > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
-			usleep(STEP_US);
+		while (above > 0 && may_be_late(end_s))
 			above = above_bytes(id, first, card);
-		}
 		above_most_bytes = above > above_most_bytes ? above : above_most_bytes;
+		if (above > 0)
+			fprintf(stderr, "fuzz: %s has %lld bytes of card %d uncharged\n", id, above,
+				card);
 	}
 }
 
 void weigh(void)
 {
-	u32 waited_us;
+	time_t end_s = time(NULL) + RELEASE_S;
 	int card;
 
 	for (card = 0; card < CARDS; card++) {
 		long long bytes = uncharged_bytes(card), lost = lost_bytes(card);
 
-		/* files of who was killed a moment ago are yet to be released */
-		for (waited_us = 0; bytes > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
-			usleep(STEP_US);
+		while (bytes > 0 && may_be_late(end_s))
 			bytes = uncharged_bytes(card);
-		}
-		for (waited_us = 0; lost > 0 && waited_us < RELEASE_US; waited_us += STEP_US) {
-			usleep(STEP_US);
+		while (lost > 0 && may_be_late(end_s))
 			lost = lost_bytes(card);
-		}
 		if (bytes > most_bytes)
 			most_bytes = bytes;
 		if (lost > lost_most_bytes)
