@@ -67,3 +67,15 @@ def test_nobody_who_has_work_is_starved(policy: str, first: int) -> None:
     for seed in range(first, first + 20):
         result = run(_mix(seed, POLICIES.index(policy)))
         assert min(_least(result)) >= LEAST, seed
+
+
+def test_what_was_run_while_all_seemed_to_sleep_is_owed_to_nobody() -> None:
+    """
+    Its debts for that grew for seconds, and once who had slept woke it was due all of them: one at
+    work of 100 ms had nothing for four seconds, beside a card that was idle for most of them.
+    """
+    often = Tenant("bursty", groups=8, weight=9, on_ns=MS, off_ns=50 * MS, uncapped=True)
+    tenants = (often, Tenant(fetched_ns=100 * MS, uncapped=True))
+    for seed in range(1, 13):
+        result = run(Scenario(tenants, POLICIES.index("burst"), duration_ns=10_000 * MS, seed=seed))
+        assert min(_least(result)) >= LEAST, seed

@@ -244,6 +244,33 @@ static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 }
 
 /*
+ * To those who are awake. Where nobody is, nobody waits for what those in debt took, and so much
+ * of their debts is forgiven: else who wakes first would be due all of it. Return: what was given.
+ */
+static int64_t give(struct cgpu_sched *s, int64_t ns)
+{
+	int64_t given = divide(s, ns, CGPU_SCHED_NONE), debts = 0, part;
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++) {
+		if (is_due(s, i))
+			return given;
+		if (cgpu_competes(s, i) && s->slot[i].fair.lag_ns < 0)
+			debts -= s->slot[i].fair.lag_ns;
+	}
+	if (ns > debts)
+		ns = debts;
+	for (i = 0; i < s->slot_end && ns > 0; i++) {
+		if (!cgpu_competes(s, i) || s->slot[i].fair.lag_ns >= 0)
+			continue;
+		part = -s->slot[i].fair.lag_ns / 1000 * ns / debts * 1000;
+		s->slot[i].fair.lag_ns += part;
+		given += part;
+	}
+	return given;
+}
+
+/*
  * What sleepers leave who did not run, and those who could not use more or are outranked, is
  * due to the rest.
  */
@@ -264,7 +291,7 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		left += f->lag_ns;
 		f->lag_ns = 0;
 	}
-	left -= divide(s, left, CGPU_SCHED_NONE);
+	left -= give(s, left);
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += left;
 }
@@ -579,7 +606,7 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 			s->plan.review_ns = cgpu_min(s->plan.review_ns,
 						     f->since_ns + CGPU_SCHED_FAIR_REST_NS);
 	}
-	(void)divide(s, -sum, CGPU_SCHED_NONE);
+	(void)give(s, -sum);
 	s->fair.charged_to_ns = now_ns;
 	if (s->plan.mode != CGPU_SCHED_DEMAND)
 		s->fair.curr = CGPU_SCHED_NONE;
