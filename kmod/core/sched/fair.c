@@ -414,7 +414,9 @@ bool cgpu_fair_carries(const struct cgpu_sched *s)
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_is_awake(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+		/* all may seem to sleep, and keep the card busy by turns */
+		if ((cgpu_is_awake(s, i) || s->slot[i].fair.resumed_ns) &&
+		    !(s->gates.shut_mask & SLOT_BIT(i)))
 			ns += s->slot[i].groups *
 			      (1000ULL * s->slot[i].slice_us + CGPU_SCHED_SWITCH_NS);
 	return s->plan.mode != CGPU_SCHED_DEMAND || ns <= CGPU_SCHED_FAIR_CARRIES_NS;
