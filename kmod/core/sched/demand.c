@@ -297,6 +297,69 @@ static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
 				  CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK_LEAST);
 }
 
+/* It works for long without a submission, as was seen. */
+static bool is_silent(const struct cgpu_demand_slot *d)
+{
+	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
+}
+
+/* The state of one changed: a sleep begins, or ends. */
+static void note_nap(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
+		     uint64_t now_ns)
+{
+	if (d->state == CGPU_DEMAND_SLEEPS) {
+		d->nap = (struct cgpu_demand_nap){
+			.from_ns = now_ns,
+			.told_ns = cgpu_min(s->fair.settled_ns, now_ns),
+			.used_ns = s->slot[slot].stat.used_ns,
+			.loads = s->slot[slot].fair.loads_ever,
+		};
+	} else if (now_ns - d->nap.from_ns < CGPU_SCHED_FAIR_SPAN_NS && !is_silent(d) &&
+		   !cgpu_fair_carries(s)) {
+		d->nap.to_ns = now_ns;
+	}
+}
+
+/*
+ * Where a round of the runlist is long, who has work runs little in its sleep, too, and its next
+ * submission comes with that. So once the log tells of all of the sleep, what was run in it is
+ * compared with the slices for which it was loaded. Before and after it had the card.
+ */
+static bool ran_its_slices(const struct cgpu_demand_slot *d, const struct cgpu_sched *s,
+			   uint32_t slot)
+{
+	const struct cgpu_demand_nap *nap = &d->nap;
+	uint64_t turn_ns = s->fair.curr == slot ? s->fair.began_ns : s->fair.settled_ns;
+	uint64_t ran_ns = s->slot[slot].stat.used_ns - nap->used_ns;
+	uint64_t own_ns = nap->from_ns - nap->told_ns;
+	uint64_t slices_ns = 1000ULL * s->slot[slot].slice_us *
+			     (s->slot[slot].fair.loads_ever - nap->loads);
+
+	turn_ns = cgpu_max(turn_ns, nap->to_ns);
+	own_ns += s->fair.settled_ns - cgpu_min(turn_ns, s->fair.settled_ns);
+	own_ns -= cgpu_min(own_ns, CGPU_SCHED_HANDOVER_NS);
+	ran_ns -= cgpu_min(ran_ns, own_ns);
+	/* but for what it ran until a look saw it wake */
+	return ran_ns > CGPU_SCHED_FAIR_WAKEUP_NS &&
+	       2 * ran_ns - CGPU_SCHED_FAIR_WAKEUP_NS >= slices_ns;
+}
+
+/* Whoever really slept need not be waited for as long next time. Return: it did not. */
+static bool judge_sleep(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+{
+	bool slept = d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_pause_slept(s, slot) &&
+		     (is_silent(d) || cgpu_fair_carries(s)), works = false;
+
+	if (d->nap.to_ns && s->fair.settled_ns > d->nap.to_ns) {
+		works = ran_its_slices(d, s, slot);
+		slept = !works;
+		d->nap.to_ns = 0;
+	}
+	if (slept)
+		d->silent_ns = d->silent_ns * 3 / 4;
+	return works;
+}
+
 /*
  * One that sleeps by GP_PUT and runs beside others who have work is at something long:
  * the log of context switches tells. Return: it was found so now.
@@ -314,7 +377,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	/* what it submitted a moment ago is no work that was silent */
 	if (d->moved)
 		d->busy_ns /= 2;
-	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
+	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS ;
 	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
 	d->bucket_ns += ran_ns;
@@ -326,9 +389,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->bucket_ns = 0;
 		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_MS * 1000000ULL;
 	}
-	/* whoever really slept need not be waited for as long next time */
-	if (d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_pause_slept(s, slot))
-		d->silent_ns = d->silent_ns * 3 / 4;
+	works |= judge_sleep(d, s, slot);
 	if (works)
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
 					CGPU_DEMAND_SILENT_MAX_NS);
@@ -449,12 +510,6 @@ static bool is_left_waiting(const struct cgpu_sched *s, const struct cgpu_demand
 	return d->state == CGPU_DEMAND_SLEEPS && !cgpu_fair_carries(s);
 }
 
-/* It works for long without a submission, as was seen. */
-static bool is_silent(const struct cgpu_demand_slot *d)
-{
-	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
-}
-
 /*
  * It is silent at times, and its last submission was long ago. It has its turns as one that
  * works, but others run beside it, until the log has told: who runs again after they could
@@ -515,6 +570,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		     uint64_t now_ns)
 {
 	struct cgpu_demand_slot *d = &demand->slot[slot];
+	bool slept = d->state == CGPU_DEMAND_SLEEPS;
 	bool works = learn_silence(d, s, slot, now_ns);
 	bool beside = others_work(demand, s, slot, true);
 	bool counts = d->moved && (is_unwatched(s, slot) || is_left_waiting(s, d)), patient, empty,
@@ -573,6 +629,8 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->state = CGPU_DEMAND_SLEEPS;
 	if (d->state == CGPU_DEMAND_SLEEPS)
 		d->moves = 0;
+	if (slept != (d->state == CGPU_DEMAND_SLEEPS))
+		note_nap(d, s, slot, now_ns);
 }
 
 /*

@@ -113,6 +113,14 @@ struct cgpu_demand_rate {
 	uint64_t per_second;  /* averaged; 0: not measured for long enough yet */
 };
 
+/* A sleep, and of the log what is needed to tell what was run in it. */
+struct cgpu_demand_nap {
+	uint64_t from_ns, to_ns; /* 0: not judged later */
+	uint64_t told_ns;     /* the log had been read when it began, */
+	uint64_t used_ns;     /* and told of so much, */
+	uint32_t loads;       /* and of so many loads */
+};
+
 /* What a door keeps beside each compute channel; zeroed when the channel comes. */
 struct cgpu_demand_channel {
 	uint32_t get, put;  /* as read last */
@@ -135,6 +143,7 @@ struct cgpu_demand_slot {
 	uint64_t doubt_ns;    /* since then it may be at something longer, or sleep; 0: neither */
 	uint64_t told_ns;     /* when the log was read that was heeded last, */
 	uint64_t used_ns;     /* and it had used so much, ever */
+	struct cgpu_demand_nap nap;
 	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */

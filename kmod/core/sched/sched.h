@@ -207,7 +207,8 @@ struct cgpu_sched_fair_slot {
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
 	uint64_t switched_ns;  /* from one of its processes to another, since then */
-	uint32_t loads;        /* since then, too */
+	uint32_t loads;        /* since then, too, */
+	uint32_t loads_ever;   /* and ever */
 	uint32_t asleep_loads; /* in its sleep, ever */
 	uint64_t resumed_ns;   /* run before, if it was loaded then and nobody had the card; */
 	uint32_t turns;        /* loads since fair.turns_from_ns */

@@ -185,6 +185,7 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
 	s->slot[slot].fair.loads += use->loads;
+	s->slot[slot].fair.loads_ever += use->loads;
 	s->slot[slot].fair.switched_ns += use->switched_ns;
 	if (use->lasted_ns)
 		cgpu_slice_lasted(s, slot, use->lasted_ns);
