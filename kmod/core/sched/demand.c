@@ -69,6 +69,7 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
 	if (ns)
 		ns += late_ns(demand, d);
+	ns = cgpu_max(ns, cgpu_min(d->piece.ns * 5 / 4, CGPU_DEMAND_SILENT_MAX_NS));
 	return cgpu_max(ns, d->silent_ns);
 }
 
@@ -377,7 +378,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	/* what it submitted a moment ago is no work that was silent */
 	if (d->moved)
 		d->busy_ns /= 2;
-	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS ;
+	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
 	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
 	d->bucket_ns += ran_ns;
@@ -394,6 +395,28 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
 					CGPU_DEMAND_SILENT_MAX_NS);
 	return works;
+}
+
+/*
+ * In long rounds one that is not waited for to the end of its work has the rest of it a round later.
+ * A context that is done stays loaded while others' gates are shut, and seems to run; but who was
+ * loaded again in its sleep without a submission had work all the while since its last.
+ */
+static void learn_piece(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+{
+	const struct cgpu_sched_slot *p = &s->slot[slot];
+	uint32_t loads = p->fair.asleep_loads - d->piece.loads;
+
+	d->piece.loads += loads;
+	if (d->moved) {
+		d->piece.from_ns = p->stat.used_ns;
+		if (d->state == CGPU_DEMAND_SLEEPS && cgpu_pause_slept(s, slot))
+			d->piece.ns -= d->piece.ns / CGPU_DEMAND_PIECE_LESS;
+	} else if (loads && d->state == CGPU_DEMAND_SLEEPS && !d->queued &&
+		   s->fair.settled_from_ns >= p->fair.since_ns &&
+		   s->fair.settled_from_ns > d->moved_ns && !cgpu_fair_carries(s)) {
+		d->piece.ns = cgpu_max(d->piece.ns, p->stat.used_ns - d->piece.from_ns);
+	}
 }
 
 /* Another has work, and, if @open, its gate is open. */
@@ -576,6 +599,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	bool counts = d->moved && (is_unwatched(s, slot) || is_left_waiting(s, d)), patient, empty,
 	     doubted;
 
+	learn_piece(d, s, slot);
 	learn_rates(demand, d, s, slot, beside, now_ns);
 	d->searches = (works && !d->moved) || is_missed(d, s, slot, now_ns);
 

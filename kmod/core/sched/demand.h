@@ -73,6 +73,8 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_BUSY_NS = 2500000,
 	/* it is then taken to work for so much longer after its last submission, at most */
 	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
+	/* and by such a part of what it ran for one less with each sleep */
+	CGPU_DEMAND_PIECE_LESS = 16,
 	/*
 	 * One that outlasts that too runs beside others then, until the log has told whether it
 	 * runs all the same: more than a switch takes.
@@ -121,6 +123,13 @@ struct cgpu_demand_nap {
 	uint32_t loads;       /* and of so many loads */
 };
 
+/* What one runs for a submission. */
+struct cgpu_demand_piece {
+	uint64_t ns;          /* as was seen, less by each sleep; 0: never */
+	uint64_t from_ns;     /* it had used so much when it submitted last */
+	uint32_t loads;       /* in its sleep, when it was looked at last */
+};
+
 /* What a door keeps beside each compute channel; zeroed when the channel comes. */
 struct cgpu_demand_channel {
 	uint32_t get, put;  /* as read last */
@@ -144,6 +153,7 @@ struct cgpu_demand_slot {
 	uint64_t told_ns;     /* when the log was read that was heeded last, */
 	uint64_t used_ns;     /* and it had used so much, ever */
 	struct cgpu_demand_nap nap;
+	struct cgpu_demand_piece piece;
 	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
 	uint64_t bucket_ns;   /* of that, what has not leaked away */
 	uint64_t distrust_ns; /* it counts as working until then */
