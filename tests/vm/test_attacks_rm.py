@@ -106,10 +106,10 @@ def test_what_no_list_names_is_refused_told_and_can_be_admitted(host: Host, uid:
     assert "unknown id=one " in lines
 
 
-def test_parameters_that_lie_in_no_memory_of_the_callers_are_neither_read_nor_written(
+def test_parameters_in_memory_that_is_not_the_callers_are_neither_read_nor_written(
     host: Host,
 ) -> None:
-    """Before Linux 5.16 what asks for a page does not look whose it is; the kernel's log says so."""
+    """What asks for a page looks not whose it is before Linux 5.16; the kernel's log says so."""
     answers = host.tenant().exec("reach", "nowhere").stdout.split("\n")
     assert len(answers) == 6 and not answers.pop(), answers
     for line in answers:

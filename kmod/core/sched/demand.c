@@ -398,9 +398,9 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 }
 
 /*
- * In long rounds one that is not waited for to the end of its work has the rest of it a round later.
- * A context that is done stays loaded while others' gates are shut, and seems to run; but who was
- * loaded again in its sleep without a submission had work all the while since its last.
+ * In long rounds one that is not waited for to the end of its work has the rest of it a round
+ * later. A context that is done stays loaded while others' gates are shut, and seems to run; but
+ * who was loaded again in its sleep without a submission had work all the while since its last.
  */
 static void learn_piece(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
