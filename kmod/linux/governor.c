@@ -457,6 +457,12 @@ void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_containe
 	cgpu_governor_poke(governor);
 }
 
+u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObject, u32 cmd,
+			  void *params, u32 size)
+{
+	return cgpu_gates_control(&governor->gates, hClient, hObject, cmd, params, size);
+}
+
 void cgpu_governor_suspend(struct cgpu_governor *governor, bool suspend)
 {
 	mutex_lock(&governor->lock);

@@ -99,6 +99,20 @@ void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot);
 void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container);
 
 /**
+ * cgpu_governor_control() - as cgpu_governors_control(), on this card
+ * @governor: the card's
+ * @hClient: a container's
+ * @hObject: of that client
+ * @cmd: the control
+ * @params: kernel memory
+ * @size: of them, in bytes
+ *
+ * Return: the driver's status
+ */
+u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObject, u32 cmd,
+			  void *params, u32 size);
+
+/**
  * cgpu_governor_suspend() - open every gate until the host has resumed, or go on
  * @governor: the card's
  * @suspend: else resume

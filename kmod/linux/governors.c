@@ -189,6 +189,17 @@ void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor)
 	leave(idx);
 }
 
+u32 cgpu_governors_control(u32 minor, u32 hClient, u32 hObject, u32 cmd, void *params, u32 size)
+{
+	int idx;
+	struct cgpu_governor *governor = enter(minor, &idx);
+	u32 status = governor ? cgpu_governor_control(governor, hClient, hObject, cmd, params,
+						      size) : NV_OK;
+
+	leave(idx);
+	return status;
+}
+
 /* ----------------------------------------------------------------- suspend */
 
 static int on_suspend(struct notifier_block *block, unsigned long event, void *unused)

@@ -91,6 +91,20 @@ void cgpu_governors_assert(void);
 void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor);
 
 /**
+ * cgpu_governors_control() - ask the driver for something of a container's
+ * @minor: the card
+ * @hClient: the container's
+ * @hObject: of that client
+ * @cmd: the control
+ * @params: kernel memory
+ * @size: of them, in bytes
+ *
+ * Context: sleeps; no lock held.
+ * Return: the driver's status; NV_OK if nothing governs the card
+ */
+u32 cgpu_governors_control(u32 minor, u32 hClient, u32 hObject, u32 cmd, void *params, u32 size);
+
+/**
  * cgpu_governors_stat() - what the scheduler counted of a container
  * @container: which
  * @minor: the card

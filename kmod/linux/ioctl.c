@@ -286,6 +286,16 @@ static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
 						    &flight->reserved) : 0;
 }
 
+static void make_interruptible(struct cgpu_call *call)
+{
+	struct nv_gr_preemption_mode params;
+
+	cgpu_call_preemption(call, &params);
+	call->preemption = cgpu_governors_control(call->card, call->req.hClient, call->hSubdevice,
+						  NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE,
+						  &params, sizeof(params));
+}
+
 static void settle(struct flight *flight, const struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = flight->container;
@@ -299,6 +309,9 @@ static void settle(struct flight *flight, const struct cgpu_pass *pass)
 	/* a thread that closes what another's call names attacks nobody who has looked */
 	else if (!pass->followed && !fd_unchanged(flight))
 		flight->tampered = true;
+	if (call->hSubdevice && !result && !flight->slot.lost &&
+	    !cgpu_get32(call->args, call->req.status_offset))
+		make_interruptible(call);
 	cgpu_container_make_room(container);
 	mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;

@@ -100,6 +100,16 @@ void nvsim_tsg_destroy(struct nvsim_tsg *tsg)
 u32 nvsim_tsg_id(struct nvsim_tsg *tsg) { return tsg->id; }
 u32 nvsim_tsg_engine(struct nvsim_tsg *tsg) { return tsg->engine_type; }
 u32 nvsim_tsg_interleave(struct nvsim_tsg *tsg) { return tsg->interleave; }
+
+/* Without a channel a group has no context (H100, 580.159.04). */
+u32 nvsim_tsg_set_cilp(struct nvsim_tsg *tsg)
+{
+	if (!tsg->nchans)
+		return NV_ERR_INVALID_ARGUMENT;
+	tsg->cilp = true;
+	return NV_OK;
+}
+
 void nvsim_tsg_set_interleave(struct nvsim_tsg *tsg, u32 level) { tsg->interleave = level; }
 
 u64 nvsim_tsg_timeslice_us(struct nvsim_tsg *tsg)
@@ -208,6 +218,7 @@ void nvsim_chan_destroy(struct nvsim_chan *ch)
 	if (ch->tsg->last == ch)
 		ch->tsg->last = NULL;
 	ch->tsg->nchans--;
+	ch->tsg->cilp &= ch->tsg->nchans > 0; /* the context went with the last */
 	e->nchans--;
 	list_del(&ch->of_tsg);
 	unlock_kick(e);

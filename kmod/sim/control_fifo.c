@@ -136,7 +136,15 @@ static u32 disable_channels(struct nvsim_ctl *c)
 
 static u32 preemption_mode(struct nvsim_ctl *c)
 {
-	return NV_OK;
+	struct nv_gr_preemption_mode *p = c->p;
+	struct nvsim_object *obj;
+
+	if (c->size < offsetof(struct nv_gr_preemption_mode, grRouteInfo))
+		return NV_ERR_INVALID_ARGUMENT;
+	obj = nvsim_object_find(c->client, p->hChannel);
+	if (!obj || !(obj->tsg || obj->chan))
+		return NV_ERR_INVALID_ARGUMENT;
+	return p->flags & 1 && p->cilpPreemptMode == 2 ? nvsim_tsg_set_cilp(tsg_of(obj)) : NV_OK;
 }
 
 const struct nvsim_ctl_entry nvsim_fifo_controls[] = {

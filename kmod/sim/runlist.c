@@ -393,10 +393,10 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)
 		seq_printf(m, "runlist %d busy_ns %llu switch_ns %llu switches %llu\n", i,
 			   rl->busy_ns, rl->switch_ns, rl->switches);
 		list_for_each_entry(tsg, &rl->tsgs, of_runlist)
-			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u engine %u scheduled %u shut %u pid %u\n",
+			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u engine %u scheduled %u shut %u pid %u cilp %u\n",
 				   tsg->id, div_u64(tsg->slice_ns, NSEC_PER_USEC), tsg->busy_ns,
 				   tsg->nchans, tsg->interleave, tsg->engine_type, tsg->scheduled,
-				   shut_channels(tsg), tsg->owner.pid);
+				   shut_channels(tsg), tsg->owner.pid, tsg->cilp);
 	}
 	spin_unlock(&e->lock);
 }

@@ -34,6 +34,7 @@ struct nvsim_tsg {
 	u64 busy_ns;
 	u32 engine_type, id, interleave, nchans;
 	bool scheduled;
+	bool cilp;			/* interrupted in the middle of a block */
 	u64 hidden_bytes;
 };
 

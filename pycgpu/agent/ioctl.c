@@ -256,6 +256,16 @@ static void undone(struct flight *f)
 	pthread_mutex_unlock(&door.lock);
 }
 
+static void make_interruptible(struct flight *f)
+{
+	struct nv_gr_preemption_mode params;
+
+	cgpu_call_preemption(&f->call, &params);
+	f->call.preemption = rm_control(f->fd, f->call.req.hClient, f->call.hSubdevice,
+					NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, &params,
+					sizeof(params));
+}
+
 static bool is_no_memory(const struct flight *f)
 {
 	return f->call.req.status_offset != CGPU_NO_OFFSET &&
@@ -333,6 +343,8 @@ static struct answer decide(struct flight *f)
 		dmabuf = (int)cgpu_get32(f->args, 0);
 		err = hand_over_dmabuf(f, dmabuf);
 	}
+	if (!err && f->call.hSubdevice && !cgpu_get32(f->args, req->status_offset))
+		make_interruptible(f);
 	verdict = post(f, err);
 	if (dmabuf >= 0)
 		close(dmabuf);

@@ -15,7 +15,7 @@ ABI = Abi("580.142")
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 30
 CLIENT, OTHER = 0xC1D00001, 0xC1D00777
-DEVICE, MEMORY, GROUP, NOTIFIER, CHANNEL = 1, 0x10, 0x20, 0x30, 0x31
+DEVICE, SUBDEVICE, MEMORY, GROUP, NOTIFIER, CHANNEL = 1, 2, 0x10, 0x20, 0x30, 0x31
 FIXED, BEGIN_END, HINT, FORCE = 0x10, 0x20000, 0x80, 0x100
 CUDAS_FLAGS = 0x1C101
 SIZE_RANGE = 14
@@ -168,6 +168,7 @@ def test_the_driver_tells_errors_in_no_memory_of_the_cards(
     program: Any, place: Any, cls: Any, status: Any
 ) -> None:
     """It writes there, freed or not."""
+    assert program.make(DEVICE, SUBDEVICE, nv.SUBDEVICE) == 0
     assert program.make(DEVICE, NOTIFIER, cls, memory(65536), 65536) == 0
     assert program.make(DEVICE, GROUP, nv.GROUP, nv.group_params(0, 1)) == 0
     channel = nv.put(368, (place, "I", NOTIFIER), (128, "I", 1))

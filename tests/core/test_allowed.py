@@ -19,6 +19,7 @@ from tests.core.test_answers import (
     DEVICE,
     FOREIGN,
     INVALID_CLASS,
+    INVALID_STATE,
     SUBDEVICE,
     Container,
 )
@@ -1085,7 +1086,11 @@ def test_a_group_is_gated_on_its_own_card_wherever_its_duplicate_was_put() -> No
     verdict, call = container.ask(nv.DUP, nv.rm_dup(CLIENT, 0x20, 0x30, CLIENT, 0x10))
     assert verdict is Verdict.FORWARD
     assert call.post() is Verdict.DONE
-    container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, channel_params(GRAPHICS))
+    # there is no subdevice there by which it could be made interruptible
+    made = nv.rm_alloc(CLIENT, 0x30, 0x31, nv.CHANNEL, channel_params(GRAPHICS))
+    verdict, call = container.ask(nv.ALLOC, made, channel_params(GRAPHICS))
+    assert (verdict, call.status) == (Verdict.ANSWER, INVALID_STATE)
+    container.alloc(CLIENT, 0x10, 0x31, nv.CHANNEL, channel_params(GRAPHICS))
     container.schedule(0x30)
     assert container.shut() == {0x11, 0x12, 0x31}
     container.free(0x10)

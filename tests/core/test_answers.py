@@ -35,7 +35,7 @@ MIB = 1 << 20
 CLIENT, DEVICE, SUBDEVICE = 0xC1D00000, 1, 2
 FOREIGN = 0xC1D0FFFF
 KIB = 1024
-INVALID_CLASS = 0x22
+INVALID_CLASS, INVALID_STATE, NOT_SUPPORTED = 0x22, 0x40, 0x56
 #: CUDA's own: NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP
 CILP = 2
 
@@ -412,6 +412,40 @@ def test_a_long_kernel_can_be_interrupted_whoever_owns_the_card_by_then(
         verdict, call = Container(slices_owned=owned).control(0x20801210, params)
         swallowed = flags & 1 and mode != CILP
         assert (verdict, call.status) == (Verdict.ANSWER if swallowed else Verdict.FORWARD, nv.OK)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [(nv.OK, Verdict.DONE), (NOT_SUPPORTED, Verdict.DONE), (nv.NO_MEMORY, Verdict.UNDO)],
+)
+def test_a_channel_that_computes_is_made_interruptible_or_not_at_all(
+    said: int, verdict: Verdict
+) -> None:
+    """A context that its program asks nothing for is interrupted between blocks only."""
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    _, call = container.ask(nv.ALLOC, nv.rm_alloc(CLIENT, 0x30, 0x31, nv.CHANNEL))
+    assert call.raw.hSubdevice == SUBDEVICE
+    params = ffi.new("struct nv_gr_preemption_mode *")
+    lib.cgpu_call_preemption(call.raw, params)
+    assert (params.flags, params.hChannel, params.cilpPreemptMode) == (1, 0x31, CILP)
+    freed = container.ask(nv.FREE, nv.rm_free(CLIENT, SUBDEVICE))[1]
+    assert freed.status == nv.STATE_IN_USE
+    call.raw.preemption = said
+    assert call.post() is verdict
+    assert call.status == (nv.OK if verdict is Verdict.DONE else said)
+
+
+def test_a_channel_that_nothing_makes_interruptible_is_refused_if_it_computes() -> None:
+    container = Container()
+    container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
+    container.alloc(CLIENT, DEVICE, 0x50, nv.GROUP, nv.group_params(0, 9))  # copies
+    container.ask(nv.FREE, nv.rm_free(CLIENT, SUBDEVICE))[1].post()
+    verdict, call = container.ask(nv.ALLOC, nv.rm_alloc(CLIENT, 0x30, 0x31, nv.CHANNEL))
+    assert (verdict, call.status) == (Verdict.ANSWER, INVALID_STATE)
+    container.alloc(CLIENT, 0x50, 0x51, nv.CHANNEL)
+    container.alloc(CLIENT, DEVICE, 0x60, nv.SUBDEVICE)
+    container.alloc(CLIENT, 0x30, 0x31, nv.CHANNEL)
 
 
 def test_a_channel_is_shut_once_and_opened_once() -> None:

@@ -21,6 +21,7 @@ import pytest
 from pycgpu.agent import server
 from tests.vm.loaded import SLOWNESS, until
 from tests.vm.user_door import START_S, TREE, Door, events
+from tests.vm.work import computing_groups
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -297,6 +298,15 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(
 def test_a_quota_holds_for_a_group_that_names_no_engine(door: Door, who: tuple[str, ...]) -> None:
     """Before Ampere it has that of what its channels get; to the scheduler it was no group."""
     _a_quota_of_10_holds(door, who, "--any-engine")
+
+
+def test_a_context_is_interruptible_though_its_program_does_not_ask(door: Door) -> None:
+    """The driver's own is not, but between blocks: a long one would hold the card against gates."""
+    tenant = door.start(door.simcuda, "launch", "4", "1")
+    until(lambda: any(group["scheduled"] for group in computing_groups()), "its group", START_S)
+    assert all(group["cilp"] for group in computing_groups())
+    tenant.kill()
+    tenant.wait()
 
 
 @pytest.mark.parametrize("handle", ["same", "new"])

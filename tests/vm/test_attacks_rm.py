@@ -13,7 +13,7 @@ import pytest
 
 from tests.vm.drivers import Km, Sim
 from tests.vm.test_isolation import Host
-from tests.vm.work import NEAR, Work, together
+from tests.vm.work import NEAR, Work, computing_groups, together
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
 
@@ -188,6 +188,13 @@ def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str) 
     told = json.loads(run.stdout)
     assert told["made"] > 20, told
     assert told["share_permille"] <= 200, told
+
+
+def test_a_context_is_interruptible_though_its_program_does_not_ask(host: Host) -> None:
+    """The driver's own is not, but between blocks: a long one would hold the card against gates."""
+    work = Work(host.tenant())
+    assert computing_groups() and all(group["cilp"] for group in computing_groups())
+    assert work.go().percent()
 
 
 @USERS

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.vm.container import Container
 from tests.vm.loaded import SLOWNESS
@@ -20,6 +21,14 @@ SECONDS = 4.0
 #: Percentage points by which a share may miss what is due. On a kernel that looks for faults
 #: windows come late, and all that is told is who is held to no quota at all.
 NEAR = 7.0 if SLOWNESS == 1 else 30.0
+
+
+def computing_groups() -> list[dict[str, int]]:
+    """The groups of the simulated driver's graphics engines, as it tells them."""
+    lines = Path("/proc/driver/nvidia-sim").read_text().splitlines()
+    told = [line.split() for line in lines if line.startswith(" group ")]
+    groups = [dict(zip(words[::2], map(int, words[1::2]), strict=True)) for words in told]
+    return [group for group in groups if group["engine"] == 1 and group["channels"]]
 
 
 class Work:

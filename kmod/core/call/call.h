@@ -75,6 +75,8 @@ struct cgpu_unlisted {
 	bool first;             /* this container's first: a door tells of it */
 };
 
+struct nv_gr_preemption_mode;
+
 struct cgpu_call {
 	struct cgpu_request req;
 	uint8_t *args;          /* req.args_size bytes */
@@ -112,7 +114,16 @@ struct cgpu_call {
 	uint32_t promised_cards;
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
+	/*
+	 * ALLOC of a channel that computes: not 0: by this subdevice a door makes it interruptible
+	 * before cgpu_call_post(), with cgpu_call_preemption(), and notes what the driver said.
+	 */
+	uint32_t hSubdevice;
+	uint32_t preemption;
 };
+
+/* GR_SET_CTXSW_PREEMPTION_MODE for the channel that the driver made. */
+void cgpu_call_preemption(const struct cgpu_call *call, struct nv_gr_preemption_mode *params);
 
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call);

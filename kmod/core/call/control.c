@@ -65,7 +65,7 @@ static int pre_preemption_mode(struct cgpu_call *call)
 {
 	uint32_t flags, mode;
 
-	if (call->req.params_size < sizeof(struct nv_gr_preemption_mode))
+	if (call->req.params_size < offsetof(struct nv_gr_preemption_mode, grRouteInfo))
 		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 	flags = cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode, flags));
 	mode = cgpu_get32(call->params, offsetof(struct nv_gr_preemption_mode, cilpPreemptMode));

@@ -271,6 +271,55 @@ static bool tells_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_
 	return false;
 }
 
+/* Of its client and card, to tell the driver about it. Return: its object, 0: there is none. */
+static uint32_t subdevice_above(const struct cgpu_objects *objects, uint32_t index, uint32_t card)
+{
+	const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	while (object->parent && object->hClass != NV01_DEVICE_0)
+		object = cgpu_object_at(objects, object->parent);
+	return object->hSubdevice && object->card == card ?
+		       cgpu_object_find(objects, object->hClient, object->hSubdevice) : 0;
+}
+
+/*
+ * As the driver makes it a context is interrupted between blocks only, and CUDA asks for more:
+ * one that leaves that out would hold the card for the length of a block against all gates
+ * (H100, 580.159.04). So a door asks, for each channel: a group's context goes with its last.
+ */
+static int pre_preemption(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
+	uint32_t index;
+
+	if (!cgpu_is_channel_class(call->req.hClass) || !cgpu_engine_computes(parent->engineType))
+		return CGPU_FORWARD;
+	index = subdevice_above(&tenant->objects, call->parent, parent->card);
+	if (!index || cgpu_object_is_dying(&tenant->objects, index))
+		return cgpu_refuse(tenant, call, parent->card, NV_ERR_INVALID_STATE);
+	cgpu_pin(tenant, call, index);
+	call->card = parent->card;
+	call->hSubdevice = cgpu_object_at(&tenant->objects, index)->hObject;
+	return CGPU_FORWARD;
+}
+
+void cgpu_call_preemption(const struct cgpu_call *call, struct nv_gr_preemption_mode *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->flags = NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET;
+	params->hChannel = cgpu_get32(call->args, call->req.hObject_offset);
+	params->cilpPreemptMode = NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP;
+}
+
+/* A card may know no such mode; a driver without memory for it is no way around it. */
+static bool is_uninterruptible(const struct cgpu_call *call)
+{
+	return call->hSubdevice && call->preemption != NV_OK &&
+	       call->preemption != NV_ERR_NOT_SUPPORTED &&
+	       call->preemption != NV_ERR_INVALID_ARGUMENT &&
+	       call->preemption != NV_ERR_INVALID_STATE;
+}
+
 static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
 {
@@ -295,6 +344,8 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
 	if (tells_elsewhere(tenant, &call->req))
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
+	if (pre_preemption(tenant, call) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	if (cgpu_object_class_runs(call->req.hClass) &&
 	    (pre_runnable(tenant, call, card) != CGPU_FORWARD ||
 	     pre_userd(tenant, call) != CGPU_FORWARD))
@@ -491,6 +542,15 @@ static uint64_t taken_bytes(const struct cgpu_request *before,
 				   asked_bytes(before);
 }
 
+static void note_subdevice(struct cgpu_objects *objects, const struct cgpu_object *subdevice)
+{
+	struct cgpu_object *device = cgpu_object_at(objects, subdevice->parent);
+
+	if (!device->hSubdevice ||
+	    !cgpu_object_find(objects, device->hClient, device->hSubdevice))
+		device->hSubdevice = subdevice->hObject;
+}
+
 int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		    const struct cgpu_request *after)
 {
@@ -514,6 +574,10 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			goto undo;
 		}
 	}
+	if (is_uninterruptible(call)) {
+		status = call->preemption;
+		goto undo;
+	}
 	index = hObject ? cgpu_object_add(&tenant->objects, &tenant->ledger, call->parent,
 					  req->hClient, hObject, req->hClass) : 0;
 	if (!index)
@@ -527,6 +591,8 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		object->hDepend[i] = req->hDepend[i];
 	if (req->hClass == NV01_DEVICE_0)
 		cgpu_object_place(&tenant->objects, index, call->card);
+	else if (req->hClass == NV20_SUBDEVICE_0)
+		note_subdevice(&tenant->objects, object);
 	cgpu_object_set_runnable(&tenant->objects, index, 0);
 	if (call->object)
 		cgpu_object_drive(&tenant->objects, index, call->object);

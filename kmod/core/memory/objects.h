@@ -56,6 +56,7 @@ struct cgpu_object {
 	uint32_t userd_serial; /* of it */
 	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
 	uint32_t first_table;  /* charges of their page tables, 0: none */
+	uint32_t hSubdevice;   /* of a device: one of its own client, 0: none yet */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
 };
 

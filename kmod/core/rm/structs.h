@@ -110,7 +110,8 @@ struct nv_fifo_disable_channels { uint8_t bDisable, pad[3]; uint32_t numChannels
 				  uint32_t hClientList[64], hChannelList[64]; };
 struct nv_fecs_bind_evtbuf { uint32_t hEventBuffer, recordSize, levelOfDetail, eventFilter;
 			     uint8_t bAllUsers, pad[3]; uint32_t reasonCode; };
-struct nv_gr_preemption_mode { uint32_t flags, hChannel, gfxpPreemptMode, cilpPreemptMode; };
+struct nv_gr_preemption_mode { uint32_t flags, hChannel, gfxpPreemptMode, cilpPreemptMode;
+			       uint64_t grRouteInfo[2]; };
 struct nv_timeslice { uint64_t timesliceUs; };
 
 /* class/cl90cd.h, cl90cdtypes.h, cl90cdfecs.h, ctrl90cd.h: the log of context switches */
