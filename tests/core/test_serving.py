@@ -390,10 +390,15 @@ def test_each_process_of_a_container_has_its_part_on_demand(groups: tuple[int, .
     containers it did a twentieth of what the first did.
     """
     tenants = tuple(replace(FETCHED, groups=count) for count in groups)
-    result = run(Scenario((*tenants, GUEST), policy=serving.FAIR, duration_ns=8000 * MS))
-    for i, count in enumerate(groups):
-        # 0.6 to 0.8 of three times four, by the seed; of others more
-        assert result.slowest[i] * count >= 0.58 * sum(result.useful[i])
+    scenario = Scenario((*tenants, GUEST), policy=serving.FAIR, duration_ns=8000 * MS)
+    parts = []
+    for seed in range(1, 9):
+        result = run(scenario, seed=seed)
+        for i, count in enumerate(groups):
+            parts.append(result.slowest[i] * count / sum(result.useful[i]))
+    assert sum(parts) / len(parts) >= 0.65
+    # of three times four it is 0.6 to 0.8, by the seed
+    assert min(parts) >= (0.58 if groups == (4, 4, 4) else 0.65)
 
 
 @pytest.mark.parametrize("groups", (3, 4, 6))

@@ -20,6 +20,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import pytest
 from pycgpu.agent import filter
 from tests.vm import user_door
 from tests.vm.loaded import SLOWNESS, until
-from tests.vm.test_hot_upgrade import Versions, installed_versions
+from tests.vm.test_hot_upgrade import Versions, installed_versions, numbers
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -92,13 +93,10 @@ class Fuzzer:
         assert told["open_channels"] == 0
         until(lambda: not os.listdir(self._tree / "container"), "the end of all containers")
         for card in ("0", "1"):
-            until(lambda card=card: self._memory(card)["used"] == 0, "the return of all memory")  # type: ignore[misc]  # bound in this round of the loop
-            assert self._memory(card)["allocated"] == 0
+            memory = partial(numbers, f"{card}/memory", self._tree)
+            until(lambda memory=memory: memory()["used"] == 0, "the return of all memory")  # type: ignore[misc]  # bound in this round of the loop
+            assert memory()["allocated"] == 0
         return told
-
-    def _memory(self, card: str) -> dict[str, int]:
-        words = self._tree.joinpath(card, "memory").read_text().split()
-        return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
 @pytest.fixture

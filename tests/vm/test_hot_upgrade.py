@@ -88,8 +88,8 @@ def charged(id: str) -> int:
     return int(numbers(f"0/{id}/stat")["current_bytes"])
 
 
-def numbers(node: str) -> dict[str, int]:
-    lines = TREE.joinpath(node).read_text().splitlines()
+def numbers(node: str, tree: Path = TREE) -> dict[str, int]:
+    lines = tree.joinpath(node).read_text().splitlines()
     return {line.split()[0]: int(line.split()[1]) for line in lines}
 
 
