@@ -309,8 +309,9 @@ static void settle(struct flight *flight, const struct cgpu_pass *pass)
 	/* a thread that closes what another's call names attacks nobody who has looked */
 	else if (!pass->followed && !fd_unchanged(flight))
 		flight->tampered = true;
-	if (call->hSubdevice && !result && !flight->slot.lost &&
-	    !cgpu_get32(call->args, call->req.status_offset))
+	/* whose answer was lost may be there, and another process may have the client */
+	if (call->hSubdevice && (flight->slot.lost ||
+				 (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		make_interruptible(call);
 	cgpu_container_make_room(container);
 	mutex_lock(&container->lock);

@@ -259,6 +259,8 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_ranges = 0;
 	call->promised_files = 0;
 	call->promised_cards = 0;
+	call->hSubdevice = 0;
+	call->preemption = NV_OK;
 	verdict = pre(tenant, topology, call);
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_FORWARD)
