@@ -80,20 +80,31 @@ def request_of(
     if env is not None and not isinstance(env, list):
         raise RequestError("process.env is not a list")
     annotations = config.get("annotations")
-    if isinstance(annotations, dict) and any(annotations.get(key) == "sandbox" for key in SANDBOX):
-        return None
     given = _given(config)
+    if not given and isinstance(annotations, dict) and _is_sandbox(annotations):
+        return None
     if given:
         annotations = {**(annotations if isinstance(annotations, dict) else {}), **given}
     cards, privileged = given_cards(config)
     if cards:
         env = [entry for entry in env or [] if entry != VOID]
     request = dialects.request_from(dialects.settings(env or [], annotations, allowed))
+    if request is None and given:
+        raise RequestError(
+            f"{dialects.DISABLE} would take off the limits of the device that the container was"
+            " given: leave it out"
+        )
     if request is None or request.selectors is not None or privileged or not cards:
         return request
     # A number of cards is chosen elsewhere, of all; as many nodes are that choice.
     fits = request.count in (None, len(cards))
     return request._replace(selectors=cards) if fits else request
+
+
+def _is_sandbox(annotations: dict[object, object]) -> bool:
+    """Tell it by all engines' marks: under one of them a pod may set that of another."""
+    kinds = [annotations[key] for key in SANDBOX if key in annotations]
+    return bool(kinds) and all(kind == "sandbox" for kind in kinds)
 
 
 def given_cards(config: dict[str, object]) -> tuple[tuple[int, ...], bool]:
@@ -144,7 +155,7 @@ def _given(config: dict[str, object]) -> dict[str, str]:
             if word == GIVEN:
                 key, _, text = value.partition("=")
                 found[dialects.OPERATOR + key] = text
-            elif word == FOR_POD and _pod(config) not in (None, value):
+            elif word == FOR_POD and _pods(config) - {value}:
                 raise RequestError(
                     f"its device was made for pod {value}: the engine has not read its own yet, and"
                     " is asked again"
@@ -152,11 +163,11 @@ def _given(config: dict[str, object]) -> dict[str, str]:
     return found
 
 
-def _pod(config: dict[str, object]) -> str | None:
-    """Return the uid of the container's pod, as its engine tells it."""
+def _pods(config: dict[str, object]) -> set[str]:
+    """Return the uid of the container's pod as its engine tells it, and what the pod says."""
     annotations = config.get("annotations")
     said = annotations if isinstance(annotations, dict) else {}
-    return next((said[key] for key in POD_UIDS if key in said), None)
+    return {str(said[key]) for key in POD_UIDS if key in said}
 
 
 def names(config: dict[str, object], variable: str) -> bool:

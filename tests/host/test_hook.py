@@ -161,6 +161,62 @@ def test_the_container_that_holds_a_pods_namespaces_takes_no_share(engine: Any, 
         assert engine.written.count("create") == commands
 
 
+def test_no_pod_makes_its_containers_sandboxes_by_the_mark_of_another_engine(engine: Any) -> None:
+    """CRI-O puts a pod's annotations into its containers, and its own mark besides."""
+    config = {
+        "annotations": {
+            "cgpu.io/CGPU_MEM": "1GiB",
+            "io.kubernetes.cri.container-type": "sandbox",
+            "io.kubernetes.cri-o.ContainerType": "container",
+        },
+        "process": {"env": ["CGPU_GPU=0"]},
+    }
+    assert engine.call(config=config) == 0
+    assert engine.written.startswith(f"create {CID} ")
+
+
+OWN_DEVICE = {
+    "path": "/usr/lib/cgpu/cgpu-hook",
+    "args": [
+        *("cgpu-hook", "--pod", "uid-1", "--set", "CGPU_GPU=1", "--set", "CGPU_MEM=1GiB"),
+        "createRuntime",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "policy", "said"),
+    [
+        ({}, "", None),
+        ({"io.kubernetes.cri.container-type": "sandbox"}, "", None),
+        ({"cgpu.io/CGPU_GPU": "0", "cgpu.io/CGPU_MEM": "max"}, "", None),
+        ({"cgpu.io/CGPU_DISABLE": "1"}, "", "CGPU_DISABLE would take off"),
+        ({"cgpu.io/CGPU_DISABLE": "true"}, '[environment]\nallow = ["*"]', "would take off"),
+        ({"io.kubernetes.pod.uid": "uid-1"}, "", None),
+        (
+            {"io.kubernetes.cri.sandbox-uid": "uid-1", "io.kubernetes.pod.uid": "uid-2"},
+            "",
+            "made for pod uid-1",
+        ),
+    ],
+)
+def test_no_pod_takes_off_the_limits_of_its_device(
+    engine: Any, annotations: Any, policy: str, said: str | None, capsys: Any
+) -> None:
+    (engine.directory / "policy.toml").write_text(policy)
+    config = {
+        "annotations": annotations,
+        "hooks": {"createRuntime": [OWN_DEVICE]},
+        "linux": {"devices": [node(1)]},
+    }
+    assert engine.call(config=config) == (said is not None)
+    if said is None:
+        assert engine.written == f"create {CID} pid=4711 gpu=1,{MIB_1024}\n"
+    else:
+        assert engine.written == ""
+        assert said in capsys.readouterr().err
+
+
 AGENTS = {
     "listenerPath": "/run/cgpu/seccomp.sock",
     "architectures": ["SCMP_ARCH_X86_64"],
