@@ -94,11 +94,13 @@ def request_of(
             f"{dialects.DISABLE} would take off the limits of the device that the container was"
             " given: leave it out"
         )
-    if request is None or request.selectors is not None or privileged or not cards:
+    # The cards of a device with settings are these, also where its container has fewer nodes.
+    if request is None or given or privileged or not cards:
         return request
-    # A number of cards is chosen elsewhere, of all; as many nodes are that choice.
-    fits = request.count in (None, len(cards))
-    return request._replace(selectors=cards) if fits else request
+    # A number of cards is chosen elsewhere; as many nodes are that choice.
+    if request.selectors is None and request.count in (None, len(cards)):
+        return request._replace(selectors=cards)
+    return request._replace(nodes=cards)
 
 
 def _is_sandbox(annotations: dict[object, object]) -> bool:

@@ -81,11 +81,12 @@ def choose(request: Request, cards: Sequence[Card]) -> Request:
     count = request.count
     if count is None or not choosable(request, cards):
         return request
-    judged = [(card, _admit_card(card, request.shares[0])[1]) for card in cards]
+    among = [card for card in cards if request.nodes is None or card.index in request.nodes]
+    judged = [(card, _admit_card(card, request.shares[0])[1]) for card in among]
     fitting = sorted((card.free_bytes, card.index) for card, reasons in judged if not reasons)
     if len(fitting) < count:
         why = "; ".join(reason for _, reasons in judged for reason in reasons)
-        raise RequestError(f"{count} of {len(cards)} cards asked, {len(fitting)} fit: {why}")
+        raise RequestError(f"{count} of {len(among)} cards asked, {len(fitting)} fit: {why}")
     return request._replace(selectors=tuple(index for _, index in fitting[:count]))
 
 
@@ -94,7 +95,7 @@ def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]
     Return the cards that *request* names, each with what is asked of it.
 
     Raises:
-        RequestError: a card is unknown, named twice, or lists do not fit each other.
+        RequestError: a card is unknown, named twice or not given, or lists do not fit each other.
     """
     if not cards:
         raise RequestError("this host has no card under control; see /proc/cgpu_km")
@@ -121,7 +122,18 @@ def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]
     chosen += [
         (card, CardShare()) for card in _resolve(request.native, cards) if card.index not in taken
     ]
+    _check_nodes([card for card, _ in chosen], request.nodes)
     return chosen
+
+
+def _check_nodes(chosen: Sequence[Card], nodes: tuple[int, ...] | None) -> None:
+    """Raise RequestError for a card that is named, perhaps by the image, and was not given."""
+    outside = [card for card in chosen if nodes is not None and card.index not in nodes]
+    if outside:
+        raise RequestError(
+            f"cards {_indexes(outside)} are asked for, but the container is given the device nodes"
+            f" of {','.join(map(str, nodes or ()))}; name the same cards in both"
+        )
 
 
 def _resolve(selectors: Iterable[int | str], cards: Sequence[Card]) -> list[Card]:

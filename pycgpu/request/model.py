@@ -126,6 +126,8 @@ class Request(NamedTuple):
         the two must be the same cards. None when it lists none.
     native: cards that the container uses without a limit, but for those among the selectors.
     count: number of cards that the container must end up with, or None.
+    nodes: cards whose nodes its engine gives it, where that leaves a choice or the selectors say
+        otherwise: it gets no others. None: whichever.
     oom_script: path inside the container, run when an allocation is refused, or None.
     """
 
@@ -136,6 +138,7 @@ class Request(NamedTuple):
     visible: tuple[int | str, ...] | None = None
     native: tuple[int | str, ...] = ()
     count: int | None = None  # type: ignore[assignment]  # hides tuple.count
+    nodes: tuple[int, ...] | None = None
     oom_script: str | None = None
 
 

@@ -647,6 +647,50 @@ def test_cards_that_come_as_devices_are_those_that_are_limited(
     assert engine.written == f"create {CID} pid=4711 {given}\n"
 
 
+@pytest.mark.parametrize(
+    "images",
+    [
+        ["NVIDIA_VISIBLE_DEVICES=1"],
+        ["NVIDIA_VISIBLE_DEVICES=GPU-1111"],
+        ["NVIDIA_VISIBLE_DEVICES=0,1"],
+        ["CGPU_GPU=1"],
+        ["CGPU_GPU=0,1"],
+        # what the device cgpu.io/gpu=0 sets, and what goes on as if it had set it
+        ["CGPU_CARD_0=1", "CGPU_CARD_1=1"],
+        ["CGPU_CARD_0=1", "NVIDIA_VISIBLE_DEVICES=1"],
+    ],
+)
+def test_no_image_names_other_cards_than_come_as_devices(
+    engine: Any, images: list[str], capsys: Any
+) -> None:
+    config = {
+        "process": {"env": ["CGPU_MEM=1GiB", *images]},
+        "linux": {"devices": [node(0)], "resources": {"devices": RULES}},
+    }
+    assert engine.call(config=config) == 1
+    assert engine.written == ""
+    said = "cards 1 are asked for, but the container is given the device nodes of 0;"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_number_of_cards_is_chosen_among_those_that_come_as_devices(
+    engine: Any, count: int, capsys: Any
+) -> None:
+    """The fullest that has room is not one of them."""
+    put(engine.root / "2", memory=memory(32510 * MIB, allocated=8192 * MIB))
+    config = {
+        "process": {"env": [f"nvidia.com/gpu={count}", "nvidia.com/gpumem=1024"]},
+        "linux": {"devices": [node(0), node(3)], "resources": {"devices": RULES}},
+    }
+    assert engine.call(config=config) == (count == 3)
+    if count == 1:
+        assert engine.written == f"create {CID} pid=4711 gpu=0,{MIB_1024}\n"
+    else:
+        assert engine.written == ""
+        assert "3 of 2 cards asked, 2 fit" in capsys.readouterr().err
+
+
 def test_a_privileged_containers_nodes_choose_no_card(engine: Any) -> None:
     """It has all of them, and one that wants one card is given one."""
     mgpu = {"emr.serverless.mgpu.core": "30", "emr.serverless.mgpu.memory": "1024"}
