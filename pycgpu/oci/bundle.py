@@ -27,7 +27,7 @@ GIVEN = "--set"
 FOR_POD = "--pod"
 POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
 #: Of NVIDIA's devices; its minors below 254 are cards, by their index.
-_MAJOR = 195
+NVIDIA_MAJOR = 195
 _CARD_MINORS = range(254)
 #: What the CDI specification of NVIDIA's toolkit sets, so that its runtime leaves alone what CDI
 #: has brought. The cards are then those whose nodes it brought.
@@ -131,7 +131,7 @@ def given_cards(config: dict[str, object]) -> tuple[tuple[int, ...], bool]:
         node["minor"]
         for node in (devices if isinstance(devices, list) else [])
         if isinstance(node, dict)
-        and (node.get("type"), node.get("major")) == ("c", _MAJOR)
+        and (node.get("type"), node.get("major")) == ("c", NVIDIA_MAJOR)
         and node.get("minor") in _CARD_MINORS
     ]
     return tuple(dict.fromkeys(cards)), privileged

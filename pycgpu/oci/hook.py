@@ -23,7 +23,7 @@ from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from ..tree.lock import LOCK, Admission
-from . import json_text
+from . import json_text, nodes
 from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
 from .log import CTYUN, DEFAULT, HookLog
 
@@ -148,6 +148,10 @@ def _register(
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
         if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
             result = Refusal((_WITHOUT_BRIDGE,))
+        past = nodes.past_limits(config, proc)
+        if isinstance(result, Grant) and past and _is_limited(result):
+            paths = ", ".join(str(node.get("path")) for node in past)
+            result = Refusal((paths + _PAST_LIMITS,))
         if isinstance(result, Refusal):
             for card in result.fitting:
                 log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
@@ -174,6 +178,17 @@ _WITHOUT_BRIDGE = (
     "a part of the compute is asked for, and nothing here enforces one: load the bridge"
     f' (modprobe cgpu_rm), or set without_bridge = "warn" in {permit.PATH} to start without'
 )
+
+
+_PAST_LIMITS = (
+    ": by such a node a container has more of the card than its limits. Start it with the runtime"
+    " cgpu, which leaves them out; where NVIDIA's toolkit adds them behind it, run nvidia-ctk"
+    " config --in-place --set nvidia-container-runtime.mode=legacy"
+)
+
+
+def _is_limited(grant: Grant) -> bool:
+    return any((card.memory_bytes, card.quota) != (None, None) for card in grant.cards)
 
 
 def _enforced(grant: Grant, root: str) -> bool:

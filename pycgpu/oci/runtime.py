@@ -43,6 +43,9 @@ _CAPABILITY_NODES = (
     "NVIDIA_MIG_MONITOR_DEVICES",
     "NVIDIA_IMEX_CHANNELS",
 )
+#: How the toolkit's features are asked for, each of which brings nodes of another driver:
+#: NVIDIA_GDS, NVIDIA_GDRCOPY, NVIDIA_NVSWITCH, NVIDIA_MOFED, and what comes after them.
+_FEATURE, _FEATURE_ON = "NVIDIA_", "enabled"
 _CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
@@ -124,8 +127,10 @@ def prepare(
         return False
     from ..request import admission
     from ..tree import procfs
+    from . import nodes
 
     add_hook(config, hook)
+    nodes.take_out(config)
     try:
         root = root or procfs.find_root()
         cards = procfs.find_cards(root)
@@ -220,8 +225,9 @@ def leave_out(config: dict[str, object]) -> None:
     Take out what an image may ask NVIDIA's toolkit for, and a limited container must not have.
 
     By ``graphics`` and ``display`` that brings the nodes of nvidia-modeset and nvidia-drm, by which
-    video memory is had past RM, and by the other variables those of nvidia-caps. An image of the
-    first CUDA images' kind, which sets CUDA_VERSION and nothing else, gets all that there is.
+    video memory is had past RM, and by the other variables those of nvidia-caps, of the host's
+    switches and network, and of drivers that map a card's memory. An image of the first CUDA
+    images' kind, which sets CUDA_VERSION and nothing else, gets all that there is.
     """
     process = _map(config, "process")
     kept: list[object] = []
@@ -232,7 +238,8 @@ def leave_out(config: dict[str, object]) -> None:
             asked += [word.strip() for word in value.split(",")]
         elif key == "CUDA_VERSION":
             asked += [""]
-        if key not in (_CAPABILITIES, *_CAPABILITY_NODES):
+        feature = key.startswith(_FEATURE) and value == _FEATURE_ON
+        if key not in (_CAPABILITIES, *_CAPABILITY_NODES) and not feature:
             kept.append(entry)
     if asked:
         every = "all" in asked or not any(asked)

@@ -31,6 +31,7 @@ CGROUP1 = (
     "31 24 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
     "32 24 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
 )
+DEVICES = "Character devices:\n195 nvidia\n226 drm\n240 nvidia-caps\n\nBlock devices:\n  8 sd\n"
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -44,6 +45,7 @@ class Engine:
         self.lock = directory / "run" / "lock"
         self.proc = directory / "proc"
         self.process("NSpid:\t4711\t1\n")
+        (self.proc / "devices").write_text(DEVICES)
         (directory / "bundle").mkdir()
 
     def call(
@@ -632,7 +634,7 @@ MIB_1024 = "mem=1073741824"
         # … --device /dev/nvidia3:/dev/card: the node's number counts and not its name
         ([], [node(3, "/dev/card"), node(1)], [3, 1]),
         (["NVIDIA_VISIBLE_DEVICES=0"], [node(0), node(1)], [0]),
-        ([], [node(254, "/dev/nvidia-modeset"), node(255, "/dev/nvidiactl")], [0, 1, 2, 3]),
+        ([], [node(255, "/dev/nvidiactl")], [0, 1, 2, 3]),
     ],
 )
 def test_cards_that_come_as_devices_are_those_that_are_limited(
@@ -703,6 +705,31 @@ def test_a_privileged_containers_nodes_choose_no_card(engine: Any) -> None:
     }
     assert engine.call(config=config) == 0
     assert engine.written.count("gpu=") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "rules", "refused"),
+    [
+        ("CGPU_MEM=1GiB", RULES, True),
+        ("CGPU_QUOTA=30", RULES, True),
+        ("CGPU_MEM=max", RULES, False),
+        ("CGPU_MEM=1GiB", [{"allow": True, "access": "rwm"}], False),
+    ],
+)
+def test_no_limited_container_starts_with_a_node_past_its_limits(
+    engine: Any, asked: str, rules: Any, refused: bool, capsys: Any
+) -> None:
+    """As CDI gives it to the hook alone; privileged it is given all."""
+    caps = {"path": "/dev/nvidia-caps/nvidia-cap1", "type": "c", "major": 240, "minor": 1}
+    nodes = [node(0), node(254, "/dev/nvidia-modeset"), caps]
+    config = {
+        "process": {"env": [asked, "CGPU_GPU=0"]},
+        "linux": {"devices": nodes, "resources": {"devices": rules}},
+    }
+    assert engine.call(config=config) == refused
+    said = capsys.readouterr().err
+    assert said.startswith("cgpu: /dev/nvidia-modeset, /dev/nvidia-caps/nvidia-cap1: ") == refused
+    assert (engine.written == "") == refused
 
 
 def test_void_without_a_node_names_no_card(engine: Any, capsys: Any) -> None:

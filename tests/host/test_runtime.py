@@ -126,6 +126,34 @@ def test_no_image_gets_nodes_that_reach_memory_past_the_door(
     assert "NVIDIA_MIG_MONITOR_DEVICES" not in found
 
 
+@pytest.mark.parametrize("feature", ["GDS", "GDRCOPY", "NVSWITCH", "MOFED", "OF_TOMORROW"])
+def test_no_image_turns_on_a_feature_of_the_toolkits(
+    tmp_path: Path, root: Any, dev: Any, feature: str
+) -> None:
+    """Each brings nodes: of the host's network and switches, of drivers that map cards' memory."""
+    env = ("CGPU_MEM=1GiB", "CGPU_GPU=0", "NVIDIA_PRODUCT_NAME=CUDA", f"NVIDIA_{feature}=enabled")
+    _, config = prepared(tmp_path, *env, root=root, dev=dev)
+    assert f"NVIDIA_{feature}=enabled" not in config["process"]["env"]
+    assert "NVIDIA_PRODUCT_NAME=CUDA" in config["process"]["env"]
+
+
+def test_nodes_past_the_limits_that_cdi_has_brought_are_taken_out(
+    tmp_path: Path, root: Any, dev: Any
+) -> None:
+    def node(minor: int) -> dict[str, object]:
+        return {"type": "c", "major": 195, "minor": minor}
+
+    devices = [{"path": "/dev/nvidia0", **node(0)}, {"path": "/dev/nvidia-modeset", **node(254)}]
+    allowed = [{"allow": True, **node(minor), "access": "rwm"} for minor in (0, 254)]
+    given = {"devices": devices, "resources": {"devices": allowed}}
+    env = ("CGPU_MEM=1GiB", "NVIDIA_VISIBLE_DEVICES=void")
+    _, config = prepared(tmp_path, *env, fields={"linux": given}, root=root, dev=dev)
+    assert devices[0] in config["linux"]["devices"]
+    assert "/dev/nvidia-modeset" not in [one["path"] for one in config["linux"]["devices"]]
+    assert allowed[0] in config["linux"]["resources"]["devices"]
+    assert allowed[1] not in config["linux"]["resources"]["devices"]
+
+
 def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev: Any) -> None:
     env = ("PATH=/bin", "CGPU_MEM=1GiB", "CGPU_GPU=2,0", "NVIDIA_VISIBLE_DEVICES=all")
     changed, config = prepared(tmp_path, *env, root=root, dev=dev)
