@@ -30,6 +30,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 from ..errors import CgpuError
+from . import hierarchy
 
 NOT_STARTED = 126
 _NAMESPACES = ("user", "ipc", "uts", "net", "pid", "cgroup", "mnt")
@@ -98,9 +99,9 @@ def of_process(pid: int) -> Confinement:
         ProcessLookupError, FileNotFoundError: it has ended.
         CgpuError: a part of it cannot be read.
     """
-    status = dict(
-        line.split(":", 1) for line in _read(pid, "status").decode().splitlines() if ":" in line
-    )
+    # Its name is its own choice, in whatever encoding.
+    lines = _read(pid, "status").decode(errors="replace").split("\n")
+    status = dict(line.split(":", 1) for line in lines if ":" in line)
     return Confinement(
         pid=pid,
         uid=int(status["Uid"].split()[1]),
@@ -253,24 +254,19 @@ def _foreign_namespaces(pid: int) -> list[int]:
 
 def _cgroups(pid: int) -> tuple[str, ...]:
     """The directories that *pid* is in and this process is not."""
-    own = set(_read(os.getpid(), "cgroup").splitlines())
-    mounts = [line.split() for line in _read(os.getpid(), "mountinfo").decode().splitlines()]
+    own = hierarchy.places(os.getpid())
+    mounted = hierarchy.mounts()
     found = []
-    for line in _read(pid, "cgroup").splitlines():
-        if line in own:
+    for place in hierarchy.places(pid):
+        if place in own:
             continue
-        number, controllers, path = line.decode().split(":", 2)
-        for words in mounts:
-            kind, _, options = words[words.index("-") + 1 :][:3]
-            if words[3] != "/" or kind != ("cgroup" if controllers else "cgroup2"):
-                continue
-            if not controllers or set(controllers.split(",")) <= set(options.split(",")):
-                found.append(words[4] + path)
-                break
-        else:
+        directory = hierarchy.directory(place.controllers, mounted)
+        if directory is not None:
+            found.append(directory + place.path)
+        elif place.controllers != ("",):
             # v2 beside v1, mounted nowhere and without a controller, confines nothing
-            if controllers:
-                raise CgpuError(f"hierarchy {number} ({controllers}) is mounted nowhere")
+            names = ",".join(place.controllers)
+            raise CgpuError(f"hierarchy {place.number} ({names}) is mounted nowhere")
     return tuple(found)
 
 

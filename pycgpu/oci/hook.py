@@ -23,7 +23,7 @@ from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from ..tree.lock import LOCK, Admission
-from . import json_text, nodes
+from . import hierarchy, json_text, nodes
 from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
 from .log import CTYUN, DEFAULT, HookLog
 
@@ -228,24 +228,17 @@ def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
             numbers = next(line for line in file if line.startswith("NSpid:")).split()[1:]
         if len(numbers) > 1 and numbers[-1] == "1":
             return None
-        with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file]
-        with open(f"{proc}/self/mountinfo", encoding="utf-8") as file:
-            mounts = [line.split() for line in file]
+        places, mounted = hierarchy.places(pid, proc), hierarchy.mounts(proc)
     except (OSError, StopIteration) as error:
         raise HookError(f"process {pid}: {error!r}: it has ended") from None
     # The unified hierarchy first, then a controller that engines always use.
     for controller in ("", "memory", "devices", "pids"):
-        for _, controllers, path in groups:
-            if controller not in controllers.split(",") or path == "/" or ".." in path:
+        for place in places:
+            if controller not in place.controllers or place.path == "/" or ".." in place.path:
                 continue
-            for words in mounts:
-                kind, _, options = words[words.index("-") + 1 :][:3]
-                # Mounted whole: a path below a part of the hierarchy would be another's.
-                if words[3] != "/" or kind != ("cgroup" if controller else "cgroup2"):
-                    continue
-                if not controller or controller in options.split(","):
-                    return words[4] + path
+            directory = hierarchy.directory((controller,), mounted)
+            if directory is not None:
+                return directory + place.path
     raise HookError(
         f"process {pid} has neither a pid namespace nor a cgroup of its own; give it one of them"
     )

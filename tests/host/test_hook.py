@@ -424,6 +424,24 @@ def test_a_container_without_a_pid_namespace_is_known_by_its_cgroup(
     assert engine.written.split()[2] == identity
 
 
+#: As any user mounts by fusermount: without a source, in no encoding, with others' separators, and
+#: as if it were a hierarchy.
+USERS_MOUNTS = (
+    b"63 43 0:39 / /home/u/x rw - fuse.x  rw\n"
+    b"64 43 0:40 / /home/u/\xff rw - fuse.x x rw\n"
+    b"65 43 0:41 / /home/u/\r66\x1c43\x1c0:42\x1c/\x1c/home/u\x1crw\x1c-\x1ccgroup2\x1cx\x1crw rw"
+    b" - fuse.x x rw\n"
+    b"67 43 0:43 / /home/u/\xc2\xa0rw\xc2\xa0-\xc2\xa0cgroup2\xc2\xa0x\xc2\xa0y rw - fuse.x x rw\n"
+)
+
+
+def test_no_users_mount_keeps_a_container_from_its_cgroup(engine: Any) -> None:
+    engine.process("NSpid:\t4711\n")
+    (engine.proc / "self" / "mountinfo").write_bytes(USERS_MOUNTS + CGROUP2.encode())
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    assert engine.written.split()[2] == "cgroup=/sys/fs/cgroup/a/b"
+
+
 @pytest.mark.parametrize("cgroup", ["0::/\n", "0::/../x\n", ""])
 def test_a_container_that_nothing_tells_from_the_host_is_refused(
     engine: Any, cgroup: Any, capsys: pytest.CaptureFixture[str]

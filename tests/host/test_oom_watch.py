@@ -72,6 +72,26 @@ def test_the_script_learns_container_card_and_process(tmp_path: Path, process: A
     assert out.read_text() == f"{CID} 2 {process.pid}\n"
 
 
+NAMED = (
+    "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\r\\x85Uid:\\t7');"
+    " print(flush=True); time.sleep(60)"
+)
+
+
+def test_a_process_whose_name_is_no_text_is_answered_too(tmp_path: Path) -> None:
+    """Else it would end the watcher, and whoever runs out of memory next is not killed."""
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-ISc", NAMED], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            script = script_at(tmp_path, f"id -u > {out}")
+            assert run_as(script, CID, 0, process.pid) == 0
+        finally:
+            process.kill()
+    assert out.read_text() == f"{os.getuid()}\n"
+
+
 def test_the_script_has_no_capability_and_cannot_gain_one(tmp_path: Path, process: Any) -> None:
     out = tmp_path / "out"
     script = script_at(tmp_path, f"grep -E 'Cap(Prm|Eff|Bnd)|NoNewPrivs' /proc/self/status > {out}")
