@@ -25,7 +25,7 @@ from ..tree import procfs
 from ..tree.lock import LOCK, Admission
 from . import hierarchy, json_text, nodes
 from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
-from .log import CTYUN, DEFAULT, HookLog
+from .log import CTYUN, DEFAULT, HookLog, shown
 
 STATE_MAX = 4 << 20
 CREATE_STAGES = ("createRuntime", "prestart")
@@ -87,7 +87,7 @@ def run(
 
 def _fail(log: HookLog, container_id: str, what: str, reason: str) -> int:
     log.line("ERROR", container_id, f"{what}: {reason}")
-    print(f"cgpu: {reason}", file=sys.stderr)
+    print(f"cgpu: {shown(reason)}", file=sys.stderr)
     return 1
 
 

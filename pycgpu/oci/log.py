@@ -15,6 +15,23 @@ DEFAULT = "/var/log/cgpu-prestart-hook.log"
 CTYUN = "/var/log/nvidia-egpu-prestart-hook.log"
 ROTATE_BYTES = 1 << 20
 KEPT = 3
+#: Of one text: what a container calls its variables has no end, and the log keeps four files.
+_HEAD, _TAIL = 3000, 1000
+
+
+def shown(text: str) -> str:
+    """
+    Return *text* as one line that neither a terminal nor a log takes for anything else.
+
+    An image chooses the names of its variables, which errors quote.
+    """
+    if len(text) > _HEAD + _TAIL:
+        text = f"{text[:_HEAD]} ... {text[-_TAIL:]}"
+    text = text.replace("\n", " | ")
+    if text.isprintable():
+        return text
+    escaped = (c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(escaped)
 
 
 class HookLog:
@@ -37,10 +54,10 @@ class HookLog:
     def line(self, level: str, container_id: str, text: str) -> None:
         """Write one line; a log that cannot be written must not decide over a container."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        shown = text.replace("\n", " | ")
+        line = f"{stamp} {level} {shown(container_id[:12])} {shown(text)}\n"
         for path in self.paths:
             try:
-                _append(path, f"{stamp} {level} {container_id[:12]} {shown}\n")
+                _append(path, line)
             except OSError:
                 continue
 

@@ -343,6 +343,9 @@ def main(
 
 def report(args: list[str], reason: str) -> None:
     """Say why on stderr, and in the log that containerd reads its error from (``--log``)."""
+    from .log import shown
+
+    reason = shown(reason)
     print(f"cgpu: {reason}", file=sys.stderr)
     if "--log" in args[:-1]:
         import time

@@ -377,6 +377,29 @@ def test_memory_alone_needs_no_bridge(engine: Any) -> None:
     assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 0
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "CGPU_\x1b[2J\x1b]0;x\x07\r2026 INFO granted\u2028\udc9b2J=1",
+        "CUDA_DEVICE_MEMORY_LIMIT\x1b[1m\x9b=1g",
+        "CGPU_MEM\n=1GiB",
+    ],
+)
+def test_no_name_of_a_variable_moves_a_terminal_or_ends_a_line(
+    engine: Any, entry: str, capsys: Any
+) -> None:
+    assert engine.call(entry) == 1
+    for text in (capsys.readouterr().err, engine.log.read_text()):
+        assert text.endswith("\n") and text[:-1].isprintable(), text
+
+
+def test_no_name_of_a_variable_fills_the_log(engine: Any, capsys: Any) -> None:
+    assert engine.call(f"CGPU_{'X' * 200_000}=1") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cgpu: CGPU_XXX") and said.endswith("CGPU_DISABLE\n")
+    assert len(said) < 5000 and engine.log.stat().st_size < 5000
+
+
 def test_what_other_containers_hold_counts(engine: Any) -> None:
     put(engine.root / "0", memory=memory(32510 * MIB, allocated=32000 * MIB))
     add_container(engine.root, 0, "ab" * 32, memsize=str(32000 * MIB), quota="95")
