@@ -13,6 +13,7 @@ from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
 from ._render import able, policy_name
+from ._table import clean
 
 UNKNOWN = "[N/A]"
 
@@ -252,5 +253,5 @@ def _text(field: Field, row: Row, units: bool) -> str:
     elif isinstance(value, float):
         value = round(value, 1)
     # Names are others' choice: a comma in one must not make a column more.
-    text = str(value).replace(",", ";")
+    text = clean(str(value)).replace(",", ";")
     return f"{text} {field.unit}" if units and field.unit else text

@@ -6,6 +6,7 @@ come at any time. Sizes are bytes, shares parts of one, what is not known is nul
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pycgpu import __version__
@@ -14,6 +15,19 @@ from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 from ._render import policy_name
 
 SCHEMA = "cgpu-smi/1"
+
+
+def text(document: dict[str, Any], *, plain: bool) -> str:
+    """
+    Return it as one line without what could move a terminal's cursor; others choose their names.
+
+    Args:
+        plain: in ASCII.
+    """
+    written = json.dumps(document, ensure_ascii=plain)
+    if written.isprintable():
+        return written
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in written)
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -116,7 +115,7 @@ def _printer(
 
         # Where the locale has no more than ASCII, JSON has escapes for the rest.
         plain = look.ascii
-        return lambda moment: print(json.dumps(_json.document(moment), ensure_ascii=plain)), True
+        return lambda moment: print(_json.text(_json.document(moment), plain=plain)), True
     if options.list_gpus:
         from . import _render
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import signal
 import threading
@@ -82,13 +81,15 @@ def usage(
         if not rows:
             raise CgpuError(f"nothing is recorded of a container {container!r} in that time")
     if as_json:
+        from . import _json
+
         document = {
             "schema": SCHEMA,
             "since_ns": int(since_ns),
             "until_ns": int(until_ns),
             "rows": [_fields(row) for row in rows],
         }
-        print(json.dumps(document, ensure_ascii=False))
+        print(_json.text(document, plain=False))
     elif as_csv:
         _print_csv(rows)
     else:

@@ -76,7 +76,7 @@ def read(root: str = procfs.KERNEL_DOOR) -> Door | None:
     if not Path(path).exists():
         return None
     table = {}
-    for line, text in enumerate(procfs.read(NODE, root).splitlines(), 1):
+    for line, text in enumerate(procfs.read_lines(NODE, root), 1):
         key, _, value = text.partition(" ")
         if not value:
             raise ProtocolError(path, line, text)

@@ -95,10 +95,18 @@ def read(path: str, root: str) -> str:
             chunks = _chunks(full)
     except OSError as error:
         raise _node_error(full, error, root) from None
-    try:
-        return b"".join(chunks).decode()
-    except UnicodeDecodeError:
-        raise ProtocolError(full, 1, repr(chunks[0][:80])) from None
+    # The names of processes are theirs to choose, and cut off in the middle of a character.
+    return b"".join(chunks).decode(errors="replace")
+
+
+def read_lines(path: str, root: str) -> list[str]:
+    """Return the lines of a node, whatever else than its own line ends a process's name holds."""
+    return _lines(read(path, root))
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _chunks(full: str) -> list[bytes]:
@@ -164,7 +172,7 @@ def _limit(path: str, root: str, none: str) -> int | None:
 
 def _table(path: str, root: str) -> dict[str, int]:
     table = {}
-    for line, text in enumerate(read(path, root).splitlines(), 1):
+    for line, text in enumerate(read_lines(path, root), 1):
         key, _, number = text.partition(" ")
         if not (key and number.isascii() and number.isdecimal()):
             raise ProtocolError(f"{root}/{path}", line, text)
@@ -441,7 +449,7 @@ def new_events(descriptor: int) -> list[str]:
             text += chunk
     except BlockingIOError:
         pass
-    return text.decode(errors="replace").splitlines()
+    return _lines(text.decode(errors="replace"))
 
 
 def create_command(

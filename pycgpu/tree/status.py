@@ -61,7 +61,7 @@ def read_meminfo(card: int, name: str, root: str) -> tuple[int, dict[int, int]]:
     path = f"{card}/{name}/meminfo"
     free_bytes = None
     by_pid: dict[int, int] = {}
-    for line, text in enumerate(procfs.read(path, root).splitlines(), 1):
+    for line, text in enumerate(procfs.read_lines(path, root), 1):
         words = text.split()
         numbers = [int(word) for word in words if word.isascii() and word.isdecimal()]
         if line == 1 and words[:1] == ["Free:"] and len(words) == 2 and len(numbers) == 1:
@@ -79,7 +79,7 @@ def read_procs(card: int, name: str, root: str) -> tuple[ProcessUsage, ...]:
     """``<gpu>/<id>/procs``: the processes that hold the card, with the bytes they charged."""
     path = f"{card}/{name}/procs"
     found = []
-    for line, text in enumerate(procfs.read(path, root).splitlines(), 1):
+    for line, text in enumerate(procfs.read_lines(path, root), 1):
         # comm comes last, for it may hold spaces.
         words = text.split(" ", 3)
         if len(words) < 3 or not all(w.isascii() and w.isdecimal() for w in words[:3]):

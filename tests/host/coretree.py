@@ -37,9 +37,12 @@ class Container:
     def cards(self) -> list[int]:
         return [card for card in range(lib.CGPU_MAX_CARDS) if self.create.grant[card].present]
 
-    def hold(self, card: int, pid: int, inside: int, size_bytes: int, comm: str) -> Container:
+    def hold(
+        self, card: int, pid: int, inside: int, size_bytes: int, comm: str | bytes
+    ) -> Container:
         """A process that has opened the card and taken memory."""
-        self.holders.setdefault(card, []).append((pid, inside, size_bytes, comm.encode()))
+        name = comm.encode() if isinstance(comm, str) else comm
+        self.holders.setdefault(card, []).append((pid, inside, size_bytes, name))
         account = self.ledger.account[card]
         account.current_bytes += size_bytes
         account.peak_bytes = max(account.peak_bytes, account.current_bytes)

@@ -28,7 +28,7 @@ from pycgpu.cli import _csv, _json, _render, _table
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
 from pycgpu.errors import CgpuError
-from pycgpu.tree import nvml, process, snapshot
+from pycgpu.tree import nvml, process, snapshot, status
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
 from pycgpu.tree.process import Process
@@ -195,7 +195,34 @@ def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path: Path)
     tables = [line for line in lines if line[0] in "│╭├╰"]
     assert {line[-1] for line in tables} <= set("│╮┤╯")
     (row,) = _csv.rows(taken, _csv.parse_query("container,name"))
-    assert row.count(",") == 1
+    assert row.count(",") == 1 and row.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"\xff\xe4\xb8", "\ufffd\ufffd"),
+        ("a\u20281 1 0 x", "a\u20281 1 0 x"),
+        ("\x85", "\x85"),
+        ("a\u2029", "a\u2029"),
+    ],
+)
+def test_no_name_of_a_process_hides_the_others_or_adds_one(
+    tree: CoreTree, name: str | bytes, shown: str
+) -> None:
+    """It chooses its name, of any bytes: what Python takes for the end of a line among them."""
+    tree.containers[OTHER].hold(0, 4711, 7, MIB, name)
+    tree.write()
+    directory = tree.containers[OTHER].name
+    found = status.read_procs(0, directory, str(tree.root))
+    assert (4711, 7, MIB, shown) in found
+    assert 1 not in [one.pid for one in found]
+    with pytest.raises(CgpuError, match="is no process of"):
+        process.send("TERM", 1, 0, directory, str(tree.root))
+    taken = snapshot.take(str(tree.root), boards=Nvml())
+    lines = [*_render.report(taken, Look()), _json.text(_json.document(taken), plain=False)]
+    assert all(line.isprintable() for line in lines)
+    assert json.loads(lines[-1])["gpus"]
 
 
 def test_wide_characters_take_two_columns() -> None:
