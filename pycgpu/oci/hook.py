@@ -23,7 +23,7 @@ from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from ..tree.lock import LOCK, Admission
-from . import hierarchy, json_text, nodes
+from . import hierarchy, json_text, mark, nodes
 from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
 from .log import CTYUN, DEFAULT, HookLog, shown
 
@@ -74,7 +74,7 @@ def run(
         if removing:
             if shared is not None:
                 return _leave(shared, log, root, lock, tenants)
-            return _remove(state, log, root, policy)
+            return _remove(state, log, root)
         return _register(state, log, root, lock, proc, policy, shared, tenants, seccomp)
     except CgpuError as error:
         reason = str(error)
@@ -101,6 +101,11 @@ def _state(text: str) -> dict[str, object]:
     return state
 
 
+def _bundle(state: dict[str, object]) -> str | None:
+    bundle = state.get("bundle", state.get("bundlePath"))
+    return bundle if isinstance(bundle, str) else None
+
+
 def _register(
     state: dict[str, object],
     log: HookLog,
@@ -113,8 +118,8 @@ def _register(
     seccomp: str | None,
 ) -> int:
     container_id = str(state["id"])
-    bundle = state.get("bundle", state.get("bundlePath"))
-    if not isinstance(bundle, str):
+    bundle = _bundle(state)
+    if bundle is None:
         raise HookError("the container's state names no bundle")
     config = load_config(bundle)
     if names(config, "EGPU"):
@@ -166,6 +171,8 @@ def _register(
     if joined:
         log.line("INFO", container_id, f"shares {registered}")
         return 0
+    if shared is None:
+        mark.leave(bundle, container_id)
     if result.oom_script is not None:
         _watch(registered, result, root, pid, log)
     for card in result.cards:
@@ -315,16 +322,18 @@ def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -
         raise
 
 
-def _remove(state: dict[str, object], log: HookLog, root: str | None, policy: str) -> int:
+def _remove(state: dict[str, object], log: HookLog, root: str | None) -> int:
     # Containers that asked for nothing come here too: their engines know no better. A door that
     # is closed has nothing to remove, and processes that linger are the door's own to reap.
     container_id = str(state["id"])
+    bundle = _bundle(state)
+    if bundle is None or not mark.take(bundle, container_id):
+        return 0
     try:
         if procfs.destroy(container_id, root or procfs.find_root()):
             log.line("INFO", container_id, "removed")
     except CgpuError as error:
-        if _asked_before(state, policy) is not None:
-            log.line("WARN", container_id, f"not removed: {error}")
+        log.line("WARN", container_id, f"not removed: {error}")
     return 0
 
 
@@ -343,14 +352,6 @@ def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str 
             log.line("WARN", shared, f"not removed: {error}")
         tenant.remove(shared, directory)
     return 0
-
-
-def _asked_before(state: dict[str, object], policy: str) -> Request | None:
-    """Return what the container had asked for, or None where that cannot be told any more."""
-    try:
-        return request_of(load_config(str(state.get("bundle"))), permit.load(policy))
-    except CgpuError:
-        return None
 
 
 def main(argv: list[str] | None = None) -> int:

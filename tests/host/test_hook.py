@@ -500,10 +500,35 @@ def test_a_missing_bundle_refuses(engine: Any) -> None:
 
 @pytest.mark.parametrize("pid", [{}, {"pid": 0}])
 def test_poststop_removes_the_container(engine: Any, pid: Any) -> None:
+    asked = ("CGPU_MEM=4GiB", "CGPU_GPU=0")
+    assert engine.call(*asked) == 0
+    os.truncate(engine.root / "inst_ctl", 0)
     state = engine.state(status="stopped")
     del state["pid"]
-    assert engine.call("CGPU_MEM=4GiB", stage="poststop", state=state | pid) == 0
+    assert engine.call(*asked, stage="poststop", state=state | pid) == 0
     assert engine.written == f"destroy {CID}\n"
+    os.truncate(engine.root / "inst_ctl", 0)
+    assert engine.call(*asked, stage="poststop", state=state | pid) == 0
+    assert engine.written == ""
+
+
+@pytest.mark.parametrize("env", [["CGPU_MEM=4GiB", "CGPU_GPU=0"], ["CGPU_MEM=4"], []])
+def test_a_container_takes_no_other_of_its_id_along(engine: Any, env: list[str]) -> None:
+    """Ids are each engine's own, and runc removes whom the hook has refused."""
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    (engine.root / "inst_ctl").rename(engine.root / "taken")
+    (engine.root / "inst_ctl").symlink_to("/dev/full")
+    other = engine.directory / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"process": {"env": env}}))
+    state = engine.state(bundle=str(other))
+    assert engine.call(state=state) == bool(env)
+    (engine.root / "inst_ctl").unlink()
+    (engine.root / "taken").rename(engine.root / "inst_ctl")
+    assert engine.call(stage="poststop", state=state | {"status": "stopped", "pid": 0}) == 0
+    assert "destroy" not in engine.written
+    assert engine.call(stage="poststop") == 0
+    assert engine.written.startswith(f"destroy {CID}\n")
 
 
 def test_a_removal_that_fails_is_not_logged_as_a_refusal(engine: Any) -> None:
@@ -514,13 +539,17 @@ def test_a_removal_that_fails_is_not_logged_as_a_refusal(engine: Any) -> None:
 
 
 def test_poststop_is_known_by_its_status(engine: Any) -> None:
-    assert engine.call("CGPU_MEM=1G", stage=None, state=engine.state(status="stopped")) == 0
-    assert engine.written == f"destroy {CID}\n"
+    asked = ("CGPU_MEM=1G", "CGPU_GPU=0")
+    assert engine.call(*asked) == 0
+    assert engine.call(*asked, stage=None, state=engine.state(status="stopped")) == 0
+    assert engine.written.startswith(f"destroy {CID}\n")
 
 
 def test_poststop_never_fails_for_a_container_that_it_cannot_remove(engine: Any) -> None:
+    asked = ("CGPU_MEM=4GiB", "CGPU_GPU=0")
+    assert engine.call(*asked) == 0
     engine.root = engine.directory / "none"
-    assert engine.call("CGPU_MEM=4GiB", stage="poststop") == 0
+    assert engine.call(*asked, stage="poststop") == 0
     assert "not removed" in engine.log.read_text()
 
 
