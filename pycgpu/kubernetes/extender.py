@@ -151,16 +151,14 @@ class Cluster:
                 return None
             try:
                 asked = asked_by(pod, self.families)
-                text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION)
-                choice = (
-                    {name: tuple(cards) for name, cards in json.loads(text).items()}
-                    if text
-                    # Bound past us: by its own name of a node, or before we came.
-                    else place(asked, self.nodes.get(node, []), self.placement) or {}
-                )
-            except (CgpuError, ValueError, TypeError, AttributeError) as error:
+            except CgpuError as error:
                 log.warning("pod %s: %s", pod["metadata"]["name"], error)
                 return None
+            cards = self.nodes.get(node, [])
+            choice = _chosen(pod, asked, cards)
+            if choice is None:
+                # Bound past us: by its own name of a node, or before we came.
+                choice = place(asked, cards, self.placement) or {}
             if asked:
                 self._drop_plan(uid)
                 self._pods[uid] = (node, asked, choice)
@@ -303,6 +301,30 @@ class Cluster:
             return choice
 
 
+def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
+    """
+    Return the cards that are written on a pod; None where they are not what it asks for.
+
+    A pod may say anything there, and must not take more of a card by it, or less.
+
+    Args:
+        cards: of its node, as far as that is known.
+    """
+    there = {card.name for card in cards}
+    try:
+        told = json.loads((pod["metadata"].get("annotations") or {})[ANNOTATION])
+        choice = {name: tuple(map(str, told[name])) for name in asked}
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    for name, named in choice.items():
+        # Each once, and as many as there are ids for.
+        if not len(named) == len(set(named)) == asked[name].cards:
+            return None
+        if there and not there.issuperset(named):
+            return None
+    return choice
+
+
 def gang_of(pod: Any) -> Gang | None:
     """Return the PodGroup that a pod is of (alpha in 1.36)."""
     group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
@@ -384,6 +406,13 @@ def _touch(cluster: Cluster, access: apiserver.Access) -> None:
             log.info("%s", error)
 
 
+def _tell(take: Callable[[str, Any], None], kind: str, one: Any) -> None:
+    try:
+        take(kind, one)
+    except Exception:  # whatever somebody has written in one, the news of the others goes on
+        log.exception("%s %s", kind, one["metadata"]["name"])
+
+
 def _mirror(
     access: apiserver.Access,
     path: str,
@@ -397,9 +426,9 @@ def _mirror(
             listed = access.call("GET", path)
             now = {one["metadata"]["uid"]: one for one in listed["items"]}
             for uid in known.keys() - now.keys():
-                take("DELETED", known[uid])
+                _tell(take, "DELETED", known[uid])
             for one in now.values():
-                take("ADDED", one)
+                _tell(take, "ADDED", one)
             known = now
             complete.set()
             for event in access.watch(path, listed["metadata"]["resourceVersion"]):
@@ -410,7 +439,7 @@ def _mirror(
                     known.pop(one["metadata"]["uid"], None)
                 else:
                     known[one["metadata"]["uid"]] = one
-                take(event["type"], one)
+                _tell(take, event["type"], one)
                 if ended.is_set():
                     return
         except CgpuError as error:

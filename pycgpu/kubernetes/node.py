@@ -368,7 +368,7 @@ def _scheduled(pod: Any, container: str) -> tuple[str, ...]:
     """Return the cards that a scheduler has chosen for a container; a pod may say anything."""
     try:
         found = json.loads(pod["metadata"]["annotations"][ANNOTATION])[container]
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return ()
     return tuple(map(str, found)) if isinstance(found, list) else ()
 

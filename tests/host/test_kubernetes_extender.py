@@ -258,6 +258,40 @@ def test_pods_of_before_are_known_by_what_stands_on_them() -> None:
         rig.stop()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "[]",
+        "null",
+        "7",
+        '{"main": 7}',
+        '{"main": [{}]}',
+        '{"main": []}',
+        '{"main": ["elsewhere"]}',
+        '{"main": ["one-0", "one-0", "one-0"]}',
+        '{"main": ["one-0", "one-1"]}',
+        '{"other": ["one-0"]}',
+        "\ufffd",
+    ],
+)
+def test_what_a_pod_says_of_its_cards_takes_no_more_and_no_less(text: str) -> None:
+    """Nor does it keep the extender from what others do."""
+    rig = Rig()
+    rig.node("one")
+    for pod in (rig.pod("liar", node="one", gpumem=1024), rig.pod("idle", node="one", gpu=0)):
+        pod["metadata"]["annotations"] = {extender.ANNOTATION: text}
+    rig.start()
+    try:
+        (card, other) = rig.cluster.nodes["one"]
+        assert sorted((card.free_memory, other.free_memory)) == [15360, 16384]
+        assert sorted((card.free_containers, other.free_containers)) == [19, 20]
+        pod = rig.pod("late", node="one", gpu=2, gpumem=1024)
+        rig.until(lambda: card.free_memory + other.free_memory == 29696, "news of a pod")
+    finally:
+        rig.stop()
+
+
 def test_what_happened_between_two_watches_is_noticed(rig: Rig) -> None:
     pod = rig.pod("a", node="one", gpu=2, gpumem=16384)
     other = rig.pod("b", gpumem=1000)
