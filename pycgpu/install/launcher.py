@@ -75,6 +75,8 @@ for word do
 	{" | ".join(runtime.STARTS)}) prepared "$@" ;;
 	esac
 done
+# In the place of runc behind the toolkit: not to that again.
+case $0 in {shlex.quote(runtime.BEHIND)}/*) prepared "$@" ;; esac
 for runtime in {paths}; do
 	if [ -x "$runtime" ] && ! [ "$runtime" -ef "$0" ]; then
 		exec "$runtime" "$@"

@@ -42,12 +42,12 @@ def past_limits(
     return [node for node in nodes if _is_past(node, unwatched, sysfs)]
 
 
-def take_out(config: dict[str, object], proc: str = "/proc", sysfs: str = "/sys") -> None:
-    """Take them out of *config*, and the leave to use them."""
+def take_out(config: dict[str, object], proc: str = "/proc", sysfs: str = "/sys") -> bool:
+    """Take them out of *config*, and the leave to use them; return whether there were any."""
     past = past_limits(config, proc, sysfs)
     linux = config.get("linux")
     if not past or not isinstance(linux, dict):
-        return
+        return False
     linux["devices"] = [node for node in linux["devices"] if node not in past]
     numbers = {(node.get("major"), node.get("minor")) for node in past}
     resources = linux.get("resources")
@@ -61,6 +61,7 @@ def take_out(config: dict[str, object], proc: str = "/proc", sysfs: str = "/sys"
             or rule.get("type") not in _KINDS
             or (rule.get("major"), rule.get("minor")) not in numbers
         ]
+    return True
 
 
 def _is_past(node: dict[str, object], unwatched: set[str], sysfs: str) -> bool:

@@ -7,6 +7,9 @@ the hook, the device nodes of its cards and no others, and NVIDIA_VISIBLE_DEVICE
 (so that nvidia-container-runtime, if it is next in line, shows the same cards). With the user door
 it gets the agent's seccomp rules as well. Every other command is passed on at once.
 
+NVIDIA's runtime may add nodes that no limited container must have. It looks for runc in PATH, so it
+is made to find this program once more there, which takes them out and hands on to runc.
+
 This file decides nothing about limits: what cannot be understood here still gets the hook, and
 the hook refuses with the reason where engines look for it.
 """
@@ -26,7 +29,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: What is executed, the first that exists; nvidia-container-runtime itself goes on to runc.
-RUNTIMES = ("nvidia-container-runtime", "runc", "crun")
+TOOLKIT = "nvidia-container-runtime"
+RUNTIMES = (TOOLKIT, "runc", "crun")
+#: Links to this program, by the names that the toolkit looks for.
+BEHIND = "/run/cgpu/behind"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOOK = "/usr/lib/cgpu/cgpu-hook"
 #: Commands that bring a container into being.
@@ -317,6 +323,52 @@ def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str,
     ]
 
 
+def step_behind(own: str, behind: str = BEHIND) -> dict[str, str]:
+    """
+    Return an environment in which the toolkit finds *own*, this program, where it looks for runc.
+
+    Who may not write below /run is left to the hook, which refuses what the toolkit should not add.
+    """
+    environment = dict(os.environ)
+    program = os.path.realpath(own)
+    try:
+        os.makedirs(behind, 0o755, exist_ok=True)
+        for name in RUNTIMES[1:]:
+            link = f"{behind}/{name}"
+            if os.path.realpath(link) != program:
+                new = f"{link}.{os.getpid()}"
+                os.symlink(program, new)
+                os.rename(new, link)
+    except OSError:
+        return environment
+    environment["PATH"] = f"{behind}:{environment.get('PATH', PATH)}"
+    return environment
+
+
+def hand_on(
+    bundle: str | None, runtimes: tuple[str, ...], own: str, behind: str = BEHIND
+) -> tuple[str, dict[str, str]]:
+    """
+    Take out of *bundle* what the toolkit has added; return the program behind it, its environment.
+
+    Raises:
+        HookError: config.json cannot be read or replaced, or no such program is installed.
+    """
+    from . import nodes
+    from .bundle import load_config, save_config
+
+    if bundle is not None:
+        config = load_config(bundle)
+        if nodes.take_out(config):
+            save_config(bundle, config)
+    names = [name for name in runtimes if not os.path.basename(name).startswith(TOOLKIT)]
+    # the toolkit chose by name
+    names.sort(key=lambda name: os.path.basename(name) != os.path.basename(own))
+    environment = dict(os.environ)
+    environment["PATH"] = environment.get("PATH", PATH).removeprefix(f"{behind}:")
+    return find_runtime(tuple(names), own=own), environment
+
+
 def main(
     argv: list[str] | None = None,
     *,
@@ -324,15 +376,22 @@ def main(
     runtimes: tuple[str, ...] = RUNTIMES,
     root: str | None = None,
     own: str | None = None,
+    behind: str = BEHIND,
 ) -> int:
     """Prepare the bundle if there is one, and become the next runtime; returns only to fail."""
     args = list(sys.argv[1:] if argv is None else argv)
+    own = own or sys.argv[0]
     try:
         bundle = find_bundle(args)
-        if bundle is not None:
-            prepare(bundle, hook=hook, root=root)
-        runtime = find_runtime(runtimes, own=own)
-        os.execv(runtime, [runtime, *args])
+        environment = dict(os.environ)
+        if os.path.dirname(own) == behind:
+            runtime, environment = hand_on(bundle, runtimes, own, behind)
+        else:
+            prepared = bundle is not None and prepare(bundle, hook=hook, root=root)
+            runtime = find_runtime(runtimes, own=own)
+            if prepared and os.path.basename(runtime).startswith(TOOLKIT):
+                environment = step_behind(own, behind)
+        os.execve(runtime, [runtime, *args], environment)
     except CgpuError as error:
         reason = str(error)
     except Exception as error:  # a container must not start without what it asked for

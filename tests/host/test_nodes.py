@@ -75,7 +75,7 @@ def test_a_node_is_known_by_its_numbers(
         "linux": {"devices": [node, kept], "resources": {"devices": rules}}
     }
     assert nodes.past_limits(config, **host) == [node] * past
-    nodes.take_out(config, **host)
+    assert nodes.take_out(config, **host) == past
     assert config["linux"] == {
         "devices": [kept] if past else [node, kept],
         "resources": {"devices": rules[:1] if past else rules},
@@ -87,5 +87,5 @@ def test_a_node_is_known_by_its_numbers(
 )
 def test_a_config_without_nodes_is_left_as_it_is(host: dict[str, str], linux: object) -> None:
     config: dict[str, object] = {"linux": linux}
-    nodes.take_out(config, **host)
+    assert not nodes.take_out(config, **host)
     assert config == {"linux": linux}

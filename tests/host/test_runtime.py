@@ -22,6 +22,7 @@ from .tree import make_tree, memory, put
 
 REPOSITORY = Path(__file__).parents[2]
 HOOK = ("/usr/lib/cgpu/cgpu-hook",)
+LINUX = {"devices": [], "resources": {"devices": []}}
 
 
 @pytest.mark.parametrize(
@@ -386,6 +387,74 @@ def start(tmp_path: Path, *args: Any, script: str = '#!/bin/sh\necho "$0 $*"\n')
 def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_path: Path) -> None:
     result = start(tmp_path, "--root", "/r", "state", "a b")
     assert result.stdout == f"{tmp_path}/runc --root /r state a b\n"
+
+
+#: As NVIDIA's from 1.18 on: it adds nodes, whatever is asked for, and becomes the runc of its PATH.
+TOOLKIT_SCRIPT = """\
+#!{python}
+import json, os, sys
+path = sys.argv[sys.argv.index("-b") + 1] + "/config.json"
+with open(path) as file:
+    config = json.load(file)
+node = {{"type": "c", "major": 195, "minor": 254}}
+config["linux"]["devices"].append({{"path": "/dev/nvidia-modeset", **node}})
+config["linux"]["resources"]["devices"].append({{"allow": True, **node, "access": "rw"}})
+with open(path, "w") as file:
+    json.dump(config, file)
+os.execvp("{runc}", ["{runc}", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("runc", ["runc", "crun"])
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_nvidias_runtime_adds_behind_it_is_taken_out_before_runc_starts(
+    tmp_path: Path, root: Any, runc: str, asks: bool
+) -> None:
+    toolkit, behind, others = (tmp_path / name for name in ("nvidia", "behind", "bin"))
+    for folder in (toolkit, others):
+        folder.mkdir()
+    (toolkit / runtime.TOOLKIT).write_text(TOOLKIT_SCRIPT.format(python=sys.executable, runc=runc))
+    runtimes = [str(toolkit / runtime.TOOLKIT), str(others / "runc"), str(others / "crun")]
+    for path in runtimes[1:]:
+        Path(path).write_text('#!/bin/sh\necho "$0 $* $PATH"\n')
+    own = tmp_path / "cgpu-container-runtime"
+    own.write_text(
+        f"#!{sys.executable} -IS\n"
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from pycgpu.oci.runtime import main\n"
+        f"sys.exit(main(runtimes={tuple(runtimes)!r}, root={root!r}, behind={str(behind)!r}))\n"
+    )
+    for path in (own, *map(Path, runtimes)):
+        path.chmod(0o755)
+    bundle = bundle_of(tmp_path, *["CGPU_MEM=1GiB", "CGPU_GPU=0"] * asks, linux=LINUX)
+    search = f"{others}:/usr/bin:/bin"
+    result = subprocess.run(
+        [own, "create", "-b", bundle, "id"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": search},
+    )
+    assert result.stdout == f"{others}/{runc} create -b {bundle} id {search}\n", result.stderr
+    given = json.loads((Path(bundle) / "config.json").read_text())["linux"]
+    found = ["/dev/nvidia-modeset" in [one["path"] for one in given["devices"]]]
+    found.append(254 in [rule.get("minor") for rule in given["resources"]["devices"]])
+    assert found == [not asks] * 2
+    assert behind.exists() == asks
+
+
+def test_where_the_links_cannot_be_made_the_toolkit_starts_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    environment = runtime.step_behind("/bin/sh", str(tmp_path / "file" / "behind"))
+    assert environment == dict(os.environ)
+
+
+def test_links_lead_to_the_program_that_is_there_now(tmp_path: Path) -> None:
+    behind = tmp_path / "behind"
+    for program in ("/bin/true", "/bin/sh"):
+        runtime.step_behind(program, str(behind))
+        assert os.path.realpath(behind / "runc") == os.path.realpath(program)
+    assert sorted(os.listdir(behind)) == ["crun", "runc"]
 
 
 def test_a_failure_is_told_where_containerd_reads_it(tmp_path: Path) -> None:
