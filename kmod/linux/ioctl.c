@@ -72,9 +72,10 @@ static void kill_container(struct cgpu_container *container, const char *why)
 	pr_warn_ratelimited("cgpu: container %s killed: %s\n", container->id, why);
 	cgpu_event("killed id=%s pid=%d %s", container->id, task_tgid_nr(current), why);
 	rcu_read_lock();
+	/* whichever of its threads is left: what is sent to a first one that has ended is lost */
 	for_each_process(task)
 		if (cgpu_container_has(container, task))
-			send_sig(SIGKILL, task, 1);
+			kill_pid(task_tgid(task), SIGKILL, 1);
 	rcu_read_unlock();
 }
 

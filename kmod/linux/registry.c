@@ -15,6 +15,7 @@
 #include <linux/namei.h>
 #include <linux/pid.h>
 #include <linux/rculist.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 
@@ -214,9 +215,10 @@ static int identify_by_pid(struct cgpu_container *container, int pid)
 		ns = ns->parent;
 	if (ns && ns != &init_pid_ns) {
 		container->pid_ns = get_pid_ns(ns);
+		/* any thread of the namespace's first process */
 		init = READ_ONCE(ns->child_reaper);
 		if (init)
-			container->init = get_pid(task_pid(init));
+			container->init = get_pid(task_tgid(init));
 	}
 	rcu_read_unlock();
 	if (!ns)
@@ -238,10 +240,13 @@ bool cgpu_container_has_ended(struct cgpu_container *container)
 	if (container->pid_ns) {
 		struct task_struct *init;
 
-		/* a dead init waits for its namespace to empty, then for its parent */
+		/*
+		 * A dead init waits for its namespace to empty, then for its parent. Its first
+		 * thread alone may end long before it, and waits for the others.
+		 */
 		rcu_read_lock();
 		init = pid_task(container->init, PIDTYPE_PID);
-		ended = !init || READ_ONCE(init->exit_state);
+		ended = !init || (READ_ONCE(init->exit_state) && thread_group_empty(init));
 		rcu_read_unlock();
 		return ended;
 	}

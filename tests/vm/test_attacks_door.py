@@ -19,6 +19,7 @@ import pytest
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import make_nodes, until
+from tests.vm.test_identity import end_first_thread
 from tests.vm.test_isolation import LIMIT_BYTES, MIB, Host, say
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
@@ -48,8 +49,9 @@ def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: A
 class Race:
     """The program `race` in a container, a step at a time."""
 
-    def __init__(self, one: Container, uid: int, *command: str) -> None:
-        self.child = one.popen("race", *command, environment={"AS_UID": str(uid)})
+    def __init__(self, one: Container, uid: int, *command: str, **environment: str) -> None:
+        given = {"AS_UID": str(uid), **environment}
+        self.child = one.popen("race", *command, environment=given)
         self.expect("ready")
 
     def line(self) -> str:
@@ -122,11 +124,20 @@ def test_nobody_else_writes_to_a_copy_that_is_mapped(host: Host, uid: int) -> No
 
 
 @USERS
-def test_memory_is_duplicated_by_no_handle_that_was_anothers(host: Host, uid: int) -> None:
-    """What went with an address space is known still, and its handle is given to memory."""
-    one = host.tenant()
+@pytest.mark.parametrize("leader", ["lives", "has ended"])
+def test_memory_is_duplicated_by_no_handle_that_was_anothers(
+    host: Host, uid: int, leader: str
+) -> None:
+    """
+    What went with an address space is known still, and its handle is given to memory. Who is
+    killed for it dies also when the first thread of each of its processes has ended.
+    """
+    one = host.tenant(args=("race", "stay"))
     idle_bytes = host.driver_used_bytes()
-    race = Race(one, uid, "rename", str(300 * MIB))
+    environment = {"WITHOUT_LEADER": "1"} if leader == "has ended" else {}
+    race = Race(one, uid, "rename", str(300 * MIB), **environment)
+    if leader == "has ended":
+        end_first_thread(one)
     race.call_held("return", RM_ALLOC)
     race.go()
     race.expect("duplicated")

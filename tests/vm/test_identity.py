@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,13 @@ def group() -> Iterator[Callable[[str], Group]]:
         one.path.rmdir()
 
 
+def end_first_thread(one: Container) -> None:
+    """Of the first process, which is `race stay`: it goes on with another thread."""
+    os.kill(one.pid, signal.SIGUSR1)
+    stat = Path(f"/proc/{one.pid}/stat")
+    until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "Z", "the thread's end")
+
+
 def check_cgroup(driver: Sim, cgpu: Km, group: Callable[[str], Group]) -> None:
     whole = total_bytes(driver)
     inside, below, beside = group("tenant"), group("tenant/below"), group("tenant-too")
@@ -100,6 +108,30 @@ def test_a_container_inside_a_container_is_held_to_the_outer_one_s_share(
     cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
     nested = ("nsenter", "-t", str(one.pid), "-p", "unshare", "--pid", "--fork")
     assert total_bytes(driver, *nested) == LIMIT_BYTES
+
+
+@pytest.mark.needs("programs")
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_container_lives_on_when_only_a_thread_of_its_first_process_has_ended(
+    sim: Any, km: Any, container: Callable[..., Container], made: Any, order: str
+) -> None:
+    sim(model="t4")
+    cgpu = km()
+    one = container("one", programs={"/bin/race": made("programs") / "race"}, args=("race", "stay"))
+
+    if order == "before":
+        end_first_thread(one)
+    cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
+    if order == "after":
+        end_first_thread(one)
+    # Who looks which containers have ended looks at all of them.
+    two = container("two")
+    cgpu.create("two", f"pid={two.pid}", f"gpu=0,mem={LIMIT_BYTES}")
+    two.kill()
+    until(lambda: not (cgpu.root / "container/two").exists(), "the removal of another")
+    assert (cgpu.root / "container/one").exists()
+    one.kill()
+    until(lambda: not (cgpu.root / "container/one").exists(), "its removal")
 
 
 def test_the_first_of_two_requests_for_the_same_processes_stands(

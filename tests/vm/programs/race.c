@@ -2,7 +2,8 @@
 /*
  * What a tenant may try while one of its calls is held in the driver. The test
  * holds the call and says on standard input when to go on; each command prints
- * what it got. AS_UID: as that user instead of root.
+ * what it got. AS_UID: as that user instead of root. WITHOUT_LEADER: by another thread, when the
+ * process's first has ended.
  */
 #define _GNU_SOURCE
 #include "simcuda.h"
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/prctl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -575,7 +577,7 @@ static void list_directories(int count, char **paths)
 	}
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
 	const char *user = getenv("AS_UID");
@@ -627,5 +629,42 @@ int main(int argc, char **argv)
 		take_away();
 	else
 		die("unknown command", 0);
+	return 0;
+}
+
+static char **arguments;
+
+static void *run_without_leader(void *count)
+{
+	exit(run((int)(long)count, arguments));
+}
+
+/* Sleeps on when its first thread has ended, which SIGUSR1 has it do. */
+static void *stay(void *nothing)
+{
+	for (;;)
+		pause();
+	return nothing;
+}
+
+int main(int argc, char **argv)
+{
+	bool stays = argc == 2 && !strcmp(argv[1], "stay");
+	pthread_t thread;
+	sigset_t signals;
+	int number;
+
+	if (!stays && !getenv("WITHOUT_LEADER"))
+		return run(argc, argv);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	arguments = argv;
+	if (pthread_create(&thread, NULL, stays ? stay : run_without_leader, (void *)(long)argc))
+		die("thread", errno);
+	if (stays)
+		sigwait(&signals, &number);
+	/* of this thread alone */
+	syscall(SYS_exit, 0);
 	return 0;
 }
