@@ -116,16 +116,6 @@ static void container_gone(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
-static bool is_open(struct cgpu_container *container)
-{
-	bool idle;
-
-	mutex_lock(&container->lock);
-	idle = cgpu_tenant_idle(&container->tenant);
-	mutex_unlock(&container->lock);
-	return !idle;
-}
-
 int cgpu_container_destroy(const char *id)
 {
 	struct cgpu_container *container;
@@ -135,10 +125,8 @@ int cgpu_container_destroy(const char *id)
 	container = cgpu_registry_find(id);
 	if (!container)
 		err = -ENOENT;
-	else if (is_open(container))
+	else if (!cgpu_registry_remove_idle(container))
 		err = -EBUSY;
-	else
-		cgpu_registry_remove(container);
 	mutex_unlock(&cgpu_registry->lock);
 	if (!err)
 		container_gone(container);
@@ -157,9 +145,9 @@ static void reap_fn(struct work_struct *work)
 		ended = NULL;
 		mutex_lock(&cgpu_registry->lock);
 		list_for_each_entry(container, &cgpu_registry->containers, node) {
-			if (cgpu_container_has_ended(container) && !is_open(container)) {
+			if (cgpu_container_has_ended(container) &&
+			    cgpu_registry_remove_idle(container)) {
 				ended = container;
-				cgpu_registry_remove(ended);
 				break;
 			}
 		}

@@ -46,29 +46,39 @@ struct open_files {
 
 static struct open_files *open_files;
 
-/* Return: false: the tenant has no room for it. */
-static bool entry_begin(struct cgpu_open_file *entry, struct file *file,
-			struct cgpu_container *container, u32 device, u32 minor,
-			struct cgpu_call *exported_by)
+/*
+ * Return: 0, -ENOMEM: the tenant has no room for it, -EACCES: the container was removed while
+ * the driver opened the file, which nobody would govern.
+ */
+static int entry_begin(struct cgpu_open_file *entry, struct file *file,
+		       struct cgpu_container *container, u32 device, u32 minor,
+		       struct cgpu_call *exported_by)
 {
+	bool removed = false;
+
 	cgpu_container_make_room(container);
 	entry->file = file;
 	entry->device = device;
 	mutex_lock(&container->lock);
-	entry->number = exported_by ?
-		cgpu_call_open_dmabuf(&container->tenant, exported_by) :
-		cgpu_tenant_open(&container->tenant, device, minor, task_tgid_nr(current));
+	if (exported_by)
+		entry->number = cgpu_call_open_dmabuf(&container->tenant, exported_by);
+	else if (container->removed)
+		removed = true;
+	else
+		entry->number = cgpu_tenant_open(&container->tenant, device, minor,
+						 task_tgid_nr(current));
 	mutex_unlock(&container->lock);
 	if (!entry->number)
-		return false;
+		return removed ? -EACCES : -ENOMEM;
 	cgpu_container_get(container);
 	entry->container = container;
-	return true;
+	return 0;
 }
 
 struct cgpu_open_file *cgpu_open_file_reserve(void)
 {
-	return kzalloc(sizeof(struct cgpu_open_file), GFP_KERNEL);
+	/* there are as many as its container has files: they are its memory */
+	return kzalloc(sizeof(struct cgpu_open_file), GFP_KERNEL_ACCOUNT);
 }
 
 static void entry_publish(struct cgpu_open_file *entry)
@@ -82,12 +92,14 @@ int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 
 		       u32 minor)
 {
 	struct cgpu_open_file *entry = cgpu_open_file_reserve();
+	int err;
 
 	if (!entry)
 		return -ENOMEM;
-	if (!entry_begin(entry, file, container, device, minor, NULL)) {
+	err = entry_begin(entry, file, container, device, minor, NULL);
+	if (err) {
 		kfree(entry);
-		return -ENOMEM;
+		return err;
 	}
 	entry_publish(entry);
 	cgpu_governors_poke_container(container);
@@ -223,7 +235,7 @@ u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *contai
 	if (entry)
 		return entry->container == container ? entry->number : 0;
 	entry = *reserved;
-	if (!entry || !entry_begin(entry, file, container, CGPU_DEVICE_DMABUF, 0, call))
+	if (!entry || entry_begin(entry, file, container, CGPU_DEVICE_DMABUF, 0, call))
 		return 0;
 	*reserved = NULL;
 	get_file(file);

@@ -27,7 +27,7 @@ u64 cgpu_open_files_digest(u64 digest);
  * @device: enum cgpu_device
  * @minor: of the device
  *
- * Return: 0, -ENOMEM.
+ * Return: 0, -ENOMEM, -EACCES: the container was removed meanwhile.
  */
 int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 device,
 		       u32 minor);

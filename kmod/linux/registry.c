@@ -369,12 +369,36 @@ void cgpu_registry_share(struct cgpu_create *create, unsigned int percent)
 	mutex_unlock(&cgpu_registry->lock);
 }
 
-void cgpu_registry_remove(struct cgpu_container *container)
+static bool mark_removed(struct cgpu_container *container, bool if_idle)
+{
+	bool removed;
+
+	mutex_lock(&container->lock);
+	removed = !if_idle || cgpu_tenant_idle(&container->tenant);
+	container->removed = removed;
+	mutex_unlock(&container->lock);
+	return removed;
+}
+
+static void unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
-	container->removed = true;
 	cgpu_host_release(&cgpu_registry->host, container->grant);
 	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
+}
+
+void cgpu_registry_remove(struct cgpu_container *container)
+{
+	mark_removed(container, false);
+	unlist(container);
+}
+
+bool cgpu_registry_remove_idle(struct cgpu_container *container)
+{
+	if (!mark_removed(container, true))
+		return false;
+	unlist(container);
+	return true;
 }
 
 bool cgpu_container_is_removed(struct cgpu_container *container)

@@ -25,7 +25,7 @@ struct cgpu_container {
 	struct list_head node;         /* registry.containers, under registry.lock */
 	struct kref refs;              /* registry 1, each open file 1, readers */
 	struct rcu_head rcu;
-	bool removed;                  /* under registry.lock: no longer in the list */
+	bool removed;                  /* no longer in the list: written under both locks */
 	char id[CGPU_ID_MAX + 1];
 	char name[CGPU_ID_MAX + 1];    /* directory under a card: 12 digits, more on a clash */
 
@@ -106,6 +106,17 @@ struct cgpu_container *cgpu_registry_find(const char *id);
  * Context: registry.lock.
  */
 void cgpu_registry_remove(struct cgpu_container *container);
+
+/**
+ * cgpu_registry_remove_idle() - as cgpu_registry_remove(), unless something of it is open
+ * @container: listed
+ *
+ * An open under way finds it removed when it comes to be counted, and fails.
+ *
+ * Context: registry.lock.
+ * Return: false: something is open, and nothing changed.
+ */
+bool cgpu_registry_remove_idle(struct cgpu_container *container);
 
 /**
  * cgpu_container_is_removed() - has it been unlisted?

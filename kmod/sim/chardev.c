@@ -19,6 +19,7 @@ static int nvsim_open(struct inode *inode, struct file *filp)
 	struct nvsim_card *card = NULL;
 	struct nvsim_file *nf;
 
+	nvsim_pause(NVSIM_PAUSE_OPEN, minor);
 	if (minor != NVSIM_MINOR_CTL) {
 		card = nvsim_card_by_minor(minor);
 		if (!card)

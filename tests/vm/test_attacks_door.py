@@ -147,6 +147,17 @@ def test_memory_is_duplicated_by_no_handle_that_was_anothers(
     until(lambda: host.driver_used_bytes() - idle_bytes < MIB, "the memory's return")
 
 
+def test_what_is_being_opened_is_none_of_a_container_that_is_destroyed(host: Host) -> None:
+    """Its memory would be promised anew, and what it computes would be seen by no scheduler."""
+    one = host.tenant()
+    PAUSE.write_text("open 0\n")
+    opening = one.popen("race", "read", "/dev/nvidia0")
+    until(lambda: PAUSE.read_text() == "held\n", "an opening that is held")
+    host.cgpu.destroy("one")
+    PAUSE.write_text("\n")
+    assert opening.communicate()[0] == "/dev/nvidia0 Permission denied\n"
+
+
 @USERS
 def test_the_driver_waits_for_no_page_of_the_caller(host: Host, uid: int) -> None:
     """
