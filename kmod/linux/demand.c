@@ -33,7 +33,7 @@ enum {
 	/* NVOS33_PARAMETERS */
 	NVOS33_OFFSET = 16,
 	NVOS33_LENGTH = 24,
-	/* a process with more is not searched to its end */
+	/* looked at in one look at a container: a process with more is not searched to its end */
 	VMAS_MAX = 16384,
 };
 
@@ -114,17 +114,17 @@ void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_reques
 
 /* ------------------------------------------------------------------ looks */
 
-/* Context: mmap_lock. */
-static struct vm_area_struct *find_mapping(struct mm_struct *mm, const struct file *file, u64 at)
+/* `vmas`: how many may be looked at yet. Context: mmap_lock. */
+static struct vm_area_struct *find_mapping(struct mm_struct *mm, const struct file *file, u64 at,
+					   u32 *vmas)
 {
 	struct vm_area_struct *vma = at ? find_vma(mm, at) : NULL;
-	u32 count;
 
 	if (vma && vma->vm_file == file && vma->vm_start == at)
 		return vma;
 	vma = find_vma(mm, 0);
-	for (count = 0; vma && vma->vm_file != file; vma = find_vma(mm, vma->vm_end))
-		if (++count > VMAS_MAX)
+	for (; vma && vma->vm_file != file; vma = find_vma(mm, vma->vm_end))
+		if (!*vmas || !--*vmas)
 			return NULL;
 	return vma;
 }
@@ -151,10 +151,10 @@ static int read_words(struct mm_struct *mm, u64 address, u32 words[2])
 
 /*
  * GP_GET and GP_PUT at once. Return: 0, -EAGAIN: not now, -EFAULT: there is nothing.
- * `*at` is where the mapping was found.
+ * `*at` is where the mapping was found; `vmas` as find_mapping()'s.
  */
 static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u64 offset,
-		      u32 words[2])
+		      u32 words[2], u32 *vmas)
 {
 	struct vm_area_struct *vma;
 	int err = -EFAULT;
@@ -166,7 +166,7 @@ static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u6
 		err = -EAGAIN;
 		goto put;
 	}
-	vma = find_mapping(mm, file, *at);
+	vma = find_mapping(mm, file, *at, vmas);
 	if (vma && offset + CGPU_USERD_BYTES <= vma->vm_end - vma->vm_start) {
 		*at = vma->vm_start;
 		err = read_words(mm, *at + offset + CGPU_USERD_GP_GET, words);
@@ -178,7 +178,8 @@ put:
 }
 
 /* Context: container->lock, released meanwhile. Return: as read_userd(). */
-static int read_channel(struct cgpu_container *container, u32 channel, u64 offset, u32 words[2])
+static int read_channel(struct cgpu_container *container, u32 channel, u64 offset, u32 words[2],
+			u32 *vmas)
 {
 	struct cgpu_userd_table *table = container->userds;
 	u32 map = table->core.channel[channel].map;
@@ -189,7 +190,7 @@ static int read_channel(struct cgpu_container *container, u32 channel, u64 offse
 
 	mmgrab(mm);
 	mutex_unlock(&container->lock);
-	err = read_userd(mm, file, &at, offset, words);
+	err = read_userd(mm, file, &at, offset, words, vmas);
 	mutex_lock(&container->lock);
 	if (!err && table->map[map].file == file)
 		table->map[map].at = at;
@@ -207,7 +208,7 @@ static void look_at(struct cgpu_demand *demand, struct cgpu_container *container
 		    u32 slot)
 {
 	struct cgpu_userd_table *table = container->userds;
-	u32 words[2], i;
+	u32 words[2], vmas = VMAS_MAX, i;
 	u64 offset;
 
 	if (!table || (table->silent && time_before(jiffies, table->silent)) ||
@@ -218,7 +219,7 @@ static void look_at(struct cgpu_demand *demand, struct cgpu_container *container
 	     CGPU_USERD_NONE; i++) {
 		if (!cgpu_demand_wants(demand, slot, &table->demand[i]))
 			continue;
-		if (read_channel(container, i, offset, words)) {
+		if (read_channel(container, i, offset, words, &vmas)) {
 			table->silent = (jiffies + HZ) | 1;
 			/* what was read of it says nothing without the rest */
 			cgpu_demand_forget(demand, slot);
