@@ -25,7 +25,7 @@
 #include "tree.h"
 
 enum {
-	HOLDERS_FIRST = 64,
+	HOLDERS_FIRST = 2 * CGPU_HELD_STEP,
 	HOLDERS_MAX = 1 << 16,
 };
 
@@ -61,23 +61,51 @@ static void find_holder(struct cgpu_container *container, const struct cgpu_proc
 	put_pid(pid);
 }
 
+/* Room for another step of cgpu_tenant_held(). Return: false: no memory, or no more is told of. */
+static bool make_step(struct cgpu_process **processes, u32 *count, u32 *max)
+{
+	struct cgpu_process *larger;
+	u32 wanted = *max ? 2 * *max : HOLDERS_FIRST;
+
+	if (*count + CGPU_HELD_STEP > *max)
+		*count = cgpu_processes_sum(*processes, *count);
+	if (*count + CGPU_HELD_STEP <= *max)
+		return true;
+	if (wanted > HOLDERS_MAX)
+		return false;
+	larger = kvmalloc_array(wanted, sizeof(*larger), GFP_KERNEL_ACCOUNT);
+	if (!larger)
+		return false;
+	if (*count)
+		memcpy(larger, *processes, *count * sizeof(*larger));
+	kvfree(*processes);
+	*processes = larger;
+	*max = wanted;
+	return true;
+}
+
+/*
+ * Whose number is asked for by a container's own process, too: gates wait for the container's
+ * lock, so that it is let go of after each step.
+ */
 static struct cgpu_process *processes_of(struct cgpu_container *container, u32 minor,
 					 u32 *count)
 {
-	struct cgpu_process *processes;
-	u32 max;
+	struct cgpu_process *processes = NULL;
+	u32 max = 0, from = 0;
 
-	for (max = HOLDERS_FIRST;; max *= 2) {
-		processes = kvmalloc_array(max, sizeof(*processes), GFP_KERNEL);
-		if (!processes)
-			return NULL;
+	*count = 0;
+	do {
+		if (!make_step(&processes, count, &max))
+			break;
 		mutex_lock(&container->lock);
-		*count = cgpu_tenant_processes(&container->tenant, minor, processes, max);
+		*count += cgpu_tenant_held(&container->tenant, minor, &from, processes + *count);
 		mutex_unlock(&container->lock);
-		if (*count < max || max == HOLDERS_MAX)
-			return processes;
-		kvfree(processes);
-	}
+		cond_resched();
+	} while (from);
+	if (processes)
+		*count = cgpu_processes_sum(processes, *count);
+	return processes;
 }
 
 /* Return: the processes that hold the card, by pid, to kvfree(), or NULL: no memory. */
@@ -89,7 +117,7 @@ static struct cgpu_holder *holders_of(struct cgpu_container *container, u32 mino
 
 	if (!processes)
 		return NULL;
-	holders = kvmalloc_array(*count + 1, sizeof(*holders), GFP_KERNEL);
+	holders = kvmalloc_array(*count + 1, sizeof(*holders), GFP_KERNEL_ACCOUNT);
 	for (index = 0; holders && index < *count; index++)
 		find_holder(container, &processes[index], &holders[index]);
 	kvfree(processes);

@@ -514,7 +514,6 @@ static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		       uint32_t hClient)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
-	struct cgpu_object *client;
 	uint32_t index;
 
 	call->req.hClient = hClient;
@@ -523,8 +522,7 @@ static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
 					     hClient, hClient, NV01_ROOT_CLIENT) : 0;
 	if (!index)
 		return cgpu_undo(call, hClient, NV_ERR_INSUFFICIENT_RESOURCES);
-	client = cgpu_object_at(&tenant->objects, index);
-	client->pid = call->pid;
+	cgpu_object_own(&tenant->objects, index, call->pid);
 	return CGPU_DONE;
 }
 

@@ -147,6 +147,60 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 	return index;
 }
 
+static uint32_t list_of(uint32_t pid)
+{
+	return pid & (CGPU_PROCESS_LISTS - 1);
+}
+
+uint32_t cgpu_object_client_of(const struct cgpu_objects *objects, uint32_t pid)
+{
+	uint32_t index = objects->processes[list_of(pid)];
+
+	while (index && cgpu_object_at(objects, index)->pid != pid)
+		index = cgpu_object_at(objects, index)->next_process;
+	return index;
+}
+
+void cgpu_object_own(struct cgpu_objects *objects, uint32_t index, uint32_t pid)
+{
+	struct cgpu_object *client = cgpu_object_at(objects, index), *first;
+	uint32_t known = cgpu_object_client_of(objects, pid);
+
+	client->pid = pid;
+	if (!known) {
+		client->next_process = objects->processes[list_of(pid)];
+		objects->processes[list_of(pid)] = index;
+		return;
+	}
+	first = cgpu_object_at(objects, known);
+	client->prev_client = known;
+	client->next_client = first->next_client;
+	if (first->next_client)
+		cgpu_object_at(objects, first->next_client)->prev_client = index;
+	first->next_client = index;
+}
+
+static void disown(struct cgpu_objects *objects, uint32_t index)
+{
+	const struct cgpu_object *client = cgpu_object_at(objects, index);
+	uint32_t *link = &objects->processes[list_of(client->pid)];
+	uint32_t next = client->next_client;
+
+	if (next)
+		cgpu_object_at(objects, next)->prev_client = client->prev_client;
+	if (client->prev_client) {
+		cgpu_object_at(objects, client->prev_client)->next_client = next;
+		return;
+	}
+	while (*link && *link != index)
+		link = &cgpu_object_at(objects, *link)->next_process;
+	if (!*link)
+		return; /* nobody's */
+	if (next)
+		cgpu_object_at(objects, next)->next_process = client->next_process;
+	*link = next ? next : client->next_process;
+}
+
 /* `by`: 1 or -1 */
 static void count_device(struct cgpu_objects *objects, const struct cgpu_object *object,
 			 uint32_t by)
@@ -343,6 +397,8 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
 	unlink_sibling(objects, index);
+	if (object->hClass == NV01_ROOT_CLIENT)
+		disown(objects, index);
 	/* unless it went first, with the device that is above both */
 	if (object->userd &&
 	    cgpu_object_at(objects, object->userd)->serial == object->userd_serial)

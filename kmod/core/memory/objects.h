@@ -43,6 +43,9 @@ struct cgpu_object {
 	uint32_t card;         /* CGPU_NO_CARD above a device */
 	uint32_t file;         /* the open file that it lives with */
 	uint32_t pid;          /* process that created the client, host's number */
+	uint32_t next_client;  /* list of the clients of one process */
+	uint32_t prev_client;
+	uint32_t next_process; /* of the first in that list: the first of another's */
 	uint32_t engineType;
 	uint32_t hDepend[2];   /* freeing one of these handles frees this object */
 	uint32_t flags;        /* enum cgpu_object_flag */
@@ -60,6 +63,10 @@ struct cgpu_object {
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
 };
 
+enum cgpu_objects_limit {
+	CGPU_PROCESS_LISTS = 1024 /* a power of two */
+};
+
 struct cgpu_objects {
 	struct cgpu_table slots;
 	uint32_t *buckets;
@@ -71,6 +78,7 @@ struct cgpu_objects {
 	uint32_t mappings;         /* sum over the objects */
 	uint32_t devices[CGPU_MAX_CARDS]; /* of that card */
 	uint64_t uses;             /* calls that are over; counts */
+	uint32_t processes[CGPU_PROCESS_LISTS]; /* first clients, by pid */
 };
 
 void cgpu_objects_init(struct cgpu_objects *objects);
@@ -94,6 +102,10 @@ uint32_t cgpu_object_find(const struct cgpu_objects *objects, uint32_t hClient,
 uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			 uint32_t parent, uint32_t hClient, uint32_t hObject,
 			 uint32_t hClass);
+/* The client is that process's, until it is removed; a client has one. */
+void cgpu_object_own(struct cgpu_objects *objects, uint32_t index, uint32_t pid);
+/* Return: a client of that process, 0: there is none. */
+uint32_t cgpu_object_client_of(const struct cgpu_objects *objects, uint32_t pid);
 /* It is on this card, whatever it is below. */
 void cgpu_object_place(struct cgpu_objects *objects, uint32_t index, uint32_t card);
 /* true for groups, channels and context shares */

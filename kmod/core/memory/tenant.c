@@ -446,22 +446,94 @@ uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
 	return count;
 }
 
+/* Return: false: it holds nothing of the card. */
+static bool file_held(const struct cgpu_file *file, uint32_t card, struct cgpu_process *out)
+{
+	bool managed = file->gpu_mask & (1u << card);
+
+	*out = (struct cgpu_process){
+		.pid = file->pid, .bytes = managed ? file->managed_bytes : 0,
+	};
+	/* without a process: a free slot, see cgpu_table_give() */
+	return file->pid &&
+	       (managed || (file->device == CGPU_DEVICE_GPU && file->minor == card));
+}
+
+static bool charge_held(const struct cgpu_charge *charge, uint32_t card,
+			struct cgpu_process *out)
+{
+	*out = (struct cgpu_process){ .pid = charge->pid, .bytes = charge->bytes };
+	return charge->card == card && charge->pid && charge->bytes;
+}
+
+/* Files have even places, charges odd ones, so that neither table's growth moves the other. */
+uint32_t cgpu_tenant_held(const struct cgpu_tenant *tenant, uint32_t card, uint32_t *from,
+			  struct cgpu_process *out)
+{
+	const struct cgpu_table *files = &tenant->files, *charges = &tenant->ledger.charges;
+	uint32_t last = files->touched > charges->touched ? files->touched : charges->touched;
+	uint32_t count = 0, place = *from ? *from : 2, steps;
+
+	for (steps = 0; steps < CGPU_HELD_STEP && place / 2 < last; steps++, place++) {
+		uint32_t index = place / 2;
+
+		if (place % 2)
+			count += index < charges->touched &&
+				 charge_held(cgpu_table_slot(charges, index), card, &out[count]);
+		else
+			count += index < files->touched &&
+				 file_held(cgpu_table_slot(files, index), card, &out[count]);
+	}
+	*from = place / 2 < last ? place : 0;
+	return count;
+}
+
+/* Of the heap of `count` that `processes` is but for `at`. */
+static void sift_down(struct cgpu_process *processes, uint32_t at, uint32_t count)
+{
+	struct cgpu_process moved = processes[at];
+	uint32_t child;
+
+	for (; (child = 2 * at + 1) < count; at = child) {
+		if (child + 1 < count && processes[child + 1].pid > processes[child].pid)
+			child++;
+		if (processes[child].pid <= moved.pid)
+			break;
+		processes[at] = processes[child];
+	}
+	processes[at] = moved;
+}
+
+static void sort(struct cgpu_process *processes, uint32_t count)
+{
+	struct cgpu_process last;
+	uint32_t i;
+
+	for (i = count / 2; i--;)
+		sift_down(processes, i, count);
+	for (i = count; i-- > 1;) {
+		last = processes[i];
+		processes[i] = processes[0];
+		processes[0] = last;
+		sift_down(processes, 0, i);
+	}
+}
+
+uint32_t cgpu_processes_sum(struct cgpu_process *processes, uint32_t count)
+{
+	uint32_t left = 0, i;
+
+	sort(processes, count);
+	for (i = 0; i < count; i++) {
+		if (left && processes[left - 1].pid == processes[i].pid)
+			processes[left - 1].bytes += processes[i].bytes;
+		else
+			processes[left++] = processes[i];
+	}
+	return left;
+}
+
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid)
 {
-	const struct cgpu_object *client;
-	uint32_t number, root, i;
-
-	/* asked many times a second: the files are few, and below them are clients alone */
-	for (number = 1; number < tenant->files.touched; number++) {
-		root = cgpu_tenant_file(tenant, number)->root;
-		if (!root)
-			continue;
-		for (i = cgpu_object_at(&tenant->objects, root)->first_child; i;
-		     i = client->next_sibling) {
-			client = cgpu_object_at(&tenant->objects, i);
-			if (client->pid == pid)
-				return true;
-		}
-	}
-	return false;
+	return cgpu_object_client_of(&tenant->objects, pid);
 }

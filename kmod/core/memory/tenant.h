@@ -183,6 +183,20 @@ struct cgpu_process {
 uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
 			       struct cgpu_process *out, uint32_t max);
 
+enum cgpu_held_limit {
+	CGPU_HELD_STEP = 1024
+};
+
+/*
+ * The same in steps, between which the tenant may change, so that who waits for it does not
+ * wait for all: a process comes as often as it has something. `*from`: 0 at first, and when
+ * all was seen. Return: how many of CGPU_HELD_STEP places in `out` were filled.
+ */
+uint32_t cgpu_tenant_held(const struct cgpu_tenant *tenant, uint32_t card, uint32_t *from,
+			  struct cgpu_process *out);
+/* Makes one of what comes several times, in the order of pids. Return: how many are left. */
+uint32_t cgpu_processes_sum(struct cgpu_process *processes, uint32_t count);
+
 /* A process of that number, the host's, made a client of the tenant's. */
 bool cgpu_tenant_has_process(const struct cgpu_tenant *tenant, uint32_t pid);
 
