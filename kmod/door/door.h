@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 9
+#define CGPU_DOOR_API 10
 
 struct cgpu_card_defaults;
 struct cgpu_slot;
@@ -43,8 +43,9 @@ typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long
 
 /*
  * One ioctl on its way. Behind a drain nobody waits for a page of the caller,
- * who might never deliver it: a core that finds one missing names it in
- * `fault_*` and is asked again when it is there.
+ * who might never deliver it, nor for its address space, which another of its threads
+ * may hold: a core that wants one of `fault_*`, `wants_slot` or `watch` says so, and is
+ * asked again when it is there.
  */
 struct cgpu_pass {
 	struct file *file;
@@ -64,6 +65,9 @@ struct cgpu_pass {
 	size_t fault_bytes;      /* 0: none is missing */
 	bool fault_write;
 	bool unreachable;        /* what was named last cannot be had: -EFAULT */
+	bool wants_slot;         /* before the driver: current has none that is free */
+	struct mmu_notifier *watch; /* after it: to be told of what goes from current's mm */
+	int watched;             /* what came of that: 0, -ENOMEM, -EINTR */
 };
 
 /*
@@ -199,8 +203,5 @@ const char *cgpu_door_driver_version(void);
 bool cgpu_door_is_hooked(enum cgpu_driver driver);
 /* The driver's own ioctl, past the hook. `file` is one of its files. */
 long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
-
-/* Tells the core of what goes from `mm`. Return: as mmu_notifier_register(). */
-int cgpu_door_watch_mm(struct mmu_notifier *notifier, struct mm_struct *mm);
 
 #endif

@@ -102,6 +102,36 @@ static int uvm_release(struct inode *inode, struct file *file)
 	return err;
 }
 
+/* ------------------------------------------------------------ what goes */
+
+static void tell_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_maps);
+
+	if (core)
+		core->unmapped(notifier, start, length_bytes);
+	cgpu_core_leave(&cgpu_maps);
+}
+
+static void on_invalidate_end(struct mmu_notifier *notifier,
+			      const struct mmu_notifier_range *range)
+{
+	/* not blockable: the OOM reaper, whose victim's mm is about to go anyway */
+	if (range->event == MMU_NOTIFY_UNMAP && mmu_notifier_range_blockable(range))
+		tell_unmapped(notifier, range->start, range->end - range->start);
+}
+
+/* No release: at the end of an mm it comes first, when nothing has been unmapped yet. */
+static const struct mmu_notifier_ops notifier_ops = {
+	.invalidate_range_end = on_invalidate_end,
+};
+
+static int watch_mm(struct mmu_notifier *notifier)
+{
+	notifier->ops = &notifier_ops;
+	return mmu_notifier_register(notifier, current->mm);
+}
+
 /* --------------------------------------------------------------- ioctl */
 
 /* Return: true: the core shall be asked again. */
@@ -118,6 +148,32 @@ static bool fault_in(struct cgpu_pass *pass)
 	/* memory so short that pages go again before they are used */
 	if (fatal_signal_pending(current))
 		pass->unreachable = true;
+	return true;
+}
+
+/* Return: true: the core shall be asked again. */
+static bool prepare(struct cgpu_pass *pass)
+{
+	int err;
+
+	if (!pass->wants_slot)
+		return fault_in(pass);
+	pass->wants_slot = false;
+	err = cgpu_scratch_add();
+	if (!err)
+		return true;
+	pass->answered = true;
+	pass->result = err;
+	return false;
+}
+
+/* Return: as prepare(). */
+static bool finish(struct cgpu_pass *pass)
+{
+	if (!pass->watch)
+		return fault_in(pass);
+	pass->watched = watch_mm(pass->watch);
+	pass->watch = NULL;
 	return true;
 }
 
@@ -156,7 +212,7 @@ static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 		if (core)
 			core->ioctl_pre(&pass);
 		cgpu_core_leave(&cgpu_calls);
-	} while (fault_in(&pass));
+	} while (prepare(&pass));
 	if (!pass.answered)
 		pass.result = ask_driver(&pass);
 	if (!pass.token)
@@ -167,7 +223,7 @@ static long hooked_ioctl(struct file *file, unsigned int cmd, unsigned long arg,
 		core = cgpu_core_enter(&cgpu_calls);
 		core->ioctl_post(&pass);
 		cgpu_core_leave(&cgpu_calls);
-	} while (fault_in(&pass));
+	} while (finish(&pass));
 	return pass.result;
 }
 
@@ -233,35 +289,6 @@ static int uvm_mmap(struct file *file, struct vm_area_struct *vma)
 	srcu_read_unlock(&hook_srcu, idx);
 	return err;
 }
-
-static void tell_unmapped(struct mmu_notifier *notifier, u64 start, u64 length_bytes)
-{
-	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_maps);
-
-	if (core)
-		core->unmapped(notifier, start, length_bytes);
-	cgpu_core_leave(&cgpu_maps);
-}
-
-static void on_invalidate_end(struct mmu_notifier *notifier,
-			      const struct mmu_notifier_range *range)
-{
-	/* not blockable: the OOM reaper, whose victim's mm is about to go anyway */
-	if (range->event == MMU_NOTIFY_UNMAP && mmu_notifier_range_blockable(range))
-		tell_unmapped(notifier, range->start, range->end - range->start);
-}
-
-/* No release: at the end of an mm it comes first, when nothing has been unmapped yet. */
-static const struct mmu_notifier_ops notifier_ops = {
-	.invalidate_range_end = on_invalidate_end,
-};
-
-int cgpu_door_watch_mm(struct mmu_notifier *notifier, struct mm_struct *mm)
-{
-	notifier->ops = &notifier_ops;
-	return mmu_notifier_register(notifier, mm);
-}
-EXPORT_SYMBOL_GPL(cgpu_door_watch_mm);
 
 /* -------------------------------------------------------------- the tables */
 

@@ -382,7 +382,10 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 	if (!found) {
 		if (count >= AREAS_PER_MM)
 			return -ENOMEM;
-		found = area_new(sealed);
+		/* mmap_lock may be held for long, by a tenant's other thread */
+		if (sealed)
+			return -EAGAIN;
+		found = area_new(false);
 		if (IS_ERR(found))
 			return PTR_ERR(found);
 		index = 0;
@@ -400,6 +403,18 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 	return 0;
 }
 EXPORT_SYMBOL_GPL(cgpu_slot_get);
+
+int cgpu_scratch_add(void)
+{
+	struct cgpu_scratch_area *area = area_new(true);
+	struct cgpu_slot slot = { .area = area };
+
+	if (IS_ERR(area))
+		return PTR_ERR(area);
+	/* its first slot is whoever's is first */
+	cgpu_slot_put(&slot);
+	return 0;
+}
 
 /* Part of a slot, and of its area's pages. */
 struct part {

@@ -62,10 +62,18 @@ void cgpu_scratch_exit(void);
  * @slot: filled in; of no bytes yet
  * @sealed: the process is not trusted to leave it alone
  *
- * Context: process with an mm; sleeps; takes mmap_lock.
- * Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm.
+ * Context: process with an mm; sleeps; takes mmap_lock, but not for @sealed.
+ * Return: 0, -ENOMEM, -EINTR, -ESRCH: no mm, -EAGAIN: none is free that is sealed.
  */
 int cgpu_slot_get(struct cgpu_slot *slot, bool sealed);
+
+/**
+ * cgpu_scratch_add() - more sealed slots in current's address space
+ *
+ * Context: behind no drain; sleeps; takes mmap_lock.
+ * Return: 0, -ENOMEM, -EINTR.
+ */
+int cgpu_scratch_add(void);
 
 /**
  * cgpu_slot_ask() - have the driver work on a slot

@@ -48,6 +48,7 @@ struct flight {
 	bool blind;                 /* what it wraps is not interpreted */
 	bool answered;              /* by the core: the driver was not asked */
 	bool settled;
+	bool watches;               /* the door has been asked to follow current's mm */
 	bool tampered;              /* it may have been another call than was looked at */
 	bool kept;                  /* by the driver, what should be undone */
 };
@@ -297,7 +298,7 @@ static void make_interruptible(struct cgpu_call *call)
 						  &params, sizeof(params));
 }
 
-static void settle(struct flight *flight, const struct cgpu_pass *pass)
+static void settle(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
@@ -335,8 +336,17 @@ static void settle(struct flight *flight, const struct cgpu_pass *pass)
 	if (verdict == CGPU_KILL)
 		flight->tampered = true;
 	if (!result && call->req.op == CGPU_OP_UVM_INITIALIZE &&
-	    !cgpu_get32(call->args, call->req.status_offset) &&
-	    cgpu_open_file_watch_mm(flight->open_file))
+	    !cgpu_get32(call->args, call->req.status_offset))
+		pass->watch = cgpu_open_file_watch(flight->open_file);
+	flight->watches = pass->watch;
+}
+
+static void note_watched(struct flight *flight, const struct cgpu_pass *pass)
+{
+	struct cgpu_call *call = &flight->call;
+
+	flight->watches = false;
+	if (cgpu_open_file_watched(flight->open_file, pass->watched))
 		cgpu_put32(call->args, call->req.status_offset, NV_ERR_NO_MEMORY);
 }
 
@@ -548,6 +558,7 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	struct cgpu_slot slot;
 	long ret = cgpu_slot_get(&slot, true);
 
+	pass->wants_slot = ret == -EAGAIN;
 	if (ret)
 		return ret;
 	flight = (struct flight *)slot.record;
@@ -607,6 +618,8 @@ void cgpu_call_end(struct cgpu_pass *pass)
 	struct flight *flight = pass->token;
 	int err = 0;
 
+	if (flight->watches)
+		note_watched(flight, pass);
 	if (!flight->settled && !flight->answered && !flight->blind &&
 	    cgpu_call_wants_post(&flight->call)) {
 		settle(flight, pass);
@@ -618,6 +631,8 @@ void cgpu_call_end(struct cgpu_pass *pass)
 		cgpu_userds_note(flight->container, &flight->call.req, flight->call.args,
 				 flight->call.params, flight->fd);
 	flight->settled = true;
+	if (pass->watch)
+		return;
 	if (!flight->blind && !pass->result)
 		err = deliver(flight, pass);
 	if (err == -EAGAIN)

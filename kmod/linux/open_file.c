@@ -173,19 +173,18 @@ void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 lengt
 	mutex_unlock(&entry->container->lock);
 }
 
-int cgpu_open_file_watch_mm(struct cgpu_open_file *entry)
+struct mmu_notifier *cgpu_open_file_watch(struct cgpu_open_file *entry)
 {
-	struct mm_struct *mm = current->mm;
-	int err;
-
 	/* UVM_INITIALIZE may be repeated; the driver ties the file to its first mm */
-	if (test_and_set_bit(0, &entry->watching))
-		return 0;
-	err = cgpu_door_watch_mm(&entry->notifier, mm);
+	return test_and_set_bit(0, &entry->watching) ? NULL : &entry->notifier;
+}
+
+int cgpu_open_file_watched(struct cgpu_open_file *entry, int err)
+{
 	if (err)
 		clear_bit(0, &entry->watching);
 	else
-		WRITE_ONCE(entry->mm, mm);
+		WRITE_ONCE(entry->mm, current->mm);
 	return err;
 }
 

@@ -59,14 +59,23 @@ u32 cgpu_open_file_number(struct cgpu_open_file *open_file);
 u32 cgpu_open_file_device(struct cgpu_open_file *open_file);
 
 /**
- * cgpu_open_file_watch_mm() - follow what current's mm unmaps
+ * cgpu_open_file_watch() - what current's mm unmaps is to be followed
  * @open_file: of the UVM device, after UVM_INITIALIZE succeeded
  *
  * So managed memory is uncharged when it is unmapped.
  *
- * Return: 0, -ENOMEM, -EINTR.
+ * Return: for cgpu_pass.watch, then cgpu_open_file_watched(); NULL: that was done before.
  */
-int cgpu_open_file_watch_mm(struct cgpu_open_file *open_file);
+struct mmu_notifier *cgpu_open_file_watch(struct cgpu_open_file *open_file);
+
+/**
+ * cgpu_open_file_watched() - what came of it
+ * @open_file: as above
+ * @err: 0: it is followed
+ *
+ * Return: @err.
+ */
+int cgpu_open_file_watched(struct cgpu_open_file *open_file, int err);
 
 /**
  * cgpu_open_file_mmap() - before the driver's mmap: charge managed memory
@@ -93,7 +102,7 @@ void cgpu_open_file_mapped(struct cgpu_open_file *open_file, u64 start, u64 leng
 
 /**
  * cgpu_open_file_unmapped() - something went from a watched mm
- * @notifier: which was registered by cgpu_open_file_watch_mm()
+ * @notifier: of cgpu_open_file_watch()
  * @start: from where
  * @length_bytes: how much
  */

@@ -246,6 +246,7 @@ int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
 	u64 length = vma->vm_end - vma->vm_start;
 	int ret = 0;
 
+	nvsim_pause(NVSIM_PAUSE_MAP, nf->minor);
 	/* A file that carries exported objects maps nothing. */
 	if (nf->nexports)
 		return -EINVAL;

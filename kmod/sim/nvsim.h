@@ -403,6 +403,7 @@ enum nvsim_pause {
 	NVSIM_PAUSE_ANSWER,	/* all is done but writing the argument back */
 	NVSIM_PAUSE_RETURN,	/* that too */
 	NVSIM_PAUSE_OPEN,	/* the device of that minor is being opened */
+	NVSIM_PAUSE_MAP,	/* it is being mapped, with mmap_lock held */
 	NVSIM_PAUSE_COUNT
 };
 void nvsim_pause(enum nvsim_pause at, unsigned int nr);

@@ -5,7 +5,7 @@
  * as it does for want of a page.
  *
  * Written to the parameter `pause`: "<step> <number>", where the number is that of an
- * escape, of a UVM command or, for "open", of a device, in hexadecimal; the next call
+ * escape, of a UVM command or, for "open" and "map", of a device, in hexadecimal; the next call
  * of that number is held at that step. An empty line holds none. Either lets go who is held. Read:
  * "armed", "held", or an empty line: nobody is waited for.
  *
@@ -26,6 +26,7 @@ static const char *const steps[NVSIM_PAUSE_COUNT] = {
 	[NVSIM_PAUSE_ANSWER] = "answer",
 	[NVSIM_PAUSE_RETURN] = "return",
 	[NVSIM_PAUSE_OPEN] = "open",
+	[NVSIM_PAUSE_MAP] = "map",
 };
 
 static DEFINE_SPINLOCK(pause_lock);
@@ -95,7 +96,7 @@ static int pause_get(char *text, const struct kernel_param *param)
 
 static const struct kernel_param_ops pause_ops = { .set = pause_set, .get = pause_get };
 module_param_cb(pause, &pause_ops, NULL, 0600);
-MODULE_PARM_DESC(pause, "hold the next call of an escape, or the next opening of a minor: <argument|params|answer|return|open> <number>");
+MODULE_PARM_DESC(pause, "hold the next call of an escape, or the next opening or mapping of a minor: <argument|params|answer|return|open|map> <number>");
 
 /* ---- the copying at a step fails ---- */
 

@@ -322,6 +322,32 @@ def test_calls_are_counted_by_whichever_core_they_end_under(
     one.delete()
 
 
+def test_who_waits_for_its_own_address_space_holds_up_no_upgrade(
+    versions: Versions, container: Any, made: Any
+) -> None:
+    """A thread of the process holds it, here in the driver, while another makes its first call."""
+    one = container("job", programs={"/bin/race": made("programs") / "race"})
+    (TREE / "inst_ctl").write_text(f"create job pid={one.pid} gpu=0,mem={1024 * MIB}")
+    child = one.popen("race", "first-call")
+    assert child.stdout.readline() == "ready 0\n"
+    group = Path("/sys/fs/cgroup") / one.cgroup.lstrip("/")
+    (first,) = {int(pid) for pid in (group / "cgroup.procs").read_text().split()} - {one.pid}
+    PAUSE.write_text("map ff\n")
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "mapping 0\n"
+    until(lambda: PAUSE.read_text() == "held\n", "a mapping that is held")
+    child.stdin.write("\n")
+    child.stdin.flush()
+    stat = Path(f"/proc/{first}/stat")
+    until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "D", "the first call's wait")
+    versions.upgrade()
+    assert installed.running(versions.host) == kernel_door.core_name(NEW)
+    PAUSE.write_text("\n")
+    assert child.stdout.readline() == "status 0\n"
+    one.delete()
+
+
 @pytest.mark.needs("km:0.1.2:-DCGPU_STATE_VERSION=99")
 def test_another_form_of_the_state_is_refused_and_nothing_changes(
     versions: Versions, hammers: Callable[[int], list[Hammer]], made: Any, tmp_path: Path

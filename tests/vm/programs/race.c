@@ -577,6 +577,28 @@ static void list_directories(int count, char **paths)
 	}
 }
 
+/* -------------------------------------------- an address space that is held */
+
+static void *map(void *fd)
+{
+	mmap(NULL, PAGE, PROT_READ, MAP_SHARED, (int)(long)fd, 0);
+	return NULL;
+}
+
+/* The first call of a process, of which another thread has the address space: a client is made. */
+static void first_call(void)
+{
+	long fd = open("/dev/nvidiactl", O_RDWR);
+	pthread_t thread;
+
+	asked = (struct nvos64){ .hClass = 0x41 };
+	step("ready", 0);
+	pthread_create(&thread, NULL, map, (void *)fd);
+	step("mapping", 0);
+	ioctl((int)fd, _IOWR('F', 0x2b, asked), &asked);
+	step("status", asked.status);
+}
+
 static int run(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
@@ -592,6 +614,10 @@ static int run(int argc, char **argv)
 	}
 	if (!strcmp(command, "list")) {
 		list_directories(argc - 2, argv + 2);
+		return 0;
+	}
+	if (!strcmp(command, "first-call")) {
+		first_call();
 		return 0;
 	}
 	ret = sc_open(&sc, 0, &options);
