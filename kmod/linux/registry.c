@@ -191,8 +191,12 @@ static int identify_by_cgroup(struct cgpu_container *container, const char *path
 
 		rcu_read_lock();
 		cgroup = rcu_dereference(*(void __rcu __force **)&kn->priv);
-		/* the root would make every process of the host a tenant */
-		if (cgroup && cgroup_parent(cgroup) && css_tryget(&cgroup->self)) {
+		/*
+		 * The root would make every process of the host a tenant; in a hierarchy
+		 * without controllers nobody's place could be told, so that none would be.
+		 */
+		if (cgroup && cgroup_parent(cgroup) && cgroup_of_task(current, cgroup) &&
+		    css_tryget(&cgroup->self)) {
 			container->cgroup = cgroup;
 			err = 0;
 		}

@@ -100,6 +100,25 @@ def test_a_cgroup_of_version_1_names_a_container_as_well(
     check_cgroup(sim(model="t4"), km(), group)
 
 
+@pytest.mark.kernel("6.1", by_default=True)
+@pytest.mark.vm(cgroup=1)
+def test_a_cgroup_of_a_hierarchy_without_controllers_is_no_container(
+    sim: Any, km: Any, tmp_path: Path
+) -> None:
+    """Nobody can be told to be in it: the container would limit nobody."""
+    sim(model="t4")
+    cgpu = km()
+    mount = ["mount", "-t", "cgroup", "-o", "none,name=cgpu", "cgroup", str(tmp_path)]
+    subprocess.run(mount, check=True)
+    (tmp_path / "one").mkdir()
+    try:
+        with pytest.raises(OSError, match="Invalid argument"):
+            cgpu.create("one", f"cgroup={tmp_path}/one", f"gpu=0,mem={LIMIT_BYTES}")
+    finally:
+        (tmp_path / "one").rmdir()
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 def test_a_container_inside_a_container_is_held_to_the_outer_one_s_share(
     sim: Any, km: Any, container: Callable[..., Container]
 ) -> None:
