@@ -186,77 +186,113 @@ int file_duplicate_now(struct container *c, uint32_t number)
 /* ------------------------------------------------------------ what is gone */
 
 /*
- * The driver's device that descriptor `fd` of a process is, -1: none. Whatever its node is
+ * The driver's device that descriptor `fd` of a thread is, -1: none. Whatever its node is
  * called, and without a question to its file system, which may be the tenant's own.
  */
-static int device_behind(int pid, const char *fd, uint32_t *minor_out)
+static int device_behind(int tid, const char *fd, uint32_t *minor_out)
 {
 	struct statx st;
 	char path[300];
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, fd);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%s", tid, fd);
 	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE, &st) ||
 	    !S_ISCHR(st.stx_mode))
 		return -1;
 	return device_at(st.stx_rdev_major, st.stx_rdev_minor, minor_out);
 }
 
-/* Is descriptor `fd` of a process one of the container's files? Context: files_lock. */
-static bool is_of(struct container *c, uint32_t number, int pid, int fd)
+/* Is descriptor `fd` of a thread one of the container's files? Context: files_lock. */
+static bool is_of(struct container *c, uint32_t number, int tid, int fd)
 {
 	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, (uint32_t)door.tfd_base + number, 0 };
 	int self = getpid();
 
 	if (c->file[number].held >= 0)
-		return !syscall(SYS_kcmp, pid, self, KCMP_FILE, fd, c->file[number].held);
-	return !syscall(SYS_kcmp, pid, self, KCMP_EPOLL_TFD, fd, &slot);
+		return !syscall(SYS_kcmp, tid, self, KCMP_FILE, fd, c->file[number].held);
+	return !syscall(SYS_kcmp, tid, self, KCMP_EPOLL_TFD, fd, &slot);
 }
 
 /* What is done with a descriptor that is one of the driver's. Return: true: no more. */
-typedef bool (*found_fn)(struct container *c, int pid, int fd, int device, uint32_t minor,
-			 void *data);
+typedef bool (*found_fn)(struct container *c, int pid, int tid, int fd, int device,
+			 uint32_t minor, void *data);
+
+/* Return: what `found` did last. */
+static bool descriptors(struct container *c, int pid, int tid, found_fn found, void *data)
+{
+	struct dirent *link;
+	bool enough = false;
+	uint32_t minor;
+	char path[64];
+	int device;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", tid);
+	fds = opendir(path);
+	while (fds && !enough && (link = readdir(fds))) {
+		device = device_behind(tid, link->d_name, &minor);
+		if (device >= 0)
+			enough = found(c, pid, tid, atoi(link->d_name), device, minor, data);
+	}
+	if (fds)
+		closedir(fds);
+	return enough;
+}
+
+/*
+ * A process's first thread may have ended, and has no descriptors any more; and any may have
+ * made a table of its own. Return: what `found` did last.
+ */
+static bool threads(struct container *c, int pid, found_fn found, void *data)
+{
+	struct dirent *entry;
+	bool enough = false;
+	int last = 0, tid;
+	char path[64];
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && !enough && (entry = readdir(tasks))) {
+		tid = atoi(entry->d_name);
+		if (tid <= 0 || (last && !syscall(SYS_kcmp, last, tid, KCMP_FILES, 0, 0)))
+			continue;
+		enough = descriptors(c, pid, tid, found, data);
+		last = tid;
+	}
+	if (tasks)
+		closedir(tasks);
+	return enough;
+}
 
 /* Asks every process but this one. Return: what `found` did last. */
 static bool everybody(struct container *c, found_fn found, void *data)
 {
-	int self = getpid();
+	int self = getpid(), pid;
 	struct dirent *entry;
 	bool enough = false;
 	DIR *proc;
 
 	proc = opendir("/proc");
 	while (proc && !enough && (entry = readdir(proc))) {
-		int pid = atoi(entry->d_name), device;
-		struct dirent *link;
-		uint32_t minor;
-		char path[64];
-		DIR *fds;
-
-		if (pid <= 0 || pid == self)
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-		fds = opendir(path);
-		while (fds && !enough && (link = readdir(fds))) {
-			device = device_behind(pid, link->d_name, &minor);
-			if (device >= 0)
-				enough = found(c, pid, atoi(link->d_name), device, minor, data);
-		}
-		if (fds)
-			closedir(fds);
+		pid = atoi(entry->d_name);
+		if (pid > 0 && pid != self)
+			enough = threads(c, pid, found, data);
 	}
 	if (proc)
 		closedir(proc);
 	return enough;
 }
 
-static bool holds(struct container *c, int pid, int fd, int device, uint32_t minor, void *data)
+static bool holds(struct container *c, int pid, int tid, int fd, int device, uint32_t minor,
+		  void *data)
 {
 	uint32_t number = *(uint32_t *)data;
 
 	(void)minor;
-	if (device != CGPU_DEVICE_UVM || !is_of(c, number, pid, fd))
+	if (device != CGPU_DEVICE_UVM || !is_of(c, number, tid, fd))
 		return false;
-	if (process_exists(c, pid)) {
+	/* by a process's number its first thread's table is meant */
+	if (tid == pid && process_exists(c, pid)) {
 		c->file[number].process = process_add(c, pid);
 		c->file[number].fd = fd;
 	}
@@ -275,8 +311,8 @@ static bool has_holder(struct container *c, uint32_t number)
 	return everybody(c, holds, &number);
 }
 
-static bool kill_holder(struct container *c, int pid, int fd, int device, uint32_t minor,
-			void *data)
+static bool kill_holder(struct container *c, int pid, int tid, int fd, int device,
+			uint32_t minor, void *data)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	uint32_t i, *killed = data;
@@ -285,7 +321,7 @@ static bool kill_holder(struct container *c, int pid, int fd, int device, uint32
 	pthread_mutex_lock(&c->files_lock);
 	for (i = 1; pidfd >= 0 && !its && i < FILES_MAX; i++)
 		its = c->file[i].used && c->file[i].device == (uint32_t)device &&
-		      c->file[i].minor == minor && is_of(c, i, pid, fd);
+		      c->file[i].minor == minor && is_of(c, i, tid, fd);
 	pthread_mutex_unlock(&c->files_lock);
 	if (its && !syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0))
 		++*killed;

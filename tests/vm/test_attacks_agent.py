@@ -432,7 +432,7 @@ def test_what_no_list_names_is_refused_and_told_once(
     assert [line.split()[-3] for line in last] == list(UNLISTED), told
 
 
-@pytest.mark.parametrize("way", ["exit", "touch", "exec"])
+@pytest.mark.parametrize("way", ["exit", "touch", "exec", "leader", "table"])
 def test_managed_memory_is_charged_as_long_as_its_address_space_lives(
     door: Door, who: tuple[str, ...], reach: str, way: str
 ) -> None:

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* What a tenant may name that is not its own, or that nobody has read. AS_UID: its user. */
+#define _GNU_SOURCE
 #include "simcuda.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -425,6 +429,50 @@ static int hold(int there, int end)
 	return write(there, &byte, 1) != 1 || read(end, &byte, 1) ? 2 : 0;
 }
 
+struct apart {
+	pthread_t first;
+	pthread_barrier_t both;
+	int there, end;
+	bool own; /* a table of descriptors */
+};
+
+/* What the process's first thread has no descriptors of any more. */
+static void *hold_apart(void *data)
+{
+	struct apart *apart = data;
+
+	if (!apart->own) {
+		pthread_join(apart->first, NULL);
+	} else {
+		if (unshare(CLONE_FILES))
+			_exit(2);
+		pthread_barrier_wait(&apart->both);
+		pthread_barrier_wait(&apart->both);
+	}
+	_exit(hold(apart->there, apart->end));
+}
+
+/* A thread has all files, and the first has ended, or has closed them. */
+static int lose_apart(const char *way, int there, int end)
+{
+	struct apart apart = { .first = pthread_self(), .there = there, .end = end };
+	pthread_t thread;
+
+	apart.own = !strcmp(way, "table");
+	pthread_barrier_init(&apart.both, NULL, 2);
+	if (pthread_create(&thread, NULL, hold_apart, &apart))
+		return 2;
+	if (!apart.own)
+		syscall(SYS_exit, 0);
+	pthread_barrier_wait(&apart.both);
+	close(sc.ctl);
+	close(sc.uvm);
+	close(sc.uvm_mm);
+	pthread_barrier_wait(&apart.both);
+	pthread_join(thread, NULL);
+	return 2;
+}
+
 /* Ends in a process that holds all files of an address space with managed memory in it. */
 static int lose(const char *way, u64 bytes, int there, int end)
 {
@@ -447,6 +495,8 @@ static int lose(const char *way, u64 bytes, int there, int end)
 		execl("/proc/self/exe", "reach", "hold", numbers[0], numbers[1], NULL);
 		return 2;
 	}
+	if (!strcmp(way, "leader") || !strcmp(way, "table"))
+		return lose_apart(way, there, end);
 	first = getpid();
 	if (!strcmp(way, "exit")) {
 		if (fork())
@@ -669,6 +719,6 @@ int main(int argc, char **argv)
 			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, page-tables MAPPINGS SPACES, read-only COUNT, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
-			"outlive exit|touch|exec BYTES MORE, pid-info PID, run PROGRAM…\n");
+			"outlive exit|touch|exec|leader|table BYTES MORE, pid-info PID, run PROGRAM…\n");
 	return 2;
 }
