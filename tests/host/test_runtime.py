@@ -424,8 +424,8 @@ def test_what_nvidias_runtime_adds_behind_it_is_taken_out_before_runc_starts(
         "from pycgpu.oci.runtime import main\n"
         f"sys.exit(main(runtimes={tuple(runtimes)!r}, root={root!r}, behind={str(behind)!r}))\n"
     )
-    for path in (own, *map(Path, runtimes)):
-        path.chmod(0o755)
+    for program in (own, *map(Path, runtimes)):
+        program.chmod(0o755)
     bundle = bundle_of(tmp_path, *["CGPU_MEM=1GiB", "CGPU_GPU=0"] * asks, linux=LINUX)
     search = f"{others}:/usr/bin:/bin"
     result = subprocess.run(
