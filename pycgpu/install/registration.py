@@ -34,7 +34,6 @@ DIRECTORIES = {
 LIBRARY = "usr/lib/cgpu"
 RUNTIME = f"{LIBRARY}/cgpu-container-runtime"
 HOOK = f"{LIBRARY}/cgpu-hook"
-TOOLKIT = runtime.TOOLKIT
 RECORD = "var/lib/cgpu/runtime_install.json"
 DAEMON_JSON = "etc/docker/daemon.json"
 PODMAN_CONF = "etc/containers/containers.conf.d/90-cgpu.conf"
@@ -83,7 +82,9 @@ def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
     its own until somebody says otherwise.
     """
     named = any("nvidia" in there for there in _others(prefix).values())
-    toolkit = any((prefix / folder / TOOLKIT).exists() for folder in ("usr/bin", "usr/local/bin"))
+    toolkit = any(
+        (prefix / folder / runtime.TOOLKIT).exists() for folder in ("usr/bin", "usr/local/bin")
+    )
     return ("cgpu",) if named or toolkit else ("cgpu", "nvidia")
 
 
@@ -134,9 +135,9 @@ def _toolkits(names: tuple[str, ...], prefix: Path) -> tuple[str, ...]:
             options = entry.get("options")
             program = options.get("BinaryName") if isinstance(options, dict) else None
             path = str(entry.get("path") or program or "")
-            if path.startswith("/") and Path(path).name.startswith(TOOLKIT):
+            if path.startswith("/") and Path(path).name.startswith(runtime.TOOLKIT):
                 found.append(path)
-    in_path = runtime.candidates((TOOLKIT,))
+    in_path = runtime.candidates((runtime.TOOLKIT,))
     return tuple(path for path in dict.fromkeys(found) if path not in in_path)
 
 

@@ -28,8 +28,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: What is executed, the first that exists; nvidia-container-runtime itself goes on to runc.
+#: NVIDIA's runtime; it goes on to runc.
 TOOLKIT = "nvidia-container-runtime"
+#: What is executed, the first that exists.
 RUNTIMES = (TOOLKIT, "runc", "crun")
 #: Links to this program, by the names that the toolkit looks for.
 BEHIND = "/run/cgpu/behind"
