@@ -24,7 +24,7 @@ struct cgpu_drain cgpu_maps = CGPU_DRAIN_INIT(cgpu_maps, maps_count);
 /* written while both drains are closed, or nobody can be inside; and under pins_lock */
 static const struct cgpu_core_ops *in_charge;
 static DEFINE_SPINLOCK(pins_lock);
-static unsigned int pins;       /* containers, readers of `events` */
+static unsigned int pins;       /* containers, open files of the tree */
 
 const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_drain *drain)
 {
@@ -49,16 +49,28 @@ static void put_core(const struct cgpu_core_ops *core)
 		module_put(core->owner);
 }
 
-void cgpu_core_pin(void)
+/* Caller holds pins_lock. Return: false: one of them is being unloaded. */
+static bool get_both(void)
+{
+	if (!try_module_get(THIS_MODULE))
+		return false;
+	if (!in_charge || try_module_get(in_charge->owner))
+		return true;
+	module_put(THIS_MODULE);
+	return false;
+}
+
+bool cgpu_core_pin(void)
 {
 	unsigned long flags;
+	bool pinned;
 
 	spin_lock_irqsave(&pins_lock, flags);
-	if (!pins++) {
-		__module_get(THIS_MODULE);
-		get_core(in_charge);
-	}
+	pinned = pins || get_both();
+	if (pinned)
+		pins++;
 	spin_unlock_irqrestore(&pins_lock, flags);
+	return pinned;
 }
 
 void cgpu_core_unpin(void)

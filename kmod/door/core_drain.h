@@ -45,8 +45,10 @@ void cgpu_core_replace(const struct cgpu_core_ops *core);
  * cgpu_core_pin() - keep the door, and whoever is in charge, from being unloaded
  *
  * Context: any.
+ *
+ * Return: false: one of them is being unloaded at this moment, and nothing is kept.
  */
-void cgpu_core_pin(void);
+bool cgpu_core_pin(void);
 
 /**
  * cgpu_core_unpin() - end what cgpu_core_pin() began

@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 10
+#define CGPU_DOOR_API 11
 
 struct cgpu_card_defaults;
 struct cgpu_slot;
@@ -125,7 +125,9 @@ struct cgpu_core_ops {
 
 	/* Files in /proc; `entry` is what proc_create_data() was given. */
 	int (*events_open)(void); /* may current read `events`? Return: 0, -EACCES. */
+	/* Return: 0: `entry` stays until node_release; -errno. */
 	int (*node_open)(void *entry, bool write);
+	void (*node_release)(void *entry);
 	int (*node_show)(struct seq_file *seq);
 	int (*node_write)(void *entry, const char *text, size_t size);
 	/* Is current to find that name in a directory of containers? */
@@ -147,8 +149,10 @@ void cgpu_door_unregister(const struct cgpu_core_ops *core);
  * cgpu_door_pin() - keep door, core and bridge loaded while a container exists
  *
  * Context: any.
+ *
+ * Return: false: one of them is being unloaded at this moment, and nothing is kept.
  */
-void cgpu_door_pin(void);
+bool cgpu_door_pin(void);
 
 /**
  * cgpu_door_unpin() - end what cgpu_door_pin() began

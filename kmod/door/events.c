@@ -174,14 +174,13 @@ static int events_open(struct inode *inode, struct file *file)
 	err = may_read();
 	if (err)
 		return err;
-	if (!try_module_get(THIS_MODULE))
-		return -ENODEV;
 	reader = kzalloc(sizeof(*reader), GFP_KERNEL);
-	if (!reader) {
-		module_put(THIS_MODULE);
+	if (!reader)
 		return -ENOMEM;
+	if (!cgpu_core_pin()) {
+		kfree(reader);
+		return -ENODEV;
 	}
-	cgpu_core_pin();
 	mutex_init(&reader->lock);
 	file->private_data = reader;
 	return stream_open(inode, file);
@@ -191,7 +190,6 @@ static int events_release(struct inode *inode, struct file *file)
 {
 	kfree(file->private_data);
 	cgpu_core_unpin();
-	module_put(THIS_MODULE);
 	return 0;
 }
 

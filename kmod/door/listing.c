@@ -82,14 +82,29 @@ static CGPU_FILLDIR_RESULT pass_on(struct dir_context *context, const char *name
 	return listing->to->actor(listing->to, name, length, position, inode, type);
 }
 
+/*
+ * Whoever lists waits for a page of its own memory, for as long as it likes: unloading is
+ * refused meanwhile, and must not wait for it.
+ */
+static bool keep_module(void)
+{
+	int idx = srcu_read_lock(&listing_srcu);
+	bool kept = try_module_get(THIS_MODULE);
+
+	srcu_read_unlock(&listing_srcu, idx);
+	return kept;
+}
+
 static notrace int list(struct file *file, struct dir_context *to)
 {
 	struct listing listing = { .context = { .actor = pass_on, .pos = to->pos }, .to = to };
-	int idx = srcu_read_lock(&listing_srcu);
-	int err = file->f_op->iterate_shared(file, &listing.context);
+	int err;
 
+	if (!keep_module())
+		return -ENOENT;
+	err = file->f_op->iterate_shared(file, &listing.context);
 	to->pos = listing.context.pos;
-	srcu_read_unlock(&listing_srcu, idx);
+	module_put(THIS_MODULE);
 	return err;
 }
 

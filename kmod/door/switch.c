@@ -271,16 +271,18 @@ static void set_bridge(const struct cgpu_bridge_ops *ops)
 	spin_unlock_irqrestore(&bridge_lock, flags);
 }
 
-void cgpu_door_pin(void)
+bool cgpu_door_pin(void)
 {
 	unsigned long flags;
 
-	cgpu_core_pin();
+	if (!cgpu_core_pin())
+		return false;
 	spin_lock_irqsave(&bridge_lock, flags);
 	containers++;
 	cgpu_gap_guard(true);
 	hold_bridge();
 	spin_unlock_irqrestore(&bridge_lock, flags);
+	return true;
 }
 EXPORT_SYMBOL_GPL(cgpu_door_pin);
 
@@ -413,7 +415,20 @@ static int upgrade_open(struct inode *inode, struct file *file)
 	if (file->f_mode & FMODE_WRITE &&
 	    (!capable(CAP_SYS_ADMIN) || task_active_pid_ns(current) != &init_pid_ns))
 		return -EPERM;
-	return single_open(file, upgrade_show, NULL);
+	/* a reader waits for its own page as long as it likes, and unloading not for it */
+	if (!try_module_get(THIS_MODULE))
+		return -ENODEV;
+	err = single_open(file, upgrade_show, NULL);
+	if (err)
+		module_put(THIS_MODULE);
+	return err;
+}
+
+static int upgrade_release(struct inode *inode, struct file *file)
+{
+	/* procfs, which calls this, is waited for before the module goes */
+	module_put(THIS_MODULE);
+	return single_release(inode, file);
 }
 
 static const struct proc_ops upgrade_ops = {
@@ -421,7 +436,7 @@ static const struct proc_ops upgrade_ops = {
 	.proc_read = seq_read,
 	.proc_write = upgrade_write,
 	.proc_lseek = seq_lseek,
-	.proc_release = single_release,
+	.proc_release = upgrade_release,
 };
 
 int cgpu_switch_init(struct proc_dir_entry *root)

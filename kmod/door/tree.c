@@ -2,6 +2,12 @@
 /*
  * A file that somebody holds open keeps pointing here when the core behind it
  * is replaced. Text is in kernel memory before the core sees it.
+ *
+ * Whoever removes an entry of procfs waits until nobody is inside its handlers, and
+ * a reader is inside while it waits for a page of its own memory: for as long as it
+ * likes, if a program of its own (userfaultfd, FUSE) has to bring that page. So
+ * procfs opens a file and is then left out: what is open has operations of ours,
+ * which pin the modules and what the file is about.
  */
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -37,15 +43,6 @@ static int node_show(struct seq_file *seq, void *unused)
 	return err;
 }
 
-static int node_open(struct inode *inode, struct file *file)
-{
-	void *entry = pde_data(inode);
-	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
-	int err = core ? core->node_open(entry, file->f_mode & FMODE_WRITE) : -ENODEV;
-
-	cgpu_core_leave(&cgpu_calls);
-	return err ? err : single_open(file, node_show, entry);
-}
 
 static ssize_t node_write(struct file *file, const char __user *user, size_t size,
 			  loff_t *position)
@@ -67,12 +64,64 @@ static ssize_t node_write(struct file *file, const char __user *user, size_t siz
 	return err ? err : size;
 }
 
+static void let_go(void *entry)
+{
+	/* pinned, so there is one */
+	cgpu_core_enter(&cgpu_calls)->node_release(entry);
+	cgpu_core_leave(&cgpu_calls);
+	cgpu_core_unpin();
+}
+
+static int node_release(struct inode *inode, struct file *file)
+{
+	void *entry = ((struct seq_file *)file->private_data)->private;
+
+	single_release(inode, file);
+	let_go(entry);
+	return 0;
+}
+
+static const struct file_operations open_ops = {
+	.owner = THIS_MODULE, /* until this file's release has returned */
+	.read = seq_read,
+	.write = node_write,
+	.llseek = seq_lseek,
+	.release = node_release,
+};
+
+/* Return: 0, and let_go() ends it; -errno. */
+static int take(void *entry, bool write)
+{
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+	int err = -ENODEV;
+
+	if (core && cgpu_core_pin()) {
+		err = core->node_open(entry, write);
+		if (err)
+			cgpu_core_unpin();
+	}
+	cgpu_core_leave(&cgpu_calls);
+	return err;
+}
+
+static int node_open(struct inode *inode, struct file *file)
+{
+	void *entry = pde_data(inode);
+	int err = take(entry, file->f_mode & FMODE_WRITE);
+
+	if (err)
+		return err;
+	err = single_open(file, node_show, entry);
+	if (err)
+		let_go(entry);
+	else
+		replace_fops(file, fops_get(&open_ops));
+	return err;
+}
+
 const struct proc_ops cgpu_door_node_ops = {
 	.proc_open = node_open,
-	.proc_read = seq_read,
-	.proc_write = node_write,
-	.proc_lseek = seq_lseek,
-	.proc_release = single_release,
+	.proc_lseek = seq_lseek, /* without it procfs takes seeking from the file */
 };
 EXPORT_SYMBOL_GPL(cgpu_door_node_ops);
 

@@ -186,6 +186,7 @@ static struct cgpu_core_ops ops = {
 	.unmapped = cgpu_open_file_unmapped,
 	.events_open = cgpu_node_file_open_events,
 	.node_open = cgpu_node_file_open,
+	.node_release = cgpu_node_file_release,
 	.node_show = cgpu_node_file_show,
 	.node_write = cgpu_node_file_write,
 	.name_shown = cgpu_tree_shows,

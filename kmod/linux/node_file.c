@@ -253,10 +253,18 @@ int cgpu_node_file_open(void *data, bool write)
 	if (is_unknown(entry))
 		return -ENODEV;
 	err = cgpu_node_open(entry->node, asker_of(entry), write, capable(CAP_SYS_ADMIN));
+	if (err)
+		return err;
 	/* whoever opens it wants the cards; asking the driver takes a process */
-	if (!err && entry->node == CGPU_NODE_INST_CTL)
+	if (entry->node == CGPU_NODE_INST_CTL)
 		cgpu_discover(0);
-	return err;
+	cgpu_tree_entry_get(entry);
+	return 0;
+}
+
+void cgpu_node_file_release(void *data)
+{
+	cgpu_tree_entry_put(data);
 }
 
 int cgpu_node_file_open_events(void)

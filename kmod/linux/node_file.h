@@ -12,9 +12,15 @@ struct seq_file;
  * @data: the file's struct cgpu_tree_entry
  * @write: for writing
  *
- * Return: 0, -EPERM, -EACCES.
+ * Return: 0: it may, and the entry stays until cgpu_node_file_release(); -EPERM, -EACCES.
  */
 int cgpu_node_file_open(void *data, bool write);
+
+/**
+ * cgpu_node_file_release() - an open file is closed
+ * @data: as cgpu_node_file_open()
+ */
+void cgpu_node_file_release(void *data);
 
 /**
  * cgpu_node_file_open_events() - may current open the door's `events`?

@@ -269,7 +269,11 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create)
 
 	if (!container)
 		return ERR_PTR(-ENOMEM);
-	cgpu_door_pin(); /* until container_free() */
+	/* until container_free() */
+	if (!cgpu_door_pin()) {
+		kfree(container);
+		return ERR_PTR(-ENODEV);
+	}
 	kref_init(&container->refs);
 	mutex_init(&container->lock);
 	ratelimit_state_init(&container->refusals, HZ, 10);

@@ -69,8 +69,9 @@ u64 cgpu_registry_digest(u64 digest);
  * cgpu_container_new() - a container that nobody knows yet
  * @create: its id, and who it is
  *
- * Return: the container with one reference, or -ENOMEM, -ESRCH: no such process,
- * -ENOENT: no such cgroup, -EINVAL: neither is a container.
+ * Return: the container with one reference, or -ENOMEM, -ENODEV: the module is being
+ * unloaded, -ESRCH: no such process, -ENOENT: no such cgroup, -EINVAL: neither is a
+ * container.
  */
 struct cgpu_container *cgpu_container_new(const struct cgpu_create *create);
 

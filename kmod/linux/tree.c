@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The data of a file is an entry in its directory's branch. proc_remove() waits
- * for running handlers and lets none start afterwards, so a branch, and the
- * container it points to, need live only until then. What a file says is
- * node_file.c's.
+ * The data of a file is an entry in its directory's branch, which lives as long as
+ * the directory or any open file of it: proc_remove() waits for who is opening one,
+ * and who has opened one keeps the branch. What a file says is node_file.c's.
  */
 #include <linux/bitops.h>
 #include <linux/err.h>
+#include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -26,6 +26,7 @@ enum {
 
 /* A directory with files in it. */
 struct branch {
+	struct kref refs; /* the directory's, and one for each open file */
 	struct list_head node;
 	struct proc_dir_entry *parent, *dir;
 	struct cgpu_container *container;
@@ -39,9 +40,8 @@ struct branch {
 /* Handed from core to core. */
 struct tree {
 	/*
-	 * Directories come and go under this lock, taken before registry.lock. No
-	 * handler of a file that goes takes it: those of a container's and a card's
-	 * files take registry.lock, and inst_ctl stays to the end.
+	 * Directories come and go under this lock, taken before registry.lock. Nobody
+	 * who opens a file that goes takes it.
 	 */
 	struct mutex lock;
 	struct list_head branches; /* newest first, so children before their parents */
@@ -64,6 +64,31 @@ void cgpu_tree_set_feature(u32 feature, bool present)
 unsigned long cgpu_tree_features(void)
 {
 	return READ_ONCE(tree->features);
+}
+
+/* The root's is part of the tree, and never the last to be let go. */
+static void branch_release(struct kref *refs)
+{
+	struct branch *branch = container_of(refs, struct branch, refs);
+
+	if (branch->container)
+		cgpu_container_put(branch->container);
+	kfree(branch);
+}
+
+static struct branch *branch_of(struct cgpu_tree_entry *entry)
+{
+	return container_of(entry - entry->node, struct branch, entries[0]);
+}
+
+void cgpu_tree_entry_get(struct cgpu_tree_entry *entry)
+{
+	kref_get(&branch_of(entry)->refs);
+}
+
+void cgpu_tree_entry_put(struct cgpu_tree_entry *entry)
+{
+	kref_put(&branch_of(entry)->refs, branch_release);
 }
 
 /*
@@ -96,6 +121,13 @@ static struct proc_dir_entry *make_directory(const char *name, struct proc_dir_e
 			       of_containers ? (void *)&cgpu_door_containers : NULL);
 }
 
+static void remove_branch(struct branch *branch)
+{
+	proc_remove(branch->dir);
+	list_del(&branch->node);
+	kref_put(&branch->refs, branch_release);
+}
+
 /* Return: the directory's branch; an error: -EEXIST: the name is taken, -ENOMEM. */
 static struct branch *add_branch(const char *name, struct proc_dir_entry *parent, u32 place,
 				 u32 minor, struct cgpu_container *container)
@@ -112,15 +144,17 @@ static struct branch *add_branch(const char *name, struct proc_dir_entry *parent
 	strscpy(branch->name, name, sizeof(branch->name));
 	branch->minor = minor;
 	branch->place = place;
+	kref_init(&branch->refs);
 	branch->container = container;
+	if (container)
+		cgpu_container_get(container);
 	branch->parent = parent;
 	branch->dir = make_directory(name, parent, place == CGPU_PLACE_CARD);
+	list_add(&branch->node, &tree->branches);
 	if (!branch->dir || add_files(branch)) {
-		proc_remove(branch->dir);
-		kfree(branch);
+		remove_branch(branch);
 		return ERR_PTR(-ENOMEM);
 	}
-	list_add(&branch->node, &tree->branches);
 	return branch;
 }
 
@@ -132,9 +166,7 @@ static void remove_branches(u32 minor, const struct cgpu_container *container)
 	list_for_each_entry_safe(branch, next, &tree->branches, node) {
 		if (branch->container != container || (!container && branch->minor != minor))
 			continue;
-		proc_remove(branch->dir);
-		list_del(&branch->node);
-		kfree(branch);
+		remove_branch(branch);
 	}
 }
 
@@ -149,9 +181,7 @@ static void remove_leftovers(void)
 	list_for_each_entry_safe(branch, next, &tree->branches, node) {
 		if (!branch->container || !cgpu_container_is_removed(branch->container))
 			continue;
-		proc_remove(branch->dir);
-		list_del(&branch->node);
-		kfree(branch);
+		remove_branch(branch);
 	}
 }
 
@@ -256,6 +286,7 @@ int cgpu_tree_begin(void **part)
 	INIT_LIST_HEAD(&tree->branches);
 	tree->features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
 			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE);
+	kref_init(&tree->root.refs);
 	tree->root.dir = cgpu_door_root();
 	tree->root.place = CGPU_PLACE_ROOT;
 	tree->containers_dir = make_directory("container", tree->root.dir, true);
@@ -287,10 +318,8 @@ void cgpu_tree_end(void)
 	u32 node;
 
 	/* cards; containers are gone */
-	list_for_each_entry_safe(branch, next, &tree->branches, node) {
-		proc_remove(branch->dir);
-		kfree(branch);
-	}
+	list_for_each_entry_safe(branch, next, &tree->branches, node)
+		remove_branch(branch);
 	proc_remove(tree->containers_dir);
 	for (node = 0; node < tree->root.nodes; node++)
 		if (cgpu_node_table[node].place == CGPU_PLACE_ROOT && node != CGPU_NODE_EVENTS)

@@ -21,6 +21,18 @@ struct cgpu_tree_entry {
 	struct cgpu_container *container;
 };
 
+/**
+ * cgpu_tree_entry_get() - keep an entry, and the container that it is about
+ * @entry: of a file that is being opened
+ */
+void cgpu_tree_entry_get(struct cgpu_tree_entry *entry);
+
+/**
+ * cgpu_tree_entry_put() - end what cgpu_tree_entry_get() began
+ * @entry: its file is closed
+ */
+void cgpu_tree_entry_put(struct cgpu_tree_entry *entry);
+
 int cgpu_tree_begin(void **part);
 void cgpu_tree_adopt(void *part);
 /* All containers must have been removed. */
@@ -52,12 +64,11 @@ bool cgpu_tree_shows(const char *name, size_t length);
 
 /*
  * Directories come and go below. The caller holds neither registry.lock nor a
- * container's: removal waits for handlers, which take them. Removing what was not
- * added, or only in part, is allowed.
+ * container's: removal waits for who is opening a file, who takes them. Removing what
+ * was not added, or only in part, is allowed.
  *
- * A container must hold still while its directories exist: the caller keeps a
- * reference across add and remove. Once it is marked as removed its files answer
- * -ENODEV.
+ * A directory, and each open file in it, keeps its container. Once that is marked as
+ * removed its files answer -ENODEV.
  */
 
 /**

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ DKMS = "var/lib/dkms/cgpu"
 #: Where what an upgrade overwrites is kept until it has proved itself.
 KEPT = "var/lib/cgpu/kept"
 _DRAFT = ".cgpu-new"
+#: A file of the tree that somebody reads keeps the modules loaded for that moment.
+_READERS_S = 1.0
+_PAUSE_S = 0.05
 
 #: What fits JSON, for a step is kept in the journal.
 Data = dict[str, Any]
@@ -279,6 +283,19 @@ def _do_load(host: Host, data: Data) -> None:
             data["note"] = str(error)
 
 
+def _unload(host: Host, name: str) -> None:
+    """Unload a module; InstallError: it is still in use after a while."""
+    deadline_s = time.monotonic() + _READERS_S
+    while True:
+        try:
+            host.run(["rmmod", name])
+            return
+        except InstallError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(_PAUSE_S)
+
+
 def _undo_load(host: Host, data: Data) -> None:
     loaded = host.loaded
     door = kernel_door.read(str(host.tree))
@@ -295,7 +312,7 @@ def _undo_load(host: Host, data: Data) -> None:
     try:
         for name in (*cores, "cgpu_rm", "cgpu_km"):
             if name in loaded:
-                host.run(["rmmod", name])
+                _unload(host, name)
                 gone.append(name)
     except InstallError:
         if running in gone:

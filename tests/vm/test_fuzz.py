@@ -44,6 +44,9 @@ KCOV = Path("/sys/kernel/debug/kcov")
 #: Calls that a fuzzer must have got through to have tested anything: one in fifty. Where all is
 #: slow a container hardly has a context before it ends.
 GRANTED_PERCENT = 2 / SLOWNESS
+#: One in some hundreds makes a mapping: of 697 calls, all that a machine beside others made of
+#: the agent in 20 s, none did.
+CALLS_WITHOUT_MAPS = 2000
 MIB = 1 << 20
 #: So the C library keeps little for later. Up to ten threads of libfuse stay, which have room for a
 #: container's processes each: 12 MiB were seen after 12 containers, 15 after 53.
@@ -85,7 +88,8 @@ class Fuzzer:
         assert fuzzer.returncode == 0, output
         told = json.loads(output)
         print(told)
-        assert told["containers"] > 0 and told["maps"] > 0
+        assert told["containers"] > 0
+        assert told["maps"] > 0 or told["calls"] < CALLS_WITHOUT_MAPS
         assert told["written"] + told["refused"] > 0
         assert told["granted"] * 100 > told["calls"] * GRANTED_PERCENT
         assert told["weighed"] > 0 and told["uncharged_bytes"] <= 0

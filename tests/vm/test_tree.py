@@ -601,6 +601,95 @@ def test_an_open_file_of_a_destroyed_container_is_dead(
     os.close(writer)
 
 
+# Reads, or lists, into a page that userfaultfd(2) is asked for and nobody brings.
+STUCK = """
+import ctypes, fcntl, mmap, os, stat, struct, sys
+SYS_userfaultfd, SYS_getdents64 = 323, 217
+UFFDIO_API, UFFDIO_REGISTER = 0xC018AA3F, 0xC020AA00
+libc = ctypes.CDLL(None, use_errno=True)
+faults = libc.syscall(SYS_userfaultfd, 0)
+fcntl.ioctl(faults, UFFDIO_API, bytearray(struct.pack('<QQQ', 0xAA, 0, 0)))
+page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+missing = struct.pack('<QQQQ', at, mmap.PAGESIZE, 1, 0)
+fcntl.ioctl(faults, UFFDIO_REGISTER, bytearray(missing))
+file = os.open(sys.argv[1], os.O_RDONLY)
+if stat.S_ISDIR(os.fstat(file).st_mode):
+    libc.syscall(SYS_getdents64, file, ctypes.c_void_p(at), mmap.PAGESIZE)
+else:
+    os.readv(file, [page])
+"""
+
+
+@pytest.fixture
+def stuck() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """``stuck(path)`` returns a process that is inside reading *path*; killed after."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(path: Path) -> subprocess.Popen[bytes]:
+        one = subprocess.Popen([sys.executable, "-c", STUCK, str(path)])
+        running.append(one)
+        stack = Path(f"/proc/{one.pid}/stack")
+        until(lambda: "handle_userfault" in stack.read_text(), f"a reader stuck in {path}")
+        return one
+
+    yield start
+    for one in running:
+        one.kill()
+        one.wait()
+
+
+def ends(work: Callable[[], None], release: subprocess.Popen[bytes]) -> bool:
+    """Return whether *work* ends; if not, *release* is killed so that it does after all."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10 * SLOWNESS)
+    in_time = not thread.is_alive()
+    if not in_time:
+        release.kill()
+        thread.join()
+    return in_time
+
+
+@pytest.mark.kernel(by_default=True)
+@pytest.mark.parametrize("name", ["0/a/meminfo", "container/a/0/weight", "container/a/cid"])
+def test_who_reads_without_an_end_does_not_keep_a_container_from_going(
+    tree: Any, member: Callable[..., Member], stuck: Any, name: str
+) -> None:
+    """Its page never comes: whoever waited for it would wait for ever, and others for that one."""
+    one = member()
+    tree.create("a", one.clause, "gpu=0,mem=1048576")
+    reader = stuck(ROOT / name)
+    assert ends(lambda: tree.destroy("a"), reader)
+    assert ends(lambda: tree.create("a", one.clause, "gpu=0,mem=2097152"), reader)
+    assert tree.read("0/a/memsize") == "2097152\n"
+    reader.kill()
+    reader.wait()
+    assert tree.read("0/a/memsize") == "2097152\n"
+
+
+@pytest.mark.kernel(by_default=True)
+@pytest.mark.parametrize("name", ["upgrade", "version", "0/policy", "container", "0"])
+def test_unloading_is_refused_while_somebody_reads_and_does_not_wait(
+    tree: Any, stuck: Any, name: str
+) -> None:
+    reader = stuck(ROOT / name)
+    refused: list[str] = []
+
+    def unload() -> None:
+        try:
+            tree.unload()
+        except OSError as error:
+            refused.append(str(error))
+
+    assert ends(unload, reader)
+    assert "in use" in refused[0]
+    reader.kill()
+    reader.wait()
+    tree.unload()
+    tree.load()
+
+
 @pytest.mark.vm(smp=2)
 def test_reading_and_writing_while_containers_come_and_go(
     tree: Any, member: Callable[..., Member]
