@@ -90,7 +90,7 @@ static void look(uint32_t minor, uint64_t mask)
 	door.count.looks++;
 	door.count.look_ns += end_ns - start_ns;
 	/* no gate moves for anything else; a wake-up of that thread costs as much as a look */
-	if (before != after)
+	if (before != after || switch_log_is_sooner(minor))
 		pthread_cond_broadcast(&door.changed);
 }
 

@@ -285,6 +285,8 @@ void switch_log_open(uint32_t minor);
  * released meanwhile. Return: when it is time again, 0: something was told.
  */
 uint64_t switch_log_follow(uint32_t minor);
+/* A look has brought that time nearer than it was when it was told last. Context: door.lock. */
+bool switch_log_is_sooner(uint32_t minor);
 /* Totals as of now: a context switch is not told by itself for 33 ms. */
 void switch_log_refresh(uint32_t minor);
 

@@ -20,6 +20,7 @@ static struct {
 	const void *header;
 	const void *ring;
 	struct cgpu_switch_log log;
+	uint64_t planned_ns;
 } card[CGPU_MAX_CARDS];
 
 static uint32_t memory(uint32_t handle, uint64_t size)
@@ -135,6 +136,13 @@ void switch_log_refresh(uint32_t minor)
 	pthread_mutex_unlock(&door.lock);
 }
 
+bool switch_log_is_sooner(uint32_t minor)
+{
+	return card[minor].buffer &&
+	       cgpu_switch_log_due(&card[minor].log, &door.sched[minor], now_ns()) <
+		       card[minor].planned_ns;
+}
+
 uint64_t switch_log_follow(uint32_t minor)
 {
 	uint64_t due;
@@ -142,6 +150,7 @@ uint64_t switch_log_follow(uint32_t minor)
 	if (!card[minor].buffer)
 		return UINT64_MAX;
 	due = cgpu_switch_log_due(&card[minor].log, &door.sched[minor], now_ns());
+	card[minor].planned_ns = due;
 	if (now_ns() < due)
 		return due;
 	read_log(minor, flush(minor));

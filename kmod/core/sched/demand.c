@@ -693,6 +693,8 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		skip_shut(d, s, i);
 		conclude(demand, s, i, end_ns);
 		cgpu_sched_divides(s, i, d->kept_ppm);
+		if (d->moved)
+			cgpu_sched_moved(s, i, end_ns);
 		cgpu_sched_silence(s, i, is_silent(d), d->doubt_ns != 0);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);

@@ -536,6 +536,12 @@ void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
 	s->plan.dirty |= was != cgpu_is_kept(s, slot);
 }
 
+void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	if (slot < CGPU_SCHED_SLOTS)
+		s->slot[slot].fair.moved_ns = now_ns;
+}
+
 void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted)
 {
 	struct cgpu_sched_fair_slot *f;

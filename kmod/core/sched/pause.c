@@ -94,6 +94,22 @@ bool cgpu_pause_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
 	return count <= 1;
 }
 
+bool cgpu_pause_was_alone(const struct cgpu_sched *s, uint64_t since_ns)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++) {
+		const struct cgpu_sched_slot *p = &s->slot[i];
+
+		if (i == s->fair.curr || !cgpu_competes(s, i))
+			continue;
+		if (!p->fair.asleep || p->fair.since_ns > since_ns || p->fair.moved_ns > since_ns ||
+		    s->gates.shut_mask & SLOT_BIT(i) || p->open_since_ns > since_ns)
+			return false;
+	}
+	return true;
+}
+
 bool cgpu_pause_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;

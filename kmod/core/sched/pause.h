@@ -35,6 +35,8 @@ bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t 
 uint64_t cgpu_pause_resting(const struct cgpu_sched *s, uint64_t now_ns);
 /* One works at most, and all others have slept for long. */
 bool cgpu_pause_is_quiet(const struct cgpu_sched *s, uint64_t now_ns);
+/* All others than the one that has the card sleep, and submitted nothing; their gates are open. */
+bool cgpu_pause_was_alone(const struct cgpu_sched *s, uint64_t since_ns);
 
 /* It wakes now from what was a sleep: long enough, and it ran little meanwhile. */
 bool cgpu_pause_is_over(const struct cgpu_sched_fair_slot *f, uint64_t now_ns);

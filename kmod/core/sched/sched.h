@@ -187,6 +187,7 @@ struct cgpu_sched_budget {
 struct cgpu_sched_fair_slot {
 	bool asleep;           /* told by cgpu_sched_demand(), */
 	uint64_t since_ns;     /* and since when it has been so, or awake */
+	uint64_t moved_ns;     /* told too: when a look found a submission last */
 	bool empties;          /* told too: now and then it has nothing queued; */
 	uint32_t kept_ppm;     /* it is so fast beside others, by what it is alone */
 	bool is_silent;        /* it works for long without a submission; */
@@ -397,6 +398,8 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pa
 		       uint64_t now_ns);
 /* Of what it submits alone it submits so much beside others; 0: not known, or not often. */
 void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm);
+/* It submitted something, which may be no proof that it has work still. */
+void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 /* It is known to work for long without a submission; and does so now, or sleeps. */
 void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted);
 /* Card time that the container really used, for `stat`. */

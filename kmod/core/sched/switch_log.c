@@ -143,6 +143,10 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 
 	if (put >= CGPU_SWITCH_LOG_RECORDS)
 		return 0;
+	if (log->get != put)
+		log->still_ns = 0;
+	else if (now_ns > log->read_ns)
+		log->still_ns = log->read_ns;
 	while (log->get != put) {
 		if (!take(log, (const uint8_t *)ring + log->get * CGPU_SWITCH_LOG_RECORD_BYTES, use,
 			  &count))
@@ -196,6 +200,31 @@ static bool has_windows(const struct cgpu_sched *s)
 	return s->plan.mode == CGPU_SCHED_WINDOWS && s->cur.begun;
 }
 
+/* On demand. A sleeper's gate is open: what it runs is found in the log, and charged to it. */
+static uint64_t pace_ns(const struct cgpu_switch_log *log, const struct cgpu_sched *s,
+			uint64_t now_ns)
+{
+	/* a budget is spent by the log alone */
+	if (cgpu_budget_is_used(s))
+		return CGPU_SWITCH_LOG_DEMAND_NS;
+	if (cgpu_pause_is_quiet(s, now_ns))
+		return CGPU_SWITCH_LOG_RESTING_NS;
+	if (log->still_ns && log->pid && log->loaded == s->fair.curr &&
+	    cgpu_pause_was_alone(s, log->still_ns))
+		return CGPU_SWITCH_LOG_STILL_NS;
+	return CGPU_SWITCH_LOG_DEMAND_NS;
+}
+
+/* Somebody stirs: in step again, for a reading right when it does finds nothing yet. */
+static void hurry(struct cgpu_switch_log *log, uint64_t now_ns)
+{
+	uint64_t passed_ns = now_ns > log->read_ns ? now_ns - log->read_ns : 0;
+	uint64_t steps = passed_ns / CGPU_SWITCH_LOG_DEMAND_NS + 1;
+
+	log->slow = false;
+	log->look_ns = cgpu_min(log->look_ns, log->read_ns + steps * CGPU_SWITCH_LOG_DEMAND_NS);
+}
+
 uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sched *s,
 			     uint64_t now_ns)
 {
@@ -208,10 +237,10 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 		if (!log->looked)
 			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
 	}
-	/* what runs in its sleep is to be charged to its budget */
-	if (s->plan.mode == CGPU_SCHED_DEMAND &&
-	    (cgpu_budget_is_used(s) || !cgpu_pause_is_quiet(s, now_ns)))
-		log->look_ns = cgpu_min(log->look_ns, log->read_ns + CGPU_SWITCH_LOG_DEMAND_NS);
+	if (s->plan.mode == CGPU_SCHED_DEMAND && !log->slow)
+		log->look_ns = cgpu_min(log->look_ns, log->read_ns + pace_ns(log, s, now_ns));
+	else if (log->slow && pace_ns(log, s, now_ns) < CGPU_SWITCH_LOG_STILL_NS)
+		hurry(log, now_ns);
 	if (cgpu_fair_asks_ns(s))
 		log->look_ns = cgpu_min(log->look_ns, cgpu_fair_asks_ns(s));
 	if (cgpu_pause_is_unclear(s))
@@ -291,7 +320,7 @@ static void forget_slot(struct cgpu_switch_log *log, uint32_t slot)
 
 void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t pace_ns = CGPU_SWITCH_LOG_REST_NS;
+	uint64_t next_ns = CGPU_SWITCH_LOG_REST_NS;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -306,7 +335,7 @@ void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, ui
 	log->looked = true;
 	log->seen_mask = 0;
 	if (s->plan.mode == CGPU_SCHED_DEMAND)
-		pace_ns = cgpu_pause_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
-				  CGPU_SWITCH_LOG_RESTING_NS : CGPU_SWITCH_LOG_DEMAND_NS;
-	log->look_ns = now_ns + pace_ns;
+		next_ns = pace_ns(log, s, now_ns);
+	log->slow = next_ns == CGPU_SWITCH_LOG_STILL_NS;
+	log->look_ns = now_ns + next_ns;
 }

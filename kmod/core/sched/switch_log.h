@@ -39,6 +39,11 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
 	/* windows on demand: what sleepers run in others' time is charged to them; */
 	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
+	/*
+	 * while, from one reading to the next, one context was loaded and nobody ran in what
+	 * seemed to be its sleep;
+	 */
+	CGPU_SWITCH_LOG_STILL_NS = 25000000,
 	/* while all of those have slept for long */
 	CGPU_SWITCH_LOG_RESTING_NS = 50000000,
 	/* readers of totals ask the driver no more often */
@@ -76,6 +81,7 @@ struct cgpu_switch_log {
 	uint64_t start_ns;    /* when that was, on the card's clock */
 	uint64_t counted_ns;  /* of it, by the host's clock */
 	uint64_t read_ns;     /* up to then */
+	uint64_t still_ns;    /* the reading before, if none was loaded or saved since; or 0 */
 	uint64_t newest_ns;   /* of the record read last, on the card's clock; 0: none is new */
 	uint64_t behind_ns;   /* so much the card's clock is behind the host's, */
 	uint64_t behind_now_ns; /* as seen in the span under way, */
@@ -89,6 +95,7 @@ struct cgpu_switch_log {
 
 	uint64_t seen_mask;   /* slots that had the engine since the last look */
 	uint64_t look_ns;     /* no look before */
+	bool slow;            /* that is after CGPU_SWITCH_LOG_STILL_NS */
 	uint32_t owner;       /* the window that is looked into: whose, */
 	uint64_t end_ns;      /* its end by the engine's plan, */
 	bool looked;          /* and whether that has been done */
