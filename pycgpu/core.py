@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pycgpu._core import ffi as ffi
@@ -292,10 +292,19 @@ class Tenant:
         """True while nothing is open and nothing is charged."""
         return bool(lib.cgpu_tenant_idle(self.raw))
 
-    def processes(self, card: int, most: int = 4096) -> dict[int, int]:
+    def held(self, card: int) -> Iterator[list[tuple[int, int]]]:
+        """What processes have of ``card``, a step at a time: (host's number, bytes)."""
+        out, place = ffi.new("struct cgpu_process[]", lib.CGPU_HELD_STEP), ffi.new("uint32_t *")
+        while True:
+            count = lib.cgpu_tenant_held(self.raw, card, place, out)
+            yield [(out[i].pid, out[i].bytes) for i in range(count)]
+            if not place[0]:
+                return
+
+    def processes(self, card: int) -> dict[int, int]:
         """Bytes of ``card`` by process (host's number)."""
-        out = ffi.new("struct cgpu_process[]", most)
-        count = lib.cgpu_tenant_processes(self.raw, card, out, most)
+        out = ffi.new("struct cgpu_process[]", [one for step in self.held(card) for one in step])
+        count = lib.cgpu_processes_sum(out, len(out))
         return {out[i].pid: out[i].bytes for i in range(count)}
 
     def gate(self, card: int, shut: bool, most: int = 64) -> list[tuple[int, int]]:

@@ -202,6 +202,8 @@ void process_kill(struct container *c, struct process *p);
 /* All that have used the driver, and whoever holds a file of theirs. */
 void processes_kill(struct container *c, const char *why);
 bool process_exists(struct container *c, int pid);
+/* One of the container's that has not ended: the number is no other's. */
+bool process_lives(struct container *c, int pid);
 
 /* files.c */
 /* enum cgpu_device of an open file, -1: not the driver's */
@@ -267,6 +269,9 @@ void refresh(struct container *c);
 void resend(struct container *c);
 /* Programs them again, if it is time. */
 void send_again(struct container *c);
+
+/* holder.c. Context: no lock. Return: by pid, to free(), NULL: no memory. */
+struct cgpu_holder *holders_of(const char *id, uint32_t minor, uint32_t *count);
 
 /* lifecycle.c */
 void lifecycle_start(void);

@@ -5,45 +5,11 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent.h"
 #include "door.h"
-
-enum { HOLDERS_MAX = 4096 };
-
-static void show_holders(struct container *c, int minor, struct cgpu_view *view)
-{
-	static __thread struct cgpu_holder holders[HOLDERS_MAX];
-	static __thread struct cgpu_process processes[HOLDERS_MAX];
-	uint32_t i, count;
-
-	count = cgpu_tenant_processes(&c->tenant, (uint32_t)minor, processes, HOLDERS_MAX);
-	for (i = 0; i < count; i++) {
-		struct cgpu_holder *holder = &holders[i];
-		char path[64], line[128];
-		FILE *file;
-		int pid;
-
-		*holder = (struct cgpu_holder){ .pid = processes[i].pid,
-						.bytes = processes[i].bytes };
-		snprintf(path, sizeof(path), "/proc/%u/status", holder->pid);
-		file = fopen(path, "re");
-		while (file && fgets(line, sizeof(line), file)) {
-			char *last;
-
-			sscanf(line, "Name: %15[^\n]", holder->comm);
-			/* the innermost namespace's number stands last */
-			last = strncmp(line, "NSpid:", 6) ? NULL : strrchr(line, '\t');
-			if (last && sscanf(last, "%d", &pid) == 1)
-				holder->container_pid = (uint32_t)pid;
-		}
-		if (file)
-			fclose(file);
-	}
-	view->holders = holders;
-	view->holder_count = count;
-}
 
 static uint32_t add_stat(struct cgpu_stat *stats, uint32_t count, const char *key, uint64_t value)
 {
@@ -119,8 +85,6 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 				cgpu_usage_add(
 					&view->usage,
 					&door.container[i]->tenant.ledger.account[view->minor]);
-	if (entry->wants_holders && c)
-		show_holders(c, minor, view);
 	if (entry->wants_stats && minor >= 0)
 		show_stats(c, minor, view);
 	return 0;
@@ -128,16 +92,27 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 
 int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 {
+	bool of_card = minor >= 0 && minor < CGPU_MAX_CARDS;
+	struct cgpu_holder *holders = NULL;
 	struct cgpu_view view;
+	uint32_t count = 0;
 	int used;
 
-	if (node == CGPU_NODE_STAT && minor >= 0 && minor < CGPU_MAX_CARDS)
+	if (node == CGPU_NODE_STAT && of_card)
 		switch_log_refresh((uint32_t)minor);
+	if (node >= 0 && node < CGPU_NODE_COUNT && cgpu_node_table[node].wants_holders && of_card) {
+		holders = holders_of(id, (uint32_t)minor, &count);
+		if (!holders)
+			return -ENOMEM;
+	}
 	used = lock_view(node, minor, id, &view);
-	if (used)
-		return used;
-	used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
-	pthread_mutex_unlock(&door.lock);
+	if (!used) {
+		view.holders = holders;
+		view.holder_count = count;
+		used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
+		pthread_mutex_unlock(&door.lock);
+	}
+	free(holders);
 	return used;
 }
 

@@ -288,6 +288,16 @@ void processes_kill(struct container *c, const char *why)
 	holders_kill(c);
 }
 
+bool process_lives(struct container *c, int pid)
+{
+	bool lives;
+
+	pthread_mutex_lock(&c->process_lock);
+	lives = find(c, pid);
+	pthread_mutex_unlock(&c->process_lock);
+	return lives;
+}
+
 bool process_exists(struct container *c, int pid)
 {
 	struct process *p;

@@ -352,40 +352,38 @@ def test_whose_process_it_is_takes_no_time_that_neighbours_notice() -> None:
     assert time.thread_time() - began < 0.02
 
 
-def held(tenant: Tenant, card: int) -> tuple[dict[int, int], float]:
-    """Of ``card`` by process, a step at a time; and how long the longest step took."""
-    step = ffi.new("struct cgpu_process[]", lib.CGPU_HELD_STEP)
-    all_of_them, longest, place = [], 0.0, ffi.new("uint32_t *")
+def longest_step_s(tenant: Tenant, card: int) -> float:
+    """How long the longest step takes of asking what each process has of ``card``."""
+    steps, longest = tenant.held(card), 0.0
     while True:
         began = time.thread_time()
-        count = lib.cgpu_tenant_held(tenant.raw, card, place, step)
+        if next(steps, None) is None:
+            return longest
         longest = max(longest, time.thread_time() - began)
-        all_of_them += [(step[i].pid, step[i].bytes) for i in range(count)]
-        if not place[0]:
-            break
-    summed = ffi.new("struct cgpu_process[]", all_of_them)
-    count = lib.cgpu_processes_sum(summed, len(all_of_them))
-    pids = [summed[i].pid for i in range(count)]
-    assert pids == sorted(set(pids))
-    return {summed[i].pid: summed[i].bytes for i in range(count)}, longest
 
 
-def test_what_processes_hold_is_the_same_in_steps() -> None:
+def test_what_each_process_holds_is_found_in_steps() -> None:
     tenant = Tenant(Topology())
     tenant.give(1, 1 << 40)
     ledger, rng = ffi.addressof(tenant.raw.ledger), random.Random(5)
-    charge = ffi.new("uint32_t *")
+    charge, charged, opened = ffi.new("uint32_t *"), dict[int, int](), dict[int, int]()
     for _ in range(3000):
         tenant.grow()
-        pid = rng.randrange(1, 400)
+        pid, device = rng.randrange(1, 400), rng.choice([Device.CTL, Device.GPU, Device.UVM])
         if rng.random() < 0.5:
-            tenant.open(rng.choice([Device.CTL, Device.GPU, Device.UVM]), 1, pid=pid)
-        else:
-            assert not lib.cgpu_charge_new(ledger, 1, rng.randrange(1 << 20), pid, charge)
+            number = tenant.open(device, 1, pid=pid)
+            opened |= {number: pid} if device == Device.GPU else {}
+            continue
+        bytes = rng.randrange(1, 1 << 20)
+        assert not lib.cgpu_charge_new(ledger, 1, bytes, pid, charge)
+        charged[pid] = charged.get(pid, 0) + bytes
     for number in rng.sample(range(1, tenant.raw.files.touched), 500):
         tenant.close(number)
-    assert held(tenant, 1)[0] == tenant.processes(1)
-    assert held(tenant, 0)[0] == {}
+        opened.pop(number, None)
+    found = tenant.processes(1)
+    assert list(found) == sorted(found)
+    assert found == dict.fromkeys(opened.values(), 0) | charged
+    assert tenant.processes(0) == {}
 
 
 def test_who_asks_what_many_processes_hold_keeps_gates_waiting_for_no_time() -> None:
@@ -394,6 +392,5 @@ def test_who_asks_what_many_processes_hold_keeps_gates_waiting_for_no_time() -> 
     for i in range(70_000):
         tenant.grow()
         tenant.open(Device.GPU, 0, pid=100_000 - i)
-    found, longest = held(tenant, 0)
-    assert len(found) == 70_000
-    assert longest < 0.005
+    assert len(tenant.processes(0)) == 70_000
+    assert longest_step_s(tenant, 0) < 0.005

@@ -113,6 +113,30 @@ def test_managed_memory_can_be_denied_to_a_program_that_computes(
     assert (status, out) == (0, f"pool 0 mapped 0 managed {errno.ENOMEM}\n"), err
 
 
+def test_what_each_process_holds_is_told_with_its_name(door: Door) -> None:
+    held = (64 * MIB, 128 * MIB)
+    small, large = (f"{door.simcuda} --hold alloc {size}" for size in held)
+    tenant = door.start("sh", "-c", f"{small} & exec {large}")
+    procs = TREE / "0/one/procs"
+
+    def both() -> list[list[str]]:
+        told = [line.split() for line in procs.read_text().splitlines()] if procs.exists() else []
+        return told if sum(int(size) for _, _, size, _ in told) >= sum(held) else []
+
+    told = until(both, "both processes", START_S)
+    for pid, pid_there, _, name in told:
+        assert pid == pid_there
+        assert name == Path(f"/proc/{pid}/comm").read_text().strip() == "simcuda"
+    assert all(size <= int(line[2]) for size, line in zip(held, sorted(told, key=_size), strict=True))
+    for pid, *_ in told:
+        os.kill(int(pid), signal.SIGKILL)
+    tenant.communicate(timeout=START_S)
+
+
+def _size(line: list[str]) -> int:
+    return int(line[2])
+
+
 def test_exit_status_and_signal_are_the_programs(door: Door) -> None:
     assert door.run("sh", "-c", "exit 7")[0] == 7
     assert door.run("sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM

@@ -396,56 +396,6 @@ bool cgpu_tenant_idle(const struct cgpu_tenant *tenant)
 	return true;
 }
 
-static uint32_t add_process(struct cgpu_process *out, uint32_t count, uint32_t max,
-			    uint32_t pid, uint64_t bytes)
-{
-	uint32_t low = 0, high = count;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (out[middle].pid < pid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low < count && out[low].pid == pid) {
-		out[low].bytes += bytes;
-		return count;
-	}
-	if (count == max)
-		return count;
-	memmove(&out[low + 1], &out[low], (count - low) * sizeof(*out));
-	out[low] = (struct cgpu_process){ .pid = pid, .bytes = bytes };
-	return count + 1;
-}
-
-uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
-			       struct cgpu_process *out, uint32_t max)
-{
-	const struct cgpu_table *charges = &tenant->ledger.charges;
-	uint32_t count = 0, index;
-
-	for (index = 1; index < tenant->files.touched; index++) {
-		const struct cgpu_file *file = cgpu_tenant_file(tenant, index);
-
-		if (!file->pid)
-			continue; /* a free slot: see cgpu_table_give() */
-		if (file->device == CGPU_DEVICE_GPU && file->minor == card)
-			count = add_process(out, count, max, file->pid, 0);
-		if (file->gpu_mask & (1u << card))
-			count = add_process(out, count, max, file->pid,
-					    file->managed_bytes);
-	}
-	for (index = 1; index < charges->touched; index++) {
-		const struct cgpu_charge *charge = cgpu_table_slot(charges, index);
-
-		if (charge->card == card && charge->pid && charge->bytes)
-			count = add_process(out, count, max, charge->pid, charge->bytes);
-	}
-	return count;
-}
-
 /* Return: false: it holds nothing of the card. */
 static bool file_held(const struct cgpu_file *file, uint32_t card, struct cgpu_process *out)
 {

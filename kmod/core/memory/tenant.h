@@ -172,23 +172,18 @@ bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
 /* true while nothing is charged and nothing is open */
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant);
 
-/*
- * Memory by process on one card, for `meminfo` and `procs`. Return: number of
- * processes (at most `max`), sorted by pid.
- */
+/* What a process has of a card, for `meminfo` and `procs`. */
 struct cgpu_process {
 	uint32_t pid;
 	uint64_t bytes;
 };
-uint32_t cgpu_tenant_processes(const struct cgpu_tenant *tenant, uint32_t card,
-			       struct cgpu_process *out, uint32_t max);
 
 enum cgpu_held_limit {
 	CGPU_HELD_STEP = 1024
 };
 
 /*
- * The same in steps, between which the tenant may change, so that who waits for it does not
+ * By process, in steps, between which the tenant may change, so that who waits for it does not
  * wait for all: a process comes as often as it has something. `*from`: 0 at first, and when
  * all was seen. Return: how many of CGPU_HELD_STEP places in `out` were filled.
  */

@@ -493,10 +493,13 @@ static void step(struct world *world)
 
 static void end_world(struct world *world)
 {
-	struct cgpu_process processes[4];
-	uint32_t i;
+	struct cgpu_process processes[CGPU_HELD_STEP];
+	uint32_t i, count, from = 0;
 
-	require(cgpu_tenant_processes(&world->tenant, 0, processes, 4) <= 4, "processes");
+	do {
+		count = cgpu_tenant_held(&world->tenant, 0, &from, processes);
+		require(cgpu_processes_sum(processes, count) <= count, "processes");
+	} while (from);
 	for (i = 0; i < FLIGHTS; i++)
 		land(world, &world->flight[i]);
 	for (i = 0; i < FILES; i++)
