@@ -89,22 +89,26 @@ void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops 
 		smp_store_release(&log->buffer, buffer); /* readers of totals look at it */
 }
 
-/* Context: registry.lock. Return: CGPU_SCHED_NONE: no container's. */
-static u32 slot_of(u32 minor, u32 pid)
+/* Context: registry.lock. */
+static void note_use(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 minor,
+		     const struct cgpu_switch_log_use *use)
 {
 	struct cgpu_container *container;
-	bool found;
+	bool is_anybodys = false, found;
 
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (!container->grant[minor].present)
 			continue;
-		mutex_lock(&container->lock);
-		found = cgpu_tenant_has_process(&container->tenant, pid);
-		mutex_unlock(&container->lock);
+		rt_mutex_lock(&container->lock);
+		found = cgpu_tenant_has_process(&container->tenant, use->pid);
+		rt_mutex_unlock(&container->lock);
 		if (found)
-			return container->grant[minor].instance;
+			cgpu_switch_log_used(&log->log, sched, container->grant[minor].instance,
+					     use);
+		is_anybodys |= found;
 	}
-	return CGPU_SCHED_NONE;
+	if (!is_anybodys)
+		cgpu_switch_log_used(&log->log, sched, CGPU_SCHED_NONE, use);
 }
 
 void cgpu_card_log_read(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 minor,
@@ -115,7 +119,6 @@ void cgpu_card_log_read(struct cgpu_card_log *log, struct cgpu_sched *sched, u32
 	do {
 		count = cgpu_switch_log_read(&log->log, log->header, log->ring, asked_ns, log->use);
 		for (i = 0; i < count; i++)
-			cgpu_switch_log_used(&log->log, sched, slot_of(minor, log->use[i].pid),
-					     &log->use[i]);
+			note_use(log, sched, minor, &log->use[i]);
 	} while (count == CGPU_SWITCH_LOG_USES);
 }

@@ -81,20 +81,25 @@ void switch_log_open(uint32_t minor)
 			"used_ns stays 0\n", minor);
 }
 
-/* Context: door.lock. Return: CGPU_SCHED_NONE: nobody's. */
-static uint32_t slot_of(uint32_t minor, uint32_t pid)
+/* Context: door.lock. */
+static void note_use(uint32_t minor, const struct cgpu_switch_log_use *use)
 {
+	bool is_anybodys = false;
 	int k;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
 
 		/* of one that is ending the number may be another's already */
-		if (c && !c->ending && c->grant[minor].present &&
-		    cgpu_tenant_has_process(&c->tenant, pid))
-			return c->grant[minor].instance;
+		if (!c || c->ending || !c->grant[minor].present ||
+		    !cgpu_tenant_has_process(&c->tenant, use->pid))
+			continue;
+		cgpu_switch_log_used(&card[minor].log, &door.sched[minor],
+				     c->grant[minor].instance, use);
+		is_anybodys = true;
 	}
-	return CGPU_SCHED_NONE;
+	if (!is_anybodys)
+		cgpu_switch_log_used(&card[minor].log, &door.sched[minor], CGPU_SCHED_NONE, use);
 }
 
 /*
@@ -123,8 +128,7 @@ static void read_log(uint32_t minor, uint64_t asked_ns)
 		count = cgpu_switch_log_read(log, card[minor].header, card[minor].ring, asked_ns,
 					     use);
 		for (i = 0; i < count; i++)
-			cgpu_switch_log_used(log, &door.sched[minor], slot_of(minor, use[i].pid),
-					     &use[i]);
+			note_use(minor, &use[i]);
 	} while (count == CGPU_SWITCH_LOG_USES);
 }
 

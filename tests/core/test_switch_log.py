@@ -118,6 +118,48 @@ def test_switches_among_the_processes_of_a_container_are_its_own_and_no_others()
     assert sched.slot[0].fair.switched_ns == 3 * 85_000
 
 
+def charged(ring: Ring, sched: Any, now_ns: int, *slots: int) -> list[int]:
+    """What the first two slots are charged with when all that ran is told to be of ``slots``."""
+    before = [sched.slot[slot].stat.used_ns for slot in range(2)]
+    use = ffi.new("struct cgpu_switch_log_use[]", lib.CGPU_SWITCH_LOG_USES)
+    for i in range(lib.cgpu_switch_log_read(ring.log, ring.header, ring.records, now_ns, use)):
+        for slot in slots:
+            lib.cgpu_switch_log_used(ring.log, sched, slot, use + i)
+    return [sched.slot[slot].stat.used_ns - before[slot] for slot in range(2)]
+
+
+@pytest.fixture
+def two() -> Any:
+    """A scheduler of two containers."""
+    sched = ffi.new("struct cgpu_sched *")
+    lib.cgpu_sched_init(sched, 0)
+    member = ffi.new("struct cgpu_policy_member *", {"weight": 1})
+    for slot in range(2):
+        lib.cgpu_sched_set(sched, slot, member, 0)
+    return sched
+
+
+def test_what_a_process_ran_is_charged_though_it_ended_before_the_reading(two: Any) -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    ring.write(END, 100, MS)
+    assert charged(ring, two, 10 * MS, 1) == [0, MS]
+    ring.write(START, 100, 11 * MS)
+    ring.write(END, 100, 19 * MS)
+    assert charged(ring, two, 20 * MS, lib.CGPU_SCHED_NONE) == [0, 8 * MS]
+    # a process of the host's has its number by now
+    ring.write(START, 100, 21 * MS)
+    ring.write(END, 100, 29 * MS)
+    assert charged(ring, two, 30 * MS, lib.CGPU_SCHED_NONE) == [0, 0]
+
+
+def test_what_runs_by_a_number_that_two_have_is_charged_to_both(two: Any) -> None:
+    ring = Ring()
+    ring.write(START, 100, 0)
+    ring.write(END, 100, 5 * MS)
+    assert charged(ring, two, 10 * MS, 0, 1) == [5 * MS, 5 * MS]
+
+
 def test_a_turn_with_lost_records_in_it_is_none() -> None:
     ring = Ring()
     ring.write(START, 100, 5 * MS)

@@ -180,9 +180,14 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
 			  const struct cgpu_switch_log_use *use)
 {
+	struct cgpu_switch_log_known *known = &log->known[use->pid % CGPU_SWITCH_LOG_KNOWN];
+	uint32_t told = slot;
+
+	/* it may have ended between its work and this reading; once, for then it is nobody's */
+	if (slot >= CGPU_SCHED_SLOTS && known->pid == use->pid)
+		slot = known->slot;
+	*known = (struct cgpu_switch_log_known){ use->pid, told };
 	log->loaded = slot;
-	log->known[use->pid % CGPU_SWITCH_LOG_KNOWN] =
-		(struct cgpu_switch_log_known){ use->pid, slot };
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
 	log->seen_mask |= SLOT_BIT(slot);

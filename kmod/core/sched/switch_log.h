@@ -120,7 +120,11 @@ void cgpu_switch_log_init(struct cgpu_switch_log *log);
 uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,
 			      uint64_t now_ns, struct cgpu_switch_log_use *use);
 
-/* The process of a use belongs to the container in `slot`. */
+/*
+ * The process of a use belongs to the container in `slot`, or, CGPU_SCHED_NONE, to none that
+ * is there. Two have its number if one's process ended and left others its client, by which
+ * they may compute still: to be called for each, for the log does not tell them apart.
+ */
 void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
 			  const struct cgpu_switch_log_use *use);
 
