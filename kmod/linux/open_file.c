@@ -38,9 +38,12 @@ struct cgpu_open_file {
 	struct mmu_notifier notifier;
 };
 
+enum { SWEEP_MAX = 32 };
+
 /* Handed from core to core. */
 struct open_files {
 	spinlock_t lock;
+	u32 dmabufs;               /* of those in the table */
 	DECLARE_HASHTABLE(table, 12);
 };
 
@@ -59,7 +62,7 @@ static int entry_begin(struct cgpu_open_file *entry, struct file *file,
 	cgpu_container_make_room(container);
 	entry->file = file;
 	entry->device = device;
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	if (exported_by)
 		entry->number = cgpu_call_open_dmabuf(&container->tenant, exported_by);
 	else if (container->removed)
@@ -67,7 +70,7 @@ static int entry_begin(struct cgpu_open_file *entry, struct file *file,
 	else
 		entry->number = cgpu_tenant_open(&container->tenant, device, minor,
 						 task_tgid_nr(current));
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (!entry->number)
 		return removed ? -EACCES : -ENOMEM;
 	cgpu_container_get(container);
@@ -84,6 +87,7 @@ struct cgpu_open_file *cgpu_open_file_reserve(void)
 static void entry_publish(struct cgpu_open_file *entry)
 {
 	spin_lock(&open_files->lock);
+	open_files->dmabufs += entry->device == CGPU_DEVICE_DMABUF;
 	hash_add_rcu(open_files->table, &entry->node, (unsigned long)entry->file);
 	spin_unlock(&open_files->lock);
 }
@@ -128,6 +132,7 @@ struct cgpu_open_file *cgpu_open_file_take(struct file *file)
 	if (!entry)
 		return NULL;
 	spin_lock(&open_files->lock);
+	open_files->dmabufs -= entry->device == CGPU_DEVICE_DMABUF;
 	hash_del_rcu(&entry->node);
 	spin_unlock(&open_files->lock);
 	return entry;
@@ -139,9 +144,9 @@ void cgpu_open_file_close(struct cgpu_open_file *entry)
 
 	if (entry->mm)
 		mmu_notifier_unregister(&entry->notifier, entry->mm);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	cgpu_tenant_close(&container->tenant, entry->number);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	kfree_rcu(entry, rcu);
 	cgpu_governors_poke_container(container);
 	cgpu_container_put(container);
@@ -168,9 +173,9 @@ void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 lengt
 {
 	struct cgpu_open_file *entry = container_of(notifier, struct cgpu_open_file, notifier);
 
-	mutex_lock(&entry->container->lock);
+	rt_mutex_lock(&entry->container->lock);
 	cgpu_tenant_munmap(&entry->container->tenant, entry->number, start, length_bytes);
-	mutex_unlock(&entry->container->lock);
+	rt_mutex_unlock(&entry->container->lock);
 }
 
 struct mmu_notifier *cgpu_open_file_watch(struct cgpu_open_file *entry)
@@ -201,11 +206,11 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 	if (READ_ONCE(entry->mm) != current->mm)
 		return -EOPNOTSUPP;
 	cgpu_container_make_room(container);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	if (!cgpu_tenant_map_reserved(&container->tenant, entry->number, start, length_bytes))
 		err = cgpu_tenant_mmap(&container->tenant, entry->number, start, length_bytes);
 	shortage = container->tenant.ledger.shortage;
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (!err)
 		return 0;
 	if (shortage.card != CGPU_NO_CARD)
@@ -218,9 +223,9 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 
 void cgpu_open_file_mapped(struct cgpu_open_file *entry, u64 start, u64 length_bytes, bool done)
 {
-	mutex_lock(&entry->container->lock);
+	rt_mutex_lock(&entry->container->lock);
 	cgpu_tenant_mapped(&entry->container->tenant, entry->number, start, length_bytes, done);
-	mutex_unlock(&entry->container->lock);
+	rt_mutex_unlock(&entry->container->lock);
 }
 
 /* -------------------------------------------------------------- dma-buf */
@@ -242,30 +247,46 @@ u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *contai
 	return entry->number;
 }
 
+/* Takes those out of a bucket that nobody else holds. Return: how many; SWEEP_MAX: maybe more. */
+static u32 take_unused(u32 bucket, struct cgpu_open_file **unused)
+{
+	struct cgpu_open_file *entry;
+	struct hlist_node *next;
+	u32 count = 0;
+
+	spin_lock(&open_files->lock);
+	hlist_for_each_entry_safe(entry, next, &open_files->table[bucket], node) {
+		if (entry->device != CGPU_DEVICE_DMABUF || file_count(entry->file) != 1)
+			continue;
+		hash_del_rcu(&entry->node);
+		open_files->dmabufs--;
+		unused[count++] = entry;
+		if (count == SWEEP_MAX)
+			break;
+	}
+	spin_unlock(&open_files->lock);
+	return count;
+}
+
 /* Context: a kernel thread's; whose fput() would leave the rest to another. */
 void cgpu_open_file_sweep(void)
 {
-	struct cgpu_open_file *entry, *last;
-	int bucket;
+	struct cgpu_open_file *unused[SWEEP_MAX];
+	u32 bucket, count, i;
 
-	do {
-		last = NULL;
-		spin_lock(&open_files->lock);
-		hash_for_each(open_files->table, bucket, entry, node) {
-			if (entry->device == CGPU_DEVICE_DMABUF &&
-			    file_count(entry->file) == 1) {
-				hash_del_rcu(&entry->node);
-				last = entry;
-				break;
+	if (!READ_ONCE(open_files->dmabufs))
+		return;
+	for (bucket = 0; bucket < HASH_SIZE(open_files->table); bucket++) {
+		do {
+			count = take_unused(bucket, unused);
+			for (i = 0; i < count; i++) {
+				/* the memory is free before its charge is */
+				__fput_sync(unused[i]->file);
+				cgpu_open_file_close(unused[i]);
 			}
-		}
-		spin_unlock(&open_files->lock);
-		if (last) {
-			/* the memory is free before its charge is */
-			__fput_sync(last->file);
-			cgpu_open_file_close(last);
-		}
-	} while (last);
+			cond_resched();
+		} while (count == SWEEP_MAX);
+	}
 }
 
 /* ----------------------------------------------------------------- state */
