@@ -98,9 +98,9 @@ static struct cgpu_process *processes_of(struct cgpu_container *container, u32 m
 	do {
 		if (!make_step(&processes, count, &max))
 			break;
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		*count += cgpu_tenant_held(&container->tenant, minor, &from, processes + *count);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 		cond_resched();
 	} while (from);
 	if (processes)
@@ -130,10 +130,10 @@ static void add_usage(struct cgpu_view *view)
 	struct cgpu_container *container;
 
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		cgpu_usage_add(&view->usage,
 			       &container->tenant.ledger.account[view->minor]);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 	}
 }
 
@@ -142,11 +142,11 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 {
 	struct cgpu_container *container = entry->container;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	if (container ? container->removed :
 	    cgpu_node_table[entry->node].place == CGPU_PLACE_CARD &&
 	    !cgpu_registry->host.card[entry->minor].present) {
-		mutex_unlock(&cgpu_registry->lock);
+		rt_mutex_unlock(&cgpu_registry->lock);
 		return -ENODEV;
 	}
 	view->version = CGPU_VERSION;
@@ -156,7 +156,7 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 	if (cgpu_node_table[entry->node].wants_usage)
 		add_usage(view);
 	if (container) {
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		view->id = container->id;
 		view->grant = &container->grant[entry->minor];
 		view->account = &container->tenant.ledger.account[entry->minor];
@@ -167,8 +167,8 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 static void unlock_view(const struct cgpu_tree_entry *entry)
 {
 	if (entry->container)
-		mutex_unlock(&entry->container->lock);
-	mutex_unlock(&cgpu_registry->lock);
+		rt_mutex_unlock(&entry->container->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
 enum { COMPUTE_STATS = 8 };
@@ -203,16 +203,20 @@ int cgpu_node_file_show(struct seq_file *seq)
 	struct cgpu_holder *holders = NULL;
 	struct cgpu_stat stats[COMPUTE_STATS];
 	struct cgpu_view view = {};
+	struct cgpu_view_copy *copy;
 	size_t size;
 	char *buf;
-	int used;
+	int used = -ENOMEM;
 
 	if (is_unknown(entry))
 		return -ENODEV;
+	copy = kmalloc(sizeof(*copy), GFP_KERNEL_ACCOUNT);
+	if (!copy)
+		return -ENOMEM;
 	if (cgpu_node_table[entry->node].wants_holders) {
 		holders = holders_of(entry->container, entry->minor, &view.holder_count);
 		if (!holders)
-			return -ENOMEM;
+			goto out;
 		view.holders = holders;
 	}
 	if (cgpu_node_table[entry->node].wants_stats) {
@@ -221,16 +225,18 @@ int cgpu_node_file_show(struct seq_file *seq)
 	}
 	size = seq_get_buf(seq, &buf);
 	used = lock_view(entry, &view);
-	if (!used) {
-		used = cgpu_node_show(&view, entry->node, buf, size);
-		unlock_view(entry);
-	}
-	kvfree(holders);
-	if (used < 0 && used != -ENOSPC)
-		return used;
+	if (used)
+		goto out;
+	cgpu_view_detach(&view, copy);
+	unlock_view(entry);
+	used = cgpu_node_show(&view, entry->node, buf, size);
 	/* -1 has us called again with twice the buffer */
-	seq_commit(seq, used < 0 ? -1 : used);
-	return 0;
+	if (used >= 0 || used == -ENOSPC)
+		seq_commit(seq, used < 0 ? -1 : used);
+out:
+	kvfree(holders);
+	kfree(copy);
+	return used < 0 && used != -ENOSPC ? used : 0;
 }
 
 static enum cgpu_asker asker_of(const struct cgpu_tree_entry *entry)
@@ -247,16 +253,20 @@ static enum cgpu_asker asker_of(const struct cgpu_tree_entry *entry)
  */
 int cgpu_node_file_open(void *data, bool write)
 {
+	bool privileged = capable(CAP_SYS_ADMIN);
 	struct cgpu_tree_entry *entry = data;
 	int err;
 
 	if (is_unknown(entry))
 		return -ENODEV;
-	err = cgpu_node_open(entry->node, asker_of(entry), write, capable(CAP_SYS_ADMIN));
+	err = cgpu_node_open(entry->node, asker_of(entry), write, privileged);
 	if (err)
 		return err;
-	/* whoever opens it wants the cards; asking the driver takes a process */
-	if (entry->node == CGPU_NODE_INST_CTL)
+	/*
+	 * Whoever opens it wants the cards; asking the driver takes a process. One that could
+	 * have another /dev than the host's would have us wait for whatever it finds there.
+	 */
+	if (entry->node == CGPU_NODE_INST_CTL && privileged)
 		cgpu_discover(0);
 	cgpu_tree_entry_get(entry);
 	return 0;

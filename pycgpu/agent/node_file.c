@@ -94,6 +94,7 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 {
 	bool of_card = minor >= 0 && minor < CGPU_MAX_CARDS;
 	struct cgpu_holder *holders = NULL;
+	struct cgpu_view_copy copy;
 	struct cgpu_view view;
 	uint32_t count = 0;
 	int used;
@@ -109,8 +110,10 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 	if (!used) {
 		view.holders = holders;
 		view.holder_count = count;
-		used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
+		view.id = id;
+		cgpu_view_detach(&view, &copy);
 		pthread_mutex_unlock(&door.lock);
+		used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
 	}
 	free(holders);
 	return used;

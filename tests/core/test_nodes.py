@@ -201,6 +201,18 @@ SHOWN = {
 }
 
 
+def test_a_view_that_is_detached_shows_what_was_there_though_all_of_it_changes() -> None:
+    """Many holders take long to tell of: the locks under which it changes are let go of first."""
+    one = Host()
+    nodes = ("<gpu>/<id>/memsize", "<gpu>/<id>/meminfo", "<gpu>/policy", "<gpu>/memory")
+    before = [one.show(name) for name in nodes]
+    copy = ffi.new("struct cgpu_view_copy *")
+    lib.cgpu_view_detach(one.view, copy)
+    for part in (one.host, one.grant, one.account):
+        ffi.memmove(part, bytes(ffi.sizeof(part[0])), ffi.sizeof(part[0]))
+    assert [one.show(name) for name in nodes] == before
+
+
 def shown_host() -> Host:
     one = Host()
     one.hold((100, 1, GIB, b"python3 -m x"), (4194304, 0, 0, b""))

@@ -356,6 +356,20 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 	}
 }
 
+void cgpu_view_detach(struct cgpu_view *view, struct cgpu_view_copy *copy)
+{
+	copy->host = *view->host;
+	view->host = &copy->host;
+	if (view->grant) {
+		copy->grant = *view->grant;
+		view->grant = &copy->grant;
+	}
+	if (view->account) {
+		copy->account = *view->account;
+		view->account = &copy->account;
+	}
+}
+
 int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_t size)
 {
 	struct text text = { .buf = buf, .size = size };

@@ -120,6 +120,19 @@ struct cgpu_view {
 	struct cgpu_usage usage;
 };
 
+/*
+ * What a view points at, to be shown without the locks under which it changes: there may be
+ * many holders to tell of, and gates wait for these locks.
+ */
+struct cgpu_view_copy {
+	struct cgpu_host host;
+	struct cgpu_grant grant;
+	struct cgpu_account account;
+};
+
+/* Has `view` point into `copy`. The id and what was contributed stay where they are. */
+void cgpu_view_detach(struct cgpu_view *view, struct cgpu_view_copy *copy);
+
 /* Who opens a file. A process of a container sees what it would see alone on the card. */
 enum cgpu_asker {
 	CGPU_ASKER_HOST,            /* belongs to no container */
