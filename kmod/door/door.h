@@ -205,7 +205,7 @@ int cgpu_door_attach(void);
 /* Which driver is hooked, and its version: "550.163.01", "": none. */
 const char *cgpu_door_driver_version(void);
 bool cgpu_door_is_hooked(enum cgpu_driver driver);
-/* The driver's own ioctl, past the hook. `file` is one of its files. */
+/* RM's own ioctl, past the hook. Return: -ENODEV: `file` is none of its files. */
 long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 
 #endif

@@ -20,8 +20,6 @@
 #include "gap.h"
 #include "hook.h"
 
-enum { NV_MAJOR = 195 };
-
 static DEFINE_MUTEX(attach_lock);
 
 static char driver_version[64];
@@ -149,10 +147,10 @@ EXPORT_SYMBOL_GPL(cgpu_door_is_hooked);
 
 long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	struct cgpu_target *target = imajor(file_inode(file)) == NV_MAJOR ? &cgpu_rm_target :
-								      &cgpu_uvm_target;
-
-	return target->original.unlocked_ioctl(file, cmd, arg);
+	/* whoever opened it by a name in /dev, that is anybody's in a mount namespace of his own */
+	if (file->f_op != READ_ONCE(cgpu_rm_target.fops))
+		return -ENODEV;
+	return cgpu_rm_target.original.unlocked_ioctl(file, cmd, arg);
 }
 EXPORT_SYMBOL_GPL(cgpu_door_driver_ioctl);
 

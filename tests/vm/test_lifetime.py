@@ -203,3 +203,28 @@ def test_the_module_is_not_loaded_while_ftrace_is_off(sim: Any, km: Any) -> None
     finally:
         FTRACE.write_text("1")
     km()
+
+
+#: a file of one's own by the name that the driver's control file has
+PRETEND = "mount --bind /proc/self/comm /dev/nvidiactl && exec "
+
+
+def test_nobodys_own_file_is_taken_for_the_drivers(sim: Any, km: Any, pid_namespace: int) -> None:
+    """Loaded first, the module looks for cards when root opens ``inst_ctl``."""
+    cgpu = km(bridge=False)
+    sim(model="t4")
+    until(lambda: "attached to NVIDIA driver" in subprocess.getoutput("dmesg"), "the driver")
+    user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]
+    read = PRETEND + f"cat {cgpu.root}/inst_ctl"
+    subprocess.run([*user, "unshare", "-Urm", "sh", "-c", read], check=True, capture_output=True)
+    assert not (cgpu.root / "0").exists()
+    create = f"create one pid={pid_namespace} gpu=0,mem=1073741824"
+    run = subprocess.run(
+        ["unshare", "-m", "sh", "-c", PRETEND + f"sh -c 'echo {create} >{cgpu.root}/inst_ctl'"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode and not os.listdir(cgpu.root / "container")
+    cgpu.create("one", f"pid={pid_namespace}", "gpu=0,mem=1073741824")
+    assert cgpu.read("0/one/memsize") == "1073741824\n"
