@@ -144,6 +144,8 @@ def _has(pid: int) -> Counter[str]:
 def test_broken_calls_from_all_sides_leave_nothing_in_the_agent(
     made: Any, tmp_path: Path, pytestconfig: pytest.Config, record_property: Any
 ) -> None:
+    if int(os.uname().release.split(".")[0]) < 6:
+        pytest.skip("calls that this kernel has taken up can be restarted")
     rules = tmp_path / "filter"
     rules.write_bytes(filter.program())
     fuzzer = Fuzzer(user_door.TREE, made("programs") / "fuzz", pytestconfig)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import re
 import select
+import signal
 import stat
 import subprocess
 import sys
@@ -68,10 +70,17 @@ class Member:
         return output(self.process).readline()
 
     def close(self) -> None:
-        (self._directory / "cgroup.kill").write_text("1")
+        until(self._is_emptied, "an empty cgroup")
         self.process.communicate()
-        until(lambda: not (self._directory / "cgroup.procs").read_text(), "an empty cgroup")
         self._directory.rmdir()
+
+    def _is_emptied(self) -> bool:
+        """5.10 has no ``cgroup.kill``."""
+        members = (self._directory / "cgroup.procs").read_text().split()
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        return not members
 
 
 @pytest.fixture
