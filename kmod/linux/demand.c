@@ -19,7 +19,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
-#include <linux/mutex.h>
+#include <linux/rtmutex.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -47,7 +47,7 @@ static void note_mapped(struct cgpu_container *container, const struct cgpu_requ
 	u32 map = CGPU_USERD_NONE;
 
 	mmgrab(mm);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	table = container->userds;
 	if (table)
 		map = cgpu_userd_mapped(&table->core, req->hClient, req->hObject,
@@ -58,7 +58,7 @@ static void note_mapped(struct cgpu_container *container, const struct cgpu_requ
 		table->map[map].file = named;
 		table->map[map].at = 0;
 	}
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (mm)
 		mmdrop(mm);
 }
@@ -69,7 +69,7 @@ static void note_channel(struct cgpu_container *container, const struct cgpu_req
 	struct cgpu_userd_table *table;
 	u32 channel;
 
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	table = container->userds;
 	channel = table ? cgpu_userd_allocated(&table->core, &container->tenant, req->hClient,
 					       cgpu_get32(args, req->hObject_offset), params,
@@ -77,7 +77,7 @@ static void note_channel(struct cgpu_container *container, const struct cgpu_req
 			: CGPU_USERD_NONE;
 	if (channel != CGPU_USERD_NONE)
 		memset(&table->demand[channel], 0, sizeof(table->demand[channel]));
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 }
 
 static void make_table(struct cgpu_container *container)
@@ -87,12 +87,12 @@ static void make_table(struct cgpu_container *container)
 	if (READ_ONCE(container->userds))
 		return;
 	table = kvzalloc(sizeof(*table), GFP_KERNEL | __GFP_NOWARN);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	if (!container->userds) {
 		WRITE_ONCE(container->userds, table);
 		table = NULL;
 	}
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	kvfree(table);
 }
 
@@ -173,7 +173,8 @@ static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u6
 	}
 	mmap_read_unlock(mm);
 put:
-	mmput(mm);
+	/* the last of its users frees the address space, which may take seconds: not here */
+	mmput_async(mm);
 	return err;
 }
 
@@ -189,9 +190,9 @@ static int read_channel(struct cgpu_container *container, u32 channel, u64 offse
 	int err;
 
 	mmgrab(mm);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	err = read_userd(mm, file, &at, offset, words, vmas);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	if (!err && table->map[map].file == file)
 		table->map[map].at = at;
 	mmdrop(mm);
@@ -236,9 +237,9 @@ static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
 
 	if (!container)
 		return;
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	look_at(demand, container, minor, slot);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	cgpu_container_put(container);
 }
 
@@ -254,21 +255,21 @@ static u64 sleepers(const struct cgpu_demand *demand, u64 mask)
 }
 
 u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
-		       struct mutex *sched_lock, u32 minor)
+		       struct rt_mutex *sched_lock, u32 minor)
 {
 	u64 mask, due_ns, start_ns = ktime_get_ns(), asleep, left, next;
 
-	mutex_lock(sched_lock);
+	rt_mutex_lock(sched_lock);
 	due_ns = cgpu_demand_due(demand, sched, start_ns, &mask);
-	mutex_unlock(sched_lock);
+	rt_mutex_unlock(sched_lock);
 	if (start_ns < due_ns)
 		return due_ns;
 	asleep = sleepers(demand, mask);
 	for (left = mask; left; left &= left - 1)
 		look_in(demand, minor, (u32)__ffs64(left));
-	mutex_lock(sched_lock);
+	rt_mutex_lock(sched_lock);
 	cgpu_demand_judge(demand, sched, mask, start_ns, ktime_get_ns());
 	due_ns = cgpu_demand_due(demand, sched, ktime_get_ns(), &next);
-	mutex_unlock(sched_lock);
+	rt_mutex_unlock(sched_lock);
 	return sleepers(demand, mask) == asleep ? due_ns : 0;
 }

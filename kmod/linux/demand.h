@@ -13,7 +13,7 @@
 
 struct cgpu_container;
 struct file;
-struct mutex;
+struct rt_mutex;
 
 /**
  * cgpu_userds_note() - a call has come back from the driver: is it about a USERD?
@@ -39,6 +39,6 @@ void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_reques
  * Return: when it is time again, 0: the scheduler was told something new.
  */
 u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
-		       struct mutex *sched_lock, u32 minor);
+		       struct rt_mutex *sched_lock, u32 minor);
 
 #endif

@@ -19,8 +19,8 @@ enum { ENTRIES_MAX = NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES };
 void cgpu_gates_adopt(struct cgpu_gates *gates, const struct cgpu_bridge_ops *bridge)
 {
 	gates->bridge = bridge;
-	mutex_init(&gates->rm_lock);
-	mutex_init(&gates->lock);
+	rt_mutex_init(&gates->rm_lock);
+	rt_mutex_init(&gates->lock);
 }
 
 int cgpu_gates_open(struct cgpu_gates *gates, const struct cgpu_bridge_ops *bridge, u32 minor,
@@ -41,9 +41,9 @@ u32 cgpu_gates_control(struct cgpu_gates *gates, u32 hClient, u32 hObject, u32 c
 {
 	u32 status;
 
-	mutex_lock(&gates->rm_lock);
+	rt_mutex_lock(&gates->rm_lock);
 	status = gates->bridge->control(&gates->rm, hClient, hObject, cmd, params, size);
-	mutex_unlock(&gates->rm_lock);
+	rt_mutex_unlock(&gates->rm_lock);
 	return status;
 }
 
@@ -89,9 +89,9 @@ static int gate_each(struct cgpu_gates *gates, struct cgpu_container *container,
 		if (status && !is_gone(status))
 			err = -EIO;
 		if (status && shut) {
-			mutex_lock(&container->lock);
+			rt_mutex_lock(&container->lock);
 			cgpu_tenant_not_shut(&container->tenant, handles + i);
-			mutex_unlock(&container->lock);
+			rt_mutex_unlock(&container->lock);
 		}
 	}
 	return err;
@@ -106,23 +106,23 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 	u32 count;
 
 	/* else a gate that is opened and one that is shut could pass each other */
-	mutex_lock(&gates->lock);
+	rt_mutex_lock(&gates->lock);
 	if (shut) {
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		cgpu_tenant_gate_anew(&container->tenant, gates->minor);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 	}
 	do {
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles,
 					 ENTRIES_MAX);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 		/* one that is gone meanwhile makes the driver refuse all */
 		one = count && gate_call(gates, params, handles, count, shut) ?
 			gate_each(gates, container, params, handles, count, shut) : 0;
 		err = one ? one : err;
 	} while (count == ENTRIES_MAX);
-	mutex_unlock(&gates->lock);
+	rt_mutex_unlock(&gates->lock);
 	return err;
 }
 
@@ -133,9 +133,9 @@ int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
 
 	if (!container)
 		return 0;
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	container->tenant.ledger.account[gates->minor].gate_shut = shut;
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	err = gate_container(gates, container, gates->handles, &gates->params, shut);
 	cgpu_container_put(container);
 	return err;
@@ -150,10 +150,10 @@ int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us)
 
 	if (!container)
 		return 0;
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	count = cgpu_tenant_groups(&container->tenant, gates->minor, gates->handles,
 				   CGPU_GATE_HANDLES);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	count = min_t(u32, count, CGPU_GATE_HANDLES);
 	for (i = 0; i < count; i++) {
 		u32 status = cgpu_gates_control(gates, gates->handles[i].hClient,
@@ -178,17 +178,17 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 		container = cgpu_container_in(gates->minor, slot);
 		if (!container)
 			continue;
-		mutex_lock(&gates->lock);
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&gates->lock);
+		rt_mutex_lock(&container->lock);
 		shut = container->tenant.ledger.account[gates->minor].gate_shut;
 		/* the first only marks what the second marks back, and names */
 		cgpu_tenant_gate(&container->tenant, gates->minor, !shut, gates->handles,
 				 CGPU_GATE_HANDLES);
 		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut,
 					 gates->handles, CGPU_GATE_HANDLES);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 		gate_each(gates, container, &gates->params, gates->handles, count, shut);
-		mutex_unlock(&gates->lock);
+		rt_mutex_unlock(&gates->lock);
 		cgpu_container_put(container);
 	}
 }

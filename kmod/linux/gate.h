@@ -6,7 +6,7 @@
 #ifndef CGPU_LINUX_GATE_H
 #define CGPU_LINUX_GATE_H
 
-#include <linux/mutex.h>
+#include <linux/rtmutex.h>
 
 #include "door/bridge.h"
 #include "core/memory/tenant.h"
@@ -23,8 +23,8 @@ struct cgpu_gates {
 	u32 minor;
 	const struct cgpu_bridge_ops *bridge;
 	struct cgpu_rm_card rm;
-	struct mutex rm_lock; /* rm.stack has one user at a time */
-	struct mutex lock;    /* outside rm_lock and container->lock */
+	struct rt_mutex rm_lock; /* rm.stack has one user at a time */
+	struct rt_mutex lock;    /* outside rm_lock and container->lock */
 	struct cgpu_handle handles[CGPU_GATE_HANDLES]; /* of the card's thread */
 	struct nv_fifo_disable_channels params;        /* of the card's thread */
 };

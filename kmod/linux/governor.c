@@ -6,7 +6,9 @@
  * of a window, or until somebody says that something changed.
  *
  * Locks: governor->lock guards the scheduler and is never held across an RM call; it
- * nests inside registry.lock and outside container->lock.
+ * nests inside registry.lock and outside container->lock. All that the thread waits for
+ * are rt_mutexes: who holds one inherits its priority, and is not kept from a processor
+ * by busy neighbours or by its cgroup's cpu.max with the lock in its hands.
  *
  * Whatever fails, every gate opens: the scheduler does that for an action that fails
  * or does not return; suspend, the bridge's and the module's end do it here.
@@ -32,7 +34,7 @@ enum {
 /* One card under a scheduler; handed from core to core. */
 struct cgpu_governor {
 	u32 minor;
-	struct mutex lock;
+	struct rt_mutex lock;
 	struct cgpu_sched sched;
 	struct task_struct *thread;
 	wait_queue_head_t wake;
@@ -63,12 +65,12 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 	u32 groups, changes;
 	bool open;
 
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	container->tenant.ledger.account[governor->minor].slices_owned = owned;
 	changes = container->tenant.objects.runnable_changes;
 	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
 	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (!governor->sched.slot[grant->instance].present) {
 		cgpu_demand_forget(&governor->demand, grant->instance);
 		governor->changes[grant->instance] = 0;
@@ -81,10 +83,10 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 	governor->changes[grant->instance] = changes;
 
 	/* the scheduler forgets the gate of a container that closed the card */
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	container->tenant.ledger.account[governor->minor].gate_shut =
 		!cgpu_sched_may_run(&governor->sched, grant->instance);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 }
 
 /* Tells the scheduler everything anew; it finds out what changed. */
@@ -96,8 +98,8 @@ static void feed(struct cgpu_governor *governor)
 	u64 present = 0;
 	u32 slot;
 
-	mutex_lock(&cgpu_registry->lock);
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_card(&governor->sched, card->policy, card->max_inst, card->timeslice_us,
 			now_ns);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
@@ -110,8 +112,8 @@ static void feed(struct cgpu_governor *governor)
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
 		if (!(present >> slot & 1))
 			cgpu_sched_remove(&governor->sched, slot, now_ns);
-	mutex_unlock(&governor->lock);
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
 /* ---------------------------------------------------------- what it decides */
@@ -134,9 +136,9 @@ static void perform(struct cgpu_governor *governor, const struct cgpu_sched_acti
 		pr_warn_ratelimited("cgpu: card %u: the driver refused %s; all gates open\n",
 				    governor->minor,
 				    action->kind == CGPU_SCHED_SLICE ? "a timeslice" : "a gate");
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_done(&governor->sched, action, start_ns, ktime_get_ns(), err);
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 }
 
 /* ----------------------------------------------------------- what it learns */
@@ -144,11 +146,11 @@ static void perform(struct cgpu_governor *governor, const struct cgpu_sched_acti
 /* Context: registry.lock. */
 static void read_log(struct cgpu_governor *governor, u64 asked_ns, bool judge)
 {
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_card_log_read(&governor->log, &governor->sched, governor->minor, asked_ns);
 	if (judge)
 		cgpu_switch_log_judge(&governor->log.log, &governor->sched, ktime_get_ns());
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 }
 
 /* Return: when the driver was asked: the locks may have to be waited for afterwards. */
@@ -171,9 +173,9 @@ static void refresh_log(struct cgpu_governor *governor)
 	    ktime_get_ns() - READ_ONCE(governor->log.log.read_ns) < CGPU_SWITCH_LOG_FRESH_NS)
 		return;
 	asked_ns = flush_log(governor);
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	read_log(governor, asked_ns, false);
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
 /* Return: when to look again, 0: the scheduler was told something. */
@@ -183,17 +185,17 @@ static u64 follow_log(struct cgpu_governor *governor)
 
 	if (!governor->log.buffer)
 		return U64_MAX;
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	due_ns = cgpu_switch_log_due(&governor->log.log, &governor->sched, ktime_get_ns());
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	if (ktime_get_ns() < due_ns)
 		return due_ns;
 	asked_ns = flush_log(governor);
 	/* whoever creates a container must not delay the next hand-over */
-	if (!mutex_trylock(&cgpu_registry->lock))
+	if (!rt_mutex_trylock(&cgpu_registry->lock))
 		return ktime_get_ns() + CGPU_SWITCH_LOG_LOOK_NS;
 	read_log(governor, asked_ns, true);
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return 0;
 }
 
@@ -203,10 +205,10 @@ static void open_log(struct cgpu_governor *governor)
 	if (governor->log_tried)
 		return;
 	governor->log_tried = true;
-	mutex_lock(&governor->gates.rm_lock);
+	rt_mutex_lock(&governor->gates.rm_lock);
 	cgpu_card_log_open(&governor->log, governor->gates.bridge, &governor->gates.rm,
 			   governor->minor);
-	mutex_unlock(&governor->gates.rm_lock);
+	rt_mutex_unlock(&governor->gates.rm_lock);
 }
 
 /* --------------------------------------------------------------- the thread */
@@ -235,11 +237,11 @@ static u32 act(struct cgpu_governor *governor, bool suspend, u64 *wake_ns)
 {
 	u32 count, i;
 
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	if (suspend)
 		cgpu_sched_suspend(&governor->sched, true, ktime_get_ns());
 	count = cgpu_sched_tick(&governor->sched, ktime_get_ns(), governor->actions, wake_ns);
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	for (i = 0; i < count; i++)
 		perform(governor, &governor->actions[i]);
 	return count;
@@ -323,7 +325,7 @@ void cgpu_governor_leave(struct cgpu_governor *governor)
 
 static void init_locks(struct cgpu_governor *governor)
 {
-	mutex_init(&governor->lock);
+	rt_mutex_init(&governor->lock);
 	init_waitqueue_head(&governor->wake);
 }
 
@@ -360,14 +362,14 @@ static void disown(u32 minor)
 {
 	struct cgpu_container *container;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		container->tenant.ledger.account[minor].slices_owned = false;
 		container->tenant.ledger.account[minor].gate_shut = false;
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
 void cgpu_governor_stop(struct cgpu_governor *governor)
@@ -415,16 +417,16 @@ void cgpu_governor_doubt(u32 minor)
 void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sched_stat *stat)
 {
 	refresh_log(governor);
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_stat(&governor->sched, slot, ktime_get_ns(), stat);
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 }
 
 void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot)
 {
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_remove(&governor->sched, slot, ktime_get_ns());
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	cgpu_governor_poke(governor);
 }
 
@@ -432,9 +434,9 @@ static bool may_run(struct cgpu_governor *governor, u32 slot)
 {
 	bool may;
 
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	may = cgpu_sched_may_run(&governor->sched, slot);
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	return may;
 }
 
@@ -451,9 +453,9 @@ void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_containe
 		return;
 	}
 	/* if its window began meanwhile, the scheduler opens them */
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_held(&governor->sched, slot, ktime_get_ns());
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	cgpu_governor_poke(governor);
 }
 
@@ -465,10 +467,10 @@ u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObje
 
 void cgpu_governor_suspend(struct cgpu_governor *governor, bool suspend)
 {
-	mutex_lock(&governor->lock);
+	rt_mutex_lock(&governor->lock);
 	cgpu_sched_suspend(&governor->sched, suspend, ktime_get_ns());
 	WRITE_ONCE(governor->settled, false);
-	mutex_unlock(&governor->lock);
+	rt_mutex_unlock(&governor->lock);
 	cgpu_governor_poke(governor);
 	/* the driver must find its channels as it left them */
 	if (suspend)

@@ -67,9 +67,9 @@ static void start_all(void)
 	struct cgpu_gpu gpu[CGPU_MAX_CARDS];
 	u32 minor;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	memcpy(gpu, cgpu_registry->host.topology.gpu, sizeof(gpu));
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	/* a card that did not answer has nothing to govern */
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (gpu[minor].present && gpu[minor].total_bytes)

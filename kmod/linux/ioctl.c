@@ -316,22 +316,22 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 				 (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		make_interruptible(call);
 	cgpu_container_make_room(container);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	changes = container->tenant.objects.runnable_changes;
 	verdict = flight->slot.lost ?
 		cgpu_call_unanswered(&container->tenant, &cgpu_registry->host.topology, call) :
 		cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call, result);
 	changes -= container->tenant.objects.runnable_changes;
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (changes)
 		tell_engine(flight);
 
 	if (verdict == CGPU_UNDO) {
 		if (undo(flight))
 			flight->kept = true;
-		mutex_lock(&container->lock);
+		rt_mutex_lock(&container->lock);
 		cgpu_call_undone(&container->tenant, call);
-		mutex_unlock(&container->lock);
+		rt_mutex_unlock(&container->lock);
 	}
 	if (verdict == CGPU_KILL)
 		flight->tampered = true;
@@ -466,9 +466,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (verdict == CGPU_ANSWER) {
 		report_refusal(flight);
 		flight->answered = true;
@@ -491,9 +491,9 @@ static bool admit_unknown(struct cgpu_container *container, u32 device, u32 nr)
 	struct cgpu_unlisted unlisted;
 	bool admitted;
 
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	admitted = cgpu_call_unknown(&container->tenant, device, nr, &unlisted);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	tell_unlisted(container, &unlisted, admitted ? "unknown" : "refused");
 	return admitted;
 }

@@ -8,7 +8,7 @@
  * Nobody tells a module of the end of a pid namespace, so a work item looks four
  * times a second while containers exist, and not at all otherwise.
  */
-#include <linux/mutex.h>
+#include <linux/rtmutex.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
@@ -39,11 +39,11 @@ static void take_back(struct cgpu_container *container)
 {
 	bool listed;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	listed = !container->removed;
 	if (listed)
 		cgpu_registry_remove(container);
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	if (!listed)
 		return;
 	/* its processes may have opened the card meanwhile */
@@ -121,13 +121,13 @@ int cgpu_container_destroy(const char *id)
 	struct cgpu_container *container;
 	int err = 0;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	container = cgpu_registry_find(id);
 	if (!container)
 		err = -ENOENT;
 	else if (!cgpu_registry_remove_idle(container))
 		err = -EBUSY;
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	if (!err)
 		container_gone(container);
 	return err;
@@ -143,7 +143,7 @@ static void reap_fn(struct work_struct *work)
 	cgpu_open_file_sweep();
 	do {
 		ended = NULL;
-		mutex_lock(&cgpu_registry->lock);
+		rt_mutex_lock(&cgpu_registry->lock);
 		list_for_each_entry(container, &cgpu_registry->containers, node) {
 			if (cgpu_container_has_ended(container) &&
 			    cgpu_registry_remove_idle(container)) {
@@ -152,7 +152,7 @@ static void reap_fn(struct work_struct *work)
 			}
 		}
 		left = !list_empty(&cgpu_registry->containers);
-		mutex_unlock(&cgpu_registry->lock);
+		rt_mutex_unlock(&cgpu_registry->lock);
 		if (ended)
 			container_gone(ended);
 	} while (ended);

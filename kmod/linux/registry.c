@@ -147,7 +147,7 @@ struct cgpu_container *cgpu_container_in(u32 minor, u32 slot)
 {
 	struct cgpu_container *container, *found = NULL;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (container->grant[minor].present &&
 		    container->grant[minor].instance == slot) {
@@ -156,7 +156,7 @@ struct cgpu_container *cgpu_container_in(u32 minor, u32 slot)
 			break;
 		}
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return found;
 }
 
@@ -275,7 +275,7 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create)
 		return ERR_PTR(-ENODEV);
 	}
 	kref_init(&container->refs);
-	mutex_init(&container->lock);
+	rt_mutex_init(&container->lock);
 	ratelimit_state_init(&container->refusals, HZ, 10);
 	ratelimit_set_flags(&container->refusals, RATELIMIT_MSG_ON_RELEASE);
 	cgpu_tenant_init(&container->tenant, cgpu_door_max_objects());
@@ -336,7 +336,7 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 	u32 minor;
 	int err;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	err = check_new(container);
 	if (!err)
 		err = choose_name(container);
@@ -351,7 +351,7 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
 		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return err;
 }
 
@@ -360,7 +360,7 @@ void cgpu_registry_share(struct cgpu_create *create, unsigned int percent)
 	struct cgpu_host *host = &cgpu_registry->host;
 	u32 minor;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		u64 bytes = div_u64(host->topology.gpu[minor].total_bytes, 100) * percent;
 
@@ -374,17 +374,17 @@ void cgpu_registry_share(struct cgpu_create *create, unsigned int percent)
 			.policy_hint = CGPU_POLICY_END,
 		};
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
 static bool mark_removed(struct cgpu_container *container, bool if_idle)
 {
 	bool removed;
 
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	removed = !if_idle || cgpu_tenant_idle(&container->tenant);
 	container->removed = removed;
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	return removed;
 }
 
@@ -413,9 +413,9 @@ bool cgpu_container_is_removed(struct cgpu_container *container)
 {
 	bool removed;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	removed = container->removed;
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return removed;
 }
 
@@ -425,7 +425,7 @@ bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 {
 	bool known;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	known = cgpu_registry->host.card[minor].present;
 	if (known) {
 		/* containers survive a reload of the driver, their settings too */
@@ -436,7 +436,7 @@ bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 		cgpu_card_set_defaults(&cgpu_registry->host.card[minor],
 				       cgpu_door_card_defaults());
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return !known;
 }
 
@@ -445,13 +445,13 @@ bool cgpu_registry_drop_card(u32 minor)
 	struct cgpu_host *host = &cgpu_registry->host;
 	bool drop;
 
-	mutex_lock(&cgpu_registry->lock);
+	rt_mutex_lock(&cgpu_registry->lock);
 	drop = host->card[minor].present && !host->card[minor].members;
 	if (drop) {
 		memset(&host->card[minor], 0, sizeof(host->card[minor]));
 		memset(&host->topology.gpu[minor], 0, sizeof(host->topology.gpu[minor]));
 	}
-	mutex_unlock(&cgpu_registry->lock);
+	rt_mutex_unlock(&cgpu_registry->lock);
 	return drop;
 }
 
@@ -463,18 +463,18 @@ static void make_room_in(struct cgpu_container *container, u32 table)
 	size_t bytes;
 	u32 capacity;
 
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	bytes = cgpu_tenant_wants(&container->tenant, table, &capacity);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	if (!bytes)
 		return;
 	/* not under the lock: reclaim may call our mmu notifier, which takes it */
 	storage = kvzalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!storage)
 		return;
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	storage = cgpu_tenant_grow(&container->tenant, table, storage, capacity);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	kvfree(storage);
 }
 
@@ -483,11 +483,11 @@ void cgpu_container_make_room(struct cgpu_container *container)
 	u32 table, capacity, wanting = 0;
 
 	/* before every call, and nearly always nothing to do: one look at all */
-	mutex_lock(&container->lock);
+	rt_mutex_lock(&container->lock);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		if (cgpu_tenant_wants(&container->tenant, table, &capacity))
 			wanting |= BIT(table);
-	mutex_unlock(&container->lock);
+	rt_mutex_unlock(&container->lock);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		if (wanting & BIT(table))
 			make_room_in(container, table);
@@ -528,9 +528,9 @@ void cgpu_registry_adopt(void *part)
 
 	cgpu_registry = part;
 	/* nobody is inside: the locks' classes are a core's own */
-	mutex_init(&cgpu_registry->lock);
+	rt_mutex_init(&cgpu_registry->lock);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
-		mutex_init(&container->lock);
+		rt_mutex_init(&container->lock);
 		raw_spin_lock_init(&container->refusals.lock);
 	}
 }

@@ -11,7 +11,7 @@
 
 #include <linux/kref.h>
 #include <linux/list.h>
-#include <linux/mutex.h>
+#include <linux/rtmutex.h>
 #include <linux/pid_namespace.h>
 #include <linux/ratelimit.h>
 
@@ -41,13 +41,13 @@ struct cgpu_container {
 
 	struct ratelimit_state refusals; /* of its lines in `events`; counters have all */
 
-	struct mutex lock;             /* everything from here on */
+	struct rt_mutex lock;          /* everything from here on */
 	struct cgpu_tenant tenant;
 	struct cgpu_userd_table *userds; /* demand.c's; NULL before the first */
 };
 
 struct cgpu_registry {
-	struct mutex lock;
+	struct rt_mutex lock;          /* outside all containers' */
 	struct cgpu_host host;
 	struct list_head containers;
 	unsigned int count;
