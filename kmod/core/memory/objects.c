@@ -239,6 +239,36 @@ static bool is_listed(const struct cgpu_objects *objects, uint32_t index)
 	       objects->first_runnable == index;
 }
 
+static void join_handles(struct cgpu_objects *objects, uint32_t index, uint32_t source)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+	struct cgpu_object *same = cgpu_object_at(objects, source);
+
+	if (!same->next_handle)
+		same->next_handle = same->prev_handle = source;
+	object->next_handle = same->next_handle;
+	object->prev_handle = source;
+	cgpu_object_at(objects, same->next_handle)->prev_handle = index;
+	same->next_handle = index;
+}
+
+/* Where the first handle goes a duplicate that stays is the group from now on. */
+static void leave_handles(struct cgpu_objects *objects, const struct cgpu_object *object)
+{
+	struct cgpu_object *next, *prev;
+
+	if (!object->next_handle)
+		return;
+	next = cgpu_object_at(objects, object->next_handle);
+	prev = cgpu_object_at(objects, object->prev_handle);
+	if (!(object->flags & CGPU_OBJECT_DUPLICATE))
+		next->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
+	next->prev_handle = object->prev_handle;
+	prev->next_handle = object->next_handle;
+	if (next == prev)
+		next->next_handle = next->prev_handle = 0;
+}
+
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source)
 {
@@ -248,8 +278,8 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	if (!cgpu_object_class_runs(object->hClass))
 		return;
 	if (same && object->hClass != FERMI_CONTEXT_SHARE_A) {
-		object->flags |= CGPU_OBJECT_DUPLICATE | CGPU_OBJECT_DUPLICATED;
-		cgpu_object_at(objects, source)->flags |= CGPU_OBJECT_DUPLICATED;
+		object->flags |= CGPU_OBJECT_DUPLICATE;
+		join_handles(objects, index, source);
 	} else if (!cgpu_object_is_group(objects, object) && object->parent) {
 		same = cgpu_object_at(objects, object->parent);
 	}
@@ -336,23 +366,6 @@ static void drop_tables(struct cgpu_ledger *ledger, uint32_t charge)
 	}
 }
 
-/* The first handle goes: a duplicate that stays is the group from now on. */
-static void promote(struct cgpu_objects *objects, uint32_t identity, uint32_t hClass)
-{
-	uint32_t index;
-
-	for (index = objects->first_runnable; index;
-	     index = cgpu_object_at(objects, index)->next_runnable) {
-		struct cgpu_object *object = cgpu_object_at(objects, index);
-
-		if (object->identity != identity || object->hClass != hClass ||
-		    !(object->flags & CGPU_OBJECT_DUPLICATE))
-			continue;
-		object->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
-		return;
-	}
-}
-
 static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
@@ -369,8 +382,7 @@ static void unlink_runnable(struct cgpu_objects *objects, uint32_t index)
 	if (object->next_runnable)
 		cgpu_object_at(objects, object->next_runnable)->prev_runnable =
 			object->prev_runnable;
-	if (object->flags & CGPU_OBJECT_DUPLICATED && !(object->flags & CGPU_OBJECT_DUPLICATE))
-		promote(objects, object->identity, object->hClass);
+	leave_handles(objects, object);
 }
 
 static void unlink_sibling(struct cgpu_objects *objects, uint32_t index)
@@ -412,13 +424,14 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	cgpu_table_give(&objects->slots, index);
 }
 
-void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			uint32_t index)
+/* `left`: how many objects at most. Return: true: `index` was the last of them. */
+static bool forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger, uint32_t index,
+		   uint32_t left)
 {
 	uint32_t at = index;
 
 	/* descend to a leaf, remove it, go on from its parent */
-	for (;;) {
+	while (left) {
 		struct cgpu_object *object = cgpu_object_at(objects, at);
 		uint32_t parent = object->parent;
 
@@ -428,9 +441,23 @@ void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 		}
 		remove_leaf(objects, ledger, at);
 		if (at == index)
-			return;
+			return true;
 		at = parent;
+		left--;
 	}
+	return false;
+}
+
+void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			uint32_t index)
+{
+	forget(objects, ledger, index, ~0u);
+}
+
+bool cgpu_object_forget_step(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			     uint32_t index)
+{
+	return forget(objects, ledger, index, CGPU_FORGET_STEP);
 }
 
 /*
@@ -472,7 +499,7 @@ static uint32_t mark_level(struct cgpu_objects *objects, const struct cgpu_objec
 static bool mark_dependents(struct cgpu_objects *objects, const struct cgpu_object *dead)
 {
 	/* a client or a file: all that could depend on it is below it */
-	if (dead->hObject == dead->hClient || !dead->hObject)
+	if (dead->hObject == dead->hClient || !dead->hClient)
 		return false;
 	if (!mark_level(objects, dead, false))
 		return false;

@@ -11,7 +11,6 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_SCHEDULED = 1, /* GPFIFO_SCHEDULE succeeded once */
 	CGPU_OBJECT_SHUT = 2,      /* a channel that a gate holds off the card */
 	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
-	CGPU_OBJECT_DUPLICATED = 8, /* one of several handles, or it once was */
 	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
 	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
 	CGPU_OBJECT_PARTED = 64    /* mappings there may have lost parts: none is known to go */
@@ -39,6 +38,8 @@ struct cgpu_object {
 	uint32_t prev_sibling;
 	uint32_t next_runnable; /* list of all channel groups and channels */
 	uint32_t prev_runnable;
+	uint32_t next_handle;  /* ring of the handles of one group or channel, 0: the only one */
+	uint32_t prev_handle;
 	uint32_t charge;       /* 0: takes no video memory, and is not counted */
 	uint32_t card;         /* CGPU_NO_CARD above a device */
 	uint32_t file;         /* the open file that it lives with */
@@ -64,7 +65,8 @@ struct cgpu_object {
 };
 
 enum cgpu_objects_limit {
-	CGPU_PROCESS_LISTS = 1024 /* a power of two */
+	CGPU_PROCESS_LISTS = 1024, /* a power of two */
+	CGPU_FORGET_STEP = 256
 };
 
 struct cgpu_objects {
@@ -152,6 +154,9 @@ void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger
  */
 void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index);
+/* Of the same CGPU_FORGET_STEP objects at most. Return: true: all are gone. */
+bool cgpu_object_forget_step(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			     uint32_t index);
 
 /* true while RM_FREE of it or of something above it is in flight */
 bool cgpu_object_is_dying(const struct cgpu_objects *objects, uint32_t index);
