@@ -261,6 +261,12 @@ class Tenant:
     def close(self, file: int) -> None:
         """The driver has released the file."""
         lib.cgpu_tenant_close(self.raw, file)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Of closed files that no call needs any more."""
+        while lib.cgpu_tenant_close_step(self.raw):
+            pass
 
     def mmap(self, file: int, address: int, length_bytes: int) -> bool:
         """Before the driver maps the UVM device. False: refused, answer ENOMEM."""
@@ -275,7 +281,8 @@ class Tenant:
 
     def munmap(self, file: int, address: int, length_bytes: int) -> None:
         """A mapping of the UVM device, or a part of it, is gone or was refused by the driver."""
-        lib.cgpu_tenant_munmap(self.raw, file, address, length_bytes)
+        while lib.cgpu_tenant_munmap(self.raw, file, address, length_bytes):
+            pass
 
     def call(
         self,
@@ -332,19 +339,21 @@ class Call:
     def pre(self) -> Verdict:
         """Decide: FORWARD, or ANSWER with the answer in ``args`` and ``error``."""
         self.tenant.grow()
-        return Verdict(lib.cgpu_call_pre(self.tenant.raw, self.tenant.topology.raw, self.raw))
+        verdict = lib.cgpu_call_pre(self.tenant.raw, self.tenant.topology.raw, self.raw)
+        self.tenant.let_go()
+        return Verdict(verdict)
 
     def post(self, result: int = 0) -> Verdict:
         """Settle after the driver: ``result`` is 0 or -errno of its ioctl."""
-        return Verdict(
-            lib.cgpu_call_post(self.tenant.raw, self.tenant.topology.raw, self.raw, result)
-        )
+        verdict = lib.cgpu_call_post(self.tenant.raw, self.tenant.topology.raw, self.raw, result)
+        self.tenant.let_go()
+        return Verdict(verdict)
 
     def unanswered(self) -> Verdict:
         """In place of ``post``: the driver was asked, its answer did not arrive."""
-        return Verdict(
-            lib.cgpu_call_unanswered(self.tenant.raw, self.tenant.topology.raw, self.raw)
-        )
+        verdict = lib.cgpu_call_unanswered(self.tenant.raw, self.tenant.topology.raw, self.raw)
+        self.tenant.let_go()
+        return Verdict(verdict)
 
     def occupied(self) -> int:
         """Serial of what is known by the handle that the call would make an object by, or 0."""
@@ -363,6 +372,7 @@ class Call:
     def undone(self) -> None:
         """The driver has freed what ``undo_args`` names."""
         lib.cgpu_call_undone(self.tenant.raw, self.raw)
+        self.tenant.let_go()
 
     @property
     def error(self) -> int:

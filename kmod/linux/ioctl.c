@@ -333,6 +333,7 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 		cgpu_call_undone(&container->tenant, call);
 		rt_mutex_unlock(&container->lock);
 	}
+	cgpu_container_let_go(container);
 	if (verdict == CGPU_KILL)
 		flight->tampered = true;
 	if (!result && call->req.op == CGPU_OP_UVM_INITIALIZE &&
@@ -470,6 +471,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
 	rt_mutex_unlock(&container->lock);
 	if (verdict == CGPU_ANSWER) {
+		cgpu_container_let_go(container);
 		report_refusal(flight);
 		flight->answered = true;
 		return call->error;

@@ -147,6 +147,7 @@ void cgpu_open_file_close(struct cgpu_open_file *entry)
 	rt_mutex_lock(&container->lock);
 	cgpu_tenant_close(&container->tenant, entry->number);
 	rt_mutex_unlock(&container->lock);
+	cgpu_container_let_go(container);
 	kfree_rcu(entry, rcu);
 	cgpu_governors_poke_container(container);
 	cgpu_container_put(container);
@@ -173,9 +174,16 @@ void cgpu_open_file_unmapped(struct mmu_notifier *notifier, u64 start, u64 lengt
 {
 	struct cgpu_open_file *entry = container_of(notifier, struct cgpu_open_file, notifier);
 
-	rt_mutex_lock(&entry->container->lock);
-	cgpu_tenant_munmap(&entry->container->tenant, entry->number, start, length_bytes);
-	rt_mutex_unlock(&entry->container->lock);
+	bool more;
+
+	/* nothing is mapped there before this is over */
+	do {
+		rt_mutex_lock(&entry->container->lock);
+		more = cgpu_tenant_munmap(&entry->container->tenant, entry->number, start,
+					  length_bytes);
+		rt_mutex_unlock(&entry->container->lock);
+		cond_resched();
+	} while (more);
 }
 
 struct mmu_notifier *cgpu_open_file_watch(struct cgpu_open_file *entry)

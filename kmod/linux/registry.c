@@ -493,6 +493,19 @@ void cgpu_container_make_room(struct cgpu_container *container)
 			make_room_in(container, table);
 }
 
+void cgpu_container_let_go(struct cgpu_container *container)
+{
+	bool more = READ_ONCE(container->tenant.first_over);
+
+	/* who waits for the lock, as gates do, gets it between two steps */
+	while (more) {
+		rt_mutex_lock(&container->lock);
+		more = cgpu_tenant_close_step(&container->tenant);
+		rt_mutex_unlock(&container->lock);
+		cond_resched();
+	}
+}
+
 /* ----------------------------------------------------------------- state */
 
 int cgpu_registry_begin(void **part)

@@ -191,6 +191,16 @@ bool cgpu_container_is_managed(struct task_struct *task);
 void cgpu_container_make_room(struct cgpu_container *container);
 
 /**
+ * cgpu_container_let_go() - of closed files that no call needs any more
+ * @container: which
+ *
+ * Step by step, for a file may have had very much, and gates wait for the lock.
+ *
+ * Context: no lock held; sleeps.
+ */
+void cgpu_container_let_go(struct cgpu_container *container);
+
+/**
  * cgpu_registry_add_card() - a card appeared, or its facts became known
  * @minor: the card
  * @gpu: its facts

@@ -262,6 +262,8 @@ int registry_add(struct container *c, struct cgpu_create *create);
 /* Its promises return at once, its files when they are gone. */
 void unlist(struct container *c);
 void make_room(struct container *c);
+/* Of closed files that no call needs any more, step by step: others get the lock meanwhile. */
+void let_go(struct container *c);
 void sync_card(uint32_t minor);
 /* Tells the scheduler what the container has open. */
 void refresh(struct container *c);

@@ -122,6 +122,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		if (number && !watch(c, number, local)) {
 			pthread_mutex_lock(&door.lock);
 			cgpu_tenant_close(&c->tenant, number);
+			let_go(c);
 			pthread_mutex_unlock(&door.lock);
 			number = 0;
 		}
@@ -373,7 +374,7 @@ static void gone(struct container *c, uint32_t number)
 	c->file[number].used = false;
 	pthread_mutex_lock(&door.lock);
 	cgpu_tenant_close(&c->tenant, number);
-	cgpu_tenant_close_waiting(&c->tenant);
+	let_go(c);
 	pthread_mutex_unlock(&door.lock);
 }
 

@@ -79,6 +79,7 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 		cgpu_put32(args, 8, hClient);
 		cgpu_call_post(&f->c->tenant, &door.host.topology, &call, 0);
 	}
+	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 }
 
@@ -219,6 +220,7 @@ static int pre(struct flight *f)
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
+	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 	return verdict;
 }
@@ -237,6 +239,7 @@ static int settle(struct flight *f, bool heard, int result)
 		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
 	if (changes)
 		refresh(f->c);
+	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 	for (minor = 0; changes && minor < CGPU_MAX_CARDS; minor++)
 		if (f->c->grant[minor].present)
@@ -253,6 +256,7 @@ static void undone(struct flight *f)
 {
 	pthread_mutex_lock(&door.lock);
 	cgpu_call_undone(&f->c->tenant, &f->call);
+	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 }
 

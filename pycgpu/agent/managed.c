@@ -288,39 +288,7 @@ static void without(const struct spans *spans, const struct spans *holes, struct
 	}
 }
 
-/*
- * Managed memory that the ledger has, of a file's address space, and of the file itself. What
- * else was announced there the driver may have refused: by it nothing counts as known. Nor by
- * what was announced by a file without this one's cards, for which nobody is charged on them.
- * Context: door.lock.
- */
-static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
-		       struct spans *known, struct spans *managed)
-{
-	uint32_t cards = cgpu_tenant_file(&c->tenant, number)->gpu_mask, k;
-
-	for (k = 0; k < c->tenant.ranges.count; k++) {
-		struct cgpu_range *r = cgpu_range_at(&c->tenant.ranges,
-						     c->tenant.ranges.order[k]);
-
-		/* a process has more than one file of the device; all map into it */
-		if (r->file >= FILES_MAX ||
-		    c->file[r->file].owner != c->file[number].owner ||
-		    r->kind != CGPU_RANGE_MANAGED ||
-		    cards & ~cgpu_tenant_file(&c->tenant, r->file)->gpu_mask)
-			continue;
-		add_span(known, r->base, r->base + r->length_bytes);
-		if (r->file == number && !is_recent(c, number, r->base, began_ns))
-			add_span(managed, r->base, r->base + r->length_bytes);
-	}
-	sort_spans(known);
-	sort_spans(managed);
-}
-
-/*
- * Of many ranges each looks at all that lie within the longest that there ever was, and moves
- * those behind it. Context: door.lock, since then.
- */
+/* Of many ranges each takes little. Context: door.lock, since then. */
 static void let_others(uint64_t *since_ns)
 {
 	if (now_ns() - *since_ns < AT_ONCE_NS)
@@ -329,6 +297,35 @@ static void let_others(uint64_t *since_ns)
 	sched_yield();
 	pthread_mutex_lock(&door.lock);
 	*since_ns = now_ns();
+}
+
+/*
+ * Managed memory that the ledger has, of a file's address space, and of the file itself. What
+ * else was announced there the driver may have refused: by it nothing counts as known. Nor by
+ * what was announced by a file without this one's cards, for which nobody is charged on them.
+ * What comes while others have the lock is recent; with files_lock held nothing goes.
+ * Context: files_lock, door.lock since then.
+ */
+static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
+		       struct spans *known, struct spans *managed, uint64_t *since_ns)
+{
+	uint32_t cards = cgpu_tenant_file(&c->tenant, number)->gpu_mask, i, index;
+
+	for (i = 1; i < FILES_MAX; i++) {
+		struct cgpu_range last = { 0 };
+
+		/* a process has more than one file of the device; all map into it */
+		if (!c->file[i].used || c->file[i].owner != c->file[number].owner ||
+		    cards & ~cgpu_tenant_file(&c->tenant, i)->gpu_mask)
+			continue;
+		while ((index = cgpu_range_next(&c->tenant.ranges, i, CGPU_RANGE_MANAGED, &last))) {
+			last = *cgpu_range_at(&c->tenant.ranges, index);
+			add_span(known, last.base, last.base + last.length_bytes);
+			if (i == number && !is_recent(c, number, last.base, began_ns))
+				add_span(managed, last.base, last.base + last.length_bytes);
+			let_others(since_ns);
+		}
+	}
 }
 
 /* Context: files_lock. Return: false: what was mapped past us does not fit. */
@@ -343,12 +340,18 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	pthread_mutex_lock(&door.lock);
 	since_ns = now_ns();
 	make_room(c);
-	list_known(c, number, began_ns, &known, &managed);
+	list_known(c, number, began_ns, &known, &managed, &since_ns);
+	pthread_mutex_unlock(&door.lock);
+	sort_spans(&known);
+	sort_spans(&managed);
 	without(&managed, mapped, &diff);
+	pthread_mutex_lock(&door.lock);
+	since_ns = now_ns();
 	/* without memory nothing is taken for gone, nor for new */
 	for (i = 0; i < diff.count && !mapped->lost; i++) {
-		cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
-				   diff.at[i].end - diff.at[i].base);
+		while (cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
+					  diff.at[i].end - diff.at[i].base))
+			let_others(&since_ns);
 		let_others(&since_ns);
 	}
 	/* only a file with a card can have any */

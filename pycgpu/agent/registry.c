@@ -4,6 +4,7 @@
  * container is what carries its seccomp filter; lifecycle.c says when it ends.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,15 @@ void make_room(struct container *c)
 				break;
 			free(cgpu_tenant_grow(&c->tenant, table, storage, capacity));
 		}
+	}
+}
+
+void let_go(struct container *c)
+{
+	while (cgpu_tenant_close_step(&c->tenant)) {
+		pthread_mutex_unlock(&door.lock);
+		sched_yield();
+		pthread_mutex_lock(&door.lock);
 	}
 }
 

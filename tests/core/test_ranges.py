@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import errno
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pycgpu.core import NO_CARD, Tenant, Topology, ffi, lib
+from pycgpu.core import NO_CARD, Device, Tenant, Topology, ffi, lib
 
 ANY_CARD = lib.CGPU_ANY_CARD
 U64 = (1 << 64) - 1
 EXTERNAL, MANAGED = lib.CGPU_RANGE_EXTERNAL, lib.CGPU_RANGE_MANAGED
 RESERVED, EXPORT = lib.CGPU_RANGE_RESERVED, lib.CGPU_RANGE_EXPORT
+CREATED = lib.CGPU_RANGE_CREATED
 KINDS = (EXTERNAL, MANAGED, RESERVED)
 
 files = st.integers(1, 3)
@@ -41,6 +44,20 @@ class Range:
     @property
     def blocks(self) -> set[int]:
         return {at * UNIT // lib.CGPU_MANAGED_BLOCK_BYTES for at in self.units}
+
+
+def in_order(raw: Any, index: int) -> list[Any]:
+    """What is below a slot of the tree and at it, which is balanced and knows where it ends."""
+    if not index:
+        return []
+    one = lib.cgpu_range_at(raw, index)
+    before, behind = (in_order(raw, child) for child in one.child)
+    heights = [lib.cgpu_range_at(raw, child).height if child else 0 for child in one.child]
+    assert one.height == 1 + max(heights)
+    assert abs(heights[0] - heights[1]) <= 1
+    found = [*before, one, *behind]
+    assert one.last_end == max(each.base + each.length_bytes for each in found)
+    return found
 
 
 class Ranges(RuleBasedStateMachine):
@@ -120,15 +137,26 @@ class Ranges(RuleBasedStateMachine):
     @invariant()
     def the_ranges_are_those_of_the_model_in_order(self) -> None:
         found, order = [], []
-        for position in range(self.raw.count):
-            one = lib.cgpu_range_at(self.raw, self.raw.order[position])
-            order.append((one.file, one.base))
+        for one in in_order(self.raw, self.raw.root):
+            lane = one.card if one.kind == EXTERNAL else 0
+            order.append((one.file, one.kind, lane, one.base, one.serial))
             where = (one.base // UNIT, one.length_bytes // UNIT)
             found.append((one.file, *where, one.kind, one.card, one.charge))
-        assert order == sorted(order)
+        assert order == sorted(set(order))
+        assert len(order) == self.raw.count
         assert sorted(found) == sorted(
             (m.file, min(m.units), len(m.units), m.kind, m.card, m.charge) for m in self.model
         )
+
+    @invariant()
+    def those_of_a_file_and_kind_are_found_one_after_the_other(self) -> None:
+        for file in (1, 2, 3):
+            for kind in KINDS:
+                last, found = ffi.new("struct cgpu_range *"), []
+                while index := lib.cgpu_range_next(self.raw, file, kind, last):
+                    last[0] = lib.cgpu_range_at(self.raw, index)[0]
+                    found.append(last.serial)
+                assert len(found) == sum((m.file, m.kind) == (file, kind) for m in self.model)
 
     @invariant()
     def a_charge_lives_while_a_piece_of_its_range_does(self) -> None:
@@ -180,3 +208,81 @@ def test_an_exported_object_is_found_by_file_and_index() -> None:
     assert charge[0] == 0
     for file, index in ((4, 1), (4, 4), (5, 2), (3, 2)):
         assert not lib.cgpu_range_exported(raw, file, index, charge)
+
+
+def least_s(ask: Callable[[], object]) -> float:
+    """How long a call takes of the hundreds that disturb it least."""
+    took = []
+    for _ in range(9):
+        began = time.thread_time()
+        for _ in range(100):
+            ask()
+        took.append(time.thread_time() - began)
+    return min(took)
+
+
+def tenant_with(count: int) -> tuple[Tenant, int, Any]:
+    """Whose file has so many ranges that are not managed, and had one of 2^46 bytes."""
+    tenant = Tenant(Topology())
+    file, raw = tenant.open(Device.UVM), ffi.addressof(tenant.raw.ranges)
+    for i in range(count):
+        tenant.grow()
+        assert not lib.cgpu_range_add(raw, CREATED, file, (i + 1) << 21, 1 << 21, 0, NO_CARD)
+    ledger = ffi.addressof(tenant.raw.ledger)
+    assert not lib.cgpu_range_add(raw, MANAGED, file, 0, 1 << 46, 0, NO_CARD)
+    lib.cgpu_range_cut(raw, ledger, file, 1 << MANAGED, ANY_CARD, U64, 0, U64)
+    assert raw.count == count
+    return tenant, file, raw
+
+
+def test_what_lies_at_an_address_is_found_without_a_look_at_all_ranges() -> None:
+    """A huge one, though refused, had each munmap walk all 260,000: 70 ms, and gates waited."""
+    least = []
+    for count in (10, 60_000):
+        tenant, file, raw = tenant_with(count)
+        at = (count + 5) << 21
+
+        def ask() -> None:
+            # the locals of this turn
+            assert not lib.cgpu_tenant_mmap(tenant.raw, file, at, 4096)  # noqa: B023
+            assert lib.cgpu_range_overlaps(raw, file, 1 << MANAGED, at, 1)  # noqa: B023
+            assert not lib.cgpu_range_covers(raw, file, RESERVED, at, 1)  # noqa: B023
+            assert not lib.cgpu_tenant_munmap(tenant.raw, file, at, 4096)  # noqa: B023
+            assert not lib.cgpu_tenant_munmap(tenant.raw, file, 0, 1 << 47)  # noqa: B023
+
+        least.append(least_s(ask))
+    assert least[1] < 10 * least[0]
+
+
+def test_what_another_card_has_there_costs_an_unmapping_nothing() -> None:
+    """As many mappings at one address as there is room for, which UVM takes the place of."""
+    least = []
+    for count in (10, 60_000):
+        tenant = Tenant(Topology())
+        raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
+        for _ in range(count):
+            tenant.grow()
+            assert not lib.cgpu_range_add(raw, EXTERNAL, 1, 0, 1 << 30, 0, 0)
+        mask = 1 << EXTERNAL | 1 << MANAGED
+        least.append(
+            least_s(lambda: lib.cgpu_range_cut(raw, ledger, 1, mask, 1, U64, 4096, 4096))  # noqa: B023
+        )
+        assert raw.count == count
+    assert least[1] < 10 * least[0]
+
+
+def test_much_managed_memory_is_unmapped_in_steps() -> None:
+    tenant = Tenant(Topology())
+    tenant.give(0)
+    file = tenant.open(Device.UVM)
+    raw = lib.cgpu_tenant_file(tenant.raw, file)
+    raw.gpu_mask = 1
+    for i in range(2000):
+        assert tenant.mmap(file, (i + 1) << 13, 4096)
+    assert tenant.account(0).current_bytes == raw.managed_bytes == 16 << 20
+    more, left = True, tenant.raw.ranges.count
+    while more:
+        more = lib.cgpu_tenant_munmap(tenant.raw, file, 0, U64)
+        assert left - tenant.raw.ranges.count <= lib.CGPU_CUT_STEP
+        left = tenant.raw.ranges.count
+    assert (left, raw.managed_bytes, tenant.account(0).current_bytes) == (0, 0, 0)

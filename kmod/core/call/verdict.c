@@ -237,11 +237,17 @@ void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	while (call->held_count)
 		if (call->held[--call->held_count])
 			cgpu_charge_put(&tenant->ledger, call->held[call->held_count]);
-	while (call->pinned_count)
-		cgpu_object_unpin(&tenant->objects, call->pinned[--call->pinned_count]);
-	if (call->used_file)
+	while (call->pinned_count) {
+		uint32_t index = call->pinned[--call->pinned_count];
+
+		cgpu_object_unpin(&tenant->objects, index);
+		cgpu_tenant_unused(tenant, cgpu_object_at(&tenant->objects, index)->file);
+	}
+	if (call->used_file) {
 		cgpu_tenant_file(tenant, call->used_file)->users--;
+		cgpu_tenant_unused(tenant, call->used_file);
+	}
 	call->used_file = 0;
 	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
-	cgpu_tenant_close_waiting(tenant);
+	cgpu_tenant_close_step(tenant);
 }

@@ -1,14 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/*
- * A sorted array of slot indices: finding is a binary search, inserting a
- * memmove of 4 bytes per range (about 2 µs for 10000 ranges), which is less
- * than the driver needs to map anything.
- *
- * Ranges of one file overlap only where memory is mapped on two cards at the
- * same address. Whoever looks for an address therefore starts `longest_bytes`
- * before it.
- */
-#include "core/memory/ranges.h"
+#include "core/memory/range_tree.h"
 
 void cgpu_ranges_init(struct cgpu_ranges *ranges)
 {
@@ -16,26 +7,20 @@ void cgpu_ranges_init(struct cgpu_ranges *ranges)
 	cgpu_table_init(&ranges->slots, sizeof(struct cgpu_range));
 }
 
-size_t cgpu_ranges_bytes(uint32_t capacity)
-{
-	return (size_t)capacity * (sizeof(struct cgpu_range) + sizeof(uint32_t));
-}
-
-void *cgpu_ranges_grow(struct cgpu_ranges *ranges, void *storage, uint32_t capacity)
-{
-	uint32_t *old_order = ranges->order;
-	void *old = cgpu_table_grow(&ranges->slots, storage, capacity);
-
-	ranges->order = (uint32_t *)((uint8_t *)storage +
-				     (size_t)capacity * sizeof(struct cgpu_range));
-	if (old)
-		memcpy(ranges->order, old_order, ranges->count * sizeof(uint32_t));
-	return old;
-}
-
 struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index)
 {
 	return cgpu_table_slot(&ranges->slots, index);
+}
+
+static bool is_parted(uint32_t kind)
+{
+	return kind == CGPU_RANGE_EXTERNAL || kind == CGPU_RANGE_CHANNEL ||
+	       kind == CGPU_RANGE_VASPACE;
+}
+
+uint32_t cgpu_range_lane(const struct cgpu_range *range)
+{
+	return is_parted(range->kind) ? range->card : 0;
 }
 
 /*
@@ -59,54 +44,96 @@ static void count_tables(struct cgpu_ranges *ranges, const struct cgpu_range *ra
 	ranges->tables_changed = true;
 }
 
-/* position in `order` of the first range of `file` with base ≥ `base` */
-static uint32_t position_of(const struct cgpu_ranges *ranges, uint32_t file,
-			    uint64_t base)
+static bool is_of(const struct cgpu_range *range, uint32_t file, uint32_t kind)
 {
-	uint32_t low = 0, high = ranges->count;
+	return range->file == file && range->kind == kind;
+}
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[middle]);
+static void go_behind(struct cgpu_range *key, const struct cgpu_range *range)
+{
+	key->card = range->card;
+	key->base = range->base;
+	key->serial = range->serial + 1;
+}
 
-		if (range->file < file || (range->file == file && range->base < base))
-			low = middle + 1;
+static void go_to_next_card(struct cgpu_range *key, const struct cgpu_range *range)
+{
+	key->card = range->card + 1;
+	key->base = 0;
+	key->serial = 0;
+}
+
+uint32_t cgpu_range_next(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			 const struct cgpu_range *after)
+{
+	struct cgpu_range key = { .file = file, .kind = (uint16_t)kind };
+	uint32_t index;
+
+	if (after->serial)
+		go_behind(&key, after);
+	index = cgpu_range_tree_find(ranges, &key, 0);
+	return index && is_of(cgpu_range_at(ranges, index), file, kind) ? index : 0;
+}
+
+/*
+ * The next one from `key` on, which goes behind it, that is of `card`, ends at `last` or later
+ * and begins before `end`. Return: 0: there is none.
+ */
+static uint32_t next_in(const struct cgpu_ranges *ranges, struct cgpu_range *key, uint32_t card,
+			uint64_t last, uint64_t end)
+{
+	uint32_t index;
+
+	while ((index = cgpu_range_tree_find(ranges, key, last))) {
+		const struct cgpu_range *range = cgpu_range_at(ranges, index);
+		bool within = range->base < end;
+
+		if (!is_of(range, key->file, key->kind))
+			return 0;
+		if (is_parted(key->kind) && card != CGPU_ANY_CARD && range->card != card)
+			return 0;
+		if (!within && !is_parted(key->kind))
+			return 0;
+		if (within)
+			go_behind(key, range);
 		else
-			high = middle;
+			go_to_next_card(key, range);
+		if (within && (card == CGPU_ANY_CARD || range->card == card))
+			return index;
 	}
-	return low;
+	return 0;
 }
 
-/* where a range that covers `base` may begin at the earliest */
-static uint32_t search_from(const struct cgpu_ranges *ranges, uint32_t file,
-			    uint64_t base)
+static struct cgpu_range first_of(uint32_t file, uint32_t kind, uint32_t card)
 {
-	return position_of(ranges, file, base > ranges->longest_bytes ?
-				   base - ranges->longest_bytes : 0);
+	return (struct cgpu_range){
+		.file = file, .kind = (uint16_t)kind, .card = card == CGPU_ANY_CARD ? 0 : card,
+	};
 }
 
-/* Return: how many blocks `first` to `last` managed memory of `file` touches. */
+/*
+ * Return: how many blocks `first` to `last` managed memory of `file` touches. One look for each
+ * piece of them that hangs together, however many ranges that is.
+ */
 static uint64_t managed_blocks(const struct cgpu_ranges *ranges, uint32_t file, uint64_t first,
 			       uint64_t last)
 {
-	uint32_t position = search_from(ranges, file, first * CGPU_MANAGED_BLOCK_BYTES);
+	const struct cgpu_range key = first_of(file, CGPU_RANGE_MANAGED, 0);
 	uint64_t blocks = 0, from, to;
 
-	for (; position < ranges->count; position++) {
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[position]);
+	while (first <= last) {
+		uint32_t index = cgpu_range_tree_find(ranges, &key,
+						      first * CGPU_MANAGED_BLOCK_BYTES + 1);
+		const struct cgpu_range *range = cgpu_range_at(ranges, index);
 
-		from = range->base / CGPU_MANAGED_BLOCK_BYTES;
-		if (range->file != file || from > last)
+		if (!index || !is_of(range, file, CGPU_RANGE_MANAGED))
 			break;
-		if (range->kind != CGPU_RANGE_MANAGED)
-			continue;
+		from = range->base / CGPU_MANAGED_BLOCK_BYTES;
+		if (from > last)
+			break;
 		to = (range->base + range->length_bytes - 1) / CGPU_MANAGED_BLOCK_BYTES;
 		from = from > first ? from : first;
 		to = to < last ? to : last;
-		if (to < from)
-			continue;
 		blocks += to - from + 1;
 		/* no block twice */
 		first = to + 1;
@@ -114,32 +141,33 @@ static uint64_t managed_blocks(const struct cgpu_ranges *ranges, uint32_t file, 
 	return blocks;
 }
 
-uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
-			    uint64_t length_bytes)
+/* Return: what no managed memory of `file` touches of all blocks that these bytes do, bytes. */
+static uint64_t untouched_bytes(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
+				uint64_t end)
 {
 	uint64_t first = base / CGPU_MANAGED_BLOCK_BYTES;
-	uint64_t last = (base + length_bytes - 1) / CGPU_MANAGED_BLOCK_BYTES;
+	uint64_t last = (end - 1) / CGPU_MANAGED_BLOCK_BYTES;
 
 	return (last - first + 1 - managed_blocks(ranges, file, first, last)) *
 	       CGPU_MANAGED_BLOCK_BYTES;
 }
 
+uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
+			    uint64_t length_bytes)
+{
+	return untouched_bytes(ranges, file, base, base + length_bytes);
+}
+
 static int insert(struct cgpu_ranges *ranges, const struct cgpu_range *added)
 {
 	uint32_t index = cgpu_table_take(&ranges->slots);
-	uint32_t position;
 
 	if (!index)
 		return -ENOMEM;
 	*cgpu_range_at(ranges, index) = *added;
-	position = position_of(ranges, added->file, added->base);
-	memmove(&ranges->order[position + 1], &ranges->order[position],
-		(ranges->count - position) * sizeof(uint32_t));
-	ranges->order[position] = index;
+	cgpu_range_tree_add(ranges, index);
 	ranges->count++;
 	count_tables(ranges, added, true);
-	if (added->length_bytes > ranges->longest_bytes)
-		ranges->longest_bytes = added->length_bytes;
 	return 0;
 }
 
@@ -147,7 +175,7 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 		   uint64_t base, uint64_t length_bytes, uint32_t charge, uint32_t card)
 {
 	struct cgpu_range added = {
-		.kind = kind, .file = file, .charge = charge, .card = card,
+		.kind = (uint16_t)kind, .file = file, .charge = charge, .card = card,
 		.serial = ranges->serial + 1, .base = base, .length_bytes = length_bytes,
 	};
 	int err;
@@ -162,192 +190,216 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 
 static void drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index)
 {
+	cgpu_range_tree_remove(ranges, index);
+	ranges->count--;
 	count_tables(ranges, cgpu_range_at(ranges, index), false);
 	if (cgpu_range_at(ranges, index)->charge)
 		cgpu_charge_put(ledger, cgpu_range_at(ranges, index)->charge);
 	cgpu_table_give(&ranges->slots, index);
 }
 
-static void remove_at(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
-		      uint32_t position)
+/* The part of a range from `end` on, as one of its own. Return: 0, -ENOMEM: no room. */
+static int split_tail(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+		      const struct cgpu_range *range, uint64_t end)
 {
-	drop(ranges, ledger, ranges->order[position]);
-	ranges->count--;
-	memmove(&ranges->order[position], &ranges->order[position + 1],
-		(ranges->count - position) * sizeof(uint32_t));
+	struct cgpu_range tail = *range;
+
+	tail.base = end;
+	tail.length_bytes = range->base + range->length_bytes - end;
+	if (insert(ranges, &tail))
+		return -ENOMEM;
+	if (tail.charge)
+		cgpu_charge_get(ledger, tail.charge);
+	return 0;
 }
 
-/* The part of a range from `end` on, as one of its own. Return: its slot, 0: no room. */
-static uint32_t split_tail(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
-			   const struct cgpu_range *range, uint64_t end)
+/* Return: false: it had to be split, without room. */
+static bool cut_one(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index,
+		    uint64_t base, uint64_t end)
 {
-	uint32_t index = cgpu_table_take(&ranges->slots);
-	struct cgpu_range *tail = cgpu_range_at(ranges, index);
+	struct cgpu_range *range = cgpu_range_at(ranges, index);
+	uint64_t range_end = range->base + range->length_bytes;
 
-	if (!index)
-		return 0;
-	*tail = *range;
-	tail->base = end;
-	tail->length_bytes = range->base + range->length_bytes - end;
-	if (tail->charge)
-		cgpu_charge_get(ledger, tail->charge);
-	count_tables(ranges, tail, true);
-	return index;
+	if (range->base >= base && range_end <= end) {
+		drop(ranges, ledger, index);
+		return true;
+	}
+	if (range->base < base && range_end > end && split_tail(ranges, ledger, range, end))
+		return false;
+	count_tables(ranges, range, false);
+	if (range->base < base) {
+		cgpu_range_tree_trim(ranges, index, base - range->base);
+	} else {
+		cgpu_range_tree_remove(ranges, index);
+		range->base = end;
+		range->length_bytes = range_end - end;
+		cgpu_range_tree_add(ranges, index);
+	}
+	count_tables(ranges, range, true);
+	return true;
 }
 
-/* Once through all of them, for there may be many. */
+struct cut {
+	uint32_t file, card;
+	uint64_t serial, base, end;
+	uint32_t left; /* how many more ranges this may take */
+};
+
+/* Return: how much less managed memory takes, bytes. */
+static uint64_t cut_kind(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			 struct cut *cut, uint32_t kind)
+{
+	struct cgpu_range key = first_of(cut->file, kind, cut->card);
+	uint64_t bytes = 0, from, to;
+	uint32_t index;
+
+	while (cut->left &&
+	       (index = next_in(ranges, &key, cut->card, cut->base + 1, cut->end))) {
+		const struct cgpu_range *range = cgpu_range_at(ranges, index);
+
+		if (range->serial > cut->serial)
+			continue;
+		from = range->base > cut->base ? range->base : cut->base;
+		to = range->base + range->length_bytes;
+		to = to < cut->end ? to : cut->end;
+		if (!cut_one(ranges, ledger, index, cut->base, cut->end))
+			continue;
+		cut->left--;
+		if (kind == CGPU_RANGE_MANAGED && from < to)
+			bytes += untouched_bytes(ranges, cut->file, from, to);
+	}
+	return bytes;
+}
+
+static uint64_t cut_kinds(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			  struct cut *cut, uint32_t kinds)
+{
+	uint64_t bytes = 0;
+	uint32_t kind;
+
+	/* nothing ends behind the last address */
+	for (kind = 0; kind < CGPU_RANGE_KINDS && cut->base < UINT64_MAX; kind++)
+		if (kinds & (1u << kind))
+			bytes += cut_kind(ranges, ledger, cut, kind);
+	return bytes;
+}
+
+static uint64_t end_of(uint64_t base, uint64_t length_bytes)
+{
+	return length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
+}
+
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes)
 {
-	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
-	uint32_t position = search_from(ranges, file, base), kept = position;
-	uint32_t moved = 0, moved_count = 0; /* slots that begin at `end` now, chained */
-	uint64_t first = base / CGPU_MANAGED_BLOCK_BYTES;
-	uint64_t last = (end - 1) / CGPU_MANAGED_BLOCK_BYTES;
-	bool managed = kinds & (1u << CGPU_RANGE_MANAGED);
-	uint64_t blocks = managed ? managed_blocks(ranges, file, first, last) : 0;
+	struct cut cut = {
+		.file = file, .card = card, .serial = serial, .base = base,
+		.end = end_of(base, length_bytes), .left = ~0u,
+	};
 
-	for (; position < ranges->count; position++) {
-		uint32_t index = ranges->order[position];
-		struct cgpu_range *range = cgpu_range_at(ranges, index);
-		uint64_t range_end = range->base + range->length_bytes;
-		uint32_t tail;
+	return cut_kinds(ranges, ledger, &cut, kinds);
+}
 
-		if (range->file != file || range->base >= end)
+uint64_t cgpu_range_cut_step(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			     uint32_t file, uint32_t kinds, uint64_t base,
+			     uint64_t length_bytes, bool *more)
+{
+	struct cut cut = {
+		.file = file, .card = CGPU_ANY_CARD, .serial = UINT64_MAX, .base = base,
+		.end = end_of(base, length_bytes), .left = CGPU_CUT_STEP,
+	};
+	uint64_t bytes = cut_kinds(ranges, ledger, &cut, kinds);
+
+	*more = !cut.left;
+	return bytes;
+}
+
+/* Return: its slot, 0: there is none. */
+static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+		       uint64_t base)
+{
+	struct cgpu_range key = first_of(file, kind, CGPU_ANY_CARD);
+	uint32_t best = 0, index;
+
+	key.base = base;
+	while ((index = cgpu_range_tree_find(ranges, &key, 0))) {
+		const struct cgpu_range *range = cgpu_range_at(ranges, index);
+
+		if (!is_of(range, file, kind))
 			break;
-		if (!(kinds & (1u << range->kind)) || range->serial > serial ||
-		    range_end <= base ||
-		    (card != CGPU_ANY_CARD && range->card != card)) {
-			ranges->order[kept++] = index;
+		if (cgpu_range_lane(range) != cgpu_range_lane(&key)) {
+			key.card = range->card;
 			continue;
 		}
-		tail = 0;
-		if (range->base < base) {
-			ranges->order[kept++] = index;
-			if (range_end > end) {
-				tail = split_tail(ranges, ledger, range, end);
-				if (!tail)
-					continue;
-			}
-			count_tables(ranges, range, false);
-			range->length_bytes = base - range->base;
-			count_tables(ranges, range, true);
-		} else if (range_end > end) {
-			count_tables(ranges, range, false);
-			range->base = end;
-			range->length_bytes = range_end - end;
-			count_tables(ranges, range, true);
-			tail = index;
-		}
-		if (tail) {
-			cgpu_range_at(ranges, tail)->chain = moved;
-			moved = tail;
-			moved_count++;
-		} else if (range->base >= base) {
-			drop(ranges, ledger, index);
-		}
+		if (range->base == base &&
+		    (!best || range->serial < cgpu_range_at(ranges, best)->serial))
+			best = index;
+		if (!is_parted(kind))
+			break;
+		key.card++;
 	}
-	memmove(&ranges->order[kept + moved_count], &ranges->order[position],
-		(ranges->count - position) * sizeof(uint32_t));
-	ranges->count += kept + moved_count - position;
-	for (; moved; moved = cgpu_range_at(ranges, moved)->chain)
-		ranges->order[kept++] = moved;
-	return managed ? (blocks - managed_blocks(ranges, file, first, last)) *
-				 CGPU_MANAGED_BLOCK_BYTES : 0;
+	return best;
 }
 
 bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint64_t index, uint32_t *charge)
 {
-	uint32_t position = position_of(ranges, file, index);
-	const struct cgpu_range *range;
+	uint32_t found = oldest(ranges, file, CGPU_RANGE_EXPORT, index);
 
-	if (position >= ranges->count)
-		return false;
-	range = cgpu_range_at(ranges, ranges->order[position]);
-	if (range->file != file || range->base != index || range->kind != CGPU_RANGE_EXPORT)
-		return false;
-	*charge = range->charge;
-	return true;
-}
-
-/* Return: its place in `order`, `count`: there is none. */
-static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
-		       uint64_t base)
-{
-	uint32_t position = position_of(ranges, file, base), best = ranges->count;
-	uint64_t serial = UINT64_MAX;
-
-	for (; position < ranges->count; position++) {
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[position]);
-
-		if (range->file != file || range->base != base)
-			break;
-		if (range->kind == kind && range->serial < serial) {
-			serial = range->serial;
-			best = position;
-		}
-	}
-	return best;
+	if (found)
+		*charge = cgpu_range_at(ranges, found)->charge;
+	return found;
 }
 
 uint64_t cgpu_range_oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 			   uint64_t base)
 {
-	uint32_t position = oldest(ranges, file, kind, base);
+	uint32_t index = oldest(ranges, file, kind, base);
 
-	return position < ranges->count ?
-		       cgpu_range_at(ranges, ranges->order[position])->serial : UINT64_MAX;
+	return index ? cgpu_range_at(ranges, index)->serial : UINT64_MAX;
 }
 
 void cgpu_range_drop_oldest(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			    uint32_t file, uint32_t kind, uint64_t base)
 {
-	uint32_t position = oldest(ranges, file, kind, base);
+	uint32_t index = oldest(ranges, file, kind, base);
 
-	if (position < ranges->count)
-		remove_at(ranges, ledger, position);
+	if (index)
+		drop(ranges, ledger, index);
 }
 
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		       uint64_t base, uint64_t length_bytes)
 {
-	uint32_t position;
+	struct cgpu_range key = first_of(file, kind, CGPU_ANY_CARD);
 
 	if (length_bytes > UINT64_MAX - base)
 		return false;
-	for (position = search_from(ranges, file, base); position < ranges->count;
-	     position++) {
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[position]);
-
-		if (range->file != file || range->base > base)
-			break;
-		if (range->kind == kind &&
-		    range->base + range->length_bytes >= base + length_bytes)
-			return true;
-	}
-	return false;
+	return next_in(ranges, &key, CGPU_ANY_CARD, base + length_bytes, base + 1);
 }
 
+/* Of one kind they do not overlap in the driver: there is one, or few. */
 uint64_t cgpu_range_length(const struct cgpu_ranges *ranges, uint32_t file,
 			   uint32_t kinds, uint64_t base)
 {
-	uint32_t position;
 	uint64_t length_bytes = 0;
+	uint32_t kind, index;
 
-	for (position = position_of(ranges, file, base); position < ranges->count;
-	     position++) {
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[position]);
+	for (kind = 0; kind < CGPU_RANGE_KINDS; kind++) {
+		struct cgpu_range key = first_of(file, kind, CGPU_ANY_CARD);
 
-		if (range->file != file || range->base != base)
-			break;
-		if (kinds & (1u << range->kind) &&
-		    (!length_bytes || range->length_bytes < length_bytes))
-			length_bytes = range->length_bytes;
+		if (!(kinds & (1u << kind)))
+			continue;
+		for (key.base = base; (index = cgpu_range_tree_find(ranges, &key, 0));) {
+			const struct cgpu_range *range = cgpu_range_at(ranges, index);
+
+			if (!is_of(range, file, kind) || range->base != base)
+				break;
+			if (!length_bytes || range->length_bytes < length_bytes)
+				length_bytes = range->length_bytes;
+			go_behind(&key, range);
+		}
 	}
 	return length_bytes;
 }
@@ -355,17 +407,13 @@ uint64_t cgpu_range_length(const struct cgpu_ranges *ranges, uint32_t file,
 bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint32_t kinds, uint64_t base, uint64_t length_bytes)
 {
-	uint64_t end = length_bytes > UINT64_MAX - base ? UINT64_MAX : base + length_bytes;
-	uint32_t position;
+	uint32_t kind;
 
-	for (position = search_from(ranges, file, base); position < ranges->count;
-	     position++) {
-		const struct cgpu_range *range =
-			cgpu_range_at(ranges, ranges->order[position]);
+	for (kind = 0; kind < CGPU_RANGE_KINDS && base < UINT64_MAX; kind++) {
+		struct cgpu_range key = first_of(file, kind, CGPU_ANY_CARD);
 
-		if (range->file != file || range->base >= end)
-			break;
-		if (kinds & (1u << range->kind) && range->base + range->length_bytes > base)
+		if (kinds & (1u << kind) &&
+		    next_in(ranges, &key, CGPU_ANY_CARD, base + 1, end_of(base, length_bytes)))
 			return true;
 	}
 	return false;

@@ -19,22 +19,30 @@ enum cgpu_range_kind {
 	/* what UVM keeps when its handles are gone */
 	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
 	CGPU_RANGE_VASPACE,   /* base: the card */
-	CGPU_RANGE_ANNOUNCED  /* to become RESERVED, but no answer arrived: it may be there */
+	CGPU_RANGE_ANNOUNCED, /* to become RESERVED, but no answer arrived: it may be there */
+	CGPU_RANGE_KINDS
 };
 
 struct cgpu_range {
 	uint32_t chain;  /* chains free slots while unused */
-	uint32_t kind;   /* enum cgpu_range_kind */
+	uint16_t kind;   /* enum cgpu_range_kind */
+	uint16_t height; /* of the tree of it and all below it */
 	uint32_t file;
 	uint32_t charge; /* 0: none */
 	uint32_t card;   /* EXTERNAL, CHANNEL, VASPACE: the card it is on, else CGPU_NO_CARD */
+	uint32_t child[2]; /* what is before it, and what is behind; 0: nothing */
 	uint64_t serial; /* when it was added; a piece keeps it */
 	uint64_t base;
 	uint64_t length_bytes;
+	uint64_t last_end; /* the greatest of it and all below it */
 };
 
 enum cgpu_range_filter {
 	CGPU_ANY_CARD = 0xfe
+};
+
+enum cgpu_range_limit {
+	CGPU_CUT_STEP = 256
 };
 
 enum {
@@ -45,12 +53,11 @@ enum {
 	CGPU_MANAGED_BLOCK_BYTES = 2 << 20
 };
 
-/* Sorted by (file, base); several ranges may share an address (two cards). */
+/* Several ranges may share an address (two cards). */
 struct cgpu_ranges {
 	struct cgpu_table slots;
-	uint32_t *order;          /* slot indices, sorted */
+	uint32_t root;            /* of the tree of them, see range_tree.c */
 	uint32_t count;
-	uint64_t longest_bytes;   /* no range was ever longer */
 	uint64_t serial;          /* of the newest range */
 	/* page tables of what is mapped, at most; the last: on whatever card */
 	uint64_t tables_bytes[CGPU_MAX_CARDS + 1];
@@ -60,11 +67,7 @@ struct cgpu_ranges {
 /* What a mapping of this length takes at most, in page tables. */
 uint64_t cgpu_range_tables(uint64_t length_bytes);
 
-
 void cgpu_ranges_init(struct cgpu_ranges *ranges);
-size_t cgpu_ranges_bytes(uint32_t capacity);
-/* As cgpu_table_grow(); storage of cgpu_ranges_bytes(capacity) bytes. */
-void *cgpu_ranges_grow(struct cgpu_ranges *ranges, void *storage, uint32_t capacity);
 
 /* Adds a range; takes over one reference of `charge`. Return: 0, -ENOMEM: full. */
 int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
@@ -81,6 +84,13 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes);
+/*
+ * The same of all cards and ages, at most CGPU_CUT_STEP ranges at once, so that who waits for
+ * the lock does not wait for all. `*more`: it is to be called again.
+ */
+uint64_t cgpu_range_cut_step(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
+			     uint32_t file, uint32_t kinds, uint64_t base,
+			     uint64_t length_bytes, bool *more);
 
 /*
  * What managed memory at [base, base + length), of which the end is no more than 2^63, would
@@ -119,5 +129,13 @@ bool cgpu_range_overlaps(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint32_t kinds, uint64_t base, uint64_t length_bytes);
 
 struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index);
+/* Where a file has ranges of that kind on several cards each card's have a tree's part. */
+uint32_t cgpu_range_lane(const struct cgpu_range *range);
+/*
+ * The first of that kind of `file` that is behind `after`, one that was found by this and may
+ * be gone by now, or all zero. Return: 0: there is none.
+ */
+uint32_t cgpu_range_next(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			 const struct cgpu_range *after);
 
 #endif

@@ -46,8 +46,6 @@ size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
 	switch (table) {
 	case CGPU_TABLE_OBJECTS:
 		return cgpu_objects_bytes(*capacity);
-	case CGPU_TABLE_RANGES:
-		return cgpu_ranges_bytes(*capacity);
 	default:
 		return (size_t)*capacity * slots->slot_bytes;
 	}
@@ -62,8 +60,6 @@ void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage
 	switch (table) {
 	case CGPU_TABLE_OBJECTS:
 		return cgpu_objects_grow(&tenant->objects, storage, capacity);
-	case CGPU_TABLE_RANGES:
-		return cgpu_ranges_grow(&tenant->ranges, storage, capacity);
 	default:
 		return cgpu_table_grow(table_of(tenant, table), storage, capacity);
 	}
@@ -77,6 +73,15 @@ void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table)
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file)
 {
 	return cgpu_table_slot(&tenant->files, file);
+}
+
+/* `by`: 1 or -1 */
+static void count_open(struct cgpu_tenant *tenant, uint32_t number, uint32_t by)
+{
+	const struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (file->pid && file->device == CGPU_DEVICE_GPU && file->minor < CGPU_MAX_CARDS)
+		tenant->open[file->minor] += by;
 }
 
 uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
@@ -99,6 +104,7 @@ uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t 
 	*cgpu_tenant_file(tenant, file) = (struct cgpu_file){
 		.device = device, .minor = minor, .pid = pid, .root = root,
 	};
+	count_open(tenant, file, 1);
 	return file;
 }
 
@@ -118,49 +124,62 @@ static bool file_is_used(const struct cgpu_tenant *tenant, const struct cgpu_fil
 	       (file->root && cgpu_object_at(&tenant->objects, file->root)->users);
 }
 
-static void forget_file(struct cgpu_tenant *tenant, uint32_t number)
+/* Return: true: there may be more of them. */
+static bool cut_ranges(struct cgpu_tenant *tenant, uint32_t number, uint32_t kinds, uint64_t base,
+		       uint64_t length_bytes)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
-	uint64_t managed_bytes;
+	bool more;
+	uint64_t bytes = cgpu_range_cut_step(&tenant->ranges, &tenant->ledger, number, kinds,
+					     base, length_bytes, &more);
 
-	if (file->root)
-		cgpu_object_remove(&tenant->objects, &tenant->ledger, file->root);
-	managed_bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number, ~0u,
-				       CGPU_ANY_CARD, UINT64_MAX, 0, UINT64_MAX);
-	uncharge_managed(tenant, file, managed_bytes);
+	file->managed_bytes -= bytes;
+	uncharge_managed(tenant, file, bytes);
 	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
-	tenant->os_events -= file->os_events;
-	cgpu_table_give(&tenant->files, number);
+	return more;
+}
+
+void cgpu_tenant_unused(struct cgpu_tenant *tenant, uint32_t number)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+
+	if (!number || !file->closing || file->over || file_is_used(tenant, file))
+		return;
+	file->over = true;
+	file->next_over = tenant->first_over;
+	tenant->first_over = number;
 }
 
 void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 
-	if (!file_is_used(tenant, file)) {
-		forget_file(tenant, number);
-		return;
-	}
 	file->closing = true;
 	if (file->root)
 		cgpu_object_at(&tenant->objects, file->root)->dying = 1;
-	tenant->closing++;
+	cgpu_tenant_unused(tenant, number);
 }
 
-void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant)
+bool cgpu_tenant_close_step(struct cgpu_tenant *tenant)
 {
-	uint32_t number;
+	uint32_t number = tenant->first_over;
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 
-	if (!tenant->closing)
-		return;
-	for (number = 1; number < tenant->files.touched; number++) {
-		const struct cgpu_file *file = cgpu_tenant_file(tenant, number);
-
-		if (file->closing && !file_is_used(tenant, file)) {
-			tenant->closing--;
-			forget_file(tenant, number);
-		}
+	if (!number)
+		return false;
+	if (file_is_used(tenant, file)) {
+		tenant->first_over = file->next_over;
+		file->over = false;
+	} else if (file->root) {
+		if (cgpu_object_forget_step(&tenant->objects, &tenant->ledger, file->root))
+			file->root = 0;
+	} else if (!cut_ranges(tenant, number, ~0u, 0, UINT64_MAX)) {
+		tenant->first_over = file->next_over;
+		tenant->os_events -= file->os_events;
+		count_open(tenant, number, (uint32_t)-1);
+		cgpu_table_give(&tenant->files, number);
 	}
+	return tenant->first_over;
 }
 
 int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
@@ -238,8 +257,10 @@ void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t number, uint64_t ad
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 
-	if (!file->mapping_bytes && !done)
-		cgpu_tenant_munmap(tenant, number, address, length_bytes);
+	/* nothing else is where it was to be */
+	while (!file->mapping_bytes && !done &&
+	       cgpu_tenant_munmap(tenant, number, address, length_bytes))
+		;
 	file->mapping_bytes = 0;
 }
 
@@ -253,17 +274,10 @@ bool cgpu_tenant_is_mapping(const struct cgpu_tenant *tenant, uint32_t number, u
 		       file->mapping_bytes && length_bytes > file->mapping_base - base;
 }
 
-void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+bool cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
 			uint64_t length_bytes)
 {
-	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
-	uint64_t bytes = cgpu_range_cut(&tenant->ranges, &tenant->ledger, number,
-					1u << CGPU_RANGE_MANAGED, CGPU_ANY_CARD,
-					UINT64_MAX, address, length_bytes);
-
-	file->managed_bytes -= bytes;
-	uncharge_managed(tenant, file, bytes);
-	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
+	return cut_ranges(tenant, number, 1u << CGPU_RANGE_MANAGED, address, length_bytes);
 }
 
 uint32_t cgpu_topology_by_instance(const struct cgpu_topology *topology,
@@ -372,16 +386,9 @@ void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card)
 
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
 {
-	uint32_t index;
-
-	for (index = 1; index < tenant->files.touched; index++) {
-		const struct cgpu_file *file = cgpu_tenant_file(tenant, index);
-
-		if (file->pid && file->device == CGPU_DEVICE_GPU && file->minor == card)
-			return true;
-	}
 	/* its files may be closed, what its clients have lives on, and what is queued runs */
-	return cgpu_tenant_groups(tenant, card, NULL, 0);
+	return (card < CGPU_MAX_CARDS && tenant->open[card]) ||
+	       cgpu_tenant_groups(tenant, card, NULL, 0);
 }
 
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant)

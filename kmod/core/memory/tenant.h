@@ -34,6 +34,8 @@ struct cgpu_file {
 	uint32_t gpu_mask;  /* UVM: cards registered in its va_space */
 	uint32_t users;     /* calls in the driver that name it as their fd */
 	bool closing;       /* released by the driver; goes with the last user */
+	bool over;          /* and that is gone; listed */
+	uint32_t next_over;
 	uint32_t registrations; /* UVM: calls that registered a card, ever */
 	uint32_t registering;   /* of these, in the driver now */
 	uint32_t registered;    /* control file whose clients it may use, open as long as it */
@@ -53,7 +55,8 @@ struct cgpu_tenant {
 	struct cgpu_objects objects;
 	struct cgpu_ranges ranges;
 	struct cgpu_table files;
-	uint32_t closing;      /* files that wait for their last user */
+	uint32_t first_over;   /* list of the files that are closing and that no call needs */
+	uint32_t open[CGPU_MAX_CARDS]; /* files of that card's device */
 	uint32_t os_events;    /* sum over the files */
 	uint32_t capacity_max; /* slots a table may grow to, a power of two */
 	uint32_t files_max;    /* of the table of files, at most capacity_max */
@@ -98,8 +101,13 @@ uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t 
  * file's number and charges then stay until that call is over.
  */
 void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t file);
-/* A call is over: lets go of files that waited for it. */
-void cgpu_tenant_close_waiting(struct cgpu_tenant *tenant);
+/* A call that needed the file, or an object of its, is over. */
+void cgpu_tenant_unused(struct cgpu_tenant *tenant, uint32_t file);
+/*
+ * A step of letting go of closed files that no call needs: few things of one of them, so that
+ * who waits for the lock does not wait for all. Return: true: it is to be called again.
+ */
+bool cgpu_tenant_close_step(struct cgpu_tenant *tenant);
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
 
 /*
@@ -122,8 +130,11 @@ void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t file, uint64_t addr
 /* Does that mmap rely on any of this? */
 bool cgpu_tenant_is_mapping(const struct cgpu_tenant *tenant, uint32_t file, uint64_t base,
 			    uint64_t length_bytes);
-/* The mapping, or a part of it, is gone (also: the driver refused it). */
-void cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
+/*
+ * The mapping, or a part of it, is gone (also: the driver refused it). Return: true: it is to
+ * be called again, for not all of it was done, and the lock may be let go of.
+ */
+bool cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 			uint64_t length_bytes);
 
 /* Return: minor of the card, CGPU_NO_CARD. */

@@ -427,7 +427,8 @@ static void map_or_unmap(struct world *world, uint32_t file)
 	if (below(world->in, 2))
 		cgpu_tenant_mmap(&world->tenant, file, base, length);
 	else
-		cgpu_tenant_munmap(&world->tenant, file, base, length);
+		while (cgpu_tenant_munmap(&world->tenant, file, base, length))
+			;
 }
 
 /* an allocation that succeeds, as a program's first ones do */
@@ -505,6 +506,8 @@ static void end_world(struct world *world)
 	for (i = 0; i < FILES; i++)
 		if (world->file[i])
 			cgpu_tenant_close(&world->tenant, world->file[i]);
+	while (cgpu_tenant_close_step(&world->tenant))
+		;
 	for (i = 0; i < CARDS; i++)
 		check_account(world, i);
 	require(cgpu_tenant_idle(&world->tenant), "something is charged or open after all is closed");
