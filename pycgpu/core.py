@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -209,7 +210,7 @@ class Tenant:
         self.topology = topology
         self.raw = ffi.new("struct cgpu_tenant *")
         self._storage: dict[int, object] = {}
-        lib.cgpu_tenant_init(self.raw, capacity_max)
+        lib.cgpu_tenant_init(self.raw, capacity_max, secrets.randbits(64))
         self.grow()
 
     def grow(self) -> None:

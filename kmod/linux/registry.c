@@ -14,6 +14,7 @@
 #include <linux/mount.h>
 #include <linux/namei.h>
 #include <linux/pid.h>
+#include <linux/random.h>
 #include <linux/rculist.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
@@ -278,7 +279,7 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create)
 	rt_mutex_init(&container->lock);
 	ratelimit_state_init(&container->refusals, HZ, 10);
 	ratelimit_set_flags(&container->refusals, RATELIMIT_MSG_ON_RELEASE);
-	cgpu_tenant_init(&container->tenant, cgpu_door_max_objects());
+	cgpu_tenant_init(&container->tenant, cgpu_door_max_objects(), get_random_u64());
 	strscpy(container->id, create->id, sizeof(container->id));
 	container->created = jiffies;
 	err = create->pid ? identify_by_pid(container, create->pid) :

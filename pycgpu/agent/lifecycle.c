@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -54,17 +55,22 @@ static int create_container(struct cgpu_create *create)
 {
 	struct container *c = calloc(1, sizeof(*c));
 	pthread_t keeper;
+	uint64_t seed;
 	int err = 0;
 
 	if (!c)
 		return -ENOMEM;
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) {
+		free(c);
+		return -EIO;
+	}
 	strcpy(c->id, create->id);
 	c->watched_pidfd = c->epoll = -1;
 	c->created_ns = now_ns();
 	pthread_mutex_init(&c->sweep_lock, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
-	cgpu_tenant_init(&c->tenant, OBJECTS_MAX);
+	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
 		c->watched_pidfd = (int)syscall(SYS_pidfd_open, create->pid, 0);

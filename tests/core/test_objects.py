@@ -471,6 +471,24 @@ def test_a_file_with_very_much_is_closed_in_steps() -> None:
     assert (used, tenant.raw.files.used) == (0, 0)
 
 
+def found_s(count: int) -> float:
+    """How long a look takes among handles that a constant would have in one bucket."""
+    tenant = Tenant(Topology())
+    objects, ledger = ffi.addressof(tenant.raw.objects), ffi.addressof(tenant.raw.ledger)
+    inverse, mask = pow(0x9E3779B97F4A7C15, -1, 1 << 64), (1 << 64) - 1
+    keys = [((i & 63) << 58 | i >> 6) * inverse & mask for i in range(1, count + 1)]
+    for key in keys:
+        tenant.grow()
+        assert lib.cgpu_object_add(objects, ledger, 0, key >> 32, key & 0xFFFFFFFF, 9)
+    first = keys[0] >> 32, keys[0] & 0xFFFFFFFF
+    return least_s(lambda: lib.cgpu_object_find(objects, *first))
+
+
+def test_no_choice_of_handles_makes_finding_them_slow() -> None:
+    """By a constant that stands in the source 100,000 can be had in one bucket."""
+    assert found_s(5000) < 10 * found_s(10)
+
+
 def longest_step_s(tenant: Tenant, card: int) -> float:
     """How long the longest step takes of asking what each process has of ``card``."""
     steps, longest = tenant.held(card), 0.0

@@ -235,40 +235,42 @@ def tenant_with(count: int) -> tuple[Tenant, int, Any]:
     return tenant, file, raw
 
 
+def looks_s(count: int) -> float:
+    """How long the looks of an mmap and a munmap take behind all of ``count`` ranges."""
+    tenant, file, raw = tenant_with(count)
+    at = (count + 5) << 21
+
+    def look() -> None:
+        assert not lib.cgpu_tenant_mmap(tenant.raw, file, at, 4096)
+        assert lib.cgpu_range_overlaps(raw, file, 1 << MANAGED, at, 1)
+        assert not lib.cgpu_range_covers(raw, file, RESERVED, at, 1)
+        assert not lib.cgpu_tenant_munmap(tenant.raw, file, at, 4096)
+        assert not lib.cgpu_tenant_munmap(tenant.raw, file, 0, 1 << 47)
+
+    return least_s(look)
+
+
 def test_what_lies_at_an_address_is_found_without_a_look_at_all_ranges() -> None:
     """A huge one, though refused, had each munmap walk all 260,000: 70 ms, and gates waited."""
-    least = []
-    for count in (10, 60_000):
-        tenant, file, raw = tenant_with(count)
-        at = (count + 5) << 21
+    assert looks_s(60_000) < 10 * looks_s(10)
 
-        def ask() -> None:
-            # the locals of this turn
-            assert not lib.cgpu_tenant_mmap(tenant.raw, file, at, 4096)  # noqa: B023
-            assert lib.cgpu_range_overlaps(raw, file, 1 << MANAGED, at, 1)  # noqa: B023
-            assert not lib.cgpu_range_covers(raw, file, RESERVED, at, 1)  # noqa: B023
-            assert not lib.cgpu_tenant_munmap(tenant.raw, file, at, 4096)  # noqa: B023
-            assert not lib.cgpu_tenant_munmap(tenant.raw, file, 0, 1 << 47)  # noqa: B023
 
-        least.append(least_s(ask))
-    assert least[1] < 10 * least[0]
+def beside_s(count: int) -> float:
+    """How long it takes to unmap of one card what ``count`` are mapped beside on another."""
+    tenant = Tenant(Topology())
+    raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
+    for _ in range(count):
+        tenant.grow()
+        assert not lib.cgpu_range_add(raw, EXTERNAL, 1, 0, 1 << 30, 0, 0)
+    mask = 1 << EXTERNAL | 1 << MANAGED
+    took_s = least_s(lambda: lib.cgpu_range_cut(raw, ledger, 1, mask, 1, U64, 4096, 4096))
+    assert raw.count == count
+    return took_s
 
 
 def test_what_another_card_has_there_costs_an_unmapping_nothing() -> None:
-    """As many mappings at one address as there is room for, which UVM takes the place of."""
-    least = []
-    for count in (10, 60_000):
-        tenant = Tenant(Topology())
-        raw, ledger = ffi.addressof(tenant.raw.ranges), ffi.addressof(tenant.raw.ledger)
-        for _ in range(count):
-            tenant.grow()
-            assert not lib.cgpu_range_add(raw, EXTERNAL, 1, 0, 1 << 30, 0, 0)
-        mask = 1 << EXTERNAL | 1 << MANAGED
-        least.append(
-            least_s(lambda: lib.cgpu_range_cut(raw, ledger, 1, mask, 1, U64, 4096, 4096))  # noqa: B023
-        )
-        assert raw.count == count
-    assert least[1] < 10 * least[0]
+    """As many mappings at one address as there is room for."""
+    assert beside_s(60_000) < 10 * beside_s(10)
 
 
 def test_much_managed_memory_is_unmapped_in_steps() -> None:

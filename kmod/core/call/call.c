@@ -137,50 +137,23 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!may_have_event(tenant, call))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (tenant->os_events >= CGPU_MAX_OS_EVENTS ||
-	    cgpu_range_add(&tenant->ranges, CGPU_RANGE_OS_EVENT, call->file, call->req.base, 1, 0,
-			   CGPU_NO_CARD))
+	    cgpu_tenant_add_event(tenant, call->file, call->req.base))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
-	cgpu_tenant_file(tenant, call->file)->os_events++;
-	tenant->os_events++;
 	return CGPU_FORWARD;
 }
 
 /*
- * The file whose event is freed: any may ask. Of several by the same key the driver has the
- * oldest; one that began after this call is not meant. Return: 0: none.
+ * `done`: the driver did it. An event counts from before the driver makes it. Whose is freed any
+ * file may ask for; one that began after this call is not meant.
  */
-static uint32_t freed_file(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
-{
-	uint64_t best_serial = call->range_serial, serial;
-	uint32_t best = 0, number;
-
-	for (number = 1; number < tenant->files.touched; number++) {
-		if (!cgpu_tenant_file(tenant, number)->os_events)
-			continue;
-		serial = cgpu_range_oldest(&tenant->ranges, number, CGPU_RANGE_OS_EVENT,
-					   call->req.base);
-		if (serial <= best_serial) {
-			best_serial = serial;
-			best = number;
-		}
-	}
-	return best;
-}
-
-/* `done`: the driver did it. An event counts from before the driver makes it. */
 static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
 {
-	bool allocates = call->req.nr == NV_ESC_ALLOC_OS_EVENT;
-	uint32_t number = 0;
+	uint64_t key = call->req.base, own = call->range_serial + 1;
 
-	if (allocates != done)
-		number = allocates ? call->file : freed_file(tenant, call);
-	if (!number)
-		return;
-	cgpu_range_drop_oldest(&tenant->ranges, &tenant->ledger, number, CGPU_RANGE_OS_EVENT,
-			       call->req.base);
-	cgpu_tenant_file(tenant, number)->os_events--;
-	tenant->os_events--;
+	if (call->req.nr == NV_ESC_FREE_OS_EVENT && done)
+		cgpu_tenant_drop_event(tenant, key, 0, call->range_serial);
+	if (call->req.nr == NV_ESC_ALLOC_OS_EVENT && !done)
+		cgpu_tenant_drop_event(tenant, key, own, own);
 }
 
 static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,

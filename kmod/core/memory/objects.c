@@ -13,9 +13,10 @@
 #include "core/rm/abi.h"
 #include "core/rm/decode.h"
 
-void cgpu_objects_init(struct cgpu_objects *objects)
+void cgpu_objects_init(struct cgpu_objects *objects, uint64_t seed)
 {
 	memset(objects, 0, sizeof(*objects));
+	objects->multiplier = seed | 1;
 	cgpu_table_init(&objects->slots, sizeof(struct cgpu_object));
 }
 
@@ -27,10 +28,13 @@ struct cgpu_object *cgpu_object_at(const struct cgpu_objects *objects, uint32_t 
 static uint32_t bucket_of(const struct cgpu_objects *objects, uint32_t hClient,
 			  uint32_t hObject)
 {
-	/* Fibonacci hashing: handles are sequential or have constant high bits */
-	uint64_t key = ((uint64_t)hClient << 32 | hObject) * 0x9E3779B97F4A7C15ull;
+	/*
+	 * The highest bits of the product with a random odd number: whichever two handles these
+	 * are, they share a bucket as rarely as any two for who does not know it.
+	 */
+	uint64_t key = ((uint64_t)hClient << 32 | hObject) * objects->multiplier;
 
-	return (uint32_t)(key >> 40) & objects->bucket_mask;
+	return (uint32_t)((key >> 32) * ((uint64_t)objects->bucket_mask + 1) >> 32);
 }
 
 size_t cgpu_objects_bytes(uint32_t capacity)

@@ -73,6 +73,7 @@ struct cgpu_objects {
 	struct cgpu_table slots;
 	uint32_t *buckets;
 	uint32_t bucket_mask;
+	uint64_t multiplier;       /* odd, and nobody's guess: a tenant chooses its handles */
 	uint32_t serial;
 	uint32_t first_runnable;
 	uint32_t runnables;        /* length of that list, which many walk */
@@ -83,7 +84,8 @@ struct cgpu_objects {
 	uint32_t processes[CGPU_PROCESS_LISTS]; /* first clients, by pid */
 };
 
-void cgpu_objects_init(struct cgpu_objects *objects);
+/* `seed`: random, so that no tenant can put all its handles into one bucket. */
+void cgpu_objects_init(struct cgpu_objects *objects, uint64_t seed);
 
 /* bytes of storage for `capacity` objects (a power of two) */
 size_t cgpu_objects_bytes(uint32_t capacity);

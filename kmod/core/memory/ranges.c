@@ -188,7 +188,7 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
 	return err;
 }
 
-static void drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index)
+void cgpu_range_drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index)
 {
 	cgpu_range_tree_remove(ranges, index);
 	ranges->count--;
@@ -221,7 +221,7 @@ static bool cut_one(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint
 	uint64_t range_end = range->base + range->length_bytes;
 
 	if (range->base >= base && range_end <= end) {
-		drop(ranges, ledger, index);
+		cgpu_range_drop(ranges, ledger, index);
 		return true;
 	}
 	if (range->base < base && range_end > end && split_tail(ranges, ledger, range, end))
@@ -342,6 +342,20 @@ static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t
 	return best;
 }
 
+uint32_t cgpu_range_since(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			  uint64_t base, uint64_t serial)
+{
+	struct cgpu_range key = first_of(file, kind, CGPU_ANY_CARD);
+	const struct cgpu_range *range;
+	uint32_t index;
+
+	key.base = base;
+	key.serial = serial;
+	index = cgpu_range_tree_find(ranges, &key, 0);
+	range = cgpu_range_at(ranges, index);
+	return index && is_of(range, file, kind) && range->base == base ? index : 0;
+}
+
 bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint64_t index, uint32_t *charge)
 {
@@ -366,7 +380,7 @@ void cgpu_range_drop_oldest(struct cgpu_ranges *ranges, struct cgpu_ledger *ledg
 	uint32_t index = oldest(ranges, file, kind, base);
 
 	if (index)
-		drop(ranges, ledger, index);
+		cgpu_range_drop(ranges, ledger, index);
 }
 
 bool cgpu_range_covers(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,

@@ -15,7 +15,11 @@ enum cgpu_range_kind {
 	CGPU_RANGE_RESERVING, /* to become RESERVED or CREATED, if no one frees it meanwhile */
 	CGPU_RANGE_FREEING,   /* UVM_FREE of it is in the driver */
 	CGPU_RANGE_CREATED,   /* where EXTERNAL ones go: what UVM_FREE by base takes */
-	CGPU_RANGE_OS_EVENT,  /* base: client and number, by which the driver knows it */
+	/*
+	 * base: client and number, by which the driver knows it. Any file may free it, so it is
+	 * found among those of all files: as one of file 0, whose card is the file.
+	 */
+	CGPU_RANGE_OS_EVENT,
 	/* what UVM keeps when its handles are gone */
 	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
 	CGPU_RANGE_VASPACE,   /* base: the card */
@@ -24,12 +28,13 @@ enum cgpu_range_kind {
 };
 
 struct cgpu_range {
-	uint32_t chain;  /* chains free slots while unused */
+	uint32_t chain;  /* chains free slots while unused; OS_EVENT: the file's next */
 	uint16_t kind;   /* enum cgpu_range_kind */
 	uint16_t height; /* of the tree of it and all below it */
 	uint32_t file;
 	uint32_t charge; /* 0: none */
 	uint32_t card;   /* EXTERNAL, CHANNEL, VASPACE: the card it is on, else CGPU_NO_CARD */
+	uint32_t prev;   /* OS_EVENT: the file's one before it */
 	uint32_t child[2]; /* what is before it, and what is behind; 0: nothing */
 	uint64_t serial; /* when it was added; a piece keeps it */
 	uint64_t base;
@@ -105,6 +110,15 @@ uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uin
  */
 bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
 			 uint64_t index, uint32_t *charge);
+
+/*
+ * Return: the oldest that begins at `base` and is no older than `serial`, of a kind that has no
+ * cards; 0: there is none.
+ */
+uint32_t cgpu_range_since(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			  uint64_t base, uint64_t serial);
+/* Takes that slot's out. */
+void cgpu_range_drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index);
 
 /* Return: serial of the oldest range of `kind` that begins at `base`, UINT64_MAX: none. */
 uint64_t cgpu_range_oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,

@@ -7,11 +7,11 @@
 #include "core/memory/page_tables.h"
 #include "core/memory/tenant.h"
 
-void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max)
+void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max, uint64_t seed)
 {
 	memset(tenant, 0, sizeof(*tenant));
 	cgpu_ledger_init(&tenant->ledger);
-	cgpu_objects_init(&tenant->objects);
+	cgpu_objects_init(&tenant->objects, seed);
 	cgpu_ranges_init(&tenant->ranges);
 	cgpu_table_init(&tenant->files, sizeof(struct cgpu_file));
 	tenant->capacity_max = capacity_max;
@@ -160,6 +160,55 @@ void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t number)
 	cgpu_tenant_unused(tenant, number);
 }
 
+int cgpu_tenant_add_event(struct cgpu_tenant *tenant, uint32_t number, uint64_t key)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
+	int err = cgpu_range_add(&tenant->ranges, CGPU_RANGE_OS_EVENT, 0, key, 1, 0, number);
+	uint32_t index;
+
+	if (err)
+		return err;
+	index = cgpu_range_since(&tenant->ranges, 0, CGPU_RANGE_OS_EVENT, key,
+				 tenant->ranges.serial);
+	cgpu_range_at(&tenant->ranges, index)->chain = file->first_event;
+	if (file->first_event)
+		cgpu_range_at(&tenant->ranges, file->first_event)->prev = index;
+	file->first_event = index;
+	tenant->os_events++;
+	return 0;
+}
+
+static void drop_event(struct cgpu_tenant *tenant, uint32_t index)
+{
+	const struct cgpu_range *event = cgpu_range_at(&tenant->ranges, index);
+
+	if (event->chain)
+		cgpu_range_at(&tenant->ranges, event->chain)->prev = event->prev;
+	if (event->prev)
+		cgpu_range_at(&tenant->ranges, event->prev)->chain = event->chain;
+	else
+		cgpu_tenant_file(tenant, event->card)->first_event = event->chain;
+	cgpu_range_drop(&tenant->ranges, &tenant->ledger, index);
+	tenant->os_events--;
+}
+
+void cgpu_tenant_drop_event(struct cgpu_tenant *tenant, uint64_t key, uint64_t since,
+			    uint64_t until)
+{
+	uint32_t index = cgpu_range_since(&tenant->ranges, 0, CGPU_RANGE_OS_EVENT, key, since);
+
+	if (index && cgpu_range_at(&tenant->ranges, index)->serial <= until)
+		drop_event(tenant, index);
+}
+
+static void drop_events(struct cgpu_tenant *tenant, const struct cgpu_file *file)
+{
+	uint32_t left = CGPU_CUT_STEP;
+
+	while (file->first_event && left--)
+		drop_event(tenant, file->first_event);
+}
+
 bool cgpu_tenant_close_step(struct cgpu_tenant *tenant)
 {
 	uint32_t number = tenant->first_over;
@@ -173,9 +222,10 @@ bool cgpu_tenant_close_step(struct cgpu_tenant *tenant)
 	} else if (file->root) {
 		if (cgpu_object_forget_step(&tenant->objects, &tenant->ledger, file->root))
 			file->root = 0;
+	} else if (file->first_event) {
+		drop_events(tenant, file);
 	} else if (!cut_ranges(tenant, number, ~0u, 0, UINT64_MAX)) {
 		tenant->first_over = file->next_over;
-		tenant->os_events -= file->os_events;
 		count_open(tenant, number, (uint32_t)-1);
 		cgpu_table_give(&tenant->files, number);
 	}

@@ -39,7 +39,7 @@ struct cgpu_file {
 	uint32_t registrations; /* UVM: calls that registered a card, ever */
 	uint32_t registering;   /* of these, in the driver now */
 	uint32_t registered;    /* control file whose clients it may use, open as long as it */
-	uint32_t os_events;     /* that wake through it */
+	uint32_t first_event;   /* list of the OS events that it asked for, 0: none */
 	uint64_t managed_bytes;
 	/* UVM: the reserved range that an mmap in the driver takes for there, 0 bytes: none */
 	uint64_t mapping_base;
@@ -57,7 +57,7 @@ struct cgpu_tenant {
 	struct cgpu_table files;
 	uint32_t first_over;   /* list of the files that are closing and that no call needs */
 	uint32_t open[CGPU_MAX_CARDS]; /* files of that card's device */
-	uint32_t os_events;    /* sum over the files */
+	uint32_t os_events;    /* of all files */
 	uint32_t capacity_max; /* slots a table may grow to, a power of two */
 	uint32_t files_max;    /* of the table of files, at most capacity_max */
 	uint32_t told_count;   /* what no list names, and was told of once */
@@ -78,7 +78,8 @@ enum cgpu_tenant_limit {
 	CGPU_TABLE_SPARE = 160
 };
 
-void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max);
+/* `seed`: random, the container's secret. */
+void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max, uint64_t seed);
 
 /*
  * Storage that `table` wants before the next call. Return: bytes, and the
@@ -109,6 +110,18 @@ void cgpu_tenant_unused(struct cgpu_tenant *tenant, uint32_t file);
  */
 bool cgpu_tenant_close_step(struct cgpu_tenant *tenant);
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
+
+/*
+ * An OS event that the file asks for, by the key that the driver knows it by. Return: 0, -errno
+ * as cgpu_range_add().
+ */
+int cgpu_tenant_add_event(struct cgpu_tenant *tenant, uint32_t file, uint64_t key);
+/*
+ * The oldest by that key, of whatever file, that was added no earlier than `since` and no later
+ * than `until`, by the ranges' serials: the driver takes the oldest, too.
+ */
+void cgpu_tenant_drop_event(struct cgpu_tenant *tenant, uint64_t key, uint64_t since,
+			    uint64_t until);
 
 /*
  * mmap of the UVM device at `address`. `before` the driver's mmap: charges

@@ -142,7 +142,7 @@ static void begin_world(struct world *world, struct input *in)
 	world->in = in;
 	require(!cgpu_abi_find(versions[below(in, 6)], false, &world->abi), "version");
 	/* small tables, so that they run full */
-	cgpu_tenant_init(&world->tenant, below(in, 2) ? 1024 : 4096);
+	cgpu_tenant_init(&world->tenant, below(in, 2) ? 1024 : 4096, draw64(in));
 	make_room(world);
 	for (card = 0; card < CARDS; card++) {
 		world->topology.gpu[card].present = true;
