@@ -121,7 +121,7 @@ def visible_cards(env: Mapping[str, str]) -> tuple[int | str, ...] | None:
         devices = [key for key in env if key.startswith(CDI_CARD)]
         for key in devices:
             if not is_number(key[len(CDI_CARD) :]):
-                raise fail(key, env[key], f"the form is {CDI_CARD}<index of a card>")
+                raise fail(key, env[key], f"the form is {CDI_CARD}N, N a card's index")
         listed = tuple(sorted(int(key[len(CDI_CARD) :]) for key in devices)) or None
     return listed
 

@@ -35,6 +35,8 @@ VOID = "NVIDIA_VISIBLE_DEVICES=void"
 #: The tenant that the container is of, together with others.
 TENANT = "--tenant"
 HOOK = "cgpu-hook"
+#: By these crun opens a file of the host's, as root, and has hooks write there.
+HOOK_OUTPUT = "run.oci.hooks."
 
 
 def load_config(bundle: str) -> dict[str, object]:
@@ -49,11 +51,31 @@ def load_config(bundle: str) -> dict[str, object]:
         raise HookError(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict):
         raise HookError(f"{path}: not a JSON object")
-    _check_annotations(bundle, config)
     return config
 
 
-def _check_annotations(bundle: str, config: dict[str, object]) -> None:
+def hook_output(annotations: object) -> str | None:
+    """Return the annotation by which hooks write to a file that it names, or None."""
+    return next(
+        (
+            str(key)
+            for key in (annotations if isinstance(annotations, dict) else {})
+            if str(key).startswith(HOOK_OUTPUT)
+        ),
+        None,
+    )
+
+
+def check_hook_output(config: dict[str, object]) -> None:
+    """Raise HookError if a container with a request would have our hook write to its file."""
+    name = hook_output(config.get("annotations"))
+    if name is not None:
+        raise HookError(
+            f"the annotation {name} has crun write, as root, to a file of the host's: leave it out"
+        )
+
+
+def check_annotations(bundle: str, config: dict[str, object]) -> None:
     """Raise HookError if its image may have set an annotation that counts as the operator's."""
     annotations = config.get("annotations")
     if not isinstance(annotations, dict):

@@ -24,8 +24,18 @@ from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import procfs
 from ..tree.lock import LOCK, Admission
 from . import hierarchy, json_text, mark, nodes
-from .bundle import FOR_POD, GIVEN, TENANT, load_config, names, request_of
-from .log import CTYUN, DEFAULT, HookLog, shown
+from .bundle import (
+    FOR_POD,
+    GIVEN,
+    TENANT,
+    check_annotations,
+    check_hook_output,
+    hook_output,
+    load_config,
+    names,
+    request_of,
+)
+from .log import CTYUN, DEFAULT, HookLog
 
 STATE_MAX = 4 << 20
 CREATE_STAGES = ("createRuntime", "prestart")
@@ -67,6 +77,7 @@ def run(
     removing = stage == "poststop"
     try:
         state = _state(state_text)
+        log.alone = hook_output(state.get("annotations")) is not None
         container_id = str(state["id"])
         if stage is None:
             stage = "poststop" if state.get("status") == "stopped" else CREATE_STAGES[0]
@@ -87,7 +98,7 @@ def run(
 
 def _fail(log: HookLog, container_id: str, what: str, reason: str) -> int:
     log.line("ERROR", container_id, f"{what}: {reason}")
-    print(f"cgpu: {shown(reason)}", file=sys.stderr)
+    log.say(reason)
     return 1
 
 
@@ -122,6 +133,9 @@ def _register(
     if bundle is None:
         raise HookError("the container's state names no bundle")
     config = load_config(bundle)
+    # Before anything is said: what is said may be of the tenant's choice, and the file is, too.
+    log.alone = log.alone or hook_output(config.get("annotations")) is not None
+    check_annotations(bundle, config)
     if names(config, "EGPU"):
         # Before the request is read: the log is where its refusal is looked for.
         log.join_ctyun()
@@ -129,6 +143,7 @@ def _register(
     request = request_of(config, allowed)
     if request is None:
         return 0
+    check_hook_output(config)
     pid = state.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         raise HookError(f"the container's state names no process (pid {pid!r})")
@@ -166,7 +181,7 @@ def _register(
             log.line("WARN", container_id, note)
         if unenforced:
             log.line("WARN", container_id, _WITHOUT_BRIDGE)
-            print(f"cgpu: {_WITHOUT_BRIDGE}", file=sys.stderr)
+            log.say(_WITHOUT_BRIDGE)
         joined = not _create(registered, _door_part(result), root, pid, cgroup, shared)
     if joined:
         log.line("INFO", container_id, f"shares {registered}")
@@ -176,7 +191,7 @@ def _register(
     if result.oom_script is not None:
         _watch(registered, result, root, pid, log)
     for card in result.cards:
-        without = "; its part of the compute is not enforced" if unenforced else ""
+        without = ", its part of the compute is not enforced" if unenforced else ""
         log.line("INFO", container_id, f"granted {_describe(card)}{without}")
     return 0
 

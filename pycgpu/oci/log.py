@@ -8,6 +8,7 @@ The hook's log: one line an event, appended whole, so that hooks in parallel do 
 from __future__ import annotations
 
 import posix
+import sys
 import time
 
 DEFAULT = "/var/log/cgpu-prestart-hook.log"
@@ -17,21 +18,35 @@ ROTATE_BYTES = 1 << 20
 KEPT = 3
 #: Of one text: what a container calls its variables has no end, and the log keeps four files.
 _HEAD, _TAIL = 3000, 1000
+#: All that is shown as it is. A shell executes none of it, nor what it stands around.
+_PLAIN = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:=/+%@'\"()[]\\"
+)
+#: Our own sentences have these, which read as well so.
+_LIKE = {"\n": " / ", ";": ",", "`": "'"}
 
 
 def shown(text: str) -> str:
     """
-    Return *text* as one line that neither a terminal nor a log takes for anything else.
+    Return *text* as one line that no terminal, log or shell takes for anything else.
 
     An image chooses the names of its variables, which errors quote.
     """
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]} ... {text[-_TAIL:]}"
-    text = text.replace("\n", " | ")
-    if text.isprintable():
+    if _PLAIN.issuperset(text) and "(" not in text:
         return text
-    escaped = (c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return "".join(escaped)
+    said = "".join(c if c in _PLAIN else _LIKE.get(c) or _escaped(c) for c in text)
+    # For zsh =(…) is a command, and so may be x(…); a sentence has a blank before it.
+    return "".join(
+        _escaped(c) if c == "(" and before not in " (" else c
+        for before, c in zip(" " + said, said, strict=False)
+    )
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\U{number:08x}"
 
 
 class HookLog:
@@ -40,7 +55,10 @@ class HookLog:
 
     Attributes:
         ctyun: what :meth:`join_ctyun` adds to the files, or None.
+        alone: nothing goes to stderr, which leads to a file that the container has named.
     """
+
+    alone = False
 
     def __init__(self, paths: tuple[str, ...] = (DEFAULT,), ctyun: str | None = None) -> None:
         self.paths = paths
@@ -50,6 +68,11 @@ class HookLog:
         """Write the lines to come where users of CTyun's eGPU look, too."""
         if self.ctyun is not None and self.ctyun not in self.paths:
             self.paths = (*self.paths, self.ctyun)
+
+    def say(self, text: str) -> None:
+        """Tell the engine's user, who reads stderr."""
+        if not self.alone:
+            print(f"cgpu: {shown(text)}", file=sys.stderr)
 
     def line(self, level: str, container_id: str, text: str) -> None:
         """Write one line; a log that cannot be written must not decide over a container."""

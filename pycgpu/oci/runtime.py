@@ -118,20 +118,30 @@ def prepare(
         policy: what containers may ask for here, or None for the node's own.
 
     Raises:
-        HookError: config.json cannot be read or replaced, or the user door lacks its rules.
+        HookError: config.json cannot be read or replaced, the user door lacks its rules, or crun
+            would have hooks write to a file that the container names.
     """
     from ..request import permit
-    from .bundle import load_config, request_of, save_config
+    from .bundle import (
+        check_annotations,
+        check_hook_output,
+        load_config,
+        request_of,
+        save_config,
+    )
 
     config = load_config(bundle)
+    check_annotations(bundle, config)
     try:
         request = request_of(config, permit.load(policy or permit.PATH))
     except CgpuError:
+        check_hook_output(config)
         add_hook(config, hook)
         save_config(bundle, config)
         return True
     if request is None:
         return False
+    check_hook_output(config)
     from ..request import admission
     from ..tree import procfs
     from . import nodes

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pycgpu.oci import hook
+from pycgpu.errors import HookError
+from pycgpu.oci import hook, image
 from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog
 from pycgpu.request.model import MIB
 from pycgpu.tree import lock
@@ -369,7 +370,7 @@ def test_compute_that_nothing_enforces_is_refused_or_started_with_a_warning(
     assert engine.call(config=config) == 0
     assert "modprobe cgpu_rm" in capsys.readouterr().err
     (granted,) = [line for line in engine.log.read_text().splitlines() if "granted card" in line]
-    assert granted.endswith("; its part of the compute is not enforced")
+    assert granted.endswith(", its part of the compute is not enforced")
 
 
 def test_memory_alone_needs_no_bridge(engine: Any) -> None:
@@ -391,6 +392,51 @@ def test_no_name_of_a_variable_moves_a_terminal_or_ends_a_line(
     assert engine.call(entry) == 1
     for text in (capsys.readouterr().err, engine.log.read_text()):
         assert text.endswith("\n") and text[:-1].isprintable(), text
+
+
+@pytest.mark.parametrize("template", ["CGPU_{}=1", "CGPU_MEM={}", "CUDA_DEVICE_MEMORY_LIMIT{}=1g"])
+def test_no_shell_executes_what_a_refusal_quotes(engine: Any, template: str, capsys: Any) -> None:
+    """A line of the log, or of stderr, may come to stand where a shell reads it."""
+    bad = "`touch /x`$(touch /x);touch /x&touch /x|touch /x<y>z=(touch /x){a,b}*?!~#^\u00e9"
+    assert engine.call(template.format(bad)) == 1
+    for text in (capsys.readouterr().err, engine.log.read_text()):
+        assert "touch" in text
+        assert not set("`$;&|<>{}*?!~#^\u00e9") & set(text), text
+        assert "=(" not in text, text
+
+
+@pytest.mark.parametrize("name", ["run.oci.hooks.stderr", "run.oci.hooks.stdout"])
+@pytest.mark.parametrize("where", ["config", "state"])
+@pytest.mark.parametrize("entry", ["CGPU_`touch /x`=1", "CGPU_MEM=1GiB", "PATH=/bin"])
+def test_nothing_is_written_to_a_file_that_a_container_names(
+    engine: Any, name: str, where: str, entry: str, capfd: Any
+) -> None:
+    """crun opens it on the host, as root, and it is the hook's stderr."""
+    named = {"annotations": {name: "/root/.bashrc"}}
+    config = {"process": {"env": [entry]}, **(named if where == "config" else {})}
+    state = engine.state(**(named if where == "state" else {}))
+    asks = entry != "PATH=/bin"
+    # crun has both of one container, and only the configuration decides over it
+    refused = asks and (where == "config" or "touch" in entry)
+    assert engine.call(config=config, state=state) == refused
+    assert capfd.readouterr() == ("", "")
+    assert bool(engine.written) == (asks and not refused)
+    if refused and entry == "CGPU_MEM=1GiB":
+        assert f"the annotation {name} has crun write" in engine.log.read_text()
+
+
+def test_an_images_annotation_that_is_refused_is_told_nowhere_else(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """The refusal quotes the annotation, and another one of the image's names the file."""
+
+    def check(bundle: str, annotations: dict[str, object]) -> None:
+        raise HookError(f"{next(iter(annotations))}: the image's own")
+
+    monkeypatch.setattr(image, "check", check)
+    named = {"run.oci.hooks.stderr": "/root/.bashrc", "cgpu.io/CGPU_`touch /x`": "1"}
+    assert engine.call(config={"annotations": named}) == 1
+    assert capfd.readouterr() == ("", "")
 
 
 def test_no_name_of_a_variable_fills_the_log(engine: Any, capsys: Any) -> None:
@@ -741,7 +787,7 @@ def test_no_image_names_other_cards_than_come_as_devices(
     }
     assert engine.call(config=config) == 1
     assert engine.written == ""
-    said = "cards 1 are asked for, but the container is given the device nodes of 0;"
+    said = "cards 1 are asked for, but the container is given the device nodes of 0,"
     assert said in capsys.readouterr().err
 
 

@@ -258,6 +258,20 @@ def test_without_a_tree_the_hook_is_left_to_refuse(tmp_path: Path) -> None:
     assert config["hooks"]["createRuntime"]
 
 
+@pytest.mark.parametrize("entry", ["CGPU_MEM=1GiB", "CGPU_`touch /x`=1"])
+@pytest.mark.parametrize("name", ["run.oci.hooks.stderr", "run.oci.hooks.stdout"])
+def test_crun_is_not_started_to_write_hooks_words_to_a_file_of_the_tenants_choice(
+    tmp_path: Path, root: Any, name: str, entry: str
+) -> None:
+    bundle = bundle_of(tmp_path, entry, annotations={name: "/root/.bashrc"})
+    before = Path(bundle, "config.json").read_text()
+    with pytest.raises(HookError, match=f"the annotation {name} has crun write"):
+        runtime.prepare(bundle, root=root)
+    assert Path(bundle, "config.json").read_text() == before
+    bundle = bundle_of(tmp_path, "PATH=/bin", annotations={name: "/root/.bashrc"})
+    assert not runtime.prepare(bundle, root=root)
+
+
 def test_mode_and_owner_of_the_config_stay(tmp_path: Path, root: Any) -> None:
     bundle = bundle_of(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0")
     os.chmod(f"{bundle}/config.json", 0o600)
