@@ -105,7 +105,7 @@ static void drop_rights(void)
 	syscall(SYS_capset, &header, caps);
 }
 
-/* Return: 1: a notification, 0: none after all, -1: the last process is gone. */
+/* Return: 1: a notification, 0: none after all, -1: the last process is gone, or no listener. */
 static int receive(struct listener *l, struct seccomp_notif *n)
 {
 	struct pollfd p = { l->fd, POLLIN, 0 };
@@ -116,10 +116,12 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 		got = -1;
 	} else if (poll(&p, 1, 1000) > 0) {
 		memset(n, 0, sizeof(*n));
-		if (p.revents & POLLIN)
-			got = !ioctl(l->fd, SECCOMP_IOCTL_NOTIF_RECV, n);
-		else
+		if (!(p.revents & POLLIN))
 			got = -1;
+		else if (!ioctl(l->fd, SECCOMP_IOCTL_NOTIF_RECV, n))
+			got = 1;
+		else if (errno != ENOENT && errno != EINTR && errno != EAGAIN)
+			got = -1; /* whoever waits at such a file never ends */
 		l->gone = got < 0;
 	}
 	pthread_mutex_unlock(&l->receiving);
