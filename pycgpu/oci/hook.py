@@ -162,9 +162,7 @@ def _register(
             from . import tenant
 
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
-        result = _decide(request, root, shared)
-        if isinstance(result, Grant) and (exceeded := allowed.exceeded(result)):
-            result = Refusal(exceeded)
+        result = allowed.bounded(_decide(request, root, shared))
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
         if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
             result = Refusal((_WITHOUT_BRIDGE,))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NamedTuple
 
-    from .model import Grant
+    from .model import Grant, Refusal
 else:
     from .record import Record as NamedTuple
 
@@ -88,6 +88,31 @@ class Permit(NamedTuple):
             if variable in VARIABLES[word]:
                 return word
         return None
+
+    def check(self, asked: Mapping[str, str]) -> None:
+        """Raise RequestError if who is not root asks, by our own variables, for what is root's."""
+        for key, value in asked.items():
+            if self.annotations_only:
+                raise RequestError(
+                    f"{key}={value!r}: root alone asks for anything on this node ({PATH})",
+                    key,
+                    value,
+                )
+            word = self.denies(key, value)
+            if word is not None:
+                raise RequestError(
+                    f"{key}={value!r}: it takes from others, and is root's to ask for; allow"
+                    f" {word!r} in {PATH}",
+                    key,
+                    value,
+                )
+
+    def bounded(self, found: Grant | Refusal) -> Grant | Refusal:
+        """Return what was found, or the refusal of what is more than one may have here."""
+        from .model import Grant, Refusal
+
+        exceeded = self.exceeded(found) if isinstance(found, Grant) else ()
+        return Refusal(exceeded) if exceeded else found
 
     def exceeded(self, grant: Grant) -> tuple[str, ...]:
         """Return, in numbers, where *grant* is more than a container may have here."""
@@ -211,10 +236,10 @@ def _table(text: Mapping[str, object], key: str, path: str) -> dict[str, object]
 
 def _words(table: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
     listed = table.get(key, [])
-    if not isinstance(listed, list) or any(
-        word != ALL and word not in VARIABLES for word in listed
-    ):
-        known = ", ".join((*VARIABLES, ALL))
+    words = (*VARIABLES, ALL)
+    # A word may be a list, which is in no dict.
+    if not isinstance(listed, list) or any(word not in words for word in listed):
+        known = ", ".join(words)
         raise RequestError(f"{path}: [environment] {key} = {listed!r}: list of {known}")
     return tuple(listed)
 

@@ -130,6 +130,11 @@ def test_more_than_a_maximum_is_refused_in_numbers(card: Any, reason: Any) -> No
     assert len(reasons) == 1 and reasons[0].startswith(reason) and permit.PATH in reasons[0]
 
 
+def test_more_than_a_maximum_is_a_refusal() -> None:
+    found = permit.parse({"maximum": {"quota": 50}}).bounded(Grant((CardGrant(0, None, quota=60),)))
+    assert isinstance(found, Refusal) and "quota 60 %" in found.reason
+
+
 def test_a_grant_within_the_maxima_passes() -> None:
     maximum = {"memory": "4GiB", "quota": 50, "weight": 4, "priority": 1}
     card = CardGrant(0, 4 << 30, quota=50, weight=4, priority=1)
@@ -146,6 +151,8 @@ def test_a_grant_within_the_maxima_passes() -> None:
         ('[maximum]\nmemory = "much"\n', "much"),
         ("[maximum]\nquota = -1\n", "quota = -1"),
         ("[maximum]\nweight = true\n", "weight = True"),
+        ('[environment]\nallow = [["weight"]]\n', "[['weight']]"),
+        ("[environment]\ndeny = [{}]\n", "[{}]"),
         ("environment = 3\n", "environment is not a table"),
         ("[environment\n", "policy.toml"),
     ],
