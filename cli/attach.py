@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from pycgpu.agent import attach as tenant
-from pycgpu.agent import launch
+from pycgpu.agent import caller, launch
 from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, LaunchError
+from pycgpu.request import permit
 
 from . import run
 
@@ -21,7 +22,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command("attach")
 def attach(
-    pid: Annotated[int, typer.Argument(help="The process, which waits for it.")],
+    pid: Annotated[
+        int, typer.Argument(help="The process, which waits for it.", min=1, max=tenant.PID_MAX)
+    ],
     mem: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     quota: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     weight: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
@@ -33,7 +36,8 @@ def attach(
     Give a process a part of a card while it runs: it puts itself under the filter that it is told.
 
     The process talks to this program on its stdin and stdout, as `pycgpu.agent.attach` says. Ray's
-    workers do so when they learn what they were given.
+    workers do so when they learn what they were given. Under sudo the process must be the caller's,
+    and so is the tenant: of a name that is there already it becomes none.
     """
     values = {
         cgpu.GPU: gpu,
@@ -45,9 +49,22 @@ def attach(
     try:
         if os.geteuid() != 0:
             raise LaunchError("attach needs root: try sudo")
-        wanted = run.request(values, uvm_disable=False)
+        who = caller.caller(os.environ)
+        allowed = permit.load()
+        wanted = run.request(values, False, None if who is None else allowed)
+        container_id = name or f"pid-{pid}"
+        caller.check_name(container_id, who)
         launch.ensure_agent()
     except CgpuError as error:
         print("error", *str(error).split(), flush=True)
         return
-    tenant.serve(name or f"pid-{pid}", wanted, pid, None, sys.stdin, sys.stdout)
+    tenant.serve(
+        container_id,
+        wanted,
+        pid,
+        None,
+        sys.stdin,
+        sys.stdout,
+        allowed=allowed,
+        uid=None if who is None else who.uid,
+    )

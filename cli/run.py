@@ -12,7 +12,8 @@ import typer
 from pycgpu.agent import caller, launch
 from pycgpu.batch import settings as job_settings
 from pycgpu.dialects import cgpu
-from pycgpu.errors import LaunchError, RequestError
+from pycgpu.errors import CgpuError, LaunchError, RequestError
+from pycgpu.request import permit
 from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, Request
 
 app = typer.Typer(add_completion=False)
@@ -29,15 +30,25 @@ OPTIONS = {
 }
 
 
-def request(values: dict[str, str | None], uvm_disable: bool) -> Request:
-    """Return what the options ask for. LaunchError: which of them cannot be, and its bounds."""
+def request(
+    values: dict[str, str | None], uvm_disable: bool, allowed: permit.Permit | None = None
+) -> Request:
+    """
+    Return what the options ask for.
+
+    Args:
+        allowed: what who asks may ask for; None: root, everything.
+
+    Raises:
+        LaunchError: which of them cannot be, and its bounds.
+    """
     asked = {key: text for key, text in values.items() if text is not None}
+    if uvm_disable:
+        asked[cgpu.UVM_DISABLE] = "1"
     try:
-        found = cgpu.parse(
-            {cgpu.GPU: "0", cgpu.POLICY: str(DEFAULT_POLICY)}
-            | asked
-            | ({cgpu.UVM_DISABLE: "1"} if uvm_disable else {})
-        )
+        if allowed is not None:
+            allowed.check(asked)
+        found = cgpu.parse({cgpu.GPU: "0", cgpu.POLICY: str(DEFAULT_POLICY)} | asked)
     except RequestError as error:
         text = str(error)
         for key, option in OPTIONS.items():
@@ -48,12 +59,25 @@ def request(values: dict[str, str | None], uvm_disable: bool) -> Request:
     return found
 
 
-def _of_job(path: Path) -> Request:
+def _of_job(path: Path, identity: caller.Identity | None, allowed: permit.Permit | None) -> Request:
+    text = caller.read(str(path), identity)
     try:
-        return job_settings.request(job_settings.parse(path.read_text()))
-    except (OSError, UnicodeDecodeError, RequestError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise LaunchError(f"{path}: {reason}") from None
+        found = job_settings.parse(text)
+        if allowed is not None:
+            allowed.check(found)
+        return job_settings.request(found)
+    except RequestError as error:
+        raise LaunchError(f"{path}: {error}") from None
+
+
+def permitted(identity: caller.Identity | None) -> permit.Permit | None:
+    """Return what holds for who called sudo; None: it is root, the operator."""
+    if identity is None:
+        return None
+    try:
+        return permit.load()
+    except CgpuError as error:
+        raise LaunchError(str(error)) from None
 
 
 @app.command(
@@ -113,17 +137,21 @@ def run(
         cgpu.WEIGHT: weight,
         cgpu.POLICY: policy,
     }
+    who = caller.caller(os.environ)
+    allowed = permitted(who)
     if settings is None:
-        wanted = request(values, uvm_disable)
+        wanted = request(values, uvm_disable, allowed)
     elif uvm_disable or any(text is not None for text in values.values()):
         raise LaunchError("--settings says what is asked for: give no other limit beside it")
     else:
-        wanted = _of_job(settings)
-    identity = caller.caller(os.environ) if user is None else caller.user(user, os.environ)
+        wanted = _of_job(settings, who, allowed)
+    tenant = name or f"run-{os.getpid()}"
+    caller.check_name(tenant, who)
     launch.run(
-        name or f"run-{os.getpid()}",
+        tenant,
         wanted,
         program,
-        identity=identity,
+        identity=who if user is None else caller.user(user, os.environ),
+        allowed=allowed or permit.DEFAULT,
         force_branch=force_branch,
     )

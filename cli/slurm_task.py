@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.agent import attach
+from pycgpu.agent import attach, caller
 from pycgpu.batch import slurm
 from pycgpu.errors import CgpuError
+from pycgpu.request import permit
 
 app = typer.Typer(add_completion=False)
 _JOB_CGROUP = re.compile(r"^0::(/.*/job_\d+)(?:/|$)", re.MULTILINE)
@@ -45,13 +46,15 @@ def slurm_task(
     try:
         found = slurm.of_job(job)
         request = None if found is None else found.request(compute)
+        allowed = permit.load()
     except CgpuError as error:
         print("error", *str(error).split(), flush=True)
         return
     if request is None:
         print("ok", flush=True)
         return
-    attach.serve(f"slurm-{job}", request, pid, _cgroup(pid), sys.stdin, sys.stdout)
+    name = f"{caller.SLURM}{job}"
+    attach.serve(name, request, pid, _cgroup(pid), sys.stdin, sys.stdout, allowed=allowed)
 
 
 def _cgroup(pid: int) -> str | None:

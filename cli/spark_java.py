@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pycgpu.agent import caller, launch
 from pycgpu.batch import spark
-from pycgpu.errors import LaunchError, RequestError
+from pycgpu.errors import CgpuError, LaunchError
+from pycgpu.request import permit
 
 app = typer.Typer(add_completion=False)
 
@@ -32,8 +32,9 @@ def spark_java(
     environment = os.environ if identity is None else identity.environment
     path = spark.after(arguments, "--resourcesFile")
     try:
-        resources = Path(path).read_text() if path else None
-        name, wanted = spark.executor(arguments, environment, resources)
-    except (OSError, RequestError) as error:
+        resources = caller.read(path, identity) if path else None
+        allowed = permit.load()
+        name, wanted = spark.executor(arguments, environment, resources, allowed)
+    except CgpuError as error:
         raise LaunchError(f"this executor gets no part of a card: {error}") from None
-    launch.run(name, wanted, [java, *arguments], identity=identity)
+    launch.run(name, wanted, [java, *arguments], identity=identity, allowed=allowed)

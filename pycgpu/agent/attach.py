@@ -18,11 +18,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import signal
 from typing import TextIO
 
 from pycgpu.agent import filter, server
+from pycgpu.dialects.value import is_number
 from pycgpu.errors import CgpuError, NodeError
-from pycgpu.request import admission
+from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.tree import procfs
 from pycgpu.tree.lock import Admission
@@ -30,10 +32,23 @@ from pycgpu.tree.lock import Admission
 _NR_PIDFD_GETFD = 438
 # A container may come or go between a look and what follows from it.
 _TRIES = 5
+_LINE_MAX = 80
+_LISTENER = "anon_inode:seccomp notify"
+#: PID_MAX_LIMIT of the kernel; descriptors have less than 31 bits.
+PID_MAX = 1 << 22
+_FD_MAX = 1 << 30
 
 
 def serve(
-    container_id: str, request: Request, pid: int, cgroup: str | None, lines: TextIO, out: TextIO
+    container_id: str,
+    request: Request,
+    pid: int,
+    cgroup: str | None,
+    lines: TextIO,
+    out: TextIO,
+    *,
+    allowed: permit.Permit = permit.DEFAULT,
+    uid: int | None = None,
 ) -> None:
     """
     Make process *pid* part of *container_id*, which gets what *request* says if it is not there.
@@ -41,13 +56,16 @@ def serve(
     Args:
         cgroup: the container's cgroup for the module, below /sys/fs/cgroup; None: it has none of
             its own, and a host with the module refuses.
+        allowed: whose maxima hold.
+        uid: who called sudo: the process must be that user's, and joins no container, for whose
+            it is nobody has kept. None: root.
     """
     try:
         root = procfs.find_root()
         if procfs.is_users(root):
-            _by_agent(container_id, request, pid, lines, out)
+            _by_agent(container_id, request, pid, lines, out, allowed, uid)
         else:
-            _by_module(container_id, request, cgroup, root)
+            _by_module(container_id, request, cgroup, root, allowed)
     except (CgpuError, OSError) as error:
         _say(out, "error " + " ".join(str(error).split()))
     else:
@@ -60,70 +78,125 @@ def _say(out: TextIO, line: str) -> None:
         print(line, file=out, flush=True)
 
 
-def _admit(request: Request, root: str) -> Grant:
-    found = admission.admit(request, procfs.read_cards(root))
+def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
+    found = allowed.bounded(admission.admit(request, procfs.read_cards(root)))
     if isinstance(found, Refusal):
         raise CgpuError(found.reason)
     return found
 
 
-def _by_module(container_id: str, request: Request, cgroup: str | None, root: str) -> None:
+def _by_module(
+    container_id: str, request: Request, cgroup: str | None, root: str, allowed: permit.Permit
+) -> None:
     if cgroup is None:
         raise CgpuError("the module limits containers and cgroups, and this process has neither")
     try:
         with Admission():
             if container_id in procfs.container_ids(root):
                 return
-            procfs.create(container_id, _admit(request, root), root, cgroup=cgroup)
+            grant = _admit(request, root, allowed)
+            procfs.create(container_id, grant, root, cgroup=cgroup)
     except NodeError as error:
         if error.errno != errno.EEXIST:
             raise
 
 
-def _by_agent(container_id: str, request: Request, pid: int, lines: TextIO, out: TextIO) -> None:
-    # Who would be refused is told before it is under a filter for good.
-    _command(container_id, request, pid)
+def _by_agent(
+    container_id: str,
+    request: Request,
+    pid: int,
+    lines: TextIO,
+    out: TextIO,
+    allowed: permit.Permit,
+    uid: int | None,
+) -> None:
     pidfd = os.pidfd_open(pid)
     try:
+        if uid is not None:
+            _check_user(pid, pidfd, uid)
+        # Who would be refused is told before it is under a filter for good.
+        _command(container_id, request, pid, allowed, uid)
         _say(out, f"filter {filter.program().hex()}")
-        line = lines.readline().strip()
-        if not line.isdecimal():
+        line = lines.readline(_LINE_MAX).strip()
+        if not is_number(line) or int(line) > _FD_MAX:
             raise CgpuError(f"process {pid} is under no filter: {line or 'it went away'}")
+        if uid is not None:
+            _check_user(pid, pidfd, uid)
         listener = _taken(pidfd, int(line))
+        try:
+            _join(container_id, request, pid, pidfd, listener, allowed, uid)
+        finally:
+            os.close(listener)
     finally:
         os.close(pidfd)
+
+
+def _check_user(pid: int, pidfd: int, uid: int) -> None:
+    """Raise CgpuError if a process is not *uid*'s alone, or its number may be another's by now."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        users = next((line for line in file if line.startswith("Uid:")), "").split()[1:]
+    _check_alive(pid, pidfd)
+    if not users or set(users) != {str(uid)}:
+        raise CgpuError(f"process {pid} is not yours alone: attach one that is")
+
+
+def _check_alive(pid: int, pidfd: int) -> None:
+    """Raise CgpuError if the number may be another process's by now."""
     try:
-        _join(container_id, request, pid, listener)
-    finally:
-        os.close(listener)
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        raise CgpuError(f"process {pid} has ended") from None
 
 
-def _command(container_id: str, request: Request, pid: int) -> str | None:
+def _command(
+    container_id: str, request: Request, pid: int, allowed: permit.Permit, uid: int | None
+) -> str | None:
     """Return the command that makes the container; None: it is there."""
     if container_id in procfs.container_ids(procfs.USER_DOOR_SOCKET):
+        if uid is not None:
+            raise CgpuError(f"{container_id}: a container of this name exists: choose another name")
         return None
-    grant = _admit(request, procfs.USER_DOOR_SOCKET)
+    grant = _admit(request, procfs.USER_DOOR_SOCKET, allowed)
     return procfs.create_command(container_id, grant, pid=pid)
 
 
 def _taken(pidfd: int, number: int) -> int:
+    """
+    Return a duplicate of a process's listener.
+
+    Raises:
+        OSError: the process has no such descriptor.
+        CgpuError: it is no listener; the agent would wait at it for calls that never come.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.syscall(_NR_PIDFD_GETFD, pidfd, number, 0)
     if fd < 0:
         raise OSError(ctypes.get_errno(), f"descriptor {number} of the process cannot be taken")
+    if os.readlink(f"/proc/self/fd/{fd}") != _LISTENER:
+        os.close(fd)
+        raise CgpuError(f"descriptor {number} of the process is no seccomp listener")
     os.set_inheritable(fd, False)
     return fd
 
 
-def _join(container_id: str, request: Request, pid: int, listener: int) -> None:
+def _join(
+    container_id: str,
+    request: Request,
+    pid: int,
+    pidfd: int,
+    listener: int,
+    allowed: permit.Permit,
+    uid: int | None,
+) -> None:
     answer: dict[str, object] = {}
     for _ in range(_TRIES):
         with Admission():
-            command = _command(container_id, request, pid)
+            command = _command(container_id, request, pid, allowed, uid)
             if command is None:
                 message = {"op": "join", "id": container_id}
             else:
                 message = {"op": "run", "create": command}
+            _check_alive(pid, pidfd)
             try:
                 answer = server.ask(message, (listener,))
             except (OSError, ValueError) as error:

@@ -8,15 +8,24 @@ conda and CUDA set). What it was given itself is still to be read while it waits
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from pycgpu.dialects.value import is_number
 from pycgpu.errors import LaunchError
 
 #: sudo may have a process of its own between itself and the command, which holds the terminal.
 _GENERATIONS = 3
+#: Without (uid_t)-1, by which setresuid() leaves a process whose it is: root's.
+_IDS = range(2**32 - 1)
+#: More than any file of a job is long.
+FILE_MAX_BYTES = 1 << 20
+#: Tenants by these names root's own helpers make, and others' processes join them.
+SLURM, CLAIM = "slurm-", "claim-"
 
 
 class Identity(NamedTuple):
@@ -30,14 +39,14 @@ class Identity(NamedTuple):
 
 def caller(environment: Mapping[str, str], proc: str = "/proc") -> Identity | None:
     """Return who called sudo, with the environment that sudo was given; None: it was root."""
-    uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
-    if not (uid.isdecimal() and gid.isdecimal()) or uid == "0":
+    uid, gid = (_number(environment.get(key, "")) for key in ("SUDO_UID", "SUDO_GID"))
+    if uid is None or gid is None or uid == 0:
         return None
-    found = _entry(int(uid))
+    found = _entry(uid)
     whole = _environment_of_sudo(proc)
     if whole is None:
         whole = _named(dict(environment), found)
-    return Identity(int(uid), int(gid), found.pw_name if found else None, whole)
+    return Identity(uid, gid, found.pw_name if found else None, whole)
 
 
 def user(text: str, environment: Mapping[str, str]) -> Identity | None:
@@ -47,11 +56,13 @@ def user(text: str, environment: Mapping[str, str]) -> Identity | None:
     Raises:
         LaunchError: there is none.
     """
+    number = _number(text)
     try:
-        found = _entry(int(text)) if text.isdecimal() else pwd.getpwnam(text)
+        found = pwd.getpwnam(text) if number is None else _entry(number)
     except KeyError:
         raise LaunchError(f"--user {text!r}: no such user on this host") from None
-    uid = found.pw_uid if found else int(text)
+    uid = found.pw_uid if found else number
+    assert uid is not None  # pwd has one, or raises
     if uid == 0:
         return None
     gid = found.pw_gid if found else uid
@@ -61,14 +72,68 @@ def user(text: str, environment: Mapping[str, str]) -> Identity | None:
 def become(identity: Identity) -> None:
     """Give up root for good. LaunchError: the kernel refuses."""
     try:
-        if identity.name is None:
-            os.setgroups([])
-        else:
-            os.initgroups(identity.name, identity.gid)
+        _take_groups(identity)
         os.setresgid(identity.gid, identity.gid, identity.gid)
         os.setresuid(identity.uid, identity.uid, identity.uid)
     except OSError as error:
         raise LaunchError(f"user {identity.uid}: {error.strerror}") from None
+
+
+def check_name(name: str, identity: Identity | None) -> None:
+    """Raise LaunchError if who called sudo gives a tenant a name that root's helpers give."""
+    if identity is not None and name.startswith((SLURM, CLAIM)):
+        raise LaunchError(f"--name {name}: root alone gives such names; choose another")
+
+
+def read(path: str, identity: Identity | None) -> str:
+    """
+    Return the text of a file that was named by who called, read by that user's rights.
+
+    Raises:
+        LaunchError: they do not suffice, or it is no file of at most 1 MiB of text.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        with _rights_of(identity), open(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise LaunchError(f"{path}: no regular file")
+            data = file.read(FILE_MAX_BYTES + 1)
+        if len(data) > FILE_MAX_BYTES:
+            raise LaunchError(f"{path}: longer than {FILE_MAX_BYTES} bytes")
+        return data.decode()
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LaunchError(f"{path}: not text in UTF-8") from None
+
+
+@contextlib.contextmanager
+def _rights_of(identity: Identity | None) -> Iterator[None]:
+    if identity is None:
+        yield
+        return
+    uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    _take_groups(identity)
+    os.setegid(identity.gid)
+    os.seteuid(identity.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(uid)
+        os.setegid(gid)
+        os.setgroups(groups)
+
+
+def _take_groups(identity: Identity) -> None:
+    if identity.name is None:
+        os.setgroups([])
+    else:
+        os.initgroups(identity.name, identity.gid)
+
+
+def _number(text: str) -> int | None:
+    """Return the number of a user or group, or None if *text* is none."""
+    return int(text) if is_number(text) and int(text) in _IDS else None
 
 
 def _entry(uid: int) -> pwd.struct_passwd | None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from pycgpu.agent import filter, server
 from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
-from pycgpu.request import admission
+from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.tree import procfs
 
@@ -73,6 +73,7 @@ def run(
     program: Sequence[str],
     *,
     identity: Identity | None = None,
+    allowed: permit.Permit = permit.DEFAULT,
     force_branch: bool = False,
 ) -> NoReturn:
     """
@@ -80,6 +81,7 @@ def run(
 
     Args:
         identity: as whom; None: as root, in this environment.
+        allowed: whose maxima hold.
 
     Raises:
         LaunchError: no root, no agent, the request is refused, or the program is not there.
@@ -89,7 +91,7 @@ def run(
     try:
         with _patience("waiting for the agent to start"):
             ensure_agent(force_branch)
-        command = procfs.create_command(container_id, _admitted(request), pid=os.getpid())
+        command = procfs.create_command(container_id, _admitted(request, allowed), pid=os.getpid())
     except CgpuError as error:
         raise LaunchError(str(error)) from None
     try:
@@ -121,13 +123,13 @@ def run(
         raise LaunchError(f"{program[0]}: {error.strerror}", 126) from None
 
 
-def _admitted(request: Request) -> Grant:
+def _admitted(request: Request, allowed: permit.Permit) -> Grant:
     # A run's quota is a ceiling, not a promise: ceilings may add up to more than the card.
     cards = [
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
         for card in procfs.read_cards(procfs.USER_DOOR_SOCKET)
     ]
-    found = admission.admit(request, cards)
+    found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):
         raise LaunchError(found.reason)
     for note in found.notes:

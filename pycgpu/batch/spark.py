@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pycgpu.batch import settings as volcengine
 from pycgpu.dialects import cgpu
 from pycgpu.errors import RequestError
-from pycgpu.request.model import MIB, POLICIES, MemoryBytes, Request
+from pycgpu.request import permit
+from pycgpu.request.model import MIB, MemoryBytes, Request
 
 #: Where Volcengine's documents have the discovery script, and where the launcher stands.
 DISCOVERY = "opt/emr/current/spark/examples/src/main/scripts/getGpusResources.sh"
@@ -63,8 +64,6 @@ def configuration(given: Mapping[str, str], java_home: str = f"/{JAVA_HOME}") ->
             f" {volcengine.CORE} and {volcengine.MEMORY}"
         )
     limits = {cgpu.MEM: f"{share.memory.bytes // MIB}MiB", cgpu.QUOTA: str(share.quota)}
-    if share.policy is not None:
-        limits[cgpu.POLICY] = POLICIES[share.policy]
     wanted = {f"spark.executorEnv.{key}": value for key, value in limits.items()}
     wanted["spark.executorEnv.JAVA_HOME"] = java_home
     found.setdefault(volcengine.SPARK_AMOUNT, "1")
@@ -80,23 +79,28 @@ def properties(configuration: Mapping[str, str]) -> str:
 
 
 def executor(
-    arguments: Sequence[str], environment: Mapping[str, str], resources: str | None
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    resources: str | None,
+    allowed: permit.Permit = permit.DEFAULT,
 ) -> tuple[str, Request]:
     """
     Return an executor's name and what it asks for.
 
     Args:
+        environment: what the job's author wrote, and judged as an image's.
         resources: text of the file that its ``--resourcesFile`` names; None: Spark gave no cards.
 
     Raises:
-        RequestError: no card, more than one, or a limit that cannot be.
+        RequestError: no card, more than one, or a limit that cannot be or may not be asked for.
     """
     cards = _addresses(resources) if resources else []
     if len(cards) != 1:
         raise RequestError(
             f"Spark gave this executor {len(cards)} cards: {volcengine.SPARK_AMOUNT} is to be 1"
         )
-    limits = {key: value for key, value in environment.items() if key in cgpu.KNOWN}
+    limits = {key: value for key, value in environment.items() if key.startswith("CGPU_")}
+    allowed.check(limits)
     found = cgpu.parse(limits | {cgpu.GPU: cards[0]})
     assert found is not None  # a card is named
     app, number = after(arguments, "--app-id"), after(arguments, "--executor-id")
@@ -117,5 +121,6 @@ def _addresses(text: str) -> list[str]:
             if one["id"]["resourceName"] == "gpu"
             for address in one["addresses"]
         ]
-    except (ValueError, KeyError, TypeError):
-        raise RequestError(f"Spark's file of resources is not as known: {text[:200]!r}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        # Nothing of it is quoted: who named it need not be who may read it.
+        raise RequestError("Spark's file of resources (--resourcesFile) is not as known") from None

@@ -9,18 +9,22 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pycgpu.agent import attach
+from pycgpu.agent import attach, server
 from pycgpu.batch import ray, settings, slurm, spark
+from pycgpu.cli import main
 from pycgpu.errors import CgpuError, RequestError
+from pycgpu.request import permit
 from pycgpu.request.admission import admit
 from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes
-from pycgpu.tree import lock
+from pycgpu.request.permit import DEFAULT
+from pycgpu.tree import lock, procfs
+from tests.host import program
 from tests.host.coretree import CoreTree
 from tests.host.volcengine_settings import CUSTOM, RAY, SPARK
 
@@ -95,9 +99,9 @@ def test_shards_are_their_part_of_memory_and_of_the_compute_as_asked() -> None:
 
 
 def test_a_scontrol_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "scontrol"
-    program.write_text("#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n")
-    program.chmod(0o755)
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n")
+    scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(RequestError, match="scontrol show job -d 7: Invalid job id"):
         slurm.scontrol("show", "job", "-d", "7")
@@ -176,9 +180,114 @@ def test_a_part_is_not_given_while_somebody_else_is_admitted(
     request = slurm.Shards(0, 1, 16).request("quota")
     with lock.Admission(), pytest.raises(CgpuError, match="is held by another"):
         if door == "module":
-            attach._by_module("slurm-1", request, "/sys/fs/cgroup/x", str(tree.root))
+            attach._by_module("slurm-1", request, "/sys/fs/cgroup/x", str(tree.root), DEFAULT)
         else:
-            attach._join("slurm-1", request, os.getpid(), 0)
+            attach._join("slurm-1", request, os.getpid(), 0, 0, DEFAULT, None)
+
+
+# ---- who may attach what
+
+MINE = 65534
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """An agent's tree, with the container `theirs`; what it is asked for is listed."""
+    tree = CoreTree(tmp_path / "tree", [(16 << 30, 0)], features=("GATE",))
+    tree.create("theirs", "gpu=0,mem=max")
+    tree.write()
+    asked: list[dict[str, Any]] = []
+
+    def ask(message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        asked.append(message)
+        return {"ok": True}
+
+    monkeypatch.setattr(lock, "LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(server, "ask", ask)
+    monkeypatch.setattr(procfs, "USER_DOOR_SOCKET", str(tree.root))
+    monkeypatch.setattr(procfs, "find_root", lambda: str(tree.root))
+    monkeypatch.setattr(procfs, "is_users", lambda root: True)
+    return asked
+
+
+@pytest.fixture
+def owned() -> Iterator[subprocess.Popen[str]]:
+    """A process of another user, with a listener, whose number it has printed, and /dev/null."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it becomes another user, and its descriptor is taken")
+    code = (
+        "import os, sys; from pycgpu.agent import filter; listener = filter.install();"
+        f" os.setgroups([]); os.setresgid({MINE}, {MINE}, {MINE});"
+        f" os.setresuid({MINE}, {MINE}, {MINE});"
+        " print(listener, os.open('/dev/null', 0), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def attached(pid: int, name: str, number: str, **options: Any) -> str:
+    """The helper's last word to a process that says *number*."""
+    out = io.StringIO()
+    request = slurm.Shards(0, 1, 16).request("quota")
+    attach.serve(name, request, pid, None, io.StringIO(f"{number}\n"), out, **options)
+    return out.getvalue().splitlines()[-1]
+
+
+def test_under_sudo_nobody_attaches_anothers_process_or_joins_anothers_container(
+    agent: list[dict[str, Any]], owned: subprocess.Popen[str]
+) -> None:
+    assert owned.stdout is not None
+    listener, _ = owned.stdout.readline().split()
+    other = f"error process {owned.pid} is not yours alone"
+    assert attached(owned.pid, "mine", listener, uid=MINE - 1).startswith(other)
+    # the agent itself, with every container's listener
+    assert attached(os.getpid(), "mine", listener, uid=MINE).startswith("error process")
+    assert "container of this name exists" in attached(owned.pid, "theirs", listener, uid=MINE)
+    assert agent == []
+    assert attached(owned.pid, "mine", listener, uid=MINE) == "ok"
+    assert attached(owned.pid, "theirs", listener) == "ok"
+    assert [message["op"] for message in agent] == ["run", "join"]
+
+
+@pytest.mark.parametrize("uid", [None, MINE])
+def test_what_is_no_listener_never_comes_to_the_agent(
+    agent: list[dict[str, Any]], owned: subprocess.Popen[str], uid: int | None
+) -> None:
+    """Its threads would ask it for calls without end."""
+    assert owned.stdout is not None
+    _, null = owned.stdout.readline().split()
+    for number in (null, "999", "\u0663", str(1 << 32), "9" * 5000, "-1", ""):
+        said = attached(owned.pid, "mine", number, uid=uid)
+        assert said.startswith("error ") and len(said) < 200, said
+    assert agent == []
+
+
+def test_a_user_who_is_another_for_a_moment_is_not_who_called(
+    agent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of root's that has the caller's effective user for now."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    code = f"import os, sys; os.seteuid({MINE}); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert "is not yours alone" in attached(process.pid, "mine", "3", uid=MINE)
+        process.kill()
+
+
+def test_a_maximum_holds_for_who_is_attached(agent: list[dict[str, Any]]) -> None:
+    allowed = permit.parse({"maximum": {"quota": 5}})
+    said = attached(os.getpid(), "slurm-1", "3", allowed=allowed)
+    assert said == (
+        f"error card 0: quota 6 %, a container may have 5 % on this node ({permit.PATH})"
+    )
+    assert agent == []
 
 
 # ---- Volcengine's settings
@@ -247,7 +356,7 @@ def resources(*addresses: str) -> str:
 
 
 def test_an_executor_gets_the_card_that_spark_gave_it() -> None:
-    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "CGPU_POLICY": "mixed", "HOME": "/"}
+    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "HOME": "/"}
     name, found = spark.executor(ARGUMENTS, environment, resources("1"))
     assert name == "spark-app-1-3" and found.selectors == (1,)
     (share,) = found.shares
@@ -262,14 +371,96 @@ def test_an_executor_without_its_one_card_is_refused(given: str | None) -> None:
         spark.executor(ARGUMENTS, {"CGPU_MEM": "1G"}, '[{"id": 1}]')
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"CGPU_PRIORITY": "15"}, {"CGPU_WEIGHT": "20"}, {"CGPU_POLICY": "online"},
+     {"CGPU_QUOTA_MIN": "90"}],
+)  # fmt: skip
+def test_a_jobs_author_asks_for_no_more_than_an_image_may(asked: dict[str, str]) -> None:
+    environment = {"CGPU_MEM": "max", **asked}
+    with pytest.raises(RequestError, match=f"{next(iter(asked))}=.*allow .* in {permit.PATH}"):
+        spark.executor(ARGUMENTS, environment, resources("1"))
+    everything = permit.parse({"environment": {"allow": ["*"]}})
+    spark.executor(ARGUMENTS, environment, resources("1"), everything)
+    nothing = permit.parse({"environment": {"deny": ["*"]}})
+    with pytest.raises(RequestError, match="root alone asks for anything"):
+        spark.executor(ARGUMENTS, {"CGPU_MEM": "1GiB"}, resources("1"), nothing)
+
+
+def test_a_limit_that_is_mistyped_for_an_executor_is_not_lost() -> None:
+    with pytest.raises(RequestError, match="CGPU_MEMORY='1GiB': unknown"):
+        spark.executor(ARGUMENTS, {"CGPU_MEMORY": "1GiB", "CGPU_QUOTA": "30"}, resources("1"))
+
+
+SECRET = "root:$6$secret"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (SECRET.encode(), "Permission denied"),
+        (b"\xff\xfe\0", "Permission denied"),
+        (None, "No such file or directory"),
+        ("/dev/zero", "no regular file"),
+        ("fifo", "no regular file"),
+        ("/", "Is a directory"),
+    ],
+)
+def test_under_sudo_a_file_is_read_with_the_rights_of_who_named_it(
+    tmp_path: Path, content: Any, said: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it is another user for a moment")
+    tmp_path.chmod(0o755)
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o755)
+    path = tmp_path / "resources"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        path.chmod(0o600)
+    elif content == "fifo":
+        os.mkfifo(path, 0o644)
+    elif content is not None:
+        path = Path(content)
+    for words in (
+        ("spark-java", "--java", "/bin/true", "--", "--resourcesFile", path),
+        ("run", "--settings", path, "--", "true"),
+    ):
+        found = program.run(main.app, *words, SUDO_UID=str(MINE), SUDO_GID=str(MINE))
+        assert found.returncode == 125
+        assert found.stderr.endswith(f"{path}: {said}\n") and found.stderr.count("\n") == 1
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (SECRET.encode(), "Spark's file of resources (--resourcesFile) is not as known"),
+        (b"[" * 100_000, "Spark's file of resources (--resourcesFile) is not as known"),
+        (b"\xff\xfe\0", "not text in UTF-8"),
+        (b" " * ((1 << 20) + 1), "longer than 1048576 bytes"),
+    ],
+)
+def test_a_file_of_resources_that_is_none_is_told_in_a_line_and_not_quoted(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "resources"
+    path.write_bytes(content)
+    words = ("spark-java", "--java", "/bin/true", "--", "--resourcesFile", path)
+    found = program.run(main.app, *words)
+    assert found.returncode == 125
+    assert found.stderr.endswith(f"{said}\n") and found.stderr.count("\n") == 1
+    assert SECRET not in found.stderr
+
+
 def test_the_launcher_takes_executors_with_limits_and_no_others(tmp_path: Path) -> None:
-    program = tmp_path / "java home"
-    program.write_text(spark.launcher("/bin/echo", ["/bin/echo", "cgpu"]))
-    program.chmod(0o755)
+    java = tmp_path / "java home"
+    java.write_text(spark.launcher("/bin/echo", ["/bin/echo", "cgpu"]))
+    java.chmod(0o755)
 
     def told(*arguments: str, **environment: str) -> str:
         env = {"PATH": os.environ["PATH"], **environment}
-        command = [str(program), *arguments]
+        command = [str(java), *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True).stdout
 
     assert told("-version", CGPU_MEM="1G") == "-version\n"

@@ -13,6 +13,7 @@ from pycgpu.agent import caller
 from pycgpu.cli import main, run
 from pycgpu.dialects import cgpu
 from pycgpu.errors import LaunchError
+from pycgpu.request import permit
 from pycgpu.request.model import (
     GIB,
     MIB,
@@ -55,6 +56,10 @@ def test_without_options_it_is_the_first_card_without_limits() -> None:
         (("--mem", "1G,2G", "--quota", "1,2,3"), "--mem '1G,2G': write one value, or 3"),
         (("--policy", "fast"), "--policy 'fast': write 0 to "),
         (("--user", "nobody-here"), "--user 'nobody-here': no such user on this host"),
+        # setresuid() would leave root as it is, and int() takes the digits of every script
+        (("--user", "4294967295"), "--user '4294967295': no such user on this host"),
+        (("--user", "9" * 20), f"--user '{'9' * 20}': no such user on this host"),
+        (("--user", "\u0663"), "--user '\u0663': no such user on this host"),
     ],
 )
 def test_an_error_names_the_option_and_its_bounds(options: tuple[str, ...], text: str) -> None:
@@ -71,6 +76,37 @@ def test_a_wrong_command_line_is_the_launchers_fault_too() -> None:
 
 
 # ---- who called sudo
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--weight", "20"), "--weight '20': it takes from others, and is root's to ask for; "),
+        (("--policy", "online"), "--policy 'online': it takes from others"),
+        (("--name", "slurm-7"), "--name slurm-7: root alone gives such names"),
+        (("--name", "claim-7"), "--name claim-7: root alone gives such names"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "attach"])
+def test_who_came_by_sudo_is_judged_as_an_images_environment(
+    command: str, options: tuple[str, ...], text: str
+) -> None:
+    rest = ("--", "true") if command == "run" else (str(os.getpid()),)
+    told = program.run(main.app, command, *options, *rest, **SUDO)
+    said = told.stderr if command == "run" else told.stdout
+    if os.geteuid() == 0 or command == "run":
+        assert said.removeprefix("cgpu: ").removeprefix("error ").startswith(text), told
+    asked = {cgpu.WEIGHT: "20", cgpu.POLICY: "online"}
+    assert run.request({**asked}, uvm_disable=False).shares[0].weight == 20
+
+
+def test_what_the_node_allows_is_allowed_by_sudo_too() -> None:
+    allowed = permit.parse({"environment": {"allow": ["weight"]}})
+    assert run.request({cgpu.WEIGHT: "20"}, False, allowed).shares[0].weight == 20
+    assert run.request({cgpu.MEM: "1G", cgpu.QUOTA: "9"}, True, permit.DEFAULT).shares[0].quota == 9
+    with pytest.raises(LaunchError, match="--policy '9'"):
+        run.request({cgpu.POLICY: "9"}, False, allowed)
+
 
 SUDO = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody", "HOME": "/root"}
 
@@ -108,7 +144,13 @@ def test_without_a_sudo_to_read_the_home_is_the_callers_all_the_same(tmp_path: P
 
 @pytest.mark.parametrize(
     "environment",
-    [{}, {"SUDO_UID": "0", "SUDO_GID": "0"}, {"SUDO_UID": "x", "SUDO_GID": "1"}, {"SUDO_UID": "5"}],
+    [
+        {},
+        {"SUDO_UID": "0", "SUDO_GID": "0"},
+        {"SUDO_UID": "\u0663", "SUDO_GID": "3"},
+        {"SUDO_UID": "x", "SUDO_GID": "1"},
+        {"SUDO_UID": "5"},
+    ],
 )
 def test_root_or_nobody_called(environment: dict[str, str]) -> None:
     assert caller.caller(environment) is None
