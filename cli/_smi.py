@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pycgpu import __version__
 from pycgpu.errors import CgpuError
+from pycgpu.request.size import is_number
 from pycgpu.tree import names, procfs, snapshot, target
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
@@ -186,7 +187,7 @@ def _chooser(ids: str | None, wanted: tuple[str, ...]) -> Callable[[Snapshot], S
     """Return the function that leaves of a snapshot what was asked for."""
     words = [] if ids is None else [word.strip() for word in ids.split(",")]
     for word in words:
-        if not (word.isascii() and (word.isdecimal() or word.upper().startswith("GPU-"))):
+        if not (is_number(word) or (word.isascii() and word.upper().startswith("GPU-"))):
             raise UsageError(f"--id: write minors such as 0,1, or UUIDs, not {word!r}")
 
     def fits(text: str, one: ContainerView) -> bool:
@@ -208,7 +209,7 @@ def _chooser(ids: str | None, wanted: tuple[str, ...]) -> Callable[[Snapshot], S
 def _minor(word: str, moment: Snapshot) -> int:
     """Return the minor of a card given by it or by UUID. CgpuError: there is no such card."""
     by_uuid = {card.status.card.uuid.lower(): card.status.card.index for card in moment.cards}
-    if not word.isdecimal():
+    if not is_number(word):
         if word.lower() not in by_uuid:
             raise CgpuError(f"no GPU {word} under control; `cgpu-smi -L` lists them")
         return by_uuid[word.lower()]

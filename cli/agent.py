@@ -12,13 +12,20 @@ import typer
 from pycgpu.agent import server
 from pycgpu.errors import CgpuError
 
+from . import _number
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command("agent")
 def agent(
     idle: Annotated[
-        float | None, typer.Option(help="End after so many seconds without a tenant.")
+        float | None,
+        typer.Option(
+            help="End after so many seconds without a tenant.",
+            metavar="SECONDS",
+            parser=_number.seconds(0, 10**9),
+        ),
     ] = None,
     force_branch: Annotated[
         bool, typer.Option(help="Go on with a driver branch that nobody has verified.")

@@ -13,6 +13,7 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.install.service import EXPORTER_PORT as PORT
 
+from . import _number
 from ._pod import follow_upgrades
 
 app = typer.Typer(add_completion=False)
@@ -61,7 +62,8 @@ def exporter(
         except OSError as error:
             raise CgpuError(f"{textfile}: {error.strerror}") from None
         return
-    address, port = _parse(listen)
+    address, port = _number.listening(listen, PORT)
+    address = address or "0.0.0.0"
     try:
         prometheus_client.start_http_server(port, address, registry)
     except OSError as error:
@@ -76,10 +78,3 @@ def exporter(
         ended.wait()
     except KeyboardInterrupt:
         return
-
-
-def _parse(listen: str) -> tuple[str, int]:
-    address, colon, port = listen.rpartition(":")
-    if not (colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise CgpuError(f"--listen {listen!r}: write ADDRESS:PORT, such as 127.0.0.1:{PORT}")
-    return address.strip("[]") or "0.0.0.0", int(port)

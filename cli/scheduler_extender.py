@@ -13,6 +13,7 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import apiserver, extender, families
 
+from . import _number
 from ._pod import follow_upgrades
 
 app = typer.Typer(add_completion=False)
@@ -34,9 +35,7 @@ def scheduler_extender(
     ca: Annotated[str | None, typer.Option(help="File with its authority's certificate.")] = None,
 ) -> None:
     """Answer a kube-scheduler until a signal."""
-    address, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise CgpuError(f"--listen {listen!r}: write ADDRESS:PORT, such as 127.0.0.1:{PORT}")
+    address, port = _number.listening(listen, PORT)
     access = apiserver.access(api, token, ca)
     found = families.load(config)
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
@@ -46,7 +45,7 @@ def scheduler_extender(
     follow_upgrades()
     extender.follow(cluster, access, ended)
     try:
-        server = extender.server(cluster, access, address.strip("[]"), int(port))
+        server = extender.server(cluster, access, address, port)
     except OSError as error:
         raise CgpuError(f"cannot listen on {listen}: {error.strerror}") from None
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -10,6 +10,7 @@ import typer
 
 from pycgpu.errors import CgpuError
 
+from . import _number
 from ._table import clean, width_of
 
 app = typer.Typer(add_completion=False)
@@ -21,7 +22,12 @@ def top(
         list[str], typer.Argument(help="Nodes whose exporter answers: host, host:port or a URL.")
     ],
     sample: Annotated[
-        float, typer.Option(min=0.1, max=60, help="Seconds over which use is measured.")
+        float,
+        typer.Option(
+            help="Seconds over which use is measured.",
+            metavar="SECONDS",
+            parser=_number.seconds(0.1, 60),
+        ),
     ] = 1.0,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="At most so many.")] = 50,
 ) -> None:
@@ -52,6 +58,6 @@ def top(
         ]
         print("  ".join(cells).rstrip())
     for reason in silent:
-        print(f"cgpu: {reason}", file=sys.stderr)
+        print(f"cgpu: {clean(reason)}", file=sys.stderr)
     if silent:
         raise typer.Exit(1)

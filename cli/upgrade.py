@@ -16,6 +16,7 @@ from pycgpu.install import installation, journal, upgrade_plan
 from pycgpu.install import upgrade as upgrading
 from pycgpu.install.host import Host, this_host
 
+from . import _number
 from ._shared import for_all
 
 app = typer.Typer(add_completion=False)
@@ -40,17 +41,28 @@ def upgrade(
     trial: Annotated[
         float,
         typer.Option(
-            min=1, max=600, help="Seconds after which the old code is back unless all went well."
+            help="Seconds after which the old code is back unless all went well.",
+            metavar="SECONDS",
+            parser=_number.seconds(1, 600),
         ),
     ] = 120,
     prove: Annotated[
-        float, typer.Option(min=0, help="Seconds for which the new code is watched.")
+        float,
+        typer.Option(
+            help="Seconds for which the new code is watched; less than --trial.",
+            metavar="SECONDS",
+            parser=_number.seconds(0, 600),
+        ),
     ] = 1,
     tools: Annotated[
         str | None, typer.Option(help="The link that leads to the tools.", hidden=True)
     ] = None,
 ) -> None:
     """Replace module, tools and services by this version; undone if any of it fails."""
+    if prove >= trial:
+        raise typer.BadParameter(
+            f"--prove {prove:g}: the trial ends after {trial:g} seconds: give less, or --trial more"
+        )
     for_all()
     host = this_host()
     given = None if modules is None else str(modules.resolve())

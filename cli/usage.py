@@ -18,6 +18,7 @@ from pycgpu.tree import cards, nvml, usage_log
 from pycgpu.tree.recorder import INTERVAL_S, Recorder
 from pycgpu.tree.usage import Spent, Sums, gpu_hours
 
+from . import _number
 from ._table import clean, width_of
 
 app = typer.Typer(add_completion=False)
@@ -51,7 +52,12 @@ def usage(
         bool, typer.Option("--record", help="Be the recorder until a signal ends it.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(help="With --record: seconds between two readings.", min=0.1)
+        float,
+        typer.Option(
+            help="With --record: seconds between two readings.",
+            metavar="SECONDS",
+            parser=_number.seconds(0.1, 86400),
+        ),
     ] = INTERVAL_S,
     directory: Annotated[str, typer.Option(help="Where the record is.")] = usage_log.DIRECTORY,
     settings: Annotated[
@@ -120,12 +126,12 @@ def _record(directory: str, root: str | None, interval_s: float) -> None:
 
 def _moment(text: str, now_s: float) -> float:
     """Return ns since 1970. CgpuError: it is no time."""
-    ago = re.fullmatch(r"(\d+)([smhd])", text)
+    ago = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if ago:
         return (now_s - int(ago[1]) * _AGO[ago[2]]) * 1e9
     try:
         return datetime.datetime.fromisoformat(text).timestamp() * 1e9
-    except ValueError:
+    except (ValueError, OverflowError):
         raise CgpuError(f"{text!r} is no time: write 2026-11-01, 2026-11-01T08:00 or 24h") from None
 
 

@@ -22,10 +22,10 @@ import signal
 from typing import TextIO
 
 from pycgpu.agent import filter, server
-from pycgpu.dialects.value import is_number
 from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
+from pycgpu.request.size import is_number
 from pycgpu.tree import procfs
 from pycgpu.tree.lock import Admission
 

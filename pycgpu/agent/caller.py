@@ -15,8 +15,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pycgpu.dialects.value import is_number
 from pycgpu.errors import LaunchError
+from pycgpu.request.size import is_number
 
 #: sudo may have a process of its own between itself and the command, which holds the terminal.
 _GENERATIONS = 3

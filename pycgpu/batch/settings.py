@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pycgpu.dialects import volcengine_mgpu
 from pycgpu.errors import RequestError
 from pycgpu.request.model import CardShare, MemoryShare, Request
+from pycgpu.request.size import is_number
 
 CORE, MEMORY = volcengine_mgpu.EMR
 _RAY, _JOB = "serverless.ray.worker.gpu.", "serverless.custom.job."
@@ -96,7 +97,7 @@ def _cards(settings: Mapping[str, str]) -> int:
     """Return how many cards each worker, task or executor has; 0: the settings do not say."""
     given = {key: settings[key] for key in AMOUNTS if key in settings}
     for key, text in given.items():
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 8):
+        if not (is_number(text) and 1 <= int(text) <= 8):
             raise RequestError(f"{key}={text!r}: write 1 to 8 cards", key, text)
     if len({int(text) for text in given.values()}) > 1:
         (one, first), (two, second) = list(given.items())[:2]

@@ -9,6 +9,7 @@ refused, not guessed.
 from __future__ import annotations
 
 from ..errors import RequestError
+from ..request.size import is_number as is_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ def fail(key: str, value: str, wanted: str) -> RequestError:
     """Return the error for ``key=value`` where *wanted* was expected, quoting the value."""
     shown = value if len(value) <= 80 else value[:77] + "..."
     return RequestError(f"{key}={shown!r}: {wanted}", key, value)
-
-
-def is_number(text: str) -> bool:
-    """Tell whether *text* is 1 to 18 ASCII digits, so that it fits 64 bits."""
-    return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def integer(

@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""Amounts of memory as people write them."""
+"""Whole numbers and amounts of memory, as people write them."""
 
 from __future__ import annotations
 
 #: The door's least limit. Less is a forgotten unit: 4096 meant MiB.
 LEAST_BYTES = 1 << 20
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def is_number(text: str) -> bool:
+    """
+    Tell whether *text* is 1 to 18 ASCII digits, so that it fits 64 bits.
+
+    str.isdecimal() alone takes the digits of every script, and int() takes '1_000', and raises
+    for thousands of digits.
+    """
+    return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def parse_bytes(text: str) -> int:
@@ -21,8 +31,7 @@ def parse_bytes(text: str) -> int:
         unit = unit[:-1]
     if len(unit) > 1 and unit[-1] == "i":
         unit = unit[:-1]
-    # str.isdecimal() alone takes the digits of every script, and int() takes '1_000'.
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18) or unit not in _UNITS:
+    if not is_number(digits) or unit not in _UNITS:
         raise ValueError(f"{text!r} is not an amount of memory such as 512MiB, 8G or 8589934592")
     value_bytes = int(digits) << _UNITS[unit]
     if value_bytes < LEAST_BYTES:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import CgpuError, NodeError
 from ..request.model import MIB, POLICIES, PRIORITY_MAX
-from ..request.size import parse_bytes
+from ..request.size import is_number, parse_bytes
 from . import procfs
 
 _REASONS = {
@@ -115,8 +115,8 @@ def apply_all(changes: list[Change]) -> None:
 
 def parse_number(what: str, text: str) -> int:
     """Return a whole number, of percent where *what* is a quota. CgpuError: it is none."""
-    if not (text.isascii() and text.isdecimal()):
-        raise CgpuError(f"{what} {text!r}: write a whole number")
+    if not is_number(text):
+        raise CgpuError(f"{what} {text[:40]!r}: write a whole number")
     number = int(text)
     if what.startswith("quota") and number > 100:
         raise CgpuError(f"{what} {number}: write 1 to 100 percent, or 0 for none")
@@ -147,10 +147,10 @@ def parse_policy(text: str) -> int:
     """Return the number of a policy given by number or name. CgpuError: there is none."""
     if text in POLICIES:
         return POLICIES.index(text)
-    if text.isascii() and text.isdecimal() and int(text) < len(POLICIES):
+    if is_number(text) and int(text) < len(POLICIES):
         return int(text)
     listed = ", ".join(f"{number} {name}" for number, name in enumerate(POLICIES))
-    raise CgpuError(f"no policy {text!r}; there are: {listed}")
+    raise CgpuError(f"no policy {text[:40]!r}; there are: {listed}")
 
 
 _READ: dict[str, Callable[[int, str, str], int | None]] = {

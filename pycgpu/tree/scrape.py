@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..errors import CgpuError
+from ..request.size import is_number
 
 PORT = 9836
 _TIMEOUT_S = 10
@@ -59,7 +61,12 @@ def fetch(node: str) -> str:
 
 
 def values(text: str) -> Values:
-    """Return containers by card and id: their labels, and what is told of each by metric."""
+    """
+    Return containers by card and id: their labels, and what is told of each by metric.
+
+    Raises:
+        CgpuError: a card has no number, or what is told of it is none.
+    """
     from prometheus_client.parser import text_string_to_metric_families
 
     found: Values = {}
@@ -68,10 +75,20 @@ def values(text: str) -> Values:
             for sample in family.samples:
                 if sample.name in (_USED, _MEMORY, _LIMIT):
                     key = sample.labels["gpu"], sample.labels["id"]
+                    if not (is_number(key[0]) and math.isfinite(sample.value)):
+                        raise ValueError(f"gpu {key[0][:40]!r} has {sample.name} {sample.value}")
                     found.setdefault(key, (sample.labels, {}))[1][sample.name] = sample.value
     except (ValueError, KeyError) as error:
         raise CgpuError(f"no metrics of cgpu: {error}") from None
     return found
+
+
+def _values_of(node: str) -> Values:
+    text = fetch(node)
+    try:
+        return values(text)
+    except CgpuError as error:
+        raise CgpuError(f"{node}: {error}") from None
 
 
 def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row]:
@@ -99,10 +116,9 @@ def top(nodes: Iterable[str], sample_s: float) -> tuple[list[Row], list[str]]:
 
     def ask(node: str) -> list[Row] | str:
         try:
-            before, began = values(fetch(node)), time.monotonic()
+            before, began = _values_of(node), time.monotonic()
             time.sleep(sample_s)
-            after = values(fetch(node))
-            return rows(node, before, after, time.monotonic() - began)
+            return rows(node, before, _values_of(node), time.monotonic() - began)
         except CgpuError as error:
             return str(error)
 

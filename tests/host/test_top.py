@@ -99,6 +99,24 @@ def test_what_is_no_node_is_told_in_one_line(node: str) -> None:
     assert result.stderr.startswith(f"cgpu: {node}: ") and result.stderr.count("\n") == 1
 
 
+USED = 'cgpu_container_used_seconds_total{gpu="%s",id="x"} %s\n'
+
+
+@pytest.mark.parametrize(
+    ("gpu", "value"),
+    [("0", "NaN"), ("0", "+Inf"), ("a", "1"), ("\u0663", "1"), ("9" * 5000, "1"), ("-1", "1")],
+)
+def test_a_node_that_tells_nonsense_is_named_alone(
+    nodes: list[Node], gpu: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, good = scrape.fetch, nodes[0].address
+    told = f"# TYPE cgpu_container_used_seconds_total counter\n{USED % (gpu, value)}"
+    monkeypatch.setattr(scrape, "fetch", lambda node: told if node == "n1" else fetch(node))
+    found, silent = scrape.top([good, "n1"], 0.1)
+    assert [row.node for row in found] == [good]
+    assert len(silent) == 1 and silent[0].startswith("n1: no metrics of cgpu: gpu ")
+
+
 def test_what_is_no_metric_of_ours_is_refused() -> None:
     with pytest.raises(CgpuError, match="no metrics of cgpu"):
         scrape.values("<html>\n")
