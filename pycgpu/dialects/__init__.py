@@ -17,20 +17,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
+    from typing import Any
 
-#: (module, name for people, the settings by which a container speaks this dialect).
+#: (module, name for people, the settings by which a container speaks this dialect, its others).
 DIALECTS = (
     (
         "alibaba_egpu",
         "Alibaba eGPU",
         ("AMP_VGPU_ENABLE",),
+        (
+            "GPU_MEM_PER_DEVICE",
+            "GPU_UTIL_PER_DEVICE",
+            "ALIYUN_COM_GPU_MEM_RESERVED",
+            "ALIYUN_COM_GPU_OOM_SCRIPT",
+        ),
     ),
     (
         "alibaba_cgpu",
         "Alibaba cGPU",
         ("ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_VISIBLE_DEVICES"),
+        (
+            "ALIYUN_COM_GPU_MEM_DEV",
+            "ALIYUN_COM_GPU_MEM_UNIT",
+            "ALIYUN_COM_GPU_SCHD_WEIGHT",
+            "ALIYUN_COM_GPU_HIGH_PRIO",
+        ),
     ),
-    ("ctyun_egpu", "CTyun eGPU", ("EGPU",)),
+    ("ctyun_egpu", "CTyun eGPU", ("EGPU",), ()),
     (
         "volcengine_mgpu",
         "Volcengine mGPU",
@@ -40,11 +53,13 @@ DIALECTS = (
             "vke.volcengine.com/mgpu-core",
             "vke.volcengine.com/mgpu-memory",
         ),
+        ("vke.volcengine.com/mgpu-compute-policy", "vke.volcengine.com/container-multiple-gpu"),
     ),
     (
         "huawei_xgpu",
         "Huawei xGPU",
         ("GPU_CONTAINER_MEM", "GPU_CONTAINER_QUOTA_PERCENT"),
+        ("GPU_IDX", "GPU_POLICY", "GPU_CONTAINER_PRIORITY"),
     ),
     (
         "kubernetes",
@@ -56,18 +71,43 @@ DIALECTS = (
             "nvidia.com/gpumem-percentage",
             "nvidia.com/gpucores",
         ),
+        (
+            "nvidia.com/gpu",
+            "nvidia.com/priority",
+            "GPU_CORE_UTILIZATION_POLICY",
+            "CUDA_DISABLE_CONTROL",
+        ),
     ),
     (
         "cgpu",
         "cGPU",
         ("CGPU_*",),
+        (),
     ),
 )
 
 DISABLE = "CGPU_DISABLE"
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-#: Variables of our own form that ask for nothing by themselves; the second is CDI's.
-NOT_ASKING = (DISABLE, "CGPU_CARD_")
+#: Followed by an index: CDI's, which asks for nothing by itself.
+_CDI_CARD = "CGPU_CARD_"
+#: Settings that ask for nothing and may stand beside any request: eGPU's constant, and what
+#: Alibaba's device plugin notes of its choice.
+HARMLESS = (
+    "AMP_USE_HOST_DAEMON",
+    "ALIYUN_COM_GPU_MEM_IDX",
+    "ALIYUN_COM_GPU_MEM_POD",
+    "ALIYUN_COM_GPU_MEM_ASSIGNED",
+    "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
+)
+#: Beginnings that are one dialect's alone, so that what is not known there is a mistyped setting.
+#: (``CGPU_`` is one, too: its dialect sees to that.)
+_FAMILIES = (
+    "ALIYUN_COM_GPU_",
+    "AMP_VGPU_",
+    "GPU_CONTAINER_",
+    "emr.serverless.mgpu.",
+    "vke.volcengine.com/mgpu-",
+)
 
 #: Annotations are read only under these names: pods carry many that are none of ours.
 ANNOTATION_PREFIXES = ("vke.volcengine.com/", "nvidia.com/", "emr.serverless.mgpu.")
@@ -87,9 +127,9 @@ def settings(
         allowed: what an environment may set, see :mod:`pycgpu.request.permit`.
 
     Raises:
-        RequestError: an entry is not text, an environment sets what it may not, or one of our
-            settings is given twice with different values (which of them a process would see
-            depends on its libc).
+        RequestError: an entry is not text, an environment sets what it may not, an annotation
+            ``cgpu.io/…`` is no setting, or one of our settings is given twice with different values
+            (which of them a process would see depends on its libc).
     """
     found: dict[str, str] = {}
     twice: dict[str, str] = {}
@@ -107,7 +147,20 @@ def settings(
         if isinstance(key, str) and key.startswith((OPERATOR, *ANNOTATION_PREFIXES)):
             if not isinstance(value, str):
                 raise RequestError(f"annotation {key} is {value!r}, which is not text", key)
-            operators[key.removeprefix(OPERATOR)] = value
+            name = key.removeprefix(OPERATOR)
+            if key != name and not _is_setting(name):
+                raise RequestError(
+                    f"annotation {key} is no setting; give a variable by its own name, as in"
+                    f" {OPERATOR}CGPU_MEM",
+                    key,
+                    value,
+                )
+            if operators.setdefault(name, value) != value:
+                raise RequestError(
+                    f"annotations give {name} as {operators[name]!r} and as {value!r}; keep one",
+                    name,
+                    value,
+                )
     pairs = [(key, value) for key, value in pairs if OPERATOR + key not in (annotations or {})]
     _check(pairs, operators, allowed)
     if allowed.annotations_only:
@@ -127,7 +180,7 @@ def settings(
 
 def _asks(key: str) -> bool:
     """A variable that asks for something; which cards a container sees is no request."""
-    return _is_ours(key) and key != _VISIBLE and not key.startswith("CGPU_CARD_")
+    return _is_ours(key) and key != _VISIBLE and not key.startswith(_CDI_CARD)
 
 
 def _check(
@@ -136,7 +189,7 @@ def _check(
     """Raise RequestError if an environment, which its image can set, asks for what it may not."""
     asking = [key for key, _ in pairs if _asks(key)]
     if allowed.annotations_only:
-        if asking and not any(asked_by(operators, keys) for _, _, keys in DIALECTS):
+        if asking and not any(asked_by(operators, keys) for _, _, keys, _ in DIALECTS):
             raise RequestError(
                 f"{asking[0]} stands in the environment, which asks for nothing on this node"
                 f" ({permit.PATH}); give it as the annotation {OPERATOR}{asking[0]}",
@@ -171,7 +224,7 @@ def _lifts(key: str, value: str, given: Mapping[str, str]) -> bool:
     if value.lower() in ("", "0", "false"):
         return False
     if key == "CUDA_DISABLE_CONTROL":
-        limits = next(keys for module, _, keys in DIALECTS if module == "kubernetes")
+        limits = next(keys for module, _, keys, _ in DIALECTS if module == "kubernetes")
         return asked_by(given, limits) is not None
     return any(_asks(other) and other != DISABLE for other in given)
 
@@ -181,24 +234,61 @@ def asked_by(env: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
     for key in keys:
         if key[-1] == "*":
             for name in env:
-                if name.startswith(key[:-1]) and not name.startswith(NOT_ASKING):
+                if _names(key, name) and name != DISABLE and not name.startswith(_CDI_CARD):
                     return name
         elif key in env:
             return key
     return None
 
 
+def _names(pattern: str, key: str) -> bool:
+    return key.startswith(pattern[:-1]) if pattern[-1] == "*" else key == pattern
+
+
+def _owner(key: str) -> str | None:
+    """Return the dialect that has the setting *key*, by its name for people, or None."""
+    for _, name, keys, others in DIALECTS:
+        if any(_names(pattern, key) for pattern in (*keys, *others)):
+            return name
+    return None
+
+
+def _is_setting(key: str) -> bool:
+    return key == _VISIBLE or key in HARMLESS or _owner(key) is not None
+
+
+class _Noted(dict[str, str]):
+    """Settings that remember which of them were read."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        super().__init__(env)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
 def request_from(env: Mapping[str, str]) -> Request | None:
     """
     Return what a container asks for, or None when it asks for no limit in any dialect.
 
+    Where it asks, each setting of any dialect must have been read for it: what has no effect there
+    is a limit that somebody believes in. (What lifts limits may: it has then lifted none.)
+
     Raises:
-        ConflictError: two dialects ask at once.
-        RequestError: a value cannot be read; the message quotes it.
+        ConflictError: two dialects ask at once, or a setting has no effect beside what asks.
+        RequestError: a value cannot be read, or a setting is not known; the message quotes it.
     """
+    _check_families(env)
+    env = noted = _Noted(env)
     off = disabled(env)
     requests: list[tuple[str, str, Request]] = []
-    for module, name, keys in DIALECTS:
+    for module, name, keys, _ in DIALECTS:
         key = asked_by(env, keys)
         if key is None or (off and module in ("alibaba_cgpu", "alibaba_egpu", "cgpu")):
             continue
@@ -215,7 +305,32 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         raise ConflictError(
             f"{key} ({name}) and {other_key} ({other}) ask at once; keep one of them"
         )
-    return requests[0][2] if requests else None
+    if not requests:
+        return None
+    name, key, request = requests[0]
+    for idle in env:
+        if idle in noted.read or not _asks(idle) or idle in permit.VARIABLES["disable"]:
+            continue
+        owner = _owner(idle)
+        if owner is not None:
+            raise ConflictError(
+                f"{idle}={env[idle]!r} ({owner}) has no effect beside {key} ({name}); leave it out"
+            )
+    return request
+
+
+def _check_families(env: Mapping[str, str]) -> None:
+    from .value import fail
+
+    for key, value in env.items():
+        if key.startswith(_FAMILIES) and not _is_setting(key):
+            known = [
+                setting
+                for _, _, keys, others in DIALECTS
+                for setting in (*keys, *others)
+                if any(key.startswith(one) and setting.startswith(one) for one in _FAMILIES)
+            ]
+            raise fail(key, value, f"unknown; known are {', '.join(known)}")
 
 
 def _dialect(module: str) -> ModuleType:

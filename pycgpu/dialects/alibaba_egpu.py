@@ -74,6 +74,8 @@ def _memory(env: Mapping[str, str]) -> MemoryBytes | MemoryShare | None:
     size = value.integer(env, DEV, 1, None, "write a positive whole number")
     if asked_bytes is not None and part is not None:
         raise ConflictError(f"{MEMORY} and {CONTAINER} both ask for memory; keep one of them")
+    if part is None and size is not None:
+        raise value.fail(DEV, env[DEV], f"{CONTAINER} is missing")
     if asked_bytes is not None:
         if asked_bytes <= reserved_bytes:
             raise value.fail(
@@ -81,8 +83,6 @@ def _memory(env: Mapping[str, str]) -> MemoryBytes | MemoryShare | None:
             )
         return MemoryBytes(asked_bytes - reserved_bytes)
     if part is None:
-        if size is not None:
-            raise value.fail(DEV, env[DEV], f"{CONTAINER} is missing")
         return None
     if size is not None and part > size:
         raise value.fail(CONTAINER, env[CONTAINER], f"{part} is more than {DEV}={size}")

@@ -49,6 +49,8 @@ def parse(env: Mapping[str, str]) -> Request | None:
     policy = None if number is None else POLICY_MAP[number]
     if policy is None and quota is not None:
         policy = MIXED
+    if quota is not None and policy in (NATIVE, AVERAGE, PREEMPTIVE):
+        raise value.fail(QUOTA, env[QUOTA], f"has no effect under {POLICY}={number}; leave it out")
     share = CardShare(
         memory=None if mem is None else MemoryBytes(mem * MIB),
         # Under 'fixed' and 'mixed' the percentage is a ceiling; where cards are shared by

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu.dialects import DIALECTS, request_from, settings
+from pycgpu.dialects import DIALECTS, HARMLESS, request_from, settings
 from pycgpu.errors import ConflictError, RequestError
+from pycgpu.request import permit
 from pycgpu.request.admission import admit
 from pycgpu.request.model import GIB, Card, Grant, Refusal, Request
 
@@ -26,7 +27,7 @@ ASKING = {
 
 
 def test_every_dialect_is_tried_here() -> None:
-    assert {name for _, name, _ in DIALECTS} == set(ASKING)
+    assert {name for _, name, *_ in DIALECTS} == set(ASKING)
 
 
 #: eGPU's master switch gives it cGPU's memory variables, so those two do not conflict.
@@ -97,35 +98,12 @@ def test_what_is_no_text_is_refused(env: Any, annotations: Any) -> None:
         settings(env, annotations)
 
 
+#: All that are known, and of those that stand for more some that are and some that are not.
 KEYS = sorted(
-    {key for env in ASKING.values() for key in env}
-    | {
-        "ALIYUN_COM_GPU_MEM_DEV",
-        "ALIYUN_COM_GPU_MEM_RESERVED",
-        "ALIYUN_COM_GPU_SCHD_WEIGHT",
-        "ALIYUN_COM_GPU_VISIBLE_DEVICES",
-        "ALIYUN_COM_GPU_OOM_SCRIPT",
-        "GPU_MEM_PER_DEVICE",
-        "GPU_UTIL_PER_DEVICE",
-        "NVIDIA_VISIBLE_DEVICES",
-        "GPU_IDX",
-        "GPU_POLICY",
-        "GPU_CONTAINER_QUOTA_PERCENT",
-        "CUDA_DEVICE_MEMORY_LIMIT_0",
-        "CUDA_DEVICE_SM_LIMIT_1",
-        "CUDA_DISABLE_CONTROL",
-        "nvidia.com/gpu",
-        "nvidia.com/gpumem",
-        "vke.volcengine.com/mgpu-core",
-        "vke.volcengine.com/mgpu-memory",
-        "vke.volcengine.com/container-multiple-gpu",
-        "CGPU_QUOTA",
-        "CGPU_QUOTA_MIN",
-        "CGPU_WEIGHT",
-        "CGPU_GPU",
-        "CGPU_DISABLE",
-        "CGPU_X",
-    }
+    {key for _, _, keys, others in DIALECTS for key in (*keys, *others) if key[-1] != "*"}
+    | {"NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT_1"}
+    | {f"CGPU_{name}" for name in ("MEM", "QUOTA", "QUOTA_MIN", "WEIGHT", "GPU", "DISABLE", "X")}
+    | {key for env in ASKING.values() for key in env}
 )
 TEXTS = st.one_of(
     st.sampled_from(["0", "1", "3,1", "1,0,0", "all", "none", "", "GPU-00", "50", "4GiB", "25%"]),
@@ -152,6 +130,91 @@ def test_any_environment_gives_a_request_or_one_line_that_says_why_not(env: Any)
     assert request is None or isinstance(request, Request)
     if request is not None:
         assert isinstance(admit(request, HOST), (Grant, Refusal))
+
+
+VKE = "vke.volcengine.com/"
+
+
+@pytest.mark.parametrize(
+    ("env", "idle"),
+    [
+        ({"ALIYUN_COM_GPU_MEM_CONTAINER": "3", "GPU_UTIL_PER_DEVICE": "30"}, "GPU_UTIL_PER_DEVICE"),
+        (ASKING["Alibaba eGPU"] | {"ALIYUN_COM_GPU_HIGH_PRIO": "1"}, "ALIYUN_COM_GPU_HIGH_PRIO"),
+        (
+            {"AMP_VGPU_ENABLE": "1", "GPU_MEM_PER_DEVICE": "9" * 10, "ALIYUN_COM_GPU_MEM_DEV": "3"},
+            "ALIYUN_COM_GPU_MEM_DEV",
+        ),
+        (
+            ASKING["Volcengine mGPU"] | {VKE + "container-multiple-gpu": "2"},
+            VKE + "container-multiple-gpu",
+        ),
+        (
+            {VKE + "mgpu-core": "200", VKE + "mgpu-compute-policy": "bogus"},
+            VKE + "mgpu-compute-policy",
+        ),
+        (
+            {"GPU_CONTAINER_QUOTA_PERCENT": "30", "GPU_POLICY": "0"},
+            "GPU_CONTAINER_QUOTA_PERCENT",
+        ),
+        (
+            ASKING["Kubernetes (HAMi)"] | {"nvidia.com/priority": "1"},
+            "nvidia.com/priority",
+        ),
+        (ASKING["cGPU"] | {"GPU_IDX": "1"}, "GPU_IDX"),
+        (ASKING["CTyun eGPU"] | {"ALIYUN_COM_GPU_SCHD_WEIGHT": "3"}, "ALIYUN_COM_GPU_SCHD_WEIGHT"),
+    ],
+)
+def test_what_has_no_effect_is_refused_and_named(env: Any, idle: str) -> None:
+    """A limit that was given beside another and is lost would be one that somebody believes in."""
+    with pytest.raises(RequestError) as caught:
+        request_from(env)
+    assert idle in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["CGPU_DISABLED", "CGPU_DISABLE_", "ALIYUN_COM_GPU_MEM_CONTAINERS", "AMP_VGPU_ENABLED"]
+    + ["GPU_CONTAINER_MEMORY", "emr.serverless.mgpu.cores", VKE + "mgpu-quota"],
+)
+def test_a_setting_that_is_mistyped_is_refused_though_nothing_else_asks(key: str) -> None:
+    with pytest.raises(RequestError, match=f"^{key}='1': unknown; known are "):
+        request_from({key: "1"})
+
+
+@pytest.mark.parametrize("name", ["mem", "cgpu_mem", "QUOTA", "PATH", "nvidia.com/gpu-mem"])
+def test_an_annotation_of_ours_that_is_no_setting_is_refused(name: str) -> None:
+    for env in ([], ["CGPU_MEM=4GiB"]):
+        with pytest.raises(RequestError, match=f"^annotation cgpu.io/{name} is no setting; "):
+            settings(env, {f"cgpu.io/{name}": "1"})
+
+
+def test_two_annotations_for_one_setting_are_refused() -> None:
+    annotations = {"cgpu.io/nvidia.com/gpumem": "1000", "nvidia.com/gpumem": "9000"}
+    for given_in in (annotations, dict(reversed(annotations.items()))):
+        with pytest.raises(RequestError, match=r"annotations give nvidia\.com/gpumem as"):
+            settings([], given_in)
+    assert settings([], dict.fromkeys(annotations, "1000")) == {"nvidia.com/gpumem": "1000"}
+
+
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+def test_what_vendors_put_beside_a_request_refuses_nobody(asking: Any) -> None:
+    beside = dict.fromkeys(HARMLESS, "1") | {"GPU_COUNT": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    beside |= {"nvidia.com/use-gputype": "A100", VKE + "pod-eni": "1"}
+    assert request_from(asking | beside) == request_from(asking) is not None
+
+
+@given(st.sampled_from(list(ASKING.values())), ENVIRONMENTS)
+def test_each_setting_that_is_given_is_effective_or_refused(asking: Any, env: Any) -> None:
+    """What is effective is read: no request is made where it holds what nobody can read."""
+    env |= asking
+    try:
+        request = request_from(env)
+    except RequestError:
+        return
+    for key in env if request is not None else ():
+        if key not in permit.VARIABLES["disable"]:
+            with pytest.raises(RequestError):
+                request_from(env | {key: "\x00?"})
 
 
 @given(ENVIRONMENTS)

@@ -39,7 +39,7 @@ def imported(*modules: str) -> set[str]:
         ("oci.hook",),
         ("oci.runtime", "oci.hook"),
         ("oci.hook", "oci.oom_spawn"),
-        *[("oci.hook", f"dialects.{module}") for module, _, _ in dialects.DIALECTS],
+        *[("oci.hook", f"dialects.{module}") for module, *_ in dialects.DIALECTS],
     ],
     ids=lambda modules: modules[-1],
 )
