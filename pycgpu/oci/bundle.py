@@ -90,7 +90,9 @@ def check_annotations(bundle: str, config: dict[str, object]) -> None:
         # Most containers have none, and need not wait for this.
         from . import image
 
-        image.check(bundle, {key: annotations[key] for key in counting})
+        root = config.get("root")
+        path = root.get("path") if isinstance(root, dict) else None
+        image.check(bundle, {key: annotations[key] for key in counting}, path)
 
 
 def request_of(

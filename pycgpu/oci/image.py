@@ -19,24 +19,24 @@ from . import json_text
 _MANIFESTS = ("manifest", "=bWFuaWZlc3Q")
 _SUFFIX = "-containers"
 _RECORDS = ("containers.json", "volatile-containers.json")
-#: Where CRI-O has its bundles, and Podman none.
-_RUN = ("/run/", "/var/run/")
 
 
-def check(bundle: str, annotations: dict[str, object]) -> None:
+def check(bundle: str, annotations: dict[str, object], root: object) -> None:
     """
     Raise HookError if one of *annotations* is the image's, or it cannot be told.
 
     Args:
-        bundle: Podman's is ``<storage>/<driver>-containers/<id>/userdata``.
+        bundle: Podman's is ``<storage>/<driver>-containers/<id>/userdata``, beside its record of
+            the container; CRI-O's is of the same form, and its record with the container's root.
+        root: of the container, ``<storage>/<driver>/…``, where no image says what it is.
     """
     place, _, last = posix.fspath(bundle).rstrip("/").rpartition("/")
     place, _, container_id = place.rpartition("/")
     storage, _, kind = place.rpartition("/")
-    if last != "userdata" or not kind.endswith(_SUFFIX) or bundle.startswith(_RUN):
+    if last != "userdata" or not kind.endswith(_SUFFIX):
         return
     image = _image_of(place, container_id)
-    if image == "":
+    if image == "" or (image is None and _is_recorded_elsewhere(kind, container_id, root)):
         return
     images = f"{storage}/{kind.removesuffix(_SUFFIX)}-images"
     own = None if image is None else _annotations_of(f"{images}/{image}")
@@ -51,6 +51,12 @@ def check(bundle: str, annotations: dict[str, object]) -> None:
                 f"the annotation {key}={value!r} is the image's own, and would count as if whoever"
                 " starts the container had given it: give another value, or make the image without"
             )
+
+
+def _is_recorded_elsewhere(kind: str, container_id: str, root: object) -> bool:
+    """Tell CRI-O's bundle, which lies apart from its storage, by that storage."""
+    storage, driver, _ = str(root).rpartition(f"/{kind.removesuffix(_SUFFIX)}/")
+    return bool(driver) and _image_of(f"{storage}/{kind}", container_id) is not None
 
 
 def _image_of(place: str, container_id: str) -> str | None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The OCI hook on a tree of files: what it writes, what it refuses, what it logs."""
 
+import contextlib
 import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from pycgpu.errors import HookError
 from pycgpu.oci import hook, image
+from pycgpu.oci.bundle import load_config
 from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog
 from pycgpu.request.model import MIB
 from pycgpu.tree import lock
@@ -314,6 +317,48 @@ def test_an_annotation_of_podmans_image_is_nobodys_request(
     put(engine.root, features="memory\nweights\nslices\ngate\n")
     assert engine.call(state=engine.state(bundle=str(bundle)), config=config) == status
     assert ("image's" in capsys.readouterr().err) == bool(status)
+
+
+def stored(storage: Path, annotations: dict[str, str]) -> Path:
+    """Make a storage with the container and its image; return where Podman has the bundle."""
+    (storage / "overlay-images/ab12").mkdir(parents=True)
+    (storage / "overlay-images/ab12/manifest").write_text(json.dumps({"annotations": annotations}))
+    (storage / "overlay-containers").mkdir()
+    (storage / "overlay-containers/containers.json").write_text(
+        json.dumps([{"id": CID, "image": "ab12"}])
+    )
+    return storage / "overlay-containers" / CID / "userdata"
+
+
+@pytest.mark.parametrize("mark", [{}, {"io.kubernetes.cri-o.ContainerType": "container"}])
+def test_podmans_images_are_looked_at_where_its_storage_is_below_run(mark: dict[str, str]) -> None:
+    """CRI-O's bundles are there, too; an image may say that its container is one of those."""
+    if not os.access("/run", os.W_OK):
+        pytest.skip("needs root")
+    annotations = {"cgpu.io/CGPU_WEIGHT": "4", **mark}
+    with tempfile.TemporaryDirectory(dir="/run") as made:
+        bundle = stored(Path(made), annotations)
+        bundle.mkdir(parents=True)
+        root = f"{made}/overlay/ef34/merged"
+        config = {"annotations": annotations, "root": {"path": root}}
+        (bundle / "config.json").write_text(json.dumps(config))
+        with pytest.raises(HookError, match="is the image's own"):
+            load_config(str(bundle))
+
+
+@pytest.mark.parametrize(("recorded", "refused"), [(CID, False), ("other", True)])
+def test_an_annotation_of_crios_is_its_pods(tmp_path: Path, recorded: str, refused: bool) -> None:
+    """Its bundle lies apart from the storage that has the container and its root."""
+    annotations = {"cgpu.io/CGPU_WEIGHT": "4"}
+    stored(tmp_path / "lib", annotations)
+    records = tmp_path / "lib/overlay-containers/containers.json"
+    records.write_text(json.dumps([{"id": recorded, "image": "ab12"}]))
+    bundle = tmp_path / "run/overlay-containers" / CID / "userdata"
+    bundle.mkdir(parents=True)
+    config = {"annotations": annotations, "root": {"path": f"{tmp_path}/lib/overlay/ef34/merged"}}
+    (bundle / "config.json").write_text(json.dumps(config))
+    with pytest.raises(HookError) if refused else contextlib.nullcontext():
+        assert load_config(str(bundle)) == config
 
 
 def test_a_refusal_logs_the_cards_that_would_have_fitted_and_that_nothing_was_reserved(
