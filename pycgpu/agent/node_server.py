@@ -18,6 +18,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 from typing import Any
 
 from pycgpu.agent import door
@@ -33,33 +34,75 @@ _TIMEOUT_S = 10
 USER_MAX = 32
 CLIENTS_MAX = 128
 ROOT_MAX = 1024
+#: Whose the ids are that a user has besides its own, ``name:first:count``, and the names' numbers.
+SUBUID = "/etc/subuid"
+PASSWD = "/etc/passwd"
 _PIECE_BYTES = 1 << 16
 _EVENT_WAIT_MS = 1000
 
 
+def owner_of(uid: int) -> str:
+    """Return the user whose id *uid* is, its own or a subordinate one."""
+    for name, first, count in _lines(SUBUID, 3):
+        if first.isdecimal() and count.isdecimal() and 0 <= uid - int(first) < int(count):
+            if name.isdecimal():
+                return name
+            # The file alone: a directory's server would have whoever connects wait.
+            return next((line[2] for line in _lines(PASSWD, 7) if line[0] == name), name)
+    return str(uid)
+
+
+def _lines(path: str, fields: int) -> list[list[str]]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = [line.rstrip("\n").split(":") for line in file]
+    except OSError:
+        return []
+    return [line for line in found if len(line) == fields]
+
+
 class _Guests:
-    """Who is being answered, by user."""
+    """Who is being answered, by user; those of a user's in the order in which they came."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count: dict[int, int] = {}
+        self._places: dict[str, list[socket.socket]] = {}
 
-    def enter(self, uid: int) -> bool:
-        """Take one more client of a user's; False: there are too many."""
+    def enter(self, uid: int, connection: socket.socket) -> bool:
+        """
+        Take one more client of a user's; False: there are too many.
+
+        Where all have taken all places, the newest client of who has most makes room for one that
+        has fewer, even with this one.
+        """
+        user = "0" if uid == 0 else owner_of(uid)
         with self._lock:
-            count = self._count.get(uid, 0)
-            others = sum(number for user, number in self._count.items() if user != 0)
-            most = ROOT_MAX if uid == 0 else USER_MAX
-            if count >= most or (uid != 0 and others >= CLIENTS_MAX):
+            own = len(self._places.get(user, ()))
+            if own >= (ROOT_MAX if uid == 0 else USER_MAX):
                 return False
-            self._count[uid] = count + 1
+            others = {one: places for one, places in self._places.items() if one != "0"}
+            if uid != 0 and sum(map(len, others.values())) >= CLIENTS_MAX:
+                most = max(others, key=lambda one: len(others[one]))
+                if len(others[most]) <= own + 1:
+                    return False
+                newest = others[most][-1]
+                self._leave(most, newest)
+                with contextlib.suppress(OSError):
+                    newest.shutdown(socket.SHUT_RDWR)
+            self._places.setdefault(user, []).append(connection)
             return True
 
-    def leave(self, uid: int) -> None:
+    def leave(self, connection: socket.socket) -> None:
         with self._lock:
-            self._count[uid] -= 1
-            if not self._count[uid]:
-                del self._count[uid]
+            for user, places in self._places.items():
+                if connection in places:
+                    self._leave(user, connection)
+                    return
+
+    def _leave(self, user: str, connection: socket.socket) -> None:
+        self._places[user].remove(connection)
+        if not self._places[user]:
+            del self._places[user]
 
 
 class NodeServer:
@@ -74,7 +117,7 @@ class NodeServer:
         with connection:
             uid = _user(connection)
             connection.settimeout(_TIMEOUT_S)
-            if not self._guests.enter(uid):
+            if not self._guests.enter(uid, connection):
                 with contextlib.suppress(OSError):
                     _send(connection, {"errno": errno.EAGAIN})
                 return
@@ -83,7 +126,7 @@ class NodeServer:
             except (OSError, ValueError, RecursionError) as error:
                 log.debug("a reader of nodes: %s", error)
             finally:
-                self._guests.leave(uid)
+                self._guests.leave(connection)
 
     def _serve(self, connection: socket.socket) -> None:
         request = _receive(connection)
@@ -143,11 +186,17 @@ class NodeServer:
 
 def _receive(connection: socket.socket) -> dict[str, Any]:
     line = b""
+    deadline = time.monotonic() + _TIMEOUT_S
     while not line.endswith(b"\n"):
+        # Of the whole request: a byte now and then would keep the place.
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
         part = connection.recv(_REQUEST_MAX)
         line += part
         if not part or len(line) > _REQUEST_MAX:
             raise ValueError("not one line")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    connection.settimeout(_TIMEOUT_S)
     found = json.loads(line)
     if not isinstance(found, dict):
         raise ValueError("not an object")

@@ -186,29 +186,94 @@ def _followed(following: socket.socket) -> bool:
     return b"bytes" in answer
 
 
-def test_no_user_keeps_others_from_the_socket_and_none_keeps_root(
-    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def places(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
+    """Five places at the socket, three for a user, and who takes them."""
     if os.geteuid():
         pytest.skip("needs root")
     for path in (tmp_path, *tmp_path.parents[:-2]):
         path.chmod(path.stat().st_mode | 0o011)
     monkeypatch.setattr(node_server, "USER_MAX", 3)
     monkeypatch.setattr(node_server, "CLIENTS_MAX", 5)
+    monkeypatch.setattr(node_server, "SUBUID", f"{tmp_path}/subuid")
+    monkeypatch.setattr(node_server, "PASSWD", f"{tmp_path}/passwd")
     monkeypatch.setattr(door, "events", _silent)
-    counts = []
-    kept = []
-    for user in (NOBODY, NOBODY - 1, NOBODY - 2):
-        os.seteuid(user)
+    with contextlib.ExitStack() as stack:
+        yield Places(root, stack)
+
+
+class Places:
+    """Who follows the ring."""
+
+    def __init__(self, root: str, stack: contextlib.ExitStack) -> None:
+        self.root = root
+        self.stack = stack
+        self.kept: list[socket.socket] = []
+
+    def take(self, uid: int) -> bool:
+        """Try to take one more."""
+        os.seteuid(uid)
         try:
-            kept += [_follower(root) for _ in range(4)]
+            one = self.stack.enter_context(_follower(self.root))
         finally:
             os.seteuid(0)
-        counts.append(sum(map(_followed, kept[-4:])))
-    assert counts == [3, 2, 0]
+        taken = _followed(one)
+        if taken:
+            self.kept.append(one)
+        return taken
+
+    def ended(self) -> list[int]:
+        """Which of them were ended, by the order in which they came."""
+        return [
+            number for number, one in enumerate(self.kept) if select.select([one], [], [], 0)[0]
+        ]
+
+
+def test_no_user_keeps_others_from_the_socket_and_none_keeps_root(
+    places: Places, root: str
+) -> None:
+    counts = [sum(places.take(user) for _ in range(4)) for user in (NOBODY, NOBODY - 1)]
+    assert counts == [3, 2]
+    # A third one takes the newest of who has most, and no more than that one keeps.
+    assert places.take(NOBODY - 2)
+    assert places.ended() == [2]
+    assert not places.take(NOBODY - 2)
+    assert places.ended() == [2]
     assert procfs.read_features(root)
-    for one in kept:
-        one.close()
+
+
+def test_a_users_subordinate_ids_have_no_places_of_their_own(
+    places: Places, tmp_path: Path
+) -> None:
+    (tmp_path / "subuid").write_text(
+        f"# rootless\nalice:100000:65536\n{NOBODY}:300000:9\nx:y\nbob:1:-\n"
+    )
+    (tmp_path / "passwd").write_text("alice:x:1001:1001::/home/alice:/bin/sh\n")
+    assert [places.take(uid) for uid in (100000, 100001, 165535, 100002, 1001)] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    assert places.take(165536) and places.take(NOBODY)
+    assert places.ended() == []
+    # All five are taken, three of them by one user. Another's third would have as many as he.
+    assert places.take(300008) and places.ended() == [2]
+    assert not places.take(300007)
+    assert places.ended() == [2]
+
+
+def test_a_request_that_comes_by_the_byte_is_not_waited_for(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes in time, and all of them do not."""
+    monkeypatch.setattr(node_server, "_TIMEOUT_S", 0.5)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(root)
+        began = time.monotonic()
+        while not select.select([client], [], [], 0.05)[0]:
+            assert time.monotonic() - began < 20
+            with contextlib.suppress(BrokenPipeError):
+                client.sendall(b" ")
+        assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize("text", [b"\n", b"[]\n", b"{\n", b'{"op": "erase"}\n', b"x" * (1 << 16)])
