@@ -94,6 +94,31 @@ def test_who_may_set_limits_may_annotate(api: ControlPlane) -> None:
     until(lambda: create(api, made, "user") != "", "the server's look at the end of it")
 
 
+def test_a_pods_cards_are_the_extenders_to_write_and_an_operators_pod_can_end(
+    api: ControlPlane,
+) -> None:
+    metadata = {"annotations": {"cgpu.io/CGPU_WEIGHT": "4"}, "finalizers": ["example.com/job"]}
+    api.kubectl("create", "-f", "-", text=json.dumps(pod("placed", metadata=metadata)))
+
+    def patch(account: str, change: Any) -> str:
+        done = api.kubectl(
+            *("patch", "pod", "placed", "--type=merge", "-p", json.dumps({"metadata": change})),
+            f"--as=system:serviceaccount:{account}",
+            check=False,
+        )
+        return done.stderr if done.returncode else ""
+
+    cards = {"annotations": {"scheduling.cgpu.io/cards": "{}"}}
+    assert "set placements.cgpu.io" in patch("default:user", cards)
+    assert patch("cgpu:scheduler", cards) == ""
+    weight = {"annotations": {"cgpu.io/CGPU_WEIGHT": None}}
+    for account in ("default:user", "cgpu:scheduler"):
+        assert "set limits.cgpu.io" in patch(account, weight)
+    # What has nothing to do with them is anybody's: a Job's controller takes its finalizer.
+    assert patch("default:user", {"labels": {"x": "y"}, "finalizers": None}) == ""
+    api.kubectl("delete", "pod", "placed", "--force", "--wait=false")
+
+
 @pytest.mark.parametrize(
     ("account", "verb", "what", "may"),
     [
