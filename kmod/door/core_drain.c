@@ -24,7 +24,8 @@ struct cgpu_drain cgpu_maps = CGPU_DRAIN_INIT(cgpu_maps, maps_count);
 /* written while both drains are closed, or nobody can be inside; and under pins_lock */
 static const struct cgpu_core_ops *in_charge;
 static DEFINE_SPINLOCK(pins_lock);
-static unsigned int pins;       /* containers, open files of the tree */
+static unsigned int pins;       /* containers, open files of the tree, readers of events */
+static bool started;            /* whoever is in charge stays until it is unloaded */
 
 const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_drain *drain)
 {
@@ -60,17 +61,27 @@ static bool get_both(void)
 	return false;
 }
 
-bool cgpu_core_pin(void)
+static bool pin(bool with_state)
 {
 	unsigned long flags;
 	bool pinned;
 
 	spin_lock_irqsave(&pins_lock, flags);
-	pinned = pins || get_both();
+	pinned = (started || !with_state) && (pins || get_both());
 	if (pinned)
 		pins++;
 	spin_unlock_irqrestore(&pins_lock, flags);
 	return pinned;
+}
+
+bool cgpu_core_pin(void)
+{
+	return pin(false);
+}
+
+bool cgpu_core_pin_state(void)
+{
+	return pin(true);
 }
 
 void cgpu_core_unpin(void)
@@ -95,6 +106,17 @@ void cgpu_core_replace(const struct cgpu_core_ops *core)
 		put_core(in_charge);
 	}
 	WRITE_ONCE(in_charge, core);
+	if (!core)
+		started = false;
+	spin_unlock_irqrestore(&pins_lock, flags);
+}
+
+void cgpu_core_started(void)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&pins_lock, flags);
+	started = true;
 	spin_unlock_irqrestore(&pins_lock, flags);
 }
 

@@ -41,6 +41,9 @@ const struct cgpu_core_ops *cgpu_core_in_charge(void);
  */
 void cgpu_core_replace(const struct cgpu_core_ops *core);
 
+/** cgpu_core_started() - who is in charge has not refused to be: its state may be pinned */
+void cgpu_core_started(void);
+
 /**
  * cgpu_core_pin() - keep the door, and whoever is in charge, from being unloaded
  *
@@ -51,7 +54,18 @@ void cgpu_core_replace(const struct cgpu_core_ops *core);
 bool cgpu_core_pin(void);
 
 /**
- * cgpu_core_unpin() - end what cgpu_core_pin() began
+ * cgpu_core_pin_state() - as cgpu_core_pin(), and keep the state of whoever is in charge
+ *
+ * A core whose start fails takes its state with it, whatever is pinned by then.
+ *
+ * Context: any.
+ *
+ * Return: false: also if none is in charge, or it has not started yet.
+ */
+bool cgpu_core_pin_state(void);
+
+/**
+ * cgpu_core_unpin() - end what cgpu_core_pin() or cgpu_core_pin_state() began
  *
  * Context: any.
  */

@@ -150,7 +150,8 @@ void cgpu_door_unregister(const struct cgpu_core_ops *core);
  *
  * Context: any.
  *
- * Return: false: one of them is being unloaded at this moment, and nothing is kept.
+ * Return: false: one of them is being unloaded at this moment, or the core has not
+ * started yet, and nothing is kept.
  */
 bool cgpu_door_pin(void);
 

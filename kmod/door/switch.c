@@ -158,7 +158,7 @@ static int accept(void)
 
 /* ---------------------------------------------------------- cores come and go */
 
-/* No container exists. */
+/* No container exists, and no file of the tree is open. */
 static void dismiss(const struct cgpu_core_ops *core)
 {
 	core->quiesce();
@@ -179,6 +179,7 @@ static int take_charge(const struct cgpu_core_ops *core)
 	cgpu_core_replace(core);
 	err = core->start();
 	if (!err) {
+		cgpu_core_started();
 		/* no driver yet is no error: the notifier, or create, attaches later */
 		cgpu_hook_look();
 		return 0;
@@ -275,7 +276,7 @@ bool cgpu_door_pin(void)
 {
 	unsigned long flags;
 
-	if (!cgpu_core_pin())
+	if (!cgpu_core_pin_state())
 		return false;
 	spin_lock_irqsave(&bridge_lock, flags);
 	containers++;

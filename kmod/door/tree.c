@@ -66,8 +66,11 @@ static ssize_t node_write(struct file *file, const char __user *user, size_t siz
 
 static void let_go(void *entry)
 {
+	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
+
 	/* pinned, so there is one */
-	cgpu_core_enter(&cgpu_calls)->node_release(entry);
+	if (!WARN_ON_ONCE(!core))
+		core->node_release(entry);
 	cgpu_core_leave(&cgpu_calls);
 	cgpu_core_unpin();
 }
@@ -95,7 +98,7 @@ static int take(void *entry, bool write)
 	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
 	int err = -ENODEV;
 
-	if (core && cgpu_core_pin()) {
+	if (core && cgpu_core_pin_state()) {
 		err = core->node_open(entry, write);
 		if (err)
 			cgpu_core_unpin();

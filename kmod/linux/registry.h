@@ -70,7 +70,7 @@ u64 cgpu_registry_digest(u64 digest);
  * @create: its id, and who it is
  *
  * Return: the container with one reference, or -ENOMEM, -ENODEV: the module is being
- * unloaded, -ESRCH: no such process, -ENOENT: no such cgroup, -EINVAL: neither is a
+ * loaded or unloaded, -ESRCH: no such process, -ENOENT: no such cgroup, -EINVAL: neither is a
  * container.
  */
 struct cgpu_container *cgpu_container_new(const struct cgpu_create *create);

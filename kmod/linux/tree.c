@@ -324,6 +324,7 @@ void cgpu_tree_end(void)
 	for (node = 0; node < tree->root.nodes; node++)
 		if (cgpu_node_table[node].place == CGPU_PLACE_ROOT && node != CGPU_NODE_EVENTS)
 			remove_proc_entry(cgpu_node_table[node].name, tree->root.dir);
+	WARN_ON(kref_read(&tree->root.refs) != 1);
 	kvfree(tree);
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -87,6 +88,41 @@ def test_loading_and_unloading_under_traffic_disturbs_no_host_process(
     finally:
         os.killpg(busy.pid, 15)
         busy.wait()
+
+
+#: Where the simulated driver is told to hold a call.
+PAUSE = Path("/sys/module/nvidia/parameters/pause")
+
+
+@pytest.mark.needs("km")
+@pytest.mark.kernel(by_default=True)
+def test_nobody_opens_the_tree_of_a_core_that_has_not_started(
+    sim: Any, made: Any, loaded_modules: Any
+) -> None:
+    """One that does not know the driver takes the tree with it."""
+    driver = sim(cards="t4", branch=999)
+    core = next(made("km").glob("cgpu_core_*.ko"))
+    root = Path("/proc/cgpu_km")
+    loaded_modules.load(made("km") / "cgpu_km.ko")
+    PAUSE.write_text("open ff\n")
+    loading = subprocess.Popen(["insmod", core], stderr=subprocess.PIPE, text=True)
+    until(lambda: PAUSE.read_text() == "held\n", "the core's look at the driver")
+    events = os.open(root / "events", os.O_RDONLY)
+    opened: list[int] = []
+    refused = ""
+    try:
+        opened.append(os.open(root / "version", os.O_RDONLY))
+    except OSError as error:
+        refused = errno.errorcode[error.errno or 0]
+    PAUSE.write_text("\n")
+    assert "not supported" in loading.communicate()[1]
+    for descriptor in [*opened, events]:
+        os.close(descriptor)
+    assert refused == "ENODEV"
+    assert set(os.listdir(root)) == {"events", "upgrade"}
+    driver.unload()
+    loaded_modules.load(core)
+    assert root.joinpath("api_version").read_text() == "1\n"
 
 
 def _first_process(unshare: subprocess.Popen[str]) -> int:
