@@ -121,11 +121,26 @@ static struct proc_dir_entry *make_directory(const char *name, struct proc_dir_e
 			       of_containers ? (void *)&cgpu_door_containers : NULL);
 }
 
-static void remove_branch(struct branch *branch)
+static void remove_leaf(struct branch *branch)
 {
 	proc_remove(branch->dir);
 	list_del(&branch->node);
 	kref_put(&branch->refs, branch_release);
+}
+
+/*
+ * With a directory procfs frees all that is in it: those of containers that have ended,
+ * and whose end has yet to come here, go before it. They are newer, so a walk over
+ * all branches may remove the one where it is.
+ */
+static void remove_branch(struct branch *branch)
+{
+	struct branch *inner, *next;
+
+	list_for_each_entry_safe(inner, next, &tree->branches, node)
+		if (inner->parent == branch->dir)
+			remove_leaf(inner);
+	remove_leaf(branch);
 }
 
 /* Return: the directory's branch; an error: -EEXIST: the name is taken, -ENOMEM. */

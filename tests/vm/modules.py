@@ -24,6 +24,7 @@ from tests.vm.kernels import Kernel
 REPOSITORY = Path(__file__).resolve().parents[2]
 KMOD = REPOSITORY / "kmod"
 FAKEPCI = Path(__file__).resolve().with_name("fakepci")
+HOLD = Path(__file__).resolve().with_name("hold")
 PROGRAMS = Path(__file__).resolve().with_name("programs")
 
 # Older builds of the same thing that are kept, for going back and forth between branches.
@@ -216,6 +217,17 @@ def fakepci(kernel: Kernel) -> Path:
         return directory / "fakepci.ko"
 
 
+def hold(kernel: Kernel) -> Path:
+    """Build the module that holds a call of a function; return its path."""
+    sources = Sources([HOLD])
+    with Build("hold", kernel.tag, sources.digest()) as build:
+        directory = build.root / HOLD.relative_to(REPOSITORY)
+        if not build.complete:
+            sources.write(build.root)
+            make(directory, *_kbuild(kernel))
+        return directory / "hold.ko"
+
+
 def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     """
     Build what a group of tests names and return where it is.
@@ -223,13 +235,13 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
     Args:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
             ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
-            own), ``bridge`` (for the simulated driver), ``fakepci``, ``rootfs``, ``engines``
-            (Docker and containerd), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's own tools),
-            and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it,
-            as ``bridge:<branch>``.
+            own), ``bridge`` (for the simulated driver), ``fakepci``, ``hold``, ``rootfs``,
+            ``engines`` (Docker and containerd), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's
+            own tools), and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the
+            bridge for it, as ``bridge:<branch>``.
 
     Returns:
-        Name to path: a directory, or for ``bridge`` and ``fakepci`` the module.
+        Name to path: a directory, or for ``bridge``, ``fakepci`` and ``hold`` the module.
     """
     from tests.vm import driver, engines, pypi, release, rootfs, slurm
 
@@ -249,6 +261,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = release.build(branch)
         elif kind == "fakepci":
             path = fakepci(kernel)
+        elif kind == "hold":
+            path = hold(kernel)
         elif kind == "engines":
             path = engines.build()
         elif kind in pypi.REQUIREMENTS:

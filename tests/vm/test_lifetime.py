@@ -90,8 +90,9 @@ def test_loading_and_unloading_under_traffic_disturbs_no_host_process(
         busy.wait()
 
 
-#: Where the simulated driver is told to hold a call.
+#: Where the simulated driver is told to hold a call, and `hold` to let it go.
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
+HOLD = Path("/sys/module/hold/parameters/state")
 
 
 @pytest.mark.needs("km")
@@ -123,6 +124,27 @@ def test_nobody_opens_the_tree_of_a_core_that_has_not_started(
     driver.unload()
     loaded_modules.load(core)
     assert root.joinpath("api_version").read_text() == "1\n"
+
+
+@pytest.mark.needs("hold")
+@pytest.mark.vm(append="slub_debug=P,proc_dir_entry")  # what was freed is no name of a file
+def test_a_card_goes_while_its_last_container_does(
+    sim: Any, km: Any, made: Any, loaded_modules: Any, pid_namespace: int
+) -> None:
+    """The container has left the card, and its directories are still there."""
+    driver = sim(model="t4")
+    cgpu = km(bridge=False)
+    cgpu.create("one", f"pid={pid_namespace}", "gpu=0,mem=1073741824")
+    loaded_modules.load(made("hold"), at="cgpu_tree_remove_container")
+    ending = threading.Thread(target=cgpu.destroy, args=("one",))
+    ending.start()
+    until(lambda: HOLD.read_text() == "held\n", "the end of the container's directories")
+    driver.unload()
+    assert not cgpu.root.joinpath("0").exists()
+    HOLD.write_text("\n")
+    until(lambda: not ending.is_alive(), "the end of the container")
+    assert os.listdir(cgpu.root / "container") == []
+    loaded_modules.unload("hold")
 
 
 def _first_process(unshare: subprocess.Popen[str]) -> int:
