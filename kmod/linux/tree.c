@@ -107,8 +107,9 @@ static int add_files(struct branch *branch)
 		if (file->place != branch->place || node == CGPU_NODE_EVENTS)
 			continue;
 		*entry = (struct cgpu_tree_entry){ node, branch->minor, branch->container };
-		if (!proc_create_data(file->name, file->mode, branch->dir,
-				      &cgpu_door_node_ops, entry))
+		entry->file = proc_create_data(file->name, file->mode, branch->dir,
+					       &cgpu_door_node_ops, entry);
+		if (!entry->file)
 			return -ENOMEM;
 	}
 	return 0;
@@ -336,9 +337,9 @@ void cgpu_tree_end(void)
 	list_for_each_entry_safe(branch, next, &tree->branches, node)
 		remove_branch(branch);
 	proc_remove(tree->containers_dir);
-	for (node = 0; node < tree->root.nodes; node++)
-		if (cgpu_node_table[node].place == CGPU_PLACE_ROOT && node != CGPU_NODE_EVENTS)
-			remove_proc_entry(cgpu_node_table[node].name, tree->root.dir);
+	/* also those of a later core, which was given up */
+	for (node = 0; node < NODES_MAX; node++)
+		proc_remove(tree->root.entries[node].file);
 	WARN_ON(kref_read(&tree->root.refs) != 1);
 	kvfree(tree);
 }

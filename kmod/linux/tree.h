@@ -14,11 +14,13 @@ struct cgpu_container;
  * @node: of core/tree/nodes.h; a core that was given up may have left unknown ones
  * @minor: the card, where the node is one of a card or of a container on it
  * @container: NULL: of the root or of a card
+ * @file: in procfs
  */
 struct cgpu_tree_entry {
 	u32 node;
 	u32 minor;
 	struct cgpu_container *container;
+	struct proc_dir_entry *file;
 };
 
 /**

@@ -33,6 +33,18 @@ KEPT_BUILDS = 12
 # What is under test tells where it has been, on a kernel with KCOV; others ignore it.
 OBSERVED = ("KCOV_INSTRUMENT=y",)
 
+# What a later release could have, by the name that a build has after a `+`: text of a file, and
+# what stands before it then.
+LATER = {
+    "file": {
+        "core/tree/nodes.h": ("\tCGPU_NODE_COUNT\n", "\tCGPU_NODE_LATER,\n"),
+        "core/tree/nodes.c": (
+            "};\n\nstatic const char *const features",
+            '\tENTRY(LATER, "later", ROOT, 0444),\n',
+        ),
+    }
+}
+
 _PRODUCTS = shutil.ignore_patterns(
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
     *("__pycache__", ".tmp_versions", "*.a", "*.so"),
@@ -139,23 +151,36 @@ def _kbuild(kernel: Kernel) -> tuple[str, ...]:
     return f"KDIR={kernel.headers}", *toolchain(kernel)
 
 
+def _add_later(name: str, directory: Path) -> None:
+    for path, (text, before) in LATER[name].items():
+        source = (directory / path).read_text()
+        if source.count(text) != 1:
+            raise BuildError(f"{path}: {text!r} is not there once")
+        (directory / path).write_text(source.replace(text, before + text))
+
+
 def km(kernel: Kernel, version: str = "", flags: str = "") -> Path:
     """
     Build ``cgpu_km.ko`` and its core; return the build's directory, a copy of ``kmod``.
 
     Args:
         version: of the core, instead of the tree's own.
-        flags: for the compiler, such as ``-DCGPU_STATE_VERSION=99``.
+        flags: for the compiler, such as ``-DCGPU_STATE_VERSION=99``, or ``+`` and a name of
+            :data:`LATER`.
     """
     _require(KMOD / "Makefile")
     sources = Sources([KMOD], without=(KMOD / "sim", KMOD / "bridge"))
     name = f"km-{version}" if version else "km"
-    with Build(name, kernel.tag, sources.digest() + flags.encode()) as build:
+    later = flags[1:] if flags.startswith("+") else ""
+    content = f"{flags}{LATER[later]}" if later else flags
+    with Build(name, kernel.tag, sources.digest() + content.encode()) as build:
         if not build.complete:
             sources.write(build.root)
+            if later:
+                _add_later(later, build.root / "kmod")
             if version:
                 (build.root / "kmod" / "VERSION").write_text(f"{version}\n")
-            options = [*OBSERVED, *([f"KCFLAGS={flags}"] if flags else [])]
+            options = [*OBSERVED, *([f"KCFLAGS={flags}"] if flags and not later else [])]
             make(build.root / "kmod", *_kbuild(kernel), *options)
         return build.root / "kmod"
 

@@ -373,6 +373,29 @@ def test_another_form_of_the_state_is_refused_and_nothing_changes(
     one.close()
 
 
+def change_cores(modules: Any, first: Path, second: Path, end: str) -> None:
+    """Load the door with one core, and let another one take its place, for good or not."""
+    old, new = (next(directory.glob("cgpu_core_*.ko")) for directory in (first, second))
+    modules.load(first / "cgpu_km.ko")
+    modules.load(old)
+    modules.load(new)
+    kernel_door.tell(kernel_door.switch(new.stem, 600_000))
+    kernel_door.tell(end)
+
+
+@pytest.mark.needs("km:0.1.2:+file")
+def test_a_file_of_a_core_that_was_given_up_goes_with_the_tree(
+    sim: Any, made: Any, loaded_modules: Any
+) -> None:
+    sim(model="t4")
+    change_cores(loaded_modules, made("km"), made("km:0.1.2:+file"), kernel_door.REVERT)
+    with pytest.raises(OSError):
+        TREE.joinpath("later").read_text()
+    loaded_modules.unload(kernel_door.core_name("0.1.2"))
+    loaded_modules.unload(kernel_door.core_name(OLD))
+    assert set(os.listdir(TREE)) == {"events", "upgrade"}
+
+
 def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
     versions: Versions, hammers: Callable[[int], list[Hammer]]
 ) -> None:
