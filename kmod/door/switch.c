@@ -226,6 +226,18 @@ int cgpu_door_register(const struct cgpu_core_ops *core)
 }
 EXPORT_SYMBOL_GPL(cgpu_door_register);
 
+/* Who stands by, unless it is on its way out too, has nothing to take over. */
+static void begin_afresh(void)
+{
+	struct module *owner = standby ? standby->owner : NULL;
+
+	if (!owner || !try_module_get(owner))
+		return;
+	if (!take_charge(standby))
+		standby = NULL;
+	module_put(owner);
+}
+
 void cgpu_door_unregister(const struct cgpu_core_ops *core)
 {
 	mutex_lock(&switch_lock);
@@ -234,9 +246,7 @@ void cgpu_door_unregister(const struct cgpu_core_ops *core)
 	} else {
 		end_trial();
 		dismiss(core);
-		/* who stands by has nothing to take over, and begins afresh */
-		if (standby && !take_charge(standby))
-			standby = NULL;
+		begin_afresh();
 	}
 	mutex_unlock(&switch_lock);
 }

@@ -98,8 +98,11 @@ static int look_at_driver(void)
 
 static int start(void)
 {
-	int err = cgpu_governors_watch();
+	int err;
 
+	/* it may have been in charge before */
+	cgpu_lifecycle_resume();
+	err = cgpu_governors_watch();
 	if (err)
 		return err;
 	err = look_at_driver();

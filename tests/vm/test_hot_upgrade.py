@@ -396,6 +396,18 @@ def test_a_file_of_a_core_that_was_given_up_goes_with_the_tree(
     assert set(os.listdir(TREE)) == {"events", "upgrade"}
 
 
+def test_a_core_that_begins_afresh_ends_containers(
+    sim: Any, made: Any, loaded_modules: Any, pid_namespace: int
+) -> None:
+    """It was in charge before, and stood by behind the one that is unloaded."""
+    sim(model="t4")
+    change_cores(loaded_modules, made("km"), made(f"km:{NEW}"), kernel_door.ACCEPT)
+    loaded_modules.unload(kernel_door.core_name(NEW))
+    TREE.joinpath("inst_ctl").write_text(f"create job pid={pid_namespace} gpu=0,mem={64 * MIB}")
+    os.kill(pid_namespace, signal.SIGKILL)
+    until(lambda: not os.listdir(TREE / "container"), "the container's end")
+
+
 def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
     versions: Versions, hammers: Callable[[int], list[Hammer]]
 ) -> None:
