@@ -654,10 +654,12 @@ static void tenant_event(struct model *m, uint32_t i)
 
 	if (!state->open) {
 		hold(m, i, true);
-		state->event_ns = t->close_ns;
+		state->event_ns = t->again_ns ? m->now_ns + t->close_ns : t->close_ns;
 	} else {
 		hold(m, i, false);
-		state->event_ns = t->kind == MODEL_CLOSER ? m->now_ns + t->off_ns : NEVER;
+		state->event_ns = t->kind == MODEL_CLOSER ? m->now_ns + t->off_ns :
+				  t->again_ns		  ? m->now_ns + t->again_ns :
+							    NEVER;
 	}
 }
 

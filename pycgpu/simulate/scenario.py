@@ -67,6 +67,8 @@ class Tenant:
     stubborn_ns: int = 0
     open_ns: int = 0
     close_ns: int = 2**63
+    #: opens it again so long after, for ``close_ns`` each time; 0: never
+    again_ns: int = 0
     card: int = 0
 
 

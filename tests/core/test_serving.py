@@ -122,6 +122,65 @@ def test_who_plays_with_gp_put_costs_the_other_no_more_than_its_part(adversary: 
     assert min(shares) >= 0.47
 
 
+@pytest.mark.parametrize("groups", (1, 8))
+def test_who_wakes_waits_for_nobody_that_only_seems_to_work(groups: int) -> None:
+    """Up to 450 ms: its context stayed loaded in the other's turns, and was charged to it."""
+    now_and_then = serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS)
+    result = run(
+        Scenario(
+            (now_and_then, Tenant("spinner", groups=groups)),
+            policy=serving.FAIR,
+            duration_ns=6000 * MS,
+        )
+    )
+    assert result.times(0, "wait", 1000 * MS)[-1] <= 2
+
+
+@pytest.mark.parametrize("seed", (1, 2))
+def test_who_wakes_interrupts_work_that_ends_never_and_submits_nothing(seed: int) -> None:
+    """A token took 12 to 16 ms at p99, and one that worked now and then waited for 8."""
+    endless = Tenant(uncapped=True, fetched_ns=10**15)
+    server = serving.server(8, arrivals=serving.arrivals(3, 8, 5))
+    now_and_then = serving.server(arrivals=(), off_ns=40 * MS, steps=1, step_ns=MS)
+    of_server, of_other = (
+        run(Scenario((one, endless), policy=serving.FAIR, duration_ns=8000 * MS, seed=seed))
+        for one in (server, now_and_then)
+    )
+    assert of_server.percentile(0, "step", 0.99, 1000 * MS) <= 5
+    assert of_server.percentile(0, "request", 0.99, 1000 * MS) <= 120
+    assert of_server.work(1, 1000 * MS) >= 0.86
+    assert of_other.percentile(0, "wait", 0.99, 1000 * MS) <= 3
+    assert of_other.work(1, 1000 * MS) >= 0.94
+
+
+@pytest.mark.parametrize("groups", (1, 4))
+def test_no_number_of_processes_at_long_work_takes_from_who_has_long_graphs(groups: int) -> None:
+    """Of four parts in five it had 55 to 64 %: the round got shorter while it was in doubt."""
+    bursty = Tenant("bursty", on_ns=3 * MS, off_ns=10 * MS, close_ns=1000 * MS)
+    graphs = Tenant(uncapped=True, fetched_ns=50 * MS, weight=4)
+    endless = Tenant(groups=groups, fetched_ns=10**15, uncapped=True)
+    tenants = (graphs, endless, bursty)
+    result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=8000 * MS))
+    shares = result.shares(0, 1000 * MS, 2000 * MS)
+    assert sum(shares) / len(shares) >= 0.78
+    assert min(shares) >= 0.77
+
+
+def test_who_opens_the_card_again_and_again_has_its_quota_and_no_more() -> None:
+    """20 of its 10 %: it was opened again with its gate open, whatever it had spent."""
+    server = serving.server(8, arrivals=serving.arrivals(3, 8, 5))
+    again = Tenant(
+        quota=10,
+        fetched_ns=10**15,
+        early_ns=170_000,
+        close_ns=6_478_179,
+        again_ns=11_407_315,
+    )
+    policy = POLICIES.index("online")
+    result = run(Scenario((again, server), policy=policy, duration_ns=6000 * MS, seed=20))
+    assert max(result.taken(0, 1000 * MS, 1000 * MS)) <= 0.14
+
+
 @pytest.mark.parametrize("pause_ms", (0.1, 3, 10))
 def test_long_work_without_a_submission_is_charged_to_who_runs_it(pause_ms: float) -> None:
     result = run(beside(loop(20 * MS, round(pause_ms * MS))))

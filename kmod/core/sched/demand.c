@@ -127,6 +127,36 @@ static bool stirs(const struct cgpu_demand_slot *d, bool taking_turns, uint64_t 
 	       (d->waits || d->moves || taking_turns || now_ns < d->stirs_to_ns);
 }
 
+/* Another has work, and, if @open, its gate is open. */
+static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sched *s,
+			uint32_t slot, bool open)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (i != slot && cgpu_competes(s, i) &&
+		    demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
+		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
+			return true;
+	return false;
+}
+
+/* It works for long without a submission, as was seen. */
+static bool is_silent(const struct cgpu_demand_slot *d)
+{
+	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
+}
+
+/*
+ * It sleeps by its channels, as it does at work that lasts, and nobody displaced its context:
+ * done or not, it seems to run. It is not to be in the way of who wakes until that is known.
+ */
+static bool lingers(const struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
+{
+	return d->state == CGPU_DEMAND_SLEEPS && is_silent(d) && s->fair.loaded == slot &&
+	       s->fair.curr >= CGPU_SCHED_SLOTS && s->plan.mode == CGPU_SCHED_DEMAND;
+}
+
 /*
  * The longer one has slept the rarer it wakes, and meanwhile the runlist's slices carry it
  * until it is seen. What one with a ceiling holds beyond its work is charged to its budget,
@@ -142,6 +172,7 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 		return cgpu_pause_rests(s, slot, now_ns) && !d->waits && !d->moves ?
 			       CGPU_DEMAND_RESTING_NS : 0;
 	if (d->state != CGPU_DEMAND_SLEEPS || stirs(d, taking_turns, now_ns) ||
+	    (lingers(d, s, slot) && others_work(demand, s, slot, false)) ||
 	    !s->slot[slot].fair.asleep || (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_pause_rests(s, slot, now_ns)))
 		return 0;
@@ -298,12 +329,6 @@ static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
 				  CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK_LEAST);
 }
 
-/* It works for long without a submission, as was seen. */
-static bool is_silent(const struct cgpu_demand_slot *d)
-{
-	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
-}
-
 /* The state of one changed: a sleep begins, or ends. */
 static void note_nap(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
@@ -417,20 +442,6 @@ static void learn_piece(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 		   s->fair.settled_from_ns > d->moved_ns && !cgpu_fair_carries(s)) {
 		d->piece.ns = cgpu_max(d->piece.ns, p->stat.used_ns - d->piece.from_ns);
 	}
-}
-
-/* Another has work, and, if @open, its gate is open. */
-static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sched *s,
-			uint32_t slot, bool open)
-{
-	uint32_t i;
-
-	for (i = 0; i < s->slot_end; i++)
-		if (i != slot && cgpu_competes(s, i) &&
-		    demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
-		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
-			return true;
-	return false;
 }
 
 static bool has_rate(struct cgpu_demand_rate *rate, uint64_t ns, uint32_t submits)
@@ -550,22 +561,40 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	if (!d->doubt_ns) {
 		d->doubt_ns = now_ns;
 		d->told_ns = 0;
+		d->round_ns = 0;
 		return true;
 	}
 	/* it has its window alone, and seems to run: but had it work when that began? */
 	if (s->plan.mode == CGPU_SCHED_WINDOWS)
 		return s->slot[slot].idle_ns < d->doubt_ns;
-	if (told_ns < open_ns + s->gates.open_ns + CGPU_SCHED_FAIR_LOADED_NS)
+	/* nothing tells of one whose gate is shut; it had work when that was */
+	if (s->gates.shut_mask & SLOT_BIT(slot) ||
+	    told_ns < open_ns + s->gates.open_ns + CGPU_SCHED_FAIR_LOADED_NS)
 		return true;
+	/* a gate may shut meanwhile, and what is left of the round is shorter */
+	d->round_ns = cgpu_max(d->round_ns, cgpu_fair_round_ns(s));
 	if (d->told_ns <= open_ns) {
 		d->told_ns = told_ns;
 		d->used_ns = used_ns;
 	} else if (used_ns - d->used_ns > CGPU_DEMAND_DOUBT_NS) {
 		d->moved_ns = now_ns;
-	} else if (told_ns - d->told_ns > cgpu_fair_round_ns(s)) {
+	} else if (told_ns - d->told_ns > d->round_ns) {
 		return false;
 	}
 	return true;
+}
+
+/* Who is loaded, if anybody, does not seem to work: it would be unloaded for who does. */
+static bool leaves_it_to(const struct cgpu_demand *demand, const struct cgpu_sched *s,
+			 uint32_t loaded)
+{
+	const struct cgpu_demand_slot *other;
+
+	if (loaded >= CGPU_SCHED_SLOTS)
+		return true;
+	other = &demand->slot[loaded];
+	return other->state == CGPU_DEMAND_SLEEPS &&
+	       other->moved_ns + CGPU_DEMAND_PATIENCE_MAX_NS <= s->fair.settled_ns;
 }
 
 /*
@@ -574,18 +603,43 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
  */
 static bool was_empty(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
 {
-	const struct cgpu_demand_slot *other;
-
 	if (!cgpu_fair_was_empty(s, slot) || demand->slot[slot].moved_ns > s->fair.settled_ns)
 		return false;
-	if (s->fair.loaded >= CGPU_SCHED_SLOTS)
-		return true;
-	/* and within its slice nothing tells */
-	if (s->fair.settled_ns < s->fair.began_ns + CGPU_DEMAND_PATIENCE_NS)
-		return false;
-	other = &demand->slot[s->fair.loaded];
-	return other->state == CGPU_DEMAND_SLEEPS &&
-	       other->moved_ns + CGPU_DEMAND_PATIENCE_MAX_NS <= s->fair.settled_ns;
+	/* within its slice nothing tells */
+	return s->fair.loaded >= CGPU_SCHED_SLOTS ||
+	       (s->fair.settled_ns >= s->fair.began_ns + CGPU_DEMAND_PATIENCE_NS &&
+		leaves_it_to(demand, s, s->fair.loaded));
+}
+
+/*
+ * It seems to work, whatever it writes to its channels, had the card for a round of the runlist
+ * and more, and was not loaded: until it is, it has no work. Else the context of whoever ran last
+ * would stay loaded, and be charged, in its turns.
+ */
+static bool feigns(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
+		   const struct cgpu_sched *s, uint32_t slot)
+{
+	uint64_t used_ns = s->slot[slot].stat.used_ns;
+
+	if (cgpu_fair_was_empty(s, slot) &&
+	    s->fair.settled_ns >= s->fair.began_ns + cgpu_fair_round_ns(s) +
+				  CGPU_DEMAND_PATIENCE_NS &&
+	    leaves_it_to(demand, s, s->fair.loaded))
+		d->feigned_ns = used_ns + 1;
+	else if (d->feigned_ns != used_ns + 1)
+		d->feigned_ns = 0;
+	return d->feigned_ns;
+}
+
+/* Somebody has several processes: among those one at work has little, and seems to sleep. */
+static bool are_several(const struct cgpu_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->slot_end; i++)
+		if (cgpu_competes(s, i) && s->slot[i].groups > 1)
+			return true;
+	return false;
 }
 
 /* What its channels said in this look. */
@@ -597,7 +651,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	bool works = learn_silence(d, s, slot, now_ns);
 	bool beside = others_work(demand, s, slot, true);
 	bool counts = d->moved && (is_unwatched(s, slot) || is_left_waiting(s, d)), patient, empty,
-	     doubted;
+	     doubted, feigned;
 
 	learn_piece(d, s, slot);
 	learn_rates(demand, d, s, slot, beside, now_ns);
@@ -625,6 +679,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	    s->slot[slot].open_since_ns <= d->looked_ns &&
 	    d->behind_ns <= d->moved_ns + (now_ns - d->moved_ns) / 2)
 		learn_gap(d, now_ns - d->moved_ns, cgpu_max(demand->pace_ns, CGPU_DEMAND_LOOK_NS));
+	works |= lingers(d, s, slot) && others_work(demand, s, slot, false);
+	d->is_found = works && !d->moved && !d->queued && is_silent(d) &&
+		      (s->fair.curr >= CGPU_SCHED_SLOTS || !are_several(s));
 	if (d->moved || d->queued || works)
 		d->moved_ns = now_ns;
 	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2 &&
@@ -637,14 +694,15 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->behind_ns = now_ns;
 	patient = counts || now_ns - d->moved_ns < cgpu_demand_patience_ns(demand, slot) ||
 		  now_ns - d->behind_ns < CGPU_DEMAND_PATIENCE_NS;
-	empty = !d->moved && !d->queued && was_empty(demand, s, slot);
+	feigned = feigns(demand, d, s, slot);
+	empty = feigned || (!d->moved && !d->queued && was_empty(demand, s, slot));
 	if (empty)
 		patient = false;
 	doubted = !empty && !d->queued && !patient && doubt(demand, d, s, slot, now_ns);
 	/* the log told: its patience begins anew */
 	if (!doubted || d->moved_ns == now_ns)
 		d->doubt_ns = 0;
-	if (d->queued)
+	if (d->queued && !feigned)
 		d->state = CGPU_DEMAND_QUEUED;
 	else if (patient || doubted)
 		d->state = CGPU_DEMAND_WORKS;
@@ -695,7 +753,7 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		cgpu_sched_divides(s, i, d->kept_ppm);
 		if (d->moved)
 			cgpu_sched_moved(s, i, end_ns);
-		cgpu_sched_silence(s, i, is_silent(d), d->doubt_ns != 0);
+		cgpu_sched_silence(s, i, is_silent(d), d->doubt_ns != 0, d->is_found);
 		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
 				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
 		d->looked_ns = end_ns;

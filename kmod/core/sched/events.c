@@ -165,8 +165,9 @@ void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 {
+	/* one that comes, or comes back, has nothing to run in until it was picked */
 	if (slot < CGPU_SCHED_SLOTS && s->plan.mode == CGPU_SCHED_DEMAND)
-		return !(s->gates.shut_mask & SLOT_BIT(slot));
+		return s->gates.open_mask & ~s->gates.shut_mask & SLOT_BIT(slot);
 	if (slot >= CGPU_SCHED_SLOTS || s->plan.mode != CGPU_SCHED_WINDOWS)
 		return true;
 	return s->cur.begun && s->cur.owner == slot;

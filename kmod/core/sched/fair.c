@@ -542,7 +542,8 @@ void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		s->slot[slot].fair.moved_ns = now_ns;
 }
 
-void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted)
+void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted,
+			bool is_found)
 {
 	struct cgpu_sched_fair_slot *f;
 
@@ -552,6 +553,7 @@ void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, boo
 	s->plan.dirty |= f->is_silent != is_silent && s->plan.mode == CGPU_SCHED_DEMAND;
 	f->is_silent = is_silent;
 	f->is_doubted = is_doubted;
+	f->is_found = is_found;
 }
 
 void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
@@ -567,7 +569,8 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
 		slept = (was || by_clock) && cgpu_pause_is_over(f, now_ns);
-		f->claims |= slept;
+		/* nor has it one from before: nobody was charged for what it ran meanwhile */
+		f->claims = slept || (f->claims && !f->is_found);
 		if (slept) {
 			f->slept_ns = now_ns;
 			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);

@@ -136,7 +136,7 @@ static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 
 bool cgpu_pause_is_over(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 {
-	return is_asleep(f, now_ns) && really_slept(f, now_ns);
+	return is_asleep(f, now_ns) && !f->is_found && really_slept(f, now_ns);
 }
 
 bool cgpu_pause_slept(const struct cgpu_sched *s, uint32_t slot)

@@ -192,6 +192,7 @@ struct cgpu_sched_fair_slot {
 	uint32_t kept_ppm;     /* it is so fast beside others, by what it is alone */
 	bool is_silent;        /* it works for long without a submission; */
 	bool is_doubted;       /* or sleeps now: others run beside it until that is known */
+	bool is_found;         /* it woke without a submission: it did not sleep */
 	bool is_overdrawn;     /* it slept within a second, and has held its share of it */
 	uint64_t overdrew_ns;  /* beside others it took more than its share; 0: never */
 	uint64_t slept_ns;     /* when it last woke from a sleep, on demand; 0: never */
@@ -400,8 +401,12 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pa
 void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm);
 /* It submitted something, which may be no proof that it has work still. */
 void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
-/* It is known to work for long without a submission; and does so now, or sleeps. */
-void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted);
+/*
+ * It is known to work for long without a submission; and does so now, or sleeps; or it
+ * seemed to sleep, and was found at work without a submission.
+ */
+void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted,
+			bool is_found);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 
