@@ -113,7 +113,8 @@ struct container {
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 	uint64_t resent_ns;
 
-	struct userds *userds;   /* under door.lock */
+	struct userds *userds;   /* under door.lock, */
+	struct clients *clients; /* and this */
 };
 
 struct door {
@@ -204,6 +205,22 @@ void processes_kill(struct container *c, const char *why);
 bool process_exists(struct container *c, int pid);
 /* One of the container's that has not ended: the number is no other's. */
 bool process_lives(struct container *c, int pid);
+
+/* The one whose thread it is, -1: gone. Waits for no lock of the process'. */
+int tgid_of(int tid);
+
+/* clients.c: whose a client may be, by numbers on the host */
+/* The process may allocate a client through this file. Return: false: no room. */
+bool clients_note(struct container *c, uint32_t file, uint32_t pid);
+/* The only one that was noted with the file, 0: there are several, or none. */
+uint32_t clients_maker(struct container *c, uint32_t file);
+/* The file is gone. Context: door.lock, for all from here on. */
+void clients_forget(struct container *c, uint32_t file);
+/* May a client be that process's, by a file that is open? */
+bool clients_has(const struct container *c, uint32_t pid);
+/* Was it noted ever? */
+bool clients_had(const struct container *c, uint32_t pid);
+void clients_end(struct container *c);
 
 /* files.c */
 /* enum cgpu_device of an open file, -1: not the driver's */

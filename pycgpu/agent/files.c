@@ -374,6 +374,7 @@ static void gone(struct container *c, uint32_t number)
 	c->file[number].used = false;
 	pthread_mutex_lock(&door.lock);
 	cgpu_tenant_close(&c->tenant, number);
+	clients_forget(c, number);
 	let_go(c);
 	pthread_mutex_unlock(&door.lock);
 }

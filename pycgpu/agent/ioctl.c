@@ -71,7 +71,9 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 		return;
 	call.args = args;
 	call.file = file;
-	call.pid = (uint32_t)f->process->pid;
+	call.pid = clients_maker(f->c, file);
+	if (!call.pid)
+		call.pid = (uint32_t)f->process->pid;
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
 	if (!cgpu_object_find(&f->c->tenant.objects, hClient, hClient) &&
@@ -81,6 +83,34 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 	}
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
+}
+
+/*
+ * What the tenant allocates may be a client, whatever was asked for: the process that the
+ * driver then knows it by is remembered. Return: 0, -EINTR, -ENOMEM, -ENOSPC: of too many.
+ */
+static int note_client(struct flight *f, int fd_number, uint32_t *file)
+{
+	/* one that is no thread of another may have its memory and its descriptors */
+	int pid = tgid_of(f->tid);
+
+	if (!is_valid(f))
+		return -EINTR;
+	*file = file_of(f->c, f->process, fd_number, f->fd, f->device, f->minor, NULL);
+	if (!*file)
+		return -ENOMEM;
+	if (pid > 0 && clients_note(f->c, *file, (uint32_t)pid))
+		return 0;
+	/* of files that were closed meanwhile */
+	files_sweep(f->c, false);
+	return pid > 0 && clients_note(f->c, *file, (uint32_t)pid) ? 0 : -ENOSPC;
+}
+
+static bool is_client(const struct cgpu_request *req)
+{
+	return req->op == CGPU_OP_ALLOC &&
+	       (req->hClass == NV01_ROOT || req->hClass == NV01_ROOT_NON_PRIV ||
+		req->hClass == NV01_ROOT_CLIENT);
 }
 
 /* ----------------------------------------------------------------- handles */
@@ -410,9 +440,18 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 
 	if (refuses(f))
 		return refuse(f);
-	if (req->op == CGPU_OP_ALLOC &&
-	    (req->hClass == NV01_ROOT || req->hClass == NV01_ROOT_NON_PRIV ||
-	     req->hClass == NV01_ROOT_CLIENT))
+	if (req->op == CGPU_OP_ALLOC && !performs(f)) {
+		err = note_client(f, (int)fd_number, &call->file);
+		if (err == -ENOSPC && req->status_offset != CGPU_NO_OFFSET) {
+			f->params_bytes = f->list_count = 0;
+			cgpu_put32(f->args, req->status_offset, NV_ERR_INSUFFICIENT_RESOURCES);
+			err = deliver(f);
+			return fail(err);
+		}
+		if (err)
+			return fail(err);
+	}
+	if (is_client(req))
 		return CONTINUE;
 	err = perform_read(f);
 	if (err == -EINVAL && req->status_offset != CGPU_NO_OFFSET) {

@@ -41,6 +41,7 @@ static void container_free(struct container *c)
 	uint32_t table;
 
 	userd_end(c);
+	clients_end(c);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		free(cgpu_tenant_storage(&c->tenant, table));
 	if (c->watched_pidfd >= 0)

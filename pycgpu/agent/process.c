@@ -36,7 +36,7 @@ static bool is_thread_of(const struct process *p, int tid)
 				 !syscall(SYS_kcmp, p->pid, tid, KCMP_VM, 0, 0));
 }
 
-static int tgid_of(int tid)
+int tgid_of(int tid)
 {
 	char path[64], line[128];
 	int tgid = -1;

@@ -81,8 +81,11 @@ void switch_log_open(uint32_t minor)
 			"used_ns stays 0\n", minor);
 }
 
-/* Context: door.lock. */
-static void note_use(uint32_t minor, const struct cgpu_switch_log_use *use)
+/*
+ * A number that several containers may have is charged to all of them: they cannot be told
+ * apart. `ever`: what nobody has now that is known. Context: door.lock. Return: was it anybody's?
+ */
+static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool ever)
 {
 	bool is_anybodys = false;
 	int k;
@@ -92,13 +95,19 @@ static void note_use(uint32_t minor, const struct cgpu_switch_log_use *use)
 
 		/* of one that is ending the number may be another's already */
 		if (!c || c->ending || !c->grant[minor].present ||
-		    !cgpu_tenant_has_process(&c->tenant, use->pid))
+		    !(ever ? clients_had(c, use->pid) : clients_has(c, use->pid)))
 			continue;
 		cgpu_switch_log_used(&card[minor].log, &door.sched[minor],
 				     c->grant[minor].instance, use);
 		is_anybodys = true;
 	}
-	if (!is_anybodys)
+	return is_anybodys;
+}
+
+/* Context: door.lock. */
+static void note_use(uint32_t minor, const struct cgpu_switch_log_use *use)
+{
+	if (!charge(minor, use, false) && !charge(minor, use, true))
 		cgpu_switch_log_used(&card[minor].log, &door.sched[minor], CGPU_SCHED_NONE, use);
 }
 

@@ -9,8 +9,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def build(program: str, directory: Path) -> Path:
-    """Build a C program that includes one of ``pycgpu/agent``; return where it is."""
+CORE = REPOSITORY / "kmod/core"
+
+
+def build(program: str, directory: Path, *sources: Path) -> Path:
+    """Build a C program that includes one of ``pycgpu/agent``, with others; return where it is."""
     source, built = directory / "part.c", directory / "part"
     source.write_text(program)
     # of what the agent is made of this needs a little, and links no more
@@ -23,5 +26,5 @@ def build(program: str, directory: Path) -> Path:
         "-iquote",
         REPOSITORY / "kmod",
     ]
-    subprocess.run(["cc", *flags, *paths, source, "-o", built], check=True, timeout=120)
+    subprocess.run(["cc", *flags, *paths, source, *sources, "-o", built], check=True, timeout=120)
     return built

@@ -323,6 +323,22 @@ def test_a_quota_holds_for_channels_that_are_made_anew(
     assert told["share_permille"] <= 200, told
 
 
+@pytest.fixture
+def heir(made: Callable[[str], Path]) -> str:
+    """What works in its parent's client, or waits while it executes another program."""
+    return str(made("programs") / "heir")
+
+
+def test_a_quota_holds_for_a_client_that_a_child_used_first(
+    door: Door, who: tuple[str, ...], heir: str
+) -> None:
+    """The log of context switches has the number of the process that allocated it."""
+    tenant = door.start(*who, heir, "child", "8", "1", quota=10)
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
+    assert tenant.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["share_permille"] <= 200, out
+
+
 def test_an_os_event_of_a_foreign_client_is_out_of_reach(
     door: Door, who: tuple[str, ...], reach: str
 ) -> None:
