@@ -78,23 +78,17 @@ static bool exceeds(struct container *c, uint32_t minor, uint64_t bytes)
 void audit(struct container *c)
 {
 	uint64_t held[CGPU_MAX_CARDS] = { 0 };
-	uint32_t pids[PID_INFO_MAX], count, minor;
-	struct process *p;
+	uint32_t pids[PROCESSES_MAX], left, count, minor;
 	bool more = false;
 
 	if (!is_audit_due(c->audited_ns, c->carried_ns))
 		return;
-	pthread_mutex_lock(&c->process_lock);
-	p = c->processes;
-	do {
-		for (count = 0; p && count < PID_INFO_MAX; p = p->next)
-			if (p->pidfd >= 0)
-				pids[count++] = (uint32_t)p->pid;
-		for (minor = 0; count && minor < CGPU_MAX_CARDS; minor++)
+	for (left = process_numbers(c, pids); left; left -= count) {
+		count = left < PID_INFO_MAX ? left : PID_INFO_MAX;
+		for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 			if (rm_subdevice(minor))
-				held[minor] += held_bytes(minor, pids, count);
-	} while (p);
-	pthread_mutex_unlock(&c->process_lock);
+				held[minor] += held_bytes(minor, pids + left - count, count);
+	}
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		more |= exceeds(c, minor, held[minor]);
 	c->audited_ns = now_ns();

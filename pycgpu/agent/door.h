@@ -3,9 +3,10 @@
  * What the files of the agent share. One lock, door.lock, guards all that the
  * core keeps; it is never held across an ioctl of the driver or an access to a
  * tenant's memory. Order: a container's sweep_lock, files_lock, process_lock, door.lock.
- * Whoever reads a tenant's mappings may wait for as long as the tenant likes (for a page
- * of a file system of its own), so only the container's own threads do, without the last
- * three.
+ * Whoever reads a tenant's mappings or asks for its descriptors may wait for as long as the
+ * tenant likes (for a page of a file system of its own, or for a file of such to be closed
+ * while the process executes a program), so only the container's own threads do, without the
+ * last three.
  */
 #ifndef CGPU_AGENT_DOOR_H
 #define CGPU_AGENT_DOOR_H
@@ -49,7 +50,9 @@ struct file {
 	bool used;
 	uint32_t device;         /* enum cgpu_device */
 	uint32_t minor;
-	int held;                /* our duplicate of a file that cannot be polled, or -1 */
+	int held;                /* our duplicate of a file that cannot be polled, or -1; closed by */
+				 /* sweeps alone */
+	uint32_t seen;           /* counts calls on it */
 	struct process *process; /* where it was seen last */
 	int fd;                  /* and its number there */
 	/* the address space that it maps into, see managed.c; -1, NULL: not known */
@@ -72,7 +75,7 @@ struct container {
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 	struct cgpu_tenant tenant;
 
-	uint32_t workers;        /* alive, of all listeners; under door.lock */
+	uint32_t workers;        /* threads that use it and are not its keeper; under door.lock */
 	bool condemned;          /* who holds its files is looked for and killed; under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
@@ -112,6 +115,9 @@ struct container {
 	uint32_t lead[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 	uint64_t resent_ns;
+	pthread_cond_t slices;   /* see slices.c: some are to be sent, or it is ending */
+	uint64_t slice_us[CGPU_MAX_CARDS]; /* the last that was asked for, 0: sent */
+	uint64_t asking_ns;      /* since when its processes are asked for a file, 0: none is */
 
 	struct userds *userds;   /* under door.lock, */
 	struct clients *clients; /* and this */
@@ -197,12 +203,17 @@ void processes_reap(struct container *c);
 /* Has one ended that has not been forgotten? */
 bool processes_died(struct container *c);
 void processes_end(struct container *c);
-/* A duplicate of fd of the process. Return: -errno. */
+/*
+ * A duplicate of fd of the process. May wait for as long as the tenant likes, as all that asks
+ * for another's descriptors or memory. Return: -errno. Context: no lock.
+ */
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
 void process_kill(struct container *c, struct process *p);
 /* All that have used the driver, and whoever holds a file of theirs. */
 void processes_kill(struct container *c, const char *why);
 bool process_exists(struct container *c, int pid);
+/* Those of all that do, to pids[PROCESSES_MAX]. Return: how many. */
+uint32_t process_numbers(struct container *c, uint32_t *pids);
 /* One of the container's that has not ended: the number is no other's. */
 bool process_lives(struct container *c, int pid);
 
@@ -231,10 +242,11 @@ int device_of(int fd, uint32_t *minor);
  */
 uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
 		 uint32_t minor, struct cgpu_call *exported_by);
-/* A duplicate of one of the container's files. Return: -errno. */
+/*
+ * A duplicate of one of the container's files. May wait for as long as the tenant likes.
+ * Return: -errno. Context: no lock.
+ */
 int file_duplicate(struct container *c, uint32_t number);
-/* For who waits for no tenant: a look at its mappings may hold the lock. Also -EBUSY. */
-int file_duplicate_now(struct container *c, uint32_t number);
 /* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
 void files_sweep(struct container *c, bool managed);
 void files_end(struct container *c);
@@ -359,6 +371,12 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
  * is told of them, for a neighbour's time, or a quota's end, lasts longer than making more.
  */
 void shut_new_channels(struct container *c, uint32_t minor);
+
+/* slices.c */
+/* The container's thread that sends them; its end is heard by worker_left(). Return: -errno. */
+int slices_start(struct container *c);
+/* Has those of the containers in `mask` sent, soon. */
+void slices_want(uint32_t minor, uint64_t mask, uint64_t slice_us);
 
 /* governor.c */
 void governors_start(void);

@@ -136,6 +136,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		}
 	}
 	if (number) {
+		c->file[number].seen++;
 		if (fd >= 0 && fd < FDS)
 			p->file[fd] = number;
 		c->file[number].process = p;
@@ -145,43 +146,43 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 	return number;
 }
 
-/* Context: files_lock. */
-static int duplicate_of(struct container *c, uint32_t number)
+/* A pidfd of the process that had it last, the caller's to close, and its number there. */
+static int last_seen(struct container *c, uint32_t number, int *fd)
 {
 	struct file *file = &c->file[number];
-	int got = -ESRCH;
+	int pidfd = -ESRCH;
 
+	pthread_mutex_lock(&c->files_lock);
 	if (number < FILES_MAX && file->used && file->process && file->process->pidfd >= 0) {
-		got = (int)syscall(SYS_pidfd_getfd, file->process->pidfd, file->fd, 0);
-		if (got < 0) {
-			got = -errno;
-		} else if (!is_file(c, number, got)) {
-			close(got);
-			got = -EBADF;
-		}
+		*fd = file->fd;
+		pidfd = fcntl(file->process->pidfd, F_DUPFD_CLOEXEC, 0);
+		if (pidfd < 0)
+			pidfd = -errno;
 	}
-	return got;
+	pthread_mutex_unlock(&c->files_lock);
+	return pidfd;
 }
 
 int file_duplicate(struct container *c, uint32_t number)
 {
-	int got;
+	int fd, pidfd = last_seen(c, number, &fd), got;
+	bool same;
 
+	if (pidfd < 0)
+		return pidfd;
+	got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+	if (got < 0)
+		got = -errno;
+	close(pidfd);
+	if (got < 0)
+		return got;
 	pthread_mutex_lock(&c->files_lock);
-	got = duplicate_of(c, number);
+	same = c->file[number].used && is_file(c, number, got);
 	pthread_mutex_unlock(&c->files_lock);
-	return got;
-}
-
-int file_duplicate_now(struct container *c, uint32_t number)
-{
-	int got;
-
-	if (pthread_mutex_trylock(&c->files_lock))
-		return -EBUSY;
-	got = duplicate_of(c, number);
-	pthread_mutex_unlock(&c->files_lock);
-	return got;
+	if (same)
+		return got;
+	close(got);
+	return -EBADF;
 }
 
 /* ------------------------------------------------------------ what is gone */
@@ -202,14 +203,17 @@ static int device_behind(int tid, const char *fd, uint32_t *minor_out)
 	return device_at(st.stx_rdev_major, st.stx_rdev_minor, minor_out);
 }
 
-/* Is descriptor `fd` of a thread one of the container's files? Context: files_lock. */
-static bool is_of(struct container *c, uint32_t number, int tid, int fd)
+/*
+ * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
+ * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
+ */
+static bool is_of(struct container *c, uint32_t number, int held, int tid, int fd)
 {
 	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, (uint32_t)door.tfd_base + number, 0 };
 	int self = getpid();
 
-	if (c->file[number].held >= 0)
-		return !syscall(SYS_kcmp, tid, self, KCMP_FILE, fd, c->file[number].held);
+	if (held >= 0)
+		return !syscall(SYS_kcmp, tid, self, KCMP_FILE, fd, held);
 	return !syscall(SYS_kcmp, tid, self, KCMP_EPOLL_TFD, fd, &slot);
 }
 
@@ -290,40 +294,68 @@ static bool holds(struct container *c, int pid, int tid, int fd, int device, uin
 	uint32_t number = *(uint32_t *)data;
 
 	(void)minor;
-	if (device != CGPU_DEVICE_UVM || !is_of(c, number, tid, fd))
+	if (device != CGPU_DEVICE_UVM || !is_of(c, number, c->file[number].held, tid, fd))
 		return false;
 	/* by a process's number its first thread's table is meant */
 	if (tid == pid && process_exists(c, pid)) {
+		pthread_mutex_lock(&c->files_lock);
 		c->file[number].process = process_add(c, pid);
 		c->file[number].fd = fd;
+		pthread_mutex_unlock(&c->files_lock);
 	}
 	return true;
 }
 
-/* Does any process have the file that `held` is? Context: files_lock. */
+/* Does any process have the file that `held` is? Context: sweep_lock. */
 static bool has_holder(struct container *c, uint32_t number)
 {
 	struct file *file = &c->file[number];
+	int pid, fd;
 
-	if (file->process && file->process->pidfd >= 0 &&
-	    !syscall(SYS_kcmp, file->process->pid, getpid(), KCMP_FILE, file->fd, file->held))
+	pthread_mutex_lock(&c->files_lock);
+	pid = file->process && file->process->pidfd >= 0 ? file->process->pid : 0;
+	fd = file->fd;
+	pthread_mutex_unlock(&c->files_lock);
+	if (pid && is_of(c, number, file->held, pid, fd))
 		return true;
 	/* inherited by a child, or sent: rare, and then worth a look at everybody */
 	return everybody(c, holds, &number);
+}
+
+/* Of the container's files the next from `number` on that may be this, and a duplicate of `held`. */
+static uint32_t find_file(struct container *c, uint32_t number, uint32_t device, uint32_t minor,
+			  int *held)
+{
+	const struct file *file;
+
+	pthread_mutex_lock(&c->files_lock);
+	for (; number < FILES_MAX; number++) {
+		file = &c->file[number];
+		if (file->used && file->device == device && file->minor == minor)
+			break;
+	}
+	*held = number < FILES_MAX && c->file[number].held >= 0 ?
+		fcntl(c->file[number].held, F_DUPFD_CLOEXEC, 0) : -1;
+	pthread_mutex_unlock(&c->files_lock);
+	return number;
 }
 
 static bool kill_holder(struct container *c, int pid, int tid, int fd, int device,
 			uint32_t minor, void *data)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	uint32_t i, *killed = data;
+	uint32_t i = 1, *killed = data;
 	bool its = false;
+	int held;
 
-	pthread_mutex_lock(&c->files_lock);
-	for (i = 1; pidfd >= 0 && !its && i < FILES_MAX; i++)
-		its = c->file[i].used && c->file[i].device == (uint32_t)device &&
-		      c->file[i].minor == minor && is_of(c, i, tid, fd);
-	pthread_mutex_unlock(&c->files_lock);
+	for (; pidfd >= 0 && !its; i++) {
+		i = find_file(c, i, (uint32_t)device, minor, &held);
+		if (i == FILES_MAX)
+			break;
+		its = is_of(c, i, held, tid, fd);
+		if (held >= 0)
+			close(held);
+	}
 	if (its && !syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0))
 		++*killed;
 	if (pidfd >= 0)
@@ -406,23 +438,41 @@ static void sweep_watched(struct container *c)
 			gone(c, i);
 }
 
+/* Context: sweep_lock. */
+static void sweep_held(struct container *c)
+{
+	uint32_t i, seen;
+
+	for (i = 1; i < FILES_MAX; i++) {
+		if (!c->file[i].used || c->file[i].held < 0)
+			continue;
+		pthread_mutex_lock(&c->files_lock);
+		seen = c->file[i].seen;
+		pthread_mutex_unlock(&c->files_lock);
+		if (has_holder(c, i))
+			continue;
+		pthread_mutex_lock(&c->files_lock);
+		/* one that came to somebody meanwhile is no more gone */
+		if (c->file[i].seen == seen)
+			gone(c, i);
+		pthread_mutex_unlock(&c->files_lock);
+	}
+}
+
 void files_sweep(struct container *c, bool managed)
 {
-	uint32_t i;
 
 	/* of two looks at what is mapped the older must not be taken for the newer */
 	pthread_mutex_lock(&c->sweep_lock);
 	pthread_mutex_lock(&c->files_lock);
 	processes_reap(c);
 	sweep_watched(c);
-	for (i = 1; i < FILES_MAX; i++)
-		if (c->file[i].used && c->file[i].held >= 0 && !has_holder(c, i))
-			gone(c, i);
 	c->dirty = false;
+	pthread_mutex_unlock(&c->files_lock);
+	sweep_held(c);
 	c->swept_ns = now_ns();
 	if (managed)
 		c->managed_ns = c->swept_ns;
-	pthread_mutex_unlock(&c->files_lock);
 	if (managed && !managed_sweep(c))
 		processes_kill(c, "mapped managed memory past its limit");
 	pthread_mutex_unlock(&c->sweep_lock);

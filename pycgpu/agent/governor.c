@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One thread a card asks the scheduler what to do and does it: gates by gate.c,
- * timeslices through a duplicate of the tenant's file, for they name an object of
- * the tenant's client. kmod/linux/governor.c is its counterpart.
+ * One thread a card asks the scheduler what to do and does it: gates by gate.c, timeslices
+ * by slices.c. It waits for nothing that a tenant can delay. kmod/linux/governor.c is its
+ * counterpart.
  */
 #include <errno.h>
 #include <sched.h>
@@ -14,7 +14,6 @@
 
 enum {
 	PRIORITY = 10,
-	GROUPS_MAX = 1024,
 	/*
 	 * Of a call that shuts channels, so much passes for each after the card has
 	 * stopped. On an H200 one process beside eight, 8 channels each, had 51.6 %
@@ -27,84 +26,6 @@ enum {
 static pthread_t thread[CGPU_MAX_CARDS];
 static bool started[CGPU_MAX_CARDS];
 
-struct group {
-	struct container *c;
-	uint32_t file;
-	uint32_t hClient;
-	uint32_t hGroup;
-	uint64_t slice_us;
-};
-
-/*
- * Whoever opens first runs for the whole window, so that nothing is lost to
- * switches within it, or for its part of it. Context: door.lock.
- */
-static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
-{
-	const struct cgpu_sched *s = &door.sched[minor];
-	uint64_t window_ns, leads;
-
-	if (!rotates(c, minor))
-		return slice_us;
-	leads = leads_in_window(c, minor);
-	if (leads < 2)
-		return 2 * s->plan.period_ns / 1000;
-	/* half a slice more than fits: none ends while the next tenant's gate opens */
-	window_ns = s->plan.spread_ns / CGPU_PPM * s->share[c->grant[minor].instance].share_ppm;
-	slice_us = 2 * window_ns / (2 * leads + 1) / 1000;
-	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
-}
-
-static void set_slices(uint32_t minor, uint64_t mask, uint64_t slice_us)
-{
-	static __thread struct group groups[GROUPS_MAX];
-	uint32_t count = 0, i;
-	int k;
-
-	pthread_mutex_lock(&door.lock);
-	for (k = 0; k < CONTAINERS_MAX; k++) {
-		struct container *c = door.container[k];
-
-		if (!c || c->ending || !c->grant[minor].present ||
-		    !(mask & 1ULL << c->grant[minor].instance))
-			continue;
-		for (i = c->tenant.objects.first_runnable; i && count < GROUPS_MAX;
-		     i = cgpu_object_at(&c->tenant.objects, i)->next_runnable) {
-			struct cgpu_object *o = cgpu_object_at(&c->tenant.objects, i);
-
-			if (is_gated_group(o, minor)) {
-				uint32_t client = cgpu_object_find(&c->tenant.objects, o->hClient,
-								   o->hClient);
-
-				client = client ?
-					cgpu_object_at(&c->tenant.objects, client)->file : 0;
-				groups[count++] = (struct group){
-					c, client, o->hClient, o->hObject,
-					slice_in_window(c, minor, slice_us),
-				};
-			}
-		}
-	}
-	pthread_mutex_unlock(&door.lock);
-	for (i = 0; i < count; i++) {
-		int fd = file_duplicate_now(groups[i].c, groups[i].file);
-
-		if (fd == -EBUSY) {
-			pthread_mutex_lock(&door.lock);
-			resend(groups[i].c);
-			pthread_mutex_unlock(&door.lock);
-		}
-		if (fd < 0)
-			continue; /* its process ends */
-		if (rm_control(fd, groups[i].hClient, groups[i].hGroup,
-			       NVA06C_CTRL_CMD_SET_TIMESLICE, &groups[i].slice_us,
-			       sizeof(groups[i].slice_us)))
-			__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
-		close(fd);
-		__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
-	}
-}
-
 /* Return: containers whose gate has still to open wholly. */
 static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
 {
@@ -113,7 +34,7 @@ static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action
 
 	pthread_rwlock_rdlock(&door.life);
 	if (action->kind == CGPU_SCHED_SLICE) {
-		set_slices(minor, action->mask, action->slice_us);
+		slices_want(minor, action->mask, action->slice_us);
 	} else if (action->kind == CGPU_SCHED_OPEN) {
 		move_gates(minor, action->mask, false, &partly);
 	} else {

@@ -31,7 +31,7 @@ enum {
 };
 
 #define ASK_NS 3000000000ULL
-/* a file system that hangs may hold a process' mappings for some time */
+/* a file system that hangs may hold a process' mappings, or its end of one program, for long */
 #define LOOKING_MAX_NS 60000000000ULL
 
 static pthread_t housekeeper;
@@ -52,6 +52,14 @@ static void container_free(struct container *c)
 static void end_container(struct container *c);
 static void *keep(void *data);
 
+/* Context: door.lock, released meanwhile. */
+static void wait_until(uint64_t until_ns)
+{
+	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+
+	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
+}
+
 static int create_container(struct cgpu_create *create)
 {
 	struct container *c = calloc(1, sizeof(*c));
@@ -71,6 +79,7 @@ static int create_container(struct cgpu_create *create)
 	pthread_mutex_init(&c->sweep_lock, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
+	pthread_cond_init(&c->slices, NULL);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
@@ -101,23 +110,17 @@ static int create_container(struct cgpu_create *create)
 		return err;
 	}
 	event("create id=%s", create->id);
-	if (pthread_create(&keeper, NULL, keep, c)) {
+	if (slices_start(c) || pthread_create(&keeper, NULL, keep, c)) {
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
+		while (c->workers)
+			wait_until(now_ns() + ASK_PAUSE_NS);
 		pthread_mutex_unlock(&door.lock);
 		end_container(c);
 		return -EAGAIN;
 	}
 	pthread_detach(keeper);
 	return 0;
-}
-
-/* Context: door.lock, released meanwhile. */
-static void wait_until(uint64_t until_ns)
-{
-	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
-
-	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
 }
 
 static int destroy_container(const char *id)
@@ -296,9 +299,10 @@ static void *keep(void *data)
 
 static bool is_stuck(const struct container *c)
 {
-	uint64_t since = c->looking_ns;
+	uint64_t looking = c->looking_ns, asking = c->asking_ns, now = now_ns();
 
-	return since && now_ns() - since > LOOKING_MAX_NS;
+	return (looking && now - looking > LOOKING_MAX_NS) ||
+	       (asking && now - asking > LOOKING_MAX_NS);
 }
 
 /* Of all containers what none can delay. */
@@ -320,7 +324,7 @@ static void *housekeep(void *unused)
 			if (c && c->processes)
 				audit(c);
 			if (c && is_stuck(c))
-				processes_kill(c, "lets nobody see what it has mapped");
+				processes_kill(c, "lets nobody see what it has");
 			pthread_rwlock_unlock(&door.life);
 		}
 		nanosleep(&pause, NULL);

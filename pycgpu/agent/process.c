@@ -6,6 +6,10 @@
  *
  * The filter also notifies calls on other files, by whatever processes there are. Those
  * are known for the time of the call alone: a container may have made any number of them.
+ *
+ * While a process executes a program the kernel lets nobody compare or copy its descriptors,
+ * and that lasts as long as there is memory to give back, and files to close whose file
+ * system is the tenant's own: no lock is held by who asks for it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -125,29 +129,58 @@ struct process *process_add(struct container *c, int pid)
 	return p;
 }
 
-struct process *process_of(struct container *c, int tid, bool *thread_table)
+/* The process that a thread was seen in last, for its caller to use. */
+static struct process *recent(struct container *c, int tid)
 {
 	struct process *p;
-	int slot = tid % TIDS, pid;
+	int slot = tid % TIDS;
 
-	*thread_table = false;
 	pthread_mutex_lock(&c->process_lock);
 	p = c->tid[slot].tid == tid ? c->tid[slot].process : NULL;
-	if (!p || !is_alive(p) || !is_thread_of(p, tid)) {
-		pid = tgid_of(tid);
-		p = pid > 0 ? find(c, pid) : NULL;
-		if (p) {
-			c->tid[slot].tid = tid;
-			c->tid[slot].process = p;
-		} else if (pid > 0) {
-			p = open_process(pid);
-		}
-		if (p)
-			*thread_table = pid != tid && same_table(pid, tid);
-	}
+	if (p && !is_alive(p))
+		p = NULL;
 	if (p)
 		p->users++;
 	pthread_mutex_unlock(&c->process_lock);
+	return p;
+}
+
+/* A listed one, for its caller to use, where the thread is looked for next. */
+static struct process *find_for(struct container *c, int pid, int tid)
+{
+	struct process *p;
+	int slot = tid % TIDS;
+
+	pthread_mutex_lock(&c->process_lock);
+	p = find(c, pid);
+	if (p) {
+		p->users++;
+		c->tid[slot].tid = tid;
+		c->tid[slot].process = p;
+	}
+	pthread_mutex_unlock(&c->process_lock);
+	return p;
+}
+
+struct process *process_of(struct container *c, int tid, bool *thread_table)
+{
+	struct process *p = recent(c, tid);
+	int pid;
+
+	*thread_table = false;
+	if (p && is_thread_of(p, tid))
+		return p;
+	if (p)
+		process_put(c, p);
+	pid = tgid_of(tid);
+	p = pid > 0 ? find_for(c, pid, tid) : NULL;
+	if (!p && pid > 0) {
+		p = open_process(pid);
+		if (p)
+			p->users = 1;
+	}
+	if (p)
+		*thread_table = pid != tid && same_table(pid, tid);
 	return p;
 }
 
@@ -249,18 +282,20 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 {
 	int pidfd, got, err;
 
-	if (!thread_table) {
+	if (thread_table) {
+		/* Linux 6.9 and newer; before, such a thread is refused */
+		pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+		if (pidfd < 0)
+			return -EPERM;
+	} else {
+		/* it may end, and be looked after, meanwhile */
 		pthread_mutex_lock(&c->process_lock);
-		got = p->pidfd < 0 ? -1 :
-		      (int)syscall(SYS_pidfd_getfd, p->pidfd, fd, 0);
+		pidfd = p->pidfd < 0 ? -1 : fcntl(p->pidfd, F_DUPFD_CLOEXEC, 0);
 		err = p->pidfd < 0 ? ESRCH : errno;
 		pthread_mutex_unlock(&c->process_lock);
-		return got < 0 ? -err : got;
+		if (pidfd < 0)
+			return -err;
 	}
-	/* Linux 6.9 and newer; before, such a thread is refused */
-	pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
-	if (pidfd < 0)
-		return -EPERM;
 	got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
 	err = errno;
 	close(pidfd);
@@ -296,6 +331,19 @@ bool process_lives(struct container *c, int pid)
 	lives = find(c, pid);
 	pthread_mutex_unlock(&c->process_lock);
 	return lives;
+}
+
+uint32_t process_numbers(struct container *c, uint32_t *pids)
+{
+	struct process *p;
+	uint32_t count = 0;
+
+	pthread_mutex_lock(&c->process_lock);
+	for (p = c->processes; p && count < PROCESSES_MAX; p = p->next)
+		if (p->pidfd >= 0)
+			pids[count++] = (uint32_t)p->pid;
+	pthread_mutex_unlock(&c->process_lock);
+	return count;
 }
 
 bool process_exists(struct container *c, int pid)

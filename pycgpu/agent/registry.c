@@ -77,6 +77,7 @@ void unlist(struct container *c)
 	uint32_t minor;
 
 	c->ending = true;
+	pthread_cond_signal(&c->slices);
 	cgpu_host_release(&door.host, c->grant);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (c->grant[minor].present) {

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -337,6 +338,70 @@ def test_a_quota_holds_for_a_client_that_a_child_used_first(
     out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["share_permille"] <= 200, out
+
+
+#: A file system whose files are closed when the second argument's is gone.
+SLOW_FILES = """
+import os, stat, sys, time
+import mfusepy
+
+class Slow(mfusepy.Operations):
+    use_ns = False
+
+    def getattr(self, path, fh=None):
+        if path == "/":
+            return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
+        return {"st_mode": stat.S_IFREG | 0o666, "st_nlink": 1, "st_size": 0}
+
+    def open(self, path, flags):
+        return 1
+
+    def flush(self, path, fh):
+        open(sys.argv[2] + ".waits", "w").close()
+        while os.path.exists(sys.argv[2]):
+            time.sleep(0.1)
+        return 0
+
+mfusepy.FUSE(Slow(), sys.argv[1], foreground=True)
+"""
+
+
+def _gate_calls() -> int:
+    lines = (TREE / "0/stat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("gate_calls "))
+
+
+def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
+    door: Door, heir: str, tmp_path: Path
+) -> None:
+    """The kernel then lets nobody have a descriptor of it, by which slices are set."""
+    folder, hold = tmp_path / "slow", tmp_path / "hold"
+    folder.mkdir()
+    hold.touch()
+    files = subprocess.Popen([sys.executable, "-c", SLOW_FILES, folder, hold])
+    try:
+        until(folder.is_mount, "the file system", START_S)
+        busy = door.start(door.simcuda, "launch", "600", "1", name="busy", quota=30)
+        until(lambda: (TREE / "0/busy").exists() and _gate_calls() > 100, "gates' calls", START_S)
+        slow = door.start(
+            *WHO["docker"], heir, "exec", str(folder / "file"), "4", "1", name="slow", quota=50
+        )
+        until(Path(f"{hold}.waits").exists, "its end of one program", START_S)
+        # its slice is another's under each
+        for policy in ("0", "7"):
+            (TREE / "0/policy").write_text(policy)
+            time.sleep(1)
+        before = _gate_calls()
+        time.sleep(3)
+        assert _gate_calls() - before > 30
+        assert slow.poll() is None
+        hold.unlink()
+        assert slow.wait(timeout=START_S) == 0
+        busy.kill()
+    finally:
+        hold.unlink(missing_ok=True)
+        subprocess.run(["umount", "--lazy", folder], check=False)
+        files.kill()
 
 
 def test_an_os_event_of_a_foreign_client_is_out_of_reach(

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""
+Who asks for a tenant's descriptors waits as long as the tenant executes a program: files to be
+closed then may be of a file system of its own. So no lock that others need is held meanwhile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.host.agent_part import CORE, build
+
+#: A child has /dev/zero, which nobody can poll, as the container's file.
+PROGRAM = """
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long asked(long number, ...);
+#define syscall(...) asked(__VA_ARGS__)
+#include "pycgpu/agent/files.c"
+
+struct door door;
+static struct container *c;
+static unsigned int questions, held;
+
+static void look(pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock))
+		held++;
+	else
+		pthread_mutex_unlock(lock);
+}
+
+static long asked(long number, ...)
+{
+	long arg[5];
+	va_list list;
+	int i;
+
+	va_start(list, number);
+	for (i = 0; i < 5; i++)
+		arg[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pidfd_getfd || (number == SYS_kcmp && (int)arg[0] != getpid())) {
+		questions++;
+		look(&door.lock);
+		look(&c->files_lock);
+		look(&c->process_lock);
+	}
+	return (syscall)(number, arg[0], arg[1], arg[2], arg[3], arg[4]);
+}
+
+#include "pycgpu/agent/process.c"
+
+uint64_t now_ns(void)
+{
+	return 1;
+}
+
+void make_room(struct container *c)
+{
+	uint32_t table, capacity;
+	size_t bytes;
+
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity)))
+			cgpu_tenant_grow(&c->tenant, table, calloc(1, bytes), capacity);
+}
+
+void managed_unbind(struct container *c, uint32_t number)
+{
+}
+
+void clients_forget(struct container *c, uint32_t file)
+{
+}
+
+void worker_left(struct container *c)
+{
+}
+
+void event(const char *format, ...)
+{
+}
+
+static unsigned int since(void)
+{
+	unsigned int more = questions;
+
+	questions = 0;
+	return more;
+}
+
+int main(void)
+{
+	int zero = open("/dev/zero", O_RDWR), local, child, got;
+	uint32_t number, killed = 0;
+	struct process *p;
+	bool other;
+
+	c = calloc(1, sizeof(*c));
+	c->epoll = epoll_create1(0);
+	pthread_mutex_init(&c->files_lock, NULL);
+	pthread_mutex_init(&c->process_lock, NULL);
+	cgpu_tenant_init(&c->tenant, 1 << 10);
+	door.tfd_base = 500;
+	child = fork();
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(1);
+	}
+	p = process_keep(c, process_of(c, child, &other), child);
+	process_put(c, p);
+	local = duplicate(c, p, child, false, zero);
+	printf("duplicate %u\\n", since());
+	close(zero);
+	number = file_of(c, p, zero, local, CGPU_DEVICE_UVM, 0, NULL);
+	close(local);
+	since();
+	got = file_duplicate(c, number);
+	printf("file %d %u\\n", got >= 0, since());
+	/* a number that was one of its threads', and is another process' */
+	c->tid[getpid() % TIDS].tid = getpid();
+	c->tid[getpid() % TIDS].process = p;
+	p = process_of(c, getpid(), &other);
+	printf("thread %d %d\\n", p && p->pid == getpid(), since() > 0);
+	printf("holder %d %d\\n", has_holder(c, number), since() > 0);
+	printf("holds %d %d\\n", holds(c, child, child, zero, CGPU_DEVICE_UVM, 0, &number),
+	       since() > 0);
+	kill_holder(c, child, child, zero, CGPU_DEVICE_UVM, 0, &killed);
+	printf("killed %u %d\\n", killed, since() > 0);
+	waitpid(child, NULL, 0);
+	printf("held %u\\n", held);
+	return 0;
+}
+"""
+
+
+def test_who_asks_a_tenants_process_for_a_file_holds_no_lock(tmp_path: Path) -> None:
+    built = build(PROGRAM, tmp_path, *sorted(CORE.rglob("*.c")))
+    run = subprocess.run([built], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines() == [
+        "duplicate 1",
+        "file 1 1",
+        "thread 1 1",
+        "holder 1 1",
+        "holds 1 1",
+        "killed 1 1",
+        "held 0",
+    ]
