@@ -125,17 +125,21 @@ int main(void)
 	close(local);
 	since();
 	got = file_duplicate(c, number);
-	printf("file %d %u\\n", got >= 0, since());
+	printf("file %d", got >= 0);
+	printf(" %u\\n", since());
 	/* a number that was one of its threads', and is another process' */
 	c->tid[getpid() % TIDS].tid = getpid();
 	c->tid[getpid() % TIDS].process = p;
 	p = process_of(c, getpid(), &other);
-	printf("thread %d %d\\n", p && p->pid == getpid(), since() > 0);
-	printf("holder %d %d\\n", has_holder(c, number), since() > 0);
-	printf("holds %d %d\\n", holds(c, child, child, zero, CGPU_DEVICE_UVM, 0, &number),
-	       since() > 0);
+	printf("thread %d", p && p->pid == getpid());
+	printf(" %d\\n", since() > 0);
+	printf("holder %d", has_holder(c, number));
+	printf(" %d\\n", since() > 0);
+	printf("holds %d", holds(c, child, child, zero, CGPU_DEVICE_UVM, 0, &number));
+	printf(" %d\\n", since() > 0);
 	kill_holder(c, child, child, zero, CGPU_DEVICE_UVM, 0, &killed);
-	printf("killed %u %d\\n", killed, since() > 0);
+	printf("killed %u", killed);
+	printf(" %d\\n", since() > 0);
 	waitpid(child, NULL, 0);
 	printf("held %u\\n", held);
 	return 0;
