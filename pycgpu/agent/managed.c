@@ -27,11 +27,18 @@
 enum {
 	RECENT_NS = 5000000,
 	SPANS_FIRST = 256,
+	STEP = 256, /* ranges that are listed at once */
 	AT_ONCE_NS = 500000 /* whoever waits for door.lock gets it then */
 };
 
 struct span {
 	uint64_t base, end;
+};
+
+/* At what /proc has of a file's address space. */
+struct look {
+	uint64_t began_ns;
+	uint64_t newest; /* range then, by its serial */
 };
 
 /* As many as there are: what was left out would count as unmapped. */
@@ -252,17 +259,25 @@ static bool is_recent(struct container *c, uint32_t number, uint64_t base, uint6
 	return false;
 }
 
-static int by_base(const void *a, const void *b)
+/* Both sorted, and so is what is left in `spans`. */
+static void merge(struct spans *spans, const struct spans *more)
 {
-	uint64_t x = ((const struct span *)a)->base, y = ((const struct span *)b)->base;
+	struct spans both = { .lost = spans->lost || more->lost };
+	uint32_t i = 0, j = 0;
 
-	return x < y ? -1 : x > y;
-}
+	while (i < spans->count || j < more->count) {
+		bool first = j == more->count ||
+			     (i < spans->count && spans->at[i].base <= more->at[j].base);
+		const struct span *next = first ? &spans->at[i++] : &more->at[j++];
+		struct span *last = both.count ? &both.at[both.count - 1] : NULL;
 
-static void sort_spans(struct spans *spans)
-{
-	if (spans->count)
-		qsort(spans->at, spans->count, sizeof(*spans->at), by_base);
+		if (!last || next->base > last->end)
+			add_span(&both, next->base, next->end);
+		else if (next->end > last->end)
+			last->end = next->end;
+	}
+	free(spans->at);
+	*spans = both;
 }
 
 /* What is left of `spans` without `holes`, both sorted. */
@@ -288,6 +303,66 @@ static void without(const struct spans *spans, const struct spans *holes, struct
 	}
 }
 
+/*
+ * Managed memory that the ledger has of a file, sorted; with `look` what had been mapped
+ * before it alone. Others get door.lock after each step: of many ranges a walk takes long.
+ * Context: files_lock.
+ */
+static void list(struct container *c, uint32_t number, const struct look *look,
+		 struct spans *spans)
+{
+	const struct cgpu_ranges *ranges = &c->tenant.ranges;
+	struct cgpu_range step[STEP], last = { 0 };
+	uint32_t count, index, i;
+
+	do {
+		pthread_mutex_lock(&door.lock);
+		for (count = 0; count < STEP; count++) {
+			index = cgpu_range_next(ranges, number, CGPU_RANGE_MANAGED, &last);
+			if (!index)
+				break;
+			step[count] = last = *cgpu_range_at(ranges, index);
+		}
+		pthread_mutex_unlock(&door.lock);
+		for (i = 0; i < count; i++)
+			if (!look || (step[i].serial <= look->newest &&
+				      !is_recent(c, number, step[i].base, look->began_ns)))
+				add_span(spans, step[i].base, step[i].base + step[i].length_bytes);
+	} while (count == STEP);
+}
+
+static uint32_t cards_of(struct container *c, uint32_t number)
+{
+	uint32_t cards;
+
+	pthread_mutex_lock(&door.lock);
+	cards = cgpu_tenant_file(&c->tenant, number)->gpu_mask;
+	pthread_mutex_unlock(&door.lock);
+	return cards;
+}
+
+/*
+ * Of a file's address space: a process has more than one file of the device; all map into it.
+ * What was announced by a file without this one's cards is not known, for nobody is charged for
+ * it on them. What else was announced there the driver may have refused: by it nothing counts
+ * as known. Context: files_lock.
+ */
+static void list_known(struct container *c, uint32_t number, uint32_t cards, struct spans *known)
+{
+	struct spans more = { 0 };
+	uint32_t i;
+
+	for (i = 1; i < FILES_MAX; i++) {
+		if (!c->file[i].used || c->file[i].device != CGPU_DEVICE_UVM ||
+		    c->file[i].owner != c->file[number].owner || cards & ~cards_of(c, i))
+			continue;
+		more.count = 0;
+		list(c, i, NULL, &more);
+		merge(known, &more);
+	}
+	free(more.at);
+}
+
 /* Of many ranges each takes little. Context: door.lock, since then. */
 static void let_others(uint64_t *since_ns)
 {
@@ -299,54 +374,20 @@ static void let_others(uint64_t *since_ns)
 	*since_ns = now_ns();
 }
 
-/*
- * Managed memory that the ledger has, of a file's address space, and of the file itself. What
- * else was announced there the driver may have refused: by it nothing counts as known. Nor by
- * what was announced by a file without this one's cards, for which nobody is charged on them.
- * What comes while others have the lock is recent; with files_lock held nothing goes.
- * Context: files_lock, door.lock since then.
- */
-static void list_known(struct container *c, uint32_t number, uint64_t began_ns,
-		       struct spans *known, struct spans *managed, uint64_t *since_ns)
-{
-	uint32_t cards = cgpu_tenant_file(&c->tenant, number)->gpu_mask, i, index;
-
-	for (i = 1; i < FILES_MAX; i++) {
-		struct cgpu_range last = { 0 };
-
-		/* a process has more than one file of the device; all map into it */
-		if (!c->file[i].used || c->file[i].owner != c->file[number].owner ||
-		    cards & ~cgpu_tenant_file(&c->tenant, i)->gpu_mask)
-			continue;
-		while ((index = cgpu_range_next(&c->tenant.ranges, i, CGPU_RANGE_MANAGED, &last))) {
-			last = *cgpu_range_at(&c->tenant.ranges, index);
-			add_span(known, last.base, last.base + last.length_bytes);
-			if (i == number && !is_recent(c, number, last.base, began_ns))
-				add_span(managed, last.base, last.base + last.length_bytes);
-			let_others(since_ns);
-		}
-	}
-}
-
 /* Context: files_lock. Return: false: what was mapped past us does not fit. */
 static bool compare(struct container *c, uint32_t number, const struct spans *mapped,
-		    uint64_t began_ns)
+		    const struct look *look)
 {
 	struct spans known = { 0 }, managed = { 0 }, diff = { 0 };
+	uint32_t cards = cards_of(c, number), i;
 	bool fits = true;
 	uint64_t since_ns;
-	uint32_t i;
 
-	pthread_mutex_lock(&door.lock);
-	since_ns = now_ns();
-	make_room(c);
-	list_known(c, number, began_ns, &known, &managed, &since_ns);
-	pthread_mutex_unlock(&door.lock);
-	sort_spans(&known);
-	sort_spans(&managed);
+	list(c, number, look, &managed);
 	without(&managed, mapped, &diff);
 	pthread_mutex_lock(&door.lock);
 	since_ns = now_ns();
+	make_room(c);
 	/* without memory nothing is taken for gone, nor for new */
 	for (i = 0; i < diff.count && !mapped->lost; i++) {
 		while (cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
@@ -354,15 +395,21 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 			let_others(&since_ns);
 		let_others(&since_ns);
 	}
+	pthread_mutex_unlock(&door.lock);
 	/* only a file with a card can have any */
-	if (!known.lost && cgpu_tenant_file(&c->tenant, number)->gpu_mask) {
+	if (cards)
+		list_known(c, number, cards, &known);
+	diff.count = 0;
+	if (cards && !known.lost)
 		without(mapped, &known, &diff);
-		for (i = 0; i < diff.count; i++) {
-			if (cgpu_tenant_mmap(&c->tenant, number, diff.at[i].base,
-					     diff.at[i].end - diff.at[i].base))
-				fits = false;
-			let_others(&since_ns);
-		}
+	pthread_mutex_lock(&door.lock);
+	since_ns = now_ns();
+	for (i = 0; i < diff.count; i++) {
+		if (cgpu_tenant_mmap(&c->tenant, number, diff.at[i].base,
+				     diff.at[i].end - diff.at[i].base))
+			fits = false;
+		let_others(&since_ns);
+		make_room(c);
 	}
 	pthread_mutex_unlock(&door.lock);
 	free(known.at);
@@ -377,9 +424,12 @@ static bool sweep_file(struct container *c, uint32_t number)
 	struct spans mapped = { 0 };
 	int maps = -1, mem = -1;
 	bool used, read = true, fits = true;
-	uint64_t began = now_ns();
+	struct look look = { .began_ns = now_ns() };
 	uint32_t space;
 
+	pthread_mutex_lock(&door.lock);
+	look.newest = c->tenant.ranges.serial;
+	pthread_mutex_unlock(&door.lock);
 	pthread_mutex_lock(&c->files_lock);
 	used = file->used && file->device == CGPU_DEVICE_UVM;
 	space = file->space;
@@ -391,7 +441,7 @@ static bool sweep_file(struct container *c, uint32_t number)
 	pthread_mutex_unlock(&c->files_lock);
 	/* of a file that nobody initialised nothing is mapped */
 	if (maps >= 0 && mem >= 0) {
-		c->looking_ns = began;
+		c->looking_ns = look.began_ns;
 		/* if not, and it lives, all that was mapped there still is */
 		read = mappings(maps, &mapped);
 		maps = -1;
@@ -403,7 +453,7 @@ static bool sweep_file(struct container *c, uint32_t number)
 	}
 	pthread_mutex_lock(&c->files_lock);
 	if (used && read && file->used && file->space == space)
-		fits = compare(c, number, &mapped, began);
+		fits = compare(c, number, &mapped, &look);
 	pthread_mutex_unlock(&c->files_lock);
 	if (maps >= 0)
 		close(maps);

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.core import Abi, Call, Device, Verdict, ffi, lib
+from pycgpu.core import NO_CARD, Abi, Call, Device, Verdict, ffi, lib
 from tests.core import strategies as nv
 from tests.core.test_answers import (
     ABI,
@@ -983,15 +983,44 @@ def test_whether_a_card_has_a_device_is_known_without_a_look_at_all_objects() ->
 def test_closing_a_file_with_many_ranges_takes_no_time_that_neighbours_notice() -> None:
     """Each of them for itself took 0.5 s of 100,000, and a hundred times that of a million."""
     container = Container()
-    for i in range(100_000):
+    for i in range(60_000):
         args = nv.uvm_create_external((i + 1) << 21, 1 << 21)
         _, call = container.ask(nv.UVM_CREATE_EXTERNAL, args, device=Device.UVM, abi=ABI_595)
         assert call.post() is Verdict.DONE
-    assert container.tenant.raw.ranges.count == 100_000
+    assert container.tenant.raw.ranges.count == 60_000
     began = time.thread_time()
     container.tenant.close(container.uvm)
     assert time.thread_time() - began < 0.1
     assert container.tenant.raw.ranges.count == 0
+
+
+def test_ranges_for_external_memory_are_bounded_and_go_as_they_are_freed() -> None:
+    """They cost no video memory; whoever looks at what is mapped walks them."""
+    container = Container()
+    ranges = ffi.addressof(container.tenant.raw.ranges)
+
+    def ask(nr: int, args: bytearray) -> tuple[Verdict, Call]:
+        return container.ask(nr, args, device=Device.UVM, abi=ABI_595)
+
+    def create(i: int) -> tuple[Verdict, Call]:
+        return ask(nv.UVM_CREATE_EXTERNAL, nv.uvm_create_external(i << 21, 1 << 21))
+
+    assert create(1)[1].post() is Verdict.DONE
+    for i in range(2, lib.CGPU_MAX_EXTERNALS):
+        container.tenant.grow()
+        kind, file = lib.CGPU_RANGE_CREATED, container.uvm
+        assert lib.cgpu_range_add(ranges, kind, file, i << 21, 1 << 21, 0, NO_CARD) == 0
+    verdict, last = create(lib.CGPU_MAX_EXTERNALS)
+    assert verdict is Verdict.FORWARD
+    # also while one is being made
+    verdict, call = create(lib.CGPU_MAX_EXTERNALS + 1)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NO_MEMORY)
+    assert last.post() is Verdict.DONE
+    assert create(lib.CGPU_MAX_EXTERNALS + 1)[0] is Verdict.ANSWER
+    assert ask(nv.UVM_FREE, nv.uvm_free_by_base(1 << 21))[1].post() is Verdict.DONE
+    assert create(1)[1].post() is Verdict.DONE
+    container.tenant.close(container.uvm)
+    assert container.tenant.raw.ranges.externals == 0
 
 
 # ---------------------------------------------------------------- another object by its handle

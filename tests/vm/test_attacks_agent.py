@@ -378,11 +378,12 @@ def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
     folder, hold = tmp_path / "slow", tmp_path / "hold"
     folder.mkdir()
     hold.touch()
+    # the agent loads what file systems like this need
+    busy = door.start(door.simcuda, "launch", "600", "1", name="busy", quota=30)
+    until(lambda: (TREE / "0/busy").exists() and _gate_calls() > 100, "gates' calls", START_S)
     files = subprocess.Popen([sys.executable, "-c", SLOW_FILES, folder, hold])
     try:
         until(folder.is_mount, "the file system", START_S)
-        busy = door.start(door.simcuda, "launch", "600", "1", name="busy", quota=30)
-        until(lambda: (TREE / "0/busy").exists() and _gate_calls() > 100, "gates' calls", START_S)
         slow = door.start(
             *WHO["docker"], heir, "exec", str(folder / "file"), "4", "1", name="slow", quota=50
         )

@@ -57,7 +57,13 @@ enum cgpu_call_limit {
 	 * OS event is a few hundred bytes of the host's memory.
 	 */
 	CGPU_MAX_MAPPINGS = 4096,
-	CGPU_MAX_OS_EVENTS = 16384
+	CGPU_MAX_OS_EVENTS = 16384,
+	/*
+	 * Ranges that a UVM file has for external memory, mapped or not: the driver's memory of
+	 * the host, and of what walks the ranges time. CUDA makes one for each reservation of
+	 * addresses, and one for each allocation.
+	 */
+	CGPU_MAX_EXTERNALS = 65536
 };
 
 enum cgpu_verdict {

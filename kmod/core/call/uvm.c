@@ -15,6 +15,8 @@ static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 
+	if (tenant->ranges.externals >= CGPU_MAX_EXTERNALS)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NO_MEMORY);
 	if (cgpu_range_overlaps(&tenant->ranges, call->file,
 				1u << CGPU_RANGE_RESERVING | 1u << CGPU_RANGE_FREEING,
 				req->base, req->length_bytes))

@@ -38,6 +38,8 @@ static void count_tables(struct cgpu_ranges *ranges, const struct cgpu_range *ra
 	uint32_t card = range->card < CGPU_MAX_CARDS ? range->card : CGPU_MAX_CARDS;
 	uint64_t bytes = cgpu_range_tables(range->length_bytes);
 
+	if (range->kind == CGPU_RANGE_CREATED || range->kind == CGPU_RANGE_RESERVING)
+		ranges->externals += there ? 1 : -1;
 	if (range->kind != CGPU_RANGE_EXTERNAL && range->kind != CGPU_RANGE_MANAGED)
 		return;
 	ranges->tables_bytes[card] += there ? bytes : -bytes;

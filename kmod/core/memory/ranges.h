@@ -67,6 +67,7 @@ struct cgpu_ranges {
 	/* page tables of what is mapped, at most; the last: on whatever card */
 	uint64_t tables_bytes[CGPU_MAX_CARDS + 1];
 	bool tables_changed;
+	uint32_t externals;       /* CREATED, and all that is RESERVING */
 };
 
 /* What a mapping of this length takes at most, in page tables. */
