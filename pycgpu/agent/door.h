@@ -50,8 +50,8 @@ struct file {
 	bool used;
 	uint32_t device;         /* enum cgpu_device */
 	uint32_t minor;
-	int held;                /* our duplicate of a file that cannot be polled, or -1; closed by */
-				 /* sweeps alone */
+	/* our duplicate of a file that cannot be polled, or -1; closed under sweep_lock */
+	int held;
 	uint32_t seen;           /* counts calls on it */
 	struct process *process; /* where it was seen last */
 	int fd;                  /* and its number there */

@@ -322,7 +322,7 @@ static bool has_holder(struct container *c, uint32_t number)
 	return everybody(c, holds, &number);
 }
 
-/* Of the container's files the next from `number` on that may be this, and a duplicate of `held`. */
+/* The next of the container's files that may be this one, and a duplicate of its `held`. */
 static uint32_t find_file(struct container *c, uint32_t number, uint32_t device, uint32_t minor,
 			  int *held)
 {
@@ -461,7 +461,6 @@ static void sweep_held(struct container *c)
 
 void files_sweep(struct container *c, bool managed)
 {
-
 	/* of two looks at what is mapped the older must not be taken for the newer */
 	pthread_mutex_lock(&c->sweep_lock);
 	pthread_mutex_lock(&c->files_lock);

@@ -134,6 +134,36 @@ class Ranges(RuleBasedStateMachine):
         found = lib.cgpu_range_overlaps(self.raw, file, mask, base * UNIT, length * UNIT)
         assert found == expected
 
+    @invariant()
+    def the_ranges_are_those_of_the_model_in_order(self) -> None:
+        found, order = [], []
+        for one in in_order(self.raw, self.raw.root):
+            lane = one.card if one.kind == EXTERNAL else 0
+            order.append((one.file, one.kind, lane, one.base, one.serial))
+            where = (one.base // UNIT, one.length_bytes // UNIT)
+            found.append((one.file, *where, one.kind, one.card, one.charge))
+        assert order == sorted(set(order))
+        assert len(order) == self.raw.count
+        assert sorted(found) == sorted(
+            (m.file, min(m.units), len(m.units), m.kind, m.card, m.charge) for m in self.model
+        )
+
+    @invariant()
+    def those_of_a_file_and_kind_are_found_one_after_the_other(self) -> None:
+        for file in (1, 2, 3):
+            for kind in KINDS:
+                last, found = ffi.new("struct cgpu_range *"), []
+                while index := lib.cgpu_range_next(self.raw, file, kind, last):
+                    last[0] = lib.cgpu_range_at(self.raw, index)[0]
+                    found.append(last.serial)
+                assert len(found) == sum((m.file, m.kind) == (file, kind) for m in self.model)
+
+    @invariant()
+    def a_charge_lives_while_a_piece_of_its_range_does(self) -> None:
+        alive = {one.charge for one in self.model if one.charge}
+        assert self.tenant.account(0).current_bytes == 1000 * len(alive)
+        assert self.raw.slots.used == len(self.model)
+
 
 TestRanges = Ranges.TestCase
 

@@ -30,7 +30,7 @@ static void charged(uint32_t pid)
 
 	note_use(0, &use);
 	printf("%u: %d %d\\n", pid, card[0].log.ran_ns[0] != before[0],
-	       card[0].log.ran_ns[1] != before[1]);
+		card[0].log.ran_ns[1] != before[1]);
 }
 
 static void forget(struct container *c, uint32_t file)

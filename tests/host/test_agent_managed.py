@@ -81,7 +81,7 @@ static uint32_t file(uint32_t cards)
 	number = cgpu_tenant_open(&c->tenant, CGPU_DEVICE_UVM, 0, 1);
 	cgpu_tenant_file(&c->tenant, number)->gpu_mask = cards;
 	c->file[number] = (struct file){ .used = true, .device = CGPU_DEVICE_UVM,
-					 .owner = &owner, .maps = -1, .mem = -1, .held = -1 };
+						.owner = &owner, .maps = -1, .mem = -1, .held = -1 };
 	return number;
 }
 

@@ -55,7 +55,7 @@ int file_duplicate(struct container *c, uint32_t number)
 }
 
 uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, void *params,
-		    uint32_t size)
+			uint32_t size)
 {
 	sent[hClient - 1] += *(uint64_t *)params == 700;
 	return 0;

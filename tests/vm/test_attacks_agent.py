@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import json
 import os
 import signal
@@ -387,11 +388,17 @@ def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
         slow = door.start(
             *WHO["docker"], heir, "exec", str(folder / "file"), "4", "1", name="slow", quota=50
         )
-        until(Path(f"{hold}.waits").exists, "its end of one program", START_S)
-        # its slice is another's under each
-        for policy in ("0", "7"):
-            (TREE / "0/policy").write_text(policy)
-            time.sleep(1)
+        policies = itertools.cycle("037")
+
+        def another_slice() -> bool:
+            """Under each of them it has another; ask before anybody else waits for it."""
+            (TREE / "0/policy").write_text(next(policies))
+            time.sleep(0.05)
+            return Path(f"{hold}.waits").exists()
+
+        until(another_slice, "its end of one program", START_S)
+        for _ in range(9):
+            another_slice()
         before = _gate_calls()
         time.sleep(3)
         assert _gate_calls() - before > 30
