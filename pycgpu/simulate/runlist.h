@@ -80,7 +80,7 @@ struct cgpu_model_tenant {
 	uint64_t early_ns;    /* of that, by the log of context switches it ran so much */
 	uint64_t stubborn_ns; /* a shut takes that long, as under a kernel that polls host memory */
 	uint64_t open_ns, close_ns; /* holds the card open in between */
-	uint64_t again_ns;    /* opens it so long after it closed it, for close_ns each time; 0: never */
+	uint64_t again_ns;    /* opens it again so long after, for close_ns each time; 0: never */
 };
 
 /* At `at_ns` a card's policy and one tenant's weight change. */

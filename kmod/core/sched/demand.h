@@ -150,7 +150,7 @@ struct cgpu_demand_slot {
 	uint32_t moves;       /* and a submission */
 	uint64_t silent_ns;   /* it works so long without a submission, as was seen */
 	uint64_t round_ns;    /* the longest round of the runlist since doubt began */
-	uint64_t feigned_ns;  /* it seems to work, and has run no more than this less 1; 0: it may work */
+	uint64_t feigned_ns;  /* it only seems to work until it has run so much; 0: it may work */
 	bool is_found;        /* it submitted nothing, and is or may be at work all the same */
 	uint64_t doubt_ns;    /* since then it may be at something longer, or sleep; 0: neither */
 	uint64_t told_ns;     /* when the log was read that was heeded last, */
