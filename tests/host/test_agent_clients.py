@@ -58,7 +58,7 @@ int main(void)
 		struct cgpu_policy_member member = { .weight = 1 };
 
 		of[i] = calloc(1, sizeof(**of));
-		cgpu_tenant_init(&of[i]->tenant, 1 << 10);
+		cgpu_tenant_init(&of[i]->tenant, 1 << 10, 0);
 		of[i]->grant[0].present = true;
 		of[i]->grant[0].instance = i;
 		door.container[i] = of[i];

@@ -109,7 +109,7 @@ int main(void)
 	uint32_t i;
 
 	c = calloc(1, sizeof(*c));
-	cgpu_tenant_init(&c->tenant, 1 << 18);
+	cgpu_tenant_init(&c->tenant, 1 << 18, 0);
 	c->tenant.files_max = 100;
 	c->tenant.ledger.account[0].present = true;
 	c->tenant.ledger.account[0].max_bytes = 64ULL << 30;

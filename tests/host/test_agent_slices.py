@@ -101,7 +101,7 @@ int main(void)
 
 	for (i = 0; i < 2; i++) {
 		of[i] = calloc(1, sizeof(**of));
-		cgpu_tenant_init(&of[i]->tenant, 1 << 14);
+		cgpu_tenant_init(&of[i]->tenant, 1 << 14, 0);
 		pthread_cond_init(&of[i]->slices, NULL);
 		of[i]->grant[0].present = true;
 		of[i]->grant[0].instance = i;

@@ -13,6 +13,22 @@ enum {
 	DEPTH_MAX = 48 /* of 2^32 slots; 26 of 262144 */
 };
 
+struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index)
+{
+	return cgpu_table_slot(&ranges->slots, index);
+}
+
+bool cgpu_range_is_parted(uint32_t kind)
+{
+	return kind == CGPU_RANGE_EXTERNAL || kind == CGPU_RANGE_CHANNEL ||
+	       kind == CGPU_RANGE_VASPACE;
+}
+
+uint32_t cgpu_range_lane(const struct cgpu_range *range)
+{
+	return cgpu_range_is_parted(range->kind) ? range->card : 0;
+}
+
 static struct cgpu_range *at(const struct cgpu_ranges *ranges, uint32_t index)
 {
 	return cgpu_range_at(ranges, index);

@@ -1,26 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "core/memory/range_tree.h"
+#include "core/memory/ranges.h"
 
 void cgpu_ranges_init(struct cgpu_ranges *ranges)
 {
 	memset(ranges, 0, sizeof(*ranges));
 	cgpu_table_init(&ranges->slots, sizeof(struct cgpu_range));
-}
-
-struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index)
-{
-	return cgpu_table_slot(&ranges->slots, index);
-}
-
-static bool is_parted(uint32_t kind)
-{
-	return kind == CGPU_RANGE_EXTERNAL || kind == CGPU_RANGE_CHANNEL ||
-	       kind == CGPU_RANGE_VASPACE;
-}
-
-uint32_t cgpu_range_lane(const struct cgpu_range *range)
-{
-	return is_parted(range->kind) ? range->card : 0;
 }
 
 /*
@@ -92,9 +76,9 @@ static uint32_t next_in(const struct cgpu_ranges *ranges, struct cgpu_range *key
 
 		if (!is_of(range, key->file, key->kind))
 			return 0;
-		if (is_parted(key->kind) && card != CGPU_ANY_CARD && range->card != card)
+		if (cgpu_range_is_parted(key->kind) && card != CGPU_ANY_CARD && range->card != card)
 			return 0;
-		if (!within && !is_parted(key->kind))
+		if (!within && !cgpu_range_is_parted(key->kind))
 			return 0;
 		if (within)
 			go_behind(key, range);
@@ -337,7 +321,7 @@ static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t
 		if (range->base == base &&
 		    (!best || range->serial < cgpu_range_at(ranges, best)->serial))
 			best = index;
-		if (!is_parted(kind))
+		if (!cgpu_range_is_parted(kind))
 			break;
 		key.card++;
 	}
