@@ -97,7 +97,7 @@ def test_without_a_runtime_it_says_so(tmp_path: Path) -> None:
     )
     done = subprocess.run([path, "state", "id"], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "cgpu: none of no-such-runtime is installed; install runc\n"
+    assert done.stderr == "cgpu: none of no-such-runtime is installed, install runc\n"
 
 
 def test_a_hook_that_cannot_be_imported_refuses(tmp_path: Path) -> None:
