@@ -4,9 +4,9 @@
  * core keeps; it is never held across an ioctl of the driver or an access to a
  * tenant's memory. Order: a container's sweep_lock, files_lock, process_lock, door.lock.
  * Whoever reads a tenant's mappings or asks for its descriptors may wait for as long as the
- * tenant likes (for a page of a file system of its own, or for a file of such to be closed
- * while the process executes a program), so only the container's own threads do, without the
- * last three.
+ * tenant likes (for a page of a file system of its own, or for reads of such while the
+ * process executes a program), so only the container's own threads do, without the last
+ * three.
  */
 #ifndef CGPU_AGENT_DOOR_H
 #define CGPU_AGENT_DOOR_H

@@ -8,8 +8,8 @@
  * are known for the time of the call alone: a container may have made any number of them.
  *
  * While a process executes a program the kernel lets nobody compare or copy its descriptors,
- * and that lasts as long as there is memory to give back, and files to close whose file
- * system is the tenant's own: no lock is held by who asks for it.
+ * and that lasts as long as there is memory to give back, and reads of a file system that is
+ * the tenant's own are under way: no lock is held by who asks for it.
  */
 #include <errno.h>
 #include <fcntl.h>

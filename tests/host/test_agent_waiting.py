@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-Who asks for a tenant's descriptors waits as long as the tenant executes a program: files to be
-closed then may be of a file system of its own. So no lock that others need is held meanwhile.
+Who asks for a tenant's descriptors waits as long as the tenant executes a program, for which a
+file system of its own may let it wait. So no lock that others need is held meanwhile.
 """
 
 from __future__ import annotations
