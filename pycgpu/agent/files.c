@@ -477,8 +477,6 @@ void files_sweep(struct container *c, bool managed)
 	pthread_mutex_unlock(&c->sweep_lock);
 	pthread_mutex_lock(&door.lock);
 	door.count.sweeps++;
-	/* a call that needed a closed file may have ended since, and so may who made it */
-	let_go(c);
 	refresh(c);
 	pthread_mutex_unlock(&door.lock);
 	userd_release(c);
