@@ -153,6 +153,25 @@ def test_what_a_process_ran_is_charged_though_it_ended_before_the_reading(two: A
     assert charged(ring, two, 30 * MS, lib.CGPU_SCHED_NONE) == [0, 0]
 
 
+def test_who_gets_the_slot_of_one_that_ended_is_charged_for_nothing_of_it(two: Any) -> None:
+    """A context stays loaded while nobody else wants the card, and seems to run."""
+    ring = Ring()
+    ring.write(START, 100, 0)
+    assert charged(ring, two, 0, 1) == [0, 0]
+    assert charged(ring, two, 10 * MS, 1) == [0, 10 * MS]
+    lib.cgpu_sched_remove(two, 1, 10 * MS)
+    lib.cgpu_sched_set(two, 1, ffi.new("struct cgpu_policy_member *", {"weight": 1}), 11 * MS)
+    assert charged(ring, two, 20 * MS, lib.CGPU_SCHED_NONE) == [0, 0]
+
+
+def test_what_nobody_ran_is_charged_to_nobody(two: Any) -> None:
+    """Number 0 is nobody's, and stands where no process was told of yet."""
+    ring = Ring()
+    ring.write(START, 0, 0)
+    ring.write(END, 0, 5 * MS)
+    assert charged(ring, two, 10 * MS, lib.CGPU_SCHED_NONE) == [0, 0]
+
+
 def test_what_runs_by_a_number_that_two_have_is_charged_to_both(two: Any) -> None:
     ring = Ring()
     ring.write(START, 100, 0)

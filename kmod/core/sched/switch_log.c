@@ -177,22 +177,36 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 	return count;
 }
 
+/*
+ * Whose a process was that has ended between its work and this reading. Once, for then it is
+ * nobody's; and not whoever's has the slot by now, of whom less was told.
+ */
+static uint32_t last_known(const struct cgpu_switch_log_known *known, const struct cgpu_sched *s,
+			   uint32_t pid)
+{
+	/* number 0 is nobody's, and stands where nothing is known yet */
+	if (!pid || known->pid != pid || known->slot >= CGPU_SCHED_SLOTS ||
+	    !known->used_ns || s->slot[known->slot].stat.used_ns < known->used_ns)
+		return CGPU_SCHED_NONE;
+	return known->slot;
+}
+
 void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
 			  const struct cgpu_switch_log_use *use)
 {
 	struct cgpu_switch_log_known *known = &log->known[use->pid % CGPU_SWITCH_LOG_KNOWN];
 	uint32_t told = slot;
 
-	/* it may have ended between its work and this reading; once, for then it is nobody's */
-	if (slot >= CGPU_SCHED_SLOTS && known->pid == use->pid)
-		slot = known->slot;
-	*known = (struct cgpu_switch_log_known){ use->pid, told };
+	if (slot >= CGPU_SCHED_SLOTS)
+		slot = last_known(known, s, use->pid);
+	*known = (struct cgpu_switch_log_known){ use->pid, told, 0 };
 	log->loaded = slot;
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;
 	log->seen_mask |= SLOT_BIT(slot);
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
+	known->used_ns = s->slot[slot].stat.used_ns;
 	s->slot[slot].fair.loads += use->loads;
 	s->slot[slot].fair.loads_ever += use->loads;
 	s->slot[slot].fair.switched_ns += use->switched_ns;

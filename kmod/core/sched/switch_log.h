@@ -71,6 +71,7 @@ struct cgpu_switch_log_use {
 struct cgpu_switch_log_known {
 	uint32_t pid;
 	uint32_t slot;
+	uint64_t used_ns; /* of the slot, ever, when it was told; 0: nothing yet */
 };
 
 struct cgpu_switch_log {
