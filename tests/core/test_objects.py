@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pycgpu.core import NO_CARD, Device, Tenant, Topology, ffi, lib
 from tests.core import strategies as nv
+from tests.core.cost import least_s
 
 CLASSES = (nv.MEMORY_USER, nv.VASPACE, nv.GROUP, nv.CONTEXT_SHARE, nv.CHANNEL)
 RUNNABLE = {nv.GROUP, nv.CONTEXT_SHARE, nv.CHANNEL}
@@ -406,17 +407,6 @@ def test_of_several_handles_one_is_the_group_whichever_goes() -> None:
             flags = [lib.cgpu_object_at(objects, one).flags for one in mine]
             assert sum(not flag & lib.CGPU_OBJECT_DUPLICATE for flag in flags) == 1
             lib.cgpu_object_remove(objects, ledger, mine.pop(rng.randrange(len(mine))))
-
-
-def least_s(ask: Any) -> float:
-    """How long a call takes of the hundreds that disturb it least."""
-    took = []
-    for _ in range(9):
-        began = time.thread_time()
-        for _ in range(100):
-            ask()
-        took.append(time.thread_time() - began)
-    return min(took)
 
 
 def test_whether_a_card_is_open_takes_no_time_that_neighbours_notice() -> None:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import errno
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pycgpu.core import NO_CARD, Device, Tenant, Topology, ffi, lib
+from tests.core.cost import least_s
 
 ANY_CARD = lib.CGPU_ANY_CARD
 U64 = (1 << 64) - 1
@@ -208,17 +207,6 @@ def test_an_exported_object_is_found_by_file_and_index() -> None:
     assert charge[0] == 0
     for file, index in ((4, 1), (4, 4), (5, 2), (3, 2)):
         assert not lib.cgpu_range_exported(raw, file, index, charge)
-
-
-def least_s(ask: Callable[[], object]) -> float:
-    """How long a call takes of the hundreds that disturb it least."""
-    took = []
-    for _ in range(9):
-        began = time.thread_time()
-        for _ in range(100):
-            ask()
-        took.append(time.thread_time() - began)
-    return min(took)
 
 
 def tenant_with(count: int) -> tuple[Tenant, int, Any]:

@@ -7,9 +7,20 @@ import subprocess
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-
-
 CORE = REPOSITORY / "kmod/core"
+
+#: C: room for whatever a call adds, as the agent makes it
+MAKE_ROOM = """
+void make_room(struct container *c)
+{
+	uint32_t table, capacity;
+	size_t bytes;
+
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity)))
+			cgpu_tenant_grow(&c->tenant, table, calloc(1, bytes), capacity);
+}
+"""
 
 
 def build(program: str, directory: Path, *sources: Path) -> Path:
@@ -28,3 +39,11 @@ def build(program: str, directory: Path, *sources: Path) -> Path:
     ]
     subprocess.run(["cc", *flags, *paths, source, *sources, "-o", built], check=True, timeout=120)
     return built
+
+
+def run(program: str, directory: Path) -> list[str]:
+    """Build a C program with the core, run it to its end and return the lines that it wrote."""
+    built = build(program, directory, *sorted(CORE.rglob("*.c")))
+    done = subprocess.run([built], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()

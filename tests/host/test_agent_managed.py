@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.host.agent_part import CORE, build
+from tests.host.agent_part import MAKE_ROOM, run
 
 #: Of one address space: file 1 with a card, 2 without, 3 with one and MANY ranges of 4 KiB.
-PROGRAM = """
+PROGRAM = (
+    """
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,16 +63,9 @@ uint64_t now_ns(void)
 	return now += 1000;
 }
 
-void make_room(struct container *c)
-{
-	uint32_t table, capacity;
-	size_t bytes;
-
-	for (table = 0; table < CGPU_TABLE_COUNT; table++)
-		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity)))
-			cgpu_tenant_grow(&c->tenant, table, calloc(1, bytes), capacity);
-}
-
+"""
+    + MAKE_ROOM
+    + """
 static uint32_t file(uint32_t cards)
 {
 	uint32_t number;
@@ -145,14 +138,12 @@ int main(void)
 	return 0;
 }
 """
+)
 
 
 def test_what_is_mapped_is_compared_in_steps_that_gates_do_not_notice(tmp_path: Path) -> None:
     """Of 230,000 ranges the lock was held for 23 ms, for each file of their address space."""
-    built = build(PROGRAM, tmp_path, *sorted(CORE.rglob("*.c")))
-    run = subprocess.run([built], capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.splitlines() == [
+    assert run(PROGRAM, tmp_path) == [
         "announced 1: 10 4 short",
         # 4 MiB of its own are left, and file 2's are charged to it, which has the card
         "first 1: 8 4 short",

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.host.agent_part import CORE, build
+from tests.host.agent_part import MAKE_ROOM, run
 
 #: The first container has 3000 groups, and one whose descriptors cannot be had for now.
-PROGRAM = """
+PROGRAM = (
+    """
 #include <stdio.h>
 #include "pycgpu/agent/slices.c"
 
@@ -61,16 +61,9 @@ uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, vo
 	return 0;
 }
 
-void make_room(struct container *c)
-{
-	uint32_t table, capacity;
-	size_t bytes;
-
-	for (table = 0; table < CGPU_TABLE_COUNT; table++)
-		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity)))
-			cgpu_tenant_grow(&c->tenant, table, calloc(1, bytes), capacity);
-}
-
+"""
+    + MAKE_ROOM
+    + """
 static void add(struct container *c, uint32_t hClient, uint32_t groups)
 {
 	struct cgpu_objects *objects = &c->tenant.objects;
@@ -126,11 +119,9 @@ int main(void)
 	return 0;
 }
 """
+)
 
 
 def test_all_slices_are_sent_and_no_container_waits_for_another(tmp_path: Path) -> None:
     """A list of 1024 groups for all containers left the later ones' slices unsent."""
-    built = build(PROGRAM, tmp_path, *sorted(CORE.rglob("*.c")))
-    run = subprocess.run([built], capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.splitlines() == ["0 2", "3000 2", "0"]
+    assert run(PROGRAM, tmp_path) == ["0 2", "3000 2", "0"]

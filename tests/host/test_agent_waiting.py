@@ -6,13 +6,13 @@ file system of its own may let it wait. So no lock that others need is held mean
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.host.agent_part import CORE, build
+from tests.host.agent_part import MAKE_ROOM, run
 
 #: A child has /dev/zero, which nobody can poll, as the container's file.
-PROGRAM = """
+PROGRAM = (
+    """
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -63,16 +63,9 @@ uint64_t now_ns(void)
 	return 1;
 }
 
-void make_room(struct container *c)
-{
-	uint32_t table, capacity;
-	size_t bytes;
-
-	for (table = 0; table < CGPU_TABLE_COUNT; table++)
-		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity)))
-			cgpu_tenant_grow(&c->tenant, table, calloc(1, bytes), capacity);
-}
-
+"""
+    + MAKE_ROOM
+    + """
 void managed_unbind(struct container *c, uint32_t number)
 {
 }
@@ -149,13 +142,11 @@ int main(void)
 	return 0;
 }
 """
+)
 
 
 def test_who_asks_a_tenants_process_for_a_file_holds_no_lock(tmp_path: Path) -> None:
-    built = build(PROGRAM, tmp_path, *sorted(CORE.rglob("*.c")))
-    run = subprocess.run([built], capture_output=True, text=True, check=False, timeout=60)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.splitlines() == [
+    assert run(PROGRAM, tmp_path) == [
         "duplicate 1",
         "file 1 1",
         "thread 1 1",

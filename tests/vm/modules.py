@@ -233,24 +233,23 @@ def programs(kernel: Kernel) -> Path:
 
 def fakepci(kernel: Kernel) -> Path:
     """Build the software PCI function for NVIDIA's real driver; return the module's path."""
-    sources = Sources([FAKEPCI])
-    with Build("fakepci", kernel.tag, sources.digest()) as build:
-        directory = build.root / FAKEPCI.relative_to(REPOSITORY)
-        if not build.complete:
-            sources.write(build.root)
-            make(directory, *_kbuild(kernel))
-        return directory / "fakepci.ko"
+    return _of_tests(kernel, FAKEPCI)
 
 
 def hold(kernel: Kernel) -> Path:
     """Build the module that holds a call of a function; return its path."""
-    sources = Sources([HOLD])
-    with Build("hold", kernel.tag, sources.digest()) as build:
-        directory = build.root / HOLD.relative_to(REPOSITORY)
+    return _of_tests(kernel, HOLD)
+
+
+def _of_tests(kernel: Kernel, source: Path) -> Path:
+    """Build a module of the tests' own, which has its directory's name; return its path."""
+    sources = Sources([source])
+    with Build(source.name, kernel.tag, sources.digest()) as build:
+        directory = build.root / source.relative_to(REPOSITORY)
         if not build.complete:
             sources.write(build.root)
             make(directory, *_kbuild(kernel))
-        return directory / "hold.ko"
+        return directory / f"{source.name}.ko"
 
 
 def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
