@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,6 +199,37 @@ def test_the_bridge_stays_while_a_quota_counts_on_it(card: Card, loaded_modules:
     one.kill()
     until(lambda: not (card.cgpu.root / "container/one").exists(), "the removal")
     loaded_modules.unload("cgpu_rm")
+
+
+def _priorities(name: str) -> list[int]:
+    """Of all processes of that name, as proc(5) has them: of real-time ones they are below 0."""
+    told = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    return [int(one.rpartition(")")[2].split()[15]) for one in told if f"({name})" in one]
+
+
+@pytest.mark.needs("hold")
+def test_who_has_a_lock_that_gates_wait_for_is_stopped_by_no_limit_of_its_processor(
+    card: Card, made: Any, loaded_modules: Any
+) -> None:
+    """It has the priority of who waits, which the cgroup's ``cpu.max`` does not concern."""
+    state = Path("/sys/module/hold/parameters/state")
+    card.policy(1)
+    one = card.tenant("one", quota=10)
+    work = Work(one, seconds=600).go()
+    until(lambda: card.stat("one")["throttled_ns"] > 0, "the first shut gate")
+    # called with the container's lock held
+    loaded_modules.load(made("hold"), at="cgpu_call_pre")
+    asks = one.popen("simcuda", "info")
+    until(lambda: state.read_text() == "held\n", "a call in the core")
+    until(
+        lambda: min(_priorities("simcuda")) < 0,
+        "the priority of the thread that shuts and opens gates",
+    )
+    state.write_text("\n")
+    asks.communicate(timeout=60)
+    loaded_modules.unload("hold")
+    one.kill()
+    work.child.wait()
 
 
 def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
