@@ -12,15 +12,20 @@ from tests.gpu.tenants import SETTLE_S, Bench, median_rates, node, running
 #: with more tenants a second holds fewer windows of each
 SECONDS = 2.0
 #: What many do together, of what one does alone (docs/policies.md): their slices are shorter than
-#: windows, or a tenth of a second would not show the shares. For eight seconds after they began
-#: the card is divided on demand, and loses a point more.
+#: windows, or a tenth of a second would not show the shares.
 WINDOWS_SUM_PERCENT = 96.5
-SLICES_SUM_PERCENT = 94
+SLICES_SUM_PERCENT = 96
+UNEQUAL_SUM_PERCENT = 95
+#: Of more than eight, slices are shorter once more.
+TWELVE_SUM_PERCENT = 94.5
+#: Whoever begins seems to pause until it has made its context, and for eight seconds after that
+#: the card is divided on demand, which costs a point more.
+BEGIN_S = 10.0
 
 
-def shares(bench: Bench, files: dict[str, Path]) -> list[float]:
+def shares(bench: Bench, files: dict[str, Path], settle_s: float = SETTLE_S) -> list[float]:
     """Percent of what one does alone, each tenant."""
-    time.sleep(SETTLE_S)
+    time.sleep(settle_s)
     return [rate / bench.rate * 100 for rate in median_rates([*files.values()], 3, SECONDS)]
 
 
@@ -47,7 +52,8 @@ def crowd(bench: Bench) -> None:
         # what an earlier part wrote by hand stays
         set_policy("weighted-conserving")
         equal = [100 / 8] * 8
-        tell(bench, "eight, weighted-conserving", shares(bench, files), equal, SLICES_SUM_PERCENT)
+        got = shares(bench, files, BEGIN_S)
+        tell(bench, "eight, weighted-conserving", got, equal, SLICES_SUM_PERCENT)
         node("0/max_inst", 8)
         set_policy("average")
         tell(bench, "eight, average", shares(bench, files), equal, WINDOWS_SUM_PERCENT)
@@ -60,7 +66,7 @@ def crowd(bench: Bench) -> None:
             "eight, weighted-conserving 1:2:…:8",
             shares(bench, files),
             [(i + 1) / 36 * 100 for i in range(8)],
-            SLICES_SUM_PERCENT,
+            UNEQUAL_SUM_PERCENT,
         )
         for i in range(8):
             node(f"0/t{i}/weight", 1)
@@ -80,7 +86,8 @@ def crowd(bench: Bench) -> None:
     node("0/max_inst", 20)
     with running(bench, {f"t{i}": [] for i in range(12)}) as files:
         equal = [100 / 12] * 12
-        tell(bench, "twelve, weighted-conserving", shares(bench, files), equal, SLICES_SUM_PERCENT)
+        got = shares(bench, files, BEGIN_S)
+        tell(bench, "twelve, weighted-conserving", got, equal, TWELVE_SUM_PERCENT)
         node("0/max_inst", 12)
         set_policy("average")
         tell(bench, "twelve, average", shares(bench, files), equal, WINDOWS_SUM_PERCENT)
