@@ -3,8 +3,9 @@
 The seccomp filter of a tenant, as BPF instructions and as a rule set for OCI runtimes.
 
 Which calls are notified: every ioctl whose number (``_IOC_NR``, the low byte: the driver looks at
-nothing else) is one that the core interprets, the UVM commands that it interprets, and shared
-file mappings. Entries of another instruction set are closed with ENOSYS.
+nothing else) is one that the core interprets, or that a driver serves and no list names; UVM's
+commands but for those that act on their own file alone; and shared file mappings. Entries of
+another instruction set are closed with ENOSYS.
 
 Numbers: nv_escape.h, nv-ioctl-numbers.h, uvm_ioctl.h of NVIDIA's open kernel modules;
 linux/seccomp.h, linux/filter.h, linux/audit.h.
@@ -38,29 +39,22 @@ RM_NUMBERS = (
     211,  # IOCTL_XFER_CMD
     217,  # EXPORT_TO_DMABUF_FD
     # Listed nowhere (kmod/core/rm/allowed.c), so that they are refused: configuration, I2C,
-    # registry, events' data, vertical blanks, objects as descriptors, logs, interrupts, NUMA.
-    *(50, 51, 55, 56, 57, 77, 82, 86, 92, 93, 95, 213, 216),
+    # idle channels, registry, events' data, vertical blanks, objects as descriptors, logs,
+    # interrupts, NUMA.
+    *(50, 51, 55, 56, 57, 65, 77, 82, 86, 92, 93, 95, 213, 216),
 )
-#: UVM commands that are notified: whole numbers.
+#: UVM commands that pass, for they act on the address space of their own file: groups of ranges,
+#: peers, policies, migration, what can be asked, and UVM_DISCARD.
+UVM_PASSED = (*(23, 24, 29, 30, 31), *range(39, 48), 51, 53, 70, 72, 75, 80)
+#: Whole numbers below this that are UVM's; no other ioctl has such ones, but for FIBMAP and
+#: FIGETBSZ, which are 1 and 2 and served by no driver.
+UVM_END = 128
+#: UVM commands that are notified: whole numbers. Those that no list names are refused: tests, MPS,
+#: tools, zombies, pageable memory, counters, and what a driver may serve that is yet to come.
 UVM_COMMANDS = (
     0x30000001,  # UVM_INITIALIZE
     0x30000002,  # UVM_DEINITIALIZE
-    25,  # UVM_REGISTER_GPU_VASPACE
-    26,  # UVM_UNREGISTER_GPU_VASPACE
-    27,  # UVM_REGISTER_CHANNEL
-    28,  # UVM_UNREGISTER_CHANNEL
-    33,  # UVM_MAP_EXTERNAL_ALLOCATION
-    34,  # UVM_FREE
-    37,  # UVM_REGISTER_GPU
-    38,  # UVM_UNREGISTER_GPU
-    65,  # UVM_MAP_DYNAMIC_PARALLELISM_REGION
-    66,  # UVM_UNMAP_EXTERNAL
-    68,  # UVM_ALLOC_SEMAPHORE_POOL
-    73,  # UVM_CREATE_EXTERNAL_RANGE
-    74,  # UVM_MAP_EXTERNAL_SPARSE
-    78,  # UVM_ALLOC_DEVICE_P2P
-    # Listed nowhere: tests, MPS, tools that read other processes, zombies, pageable memory.
-    *(9, 18, 19, *range(56, 65), 67, 69, 71),
+    *(command for command in range(3, UVM_END) if command not in UVM_PASSED),
 )
 _MAP_SHARED = 1
 _MAP_ANONYMOUS = 0x20

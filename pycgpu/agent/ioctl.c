@@ -23,7 +23,8 @@ enum {
 	NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO = 0xd02,
 	HANDLE_INFO_BYTES = 16,
 	HANDLE_INFO_INDEX = 4,
-	HANDLE_INFO_INDEX_PARENT = 1
+	HANDLE_INFO_INDEX_PARENT = 1,
+	UVM_NUMBERS = 128 /* filter.py: UVM_END */
 };
 
 /* ----------------------------------------------------------------- clients */
@@ -534,10 +535,19 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 	return on_decoded(f, fd_number);
 }
 
-/* Would the driver take this command, were the file one of UVM's, or of RM's? */
-static bool is_uvm(uint32_t cmd)
+/* Does the core read this command, were the file one of UVM's? */
+static bool reads_uvm(uint32_t cmd)
 {
 	return cmd == UVM_DEINITIALIZE || cgpu_args_size(&door.abi, CGPU_DEVICE_UVM, cmd);
+}
+
+/*
+ * Would a driver take this command, were the file one of UVM's, or of RM's? Also one that no
+ * list names. UVM's own numbers are nobody else's.
+ */
+static bool is_uvm(uint32_t cmd)
+{
+	return cmd < UVM_NUMBERS || reads_uvm(cmd);
 }
 
 static bool is_rm(uint32_t cmd)
@@ -546,6 +556,8 @@ static bool is_rm(uint32_t cmd)
 	uint32_t size = cgpu_args_size(&door.abi, CGPU_DEVICE_CTL, cmd);
 	struct cgpu_request req;
 
+	if (!cgpu_command_known(CGPU_DEVICE_CTL, cmd))
+		return _IOC_SIZE(cmd) && _IOC_SIZE(cmd) == cgpu_escape_unlisted_size(cmd & 0xff);
 	if ((cmd & 0xff) == NV_ESC_IOCTL_XFER_CMD)
 		return size == 16;
 	return size && !cgpu_decode(&door.abi, CGPU_DEVICE_CTL, cmd & 0xff, nothing, size, &req);
@@ -563,8 +575,8 @@ struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	if (f->fd < 0)
 		return fail(f->fd);
 	device = device_of(f->fd, &f->minor);
-	mine = device == CGPU_DEVICE_UVM ? is_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
-	other = !mine && (is_uvm(f->cmd) || is_rm(f->cmd));
+	mine = device == CGPU_DEVICE_UVM ? reads_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
+	other = !mine && ((device != CGPU_DEVICE_UVM && is_uvm(f->cmd)) || is_rm(f->cmd));
 	/* the descriptor may be another file's by the time that the kernel looks at it */
 	if (other)
 		return fail(-ENOTTY);

@@ -117,7 +117,10 @@ def test_numbers_of_the_driver_on_other_files_do_not_go_on(
 ) -> None:
     found = " ".join(_words(door, *who, unseen, "other-files"))
     refused = errno.ENOTTY
-    assert found == (f"rm {refused} uvm {refused} uvm on ctl {refused} rm on uvm {refused} other 0")
+    assert found == (
+        f"idle {refused} idle on ctl {errno.EINVAL} counters {refused} tools {refused} "
+        f"rm {refused} uvm {refused} uvm on ctl {refused} rm on uvm {refused} other 0"
+    )
 
 
 @pytest.mark.vm(smp=2)

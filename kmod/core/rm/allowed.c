@@ -319,7 +319,8 @@ static const struct cgpu_rule classes[] = {
 	NESTED(0x0079, 24, 0, CGPU_NOWHERE), /* NV01_EVENT_OS_EVENT */
 	/* NV01_DEVICE_0: NV0080_ALLOC_PARAMETERS.hClientShare, hTargetClient */
 	NESTED(0x0080, 56, 4, 8),
-	PASS(0x0081), /* NV01_MEMORY_LIST_SYSTEM */
+	/* lists of pages, and clients whose memory they are, in their parameters */
+	DENY(0x0081), /* NV01_MEMORY_LIST_SYSTEM */
 	DENY(0x0082), /* NV01_MEMORY_LIST_FBMEM */
 	DENY(0x0083), /* NV01_MEMORY_LIST_OBJECT */
 	DENY(0x00C2), /* NV01_MEMORY_LOCAL_PHYSICAL */
@@ -491,6 +492,29 @@ uint32_t cgpu_escape_judge(uint32_t nr)
 		return CGPU_JUDGE_DRIVER;
 	default:
 		return CGPU_JUDGE_NONE;
+	}
+}
+
+uint32_t cgpu_escape_unlisted_size(uint32_t nr)
+{
+	/* the same in all branches from 535 to 595 that have them */
+	switch (nr) {
+	case NV_ESC_RM_I2C_ACCESS:
+		return 32;
+	case NV_ESC_RM_IDLE_CHANNELS:
+		return 56;
+	case NV_ESC_RM_ACCESS_REGISTRY:
+		return 72;
+	case NV_ESC_RM_GET_EVENT_DATA:
+		return 16;
+	case NV_ESC_RM_LOCKLESS_DIAGNOSTIC:
+		return 15412;
+	case NV_ESC_QUERY_DEVICE_INTR:
+		return 8;
+	case NV_ESC_SET_NUMA_STATUS:
+		return 4;
+	default:
+		return 0;
 	}
 }
 

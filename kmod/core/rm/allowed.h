@@ -36,5 +36,7 @@ const struct cgpu_rule *cgpu_class_rule(uint32_t hClass);
 /* Return: enum cgpu_judge, of an escape (_IOC_NR) and of a command of UVM. */
 uint32_t cgpu_escape_judge(uint32_t nr);
 uint32_t cgpu_uvm_judge(uint32_t cmd);
+/* Return: bytes of the argument of an escape that drivers serve and no list names, else 0. */
+uint32_t cgpu_escape_unlisted_size(uint32_t nr);
 
 #endif

@@ -83,11 +83,23 @@ static void other_files(void)
 {
 	struct nvos64 args = { 0 };
 	struct ifreq lo = { .ifr_name = "lo" };
-	u8 uvm[64] = { 0 };
+	u8 uvm[64] = { 0 }, idle[56] = { 0 };
 	int ends[2], ret;
 
 	if (pipe(ends))
 		die("pipe", errno);
+	/* what no list names; the driver looks at the number and the size alone */
+	ret = ioctl(ends[0], _IOWR('x', 65, idle), idle);
+	printf("idle %d", ret ? errno : 0);
+	ret = ioctl(sc.ctl, _IOWR('x', 65, idle), idle);
+	printf(" idle on ctl %d", ret ? errno : 0);
+	ret = ioctl(ends[0], 79, uvm);
+	printf(" counters %d", ret ? errno : 0);
+	ret = open("/dev/nvidia-uvm-tools", O_RDWR);
+	if (ret < 0)
+		die("nvidia-uvm-tools", errno);
+	ret = ioctl(ret, 56, uvm);
+	printf(" tools %d ", ret ? errno : 0);
 	ret = ioctl(ends[0], _IOWR('F', 0x2b, struct nvos64), &args);
 	printf("rm %d", ret ? errno : 0);
 	ret = ioctl(ends[0], 33, uvm);
