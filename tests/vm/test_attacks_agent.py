@@ -136,6 +136,16 @@ def test_a_descriptor_that_is_exchanged_takes_no_memory(
     tenant.kill()
 
 
+@pytest.mark.vm(smp=2)
+def test_memory_in_a_dmabuf_stays_charged_whatever_stands_at_its_number(
+    door: Door, who: tuple[str, ...], unseen: str
+) -> None:
+    """Row 6: a second thread puts another file there as soon as the dma-buf is."""
+    half = LIMIT_BYTES // 2 + 64 * MIB
+    found = _words(door, *who, unseen, "hide-dmabuf", str(half))
+    assert found == ["kept", "1", "again", str(NV_ERR_NO_MEMORY)]
+
+
 def _continued() -> int:
     return int(server.ask({"op": "counters"})["counters"]["continued"])
 

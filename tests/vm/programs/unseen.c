@@ -116,6 +116,56 @@ static void other_files(void)
 	printf(" other %d\n", ret ? errno : 0);
 }
 
+static int landing;             /* the number that the next descriptor gets */
+static int spare;
+static atomic_int kept;
+
+/* Another file stands at the dma-buf's number as soon as it is there. */
+static void *hide(void *unused)
+{
+	char path[64], link[256];
+
+	(void)unused;
+	while (!atomic_load(&stop)) {
+		int copy = dup(landing);
+		ssize_t length;
+
+		if (copy < 0)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", copy);
+		length = readlink(path, link, sizeof(link) - 1);
+		if (length > 0 && (link[length] = '\0', strstr(link, "dmabuf"))) {
+			dup2(spare, landing);
+			atomic_store(&kept, copy);
+			return NULL;
+		}
+		close(copy);
+	}
+	return NULL;
+}
+
+/* Exports memory and frees it, its dma-buf kept by another number; and asks for as much again. */
+static void hide_dmabuf(u64 size)
+{
+	struct sc_mem mem, more;
+	pthread_t thread;
+	int fd, ret;
+
+	ret = sc_mem_alloc(&sc, size, &mem);
+	spare = open("/dev/null", O_RDWR);
+	landing = dup(spare);
+	if (ret || landing < 0)
+		die("alloc", ret);
+	close(landing);
+	pthread_create(&thread, NULL, hide, NULL);
+	ret = sc_dmabuf(&sc, &mem, &fd);
+	if (ret)
+		die("export", ret);
+	pthread_join(thread, NULL);
+	sc_mem_free(&sc, &mem);
+	printf("kept %d again %d\n", atomic_load(&kept) > 0, sc_mem_alloc(&sc, size, &more));
+}
+
 static int swapped;
 static int held[2];
 
@@ -276,6 +326,8 @@ int main(int argc, char **argv)
 		other_files();
 	else if (!strcmp(command, "swap-descriptor") && argc == 4)
 		swap_descriptor(strtoull(argv[2], NULL, 0), atoi(argv[3]));
+	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
+		hide_dmabuf(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-class") && argc == 4)
 		swap_class(strtoull(argv[2], NULL, 0), atoi(argv[3]));
 	else if (!strcmp(command, "swap-card") && argc == 4)
