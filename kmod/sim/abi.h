@@ -288,6 +288,13 @@ struct nv_ioctl_wait_open { s32 rc; u32 adapterStatus; };
 #define UVM_CREATE_EXTERNAL_RANGE	73
 #define UVM_MAP_EXTERNAL_SPARSE		74
 #define UVM_MM_INITIALIZE		75
+/* of the device nvidia-uvm-tools */
+#define UVM_TOOLS_INIT_EVENT_TRACKER	56
+#define UVM_TOOLS_SET_NOTIFICATION_THRESHOLD 57
+#define UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS 58
+#define UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS 59
+#define UVM_TOOLS_ENABLE_COUNTERS	60
+#define UVM_TOOLS_DISABLE_COUNTERS	61
 
 /* nvos.h: NV_OS_DESC_MEMORY_ALLOCATION_PARAMS */
 struct nv_os_desc_alloc { u32 type, flags, attr, attr2; u64 descriptor, limit;

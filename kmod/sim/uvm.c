@@ -31,6 +31,15 @@ struct uvm_file {
 
 static const struct file_operations uvm_fops;
 
+/* Return: NV_OK: it is one, with an address space of its own. */
+u32 uvm_file_check(struct file *file)
+{
+	if (file->f_op != &uvm_fops)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	return READ_ONCE(((struct uvm_file *)file->private_data)->space) ?
+	       NV_OK : NV_ERR_ILLEGAL_ACTION;
+}
+
 static int uvm_open(struct inode *inode, struct file *filp)
 {
 	struct uvm_file *uf = kzalloc(sizeof(*uf), GFP_KERNEL);
@@ -540,25 +549,6 @@ static const struct file_operations uvm_fops = {
 	.mmap = uvm_mmap,
 	.unlocked_ioctl = uvm_ioctl,
 	.compat_ioctl = uvm_ioctl,
-};
-
-/* ---- the tools device: there, and of no use ---- */
-
-static int tools_open(struct inode *inode, struct file *filp)
-{
-	return 0;
-}
-
-static long tools_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
-{
-	return -EINVAL;
-}
-
-static const struct file_operations uvm_tools_fops = {
-	.owner = THIS_MODULE,
-	.open = tools_open,
-	.unlocked_ioctl = tools_ioctl,
-	.compat_ioctl = tools_ioctl,
 };
 
 static dev_t uvm_dev;

@@ -62,4 +62,7 @@ u32 uvm_managed_migrate(struct uvm_space *s, u64 start, u64 length, struct nvsim
 struct page *uvm_page(struct uvm_space *s, u64 address);
 u64 uvm_evict(struct nvsim_card *card, u64 bytes);
 
+u32 uvm_file_check(struct file *file);
+extern const struct file_operations uvm_tools_fops;
+
 #endif
