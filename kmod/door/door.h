@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 11
+#define CGPU_DOOR_API 12
 
 struct cgpu_card_defaults;
 struct cgpu_slot;
@@ -35,8 +35,9 @@ struct proc_ops;
 struct seq_file;
 
 enum cgpu_driver {
-	CGPU_DRIVER_RM,  /* nvidia */
-	CGPU_DRIVER_UVM  /* nvidia-uvm */
+	CGPU_DRIVER_RM,    /* nvidia */
+	CGPU_DRIVER_UVM,   /* nvidia-uvm */
+	CGPU_DRIVER_TOOLS  /* the second device of nvidia-uvm, which comes and goes with it */
 };
 
 typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long arg);
@@ -101,6 +102,7 @@ struct cgpu_core_ops {
 
 	/* Return: 0, -EOPNOTSUPP: no layouts for this version of the driver. */
 	int (*driver_known)(const char *version);
+	/* Of RM and UVM. */
 	void (*driver_changed)(enum cgpu_driver driver, bool present);
 	/* `bridge` NULL: it goes; no thread uses it when this returns. */
 	void (*bridge_changed)(const struct cgpu_bridge_ops *bridge);

@@ -65,6 +65,15 @@ static int uvm_open(struct inode *inode, struct file *file)
 	return err;
 }
 
+static int tools_open(struct inode *inode, struct file *file)
+{
+	int idx = srcu_read_lock(&hook_srcu);
+	int err = hooked_open(&cgpu_tools_target, inode, file, CGPU_DRIVER_TOOLS);
+
+	srcu_read_unlock(&hook_srcu, idx);
+	return err;
+}
+
 /* ------------------------------------------------------------- release */
 
 static int hooked_release(struct cgpu_target *target, struct inode *inode, struct file *file)
@@ -257,6 +266,16 @@ static long uvm_compat_ioctl(struct file *file, unsigned int cmd, unsigned long 
 	return inside(file, cmd, arg, &cgpu_uvm_target.original.compat_ioctl);
 }
 
+static long tools_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return inside(file, cmd, arg, &cgpu_tools_target.original.unlocked_ioctl);
+}
+
+static long tools_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return inside(file, cmd, arg, &cgpu_tools_target.original.compat_ioctl);
+}
+
 /* ---------------------------------------------------------------- mmap */
 
 /* Context: mmap_lock held for writing. */
@@ -307,11 +326,22 @@ static const struct file_operations uvm_replacement = {
 	.mmap = uvm_mmap,
 };
 
+/* No container has a file of it, so that none is followed to its end; it maps nothing. */
+static const struct file_operations tools_replacement = {
+	.open = tools_open,
+	.unlocked_ioctl = tools_unlocked_ioctl,
+	.compat_ioctl = tools_compat_ioctl,
+};
+
 struct cgpu_target cgpu_rm_target = {
 	.path = "/dev/nvidiactl", .module = "nvidia", .replacement = &nv_replacement,
 };
 struct cgpu_target cgpu_uvm_target = {
 	.path = "/dev/nvidia-uvm", .module = "nvidia_uvm", .replacement = &uvm_replacement,
+};
+struct cgpu_target cgpu_tools_target = {
+	.path = "/dev/nvidia-uvm-tools", .module = "nvidia_uvm",
+	.replacement = &tools_replacement,
 };
 
 void cgpu_fops_drain(void)

@@ -5,8 +5,10 @@
 
 #include "target.h"
 
-/* nvidiactl and the cards; nvidia-uvm. */
-extern struct cgpu_target cgpu_rm_target, cgpu_uvm_target;
+/* nvidiactl and the cards; nvidia-uvm; nvidia-uvm-tools. */
+extern struct cgpu_target cgpu_rm_target, cgpu_uvm_target, cgpu_tools_target;
+
+enum { CGPU_TOOLS_MINOR = 1 }; /* of UVM's major */
 
 /**
  * cgpu_fops_drain() - wait until nobody is inside our functions

@@ -4,7 +4,8 @@
  * container opened then would be seen by nobody, so until it is hooked a probe where
  * the kernel opens character devices refuses containers those which may be the
  * driver's. UVM's number is not known before it is there: all that are given out on
- * demand may be it.
+ * demand may be it. Once UVM is hooked it is known, and its second device, whose node may
+ * come later or never, is all that is refused still.
  */
 #include <linux/errno.h>
 #include <linux/fs.h>
@@ -25,9 +26,12 @@ enum {
 	DYNAMIC_MORE_LAST = 511,
 };
 
+#define ANY_DEVICE ((dev_t)~0U) /* that may be the driver's */
+
 static DEFINE_MUTEX(gap_lock);
 static bool probed;
 static bool guarded; /* there is a container */
+static dev_t waited_for; /* one, so that none is let through while it changes; 0: none */
 
 /* Runs in the place of the function that opens. */
 static noinline notrace int refuse(struct inode *inode, struct file *file)
@@ -41,12 +45,19 @@ static bool may_be_the_drivers(unsigned int major)
 	       (major >= DYNAMIC_MORE_FIRST && major <= DYNAMIC_MORE_LAST);
 }
 
+static bool is_waited_for(const struct inode *inode)
+{
+	dev_t device = READ_ONCE(waited_for);
+
+	return device == ANY_DEVICE ? may_be_the_drivers(imajor(inode)) :
+				      device && inode->i_rdev == device;
+}
+
 static bool on_open(struct pt_regs *regs)
 {
 	const struct inode *inode = (void *)regs_get_kernel_argument(regs, 0);
 
-	if (!may_be_the_drivers(imajor(inode)) || !READ_ONCE(guarded) ||
-	    !cgpu_door_has_namespaces())
+	if (!is_waited_for(inode) || !READ_ONCE(guarded) || !cgpu_door_has_namespaces())
 		return false;
 	instruction_pointer_set(regs, (unsigned long)refuse);
 	return true;
@@ -67,6 +78,18 @@ static void set_probe(void)
 			err);
 }
 
+/* Context: gap_lock. */
+static void wait_for_targets(void)
+{
+	dev_t device = 0;
+
+	if (cgpu_rm_target.gap || cgpu_uvm_target.gap)
+		device = ANY_DEVICE;
+	else if (cgpu_tools_target.gap)
+		device = MKDEV(cgpu_uvm_target.major, CGPU_TOOLS_MINOR);
+	WRITE_ONCE(waited_for, device);
+}
+
 void cgpu_gap_guard(bool containers)
 {
 	WRITE_ONCE(guarded, containers);
@@ -76,6 +99,7 @@ void cgpu_gap_begin(struct cgpu_target *target)
 {
 	mutex_lock(&gap_lock);
 	target->gap = true;
+	wait_for_targets();
 	if (!probed)
 		set_probe();
 	mutex_unlock(&gap_lock);
@@ -85,7 +109,8 @@ void cgpu_gap_end(struct cgpu_target *target)
 {
 	mutex_lock(&gap_lock);
 	target->gap = false;
-	if (probed && !cgpu_rm_target.gap && !cgpu_uvm_target.gap) {
+	wait_for_targets();
+	if (probed && !waited_for) {
 		cgpu_entries_leave(&entries);
 		probed = false;
 	}

@@ -55,10 +55,12 @@ static int target_attach(struct cgpu_target *target)
 	file = filp_open(target->path, O_RDWR, 0);
 	if (IS_ERR(file))
 		return -ENODEV;
-	if (file->f_op->owner && !strcmp(module_name(file->f_op->owner), target->module))
+	if (file->f_op->owner && !strcmp(module_name(file->f_op->owner), target->module)) {
+		target->major = imajor(file_inode(file));
 		err = cgpu_target_patch(target, file->f_op);
-	else
+	} else {
 		err = -ENODEV; /* some other device by that name */
+	}
 	filp_close(file, NULL);
 	return err;
 }
@@ -109,6 +111,54 @@ static int attach_rm(const struct cgpu_core_ops *core)
 	return 0;
 }
 
+/* A node with an old number would have the kernel look for a module, each time again. */
+static bool has_tools_node(void)
+{
+	const struct inode *inode;
+	struct path path;
+	bool has;
+
+	if (kern_path(cgpu_tools_target.path, LOOKUP_FOLLOW, &path))
+		return false;
+	inode = d_inode(path.dentry);
+	has = S_ISCHR(inode->i_mode) &&
+	      inode->i_rdev == MKDEV(cgpu_uvm_target.major, CGPU_TOOLS_MINOR);
+	path_put(&path);
+	return has;
+}
+
+/*
+ * UVM's second device, with a table of its own. Its node may come later than UVM's, or
+ * never: until then containers do not open it.
+ *
+ * Context: attach_lock; UVM is hooked.
+ */
+static void attach_tools(void)
+{
+	if (has_tools_node() && !target_attach(&cgpu_tools_target))
+		cgpu_gap_end(&cgpu_tools_target);
+	else if (!cgpu_tools_target.gap)
+		cgpu_gap_begin(&cgpu_tools_target);
+}
+
+/* Context: attach_lock. */
+static void attach_uvm(const struct cgpu_core_ops *core)
+{
+	bool hooked = cgpu_uvm_target.fops;
+
+	if (!hooked && target_attach(&cgpu_uvm_target))
+		return;
+	if (!cgpu_tools_target.fops)
+		attach_tools();
+	if (hooked)
+		return;
+	/* only now: what is still to be hooked has a gap of its own */
+	cgpu_gap_end(&cgpu_uvm_target);
+	cgpu_answer_attach(true);
+	pr_info("cgpu: attached to nvidia-uvm\n");
+	core->driver_changed(CGPU_DRIVER_UVM, true);
+}
+
 static int attach(const struct cgpu_core_ops *core)
 {
 	int err = 0;
@@ -116,12 +166,8 @@ static int attach(const struct cgpu_core_ops *core)
 	mutex_lock(&attach_lock);
 	if (!cgpu_rm_target.fops)
 		err = attach_rm(core);
-	if (!err && !cgpu_uvm_target.fops && !target_attach(&cgpu_uvm_target)) {
-		cgpu_gap_end(&cgpu_uvm_target);
-		cgpu_answer_attach(true);
-		pr_info("cgpu: attached to nvidia-uvm\n");
-		core->driver_changed(CGPU_DRIVER_UVM, true);
-	}
+	if (!err)
+		attach_uvm(core);
 	mutex_unlock(&attach_lock);
 	return err;
 }
@@ -141,7 +187,13 @@ EXPORT_SYMBOL_GPL(cgpu_door_driver_version);
 
 bool cgpu_door_is_hooked(enum cgpu_driver driver)
 {
-	return (driver == CGPU_DRIVER_RM ? &cgpu_rm_target : &cgpu_uvm_target)->fops;
+	static const struct cgpu_target *const targets[] = {
+		[CGPU_DRIVER_RM] = &cgpu_rm_target,
+		[CGPU_DRIVER_UVM] = &cgpu_uvm_target,
+		[CGPU_DRIVER_TOOLS] = &cgpu_tools_target,
+	};
+
+	return targets[driver]->fops;
 }
 EXPORT_SYMBOL_GPL(cgpu_door_is_hooked);
 
@@ -167,7 +219,8 @@ static bool attach_now(void)
 
 	cgpu_core_leave(&cgpu_calls);
 	return core && ((err == -ENODEV && is_loaded(&cgpu_rm_target)) ||
-			(!cgpu_uvm_target.fops && is_loaded(&cgpu_uvm_target)));
+			((!cgpu_uvm_target.fops || !cgpu_tools_target.fops) &&
+			 is_loaded(&cgpu_uvm_target)));
 }
 
 static void attach_work_fn(struct work_struct *work)
@@ -202,6 +255,10 @@ static void detach(struct cgpu_target *target, enum cgpu_driver driver)
 	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);
 
 	mutex_lock(&attach_lock);
+	if (driver == CGPU_DRIVER_UVM) {
+		cgpu_target_restore(&cgpu_tools_target);
+		cgpu_gap_end(&cgpu_tools_target);
+	}
 	cgpu_target_restore(target);
 	cgpu_gap_end(target);
 	cgpu_answer_detach(driver == CGPU_DRIVER_UVM);
@@ -250,9 +307,11 @@ void cgpu_hook_exit(void)
 	unregister_module_notifier(&module_block);
 	cancel_delayed_work_sync(&attach_work);
 	mutex_lock(&attach_lock);
+	cgpu_target_restore(&cgpu_tools_target);
 	cgpu_target_restore(&cgpu_uvm_target);
 	cgpu_target_restore(&cgpu_rm_target);
 	mutex_unlock(&attach_lock);
+	cgpu_gap_end(&cgpu_tools_target);
 	cgpu_gap_end(&cgpu_uvm_target);
 	cgpu_gap_end(&cgpu_rm_target);
 	cgpu_fops_drain();

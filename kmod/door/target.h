@@ -11,6 +11,7 @@ struct cgpu_target {
 	const char *module;
 	struct file_operations *fops; /* NULL: not hooked */
 	struct file_operations *alias; /* the same table, writable, while it is hooked */
+	unsigned int major;           /* of that device, since it was hooked */
 	bool gap;                     /* gap.c's */
 	struct file_operations original;
 	const struct file_operations *replacement;

@@ -6,6 +6,7 @@
  */
 #include <linux/ratelimit.h>
 
+#include "core/call/call.h"
 #include "ioctl.h"
 #include "fops.h"
 #include "registry.h"
@@ -45,6 +46,22 @@ static int open_ungranted(u32 minor, struct cgpu_container **container)
 	return -EACCES;
 }
 
+/*
+ * UVM's second device: who profiles by it has the driver pin its own pages, which nobody
+ * counts, for any file of UVM's, and no program of CUDA's needs it to compute.
+ */
+static int refuse_tools(struct cgpu_container *container)
+{
+	rt_mutex_lock(&container->lock);
+	cgpu_count_refused(&container->tenant);
+	rt_mutex_unlock(&container->lock);
+	if (__ratelimit(&container->refusals))
+		cgpu_event("refused id=%s pid=%d open nvidia-uvm-tools", container->id,
+			   task_tgid_nr(current));
+	cgpu_container_put(container);
+	return -EACCES;
+}
+
 int cgpu_open_pre(enum cgpu_driver driver, u32 minor, void **token)
 {
 	struct cgpu_container *container = cgpu_container_current();
@@ -57,6 +74,8 @@ int cgpu_open_pre(enum cgpu_driver driver, u32 minor, void **token)
 	}
 	/* a cgroup's processes may come and go between two looks of the reaper */
 	WRITE_ONCE(container->populated, true);
+	if (driver == CGPU_DRIVER_TOOLS)
+		return refuse_tools(container);
 	if (device_of(driver, minor) == CGPU_DEVICE_GPU &&
 	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
 		/* also nvidia-modeset (535 serves it through the same table) */

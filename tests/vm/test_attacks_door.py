@@ -42,7 +42,8 @@ SEALED_OR_GUARDED = pytest.mark.kernel("6.1", "6.12", by_default=True)
 def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any) -> Host:
     driver = sim(model="t4")
     here = Host(driver, km(), container, made("programs"))
-    here.programs["/bin/race"] = made("programs") / "race"
+    for name in ("race", "tools"):
+        here.programs[f"/bin/{name}"] = made("programs") / name
     return here
 
 
@@ -469,6 +470,74 @@ def test_no_container_opens_a_driver_that_is_not_hooked_yet(
     make_nodes()
     until(lambda: one.exec("simcuda", "info", check=False).returncode == 0, "the hooked driver")
     assert say(one.exec("simcuda", "--json", "info"))["total"] == LIMIT_BYTES
+
+
+def counted(host: Host) -> int:
+    """The requests of one's that were refused."""
+    return int(dict(line.split() for line in host.cgpu.read("0/one/stat").splitlines())["refused"])
+
+
+def use_tools(host: Host) -> str:
+    """What a process of the host's has of UVM's second device."""
+    program = host.programs["/bin/tools"]
+    run = subprocess.run([program, "open"], input="\n", capture_output=True, text=True, check=True)
+    return run.stdout
+
+
+@USERS
+def test_no_container_uses_the_tools_of_uvm(host: Host, uid: int) -> None:
+    """They pin pages that nobody counts; a file of theirs comes from the host, inherited."""
+    one = host.tenant()
+    before = counted(host)
+    run = one.exec("tools", "open", environment={"AS_UID": str(uid)})
+    assert run.stdout == f"open {-errno.EACCES}\n"
+    assert counted(host) == before + 1
+    told = [line for line in host.recent_events() if line.endswith(" open nvidia-uvm-tools")]
+    assert len(told) == 1 and " refused id=one pid=" in told[0], told
+    inherited = f"runc exec --preserve-fds 1 --env AS_UID={uid} one tools inherited"
+    run = subprocess.run(
+        ["sh", "-c", f"exec {inherited} 3<>/dev/nvidia-uvm-tools"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == f"track {-errno.EPERM}\n"
+    assert use_tools(host) == "open 0\ntrack 0\n"
+
+
+@USERS
+def test_tools_of_uvm_that_were_opened_before_are_of_no_use(
+    host: Host, container: Any, uid: int
+) -> None:
+    one = container("one", programs=host.programs)
+    child = one.popen("tools", "open", environment={"AS_UID": str(uid)})
+    assert child.stdout is not None
+    assert child.stdout.readline() == "open 0\n"
+    host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
+    assert child.communicate("\n")[0] == f"track {-errno.EPERM}\n"
+
+
+def test_no_container_opens_tools_of_uvm_that_are_not_hooked_yet(
+    sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any
+) -> None:
+    """Their node is made later than UVM's, on the host; the container has its own."""
+    driver = sim(model="t4")
+    programs = {
+        "/bin/simcuda": driver.programs / "simcuda",
+        "/bin/tools": made("programs") / "tools",
+    }
+    one = container("one", programs=programs)
+    Path("/dev/nvidia-uvm-tools").unlink()
+    host = Host(driver, km(), container, made("programs"))
+    host.programs.update(programs)
+    host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
+    assert one.exec("tools", "open").stdout == f"open {-errno.EAGAIN}\n"
+    assert say(one.exec("simcuda", "--json", "info"))["total"] == LIMIT_BYTES
+    make_nodes()
+    refused = f"open {-errno.EACCES}\n"
+    until(lambda: one.exec("tools", "open").stdout == refused, "the hooked tools")
+    assert use_tools(host) == "open 0\ntrack 0\n"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -151,6 +151,9 @@ bool cgpu_admits_unknown(const struct cgpu_tenant *tenant);
 bool cgpu_call_unknown(struct cgpu_tenant *tenant, uint32_t device, uint32_t cmd,
 		       struct cgpu_unlisted *unlisted);
 
+/* Something was refused that is no call, such as an open: counted on the first card. */
+void cgpu_count_refused(struct cgpu_tenant *tenant);
+
 /*
  * The dma-buf that the call made, before cgpu_call_post(): its place was kept.
  * Return: file number, for `fd_file`.

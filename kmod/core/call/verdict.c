@@ -16,22 +16,25 @@ int cgpu_answer(struct cgpu_call *call, uint32_t status)
 	return CGPU_ANSWER;
 }
 
-int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
-		uint32_t status)
+void cgpu_count_refused(struct cgpu_tenant *tenant)
 {
 	uint32_t i;
 
-	if (card < CGPU_MAX_CARDS) {
-		tenant->ledger.account[card].refused++;
-		return cgpu_answer(call, status);
-	}
-	/* not about one card: counted on the container's first */
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
 		if (tenant->ledger.account[i].present) {
 			tenant->ledger.account[i].refused++;
 			break;
 		}
 	}
+}
+
+int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		uint32_t status)
+{
+	if (card < CGPU_MAX_CARDS)
+		tenant->ledger.account[card].refused++;
+	else
+		cgpu_count_refused(tenant);
 	return cgpu_answer(call, status);
 }
 
