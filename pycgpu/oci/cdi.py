@@ -27,7 +27,8 @@ CLAIM_KIND = "cgpu.io/claim"
 VERSION = "0.5.0"
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 FILE = "cgpu.json"
-_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+#: Not nvidia-uvm-tools, which the module opens to no container.
+_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _LIBRARIES = (
     "libcuda.so",
     "libnvidia-ml.so",

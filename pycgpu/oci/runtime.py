@@ -53,7 +53,8 @@ _CAPABILITY_NODES = (
 #: How the toolkit's features are asked for, each of which brings nodes of another driver:
 #: NVIDIA_GDS, NVIDIA_GDRCOPY, NVIDIA_NVSWITCH, NVIDIA_MOFED, and what comes after them.
 _FEATURE, _FEATURE_ON = "NVIDIA_", "enabled"
-_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+#: Not nvidia-uvm-tools, which the module opens to no container.
+_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 def find_bundle(args: list[str]) -> str | None:

@@ -27,11 +27,13 @@ def test_cards_are_named_by_index_by_uuid_and_all() -> None:
 
 
 def test_a_device_brings_its_node_and_the_hook_in_both_stages(tmp_path: Path) -> None:
-    (tmp_path / "nvidiactl").touch()
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
+        (tmp_path / name).touch()
     spec = specification(dev=str(tmp_path))
     assert spec["devices"][2]["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia2"}]
     common = spec["containerEdits"]
-    assert common["deviceNodes"] == [{"path": "/dev/nvidiactl"}]
+    # Not the tools of UVM, which no container may open.
+    assert common["deviceNodes"] == [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}]
     assert [(hook["hookName"], hook["args"]) for hook in common["hooks"]] == [
         ("createRuntime", ["cgpu-hook", "createRuntime"]),
         ("poststop", ["cgpu-hook", "poststop"]),

@@ -67,6 +67,8 @@ def dev(tmp_path: Path) -> str:
     for number, name in enumerate(("null", "zero", "full", "random", "urandom", "tty")):
         target = ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3")[number]
         (directory / target).symlink_to(f"/dev/{name}")
+    # The tools of UVM are handed to no container: the lists below are without them.
+    (directory / "nvidia-uvm-tools").symlink_to("/dev/ptmx")
     return str(directory)
 
 
