@@ -12,8 +12,8 @@
  * first, the others round robin.
  *
  * The indices are the tenant's to write. What a container runs in its sleep by the log
- * of context switches fills a leaky bucket; when that overflows it counts as working for
- * a while, whatever the indices say.
+ * of context switches fills a leaky bucket; when that is full it works, whatever the
+ * indices say.
  */
 #include "core/sched/demand.h"
 #include "core/sched/account.h"
@@ -323,10 +323,10 @@ static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *
 /* What one may run in its sleep for good: of many who take turns each has little. */
 static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
 {
-	uint32_t ppm = s->slot[slot].fair.full_ppm / CGPU_DEMAND_BUCKET_SHARE;
+	uint32_t ppm = s->slot[slot].fair.full_ppm / CGPU_DEMAND_BUSY_SHARE;
 
-	return (uint32_t)cgpu_max(cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK),
-				  CGPU_PPM / CGPU_DEMAND_BUCKET_LEAK_LEAST);
+	return (uint32_t)cgpu_max(cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUSY_LEAK),
+				  CGPU_PPM / CGPU_DEMAND_BUSY_LEAK_LEAST);
 }
 
 /* The state of one changed: a sleep begins, or ends. */
@@ -406,15 +406,6 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
 	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
-	d->bucket_ns += ran_ns;
-	d->bucket_ns -= cgpu_min(d->bucket_ns, leaked_ns);
-	/* work of 20 ms and more outlasts the patience, and is announced all the same */
-	if (d->moved)
-		d->bucket_ns /= 2;
-	if (d->bucket_ns > CGPU_DEMAND_BUCKET_MAX_NS) {
-		d->bucket_ns = 0;
-		d->distrust_ns = now_ns + CGPU_DEMAND_DISTRUST_MS * 1000000ULL;
-	}
 	works |= judge_sleep(d, s, slot);
 	if (works)
 		d->silent_ns = cgpu_min(cgpu_max(2 * d->silent_ns, CGPU_DEMAND_BUSY_NS),
@@ -657,7 +648,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	learn_rates(demand, d, s, slot, beside, now_ns);
 	d->searches = (works && !d->moved) || is_missed(d, s, slot, now_ns);
 
-	if (!d->at || now_ns < d->distrust_ns) {
+	if (!d->at) {
 		d->state = CGPU_DEMAND_UNKNOWN;
 		d->empty_ns = d->doubt_ns = 0;
 		d->moved_ns = now_ns;

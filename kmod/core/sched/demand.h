@@ -24,7 +24,6 @@
 
 enum cgpu_demand_limit {
 	CGPU_USERD_GP_GET = 0x88,
-	CGPU_USERD_GP_PUT = 0x8c,
 
 	/* while somebody pauses beside somebody who works */
 	CGPU_DEMAND_LOOK_NS = 1000000,
@@ -81,16 +80,12 @@ enum cgpu_demand_limit {
 	 */
 	CGPU_DEMAND_DOUBT_NS = 200000,
 	/*
-	 * One that runs in its sleep for more than this, less a quarter of its share of the
-	 * time that passes (an eighth of that at most) and half at each submission, hides its
-	 * submissions: for a while it counts as one that always works. Of twelve who take
-	 * turns each runs a twelfth of the time.
+	 * Of what one runs in its sleep a quarter of its share of the time leaks, an eighth of
+	 * the time at most: of twelve who take turns each runs a twelfth of it.
 	 */
-	CGPU_DEMAND_BUCKET_MAX_NS = 30000000,
-	CGPU_DEMAND_BUCKET_SHARE = 4,
-	CGPU_DEMAND_BUCKET_LEAK = 8,
-	CGPU_DEMAND_BUCKET_LEAK_LEAST = 256,
-	CGPU_DEMAND_DISTRUST_MS = 4000,
+	CGPU_DEMAND_BUSY_SHARE = 4,
+	CGPU_DEMAND_BUSY_LEAK = 8,
+	CGPU_DEMAND_BUSY_LEAK_LEAST = 256,
 	/*
 	 * One that submits so much a second may wait for its processor and not for the card.
 	 * What it submits beside others and alone is measured over so long a time each, and
@@ -158,8 +153,6 @@ struct cgpu_demand_slot {
 	struct cgpu_demand_nap nap;
 	struct cgpu_demand_piece piece;
 	uint64_t asleep_ran_ns; /* run in its sleep, when it was looked at last */
-	uint64_t bucket_ns;   /* of that, what has not leaked away */
-	uint64_t distrust_ns; /* it counts as working until then */
 	uint32_t asleep_loads; /* loaded in its sleep, when it was looked at last; for that */
 	uint64_t searched_ns; /* all its channels were read then, */
 	uint64_t stirs_to_ns; /* and looks at it are not put off until then */
