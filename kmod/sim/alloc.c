@@ -262,13 +262,26 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv0005_alloc *p = params;
+	struct nvsim_client *of = obj->client;
 	struct file *ref;
 
+	if (p->hParentClient)
+		of = nvsim_client_find(p->hParentClient);
+	/* From 550 on it is looked for, to be locked, before anything else. */
+	if (!of && nvsim_branch >= 550)
+		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (who->priv != NVSIM_KERNEL && (obj->class == NV01_EVENT_KERNEL_CALLBACK ||
 					  obj->class == NV01_EVENT_KERNEL_CALLBACK_EX))
 		return NV_ERR_ILLEGAL_ACTION;
+	if (who->priv != NVSIM_KERNEL && obj->class == NV01_EVENT)
+		return NV_ERR_INVALID_CLASS;
 	obj->aux = p->notifyIndex;
 	if (obj->class == NV01_EVENT_OS_EVENT) {
+		if (!of)
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+		/* A client raises none; what is not named is the parent. */
+		if (p->hSrcResource ? !nvsim_object_find(of, p->hSrcResource) : !obj->parent)
+			return NV_ERR_OBJECT_NOT_FOUND;
 		if (!nv_get_file_private((int)p->data, false, &ref) &&
 		    !nv_get_file_private((int)p->data, true, &ref))
 			return NV_ERR_INVALID_EVENT;
@@ -276,6 +289,18 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 		fput(ref);
 	}
 	return NV_OK;
+}
+
+/* Who asks is looked at after where: the class itself is open to all. */
+static u32 make_registers(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	return who->priv < NVSIM_USER_ROOT ? NV_ERR_INSUFFICIENT_PERMISSIONS : NV_OK;
+}
+
+/* display: these cards have none */
+static u32 make_display(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
+{
+	return NV_ERR_NOT_SUPPORTED;
 }
 
 static u32 make_physical(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
@@ -323,10 +348,11 @@ static const struct rm_class classes[] = {
 	{ 0x208f, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* DIAG */
 	{ NV2081_BINAPI, UNDER_SUBDEVICE, 4, true, false, make_plain },
 	{ GT200_DEBUGGER, UNDER_DEVICE, 12, false, false, make_plain },
+	{ NV04_DISPLAY_COMMON, UNDER_DEVICE, 0, true, false, make_display },
 	{ NV01_CONTEXT_DMA, UNDER_ANY, 0, true, false, make_plain },
 	{ NV01_MEMORY_LOCAL_PHYSICAL, UNDER_DEVICE, sizeof(struct nv_physical_alloc), false, true,
 	  make_physical },
-	{ NV01_MEMORY_LOCAL_PRIVILEGED, UNDER_DEVICE, 0, true, true, make_plain },
+	{ NV01_MEMORY_LOCAL_PRIVILEGED, UNDER_DEVICE, 0, true, false, make_registers },
 	{ NV01_MEMORY_LIST_SYSTEM, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
 	{ NV01_MEMORY_LIST_FBMEM, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
 	{ NV01_MEMORY_LIST_OBJECT, UNDER_DEVICE | UNDER_SUBDEVICE, 80, false, true, make_plain },
@@ -413,32 +439,36 @@ u32 nvsim_rm_alloc(u32 root, u32 parent, u32 *handle, u32 class, void *params, u
 	u32 status, want = *handle;
 
 	if (class == NV01_ROOT || class == NV01_ROOT_NON_PRIV || class == NV01_ROOT_CLIENT) {
+		/* Its handle is the root that the caller names; that for an object is not read. */
+		if (parent && parent != root)
+			return NV_ERR_OBJECT_NOT_FOUND;
+		*handle = root;
 		status = nvsim_client_create(handle, who, &client);
+		if (status != NV_OK)
+			*handle = want;
 		if (status == NV_OK && params && size >= 4)
 			*(u32 *)params = *handle;
 		return status;
 	}
-	client = nvsim_client_validate(root, who);
-	if (!client)
-		return NV_ERR_INVALID_CLIENT;
-	if (class == 0x73)		/* display: these cards have none */
-		return NV_ERR_NOT_SUPPORTED;
 	c = class_find(class);
 	if (!c)
 		return NV_ERR_INVALID_CLASS;
+	if (c->size && !c->optional && !params)
+		return NV_ERR_INVALID_ARGUMENT;
+	client = nvsim_client_validate(root, who);
+	if (!client)
+		return nvsim_client_refusal(root);
 	if (c->privileged && who->priv < NVSIM_USER_ROOT)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
 	if (parent != root) {
 		up = nvsim_object_find(client, parent);
 		if (!up)
-			return NV_ERR_INVALID_OBJECT_PARENT;
+			return NV_ERR_OBJECT_NOT_FOUND;
 	}
 	if (!(c->parents & UNDER_ANY) && !(c->parents & parent_kind(up)))
 		return NV_ERR_INVALID_OBJECT_PARENT;
 	if (up && up->card && !class_of_card(class, up->card))
 		return NV_ERR_INVALID_CLASS;
-	if (c->size && !c->optional && !params)
-		return NV_ERR_INVALID_ARGUMENT;
 	obj = nvsim_object_new(client, parent, handle, class, &status);
 	if (!obj) {
 		*handle = want;

@@ -56,6 +56,7 @@ struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
 		}
 		tsg->hidden_bytes = HIDDEN_GROUP_BYTES;
 	}
+	tsg->objects = 1;
 	tsg->card = card;
 	tsg->engine_type = engine_type;
 	tsg->slice_ns = DEFAULT_SLICE_NS;
@@ -71,10 +72,23 @@ struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
 	return tsg;
 }
 
-void nvsim_tsg_destroy(struct nvsim_tsg *tsg)
+struct nvsim_tsg *nvsim_tsg_get(struct nvsim_tsg *tsg)
 {
-	struct nvsim_engine *e = lock_advanced(tsg);
-	struct runlist *rl = tsg->rl;
+	lockdep_assert_held(&rm_lock);
+	tsg->objects++;
+	return tsg;
+}
+
+void nvsim_tsg_put(struct nvsim_tsg *tsg)
+{
+	struct nvsim_engine *e;
+	struct runlist *rl;
+
+	lockdep_assert_held(&rm_lock);
+	if (--tsg->objects)
+		return;
+	e = lock_advanced(tsg);
+	rl = tsg->rl;
 
 	if (rl->after == tsg) {
 		/* The search begins where it would have. */

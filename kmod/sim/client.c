@@ -39,6 +39,11 @@ struct nvsim_client *nvsim_client_validate(u32 handle, const struct nvsim_caller
 	return client->owner == who->owner ? client : NULL;
 }
 
+u32 nvsim_client_refusal(u32 handle)
+{
+	return nvsim_client_find(handle) ? NV_ERR_INVALID_CLIENT : NV_ERR_INVALID_OBJECT_HANDLE;
+}
+
 u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsim_client **out)
 {
 	bool kernel = who->priv == NVSIM_KERNEL;

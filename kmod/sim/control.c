@@ -121,8 +121,14 @@ static u32 control(struct nvos54 *p, void *params, const struct nvsim_caller *wh
 	const struct nvsim_ctl_entry *e;
 	u32 want;
 
-	if (p->flags & NVOS54_FLAGS_FINN_SERIALIZED)
-		return NV_ERR_NOT_SUPPORTED;
+	/* Of no category and no index: asked of anything, it does nothing. */
+	if (!(p->cmd & 0xffff))
+		return NV_OK;
+	if (who->priv != NVSIM_KERNEL &&
+	    p->flags & (NVOS54_FLAGS_IRQL_RAISED | NVOS54_FLAGS_LOCK_BYPASS))
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!nvsim_client_find(p->hClient))
+		return NV_ERR_INVALID_CLIENT;
 	e = entry_find(p->cmd);
 	if (e) {
 		want = e->size[nvsim_branch == 535 ? 0 : nvsim_branch == 550 ? 1 :
@@ -130,6 +136,8 @@ static u32 control(struct nvos54 *p, void *params, const struct nvsim_caller *wh
 		if (want && want != p->paramsSize)
 			return NV_ERR_INVALID_ARGUMENT;
 	}
+	if (p->flags & NVOS54_FLAGS_FINN_SERIALIZED)
+		return NV_ERR_LIB_RM_VERSION_MISMATCH;
 	c.client = nvsim_client_validate(p->hClient, who);
 	if (!c.client)
 		return NV_ERR_INVALID_CLIENT;
@@ -138,6 +146,9 @@ static u32 control(struct nvos54 *p, void *params, const struct nvsim_caller *wh
 		if (!c.obj)
 			return NV_ERR_OBJECT_NOT_FOUND;
 		c.card = c.obj->card;
+		/* Memory looks for its device before it looks at the control. */
+		if (c.obj->class == NV01_MEMORY_DEVICELESS)
+			return NV_ERR_INVALID_OBJECT_PARENT;
 	}
 	if (!e || !control_fits(p->cmd, c.obj))
 		return NV_ERR_NOT_SUPPORTED;

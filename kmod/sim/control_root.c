@@ -52,8 +52,11 @@ static u32 pci_info(struct nvsim_ctl *c)
 	struct { u32 gpuId, domain; u16 bus, slot; } *p = c->p;
 	struct nvsim_card *card = nvsim_card_by_gpu_id(p->gpuId);
 
+	/* "No card" is one whose place is not known, to the driver. */
+	if (p->gpuId == NV0000_CTRL_GPU_INVALID_ID)
+		return NV_OK;
 	if (!card)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_OBJECT_NOT_FOUND;
 	p->domain = 0;
 	p->bus = card->bus;
 	p->slot = 0;
@@ -76,7 +79,7 @@ static u32 uuid_info(struct nvsim_ctl *c)
 		p->subdeviceInstance = 0;
 		return NV_OK;
 	}
-	return NV_ERR_GPU_UUID_NOT_FOUND;
+	return NV_ERR_OBJECT_NOT_FOUND;
 }
 
 /* gpuUuid[256] uuidStrLen flags after gpuId */
@@ -86,7 +89,7 @@ static u32 uuid_from_gpu_id(struct nvsim_ctl *c)
 	struct nvsim_card *card = nvsim_card_by_gpu_id(p->gpuId);
 
 	if (!card)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_OBJECT_NOT_FOUND;
 	p->len = nvsim_card_put_uuid(card, p->flags & 1, p->uuid, sizeof(p->uuid));
 	return NV_OK;
 }
@@ -105,6 +108,21 @@ static u32 attach_ids(struct nvsim_ctl *c)
 		}
 	}
 	p[NV0000_CTRL_GPU_MAX_ATTACHED_GPUS] = NV0000_CTRL_GPU_INVALID_ID;
+	return NV_OK;
+}
+
+/* Here a card stays attached; who detaches one is told that he has. */
+static u32 detach_ids(struct nvsim_ctl *c)
+{
+	u32 *p = c->p;
+	int i;
+
+	for (i = 0; i < NV0000_CTRL_GPU_MAX_ATTACHED_GPUS; i++) {
+		if (p[i] == NV0000_CTRL_GPU_INVALID_ID || p[i] == 0x0000ffff)
+			break;
+		if (!nvsim_card_by_gpu_id(p[i]))
+			return NV_ERR_INVALID_ARGUMENT;
+	}
 	return NV_OK;
 }
 
@@ -150,7 +168,9 @@ static u32 export_to_fd(struct nvsim_ctl *c)
 	struct { struct os_unix_object o; s32 fd; u32 flags; } *p = c->p;
 
 	if (p->o.type != 1)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_INVALID_PARAMETER;
+	if (p->fd == -1)
+		return NV_ERR_INVALID_PARAMETER;
 	return nvsim_export_object(c->client, p->o.hObject, p->fd, c->who);
 }
 
@@ -159,7 +179,7 @@ static u32 import_from_fd(struct nvsim_ctl *c)
 	struct { s32 fd; struct os_unix_object o; } *p = c->p;
 
 	if (p->o.type != 1)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_INVALID_PARAMETER;
 	return nvsim_import_object(c->client, p->o.hParent, &p->o.hObject, p->fd, 0, c->who);
 }
 
@@ -168,7 +188,12 @@ static u32 create_export_fd(struct nvsim_ctl *c)
 	/* The file exists already; the driver marks it as a carrier. */
 	struct { u32 hDevice; u16 max; u8 metadata[64]; s32 fd; } *p = c->p;
 
-	return p->max ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+	struct file *ref;
+
+	if (!p->max || !nv_get_file_private(p->fd, true, &ref))
+		return NV_ERR_INVALID_PARAMETER;
+	fput(ref);
+	return NV_OK;
 }
 
 static u32 export_objects(struct nvsim_ctl *c)
@@ -180,8 +205,14 @@ static u32 export_objects(struct nvsim_ctl *c)
 	u32 status = NV_OK;
 	int i;
 
-	if (!p->num || p->num > 512)
-		return NV_ERR_INVALID_ARGUMENT;
+	nf = nv_get_file_private(p->fd, true, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_PARAMETER;
+	fput(ref);
+	if (p->num > 512)
+		return NV_ERR_INVALID_PARAMETER;
+	if (p->index + p->num > p->max)
+		return NV_ERR_OUT_OF_RANGE;
 	for (i = 0; i < p->num && status == NV_OK; i++)
 		status = nvsim_export_object(c->client, p->objects[i], p->fd, c->who);
 	nf = nv_get_file_private(p->fd, true, &ref);
@@ -202,7 +233,7 @@ static u32 export_info(struct nvsim_ctl *c)
 
 	nf = nv_get_file_private((s32)p[0], true, &ref);
 	if (!nf)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_INVALID_PARAMETER;
 	memset(p + 1, 0, c->size - 4);
 	p[1] = nf->export_device;
 	if (nvsim_branch > 535)
@@ -210,7 +241,7 @@ static u32 export_info(struct nvsim_ctl *c)
 	max = (u16 *)((u8 *)p + (nvsim_branch > 535 ? 12 : 8));
 	*max = nf->max_exports;
 	memcpy(max + 1, nf->export_metadata, sizeof(nf->export_metadata));
-	status = nf->nexports ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+	status = nf->nexports ? NV_OK : NV_ERR_INVALID_PARAMETER;
 	fput(ref);
 	return status;
 }
@@ -222,7 +253,7 @@ static u32 import_objects(struct nvsim_ctl *c)
 	int i;
 
 	if (!p->num || p->num > 128)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_INVALID_PARAMETER;
 	for (i = 0; i < p->num && status == NV_OK; i++) {
 		status = nvsim_import_object(c->client, p->hParent, &p->objects[i], p->fd,
 					     p->index + i, c->who);
@@ -235,10 +266,10 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x00000201, CTL_ANY, 128, gpu_ids),
 	CTL(0x00000202, CTL_ANY, 0, id_info),
 	CTL(0x00000205, CTL_ANY, 32, id_info),
-	CTL(0x00000214, CTL_ANY, 0, probed_ids),
+	CTL4(0x00000214, CTL_ANY, 256, 256, 256, 384, probed_ids),
 	CTL(0x00000215, CTL_ANY, 0, attach_ids),
-	CTL(0x00000216, CTL_ANY, 0, nvsim_ctl_ok),
-	CTL(0x0000021b, CTL_ANY, 0, pci_info),
+	CTL(0x00000216, CTL_ANY, 128, detach_ids),
+	CTL(0x0000021b, CTL_ANY, 12, pci_info),
 	CTL(0x00000274, CTL_ANY, 0, uuid_info),
 	CTL(0x00000275, CTL_ANY, 0, uuid_from_gpu_id),
 	CTL(0x00000d02, CTL_ANY, 16, handle_info),
@@ -250,6 +281,6 @@ const struct nvsim_ctl_entry nvsim_root_controls[] = {
 	CTL(0x00003d0a, CTL_ANY, 76, create_export_fd),
 	CTL(0x00003d0b, CTL_ANY, 2128, export_objects),
 	CTL(0x00003d0c, CTL_ANY, 652, import_objects),
-	CTL(0x00000136, CTL_ANY, 0, nvsim_ctl_zero),
+	CTL(0x00000136, CTL_ANY, 4, nvsim_ctl_zero),
 	{}
 };

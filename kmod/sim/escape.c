@@ -44,7 +44,7 @@ static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
 	bool wide = size == sizeof(*p64);
 	void __user *uparams = u64_to_user_ptr(p21->pAllocParms);
 	void *params = NULL;
-	u32 status, class;
+	u32 status, class, rights;
 	int psize;
 
 	if (size != sizeof(*p21) && size != sizeof(*p64))
@@ -80,6 +80,18 @@ static int escape_alloc(struct nvsim_file *nf, void *arg, size_t size,
 			status = NV_ERR_INVALID_ADDRESS;
 			goto out;
 		}
+	}
+	/* A size without parameters, and rights that cannot be read, come before any object. */
+	if (psize && class != NV01_ROOT_CLIENT && !uparams &&
+	    (wide ? p64->paramsSize : p21->paramsSize)) {
+		status = NV_ERR_INVALID_ARGUMENT;
+		goto out;
+	}
+	if (wide && p64->pRightsRequested &&
+	    os_memcpy_from_user(&rights, u64_to_user_ptr(p64->pRightsRequested),
+				sizeof(rights))) {
+		status = NV_ERR_INVALID_ADDRESS;
+		goto out;
 	}
 	mutex_lock(&rm_lock);
 	status = nvsim_rm_alloc(p21->hRoot, p21->hObjectParent, &p21->hObjectNew, class, params,
@@ -151,6 +163,10 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 	void __user *uparams = u64_to_user_ptr(p->params);
 	void *params;
 
+	if (!(p->cmd & 0xffff)) {	/* nothing to do, whatever else it says */
+		p->status = NV_OK;
+		return;
+	}
 	if (!p->paramsSize != !p->params || p->paramsSize > MAX_CONTROL_PARAMS) {
 		p->status = NV_ERR_INVALID_ARGUMENT;
 		return;
@@ -294,10 +310,122 @@ out:
 	return ret;
 }
 
+/* ---- what is accepted and not simulated: the objects that it names are looked for ---- */
+
+enum named { NAMED_NOTHING, NAMED_CLIENT, NAMED_DEVICE, NAMED_OTHER };
+
+/* Return: `none` where there is no such client at all. */
+static u32 look(u32 hClient, u32 hObject, u32 none, const struct nvsim_caller *who,
+		enum named *what)
+{
+	struct nvsim_client *client;
+	struct nvsim_object *obj;
+	u32 status = NV_OK;
+
+	mutex_lock(&rm_lock);
+	client = nvsim_client_validate(hClient, who);
+	if (!client) {
+		status = nvsim_client_find(hClient) ? NV_ERR_INVALID_CLIENT : none;
+	} else if (hObject == hClient) {
+		*what = NAMED_CLIENT;
+	} else {
+		obj = nvsim_object_find(client, hObject);
+		*what = !obj ? NAMED_NOTHING :
+			obj->class == NV01_DEVICE_0 || obj->class == NV20_SUBDEVICE_0 ?
+			NAMED_DEVICE : NAMED_OTHER;
+	}
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
+static u32 escape_context_dma(const struct nvos39 *p, const struct nvsim_caller *who)
+{
+	enum named what;
+	u32 status = look(p->hObjectParent, p->hMemory, NV_ERR_INVALID_CLIENT, who, &what);
+
+	if (status != NV_OK)
+		return status;
+	return what == NAMED_NOTHING || what == NAMED_CLIENT ? NV_ERR_OBJECT_NOT_FOUND :
+							       NV_ERR_INVALID_FLAGS;
+}
+
+static u32 escape_bind(const struct nvos49 *p, const struct nvsim_caller *who)
+{
+	enum named what;
+	u32 status = look(p->hClient, p->hCtxDma, NV_ERR_INVALID_CLIENT, who, &what);
+
+	if (status != NV_OK)
+		return status;
+	return what == NAMED_NOTHING ? NV_ERR_OBJECT_NOT_FOUND :
+	       what == NAMED_CLIENT ? NV_ERR_NOT_SUPPORTED : NV_ERR_INVALID_OBJECT_PARENT;
+}
+
+static u32 escape_map_dma(const struct nvos46 *p, const struct nvsim_caller *who)
+{
+	enum named what, dma = NAMED_NOTHING;
+	u32 status;
+
+	if (!p->length)
+		return NV_ERR_INVALID_LIMIT;
+	status = look(p->hClient, p->hDevice, NV_ERR_INVALID_OBJECT_HANDLE, who, &what) ?:
+		 look(p->hClient, p->hDma, NV_ERR_INVALID_OBJECT_HANDLE, who, &dma);
+	if (status != NV_OK)
+		return status;
+	if (what == NAMED_NOTHING || dma == NAMED_NOTHING)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	return what == NAMED_DEVICE ? NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
+}
+
+static u32 escape_unmap_dma(const struct nvos47 *p, const struct nvsim_caller *who)
+{
+	enum named what, dma = NAMED_NOTHING;
+	u32 status = look(p->hClient, p->hDevice, NV_ERR_INVALID_OBJECT_HANDLE, who, &what) ?:
+		     look(p->hClient, p->hDma, NV_ERR_INVALID_OBJECT_HANDLE, who, &dma);
+
+	if (status != NV_OK)
+		return status;
+	if (what == NAMED_NOTHING || dma == NAMED_NOTHING)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (what == NAMED_DEVICE)
+		return NV_OK;
+	return nvsim_branch < 550 ? NV_ERR_OBJECT_NOT_FOUND : NV_ERR_INVALID_OBJECT_PARENT;
+}
+
+static u32 escape_mapping_info(const struct nvos56 *p, const struct nvsim_caller *who)
+{
+	enum named what;
+	u32 status = look(p->hClient, p->hDevice, NV_ERR_INVALID_OBJECT_HANDLE, who, &what);
+
+	if (status != NV_OK)
+		return status;
+	return what == NAMED_NOTHING ? NV_ERR_OBJECT_NOT_FOUND :
+	       what == NAMED_DEVICE ? NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
+}
+
+/* A kind of access that is none, and a name that is none; what is named is not there. */
+static u32 escape_registry(const void *arg)
+{
+	const u32 *words = arg;
+
+	if (!words[2] || words[2] > 6)
+		return NV_ERR_INVALID_ACCESS_TYPE;
+	return *(u64 *)(arg + 32) ? NV_ERR_OBJECT_NOT_FOUND : NV_ERR_INVALID_ARGUMENT;
+}
+
+/* The size of a block of the host's memory, as the first says it. */
+static int escape_system(u64 block)
+{
+	static u64 known;
+	u64 before = cmpxchg(&known, 0, block);
+
+	return before && before != block ? -EBUSY : 0;
+}
+
 /* Commands for the control device alone, of one exact size each. */
 static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
 {
 	struct nvsim_caller who;
+	enum named what;
 
 	caller_of(nf, &who);
 	if (nr == NV_ESC_RM_ALLOC)
@@ -393,24 +521,25 @@ static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t s
 	case NV_ESC_RM_IDLE_CHANNELS:
 		if (size != sizeof(struct nvos30))
 			return -EINVAL;
-		((struct nvos30 *)arg)->status = NV_OK;
+		((struct nvos30 *)arg)->status = look(*(u32 *)arg, 0, NV_ERR_INVALID_CLIENT, &who,
+						      &what);
 		return 0;
 	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
 		if (size != sizeof(struct nvos39))
 			return -EINVAL;
-		((struct nvos39 *)arg)->status = NV_ERR_NOT_SUPPORTED;
+		((struct nvos39 *)arg)->status = escape_context_dma(arg, &who);
 		return 0;
 	case NV_ESC_RM_BIND_CONTEXT_DMA:
 		if (size != 16)
 			return -EINVAL;
-		((u32 *)arg)[3] = NV_OK;
+		((struct nvos49 *)arg)->status = escape_bind(arg, &who);
 		return 0;
 	case NV_ESC_RM_MAP_MEMORY_DMA: {
 		size_t want = nvsim_branch >= 580 ? 64 : 56;
 
 		if (size != want)
 			return -EINVAL;
-		*(u32 *)(arg + want - 8) = NV_OK;
+		*(u32 *)(arg + want - 8) = escape_map_dma(arg, &who);
 		return 0;
 	}
 	case NV_ESC_RM_UNMAP_MEMORY_DMA: {
@@ -418,18 +547,18 @@ static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t s
 
 		if (size != want)
 			return -EINVAL;
-		*(u32 *)(arg + want - 8) = NV_OK;
+		*(u32 *)(arg + want - 8) = escape_unmap_dma(arg, &who);
 		return 0;
 	}
 	case NV_ESC_RM_ACCESS_REGISTRY:
 		if (size != 72)
 			return -EINVAL;
-		*(u32 *)(arg + 64) = NV_ERR_OBJECT_NOT_FOUND;
+		*(u32 *)(arg + 64) = escape_registry(arg);
 		return 0;
 	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
 		if (size != 40)
 			return -EINVAL;
-		*(u32 *)(arg + 32) = NV_OK;
+		((struct nvos56 *)arg)->status = escape_mapping_info(arg, &who);
 		return 0;
 	case NV_ESC_STATUS_CODE: {
 		struct nv_ioctl_status_code *p = arg;
@@ -473,10 +602,10 @@ noinline int rm_ioctl(void *sp, void *nv, struct nvsim_file *nf, u32 nr, void *a
 		return 0;
 	}
 	case NV_ESC_RM_GET_EVENT_DATA:
-		if (size != 24)
+		if (size != 16)
 			return -EINVAL;
-		*(u32 *)(arg + 8) = 0;
-		*(u32 *)(arg + 12) = NV_ERR_GENERIC;
+		*(u32 *)(arg + 8) = 0;	/* nothing is ever waiting */
+		*(u32 *)(arg + 12) = NV_ERR_OPERATING_SYSTEM;
 		return 0;
 	default:
 		return escape_rm(nf, nr, arg, size);
@@ -500,7 +629,7 @@ static int escape(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size
 	case NV_ESC_CHECK_VERSION_STR:
 		return escape_version(nf, arg, size);
 	case NV_ESC_SYS_PARAMS:
-		return nf->card || size != 8 ? -EINVAL : 0;
+		return nf->card || size != 8 ? -EINVAL : escape_system(*(u64 *)arg);
 	case NV_ESC_NUMA_INFO:
 		if (!nf->card || size != NV_IOCTL_NUMA_INFO_SIZE)
 			return -EINVAL;

@@ -40,7 +40,7 @@ u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 	ev->nf = nf;
 	mutex_lock(&rm_lock);
 	if (find(p->hClient, p->fd))
-		status = NV_ERR_INVALID_ARGUMENT;
+		status = NV_ERR_INSUFFICIENT_RESOURCES;
 	else
 		list_add(&ev->of_host, &os_events);
 	mutex_unlock(&rm_lock);

@@ -56,17 +56,41 @@ static u32 heap_alloc(struct nvos32 *p, const struct heap_layout *l,
 	return status;
 }
 
-static u32 heap_info(struct nvos32 *p, const struct nvsim_caller *who)
+static u32 heap_device(struct nvos32 *p, const struct nvsim_caller *who, struct nvsim_object **dev)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hRoot, who);
-	struct nvsim_object *dev;
-	u64 bytes;
 
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
+	if (!nvsim_object_exists(client, p->hObjectParent))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	*dev = nvsim_object_find(client, p->hObjectParent);
+	return *dev && (*dev)->class == NV01_DEVICE_0 ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+}
+
+/* The driver makes an object first, and finds its parent wanting; the rest is not simulated. */
+static u32 heap_hw_alloc(struct nvos32 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hRoot, who);
+	struct nvsim_object *dev;
+
+	if (!client)
+		return nvsim_client_refusal(p->hRoot);
+	if (!nvsim_object_exists(client, p->hObjectParent))
+		return NV_ERR_OBJECT_NOT_FOUND;
 	dev = nvsim_object_find(client, p->hObjectParent);
-	if (!dev || dev->class != NV01_DEVICE_0)
-		return NV_ERR_INVALID_DEVICE;
+	return dev && dev->class == NV01_DEVICE_0 ? NV_ERR_NOT_SUPPORTED :
+						    NV_ERR_INVALID_OBJECT_PARENT;
+}
+
+static u32 heap_info(struct nvos32 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_object *dev;
+	u32 status = heap_device(p, who, &dev);
+	u64 bytes;
+
+	if (status != NV_OK)
+		return status;
 	bytes = nvsim_pma_free_bytes(dev->card);
 	p->free = bytes;
 	p->total = dev->card->pma_total;
@@ -85,12 +109,17 @@ static u32 heap_os_descriptor(struct nvos32 *p, const struct nvsim_caller *who)
 		return NV_ERR_NOT_SUPPORTED;
 	if (U64_AT(p, 72) == U64_MAX)
 		return NV_ERR_INVALID_LIMIT;
+	/* Pages are locked before anything is looked at; here there are some, but at NULL. */
+	if (!U64_AT(p, 56 + 8))
+		return NV_ERR_INVALID_ADDRESS;
 	return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &handle,
 			      NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, &params, sizeof(params), who);
 }
 
 void nvsim_vid_heap(struct nvos32 *p, const struct nvsim_caller *who)
 {
+	struct nvsim_object *dev;
+
 	switch (p->function) {
 	case NVOS32_FUNCTION_ALLOC_SIZE:
 		p->status = heap_alloc(p, &layout_size, who);
@@ -114,9 +143,19 @@ void nvsim_vid_heap(struct nvos32 *p, const struct nvsim_caller *who)
 	case NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR:
 		p->status = heap_os_descriptor(p, who);
 		break;
-	case NVOS32_FUNCTION_DUMP:
-	case NVOS32_FUNCTION_HW_ALLOC:
 	case NVOS32_FUNCTION_GET_MEM_ALIGNMENT:
+		p->status = heap_device(p, who, &dev) ?: NV_ERR_NOT_SUPPORTED;
+		break;
+	case NVOS32_FUNCTION_HW_ALLOC:
+		p->status = heap_hw_alloc(p, who);
+		break;
+	case NVOS32_FUNCTION_HW_FREE:
+		p->status = nvsim_rm_free(p->hRoot, U32_AT(p, 44), who);
+		break;
+	case NVOS32_FUNCTION_RELEASE_COMPR:
+		p->status = NV_ERR_INVALID_FLAGS;
+		break;
+	case NVOS32_FUNCTION_DUMP:
 		p->status = NV_ERR_NOT_SUPPORTED;
 		break;
 	default:

@@ -28,7 +28,9 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 	u64 size;
 
 	if (!client)
-		return NV_ERR_INVALID_CLIENT;
+		return nvsim_client_refusal(p->hClient);
+	if (p->hMemory == p->hClient)
+		return NV_ERR_NOT_SUPPORTED;
 	obj = nvsim_object_find(client, p->hMemory);
 	if (!obj)
 		return NV_ERR_OBJECT_NOT_FOUND;
@@ -84,10 +86,18 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj;
 
 	if (!client)
-		return NV_ERR_INVALID_CLIENT;
-	return nvsim_object_find(client, p->hMemory) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
+		return nvsim_client_refusal(p->hClient);
+	obj = nvsim_object_find(client, p->hMemory);
+	if (!obj)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	/* of no device: below its client alone, and there is no mapping of it to be found */
+	if (obj->class == NV01_MEMORY_DEVICELESS)
+		return p->hDevice == p->hClient ? NV_ERR_OBJECT_NOT_FOUND :
+						  NV_ERR_INVALID_OBJECT_PARENT;
+	return NV_OK;
 }
 
 /* ---- for kernel clients, of memory that belongs to no card ---- */

@@ -184,7 +184,7 @@ struct nvsim_object {
 	u32 aux;			/* class-specific: engine type, notify index ... */
 	bool vaspace;			/* counted in card->vaspaces */
 	struct nvsim_mem *mem;
-	bool duplicate;			/* of somebody's memory */
+	bool duplicate;			/* of somebody's object */
 	struct nvsim_tsg *tsg;
 	struct nvsim_chan *chan;
 	struct nvsim_evbuf *evbuf;
@@ -194,12 +194,16 @@ struct nvsim_object {
 
 struct nvsim_client *nvsim_client_find(u32 handle);
 struct nvsim_client *nvsim_client_validate(u32 handle, const struct nvsim_caller *who);
+/* What a handle answers that is no client of the caller's: nobody's, or another's. */
+u32 nvsim_client_refusal(u32 handle);
 u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsim_client **out);
 void nvsim_client_destroy(struct nvsim_client *client);
 void nvsim_clients_of_file(struct nvsim_file *owner);
 void nvsim_clients_each(void (*fn)(struct nvsim_client *, void *), void *arg);
 
 struct nvsim_object *nvsim_object_find(struct nvsim_client *client, u32 handle);
+/* An object's handle, or the client's own. */
+bool nvsim_object_exists(struct nvsim_client *client, u32 handle);
 struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u32 *handle,
 				      u32 class, u32 *status);
 void nvsim_object_free(struct nvsim_object *obj);
@@ -350,7 +354,9 @@ void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw 
 
 struct nvsim_tsg *nvsim_tsg_create(struct nvsim_card *card, u32 engine_type,
 				   const struct nvsim_client *owner);
-void nvsim_tsg_destroy(struct nvsim_tsg *tsg);
+/* Several objects may stand for a group: it goes with the last. */
+struct nvsim_tsg *nvsim_tsg_get(struct nvsim_tsg *tsg);
+void nvsim_tsg_put(struct nvsim_tsg *tsg);
 u32 nvsim_tsg_id(struct nvsim_tsg *tsg);
 u64 nvsim_tsg_timeslice_us(struct nvsim_tsg *tsg);
 u32 nvsim_tsg_set_timeslice(struct nvsim_tsg *tsg, u64 us);

@@ -21,6 +21,11 @@ struct nvsim_object *nvsim_object_find(struct nvsim_client *client, u32 handle)
 	return xa_load(&client->objects, handle);
 }
 
+bool nvsim_object_exists(struct nvsim_client *client, u32 handle)
+{
+	return handle == client->handle || nvsim_object_find(client, handle);
+}
+
 static u32 object_choose_handle(struct nvsim_client *client)
 {
 	u32 tries, h;
@@ -42,7 +47,7 @@ struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u
 	if (parent != client->handle) {
 		up = nvsim_object_find(client, parent);
 		if (!up) {
-			*status = NV_ERR_INVALID_OBJECT_PARENT;
+			*status = NV_ERR_OBJECT_NOT_FOUND;
 			return NULL;
 		}
 	}
@@ -53,7 +58,8 @@ struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u
 			return NULL;
 		}
 	} else if (*handle == client->handle) {
-		*status = NV_ERR_INVALID_OBJECT_HANDLE;
+		*status = nvsim_branch >= 550 ? NV_ERR_INVALID_OBJECT_PARENT :
+						NV_ERR_INVALID_OBJECT_HANDLE;
 		return NULL;
 	} else if (nvsim_object_find(client, *handle)) {
 		*status = NV_ERR_INSERT_DUPLICATE_NAME;
@@ -114,7 +120,7 @@ void nvsim_object_free(struct nvsim_object *obj)
 	if (obj->chan)
 		nvsim_chan_destroy(obj->chan);
 	if (obj->tsg)
-		nvsim_tsg_destroy(obj->tsg);
+		nvsim_tsg_put(obj->tsg);
 	if (obj->evbuf)
 		nvsim_evbuf_free(obj->evbuf);
 	if (obj->kmap)
@@ -134,8 +140,7 @@ u32 nvsim_rm_free(u32 root, u32 handle, const struct nvsim_caller *who)
 	struct nvsim_object *obj;
 
 	if (!client)
-		return nvsim_client_find(root) ? NV_ERR_INVALID_CLIENT :
-			NV_ERR_INVALID_OBJECT_HANDLE;
+		return nvsim_client_refusal(root);
 	if (handle == root) {
 		nvsim_client_destroy(client);
 		return NV_OK;

@@ -24,6 +24,7 @@ struct nvsim_chan {
 struct runlist;
 
 struct nvsim_tsg {
+	unsigned int objects;		/* that stand for it; rm_lock */
 	struct list_head of_runlist;
 	struct nvsim_card *card;
 	struct runlist *rl;

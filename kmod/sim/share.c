@@ -82,13 +82,48 @@ u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who)
 	struct nvsim_object *obj = NULL;
 
 	if (!client)
-		return NV_ERR_INVALID_CLIENT;
+		return nvsim_client_refusal(p->hClient);
+	if (p->policy.type >= RS_SHARE_TYPE_MAX)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->policy.type == RS_SHARE_TYPE_CLIENT && !nvsim_client_find(p->policy.target))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (p->hObject != p->hClient) {
 		obj = nvsim_object_find(client, p->hObject);
 		if (!obj)
 			return NV_ERR_OBJECT_NOT_FOUND;
 	}
 	return nvsim_share_add(client, obj, &p->policy);
+}
+
+/* resCanCopy() of the driver's classes; memory of no device is not among them. */
+static bool can_dup(const struct nvsim_object *obj)
+{
+	return obj->class == KEPLER_CHANNEL_GROUP_A ||
+	       (obj->mem && obj->class != NV01_MEMORY_DEVICELESS);
+}
+
+static u32 object_dup_group(struct nvsim_client *client, u32 parent, u32 *handle,
+			    struct nvsim_object *source)
+{
+	struct nvsim_object *obj, *up = nvsim_object_find(client, parent);
+	u32 want = *handle, status;
+
+	if (!up)
+		return nvsim_object_exists(client, parent) ? NV_ERR_INVALID_OBJECT_PARENT :
+							     NV_ERR_OBJECT_NOT_FOUND;
+	if (up->class != NV01_DEVICE_0)
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	obj = nvsim_object_new(client, parent, handle, source->class, &status);
+	if (!obj) {
+		*handle = want;
+		return status;
+	}
+	/* It stays on its own card, wherever its duplicate is put. */
+	obj->card = source->card;
+	obj->aux = source->aux;
+	obj->tsg = nvsim_tsg_get(source->tsg);
+	obj->duplicate = true;
+	return NV_OK;
 }
 
 static struct nvsim_object *object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
@@ -98,6 +133,10 @@ static struct nvsim_object *object_dup_mem(struct nvsim_client *client, u32 pare
 	u32 want = *handle;
 
 	up = nvsim_object_find(client, parent);
+	if (!up && !nvsim_object_exists(client, parent)) {
+		*status = NV_ERR_OBJECT_NOT_FOUND;
+		return NULL;
+	}
 	if (!up || (up->class != NV01_DEVICE_0 && up->class != NV20_SUBDEVICE_0)) {
 		*status = NV_ERR_INVALID_OBJECT_PARENT;
 		return NULL;
@@ -123,15 +162,21 @@ u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who)
 	struct nvsim_object *obj;
 	u32 status;
 
-	if (!client || !source)
-		return NV_ERR_INVALID_CLIENT;
+	if (!client)
+		return nvsim_client_refusal(p->hClient);
+	if (!source)
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (p->hObjectSrc == p->hClientSrc)	/* a client is not duplicated */
+		return NV_ERR_INVALID_ARGUMENT;
 	obj = nvsim_object_find(source, p->hObjectSrc);
 	if (!obj)
 		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!can_dup(obj))
+		return NV_ERR_INVALID_ARGUMENT;
 	if (who->priv != NVSIM_KERNEL && !may_dup(obj, client))
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	if (!obj->mem)
-		return NV_ERR_NOT_SUPPORTED;
+	if (obj->tsg)
+		return object_dup_group(client, p->hParent, &p->hObject, obj);
 	object_dup_mem(client, p->hParent, &p->hObject, obj->class, obj->mem, &status);
 	return status;
 }
@@ -159,8 +204,11 @@ u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
 	u32 status = NV_OK;
 
 	if (!obj)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (!obj->mem)
+		return handle == client->handle ? NV_ERR_INVALID_ARGUMENT :
+						  NV_ERR_OBJECT_NOT_FOUND;
+	if (!can_dup(obj))
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!obj->mem)		/* the driver can; a carrier here holds memory alone */
 		return NV_ERR_NOT_SUPPORTED;
 	nf = export_file(fd, &ref);
 	if (!nf)
@@ -192,9 +240,9 @@ u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, in
 
 	nf = nv_get_file_private(fd, true, &ref);
 	if (!nf)
-		return NV_ERR_INVALID_ARGUMENT;
+		return NV_ERR_INVALID_PARAMETER;
 	if (index >= nf->nexports)
-		status = NV_ERR_INVALID_ARGUMENT;
+		status = NV_ERR_INVALID_PARAMETER;
 	else
 		object_dup_mem(client, parent, handle, nf->exports[index].class,
 			       nf->exports[index].mem, &status);

@@ -15,6 +15,7 @@
 enum {
 	UVM_INIT_FLAGS_DISABLE_HMM = 1,
 	UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE = 2,
+	UVM_INIT_FLAGS_MASK = 3,
 };
 
 static unsigned int hmm_spaces;
@@ -82,8 +83,8 @@ static u32 uvm_initialize(struct uvm_file *uf, void *p)
 	u32 status = NV_OK;
 
 	mutex_lock(&uf->init_lock);
-	if (uf->space_file) {
-		status = NV_ERR_IN_USE;
+	if (uf->space_file || U64P(p, 0) & ~(u64)UVM_INIT_FLAGS_MASK) {
+		status = NV_ERR_INVALID_ARGUMENT;
 	} else if (uf->space) {
 		if (uf->flags != U64P(p, 0))
 			status = NV_ERR_INVALID_ARGUMENT;
@@ -111,7 +112,7 @@ static u32 uvm_mm_initialize(struct uvm_file *uf, void *p)
 		return NV_ERR_INVALID_ARGUMENT;
 	of = other->private_data;
 	/* Told by the file operations alone: a substitute of them is a stranger. */
-	if (other->f_op != &uvm_fops || of == uf || !READ_ONCE(of->space)) {
+	if (other->f_op != &uvm_fops || !READ_ONCE(of->space)) {
 		fput(other);
 		return NV_ERR_INVALID_ARGUMENT;
 	}
@@ -143,7 +144,7 @@ static u32 uvm_api_register_gpu(void *p, struct uvm_space *s)
 	struct nvsim_card *card = nvsim_uvm_card(p);
 
 	if (!card)
-		return NV_ERR_GPU_UUID_NOT_FOUND;
+		return NV_ERR_GENERIC;
 	if (!nvsim_uvm_gpu_accessible(card))
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
 	*((u8 *)p + 16) = 0;		/* numaEnabled */
@@ -215,7 +216,7 @@ static u32 uvm_api_unregister_channel(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 
-	return registered(s, p, &card);
+	return registered(s, p, &card) ? NV_ERR_INVALID_CHANNEL : NV_OK;
 }
 
 static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
@@ -250,7 +251,8 @@ static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
 static u32 uvm_api_map_external_sparse(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
-	u32 status = registered(s, (u8 *)p + 16, &card);
+	u32 status = uvm_range_at(s, U64P(p, 0)) ? registered(s, (u8 *)p + 16, &card) :
+						   NV_ERR_INVALID_ADDRESS;
 
 	return status ?: uvm_external_map(s, U64P(p, 0), U64P(p, 8), 0, card, NULL);
 }
@@ -258,7 +260,8 @@ static u32 uvm_api_map_external_sparse(void *p, struct uvm_space *s)
 static u32 uvm_api_unmap_external(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
-	u32 status = registered(s, (u8 *)p + 16, &card);
+	u32 status = uvm_range_at(s, U64P(p, 0)) ? registered(s, (u8 *)p + 16, &card) :
+						   NV_ERR_INVALID_ADDRESS;
 
 	return status ?: uvm_external_unmap(s, U64P(p, 0), U64P(p, 8), card);
 }
@@ -275,7 +278,10 @@ static u32 uvm_api_alloc_semaphore_pool(void *p, struct uvm_space *s)
 
 static u32 uvm_api_map_dynamic_parallelism_region(void *p, struct uvm_space *s)
 {
-	return uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_PARALLELISM);
+	struct nvsim_card *card;
+
+	return registered(s, (u8 *)p + 16, &card) ?:
+	       uvm_range_create(s, U64P(p, 0), U64P(p, 8), UVM_PARALLELISM);
 }
 
 static u32 uvm_api_free(void *p, struct uvm_space *s)
@@ -337,8 +343,10 @@ static u32 uvm_pageable(void *p, struct uvm_space *s)
 
 static u32 uvm_pageable_gpu(void *p, struct uvm_space *s)
 {
+	struct nvsim_card *card;
+
 	*((u8 *)p + 16) = 0;
-	return NV_OK;
+	return registered(s, p, &card);
 }
 
 static u32 uvm_accept(void *p, struct uvm_space *s)
@@ -346,10 +354,38 @@ static u32 uvm_accept(void *p, struct uvm_space *s)
 	return NV_OK;
 }
 
+/* What is said of managed memory; it is not simulated, but that it is there. */
+static u32 uvm_advise(void *p, struct uvm_space *s)
+{
+	return uvm_range_at(s, U64P(p, 0)) ? NV_OK : NV_ERR_INVALID_ADDRESS;
+}
+
+static u32 uvm_peers(void *p, struct uvm_space *s)
+{
+	struct nvsim_card *card;
+
+	return registered(s, p, &card) ?: registered(s, (u8 *)p + 16, &card);
+}
+
 static u32 uvm_range_group(void *p, struct uvm_space *s)
 {
-	U64P(p, 0) = 1;
+	u32 id;
+
+	if (xa_alloc(&s->groups, &id, xa_mk_value(1), XA_LIMIT(1, U32_MAX), GFP_KERNEL))
+		return NV_ERR_NO_MEMORY;
+	U64P(p, 0) = id;
 	return NV_OK;
+}
+
+static u32 uvm_range_group_destroy(void *p, struct uvm_space *s)
+{
+	return xa_erase(&s->groups, U64P(p, 0)) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
+}
+
+/* Group 0 is none: memory leaves its own. */
+static u32 uvm_range_group_set(void *p, struct uvm_space *s)
+{
+	return !U64P(p, 0) || xa_load(&s->groups, U64P(p, 0)) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
 }
 
 struct uvm_command {
@@ -372,17 +408,17 @@ static const struct uvm_command commands[] = {
 	{ UVM_ALLOC_SEMAPHORE_POOL, 1184, 9248, 8, uvm_api_alloc_semaphore_pool },
 	{ UVM_MAP_DYNAMIC_PARALLELISM_REGION, 40, 40, 8, uvm_api_map_dynamic_parallelism_region },
 	{ UVM_MIGRATE, 80, 80, 8, uvm_migrate },
-	{ UVM_SET_PREFERRED_LOCATION, 40, 40, 4, uvm_accept },
-	{ UVM_UNSET_PREFERRED_LOCATION, 24, 24, 8, uvm_accept },
-	{ UVM_SET_ACCESSED_BY, 40, 40, 8, uvm_accept },
-	{ UVM_UNSET_ACCESSED_BY, 40, 40, 8, uvm_accept },
-	{ UVM_ENABLE_READ_DUPLICATION, 24, 24, 8, uvm_accept },
-	{ UVM_DISABLE_READ_DUPLICATION, 24, 24, 8, uvm_accept },
+	{ UVM_SET_PREFERRED_LOCATION, 40, 40, 4, uvm_advise },
+	{ UVM_UNSET_PREFERRED_LOCATION, 24, 24, 8, uvm_advise },
+	{ UVM_SET_ACCESSED_BY, 40, 40, 8, uvm_advise },
+	{ UVM_UNSET_ACCESSED_BY, 40, 40, 8, uvm_advise },
+	{ UVM_ENABLE_READ_DUPLICATION, 24, 24, 8, uvm_advise },
+	{ UVM_DISABLE_READ_DUPLICATION, 24, 24, 8, uvm_advise },
 	{ UVM_CREATE_RANGE_GROUP, 16, 16, 8, uvm_range_group },
-	{ UVM_DESTROY_RANGE_GROUP, 16, 16, 8, uvm_accept },
-	{ UVM_SET_RANGE_GROUP, 32, 32, 8, uvm_accept },
-	{ UVM_ENABLE_PEER_ACCESS, 36, 36, 4, uvm_accept },
-	{ UVM_DISABLE_PEER_ACCESS, 36, 36, 4, uvm_accept },
+	{ UVM_DESTROY_RANGE_GROUP, 16, 16, 8, uvm_range_group_destroy },
+	{ UVM_SET_RANGE_GROUP, 32, 32, 8, uvm_range_group_set },
+	{ UVM_ENABLE_PEER_ACCESS, 36, 36, 4, uvm_peers },
+	{ UVM_DISABLE_PEER_ACCESS, 36, 36, 4, uvm_peers },
 	{ UVM_PAGEABLE_MEM_ACCESS, 8, 8, 4, uvm_pageable },
 	{ UVM_PAGEABLE_MEM_ACCESS_ON_GPU, 24, 24, 4, uvm_pageable_gpu },
 	{ UVM_POPULATE_PAGEABLE, 24, 24, 8, uvm_accept },
@@ -439,7 +475,8 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	} else {
 		s = READ_ONCE(uf->space);
 		if (!s) {
-			status = NV_ERR_ILLEGAL_ACTION;
+			/* This one is of the process alone, and needs no space. */
+			status = cmd == UVM_POPULATE_PAGEABLE ? NV_OK : NV_ERR_ILLEGAL_ACTION;
 		} else {
 			mutex_lock(&s->lock);
 			status = c->fn(p, s);

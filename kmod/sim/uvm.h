@@ -38,6 +38,7 @@ struct uvm_space {
 	struct address_space *mapping;
 	struct list_head ranges;	/* sorted by nothing; found by walking */
 	u32 gpus, vaspaces;		/* bits by card index */
+	struct xarray groups;		/* of ranges, by number */
 	struct xarray pages;		/* host pages by address >> PAGE_SHIFT */
 	struct list_head all;		/* managed_lock */
 	struct xarray resident;		/* blocks on a card; managed_lock */

@@ -16,6 +16,7 @@ struct uvm_space *uvm_space_create(struct address_space *mapping)
 		return NULL;
 	mutex_init(&s->lock);
 	INIT_LIST_HEAD(&s->ranges);
+	xa_init_flags(&s->groups, XA_FLAGS_ALLOC1);
 	xa_init(&s->pages);
 	xa_init(&s->resident);
 	s->mapping = mapping;
@@ -120,6 +121,7 @@ void uvm_space_destroy(struct uvm_space *s)
 		put_page(page);
 	xa_destroy(&s->resident);
 	xa_destroy(&s->pages);
+	xa_destroy(&s->groups);
 	mmdrop(s->mm);
 	kfree(s);
 }

@@ -328,7 +328,7 @@ def test_statuses_are_the_drivers(control: rm.File) -> None:
     assert control.control(0xC1DFFFFF, 0xC1DFFFFF, 0x201, bytes(128))[0] == rm.NV_ERR_INVALID_CLIENT
     assert control.alloc(client, client, 1, 0x9999)[1] == 0x22
     assert control.alloc(client, client, 1, NV20_SUBDEVICE_0, bytes(4))[1] == 0x36
-    assert control.alloc(client, 0x77, 1, NV20_SUBDEVICE_0, bytes(4))[1] == 0x36
+    assert control.alloc(client, 0x77, 1, NV20_SUBDEVICE_0, bytes(4))[1] == NV_ERR_OBJECT_NOT_FOUND
     assert control.free(client, client, 0x5555) == rm.NV_OK
     with rm.File(Path("/dev/nvidia0")):
         assert control.alloc(client, client, 7, NV01_DEVICE_0, bytes(56))[1] == rm.NV_OK
