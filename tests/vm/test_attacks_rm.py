@@ -156,6 +156,15 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(host: Host, ui
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+@USERS
+def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_duplicate(host: Host, uid: int) -> None:
+    """Row 4: it was gated by that name, which has no channels, and its own ran on."""
+    host.cgpu.write("0/policy", "1\n")
+    one = host.tenant(extra=",quota=10")
+    work = Work(one, by_duplicate=True, starter="reach run", environment={"AS_UID": str(uid)})
+    assert together(work)[0] == pytest.approx(10, abs=NEAR)
+
+
 def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host) -> None:
     """The driver lets them run on; they were taken for gone, and never shut."""
     host.cgpu.write("0/policy", "1\n")

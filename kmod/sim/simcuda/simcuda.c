@@ -447,8 +447,15 @@ static int make_channel(struct sc *sc, int i, u32 group, u32 share, u32 engine, 
 static int schedule_group(struct sc *sc, u32 group, u32 channel)
 {
 	u8 enable[3] = { 1, 0, 0 };
-	u32 size = sc->branch >= 580 ? 3 : 2;
+	u32 size = sc->branch >= 580 ? 3 : 2, own = group;
+	int ret;
 
+	if (sc->opt.by_duplicate) {
+		group = __atomic_fetch_add(&sc->next_handle, 1, __ATOMIC_RELAXED);
+		ret = sc_rm_dup(sc, sc->client, sc->device, &group, sc->client, own);
+		if (ret)
+			return ret;
+	}
 	if (sc->opt.by_channel) /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
 		return sc_rm_control(sc, channel, 0xa06f0103, enable, size);
 	/* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
