@@ -113,8 +113,9 @@ bool refuses(const struct flight *f)
 		return req->flags & NVOS54_FLAGS_FINN_SERIALIZED ||
 		       embedded_pointers(req->cmd, &first) < 0;
 	case CGPU_OP_ALLOC:
+		/* a client by a number of the tenant's choice: object.c says why not */
 		if (embedded_refuses_class(req->hClass) ||
-		    (is_root_class(req->hClass) && req->nr != NV_ESC_RM_ALLOC))
+		    (is_root_class(req->hClass) && (req->nr != NV_ESC_RM_ALLOC || req->hClient)))
 			return true;
 		break;
 	case CGPU_OP_HEAP_ALLOC:

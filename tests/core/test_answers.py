@@ -148,6 +148,15 @@ def test_a_client_of_somebody_else_does_not_exist(name: Any) -> None:
     assert container.account.refused == 1
 
 
+@pytest.mark.parametrize("cls", [nv.ROOT, nv.ROOT_CLIENT])
+def test_a_client_has_no_number_that_its_maker_chose(cls: int) -> None:
+    """The driver would take it, though it is one that a neighbour may have or is to have."""
+    container = Container()
+    verdict, call = container.ask(nv.ALLOC, nv.rm_alloc(FOREIGN, 0, 0, cls))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INVALID_CLIENT)
+    assert container.account.refused == 1
+
+
 def test_a_card_that_the_container_was_not_given_is_refused() -> None:
     container = Container()
     for instance, status in ((1, nv.INSUFFICIENT_PERMISSIONS), (7, nv.INVALID_DEVICE)):

@@ -136,6 +136,13 @@ def test_a_descriptor_that_is_exchanged_takes_no_memory(
     tenant.kill()
 
 
+def test_a_client_has_no_number_that_its_maker_chose(
+    door: Door, who: tuple[str, ...], unseen: str
+) -> None:
+    """The driver takes it, though it is one that a neighbour may have or is to have."""
+    assert _words(door, *who, unseen, "named-client") == ["status", str(NV_ERR_NOT_SUPPORTED)]
+
+
 @pytest.mark.vm(smp=2)
 def test_memory_in_a_dmabuf_stays_charged_whatever_stands_at_its_number(
     door: Door, who: tuple[str, ...], unseen: str

@@ -409,8 +409,15 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	uint32_t card;
 	int verdict;
 
-	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass))
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass)) {
+		/*
+		 * The driver would take the number that it names: the one of a client that is
+		 * on its way out, or whichever a neighbour may have. No program names one.
+		 */
+		if (req->hClient)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 		return cgpu_promise_objects(tenant, call, 1);
+	}
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	verdict = pre_class(tenant, call);

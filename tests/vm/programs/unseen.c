@@ -116,6 +116,15 @@ static void other_files(void)
 	printf(" other %d\n", ret ? errno : 0);
 }
 
+static void named_client(void)
+{
+	struct nvos64 args = { .hRoot = 0xc1d0abcd, .hClass = 0x41 };
+
+	if (ioctl(sc.ctl, _IOWR('F', 0x2b, struct nvos64), &args))
+		die("client", errno);
+	printf("status %u\n", args.status);
+}
+
 static int landing;             /* the number that the next descriptor gets */
 static int spare;
 static atomic_int kept;
@@ -326,6 +335,8 @@ int main(int argc, char **argv)
 		other_files();
 	else if (!strcmp(command, "swap-descriptor") && argc == 4)
 		swap_descriptor(strtoull(argv[2], NULL, 0), atoi(argv[3]));
+	else if (!strcmp(command, "named-client"))
+		named_client();
 	else if (!strcmp(command, "hide-dmabuf") && argc == 3)
 		hide_dmabuf(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(command, "swap-class") && argc == 4)
