@@ -599,9 +599,10 @@ def test_a_handle_that_the_driver_refused_can_be_used_again(
 def test_a_client_by_the_number_of_one_that_was_closed_is_charged(
     door: Door, who: tuple[str, ...], blind: str
 ) -> None:
+    Path("/sys/module/nvidia/parameters/reuse_handles").write_text("Y")
     found = _words(door, *who, blind, "reopen", str(700 * MIB))
     assert found[:8] == ["client", "0", "device", "0"] * 2
-    assert found[8:] == ["first", "0", "second", str(NV_ERR_NO_MEMORY)]
+    assert found[8:] == ["same", "1", "first", "0", "second", str(NV_ERR_NO_MEMORY)]
 
 
 def test_a_pool_that_the_driver_refuses_makes_no_managed_memory_free(

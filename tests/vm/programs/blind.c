@@ -28,7 +28,6 @@ enum {
 	UVM_CREATE_EXTERNAL_RANGE = 73,
 	MIB = 1 << 20,
 	/* handles */
-	CLIENT = 0x5eed0001,
 	DEVICE = 0x60000001,
 	MEMORY = 0x61000000,
 };
@@ -129,28 +128,40 @@ static void again(void)
 	printf(" descriptor %d\n", descriptor(DEVICE, NVOS02_FLAGS_MAPPING_NO_MAP));
 }
 
-/* A client by the number of one whose file was closed: its memory, beside as much again. */
+/* Return: the handle that the driver chose. */
+static u32 client(int ctl)
+{
+	struct nvos64 args = { .hClass = NV01_ROOT_CLIENT };
+	int err = ioctl(ctl, _IOC(_IOC_READ | _IOC_WRITE, 'F', NV_ESC_RM_ALLOC, sizeof(args)),
+			&args);
+
+	printf("client %d ", err ? -errno : (int)args.status);
+	return args.hObjectNew;
+}
+
+/*
+ * A client by the number of one whose file was closed, where the driver gives out the lowest
+ * that is free: its memory, beside as much again.
+ */
 static void reopen(u64 bytes)
 {
 	int ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-	u32 round;
+	u32 handle, former;
 
 	open_card();
-	for (round = 0; round < 2; round++) {
-		printf("client %d ", alloc(ctl, 0, 0, CLIENT, NV01_ROOT_CLIENT, NULL));
-		printf("device %d ", device(ctl, CLIENT, CLIENT, DEVICE + round,
-					    sc.device_instance));
-		if (round)
-			break;
-		close(ctl);
-		ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-	}
-	printf("first %d ", memory(ctl, CLIENT, DEVICE + 1, MEMORY, bytes));
+	former = client(ctl);
+	printf("device %d ", device(ctl, former, former, DEVICE, sc.device_instance));
+	close(ctl);
+	ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	handle = client(ctl);
+	printf("device %d ", device(ctl, handle, handle, DEVICE + 1, sc.device_instance));
+	printf("same %d ", handle == former);
+	printf("first %d ", memory(ctl, handle, DEVICE + 1, MEMORY, bytes));
 	fflush(stdout);
 	/* what was closed is noticed meanwhile */
 	sleep(3);
-	device(ctl, CLIENT, CLIENT, DEVICE + 2, sc.device_instance);
-	printf("second %d\n", memory(ctl, CLIENT, DEVICE + 2, MEMORY + 1, bytes));
+	device(ctl, handle, handle, DEVICE + 2, sc.device_instance);
+	printf("second %d\n", memory(ctl, handle, DEVICE + 2, MEMORY + 1, bytes));
 }
 
 static int create(u32 cmd, u64 base, u64 length)

@@ -327,6 +327,7 @@ static int read_only(u32 count)
 /* Mappings of one address space, then address spaces, until one is refused. */
 static int page_tables(u32 mappings, u32 vaspaces)
 {
+	const u64 page = 4096; /* NVOS46.length */
 	u32 size, made = 0, spaces = 0, handle;
 	struct { u32 index, flags; u64 rest[6]; } params = { 0 };
 	struct sc_mem memory;
@@ -344,6 +345,7 @@ static int page_tables(u32 mappings, u32 vaspaces)
 
 		memset(args, 0, sizeof(args));
 		memcpy(args, names, sizeof(names));
+		memcpy(args + 24, &page, sizeof(page));
 		status = escape(sc.ctl, NV_ESC_RM_MAP_MEMORY_DMA, args, size);
 		if (!status)
 			memcpy(&status, args + size - 8, sizeof(status));

@@ -498,9 +498,11 @@ static int map_for_card(void)
 {
 	u32 size = sc.branch >= 580 ? 64 : 56, status;
 	u32 names[4] = { sc.client, sc.device, sc.vaspace, memory.handle };
+	const u64 page = 4096; /* NVOS46.length */
 	u8 args[64] = { 0 };
 
 	memcpy(args, names, sizeof(names));
+	memcpy(args + 24, &page, sizeof(page));
 	if (ioctl(sc.ctl, _IOC(3, 'F', NV_ESC_RM_MAP_MEMORY_DMA, size), args))
 		return -errno;
 	memcpy(&status, args + size - 8, sizeof(status));
