@@ -220,11 +220,14 @@ static struct nvos64 shared;
 
 static void *swap_classes(void *unused)
 {
-	volatile u32 *class = &shared.hClass;
+	volatile u32 *class = &shared.hClass, *root = &shared.hRoot;
 
 	(void)unused;
 	while (!atomic_load(&stop)) {
-		*class = 0x41; /* a client, which the tenant allocates itself */
+		/* a client, which the tenant allocates itself, and names by no number */
+		*root = 0;
+		*class = 0x41;
+		*root = sc.client;
 		*class = 0x40;
 	}
 	return NULL;
