@@ -28,6 +28,8 @@ FOR_POD = "--pod"
 POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
 #: Of NVIDIA's devices; its minors below 254 are cards, by their index.
 NVIDIA_MAJOR = 195
+#: What every container with a card is given. Not nvidia-uvm-tools: the module opens it to none.
+CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _CARD_MINORS = range(254)
 #: What the CDI specification of NVIDIA's toolkit sets, so that its runtime leaves alone what CDI
 #: has brought. The cards are then those whose nodes it brought.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
-from .bundle import FOR_POD, GIVEN, TENANT
+from .bundle import CONTROL_DEVICES, FOR_POD, GIVEN, TENANT
 
 KIND = "cgpu.io/gpu"
 #: Of devices that are made for one container each.
@@ -27,8 +27,6 @@ CLAIM_KIND = "cgpu.io/claim"
 VERSION = "0.5.0"
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 FILE = "cgpu.json"
-#: Not nvidia-uvm-tools, which the module opens to no container.
-_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _LIBRARIES = (
     "libcuda.so",
     "libnvidia-ml.so",
@@ -157,7 +155,7 @@ def _common(hook: Sequence[str], libraries: Iterable[str], dev: str) -> dict[str
     common: dict[str, object] = {
         "deviceNodes": [
             {"path": path}
-            for path in _CONTROL_DEVICES
+            for path in CONTROL_DEVICES
             if os.path.exists(dev + path.removeprefix("/dev"))
         ],
         "hooks": [

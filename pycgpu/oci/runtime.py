@@ -53,8 +53,6 @@ _CAPABILITY_NODES = (
 #: How the toolkit's features are asked for, each of which brings nodes of another driver:
 #: NVIDIA_GDS, NVIDIA_GDRCOPY, NVIDIA_NVSWITCH, NVIDIA_MOFED, and what comes after them.
 _FEATURE, _FEATURE_ON = "NVIDIA_", "enabled"
-#: Not nvidia-uvm-tools, which the module opens to no container.
-_CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 def find_bundle(args: list[str]) -> str | None:
@@ -203,11 +201,13 @@ def add_hook(config: dict[str, object], hook: tuple[str, ...]) -> None:
 
 def add_devices(config: dict[str, object], cards: list[int], dev: str = "/dev") -> None:
     """Add the control nodes and the nodes of *cards*, and leave to use them."""
+    from .bundle import CONTROL_DEVICES
+
     linux = _map(config, "linux")
     devices = _list(linux, "devices")
     rules = _list(_map(linux, "resources"), "devices")
     present = {entry.get("path") for entry in devices if isinstance(entry, dict)}
-    for path in (*_CONTROL_DEVICES, *(f"/dev/nvidia{card}" for card in cards)):
+    for path in (*CONTROL_DEVICES, *(f"/dev/nvidia{card}" for card in cards)):
         try:
             status = os.stat(dev + path.removeprefix("/dev"))
         except OSError:
