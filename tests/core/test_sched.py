@@ -357,7 +357,7 @@ def turned(card: Card, slots: range, after_ns: int, times: int = 60) -> None:
     """Tell that after each one's slice so much passed until the next began."""
     for _ in range(times):
         for slot in slots:
-            lib.cgpu_slice_lasted(card.s, slot, card.slices[slot] * 1000 + after_ns)
+            lib.cgpu_slices_lasted(card.s, slot, 1, card.slices[slot] * 1000 + after_ns)
         card.run(card.now + 20 * MS)
 
 
@@ -369,6 +369,22 @@ def test_slices_and_what_follows_them_fill_the_round() -> None:
     turned(card, range(8), 355_000)
     taken = sum(card.slices[slot] * 1000 + 355_000 for slot in range(8))
     assert taken == pytest.approx(card.s.plan.period_ns, abs=8 * lib.CGPU_SCHED_AFTER_STEP_NS)
+
+
+def test_what_follows_a_slice_is_known_within_a_second_and_slices_are_set_once_for_it() -> None:
+    card = Card(FAIR)
+    for slot in range(2):
+        card.add(slot)
+    card.run(10 * MS)
+    slices = []
+    for _ in range(10):
+        for slot in range(2):
+            lib.cgpu_slices_lasted(card.s, slot, 4, card.slices[slot] * 1000 + 430_000)
+        card.run(card.now + 100 * MS)
+        slices.append(card.slices[0])
+    assert len(set(slices)) == 2
+    taken = sum(card.slices[slot] * 1000 + 430_000 for slot in range(2))
+    assert taken == pytest.approx(card.s.plan.period_ns, abs=2 * lib.CGPU_SCHED_AFTER_STEP_NS)
 
 
 @pytest.mark.parametrize(("groups", "more_ns"), [(2, 355_000), (1, -1), (1, -3 * MS), (1, MS)])

@@ -28,7 +28,7 @@ class Ring:
         self.seqno = 0
         self.log = ffi.new("struct cgpu_switch_log *")
         lib.cgpu_switch_log_init(self.log)
-        self.lasted: dict[int, int] = {}
+        self.turns: dict[int, tuple[int, int]] = {}
 
     def write(self, tag: int, pid: int, at_ns: int) -> None:
         record = struct.pack(
@@ -46,8 +46,8 @@ class Ring:
             count = lib.cgpu_switch_log_read(self.log, self.header, self.records, now_ns, use)
             for entry in use[0:count]:
                 found[entry.pid] = found.get(entry.pid, 0) + entry.ns
-                if entry.lasted_ns:
-                    self.lasted[entry.pid] = entry.lasted_ns
+                if entry.turns:
+                    self.turns[entry.pid] = (entry.turns, entry.shortest_ns)
             if count < lib.CGPU_SWITCH_LOG_USES:
                 return found
 
@@ -77,14 +77,27 @@ def test_a_turn_lasts_until_the_next_begins_right_after_it() -> None:
     ring.write(END, 100, 12 * MS)
     ring.write(START, 200, 12 * MS + 85_000)
     assert ring.read(13 * MS) == {100: 7 * MS, 200: 0}
-    assert ring.lasted == {100: 7 * MS + 85_000}
+    assert ring.turns == {100: (1, 7 * MS + 85_000)}
     # Nobody waited for the card, or it was the same process: no turn of a slice.
     ring.write(END, 200, 14 * MS)
     ring.write(START, 300, 15 * MS)
     ring.write(END, 300, 16 * MS)
     ring.write(START, 300, 16 * MS + 85_000)
     ring.read(17 * MS)
-    assert ring.lasted == {100: 7 * MS + 85_000}
+    assert ring.turns == {100: (1, 7 * MS + 85_000)}
+
+
+def test_of_several_turns_since_the_last_reading_the_shortest_counts() -> None:
+    ring = Ring()
+    at_ns = 0
+    for lasted_ns in (5 * MS, 3 * MS, 4 * MS):
+        for pid in (100, 200):
+            ring.write(START, pid, at_ns)
+            ring.write(END, pid, at_ns + lasted_ns - 85_000)
+            at_ns += lasted_ns
+    ring.read(at_ns)
+    # The last of all is not followed yet.
+    assert ring.turns == {100: (3, 3 * MS), 200: (2, 3 * MS)}
 
 
 def test_switches_among_the_processes_of_a_container_are_its_own_and_no_others() -> None:
@@ -186,7 +199,7 @@ def test_a_turn_with_lost_records_in_it_is_none() -> None:
     ring.seqno += 2
     ring.write(START, 200, 12 * MS + 85_000)
     ring.read(13 * MS)
-    assert ring.lasted == {}
+    assert ring.turns == {}
 
 
 def test_a_context_that_stays_loaded_is_counted_while_it_stays_and_not_twice() -> None:
@@ -363,7 +376,7 @@ class Watched(Card):
             self.looks += 1
             for pid, ns in self.ring.read(self.now).items():
                 use = ffi.new("struct cgpu_switch_log_use *", {"pid": pid, "ns": ns})
-                use.lasted_ns = self.ring.lasted.pop(pid, 0)
+                use.turns, use.shortest_ns = self.ring.turns.pop(pid, (0, 0))
                 lib.cgpu_switch_log_used(self.ring.log, self.s, pid - 1, use)
             lib.cgpu_switch_log_judge(self.ring.log, self.s, self.now)
 

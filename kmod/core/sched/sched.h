@@ -46,14 +46,15 @@ enum cgpu_sched_limit {
 	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms are lost */
 	CGPU_SCHED_SWITCH_NS = 200000,
 	/*
-	 * From a slice's end to the next group's beginning 0.36 ms passed on an H200
-	 * (kernels of 1 ms, a third of which the old group still worked): told by the
-	 * log of context switches, averaged, and taken over when it has changed so much.
+	 * From a slice's end to the next group's beginning 0.36 ms passed on an H200, 0.39
+	 * to 0.47 on an H100 (kernels of 1 ms, a third of which the old group still worked):
+	 * told by the log of context switches, averaged, and taken over when it has changed
+	 * so much.
 	 */
 	CGPU_SCHED_AFTER_MAX_NS = 600000,
 	CGPU_SCHED_AFTER_STEP_NS = 50000,
 	CGPU_SCHED_AFTER_SHARE = 16,
-	CGPU_SCHED_AFTER_PACE_NS = 4000,    /* one slice moves the average by no more */
+	CGPU_SCHED_AFTER_PACE_NS = 8000,    /* one slice moves the average by no more */
 	/*
 	 * A share a deviates by up to a(1 − a) × round while somebody comes or goes, and
 	 * rounds of the runlist keep to a grid that divides the second only as well as

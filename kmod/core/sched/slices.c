@@ -11,10 +11,15 @@
 #include "core/sched/account.h"
 #include "core/sched/pause.h"
 
-void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
+static uint64_t apart(uint64_t a, uint64_t b)
+{
+	return cgpu_max(a, b) - cgpu_min(a, b);
+}
+
+void cgpu_slices_lasted(struct cgpu_sched *s, uint32_t slot, uint32_t turns, uint64_t shortest_ns)
 {
 	const struct cgpu_sched_slot *p;
-	uint64_t slice_ns, ns;
+	uint64_t slice_ns, ns, change_ns;
 
 	if (slot >= CGPU_SCHED_SLOTS || s->plan.mode == CGPU_SCHED_FREE)
 		return;
@@ -22,18 +27,19 @@ void cgpu_slice_lasted(struct cgpu_sched *s, uint32_t slot, uint64_t lasted_ns)
 	slice_ns = (uint64_t)p->slice_us * 1000;
 	/* of several groups it is not known which ran; a shorter slice: no work, or a shut gate */
 	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
-	    lasted_ns <= slice_ns || lasted_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
+	    shortest_ns <= slice_ns || shortest_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
 		return;
+	ns = shortest_ns - slice_ns;
+	change_ns = apart(ns, s->after_ns) * turns / (turns + CGPU_SCHED_AFTER_SHARE - 1);
 	/* a group whose work ended with its slice must not outweigh the others */
-	ns = lasted_ns - slice_ns;
-	if (ns > s->after_ns)
-		s->after_ns += cgpu_min((ns - s->after_ns) / CGPU_SCHED_AFTER_SHARE,
-					CGPU_SCHED_AFTER_PACE_NS);
-	else
-		s->after_ns -= cgpu_min((s->after_ns - ns) / CGPU_SCHED_AFTER_SHARE,
-					CGPU_SCHED_AFTER_PACE_NS);
-	if (cgpu_max(s->after_ns, s->after_used_ns) - cgpu_min(s->after_ns, s->after_used_ns) <
-	    CGPU_SCHED_AFTER_STEP_NS)
+	change_ns = cgpu_min(change_ns, turns * (uint64_t)CGPU_SCHED_AFTER_PACE_NS);
+	s->after_ns = ns > s->after_ns ? s->after_ns + change_ns : s->after_ns - change_ns;
+	/*
+	 * Once it is known, and not again by the way: each new slice disturbs a round. And it
+	 * is not the same for other slices, of which work of fixed pieces ends elsewhere.
+	 */
+	if (apart(s->after_ns, s->after_used_ns) < CGPU_SCHED_AFTER_STEP_NS ||
+	    apart(ns, s->after_ns) >= CGPU_SCHED_AFTER_STEP_NS / 2)
 		return;
 	s->after_used_ns = s->after_ns;
 	s->plan.dirty = true;

@@ -57,6 +57,12 @@ static bool are_of_one(const struct cgpu_switch_log *log, uint32_t a, uint32_t b
 	return of_a->pid == a && of_b->pid == b && of_a->slot == of_b->slot;
 }
 
+static void take_turn(struct cgpu_switch_log_use *of, uint64_t ns)
+{
+	of->shortest_ns = of->turns ? cgpu_min(of->shortest_ns, ns) : ns;
+	of->turns++;
+}
+
 /* Takes one record. Return: false if there is no room for its process. */
 static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 		 struct cgpu_switch_log_use *use, uint32_t *count)
@@ -90,7 +96,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 			of->switched_ns += at_ns - log->last_end_ns;
 		last = follows ? use_of(use, count, log->last_pid) : NULL;
 		if (last)
-			last->lasted_ns = at_ns - log->last_start_ns;
+			take_turn(last, at_ns - log->last_start_ns);
 		log->last_pid = 0;
 	} else if (tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_END ||
 		   tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SAVE_END) {
@@ -210,8 +216,8 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 	s->slot[slot].fair.loads += use->loads;
 	s->slot[slot].fair.loads_ever += use->loads;
 	s->slot[slot].fair.switched_ns += use->switched_ns;
-	if (use->lasted_ns)
-		cgpu_slice_lasted(s, slot, use->lasted_ns);
+	if (use->turns)
+		cgpu_slices_lasted(s, slot, use->turns, use->shortest_ns);
 }
 
 static bool has_windows(const struct cgpu_sched *s)

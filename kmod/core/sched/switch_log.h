@@ -61,8 +61,8 @@ enum cgpu_switch_log_limit {
 struct cgpu_switch_log_use {
 	uint32_t pid; /* host's number */
 	uint64_t ns;  /* may be 0: loaded a moment ago */
-	/* from when it was loaded until another was, right after it; 0: not seen */
-	uint64_t lasted_ns;
+	uint32_t turns; /* after which another was loaded at once */
+	uint64_t shortest_ns; /* of them, from loading to loading */
 	uint32_t loads; /* since then */
 	uint64_t switched_ns; /* and what those took that followed another of its container */
 };
