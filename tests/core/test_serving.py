@@ -596,6 +596,40 @@ def test_two_that_paused_for_long_and_work_now_are_found_to_work(
     assert b / (a + b) == pytest.approx(0.75, abs=0.015)
 
 
+@pytest.mark.parametrize(
+    ("servers", "rate", "trainers", "wait_ms", "token_ms"),
+    ((2, 1, 1, 1.2, 4), (2, 2, 1, 1.2, 11), (12, 0.25, 2, 1.3, 11), (12, 0.5, 2, 1.8, 20)),
+)
+def test_servers_beside_trainers_have_what_they_ask_for_and_wait_for_each_other_by_turns(
+    servers: int, rate: float, trainers: int, wait_ms: float, token_ms: float
+) -> None:
+    seconds = 20
+    tenants = [
+        serving.server(arrivals=serving.arrivals(rate, seconds, seed)) for seed in range(servers)
+    ]
+    whole = Scenario(
+        (*tenants, *[serving.trainer()] * trainers),
+        policy=serving.FAIR,
+        duration_ns=seconds * 1000 * MS,
+        **serving.CALLS,
+    )
+    result = run(whole)
+    waits: list[float] = []
+    tokens: list[float] = []
+    for i, tenant in enumerate(tenants):
+        alone = run(replace(whole, tenants=(tenant,)))
+        assert result.work(i) == pytest.approx(alone.work(0), rel=0.05)
+        assert result.percentile(i, "step", 0.5) <= 1.1 * alone.percentile(0, "step", 0.5)
+        waits += result.times(i, "wait", FOUND_NS)
+        tokens += result.times(i, "step", FOUND_NS)
+    # nine in ten wait for the look and the preemption; the rest for another who has a claim, too
+    assert sorted(waits)[len(waits) * 9 // 10] <= wait_ms
+    assert sorted(tokens)[len(tokens) * 99 // 100] <= token_ms
+    shares = [result.work(servers + i) for i in range(trainers)]
+    assert max(shares) - min(shares) <= 0.01
+    assert result.efficiency() >= 0.94
+
+
 def test_what_twelve_servers_leave_is_two_trainers() -> None:
     """The card idled for 14 % of the time: turns ended before a sleeper was found."""
     servers = tuple(
@@ -715,6 +749,9 @@ def test_looks_cost_little_and_only_while_somebody_pauses() -> None:
     resting = run(beside(server))
     assert resting.cards[0]["reads"] <= 0.5 * pausing.cards[0]["reads"]
     assert resting.cards[0]["samples"] <= 25 * 10
+    # who sleeps and who works are looked at by one wake-up of the caller's, 50 a second
+    longer = run(beside(server, 20))
+    assert longer.cards[0]["demand_looks"] - resting.cards[0]["demand_looks"] <= 51 * 10
     busy = run(beside(Tenant(uncapped=True)))
     assert busy.cards[0]["read_ns"] <= 0.005 * busy.scenario.duration_ns
     assert busy.cards[0]["gate_calls"] == 0

@@ -185,7 +185,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
-	uint64_t quiet_ns;
+	uint64_t quiet_ns, early_ns;
 	bool rest, classes, stirring = false, taking_turns = take_turns(demand, s, now_ns);
 	uint32_t i;
 
@@ -231,10 +231,13 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		demand->slot[i].due_ns = at_ns;
 		due_ns = cgpu_min(due_ns, at_ns);
 	}
-	/* whoever would be due a moment later is looked at too */
+	/* whoever would be due a moment later is looked at too; where all rest, a longer one */
+	early_ns = cgpu_pause_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
+			   cgpu_max(pace_ns, CGPU_DEMAND_BACK_OFF_MAX_NS) :
+			   pace_ns;
 	for (i = 0; i < s->slot_end && due_ns != UINT64_MAX; i++)
 		if (cgpu_competes(s, i) && !is_held(demand, s, i) &&
-		    demand->slot[i].due_ns <= cgpu_max(due_ns, now_ns) + pace_ns / 4)
+		    demand->slot[i].due_ns <= cgpu_max(due_ns, now_ns) + early_ns / 4)
 			*mask |= SLOT_BIT(i);
 	return due_ns;
 }
