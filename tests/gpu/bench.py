@@ -22,7 +22,7 @@ from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
-from tests.gpu.serving import adversaries, decoding, pausing, serving, several, transformer
+from tests.gpu.serving import adversaries, decoding, pausing, serving, several, trainers, transformer
 from tests.gpu.shares import alone, latency, many, quotas, resnet, weights
 from tests.gpu.tenants import Bench
 from tests.gpu.used import used
@@ -30,10 +30,10 @@ from tests.gpu.used import used
 SECTIONS = (
     *(memory, frameworks, allowed, overhead, alone, weights, quotas, used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
-    *(serving, decoding, transformer, several, pausing, adversaries),
+    *(serving, decoding, transformer, several, trainers, pausing, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
-OF_THEMSELVES = (allowed, serving, decoding, transformer, several, pausing)
+OF_THEMSELVES = (allowed, serving, decoding, transformer, several, trainers, pausing)
 
 
 def main(out: Path, names: Sequence[str]) -> int:

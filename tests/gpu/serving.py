@@ -24,6 +24,7 @@ from typing import Any
 
 from pycgpu.cli.run import DEFAULT_POLICY
 from pycgpu.request.model import POLICIES
+from pycgpu.simulate.check import PREEMPTION_MS, WAIT_MS
 from tests.gpu.peers import limited, mps
 from tests.gpu.shares import set_policy
 from tests.gpu.tenants import (
@@ -127,12 +128,16 @@ def servers(model: str, ways: dict[str, Any]) -> Iterator[list[Server]]:
 
 @contextlib.contextmanager
 def trainer(
-    bench: Bench, way: Any, program: Sequence[Any] = (PROGRAMS / "train.py",), least: int = 16
+    bench: Bench,
+    way: Any,
+    program: Sequence[Any] = (PROGRAMS / "train.py",),
+    least: int = 16,
+    name: str = "trainer",
 ) -> Iterator[Path]:
     """A training program at work; yields its progress file."""
     path = bench.file()
     command = [sys.executable, program[0], path, *program[1:]]
-    with _ends(_start(command, "trainer", way, stdout=subprocess.DEVNULL)):
+    with _ends(_start(command, name, way, stdout=subprocess.DEVNULL)):
         wait_for(lambda: progress(path)[0] > least, "the trainer at work", START_S)
         yield path
 
@@ -309,6 +314,13 @@ def serving(bench: Bench) -> None:
     against(bench, label, default, alone, "token_p50_ms", 110)
     against(bench, label, default, alone, "token_p99_ms", 200)
     against(bench, label, default, alone, "request_p99_ms", 115)
+    # from a request to its first token: what waking waits for, by `check` of the model, and a token
+    report.most(
+        "serving, default: wait before a request's first token, p99",
+        default["first_p99_ms"] - alone["token_p50_ms"],
+        WAIT_MS + PREEMPTION_MS,
+        "ms",
+    )
     report.least(
         "serving, default: trainer against the driver's own sharing",
         default["trainer_per_s"] / own["trainer_per_s"] * 100,
@@ -385,6 +397,52 @@ def several(bench: Bench) -> None:
         default["request_p99_ms"] / own["request_p99_ms"] * 100,
         "%",
     )
+
+
+def trainers(bench: Bench) -> None:
+    """Two servers beside one trainer, twelve beside two; one of a higher class beside a floor."""
+    report = bench.report
+    rows: dict[str, dict[str, float]] = {}
+    label = "default against native by turns"
+    for count, rate, others in ((2, 2.0, 1), (12, 0.5, 2)):
+        load = Load(rate=rate)
+        with contextlib.ExitStack() as stack:
+            names = [f"server-{i}" for i in range(count)]
+            found = stack.enter_context(servers("graph", {name: [] for name in names}))
+            set_default()
+            paths = [
+                stack.enter_context(trainer(bench, [], name=f"trainer-{i}")) for i in range(others)
+            ]
+            default, own = measure_against_native(load, found, paths[0])
+            set_default()
+            time.sleep(SETTLE_S)
+            first, *second = median_rates(paths)
+        wait_for_end()
+        way = f"{count} servers, {rate:g} requests/s each, beside {others}"
+        rows[f"{way}, default"], rows[f"{way}, native by turns"] = default, own
+        for key in ("token_p50_ms", "request_p50_ms", "request_mean_ms"):
+            against(bench, f"{way}, {label}", default, own, key, 105)
+        for rate_per_s in second:
+            report.near(f"{way}: trainers between requests", rate_per_s / first * 100, 100, 2)
+    rows_table(bench, "Servers beside trainers: the worst of them", rows, "products/s")
+    with servers("graph", {"server": []}) as found, trainer(bench, []):
+        set_policy("online")
+        node("0/server/priority", 1)
+        for floor in (0, 40):
+            node("0/trainer/quota_min", floor)
+            always = Load(rate=0, seconds=5)
+            found[0].ask(always, 1)
+            time.sleep(1)
+            part = used_part("trainer", "server", always.seconds - 1.5)
+            tokens = found[0].answer(always)["tokens_per_s"]
+            report.check(f"online, floor {floor}: the server's tokens", tokens, "tokens/s")
+            if floor:
+                report.near(f"online, floor {floor}: the trainer's part", part, floor, 2)
+            else:
+                report.most("online, no floor: the trainer's part", part, 2)
+        node("0/server/priority", 0)
+        set_default()
+    wait_for_end()
 
 
 def pausing(bench: Bench) -> None:
