@@ -164,7 +164,8 @@ def test_a_pause_of_one_is_not_paid_back_by_those_who_used_it(seed: int) -> None
     tenants = (Tenant(quota=24), pauses, idle, Tenant(uncapped=True), idle)
     result = run(Scenario(tenants, policy=MIXED, max_inst=9, seed=seed))
     part = entitlements(result.scenario)[3].share
-    assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < check.PAUSING_ERROR_1S
+    # by turns it may be a piece of one short of what the matrix is held to; before, 3 points
+    assert 100 * (part - min(result.shares(3, 1000 * MS, 200 * MS))) < 1.5
 
 
 def test_a_container_with_a_quota_that_comes_and_goes_hardly_moves_others_under_mixed() -> None:
