@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,12 @@ def test_a_word_that_a_script_does_not_know_is_named(
     failed = run(REPOSITORY / "scripts" / words[0], *words[1:])
     assert (failed.returncode, failed.stdout) == (status, "")
     assert told in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_the_core_is_timed_by_one_command() -> None:
+    done = run(sys.executable, REPOSITORY / "scripts/bench-core", "1000")
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"(\d+\.\d) ns$", done.stdout, re.MULTILINE)
+    assert len(told) == 7
+    # a table whose walks grow with what is in it was a hundred times as slow with 10,000 objects
+    assert float(told[5]) < 20 * float(told[3])
