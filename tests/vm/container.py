@@ -199,11 +199,12 @@ class Container:
         raise AssertionError(f"no cgroup of {self.id}: {lines}")
 
     def popen(
-        self, *command: str, environment: Mapping[str, str] | None = None
+        self, *command: str, environment: Mapping[str, str] | None = None, uid: int = 0
     ) -> subprocess.Popen[str]:
         """Begin a command inside by ``runc exec``; stdout and stderr are one pipe."""
         variables = {**self._environment, **(environment or {})}
         options = [word for item in variables.items() for word in ("--env", "=".join(item))]
+        options += ["--user", f"{uid}:{uid}"]
         child = subprocess.Popen(
             ["runc", "exec", *options, self.id, *command],
             stdin=subprocess.PIPE,
@@ -220,9 +221,10 @@ class Container:
         check: bool = True,
         timeout_s: float = 120,
         environment: Mapping[str, str] | None = None,
+        uid: int = 0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside; its output is in ``stdout``. A failure raises by default."""
-        child = self.popen(*command, environment=environment)
+        child = self.popen(*command, environment=environment, uid=uid)
         output, _ = child.communicate(timeout=timeout_s * SLOWNESS)
         done = subprocess.CompletedProcess(command, child.returncode, output, "")
         if check and done.returncode:

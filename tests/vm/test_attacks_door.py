@@ -51,8 +51,7 @@ class Race:
     """The program `race` in a container, a step at a time."""
 
     def __init__(self, one: Container, uid: int, *command: str, **environment: str) -> None:
-        given = {"AS_UID": str(uid), **environment}
-        self.child = one.popen("race", *command, environment=given)
+        self.child = one.popen("race", *command, environment=environment, uid=uid)
         self.expect("ready")
 
     def line(self) -> str:
@@ -148,11 +147,14 @@ def test_memory_is_duplicated_by_no_handle_that_was_anothers(
     until(lambda: host.driver_used_bytes() - idle_bytes < MIB, "the memory's return")
 
 
-def test_what_is_being_opened_is_none_of_a_container_that_is_destroyed(host: Host) -> None:
+@USERS
+def test_what_is_being_opened_is_none_of_a_container_that_is_destroyed(
+    host: Host, uid: int
+) -> None:
     """Its memory would be promised anew, and what it computes would be seen by no scheduler."""
     one = host.tenant()
     PAUSE.write_text("open 0\n")
-    opening = one.popen("race", "read", "/dev/nvidia0")
+    opening = one.popen("race", "read", "/dev/nvidia0", uid=uid)
     until(lambda: PAUSE.read_text() == "held\n", "an opening that is held")
     host.cgpu.destroy("one")
     PAUSE.write_text("\n")
@@ -215,7 +217,7 @@ def _used_bytes() -> int:
 @USERS
 def test_the_private_copies_cannot_be_taken_away(host: Host, uid: int) -> None:
     one = host.tenant()
-    run = one.exec("race", "take-away", environment={"AS_UID": str(uid)})
+    run = one.exec("race", "take-away", uid=uid)
     ways = dict(line.rsplit(" ", 1) for line in run.stdout.splitlines())
     assert len(ways) == 8
     assert set(ways.values()) == {"no"}, ways
@@ -250,7 +252,8 @@ def test_memory_in_a_dmabuf_stays_charged_whatever_becomes_of_its_descriptor(
     until(lambda: not (host.cgpu.root / "container/one").exists(), "the removal of one")
 
 
-def test_a_dmabuf_is_charged_until_its_memory_is_free(host: Host) -> None:
+@USERS
+def test_a_dmabuf_is_charged_until_its_memory_is_free(host: Host, uid: int) -> None:
     """Nobody is told when its last user goes: it is looked for."""
     one = host.tenant()
     idle_bytes = _used_bytes()
@@ -262,7 +265,7 @@ def test_a_dmabuf_is_charged_until_its_memory_is_free(host: Host) -> None:
         return not charged_bytes
 
     for _ in range(5):
-        child = one.popen("simcuda", "--hold", "dmabuf", "10M")
+        child = one.popen("simcuda", "--hold", "dmabuf", "10M", uid=uid)
         until(lambda: host.charged_bytes() >= 10 * MIB, "the charge of the dma-buf")
         child.terminate()
         until(is_free, "the return of the charge", pause_s=0)
@@ -391,10 +394,11 @@ def test_the_bridge_cannot_be_unloaded_under_a_container(host: Host, loaded_modu
     loaded_modules.unload("cgpu_rm")
 
 
-def test_private_copies_are_charged_to_the_containers_memory(host: Host) -> None:
+@USERS
+def test_private_copies_are_charged_to_the_containers_memory(host: Host, uid: int) -> None:
     """Row 13: 184 KiB for each four calls that a process has under way."""
     one = host.tenant()
-    race = Race(one, 0, "peek")
+    race = Race(one, uid, "peek")
     race.call_held("answer", RM_CONTROL)
     lines = Path(f"/sys/fs/cgroup{one.cgroup}/memory.stat").read_text().splitlines()
     PAUSE.write_text("\n")
@@ -422,7 +426,7 @@ def test_a_container_reads_its_own_files_and_no_neighbours(host: Host, uid: int)
             *("container/two/cid", "container/two/0/stat"),
         )
     ]
-    run = one.exec("race", "read", *own, *hosts, *others, environment={"AS_UID": str(uid)})
+    run = one.exec("race", "read", *own, *hosts, *others, uid=uid)
     got = dict(line.split(" ", 1) for line in run.stdout.splitlines())
     assert {got[path] for path in own} == {"read"}
     assert {got[path] for path in hosts} == {"Permission denied"}, got
@@ -436,7 +440,7 @@ def test_a_container_is_listed_no_neighbours_names(host: Host, uid: int) -> None
     one = host.tenant("one")
     host.tenant("two")
     card, containers = host.cgpu.root / "0", host.cgpu.root / "container"
-    run = one.exec("race", "list", str(card), str(containers), environment={"AS_UID": str(uid)})
+    run = one.exec("race", "list", str(card), str(containers), uid=uid)
     seen = [line.split() for line in run.stdout.splitlines()]
     assert sorted(name for path, name in seen if path == str(containers)) == [".", "..", "one"]
     # All else of the card's directory, which the host sees whole, is there.
@@ -445,12 +449,14 @@ def test_a_container_is_listed_no_neighbours_names(host: Host, uid: int) -> None
     assert sorted(os.listdir(containers)) == ["one", "two"]
 
 
+@USERS
 def test_no_container_opens_a_driver_that_is_not_hooked_yet(
     sim: Callable[..., Sim],
     km: Callable[..., Km],
     container: Any,
     made: Any,
     loaded_modules: Any,
+    uid: int,
 ) -> None:
     """
     Row 13: a driver is loaded anew under a container. It is found by its nodes, which are
@@ -463,13 +469,16 @@ def test_no_container_opens_a_driver_that_is_not_hooked_yet(
     host.driver.unload()
     for name, parameters in (("nvidia", {"model": "t4"}), ("nvidia-uvm", {})):
         loaded_modules.load(host.driver.directory / f"{name}.ko", **parameters)
-    run = one.exec("race", "read", *nodes, "/dev/null")
+    run = one.exec("race", "read", *nodes, "/dev/null", uid=uid)
     got = dict(line.split(" ", 1) for line in run.stdout.splitlines())
     assert {got[node] for node in nodes} == {"Resource temporarily unavailable"}, got
     assert got["/dev/null"] == "read"
     make_nodes()
-    until(lambda: one.exec("simcuda", "info", check=False).returncode == 0, "the hooked driver")
-    assert say(one.exec("simcuda", "--json", "info"))["total"] == LIMIT_BYTES
+    until(
+        lambda: one.exec("simcuda", "info", check=False, uid=uid).returncode == 0,
+        "the hooked driver",
+    )
+    assert say(one.exec("simcuda", "--json", "info", uid=uid))["total"] == LIMIT_BYTES
 
 
 def counted(host: Host) -> int:
@@ -489,12 +498,12 @@ def test_no_container_uses_the_tools_of_uvm(host: Host, uid: int) -> None:
     """They pin pages that nobody counts; a file of theirs comes from the host, inherited."""
     one = host.tenant()
     before = counted(host)
-    run = one.exec("tools", "open", environment={"AS_UID": str(uid)})
+    run = one.exec("tools", "open", uid=uid)
     assert run.stdout == f"open {-errno.EACCES}\n"
     assert counted(host) == before + 1
     told = [line for line in host.recent_events() if line.endswith(" open nvidia-uvm-tools")]
     assert len(told) == 1 and " refused id=one pid=" in told[0], told
-    inherited = f"runc exec --preserve-fds 1 --env AS_UID={uid} one tools inherited"
+    inherited = f"runc exec --preserve-fds 1 --user {uid} one tools inherited"
     run = subprocess.run(
         ["sh", "-c", f"exec {inherited} 3<>/dev/nvidia-uvm-tools"],
         stdin=subprocess.DEVNULL,
@@ -511,15 +520,16 @@ def test_tools_of_uvm_that_were_opened_before_are_of_no_use(
     host: Host, container: Any, uid: int
 ) -> None:
     one = container("one", programs=host.programs)
-    child = one.popen("tools", "open", environment={"AS_UID": str(uid)})
+    child = one.popen("tools", "open", uid=uid)
     assert child.stdout is not None
     assert child.stdout.readline() == "open 0\n"
     host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
     assert child.communicate("\n")[0] == f"track {-errno.EPERM}\n"
 
 
+@USERS
 def test_no_container_opens_tools_of_uvm_that_are_not_hooked_yet(
-    sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any
+    sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: Any, uid: int
 ) -> None:
     """Their node is made later than UVM's, on the host; the container has its own."""
     driver = sim(model="t4")
@@ -532,11 +542,11 @@ def test_no_container_opens_tools_of_uvm_that_are_not_hooked_yet(
     host = Host(driver, km(), container, made("programs"))
     host.programs.update(programs)
     host.cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={LIMIT_BYTES}")
-    assert one.exec("tools", "open").stdout == f"open {-errno.EAGAIN}\n"
-    assert say(one.exec("simcuda", "--json", "info"))["total"] == LIMIT_BYTES
+    assert one.exec("tools", "open", uid=uid).stdout == f"open {-errno.EAGAIN}\n"
+    assert say(one.exec("simcuda", "--json", "info", uid=uid))["total"] == LIMIT_BYTES
     make_nodes()
     refused = f"open {-errno.EACCES}\n"
-    until(lambda: one.exec("tools", "open").stdout == refused, "the hooked tools")
+    until(lambda: one.exec("tools", "open", uid=uid).stdout == refused, "the hooked tools")
     assert use_tools(host) == "open 0\ntrack 0\n"
 
 

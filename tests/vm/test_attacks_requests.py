@@ -48,15 +48,16 @@ def test_an_images_env_gives_no_more_than_the_operator_did(
     assert host.read("0/policy") == before
 
 
-def confined(made: Any, sim: Any, km: Any, tmp_path: Path) -> None:
+def confined(made: Any, sim: Any, km: Any, tmp_path: Path, uid: int) -> None:
     sim(cards=1, model="t4")
     km()
     script = tmp_path / "on_oom"
     script.write_text(
         "#!/bin/sh\n"
-        "cat /proc/self/cgroup > /tmp/groups\n"
-        "mknod /tmp/card c 195 0 && dd if=/tmp/card of=/dev/null count=1 2>/tmp/open\n"
-        "echo done > /tmp/oom\n"
+        "id -u > /dev/shm/user\n"
+        "cat /proc/self/cgroup > /dev/shm/groups\n"
+        "mknod /dev/shm/card c 195 0 && dd if=/dev/shm/card of=/dev/null count=1 2>/dev/shm/open\n"
+        "echo done > /dev/shm/oom\n"
     )
     script.chmod(0o755)
     env = {
@@ -67,20 +68,22 @@ def confined(made: Any, sim: Any, km: Any, tmp_path: Path) -> None:
     one = prepare(made, "confined", env, mounts={"/opt/on_oom": script})
     try:
         one.start()
-        child = one.popen("simcuda", "--hold=60", "alloc", "2G")
-        until(lambda: one.exec("cat", "/tmp/oom", check=False).stdout == "done\n", "the script")
+        child = one.popen("simcuda", "--hold=60", "alloc", "2G", uid=uid)
+        until(lambda: one.exec("cat", "/dev/shm/oom", check=False).stdout == "done\n", "the script")
         until(lambda: child.poll() is not None, "the end of the process")
         assert child.returncode == KILLED
-        groups = one.exec("cat", "/tmp/groups").stdout
+        assert one.exec("cat", "/dev/shm/user").stdout == f"{uid}\n"
+        groups = one.exec("cat", "/dev/shm/groups").stdout
         assert groups == one.exec("cat", "/proc/self/cgroup").stdout
     finally:
         one.delete()
 
 
-def test_the_oom_script_is_in_the_containers_cgroup(
-    made: Any, sim: Any, km: Any, run: Run, tmp_path: Path
+@pytest.mark.parametrize("uid", [0, 1000], ids=["root", "user"])
+def test_the_oom_script_is_in_the_containers_cgroup_and_runs_as_its_processes_user(
+    made: Any, sim: Any, km: Any, run: Run, tmp_path: Path, uid: int
 ) -> None:
-    confined(made, sim, km, tmp_path)
+    confined(made, sim, km, tmp_path, uid)
 
 
 @pytest.mark.vm(cgroup=1)
@@ -88,7 +91,7 @@ def test_the_oom_script_is_in_every_v1_cgroup_of_the_container(
     made: Any, sim: Any, km: Any, run: Run, tmp_path: Path
 ) -> None:
     """The devices hierarchy above all: with the host's it could open any card, or disk."""
-    confined(made, sim, km, tmp_path)
+    confined(made, sim, km, tmp_path, 0)
 
 
 def test_the_hosts_own_interpreter_is_no_oom_script(made: Any, sim: Any, km: Any, run: Run) -> None:

@@ -78,7 +78,7 @@ def test_what_no_list_names_is_refused_told_and_can_be_admitted(host: Host, uid:
     one = host.tenant()
 
     def ask() -> dict[str, int]:
-        run = one.exec("reach", "unlisted", environment={"AS_UID": str(uid)})
+        run = one.exec("reach", "unlisted", uid=uid)
         return {name: int(value) for name, value in map(str.split, run.stdout.splitlines())}
 
     assert ask() == {
@@ -106,11 +106,12 @@ def test_what_no_list_names_is_refused_told_and_can_be_admitted(host: Host, uid:
     assert "unknown id=one " in lines
 
 
+@USERS
 def test_parameters_in_memory_that_is_not_the_callers_are_neither_read_nor_written(
-    host: Host,
+    host: Host, uid: int
 ) -> None:
     """What asks for a page looks not whose it is before Linux 5.16; the kernel's log says so."""
-    answers = host.tenant().exec("reach", "nowhere").stdout.split("\n")
+    answers = host.tenant().exec("reach", "nowhere", uid=uid).stdout.split("\n")
     assert len(answers) == 6 and not answers.pop(), answers
     for line in answers:
         *calls, control, with_list = map(int, line.split())
@@ -118,14 +119,15 @@ def test_parameters_in_memory_that_is_not_the_callers_are_neither_read_nor_writt
         assert control and with_list, line
 
 
-def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
+@USERS
+def test_a_neighbours_os_events_are_out_of_reach(host: Host, uid: int) -> None:
     """Row 7: the driver knows an event by client and descriptor, whoever asks."""
     victim, thief = host.tenant("victim", mem=256 << 20), host.tenant("thief", mem=256 << 20)
     held = victim.popen("reach", "hold-event")
     assert held.stdin and held.stdout
     _, client, descriptor, status = held.stdout.readline().split()
     assert status == "0"
-    run = thief.exec("reach", "take-event", client, descriptor)
+    run = thief.exec("reach", "take-event", client, descriptor, uid=uid)
     assert run.stdout.splitlines() == [
         f"free {NV_ERR_INVALID_CLIENT}",
         f"squat {NV_ERR_INVALID_CLIENT}",
@@ -135,15 +137,17 @@ def test_a_neighbours_os_events_are_out_of_reach(host: Host) -> None:
     assert held.stdout.readline() == "freed 0\n"
 
 
-def test_an_os_event_does_not_outlive_its_client(host: Host) -> None:
+@USERS
+def test_an_os_event_does_not_outlive_its_client(host: Host, uid: int) -> None:
     """Row 7: it would be that client's to whom the number comes next, a neighbour's say."""
-    run = host.tenant().exec("reach", "orphan-event")
+    run = host.tenant().exec("reach", "orphan-event", uid=uid)
     assert run.stdout == f"orphan {NV_ERR_INVALID_CLIENT}\nkept 0\n"
 
 
-def test_os_events_are_bounded_by_whatever_numbers_they_are_named(host: Host) -> None:
+@USERS
+def test_os_events_are_bounded_by_whatever_numbers_they_are_named(host: Host, uid: int) -> None:
     """Row 7: the driver keeps them as long as the file that asked, and walks all of the host's."""
-    run = host.tenant().exec("reach", "hoard-events", "20000")
+    run = host.tenant().exec("reach", "hoard-events", "20000", uid=uid)
     assert run.stdout == f"made {OS_EVENTS} status {NV_ERR_INSUFFICIENT_RESOURCES}\n"
 
 
@@ -152,7 +156,7 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_channel(host: Host, ui
     """Row 4: by this name nothing was ever gated."""
     host.cgpu.write("0/policy", "1\n")
     one = host.tenant(extra=",quota=10")
-    work = Work(one, by_channel=True, starter="reach run", environment={"AS_UID": str(uid)})
+    work = Work(one, by_channel=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
@@ -161,47 +165,58 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_duplicate(host: Host, 
     """Row 4: it was gated by that name, which has no channels, and its own ran on."""
     host.cgpu.write("0/policy", "1\n")
     one = host.tenant(extra=",quota=10")
-    work = Work(one, by_duplicate=True, starter="reach run", environment={"AS_UID": str(uid)})
+    work = Work(one, by_duplicate=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
-def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host) -> None:
+@USERS
+def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host, uid: int) -> None:
     """The driver lets them run on; they were taken for gone, and never shut."""
     host.cgpu.write("0/policy", "1\n")
-    work = Work(host.tenant(extra=",quota=10"), free_userd=True)
+    work = Work(host.tenant(extra=",quota=10"), free_userd=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
-def test_a_quota_holds_for_a_group_that_names_no_engine(host: Host) -> None:
+@USERS
+def test_a_quota_holds_for_a_group_that_names_no_engine(host: Host, uid: int) -> None:
     """Before Ampere it has that of what its channels get."""
     host.cgpu.write("0/policy", "1\n")
-    work = Work(host.tenant(extra=",quota=10"), any_engine=True)
+    work = Work(host.tenant(extra=",quota=10"), any_engine=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
-@pytest.mark.parametrize("policy", ["preemptive", "weighted-conserving"])
-def test_a_quota_holds_for_who_closes_the_card_with_work_queued(host: Host, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "uid"),
+    [("preemptive", 0), ("weighted-conserving", 1000)],
+    ids=["preemptive-root", "weighted-conserving-user"],
+)
+def test_a_quota_holds_for_who_closes_the_card_with_work_queued(
+    host: Host, policy: str, uid: int
+) -> None:
     """Its client lives, and its channels: by the files nobody had the card, and none was shut."""
     host.cgpu.write("0/policy", f"{policy}\n")
-    left = Work(host.tenant("left", extra=",quota=10"), kernel_ms=20, leave_card=True)
+    left = Work(host.tenant("left", extra=",quota=10"), kernel_ms=20, leave_card=True, uid=uid)
     stays = Work(host.tenant("stays", extra=",quota=50"))
     got = together(left, stays)
     assert got[0] == pytest.approx(10, abs=NEAR)
     assert got[1] == pytest.approx(50, abs=NEAR)
 
 
-@pytest.mark.parametrize("handle", ["same", "new"])
-def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str) -> None:
+@pytest.mark.parametrize(
+    ("handle", "uid"), [("same", 0), ("new", 1000)], ids=["same-root", "new-user"]
+)
+def test_a_quota_holds_for_channels_that_are_made_anew(host: Host, handle: str, uid: int) -> None:
     """Row 4: a gate that is shut is shut for a channel that comes then, whatever its handle."""
-    run = host.tenant(extra=",quota=10").exec("renew", handle, "8", "1")
+    run = host.tenant(extra=",quota=10").exec("renew", handle, "8", "1", uid=uid)
     told = json.loads(run.stdout)
     assert told["made"] > 20, told
     assert told["share_permille"] <= 200, told
 
 
-def test_a_context_is_interruptible_though_its_program_does_not_ask(host: Host) -> None:
+@USERS
+def test_a_context_is_interruptible_though_its_program_does_not_ask(host: Host, uid: int) -> None:
     """The driver's own is not, but between blocks: a long one would hold the card against gates."""
-    work = Work(host.tenant())
+    work = Work(host.tenant(), seconds=1, uid=uid)
     assert computing_groups() and all(group["cilp"] for group in computing_groups())
     assert work.go().percent()
 
@@ -209,7 +224,7 @@ def test_a_context_is_interruptible_though_its_program_does_not_ask(host: Host) 
 @USERS
 def test_unified_memory_is_initialised_without_hmm(host: Host, uid: int) -> None:
     """Row 9: malloc'd memory would move to the card, and nobody be charged."""
-    run = host.tenant().exec("reach", "hmm", environment={"AS_UID": str(uid)})
+    run = host.tenant().exec("reach", "hmm", uid=uid)
     assert run.stdout == "status 0 flags 0\n"
     assert HMM_SPACES.read_text() == "0\n"
 
@@ -221,9 +236,7 @@ def test_no_program_says_where_in_the_card_its_memory_lies(
 ) -> None:
     """There the driver takes all up to the next multiple of the alignment, and tells nobody."""
     before = pma_free()
-    child = host.tenant().popen(
-        "reach", "place", str(flags), str(GIB), "1", environment={"AS_UID": str(uid)}
-    )
+    child = host.tenant().popen("reach", "place", str(flags), str(GIB), "1", uid=uid)
     assert child.stdout
     assert child.stdout.readline() == f"made 0 status {NV_ERR_NOT_SUPPORTED}\n"
     assert before - pma_free() < 1 << 20
@@ -236,9 +249,7 @@ def test_aligned_pieces_are_charged_with_the_pages_that_nobody_else_gets(
 ) -> None:
     """Of pieces of 64 KiB 3 % of a card would leave nobody a page of 2 MiB."""
     before = pma_free()
-    child = host.tenant().popen(
-        "reach", "place", str(ALIGNED), str(2 << 20), "1000", environment={"AS_UID": str(uid)}
-    )
+    child = host.tenant().popen("reach", "place", str(ALIGNED), str(2 << 20), "1000", uid=uid)
     assert child.stdout
     assert child.stdout.readline() == f"made 512 status {NV_ERR_NO_MEMORY}\n"
     assert counter(host, "current_bytes") == GIB >= before - pma_free()
@@ -251,7 +262,7 @@ def test_a_devices_address_space_is_its_own_clients(host: Host, uid: int) -> Non
     one = host.tenant()
     one.exec("simcuda", "info")  # whereupon the module looks at the card, once
     before = COMMON_SPACES.read_text()
-    run = one.exec("reach", "device", environment={"AS_UID": str(uid)})
+    run = one.exec("reach", "device", uid=uid)
     assert run.stdout == f"0 {NV_ERR_INVALID_CLIENT} 0 \n"
     assert COMMON_SPACES.read_text() == before
 
@@ -261,7 +272,7 @@ def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -
     """Row 10: page tables that no object shows."""
     one = host.tenant()
     command = ("reach", "page-tables", str(2 * MAX_MAPPINGS), str(FREE_VASPACES + 9))
-    child = one.popen(*command, environment={"AS_UID": str(uid)})
+    child = one.popen(*command, uid=uid)
     assert child.stdin and child.stdout
     assert child.stdout.readline() == (
         f"mapped {MAX_MAPPINGS} status {NV_ERR_INSUFFICIENT_RESOURCES}\n"
@@ -281,7 +292,7 @@ def test_what_is_made_is_counted_though_its_parameters_cannot_be_written_back(
     """Row 10: what the driver has made by then it keeps."""
     one = host.tenant()
     count = FREE_VASPACES + 9
-    child = one.popen("reach", "read-only", str(count), environment={"AS_UID": str(uid)})
+    child = one.popen("reach", "read-only", str(count), uid=uid)
     assert child.stdin and child.stdout
     assert child.stdout.readline() == "90f1 failed 0 status 0\n"
     assert child.stdout.readline() == f"3e failed {count} status {-errno.EFAULT}\n"
@@ -300,7 +311,7 @@ def test_what_is_made_is_counted_though_its_parameters_cannot_be_written_back(
 def test_page_tables_of_unified_memory_are_charged(host: Host, uid: int) -> None:
     """Row 10: no object shows them, and of sparse mappings one call takes gigabytes."""
     one = host.tenant(mem=GIB)
-    child = one.popen("reach", "sparse", str(TIB), str(GIB), environment={"AS_UID": str(uid)})
+    child = one.popen("reach", "sparse", str(TIB), str(GIB), uid=uid)
     assert child.stdin and child.stdout
     assert child.stdout.readline() == f"whole {NV_ERR_NO_MEMORY}\n"
     made, status = map(int, child.stdout.readline().split()[1::2])
@@ -313,9 +324,10 @@ def test_page_tables_of_unified_memory_are_charged(host: Host, uid: int) -> None
     assert child.wait(60) == 0
 
 
-def test_a_computing_channel_without_a_group_is_refused(host: Host) -> None:
+@USERS
+def test_a_computing_channel_without_a_group_is_refused(host: Host, uid: int) -> None:
     """Row 5: nobody could set the timeslice of the group that RM would make for it."""
-    run = host.tenant().exec("reach", "groupless", str(GRAPHICS), "1")
+    run = host.tenant().exec("reach", "groupless", str(GRAPHICS), "1", uid=uid)
     assert run.stdout == f"made 0 status {NV_ERR_NOT_SUPPORTED}\n"
 
 
@@ -324,7 +336,7 @@ def test_groups_that_only_uvm_keeps_are_charged(host: Host, uid: int) -> None:
     """Row 5: UVM_REGISTER_CHANNEL makes a duplicate of the group, which RM_FREE leaves alone."""
     one = host.tenant()
     command = ("reach", "retained", str(GRAPHICS), "140")
-    child = one.popen(*command, environment={"AS_UID": str(uid)})
+    child = one.popen(*command, uid=uid)
     assert child.stdin and child.stdout
     assert child.stdout.readline() == "made 140 status 0\n"
     # the program's context has four groups of its own
@@ -339,16 +351,17 @@ def test_groups_that_only_uvm_keeps_are_charged(host: Host, uid: int) -> None:
     assert child.wait(60) == 0
 
 
+@USERS
 @pytest.mark.parametrize("flags", [0, 2], ids=["alone", "several"])
 def test_managed_memory_of_a_process_that_ended_counts_until_its_file_is_closed(
-    host: Host, flags: int
+    host: Host, uid: int, flags: int
 ) -> None:
     """Initialised for several processes UVM keeps it (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE).
 
     Else the driver frees it, but after the kernel has told of the end.
     """
     half = GIB // 2 + (64 << 20)
-    run = host.tenant().exec("reach", "survive", str(flags), str(half), str(half))
+    run = host.tenant().exec("reach", "survive", str(flags), str(half), str(half), uid=uid)
     assert run.stdout == f"beside {NV_ERR_NO_MEMORY}\nafter 0\n"
 
 
@@ -358,14 +371,15 @@ def test_managed_memory_of_which_pieces_are_left_counts_by_what_the_card_keeps(
 ) -> None:
     """8 GiB stayed taken by 16 MiB that was mapped (H100, 580.159.04)."""
     one = host.tenant()
-    run = one.exec("reach", "pieces", str(700 << 20), environment={"AS_UID": str(uid)})
+    run = one.exec("reach", "pieces", str(700 << 20), uid=uid)
     assert run.stdout == f"second {errno.ENOMEM}\n"
 
 
-def test_channels_without_a_group_are_charged_as_groups(host: Host) -> None:
+@USERS
+def test_channels_without_a_group_are_charged_as_groups(host: Host, uid: int) -> None:
     """Row 5: they took memory that nobody was charged for."""
     one = host.tenant()
-    child = one.popen("reach", "groupless", str(COPY), "140")
+    child = one.popen("reach", "groupless", str(COPY), "140", uid=uid)
     assert child.stdin and child.stdout
     made, status = map(int, child.stdout.readline().split()[1::2])
     assert (made, status) == (140, 0)

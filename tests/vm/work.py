@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from tests.vm.container import Container
@@ -46,8 +45,7 @@ class Work:
         any_engine: its group names no engine.
         free_userd: it frees the memory that its channels are driven by.
         leave_card: it closes the card's files once its work is queued.
-        starter: what starts it, if not the container's runtime.
-        environment: more of it.
+        uid: as whom it runs.
     """
 
     def __init__(
@@ -64,8 +62,7 @@ class Work:
         any_engine: bool = False,
         free_userd: bool = False,
         leave_card: bool = False,
-        starter: str = "",
-        environment: Mapping[str, str] | None = None,
+        uid: int = 0,
     ) -> None:
         ways = {
             "by-channel": by_channel,
@@ -75,16 +72,16 @@ class Work:
             "leave-card": leave_card,
         }
         named = " ".join(f"--{way}" for way, taken in ways.items() if taken)
-        command = f"{starter} simcuda --json --wait {named} --gpu {card} launch"
+        command = f"simcuda --json --wait {named} --gpu {card} launch"
         command += f" {seconds} {kernel_ms}"
         if slice_us is not None:
             command += f" {slice_us}"
         if processes == 1:
-            self.child = container.popen(*command.split(), environment=environment)
+            self.child = container.popen(*command.split(), uid=uid)
         else:
             # A shell gives what runs in the background an empty input, unless it is told.
             crowd = " ".join([f"{command} <&3 &"] * processes)
-            self.child = container.popen("sh", "-c", f"exec 3<&0; {crowd} wait")
+            self.child = container.popen("sh", "-c", f"exec 3<&0; {crowd} wait", uid=uid)
         self.processes = processes
         self.timeout_s = (2 * seconds + 100) * SLOWNESS
         assert self.child.stdout is not None

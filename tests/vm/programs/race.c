@@ -2,8 +2,7 @@
 /*
  * What a tenant may try while one of its calls is held in the driver. The test
  * holds the call and says on standard input when to go on; each command prints
- * what it got. AS_UID: as that user instead of root. WITHOUT_LEADER: by another thread, when the
- * process's first has ended.
+ * what it got. WITHOUT_LEADER: by another thread, when the process's first has ended.
  */
 #define _GNU_SOURCE
 #include "simcuda.h"
@@ -602,12 +601,9 @@ static void first_call(void)
 static int run(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
-	const char *user = getenv("AS_UID");
 	struct sc_options options = { 0 };
 	int ret;
 
-	if (user && (setgid(atoi(user)) || setuid(atoi(user))))
-		die("setuid", errno);
 	if (!strcmp(command, "read")) {
 		read_files(argc - 2, argv + 2);
 		return 0;

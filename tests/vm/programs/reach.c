@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a tenant may name that is not its own, or that nobody has read. AS_UID: its user. */
+/* What a tenant may name that is not its own, or that nobody has read. */
 #define _GNU_SOURCE
 #include "simcuda.h"
 
@@ -663,19 +663,8 @@ static int nowhere(void)
 
 int main(int argc, char **argv)
 {
-	const char *uid = getenv("AS_UID");
-
-	if (uid && (setgid((gid_t)atoi(uid)) || setuid((uid_t)atoi(uid)))) {
-		perror("reach: AS_UID");
-		return 2;
-	}
 	if (argc == 2 && !strcmp(argv[1], "unlisted"))
 		return unlisted();
-	if (argc > 2 && !strcmp(argv[1], "run")) {
-		execvp(argv[2], argv + 2);
-		perror(argv[2]);
-		return 2;
-	}
 	if (argc == 2 && !strcmp(argv[1], "nowhere"))
 		return nowhere();
 	if (argc == 2 && !strcmp(argv[1], "hmm"))
@@ -718,9 +707,10 @@ int main(int argc, char **argv)
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, nowhere, hold-event, take-event CLIENT FD, orphan-event, "
 			"hoard-events MOST, groupless ENGINE N, "
-			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, page-tables MAPPINGS SPACES, read-only COUNT, "
+			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, "
+			"page-tables MAPPINGS SPACES, read-only COUNT, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
-			"outlive exit|touch|exec|leader|table BYTES MORE, pid-info PID, run PROGRAM…\n");
+			"outlive exit|touch|exec|leader|table BYTES MORE, pid-info PID\n");
 	return 2;
 }

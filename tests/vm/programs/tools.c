@@ -2,7 +2,7 @@
 /*
  * tools open: opens UVM's second device and, if that is granted, has an address space followed
  * when a line comes. tools inherited: by descriptor 3. Prints 0, a status of the driver's or
- * -errno. AS_UID: its user.
+ * -errno.
  */
 #define _GNU_SOURCE
 #include "rm.h"
@@ -52,15 +52,10 @@ static int track(int tools, int space)
 
 int main(int argc, char **argv)
 {
-	const char *uid = getenv("AS_UID");
 	int tools = 3, space;
 
 	if (argc != 2)
 		return 1;
-	if (uid && (setgid((gid_t)atoi(uid)) || setuid((uid_t)atoi(uid)))) {
-		perror("tools: AS_UID");
-		return 2;
-	}
 	space = open_space();
 	if (!strcmp(argv[1], "open")) {
 		tools = open("/dev/nvidia-uvm-tools", O_RDWR);
