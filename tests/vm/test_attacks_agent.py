@@ -10,11 +10,13 @@ import ctypes
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,14 @@ WHO = {
 def who(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """What starts a program as an attacker."""
     return WHO[request.param]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory that every user gets to, and that lurk mounts nothing over."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture
@@ -245,11 +255,13 @@ def test_a_process_by_the_number_of_a_thread_is_not_taken_for_that_threads(
 
 
 def test_managed_memory_outlives_its_process_whatever_its_node_is_called(
-    door: Door, lurk: str, reach: str
+    door: Door, who: tuple[str, ...], lurk: str, reach: str, folder: Path
 ) -> None:
     half = str(LIMIT_BYTES // 2 + 64 * MIB)
-    outlive = (lurk, "run", reach, "outlive", "exit", half, half)
-    found = _words(door, "env", "ALIAS=1", *WHO["docker"], *outlive)
+    # where the programs are built a user gets to nothing that lurk executes
+    program = str(shutil.copy(reach, folder))
+    outlive = (lurk, "run", program, "outlive", "exit", half, half)
+    found = _words(door, "env", "ALIAS=1", *who, *outlive)
     assert found == ["beside", str(NV_ERR_NO_MEMORY), "after", "0"]
 
 
@@ -321,9 +333,11 @@ def test_a_quota_holds_for_a_group_that_names_no_engine(door: Door, who: tuple[s
     _a_quota_of_10_holds(door, who, "--any-engine")
 
 
-def test_a_context_is_interruptible_though_its_program_does_not_ask(door: Door) -> None:
+def test_a_context_is_interruptible_though_its_program_does_not_ask(
+    door: Door, who: tuple[str, ...]
+) -> None:
     """The driver's own is not, but between blocks: a long one would hold the card against gates."""
-    tenant = door.start(door.simcuda, "launch", "4", "1")
+    tenant = door.start(*who, door.simcuda, "launch", "4", "1")
     until(lambda: any(group["scheduled"] for group in computing_groups()), "its group", START_S)
     assert all(group["cilp"] for group in computing_groups())
     tenant.kill()
@@ -381,7 +395,7 @@ class Slow(mfusepy.Operations):
             time.sleep(0.1)
         return bytes(size)
 
-mfusepy.FUSE(Slow(), sys.argv[1], foreground=True)
+mfusepy.FUSE(Slow(), sys.argv[1], foreground=True, allow_other=True)
 """
 
 
@@ -391,11 +405,13 @@ def _gate_calls() -> int:
 
 
 def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
-    door: Door, heir: str, tmp_path: Path
+    door: Door, heir: str, folder: Path, tmp_path: Path
 ) -> None:
-    """The kernel then lets nobody have a descriptor of it, by which slices are set."""
-    folder, hold = tmp_path / "slow", tmp_path / "hold"
-    folder.mkdir()
+    """
+    The kernel then lets nobody have a descriptor of it, by which slices are set. Of both users
+    one at once.
+    """
+    hold = tmp_path / "hold"
     hold.touch()
     # the agent loads what file systems like this need
     busy = door.start(door.simcuda, "launch", "600", "1", name="busy", quota=30)
@@ -403,11 +419,11 @@ def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
     files = subprocess.Popen([sys.executable, "-c", SLOW_FILES, folder, hold])
     try:
         until(folder.is_mount, "the file system", START_S)
-        slow = door.start(
-            *WHO["docker"], heir, "exec", str(folder / "file"), "4", "1", name="slow", quota=50
-        )
-        assert slow.stdout is not None
-        assert slow.stdout.readline() == "executes\n"
+        waits = (heir, "exec", str(folder / "file"), "4", "1")
+        slow = [door.start(*who, *waits, name=name, quota=25) for name, who in WHO.items()]
+        for tenant in slow:
+            assert tenant.stdout is not None
+            assert tenant.stdout.readline() == "executes\n"
         # under each its slice is another; at once, before somebody else waits for the process
         for policy in "03737":
             time.sleep(0.1)
@@ -415,9 +431,9 @@ def test_a_process_that_executes_a_program_for_long_keeps_no_gate_waiting(
         before = _gate_calls()
         time.sleep(3)
         assert _gate_calls() - before > 30
-        assert slow.poll() is None
+        assert [tenant.poll() for tenant in slow] == [None, None]
         hold.unlink()
-        assert slow.wait(timeout=START_S) == 0
+        assert [tenant.wait(timeout=START_S) for tenant in slow] == [0, 0]
         busy.kill()
     finally:
         hold.unlink(missing_ok=True)

@@ -61,16 +61,16 @@ def test_memory_is_charged_to_the_card_that_it_is_on(
     ], err
 
 
-@pytest.mark.parametrize("branch", [580, 590])
+@pytest.mark.parametrize(("branch", "who"), [(580, "docker"), (590, "user")])
 def test_what_is_mapped_is_freed_with_its_own_range_alone(
-    made: Callable[[str], Path], tmp_path: Path, branch: int
+    made: Callable[[str], Path], tmp_path: Path, branch: int, who: str
 ) -> None:
     """From 590 on UVM_FREE says no length: what the driver refused has none."""
     blind = str(made("programs") / "blind")
     with user_door.opened(made, tmp_path, branch=branch) as door:
-        found = _words(door, *WHO["user"], blind, "ranges", str(512 * MIB), str(700 * MIB))
+        found = _words(door, *WHO[who], blind, "ranges", str(512 * MIB), str(700 * MIB))
         # 128 MiB of page tables each: the limit would be reached if they stayed
-        pools = _words(door, *WHO["user"], blind, "pools", "20", str(65536 * MIB))
+        pools = _words(door, *WHO[who], blind, "pools", "20", str(65536 * MIB))
         user_door.emptied()
         door.close()
     assert _told(found) == [
