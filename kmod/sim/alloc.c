@@ -104,11 +104,28 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 /* The first VA space on a card takes one page directory's worth, as measured. */
 static u32 make_vaspace(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
-	if (!obj->card->vaspaces && !nvsim_pma_take(obj->card, NVSIM_VASPACE_BYTES))
+	static u64 ids;
+
+	obj->space = kzalloc(sizeof(*obj->space), GFP_KERNEL);
+	if (!obj->space)
 		return NV_ERR_NO_MEMORY;
+	if (!obj->card->vaspaces && !nvsim_pma_take(obj->card, NVSIM_VASPACE_BYTES)) {
+		kfree(obj->space);
+		obj->space = NULL;
+		return NV_ERR_NO_MEMORY;
+	}
 	obj->card->vaspaces++;
-	obj->vaspace = true;
+	*obj->space = (struct nvsim_space){ .card = obj->card, .id = ++ids, .objects = 1 };
 	return NV_OK;
+}
+
+void nvsim_space_put(struct nvsim_space *space)
+{
+	if (--space->objects)
+		return;
+	if (!--space->card->vaspaces)
+		nvsim_pma_give(space->card, NVSIM_VASPACE_BYTES);
+	kfree(space);
 }
 
 static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
@@ -204,6 +221,7 @@ static u32 make_group(struct nvsim_object *obj, void *params, const struct nvsim
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (vas && nvsim_object_depend(obj, vas))
 		return NV_ERR_NO_MEMORY;
+	obj->in_space = vas ? vas->space->id : 0;
 	obj->aux = p->engineType ?: NV2080_ENGINE_TYPE_GR0;
 	obj->tsg = nvsim_tsg_create(obj->card, obj->aux, obj->client);
 	return obj->tsg ? NV_OK : NV_ERR_INSUFFICIENT_RESOURCES;
@@ -218,6 +236,7 @@ static u32 make_ctxshare(struct nvsim_object *obj, void *params, const struct nv
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (vas && nvsim_object_depend(obj, vas))
 		return NV_ERR_NO_MEMORY;
+	obj->in_space = vas ? vas->space->id : 0;
 	return NV_OK;
 }
 
@@ -235,6 +254,8 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (userd && (userd_offset & (PAGE_SIZE - 1) || userd_offset >= userd->mem->size))
 		return NV_ERR_INVALID_ARGUMENT;
+	if (share && share->parent != obj->parent)
+		return NV_ERR_INVALID_OBJECT_PARENT;
 	if (obj->parent->class == KEPLER_CHANNEL_GROUP_A) {
 		tsg = obj->parent->tsg;
 	} else {

@@ -172,6 +172,13 @@ struct nvsim_client {
 struct nvsim_tsg;
 struct nvsim_chan;
 
+/* An address space: its objects are the one that it was made by, and duplicates of that. */
+struct nvsim_space {
+	struct nvsim_card *card;
+	u64 id;
+	unsigned int objects;
+};
+
 struct nvsim_object {
 	u32 handle, class;
 	struct nvsim_client *client;
@@ -182,7 +189,8 @@ struct nvsim_object {
 	struct nvsim_card *card;
 	struct nvsim_shares shares;
 	u32 aux;			/* class-specific: engine type, notify index ... */
-	bool vaspace;			/* counted in card->vaspaces */
+	struct nvsim_space *space;	/* of an address space's object */
+	u64 in_space;			/* id, of a group or context share; 0: the device's own */
 	struct nvsim_mem *mem;
 	bool duplicate;			/* of somebody's object */
 	struct nvsim_tsg *tsg;
@@ -212,6 +220,7 @@ u32 nvsim_rm_free(u32 root, u32 handle, const struct nvsim_caller *who);
 
 /* ---- alloc.c, heap.c ---- */
 
+void nvsim_space_put(struct nvsim_space *space);
 bool nvsim_class_is_channel(u32 class);
 bool nvsim_class_is_usermode(u32 class);
 bool nvsim_class_is_compute(u32 class);

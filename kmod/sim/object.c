@@ -125,8 +125,8 @@ void nvsim_object_free(struct nvsim_object *obj)
 		nvsim_evbuf_free(obj->evbuf);
 	if (obj->kmap)
 		vunmap(obj->kmap);
-	if (obj->vaspace && !--obj->card->vaspaces)
-		nvsim_pma_give(obj->card, NVSIM_VASPACE_BYTES);
+	if (obj->space)
+		nvsim_space_put(obj->space);
 	nvsim_mem_put(obj->mem);
 	list_del(&obj->sibling);
 	xa_erase(&obj->client->objects, obj->handle);

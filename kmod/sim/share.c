@@ -98,32 +98,82 @@ u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who)
 /* resCanCopy() of the driver's classes; memory of no device is not among them. */
 static bool can_dup(const struct nvsim_object *obj)
 {
-	return obj->class == KEPLER_CHANNEL_GROUP_A ||
+	return obj->class == KEPLER_CHANNEL_GROUP_A || obj->class == FERMI_VASPACE_A ||
+	       obj->class == FERMI_CONTEXT_SHARE_A || nvsim_class_is_usermode(obj->class) ||
 	       (obj->mem && obj->class != NV01_MEMORY_DEVICELESS);
 }
 
-static u32 object_dup_group(struct nvsim_client *client, u32 parent, u32 *handle,
-			    struct nvsim_object *source)
+/* An object for this address space below the device, or below one of its subdevices. */
+static struct nvsim_object *space_below(struct nvsim_object *above, u64 id)
+{
+	struct nvsim_object *obj, *found;
+
+	list_for_each_entry(obj, &above->children, sibling) {
+		if (obj->space && obj->space->id == id)
+			return obj;
+		found = obj->class == NV20_SUBDEVICE_0 ? space_below(obj, id) : NULL;
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+/*
+ * What runs in an address space goes with it, a duplicate with the object for it that the
+ * duplicate's own device has, if any: whatever that is called, and whoever made it.
+ */
+static u32 depend_on_space(struct nvsim_object *obj, struct nvsim_object *device)
+{
+	struct nvsim_object *space = obj->in_space ? space_below(device, obj->in_space) : NULL;
+
+	return space && nvsim_object_depend(obj, space) ? NV_ERR_NO_MEMORY : NV_OK;
+}
+
+static bool may_be_below(const struct nvsim_object *source, const struct nvsim_object *up)
+{
+	if (source->class == FERMI_CONTEXT_SHARE_A)
+		return up->class == KEPLER_CHANNEL_GROUP_A;
+	if (source->tsg)
+		return up->class == NV01_DEVICE_0;
+	if (source->space)
+		return up->class == NV01_DEVICE_0 || up->class == NV20_SUBDEVICE_0;
+	return up->class == NV20_SUBDEVICE_0;
+}
+
+/* Of what is no memory: it stays on its own card, wherever its duplicate is put. */
+static u32 object_dup(struct nvsim_client *client, u32 parent, u32 *handle,
+		      struct nvsim_object *source)
 {
 	struct nvsim_object *obj, *up = nvsim_object_find(client, parent);
+	bool shares_context = source->class == FERMI_CONTEXT_SHARE_A;
 	u32 want = *handle, status;
 
-	if (!up)
-		return nvsim_object_exists(client, parent) ? NV_ERR_INVALID_OBJECT_PARENT :
-							     NV_ERR_OBJECT_NOT_FOUND;
-	if (up->class != NV01_DEVICE_0)
-		return NV_ERR_INVALID_OBJECT_PARENT;
+	if (!up && !nvsim_object_exists(client, parent))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!up || !may_be_below(source, up))
+		return shares_context ? NV_ERR_INVALID_OBJECT_HANDLE :
+					NV_ERR_INVALID_OBJECT_PARENT;
 	obj = nvsim_object_new(client, parent, handle, source->class, &status);
 	if (!obj) {
 		*handle = want;
 		return status;
 	}
-	/* It stays on its own card, wherever its duplicate is put. */
 	obj->card = source->card;
 	obj->aux = source->aux;
-	obj->tsg = nvsim_tsg_get(source->tsg);
+	obj->in_space = source->in_space;
 	obj->duplicate = true;
-	return NV_OK;
+	if (source->tsg)
+		obj->tsg = nvsim_tsg_get(source->tsg);
+	if (source->space) {
+		obj->space = source->space;
+		obj->space->objects++;
+	}
+	status = depend_on_space(obj, shares_context ? up->parent : up);
+	if (status != NV_OK) {
+		nvsim_object_free(obj);
+		*handle = want;
+	}
+	return status;
 }
 
 static struct nvsim_object *object_dup_mem(struct nvsim_client *client, u32 parent, u32 *handle,
@@ -175,8 +225,8 @@ u32 nvsim_dup_object(struct nvos55 *p, const struct nvsim_caller *who)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (who->priv != NVSIM_KERNEL && !may_dup(obj, client))
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	if (obj->tsg)
-		return object_dup_group(client, p->hParent, &p->hObject, obj);
+	if (!obj->mem)
+		return object_dup(client, p->hParent, &p->hObject, obj);
 	object_dup_mem(client, p->hParent, &p->hObject, obj->class, obj->mem, &status);
 	return status;
 }

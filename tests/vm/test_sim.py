@@ -32,6 +32,8 @@ T4_BYTES = 15109 * MIB
 NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1B
 NV_ERR_INVALID_ARGUMENT = 0x1F
 NV_ERR_ILLEGAL_ACTION = 0x16
+NV_ERR_INVALID_OBJECT_HANDLE = 0x33
+NV_ERR_INVALID_OBJECT_PARENT = 0x36
 NV_ERR_NO_MEMORY = 0x51
 NV_ERR_NOT_SUPPORTED = 0x56
 NV_ERR_OBJECT_NOT_FOUND = 0x57
@@ -39,6 +41,8 @@ NV_ERR_OBJECT_NOT_FOUND = 0x57
 NV01_DEVICE_0 = 0x80
 NV20_SUBDEVICE_0 = 0x2080
 NV01_MEMORY_LOCAL_USER = 0x40
+FERMI_VASPACE_A, FERMI_CONTEXT_SHARE_A, KEPLER_CHANNEL_GROUP_A = 0x90F1, 0x9067, 0xA06C
+TURING_USERMODE_A = 0xC461
 RS_SHARE_TYPE_ALL = 1
 RS_ACCESS_DUP_OBJECT = 1
 
@@ -380,6 +384,52 @@ def test_dup_needs_the_same_process_or_a_share_with_all(control: rm.File) -> Non
         assert child() == NV_ERR_INSUFFICIENT_PERMISSIONS
         assert control.share(client, 9, client, RS_ACCESS_DUP_OBJECT, RS_SHARE_TYPE_ALL) == rm.NV_OK
         assert child() == rm.NV_OK
+
+
+def test_an_address_space_lives_by_its_duplicates_and_what_runs_in_it_goes_with_one(
+    control: rm.File,
+) -> None:
+    """A duplicate of a group, or of a context share, goes with its own client's object for it."""
+    dev, space, group, share, door = 0x5C000002, 3, 4, 5, 6
+    with rm.File(Path("/dev/nvidia0")):
+        one, two = device(control), device(control)
+        empty = sim_state()
+        for client in (one, two):
+            assert control.alloc(client, dev, 2, NV20_SUBDEVICE_0, bytes(4))[1] == rm.NV_OK
+        group_params = struct.pack("=IIIII", 0, 0, space, 1, 0)
+        share_params = struct.pack("=III", space, 0, 0)
+        for parent, new, cls, params in (
+            (dev, space, FERMI_VASPACE_A, bytes(48)),
+            (dev, group, KEPLER_CHANNEL_GROUP_A, group_params),
+            (group, share, FERMI_CONTEXT_SHARE_A, share_params),
+            (2, door, TURING_USERMODE_A, b""),
+        ):
+            assert control.alloc(one, parent, new, cls, params)[1] == rm.NV_OK
+
+        def dup(parent: int, new: int, old: int) -> int:
+            return control.dup(two, parent, new, one, old)[1]
+
+        # where each may be
+        for old in (space, group, door):
+            assert dup(two, 20, old) == NV_ERR_INVALID_OBJECT_PARENT
+            assert dup(0x77, 20, old) == NV_ERR_OBJECT_NOT_FOUND
+        assert dup(dev, 20, door) == NV_ERR_INVALID_OBJECT_PARENT
+        assert dup(2, 20, group) == NV_ERR_INVALID_OBJECT_PARENT
+        assert dup(dev, 20, share) == NV_ERR_INVALID_OBJECT_HANDLE
+        assert dup(2, 20, space) == rm.NV_OK
+        assert dup(dev, 21, group) == rm.NV_OK
+        assert dup(21, 22, share) == rm.NV_OK
+        assert dup(2, 23, door) == rm.NV_OK
+        # the space's own object takes group and context share along, and it stays
+        objects = sim_state()["objects"]
+        assert control.free(one, one, space) == rm.NV_OK
+        assert objects - sim_state()["objects"] == 3
+        assert control.free(two, two, 20) == rm.NV_OK
+        assert objects - sim_state()["objects"] == 6
+        assert empty["free"] == sim_state()["free"]
+        for client in (one, two):
+            assert control.free(client, client, client) == rm.NV_OK
+        assert sim_state()["objects"] == 0
 
 
 def test_classes_that_reach_all_memory_need_administration(t4: Sim) -> None:

@@ -34,6 +34,7 @@ static const char usage[] =
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
 "  --by-channel     let groups run by the name of a channel of theirs\n"
 "  --by-duplicate   let groups run by the name of a duplicate of theirs\n"
+"  --duplicates     have the address space, context share and doorbell by duplicates alone\n"
 "  --any-engine     the group that computes names no engine\n"
 "  --free-userd     free the memory that channels are driven by, and go on\n"
 "  --leave-card     launch closes the card's files once its work is queued, and waits for it\n"
@@ -769,7 +770,7 @@ int main(int argc, char **argv)
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "by-channel", 0, NULL, 's' },
 		{ "any-engine", 0, NULL, 'e' }, { "free-userd", 0, NULL, 'f' },
 		{ "leave-card", 0, NULL, 'l' }, { "by-duplicate", 0, NULL, 'd' },
-		{ "context", 0, NULL, 'c' },
+		{ "duplicates", 0, NULL, 'D' }, { "context", 0, NULL, 'c' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
 		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
 	static struct sc sc;
@@ -785,6 +786,7 @@ int main(int argc, char **argv)
 		case 'H': opt.heap = number(optarg); break;
 		case 's': opt.by_channel = true; break;
 		case 'd': opt.by_duplicate = true; break;
+		case 'D': opt.duplicates = true; break;
 		case 'e': opt.any_engine = true; break;
 		case 'f': opt.free_userd = true; break;
 		case 'l': leave_card = true; break;

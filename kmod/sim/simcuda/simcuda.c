@@ -462,6 +462,41 @@ static int schedule_group(struct sc *sc, u32 group, u32 channel)
 	return sc_rm_control(sc, group, 0xa06c0101, enable, size);
 }
 
+/* In place of the object a duplicate of it, in the same client. */
+static int replace(struct sc *sc, u32 parent, u32 *handle)
+{
+	u32 own = *handle;
+	int ret;
+
+	if (!sc->opt.duplicates)
+		return 0;
+	*handle = __atomic_fetch_add(&sc->next_handle, 1, __ATOMIC_RELAXED);
+	ret = sc_rm_dup(sc, sc->client, parent, handle, sc->client, own);
+	return ret ?: sc_rm_free(sc, sc->client, own);
+}
+
+/* Likewise an address space, made in a client that is gone by now. */
+static int foreign_space(struct sc *sc)
+{
+	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
+	u32 device[14] = { sc->device_instance }; /* NV0080_ALLOC_PARAMETERS */
+	u32 client = 0, hDevice, own, handle;
+	int ret = sc_rm_alloc_client(sc, &client);
+
+	if (ret)
+		return ret;
+	handle = __atomic_fetch_add(&sc->next_handle, 3, __ATOMIC_RELAXED);
+	hDevice = handle + 1;
+	own = handle + 2;
+	device[1] = client; /* hClientShare */
+	ret = sc_rm_alloc_in(sc, client, client, &hDevice, 0x80, device, sizeof(device)) ?:
+	      sc_rm_alloc_in(sc, client, hDevice, &own, 0x90f1, &vas, sizeof(vas)) ?:
+	      sc_rm_dup(sc, sc->client, sc->device, &handle, client, own) ?:
+	      sc_rm_free(sc, client, client);
+	sc->vaspace = handle;
+	return ret;
+}
+
 int sc_context(struct sc *sc)
 {
 	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
@@ -469,13 +504,15 @@ int sc_context(struct sc *sc)
 	u32 engine;
 	int g, c, i = 0, ret;
 
-	ret = sc_rm_alloc(sc, sc->subdevice, &sc->usermode, sc->usermode_class, NULL, 0);
+	ret = sc_rm_alloc(sc, sc->subdevice, &sc->usermode, sc->usermode_class, NULL, 0) ?:
+	      replace(sc, sc->subdevice, &sc->usermode);
 	if (ret)
 		return ret;
 	sc->doorbell = map_object(sc, sc->usermode, DOORBELL_BYTES, true);
 	if (!sc->doorbell)
 		return -EIO;
-	ret = sc_rm_alloc(sc, sc->device, &sc->vaspace, 0x90f1, &vas, sizeof(vas));
+	ret = sc->opt.duplicates ? foreign_space(sc) :
+	      sc_rm_alloc(sc, sc->device, &sc->vaspace, 0x90f1, &vas, sizeof(vas));
 	if (ret)
 		return ret;
 	ret = uvm_start(sc);
@@ -507,7 +544,8 @@ int sc_context(struct sc *sc)
 		if (!g) {
 			u32 cs[3] = { sc->vaspace, 1, 0 };
 
-			ret = sc_rm_alloc(sc, sc->group[0], &sc->share, 0x9067, cs, sizeof(cs));
+			ret = sc_rm_alloc(sc, sc->group[0], &sc->share, 0x9067, cs, sizeof(cs)) ?:
+			      replace(sc, sc->group[0], &sc->share);
 			if (ret)
 				return ret;
 		}

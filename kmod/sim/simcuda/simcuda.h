@@ -18,6 +18,7 @@
 struct sc_options {
 	bool by_channel;	/* groups get to run by the name of a channel of theirs */
 	bool by_duplicate;	/* of a duplicate of theirs, in the same client */
+	bool duplicates;	/* what can be duplicated is there by a duplicate alone */
 	bool any_engine;	/* the group that computes names no engine */
 	bool old_alloc;		/* RM_ALLOC in its 32-byte form */
 	bool xfer;		/* every command wrapped in IOCTL_XFER_CMD */
