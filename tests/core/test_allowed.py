@@ -966,6 +966,147 @@ def test_freeing_what_many_hang_on_takes_no_time_that_neighbours_notice() -> Non
     assert container.tenant.raw.objects.runnables == 3
 
 
+class Spaces(Runs):
+    """A group (0x50) with a channel (0x51) in an address space (0x60), and two more clients."""
+
+    OTHER, THIRD = 0xC1D00009, 0xC1D0000A
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alloc(CLIENT, DEVICE, 0x60, nv.VASPACE)
+        self.alloc(CLIENT, DEVICE, 0x50, nv.GROUP, nv.group_params(0x60, GRAPHICS))
+        self.alloc(CLIENT, 0x50, 0x51, nv.CHANNEL, channel_params(GRAPHICS))
+        self.schedule(0x50)
+        for client in (self.OTHER, self.THIRD):
+            self.alloc(0, 0, client, nv.ROOT_CLIENT)
+            self.alloc(client, client, 0x5, nv.DEVICE, nv.device_params(0))
+            self.alloc(client, 0x5, 0x6, nv.SUBDEVICE)
+
+    def copied(
+        self, client: int, new: int, old: int, parent: int = 0x5, source: int = CLIENT
+    ) -> int:
+        """The status that a duplicate of the first client's gets, of the core or of the driver."""
+        verdict, call = self.ask(nv.DUP, nv.rm_dup(client, parent, new, source, old))
+        if verdict is Verdict.FORWARD:
+            assert call.post() is Verdict.DONE
+        return nv.OK if call.status is None else call.status
+
+    def freed(self, client: int, handle: int) -> int:
+        verdict, call = self.ask(nv.FREE, nv.rm_free(client, handle))
+        if verdict is Verdict.FORWARD:
+            assert call.post() is Verdict.DONE
+        return nv.OK if call.status is None else call.status
+
+
+def test_an_address_space_that_lives_by_a_duplicate_alone_counts() -> None:
+    container = Spaces()
+    spaces = container.unseen(lib.CGPU_UNSEEN_VASPACE)
+    assert container.copied(container.OTHER, 0x61, 0x60) == nv.OK
+    assert container.unseen(lib.CGPU_UNSEEN_VASPACE) == spaces
+    assert container.freed(CLIENT, 0x60) == nv.OK
+    assert container.unseen(lib.CGPU_UNSEEN_VASPACE) == spaces
+    assert container.freed(container.OTHER, 0x61) == nv.OK
+    assert container.unseen(lib.CGPU_UNSEEN_VASPACE) == spaces - 1
+
+
+def test_a_client_has_one_object_for_an_address_space() -> None:
+    """Of several nobody knows by which of them a duplicate of a group goes."""
+    container = Spaces()
+    assert container.copied(CLIENT, 0x61, 0x60, DEVICE) == nv.NOT_SUPPORTED
+    assert container.copied(container.OTHER, 0x61, 0x60) == nv.OK
+    assert container.copied(container.OTHER, 0x62, 0x60) == nv.NOT_SUPPORTED
+    assert container.copied(container.THIRD, 0x61, 0x61, source=container.OTHER) == nv.OK
+    assert container.copied(CLIENT, 0x61, 0x61, DEVICE, container.THIRD) == nv.NOT_SUPPORTED
+    # nor one that two threads ask for at once
+    assert container.freed(container.OTHER, 0x61) == nv.OK
+    calls = [
+        container.ask(nv.DUP, nv.rm_dup(container.OTHER, 0x5, new, CLIENT, 0x60))[1]
+        for new in (0x61, 0x62)
+    ]
+    assert [call.post() for call in calls] == [Verdict.DONE, Verdict.UNDO]
+
+
+def test_objects_for_an_address_space_are_bounded() -> None:
+    """Each duplicate of what runs in it looks through them."""
+    container = Spaces()
+    clients = range(0xC1D00100, 0xC1D00100 + lib.CGPU_SPACE_HANDLES)
+    for client in clients:
+        container.alloc(0, 0, client, nv.ROOT_CLIENT)
+        container.alloc(client, client, 0x5, nv.DEVICE, nv.device_params(0))
+    assert [container.copied(client, 0x61, 0x60) for client in clients] == [
+        *[nv.OK] * (lib.CGPU_SPACE_HANDLES - 1),
+        lib.NV_ERR_INSUFFICIENT_RESOURCES,
+    ]
+
+
+def test_a_duplicate_of_a_group_goes_with_its_clients_address_space() -> None:
+    """The driver frees it then, whoever made it and whatever it is called."""
+    container = Spaces()
+    assert container.copied(container.OTHER, 0x61, 0x60) == nv.OK
+    assert container.copied(container.OTHER, 0x52, 0x50) == nv.OK
+    container.alloc(container.OTHER, 0x52, 0x53, nv.CHANNEL, channel_params(GRAPHICS))
+    assert container.shut() == {0x51, 0x53}
+    assert container.freed(container.OTHER, 0x61) == nv.OK
+    assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 3
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 2
+    # and stays with the other's
+    assert container.copied(container.OTHER, 0x61, 0x60) == nv.OK
+    assert container.copied(container.OTHER, 0x52, 0x50) == nv.OK
+    container.alloc(container.OTHER, 0x52, 0x53, nv.CHANNEL, channel_params(GRAPHICS))
+    assert container.freed(CLIENT, 0x60) == nv.OK
+    assert container.unseen(lib.CGPU_UNSEEN_GROUP) == 2
+    assert container.shut() == {0x53}
+
+
+def test_a_duplicate_of_a_context_share_goes_with_its_clients_address_space() -> None:
+    container = Spaces()
+    container.alloc(CLIENT, 0x50, 0x70, nv.CONTEXT_SHARE, nv.put(12, (0, "I", 0x60)))
+    assert container.copied(CLIENT, 0x71, 0x70, 0x50) == nv.OK
+    params = channel_params(GRAPHICS)
+    nv.set32(params, 24, 0x71)
+    container.alloc(CLIENT, 0x10, 0x72, nv.CHANNEL, params)
+    assert container.freed(CLIENT, 0x60) == nv.OK
+    assert container.tenant.raw.objects.runnables == 3
+
+
+def test_no_duplicate_runs_in_an_address_space_that_may_go_before_it() -> None:
+    container = Spaces()
+    assert container.copied(container.OTHER, 0x52, 0x50) == nv.NOT_SUPPORTED
+    # nor below another device than that space's object
+    assert container.copied(container.OTHER, 0x61, 0x60) == nv.OK
+    container.alloc(container.OTHER, container.OTHER, 0x7, nv.DEVICE, nv.device_params(0))
+    assert container.copied(container.OTHER, 0x52, 0x50, 0x7) == nv.NOT_SUPPORTED
+    # nor while that is being freed, or the other way round
+    freeing = container.ask(nv.FREE, nv.rm_free(container.OTHER, 0x61))[1]
+    assert container.copied(container.OTHER, 0x52, 0x50) == nv.NOT_SUPPORTED
+    assert freeing.post(-errno.EIO) is Verdict.DONE
+    dup = container.ask(nv.DUP, nv.rm_dup(container.OTHER, 0x5, 0x52, CLIENT, 0x50))[1]
+    assert container.freed(container.OTHER, 0x61) == nv.STATE_IN_USE
+    assert dup.post() is Verdict.DONE
+    assert container.freed(container.OTHER, 0x61) == nv.OK
+
+
+@pytest.mark.parametrize("above", [0x7, 0x8], ids=["device", "subdevice"])
+def test_a_group_goes_with_what_its_address_space_is_below(above: int) -> None:
+    """What the driver freed stayed: each of its channels had the gate's call for all refused."""
+    container = Runs()
+    container.alloc(CLIENT, CLIENT, 0x7, nv.DEVICE, nv.device_params(0))
+    container.alloc(CLIENT, 0x7, 0x8, nv.SUBDEVICE)
+    container.alloc(CLIENT, 0x8, 0x60, nv.VASPACE)
+    container.alloc(CLIENT, DEVICE, 0x50, nv.GROUP, nv.group_params(0x60, GRAPHICS))
+    container.alloc(CLIENT, 0x50, 0x51, nv.CHANNEL, channel_params(GRAPHICS))
+    container.schedule(0x50)
+    container.schedule(0x10)
+    # a call that needs the group keeps all of it
+    call = container.ask(nv.CONTROL, nv.rm_control(CLIENT, 0x50, SCHEDULE_GROUP))[1]
+    verdict, free = container.ask(nv.FREE, nv.rm_free(CLIENT, above))
+    assert (verdict, free.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
+    assert call.post() is Verdict.DONE
+    container.free(above)
+    assert container.tenant.raw.objects.runnables == 3
+    assert container.shut() == {0x11, 0x12}
+
+
 def test_whether_a_card_has_a_device_is_known_without_a_look_at_all_objects() -> None:
     """The agent asks at each RM_FREE, under the lock that gates wait for: 3 ms of 262,144."""
     container = Container()

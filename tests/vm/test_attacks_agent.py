@@ -42,6 +42,7 @@ NV_ERR_UVM_ADDRESS_IN_USE = 0x68
 #: kmod/core/call/call.h
 MAX_MAPPINGS = 4096
 FREE_GROUPS, GROUP_BYTES = 128, 4 * MIB
+FREE_VASPACES, VASPACE_BYTES = 128, 64 << 10
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 #: Devices that were made with another address space than their own client's.
@@ -333,6 +334,14 @@ def test_a_quota_holds_for_a_group_that_names_no_engine(door: Door, who: tuple[s
     _a_quota_of_10_holds(door, who, "--any-engine")
 
 
+@pytest.mark.parametrize("who", ["user"], indirect=True)
+def test_a_quota_holds_in_an_address_space_that_is_a_duplicate(
+    door: Door, who: tuple[str, ...]
+) -> None:
+    """Row 4: its own client is gone; so are the doorbell and the context share that were first."""
+    _a_quota_of_10_holds(door, who, "--duplicates")
+
+
 def test_a_context_is_interruptible_though_its_program_does_not_ask(
     door: Door, who: tuple[str, ...]
 ) -> None:
@@ -496,6 +505,16 @@ def test_mappings_are_bounded(door: Door, who: tuple[str, ...], reach: str) -> N
     """Row 10."""
     found = _words(door, *who, reach, "page-tables", str(2 * MAX_MAPPINGS), "0")
     assert found[:4] == ["mapped", str(MAX_MAPPINGS), "status", str(NV_ERR_INSUFFICIENT_RESOURCES)]
+
+
+def test_address_spaces_that_live_by_duplicates_alone_are_charged(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Row 10."""
+    _, out, err = door.run(*who, reach, "duplicates", "1000", mem="16M")
+    # one of those that are free came with a device
+    made = FREE_VASPACES - 1 + 16 * MIB // VASPACE_BYTES
+    assert out == f"made {made} status {NV_ERR_NO_MEMORY}\n" * 2, err
 
 
 def test_groups_that_only_uvm_keeps_are_charged(

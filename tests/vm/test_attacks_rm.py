@@ -170,6 +170,21 @@ def test_a_quota_holds_for_a_group_that_is_scheduled_by_a_duplicate(host: Host, 
 
 
 @USERS
+def test_a_quota_and_a_limit_hold_in_an_address_space_that_is_a_duplicate(
+    host: Host, uid: int
+) -> None:
+    """Row 4: its own client is gone; so are the doorbell and the context share that were first."""
+    host.cgpu.write("0/policy", "1\n")
+    one = host.tenant(extra=",quota=10")
+    work = Work(one, duplicates=True, uid=uid)
+    assert together(work)[0] == pytest.approx(10, abs=NEAR)
+    fill = one.exec("simcuda", "--duplicates", "--context", "--json", "fill", uid=uid)
+    filled = json.loads(fill.stdout.splitlines()[-1])
+    assert (filled["status"], filled["bytes"] <= GIB) == (NV_ERR_NO_MEMORY, True)
+    assert filled["bytes"] > GIB - (64 << 20)
+
+
+@USERS
 def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host, uid: int) -> None:
     """The driver lets them run on; they were taken for gone, and never shut."""
     host.cgpu.write("0/policy", "1\n")
@@ -283,6 +298,23 @@ def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.wait(60) == 0
+
+
+@USERS
+def test_address_spaces_that_live_by_duplicates_alone_are_charged(host: Host, uid: int) -> None:
+    """Row 10."""
+    run = host.tenant(mem=16 << 20).exec("reach", "duplicates", "1000", uid=uid)
+    # one of those that are free came with a device
+    made = FREE_VASPACES - 1 + (16 << 20) // VASPACE_BYTES
+    assert run.stdout == f"made {made} status {NV_ERR_NO_MEMORY}\n" * 2
+
+
+@USERS
+def test_a_group_goes_with_the_device_that_its_address_space_is_below(host: Host, uid: int) -> None:
+    """What the driver freed was taken for alive, charged and called at each gate."""
+    run = host.tenant(mem=16 << 20).exec("reach", "elsewhere", "1000", uid=uid)
+    made = FREE_GROUPS + (16 << 20) // GROUP_BYTES
+    assert run.stdout == f"made {made} status {NV_ERR_NO_MEMORY}\n" * 2
 
 
 @USERS

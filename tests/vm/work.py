@@ -42,6 +42,7 @@ class Work:
         processes: how many do so side by side in the container.
         by_channel: its group gets to run by the name of a channel of its.
         by_duplicate: likewise, by that of a duplicate of the group.
+        duplicates: its address space, context share and doorbell are duplicates alone.
         any_engine: its group names no engine.
         free_userd: it frees the memory that its channels are driven by.
         leave_card: it closes the card's files once its work is queued.
@@ -59,6 +60,7 @@ class Work:
         processes: int = 1,
         by_channel: bool = False,
         by_duplicate: bool = False,
+        duplicates: bool = False,
         any_engine: bool = False,
         free_userd: bool = False,
         leave_card: bool = False,
@@ -67,6 +69,7 @@ class Work:
         ways = {
             "by-channel": by_channel,
             "by-duplicate": by_duplicate,
+            "duplicates": duplicates,
             "any-engine": any_engine,
             "free-userd": free_userd,
             "leave-card": leave_card,

@@ -219,13 +219,6 @@ static uint32_t channels_max(const struct cgpu_tenant *tenant,
 					      CGPU_RUNLIST_CHANNELS;
 }
 
-static bool is_above(const struct cgpu_objects *objects, uint32_t above, uint32_t index)
-{
-	while (index && index != above)
-		index = cgpu_object_at(objects, index)->parent;
-	return index;
-}
-
 /*
  * The memory that a channel is driven by. The driver lets the channel live when that is freed,
  * unless it is the process's own memory: with that a channel goes, from 570 on. So it has to be
@@ -244,7 +237,7 @@ static int pre_userd(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!index || cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	of_card = memory->hClass == NV01_MEMORY_LOCAL_USER;
-	if (of_card ? !is_above(&tenant->objects, memory->parent, call->parent) :
+	if (of_card ? !cgpu_object_is_below(&tenant->objects, call->parent, memory->parent) :
 		      memory->hClass != NV01_MEMORY_SYSTEM)
 		return cgpu_refuse(tenant, call, memory->card, NV_ERR_NOT_SUPPORTED);
 	call->object = of_card ? index : 0;
@@ -501,6 +494,50 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
+/*
+ * Another object for an address space. What runs in the space goes with the one that is below its
+ * own device, and of several nobody could say with which: a client has one.
+ */
+static int pre_dup_space(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
+	uint32_t count;
+
+	if (parent->hClass != NV01_DEVICE_0 && parent->hClass != NV20_SUBDEVICE_0)
+		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+	if (cgpu_object_space_in(&tenant->objects, call->object, call->req.hClient, &count))
+		return cgpu_refuse(tenant, call, call->card, NV_ERR_NOT_SUPPORTED);
+	return count < CGPU_SPACE_HANDLES ? CGPU_FORWARD :
+		cgpu_refuse(tenant, call, call->card, NV_ERR_INSUFFICIENT_RESOURCES);
+}
+
+/*
+ * A group or context share of a named address space. The driver has its duplicate depend on the
+ * object that the duplicate's client has for that space below the same device, and where there
+ * is none on nothing, though the space may go before it.
+ */
+static int pre_dup_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const struct cgpu_objects *objects = &tenant->objects;
+	const struct cgpu_object *source = cgpu_object_at(objects, call->object);
+	uint32_t device = call->parent, space, here = 0, count;
+
+	call->req.hDepend[0] = 0;
+	if (!source->hDepend[0] || cgpu_is_channel_class(source->hClass))
+		return pre_runnable(tenant, call, call->card);
+	if (source->hClass == FERMI_CONTEXT_SHARE_A)
+		device = cgpu_object_at(objects, device)->parent;
+	space = cgpu_object_find(objects, source->hClient, source->hDepend[0]);
+	if (space && cgpu_object_at(objects, space)->hClass == FERMI_VASPACE_A)
+		here = cgpu_object_space_in(objects, space, call->req.hClient, &count);
+	if (!here || !cgpu_object_is_below(objects, here, device) ||
+	    cgpu_object_is_dying(objects, here))
+		return cgpu_refuse(tenant, call, call->card, NV_ERR_NOT_SUPPORTED);
+	cgpu_pin(tenant, call, here);
+	call->req.hDepend[0] = cgpu_object_at(objects, here)->hObject;
+	return pre_runnable(tenant, call, call->card);
+}
+
 int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
@@ -513,8 +550,10 @@ int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return CGPU_ANSWER;
 	if (cgpu_hold(tenant, call, req->hClientSrc, req->hObjectSrc) != CGPU_FORWARD)
 		return CGPU_ANSWER;
+	if (cgpu_object_at(&tenant->objects, call->object)->hClass == FERMI_VASPACE_A)
+		return pre_dup_space(tenant, call);
 	return cgpu_object_at(&tenant->objects, call->object)->identity ?
-		pre_runnable(tenant, call, call->card) : CGPU_FORWARD;
+		pre_dup_runnable(tenant, call) : CGPU_FORWARD;
 }
 
 static int post_client(struct cgpu_tenant *tenant, struct cgpu_call *call,
@@ -638,15 +677,23 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		  const struct cgpu_request *after)
 {
 	uint32_t hClass = cgpu_object_at(&tenant->objects, call->object)->hClass;
-	uint32_t index;
+	uint32_t index, count;
 
 	if (cgpu_is_mistaken(tenant, call, after->hObject))
 		return CGPU_KILL;
+	/* another thread was faster */
+	if (hClass == FERMI_VASPACE_A &&
+	    cgpu_object_space_in(&tenant->objects, call->object, call->req.hClient, &count))
+		return cgpu_undo(call, after->hObject, NV_ERR_NOT_SUPPORTED);
 	if (!cgpu_add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
 		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
 	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);
 	/* whatever card it was put below: there it runs, and is gated */
 	cgpu_object_place(&tenant->objects, index, call->card);
+	if (hClass == FERMI_VASPACE_A)
+		cgpu_object_join_space(&tenant->objects, index, call->object);
+	if (cgpu_object_class_runs(hClass))
+		cgpu_object_at(&tenant->objects, index)->hDepend[0] = call->req.hDepend[0];
 	cgpu_object_set_runnable(&tenant->objects, index, call->object);
 	return CGPU_DONE;
 }

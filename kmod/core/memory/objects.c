@@ -5,7 +5,8 @@
  * follows that, so that a handle which the driver hands out again never meets
  * a stale entry and no charge outlives its object.
  *
- * Dependants are only channel groups, context shares and channels; they are
+ * Dependants are only channel groups, context shares and channels; of duplicates,
+ * too, which name nothing: cgpu_pre_dup() finds what they depend on. They are
  * few (CGPU_MAX_RUNNABLES), so they are found by walking the list of runnable
  * objects, which all that is done to many of them does once and not for each.
  */
@@ -273,6 +274,28 @@ static void leave_handles(struct cgpu_objects *objects, const struct cgpu_object
 		next->next_handle = next->prev_handle = 0;
 }
 
+void cgpu_object_join_space(struct cgpu_objects *objects, uint32_t index, uint32_t source)
+{
+	join_handles(objects, index, source);
+}
+
+uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space,
+			      uint32_t hClient, uint32_t *count)
+{
+	uint32_t index = space;
+
+	*count = 0;
+	do {
+		const struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (object->hClient == hClient)
+			return index;
+		index = object->next_handle;
+		(*count)++;
+	} while (index && index != space && *count < CGPU_SPACE_HANDLES);
+	return 0;
+}
+
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source)
 {
@@ -412,6 +435,8 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 
 	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
+	else if (object->hClass == FERMI_VASPACE_A)
+		leave_handles(objects, object);
 	unlink_sibling(objects, index);
 	if (object->hClass == NV01_ROOT_CLIENT)
 		disown(objects, index);
@@ -464,58 +489,81 @@ bool cgpu_object_forget_step(struct cgpu_objects *objects, struct cgpu_ledger *l
 	return forget(objects, ledger, index, CGPU_FORGET_STEP);
 }
 
-/*
- * What named the handle of `dead`, or something that is going itself, and is no newer than
- * that object's RM_FREE. Return: how many.
- */
-static uint32_t mark_level(struct cgpu_objects *objects, const struct cgpu_object *dead,
-			   bool second)
+bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above)
 {
-	uint32_t hClient = dead->hClient, hObject = dead->hObject;
-	uint32_t marked = 0, index, i;
+	while (index && index != above)
+		index = cgpu_object_at(objects, index)->parent;
+	return index;
+}
+
+/* A group may be below one device and run in an address space below another. */
+static bool has_spaces(const struct cgpu_object *object)
+{
+	return object->first_child &&
+	       (object->hClass == NV01_DEVICE_0 || object->hClass == NV20_SUBDEVICE_0);
+}
+
+/* `second`: of something that is going itself. */
+static bool depends(const struct cgpu_objects *objects, const struct cgpu_object *object,
+		    uint32_t hDepend, uint32_t dead, bool second)
+{
+	const struct cgpu_object *gone = cgpu_object_at(objects, dead);
+	uint32_t named;
+
+	if (!hDepend)
+		return false;
+	if (!second && hDepend == gone->hObject)
+		return true;
+	if (!second && !has_spaces(gone))
+		return false;
+	named = cgpu_object_find(objects, object->hClient, hDepend);
+	if (second)
+		return named && cgpu_object_at(objects, named)->flags & CGPU_OBJECT_GOING;
+	return cgpu_object_is_below(objects, named, dead);
+}
+
+/*
+ * What named the handle of `dead`, or of something below it, or something that is going
+ * itself, and is no newer than that object's RM_FREE. What is below it goes anyway. Return: how
+ * many.
+ */
+static uint32_t mark_level(struct cgpu_objects *objects, uint32_t dead, bool second)
+{
+	const struct cgpu_object *gone = cgpu_object_at(objects, dead);
+	uint32_t marked = 0, index;
 
 	for (index = objects->first_runnable; index;
 	     index = cgpu_object_at(objects, index)->next_runnable) {
 		struct cgpu_object *object = cgpu_object_at(objects, index);
 
-		if (object->hClient != hClient || (int32_t)(object->serial - dead->newest) > 0)
+		if (object->hClient != gone->hClient ||
+		    (int32_t)(object->serial - gone->newest) > 0 ||
+		    object->flags & CGPU_OBJECT_GOING ||
+		    !(depends(objects, object, object->hDepend[0], dead, second) ||
+		      depends(objects, object, object->hDepend[1], dead, second)) ||
+		    cgpu_object_is_below(objects, index, dead))
 			continue;
-		for (i = 0; i < 2 && !(object->flags & CGPU_OBJECT_GOING); i++) {
-			uint32_t named = second && object->hDepend[i] ?
-				cgpu_object_find(objects, hClient, object->hDepend[i]) : 0;
-
-			if (second ? !named || !(cgpu_object_at(objects, named)->flags &
-						 CGPU_OBJECT_GOING) :
-				     object->hDepend[i] != hObject)
-				continue;
-			object->flags |= CGPU_OBJECT_GOING;
-			marked++;
-		}
+		object->flags |= CGPU_OBJECT_GOING;
+		marked++;
 	}
 	return marked;
 }
 
 /*
- * Dependants of the object itself. Those of objects below it are below the same device and are
- * freed by the driver with it; when the device goes they go with it, too. A context share is a
- * dependent of its vaspace and has channels that depend on it, hence the second look.
+ * A context share is a dependent of its vaspace and has channels that depend on it, hence the
+ * second look.
  */
-static bool mark_dependents(struct cgpu_objects *objects, const struct cgpu_object *dead)
+static bool mark_dependents(struct cgpu_objects *objects, uint32_t dead)
 {
+	const struct cgpu_object *object = cgpu_object_at(objects, dead);
+
 	/* a client or a file: all that could depend on it is below it */
-	if (dead->hObject == dead->hClient || !dead->hClient)
+	if (object->hObject == object->hClient || !object->hClient)
 		return false;
 	if (!mark_level(objects, dead, false))
 		return false;
 	mark_level(objects, dead, true);
 	return true;
-}
-
-static bool is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above)
-{
-	while (index && index != above)
-		index = cgpu_object_at(objects, index)->parent;
-	return index;
 }
 
 /* Goes on from the nearest one before it that stays: children of a group are before it. */
@@ -531,7 +579,7 @@ static void remove_marked(struct cgpu_objects *objects, struct cgpu_ledger *ledg
 			continue;
 		}
 		before = object->prev_runnable;
-		while (is_below(objects, before, index))
+		while (cgpu_object_is_below(objects, before, index))
 			before = cgpu_object_at(objects, before)->prev_runnable;
 		cgpu_object_forget(objects, ledger, index);
 		index = before ? cgpu_object_at(objects, before)->next_runnable :
@@ -542,10 +590,10 @@ static void remove_marked(struct cgpu_objects *objects, struct cgpu_ledger *ledg
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index)
 {
-	struct cgpu_object dead = *cgpu_object_at(objects, index);
+	bool marked = mark_dependents(objects, index);
 
 	cgpu_object_forget(objects, ledger, index);
-	if (mark_dependents(objects, &dead))
+	if (marked)
 		remove_marked(objects, ledger);
 }
 
@@ -574,7 +622,7 @@ bool cgpu_object_free_begins(struct cgpu_objects *objects, uint32_t index)
 
 	object->newest = objects->serial;
 	object->dying++;
-	if (!mark_dependents(objects, object) || !unmark(objects, 1))
+	if (!mark_dependents(objects, index) || !unmark(objects, 1))
 		return true;
 	cgpu_object_free_fails(objects, index);
 	return false;
@@ -585,7 +633,7 @@ void cgpu_object_free_fails(struct cgpu_objects *objects, uint32_t index)
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 
 	object->dying--;
-	if (mark_dependents(objects, object))
+	if (mark_dependents(objects, index))
 		unmark(objects, -1);
 }
 

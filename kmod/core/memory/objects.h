@@ -38,7 +38,7 @@ struct cgpu_object {
 	uint32_t prev_sibling;
 	uint32_t next_runnable; /* list of all channel groups and channels */
 	uint32_t prev_runnable;
-	uint32_t next_handle;  /* ring of the handles of one group or channel, 0: the only one */
+	uint32_t next_handle;  /* ring of the handles of one group or space, 0: the only one */
 	uint32_t prev_handle;
 	uint32_t charge;       /* 0: takes no video memory, and is not counted */
 	uint32_t card;         /* CGPU_NO_CARD above a device */
@@ -66,7 +66,8 @@ struct cgpu_object {
 
 enum cgpu_objects_limit {
 	CGPU_PROCESS_LISTS = 1024, /* a power of two */
-	CGPU_FORGET_STEP = 256
+	CGPU_FORGET_STEP = 256,
+	CGPU_SPACE_HANDLES = 64 /* objects for one address space, each in another client */
 };
 
 struct cgpu_objects {
@@ -117,6 +118,16 @@ bool cgpu_object_class_runs(uint32_t hClass);
 /* Lists what runs. `source`: the object that it is a duplicate of, 0: none. */
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source);
+/* This address space's object is a duplicate of that one. */
+void cgpu_object_join_space(struct cgpu_objects *objects, uint32_t index, uint32_t source);
+/*
+ * The object for the same address space in that client. Return: 0: there is none.
+ * `*count`: of how many objects, at most CGPU_SPACE_HANDLES.
+ */
+uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space,
+			      uint32_t hClient, uint32_t *count);
+/* Is it that object, or below it? */
+bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above);
 /* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
 /* The channel's USERD is in `memory`, which is not to be freed before it. */

@@ -280,6 +280,77 @@ static int device(void)
 	return 0;
 }
 
+/*
+ * Address spaces of which a duplicate alone is left, in another client: how many there can be,
+ * and the last status. When that client has gone, all over again.
+ */
+static int duplicates(u32 most)
+{
+	struct { u32 index, flags; u64 rest[6]; } params = { 0 };
+	u32 device[14] = { 0 }; /* NV0080_ALLOC_PARAMETERS */
+	u32 client, below, space, copy, made, turn;
+	int status;
+
+	open_card();
+	device[0] = sc.device_instance;
+	for (turn = 0; turn < 2; turn++) {
+		client = 0;
+		if (sc_rm_alloc_client(&sc, &client))
+			return 2;
+		device[1] = client; /* hClientShare */
+		below = sc.next_handle++;
+		status = sc_rm_alloc_in(&sc, client, client, &below, 0x80, device, sizeof(device));
+		for (made = 0; !status && made < most; made++) {
+			space = sc.next_handle++;
+			status = sc_rm_alloc(&sc, sc.device, &space, 0x90f1, &params,
+					     sizeof(params));
+			if (status)
+				break;
+			copy = sc.next_handle++;
+			status = sc_rm_dup(&sc, client, below, &copy, sc.client, space);
+			if (status)
+				break;
+			sc_rm_free(&sc, sc.client, space);
+		}
+		printf("made %u status %d\n", made, status);
+		sc_rm_free(&sc, client, client);
+	}
+	return 0;
+}
+
+/*
+ * Groups that run in an address space below another device than their own: how many there can
+ * be, and the last status. When that device is freed, all over again.
+ */
+static int elsewhere(u32 most)
+{
+	struct { u32 err, ecc, vaspace, engine; u8 vgpu, pad[3]; } group = { .engine = 1 };
+	struct { u32 index, flags; u64 rest[6]; } space = { 0 };
+	u32 device[14] = { 0 }; /* NV0080_ALLOC_PARAMETERS */
+	u32 other, handle, made, turn;
+	int status;
+
+	open_card();
+	device[0] = sc.device_instance;
+	device[1] = sc.client; /* hClientShare */
+	for (turn = 0; turn < 2; turn++) {
+		other = sc.next_handle++;
+		group.vaspace = sc.next_handle++;
+		status = sc_rm_alloc(&sc, sc.client, &other, 0x80, device, sizeof(device));
+		if (!status)
+			status = sc_rm_alloc(&sc, other, &group.vaspace, 0x90f1, &space,
+					     sizeof(space));
+		for (made = 0; !status && made < most; made += !status) {
+			handle = sc.next_handle++;
+			status = sc_rm_alloc(&sc, sc.device, &handle, 0xa06c, &group,
+					     sizeof(group));
+		}
+		printf("made %u status %d\n", made, status);
+		sc_rm_free(&sc, sc.client, other);
+	}
+	return 0;
+}
+
 /* Of each kind so many, with parameters that the driver cannot write back. */
 static int read_only(u32 count)
 {
@@ -678,6 +749,10 @@ int main(int argc, char **argv)
 		return pieces(strtoull(argv[2], NULL, 0));
 	if (argc == 2 && !strcmp(argv[1], "device"))
 		return device();
+	if (argc == 3 && !strcmp(argv[1], "duplicates"))
+		return duplicates((u32)atoi(argv[2]));
+	if (argc == 3 && !strcmp(argv[1], "elsewhere"))
+		return elsewhere((u32)atoi(argv[2]));
 	if (argc == 3 && !strcmp(argv[1], "read-only"))
 		return read_only((u32)atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "hold-event"))
@@ -708,7 +783,7 @@ int main(int argc, char **argv)
 	fprintf(stderr, "reach: unlisted, nowhere, hold-event, take-event CLIENT FD, orphan-event, "
 			"hoard-events MOST, groupless ENGINE N, "
 			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, "
-			"page-tables MAPPINGS SPACES, read-only COUNT, "
+			"page-tables MAPPINGS SPACES, read-only COUNT, duplicates MOST, elsewhere MOST, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, pid-info PID\n");
