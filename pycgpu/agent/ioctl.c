@@ -23,8 +23,7 @@ enum {
 	NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO = 0xd02,
 	HANDLE_INFO_BYTES = 16,
 	HANDLE_INFO_INDEX = 4,
-	HANDLE_INFO_INDEX_PARENT = 1,
-	UVM_NUMBERS = 128 /* filter.py: UVM_END */
+	HANDLE_INFO_INDEX_PARENT = 1
 };
 
 /* ----------------------------------------------------------------- clients */
@@ -547,7 +546,7 @@ static bool reads_uvm(uint32_t cmd)
  */
 static bool is_uvm(uint32_t cmd)
 {
-	return cmd < UVM_NUMBERS || reads_uvm(cmd);
+	return cmd < CGPU_UVM_NUMBERS || reads_uvm(cmd);
 }
 
 static bool is_rm(uint32_t cmd)

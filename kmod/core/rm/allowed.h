@@ -29,6 +29,11 @@ struct cgpu_rule {
 	uint8_t hClient[2];         /* places of further clients in them, CGPU_NOWHERE */
 };
 
+enum cgpu_uvm_numbers {
+	/* all commands of UVM are below this, but for UVM_INITIALIZE and UVM_DEINITIALIZE */
+	CGPU_UVM_NUMBERS = 128
+};
+
 /* Return: the rule of control `cmd`; one that says CGPU_JUDGE_NONE if there is none. */
 const struct cgpu_rule *cgpu_control_rule(uint32_t cmd);
 /* The same of a class. */
