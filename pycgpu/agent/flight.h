@@ -9,7 +9,6 @@
 #include <linux/seccomp.h>
 
 #include "door.h"
-#include "embedded.h"
 
 enum {
 	RIGHTS_BYTES = 4,
@@ -46,13 +45,13 @@ struct flight {
 	uint8_t *params;
 	uint8_t *before;
 
-	/* what embedded pointers point at */
+	/* what pointers in the parameters point at */
 	struct {
 		uint64_t at;     /* in the tenant */
 		uint32_t offset; /* in lists */
 		uint32_t bytes;
 		uint32_t pointer; /* in params */
-	} list[EMBEDDED_MAX];
+	} list[CGPU_POINTERS_MAX];
 	uint32_t list_count;
 	uint8_t lists[LISTS_BYTES];
 	uint8_t lists_before[LISTS_BYTES];

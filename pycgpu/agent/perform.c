@@ -106,15 +106,14 @@ bool performs(const struct flight *f)
 bool refuses(const struct flight *f)
 {
 	const struct cgpu_request *req = &f->call.req;
-	const struct embedded *first;
 
 	switch (req->op) {
 	case CGPU_OP_CONTROL:
 		return req->flags & NVOS54_FLAGS_FINN_SERIALIZED ||
-		       embedded_pointers(req->cmd, &first) < 0;
+		       cgpu_control_rule(req->cmd)->opaque;
 	case CGPU_OP_ALLOC:
 		/* a client by a number of the tenant's choice: object.c says why not */
-		if (embedded_refuses_class(req->hClass) ||
+		if (cgpu_class_rule(req->hClass)->opaque ||
 		    (is_root_class(req->hClass) && (req->nr != NV_ESC_RM_ALLOC || req->hClient)))
 			return true;
 		break;
@@ -165,23 +164,25 @@ static int read_class(struct flight *f, uint32_t known_bytes)
 	return 0;
 }
 
+/* Left as they are, they would be pointers into the agent. */
 static int read_lists(struct flight *f)
 {
-	const struct embedded *e;
-	int count = embedded_pointers(f->call.req.cmd, &e), i;
+	const struct cgpu_pointer *p = cgpu_control_rule(f->call.req.cmd)->pointer;
 	uint32_t used = 0;
+	int i;
 
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < CGPU_POINTERS_MAX && p[i].at; i++) {
+		uint32_t place = p[i].at - 1u;
 		uint64_t at, bytes;
 
 		/* of another size than it has, the driver refuses it */
-		if (e[i].pointer + 8u > f->params_bytes)
+		if (place + 8 > f->params_bytes)
 			return -EINVAL;
-		at = cgpu_get64(f->params, e[i].pointer);
+		at = cgpu_get64(f->params, place);
 		if (!at)
 			continue;
-		bytes = e[i].count == EMBEDDED_NONE ? 0 :
-			(uint64_t)cgpu_get32(f->params, e[i].count) * e[i].element_bytes;
+		bytes = p[i].count ? (uint64_t)cgpu_get32(f->params, p[i].count - 1u) *
+				     p[i].element_bytes : 0;
 		if (bytes > LISTS_BYTES - used)
 			return -EINVAL;
 		if (!copy_in(f, at, f->lists + used, bytes))
@@ -189,10 +190,33 @@ static int read_lists(struct flight *f)
 		f->list[f->list_count].at = at;
 		f->list[f->list_count].offset = used;
 		f->list[f->list_count].bytes = (uint32_t)bytes;
-		f->list[f->list_count++].pointer = e[i].pointer;
+		f->list[f->list_count++].pointer = place;
 		used += (uint32_t)(bytes + 7) & ~7u;
 	}
 	return 0;
+}
+
+/* Where the call names a descriptor of the tenant, NULL: it names none. */
+static uint8_t *descriptor_of(struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+	uint32_t place;
+
+	if (req->op == CGPU_OP_REGISTER_FD)
+		return f->args;
+	place = req->op == CGPU_OP_CONTROL ? cgpu_control_rule(req->cmd)->fd : 0;
+	return place && place + 3 <= f->params_bytes ? f->params + place - 1 : NULL;
+}
+
+/* Where it names a descriptor of nvidia-caps, NULL: it names none. */
+static uint8_t *capability_of(struct flight *f)
+{
+	const struct cgpu_request *req = &f->call.req;
+	uint32_t place;
+
+	place = req->op == CGPU_OP_ALLOC && f->params_at ?
+		cgpu_class_rule(req->hClass)->capability : 0;
+	return place ? f->params + place - 1 : NULL;
 }
 
 static uint32_t lists_end(const struct flight *f)
@@ -204,6 +228,7 @@ static uint32_t lists_end(const struct flight *f)
 int perform_read(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
+	uint8_t *descriptor;
 	int err = 0;
 
 	f->params_at = 0;
@@ -234,9 +259,9 @@ int perform_read(struct flight *f)
 		f->call.params = f->params;
 		cgpu_decode_params(&door.abi, f->params, req->params_size, req);
 	}
-	if (req->op == CGPU_OP_CONTROL && embedded_descriptor(req->cmd) >= 0 &&
-	    (uint32_t)embedded_descriptor(req->cmd) + 4 <= f->params_bytes)
-		req->fd = (int32_t)cgpu_get32(f->params, (uint32_t)embedded_descriptor(req->cmd));
+	descriptor = descriptor_of(f);
+	if (descriptor)
+		req->fd = (int32_t)cgpu_get32(descriptor, 0);
 	return 0;
 }
 
@@ -276,18 +301,6 @@ static void hide_others(struct flight *f)
 	}
 }
 
-/* Where the call names a descriptor of the tenant, NULL: it names none. */
-static uint8_t *descriptor_of(struct flight *f)
-{
-	const struct cgpu_request *req = &f->call.req;
-	int offset;
-
-	if (req->op == CGPU_OP_REGISTER_FD)
-		return f->args;
-	offset = req->op == CGPU_OP_CONTROL ? embedded_descriptor(req->cmd) : -1;
-	return offset >= 0 && (uint32_t)offset + 4 <= f->params_bytes ? f->params + offset : NULL;
-}
-
 int perform(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
@@ -295,7 +308,7 @@ int perform(struct flight *f)
 	uint8_t *descriptor = descriptor_of(f);
 	bool shows_sizes = req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO;
 	bool has_rights = req->op == CGPU_OP_ALLOC && req->args_size == 48;
-	int cap = req->op == CGPU_OP_ALLOC && f->params_at ? embedded_capability(req->hClass) : -1;
+	uint8_t *cap = capability_of(f);
 	int err;
 	uint32_t i;
 
@@ -319,15 +332,15 @@ int perform(struct flight *f)
 	/* its number means nothing here, and must not mean one of ours */
 	if (descriptor)
 		cgpu_put32(descriptor, 0, (uint32_t)f->named);
-	if (cap >= 0) {
-		capability = cgpu_get64(f->params, (uint32_t)cap);
-		cgpu_put64(f->params, (uint32_t)cap, UINT64_MAX);
+	if (cap) {
+		capability = cgpu_get64(cap, 0);
+		cgpu_put64(cap, 0, UINT64_MAX);
 	}
 
 	err = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
 
-	if (cap >= 0)
-		cgpu_put64(f->params, (uint32_t)cap, capability);
+	if (cap)
+		cgpu_put64(cap, 0, capability);
 	if (descriptor)
 		cgpu_put32(descriptor, 0, (uint32_t)req->fd);
 	for (i = 0; i < f->list_count; i++)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.core.test_answers import (
     Container,
 )
 
+SOURCE = Path(__file__).resolve().parents[2] / "kmod/core/rm/allowed.c"
 MIB, GIB = 1 << 20, 1 << 30
 ABI_570, ABI_595 = Abi("570.211.01"), Abi("595.44.03")
 GRAPHICS, COPY = 1, 9
@@ -62,14 +65,60 @@ def told(call: Call) -> tuple[str, int, bool]:
     return ffi.string(unlisted.kind).decode(), unlisted.number, unlisted.first
 
 
-def test_the_lists_are_in_order() -> None:
-    for find in (lib.cgpu_control_rule, lib.cgpu_class_rule):
-        first = find(0x101 if find is lib.cgpu_control_rule else 0)
-        number, rule = -1, first
-        while rule.judge and rule.number > number:
-            assert find(rule.number) == rule
-            number, rule = rule.number, rule + 1
-        assert number >= (0xCB330101 if find is lib.cgpu_control_rule else 0xCEC0)
+def rows(table: str) -> dict[int, str]:
+    """The rows of one of the tables, as they are written: the number, and how it is judged."""
+    found = re.search(rf"cgpu_rule {table}\[\] = \{{(.*?)\n\}};", SOURCE.read_text(), re.DOTALL)
+    assert found
+    written = re.findall(r"^\t([A-Z]+)\((0x\w+)", found[1], re.MULTILINE)
+    return {int(number, 16): how for how, number in written}
+
+
+@pytest.mark.parametrize(("table", "find", "least"), [
+    ("controls", lib.cgpu_control_rule, 300), ("classes", lib.cgpu_class_rule, 120),
+])  # fmt: skip
+def test_every_row_is_found(table: str, find: Any, least: int) -> None:
+    """The search wants them in order."""
+    numbers = rows(table)
+    assert sorted(numbers) == list(numbers)
+    assert len(numbers) > least
+    for number, how in numbers.items():
+        judge = {"PASS": lib.CGPU_JUDGE_DRIVER, "OWN": lib.CGPU_JUDGE_DRIVER,
+                 "JUDGE": lib.CGPU_JUDGE_CORE, "DENY": lib.CGPU_JUDGE_NEVER,
+                 "UNLISTED": lib.CGPU_JUDGE_NONE}[how]  # fmt: skip
+        assert (find(number).number, find(number).judge) == (number, judge)
+        assert how != "UNLISTED" or find(number).opaque or places(find(number))
+        assert not (find(number).opaque and find(number).pointer[0].at)
+
+
+def places(rule: Any) -> list[int]:
+    """Where further clients, descriptors and pointers stand in the parameters."""
+    pointers = [n for p in rule.pointer for n in (p.at, p.count)]
+    return [n - 1 for n in (*rule.hClient, rule.fd, rule.capability, *pointers) if n]
+
+
+@pytest.mark.parametrize("table", ["controls", "classes"])
+def test_what_the_core_reads_of_parameters_has_all_places_in_it(table: str) -> None:
+    find = lib.cgpu_control_rule if table == "controls" else lib.cgpu_class_rule
+    for number, how in rows(table).items():
+        rule = find(number)
+        assert how != "JUDGE" or all(at + 4 <= rule.params_bytes for at in places(rule)), number
+
+
+@pytest.mark.parametrize("find", [lib.cgpu_control_rule, lib.cgpu_class_rule])
+def test_a_row_that_is_there_for_its_pointers_is_listed_no_more_than_others(find: Any) -> None:
+    """Refused in both doors; where an administrator admits it, by the agent all the same."""
+    container = Container()
+    table, nr, status = (("controls", nv.CONTROL, nv.NOT_SUPPORTED)
+                         if find == lib.cgpu_control_rule else
+                         ("classes", nv.ALLOC, INVALID_CLASS))  # fmt: skip
+    unlisted = [number for number, how in rows(table).items() if how == "UNLISTED"]
+    assert len(unlisted) > 5
+    for number in unlisted:
+        args = (nv.rm_control(CLIENT, SUBDEVICE, number) if nr == nv.CONTROL else
+                nv.rm_alloc(CLIENT, DEVICE, 9, number))  # fmt: skip
+        verdict, call = container.ask(nr, args)
+        assert (verdict, call.status) == (Verdict.ANSWER, status)
+        assert told(call)[:2] == ("control" if nr == nv.CONTROL else "class", number)
 
 
 @pytest.mark.parametrize("cmd", UNKNOWN_CONTROLS)
@@ -172,15 +221,20 @@ def test_a_client_in_the_parameters_is_the_container_s(
     assert got is Verdict.FORWARD or call.status == nv.INVALID_CLIENT
 
 
-def test_a_bind_names_a_client_of_the_container_or_is_refused() -> None:
+@pytest.mark.parametrize(("cmd", "size", "place", "target"), [
+    (0x20801208, 24, 0, SUBDEVICE),  # GR_CTXSW_ZCULL_BIND
+])  # fmt: skip
+def test_a_control_names_a_client_of_the_container_or_is_refused(
+    cmd: int, size: int, place: int, target: int
+) -> None:
     container = Container()
     for client, expected in ((CLIENT, Verdict.FORWARD), (FOREIGN, Verdict.ANSWER)):
-        params = nv.put(24, (0, "I", client), (4, "I", 9))
-        args = nv.rm_control(CLIENT, SUBDEVICE, 0x20801208, params)
+        params = nv.put(size, (place, "I", client))
+        args = nv.rm_control(CLIENT, target, cmd, params)
         assert container.ask(nv.CONTROL, args, params)[0] is expected
     # what is too short to be read is not for the driver either
     params = bytearray(2)
-    args = nv.rm_control(CLIENT, SUBDEVICE, 0x20801208, params)
+    args = nv.rm_control(CLIENT, target, cmd, params)
     assert container.ask(nv.CONTROL, args, params)[0] is Verdict.ANSWER
 
 

@@ -137,10 +137,10 @@ static bool names_own(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
 
-	if (req->hClient_place[0] == CGPU_NOWHERE)
+	if (!req->hClient_place[0])
 		return true;
 	/* what is not there cannot be judged; the driver refuses it, too */
-	return req->params_size >= req->hClient_place[0] + 4u && cgpu_pin_named(tenant, call);
+	return req->params_size >= req->hClient_place[0] + 3u && cgpu_pin_named(tenant, call);
 }
 
 int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)

@@ -15,18 +15,35 @@ enum cgpu_judge {
 	CGPU_JUDGE_NEVER    /* acts on every tenant of the card, or on whom it names */
 };
 
-enum cgpu_rule_place {
-	CGPU_NOWHERE = 0xff,        /* no second client in the parameters */
+enum cgpu_rule_size {
 	CGPU_BY_BRANCH = 0xffff,    /* struct cgpu_abi has the size */
 	CGPU_AS_GIVEN = 0xfffe      /* as many bytes as the caller says, up to CGPU_PARAMS_MAX */
 };
 
-/* A control or a class. */
+enum cgpu_rule_limit {
+	CGPU_POINTERS_MAX = 3       /* of one control */
+};
+
+/* A pointer in the parameters. Of each place its offset and one more, 0: there is none. */
+struct cgpu_pointer {
+	uint8_t at;
+	uint8_t count;              /* a u32: how many elements it points to; 0: it is not used */
+	uint8_t element_bytes;
+};
+
+/*
+ * A control or a class: who judges it, and what its parameters name beyond the caller's own
+ * objects. Of each place its offset and one more, 0: there is none.
+ */
 struct cgpu_rule {
 	uint32_t number;
 	uint16_t params_bytes;      /* of the parameters that the core reads, 0: none */
 	uint8_t judge;              /* enum cgpu_judge */
-	uint8_t hClient[2];         /* places of further clients in them, CGPU_NOWHERE */
+	uint8_t hClient[2];         /* further clients */
+	uint8_t fd;                 /* a descriptor of the caller's */
+	uint8_t capability;         /* a u64 with a descriptor of nvidia-caps, or -1 */
+	bool opaque;                /* others, too: it is its process' alone to perform */
+	struct cgpu_pointer pointer[CGPU_POINTERS_MAX];
 };
 
 enum cgpu_uvm_numbers {

@@ -356,6 +356,7 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 	if (!want)
 		return;
 	memcpy(req->hClient_place, rule->hClient, sizeof(rule->hClient));
+	req->fd_place = rule->fd;
 	if (want == CGPU_BY_BRANCH)
 		want = abi->fb_get_info_v2_size;
 	/*
@@ -619,7 +620,6 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		.status_offset = CGPU_NO_OFFSET,
 		.fd = -1,
 		.judge = CGPU_JUDGE_CORE,
-		.hClient_place = { CGPU_NOWHERE, CGPU_NOWHERE },
 	};
 
 	if (!size_fits(abi, device, layout, nr, size))
@@ -638,6 +638,11 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 	return 0;
 }
 
+static bool has32(uint8_t place, uint32_t size)
+{
+	return place && place + 3u <= size;
+}
+
 void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 			uint32_t size, struct cgpu_request *req)
 {
@@ -645,36 +650,18 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 
 	(void)abi;
 	for (i = 0; i < 2; i++)
-		if (req->hClient_place[i] != CGPU_NOWHERE && req->hClient_place[i] + 4u <= size)
-			req->hClientNamed[i] = cgpu_get32(params, req->hClient_place[i]);
+		if (has32(req->hClient_place[i], size))
+			req->hClientNamed[i] = read32(params, req->hClient_place[i]);
+	if (has32(req->fd_place, size))
+		req->fd = (int32_t)read32(params, req->fd_place);
 	if (req->op == CGPU_OP_CONTROL) {
-		switch (req->cmd) {
-		case NV2080_CTRL_CMD_FB_GET_INFO:
-			if (size < sizeof(struct nv_fb_get_info))
-				break;
-			/* at most 128 entries in any branch */
-			req->list_ptr = cgpu_get64(params,
-						   offsetof(struct nv_fb_get_info, fbInfoList));
-			count = cgpu_get32(params,
-					   offsetof(struct nv_fb_get_info, fbInfoListSize));
-			req->list_size = count <= 128 ? count * sizeof(struct nv_fb_info) : 0;
-			break;
-		case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-			if (size >= sizeof(struct nv_export_object))
-				req->fd = (int32_t)cgpu_get32(
-					params, offsetof(struct nv_export_object, fd));
-			break;
-		case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-			/* where it leads all three of them */
-			if (size >= 4)
-				req->fd = (int32_t)cgpu_get32(
-					params, offsetof(struct nv_import_object, fd));
-			break;
-		default:
-			break;
-		}
+		if (req->cmd != NV2080_CTRL_CMD_FB_GET_INFO ||
+		    size < sizeof(struct nv_fb_get_info))
+			return;
+		/* at most 128 entries in any branch */
+		req->list_ptr = cgpu_get64(params, offsetof(struct nv_fb_get_info, fbInfoList));
+		count = cgpu_get32(params, offsetof(struct nv_fb_get_info, fbInfoListSize));
+		req->list_size = count <= 128 ? count * sizeof(struct nv_fb_info) : 0;
 		return;
 	}
 	if (req->op != CGPU_OP_ALLOC)

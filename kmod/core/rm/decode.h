@@ -81,7 +81,8 @@ struct cgpu_request {
 	uint32_t hClientSrc;
 	uint32_t hObjectSrc;
 	uint32_t hClientNamed[2]; /* further clients in the parameters, 0: none */
-	uint8_t hClient_place[2]; /* where they stand there, CGPU_NOWHERE */
+	uint8_t hClient_place[2]; /* where they stand there, as struct cgpu_rule has it */
+	uint8_t fd_place;       /* of a descriptor there, likewise */
 	uint32_t cmd;           /* RM control */
 	uint32_t function;      /* VID_HEAP_CONTROL */
 	uint32_t flags;
