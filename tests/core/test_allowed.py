@@ -38,7 +38,7 @@ IDLE_CHANNELS = 65
 MPS_COMPUTE = 0x900E
 # NVOS32_ALLOC_FLAGS_*
 LAZY, VIRTUAL, EXTERNALLY_MANAGED, SPARSE = 0x400, 0x80000, 0x400000, 0x4000000
-EVENT, DEBUGGER, DISABLE_HMM = 0x79, 0x83DE, 1
+EVENT, DEBUGGER, CONFIDENTIAL, DISABLE_HMM = 0x79, 0x83DE, 0xCB33, 1
 REFUSED_CONTROLS = [
     0x20800122,  # GPU_EXEC_REG_OPS
     0x20801121,  # FIFO_OBJSCHED_SET_STATE
@@ -209,6 +209,7 @@ def test_who_uses_the_card_is_not_told() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize(("cls", "size", "place"), [
     (EVENT, 24, 0), (DEBUGGER, 12, 4), (nv.DEVICE, 56, 4), (nv.DEVICE, 56, 8),
+    (CONFIDENTIAL, 4, 0),
 ])  # fmt: skip
 def test_a_client_in_the_parameters_is_the_container_s(
     cls: int, size: int, place: int, named: int, verdict: Verdict
@@ -223,6 +224,7 @@ def test_a_client_in_the_parameters_is_the_container_s(
 
 @pytest.mark.parametrize(("cmd", "size", "place", "target"), [
     (0x20801208, 24, 0, SUBDEVICE),  # GR_CTXSW_ZCULL_BIND
+    (0x00000D03, 12, 4, CLIENT),  # CLIENT_GET_ACCESS_RIGHTS: looks an object of it up, unlocked
 ])  # fmt: skip
 def test_a_control_names_a_client_of_the_container_or_is_refused(
     cmd: int, size: int, place: int, target: int
