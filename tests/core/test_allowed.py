@@ -36,6 +36,8 @@ REGISTER_FD, ALLOC_OS_EVENT, FREE_OS_EVENT, MAP_DMA, UNMAP_DMA = 201, 206, 207, 
 IDLE_CHANNELS = 65
 # What an MPS server is to the driver: its clients' work could not be told apart.
 MPS_COMPUTE = 0x900E
+# Memory of the host beside a Grace processor, which neither a ledger nor a cgroup counts.
+EGM = 0x42
 # NVOS32_ALLOC_FLAGS_*
 LAZY, VIRTUAL, EXTERNALLY_MANAGED, SPARSE = 0x400, 0x80000, 0x400000, 0x4000000
 EVENT, DEBUGGER, CONFIDENTIAL, DISABLE_HMM = 0x79, 0x83DE, 0xCB33, 1
@@ -144,11 +146,24 @@ def test_what_acts_on_other_tenants_is_not_admitted_by_anyone(cmd: int) -> None:
     assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
 
 
-@pytest.mark.parametrize("cls", [0xDA, 0xF8, 0xFFFF, 0xB2CC, 0x906F, MPS_COMPUTE])
+@pytest.mark.parametrize("cls", [EGM, 0xDA, 0xF8, 0xFFFF, 0xB2CC, 0x906F, MPS_COMPUTE])
 def test_a_class_that_is_not_listed_is_refused(cls: int) -> None:
     verdict, call = Container().ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 9, cls))
     assert (verdict, call.status) == (Verdict.ANSWER, INVALID_CLASS)
     assert told(call) == ("class", cls, True)
+
+
+def test_a_class_that_is_not_listed_is_refused_by_its_elder_name_too() -> None:
+    """VID_HEAP_CONTROL makes EGM of what says so in attr2, wherever else it shall lie."""
+    args = nv.heap_alloc(CLIENT, DEVICE, 9, MIB, attr=1 << 25)
+    assert Container().ask(nv.VID_HEAP, args)[0] is Verdict.FORWARD
+    nv.set32(args, 144, 1 << 24)
+    verdict, call = Container().ask(nv.VID_HEAP, args)
+    assert (verdict, call.status, told(call)) == (
+        Verdict.ANSWER,
+        INVALID_CLASS,
+        ("class", EGM, True),
+    )
 
 
 @given(st.integers(0, 255))

@@ -443,11 +443,14 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 	location = (req->attr >> NVOS32_ATTR_LOCATION_SHIFT) & NVOS32_ATTR_LOCATION_MASK;
 	if (req->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		req->hClass = NV50_MEMORY_VIRTUAL;
+	else if (req->attr2 & NVOS32_ATTR2_USE_EGM)
+		req->hClass = NV_MEMORY_EXTENDED_USER;
 	else if (location == NVOS32_ATTR_LOCATION_VIDMEM || location == NVOS32_ATTR_LOCATION_ANY)
 		/* "anywhere" may end in video memory: charged as if it did */
 		req->hClass = NV01_MEMORY_LOCAL_USER;
 	else
 		req->hClass = NV01_MEMORY_SYSTEM;
+	req->judge = cgpu_class_rule(req->hClass)->judge;
 }
 
 /* NV_MEMORY_ALLOCATION_PARAMS are read of it: video memory, virtual addresses */
