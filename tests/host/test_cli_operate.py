@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from pycgpu.install import doctor
 from pycgpu.tree import change, events, names, procfs
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.host.nvml import make_library
 
 HEX = "0123456789abcdef" * 4
 OTHER = "0123" + "f" * 60
@@ -403,6 +407,33 @@ def test_doctor_warns_of_metrics_for_every_address(
         f"   1: {address.replace('266C', '266D')} 00000000:0000 0A 0:0\n"
     )
     assert [one.subject for one in wrong(host)] == ["exporter"] * warned
+
+
+@pytest.mark.parametrize(("ecc", "warned"), [("off", True), (None, False), ("none", False)])
+def test_doctor_warns_of_memory_whose_errors_nothing_corrects(
+    tmp_path: Path, ecc: str | None, warned: bool
+) -> None:
+    """In a process of its own, for a library once loaded stays; not of boards that have no ECC."""
+    asked = (
+        "from pathlib import Path; from pycgpu.install import doctor\n"
+        "for one in doctor.memory_errors(doctor.Host(Path('/'), None, '6.1.0')):"
+        " print(one.level, one.subject, one.text, one.remedy, sep='; ')"
+    )
+    environment = os.environ | {"LD_LIBRARY_PATH": str(make_library(tmp_path))}
+    said = subprocess.run(
+        [sys.executable, "-c", asked],
+        env=environment | ({"NVML_ECC": ecc} if ecc else {}),
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    line = (
+        "warn; ecc; off on NVIDIA H200 GPU-00000000-0000-0000-0000-000000000001: errors in memory,"
+        " a neighbour's included, go unnoticed; nvidia-smi -e 1, then reset the card or reboot\n"
+    )
+    assert said == line * warned
+
+
+def test_doctor_asks_nothing_of_another_hosts_cards(host: Path) -> None:
+    assert not list(doctor.memory_errors(doctor.Host(host, None, "6.1.0")))
 
 
 def test_doctor_without_a_module_says_how_to_get_one(host: Path, tmp_path: Path) -> None:
