@@ -19,9 +19,6 @@
 
 enum {
 	CLASS_BYTES_READ = 4096, /* of a class whose size nobody here knows */
-	RIGHTS_OFFSET = 24,      /* NVOS64.pRightsRequested */
-	PARAMS_OFFSET = 16,      /* NVOS21, NVOS54, NVOS64: the pointer to the parameters */
-	PARAMS_SIZE_OFFSET = 24, /* NVOS54 */
 	PIDS_COUNT = 8,          /* GPU_GET_PIDS: pidTblCount, pidTbl */
 	PIDS_TABLE = 12,
 	PIDS_MAX = 950,
@@ -134,6 +131,15 @@ bool refuses(const struct flight *f)
 
 /* ------------------------------------------------------------ what is read */
 
+/* Of UVM's commands none points to parameters. */
+static const struct cgpu_ioctl_rule *escape_of(const struct flight *f)
+{
+	static const struct cgpu_ioctl_rule none;
+
+	return f->device != CGPU_DEVICE_UVM && f->call.req.nr < CGPU_ESCAPES ?
+	       &cgpu_escapes[f->call.req.nr] : &none;
+}
+
 static bool make_params(struct flight *f, uint32_t bytes)
 {
 	uint32_t capacity = bytes < CLASS_BYTES ? CLASS_BYTES : bytes;
@@ -234,12 +240,12 @@ int perform_read(struct flight *f)
 	f->params_at = 0;
 	f->params_bytes = f->list_count = 0;
 	f->call.args = f->args;
-	if (req->op == CGPU_OP_CONTROL || (req->op == CGPU_OP_ALLOC && req->nr == NV_ESC_RM_ALLOC))
-		f->params_at = cgpu_get64(f->args, PARAMS_OFFSET);
+	if (escape_of(f)->params)
+		f->params_at = cgpu_get64(f->args, escape_of(f)->params - 1u);
 	if (!f->params_at)
 		return 0;
 	if (req->op == CGPU_OP_CONTROL) {
-		f->params_bytes = cgpu_get32(f->args, PARAMS_SIZE_OFFSET);
+		f->params_bytes = cgpu_get32(f->args, offsetof(struct nvos54, paramsSize));
 		if (f->params_bytes > PARAMS_BYTES_MAX)
 			return -EINVAL;
 	}
@@ -307,7 +313,7 @@ int perform(struct flight *f)
 	uint64_t rights = 0, capability = 0;
 	uint8_t *descriptor = descriptor_of(f);
 	bool shows_sizes = req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO;
-	bool has_rights = req->op == CGPU_OP_ALLOC && req->args_size == 48;
+	uint32_t rights_place = req->args_size == sizeof(struct nvos64) ? escape_of(f)->rights : 0;
 	uint8_t *cap = capability_of(f);
 	int err;
 	uint32_t i;
@@ -317,15 +323,15 @@ int perform(struct flight *f)
 			return -EINVAL;
 		f->call.list = f->lists;
 	}
-	if (has_rights) {
-		rights = cgpu_get64(f->args, RIGHTS_OFFSET);
+	if (rights_place) {
+		rights = cgpu_get64(f->args, rights_place - 1);
 		if (rights && !copy_in(f, rights, f->rights, RIGHTS_BYTES))
 			return -EFAULT;
 		if (rights)
-			cgpu_put64(f->args, RIGHTS_OFFSET, (uintptr_t)f->rights);
+			cgpu_put64(f->args, rights_place - 1, (uintptr_t)f->rights);
 	}
 	if (f->params_at)
-		cgpu_put64(f->args, PARAMS_OFFSET, (uintptr_t)f->params);
+		cgpu_put64(f->args, escape_of(f)->params - 1u, (uintptr_t)f->params);
 	for (i = 0; i < f->list_count; i++)
 		cgpu_put64(f->params, f->list[i].pointer, f->list[i].bytes ?
 			   (uintptr_t)f->lists + f->list[i].offset : 0);
@@ -345,10 +351,10 @@ int perform(struct flight *f)
 		cgpu_put32(descriptor, 0, (uint32_t)req->fd);
 	for (i = 0; i < f->list_count; i++)
 		cgpu_put64(f->params, f->list[i].pointer, f->list[i].at);
-	if (has_rights)
-		cgpu_put64(f->args, RIGHTS_OFFSET, rights);
+	if (rights_place)
+		cgpu_put64(f->args, rights_place - 1, rights);
 	if (f->params_at)
-		cgpu_put64(f->args, PARAMS_OFFSET, f->params_at);
+		cgpu_put64(f->args, escape_of(f)->params - 1u, f->params_at);
 	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
 	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
 		filter_pids(f);

@@ -171,6 +171,20 @@ def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
     assert lib.cgpu_command_known(Device.CTL, nr) or not lib.cgpu_interprets(nr)
 
 
+def test_what_the_core_interprets_it_judges_and_all_places_are_in_the_argument() -> None:
+    fields = ("hClient", "hParent", "hObject", "hClass", "flags", "status", "fd", "params",
+              "rights", "gpu", "base")  # fmt: skip
+    rules = [*lib.cgpu_escapes, *lib.cgpu_uvm_commands, lib.cgpu_uvm_initialize]
+    interpreted = [rule for rule in rules if rule.op]
+    assert len(interpreted) > 30
+    for rule in interpreted:
+        assert (rule.judge, rule.unlisted_size) == (lib.CGPU_JUDGE_CORE, 0)
+        ends = [getattr(rule, field) + 3 for field in fields if getattr(rule, field)]
+        assert not rule.size or max(ends, default=0) <= rule.size
+        assert rule.hObject or not rule.makes
+    assert not [rule for rule in rules if rule.unlisted_size and rule.judge]
+
+
 @pytest.mark.parametrize(("device", "nr"), [
     (Device.CTL, 77), (Device.CTL, 255), (Device.CTL, IDLE_CHANNELS), (Device.GPU, 0x39),
     (Device.UVM, 9), (Device.UVM, 62),

@@ -13,14 +13,14 @@
  * The places come from ctrl*.h and class/cl*.h of NVIDIA/open-gpu-kernel-modules, 535 to
  * 595: every parameter structure with a client, an NvP64 or a descriptor in it, that of a
  * command which is not listed, too. The `data` of an event is none: the driver compares
- * it and follows it nowhere. Places in the arguments of escapes and of UVM's commands are
- * in decode.c.
+ * it and follows it nowhere.
  *
  * DENY is for what an administrator cannot admit either: it stops, steers or reads
  * other tenants of the card (runlists, register operations, contexts of any client).
  */
 #include "core/rm/abi.h"
 #include "core/rm/allowed.h"
+#include "core/rm/structs.h"
 
 /* A number, who judges it, how many bytes of parameters the core reads, and places in them. */
 #define RULE(n, who, bytes, ...) \
@@ -540,6 +540,222 @@ static const struct cgpu_rule classes[] = {
 	PASS(0xD2FA), /* NVD2FA_VIDEO_OFA */
 };
 
+#define AT(type, field) PLACE(offsetof(struct type, field))
+#define JUDGED .judge = CGPU_JUDGE_CORE
+#define PASSED { .judge = CGPU_JUDGE_DRIVER }
+
+/* By _IOC_NR. */
+const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
+	[NV_ESC_RM_ALLOC_MEMORY] = {
+		JUDGED, .size = sizeof(struct nvos02_fd), .op = CGPU_OP_ALLOC_MEMORY,
+		.hClient = AT(nvos02, hRoot), .hParent = AT(nvos02, hObjectParent),
+		.hObject = AT(nvos02, hObjectNew), .makes = true, .hClass = AT(nvos02, hClass),
+		.flags = AT(nvos02, flags), .status = AT(nvos02, status),
+	},
+	[NV_ESC_RM_ALLOC_OBJECT] = {
+		JUDGED, .size = sizeof(struct nvos05), .op = CGPU_OP_ALLOC,
+		.hClient = AT(nvos05, hRoot), .hParent = AT(nvos05, hObjectParent),
+		.hObject = AT(nvos05, hObjectNew), .makes = true, .hClass = AT(nvos05, hClass),
+		.status = AT(nvos05, status),
+	},
+	[NV_ESC_RM_FREE] = {
+		JUDGED, .size = sizeof(struct nvos00), .op = CGPU_OP_FREE,
+		.hClient = AT(nvos00, hRoot), .hParent = AT(nvos00, hObjectParent),
+		.hObject = AT(nvos00, hObjectOld), .status = AT(nvos00, status),
+	},
+	[NV_ESC_RM_CONTROL] = { /* decode_control() knows where what stands */
+		JUDGED, .size = sizeof(struct nvos54), .op = CGPU_OP_CONTROL,
+		.params = AT(nvos54, params),
+	},
+	[NV_ESC_RM_ALLOC] = { /* struct nvos21, or nvos64, which has its status elsewhere */
+		JUDGED, .op = CGPU_OP_ALLOC, .params = AT(nvos21, pAllocParms),
+		.rights = AT(nvos64, pRightsRequested),
+		.hClient = AT(nvos21, hRoot), .hParent = AT(nvos21, hObjectParent),
+		.hObject = AT(nvos21, hObjectNew), .makes = true, .hClass = AT(nvos21, hClass),
+	},
+	[NV_ESC_RM_DUP_OBJECT] = {
+		JUDGED, .size = sizeof(struct nvos55), .op = CGPU_OP_DUP,
+		.hClient = AT(nvos55, hClient), .hParent = AT(nvos55, hParent),
+		.hObject = AT(nvos55, hObject), .makes = true, .status = AT(nvos55, status),
+	},
+	[NV_ESC_RM_SHARE] = {
+		JUDGED, .size = sizeof(struct nvos57), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos57, hClient), .hObject = AT(nvos57, hObject),
+		.status = AT(nvos57, status),
+	},
+	[NV_ESC_RM_VID_HEAP_CONTROL] = {
+		JUDGED, .size = sizeof(struct nvos32), .op = CGPU_OP_HEAP_OTHER,
+		.hClient = AT(nvos32, hRoot), .hParent = AT(nvos32, hObjectParent),
+		.status = AT(nvos32, status),
+	},
+	[NV_ESC_RM_MAP_MEMORY] = {
+		JUDGED, .size = sizeof(struct nvos33_fd), .op = CGPU_OP_MAP_MEMORY,
+		.hClient = AT(nvos33, hClient), .hParent = AT(nvos33, hDevice),
+		.hObject = AT(nvos33, hMemory), .fd = AT(nvos33_fd, fd),
+		.status = AT(nvos33, status),
+	},
+	[NV_ESC_RM_UNMAP_MEMORY] = {
+		JUDGED, .size = sizeof(struct nvos34), .op = CGPU_OP_UNMAP_MEMORY,
+		.hClient = AT(nvos34, hClient), .hObject = AT(nvos34, hMemory),
+		.status = AT(nvos34, status),
+	},
+	[NV_ESC_RM_ALLOC_CONTEXT_DMA2] = { /* hObjectParent is the client here */
+		JUDGED, .size = sizeof(struct nvos39), .op = CGPU_OP_CONTEXT_DMA,
+		.hClient = AT(nvos39, hObjectParent), .hObject = AT(nvos39, hObjectNew),
+		.makes = true, .hClass = AT(nvos39, hClass), .status = AT(nvos39, status),
+	},
+	[NV_ESC_RM_MAP_MEMORY_DMA] = { /* hDma: where the page tables are */
+		JUDGED, .op = CGPU_OP_MAP_DMA, .hClient = AT(nvos46, hClient),
+		.hParent = AT(nvos46, hDevice), .hObject = AT(nvos46, hDma),
+	},
+	[NV_ESC_RM_UNMAP_MEMORY_DMA] = {
+		JUDGED, .op = CGPU_OP_UNMAP_DMA, .hClient = AT(nvos47, hClient),
+		.hParent = AT(nvos47, hDevice), .hObject = AT(nvos47, hDma),
+	},
+	[NV_ESC_RM_BIND_CONTEXT_DMA] = {
+		JUDGED, .size = sizeof(struct nvos49), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos49, hClient), .hObject = AT(nvos49, hCtxDma),
+		.status = AT(nvos49, status),
+	},
+	[NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO] = {
+		JUDGED, .size = sizeof(struct nvos56), .op = CGPU_OP_CLIENT_CALL,
+		.hClient = AT(nvos56, hClient), .hObject = AT(nvos56, hMemory),
+		.status = AT(nvos56, status),
+	},
+	[NV_ESC_ALLOC_OS_EVENT] = {
+		JUDGED, .size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
+		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
+	},
+	[NV_ESC_FREE_OS_EVENT] = {
+		JUDGED, .size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
+		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
+	},
+	[NV_ESC_REGISTER_FD] = {
+		JUDGED, .size = sizeof(struct nv_ioctl_register_fd), .op = CGPU_OP_REGISTER_FD,
+		.fd = AT(nv_ioctl_register_fd, ctl_fd),
+	},
+	[NV_ESC_EXPORT_TO_DMABUF_FD] = {
+		JUDGED, .op = CGPU_OP_EXPORT_DMABUF,
+		.hClient = AT(nv_ioctl_export_dmabuf, hClient),
+		.fd = AT(nv_ioctl_export_dmabuf, fd),
+	},
+	/* they name no object and no descriptor of anybody */
+	[NV_ESC_CARD_INFO] = PASSED,
+	[NV_ESC_STATUS_CODE] = PASSED,
+	[NV_ESC_CHECK_VERSION_STR] = PASSED,
+	[NV_ESC_IOCTL_XFER_CMD] = PASSED, /* what it wraps is judged */
+	[NV_ESC_ATTACH_GPUS_TO_FD] = PASSED,
+	[NV_ESC_SYS_PARAMS] = PASSED,
+	[NV_ESC_NUMA_INFO] = PASSED,
+	[NV_ESC_WAIT_OPEN_COMPLETE] = PASSED,
+	/* not listed; of these sizes in all branches from 535 to 595 that have them */
+	[NV_ESC_RM_I2C_ACCESS] = { .unlisted_size = 32 },
+	[NV_ESC_RM_IDLE_CHANNELS] = { .unlisted_size = 56 },
+	[NV_ESC_RM_ACCESS_REGISTRY] = { .unlisted_size = 72 },
+	[NV_ESC_RM_GET_EVENT_DATA] = { .unlisted_size = 16 },
+	[NV_ESC_RM_LOCKLESS_DIAGNOSTIC] = { .unlisted_size = 15412 },
+	[NV_ESC_QUERY_DEVICE_INTR] = { .unlisted_size = 8 },
+	[NV_ESC_SET_NUMA_STATUS] = { .unlisted_size = 4 },
+};
+
+/* UVM_INITIALIZE's number is too large to be a place in a table. */
+const struct cgpu_ioctl_rule cgpu_uvm_initialize = {
+	JUDGED, .size = sizeof(struct uvm_initialize), .op = CGPU_OP_UVM_INITIALIZE,
+	.flags = AT(uvm_initialize, flags), .status = AT(uvm_initialize, rmStatus),
+};
+
+/* By number. Of a client and the descriptor of its file, which stand together, the client. */
+const struct cgpu_ioctl_rule cgpu_uvm_commands[CGPU_UVM_COMMANDS] = {
+	[UVM_REGISTER_GPU] = {
+		JUDGED, .size = sizeof(struct uvm_register_gpu), .op = CGPU_OP_UVM_REGISTER_GPU,
+		.gpu = AT(uvm_register_gpu, gpu), .hClient = AT(uvm_register_gpu, hClient),
+		.status = AT(uvm_register_gpu, rmStatus),
+	},
+	[UVM_UNREGISTER_GPU] = {
+		JUDGED, .size = sizeof(struct uvm_unregister_gpu),
+		.op = CGPU_OP_UVM_UNREGISTER_GPU,
+		.gpu = AT(uvm_unregister_gpu, gpu), .status = AT(uvm_unregister_gpu, rmStatus),
+	},
+	[UVM_REGISTER_GPU_VASPACE] = {
+		JUDGED, .size = sizeof(struct uvm_register_vaspace),
+		.op = CGPU_OP_UVM_REGISTER_VASPACE,
+		.gpu = AT(uvm_register_vaspace, gpu),
+		.hClient = AT(uvm_register_vaspace, hClient),
+		.hObject = AT(uvm_register_vaspace, hVaSpace),
+		.status = AT(uvm_register_vaspace, rmStatus),
+	},
+	[UVM_UNREGISTER_GPU_VASPACE] = {
+		JUDGED, .size = sizeof(struct uvm_unregister_vaspace),
+		.op = CGPU_OP_UVM_UNREGISTER_VASPACE,
+		.gpu = AT(uvm_unregister_vaspace, gpu),
+		.status = AT(uvm_unregister_vaspace, rmStatus),
+	},
+	/* the handles are in its tail */
+	[UVM_UNREGISTER_CHANNEL] = { JUDGED, .op = CGPU_OP_UVM_UNREGISTER_CHANNEL },
+	[UVM_REGISTER_CHANNEL] = {
+		JUDGED, .size = sizeof(struct uvm_register_channel),
+		.op = CGPU_OP_UVM_REGISTER_CHANNEL,
+		.gpu = AT(uvm_register_channel, gpu), .base = AT(uvm_register_channel, base),
+		.hClient = AT(uvm_register_channel, hClient),
+		.hObject = AT(uvm_register_channel, hChannel),
+		.status = AT(uvm_register_channel, rmStatus),
+	},
+	[UVM_ALLOC_DEVICE_P2P] = {
+		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, .base = AT(uvm_alloc_device_p2p, base),
+		.hClient = AT(uvm_alloc_device_p2p, hClient),
+		.hObject = AT(uvm_alloc_device_p2p, hMemory),
+		.status = AT(uvm_alloc_device_p2p, rmStatus),
+	},
+	[UVM_MAP_EXTERNAL_ALLOCATION] = { /* the handles are in its tail */
+		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, .base = AT(uvm_map_external_head, base),
+	},
+	[UVM_UNMAP_EXTERNAL] = {
+		JUDGED, .size = sizeof(struct uvm_unmap_external),
+		.op = CGPU_OP_UVM_UNMAP_EXTERNAL,
+		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
+		.status = AT(uvm_unmap_external, rmStatus),
+	},
+	[UVM_MAP_EXTERNAL_SPARSE] = {
+		JUDGED, .size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_MAP_SPARSE,
+		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		.status = AT(uvm_map_sparse, rmStatus),
+	},
+	[UVM_MAP_DYNAMIC_PARALLELISM_REGION] = {
+		JUDGED, .size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_PARALLELISM,
+		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		.status = AT(uvm_map_sparse, rmStatus),
+	},
+	[UVM_FREE] = { JUDGED, .op = CGPU_OP_UVM_FREE }, /* uvm_free, or uvm_free_by_base */
+	[UVM_CREATE_EXTERNAL_RANGE] = {
+		JUDGED, .op = CGPU_OP_UVM_CREATE_EXTERNAL,
+		.base = AT(uvm_create_external, base), .status = AT(uvm_create_external, rmStatus),
+	},
+	[UVM_ALLOC_SEMAPHORE_POOL] = {
+		JUDGED, .op = CGPU_OP_UVM_SEMAPHORE_POOL, .base = AT(uvm_semaphore_pool_head, base),
+	},
+	/* they act on the va_space of their own file */
+	[UVM_CREATE_RANGE_GROUP] = PASSED,
+	[UVM_DESTROY_RANGE_GROUP] = PASSED,
+	[UVM_ENABLE_PEER_ACCESS] = PASSED,
+	[UVM_DISABLE_PEER_ACCESS] = PASSED,
+	[UVM_SET_RANGE_GROUP] = PASSED,
+	[UVM_PAGEABLE_MEM_ACCESS] = PASSED,
+	[UVM_PREVENT_MIGRATION_RANGE_GROUPS] = PASSED,
+	[UVM_ALLOW_MIGRATION_RANGE_GROUPS] = PASSED,
+	[UVM_SET_PREFERRED_LOCATION] = PASSED,
+	[UVM_UNSET_PREFERRED_LOCATION] = PASSED,
+	[UVM_ENABLE_READ_DUPLICATION] = PASSED,
+	[UVM_DISABLE_READ_DUPLICATION] = PASSED,
+	[UVM_SET_ACCESSED_BY] = PASSED,
+	[UVM_UNSET_ACCESSED_BY] = PASSED,
+	[UVM_MIGRATE] = PASSED,
+	[UVM_MIGRATE_RANGE_GROUP] = PASSED,
+	[UVM_PAGEABLE_MEM_ACCESS_ON_GPU] = PASSED,
+	[UVM_VALIDATE_VA_RANGE] = PASSED,
+	[UVM_MM_INITIALIZE] = PASSED,
+	[UVM_DISCARD] = PASSED,
+};
+
 /* Without a branch that depends on the number: this is on the way of every control. */
 static const struct cgpu_rule *find(const struct cgpu_rule *rules, uint32_t count,
 				    uint32_t number)
@@ -565,108 +781,18 @@ const struct cgpu_rule *cgpu_class_rule(uint32_t hClass)
 
 uint32_t cgpu_escape_judge(uint32_t nr)
 {
-	switch (nr) {
-	case NV_ESC_RM_ALLOC_MEMORY:
-	case NV_ESC_RM_ALLOC_OBJECT:
-	case NV_ESC_RM_FREE:
-	case NV_ESC_RM_CONTROL:
-	case NV_ESC_RM_ALLOC:
-	case NV_ESC_RM_DUP_OBJECT:
-	case NV_ESC_RM_SHARE:
-	case NV_ESC_RM_VID_HEAP_CONTROL:
-	case NV_ESC_RM_MAP_MEMORY:
-	case NV_ESC_RM_UNMAP_MEMORY:
-	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
-	case NV_ESC_RM_MAP_MEMORY_DMA:
-	case NV_ESC_RM_UNMAP_MEMORY_DMA:
-	case NV_ESC_RM_BIND_CONTEXT_DMA:
-	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
-	case NV_ESC_REGISTER_FD:
-	case NV_ESC_ALLOC_OS_EVENT:
-	case NV_ESC_FREE_OS_EVENT:
-	case NV_ESC_EXPORT_TO_DMABUF_FD:
-		return CGPU_JUDGE_CORE;
-	/* they name no object and no descriptor of anybody */
-	case NV_ESC_CARD_INFO:
-	case NV_ESC_STATUS_CODE:
-	case NV_ESC_CHECK_VERSION_STR:
-	case NV_ESC_IOCTL_XFER_CMD:
-	case NV_ESC_ATTACH_GPUS_TO_FD:
-	case NV_ESC_SYS_PARAMS:
-	case NV_ESC_NUMA_INFO:
-	case NV_ESC_WAIT_OPEN_COMPLETE:
-		return CGPU_JUDGE_DRIVER;
-	default:
-		return CGPU_JUDGE_NONE;
-	}
+	return nr < CGPU_ESCAPES ? cgpu_escapes[nr].judge : CGPU_JUDGE_NONE;
 }
 
 uint32_t cgpu_escape_unlisted_size(uint32_t nr)
 {
-	/* the same in all branches from 535 to 595 that have them */
-	switch (nr) {
-	case NV_ESC_RM_I2C_ACCESS:
-		return 32;
-	case NV_ESC_RM_IDLE_CHANNELS:
-		return 56;
-	case NV_ESC_RM_ACCESS_REGISTRY:
-		return 72;
-	case NV_ESC_RM_GET_EVENT_DATA:
-		return 16;
-	case NV_ESC_RM_LOCKLESS_DIAGNOSTIC:
-		return 15412;
-	case NV_ESC_QUERY_DEVICE_INTR:
-		return 8;
-	case NV_ESC_SET_NUMA_STATUS:
-		return 4;
-	default:
-		return 0;
-	}
+	return nr < CGPU_ESCAPES ? cgpu_escapes[nr].unlisted_size : 0;
 }
 
 uint32_t cgpu_uvm_judge(uint32_t cmd)
 {
-	switch (cmd) {
-	case UVM_INITIALIZE:
-	case UVM_DEINITIALIZE:
-	case UVM_REGISTER_GPU:
-	case UVM_UNREGISTER_GPU:
-	case UVM_REGISTER_GPU_VASPACE:
-	case UVM_UNREGISTER_GPU_VASPACE:
-	case UVM_REGISTER_CHANNEL:
-	case UVM_UNREGISTER_CHANNEL:
-	case UVM_MAP_EXTERNAL_ALLOCATION:
-	case UVM_UNMAP_EXTERNAL:
-	case UVM_FREE:
-	case UVM_CREATE_EXTERNAL_RANGE:
-	case UVM_ALLOC_SEMAPHORE_POOL:
-	case UVM_ALLOC_DEVICE_P2P:
-	case UVM_MAP_EXTERNAL_SPARSE:
-	case UVM_MAP_DYNAMIC_PARALLELISM_REGION:
+	/* numbers too large to be a place in a table */
+	if (cmd == UVM_INITIALIZE || cmd == UVM_DEINITIALIZE)
 		return CGPU_JUDGE_CORE;
-	/* they act on the va_space of their own file */
-	case UVM_CREATE_RANGE_GROUP:
-	case UVM_DESTROY_RANGE_GROUP:
-	case UVM_ENABLE_PEER_ACCESS:
-	case UVM_DISABLE_PEER_ACCESS:
-	case UVM_SET_RANGE_GROUP:
-	case UVM_PAGEABLE_MEM_ACCESS:
-	case UVM_PREVENT_MIGRATION_RANGE_GROUPS:
-	case UVM_ALLOW_MIGRATION_RANGE_GROUPS:
-	case UVM_SET_PREFERRED_LOCATION:
-	case UVM_UNSET_PREFERRED_LOCATION:
-	case UVM_ENABLE_READ_DUPLICATION:
-	case UVM_DISABLE_READ_DUPLICATION:
-	case UVM_SET_ACCESSED_BY:
-	case UVM_UNSET_ACCESSED_BY:
-	case UVM_MIGRATE:
-	case UVM_MIGRATE_RANGE_GROUP:
-	case UVM_PAGEABLE_MEM_ACCESS_ON_GPU:
-	case UVM_VALIDATE_VA_RANGE:
-	case UVM_MM_INITIALIZE:
-	case UVM_DISCARD:
-		return CGPU_JUDGE_DRIVER;
-	default:
-		return CGPU_JUDGE_NONE;
-	}
+	return cmd < CGPU_UVM_COMMANDS ? cgpu_uvm_commands[cmd].judge : CGPU_JUDGE_NONE;
 }

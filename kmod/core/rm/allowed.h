@@ -51,6 +51,69 @@ enum cgpu_uvm_numbers {
 	CGPU_UVM_NUMBERS = 128
 };
 
+/* What an escape or a command of UVM is to the core; one that has no rule is OTHER, too. */
+enum cgpu_op {
+	CGPU_OP_OTHER,           /* nothing here that the core accounts */
+	CGPU_OP_ALLOC,           /* RM_ALLOC, RM_ALLOC_OBJECT */
+	CGPU_OP_FREE,            /* RM_FREE, VID_HEAP_CONTROL FREE */
+	CGPU_OP_CONTROL,
+	CGPU_OP_HEAP_ALLOC,      /* VID_HEAP_CONTROL ALLOC_*: memory */
+	CGPU_OP_HEAP_INFO,       /* VID_HEAP_CONTROL INFO */
+	CGPU_OP_HEAP_OTHER,
+	CGPU_OP_ALLOC_MEMORY,
+	CGPU_OP_CONTEXT_DMA,
+	CGPU_OP_DUP,
+	CGPU_OP_CLIENT_CALL,     /* names a client, otherwise not interpreted */
+	CGPU_OP_REGISTER_FD,
+	CGPU_OP_OS_EVENT,        /* ALLOC_OS_EVENT, FREE_OS_EVENT */
+	CGPU_OP_MAP_DMA,
+	CGPU_OP_UNMAP_DMA,
+	CGPU_OP_MAP_MEMORY,      /* for the processor */
+	CGPU_OP_UNMAP_MEMORY,
+	CGPU_OP_EXPORT_DMABUF,
+	CGPU_OP_UVM_INITIALIZE,
+	CGPU_OP_UVM_DEINITIALIZE,
+	CGPU_OP_UVM_REGISTER_GPU,
+	CGPU_OP_UVM_UNREGISTER_GPU,
+	CGPU_OP_UVM_REGISTER_VASPACE,
+	CGPU_OP_UVM_UNREGISTER_VASPACE,
+	CGPU_OP_UVM_REGISTER_CHANNEL,
+	CGPU_OP_UVM_UNREGISTER_CHANNEL,
+	CGPU_OP_UVM_MAP_EXTERNAL,
+	CGPU_OP_UVM_UNMAP_EXTERNAL,
+	CGPU_OP_UVM_FREE,
+	CGPU_OP_UVM_MAP_SPARSE,
+	CGPU_OP_UVM_SEMAPHORE_POOL,
+	CGPU_OP_UVM_PARALLELISM,
+	CGPU_OP_UVM_CREATE_EXTERNAL
+};
+
+enum cgpu_ioctl_rule_count {
+	CGPU_ESCAPES = 256,
+	CGPU_UVM_COMMANDS = 96      /* none listed has a higher number, but for those two */
+};
+
+/*
+ * An escape or a command of UVM: who judges it, what it is, and what its argument says. Of
+ * each field its offset and one more, 0: there is none, or decode.c finds it, for another
+ * branch has it elsewhere, or another function of the command.
+ */
+struct cgpu_ioctl_rule {
+	uint16_t size;              /* the only one that the driver takes; 0: decode.c knows it */
+	uint16_t unlisted_size;     /* of what is not listed, and drivers serve */
+	uint8_t judge;              /* enum cgpu_judge */
+	uint8_t op;                 /* enum cgpu_op; 0: not interpreted */
+	uint8_t hClient, hParent, hObject, hClass, flags, status, fd;
+	uint8_t params, rights;     /* pointers: to parameters, to rights (struct nvos64) */
+	uint8_t gpu;                /* UUID of a card */
+	uint8_t base;               /* UVM: an address, its length follows */
+	bool makes;                 /* the driver may choose hObject */
+};
+
+extern const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES];
+extern const struct cgpu_ioctl_rule cgpu_uvm_commands[CGPU_UVM_COMMANDS];
+extern const struct cgpu_ioctl_rule cgpu_uvm_initialize;
+
 /* Return: the rule of control `cmd`; one that says CGPU_JUDGE_NONE if there is none. */
 const struct cgpu_rule *cgpu_control_rule(uint32_t cmd);
 /* The same of a class. */

@@ -3,7 +3,7 @@
  * The driver accepts an escape only if its size is exactly the size of its
  * struct, so the size is checked the same way here and every field is then
  * in bounds. What is listed and not interpreted is CGPU_OP_OTHER: the driver
- * decides. One table says what each command is and where its fields are, from the
+ * decides. allowed.c says what each command is and where its fields are, by the
  * structures of structs.h, equal in the branches 535 to 595 unless struct cgpu_abi
  * carries them.
  */
@@ -11,201 +11,7 @@
 #include "core/rm/decode.h"
 #include "core/rm/structs.h"
 
-/* ------------------------------------------------------------ layouts */
-
-/*
- * What a command's argument says, and where: of each field its offset and one more, 0:
- * there is none, or decode_rest() finds it, for another branch has it elsewhere, or
- * another function of the command.
- */
-struct layout {
-	uint16_t size;      /* the only one that the driver takes; 0: see varying_size() */
-	uint8_t op;         /* enum cgpu_op; 0: not interpreted */
-	uint8_t hClient, hParent, hObject, hClass, flags, status, fd;
-	uint8_t gpu;        /* UUID of a card */
-	uint8_t base;       /* UVM: an address, its length follows */
-	bool makes;         /* the driver may choose hObject */
-};
-
-#define AT(type, field) (offsetof(struct type, field) + 1)
-
-static const struct layout escapes[256] = {
-	[NV_ESC_RM_ALLOC_MEMORY] = {
-		.size = sizeof(struct nvos02_fd), .op = CGPU_OP_ALLOC_MEMORY,
-		.hClient = AT(nvos02, hRoot), .hParent = AT(nvos02, hObjectParent),
-		.hObject = AT(nvos02, hObjectNew), .makes = true, .hClass = AT(nvos02, hClass),
-		.flags = AT(nvos02, flags), .status = AT(nvos02, status),
-	},
-	[NV_ESC_RM_ALLOC_OBJECT] = {
-		.size = sizeof(struct nvos05), .op = CGPU_OP_ALLOC,
-		.hClient = AT(nvos05, hRoot), .hParent = AT(nvos05, hObjectParent),
-		.hObject = AT(nvos05, hObjectNew), .makes = true, .hClass = AT(nvos05, hClass),
-		.status = AT(nvos05, status),
-	},
-	[NV_ESC_RM_FREE] = {
-		.size = sizeof(struct nvos00), .op = CGPU_OP_FREE,
-		.hClient = AT(nvos00, hRoot), .hParent = AT(nvos00, hObjectParent),
-		.hObject = AT(nvos00, hObjectOld), .status = AT(nvos00, status),
-	},
-	[NV_ESC_RM_CONTROL] = { .size = sizeof(struct nvos54), .op = CGPU_OP_CONTROL },
-	[NV_ESC_RM_ALLOC] = { /* struct nvos21, or nvos64, which has its status elsewhere */
-		.op = CGPU_OP_ALLOC,
-		.hClient = AT(nvos21, hRoot), .hParent = AT(nvos21, hObjectParent),
-		.hObject = AT(nvos21, hObjectNew), .makes = true, .hClass = AT(nvos21, hClass),
-	},
-	[NV_ESC_RM_DUP_OBJECT] = {
-		.size = sizeof(struct nvos55), .op = CGPU_OP_DUP,
-		.hClient = AT(nvos55, hClient), .hParent = AT(nvos55, hParent),
-		.hObject = AT(nvos55, hObject), .makes = true, .status = AT(nvos55, status),
-	},
-	[NV_ESC_RM_SHARE] = {
-		.size = sizeof(struct nvos57), .op = CGPU_OP_CLIENT_CALL,
-		.hClient = AT(nvos57, hClient), .hObject = AT(nvos57, hObject),
-		.status = AT(nvos57, status),
-	},
-	[NV_ESC_RM_VID_HEAP_CONTROL] = {
-		.size = sizeof(struct nvos32), .op = CGPU_OP_HEAP_OTHER,
-		.hClient = AT(nvos32, hRoot), .hParent = AT(nvos32, hObjectParent),
-		.status = AT(nvos32, status),
-	},
-	[NV_ESC_RM_MAP_MEMORY] = {
-		.size = sizeof(struct nvos33_fd), .op = CGPU_OP_MAP_MEMORY,
-		.hClient = AT(nvos33, hClient), .hParent = AT(nvos33, hDevice),
-		.hObject = AT(nvos33, hMemory), .fd = AT(nvos33_fd, fd),
-		.status = AT(nvos33, status),
-	},
-	[NV_ESC_RM_UNMAP_MEMORY] = {
-		.size = sizeof(struct nvos34), .op = CGPU_OP_UNMAP_MEMORY,
-		.hClient = AT(nvos34, hClient), .hObject = AT(nvos34, hMemory),
-		.status = AT(nvos34, status),
-	},
-	[NV_ESC_RM_ALLOC_CONTEXT_DMA2] = { /* hObjectParent is the client here */
-		.size = sizeof(struct nvos39), .op = CGPU_OP_CONTEXT_DMA,
-		.hClient = AT(nvos39, hObjectParent), .hObject = AT(nvos39, hObjectNew),
-		.makes = true, .hClass = AT(nvos39, hClass), .status = AT(nvos39, status),
-	},
-	[NV_ESC_RM_MAP_MEMORY_DMA] = { /* hDma: where the page tables are */
-		.op = CGPU_OP_MAP_DMA,
-		.hClient = AT(nvos46, hClient), .hParent = AT(nvos46, hDevice),
-		.hObject = AT(nvos46, hDma),
-	},
-	[NV_ESC_RM_UNMAP_MEMORY_DMA] = {
-		.op = CGPU_OP_UNMAP_DMA,
-		.hClient = AT(nvos47, hClient), .hParent = AT(nvos47, hDevice),
-		.hObject = AT(nvos47, hDma),
-	},
-	[NV_ESC_RM_BIND_CONTEXT_DMA] = {
-		.size = sizeof(struct nvos49), .op = CGPU_OP_CLIENT_CALL,
-		.hClient = AT(nvos49, hClient), .hObject = AT(nvos49, hCtxDma),
-		.status = AT(nvos49, status),
-	},
-	[NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO] = {
-		.size = sizeof(struct nvos56), .op = CGPU_OP_CLIENT_CALL,
-		.hClient = AT(nvos56, hClient), .hObject = AT(nvos56, hMemory),
-		.status = AT(nvos56, status),
-	},
-	[NV_ESC_ALLOC_OS_EVENT] = {
-		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
-		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
-	},
-	[NV_ESC_FREE_OS_EVENT] = {
-		.size = sizeof(struct nv_ioctl_os_event), .op = CGPU_OP_OS_EVENT,
-		.hClient = AT(nv_ioctl_os_event, hClient), .status = AT(nv_ioctl_os_event, status),
-	},
-	[NV_ESC_REGISTER_FD] = {
-		.size = sizeof(struct nv_ioctl_register_fd), .op = CGPU_OP_REGISTER_FD,
-		.fd = AT(nv_ioctl_register_fd, ctl_fd),
-	},
-	[NV_ESC_EXPORT_TO_DMABUF_FD] = {
-		.op = CGPU_OP_EXPORT_DMABUF,
-		.hClient = AT(nv_ioctl_export_dmabuf, hClient),
-		.fd = AT(nv_ioctl_export_dmabuf, fd),
-	},
-};
-
-/* UVM_INITIALIZE's number is too large to be a place in a table. */
-static const struct layout uvm_initialize_layout = {
-	.size = sizeof(struct uvm_initialize), .op = CGPU_OP_UVM_INITIALIZE,
-	.flags = AT(uvm_initialize, flags), .status = AT(uvm_initialize, rmStatus),
-};
-
-static const struct layout uvm_commands[] = {
-	[UVM_REGISTER_GPU] = {
-		.size = sizeof(struct uvm_register_gpu), .op = CGPU_OP_UVM_REGISTER_GPU,
-		.gpu = AT(uvm_register_gpu, gpu), .hClient = AT(uvm_register_gpu, hClient),
-		.status = AT(uvm_register_gpu, rmStatus),
-	},
-	[UVM_UNREGISTER_GPU] = {
-		.size = sizeof(struct uvm_unregister_gpu),
-		.op = CGPU_OP_UVM_UNREGISTER_GPU,
-		.gpu = AT(uvm_unregister_gpu, gpu), .status = AT(uvm_unregister_gpu, rmStatus),
-	},
-	[UVM_REGISTER_GPU_VASPACE] = {
-		.size = sizeof(struct uvm_register_vaspace),
-		.op = CGPU_OP_UVM_REGISTER_VASPACE,
-		.gpu = AT(uvm_register_vaspace, gpu),
-		.hClient = AT(uvm_register_vaspace, hClient),
-		.hObject = AT(uvm_register_vaspace, hVaSpace),
-		.status = AT(uvm_register_vaspace, rmStatus),
-	},
-	[UVM_UNREGISTER_GPU_VASPACE] = {
-		.size = sizeof(struct uvm_unregister_vaspace),
-		.op = CGPU_OP_UVM_UNREGISTER_VASPACE,
-		.gpu = AT(uvm_unregister_vaspace, gpu),
-		.status = AT(uvm_unregister_vaspace, rmStatus),
-	},
-	[UVM_UNREGISTER_CHANNEL] = { /* the handles are in its tail */
-		.op = CGPU_OP_UVM_UNREGISTER_CHANNEL,
-	},
-	[UVM_REGISTER_CHANNEL] = {
-		.size = sizeof(struct uvm_register_channel),
-		.op = CGPU_OP_UVM_REGISTER_CHANNEL,
-		.gpu = AT(uvm_register_channel, gpu),
-		.hClient = AT(uvm_register_channel, hClient),
-		.hObject = AT(uvm_register_channel, hChannel),
-		.base = AT(uvm_register_channel, base),
-		.status = AT(uvm_register_channel, rmStatus),
-	},
-	[UVM_ALLOC_DEVICE_P2P] = {
-		.op = CGPU_OP_UVM_MAP_EXTERNAL,
-		.base = AT(uvm_alloc_device_p2p, base),
-		.hClient = AT(uvm_alloc_device_p2p, hClient),
-		.hObject = AT(uvm_alloc_device_p2p, hMemory),
-		.status = AT(uvm_alloc_device_p2p, rmStatus),
-	},
-	[UVM_MAP_EXTERNAL_ALLOCATION] = { /* the handles are in its tail */
-		.op = CGPU_OP_UVM_MAP_EXTERNAL,
-		.base = AT(uvm_map_external_head, base),
-	},
-	[UVM_UNMAP_EXTERNAL] = {
-		.size = sizeof(struct uvm_unmap_external),
-		.op = CGPU_OP_UVM_UNMAP_EXTERNAL,
-		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
-		.status = AT(uvm_unmap_external, rmStatus),
-	},
-	[UVM_MAP_EXTERNAL_SPARSE] = {
-		.size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_MAP_SPARSE,
-		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
-		.status = AT(uvm_map_sparse, rmStatus),
-	},
-	[UVM_MAP_DYNAMIC_PARALLELISM_REGION] = {
-		.size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_PARALLELISM,
-		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
-		.status = AT(uvm_map_sparse, rmStatus),
-	},
-	[UVM_FREE] = { /* struct uvm_free, or uvm_free_by_base */
-		.op = CGPU_OP_UVM_FREE,
-	},
-	[UVM_CREATE_EXTERNAL_RANGE] = {
-		.op = CGPU_OP_UVM_CREATE_EXTERNAL,
-		.base = AT(uvm_create_external, base),
-		.status = AT(uvm_create_external, rmStatus),
-	},
-	[UVM_ALLOC_SEMAPHORE_POOL] = {
-		.op = CGPU_OP_UVM_SEMAPHORE_POOL,
-		.base = AT(uvm_semaphore_pool_head, base),
-	},
-};
+/* ------------------------------------------------------------ sizes */
 
 /* as the driver compares them, and the last field of each that is read from a table */
 _Static_assert(sizeof(struct nvos02_fd) == 56 && sizeof(struct nvos05) == 20, "nvos.h");
@@ -239,16 +45,16 @@ _Static_assert(sizeof(struct uvm_register_gpu) == 40 && sizeof(struct uvm_unregi
 	       sizeof(struct uvm_create_external) == 24 &&
 	       sizeof(struct uvm_semaphore_pool_tail) == 16, "uvm_ioctl.h");
 
-/* Return: a layout without an op: the core does not interpret it. */
-static const struct layout *layout_of(uint32_t device, uint32_t nr)
+/* Return: a row without an op: the core does not interpret it. */
+static const struct cgpu_ioctl_rule *rule_of(uint32_t device, uint32_t nr)
 {
-	static const struct layout other;
+	static const struct cgpu_ioctl_rule other;
 
 	if (device != CGPU_DEVICE_UVM)
-		return nr < sizeof(escapes) / sizeof(escapes[0]) ? &escapes[nr] : &other;
+		return nr < CGPU_ESCAPES ? &cgpu_escapes[nr] : &other;
 	if (nr == UVM_INITIALIZE)
-		return &uvm_initialize_layout;
-	return nr < sizeof(uvm_commands) / sizeof(uvm_commands[0]) ? &uvm_commands[nr] : &other;
+		return &cgpu_uvm_initialize;
+	return nr < CGPU_UVM_COMMANDS ? &cgpu_uvm_commands[nr] : &other;
 }
 
 /* Of a structure that a branch has longer than another. */
@@ -278,21 +84,22 @@ static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t n
 }
 
 /* bytes of the only argument that the driver takes; 0: the core does not interpret it */
-static uint32_t size_of(const struct cgpu_abi *abi, const struct layout *layout, uint32_t nr)
+static uint32_t size_of(const struct cgpu_abi *abi, const struct cgpu_ioctl_rule *rule,
+			uint32_t nr)
 {
-	return layout->size ? layout->size : varying_size(abi, layout->op, nr);
+	return rule->size ? rule->size : varying_size(abi, rule->op, nr);
 }
 
-static bool size_fits(const struct cgpu_abi *abi, uint32_t device, const struct layout *layout,
-		      uint32_t nr, uint32_t size)
+static bool size_fits(const struct cgpu_abi *abi, uint32_t device,
+		      const struct cgpu_ioctl_rule *rule, uint32_t nr, uint32_t size)
 {
-	if (layout->size)
-		return size == layout->size;
-	if (layout->op == CGPU_OP_ALLOC)
+	if (rule->size)
+		return size == rule->size;
+	if (rule->op == CGPU_OP_ALLOC)
 		return size == sizeof(struct nvos21) || size == sizeof(struct nvos64);
 	/* what is not interpreted: of UVM it has no size, of RM its own */
-	return size == varying_size(abi, layout->op, nr) ||
-	       (!layout->op && device != CGPU_DEVICE_UVM);
+	return size == varying_size(abi, rule->op, nr) ||
+	       (!rule->op && device != CGPU_DEVICE_UVM);
 }
 
 bool cgpu_goes_to_rm(uint32_t device, uint32_t nr)
@@ -316,7 +123,7 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 	uint32_t nr = cmd & 0xff; /* _IOC_NR */
 
 	if (device == CGPU_DEVICE_UVM)
-		return size_of(abi, layout_of(device, cmd), cmd);
+		return size_of(abi, rule_of(device, cmd), cmd);
 	if (nr != NV_ESC_IOCTL_XFER_CMD && !cgpu_interprets(nr))
 		return 0;
 	return (cmd >> 16) & 0x3fff; /* _IOC_SIZE */
@@ -508,32 +315,32 @@ static uint32_t read32(const void *args, uint8_t place)
 	return place ? cgpu_get32(args, place - 1u) : 0;
 }
 
-static void decode_fields(const struct layout *layout, const void *args,
+static void decode_fields(const struct cgpu_ioctl_rule *rule, const void *args,
 			  struct cgpu_request *req)
 {
-	req->op = layout->op;
-	req->hClient = read32(args, layout->hClient);
-	req->hParent = read32(args, layout->hParent);
-	req->hObject = read32(args, layout->hObject);
-	req->flags = read32(args, layout->flags);
-	if (layout->makes)
-		req->hObject_offset = layout->hObject - 1u;
-	if (layout->hClass) {
-		req->hClass = read32(args, layout->hClass);
+	req->op = rule->op;
+	req->hClient = read32(args, rule->hClient);
+	req->hParent = read32(args, rule->hParent);
+	req->hObject = read32(args, rule->hObject);
+	req->flags = read32(args, rule->flags);
+	if (rule->makes)
+		req->hObject_offset = rule->hObject - 1u;
+	if (rule->hClass) {
+		req->hClass = read32(args, rule->hClass);
 		/* decode_alloc() wants more of the rule */
-		if (layout->op != CGPU_OP_ALLOC)
+		if (rule->op != CGPU_OP_ALLOC)
 			req->judge = cgpu_class_rule(req->hClass)->judge;
 	}
-	if (layout->fd)
-		req->fd = (int32_t)read32(args, layout->fd);
-	if (layout->status)
-		req->status_offset = layout->status - 1u;
-	if (layout->gpu)
-		memcpy(req->gpu_uuid, (const uint8_t *)args + layout->gpu - 1,
+	if (rule->fd)
+		req->fd = (int32_t)read32(args, rule->fd);
+	if (rule->status)
+		req->status_offset = rule->status - 1u;
+	if (rule->gpu)
+		memcpy(req->gpu_uuid, (const uint8_t *)args + rule->gpu - 1,
 		       sizeof(req->gpu_uuid));
-	if (layout->base) {
-		req->base = cgpu_get64(args, layout->base - 1u);
-		req->length_bytes = cgpu_get64(args, layout->base + 7u);
+	if (rule->base) {
+		req->base = cgpu_get64(args, rule->base - 1u);
+		req->length_bytes = cgpu_get64(args, rule->base + 7u);
 	}
 }
 
@@ -613,7 +420,7 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		const void *args, uint32_t size, struct cgpu_request *req)
 {
-	const struct layout *layout = layout_of(device, nr);
+	const struct cgpu_ioctl_rule *rule = rule_of(device, nr);
 
 	*req = (struct cgpu_request){
 		.device = device,
@@ -625,13 +432,13 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		.judge = CGPU_JUDGE_CORE,
 	};
 
-	if (!size_fits(abi, device, layout, nr, size))
+	if (!size_fits(abi, device, rule, nr, size))
 		return -EINVAL;
-	if (layout->op == CGPU_OP_CONTROL) {
+	if (rule->op == CGPU_OP_CONTROL) {
 		/* nearly every call: not field by field */
 		decode_control(abi, args, req);
-	} else if (layout->op && size) {
-		decode_fields(layout, args, req);
+	} else if (rule->op && size) {
+		decode_fields(rule, args, req);
 		decode_rest(abi, args, size, req);
 	} else if (device == CGPU_DEVICE_UVM && nr == UVM_DEINITIALIZE) {
 		req->op = CGPU_OP_UVM_DEINITIALIZE;
