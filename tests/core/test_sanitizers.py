@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -59,3 +60,33 @@ def test_the_sanitizers_are_on(fuzzer: Path, tmp_path: Path) -> None:
     done = subprocess.run([out], capture_output=True, text=True)
     assert done.returncode != 0
     assert "AddressSanitizer" in done.stderr
+
+
+def fuzz_decoder(root: Path, inputs: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [root / "scripts/fuzz-decoder", str(inputs)], capture_output=True, text=True
+    )
+
+
+def test_the_decoder_is_fuzzed_by_one_command() -> None:
+    done = fuzz_decoder(ROOT, 300_001)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert said["inputs"].startswith("300001, decoded ")
+    assert said["findings"] == "none"
+
+
+@pytest.mark.parametrize(("right", "wrong"), [
+    ("return place && place + 3u <= size;", "return place && place <= size;"),
+    ("return size == rule->size;", "return size <= rule->size;"),
+    ("size < offsetof(struct nv_group_alloc, isVgpu)", "size < 4"),
+])  # fmt: skip
+def test_a_decoder_that_reads_too_far_is_found(tmp_path: Path, right: str, wrong: str) -> None:
+    for part in ("kmod/core", "scripts", "tests/core/fuzz", "tests/traces"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    decode = tmp_path / "kmod/core/rm/decode.c"
+    assert decode.read_text().count(right) == 1
+    decode.write_text(decode.read_text().replace(right, wrong))
+    done = fuzz_decoder(tmp_path, 300_000)
+    assert done.returncode == 1
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
