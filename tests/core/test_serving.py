@@ -607,11 +607,8 @@ def test_servers_beside_trainers_have_what_they_ask_for_and_wait_for_each_other_
     tenants = [
         serving.server(arrivals=serving.arrivals(rate, seconds, seed)) for seed in range(servers)
     ]
-    whole = Scenario(
-        (*tenants, *[serving.trainer()] * trainers),
-        policy=serving.FAIR,
-        duration_ns=seconds * 1000 * MS,
-        **serving.CALLS,
+    whole = replace(
+        serving.pair(seconds=seconds), tenants=(*tenants, *[serving.trainer()] * trainers)
     )
     result = run(whole)
     waits: list[float] = []

@@ -22,7 +22,15 @@ from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
-from tests.gpu.serving import adversaries, decoding, pausing, serving, several, trainers, transformer
+from tests.gpu.serving import (
+    adversaries,
+    decoding,
+    pausing,
+    serving,
+    several,
+    trainers,
+    transformer,
+)
 from tests.gpu.shares import alone, latency, many, quotas, resnet, weights
 from tests.gpu.tenants import Bench
 from tests.gpu.used import used

@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 FAIR = 7
-#: A second, beside a server of four requests; Debian's 6.1.192-2: 7.3 million at most. A processor does a
-#: thousand million and more, so that this is the half a percent that is promised, or less.
+#: A second, beside a server of four requests; Debian's 6.1.192-2: 7.3 million at most. Half a
+#: percent of a processor is promised, which does three thousand million and more.
 INSTRUCTIONS = 9_000_000
 
 
