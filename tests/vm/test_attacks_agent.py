@@ -37,6 +37,7 @@ LIMIT_BYTES = 1024 * MIB
 SYS_MEMFD_SECRET = 447
 NV_ERR_INSERT_DUPLICATE_NAME = 0x19
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
+NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1B
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
 NV_ERR_UVM_ADDRESS_IN_USE = 0x68
 #: kmod/core/call/call.h
@@ -561,7 +562,7 @@ def test_what_no_list_names_is_refused_and_told_once(
         "control": NV_ERR_NOT_SUPPORTED,
         "gss": NV_ERR_NOT_SUPPORTED,
         "class": NV_ERR_INVALID_CLASS,
-        "registers": NV_ERR_NOT_SUPPORTED,
+        "registers": NV_ERR_INSUFFICIENT_PERMISSIONS,
     }
     # each tenant of the name is a container of its own
     told = [line for line in events().splitlines() if "not listed" in line]
