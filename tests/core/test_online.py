@@ -160,3 +160,15 @@ def test_a_quota_of_one_changes_nothing_about_who_goes_first() -> None:
     assert both.work(0, SETTLED_NS) == pytest.approx(0.4, abs=0.015)
     assert both.work(1, SETTLED_NS) > 0.4
     assert max(both.taken(2, SECOND_NS)) <= 0.11
+
+
+def test_while_all_but_one_rest_looks_are_rarer_though_a_class_above_may_wake() -> None:
+    server = serving.server(arrivals=(100 * MS,), priority=1)
+    looks = [
+        run(
+            Scenario((server, serving.trainer()), policy=ONLINE, duration_ns=seconds * 1000 * MS)
+        ).cards[0]["demand_looks"]
+        for seconds in (2, 6)
+    ]
+    # who sleeps every 5 ms, who works every 10
+    assert (looks[1] - looks[0]) / 4 <= 210
