@@ -9,7 +9,7 @@ from typing import Any
 
 from pycgpu.request.model import POLICIES
 
-from . import serving
+from . import mps, serving
 from .scenario import MS, SWITCH_NS, Controller, Run, Scenario, Tenant, run
 
 FIXED, FAIR = POLICIES.index("fixed"), POLICIES.index("weighted-conserving")
@@ -169,6 +169,7 @@ def markdown() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += serving.rows()
+    lines += mps.rows()
     lines += [
         "",
         "| simulated | error 1 s | error 100 ms | loss | calls/s |",

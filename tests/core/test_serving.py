@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pycgpu._core import lib
 from pycgpu.request.model import POLICIES
-from pycgpu.simulate import Scenario, Tenant, mixes, run, serving
+from pycgpu.simulate import Scenario, Tenant, mixes, mps, run, serving
 from pycgpu.simulate.scenario import MS, Change
 
 #: The model reproduces what was measured on an H100 to within so much of it.
@@ -21,17 +21,30 @@ TOLERANCE = 0.1
 FOUND_NS = 200 * MS
 
 
-@pytest.mark.parametrize(
-    ("scenario", "measured"),
-    [pytest.param(s, m, id=name) for name, s, m in serving.measured()],
-)
-def test_the_model_reproduces_a_server_beside_a_trainer(
-    scenario: Scenario, measured: serving.Seen
-) -> None:
-    modelled = serving.seen(run(scenario))
+def assert_reproduced(measured: serving.Seen, modelled: serving.Seen) -> None:
     for is_now, was in zip(astuple(modelled), astuple(measured), strict=True):
         if was is not None:
             assert is_now == pytest.approx(was, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "measured"),
+    [pytest.param(s, m, id=name) for name, s, m in serving.measured()],
+)
+def test_the_model_reproduces_a_server_beside_a_trainer(
+    scenarios: tuple[Scenario, ...], measured: serving.Seen
+) -> None:
+    assert_reproduced(measured, serving.median(scenarios))
+
+
+@pytest.mark.parametrize(
+    ("measured", "modelled"),
+    [pytest.param(was, now, id=name) for name, was, now in mps.measured()],
+)
+def test_the_model_reproduces_a_server_beside_a_trainer_under_mps(
+    measured: serving.Seen, modelled: serving.Seen
+) -> None:
+    assert_reproduced(measured, modelled)
 
 
 def beside(tenant: Tenant, seconds: float = 10) -> Scenario:
