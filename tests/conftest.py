@@ -53,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "repeatable (default: the open ones)",
     )
     group.addoption(
+        "--cgroup",
+        type=int,
+        choices=(1, 2),
+        metavar="VERSION",
+        help="hierarchy of cgroups for tests/vm: 1 or 2 (default: what a test needs, else 2)",
+    )
+    group.addoption(
         "--here",
         action="store_true",
         help="run tests/vm on this machine and its own kernel instead of in a VM",

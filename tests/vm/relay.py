@@ -273,6 +273,8 @@ class Relay:
             options: dict[str, Any] = {}
             for marker in reversed(list(item.iter_markers("vm"))):
                 options.update(marker.kwargs)
+            if version := self.config.getoption("--cgroup"):
+                options["cgroup"] = version
             # Drivers of two branches get a machine each: what one leaves behind in the kernel
             # must not be taken for the other's.
             branch = item.callspec.params.get("real_driver", "")  # type: ignore[attr-defined]
