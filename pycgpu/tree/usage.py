@@ -9,7 +9,7 @@ the card's own figures.
 * Time: differences of the container's counters. What a container used since the last reading
   before it ended is the card's total less all others' (of several that ended, by how long each
   was there); it counts as granted no more than that.
-* Memory: the mean of two readings times the time between them.
+* Memory: the mean of two readings times the time between them; the card's is that of all.
 * Energy: the board's, divided by who had the card's engines: a container's part is that of the
   time which it used. What remains, of the time in which nobody ran, is nobody's: the board's idle
   power is in everybody's part while it runs, and in nobody's otherwise.
@@ -59,7 +59,6 @@ class Reading(NamedTuple):
     uuid: str
     model: str | None
     card_bytes: int
-    used_bytes: int
     used_ns: int | None
     joules: float | None
     containers: tuple[Holding, ...]
@@ -141,7 +140,6 @@ def readings(taken: Snapshot, time_ns: int, clock_ns: int) -> list[Reading]:
             view.status.card.uuid,
             None if view.board is None else view.board.name,
             view.status.card.total_bytes,
-            view.status.card.used_bytes,
             view.status.stat.get("used_ns"),
             None if view.board is None else view.board.energy_j,
             tuple(_holding(view, one) for one in view.containers),
@@ -207,7 +205,8 @@ def between(
             parts[index] = part._replace(sums=part.sums._replace(joules=joules * share))
     whole = Sums(
         elapsed_s,
-        (before.used_bytes + after.used_bytes) / 2 * elapsed_s,
+        # not by the card's own node: a container may go between the reading of that and of its own
+        sum(part.sums.byte_seconds for part in parts),
         granted_ns=_sum(part.sums.granted_ns for part in parts),
         used_ns=used_ns,
         throttled_ns=_sum(part.sums.throttled_ns for part in parts),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from pycgpu.cli import main
 from pycgpu.errors import CgpuError
-from pycgpu.tree import snapshot, usage, usage_log
+from pycgpu.tree import procfs, snapshot, usage, usage_log
 from pycgpu.tree.nvml import Board, Nvml
 from pycgpu.tree.recorder import Recorder
 from pycgpu.tree.usage import Reading, Spent
@@ -108,6 +109,29 @@ def test_parts_and_what_is_nobodys_add_up_to_the_cards_own_figures(tree: CoreTre
     assert found["one"].sums.throttled_ns == S
     assert whole.sums.byte_seconds == sum(part.sums.byte_seconds for part in parts)
     assert found["two"].sums.byte_seconds == 3 * GIB * 10
+
+
+def test_memory_of_a_container_that_goes_while_its_card_is_read_is_nobodys(
+    tree: CoreTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The card's node was read with it, its own nodes no more."""
+    tree.create("one", f"gpu=0,mem={4 * GIB}").hold(0, 7, 7, GIB, "a")
+    tree.create("guest", f"gpu=0,mem={4 * GIB}").hold(0, 8, 8, 3 * GIB, "b")
+    readings = [read(tree, 0)]
+    names = procfs.container_names
+
+    def gone(card: int, root: str) -> list[str]:
+        tree.destroy("guest")
+        tree.write()
+        return names(card, root)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(procfs, "container_names", gone)
+        readings.append(read(tree, 10 * S))
+    readings.append(read(tree, 20 * S))
+    for before, after in pairwise(readings):
+        whole, parts = usage.between(before, after)
+        assert whole.sums.byte_seconds == sum(part.sums.byte_seconds for part in parts)
 
 
 def test_one_that_came_and_one_that_went_have_their_own_time_and_the_rest_of_the_cards(
