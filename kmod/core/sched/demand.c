@@ -461,6 +461,20 @@ static void forget_rates(struct cgpu_demand_slot *d)
 }
 
 /*
+ * Alone, the card takes what a program submits at once if that is what holds it up, and is
+ * behind if the program does not wait for it: on an H100 something was queued in 6 to 24 % of
+ * the looks at PyTorch without a graph, and in all at ResNet-50, three steps ahead.
+ */
+static bool is_ahead(struct cgpu_demand_slot *d)
+{
+	uint32_t full = d->queued ? 256 : 0;
+
+	d->fulls = d->is_tried ? (d->fulls * 15 + full) / 16 : full;
+	d->is_tried = true;
+	return d->fulls >= 128;
+}
+
+/*
  * One that submits many small pieces of work may be as fast beside another as alone: then
  * its processor holds it up, and the card is not to be held for it. What it submits in
  * either case tells. Until the second is known it is let run beside others.
@@ -484,7 +498,10 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 			 (beside && !cgpu_fair_carries(s) ? cgpu_fair_round_ns(s) : 0))
 		return;
 	if (!beside) {
-		(void)has_rate(&d->alone, ns, d->submits);
+		if (is_ahead(d))
+			forget_rates(d);
+		else
+			(void)has_rate(&d->alone, ns, d->submits);
 	} else if (d->kept_ppm && s->plan.mode == CGPU_SCHED_DEMAND &&
 		   has_rate(&d->beside, ns, d->submits)) {
 		if (!d->compared_ns)

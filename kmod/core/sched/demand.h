@@ -160,6 +160,8 @@ struct cgpu_demand_slot {
 	struct cgpu_demand_rate alone, beside; /* others' gates shut; not all shut */
 	uint64_t compared_ns; /* when both were known; 0: they are not */
 	uint32_t kept_ppm;    /* of its rate alone it has so much beside others; 0: unknown */
+	uint32_t fulls;       /* /256: looks alone that found a submission and others waiting */
+	bool is_tried;        /* such a look was made */
 	bool was_beside;      /* another's gate was open at its last look */
 	uint64_t quiet_ns;    /* since the look that found a submission, all others as now */
 	/* of the look under way */
