@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pycgpu.request.model import POLICIES
+from pycgpu.tree import procfs
 from tests.gpu.tenants import (
     PROGRAMS,
     SETTLE_S,
@@ -287,6 +288,8 @@ def resnet(bench: Bench) -> None:
     report.check("ResNet-50 alone, native", alone_rate * 256, "images/s")
     files = [bench.file(), bench.file()]
     both: list[Any] = []
+    memory = procfs.read_memory(0, str(TREE))
+    half_bytes = (memory["total"] - memory["reserved"]) // 2
     with contextlib.ExitStack() as stack:
         # cuDNN chooses its kernels by trying: each alone, or they are not the same work
         for name, path in zip("ab", files, strict=True):
@@ -296,7 +299,7 @@ def resnet(bench: Bench) -> None:
                 tenant(
                     name,
                     [*program, path, "150"],
-                    *("--policy", "weighted", "--mem", "60G"),
+                    *("--policy", "weighted", "--mem", f"{half_bytes >> 20}M"),
                     stdout=subprocess.DEVNULL,
                 )
             )
