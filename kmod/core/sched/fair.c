@@ -456,7 +456,7 @@ static uint64_t had_ns(const struct cgpu_sched_fair_slot *f)
 
 void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 {
-	uint64_t over = 0, under = 0, left, given = 0, more, less;
+	uint64_t over = 0, under = 0, had = 0, shares = 0, left, given = 0, more, less;
 	/* what was run under slices is not charged on demand */
 	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND &&
 			 s->fair.changed_ns <= s->fair.settled_ns;
@@ -472,6 +472,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (!cgpu_competes(s, i))
 			continue;
 		contended |= !f->asleep && f->ran_ns;
+		had += share(s, i) ? had_ns(f) : 0;
+		shares += share(s, i);
 		over += had_ns(f) - cgpu_min(had_ns(f), f->held_ns);
 		under += f->held_ns - cgpu_min(f->held_ns, had_ns(f));
 	}
@@ -492,8 +494,15 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			f->asleep_ran_ns += f->ran_ns;
 		if (cgpu_competes(s, i))
 			settle_budget(s, i);
-		if (s->plan.mode == CGPU_SCHED_SLICES && cgpu_competes(s, i))
-			cgpu_pause_judge_use(s, i, now_ns);
+		if (s->plan.mode == CGPU_SCHED_SLICES && cgpu_competes(s, i)) {
+			/* nor what one ran there of which only that was not seen */
+			if (f->asleep)
+				note_held(s, i, (int64_t)f->ran_ns);
+			cgpu_pause_judge_use(s, i,
+					     (int64_t)(had * share(s, i) / cgpu_max(shares, 1)) -
+						     (int64_t)had_ns(f),
+					     now_ns);
+		}
 	}
 	/* rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
@@ -619,6 +628,7 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 	}
 	(void)give(s, -sum);
 	s->fair.charged_to_ns = now_ns;
+	s->fair.planned_ns = now_ns;
 	if (s->plan.mode != CGPU_SCHED_DEMAND)
 		s->fair.curr = CGPU_SCHED_NONE;
 }

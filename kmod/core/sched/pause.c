@@ -226,18 +226,42 @@ bool cgpu_pause_divides(const struct cgpu_sched *s)
 }
 
 /*
+ * One that loses little in each round is found when that has become more than two readings of the
+ * log may differ by. The round is the shorter the less it makes of its slice, so shares are
+ * compared of what all ran. Return: it misses more than it may.
+ */
+static bool misses_share(struct cgpu_sched_fair_slot *f, int64_t missed_ns, uint64_t passed_ns,
+			 uint64_t slice_ns)
+{
+	int64_t most_ns = (int64_t)(2 * slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS);
+
+	missed_ns -= (int64_t)cgpu_part(passed_ns, CGPU_SCHED_FAIR_USE_MISS_PPM);
+	f->use_missed_ns += missed_ns;
+	if (f->use_missed_ns < 0)
+		f->use_missed_ns = 0;
+	if (f->use_missed_ns > 2 * most_ns)
+		f->use_missed_ns = 2 * most_ns;
+	return f->use_missed_ns > most_ns;
+}
+
+/*
  * What slices gave a container, and what it made of them. One whose pieces of work are
  * shorter than its slice loses the rest of it each time.
  */
-void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns, uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 	uint64_t passed = now_ns - s->fair.settled_ns, length = now_ns - f->use_from_ns, rounds;
 	uint64_t slice_ns = 1000ULL * s->slot[slot].slice_us * s->slot[slot].groups;
-	bool was = f->is_short, over;
+	bool was = f->is_short, over, misses;
 
-	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns ||
-	    passed > CGPU_SCHED_FAIR_SPAN_NS) {
+	if (passed > CGPU_SCHED_FAIR_SPAN_NS)
+		f->use_from_ns = 0;
+	/* the first slices after windows are as long as two periods of those */
+	if (now_ns - s->fair.planned_ns < CGPU_SCHED_FAIR_USE_FIRST_ROUNDS * s->plan.period_ns)
+		f->use_missed_ns = missed_ns = 0;
+	misses = misses_share(f, missed_ns, passed, slice_ns);
+	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns) {
 		f->use_from_ns = now_ns;
 		f->use_due_ns = f->use_ran_ns = 0;
 		f->use_emptied = false;
@@ -257,6 +281,7 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 			       (f->use_ran_ns * 3 < f->use_due_ns ||
 				f->use_ran_ns + slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS <
 					f->use_due_ns);
+	f->is_short |= misses && f->use_emptied;
 	f->is_judged |= over;
 	if (over)
 		f->use_from_ns = 0;
@@ -329,7 +354,7 @@ void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		s->fair.changed_ns = now_ns;
 	for (i = 0; i < s->slot_end && s->plan.mode != was; i++) {
 		s->slot[i].fair.is_short = false;
-		/* the first slices after windows are as long as two periods of those */
+		/* of the first slices after windows little is to be told */
 		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
 		s->slot[i].fair.use_from_ns = 0;
 	}

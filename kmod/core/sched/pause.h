@@ -50,7 +50,7 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 bool cgpu_pause_divides(const struct cgpu_sched *s);
 
 /* Under slices the log was read: what they gave the slot, and what it made of them. */
-void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
+void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns, uint64_t now_ns);
 /* A plan was made whose mode may not be @was. */
 void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns);
 

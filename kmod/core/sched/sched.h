@@ -111,6 +111,9 @@ enum cgpu_sched_limit {
 	/* of their rounds; after so few, whether it was less than a third, or by so much less */
 	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
 	CGPU_SCHED_FAIR_USE_LOST_NS = 5000000,
+	/* of the card it may miss so much, after so many rounds, without an end */
+	CGPU_SCHED_FAIR_USE_MISS_PPM = 7500,
+	CGPU_SCHED_FAIR_USE_FIRST_ROUNDS = 4,
 	/* what a trial of slices that failed took from others is paid back, up to */
 	CGPU_SCHED_FAIR_REPAY_NS = 10000000,
 	/* two hand-overs, and what the look came late */
@@ -220,6 +223,7 @@ struct cgpu_sched_fair_slot {
 	uint64_t fell_ran_ns;  /* as it was when it fell asleep */
 	/* under slices, since use_from_ns: what they gave it, and what it ran */
 	uint64_t use_from_ns, use_due_ns, use_ran_ns;
+	int64_t use_missed_ns; /* of its share of what all ran, beyond what it may */
 	bool use_emptied;      /* and it was seen with nothing queued */
 	bool is_judged;        /* it was found to run what they give it, or less: */
 	bool is_short;         /* for lack of work */
@@ -326,6 +330,7 @@ struct cgpu_sched_fair {
 	uint64_t keep_ns;      /* that long after somebody slept; */
 	uint64_t given_up_ns;  /* and when they were given up last */
 	uint64_t changed_ns;   /* the mode did */
+	uint64_t planned_ns;   /* when shares may have changed */
 };
 
 struct cgpu_sched {
