@@ -258,7 +258,8 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 	if (passed > CGPU_SCHED_FAIR_SPAN_NS)
 		f->use_from_ns = 0;
 	/* the first slices after windows are as long as two periods of those */
-	if (now_ns - s->fair.planned_ns < CGPU_SCHED_FAIR_USE_FIRST_ROUNDS * s->plan.period_ns)
+	if (passed > CGPU_SCHED_FAIR_SPAN_NS ||
+	    now_ns - s->fair.planned_ns < CGPU_SCHED_FAIR_USE_FIRST_ROUNDS * s->plan.period_ns)
 		f->use_missed_ns = missed_ns = 0;
 	misses = misses_share(f, missed_ns, passed, slice_ns);
 	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns) {
