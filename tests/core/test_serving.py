@@ -270,7 +270,7 @@ def test_a_trainer_that_is_steps_ahead_of_the_card_is_not_held_up_by_its_process
     """As ResNet-50 in PyTorch: 600 launches a step, in less than half of the time that it takes."""
     trainer = loop(52 * MS, 40_000, pieces=600, launch_ns=30_000)
     server = serving.server(20)
-    both = Scenario((server, trainer), serving.FAIR, duration_ns=20_000 * MS, **serving.CALLS)
+    both = replace(serving.pair(seconds=20), tenants=(server, trainer))
     result = run(both)
     assert result.percentile(0, "step", 0.99, 2000 * MS) <= 3.1
     rarely = replace(server, arrivals=tuple(s * 1000 * MS for s in range(2, 20, 3)))
@@ -604,11 +604,7 @@ def test_a_loop_that_loses_little_of_its_slices_has_its_share(step_ms: int, weig
     and 62.8 for 67.
     """
     step = replace(loop(step_ms * MS, 100_000), weight=weight)
-    duration_ns = 20_000 * MS
-    both = Scenario(
-        (step, serving.trainer()), serving.FAIR, duration_ns=duration_ns, **serving.CALLS
-    )
-    result = run(both)
+    result = run(replace(serving.pair(seconds=20), tenants=(step, serving.trainer())))
     held = [sum(result.held[i][400:]) for i in (0, 1)]
     assert held[0] / sum(held) == pytest.approx(weight / (weight + 1), abs=0.013)
 
@@ -617,7 +613,7 @@ def test_who_seemed_to_sleep_under_slices_has_no_claim_for_that() -> None:
     """Nothing is queued of the second, and under slices it ran all the while: it had 0.35 s."""
     step = replace(loop(60 * MS, 300_000), weight=4)
     tenants = (step, Tenant(fetched_ns=5 * MS, weight=2, uncapped=True))
-    both = Scenario(tenants, serving.FAIR, duration_ns=12_000 * MS, seed=121, **serving.CALLS)
+    both = replace(serving.pair(seconds=12), tenants=tenants, seed=121)
     assert max(mixes.shortfalls(run(both))) <= 3.5
 
 
