@@ -280,6 +280,9 @@ void weigh(void)
 			bytes = uncharged_bytes(card);
 		while (lost > 0 && may_be_late(end_s))
 			lost = lost_bytes(card);
+		if (bytes > 0)
+			fprintf(stderr, "fuzz: %lld bytes of card %d are charged to nobody\n",
+				bytes, card);
 		if (bytes > most_bytes)
 			most_bytes = bytes;
 		if (lost > lost_most_bytes)
