@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from .scenario import MS
-from .serving import PRODUCTS, Seen, arrivals, percentile, row, server, trainer_rate
+from .scenario import MS, percentile
+from .serving import PRODUCTS, Seen, arrivals, row, server, trainer_rate
 
 #: Fitted to the median of a token, H100. The last of a product's blocks leave processors to others
 #: for this part of its time.
@@ -37,11 +37,13 @@ def seen(speed: float, trainer: float, seconds: float = 4) -> Seen:
         requests.append((now_ns - arrival_ns) / MS)
         if now_ns > seconds * 1e9:
             break
+    tokens.sort()
+    requests.sort()
     return Seen(
-        percentile(sorted(tokens), 0.5),
-        percentile(sorted(tokens), 0.99),
-        percentile(sorted(requests), 0.5),
-        percentile(sorted(requests), 0.99),
+        percentile(tokens, 0.5),
+        percentile(tokens, 0.99),
+        percentile(requests, 0.5),
+        percentile(requests, 0.99),
         trainer,
     )
 

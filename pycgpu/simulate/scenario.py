@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -132,8 +133,7 @@ class Run:
 
     def percentile(self, tenant: int, kind: str, fraction: float, since_ns: int = 0) -> float:
         """Return a percentile of these times, ms."""
-        times = self.times(tenant, kind, since_ns)
-        return times[min(len(times) - 1, int(len(times) * fraction))]
+        return percentile(self.times(tenant, kind, since_ns), fraction)
 
     def work(self, tenant: int, since_ns: int = 0) -> float:
         """Return a tenant's useful work over the run, as a fraction of what it does alone."""
@@ -169,6 +169,11 @@ class Run:
         skip = since_ns // self.scenario.bin_ns
         width = window_ns // self.scenario.bin_ns
         return [u / window_ns for u in _sliding(self.useful[tenant][skip:], width)]
+
+
+def percentile(ascending: Sequence[float], fraction: float) -> float:
+    """Return a percentile as the measurements on cards take it."""
+    return ascending[min(len(ascending) - 1, int(len(ascending) * fraction))]
 
 
 def _sliding(row: list[int], width: int) -> list[int]:

@@ -121,11 +121,6 @@ def seen(result: Run, at: int = 0, beside: int = 1, since_ns: int = 0) -> Seen:
     )
 
 
-def percentile(ascending: Sequence[float], fraction: float) -> float:
-    """Return a percentile as the measurement takes it."""
-    return ascending[min(len(ascending) - 1, int(len(ascending) * fraction))]
-
-
 def median(scenarios: Sequence[Scenario]) -> Seen:
     """Return the median of what was seen in several scenarios, each figure for itself."""
     each = [astuple(seen(run(scenario))) for scenario in scenarios]
@@ -200,5 +195,6 @@ def row(name: str, was: Seen, now: Seen) -> str:
 
 
 def rows() -> Iterator[str]:
+    """Yield the table's rows."""
     for name, scenarios, was in measured():
         yield row(name, was, median(scenarios))

@@ -495,7 +495,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (cgpu_competes(s, i))
 			settle_budget(s, i);
 		if (s->plan.mode == CGPU_SCHED_SLICES && cgpu_competes(s, i)) {
-			/* nor what one ran there of which only that was not seen */
+			/* what it ran here, though it seemed to sleep, gives it no claim */
 			if (f->asleep)
 				note_held(s, i, (int64_t)f->ran_ns);
 			cgpu_pause_judge_use(s, i,

@@ -49,7 +49,10 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 /* One is nearly as fast beside others as alone: the runlist divides the card. */
 bool cgpu_pause_divides(const struct cgpu_sched *s);
 
-/* Under slices the log was read: what they gave the slot, and what it made of them. */
+/*
+ * Under slices the log was read: what they gave the slot, and what it made of them.
+ * @missed_ns: its share of what all ran since the last reading, less what it ran.
+ */
 void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns, uint64_t now_ns);
 /* A plan was made whose mode may not be @was. */
 void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns);
