@@ -262,6 +262,11 @@ void holders_kill(struct container *c);
 int managed_bind(struct container *c, uint32_t number, struct process *p, int tid);
 /* true for the process whose address space the file maps into, and while none is known */
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p);
+/*
+ * Takes the cards from the address space of a file that the agent holds, and what it has of
+ * their memory. Context: sweep_lock, or nobody else looks.
+ */
+void managed_withdraw(struct container *c, uint32_t number);
 /* Context: files_lock. */
 void managed_unbind(struct container *c, uint32_t number);
 /* An mmap of the UVM device was answered: it is about to happen. */

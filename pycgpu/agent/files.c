@@ -451,6 +451,7 @@ static void sweep_held(struct container *c)
 		pthread_mutex_unlock(&c->files_lock);
 		if (has_holder(c, i))
 			continue;
+		managed_withdraw(c, i);
 		pthread_mutex_lock(&c->files_lock);
 		/* one that came to somebody meanwhile is no more gone */
 		if (c->file[i].seen == seen)
@@ -486,6 +487,10 @@ void files_end(struct container *c)
 {
 	uint32_t i;
 
+	/* others may have been sent one */
+	for (i = 1; i < FILES_MAX; i++)
+		if (c->file[i].used && c->file[i].held >= 0)
+			managed_withdraw(c, i);
 	pthread_mutex_lock(&c->files_lock);
 	for (i = 1; i < FILES_MAX; i++)
 		if (c->file[i].used)

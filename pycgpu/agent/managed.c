@@ -19,9 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/rm/abi.h"
+#include "core/rm/structs.h"
 #include "door.h"
 
 enum {
@@ -203,6 +206,30 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 	if (err && mem >= 0)
 		close(mem);
 	return err;
+}
+
+/*
+ * Of a file that no process has a descriptor of the address space may live all the same: a
+ * mapping of it, a call that is under way, a message that nobody has received or a ring of
+ * io_uring keep it open, and nothing tells. So it loses the cards before it is forgotten: what
+ * UVM has of their memory, by whatever object, is given back. Of one that lives no longer this
+ * is what closing it does. Waits for as long as a tenant holds the lock of its mappings.
+ */
+void managed_withdraw(struct container *c, uint32_t number)
+{
+	uint32_t minor;
+
+	c->looking_ns = now_ns();
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct uvm_unregister_gpu params = { 0 };
+
+		if (!rm_device(minor))
+			continue;
+		memcpy(&params.gpu, door.host.topology.gpu[minor].uuid, sizeof(params.gpu));
+		/* refused: it has no such card, or is no address space at all */
+		ioctl(c->file[number].held, UVM_UNREGISTER_GPU, &params);
+	}
+	c->looking_ns = 0;
 }
 
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p)

@@ -25,6 +25,8 @@ from tests.gpu.tenants import (
 QUOTA = 10
 LIMIT_MIB = 4096
 START_S = 15
+#: ways to have memory of a file that no process has a descriptor of, and MiB
+UNDESCRIBED = (("mapped", 3072), ("sent", 3072))
 # beyond what the ledger has: 10 MiB a context, and what the driver rounds
 UNSEEN_MIB = 64
 
@@ -38,7 +40,7 @@ def escapes(bench: Bench) -> None:
     for way in ("none", "channel", "duplicate"):
         _scheduled(bench, way, ["env", f"LD_PRELOAD={shim}", f"SIBLING={way}"])
     _made_anew(bench)
-    for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400)):
+    for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400), *UNDESCRIBED):
         _uncharged(bench, mode, [bench.bin / "escapes", mode, size])
     for mode in ("fixed", "aligned"):
         _uncharged(bench, mode, [sys.executable, PROGRAMS / "place.py", mode, 40_000])

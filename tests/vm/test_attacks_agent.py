@@ -101,6 +101,13 @@ def _used_bytes(door: Door) -> int:
     return int(found["total"]) - int(found["free"])
 
 
+def _given_out() -> int:
+    """Of card 0, as the driver itself counts."""
+    words = Path("/proc/driver/nvidia-sim").read_text().split()
+    total, free = (int(words[words.index(word) + 1]) for word in ("total", "free"))
+    return total - free
+
+
 def _words(door: Door, *command: str) -> list[str]:
     _, out, err = door.run(*command)
     assert out, err
@@ -580,6 +587,18 @@ def test_managed_memory_is_charged_as_long_as_its_address_space_lives(
     half = LIMIT_BYTES // 2 + 64 * MIB
     found = _words(door, *who, reach, "outlive", way, str(half), str(half))
     assert found == ["beside", str(NV_ERR_NO_MEMORY), "after", "0"]
+
+
+@pytest.mark.parametrize("way", ["mapped", "sent"])
+def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_given_back(
+    door: Door, who: tuple[str, ...], reach: str, way: str
+) -> None:
+    """A mapping keeps it open, or a message that nobody has received: nothing tells."""
+    tenant = door.start(*who, reach, "undescribed", way, str(700 * MIB))
+    assert tenant.stdout is not None
+    assert tenant.stdout.readline() == "beside 0\n"
+    assert 700 * MIB <= _given_out() < LIMIT_BYTES
+    tenant.kill()
 
 
 def test_what_others_hold_is_not_told(door: Door, who: tuple[str, ...], reach: str) -> None:

@@ -398,6 +398,19 @@ def test_managed_memory_of_a_process_that_ended_counts_until_its_file_is_closed(
 
 
 @USERS
+@pytest.mark.parametrize("way", ["mapped", "sent"])
+def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_charged(
+    host: Host, uid: int, way: str
+) -> None:
+    """A mapping keeps it open, or a message that nobody has received."""
+    child = host.tenant().popen("reach", "undescribed", way, str(700 << 20), uid=uid)
+    assert child.stdout
+    assert child.stdout.readline() == f"beside {NV_ERR_NO_MEMORY}\n"
+    assert host.charged_bytes() >= 700 << 20
+    child.kill()
+
+
+@USERS
 def test_managed_memory_of_which_pieces_are_left_counts_by_what_the_card_keeps(
     host: Host, uid: int
 ) -> None:

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -655,6 +656,52 @@ static int outlive(const char *way, u64 bytes, u64 more)
 	return 0;
 }
 
+/* Return: 0: it is in a socket that nobody reads. */
+static int send_file(int socket, int fd)
+{
+	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control = { 0 };
+	char byte = 0;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1,
+				  .msg_control = &control, .msg_controllen = sizeof(control) };
+
+	control.head.cmsg_len = CMSG_LEN(sizeof(int));
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	return sendmsg(socket, &message, 0) == 1 ? 0 : errno;
+}
+
+/*
+ * Memory that UVM alone has, of a file that nobody has a descriptor of: it is mapped, or in a
+ * message. What is given beside it; then all is kept.
+ */
+static int undescribed(const char *way, u64 bytes)
+{
+	struct sc_mem memory, more;
+	int pair[2];
+	void *at;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	if (!strcmp(way, "sent")) {
+		if (sc_malloc(&sc, bytes, &memory) || sc_mem_free(&sc, &memory) ||
+		    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || send_file(pair[0], sc.uvm))
+			return 3;
+	} else {
+		at = sc_managed(&sc, bytes);
+		if (!at || sc_prefetch(&sc, at, bytes, true))
+			return 3;
+	}
+	close(sc.uvm);
+	close(sc.uvm_mm);
+	printf("beside %d\n", sc_mem_alloc(&sc, bytes, &more));
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
 /* Managed memory on the card, of which a page in each 2 MiB is left, and as much once more. */
 static int pieces(u64 bytes)
 {
@@ -773,6 +820,8 @@ int main(int argc, char **argv)
 		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "outlive"))
 		return outlive(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "undescribed"))
+		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
 	if (argc == 5 && !strcmp(argv[1], "survive"))
 		return survive((u32)atoi(argv[2]), strtoull(argv[3], NULL, 0),
 			       strtoull(argv[4], NULL, 0));
@@ -786,6 +835,7 @@ int main(int argc, char **argv)
 			"page-tables MAPPINGS SPACES, read-only COUNT, duplicates MOST, elsewhere MOST, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
-			"outlive exit|touch|exec|leader|table BYTES MORE, pid-info PID\n");
+			"outlive exit|touch|exec|leader|table BYTES MORE, "
+			"undescribed mapped|sent BYTES, pid-info PID\n");
 	return 2;
 }
