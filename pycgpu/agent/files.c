@@ -217,11 +217,17 @@ static bool is_of(struct container *c, uint32_t number, int held, int tid, int f
 	return !syscall(SYS_kcmp, tid, self, KCMP_EPOLL_TFD, fd, &slot);
 }
 
+/* The process may be there: it was we who could not look. */
+static bool is_shortage(int err)
+{
+	return err == EMFILE || err == ENFILE || err == ENOMEM;
+}
+
 /* What is done with a descriptor that is one of the driver's. Return: true: no more. */
 typedef bool (*found_fn)(struct container *c, int pid, int tid, int fd, int device,
 			 uint32_t minor, void *data);
 
-/* Return: what `found` did last. */
+/* Return: what `found` did last; true: it could not be looked at. */
 static bool descriptors(struct container *c, int pid, int tid, found_fn found, void *data)
 {
 	struct dirent *link;
@@ -233,6 +239,7 @@ static bool descriptors(struct container *c, int pid, int tid, found_fn found, v
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", tid);
 	fds = opendir(path);
+	enough = !fds && is_shortage(errno);
 	while (fds && !enough && (link = readdir(fds))) {
 		device = device_behind(tid, link->d_name, &minor);
 		if (device >= 0)
@@ -245,7 +252,7 @@ static bool descriptors(struct container *c, int pid, int tid, found_fn found, v
 
 /*
  * A process's first thread may have ended, and has no descriptors any more; and any may have
- * made a table of its own. Return: what `found` did last.
+ * made a table of its own. Return: as above.
  */
 static bool threads(struct container *c, int pid, found_fn found, void *data)
 {
@@ -257,6 +264,7 @@ static bool threads(struct container *c, int pid, found_fn found, void *data)
 
 	snprintf(path, sizeof(path), "/proc/%d/task", pid);
 	tasks = opendir(path);
+	enough = !tasks && is_shortage(errno);
 	while (tasks && !enough && (entry = readdir(tasks))) {
 		tid = atoi(entry->d_name);
 		if (tid <= 0 || (last && !syscall(SYS_kcmp, last, tid, KCMP_FILES, 0, 0)))
@@ -269,7 +277,7 @@ static bool threads(struct container *c, int pid, found_fn found, void *data)
 	return enough;
 }
 
-/* Asks every process but this one. Return: what `found` did last. */
+/* Asks every process but this one. Return: as above. */
 static bool everybody(struct container *c, found_fn found, void *data)
 {
 	int self = getpid(), pid;
@@ -278,6 +286,7 @@ static bool everybody(struct container *c, found_fn found, void *data)
 	DIR *proc;
 
 	proc = opendir("/proc");
+	enough = !proc;
 	while (proc && !enough && (entry = readdir(proc))) {
 		pid = atoi(entry->d_name);
 		if (pid > 0 && pid != self)
@@ -418,6 +427,7 @@ static void sweep_watched(struct container *c)
 	char path[64], line[256];
 	uint32_t i;
 	FILE *info;
+	bool read;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", c->epoll);
 	info = fopen(path, "re");
@@ -432,8 +442,9 @@ static void sweep_watched(struct container *c)
 		    data < FILES_MAX)
 			alive[data] = 1;
 	}
+	read = !ferror(info);
 	fclose(info);
-	for (i = 1; i < FILES_MAX; i++)
+	for (i = 1; read && i < FILES_MAX; i++)
 		if (c->file[i].used && c->file[i].held < 0 && !alive[i])
 			gone(c, i);
 }
