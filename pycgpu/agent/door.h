@@ -256,17 +256,21 @@ void holders_kill(struct container *c);
 /* managed.c */
 /*
  * The caller, which waits for its answer, makes the file its own: what is mapped through
- * it lies in that process' address space from here on. Return: 0, -EBUSY: it is another's,
- * -EALREADY: it was its own before, -EMFILE.
+ * it lies in that process' address space from here on. `fd`: a duplicate of the file. Return:
+ * 0, -EBUSY: it is another's, or was initialised where nobody here saw it, -EALREADY: it was
+ * its own before, -EMFILE.
  */
-int managed_bind(struct container *c, uint32_t number, struct process *p, int tid);
-/* true for the process whose address space the file maps into, and while none is known */
+int managed_bind(struct container *c, uint32_t number, struct process *p, int tid, int fd);
+/* true for the process whose address space the file maps into */
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p);
+/* It was initialised under the agent's eyes, so that what is mapped through it can be found. */
+bool managed_is_bound(struct container *c, uint32_t number);
 /*
  * Takes the cards from the address space of a file that the agent holds, and what it has of
- * their memory. Context: sweep_lock, or nobody else looks.
+ * their memory. Return: false: the driver could not be asked. Context: sweep_lock, or nobody
+ * else looks.
  */
-void managed_withdraw(struct container *c, uint32_t number);
+bool managed_withdraw(struct container *c, uint32_t number);
 /* Context: files_lock. */
 void managed_unbind(struct container *c, uint32_t number);
 /* An mmap of the UVM device was answered: it is about to happen. */

@@ -460,9 +460,8 @@ static void sweep_held(struct container *c)
 		pthread_mutex_lock(&c->files_lock);
 		seen = c->file[i].seen;
 		pthread_mutex_unlock(&c->files_lock);
-		if (has_holder(c, i))
+		if (has_holder(c, i) || !managed_withdraw(c, i))
 			continue;
-		managed_withdraw(c, i);
 		pthread_mutex_lock(&c->files_lock);
 		/* one that came to somebody meanwhile is no more gone */
 		if (c->file[i].seen == seen)

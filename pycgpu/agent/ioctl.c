@@ -429,6 +429,17 @@ static struct answer answer_initialized(struct flight *f, int err)
 	return fail(deliver(f));
 }
 
+/*
+ * What is mapped through a file whose UVM_INITIALIZE nobody here saw, or which was forgotten
+ * since, would be found nowhere. As the driver answers for one that is not initialised.
+ */
+static struct answer answer_uninitialized(struct flight *f)
+{
+	cgpu_put32(f->args, f->call.req.status_offset, NV_ERR_ILLEGAL_ACTION);
+	door.count.answered++;
+	return fail(deliver(f));
+}
+
 /* ------------------------------------------------------------------ the call */
 
 static struct answer on_decoded(struct flight *f, uint32_t fd_number)
@@ -470,13 +481,15 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 		return fail(-ENOMEM);
 	call->pid = (uint32_t)f->process->pid;
 	if (req->op == CGPU_OP_UVM_INITIALIZE) {
-		err = managed_bind(f->c, call->file, f->process, f->tid);
+		err = managed_bind(f->c, call->file, f->process, f->tid, f->fd);
 		/* the thread that waits has the address space that was looked at */
 		if (!is_valid(f))
 			return fail(-EINTR);
 		if (err)
 			return answer_initialized(f, err);
 	}
+	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_bound(f->c, call->file))
+		return answer_uninitialized(f);
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
 		/* a thread with a table of its own is found by its number: whose file is it? */

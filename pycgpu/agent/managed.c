@@ -172,8 +172,18 @@ static int bind_space(struct container *c, uint32_t number, uint32_t space,
 	return err;
 }
 
-int managed_bind(struct container *c, uint32_t number, struct process *p, int tid)
+/* The driver's answer to what changes nothing: no card has this number. */
+static bool is_initialized(int fd)
 {
+	struct uvm_unregister_gpu params = { .rmStatus = NV_ERR_ILLEGAL_ACTION };
+
+	ioctl(fd, UVM_UNREGISTER_GPU, &params);
+	return params.rmStatus != NV_ERR_ILLEGAL_ACTION;
+}
+
+int managed_bind(struct container *c, uint32_t number, struct process *p, int tid, int fd)
+{
+	bool initialized = is_initialized(fd);
 	int err = -EAGAIN, maps, mem, old;
 	struct process *owner;
 	uint32_t space;
@@ -198,8 +208,16 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 		alive = old < 0 ? owner != NULL : lives(old);
 		if (old >= 0)
 			close(old);
-		err = alive ? (owner == p ? -EALREADY : -EBUSY) :
-			      bind_space(c, number, space, p, maps, mem);
+		if (!alive && !(initialized && !owner))
+			err = bind_space(c, number, space, p, maps, mem);
+		else
+			err = alive && owner == p ? -EALREADY : -EBUSY;
+	}
+	/* a signal came before the driver had seen the first one */
+	if (err == -EALREADY && !initialized) {
+		close(maps);
+		close(mem);
+		return 0;
 	}
 	if (err && maps >= 0)
 		close(maps);
@@ -215,8 +233,9 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
  * UVM has of their memory, by whatever object, is given back. Of one that lives no longer this
  * is what closing it does. Waits for as long as a tenant holds the lock of its mappings.
  */
-void managed_withdraw(struct container *c, uint32_t number)
+bool managed_withdraw(struct container *c, uint32_t number)
 {
+	bool asked = true;
 	uint32_t minor;
 
 	c->looking_ns = now_ns();
@@ -227,9 +246,10 @@ void managed_withdraw(struct container *c, uint32_t number)
 			continue;
 		memcpy(&params.gpu, door.host.topology.gpu[minor].uuid, sizeof(params.gpu));
 		/* refused: it has no such card, or is no address space at all */
-		ioctl(c->file[number].held, UVM_UNREGISTER_GPU, &params);
+		asked &= !ioctl(c->file[number].held, UVM_UNREGISTER_GPU, &params);
 	}
 	c->looking_ns = 0;
+	return asked;
 }
 
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p)
@@ -237,9 +257,19 @@ bool managed_belongs(struct container *c, uint32_t number, const struct process 
 	bool belongs;
 
 	pthread_mutex_lock(&c->files_lock);
-	belongs = !c->file[number].owner || c->file[number].owner == p;
+	belongs = c->file[number].owner == p;
 	pthread_mutex_unlock(&c->files_lock);
 	return belongs;
+}
+
+bool managed_is_bound(struct container *c, uint32_t number)
+{
+	bool bound;
+
+	pthread_mutex_lock(&c->files_lock);
+	bound = c->file[number].owner;
+	pthread_mutex_unlock(&c->files_lock);
+	return bound;
 }
 
 void managed_mapped(struct container *c, uint32_t number, uint64_t base)

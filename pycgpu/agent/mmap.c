@@ -26,6 +26,8 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	if (!number)
 		return fail(-ENOMEM);
 	/* as the driver answers it */
+	if (!managed_is_bound(f->c, number))
+		return fail(-EBADFD);
 	if (!managed_belongs(f->c, number, f->process))
 		return fail(-EOPNOTSUPP);
 	f->c->lazy = true;

@@ -35,9 +35,10 @@ pytestmark = [
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT_BYTES = 1024 * MIB
 SYS_MEMFD_SECRET = 447
-NV_ERR_INSERT_DUPLICATE_NAME = 0x19
+NV_ERR_ILLEGAL_ACTION, NV_ERR_INSERT_DUPLICATE_NAME = 0x16, 0x19
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INVALID_CLASS = 0x1A, 0x22
 NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1B
+NV_ERR_INVALID_ARGUMENT = 0x1F
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
 NV_ERR_UVM_ADDRESS_IN_USE = 0x68
 #: kmod/core/call/call.h
@@ -599,6 +600,18 @@ def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_given_back(
     assert tenant.stdout.readline() == "beside 0\n"
     assert 700 * MIB <= _given_out() < LIMIT_BYTES
     tenant.kill()
+
+
+def test_a_file_that_was_forgotten_gets_no_card_and_maps_nothing(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """What is mapped through it already would be charged to nobody on the card."""
+    found = _words(door, *who, reach, "forgotten", str(700 * MIB))
+    assert _told(found) == [
+        ("initialize", NV_ERR_INVALID_ARGUMENT),
+        ("register", NV_ERR_ILLEGAL_ACTION),
+        ("mapped", errno.EBADFD),
+    ]
 
 
 def test_what_others_hold_is_not_told(door: Door, who: tuple[str, ...], reach: str) -> None:

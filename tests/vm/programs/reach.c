@@ -26,6 +26,7 @@ enum {
 	UVM_REGISTER_CHANNEL = 27,
 	UVM_UNREGISTER_CHANNEL = 28,
 	UVM_FREE = 34,
+	UVM_REGISTER_GPU = 37,
 	UVM_TOOLS_READ_PROCESS_MEMORY = 62,
 	UVM_UNMAP_EXTERNAL = 66,
 	UVM_CREATE_EXTERNAL_RANGE = 73,
@@ -672,6 +673,52 @@ static int send_file(int socket, int fd)
 	return sendmsg(socket, &message, 0) == 1 ? 0 : errno;
 }
 
+/* Return: -1: there is none. */
+static int take_file(int socket)
+{
+	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
+	char byte;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1,
+				  .msg_control = &control, .msg_controllen = sizeof(control) };
+	int fd = -1;
+
+	if (recvmsg(socket, &message, 0) == 1 && message.msg_controllen)
+		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
+	return fd;
+}
+
+/* What is answered for a file that was in a message until the door had forgotten it. */
+static int forgotten(u64 bytes)
+{
+	struct { u8 uuid[16]; u32 numa, node; s32 fd; u32 client, part, status; } card = { 0 };
+	struct { u64 flags; u32 status, pad; } init = { 0 };
+	struct sc_mem memory;
+	int pair[2];
+	void *at;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	at = sc_managed(&sc, bytes);
+	if (!at || sc_prefetch(&sc, at, bytes, true) ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || send_file(pair[0], sc.uvm))
+		return 3;
+	close(sc.uvm);
+	close(sc.uvm_mm);
+	/* whoever refuses looks first at what is gone */
+	if (sc_mem_alloc(&sc, 64 * bytes, &memory) != 0x51)
+		return 3;
+	sc.uvm = take_file(pair[1]);
+	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
+	card.fd = sc.ctl;
+	card.client = sc.client;
+	printf("initialize %d\n", sc_uvm(&sc, UVM_INITIALIZE, &init, 8));
+	printf("register %d\n", sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36));
+	printf("mapped %d\n", sc_managed(&sc, bytes) ? 0 : errno);
+	return 0;
+}
+
 /*
  * Memory that UVM alone has, of a file that nobody has a descriptor of: it is mapped, or in a
  * message. What is given beside it; then all is kept.
@@ -820,6 +867,8 @@ int main(int argc, char **argv)
 		return keep_mapped(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "outlive"))
 		return outlive(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "forgotten"))
+		return forgotten(strtoull(argv[2], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "undescribed"))
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
 	if (argc == 5 && !strcmp(argv[1], "survive"))
@@ -836,6 +885,6 @@ int main(int argc, char **argv)
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, "
-			"undescribed mapped|sent BYTES, pid-info PID\n");
+			"undescribed mapped|sent BYTES, forgotten BYTES, pid-info PID\n");
 	return 2;
 }
