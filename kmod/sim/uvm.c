@@ -464,6 +464,7 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 	p = kvzalloc(size, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;
+	nvsim_pause(NVSIM_PAUSE_ARGUMENT, cmd);
 	if (nvsim_fault(NVSIM_PAUSE_ARGUMENT, cmd) || copy_from_user(p, uptr, size)) {
 		ret = -EFAULT;
 		goto out;

@@ -58,6 +58,7 @@ struct file {
 	/* the address space that it maps into, see managed.c; -1, NULL: not known */
 	struct process *owner;
 	uint32_t space;          /* counts what it was bound to */
+	uint64_t flags;          /* that it was to be initialised with */
 	int maps, mem;
 };
 
@@ -265,6 +266,10 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p);
 /* It was initialised under the agent's eyes, so that what is mapped through it can be found. */
 bool managed_is_bound(struct container *c, uint32_t number);
+/* The flags with which UVM_INITIALIZE goes on. */
+void managed_told(struct container *c, uint32_t number, uint64_t flags);
+/* As above, and with the flags that it was let go on with. `fd`: a duplicate of the file. */
+bool managed_is_as_told(struct container *c, uint32_t number, int fd);
 /*
  * Takes the cards from the address space of a file that the agent holds, and what it has of
  * their memory. Return: false: the driver could not be asked. Context: sweep_lock, or nobody

@@ -322,6 +322,9 @@ static struct answer let_go_on(struct flight *f)
 		post(f, -EFAULT);
 		return fail(-EFAULT);
 	}
+	if (f->call.req.op == CGPU_OP_UVM_INITIALIZE)
+		managed_told(f->c, f->call.file,
+			     cgpu_get64(f->args, offsetof(struct uvm_initialize, flags)));
 	verdict = settle(f, false, 0);
 	if (verdict == CGPU_UNDO) {
 		undone(f);
@@ -431,7 +434,9 @@ static struct answer answer_initialized(struct flight *f, int err)
 
 /*
  * What is mapped through a file whose UVM_INITIALIZE nobody here saw, or which was forgotten
- * since, would be found nowhere. As the driver answers for one that is not initialised.
+ * since, would be found nowhere; and another thread can have taken back the flag without which
+ * any memory of the process goes to the card. As the driver answers for one that is not
+ * initialised.
  */
 static struct answer answer_uninitialized(struct flight *f)
 {
@@ -488,7 +493,7 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 		if (err)
 			return answer_initialized(f, err);
 	}
-	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_bound(f->c, call->file))
+	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_as_told(f->c, call->file, f->fd))
 		return answer_uninitialized(f);
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);

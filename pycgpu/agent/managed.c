@@ -272,6 +272,27 @@ bool managed_is_bound(struct container *c, uint32_t number)
 	return bound;
 }
 
+void managed_told(struct container *c, uint32_t number, uint64_t flags)
+{
+	pthread_mutex_lock(&c->files_lock);
+	c->file[number].flags = flags;
+	pthread_mutex_unlock(&c->files_lock);
+}
+
+bool managed_is_as_told(struct container *c, uint32_t number, int fd)
+{
+	struct uvm_initialize params = { .rmStatus = NV_ERR_ILLEGAL_ACTION };
+	bool bound;
+
+	pthread_mutex_lock(&c->files_lock);
+	bound = c->file[number].owner;
+	params.flags = c->file[number].flags;
+	pthread_mutex_unlock(&c->files_lock);
+	/* of what is initialised the driver says only whether it was with the same flags */
+	return bound && is_initialized(fd) && !ioctl(fd, UVM_INITIALIZE, &params) &&
+	       params.rmStatus == NV_OK;
+}
+
 void managed_mapped(struct container *c, uint32_t number, uint64_t base)
 {
 	pthread_mutex_lock(&c->files_lock);

@@ -86,6 +86,7 @@ bool performs(const struct flight *f)
 	case CGPU_OP_MAP_DMA:
 	case CGPU_OP_UNMAP_DMA:
 	/* of the file's address space, whoever asks: what is counted, the driver has done */
+	case CGPU_OP_UVM_REGISTER_GPU:
 	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
 	case CGPU_OP_UVM_PARALLELISM:
@@ -210,6 +211,9 @@ static uint8_t *descriptor_of(struct flight *f)
 
 	if (req->op == CGPU_OP_REGISTER_FD)
 		return f->args;
+	/* the driver of 535 to 595 does not look at it */
+	if (req->op == CGPU_OP_UVM_REGISTER_GPU)
+		return f->args + offsetof(struct uvm_register_gpu, rmCtrlFd);
 	place = req->op == CGPU_OP_CONTROL ? cgpu_control_rule(req->cmd)->fd : 0;
 	return place && place + 3 <= f->params_bytes ? f->params + place - 1 : NULL;
 }

@@ -45,6 +45,7 @@ NV_ERR_UVM_ADDRESS_IN_USE = 0x68
 MAX_MAPPINGS = 4096
 FREE_GROUPS, GROUP_BYTES = 128, 4 * MIB
 FREE_VASPACES, VASPACE_BYTES = 128, 64 << 10
+PAUSE = Path("/sys/module/nvidia/parameters/pause")
 #: Spaces of unified memory that were made with HMM.
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 #: Devices that were made with another address space than their own client's.
@@ -100,13 +101,6 @@ def _used_bytes(door: Door) -> int:
     )
     found = json.loads(run.stdout.splitlines()[-1])
     return int(found["total"]) - int(found["free"])
-
-
-def _given_out() -> int:
-    """Of card 0, as the driver itself counts."""
-    words = Path("/proc/driver/nvidia-sim").read_text().split()
-    total, free = (int(words[words.index(word) + 1]) for word in ("total", "free"))
-    return total - free
 
 
 def _words(door: Door, *command: str) -> list[str]:
@@ -481,9 +475,26 @@ def test_unified_memory_is_initialised_without_hmm(
     door: Door, who: tuple[str, ...], reach: str
 ) -> None:
     """Row 9."""
+    before = int(HMM_SPACES.read_text())
     found = _words(door, *who, reach, "hmm")
     assert found[:2] == ["status", "0"]
-    assert HMM_SPACES.read_text() == "0\n"
+    assert int(HMM_SPACES.read_text()) == before
+
+
+def test_unified_memory_that_was_initialised_with_hmm_all_the_same_gets_no_card(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """The flag is taken back while the driver is held before it reads the argument."""
+    before = int(HMM_SPACES.read_text())
+    PAUSE.write_text("argument 30000001\n")
+    tenant = door.start(*who, reach, "hmm-back")
+    assert tenant.stdout is not None
+    assert tenant.stdout.readline() == "back 0\n"
+    until(lambda: PAUSE.read_text() == "held\n", "a call held at its argument", START_S)
+    PAUSE.write_text("\n")
+    out, err = tenant.communicate(timeout=START_S * SLOWNESS)
+    assert _told(out.split()) == [("initialize", 0), ("register", NV_ERR_ILLEGAL_ACTION)], err
+    assert int(HMM_SPACES.read_text()) == before + 1
 
 
 @pytest.mark.parametrize("flags", [FIXED, FIXED | ALIGNED, BEGIN_END])
@@ -598,7 +609,7 @@ def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_given_back(
     tenant = door.start(*who, reach, "undescribed", way, str(700 * MIB))
     assert tenant.stdout is not None
     assert tenant.stdout.readline() == "beside 0\n"
-    assert 700 * MIB <= _given_out() < LIMIT_BYTES
+    assert 700 * MIB <= _used_bytes(door) < LIMIT_BYTES
     tenant.kill()
 
 

@@ -235,6 +235,39 @@ static int hmm(void)
 	return 0;
 }
 
+static volatile struct { u64 flags; u32 status; u32 pad; } initialize;
+
+/* Takes back, once, what the door has put there. */
+static void *take_back(void *unused)
+{
+	while (!initialize.flags)
+		;
+	initialize.flags = 0;
+	printf("back 0\n");
+	fflush(stdout);
+	return unused;
+}
+
+/* What is answered for a card when HMM is on all the same. */
+static int hmm_back(void)
+{
+	struct { u8 uuid[16]; u32 numa, node; s32 fd; u32 client, part, status; } card = { 0 };
+	pthread_t thread;
+
+	open_card();
+	sc.uvm = open("/dev/nvidia-uvm", O_RDWR);
+	if (sc.uvm < 0 || pthread_create(&thread, NULL, take_back, NULL) ||
+	    ioctl(sc.uvm, UVM_INITIALIZE, &initialize))
+		return 2;
+	pthread_join(thread, NULL);
+	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
+	card.fd = sc.ctl;
+	card.client = sc.client;
+	printf("initialize %u\n", initialize.status);
+	printf("register %d\n", sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36));
+	return 0;
+}
+
 /* So many pieces of 64 KiB where, or aligned as, the program likes. */
 static int place(u32 flags, u64 alignment, u32 count)
 {
@@ -869,6 +902,8 @@ int main(int argc, char **argv)
 		return outlive(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "forgotten"))
 		return forgotten(strtoull(argv[2], NULL, 10));
+	if (argc == 2 && !strcmp(argv[1], "hmm-back"))
+		return hmm_back();
 	if (argc == 4 && !strcmp(argv[1], "undescribed"))
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
 	if (argc == 5 && !strcmp(argv[1], "survive"))
@@ -880,7 +915,7 @@ int main(int argc, char **argv)
 		return pid_info((u32)strtoul(argv[2], NULL, 10));
 	fprintf(stderr, "reach: unlisted, nowhere, hold-event, take-event CLIENT FD, orphan-event, "
 			"hoard-events MOST, groupless ENGINE N, "
-			"retained ENGINE N, hmm, place FLAGS ALIGNMENT COUNT, device, "
+			"retained ENGINE N, hmm, hmm-back, place FLAGS ALIGNMENT COUNT, device, "
 			"page-tables MAPPINGS SPACES, read-only COUNT, duplicates MOST, elsewhere MOST, "
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
