@@ -664,7 +664,10 @@ const struct cgpu_ioctl_rule cgpu_uvm_initialize = {
 	.flags = AT(uvm_initialize, flags), .status = AT(uvm_initialize, rmStatus),
 };
 
-/* By number. Of a client and the descriptor of its file, which stand together, the client. */
+/*
+ * By number. Of a client and the descriptor of its file, which stand together, the client: the
+ * driver takes rmCtrlFd and looks nothing up by it (535.43.02 to 595.45.04).
+ */
 const struct cgpu_ioctl_rule cgpu_uvm_commands[CGPU_UVM_COMMANDS] = {
 	[UVM_REGISTER_GPU] = {
 		JUDGED, .size = sizeof(struct uvm_register_gpu), .op = CGPU_OP_UVM_REGISTER_GPU,
