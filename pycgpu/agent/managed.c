@@ -238,6 +238,9 @@ bool managed_withdraw(struct container *c, uint32_t number)
 	bool asked = true;
 	uint32_t minor;
 
+	/* elsewhere the number is another call's */
+	if (c->file[number].device != CGPU_DEVICE_UVM)
+		return true;
 	c->looking_ns = now_ns();
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		struct uvm_unregister_gpu params = { 0 };
