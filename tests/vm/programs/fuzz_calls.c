@@ -528,6 +528,9 @@ static void managed(struct random *random)
 	sc_prefetch(&sc, at, bytes, below(random, 2));
 	areas[index].at = at;
 	areas[index].bytes = bytes;
+	/* what is mapped keeps the file open */
+	if (!below(random, 16))
+		close(sc.uvm);
 }
 
 /* Cuts, moves or takes away what some thread has mapped. */
