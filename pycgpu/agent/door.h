@@ -268,7 +268,7 @@ bool managed_belongs(struct container *c, uint32_t number, const struct process 
 bool managed_is_bound(struct container *c, uint32_t number);
 /* The flags with which UVM_INITIALIZE goes on. */
 void managed_told(struct container *c, uint32_t number, uint64_t flags);
-/* As above, and with the flags that it was let go on with. `fd`: a duplicate of the file. */
+/* It is bound, and was initialised with these flags. `fd`: a duplicate of the file. */
 bool managed_is_as_told(struct container *c, uint32_t number, int fd);
 /*
  * Takes the cards from the address space of a file that the agent holds, and what it has of

@@ -188,7 +188,7 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 	struct process *owner;
 	uint32_t space;
 	char byte;
-	bool alive;
+	bool alive, unseen;
 
 	maps = open_of(p->pid, "maps");
 	mem = open_of(p->pid, "mem");
@@ -208,22 +208,18 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 		alive = old < 0 ? owner != NULL : lives(old);
 		if (old >= 0)
 			close(old);
-		if (!alive && !(initialized && !owner))
-			err = bind_space(c, number, space, p, maps, mem);
-		else
+		unseen = initialized && !owner;
+		if (alive || unseen)
 			err = alive && owner == p ? -EALREADY : -EBUSY;
-	}
-	/* a signal came before the driver had seen the first one */
-	if (err == -EALREADY && !initialized) {
-		close(maps);
-		close(mem);
-		return 0;
+		else
+			err = bind_space(c, number, space, p, maps, mem);
 	}
 	if (err && maps >= 0)
 		close(maps);
 	if (err && mem >= 0)
 		close(mem);
-	return err;
+	/* a signal came before the driver had seen the first one */
+	return err == -EALREADY && !initialized ? 0 : err;
 }
 
 /*

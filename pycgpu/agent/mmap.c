@@ -26,10 +26,8 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	if (!number)
 		return fail(-ENOMEM);
 	/* as the driver answers it */
-	if (!managed_is_bound(f->c, number))
-		return fail(-EBADFD);
 	if (!managed_belongs(f->c, number, f->process))
-		return fail(-EOPNOTSUPP);
+		return fail(managed_is_bound(f->c, number) ? -EOPNOTSUPP : -EBADFD);
 	f->c->lazy = true;
 	for (tries = 0; tries < 2; tries++) {
 		if (tries) {

@@ -4,6 +4,7 @@
  * exits with 0; the test compares that with the driver's own figures.
  */
 #define _GNU_SOURCE
+#include "descriptor.h"
 #include "simcuda.h"
 
 #include <errno.h>
@@ -309,43 +310,11 @@ static int connect_to(const char *path)
 	return s;
 }
 
-static void send_fd(const char *path, int fd)
-{
-	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
-	struct iovec io = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control,
-				  .msg_controllen = sizeof(control) };
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	int s = connect_to(path);
-
-	*header = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
-				    .cmsg_len = CMSG_LEN(sizeof(int)) };
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	if (sendmsg(s, &message, 0) < 0)
-		die("send", errno);
-	close(s);
-}
-
-static int receive_fd(const char *path)
-{
-	char control[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec io = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control,
-				  .msg_controllen = sizeof(control) };
-	int s = connect_to(path), fd;
-
-	if (recvmsg(s, &message, 0) < 0 || !CMSG_FIRSTHDR(&message))
-		die("receive", errno);
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-	close(s);
-	return fd;
-}
-
 /* Hands the control file, and memory exported as a descriptor, to somebody. */
 static void give_away(const char *path)
 {
 	struct sc_mem memory = { 0 };
-	int ret, fd = -1;
+	int ret, fd = -1, s;
 
 	ret = sc_mem_alloc(&sc, 100 << 20, &memory);
 	if (ret)
@@ -355,7 +324,10 @@ static void give_away(const char *path)
 		die("export", ret);
 	printf("client %x device %x\n", sc.client, sc.device);
 	fflush(stdout);
-	send_fd(path, sc.ctl);
+	s = connect_to(path);
+	if (!send_fd(s, sc.ctl))
+		die("send", errno);
+	close(s);
 	pause();
 }
 
@@ -366,9 +338,12 @@ static void take_over(const char *path, u32 client, u32 device)
 	struct nvos64 args = { .hRoot = client, .hObjectParent = device,
 			       .hObjectNew = 0x54000000, .hClass = 0x40,
 			       .pAllocParms = (u64)(uintptr_t)&params };
-	int fd = receive_fd(path);
-	int ret = ioctl(fd, _IOWR('F', 0x2b, struct nvos64), &args);
+	int s = connect_to(path), fd = receive_fd(s), ret;
 
+	if (fd < 0)
+		die("receive", errno);
+	close(s);
+	ret = ioctl(fd, _IOWR('F', 0x2b, struct nvos64), &args);
 	printf("ioctl %d errno %d status %x\n", ret, ret ? errno : 0, args.status);
 	fflush(stdout);
 	pause();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a tenant may name that is not its own, or that nobody has read. */
 #define _GNU_SOURCE
+#include "descriptor.h"
 #include "simcuda.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -248,10 +248,18 @@ static void *take_back(void *unused)
 	return unused;
 }
 
+static int register_card(void)
+{
+	struct { u8 uuid[16]; u32 numa, node; s32 fd; u32 client, part, status; } card = {
+		.fd = sc.ctl, .client = sc.client };
+
+	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
+	return sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36);
+}
+
 /* What is answered for a card when HMM is on all the same. */
 static int hmm_back(void)
 {
-	struct { u8 uuid[16]; u32 numa, node; s32 fd; u32 client, part, status; } card = { 0 };
 	pthread_t thread;
 
 	open_card();
@@ -260,11 +268,8 @@ static int hmm_back(void)
 	    ioctl(sc.uvm, UVM_INITIALIZE, &initialize))
 		return 2;
 	pthread_join(thread, NULL);
-	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
-	card.fd = sc.ctl;
-	card.client = sc.client;
 	printf("initialize %u\n", initialize.status);
-	printf("register %d\n", sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36));
+	printf("register %d\n", register_card());
 	return 0;
 }
 
@@ -690,41 +695,9 @@ static int outlive(const char *way, u64 bytes, u64 more)
 	return 0;
 }
 
-/* Return: 0: it is in a socket that nobody reads. */
-static int send_file(int socket, int fd)
-{
-	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control = { 0 };
-	char byte = 0;
-	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1,
-				  .msg_control = &control, .msg_controllen = sizeof(control) };
-
-	control.head.cmsg_len = CMSG_LEN(sizeof(int));
-	control.head.cmsg_level = SOL_SOCKET;
-	control.head.cmsg_type = SCM_RIGHTS;
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	return sendmsg(socket, &message, 0) == 1 ? 0 : errno;
-}
-
-/* Return: -1: there is none. */
-static int take_file(int socket)
-{
-	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
-	char byte;
-	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1,
-				  .msg_control = &control, .msg_controllen = sizeof(control) };
-	int fd = -1;
-
-	if (recvmsg(socket, &message, 0) == 1 && message.msg_controllen)
-		memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
-	return fd;
-}
-
 /* What is answered for a file that was in a message until the door had forgotten it. */
 static int forgotten(u64 bytes)
 {
-	struct { u8 uuid[16]; u32 numa, node; s32 fd; u32 client, part, status; } card = { 0 };
 	struct { u64 flags; u32 status, pad; } init = { 0 };
 	struct sc_mem memory;
 	int pair[2];
@@ -735,19 +708,16 @@ static int forgotten(u64 bytes)
 		return 2;
 	at = sc_managed(&sc, bytes);
 	if (!at || sc_prefetch(&sc, at, bytes, true) ||
-	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || send_file(pair[0], sc.uvm))
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || !send_fd(pair[0], sc.uvm))
 		return 3;
 	close(sc.uvm);
 	close(sc.uvm_mm);
 	/* whoever refuses looks first at what is gone */
 	if (sc_mem_alloc(&sc, 64 * bytes, &memory) != 0x51)
 		return 3;
-	sc.uvm = take_file(pair[1]);
-	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
-	card.fd = sc.ctl;
-	card.client = sc.client;
+	sc.uvm = receive_fd(pair[1]);
 	printf("initialize %d\n", sc_uvm(&sc, UVM_INITIALIZE, &init, 8));
-	printf("register %d\n", sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36));
+	printf("register %d\n", register_card());
 	printf("mapped %d\n", sc_managed(&sc, bytes) ? 0 : errno);
 	return 0;
 }
@@ -767,7 +737,7 @@ static int undescribed(const char *way, u64 bytes)
 		return 2;
 	if (!strcmp(way, "sent")) {
 		if (sc_malloc(&sc, bytes, &memory) || sc_mem_free(&sc, &memory) ||
-		    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || send_file(pair[0], sc.uvm))
+		    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || !send_fd(pair[0], sc.uvm))
 			return 3;
 	} else {
 		at = sc_managed(&sc, bytes);
