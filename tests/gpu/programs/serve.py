@@ -153,8 +153,8 @@ def measure(token: Step, seconds: float, rate: float, tokens: int, seed: int) ->
         request_ms.append((last - arrival) * 1e3)
     took = time.perf_counter() - begin
     found = {"tokens_per_s": len(token_ms) / took, "requests": len(request_ms), "seconds": took}
-    found["request_mean_ms"] = round(sum(request_ms) / (len(request_ms) or 1), 4)
     for name, values in (("token", token_ms), ("first", first_ms), ("request", request_ms)):
+        found[f"{name}_mean_ms"] = round(sum(values) / (len(values) or 1), 4)
         found[f"{name}_p50_ms"] = _quantile(values, 0.5)
         found[f"{name}_p99_ms"] = _quantile(values, 0.99)
     return found
