@@ -10,6 +10,7 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -610,6 +611,52 @@ def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_given_back(
     assert tenant.stdout is not None
     assert tenant.stdout.readline() == "beside 0\n"
     assert 700 * MIB <= _used_bytes(door) < LIMIT_BYTES
+    tenant.kill()
+
+
+def _await_look(pid: int) -> None:
+    """Wait for the agent's look at all files, which is due each second, two times over."""
+
+    def rests() -> int:
+        """Ten a second, of the thread that looks."""
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "comm").read_text() == "cgpud-keeper\n":
+                status = (task / "status").read_text()
+                return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+        raise AssertionError("the agent keeps nobody")
+
+    before = rests()
+    until(lambda: rests() >= before + 20, "a look at all files")
+
+
+def test_a_file_that_the_agent_cannot_look_for_is_not_taken_for_gone(
+    door: Door, reach: str
+) -> None:
+    """What it had would be given back, and charged to nobody, while it is in use."""
+    tenant = door.start(reach, "moved", str(256 * MIB))
+    assert tenant.stdout is not None
+    ready, own_pid = tenant.stdout.readline().split()
+    assert ready == "ready"
+    used = _used_bytes(door)
+    assert used >= 256 * MIB
+    pid = door.agent()
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    # it can look at all where it can open three files; threads that wait in accept() have a
+    # number each that is not seen
+    limits = sorted(set(range(max(taken) + 5)) - taken)
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limits[0], usual[1]))
+        # where it was seen last it is no more, so that everybody is asked
+        os.kill(int(own_pid), signal.SIGUSR1)
+        assert tenant.stdout.readline() == "moved\n"
+        for limit in limits:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, usual[1]))
+            _await_look(pid)
+            assert _used_bytes(door) == used, limit
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+    assert tenant.poll() is None
     tenant.kill()
 
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -752,6 +753,33 @@ static int undescribed(const char *way, u64 bytes)
 	return 0;
 }
 
+/* Managed memory on the card, whose file has another descriptor after SIGUSR1; then all is kept. */
+static int moved(u64 bytes)
+{
+	sigset_t set;
+	void *at;
+	int sig;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	at = sc_managed(&sc, bytes);
+	if (!at || sc_prefetch(&sc, at, bytes, true))
+		return 3;
+	printf("ready %d\n", getpid());
+	fflush(stdout);
+	if (sigwait(&set, &sig) || dup(sc.uvm) < 0)
+		return 2;
+	close(sc.uvm);
+	printf("moved\n");
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
 /* Managed memory on the card, of which a page in each 2 MiB is left, and as much once more. */
 static int pieces(u64 bytes)
 {
@@ -876,6 +904,8 @@ int main(int argc, char **argv)
 		return hmm_back();
 	if (argc == 4 && !strcmp(argv[1], "undescribed"))
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "moved"))
+		return moved(strtoull(argv[2], NULL, 10));
 	if (argc == 5 && !strcmp(argv[1], "survive"))
 		return survive((u32)atoi(argv[2]), strtoull(argv[3], NULL, 0),
 			       strtoull(argv[4], NULL, 0));
@@ -890,6 +920,6 @@ int main(int argc, char **argv)
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, "
-			"undescribed mapped|sent BYTES, forgotten BYTES, pid-info PID\n");
+			"undescribed mapped|sent BYTES, moved BYTES, forgotten BYTES, pid-info PID\n");
 	return 2;
 }
