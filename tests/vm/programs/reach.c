@@ -587,18 +587,24 @@ static int lose_apart(const char *way, int there, int end)
 	return 2;
 }
 
+/* Managed memory that is moved to the card; NULL: not to be had. */
+static void *managed_on_card(u64 bytes)
+{
+	void *at = sc_managed(&sc, bytes);
+
+	return at && !sc_prefetch(&sc, at, bytes, true) ? at : NULL;
+}
+
 /* Ends in a process that holds all files of an address space with managed memory in it. */
 static int lose(const char *way, u64 bytes, int there, int end)
 {
 	struct { u64 base, length; u8 uuid[16]; u32 status, pad; } none = { 0 };
 	char numbers[2][16];
-	void *memory;
 	pid_t first;
 
 	if (sc_context(&sc))
 		return 2;
-	memory = sc_managed(&sc, bytes);
-	if (!memory || sc_prefetch(&sc, memory, bytes, true))
+	if (!managed_on_card(bytes))
 		return 3;
 	snprintf(numbers[0], sizeof(numbers[0]), "%d", there);
 	snprintf(numbers[1], sizeof(numbers[1]), "%d", end);
@@ -633,7 +639,6 @@ static int survive(u32 flags, u64 bytes, u64 more)
 	int there[2], end[2], tries = 0, status;
 	char byte = 0;
 	pid_t first;
-	void *at;
 
 	if (pipe(there) || pipe(end))
 		return 2;
@@ -643,8 +648,7 @@ static int survive(u32 flags, u64 bytes, u64 more)
 		sc.opt.uvm_flags = flags;
 		if (sc_context(&sc))
 			exit(2);
-		at = sc_managed(&sc, bytes);
-		if (!at || sc_prefetch(&sc, at, bytes, true))
+		if (!managed_on_card(bytes))
 			exit(3);
 		if (!fork()) {
 			/* it keeps the address space */
@@ -702,14 +706,12 @@ static int forgotten(u64 bytes)
 	struct { u64 flags; u32 status, pad; } init = { 0 };
 	struct sc_mem memory;
 	int pair[2];
-	void *at;
 
 	open_card();
 	if (sc_context(&sc))
 		return 2;
-	at = sc_managed(&sc, bytes);
-	if (!at || sc_prefetch(&sc, at, bytes, true) ||
-	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || !send_fd(pair[0], sc.uvm))
+	if (!managed_on_card(bytes) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) ||
+	    !send_fd(pair[0], sc.uvm))
 		return 3;
 	close(sc.uvm);
 	close(sc.uvm_mm);
@@ -731,7 +733,6 @@ static int undescribed(const char *way, u64 bytes)
 {
 	struct sc_mem memory, more;
 	int pair[2];
-	void *at;
 
 	open_card();
 	if (sc_context(&sc))
@@ -740,10 +741,8 @@ static int undescribed(const char *way, u64 bytes)
 		if (sc_malloc(&sc, bytes, &memory) || sc_mem_free(&sc, &memory) ||
 		    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || !send_fd(pair[0], sc.uvm))
 			return 3;
-	} else {
-		at = sc_managed(&sc, bytes);
-		if (!at || sc_prefetch(&sc, at, bytes, true))
-			return 3;
+	} else if (!managed_on_card(bytes)) {
+		return 3;
 	}
 	close(sc.uvm);
 	close(sc.uvm_mm);
@@ -757,7 +756,6 @@ static int undescribed(const char *way, u64 bytes)
 static int moved(u64 bytes)
 {
 	sigset_t set;
-	void *at;
 	int sig;
 
 	sigemptyset(&set);
@@ -766,8 +764,7 @@ static int moved(u64 bytes)
 	open_card();
 	if (sc_context(&sc))
 		return 2;
-	at = sc_managed(&sc, bytes);
-	if (!at || sc_prefetch(&sc, at, bytes, true))
+	if (!managed_on_card(bytes))
 		return 3;
 	printf("ready %d\n", getpid());
 	fflush(stdout);
@@ -790,8 +787,8 @@ static int pieces(u64 bytes)
 	open_card();
 	if (sc_context(&sc))
 		return 2;
-	first = sc_managed(&sc, bytes);
-	if (!first || sc_prefetch(&sc, first, bytes, true))
+	first = managed_on_card(bytes);
+	if (!first)
 		return 3;
 	for (at = 0; at < bytes; at += block)
 		if (munmap(first + at + page, block - page))
