@@ -128,7 +128,7 @@ void nvsim_vid_heap(struct nvos32 *p, const struct nvsim_caller *who)
 		p->status = heap_alloc(p, &layout_range, who);
 		break;
 	case NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT:
-		U64_AT(p, 88) = (u64)U32_AT(p, 56) * U32_AT(p, 60);
+		U64_AT(p, 88) = (u64)U32_AT(p, 56) * (s32)U32_AT(p, 60);
 		p->status = heap_alloc(p, &layout_tiled, who);
 		break;
 	case NVOS32_FUNCTION_FREE:

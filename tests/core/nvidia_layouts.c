@@ -75,6 +75,8 @@ int main(void)
 	AT(NVOS32_PARAMETERS, data.AllocSize.attr2, nvos32_alloc_size, attr2);
 	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.hMemory, nvos32_alloc_tiled, hMemory);
 	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.flags, nvos32_alloc_tiled, flags);
+	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.height, nvos32_alloc_tiled, height);
+	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.pitch, nvos32_alloc_tiled, pitch);
 	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.attr, nvos32_alloc_tiled, attr);
 	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.size, nvos32_alloc_tiled, size);
 	AT(NVOS32_PARAMETERS, data.AllocTiledPitchHeight.attr2, nvos32_alloc_tiled, attr2);

@@ -103,6 +103,14 @@ def heap_alloc(client: int, parent: int, new: int, size_bytes: int, attr: int = 
                (52, "I", flags), (56, "I", attr), (88, "Q", size_bytes))  # fmt: skip
 
 
+def heap_alloc_tiled(client: int, parent: int, new: int, height: int, pitch: int, size_bytes: int,
+                     flags: int = 0) -> bytearray:  # fmt: skip
+    """NVOS32_PARAMETERS, function ALLOC_TILED_PITCH_HEIGHT, whose size the driver overwrites."""
+    return put(184, (0, "I", client), (4, "I", parent), (8, "I", 6), (44, "I", new),
+               (52, "I", flags), (56, "I", height), (60, "i", pitch),
+               (88, "Q", size_bytes))  # fmt: skip
+
+
 def rm_dup(client: int, parent: int, new: int, src_client: int, src: int) -> bytearray:
     """NVOS55_PARAMETERS."""
     return put(28, (0, "I", client), (4, "I", parent), (8, "I", new), (12, "I", src_client),

@@ -480,15 +480,21 @@ def test_mappings_are_bounded_and_go_with_what_they_map(handle: int) -> None:
     ("flags", "charged"),
     [(0, True), (LAZY, False), (EXTERNALLY_MANAGED, False), (LAZY | SPARSE, True)],
 )
-@pytest.mark.parametrize("heap", [False, True])
+@pytest.mark.parametrize("way", ["alloc", "heap", "tiled"])
 def test_page_tables_that_come_with_virtual_addresses_are_charged(
-    flags: int, charged: bool, heap: bool
+    flags: int, charged: bool, way: str
 ) -> None:
     container = Container(GIB)
 
     def reserve(handle: int, size: int) -> Verdict:
-        if heap:
+        if way == "heap":
             args = nv.heap_alloc(CLIENT, DEVICE, handle, size, flags=VIRTUAL | flags)
+            verdict, call = container.ask(nv.VID_HEAP, args)
+        elif way == "tiled":
+            # what it says of its size is overwritten
+            args = nv.heap_alloc_tiled(
+                CLIENT, DEVICE, handle, size >> 20, 1 << 20, 4096, VIRTUAL | flags
+            )
             verdict, call = container.ask(nv.VID_HEAP, args)
         else:
             params = nv.memory_params(size, flags=VIRTUAL | flags)
@@ -504,6 +510,17 @@ def test_page_tables_that_come_with_virtual_addresses_are_charged(
     assert reserve(6, 1024 * GIB) is (Verdict.ANSWER if charged else Verdict.FORWARD)
     assert container.ask(nv.FREE, nv.rm_free(CLIENT, 5))[1].post() is Verdict.DONE
     assert container.account.current_bytes == 0
+
+
+@pytest.mark.parametrize(("height", "pitch"), [(65536, 1 << 20), (1, -4096), (1 << 31, -(1 << 31))])
+def test_a_surface_is_charged_by_its_height_and_pitch(height: int, pitch: int) -> None:
+    """The driver's own product of them, in 64 bits, whatever the call says of its size."""
+    container = Container(GIB)
+    args = nv.heap_alloc_tiled(CLIENT, DEVICE, 5, height, pitch, 65536)
+    assert container.ask(nv.VID_HEAP, args)[0] is Verdict.ANSWER
+    args = nv.heap_alloc_tiled(CLIENT, DEVICE, 5, 256, 1 << 20, 4096)
+    assert container.ask(nv.VID_HEAP, args)[0] is Verdict.FORWARD
+    assert container.account.current_bytes >= 256 << 20
 
 
 def test_mappings_for_the_card_and_for_the_processor_and_through_duplicates_are_one_sum() -> None:

@@ -243,10 +243,12 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 	req->alignment_bytes = cgpu_get64(args, heap->alignment);
 	req->size_offset = heap->size;
 	req->size_bytes = cgpu_get64(args, heap->size);
-	if (!req->size_bytes && req->function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT)
+	/* the driver overwrites the size */
+	if (req->function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT)
 		req->size_bytes =
 			(uint64_t)cgpu_get32(args, offsetof(struct nvos32_alloc_tiled, height)) *
-			cgpu_get32(args, offsetof(struct nvos32_alloc_tiled, width));
+			(uint64_t)(int32_t)cgpu_get32(args, offsetof(struct nvos32_alloc_tiled,
+								     pitch));
 	location = (req->attr >> NVOS32_ATTR_LOCATION_SHIFT) & NVOS32_ATTR_LOCATION_MASK;
 	if (req->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		req->hClass = NV50_MEMORY_VIRTUAL;

@@ -53,8 +53,9 @@ struct nvos32_alloc_size { uint8_t head[40]; uint32_t owner, hMemory, type, flag
 			   comprCovg, zcullCovg, partitionStride, width, height, pad;
 			   uint64_t size, alignment, offset, limit, address, rangeBegin, rangeEnd;
 			   uint32_t attr2, ctagOffset; };
-struct nvos32_alloc_tiled { uint8_t head[40]; uint32_t owner, hMemory, type, flags, height, width,
-			    attr, format, comprCovg, zcullCovg, partitionStride, pitch;
+struct nvos32_alloc_tiled { uint8_t head[40]; uint32_t owner, hMemory, type, flags, height;
+			    int32_t pitch; uint32_t attr, width, format, comprCovg, zcullCovg,
+			    partitionStride;
 			    uint64_t size, alignment, offset, limit, address, rangeBegin,
 			    rangeEnd; uint32_t attr2, ctagOffset; };
 struct nvos32_alloc_range { uint8_t head[40]; uint32_t owner, hMemory, type, flags, attr, format,
