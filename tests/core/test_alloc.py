@@ -247,3 +247,33 @@ def test_a_groups_handle_is_no_memorys_while_its_address_space_is_freed(program:
     assert program.ask(nv.DUP, duplicate)[0] == nv.NOT_FOUND
     assert freeing.post(-5) is Verdict.DONE
     assert program.ask(nv.DUP, duplicate)[0] == 0
+
+
+def test_an_event_of_no_clients_object_lives_as_long_as_its_client(program: Program) -> None:
+    """The driver makes it the client's own: it was forgotten with the device, and never freed."""
+    assert program.device()[0] == 0
+    for named, event in ((0, 0x100), (OTHER, 0x101), (CLIENT, 0x102)):
+        params = nv.put(24, (0, "I", named), (8, "I", 0x79))
+        assert program.make(DEVICE, event, 0x79, params) == 0
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] == 0
+    verdicts = [
+        program.begin(nv.FREE, nv.rm_free(CLIENT, event))[0] for event in range(0x100, 0x103)
+    ]
+    assert verdicts == [Verdict.FORWARD, Verdict.FORWARD, Verdict.ANSWER]
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_memory_whose_call_failed_after_it_was_made_can_be_freed(
+    program: Program, made: bool
+) -> None:
+    """Where the descriptor that it names is not the driver's: its status alone tells."""
+    assert program.device()[0] == 0
+    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 0x77), (12, "I", 0x3E),
+                  (48, "i", -1))  # fmt: skip
+    verdict, call = program.begin(39, args)
+    assert verdict is Verdict.FORWARD
+    if made:
+        call.set_args(args)
+    assert call.post(-22) is Verdict.DONE
+    freed = program.begin(nv.FREE, nv.rm_free(CLIENT, 0x77))[0]
+    assert freed is (Verdict.FORWARD if made else Verdict.ANSWER)

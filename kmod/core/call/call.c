@@ -365,6 +365,9 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
 	cgpu_ledger_clear_shortage(&tenant->ledger);
+	/* what was made by it is there though the call failed: its status alone tells */
+	if (call->req.op == CGPU_OP_ALLOC_MEMORY)
+		result = 0;
 	if (result == 0 && after.status == NV_OK)
 		verdict = post_success(tenant, topology, call, &after);
 	else

@@ -453,7 +453,11 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	return cgpu_promise_objects(tenant, call, 1);
+	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD)
+		return CGPU_ANSWER;
+	/* the driver makes it, and may fail the call then for the descriptor that it names */
+	cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_STATE);
+	return CGPU_FORWARD;
 }
 
 /* its class is not checked by the driver: 0x40 would allocate unknown memory */

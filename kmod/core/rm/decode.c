@@ -464,6 +464,10 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 	for (i = 0; i < 2; i++)
 		if (has32(req->hClient_place[i], size))
 			req->hClientNamed[i] = read32(params, req->hClient_place[i]);
+	/* of another client's object, or of none, the driver makes it the client's own */
+	if (req->op == CGPU_OP_ALLOC && req->hClass == NV01_EVENT_OS_EVENT &&
+	    req->hClientNamed[0] != req->hClient)
+		req->hParent = req->hClient;
 	if (has32(req->fd_place, size))
 		req->fd = (int32_t)read32(params, req->fd_place);
 	if (req->op == CGPU_OP_CONTROL) {
