@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pycgpu.agent import server
+from pycgpu.cli import main
 from tests.vm import loaded
 from tests.vm.drivers import Sim
 from tests.vm.loaded import SLOWNESS, until
@@ -37,6 +40,8 @@ class Door:
         self.environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
         self.folder = folder
         self._tenants: list[subprocess.Popen[str]] = []
+        # Once, and not by each tenant.
+        import_module(main.COMMANDS["run"][0])
 
     def start(
         self,
@@ -56,15 +61,34 @@ class Door:
             limits.append("--uvm-disable")
         run = ["run", "--name", name, *limits, "--", *command]
         tenant = subprocess.Popen(
-            [sys.executable, "-m", "pycgpu.cli.main", *run],
+            [sys.executable],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env=self.environment,
+            preexec_fn=lambda: self._become(run),
         )
         self._tenants.append(tenant)
         return tenant
+
+    def _become(self, arguments: list[str]) -> None:
+        """In a child: be `cgpu`, without the start of another Python, which takes seconds here."""
+        # Popen() waits for its pipe, which is among them, to close.
+        os.closerange(3, 1 << 16)
+        os.environ.clear()
+        os.environ.update(self.environment)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        sys.argv = ["cgpu", *arguments]
+        status = 1
+        try:
+            main.app()
+        except SystemExit as error:
+            status = int(error.code or 0)
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
     def end(self) -> None:
         """End the tenants that a failed test left at work."""
