@@ -128,15 +128,21 @@ def _run(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     if len(fds) != 1 or len(words) < 3 or words[0] != "create":
         raise OSError(errno.EINVAL, "run wants a create command and one listener")
     door.command(command.encode())
-    door.attach(words[1], fds.pop())
+    _attach(words[1], fds)
     return {"ok": True, "devices": _devices(words[1])}
 
 
 def _join(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     if len(fds) != 1:
         raise OSError(errno.EINVAL, "join wants one listener")
-    door.attach(str(message.get("id", "")), fds.pop())
+    _attach(str(message.get("id", "")), fds)
     return {"ok": True}
+
+
+def _attach(container_id: str, fds: list[int]) -> None:
+    """Give the one listener away; whoever is refused leaves it to be closed."""
+    door.attach(container_id, fds[0])
+    fds.clear()
 
 
 def _devices(container_id: str) -> list[str]:

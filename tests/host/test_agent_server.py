@@ -130,6 +130,28 @@ def test_who_finds_no_room_is_told_though_a_holder_ends_meanwhile(
     os.close(read)
 
 
+@pytest.mark.parametrize("op", ["run", "join"])
+def test_a_listener_that_is_refused_is_closed(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """Whoever is under its filter would wait for good."""
+
+    def refuse(container_id: str, listener: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(door, "command", lambda text: None)
+    monkeypatch.setattr(door, "attach", refuse)
+    ours, its = socket.socketpair()
+    read, write = os.pipe()
+    with ours:
+        request = {"op": op, "id": "one", "create": "create one pid=1"}
+        socket.send_fds(ours, [json.dumps(request).encode()], [write])
+        os.close(write)
+        server._serve_client(its, server.Attendance())
+        answer, _ = server.receive(ours)
+    assert answer["errno"] == errno.ENOSPC
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o775])
 def test_a_directory_that_others_may_write_to_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
