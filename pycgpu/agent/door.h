@@ -2,7 +2,8 @@
 /*
  * What the files of the agent share. One lock, door.lock, guards all that the
  * core keeps; it is never held across an ioctl of the driver or an access to a
- * tenant's memory. Order: a container's sweep_lock, files_lock, process_lock, door.lock.
+ * tenant's memory. Order: a container's sweep_lock or look_lock, files_lock, process_lock,
+ * door.lock.
  * Whoever reads a tenant's mappings or asks for its descriptors may wait for as long as the
  * tenant likes (for a page of a file system of its own, or for reads of such while the
  * process executes a program), so only the container's own threads do, without the last
@@ -50,14 +51,17 @@ struct file {
 	bool used;
 	uint32_t device;         /* enum cgpu_device */
 	uint32_t minor;
-	/* our duplicate of a file that cannot be polled, or -1; closed under sweep_lock */
+	/* our duplicate of a file that cannot be polled, or -1; closed under look_lock */
 	int held;
-	uint32_t seen;           /* counts calls on it */
+	uint32_t seen;           /* counts calls on it, */
+	uint32_t users;          /* and those that are in hand: nobody else may have it any more */
 	struct process *process; /* where it was seen last */
 	int fd;                  /* and its number there */
 	/* the address space that it maps into, see managed.c; -1, NULL: not known */
 	struct process *owner;
 	uint32_t space;          /* counts what it was bound to */
+	uint64_t blind_ns;       /* since when it lives and cannot be read, 0: it can */
+	bool claimed;            /* of those of its owner it is the one with cards */
 	uint64_t flags;          /* that it was to be initialised with */
 	int maps, mem;
 };
@@ -81,9 +85,12 @@ struct container {
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
 
-	/* over a whole look at the files; as nothing else, while a process' mappings are read */
+	/* over a whole look at what is mapped; as nothing else, while mappings are read */
 	pthread_mutex_t sweep_lock;
 	uint64_t looking_ns;     /* since when they are, 0: they are not */
+	/* while everybody is asked for files that are held; none of these is closed meanwhile */
+	pthread_mutex_t look_lock;
+	uint64_t withdrawing_ns; /* since when a card is taken from one, 0: none is */
 	bool left;               /* the last thread of its listeners has gone; under door.lock */
 	uint64_t asked_ns;       /* somebody waits for a look, */
 	uint64_t answered_ns;    /* and it has been had; under door.lock */
@@ -239,10 +246,11 @@ void clients_end(struct container *c);
 int device_of(int fd, uint32_t *minor);
 /*
  * `exported_by`: the call that made it, which kept a place for it, or NULL.
- * Return: the core's number of the file, 0: no room.
+ * Return: the core's number of the file, which is not forgotten until file_put(), 0: no room.
  */
 uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
 		 uint32_t minor, struct cgpu_call *exported_by);
+void file_put(struct container *c, uint32_t number);
 /*
  * A duplicate of one of the container's files. May wait for as long as the tenant likes.
  * Return: -errno. Context: no lock.
@@ -250,6 +258,8 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 int file_duplicate(struct container *c, uint32_t number);
 /* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
 void files_sweep(struct container *c, bool managed);
+/* The same for who waits: a file that is searched for longer than a moment is not gone yet. */
+void files_sweep_for_call(struct container *c, bool managed);
 void files_end(struct container *c);
 /* Kills whoever has one of the container's files, by a thread that counts as a worker. */
 void holders_kill(struct container *c);
@@ -271,11 +281,18 @@ void managed_told(struct container *c, uint32_t number, uint64_t flags);
 /* It is bound, and was initialised with these flags. `fd`: a duplicate of the file. */
 bool managed_is_as_told(struct container *c, uint32_t number, int fd);
 /*
+ * The file is to have cards: of one process no other has, for of two nobody could tell whether
+ * they map into one address space. Return: false: another has, and lives.
+ */
+bool managed_claim(struct container *c, uint32_t number);
+/*
  * Takes the cards from the address space of a file that the agent holds, and what it has of
- * their memory. Return: false: the driver could not be asked. Context: sweep_lock, or nobody
+ * their memory. Return: false: the driver could not be asked. Context: look_lock, or nobody
  * else looks.
  */
 bool managed_withdraw(struct container *c, uint32_t number);
+/* For some time nobody could see what is mapped in its address space, which lives. */
+bool managed_is_blind(struct container *c, uint32_t number);
 /* Context: files_lock. */
 void managed_unbind(struct container *c, uint32_t number);
 /* An mmap of the UVM device was answered: it is about to happen. */
@@ -283,10 +300,10 @@ void managed_mapped(struct container *c, uint32_t number, uint64_t base);
 /* Waits until no mmap is so recent that it may not have happened yet. */
 void managed_settle(struct container *c);
 /*
- * Makes the ranges of all files what /proc says of their address spaces. Return: false:
- * what was mapped past us does not fit. Context: sweep_lock.
+ * Makes the ranges of all files what /proc says of their address spaces. Return: NULL, or
+ * what the container did for which it must end. Context: sweep_lock.
  */
-bool managed_sweep(struct container *c);
+const char *managed_sweep(struct container *c);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);

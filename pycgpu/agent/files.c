@@ -36,8 +36,12 @@ enum {
 	NVIDIACTL_MINOR = 255,
 	/* who holds files of a container that was killed is looked for until nobody is found */
 	HOLDERS_LOOKS = 3,
-	HOLDERS_PAUSE_NS = 100000000
+	HOLDERS_PAUSE_NS = 100000000,
+	/* a million descriptors take five seconds and more to look at */
+	CALL_PATIENCE_NS = 500000000
 };
+
+#define OWN_PATIENCE_NS 10000000000ULL
 
 /* TFD numbers are shared by all containers for the moment of watching */
 static pthread_mutex_t tfd_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -137,6 +141,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 	}
 	if (number) {
 		c->file[number].seen++;
+		c->file[number].users++;
 		if (fd >= 0 && fd < FDS)
 			p->file[fd] = number;
 		c->file[number].process = p;
@@ -144,6 +149,13 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 	}
 	pthread_mutex_unlock(&c->files_lock);
 	return number;
+}
+
+void file_put(struct container *c, uint32_t number)
+{
+	pthread_mutex_lock(&c->files_lock);
+	c->file[number].users--;
+	pthread_mutex_unlock(&c->files_lock);
 }
 
 /* A pidfd of the process that had it last, the caller's to close, and its number there. */
@@ -227,8 +239,23 @@ static bool is_shortage(int err)
 typedef bool (*found_fn)(struct container *c, int pid, int tid, int fd, int device,
 			 uint32_t minor, void *data);
 
-/* Return: what `found` did last; true: it could not be looked at. */
-static bool descriptors(struct container *c, int pid, int tid, found_fn found, void *data)
+/* A look at what descriptors there are, of which anybody may have millions. */
+struct round {
+	struct container *c;
+	found_fn found;
+	void *data;
+	uint64_t end_ns;         /* 0: none */
+	bool ran_out;            /* of time */
+};
+
+static bool is_late(struct round *r)
+{
+	r->ran_out |= r->end_ns && now_ns() > r->end_ns;
+	return r->ran_out;
+}
+
+/* Return: what `found` did last; true: it could not be looked at, or not to its end. */
+static bool descriptors(struct round *r, int pid, int tid)
 {
 	struct dirent *link;
 	bool enough = false;
@@ -242,8 +269,9 @@ static bool descriptors(struct container *c, int pid, int tid, found_fn found, v
 	enough = !fds && is_shortage(errno);
 	while (fds && !enough && (link = readdir(fds))) {
 		device = device_behind(tid, link->d_name, &minor);
-		if (device >= 0)
-			enough = found(c, pid, tid, atoi(link->d_name), device, minor, data);
+		enough = is_late(r) ||
+			 (device >= 0 && r->found(r->c, pid, tid, atoi(link->d_name), device,
+						  minor, r->data));
 	}
 	if (fds)
 		closedir(fds);
@@ -254,7 +282,7 @@ static bool descriptors(struct container *c, int pid, int tid, found_fn found, v
  * A process's first thread may have ended, and has no descriptors any more; and any may have
  * made a table of its own. Return: as above.
  */
-static bool threads(struct container *c, int pid, found_fn found, void *data)
+static bool threads(struct round *r, int pid)
 {
 	struct dirent *entry;
 	bool enough = false;
@@ -267,9 +295,11 @@ static bool threads(struct container *c, int pid, found_fn found, void *data)
 	enough = !tasks && is_shortage(errno);
 	while (tasks && !enough && (entry = readdir(tasks))) {
 		tid = atoi(entry->d_name);
-		if (tid <= 0 || (last && !syscall(SYS_kcmp, last, tid, KCMP_FILES, 0, 0)))
+		enough = is_late(r);
+		if (enough || tid <= 0 ||
+		    (last && !syscall(SYS_kcmp, last, tid, KCMP_FILES, 0, 0)))
 			continue;
-		enough = descriptors(c, pid, tid, found, data);
+		enough = descriptors(r, pid, tid);
 		last = tid;
 	}
 	if (tasks)
@@ -278,7 +308,7 @@ static bool threads(struct container *c, int pid, found_fn found, void *data)
 }
 
 /* Asks every process but this one. Return: as above. */
-static bool everybody(struct container *c, found_fn found, void *data)
+static bool everybody(struct round *r)
 {
 	int self = getpid(), pid;
 	struct dirent *entry;
@@ -290,45 +320,131 @@ static bool everybody(struct container *c, found_fn found, void *data)
 	while (proc && !enough && (entry = readdir(proc))) {
 		pid = atoi(entry->d_name);
 		if (pid > 0 && pid != self)
-			enough = threads(c, pid, found, data);
+			enough = threads(r, pid);
 	}
 	if (proc)
 		closedir(proc);
 	return enough;
 }
 
+/* A file that nobody was found to have where it was seen last. */
+struct lost {
+	uint32_t number, seen;
+	int held;
+	bool found;
+};
+
+/* All of a container's, by the kernel's order of files. */
+struct search {
+	struct lost lost[FILES_MAX];
+	uint32_t count, left;
+};
+
+static int in_order(const void *a, const void *b)
+{
+	int self = getpid();
+	long order = syscall(SYS_kcmp, self, self, KCMP_FILE, ((const struct lost *)a)->held,
+			     ((const struct lost *)b)->held);
+
+	return order == 1 ? -1 : order != 0;
+}
+
+static struct lost *find_lost(struct search *search, int tid, int fd)
+{
+	uint32_t low = 0, high = search->count;
+	int self = getpid();
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		long order = syscall(SYS_kcmp, tid, self, KCMP_FILE, fd,
+				     search->lost[middle].held);
+
+		if (!order)
+			return &search->lost[middle];
+		/* -1: it is gone meanwhile */
+		if (order < 0)
+			return NULL;
+		if (order == 1)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
 static bool holds(struct container *c, int pid, int tid, int fd, int device, uint32_t minor,
 		  void *data)
 {
-	uint32_t number = *(uint32_t *)data;
+	struct search *search = data;
+	struct lost *lost;
 
 	(void)minor;
-	if (device != CGPU_DEVICE_UVM || !is_of(c, number, c->file[number].held, tid, fd))
+	lost = device == CGPU_DEVICE_UVM ? find_lost(search, tid, fd) : NULL;
+	if (!lost)
 		return false;
 	/* by a process's number its first thread's table is meant */
 	if (tid == pid && process_exists(c, pid)) {
 		pthread_mutex_lock(&c->files_lock);
-		c->file[number].process = process_add(c, pid);
-		c->file[number].fd = fd;
+		c->file[lost->number].process = process_add(c, pid);
+		c->file[lost->number].fd = fd;
 		pthread_mutex_unlock(&c->files_lock);
 	}
-	return true;
+	search->left -= !lost->found;
+	lost->found = true;
+	return !search->left;
 }
 
-/* Does any process have the file that `held` is? Context: sweep_lock. */
-static bool has_holder(struct container *c, uint32_t number)
+/* Context: files_lock. */
+static void gone(struct container *c, uint32_t number)
 {
-	struct file *file = &c->file[number];
-	int pid, fd;
+	if (c->file[number].held >= 0)
+		close(c->file[number].held);
+	managed_unbind(c, number);
+	c->file[number].used = false;
+	pthread_mutex_lock(&door.lock);
+	cgpu_tenant_close(&c->tenant, number);
+	clients_forget(c, number);
+	let_go(c);
+	pthread_mutex_unlock(&door.lock);
+}
 
+/* Context: look_lock. */
+static void forget(struct container *c, uint32_t number, uint32_t seen)
+{
+	if (!managed_withdraw(c, number))
+		return;
 	pthread_mutex_lock(&c->files_lock);
-	pid = file->process && file->process->pidfd >= 0 ? file->process->pid : 0;
-	fd = file->fd;
+	/* one that came to somebody meanwhile is no more gone */
+	if (c->file[number].seen == seen && !c->file[number].users)
+		gone(c, number);
 	pthread_mutex_unlock(&c->files_lock);
-	if (pid && is_of(c, number, file->held, pid, fd))
-		return true;
-	/* inherited by a child, or sent: rare, and then worth a look at everybody */
-	return everybody(c, holds, &number);
+}
+
+/* Of what nobody has where it was seen last; what cannot be seen is given up. Context: look_lock. */
+static void list_lost(struct container *c, struct search *search)
+{
+	uint32_t i;
+
+	for (i = 1; i < FILES_MAX; i++) {
+		struct file *file = &c->file[i];
+		struct lost lost = { .number = i };
+		int pid, fd;
+		bool skip, blind = managed_is_blind(c, i);
+
+		pthread_mutex_lock(&c->files_lock);
+		skip = !file->used || file->held < 0 || file->users;
+		lost.seen = file->seen;
+		lost.held = file->held;
+		pid = file->process && file->process->pidfd >= 0 ? file->process->pid : 0;
+		fd = file->fd;
+		pthread_mutex_unlock(&c->files_lock);
+		if (!skip && blind)
+			forget(c, i, lost.seen);
+		else if (!skip && !(pid && is_of(c, i, lost.held, pid, fd)))
+			search->lost[search->count++] = lost;
+	}
+	search->left = search->count;
+	qsort(search->lost, search->count, sizeof(search->lost[0]), in_order);
 }
 
 /* The next of the container's files that may be this one, and a duplicate of its `held`. */
@@ -381,8 +497,10 @@ static void *kill_holders(void *data)
 	prctl(PR_SET_NAME, "cgpud-end");
 	/* what is killed still has its files for a moment, and may have given them on */
 	while (door.running && none < HOLDERS_LOOKS) {
+		struct round all = { c, kill_holder, &killed, 0, false };
+
 		killed = 0;
-		everybody(c, kill_holder, &killed);
+		everybody(&all);
 		none = killed ? 0 : none + 1;
 		nanosleep(&pause, NULL);
 	}
@@ -403,20 +521,6 @@ void holders_kill(struct container *c)
 		c->condemned = true;
 		c->workers++;
 	}
-	pthread_mutex_unlock(&door.lock);
-}
-
-/* Context: files_lock. */
-static void gone(struct container *c, uint32_t number)
-{
-	if (c->file[number].held >= 0)
-		close(c->file[number].held);
-	managed_unbind(c, number);
-	c->file[number].used = false;
-	pthread_mutex_lock(&door.lock);
-	cgpu_tenant_close(&c->tenant, number);
-	clients_forget(c, number);
-	let_go(c);
 	pthread_mutex_unlock(&door.lock);
 }
 
@@ -449,29 +553,59 @@ static void sweep_watched(struct container *c)
 			gone(c, i);
 }
 
-/* Context: sweep_lock. */
-static void sweep_held(struct container *c)
+/* Those that use the driver come first. */
+static bool its_own(struct round *r)
 {
-	uint32_t i, seen;
+	uint32_t pids[PROCESSES_MAX], count = process_numbers(r->c, pids), i;
+	bool enough = false;
 
-	for (i = 1; i < FILES_MAX; i++) {
-		if (!c->file[i].used || c->file[i].held < 0)
-			continue;
-		pthread_mutex_lock(&c->files_lock);
-		seen = c->file[i].seen;
-		pthread_mutex_unlock(&c->files_lock);
-		if (has_holder(c, i) || !managed_withdraw(c, i))
-			continue;
-		pthread_mutex_lock(&c->files_lock);
-		/* one that came to somebody meanwhile is no more gone */
-		if (c->file[i].seen == seen)
-			gone(c, i);
-		pthread_mutex_unlock(&c->files_lock);
-	}
+	for (i = 0; i < count && !enough; i++)
+		enough = threads(r, (int)pids[i]);
+	return enough;
 }
 
-void files_sweep(struct container *c, bool managed)
+/*
+ * What a child inherited or somebody was sent is found by a look at everybody's descriptors: one
+ * for all such files, and for so long, as anybody may have millions. Who is looked for longer is
+ * taken for gone if it is the container's own thread that looks. Context: look_lock.
+ */
+static void sweep_held(struct container *c, uint64_t patience_ns, bool own)
 {
+	struct search *search = calloc(1, sizeof(*search));
+	struct round all = { c, holds, search, now_ns() + patience_ns, false };
+	bool looked;
+	uint32_t i;
+
+	if (!search)
+		return;
+	list_lost(c, search);
+	looked = search->count && !its_own(&all) && !everybody(&all);
+	looked |= all.ran_out && own;
+	for (i = 0; looked && i < search->count; i++) {
+		const struct lost *lost = &search->lost[i];
+
+		if (!lost->found)
+			forget(c, lost->number, lost->seen);
+	}
+	free(search);
+}
+
+static bool take_in_time(pthread_mutex_t *lock, uint64_t patience_ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (time_t)(((uint64_t)until.tv_nsec + patience_ns) / 1000000000);
+	until.tv_nsec = (long)(((uint64_t)until.tv_nsec + patience_ns) % 1000000000);
+	return !pthread_mutex_timedlock(lock, &until);
+}
+
+/* `own`: by the container's own thread, for which nobody waits. */
+static void sweep(struct container *c, bool managed, bool own)
+{
+	uint64_t patience_ns = own ? OWN_PATIENCE_NS : CALL_PATIENCE_NS;
+	const char *why = NULL;
+
 	/* of two looks at what is mapped the older must not be taken for the newer */
 	pthread_mutex_lock(&c->sweep_lock);
 	pthread_mutex_lock(&c->files_lock);
@@ -479,18 +613,33 @@ void files_sweep(struct container *c, bool managed)
 	sweep_watched(c);
 	c->dirty = false;
 	pthread_mutex_unlock(&c->files_lock);
-	sweep_held(c);
 	c->swept_ns = now_ns();
-	if (managed)
+	if (managed) {
 		c->managed_ns = c->swept_ns;
-	if (managed && !managed_sweep(c))
-		processes_kill(c, "mapped managed memory past its limit");
+		why = managed_sweep(c);
+	}
 	pthread_mutex_unlock(&c->sweep_lock);
+	if (why)
+		processes_kill(c, why);
+	if (take_in_time(&c->look_lock, patience_ns)) {
+		sweep_held(c, patience_ns, own);
+		pthread_mutex_unlock(&c->look_lock);
+	}
 	pthread_mutex_lock(&door.lock);
 	door.count.sweeps++;
 	refresh(c);
 	pthread_mutex_unlock(&door.lock);
 	userd_release(c);
+}
+
+void files_sweep(struct container *c, bool managed)
+{
+	sweep(c, managed, true);
+}
+
+void files_sweep_for_call(struct container *c, bool managed)
+{
+	sweep(c, managed, false);
 }
 
 void files_end(struct container *c)

@@ -220,7 +220,8 @@ def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
     ]
     rules.append(
         _rule(
-            ["mmap"],
+            # the entry of other instruction sets, which the agent refuses
+            ["mmap", "mmap2"],
             [
                 {
                     "index": 3,

@@ -13,6 +13,8 @@
 enum {
 	RIGHTS_BYTES = 4,
 	LISTS_BYTES = 1 << 16,
+	/* its own, twice for one that allocates a client, and one that it names or makes */
+	FLIGHT_FILES = 4,
 	/* at least so much is given with a class: more than any class has */
 	CLASS_BYTES = 1 << 14,
 	/* RMAPI_PARAM_COPY_MAX_PARAMS_SIZE of the driver's params_copy.h */
@@ -35,6 +37,8 @@ struct flight {
 	bool wrapped;            /* came by IOCTL_XFER_CMD: must not go on */
 	struct cgpu_call call;
 	int named;               /* duplicate of the file that req.fd names, or -1 */
+	uint32_t file[FLIGHT_FILES]; /* files that it keeps, of which it may be the last to know */
+	uint32_t file_count;
 	uint8_t rights[RIGHTS_BYTES];
 	uint8_t args[CGPU_ARGS_MAX];
 
@@ -73,6 +77,9 @@ static inline struct answer fail(int error)
 bool is_valid(const struct flight *f);
 /* The caller uses the driver: it stays known. Return: 0, -EINTR, -EAGAIN: too many do. */
 int keep_process(struct flight *f);
+/* file_of(); the file is not forgotten while the call is in hand. */
+uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
+		   struct cgpu_call *exported_by);
 
 /* ioctl.c, mmap.c: the data are the notification's. */
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);

@@ -59,7 +59,7 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 	 */
 	if (its && its != file && hClient == f->call.req.hClient &&
 	    f->device == CGPU_DEVICE_CTL) {
-		files_sweep(f->c, false);
+		files_sweep_for_call(f->c, false);
 		its = client_file(f->c, hClient);
 	}
 	if (!hClient || its || f->device != CGPU_DEVICE_CTL ||
@@ -96,13 +96,13 @@ static int note_client(struct flight *f, int fd_number, uint32_t *file)
 
 	if (!is_valid(f))
 		return -EINTR;
-	*file = file_of(f->c, f->process, fd_number, f->fd, f->device, f->minor, NULL);
+	*file = keep_file(f, fd_number, f->fd, f->device, f->minor, NULL);
 	if (!*file)
 		return -ENOMEM;
 	if (pid > 0 && clients_note(f->c, *file, (uint32_t)pid))
 		return 0;
 	/* of files that were closed meanwhile */
-	files_sweep(f->c, false);
+	files_sweep_for_call(f->c, false);
 	return pid > 0 && clients_note(f->c, *file, (uint32_t)pid) ? 0 : -ENOSPC;
 }
 
@@ -179,7 +179,7 @@ static int hand_over_dmabuf(struct flight *f, int local)
 		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
 	};
 
-	f->call.fd_file = file_of(f->c, f->process, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
+	f->call.fd_file = keep_file(f, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
 	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	cgpu_put32(f->args, 0, (uint32_t)remote);
 	return remote < 0 ? -EMFILE : 0;
@@ -354,7 +354,7 @@ static struct answer decide(struct flight *f)
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
 		/* what was freed behind our back counts before anything is refused */
 		managed_settle(f->c);
-		files_sweep(f->c, true);
+		files_sweep_for_call(f->c, true);
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);
 	}
@@ -480,8 +480,7 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 		return fail(err);
 	if (!is_valid(f))
 		return fail(-EINTR);
-	call->file = file_of(f->c, f->process, (int)fd_number, f->fd, f->device, f->minor,
-			     NULL);
+	call->file = keep_file(f, (int)fd_number, f->fd, f->device, f->minor, NULL);
 	if (!call->file)
 		return fail(-ENOMEM);
 	call->pid = (uint32_t)f->process->pid;
@@ -495,6 +494,8 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	}
 	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_as_told(f->c, call->file, f->fd))
 		return answer_uninitialized(f);
+	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_claim(f->c, call->file))
+		return refuse(f);
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
 		/* a thread with a table of its own is found by its number: whose file is it? */
@@ -502,12 +503,12 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 			return fail(-EINTR);
 		device = f->named >= 0 ? device_of(f->named, &minor) : -1;
 		if (device >= 0)
-			call->fd_file = file_of(f->c, f->process, req->fd, f->named,
-						(uint32_t)device, minor, NULL);
+			call->fd_file = keep_file(f, req->fd, f->named, (uint32_t)device, minor,
+						  NULL);
 	}
 	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO_V2 &&
 	    f->c->lazy)
-		files_sweep(f->c, true);
+		files_sweep_for_call(f->c, true);
 	adopt_client(f, req->hClient, call->file);
 	if (req->op == CGPU_OP_DUP)
 		adopt_client(f, req->hClientSrc, call->file);

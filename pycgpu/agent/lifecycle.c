@@ -77,6 +77,7 @@ static int create_container(struct cgpu_create *create)
 	c->watched_pidfd = c->epoll = -1;
 	c->created_ns = now_ns();
 	pthread_mutex_init(&c->sweep_lock, NULL);
+	pthread_mutex_init(&c->look_lock, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
 	pthread_cond_init(&c->slices, NULL);
@@ -262,7 +263,9 @@ static bool look_at(struct container *c)
 		c->dirty = true;
 	/* a thousand lines of /proc/PID/maps take a millisecond and more */
 	managed = asked || c->dirty || is_audit_due(c->managed_ns, c->called_ns);
-	sweep = asked || c->dirty || (c->processes && now_ns() - c->swept_ns > SWEEP_NS);
+	/* an address space outlives the processes that are known */
+	sweep = asked || c->dirty ||
+		((c->processes || c->spaces) && now_ns() - c->swept_ns > SWEEP_NS);
 	if (sweep)
 		files_sweep(c, managed);
 	if (asked) {
@@ -300,8 +303,10 @@ static void *keep(void *data)
 static bool is_stuck(const struct container *c)
 {
 	uint64_t looking = c->looking_ns, asking = c->asking_ns, now = now_ns();
+	uint64_t withdrawing = c->withdrawing_ns;
 
 	return (looking && now - looking > LOOKING_MAX_NS) ||
+	       (withdrawing && now - withdrawing > LOOKING_MAX_NS) ||
 	       (asking && now - asking > LOOKING_MAX_NS);
 }
 

@@ -58,6 +58,16 @@ int keep_process(struct flight *f)
 	return 0;
 }
 
+uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
+		   struct cgpu_call *exported_by)
+{
+	uint32_t number = file_of(f->c, f->process, fd, local, device, minor, exported_by);
+
+	if (number)
+		f->file[f->file_count++] = number;
+	return number;
+}
+
 static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 {
 	struct answer answer;
@@ -68,6 +78,7 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 	f->tid = (int)n->pid;
 	f->id = n->id;
 	f->fd = f->named = -1;
+	f->file_count = 0;
 	f->wrapped = false;
 	memset(&f->call, 0, sizeof(f->call));
 	f->call.card = CGPU_NO_CARD;
@@ -79,6 +90,8 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 		close(f->fd);
 	if (f->named >= 0)
 		close(f->named);
+	while (f->file_count)
+		file_put(f->c, f->file[--f->file_count]);
 	process_put(f->c, f->process);
 	return answer;
 }

@@ -34,6 +34,13 @@ enum {
 	AT_ONCE_NS = 500000 /* whoever waits for door.lock gets it then */
 };
 
+/*
+ * Whose process ended is seen no more, though another that was begun in it may map what it likes:
+ * then it loses its cards, and whoever gives them back all the time ends.
+ */
+#define BLIND_MAX_NS 10000000000ULL
+#define BLIND_END_NS 60000000000ULL
+
 struct span {
 	uint64_t base, end;
 };
@@ -127,6 +134,8 @@ void managed_unbind(struct container *c, uint32_t number)
 	close(file->mem);
 	file->maps = file->mem = -1;
 	file->owner = NULL;
+	file->claimed = false;
+	file->blind_ns = 0;
 	file->space++;
 	c->spaces--;
 }
@@ -237,7 +246,7 @@ bool managed_withdraw(struct container *c, uint32_t number)
 	/* elsewhere the number is another call's */
 	if (c->file[number].device != CGPU_DEVICE_UVM)
 		return true;
-	c->looking_ns = now_ns();
+	c->withdrawing_ns = now_ns();
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		struct uvm_unregister_gpu params = { 0 };
 
@@ -247,8 +256,18 @@ bool managed_withdraw(struct container *c, uint32_t number)
 		/* refused: it has no such card, or is no address space at all */
 		asked &= !ioctl(c->file[number].held, UVM_UNREGISTER_GPU, &params);
 	}
-	c->looking_ns = 0;
+	c->withdrawing_ns = 0;
 	return asked;
+}
+
+bool managed_is_blind(struct container *c, uint32_t number)
+{
+	uint64_t since;
+
+	pthread_mutex_lock(&c->files_lock);
+	since = c->file[number].used ? c->file[number].blind_ns : 0;
+	pthread_mutex_unlock(&c->files_lock);
+	return since && now_ns() - since > BLIND_MAX_NS;
 }
 
 bool managed_belongs(struct container *c, uint32_t number, const struct process *p)
@@ -269,6 +288,55 @@ bool managed_is_bound(struct container *c, uint32_t number)
 	bound = c->file[number].owner;
 	pthread_mutex_unlock(&c->files_lock);
 	return bound;
+}
+
+/* A file of the process that has cards, 0: none. `mem`: a duplicate of its own. */
+static uint32_t claimed_by(struct container *c, const struct process *p, uint32_t but, int *mem,
+			   uint32_t *space)
+{
+	uint32_t i;
+
+	for (i = 1; i < FILES_MAX; i++)
+		if (i != but && c->file[i].used && c->file[i].owner == p && c->file[i].claimed)
+			break;
+	if (i == FILES_MAX)
+		return 0;
+	*space = c->file[i].space;
+	*mem = fcntl(c->file[i].mem, F_DUPFD_CLOEXEC, 0);
+	return i;
+}
+
+bool managed_claim(struct container *c, uint32_t number)
+{
+	struct file *file = &c->file[number];
+	bool alive = false, swept = false;
+	uint32_t other, space;
+	int mem;
+
+	for (;;) {
+		pthread_mutex_lock(&c->files_lock);
+		other = claimed_by(c, file->owner, number, &mem, &space);
+		if (!other)
+			file->claimed = true;
+		pthread_mutex_unlock(&c->files_lock);
+		if (!other)
+			return true;
+		alive = mem < 0 || lives(mem);
+		if (mem >= 0)
+			close(mem);
+		if (alive && swept)
+			return false;
+		if (alive) {
+			/* it may be closed */
+			files_sweep(c, false);
+			swept = true;
+			continue;
+		}
+		pthread_mutex_lock(&c->files_lock);
+		if (c->file[other].space == space)
+			c->file[other].claimed = false;
+		pthread_mutex_unlock(&c->files_lock);
+	}
 }
 
 void managed_told(struct container *c, uint32_t number, uint64_t flags)
@@ -336,27 +404,6 @@ static bool is_recent(struct container *c, uint32_t number, uint64_t base, uint6
 	return false;
 }
 
-/* Both sorted, and so is what is left in `spans`. */
-static void merge(struct spans *spans, const struct spans *more)
-{
-	struct spans both = { .lost = spans->lost || more->lost };
-	uint32_t i = 0, j = 0;
-
-	while (i < spans->count || j < more->count) {
-		bool first = j == more->count ||
-			     (i < spans->count && spans->at[i].base <= more->at[j].base);
-		const struct span *next = first ? &spans->at[i++] : &more->at[j++];
-		struct span *last = both.count ? &both.at[both.count - 1] : NULL;
-
-		if (!last || next->base > last->end)
-			add_span(&both, next->base, next->end);
-		else if (next->end > last->end)
-			last->end = next->end;
-	}
-	free(spans->at);
-	*spans = both;
-}
-
 /* What is left of `spans` without `holes`, both sorted. */
 static void without(const struct spans *spans, const struct spans *holes, struct spans *out)
 {
@@ -418,28 +465,6 @@ static uint32_t cards_of(struct container *c, uint32_t number)
 	return cards;
 }
 
-/*
- * Of a file's address space: a process has more than one file of the device; all map into it.
- * What was announced by a file without this one's cards is not known, for nobody is charged for
- * it on them. What else was announced there the driver may have refused: by it nothing counts
- * as known. Context: files_lock.
- */
-static void list_known(struct container *c, uint32_t number, uint32_t cards, struct spans *known)
-{
-	struct spans more = { 0 };
-	uint32_t i;
-
-	for (i = 1; i < FILES_MAX; i++) {
-		if (!c->file[i].used || c->file[i].device != CGPU_DEVICE_UVM ||
-		    c->file[i].owner != c->file[number].owner || cards & ~cards_of(c, i))
-			continue;
-		more.count = 0;
-		list(c, i, NULL, &more);
-		merge(known, &more);
-	}
-	free(more.at);
-}
-
 /* Of many ranges each takes little. Context: door.lock, since then. */
 static void let_others(uint64_t *since_ns)
 {
@@ -475,7 +500,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	pthread_mutex_unlock(&door.lock);
 	/* only a file with a card can have any */
 	if (cards)
-		list_known(c, number, cards, &known);
+		list(c, number, NULL, &known);
 	diff.count = 0;
 	if (cards && !known.lost)
 		without(mapped, &known, &diff);
@@ -495,13 +520,15 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	return fits;
 }
 
-static bool sweep_file(struct container *c, uint32_t number)
+/* Return: NULL, or what it did. */
+static const char *sweep_file(struct container *c, uint32_t number)
 {
 	struct file *file = &c->file[number];
 	struct spans mapped = { 0 };
 	int maps = -1, mem = -1;
-	bool used, read = true, fits = true;
+	bool used, read = true, blind = false;
 	struct look look = { .began_ns = now_ns() };
+	const char *why = NULL;
 	uint32_t space;
 
 	pthread_mutex_lock(&door.lock);
@@ -518,7 +545,6 @@ static bool sweep_file(struct container *c, uint32_t number)
 	pthread_mutex_unlock(&c->files_lock);
 	/* of a file that nobody initialised nothing is mapped */
 	if (maps >= 0 && mem >= 0) {
-		c->looking_ns = look.began_ns;
 		/* if not, and it lives, all that was mapped there still is */
 		read = mappings(maps, &mapped);
 		maps = -1;
@@ -526,27 +552,39 @@ static bool sweep_file(struct container *c, uint32_t number)
 			mapped.count = 0;
 			read = true;
 		}
-		c->looking_ns = 0;
+		blind = !read;
 	}
 	pthread_mutex_lock(&c->files_lock);
-	if (used && read && file->used && file->space == space)
-		fits = compare(c, number, &mapped, &look);
+	if (used && file->used && file->space == space) {
+		if (read && !compare(c, number, &mapped, &look))
+			why = "mapped managed memory past its limit";
+		if (blind && file->blind_ns && look.began_ns - file->blind_ns > BLIND_END_NS)
+			why = "lets nobody see what it has mapped";
+		if (!blind)
+			file->blind_ns = 0;
+		else if (!file->blind_ns)
+			file->blind_ns = look.began_ns;
+	}
 	pthread_mutex_unlock(&c->files_lock);
 	if (maps >= 0)
 		close(maps);
 	if (mem >= 0)
 		close(mem);
 	free(mapped.at);
-	return fits;
+	return why;
 }
 
-bool managed_sweep(struct container *c)
+const char *managed_sweep(struct container *c)
 {
-	bool fits = true;
+	const char *why = NULL, *found;
 	uint32_t i;
 
-	for (i = 1; i < FILES_MAX; i++)
-		if (c->file[i].used && c->file[i].device == CGPU_DEVICE_UVM)
-			fits &= sweep_file(c, i);
-	return fits;
+	c->looking_ns = now_ns();
+	for (i = 1; i < FILES_MAX; i++) {
+		found = c->file[i].used && c->file[i].device == CGPU_DEVICE_UVM ?
+			sweep_file(c, i) : NULL;
+		why = found ? found : why;
+	}
+	c->looking_ns = 0;
+	return why;
 }

@@ -9,6 +9,8 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
+	/* the driver maps where the address equals the offset, whatever the address is asked for */
+	uint64_t base = data->args[5];
 	struct cgpu_shortage shortage;
 	int device, err, tries;
 	uint32_t number;
@@ -22,7 +24,7 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	err = keep_process(f);
 	if (err)
 		return fail(err);
-	number = file_of(f->c, f->process, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
+	number = keep_file(f, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);
 	/* as the driver answers it */
@@ -32,13 +34,12 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	for (tries = 0; tries < 2; tries++) {
 		if (tries) {
 			managed_settle(f->c);
-			files_sweep(f->c, true);
+			files_sweep_for_call(f->c, true);
 		}
-		/* the driver maps where the address equals the offset */
-		managed_mapped(f->c, number, data->args[0]);
+		managed_mapped(f->c, number, base);
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
-		err = cgpu_tenant_mmap(&f->c->tenant, number, data->args[0], length);
+		err = cgpu_tenant_mmap(&f->c->tenant, number, base, length);
 		shortage = f->c->tenant.ledger.shortage;
 		pthread_mutex_unlock(&door.lock);
 		if (!err)

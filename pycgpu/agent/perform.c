@@ -117,6 +117,12 @@ bool refuses(const struct flight *f)
 		break;
 	case CGPU_OP_HEAP_ALLOC:
 		return req->hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
+	case CGPU_OP_EXPORT_DMABUF:
+		/* to one that is there: the driver would look for it among our descriptors */
+		return req->fd != -1;
+	case CGPU_OP_UVM_INITIALIZE:
+		/* one that is shared maps into any address space, and outlives them all */
+		return req->flags & ~(uint32_t)UVM_INIT_FLAGS_DISABLE_HMM;
 	case CGPU_OP_HEAP_OTHER:
 		return true;
 	case CGPU_OP_ALLOC_MEMORY:

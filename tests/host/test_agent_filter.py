@@ -117,3 +117,13 @@ def test_the_oci_rules_name_the_same_calls() -> None:
     assert values == [*filter.RM_NUMBERS, *filter.UVM_COMMANDS, MAP_SHARED]
     assert {rule["action"] for rule in fragment["syscalls"]} == {"SCMP_ACT_NOTIFY"}
     assert fragment["listenerPath"] == "/run/cgpu/seccomp.sock"
+
+
+def test_the_entry_of_another_instruction_set_is_notified_too() -> None:
+    """An OCI profile lets the i386 calls in, of which mmap2 maps the same files."""
+    mapped = [
+        rule["names"]
+        for rule in filter.oci_fragment("/run/x")["syscalls"]
+        if rule["args"][0]["index"] == 3
+    ]
+    assert mapped == [["mmap", "mmap2"]]

@@ -70,6 +70,16 @@ void managed_unbind(struct container *c, uint32_t number)
 {
 }
 
+bool managed_is_blind(struct container *c, uint32_t number)
+{
+	return false;
+}
+
+bool managed_withdraw(struct container *c, uint32_t number)
+{
+	return false;
+}
+
 void clients_forget(struct container *c, uint32_t file)
 {
 }
@@ -93,6 +103,8 @@ static unsigned int since(void)
 	questions = 0;
 	return more;
 }
+
+static struct search search;
 
 int main(void)
 {
@@ -130,9 +142,16 @@ int main(void)
 	p = process_of(c, getpid(), &other);
 	printf("thread %d", p && p->pid == getpid());
 	printf(" %d\\n", since() > 0);
-	printf("holder %d", has_holder(c, number));
+	list_lost(c, &search);
+	printf("in hand %u", search.count);
 	printf(" %d\\n", since() > 0);
-	printf("holds %d", holds(c, child, child, zero, CGPU_DEVICE_UVM, 0, &number));
+	file_put(c, number);
+	list_lost(c, &search);
+	printf("lost %u", search.count);
+	printf(" %d\\n", since() > 0);
+	search.lost[0] = (struct lost){ .number = number, .held = c->file[number].held };
+	search.count = search.left = 1;
+	printf("holds %d", holds(c, child, child, zero, CGPU_DEVICE_UVM, 0, &search));
 	printf(" %d\\n", since() > 0);
 	kill_holder(c, child, child, zero, CGPU_DEVICE_UVM, 0, &killed);
 	printf("killed %u", killed);
@@ -150,7 +169,8 @@ def test_who_asks_a_tenants_process_for_a_file_holds_no_lock(tmp_path: Path) -> 
         "duplicate 1",
         "file 1 1",
         "thread 1 1",
-        "holder 1 1",
+        "in hand 0 0",
+        "lost 0 1",
         "holds 1 1",
         "killed 1 1",
         "held 0",

@@ -498,6 +498,94 @@ def test_unified_memory_that_was_initialised_with_hmm_all_the_same_gets_no_card(
     assert int(HMM_SPACES.read_text()) == before + 1
 
 
+@pytest.mark.parametrize("flags", [2, 3, 4])
+def test_unified_memory_is_of_one_process(
+    door: Door, who: tuple[str, ...], reach: str, flags: int
+) -> None:
+    """What several share maps into any address space, and lives until its last file is closed."""
+    found = _words(door, *who, reach, "initialise", str(flags))
+    assert found == ["initialize", str(NV_ERR_NOT_SUPPORTED)]
+
+
+def test_a_process_has_one_address_space_with_cards(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Of two, one of before a program was executed, say, what is in both would count once."""
+    found = _words(door, *who, reach, "second")
+    assert found == ["second", str(NV_ERR_NOT_SUPPORTED), "after", "0"]
+
+
+def test_a_file_is_not_forgotten_under_a_call_of_its_own(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Its last descriptor is closed meanwhile: it got the card, and nobody was charged."""
+    found = _words(door, *who, reach, "late", str(2 * LIMIT_BYTES), "20")
+    assert found == ["given", "0", "status", str(NV_ERR_NO_MEMORY)]
+
+
+def test_managed_memory_is_charged_where_it_lies(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """That is its offset in the file; the address that is asked for is a hint."""
+    found = _words(door, *who, reach, "unasked", str(700 * MIB))
+    assert found == ["mapped", "0", "mapped", str(errno.ENOMEM)]
+
+
+def test_a_dmabuf_that_a_call_names_is_none_of_the_agents_files(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    found = _words(door, *who, reach, "staged", "200")
+    assert found == ["first", str(NV_ERR_NOT_SUPPORTED), "other", "0"]
+
+
+def test_memory_of_an_address_space_that_nobody_can_look_at_is_given_back(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """Its process has ended, and another that it began may map there what it likes."""
+    half = LIMIT_BYTES // 2 + 64 * MIB
+    found = _words(door, *who, reach, "unwatched", str(half))
+    assert found == ["beside", str(NV_ERR_NO_MEMORY), "later", "0"]
+
+
+#: Has so many descriptors until its standard input is closed.
+MANY_DESCRIPTORS = """
+import os, resource, sys
+count = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (count + 64, count + 64))
+null = os.open("/dev/null", os.O_RDONLY)
+for _ in range(count):
+    os.dup(null)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_bystanders_many_descriptors_hold_up_nobody(door: Door) -> None:
+    """Whose process has ended, all are looked through for the files that it had."""
+    many = [sys.executable, "-c", MANY_DESCRIPTORS, "200000"]
+    script = (
+        f"{door.simcuda} --hold context & sleep 5; kill -9 $!; wait; "
+        f"date +%s%N; {door.simcuda} info > /dev/null; date +%s%N"
+    )
+    took = []
+    for bystander in (False, True):
+        other = subprocess.Popen(
+            many if bystander else ["cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert other.stdin is not None and other.stdout is not None
+        if bystander:
+            assert other.stdout.readline() == "ready\n"
+        _, out, err = door.run("sh", "-c", script)
+        began_ns, ended_ns = map(int, out.split()[-2:])
+        took.append((ended_ns - began_ns) / 1e9)
+        other.stdin.close()
+        other.wait()
+    assert took[1] < took[0] + 3 * SLOWNESS, (took, err)
+
+
 @pytest.mark.parametrize("flags", [FIXED, FIXED | ALIGNED, BEGIN_END])
 def test_no_program_says_where_in_the_card_its_memory_lies(
     door: Door, who: tuple[str, ...], reach: str, flags: int

@@ -236,6 +236,23 @@ static int hmm(void)
 	return 0;
 }
 
+/* A new address space of unified memory, in the place of the program's. Return: the status. */
+static int initialize_new(u64 flags)
+{
+	struct { u64 flags; u32 status, pad; } args = { .flags = flags };
+
+	sc.uvm = open("/dev/nvidia-uvm", O_RDWR | O_CLOEXEC);
+	return sc_uvm(&sc, UVM_INITIALIZE, &args, 8);
+}
+
+/* What is answered for one with these flags. */
+static int initialised(u64 flags)
+{
+	open_card();
+	printf("initialize %d\n", initialize_new(flags));
+	return 0;
+}
+
 static volatile struct { u64 flags; u32 status; u32 pad; } initialize;
 
 /* Takes back, once, what the door has put there. */
@@ -256,6 +273,115 @@ static int register_card(void)
 
 	memcpy(card.uuid, sc.uuid, sizeof(card.uuid));
 	return sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36);
+}
+
+/* What is answered for the card of a second address space, and when the first one is closed. */
+static int second(void)
+{
+	int first;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	first = sc.uvm;
+	if (initialize_new(0))
+		return 3;
+	printf("second %d\n", register_card());
+	close(first);
+	close(sc.uvm_mm);
+	printf("after %d\n", register_card());
+	return 0;
+}
+
+static void *close_soon(void *unused)
+{
+	usleep(2000);
+	close(sc.uvm);
+	return unused;
+}
+
+/*
+ * Asks for the card of an address space with more memory than fits, through a file of which the
+ * only descriptor is closed meanwhile, and a message has another.
+ */
+static int late(u64 bytes, int times)
+{
+	pthread_t thread;
+	int pair[2], status = -1, given = 0;
+
+	open_card();
+	if (initialize_new(0) || !sc_managed(&sc, bytes) ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+		return 2;
+	while (times-- > 0) {
+		/* the door waits a moment for what was mapped just now */
+		if (!sc_managed(&sc, 4096) || !send_fd(pair[0], sc.uvm) ||
+		    pthread_create(&thread, NULL, close_soon, NULL))
+			break;
+		status = register_card();
+		given += !status;
+		pthread_join(thread, NULL);
+		sc.uvm = receive_fd(pair[1]);
+	}
+	printf("given %d status %d\n", given, status);
+	return 0;
+}
+
+/* Managed memory at an offset that is where the kernel will map it, and not where it is asked. */
+static int unasked(u64 bytes)
+{
+	void *at, *got;
+	int i;
+
+	open_card();
+	if (sc_context(&sc))
+		return 2;
+	for (i = 0; i < 2; i++) {
+		at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			  0);
+		munmap(at, bytes);
+		got = mmap64(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, sc.uvm,
+			     (off64_t)(uintptr_t)at);
+		printf("mapped %d\n", got == MAP_FAILED ? errno : 0);
+	}
+	return 0;
+}
+
+/* Exports to a dma-buf that is there, by all numbers that may be one of the door's own. */
+static int staged(int most)
+{
+	struct sc_mem memory;
+	int fd, first = 0, other = 0, i;
+	u32 size, handles;
+	u8 args[2608];
+
+	open_card();
+	size = sc.branch >= 570 ? 2608 : 2600;
+	handles = sc.branch >= 570 ? 36 : 32;
+	if (sc_mem_alloc(&sc, 2 << 20, &memory) || sc_dmabuf(&sc, &memory, &fd))
+		return 2;
+	for (i = 3; i < most; i++) {
+		u32 status;
+
+		if (fcntl(i, F_GETFD) < 0 && dup2(fd, i) < 0)
+			return 2;
+		memset(args, 0, sizeof(args));
+		*(s32 *)args = i;
+		*(u32 *)(args + 4) = sc.client;
+		*(u32 *)(args + 8) = 2;
+		*(u32 *)(args + 12) = 1;
+		*(u32 *)(args + 16) = 1;
+		*(u64 *)(args + 24) = memory.size;
+		*(u32 *)(args + handles) = memory.handle;
+		*(u64 *)(args + (sc.branch >= 570 ? 1576 : 1568)) = memory.size;
+		if (escape(sc.gpu, 217, args, size))
+			return 2;
+		status = *(u32 *)(args + size - 8);
+		first = i == 3 ? (int)status : first;
+		other += (int)status != first || *(s32 *)args != i;
+	}
+	printf("first %d other %d\n", first, other);
+	return 0;
 }
 
 /* What is answered for a card when HMM is on all the same. */
@@ -700,6 +826,34 @@ static int outlive(const char *way, u64 bytes, u64 more)
 	return 0;
 }
 
+/* What can be had when the address space of a process that ended has lived on for some time. */
+static int unwatched(u64 bytes)
+{
+	struct sc_mem memory;
+	int there[2], end[2], status, tries = 0;
+	char byte;
+	pid_t first;
+
+	if (pipe(there) || pipe(end))
+		return 2;
+	first = fork();
+	if (!first) {
+		close(end[1]);
+		open_card();
+		exit(lose("exit", bytes, there[1], end[0]));
+	}
+	close(there[1]);
+	/* as long as it is a zombie its mappings are seen */
+	if (read(there[0], &byte, 1) != 1 || waitpid(first, NULL, 0) != first)
+		return 3;
+	open_card();
+	printf("beside %d\n", sc_mem_alloc(&sc, bytes, &memory));
+	while ((status = sc_mem_alloc(&sc, bytes, &memory)) == 0x51 && tries++ < 600)
+		usleep(100000);
+	printf("later %d\n", status);
+	return 0;
+}
+
 /* What is answered for a file that was in a message until the door had forgotten it. */
 static int forgotten(u64 bytes)
 {
@@ -901,6 +1055,18 @@ int main(int argc, char **argv)
 		return hmm_back();
 	if (argc == 4 && !strcmp(argv[1], "undescribed"))
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "initialise"))
+		return initialised(strtoull(argv[2], NULL, 0));
+	if (argc == 2 && !strcmp(argv[1], "second"))
+		return second();
+	if (argc == 4 && !strcmp(argv[1], "late"))
+		return late(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+	if (argc == 3 && !strcmp(argv[1], "unasked"))
+		return unasked(strtoull(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "staged"))
+		return staged(atoi(argv[2]));
+	if (argc == 3 && !strcmp(argv[1], "unwatched"))
+		return unwatched(strtoull(argv[2], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "moved"))
 		return moved(strtoull(argv[2], NULL, 10));
 	if (argc == 5 && !strcmp(argv[1], "survive"))
@@ -917,6 +1083,8 @@ int main(int argc, char **argv)
 			"sparse BYTES PIECE, "
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, "
-			"undescribed mapped|sent BYTES, moved BYTES, forgotten BYTES, pid-info PID\n");
+			"undescribed mapped|sent BYTES, moved BYTES, initialise FLAGS, "
+			"second, late BYTES TIMES, unasked BYTES, staged MOST, "
+			"unwatched BYTES, forgotten BYTES, pid-info PID\n");
 	return 2;
 }
