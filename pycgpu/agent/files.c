@@ -420,7 +420,7 @@ static void forget(struct container *c, uint32_t number, uint32_t seen)
 	pthread_mutex_unlock(&c->files_lock);
 }
 
-/* Of what nobody has where it was seen last; what cannot be seen is given up. Context: look_lock. */
+/* Of what nobody has where it was last; what cannot be seen is given up. Context: look_lock. */
 static void list_lost(struct container *c, struct search *search)
 {
 	uint32_t i;
