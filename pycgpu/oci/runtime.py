@@ -147,6 +147,7 @@ def prepare(
 
     add_hook(config, hook)
     nodes.take_out(config)
+    nodes.mask(config)
     try:
         root = root or procfs.find_root()
         cards = procfs.find_cards(root)
