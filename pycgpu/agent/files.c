@@ -429,8 +429,11 @@ static void list_lost(struct container *c, struct search *search)
 		struct file *file = &c->file[i];
 		struct lost lost = { .number = i };
 		int pid, fd;
-		bool skip, blind = managed_is_blind(c, i);
+		bool skip, blind;
 
+		if (!file->used || file->held < 0)
+			continue;
+		blind = managed_is_blind(c, i);
 		pthread_mutex_lock(&c->files_lock);
 		skip = !file->used || file->held < 0 || file->users;
 		lost.seen = file->seen;
