@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: MIT
 """
-Device nodes and files by which a container has a card's memory past RM, and so past its limits.
+Device nodes by which a container has a card's memory past RM, and so past its limits.
 
-The nodes are those of nvidia-modeset, of nvidia-drm, and of the drivers beside NVIDIA's own:
+They are those of nvidia-modeset, of nvidia-drm, and of the drivers beside NVIDIA's own:
 nvidia-caps, switches, nvidia-fs, gdrdrv. CDI brings some of them with every card: the specification
 that NVIDIA's toolkit writes does, and from 1.18 on so does its runtime, whatever
-NVIDIA_DRIVER_CAPABILITIES says. The files are the kernel's own, in /sys: root maps a card's BARs by
-them, read-only ones too, and in BAR1 drivers from 580 on may have all of the card's memory.
+NVIDIA_DRIVER_CAPABILITIES says.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import posix
 
 from .bundle import NVIDIA_MAJOR, given_cards
@@ -20,9 +17,6 @@ from .bundle import NVIDIA_MAJOR, given_cards
 _KINDS = ("c", "u")
 _MODESET_MINOR = 254
 _DRM_MAJOR = 226
-_VENDOR = "0x10de"
-#: Written to, it says how the driver begins next; a container's root may, for it is 0644.
-_DRIVERS_OWN = "/proc/driver/nvidia"
 #: Of the drivers whose name begins like NVIDIA's those that the doors watch.
 _WATCHED = ("nvidia", "nvidiactl", "nvidia-frontend", "nvidia-uvm")
 
@@ -68,40 +62,6 @@ def take_out(config: dict[str, object], proc: str = "/proc", sysfs: str = "/sys"
             or (rule.get("major"), rule.get("minor")) not in numbers
         ]
     return True
-
-
-def mask(config: dict[str, object], sysfs: str = "/sys") -> bool:
-    """
-    Mask the files in *config*, and make the driver's own read-only; return whether there are cards.
-
-    Of a privileged container nothing is: it is given all of the host's.
-    """
-    linux = config.get("linux")
-    files = _resources(sysfs)
-    if not files or not isinstance(linux, dict) or given_cards(config)[1]:
-        return False
-    for key, paths in (("maskedPaths", files), ("readonlyPaths", [_DRIVERS_OWN])):
-        present = linux.get(key)
-        linux[key] = [*(present if isinstance(present, list) else []), *paths]
-    return True
-
-
-def _resources(sysfs: str) -> list[str]:
-    """Return the files of all of NVIDIA's devices that map memory of theirs, or resize it."""
-    found: list[str] = []
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(f"{sysfs}/bus/pci/devices")):
-            device = os.path.realpath(f"{sysfs}/bus/pci/devices/{name}")
-            with open(f"{device}/vendor", encoding="ascii") as file:
-                if file.read().strip() != _VENDOR:
-                    continue
-            # the one without a number is a list of addresses
-            found += [
-                f"{device}/{entry}"
-                for entry in sorted(os.listdir(device))
-                if entry.startswith("resource") and entry != "resource"
-            ]
-    return found
 
 
 def _is_past(node: dict[str, object], unwatched: set[str], sysfs: str) -> bool:

@@ -143,11 +143,11 @@ def prepare(
     check_hook_output(config)
     from ..request import admission
     from ..tree import procfs
-    from . import nodes
+    from . import bars, nodes
 
     add_hook(config, hook)
     nodes.take_out(config)
-    nodes.mask(config)
+    bars.mask(config)
     try:
         root = root or procfs.find_root()
         cards = procfs.find_cards(root)

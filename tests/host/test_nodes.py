@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which device nodes and files reach a card past its limits."""
+"""Which device nodes reach a card past its limits."""
 
 from pathlib import Path
 
@@ -88,42 +88,4 @@ def test_a_node_is_known_by_its_numbers(
 def test_a_config_without_nodes_is_left_as_it_is(host: dict[str, str], linux: object) -> None:
     config: dict[str, object] = {"linux": linux}
     assert not nodes.take_out(config, **host)
-    assert config == {"linux": linux}
-
-
-def devices(sysfs: Path) -> list[str]:
-    """A card of NVIDIA's below a bridge and another maker's; the files that map the first."""
-    for name, vendor in (("0000:00:02.0", "0x1234"), ("0000:01:00.0", "0x10de")):
-        device = sysfs / "devices" / "pci0000:00" / name
-        device.mkdir(parents=True)
-        (device / "vendor").write_text(f"{vendor}\n")
-        for file in ("resource", "resource0", "resource1", "resource1_wc", "config"):
-            (device / file).write_text("")
-        (sysfs / "bus/pci/devices").mkdir(parents=True, exist_ok=True)
-        (sysfs / "bus/pci/devices" / name).symlink_to(device)
-    card = sysfs / "devices/pci0000:00/0000:01:00.0"
-    return [str(card / file) for file in ("resource0", "resource1", "resource1_wc")]
-
-
-def test_files_that_map_a_card_are_masked_and_the_drivers_own_are_read_only(
-    tmp_path: Path,
-) -> None:
-    """Root in a container maps all of a card's memory by them, its neighbours' too."""
-    files = devices(tmp_path)
-    config: dict[str, object] = {"linux": {"maskedPaths": ["/proc/kcore"]}}
-    assert nodes.mask(config, str(tmp_path))
-    assert config["linux"] == {
-        "maskedPaths": ["/proc/kcore", *files],
-        "readonlyPaths": ["/proc/driver/nvidia"],
-    }
-
-
-def test_a_privileged_container_and_a_host_without_cards_have_nothing_masked(
-    tmp_path: Path,
-) -> None:
-    linux = {"resources": {"devices": [{"allow": True, "access": "rwm"}]}}
-    assert not nodes.mask({"linux": {}}, str(tmp_path))
-    devices(tmp_path)
-    config: dict[str, object] = {"linux": dict(linux)}
-    assert not nodes.mask(config, str(tmp_path))
     assert config == {"linux": linux}
