@@ -61,7 +61,6 @@ struct file {
 	struct process *owner;
 	uint32_t space;          /* counts what it was bound to */
 	uint64_t blind_ns;       /* since when it lives and cannot be read, 0: it can */
-	bool claimed;            /* of those of its owner it is the one with cards */
 	uint64_t flags;          /* that it was to be initialised with */
 	int maps, mem;
 };
@@ -280,11 +279,6 @@ bool managed_is_bound(struct container *c, uint32_t number);
 void managed_told(struct container *c, uint32_t number, uint64_t flags);
 /* It is bound, and was initialised with these flags. `fd`: a duplicate of the file. */
 bool managed_is_as_told(struct container *c, uint32_t number, int fd);
-/*
- * The file is to have cards: of one process no other has, for of two nobody could tell whether
- * they map into one address space. Return: false: another has, and lives.
- */
-bool managed_claim(struct container *c, uint32_t number);
 /*
  * Takes the cards from the address space of a file that the agent holds, and what it has of
  * their memory. Return: false: the driver could not be asked. Context: look_lock, or nobody

@@ -494,8 +494,6 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	}
 	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_as_told(f->c, call->file, f->fd))
 		return answer_uninitialized(f);
-	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_claim(f->c, call->file))
-		return refuse(f);
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
 		/* a thread with a table of its own is found by its number: whose file is it? */

@@ -134,7 +134,6 @@ void managed_unbind(struct container *c, uint32_t number)
 	close(file->mem);
 	file->maps = file->mem = -1;
 	file->owner = NULL;
-	file->claimed = false;
 	file->blind_ns = 0;
 	file->space++;
 	c->spaces--;
@@ -288,55 +287,6 @@ bool managed_is_bound(struct container *c, uint32_t number)
 	bound = c->file[number].owner;
 	pthread_mutex_unlock(&c->files_lock);
 	return bound;
-}
-
-/* A file of the process that has cards, 0: none. `mem`: a duplicate of its own. */
-static uint32_t claimed_by(struct container *c, const struct process *p, uint32_t but, int *mem,
-			   uint32_t *space)
-{
-	uint32_t i;
-
-	for (i = 1; i < FILES_MAX; i++)
-		if (i != but && c->file[i].used && c->file[i].owner == p && c->file[i].claimed)
-			break;
-	if (i == FILES_MAX)
-		return 0;
-	*space = c->file[i].space;
-	*mem = fcntl(c->file[i].mem, F_DUPFD_CLOEXEC, 0);
-	return i;
-}
-
-bool managed_claim(struct container *c, uint32_t number)
-{
-	struct file *file = &c->file[number];
-	bool alive = false, swept = false;
-	uint32_t other, space;
-	int mem;
-
-	for (;;) {
-		pthread_mutex_lock(&c->files_lock);
-		other = claimed_by(c, file->owner, number, &mem, &space);
-		if (!other)
-			file->claimed = true;
-		pthread_mutex_unlock(&c->files_lock);
-		if (!other)
-			return true;
-		alive = mem < 0 || lives(mem);
-		if (mem >= 0)
-			close(mem);
-		if (alive && swept)
-			return false;
-		if (alive) {
-			/* it may be closed */
-			files_sweep(c, false);
-			swept = true;
-			continue;
-		}
-		pthread_mutex_lock(&c->files_lock);
-		if (c->file[other].space == space)
-			c->file[other].claimed = false;
-		pthread_mutex_unlock(&c->files_lock);
-	}
 }
 
 void managed_told(struct container *c, uint32_t number, uint64_t flags)
@@ -498,7 +448,11 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 		let_others(&since_ns);
 	}
 	pthread_mutex_unlock(&door.lock);
-	/* only a file with a card can have any */
+	/*
+	 * Only a file with a card can have any. What another file of the process has announced is
+	 * not known, for it may have mapped that in the address space of before a program was
+	 * executed: nobody could tell the one from the other.
+	 */
 	if (cards)
 		list(c, number, NULL, &known);
 	diff.count = 0;

@@ -275,21 +275,16 @@ static int register_card(void)
 	return sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36);
 }
 
-/* What is answered for the card of a second address space, and when the first one is closed. */
-static int second(void)
+/* Managed memory of a second file of the process, which has the card, too; then all is kept. */
+static int second(u64 bytes)
 {
-	int first;
-
 	open_card();
-	if (sc_context(&sc))
+	if (sc_context(&sc) || initialize_new(0))
 		return 2;
-	first = sc.uvm;
-	if (initialize_new(0))
-		return 3;
-	printf("second %d\n", register_card());
-	close(first);
-	close(sc.uvm_mm);
-	printf("after %d\n", register_card());
+	printf("register %d\n", register_card());
+	printf("mapped %d\n", sc_managed(&sc, bytes) ? 0 : errno);
+	fflush(stdout);
+	pause();
 	return 0;
 }
 
@@ -1057,8 +1052,8 @@ int main(int argc, char **argv)
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "initialise"))
 		return initialised(strtoull(argv[2], NULL, 0));
-	if (argc == 2 && !strcmp(argv[1], "second"))
-		return second();
+	if (argc == 3 && !strcmp(argv[1], "second"))
+		return second(strtoull(argv[2], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "late"))
 		return late(strtoull(argv[2], NULL, 10), atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "unasked"))
@@ -1084,7 +1079,7 @@ int main(int argc, char **argv)
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, "
 			"undescribed mapped|sent BYTES, moved BYTES, initialise FLAGS, "
-			"second, late BYTES TIMES, unasked BYTES, staged MOST, "
+			"second BYTES, late BYTES TIMES, unasked BYTES, staged MOST, "
 			"unwatched BYTES, forgotten BYTES, pid-info PID\n");
 	return 2;
 }
