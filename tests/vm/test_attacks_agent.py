@@ -587,7 +587,8 @@ def test_a_bystanders_many_descriptors_hold_up_nobody(door: Door) -> None:
         took.append((ended_ns - began_ns) / 1e9)
         other.stdin.close()
         other.wait()
-    assert took[1] < took[0] + 3 * SLOWNESS, (took, err)
+    # 25 s when each look went through all of them
+    assert took[1] < took[0] + 8 * SLOWNESS, (took, err)
 
 
 @pytest.mark.parametrize("flags", [FIXED, FIXED | ALIGNED, BEGIN_END])
