@@ -275,16 +275,25 @@ static int register_card(void)
 	return sc_uvm(&sc, UVM_REGISTER_GPU, &card, 36);
 }
 
-/* Managed memory of a second file of the process, which has the card, too; then all is kept. */
-static int second(u64 bytes)
+/*
+ * Managed memory of a second file of the process, which has the card, too; and whether so much can
+ * be had beside it once all files have been looked at.
+ */
+static int second(u64 bytes, u64 beside)
 {
+	struct sc_mem memory;
+	int status, tries = 0;
+
 	open_card();
 	if (sc_context(&sc) || initialize_new(0))
 		return 2;
 	printf("register %d\n", register_card());
 	printf("mapped %d\n", sc_managed(&sc, bytes) ? 0 : errno);
-	fflush(stdout);
-	pause();
+	while (!(status = sc_mem_alloc(&sc, beside, &memory)) && tries++ < 300) {
+		sc_mem_free(&sc, &memory);
+		usleep(100000);
+	}
+	printf("beside %d\n", status);
 	return 0;
 }
 
@@ -1052,8 +1061,8 @@ int main(int argc, char **argv)
 		return undescribed(argv[2], strtoull(argv[3], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "initialise"))
 		return initialised(strtoull(argv[2], NULL, 0));
-	if (argc == 3 && !strcmp(argv[1], "second"))
-		return second(strtoull(argv[2], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "second"))
+		return second(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "late"))
 		return late(strtoull(argv[2], NULL, 10), atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "unasked"))
@@ -1079,7 +1088,7 @@ int main(int argc, char **argv)
 			"keep-mapped BYTES TIMES, "
 			"outlive exit|touch|exec|leader|table BYTES MORE, "
 			"undescribed mapped|sent BYTES, moved BYTES, initialise FLAGS, "
-			"second BYTES, late BYTES TIMES, unasked BYTES, staged MOST, "
+			"second BYTES BESIDE, late BYTES TIMES, unasked BYTES, staged MOST, "
 			"unwatched BYTES, forgotten BYTES, pid-info PID\n");
 	return 2;
 }
