@@ -249,12 +249,15 @@ def test_a_groups_handle_is_no_memorys_while_its_address_space_is_freed(program:
     assert program.ask(nv.DUP, duplicate)[0] == 0
 
 
-def test_an_event_of_no_clients_object_lives_as_long_as_its_client(program: Program) -> None:
+@pytest.mark.parametrize("cls", [0x05, 0x79])
+def test_an_event_of_no_clients_object_lives_as_long_as_its_client(
+    program: Program, cls: int
+) -> None:
     """The driver makes it the client's own: it was forgotten with the device, and never freed."""
     assert program.device()[0] == 0
     for named, event in ((0, 0x100), (OTHER, 0x101), (CLIENT, 0x102)):
         params = nv.put(24, (0, "I", named), (8, "I", 0x79))
-        assert program.make(DEVICE, event, 0x79, params) == 0
+        assert program.make(DEVICE, event, cls, params) == 0
     assert program.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] == 0
     verdicts = [
         program.begin(nv.FREE, nv.rm_free(CLIENT, event))[0] for event in range(0x100, 0x103)

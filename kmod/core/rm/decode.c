@@ -450,6 +450,11 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 	return 0;
 }
 
+static bool is_event(uint32_t hClass)
+{
+	return hClass == NV01_EVENT || hClass == NV01_EVENT_OS_EVENT;
+}
+
 static bool has32(uint8_t place, uint32_t size)
 {
 	return place && place + 3u <= size;
@@ -465,7 +470,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		if (has32(req->hClient_place[i], size))
 			req->hClientNamed[i] = read32(params, req->hClient_place[i]);
 	/* of another client's object, or of none, the driver makes it the client's own */
-	if (req->op == CGPU_OP_ALLOC && req->hClass == NV01_EVENT_OS_EVENT &&
+	if (req->op == CGPU_OP_ALLOC && is_event(req->hClass) &&
 	    req->hClientNamed[0] != req->hClient)
 		req->hParent = req->hClient;
 	if (has32(req->fd_place, size))
