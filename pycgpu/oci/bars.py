@@ -23,9 +23,11 @@ def mask(config: dict[str, object], sysfs: str = "/sys") -> bool:
 
     Of a privileged container nothing is: it is given all of the host's.
     """
-    linux = config.get("linux")
     files = _resources(sysfs)
-    if not files or not isinstance(linux, dict) or given_cards(config)[1]:
+    if not files or given_cards(config)[1]:
+        return False
+    linux = config.setdefault("linux", {})
+    if not isinstance(linux, dict):
         return False
     for key, paths in (("maskedPaths", files), ("readonlyPaths", [_DRIVERS_OWN])):
         present = linux.get(key)

@@ -105,6 +105,7 @@ def prepare(
     root: str | None = None,
     seccomp: str = rules.PATH,
     dev: str = "/dev",
+    sysfs: str = "/sys",
     policy: str | None = None,
 ) -> bool:
     """
@@ -114,6 +115,7 @@ def prepare(
         hook: the hook's program and its options, before the stage.
         root: the tree, or None for the door that is open.
         dev: where the device nodes are.
+        sysfs: what the kernel says of devices.
         policy: what containers may ask for here, or None for the node's own.
 
     Raises:
@@ -147,7 +149,7 @@ def prepare(
 
     add_hook(config, hook)
     nodes.take_out(config)
-    bars.mask(config)
+    bars.mask(config, sysfs)
     try:
         root = root or procfs.find_root()
         cards = procfs.find_cards(root)

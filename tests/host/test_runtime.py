@@ -93,6 +93,17 @@ def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path: Path, root
     assert os.stat(f"{bundle}/config.json") == before
 
 
+def test_a_container_with_a_request_maps_no_card_by_a_file(tmp_path: Path, root: Any) -> None:
+    sysfs = tmp_path / "sys"
+    card = sysfs / "bus/pci/devices/0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text("0x10de\n")
+    (card / "resource1").write_text("")
+    for env, masked in (("CGPU_MEM=1G", [str(card / "resource1")]), ("PATH=/bin", None)):
+        _, config = prepared(tmp_path, env, root=root, sysfs=str(sysfs))
+        assert config.get("linux", {}).get("maskedPaths") == masked
+
+
 def test_a_container_that_wants_one_card_is_shown_the_one_that_is_chosen(
     tmp_path: Path, root: Any, dev: Any
 ) -> None:
