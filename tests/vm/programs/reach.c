@@ -802,24 +802,37 @@ static int survive(u32 flags, u64 bytes, u64 more)
 }
 
 /*
+ * Begins a process that loses its memory in this way, to a holder that keeps it until `end[1]` is
+ * closed. Return: it, when there is one; 0: there is none.
+ */
+static pid_t begin_loser(const char *way, u64 bytes, int end[2])
+{
+	int there[2];
+	char byte;
+	pid_t first;
+
+	if (pipe(there) || pipe(end))
+		return 0;
+	first = fork();
+	if (!first) {
+		close(end[1]);
+		open_card();
+		exit(lose(way, bytes, there[1], end[0]));
+	}
+	close(there[1]);
+	return read(there[0], &byte, 1) == 1 ? first : 0;
+}
+
+/*
  * Managed memory that lives where /proc/PID/maps of whoever used its file last does not
  * show it: what can be had beside it, and after it.
  */
 static int outlive(const char *way, u64 bytes, u64 more)
 {
 	struct sc_mem memory;
-	int there[2], end[2], status, tries = 0;
-	char byte;
+	int end[2], status, tries = 0;
 
-	if (pipe(there) || pipe(end))
-		return 2;
-	if (!fork()) {
-		close(end[1]);
-		open_card();
-		exit(lose(way, bytes, there[1], end[0]));
-	}
-	close(there[1]);
-	if (read(there[0], &byte, 1) != 1)
+	if (!begin_loser(way, bytes, end))
 		return 3;
 	open_card();
 	printf("beside %d\n", sc_mem_alloc(&sc, more, &memory));
@@ -834,21 +847,11 @@ static int outlive(const char *way, u64 bytes, u64 more)
 static int unwatched(u64 bytes)
 {
 	struct sc_mem memory;
-	int there[2], end[2], status, tries = 0;
-	char byte;
-	pid_t first;
+	int end[2], status, tries = 0;
+	pid_t first = begin_loser("exit", bytes, end);
 
-	if (pipe(there) || pipe(end))
-		return 2;
-	first = fork();
-	if (!first) {
-		close(end[1]);
-		open_card();
-		exit(lose("exit", bytes, there[1], end[0]));
-	}
-	close(there[1]);
 	/* as long as it is a zombie its mappings are seen */
-	if (read(there[0], &byte, 1) != 1 || waitpid(first, NULL, 0) != first)
+	if (!first || waitpid(first, NULL, 0) != first)
 		return 3;
 	open_card();
 	printf("beside %d\n", sc_mem_alloc(&sc, bytes, &memory));
