@@ -14,6 +14,7 @@
 #include "demand.h"
 #include "driver.h"
 #include "governors.h"
+#include "host_memory.h"
 #include "ioctl.h"
 #include "shortage.h"
 #include "core/call/call.h"
@@ -468,6 +469,8 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
 	rt_mutex_lock(&container->lock);
+	if (cgpu_call_takes_host(call))
+		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
 	rt_mutex_unlock(&container->lock);
 	if (verdict == CGPU_ANSWER) {

@@ -160,6 +160,7 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 		view->id = container->id;
 		view->grant = &container->grant[entry->minor];
 		view->account = &container->tenant.ledger.account[entry->minor];
+		view->host_bytes = container->tenant.ledger.account[CGPU_HOST].current_bytes;
 	}
 	return 0;
 }

@@ -21,6 +21,7 @@
 #include <linux/spinlock.h>
 
 #include "governors.h"
+#include "host_memory.h"
 #include "shortage.h"
 #include "door/door.h"
 #include "door/events.h"
@@ -63,6 +64,7 @@ static int entry_begin(struct cgpu_open_file *entry, struct file *file,
 	entry->file = file;
 	entry->device = device;
 	rt_mutex_lock(&container->lock);
+	cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	if (exported_by)
 		entry->number = cgpu_call_open_dmabuf(&container->tenant, exported_by);
 	else if (container->removed)

@@ -12,6 +12,11 @@
  * (256 bytes) says what is wrong.
  */
 int cgpu_agent_start(int force_branch, char *message);
+/*
+ * Before that: where the hierarchy of cgroups is mounted whose limits of memory count, and its
+ * version, 1 or 2. Without one no container has such a limit.
+ */
+int cgpu_agent_memory_hierarchy(const char *directory, int version);
 /* Opens every gate; containers lose their door. */
 void cgpu_agent_stop(void);
 

@@ -163,6 +163,12 @@ uint64_t now_ns(void);
 /* kernel.c: 0, or -errno, and @message[256] says what it lacks */
 int kernel_check(char *message);
 
+/*
+ * memory_limit.c: of the thread's cgroup and those above it, in bytes; 0: none, also where that
+ * cannot be seen.
+ */
+uint64_t memory_limit(int tid);
+
 /* rm.c: the agent's own client, and any file of the driver */
 int rm_open(bool force, char *message);
 void rm_close(void);

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pycgpu._agent import ffi, lib
 from pycgpu.errors import CgpuError
+from pycgpu.oci import hierarchy
 
 _BUFFER = 1 << 18
 
@@ -40,6 +41,12 @@ def _check(result: int, what: str) -> int:
 def start(force_branch: bool = False) -> None:
     """Find the driver and begin. CgpuError: why it cannot. Call it before any thread starts."""
     message = ffi.new("char[256]")
+    mounts = hierarchy.mounts()
+    for version, controllers in ((1, ("memory",)), (2, ("",))):
+        directory = hierarchy.directory(controllers, mounts)
+        if directory is not None:
+            _check(lib.cgpu_agent_memory_hierarchy(directory.encode(), version), directory)
+            break
     if lib.cgpu_agent_start(force_branch, message) < 0:
         raise CgpuError(ffi.string(message).decode())
 

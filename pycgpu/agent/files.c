@@ -107,6 +107,7 @@ static bool watch(struct container *c, uint32_t number, int local)
 uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
 		 uint32_t minor, struct cgpu_call *exported_by)
 {
+	uint64_t host_bytes;
 	uint32_t number = 0, i;
 
 	pthread_mutex_lock(&c->files_lock);
@@ -118,8 +119,10 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		    c->file[i].minor == minor && is_file(c, i, local))
 			number = i;
 	if (!number) {
+		host_bytes = memory_limit(p->pid);
 		pthread_mutex_lock(&door.lock);
 		make_room(c);
+		cgpu_ledger_limit_host(&c->tenant.ledger, host_bytes);
 		number = exported_by ? cgpu_call_open_dmabuf(&c->tenant, exported_by) :
 			 cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
 		pthread_mutex_unlock(&door.lock);

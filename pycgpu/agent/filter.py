@@ -43,9 +43,9 @@ RM_NUMBERS = (
     # interrupts, NUMA.
     *(50, 51, 55, 56, 57, 65, 77, 82, 86, 92, 93, 95, 213, 216),
 )
-#: UVM commands that pass, for they act on the address space of their own file: groups of ranges,
+#: UVM commands that pass, for they act on the address space of their own file: what is in a group,
 #: peers, policies, migration, what can be asked, and UVM_DISCARD.
-UVM_PASSED = (*(23, 24, 29, 30, 31), *range(39, 48), 51, 53, 70, 72, 75, 80)
+UVM_PASSED = (*(29, 30, 31), *range(39, 48), 51, 53, 70, 72, 75, 80)
 #: Whole numbers below this that are UVM's; no other ioctl has such ones, but for FIBMAP and
 #: FIGETBSZ, which are 1 and 2 and served by no driver.
 UVM_END = 128

@@ -218,9 +218,13 @@ static void tell_unlisted(struct flight *f, const struct cgpu_unlisted *unlisted
 
 void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage)
 {
-	if (may_tell(f->c))
+	unsigned long long bytes = shortage->bytes;
+
+	if (may_tell(f->c) && shortage->card == CGPU_HOST)
+		event("oom_host id=%s pid=%d bytes=%llu", f->c->id, f->process->pid, bytes);
+	else if (shortage->card != CGPU_HOST && may_tell(f->c))
 		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, shortage->card,
-		      f->process->pid, (unsigned long long)shortage->bytes);
+		      f->process->pid, bytes);
 	if (shortage->kill)
 		process_kill(f->c, f->process);
 }
@@ -245,10 +249,14 @@ static void report(struct flight *f)
 
 static int pre(struct flight *f)
 {
+	bool takes_host = cgpu_call_takes_host(&f->call);
+	uint64_t host_bytes = takes_host ? memory_limit(f->tid) : 0;
 	int verdict;
 
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
+	if (takes_host)
+		cgpu_ledger_limit_host(&f->c->tenant.ledger, host_bytes);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);

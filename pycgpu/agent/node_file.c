@@ -78,6 +78,7 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 		view->id = c->id;
 		view->grant = &c->grant[view->minor];
 		view->account = &c->tenant.ledger.account[view->minor];
+		view->host_bytes = c->tenant.ledger.account[CGPU_HOST].current_bytes;
 	}
 	if (entry->wants_usage)
 		for (i = 0; i < CONTAINERS_MAX; i++)

@@ -93,6 +93,7 @@ bool performs(const struct flight *f)
 	case CGPU_OP_UVM_MAP_SPARSE:
 	case CGPU_OP_UVM_UNMAP_EXTERNAL:
 	case CGPU_OP_UVM_FREE:
+	case CGPU_OP_UVM_RANGE_GROUP:
 	/* of the file's, by a number: the driver looks no descriptor up */
 	case CGPU_OP_OS_EVENT:
 		return true;
@@ -125,10 +126,6 @@ bool refuses(const struct flight *f)
 		return req->flags & ~(uint32_t)UVM_INIT_FLAGS_DISABLE_HMM;
 	case CGPU_OP_HEAP_OTHER:
 		return true;
-	case CGPU_OP_ALLOC_MEMORY:
-		if (req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
-			return true;
-		break;
 	default:
 		break;
 	}

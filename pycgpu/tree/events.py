@@ -12,7 +12,7 @@ from . import procfs
 
 #: First words that the doors of this release write; docs/tree.md says when.
 KINDS = (
-    *("create", "destroy", "set", "oom", "refused", "ungranted", "unknown", "killed"),
+    *("create", "destroy", "set", "oom", "oom_host", "refused", "ungranted", "unknown", "killed"),
     *("attach", "detach", "lost"),
 )
 

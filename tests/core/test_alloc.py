@@ -173,13 +173,34 @@ def test_the_driver_tells_errors_in_no_memory_of_the_cards(
     assert program.make(DEVICE, GROUP, nv.GROUP, nv.group_params(0, 1)) == 0
     channel = nv.put(368, (place, "I", NOTIFIER), (128, "I", 1))
     assert program.make(GROUP, CHANNEL, nv.CHANNEL, channel) == status
+    # what a group names is looked up anew for each of its channels: it may be the card's by then
     group = nv.put(20, (4 * (place > 0), "I", NOTIFIER), (12, "I", 1))
-    assert program.make(DEVICE, GROUP + 1, nv.GROUP, group) == status
+    assert program.make(DEVICE, GROUP + 1, nv.GROUP, group) == NOT_SUPPORTED
+
+
+def test_where_errors_are_told_stays_what_it_is_as_long_as_the_channel(program: Any) -> None:
+    """The driver writes to the address, whose page may be anybody's by then."""
+    for handle in (NOTIFIER, MEMORY):
+        assert program.make(DEVICE, handle, nv.MEMORY_SYSTEM, memory(65536), 65536) == 0
+    assert program.make(DEVICE, SUBDEVICE, nv.SUBDEVICE) == 0
+    assert program.make(DEVICE, GROUP, nv.GROUP, nv.group_params(0, 1)) == 0
+    channel = nv.put(368, (0, "I", NOTIFIER), (128, "I", 1), (140, "I", MEMORY))
+    args = nv.rm_alloc(CLIENT, GROUP, CHANNEL, nv.CHANNEL, channel)
+    verdict, call = program.begin(nv.ALLOC, args, channel)
+    assert verdict is Verdict.FORWARD
+    for handle in (NOTIFIER, MEMORY):  # while the driver looks it up, and after that
+        assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == nv.STATE_IN_USE
+    assert call.post(0) is Verdict.DONE
+    for handle in (NOTIFIER, MEMORY):
+        assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == nv.STATE_IN_USE
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, CHANNEL))[0] == 0
+    for handle in (NOTIFIER, MEMORY):
+        assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == 0
 
 
 def test_a_client_that_parameters_name_stays_until_the_driver_has_looked(program: Any) -> None:
     """An event of one's other client, whose number would be a neighbour's next."""
-    params = nv.put(24, (0, "I", OTHER))
+    params = nv.put(24, (0, "I", OTHER), (12, "I", nv.WITHOUT_EVENT_DATA))
     args = nv.rm_alloc(CLIENT, DEVICE, 0x50, 0x79, params)
     verdict, call = program.begin(nv.ALLOC, args, params)
     assert verdict is Verdict.FORWARD
@@ -256,7 +277,7 @@ def test_an_event_of_no_clients_object_lives_as_long_as_its_client(
     """The driver makes it the client's own: it was forgotten with the device, and never freed."""
     assert program.device()[0] == 0
     for named, event in ((0, 0x100), (OTHER, 0x101), (CLIENT, 0x102)):
-        params = nv.put(24, (0, "I", named), (8, "I", 0x79))
+        params = nv.put(24, (0, "I", named), (8, "I", 0x79), (12, "I", nv.WITHOUT_EVENT_DATA))
         assert program.make(DEVICE, event, cls, params) == 0
     assert program.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] == 0
     verdicts = [
@@ -271,7 +292,7 @@ def test_memory_whose_call_failed_after_it_was_made_can_be_freed(
 ) -> None:
     """Where the descriptor that it names is not the driver's: its status alone tells."""
     assert program.device()[0] == 0
-    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 0x77), (12, "I", 0x3E),
+    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 0x77), (12, "I", 0x71),
                   (48, "i", -1))  # fmt: skip
     verdict, call = program.begin(39, args)
     assert verdict is Verdict.FORWARD

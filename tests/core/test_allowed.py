@@ -38,6 +38,7 @@ IDLE_CHANNELS = 65
 MPS_COMPUTE = 0x900E
 # Memory of the host beside a Grace processor, which neither a ledger nor a cgroup counts.
 EGM = 0x42
+EXPORT_DMABUF = 217
 # NVOS32_ALLOC_FLAGS_*
 LAZY, VIRTUAL, EXTERNALLY_MANAGED, SPARSE = 0x400, 0x80000, 0x400000, 0x4000000
 EVENT, DEBUGGER, CONFIDENTIAL, DISABLE_HMM = 0x79, 0x83DE, 0xCB33, 1
@@ -244,6 +245,8 @@ def test_a_client_in_the_parameters_is_the_container_s(
     cls: int, size: int, place: int, named: int, verdict: Verdict
 ) -> None:
     params = nv.put(size, (place, "I", named))
+    if cls == EVENT:
+        nv.set32(params, 12, nv.WITHOUT_EVENT_DATA)
     above = CLIENT if cls == nv.DEVICE else DEVICE
     args = nv.rm_alloc(CLIENT, above, 9, cls, params)
     got, call = Container().ask(nv.ALLOC, args, params)
@@ -411,10 +414,10 @@ def test_os_events_that_many_threads_make_at_once_are_bounded_together() -> None
 
 def driven(
     container: Container, nr: int, args: bytearray, status_at: int, status: int = nv.OK,
-    file: int = 0,
+    file: int = 0, fd_file: int = 0,
 ) -> Verdict:  # fmt: skip
     """A call, to which the driver answers ``status``."""
-    verdict, call = container.ask(nr, args, file=file)
+    verdict, call = container.ask(nr, args, file=file, fd_file=fd_file)
     if verdict is Verdict.FORWARD:
         seen = bytearray(call.args)
         nv.set32(seen, status_at, status)
@@ -437,7 +440,7 @@ class Maps(Container):
             args = nv.put(64, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle))
             return driven(self, MAP_DMA, args, 56, status)
         args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle))
-        return driven(self, nv.MAP_MEMORY, args, 40, status)
+        return driven(self, nv.MAP_MEMORY, args, 40, status, fd_file=self.ctl)
 
     def unmap(self, handle: int, status: int = nv.OK, size: int = 0) -> Verdict:
         if handle == 9:
@@ -741,17 +744,6 @@ def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
     assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 0
 
 
-def test_a_channel_whose_userd_was_freed_is_gated_and_counted() -> None:
-    """The driver lets it live and run (535 to 595, refAddDependant() for OsDescMemory alone)."""
-    container = Runs()
-    container.alloc(CLIENT, DEVICE, 0x40, nv.MEMORY_SYSTEM)
-    container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
-    container.schedule(0x10)
-    container.free(0x40)
-    assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 3
-    assert container.shut() == {0x11, 0x12, 0x13}
-
-
 def test_the_cards_memory_is_not_freed_while_it_drives_a_channel() -> None:
     """The card writes to it as long as the channel lives, whoever has it by then."""
     container = Runs()
@@ -789,7 +781,10 @@ def test_no_userd_but_in_memory_of_the_drivers_making(cls: int, status: int) -> 
     """With the process's own memory a channel goes, unheard, or does not, by the branch."""
     container = Runs()
     if cls:
-        container.alloc(CLIENT, DEVICE, 0x40, cls)
+        own = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", 0x40), (12, "I", cls))
+        call = container.ask(nv.ALLOC_MEMORY, own)[1]
+        call.set_args(own)
+        call.post()
     params = channel_params(GRAPHICS, 0x40)
     verdict, call = container.ask(
         nv.ALLOC, nv.rm_alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, params), params
@@ -1385,3 +1380,30 @@ def test_a_group_is_gated_on_its_own_card_wherever_its_duplicate_was_put() -> No
     assert container.shut() == {0x11, 0x12, 0x31}
     container.free(0x10)
     assert [container.unseen(lib.CGPU_UNSEEN_GROUP, card) for card in (0, 1)] == [0, 1]
+
+
+def test_page_tables_are_on_the_card_that_the_addresses_are_charged_to() -> None:
+    """Of addresses in no space of their own the driver takes that of the device that is named."""
+    container = Maps()
+    container.tenant.give(0, 8 * MIB)
+    container.alloc(CLIENT, CLIENT, 0x50, nv.DEVICE, nv.device_params(1))
+    for device, verdict in ((DEVICE, Verdict.FORWARD), (0x50, Verdict.ANSWER)):
+        args = nv.put(64, (0, "I", CLIENT), (4, "I", device), (8, "I", 9))
+        assert driven(container, MAP_DMA, args, 56) is verdict
+
+
+def test_nothing_is_put_into_a_dma_buf_of_somebody_elses() -> None:
+    container = Maps()
+    args = nv.put(ABI.raw.dmabuf_size, (0, "i", 7), (4, "I", CLIENT), (8, "I", 1), (12, "I", 1),
+                  (ABI.raw.dmabuf_handles, "I", 10))  # fmt: skip
+    verdict, call = container.ask(EXPORT_DMABUF, args)
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.INSUFFICIENT_PERMISSIONS)
+
+
+def test_only_drivers_that_know_of_it_have_memory_beside_a_grace_processor() -> None:
+    """To others the bit says nothing, and what is asked for is the card's."""
+    args = nv.heap_alloc(CLIENT, DEVICE, 5, 65536)
+    nv.set32(args, 144, 1 << 24)
+    for abi, cls in ((Abi("535.288.01"), 0x40), (ABI, EGM), (ABI_595, 0x40)):
+        call = Container().ask(nv.VID_HEAP, args, abi=abi)[1]
+        assert call.request.raw.hClass == cls

@@ -72,6 +72,8 @@ class Container:
     def alloc(
         self, client: int, parent: int, new: int, cls: int, params: bytes | bytearray = b""
     ) -> Call:
+        if cls == nv.MEMORY_SYSTEM and not params:
+            params = nv.memory_params(4 * KIB)
         verdict, call = self.ask(nv.ALLOC, nv.rm_alloc(client, parent, new, cls, params), params)
         assert verdict is Verdict.FORWARD
         assert call.post() is Verdict.DONE

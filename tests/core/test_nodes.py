@@ -94,6 +94,7 @@ class Host:
         self.account.refused = 8
 
         self.view = ffi.new("struct cgpu_view *")
+        self.view.host_bytes = 9
         self.view.host = self.host
         self.view.minor = 0
         self.view.grant = self.grant
@@ -191,7 +192,7 @@ SHOWN = {
     "<gpu>/<id>/priority": "2\n",
     "<gpu>/<id>/procs": "100 1 1073741824 python3 -m x\n4194304 0 0 -\n",
     "<gpu>/<id>/stat": "current_bytes 1073741824\npeak_bytes 2147483648\nmax_bytes 4294967296\n"
-    "unlimited 0\noom 7\nrefused 8\nwindows 12\nbusy_ns 18446744073709551615\n",
+    "unlimited 0\noom 7\nrefused 8\nhost_bytes 9\nwindows 12\nbusy_ns 18446744073709551615\n",
     "<gpu>/<id>/events": "oom 7\nrefused 8\n",
     "<gpu>/<id>/oom_action": "fail\n",
     "<gpu>/<id>/uvm_disable": "0\n",

@@ -180,13 +180,13 @@ def test_vid_heap_control_is_read_by_its_function(branch: Any, function: Any, ra
 
 
 @given(st.sampled_from([2, 6, 14]), st.integers(0, 3), st.booleans())
-def test_heap_memory_that_may_come_to_lie_on_the_card_is_video_memory(
+def test_heap_memory_lies_on_the_card_or_is_the_hosts_where_the_driver_has_it(
     function: Any, location: Any, virtual: Any
 ) -> None:
     raw = nv.put(184, (8, "I", function), (52, "I", virtual << 19),
                  (64 if function == 6 else 56, "I", location << 25))  # fmt: skip
     request = decode(ABIS[580], Device.CTL, nv.VID_HEAP, bytes(raw))
-    expected = 0x50A0 if virtual else 0x40 if location in (0, 3) else 0x3E
+    expected = 0x50A0 if virtual else 0x40 if location == 0 else 0x3E
     assert request.hClass == expected
 
 

@@ -53,6 +53,8 @@ HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 COMMON_SPACES = Path("/sys/module/nvidia/parameters/common_spaces")
 #: NVOS32_ALLOC_FLAGS
 FIXED, ALIGNED, BEGIN_END = 0x10, 0x100, 0x20000
+#: What `reach host-memory` says that no limit refused.
+HOST_MEMORY_MADE = ["made", "40", "status", "0", "again", "0"]
 #: What `reach unlisted` asks for, in the order in which it does: one number once.
 UNLISTED = ("escape=0x4d", "uvm=0x3e", "control=0x2080ffff", "control=0x2080b0ff", "class=0xffff")
 DOCKER = (
@@ -108,6 +110,38 @@ def _words(door: Door, *command: str) -> list[str]:
     _, out, err = door.run(*command)
     assert out, err
     return out.split()
+
+
+@pytest.fixture
+def limited() -> Iterator[tuple[str, ...]]:
+    """What starts a program in a cgroup whose memory has a limit of 128 MiB."""
+    root = Path("/sys/fs/cgroup")
+    unified = (root / "cgroup.procs").exists()
+    if unified:
+        (root / "cgroup.subtree_control").write_text("+memory")
+    group = (root if unified else root / "memory") / "limited"
+    group.mkdir()
+    limit = "memory.max" if unified else "memory.limit_in_bytes"
+    (group / limit).write_text(str(128 * MIB))
+    inner = group / "inner"
+    inner.mkdir()
+    yield ("sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh")
+    until(lambda: not (inner / "cgroup.procs").read_text(), "the end of what runs there")
+    inner.rmdir()
+    group.rmdir()
+
+
+def test_the_drivers_memory_of_the_host_ends_at_the_containers_limit(
+    door: Door, who: tuple[str, ...], made: Callable[[str], Path], limited: tuple[str, ...]
+) -> None:
+    """The driver's own is in no memory cgroup: a container took all that the host had."""
+    command = (*who, str(made("programs") / "reach"), "host-memory", str(4 * MIB), "40")
+    assert _words(door, *command) == HOST_MEMORY_MADE
+    words = _words(door, *limited, *command)
+    # beside the driver's lists and what an open file takes; the limit is of the cgroup above
+    assert 28 <= int(words[1]) <= 31, words
+    assert words[2:] == ["status", str(NV_ERR_NO_MEMORY), "again", "0"]
+    assert " oom_host id=" in events()
 
 
 @pytest.mark.usefixtures("secret_memory")

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
+from tests.vm.loaded import until
 from tests.vm.test_isolation import Host
 from tests.vm.work import NEAR, Work, computing_groups, together
 
@@ -20,13 +22,15 @@ pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_defaul
 NV_ERR_INSUFFICIENT_RESOURCES, NV_ERR_INSUFFICIENT_PERMISSIONS = 0x1A, 0x1B
 NV_ERR_INVALID_CLASS = 0x22
 NV_ERR_INVALID_CLIENT, NV_ERR_NO_MEMORY, NV_ERR_NOT_SUPPORTED = 0x23, 0x51, 0x56
-GIB, TIB = 1 << 30, 1 << 40
+MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 GRAPHICS, COPY = 1, 9
 # kmod/core/call/call.h
 GROUP_BYTES = 4 << 20
 FREE_GROUPS = 128
 VASPACE_BYTES, FREE_VASPACES, MAX_MAPPINGS = 64 << 10, 128, 4096
 OS_EVENTS = 16384
+#: what `reach host-memory` says that no limit refused
+HOST_MEMORY_MADE = ["made", "40", "status", "0", "again", "0"]
 # kmod/core/memory/ranges.c: of 1 GiB; page_tables.h: free for a container of 1 GiB
 TABLES_BYTES = GIB // 512 + GIB // 512 // 512 + 3 * 4096
 FREE_TABLES_BYTES = (64 << 20) + GIB // 128
@@ -57,6 +61,16 @@ def host(sim: Callable[..., Sim], km: Callable[..., Km], container: Any, made: A
 def counter(host: Host, name: str) -> int:
     stat = (host.cgpu.root / "0" / "one" / "stat").read_text()
     return int(dict(line.split() for line in stat.splitlines())[name])
+
+
+def limit_memory(one: Container, limit_bytes: int | None) -> None:
+    """Set the limit of its memory cgroup, as engines do."""
+    unified = Path(f"/sys/fs/cgroup{one.cgroup}/memory.max")
+    if unified.exists():
+        unified.write_text("max" if limit_bytes is None else str(limit_bytes))
+        return
+    limit = "-1" if limit_bytes is None else str(limit_bytes)
+    Path(f"/sys/fs/cgroup/memory{one.cgroup}/memory.limit_in_bytes").write_text(limit)
 
 
 def driver_objects() -> int:
@@ -185,8 +199,8 @@ def test_a_quota_and_a_limit_hold_in_an_address_space_that_is_a_duplicate(
 
 
 @USERS
-def test_a_quota_holds_for_channels_whose_userd_was_freed(host: Host, uid: int) -> None:
-    """The driver lets them run on; they were taken for gone, and never shut."""
+def test_a_quota_holds_for_who_frees_what_its_channels_are_driven_by(host: Host, uid: int) -> None:
+    """The driver lets them run on; they were taken for gone, and never shut. It is not freed."""
     host.cgpu.write("0/policy", "1\n")
     work = Work(host.tenant(extra=",quota=10"), free_userd=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
@@ -337,6 +351,23 @@ def test_what_is_made_is_counted_though_its_parameters_cannot_be_written_back(
     assert counter(host, "current_bytes") == 0
     child.kill()
     child.wait(60)
+
+
+@USERS
+def test_the_drivers_memory_of_the_host_ends_at_the_containers_limit(host: Host, uid: int) -> None:
+    """The driver's own is in no memory cgroup: a container took all that the host had."""
+    one = host.tenant()
+    command = ("reach", "host-memory", str(4 * MIB), "40")
+    assert one.exec(*command, uid=uid).stdout.split() == HOST_MEMORY_MADE
+    limit_memory(one, 128 * MIB)
+    words = one.exec(*command, uid=uid).stdout.split()
+    # beside the driver's lists and what an open file takes
+    assert 28 <= int(words[1]) <= 31, words
+    assert words[2:] == ["status", str(NV_ERR_NO_MEMORY), "again", "0"]
+    assert any(f" oom_host id={one.id} pid=" in line for line in host.recent_events())
+    limit_memory(one, None)
+    assert one.exec(*command, uid=uid).stdout.split() == HOST_MEMORY_MADE
+    until(lambda: "host_bytes 0\n" in host.cgpu.read(f"0/{one.id}/stat"), "all to be given back")
 
 
 @USERS

@@ -32,8 +32,42 @@
 /* Of what the processor maps, only video memory goes through the card's window. */
 static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
+	uint32_t charge = cgpu_object_at(&tenant->objects, call->object)->charge;
+
 	return call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_UNMAP_DMA ||
-	       cgpu_object_at(&tenant->objects, call->object)->charge;
+	       (charge && !cgpu_charge_is_of_host(&tenant->ledger, charge));
+}
+
+/*
+ * Memory of the host that was freed stays whole while a page of it is mapped, and then until the
+ * file is closed through which it was (535 to 595). So the file holds what is mapped through it.
+ */
+static int hold_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t charge = cgpu_object_at(&tenant->objects, call->object)->charge;
+
+	if (call->req.op != CGPU_OP_MAP_MEMORY || !cgpu_charge_is_of_host(&tenant->ledger, charge))
+		return CGPU_FORWARD;
+	if (!call->fd_file)
+		return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+	if (cgpu_promise_ranges(tenant, call, 1) != CGPU_FORWARD)
+		return CGPU_ANSWER;
+	cgpu_use_file(tenant, call);
+	cgpu_charge_get(&tenant->ledger, charge);
+	call->held[call->held_count++] = charge;
+	return CGPU_FORWARD;
+}
+
+static void keep_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t charge = call->held_count ? call->held[0] : 0;
+
+	if (!charge || cgpu_range_oldest(&tenant->ranges, call->fd_file, CGPU_RANGE_MAPPED,
+					 charge) != UINT64_MAX)
+		return;
+	cgpu_range_add(&tenant->ranges, CGPU_RANGE_MAPPED, call->fd_file, charge, 1, charge,
+		       CGPU_NO_CARD);
+	call->held[0] = 0;
 }
 
 /*
@@ -57,6 +91,15 @@ static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 						  NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
+/* Page tables of addresses in a device's own space are made where the call says. */
+static bool is_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	uint32_t device = cgpu_object_find(&tenant->objects, call->req.hClient, call->req.hParent);
+
+	return device && cgpu_object_at(&tenant->objects, device)->card !=
+				 cgpu_object_at(&tenant->objects, call->object)->card;
+}
+
 /*
  * Its page tables lie in video memory, and no object shows them. A mapping counts from
  * before the driver makes it.
@@ -73,6 +116,9 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!index || cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	call->object = index;
+	if (req->op == CGPU_OP_MAP_DMA && is_elsewhere(tenant, call))
+		return cgpu_refuse(tenant, call, cgpu_object_at(&tenant->objects, index)->card,
+				   NV_ERR_INVALID_DEVICE);
 	if (maps && takes_page_tables(tenant, call)) {
 		if (tenant->objects.mappings >= CGPU_MAX_MAPPINGS)
 			return cgpu_refuse(tenant, call,
@@ -82,6 +128,8 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			return CGPU_ANSWER;
 		cgpu_object_map(&tenant->objects, index, true);
 	}
+	if (hold_mapped(tenant, call) != CGPU_FORWARD)
+		return CGPU_ANSWER;
 	/* where one was parted each of its pieces is unmapped as if it were all of it */
 	if (req->partial)
 		cgpu_object_at(&tenant->objects, index)->flags |= CGPU_OBJECT_PARTED;
@@ -102,6 +150,8 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 				       cgpu_get64(call->args, call->req.base_offset));
 		call->charge = 0;
 	}
+	if (done)
+		keep_mapped(tenant, call);
 	if (call->req.op == CGPU_OP_UNMAP_DMA && done && !parted)
 		cgpu_object_drop_table(&tenant->objects, &tenant->ledger, call->object,
 				       call->req.base);
@@ -224,6 +274,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->parent = 0;
 	call->object = 0;
 	call->serial = 0;
+	memset(call->driven, 0, sizeof(call->driven));
 	call->card = CGPU_NO_CARD;
 	call->held_count = 0;
 	call->pinned_count = 0;
@@ -331,6 +382,14 @@ bool cgpu_call_wants_room(const struct cgpu_call *call)
 	return !is_unseen_control(call);
 }
 
+bool cgpu_call_takes_host(const struct cgpu_call *call)
+{
+	return (call->req.op == CGPU_OP_ALLOC || call->req.op == CGPU_OP_HEAP_ALLOC ||
+		call->req.op == CGPU_OP_ALLOC_MEMORY) &&
+	       (call->req.hClass == NV01_MEMORY_SYSTEM ||
+		call->req.hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR);
+}
+
 bool cgpu_call_wants_post(const struct cgpu_call *call)
 {
 	return !is_unseen_control(call) || call->pinned_count || call->held_count ||
@@ -354,7 +413,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		after.status = cgpu_get32(call->args, call->req.status_offset);
 	if (call->req.hObject_offset)
 		after.hObject = cgpu_get32(call->args, call->req.hObject_offset);
-	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_MEMORY_LOCAL_USER)
+	if (call->req.op == CGPU_OP_ALLOC && cgpu_class_has_size(call->req.hClass))
 		after.size_bytes =
 			call->req.params_size >= offsetof(struct nv_memory_alloc, alignment) ?
 			cgpu_get64(call->params, offsetof(struct nv_memory_alloc, size)) : 0;
@@ -435,7 +494,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 	/* how much it took is not known either: what was reserved stays */
 	if (req->size_offset)
 		cgpu_put64(call->args, req->size_offset, 0);
-	if (req->op == CGPU_OP_ALLOC && req->hClass == NV01_MEMORY_LOCAL_USER &&
+	if (req->op == CGPU_OP_ALLOC && cgpu_class_has_size(req->hClass) &&
 	    req->params_size >= offsetof(struct nv_memory_alloc, alignment))
 		cgpu_put64(call->params, offsetof(struct nv_memory_alloc, size), 0);
 	return cgpu_call_post(tenant, topology, call, 0);

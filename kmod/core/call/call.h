@@ -21,6 +21,8 @@
  */
 enum cgpu_call_limit {
 	CGPU_EXPORT_MAX = 32,      /* objects in one export or import call */
+	CGPU_EXPORTED_MAX = 4096,  /* of a file; programs of tests/traces have one */
+	CGPU_DMABUF_OBJECTS_MAX = 128, /* in a dma-buf, as many as a call of the driver's takes */
 	/*
 	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
 	 * context (H200, 580.159.04). A container has this many groups free per
@@ -58,6 +60,8 @@ enum cgpu_call_limit {
 	 */
 	CGPU_MAX_MAPPINGS = 4096,
 	CGPU_MAX_OS_EVENTS = 16384,
+	/* Of UVM's, some 70 bytes of the host's memory each. */
+	CGPU_MAX_RANGE_GROUPS = 65536,
 	/*
 	 * Ranges that a UVM file has for external memory, mapped or not: the driver's memory of
 	 * the host, and of what walks the ranges time. CUDA makes one for each reservation of
@@ -100,6 +104,7 @@ struct cgpu_call {
 	uint32_t parent;        /* ALLOC, DUP, import: the object above the new one */
 	uint32_t object;        /* FREE, DUP, UVM mapping: what the call is about */
 	uint32_t serial;        /* FREE: of that object */
+	uint32_t driven[CGPU_DRIVEN_MAX]; /* ALLOC of a channel: memory that it has places in */
 	uint32_t card;
 	uint32_t registrations; /* UVM (UN)REGISTER_GPU: as counted at pre */
 	bool alone;             /* likewise: no registration was in the driver */
@@ -139,6 +144,8 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
  * unseen. Return: the tables of the tenant may need room for this one.
  */
 bool cgpu_call_wants_room(const struct cgpu_call *call);
+/* Return: it asks for memory of the host, of which cgpu_ledger_limit_host() says how much. */
+bool cgpu_call_takes_host(const struct cgpu_call *call);
 /* Return: false: nothing follows from what the driver does; leave post out. */
 bool cgpu_call_wants_post(const struct cgpu_call *call);
 

@@ -173,6 +173,10 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		if (req->params_size != sizeof(struct nv_export_objects))
 			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
+		/* the driver makes room for so many at once, of the host's memory */
+		if (cgpu_get16(call->params, offsetof(struct nv_export_objects, maxObjects)) >
+		    CGPU_EXPORTED_MAX)
+			return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
 		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_objects, objects),
 				       cgpu_get16(call->params,
 						  offsetof(struct nv_export_objects, index)),

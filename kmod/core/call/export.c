@@ -8,13 +8,6 @@
 #include "core/call/verdict.h"
 #include "core/rm/structs.h"
 
-/* the file that holds what is exported stays until the call is over */
-static void use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
-{
-	call->used_file = call->fd_file;
-	cgpu_tenant_file(tenant, call->fd_file)->users++;
-}
-
 /*
  * The driver exports whatever it can duplicate. What comes back has no class here, so that
  * a group by another name would run and never be gated, and an address space be counted by
@@ -78,7 +71,7 @@ int cgpu_pre_export(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 	if (!call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
-	use_file(tenant, call);
+	cgpu_use_file(tenant, call);
 	call->first = first;
 	verdict = hold_list(tenant, call, call->params + handles, count);
 	return verdict == CGPU_FORWARD ? take_places(tenant, call) : verdict;
@@ -98,6 +91,13 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 {
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* another container's, or nobody's: what is put there would be charged to nobody */
+	if (call->req.fd >= 0 && !call->fd_file)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	/* the driver makes room for so many at once, of the host's memory */
+	if (cgpu_get32(call->args, offsetof(struct nv_ioctl_export_dmabuf, totalObjects)) >
+	    CGPU_DMABUF_OBJECTS_MAX)
+		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
 	if (cgpu_promise_file(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
 	return hold_list(tenant, call, call->args + handles,
@@ -140,7 +140,7 @@ int cgpu_pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			cgpu_charge_get(&tenant->ledger, charge);
 		call->held[call->held_count++] = charge;
 	}
-	use_file(tenant, call);
+	cgpu_use_file(tenant, call);
 	return CGPU_FORWARD;
 }
 
@@ -151,8 +151,10 @@ int cgpu_post_import(struct cgpu_tenant *tenant, struct cgpu_call *call,
 
 	for (i = 0; i < call->held_count; i++) {
 		uint32_t hObject = cgpu_get32(call->params, handles + 4 * i);
-		/* the class of what takes no video memory does not matter */
-		uint32_t hClass = call->held[i] ? NV01_MEMORY_LOCAL_USER : 0;
+		/* the host's may be the process's own, which is nothing to drive a channel by */
+		uint32_t hClass = !call->held[i] || cgpu_charge_is_of_host(&tenant->ledger,
+									   call->held[i]) ?
+					  0 : NV01_MEMORY_LOCAL_USER;
 
 		if (cgpu_is_mistaken(tenant, call, hObject))
 			return CGPU_KILL;

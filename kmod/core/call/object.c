@@ -11,6 +11,8 @@ enum {
 	PMA_GRAIN_BYTES = 64 << 10, /* the driver's physical allocator hands out no less */
 	HUGE_PAGE_BYTES = 2 << 20,
 	HUGE_512M_BYTES = 512 << 20,
+	HOST_PAGE_BYTES = 4 << 10,
+	HOST_LISTS_PART = 128, /* 8 bytes of RM's and 16 of the kernel interface's for 4 KiB */
 	/*
 	 * What a program may say of video memory. None of it says where it shall lie: at a fixed
 	 * address the driver's allocator takes all up to the next multiple of the alignment (16 GiB
@@ -27,6 +29,11 @@ enum {
 		       NVOS32_ALLOC_FLAGS_MAP_NOT_REQUIRED |
 		       NVOS32_ALLOC_FLAGS_PERSISTENT_VIDMEM | NVOS32_ALLOC_FLAGS_VIRTUAL
 };
+
+bool cgpu_class_has_size(uint32_t hClass)
+{
+	return hClass == NV01_MEMORY_LOCAL_USER || hClass == NV01_MEMORY_SYSTEM;
+}
 
 bool cgpu_is_root_class(uint32_t hClass)
 {
@@ -126,6 +133,33 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 }
 
 /*
+ * Memory of the host that is the driver's own: with its lists of the pages, and in one piece as
+ * the kernel gives such out, by powers of two (535 to 595).
+ */
+static uint64_t host_bytes(const struct cgpu_request *req, uint64_t size_bytes)
+{
+	uint32_t physicality = (req->attr >> NVOS32_ATTR_PHYSICALITY_SHIFT) &
+			       NVOS32_ATTR_PHYSICALITY_MASK;
+	uint64_t bytes = HOST_PAGE_BYTES;
+
+	if (physicality != NVOS32_ATTR_PHYSICALITY_CONTIGUOUS)
+		bytes = size_bytes;
+	while (bytes < size_bytes && bytes <= UINT64_MAX / 2)
+		bytes <<= 1;
+	return bytes > UINT64_MAX - bytes / HOST_LISTS_PART ? UINT64_MAX :
+							      bytes + bytes / HOST_LISTS_PART;
+}
+
+static int pre_host(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t bytes)
+{
+	uint32_t pid = cgpu_object_at(&tenant->objects, call->parent)->pid;
+	int err;
+
+	err = cgpu_charge_new(&tenant->ledger, CGPU_HOST, bytes, pid, &call->charge);
+	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
+}
+
+/*
  * Page tables that the driver makes with virtual addresses (NV50_MEMORY_VIRTUAL), unless
  * they are to come with what is mapped there: an entry of 8 bytes for each page, those of
  * other sizes and the levels above. CUDA's addresses are lazy.
@@ -220,48 +254,38 @@ static uint32_t channels_max(const struct cgpu_tenant *tenant,
 }
 
 /*
- * The memory that a channel is driven by. The driver lets the channel live when that is freed,
- * unless it is the process's own memory: with that a channel goes, from 570 on. So it has to be
- * of the driver's making, and stays what it is until the channel is there. The card's memory may
- * be a neighbour's next, and the card goes on writing to it (H100, 580.159.04): that is not
- * freed before the channel, nor with what is above it alone.
+ * The memory that a channel is driven by, and where the driver tells of its errors. It lets the
+ * channel live when that is freed, unless it is the process's own memory: with that a channel
+ * goes, from 570 on. So it has to be of the driver's making, stays what it is until the channel
+ * is there, and is not freed before it, nor with what is above it alone: the card's may be a
+ * neighbour's next, and the card goes on writing to it (H100, 580.159.04); of the host's, errors
+ * are written to the address, whoever has it by then, and of USERD's the driver keeps it whole
+ * (535 to 595). Which memory a group names is looked up anew for each channel; none names any.
  */
-static int pre_userd(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_driven(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	uint32_t index = cgpu_object_find(&tenant->objects, call->req.hClient, call->req.hUserd);
-	const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, index);
-	bool of_card;
+	const struct cgpu_request *req = &call->req;
+	const uint32_t handles[CGPU_DRIVEN_MAX] = { req->hUserd, req->hError[0], req->hError[1] };
+	bool channel = cgpu_is_channel_class(req->hClass);
+	uint32_t i;
 
-	if (!call->req.hUserd)
-		return CGPU_FORWARD;
-	if (!index || cgpu_object_is_dying(&tenant->objects, index))
-		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	of_card = memory->hClass == NV01_MEMORY_LOCAL_USER;
-	if (of_card ? !cgpu_object_is_below(&tenant->objects, call->parent, memory->parent) :
-		      memory->hClass != NV01_MEMORY_SYSTEM)
-		return cgpu_refuse(tenant, call, memory->card, NV_ERR_NOT_SUPPORTED);
-	call->object = of_card ? index : 0;
-	cgpu_pin(tenant, call, index);
-	return CGPU_FORWARD;
-}
+	for (i = 0; i < CGPU_DRIVEN_MAX; i++) {
+		uint32_t index = cgpu_object_find(&tenant->objects, req->hClient, handles[i]);
+		const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, index);
 
-/*
- * Where the driver tells of errors. It remembers the place, not the memory: in the card's it would
- * write to whatever is there after that was freed. So it is the driver's own of the host.
- */
-static bool tells_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_request *req)
-{
-	uint32_t i, index;
-
-	for (i = 0; i < 2; i++) {
-		if (!req->hError[i])
+		if (!handles[i])
 			continue;
-		index = cgpu_object_find(&tenant->objects, req->hClient, req->hError[i]);
-		if (!index ||
-		    cgpu_object_at(&tenant->objects, index)->hClass != NV01_MEMORY_SYSTEM)
-			return true;
+		if (!index || cgpu_object_is_dying(&tenant->objects, index))
+			return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+		/* errors are told where the memory was, whoever has it by then */
+		if (!channel || !cgpu_class_has_size(memory->hClass) ||
+		    (i && memory->hClass != NV01_MEMORY_SYSTEM) ||
+		    !cgpu_object_is_below(&tenant->objects, call->parent, memory->parent))
+			return cgpu_refuse(tenant, call, memory->card, NV_ERR_NOT_SUPPORTED);
+		call->driven[i] = index;
+		cgpu_pin(tenant, call, index);
 	}
-	return false;
+	return CGPU_FORWARD;
 }
 
 /* Of its client and card, to tell the driver about it. Return: its object, 0: there is none. */
@@ -335,13 +359,11 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	if (cgpu_is_channel_class(parent->hClass) && class_computes(call->req.hClass) &&
 	    !cgpu_engine_computes(parent->engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_INVALID_CLASS);
-	if (tells_elsewhere(tenant, &call->req))
-		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	if (pre_preemption(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
 	if (cgpu_object_class_runs(call->req.hClass) &&
 	    (pre_runnable(tenant, call, card) != CGPU_FORWARD ||
-	     pre_userd(tenant, call) != CGPU_FORWARD))
+	     pre_driven(tenant, call) != CGPU_FORWARD))
 		return CGPU_ANSWER;
 	if (card >= CGPU_MAX_CARDS)
 		return CGPU_FORWARD;
@@ -395,6 +417,18 @@ void cgpu_restore_device(struct cgpu_call *call)
 			   call->req.hClientNamed[0]);
 }
 
+/*
+ * With data each of them keeps some of the host's memory for each thing that happens, until
+ * somebody asks for it by a call that no list names.
+ */
+static int pre_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	return call->req.notifyIndex & NV01_EVENT_WITHOUT_EVENT_DATA ||
+			       cgpu_admits_unknown(tenant) ?
+		       CGPU_FORWARD :
+		       cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+}
+
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call)
 {
@@ -426,6 +460,19 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		return pre_device(tenant, topology, call);
 	case NV01_MEMORY_LOCAL_USER:
 		return pre_memory(tenant, topology, call, call->parent);
+	case NV01_MEMORY_SYSTEM:
+		return pre_host(tenant, call, host_bytes(req, asked_bytes(req)));
+	case NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
+		/*
+		 * By RM_ALLOC the driver takes the number for a list of the kernel's own (535 to
+		 * 595), and what a program may name there it refuses: by the old ways alone.
+		 */
+		if (req->op == CGPU_OP_ALLOC)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+		return pre_host(tenant, call, req->size_bytes / HOST_LISTS_PART);
+	case NV01_EVENT:
+	case NV01_EVENT_OS_EVENT:
+		return pre_event(tenant, call);
 	case NV50_MEMORY_VIRTUAL:
 		card = cgpu_object_at(&tenant->objects, call->parent)->card;
 		return charge_unseen(tenant, call, card, table_bytes(req), 0);
@@ -446,10 +493,10 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (verdict != CGPU_FORWARD)
 		return verdict;
 	/*
-	 * By this escape it maps the whole card for an administrator, allocates nothing
-	 * for anybody else, and of what tests/traces has no program that computes asks for it.
+	 * By this escape video memory maps the whole card for an administrator, and no program of
+	 * tests/traces asks for anything but its own memory. All else there is by RM_ALLOC.
 	 */
-	if (req->hClass == NV01_MEMORY_LOCAL_USER)
+	if (req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
@@ -457,7 +504,8 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return CGPU_ANSWER;
 	/* the driver makes it, and may fail the call then for the descriptor that it names */
 	cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_STATE);
-	return CGPU_FORWARD;
+	/* the pages are the process's, and may be the same ones many times over */
+	return pre_host(tenant, call, req->size_bytes / HOST_LISTS_PART);
 }
 
 /* its class is not checked by the driver: 0x40 would allocate unknown memory */
@@ -586,8 +634,10 @@ static uint64_t taken_bytes(const struct cgpu_request *before,
 			    const struct cgpu_request *after)
 {
 	/* a driver that reports nothing took at least what was asked */
-	return after->size_bytes ? aligned_bytes(after->size_bytes, before->alignment_bytes) :
-				   asked_bytes(before);
+	uint64_t bytes = after->size_bytes ?
+		aligned_bytes(after->size_bytes, before->alignment_bytes) : asked_bytes(before);
+
+	return before->hClass == NV01_MEMORY_SYSTEM ? host_bytes(before, bytes) : bytes;
 }
 
 static void note_subdevice(struct cgpu_objects *objects, const struct cgpu_object *subdevice)
@@ -613,7 +663,7 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	if (cgpu_is_mistaken(tenant, call, hObject))
 		return CGPU_KILL;
 
-	if (call->charge && req->hClass == NV01_MEMORY_LOCAL_USER) {
+	if (call->charge && cgpu_class_has_size(req->hClass)) {
 		uint64_t bytes = taken_bytes(req, after);
 
 		/* memory of unknown size is not an answer of any driver */
@@ -642,8 +692,9 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	else if (req->hClass == NV20_SUBDEVICE_0)
 		note_subdevice(&tenant->objects, object);
 	cgpu_object_set_runnable(&tenant->objects, index, 0);
-	if (call->object)
-		cgpu_object_drive(&tenant->objects, index, call->object);
+	for (i = 0; i < CGPU_DRIVEN_MAX; i++)
+		if (call->driven[i])
+			cgpu_object_drive(&tenant->objects, index, i, call->driven[i]);
 	return CGPU_DONE;
 
 undo:

@@ -18,6 +18,8 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed);
 int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		  const struct cgpu_request *after);
+/* Physical memory of which the driver says how much it took. */
+bool cgpu_class_has_size(uint32_t hClass);
 /* Is it a client? */
 bool cgpu_is_root_class(uint32_t hClass);
 /*

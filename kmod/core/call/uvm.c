@@ -384,6 +384,28 @@ static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
 	forget_registration(tenant, call, card);
 }
 
+/* Counted from before it is there until after it is gone, or its file is. */
+static int pre_range_group(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	if (call->req.nr != UVM_CREATE_RANGE_GROUP)
+		return CGPU_FORWARD;
+	if (tenant->range_groups >= CGPU_MAX_RANGE_GROUPS)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
+	tenant->range_groups++;
+	cgpu_tenant_file(tenant, call->file)->range_groups++;
+	return CGPU_FORWARD;
+}
+
+static void post_range_group(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+{
+	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
+
+	if (done == (call->req.nr == UVM_CREATE_RANGE_GROUP) || !file->range_groups)
+		return;
+	tenant->range_groups--;
+	file->range_groups--;
+}
+
 int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		 struct cgpu_call *call)
 {
@@ -416,6 +438,8 @@ int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolog
 		return pre_uvm_free(tenant, call);
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
 		return reserve_range(tenant, call);
+	case CGPU_OP_UVM_RANGE_GROUP:
+		return pre_range_group(tenant, call);
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 	case CGPU_OP_UVM_PARALLELISM:
 		return reserve_mapped(tenant, call);
@@ -492,6 +516,8 @@ int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
 			       1u << CGPU_RANGE_FREEING, CGPU_ANY_CARD, UINT64_MAX,
 			       call->req.base, call->req.length_bytes);
+	if (call->req.op == CGPU_OP_UVM_RANGE_GROUP)
+		post_range_group(tenant, call, done);
 	if (done)
 		return post_success(tenant, topology, call);
 	post_failure(tenant, call);

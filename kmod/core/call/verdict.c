@@ -174,6 +174,12 @@ int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClie
 	return CGPU_FORWARD;
 }
 
+void cgpu_use_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	call->used_file = call->fd_file;
+	cgpu_tenant_file(tenant, call->fd_file)->users++;
+}
+
 int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
 {
 	call->undo_hClient = call->req.hClient;

@@ -39,6 +39,8 @@ const struct cgpu_account *cgpu_account_of(struct cgpu_tenant *tenant,
 
 /* Until the call is over. */
 void cgpu_pin(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index);
+/* Keeps the file behind the descriptor that it names, and its number, until the call is over. */
+void cgpu_use_file(struct cgpu_tenant *tenant, struct cgpu_call *call);
 /* Finds and pins the object above a new one; 0 as its handle means the client. */
 bool cgpu_pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		     uint32_t hParent);

@@ -10,6 +10,8 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
 	memset(ledger->account, 0, sizeof(ledger->account));
 	memset(ledger->unseen, 0, sizeof(ledger->unseen));
+	ledger->account[CGPU_HOST].present = true;
+	cgpu_ledger_limit_host(ledger, 0);
 	cgpu_ledger_clear_shortage(ledger);
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
 }
@@ -17,6 +19,12 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger)
 void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger)
 {
 	ledger->shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
+}
+
+void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes)
+{
+	ledger->account[CGPU_HOST].max_bytes = max_bytes;
+	ledger->account[CGPU_HOST].unlimited = !max_bytes;
 }
 
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)
@@ -28,7 +36,7 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 {
 	struct cgpu_account *account;
 
-	if (card >= CGPU_MAX_CARDS || !ledger->account[card].present)
+	if (card > CGPU_HOST || !ledger->account[card].present)
 		return -ENODEV;
 	account = &ledger->account[card];
 	/* subtraction first: bytes comes from the tenant and may be near 2^64 */
@@ -70,6 +78,11 @@ int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 		.refs = 1, .card = card, .pid = pid, .bytes = bytes
 	};
 	return 0;
+}
+
+bool cgpu_charge_is_of_host(const struct cgpu_ledger *ledger, uint32_t index)
+{
+	return index && cgpu_charge_at(ledger, index)->card == CGPU_HOST;
 }
 
 /* `by`: 1 or -1 */

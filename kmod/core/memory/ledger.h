@@ -8,6 +8,7 @@
 
 enum cgpu_ledger_limit {
 	CGPU_MAX_CARDS = 32, /* /dev/nvidia0 … nvidia31 */
+	CGPU_HOST = CGPU_MAX_CARDS, /* the account of the host's memory, in a card's place */
 	CGPU_NO_CARD = 0xff
 };
 
@@ -56,12 +57,16 @@ struct cgpu_charge {
 /* A limit that was in the way of a charge. */
 struct cgpu_shortage {
 	uint64_t bytes; /* asked for */
-	uint32_t card;  /* CGPU_NO_CARD: none was */
+	uint32_t card;  /* or CGPU_HOST; CGPU_NO_CARD: none was */
 	bool kill;      /* and that ends the process */
 };
 
 struct cgpu_ledger {
-	struct cgpu_account account[CGPU_MAX_CARDS];
+	/*
+	 * By card, and last the host's memory that the driver takes by itself, where no memory
+	 * cgroup counts it. No grant limits that, but what cgpu_ledger_limit_host() was told last.
+	 */
+	struct cgpu_account account[CGPU_MAX_CARDS + 1];
 	struct cgpu_shortage shortage; /* since the call, or the mmap, under judgement began */
 	struct cgpu_table charges;
 	uint32_t unseen[CGPU_UNSEEN_KINDS][CGPU_MAX_CARDS]; /* those that the driver makes, too */
@@ -72,7 +77,13 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger);
 void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger);
 
 /*
- * Charges `bytes` to `card`. Return: 0, -ENOSPC above the limit (nothing
+ * What the host's account may have from here on, 0: all that the host has. A door says so before
+ * a file is opened and before a call of cgpu_call_takes_host().
+ */
+void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes);
+
+/*
+ * Charges `bytes` to `card`, or CGPU_HOST. Return: 0, -ENOSPC above the limit (nothing
  * changed, oom counted, `shortage` says so), -ENODEV: not a card of this container.
  */
 int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);
@@ -81,6 +92,8 @@ void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t b
 /* A new charge with one reference. Return: its index, or as above, -ENOMEM: full. */
 int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
 		    uint32_t pid, uint32_t *index);
+/* false also of no charge */
+bool cgpu_charge_is_of_host(const struct cgpu_ledger *ledger, uint32_t index);
 /* Counts what it is charged for, until its last reference goes. */
 void cgpu_charge_count(struct cgpu_ledger *ledger, uint32_t index, uint32_t kinds);
 /* Sets what the driver really took. Return: 0, -ENOSPC (unchanged). */

@@ -335,12 +335,13 @@ void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
 			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
 }
 
-void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t memory)
+void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,
+		       uint32_t memory)
 {
 	struct cgpu_object *channel = cgpu_object_at(objects, index);
 
-	channel->userd = memory;
-	channel->userd_serial = cgpu_object_at(objects, memory)->serial;
+	channel->driven[place] = memory;
+	channel->driven_serial[place] = cgpu_object_at(objects, memory)->serial;
 	cgpu_object_at(objects, memory)->drives++;
 }
 
@@ -432,6 +433,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 			uint32_t index)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t i;
 
 	if (cgpu_object_class_runs(object->hClass))
 		unlink_runnable(objects, index);
@@ -441,9 +443,10 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	if (object->hClass == NV01_ROOT_CLIENT)
 		disown(objects, index);
 	/* unless it went first, with the device that is above both */
-	if (object->userd &&
-	    cgpu_object_at(objects, object->userd)->serial == object->userd_serial)
-		cgpu_object_at(objects, object->userd)->drives--;
+	for (i = 0; i < CGPU_DRIVEN_MAX; i++)
+		if (object->driven[i] && cgpu_object_at(objects, object->driven[i])->serial ==
+						 object->driven_serial[i])
+			cgpu_object_at(objects, object->driven[i])->drives--;
 	count_device(objects, object, (uint32_t)-1);
 	objects->mappings -= object->mappings;
 	drop_tables(ledger, object->first_table);

@@ -21,6 +21,10 @@ enum cgpu_object_class {
 	CGPU_CLASS_FILE = 0x7fffffff
 };
 
+enum cgpu_object_limit {
+	CGPU_DRIVEN_MAX = 3 /* a channel's USERD, and where errors are told, of two kinds */
+};
+
 /* Links are slot indices, 0: none. */
 struct cgpu_object {
 	uint32_t chain;        /* next in hash bucket; chains free slots while unused */
@@ -55,9 +59,9 @@ struct cgpu_object {
 	 * named or made, one number. A channel outside groups has one of its own.
 	 */
 	uint32_t identity;
-	uint32_t drives;       /* channels whose USERD is in this memory of the card */
-	uint32_t userd;        /* of a channel: that memory, 0: none, or not of the card */
-	uint32_t userd_serial; /* of it */
+	uint32_t drives;       /* places of channels' in this memory: of USERD, of errors */
+	uint32_t driven[CGPU_DRIVEN_MAX]; /* of a channel: memory that the card writes to */
+	uint32_t driven_serial[CGPU_DRIVEN_MAX]; /* of it */
 	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
 	uint32_t first_table;  /* charges of their page tables, 0: none */
 	uint32_t hSubdevice;   /* of a device: one of its own client, 0: none yet */
@@ -130,8 +134,9 @@ uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space
 bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above);
 /* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
-/* The channel's USERD is in `memory`, which is not to be freed before it. */
-void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t memory);
+/* The channel has place number `place` in `memory`, which is not to be freed before it. */
+void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,
+		       uint32_t memory);
 /* Forgets a mapping, or remembers one. */
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
 /*

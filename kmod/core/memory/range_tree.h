@@ -24,6 +24,7 @@ enum cgpu_range_kind {
 	CGPU_RANGE_CHANNEL,   /* and its group; base: client and channel, as UVM knows it */
 	CGPU_RANGE_VASPACE,   /* base: the card */
 	CGPU_RANGE_ANNOUNCED, /* to become RESERVED, but no answer arrived: it may be there */
+	CGPU_RANGE_MAPPED,    /* of the host's memory, for the processor; base: its charge */
 	CGPU_RANGE_KINDS
 };
 

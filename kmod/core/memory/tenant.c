@@ -84,7 +84,14 @@ static void count_open(struct cgpu_tenant *tenant, uint32_t number, uint32_t by)
 		tenant->open[file->minor] += by;
 }
 
-uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
+static uint64_t file_bytes(uint32_t device)
+{
+	return device == CGPU_DEVICE_UVM    ? CGPU_UVM_FILE_BYTES :
+	       device == CGPU_DEVICE_DMABUF ? 0 :
+					      CGPU_RM_FILE_BYTES;
+}
+
+static uint32_t open_file(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
 			  uint32_t pid)
 {
 	uint32_t file = cgpu_table_take(&tenant->files);
@@ -105,6 +112,21 @@ uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t 
 		.device = device, .minor = minor, .pid = pid, .root = root,
 	};
 	count_open(tenant, file, 1);
+	return file;
+}
+
+uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
+			  uint32_t pid)
+{
+	uint64_t bytes = file_bytes(device);
+	uint32_t file;
+
+	/* a dma-buf's place was kept, whatever limit there is by now */
+	if (bytes && cgpu_account_charge(&tenant->ledger, CGPU_HOST, bytes))
+		return 0;
+	file = open_file(tenant, device, minor, pid);
+	if (!file)
+		cgpu_account_uncharge(&tenant->ledger, CGPU_HOST, bytes);
 	return file;
 }
 
@@ -227,6 +249,8 @@ bool cgpu_tenant_close_step(struct cgpu_tenant *tenant)
 	} else if (!cut_ranges(tenant, number, ~0u, 0, UINT64_MAX)) {
 		tenant->first_over = file->next_over;
 		count_open(tenant, number, (uint32_t)-1);
+		tenant->range_groups -= file->range_groups;
+		cgpu_account_uncharge(&tenant->ledger, CGPU_HOST, file_bytes(file->device));
 		cgpu_table_give(&tenant->files, number);
 	}
 	return tenant->first_over;

@@ -39,11 +39,21 @@ struct cgpu_file {
 	uint32_t registrations; /* UVM: calls that registered a card, ever */
 	uint32_t registering;   /* of these, in the driver now */
 	uint32_t registered;    /* control file whose clients it may use, open as long as it */
+	uint32_t range_groups;  /* UVM: that it has */
 	uint32_t first_event;   /* list of the OS events that it asked for, 0: none */
 	uint64_t managed_bytes;
 	/* UVM: the reserved range that an mmap in the driver takes for there, 0 bytes: none */
 	uint64_t mapping_base;
 	uint64_t mapping_bytes;
+};
+
+/*
+ * What the driver has of the host's memory for an open file (535 to 595): of RM's its record and
+ * three stacks of 12 KiB, of UVM's all that an address space begins with.
+ */
+enum cgpu_file_limit {
+	CGPU_RM_FILE_BYTES = 40 << 10,
+	CGPU_UVM_FILE_BYTES = 64 << 10
 };
 
 enum cgpu_unlisted_limit {
@@ -58,6 +68,7 @@ struct cgpu_tenant {
 	uint32_t first_over;   /* list of the files that are closing and that no call needs */
 	uint32_t open[CGPU_MAX_CARDS]; /* files of that card's device */
 	uint32_t os_events;    /* of all files */
+	uint32_t range_groups; /* likewise */
 	uint32_t capacity_max; /* slots a table may grow to, a power of two */
 	uint32_t files_max;    /* of the table of files, at most capacity_max */
 	uint32_t told_count;   /* what no list names, and was told of once */
@@ -93,7 +104,10 @@ void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage
 /* The storage of a table, to free at the tenant's end. */
 void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table);
 
-/* Return: file number, 0: no room. */
+/*
+ * What the driver takes of the host's memory for it is charged. Return: file number, 0: no room,
+ * or over the limit of that.
+ */
 uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
 			  uint32_t pid);
 /*

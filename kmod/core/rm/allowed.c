@@ -404,7 +404,7 @@ static const struct cgpu_rule classes[] = {
 	PASS(0x0002), /* NV01_CONTEXT_DMA */
 	JUDGE(0x0005, 24, CLIENT(0)), /* NV01_EVENT: NV0005_ALLOC_PARAMETERS.hParentClient */
 	UNLISTED(0x000F, CAPABILITY(0)), /* FABRIC_MANAGER_SESSION */
-	PASS(0x003E), /* NV01_MEMORY_SYSTEM */
+	JUDGE(0x003E, CGPU_BY_BRANCH), /* NV01_MEMORY_SYSTEM */
 	DENY(0x003F), /* NV01_MEMORY_LOCAL_PRIVILEGED */
 	JUDGE(0x0040, CGPU_BY_BRANCH), /* NV01_MEMORY_LOCAL_USER */
 	JUDGE(0x0041, 0), /* NV01_ROOT_CLIENT */
@@ -543,6 +543,9 @@ static const struct cgpu_rule classes[] = {
 #define AT(type, field) PLACE(offsetof(struct type, field))
 #define JUDGED .judge = CGPU_JUDGE_CORE
 #define PASSED { .judge = CGPU_JUDGE_DRIVER }
+#define RANGE_GROUP \
+	{ JUDGED, .size = sizeof(struct uvm_range_group), .op = CGPU_OP_UVM_RANGE_GROUP, \
+	  .status = AT(uvm_range_group, rmStatus) }
 
 /* By _IOC_NR. */
 const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
@@ -736,9 +739,9 @@ const struct cgpu_ioctl_rule cgpu_uvm_commands[CGPU_UVM_COMMANDS] = {
 	[UVM_ALLOC_SEMAPHORE_POOL] = {
 		JUDGED, .op = CGPU_OP_UVM_SEMAPHORE_POOL, .base = AT(uvm_semaphore_pool_head, base),
 	},
+	[UVM_CREATE_RANGE_GROUP] = RANGE_GROUP,
+	[UVM_DESTROY_RANGE_GROUP] = RANGE_GROUP,
 	/* they act on the va_space of their own file */
-	[UVM_CREATE_RANGE_GROUP] = PASSED,
-	[UVM_DESTROY_RANGE_GROUP] = PASSED,
 	[UVM_ENABLE_PEER_ACCESS] = PASSED,
 	[UVM_DISABLE_PEER_ACCESS] = PASSED,
 	[UVM_SET_RANGE_GROUP] = PASSED,

@@ -85,7 +85,8 @@ enum cgpu_op {
 	CGPU_OP_UVM_MAP_SPARSE,
 	CGPU_OP_UVM_SEMAPHORE_POOL,
 	CGPU_OP_UVM_PARALLELISM,
-	CGPU_OP_UVM_CREATE_EXTERNAL
+	CGPU_OP_UVM_CREATE_EXTERNAL,
+	CGPU_OP_UVM_RANGE_GROUP  /* one more, or one less */
 };
 
 enum cgpu_ioctl_rule_count {

@@ -208,7 +208,7 @@ static const struct heap_layout *heap_layout(uint32_t function)
 	}
 }
 
-static void decode_heap(const void *args, struct cgpu_request *req)
+static void decode_heap(const struct cgpu_abi *abi, const void *args, struct cgpu_request *req)
 {
 	const struct heap_layout *heap;
 	uint32_t location;
@@ -225,6 +225,8 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 		req->hObject_offset = offsetof(struct nvos32_alloc_os_desc, hMemory);
 		req->hObject = cgpu_get32(args, req->hObject_offset);
 		req->hClass = NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
+		req->size_bytes =
+			cgpu_get64(args, offsetof(struct nvos32_alloc_os_desc, limit)) + 1;
 		return;
 	case NVOS32_FUNCTION_INFO:
 		req->op = CGPU_OP_HEAP_INFO;
@@ -252,20 +254,20 @@ static void decode_heap(const void *args, struct cgpu_request *req)
 	location = (req->attr >> NVOS32_ATTR_LOCATION_SHIFT) & NVOS32_ATTR_LOCATION_MASK;
 	if (req->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		req->hClass = NV50_MEMORY_VIRTUAL;
-	else if (req->attr2 & NVOS32_ATTR2_USE_EGM)
+	else if (abi->egm && req->attr2 & NVOS32_ATTR2_USE_EGM)
 		req->hClass = NV_MEMORY_EXTENDED_USER;
-	else if (location == NVOS32_ATTR_LOCATION_VIDMEM || location == NVOS32_ATTR_LOCATION_ANY)
-		/* "anywhere" may end in video memory: charged as if it did */
+	else if (location == NVOS32_ATTR_LOCATION_VIDMEM)
 		req->hClass = NV01_MEMORY_LOCAL_USER;
-	else
+	else /* also "anywhere", in the drivers from 535 to 595 */
 		req->hClass = NV01_MEMORY_SYSTEM;
 	req->judge = cgpu_class_rule(req->hClass)->judge;
 }
 
-/* NV_MEMORY_ALLOCATION_PARAMS are read of it: video memory, virtual addresses */
+/* NV_MEMORY_ALLOCATION_PARAMS are read of it: memory of the card's or host's, addresses */
 static bool is_memory(uint32_t hClass)
 {
-	return hClass == NV01_MEMORY_LOCAL_USER || hClass == NV50_MEMORY_VIRTUAL;
+	return hClass == NV01_MEMORY_LOCAL_USER || hClass == NV01_MEMORY_SYSTEM ||
+	       hClass == NV50_MEMORY_VIRTUAL;
 }
 
 /* parameter bytes of a class that the core wants; 0: not interested */
@@ -356,8 +358,11 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_ALLOC:
 		decode_alloc(abi, args, size, req);
 		break;
+	case CGPU_OP_ALLOC_MEMORY:
+		req->size_bytes = cgpu_get64(args, offsetof(struct nvos02, limit)) + 1;
+		break;
 	case CGPU_OP_HEAP_OTHER:
-		decode_heap(args, req);
+		decode_heap(abi, args, req);
 		break;
 	case CGPU_OP_DUP:
 		req->hClientSrc = cgpu_get32(args, offsetof(struct nvos55, hClientSrc));
@@ -490,6 +495,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 
 	switch (req->hClass) {
 	case NV01_MEMORY_LOCAL_USER: /* NV_MEMORY_ALLOCATION_PARAMS */
+	case NV01_MEMORY_SYSTEM:
 	case NV50_MEMORY_VIRTUAL:
 		if (size < offsetof(struct nv_memory_alloc, numaNode))
 			break;
@@ -505,6 +511,12 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 			break;
 		req->deviceId = cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
 		req->vaMode = cgpu_get32(params, offsetof(struct nv0080_alloc, vaMode));
+		break;
+	case NV01_EVENT: /* NV0005_ALLOC_PARAMETERS */
+	case NV01_EVENT_OS_EVENT:
+		if (size >= sizeof(struct nv0005_alloc))
+			req->notifyIndex =
+				cgpu_get32(params, offsetof(struct nv0005_alloc, notifyIndex));
 		break;
 	case FERMI_VASPACE_A:
 		if (size >= sizeof(struct nv_vaspace_alloc))

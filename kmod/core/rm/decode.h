@@ -58,6 +58,7 @@ struct cgpu_request {
 	uint32_t hError[2];     /* that the driver tells errors of a group or channel in */
 	uint32_t deviceId;      /* NV0080_ALLOC_PARAMETERS */
 	uint32_t vaMode;        /* likewise */
+	uint32_t notifyIndex;   /* NV0005_ALLOC_PARAMETERS: its flags, too */
 	uint32_t index;         /* NV_VASPACE_ALLOCATION_PARAMETERS: of which there is already */
 	bool serialised;        /* ALLOC: parameters that cannot be looked into */
 	bool partial;           /* UNMAP_DMA: of a range, parts of mappings may stay */

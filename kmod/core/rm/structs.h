@@ -63,7 +63,8 @@ struct nvos32_alloc_range { uint8_t head[40]; uint32_t owner, hMemory, type, fla
 			    uint64_t size, alignment, offset, limit, rangeBegin, rangeEnd,
 			    address; uint32_t attr2, ctagOffset; };
 struct nvos32_free { uint8_t head[40]; uint32_t owner, hMemory, flags; };
-struct nvos32_alloc_os_desc { uint8_t head[40]; uint32_t hMemory, type, flags, attr, attr2; };
+struct nvos32_alloc_os_desc { uint8_t head[40]; uint32_t hMemory, type, flags, attr, attr2, pad;
+			      uint64_t descriptor, limit; };
 
 /* Allocation parameters: nvos.h, class/cl0080.h, cl0005.h, alloc/alloc_channel.h */
 struct nv_memory_alloc {	/* 535 ends before numaNode: 120 bytes */
@@ -166,6 +167,7 @@ struct uvm_unmap_external { uint64_t base, length; struct nv_uuid gpu; uint32_t 
 /* also UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS */
 struct uvm_map_sparse { uint64_t base, length; struct nv_uuid gpu; uint32_t rmStatus, pad; };
 struct uvm_create_external { uint64_t base, length; uint32_t rmStatus, pad; };
+struct uvm_range_group { uint64_t id; uint32_t rmStatus, pad; };
 struct uvm_free { uint64_t base, length; uint32_t rmStatus, pad; };	/* until 580 */
 struct uvm_free_by_base { uint64_t base; uint32_t rmStatus, pad; };	/* from 590 */
 /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS: a head, as many attributes, a count */

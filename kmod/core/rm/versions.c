@@ -54,6 +54,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.dmabuf_size = 2600,
 		.dmabuf_handles = 32,
 		.dmabuf_status = 2592,
+		.egm = branch >= 550 && branch < 595,
 	};
 	if (branch >= 550) {
 		abi->memory_alloc_size = 128; /* numaNode */

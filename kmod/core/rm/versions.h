@@ -24,6 +24,7 @@ struct cgpu_abi {
 	uint32_t dmabuf_size;             /* nv_ioctl_export_to_dma_buf_fd_t */
 	uint32_t dmabuf_handles;
 	uint32_t dmabuf_status;
+	bool egm;                         /* NVOS32_ATTR2_USE_EGM is one of its attributes */
 };
 
 /*

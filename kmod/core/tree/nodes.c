@@ -299,6 +299,7 @@ static void show_stat(const struct cgpu_view *view, struct text *text)
 	put_pair(text, "unlimited", account->unlimited);
 	put_pair(text, "oom", account->oom);
 	put_pair(text, "refused", account->refused);
+	put_pair(text, "host_bytes", view->host_bytes);
 	put_stats(text, view);
 }
 

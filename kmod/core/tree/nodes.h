@@ -110,6 +110,7 @@ struct cgpu_view {
 	uint32_t minor;                 /* card, grant */
 	struct cgpu_grant *grant;       /* grant */
 	struct cgpu_account *account;   /* grant */
+	uint64_t host_bytes;            /* grant: charged to CGPU_HOST, for all its cards */
 	const char *id;                 /* grant, container: the full id */
 	const char *version;            /* root */
 	uint32_t features;              /* root: bit per enum cgpu_feature */

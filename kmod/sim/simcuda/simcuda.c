@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define DOORBELL_BYTES		0x10000
+#define STATE_IN_USE		0x63	/* NV_ERR_STATE_IN_USE */
 #define ESC_ALLOC_MEMORY	0x27
 #define ESC_FREE		0x29
 #define ESC_CONTROL		0x2a
@@ -560,7 +561,7 @@ int sc_context(struct sc *sc)
 	}
 	if (sc->opt.free_userd) {
 		ret = sc_rm_free(sc, sc->client, sc->userd);
-		if (ret)
+		if (ret && ret != STATE_IN_USE)
 			return ret;
 	}
 	/* CUDA's own slice, its last step. */

@@ -566,6 +566,32 @@ static int read_only(u32 count)
 	return 0;
 }
 
+/* Pieces of the driver's own memory of the host until one is refused, and once more without one. */
+static int host_memory(u64 piece, u32 most)
+{
+	struct nv_memory_alloc memory;
+	u32 *handles = calloc(most, sizeof(*handles));
+	u32 made = 0;
+	int status = 0, again = 0;
+
+	open_card();
+	while (handles && !status && made < most) {
+		memory = (struct nv_memory_alloc){ .attr = 1u << 25, .size = piece };
+		handles[made] = sc.next_handle++;
+		status = sc_rm_alloc(&sc, sc.device, &handles[made], 0x3e, &memory,
+				     sizeof(memory));
+		made += !status;
+	}
+	if (made && status) {
+		memory = (struct nv_memory_alloc){ .attr = 1u << 25, .size = piece };
+		sc_rm_free(&sc, sc.client, handles[0]);
+		again = sc_rm_alloc(&sc, sc.device, &handles[0], 0x3e, &memory, sizeof(memory));
+	}
+	printf("made %u status %d again %d\n", made, status, again);
+	free(handles);
+	return 0;
+}
+
 /* Mappings of one address space, then address spaces, until one is refused. */
 static int page_tables(u32 mappings, u32 vaspaces)
 {
@@ -1023,6 +1049,8 @@ int main(int argc, char **argv)
 		return nowhere();
 	if (argc == 2 && !strcmp(argv[1], "hmm"))
 		return hmm();
+	if (argc == 4 && !strcmp(argv[1], "host-memory"))
+		return host_memory(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
 	if (argc == 4 && !strcmp(argv[1], "page-tables"))
 		return page_tables((u32)atoi(argv[2]), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "place"))

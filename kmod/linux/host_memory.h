@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* How much memory of the host the driver may take for a container. */
+#ifndef CGPU_LINUX_HOST_MEMORY_H
+#define CGPU_LINUX_HOST_MEMORY_H
+
+#include <linux/types.h>
+
+/**
+ * cgpu_host_memory_max_bytes() - limit of current's memory cgroup, and of those above it
+ *
+ * The driver's memory is not in what that has used: so a container can have as much again.
+ *
+ * Return: bytes, 0: it has none.
+ */
+u64 cgpu_host_memory_max_bytes(void);
+
+#endif
