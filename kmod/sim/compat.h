@@ -18,6 +18,11 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
+/* 359745d78351 ("proc: remove PDE_DATA() completely") (in v5.17) */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 17, 0)
+#define pde_data(inode) PDE_DATA(inode)
+#endif
+
 /* cdd30ebb1b9f ("module: Convert symbol namespace to string literal") (in v6.13) */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 #define NVSIM_IMPORT_NS_DMA_BUF() MODULE_IMPORT_NS(DMA_BUF)

@@ -5,6 +5,9 @@
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include "compat.h"
 #include "nvsim.h"
 
 static struct proc_dir_entry *root, *sim;
@@ -28,11 +31,44 @@ static int params_show(struct seq_file *m, void *v)
 	return 0;
 }
 
+/* Names of what was written: the driver's own first, then each card's. */
+static char registries[1 + NVSIM_MAX_CARDS][64];
+
 static int registry_show(struct seq_file *m, void *v)
 {
-	seq_puts(m, "Binary: \"\"\n");
+	seq_printf(m, "Binary: \"%s\"\n", (const char *)m->private);
 	return 0;
 }
+
+static int registry_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, registry_show, pde_data(inode));
+}
+
+/* "name=value". As the driver's own: nobody is asked for a capability. */
+static ssize_t registry_write(struct file *file, const char __user *buf, size_t size,
+			      loff_t *position)
+{
+	char text[sizeof(registries[0])] = "";
+
+	if (size >= sizeof(text))
+		return -ENOSPC;
+	if (copy_from_user(text, buf, size))
+		return -EFAULT;
+	if (!strchr(text, '='))
+		return -EINVAL;
+	*strchr(text, '=') = 0;
+	strscpy(pde_data(file_inode(file)), text, sizeof(text));
+	return size;
+}
+
+static const struct proc_ops registry_ops = {
+	.proc_open = registry_open,
+	.proc_read = seq_read,
+	.proc_write = registry_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
 
 static int information_show(struct seq_file *m, void *v)
 {
@@ -89,7 +125,7 @@ int nvsim_procfs_init(void)
 		return -ENOMEM;
 	proc_create_single("version", 0444, root, version_show);
 	proc_create_single("params", 0444, root, params_show);
-	proc_create_single("registry", 0444, root, registry_show);
+	proc_create_data("registry", 0644, root, &registry_ops, registries[0]);
 	gpus = proc_mkdir("gpus", root);
 	for (i = 0; gpus && i < nvsim_ncards; i++) {
 		snprintf(name, sizeof(name), "0000:%02x:00.0", nvsim_cards[i].bus);
@@ -99,7 +135,7 @@ int nvsim_procfs_init(void)
 		proc_create_single_data("information", 0444, dir, information_show,
 					&nvsim_cards[i]);
 		proc_create_single("power", 0444, dir, power_show);
-		proc_create_single("registry", 0444, dir, registry_show);
+		proc_create_data("registry", 0644, dir, &registry_ops, registries[1 + i]);
 	}
 	caps = proc_mkdir("driver/nvidia/capabilities", NULL);
 	if (caps) {
