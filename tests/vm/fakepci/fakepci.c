@@ -30,6 +30,10 @@ static ushort device = 0x20b0;
 module_param(device, ushort, 0444);
 MODULE_PARM_DESC(device, "PCI device id, default an A100-SXM4-40GB");
 
+static ushort ports;
+module_param(ports, ushort, 0444);
+MODULE_PARM_DESC(ports, "first of 128 I/O ports of BAR 5, such as a GeForce has; 0, the default: none");
+
 /* NVIDIA dev_boot.h (ga100): what the driver reads to tell the chip. */
 #define NV_PMC_BOOT_0 0x000
 #define NV_PMC_BOOT_42 0xa00
@@ -55,11 +59,15 @@ static const struct {
 	[3] = { SZ_128M, SZ_32M, BAR_WIDE },
 };
 
+#define PORTS_BAR 5
+#define PORTS 128
+
 static u8 config[CONFIG_BYTES];
 static struct pci_sysdata sysdata = { .domain = FAKE_DOMAIN, .node = NUMA_NO_NODE };
 static struct pci_bus *bus;
 
 static struct resource memory = { .name = "fakepci memory", .flags = IORESOURCE_MEM };
+static struct resource port_numbers = { .name = "fakepci ports", .flags = IORESOURCE_IO };
 static struct resource numbers = { .name = "fakepci bus", .flags = IORESOURCE_BUS };
 
 static void put16(unsigned int at, u16 value)
@@ -85,6 +93,8 @@ static int config_read(struct pci_bus *on, unsigned int devfn, int where, int si
 /* The kernel sizes a BAR by writing ones and looking at which stay zero. */
 static u32 bar_value(unsigned int index, u32 value)
 {
+	if (index == PORTS_BAR && ports)
+		return (value & ~(PORTS - 1)) | PCI_BASE_ADDRESS_SPACE_IO;
 	if (bars[index].size)
 		return (value & ~(bars[index].size - 1)) | bars[index].flags;
 	return index && bars[index - 1].flags & PCI_BASE_ADDRESS_MEM_TYPE_64 ? value : 0;
@@ -120,6 +130,11 @@ static void fill_config(void)
 		if (bars[i].size)
 			put32(PCI_BASE_ADDRESS_0 + 4 * i, (base + bars[i].offset) | bars[i].flags);
 
+	if (ports) {
+		put16(PCI_COMMAND, PCI_COMMAND_IO | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
+		put32(PCI_BASE_ADDRESS_0 + 4 * PORTS_BAR, ports | PCI_BASE_ADDRESS_SPACE_IO);
+	}
+
 	/* Capabilities: power management, MSI with 64-bit addresses, PCIe endpoint. */
 	config[PCI_CAPABILITY_LIST] = 0x60;
 	put16(0x60, PCI_CAP_ID_PM | 0x68 << 8);
@@ -147,6 +162,13 @@ static int fill_registers(void)
 	return 0;
 }
 
+static void remove_resources(void)
+{
+	if (ports)
+		remove_resource(&port_numbers);
+	remove_resource(&memory);
+}
+
 static int __init fakepci_init(void)
 {
 	struct pci_dev *function;
@@ -171,6 +193,16 @@ static int __init fakepci_init(void)
 	if (error)
 		return error;
 
+	if (ports) {
+		port_numbers.start = ports;
+		port_numbers.end = ports + PORTS - 1;
+		error = insert_resource(&ioport_resource, &port_numbers);
+		if (error) {
+			remove_resource(&memory);
+			return error;
+		}
+		pci_add_resource(&resources, &port_numbers);
+	}
 	pci_add_resource(&resources, &memory);
 	pci_add_resource(&resources, &numbers);
 	pci_lock_rescan_remove();
@@ -184,7 +216,7 @@ static int __init fakepci_init(void)
 	pci_unlock_rescan_remove();
 	if (!bus) {
 		pci_free_resource_list(&resources);
-		remove_resource(&memory);
+		remove_resources();
 		return -ENODEV;
 	}
 	return 0;
@@ -200,7 +232,7 @@ static void __exit fakepci_exit(void)
 	pci_unlock_rescan_remove();
 	/* pci_scan_root_bus() made it, and removing the bus does not give it back */
 	pci_free_host_bridge(bridge);
-	remove_resource(&memory);
+	remove_resources();
 }
 
 module_init(fakepci_init);
