@@ -53,4 +53,8 @@ def _resources(sysfs: str) -> list[str]:
             for entry in sorted(os.listdir(device))
             if entry.startswith("resource") and entry != "resource"
         ]
+        # pages of a BAR that UVM lends to other devices
+        lent = f"{device}/p2pmem/allocate"
+        if os.path.exists(lent):
+            found.append(lent)
     return found

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pycgpu.oci import bars
 
+MAPPED = ("resource0", "resource1", "resource1_wc")
+
 
 def devices(sysfs: Path) -> list[str]:
     """A card of NVIDIA's below a bridge and another maker's; the files that map the first."""
@@ -12,12 +14,15 @@ def devices(sysfs: Path) -> list[str]:
         device = sysfs / "devices" / "pci0000:00" / name
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{vendor}\n")
-        for file in ("resource", "resource0", "resource1", "resource1_wc", "config"):
+        for file in ("resource", *MAPPED, "config"):
             (device / file).write_text("")
+        (device / "p2pmem").mkdir()
+        for file in ("allocate", "size"):
+            (device / "p2pmem" / file).write_text("")
         (sysfs / "bus/pci/devices").mkdir(parents=True, exist_ok=True)
         (sysfs / "bus/pci/devices" / name).symlink_to(device)
     card = sysfs / "devices/pci0000:00/0000:01:00.0"
-    return [str(card / file) for file in ("resource0", "resource1", "resource1_wc")]
+    return [str(card / file) for file in (*MAPPED, "p2pmem/allocate")]
 
 
 def test_files_that_map_a_card_are_masked_and_the_drivers_own_are_read_only(
