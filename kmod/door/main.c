@@ -3,6 +3,7 @@
 #include <linux/module.h>
 
 #include "core/tree/card.h"
+#include "bars.h"
 #include "dmabuf.h"
 #include "door.h"
 #include "events.h"
@@ -70,11 +71,16 @@ static int __init door_init(void)
 	err = cgpu_listing_init();
 	if (err)
 		goto err_dmabuf;
-	err = cgpu_hook_init();
+	err = cgpu_bars_init();
 	if (err)
 		goto err_listing;
+	err = cgpu_hook_init();
+	if (err)
+		goto err_bars;
 	return 0;
 
+err_bars:
+	cgpu_bars_exit();
 err_listing:
 	cgpu_listing_exit();
 err_dmabuf:
@@ -88,6 +94,7 @@ static void __exit door_exit(void)
 {
 	/* a core needs symbols of ours: there is none, and hence no container */
 	cgpu_hook_exit();
+	cgpu_bars_exit();
 	cgpu_listing_exit();
 	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
