@@ -25,14 +25,15 @@
 enum {
 	/* CUDA 13 has 2 MiB for all channels of a context; nothing larger is kept alive */
 	MEMORY_MAX = 4 << 20,
-	/* of memory whose size is not known: of a system's, nothing is charged */
+	/* of memory whose size is not known: the host's is charged with what lists its pages */
 	WINDOW = 64 << 10
 };
 
 /* The agent's own of one memory. */
 struct borrowed {
 	uint32_t object, serial; /* the tenant's memory; 0: none */
-	uint32_t charge;         /* one reference; 0: it takes no video memory */
+	uint32_t charge;         /* one reference, 0: none */
+	bool of_card;
 	uint32_t hDuplicate;
 	const uint8_t *at;
 	uint64_t offset, length; /* in the memory */
@@ -61,7 +62,7 @@ static bool map(struct borrowed *b, uint32_t minor, uint64_t offset, uint64_t le
 {
 	char path[32] = "/dev/nvidiactl";
 
-	if (b->charge)
+	if (b->of_card)
 		snprintf(path, sizeof(path), "/dev/nvidia%u", minor);
 	b->offset = offset;
 	b->length = length;
@@ -124,7 +125,8 @@ static bool plan(struct container *c, uint32_t number, struct borrowed *b,
 	b->serial = memory->serial;
 	*below_subdevice = memory->parent &&
 			   cgpu_object_at(objects, memory->parent)->hClass == NV20_SUBDEVICE_0;
-	*bytes = memory->charge ? cgpu_charge_at(&c->tenant.ledger, memory->charge)->bytes : 0;
+	b->of_card = memory->hClass == NV01_MEMORY_LOCAL_USER && memory->charge;
+	*bytes = b->of_card ? cgpu_charge_at(&c->tenant.ledger, memory->charge)->bytes : 0;
 	if (*bytes > MEMORY_MAX)
 		return false;
 	b->charge = memory->charge;
