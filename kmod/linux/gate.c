@@ -193,6 +193,30 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 	}
 }
 
+int cgpu_gate_again(struct cgpu_gates *gates, struct cgpu_container *container, u32 hClient,
+		    u32 hObject)
+{
+	struct nv_fifo_disable_channels *params;
+	struct cgpu_handle *handles;
+	int err = -ENOMEM;
+	u32 count;
+
+	handles = kcalloc(CGPU_GATE_HANDLES, sizeof(*handles), GFP_KERNEL);
+	params = kzalloc(sizeof(*params), GFP_KERNEL);
+	if (handles && params) {
+		rt_mutex_lock(&gates->lock);
+		rt_mutex_lock(&container->lock);
+		count = cgpu_tenant_shut_in(&container->tenant, hClient, hObject, handles,
+					    CGPU_GATE_HANDLES);
+		rt_mutex_unlock(&container->lock);
+		err = gate_each(gates, container, params, handles, count, true);
+		rt_mutex_unlock(&gates->lock);
+	}
+	kfree(params);
+	kfree(handles);
+	return err;
+}
+
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)
 {
 	struct nv_fifo_disable_channels *params;

@@ -105,4 +105,19 @@ void cgpu_gate_assert(struct cgpu_gates *gates);
  */
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container);
 
+/**
+ * cgpu_gate_again() - shut once more what is shut of a group
+ * @gates: the card
+ * @container: whose gate is shut
+ * @hClient: the group's, or a channel's of it
+ * @hObject: likewise
+ *
+ * For when the driver may have opened it; for a moment it is open.
+ *
+ * Context: sleeps; no lock held.
+ * Return: as cgpu_gate_new().
+ */
+int cgpu_gate_again(struct cgpu_gates *gates, struct cgpu_container *container, u32 hClient,
+		    u32 hObject);
+
 #endif

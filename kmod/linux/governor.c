@@ -459,6 +459,13 @@ void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_containe
 	cgpu_governor_poke(governor);
 }
 
+void cgpu_governor_hold_again(struct cgpu_governor *governor, struct cgpu_container *container,
+			      u32 hClient, u32 hObject)
+{
+	if (!may_run(governor, container->grant[governor->minor].instance))
+		cgpu_gate_again(&governor->gates, container, hClient, hObject);
+}
+
 u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObject, u32 cmd,
 			  void *params, u32 size)
 {

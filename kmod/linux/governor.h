@@ -99,6 +99,18 @@ void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot);
 void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container);
 
 /**
+ * cgpu_governor_hold_again() - as cgpu_governors_hold_again(), on this card
+ * @governor: the card's
+ * @container: whose group it is
+ * @hClient: the group's, or a channel's of it
+ * @hObject: likewise
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governor_hold_again(struct cgpu_governor *governor, struct cgpu_container *container,
+			      u32 hClient, u32 hObject);
+
+/**
  * cgpu_governor_control() - as cgpu_governors_control(), on this card
  * @governor: the card's
  * @hClient: a container's

@@ -189,6 +189,17 @@ void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor)
 	leave(idx);
 }
 
+void cgpu_governors_hold_again(struct cgpu_container *container, u32 minor, u32 hClient,
+			       u32 hObject)
+{
+	int idx;
+	struct cgpu_governor *governor = enter(minor, &idx);
+
+	if (governor)
+		cgpu_governor_hold_again(governor, container, hClient, hObject);
+	leave(idx);
+}
+
 u32 cgpu_governors_control(u32 minor, u32 hClient, u32 hObject, u32 cmd, void *params, u32 size)
 {
 	int idx;

@@ -91,6 +91,18 @@ void cgpu_governors_assert(void);
 void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor);
 
 /**
+ * cgpu_governors_hold_again() - keep a group off the card that the driver has scheduled
+ * @container: nothing happens unless its gate is shut
+ * @minor: the card
+ * @hClient: the group's, or a channel's of it
+ * @hObject: likewise
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governors_hold_again(struct cgpu_container *container, u32 minor, u32 hClient,
+			       u32 hObject);
+
+/**
  * cgpu_governors_control() - ask the driver for something of a container's
  * @minor: the card
  * @hClient: the container's

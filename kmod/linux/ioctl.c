@@ -51,6 +51,7 @@ struct flight {
 	bool settled;
 	bool watches;               /* the door has been asked to follow current's mm */
 	bool tampered;              /* it may have been another call than was looked at */
+	bool schedules;             /* what has not run yet */
 	bool kept;                  /* by the driver, what should be undone */
 };
 
@@ -275,6 +276,18 @@ static void tell_engine(struct flight *flight)
 	cgpu_governors_poke_container(container);
 }
 
+/* Should a driver open what it schedules: what a gate held before is held after it, too. */
+static void hold_scheduled(struct flight *flight)
+{
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (flight->container->grant[minor].present)
+			cgpu_governors_hold_again(flight->container, minor,
+						  flight->call.req.hClient,
+						  flight->call.req.hObject);
+}
+
 /* Once the driver has had its dma-buf in its hands, it was seen: nobody has one unseen. */
 static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
 {
@@ -326,6 +339,8 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 	rt_mutex_unlock(&container->lock);
 	if (changes)
 		tell_engine(flight);
+	if (flight->schedules)
+		hold_scheduled(flight);
 
 	if (verdict == CGPU_UNDO) {
 		if (undo(flight))
@@ -469,9 +484,11 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
 	rt_mutex_lock(&container->lock);
-	if (cgpu_call_takes_host(call))
+	if (req->op != CGPU_OP_CONTROL && cgpu_call_takes_host(call))
 		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
+	if (verdict == CGPU_FORWARD && call->schedules)
+		flight->schedules = cgpu_call_schedules(&container->tenant, call);
 	rt_mutex_unlock(&container->lock);
 	if (verdict == CGPU_ANSWER) {
 		cgpu_container_let_go(container);
@@ -481,6 +498,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	}
 	if (call->unlisted.kind)
 		tell_unlisted(container, &call->unlisted, "unknown");
+	/* the caller may be kept off the processor as soon as the driver has let it run */
+	if (flight->schedules)
+		tell_engine(flight);
 	return 0;
 }
 

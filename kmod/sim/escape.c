@@ -189,6 +189,7 @@ static void escape_control(struct nvos54 *p, const struct nvsim_caller *who)
 		mutex_lock(&rm_lock);
 		p->status = nvsim_rm_control(p, params, who);
 		mutex_unlock(&rm_lock);
+		nvsim_pause(NVSIM_PAUSE_ANSWER, p->cmd);
 	}
 	if (emb)
 		embedded_put(emb, params, list, p->status == NV_OK, &p->status);

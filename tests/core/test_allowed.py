@@ -1407,3 +1407,23 @@ def test_only_drivers_that_know_of_it_have_memory_beside_a_grace_processor() -> 
     for abi, cls in ((Abi("535.288.01"), 0x40), (ABI, EGM), (ABI_595, 0x40)):
         call = Container().ask(nv.VID_HEAP, args, abi=abi)[1]
         assert call.request.raw.hClass == cls
+
+
+@pytest.mark.parametrize(("handle", "cmd"), [(0x10, SCHEDULE_GROUP), (0x12, SCHEDULE_CHANNEL)])
+def test_a_gate_finds_what_the_driver_is_about_to_schedule(handle: int, cmd: int) -> None:
+    container = Runs()
+    tenant = container.tenant.raw
+    assert container.shut() == set()
+    verdict, call = container.ask(nv.CONTROL, nv.rm_control(CLIENT, handle, cmd))
+    assert verdict is Verdict.FORWARD and call.raw.schedules
+    assert lib.cgpu_call_schedules(tenant, call.raw)
+    assert container.shut() == {0x11, 0x12}
+    # those to shut once more when the driver has scheduled them
+    found = ffi.new("struct cgpu_handle[8]")
+    count = lib.cgpu_tenant_shut_in(tenant, CLIENT, handle, found, 8)
+    assert {one.hObject for one in found[0:count]} == {0x11, 0x12}
+    assert lib.cgpu_tenant_shut_in(tenant, CLIENT, handle, found, 1) == 1
+    assert lib.cgpu_tenant_shut_in(tenant, CLIENT, 0x99, found, 8) == 0
+    assert not lib.cgpu_call_schedules(tenant, call.raw), "it was before"
+    assert call.post(0) is Verdict.DONE
+    assert not container.control(0x20800102, b"")[1].raw.schedules

@@ -38,6 +38,8 @@ FREE_TABLES_BYTES = (64 << 20) + GIB // 128
 HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 #: Devices that were made with another address space than their own client's.
 COMMON_SPACES = Path("/sys/module/nvidia/parameters/common_spaces")
+#: Where a call of the simulated driver's is held.
+PAUSE = Path("/sys/module/nvidia/parameters/pause")
 #: NVOS32_ALLOC_FLAGS
 FIXED, ALIGNED, BEGIN_END = 0x10, 0x100, 0x20000
 #: what `reach unlisted` asks for: escapes (bare and wrapped), UVM, controls, a class
@@ -204,6 +206,20 @@ def test_a_quota_holds_for_who_frees_what_its_channels_are_driven_by(host: Host,
     host.cgpu.write("0/policy", "1\n")
     work = Work(host.tenant(extra=",quota=10"), free_userd=True, uid=uid)
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
+
+
+@USERS
+def test_a_group_is_shut_while_who_lets_it_run_is_kept_from_returning(host: Host, uid: int) -> None:
+    """As others of the container's keep a thread under SCHED_IDLE: it ran in a neighbour's time."""
+    host.cgpu.write("0/policy", "1\n")
+    one = host.tenant(extra=",quota=10")
+    neighbour = Work(host.tenant("two", extra=",quota=50"))
+    PAUSE.write_text("answer a06c0101\n")  # GPFIFO_SCHEDULE is done, and has not returned
+    one.popen("simcuda", "--early", "60000", "--context", "info", uid=uid)
+    until(lambda: PAUSE.read_text() == "held\n", "the call held at its end")
+    assert together(neighbour)[0] == pytest.approx(50, abs=NEAR)
+    assert counter(host, "used_ns") > 0
+    PAUSE.write_text("\n")
 
 
 @USERS

@@ -283,6 +283,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_ranges = 0;
 	call->promised_files = 0;
 	call->promised_cards = 0;
+	call->schedules = false;
 	call->hSubdevice = 0;
 	call->preemption = NV_OK;
 	verdict = pre(tenant, topology, call);
@@ -388,6 +389,13 @@ bool cgpu_call_takes_host(const struct cgpu_call *call)
 		call->req.op == CGPU_OP_ALLOC_MEMORY) &&
 	       (call->req.hClass == NV01_MEMORY_SYSTEM ||
 		call->req.hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR);
+}
+
+bool cgpu_call_schedules(struct cgpu_tenant *tenant, const struct cgpu_call *call)
+{
+	return cgpu_object_set_scheduled(&tenant->objects,
+					 cgpu_object_find(&tenant->objects, call->req.hClient,
+							  call->req.hObject));
 }
 
 bool cgpu_call_wants_post(const struct cgpu_call *call)

@@ -217,6 +217,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	cgpu_pin(tenant, call, index);
+	call->schedules = req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
+			  req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
 	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
 		return pre_preemption_mode(call);
 	if (sets_interleave_level(req->cmd))

@@ -323,16 +323,20 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	objects->runnable_changes++;
 }
 
-void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
+bool cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
 {
 	uint32_t identity = cgpu_object_at(objects, index)->identity;
+	bool anew = !(cgpu_object_at(objects, index)->flags & CGPU_OBJECT_SCHEDULED);
 
 	cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
 	objects->runnable_changes++;
 	for (index = objects->first_runnable; identity && index;
 	     index = cgpu_object_at(objects, index)->next_runnable)
-		if (cgpu_object_at(objects, index)->identity == identity)
+		if (cgpu_object_at(objects, index)->identity == identity) {
+			anew |= !(cgpu_object_at(objects, index)->flags & CGPU_OBJECT_SCHEDULED);
 			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
+		}
+	return anew;
 }
 
 void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,

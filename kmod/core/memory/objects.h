@@ -132,8 +132,11 @@ uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space
 			      uint32_t hClient, uint32_t *count);
 /* Is it that object, or below it? */
 bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, uint32_t above);
-/* GPFIFO_SCHEDULE of this group or channel succeeded: all of its group may run. */
-void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
+/*
+ * GPFIFO_SCHEDULE of this group or channel: all of its group may run. Return: something of it
+ * could not before.
+ */
+bool cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
 /* The channel has place number `place` in `memory`, which is not to be freed before it. */
 void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,
 		       uint32_t memory);

@@ -37,6 +37,7 @@ static const char usage[] =
 "  --duplicates     have the address space, context share and doorbell by duplicates alone\n"
 "  --any-engine     the group that computes names no engine\n"
 "  --free-userd     free the memory that channels are driven by, and go on\n"
+"  --early MS       have a kernel of this length wait for its channel to be scheduled\n"
 "  --leave-card     launch closes the card's files once its work is queued, and waits for it\n"
 "  --context        make a whole CUDA context first\n"
 "  --announce       launch names its client and channels on standard error first\n"
@@ -769,6 +770,7 @@ int main(int argc, char **argv)
 		{ "gpu", 1, NULL, 'g' }, { "json", 0, NULL, 'j' }, { "old-alloc", 0, NULL, 'o' },
 		{ "xfer", 0, NULL, 'x' }, { "heap", 1, NULL, 'H' }, { "by-channel", 0, NULL, 's' },
 		{ "any-engine", 0, NULL, 'e' }, { "free-userd", 0, NULL, 'f' },
+		{ "early", 1, NULL, 'E' },
 		{ "leave-card", 0, NULL, 'l' }, { "by-duplicate", 0, NULL, 'd' },
 		{ "duplicates", 0, NULL, 'D' }, { "context", 0, NULL, 'c' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
@@ -789,6 +791,7 @@ int main(int argc, char **argv)
 		case 'D': opt.duplicates = true; break;
 		case 'e': opt.any_engine = true; break;
 		case 'f': opt.free_userd = true; break;
+		case 'E': opt.early_ns = number(optarg) * 1000000ull; break;
 		case 'l': leave_card = true; break;
 		case 'c': with_context = true; break;
 		case 'a': announce = true; break;

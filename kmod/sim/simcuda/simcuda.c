@@ -498,6 +498,12 @@ static int foreign_space(struct sc *sc)
 	return ret;
 }
 
+static void launch_early(struct sc *sc)
+{
+	sc_enqueue(sc, 0, sc->opt.early_ns);
+	sc_ring(sc, 0);
+}
+
 int sc_context(struct sc *sc)
 {
 	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
@@ -555,6 +561,8 @@ int sc_context(struct sc *sc)
 			if (ret)
 				return ret;
 		}
+		if (!g && sc->opt.early_ns)
+			launch_early(sc);
 		ret = schedule_group(sc, sc->group[g], sc->channel[i - 1]);
 		if (ret)
 			return ret;

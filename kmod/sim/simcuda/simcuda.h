@@ -26,6 +26,7 @@ struct sc_options {
 	bool video_userd;	/* USERD in the card's memory, as CUDA has it */
 	unsigned int uvm_flags;	/* of UVM_INITIALIZE */
 	bool free_userd;	/* its memory is freed while the channels run */
+	u64 early_ns;		/* a kernel that is there when the channels get to run */
 };
 
 struct sc {
