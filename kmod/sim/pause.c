@@ -5,9 +5,10 @@
  * as it does for want of a page.
  *
  * Written to the parameter `pause`: "<step> <number>", where the number is that of an
- * escape, of a UVM command, for "answer" of a control or, for "open" and "map", of a device, in hexadecimal; the next call
- * of that number is held at that step. An empty line holds none. Either lets go who is held. Read:
- * "armed", "held", or an empty line: nobody is waited for.
+ * escape, of a UVM command, for "answer" of a control, too, or, for "open" and "map", of a
+ * device, in hexadecimal; the next call of that number is held at that step. An empty line
+ * holds none. Either lets go who is held. Read: "armed", "held", or an empty line: nobody is
+ * waited for.
  *
  * `fault` likewise, "argument" or "answer": the next call's copying fails. Read:
  * "armed", or an empty line.
