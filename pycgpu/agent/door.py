@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pycgpu._agent import ffi, lib
 from pycgpu.errors import CgpuError
-from pycgpu.oci import hierarchy
+from pycgpu.tree import hierarchy
 
 _BUFFER = 1 << 18
 

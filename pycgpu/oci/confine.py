@@ -30,7 +30,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 from ..errors import CgpuError
-from . import hierarchy
+from ..tree import hierarchy
 
 NOT_STARTED = 126
 _NAMESPACES = ("user", "ipc", "uts", "net", "pid", "cgroup", "mnt")

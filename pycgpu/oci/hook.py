@@ -21,9 +21,9 @@ import sys
 from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
-from ..tree import procfs
+from ..tree import hierarchy, procfs
 from ..tree.lock import LOCK, Admission
-from . import hierarchy, json_text, mark, nodes
+from . import json_text, mark, nodes
 from .bundle import (
     FOR_POD,
     GIVEN,

@@ -57,6 +57,7 @@ static long asked(long number, ...)
 }
 
 #include "pycgpu/agent/process.c"
+#include "pycgpu/agent/memory_limit.c"
 
 uint64_t now_ns(void)
 {
