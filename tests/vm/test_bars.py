@@ -23,7 +23,7 @@ from tests.vm.drivers import Km, RealDriver, Sim
 
 pytestmark = [
     pytest.mark.needs("fakepci", "programs", "rootfs"),
-    pytest.mark.kernel("6.1", "6.12", by_default=True),
+    pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.vm(memory="3G", append="memmap=256M$0x40000000"),
 ]
 
