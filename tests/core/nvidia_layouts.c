@@ -87,6 +87,7 @@ int main(void)
 	AT(NVOS32_PARAMETERS, data.AllocSizeRange.attr2, nvos32_alloc_range, attr2);
 	AT(NVOS32_PARAMETERS, data.Free.hMemory, nvos32_free, hMemory);
 	AT(NVOS32_PARAMETERS, data.AllocOsDesc.hMemory, nvos32_alloc_os_desc, hMemory);
+	AT(NVOS32_PARAMETERS, data.AllocOsDesc.limit, nvos32_alloc_os_desc, limit);
 	SIZE(nv_ioctl_nvos33_parameters_with_fd, nvos33_fd);
 	AT(nv_ioctl_nvos33_parameters_with_fd, fd, nvos33_fd, fd);
 	AT(NVOS33_PARAMETERS, hMemory, nvos33, hMemory);
@@ -152,12 +153,15 @@ int main(void)
 	AT(NV_CTXSHARE_ALLOCATION_PARAMETERS, hVASpace, nv_ctxshare_alloc, hVASpace);
 	SIZE(NV0005_ALLOC_PARAMETERS, nv0005_alloc);
 	AT(NV0005_ALLOC_PARAMETERS, hParentClient, nv0005_alloc, hParentClient);
+	AT(NV0005_ALLOC_PARAMETERS, notifyIndex, nv0005_alloc, notifyIndex);
 
 	SIZE(NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, nv_export_object);
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd, nv_export_object, fd);
 	SIZE(NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, nv_import_object);
 	AT(NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, fd, nv_import_object, fd);
 	SIZE(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, nv_export_objects);
+	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, maxObjects, nv_export_objects,
+	   maxObjects);
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, objects, nv_export_objects, objects);
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, index, nv_export_objects, index);
 	SIZE(NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, nv_import_objects);
