@@ -220,11 +220,14 @@ void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage)
 {
 	unsigned long long bytes = shortage->bytes;
 
-	if (may_tell(f->c) && shortage->card == CGPU_HOST)
-		event("oom_host id=%s pid=%d bytes=%llu", f->c->id, f->process->pid, bytes);
-	else if (shortage->card != CGPU_HOST && may_tell(f->c))
-		event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, shortage->card,
-		      f->process->pid, bytes);
+	if (may_tell(f->c)) {
+		if (shortage->card == CGPU_HOST)
+			event("oom_host id=%s pid=%d bytes=%llu", f->c->id, f->process->pid,
+			      bytes);
+		else
+			event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, shortage->card,
+			      f->process->pid, bytes);
+	}
 	if (shortage->kill)
 		process_kill(f->c, f->process);
 }

@@ -187,7 +187,6 @@ def test_root_in_a_container_does_not_write_the_drivers_registry(
     ]
 
 
-@pytest.mark.kernel("6.1", by_default=True)
 def test_nvidias_own_driver_is_refused_past_itself(
     real_driver: RealDriver, km: Callable[..., Km], outsider: Any
 ) -> None:

@@ -48,8 +48,9 @@ struct cgpu_file {
 };
 
 /*
- * What the driver has of the host's memory for an open file (535 to 595): of RM's its record and
- * three stacks of 12 KiB, of UVM's all that an address space begins with.
+ * What an open file counts as of the host's memory, as much as it may be: of RM's its record and
+ * three stacks of 12 KiB (535; newer drivers have fewer), of UVM's what an address space begins
+ * with, which is an estimate.
  */
 enum cgpu_file_limit {
 	CGPU_RM_FILE_BYTES = 40 << 10,
