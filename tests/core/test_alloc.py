@@ -200,7 +200,7 @@ def test_where_errors_are_told_stays_what_it_is_as_long_as_the_channel(program: 
 
 def test_a_client_that_parameters_name_stays_until_the_driver_has_looked(program: Any) -> None:
     """An event of one's other client, whose number would be a neighbour's next."""
-    params = nv.put(24, (0, "I", OTHER), (12, "I", nv.WITHOUT_EVENT_DATA))
+    params = nv.put(24, (0, "I", OTHER))
     args = nv.rm_alloc(CLIENT, DEVICE, 0x50, 0x79, params)
     verdict, call = program.begin(nv.ALLOC, args, params)
     assert verdict is Verdict.FORWARD
@@ -277,7 +277,7 @@ def test_an_event_of_no_clients_object_lives_as_long_as_its_client(
     """The driver makes it the client's own: it was forgotten with the device, and never freed."""
     assert program.device()[0] == 0
     for named, event in ((0, 0x100), (OTHER, 0x101), (CLIENT, 0x102)):
-        params = nv.put(24, (0, "I", named), (8, "I", 0x79), (12, "I", nv.WITHOUT_EVENT_DATA))
+        params = nv.put(24, (0, "I", named), (8, "I", 0x79))
         assert program.make(DEVICE, event, cls, params) == 0
     assert program.ask(nv.FREE, nv.rm_free(CLIENT, DEVICE))[0] == 0
     verdicts = [

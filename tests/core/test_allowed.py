@@ -245,8 +245,6 @@ def test_a_client_in_the_parameters_is_the_container_s(
     cls: int, size: int, place: int, named: int, verdict: Verdict
 ) -> None:
     params = nv.put(size, (place, "I", named))
-    if cls == EVENT:
-        nv.set32(params, 12, nv.WITHOUT_EVENT_DATA)
     above = CLIENT if cls == nv.DEVICE else DEVICE
     args = nv.rm_alloc(CLIENT, above, 9, cls, params)
     got, call = Container().ask(nv.ALLOC, args, params)

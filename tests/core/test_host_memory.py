@@ -311,15 +311,29 @@ def test_a_dma_buf_has_room_for_no_more_objects_than_a_call_takes(program: Progr
             call.post(-12)
 
 
-def test_events_that_would_keep_data_are_refused(program: Program) -> None:
-    """Each keeps some for whatever happens, until somebody asks for it."""
-    for notify, status in ((0, 0x56), (0x30000001, 0), (nv.WITHOUT_EVENT_DATA, 0)):
-        params = nv.put(24, (0, "I", CLIENT), (8, "I", 0x79), (12, "I", notify))
-        args = nv.rm_alloc(CLIENT, DEVICE, 0x60, 0x79, params)
-        assert program.ask(nv.ALLOC, args, params) == status
+@pytest.mark.parametrize("notify", (0x25, 0x30000001, nv.WITHOUT_EVENT_DATA | 0x9F))
+@pytest.mark.parametrize("hClass", (5, 0x79))
+def test_an_event_keeps_no_data(program: Program, hClass: int, notify: int) -> None:
+    """Each would keep some for whatever happens, until somebody asks for it."""
+    params = nv.put(24, (0, "I", CLIENT), (8, "I", hClass), (12, "I", notify))
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x60, hClass, params)
+    verdict, call = program.begin(nv.ALLOC, args, params)
+    assert verdict is Verdict.FORWARD
+    assert struct.unpack_from("<I", call.params, 12)[0] == notify | nv.WITHOUT_EVENT_DATA
+    assert call.post(0) is Verdict.DONE
+    assert bytes(call.params) == bytes(params)  # the caller's stay as they were
+
+
+def test_an_event_that_cannot_be_told_to_keep_no_data_is_refused(program: Program) -> None:
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x60, 0x79, b"")
+    assert program.ask(nv.ALLOC, args, b"") == 0x56
+
+
+def test_an_operators_event_keeps_data(program: Program) -> None:
     program.tenant.raw.ledger.account[0].admit_unknown = True
     params = nv.put(24, (0, "I", CLIENT), (8, "I", 0x79))
-    assert program.ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 0x61, 0x79, params), params) == 0
+    _, call = program.begin(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 0x61, 0x79, params), params)
+    assert bytes(call.params) == bytes(params)
 
 
 def test_range_groups_have_a_bound_that_destroying_and_closing_return(program: Program) -> None:

@@ -27,6 +27,8 @@ FRAMEWORKS = {
     "nccl": "torch",
 }
 TIMEOUT_S = 120
+#: One that asks the driver to wake it, ended after two looks at the card.
+WATCH = "nvidia-smi -l 1 | head -n 60"
 #: oom.cu wants room for a block of 16 GiB.
 LIMIT_BYTES = 40 << 30
 
@@ -41,6 +43,7 @@ def commands(work: Path) -> Iterator[tuple[str, list[str]]]:
             yield name, [sys.executable, str(script)]
         elif name != PROBE:
             yield name, [str(work / name)]
+    yield "smi-watch", ["sh", "-c", WATCH]
     for name, module in FRAMEWORKS.items():
         if importlib.util.find_spec(module) is not None:
             yield f"framework {name}", [sys.executable, str(PROGRAMS / "frameworks.py"), name]

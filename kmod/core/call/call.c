@@ -428,7 +428,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	if (call->req.size_offset)
 		after.size_bytes = cgpu_get64(call->args, call->req.size_offset);
 
-	cgpu_restore_device(call);
+	cgpu_restore_params(call);
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
 	cgpu_ledger_clear_shortage(&tenant->ledger);

@@ -410,23 +410,36 @@ static int pre_device(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	return verdict;
 }
 
-void cgpu_restore_device(struct cgpu_call *call)
-{
-	if (call->req.op == CGPU_OP_ALLOC && call->req.hClass == NV01_DEVICE_0)
-		cgpu_put32(call->params, offsetof(struct nv0080_alloc, hClientShare),
-			   call->req.hClientNamed[0]);
-}
-
 /*
- * With data each of them keeps some of the host's memory for each thing that happens, until
- * somebody asks for it by a call that no list names.
+ * With data an event keeps some of the host's memory for each thing that happens, until somebody
+ * asks for it by a call that no list names. Without, its file is only woken: `nvidia-smi -l` has
+ * three for each card, and goes on if it gets them.
  */
 static int pre_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	return call->req.notifyIndex & NV01_EVENT_WITHOUT_EVENT_DATA ||
-			       cgpu_admits_unknown(tenant) ?
-		       CGPU_FORWARD :
-		       cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	struct cgpu_request *req = &call->req;
+
+	if (req->notifyIndex & NV01_EVENT_WITHOUT_EVENT_DATA || cgpu_admits_unknown(tenant))
+		return CGPU_FORWARD;
+	if (req->op != CGPU_OP_ALLOC || req->params_size < sizeof(struct nv0005_alloc))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	cgpu_put32(call->params, offsetof(struct nv0005_alloc, notifyIndex),
+		   req->notifyIndex | NV01_EVENT_WITHOUT_EVENT_DATA);
+	return CGPU_FORWARD;
+}
+
+void cgpu_restore_params(struct cgpu_call *call)
+{
+	const struct cgpu_request *req = &call->req;
+
+	if (req->op != CGPU_OP_ALLOC)
+		return;
+	if (req->hClass == NV01_DEVICE_0)
+		cgpu_put32(call->params, offsetof(struct nv0080_alloc, hClientShare),
+			   req->hClientNamed[0]);
+	else if (cgpu_is_event(req->hClass) && req->params_size >= sizeof(struct nv0005_alloc))
+		cgpu_put32(call->params, offsetof(struct nv0005_alloc, notifyIndex),
+			   req->notifyIndex);
 }
 
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,

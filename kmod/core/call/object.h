@@ -7,8 +7,8 @@
 
 int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call);
-/* After the driver: the caller finds the parameters of its device as they were. */
-void cgpu_restore_device(struct cgpu_call *call);
+/* After the driver: the caller finds the parameters of a device or an event as they were. */
+void cgpu_restore_params(struct cgpu_call *call);
 int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call);

@@ -455,7 +455,7 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 	return 0;
 }
 
-static bool is_event(uint32_t hClass)
+bool cgpu_is_event(uint32_t hClass)
 {
 	return hClass == NV01_EVENT || hClass == NV01_EVENT_OS_EVENT;
 }
@@ -475,7 +475,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		if (has32(req->hClient_place[i], size))
 			req->hClientNamed[i] = read32(params, req->hClient_place[i]);
 	/* of another client's object, or of none, the driver makes it the client's own */
-	if (req->op == CGPU_OP_ALLOC && is_event(req->hClass) &&
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_event(req->hClass) &&
 	    req->hClientNamed[0] != req->hClient)
 		req->hParent = req->hClient;
 	if (has32(req->fd_place, size))

@@ -118,5 +118,7 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 
 /* true for every GPFIFO channel class (…6F) */
 bool cgpu_is_channel_class(uint32_t hClass);
+/* Has NV0005_ALLOC_PARAMETERS that a program may give? */
+bool cgpu_is_event(uint32_t hClass);
 
 #endif
