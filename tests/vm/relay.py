@@ -16,6 +16,7 @@ import concurrent.futures
 import dataclasses
 import inspect
 import json
+import multiprocessing
 import re
 import sys
 import time
@@ -108,10 +109,6 @@ class Group:
             for marker in item.iter_markers("needs"):
                 found.update(dict.fromkeys(marker.args))
         return list(found)
-
-    def build(self) -> dict[str, str]:
-        """Fetch the kernel, build what the tests need; return what was made."""
-        return modules.prepare(kernels.fetch(self.kernel), self.wanted())
 
     def start(self, building: concurrent.futures.Future[Any]) -> None:
         """Boot when everything is built and begin the tests; a failure is kept for the reports."""
@@ -250,6 +247,11 @@ class Group:
         return f"the guest has no report of {name}; its output:\n{self.result.output[-6000:]}"
 
 
+def build(kernel: str, wanted: list[str]) -> dict[str, str]:
+    """Fetch the kernel, build what tests need; return what was made."""
+    return modules.prepare(kernels.fetch(kernel), wanted)
+
+
 class Relay:
     """The plugin that runs on the host."""
 
@@ -258,8 +260,11 @@ class Relay:
         self.groups: dict[int, Group] = {}
         self.order: list[Group] = []
         self.machines: dict[str, list[Group]] = {}
-        # Builds go on while machines run: NVIDIA's driver alone takes minutes.
-        self.builder = concurrent.futures.ThreadPoolExecutor(1)
+        # Builds go on while machines run: NVIDIA's driver alone takes minutes. In a process of
+        # their own, for tests on the host change who this one is, its environment and directory.
+        self.builder = concurrent.futures.ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn")
+        )
         self.building: list[concurrent.futures.Future[Any]] = []
 
     @pytest.hookimpl(trylast=True)
@@ -314,7 +319,9 @@ class Relay:
         if not session.config.option.collectonly:
             for name in COMPILED:
                 compileall.compile_dir(REPOSITORY / name, quiet=2)
-            self.building = [self.builder.submit(group.build) for group in self.order]
+            self.building = [
+                self.builder.submit(build, group.kernel, group.wanted()) for group in self.order
+            ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
