@@ -181,6 +181,7 @@ class Topology:
         gpu_id: int = 0,
         total_bytes: int = 0,
         reserved_bytes: int = 0,
+        bar1_bytes: int = 0,
     ) -> None:
         """Add a card; ``uuid`` is 16 bytes, ``device_instance`` the minor unless the driver says
         otherwise."""
@@ -191,6 +192,7 @@ class Topology:
         ffi.memmove(gpu.uuid, uuid, 16)
         gpu.total_bytes = total_bytes
         gpu.reserved_bytes = reserved_bytes
+        gpu.bar1_bytes = bar1_bytes
 
 
 class Account(NamedTuple):

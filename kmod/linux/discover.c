@@ -134,14 +134,16 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 		memcpy(gpu->uuid, params + GID_DATA, sizeof(gpu->uuid));
 
 	memset(params, 0, fb_bytes);
-	cgpu_put32(params, 0, 2);
+	cgpu_put32(params, 0, 3);
 	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
 	cgpu_put32(params, 4 + FB_LIST_ENTRY, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
+	cgpu_put32(params, 4 + 2 * FB_LIST_ENTRY, NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE);
 	err = rm_control(session, hSubdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, fb_bytes);
 	if (!err) {
 		u64 heap_bytes = (u64)cgpu_get32(params, 8 + FB_LIST_ENTRY) << 10;
 
 		gpu->total_bytes = (u64)cgpu_get32(params, 8) << 10;
+		gpu->bar1_bytes = (u64)cgpu_get32(params, 8 + 2 * FB_LIST_ENTRY) << 10;
 		if (heap_bytes < gpu->total_bytes)
 			gpu->reserved_bytes = gpu->total_bytes - heap_bytes;
 		err = nameless;

@@ -23,7 +23,9 @@ static u32 fb_info(struct nvsim_ctl *c, u32 index, u32 *data)
 	case 0x0d: *data = card->model->ram_type; break;	/* RAM_TYPE */
 	case 0x12:						/* LARGEST_FREE_REGION_SIZE */
 	case 0x16: *data = KIB(nvsim_pma_free_bytes(card)); break; /* HEAP_FREE */
-	case 0x1d: *data = card->model->bar1_mib << 10; break;	/* BAR1_AVAIL_SIZE */
+	case 0x1d:						/* BAR1_AVAIL_SIZE */
+		*data = (card->model->bar1_mib << 10) - KIB(card->bar1_used);
+		break;
 	case 0x0c:						/* RAM_CFG */
 	case 0x06: case 0x0e: case 0x0f: case 0x10: case 0x11: case 0x13: case 0x14: case 0x15:
 	case 0x17: case 0x18: case 0x19: case 0x1a: case 0x1b: case 0x1c: case 0x1e: case 0x1f:

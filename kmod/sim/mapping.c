@@ -5,21 +5,63 @@
  * card's file, system memory through a control file.
  */
 #include <linux/file.h>
+#include <linux/list.h>
 #include <linux/sched.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
 #include <linux/vmalloc.h>
 #include "compat.h"
 #include "nvsim.h"
 
 #define USERMODE_SIZE	SZ_64K
 
+/* Video memory that the processor sees through the card's BAR1. rm_lock. */
+struct nvsim_window {
+	struct list_head node;
+	u64 linear, bytes;
+};
+
 /* Files whose context is the doorbell; the runlists unmap them to notice a ring. */
 static DEFINE_MUTEX(doorbell_lock);
 static LIST_HEAD(doorbell_files);
+
+/* Whole pages of it: small ones where it is small, to waste none (kern_bus_gm107.c). */
+static struct nvsim_window *window_new(struct nvsim_object *obj, const struct nvos33 *p)
+{
+	u64 bar1 = (u64)obj->card->model->bar1_mib << 20;
+	u64 page = bar1 <= SZ_256M ? SZ_64K : SZ_2M;
+	u64 bytes = ALIGN((p->offset & (page - 1)) + p->length, page);
+	struct nvsim_window *window;
+
+	if (bytes > bar1 - obj->card->bar1_used)
+		return NULL;
+	window = kmalloc(sizeof(*window), GFP_KERNEL);
+	if (!window)
+		return NULL;
+	window->bytes = bytes;
+	obj->card->bar1_used += bytes;
+	list_add(&window->node, &obj->windows);
+	return window;
+}
+
+static void window_free(struct nvsim_object *obj, struct nvsim_window *window)
+{
+	list_del(&window->node);
+	obj->card->bar1_used -= window->bytes;
+	kfree(window);
+}
+
+void nvsim_unmap_windows(struct nvsim_object *obj)
+{
+	while (!list_empty(&obj->windows))
+		window_free(obj, list_first_entry(&obj->windows, struct nvsim_window, node));
+}
 
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
 	struct nvsim_object *obj, *dev;
+	struct nvsim_window *window = NULL;
 	struct nvsim_card *card = NULL;
 	struct nvsim_file *nf;
 	struct file *ref;
@@ -61,6 +103,13 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 		fput(ref);
 		return NV_ERR_INVALID_ARGUMENT;
 	}
+	if (card && !usermode) {
+		window = window_new(obj, p);
+		if (!window) {
+			fput(ref);
+			return NV_ERR_INSUFFICIENT_RESOURCES;
+		}
+	}
 	mutex_lock(&nf->map_lock);
 	if (nf->map.valid) {
 		status = NV_ERR_STATE_IN_USE;
@@ -74,6 +123,10 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 		p->pLinearAddress = (1ull << 40) + (obj->mem ? obj->mem->offset : 0) + p->offset;
 	}
 	mutex_unlock(&nf->map_lock);
+	if (window && status == NV_OK)
+		window->linear = p->pLinearAddress;
+	else if (window)
+		window_free(obj, window);
 	if (status == NV_OK && usermode) {
 		mutex_lock(&doorbell_lock);
 		list_add(&nf->doorbell_node, &doorbell_files);
@@ -86,6 +139,7 @@ u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who)
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
 {
 	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_window *window;
 	struct nvsim_object *obj;
 
 	if (!client)
@@ -97,7 +151,13 @@ u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
 	if (obj->class == NV01_MEMORY_DEVICELESS)
 		return p->hDevice == p->hClient ? NV_ERR_OBJECT_NOT_FOUND :
 						  NV_ERR_INVALID_OBJECT_PARENT;
-	return NV_OK;
+	list_for_each_entry(window, &obj->windows, node) {
+		if (window->linear == p->pLinearAddress) {
+			window_free(obj, window);
+			return NV_OK;
+		}
+	}
+	return obj->mem && obj->mem->card ? NV_ERR_OBJECT_NOT_FOUND : NV_OK;
 }
 
 /* ---- for kernel clients, of memory that belongs to no card ---- */

@@ -71,6 +71,7 @@ struct nvsim_card {
 
 	u32 vaspaces;			/* rm_lock; the first takes memory */
 	u32 uvm_users;			/* UVM's managed_lock; likewise */
+	u64 bar1_used;			/* bytes; rm_lock */
 	struct page *doorbell;		/* page 0 of the usermode region */
 	struct nvsim_engine *engine;
 	struct nvsim_ctxsw *ctxsw;
@@ -198,6 +199,7 @@ struct nvsim_object {
 	struct nvsim_evbuf *evbuf;
 	void *kmap;			/* of mem, for kernel clients */
 	unsigned int kmaps;		/* so many MAP_MEMORY without their UNMAP_MEMORY */
+	struct list_head windows;	/* struct nvsim_window: of mem, in the card's BAR1 */
 };
 
 struct nvsim_client *nvsim_client_find(u32 handle);
@@ -332,6 +334,8 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who);
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
+/* Of an object that is freed. */
+void nvsim_unmap_windows(struct nvsim_object *obj);
 u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who);
 u32 nvsim_unmap_kernel(struct nvos34 *p, const struct nvsim_caller *who);
 int nvsim_mmap(struct file *filp, struct vm_area_struct *vma);

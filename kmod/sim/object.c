@@ -79,6 +79,7 @@ struct nvsim_object *nvsim_object_new(struct nvsim_client *client, u32 parent, u
 	INIT_LIST_HEAD(&obj->children);
 	INIT_LIST_HEAD(&obj->dependents);
 	INIT_LIST_HEAD(&obj->depends_on);
+	INIT_LIST_HEAD(&obj->windows);
 	list_add_tail(&obj->sibling, up ? &up->children : &client->roots);
 	atomic_long_inc(&nvsim_live_objects);
 	*status = NV_OK;
@@ -125,6 +126,7 @@ void nvsim_object_free(struct nvsim_object *obj)
 		nvsim_evbuf_free(obj->evbuf);
 	if (obj->kmap)
 		vunmap(obj->kmap);
+	nvsim_unmap_windows(obj);
 	if (obj->space)
 		nvsim_space_put(obj->space);
 	nvsim_mem_put(obj->mem);

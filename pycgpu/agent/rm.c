@@ -259,15 +259,17 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 		memcpy(gpu.uuid, params + GID_DATA, sizeof(gpu.uuid));
 
 	memset(params, 0, door.abi.fb_get_info_v2_size);
-	cgpu_put32(params, 0, 2);
+	cgpu_put32(params, 0, 3);
 	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
 	cgpu_put32(params, 12, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
+	cgpu_put32(params, 20, NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE);
 	/* of a card of no known size any amount could be given away */
 	if (rm_control(ctl, client, sub, NV2080_CTRL_CMD_FB_GET_INFO_V2, params,
 		       door.abi.fb_get_info_v2_size))
 		return -EIO;
 	heap_bytes = (uint64_t)cgpu_get32(params, 16) << 10;
 	gpu.total_bytes = (uint64_t)cgpu_get32(params, 8) << 10;
+	gpu.bar1_bytes = (uint64_t)cgpu_get32(params, 24) << 10;
 	if (heap_bytes < gpu.total_bytes)
 		gpu.reserved_bytes = gpu.total_bytes - heap_bytes;
 	cgpu_card_add(&door.host, minor, &gpu);

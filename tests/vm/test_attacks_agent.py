@@ -144,6 +144,15 @@ def test_the_drivers_memory_of_the_host_ends_at_the_containers_limit(
     assert " oom_host id=" in events()
 
 
+def test_a_container_has_a_part_of_the_window_to_the_cards_memory(
+    door: Door, who: tuple[str, ...], reach: str
+) -> None:
+    """BAR1 of a T4 is 256 MiB for all; what is mapped counts until its memory is freed."""
+    words = _words(door, *who, reach, "window", str(4 * MIB), "100")
+    refused = str(NV_ERR_INSUFFICIENT_RESOURCES)
+    assert words == ["mapped", "4", "status", refused, "unmap", "0", "again", refused]
+
+
 @pytest.mark.usefixtures("secret_memory")
 @pytest.mark.parametrize("lead", ["0", "64"])
 def test_parameters_that_the_agent_cannot_read_take_nothing(

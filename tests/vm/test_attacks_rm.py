@@ -331,6 +331,22 @@ def test_mappings_are_bounded_and_address_spaces_charged(host: Host, uid: int) -
 
 
 @USERS
+def test_a_container_has_a_part_of_the_window_to_the_cards_memory(host: Host, uid: int) -> None:
+    """BAR1 of a T4 is 256 MiB for all: who filled it kept neighbours from beginning."""
+    thief = host.tenant(mem=3900 * MIB)
+    child = thief.popen("reach", "window-hold", str(4 * MIB), "100", uid=uid)
+    assert child.stdout
+    assert child.stdout.readline() == (
+        f"mapped 16 status {NV_ERR_INSUFFICIENT_RESOURCES} unmap 0 again 0\n"
+    )
+    assert counter(host, "refused") == 1
+    victim = host.tenant("two", mem=GIB)
+    assert victim.exec("reach", "window", str(4 * MIB), "4", uid=uid).stdout.startswith("mapped 4 ")
+    child.kill()
+    child.wait(60)
+
+
+@USERS
 def test_address_spaces_that_live_by_duplicates_alone_are_charged(host: Host, uid: int) -> None:
     """Row 10."""
     run = host.tenant(mem=16 << 20).exec("reach", "duplicates", "1000", uid=uid)

@@ -91,6 +91,61 @@ static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 						  NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
+/*
+ * How much of BAR1 a mapping takes, at most: whole pages, which are the memory's own, of up to
+ * 2 MiB, or 512 MiB; and of 64 KiB where BAR1 is 256 MiB or less (535 to 595).
+ */
+static uint64_t window_bytes(const struct cgpu_tenant *tenant, const struct cgpu_request *req,
+			     uint64_t bar1_bytes, uint32_t charge)
+{
+	uint64_t memory_bytes = cgpu_charge_at(&tenant->ledger, charge)->bytes;
+	uint64_t page = memory_bytes < 512u << 20 ? 2u << 20 : 512u << 20;
+
+	if (bar1_bytes <= 256u << 20)
+		page = 64u << 10;
+	/* more than there is, whatever it is */
+	if (req->length_bytes > bar1_bytes)
+		return UINT64_MAX;
+	return ((req->offset_bytes & (page - 1)) + req->length_bytes + page - 1) & ~(page - 1);
+}
+
+/*
+ * Who fills BAR1 keeps neighbours from beginning: a CUDA context maps 2 MiB of it. So a container
+ * has the part of it that it has of the memory, and room for a few contexts.
+ */
+static uint64_t window_limit(const struct cgpu_account *account, const struct cgpu_gpu *gpu)
+{
+	uint64_t part = account->max_bytes / (gpu->total_bytes >> 12) * (gpu->bar1_bytes >> 12);
+
+	if (part < CGPU_OWN_BAR1_BYTES)
+		part = CGPU_OWN_BAR1_BYTES;
+	return account->unlimited || part > gpu->bar1_bytes ? gpu->bar1_bytes : part;
+}
+
+static int charge_window(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call)
+{
+	const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, call->object);
+	const struct cgpu_gpu *gpu;
+	int err;
+
+	if (call->req.op != CGPU_OP_MAP_MEMORY || memory->card >= CGPU_MAX_CARDS)
+		return CGPU_FORWARD;
+	gpu = &topology->gpu[memory->card];
+	if (!gpu->bar1_bytes || gpu->total_bytes < 4096)
+		return CGPU_FORWARD;
+	cgpu_ledger_limit_bar1(&tenant->ledger, memory->card,
+			       window_limit(&tenant->ledger.account[memory->card], gpu));
+	err = cgpu_charge_new(&tenant->ledger, CGPU_BAR1 + memory->card,
+			      window_bytes(tenant, &call->req, gpu->bar1_bytes, memory->charge),
+			      memory->pid, &call->charge);
+	if (!err)
+		return CGPU_FORWARD;
+	/* it is no shortage of memory, which is what is told of */
+	cgpu_ledger_clear_shortage(&tenant->ledger);
+	return cgpu_refuse(tenant, call, memory->card, NV_ERR_INSUFFICIENT_RESOURCES);
+}
+
 /* Page tables of addresses in a device's own space are made where the call says. */
 static bool is_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
@@ -104,7 +159,8 @@ static bool is_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_cal
  * Its page tables lie in video memory, and no object shows them. A mapping counts from
  * before the driver makes it.
  */
-static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	bool maps = req->op == CGPU_OP_MAP_DMA || req->op == CGPU_OP_MAP_MEMORY;
@@ -124,7 +180,8 @@ static int pre_map(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			return cgpu_refuse(tenant, call,
 					   cgpu_object_at(&tenant->objects, index)->card,
 					   NV_ERR_INSUFFICIENT_RESOURCES);
-		if (charge_tables(tenant, call) != CGPU_FORWARD)
+		if (charge_tables(tenant, call) != CGPU_FORWARD ||
+		    charge_window(tenant, topology, call) != CGPU_FORWARD)
 			return CGPU_ANSWER;
 		cgpu_object_map(&tenant->objects, index, true);
 	}
@@ -152,7 +209,7 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 	}
 	if (done)
 		keep_mapped(tenant, call);
-	if (call->req.op == CGPU_OP_UNMAP_DMA && done && !parted)
+	if (!maps && done && !parted)
 		cgpu_object_drop_table(&tenant->objects, &tenant->ledger, call->object,
 				       call->req.base);
 	/* not made after all, or gone; of what lost a part the rest stays */
@@ -247,7 +304,7 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_MAP_MEMORY:
 	case CGPU_OP_UNMAP_MEMORY:
-		return pre_map(tenant, call);
+		return pre_map(tenant, topology, call);
 	case CGPU_OP_OS_EVENT:
 		return pre_os_event(tenant, call);
 	case CGPU_OP_REGISTER_FD:

@@ -60,6 +60,8 @@ enum cgpu_call_limit {
 	 */
 	CGPU_MAX_MAPPINGS = 4096,
 	CGPU_MAX_OS_EVENTS = 16384,
+	/* Of BAR1, however little of the card's memory it has: four CUDA contexts. */
+	CGPU_OWN_BAR1_BYTES = 8 << 20,
 	/* Of UVM's, some 70 bytes of the host's memory each. */
 	CGPU_MAX_RANGE_GROUPS = 65536,
 	/*

@@ -27,6 +27,12 @@ void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes)
 	ledger->account[CGPU_HOST].unlimited = !max_bytes;
 }
 
+void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes)
+{
+	ledger->account[CGPU_BAR1 + card].present = true;
+	ledger->account[CGPU_BAR1 + card].max_bytes = max_bytes;
+}
+
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)
 {
 	return cgpu_table_slot(&ledger->charges, index);
@@ -36,7 +42,7 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 {
 	struct cgpu_account *account;
 
-	if (card > CGPU_HOST || !ledger->account[card].present)
+	if (card >= CGPU_ACCOUNTS || !ledger->account[card].present)
 		return -ENODEV;
 	account = &ledger->account[card];
 	/* subtraction first: bytes comes from the tenant and may be near 2^64 */

@@ -8,7 +8,10 @@
 
 enum cgpu_ledger_limit {
 	CGPU_MAX_CARDS = 32, /* /dev/nvidia0 … nvidia31 */
-	CGPU_HOST = CGPU_MAX_CARDS, /* the account of the host's memory, in a card's place */
+	/* in a card's place: the account of the host's memory, and those of each card's BAR1 */
+	CGPU_HOST = CGPU_MAX_CARDS,
+	CGPU_BAR1,
+	CGPU_ACCOUNTS = CGPU_BAR1 + CGPU_MAX_CARDS,
 	CGPU_NO_CARD = 0xff
 };
 
@@ -48,7 +51,7 @@ struct cgpu_charge {
 	uint32_t refs; /* chains free slots while unused */
 	uint32_t card;
 	uint32_t pid;  /* process that created it, host's number */
-	uint32_t next; /* a mapping's page tables: those of the same address space, 0: none */
+	uint32_t next; /* a mapping's: of those of the same object, 0: none */
 	uint32_t kinds; /* it is counted as these: bit set of enum cgpu_unseen */
 	uint64_t bytes;
 	uint64_t base; /* a mapping's: its address, by which it is unmapped */
@@ -57,16 +60,17 @@ struct cgpu_charge {
 /* A limit that was in the way of a charge. */
 struct cgpu_shortage {
 	uint64_t bytes; /* asked for */
-	uint32_t card;  /* or CGPU_HOST; CGPU_NO_CARD: none was */
+	uint32_t card;  /* or another account; CGPU_NO_CARD: none was */
 	bool kill;      /* and that ends the process */
 };
 
 struct cgpu_ledger {
 	/*
-	 * By card, and last the host's memory that the driver takes by itself, where no memory
-	 * cgroup counts it. No grant limits that, but what cgpu_ledger_limit_host() was told last.
+	 * By card; the host's memory that the driver takes by itself, where no memory cgroup
+	 * counts it, which no grant limits, but what cgpu_ledger_limit_host() was told last; and
+	 * of each card's BAR1 what it maps, within what cgpu_ledger_limit_bar1() was told last.
 	 */
-	struct cgpu_account account[CGPU_MAX_CARDS + 1];
+	struct cgpu_account account[CGPU_ACCOUNTS];
 	struct cgpu_shortage shortage; /* since the call, or the mmap, under judgement began */
 	struct cgpu_table charges;
 	uint32_t unseen[CGPU_UNSEEN_KINDS][CGPU_MAX_CARDS]; /* those that the driver makes, too */
@@ -82,8 +86,11 @@ void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger);
  */
 void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes);
 
+/* What may be mapped of that card's BAR1 from here on, in bytes. */
+void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes);
+
 /*
- * Charges `bytes` to `card`, or CGPU_HOST. Return: 0, -ENOSPC above the limit (nothing
+ * Charges `bytes` to `card`, or another account. Return: 0, -ENOSPC above the limit (nothing
  * changed, oom counted, `shortage` says so), -ENODEV: not a card of this container.
  */
 int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes);

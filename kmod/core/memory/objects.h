@@ -62,8 +62,8 @@ struct cgpu_object {
 	uint32_t drives;       /* places of channels' in this memory: of USERD, of errors */
 	uint32_t driven[CGPU_DRIVEN_MAX]; /* of a channel: memory that the card writes to */
 	uint32_t driven_serial[CGPU_DRIVEN_MAX]; /* of it */
-	uint32_t mappings;     /* MAP_MEMORY_DMA into this address space */
-	uint32_t first_table;  /* charges of their page tables, 0: none */
+	uint32_t mappings;     /* into this address space, or of this memory */
+	uint32_t first_table;  /* charges of what they take, 0: none */
 	uint32_t hSubdevice;   /* of a device: one of its own client, 0: none yet */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
 };
@@ -143,8 +143,8 @@ void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t pl
 /* Forgets a mapping, or remembers one. */
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
 /*
- * The page tables of a mapping at `base` in this address space; takes over the reference
- * of `charge`, and returns it when the mapping goes, or the object.
+ * What a mapping at `base` takes, in this address space or of this memory; takes over the
+ * reference of `charge`, and returns it when the mapping goes, or the object.
  */
 void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			    uint32_t index, uint32_t charge, uint64_t base);

@@ -17,6 +17,7 @@ struct cgpu_gpu {
 	uint8_t uuid[16];
 	uint64_t total_bytes;     /* 0: the driver did not tell */
 	uint64_t reserved_bytes;  /* of total, held back by the driver */
+	uint64_t bar1_bytes;      /* the window to it for the processor; 0: not told */
 };
 
 /* The cards of the host, indexed by minor. Read-only for the core. */

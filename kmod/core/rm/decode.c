@@ -384,6 +384,14 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 		req->base_offset = size - 16;
 		req->status_offset = size - 8;
 		break;
+	case CGPU_OP_MAP_MEMORY:
+		req->offset_bytes = cgpu_get64(args, offsetof(struct nvos33, offset));
+		req->length_bytes = cgpu_get64(args, offsetof(struct nvos33, length));
+		req->base_offset = offsetof(struct nvos33, pLinearAddress);
+		break;
+	case CGPU_OP_UNMAP_MEMORY:
+		req->base = cgpu_get64(args, offsetof(struct nvos34, pLinearAddress));
+		break;
 	case CGPU_OP_EXPORT_DMABUF:
 		req->handles_offset = abi->dmabuf_handles;
 		req->status_offset = abi->dmabuf_status;

@@ -69,8 +69,9 @@ struct cgpu_request {
 	uint32_t size_offset;   /* HEAP_ALLOC: of size_bytes in the argument */
 	uint64_t size_bytes;    /* memory: asked before, taken after the call */
 	uint64_t alignment_bytes; /* memory: asked, whatever the flags make of it */
-	uint64_t base;          /* UVM, UNMAP_DMA: virtual address; OS_EVENT: client, number */
-	uint32_t base_offset;   /* MAP_DMA: where the driver leaves it in the argument */
+	uint64_t base;          /* UVM, unmapping: virtual address; OS_EVENT: client, number */
+	uint32_t base_offset;   /* mapping: where the driver leaves it in the argument */
+	uint64_t offset_bytes;  /* MAP_MEMORY: of what is mapped in the object */
 	uint64_t length_bytes;  /* 0 of UVM_FREE by base alone: the core knows it */
 
 	/* the block behind the argument that the core wants to see: 0 bytes: none */

@@ -20,6 +20,8 @@
 
 enum {
 	NV_ESC_RM_ACCESS_REGISTRY = 77,
+	NV_ESC_RM_MAP_MEMORY = 78,
+	NV_ESC_RM_UNMAP_MEMORY = 79,
 	NV_ESC_RM_MAP_MEMORY_DMA = 87,
 	NV_ESC_ALLOC_OS_EVENT = 206,
 	NV_ESC_FREE_OS_EVENT = 207,
@@ -592,6 +594,53 @@ static int host_memory(u64 piece, u32 most)
 	return 0;
 }
 
+static int map_for_processor(struct nvos33_fd *map, u32 handle, u64 bytes)
+{
+	int err;
+
+	*map = (struct nvos33_fd){ .hClient = sc.client, .hDevice = sc.device,
+				   .hMemory = handle, .length = bytes };
+	map->fd = open("/dev/nvidia0", O_RDWR | O_CLOEXEC);
+	err = escape(sc.ctl, NV_ESC_RM_MAP_MEMORY, map, sizeof(*map));
+	close(map->fd);
+	return err ? err : (int)map->status;
+}
+
+/*
+ * Maps the same memory for the processor until that is refused; once more when one mapping is
+ * gone. Then waits for the end of its input, if it is to hold what it has.
+ */
+static int window(u64 bytes, u32 most, bool hold)
+{
+	struct { u32 hClient, hDevice, hMemory, pad; u64 pLinearAddress; u32 status, flags; } gone;
+	struct nv_memory_alloc memory = { .size = bytes };
+	struct nvos33_fd map;
+	u32 handle, made = 0;
+	int status, again = -1;
+
+	open_card();
+	handle = sc.next_handle++;
+	status = sc_rm_alloc(&sc, sc.device, &handle, 0x40, &memory, sizeof(memory));
+	memset(&gone, 0, sizeof(gone));
+	for (; !status && made < most; made += !status) {
+		status = map_for_processor(&map, handle, bytes);
+		if (!status)
+			gone.pLinearAddress = map.pLinearAddress;
+	}
+	if (made && status) {
+		gone.hClient = sc.client;
+		gone.hDevice = sc.device;
+		gone.hMemory = handle;
+		escape(sc.ctl, NV_ESC_RM_UNMAP_MEMORY, &gone, sizeof(gone));
+		again = map_for_processor(&map, handle, bytes);
+	}
+	printf("mapped %u status %d unmap %u again %d\n", made, status, gone.status, again);
+	fflush(stdout);
+	while (hold && getchar() != EOF)
+		;
+	return 0;
+}
+
 /* Mappings of one address space, then address spaces, until one is refused. */
 static int page_tables(u32 mappings, u32 vaspaces)
 {
@@ -1051,6 +1100,9 @@ int main(int argc, char **argv)
 		return hmm();
 	if (argc == 4 && !strcmp(argv[1], "host-memory"))
 		return host_memory(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]));
+	if (argc == 4 && !strncmp(argv[1], "window", 6))
+		return window(strtoull(argv[2], NULL, 10), (u32)atoi(argv[3]),
+			      !strcmp(argv[1], "window-hold"));
 	if (argc == 4 && !strcmp(argv[1], "page-tables"))
 		return page_tables((u32)atoi(argv[2]), (u32)atoi(argv[3]));
 	if (argc == 5 && !strcmp(argv[1], "place"))

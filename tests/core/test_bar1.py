@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""BAR1, the window through which the processor reaches a card's memory, is shared by all."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pycgpu.core import Call, Device, Request, Tenant, Topology, Verdict, lib
+from tests.core import strategies as nv
+from tests.core.test_alloc import ABI, CLIENT, DEVICE, MIB
+
+KIB, GIB = 1 << 10, 1 << 30
+SMALL, LARGE = 10, 11
+BUSY, MAX = 0x1A, (1 << 64) - 1
+
+
+class Program:
+    """A process with 4 MiB (10) and 1 GiB (11) of a card of 16 GiB, of which it may have 4."""
+
+    def __init__(self, bar1_bytes: int, limit_bytes: int | None = 4 * GIB) -> None:
+        topology = Topology()
+        topology.add(0, uuid=nv.card_uuid(0), total_bytes=16 * GIB, bar1_bytes=bar1_bytes)
+        self.tenant = Tenant(topology)
+        self.tenant.give(0, limit_bytes)
+        self.file = self.tenant.open(Device.CTL, 0, 100)
+        self.ask(nv.ALLOC, nv.rm_alloc(0, 0, CLIENT, nv.ROOT_CLIENT))
+        device = nv.put(56, (48, "I", 2))
+        self.ask(nv.ALLOC, nv.rm_alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE, device), device)
+        for handle, size in ((SMALL, 4 * MIB), (LARGE, GIB)):
+            params = nv.memory_params(size)
+            args = nv.rm_alloc(CLIENT, DEVICE, handle, nv.MEMORY_USER, params)
+            assert self.ask(nv.ALLOC, args, params) == 0
+
+    def begin(
+        self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b""
+    ) -> tuple[Verdict, Call]:
+        call = self.tenant.call(Request(ABI, Device.CTL, nr, bytes(args), bytes(params)),
+                                self.file, 100)  # fmt: skip
+        return call.pre(), call
+
+    def ask(self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b"") -> int:
+        """Return NVIDIA's status."""
+        verdict, call = self.begin(nr, args, params)
+        if verdict is Verdict.ANSWER:
+            return call.status or 0
+        assert call.post(0) is Verdict.DONE
+        return 0
+
+    def map(
+        self, handle: int, length: int, at: int = 0, offset: int = 0, refused: bool = False
+    ) -> int:
+        """Map for the processor; the driver puts it there, or refuses it."""
+        args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle),
+                      (16, "Q", offset), (24, "Q", length))  # fmt: skip
+        verdict, call = self.begin(nv.MAP_MEMORY, args)
+        if verdict is Verdict.ANSWER:
+            return call.status or 0
+        seen = bytearray(call.args)
+        struct.pack_into("<Q", seen, 32, at)
+        struct.pack_into("<I", seen, 40, 0x56 if refused else 0)
+        call.set_args(bytes(seen))
+        assert call.post(0) is Verdict.DONE
+        return 0
+
+    def unmap(self, handle: int, at: int) -> int:
+        args = nv.put(32, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle), (16, "Q", at))
+        return self.ask(nv.UNMAP_MEMORY, args)
+
+    @property
+    def mapped(self) -> int:
+        return int(self.tenant.raw.ledger.account[lib.CGPU_BAR1].current_bytes)
+
+    @property
+    def refused(self) -> int:
+        return self.tenant.account(0).refused
+
+
+@pytest.mark.parametrize(
+    ("bar1_bytes", "limit_bytes", "most"),
+    [
+        (256 * MIB, 4 * GIB, 64 * MIB),  # a quarter of the card
+        (256 * MIB, 2 * GIB, 32 * MIB),
+        (256 * MIB, 5 * MIB + GIB, 16 * MIB),  # whole pages
+        (128 * MIB, None, 128 * MIB),  # no limit: all of it
+        (16 * MIB, 2 * GIB, 8 * MIB),  # four contexts, whatever it has
+        (4 * MIB, 2 * GIB, 4 * MIB),  # but not more than there is
+        (32 * GIB, 4 * GIB, 8 * GIB),
+    ],
+)
+def test_a_container_maps_the_part_of_bar1_that_it_has_of_the_memory(
+    bar1_bytes: int, limit_bytes: int | None, most: int
+) -> None:
+    program = Program(bar1_bytes, limit_bytes)
+    handle, step = (LARGE, GIB) if most > GIB else (SMALL, 4 * MIB)
+    for at in range(most // step):
+        assert program.map(handle, step, at) == 0
+    assert program.mapped == most
+    refused = program.refused
+    assert program.map(handle, step) == BUSY
+    assert (program.refused, program.mapped) == (refused + 1, most)
+    assert program.unmap(handle, 0) == 0
+    assert program.map(handle, step) == 0
+
+
+@pytest.mark.parametrize(
+    ("bar1_bytes", "handle", "offset", "length", "takes"),
+    [
+        (256 * MIB, SMALL, 0, 1, 64 * KIB),
+        (256 * MIB, SMALL, 64 * KIB - 1, 2, 128 * KIB),
+        (256 * MIB, LARGE, 0, 2 * MIB, 2 * MIB),
+        (512 * MIB, SMALL, 0, 4096, 2 * MIB),
+        (512 * MIB, SMALL, MIB, MIB + 1, 4 * MIB),
+        (32 * GIB, LARGE, 0, 4096, 512 * MIB),  # it may have pages of so much
+    ],
+)
+def test_a_mapping_takes_whole_pages_of_the_window(
+    bar1_bytes: int, handle: int, offset: int, length: int, takes: int
+) -> None:
+    program = Program(bar1_bytes)
+    assert program.map(handle, length, 0x10000, offset) == 0
+    assert program.mapped == takes
+    assert program.unmap(handle, 0x10000) == 0
+    assert program.mapped == 0
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, MAX), (MAX, 4096), (MAX, MAX), (1, MAX - 1)])
+def test_a_window_of_any_length_wraps_nothing(offset: int, length: int) -> None:
+    program = Program(256 * MIB)
+    status = program.map(SMALL, length, 0, offset)
+    assert status == (BUSY if length > 4096 else 0)
+    assert program.mapped <= 128 * KIB
+
+
+def test_a_mapping_that_the_driver_refuses_takes_nothing() -> None:
+    program = Program(256 * MIB)
+    assert program.map(SMALL, MIB, refused=True) == 0
+    assert program.mapped == 0
+
+
+def test_mappings_go_with_the_memory_and_with_the_file() -> None:
+    program = Program(256 * MIB)
+    for at in range(4):
+        assert program.map(SMALL, MIB, at << 20) == 0
+        assert program.map(LARGE, MIB, at << 30) == 0
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, SMALL)) == 0
+    assert program.mapped == 4 * MIB
+    program.tenant.close(program.file)
+    assert program.mapped == 0
+
+
+def test_a_mapping_through_a_duplicate_is_one_more() -> None:
+    program = Program(256 * MIB)
+    assert program.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, 20, CLIENT, SMALL)) == 0
+    assert (program.map(SMALL, MIB, 1 << 20), program.map(20, MIB, 2 << 20)) == (0, 0)
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, SMALL)) == 0
+    assert program.mapped == MIB
+
+
+def test_an_unmapping_elsewhere_returns_nothing() -> None:
+    program = Program(256 * MIB)
+    assert program.map(SMALL, MIB, 1 << 20) == 0
+    assert program.unmap(SMALL, 2 << 20) == 0
+    assert program.mapped == MIB
+
+
+def test_a_smaller_limit_holds_for_what_is_mapped_from_then_on() -> None:
+    program = Program(256 * MIB)
+    assert program.map(LARGE, 40 * MIB, 1) == 0
+    program.tenant.raw.ledger.account[0].max_bytes = 2 * GIB
+    assert program.map(LARGE, MIB, 2) == BUSY
+    assert program.unmap(LARGE, 1) == 0
+    assert program.map(LARGE, MIB, 2) == 0
+
+
+@pytest.mark.parametrize("bar1_bytes", [0, 256 * MIB])
+def test_memory_of_the_host_takes_nothing_of_the_window(bar1_bytes: int) -> None:
+    """And where the driver tells no size of it, nobody can say what a part is."""
+    program = Program(bar1_bytes)
+    params = nv.memory_params(MIB, 1 << 25)
+    assert program.ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 30, 0x3E, params), params) == 0
+    for _ in range(8):
+        assert program.map(LARGE if not bar1_bytes else 30, GIB) in (0, 0x1F)
+    assert program.mapped == 0
