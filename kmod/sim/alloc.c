@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* RM_ALLOC: which classes there are, under which parents, and what they make. */
-#include <linux/file.h>
 #include <linux/moduleparam.h>
 #include <linux/slab.h>
 #include "nvsim.h"
@@ -284,7 +283,6 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 {
 	struct nv0005_alloc *p = params;
 	struct nvsim_client *of = obj->client;
-	struct file *ref;
 
 	if (p->hParentClient)
 		of = nvsim_client_find(p->hParentClient);
@@ -303,11 +301,9 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 		/* A client raises none; what is not named is the parent. */
 		if (p->hSrcResource ? !nvsim_object_find(of, p->hSrcResource) : !obj->parent)
 			return NV_ERR_OBJECT_NOT_FOUND;
-		if (!nv_get_file_private((int)p->data, false, &ref) &&
-		    !nv_get_file_private((int)p->data, true, &ref))
-			return NV_ERR_INVALID_EVENT;
-		/* The event outlives no file: dropping ours must not close it late. */
-		fput(ref);
+		/* By the number that ALLOC_OS_EVENT was told, whoever asks: no descriptor. */
+		if (!nvsim_os_event_exists(obj->client->handle, (u32)p->data))
+			return NV_ERR_OBJECT_NOT_FOUND;
 	}
 	return NV_OK;
 }

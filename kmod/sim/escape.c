@@ -400,7 +400,7 @@ static u32 escape_mapping_info(const struct nvos56 *p, const struct nvsim_caller
 	if (status != NV_OK)
 		return status;
 	return what == NAMED_NOTHING ? NV_ERR_OBJECT_NOT_FOUND :
-	       what == NAMED_DEVICE ? NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
+	       what == NAMED_DEVICE ? nvsim_move_mapping(p, who) : NV_ERR_INVALID_OBJECT_HANDLE;
 }
 
 /* A kind of access that is none, and a name that is none; what is named is not there. */

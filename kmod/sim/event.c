@@ -28,6 +28,11 @@ static struct os_event *find(u32 hClient, u32 fd)
 	return NULL;
 }
 
+bool nvsim_os_event_exists(u32 hClient, u32 fd)
+{
+	return find(hClient, fd);
+}
+
 u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p)
 {
 	struct os_event *ev = kzalloc(sizeof(*ev), GFP_KERNEL);

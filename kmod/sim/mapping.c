@@ -160,6 +160,23 @@ u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who)
 	return obj->mem && obj->mem->card ? NV_ERR_OBJECT_NOT_FOUND : NV_OK;
 }
 
+u32 nvsim_move_mapping(const struct nvos56 *p, const struct nvsim_caller *who)
+{
+	struct nvsim_client *client = nvsim_client_validate(p->hClient, who);
+	struct nvsim_object *obj = client ? nvsim_object_find(client, p->hMemory) : NULL;
+	struct nvsim_window *window;
+
+	if (!obj || !obj->mem || !obj->mem->card)
+		return NV_OK;
+	list_for_each_entry(window, &obj->windows, node) {
+		if (window->linear == p->pOldCpuAddress) {
+			window->linear = p->pNewCpuAddress;
+			return NV_OK;
+		}
+	}
+	return NV_ERR_OBJECT_NOT_FOUND;
+}
+
 /* ---- for kernel clients, of memory that belongs to no card ---- */
 
 u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who)

@@ -334,6 +334,8 @@ long nvsim_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 u32 nvsim_map_memory(struct nvos33 *p, int fd, const struct nvsim_caller *who);
 u32 nvsim_unmap_memory(struct nvos34 *p, const struct nvsim_caller *who);
+/* Of a card's memory: it is known by another address. */
+u32 nvsim_move_mapping(const struct nvos56 *p, const struct nvsim_caller *who);
 /* Of an object that is freed. */
 void nvsim_unmap_windows(struct nvsim_object *obj);
 u32 nvsim_map_kernel(struct nvos33 *p, const struct nvsim_caller *who);
@@ -343,6 +345,8 @@ void nvsim_mapping_release(struct nvsim_file *nf);
 /* Unmap the doorbell of a card everywhere, so that the next write is noticed. */
 void nvsim_doorbell_arm(struct nvsim_card *card);
 
+/* Context: rm_lock. */
+bool nvsim_os_event_exists(u32 hClient, u32 fd);
 u32 nvsim_os_event_alloc(struct nvsim_file *nf, struct nv_ioctl_os_event *p);
 u32 nvsim_os_event_free(struct nv_ioctl_os_event *p);
 void nvsim_os_event_release(struct nvsim_file *nf);

@@ -14,6 +14,7 @@ from tests.core.test_alloc import ABI, CLIENT, DEVICE, MIB
 KIB, GIB = 1 << 10, 1 << 30
 SMALL, LARGE = 10, 11
 BUSY, MAX = 0x1A, (1 << 64) - 1
+MOVE_MAPPING = 94
 
 
 class Program:
@@ -67,6 +68,17 @@ class Program:
     def unmap(self, handle: int, at: int) -> int:
         args = nv.put(32, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle), (16, "Q", at))
         return self.ask(nv.UNMAP_MEMORY, args)
+
+    def move(self, handle: int, at: int, to: int, refused: bool = False) -> None:
+        """What was mapped there is known by another address from now on."""
+        args = nv.put(40, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", handle),
+                      (16, "Q", at), (24, "Q", to))  # fmt: skip
+        verdict, call = self.begin(MOVE_MAPPING, args)
+        assert verdict is Verdict.FORWARD
+        seen = bytearray(call.args)
+        struct.pack_into("<I", seen, 32, 0x57 if refused else 0)
+        call.set_args(bytes(seen))
+        assert call.post(0) is Verdict.DONE
 
     @property
     def mapped(self) -> int:
@@ -162,6 +174,42 @@ def test_an_unmapping_elsewhere_returns_nothing() -> None:
     program = Program(256 * MIB)
     assert program.map(SMALL, MIB, 1 << 20) == 0
     assert program.unmap(SMALL, 2 << 20) == 0
+    assert program.mapped == MIB
+
+
+def test_a_mapping_goes_by_the_address_that_it_was_moved_to() -> None:
+    """CUDA's way: it unmaps by where its mmap lies."""
+    program = Program(256 * MIB)
+    for _ in range(100):
+        assert program.map(SMALL, MIB, 1 << 40) == 0
+        program.move(SMALL, 1 << 40, 0x7F0000000000)
+        assert program.mapped == MIB
+        assert program.unmap(SMALL, 0x7F0000000000) == 0
+        assert program.mapped == 0
+
+
+@pytest.mark.parametrize("what", ["to another's", "one of two", "unknown", "refused"])
+def test_of_mappings_that_are_not_told_apart_none_goes(what: str) -> None:
+    """Which of them the driver moved, or unmaps then, is not known."""
+    program = Program(256 * MIB)
+    assert program.map(SMALL, MIB, 1) == 0
+    assert program.map(SMALL, 4 * MIB, 1 if what == "one of two" else 2) == 0
+    program.move(SMALL, *{"to another's": (1, 2), "unknown": (9, 2)}.get(what, (1, 3)),
+                 refused=what == "refused")  # fmt: skip
+    for at in (1, 2, 3):
+        assert program.unmap(SMALL, at) == 0
+    assert program.mapped == 5 * MIB
+    assert program.ask(nv.FREE, nv.rm_free(CLIENT, SMALL)) == 0
+    assert program.mapped == 0
+
+
+def test_of_mappings_that_two_calls_are_about_at_once_none_goes() -> None:
+    program = Program(256 * MIB)
+    args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", SMALL), (24, "Q", MIB))
+    _, first = program.begin(nv.MAP_MEMORY, args)
+    program.move(SMALL, 0, 5)
+    assert first.post(0) is Verdict.DONE
+    assert (program.unmap(SMALL, 0), program.unmap(SMALL, 5)) == (0, 0)
     assert program.mapped == MIB
 
 

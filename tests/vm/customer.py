@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,12 @@ HOOK = Path("/") / registration.HOOK
 LOGS = (Path(DEFAULT), Path(CTYUN))
 SIMCUDA = "/bin/simcuda"
 SMI = "/usr/bin/nvidia-smi"
+#: Ways of nvidia-smi's to look at cards; those without an end as people cut them off.
+SMI_WAYS = (
+    "-q -x", "-l 1 | head -n 30", "-q -d MEMORY,UTILIZATION,PIDS -l 1 | head -n 90",
+    "--query-gpu=memory.used --format=csv -lms 500 | head -n 3", "dmon -s pucvmet -c 1",
+    "pmon -c 1", "nvlink -s", "mig -lgi",
+)  # fmt: skip
 
 
 class RuntimeContainer(Container):
@@ -33,12 +40,34 @@ class RuntimeContainer(Container):
         """Return what NVIDIA's own nvidia-smi prints inside."""
         return self.exec("nvidia-smi", environment={"LD_LIBRARY_PATH": "/opt/nvidia"}).stdout
 
+    def looks(self, way: str) -> tuple[int, int]:
+        """Look at the cards that way; return how it ends, and how many lines it prints."""
+        done = self.exec(
+            "sh",
+            "-c",
+            f"nvidia-smi {way}",
+            environment={"LD_LIBRARY_PATH": "/opt/nvidia"},
+            check=False,
+        )
+        return done.returncode, done.stdout.count("\n")
+
     def alive(self) -> bool:
         """Tell whether its first process runs."""
         return Path(f"/proc/{self.pid}").exists()
 
 
 Run = Callable[..., RuntimeContainer]
+
+
+def looks(tools: Path, way: str) -> tuple[int, int]:
+    """Look at the cards that way on the host, which has *tools*; return as a container does."""
+    done = subprocess.run(
+        ["sh", "-c", f"{tools}/bin/nvidia-smi {way}"],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tools / "lib")},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout.count("\n")
 
 
 @contextmanager

@@ -196,6 +196,8 @@ class Replay:
             self.words[before[8:12]] = now[8:12]
         elif record.nr == NV_ESC_CARD_INFO and before[0]:
             self.gpu_id = before[16:20], now[16:20]
+        elif record.nr == NV_ESC_RM_MAP_MEMORY:
+            self.words[before[32:40]] = now[32:40]  # by which it is unmapped
         param = record.buffer(Role.PARAM)
         if param and record.nr == NV_ESC_RM_CONTROL:
             cmd = struct.unpack_from("<I", before, 8)[0]

@@ -81,6 +81,14 @@ def test_containers_are_held_to_their_sizes(run: customer.Run) -> None:
     assert two.simcuda("alloc", "1500M").returncode == 0
 
 
+def test_every_way_to_look_at_a_card_works_as_on_the_host(
+    run: customer.Run, made: Callable[[str], Path]
+) -> None:
+    one = run("one", CGPU_MEM="1GiB", CGPU_GPU="0")
+    for way in customer.SMI_WAYS:
+        assert one.looks(way) == customer.looks(made("smi"), way), way
+
+
 def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
     one = run("giver", CGPU_MEM="1GiB", CGPU_GPU="0")
     holder = one.popen("simcuda", "--hold", "alloc", "64M")

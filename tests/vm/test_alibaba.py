@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.vm import demo
-from tests.vm.customer import Run, prepare, running
+from tests.vm.customer import SMI_WAYS, Run, looks, prepare, running
 from tests.vm.loaded import until
 
 pytestmark = [
@@ -53,6 +53,16 @@ def test_two_containers_share_a_t4(sim: Any, km: Any, run: Run) -> None:
     assert totals(two) == [8058]
     assert one.simcuda("alloc", "6044M", check=False).returncode == 2
     one.simcuda("alloc", "6042M")  # in pages of 2 MiB
+
+
+def test_every_way_to_look_at_a_card_works_as_on_the_host(
+    sim: Any, km: Any, run: Run, made: Any
+) -> None:
+    sim(cards=1, model="t4")
+    km()
+    one = run("one", CGPU_MEM="1GiB", NVIDIA_VISIBLE_DEVICES="all")
+    for way in SMI_WAYS:
+        assert one.looks(way) == looks(made("smi"), way), way
 
 
 def test_what_the_demos_shell_invites_to_works_as_pasted(sim: Any, km: Any, made: Any) -> None:

@@ -38,6 +38,12 @@ static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgp
 	       (charge && !cgpu_charge_is_of_host(&tenant->ledger, charge));
 }
 
+static bool is_for_processor(uint32_t op)
+{
+	return op == CGPU_OP_MAP_MEMORY || op == CGPU_OP_UNMAP_MEMORY ||
+	       op == CGPU_OP_MOVE_MAPPING;
+}
+
 /*
  * Memory of the host that was freed stays whole while a page of it is mapped, and then until the
  * file is closed through which it was (535 to 595). So the file holds what is mapped through it.
@@ -187,20 +193,43 @@ static int pre_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	}
 	if (hold_mapped(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	/* where one was parted each of its pieces is unmapped as if it were all of it */
-	if (req->partial)
+	/*
+	 * Where one was parted each of its pieces is unmapped as if it were all of it. And of two
+	 * calls at once about mappings for the processor nobody knows which the driver did first.
+	 */
+	if (req->partial || (is_for_processor(req->op) &&
+			     cgpu_object_at(&tenant->objects, index)->users))
 		cgpu_object_at(&tenant->objects, index)->flags |= CGPU_OBJECT_PARTED;
 	cgpu_pin(tenant, call, index);
 	return CGPU_FORWARD;
+}
+
+/*
+ * CUDA has what it mapped of the card known by where its mmap lies, and unmaps it by that
+ * (RM_UPDATE_DEVICE_MAPPING_INFO).
+ */
+static void move_mapping(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
+{
+	struct cgpu_object *memory = cgpu_object_at(&tenant->objects, call->object);
+
+	if (memory->first_table &&
+	    (!done || !cgpu_object_move_table(&tenant->objects, &tenant->ledger, call->object,
+					      call->req.base,
+					      cgpu_get64(call->args, call->req.base_offset))))
+		memory->flags |= CGPU_OBJECT_PARTED;
 }
 
 /* `done`: the driver did it. */
 static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
 {
 	bool maps = call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_MAP_MEMORY;
-	bool parted = call->req.op == CGPU_OP_UNMAP_DMA &&
+	bool parted = !maps &&
 		      cgpu_object_at(&tenant->objects, call->object)->flags & CGPU_OBJECT_PARTED;
 
+	if (call->req.op == CGPU_OP_MOVE_MAPPING) {
+		move_mapping(tenant, call, done);
+		return;
+	}
 	if (maps && done && call->charge) {
 		cgpu_object_hold_table(&tenant->objects, &tenant->ledger, call->object,
 				       call->charge,
@@ -304,6 +333,7 @@ static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_MAP_MEMORY:
 	case CGPU_OP_UNMAP_MEMORY:
+	case CGPU_OP_MOVE_MAPPING:
 		return pre_map(tenant, topology, call);
 	case CGPU_OP_OS_EVENT:
 		return pre_os_event(tenant, call);
@@ -388,6 +418,7 @@ static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_MAP_MEMORY:
 	case CGPU_OP_UNMAP_MEMORY:
+	case CGPU_OP_MOVE_MAPPING:
 		post_map(tenant, call, true);
 		return CGPU_DONE;
 	case CGPU_OP_OS_EVENT:
@@ -414,6 +445,7 @@ static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology 
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_MAP_MEMORY:
 	case CGPU_OP_UNMAP_MEMORY:
+	case CGPU_OP_MOVE_MAPPING:
 		post_map(tenant, call, false);
 		break;
 	case CGPU_OP_OS_EVENT:
@@ -509,6 +541,7 @@ static bool takes_nothing(const struct cgpu_call *call)
 	case CGPU_OP_FREE:
 	case CGPU_OP_UNMAP_DMA:
 	case CGPU_OP_UNMAP_MEMORY:
+	case CGPU_OP_MOVE_MAPPING:
 	case CGPU_OP_UVM_UNREGISTER_GPU:
 	case CGPU_OP_UVM_UNREGISTER_VASPACE:
 	case CGPU_OP_UVM_UNREGISTER_CHANNEL:

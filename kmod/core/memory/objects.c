@@ -369,6 +369,24 @@ void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *le
 	object->first_table = charge;
 }
 
+bool cgpu_object_move_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint64_t base, uint64_t to)
+{
+	struct cgpu_charge *found = NULL, *charge;
+	uint32_t at;
+
+	for (at = cgpu_object_at(objects, index)->first_table; at; at = charge->next) {
+		charge = cgpu_charge_at(ledger, at);
+		if (charge->base == to || (charge->base == base && found))
+			return false;
+		if (charge->base == base)
+			found = charge;
+	}
+	if (found)
+		found->base = to;
+	return found;
+}
+
 void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			    uint32_t index, uint64_t base)
 {

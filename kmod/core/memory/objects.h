@@ -13,7 +13,8 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
 	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
 	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
-	CGPU_OBJECT_PARTED = 64    /* mappings there may have lost parts: none is known to go */
+	/* of the mappings there is not known which one goes, or how much of it: none does */
+	CGPU_OBJECT_PARTED = 64
 };
 
 enum cgpu_object_class {
@@ -148,6 +149,9 @@ void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
  */
 void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			    uint32_t index, uint32_t charge, uint64_t base);
+/* It is known by another address. Return: false: which one, or which then, is not clear. */
+bool cgpu_object_move_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			    uint32_t index, uint64_t base, uint64_t to);
 void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			    uint32_t index, uint64_t base);
 /* true for a group, and for a channel that RM makes a group for */

@@ -621,7 +621,7 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 		.status = AT(nvos49, status),
 	},
 	[NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO] = {
-		JUDGED, .size = sizeof(struct nvos56), .op = CGPU_OP_CLIENT_CALL,
+		JUDGED, .size = sizeof(struct nvos56), .op = CGPU_OP_MOVE_MAPPING,
 		.hClient = AT(nvos56, hClient), .hObject = AT(nvos56, hMemory),
 		.status = AT(nvos56, status),
 	},

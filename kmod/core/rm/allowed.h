@@ -70,6 +70,7 @@ enum cgpu_op {
 	CGPU_OP_UNMAP_DMA,
 	CGPU_OP_MAP_MEMORY,      /* for the processor */
 	CGPU_OP_UNMAP_MEMORY,
+	CGPU_OP_MOVE_MAPPING,    /* another address by which the driver knows such a one */
 	CGPU_OP_EXPORT_DMABUF,
 	CGPU_OP_UVM_INITIALIZE,
 	CGPU_OP_UVM_DEINITIALIZE,

@@ -392,6 +392,10 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_UNMAP_MEMORY:
 		req->base = cgpu_get64(args, offsetof(struct nvos34, pLinearAddress));
 		break;
+	case CGPU_OP_MOVE_MAPPING:
+		req->base = cgpu_get64(args, offsetof(struct nvos56, pOldCpuAddress));
+		req->base_offset = offsetof(struct nvos56, pNewCpuAddress);
+		break;
 	case CGPU_OP_EXPORT_DMABUF:
 		req->handles_offset = abi->dmabuf_handles;
 		req->status_offset = abi->dmabuf_status;

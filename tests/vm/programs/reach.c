@@ -22,6 +22,7 @@ enum {
 	NV_ESC_RM_ACCESS_REGISTRY = 77,
 	NV_ESC_RM_MAP_MEMORY = 78,
 	NV_ESC_RM_UNMAP_MEMORY = 79,
+	NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO = 94,
 	NV_ESC_RM_MAP_MEMORY_DMA = 87,
 	NV_ESC_ALLOC_OS_EVENT = 206,
 	NV_ESC_FREE_OS_EVENT = 207,
@@ -612,6 +613,8 @@ static int map_for_processor(struct nvos33_fd *map, u32 handle, u64 bytes)
  */
 static int window(u64 bytes, u32 most, bool hold)
 {
+	struct { u32 hClient, hDevice, hMemory, pad; u64 pOldCpuAddress, pNewCpuAddress;
+		 u32 status, pad2; } moved;
 	struct { u32 hClient, hDevice, hMemory, pad; u64 pLinearAddress; u32 status, flags; } gone;
 	struct nv_memory_alloc memory = { .size = bytes };
 	struct nvos33_fd map;
@@ -624,13 +627,18 @@ static int window(u64 bytes, u32 most, bool hold)
 	memset(&gone, 0, sizeof(gone));
 	for (; !status && made < most; made += !status) {
 		status = map_for_processor(&map, handle, bytes);
-		if (!status)
-			gone.pLinearAddress = map.pLinearAddress;
+		if (status)
+			break;
+		/* each by an address of its own, as CUDA has them */
+		memset(&moved, 0, sizeof(moved));
+		moved.hClient = gone.hClient = sc.client;
+		moved.hDevice = gone.hDevice = sc.device;
+		moved.hMemory = gone.hMemory = handle;
+		moved.pOldCpuAddress = map.pLinearAddress;
+		moved.pNewCpuAddress = gone.pLinearAddress = ((u64)made + 1) << 32;
+		escape(sc.ctl, NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO, &moved, sizeof(moved));
 	}
 	if (made && status) {
-		gone.hClient = sc.client;
-		gone.hDevice = sc.device;
-		gone.hMemory = handle;
 		escape(sc.ctl, NV_ESC_RM_UNMAP_MEMORY, &gone, sizeof(gone));
 		again = map_for_processor(&map, handle, bytes);
 	}
