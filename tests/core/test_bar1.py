@@ -7,9 +7,10 @@ import struct
 
 import pytest
 
-from pycgpu.core import Call, Device, Request, Tenant, Topology, Verdict, lib
+from pycgpu.core import Verdict, lib
 from tests.core import strategies as nv
-from tests.core.test_alloc import ABI, CLIENT, DEVICE, MIB
+from tests.core.test_alloc import CLIENT, DEVICE, MIB
+from tests.core.test_host_memory import Program
 
 KIB, GIB = 1 << 10, 1 << 30
 SMALL, LARGE = 10, 11
@@ -17,37 +18,15 @@ BUSY, MAX = 0x1A, (1 << 64) - 1
 MOVE_MAPPING = 94
 
 
-class Program:
+class Mapper(Program):
     """A process with 4 MiB (10) and 1 GiB (11) of a card of 16 GiB, of which it may have 4."""
 
     def __init__(self, bar1_bytes: int, limit_bytes: int | None = 4 * GIB) -> None:
-        topology = Topology()
-        topology.add(0, uuid=nv.card_uuid(0), total_bytes=16 * GIB, bar1_bytes=bar1_bytes)
-        self.tenant = Tenant(topology)
-        self.tenant.give(0, limit_bytes)
-        self.file = self.tenant.open(Device.CTL, 0, 100)
-        self.ask(nv.ALLOC, nv.rm_alloc(0, 0, CLIENT, nv.ROOT_CLIENT))
-        device = nv.put(56, (48, "I", 2))
-        self.ask(nv.ALLOC, nv.rm_alloc(CLIENT, CLIENT, DEVICE, nv.DEVICE, device), device)
+        super().__init__(0, limit_bytes, total_bytes=16 * GIB, bar1_bytes=bar1_bytes)
         for handle, size in ((SMALL, 4 * MIB), (LARGE, GIB)):
             params = nv.memory_params(size)
             args = nv.rm_alloc(CLIENT, DEVICE, handle, nv.MEMORY_USER, params)
             assert self.ask(nv.ALLOC, args, params) == 0
-
-    def begin(
-        self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b""
-    ) -> tuple[Verdict, Call]:
-        call = self.tenant.call(Request(ABI, Device.CTL, nr, bytes(args), bytes(params)),
-                                self.file, 100)  # fmt: skip
-        return call.pre(), call
-
-    def ask(self, nr: int, args: bytes | bytearray, params: bytes | bytearray = b"") -> int:
-        """Return NVIDIA's status."""
-        verdict, call = self.begin(nr, args, params)
-        if verdict is Verdict.ANSWER:
-            return call.status or 0
-        assert call.post(0) is Verdict.DONE
-        return 0
 
     def map(
         self, handle: int, length: int, at: int = 0, offset: int = 0, refused: bool = False
@@ -104,7 +83,7 @@ class Program:
 def test_a_container_maps_the_part_of_bar1_that_it_has_of_the_memory(
     bar1_bytes: int, limit_bytes: int | None, most: int
 ) -> None:
-    program = Program(bar1_bytes, limit_bytes)
+    program = Mapper(bar1_bytes, limit_bytes)
     handle, step = (LARGE, GIB) if most > GIB else (SMALL, 4 * MIB)
     for at in range(most // step):
         assert program.map(handle, step, at) == 0
@@ -130,7 +109,7 @@ def test_a_container_maps_the_part_of_bar1_that_it_has_of_the_memory(
 def test_a_mapping_takes_whole_pages_of_the_window(
     bar1_bytes: int, handle: int, offset: int, length: int, takes: int
 ) -> None:
-    program = Program(bar1_bytes)
+    program = Mapper(bar1_bytes)
     assert program.map(handle, length, 0x10000, offset) == 0
     assert program.mapped == takes
     assert program.unmap(handle, 0x10000) == 0
@@ -139,20 +118,20 @@ def test_a_mapping_takes_whole_pages_of_the_window(
 
 @pytest.mark.parametrize(("offset", "length"), [(0, MAX), (MAX, 4096), (MAX, MAX), (1, MAX - 1)])
 def test_a_window_of_any_length_wraps_nothing(offset: int, length: int) -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     status = program.map(SMALL, length, 0, offset)
     assert status == (BUSY if length > 4096 else 0)
     assert program.mapped <= 128 * KIB
 
 
 def test_a_mapping_that_the_driver_refuses_takes_nothing() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     assert program.map(SMALL, MIB, refused=True) == 0
     assert program.mapped == 0
 
 
 def test_mappings_go_with_the_memory_and_with_the_file() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     for at in range(4):
         assert program.map(SMALL, MIB, at << 20) == 0
         assert program.map(LARGE, MIB, at << 30) == 0
@@ -163,7 +142,7 @@ def test_mappings_go_with_the_memory_and_with_the_file() -> None:
 
 
 def test_a_mapping_through_a_duplicate_is_one_more() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     assert program.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, 20, CLIENT, SMALL)) == 0
     assert (program.map(SMALL, MIB, 1 << 20), program.map(20, MIB, 2 << 20)) == (0, 0)
     assert program.ask(nv.FREE, nv.rm_free(CLIENT, SMALL)) == 0
@@ -171,7 +150,7 @@ def test_a_mapping_through_a_duplicate_is_one_more() -> None:
 
 
 def test_an_unmapping_elsewhere_returns_nothing() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     assert program.map(SMALL, MIB, 1 << 20) == 0
     assert program.unmap(SMALL, 2 << 20) == 0
     assert program.mapped == MIB
@@ -179,7 +158,7 @@ def test_an_unmapping_elsewhere_returns_nothing() -> None:
 
 def test_a_mapping_goes_by_the_address_that_it_was_moved_to() -> None:
     """CUDA's way: it unmaps by where its mmap lies."""
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     for _ in range(100):
         assert program.map(SMALL, MIB, 1 << 40) == 0
         program.move(SMALL, 1 << 40, 0x7F0000000000)
@@ -191,7 +170,7 @@ def test_a_mapping_goes_by_the_address_that_it_was_moved_to() -> None:
 @pytest.mark.parametrize("what", ["to another's", "one of two", "unknown", "refused"])
 def test_of_mappings_that_are_not_told_apart_none_goes(what: str) -> None:
     """Which of them the driver moved, or unmaps then, is not known."""
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     assert program.map(SMALL, MIB, 1) == 0
     assert program.map(SMALL, 4 * MIB, 1 if what == "one of two" else 2) == 0
     program.move(SMALL, *{"to another's": (1, 2), "unknown": (9, 2)}.get(what, (1, 3)),
@@ -204,7 +183,7 @@ def test_of_mappings_that_are_not_told_apart_none_goes(what: str) -> None:
 
 
 def test_of_mappings_that_two_calls_are_about_at_once_none_goes() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     args = nv.put(56, (0, "I", CLIENT), (4, "I", DEVICE), (8, "I", SMALL), (24, "Q", MIB))
     _, first = program.begin(nv.MAP_MEMORY, args)
     program.move(SMALL, 0, 5)
@@ -214,7 +193,7 @@ def test_of_mappings_that_two_calls_are_about_at_once_none_goes() -> None:
 
 
 def test_a_smaller_limit_holds_for_what_is_mapped_from_then_on() -> None:
-    program = Program(256 * MIB)
+    program = Mapper(256 * MIB)
     assert program.map(LARGE, 40 * MIB, 1) == 0
     program.tenant.raw.ledger.account[0].max_bytes = 2 * GIB
     assert program.map(LARGE, MIB, 2) == BUSY
@@ -225,9 +204,8 @@ def test_a_smaller_limit_holds_for_what_is_mapped_from_then_on() -> None:
 @pytest.mark.parametrize("bar1_bytes", [0, 256 * MIB])
 def test_memory_of_the_host_takes_nothing_of_the_window(bar1_bytes: int) -> None:
     """And where the driver tells no size of it, nobody can say what a part is."""
-    program = Program(bar1_bytes)
-    params = nv.memory_params(MIB, 1 << 25)
-    assert program.ask(nv.ALLOC, nv.rm_alloc(CLIENT, DEVICE, 30, 0x3E, params), params) == 0
+    program = Mapper(bar1_bytes)
+    assert program.take(30, MIB) == 0
     for _ in range(8):
         assert program.map(LARGE if not bar1_bytes else 30, GIB) in (0, 0x1F)
     assert program.mapped == 0

@@ -25,11 +25,13 @@ INVALID_ARGUMENT = 0x1F
 class Program:
     """A process whose memory cgroup has a limit; the driver agrees to all that reaches it."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(
+        self, limit: int = LIMIT, card_limit: int | None = CARD_LIMIT, **card: int
+    ) -> None:
         topology = Topology()
-        topology.add(0, uuid=nv.card_uuid(0), total_bytes=80 << 30)
+        topology.add(0, uuid=nv.card_uuid(0), **({"total_bytes": 80 << 30} | card))
         self.tenant = Tenant(topology)
-        self.tenant.give(0, CARD_LIMIT)
+        self.tenant.give(0, card_limit)
         self.limit, self.files = limit, 0
         self.file = self.tenant.open(Device.CTL, 0, 100)
         self.ask(nv.ALLOC, nv.rm_alloc(0, 0, CLIENT, nv.ROOT_CLIENT))
