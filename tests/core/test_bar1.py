@@ -73,9 +73,9 @@ class Mapper(Program):
     [
         (256 * MIB, 4 * GIB, 64 * MIB),  # a quarter of the card
         (256 * MIB, 2 * GIB, 32 * MIB),
-        (256 * MIB, 5 * MIB + GIB, 16 * MIB),  # whole pages
+        (256 * MIB, 5 * MIB + 2 * GIB, 32 * MIB),  # whole pages
         (128 * MIB, None, 128 * MIB),  # no limit: all of it
-        (16 * MIB, 2 * GIB, 8 * MIB),  # four contexts, whatever it has
+        (64 * MIB, 2 * GIB, 16 * MIB),  # eight contexts, whatever it has
         (4 * MIB, 2 * GIB, 4 * MIB),  # but not more than there is
         (32 * GIB, 4 * GIB, 8 * GIB),
     ],

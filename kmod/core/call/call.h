@@ -60,8 +60,11 @@ enum cgpu_call_limit {
 	 */
 	CGPU_MAX_MAPPINGS = 4096,
 	CGPU_MAX_OS_EVENTS = 16384,
-	/* Of BAR1, however little of the card's memory it has: four CUDA contexts. */
-	CGPU_OWN_BAR1_BYTES = 8 << 20,
+	/*
+	 * Of BAR1, however little of the card's memory it has: a CUDA context maps 2 MiB (H200,
+	 * 580), and may map more by other drivers.
+	 */
+	CGPU_OWN_BAR1_BYTES = 16 << 20,
 	/* Of UVM's, some 70 bytes of the host's memory each. */
 	CGPU_MAX_RANGE_GROUPS = 65536,
 	/*
