@@ -66,6 +66,7 @@ class Replay:
     """One trace on its way through the core."""
 
     trace: traces.Trace
+    bar1_bytes: int
     complaints: list[str] = field(default_factory=list)
     # MiB that the driver's free memory fell and nobody was charged for, and for whom it may be
     unseen: list[float] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         topology = Topology()
-        topology.add(0, uuid=UUID, total_bytes=141 << 30)
+        topology.add(0, uuid=UUID, total_bytes=141 << 30, bar1_bytes=self.bar1_bytes)
         self.tenant = Tenant(topology)
         self.tenant.give(0, LIMIT)
         self.abi = Abi(self.trace.meta["driver"])
@@ -252,27 +253,36 @@ class Replay:
 @pytest.fixture(scope="module")
 def table(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The differences seen, printed when all traces have been replayed."""
-    rows = ["trace                calls   most charged  unseen by the ledger, MiB: least … most"]
+    rows = [
+        "trace, BAR1                calls   most charged  unseen by the ledger, MiB: least … most"
+    ]
     yield rows
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print("\n" + "\n".join(rows))
 
 
+# an H200's, and the smallest of data centre cards
+@pytest.mark.parametrize("bar1_bytes", [256 << 30, 256 << 20], ids=["large", "small"])
 @pytest.mark.parametrize("path", TRACES, ids=lambda p: p.name.removesuffix(".trace.xz"))
 def test_an_honest_program_is_never_refused_and_its_charge_is_what_the_driver_took(
-    path: Any, table: Any
+    path: Any, bar1_bytes: int, table: Any, request: pytest.FixtureRequest
 ) -> None:
-    replay = Replay(traces.load(path))
+    replay = Replay(traces.load(path), bar1_bytes)
     replay.run()
     name = path.name.removesuffix(".trace.xz")
     span = f"{min(replay.unseen):8.1f} … {max(replay.unseen):.1f}" if replay.unseen else "    –"
     table.append(
-        f"{name:18} {replay.calls:7} {replay.tenant.account(0).peak_bytes / MIB:14.1f} {span}"
+        f"{request.node.callspec.id:24} {replay.calls:7} {replay.tenant.account(0).peak_bytes / MIB:14.1f} {span}"
     )
 
     assert not replay.complaints
     # rmprobe asks for what nobody gives, to see what the driver answers
     assert replay.tenant.account(0).refused == 0 or name.startswith("rmprobe")
+    if not name.startswith(("smi", "nvml", "rmprobe")):
+        processes = len({record.pid for record in replay.trace.ioctls()})
+        mapped = replay.tenant.raw.ledger.account[lib.CGPU_BAR1]
+        assert 2 * MIB <= mapped.peak_bytes <= 2 * MIB * processes  # by a context of each
+        assert not mapped.current_bytes
     assert replay.tenant.idle()
     assert replay.tenant.raw.objects.slots.used == 0
     assert not replay.beyond or name in MANAGED
