@@ -212,10 +212,10 @@ static void move_mapping(struct cgpu_tenant *tenant, struct cgpu_call *call, boo
 {
 	struct cgpu_object *memory = cgpu_object_at(&tenant->objects, call->object);
 
-	if (memory->first_table &&
-	    (!done || !cgpu_object_move_table(&tenant->objects, &tenant->ledger, call->object,
-					      call->req.base,
-					      cgpu_get64(call->args, call->req.base_offset))))
+	if (memory->first_mapping &&
+	    (!done || !cgpu_object_move_mapping(&tenant->objects, &tenant->ledger, call->object,
+						call->req.base,
+						cgpu_get64(call->args, call->req.base_offset))))
 		memory->flags |= CGPU_OBJECT_PARTED;
 }
 
@@ -231,16 +231,16 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 		return;
 	}
 	if (maps && done && call->charge) {
-		cgpu_object_hold_table(&tenant->objects, &tenant->ledger, call->object,
-				       call->charge,
-				       cgpu_get64(call->args, call->req.base_offset));
+		cgpu_object_hold_mapping(&tenant->objects, &tenant->ledger, call->object,
+					 call->charge,
+					 cgpu_get64(call->args, call->req.base_offset));
 		call->charge = 0;
 	}
 	if (done)
 		keep_mapped(tenant, call);
 	if (!maps && done && !parted)
-		cgpu_object_drop_table(&tenant->objects, &tenant->ledger, call->object,
-				       call->req.base);
+		cgpu_object_drop_mapping(&tenant->objects, &tenant->ledger, call->object,
+					 call->req.base);
 	/* not made after all, or gone; of what lost a part the rest stays */
 	if (maps != done && !parted && takes_page_tables(tenant, call))
 		cgpu_object_map(&tenant->objects, call->object, false);

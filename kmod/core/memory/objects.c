@@ -359,23 +359,23 @@ void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map)
 	objects->mappings += map ? 1 : (uint32_t)-1;
 }
 
-void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint32_t charge, uint64_t base)
+void cgpu_object_hold_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint32_t charge, uint64_t base)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 
 	cgpu_charge_at(ledger, charge)->base = base;
-	cgpu_charge_at(ledger, charge)->next = object->first_table;
-	object->first_table = charge;
+	cgpu_charge_at(ledger, charge)->next = object->first_mapping;
+	object->first_mapping = charge;
 }
 
-bool cgpu_object_move_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint64_t base, uint64_t to)
+bool cgpu_object_move_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint64_t base, uint64_t to)
 {
 	struct cgpu_charge *found = NULL, *charge;
 	uint32_t at;
 
-	for (at = cgpu_object_at(objects, index)->first_table; at; at = charge->next) {
+	for (at = cgpu_object_at(objects, index)->first_mapping; at; at = charge->next) {
 		charge = cgpu_charge_at(ledger, at);
 		if (charge->base == to || (charge->base == base && found))
 			return false;
@@ -387,10 +387,10 @@ bool cgpu_object_move_table(struct cgpu_objects *objects, struct cgpu_ledger *le
 	return found;
 }
 
-void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint64_t base)
+void cgpu_object_drop_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint64_t base)
 {
-	uint32_t *link = &cgpu_object_at(objects, index)->first_table, *best = NULL;
+	uint32_t *link = &cgpu_object_at(objects, index)->first_mapping, *best = NULL;
 	uint32_t charge;
 
 	/* of several at an address the shortest: which of them the driver took is not known */
@@ -406,7 +406,7 @@ void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *le
 	cgpu_charge_put(ledger, charge);
 }
 
-static void drop_tables(struct cgpu_ledger *ledger, uint32_t charge)
+static void drop_mappings(struct cgpu_ledger *ledger, uint32_t charge)
 {
 	uint32_t next;
 
@@ -471,7 +471,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 			cgpu_object_at(objects, object->driven[i])->drives--;
 	count_device(objects, object, (uint32_t)-1);
 	objects->mappings -= object->mappings;
-	drop_tables(ledger, object->first_table);
+	drop_mappings(ledger, object->first_mapping);
 	hash_remove(objects, index);
 	if (object->charge)
 		cgpu_charge_put(ledger, object->charge);

@@ -64,7 +64,7 @@ struct cgpu_object {
 	uint32_t driven[CGPU_DRIVEN_MAX]; /* of a channel: memory that the card writes to */
 	uint32_t driven_serial[CGPU_DRIVEN_MAX]; /* of it */
 	uint32_t mappings;     /* into this address space, or of this memory */
-	uint32_t first_table;  /* charges of what they take, 0: none */
+	uint32_t first_mapping; /* charges of what they take, 0: none */
 	uint32_t hSubdevice;   /* of a device: one of its own client, 0: none yet */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
 };
@@ -147,13 +147,13 @@ void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
  * What a mapping at `base` takes, in this address space or of this memory; takes over the
  * reference of `charge`, and returns it when the mapping goes, or the object.
  */
-void cgpu_object_hold_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint32_t charge, uint64_t base);
+void cgpu_object_hold_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint32_t charge, uint64_t base);
 /* It is known by another address. Return: false: which one, or which then, is not clear. */
-bool cgpu_object_move_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint64_t base, uint64_t to);
-void cgpu_object_drop_table(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
-			    uint32_t index, uint64_t base);
+bool cgpu_object_move_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint64_t base, uint64_t to);
+void cgpu_object_drop_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
+			      uint32_t index, uint64_t base);
 /* true for a group, and for a channel that RM makes a group for */
 bool cgpu_object_is_group(const struct cgpu_objects *objects,
 			  const struct cgpu_object *object);
