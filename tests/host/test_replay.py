@@ -272,7 +272,8 @@ def test_an_honest_program_is_never_refused_and_its_charge_is_what_the_driver_to
     name = path.name.removesuffix(".trace.xz")
     span = f"{min(replay.unseen):8.1f} … {max(replay.unseen):.1f}" if replay.unseen else "    –"
     table.append(
-        f"{request.node.callspec.id:24} {replay.calls:7} {replay.tenant.account(0).peak_bytes / MIB:14.1f} {span}"
+        f"{request.node.callspec.id:24} {replay.calls:7} "
+        f"{replay.tenant.account(0).peak_bytes / MIB:14.1f} {span}"
     )
 
     assert not replay.complaints
