@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+from pycgpu import signals
 from pycgpu.agent import filter, server
 from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
@@ -115,6 +116,7 @@ def run(
         environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(answer["devices"]))
     if identity is not None:
         become(identity)
+    signals.as_before_python()
     try:
         os.execvpe(program[0], list(program), environment)
     except FileNotFoundError as error:

@@ -29,6 +29,7 @@ import stat
 import time
 from typing import NamedTuple, NoReturn
 
+from .. import signals
 from ..errors import CgpuError
 from ..tree import hierarchy
 
@@ -192,6 +193,7 @@ def _become(what: Confinement, program: str, env: dict[bytes, bytes], host_proc:
     _join_session_keyring()
     _take_null()
     file = _open(program)
+    signals.as_before_python()
     for instructions in what.filters:
         _install(instructions)
     os.execve(file, [program], env)

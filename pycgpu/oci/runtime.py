@@ -20,6 +20,7 @@ import os
 import stat
 import sys
 
+from .. import signals
 from ..errors import CgpuError, HookError
 from . import rules
 
@@ -406,6 +407,7 @@ def main(
             runtime = find_runtime(runtimes, own=own)
             if prepared and os.path.basename(runtime).startswith(TOOLKIT):
                 environment = step_behind(own, behind)
+        signals.as_before_python()
         os.execve(runtime, [runtime, *args], environment)
     except CgpuError as error:
         reason = str(error)

@@ -121,6 +121,10 @@ def test_the_script_inherits_nothing_of_who_runs_it(tmp_path: Path, process: Any
         script = script_at(tmp_path, f"cat /proc/self/oom_score_adj > {out}")
         assert run_as(script, CID, 0, process.pid) == 0
         assert out.read_text() == "500\n"
+        # Python ignores SIGPIPE, whose `yes | head` would never end
+        script = script_at(tmp_path, f"grep SigIgn /proc/self/status > {out}")
+        assert run_as(script, CID, 0, process.pid) == 0
+        assert int(out.read_text().split()[1], 16) == 0
     finally:
         os.close(left)
 

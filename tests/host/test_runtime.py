@@ -416,6 +416,12 @@ def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_pa
     assert result.stdout == f"{tmp_path}/runc --root /r state a b\n"
 
 
+def test_the_runtime_behind_ignores_no_signal_that_python_does(tmp_path: Path) -> None:
+    """crun hands it on to the container, where `yes | head` would never end."""
+    result = start(tmp_path, "state", script="#!/bin/sh\ngrep SigIgn /proc/self/status\n")
+    assert int(result.stdout.split()[1], 16) == 0, result
+
+
 #: As NVIDIA's from 1.18 on: it adds nodes, whatever is asked for, and becomes the runc of its PATH.
 TOOLKIT_SCRIPT = """\
 #!{python}

@@ -139,6 +139,12 @@ def test_exit_status_and_signal_are_the_programs(door: Door) -> None:
     assert door.run("sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM
 
 
+def test_a_program_ignores_no_signal_that_python_does(door: Door) -> None:
+    """`nvidia-smi -l | head` went on for good."""
+    status, told, _ = door.run("sh", "-c", "grep SigIgn /proc/self/status")
+    assert (status, int(told.split()[1], 16)) == (0, 0), told
+
+
 def _permille(tenant: subprocess.Popen[str]) -> int:
     out, err = tenant.communicate(timeout=START_S)
     assert out, err
