@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -37,21 +38,52 @@ def escapes(bench: Bench) -> None:
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-O2", "-o", shim, PROGRAMS / "sibling.c", "-ldl"], check=True
     )
-    for way in ("none", "channel", "duplicate"):
+    _gates(bench)
+    for way in ("none", "channel", "duplicate", "each"):
         _scheduled(bench, way, ["env", f"LD_PRELOAD={shim}", f"SIBLING={way}"])
-    _made_anew(bench)
+    _made_anew(bench, "contexts made anew", [])
+    _made_anew(
+        bench,
+        "contexts made anew, channel by channel",
+        ["env", f"LD_PRELOAD={shim}", "SIBLING=each"],
+    )
     for mode, size in (("pageable", 8192), ("tables", 20_000), ("channels", 400), *UNDESCRIBED):
         _uncharged(bench, mode, [bench.bin / "escapes", mode, size])
     for mode in ("fixed", "aligned"):
         _uncharged(bench, mode, [sys.executable, PROGRAMS / "place.py", mode, 40_000])
 
 
-def _made_anew(bench: Bench) -> None:
-    """Contexts that begin and end all the time: most begin while the gate is shut."""
+def _gates(bench: Bench) -> None:
+    """What the doors take for granted of a card: when it opens what was shut."""
+    shim = bench.bin / "gates.so"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O2", "-o", shim, PROGRAMS / "gates.c", "-ldl"], check=True
+    )
+    for before in ("", "group", "channel"):
+        run = subprocess.run(
+            [sys.executable, PROGRAMS / "gates.py"],
+            env={**os.environ, "LD_PRELOAD": str(shim), "GATES": before},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        what = f"gates: disabled before it was first scheduled: {before or 'nothing'}"
+        opens = [name for name, works in last_json(run.stdout).items() if works]
+        expected = ["begins", "works", "enabled", "enabled twice"]
+        bench.report.equal(f"{what}: open", ", ".join(opens), ", ".join(expected))
+
+
+def _made_anew(bench: Bench, what: str, prefix: list[str]) -> None:
+    """
+    Contexts that begin and end all the time: most begin while the gate is shut. The driver
+    opens a channel that it schedules for the first time.
+    """
     files = [bench.file() for _ in range(4)]
     end_s = int(time.time()) + 25
     loops = "".join(
-        f"while [ $(date +%s) -lt {end_s} ]; do {shlex.join(bench.worker(path, 0.3))}; done & "
+        f"while [ $(date +%s) -lt {end_s} ]; do "
+        f"{shlex.join([*prefix, *bench.worker(path, 0.3)])}; done & "
         for path in files
     )
     program = tenant(
@@ -67,7 +99,7 @@ def _made_anew(bench: Bench) -> None:
         time.sleep(8)
         made = sum(progress(path)[0] - was for path, was in zip(files, done, strict=True))
         share = made / (time.monotonic() - start_s) / bench.rate * 100
-        bench.report.most(f"quota {QUOTA}, contexts made anew", share, QUOTA + 0.5)
+        bench.report.most(f"quota {QUOTA}, {what}", share, QUOTA + 0.5)
         program.wait(timeout=60)
     wait_for_end("renew")
 

@@ -3,6 +3,7 @@
  * LD_PRELOAD: has CUDA's channel groups scheduled under another name than their own.
  *   SIBLING=channel    through a channel of the group: NVA06F instead of NVA06C
  *   SIBLING=duplicate  through a duplicate of the group
+ *   SIBLING=each       through each of its channels, 5 ms apart
  * After each it prints how many groups were scheduled so, and the last status that
  * was not NV_OK.
  */
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 /* nv_escape.h, nvos.h (580.95.05) */
 enum { NV_ESC_RM_CONTROL = 0x2a, NV_ESC_RM_ALLOC = 0x2b, NV_ESC_RM_DUP_OBJECT = 0x34 };
@@ -30,8 +32,10 @@ struct rm_control { uint32_t hClient, hObject, cmd, flags; uint64_t params;
 		    uint32_t paramsSize, status; };
 struct rm_dup { uint32_t hClient, hParent, hObject, hClientSrc, hObjectSrc, flags, status; };
 
-enum { GROUPS = 256 };
-static struct { uint32_t client, parent, group, channel; } known[GROUPS];
+enum { GROUPS = 256, CHANNELS = 64, APART_US = 5000 };
+static struct {
+	uint32_t client, parent, group, channel[CHANNELS], channels;
+} known[GROUPS];
 static unsigned int count, scheduled, failed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int (*next_ioctl)(int, unsigned long, ...);
@@ -52,8 +56,8 @@ static void learn(const struct rm_alloc *args)
 		known[count].client = args->hRoot;
 		known[count].parent = args->hObjectParent;
 		known[count++].group = args->hObjectNew;
-	} else if (at >= 0 && (args->hClass & 0xff) == 0x6f && !known[at].channel) {
-		known[at].channel = args->hObjectNew;
+	} else if (at >= 0 && (args->hClass & 0xff) == 0x6f && known[at].channels < CHANNELS) {
+		known[at].channel[known[at].channels++] = args->hObjectNew;
 	}
 }
 
@@ -69,11 +73,22 @@ static int schedule(int fd, unsigned long request, struct rm_control *args, int 
 	struct rm_control other = *args;
 	struct rm_dup dup = { args->hClient, known[at].parent, 0x51b00000u + at, args->hClient,
 			      args->hObject, 0, 0 };
+	unsigned int i;
 	int result;
 
-	if (way && !strcmp(way, "channel") && known[at].channel) {
+	if (way && !strcmp(way, "each")) {
+		/* all but the last here */
+		for (i = 0; i + 1 < known[at].channels; i++) {
+			other.cmd = NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+			other.hObject = known[at].channel[i];
+			next_ioctl(fd, request, &other);
+			usleep(APART_US);
+		}
+	}
+	if (way && (!strcmp(way, "channel") || !strcmp(way, "each")) && known[at].channels) {
 		other.cmd = NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
-		other.hObject = known[at].channel;
+		other.hObject = known[at].channel[strcmp(way, "each") ? 0 :
+						  known[at].channels - 1];
 	} else if (way && !strcmp(way, "duplicate")) {
 		result = next_ioctl(fd, _IOWR('F', NV_ESC_RM_DUP_OBJECT, dup), &dup);
 		if (result || dup.status) {
