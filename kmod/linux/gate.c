@@ -97,7 +97,17 @@ static int gate_each(struct cgpu_gates *gates, struct cgpu_container *container,
 	return err;
 }
 
-/* Return: as gate_each(). */
+void cgpu_gates_hold(struct cgpu_gates *gates)
+{
+	rt_mutex_lock(&gates->lock);
+}
+
+void cgpu_gates_release(struct cgpu_gates *gates)
+{
+	rt_mutex_unlock(&gates->lock);
+}
+
+/* Context: gates->lock: or a gate that is opened and one that is shut could pass each other. */
 static int gate_container(struct cgpu_gates *gates, struct cgpu_container *container,
 			  struct cgpu_handle *handles,
 			  struct nv_fifo_disable_channels *params, bool shut)
@@ -105,8 +115,6 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 	int err = 0, one;
 	u32 count;
 
-	/* else a gate that is opened and one that is shut could pass each other */
-	rt_mutex_lock(&gates->lock);
 	if (shut) {
 		rt_mutex_lock(&container->lock);
 		cgpu_tenant_gate_anew(&container->tenant, gates->minor);
@@ -122,7 +130,6 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 			gate_each(gates, container, params, handles, count, shut) : 0;
 		err = one ? one : err;
 	} while (count == ENTRIES_MAX);
-	rt_mutex_unlock(&gates->lock);
 	return err;
 }
 
@@ -136,7 +143,9 @@ int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
 	rt_mutex_lock(&container->lock);
 	container->tenant.ledger.account[gates->minor].gate_shut = shut;
 	rt_mutex_unlock(&container->lock);
+	cgpu_gates_hold(gates);
 	err = gate_container(gates, container, gates->handles, &gates->params, shut);
+	cgpu_gates_release(gates);
 	cgpu_container_put(container);
 	return err;
 }
@@ -178,7 +187,7 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 		container = cgpu_container_in(gates->minor, slot);
 		if (!container)
 			continue;
-		rt_mutex_lock(&gates->lock);
+		cgpu_gates_hold(gates);
 		rt_mutex_lock(&container->lock);
 		shut = container->tenant.ledger.account[gates->minor].gate_shut;
 		/* the first only marks what the second marks back, and names */
@@ -188,33 +197,9 @@ void cgpu_gate_assert(struct cgpu_gates *gates)
 					 gates->handles, CGPU_GATE_HANDLES);
 		rt_mutex_unlock(&container->lock);
 		gate_each(gates, container, &gates->params, gates->handles, count, shut);
-		rt_mutex_unlock(&gates->lock);
+		cgpu_gates_release(gates);
 		cgpu_container_put(container);
 	}
-}
-
-int cgpu_gate_again(struct cgpu_gates *gates, struct cgpu_container *container, u32 hClient,
-		    u32 hObject)
-{
-	struct nv_fifo_disable_channels *params;
-	struct cgpu_handle *handles;
-	int err = -ENOMEM;
-	u32 count;
-
-	handles = kcalloc(CGPU_GATE_HANDLES, sizeof(*handles), GFP_KERNEL);
-	params = kzalloc(sizeof(*params), GFP_KERNEL);
-	if (handles && params) {
-		rt_mutex_lock(&gates->lock);
-		rt_mutex_lock(&container->lock);
-		count = cgpu_tenant_shut_in(&container->tenant, hClient, hObject, handles,
-					    CGPU_GATE_HANDLES);
-		rt_mutex_unlock(&container->lock);
-		err = gate_each(gates, container, params, handles, count, true);
-		rt_mutex_unlock(&gates->lock);
-	}
-	kfree(params);
-	kfree(handles);
-	return err;
 }
 
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)

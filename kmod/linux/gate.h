@@ -96,28 +96,24 @@ int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us);
 void cgpu_gate_assert(struct cgpu_gates *gates);
 
 /**
+ * cgpu_gates_hold() - no gate of the card moves until cgpu_gates_release()
+ * @gates: the card
+ *
+ * Whoever waits for it lends its priority to the holder.
+ *
+ * Context: sleeps; the lock of a container may be taken after it, not before.
+ */
+void cgpu_gates_hold(struct cgpu_gates *gates);
+void cgpu_gates_release(struct cgpu_gates *gates);
+
+/**
  * cgpu_gate_new() - shut the gate of a container's new channels
  * @gates: the card
  * @container: whose gate is shut already
  *
- * Context: sleeps; no lock held.
+ * Context: sleeps; between cgpu_gates_hold() and cgpu_gates_release().
  * Return: 0, -ENOMEM, -EIO: the driver refused.
  */
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container);
-
-/**
- * cgpu_gate_again() - shut once more what is shut of a group
- * @gates: the card
- * @container: whose gate is shut
- * @hClient: the group's, or a channel's of it
- * @hObject: likewise
- *
- * For when the driver may have opened it; for a moment it is open.
- *
- * Context: sleeps; no lock held.
- * Return: as cgpu_gate_new().
- */
-int cgpu_gate_again(struct cgpu_gates *gates, struct cgpu_container *container, u32 hClient,
-		    u32 hObject);
 
 #endif

@@ -39,6 +39,7 @@ struct cgpu_governor {
 	struct task_struct *thread;
 	wait_queue_head_t wake;
 	bool poked;
+	bool lends; /* its priority, to whoever holds the gates */
 	bool settled;            /* the last tick asked for nothing */
 	bool stopping;           /* opens every gate, then ends */
 	bool leaving;            /* ends and leaves the gates to another core's thread */
@@ -267,6 +268,10 @@ static int govern(void *data)
 	while (!READ_ONCE(governor->stopping) && !READ_ONCE(governor->leaving)) {
 		if (xchg(&governor->poked, false))
 			feed(governor);
+		if (xchg(&governor->lends, false)) {
+			cgpu_gates_hold(&governor->gates);
+			cgpu_gates_release(&governor->gates);
+		}
 		if (xchg(&doubtful[governor->minor], false))
 			cgpu_gate_assert(&governor->gates);
 		count = act(governor, false, &wake_ns);
@@ -440,30 +445,51 @@ static bool may_run(struct cgpu_governor *governor, u32 slot)
 	return may;
 }
 
-void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container)
+/* Context: the gates are held. Return: false: nothing is shut. */
+static bool shut_new(struct cgpu_governor *governor, struct cgpu_container *container)
 {
-	u32 slot = container->grant[governor->minor].instance;
-
-	if (may_run(governor, slot))
-		return;
-	if (cgpu_gate_new(&governor->gates, container) == -ENOMEM) {
-		/* the thread has memory of its own */
+	if (may_run(governor, container->grant[governor->minor].instance))
+		return false;
+	/* the thread has memory of its own */
+	if (cgpu_gate_new(&governor->gates, container) == -ENOMEM)
 		cgpu_governor_doubt(governor->minor);
-		cgpu_governor_poke(governor);
-		return;
-	}
+	return true;
+}
+
+static void tell_held(struct cgpu_governor *governor, struct cgpu_container *container)
+{
 	/* if its window began meanwhile, the scheduler opens them */
 	rt_mutex_lock(&governor->lock);
-	cgpu_sched_held(&governor->sched, slot, ktime_get_ns());
+	cgpu_sched_held(&governor->sched, container->grant[governor->minor].instance,
+			ktime_get_ns());
 	rt_mutex_unlock(&governor->lock);
 	cgpu_governor_poke(governor);
 }
 
-void cgpu_governor_hold_again(struct cgpu_governor *governor, struct cgpu_container *container,
-			      u32 hClient, u32 hObject)
+void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container)
 {
-	if (!may_run(governor, container->grant[governor->minor].instance))
-		cgpu_gate_again(&governor->gates, container, hClient, hObject);
+	if (may_run(governor, container->grant[governor->minor].instance))
+		return;
+	cgpu_gates_hold(&governor->gates);
+	shut_new(governor, container);
+	cgpu_gates_release(&governor->gates);
+	tell_held(governor, container);
+}
+
+void cgpu_governor_schedule(struct cgpu_governor *governor, struct cgpu_container *container,
+			    void (*ask)(void *data), void *data)
+{
+	bool shut;
+
+	cgpu_gates_hold(&governor->gates);
+	/* kept off the processor by others of its container, it would leave open what is shut */
+	WRITE_ONCE(governor->lends, true);
+	cgpu_governor_poke(governor);
+	ask(data);
+	shut = shut_new(governor, container);
+	cgpu_gates_release(&governor->gates);
+	if (shut)
+		tell_held(governor, container);
 }
 
 u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObject, u32 cmd,

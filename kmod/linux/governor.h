@@ -99,16 +99,16 @@ void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot);
 void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container);
 
 /**
- * cgpu_governor_hold_again() - as cgpu_governors_hold_again(), on this card
+ * cgpu_governor_schedule() - as cgpu_governors_schedule(), on this card
  * @governor: the card's
- * @container: whose group it is
- * @hClient: the group's, or a channel's of it
- * @hObject: likewise
+ * @container: whose channels they are
+ * @ask: asks the driver
+ * @data: for it
  *
  * Context: sleeps; no lock held.
  */
-void cgpu_governor_hold_again(struct cgpu_governor *governor, struct cgpu_container *container,
-			      u32 hClient, u32 hObject);
+void cgpu_governor_schedule(struct cgpu_governor *governor, struct cgpu_container *container,
+			    void (*ask)(void *data), void *data);
 
 /**
  * cgpu_governor_control() - as cgpu_governors_control(), on this card

@@ -189,14 +189,16 @@ void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor)
 	leave(idx);
 }
 
-void cgpu_governors_hold_again(struct cgpu_container *container, u32 minor, u32 hClient,
-			       u32 hObject)
+void cgpu_governors_schedule(struct cgpu_container *container, u32 minor,
+			     void (*ask)(void *data), void *data)
 {
 	int idx;
 	struct cgpu_governor *governor = enter(minor, &idx);
 
-	if (governor)
-		cgpu_governor_hold_again(governor, container, hClient, hObject);
+	if (governor && container->grant[minor].present)
+		cgpu_governor_schedule(governor, container, ask, data);
+	else
+		ask(data);
 	leave(idx);
 }
 

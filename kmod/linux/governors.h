@@ -91,16 +91,18 @@ void cgpu_governors_assert(void);
 void cgpu_governors_hold_new(struct cgpu_container *container, u32 minor);
 
 /**
- * cgpu_governors_hold_again() - keep a group off the card that the driver has scheduled
- * @container: nothing happens unless its gate is shut
- * @minor: the card
- * @hClient: the group's, or a channel's of it
- * @hObject: likewise
+ * cgpu_governors_schedule() - have the driver schedule channels, and shut what it opens
+ * @container: whose they are; its gate may be shut or open
+ * @minor: the card, governed or not
+ * @ask: asks the driver and tells the core what it answered
+ * @data: for it
+ *
+ * Gates wait meanwhile; the card's thread lends the caller its priority.
  *
  * Context: sleeps; no lock held.
  */
-void cgpu_governors_hold_again(struct cgpu_container *container, u32 minor, u32 hClient,
-			       u32 hObject);
+void cgpu_governors_schedule(struct cgpu_container *container, u32 minor,
+			     void (*ask)(void *data), void *data);
 
 /**
  * cgpu_governors_control() - ask the driver for something of a container's

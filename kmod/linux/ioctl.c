@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The driver works on a copy that nobody else can write (scratch.c); core decides on
- * the same bytes. Nothing of ours is held while it works.
+ * the same bytes. Nothing of ours is held while it works, but for GPFIFO_SCHEDULE.
  */
 #include <linux/dma-buf.h>
 #include <linux/file.h>
@@ -44,6 +44,7 @@ struct flight {
 	unsigned int cmd;           /* unwrapped, as is arg */
 	void __user *arg;
 	struct file *fd;            /* file behind req.fd while the call lasts */
+	int result;                 /* of the driver, where the core has asked it */
 	/* for the dma-buf that the driver makes: what it has exported is not taken back */
 	struct cgpu_open_file *reserved;
 	bool blind;                 /* what it wraps is not interpreted */
@@ -51,7 +52,6 @@ struct flight {
 	bool settled;
 	bool watches;               /* the door has been asked to follow current's mm */
 	bool tampered;              /* it may have been another call than was looked at */
-	bool schedules;             /* what has not run yet */
 	bool kept;                  /* by the driver, what should be undone */
 };
 
@@ -276,18 +276,6 @@ static void tell_engine(struct flight *flight)
 	cgpu_governors_poke_container(container);
 }
 
-/* Should a driver open what it schedules: what a gate held before is held after it, too. */
-static void hold_scheduled(struct flight *flight)
-{
-	u32 minor;
-
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (flight->container->grant[minor].present)
-			cgpu_governors_hold_again(flight->container, minor,
-						  flight->call.req.hClient,
-						  flight->call.req.hObject);
-}
-
 /* Once the driver has had its dma-buf in its hands, it was seen: nobody has one unseen. */
 static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
 {
@@ -312,12 +300,30 @@ static void make_interruptible(struct cgpu_call *call)
 						  &params, sizeof(params));
 }
 
+/* Tells the core what the driver answered. Return: its verdict. */
+static int tell_core(struct flight *flight, long result, bool *changed)
+{
+	struct cgpu_tenant *tenant = &flight->container->tenant;
+	const struct cgpu_topology *topology = &cgpu_registry->host.topology;
+	u32 changes;
+	int verdict;
+
+	cgpu_container_make_room(flight->container);
+	rt_mutex_lock(&flight->container->lock);
+	changes = tenant->objects.runnable_changes;
+	verdict = flight->slot.lost ? cgpu_call_unanswered(tenant, topology, &flight->call) :
+				      cgpu_call_post(tenant, topology, &flight->call, result);
+	*changed = changes != tenant->objects.runnable_changes;
+	rt_mutex_unlock(&flight->container->lock);
+	return verdict;
+}
+
 static void settle(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
 	long result = pass->result;
-	u32 changes;
+	bool changed;
 	int verdict;
 
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF)
@@ -329,19 +335,9 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 	if (call->hSubdevice && (flight->slot.lost ||
 				 (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		make_interruptible(call);
-	cgpu_container_make_room(container);
-	rt_mutex_lock(&container->lock);
-	changes = container->tenant.objects.runnable_changes;
-	verdict = flight->slot.lost ?
-		cgpu_call_unanswered(&container->tenant, &cgpu_registry->host.topology, call) :
-		cgpu_call_post(&container->tenant, &cgpu_registry->host.topology, call, result);
-	changes -= container->tenant.objects.runnable_changes;
-	rt_mutex_unlock(&container->lock);
-	if (changes)
+	verdict = tell_core(flight, result, &changed);
+	if (changed)
 		tell_engine(flight);
-	if (flight->schedules)
-		hold_scheduled(flight);
-
 	if (verdict == CGPU_UNDO) {
 		if (undo(flight))
 			flight->kept = true;
@@ -447,6 +443,29 @@ static u32 unfit(struct flight *flight)
 	return NV_OK;
 }
 
+static void ask_to_schedule(void *data)
+{
+	struct flight *flight = data;
+	bool changed;
+
+	flight->result = cgpu_slot_ask(&flight->slot, flight->driver, flight->file, flight->cmd);
+	tell_core(flight, flight->result, &changed);
+}
+
+/*
+ * GPFIFO_SCHEDULE opens channels that gates have shut, so that it is not asked for outside
+ * the core, as all other calls are. Return: as depart().
+ */
+static int schedule_channels(struct flight *flight)
+{
+	cgpu_governors_schedule(flight->container, flight->call.card, ask_to_schedule, flight);
+	tell_engine(flight);
+	cgpu_container_let_go(flight->container);
+	flight->answered = true;
+	/* there is nothing that the door could make good and ask again for */
+	return flight->result == -EAGAIN ? -EBUSY : flight->result;
+}
+
 /*
  * Return: 0: the call is under way, to the driver or with an answer; -EAGAIN:
  * a page is missing; another -errno: the ioctl's result.
@@ -487,8 +506,6 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	if (req->op != CGPU_OP_CONTROL && cgpu_call_takes_host(call))
 		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
-	if (verdict == CGPU_FORWARD && call->schedules)
-		flight->schedules = cgpu_call_schedules(&container->tenant, call);
 	rt_mutex_unlock(&container->lock);
 	if (verdict == CGPU_ANSWER) {
 		cgpu_container_let_go(container);
@@ -498,10 +515,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	}
 	if (call->unlisted.kind)
 		tell_unlisted(container, &call->unlisted, "unknown");
-	/* the caller may be kept off the processor as soon as the driver has let it run */
-	if (flight->schedules)
-		tell_engine(flight);
-	return 0;
+	return call->schedules ? schedule_channels(flight) : 0;
 }
 
 /* UVM numbers carry no size; those of RM do, and only their number counts */

@@ -171,17 +171,41 @@ void nvsim_tsg_restart(struct nvsim_tsg *tsg, bool force)
 }
 
 /*
- * Nothing runs before the first enable. A later disable returned success on an
- * H200 and stopped nothing, so it stops nothing here.
+ * A channel does not run before it is scheduled, by itself or with its group, which takes
+ * back each disable before it. Later ones it leaves as they are, enabling or not (H200,
+ * 580.159.04: disabled, then scheduled again, by its group, by itself, or unscheduled first).
  */
-void nvsim_tsg_schedule(struct nvsim_tsg *tsg, bool enable)
+static void enable_channel(struct nvsim_chan *ch)
+{
+	if (ch->scheduled)
+		return;
+	ch->scheduled = true;
+	ch->disabled = 0;
+	ch->no_new = false;
+	ch->held = false;
+}
+
+void nvsim_chan_schedule(struct nvsim_chan *ch, bool enable)
 {
 	struct nvsim_engine *e;
 
 	if (!enable)
 		return;
+	e = lock_advanced(ch->tsg);
+	enable_channel(ch);
+	unlock_kick(e);
+}
+
+void nvsim_tsg_schedule(struct nvsim_tsg *tsg, bool enable)
+{
+	struct nvsim_engine *e;
+	struct nvsim_chan *ch;
+
+	if (!enable)
+		return;
 	e = lock_advanced(tsg);
-	tsg->scheduled = true;
+	list_for_each_entry(ch, &tsg->channels, of_tsg)
+		enable_channel(ch);
 	unlock_kick(e);
 }
 
@@ -248,7 +272,7 @@ static bool tsg_held(const struct nvsim_tsg *tsg)
 	const struct nvsim_chan *ch;
 
 	list_for_each_entry(ch, &tsg->channels, of_tsg)
-		if (ch->ring && !ch->dead && !ch->held)
+		if (ch->scheduled && ch->ring && !ch->dead && !ch->held)
 			return false;
 	return true;
 }

@@ -69,7 +69,7 @@ static struct nvsim_tsg *tsg_of(struct nvsim_object *obj)
 
 static u32 chan_schedule(struct nvsim_ctl *c)
 {
-	nvsim_tsg_schedule(tsg_of(c->obj), *(u8 *)c->p);
+	nvsim_chan_schedule(c->obj->chan, *(u8 *)c->p);
 	return NV_OK;
 }
 

@@ -380,6 +380,7 @@ u32 nvsim_tsg_set_timeslice(struct nvsim_tsg *tsg, u64 us);
 void nvsim_tsg_preempt(struct nvsim_tsg *tsg);
 void nvsim_tsg_restart(struct nvsim_tsg *tsg, bool force);
 void nvsim_tsg_schedule(struct nvsim_tsg *tsg, bool enable);
+void nvsim_chan_schedule(struct nvsim_chan *chan, bool enable);
 u32 nvsim_tsg_set_cilp(struct nvsim_tsg *tsg);
 void nvsim_tsg_set_interleave(struct nvsim_tsg *tsg, u32 level);
 u32 nvsim_tsg_interleave(struct nvsim_tsg *tsg);

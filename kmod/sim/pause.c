@@ -12,7 +12,11 @@
  *
  * `fault` likewise, "argument" or "answer": the next call's copying fails. Read:
  * "armed", or an empty line.
+ *
+ * `works_ms` not 0: each call that would be held works for so long instead, and waits for
+ * nobody.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/sched/signal.h>
@@ -35,23 +39,40 @@ static DECLARE_WAIT_QUEUE_HEAD(released);
 static bool armed, held;
 static unsigned int step, number;
 static unsigned long generation; /* of the parameter */
+static unsigned int works_ms;
+module_param(works_ms, uint, 0600);
+MODULE_PARM_DESC(works_ms, "milliseconds of a processor that a held call needs instead of waiting");
+
+/* Counted, not timed: kept off the processor meanwhile, it takes so much longer. */
+static void work(void)
+{
+	enum { STEP_US = 50 };
+	unsigned int left = READ_ONCE(works_ms) * USEC_PER_MSEC / STEP_US;
+
+	for (; left && !fatal_signal_pending(current); left--) {
+		udelay(STEP_US);
+		cond_resched();
+	}
+}
 
 void nvsim_pause(enum nvsim_pause at, unsigned int nr)
 {
 	unsigned long mine;
-	bool hold;
+	bool hold, works = READ_ONCE(works_ms);
 
 	if (likely(!READ_ONCE(armed)))
 		return;
 	spin_lock(&pause_lock);
 	hold = armed && at == step && nr == number;
 	mine = generation;
-	if (hold) {
+	if (hold && !works) {
 		armed = false;
 		held = true;
 	}
 	spin_unlock(&pause_lock);
-	if (hold)
+	if (hold && works)
+		work();
+	else if (hold)
 		wait_event_killable(released, READ_ONCE(generation) != mine);
 }
 EXPORT_SYMBOL_GPL(nvsim_pause);

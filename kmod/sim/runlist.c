@@ -35,7 +35,7 @@ MODULE_PARM_DESC(tick_us, "completions are published at most this often, microse
 
 static bool chan_runnable(const struct nvsim_chan *ch)
 {
-	if (ch->dead || ch->held || !ch->ring)
+	if (!ch->scheduled || ch->dead || ch->held || !ch->ring)
 		return false;
 	return ch->left_ns || (ch->get != ch->put && !ch->no_new);
 }
@@ -64,7 +64,7 @@ static struct nvsim_chan *tsg_next_chan(struct nvsim_tsg *tsg)
 
 static bool tsg_runnable(struct nvsim_tsg *tsg)
 {
-	return tsg->scheduled && tsg_next_chan(tsg);
+	return tsg_next_chan(tsg);
 }
 
 static bool others_wait(struct runlist *rl)
@@ -366,14 +366,24 @@ void nvsim_engine_settle(struct nvsim_card *card, void (*fn)(struct nvsim_ctxsw 
 	spin_unlock(&e->lock);
 }
 
-/* Those that FIFO_DISABLE_CHANNELS keeps from running. Context: e->lock */
+static u32 scheduled_channels(const struct nvsim_tsg *tsg)
+{
+	const struct nvsim_chan *ch;
+	u32 count = 0;
+
+	list_for_each_entry(ch, &tsg->channels, of_tsg)
+		count += ch->scheduled;
+	return count;
+}
+
+/* Of these, those that FIFO_DISABLE_CHANNELS keeps from running. Context: e->lock */
 static u32 shut_channels(const struct nvsim_tsg *tsg)
 {
 	const struct nvsim_chan *ch;
 	u32 count = 0;
 
 	list_for_each_entry(ch, &tsg->channels, of_tsg)
-		count += !!ch->disabled;
+		count += ch->scheduled && ch->disabled;
 	return count;
 }
 
@@ -395,8 +405,8 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)
 		list_for_each_entry(tsg, &rl->tsgs, of_runlist)
 			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u engine %u scheduled %u shut %u pid %u cilp %u\n",
 				   tsg->id, div_u64(tsg->slice_ns, NSEC_PER_USEC), tsg->busy_ns,
-				   tsg->nchans, tsg->interleave, tsg->engine_type, tsg->scheduled,
-				   shut_channels(tsg), tsg->owner.pid, tsg->cilp);
+				   tsg->nchans, tsg->interleave, tsg->engine_type,
+				   scheduled_channels(tsg), shut_channels(tsg), tsg->owner.pid, tsg->cilp);
 	}
 	spin_unlock(&e->lock);
 }

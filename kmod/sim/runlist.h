@@ -14,6 +14,7 @@ struct nvsim_chan {
 	u64 left_ns;			/* of the kernel under way; 0: none */
 	u64 kernel_ns;
 	u64 completed, busy_ns;
+	bool scheduled;
 	bool held;			/* off the hardware */
 	u32 disabled;			/* so many disables without their enable */
 	bool no_new;			/* finishes the kernel under way only */
@@ -34,7 +35,6 @@ struct nvsim_tsg {
 	u64 slice_ns;
 	u64 busy_ns;
 	u32 engine_type, id, interleave, nchans;
-	bool scheduled;
 	bool cilp;			/* interrupted in the middle of a block */
 	u64 hidden_bytes;
 };

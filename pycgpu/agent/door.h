@@ -402,6 +402,12 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
  * is told of them, for a neighbour's time, or a quota's end, lasts longer than making more.
  */
 void shut_new_channels(struct container *c, uint32_t minor);
+/*
+ * The same for channels that `ask` has the driver schedule, which opens them: no gate of the
+ * card's moves from before it until they are shut.
+ */
+void shut_scheduled_channels(struct container *c, uint32_t minor, void (*ask)(void *data),
+			     void *data);
 
 /* slices.c */
 /* The container's thread that sends them; its end is heard by worker_left(). Return: -errno. */

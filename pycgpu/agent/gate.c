@@ -333,13 +333,13 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
 	return count;
 }
 
-void shut_new_channels(struct container *c, uint32_t minor)
+/* Context: gate_lock. Return: false: nothing is shut. */
+static bool shut_new(struct container *c, uint32_t minor)
 {
 	struct cgpu_handle channels[NEW_MAX];
 	uint32_t slot = c->grant[minor].instance, count;
 	bool held = false;
 
-	pthread_mutex_lock(&gate_lock[minor]);
 	pthread_mutex_lock(&door.lock);
 	cgpu_tenant_gate_anew(&c->tenant, minor);
 	pthread_mutex_unlock(&door.lock);
@@ -351,15 +351,45 @@ void shut_new_channels(struct container *c, uint32_t minor)
 		tell(minor, true, channels, count);
 		held |= count;
 	} while (count == NEW_MAX);
-	pthread_mutex_unlock(&gate_lock[minor]);
-	if (!held)
-		return;
+	return held;
+}
+
+static void tell_held(struct container *c, uint32_t minor)
+{
 	/* if its turn began meanwhile, the engine opens them */
 	pthread_mutex_lock(&door.lock);
 	if (!c->ending)
-		cgpu_sched_held(&door.sched[minor], slot, now_ns());
+		cgpu_sched_held(&door.sched[minor], c->grant[minor].instance, now_ns());
 	pthread_cond_broadcast(&door.changed);
 	pthread_mutex_unlock(&door.lock);
+}
+
+void shut_new_channels(struct container *c, uint32_t minor)
+{
+	bool held;
+
+	pthread_mutex_lock(&gate_lock[minor]);
+	held = shut_new(c, minor);
+	pthread_mutex_unlock(&gate_lock[minor]);
+	if (held)
+		tell_held(c, minor);
+}
+
+void shut_scheduled_channels(struct container *c, uint32_t minor, void (*ask)(void *data),
+			     void *data)
+{
+	bool held;
+
+	if (minor >= CGPU_MAX_CARDS || !c->grant[minor].present) {
+		ask(data);
+		return;
+	}
+	pthread_mutex_lock(&gate_lock[minor]);
+	ask(data);
+	held = shut_new(c, minor);
+	pthread_mutex_unlock(&gate_lock[minor]);
+	if (held)
+		tell_held(c, minor);
 }
 
 void watchdog_release(void)

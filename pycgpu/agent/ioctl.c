@@ -269,8 +269,6 @@ static int pre(struct flight *f)
 /* `heard`: of the driver's `result`; else the tenant performs it, and it may be refused. */
 static int settle(struct flight *f, bool heard, int result)
 {
-	bool changes = changes_channels(&f->call.req);
-	uint32_t minor;
 	int verdict;
 
 	pthread_mutex_lock(&door.lock);
@@ -278,19 +276,52 @@ static int settle(struct flight *f, bool heard, int result)
 	verdict = heard ?
 		  cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result) :
 		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
-	if (changes)
+	if (changes_channels(&f->call.req))
 		refresh(f->c);
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
-	for (minor = 0; changes && minor < CGPU_MAX_CARDS; minor++)
+	return verdict;
+}
+
+static void shut_new(struct flight *f)
+{
+	uint32_t minor;
+
+	for (minor = 0; changes_channels(&f->call.req) && minor < CGPU_MAX_CARDS; minor++)
 		if (f->c->grant[minor].present)
 			shut_new_channels(f->c, minor);
-	return verdict;
 }
 
 static int post(struct flight *f, int result)
 {
-	return settle(f, true, result);
+	int verdict = settle(f, true, result);
+
+	shut_new(f);
+	return verdict;
+}
+
+struct schedule {
+	struct flight *flight;
+	int err;
+	int verdict;
+};
+
+static void ask_to_schedule(void *data)
+{
+	struct schedule *s = data;
+
+	s->err = perform(s->flight);
+	s->verdict = settle(s->flight, true, s->err);
+}
+
+/* GPFIFO_SCHEDULE opens channels that gates have shut. Return: as post(). */
+static int schedule_channels(struct flight *f, int *err)
+{
+	struct schedule s = { .flight = f };
+
+	shut_scheduled_channels(f->c, f->call.card, ask_to_schedule, &s);
+	*err = s.err;
+	return s.verdict;
 }
 
 static void undone(struct flight *f)
@@ -337,6 +368,7 @@ static struct answer let_go_on(struct flight *f)
 		managed_told(f->c, f->call.file,
 			     cgpu_get64(f->args, offsetof(struct uvm_initialize, flags)));
 	verdict = settle(f, false, 0);
+	shut_new(f);
 	if (verdict == CGPU_UNDO) {
 		undone(f);
 		return fail(deliver(f));
@@ -352,7 +384,7 @@ static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
 	uint32_t status = req->status, handle;
-	int verdict, err, dmabuf = -1;
+	int verdict, err = 0, dmabuf = -1;
 
 	handle = performs(f) ? NV_OK : answer_handle(f);
 	if (handle != NV_OK) {
@@ -385,7 +417,8 @@ static struct answer decide(struct flight *f)
 		tell_unlisted(f, &f->call.unlisted, "unknown");
 	if (!performs(f))
 		return let_go_on(f);
-	err = perform(f);
+	if (!f->call.schedules)
+		err = perform(f);
 	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
 	    !cgpu_get32(f->args, req->status_offset)) {
 		dmabuf = (int)cgpu_get32(f->args, 0);
@@ -393,7 +426,7 @@ static struct answer decide(struct flight *f)
 	}
 	if (!err && f->call.hSubdevice && !cgpu_get32(f->args, req->status_offset))
 		make_interruptible(f);
-	verdict = post(f, err);
+	verdict = f->call.schedules ? schedule_channels(f, &err) : post(f, err);
 	if (dmabuf >= 0)
 		close(dmabuf);
 	if (req->op == CGPU_OP_ALLOC && cgpu_is_channel_class(req->hClass) &&

@@ -182,6 +182,8 @@ int main(void)
 	AT(NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList,
 	   nv_fifo_disable_channels, hChannelList);
 	SIZE(NVA06C_CTRL_TIMESLICE_PARAMS, nv_timeslice);
+	AT(NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, bEnable, nv_gpfifo_schedule, bEnable);
+	AT(NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, bSkipSubmit, nv_gpfifo_schedule, bSkipSubmit);
 
 	/* of the log of context switches: core/rm/abi.h has them as numbers */
 	BYTES(NV_EVENT_BUFFER_ALLOC_PARAMETERS, 72);

@@ -696,9 +696,9 @@ class Runs(Container):
         assert verdict is Verdict.FORWARD
         assert call.post() is Verdict.DONE
 
-    def schedule(self, handle: int, cmd: int = SCHEDULE_GROUP) -> None:
-        verdict, call = self.ask(nv.CONTROL, nv.rm_control(CLIENT, handle, cmd))
-        assert verdict is Verdict.FORWARD
+    def schedule(self, handle: int, cmd: int = SCHEDULE_GROUP, params: bytes = b"\1\0\0") -> None:
+        verdict, call = self.control(cmd, params, handle)
+        assert verdict is Verdict.FORWARD and call.raw.schedules
         assert call.post() is Verdict.DONE
 
     def shut(self) -> set[int]:
@@ -1410,18 +1410,70 @@ def test_only_drivers_that_know_of_it_have_memory_beside_a_grace_processor() -> 
 @pytest.mark.parametrize(("handle", "cmd"), [(0x10, SCHEDULE_GROUP), (0x12, SCHEDULE_CHANNEL)])
 def test_a_gate_finds_what_the_driver_is_about_to_schedule(handle: int, cmd: int) -> None:
     container = Runs()
-    tenant = container.tenant.raw
     assert container.shut() == set()
-    verdict, call = container.ask(nv.CONTROL, nv.rm_control(CLIENT, handle, cmd))
-    assert verdict is Verdict.FORWARD and call.raw.schedules
-    assert lib.cgpu_call_schedules(tenant, call.raw)
+    verdict, call = container.control(cmd, b"\1\0\0", handle)
+    assert verdict is Verdict.FORWARD and call.raw.schedules and call.raw.card == 1
     assert container.shut() == {0x11, 0x12}
-    # those to shut once more when the driver has scheduled them
-    found = ffi.new("struct cgpu_handle[8]")
-    count = lib.cgpu_tenant_shut_in(tenant, CLIENT, handle, found, 8)
-    assert {one.hObject for one in found[0:count]} == {0x11, 0x12}
-    assert lib.cgpu_tenant_shut_in(tenant, CLIENT, handle, found, 1) == 1
-    assert lib.cgpu_tenant_shut_in(tenant, CLIENT, 0x99, found, 8) == 0
-    assert not lib.cgpu_call_schedules(tenant, call.raw), "it was before"
-    assert call.post(0) is Verdict.DONE
     assert not container.control(0x20800102, b"")[1].raw.schedules
+
+
+def test_what_the_driver_schedules_first_is_open_whatever_was_shut_before() -> None:
+    """And once alone: shut twice, it would stand still (H200, 580.159.04)."""
+    container = Runs()
+    container.schedule(0x11, SCHEDULE_CHANNEL)
+    assert container.shut() == {0x11, 0x12}
+    container.schedule(0x11, SCHEDULE_CHANNEL)
+    assert container.shut() == set()
+    container.schedule(0x12, SCHEDULE_CHANNEL)
+    assert container.shut() == {0x12}
+    container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS))
+    assert container.shut() == {0x13}
+    container.schedule(0x10)
+    assert container.shut() == {0x13}
+    container.schedule(0x10)
+    container.schedule(0x13, SCHEDULE_CHANNEL)
+    assert container.shut() == set()
+
+
+def test_a_channel_is_enabled_under_each_of_its_handles() -> None:
+    container = Runs()
+    container.dup(0x21, 0x11)
+    container.schedule(0x21, SCHEDULE_CHANNEL)
+    container.dup(0x22, 0x11)
+    assert container.shut() == {0x11, 0x12}
+    for handle in (0x11, 0x21, 0x22):
+        container.schedule(handle, SCHEDULE_CHANNEL)
+    assert container.shut() == set()
+    container.schedule(0x10)
+    assert container.shut() == {0x12}
+    # whoever is its first handle from now on is shut as that was, and opened
+    container.free(0x11)
+    assert container.shut() == set()
+    assert len(container.tenant.gate(1, False)) == 2
+
+
+@pytest.mark.parametrize("params", [b"\1\0\1", b"\0\0\0", b"\0\0"])
+def test_what_is_not_enabled_by_a_schedule_is_open_after_the_next(params: bytes) -> None:
+    container = Runs()
+    container.schedule(0x10, params=params)
+    assert container.shut() == {0x11, 0x12}
+    container.schedule(0x10, params=b"\1\0\0"[: len(params)])
+    assert container.shut() == {0x11, 0x12}
+    container.schedule(0x10)
+    assert container.shut() == set()
+
+
+def test_of_a_schedule_that_fails_or_is_lost_all_may_be_open() -> None:
+    container = Runs()
+    for lost in (False, True, False):
+        _, call = container.control(SCHEDULE_GROUP, b"\1\0\0", 0x10)
+        container.shut()
+        if lost:
+            assert call.unanswered() is Verdict.DONE
+        else:
+            call.post(-errno.EFAULT)
+        assert container.shut() == {0x11, 0x12}
+    container.schedule(0x10)
+    container.shut()
+    assert container.control(SCHEDULE_GROUP, b"\1\0\0", 0x10)[1].post(-errno.EFAULT) is Verdict.DONE
+    assert container.shut() == set()

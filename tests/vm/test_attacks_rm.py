@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
-from tests.vm.loaded import until
+from tests.vm.loaded import SLOWNESS, until
 from tests.vm.test_isolation import Host
 from tests.vm.work import NEAR, Work, computing_groups, together
 
@@ -40,6 +42,7 @@ HMM_SPACES = Path("/sys/module/nvidia_uvm/parameters/hmm_spaces")
 COMMON_SPACES = Path("/sys/module/nvidia/parameters/common_spaces")
 #: Where a call of the simulated driver's is held.
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
+WORKS_MS = Path("/sys/module/nvidia/parameters/works_ms")
 #: NVOS32_ALLOC_FLAGS
 FIXED, ALIGNED, BEGIN_END = 0x10, 0x100, 0x20000
 #: what `reach unlisted` asks for: escapes (bare and wrapped), UVM, controls, a class
@@ -208,18 +211,41 @@ def test_a_quota_holds_for_who_frees_what_its_channels_are_driven_by(host: Host,
     assert together(work)[0] == pytest.approx(10, abs=NEAR)
 
 
+@pytest.mark.vm(smp=2)
 @USERS
-def test_a_group_is_shut_while_who_lets_it_run_is_kept_from_returning(host: Host, uid: int) -> None:
-    """As others of the container's keep a thread under SCHED_IDLE: it ran in a neighbour's time."""
+def test_a_quota_holds_for_who_keeps_itself_off_the_processor(host: Host, uid: int) -> None:
+    """
+    Under SCHED_IDLE, by another of its threads, between the driver's enabling of a channel and
+    the module's shutting of it.
+    """
     host.cgpu.write("0/policy", "1\n")
+    host.programs["/usr/bin/taskset"] = Path("/usr/bin/taskset")
     one = host.tenant(extra=",quota=10")
-    neighbour = Work(host.tenant("two", extra=",quota=50"))
+    pinned = ("taskset", "-c", "1")
+    busy = "while :; do n=0; while [ $n -lt 40000 ]; do n=$((n+1)); done; usleep 10000; done"
+    others = [one.popen(*pinned, "sh", "-c", busy) for _ in range(2)]
+    WORKS_MS.write_text("5\n")
     PAUSE.write_text("answer a06c0101\n")  # GPFIFO_SCHEDULE is done, and has not returned
-    one.popen("simcuda", "--early", "60000", "--context", "info", uid=uid)
-    until(lambda: PAUSE.read_text() == "held\n", "the call held at its end")
-    assert together(neighbour)[0] == pytest.approx(50, abs=NEAR)
-    assert counter(host, "used_ns") > 0
+    program = one.popen(*pinned, "renew", "new", "8", "50", uid=uid)
+    until(lambda: _idle(b"renew\0new"), "the program that makes channels")
+    told = json.loads(program.communicate(timeout=120 * SLOWNESS)[0])
+    for process in others:
+        process.kill()
+    WORKS_MS.write_text("0\n")
     PAUSE.write_text("\n")
+    assert told["made"] > 5, told
+    assert told["share_permille"] <= 200, told
+
+
+def _idle(command: bytes) -> bool:
+    """Have every process that was started so compute when nobody else does; True: there is one."""
+    found = False
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().startswith(command):
+                os.sched_setscheduler(int(path.parent.name), os.SCHED_IDLE, os.sched_param(0))
+                found = True
+    return found
 
 
 @USERS

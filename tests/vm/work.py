@@ -40,7 +40,7 @@ class Work:
         card: N of ``/dev/nvidiaN``.
         slice_us: the timeslice that it asks for, if any.
         processes: how many do so side by side in the container.
-        by_channel: its group gets to run by the name of a channel of its.
+        by_channel: its channels get to run one by one, not by their group.
         by_duplicate: likewise, by that of a duplicate of the group.
         duplicates: its address space, context share and doorbell are duplicates alone.
         any_engine: its group names no engine.

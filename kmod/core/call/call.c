@@ -480,13 +480,6 @@ bool cgpu_call_takes_host(const struct cgpu_call *call)
 		call->req.hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR);
 }
 
-bool cgpu_call_schedules(struct cgpu_tenant *tenant, const struct cgpu_call *call)
-{
-	return cgpu_object_set_scheduled(&tenant->objects,
-					 cgpu_object_find(&tenant->objects, call->req.hClient,
-							  call->req.hObject));
-}
-
 bool cgpu_call_wants_post(const struct cgpu_call *call)
 {
 	return !is_unseen_control(call) || call->pinned_count || call->held_count ||
@@ -552,6 +545,8 @@ static bool takes_nothing(const struct cgpu_call *call)
 	case CGPU_OP_UVM_PARALLELISM:
 	case CGPU_OP_UVM_CREATE_EXTERNAL:
 		return true;
+	case CGPU_OP_CONTROL:
+		return call->schedules;
 	case CGPU_OP_OS_EVENT:
 		return call->req.nr == NV_ESC_FREE_OS_EVENT;
 	default:

@@ -128,7 +128,11 @@ struct cgpu_call {
 	uint32_t promised_files;
 	uint64_t promised_tables_bytes; /* page tables, on promised_cards (bit set) */
 	uint32_t promised_cards;
-	bool schedules;         /* GPFIFO_SCHEDULE: before the driver is asked a door may say so */
+	/*
+	 * GPFIFO_SCHEDULE: it opens what a gate has shut. A door keeps gates from moving from
+	 * before the driver is asked until it has shut again what cgpu_call_post() left open.
+	 */
+	bool schedules;
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
 	/*
@@ -152,12 +156,6 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 bool cgpu_call_wants_room(const struct cgpu_call *call);
 /* Return: it asks for memory of the host, of which cgpu_ledger_limit_host() says how much. */
 bool cgpu_call_takes_host(const struct cgpu_call *call);
-/*
- * Of one that `schedules`, after cgpu_call_pre() said FORWARD: what it is about counts as scheduled
- * from here on, whatever becomes of the call, so that a gate finds it however long
- * the caller is on its way. Return: something of it was not before.
- */
-bool cgpu_call_schedules(struct cgpu_tenant *tenant, const struct cgpu_call *call);
 /* Return: false: nothing follows from what the driver does; leave post out. */
 bool cgpu_call_wants_post(const struct cgpu_call *call);
 

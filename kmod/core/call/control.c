@@ -101,6 +101,25 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 	}
 }
 
+static bool is_schedule(uint32_t cmd)
+{
+	return cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE || cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+}
+
+/* What was scheduled, or may have been. Drivers before 575 know of no bSkipEnable. */
+static void note_scheduled(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+{
+	const struct cgpu_request *req = &call->req;
+	const uint32_t skip = offsetof(struct nv_gpfifo_schedule, bSkipEnable);
+	bool enables = done && req->params_size &&
+		       call->params[offsetof(struct nv_gpfifo_schedule, bEnable)] &&
+		       (req->params_size <= skip || !call->params[skip]);
+
+	cgpu_object_set_enabled(&tenant->objects,
+				cgpu_object_find(&tenant->objects, req->hClient, req->hObject),
+				enables);
+}
+
 /* As CUDA leaves it. A level outlives the policy under which it was set, and slices go by it. */
 static bool sets_interleave_level(uint32_t cmd)
 {
@@ -217,8 +236,11 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	cgpu_pin(tenant, call, index);
-	call->schedules = req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
-			  req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+	if (is_schedule(req->cmd)) {
+		call->schedules = true;
+		call->card = card;
+		cgpu_object_set_scheduled(&tenant->objects, index);
+	}
 	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
 		return pre_preemption_mode(call);
 	if (sets_interleave_level(req->cmd))
@@ -268,6 +290,8 @@ void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD ||
 	    call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD)
 		cgpu_fail_export(tenant, call);
+	else if (is_schedule(call->req.cmd))
+		note_scheduled(tenant, call, false);
 }
 
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -303,9 +327,7 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 					offsetof(struct nv_import_objects, objects));
 	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
 	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
-		cgpu_object_set_scheduled(&tenant->objects,
-					  cgpu_object_find(&tenant->objects, req->hClient,
-							   req->hObject));
+		note_scheduled(tenant, call, true);
 		return CGPU_DONE;
 	default:
 		return CGPU_DONE;

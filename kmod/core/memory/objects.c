@@ -266,8 +266,10 @@ static void leave_handles(struct cgpu_objects *objects, const struct cgpu_object
 		return;
 	next = cgpu_object_at(objects, object->next_handle);
 	prev = cgpu_object_at(objects, object->prev_handle);
-	if (!(object->flags & CGPU_OBJECT_DUPLICATE))
+	if (!(object->flags & CGPU_OBJECT_DUPLICATE)) {
 		next->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
+		next->flags |= object->flags & CGPU_OBJECT_SHUT;
+	}
 	next->prev_handle = object->prev_handle;
 	prev->next_handle = object->next_handle;
 	if (next == prev)
@@ -312,7 +314,8 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	}
 	object->identity = same ? same->identity : object->serial;
 	if (same) {
-		object->flags |= same->flags & CGPU_OBJECT_SCHEDULED;
+		object->flags |= same->flags & (source ? CGPU_OBJECT_SCHEDULED |
+						CGPU_OBJECT_ENABLED : CGPU_OBJECT_SCHEDULED);
 		object->engineType = same->engineType;
 	}
 	object->next_runnable = objects->first_runnable;
@@ -323,20 +326,44 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	objects->runnable_changes++;
 }
 
-bool cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
+void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
 {
 	uint32_t identity = cgpu_object_at(objects, index)->identity;
-	bool anew = !(cgpu_object_at(objects, index)->flags & CGPU_OBJECT_SCHEDULED);
 
 	cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
 	objects->runnable_changes++;
 	for (index = objects->first_runnable; identity && index;
 	     index = cgpu_object_at(objects, index)->next_runnable)
-		if (cgpu_object_at(objects, index)->identity == identity) {
-			anew |= !(cgpu_object_at(objects, index)->flags & CGPU_OBJECT_SCHEDULED);
+		if (cgpu_object_at(objects, index)->identity == identity)
 			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
-		}
-	return anew;
+}
+
+static void set_enabled(struct cgpu_object *object, bool enabled)
+{
+	if (object->flags & CGPU_OBJECT_ENABLED)
+		return;
+	object->flags &= ~(uint32_t)(CGPU_OBJECT_SHUT | CGPU_OBJECT_REFUSED);
+	if (enabled)
+		object->flags |= CGPU_OBJECT_ENABLED;
+}
+
+void cgpu_object_set_enabled(struct cgpu_objects *objects, uint32_t index, bool enabled)
+{
+	const struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t identity = object->identity, first = index;
+
+	objects->runnable_changes++;
+	if (cgpu_is_channel_class(object->hClass)) {
+		do {
+			set_enabled(cgpu_object_at(objects, index), enabled);
+			index = cgpu_object_at(objects, index)->next_handle;
+		} while (index && index != first);
+		return;
+	}
+	for (index = objects->first_runnable; identity && index;
+	     index = cgpu_object_at(objects, index)->next_runnable)
+		if (cgpu_object_at(objects, index)->identity == identity)
+			set_enabled(cgpu_object_at(objects, index), enabled);
 }
 
 void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,

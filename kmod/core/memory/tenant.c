@@ -437,23 +437,6 @@ uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 	return count;
 }
 
-uint32_t cgpu_tenant_shut_in(const struct cgpu_tenant *tenant, uint32_t hClient, uint32_t hObject,
-			     struct cgpu_handle *out, uint32_t max)
-{
-	uint32_t index = cgpu_object_find(&tenant->objects, hClient, hObject);
-	uint32_t identity = cgpu_object_at(&tenant->objects, index)->identity, count = 0;
-
-	for (index = tenant->objects.first_runnable; identity && index && count < max;
-	     index = cgpu_object_at(&tenant->objects, index)->next_runnable) {
-		const struct cgpu_object *object = cgpu_object_at(&tenant->objects, index);
-
-		if (object->identity == identity && object->flags & CGPU_OBJECT_SHUT &&
-		    !(object->flags & CGPU_OBJECT_REFUSED))
-			out[count++] = (struct cgpu_handle){ object->hClient, object->hObject };
-	}
-	return count;
-}
-
 void cgpu_tenant_not_shut(struct cgpu_tenant *tenant, const struct cgpu_handle *channel)
 {
 	uint32_t index = cgpu_object_find(&tenant->objects, channel->hClient, channel->hObject);

@@ -193,9 +193,6 @@ uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
  */
 uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 			  struct cgpu_handle *out, uint32_t max);
-/* Those of that group, or that channel's, that a gate holds. Return: how many, at most `max`. */
-uint32_t cgpu_tenant_shut_in(const struct cgpu_tenant *tenant, uint32_t hClient, uint32_t hObject,
-			     struct cgpu_handle *out, uint32_t max);
 /* The same for one object alone. Return: true: it is now marked as it was not before. */
 bool cgpu_tenant_mark(struct cgpu_object *object, uint32_t card, bool shut);
 /*

@@ -115,6 +115,7 @@ struct nv_fecs_bind_evtbuf { uint32_t hEventBuffer, recordSize, levelOfDetail, e
 struct nv_gr_preemption_mode { uint32_t flags, hChannel, gfxpPreemptMode, cilpPreemptMode;
 			       uint64_t grRouteInfo[2]; };
 struct nv_timeslice { uint64_t timesliceUs; };
+struct nv_gpfifo_schedule { uint8_t bEnable, bSkipSubmit, bSkipEnable; /* this one from 575 on */ };
 
 /* class/cl90cd.h, cl90cdtypes.h, cl90cdfecs.h, ctrl90cd.h: the log of context switches */
 struct nv_event_buffer_alloc {

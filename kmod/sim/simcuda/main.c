@@ -32,7 +32,7 @@ static const char usage[] =
 "  --old-alloc      RM_ALLOC in its 32-byte form\n"
 "  --xfer           every command inside IOCTL_XFER_CMD\n"
 "  --heap 2|6|14    allocate by this VID_HEAP_CONTROL function\n"
-"  --by-channel     let groups run by the name of a channel of theirs\n"
+"  --by-channel     let groups run channel by channel\n"
 "  --by-duplicate   let groups run by the name of a duplicate of theirs\n"
 "  --duplicates     have the address space, context share and doorbell by duplicates alone\n"
 "  --any-engine     the group that computes names no engine\n"

@@ -445,7 +445,8 @@ static int make_channel(struct sc *sc, int i, u32 group, u32 share, u32 engine, 
 	return sc_uvm(sc, UVM_REGISTER_CHANNEL, &reg, 48);
 }
 
-static int schedule_group(struct sc *sc, u32 group, u32 channel)
+/* A channel runs when it is scheduled, or its group was while it had it. */
+static int schedule_group(struct sc *sc, u32 group, const u32 *channels, int count)
 {
 	u8 enable[3] = { 1, 0, 0 };
 	u32 size = sc->branch >= 580 ? 3 : 2, own = group;
@@ -457,10 +458,11 @@ static int schedule_group(struct sc *sc, u32 group, u32 channel)
 		if (ret)
 			return ret;
 	}
-	if (sc->opt.by_channel) /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
-		return sc_rm_control(sc, channel, 0xa06f0103, enable, size);
-	/* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
-	return sc_rm_control(sc, group, 0xa06c0101, enable, size);
+	if (!sc->opt.by_channel) /* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
+		return sc_rm_control(sc, group, 0xa06c0101, enable, size);
+	for (ret = 0; !ret && count; count--) /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
+		ret = sc_rm_control(sc, *channels++, 0xa06f0103, enable, size);
+	return ret;
 }
 
 /* In place of the object a duplicate of it, in the same client. */
@@ -509,7 +511,7 @@ int sc_context(struct sc *sc)
 	struct { u32 index, flags; u64 rest[6]; } vas = { 0 };
 	u64 slice = 2048;
 	u32 engine;
-	int g, c, i = 0, ret;
+	int g, c, i = 0, count, ret;
 
 	ret = sc_rm_alloc(sc, sc->subdevice, &sc->usermode, sc->usermode_class, NULL, 0) ?:
 	      replace(sc, sc->subdevice, &sc->usermode);
@@ -556,14 +558,15 @@ int sc_context(struct sc *sc)
 			if (ret)
 				return ret;
 		}
-		for (c = 0; c < (g ? SC_COPY_CHANNELS : SC_GR_CHANNELS); c++, i++) {
+		count = g ? SC_COPY_CHANNELS : SC_GR_CHANNELS;
+		for (c = 0; c < count; c++, i++) {
 			ret = make_channel(sc, i, sc->group[g], g ? 0 : sc->share, engine, !g);
 			if (ret)
 				return ret;
 		}
 		if (!g && sc->opt.early_ns)
 			launch_early(sc);
-		ret = schedule_group(sc, sc->group[g], sc->channel[i - 1]);
+		ret = schedule_group(sc, sc->group[g], &sc->channel[i - count], count);
 		if (ret)
 			return ret;
 	}
@@ -590,7 +593,7 @@ int sc_renew(struct sc *sc, int channel, bool same_handle)
 	if (!same_handle)
 		sc->channel[channel] = 0;
 	ret = make_channel(sc, channel, sc->group[0], sc->share, 1, true);
-	return ret ? ret : schedule_group(sc, sc->group[0], sc->channel[channel]);
+	return ret ? ret : schedule_group(sc, sc->group[0], &sc->channel[channel], 1);
 }
 
 /* ---- memory ---- */

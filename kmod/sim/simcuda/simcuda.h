@@ -16,7 +16,7 @@
 #define SC_CHANNELS		(SC_GR_CHANNELS + SC_COPY_GROUPS * SC_COPY_CHANNELS)
 
 struct sc_options {
-	bool by_channel;	/* groups get to run by the name of a channel of theirs */
+	bool by_channel;	/* channels get to run one by one, not by their group */
 	bool by_duplicate;	/* of a duplicate of theirs, in the same client */
 	bool duplicates;	/* what can be duplicated is there by a duplicate alone */
 	bool any_engine;	/* the group that computes names no engine */

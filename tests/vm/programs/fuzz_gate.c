@@ -151,7 +151,7 @@ static u32 open_channels(u32 cards, u32 *groups)
 		    pid == above.pid)
 			continue;
 		++*groups;
-		open += channels - shut;
+		open += scheduled - shut;
 	}
 	if (file)
 		fclose(file);

@@ -152,21 +152,20 @@ static long long uncharged_bytes(void)
 	return stat_path ? used_bytes() - charged : 0;
 }
 
-/* Channels that may compute: of groups that are scheduled, those that are not shut. */
+/* Channels that may compute: of those that are scheduled, who is not shut. */
 static int ungated(void)
 {
-	unsigned int channels, engine, scheduled, shut;
+	unsigned int engine, scheduled, shut;
 	int count = 0;
 	char *line;
 
 	read_file("/proc/driver/nvidia-sim", text, sizeof(text));
 	for (line = text; (line = strstr(line, "\n group ")); line++) {
-		if (sscanf(line, "\n group %*u slice_us %*u busy_ns %*u channels %u interleave %*u "
-			   "engine %u scheduled %u shut %u", &channels, &engine, &scheduled,
-			   &shut) != 4)
+		if (sscanf(line, "\n group %*u slice_us %*u busy_ns %*u channels %*u interleave %*u "
+			   "engine %u scheduled %u shut %u", &engine, &scheduled, &shut) != 3)
 			die("nvidia-sim", 1);
-		if (scheduled && engine < COPY_ENGINE)
-			count += channels - shut;
+		if (engine < COPY_ENGINE)
+			count += scheduled - shut;
 	}
 	return count;
 }
