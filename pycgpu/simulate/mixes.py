@@ -2,15 +2,17 @@
 """Random mixes of tenants that pause, saturate and work for long; and what each missed.
 
 What is promised: in each second in which a tenant always has work it gets its share, and what it
-wanted where that is less. What it was ahead by when the second began counts: who wakes with a claim
-has its share of a second at once, and waits afterwards.
+wanted where that is less. What it was ahead by when the second began counts, up to a claim: who
+wakes with one has its share of a second at once, and waits afterwards.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from . import serving
 from .scenario import MS, Run, Scenario, Tenant, entitlements
@@ -72,40 +74,59 @@ def _own(tenant: Tenant) -> float:
     return tenant.step_ns / (step_ns + 4 / 3 * tenant.host_ns)
 
 
-def shortfalls(result: Run) -> Iterator[float]:
-    """Yield, for each tenant that had work, points of the card it missed in its worst second."""
+def _sums(row: Sequence[float]) -> list[float]:
+    """Return what a row's bins are together up to each of them."""
+    return [0, *accumulate(row)]
+
+
+def misses(result: Run, every_ns: int) -> Iterator[list[float]]:
+    """
+    Yield, for each tenant that had work, points of the card that it missed in each second.
+
+    Args:
+        every_ns: so far apart seconds begin, the first a second after the start.
+    """
     scenario = result.scenario
     bin_ns = scenario.bin_ns
-    width = SECOND_NS // bin_ns
-    seconds = scenario.duration_ns // SECOND_NS
-    for i, (tenant, given) in enumerate(zip(scenario.tenants, entitlements(scenario), strict=True)):
+    width, bins = SECOND_NS // bin_ns, len(result.lost[0])
+    shares = entitlements(scenario)
+    # switching takes from what is nobody's first; beyond that what is lost to it is everybody's
+    lost = _sums(result.lost[0])
+    nobodys = max(0.0, 1 - sum(given.share for given in shares))
+    everybodys = max(0.0, 1 - nobodys * bins * bin_ns / lost[-1]) if lost[-1] else 0.0
+    kept = [1 - everybodys * gone / bin_ns for gone in result.lost[0]]
+    # a claim is to a share of a second, less half a period
+    claim_ns = SECOND_NS - result.cards[0]["period_ns"] / 2
+    for i, (tenant, given) in enumerate(zip(scenario.tenants, shares, strict=True)):
         share = given.share * _own(tenant)
-        held, backlog = result.held[i], result.backlog[i]
-        # what is lost to switching is everybody's
-        due = [
-            share * work * (1 - lost / bin_ns)
-            for work, lost in zip(backlog, result.lost[0], strict=True)
-        ]
+        backlog = result.backlog[i]
         if not any(backlog[width:]):
             continue
-        worst = 0.0
-        for begin in range(width, seconds * width, width):
+        held, worked = _sums(result.held[i]), _sums(backlog)
+        due = _sums([share * work * k for work, k in zip(backlog, kept, strict=True)])
+        ahead = [a - b for a, b in zip(held, due, strict=True)]
+        pauses = [at for at, work in enumerate(backlog) if work < BUSY_BIN * bin_ns]
+        row = []
+        for begin in range(width, bins - width + 1, every_ns // bin_ns):
             end = begin + width
-            whole_ns = sum(bin_ns - lost for lost in result.lost[0][begin:end])
-            ahead_ns = most_ns = 0.0
-            for at in range(begin - 1, begin - width - 1, -1):
-                ahead_ns += held[at] - due[at]
-                most_ns = max(most_ns, ahead_ns)
-            if sum(backlog[begin:end]) >= BUSY_SECOND * SECOND_NS:
-                missed = share - sum(held[begin:end]) / whole_ns
+            whole_ns = SECOND_NS - max(0, lost[end] - lost[begin] - nobodys * SECOND_NS)
+            lead_ns = min(ahead[begin] - min(ahead[begin - width : begin + 1]), share * claim_ns)
+            if worked[end] - worked[begin] >= BUSY_SECOND * SECOND_NS:
+                missed_ns = share * whole_ns - (held[end] - held[begin]) - lead_ns
             else:
-                missed = (sum(due[begin:end]) - sum(held[begin:end])) / whole_ns
+                missed_ns = ahead[begin] - ahead[end] - lead_ns
+                after = bisect_left(pauses, end)
+                # what it asked for before it paused it has had
+                if after and (last := pauses[after - 1]) > begin:
+                    missed_ns = min(missed_ns, max(ahead[last : last + 2]) - ahead[end])
                 # no more than what was left undone
-                left_ns = 0
-                for at in range(end, min(len(held), end + width)):
-                    if backlog[at] < BUSY_BIN * bin_ns:
-                        break
-                    left_ns += held[at]
-                missed = min(missed, left_ns / SECOND_NS)
-            worst = max(worst, 100 * (missed - most_ns / whole_ns))
-        yield worst
+                done = pauses[after] + 1 if after < len(pauses) else bins
+                missed_ns = min(missed_ns, held[min(done, end + width)] - held[end])
+            row.append(100 * missed_ns / whole_ns)
+        yield row
+
+
+def shortfalls(result: Run) -> Iterator[float]:
+    """Yield, for each tenant that had work, points of the card it missed in its worst second."""
+    for row in misses(result, SECOND_NS):
+        yield max([0.0, *row])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from ._runlist import ffi, lib
@@ -177,12 +178,8 @@ def percentile(ascending: Sequence[float], fraction: float) -> float:
 
 
 def _sliding(row: list[int], width: int) -> list[int]:
-    total = sum(row[:width])
-    sums = [total]
-    for gone, come in zip(row, row[width:], strict=False):
-        total += come - gone
-        sums.append(total)
-    return sums
+    sums = [0, *accumulate(row)]
+    return [end - begin for begin, end in zip(sums, sums[min(width, len(row)) :], strict=False)]
 
 
 def _tenant(tenant: Tenant, keep: list[object]) -> dict[str, object]:
