@@ -92,14 +92,19 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 	return false;
 }
 
+/* Of what the bins reach back for: up to one of them more than a second. */
+static uint64_t part_of_bins(uint64_t ppm)
+{
+	return cgpu_part(CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1) *
+				 CGPU_SCHED_FAIR_BINS, ppm);
+}
+
 /* And it has held its floor of the last second. */
 static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
 {
-	/* the bins reach back for up to one of them more; and it waits for its turn */
-	uint64_t span_ns = CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1) *
-			   CGPU_SCHED_FAIR_BINS;
-	uint64_t floor_ns = cgpu_part(span_ns, s->share[slot].floor_ppm);
+	uint64_t floor_ns = part_of_bins(s->share[slot].floor_ppm);
 
+	/* it waits for its turn */
 	floor_ns += floor_ns ? s->plan.period_ns / 4 : 0;
 	return is_below(s, slot) && s->slot[slot].fair.recent_ns >= floor_ns;
 }
@@ -665,6 +670,15 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
 }
 
+/* It never pauses; or it has no claim, and has not had its share of a second of late. */
+static bool may_be_urgent(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+
+	return !f->pauses || (!f->claims && !cgpu_divides(s, slot, now_ns) &&
+			      f->recent_ns < part_of_bins(share(s, slot)));
+}
+
 /*
  * One that never pauses could not run ahead of its ceiling while the others slept: a claim
  * does not keep it waiting for its whole length. Return: when to ask again.
@@ -678,11 +692,14 @@ static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now
 		behind_ns = f->lag_ns;
 	if (f->is_urgent)
 		most_ns -= CGPU_SCHED_BUDGET_URGENT_NS;
-	f->is_urgent = behind_ns > most_ns && !f->pauses && runnable(s, slot);
+	f->is_urgent = runnable(s, slot) && may_be_urgent(s, slot, now_ns) &&
+		       behind_ns > most_ns;
 	if (f->is_urgent)
 		return now_ns + CGPU_SCHED_BUDGET_URGENT_NS;
-	if (f->pauses || !runnable(s, slot))
+	if (!runnable(s, slot))
 		return NEVER;
+	if (f->pauses)
+		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
 	return now_ns + (uint64_t)(CGPU_SCHED_BUDGET_BEHIND_NS + 1 - behind_ns);
 }
 
