@@ -184,7 +184,7 @@ def verify(arguments: argparse.Namespace, console: Console) -> int:
         for row in rows:
             table.add_row(*map(_cell, list(row.values())[1:-1]))
         # numbers cut short would say nothing: a narrow terminal wraps the lines
-        console.width = max(console.width, 132)
+        console.width = max(console.width, 158)
         console.print(table)
     for row in rows:
         for name, measures in row["broken"].items():

@@ -86,7 +86,7 @@ def hold(scenario: Scenario) -> None:
     verdict = check.judge(result)
     if verdict.on_demand:
         # a random mix may be harder than the matrix: up to 2.25 points in 231 of 232, 3.93 in one
-        assert verdict.error_1s is None or verdict.error_1s <= 3 * check.PAUSING_ERROR_1S
+        assert verdict.error_1s is None or verdict.error_1s <= 3.75
         return
     assert verdict.broken() == []
 
@@ -361,6 +361,8 @@ def test_check_prints_one_object_a_policy() -> None:
     assert [row["name"] for row in rows] == list(POLICIES)
     for name in (
         "max_error_1s",
+        "shortfall_1s",
+        "shortfall_any_1s",
         "max_error_100ms",
         "bound_100ms",
         "ceiling_excess_max",
@@ -371,9 +373,22 @@ def test_check_prints_one_object_a_policy() -> None:
         assert all(name in row for row in rows)
 
 
+def test_who_pauses_is_judged_by_several_seeds_of_each_policy() -> None:
+    seen: list[int] = []
+    for policy in check.CONSERVING:
+        scenarios = dict(check.matrix(policy))
+        assert len(check.seeds(policy, scenarios["2 backlogged"])) == 1
+        seen += check.seeds(policy, scenarios["long bursts"])
+    assert len(set(seen)) == check.SEEDS * len(check.CONSERVING)
+
+
 def test_a_broken_bound_is_reported() -> None:
     worse = check.Verdict(error_1s=0.6).worse(check.Verdict(error_1s=0.1, jain=0.99))
     assert worse.broken() == ["max_error_1s", "jain_min"]
+    missed = check.Verdict(shortfall_1s=0.9, shortfall_any_1s=1.4, on_demand=True)
+    assert missed.broken() == []
+    worse = missed.worse(check.Verdict(shortfall_1s=1.1, shortfall_any_1s=1.6))
+    assert worse.broken() == ["shortfall_1s", "shortfall_any_1s"]
     assert check.Verdict(error_100ms=3.0, bound_100ms=2.9).broken() == ["max_error_100ms"]
     assert check.Verdict(error_1s=0.4, ceiling_excess=0.9, idle_ratio=0.01).broken() == []
 
