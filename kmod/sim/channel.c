@@ -171,13 +171,13 @@ void nvsim_tsg_restart(struct nvsim_tsg *tsg, bool force)
 }
 
 /*
- * A channel does not run before it is scheduled, by itself or with its group, which takes
- * back each disable before it. Later ones it leaves as they are, enabling or not (H200,
+ * A channel does not run before it is scheduled, by itself or with its group. Its first time,
+ * and its group's own, take back each disable before. Later ones leave them as they are (H200,
  * 580.159.04: disabled, then scheduled again, by its group, by itself, or unscheduled first).
  */
-static void enable_channel(struct nvsim_chan *ch)
+static void enable_channel(struct nvsim_chan *ch, bool first)
 {
-	if (ch->scheduled)
+	if (ch->scheduled && !first)
 		return;
 	ch->scheduled = true;
 	ch->disabled = 0;
@@ -192,7 +192,7 @@ void nvsim_chan_schedule(struct nvsim_chan *ch, bool enable)
 	if (!enable)
 		return;
 	e = lock_advanced(ch->tsg);
-	enable_channel(ch);
+	enable_channel(ch, false);
 	unlock_kick(e);
 }
 
@@ -205,7 +205,8 @@ void nvsim_tsg_schedule(struct nvsim_tsg *tsg, bool enable)
 		return;
 	e = lock_advanced(tsg);
 	list_for_each_entry(ch, &tsg->channels, of_tsg)
-		enable_channel(ch);
+		enable_channel(ch, !tsg->scheduled);
+	tsg->scheduled = true;
 	unlock_kick(e);
 }
 

@@ -35,6 +35,7 @@ struct nvsim_tsg {
 	u64 slice_ns;
 	u64 busy_ns;
 	u32 engine_type, id, interleave, nchans;
+	bool scheduled;			/* as a whole */
 	bool cilp;			/* interrupted in the middle of a block */
 	u64 hidden_bytes;
 };

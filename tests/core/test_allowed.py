@@ -1422,45 +1422,54 @@ def test_what_the_driver_schedules_first_is_open_whatever_was_shut_before() -> N
     container = Runs()
     container.schedule(0x11, SCHEDULE_CHANNEL)
     assert container.shut() == {0x11, 0x12}
-    container.schedule(0x11, SCHEDULE_CHANNEL)
-    assert container.shut() == set()
     container.schedule(0x12, SCHEDULE_CHANNEL)
     assert container.shut() == {0x12}
     container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS))
     assert container.shut() == {0x13}
+    # the first time that its group is scheduled as one opens all of it
     container.schedule(0x10)
-    assert container.shut() == {0x13}
+    assert container.shut() == {0x11, 0x12, 0x13}
+    container.alloc(CLIENT, 0x10, 0x14, nv.CHANNEL, channel_params(GRAPHICS))
+    assert container.shut() == {0x14}
     container.schedule(0x10)
-    container.schedule(0x13, SCHEDULE_CHANNEL)
-    assert container.shut() == set()
+    assert container.shut() == {0x14}
 
 
-def test_a_channel_is_enabled_under_each_of_its_handles() -> None:
+def test_the_driver_is_asked_to_schedule_what_was_not_alone() -> None:
     container = Runs()
+    container.dup(0x20, 0x10)
     container.dup(0x21, 0x11)
-    container.schedule(0x21, SCHEDULE_CHANNEL)
-    container.dup(0x22, 0x11)
-    assert container.shut() == {0x11, 0x12}
-    for handle in (0x11, 0x21, 0x22):
-        container.schedule(handle, SCHEDULE_CHANNEL)
+    for handle, cmd in ((0x21, SCHEDULE_CHANNEL), (0x10, SCHEDULE_GROUP)):
+        container.schedule(handle, cmd)
+        container.dup(handle + 0x20, handle)
+    container.shut()
+    for handle, cmd in (
+        *((handle, SCHEDULE_GROUP) for handle in (0x10, 0x20, 0x30)),
+        *((handle, SCHEDULE_CHANNEL) for handle in (0x11, 0x12, 0x21, 0x41)),
+    ):
+        for params in (b"\1\0\0", b"\1\0", b"\1\0\1"):
+            verdict, call = container.control(cmd, params, handle)
+            assert (verdict, call.status) == (Verdict.ANSWER, nv.OK), (handle, params)
     assert container.shut() == set()
-    container.schedule(0x10)
-    assert container.shut() == {0x12}
     # whoever is its first handle from now on is shut as that was, and opened
     container.free(0x11)
     assert container.shut() == set()
     assert len(container.tenant.gate(1, False)) == 2
 
 
-@pytest.mark.parametrize("params", [b"\1\0\1", b"\0\0\0", b"\0\0"])
-def test_what_is_not_enabled_by_a_schedule_is_open_after_the_next(params: bytes) -> None:
+@pytest.mark.parametrize(("handle", "cmd"), [(0x10, SCHEDULE_GROUP), (0x12, SCHEDULE_CHANNEL)])
+def test_nobody_is_unscheduled_or_scheduled_by_halves(handle: int, cmd: int) -> None:
     container = Runs()
-    container.schedule(0x10, params=params)
-    assert container.shut() == {0x11, 0x12}
-    container.schedule(0x10, params=b"\1\0\0"[: len(params)])
-    assert container.shut() == {0x11, 0x12}
-    container.schedule(0x10)
+    for params, status in (
+        *((params, nv.OK) for params in (b"\0\0", b"\0\0\0", b"\0\1\1")),
+        *((params, nv.NOT_SUPPORTED) for params in (b"\1\1", b"\1\1\0", b"\1\0\1")),
+    ):
+        verdict, call = container.control(cmd, params, handle)
+        assert (verdict, call.status) == (Verdict.ANSWER, status), params
     assert container.shut() == set()
+    # which the driver refuses
+    verdict, call = container.control(cmd, b"\1", handle)
+    assert verdict is Verdict.FORWARD and call.raw.schedules
 
 
 def test_of_a_schedule_that_fails_or_is_lost_all_may_be_open() -> None:
@@ -1474,6 +1483,4 @@ def test_of_a_schedule_that_fails_or_is_lost_all_may_be_open() -> None:
             call.post(-errno.EFAULT)
         assert container.shut() == {0x11, 0x12}
     container.schedule(0x10)
-    container.shut()
-    assert container.control(SCHEDULE_GROUP, b"\1\0\0", 0x10)[1].post(-errno.EFAULT) is Verdict.DONE
-    assert container.shut() == set()
+    assert container.shut() == {0x11, 0x12}

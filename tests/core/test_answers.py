@@ -468,7 +468,7 @@ def test_a_channel_is_shut_once_and_opened_once() -> None:
         container.alloc(CLIENT, group, channel, nv.CHANNEL)
     assert container.tenant.gate(1, True) == []  # never scheduled
     for group in (0x30, 0x50):
-        _, call = container.control(0xA06C0101, bytes(3), group)
+        _, call = container.control(0xA06C0101, b"\1\0\0", group)
         assert call.post() is Verdict.DONE
     assert container.tenant.gate(0, True) == []
     assert sorted(container.tenant.gate(1, True)) == [(CLIENT, 0x31), (CLIENT, 0x32)]
@@ -487,7 +487,7 @@ def test_a_channel_that_the_driver_would_not_shut_comes_up_in_the_next_pass() ->
     container.alloc(CLIENT, DEVICE, 0x30, nv.GROUP, nv.group_params(0, 1))
     for channel in (0x31, 0x32):
         container.alloc(CLIENT, 0x30, channel, nv.CHANNEL)
-    _, call = container.control(0xA06C0101, bytes(3), 0x30)
+    _, call = container.control(0xA06C0101, b"\1\0\0", 0x30)
     assert call.post() is Verdict.DONE
     assert len(container.tenant.gate(1, True)) == 2
     refused = ffi.new("struct cgpu_handle *", {"hClient": CLIENT, "hObject": 0x31})

@@ -106,18 +106,36 @@ static bool is_schedule(uint32_t cmd)
 	return cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE || cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
 }
 
-/* What was scheduled, or may have been. Drivers before 575 know of no bSkipEnable. */
+/*
+ * Who is enabled already stays so, and nobody is taken off its runlist: whether a later enabling
+ * would open what is shut is the driver's to know, and no program asks for either. The same of
+ * what would schedule a channel by halves.
+ */
+static int pre_schedule(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index)
+{
+	const struct nv_gpfifo_schedule *params = (const void *)call->params;
+	uint32_t card = cgpu_object_at(&tenant->objects, index)->card;
+	bool whole = call->req.params_size > offsetof(struct nv_gpfifo_schedule, bSkipEnable);
+
+	if (call->req.params_size >= offsetof(struct nv_gpfifo_schedule, bSkipEnable)) {
+		if (!params->bEnable || cgpu_object_is_enabled(&tenant->objects, index))
+			return cgpu_answer(call, NV_OK);
+		if (params->bSkipSubmit || (whole && params->bSkipEnable))
+			return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
+	}
+	call->schedules = true;
+	call->card = card;
+	cgpu_object_set_scheduled(&tenant->objects, index);
+	return CGPU_FORWARD;
+}
+
 static void note_scheduled(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
 {
 	const struct cgpu_request *req = &call->req;
-	const uint32_t skip = offsetof(struct nv_gpfifo_schedule, bSkipEnable);
-	bool enables = done && req->params_size &&
-		       call->params[offsetof(struct nv_gpfifo_schedule, bEnable)] &&
-		       (req->params_size <= skip || !call->params[skip]);
 
 	cgpu_object_set_enabled(&tenant->objects,
 				cgpu_object_find(&tenant->objects, req->hClient, req->hObject),
-				enables);
+				done);
 }
 
 /* As CUDA leaves it. A level outlives the policy under which it was set, and slices go by it. */
@@ -236,11 +254,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	cgpu_pin(tenant, call, index);
-	if (is_schedule(req->cmd)) {
-		call->schedules = true;
-		call->card = card;
-		cgpu_object_set_scheduled(&tenant->objects, index);
-	}
+	if (is_schedule(req->cmd))
+		return pre_schedule(tenant, call, index);
 	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
 		return pre_preemption_mode(call);
 	if (sets_interleave_level(req->cmd))

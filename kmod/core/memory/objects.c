@@ -338,9 +338,9 @@ void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)
 			cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_SCHEDULED;
 }
 
-static void set_enabled(struct cgpu_object *object, bool enabled)
+static void set_enabled(struct cgpu_object *object, bool enabled, bool first)
 {
-	if (object->flags & CGPU_OBJECT_ENABLED)
+	if (object->flags & CGPU_OBJECT_ENABLED && !first)
 		return;
 	object->flags &= ~(uint32_t)(CGPU_OBJECT_SHUT | CGPU_OBJECT_REFUSED);
 	if (enabled)
@@ -350,20 +350,40 @@ static void set_enabled(struct cgpu_object *object, bool enabled)
 void cgpu_object_set_enabled(struct cgpu_objects *objects, uint32_t index, bool enabled)
 {
 	const struct cgpu_object *object = cgpu_object_at(objects, index);
-	uint32_t identity = object->identity, first = index;
+	uint32_t identity = object->identity, begin = index;
+	bool first = !(object->flags & CGPU_OBJECT_ENABLED);
 
 	objects->runnable_changes++;
 	if (cgpu_is_channel_class(object->hClass)) {
 		do {
-			set_enabled(cgpu_object_at(objects, index), enabled);
+			set_enabled(cgpu_object_at(objects, index), enabled, false);
 			index = cgpu_object_at(objects, index)->next_handle;
-		} while (index && index != first);
+		} while (index && index != begin);
 		return;
 	}
 	for (index = objects->first_runnable; identity && index;
 	     index = cgpu_object_at(objects, index)->next_runnable)
 		if (cgpu_object_at(objects, index)->identity == identity)
-			set_enabled(cgpu_object_at(objects, index), enabled);
+			set_enabled(cgpu_object_at(objects, index), enabled, first);
+}
+
+bool cgpu_object_is_enabled(const struct cgpu_objects *objects, uint32_t index)
+{
+	const struct cgpu_object *object = cgpu_object_at(objects, index);
+	uint32_t identity = object->identity;
+	bool any = false;
+
+	if (cgpu_is_channel_class(object->hClass))
+		return object->flags & CGPU_OBJECT_ENABLED;
+	for (index = objects->first_runnable; identity && index; index = object->next_runnable) {
+		object = cgpu_object_at(objects, index);
+		if (object->identity != identity || !cgpu_is_channel_class(object->hClass))
+			continue;
+		if (!(object->flags & CGPU_OBJECT_ENABLED))
+			return false;
+		any = true;
+	}
+	return any;
 }
 
 void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,

@@ -11,7 +11,7 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_SCHEDULED = 1, /* GPFIFO_SCHEDULE was asked for, of it or of its group */
 	CGPU_OBJECT_SHUT = 2,      /* a channel that a gate holds off the card */
 	CGPU_OBJECT_DUPLICATE = 4, /* a second handle of a group that has its first */
-	CGPU_OBJECT_ENABLED = 8,   /* a channel that GPFIFO_SCHEDULE has enabled */
+	CGPU_OBJECT_ENABLED = 8,   /* GPFIFO_SCHEDULE has enabled it: a channel, or a whole group */
 	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
 	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
 	/* of the mappings there is not known which one goes, or how much of it: none does */
@@ -140,12 +140,14 @@ bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, ui
  */
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
 /*
- * The driver was asked. It enables a channel whatever gates did before, and once alone: from
- * then on what disables it is counted, and scheduling it again, by whatever name, opens nothing
- * (H200, 580.159.04). So what was not enabled yet is not shut any more. `enabled`: it is, now;
- * else what the driver did is not known.
+ * The driver was asked. It enables a channel that it had not, whatever gates did before; and, by
+ * the first GPFIFO_SCHEDULE of a group's own, all of the group. Later ones open nothing that
+ * is shut (H200, 580.159.04). So what they were the first for is not shut any more. `enabled`: it
+ * is, now; else what the driver did is not known.
  */
 void cgpu_object_set_enabled(struct cgpu_objects *objects, uint32_t index, bool enabled);
+/* Is the channel, or each of the group's and there is one? */
+bool cgpu_object_is_enabled(const struct cgpu_objects *objects, uint32_t index);
 /* The channel has place number `place` in `memory`, which is not to be freed before it. */
 void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t place,
 		       uint32_t memory);

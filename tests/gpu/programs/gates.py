@@ -57,10 +57,8 @@ def works() -> bool:
     return done > before
 
 
-def again() -> None:
-    """Schedule what is scheduled, by all names, and unschedule it in between."""
-    gates.gates_schedule_groups(1)
-    gates.gates_schedule_channels()
+def reschedule() -> None:
+    """Take the groups off their runlist, and put them back."""
     gates.gates_schedule_groups(0)
     gates.gates_schedule_groups(1)
 
@@ -74,8 +72,13 @@ if seen["begins"]:
     seen["works"] = works()
     for what, act in (
         ("disabled", lambda: gates.gates_disable(1)),
-        ("scheduled again", again),
+        ("channels scheduled", gates.gates_schedule_channels),
+        ("groups scheduled", lambda: gates.gates_schedule_groups(1)),
         ("enabled", lambda: gates.gates_disable(0)),
+        ("disabled again", lambda: gates.gates_disable(1)),
+        ("groups scheduled again", lambda: gates.gates_schedule_groups(1)),
+        ("groups unscheduled first", reschedule),
+        ("enabled again", lambda: gates.gates_disable(0)),
         ("disabled twice", lambda: [gates.gates_disable(1) for _ in range(2)]),
         ("enabled once", lambda: gates.gates_disable(0)),
         ("enabled twice", lambda: gates.gates_disable(0)),

@@ -4,14 +4,20 @@
  * it frees and makes anew, below its group, ten times a second: by the same handle, or by
  * another. So what holds its channels off the card has others to hold each time. Prints one line
  * of JSON: channels made, and the part of the time that kernels ran in thousandths.
+ *
+ * renew kept: makes one channel anew when nobody else wants the processor, which a child of its
+ * wants all the time. Prints how many milliseconds that took.
  */
 #define _GNU_SOURCE
 #include "ring.h"
 #include "simcuda.h"
 
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +29,31 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
+static int renew_when_idle(struct sc *sc)
+{
+	struct sched_param idle = { 0 };
+	cpu_set_t here;
+	double start;
+	pid_t busy;
+	int ret;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	if (sched_setaffinity(0, sizeof(here), &here))
+		return -1;
+	busy = fork();
+	while (!busy)
+		;
+	if (busy < 0 || sched_setscheduler(0, SCHED_IDLE, &idle))
+		return -1;
+	start = now();
+	ret = sc_renew(sc, 0, false);
+	printf("{\"took_ms\": %d}\n", (int)((now() - start) * 1e3));
+	kill(busy, SIGKILL);
+	waitpid(busy, NULL, 0);
+	return ret;
+}
+
 int main(int argc, char **argv)
 {
 	static struct sc sc;
@@ -32,12 +63,14 @@ int main(int argc, char **argv)
 	double start, turn;
 	int ret;
 
-	if (argc != 4)
+	if (argc != 4 && argc != 2)
 		return 1;
-	ns = (u64)(atof(argv[3]) * 1e6);
 	ret = sc_open(&sc, 0, &options);
 	if (!ret)
 		ret = sc_context(&sc);
+	if (argc == 2)
+		return ret || renew_when_idle(&sc) ? 2 : 0;
+	ns = (u64)(atof(argv[3]) * 1e6);
 	for (start = now(); !ret && now() - start < atof(argv[2]); made++) {
 		for (turn = now(); now() - turn < 0.1; usleep(500)) {
 			while (sc_queued(&sc, 0) < 8 && sc_enqueue(&sc, 0, ns))
