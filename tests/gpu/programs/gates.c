@@ -20,7 +20,9 @@ enum {
 	NVA06C_CTRL_CMD_GPFIFO_SCHEDULE = 0xa06c0101,
 	NVA06F_CTRL_CMD_GPFIFO_SCHEDULE = 0xa06f0103,
 	NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS = 0x2080110b,
+	NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE = 0x20801210,
 };
+enum { CILP_SET = 1, COMPUTE_CILP = 2 };
 
 struct rm_alloc { uint32_t hRoot, hObjectParent, hObjectNew, hClass; };
 struct rm_control { uint32_t hClient, hObject, cmd, flags; uint64_t params;
@@ -36,12 +38,11 @@ static unsigned int channels, groups;
 static int ctl;
 static int (*next_ioctl)(int, unsigned long, ...);
 
-static void control(uint32_t client, uint32_t object, uint32_t cmd, void *params, uint32_t size)
+static bool control(uint32_t client, uint32_t object, uint32_t cmd, void *params, uint32_t size)
 {
 	struct rm_control args = { client, object, cmd, 0, (uintptr_t)params, size, 0 };
 
-	if (next_ioctl(ctl, _IOWR('F', NV_ESC_RM_CONTROL, args), &args) || args.status)
-		abort();
+	return !next_ioctl(ctl, _IOWR('F', NV_ESC_RM_CONTROL, args), &args) && !args.status;
 }
 
 /* Of that group, or of all where `of` is 0; without its first. */
@@ -60,15 +61,17 @@ static void disable(bool shut, uint32_t of, bool spare)
 		params.hClientList[params.numChannels] = channel[i].client;
 		params.hChannelList[params.numChannels++] = channel[i].handle;
 	}
-	control(subdevice.client, subdevice.handle, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params,
-		sizeof(params));
+	if (!control(subdevice.client, subdevice.handle, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+		     &params, sizeof(params)))
+		abort();
 }
 
 static void schedule(uint32_t client, uint32_t object, uint32_t cmd, bool enable)
 {
 	uint8_t params[3] = { enable };
 
-	control(client, object, cmd, params, sizeof(params));
+	if (!control(client, object, cmd, params, sizeof(params)))
+		abort();
 }
 
 static void schedule_channels(uint32_t of)
@@ -99,6 +102,16 @@ void gates_schedule_groups(bool enable)
 void gates_schedule_channels(void)
 {
 	schedule_channels(0);
+}
+
+/* The first group, which computes; a driver may refuse it. Return: whether it did not. */
+bool gates_make_interruptible(void)
+{
+	struct { uint32_t flags, hChannel, gfxp, cilp; uint64_t route[2]; } params = {
+		CILP_SET, group[0].handle, 0, COMPUTE_CILP, { 0 } };
+
+	return control(subdevice.client, subdevice.handle,
+		       NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, &params, sizeof(params));
 }
 
 /* Return: true: it is scheduled. */

@@ -78,6 +78,7 @@ if seen["begins"]:
         ("disabled again", lambda: gates.gates_disable(1)),
         ("groups scheduled again", lambda: gates.gates_schedule_groups(1)),
         ("groups unscheduled first", reschedule),
+        ("interruptible anew", gates.gates_make_interruptible),
         ("enabled again", lambda: gates.gates_disable(0)),
         ("disabled twice", lambda: [gates.gates_disable(1) for _ in range(2)]),
         ("enabled once", lambda: gates.gates_disable(0)),
