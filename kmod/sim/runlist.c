@@ -406,7 +406,8 @@ void nvsim_engine_show(struct nvsim_card *card, struct seq_file *m)
 			seq_printf(m, " group %u slice_us %llu busy_ns %llu channels %u interleave %u engine %u scheduled %u shut %u pid %u cilp %u\n",
 				   tsg->id, div_u64(tsg->slice_ns, NSEC_PER_USEC), tsg->busy_ns,
 				   tsg->nchans, tsg->interleave, tsg->engine_type,
-				   scheduled_channels(tsg), shut_channels(tsg), tsg->owner.pid, tsg->cilp);
+				   scheduled_channels(tsg), shut_channels(tsg), tsg->owner.pid,
+				   tsg->cilp);
 	}
 	spin_unlock(&e->lock);
 }
