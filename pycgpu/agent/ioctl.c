@@ -185,12 +185,11 @@ static int hand_over_dmabuf(struct flight *f, int local)
 	return remote < 0 ? -EMFILE : 0;
 }
 
-static bool changes_channels(const struct cgpu_request *req)
+static bool changes_channels(const struct cgpu_call *call)
 {
-	return req->op == CGPU_OP_FREE || req->op == CGPU_OP_DUP ||
-	       (req->op == CGPU_OP_CONTROL &&
-		(req->cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE ||
-		 req->cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE)) ||
+	const struct cgpu_request *req = &call->req;
+
+	return req->op == CGPU_OP_FREE || req->op == CGPU_OP_DUP || call->schedules ||
 	       (req->op == CGPU_OP_ALLOC &&
 		(req->hClass == NV01_DEVICE_0 || req->hClass == KEPLER_CHANNEL_GROUP_A ||
 		 cgpu_is_channel_class(req->hClass)));
@@ -276,7 +275,7 @@ static int settle(struct flight *f, bool heard, int result)
 	verdict = heard ?
 		  cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result) :
 		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
-	if (changes_channels(&f->call.req))
+	if (changes_channels(&f->call))
 		refresh(f->c);
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
@@ -287,7 +286,7 @@ static void shut_new(struct flight *f)
 {
 	uint32_t minor;
 
-	for (minor = 0; changes_channels(&f->call.req) && minor < CGPU_MAX_CARDS; minor++)
+	for (minor = 0; changes_channels(&f->call) && minor < CGPU_MAX_CARDS; minor++)
 		if (f->c->grant[minor].present)
 			shut_new_channels(f->c, minor);
 }

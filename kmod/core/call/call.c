@@ -463,8 +463,7 @@ static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology 
 static bool is_unseen_control(const struct cgpu_call *call)
 {
 	return call->req.op == CGPU_OP_CONTROL && !call->req.params_size &&
-	       call->req.cmd != NVA06C_CTRL_CMD_GPFIFO_SCHEDULE &&
-	       call->req.cmd != NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
+	       !cgpu_is_schedule(call->req.cmd);
 }
 
 bool cgpu_call_wants_room(const struct cgpu_call *call)

@@ -101,7 +101,7 @@ static int pre_compute_control(struct cgpu_tenant *tenant, struct cgpu_call *cal
 	}
 }
 
-static bool is_schedule(uint32_t cmd)
+bool cgpu_is_schedule(uint32_t cmd)
 {
 	return cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE || cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
 }
@@ -254,7 +254,7 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	cgpu_pin(tenant, call, index);
-	if (is_schedule(req->cmd))
+	if (cgpu_is_schedule(req->cmd))
 		return pre_schedule(tenant, call, index);
 	if (req->cmd == NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
 		return pre_preemption_mode(call);
@@ -305,7 +305,7 @@ void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD ||
 	    call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD)
 		cgpu_fail_export(tenant, call);
-	else if (is_schedule(call->req.cmd))
+	else if (cgpu_is_schedule(call->req.cmd))
 		note_scheduled(tenant, call, false);
 }
 

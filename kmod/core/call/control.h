@@ -5,6 +5,8 @@
 
 #include "core/call/call.h"
 
+/* GPFIFO_SCHEDULE, of a group or of a channel */
+bool cgpu_is_schedule(uint32_t cmd);
 int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
 /* The driver has not done it. */
