@@ -90,9 +90,10 @@ struct container {
 	/* while everybody is asked for files that are held; none of these is closed meanwhile */
 	pthread_mutex_t look_lock;
 	uint64_t withdrawing_ns; /* since when a card is taken from one, 0: none is */
-	bool left;               /* the last thread of its listeners has gone; under door.lock */
+	pthread_cond_t keeper;   /* lifecycle.c: */
+	bool wanted;             /* its keeper shall look at once; under door.lock, */
 	uint64_t asked_ns;       /* somebody waits for a look, */
-	uint64_t answered_ns;    /* and it has been had; under door.lock */
+	uint64_t answered_ns;    /* and it has been had */
 
 	pthread_mutex_t files_lock;
 	int epoll;               /* weak references to files: see files.c */
@@ -133,7 +134,7 @@ struct container {
 struct door {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;  /* the scheduler must look */
-	pthread_cond_t leaves;   /* a container's `left`, `asked_ns` */
+	pthread_cond_t leaves;   /* a container's `workers`, `answered_ns` */
 	/* written to free a container; read by whoever uses one without the lock */
 	pthread_rwlock_t life;
 	bool running;
@@ -338,6 +339,8 @@ struct cgpu_holder *holders_of(const char *id, uint32_t minor, uint32_t *count);
 /* lifecycle.c */
 void lifecycle_start(void);
 void lifecycle_stop(void);
+/* Has the container's thread look at it now. Context: door.lock. */
+void keeper_call(struct container *c);
 
 /* listener.c */
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */

@@ -3,9 +3,10 @@
  * How containers come and go. One is created by `create`, for a process or a cgroup,
  * and lives until the last process that carries its seccomp filter is gone, which the
  * kernel tells by hanging up the listener; without a listener, until what it was
- * created for has ended. A thread of each looks ten times a second, and at once when the
- * last listener's thread has left: until then its memory is charged to nobody who is
- * listed.
+ * created for has ended. A thread of each looks once a second, and at once when its last
+ * worker has left, for until then its memory is charged to nobody who is listed, when it is
+ * asked, and when one of its processes has ended: for that all are looked at ten times a second
+ * by one thread, because a thread that wakes costs more than what it looks at.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -53,16 +54,24 @@ static void end_container(struct container *c);
 static void *keep(void *data);
 
 /* Context: door.lock, released meanwhile. */
-static void wait_until(uint64_t until_ns)
+static void wait_for(pthread_cond_t *cond, uint64_t ns)
 {
+	uint64_t until_ns = now_ns() + ns;
 	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
 
-	pthread_cond_timedwait(&door.leaves, &door.lock, &at);
+	pthread_cond_timedwait(cond, &door.lock, &at);
+}
+
+void keeper_call(struct container *c)
+{
+	c->wanted = true;
+	pthread_cond_signal(&c->keeper);
 }
 
 static int create_container(struct cgpu_create *create)
 {
 	struct container *c = calloc(1, sizeof(*c));
+	pthread_condattr_t monotonic;
 	pthread_t keeper;
 	uint64_t seed;
 	int err = 0;
@@ -81,6 +90,9 @@ static int create_container(struct cgpu_create *create)
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
 	pthread_cond_init(&c->slices, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->keeper, &monotonic);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
@@ -115,7 +127,7 @@ static int create_container(struct cgpu_create *create)
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
 		while (c->workers)
-			wait_until(now_ns() + ASK_PAUSE_NS);
+			wait_for(&door.leaves, ASK_PAUSE_NS);
 		pthread_mutex_unlock(&door.lock);
 		end_container(c);
 		return -EAGAIN;
@@ -154,10 +166,10 @@ static void ask_keeper(const char *id)
 		waits = c && c->answered_ns < asked;
 		if (waits && c->asked_ns < asked) {
 			c->asked_ns = asked;
-			pthread_cond_broadcast(&door.leaves);
+			keeper_call(c);
 		}
 		if (waits)
-			wait_until(now_ns() + ASK_PAUSE_NS);
+			wait_for(&door.leaves, ASK_PAUSE_NS);
 	}
 	pthread_mutex_unlock(&door.lock);
 }
@@ -251,11 +263,8 @@ static bool look_at(struct container *c)
 	uint64_t asked;
 
 	pthread_mutex_lock(&door.lock);
-	if (!c->ending && !c->attached && unattached_ended(c))
-		unlist(c);
 	ended = c->ending && !c->workers;
 	asked = c->asked_ns > c->answered_ns ? c->asked_ns : 0;
-	send_again(c);
 	pthread_mutex_unlock(&door.lock);
 	if (ended)
 		return false;
@@ -292,9 +301,9 @@ static void *keep(void *data)
 			return NULL;
 		}
 		pthread_mutex_lock(&door.lock);
-		if (!c->left && c->asked_ns <= c->answered_ns)
-			wait_until(now_ns() + LOOK_NS);
-		c->left = false;
+		if (!c->wanted)
+			wait_for(&c->keeper, SWEEP_NS);
+		c->wanted = false;
 		pthread_mutex_unlock(&door.lock);
 	}
 	return NULL;
@@ -310,7 +319,25 @@ static bool is_stuck(const struct container *c)
 	       (asking && now - asking > LOOKING_MAX_NS);
 }
 
-/* Of all containers what none can delay. */
+/* What none can delay. Context: door.life. */
+static void look_over(struct container *c)
+{
+	bool died;
+
+	if (c->processes)
+		audit(c);
+	if (is_stuck(c))
+		processes_kill(c, "lets nobody see what it has");
+	died = processes_died(c);
+	pthread_mutex_lock(&door.lock);
+	if (!c->ending && !c->attached && unattached_ended(c))
+		unlist(c);
+	send_again(c);
+	if (died)
+		keeper_call(c);
+	pthread_mutex_unlock(&door.lock);
+}
+
 static void *housekeep(void *unused)
 {
 	struct timespec pause = { 0, LOOK_NS };
@@ -326,10 +353,8 @@ static void *housekeep(void *unused)
 			/* none is freed meanwhile */
 			pthread_rwlock_rdlock(&door.life);
 			c = door.container[i];
-			if (c && c->processes)
-				audit(c);
-			if (c && is_stuck(c))
-				processes_kill(c, "lets nobody see what it has");
+			if (c)
+				look_over(c);
 			pthread_rwlock_unlock(&door.life);
 		}
 		nanosleep(&pause, NULL);

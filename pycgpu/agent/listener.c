@@ -144,7 +144,7 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 void worker_left(struct container *c)
 {
 	if (!--c->workers) {
-		c->left = true;
+		keeper_call(c);
 		pthread_cond_broadcast(&door.leaves);
 	}
 }
