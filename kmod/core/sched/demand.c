@@ -181,12 +181,25 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 			CGPU_DEMAND_BACK_OFF_MAX_NS);
 }
 
+/*
+ * Slices divide the card among the same few, and for long no look found one of them without
+ * something queued: one that begins to pause now may be found a look later.
+ */
+static bool is_steady(struct cgpu_demand *demand, uint64_t mask, uint64_t now_ns)
+{
+	if (!mask || mask != demand->steady_mask) {
+		demand->steady_mask = mask;
+		demand->steady_ns = now_ns;
+	}
+	return mask && now_ns - demand->steady_ns >= CGPU_DEMAND_STEADY_MS * 1000000ULL;
+}
+
 uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint64_t now_ns, uint64_t *mask)
 {
 	uint64_t due_ns = UINT64_MAX, at_ns, pace_ns, awake = 0, pausing = 0, dozing = 0;
 	uint64_t quiet_ns, early_ns;
-	bool rest, classes, stirring = false, taking_turns = take_turns(demand, s, now_ns);
+	bool rest, sliced, classes, stirring = false, taking_turns = take_turns(demand, s, now_ns);
 	uint32_t i;
 
 	*mask = 0;
@@ -214,11 +227,13 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	else if (!(awake & (awake - 1)) && !stirring)
 		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
 	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
+	sliced = s->plan.mode == CGPU_SCHED_SLICES && cgpu_pause_is_logged(s, now_ns);
 	rest = !pausing || !(awake | dozing | stirring) ||
-	       (pausing == awake && !(awake & (awake - 1)) && !dozing) ||
-	       (s->plan.mode == CGPU_SCHED_SLICES && cgpu_pause_is_logged(s, now_ns));
+	       (pausing == awake && !(awake & (awake - 1)) && !dozing) || sliced;
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
+	if (is_steady(demand, sliced && !pausing ? awake : 0, now_ns))
+		pace_ns = cgpu_max(pace_ns, CGPU_DEMAND_BACK_OFF_MAX_NS);
 	demand->pace_ns = pace_ns;
 	for (i = 0; i < s->slot_end; i++) {
 		if (!cgpu_competes(s, i) || is_held(demand, s, i))

@@ -37,6 +37,8 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_RESTING_NS = 5000000,
 	/* while all work, or all sleep: somebody may begin to pause, or wake */
 	CGPU_DEMAND_REST_NS = 10000000,
+	/* so long every look has found all of them at work: half as often from then on */
+	CGPU_DEMAND_STEADY_MS = 10000,
 	/* looks cost no more of a processor than one part in so many; at rest: */
 	CGPU_DEMAND_COST = 40,
 	CGPU_DEMAND_COST_REST = 250,
@@ -180,6 +182,8 @@ struct cgpu_demand {
 	uint64_t pace_ns;     /* from a look to the next */
 	uint64_t look_ns;     /* the last ended */
 	uint64_t looks;
+	uint64_t steady_ns;   /* since when nobody pauses whom slices keep apart, */
+	uint64_t steady_mask; /* and who those are */
 };
 
 void cgpu_demand_init(struct cgpu_demand *demand);
