@@ -801,21 +801,21 @@ def test_looks_cost_little_and_only_while_somebody_pauses() -> None:
     busy = run(beside(Tenant(uncapped=True)))
     assert busy.cards[0]["read_ns"] <= 0.005 * busy.scenario.duration_ns
     assert busy.cards[0]["gate_calls"] == 0
-    # nobody has begun to pause for ten seconds: 100 a second, and 50 from then on
-    steady, longest = (run(beside(Tenant(uncapped=True), s)).cards[0] for s in (20, 30))
-    assert 99 * 10 <= busy.cards[0]["demand_looks"] <= 101 * 10
-    assert longest["demand_looks"] - steady["demand_looks"] <= 51 * 10
+    # nobody has begun to pause for two seconds: 100 a second, and 25 from then on
+    first, steady = (run(beside(Tenant(uncapped=True), s)).cards[0] for s in (2, 4))
+    assert 99 * 2 <= first["demand_looks"] <= 101 * 2
+    assert busy.cards[0]["demand_looks"] - steady["demand_looks"] <= 26 * 6
     # of one whose work is all fetched none can tell
-    steady, longest = (run(beside(FETCHED, s)).cards[0] for s in (20, 30))
-    assert longest["demand_looks"] - steady["demand_looks"] >= 99 * 10
+    steady, longer = (run(beside(FETCHED, s)).cards[0] for s in (4, 10))
+    assert longer["demand_looks"] - steady["demand_looks"] >= 99 * 6
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_who_comes_to_those_who_have_worked_for_long_is_found_to_pause_soon(seed: int) -> None:
-    comes_ns = 12_000 * MS
+    comes_ns = 5000 * MS
     times = tuple(comes_ns + at for at in serving.arrivals(50, 3, seed))
     comer = Tenant("server", step_ns=MS, host_ns=40_000, uncapped=True, open_ns=comes_ns)
     tenants = (replace(comer, arrivals=times), *(Tenant(uncapped=True) for _ in range(3)))
     result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=comes_ns + 3000 * MS))
-    waited = result.percentile(0, "wait", 0.99, comes_ns + 250 * MS)
+    waited = result.percentile(0, "wait", 0.95, comes_ns + 250 * MS)
     assert waited <= WAIT_MS + PREEMPTION_MS

@@ -182,8 +182,8 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 }
 
 /*
- * Slices divide the card among the same few, and for long no look found one of them without
- * something queued: one that begins to pause now may be found a look later.
+ * Slices divide the card among the same few, and for a while no look found one of them without
+ * something queued: it costs little if one that begins to pause now is found a look later.
  */
 static bool is_steady(struct cgpu_demand *demand, uint64_t mask, uint64_t now_ns)
 {
@@ -191,7 +191,7 @@ static bool is_steady(struct cgpu_demand *demand, uint64_t mask, uint64_t now_ns
 		demand->steady_mask = mask;
 		demand->steady_ns = now_ns;
 	}
-	return mask && now_ns - demand->steady_ns >= CGPU_DEMAND_STEADY_MS * 1000000ULL;
+	return mask && now_ns - demand->steady_ns >= CGPU_SCHED_FAIR_FULL_NS;
 }
 
 uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
@@ -233,7 +233,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	pace_ns = demand->cost_ns * (rest ? CGPU_DEMAND_COST_REST : CGPU_DEMAND_COST);
 	pace_ns = cgpu_max(pace_ns, rest ? CGPU_DEMAND_REST_NS : CGPU_DEMAND_LOOK_NS);
 	if (is_steady(demand, sliced && !pausing ? awake : 0, now_ns))
-		pace_ns = cgpu_max(pace_ns, CGPU_DEMAND_BACK_OFF_MAX_NS);
+		pace_ns = cgpu_max(pace_ns, CGPU_DEMAND_STEADY_NS);
 	demand->pace_ns = pace_ns;
 	for (i = 0; i < s->slot_end; i++) {
 		if (!cgpu_competes(s, i) || is_held(demand, s, i))

@@ -37,8 +37,8 @@ enum cgpu_demand_limit {
 	CGPU_DEMAND_RESTING_NS = 5000000,
 	/* while all work, or all sleep: somebody may begin to pause, or wake */
 	CGPU_DEMAND_REST_NS = 10000000,
-	/* so long every look has found all of them at work: half as often from then on */
-	CGPU_DEMAND_STEADY_MS = 10000,
+	/* once all of the same few have worked for CGPU_SCHED_FAIR_FULL_NS by every look */
+	CGPU_DEMAND_STEADY_NS = 40000000,
 	/* looks cost no more of a processor than one part in so many; at rest: */
 	CGPU_DEMAND_COST = 40,
 	CGPU_DEMAND_COST_REST = 250,
