@@ -276,25 +276,39 @@ static int64_t give(struct cgpu_sched *s, int64_t ns)
 }
 
 /*
+ * All seem to sleep, and its context was loaded: it is at work, and nobody is charged for that, or
+ * done, and due nothing. Return: what it has had, at the least, of what it is due.
+ */
+static int64_t free_ns(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
+{
+	uint64_t ns = f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
+
+	return f->asleep && s->fair.curr >= CGPU_SCHED_SLOTS ?
+		       (int64_t)(ns - cgpu_part(ns, f->full_ppm)) : 0;
+}
+
+/*
  * What sleepers leave who did not run, and those who could not use more or are outranked, is
  * due to the rest.
  */
 static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
-	int64_t left = 0;
+	int64_t left = 0, part;
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!cgpu_competes(s, i) || f->lag_ns <= 0 ||
-		    !((f->asleep && !f->ran_ns) || is_outranked(s, i) ||
+		if (!cgpu_competes(s, i) || f->lag_ns <= 0)
+			continue;
+		part = f->lag_ns;
+		if (!((f->asleep && !f->ran_ns) || is_outranked(s, i) ||
 		      cgpu_budget_is_spent(s, i) ||
 		      /* below another's class it runs beside nobody, and has its floor by turns */
 		      (cgpu_divides(s, i, now_ns) && !is_below(s, i))))
-			continue;
-		left += f->lag_ns;
-		f->lag_ns = 0;
+			part = part < free_ns(s, f) ? part : free_ns(s, f);
+		left += part;
+		f->lag_ns -= part;
 	}
 	left -= give(s, left);
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
@@ -570,6 +584,12 @@ void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, boo
 	f->is_found = is_found;
 }
 
+/* Since it fell asleep the card was nobody's for a while, or is. */
+static bool was_free(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
+{
+	return s->fair.curr >= CGPU_SCHED_SLOTS || s->fair.taken_ns > f->since_ns;
+}
+
 void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
 		       uint64_t now_ns)
 {
@@ -583,8 +603,8 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 	if (f->asleep != asleep) {
 		cgpu_sched_charge(s, now_ns);
 		slept = (was || by_clock) && cgpu_pause_is_over(f, now_ns);
-		/* nor has it one from before: nobody was charged for what it ran meanwhile */
-		f->claims = slept || (f->claims && !f->is_found);
+		/* nor has it one from before, if nobody was charged for what it ran meanwhile */
+		f->claims = slept || (f->claims && !(f->is_found && was_free(s, f)));
 		if (slept) {
 			f->slept_ns = now_ns;
 			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
@@ -788,6 +808,8 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
 			s->slot[i].fair.is_probed = false;
 	if (s->fair.next == s->fair.curr)
 		return;
+	if (s->fair.curr >= CGPU_SCHED_SLOTS)
+		s->fair.taken_ns = now_ns;
 	s->fair.curr = s->fair.next;
 	s->fair.began_ns = now_ns;
 	if (s->fair.curr < CGPU_SCHED_SLOTS) {

@@ -317,6 +317,7 @@ struct cgpu_sched_fair {
 	uint32_t curr;         /* slot that has the card, or NONE */
 	uint32_t next;         /* slot that calls under way give it to */
 	uint64_t began_ns;     /* curr has it since */
+	uint64_t taken_ns;     /* and it was nobody's before, last */
 	uint64_t charged_to_ns;
 	uint64_t settled_ns;   /* the log was read, */
 	uint64_t settled_from_ns; /* and before that; */
