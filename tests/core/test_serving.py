@@ -573,7 +573,7 @@ def test_one_with_a_quota_whose_work_outlasts_every_patience_has_its_quota(fetch
     result = run(Scenario((long, trainer), policy=serving.FAIR, duration_ns=12_000 * MS))
     assert result.work(0, 1000 * MS) >= 0.28
     # what it spent at once in its first second comes back as it was spent
-    assert min(result.shares(0, 1000 * MS, 2000 * MS)) >= 0.265
+    assert min(result.shares(0, 1000 * MS, 2000 * MS)) >= 0.26
 
 
 @pytest.mark.parametrize("fetched_ms", LONG_MS[1:])
@@ -704,14 +704,14 @@ def test_one_that_wakes_for_a_moment_does_not_hold_the_card_for_its_share(traine
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_of_a_second_in_any_mix(seed: int) -> None:
-    """Of 2623 tenants three missed more than 1.5 points, the worst 5.1."""
+    """Of 2623 tenants three missed more than 1.5 points, the worst 5.0."""
     assert max(mixes.shortfalls(run(mixes.mix(seed))), default=0) <= 8
 
 
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_who_always_has_work_gets_its_share_where_nothing_is_seen_queued(seed: int) -> None:
-    """Of these four missed more than 1.5 points, the worst 6.2; 32 of 866 had, the worst 51.6."""
+    """Of these three missed more than 1.5 points, the worst 4.8; 32 of 866 had, the worst 51.6."""
     assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 10
 
 
@@ -808,6 +808,48 @@ def test_looks_cost_little_and_only_while_somebody_pauses() -> None:
     # of one whose work is all fetched none can tell
     steady, longer = (run(beside(FETCHED, s)).cards[0] for s in (4, 10))
     assert longer["demand_looks"] - steady["demand_looks"] >= 99 * 6
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "host_us"), ((200, 3000), (200, 10_000), (50, 1000), (20, 100))
+)
+@pytest.mark.parametrize("rate", (6, 8))
+def test_requests_beside_steps_of_one_submission_have_their_share(
+    rate: float, step_ms: int, host_us: int
+) -> None:
+    """By GP_PUT the neighbour slept and nobody was charged for its work: they missed 2 to 48."""
+    neighbour = loop(step_ms * MS, host_us * 1000, uncapped=True)
+    for seed in range(1, 9):
+        server = serving.server(arrivals=serving.arrivals(rate, 10, seed))
+        pair = Scenario((server, neighbour), serving.FAIR, duration_ns=10_000 * MS, seed=seed)
+        theirs, others = mixes.misses(run(pair), 25 * MS)
+        assert max(theirs) <= 0.5
+        assert max(others) <= 1
+
+
+def test_requests_beside_steps_of_one_submission_wait_as_beside_a_trainer() -> None:
+    """It had a claim by what it ran unseen, and before that others a debt: 500 ms of 110 alone."""
+    pairs = []
+    for seed in (2, 3, 5):
+        server = serving.server(arrivals=serving.arrivals(4, 20, seed))
+        pair = Scenario(
+            (server, loop(200 * MS, 10 * MS, uncapped=True)),
+            policy=serving.FAIR,
+            duration_ns=20_000 * MS,
+            seed=seed,
+        )
+        trained = replace(pair, tenants=(server, Tenant(uncapped=True)))
+        pairs.append(
+            [run(one).percentile(0, "request", 0.99, 3000 * MS) for one in (pair, trained)]
+        )
+    assert all(beside <= 1.15 * trainer for beside, trainer in pairs), pairs
+
+
+@pytest.mark.parametrize("seed", (6, 138, 199, 372))
+def test_who_seems_to_sleep_in_anothers_turn_keeps_its_claim(seed: int) -> None:
+    """Its work ran on beside the other, was charged, and it lost its claim: 2.3 to 7.3 points."""
+    rows = mixes.misses(run(mixes.mix(seed)), 25 * MS)
+    assert max(max(row) for row in rows) <= 1.2
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

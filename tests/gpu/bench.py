@@ -28,6 +28,7 @@ from tests.gpu.serving import (
     pausing,
     serving,
     several,
+    steps,
     trainers,
     transformer,
 )
@@ -38,10 +39,10 @@ from tests.gpu.used import used
 SECTIONS = (
     *(memory, frameworks, allowed, overhead, alone, weights, quotas, used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
-    *(serving, decoding, transformer, several, trainers, pausing, adversaries),
+    *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
-OF_THEMSELVES = (allowed, serving, decoding, transformer, several, trainers, pausing)
+OF_THEMSELVES = (allowed, serving, decoding, transformer, several, trainers, pausing, steps)
 
 
 def main(out: Path, names: Sequence[str]) -> int:

@@ -49,6 +49,8 @@ from tests.process import output
 
 START_S = 90
 SEEDS = (1, 2, 3)
+#: about 0.2 s of an H200
+STEP_PRODUCTS = 120
 KEYS = tuple(
     f"{what}_{part}_ms" for what in ("token", "first", "request") for part in ("p50", "p99")
 )
@@ -467,6 +469,17 @@ def pausing(bench: Bench) -> None:
         "token_p50_ms",
         105,
     )
+
+
+def steps(bench: Bench) -> None:
+    """Serving beside steps of 0.2 s, each one submission: the trainer seems to sleep meanwhile."""
+    rows = beside(bench, "graph", Load(rate=6), (PROGRAMS / "train.py", STEP_PRODUCTS))
+    rows_table(bench, "Serving beside steps of one CUDA graph", rows, "products/s")
+    label = "serving beside steps of one graph, default against"
+    default, own = rows["default"], rows["driver's own"]
+    against(bench, f"{label} alone", default, rows["alone"], "token_p50_ms", 110)
+    for key in ("request_p50_ms", "request_p99_ms"):
+        against(bench, f"{label} the driver's own", default, own, key, 100)
 
 
 def adversaries(bench: Bench) -> None:
