@@ -509,7 +509,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			take(s, i, (int64_t)more - (int64_t)less);
 			f->asleep_ran_ns += f->asleep && !cgpu_budget_is_capped(s, i) ? more : 0;
 		}
-		/* nobody had the card, and it works without submissions: that was its share of it */
+		/* nobody had the card, and it works without submissions: so it had its share */
 		if (on_demand && f->asleep && f->is_silent && s->fair.curr >= CGPU_SCHED_SLOTS)
 			note_held(s, i, (int64_t)(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns)));
 		if (s->plan.mode == CGPU_SCHED_SLICES && f->asleep && contended)
