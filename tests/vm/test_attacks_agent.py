@@ -751,7 +751,7 @@ def _await_look(pid: int) -> None:
     """Wait for the agent's look at all files, which is due each second, two times over."""
 
     def rests() -> int:
-        """Ten a second, of the thread that looks."""
+        """One a second, of the thread that looks."""
         for task in Path(f"/proc/{pid}/task").iterdir():
             if (task / "comm").read_text() == "cgpud-keeper\n":
                 status = (task / "status").read_text()
@@ -759,7 +759,7 @@ def _await_look(pid: int) -> None:
         raise AssertionError("the agent keeps nobody")
 
     before = rests()
-    until(lambda: rests() >= before + 20, "a look at all files")
+    until(lambda: rests() >= before + 3, "a look at all files")
 
 
 def test_a_file_that_the_agent_cannot_look_for_is_not_taken_for_gone(

@@ -162,7 +162,7 @@ def test_a_guest_that_ends_before_its_first_word_is_started_once_more(
 @pytest.mark.on_host
 @pytest.mark.parametrize(
     ("program", "life_cpu_s", "idle_s", "where"),
-    [(FOR_EVER, 5, 90, "00100020"), (HALTED, 180, 20, "00100022")],
+    [(FOR_EVER, 5, 90, "00100020"), (HALTED, 180, 8, "00100022")],
     ids=["busy", "idle"],
 )
 def test_a_guest_that_stays_silent_is_an_error_that_says_where_it_was(
