@@ -8,7 +8,6 @@
  */
 #include <sched.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "core/memory/userd.h"
 #include "door.h"
@@ -96,12 +95,10 @@ static void look(uint32_t minor, uint64_t mask)
 
 static void wait_for(uint32_t minor, uint64_t due_ns)
 {
-	struct timespec at = { (time_t)(due_ns / 1000000000), (long)(due_ns % 1000000000) };
-
 	if (due_ns == UINT64_MAX)
 		pthread_cond_wait(&card[minor].sooner, &door.lock);
 	else
-		pthread_cond_timedwait(&card[minor].sooner, &door.lock, &at);
+		cond_wait_until(&card[minor].sooner, due_ns);
 }
 
 static void *look_on(void *data)
@@ -144,11 +141,7 @@ void demand_forget(uint32_t minor, uint32_t slot)
 
 void demand_start(uint32_t minor)
 {
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&card[minor].sooner, &monotonic);
+	cond_init(&card[minor].sooner);
 	cgpu_demand_init(&card[minor].demand);
 	card[minor].started = !pthread_create(&card[minor].thread, NULL, look_on,
 					      (void *)(uintptr_t)minor);

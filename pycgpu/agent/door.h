@@ -160,6 +160,10 @@ extern struct door door;
 
 /* main.c */
 uint64_t now_ns(void);
+/* One whose waits end by that clock. */
+void cond_init(pthread_cond_t *cond);
+/* Context: door.lock, released meanwhile. */
+void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns);
 
 /* kernel.c: 0, or -errno, and @message[256] says what it lacks */
 int kernel_check(char *message);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "door.h"
@@ -68,15 +67,12 @@ static void open_wholly(uint32_t minor, uint64_t mask)
 /* Context: door.lock, released while waiting. */
 static void wait_until(uint64_t wake_ns)
 {
-	struct timespec at;
 	uint64_t now = now_ns();
 
 	/* look in once a second even if nothing is planned */
 	if (wake_ns > now + 1000000000)
 		wake_ns = now + 1000000000;
-	at.tv_sec = (time_t)(wake_ns / 1000000000);
-	at.tv_nsec = (long)(wake_ns % 1000000000);
-	pthread_cond_timedwait(&door.changed, &door.lock, &at);
+	cond_wait_until(&door.changed, wake_ns);
 }
 
 static void *drive(void *data)

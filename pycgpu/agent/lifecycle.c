@@ -53,15 +53,6 @@ static void container_free(struct container *c)
 static void end_container(struct container *c);
 static void *keep(void *data);
 
-/* Context: door.lock, released meanwhile. */
-static void wait_for(pthread_cond_t *cond, uint64_t ns)
-{
-	uint64_t until_ns = now_ns() + ns;
-	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
-
-	pthread_cond_timedwait(cond, &door.lock, &at);
-}
-
 void keeper_call(struct container *c)
 {
 	c->wanted = true;
@@ -71,7 +62,6 @@ void keeper_call(struct container *c)
 static int create_container(struct cgpu_create *create)
 {
 	struct container *c = calloc(1, sizeof(*c));
-	pthread_condattr_t monotonic;
 	pthread_t keeper;
 	uint64_t seed;
 	int err = 0;
@@ -90,9 +80,7 @@ static int create_container(struct cgpu_create *create)
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
 	pthread_cond_init(&c->slices, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->keeper, &monotonic);
+	cond_init(&c->keeper);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
@@ -127,7 +115,7 @@ static int create_container(struct cgpu_create *create)
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
 		while (c->workers)
-			wait_for(&door.leaves, ASK_PAUSE_NS);
+			cond_wait_until(&door.leaves, now_ns() + ASK_PAUSE_NS);
 		pthread_mutex_unlock(&door.lock);
 		end_container(c);
 		return -EAGAIN;
@@ -169,7 +157,7 @@ static void ask_keeper(const char *id)
 			keeper_call(c);
 		}
 		if (waits)
-			wait_for(&door.leaves, ASK_PAUSE_NS);
+			cond_wait_until(&door.leaves, now_ns() + ASK_PAUSE_NS);
 	}
 	pthread_mutex_unlock(&door.lock);
 }
@@ -302,7 +290,7 @@ static void *keep(void *data)
 		}
 		pthread_mutex_lock(&door.lock);
 		if (!c->wanted)
-			wait_for(&c->keeper, SWEEP_NS);
+			cond_wait_until(&c->keeper, now_ns() + SWEEP_NS);
 		c->wanted = false;
 		pthread_mutex_unlock(&door.lock);
 	}

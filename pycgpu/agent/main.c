@@ -38,6 +38,22 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+void cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &monotonic);
+}
+
+void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns)
+{
+	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+
+	pthread_cond_timedwait(cond, &door.lock, &at);
+}
+
 int cgpu_agent_count(unsigned long long *ended_ns)
 {
 	int count = 0, i;
@@ -86,7 +102,6 @@ int cgpu_agent_counters(char *buf, int size)
 int cgpu_agent_start(int force_branch, char *message)
 {
 	struct rlimit files;
-	pthread_condattr_t monotonic;
 	uint32_t minor;
 	int err, i;
 
@@ -106,10 +121,8 @@ int cgpu_agent_start(int force_branch, char *message)
 	}
 	door.tfd_base = (int)(files.rlim_cur / 2);
 	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&door.changed, &monotonic);
-	pthread_cond_init(&door.leaves, &monotonic);
+	cond_init(&door.changed);
+	cond_init(&door.leaves);
 	err = rm_open(force_branch, message);
 	if (err)
 		return err;

@@ -24,7 +24,7 @@ import pytest
 
 from pycgpu.agent import server
 from tests.vm.loaded import SLOWNESS, until
-from tests.vm.user_door import START_S, TREE, Door, events
+from tests.vm.user_door import START_S, TREE, Door, events, keepers_rests
 from tests.vm.work import computing_groups
 
 pytestmark = [
@@ -749,17 +749,9 @@ def test_memory_of_a_file_that_nobody_has_a_descriptor_of_is_given_back(
 
 def _await_look(pid: int) -> None:
     """Wait for the agent's look at all files, which is due each second, two times over."""
-
-    def rests() -> int:
-        """One a second, of the thread that looks."""
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "comm").read_text() == "cgpud-keeper\n":
-                status = (task / "status").read_text()
-                return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
-        raise AssertionError("the agent keeps nobody")
-
-    before = rests()
-    until(lambda: rests() >= before + 3, "a look at all files")
+    # a tenant's keeper rests once a second
+    before = keepers_rests(pid)
+    until(lambda: keepers_rests(pid) >= before + 3, "a look at all files")
 
 
 def test_a_file_that_the_agent_cannot_look_for_is_not_taken_for_gone(

@@ -7,7 +7,6 @@ Under emulation a look is late by milliseconds: what counts is that it is made, 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import time
@@ -18,7 +17,7 @@ import pytest
 
 from pycgpu.agent import server
 from tests.vm.loaded import until
-from tests.vm.user_door import START_S, TREE, Door
+from tests.vm.user_door import START_S, TREE, Door, keepers_rests
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -89,25 +88,14 @@ def test_two_that_always_work_are_looked_at_seldom(door: Door) -> None:
     assert _counters()["userd_errors"] == errors
 
 
-def _keepers_rests(pid: int) -> int:
-    """How often the threads that look after containers have waited so far."""
-    rests = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it has ended
-            if (task / "comm").read_text() == "cgpud-keeper\n":
-                status = (task / "status").read_text()
-                rests += int(status.split("voluntary_ctxt_switches:")[1].split()[0])
-    return rests
-
-
 def test_who_looks_after_tenants_wakes_once_a_second(door: Door) -> None:
     """It was ten times a second, a sixth of what the agent took beside two that always work."""
     _busy(door, "one")
     _busy(door, "two")
-    pid, before, began = door.agent(), _keepers_rests(door.agent()), time.monotonic()
+    pid, before, began = door.agent(), keepers_rests(door.agent()), time.monotonic()
     until(lambda: time.monotonic() > began + 5, "five seconds")
     # and now and then for a lock
-    assert 2 * 3 <= _keepers_rests(pid) - before <= 2 * 5 * 3
+    assert 2 * 3 <= keepers_rests(pid) - before <= 2 * 5 * 3
 
 
 @pytest.mark.parametrize("mode", ["moved", "frozen", "spinning"])

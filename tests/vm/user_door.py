@@ -29,6 +29,18 @@ TREE = Path("/run/cgpu_km")
 START_S = 240
 
 
+def keepers_rests(pid: int) -> int:
+    """How often the threads of that agent that look after tenants have waited so far."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            if (task / "comm").read_text() == "cgpud-keeper\n":
+                status = (task / "status").read_text()
+                found.append(int(status.split("voluntary_ctxt_switches:")[1].split()[0]))
+    assert found, "the agent keeps nobody"
+    return sum(found)
+
+
 class Door:
     """`cgpu run` and `cgpu agent` in the guest, from a copy of the sources in *folder*."""
 

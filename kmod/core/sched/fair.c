@@ -275,25 +275,22 @@ static int64_t give(struct cgpu_sched *s, int64_t ns)
 	return given;
 }
 
-/*
- * All seem to sleep, and its context was loaded: it is at work, and nobody is charged for that, or
- * done, and due nothing. Return: what it has had, at the least, of what it is due.
- */
-static int64_t free_ns(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
+/* What it was loaded for while all seemed to sleep: nobody had the card, and nobody was charged. */
+static uint64_t uncharged_ns(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
 {
-	uint64_t ns = f->ran_ns - cgpu_min(f->ran_ns, f->held_ns);
-
 	return f->asleep && s->fair.curr >= CGPU_SCHED_SLOTS ?
-		       (int64_t)(ns - cgpu_part(ns, f->full_ppm)) : 0;
+		       f->ran_ns - cgpu_min(f->ran_ns, f->held_ns) : 0;
 }
 
 /*
  * What sleepers leave who did not run, and those who could not use more or are outranked, is
- * due to the rest.
+ * due to the rest. Who was loaded while nobody was charged is at work, and has had that of what it
+ * is due, less its share of it, or is done, and due nothing.
  */
 static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
-	int64_t left = 0, part;
+	uint64_t part, loaded;
+	int64_t left = 0;
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++) {
@@ -301,14 +298,15 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 
 		if (!cgpu_competes(s, i) || f->lag_ns <= 0)
 			continue;
-		part = f->lag_ns;
+		part = (uint64_t)f->lag_ns;
+		loaded = uncharged_ns(s, f);
 		if (!((f->asleep && !f->ran_ns) || is_outranked(s, i) ||
 		      cgpu_budget_is_spent(s, i) ||
 		      /* below another's class it runs beside nobody, and has its floor by turns */
 		      (cgpu_divides(s, i, now_ns) && !is_below(s, i))))
-			part = part < free_ns(s, f) ? part : free_ns(s, f);
-		left += part;
-		f->lag_ns -= part;
+			part = cgpu_min(part, loaded - cgpu_part(loaded, f->full_ppm));
+		left += (int64_t)part;
+		f->lag_ns -= (int64_t)part;
 	}
 	left -= give(s, left);
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
@@ -509,9 +507,9 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			take(s, i, (int64_t)more - (int64_t)less);
 			f->asleep_ran_ns += f->asleep && !cgpu_budget_is_capped(s, i) ? more : 0;
 		}
-		/* nobody had the card, and it works without submissions: so it had its share */
-		if (on_demand && f->asleep && f->is_silent && s->fair.curr >= CGPU_SCHED_SLOTS)
-			note_held(s, i, (int64_t)(f->ran_ns - cgpu_min(f->ran_ns, f->held_ns)));
+		/* it works without submissions: that was its share of this second */
+		if (on_demand && f->is_silent)
+			note_held(s, i, (int64_t)uncharged_ns(s, f));
 		if (s->plan.mode == CGPU_SCHED_SLICES && f->asleep && contended)
 			f->asleep_ran_ns += f->ran_ns;
 		if (cgpu_competes(s, i))
