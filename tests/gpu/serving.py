@@ -472,7 +472,7 @@ def pausing(bench: Bench) -> None:
 
 
 def steps(bench: Bench) -> None:
-    """Serving beside steps of 0.2 s, each one submission: the trainer seems to sleep meanwhile."""
+    """Serving beside steps of 0.2 s, each one CUDA graph that is waited for."""
     rows = beside(bench, "graph", Load(rate=6), (PROGRAMS / "train.py", STEP_PRODUCTS))
     rows_table(bench, "Serving beside steps of one CUDA graph", rows, "products/s")
     label = "serving beside steps of one graph, default against"
