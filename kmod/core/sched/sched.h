@@ -145,6 +145,8 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_FAIR_CARRIES_NS = 4600000,
 	/* one that never pauses is interrupted so soon by one that wakes */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
+	/* and so soon where there are classes: what switches cost a lower one comes second */
+	CGPU_SCHED_CLASS_SLICE_US = 500,
 	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
 };
 

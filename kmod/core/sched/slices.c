@@ -80,9 +80,10 @@ static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
 	uint64_t part_ns = cgpu_part(s->plan.period_ns, s->share[slot].share_ppm), us;
 	bool pauses = of->fair.pauses || of->fair.is_silent;
 
+	if (of->groups == 1 && (pauses || cgpu_pause_divides(s)))
+		return CGPU_SCHED_SLICE_US_CUDA;
 	if (of->groups == 1)
-		return pauses || cgpu_pause_divides(s) ? CGPU_SCHED_SLICE_US_CUDA :
-							CGPU_SCHED_FAIR_SLICE_US;
+		return cgpu_has_classes(s) ? CGPU_SCHED_CLASS_SLICE_US : CGPU_SCHED_FAIR_SLICE_US;
 	us = cut_slice_us(part_ns, of->groups);
 	return pauses ? cgpu_min(us, CGPU_SCHED_SLICE_US_CUDA) : us;
 }
