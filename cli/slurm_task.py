@@ -45,7 +45,7 @@ def slurm_task(
     """Give a task of a Slurm job the limits of its shards; its plugin talks on stdin and stdout."""
     try:
         found = slurm.of_job(job)
-        request = None if found is None else found.request(compute)
+        request = slurm.request(found, compute) if found else None
         allowed = permit.load()
     except CgpuError as error:
         print("error", *str(error).split(), flush=True)

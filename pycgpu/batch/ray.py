@@ -100,14 +100,28 @@ def assigned(resources: Mapping[str, Sequence[tuple[int, float]]], ids: Sequence
 
 
 def command(cards: Assigned, pid: int, environment: Mapping[str, str]) -> list[str]:
-    """Return the command by which process *pid* asks for *cards*."""
+    """
+    Return the command by which process *pid* asks for *cards*.
+
+    Rounded down, to what memory and compute are counted in: parts of a card that add up to 1 fit.
+
+    Raises:
+        RequestError: a part is less than the compute can be limited to.
+    """
     default = "cgpu attach" if os.geteuid() == 0 else "sudo -n cgpu attach"
-    percents = [max(1, round(100 * part)) for _, part in cards]
+    # Ray counts in ten-thousandths; what a binary fraction lacks of one is no part.
+    parts = [int(part * 10000 + 1e-6) for _, part in cards]
+    for (name, part), ten_thousandths in zip(cards, parts, strict=True):
+        if ten_thousandths < 100:
+            raise RequestError(
+                f"num_gpus={part:g} of card {name}: the least is 0.01, 1 % of its compute"
+            )
+    memory = [f"{part // 100}.{part % 100:02}".removesuffix(".00") for part in parts]
     return [
         *shlex.split(environment.get(COMMAND, default)),
         *("--name", f"ray-{pid}", "--gpu", ",".join(name for name, _ in cards)),
-        *("--mem", ",".join(f"{percent}%" for percent in percents)),
-        *("--quota", ",".join(map(str, percents)), str(pid)),
+        *("--mem", ",".join(f"{percent}%" for percent in memory)),
+        *("--quota", ",".join(str(part // 100) for part in parts), str(pid)),
     ]
 
 

@@ -2,8 +2,10 @@
 """
 What a Slurm job's shards (``--gres=shard:4``) are of a card.
 
-The amounts are read from slurmctld by ``scontrol``: what stands in a job's environment its user
-may have written. Slurm counts shards; a card's memory and compute are divided by them.
+The amounts are what Slurm itself says, by ``scontrol`` and ``slurmd``: what stands in a job's
+environment its user may have written. Slurm counts shards, and each card has a number of its own
+(``gres.conf``); a card's memory and compute are divided by that. Since 23.11 a job's details say
+both for each card; before, they say where the job is, and slurmd how many shards each card has.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,12 @@ from pycgpu.request.model import WEIGHTED_CONSERVING, CardShare, MemoryShare, Re
 #: Source of the SPANK plugin, which every site builds against its own Slurm.
 PLUGIN = Path(__file__).with_name("spank_cgpu.c")
 _TIMEOUT_S = 30
-_ITEM = re.compile(r"(\w+)(?::[\w.-]+)??(?::(\d+))?(?:\((.*)\))?")
+_ITEM = re.compile(r"(\w+)(?::[A-Za-z_][\w.-]*)*(?::(\d\w*))?(?:\((.*)\))?")
+_COUNT = re.compile(r"(\d{1,18})(?:([kmgtp])(ib|b)?)?", re.IGNORECASE)
+#: Of ``slurmd -G``, one of each card.
+_CONFIGURED = re.compile(r"\bGres Name=shard\b.*? Count=(\d+) Index=(\d+)\b")
+#: Runs a program and returns what it tells.
+Ask = Callable[..., str]
 
 
 class Shards(NamedTuple):
@@ -31,79 +38,129 @@ class Shards(NamedTuple):
     number: int
     of: int
 
-    def request(self, compute: str) -> Request:
-        """Return what the door is asked for; *compute* is ``quota`` or ``weight``."""
-        part = CardShare(memory=MemoryShare(self.number, self.of), policy=WEIGHTED_CONSERVING)
-        if compute == "quota":
-            part = part._replace(quota=max(1, 100 * self.number // self.of))
-        elif compute == "weight":
-            part = part._replace(weight=self.number)
-        else:
-            raise RequestError(f"compute={compute!r}: write quota or weight")
-        return Request(dialect="slurm", selectors=(self.card,), shares=(part,))
 
-
-def scontrol(*words: str) -> str:
-    """Return what scontrol tells. RequestError: it fails, and why."""
-    try:
-        run = subprocess.run(
-            ["scontrol", *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RequestError(f"scontrol: {error}") from None
-    if run.returncode:
-        raise RequestError(f"scontrol {' '.join(words)}: {(run.stderr or run.stdout).strip()}")
-    return run.stdout
-
-
-def of_job(job: int, ask: Callable[..., str] = scontrol) -> Shards | None:
+def request(shards: Sequence[Shards], compute: str) -> Request:
     """
-    Return the shards that *job* has on this node; None: it has none here, or whole cards.
+    Return what the door is asked for; *compute* is ``quota`` or ``weight``.
+
+    All jobs together never ask for more of a card than there is, for nothing is rounded up.
 
     Raises:
-        RequestError: Slurm does not answer, or says what one card's limits cannot express.
+        RequestError: so few shards are no part that the compute can be limited to.
     """
-    nodes = ask("show", "aliases", socket.gethostname().partition(".")[0]).split()
+    if compute not in ("quota", "weight"):
+        raise RequestError(f"compute={compute!r}: write quota or weight")
+    shares = []
+    for card, number, of in shards:
+        share = CardShare(memory=MemoryShare(number, of, usable=True), policy=WEIGHTED_CONSERVING)
+        if compute == "weight":
+            share = share._replace(weight=number)
+        elif 100 * number < of:
+            raise RequestError(
+                f"{number} of {of} shards of card {card} are less than 1 % of its compute: ask for"
+                f" {-(-of // 100)} or more, or give the plugin compute=weight"
+            )
+        else:
+            share = share._replace(quota=100 * number // of)
+        shares.append(share)
+    return Request(
+        dialect="slurm", selectors=tuple(one.card for one in shards), shares=tuple(shares)
+    )
+
+
+def run(program: str, *words: str) -> str:
+    """Return what a program of Slurm's tells. RequestError: it fails, and why."""
+    try:
+        done = subprocess.run(
+            [program, *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequestError(f"{program}: {error}") from None
+    if done.returncode:
+        why = (done.stderr or done.stdout).strip()
+        raise RequestError(f"{' '.join((program, *words))}: {why}")
+    # slurmd logs what it is asked for.
+    return done.stdout + done.stderr
+
+
+def of_job(job: int, ask: Ask = run) -> tuple[Shards, ...]:
+    """
+    Return the shards that *job* has of each card of this node; none: of no card, or whole cards.
+
+    Raises:
+        RequestError: Slurm does not answer, or does not say how many are of which card.
+    """
+    nodes = ask("scontrol", "show", "aliases", socket.gethostname().partition(".")[0]).split()
     if not nodes:
         raise RequestError(f"Slurm knows no node on host {socket.gethostname()}")
     node = nodes[0]
-    granted = _granted(ask("show", "job", "-d", str(job)), node, ask)
-    if granted is None:
-        return None
-    count, where = granted
-    if not re.fullmatch(r"IDX:\d+", where):
-        raise RequestError(
-            f"job {job} has shards of several cards ({where or 'no index'}): ask for those of one"
-        )
-    return Shards(int(where[4:]), count, _shards_of_a_card(ask("show", "node", node), node))
+    found: dict[int, Shards] = {}
+    for count, where in _granted(ask("scontrol", "show", "job", "-d", str(job)), node, ask):
+        for one in _cards(job, count, where, node, ask):
+            before = found.get(one.card)
+            number = one.number + (before.number if before else 0)
+            found[one.card] = one._replace(number=number)
+    return tuple(found[card] for card in sorted(found))
 
 
 def items(gres: str) -> Iterator[tuple[str, int, str]]:
-    """Yield name, count and what stands in parentheses, of ``gpu:t4:2(IDX:0-1),shard:4(…)``."""
+    """Yield name, count and what stands in parentheses, of ``gpu:t4:2(IDX:0-1),shard:1K(…)``."""
     for text in re.split(r",(?![^(]*\))", gres):
         match = _ITEM.fullmatch(text.strip())
         if match:
-            yield match[1], int(match[2] or 1), match[3] or ""
+            yield match[1], _count(match[2] or "1", text), match[3] or ""
 
 
-def _granted(job: str, node: str, ask: Callable[..., str]) -> tuple[int, str] | None:
+def _count(text: str, item: str) -> int:
+    match = _COUNT.fullmatch(text)
+    if match is None:
+        raise RequestError(f"Slurm's {item.strip()!r}: {text!r} is no number")
+    base = 1000 if (match[3] or "").lower() == "b" else 1024
+    power = "kmgtp".index(match[2].lower()) + 1 if match[2] else 0
+    return int(match[1]) * int(base**power)
+
+
+def _granted(job: str, node: str, ask: Ask) -> list[tuple[int, str]]:
     for names, gres in re.findall(r"^ *Nodes=(\S+) .*\bGRES=(\S*)$", job, re.MULTILINE):
-        here = ask("show", "hostnames", names).split() if "[" in names or "," in names else [names]
+        listed = "[" in names or "," in names
+        here = ask("scontrol", "show", "hostnames", names).split() if listed else [names]
         if node in here:
-            for name, count, where in items(gres):
-                if name == "shard" and count:
-                    return count, where
-    return None
+            return [(n, where) for name, n, where in items(gres) if name == "shard" and n]
+    return []
 
 
-def _shards_of_a_card(text: str, node: str) -> int:
-    match = re.search(r"^ *Gres=(\S+)$", text, re.MULTILINE)
+def _cards(job: int, count: int, where: str, node: str, ask: Ask) -> Iterator[Shards]:
+    if re.fullmatch(r"\d+/\d+(,\d+/\d+)*", where):
+        # Since 23.11: of each card so many of so many.
+        for card, pair in enumerate(where.split(",")):
+            number, of = map(int, pair.split("/"))
+            if number:
+                yield Shards(card, number, of)
+    elif match := re.fullmatch(r"IDX:(\d+)", where):
+        card = int(match[1])
+        yield Shards(card, count, _of_card(card, node, ask))
+    else:
+        raise RequestError(
+            f"job {job} has shards of several cards ({where or 'no index'}), and this Slurm does"
+            " not say how many of each: ask for those of one"
+        )
+
+
+def _of_card(card: int, node: str, ask: Ask) -> int:
+    """Return how many shards a card of the node has."""
+    match = re.search(r"^ *Gres=(\S+)$", ask("scontrol", "show", "node", node), re.MULTILINE)
     sums = {"gpu": 0, "shard": 0}
     for name, count, _ in items(match[1] if match else ""):
         if name in sums:
             sums[name] += count
-    if not sums["gpu"] or not sums["shard"] or sums["shard"] % sums["gpu"]:
+    if sums["gpu"] == 1:
+        of = sums["shard"]
+    else:
+        told = {int(index): int(n) for n, index in _CONFIGURED.findall(ask("slurmd", "-G"))}
+        of = told.get(card, 0)
+    if not of:
         raise RequestError(
-            f"node {node} has {sums['shard']} shards on {sums['gpu']} cards: give each card as many"
+            f"Slurm gives shards of card {card} of node {node}, and says of none that it has:"
+            " see slurmd -G, gres.conf"
         )
-    return sums["shard"] // sums["gpu"]
+    return of

@@ -4,7 +4,8 @@ The project's own variables: everything that a card can be asked for, under plai
 
 =================  ==========================================================================
 CGPU_GPU           cards by index or UUID, or ``all``; else NVIDIA_VISIBLE_DEVICES decides
-CGPU_MEM           memory that is seen: ``4GiB``, ``3276MiB``, bytes, ``25%`` or ``max``
+CGPU_MEM           memory that is seen: ``4GiB``, ``3276MiB``, bytes, ``25%`` or ``max``;
+                   percent (to two places) are of what the card can give to containers
 CGPU_QUOTA         most percent of the compute, 1 to 100
 CGPU_QUOTA_MIN     least percent, guaranteed
 CGPU_WEIGHT        share among those who want to run
@@ -143,10 +144,12 @@ def _memory(env: Mapping[str, str], part: str) -> MemoryBytes | MemoryShare | No
     if part == "max":
         return None
     if part.endswith("%"):
-        percent = part[:-1]
-        if not value.is_number(percent) or not 1 <= int(percent) <= 100:
+        whole, point, places = part[:-1].partition(".")
+        readable = value.is_number(whole) and (not point or value.is_number(places))
+        percent_100 = int(f"{whole}{places:0<2}") if readable and len(places) <= 2 else 0
+        if not 100 <= percent_100 <= 10000:
             raise value.fail(MEM, env[MEM], f"{part!r}: write 1% to 100%")
-        return MemoryShare(int(percent), 100, granule_bytes=MIB)
+        return MemoryShare(percent_100, 10000, granule_bytes=MIB, usable=True)
     try:
         return MemoryBytes(parse_bytes(part))
     except ValueError as error:

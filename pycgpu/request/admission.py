@@ -161,7 +161,7 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
     reasons: list[str] = []
     memory_bytes = asked_bytes = None
     if share.memory is not None:
-        asked_bytes = share.memory.on(card.total_bytes)
+        asked_bytes = share.memory.on(card.total_bytes, card.reserved_bytes)
         memory_bytes = min(asked_bytes, card.free_bytes)
         reason = _memory_reason(card, asked_bytes)
         if isinstance(share.memory, MemoryShare) and share.memory.understates(card.total_bytes):

@@ -50,8 +50,8 @@ class MemoryBytes(NamedTuple):
 
     bytes: int
 
-    def on(self, total_bytes: int) -> int:
-        """Return the bytes asked of a card of *total_bytes*."""
+    def on(self, total_bytes: int, kept_bytes: int = 0) -> int:
+        """Return the bytes asked of a card of *total_bytes*, *kept_bytes* of them the driver's."""
         return self.bytes
 
 
@@ -63,6 +63,8 @@ class MemoryShare(NamedTuple):
     The product is rounded down to a multiple of ``granule_bytes`` before the reserve goes off.
     ``states_size``: the denominator is what the request says that the card has, in GiB.
     ``at_most_bytes``: what the request says besides, where it is less than the part.
+    ``usable``: a part of what can be given away, the total without what the driver keeps. Parts
+    that add up to a whole then all fit.
     """
 
     numerator: int
@@ -71,6 +73,7 @@ class MemoryShare(NamedTuple):
     granule_bytes: int = 1
     states_size: bool = False
     at_most_bytes: int | None = None
+    usable: bool = False
 
     def understates(self, total_bytes: int) -> bool:
         """
@@ -85,10 +88,15 @@ class MemoryShare(NamedTuple):
             and self.denominator < total_bytes // GIB
         )
 
-    def on(self, total_bytes: int) -> int:
-        """Return the bytes asked of a card of *total_bytes*; zero or less if nothing is left."""
+    def on(self, total_bytes: int, kept_bytes: int = 0) -> int:
+        """
+        Return the bytes asked of a card of *total_bytes*, *kept_bytes* of them the driver's.
+
+        They are zero or less if nothing is left.
+        """
         denominator = self.denominator or -(-total_bytes // GIB)
-        share_bytes = total_bytes * self.numerator // denominator
+        whole_bytes = max(0, total_bytes - kept_bytes) if self.usable else total_bytes
+        share_bytes = whole_bytes * self.numerator // denominator
         part_bytes = share_bytes - share_bytes % self.granule_bytes - self.reserved_bytes
         return part_bytes if self.at_most_bytes is None else min(part_bytes, self.at_most_bytes)
 
@@ -172,7 +180,12 @@ class Card(NamedTuple):
 
     @property
     def free_bytes(self) -> int:
-        return max(0, self.total_bytes - self.reserved_bytes - self.allocated_bytes)
+        return max(0, self.usable_bytes - self.allocated_bytes)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What can be given to containers: the total without what the driver keeps."""
+        return max(0, self.total_bytes - self.reserved_bytes)
 
     @property
     def nominal_bytes(self) -> int:

@@ -9,19 +9,22 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pycgpu.agent import attach, server
 from pycgpu.batch import ray, settings, slurm, spark
 from pycgpu.cli import main
+from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.request import permit
 from pycgpu.request.admission import admit
-from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes
+from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes, Request, Tenant
 from pycgpu.request.permit import DEFAULT
 from pycgpu.tree import lock, procfs
 from tests.host import program
@@ -43,13 +46,23 @@ JobId=1 JobName=sh
 NODE = "NodeName=n1 Arch=x86_64\n   Gres={}\n   NodeAddr=n1\n"
 
 
-def controller(job: str, node: str) -> Callable[..., str]:
-    """What scontrol answers of a job on a host that Slurm calls n1."""
+#: Of `slurmd -G`, 22.05 and 24.11: a card of 8 shards and one of 4.
+CONFIGURED = """\
+Gres Name=gpu Type=a100 Count=1 Index=0 ID=7696487 File=/dev/nvidia0 (null)
+Gres Name=shard Type=a100 Count=8 Index=0 ID=1060225 File=/dev/nvidia0 (null)
+Gres Name=gpu Type=t4 Count=1 Index=1 ID=7696487 File=/dev/nvidia1 (null)
+Gres Name=shard Type=t4 Count=4 Index=1 ID=1060225 File=/dev/nvidia1 Links=(null) Flags=HAS_FILE
+"""
+
+
+def slurms(job: str, node: str, configured: str = CONFIGURED) -> Callable[..., str]:
+    """What Slurm's programs answer of a job on a host that it calls n1."""
     answers = {
-        ("show", "aliases", socket.gethostname().partition(".")[0]): "n1\n",
-        ("show", "job", "-d", "1"): job,
-        ("show", "node", "n1"): node,
-        ("show", "hostnames", "n[0-2]"): "n0\nn1\nn2\n",
+        ("scontrol", "show", "aliases", socket.gethostname().partition(".")[0]): "n1\n",
+        ("scontrol", "show", "job", "-d", "1"): job,
+        ("scontrol", "show", "node", "n1"): node,
+        ("scontrol", "show", "hostnames", "n[0-2]"): "n0\nn1\nn2\n",
+        ("slurmd", "-G"): configured,
     }
     return lambda *words: answers[words]
 
@@ -57,18 +70,37 @@ def controller(job: str, node: str) -> Callable[..., str]:
 @pytest.mark.parametrize(
     ("nodes", "gres", "node", "expected"),
     [
-        ("n1", "shard:4(IDX:0)", "gpu:1,shard:16", slurm.Shards(0, 4, 16)),
-        ("n[0-2]", "shard:tesla:4(IDX:1)", "gpu:tesla:2(S:0-1),shard:tesla:32(S:0)", (1, 4, 16)),
-        ("n1", "gpu:1(IDX:0)", "gpu:1,shard:16", None),
-        ("n1", "", "gpu:1,shard:16", None),
-        ("n2", "shard:4(IDX:0)", "gpu:1,shard:16", None),
+        ("n1", "shard:4(IDX:0)", "gpu:1,shard:16", [(0, 4, 16)]),
+        ("n1", "shard:64(IDX:0)", "gpu:1,shard:1K", [(0, 64, 1024)]),
+        ("n[0-2]", "shard:a100:4(IDX:0)", "gpu:a100:1,gpu:t4:1,shard:12(S:0)", [(0, 4, 8)]),
+        ("n1", "shard:4(IDX:0)", "gpu:2,shard:12", [(0, 4, 8)]),
+        ("n1", "shard:t4:2(IDX:1)", "gpu:a100:1,gpu:t4:1,shard:a100:8,shard:t4:4", [(1, 2, 4)]),
+        # Since 23.11.
+        ("n1", "shard:2(0/8,2/4)", "gpu:2,shard:12", [(1, 2, 4)]),
+        ("n1", "shard:5(3/8,2/4)", "gpu:2,shard:12", [(0, 3, 8), (1, 2, 4)]),
+        ("n1", "shard:a100:3(3/8,0/4),shard:t4:2(0/8,2/4)", "", [(0, 3, 8), (1, 2, 4)]),
+        ("n1", "gpu:1(IDX:0)", "gpu:1,shard:16", []),
+        ("n1", "", "gpu:1,shard:16", []),
+        ("n2", "shard:4(IDX:0)", "gpu:1,shard:16", []),
     ],
 )
-def test_a_jobs_shards_are_those_of_this_node(
+def test_a_jobs_shards_are_those_of_this_node_and_of_their_card(
     nodes: str, gres: str, node: str, expected: Any
 ) -> None:
-    ask = controller(JOB.format(nodes=nodes, gres=gres), NODE.format(node))
-    assert slurm.of_job(1, ask) == expected
+    ask = slurms(JOB.format(nodes=nodes, gres=gres), NODE.format(node))
+    assert slurm.of_job(1, ask) == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("1K", 1024), ("2k", 2048), ("1KiB", 1024), ("1KB", 1000), ("1M", 1 << 20), ("16", 16)],
+)
+def test_slurms_numbers_have_suffixes(text: str, count: int) -> None:
+    assert list(slurm.items(f"gpu:tesla:2(S:0-1),shard:{text}")) == [
+        ("gpu", 2, "S:0-1"),
+        ("shard", count, ""),
+    ]
+    assert list(slurm.items(f"shard:tesla:{text}")) == [("shard", count, "")]
 
 
 @pytest.mark.parametrize(
@@ -76,35 +108,77 @@ def test_a_jobs_shards_are_those_of_this_node(
     [
         ("shard:4(IDX:0-1)", "gpu:2,shard:32", "shards of several cards"),
         ("shard:4", "gpu:1,shard:16", "no index"),
-        ("shard:4(IDX:0)", "gpu:2,shard:17", "17 shards on 2 cards"),
-        ("shard:4(IDX:0)", "(null)", "0 shards on 0 cards"),
+        ("shard:4(IDX:2)", "gpu:3,shard:17", "of card 2 of node n1, and says of none"),
+        ("shard:4X(IDX:0)", "gpu:1,shard:16", "'4X' is no number"),
     ],
 )
-def test_shards_that_are_no_part_of_one_card_are_refused(gres: str, node: str, why: str) -> None:
+def test_shards_whose_card_is_not_told_are_refused(gres: str, node: str, why: str) -> None:
     with pytest.raises(RequestError, match=why):
-        slurm.of_job(1, controller(JOB.format(nodes="n1", gres=gres), NODE.format(node)))
+        slurm.of_job(1, slurms(JOB.format(nodes="n1", gres=gres), NODE.format(node)))
 
 
 def test_shards_are_their_part_of_memory_and_of_the_compute_as_asked() -> None:
-    quarter = slurm.Shards(1, 4, 16)
-    granted = admit(quarter.request("quota"), T4)
+    quarter = (slurm.Shards(1, 4, 16),)
+    granted = admit(slurm.request(quarter, "quota"), T4)
     assert isinstance(granted, Grant)
     (card,) = granted.cards
-    assert (card.index, card.memory_bytes, card.quota) == (1, 15109 * MIB // 4, 25)
-    weighted = admit(quarter.request("weight"), T4)
+    assert (card.index, card.memory_bytes, card.quota) == (1, (15109 - 450) * MIB // 4, 25)
+    weighted = admit(slurm.request(quarter, "weight"), T4)
     assert isinstance(weighted, Grant)
     assert (weighted.cards[0].weight, weighted.cards[0].quota) == (4, None)
     with pytest.raises(RequestError, match="compute='both': write quota or weight"):
-        quarter.request("both")
+        slurm.request(quarter, "both")
 
 
-def test_a_scontrol_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_its_own_part_of_each_of_several_cards() -> None:
+    found = slurm.request((slurm.Shards(0, 3, 8), slurm.Shards(1, 2, 4)), "quota")
+    granted = admit(found, T4)
+    assert isinstance(granted, Grant)
+    assert [(card.index, card.quota) for card in granted.cards] == [(0, 37), (1, 50)]
+    with pytest.raises(RequestError, match=r"1 of 1024 .*: ask for 11 or more, or .*weight"):
+        slurm.request((slurm.Shards(0, 1, 1024),), "quota")
+
+
+def filled(requests: Sequence[Request], card: Card) -> Card:
+    """The card with all of them on it, each of which is granted all that it asks for."""
+    for number, request in enumerate(requests):
+        granted = admit(request, (card,))
+        assert isinstance(granted, Grant), (number, granted)
+        (part,) = granted.cards
+        assert part.memory_bytes is not None and part.memory_bytes == part.asked_bytes
+        card = card._replace(
+            allocated_bytes=card.allocated_bytes + part.memory_bytes,
+            free_weight=card.free_weight - (part.weight or 1),
+            tenants=(*card.tenants, Tenant(str(number), part.quota, part.quota_min)),
+        )
+    return card
+
+
+#: Parts of a whole, such as 3, 1, 4 of 8; and a card whose driver keeps something.
+WHOLES = st.lists(st.integers(1, 40), min_size=1, max_size=40)
+CARDS = st.builds(
+    lambda total, kept: Card(0, "GPU-0", total, kept, max_inst=4096, free_weight=4096),
+    st.integers(4 << 30, 200 << 30),
+    st.integers(0, 1 << 30),
+)
+
+
+@given(WHOLES, CARDS, st.sampled_from(["quota", "weight"]))
+def test_all_shards_of_a_card_fit_on_it(parts: list[int], card: Card, compute: str) -> None:
+    of = sum(parts)
+    jobs = [slurm.Shards(0, n, of) for n in parts if compute == "weight" or 100 * n >= of]
+    filled([slurm.request((job,), compute) for job in jobs], card)
+
+
+def test_a_program_of_slurms_that_fails_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scontrol = tmp_path / "scontrol"
     scontrol.write_text("#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n")
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(RequestError, match="scontrol show job -d 7: Invalid job id"):
-        slurm.scontrol("show", "job", "-d", "7")
+        slurm.run("scontrol", "show", "job", "-d", "7")
 
 
 # ---- Ray
@@ -117,6 +191,37 @@ def test_a_worker_asks_for_what_ray_gave_it() -> None:
         *("sudo", "-n", "/opt/cgpu", "attach", "--name", "ray-42", "--gpu", "1"),
         *("--mem", "30%", "--quota", "30", "42"),
     ]
+
+
+def ray_request(part: float) -> Request:
+    """What the helper that a worker starts asks for."""
+    words = ray.command((("0", part),), 42, {"PYCGPU_ATTACH": "attach"})
+    options = dict(zip(words[1:-1:2], words[2:-1:2], strict=True))
+    found = cgpu.parse(
+        {"CGPU_GPU": "0", "CGPU_MEM": options["--mem"], "CGPU_QUOTA": options["--quota"]}
+    )
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("workers", [3, 6, 7, 13, 15, 17, 18, 20])
+def test_workers_that_divide_a_card_all_fit(workers: int) -> None:
+    requests = [ray_request(1 / workers)] * workers
+    card = filled(requests, T4[0])
+    assert card.free_bytes < T4[0].usable_bytes / 100
+
+
+@given(WHOLES, CARDS)
+def test_fractions_that_add_up_to_one_fit(parts: list[int], card: Card) -> None:
+    shares = [part / sum(parts) for part in parts if part / sum(parts) >= 0.01]
+    filled([ray_request(share) for share in shares], card)
+
+
+def test_a_fraction_below_what_compute_is_counted_in_is_refused() -> None:
+    words = ray.command((("0", 0.29),), 42, {"PYCGPU_ATTACH": "x"})
+    assert words[-4:-1] == ["29%", "--quota", "29"]
+    with pytest.raises(RequestError, match=r"num_gpus=0.005 of card 0: the least is 0.01"):
+        ray.command((("0", 0.005),), 42, {})
 
 
 def test_a_placement_groups_bundle_counts_once() -> None:
@@ -164,7 +269,7 @@ def test_a_worker_that_is_refused_says_why(text: str, why: str) -> None:
 def test_who_asks_where_no_door_is_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycgpu.tree.procfs.doors", lambda prefix="/": ())
     out = io.StringIO()
-    request = slurm.Shards(0, 1, 16).request("quota")
+    request = slurm.request((slurm.Shards(0, 1, 16),), "quota")
     attach.serve("slurm-1", request, os.getpid(), None, io.StringIO(), out)
     assert out.getvalue().startswith("error ") and out.getvalue().count("\n") == 1
 
@@ -177,7 +282,7 @@ def test_a_part_is_not_given_while_somebody_else_is_admitted(
     tree = CoreTree(tmp_path / "tree")
     monkeypatch.setattr(lock, "LOCK", str(tmp_path / "lock"))
     monkeypatch.setattr(lock, "LOCK_TIMEOUT_S", 0.05)
-    request = slurm.Shards(0, 1, 16).request("quota")
+    request = slurm.request((slurm.Shards(0, 1, 16),), "quota")
     with lock.Admission(), pytest.raises(CgpuError, match="is held by another"):
         if door == "module":
             attach._by_module("slurm-1", request, "/sys/fs/cgroup/x", str(tree.root), DEFAULT)
@@ -231,7 +336,7 @@ def owned() -> Iterator[subprocess.Popen[str]]:
 def attached(pid: int, name: str, number: str, **options: Any) -> str:
     """The helper's last word to a process that says *number*."""
     out = io.StringIO()
-    request = slurm.Shards(0, 1, 16).request("quota")
+    request = slurm.request((slurm.Shards(0, 1, 16),), "quota")
     attach.serve(name, request, pid, None, io.StringIO(f"{number}\n"), out, **options)
     return out.getvalue().splitlines()[-1]
 

@@ -34,7 +34,7 @@ def test_options_stand_for_all_cards_or_for_one_each() -> None:
     common = {"quota": 30, "policy": WEIGHTED_CONSERVING, "uvm_disable": True}
     assert found.shares == (
         CardShare(memory=MemoryBytes(8 * GIB), **common),  # type: ignore[arg-type]
-        CardShare(memory=MemoryShare(25, 100, granule_bytes=MIB), **common),  # type: ignore[arg-type]
+        CardShare(memory=MemoryShare(2500, 10000, 0, MIB, usable=True), **common),  # type: ignore[arg-type]
     )
 
 

@@ -14,6 +14,7 @@ from pycgpu.request.model import (
     MIXED,
     WEIGHTED,
     Card,
+    Tenant,
 )
 from tests.host.asking import asked, granted
 
@@ -54,6 +55,8 @@ def test_everything_at_once() -> None:
         ("8G", 8192),
         ("8gb", 8192),
         ("50%", 8192),
+        ("16.66%", 2729),
+        ("12.5%", 2048),
     ],
 )
 def test_amounts_of_memory(text: Any, mib: Any) -> None:
@@ -72,6 +75,16 @@ def test_amounts_of_memory(text: Any, mib: Any) -> None:
 def test_a_size_whose_unit_was_forgotten_is_refused_with_the_unit(text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         request_from({"CGPU_MEM": text})
+
+
+def test_percent_are_of_what_a_card_can_give() -> None:
+    """Of 15360 MiB the driver keeps 450; 95 % and 5 % of the rest both fit."""
+    card = Card(0, "GPU-0", 15360 * MIB, 450 * MIB)
+    first = granted({"CGPU_MEM": "95%", "CGPU_GPU": "0"}, (card,)).cards[0]
+    assert (first.memory_bytes, first.asked_bytes) == (14164 * MIB, 14164 * MIB)
+    held = card._replace(allocated_bytes=14164 * MIB, free_weight=19, tenants=(Tenant("one"),))
+    second = granted({"CGPU_MEM": "5%", "CGPU_GPU": "0"}, (held,)).cards[0]
+    assert (second.memory_bytes, second.asked_bytes) == (745 * MIB, 745 * MIB)
 
 
 def test_max_is_no_limit() -> None:
@@ -105,6 +118,11 @@ def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_ca
         ("CGPU_MEM", "4X"),
         ("CGPU_MEM", "4 G"),
         ("CGPU_MEM", "101%"),
+        ("CGPU_MEM", "100.01%"),
+        ("CGPU_MEM", "0.99%"),
+        ("CGPU_MEM", "16.666%"),
+        ("CGPU_MEM", "16.%"),
+        ("CGPU_MEM", ".5%"),
         ("CGPU_MEM", "%"),
         ("CGPU_MEM", "1G,"),
         ("CGPU_QUOTA", "0"),

@@ -65,7 +65,7 @@ def build() -> Path:
 class Cluster:
     """A cluster of this machine alone; a context manager ends it."""
 
-    def __init__(self, root: Path, cgpu: Path, cards: int = 1, words: str = "") -> None:
+    def __init__(self, root: Path, cgpu: Path, shards: Sequence[int] = (SHARDS,)) -> None:
         # Their units, which nothing here reads, are below lib, a link on today's systems.
         for name in ("usr", "etc", "var"):
             subprocess.run(["cp", "-a", f"{root}/{name}", "/"], check=True)
@@ -81,11 +81,11 @@ class Cluster:
             hosts.write(f"127.0.0.1 {host}\n")
         settings = Path("/etc/slurm")
         settings.mkdir(exist_ok=True)
-        files = f"/dev/nvidia[0-{cards - 1}]" if cards > 1 else "/dev/nvidia0"
-        (settings / "plugstack.conf").write_text(f"required /{PLUGIN} cgpu={cgpu} {words}\n")
+        (settings / "plugstack.conf").write_text(f"required /{PLUGIN} cgpu={cgpu}\n")
         (settings / "cgroup.conf").write_text("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n")
         (settings / "gres.conf").write_text(
-            f"Name=gpu File={files}\nName=shard Count={SHARDS * cards} File={files}\n"
+            "".join(f"Name=gpu File=/dev/nvidia{card}\n" for card in range(len(shards)))
+            + "".join(f"Name=shard Count={n} File=/dev/nvidia{c}\n" for c, n in enumerate(shards))
         )
         (settings / "slurm.conf").write_text(f"""\
 ClusterName=cgpu
@@ -103,7 +103,7 @@ MpiDefault=none
 MailProg=/bin/true
 MessageTimeout=100
 GresTypes=gpu,shard
-NodeName={host} NodeAddr=127.0.0.1 CPUs=8 Gres=gpu:{cards},shard:{SHARDS * cards} State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs=8 Gres=gpu:{len(shards)},shard:{sum(shards)} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=YES
 SlurmdParameters=config_overrides
 """)
