@@ -20,11 +20,11 @@ from .. import __version__
 from ..errors import CgpuError, InstallError
 from ..tree import procfs
 from . import (
-    doctor,
     journal,
     kernel_door,
     module_build,
     registration,
+    secure_boot,
     service,
 )
 from .host import Host
@@ -44,8 +44,8 @@ from .step import (
 SOURCES = "usr/src/cgpu-{version}"
 PLACED = "lib/modules/{release}/updates/cgpu"
 STAGED = "var/lib/cgpu/staged"
-MODULES_LOAD = doctor.MODULES_LOAD
-MODPROBE = doctor.MODPROBE
+MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
+MODPROBE = "etc/modprobe.d/cgpu.conf"
 #: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
 LEFTOVERS = (
     "run/cgpu",
@@ -145,7 +145,7 @@ def check_modules(options: Options, host: Host, version: str = __version__) -> N
         manager = "apt" if shutil.which("apt-get") or not shutil.which("dnf") else "dnf"
         remedy = f"{manager} install {' '.join(missing)}{other}"
         raise InstallError(f"missing: {', '.join(missing)}: {remedy}")
-    if doctor.secure_boot(host.prefix):
+    if secure_boot.is_on(host.prefix):
         _check_key(options, host)
 
 

@@ -17,11 +17,10 @@ from typing import NamedTuple
 
 from ..errors import InstallError
 from ..tree import lock
-from . import doctor
 from .host import Host
 from .step import Step, make_directories, remove_directories
 
-PATH = doctor.JOURNAL
+PATH = "var/lib/cgpu/installation.json"
 #: Locked while an installation changes; a directory that every host has, for no file shall stay.
 LOCKED = "run"
 #: How long somebody else's installation is waited for.

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from ..errors import CgpuError, InstallError, NodeError
 from . import (
-    doctor,
     installation,
     journal,
     kernel_door,
     proof,
+    secure_boot,
     service,
 )
 from .host import Host
@@ -75,7 +75,7 @@ def check(request: Request, host: Host, say: Say = lambda line: None) -> list[st
             do(host, Step("stage", "", data))
         built = kernel_door.inspect(kernel_door.find(directory), host.run)
     # DKMS signs what it installs; what was built here to be looked at is not signed.
-    signs = doctor.secure_boot(host.prefix) and not options.dkms
+    signs = secure_boot.is_on(host.prefix) and not options.dkms
     return kernel_door.obstacles(kernel_door.read(str(host.tree)), built, host.release, signs)
 
 
@@ -183,7 +183,7 @@ def _hot(request: Request, options: Options, held: Journal, host: Host, say: Say
         kernel_door.find(built_in(options, request.version, host)), host.run
     )
     door = kernel_door.read(tree)
-    found = kernel_door.obstacles(door, built, host.release, doctor.secure_boot(host.prefix))
+    found = kernel_door.obstacles(door, built, host.release, secure_boot.is_on(host.prefix))
     if found:
         raise InstallError(
             f"no hot upgrade: {'; '.join(found)}: stop all containers and use `cgpu upgrade --cold`"

@@ -26,6 +26,7 @@ PYTHON_ORDER = (
     ("dialects", "tree", "simulate"),
     ("agent", "oci", "api"),
     ("install", "kubernetes", "batch"),
+    ("install.doctor",),
     # What cffi builds is made from outside, and programs of 0.1.0 import these names.
     ("_core_build", "_agent_build", "oci_hook", "runtime"),
     ("cli",),

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Others who share GPUs on this host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...tree import procfs
+from .finding import FAIL, OK, WARN, Finding
+from .host import Host
+
+#: Names of modules that products of other vendors use, and of those that are named like them.
+RIVALS = re.compile(r"^([eqmx]gpu)(_.*)?$")
+
+
+def conflicts(host: Host) -> Iterator[Finding]:
+    """Others who share GPUs on this host."""
+    found = False
+    for name in sorted(filter(RIVALS.match, host.modules)):
+        found = True
+        yield Finding(FAIL, "conflicts", f"module {name} hooks the same driver", f"`rmmod {name}`")
+    tree = host.prefix / procfs.KERNEL_DOOR.lstrip("/")
+    if tree.exists() and not (tree / "api_version").exists():
+        found = True
+        yield Finding(
+            FAIL, "conflicts", f"{procfs.KERNEL_DOOR} is another product's", "uninstall that first"
+        )
+    preload = host.read("etc/ld.so.preload")
+    if re.search(r"libvgpu|vgpu-control|libcuda-control", preload):
+        found = True
+        yield Finding(
+            WARN,
+            "conflicts",
+            "/etc/ld.so.preload limits GPUs in user space too: the lower limit holds",
+            "remove it there, unless you want both",
+        )
+    if any("nvidia-cuda-mps" in name for name in _processes(host)):
+        found = True
+        yield Finding(
+            WARN,
+            "conflicts",
+            "MPS runs (M+C): its clients compute in one context, which no limit divides",
+            "echo quit | nvidia-cuda-mps-control",
+        )
+    if not found:
+        yield Finding(OK, "conflicts", "none found")
+
+
+def _processes(host: Host) -> Iterator[str]:
+    for path in (host.prefix / "proc").glob("[0-9]*/comm"):
+        try:
+            yield path.read_text(errors="replace")
+        except OSError:
+            continue
