@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.gpu.accounting import accounting
 from tests.gpu.allowed import allowed
+from tests.gpu.asked import getters, pools, tools
 from tests.gpu.cards import cards
 from tests.gpu.churn import churn
 from tests.gpu.crowd import crowd
@@ -37,12 +38,16 @@ from tests.gpu.tenants import Bench
 from tests.gpu.used import used
 
 SECTIONS = (
-    *(memory, frameworks, allowed, overhead, alone, weights, quotas, used, accounting, many, crowd),
+    *(memory, frameworks, allowed, getters, pools, tools, overhead, alone, weights, quotas),
+    *(used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
-OF_THEMSELVES = (allowed, serving, decoding, transformer, several, trainers, pausing, steps)
+OF_THEMSELVES = (
+    *(allowed, getters, pools, tools),
+    *(serving, decoding, transformer, several, trainers, pausing, steps),
+)
 
 
 def main(out: Path, names: Sequence[str]) -> int:

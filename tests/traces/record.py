@@ -37,23 +37,35 @@ PROGRAMS = {
     "smi-query": "nvidia-smi --query-gpu=memory.*,utilization.*,name beside that process",
     "smi-pmon": "nvidia-smi pmon -c 1 beside that process",
     "nvml": "pynvml: what monitoring programs ask, beside that process",
+    "getters": "pynvml: all that can be asked of a card without changing it, beside that process",
     "context": "a CUDA context, destroyed and created again",
     "ladder": "cudaMalloc and cudaFree of 18 sizes, cuMemGetInfo after each",
     "oom": "allocations that fail, and life after them",
     "kinds": "pinned, registered, pitched memory, arrays, streams, kernel stack",
     "managed": "managed memory touched on both sides and prefetched",
     "pools": "cudaMallocAsync and memory pools",
+    "poolshare": "a memory pool shared with a second process by a descriptor",
     "vmm": "cuMemCreate, cuMemMap, export and import of a handle in a second process",
     "ipc": "CUDA IPC of memory and an event between two processes",
     "graphs": "CUDA graphs with kernels and allocation nodes",
     "processes": "three forked processes with contexts: exit, _exit, SIGKILL",
     "threads": "four threads of one process allocate and free at once",
+    "checkpoint": "a process with 64 MiB is checkpointed and restored by another",
     "train": "four training steps of ResNet-50 in PyTorch",
     "rmprobe": "RM calls without CUDA: sizes, lifetimes, call forms, statuses of wrong calls",
 }
-BUSY = {"smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml"}
+# What developers debug and profile with; recorded when they are named, not with all.
+TOOLS = {
+    "sanitizer": ["compute-sanitizer", "./context"],
+    "racecheck": ["compute-sanitizer", "--tool", "racecheck", "./graphs"],
+    "gdb": ["cuda-gdb", "-batch", "-ex", "run", "./context"],
+    "ncu": ["ncu", "--clock-control", "none", "./graphs"],
+    "nsys": ["nsys", "profile", "-o", "report", "./graphs"],
+}
+BUSY = {"smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml", "getters"}
 # A second client would change what these see.
-ALONE = {"smi", "smi-q", "smi-list", "smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml"}
+ALONE = {"smi", "smi-q", "smi-list", "smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml",
+         "getters", *TOOLS}  # fmt: skip
 ARGUMENTS = {
     "smi": [],
     "smi-q": ["-q"],
@@ -131,6 +143,8 @@ def run(name: str, heap: bool, work: Path) -> tuple[list[Path], dict[str, Any]]:
     raw.mkdir()
     if name in ARGUMENTS:
         command = [shutil.which("nvidia-smi") or "nvidia-smi", *ARGUMENTS[name]]
+    elif name in TOOLS:
+        command = list(TOOLS[name])
     elif (HERE / f"programs/{name}.py").exists():
         command = [sys.executable, str(shutil.copy(HERE / f"programs/{name}.py", work))]
     else:
@@ -152,7 +166,7 @@ def run(name: str, heap: bool, work: Path) -> tuple[list[Path], dict[str, Any]]:
     print(f"--- {raw.name} rc {done.returncode}\n{done.stdout}{done.stderr[-2000:]}", flush=True)
     meta = {
         "name": name,
-        "about": PROGRAMS[name],
+        "about": PROGRAMS.get(name) or " ".join(TOOLS[name]),
         "command": [Path(command[0]).name, *(Path(a).name for a in command[1:])],
         "returncode": done.returncode,
         "heap": heap,
@@ -171,7 +185,7 @@ def finish(job: tuple[Path, list[Path], dict[str, Any], dict[bytes, bytes]]) -> 
 
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        raise SystemExit(f"usage: {sys.argv[0]} OUT [{'|'.join(PROGRAMS)}]...")
+        raise SystemExit(f"usage: {sys.argv[0]} OUT [{'|'.join((*PROGRAMS, *TOOLS))}]...")
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     names = sys.argv[2:] or list(PROGRAMS)
