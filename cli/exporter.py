@@ -46,6 +46,7 @@ def exporter(
         import prometheus_client
 
         from pycgpu.tree.exporter import Exporter
+        from pycgpu.tree.metrics_server import serving
     except ImportError:
         raise CgpuError(
             "prometheus_client is missing: pip install 'pycgpu[exporter]',"
@@ -65,11 +66,12 @@ def exporter(
     address, port = _number.listening(listen, PORT)
     address = address or "0.0.0.0"
     try:
-        prometheus_client.start_http_server(port, address, registry)
+        server = serving(registry, address, port)
     except OSError as error:
         raise CgpuError(
             f"cannot listen on {address}:{port}: {error.strerror}; choose by --listen"
         ) from None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"serving http://{address}:{port}/metrics", flush=True)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.set())

@@ -19,7 +19,6 @@ or the plan has lapsed.
 from __future__ import annotations
 
 import dataclasses
-import http.server
 import json
 import logging
 import queue
@@ -29,6 +28,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from ..errors import CgpuError
+from ..tree import http_server
 from . import apiserver, scheduling
 from .families import Amounts, Family
 from .scheduling import Card, Choice, asked_by, judge, place
@@ -46,6 +46,8 @@ PLAN_S = 60.0
 LOOK_S = 1.0
 #: So many kinds of pods are known by what they ask; nearly all pods of a cluster are of a few.
 KINDS = 64
+#: Of a question: a pod, which has at most 1.5 MiB in etcd, and the names of a cluster's nodes.
+QUESTION_BYTES_MAX = 8 << 20
 _PHASES_ENDED = ("Succeeded", "Failed")
 
 log = logging.getLogger(__name__)
@@ -449,23 +451,32 @@ def _mirror(
 
 def server(
     cluster: Cluster, access: apiserver.Access, address: str, port: int
-) -> http.server.ThreadingHTTPServer:
+) -> http_server.Server:
     """Return the server that a kube-scheduler asks: ``/filter``, ``/prioritize``, ``/bind``."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(http_server.Handler):
         protocol_version = "HTTP/1.1"
         # Head and body in one packet: a body of its own would wait 40 ms for the head's receipt.
         wbufsize = -1
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
-            # Go takes the names of fields in any case, and has written them in more than one.
-            asked = {key.lower(): value for key, value in json.loads(raw).items()}
             try:
-                body, status = _answer(cluster, access, self.path, asked), 200
-            except KeyError as error:
-                body, status = {"error": f"no {error} in the request"}, 400
+                asked = _question(self.body(QUESTION_BYTES_MAX))
+            except http_server.BadRequest as error:
+                self.close_connection = True
+                self._send({"error": str(error)}, error.status)
+                return
+            with self.server.answering(self.connection):
+                try:
+                    body, status = _answer(cluster, access, self.path, asked), 200
+                except KeyError as error:
+                    body, status = {"error": f"no {error} in the request"}, 400
+                except (TypeError, AttributeError, ValueError) as error:
+                    body, status = {"error": f"the request is malformed: {error}"}, 400
+                self._send(body, status)
+
+        def _send(self, body: Any, status: int) -> None:
             raw = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -473,10 +484,18 @@ def server(
             self.end_headers()
             self.wfile.write(raw)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return
+    return http_server.Server(address, port, Handler)
 
-    return http.server.ThreadingHTTPServer((address, port), Handler)
+
+def _question(raw: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise http_server.BadRequest(400, "the request is no JSON") from None
+    if not isinstance(asked, dict):
+        raise http_server.BadRequest(400, "the request is no JSON object")
+    # Go takes the names of fields in any case, and has written them in more than one.
+    return {key.lower(): value for key, value in asked.items()}
 
 
 def _answer(cluster: Cluster, access: apiserver.Access, path: str, asked: Any) -> Any:
