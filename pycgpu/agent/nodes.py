@@ -15,6 +15,10 @@ from pycgpu.agent import door
 _PLACE_ROOT, _PLACE_CARD, _PLACE_GRANT, _PLACE_CONTAINER = range(4)
 _CONTAINERS = "container"
 _EVENT_WAIT_MS = 1000
+#: Readers of ``events`` who wait at a time: each takes one of libfuse's ten threads.
+WAITERS_MAX = 4
+#: Texts kept for open files: everybody may open as many as he likes.
+TEXTS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Nodes:
         self._positions: dict[int, int] = {}
         self._texts: dict[int, bytes] = {}
         self._next = 1
+        self._waiters = threading.Semaphore(WAITERS_MAX)
 
     def directory(self, path: str) -> _Place | None:
         """Return the directory at *path*; None: there is none (``/container`` is one too)."""
@@ -127,20 +132,39 @@ class Nodes:
         """
         Return the file's bytes; ``events`` waits for a line, for a second at a time.
 
-        What is read in several pieces is of the moment of the first, as in /proc: counters that
-        grow by a digit in between would be read twice, in part.
+        Where too many wait already it does not. What is read in several pieces is of the moment of
+        the first, as in /proc: counters that grow by a digit in between would be read twice, in
+        part; unless very many files are open.
         """
         found = self.file(path)
         if found is None:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         node, place = found
         if node.name == "events" and node.place == _PLACE_ROOT:
-            start = self._positions.get(handle, 0)
-            self._positions[handle], lines = door.events(start, size, _EVENT_WAIT_MS)
-            return lines
-        if offset == 0 or handle not in self._texts:
-            self._texts[handle] = door.show(node.number, place.minor, place.container)
-        return self._texts[handle][offset : offset + size]
+            return self._events(size, handle)
+        with self._lock:
+            text = self._texts.get(handle) if offset else None
+        if text is None:
+            text = door.show(node.number, place.minor, place.container)
+            with self._lock:
+                self._texts.pop(handle, None)
+                self._texts[handle] = text
+                if len(self._texts) > TEXTS_MAX:
+                    # the one that was read first
+                    del self._texts[next(iter(self._texts))]
+        return text[offset : offset + size]
+
+    def _events(self, size: int, handle: int) -> bytes:
+        start = self._positions.get(handle, 0)
+        waits = self._waiters.acquire(blocking=False)
+        try:
+            self._positions[handle], lines = door.events(
+                start, size, _EVENT_WAIT_MS if waits else 0
+            )
+        finally:
+            if waits:
+                self._waiters.release()
+        return lines
 
     def write(self, path: str, data: bytes) -> int:
         """Write a file, or run a command of inst_ctl."""

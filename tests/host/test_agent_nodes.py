@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pycgpu
-from pycgpu.agent import door, node_server
+from pycgpu.agent import door, node_server, nodes
 from pycgpu.cli import main
 from pycgpu.errors import ModuleNotLoaded, NodeError, PermissionDenied
 from pycgpu.tree import procfs, remote
@@ -315,3 +315,35 @@ def test_the_socket_is_the_last_door_that_is_tried(
 def test_permission_is_told_from_absence(root: str) -> None:
     error = procfs._node_error(root, PermissionError(errno.EACCES, "no"), root)
     assert isinstance(error, PermissionDenied)
+
+
+def test_who_waits_for_events_takes_no_more_than_a_part_of_the_trees_threads() -> None:
+    """Fourteen readers: libfuse has ten threads, and each that waits takes one for a second."""
+    tree = nodes.Nodes()
+    handles = [tree.open("/events") for _ in range(nodes.WAITERS_MAX + 10)]
+    for handle in handles:  # all that there is so far
+        while tree.read("/events", 1 << 16, 0, handle):
+            pass
+    waits_s: list[float] = []
+
+    def read(handle: int) -> None:
+        began_s = time.monotonic()
+        tree.read("/events", 1 << 16, 0, handle)
+        waits_s.append(time.monotonic() - began_s)
+
+    threads = [threading.Thread(target=read, args=(handle,)) for handle in handles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(waited_s > 0.5 for waited_s in waits_s) == nodes.WAITERS_MAX
+
+
+def test_open_files_without_end_take_a_bounded_part_of_memory() -> None:
+    tree = nodes.Nodes()
+    handles = [tree.open("/version") for _ in range(2 * nodes.TEXTS_MAX)]
+    texts = {tree.read("/version", 1 << 16, 0, handle) for handle in handles}
+    assert len(texts) == 1
+    assert len(tree._texts) == nodes.TEXTS_MAX
+    # one whose text was let go of is read anew
+    assert tree.read("/version", 1 << 16, 1, handles[0]) == texts.pop()[1:]
