@@ -44,7 +44,7 @@ def device_name(card: Card) -> str:
 
 def device(card: Card) -> dict[str, Any]:
     """Return a card as a device of a ResourceSlice."""
-    memory = f"{card.nominal_bytes // MIB}Mi"
+    memory = f"{card.usable_bytes // MIB}Mi"
     return {
         "name": device_name(card),
         "allowMultipleAllocations": True,

@@ -30,8 +30,9 @@ from typing import Any
 from ..errors import CgpuError
 from ..tree import http_server
 from . import apiserver, scheduling
-from .families import Amounts, Family
-from .scheduling import Card, Choice, asked_by, judge, place
+from .families import Family
+from .pods import Part, groups, parts
+from .scheduling import Card, Choice, judge, place
 
 #: On a node: its cards, by the device plugin. On a pod: the cards of each container.
 ANNOTATION = "scheduling.cgpu.io/cards"
@@ -53,7 +54,7 @@ _PHASES_ENDED = ("Succeeded", "Failed")
 log = logging.getLogger(__name__)
 
 
-Asked = dict[str, Amounts]
+Asked = dict[str, Part]
 #: Namespace and name of a PodGroup.
 Gang = tuple[str, str]
 #: A pod's place: node, what the pod asks for, cards.
@@ -81,7 +82,7 @@ class Cluster:
         self.lock = threading.Lock()
         self.nodes: dict[str, list[Card]] = {}
         #: By what a pod asks: of each node how good it is for that, None if it has no room.
-        self._judged: dict[tuple[Amounts, ...], dict[str, int | None]] = {}
+        self._judged: dict[tuple[Part, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
         self._pods: dict[str, Placed] = {}
         self._rounds: dict[Gang, Round] = {}
@@ -128,7 +129,7 @@ class Cluster:
         for judged in self._judged.values():
             judged.pop(name, None)
 
-    def _judge(self, asked: dict[str, Amounts], names: Iterable[str]) -> dict[str, int | None]:
+    def _judge(self, asked: Asked, names: Iterable[str]) -> dict[str, int | None]:
         """Return how good each node is for a pod; between two questions few have changed."""
         kind = tuple(asked.values())
         known = self._judged.pop(kind, {})
@@ -152,7 +153,7 @@ class Cluster:
             if not node or uid in self._pods:
                 return None
             try:
-                asked = asked_by(pod, self.families)
+                asked = parts(pod, self.families)
             except CgpuError as error:
                 log.warning("pod %s: %s", pod["metadata"]["name"], error)
                 return None
@@ -216,7 +217,7 @@ class Cluster:
 
     def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the nodes that have cards for a pod, and why the others have not."""
-        asked = asked_by(pod, self.families)
+        asked = parts(pod, self.families)
         gang = gang_of(pod)
         found, failed = [], {}
         with self.lock:
@@ -277,7 +278,7 @@ class Cluster:
 
     def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
         """Return how good each node is for a pod, 0 to 10."""
-        asked = asked_by(pod, self.families)
+        asked = parts(pod, self.families)
         with self.lock:
             return {name: good or 0 for name, good in self._judge(asked, names).items()}
 
@@ -288,7 +289,7 @@ class Cluster:
         Raises:
             CgpuError: others have taken them since the node was found.
         """
-        asked = asked_by(pod, self.families)
+        asked = parts(pod, self.families)
         uid = pod["metadata"]["uid"]
         with self.lock:
             if uid in self._pods:
@@ -315,12 +316,16 @@ def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
     there = {card.name for card in cards}
     try:
         told = json.loads((pod["metadata"].get("annotations") or {})[ANNOTATION])
-        choice = {name: tuple(map(str, told[name])) for name in asked}
+        choice: Choice = {}
+        for names in groups(asked):
+            # The same cards for all of them; written for one, where an init container was not.
+            (named,) = {tuple(map(str, told[name])) for name in names if name in told}
+            choice |= dict.fromkeys(names, named)
     except (KeyError, ValueError, TypeError, RecursionError):
         return None
     for name, named in choice.items():
         # Each once, and as many as there are ids for.
-        if not len(named) == len(set(named)) == asked[name].cards:
+        if not len(named) == len(set(named)) == asked[name].amounts.cards:
             return None
         if there and not there.issuperset(named):
             return None

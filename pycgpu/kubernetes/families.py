@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import CgpuError, RequestError
@@ -117,30 +117,23 @@ class Amounts(NamedTuple):
     memory_percent: int | None = None
     quota: int | None = None
 
-    def settings(self) -> dict[str, str]:
-        """Return the same as the container's settings, but for the cards."""
-        memory = (
-            f"{self.memory_percent or 100}%"
-            if self.memory_bytes is None
-            else f"{self.memory_bytes >> 20}MiB"
-        )
-        found = {"CGPU_MEM": memory}
+    def memory_mib(self, card_mib: int) -> int:
+        """
+        Return the memory of a card that can give *card_mib*.
+
+        That is what the node publishes, so what is counted of it is what is given.
+        """
+        if self.memory_bytes is not None:
+            return self.memory_bytes >> 20
+        return card_mib * (self.memory_percent or 100) // 100
+
+    def settings(self, cards_mib: Sequence[int]) -> dict[str, str]:
+        """Return the same as the container's settings for cards that can give so much."""
+        memory = [f"{self.memory_mib(mib)}MiB" for mib in cards_mib]
+        found = {"CGPU_MEM": ",".join(memory if len(set(memory)) > 1 else memory[:1])}
         if self.quota:
             found["CGPU_QUOTA"] = str(self.quota)
         return found
-
-    def joined(self, other: Amounts) -> Amounts:
-        """Return the larger of both in everything, as Kubernetes counts init containers."""
-
-        def larger(one: int | None, two: int | None) -> int | None:
-            return two if one is None else one if two is None else max(one, two)
-
-        return Amounts(
-            max(self.cards, other.cards),
-            larger(self.memory_bytes, other.memory_bytes),
-            larger(self.memory_percent, other.memory_percent),
-            larger(self.quota, other.quota),
-        )
 
 
 def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
@@ -196,13 +189,19 @@ def quantity(name: str, value: object) -> int:
     return int(digits) * int(base ** (_POWERS.index(unit[0].replace("K", "k")) + 1))
 
 
-def capacity(family: Family, cards: int, memory_bytes: int, containers: int) -> dict[str, int]:
-    """Return a node's capacity: so many *cards* in use, their memory and room for containers."""
+def capacity(family: Family, memory_bytes: Sequence[int], containers: int) -> dict[str, int]:
+    """
+    Return a node's capacity.
+
+    Args:
+        memory_bytes: what each of its cards can give; whole units of each count.
+        containers: room for so many.
+    """
     found = {
         family.count: containers,
-        family.memory: memory_bytes // family.memory_unit_bytes,
-        family.percentage: 100 * cards,
-        family.cores: 100 * cards,
+        family.memory: sum(one // family.memory_unit_bytes for one in memory_bytes),
+        family.percentage: 100 * len(memory_bytes),
+        family.cores: 100 * len(memory_bytes),
     }
     return {name: number for name, number in found.items() if name is not None}
 

@@ -15,15 +15,18 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import CgpuError
 from .families import Amounts
+from .pods import Part
 
 PATH = "/var/lib/cgpu/kubernetes/mapping.json"
-VERSION = 1
+VERSION = 2
+#: Before it one container alone had an entry, and nothing told when it runs.
+_SINGLE = 1
 
 
 class Holder(NamedTuple):
@@ -42,18 +45,27 @@ class Owner(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What one container was promised: the *cards* (UUIDs, or indexes where none is known)."""
+    """
+    What the containers were promised that have the same ids, one after the other.
+
+    cards: UUIDs, or indexes where none is known. holder: the last of them, which keeps the ids.
+    parts: what each is promised of each card.
+    """
 
     resource: str
     ids: tuple[str, ...]
     uid: str
     holder: Holder
     cards: tuple[str, ...]
-    amounts: Amounts
+    parts: dict[str, Part]
 
     @property
-    def owner(self) -> Owner:
-        return Owner(self.uid, self.holder.container)
+    def owners(self) -> list[Owner]:
+        return [Owner(self.uid, name) for name in self.parts]
+
+    def running(self, among: Collection[Owner]) -> Owner | None:
+        """Return the one that is *among* those."""
+        return next((one for one in self.owners if one in among), None)
 
 
 class Mapping:
@@ -88,16 +100,17 @@ class Mapping:
     def _read(self) -> None:
         try:
             found = json.loads(self.path.read_text())
-            if found["version"] != VERSION:
+            if found["version"] not in (_SINGLE, VERSION):
                 raise ValueError(f"version {found['version']}")
             for one in found["entries"]:
+                holder = Holder(*one["holder"])
                 entry = Entry(
                     one["resource"],
                     tuple(one["ids"]),
                     one["uid"],
-                    Holder(*one["holder"]),
+                    holder,
                     tuple(one["cards"]),
-                    Amounts(*one["amounts"]),
+                    _parts(one, holder),
                 )
                 self.entries[key(entry.resource, entry.ids)] = entry
         except FileNotFoundError:
@@ -148,4 +161,14 @@ def mistakes(
     entries: Iterable[Entry], truth: collections.abc.Mapping[Owner, frozenset[str]]
 ) -> list[Entry]:
     """Return the entries whose container is in the tree on other cards than they say."""
-    return [e for e in entries if e.owner in truth and truth[e.owner] != frozenset(e.cards)]
+    return [
+        entry
+        for entry in entries
+        if (owner := entry.running(truth)) is not None and truth[owner] != frozenset(entry.cards)
+    ]
+
+
+def _parts(one: Any, holder: Holder) -> dict[str, Part]:
+    if "amounts" in one:
+        return {holder.container: Part(Amounts(*one["amounts"]))}
+    return {name: Part(Amounts(*amounts), *rest) for name, (amounts, *rest) in one["parts"].items()}

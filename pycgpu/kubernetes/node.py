@@ -27,11 +27,12 @@ from ..errors import CgpuError
 from ..oci import cdi
 from ..request.model import Card
 from ..tree import names, procfs
-from . import apiserver, messages, placement
-from .families import Amounts, Config, Family, amounts, capacity, quantity
+from . import apiserver, messages, placement, pods
+from .families import Config, Family, capacity
 from .health import Health
 from .kubelet import Kubelet
 from .mapping import Entry, Holder, Mapping, Owner, key, mistakes
+from .pods import Part, Pod
 
 #: Where the engines look for devices that come and go.
 CDI_DIRECTORY = cdi.DIRECTORIES[1]
@@ -123,8 +124,7 @@ class Node:
         """Return the amount of each of the family's resources on *cards*."""
         return capacity(
             family,
-            len(cards),
-            sum(card.nominal_bytes for card in cards),
+            [card.usable_bytes for card in cards],
             sum(card.max_inst for card in cards),
         )
 
@@ -154,7 +154,7 @@ class Node:
             found = self.capacity(family, cards)
             wanted |= {name: found[name] for name in found if name != family.anchor_name}
         described = [
-            {"uuid": card.uuid, "memory": card.nominal_bytes >> 20, "containers": card.max_inst}
+            {"uuid": card.uuid, "memory": card.usable_bytes >> 20, "containers": card.max_inst}
             for card in cards
         ]
         text = json.dumps(described, separators=(",", ":"))
@@ -225,7 +225,7 @@ class Node:
         known = self.mapping.entries.get(key(ask.family.anchor_name, ask.ids))
         if known is not None and known == entry._replace(cards=known.cards):
             entry = known
-        if entry != known or entry.owner not in look.running:
+        if entry != known or entry.running(look.running) is None:
             entry = entry._replace(cards=tuple(self._choose(entry, look)))
         if entry != known:
             self.mapping.put(entry)
@@ -244,55 +244,91 @@ class Node:
         return {
             one
             for one, entry in self.mapping.entries.items()
-            if entry.owner in running
+            if entry.running(running) is not None
             and not any((entry.resource, single) in live for single in entry.ids)
         }
 
     def _entry(self, family: Family, ids: Collection[str], look: _Look) -> Entry:
         """Return whose the ids are and what they ask for; its cards are the scheduler's wish."""
-        holders = [
-            Holder(pod.namespace, pod.name, container.name)
+        held = {
+            Holder(pod.namespace, pod.name, container.name): set(devices.ids)
             for pod in look.pods
             for container in pod.containers
             for devices in container.devices
             if devices.resource == family.anchor_name and not set(ids).isdisjoint(devices.ids)
-        ]
-        if not holders:
+        }
+        if not held:
             raise CgpuError(
                 f"{family.anchor_name}: the kubelet lists no container with {min(ids)}; a card for"
                 " an init container alone is not given, ask for it in a container too"
             )
         known = self.mapping.entries.get(key(family.anchor_name, ids))
+        holder = next(iter(held))
         try:
-            pod = apiserver.pod(look.api, holders[0].namespace, holders[0].pod)
+            pod = apiserver.pod(look.api, holder.namespace, holder.pod)
         except apiserver.ApiError as error:
             # A container that starts again needs nobody to say what it asks for.
-            if known is not None and known.holder in holders and not error.code:
+            if known is not None and known.holder in held and not error.code:
                 return known
             raise
-        wanted = _wanted(family, pod, {holder.container for holder in holders}, len(ids))
+        keepers = {one.container for one, owned in held.items() if owned == set(ids)}
+        found = self._sharing(family, pod, keepers, len(ids))
+        # The order is that in which they start: the last one keeps the ids.
+        last = list(found)[-1]
         return Entry(
             family.anchor_name,
             tuple(sorted(ids)),
             str(pod["metadata"]["uid"]),
-            holders[0],
-            _scheduled(pod, holders[0].container),
-            wanted,
+            holder._replace(container=last),
+            _scheduled(pod, found),
+            found,
+        )
+
+    def _sharing(self, family: Family, pod: Any, keepers: set[str], count: int) -> dict[str, Part]:
+        """
+        Return the containers of a pod that have the same *count* ids, and what each asks for.
+
+        An init container's ids go on to one after it, and the kubelet does not say which of both it
+        is about to start.
+
+        Args:
+            keepers: those for which the kubelet lists exactly these ids; none: they are an init
+                container's, of which others have a part.
+        """
+        asked = pods.parts(pod, self.config.families)
+        for group in pods.groups(asked):
+            part = asked[group[0]]
+            if (part.resource, part.ids) != (family.anchor_name, count):
+                continue
+            if not keepers.isdisjoint(group) or (not keepers and part.passes_on):
+                return {one: asked[one] for one in group}
+        raise CgpuError(
+            f"{family.anchor_name}: no container of pod {pod['metadata']['name']} asks for {count}"
         )
 
     def _choose(self, entry: Entry, look: _Look) -> list[str]:
-        by_name = {name(card): card.index for card in look.cards}
-        promised = [
-            ("/".join(other.holder), by_name[uuid], other.amounts)
-            for other in self.mapping.entries.values()
-            if other.owner not in look.running and other.ids != entry.ids
-            for uuid in other.cards
-            if uuid in by_name
-        ]
+        by_name = {name(card): card for card in look.cards}
+        # By pod and card what its containers hold there; of this one's ids it is about to change.
+        held: dict[str, dict[str, dict[str, Part]]] = {}
+        for other in self.mapping.entries.values():
+            if (other.resource, other.ids) != (entry.resource, entry.ids):
+                for uuid in other.cards:
+                    if uuid in by_name:
+                        held.setdefault(other.uid, {}).setdefault(uuid, {}).update(other.parts)
+        own = held.pop(entry.uid, {})
+        others = [need for uid, of_cards in held.items() for need in _promised(uid, of_cards, look)]
+        reserved = placement.reserve(look.cards, others)
+        seen = {
+            one: placement.reserve(reserved, _promised(entry.uid, own, look, within=part))
+            for one, part in entry.parts.items()
+        }
         siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
-        wanted = [by_name[uuid] for uuid in entry.cards or siblings if uuid in by_name]
+        wanted = [by_name[uuid].index for uuid in entry.cards or siblings if uuid in by_name]
         chosen = placement.choose(
-            entry.amounts, placement.reserve(look.cards, promised), self.config.placement, wanted
+            {one: part.amounts for one, part in entry.parts.items()},
+            seen,
+            self.config.placement,
+            wanted,
         )
         return [name(card) for card in look.cards if card.index in chosen]
 
@@ -318,7 +354,9 @@ class Node:
             running = self.running()
             wrong = mistakes(self.mapping.entries.values(), running)
             for entry in wrong:
-                truth = tuple(sorted(running[entry.owner]))
+                owner = entry.running(running)
+                assert owner is not None  # or nothing would be known to be wrong
+                truth = tuple(sorted(running[owner]))
                 log.warning(
                     "%s is on %s, not on %s as the mapping had it",
                     *("/".join(entry.holder), ", ".join(truth), ", ".join(entry.cards)),
@@ -344,7 +382,10 @@ class Node:
             cdi.of_container(
                 min(entry.ids),
                 cards,
-                entry.amounts.settings(),
+                {
+                    one: part.amounts.settings([card.usable_bytes >> 20 for card in cards])
+                    for one, part in entry.parts.items()
+                },
                 self.place.hook,
                 pod=entry.uid,
                 libraries=self.place.libraries,
@@ -364,36 +405,23 @@ def name(card: Card) -> str:
     return card.uuid or str(card.index)
 
 
-def _scheduled(pod: Any, container: str) -> tuple[str, ...]:
-    """Return the cards that a scheduler has chosen for a container; a pod may say anything."""
+def _promised(
+    uid: str, of_cards: Map[str, Pod], look: _Look, within: Part | None = None
+) -> list[tuple[str, int, pods.Need]]:
+    """Return what a pod has of each card beyond what the tree knows: a name, the card's index."""
+    running = {owner.container for owner in look.running if owner.uid == uid}
+    return [
+        (uid, card.index, pods.promised(held, running, card.usable_bytes >> 20, within))
+        for card in look.cards
+        if (held := of_cards.get(name(card)))
+    ]
+
+
+def _scheduled(pod: Any, containers: Iterable[str]) -> tuple[str, ...]:
+    """Return the cards that a scheduler has chosen for one of them; a pod may say anything."""
     try:
-        found = json.loads(pod["metadata"]["annotations"][ANNOTATION])[container]
-    except (KeyError, ValueError, TypeError, RecursionError):
+        told = json.loads(pod["metadata"]["annotations"][ANNOTATION])
+        found = next(told[one] for one in containers if one in told)
+    except (KeyError, ValueError, TypeError, RecursionError, StopIteration):
         return ()
     return tuple(map(str, found)) if isinstance(found, list) else ()
-
-
-def _wanted(family: Family, pod: Any, containers: set[str], count: int) -> Amounts:
-    """
-    Return what those *containers* of a pod ask for with *count* ids.
-
-    An init container's ids go on to a container after it, and the kubelet does not say which of
-    both it is about to start: they get what Kubernetes counts for them, the larger.
-    """
-    spec = pod["spec"]
-    found: Amounts | None = None
-    for part in (*spec.get("initContainers", ()), *spec["containers"]):
-        of_init = part not in spec["containers"] and part.get("restartPolicy") != "Always"
-        limits = (part.get("resources") or {}).get("limits") or {}
-        if part["name"] not in containers and not of_init:
-            continue
-        if quantity(family.anchor_name, limits.get(family.anchor_name, 0)) != count:
-            continue
-        one = amounts(family, limits)
-        if one is not None:
-            found = one if found is None else found.joined(one)
-    if found is None:
-        raise CgpuError(
-            f"{family.anchor_name}: no container of pod {pod['metadata']['name']} asks for {count}"
-        )
-    return found

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .. import dialects
 from ..errors import CgpuError
 from ..request import admission
-from ..request.model import Card, Grant, Request, Tenant
+from ..request.admission import format_mib
+from ..request.model import MIB, Card, Grant, Request, Tenant
 from .families import Amounts
+from .pods import Need
 
 
-def reserve(cards: Sequence[Card], promised: Iterable[tuple[str, int, Amounts]]) -> list[Card]:
+def reserve(cards: Sequence[Card], promised: Iterable[tuple[str, int, Need]]) -> list[Card]:
     """
     Return *cards* as they are when those to whom a part was *promised* have come.
 
@@ -20,56 +22,71 @@ def reserve(cards: Sequence[Card], promised: Iterable[tuple[str, int, Amounts]])
         promised: a name, a card's index and what is promised of it, for each.
     """
     held = {card.index: card for card in cards}
-    for name, index, amounts in promised:
+    for name, index, need in promised:
         card = held.get(index)
         if card is None:
             continue
-        share = _request(amounts, index).shares[0]
-        memory_bytes = 0 if share.memory is None else share.memory.on(card.total_bytes)
+        coming = [Tenant(f"{name}#{number}") for number in range(need.containers)]
+        if need.quota:
+            coming[:1] = [Tenant(name, need.quota)]
         held[index] = card._replace(
-            allocated_bytes=card.allocated_bytes + min(memory_bytes, card.free_bytes),
-            free_weight=max(0, card.free_weight - 1),
-            tenants=(*card.tenants, Tenant(name, share.quota)),
+            # A part of the compute of containers that have their places already has none.
+            max_inst=card.max_inst + len(coming) - need.containers,
+            allocated_bytes=card.allocated_bytes + min(need.memory_mib * MIB, card.free_bytes),
+            free_weight=max(0, card.free_weight - need.containers),
+            tenants=(*card.tenants, *coming),
         )
     return list(held.values())
 
 
 def choose(
-    amounts: Amounts,
-    cards: Sequence[Card],
+    asked: Mapping[str, Amounts],
+    cards: Mapping[str, Sequence[Card]],
     placement: str,
     wanted: Sequence[int] = (),
 ) -> list[int]:
     """
-    Return the indexes of the cards for a container.
+    Return the indexes of the cards for containers that have the same ones after each other.
 
     Args:
-        cards: those that are healthy, with everything that is promised of them.
+        asked: what each of them asks for; as many cards all.
+        cards: for each, those that are healthy, with everything that is promised beside it.
         placement: ``binpack`` takes the fullest that have room, ``spread`` the emptiest.
         wanted: cards to take first where they have room: the pod's own, or the scheduler's.
 
     Raises:
         CgpuError: too few have room; it says why for each.
     """
-    fitting: list[Card] = []
-    reasons: list[str] = []
-    for card in cards:
-        judged = admission.admit(_request(amounts, card.index), cards)
-        if isinstance(judged, Grant):
-            fitting.append(card)
-        else:
-            reasons.append(judged.reason)
-    if len(fitting) < amounts.cards:
-        why = "; ".join(reasons) or "no other card is healthy"
-        raise CgpuError(
-            f"{amounts.cards} of {len(cards)} cards asked, {len(fitting)} have room: {why}"
-        )
+    here = {card.index: card for seen in cards.values() for card in seen}
+    number = max(one.cards for one in asked.values())
+    reasons = {
+        card.index: why
+        for name, amounts in asked.items()
+        for card in cards[name]
+        if (why := _refusal(amounts, card)) is not None
+    }
+    fitting = [card for index, card in here.items() if index not in reasons]
+    if len(fitting) < number:
+        why = "; ".join(reasons.values()) or "no other card is healthy"
+        raise CgpuError(f"{number} of {len(here)} cards asked, {len(fitting)} have room: {why}")
     sign = 1 if placement == "binpack" else -1
 
     def order(card: Card) -> tuple[bool, float, int]:
         return card.index not in wanted, sign * _free(card), card.index
 
-    return sorted(card.index for card in sorted(fitting, key=order)[: amounts.cards])
+    return sorted(card.index for card in sorted(fitting, key=order)[:number])
+
+
+def _refusal(amounts: Amounts, card: Card) -> str | None:
+    judged = admission.admit(_request(amounts, card), [card])
+    if not isinstance(judged, Grant):
+        return judged.reason
+    (part,) = judged.cards
+    if part.memory_bytes == part.asked_bytes:
+        return None
+    # Elsewhere the last one takes what is left; here as much is given as was counted.
+    asked, free = part.asked_bytes or 0, card.free_bytes
+    return f"card {card.index}: {format_mib(asked)} asked, {format_mib(free)} free"
 
 
 def _free(card: Card) -> float:
@@ -78,7 +95,8 @@ def _free(card: Card) -> float:
     return card.free_bytes / card.total_bytes + (100 - quotas) / 100
 
 
-def _request(amounts: Amounts, index: int) -> Request:
-    request = dialects.request_from({**amounts.settings(), "CGPU_GPU": str(index)})
+def _request(amounts: Amounts, card: Card) -> Request:
+    settings = amounts.settings([card.usable_bytes // MIB])
+    request = dialects.request_from({**settings, "CGPU_GPU": str(card.index)})
     assert request is not None  # CGPU_MEM always asks
     return request

@@ -23,6 +23,10 @@ SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerTyp
 
 #: Settings that a CDI device of one container brings, as options of the hook in it.
 GIVEN = "--set"
+#: One that is for a container of this name alone, ``NAME:KEY=VALUE``: an init container passes its
+#: device on to one after it, and only the engine says which of them this is.
+GIVEN_TO = "--set-for"
+CONTAINER_NAMES = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
 #: The uid of the pod for which that device was made: an engine may have read it for another's.
 FOR_POD = "--pod"
 POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
@@ -172,18 +176,17 @@ def _given(config: dict[str, object]) -> dict[str, str]:
         words = entry.get("args") if isinstance(entry, dict) else None
         if not isinstance(words, list) or str(entry.get("path")).rpartition("/")[2] != HOOK:
             continue
-        if GIVEN in words and found:
+        if (GIVEN in words or GIVEN_TO in words) and found:
             # Neither's limits are the container's.
             raise RequestError(
                 "the container has parts of two claims, or two devices of its own: put the requests"
                 " of both into one claim"
             )
-        for number, word in enumerate(words[:-1]):
-            value = str(words[number + 1])
-            if word == GIVEN:
-                key, _, text = value.partition("=")
-                found[dialects.OPERATOR + key] = text
-            elif word == FOR_POD and _pods(config) - {value}:
+        pairs = [(word, str(words[at + 1])) for at, word in enumerate(words[:-1])]
+        found |= _setting([value for word, value in pairs if word == GIVEN])
+        found |= _setting(_of_this([value for word, value in pairs if word == GIVEN_TO], config))
+        for word, value in pairs:
+            if word == FOR_POD and _said(config, POD_UIDS) - {value}:
                 raise RequestError(
                     f"its device was made for pod {value}: the engine has not read its own yet, and"
                     " is asked again"
@@ -191,11 +194,29 @@ def _given(config: dict[str, object]) -> dict[str, str]:
     return found
 
 
-def _pods(config: dict[str, object]) -> set[str]:
-    """Return the uid of the container's pod as its engine tells it, and what the pod says."""
+def _setting(words: list[str]) -> dict[str, str]:
+    parted = (word.partition("=") for word in words)
+    return {dialects.OPERATOR + key: text for key, _, text in parted}
+
+
+def _of_this(words: list[str], config: dict[str, object]) -> list[str]:
+    """Return those settings that are for a container of this one's name."""
+    parted = [word.partition(":") for word in words]
+    names = {name for name, _, _ in parted}
+    said = _said(config, CONTAINER_NAMES)
+    if names and (len(said) != 1 or not said <= names):
+        raise RequestError(
+            f"its device is for {', '.join(sorted(names))}, and the engine says that this is"
+            f" {' and '.join(sorted(said)) or 'nobody of them'}"
+        )
+    return [setting for name, _, setting in parted if name in said]
+
+
+def _said(config: dict[str, object], keys: tuple[str, ...]) -> set[str]:
+    """Return what the container's engine, and the pod, say by these annotations."""
     annotations = config.get("annotations")
     said = annotations if isinstance(annotations, dict) else {}
-    return {str(said[key]) for key in POD_UIDS if key in said}
+    return {str(said[key]) for key in keys if key in said}
 
 
 def names(config: dict[str, object], variable: str) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
 from ..request.model import Card
-from .bundle import CONTROL_DEVICES, FOR_POD, GIVEN, TENANT
+from .bundle import CONTROL_DEVICES, FOR_POD, GIVEN, GIVEN_TO, TENANT
 
 KIND = "cgpu.io/gpu"
 #: Of devices that are made for one container each.
@@ -77,7 +77,7 @@ def specification(
 def of_container(
     name: str,
     cards: Sequence[Card],
-    settings: Mapping[str, str],
+    settings: Mapping[str, Mapping[str, str]],
     hook: Sequence[str],
     *,
     pod: str,
@@ -87,18 +87,31 @@ def of_container(
     """
     Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
 
-    It is *cards* with the limits that *settings* ask for. They are the hook's arguments, which no
-    image can set, and count as annotations of the operator's do. The name may be another pod's
-    soon, and an engine that has not read the file anew gives it this device: its hook is told the
-    uid of the *pod*.
+    It is *cards* with the limits that *settings* ask for, by the names of the containers that have
+    the device one after the other. They are the hook's arguments, which no image can set, and count
+    as annotations of the operator's do. The name may be another pod's soon, and an engine that has
+    not read the file anew gives it this device: its hook is told the uid of the *pod*.
     """
     edits = _edits(cards)
     edits["env"] = _visible(cards)
+    given = _given(cards, _common_part(settings))
+    for container, own in settings.items():
+        for key, value in own.items():
+            if f"{key}={value}" not in given:
+                given += [GIVEN_TO, f"{container}:{key}={value}"]
     return {
         "cdiVersion": VERSION,
         "kind": CONTAINER_KIND,
         "devices": [{"name": name, "containerEdits": edits}],
-        "containerEdits": _common((*hook, FOR_POD, pod, *_given(cards, settings)), libraries, dev),
+        "containerEdits": _common((*hook, FOR_POD, pod, *given), libraries, dev),
+    }
+
+
+def _common_part(settings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return what is asked for all of them alike."""
+    first, *rest = settings.values()
+    return {
+        key: value for key, value in first.items() if all(other.get(key) == value for other in rest)
     }
 
 

@@ -27,6 +27,7 @@ from . import json_text, mark, nodes
 from .bundle import (
     FOR_POD,
     GIVEN,
+    GIVEN_TO,
     TENANT,
     check_annotations,
     check_hook_output,
@@ -42,7 +43,7 @@ CREATE_STAGES = ("createRuntime", "prestart")
 STAGES = (*CREATE_STAGES, "poststop")
 USAGE = (
     "usage: cgpu-hook [--root DIR] [--lock FILE] [--log FILE]… [--policy FILE]"
-    " [--set NAME=VALUE]… [--pod UID] [--tenant NAME]"
+    " [--set NAME=VALUE]… [--set-for CONTAINER:NAME=VALUE]… [--pod UID] [--tenant NAME]"
     f" [{'|'.join(STAGES)}] < state"
 )
 
@@ -367,12 +368,15 @@ def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str 
     return 0
 
 
+#: Options that are read where the bundle is, but for the tenant.
+_ELSEWHERE = (GIVEN, GIVEN_TO, FOR_POD, TENANT)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run as ``cgpu-hook``; see :data:`USAGE`. --set and --pod are read where the bundle is."""
     args = list(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {
-        name: []
-        for name in ("--root", "--lock", "--log", "--proc", "--policy", GIVEN, FOR_POD, TENANT)
+        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", *_ELSEWHERE)
     }
     stage = None
     while args:

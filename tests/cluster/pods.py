@@ -15,7 +15,7 @@ from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
 from tests.cluster.waiting import until
 
 MIB = 1 << 20
-CARD_MIB = 15 << 10
+CARD_MIB = 15109
 #: Containers that a card of the node takes.
 MAX_INST = 30
 #: For a pod to run there, from nothing.

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.cluster import START_S, Cluster
 from tests.cluster.pods import (
+    CARD_MIB,
     MAX_INST,
     POD_S,
     allocatable,
@@ -102,7 +103,7 @@ def cluster(node_cluster: Cluster) -> Cluster:
     """A cluster whose node has the device plugin."""
     deploy(node_cluster, "device-plugin", "cgpu.io/node")
     until(
-        lambda: allocatable(node_cluster).get("nvidia.com/gpumem") == 30 << 10,
+        lambda: allocatable(node_cluster).get("nvidia.com/gpumem") == 2 * CARD_MIB,
         "the node's resources",
         START_S,
     )
@@ -119,10 +120,10 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
 def test_a_node_has_its_resources(cluster: Cluster) -> None:
     wanted = {
         "nvidia.com/gpu": 2 * MAX_INST,
-        "nvidia.com/gpumem": 30 << 10,
+        "nvidia.com/gpumem": 2 * CARD_MIB,
         "nvidia.com/gpumem-percentage": 200,
         "nvidia.com/gpucores": 200,
-        "aliyun.com/gpu-mem": 30,
+        "aliyun.com/gpu-mem": 2 * (CARD_MIB >> 10),
         "aliyun.com/gpu-core.percentage": 200,
     }
     # Two of them the kubelet writes, when it next writes the node's status.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class KubeletPeer:
         self.directory = directory
         self.registered: dict[str, str] = {}
         self.pods: dict[tuple[str, str], dict[str, dict[str, list[str]]]] = {}
+        #: Init containers that end: they have ids, and its list has none of them.
+        self.unlisted: set[tuple[str, str, str]] = set()
         self.news = threading.Condition()
         self.lists = 0
         self._start()
@@ -109,6 +111,7 @@ class KubeletPeer:
                             [messages.ContainerDevices(*pair) for pair in devices.items()],
                         )
                         for container, devices in containers.items()
+                        if (namespace, name, container) not in self.unlisted
                     ],
                 )
                 for (namespace, name), containers in self.pods.items()
@@ -136,7 +139,34 @@ class KubeletPeer:
             stream.cancel()
         return {one.id: one.health for one in listed.devices}
 
-    def admit(self, name: str, container: str, resource: str, count: int) -> list[str]:
+    def admit_pod(self, pod: Any, resource: str) -> None:
+        """
+        Give each container of a pod ids, in the order of the pod.
+
+        An init container's go on to those after it, unless it is a sidecar.
+        """
+        name, spec = pod["metadata"]["name"], pod["spec"]
+        reusable: list[str] = []
+        for part in (*spec["initContainers"], *spec["containers"]):
+            count = int(part["resources"]["limits"].get(resource, 0))
+            if not count:
+                continue
+            self.admit(name, part["name"], resource, count, reusable)
+            ids = self.pods["default", name][part["name"]][resource]
+            if part in spec["initContainers"] and part.get("restartPolicy") != "Always":
+                self.unlisted.add(("default", name, part["name"]))
+                reusable += [one for one in ids if one not in reusable]
+            else:
+                reusable = [one for one in reusable if one not in ids]
+
+    def admit(
+        self,
+        name: str,
+        container: str,
+        resource: str,
+        count: int,
+        reusable: Sequence[str] = (),
+    ) -> list[str]:
         """Give a container ids, and ask for them; return the names of its CDI devices."""
         held = {
             one
@@ -149,7 +179,7 @@ class KubeletPeer:
             for one, health in self.devices(resource).items()
             if health == messages.HEALTHY and one not in held
         ]
-        ids = sorted(free, key=lambda one: one[::-1])[:count]
+        ids = [*reusable, *sorted(free, key=lambda one: one[::-1])][:count]
         if len(ids) < count:
             raise Refused(f"{len(ids)} of {resource}")
         answer = self.call(
@@ -242,15 +272,23 @@ class ApiPeer:
         self.server.server_close()
 
     def add(self, name: str, uid: str | None = None, **containers: Mapping[str, object]) -> None:
-        """A pod whose containers have these limits; one named ``init…`` is an init container."""
-        parts = [
+        """
+        A pod whose containers have these limits.
+
+        One named ``init…`` is an init container, and one named ``sidecar…`` one that restarts.
+        """
+        parts: list[dict[str, Any]] = [
             {"name": container, "resources": {"limits": dict(limits)}}
             for container, limits in containers.items()
         ]
+        for one in parts:
+            if one["name"].startswith("sidecar"):
+                one["restartPolicy"] = "Always"
+        first = ("init", "sidecar")
         self.pods[name] = {
             "metadata": {"name": name, "uid": uid or f"uid-{name}"},
             "spec": {
-                "containers": [one for one in parts if not str(one["name"]).startswith("init")],
-                "initContainers": [one for one in parts if str(one["name"]).startswith("init")],
+                "containers": [one for one in parts if not one["name"].startswith(first)],
+                "initContainers": [one for one in parts if one["name"].startswith(first)],
             },
         }

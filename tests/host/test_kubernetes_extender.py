@@ -17,6 +17,7 @@ import pytest
 from pycgpu.kubernetes import extender, scheduling
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.families import FAMILIES
+from pycgpu.kubernetes.pods import parts
 from tests.host.json_http import JsonHandler, serving
 
 GPU = "nvidia.com/gpu"
@@ -346,7 +347,7 @@ def test_nodes_are_judged_as_they_are_now() -> None:
             "metadata": {"uid": str(number), "name": f"p{number}", "namespace": "default"},
             "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
         }
-        asked = scheduling.asked_by(pod, cluster.families)
+        asked = parts(pod, cluster.families)
         fresh = {n: scheduling.judge(asked, cluster.nodes[n], "binpack") for n in names}
         found, failed = cluster.fitting(pod, names)
         assert found == [name for name in names if fresh[name] is not None]

@@ -95,18 +95,27 @@ def test_quantities_are_read_as_the_api_writes_them(text: str, number: int) -> N
 def test_what_is_asked_reaches_the_hook_as_asked(name: str) -> None:
     """Amounts become settings, and the hook's dialect makes the same request of them."""
     asked = Amounts(1, 3000 * MIB, None, 30)
-    request = dialects.request_from({**asked.settings(), "CGPU_GPU": "0"})
+    request = dialects.request_from({**asked.settings([16384]), "CGPU_GPU": "0"})
     assert request is not None
     share = request.shares[0]
     assert share.memory is not None
     assert (share.memory.on(16 * GIB), share.quota) == (3000 * MIB, 30)
-    assert Amounts().settings() == {"CGPU_MEM": "100%"}
+    assert Amounts().settings([14910]) == {"CGPU_MEM": "14910MiB"}
+    assert Amounts(2).settings([14910, 16384]) == {"CGPU_MEM": "14910MiB,16384MiB"}
+    assert Amounts(1, None, 95).settings([14910]) == {"CGPU_MEM": "14164MiB"}
     assert FAMILIES[name].anchor_name in FAMILIES[name].resources
 
 
-def test_init_containers_count_by_the_larger() -> None:
-    one, two = Amounts(1, 3 * GIB, None, None), Amounts(1, 1 * GIB, 50, 20)
-    assert one.joined(two) == two.joined(one) == Amounts(1, 3 * GIB, 50, 20)
+def test_what_is_published_is_what_each_card_can_give() -> None:
+    """Parts of a unit that two cards have left are no unit that one of them can give."""
+    cards = [14910 * MIB, 14910 * MIB]
+    assert families.capacity(FAMILIES["hami"], cards, 40) == {
+        "nvidia.com/gpu": 40,
+        "nvidia.com/gpumem": 29820,
+        "nvidia.com/gpumem-percentage": 200,
+        "nvidia.com/gpucores": 200,
+    }
+    assert families.capacity(FAMILIES["alibaba"], cards, 40)["aliyun.com/gpu-mem"] == 28
 
 
 def test_a_node_without_a_file_offers_hami_and_alibaba(tmp_path: Path) -> None:
@@ -126,7 +135,7 @@ def test_names_of_ones_own_stand_in_the_file(tmp_path: Path) -> None:
         "mine", memory="x.io/mem", memory_unit_bytes=256 * MIB, cores="x.io/core", anchor="cores"
     )
     assert found.placement == "spread"
-    assert families.capacity(found.families[1], 2, 30 * GIB, 40) == {
+    assert families.capacity(found.families[1], [15 * GIB] * 2, 40) == {
         "x.io/mem": 120,
         "x.io/core": 200,
     }

@@ -8,14 +8,14 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycgpu.errors import CgpuError, RequestError
-from pycgpu.kubernetes import apiserver, messages, placement
+from pycgpu.kubernetes import apiserver, extender, messages, placement
 from pycgpu.kubernetes.apiserver import Access, ApiError, Session
 from pycgpu.kubernetes.device_plugin import Plugin
 from pycgpu.kubernetes.families import FAMILIES, Amounts, Config
@@ -23,6 +23,7 @@ from pycgpu.kubernetes.health import HARMLESS
 from pycgpu.kubernetes.kubelet import Kubelet
 from pycgpu.kubernetes.mapping import Mapping
 from pycgpu.kubernetes.node import ANNOTATION, Node, Place
+from pycgpu.kubernetes.pods import Need, Part
 from pycgpu.oci import bundle
 from pycgpu.request import permit
 from pycgpu.request.model import GIB, MIB, Card
@@ -30,16 +31,19 @@ from tests.host.coretree import CoreTree
 from tests.host.kubelet import ApiPeer, KubeletPeer, Refused
 
 GPU = "nvidia.com/gpu"
+TWO_CARDS = ((16 * GIB, 0), (16 * GIB, 0))
 FOUR = (FAMILIES["hami"], FAMILIES["alibaba"], FAMILIES["volcengine"], FAMILIES["tencent"])
 
 
 class Rig:
     """A node of two cards of 16 GiB, its kubelet, its API server and the plugin between them."""
 
-    def __init__(self, path: Path, offered: Config) -> None:
+    def __init__(
+        self, path: Path, offered: Config, cards: Sequence[tuple[int, int]] = TWO_CARDS
+    ) -> None:
         self.path = path
         self.offered = offered
-        self.tree = CoreTree(path / "tree", ((16 * GIB, 0), (16 * GIB, 0)))
+        self.tree = CoreTree(path / "tree", cards)
         # Short: a socket's path has 107 bytes.
         self.kubelet = KubeletPeer(path / "k")
         self.api = ApiPeer()
@@ -93,7 +97,12 @@ class Rig:
         pairs = zip(words[1:-1:2], words[2:-1:2], strict=True)
         words = list(pairs)
         assert ("--pod", self.api.pods[name]["metadata"]["uid"]) in words
-        return dict(text.split("=", 1) for option, text in words if option == "--set")
+        own = f"{container}:"
+        return dict(
+            text.removeprefix(own).split("=", 1)
+            for option, text in words
+            if option == "--set" or (option == "--set-for" and text.startswith(own))
+        )
 
     def specification(self, name: str, resource: str = GPU, container: str = "main") -> Any:
         ids = self.kubelet.pods["default", name][container][resource]
@@ -103,9 +112,9 @@ class Rig:
         assert device["name"] == min(ids)
         return specification
 
-    def config(self, name: str, *environment: str) -> dict[str, object]:
+    def config(self, name: str, *environment: str, container: str = "main") -> dict[str, object]:
         """The bundle of its container, whose image and pod set *environment*."""
-        specification = self.specification(name)
+        specification = self.specification(name, container=container)
         edits = specification["devices"][0]["containerEdits"]
         hooks: dict[str, Any] = {}
         for hook in specification["containerEdits"]["hooks"]:
@@ -129,8 +138,12 @@ class Rig:
 def rigs(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
 
-    def make(*families: Any, placement: str = "binpack") -> Rig:
-        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement))
+    def make(
+        *families: Any,
+        placement: str = "binpack",
+        cards: Sequence[tuple[int, int]] = TWO_CARDS,
+    ) -> Rig:
+        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement), cards)
         made.append(rig)
         rig.start()
         return rig
@@ -230,7 +243,7 @@ def test_allocate_names_the_device_that_is_written_later(rig: Rig) -> None:
 
 def test_without_sizes_a_pod_gets_the_whole_card(rig: Rig) -> None:
     assert rig.run("one") == [rig.cards[0]]
-    assert rig.settings("one")["CGPU_MEM"] == "100%"
+    assert rig.settings("one")["CGPU_MEM"] == "16384MiB"
     assert rig.run("two") == [rig.cards[1]]
     with pytest.raises(Refused, match="1 of 2 cards asked, 0 have room: card 0: 16384 MiB asked"):
         rig.run("three")
@@ -296,17 +309,154 @@ def test_containers_of_a_pod_get_what_each_asks(rig: Rig) -> None:
     assert rig.settings("pair", container="right")["CGPU_QUOTA"] == "10"
 
 
-def test_an_init_container_and_the_next_have_the_larger(rig: Rig) -> None:
-    """They have the same ids, and the kubelet does not tell which of them it starts."""
-    rig.api.add(
-        "job",
-        init={GPU: "1", "nvidia.com/gpumem": "4000"},
-        main={GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"},
-    )
-    rig.kubelet.admit("job", "main", GPU, 1)
-    rig.kubelet.start("job", "main", GPU)
-    settings = rig.settings("job")
-    assert (settings["CGPU_MEM"], settings["CGPU_QUOTA"]) == ("4000MiB", "10")
+def limits(mib: int, **more: int) -> dict[str, str]:
+    others = {f"nvidia.com/{key}": str(n) for key, n in more.items()}
+    return {GPU: "1", "nvidia.com/gpumem": str(mib), **others}
+
+
+def held_to(rig: Rig, name: str, container: str) -> Any:
+    """What the hook of a container makes of the device that is there for it now, in MiB."""
+    config = rig.config(name, container=container)
+    config["annotations"] = {
+        "io.kubernetes.cri.container-name": container,
+        "io.kubernetes.cri.sandbox-uid": f"uid-{name}",
+    }
+    request = bundle.request_of(config)
+    assert request is not None and request.shares[0].memory is not None
+    return request.shares[0].memory.on(16 * GIB) // MIB
+
+
+@pytest.mark.parametrize("total", [8 * GIB, 16 * GIB])
+def test_containers_after_an_init_container_are_held_to_what_they_asked(
+    rigs: Callable[..., Rig], total: int
+) -> None:
+    """They run when it has ended, and the first of them has its ids."""
+    rig = rigs(cards=((total, 0),))
+    rig.api.add("job", init=limits(6000), a=limits(2000), b=limits(2000, gpucores=10))
+    rig.kubelet.admit_pod(rig.api.pods["job"], GPU)
+    rig.kubelet.start("job", "init", GPU)
+    assert held_to(rig, "job", "init") == 6000
+    rig.enter("job", "1" * 64, f"gpu=0,mem={6000 * MIB}", "init")
+    rig.tree.destroy("1" * 64)
+    for number, container in enumerate("ab", 2):
+        rig.kubelet.start("job", container, GPU)
+        assert held_to(rig, "job", container) == 2000
+        rig.enter("job", str(number) * 64, f"gpu=0,mem={2000 * MIB}", container)
+    # Its init container may run again, and the scheduler counts its room, too.
+    left = (total >> 20) - 6000
+    with pytest.raises(Refused, match="0 have room"):
+        rig.run("more", gpumem=left + 1)
+    assert rig.run("other", gpumem=left) == rig.cards[:1]
+
+
+def test_an_init_container_counts_once_while_it_runs(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(cards=((16 * GIB, 0),))
+    rig.api.add("job", init=limits(6000), a=limits(2000))
+    rig.kubelet.admit_pod(rig.api.pods["job"], GPU)
+    rig.kubelet.start("job", "init", GPU)
+    rig.enter("job", "1" * 64, f"gpu=0,mem={6000 * MIB}", "init")
+    assert rig.run("other", gpumem=10000) == rig.cards[:1]
+
+
+def test_a_sidecar_is_beside_what_comes_after_it(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(cards=((8 * GIB, 0),))
+    rig.api.add("job", sidecar=limits(2000), init=limits(6000), a=limits(6000))
+    rig.kubelet.admit_pod(rig.api.pods["job"], GPU)
+    for container in ("sidecar", "init"):
+        rig.kubelet.start("job", container, GPU)
+        assert rig.settings("job", container=container)["CGPU_MEM"].endswith("000MiB")
+    rig.kubelet.start("job", "a", GPU)
+    rig.api.add("more", sidecar=limits(1000))
+    with pytest.raises(Refused, match="0 have room"):
+        rig.run("other", gpumem=1000)
+
+
+def test_an_init_container_with_more_cards_has_its_own(rig: Rig) -> None:
+    rig.api.add("job", init={GPU: "2", "nvidia.com/gpumem": "9000"}, a=limits(1000), b=limits(2000))
+    rig.kubelet.admit_pod(rig.api.pods["job"], GPU)
+    rig.kubelet.start("job", "init", GPU)
+    assert rig.given("job", container="init") == rig.cards
+    assert rig.settings("job", container="init")["CGPU_MEM"] == "9000MiB"
+    for container, mib in (("a", 1000), ("b", 2000)):
+        rig.kubelet.start("job", container, GPU)
+        assert rig.settings("job", container=container)["CGPU_MEM"] == f"{mib}MiB"
+
+
+def test_a_device_of_two_containers_needs_an_engine_that_names_them(rig: Rig) -> None:
+    rig.api.add("job", init=limits(6000), a=limits(2000))
+    rig.kubelet.admit_pod(rig.api.pods["job"], GPU)
+    rig.kubelet.start("job", "init", GPU)
+    config = rig.config("job", container="a")
+    said: dict[str, str]
+    for said in (
+        {},
+        {"io.kubernetes.cri.container-name": "b"},
+        # By the engine's own mark it is one, and by a pod's annotation the other.
+        {"io.kubernetes.cri.container-name": "a", "io.kubernetes.container.name": "init"},
+    ):
+        config["annotations"] = said
+        with pytest.raises(RequestError, match="its device is for a, init, and the engine says"):
+            bundle.request_of(config)
+
+
+KEPT = 450 * MIB
+
+
+@pytest.mark.parametrize("parts", [[(95, "percent"), (5, "percent")], [(745, "mib")] * 20])
+def test_what_is_published_counted_and_given_is_one_number(
+    rigs: Callable[..., Rig], parts: list[tuple[int, str]]
+) -> None:
+    """Of 15360 MiB the driver keeps 450; what the extender finds room for the node gives."""
+    rig = rigs(cards=((15360 * MIB, KEPT),))
+    wait(lambda: rig.api.patches > 0, "the node's status")
+    assert rig.api.node["status"]["capacity"]["nvidia.com/gpumem"] == "14910"
+    cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
+    cluster.node("node", rig.api.node["metadata"]["annotations"])
+    given = 0
+    for number, (amount, unit) in enumerate(parts):
+        name = f"p{number}"
+        key = "gpumem" if unit == "mib" else "gpumem-percentage"
+        rig.api.add(name, main={GPU: "1", f"nvidia.com/{key}": str(amount)})
+        cluster.reserve({**rig.api.pods[name]}, "node")
+        rig.kubelet.admit(name, "main", GPU, 1)
+        rig.kubelet.start(name, "main", GPU)
+        mib = int(rig.settings(name)["CGPU_MEM"].removesuffix("MiB"))
+        rig.enter(name, f"{number:064}", f"gpu=0,mem={mib * MIB}")
+        given += mib
+        assert cluster.nodes["node"][0].free_memory == 14910 - given
+    over = {GPU: "1", "nvidia.com/gpumem": str(14910 - given + 1)}
+    rig.api.add("over", main=over)
+    with pytest.raises(CgpuError, match="no card of node has room"):
+        cluster.reserve(rig.api.pods["over"], "node")
+    with pytest.raises(Refused, match=r"0 (have room|of nvidia.com/gpu)"):
+        rig.kubelet.admit("over", "main", GPU, 1)
+        rig.kubelet.start("over", "main", GPU)
+
+
+def test_more_than_a_card_can_give_is_not_given(rigs: Callable[..., Rig]) -> None:
+    """Two cards are published as their sum, by which a stock scheduler takes such a pod."""
+    rig = rigs(cards=((15360 * MIB, KEPT),) * 2)
+    with pytest.raises(Refused, match="15000 MiB asked, 14910 MiB free"):
+        rig.run("one", gpumem=15000)
+    assert rig.run("two", gpumem=14910) == rig.cards[:1]
+
+
+def test_a_mapping_of_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mapping.json"
+    entry = {
+        "resource": GPU,
+        "ids": ["hami-00001"],
+        "uid": "uid-one",
+        "holder": ["default", "one", "main"],
+        "cards": ["GPU-1"],
+        "amounts": [1, 1000 * MIB, None, 30],
+    }
+    path.write_text(json.dumps({"version": 1, "entries": [entry]}))
+    mapping = Mapping(str(path))
+    (found,) = mapping.entries.values()
+    assert found.parts == {"main": Part(Amounts(1, 1000 * MIB, None, 30))}
+    mapping.put(found)
+    assert Mapping(str(path)).entries == mapping.entries
 
 
 def test_the_card_that_the_scheduler_chose_is_taken_if_it_has_room(rig: Rig) -> None:
@@ -593,7 +743,7 @@ def test_a_failed_card_takes_its_ids_with_it(rig: Rig) -> None:
     ("resource", "count", "settings"),
     [
         ("aliyun.com/gpu-mem", 3, {"CGPU_MEM": "3072MiB"}),
-        ("vke.volcengine.com/mgpu-core", 30, {"CGPU_MEM": "100%", "CGPU_QUOTA": "30"}),
+        ("vke.volcengine.com/mgpu-core", 30, {"CGPU_MEM": "16384MiB", "CGPU_QUOTA": "30"}),
     ],
 )
 def test_an_anchor_that_counts_parts(
@@ -612,17 +762,20 @@ def test_names_of_two_vendors_share_the_same_cards(rigs: Callable[..., Rig]) -> 
 
 def test_a_mapping_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     path = tmp_path / "mapping.json"
-    path.write_text('{"version": 2}')
+    path.write_text('{"version": 3}')
     with pytest.raises(CgpuError, match="cannot read the mapping"):
         Mapping(str(path))
 
 
 def test_of_cards_with_room_memory_and_compute_count_alike() -> None:
     cards = [Card(n, f"GPU-{n}", 16 * GIB) for n in range(3)]
-    held = placement.reserve(
-        cards, [("a", 0, Amounts(1, 8 * GIB)), ("b", 1, Amounts(1, GIB, None, 90))]
-    )
-    assert placement.choose(Amounts(1, GIB, None, 5), held, "binpack") == [1]
-    assert placement.choose(Amounts(1, GIB, None, 20), held, "binpack") == [0]
-    assert placement.choose(Amounts(1, GIB), held, "spread") == [2]
-    assert placement.choose(Amounts(1, GIB), held, "spread", wanted=[1]) == [1]
+    held = placement.reserve(cards, [("a", 0, Need(8192, 0, 1)), ("b", 1, Need(1024, 90, 1))])
+
+    def choose(quota: int | None, where: str, *wanted: int) -> list[int]:
+        asked = {"main": Amounts(1, GIB, None, quota)}
+        return placement.choose(asked, {"main": held}, where, wanted)
+
+    assert choose(5, "binpack") == [1]
+    assert choose(20, "binpack") == [0]
+    assert choose(None, "spread") == [2]
+    assert choose(None, "spread", 1) == [1]

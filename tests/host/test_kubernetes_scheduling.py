@@ -10,22 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import scheduling
-from pycgpu.kubernetes.families import FAMILIES, Amounts
-from pycgpu.kubernetes.scheduling import Card, asked_by, judge, place
+from pycgpu.kubernetes.families import Amounts
+from pycgpu.kubernetes.pods import Part
+from pycgpu.kubernetes.scheduling import Card, judge, place
 from pycgpu.request.model import MIB
+
+GPU = "nvidia.com/gpu"
 
 
 def node(number: int = 2, memory: int = 16384) -> list[Card]:
     return [Card(f"c{n}", memory, memory) for n in range(number)]
 
 
-def part(memory: int = 1000, quota: int | None = None, cards: int = 1) -> Amounts:
-    return Amounts(cards, memory * MIB, None, quota)
+def part(
+    memory: int = 1000, quota: int | None = None, cards: int = 1, when: tuple[int, int] = (9, 9)
+) -> Part:
+    return Part(Amounts(cards, memory * MIB, None, quota), *when, GPU, cards, when[1] < 9)
 
 
-def take(cards: list[Card], placement: str = "binpack", **pod: Amounts) -> Any:
+def take(cards: list[Card], placement: str = "binpack", **pod: Part) -> Any:
     choice = place(pod, cards, placement)
     if choice is not None:
         scheduling.apply(pod, choice, cards)
@@ -67,7 +71,7 @@ def test_a_container_of_two_cards_takes_each_part_of_two() -> None:
 
 def test_without_an_amount_of_memory_the_card_is_whole() -> None:
     cards = node(1)
-    assert take(cards, a=Amounts()) == {"a": ("c0",)}
+    assert take(cards, a=Part(Amounts())) == {"a": ("c0",)}
     assert take(cards, b=part(1)) is None
 
 
@@ -101,30 +105,30 @@ def test_a_pod_of_one_container_is_judged_as_any_other(
         assert [card.free for card in cards] == before
         (name,) = (place(pod, cards, placement) or {})["a"]
         (chosen,) = [card for card in cards if card.name == name]
-        chosen.take(pod["a"])
+        chosen.take(pod["a"].need(16384))
         full = 1 - chosen.free / 2
         wanted = 10 * (full if placement == "binpack" else 1 - full)
         assert abs(said - wanted) <= 0.5 + 1e-9
 
 
-def spec(*containers: Any, init: tuple[Any, ...] = ()) -> Any:
-    def parts(many: Any) -> Any:
-        return [
-            {"name": f"n{n}" if init != many else f"i{n}", "resources": {"limits": limits}}
-            for n, limits in enumerate(many)
-        ]
+def test_init_containers_and_those_after_them_are_not_there_at_once() -> None:
+    """On 8 GiB init 6000, a 2000 and b 2000 fit, and what is left is a card less 6000."""
+    cards = node(1, 8192)
+    pod = {"init": part(6000, when=(0, 0)), "a": part(2000), "b": part(2000)}
+    assert take(cards, "binpack", **pod) == {"init": ("c0",), "a": ("c0",), "b": ("c0",)}
+    assert (cards[0].free_memory, cards[0].free_containers) == (2192, 18)
+    assert take(cards, c=part(2193)) is None
+    beside = {"init": part(6000, when=(0, 0)), "sidecar": part(3000, when=(0, 9))}
+    assert take(node(1, 8192), "binpack", **beside) is None
+    after = {"init": part(6000, when=(0, 0)), "sidecar": part(3000, when=(1, 9)), "a": part(5000)}
+    assert take(node(1, 8192), "binpack", **after) is not None
 
-    return {"spec": {"containers": parts(containers), "initContainers": parts(init)}}
 
-
-def test_a_pod_asks_by_its_containers() -> None:
-    gpu = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k"}
-    found = asked_by(spec(gpu, {"cpu": "1"}, {"aliyun.com/gpu-mem": "2"}), FAMILIES.values())
-    assert found == {"n0": part(3000), "n2": part(2048)}
-    bigger = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "5k"}
-    assert asked_by(spec(gpu, init=(bigger,)), FAMILIES.values()) == {"n0": part(5000)}
-    with pytest.raises(CgpuError, match="n0 asks for cards under two vendors' names"):
-        asked_by(spec({**gpu, "aliyun.com/gpu-mem": "2"}), FAMILIES.values())
+def test_who_passes_its_ids_on_has_the_cards_of_the_next() -> None:
+    cards = node(2)
+    take(cards, "binpack", other=part(12000))
+    pod = {"init": part(1000, when=(0, 0)), "a": part(8000)}
+    assert take(cards, "binpack", **pod) == {"init": ("c1",), "a": ("c1",)}
 
 
 PODS = st.dictionaries(
@@ -134,6 +138,7 @@ PODS = st.dictionaries(
         st.integers(1, 20000),
         st.none() | st.integers(1, 100),
         st.integers(1, 3),
+        st.tuples(st.integers(0, 5), st.integers(5, 9)),
     ),
     min_size=1,
 )
@@ -141,7 +146,7 @@ PODS = st.dictionaries(
 
 @given(st.lists(PODS, max_size=12), st.sampled_from(("binpack", "spread")), st.randoms())
 def test_nothing_is_promised_twice_and_all_comes_back(
-    pods: list[dict[str, Amounts]], placement: str, chance: random.Random
+    pods: list[dict[str, Part]], placement: str, chance: random.Random
 ) -> None:
     cards = node(3)
     before = [card.free for card in cards]
@@ -151,7 +156,7 @@ def test_nothing_is_promised_twice_and_all_comes_back(
         for card in cards:
             assert min(card.free_memory, card.free_quota, card.free_containers) >= 0
         if choice is not None:
-            assert {len(set(choice[name])) == pod[name].cards for name in pod} == {True}
+            assert {len(set(choice[name])) == pod[name].amounts.cards for name in pod} == {True}
             placed.append((pod, choice))
     chance.shuffle(placed)
     for pod, choice in placed:

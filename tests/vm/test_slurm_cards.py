@@ -40,10 +40,15 @@ def test_a_job_has_its_part_of_the_card_that_slurm_gave_it(
             slurm.command(tmp_path, [sys.executable], path) as program,
             slurm.Cluster(made("slurm"), program, SHARDS) as cluster,
         ):
-            hold = (door.simcuda, "--hold", "alloc", "64M")
-            jobs = [cluster.srun("--gres=shard:4", *hold) for _ in range(3)]
+            jobs = [cluster.srun("--gres=shard:4", "sleep", "3600") for _ in range(3)]
+
+            def all_run() -> bool:
+                for job in jobs:
+                    assert job.poll() is None, f"{job.communicate()}\n{cluster.logs()}"
+                return len(procfs.container_ids(USERS)) == len(jobs)
+
             # All twelve shards, so both cards: whose are whose is Slurm's to say.
-            until(lambda: len(procfs.container_ids(USERS)) == 3, cluster.logs(), START_S)
+            until(all_run, "three tenants", START_S)
             found = sorted(
                 (
                     card,
