@@ -11,7 +11,7 @@ from pycgpu.request.model import MIB, NATIVE, POLICIES
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 from pycgpu.tree.status import ProcessUsage
 
-from ._table import Cell, Column, Look, clean, cut, draw, plain, styled, width_of
+from ._table import Cell, Column, Look, clean, cut, draw, left_out, level, plain, styled, width_of
 
 UNKNOWN = Cell("n/a", "dim")
 NONE = Cell("–", "dim")
@@ -30,14 +30,14 @@ CONTAINER_COLUMNS = (
     Column("GPU", right=True),
     Column("Container"),
     Column("Name", shrink=True),
-    Column("Used / limit MiB", right=True),
-    Column("Weight", right=True, spare=1),
-    Column("Quota", right=True, spare=2),
-    Column("Compute", right=True, spare=4),
-    Column("Granted", right=True, spare=5),
+    Column("Memory / limit MiB", right=True),
+    Column("Weight", right=True, spare=4),
+    Column("Quota", right=True, spare=5),
+    Column("Compute", right=True, spare=2),
+    Column("Granted", right=True, spare=6),
     Column("Used", right=True),
     Column("Throttled", right=True, spare=3),
-    Column("OOM", right=True, spare=6),
+    Column("OOM", right=True, spare=1),
 )
 PROCESS_COLUMNS = (
     Column("GPU", right=True),
@@ -55,12 +55,17 @@ def report(snapshot: Snapshot, look: Look) -> list[str]:
     if not snapshot.cards:
         return [*lines, "no GPU under control: is NVIDIA's driver loaded? `cgpu doctor` says more"]
     lines += cards(snapshot.cards, look)
+    hidden = left_out(CARD_COLUMNS, [[_card(view) for view in snapshot.cards]], look)
     if any(card.containers for card in snapshot.cards):
         lines += containers(snapshot.cards, look)
+        hidden += left_out(CONTAINER_COLUMNS, _container_rows(snapshot.cards), look)
         lines += processes(snapshot.cards, look)
     else:
         lines.append("no containers")
-    return lines + [styled(note, "dim", look) for note in notes(snapshot)]
+    told = notes(snapshot)
+    if hidden:
+        told.append(f"no room on {look.width} columns: {', '.join(hidden)} (`cgpu-smi | cat`)")
+    return lines + [styled(note, "dim", look) for note in told]
 
 
 def listing(snapshot: Snapshot) -> list[str]:
@@ -123,7 +128,13 @@ def notes(snapshot: Snapshot) -> list[str]:
                 f"GPU {card.status.card.index}: MPS serves {pids} (M+C): they compute in one"
                 " context, which no limit divides"
             )
-    views = [one for card in snapshot.cards for one in card.containers]
+    # Under the driver's own sharing there is no limit to tell of.
+    views = [
+        one
+        for card in snapshot.cards
+        if card.status.card.policy != NATIVE
+        for one in card.containers
+    ]
     if views and all(one.limit is None for one in views):
         lines.append("compute: n/a (nothing enforces it: is cgpu_rm loaded?)")
     if views and all(one.share.granted is None and one.share.throttled is None for one in views):
@@ -138,10 +149,8 @@ def cards(views: Sequence[CardView], look: Look) -> list[str]:
 
 def _card(view: CardView) -> list[Cell]:
     card, board = view.status.card, view.board
-    used = card.used_bytes
-    if board is not None and board.memory_used_bytes is not None:
-        used = board.memory_used_bytes
-    total = _mib(card.total_bytes) if card.total_bytes else "?"
+    used, promised, total_bytes = memory_bytes(view)
+    total = _mib(total_bytes) if total_bytes else "?"
     watts = UNKNOWN
     if board is not None and board.power_w is not None:
         limit = "" if board.power_limit_w is None else f" / {board.power_limit_w:.0f}"
@@ -152,8 +161,8 @@ def _card(view: CardView) -> list[Cell]:
         Cell(f"{card.policy} {policy_name(card.policy)}"),
         Cell(f"{len(view.status.containers)} / {card.max_inst}"),
         Cell(
-            f"{_mib(used)} / {_mib(card.allocated_bytes)} / {total}",
-            _level(used, card.total_bytes),
+            f"{_mib(used)} / {_mib(promised)} / {total}",
+            level(used, total_bytes),
         ),
         percent(view.utilization, 0),
         _temperature(None if board is None else board.temperature_c),
@@ -161,27 +170,36 @@ def _card(view: CardView) -> list[Cell]:
     ]
 
 
+def memory_bytes(view: CardView) -> tuple[int, int, int]:
+    """Return what of a card is in use, promised to containers, and there; 0: not told."""
+    card, board = view.status.card, view.board
+    used = card.used_bytes
+    if board is not None and board.memory_used_bytes is not None:
+        used = board.memory_used_bytes
+    return used, card.allocated_bytes, card.total_bytes
+
+
 def containers(views: Sequence[CardView], look: Look) -> list[str]:
     """Return the table of containers, those of each card together."""
-    return draw(
-        CONTAINER_COLUMNS,
-        [[container_row(card, one) for one in card.containers] for card in views],
-        look,
-    )
+    return draw(CONTAINER_COLUMNS, _container_rows(views), look)
+
+
+def _container_rows(views: Sequence[CardView]) -> list[list[list[Cell]]]:
+    return [[container_row(card, one) for one in card.containers] for card in views]
 
 
 def container_row(card: CardView, view: ContainerView) -> list[Cell]:
     """Return the cells of :data:`CONTAINER_COLUMNS`."""
     one = view.status
     limit = one.memory_bytes
-    level = "" if limit is None else _level(view.used_bytes, limit)
+    full = "" if limit is None else level(view.used_bytes, limit)
     throttled = view.share.throttled
     oom = one.events.get("oom", 0)
     return [
         Cell(str(one.card)),
         Cell(one.name),
         NONE if view.name is None else Cell(clean(str(view.name))),
-        Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", level),
+        Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", full),
         Cell(str(one.weight), "warn" if one.weight == 0 else ""),
         _quota(one.quota, one.quota_min),
         _limit(card, view),
@@ -256,12 +274,6 @@ def _limit(card: CardView, view: ContainerView) -> Cell:
         return UNKNOWN
     floor, ceiling = (100 * part for part in view.limit[:2])
     return percent(ceiling) if floor == ceiling else Cell(f"{floor:.3g}–{ceiling:.3g} %")
-
-
-def _level(used: int, total: int) -> str:
-    if not total or used < 0.75 * total:
-        return ""
-    return "warn" if used < 0.9 * total else "bad"
 
 
 def _temperature(celsius: int | None) -> Cell:

@@ -15,18 +15,36 @@ from pycgpu.tree.process import Process
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 from pycgpu.tree.status import ProcessUsage
 
-from . import _render
-from ._table import Cell, Column, Look, clean, cut, draw, plain, styled
+from . import _meter, _panel, _render
+from ._list import List
+from ._table import Cell, Column, Look, clean, cut, plain, styled
 
 Key = tuple[int, str]
 HISTORY = 16
-_BARS = "▁▂▃▄▅▆▇█"
-_ASCII_BARS = "_.,-=+*#"
+#: As many as a wide screen shows of a card.
+CARD_HISTORY = 240
 HELP = (
-    "↑ ↓ select   s sort by the next column   r reverse   space pause   + − faster, slower",
-    "w weight   u quota   m memory limit   p the card's policy   Esc give up   q quit",
-    "Tab to the processes and back   k end the selected process   c a line a card",
+    "↑ ↓ select   s sort by the next column   r reverse   ← → other columns",
+    "space pause   + − faster, slower   c a line a card   q quit",
+    "w weight   u quota   m memory limit   p the card's policy   Esc give up",
+    "Tab to the processes and back   k end the selected process",
 )
+# What an operator looks at first comes first, and goes last.
+CONTAINER_COLUMNS = (
+    Column("GPU", right=True),
+    Column("Container", shrink=True, least=12),
+    Column("Memory / limit", right=True),
+    Column("Used", right=True),
+    Column("Compute", right=True, spare=2),
+    Column("Throttled", right=True, spare=4),
+    Column("OOM", right=True, spare=1),
+    Column("History", spare=3),
+    Column("Weight", right=True, spare=5),
+    Column("Quota", right=True, spare=6),
+    Column("Granted", right=True, spare=7),
+    Column("Id", spare=8),
+)
+_PINNED = 2
 PROCESS_COLUMNS = (
     Column("PID", right=True),
     Column("PID inside", right=True, spare=4),
@@ -86,7 +104,11 @@ class Screen:
         # The selected process, where keys move among processes and not among containers.
         self.among_processes = False
         self.pid: int | None = None
+        self.shift = 0
         self.history: dict[Key, deque[float]] = {}
+        self.card_history: dict[int, deque[float]] = {}
+        self._list = List(CONTAINER_COLUMNS, _PINNED)
+        self._process_list = List(PROCESS_COLUMNS, 1)
         self.running: Mapping[int, Process] = {}
         self.ran: Mapping[int, Process] = {}
         self.snapshot: Snapshot | None = None
@@ -100,8 +122,17 @@ class Screen:
         self.ran, self.running = self.running, running or {}
         self.broken = ""
         rows = self._rows()
-        for key in self.history.keys() - {_key(one) for _, one in rows}:
+        keys = {_key(one) for _, one in rows}
+        if keys != self.history.keys():
+            self._list.forget()
+        for key in self.history.keys() - keys:
             del self.history[key]
+        for card in snapshot.cards:
+            if card.utilization is not None:
+                past = self.card_history.setdefault(
+                    card.status.card.index, deque(maxlen=CARD_HISTORY)
+                )
+                past.append(card.utilization / 100)
         for _, one in rows:
             self.history.setdefault(_key(one), deque(maxlen=HISTORY)).append(_height(one))
         if self.selected not in self.history:
@@ -122,6 +153,9 @@ class Screen:
             self.done = True
         elif key in ("up", "down", "pageup", "pagedown"):
             self._move({"up": -1, "down": 1, "pageup": -10, "pagedown": 10}[key])
+        elif key in ("left", "right"):
+            last = len(CONTAINER_COLUMNS) - _PINNED - 1
+            self.shift = max(0, min(last, self.shift + (1 if key == "right" else -1)))
         elif key == "tab":
             self.among_processes = not self.among_processes
         elif key == "c":
@@ -160,6 +194,10 @@ class Screen:
                 held = {usage.pid: usage for usage in one.status.processes}
                 return [(held[pid], depth) for pid, depth in process.forest(held, self.running)]
         return []
+
+    def _selected_name(self) -> str:
+        named = [one for _, one in self._rows() if _key(one) == self.selected]
+        return "".join(one.status.name if one.name is None else str(one.name) for one in named)
 
     def _selected_process(self) -> ProcessUsage | None:
         listed = [one for one, _ in self._processes()]
@@ -249,22 +287,39 @@ class Screen:
 
     def _frame(self, look: Look, width: int, height: int) -> list[str]:
         if self.snapshot is None:
-            return [cut(self.broken or "reading …", width)]
-        shown = self.snapshot
-        lines = [_render.headline(shown, look)]
-        if self.compact:
-            lines += _render.compact(shown, look)
-        else:
-            lines += _render.cards(shown.cards, look)
-        below = self._below(look)
-        room = height - len(lines) - len(below)
-        # Four lines are a table's own edges and titles.
+            return [cut(self.broken or "reading …", width)][:height]
+        head = [cut(_render.headline(self.snapshot, look._replace(color=False)), width)]
+        if look.color:
+            head = [styled(head[0], "title", look)]
+        # On a few lines containers count more than what surrounds them.
+        lines = head if height >= 8 else []
+        lines += self._cards(look, max(0, (height - len(lines) - 1) // 2))
+        helps = [cut(text, width) for text in HELP] if self.help else []
+        room = height - len(lines) - len(helps) - 1
         held = self._process_rows()
-        shown_held = min(len(held), max(3, room // 2 - 4)) if held and room >= 12 else 0
-        lines += self._containers(look, max(1, room - 4 - (shown_held + 4 if shown_held else 0)))
+        shown_held = min(len(held), max(1, room // 2 - 2)) if room >= 8 else 0
+        rows, place, hidden = self._containers(look, room - (shown_held + 2 if shown_held else 0))
+        lines += rows
         if shown_held:
             lines += self._process_table(held, shown_held, look)
-        return lines[: height - len(below)] + below
+        below = [*helps, self._status(look, place, hidden)]
+        return lines[: max(0, height - len(below))] + below[-height:]
+
+    def _cards(self, look: Look, room: int) -> list[str]:
+        shown = self.snapshot.cards if self.snapshot is not None else ()
+        if not self.compact and len(shown) * _panel.HEIGHT <= room:
+            return [
+                line
+                for card in shown
+                for line in _panel.lines(
+                    card, self.card_history.get(card.status.card.index, ()), look
+                )
+            ]
+        lines = _render.compact(self.snapshot, look) if self.snapshot is not None else []
+        if len(lines) > room:
+            left = len(lines) - room + 1
+            lines = [*lines[: max(0, room - 1)], cut(f"{left} more GPUs", look.width or 80)][:room]
+        return lines
 
     def _process_rows(self) -> list[tuple[int, list[Cell]]]:
         """Return the selected container's processes as (pid, cells)."""
@@ -299,40 +354,45 @@ class Screen:
             else cells
             for pid, cells in rows[first : first + room]
         ]
-        title = f"processes of {self.selected[1]}" if self.selected else ""
+        title = f"processes of {self._selected_name()}"
         if len(rows) > room:
             title += f", {first + 1} to {first + room} of {len(rows)}"
-        return draw(PROCESS_COLUMNS, [group], look, title)
+        lines, _ = self._process_list.draw(group, look)
+        return [styled(cut(title, look.width or 80), "dim", look), *lines]
 
-    def _containers(self, look: Look, room: int) -> list[str]:
+    def _containers(self, look: Look, room: int) -> tuple[list[str], str, list[str]]:
+        """Return at most *room* lines, which rows they are, and the titles that have no room."""
         rows = self._rows()
         if not rows:
-            return ["no containers"]
+            return ["no containers"[: look.width]][: max(0, room)], "", []
+        room = max(1, room - 1)
         keys = [_key(one) for _, one in rows]
         place = keys.index(self.selected) if self.selected in keys else 0
         first = max(0, min(place - room // 2, len(rows) - room))
-        groups: dict[int, list[list[Cell]]] = {}
+        group = []
         for card, one in rows[first : first + room]:
-            cells = [*_render.container_row(card, one), self._bars(_key(one), look)]
+            cells = self._cells(card, one, look)
             if _key(one) == self.selected:
                 cells = [Cell(cell.text, "cursor") for cell in cells]
-            groups.setdefault(0, []).append(cells)
-        columns = (*_render.CONTAINER_COLUMNS, Column(self._history_title(), spare=4))
-        arrow = "▼" if self.reverse else "▲"
-        title = f"by {SORTS[self.sort][0]} {arrow}"
-        if len(rows) > room:
-            title += f", {first + 1} to {min(first + room, len(rows))} of {len(rows)}"
-        return draw(columns, groups.values(), look, title)
+            group.append(cells)
+        lines, hidden = self._list.draw(group, look, self.shift)
+        shown = f"{first + 1}–{first + len(group)} of {len(rows)}" if len(rows) > room else ""
+        return lines, shown, hidden
 
-    def _history_title(self) -> str:
-        told = any(one.share.used is not None for _, one in self._rows())
-        return "Used, history" if told else "Memory, history"
+    def _cells(self, card: CardView, one: ContainerView, look: Look) -> list[Cell]:
+        """Return the cells of :data:`CONTAINER_COLUMNS`."""
+        gpu, id, name, memory, weight, quota, limit, granted, used, throttled, oom = (
+            _render.container_row(card, one)
+        )
+        past = self.history.get(_key(one), ())
+        bars = Cell(_meter.history(past, HISTORY, ascii=look.ascii), "good")
+        return [
+            *(gpu, id if one.name is None else name, memory, used, limit, throttled, oom),
+            *(bars, weight, quota, granted, id),
+        ]
 
-    def _bars(self, key: Key, look: Look) -> Cell:
-        bars = _ASCII_BARS if look.ascii else _BARS
-        return Cell("".join(bars[round(part * 7)] for part in self.history.get(key, ())), "good")
-
-    def _below(self, look: Look) -> list[str]:
+    def _status(self, look: Look, place: str, hidden: list[str]) -> str:
+        """Return the last line: a question, what is wrong, or what is shown and how."""
         width = look.width or 80
         if self.edit is not None and self.edit.confirm is not None:
             line = styled(cut(self.edit.confirm, width), "warn", look)
@@ -344,9 +404,12 @@ class Screen:
             line = cut(self.message, width)
         else:
             state = "paused" if self.paused else f"every {self.interval_s:g} s"
-            line = styled(cut(f"{state} · ? help · q quit", width), "dim", look)
-        helps = [cut(text, width) for text in HELP] if self.help else []
-        return [*helps, line]
+            arrow = "▼" if self.reverse else "▲"
+            words = [state, "? help", "q quit", place, f"by {SORTS[self.sort][0]} {arrow}"]
+            if hidden:
+                words.append(f"→ {', '.join(hidden)}")
+            line = styled(cut(" · ".join(filter(None, words)), width), "dim", look)
+        return line
 
 
 PROMPTS = {

@@ -17,6 +17,7 @@ STYLES = {
     "bad": "31",
     "title": "1;36",
     "cursor": "7",
+    "head": "1;4",
 }
 
 
@@ -97,6 +98,13 @@ def styled(text: str, style: str, look: Look) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
+def level(used: int, total: int) -> str:
+    """Return the style of so much of *total*: nothing to say, rather full, or nearly full."""
+    if not total or used < 0.75 * total:
+        return ""
+    return "warn" if used < 0.9 * total else "bad"
+
+
 def plain(text: str, look: Look) -> str:
     """Return *text* in ASCII if *look* wants that."""
     if not look.ascii or text.isascii():
@@ -117,23 +125,12 @@ def draw(
         groups: of rows, of one cell a column; a line is drawn between two groups.
         title: stands in the upper edge.
     """
-    shown = [
-        [[Cell(plain(cell.text, look), cell.style) for cell in row] for row in group]
-        for group in groups
-        if group
-    ]
-    widths = [
-        max(
-            [width_of(column.title)]
-            + [width_of(row[index].text) for group in shown for row in group]
-        )
-        for index, column in enumerate(columns)
-    ]
-    kept = _kept(widths, columns, look)
+    shown, widths = _measured(columns, groups, look)
+    kept = room_for(widths, columns, look, 3, 1)
     columns = [columns[index] for index in kept]
     widths = [widths[index] for index in kept]
     shown = [[[row[index] for index in kept] for row in group] for group in shown]
-    _shrink(widths, columns, look)
+    shrink(widths, columns, look, 3 * len(widths) + 1)
     box = _ASCII if look.ascii else _UNICODE
 
     def edge(corners: str) -> str:
@@ -147,7 +144,7 @@ def draw(
         return (
             box.side
             + box.side.join(
-                f" {_padded(cell, width, column, look)} "
+                f" {padded(cell, width, column, look)} "
                 for cell, width, column in zip(cells, widths, columns, strict=True)
             )
             + box.side
@@ -165,8 +162,42 @@ def draw(
     return [*lines, edge(box.bottom)]
 
 
-def _kept(widths: Sequence[int], columns: Sequence[Column], look: Look) -> list[int]:
-    """Return the indexes of the columns for which there is room."""
+def _measured(
+    columns: Sequence[Column], groups: Iterable[Sequence[Sequence[Cell]]], look: Look
+) -> tuple[list[list[list[Cell]]], list[int]]:
+    """Return the cells as they are drawn, and how wide each column is."""
+    shown = [
+        [[Cell(plain(cell.text, look), cell.style) for cell in row] for row in group]
+        for group in groups
+        if group
+    ]
+    widths = [
+        max(
+            [width_of(column.title)]
+            + [width_of(row[index].text) for group in shown for row in group]
+        )
+        for index, column in enumerate(columns)
+    ]
+    return shown, widths
+
+
+def left_out(
+    columns: Sequence[Column], groups: Iterable[Sequence[Sequence[Cell]]], look: Look
+) -> list[str]:
+    """Return the titles of the columns for which :func:`draw` finds no room."""
+    kept = room_for(_measured(columns, groups, look)[1], columns, look, 3, 1)
+    return [column.title for index, column in enumerate(columns) if index not in kept]
+
+
+def room_for(
+    widths: Sequence[int], columns: Sequence[Column], look: Look, each: int, edges: int
+) -> list[int]:
+    """
+    Return the indexes of the columns for which there is room.
+
+    Args:
+        each, edges: what a column, and the line, take besides the columns' own widths.
+    """
     kept = list(range(len(columns)))
     if look.width is None:
         return kept
@@ -174,7 +205,7 @@ def _kept(widths: Sequence[int], columns: Sequence[Column], look: Look) -> list[
         min(width, column.least) if column.shrink else width
         for width, column in zip(widths, columns, strict=True)
     ]
-    while sum(least[i] for i in kept) + 3 * len(kept) + 1 > look.width:
+    while sum(least[i] + each for i in kept) + edges > look.width:
         spare = [i for i in kept if columns[i].spare]
         if not spare:
             break
@@ -182,11 +213,16 @@ def _kept(widths: Sequence[int], columns: Sequence[Column], look: Look) -> list[
     return kept
 
 
-def _shrink(widths: list[int], columns: Sequence[Column], look: Look) -> None:
-    """Cut the widest column that may be cut, until the table fits."""
+def shrink(widths: list[int], columns: Sequence[Column], look: Look, besides: int) -> None:
+    """
+    Cut the widest column that may be cut, until the line fits.
+
+    Args:
+        besides: what the line takes besides the columns' own widths.
+    """
     if look.width is None:
         return
-    excess = sum(widths) + 3 * len(widths) + 1 - look.width
+    excess = sum(widths) + besides - look.width
     while excess > 0:
         able = [i for i, c in enumerate(columns) if c.shrink and widths[i] > c.least]
         if not able:
@@ -195,7 +231,8 @@ def _shrink(widths: list[int], columns: Sequence[Column], look: Look) -> None:
         excess -= 1
 
 
-def _padded(cell: Cell, width: int, column: Column, look: Look) -> str:
+def padded(cell: Cell, width: int, column: Column, look: Look) -> str:
+    """Return a cell as wide as its column, cut where it is wider."""
     text = plain(cut(cell.text, width), look)
     space = " " * (width - width_of(text))
     drawn = styled(text, cell.style, look)

@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import pycgpu
 from pycgpu.cli import _csv, _json, _render, _table
+from pycgpu.cli._screen import CONTAINER_COLUMNS, Screen
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
 from pycgpu.errors import CgpuError
@@ -98,14 +101,14 @@ cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
 │   0 │ NVIDIA H200 │ 2 weighted │     2 / 20 │       30720 / 12288 / 16384 │ 87 % │ 41 °C │ 312 / 700 W │
 │   1 │ n/a         │ 0 average  │     1 / 20 │             100 / 0 / 16384 │  n/a │   n/a │         n/a │
 ╰─────┴─────────────┴────────────┴────────────┴─────────────────────────────┴──────┴───────┴─────────────╯
-╭─────┬──────────────┬───────────────────┬──────────────────┬────────┬─────────┬─────────┬─────────┬────────┬───────────┬─────╮
-│ GPU │ Container    │ Name              │ Used / limit MiB │ Weight │   Quota │ Compute │ Granted │   Used │ Throttled │ OOM │
-├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
-│   0 │ 0123456789ab │ train             │      3972 / 4096 │      3 │ 10–50 % │  50.0 % │  50.0 % │ 49.8 % │    30.0 % │   0 │
-│   0 │ fedcba987654 │ prod/llm-0/server │       512 / 8192 │      1 │       – │  25.0 % │     n/a │    n/a │       n/a │   0 │
-├─────┼──────────────┼───────────────────┼──────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
-│   1 │ 0123456789ab │ train             │   100 / no limit │      1 │       – │   5.0 % │     n/a │    n/a │       n/a │   0 │
-╰─────┴──────────────┴───────────────────┴──────────────────┴────────┴─────────┴─────────┴─────────┴────────┴───────────┴─────╯
+╭─────┬──────────────┬───────────────────┬────────────────────┬────────┬─────────┬─────────┬─────────┬────────┬───────────┬─────╮
+│ GPU │ Container    │ Name              │ Memory / limit MiB │ Weight │   Quota │ Compute │ Granted │   Used │ Throttled │ OOM │
+├─────┼──────────────┼───────────────────┼────────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   0 │ 0123456789ab │ train             │        3972 / 4096 │      3 │ 10–50 % │  50.0 % │  50.0 % │ 49.8 % │    30.0 % │   0 │
+│   0 │ fedcba987654 │ prod/llm-0/server │         512 / 8192 │      1 │       – │  25.0 % │     n/a │    n/a │       n/a │   0 │
+├─────┼──────────────┼───────────────────┼────────────────────┼────────┼─────────┼─────────┼─────────┼────────┼───────────┼─────┤
+│   1 │ 0123456789ab │ train             │     100 / no limit │      1 │       – │   5.0 % │     n/a │    n/a │       n/a │   0 │
+╰─────┴──────────────┴───────────────────┴────────────────────┴────────┴─────────┴─────────┴─────────┴────────┴───────────┴─────╯
 ╭─────┬──────────────┬──────┬────────────┬────────────┬─────────╮
 │ GPU │ Container    │  PID │ PID inside │ Memory MiB │ Command │
 ├─────┼──────────────┼──────┼────────────┼────────────┼─────────┤
@@ -130,11 +133,11 @@ def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path: Path) 
 +-----+------+-----------+------------+-----------------------------+------+------+-------+
 |   0 | n/a  | 0 average |     1 / 20 |            0 / 1024 / 16384 |  n/a |  n/a |   n/a |
 +-----+------+-----------+------------+-----------------------------+------+------+-------+
-+-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
-| GPU | Container | Name | Used / limit MiB | Weight | Quota | Compute | Granted | Used | Throttled | OOM |
-+-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
-|   0 | job-1     | -    |         0 / 1024 |      1 |     - |     n/a |     n/a |  n/a |       n/a |   0 |
-+-----+-----------+------+------------------+--------+-------+---------+---------+------+-----------+-----+
++-----+-----------+------+--------------------+--------+-------+---------+---------+------+-----------+-----+
+| GPU | Container | Name | Memory / limit MiB | Weight | Quota | Compute | Granted | Used | Throttled | OOM |
++-----+-----------+------+--------------------+--------+-------+---------+---------+------+-----------+-----+
+|   0 | job-1     | -    |           0 / 1024 |      1 |     - |     n/a |     n/a |  n/a |       n/a |   0 |
++-----+-----------+------+--------------------+--------+-------+---------+---------+------+-----------+-----+
 no processes
 name, temperature, power: n/a (no nvidia-ml-py)
 compute: n/a (nothing enforces it: is cgpu_rm loaded?)
@@ -260,8 +263,8 @@ def test_a_containers_compute_limit_is_what_its_cards_policy_makes_of_it(
     tmp_path: Path, policy: int, first: str, second: str, limits: list[str]
 ) -> None:
     tree = CoreTree(tmp_path / "tree", features=("MEMORY", "SLICES", "GATE"))
-    for pid, id, settings in ((7, "one", first), (8, "two", second)):
-        clause = f"gpu=0,mem={GIB},policy={policy},{settings}".rstrip(",")
+    for pid, id, rest in ((7, "one", first), (8, "two", second)):
+        clause = f"gpu=0,mem={GIB},policy={policy},{rest}".rstrip(",")
         tree.create(id, clause).hold(0, pid, pid, 0, "python3")
     tree.write()
     assert smi(*QUERY, "--root", tree.root).stdout.splitlines() == limits
@@ -728,6 +731,89 @@ def test_the_live_view_changes_a_weight_only_when_confirmed(tree: CoreTree) -> N
     assert screen.text.endswith("\x1b[?1049l")
 
 
+def screen_of(tree: CoreTree, used: float = 0.5) -> Screen:
+    """The live view after one reading, of a tree whose first container used so much of card 0."""
+    screen = Screen(str(tree.root), 2.0, Look())
+    feed(screen, tree, used)
+    return screen
+
+
+def feed(screen: Screen, tree: CoreTree, used: float) -> None:
+    before = {(0, HEX[:12]): (0, {"granted_ns": 0, "used_ns": 0, "throttled_ns": 0})}
+    now = {"granted_ns": 500e6, "used_ns": used * 1e9, "throttled_ns": 300e6}
+    after = {(0, HEX[:12]): (10**9, now)}
+    boards = Nvml((BOARD,), "580.159.04")
+    screen.update(moment(tree, before=before, after=after, boards=boards))
+
+
+@given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 9), st.booleans(), st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_live_view_of_any_size_stays_within_it(
+    tree: CoreTree, width: int, height: int, shift: int, help: bool, compact: bool
+) -> None:
+    screen = screen_of(tree)
+    screen.help, screen.compact = help, compact
+    for _ in range(shift):
+        screen.press("right")
+    lines = screen.frame(width, height)
+    assert len(lines) <= height
+    assert max(map(_table.width_of, lines)) <= width
+    if width >= 60 and height >= 10 and not help:
+        assert any("train" in line and "3972 / 4096" in line for line in lines) or shift
+        assert any(line.startswith("every 2 s") for line in lines)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (60, 10)])
+def test_the_live_view_shows_out_of_memory_and_names_what_has_no_room(
+    tree: CoreTree, width: int, height: int
+) -> None:
+    lines = screen_of(tree).frame(width, height)
+    text = "\n".join(lines)
+    (titles,) = (line for line in lines if "Memory / limit" in line)
+    assert "OOM" in titles and titles.count("Used") == 1
+    if height >= 24:
+        assert "41 °C · 312 / 700 W" in text and "87 %" in text and "█" in text
+    every = [column.title for column in CONTAINER_COLUMNS]
+    hidden = [title for title in every if title not in titles]
+    assert bool(hidden) == ("→ " in lines[-1])
+    if width == 80:
+        assert hidden == ["Throttled", "Weight", "Quota", "Granted", "Id"]
+        assert "→ Throttled, Weight, Quota" in lines[-1]
+
+
+def test_what_has_no_room_in_the_live_view_is_shown_by_the_arrow_key(tree: CoreTree) -> None:
+    screen = screen_of(tree)
+    seen = set()
+    for _ in range(len(CONTAINER_COLUMNS)):
+        titles = next(line for line in screen.frame(80, 24) if line.startswith("GPU  "))
+        assert "Container" in titles
+        seen |= {column.title for column in CONTAINER_COLUMNS if column.title in titles}
+        screen.press("right")
+    assert seen == {column.title for column in CONTAINER_COLUMNS}
+
+
+def test_columns_of_the_live_view_do_not_move_with_the_numbers(tree: CoreTree) -> None:
+    screen = screen_of(tree, 1.0)
+    titles = [line for line in screen.frame(80, 24) if line.startswith("GPU  ")]
+    for used in (0.01, 0.4, 0.0999, 1.0):
+        feed(screen, tree, used)
+        assert [line for line in screen.frame(80, 24) if line.startswith("GPU  ")] == titles
+
+
+def test_a_report_names_the_columns_that_have_no_room(tree: CoreTree) -> None:
+    narrow = _render.report(moment(tree, boards=Nvml((BOARD,))), Look(width=80))
+    assert "OOM" in "\n".join(narrow)
+    assert narrow[-1].startswith("no room on 80 columns: Containers, Temp, Power, ")
+    assert "no room" not in "\n".join(_render.report(moment(tree), Look(width=200)))
+
+
+def test_under_the_drivers_own_sharing_nobody_asks_for_the_bridge(tmp_path: Path) -> None:
+    tree = CoreTree(tmp_path / "tree", features=("MEMORY", "SLICES", "GATE"))
+    tree.create("job-1", f"gpu=0,mem={GIB},policy=5")
+    tree.write()
+    assert "cgpu_rm" not in "\n".join(_render.report(moment(tree), Look()))
+
+
 @pytest.fixture
 def family(tree: CoreTree) -> Iterator[tuple[int, int]]:
     """A shell and its child, which hold the first card in a container of their own."""
@@ -749,7 +835,7 @@ def test_the_live_view_shows_processes_as_a_tree_and_ends_one_when_confirmed(
     _, child = family
     screen = Terminal("-w", "0.2", "--container", "job-1", "--root", tree.root)
     screen.until("processes of job-1")
-    screen.until(f" {child} ")
+    screen.until(f"{child} ")
     screen.until("└ sleep 1000")
     screen.type("k")
     screen.until("no process is selected")
@@ -819,7 +905,7 @@ def test_a_line_a_card_says_who_is_on_it(tree: CoreTree) -> None:
     out = smi("--compact", "--root", tree.root).stdout.splitlines()
     assert len(out) == 2 and out[0].endswith("0123456789ab 3972, fedcba987654 512")
     screen = Terminal("-w", "0.2", "--root", tree.root)
-    screen.until("Used / promised")
+    screen.until("promised")
     screen.type("c")
     screen.until("0123456789ab 3972, fedcba987654 512")
     screen.type("q")
