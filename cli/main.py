@@ -16,48 +16,73 @@ from pycgpu.errors import CgpuError, LaunchError
 
 from . import _locale, _output
 
-#: Name: (module with a typer ``app``, line of help). A command is added by a line here.
-COMMANDS = {
-    "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
-    "attach": ("pycgpu.cli.attach", "Give a process that asks for it a part of a card."),
-    "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
-    "completion": ("pycgpu.cli.completion", "Print the script by which a shell completes cgpu."),
-    "device-plugin": (
-        "pycgpu.cli.device_plugin",
-        "Offer this node's cards to Kubernetes' kubelet.",
-    ),
-    "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
-    "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
-    "dra-driver": (
-        "pycgpu.cli.dra_driver",
-        "Offer this node's cards to Kubernetes as devices of claims.",
-    ),
-    "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
-    "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
-    "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
-    "install": ("pycgpu.cli.install", "Install the module and all that belongs to it."),
-    "install-runtime": (
-        "pycgpu.cli.install_runtime",
-        "Register the runtime with Docker, containerd, Podman and CRI-O.",
-    ),
-    "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
-    "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
-    "scheduler-extender": (
-        "pycgpu.cli.scheduler_extender",
-        "Tell a kube-scheduler which nodes have cards for a pod.",
-    ),
-    "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
-    "slurm-task": ("pycgpu.cli.slurm_task", "Give a task of a Slurm job its shards' limits."),
-    "spark-conf": ("pycgpu.cli.spark_conf", "Turn a job's mGPU settings into Spark's own."),
-    "spark-java": ("pycgpu.cli.spark_java", "Be the Java of a Spark executor under limits."),
-    "spark-setup": ("pycgpu.cli.spark_setup", "Write what Spark's executors need on this host."),
-    "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
-    "top": ("pycgpu.cli.top", "Show who uses the cards of several nodes."),
-    "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
-    "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
-    "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
-    "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
+#: By what they are for, as ``--help`` shows them; the commonest first. A command is added by a
+#: line here: its name, the module with a typer ``app``, and a line of help.
+PANELS = {
+    "Use": {
+        "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
+        "create": (
+            "pycgpu.cli.create",
+            "Give a container or cgroup that is there a part of cards.",
+        ),
+        "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
+        "destroy": ("pycgpu.cli.destroy", "Take a container's part of its cards back."),
+        "attach": ("pycgpu.cli.attach", "Give a process that asks for it a part of a card."),
+    },
+    "Watch": {
+        "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
+        "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
+        "top": ("pycgpu.cli.top", "Show who uses the cards of several nodes."),
+        "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
+        "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
+        "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
+    },
+    "Set up": {
+        "install": ("pycgpu.cli.install", "Install the module and all that belongs to it."),
+        "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
+        "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
+        "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
+        "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
+        "install-runtime": (
+            "pycgpu.cli.install_runtime",
+            "Register the runtime with Docker, containerd, Podman and CRI-O.",
+        ),
+        "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
+        "spark-setup": (
+            "pycgpu.cli.spark_setup",
+            "Write what Spark's executors need on this host.",
+        ),
+        "completion": (
+            "pycgpu.cli.completion",
+            "Print the script by which a shell completes cgpu.",
+        ),
+    },
+    "Daemons": {
+        "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
+        "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
+        "device-plugin": (
+            "pycgpu.cli.device_plugin",
+            "Offer this node's cards to Kubernetes' kubelet.",
+        ),
+        "dra-driver": (
+            "pycgpu.cli.dra_driver",
+            "Offer this node's cards to Kubernetes as devices of claims.",
+        ),
+        "scheduler-extender": (
+            "pycgpu.cli.scheduler_extender",
+            "Tell a kube-scheduler which nodes have cards for a pod.",
+        ),
+    },
+    "Started by other programs": {
+        "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
+        "slurm-task": ("pycgpu.cli.slurm_task", "Give a task of a Slurm job its shards' limits."),
+        "spark-conf": ("pycgpu.cli.spark_conf", "Turn a job's mGPU settings into Spark's own."),
+        "spark-java": ("pycgpu.cli.spark_java", "Be the Java of a Spark executor under limits."),
+    },
 }
+#: Name: (module, line of help).
+COMMANDS = {name: row for panel in PANELS.values() for name, row in panel.items()}
+_PANEL_OF = {name: title for title, panel in PANELS.items() for name in panel}
 
 
 # Newer releases of typer bring a click of their own, and neither's is typer's to name.
@@ -68,7 +93,7 @@ class _Lazy(TyperCommand):
     """Stands for a command in the list of commands; becomes it when it is called."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
-        super().__init__(name, help=help, short_help=help)
+        super().__init__(name, help=help, short_help=help, rich_help_panel=_PANEL_OF[name])
         self.module = module
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +109,7 @@ class _Lazy(TyperCommand):
 
 class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return _Lazy(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None

@@ -16,18 +16,12 @@ from pycgpu.errors import CgpuError, LaunchError, RequestError
 from pycgpu.request import permit
 from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, Request
 
+from . import _asked
+
 app = typer.Typer(add_completion=False)
 
 # Weights count, idle time goes to whoever wants it, a quota caps.
 DEFAULT_POLICY = WEIGHTED_CONSERVING
-#: The options are the project's own variables by another name: one grammar for both.
-OPTIONS = {
-    cgpu.GPU: "--gpu",
-    cgpu.MEM: "--mem",
-    cgpu.QUOTA: "--quota",
-    cgpu.WEIGHT: "--weight",
-    cgpu.POLICY: "--policy",
-}
 
 
 def request(
@@ -48,15 +42,9 @@ def request(
     try:
         if allowed is not None:
             allowed.check(asked)
-        found = cgpu.parse({cgpu.GPU: "0", cgpu.POLICY: str(DEFAULT_POLICY)} | asked)
+        return _asked.parse({cgpu.POLICY: str(DEFAULT_POLICY)} | asked)
     except RequestError as error:
-        text = str(error)
-        for key, option in OPTIONS.items():
-            text = text.replace(f"{key}=", f"{option} ").replace(key, option)
-        raise LaunchError(text) from None
-    if found is None:
-        raise LaunchError("nothing is asked for")
-    return found
+        raise LaunchError(_asked.in_options(str(error))) from None
 
 
 def _of_job(path: Path, identity: caller.Identity | None, allowed: permit.Permit | None) -> Request:

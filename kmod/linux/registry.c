@@ -22,6 +22,7 @@
 
 #include "core/tree/nodes.h"
 #include "door/door.h"
+#include "door/events.h"
 #include "registry.h"
 #include "userd.h"
 
@@ -228,8 +229,11 @@ static int identify_by_pid(struct cgpu_container *container, int pid)
 	rcu_read_unlock();
 	if (!ns)
 		return -ESRCH;
-	if (!container->pid_ns)
-		return -EINVAL; /* in the host's namespace: name its cgroup instead */
+	if (!container->pid_ns) {
+		cgpu_event("refused id=%s create pid=%d is in the host's pid namespace: name its cgroup",
+			   container->id, pid);
+		return -EINVAL;
+	}
 	return container->init ? 0 : -ESRCH;
 }
 
@@ -295,12 +299,15 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create)
 
 struct cgpu_container *cgpu_registry_find(const char *id)
 {
-	struct cgpu_container *container;
+	struct cgpu_container *container, *named = NULL;
 
-	list_for_each_entry(container, &cgpu_registry->containers, node)
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (!strcmp(container->id, id))
 			return container;
-	return NULL;
+		if (!strcmp(container->name, id))
+			named = container;
+	}
+	return named;
 }
 
 /*

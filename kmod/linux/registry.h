@@ -93,8 +93,8 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 void cgpu_registry_share(struct cgpu_create *create, unsigned int percent);
 
 /**
- * cgpu_registry_find() - a container by its id
- * @id: as it was created
+ * cgpu_registry_find() - a container by its id, or by its directory under a card
+ * @id: as it was created; an id is found before a directory of that name
  *
  * Context: registry.lock. Return: without a reference, or NULL.
  */

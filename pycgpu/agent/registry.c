@@ -19,13 +19,18 @@ enum {
 
 struct container *find_container(const char *id)
 {
+	struct container *named = NULL;
 	int i;
 
-	for (i = 0; i < CONTAINERS_MAX; i++)
-		if (door.container[i] && !door.container[i]->ending &&
-		    !strcmp(door.container[i]->id, id))
+	for (i = 0; i < CONTAINERS_MAX; i++) {
+		if (!door.container[i] || door.container[i]->ending)
+			continue;
+		if (!strcmp(door.container[i]->id, id))
 			return door.container[i];
-	return NULL;
+		if (!strcmp(door.container[i]->name, id))
+			named = door.container[i];
+	}
+	return named;
 }
 
 static int choose_name(struct container *c)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEY = "EGPU"
-_GRAMMAR = "POLICY=0,ONLINE=<0|1>,TYPE=DOCKER:PGPU=<n>,MEM=<MiB>,WEIGHT=<percent>[:PGPU=…]"
+_GRAMMAR = "POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=2048,WEIGHT=50 (MiB, percent; one PGPU a card)"
 
 
 def parse(env: Mapping[str, str]) -> Request | None:

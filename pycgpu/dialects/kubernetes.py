@@ -119,7 +119,7 @@ def _per_card(env: Mapping[str, str], stem: str) -> set[int]:
             continue
         ordinal = key[len(stem) + 1 :]
         if key[len(stem)] != "_" or not value.is_number(ordinal) or int(ordinal) > 63:
-            raise value.fail(key, env[key], f"the form is {stem} or {stem}_<n>, n from 0")
+            raise value.fail(key, env[key], f"the form is {stem} or {stem}_0, {stem}_1 ...")
         if ordinal != str(int(ordinal)):
             raise value.fail(key, env[key], f"write {stem}_{int(ordinal)}")
         ordinals.add(int(ordinal))

@@ -30,7 +30,9 @@ _ID_MAX = 64
 _ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 _CREATE_REASONS = {
-    errno.EINVAL: "the command is malformed",
+    # What else can be malformed, create_command() does not let through.
+    errno.EINVAL: "a process of the host's pid namespace is no container: name its cgroup; a cgroup"
+    " must be a directory of its own below /sys/fs/cgroup",
     errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
     errno.ENODEV: "no such card",
     errno.EOPNOTSUPP: "NVIDIA's driver is of a branch that cgpu does not know, so none of its "

@@ -539,3 +539,54 @@ def test_completion_knows_commands_policies_and_speaks_every_shell() -> None:
     assert cgpu(**asked).stdout.split() == ["burst"]
     asked |= {"COMP_CWORD": "3", "COMP_WORDS": "cgpu events --kind un"}
     assert cgpu(**asked).stdout.split() == ["ungranted", "unknown"]
+
+
+# ---- create, destroy
+
+
+def command_of(tree: CoreTree) -> str:
+    """What was written to inst_ctl, which a write does not make shorter here."""
+    return (tree.root / "inst_ctl").read_text()
+
+
+def test_create_writes_one_command_with_all_cards(tree: CoreTree) -> None:
+    options = ("--gpu", "0,1", "--mem", "1G,2G", "--quota", 30, "--root", tree.root)
+    made = cgpu("create", "job-1", "--pid", 4711, *options)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.splitlines() == [
+        "GPU 0: job-1 has 1024 MiB",
+        "GPU 1: job-1 has 2048 MiB",
+    ]
+    assert command_of(tree).startswith(
+        f"create job-1 pid=4711 gpu=0,mem={GIB},quota=30,policy=6"
+        f" gpu=1,mem={2 * GIB},quota=30,policy=6"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (("job-1", "--pid", 7, "--mem", "9G"), 1, "card 0"),
+        (("job-1", "--pid", 7, "--mem", 8), 1, "--mem '8': '8' is 8 bytes, less than 1 MiB"),
+        (("job-1",), 2, "--pid or --cgroup"),
+        (("job-1", "--pid", 7, "--cgroup", "/sys/fs/cgroup/x"), 2, "--pid or --cgroup"),
+        (("-1", "--pid", 7), 2, "-1"),
+        (("a/b", "--pid", 7), 1, "container id 'a/b': write 1 to "),
+    ],
+)
+def test_a_wrong_create_says_why_and_writes_nothing(
+    tree: CoreTree, words: Any, status: int, text: str
+) -> None:
+    before = command_of(tree)
+    refused = cgpu("create", *words, "--root", tree.root)
+    assert refused.returncode == status
+    assert text in refused.stderr
+    assert command_of(tree) == before
+
+
+def test_destroy_takes_the_beginning_of_an_id_and_writes_the_whole(tree: CoreTree) -> None:
+    assert cgpu("destroy", HEX[:12], "--root", tree.root).returncode == 0
+    assert command_of(tree).startswith(f"destroy {HEX}")
+    ambiguous = cgpu("destroy", "0123", "--root", tree.root)
+    assert ambiguous.returncode == 1
+    assert "means more than one container" in ambiguous.stderr

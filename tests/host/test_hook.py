@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The OCI hook on a tree of files: what it writes, what it refuses, what it logs."""
 
+import ast
 import contextlib
 import fcntl
 import json
@@ -16,10 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import pycgpu
 from pycgpu.errors import HookError
 from pycgpu.oci import hook, image
 from pycgpu.oci.bundle import check_annotations, load_config
-from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog
+from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog, shown
 from pycgpu.request.model import MIB
 from pycgpu.tree import lock
 
@@ -962,3 +964,25 @@ def test_a_container_is_of_one_tenant(engine: Engine, tenants: Path, capsys: Any
     assert share(engine) == 1
     assert "parts of two claims, claim-b and claim-a" in capsys.readouterr().err
     assert engine.written == ""
+
+
+def test_no_text_of_our_own_errors_is_escaped_where_engines_show_it() -> None:
+    """What an image wrote is; a form that we name must be readable."""
+    escaped = []
+    for folder in ("dialects", "request", "oci", "tree"):
+        for path in sorted(Path(pycgpu.__file__).with_name(folder).glob("*.py")):
+            tree = ast.parse(path.read_text())
+            raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+            constants = {
+                target.id: node.value
+                for node in tree.body
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            for part in (part for one in raised if one is not None for part in ast.walk(one)):
+                text = constants.get(part.id, part) if isinstance(part, ast.Name) else part
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    said = shown(text.value)
+                    escaped += [said] if "\\x" in said or "\\U" in said else []
+    assert escaped == []

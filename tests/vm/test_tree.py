@@ -411,6 +411,21 @@ def test_a_bad_destroy_has_its_errno_and_changes_nothing(
     assert directories(ROOT / "0") == directories(ROOT / "container") == set()
 
 
+def test_a_container_is_destroyed_by_its_directorys_name_too(
+    tree: Any, member: Callable[..., Member]
+) -> None:
+    tree.create(DIGEST, member().clause, "gpu=0,mem=1048576")
+    assert refusal(tree, "inst_ctl", f"destroy {DIGEST[:11]}") == "ENOENT"
+    assert refusal(tree, "inst_ctl", f"destroy {DIGEST[:12]}") == ""
+    assert directories(ROOT / "container") == set()
+
+
+def test_a_process_of_the_hosts_namespace_is_refused_with_the_reason(tree: Any) -> None:
+    assert refusal(tree, "inst_ctl", "create a pid=1 gpu=0,mem=1048576") == "EINVAL"
+    told = "refused id=a create pid=1 is in the host's pid namespace: name its cgroup"
+    assert told in tree.read("events")
+
+
 def test_directories_of_ids_with_the_same_beginning_have_more_digits(
     tree: Any, member: Callable[..., Member]
 ) -> None:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu destroy``: remove a container's registration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycgpu.tree import procfs, target
+
+from ._complete import containers
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def destroy(
+    container: Annotated[
+        str,
+        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
+    ],
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open.")
+    ] = None,
+) -> None:
+    """Take a container's part of its cards back; refused while a process of it holds a card."""
+    tree = root or procfs.find_root()
+    found = target.find(container, tree)
+    procfs.destroy(found.id, tree)
+    print(f"{found.id} has no part of a card any more")
