@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-console = Console(width=100, highlight=False)
+#: Where nobody reads at a terminal.
+WIDTH = 100
+console = Console(highlight=False)
+if not console.is_terminal:
+    console.width = WIDTH
 
 
 class NotAsSaid(Exception):
@@ -28,10 +32,22 @@ def title(text: str) -> None:
 
 
 def shell(command: str, output: str = "") -> None:
-    """Show a command as one would type it, and what it printed."""
-    console.print(f"  [bold cyan]#[/] {command}")
+    """Show a command as one types it, and what it printed."""
+    # What is to be pasted is not broken by a narrow terminal.
+    console.print("  [bold cyan]#[/] ", end="")
+    console.print(command, markup=False, soft_wrap=True)
+    printed(output)
+
+
+def printed(output: str) -> None:
+    """Show what a command printed; a line that is too long ends with an ellipsis."""
     for line in output.rstrip("\n").splitlines():
-        console.print(f"    {line}", markup=False, overflow="crop", no_wrap=True)
+        console.print(f"    {line}", markup=False, overflow="ellipsis", no_wrap=True)
+
+
+def waits(what: str) -> None:
+    """Say what takes a while now, so that nobody takes it for an end."""
+    console.print(f"    {what} …", style="dim", markup=False)
 
 
 def no_room(path: object, value: int, write: Callable[[], object]) -> None:

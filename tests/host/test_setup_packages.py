@@ -12,7 +12,19 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/setup-packages"
 # What the script itself is written with.
-PROGRAMS = ("bash", "env", "cat", "dirname", "grep", "sort", "readlink", "sed", "id")
+PROGRAMS = (
+    "bash",
+    "env",
+    "cat",
+    "dirname",
+    "grep",
+    "sort",
+    "readlink",
+    "sed",
+    "id",
+    "mktemp",
+    "tail",
+)
 
 
 class Machine:
@@ -51,7 +63,11 @@ class Machine:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(SCRIPT), *words],
-            env={"PATH": str(self.bin), "SETUP_ROOT": str(self.root)},
+            env={
+                "PATH": str(self.bin),
+                "SETUP_ROOT": str(self.root),
+                "TMPDIR": str(self.root.parent),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -103,6 +119,45 @@ def test_a_machine_that_never_ran_update_runs_it_first(machine: Machine) -> None
     calls = machine.calls("apt-get")
     assert [" update" in call for call in calls] == [True, False]
     assert "libfuse3-4" in calls[1] and "qemu-system-x86" in calls[1]
+
+
+APT_SAYS = """\
+echo 'dlstatus:1:12.5:Retrieving file 1 of 8'
+echo 'Unpacking gcc ...'
+echo 'pmstatus:gcc:amd64:45.2:Unpacking gcc (amd64)'
+echo 'E: something of the archive' >&2
+"""
+
+
+@pytest.mark.parametrize("status", [0, 100])
+def test_what_apt_prints_goes_to_a_file_and_its_end_is_shown_if_it_fails(
+    machine: Machine, tmp_path: Path, status: int
+) -> None:
+    machine.archive("libfuse3-4")
+    machine.command("apt-get", f"{APT_SAYS}exit {status}")
+    done = machine.run()
+    (log,) = tmp_path.glob("cgpu-packages.*")
+    assert "Unpacking gcc ...\n" in log.read_text() and "of the archive" in log.read_text()
+    assert "status:" not in log.read_text() + done.stderr
+    assert (done.returncode == 0) == (status == 0)
+    assert ("of the archive" in done.stderr) == bool(status)
+    assert str(log) in done.stderr
+
+
+def test_on_a_terminal_a_bar_shows_how_far_apt_is(machine: Machine) -> None:
+    machine.archive("libfuse3-4")
+    machine.command("apt-get", APT_SAYS)
+    environment = f"PATH={machine.bin} SETUP_ROOT={machine.root} TMPDIR={machine.root.parent}"
+    script = shutil.which("script")
+    assert script is not None
+    done = subprocess.run(
+        [script, "-qec", f"env -i {environment} {SCRIPT}", "/dev/null"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "12 % downloading" in done.stdout
+    assert "[###########              ]  45 % installing gcc" in done.stdout
 
 
 def test_a_name_that_no_release_has_is_said(machine: Machine) -> None:
