@@ -803,7 +803,7 @@ def test_columns_of_the_live_view_do_not_move_with_the_numbers(tree: CoreTree) -
 def test_a_report_names_the_columns_that_have_no_room(tree: CoreTree) -> None:
     narrow = _render.report(moment(tree, boards=Nvml((BOARD,))), Look(width=80))
     assert "OOM" in "\n".join(narrow)
-    assert narrow[-1].startswith("no room on 80 columns: Containers, Temp, Power, ")
+    assert narrow[-1].startswith("no room on 80 columns: Temp, Power, ")
     assert "no room" not in "\n".join(_render.report(moment(tree), Look(width=200)))
 
 
