@@ -12,14 +12,15 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
-from ..errors import CgpuError
+from ..errors import CgpuError, ModuleNotLoaded
 from . import messages
-from .families import MAX_IDS, Family
+from .families import Family
 from .kubelet import KubeletError
 from .node import Node
 from .wire import decode, encode
@@ -28,6 +29,8 @@ from .wire import decode, encode
 KUBELET_S = 1.0
 #: How often the node's status is looked at: another may have written it.
 PUBLISH_S = 10.0
+#: A kubelet that follows nobody's list for so long has forgotten us, and asks of itself no more.
+FORGOTTEN_S = 10.0
 #: Who waits for the others' turn has a thread of its own; a kubelet starts what it can at once.
 _WORKERS = 64
 
@@ -37,11 +40,15 @@ log = logging.getLogger(__name__)
 class Endpoint:
     """The gRPC service of one family, from its creation to :meth:`stop`."""
 
-    def __init__(self, node: Node, family: Family) -> None:
+    def __init__(self, node: Node, family: Family, forgotten_s: float = FORGOTTEN_S) -> None:
         self.node = node
         self.family = family
         self.name = f"cgpu-{family.name}.sock"
         self.stopped = False
+        self._forgotten_s = forgotten_s
+        self._streams = 0
+        #: Since when no list has been followed.
+        self._since_s = time.monotonic()
         socket = node.kubelet.plugins / self.name
         socket.unlink(missing_ok=True)
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(_WORKERS))
@@ -53,6 +60,10 @@ class Endpoint:
         except BaseException:
             self.stop()
             raise
+
+    def is_forgotten(self) -> bool:
+        """Tell whether the kubelet follows the list no more, and has to be told of us again."""
+        return not self._streams and time.monotonic() - self._since_s > self._forgotten_s
 
     def stop(self) -> None:
         """End the service, and what follows its list."""
@@ -81,19 +92,34 @@ class Endpoint:
     def _list_and_watch(
         self, request: messages.Empty, context: Any
     ) -> Iterator[messages.ListAndWatchResponse]:
+        self._streams += 1
+        try:
+            yield from self._lists(context)
+        finally:
+            self._since_s = time.monotonic()
+            self._streams -= 1
+
+    def _lists(self, context: Any) -> Iterator[messages.ListAndWatchResponse]:
         shown: list[messages.Device] | None = None
+        said = ""
         while context.is_active() and not self.stopped:
+            devices = shown or []
+            why = ""
             try:
                 devices = self.node.devices(self.family)
             except CgpuError as error:
-                # The module is gone, and with it every card.
-                log.warning("%s: %s", self.family.anchor_name, error)
-                devices = []
+                # The module is gone, and with it every card; or it has not come yet.
+                why, devices = str(error), []
+            except Exception as error:  # with the stream the kubelet would take all cards for lost
+                why = repr(error)
+            if why and why != said:
+                log.warning("%s: %s", self.family.anchor_name, why)
+            said = why
             if devices != shown:
                 shown = devices
                 yield messages.ListAndWatchResponse(devices)
             with self.node.changed:
-                self.node.changed.wait(PUBLISH_S)
+                self.node.changed.wait(KUBELET_S if why else PUBLISH_S)
 
     def _allocate(
         self, request: messages.AllocateRequest, context: Any
@@ -129,14 +155,15 @@ def _unary(method: Callable[[Any, Any], object], request: type) -> Any:
 class Plugin:
     """All endpoints of a node, kept registered until :attr:`ended` is set."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, forgotten_s: float = FORGOTTEN_S) -> None:
         self.node = node
         self.ended = threading.Event()
-        self._endpoints: list[Endpoint] = []
+        self._endpoints: dict[str, Endpoint] = {}
+        self._forgotten_s = forgotten_s
 
     def run(self) -> None:
         """
-        Serve until :attr:`ended`.
+        Serve until :attr:`ended`; a door that is not open yet is waited for, as the kubelet is.
 
         Raises:
             CgpuError: a family has more ids than a kubelet takes, or another plugin runs here.
@@ -145,17 +172,14 @@ class Plugin:
             self._run()
 
     def _run(self) -> None:
-        cards = self.node.cards()
-        for family in self.node.config.families:
-            number = self.node.capacity(family, cards)[family.anchor_name]
-            if number > MAX_IDS:
-                raise CgpuError(
-                    f"{family.anchor_name}: {number} ids, and a kubelet takes {MAX_IDS}: choose"
-                    " another anchor, or a larger memory_unit"
-                )
-        self.node.verify()
+        try:
+            for family in self.node.config.families:
+                self.node.devices(family)
+            self.node.verify()
+        except ModuleNotLoaded as error:
+            log.warning("no card is offered yet: %s", error)
         threads = [
-            threading.Thread(target=self._watch_health, args=([c.uuid for c in cards],)),
+            threading.Thread(target=self.node.health.follow, args=(self._uuids,)),
             threading.Thread(target=self._publish),
         ]
         for thread in threads:
@@ -179,20 +203,30 @@ class Plugin:
             if now is not None and now != known:
                 # It has removed all sockets in its directory, and forgotten whose they were.
                 self._stop()
-                try:
-                    self._endpoints = [
-                        Endpoint(self.node, family) for family in self.node.config.families
-                    ]
-                    known = now
-                    log.info("registered with the kubelet")
-                except KubeletError as error:
-                    log.warning("%s", error)
+                known = now
+            if now is not None:
+                for family in self.node.config.families:
+                    self._register(family)
             self.ended.wait(KUBELET_S)
 
+    def _register(self, family: Family) -> None:
+        """Have the kubelet know a family, if it does not."""
+        endpoint = self._endpoints.get(family.name)
+        if endpoint is not None and not endpoint.is_forgotten():
+            return
+        if endpoint is not None:
+            log.warning("%s: the kubelet does not follow the list any more", family.anchor_name)
+            self._endpoints.pop(family.name).stop()
+        try:
+            self._endpoints[family.name] = Endpoint(self.node, family, self._forgotten_s)
+            log.info("%s: registered with the kubelet", family.anchor_name)
+        except KubeletError as error:
+            log.warning("%s: %s", family.anchor_name, error)
+
     def _stop(self) -> None:
-        for endpoint in self._endpoints:
+        for endpoint in self._endpoints.values():
             endpoint.stop()
-        self._endpoints = []
+        self._endpoints = {}
 
     def _publish(self) -> None:
         said = ""
@@ -201,14 +235,12 @@ class Plugin:
                 if self.node.publish():
                     log.info("the node's status is up to date")
                 said = ""
-            except CgpuError as error:
+            except Exception as error:  # whatever it is, the next time may go well
                 if str(error) != said:
                     said = str(error)
                     log.warning("the node's status is not written: %s", error)
             with self.node.changed:
                 self.node.changed.wait(KUBELET_S if said else PUBLISH_S)
 
-    def _watch_health(self, uuids: list[str]) -> None:
-        why = self.node.health.follow(uuids)
-        if why is not None:
-            log.warning("failing cards are not noticed: %s", why)
+    def _uuids(self) -> list[str]:
+        return [card.uuid for card in self.node.cards()]

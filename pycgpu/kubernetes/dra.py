@@ -152,13 +152,9 @@ class Driver:
         self.claims = held
         self.registry = Path(kubelet) / "plugins_registry" / f"{claims.DRIVER}-reg.sock"
         self.socket = Path(kubelet) / "plugins" / claims.DRIVER / "dra.sock"
-        self.health = Health(self._failed)
         self.ended = threading.Event()
         self._changed = threading.Event()
-
-    def _failed(self, uuid: str, xid: int) -> None:
-        log.error("card %s: Xid %d: not offered from now on", uuid, xid)
-        self._changed.set()
+        self.health = Health(self._changed.set)
 
     def end(self) -> None:
         """Have :meth:`run` return."""
@@ -167,8 +163,7 @@ class Driver:
 
     def run(self) -> None:
         """Serve until :meth:`end`."""
-        uuids = [card.uuid for card in procfs.find_cards(self.claims.root())]
-        watcher = threading.Thread(target=self._watch_health, args=(uuids,))
+        watcher = threading.Thread(target=self.health.follow, args=(self._uuids,))
         watcher.start()
         servers = [
             _serve(
@@ -229,10 +224,8 @@ class Driver:
             if not self.ended.is_set():
                 self._changed.wait(RETRY_S if said else PUBLISH_S)
 
-    def _watch_health(self, uuids: list[str]) -> None:
-        why = self.health.follow(uuids)
-        if why is not None:
-            log.warning("failing cards are not noticed: %s", why)
+    def _uuids(self) -> list[str]:
+        return [card.uuid for card in procfs.find_cards(self.claims.root())]
 
     # ---- what the kubelet asks
 

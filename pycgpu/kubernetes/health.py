@@ -1,42 +1,153 @@
 # SPDX-License-Identifier: MIT
 """
-Which cards have failed: by NVIDIA's Xid errors.
+Which cards have failed: by NVIDIA's Xid errors, and by their silence.
 
 Most Xids are a program's own fault and leave the card as it was. Of the others a card does not
-recover by itself, so one of them makes it unhealthy until the plugin is started anew.
+recover by itself, so one of them makes it unhealthy until the plugin is started anew. A card that
+does not answer is unhealthy for as long.
+
+Each card is listened to by itself. Nothing ends that but the program: a card that cannot be
+listened to, and NVML where it is not there yet, are tried again, so it is the same which of them
+was there first.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection
 
 from ..errors import CgpuError
 from ..tree import nvml
 
 #: By NVIDIA's "Xid Errors": raised by the application, contained, or corrected.
 HARMLESS = frozenset((13, 31, 32, 43, 45, 63, 68, 92, 94, 109))
+#: How soon what failed is tried again, and a new card is seen.
+RETRY_S = 10.0
+#: How soon NVML is begun anew for cards that it does not find: without persistence mode that takes
+#: seconds, and the other cards are not listened to meanwhile.
+ANEW_S = 120.0
+#: How long the waits for all cards' events may outlast the wish to end them.
+_ROUND_MS = 2000
+
+log = logging.getLogger(__name__)
 
 
 class Health:
-    """The UUIDs of cards that have failed; *changed* is called with each new one and its Xid."""
+    """The cards that have failed; *changed* is called when one has, or is well again."""
 
-    def __init__(self, changed: Callable[[str, int], None]) -> None:
-        self.failed: set[str] = set()
+    def __init__(
+        self, changed: Callable[[], None], retry_s: float = RETRY_S, anew_s: float = ANEW_S
+    ) -> None:
         self.ended = threading.Event()
         self._changed = changed
+        self._retry_s = retry_s
+        self._anew_s = anew_s
+        self._xids: dict[str, int] = {}
+        self._lost: set[str] = set()
+        self._said: dict[str, str] = {}
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The UUIDs of failed cards."""
+        return frozenset(self._xids) | self._lost
 
     def tell(self, uuid: str, xid: int) -> None:
         """Take notice of an Xid of a card."""
-        if xid not in HARMLESS and uuid not in self.failed:
-            self.failed.add(uuid)
-            self._changed(uuid, xid)
+        if xid not in HARMLESS and uuid not in self._xids:
+            self._xids[uuid] = xid
+            log.error("card %s: Xid %d: unhealthy until this program is started anew", uuid, xid)
+            self._changed()
 
-    def follow(self, uuids: Iterable[str]) -> str | None:
-        """Listen until :attr:`ended` is set; return why that was not possible, or None."""
+    def follow(self, cards: Callable[[], Collection[str]]) -> None:
+        """
+        Listen to *cards*, which are looked for again and again, until :attr:`ended` is set.
+
+        Args:
+            cards: returns the UUIDs of those that there are.
+        """
+        while not self.ended.is_set():
+            try:
+                with nvml.initialised():
+                    self._say("", None)
+                    self._listen(cards)
+            except CgpuError as error:
+                self._say("", str(error))
+            except Exception as error:  # whatever it is, cards fail later, too
+                self._say("", repr(error))
+            self.ended.wait(self._retry_s)
+
+    def _listen(self, cards: Callable[[], Collection[str]]) -> None:
+        """Listen until NVML should be begun anew."""
+        anew_s = time.monotonic() + self._anew_s
+        look_s = 0.0
+        heard: dict[str, nvml.Xids] = {}
         try:
-            for uuid, xid in nvml.xids(uuids, self.ended):
-                self.tell(uuid, xid)
+            while not self.ended.is_set():
+                if time.monotonic() >= look_s:
+                    look_s = time.monotonic() + self._retry_s
+                    missing = self._look(set(cards()), heard)
+                    if missing and time.monotonic() >= anew_s:
+                        return
+                if not heard:
+                    self.ended.wait(self._retry_s)
+                for uuid, xids in [*heard.items()]:
+                    if not self._hear(uuid, xids, _ROUND_MS // len(heard)):
+                        heard.pop(uuid).close()
+        finally:
+            for xids in heard.values():
+                xids.close()
+
+    def _look(self, uuids: set[str], heard: dict[str, nvml.Xids]) -> bool:
+        """Listen to cards that are not heard; return whether NVML does not find one of them."""
+        for uuid in heard.keys() - uuids:
+            heard.pop(uuid).close()
+        missing = False
+        for uuid in sorted(uuids - heard.keys()):
+            try:
+                heard[uuid] = nvml.Xids(uuid)
+            except nvml.NoEvents as error:
+                self._answers(uuid)
+                self._say(uuid, str(error))
+            except CgpuError as error:
+                missing = True
+                self._fails(uuid, error)
+        return missing
+
+    def _hear(self, uuid: str, xids: nvml.Xids, timeout_ms: int) -> bool:
+        """Wait for what a card tells; return False if it cannot be heard any more."""
+        try:
+            xid = xids.wait(timeout_ms)
         except CgpuError as error:
-            return str(error)
-        return None
+            self._fails(uuid, error)
+            return False
+        self._answers(uuid)
+        self._say(uuid, None)
+        if xid is not None:
+            self.tell(uuid, xid)
+        return True
+
+    def _answers(self, uuid: str) -> None:
+        if uuid in self._lost:
+            self._lost.discard(uuid)
+            log.info("card %s: answers again", uuid)
+            self._changed()
+
+    def _fails(self, uuid: str, error: CgpuError) -> None:
+        if not isinstance(error, nvml.BoardLost):
+            self._say(uuid, str(error))
+        elif uuid not in self._lost:
+            self._lost.add(uuid)
+            log.error("card %s: unhealthy while it does not answer: %s", uuid, error)
+            self._changed()
+
+    def _say(self, uuid: str, why: str | None) -> None:
+        """Log why a card, or with an empty *uuid* any, is not listened to; each reason once."""
+        if why is not None and self._said.get(uuid) != why:
+            which = f"card {uuid}" if uuid else "any card"
+            log.warning("failures of %s are not noticed: %s", which, why)
+        if why is None:
+            self._said.pop(uuid, None)
+        else:
+            self._said[uuid] = why

@@ -28,7 +28,7 @@ from ..oci import cdi
 from ..request.model import Card
 from ..tree import names, procfs
 from . import apiserver, messages, placement, pods
-from .families import Config, Family, capacity
+from .families import MAX_IDS, Config, Family, capacity
 from .health import Health
 from .kubelet import Kubelet
 from .mapping import Entry, Holder, Mapping, Owner, key, mistakes
@@ -93,15 +93,12 @@ class Node:
         self.kubelet = kubelet
         self.access = access
         self.place = place
-        self.health = Health(self._failed)
+        self.health = Health(self.tell)
         self.changed = threading.Condition()
         self._lock = threading.Lock()
         self._asks: queue.SimpleQueue[_Ask] = queue.SimpleQueue()
         self._clerk = concurrent.futures.ThreadPoolExecutor(1)
-
-    def _failed(self, uuid: str, xid: int) -> None:
-        log.error("card %s: Xid %d: unhealthy from now on", uuid, xid)
-        self.tell()
+        self._verified = False
 
     def tell(self) -> None:
         """Wake those who wait for :attr:`changed`."""
@@ -129,9 +126,19 @@ class Node:
         )
 
     def devices(self, family: Family) -> list[messages.Device]:
-        """Return the ids of the family's anchor; those on failed cards are unhealthy."""
+        """
+        Return the ids of the family's anchor; those on failed cards are unhealthy.
+
+        Raises:
+            CgpuError: no door is open, or there are more ids than a kubelet takes.
+        """
         cards = self.cards()
         whole = self.capacity(family, cards)[family.anchor_name]
+        if whole > MAX_IDS:
+            raise CgpuError(
+                f"{family.anchor_name}: {whole} ids, and a kubelet takes {MAX_IDS}: choose another"
+                " anchor, or a larger memory_unit"
+            )
         lost = whole - self.capacity(family, self.healthy(cards))[family.anchor_name]
         ids = [f"{family.name}-{number:05}" for number in range(whole)]
         entries = [e for e in self.mapping.entries.values() if e.resource == family.anchor_name]
@@ -206,6 +213,9 @@ class Node:
                 ask.answer.set_exception(error)
 
     def _look(self, asks: Sequence[_Ask], api: apiserver.Session) -> _Look:
+        if not self._verified:
+            # The door was not open yet when this program started.
+            self._verify()
         pods = self.kubelet.pods()
         live = {
             key(devices.resource, devices.ids)
@@ -351,18 +361,22 @@ class Node:
     def verify(self) -> list[Entry]:
         """Bring the mapping in line with the tree, which knows what runs; return what was wrong."""
         with self._lock:
-            running = self.running()
-            wrong = mistakes(self.mapping.entries.values(), running)
-            for entry in wrong:
-                owner = entry.running(running)
-                assert owner is not None  # or nothing would be known to be wrong
-                truth = tuple(sorted(running[owner]))
-                log.warning(
-                    "%s is on %s, not on %s as the mapping had it",
-                    *("/".join(entry.holder), ", ".join(truth), ", ".join(entry.cards)),
-                )
-                self.mapping.put(entry._replace(cards=truth))
-            return wrong
+            return self._verify()
+
+    def _verify(self) -> list[Entry]:
+        running = self.running()
+        wrong = mistakes(self.mapping.entries.values(), running)
+        for entry in wrong:
+            owner = entry.running(running)
+            assert owner is not None  # or nothing would be known to be wrong
+            truth = tuple(sorted(running[owner]))
+            log.warning(
+                "%s is on %s, not on %s as the mapping had it",
+                *("/".join(entry.holder), ", ".join(truth), ", ".join(entry.cards)),
+            )
+            self.mapping.put(entry._replace(cards=truth))
+        self._verified = True
+        return wrong
 
     # ---- the container's device
 

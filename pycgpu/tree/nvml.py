@@ -9,16 +9,12 @@ driver. None of that is an error here: what cannot be had is None, and :class:`N
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CgpuError
-
-#: How long a wait for events may outlast the wish to end it.
-_XID_WAIT_MS = 2000
 
 
 class Detail(NamedTuple):
@@ -149,12 +145,21 @@ def held() -> Iterator[None]:
         pynvml.nvmlShutdown()
 
 
-def xids(uuids: Iterable[str], ended: threading.Event) -> Iterator[tuple[str, int]]:
+class BoardLost(CgpuError):
+    """A board does not answer: it has fallen off the bus, or needs a reset."""
+
+
+class NoEvents(CgpuError):
+    """A board answers, and does not tell its errors."""
+
+
+@contextmanager
+def initialised() -> Iterator[None]:
     """
-    Yield each Xid error as it comes, with its board's UUID, until *ended* is set.
+    Have NVML look for the boards anew, unless somebody else in this process keeps it.
 
     Raises:
-        CgpuError: NVML does not tell; one line why.
+        CgpuError: NVML does not answer; one line why.
     """
     try:
         import pynvml
@@ -163,20 +168,66 @@ def xids(uuids: Iterable[str], ended: threading.Event) -> Iterator[tuple[str, in
     except Exception as error:
         raise CgpuError(_reason(error)) from None
     try:
-        events = pynvml.nvmlEventSetCreate()
-        for uuid in uuids:
-            board = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-            pynvml.nvmlDeviceRegisterEvents(board, pynvml.nvmlEventTypeXidCriticalError, events)
-        while not ended.is_set():
-            try:
-                event = pynvml.nvmlEventSetWait_v2(events, _XID_WAIT_MS)
-            except pynvml.NVMLError_Timeout:
-                continue
-            yield str(_text(pynvml.nvmlDeviceGetUUID(event.device))), int(event.eventData)
-    except pynvml.NVMLError as error:
-        raise CgpuError(_reason(error)) from None
+        yield
     finally:
         pynvml.nvmlShutdown()
+
+
+class Xids:
+    """The Xid errors of one board, from now on; while NVML is initialised."""
+
+    def __init__(self, uuid: str) -> None:
+        """
+        Begin to listen.
+
+        Raises:
+            BoardLost: the board does not answer.
+            NoEvents: it does, and tells none.
+            CgpuError: NVML does not know it, or fails; one line why.
+        """
+        import pynvml
+
+        self._nvml = pynvml
+        self._events = self._call(pynvml.nvmlEventSetCreate)
+        try:
+            board = self._call(pynvml.nvmlDeviceGetHandleByUUID, uuid.encode())
+            kind = pynvml.nvmlEventTypeXidCriticalError
+            try:
+                self._call(pynvml.nvmlDeviceRegisterEvents, board, kind, self._events)
+            except BoardLost:
+                raise
+            except CgpuError as error:
+                raise NoEvents(str(error)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout_ms: int) -> int | None:
+        """
+        Return the next Xid, or None if none comes in that time.
+
+        Raises:
+            BoardLost: the board does not answer any more.
+            CgpuError: the wait has failed; one line why.
+        """
+        try:
+            event = self._call(self._nvml.nvmlEventSetWait_v2, self._events, timeout_ms)
+        except self._nvml.NVMLError_Timeout:
+            return None
+        return int(event.eventData)
+
+    def close(self) -> None:
+        """Listen no more."""
+        _told(self._nvml, self._nvml.nvmlEventSetFree, self._events)
+
+    def _call(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except self._nvml.NVMLError_Timeout:
+            raise
+        except self._nvml.NVMLError as error:
+            lost = (self._nvml.NVML_ERROR_GPU_IS_LOST, self._nvml.NVML_ERROR_RESET_REQUIRED)
+            raise (BoardLost if error.value in lost else CgpuError)(_reason(error)) from None
 
 
 def _reason(error: Exception) -> str:

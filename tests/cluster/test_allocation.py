@@ -19,6 +19,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import claims, messages
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.dra import Claims, Driver
+from pycgpu.kubernetes.health import Health
 from pycgpu.kubernetes.node import Place
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import MANIFESTS, claim, claimant, pod, slices
@@ -106,7 +107,7 @@ def test_a_slice_that_is_right_is_left_alone(node: Node) -> None:
     (fewer,) = slices(node.api)
     assert len(fewer["devices"]) == 1
     assert fewer["pool"]["generation"] == before["pool"]["generation"] + 1
-    node.driver.health.failed.clear()
+    node.driver.health = Health(lambda: None)
     assert node.driver.publish()
 
 

@@ -8,9 +8,11 @@ that are healthy and free, in no order that a plugin could count on.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,12 @@ class KubeletPeer:
         self.unlisted: set[tuple[str, str, str]] = set()
         self.news = threading.Condition()
         self.lists = 0
+        #: Resources of whose plugins it wants to hear nothing.
+        self.refused: set[str] = set()
+        self.registrations: collections.Counter[str] = collections.Counter()
+        #: The last list of each plugin that is followed.
+        self.followed: dict[str, dict[str, str]] = {}
+        self._streams: dict[str, Any] = {}
         self._start()
 
     def _start(self) -> None:
@@ -82,6 +90,8 @@ class KubeletPeer:
             self.servers.append(server)
 
     def stop(self) -> None:
+        for stream in self._streams.values():
+            stream.cancel()
         for server in self.servers:
             server.stop(None).wait()
 
@@ -93,10 +103,49 @@ class KubeletPeer:
     def _register(self, request: messages.RegisterRequest) -> messages.Empty:
         assert request.version == "v1beta1"
         assert request.options[0].pre_start_required
+        if request.resource_name in self.refused:
+            raise RuntimeError(f"{request.resource_name} is refused")
         with self.news:
             self.registered[request.resource_name] = request.endpoint
+            self.registrations[request.resource_name] += 1
             self.news.notify_all()
+        self._follow(request.resource_name, self.directory / "device-plugins" / request.endpoint)
         return messages.Empty()
+
+    def _follow(self, resource: str, socket: Path) -> None:
+        """Follow the list of a plugin until it ends it, or :meth:`drop`; never again by itself."""
+        channel = grpc.insecure_channel(f"unix://{socket}")
+        stream = channel.unary_stream(
+            f"/{messages.DEVICE_PLUGIN}/ListAndWatch",
+            request_serializer=encode,
+            response_deserializer=lambda raw: decode(messages.ListAndWatchResponse, raw),
+        )(messages.Empty(), wait_for_ready=True)
+
+        def read() -> None:
+            with contextlib.suppress(grpc.RpcError), channel:
+                for listed in stream:
+                    with self.news:
+                        self.followed[resource] = {one.id: one.health for one in listed.devices}
+                        self.news.notify_all()
+            with self.news:
+                if self._streams.get(resource) is stream:
+                    # All its devices are unhealthy to the kubelet from now on.
+                    self.followed.pop(resource, None)
+                    self.news.notify_all()
+
+        self._streams[resource] = stream
+        threading.Thread(target=read).start()
+
+    def drop(self, resource: str) -> None:
+        """Break off the following of a plugin's list, as when a message cannot be read."""
+        self._streams[resource].cancel()
+
+    def await_list(self, condition: Callable[[dict[str, str]], bool], resource: str) -> None:
+        """Wait until the list that is followed is such."""
+        with self.news:
+            assert self.news.wait_for(
+                lambda: resource in self.followed and condition(self.followed[resource]), 30
+            ), self.followed
 
     def _list(self, request: messages.Empty) -> messages.PodResourcesList:
         self.lists += 1

@@ -17,7 +17,7 @@ import pytest
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.kubernetes import apiserver, extender, messages, placement
 from pycgpu.kubernetes.apiserver import Access, ApiError, Session
-from pycgpu.kubernetes.device_plugin import Plugin
+from pycgpu.kubernetes.device_plugin import FORGOTTEN_S, Plugin
 from pycgpu.kubernetes.families import FAMILIES, Amounts, Config
 from pycgpu.kubernetes.health import HARMLESS
 from pycgpu.kubernetes.kubelet import Kubelet
@@ -43,13 +43,14 @@ class Rig:
     ) -> None:
         self.path = path
         self.offered = offered
+        self.forgotten_s = FORGOTTEN_S
         self.tree = CoreTree(path / "tree", cards)
         # Short: a socket's path has 107 bytes.
         self.kubelet = KubeletPeer(path / "k")
         self.api = ApiPeer()
         self.cards = [f"GPU-00000000-0000-0000-0000-{n:012}" for n in (1, 2)]
 
-    def start(self) -> None:
+    def start(self, awaited: Sequence[str] | None = None) -> None:
         place = Place(
             ("/usr/lib/cgpu/cgpu-hook",),
             str(self.tree.root),
@@ -64,11 +65,11 @@ class Rig:
             Access(self.api.url, "/nowhere", "/nowhere"),
             place,
         )
-        self.plugin = Plugin(self.node)
+        self.plugin = Plugin(self.node, self.forgotten_s)
         self.thread = threading.Thread(target=self.plugin.run)
         self.thread.start()
-        for family in self.offered.families:
-            self.kubelet.await_plugin(family.anchor_name)
+        for resource in awaited or [family.anchor_name for family in self.offered.families]:
+            self.kubelet.await_plugin(resource)
 
     def stop(self) -> None:
         self.plugin.ended.set()
@@ -737,6 +738,69 @@ def test_a_failed_card_takes_its_ids_with_it(rig: Rig) -> None:
         "less memory in the node's status",
     )
     assert rig.run("two", gpumem=1000) == [rig.cards[1]]
+
+
+def test_a_kubelet_that_follows_the_list_no_more_is_told_again(rig: Rig) -> None:
+    """It never asks for it again by itself, and takes every card for lost."""
+    rig.stop()
+    rig.kubelet.registered = {}
+    rig.forgotten_s = 1
+    rig.start()
+    for _ in range(2):
+        rig.kubelet.await_list(bool, GPU)
+        before = rig.kubelet.registrations[GPU]
+        rig.kubelet.drop(GPU)
+        wait(lambda n=before: rig.kubelet.registrations[GPU] > n, "a registration")  # type: ignore[misc]
+    rig.kubelet.await_list(bool, GPU)
+    assert rig.run("one", gpumem=1000) == [rig.cards[0]]
+
+
+def test_an_error_does_not_end_the_list(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.kubelet.await_list(bool, GPU)
+    whole, failures = rig.node.devices, iter((OSError("what"), ValueError("what")))
+
+    def devices(family: Any) -> Any:
+        for error in failures:
+            raise error
+        return whole(family)
+
+    monkeypatch.setattr(rig.node, "devices", devices)
+    rig.node.health.tell(rig.cards[0], 79)
+    rig.kubelet.await_list(lambda listed: "Unhealthy" in listed.values(), GPU)
+    assert next(failures, None) is None
+    assert rig.kubelet.registrations[GPU] == 1
+
+
+def test_a_plugin_that_was_there_before_the_module_offers_its_cards_when_it_comes(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, Config((FAMILIES["hami"],), "binpack"))
+    rig.tree.root.rename(tmp_path / "later")
+    try:
+        rig.start()
+        rig.kubelet.await_list(lambda listed: not listed, GPU)
+        (tmp_path / "later").rename(rig.tree.root)
+        rig.kubelet.await_list(lambda listed: len(listed) == 40, GPU)
+        assert rig.run("one", gpumem=1000) == [rig.cards[0]]
+    finally:
+        rig.stop()
+        rig.kubelet.stop()
+        rig.api.stop()
+
+
+def test_a_family_that_the_kubelet_refuses_keeps_no_other_from_it(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(FAMILIES["hami"])
+    rig.stop()
+    rig.offered = Config((FAMILIES["alibaba"], FAMILIES["hami"]), "binpack")
+    rig.kubelet.refused = {"aliyun.com/gpu-mem"}
+    rig.kubelet.registered = {}
+    rig.kubelet.registrations.clear()
+    rig.start((GPU,))
+    rig.kubelet.refused = set()
+    rig.kubelet.await_plugin("aliyun.com/gpu-mem")
+    assert rig.kubelet.registrations[GPU] == 1
 
 
 @pytest.mark.parametrize(
