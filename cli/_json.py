@@ -12,7 +12,7 @@ from typing import Any
 from pycgpu import __version__
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
-from ._render import policy_name
+from ._render import policy_name, set_by
 
 SCHEMA = "cgpu-smi/1"
 
@@ -57,6 +57,7 @@ def _card(view: CardView) -> dict[str, Any]:
         "uuid": card.uuid or None,
         "name": None if board is None else board.name,
         "policy": {"number": card.policy, "name": policy_name(card.policy)},
+        "policy_set_by": set_by(view.status.stat),
         "max_inst": card.max_inst,
         "free_weight": card.free_weight,
         "timeslice_us": view.status.timeslice_us,

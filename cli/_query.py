@@ -12,7 +12,7 @@ from pycgpu.request.model import MIB
 from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
 
-from ._render import able, policy_name
+from ._render import able, policy_name, set_by
 from ._table import clean
 
 UNKNOWN = "N/A"
@@ -199,6 +199,7 @@ def _about(card: CardView) -> list[tuple[str, Any, str]]:
         ("Minor Number", told.index, ""),
         ("Persistence Mode", able(_detail(card).persistence), ""),
         ("Policy", f"{told.policy} {policy_name(told.policy)}", ""),
+        ("Policy Set By", set_by(card.status.stat), ""),
         ("Containers At Most", told.max_inst, ""),
         ("Free Weight", told.free_weight, ""),
         ("Timeslice", card.status.timeslice_us, "us"),

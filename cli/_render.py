@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pycgpu import __version__
 from pycgpu.request.model import MIB, NATIVE, POLICIES
@@ -128,6 +128,11 @@ def notes(snapshot: Snapshot) -> list[str]:
                 f"GPU {card.status.card.index}: MPS serves {pids} (M+C): they compute in one"
                 " context, which no limit divides"
             )
+        if card.status.stat.get("policy_by_request"):
+            lines.append(
+                f"GPU {card.status.card.index}: policy {policy_name(card.status.card.policy)} as a"
+                " container asks, until the last one goes"
+            )
     # Under the driver's own sharing there is no limit to tell of.
     views = [
         one
@@ -239,6 +244,13 @@ def _process(view: ContainerView, process: ProcessUsage) -> list[Cell]:
 def able(value: bool | None) -> str | None:
     """Return a switch as nvidia-smi words it."""
     return None if value is None else "Enabled" if value else "Disabled"
+
+
+def set_by(stat: Mapping[str, int]) -> str:
+    """Return whose choice a card's policy is, by the ``stat`` of the card."""
+    if stat.get("policy_by_hand"):
+        return "hand"
+    return "request" if stat.get("policy_by_request") else "default"
 
 
 def policy_name(policy: int) -> str:

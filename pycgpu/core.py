@@ -148,14 +148,29 @@ def round_memory(size_bytes: int, attr: int = 0, attr2: int = 0) -> int:
 
 
 def policy_shares(
-    policy: int, max_inst: int, members: Sequence[Mapping[str, int]]
+    policy: int, max_inst: int, members: Sequence[Mapping[str, int | None]], by_hand: bool = False
 ) -> list[tuple[float, float, float]]:
     """What a policy makes of the containers of a card: (share, floor, ceiling), parts of it.
 
-    ``members`` have the fields of ``struct cgpu_policy_member``. ValueError: a number that the
+    ``members`` have ``weight``, ``quota``, ``quota_min``, ``priority``, ``open``, ``active``, and
+    ``policy``, the one that the container asked for (None: none), and ``weight_given``, whether it
+    asked for its weight. ValueError: a number that the
     core takes for none.
+
+    Args:
+        by_hand: the card's policy was set by somebody, not by a container's request.
     """
-    given = ffi.new("struct cgpu_policy_member[]", [dict(one) for one in members])
+    card = ffi.new("struct cgpu_card *", {"max_inst": max_inst, "policy_by_hand": by_hand})
+    given = ffi.new("struct cgpu_policy_member[]", len(members))
+    grant = ffi.new("struct cgpu_grant *")
+    for index, one in enumerate(members):
+        for field in ("weight", "quota", "quota_min", "priority"):
+            setattr(grant, field, one[field])
+        grant.weight_given = bool(one.get("weight_given"))
+        asked = one.get("policy")
+        grant.policy_hint = lib.CGPU_POLICY_END if asked is None else asked
+        given[index] = lib.cgpu_grant_member(card, grant)
+        given[index].open, given[index].active = bool(one["open"]), bool(one["active"])
     shares = ffi.new("struct cgpu_policy_share[]", max(1, len(members)))
     error = lib.cgpu_policy_shares(policy, max_inst, given, len(members), shares)
     if error:

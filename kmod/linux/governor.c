@@ -59,10 +59,8 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 			   bool owned, u64 now_ns)
 {
 	const struct cgpu_grant *grant = &container->grant[governor->minor];
-	struct cgpu_policy_member member = {
-		.weight = grant->weight, .quota = grant->quota,
-		.quota_min = grant->quota_min, .priority = grant->priority,
-	};
+	struct cgpu_policy_member member =
+		cgpu_grant_member(&cgpu_registry->host.card[governor->minor], grant);
 	u32 groups, changes;
 	bool open;
 

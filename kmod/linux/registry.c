@@ -339,6 +339,28 @@ static int check_new(const struct cgpu_container *container)
 	return 0;
 }
 
+/* Context: registry.lock. @container: whose request it was; NULL: the last one went. */
+static void tell_policies(const struct cgpu_container *container)
+{
+	struct cgpu_host *host = &cgpu_registry->host;
+	const char *policy;
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		if (!(host->policy_moved >> minor & 1))
+			continue;
+		policy = cgpu_policy_name(host->card[minor].policy);
+		if (container) {
+			pr_info("cgpu: card %u: policy %s, as %s asks, until its last container goes\n",
+				minor, policy, container->id);
+			cgpu_event("policy gpu=%u value=%s id=%s", minor, policy, container->id);
+		} else {
+			pr_info("cgpu: card %u: policy %s again, nobody is on it\n", minor, policy);
+			cgpu_event("policy gpu=%u value=%s", minor, policy);
+		}
+	}
+}
+
 int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create)
 {
 	u32 minor;
@@ -353,6 +375,7 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 		err = cgpu_host_admit(&cgpu_registry->host, create, &minor);
 	}
 	if (!err) {
+		tell_policies(container);
 		memcpy(container->grant, create->grant, sizeof(container->grant));
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
 		cgpu_container_get(container);
@@ -400,6 +423,7 @@ static void unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
 	cgpu_host_release(&cgpu_registry->host, container->grant);
+	tell_policies(NULL);
 	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
 }
 

@@ -50,6 +50,18 @@ static int choose_name(struct container *c)
 	return clash ? -EEXIST : 0;
 }
 
+/* @id: whose request it was; NULL: the last container went. */
+static void tell_policies(const char *id)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (door.host.policy_moved >> minor & 1)
+			event("policy gpu=%u value=%s%s%s", minor,
+			      cgpu_policy_name(door.host.card[minor].policy),
+			      id ? " id=" : "", id ? id : "");
+}
+
 int registry_add(struct container *c, struct cgpu_create *create)
 {
 	uint32_t minor;
@@ -67,6 +79,7 @@ int registry_add(struct container *c, struct cgpu_create *create)
 		err = cgpu_host_admit(&door.host, create, &minor);
 	if (err)
 		return err;
+	tell_policies(c->id);
 	memcpy(c->grant, create->grant, sizeof(c->grant));
 	cgpu_grants_apply(c->grant, &c->tenant.ledger);
 	make_room(c);
@@ -84,6 +97,7 @@ void unlist(struct container *c)
 	c->ending = true;
 	pthread_cond_signal(&c->slices);
 	cgpu_host_release(&door.host, c->grant);
+	tell_policies(NULL);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (c->grant[minor].present) {
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
@@ -121,14 +135,6 @@ void let_go(struct container *c)
 	}
 }
 
-static struct cgpu_policy_member member_of(const struct cgpu_grant *grant)
-{
-	return (struct cgpu_policy_member){
-		.weight = grant->weight, .quota = grant->quota,
-		.quota_min = grant->quota_min, .priority = grant->priority,
-	};
-}
-
 void sync_card(uint32_t minor)
 {
 	struct cgpu_card *card = &door.host.card[minor];
@@ -143,7 +149,7 @@ void sync_card(uint32_t minor)
 
 		if (!c || !c->grant[minor].present || c->ending)
 			continue;
-		member = member_of(&c->grant[minor]);
+		member = cgpu_grant_member(card, &c->grant[minor]);
 		cgpu_sched_set(&door.sched[minor], c->grant[minor].instance, &member, now);
 		c->tenant.ledger.account[minor].slices_owned =
 			card->policy != CGPU_POLICY_NATIVE && door.gate;

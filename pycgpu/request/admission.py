@@ -8,6 +8,10 @@ Everything is checked before anything is reserved, and all cards are granted or 
   with 32 GB reports a little less than 32768 MiB, and its users divide 32768. Whoever comes last
   is given what is there, and refused if that is less than half of what it asked for.
 * Quotas (percent) of the containers on a card may add up to 100, and so may their guarantees.
+* What containers have whoever else comes adds up to the card: fixed parts, guarantees, and of a
+  weight that was asked for its part of ``max_inst``, which are all the weights that there can be.
+* A container that is alone on a card sets its policy, unless somebody set it by hand. Beside others
+  it has what it asks for within the policy that they have; under native, nobody can.
 * A weight that is asked for is refused above ``free_weight``, as the door itself refuses it. Who
   asks for no compute and finds 0 gets weight 0 and no compute (cGPU's rule), with a note.
 * A card holds ``max_inst`` containers.
@@ -18,8 +22,17 @@ from __future__ import annotations
 
 from ..errors import RequestError
 from .model import (
+    AVERAGE,
+    BURST,
+    FIXED,
     GIB,
     MIB,
+    MIXED,
+    NATIVE,
+    ONLINE,
+    POLICIES,
+    WEIGHTED,
+    WEIGHTED_CONSERVING,
     Card,
     CardGrant,
     CardShare,
@@ -33,6 +46,8 @@ from .model import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_PPM = 1_000_000
 
 
 def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
@@ -54,7 +69,7 @@ def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
         reasons += refused
         if not refused:
             granted.append(grant)
-            notes += _notes(card, grant)
+            notes += [*_notes(card, grant), *_policy_note(card, grant)]
     if reasons:
         return Refusal(tuple(reasons), tuple(granted))
     return Grant(tuple(granted), request.oom_script, tuple(notes))
@@ -184,6 +199,9 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
     weight, reason = _weight(card, share)
     if reason:
         reasons.append(f"{where}: {reason}")
+    reason = _promise_reason(card, share, weight)
+    if reason and not reasons:
+        reasons.append(f"{where}: {reason}")
     if len(card.tenants) >= card.max_inst:
         reasons.append(f"{where}: {_containers(card)}, and max_inst is {card.max_inst}")
     if share.whole and card.tenants:
@@ -245,6 +263,69 @@ def _weight(card: Card, share: CardShare) -> tuple[int | None, str | None]:
         )
     reason = f"weight {asked} asked, {free} free ({_held(card)})" if asked > free else None
     return asked, reason
+
+
+def promised_ppm(max_inst: int, share: CardShare, weight: int | None) -> int:
+    """Return what one who is given *share* has of the card's compute whoever else comes."""
+    own = 0
+    if share.policy == MIXED and share.quota is not None:
+        own = share.quota * _PPM // 100
+    elif share.policy in (AVERAGE, FIXED):
+        own = (1 if share.policy == AVERAGE else weight or 1) * _PPM // max_inst
+        own = min(own, (share.quota or 100) * _PPM // 100)
+    elif share.quota_min is not None:
+        own = share.quota_min * _PPM // 100
+    elif share.policy in (WEIGHTED, WEIGHTED_CONSERVING, BURST, ONLINE) and weight is not None:
+        own = min(weight * _PPM // max_inst, (share.quota or 100) * _PPM // 100)
+    return own
+
+
+def _promise_reason(card: Card, share: CardShare, weight: int | None) -> str | None:
+    asked = promised_ppm(card.max_inst, share, weight)
+    # Alone on the card it is under its own policy.
+    native = card.policy == NATIVE and bool(card.tenants) and not card.policy_by_hand
+    if native and (asked or share.quota is not None or share.priority):
+        return (
+            f"a part of the compute asked, and {_containers(card)} on the card"
+            f" {'has' if len(card.tenants) == 1 else 'have'} the driver's own sharing"
+            f" (policy {_policy(NATIVE)}), under which nothing is held;"
+            f" set another policy by hand (cgpu policy {card.index} {POLICIES[MIXED]})"
+        )
+    held = sum(one.promised_ppm or (one.quota_min or 0) * _PPM // 100 for one in card.tenants)
+    if asked and asked > _PPM - held:
+        return (
+            f"{_percent(asked)} % of compute asked, {_percent(max(0, _PPM - held))} % free"
+            f" ({_holders(card)} {_percent(held)} %)"
+        )
+    return None
+
+
+def _percent(ppm: int) -> str:
+    return f"{ppm / 10_000:.4g}"
+
+
+def _policy(number: int) -> str:
+    return f"{number} {POLICIES[number]}" if 0 <= number < len(POLICIES) else str(number)
+
+
+def _policy_note(card: Card, grant: CardGrant) -> list[str]:
+    """Say what becomes of the policy that a request's words mean."""
+    if grant.policy is None or grant.policy == card.policy:
+        return []
+    asked, now = _policy(grant.policy), _policy(card.policy)
+    if card.policy_by_hand:
+        stays = "was set by hand"
+    elif card.tenants:
+        stays = f"is that of the {_containers(card)} on it"
+    else:
+        return [
+            f"card {card.index}: policy {asked} in place of {now}, as this container asks, until"
+            " the card's last container goes"
+        ]
+    return [
+        f"card {card.index}: policy {asked} asked; {now} stays, which {stays}, and this container"
+        " has what it asks for within it"
+    ]
 
 
 def _held(card: Card) -> str:

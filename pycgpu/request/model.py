@@ -108,7 +108,8 @@ class CardShare(NamedTuple):
     memory: None asks for no limit of its own.
     quota, quota_min: percent of the card; None asks for none.
     weight: scheduling weight; ``weight_percent`` instead asks for that part of ``max_inst``.
-    policy: a hint, applied only to a card whose policy nobody set by hand.
+    policy: the policy that the request's words mean: that of a card which nobody set by hand and
+        nobody else is on; beside others it counts for this container alone.
     whole: takes a card that nobody else is on.
     """
 
@@ -151,11 +152,16 @@ class Request(NamedTuple):
 
 
 class Tenant(NamedTuple):
-    """A container's parts of one card's compute, in percent; its memory is in the card's sums."""
+    """
+    A container's parts of one card's compute, in percent; its memory is in the card's sums.
+
+    promised_ppm: what it has whoever else comes, of which its guarantee is a part.
+    """
 
     id: str
     quota: int | None = None
     quota_min: int | None = None
+    promised_ppm: int = 0
 
 
 class Card(NamedTuple):
@@ -177,6 +183,7 @@ class Card(NamedTuple):
     max_inst: int = 20
     free_weight: int = 20
     tenants: tuple[Tenant, ...] = ()
+    policy_by_hand: bool = False
 
     @property
     def free_bytes(self) -> int:

@@ -13,7 +13,7 @@ from . import procfs
 #: First words that the doors of this release write; docs/tree.md says when.
 KINDS = (
     *("create", "destroy", "set", "oom", "oom_host", "refused", "ungranted", "unknown", "killed"),
-    *("attach", "detach", "lost"),
+    *("policy", "attach", "detach", "lost"),
 )
 
 

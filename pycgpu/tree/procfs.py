@@ -367,7 +367,8 @@ def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
     Return one card as admission wants it.
 
     Args:
-        tenants: False leaves the containers out, which takes one read for each of their nodes.
+        tenants: False leaves the containers out, which takes one read for each of their nodes,
+            and whether somebody set the policy.
     """
     memory = read_memory(card, root)
     return Card(
@@ -381,6 +382,7 @@ def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
         max_inst=read_max_inst(card, root),
         free_weight=read_free_weight(card, root),
         tenants=read_tenants(card, root) if tenants else (),
+        policy_by_hand=tenants and bool(read_card_stat(card, root).get("policy_by_hand")),
     )
 
 
@@ -417,6 +419,7 @@ def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
                     name,
                     read_quota(card, name, root),
                     read_quota_min(card, name, root),
+                    read_stat(card, name, root).get("promised_ppm", 0),
                 )
             )
         except NodeError as error:

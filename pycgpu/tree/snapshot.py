@@ -163,12 +163,15 @@ def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
                 "quota": one.quota or 0,
                 "quota_min": one.quota_min or 0,
                 "priority": one.priority,
+                "policy": one.stat.get("policy_asked"),
+                "weight_given": one.stat.get("promised_ppm", 0) > 0,
                 "open": is_open,
                 "active": is_open,
             }
         )
+    by_hand = bool(card.stat.get("policy_by_hand"))
     try:
-        shares = core.policy_shares(card.card.policy, card.card.max_inst, members)
+        shares = core.policy_shares(card.card.policy, card.card.max_inst, members, by_hand)
     except ValueError:
         # A policy of a later version.
         return [None] * len(members)

@@ -18,6 +18,7 @@ GIB = 1 << 30
 TOTAL = {0: 16 * GIB, 1: 8 * GIB, 2: 0}  # the driver did not tell the size of card 2
 U64 = (1 << 64) - 1
 NO_HINT = lib.CGPU_POLICY_END
+AVERAGE, PREEMPTIVE, WEIGHTED, FIXED, WEAK, NATIVE, MIXED, FAIR, BURST, ONLINE = range(10)
 
 numbers = st.one_of(st.integers(0, 110), st.integers(0, U64))
 bytes_ = st.one_of(st.integers(MIB, 20 * GIB), st.sampled_from([GIB, 8 * GIB, 16 * GIB, U64]))
@@ -47,6 +48,7 @@ class Host(RuleBasedStateMachine):
         self.max_inst = dict.fromkeys(TOTAL, lib.CGPU_MAX_INST_DEFAULT)
         self.policy = dict.fromkeys(TOTAL, lib.CGPU_POLICY_DEFAULT)
         self.by_hand: set[int] = set()
+        self.before: dict[int, int] = {}  # the policies that a request's took the place of
 
     def on(self, minor: int) -> list[Any]:
         return [c.grant[minor] for c in self.members if c.grant[minor].present]
@@ -67,7 +69,13 @@ class Host(RuleBasedStateMachine):
             or (wish["weight"] is not None
                 and self.weight(minor) + wish["weight"] > self.max_inst[minor])
         )  # fmt: skip
-        return -errno.ENOSPC if no_room else 0
+        if no_room:
+            return -errno.ENOSPC
+        native = self.policy[minor] == lib.CGPU_POLICY_NATIVE and minor not in self.by_hand
+        asks = wish["policy_hint"] in (AVERAGE,) or (
+            wish["weight"] and wish["policy_hint"] in (FIXED, WEIGHTED, FAIR, BURST, ONLINE)
+        )
+        return -errno.EBUSY if native and self.on(minor) and asks else 0
 
     def snapshot(self) -> bytes:
         return bytes(ffi.buffer(self.host))
@@ -93,12 +101,14 @@ class Host(RuleBasedStateMachine):
             assert self.snapshot() == before, "all cards or none"
             return
         assert err == 0
+        alone = {card for card in wishes if not self.on(card)}
         self.members.append(create)
         for card, wish in wishes.items():
             default = 1 if free[card] > 0 else 0
             wanted = default if wish["weight"] is None else wish["weight"]
             assert create.grant[card].weight == wanted
-            if wish["policy_hint"] < NO_HINT and card not in self.by_hand:
+            if wish["policy_hint"] < NO_HINT and card not in self.by_hand and card in alone:
+                self.before[card] = self.policy[card]
                 self.policy[card] = wish["policy_hint"]
 
     @precondition(lambda self: self.members)
@@ -106,6 +116,8 @@ class Host(RuleBasedStateMachine):
     def release(self, number: Any) -> None:
         create = self.members.pop(number % len(self.members))
         lib.cgpu_host_release(self.host, create.grant)
+        for card in [card for card in self.before if not self.on(card)]:
+            self.policy[card] = self.before.pop(card)
 
     @precondition(lambda self: self.members)
     @rule(number=st.integers(0, 99), minor=st.sampled_from(list(TOTAL)), size=bytes_,
@@ -168,6 +180,7 @@ class Host(RuleBasedStateMachine):
         if not err:
             self.policy[minor] = value
             self.by_hand.add(minor)
+            self.before.pop(minor, None)
 
     @invariant()
     def the_card_has_promised_the_sum_of_its_grants_and_no_more_than_it_has(self) -> None:
@@ -176,6 +189,7 @@ class Host(RuleBasedStateMachine):
             assert card.allocated_bytes == self.memory(minor)
             assert not total or card.allocated_bytes <= total
             assert (card.members, card.weight_sum) == (len(members), self.weight(minor))
+            assert card.policy_by_request == (minor in self.before)
             assert (card.max_inst, card.policy) == (self.max_inst[minor], self.policy[minor])
             free = lib.cgpu_card_free_weight(ffi.addressof(card))
             assert free == self.max_inst[minor] - self.weight(minor)

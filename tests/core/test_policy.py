@@ -53,6 +53,9 @@ def members(draw: st.DrawFn, least: int = 0) -> list[dict[str, int]]:
                 "quota": quota,
                 "quota_min": draw(st.integers(0, quota or 100)),
                 "priority": draw(st.integers(0, 15)),
+                "own_ppm": draw(st.sampled_from((0, 0, 0, 50_000, 300_000, PPM))),
+                "least_ppm": draw(st.sampled_from((0, 0, 50_000, 300_000))),
+                "own_weight": draw(st.booleans()),
                 "open": is_open,
                 "active": is_open and draw(st.booleans()),
             }
@@ -141,6 +144,44 @@ def test_each_step_of_priority_doubles_the_pull_and_starves_nobody() -> None:
     assert high == pytest.approx(64 * low, rel=0.01)
     assert parts(WEAK, [{}, {"priority": 15}]) == parts(WEAK, [{}, {"priority": 6}])
     assert parts(WEAK, [{}, {"priority": 5}]) != parts(WEAK, [{}, {"priority": 6}])
+
+
+@pytest.mark.parametrize("policy", [p for p in range(10) if p != NATIVE])
+def test_an_own_part_is_exactly_that_whoever_else_comes(policy: int) -> None:
+    own = {"own_ppm": 300_000}
+    assert ceilings(policy, [own]) == [0.3]
+    crowds: list[list[dict[str, int]]] = [[{"weight": 4}], [{"weight": 8}, {"priority": 6}], [{}]]
+    for others in crowds:
+        assert parts(policy, [own, *others])[0] == 0.3
+    assert parts(policy, [own, {"own_ppm": 700_000}, {}]) == [0.3, 0.7, 0]
+
+
+@pytest.mark.parametrize("policy", STRICT)
+def test_what_own_parts_leave_is_divided_as_the_policy_says(policy: int) -> None:
+    own, two, one = {"own_ppm": 300_000}, {"weight": 2}, {"weight": 1}
+    divided = {
+        AVERAGE: [0.3, 0.2, 0.2],
+        PREEMPTIVE: [0.3, 0.35, 0.35],
+        WEIGHTED: [0.3, 0.4667, 0.2333],
+        FIXED: [0.3, 0.4, 0.2],
+    }
+    assert parts(policy, [own, two, one], max_inst=5) == divided[policy]
+
+
+@pytest.mark.parametrize("policy", [AVERAGE, PREEMPTIVE, WEAK, MIXED])
+def test_a_weight_that_was_asked_for_counts_under_policies_that_know_none(policy: int) -> None:
+    asked, other = {"weight": 4, "own_weight": True}, {"weight": 2}
+    a, b = parts(policy, [asked, other], max_inst=5)
+    assert a == pytest.approx(4 * b, abs=0.0002)
+    a, b = parts(policy, [{"weight": 4}, other], max_inst=5)
+    assert a == b, "that nobody asked for does not"
+
+
+@pytest.mark.parametrize("policy", [p for p in range(10) if p not in (NATIVE, FIXED, AVERAGE)])
+def test_a_guarantee_holds_under_every_policy(policy: int) -> None:
+    sure = {"quota_min": 60}
+    assert parts(policy, [sure, {}, {}]) == [0.6, 0.2, 0.2]
+    assert shares(policy, [sure, {"quota": 40}, {"weight": 9}])[0][1] >= 600_000
 
 
 @given(policies, instances, members())

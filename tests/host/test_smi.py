@@ -64,11 +64,13 @@ def tree(tmp_path: Path) -> CoreTree:
     features = ("MEMORY", "SLICES", "GATE")
     made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB), (16 * GIB, 0)], features=features)
     one = made.create(
-        HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10", "gpu=1,mem=max,policy=0"
+        HEX,
+        f"gpu=0,mem={4 * GIB},weight=3,quota=50,quota_min=10,policy=2",
+        "gpu=1,mem=max,policy=0",
     )
     one.hold(0, 4711, 7, 3 * GIB, "python3").hold(0, 4712, 8, 900 * MIB, "python3")
     one.hold(1, 4711, 7, 100 * MIB, "python3")
-    made.create(OTHER, f"gpu=0,mem={8 * GIB},policy=2").hold(0, 99, 0, 512 * MIB, "")
+    made.create(OTHER, f"gpu=0,mem={8 * GIB}").hold(0, 99, 0, 512 * MIB, "")
     made.write()
     return made
 
@@ -118,6 +120,8 @@ cgpu-smi 0.1.0 · module 0.1.0 · driver 580.159.04 · 2023-11-14 22:13:20
 ├─────┼──────────────┼──────┼────────────┼────────────┼─────────┤
 │   1 │ 0123456789ab │ 4711 │          7 │        100 │ python3 │
 ╰─────┴──────────────┴──────┴────────────┴────────────┴─────────╯
+GPU 0: policy weighted as a container asks, until the last one goes
+GPU 1: policy average as a container asks, until the last one goes
 """)
 
 
@@ -140,6 +144,7 @@ def test_the_report_in_ascii_without_nvml_and_without_an_engine(tmp_path: Path) 
 +-----+-----------+------+--------------------+--------+-------+---------+---------+------+-----------+-----+
 no processes
 name, temperature, power: n/a (no nvidia-ml-py)
+GPU 0: policy average as a container asks, until the last one goes
 compute: n/a (nothing enforces it: is cgpu_rm loaded?)
 granted, used, throttled: n/a (the module does not tell them)
 """)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pycgpu.tree import events
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
@@ -104,6 +105,26 @@ def test_under_policy_9_the_higher_priority_has_what_the_floor_leaves(card: Card
     assert shares(first, second)[0] > 100 - 2 * NEAR
     card.cgpu.write("0/second/quota_min", "30\n")
     assert shares(first, second) == pytest.approx([70, 30], abs=2 * NEAR)
+
+
+def test_a_weight_that_comes_takes_nothing_from_a_fixed_part_and_the_policy_goes_with_the_last(
+    card: Card,
+) -> None:
+    fixed = card.tenant("fixed", quota=30, policy=6)
+    heavy = card.tenant("heavy", weight=4, policy=2)
+    assert card.cgpu.read("0/policy") == "6\n"
+    assert shares(fixed, heavy) == pytest.approx([30, 70], abs=NEAR)
+    plain = card.tenant("plain")
+    assert shares(fixed, heavy, plain) == pytest.approx([30, 56, 14], abs=NEAR)
+    for id in ("fixed", "heavy", "plain"):
+        assert card.cgpu.read("0/policy") == "6\n"
+        card.cgpu.destroy(id)
+    assert card.cgpu.read("0/policy") == "7\n"
+    told = [line.partition(" ")[2] for line in events.lines("/proc/cgpu_km", follow=False)]
+    assert [line for line in told if line.startswith("policy")] == [
+        "policy gpu=0 value=mixed id=fixed",
+        "policy gpu=0 value=weighted-conserving",
+    ]
 
 
 def test_alone_a_tenant_gets_the_card_under_policies_that_lend_it(card: Card) -> None:

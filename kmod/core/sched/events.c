@@ -65,7 +65,9 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot, const struct cgpu_policy
 		return err;
 	old = &s->slot[slot].member;
 	if (s->slot[slot].present && old->weight == member->weight && old->quota == member->quota &&
-	    old->quota_min == member->quota_min && old->priority == member->priority)
+	    old->quota_min == member->quota_min && old->priority == member->priority &&
+	    old->own_ppm == member->own_ppm && old->least_ppm == member->least_ppm &&
+	    old->own_weight == member->own_weight)
 		return 0;
 	cgpu_sched_charge(s, now_ns);
 	/* what was told late of the one before is not its own */

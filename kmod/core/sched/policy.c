@@ -5,6 +5,9 @@
  * idle time idle: share and ceiling are the same, and do not depend on what others do
  * with theirs. The work-conserving ones divide what the floors leave by weight within
  * the ceilings (water-filling), among the members that are active.
+ *
+ * Floors hold under every policy, so that a container keeps what it was promised whoever
+ * else comes, and whatever policy the card had before.
  */
 #include "core/sched/policy.h"
 #include "core/sched/bounds.h"
@@ -47,8 +50,10 @@ int cgpu_policy_number(const char *name, size_t length)
 bool cgpu_policy_fixes(uint32_t policy, const struct cgpu_policy_member *member)
 {
 	if (policy == CGPU_POLICY_MIXED)
-		return member->quota;
-	return policy != CGPU_POLICY_PREEMPTIVE && !cgpu_policy_conserves(policy);
+		return member->quota || member->own_ppm;
+	if (policy == CGPU_POLICY_PREEMPTIVE)
+		return member->own_ppm;
+	return !cgpu_policy_conserves(policy);
 }
 
 bool cgpu_policy_conserves(uint32_t policy)
@@ -71,88 +76,156 @@ static int check(uint32_t policy, uint32_t max_inst,
 		const struct cgpu_policy_member *m = &members[i];
 
 		if (m->weight > CGPU_POLICY_WEIGHT_MAX || m->quota > 100 ||
-		    m->quota_min > 100 || m->priority > CGPU_POLICY_PRIORITY_MAX ||
+		    m->quota_min > 100 || m->own_ppm > CGPU_PPM ||
+		    m->least_ppm > CGPU_PPM ||
+		    m->priority > CGPU_POLICY_PRIORITY_MAX ||
 		    (m->quota && m->quota_min > m->quota))
 			return -ERANGE;
 	}
 	return 0;
 }
 
-static bool has_floors(uint32_t policy)
-{
-	return policy == CGPU_POLICY_BURST || policy == CGPU_POLICY_ONLINE;
-}
-
 static bool by_weight(uint32_t policy)
 {
 	return policy == CGPU_POLICY_WEIGHTED || policy == CGPU_POLICY_FIXED ||
-	       policy == CGPU_POLICY_FAIR || has_floors(policy);
+	       policy == CGPU_POLICY_FAIR || policy == CGPU_POLICY_BURST ||
+	       policy == CGPU_POLICY_ONLINE;
+}
+
+/* Of those that divide what the fixed parts leave. */
+static uint64_t parts(uint32_t policy, const struct cgpu_policy_member *m)
+{
+	return by_weight(policy) || m->own_weight ? m->weight : 1;
 }
 
 /* Weight among those that compete for the same time. */
 static uint64_t effective_weight(uint32_t policy, const struct cgpu_policy_member *m)
 {
-	return (by_weight(policy) ? (uint64_t)m->weight : 1) <<
-	       cgpu_min(m->priority, CGPU_POLICY_PRIORITY_STEPS);
+	return parts(policy, m) << cgpu_min(m->priority, CGPU_POLICY_PRIORITY_STEPS);
+}
+
+/* What one that divides the rest has of it at least. Under online it is the class that counts. */
+static uint64_t least_ppm(uint32_t policy, const struct cgpu_policy_member *m)
+{
+	return cgpu_max(m->quota_min * PERCENT_PPM,
+			policy == CGPU_POLICY_ONLINE ? 0 : m->least_ppm);
+}
+
+/* What the member has whatever the others do; 0: it divides the rest with them. */
+static uint64_t fixed_ppm(uint32_t policy, const struct cgpu_policy_member *m)
+{
+	uint64_t ppm = m->own_ppm;
+
+	if (!m->weight)
+		return 0;
+	if (m->quota && (ppm > m->quota * PERCENT_PPM || (!ppm && policy == CGPU_POLICY_MIXED)))
+		ppm = m->quota * PERCENT_PPM;
+	return ppm;
+}
+
+/* Takes the fixed parts off the card. Return: what they leave. */
+static uint64_t fix(uint32_t policy, const struct cgpu_policy_member *members, uint32_t count,
+		    struct cgpu_policy_share *shares)
+{
+	uint64_t sum = 0, ppm;
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		sum += fixed_ppm(policy, &members[i]);
+	for (i = 0; i < count; i++) {
+		ppm = fixed_ppm(policy, &members[i]);
+		if (!ppm)
+			continue;
+		shares[i].ceiling_ppm = (uint32_t)ppm;
+		/* promised beyond the whole: all are cut alike */
+		shares[i].floor_ppm = (uint32_t)(sum > CGPU_PPM ? ppm * CGPU_PPM / sum : ppm);
+		shares[i].share_ppm = members[i].open ? shares[i].floor_ppm : 0;
+	}
+	return sum < CGPU_PPM ? CGPU_PPM - sum : 0;
+}
+
+/*
+ * The part of `m` if all that divide `room` are counted in `sum`. Under average and fixed a
+ * part is one of max_inst, as long as so many fit.
+ */
+static uint64_t strict_part(uint32_t policy, uint32_t max_inst, uint64_t room, uint64_t sum,
+			    const struct cgpu_policy_member *m)
+{
+	uint64_t part = parts(policy, m), of_room, cap;
+
+	/* policy 1: one that opens the card now would be one more */
+	if (policy == CGPU_POLICY_PREEMPTIVE && !m->open)
+		sum += part;
+	of_room = part * room / sum;
+	cap = policy == CGPU_POLICY_AVERAGE || policy == CGPU_POLICY_FIXED ?
+		cgpu_min(part * CGPU_PPM / max_inst, of_room) : of_room;
+	return m->quota ? cgpu_min(cap, m->quota * PERCENT_PPM) : cap;
+}
+
+/* Return: the parts of those of `take` that are counted under a strict policy. */
+static uint64_t strict_sum(uint32_t policy, const struct cgpu_policy_member *members,
+			   uint32_t count, uint64_t take)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		if (take >> i & 1 && (members[i].open || policy != CGPU_POLICY_PREEMPTIVE))
+			sum += parts(policy, &members[i]);
+	return sum;
 }
 
 /*
  * Ceilings of the policies that leave idle time idle: a container's part does
- * not depend on what the others do with theirs.
+ * not depend on what the others do with theirs. One whose guarantee is more than its part has
+ * the guarantee, and the others divide what that leaves.
  */
 static void strict(uint32_t policy, uint32_t max_inst,
 		   const struct cgpu_policy_member *members, uint32_t count,
 		   struct cgpu_policy_share *shares)
 {
-	uint64_t whole = 0, present = 0, opened = 0, weights = 0, sum = 0, part, cap;
+	uint64_t room = fix(policy, members, count, shares), take = 0, sum, cap, least, used = 0;
 	uint32_t i;
+	bool again;
 
-	for (i = 0; i < count; i++) {
-		if (!members[i].weight)
-			continue;
-		present++;
-		opened += members[i].open;
-		weights += members[i].weight;
-	}
-	switch (policy) {
-	case CGPU_POLICY_AVERAGE:
-		whole = present > max_inst ? present : max_inst;
-		break;
-	case CGPU_POLICY_PREEMPTIVE:
-		whole = opened;
-		break;
-	case CGPU_POLICY_WEIGHTED:
-		whole = weights;
-		break;
-	default:
-		whole = weights > max_inst ? weights : max_inst;
-		break;
-	}
-	for (i = 0; i < count; i++) {
-		const struct cgpu_policy_member *m = &members[i];
-		struct cgpu_policy_share *s = &shares[i];
+	for (i = 0; i < count; i++)
+		if (members[i].weight && !fixed_ppm(policy, &members[i]))
+			take |= 1ULL << i;
+	do {
+		again = false;
+		sum = strict_sum(policy, members, count, take);
+		for (i = 0; i < count; i++) {
+			struct cgpu_policy_share *s = &shares[i];
 
-		if (!m->weight)
-			continue;
-		part = by_weight(policy) ? m->weight : 1;
-		/* policy 1: one that opens the card now would be one more */
-		cap = whole + (policy == CGPU_POLICY_PREEMPTIVE && !m->open);
-		cap = cgpu_min(part * CGPU_PPM / cap, CGPU_PPM);
-		if (m->quota)
-			cap = cgpu_min(cap, m->quota * PERCENT_PPM);
-		s->ceiling_ppm = (uint32_t)cap;
-		s->floor_ppm = s->ceiling_ppm;
-		s->share_ppm = m->open ? s->ceiling_ppm : 0;
-		sum += s->share_ppm;
-	}
+			if (!(take >> i & 1))
+				continue;
+			cap = strict_part(policy, max_inst, room, sum, &members[i]);
+			least = cgpu_min(least_ppm(policy, &members[i]), room);
+			if (members[i].quota)
+				least = cgpu_min(least, members[i].quota * PERCENT_PPM);
+			if (cap < least) {
+				cap = least;
+				room -= least;
+				take &= ~(1ULL << i);
+				again = true;
+			}
+			s->ceiling_ppm = (uint32_t)cap;
+			s->floor_ppm = s->ceiling_ppm;
+			s->share_ppm = members[i].open ? s->ceiling_ppm : 0;
+			if (again)
+				break;
+		}
+	} while (again);
+	for (i = 0; i < count; i++)
+		used += shares[i].share_ppm;
 	/* what integer division left over belongs to those that fill the card */
-	for (i = 0; i < count && sum < CGPU_PPM && sum + count >= CGPU_PPM; i++) {
-		if (!shares[i].share_ppm || members[i].quota)
+	for (i = 0; i < count && used < CGPU_PPM && used + count >= CGPU_PPM; i++) {
+		if (!(take >> i & 1) || !shares[i].share_ppm || members[i].quota)
 			continue;
 		shares[i].share_ppm++;
 		shares[i].ceiling_ppm++;
 		shares[i].floor_ppm++;
-		sum++;
+		used++;
 	}
 }
 
@@ -220,31 +293,23 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 		       uint32_t count, struct cgpu_policy_share *shares)
 {
 	bool mixed = policy == CGPU_POLICY_MIXED;
-	uint64_t take = 0, room = CGPU_PPM, quotas = 0;
+	uint64_t take = 0, room = CGPU_PPM;
 	uint32_t i;
 
-	for (i = 0; mixed && i < count; i++)
-		if (members[i].weight)
-			quotas += members[i].quota * PERCENT_PPM;
+	/* under the others what one with a fixed part leaves, asleep, is not kept for it */
 	if (mixed)
-		room = quotas < CGPU_PPM ? CGPU_PPM - quotas : 0;
+		room = fix(policy, members, count, shares);
 	for (i = 0; i < count; i++) {
 		const struct cgpu_policy_member *m = &members[i];
 		struct cgpu_policy_share *s = &shares[i];
+		uint64_t fixed = fixed_ppm(policy, m), most;
 
-		if (!m->weight)
+		if (!m->weight || (mixed && fixed))
 			continue;
-		s->ceiling_ppm = m->quota ? (uint32_t)(m->quota * PERCENT_PPM) : (uint32_t)room;
-		if (mixed && m->quota) {
-			/* promised beyond the whole: all are cut alike */
-			s->floor_ppm = quotas > CGPU_PPM ?
-				(uint32_t)((uint64_t)s->ceiling_ppm * CGPU_PPM / quotas) :
-				s->ceiling_ppm;
-			s->share_ppm = m->open ? s->floor_ppm : 0;
-			continue;
-		}
-		if (has_floors(policy))
-			s->floor_ppm = (uint32_t)(m->quota_min * PERCENT_PPM);
+		most = m->quota ? m->quota * PERCENT_PPM : room;
+		s->ceiling_ppm = (uint32_t)(fixed ? fixed : most);
+		s->floor_ppm = (uint32_t)cgpu_min(fixed ? fixed : least_ppm(policy, m),
+						  s->ceiling_ppm);
 		if (m->open && m->active)
 			take |= 1ULL << i;
 	}

@@ -41,6 +41,14 @@ struct cgpu_policy_member {
 	uint32_t quota;     /* percent, 0: none */
 	uint32_t quota_min; /* percent, 0: none */
 	uint32_t priority;
+	/*
+	 * What it asked for in its own words, under whatever policy: exactly this part, which
+	 * comes off before the others divide the rest, 0: none; that its weight counts, and
+	 * what the weight is worth at least, however much the fixed parts take
+	 */
+	uint32_t own_ppm;
+	uint32_t least_ppm;
+	bool own_weight;
 	bool open;          /* a process of it holds the GPU open */
 	bool active;        /* open, and not known to be idle */
 };
@@ -53,7 +61,7 @@ struct cgpu_policy_share {
 
 /*
  * Fills `shares` for `count` members. Return: 0, -EINVAL: no such policy,
- * -ERANGE: max_inst, weight, quota or priority out of bounds, or quota_min
+ * -ERANGE: max_inst, weight, quota, a part or priority out of bounds, or quota_min
  * above quota, -ENOSPC: more than CGPU_POLICY_MEMBERS. On an error nothing is
  * written.
  */

@@ -5,6 +5,7 @@
  * checked in full before anything is written.
  */
 #include "core/tree/card.h"
+#include "core/sched/bounds.h"
 
 void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu *gpu)
 {
@@ -59,6 +60,12 @@ static bool has_room(const struct cgpu_host *host, uint32_t minor, uint64_t byte
 	return allocated <= total && bytes <= total - allocated;
 }
 
+/* It asks for a part of the compute, which takes a policy that divides it. */
+static bool asks_compute(const struct cgpu_card *card, const struct cgpu_grant *grant)
+{
+	return grant->quota || grant->priority || cgpu_grant_promised_ppm(card, grant);
+}
+
 static int check_grant(const struct cgpu_host *host, uint32_t minor,
 		       const struct cgpu_grant *grant)
 {
@@ -72,6 +79,9 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 		return -ENOSPC;
 	if (grant->weight_given && grant->weight > cgpu_card_free_weight(card))
 		return -ENOSPC;
+	if (card->members && card->policy == CGPU_POLICY_NATIVE && !card->policy_by_hand &&
+	    asks_compute(card, grant))
+		return -EBUSY;
 	return 0;
 }
 
@@ -82,6 +92,35 @@ static uint32_t lowest_free_instance(uint64_t instances)
 	while (instances >> number & 1)
 		number++;
 	return number;
+}
+
+static void move_policy(struct cgpu_host *host, uint32_t minor, uint32_t policy)
+{
+	if (host->card[minor].policy != policy)
+		host->policy_moved |= 1ull << minor;
+	host->card[minor].policy = policy;
+}
+
+/* Whoever runs on the card was promised something under the policy that it has. */
+static void take_hint(struct cgpu_host *host, uint32_t minor, uint32_t hint)
+{
+	struct cgpu_card *card = &host->card[minor];
+
+	if (hint >= CGPU_POLICY_END || card->policy_by_hand || card->members)
+		return;
+	card->policy_before = card->policy;
+	card->policy_by_request = true;
+	move_policy(host, minor, hint);
+}
+
+static void drop_hint(struct cgpu_host *host, uint32_t minor)
+{
+	struct cgpu_card *card = &host->card[minor];
+
+	if (!card->policy_by_request || card->members)
+		return;
+	card->policy_by_request = false;
+	move_policy(host, minor, card->policy_before);
 }
 
 int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor)
@@ -100,6 +139,7 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 	if (!cards)
 		return -EINVAL;
 
+	host->policy_moved = 0;
 	for (*minor = 0; *minor < CGPU_MAX_CARDS; (*minor)++) {
 		struct cgpu_grant *grant = &create->grant[*minor];
 		struct cgpu_card *card = &host->card[*minor];
@@ -110,12 +150,11 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 			grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
 		grant->instance = lowest_free_instance(card->instances);
 		card->instances |= 1ull << grant->instance;
+		take_hint(host, *minor, grant->policy_hint);
 		card->members++;
 		card->weight_sum += grant->weight;
 		if (!grant->unlimited)
 			card->allocated_bytes += grant->mem_bytes;
-		if (grant->policy_hint < CGPU_POLICY_END && !card->policy_by_hand)
-			card->policy = grant->policy_hint;
 	}
 	return 0;
 }
@@ -124,6 +163,7 @@ void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants)
 {
 	uint32_t minor;
 
+	host->policy_moved = 0;
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		const struct cgpu_grant *grant = &grants[minor];
 		struct cgpu_card *card = &host->card[minor];
@@ -135,7 +175,65 @@ void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants)
 		card->weight_sum -= grant->weight;
 		if (!grant->unlimited)
 			card->allocated_bytes -= grant->mem_bytes;
+		drop_hint(host, minor);
 	}
+}
+
+/* A weight asked for is one of max_inst, of which there are no more than that. */
+static uint32_t weight_ppm(const struct cgpu_card *card, uint32_t weight)
+{
+	return (uint32_t)cgpu_min((uint64_t)weight * CGPU_PPM / card->max_inst, CGPU_PPM);
+}
+
+static uint32_t percent_ppm(uint32_t percent)
+{
+	return percent * (CGPU_PPM / 100);
+}
+
+struct cgpu_policy_member cgpu_grant_member(const struct cgpu_card *card,
+					    const struct cgpu_grant *grant)
+{
+	struct cgpu_policy_member member = {
+		.weight = grant->weight, .quota = grant->quota,
+		.quota_min = grant->quota_min, .priority = grant->priority,
+	};
+
+	switch (grant->policy_hint) {
+	case CGPU_POLICY_AVERAGE:
+		member.own_ppm = weight_ppm(card, 1);
+		break;
+	case CGPU_POLICY_FIXED:
+		member.own_ppm = weight_ppm(card, grant->weight);
+		break;
+	case CGPU_POLICY_MIXED:
+		member.own_ppm = percent_ppm(grant->quota);
+		break;
+	case CGPU_POLICY_WEIGHTED:
+	case CGPU_POLICY_FAIR:
+	case CGPU_POLICY_BURST:
+	case CGPU_POLICY_ONLINE:
+		/* an operator's policy counts weights or does not */
+		member.own_weight = !card->policy_by_hand;
+		if (member.own_weight && grant->weight_given)
+			member.least_ppm = weight_ppm(card, grant->weight);
+		break;
+	default:
+		break;
+	}
+	if (grant->quota) {
+		member.own_ppm = (uint32_t)cgpu_min(member.own_ppm, percent_ppm(grant->quota));
+		member.least_ppm = (uint32_t)cgpu_min(member.least_ppm, percent_ppm(grant->quota));
+	}
+	return member;
+}
+
+uint32_t cgpu_grant_promised_ppm(const struct cgpu_card *card, const struct cgpu_grant *grant)
+{
+	struct cgpu_policy_member member = cgpu_grant_member(card, grant);
+
+	if (member.own_ppm)
+		return member.own_ppm;
+	return grant->quota_min ? percent_ppm(grant->quota_min) : member.least_ppm;
 }
 
 void cgpu_grants_apply(const struct cgpu_grant *grants, struct cgpu_ledger *ledger)
@@ -219,6 +317,7 @@ int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy)
 		return -ERANGE;
 	card->policy = (uint32_t)policy;
 	card->policy_by_hand = true;
+	card->policy_by_request = false;
 	return 0;
 }
 

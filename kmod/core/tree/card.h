@@ -30,7 +30,7 @@ struct cgpu_grant {
 	bool present;
 	bool unlimited;         /* mem=max */
 	bool weight_given;      /* by the request, or later by hand */
-	uint8_t policy_hint;    /* CGPU_POLICY_END: none */
+	uint8_t policy_hint;    /* as its request's words mean it; CGPU_POLICY_END: none */
 	uint8_t oom_action;     /* enum cgpu_oom_action */
 	bool uvm_disable;
 	uint32_t instance;      /* number of the container on this card */
@@ -52,7 +52,9 @@ struct cgpu_create {
 struct cgpu_card {
 	bool present;
 	bool policy_by_hand;    /* written by somebody; a hint does not change it */
+	bool policy_by_request; /* a hint's, until the card's last container goes */
 	uint32_t policy;
+	uint32_t policy_before; /* the hint */
 	uint32_t max_inst;
 	uint32_t timeslice_us;
 	uint32_t members;       /* containers on the card */
@@ -69,6 +71,7 @@ struct cgpu_card_defaults {
 };
 
 struct cgpu_host {
+	uint64_t policy_moved;  /* bit per card: by the last admission or release */
 	struct cgpu_topology topology;
 	struct cgpu_card card[CGPU_MAX_CARDS];
 };
@@ -78,12 +81,21 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
 
 /*
  * Admits a container to all its cards or to none, filling in instance numbers
- * and default weights. Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
- * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card.
+ * and default weights. Its hint becomes the policy of a card that nobody set by hand
+ * and nobody else is on; beside others it counts for this container alone
+ * (cgpu_grant_member()). Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
+ * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card,
+ * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing.
  */
 int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor);
-/* Gives back what was admitted. */
+/* Gives back what was admitted; with a card's last container a hint's policy goes. */
 void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants);
+
+/* What the scheduler is told of a container; `open` and `active` are left to the caller. */
+struct cgpu_policy_member cgpu_grant_member(const struct cgpu_card *card,
+					    const struct cgpu_grant *grant);
+/* Of the card's compute, whoever else comes and whatever its policy; 0: nothing. */
+uint32_t cgpu_grant_promised_ppm(const struct cgpu_card *card, const struct cgpu_grant *grant);
 
 /* Copies grants into the accounts that pay for them. */
 void cgpu_grants_apply(const struct cgpu_grant *grants, struct cgpu_ledger *ledger);

@@ -223,6 +223,8 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 		put_pair(text, "allocated_bytes", card->allocated_bytes);
 		put_pair(text, "used_bytes", view->usage.used_bytes);
 		put_pair(text, "policy_by_hand", card->policy_by_hand);
+		if (card->policy_by_request)
+			put_pair(text, "policy_by_request", 1);
 		put_stats(text, view);
 		break;
 	default:
@@ -300,6 +302,11 @@ static void show_stat(const struct cgpu_view *view, struct text *text)
 	put_pair(text, "oom", account->oom);
 	put_pair(text, "refused", account->refused);
 	put_pair(text, "host_bytes", view->host_bytes);
+	if (view->grant->policy_hint < CGPU_POLICY_END) {
+		put_pair(text, "policy_asked", view->grant->policy_hint);
+		put_pair(text, "promised_ppm",
+			 cgpu_grant_promised_ppm(&view->host->card[view->minor], view->grant));
+	}
 	put_stats(text, view);
 }
 
