@@ -150,23 +150,15 @@ def check_modules(options: Options, host: Host, version: str = __version__) -> N
 
 
 def _check_key(options: Options, host: Host) -> None:
-    key = host.prefix / "var/lib/dkms/mok.pub"
-    if options.dkms and key.exists():
-        try:
-            if "is already enrolled" in host.run(["mokutil", "--test-key", str(key)]):
-                return
-        except InstallError as error:
-            # mokutil says so with either exit status, depending on its version.
-            if "is already enrolled" in str(error):
-                return
     if not options.dkms:
         raise InstallError(
             "Secure Boot is on and takes signed modules only: leave out --no-dkms, for DKMS signs"
         )
-    raise InstallError(
-        "Secure Boot is on and does not know DKMS's key: run `dkms generate_mok`, then"
-        " `mokutil --import /var/lib/dkms/mok.pub`, reboot and enrol it, and try again"
-    )
+    if secure_boot.enrolled(host.prefix, host.release, host.run) is None:
+        raise InstallError(
+            "Secure Boot is on and does not know DKMS's key:"
+            f" {secure_boot.remedy(host.prefix, host.release)}, and try again"
+        )
 
 
 def plan(options: Options, host: Host) -> list[Step]:

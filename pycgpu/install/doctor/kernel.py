@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...errors import InstallError
 from .. import module_build, secure_boot
+from ..host import execute
 from .finding import NOTE, OK, WARN, Finding
 from .host import Host
 
@@ -24,12 +26,7 @@ def kernel(host: Host) -> Iterator[Finding]:
             f" RHEL: dnf install kernel-devel-{host.release}",
         )
     if secure_boot.is_on(host.prefix):
-        yield Finding(
-            NOTE,
-            "kernel",
-            "Secure Boot is on: only signed modules load",
-            "enrol DKMS's key once: mokutil --import /var/lib/dkms/mok.pub",
-        )
+        yield from _signing(host)
     if host.read(FTRACE).strip() == "0":
         yield Finding(
             WARN,
@@ -37,3 +34,23 @@ def kernel(host: Host) -> Iterator[Finding]:
             "ftrace is off: the module, which follows the driver by it, is not loaded",
             "sysctl kernel.ftrace_enabled=1",
         )
+
+
+def _signing(host: Host) -> Iterator[Finding]:
+    """Which key signs our modules under Secure Boot, and whether it counts."""
+    try:
+        known = secure_boot.enrolled(host.prefix, host.release, execute)
+    except InstallError as error:
+        yield Finding(NOTE, "kernel", f"Secure Boot is on: only signed modules load; {error}")
+        return
+    if known is None:
+        yield Finding(
+            WARN,
+            "kernel",
+            "Secure Boot is on, and no key that DKMS signs with is enrolled: the module of the"
+            " next kernel will not load",
+            secure_boot.remedy(host.prefix, host.release),
+        )
+    else:
+        path = f"/{known.relative_to(host.prefix)}"
+        yield Finding(OK, "kernel", f"Secure Boot is on, and {path} is enrolled")
