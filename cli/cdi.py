@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,8 @@ import typer
 
 from pycgpu.install import registration
 from pycgpu.oci import cdi
-from pycgpu.tree import procfs
+from pycgpu.request.model import Card
+from pycgpu.tree import device_nodes, procfs
 
 from ._shared import for_all
 
@@ -33,21 +36,50 @@ def write_cdi(
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in the container too.")
     ] = True,
+    prefix: Annotated[str, typer.Option(help="Root of the host's files.", hidden=True)] = "/",
 ) -> None:
-    """Write the CDI specification; run it again when a card or the driver changes."""
+    """Write the CDI specification; `cgpu device-nodes` writes it anew when a card comes."""
     for_all()
+    host = {name: str(Path(prefix) / name) for name in ("dev", "proc")}
+    door = root or procfs.find_root()
+    device_nodes.find_cards(door, **host)
+    cards = procfs.read_cards(door, tenants=False)
+    device_nodes.ensure((card.index for card in cards), dev=host["dev"], proc=host["proc"])
+    text = _text(cards, hook, libraries)
+    if str(output) == "-":
+        print(text, end="")
+        return
+    _write(output, text)
+    print(f"wrote {output}: {len(cards)} cards; podman run --device {cdi.KIND}=0 …")
+
+
+def _text(cards: Sequence[Card], hook: str, libraries: bool) -> str:
     shown: list[str] = []
     if libraries:
         cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False)
         shown = cdi.driver_libraries(cache.stdout)
         shown += [path for path in ("/usr/bin/nvidia-smi",) if Path(path).exists()]
-    cards = procfs.read_cards(root or procfs.find_root(), tenants=False)
-    text = cdi.render(cdi.specification(cards, (hook,), libraries=shown))
-    if str(output) == "-":
-        print(text, end="")
-        return
+    return cdi.render(cdi.specification(cards, (hook,), libraries=shown))
+
+
+def _write(output: Path, text: str) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(output.name + ".cgpu")
+    draft = output.with_name(f"{output.name}.{os.getpid()}")
     draft.write_text(text)
     draft.rename(output)
-    print(f"wrote {output}: {len(cards)} cards; podman run --device {cdi.KIND}=0 …")
+
+
+def renew(root: str | None = None, directories: Sequence[str] = cdi.DIRECTORIES) -> list[Path]:
+    """Write those files anew, in the way they were written, that lack a card; return them."""
+    changed = []
+    for path in (Path(directory) / cdi.FILE for directory in directories):
+        before = path.read_text(errors="replace") if path.is_file() else ""
+        how = cdi.written(before)
+        if how is None:
+            continue
+        cards = procfs.read_cards(root or procfs.find_root(), tenants=False)
+        text = _text(cards, how.hook, how.libraries) if cards else before
+        if text != before:
+            _write(path, text)
+            changed.append(path)
+    return changed

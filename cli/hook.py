@@ -39,6 +39,7 @@ def hook(
         typer.Option(help=f"Log file; repeat for more. Default: {DEFAULT}"),
     ] = None,
     proc: Annotated[str, typer.Option(help="Where processes are.", hidden=True)] = "/proc",
+    dev: Annotated[str, typer.Option(help="Where device nodes are.", hidden=True)] = "/dev",
     policy: Annotated[str, typer.Option(help="What containers may ask for here.")] = permit.PATH,
 ) -> None:
     """Register (or at poststop remove) the container whose OCI state is on stdin."""
@@ -50,6 +51,7 @@ def hook(
             root=root,
             lock=lock,
             proc=proc,
+            dev=dev,
             policy=policy,
         )
     )

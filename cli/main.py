@@ -48,6 +48,10 @@ PANELS = {
             "Register the runtime with Docker, containerd, Podman and CRI-O.",
         ),
         "cdi": ("pycgpu.cli.cdi", "Write a CDI specification of this host's cards."),
+        "device-nodes": (
+            "pycgpu.cli.device_nodes",
+            "Make the driver's device nodes and their links.",
+        ),
         "spark-setup": (
             "pycgpu.cli.spark_setup",
             "Write what Spark's executors need on this host.",

@@ -3,6 +3,7 @@
  * /proc/driver/nvidia as tools read it, and /proc/driver/nvidia-sim with the
  * simulation's own counters, which the real driver does not have.
  */
+#include <linux/moduleparam.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
@@ -11,6 +12,11 @@
 #include "nvsim.h"
 
 static struct proc_dir_entry *root, *sim;
+
+/* The driver's own default is 1; by 0 NVIDIA's programs leave /dev to the tests. */
+static uint modify_device_files;
+module_param(modify_device_files, uint, 0444);
+MODULE_PARM_DESC(modify_device_files, "as NVreg_ModifyDeviceFiles");
 
 static int version_show(struct seq_file *m, void *v)
 {
@@ -21,8 +27,9 @@ static int version_show(struct seq_file *m, void *v)
 
 static int params_show(struct seq_file *m, void *v)
 {
-	seq_puts(m, "ResmanDebugLevel: 4294967295\nRmLogonRC: 1\nModifyDeviceFiles: 0\n"
-		    "DeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n"
+	seq_puts(m, "ResmanDebugLevel: 4294967295\nRmLogonRC: 1\n");
+	seq_printf(m, "ModifyDeviceFiles: %u\n", modify_device_files);
+	seq_puts(m, "DeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n"
 		    "InitializeSystemMemoryAllocations: 1\nUsePageAttributeTable: 4294967295\n"
 		    "EnableMSI: 1\nEnablePCIeGen3: 0\nMemoryPoolSize: 0\nKMallocHeapMaxSize: 0\n"
 		    "EnableGpuFirmware: 18\nEnableResizableBar: 0\nRegistryDwords: \"\"\n"

@@ -26,7 +26,7 @@ from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.request.size import is_number
-from pycgpu.tree import procfs
+from pycgpu.tree import device_nodes, procfs
 from pycgpu.tree.lock import Admission
 
 _NR_PIDFD_GETFD = 438
@@ -82,6 +82,7 @@ def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
     found = allowed.bounded(admission.admit(request, procfs.read_cards(root)))
     if isinstance(found, Refusal):
         raise CgpuError(found.reason)
+    device_nodes.ensure(card.index for card in found.cards)
     return found
 
 

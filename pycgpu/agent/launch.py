@@ -17,7 +17,7 @@ from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
-from pycgpu.tree import procfs
+from pycgpu.tree import device_nodes, procfs
 
 _START_S = 60
 _PATIENCE_S = 1.0
@@ -136,6 +136,7 @@ def _admitted(request: Request, allowed: permit.Permit) -> Grant:
         raise LaunchError(found.reason)
     for note in found.notes:
         print(f"cgpu: {note}", file=sys.stderr)
+    device_nodes.ensure(card.index for card in found.cards)
     return found
 
 

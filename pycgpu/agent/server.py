@@ -31,7 +31,7 @@ from typing import Any
 
 from pycgpu.agent import door, filter, node_server, tree
 from pycgpu.errors import CgpuError
-from pycgpu.tree import cards, lock, procfs
+from pycgpu.tree import cards, device_nodes, lock, procfs
 
 log = logging.getLogger("cgpud")
 
@@ -358,6 +358,9 @@ def _be_the_agent(force_branch: bool, idle_s: float | None, ready: Callable[[], 
     # Every thread that starts from here on leaves them to the wait below, so none is lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
+        if minors := device_nodes.minors():
+            for failed in device_nodes.ensure(minors):
+                log.warning("containers may lose a device at a daemon-reload: %s", failed)
         door.start(force_branch)
         try:
             _serve(idle_s, ready)

@@ -221,6 +221,8 @@ def files(options: Options, host: Host) -> list[Step]:
         parameters = f"options cgpu_km ungranted={options.ungranted}\n"
         steps.append(write_file(MODULES_LOAD, "cgpu_km\n", host.prefix))
         steps.append(write_file(MODPROBE, parameters, host.prefix))
+    if (host.prefix / service.RULES_D).parent.parent.is_dir():
+        steps.append(write_file(service.RULES_D, service.rules(options.cgpu), host.prefix))
     for unit in units(options, host):
         text = service.text(unit, options.cgpu)
         steps.append(write_file(f"{UNITS}/{unit}", text, host.prefix))

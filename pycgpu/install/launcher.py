@@ -50,18 +50,20 @@ def runtime_program(
     hook: Sequence[str],
     runtimes: Sequence[str],
     root: str | None = None,
+    **places: str,
 ) -> str:
     """
     Return the runtime's program.
 
     Args:
         interpreter, package: as of :func:`hook_program`.
-        hook, runtimes, root: as of :func:`pycgpu.oci.runtime.main`.
+        hook, runtimes, root, places (dev, proc): as of :func:`pycgpu.oci.runtime.main`.
     """
+    elsewhere = "".join(f", {name}={path!r}" for name, path in places.items())
     code = (
         f"import sys; sys.path.append({package!r}); from pycgpu.oci.runtime import main;"
         f" sys.exit(main(sys.argv[2:], own=sys.argv[1], hook={tuple(hook)!r},"
-        f" runtimes={tuple(runtimes)!r}, root={root!r}))"
+        f" runtimes={tuple(runtimes)!r}, root={root!r}{elsewhere}))"
     )
     paths = " ".join(shlex.quote(path) for path in runtime.candidates(tuple(runtimes)))
     return f"""\

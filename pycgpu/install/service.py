@@ -27,6 +27,8 @@ ExecStart=/sbin/modprobe cgpu_km
 ExecStart=-/sbin/modprobe cgpu_rm
 # /etc/cgpu/cards.toml, which the module has forgotten.
 ExecStartPost=-{cgpu} cards --apply
+# After a boot without X nobody has made the driver's nodes.
+ExecStartPost=-{cgpu} device-nodes
 
 [Install]
 WantedBy=multi-user.target
@@ -86,10 +88,25 @@ Nice=-10
 [Install]
 WantedBy=multi-user.target
 """
+_RULES = """\
+# cgpu: NVIDIA's devices are of no class, so udev itself makes neither nodes of them nor links in
+# /dev/char, by which systemd knows the devices of a container.
+ACTION=="add", SUBSYSTEM=="module", KERNEL=="nvidia|nvidia_uvm", RUN+="{cgpu} device-nodes"
+ACTION=="bind", SUBSYSTEM=="pci", DRIVER=="nvidia", RUN+="{cgpu} device-nodes"
+"""
 _TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT, USAGE: _USAGE}
 
 #: Services whose programs are the package's own: they hold its files, and events of the tree.
 OWN = (EXPORTER, USAGE, AGENT)
+
+
+#: What udev does when the driver comes.
+RULES_D = "etc/udev/rules.d/70-cgpu.rules"
+
+
+def rules(cgpu: str) -> str:
+    """Return udev's rules; *cgpu* is the program that they start."""
+    return _RULES.format(cgpu=cgpu)
 
 
 def text(unit: str, cgpu: str) -> str:

@@ -128,7 +128,6 @@ class Claims:
                 settings,
                 self.place.hook,
                 libraries=self.place.libraries,
-                dev=f"{self.place.prefix.rstrip('/')}/dev",
             )
         )
         path = self._file(uid)

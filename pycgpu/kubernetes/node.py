@@ -403,7 +403,6 @@ class Node:
                 self.place.hook,
                 pod=entry.uid,
                 libraries=self.place.libraries,
-                dev=f"{self.place.prefix.rstrip('/')}/dev",
             )
         )
         path = self._cdi_file(entry)

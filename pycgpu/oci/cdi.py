@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..dialects.value import CDI_CARD
 from ..errors import CgpuError
@@ -43,7 +44,6 @@ def specification(
     hook: Sequence[str],
     *,
     libraries: Iterable[str] = (),
-    dev: str = "/dev",
 ) -> dict[str, object]:
     """
     Return the CDI specification of *cards*, each by index and by UUID, and ``all``.
@@ -70,7 +70,7 @@ def specification(
         "cdiVersion": VERSION,
         "kind": KIND,
         "devices": devices,
-        "containerEdits": _common(hook, libraries, dev),
+        "containerEdits": _common(hook, libraries),
     }
 
 
@@ -82,7 +82,6 @@ def of_container(
     *,
     pod: str,
     libraries: Iterable[str] = (),
-    dev: str = "/dev",
 ) -> dict[str, object]:
     """
     Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
@@ -103,7 +102,7 @@ def of_container(
         "cdiVersion": VERSION,
         "kind": CONTAINER_KIND,
         "devices": [{"name": name, "containerEdits": edits}],
-        "containerEdits": _common((*hook, FOR_POD, pod, *given), libraries, dev),
+        "containerEdits": _common((*hook, FOR_POD, pod, *given), libraries),
     }
 
 
@@ -122,7 +121,6 @@ def of_claim(
     hook: Sequence[str],
     *,
     libraries: Iterable[str] = (),
-    dev: str = "/dev",
 ) -> dict[str, object]:
     """
     Return the CDI specification of a claim's *devices*, :data:`CLAIM_KIND` by name.
@@ -133,7 +131,7 @@ def of_claim(
     """
     cards = list({card.index: card for card in devices.values()}.values())
     shared = () if tenant is None else (TENANT, tenant)
-    edits = _common((*hook, *shared, *_given(cards, settings)), libraries, dev)
+    edits = _common((*hook, *shared, *_given(cards, settings)), libraries)
     edits["env"] = _visible(cards)
     return {
         "cdiVersion": VERSION,
@@ -163,14 +161,11 @@ def _given(cards: Iterable[Card], settings: Mapping[str, str]) -> list[str]:
     return [word for key, value in every.items() for word in (GIVEN, f"{key}={value}")]
 
 
-def _common(hook: Sequence[str], libraries: Iterable[str], dev: str) -> dict[str, object]:
+def _common(hook: Sequence[str], libraries: Iterable[str]) -> dict[str, object]:
     name = os.path.basename(hook[0])
     common: dict[str, object] = {
-        "deviceNodes": [
-            {"path": path}
-            for path in CONTROL_DEVICES
-            if os.path.exists(dev + path.removeprefix("/dev"))
-        ],
+        # Also where one is missing now: the engine then says so, and not CUDA later.
+        "deviceNodes": [{"path": path} for path in CONTROL_DEVICES],
         "hooks": [
             {"hookName": stage, "path": hook[0], "args": [name, *hook[1:], stage]}
             for stage in ("createRuntime", "poststop")
@@ -204,6 +199,24 @@ def driver_libraries(cache: str) -> list[str]:
         if arrow and "x86-64" in name and name.startswith(_LIBRARIES):
             found.add(path)
     return sorted(found)
+
+
+class Written(NamedTuple):
+    """How a specification of all cards was written: the hook's program, and with libraries."""
+
+    hook: str
+    libraries: bool
+
+
+def written(text: str) -> Written | None:
+    """Return how the specification *text* was written; None if it is not of our cards."""
+    try:
+        found = json.loads(text)
+        edits = found["containerEdits"]
+        ours = found["kind"] == KIND
+        return Written(str(edits["hooks"][0]["path"]), bool(edits.get("mounts"))) if ours else None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def render(specification: dict[str, object]) -> str:

@@ -21,7 +21,7 @@ import sys
 from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
-from ..tree import hierarchy, procfs
+from ..tree import device_nodes, hierarchy, procfs
 from ..tree.lock import LOCK, Admission
 from . import json_text, mark, nodes
 from .bundle import (
@@ -56,6 +56,7 @@ def run(
     root: str | None = None,
     lock: str = LOCK,
     proc: str = "/proc",
+    dev: str = "/dev",
     policy: str = permit.PATH,
     shared: str | None = None,
     tenants: str | None = None,
@@ -69,6 +70,7 @@ def run(
         state_text: the OCI state, JSON. runc calls the status before start ``creating``,
             crun ``created``; at poststop pid is absent or 0.
         root: the tree, or None for the door that is open.
+        dev: where the device nodes are; those that lack are made.
         policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
         shared: the tenant that this container is of, with others; its cgroup is in *tenants*, or
             where such cgroups are.
@@ -87,7 +89,7 @@ def run(
             if shared is not None:
                 return _leave(shared, log, root, lock, tenants)
             return _remove(state, log, root)
-        return _register(state, log, root, lock, proc, policy, shared, tenants, seccomp)
+        return _register(state, log, root, lock, proc, dev, policy, shared, tenants, seccomp)
     except CgpuError as error:
         reason = str(error)
     except OSError as error:
@@ -124,6 +126,7 @@ def _register(
     root: str | None,
     lock: str,
     proc: str,
+    dev: str,
     policy: str,
     shared: str | None,
     tenants: str | None,
@@ -163,7 +166,7 @@ def _register(
             from . import tenant
 
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
-        result = allowed.bounded(_decide(request, root, shared))
+        result = allowed.bounded(_decide(request, root, shared, dev, proc))
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
         if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
             result = Refusal((_WITHOUT_BRIDGE,))
@@ -178,6 +181,10 @@ def _register(
             return _fail(log, container_id, "refused", result.reason)
         for note in result.notes:
             log.line("WARN", container_id, note)
+        for failed in device_nodes.ensure(
+            [card.index for card in result.cards], dev=dev, proc=proc
+        ):
+            log.line("WARN", container_id, f"may lose a device at a daemon-reload: {failed}")
         if unenforced:
             log.line("WARN", container_id, _WITHOUT_BRIDGE)
             log.say(_WITHOUT_BRIDGE)
@@ -265,8 +272,10 @@ def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
     )
 
 
-def _decide(request: Request, root: str, shared: str | None) -> Grant | Refusal:
-    cards = procfs.find_cards(root)
+def _decide(
+    request: Request, root: str, shared: str | None, dev: str, proc: str
+) -> Grant | Refusal:
+    cards = device_nodes.find_cards(root, dev=dev, proc=proc)
     try:
         if admission.choosable(request, cards):
             request = admission.choose(request, procfs.read_cards(root))
@@ -376,7 +385,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run as ``cgpu-hook``; see :data:`USAGE`. --set and --pod are read where the bundle is."""
     args = list(sys.argv[1:] if argv is None else argv)
     options: dict[str, list[str]] = {
-        name: [] for name in ("--root", "--lock", "--log", "--proc", "--policy", *_ELSEWHERE)
+        name: []
+        for name in ("--root", "--lock", "--log", "--proc", "--dev", "--policy", *_ELSEWHERE)
     }
     stage = None
     while args:
@@ -396,6 +406,7 @@ def main(argv: list[str] | None = None) -> int:
         root=options["--root"][-1] if options["--root"] else None,
         lock=(options["--lock"] or [LOCK])[-1],
         proc=(options["--proc"] or ["/proc"])[-1],
+        dev=(options["--dev"] or ["/dev"])[-1],
         policy=(options["--policy"] or [permit.PATH])[-1],
         shared=options[TENANT][-1] if options[TENANT] else None,
     )

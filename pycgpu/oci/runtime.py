@@ -106,6 +106,7 @@ def prepare(
     root: str | None = None,
     seccomp: str = rules.PATH,
     dev: str = "/dev",
+    proc: str = "/proc",
     sysfs: str = "/sys",
     policy: str | None = None,
 ) -> bool:
@@ -115,13 +116,15 @@ def prepare(
     Args:
         hook: the hook's program and its options, before the stage.
         root: the tree, or None for the door that is open.
-        dev: where the device nodes are.
+        dev: where the device nodes are; those that lack are made.
+        proc: what the kernel says of drivers.
         sysfs: what the kernel says of devices.
         policy: what containers may ask for here, or None for the node's own.
 
     Raises:
         HookError: config.json cannot be read or replaced, the user door lacks its rules, or crun
             would have hooks write to a file that the container names.
+        CgpuError: a device node is missing and cannot be made.
     """
     from ..request import permit
     from .bundle import (
@@ -145,15 +148,15 @@ def prepare(
         return False
     check_hook_output(config)
     from ..request import admission
-    from ..tree import procfs
+    from ..tree import device_nodes, procfs
     from . import bars, nodes
 
     add_hook(config, hook)
-    nodes.take_out(config)
+    nodes.take_out(config, proc)
     bars.mask(config, sysfs)
     try:
         root = root or procfs.find_root()
-        cards = procfs.find_cards(root)
+        cards = device_nodes.find_cards(root, dev=dev, proc=proc)
         if admission.choosable(request, cards):
             request = admission.choose(request, procfs.read_cards(root))
         chosen = [card for card, _ in admission.bind(request, cards)]
@@ -161,6 +164,8 @@ def prepare(
         # The hook meets the same and says so.
         save_config(bundle, config)
         return True
+    # Before systemd has made the container's unit, which names devices by their links.
+    device_nodes.ensure([card.index for card in chosen], dev=dev, proc=proc)
     add_devices(config, [card.index for card in chosen], dev)
     show_cards(config, [card.uuid or str(card.index) for card in chosen])
     leave_out(config)
@@ -393,6 +398,8 @@ def main(
     root: str | None = None,
     own: str | None = None,
     behind: str = BEHIND,
+    dev: str = "/dev",
+    proc: str = "/proc",
 ) -> int:
     """Prepare the bundle if there is one, and become the next runtime; returns only to fail."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -403,7 +410,9 @@ def main(
         if os.path.dirname(own) == behind:
             runtime, environment = hand_on(bundle, runtimes, own, behind)
         else:
-            prepared = bundle is not None and prepare(bundle, hook=hook, root=root)
+            prepared = bundle is not None and prepare(
+                bundle, hook=hook, root=root, dev=dev, proc=proc
+            )
             runtime = find_runtime(runtimes, own=own)
             if prepared and os.path.basename(runtime).startswith(TOOLKIT):
                 environment = step_behind(own, behind)

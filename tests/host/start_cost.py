@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pycgpu.install.launcher import hook_program, runtime_program
+from tests.host.devices import make_devices
 from tests.host.tree import add_container, make_tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,13 +52,14 @@ def main(runs: int) -> None:
                 add_container(root, card, f"{card}{number}" + "a" * 62, memsize="1048576")
         (base / "proc" / "7").mkdir(parents=True)
         (base / "proc" / "7" / "status").write_text("NSpid:\t7\t1\n")
-        options = [f"--{name}={base / name}".split("=") for name in ("lock", "log", "proc")]
+        devices = make_devices(base, cards=8)
+        options = [f"--{name}={base / name}".split("=") for name in ("lock", "log", "proc", "dev")]
         words = ["--root", str(root), *(word for pair in options for word in pair)]
         python = os.path.realpath(sys.executable), str(REPOSITORY)
         hook = program(base / "cgpu-hook", hook_program(*python, words))
         runtime = program(
             base / "cgpu-container-runtime",
-            runtime_program(*python, (str(hook),), ("/bin/true",), str(root)),
+            runtime_program(*python, (str(hook),), ("/bin/true",), str(root), **devices),
         )
         env = ["PATH=/bin", *(f"V{number}=x" for number in range(40))]
         cards = ":".join(f"PGPU={card},MEM=276,WEIGHT=10" for card in range(3))

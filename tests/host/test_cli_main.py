@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from pycgpu.cli import cdi
 from pycgpu.cli.main import COMMANDS
+from pycgpu.oci.cdi import FILE
 
+from .devices import make_devices
 from .tree import make_tree
 
 
@@ -128,9 +131,33 @@ def test_without_an_engine_install_runtime_says_so(tmp_path: Path) -> None:
 def test_cdi_writes_a_specification(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "cgpu_km", cards=2)
     output = tmp_path / "cdi" / "cgpu.json"
-    assert cgpu("cdi", "--root", str(root), "-o", str(output)).returncode == 0
+    host = ("--prefix", str(tmp_path))
+    refused = cgpu("cdi", "--root", str(root), "-o", str(output), *host)
+    assert (refused.returncode, output.exists()) == (1, False)
+    assert "dev/nvidiactl is missing" in refused.stderr
+    make_devices(tmp_path)
+    assert cgpu("cdi", "--root", str(root), "-o", str(output), *host).returncode == 0
     assert len(json.loads(output.read_text())["devices"]) == 5
-    assert cgpu("cdi", "--root", str(root), "-o", "-").stdout == output.read_text()
+    assert cgpu("cdi", "--root", str(root), "-o", "-", *host).stdout == output.read_text()
+
+
+def test_cdi_is_written_anew_with_a_card_that_comes(tmp_path: Path) -> None:
+    output = tmp_path / "cdi" / FILE
+    output.parent.mkdir()
+    other = tmp_path / "other" / FILE
+    other.parent.mkdir()
+    other.write_text('{"kind": "nvidia.com/gpu"}')
+    places = (str(output.parent), str(other.parent), str(tmp_path / "none"))
+    one, two = (make_tree(tmp_path / f"tree{n}", cards=n) for n in (1, 2))
+    host = ("--prefix", str(tmp_path), "--no-libraries", "--hook", "/opt/hook")
+    make_devices(tmp_path)
+    assert cgpu("cdi", "--root", str(one), "-o", str(output), *host).returncode == 0
+    assert cdi.renew(str(one), places) == []
+    assert cdi.renew(str(two), places) == [output]
+    found = json.loads(output.read_text())
+    assert [device["name"] for device in found["devices"]][2::2] == ["1", "all"]
+    assert found["containerEdits"]["hooks"][0]["path"] == "/opt/hook"
+    assert "mounts" not in found["containerEdits"]
 
 
 def test_what_is_written_under_a_strict_umask_is_for_all_to_read(tmp_path: Path) -> None:
@@ -156,7 +183,7 @@ def test_the_hook_by_hand(tmp_path: Path) -> None:
     (tmp_path / "proc" / "7").mkdir(parents=True)
     (tmp_path / "proc" / "7" / "status").write_text("NSpid:\t7\t1\n")
     options = ["--root", str(root), "--lock", str(tmp_path / "lock"), "--log", str(tmp_path / "l")]
-    options += ["--proc", str(tmp_path / "proc")]
+    options += ["--proc", str(tmp_path / "proc"), "--dev", make_devices(tmp_path)["dev"]]
     result = cgpu("hook", "createRuntime", *options, stdin=json.dumps(state))
     assert (result.returncode, result.stderr) == (0, "")
     assert (root / "inst_ctl").read_text() == "create c1 pid=7 gpu=0,mem=1073741824\n"

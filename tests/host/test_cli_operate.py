@@ -17,9 +17,10 @@ import pytest
 from pycgpu.cli import main
 from pycgpu.errors import CgpuError
 from pycgpu.install import doctor
-from pycgpu.tree import change, events, names, procfs
+from pycgpu.tree import change, device_nodes, events, names, procfs
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
+from tests.host.devices import make_devices
 from tests.host.nvml import make_library
 
 HEX = "0123456789abcdef" * 4
@@ -281,14 +282,14 @@ def host(tmp_path: Path, tree: CoreTree) -> Path:
         "etc/modules-load.d/cgpu.conf": "cgpu_km\n",
         "etc/docker/daemon.json": '{"runtimes": {"cgpu": {"path":'
         ' "/usr/lib/cgpu/cgpu-container-runtime"}}}',
-        "dev/nvidia0": "",
-        "dev/nvidia1": "",
-        "dev/nvidiactl": "",
+        "proc/driver/nvidia/gpus/0000:01:00.0/information": "Device Minor: \t 0\n",
+        "proc/driver/nvidia/gpus/0000:02:00.0/information": "Device Minor: \t 1\n",
     }.items():
         (prefix / path).parent.mkdir(parents=True, exist_ok=True)
         (prefix / path).write_text(text)
     tree = CoreTree(tree.root, [(GIB, 0)] * 2, features=("MEMORY", "SLICES", "GATE"))
     tree.root.rename(prefix / "proc/cgpu_km")
+    device_nodes.ensure([0, 1], **make_devices(prefix, cards=2))
     return prefix
 
 
@@ -310,6 +311,10 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/driver/nvidia/version", "Module  550.144.03  R", "driver", "warn", "550.163.01"),
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
+        ("dev/nvidia-uvm", None, "devices", "warn", "cgpu device-nodes"),
+        ("dev/nvidia1", None, "devices", "warn", "cgpu device-nodes"),
+        ("proc/devices", "Character devices:\n9 nvidia-uvm\n", "devices", "warn", "device-nodes"),
+        ("dev/char/1:5", None, "devices", "warn", "cgpu device-nodes"),
         ("lib/modules/6.1.0/build/Makefile", None, "kernel", "warn", "linux-headers-6.1.0"),
         ("proc/sys/kernel/ftrace_enabled", "0\n", "kernel", "warn", "kernel.ftrace_enabled=1"),
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),

@@ -227,6 +227,7 @@ def test_every_text_that_troubleshooting_explains_is_one_that_is_printed() -> No
         "CUDA_ERROR_OUT_OF_MEMORY",
         "NV_ERR_NOT_SUPPORTED",
         "Failed to initialize NVML: Insufficient Permissions",
+        "Operation not permitted",
     }
     for row in set(rows) - foreign:
         pieces = [piece.strip(" ,:;(") for piece in row.split("…")]

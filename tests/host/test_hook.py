@@ -25,6 +25,7 @@ from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog, shown
 from pycgpu.request.model import MIB
 from pycgpu.tree import lock
 
+from .devices import make_devices
 from .tree import add_container, make_tree, memory, put
 
 CID = "4f" * 32
@@ -37,7 +38,10 @@ CGROUP1 = (
     "31 24 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
     "32 24 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
 )
-DEVICES = "Character devices:\n195 nvidia\n226 drm\n240 nvidia-caps\n\nBlock devices:\n  8 sd\n"
+DEVICES = (
+    "Character devices:\n  1 nvidia-uvm\n195 nvidia\n226 drm\n240 nvidia-caps\n\n"
+    "Block devices:\n  8 sd\n"
+)
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -51,7 +55,7 @@ class Engine:
         self.lock = directory / "run" / "lock"
         self.proc = directory / "proc"
         self.process("NSpid:\t4711\t1\n")
-        (self.proc / "devices").write_text(DEVICES)
+        self.dev = make_devices(directory, listed=DEVICES)["dev"]
         (directory / "bundle").mkdir()
 
     def call(
@@ -73,6 +77,7 @@ class Engine:
             root=str(self.root),
             lock=str(self.lock),
             proc=str(self.proc),
+            dev=self.dev,
             policy=str(self.directory / "policy.toml"),
         )
 
@@ -109,6 +114,26 @@ def test_a_request_becomes_one_write(engine: Any) -> None:
     assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=2") == 0
     assert engine.written == f"create {CID} pid=4711 gpu=2,mem=4294967296\n"
     assert "granted card 2: 4096 MiB" in engine.log.read_text()
+
+
+def test_a_container_whose_cuda_could_not_start_is_refused_with_the_reason(engine: Any) -> None:
+    (Path(engine.dev) / "nvidia-uvm").unlink()
+    (engine.proc / "devices").write_text(DEVICES.replace("  1 nvidia-uvm\n", ""))
+    assert engine.call("CGPU_MEM=4GiB") == 1
+    assert engine.written == ""
+    assert "dev/nvidia-uvm is missing, without which CUDA cannot start" in engine.log.read_text()
+
+
+def test_a_device_that_a_reload_of_systemd_takes_is_told(engine: Any) -> None:
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    assert (Path(engine.dev) / "char/1:5").resolve() == Path("/dev/zero")
+    assert "daemon-reload" not in engine.log.read_text()
+    for link in (Path(engine.dev) / "char").iterdir():
+        link.unlink()
+    (Path(engine.dev) / "char").rmdir()
+    (Path(engine.dev) / "char").write_text("")
+    assert engine.call("CGPU_MEM=4GiB", "CGPU_GPU=0") == 0
+    assert "may lose a device at a daemon-reload: " in engine.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -267,6 +292,7 @@ def test_under_the_user_door_only_whose_calls_are_heard_of_is_registered(
         root=str(engine.directory / "tree.sock"),
         lock=str(engine.lock),
         proc=str(engine.proc),
+        dev=engine.dev,
         policy=str(engine.directory / "policy.toml"),
         seccomp=str(published),
     )
@@ -717,6 +743,8 @@ def launch(engine: Any, *args: Any, env: Any = ()) -> Any:
             str(engine.log),
             "--proc",
             str(engine.proc),
+            "--dev",
+            engine.dev,
             *args,
         ],
         input=json.dumps(engine.state()).encode(),
@@ -913,6 +941,7 @@ def share(engine: Engine, stage: str = "createRuntime", **options: Any) -> int:
         root=str(engine.root),
         lock=str(engine.lock),
         proc=str(engine.proc),
+        dev=engine.dev,
         policy=str(engine.directory / "policy.toml"),
         shared="claim-a",
         tenants=str(engine.directory / "tenants"),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pycgpu.install.launcher import hook_program, runtime_program
+from tests.host.devices import make_devices
 from tests.host.tree import make_tree
 
 REPOSITORY = str(Path(__file__).resolve().parents[2])
@@ -156,11 +157,12 @@ def asking(tmp_path: Path) -> Any:
 
 def test_the_hooks_program_of_0_1_0_still_registers_a_container(asking: Any) -> None:
     root, log = make_tree(asking / "tree"), asking / "hook.log"
+    make_devices(asking)
     (asking / "proc/7").mkdir(parents=True)
     (asking / "proc/7/status").write_text("NSpid:\t7\t1\n")
     text = HOOK_0_1_0.replace("PYTHON", str(plain(asking))).replace("PACKAGE", REPOSITORY)
     hook = executable(asking / "hook", text.replace("/var/log/cgpu-prestart-hook.log", str(log)))
-    words = [f"--{name}={asking / name}".split("=") for name in ("lock", "proc")]
+    words = [f"--{name}={asking / name}".split("=") for name in ("lock", "proc", "dev")]
     subprocess.run(
         [hook, "--root", root, *(word for pair in words for word in pair), "createRuntime"],
         input=json.dumps({"id": "f" * 64, "pid": 7, "status": "creating", "bundle": str(asking)}),

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycgpu.errors import HookError
+from pycgpu.errors import CgpuError, HookError
 from pycgpu.oci import runtime
 from pycgpu.request.model import GIB, Grant
 from pycgpu.tree import procfs
 
+from .devices import make_devices
 from .tree import make_tree, memory, put
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,16 +61,9 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def dev(tmp_path: Path) -> str:
-    """A directory whose nodes are character devices that every machine has."""
-    directory = tmp_path / "dev"
-    directory.mkdir()
-    for number, name in enumerate(("null", "zero", "full", "random", "urandom", "tty")):
-        target = ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3")[number]
-        (directory / target).symlink_to(f"/dev/{name}")
-    # The tools of UVM are handed to no container: the lists below are without them.
-    (directory / "nvidia-uvm-tools").symlink_to("/dev/ptmx")
-    return str(directory)
+def host(tmp_path: Path) -> dict[str, str]:
+    """Where the driver's nodes and numbers are: ``dev`` and ``proc``."""
+    return make_devices(tmp_path)
 
 
 def bundle_of(tmp_path: Path, *env: Any, **fields: Any) -> str:
@@ -93,23 +87,25 @@ def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path: Path, root
     assert os.stat(f"{bundle}/config.json") == before
 
 
-def test_a_container_with_a_request_maps_no_card_by_a_file(tmp_path: Path, root: Any) -> None:
+def test_a_container_with_a_request_maps_no_card_by_a_file(
+    tmp_path: Path, root: Any, host: Any
+) -> None:
     sysfs = tmp_path / "sys"
     card = sysfs / "bus/pci/devices/0000:01:00.0"
     card.mkdir(parents=True)
     (card / "vendor").write_text("0x10de\n")
     (card / "resource1").write_text("")
     for env, masked in (("CGPU_MEM=1G", [str(card / "resource1")]), ("PATH=/bin", None)):
-        _, config = prepared(tmp_path, env, root=root, sysfs=str(sysfs))
+        _, config = prepared(tmp_path, env, root=root, sysfs=str(sysfs), **host)
         assert config.get("linux", {}).get("maskedPaths") == masked
 
 
 def test_a_container_that_wants_one_card_is_shown_the_one_that_is_chosen(
-    tmp_path: Path, root: Any, dev: Any
+    tmp_path: Path, root: Any, host: Any
 ) -> None:
     put(Path(root) / "2", memory=memory(14 * GIB, allocated=GIB))
     env = ("emr.serverless.mgpu.core=30", "emr.serverless.mgpu.memory=1024")
-    _, config = prepared(tmp_path, *env, "NVIDIA_VISIBLE_DEVICES=all", root=root, dev=dev)
+    _, config = prepared(tmp_path, *env, "NVIDIA_VISIBLE_DEVICES=all", root=root, **host)
     paths = [device["path"] for device in config["linux"]["devices"]]
     assert paths == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia2"]
     assert config["process"]["env"][-1] == f"NVIDIA_VISIBLE_DEVICES={procfs.read_uuid(2, root)}"
@@ -129,11 +125,11 @@ def test_a_container_that_wants_one_card_is_shown_the_one_that_is_chosen(
     ],
 )
 def test_no_image_gets_nodes_that_reach_memory_past_the_door(
-    tmp_path: Path, root: Any, dev: Any, images: Any, left: str | None
+    tmp_path: Path, root: Any, host: Any, images: Any, left: str | None
 ) -> None:
     """NVIDIA's toolkit, which is next in line, brings them by these variables."""
     env = ("CGPU_MEM=1GiB", "CGPU_GPU=0", *images)
-    _, config = prepared(tmp_path, *env, root=root, dev=dev)
+    _, config = prepared(tmp_path, *env, root=root, **host)
     found = dict(entry.split("=", 1) for entry in config["process"]["env"])
     assert found.get("NVIDIA_DRIVER_CAPABILITIES") == left
     assert not {"NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_CONFIG_DEVICES"} & found.keys()
@@ -142,17 +138,17 @@ def test_no_image_gets_nodes_that_reach_memory_past_the_door(
 
 @pytest.mark.parametrize("feature", ["GDS", "GDRCOPY", "NVSWITCH", "MOFED", "OF_TOMORROW"])
 def test_no_image_turns_on_a_feature_of_the_toolkits(
-    tmp_path: Path, root: Any, dev: Any, feature: str
+    tmp_path: Path, root: Any, host: Any, feature: str
 ) -> None:
     """Each brings nodes: of the host's network and switches, of drivers that map cards' memory."""
     env = ("CGPU_MEM=1GiB", "CGPU_GPU=0", "NVIDIA_PRODUCT_NAME=CUDA", f"NVIDIA_{feature}=enabled")
-    _, config = prepared(tmp_path, *env, root=root, dev=dev)
+    _, config = prepared(tmp_path, *env, root=root, **host)
     assert f"NVIDIA_{feature}=enabled" not in config["process"]["env"]
     assert "NVIDIA_PRODUCT_NAME=CUDA" in config["process"]["env"]
 
 
 def test_nodes_past_the_limits_that_cdi_has_brought_are_taken_out(
-    tmp_path: Path, root: Any, dev: Any
+    tmp_path: Path, root: Any, host: Any
 ) -> None:
     def node(minor: int) -> dict[str, object]:
         return {"type": "c", "major": 195, "minor": minor}
@@ -161,16 +157,16 @@ def test_nodes_past_the_limits_that_cdi_has_brought_are_taken_out(
     allowed = [{"allow": True, **node(minor), "access": "rwm"} for minor in (0, 254)]
     given = {"devices": devices, "resources": {"devices": allowed}}
     env = ("CGPU_MEM=1GiB", "NVIDIA_VISIBLE_DEVICES=void")
-    _, config = prepared(tmp_path, *env, fields={"linux": given}, root=root, dev=dev)
+    _, config = prepared(tmp_path, *env, fields={"linux": given}, root=root, **host)
     assert devices[0] in config["linux"]["devices"]
     assert "/dev/nvidia-modeset" not in [one["path"] for one in config["linux"]["devices"]]
     assert allowed[0] in config["linux"]["resources"]["devices"]
     assert allowed[1] not in config["linux"]["resources"]["devices"]
 
 
-def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev: Any) -> None:
+def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, host: Any) -> None:
     env = ("PATH=/bin", "CGPU_MEM=1GiB", "CGPU_GPU=2,0", "NVIDIA_VISIBLE_DEVICES=all")
-    changed, config = prepared(tmp_path, *env, root=root, dev=dev)
+    changed, config = prepared(tmp_path, *env, root=root, **host)
     assert changed
     assert config["hooks"] == {
         stage: [{"path": HOOK[0], "args": ["cgpu-hook", stage]}]
@@ -192,7 +188,7 @@ def test_hook_devices_and_visible_cards_are_added(tmp_path: Path, root: Any, dev
 
 
 def test_the_hook_understands_what_the_runtime_leaves_behind(
-    tmp_path: Path, root: Any, dev: Any
+    tmp_path: Path, root: Any, host: Any
 ) -> None:
     _, config = prepared(
         tmp_path,
@@ -200,7 +196,7 @@ def test_the_hook_understands_what_the_runtime_leaves_behind(
         "ALIYUN_COM_GPU_MEM_DEV=15",
         "NVIDIA_VISIBLE_DEVICES=3,1",
         root=root,
-        dev=dev,
+        **host,
     )
     from pycgpu.oci.bundle import request_of
     from pycgpu.request.admission import admit
@@ -212,7 +208,7 @@ def test_the_hook_understands_what_the_runtime_leaves_behind(
     assert [card.index for card in grant.cards] == [3, 1]
 
 
-def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) -> None:
+def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, host: Any) -> None:
     fields: dict[str, Any] = {
         "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]},
         "linux": {
@@ -221,7 +217,7 @@ def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) 
             "seccomp": {"defaultAction": "SCMP_ACT_ERRNO"},
         },
     }
-    _, config = prepared(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0", fields=fields, root=root, dev=dev)
+    _, config = prepared(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0", fields=fields, root=root, **host)
     assert config["hooks"]["prestart"] == fields["hooks"]["prestart"]
     assert config["linux"]["devices"][0] == fields["linux"]["devices"][0]
     assert [d["path"] for d in config["linux"]["devices"]].count("/dev/nvidia0") == 1
@@ -230,13 +226,13 @@ def test_what_engines_have_put_there_stays(tmp_path: Path, root: Any, dev: Any) 
 
 
 def test_what_cdi_has_brought_is_not_asked_of_the_runtime_behind_again(
-    tmp_path: Path, root: Any, dev: Any
+    tmp_path: Path, root: Any, host: Any
 ) -> None:
     """The toolkit's specification says void, and nvidia-container-runtime leaves it alone."""
     card = {"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3}
     void = "NVIDIA_VISIBLE_DEVICES=void"
     _, config = prepared(
-        tmp_path, "CGPU_MEM=1G", void, fields={"linux": {"devices": [card]}}, root=root, dev=dev
+        tmp_path, "CGPU_MEM=1G", void, fields={"linux": {"devices": [card]}}, root=root, **host
     )
     assert config["process"]["env"] == ["CGPU_MEM=1G", void]
     paths = [device["path"] for device in config["linux"]["devices"]]
@@ -244,12 +240,36 @@ def test_what_cdi_has_brought_is_not_asked_of_the_runtime_behind_again(
     assert config["hooks"]["createRuntime"][0]["path"] == HOOK[0]
 
 
+def test_a_container_without_a_node_of_its_cards_is_not_created(
+    tmp_path: Path, root: Any, host: Any
+) -> None:
+    Path(host["dev"], "nvidia-uvm").unlink()
+    Path(host["proc"], "devices").write_text("Character devices:\n195 nvidia\n")
+    bundle = bundle_of(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0")
+    before = Path(bundle, "config.json").read_text()
+    with pytest.raises(CgpuError, match=r"nvidia-uvm is missing.*modprobe nvidia-uvm"):
+        runtime.prepare(bundle, root=root, **host)
+    assert Path(bundle, "config.json").read_text() == before
+
+
+def test_systemd_finds_what_it_is_told_of_the_devices(tmp_path: Path, root: Any, host: Any) -> None:
+    """runc leaves a device out of the unit's DeviceAllow that has no link in /dev/char."""
+    _, config = prepared(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=1", root=root, **host)
+    rules = config["linux"]["resources"]["devices"]
+    assert len(rules) == 3
+    for rule in rules:
+        found = os.stat(f"{host['dev']}/char/{rule['major']}:{rule['minor']}").st_rdev
+        assert found == os.makedev(rule["major"], rule["minor"])
+
+
 @pytest.mark.parametrize("stage", ["createRuntime", "prestart"])
 def test_a_hook_that_hooks_d_has_added_is_not_added_again(
-    tmp_path: Path, root: Any, stage: Any
+    tmp_path: Path, root: Any, host: Any, stage: Any
 ) -> None:
     entry = {"path": "/usr/lib/cgpu/cgpu-hook", "args": ["cgpu-hook", stage]}
-    _, config = prepared(tmp_path, "CGPU_MEM=1G", fields={"hooks": {stage: [entry]}}, root=root)
+    _, config = prepared(
+        tmp_path, "CGPU_MEM=1G", fields={"hooks": {stage: [entry]}}, root=root, **host
+    )
     hooks = config["hooks"]
     assert len([e for s in ("createRuntime", "prestart") for e in hooks.get(s, [])]) == 1
 
@@ -285,10 +305,10 @@ def test_crun_is_not_started_to_write_hooks_words_to_a_file_of_the_tenants_choic
     assert not runtime.prepare(bundle, root=root)
 
 
-def test_mode_and_owner_of_the_config_stay(tmp_path: Path, root: Any) -> None:
+def test_mode_and_owner_of_the_config_stay(tmp_path: Path, root: Any, host: Any) -> None:
     bundle = bundle_of(tmp_path, "CGPU_MEM=1G", "CGPU_GPU=0")
     os.chmod(f"{bundle}/config.json", 0o600)
-    runtime.prepare(bundle, root=root)
+    runtime.prepare(bundle, root=root, **host)
     assert stat.S_IMODE(os.stat(f"{bundle}/config.json").st_mode) == 0o600
     assert os.listdir(bundle) == ["config.json"]
 
@@ -441,7 +461,7 @@ os.execvp("{runc}", ["{runc}", *sys.argv[1:]])
 @pytest.mark.parametrize("runc", ["runc", "crun"])
 @pytest.mark.parametrize("asks", [True, False])
 def test_what_nvidias_runtime_adds_behind_it_is_taken_out_before_runc_starts(
-    tmp_path: Path, root: Any, runc: str, asks: bool
+    tmp_path: Path, root: Any, host: Any, runc: str, asks: bool
 ) -> None:
     toolkit, behind, others = (tmp_path / name for name in ("nvidia", "behind", "bin"))
     for folder in (toolkit, others):
@@ -455,7 +475,8 @@ def test_what_nvidias_runtime_adds_behind_it_is_taken_out_before_runc_starts(
         f"#!{sys.executable} -IS\n"
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
         "from pycgpu.oci.runtime import main\n"
-        f"sys.exit(main(runtimes={tuple(runtimes)!r}, root={root!r}, behind={str(behind)!r}))\n"
+        f"sys.exit(main(runtimes={tuple(runtimes)!r}, root={root!r}, behind={str(behind)!r},"
+        f" **{host!r}))\n"
     )
     for program in (own, *map(Path, runtimes)):
         program.chmod(0o755)

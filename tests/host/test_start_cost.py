@@ -12,6 +12,7 @@ import pytest
 from pycgpu import dialects
 from pycgpu.install.launcher import hook_program
 
+from .devices import make_devices
 from .tree import make_tree
 
 REPOSITORY = Path(__file__).parents[2]
@@ -57,6 +58,7 @@ def test_the_hook_grants_a_share_without_importing_anything_dear(tmp_path: Path)
         (tmp_path / file).write_text("NSpid:\t7\t1\n")
     state = {"id": "f" * 64, "pid": 7, "status": "creating", "bundle": str(tmp_path)}
     words = {"root": root, "lock": tmp_path / "run/lock", "proc": tmp_path / "proc"}
+    words |= {"dev": Path(make_devices(tmp_path)["dev"])}
     words |= {"log": tmp_path / "log", "policy": tmp_path / "none"}
     args = [word for name, path in words.items() for word in (f"--{name}", str(path))]
     hook = tmp_path / "cgpu-hook"

@@ -47,15 +47,15 @@ After=multi-user.target nvidia-persistenced.service
 WorkingDirectory={repository}
 StandardOutput=append:{share}/output
 StandardError=append:{share}/output
-ExecStart={python} -m tests.vm.boot {step} {modules}
+ExecStart={python} -m {program} {step} {modules}
 ExecStopPost=/bin/sh -c 'dmesg >{share}/dmesg; echo "$EXIT_STATUS" >{share}/status; sync; echo o >/proc/sysrq-trigger'
 UNIT
 exec /lib/systemd/systemd --unit=cgpu-test.service
 """  # noqa: E501
 
 
-def command(step: str, sim: Path, modules: Path) -> list[str]:
-    """Return what a VM's process 1 becomes for *step*."""
+def command(step: str, sim: Path, modules: Path, program: str = "tests.vm.boot") -> list[str]:
+    """Return what a VM's process 1 becomes for *step* of *program*."""
     script = _PROLOGUE.format(
         disk=DISK,
         repository=REPOSITORY,
@@ -64,6 +64,7 @@ def command(step: str, sim: Path, modules: Path) -> list[str]:
         sim=sim,
         modules=modules,
         step=step,
+        program=program,
     )
     return ["exec", "/bin/bash", "-c", script]
 

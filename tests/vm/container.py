@@ -57,6 +57,7 @@ class Container:
         args: what its first process runs instead of sleeping.
         environment: of its first process and of :meth:`exec`.
         hooks: OCI hooks, as in ``config.json``.
+        systemd: its cgroup is a unit of systemd's.
     """
 
     #: the program that starts it
@@ -73,6 +74,7 @@ class Container:
         args: Sequence[str] = ("sleep", "1000000"),
         environment: Mapping[str, str] | None = None,
         hooks: Mapping[str, object] | None = None,
+        systemd: bool = False,
     ) -> None:
         self.id = id
         self.bundle = STATE / id
@@ -84,6 +86,7 @@ class Container:
             **(environment or {}),
         }
         self._hooks = dict(hooks or {})
+        self._systemd = systemd
         self._mounts: dict[str, Path] = dict(mounts or {})
         for inside, program in (programs or {}).items():
             self._mounts.update(with_libraries(inside, program))
@@ -150,7 +153,9 @@ class Container:
             ],
             "hooks": self._hooks,
             "linux": {
-                "cgroupsPath": f"/cgpu-test/{self.id}",
+                "cgroupsPath": f"system.slice:test:{self.id}"
+                if self._systemd
+                else f"/cgpu-test/{self.id}",
                 "devices": devices,
                 "resources": {"devices": rules},
                 "namespaces": [
@@ -164,8 +169,9 @@ class Container:
         log = self.bundle / "log"
         with log.open("w") as stream:
             # runc leaves its standard streams to the container: a pipe would never close.
+            options = ["--systemd-cgroup"] if self._systemd else []
             run = subprocess.run(
-                [self.RUNTIME, "run", "--detach", "--bundle", str(self.bundle), self.id],
+                [self.RUNTIME, *options, "run", "--detach", "--bundle", str(self.bundle), self.id],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,

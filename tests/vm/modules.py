@@ -260,14 +260,15 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
             ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
             own), ``bridge`` (for the simulated driver), ``fakepci``, ``hold``, ``rootfs``,
-            ``engines`` (Docker and containerd), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's
+            ``engines`` (Docker and containerd), ``udev`` (and nvidia-modprobe),
+            ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's
             own tools), and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the
             bridge for it, as ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge``, ``fakepci`` and ``hold`` the module.
     """
-    from tests.vm import driver, engines, pypi, release, rootfs, slurm
+    from tests.vm import device_tools, driver, engines, pypi, release, rootfs, slurm
 
     made: dict[str, str] = {}
     for name in dict.fromkeys(wanted):
@@ -287,6 +288,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = fakepci(kernel)
         elif kind == "hold":
             path = hold(kernel)
+        elif kind == "udev":
+            path = device_tools.build()
         elif kind == "engines":
             path = engines.build()
         elif kind in pypi.REQUIREMENTS:

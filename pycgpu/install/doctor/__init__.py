@@ -15,6 +15,7 @@ from ...errors import CgpuError, InstallError
 from .access import exporter, rights
 from .cards import cards, settings
 from .conflicts import conflicts
+from .devices import devices
 from .driver import driver, memory_errors
 from .engines import engines
 from .finding import FAIL, NOTE, OK, WARN, Finding
@@ -69,7 +70,7 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, kernel, module, ungranted, core, hooks, cards, settings),
+            *(driver, devices, kernel, module, ungranted, core, hooks, cards, settings),
             *(memory_errors, engines, conflicts, exporter, rights),
         ),
     )
