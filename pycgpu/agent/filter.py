@@ -58,6 +58,10 @@ UVM_COMMANDS = (
 )
 _MAP_SHARED = 1
 _MAP_ANONYMOUS = 0x20
+#: The i386 entry 90, also called mmap, has its arguments behind a pointer, where no filter looks.
+#: Of a 32-bit entry libseccomp compares no upper half, so that a rule on one holds for every such
+#: call; no call of the native entry has this one in its descriptor.
+_FD_INDEX, _UPPER_HALF, _NO_FD = 4, 0xFFFFFFFF << 32, 0x5A5A5A5A << 32
 
 # machine: (AUDIT_ARCH, ioctl, mmap, seccomp, bit of the x32 entries or 0)
 _MACHINES = {
@@ -119,15 +123,21 @@ def _machine() -> tuple[int, int, int, int, int]:
 
 def program() -> bytes:
     """Return the filter: 8 bytes an instruction (``struct sock_filter``)."""
-    arch, ioctl, mmap, _seccomp, x32 = _machine()
+    arch, ioctl, mmap, seccomp, x32 = _machine()
     p = _Program()
     p.add(_LD_W_ABS, _ARCH)
     p.add(_JEQ_K, arch, None, "closed")
     p.add(_LD_W_ABS, _NR)
     if x32:
         p.add(_JGE_K, x32, "closed")
+    p.add(_JEQ_K, seccomp, "seccomp")
     p.add(_JEQ_K, ioctl, "ioctl")
     p.add(_JEQ_K, mmap, "mmap", "allow")
+
+    # The kernel looks at the low half of the flags alone, and prctl() has none.
+    p.label("seccomp")
+    p.add(_LD_W_ABS, _arg(1))
+    p.add(_JSET_K, _FLAG_NEW_LISTENER, "second", "allow")
 
     p.label("mmap")
     p.add(_LD_W_ABS, _arg(3))
@@ -145,6 +155,8 @@ def program() -> bytes:
     p.add(_RET_K, _RET_ALLOW)
     p.label("notify")
     p.add(_RET_K, _RET_USER_NOTIF)
+    p.label("second")
+    p.add(_RET_K, _RET_ERRNO | errno.EBUSY)
     p.label("closed")
     p.add(_RET_K, _RET_ERRNO | errno.ENOSYS)
     return p.assemble()
@@ -187,8 +199,9 @@ def install(all_threads: bool = False) -> int:
     raise OSError(error, os.strerror(error))
 
 
-def _rule(names: list[str], args: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"names": names, "action": "SCMP_ACT_NOTIFY", "args": args}
+def _rule(names: list[str], index: int, mask: int, value: int) -> dict[str, Any]:
+    test = {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return {"names": names, "action": "SCMP_ACT_NOTIFY", "args": [test]}
 
 
 def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
@@ -197,41 +210,13 @@ def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
 
     The runtime (runc 1.1, crun 1.0 and newer) connects to *listener_path* and passes the listener.
     """
-    rules = [
-        _rule(
-            ["ioctl"],
-            [{"index": 1, "value": 0xFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}],
-        )
-        for number in RM_NUMBERS
-    ]
-    rules += [
-        _rule(
-            ["ioctl"],
-            [
-                {
-                    "index": 1,
-                    "value": 0xFFFFFFFF,
-                    "valueTwo": command,
-                    "op": "SCMP_CMP_MASKED_EQ",
-                }
-            ],
-        )
-        for command in UVM_COMMANDS
-    ]
-    rules.append(
-        _rule(
-            # the entry of other instruction sets, which the agent refuses
-            ["mmap", "mmap2"],
-            [
-                {
-                    "index": 3,
-                    "value": _MAP_SHARED | _MAP_ANONYMOUS,
-                    "valueTwo": _MAP_SHARED,
-                    "op": "SCMP_CMP_MASKED_EQ",
-                }
-            ],
-        )
-    )
+    rules = [_rule(["ioctl"], 1, 0xFF, number) for number in RM_NUMBERS]
+    rules += [_rule(["ioctl"], 1, 0xFFFFFFFF, command) for command in UVM_COMMANDS]
+    # mmap2 is the i386 entry's; the agent refuses what comes by another than the native one.
+    rules.append(_rule(["mmap", "mmap2"], 3, _MAP_SHARED | _MAP_ANONYMOUS, _MAP_SHARED))
+    rules.append(_rule(["mmap"], _FD_INDEX, _UPPER_HALF, _NO_FD))
+    another = _rule(["seccomp"], 1, _FLAG_NEW_LISTENER, _FLAG_NEW_LISTENER)
+    rules.append({**another, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EBUSY})
     native = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]
     return {
         "listenerPath": listener_path,

@@ -42,6 +42,8 @@ STARTS = ("create", "run", "restore")
 _VALUE_OPTIONS = frozenset(
     ("--log", "--log-format", "--log-level", "--root", "--criu", "--rootless", "--cgroup-manager")
 )
+#: What of a system call's argument a 32-bit entry has.
+_LOWER_HALF = 0xFFFFFFFF
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 #: But for graphics and display.
 _ALL = ("compute", "compat32", "utility", "video", "ngx")
@@ -318,30 +320,19 @@ def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str,
 
     There is no 'otherwise' in a profile, but libseccomp tries a mask before those that are part
     of it. So two rules on one bit that all our masks contain cover the rest: the bit is set, or
-    it is not.
+    it is not. One of ours may be one of the two already. Those on an upper half are for 32-bit
+    entries, of which they leave no rest.
     """
     tests = [test for entry in ours if name in entry["names"] for test in entry.get("args", [])]
+    tests = [test for test in tests if test["value"] & _LOWER_HALF]
     common = -1
     for test in tests:
         common &= test["value"] if test["op"] == "SCMP_CMP_MASKED_EQ" else 0
     bit = common & -common
     if not tests or bit <= 0 or len({test["index"] for test in tests}) != 1:
         raise HookError(f"the agent's rules for {name} do not go with the container's profile")
-    return [
-        {
-            **rule,
-            "names": [name],
-            "args": [
-                {
-                    "index": tests[0]["index"],
-                    "value": bit,
-                    "valueTwo": value,
-                    "op": "SCMP_CMP_MASKED_EQ",
-                }
-            ],
-        }
-        for value in (0, bit)
-    ]
+    rest = [{**tests[0], "value": bit, "valueTwo": value} for value in (0, bit)]
+    return [{**rule, "names": [name], "args": [test]} for test in rest if test not in tests]
 
 
 def step_behind(own: str, behind: str = BEHIND) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import errno
 import platform
-import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -14,39 +15,21 @@ from hypothesis import strategies as st
 from pycgpu.agent import filter
 from pycgpu.core import lib
 
-ALLOW, NOTIFY, ENOSYS = 0x7FFF0000, 0x7FC00000, 0x00050000 | errno.ENOSYS
-ARCH, IOCTL, MMAP, _, X32 = filter._MACHINES[platform.machine()]
-I386 = 0x40000003
+from . import bpf
+from .bpf import ALLOW, ERRNO, I386, NOTIFY
+
+ENOSYS, EBUSY = ERRNO | errno.ENOSYS, ERRNO | errno.EBUSY
+NEW_LISTENER = 8
+ARCH, IOCTL, MMAP, SECCOMP, X32 = filter._MACHINES[platform.machine()]
 MAP_SHARED, MAP_PRIVATE, MAP_SHARED_VALIDATE, MAP_FIXED, MAP_ANONYMOUS = 1, 2, 3, 0x10, 0x20
 #: RM_SHARE, RM_UNMAP_MEMORY, RM_BIND_CONTEXT_DMA, RM_UPDATE_DEVICE_MAPPING_INFO: the driver takes
 #: the caller's own clients alone (docs/agent.md), and its answer changes no account.
 PASSED = (53, 79, 89, 94)
-OTHERS = st.integers(0, 0x3FFF).filter(lambda nr: nr not in (IOCTL, MMAP))
+OTHERS = st.integers(0, 0x3FFF).filter(lambda nr: nr not in (IOCTL, MMAP, SECCOMP))
 
 
 def run(nr: int, arguments: tuple[int, ...] = (), arch: int = ARCH) -> int:
-    """What the kernel would answer: the classic BPF machine of linux/filter.h, as far as used."""
-    args = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
-    data = struct.pack("<iIQ6Q", struct.unpack("<i", struct.pack("<I", nr))[0], arch, 0, *args)
-    code = list(struct.iter_unpack("<HBBI", filter.program()))
-    at = value = 0
-    while True:
-        op, yes, no, k = code[at]
-        at += 1
-        if op == 0x20:
-            value = struct.unpack_from("<I", data, k)[0]
-        elif op == 0x54:
-            value &= k
-        elif op == 0x15:
-            at += yes if value == k else no
-        elif op == 0x35:
-            at += yes if value >= k else no
-        elif op == 0x45:
-            at += yes if value & k else no
-        elif op == 0x06:
-            return int(k)
-        else:
-            raise AssertionError(f"instruction {op:#x} is not of the filter")
+    return bpf.run(filter.program(), nr, arguments, arch)
 
 
 @given(st.sampled_from(filter.RM_NUMBERS), st.integers(0, (1 << 64) - 1))
@@ -111,19 +94,53 @@ def test_x32_entries_are_closed(nr: int) -> None:
     assert run(X32 | nr) == ENOSYS
 
 
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1))
+def test_another_listener_is_refused_whatever_else_the_flags_say(operation: int, rest: int) -> None:
+    assert run(SECCOMP, (operation, rest | NEW_LISTENER)) == EBUSY
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_a_filter_without_a_listener_is_a_programs_own_affair(rest: int) -> None:
+    assert run(SECCOMP, (1, rest & ~NEW_LISTENER)) == ALLOW
+
+
+def test_who_is_under_the_filter_gets_no_listener_though_the_first_is_closed() -> None:
+    """By the kernel; it refuses a second one only as long as the first is open."""
+    program = """
+import ctypes, os
+from pycgpu.agent import filter
+os.close(filter.install())
+try:
+    filter.install()
+except OSError as error:
+    print(error.errno)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{errno.EBUSY}\n"
+
+
 def test_the_oci_rules_name_the_same_calls() -> None:
     fragment = filter.oci_fragment("/run/cgpu/seccomp.sock", "here")
-    values = [rule["args"][0]["valueTwo"] for rule in fragment["syscalls"]]
-    assert values == [*filter.RM_NUMBERS, *filter.UVM_COMMANDS, MAP_SHARED]
-    assert {rule["action"] for rule in fragment["syscalls"]} == {"SCMP_ACT_NOTIFY"}
-    assert fragment["listenerPath"] == "/run/cgpu/seccomp.sock"
-
-
-def test_the_entry_of_another_instruction_set_is_notified_too() -> None:
-    """An OCI profile lets the i386 calls in, of which mmap2 maps the same files."""
-    mapped = [
-        rule["names"]
-        for rule in filter.oci_fragment("/run/x")["syscalls"]
-        if rule["args"][0]["index"] == 3
+    notified = [rule for rule in fragment["syscalls"] if rule["action"] == "SCMP_ACT_NOTIFY"]
+    values = [rule["args"][0]["valueTwo"] for rule in notified]
+    upper = [rule["names"] for rule in notified if rule["args"][0]["value"] > 0xFFFFFFFF]
+    assert values[:-1] == [*filter.RM_NUMBERS, *filter.UVM_COMMANDS, MAP_SHARED]
+    assert upper == [["mmap"]]
+    assert [rule for rule in fragment["syscalls"] if rule not in notified] == [
+        {
+            "names": ["seccomp"],
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": errno.EBUSY,
+            "args": [
+                {
+                    "index": 1,
+                    "value": NEW_LISTENER,
+                    "valueTwo": NEW_LISTENER,
+                    "op": "SCMP_CMP_MASKED_EQ",
+                }
+            ],
+        }
     ]
-    assert mapped == [["mmap", "mmap2"]]
+    assert fragment["listenerPath"] == "/run/cgpu/seccomp.sock"

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """cgpu-container-runtime: what it adds to a bundle, and that it becomes the runtime behind it."""
 
+import copy
+import errno
 import json
 import os
+import platform
 import stat
 import subprocess
 import sys
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pycgpu.errors import CgpuError, HookError
@@ -18,11 +21,14 @@ from pycgpu.oci import runtime
 from pycgpu.request.model import GIB, Grant
 from pycgpu.tree import procfs
 
+from . import bpf
 from .devices import make_devices
 from .tree import make_tree, memory, put
 
 REPOSITORY = Path(__file__).parents[2]
 HOOK = ("/usr/lib/cgpu/cgpu-hook",)
+#: bit of the x32 entries
+X32 = 0x40000000
 LINUX = {"devices": [], "resources": {"devices": []}}
 
 
@@ -397,6 +403,72 @@ def test_the_agents_own_rules_go_with_an_engines_profile(tmp_path: Path) -> None
     runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
     allowed = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
     assert [rule["names"] for rule in allowed] == [["ioctl"]] * 2 + [["mmap"]] * 2
+
+
+#: As engines write it: an unconditional rule for most calls, and the entries of a 32-bit program.
+ENGINES: dict[str, Any] = {
+    "defaultAction": "SCMP_ACT_ERRNO",
+    "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+    "syscalls": [
+        {
+            "names": ["ioctl", "mmap", "mmap2", "read", "seccomp"],
+            "action": "SCMP_ACT_ALLOW",
+        }
+    ],
+}
+OPEN: dict[str, Any] = {**ENGINES, "defaultAction": "SCMP_ACT_ALLOW", "syscalls": []}
+
+
+@pytest.fixture(params=[ENGINES, OPEN], ids=["engine's", "open"])
+def merged(request: pytest.FixtureRequest, tmp_path: Path) -> bytes:
+    """The filter of a container under runc and crun, of a profile and the agent's rules."""
+    from pycgpu.agent.filter import oci_fragment
+
+    if platform.machine() != "x86_64":
+        pytest.skip("no package: 32-bit entries of this machine")
+    (tmp_path / "seccomp.json").write_text(json.dumps(oci_fragment("/run/cgpu/seccomp.sock")))
+    config: dict[str, Any] = {"linux": {"seccomp": copy.deepcopy(request.param)}}
+    runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
+    return bpf.of_profile(config["linux"]["seccomp"])
+
+
+@pytest.mark.parametrize(("nr", "arch"), [(317, bpf.X86_64), (354, bpf.I386), (X32 | 317, None)])
+@pytest.mark.parametrize("rest", [0, 1, 0xFF << 32])
+def test_in_a_container_another_listener_is_refused(
+    merged: bytes, nr: int, arch: int | None, rest: int
+) -> None:
+    refused = bpf.ERRNO | errno.EBUSY
+    assert bpf.run(merged, nr, (1, 8 | rest), arch or bpf.X86_64) == refused
+    assert bpf.run(merged, nr, (1, rest), arch or bpf.X86_64) == bpf.ALLOW
+
+
+@given(st.lists(st.integers(0, (1 << 32) - 1), min_size=6, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_agent_hears_of_every_mapping_whose_arguments_no_filter_sees(
+    merged: bytes, args: list[int]
+) -> None:
+    """i386's old mmap has one argument, a pointer."""
+    assert bpf.run(merged, 90, tuple(args), bpf.I386) == bpf.NOTIFY
+
+
+@given(st.lists(st.integers(0, (1 << 48) - 1), min_size=6, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_in_a_container_shared_file_mappings_alone_are_heard_of(
+    merged: bytes, args: list[int]
+) -> None:
+    answer = bpf.NOTIFY if args[3] & 0x21 == 1 else bpf.ALLOW
+    # A descriptor is a number of 32 bits, or -1.
+    for fd in (args[4] & 0xFFFFFFFF, (1 << 64) - 1):
+        assert bpf.run(merged, 9, (*args[:4], fd, args[5])) == answer
+    assert bpf.run(merged, 192, tuple(args), bpf.I386) == answer
+
+
+@pytest.mark.parametrize(("nr", "arch"), [(16, bpf.X86_64), (54, bpf.I386), (X32 | 514, None)])
+def test_in_a_container_the_drivers_ioctls_are_heard_of_by_every_entry(
+    merged: bytes, nr: int, arch: int | None
+) -> None:
+    assert bpf.run(merged, nr, (3, 0xC020462A), arch or bpf.X86_64) == bpf.NOTIFY
+    assert bpf.run(merged, nr, (3, 0x5401), arch or bpf.X86_64) == bpf.ALLOW
 
 
 def test_a_container_without_a_profile_gets_one_that_allows_the_rest(tmp_path: Path) -> None:
