@@ -22,8 +22,14 @@ void cgpu_agent_stop(void);
 
 /* One command of inst_ctl. */
 int cgpu_agent_command(const char *text, int length);
-/* Gives a container a seccomp listener, which the agent then owns unless refused. */
+/* Gives a container a seccomp listener, which the agent then owns unless that fails. */
 int cgpu_agent_attach(const char *id, int listener);
+/*
+ * The agent owns a descriptor that came with a message. A listener is kept as long as a process
+ * is under its filter, and all calls get EPERM; `id` is the container that it came for, or "". Any
+ * other file is closed.
+ */
+void cgpu_agent_refuse(const char *id, int fd);
 
 /* `minor` -1 or `id` "" where the node's place has none. */
 int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size);

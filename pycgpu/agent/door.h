@@ -27,7 +27,8 @@
 
 enum {
 	CONTAINERS_MAX = 256,
-	WORKERS = 4, /* of a listener */
+	WORKERS = 4, /* of a listener, at most */
+	SPARE_WORKERS = 64, /* of a container, beside one for each listener */
 	LISTENERS_MAX = 256, /* of a container */
 	FILES_MAX = 4096,
 	SPACES_MAX = 512, /* address spaces that are followed, of a container */
@@ -80,6 +81,7 @@ struct container {
 	struct cgpu_tenant tenant;
 
 	uint32_t workers;        /* threads that use it and are not its keeper; under door.lock */
+	uint32_t strangers;      /* see stranger.c */
 	bool condemned;          /* who holds its files is looked for and killed; under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
@@ -222,10 +224,12 @@ void processes_reap(struct container *c);
 bool processes_died(struct container *c);
 void processes_end(struct container *c);
 /*
- * A duplicate of fd of the process. May wait for as long as the tenant likes, as all that asks
- * for another's descriptors or memory. Return: -errno. Context: no lock.
+ * A duplicate of the driver's file that fd of the process is. May wait for as long as the tenant
+ * likes, as all that asks for another's descriptors or memory. Return: -ENODEV: it is another's
+ * file, -errno. Context: no lock.
  */
-int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd);
+int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
+	      uint32_t *device, uint32_t *minor);
 void process_kill(struct container *c, struct process *p);
 /* All that have used the driver, and whoever holds a file of theirs. */
 void processes_kill(struct container *c, const char *why);
@@ -251,9 +255,24 @@ bool clients_has(const struct container *c, uint32_t pid);
 bool clients_had(const struct container *c, uint32_t pid);
 void clients_end(struct container *c);
 
+/* device.c */
+/*
+ * enum cgpu_device of descriptor `fd` of a thread, whatever its node is called. Waits for nobody.
+ * Return: -ENODEV: another file's, -EBADF: none, -errno: it cannot be seen.
+ */
+int device_behind(int tid, int fd, uint32_t *minor);
+/*
+ * A duplicate of what device_behind() told of, and what it is. Return: -EBADF: it is another's
+ * by now, -errno. Context: no lock.
+ */
+int device_take(struct container *c, int pidfd, int fd, uint32_t *device, uint32_t *minor);
+
+/* stranger.c: closes a file that is not the driver's. Context: no lock. */
+void stranger_close(struct container *c, int fd);
+
 /* files.c */
-/* enum cgpu_device of an open file, -1: not the driver's */
-int device_of(int fd, uint32_t *minor);
+/* What was asked for may be there: it was we who could not look. */
+bool is_shortage(int err);
 /*
  * `exported_by`: the call that made it, which kept a place for it, or NULL.
  * Return: the core's number of the file, which is not forgotten until file_put(), 0: no room.

@@ -62,8 +62,13 @@ def command(text: bytes) -> None:
 
 
 def attach(container_id: str, listener: int) -> None:
-    """Give a container its listener; the agent closes it. OSError ENOENT: no such container."""
+    """Give a container its listener, for good. OSError ENOENT: no such container."""
     _check(lib.cgpu_agent_attach(container_id.encode(), listener), container_id)
+
+
+def refuse(container_id: str, fd: int) -> None:
+    """Take a descriptor for good: a listener whose calls are all refused, anything else closed."""
+    lib.cgpu_agent_refuse(container_id.encode(errors="replace"), fd)
 
 
 def nodes() -> list[Node]:

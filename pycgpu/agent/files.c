@@ -21,9 +21,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,8 +30,6 @@
 #include "door.h"
 
 enum {
-	NVIDIA_MAJOR = 195,
-	NVIDIACTL_MINOR = 255,
 	/* who holds files of a container that was killed is looked for until nobody is found */
 	HOLDERS_LOOKS = 3,
 	HOLDERS_PAUSE_NS = 100000000,
@@ -45,28 +41,6 @@ enum {
 
 /* TFD numbers are shared by all containers for the moment of watching */
 static pthread_mutex_t tfd_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int device_at(uint32_t major, uint32_t minor, uint32_t *minor_out)
-{
-	*minor_out = 0;
-	if (major == NVIDIA_MAJOR) {
-		if (minor == NVIDIACTL_MINOR)
-			return CGPU_DEVICE_CTL;
-		*minor_out = minor;
-		return minor < CGPU_MAX_CARDS ? CGPU_DEVICE_GPU : -1;
-	}
-	/* minor 1 is the tools' device, which has no memory */
-	return door.uvm_major && major == door.uvm_major && !minor ? CGPU_DEVICE_UVM : -1;
-}
-
-int device_of(int fd, uint32_t *minor_out)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
-		return device_at(0, 0, minor_out);
-	return device_at(major(st.st_rdev), minor(st.st_rdev), minor_out);
-}
 
 /* Context: files_lock. */
 static bool is_file(struct container *c, uint32_t number, int local)
@@ -161,8 +135,8 @@ void file_put(struct container *c, uint32_t number)
 	pthread_mutex_unlock(&c->files_lock);
 }
 
-/* A pidfd of the process that had it last, the caller's to close, and its number there. */
-static int last_seen(struct container *c, uint32_t number, int *fd)
+/* A pidfd of the process that had it last, the caller's to close, and its numbers. */
+static int last_seen(struct container *c, uint32_t number, int *pid, int *fd)
 {
 	struct file *file = &c->file[number];
 	int pidfd = -ESRCH;
@@ -170,6 +144,7 @@ static int last_seen(struct container *c, uint32_t number, int *fd)
 	pthread_mutex_lock(&c->files_lock);
 	if (number < FILES_MAX && file->used && file->process && file->process->pidfd >= 0) {
 		*fd = file->fd;
+		*pid = file->process->pid;
 		pidfd = fcntl(file->process->pidfd, F_DUPFD_CLOEXEC, 0);
 		if (pidfd < 0)
 			pidfd = -errno;
@@ -180,14 +155,15 @@ static int last_seen(struct container *c, uint32_t number, int *fd)
 
 int file_duplicate(struct container *c, uint32_t number)
 {
-	int fd, pidfd = last_seen(c, number, &fd), got;
+	int pid, fd, pidfd = last_seen(c, number, &pid, &fd), got;
+	uint32_t device, minor;
 	bool same;
 
 	if (pidfd < 0)
 		return pidfd;
-	got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-	if (got < 0)
-		got = -errno;
+	got = device_behind(pid, fd, &minor);
+	if (got >= 0)
+		got = device_take(c, pidfd, fd, &device, &minor);
 	close(pidfd);
 	if (got < 0)
 		return got;
@@ -203,22 +179,6 @@ int file_duplicate(struct container *c, uint32_t number)
 /* ------------------------------------------------------------ what is gone */
 
 /*
- * The driver's device that descriptor `fd` of a thread is, -1: none. Whatever its node is
- * called, and without a question to its file system, which may be the tenant's own.
- */
-static int device_behind(int tid, const char *fd, uint32_t *minor_out)
-{
-	struct statx st;
-	char path[300];
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%s", tid, fd);
-	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE, &st) ||
-	    !S_ISCHR(st.stx_mode))
-		return -1;
-	return device_at(st.stx_rdev_major, st.stx_rdev_minor, minor_out);
-}
-
-/*
  * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
  * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
  */
@@ -232,8 +192,7 @@ static bool is_of(struct container *c, uint32_t number, int held, int tid, int f
 	return !syscall(SYS_kcmp, tid, self, KCMP_EPOLL_TFD, fd, &slot);
 }
 
-/* The process may be there: it was we who could not look. */
-static bool is_shortage(int err)
+bool is_shortage(int err)
 {
 	return err == EMFILE || err == ENFILE || err == ENOMEM;
 }
@@ -264,17 +223,19 @@ static bool descriptors(struct round *r, int pid, int tid)
 	bool enough = false;
 	uint32_t minor;
 	char path[64];
-	int device;
+	int device, fd;
 	DIR *fds;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", tid);
 	fds = opendir(path);
 	enough = !fds && is_shortage(errno);
 	while (fds && !enough && (link = readdir(fds))) {
-		device = device_behind(tid, link->d_name, &minor);
+		if (link->d_name[0] == '.')
+			continue;
+		fd = atoi(link->d_name);
+		device = device_behind(tid, fd, &minor);
 		enough = is_late(r) ||
-			 (device >= 0 && r->found(r->c, pid, tid, atoi(link->d_name), device,
-						  minor, r->data));
+			 (device >= 0 && r->found(r->c, pid, tid, fd, device, minor, r->data));
 	}
 	if (fds)
 		closedir(fds);

@@ -494,8 +494,8 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 {
 	struct cgpu_call *call = &f->call;
 	struct cgpu_request *req = &call->req;
-	uint32_t minor;
-	int device, err;
+	uint32_t device, minor;
+	int err;
 
 	if (refuses(f))
 		return refuse(f);
@@ -538,14 +538,15 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	if (req->op == CGPU_OP_UVM_REGISTER_GPU && !managed_is_as_told(f->c, call->file, f->fd))
 		return answer_uninitialized(f);
 	if (req->fd >= 0) {
-		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd);
+		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd, &device,
+				     &minor);
 		/* a thread with a table of its own is found by its number: whose file is it? */
 		if (!is_valid(f))
 			return fail(-EINTR);
-		device = f->named >= 0 ? device_of(f->named, &minor) : -1;
-		if (device >= 0)
-			call->fd_file = keep_file(f, req->fd, f->named, (uint32_t)device, minor,
-						  NULL);
+		if (f->named >= 0)
+			call->fd_file = keep_file(f, req->fd, f->named, device, minor, NULL);
+		else
+			f->named = -1;
 	}
 	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO_V2 &&
 	    f->c->lazy)
@@ -624,16 +625,17 @@ static bool is_rm(uint32_t cmd)
 
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 {
-	uint32_t nr, size;
+	uint32_t nr, size, found;
 	bool mine, other;
 	int device, err;
 
 	f->cmd = (uint32_t)data->args[1];
 	f->arg = data->args[2];
-	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[0]);
-	if (f->fd < 0)
+	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[0], &found,
+			  &f->minor);
+	if (f->fd < 0 && f->fd != -ENODEV)
 		return fail(f->fd);
-	device = device_of(f->fd, &f->minor);
+	device = f->fd < 0 ? -1 : (int)found;
 	mine = device == CGPU_DEVICE_UVM ? reads_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
 	other = !mine && ((device != CGPU_DEVICE_UVM && is_uvm(f->cmd)) || is_rm(f->cmd));
 	/* the descriptor may be another file's by the time that the kernel looks at it */

@@ -35,6 +35,7 @@ struct listener {
 	struct container *c;
 	int fd;
 	uint32_t workers;          /* under door.lock */
+	uint32_t waiting;          /* those of them that have no call in hand */
 	bool gone;                 /* its last process is; under receiving */
 	pthread_mutex_t receiving; /* held by the worker that waits for a notification */
 };
@@ -155,7 +156,11 @@ static void leave(struct listener *l)
 	struct container *c = l->c;
 
 	if (!--l->workers) {
-		close(l->fd);
+		/* who lives is not left to itself because its container ends */
+		if (l->gone)
+			close(l->fd);
+		else
+			cgpu_agent_refuse(c->id, l->fd);
 		pthread_mutex_destroy(&l->receiving);
 		free(l);
 		c->listeners--;
@@ -163,6 +168,36 @@ static void leave(struct listener *l)
 	if (!c->listeners && !c->ending)
 		unlist(c);
 	worker_left(c);
+}
+
+static void *work(void *data);
+
+/* Context: door.lock. Return: 0, -EAGAIN. */
+static int start_worker(struct listener *l)
+{
+	pthread_t worker;
+
+	if (pthread_create(&worker, NULL, work, l))
+		return -EAGAIN;
+	pthread_detach(worker);
+	l->workers++;
+	l->c->workers++;
+	__atomic_add_fetch(&l->waiting, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/*
+ * A call may last, so another worker waits for the next one. There are no more than have been
+ * needed: a container has hundreds of listeners, and most of them no calls.
+ */
+static void recruit(struct listener *l)
+{
+	struct container *c = l->c;
+
+	pthread_mutex_lock(&door.lock);
+	if (!l->waiting && l->workers < WORKERS && c->workers - c->listeners < SPARE_WORKERS)
+		start_worker(l);
+	pthread_mutex_unlock(&door.lock);
 }
 
 static void *work(void *data)
@@ -183,6 +218,8 @@ static void *work(void *data)
 		if (!got)
 			continue;
 		start = now_ns();
+		if (!__atomic_sub_fetch(&l->waiting, 1, __ATOMIC_RELAXED))
+			recruit(l);
 		f->c = c;
 		f->listener = l->fd;
 		answer = on_call(f, &n);
@@ -196,6 +233,7 @@ static void *work(void *data)
 			c->carried_ns = c->called_ns;
 		/* ENOENT: the caller was killed meanwhile */
 		ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, &response);
+		__atomic_add_fetch(&l->waiting, 1, __ATOMIC_RELAXED);
 		pthread_mutex_lock(&door.lock);
 		door.count.calls++;
 		door.count.continued += answer.forward;
@@ -217,8 +255,6 @@ int listener_start(struct container *c, int fd)
 {
 	uint64_t flags = 1; /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
 	struct listener *l = calloc(1, sizeof(*l));
-	pthread_t worker;
-	int i;
 
 	if (!l)
 		return -ENOMEM;
@@ -226,14 +262,7 @@ int listener_start(struct container *c, int fd)
 	l->fd = fd;
 	pthread_mutex_init(&l->receiving, NULL);
 	ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
-	for (i = 0; i < WORKERS; i++) {
-		if (pthread_create(&worker, NULL, work, l))
-			break;
-		pthread_detach(worker);
-		l->workers++;
-		c->workers++;
-	}
-	if (!l->workers) {
+	if (start_worker(l)) {
 		pthread_mutex_destroy(&l->receiving);
 		free(l);
 		return -EAGAIN;

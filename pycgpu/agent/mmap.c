@@ -12,13 +12,13 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	/* the driver maps where the address equals the offset, whatever the address is asked for */
 	uint64_t base = data->args[5];
 	struct cgpu_shortage shortage;
-	int device, err, tries;
-	uint32_t number;
+	uint32_t device, number;
+	int err, tries;
 
-	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[4]);
+	f->fd = duplicate(f->c, f->process, f->tid, f->thread_table, (int)data->args[4], &device,
+			  &f->minor);
 	if (f->fd < 0)
-		return fail(f->fd);
-	device = device_of(f->fd, &f->minor);
+		return f->fd == -ENODEV ? CONTINUE : fail(f->fd);
 	if (device != CGPU_DEVICE_UVM)
 		return CONTINUE;
 	err = keep_process(f);

@@ -278,10 +278,14 @@ void processes_end(struct container *c)
 	pthread_mutex_unlock(&c->process_lock);
 }
 
-int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd)
+int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
+	      uint32_t *device, uint32_t *minor)
 {
 	int pidfd, got, err;
 
+	got = device_behind(tid, fd, minor);
+	if (got < 0)
+		return got;
 	if (thread_table) {
 		/* Linux 6.9 and newer; before, such a thread is refused */
 		pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
@@ -296,10 +300,9 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 		if (pidfd < 0)
 			return -err;
 	}
-	got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-	err = errno;
+	got = device_take(c, pidfd, fd, device, minor);
 	close(pidfd);
-	return got < 0 ? -err : got;
+	return got;
 }
 
 void process_kill(struct container *c, struct process *p)

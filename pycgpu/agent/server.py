@@ -21,6 +21,7 @@ import errno
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import stat
@@ -43,6 +44,8 @@ FRAGMENT = f"{DIRECTORY}/seccomp.json"
 #: Held as long as the agent lives.
 LOCK = f"{DIRECTORY}/agent.lock"
 MESSAGE_MAX = 1 << 16
+#: Of a runtime's: with the annotations of config.json, which an image may bring.
+STATE_MAX_BYTES = 32 << 20
 _ANSWER_TIMEOUT_S = 10
 _PAUSE_S = 0.1
 # Under an emulated processor an agent takes a minute to start.
@@ -52,30 +55,36 @@ _CONTAINER_WAIT_S = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the JSON object that came, and descriptors passed with it. ValueError: neither."""
-    data, fds = b"", array.array("i")
-    space = socket.CMSG_SPACE(8 * fds.itemsize)
+def receive(
+    connection: socket.socket, fds: list[int], bytes_max: int = MESSAGE_MAX
+) -> dict[str, Any]:
+    """
+    Return the JSON object that came. Descriptors that came with it are in *fds*, the caller's to
+    dispose of, also when this raises. ValueError: something else came.
+    """
+    data = bytearray()
+    space = socket.CMSG_SPACE(8 * array.array("i").itemsize)
+    more, tried_bytes = select.poll(), 0
+    more.register(connection, select.POLLIN)
     while True:
-        try:
-            part, ancillary, _flags, _address = connection.recvmsg(
-                MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
-            )
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
+        part, ancillary, _flags, _address = connection.recvmsg(
+            MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
+        )
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+                passed = array.array("i")
+                passed.frombytes(payload[: len(payload) - len(payload) % passed.itemsize])
+                fds += passed
         data += part
-        with contextlib.suppress(ValueError):
-            message = json.loads(data)
-            if isinstance(message, dict):
-                return message, list(fds)
-        if not part or len(data) > MESSAGE_MAX:
-            for fd in fds:
-                os.close(fd)
+        # A long message is not read anew with each part that comes.
+        grown = len(data) >= 2 * tried_bytes or not part
+        if grown or not more.poll(_PAUSE_S * 1000):
+            tried_bytes = len(data)
+            with contextlib.suppress(ValueError):
+                message = json.loads(data)
+                if isinstance(message, dict):
+                    return message
+        if not part or len(data) > bytes_max:
             raise ValueError("not a JSON object")
 
 
@@ -85,8 +94,7 @@ def ask(message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
         connection.settimeout(_ANSWER_TIMEOUT_S)
         connection.connect(SOCKET)
         socket.send_fds(connection, [json.dumps(message).encode()], list(fds))
-        answer, _ = receive(connection)
-        return answer
+        return receive(connection, [])
 
 
 def _holders(minor: int) -> str:
@@ -140,7 +148,7 @@ def _join(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def _attach(container_id: str, fds: list[int]) -> None:
-    """Give the one listener away; whoever is refused leaves it to be closed."""
+    """Give the one listener away; whoever is refused leaves it to its caller."""
     door.attach(container_id, fds[0])
     fds.clear()
 
@@ -214,46 +222,62 @@ def _serve_client(connection: socket.socket, attendance: Attendance) -> None:
         if not attendance.begin():
             return
         connection.settimeout(_ANSWER_TIMEOUT_S)
+        fds: list[int] = []
+        message: dict[str, Any] = {}
         try:
-            message, fds = receive(connection)
+            message = receive(connection, fds)
+            answer = _handle(message, fds)
         except (ValueError, OSError) as error:
             log.warning("a client's message: %s", error)
             return
-        try:
-            answer = _handle(message, fds)
         finally:
-            # A listener that is kept here has calls wait that nobody answers.
-            for fd in fds:
-                os.close(fd)
+            _refuse(_container_of(message), fds)
         with contextlib.suppress(OSError):
             connection.sendall(json.dumps(answer).encode())
 
 
+def _container_of(message: dict[str, Any]) -> str:
+    """Return the container that a client's message is about, "" for none."""
+    words = str(message.get("create", "")).split()
+    return words[1] if len(words) > 1 else str(message.get("id", ""))
+
+
+def _refuse(container_id: str, fds: list[int]) -> None:
+    """
+    Dispose of descriptors that nobody has taken.
+
+    Of a listener that was closed the processes would be free to answer their own calls by another.
+    """
+    while fds:
+        door.refuse(container_id, fds.pop())
+
+
 def _serve_runtime(connection: socket.socket) -> None:
     fds: list[int] = []
-    with connection:
-        connection.settimeout(_ANSWER_TIMEOUT_S)
-        try:
-            state, fds = receive(connection)
-            container_id = str(state["state"]["id"])
-            listener = fds.pop(state.get("fds", []).index("seccompFd"))
-        except (ValueError, OSError, KeyError, IndexError, TypeError) as error:
-            log.warning("an OCI runtime's message: %s", error)
-            return
-        finally:
-            for fd in fds:
-                os.close(fd)
+    container_id = ""
+    try:
+        with connection:
+            connection.settimeout(_ANSWER_TIMEOUT_S)
+            state = receive(connection, fds, STATE_MAX_BYTES)
+        container_id = str(state["state"]["id"])
+        at = state.get("fds", []).index("seccompFd")
+        _await(container_id, fds[at])
+        del fds[at]
+    except (ValueError, OSError, KeyError, IndexError, TypeError, AttributeError) as error:
+        log.warning("container %s gets no card: its runtime's message: %s", container_id, error)
+    finally:
+        _refuse(container_id, fds)
+
+
+def _await(container_id: str, listener: int) -> None:
+    """Give a container its listener. OSError: it does not come, or does not take it."""
     deadline = time.monotonic() + _CONTAINER_WAIT_S
     while True:
         try:
-            door.attach(container_id, listener)
-            return
+            return door.attach(container_id, listener)
         except OSError as error:
             if error.errno != errno.ENOENT or time.monotonic() > deadline:
-                # Closed, its calls fail with ENOSYS: nobody uses a card unmanaged.
-                log.warning("container %s: %s: it gets no card", container_id, error.strerror)
-                os.close(listener)
-                return
+                raise
         time.sleep(0.02)
 
 
@@ -280,11 +304,18 @@ def _accept(listening: socket.socket, serve: Callable[[socket.socket], None]) ->
             # No descriptor is left, for a moment: who waits to be answered stays in the queue.
             time.sleep(_PAUSE_S)
             continue
-        try:
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-        except RuntimeError as error:
-            log.warning("no thread for a client: %s", error)
-            connection.close()
+        while not _begin(serve, connection):
+            time.sleep(_PAUSE_S)
+
+
+def _begin(serve: Callable[[socket.socket], None], connection: socket.socket) -> bool:
+    """Serve a client by a thread; False: there is none for now. Unheard it may have a listener."""
+    try:
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+    except RuntimeError as error:
+        log.warning("no thread for a client: %s", error)
+        return False
+    return True
 
 
 def _retire(idle_s: float, attendance: Attendance) -> None:

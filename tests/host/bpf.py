@@ -69,7 +69,7 @@ class _Test(ctypes.Structure):
 
 def _action(entry: dict[str, Any], name: str = "action", number: str = "errnoRet") -> int:
     kinds = {"SCMP_ACT_ALLOW": ALLOW, "SCMP_ACT_NOTIFY": NOTIFY}
-    return kinds.get(entry[name], ERRNO | entry.get(number, 1))
+    return kinds[entry[name]] if entry[name] in kinds else ERRNO | int(entry.get(number, 1))
 
 
 def of_profile(profile: dict[str, Any]) -> bytes:
@@ -91,7 +91,7 @@ def of_profile(profile: dict[str, Any]) -> bytes:
         tests = entry.get("args", [])
         assert {test["op"] for test in tests} <= {"SCMP_CMP_MASKED_EQ"}
         list_of = (_Test * max(1, len(tests)))(
-            *((t["index"], _SCMP_CMP_MASKED_EQ, t["value"], t["valueTwo"]) for t in tests)
+            *(_Test(t["index"], _SCMP_CMP_MASKED_EQ, t["value"], t["valueTwo"]) for t in tests)
         )
         for name in entry["names"]:
             nr = library.seccomp_syscall_resolve_name(name.encode())

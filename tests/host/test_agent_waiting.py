@@ -6,6 +6,7 @@ file system of its own may let it wait. So no lock that others need is held mean
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from tests.host.agent_part import MAKE_ROOM, run
@@ -27,7 +28,8 @@ static long asked(long number, ...);
 
 struct door door;
 static struct container *c;
-static unsigned int questions, held;
+static unsigned int questions, held, strangers;
+static int exchanged = -1;
 
 static void look(pthread_mutex_t *lock)
 {
@@ -49,6 +51,9 @@ static long asked(long number, ...)
 	va_end(list);
 	if (number == SYS_pidfd_getfd || (number == SYS_kcmp && (int)arg[0] != getpid())) {
 		questions++;
+		/* by another thread of the tenant's, that is */
+		if (number == SYS_pidfd_getfd && exchanged >= 0)
+			arg[1] = exchanged;
 		look(&door.lock);
 		look(&c->files_lock);
 		look(&c->process_lock);
@@ -57,6 +62,9 @@ static long asked(long number, ...)
 }
 
 #include "pycgpu/agent/process.c"
+/* of major 1, as /dev/null is, which cannot be polled either */
+#define UVM_MINOR 5
+#include "pycgpu/agent/device.c"
 #include "pycgpu/agent/memory_limit.c"
 
 uint64_t now_ns(void)
@@ -93,6 +101,12 @@ void worker_left(struct container *c)
 {
 }
 
+void stranger_close(struct container *c, int fd)
+{
+	strangers++;
+	close(fd);
+}
+
 void event(const char *format, ...)
 {
 }
@@ -109,8 +123,8 @@ static struct search search;
 
 int main(void)
 {
-	int zero = open("/dev/zero", O_RDWR), local, child, got;
-	uint32_t number, killed = 0;
+	int zero = open("/dev/zero", O_RDWR), null = open("/dev/null", O_RDWR), local, child, got;
+	uint32_t number, killed = 0, device, minor;
 	struct process *p;
 	bool other;
 
@@ -120,6 +134,7 @@ int main(void)
 	pthread_mutex_init(&c->process_lock, NULL);
 	cgpu_tenant_init(&c->tenant, 1 << 10, 0);
 	door.tfd_base = 500;
+	door.uvm_major = 1;
 	child = fork();
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -128,7 +143,15 @@ int main(void)
 	}
 	p = process_keep(c, process_of(c, child, &other), child);
 	process_put(c, p);
-	local = duplicate(c, p, child, false, zero);
+	local = duplicate(c, p, child, false, null, &device, &minor);
+	printf("another's %d %u\\n", local, since());
+	local = duplicate(c, p, child, false, 99, &device, &minor);
+	printf("none %d %u\\n", local, since());
+	exchanged = null;
+	local = duplicate(c, p, child, false, zero, &device, &minor);
+	printf("exchanged %d %u strangers %u\\n", local, since(), strangers);
+	exchanged = -1;
+	local = duplicate(c, p, child, false, zero, &device, &minor);
 	printf("duplicate %u\\n", since());
 	close(zero);
 	number = file_of(c, p, zero, local, CGPU_DEVICE_UVM, 0, NULL);
@@ -167,6 +190,9 @@ int main(void)
 
 def test_who_asks_a_tenants_process_for_a_file_holds_no_lock(tmp_path: Path) -> None:
     assert run(PROGRAM, tmp_path) == [
+        f"another's {-errno.ENODEV} 0",
+        f"none {-errno.EBADF} 0",
+        f"exchanged {-errno.EBADF} 1 strangers 1",
         "duplicate 1",
         "file 1 1",
         "thread 1 1",
