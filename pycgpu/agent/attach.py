@@ -123,7 +123,7 @@ def _by_agent(
             raise CgpuError(f"process {pid} is under no filter: {line or 'it went away'}")
         if uid is not None:
             _check_user(pid, pidfd, uid)
-        listener = _taken(pidfd, int(line))
+        listener = _taken(pid, pidfd, int(line))
         try:
             _join(container_id, request, pid, pidfd, listener, allowed, uid)
         finally:
@@ -161,7 +161,7 @@ def _command(
     return procfs.create_command(container_id, grant, pid=pid)
 
 
-def _taken(pidfd: int, number: int) -> int:
+def _taken(pid: int, pidfd: int, number: int) -> int:
     """
     Return a duplicate of a process's listener.
 
@@ -169,15 +169,24 @@ def _taken(pidfd: int, number: int) -> int:
         OSError: the process has no such descriptor.
         CgpuError: it is no listener; the agent would wait at it for calls that never come.
     """
+    # A duplicate of a file of the caller's own file system could be closed by nobody.
+    if not _is_listener(pid, number):
+        raise CgpuError(f"descriptor {number} of the process is no seccomp listener")
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.syscall(_NR_PIDFD_GETFD, pidfd, number, 0)
     if fd < 0:
         raise OSError(ctypes.get_errno(), f"descriptor {number} of the process cannot be taken")
-    if os.readlink(f"/proc/self/fd/{fd}") != _LISTENER:
-        os.close(fd)
-        raise CgpuError(f"descriptor {number} of the process is no seccomp listener")
+    if not _is_listener("self", fd):
+        raise CgpuError(f"descriptor {number} of the process was exchanged")
     os.set_inheritable(fd, False)
     return fd
+
+
+def _is_listener(process: int | str, fd: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{process}/fd/{fd}") == _LISTENER
+    except FileNotFoundError:
+        raise OSError(errno.EBADF, f"descriptor {fd} of the process cannot be taken") from None
 
 
 def _join(

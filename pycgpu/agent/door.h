@@ -274,6 +274,11 @@ void stranger_close(struct container *c, int fd);
 /* What was asked for may be there: it was we who could not look. */
 bool is_shortage(int err);
 /*
+ * Descriptor `fd` of the process' thread is a file of the driver's that was seen there before; by
+ * a look without locks, so that what is taken is looked at again. Context: no lock.
+ */
+bool file_is_known(struct container *c, const struct process *p, int tid, int fd);
+/*
  * `exported_by`: the call that made it, which kept a place for it, or NULL.
  * Return: the core's number of the file, which is not forgotten until file_put(), 0: no room.
  */

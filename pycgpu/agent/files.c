@@ -192,6 +192,14 @@ static bool is_of(struct container *c, uint32_t number, int held, int tid, int f
 	return !syscall(SYS_kcmp, tid, self, KCMP_EPOLL_TFD, fd, &slot);
 }
 
+bool file_is_known(struct container *c, const struct process *p, int tid, int fd)
+{
+	uint32_t number = fd >= 0 && fd < FDS ? p->file[fd] : 0;
+
+	return number && c->file[number].used &&
+	       is_of(c, number, c->file[number].held, tid, fd);
+}
+
 bool is_shortage(int err)
 {
 	return err == EMFILE || err == ENFILE || err == ENOMEM;

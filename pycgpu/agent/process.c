@@ -231,7 +231,8 @@ void processes_reap(struct container *c)
 
 	pthread_mutex_lock(&c->process_lock);
 	for (at = &c->processes; (p = *at);) {
-		if (p->pidfd >= 0 && !is_alive(p)) {
+		/* calls of its that are in hand use it */
+		if (p->pidfd >= 0 && !p->users && !is_alive(p)) {
 			close(p->pidfd);
 			p->pidfd = -1;
 			for (i = 0; i < TIDS; i++)
@@ -281,25 +282,19 @@ void processes_end(struct container *c)
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
 	      uint32_t *device, uint32_t *minor)
 {
-	int pidfd, got, err;
+	int pidfd, got = 0;
 
-	got = device_behind(tid, fd, minor);
+	/* of one that was seen there the other look says the same, and takes three times as long */
+	if (!file_is_known(c, p, tid, fd))
+		got = device_behind(tid, fd, minor);
 	if (got < 0)
 		return got;
-	if (thread_table) {
-		/* Linux 6.9 and newer; before, such a thread is refused */
-		pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
-		if (pidfd < 0)
-			return -EPERM;
-	} else {
-		/* it may end, and be looked after, meanwhile */
-		pthread_mutex_lock(&c->process_lock);
-		pidfd = p->pidfd < 0 ? -1 : fcntl(p->pidfd, F_DUPFD_CLOEXEC, 0);
-		err = p->pidfd < 0 ? ESRCH : errno;
-		pthread_mutex_unlock(&c->process_lock);
-		if (pidfd < 0)
-			return -err;
-	}
+	if (!thread_table)
+		return device_take(c, p->pidfd, fd, device, minor);
+	/* Linux 6.9 and newer; before, such a thread is refused */
+	pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+	if (pidfd < 0)
+		return -EPERM;
 	got = device_take(c, pidfd, fd, device, minor);
 	close(pidfd);
 	return got;

@@ -81,6 +81,8 @@ ExecStart={cgpu} agent
 Restart=on-failure
 RestartSec=1
 LimitNOFILE=65536
+# A container has up to 400 threads here, by its own limits: none takes another's.
+TasksMax=infinity
 # Tenants' ioctls wait for it.
 OOMScoreAdjust=-900
 Nice=-10

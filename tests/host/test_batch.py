@@ -602,7 +602,8 @@ import os, sys
 from pycgpu.agent import attach, filter
 
 print("filter", filter.program().hex(), flush=True)
-listener = attach._taken(os.pidfd_open(int(sys.argv[1])), int(sys.stdin.readline()))
+pid = int(sys.argv[1])
+listener = attach._taken(pid, os.pidfd_open(pid), int(sys.stdin.readline()))
 assert os.readlink(f"/proc/self/fd/{listener}") == "anon_inode:seccomp notify"
 print("ok", flush=True)
 """

@@ -5,11 +5,13 @@ Containers whose only door is the agent's: runc, podman and docker with the regi
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from tests.vm.user_door import START_S, TREE, Door
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
-    pytest.mark.needs("sim", "smi", "rootfs"),
+    pytest.mark.needs("sim", "smi", "rootfs", "programs"),
     pytest.mark.vm(append="apparmor=0", memory="3G"),
 ]
 
@@ -103,42 +105,93 @@ def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
     assert b"destroy id=giver" in lines
 
 
-@pytest.mark.parametrize("behind", ["runc", "crun"])
-def test_podmans_containers_are_held_to_their_sizes(
-    door: Door, made: Callable[[str], Path], behind: str
-) -> None:
+#: What a container's programs may try to be rid of the agent, and what they are told.
+LEAVES = "usurp - && entry && simcuda --json fill"
+REFUSED = [
+    f"listener {errno.EBUSY}",
+    f"old mmap {errno.EPERM} mmap2 {errno.EPERM} ioctl {errno.EPERM} listener {errno.EBUSY}"
+    f" x32 {errno.EPERM}",
+]
+#: Together more than the agent once read of a runtime's message; an argument has at most 128 KiB.
+LONG = [word for key in "ab" for word in ("--annotation", f"{key}={'x' * 100_000}")]
+
+
+@pytest.fixture
+def leaving(door: Door, made: Callable[[str], Path]) -> list[str]:
+    """What engines bring into a container for LEAVES."""
+    programs = {f"/bin/{name}": made("programs") / name for name in ("usurp", "entry")}
+    return _volumes(door) + as_volumes(programs)
+
+
+def _left(said: str) -> tuple[list[str], int, bool]:
+    """Return what LEAVES was told, how `fill` ended, and whether it was held to the limit."""
+    *told, filled = said.splitlines()
+    found = json.loads(filled)
+    return [line.strip() for line in told], found["status"], found["bytes"] <= LIMIT_BYTES
+
+
+@contextmanager
+def _podman(behind: str) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Podman with that runtime, registered; yields ``podman run`` of what asks for 1 GiB."""
     programs = [shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("podman", behind)]
     if None in programs:
         pytest.skip(f"no package: podman and {behind} are not both installed")
     options = registration.Options(("podman",), runtimes=(str(programs[1]),), hooks_d=False)
     # Podman 5 mounts an overlay in there, which the guest's root, an overlay itself, cannot hold.
     storage = tempfile.mkdtemp(dir="/run")
-    try:
-        registration.apply(registration.plan(options))
-        run = subprocess.run(
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [
                 *(str(programs[0]), "--root", storage, "--runroot", "/run/cgpu-podman"),
                 *("--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"),
                 *("--events-backend", "none", "--runtime", str(customer.RUNTIME)),
                 *("run", "--rm", "--network", "none", "-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0"),
-                *(*_volumes(door), "--rootfs", f"{made('rootfs')}:O", "simcuda", "--json", "fill"),
+                *words,
             ],
             capture_output=True,
             text=True,
             check=False,
             timeout=300,
         )
-        assert run.stdout, run.stderr
-        filled = json.loads(run.stdout.splitlines()[-1])
-        assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
+
+    try:
+        registration.apply(registration.plan(options))
+        yield run
     finally:
         shutil.rmtree(storage, ignore_errors=True)
         registration.undo(registration.plan_undo())
 
 
+@pytest.mark.parametrize("behind", ["runc", "crun"])
+def test_podmans_containers_are_held_to_their_sizes(
+    leaving: list[str], made: Callable[[str], Path], behind: str
+) -> None:
+    """Whatever annotations they have, and though they try to be rid of the agent."""
+    with _podman(behind) as run:
+        root = f"{made('rootfs')}:O"
+        done = run(*LONG, *leaving, "--rootfs", root, "sh", "-c", LEAVES)
+        assert done.stdout, done.stderr
+        assert _left(done.stdout) == (REFUSED, NO_MEMORY, True)
+
+
+def test_a_container_has_no_listener_of_its_own(
+    run: customer.Run, made: Callable[[str], Path]
+) -> None:
+    """Nor a program that is executed in it."""
+    mounts = {"/bin/usurp": made("programs") / "usurp"}
+    asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0"}
+    one = customer.prepare(made, "usurper", asked, mounts).start()
+    try:
+        found = one.exec("usurp", "-", "simcuda", "--json", "fill", check=False).stdout
+        assert _left(found) == (REFUSED[:1], NO_MEMORY, True)
+    finally:
+        one.delete()
+
+
 @pytest.mark.needs("engines")
 def test_dockers_containers_are_held_to_their_sizes(
-    door: Door, made: Callable[[str], Path], tmp_path: Path
+    leaving: list[str], made: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """With Docker's own seccomp profile in force, which the agent's rules are merged into."""
     archive = tmp_path / "image.tar"
@@ -148,7 +201,7 @@ def test_dockers_containers_are_held_to_their_sizes(
         registration.apply(registration.plan(options))
         with engines.docker(made("engines"), tmp_path) as base:
             subprocess.run([*base, "import", str(archive), IMAGE], check=True, timeout=300)
-            common = ["run", "--rm", "--runtime", "cgpu", "--network", "none", *_volumes(door)]
+            common = ["run", "--rm", "--runtime", "cgpu", "--network", "none", *leaving]
 
             def run(*words: str) -> subprocess.CompletedProcess[str]:
                 return subprocess.run(
@@ -160,10 +213,9 @@ def test_dockers_containers_are_held_to_their_sizes(
                 )
 
             asked = ("-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0", IMAGE)
-            done = run(*asked, "simcuda", "--json", "fill")
+            done = run(*asked, "sh", "-c", LEAVES)
             assert done.stdout, done.stderr
-            filled = json.loads(done.stdout.splitlines()[-1])
-            assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
+            assert _left(done.stdout) == (REFUSED, NO_MEMORY, True)
             # Docker's own profile still refuses what it refused before.
             assert "not permitted" in run(*asked, "unshare", "-m", "true").stderr
             assert run(IMAGE, "echo", "plain").stdout.strip() == "plain"
