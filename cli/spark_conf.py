@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.batch import settings, spark
+from pycgpu.batch import spark
 from pycgpu.errors import CgpuError, RequestError
 
 app = typer.Typer(add_completion=False)
@@ -24,8 +24,11 @@ def spark_conf(
 ) -> None:
     """Print a file for `spark-submit --properties-file`: executors with their parts of a card."""
     try:
-        found = spark.configuration(settings.parse(file.read_text()), java_home)
-    except (OSError, UnicodeDecodeError, RequestError) as error:
+        # Spark reads UTF-8, and what is none stays as it is.
+        text = file.read_bytes().decode(errors="surrogateescape")
+        found = spark.configuration(text, java_home)
+    except (OSError, RequestError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CgpuError(f"{file}: {reason}") from None
-    sys.stdout.write(spark.properties(found))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(found.encode(errors="surrogateescape"))

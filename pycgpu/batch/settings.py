@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-Job settings in Volcengine's words: ``emr.serverless.mgpu.*`` for Spark, Ray and custom jobs.
-
-The forms in which its documents print them are read: ``set key = value;``, ``key=value;``,
-``'key': 'value',`` and Spark's ``key value``, with ``--`` and ``#`` before what is a remark.
+What a job asks for in Volcengine's words: ``emr.serverless.mgpu.*`` for Spark, Ray and custom jobs.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from pycgpu.batch import written
 from pycgpu.dialects import volcengine_mgpu
 from pycgpu.errors import RequestError
 from pycgpu.request.model import CardShare, MemoryShare, Request
@@ -27,37 +24,30 @@ _KNOWN = (CORE, MEMORY, RAY_VENDOR, RAY_AMOUNT, JOB_ENABLED)
 #: A key below these that is not known is a limit that would be lost.
 _CHECKED = ("emr.serverless.mgpu.", _RAY, f"{_JOB}gpu.")
 
-_PAIR = re.compile(
-    r"""\s*(?:set\s+)?
-    (?:'(?P<k1>[^']+)'|"(?P<k2>[^"]+)"|(?P<k3>[\w.-]+))
-    (?:\s*[:=]\s*|\s+)
-    (?:'(?P<v1>[^']*)'|"(?P<v2>[^"]*)"|(?P<v3>[^;'"]*?))
-    \s*(?:[;,]|$)\s*""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_REMARK = re.compile(r"""^\s*--.*|(?:^|\s)\#.*""")
-
 
 def parse(text: str) -> dict[str, str]:
     """
     Return the settings in *text*, every key that stands there.
 
     Raises:
-        RequestError: a line is none, quoted with its number; or a key has two values.
+        RequestError: see :func:`merged` and :func:`pycgpu.batch.written.lines`.
+    """
+    return merged(written.lines(text))
+
+
+def merged(lines: Iterable[written.Line]) -> dict[str, str]:
+    """
+    Return what *lines* say together; of two values of Spark's own the last holds, as there.
+
+    Raises:
+        RequestError: a key of ours has two values.
     """
     found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        rest = _REMARK.sub("", line).strip().strip("{}").strip()
-        while rest:
-            match = _PAIR.match(rest)
-            if match is None:
-                raise RequestError(f"line {number} is no setting: {line.strip()!r}")
-            parts = match.groupdict()
-            key = next(parts[name] for name in ("k1", "k2", "k3") if parts[name] is not None)
-            value = next(parts[name] for name in ("v1", "v2", "v3") if parts[name] is not None)
-            if found.setdefault(key, value) != value:
+    for line in lines:
+        for key, value in line.settings:
+            if key.startswith(written.OURS) and found.get(key, value) != value:
                 raise RequestError(f"{key} is given as {found[key]!r} and as {value!r}", key, value)
-            rest = rest[match.end() :]
+            found[key] = value
     return found
 
 

@@ -10,10 +10,12 @@ wrote for it. Its Python workers are its children, and have the same limits.
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pycgpu.batch import settings as volcengine
+from pycgpu.batch import written
 from pycgpu.dialects import cgpu
 from pycgpu.errors import RequestError
 from pycgpu.request import permit
@@ -49,14 +51,18 @@ exec sudo -n "$@"
 """
 
 
-def configuration(given: Mapping[str, str], java_home: str = f"/{JAVA_HOME}") -> dict[str, str]:
+def configuration(text: str, java_home: str = f"/{JAVA_HOME}") -> str:
     """
-    Return Spark's own settings for a job's: what is not Spark's is turned into executors' limits.
+    Return Spark's own file for a job's: the settings of ours are turned into executors' limits.
+
+    What Spark reads stays as it stands, to the last character; what the documents' forms say of
+    Spark is written as it reads it.
 
     Raises:
-        RequestError: see :func:`pycgpu.batch.settings.request`.
+        RequestError: see :func:`pycgpu.batch.settings.request`; or the file has limits of its own.
     """
-    found = {key: value for key, value in given.items() if key.startswith("spark.")}
+    lines = written.lines(text)
+    given = volcengine.merged(lines)
     (share,) = volcengine.request(given).shares
     if not isinstance(share.memory, MemoryBytes):
         raise RequestError(
@@ -66,16 +72,29 @@ def configuration(given: Mapping[str, str], java_home: str = f"/{JAVA_HOME}") ->
     limits = {cgpu.MEM: f"{share.memory.bytes // MIB}MiB", cgpu.QUOTA: str(share.quota)}
     wanted = {f"spark.executorEnv.{key}": value for key, value in limits.items()}
     wanted["spark.executorEnv.JAVA_HOME"] = java_home
-    found.setdefault(volcengine.SPARK_AMOUNT, "1")
     for key, value in wanted.items():
-        if found.setdefault(key, value) != value:
-            raise RequestError(f"{key} is {found[key]!r}, and the limits need {value!r}", key)
-    return found
+        if given.get(key, value) != value:
+            raise RequestError(f"{key} is {given[key]!r}, and the limits need {value!r}", key)
+    wanted[volcengine.SPARK_AMOUNT] = "1"
+    kept = "".join(line.source if line.is_spark else _properties(line.settings) for line in lines)
+    if kept and not kept.endswith(("\n", "\r")):
+        kept += "\n"
+    if re.search(r"(?<!\\)(?:\\\\)*\\(?:\r\n?|\n)\Z", kept):
+        # A last line that would go on if there were another one ends with an empty one; of two
+        # the first may be the second half of its end.
+        kept += "\n\n"
+    return kept + _properties((key, value) for key, value in wanted.items() if key not in given)
 
 
-def properties(configuration: Mapping[str, str]) -> str:
-    """Return them as a file for ``spark-submit --properties-file``."""
-    return "".join(f"{key} {value}\n" for key, value in configuration.items())
+def _properties(settings: Iterable[tuple[str, str]]) -> str:
+    """Return settings as Spark reads them, without ours, which it does not know."""
+    import javaproperties
+
+    return "".join(
+        javaproperties.join_key_value(key, value, " ", ensure_ascii=False) + "\n"
+        for key, value in settings
+        if not key.startswith(written.OURS)
+    )
 
 
 def executor(

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import javaproperties
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycgpu.agent import attach, server
-from pycgpu.batch import ray, settings, slurm, spark
+from pycgpu.batch import ray, settings, slurm, spark, written
 from pycgpu.cli import main
 from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, RequestError
@@ -427,8 +428,11 @@ def test_without_a_part_the_number_of_cards_asks_for_whole_ones() -> None:
         (CUSTOM.replace("true", "yes"), "gpu.enabled='yes'"),
         ("set serverless.custom.job.gpu.enabled=false", "asks for no card"),
         ("serverless.ray.worker.gpu.amount=1;serverless.custom.job.task.gpus=2", "write the same"),
-        ("a.b=1;\na.b=2", "a.b is given as '1' and as '2'"),
-        ("a.b=1\n;;; what", "line 2 is no setting: ';;; what'"),
+        (f"{RAY}emr.serverless.mgpu.core=40", "mgpu.core is given as '30' and as '40'"),
+        ("a.b=1\nset a.b=1; what", "line 2 is no setting: 'set a.b=1; what'"),
+        ("a.b=1\n'a.b' what", "line 2 is no setting: \"'a.b' what\""),
+        ("a.b=1; emr.serverless.mgpu.core=30", "mgpu.core stands in the value of a.b: write it"),
+        ("a.b=\\u12", r"line 1: Invalid .u escape sequence: .u12, which Spark cannot read either"),
         (RAY.replace("core=30", "core=100"), "5 to 99 percent"),
     ],
 )
@@ -440,16 +444,123 @@ def test_settings_that_cannot_be_are_refused(text: str, why: str) -> None:
 # ---- Spark
 
 
+PART = "emr.serverless.mgpu.core=30; emr.serverless.mgpu.memory=4096;\n"
+
+
+def read(text: str) -> dict[str, str]:
+    """A file of Spark's as Spark reads it."""
+    found: dict[str, str] = javaproperties.loads(text)
+    return {key: value.strip() for key, value in found.items()}
+
+
 def test_a_jobs_settings_become_sparks_own() -> None:
-    found = spark.configuration(settings.parse(SPARK))
+    found = read(spark.configuration(SPARK))
     assert not [key for key in found if not key.startswith("spark.")]
     assert found["spark.task.resource.gpu.amount"] == "0.1"
     assert found["spark.executorEnv.CGPU_MEM"] == "4096MiB"
     assert found["spark.executorEnv.CGPU_QUOTA"] == "30"
     assert found["spark.executorEnv.JAVA_HOME"] == "/usr/local/lib/cgpu/java"
-    assert settings.parse(spark.properties(found)) == found
     with pytest.raises(RequestError, match=r"JAVA_HOME is '/opt/java'"):
-        spark.configuration({**settings.parse(SPARK), "spark.executorEnv.JAVA_HOME": "/opt/java"})
+        spark.configuration(f"{SPARK}spark.executorEnv.JAVA_HOME /opt/java\n")
+
+
+@pytest.mark.parametrize("text", [SPARK, RAY, CUSTOM])
+def test_a_document_that_lost_its_ends_of_lines_says_the_same(text: str) -> None:
+    assert settings.parse(" ".join(text.split("\n"))) == settings.parse(text)
+    assert settings.parse(f"\n{' '.join(text.split())}\n") == settings.parse(text)
+
+
+def test_a_remark_puts_out_of_force_what_follows_it() -> None:
+    for text in ("# emr.serverless.mgpu.core=30;", "#'emr.serverless.mgpu.core': '30',\n# x=y\n"):
+        assert settings.parse(text) == {}
+    one = "# GPU 'spark.a': '1', #'spark.b': '2', 'spark.c': '3', # end"
+    assert settings.parse(one) == {"spark.a": "1", "spark.c": "3"}
+    assert settings.parse("set a.b = 'x; y'; -- set c.d=1;\n") == {"a.b": "x; y"}
+    assert settings.parse('{"emr.serverless.mgpu.core": 30, "a": "b"}') == {
+        "emr.serverless.mgpu.core": "30",
+        "a": "b",
+    }
+
+
+#: What a spark-defaults.conf may hold, and each was lost or refused, or its like could be.
+DEFAULTS = r"""# Default system properties, driver相关参数
+! emr.serverless.mgpu.core 99
+spark.jars.packages   g:one:1,g:two:2
+spark.executor.extraJavaOptions -Da=1,-Db=2 -Dc="x y" -Dd='z'; -De # no remark
+spark.sql.extensions A,B
+spark.sql.x='quoted'
+spark.a = b = c
+spark.b:c
+	spark.c\ d\:e  f \
+    g,\
+    # h
+spark.empty
+spark.last 1
+spark.last 2
+spark.unicode \u00e4 ä {}
+other.key = kept
+"""
+
+
+def test_what_spark_defaults_may_hold_stays_to_the_last_character() -> None:
+    before = read(DEFAULTS)
+    assert before["spark.c d:e"] == "f g,# h"
+    for ending in ("\n", "\r\n", "\r"):
+        defaults = DEFAULTS.replace("\n", ending)
+        found = spark.configuration(defaults + PART)
+        assert found.startswith(defaults)
+        after = read(found)
+        assert {key: after[key] for key in before} == before
+        assert after["spark.executorEnv.CGPU_QUOTA"] == "30"
+
+
+#: Signs that mean something to Spark, and some that do not.
+SIGNS = st.text("ab.=:#!\\ \t\f\n\r'\";,{}-$u\u00e4\u2028", max_size=40)
+
+
+@given(SIGNS, SIGNS)
+@example("", ":\\\r")
+@example("spark.x a,\\\n'b': 'c'", "spark.y \\")
+def test_any_file_of_sparks_is_what_it_was(first: str, last: str) -> None:
+    """But for lines of the documents' forms, and those that Spark cannot read."""
+    text = f"{first}\n\n{PART}{last}"
+    try:
+        lines = written.lines(text)
+    except RequestError:
+        return
+    assert "".join(line.source for line in lines) == text
+    found = spark.configuration(text)
+    ours = [line for line in lines if not line.is_spark]
+    at = 0
+    for line in lines:
+        if line.is_spark:
+            assert found[at:].find(line.source) >= 0
+            at = found.index(line.source, at) + len(line.source)
+    after = read(found)
+    assert {k: v for k, v in after.items() if k.startswith("spark.executorEnv.")} == {
+        "spark.executorEnv.CGPU_MEM": "4096MiB",
+        "spark.executorEnv.CGPU_QUOTA": "30",
+        "spark.executorEnv.JAVA_HOME": "/usr/local/lib/cgpu/java",
+    }
+    if len(ours) == 1:
+        before = {k: v for k, v in read(text).items() if not k.startswith("emr.")}
+        assert {key: after.get(key) for key in before} == before
+
+
+@given(st.dictionaries(st.from_regex(r"spark\.[a-z.]{1,9}", fullmatch=True), SIGNS, max_size=5))
+def test_what_a_document_says_of_spark_is_what_spark_reads(said: dict[str, str]) -> None:
+    said = {k: v for k, v in said.items() if not {"'", "\n", "\r", "\u2028"} & set(v)}
+    text = "".join(f"'{key}': '{value}',\n" for key, value in said.items())
+    found = read(spark.configuration(text + PART))
+    assert {key: found[key] for key in said} == {k: v.strip() for k, v in said.items()}
+
+
+def test_a_file_that_is_no_text_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "job.conf"
+    path.write_bytes(b"spark.name \xff\xfe\r\n" + PART.encode())
+    words = [sys.executable, "-m", "pycgpu.cli.main", "spark-conf", str(path)]
+    run = subprocess.run(words, capture_output=True, check=True)
+    assert run.stdout.startswith(b"spark.name \xff\xfe\r\nspark.executorEnv.CGPU_MEM 4096MiB\n")
 
 
 ARGUMENTS = ["-cp", "x", "CoarseGrainedExecutorBackend", "--executor-id", "3", "--app-id", "app-1"]

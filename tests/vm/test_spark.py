@@ -36,16 +36,25 @@ USERS = procfs.USER_DOOR_SOCKET
 # What ten tasks hold together is more than their executor may.
 HELD_MIB = 450
 
+#: Of a spark-defaults.conf, and what Spark is to read of it.
+DEFAULTS = r"""# a remark of Spark's
+spark.cgpu.list  g:one:1,g:two:2
+spark.cgpu.options -Da=1,-Db=2 -Dc="x y";
+spark.cgpu.long = a, \
+    b\:c
+"""
+READ = {
+    "spark.cgpu.list": "g:one:1,g:two:2",
+    "spark.cgpu.options": '-Da=1,-Db=2 -Dc="x y";',
+    "spark.cgpu.long": "a, b:c",
+}
+
 JOB = """\
 import json, subprocess, sys
-from pyspark import BarrierTaskContext, SparkConf
+from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-simcuda, properties, held = sys.argv[1:]
-conf = SparkConf()
-for line in open(properties):
-    key, _, value = line.strip().partition(" ")
-    conf.set(key, value)
+simcuda, held = sys.argv[1:]
 
 def told(run):
     return json.loads(run.stdout.readline())
@@ -65,8 +74,9 @@ def task(numbers):
         run.terminate()
     yield {"cards": here.resources()["gpu"].addresses, "total": total, "got": got}
 
-spark = SparkSession.builder.master("local-cluster[1,10,1024]").config(conf=conf).getOrCreate()
+spark = SparkSession.builder.master("local-cluster[1,10,1024]").getOrCreate()
 numbers = spark.sparkContext.parallelize(range(10), 10)
+print(json.dumps({key: value for key, value in spark.sparkContext.getConf().getAll()}))
 print(json.dumps(numbers.barrier().mapPartitions(task).collect()))
 spark.stop()
 """
@@ -100,7 +110,7 @@ def test_ten_tasks_share_an_executors_part_of_a_card(
         pytest.skip("no package: no java is installed: default-jre-headless")
     subprocess.run([program, "spark-setup", "--cgpu", program, "--java", java], check=True)
     settings = tmp_path / "job.conf"
-    settings.write_text(SPARK)
+    settings.write_text(DEFAULTS + SPARK)
     conf = subprocess.run(
         [program, "spark-conf", settings], capture_output=True, text=True, check=True
     ).stdout
@@ -117,11 +127,12 @@ def test_ten_tasks_share_an_executors_part_of_a_card(
     job = tmp_path / "job.py"
     job.write_text(JOB)
     with subprocess.Popen(
-        [sys.executable, str(job), door.simcuda, str(properties), f"{HELD_MIB}M"],
+        [sys.executable, str(job), door.simcuda, f"{HELD_MIB}M"],
         env={
             **os.environ,
             "PYTHONPATH": str(made("spark")),
             "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"--properties-file {properties} pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(tmp_path),
             # Compiled code is translated once more by an emulator: little of it, and once.
@@ -138,7 +149,9 @@ def test_ten_tasks_share_an_executors_part_of_a_card(
         assert procfs.read_quota(0, name, USERS) == 30
         out, _ = run.communicate(timeout=SPARK_S)
     assert run.returncode == 0, (tmp_path / "log").read_text()[-6000:]
-    told: list[dict[str, Any]] = json.loads(out.splitlines()[-1])
+    *_, read, last = out.splitlines()
+    assert json.loads(read).items() >= READ.items()
+    told: list[dict[str, Any]] = json.loads(last)
     assert len(told) == 10
     assert all(one["cards"] == ["0"] and one["total"] == 4096 * MIB for one in told)
     got = [one["got"] for one in told if one["got"]["status"] == 0]
