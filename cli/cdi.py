@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.install import registration
+from pycgpu.install import launcher
 from pycgpu.oci import cdi
 from pycgpu.request.model import Card
 from pycgpu.tree import device_nodes, procfs
@@ -32,7 +32,7 @@ def write_cdi(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
-    hook: Annotated[str, typer.Option(help="The hook's program.")] = f"/{registration.HOOK}",
+    hook: Annotated[str, typer.Option(help="The hook's program.")] = f"/{launcher.HOOK}",
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in the container too.")
     ] = True,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pycgpu.errors import CgpuError
-from pycgpu.install.registration import HOOK
+from pycgpu.install.launcher import HOOK
 from pycgpu.oci import cdi
 
 from ._pod import follow_upgrades

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.errors import InstallError
 from pycgpu.install import registration
+from pycgpu.install.change import Change
+from pycgpu.install.engines import NAMES
 from pycgpu.oci import runtime
 from pycgpu.oci.log import CTYUN, DEFAULT
 
@@ -23,9 +24,7 @@ app = typer.Typer(add_completion=False)
 def install_runtime(
     engine: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"One of {', '.join(registration.ENGINES)}; repeat. Default: those here."
-        ),
+        typer.Option(help=f"One of {', '.join(NAMES)}; repeat. Default: those here."),
     ] = None,
     name: Annotated[
         list[str] | None,
@@ -63,9 +62,7 @@ def install_runtime(
     if undo:
         changes = registration.plan_undo(prefix)
     else:
-        engines = tuple(engine or ()) or registration.engines_here(prefix)
-        if not engines:
-            raise InstallError("no container engine is configured here; name one by --engine")
+        engines = tuple(engine or ()) or registration.need_engines(prefix)
         options = registration.Options(
             engines,
             tuple(name or ["cgpu"]),
@@ -74,18 +71,21 @@ def install_runtime(
             tuple(behind or runtime.RUNTIMES),
             hooks_d,
         )
-        changes = registration.plan(options, prefix)
+        # What engines do not take is put back again.
+        changes = (registration.plan if dry_run else registration.register)(options, prefix)
     for change in changes:
         _show(change, dry_run)
     if not changes:
         print("nothing to change")
-    elif not dry_run:
-        (registration.undo if undo else registration.apply)(changes, prefix)
-    for command in registration.restart_commands(changes):
+    elif undo and not dry_run:
+        registration.undo(changes, prefix)
+    for line in registration.left_out(() if undo else engines, prefix):
+        print(line)
+    for command in registration.restart_commands(changes, prefix):
         print(f"now run: {command}")
 
 
-def _show(change: registration.Change, whole: bool) -> None:
+def _show(change: Change, whole: bool) -> None:
     verb = "remove" if change.after is None else "write" if change.before is None else "change"
     print(f"{verb} /{change.path}")
     if whole:

@@ -178,11 +178,8 @@ def plan(options: Options, host: Host) -> list[Step]:
         shown = f"copy the modules to /{placed}, depmod"
         steps.append(Step("built", shown, {"from": STAGED, "path": placed}))
     steps += files(options, host)
-    if options.runtimes and registration.engines_here(host.prefix):
-        listed = ", ".join(registration.engines_here(host.prefix))
-        names = list(options.names or registration.names_free(host.prefix))
-        shown = f"register the runtime with {listed}, as {' and '.join(names)}"
-        steps.append(Step("runtime", shown, {"names": names, "default": options.default}))
+    if options.runtimes:
+        steps.append(_runtime(options, host))
     for unit in units(options, host):
         now = unit in service.OWN
         shown = f"systemctl enable {'--now ' if now else ''}{unit}"
@@ -190,6 +187,17 @@ def plan(options: Options, host: Host) -> list[Step]:
     if options.load and not options.agent:
         steps.append(Step("load", "load cgpu_km, its core, and cgpu_rm", {}))
     return steps
+
+
+def _runtime(options: Options, host: Host) -> Step:
+    try:
+        engines = registration.need_engines(host.prefix)
+    except InstallError as error:
+        raise InstallError(f"{error}: install one, or give --no-runtimes") from None
+    names = list(options.names or registration.names_free(host.prefix))
+    shown = f"register the runtime with {', '.join(engines)}, as {' and '.join(names)}"
+    data = {"engines": list(engines), "names": names, "default": options.default}
+    return Step("runtime", shown, data)
 
 
 def tree(version: str) -> Step:
@@ -285,7 +293,10 @@ def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:
         lines += [f"now run: {command}" for command in step.data.get("restart", ())]
         if step.data.get("note"):
             lines.append(f"without compute limits: {step.data['note']}")
-    lines += [_runtime_nvidia(step.data["names"]) for step in done if step.kind == "runtime"]
+    for step in done:
+        if step.kind == "runtime":
+            lines += registration.left_out(tuple(step.data["engines"]), host.prefix)
+            lines.append(_runtime_nvidia(step.data["names"]))
     if not options.agent:
         lines.append(_UNGRANTED[options.ungranted if options.ungranted in _UNGRANTED else "%"])
     if any(step.kind == "load" for step in done) and "nvidia" not in host.loaded:

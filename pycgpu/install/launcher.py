@@ -16,6 +16,12 @@ from collections.abc import Sequence
 
 from ..oci import runtime
 
+#: Where they are, and what is beside them.
+LIBRARY = "usr/lib/cgpu"
+_NAME = "cgpu-container-runtime"
+RUNTIME = f"{LIBRARY}/{_NAME}"
+HOOK = f"{LIBRARY}/cgpu-hook"
+_LOOP = "for runtime in "
 #: Of a first line that every kernel reads whole; it takes what stands before a space alone.
 _LONGEST = 127
 
@@ -50,6 +56,7 @@ def runtime_program(
     hook: Sequence[str],
     runtimes: Sequence[str],
     root: str | None = None,
+    behind: str = runtime.BEHIND,
     **places: str,
 ) -> str:
     """
@@ -57,13 +64,14 @@ def runtime_program(
 
     Args:
         interpreter, package: as of :func:`hook_program`.
-        hook, runtimes, root, places (dev, proc): as of :func:`pycgpu.oci.runtime.main`.
+        hook, runtimes, root, behind, places (dev, proc): as of
+            :func:`pycgpu.oci.runtime.main`.
     """
     elsewhere = "".join(f", {name}={path!r}" for name, path in places.items())
     code = (
         f"import sys; sys.path.append({package!r}); from pycgpu.oci.runtime import main;"
         f" sys.exit(main(sys.argv[2:], own=sys.argv[1], hook={tuple(hook)!r},"
-        f" runtimes={tuple(runtimes)!r}, root={root!r}{elsewhere}))"
+        f" runtimes={tuple(runtimes)!r}, root={root!r}, behind={behind!r}{elsewhere}))"
     )
     paths = " ".join(shlex.quote(path) for path in runtime.candidates(tuple(runtimes)))
     return f"""\
@@ -78,11 +86,31 @@ for word do
 	esac
 done
 # In the place of runc behind the toolkit: not to that again.
-case $0 in {shlex.quote(runtime.BEHIND)}/*) prepared "$@" ;; esac
-for runtime in {paths}; do
+case $0 in {shlex.quote(behind)}/*) prepared "$@" ;; esac
+{_LOOP}{paths}; do
 	if [ -x "$runtime" ] && ! [ "$runtime" -ef "$0" ]; then
 		exec "$runtime" "$@"
 	fi
 done
 prepared "$@"
 """
+
+
+def behind(text: str) -> list[str]:
+    """Return what a runtime's program starts, the first that exists."""
+    lines = (line for line in text.splitlines() if line.startswith(_LOOP))
+    return shlex.split(next(lines, _LOOP).removeprefix(_LOOP).removesuffix("; do"))
+
+
+def is_ours(path: str) -> bool:
+    """Tell whether a program is one of ours, also of an earlier registration."""
+    return path.startswith(f"/{LIBRARY}/") and path.endswith(f"/{_NAME}")
+
+
+def runtime_of(engine: str) -> str:
+    """
+    Return the program of an engine that names what its containers are started with.
+
+    What stands behind is part of the program, and two engines may name two.
+    """
+    return f"{LIBRARY}/{engine}/{_NAME}"

@@ -2,9 +2,10 @@
 """
 Register runtime and hook with the container engines of a host, and take both back.
 
-Nothing is done in place: :func:`plan` says which files would change and how, :func:`apply` makes
-the changes, each by a rename. What stood there before is kept in a record, so that :func:`undo`
-gives it back; whoever changed an entry in the meantime keeps the change.
+:func:`plan` says which files would change and how; :func:`register` makes the changes and asks each
+engine whether it has our runtime now: if not, everything is put back. What stood there before is
+kept in a record, so that :func:`undo` gives it back; whoever changed an entry in the meantime keeps
+the change.
 """
 
 from __future__ import annotations
@@ -15,40 +16,30 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..dialects import ANNOTATION_PREFIXES, OPERATOR
 from ..errors import InstallError
 from ..oci import log, runtime
-from . import containerd
-from .launcher import hook_program, runtime_program
+from . import containerds, docker, engines, program
+from .change import Change, changed, read, write
+from .engines import NAMES, Engine
+from .launcher import HOOK, RUNTIME, hook_program, is_ours, runtime_of, runtime_program
+from .wanted import Wanted
 
-ENGINES = ("docker", "containerd", "podman", "crio")
-#: Where each engine's configuration is; an engine is 'there' when this directory is.
-DIRECTORIES = {
-    "docker": "etc/docker",
-    "containerd": "etc/containerd",
-    "podman": "etc/containers",
-    "crio": "etc/crio",
-}
-LIBRARY = "usr/lib/cgpu"
-RUNTIME = f"{LIBRARY}/cgpu-container-runtime"
-HOOK = f"{LIBRARY}/cgpu-hook"
 RECORD = "var/lib/cgpu/runtime_install.json"
-DAEMON_JSON = "etc/docker/daemon.json"
-PODMAN_CONF = "etc/containers/containers.conf.d/90-cgpu.conf"
-HOOKS_D = "etc/containers/oci/hooks.d"
-# After the toolkit's 99-nvidia.conf: of two that name a runtime the later one holds.
-CRIO_CONF = "etc/crio/crio.conf.d/99-zz-cgpu.conf"
+DAEMON_JSON = docker.DAEMON_JSON
+_PROGRAMS = (RUNTIME, HOOK, *map(runtime_of, NAMES))
 
 
 class Options(NamedTuple):
     """
-    engines: which to register with, of :data:`ENGINES`.
+    engines: which to register with, of :data:`pycgpu.install.engines.NAMES`.
     name: what users write after ``--runtime=``; further names may stand for the same.
-    default: make it Docker's and containerd's default runtime.
+    default: make it the default runtime of Docker, containerd and CRI-O.
     logs: files that the hook writes.
-    runtimes: what is executed behind ours, the first that exists.
+    runtimes: what is executed behind ours, the first that exists; what an engine names itself goes
+        before runc and crun.
     hooks_d: also give Podman and CRI-O the hook for every container, whatever its runtime.
     """
 
@@ -60,18 +51,39 @@ class Options(NamedTuple):
     hooks_d: bool = True
 
 
-class Change(NamedTuple):
-    """A file and its whole text after the change; ``after`` None removes it."""
+class Entry(NamedTuple):
+    """A file of the record: its text before the first registration, and after the last."""
 
-    path: str
     before: str | None
     after: str | None
-    mode: int = 0o644
 
 
 def engines_here(prefix: Path = Path("/")) -> tuple[str, ...]:
-    """Return the engines whose configuration directory exists under *prefix*."""
-    return tuple(name for name in ENGINES if (prefix / DIRECTORIES[name]).is_dir())
+    """Return the names of the engines whose programs are on the host below *prefix*."""
+    return tuple(engine.name for engine in engines.find(prefix))
+
+
+def need_engines(prefix: Path = Path("/")) -> tuple[str, ...]:
+    """
+    Return the names of the engines of the host.
+
+    Raises:
+        InstallError: there is none; with where was looked, and what was seen and cannot be used.
+    """
+    here = engines_here(prefix)
+    if here:
+        return here
+    seen = "".join(f"; {one.name}: {one.why}" for one in engines.unusable(prefix))
+    raise InstallError(f"no container engine is here (looked for {engines.places()}){seen}")
+
+
+def left_out(names: tuple[str, ...], prefix: Path = Path("/")) -> list[str]:
+    """Return a line for each engine that has nothing of ours, with the reason."""
+    lines = [f"left out: {one.name}: {one.why}" for one in engines.unusable(prefix)]
+    for engine in engines.find(prefix):
+        if engine.name in names and (why := engine.left_out()):
+            lines.append(f"left out: {engine.name}: {why}")
+    return lines
 
 
 def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
@@ -81,11 +93,19 @@ def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
     Vendors' documents print ``--runtime=nvidia``. Where NVIDIA's container toolkit is, the name is
     its own until somebody says otherwise.
     """
-    named = any("nvidia" in there for there in _others(prefix).values())
-    toolkit = any(
-        (prefix / folder / runtime.TOOLKIT).exists() for folder in ("usr/bin", "usr/local/bin")
-    )
-    return ("cgpu",) if named or toolkit else ("cgpu", "nvidia")
+    found = engines.find(prefix)
+    named = any("nvidia" in _former(engine, prefix) for engine in found)
+    return ("cgpu",) if named or program.find(runtime.TOOLKIT, prefix) else ("cgpu", "nvidia")
+
+
+def names_of(engine: Engine) -> tuple[str, ...]:
+    """Return the names under which an engine has our runtime, as it says."""
+    return tuple(name for name, path in engine.programs().items() if is_ours(path))
+
+
+def has_files(engine: Engine, prefix: Path = Path("/")) -> bool:
+    """Tell whether files were changed for an engine."""
+    return any(map(engine.owns, _record(prefix)))
 
 
 def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
@@ -93,62 +113,120 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
     Return the changes that installing takes; none for what is there already.
 
     Raises:
-        InstallError: a configuration cannot be read, or holds an entry of someone else's.
+        InstallError: an engine is not here or does not take its own files, a configuration cannot
+            be read or holds an entry of someone else's, or nothing stands behind our runtime.
     """
+    return _plan(options, _chosen(options, prefix), prefix)
+
+
+def _plan(options: Options, chosen: list[Engine], prefix: Path) -> list[Change]:
+    wanted, behind = _wanted(options, chosen, prefix)
+    common = (*_toolkits(options.names, chosen, prefix), *options.runtimes)
+    changes = [
+        changed(prefix, RUNTIME, launcher("runtime", options._replace(runtimes=common)), 0o755),
+        changed(prefix, HOOK, launcher("hook", options), 0o755),
+    ]
+    for engine in chosen:
+        runtimes = behind.get(engine.name, common)
+        if engine.name in wanted.own:
+            text = launcher("runtime", options._replace(runtimes=runtimes), engine.name)
+            changes.append(changed(prefix, runtime_of(engine.name), text, 0o755))
+        made = engine.plan(wanted)
+        if made:
+            _need_runtime(engine.name, runtimes, prefix)
+        changes += made
+    return list(dict.fromkeys(change for change in changes if change.before != change.after))
+
+
+def _chosen(options: Options, prefix: Path) -> list[Engine]:
     for name in options.engines:
-        if name not in ENGINES:
-            raise InstallError(f"{name!r} is no engine; write one of {', '.join(ENGINES)}")
+        if name not in NAMES:
+            raise InstallError(f"{name!r} is no engine; write one of {', '.join(NAMES)}")
     for name in options.names:
         if not name.replace("-", "").replace("_", "").isalnum():
             raise InstallError(f"runtime name {name!r}: write letters, digits, '-' and '_'")
-    options = options._replace(runtimes=(*_toolkits(options.names, prefix), *options.runtimes))
-    changes = [
-        _change(prefix, RUNTIME, launcher("runtime", options), 0o755),
-        _change(prefix, HOOK, launcher("hook", options), 0o755),
-    ]
-    for engine in options.engines:
-        changes += _PLANS[engine](options, prefix)
-    return [change for change in changes if change.before != change.after]
+    here = {engine.name: engine for engine in engines.find(prefix)}
+    for name in options.engines:
+        if name not in here:
+            raise InstallError(f"{name} is not here (looked for {engines.places()})")
+    return [here[name] for name in options.engines]
 
 
-def _others(prefix: Path) -> dict[str, dict[str, Any]]:
-    """Return what Docker and containerd had for a runtime of each name before ours was there."""
-    daemon = _json(_before(prefix, DAEMON_JSON), DAEMON_JSON).get("runtimes")
-    path = containerd.deciding(prefix)
-    text = _before(prefix, path)
-    return {
-        "docker": daemon if isinstance(daemon, dict) else {},
-        "containerd": {} if text is None else containerd.runtimes(text, path),
-    }
+def _wanted(
+    options: Options, chosen: list[Engine], prefix: Path
+) -> tuple[Wanted, dict[str, tuple[str, ...]]]:
+    """Return what the engines are to have, and what those start that name it themselves."""
+    # containerd shows a runtime only the annotations that it is told of.
+    annotations = tuple(f"{prefix}*" for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
+    wanted = Wanted(options.names, options.default, annotations, options.hooks_d)
+    if options.runtimes != runtime.RUNTIMES:
+        return wanted, {}
+    toolkit, *others = runtime.RUNTIMES
+    behind = {}
+    for engine in chosen:
+        named = () if engine.left_out() else engine.behind()
+        own = [path for path in named if not _is_toolkit(path)]
+        if own and own[0] not in _found(tuple(others), prefix)[:1]:
+            toolkits = _toolkits(options.names, [engine], prefix)
+            behind[engine.name] = (*toolkits, toolkit, *own, *others)
+    return wanted._replace(own=frozenset(behind)), behind
 
 
-def _before(prefix: Path, path: str) -> str | None:
-    record = _record(prefix)
-    return record[path] if path in record else _read(prefix / path)
+def _found(names: tuple[str, ...], prefix: Path) -> list[str]:
+    """Return those programs behind ours that are on the host, the first first."""
+    return [path for path in runtime.candidates(names) if program.there(path, prefix)]
 
 
-def _toolkits(names: tuple[str, ...], prefix: Path) -> tuple[str, ...]:
+def _need_runtime(engine: str, names: tuple[str, ...], prefix: Path) -> None:
+    """Without one no container would start, and nothing would say so before."""
+    behind = tuple(name for name in names if not _is_toolkit(name))
+    if not _found(behind, prefix):
+        raise InstallError(
+            f"{engine}: nothing stands behind our runtime: none of {', '.join(behind)} is"
+            " installed; install runc, or name one by --behind"
+        )
+
+
+def _is_toolkit(path: str) -> bool:
+    return os.path.basename(path).startswith(runtime.TOOLKIT)
+
+
+def _former(engine: Engine, prefix: Path) -> dict[str, str]:
+    """Return the programs of others' runtimes, also of those whose names are ours now."""
+    there = {} if engine.left_out() else engine.programs()
+    found = {name: path for name, path in there.items() if not is_ours(path)}
+    for path, (original, _) in _record(prefix).items():
+        if original is not None and engine.owns(path):
+            found |= _named(path, original)
+    return found
+
+
+def _named(path: str, original: str) -> dict[str, str]:
+    if path.endswith(".json"):
+        return docker.programs(original, path)
+    return containerds.programs(original, path)
+
+
+def _toolkits(names: tuple[str, ...], chosen: list[Engine], prefix: Path) -> tuple[str, ...]:
     """Return where the toolkit's runtime was started from under *names*, if not from PATH."""
     found = []
-    for there in _others(prefix).values():
-        for entry in (there[name] for name in names if isinstance(there.get(name), dict)):
-            options = entry.get("options")
-            program = options.get("BinaryName") if isinstance(options, dict) else None
-            path = str(entry.get("path") or program or "")
-            if path.startswith("/") and Path(path).name.startswith(runtime.TOOLKIT):
-                found.append(path)
+    for engine in chosen:
+        former = _former(engine, prefix)
+        found += [former[name] for name in names if name in former]
     in_path = runtime.candidates((runtime.TOOLKIT,))
-    return tuple(path for path in dict.fromkeys(found) if path not in in_path)
+    wanted = (path for path in found if path.startswith("/") and _is_toolkit(path))
+    return tuple(path for path in dict.fromkeys(wanted) if path not in in_path)
 
 
-def launcher(module: str, options: Options) -> str:
-    """Return the program that starts *module*, ``runtime`` or ``hook``."""
+def launcher(module: str, options: Options, engine: str = "") -> str:
+    """Return the program that starts *module*, ``runtime`` (that of one *engine*) or ``hook``."""
     # A shell shim of a version manager would cost a hundred times what Python itself does.
     interpreter = os.path.realpath(sys.executable)
     if module == "hook":
         logs = [word for path in options.logs for word in ("--log", path)]
         return hook_program(interpreter, _package(), logs)
-    return runtime_program(interpreter, _package(), (f"/{HOOK}",), options.runtimes)
+    behind = os.path.join(runtime.BEHIND, engine) if engine else runtime.BEHIND
+    return runtime_program(interpreter, _package(), (f"/{HOOK}",), options.runtimes, behind=behind)
 
 
 def _package() -> str:
@@ -161,6 +239,28 @@ def _package() -> str:
     return str(here)
 
 
+def register(options: Options, prefix: Path = Path("/")) -> list[Change]:
+    """
+    Make the changes of :func:`plan`, ask every engine whether it has ours, and return them.
+
+    Raises:
+        InstallError: a file cannot be written, or an engine does not have ours; all is put back.
+    """
+    chosen = _chosen(options, prefix)
+    wanted, _ = _wanted(options, chosen, prefix)
+    asked = [(engine, engine.look()) for engine in chosen if not engine.left_out()]
+    changes = _plan(options, chosen, prefix)
+    record = read(prefix / RECORD)
+    apply(changes, prefix)
+    try:
+        for engine, before in asked:
+            engine.check(wanted, before)
+    except InstallError as error:
+        _put_back([Change(RECORD, record, None), *changes], prefix)
+        raise InstallError(f"{error}; nothing was changed") from None
+    return changes
+
+
 def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     """
     Make *changes*, and remember what stood there before the first of them.
@@ -170,23 +270,28 @@ def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     """
     record = _record(prefix)
     for change in changes:
-        record.setdefault(change.path, change.before)
+        known = record.get(change.path)
+        record[change.path] = Entry(known.before if known else change.before, change.after)
     # The record first: whoever is cut short can be undone.
-    text = json.dumps(record, indent=2) + "\n"
+    text = json.dumps({path: one._asdict() for path, one in record.items()}, indent=2) + "\n"
     done: list[Change] = []
     try:
-        for change in [Change(RECORD, _read(prefix / RECORD), text, 0o600), *changes]:
+        for change in [Change(RECORD, read(prefix / RECORD), text, 0o600), *changes]:
             apply_one(change, prefix)
             done.append(change)
     except OSError as error:
-        for change in reversed(done):
-            _write(prefix / change.path, change.before, change.mode)
+        _put_back(done, prefix)
         raise InstallError(f"{error.filename}: {error.strerror}; nothing was changed") from None
+
+
+def _put_back(done: list[Change], prefix: Path) -> None:
+    for change in reversed(done):
+        write(prefix / change.path, change.before, change.mode)
 
 
 def apply_one(change: Change, prefix: Path = Path("/")) -> None:
     """Make one change, whose former text somebody else remembers; OSError if it cannot be."""
-    _write(prefix / change.path, change.after, change.mode)
+    write(prefix / change.path, change.after, change.mode)
 
 
 def plan_undo(prefix: Path = Path("/")) -> list[Change]:
@@ -197,16 +302,16 @@ def plan_undo(prefix: Path = Path("/")) -> list[Change]:
         InstallError: a configuration cannot be read any more.
     """
     changes = []
-    for path, original in _record(prefix).items():
-        text = _read(prefix / path)
-        if path == DAEMON_JSON and text is not None:
-            after = _docker_without(text, original)
-        elif containerd.is_ours(path) and text is not None:
-            after = containerd.take_back(text, original, f"/{RUNTIME}", path)
+    for path, (original, written) in _record(prefix).items():
+        text = read(prefix / path)
+        if path.endswith("daemon.json") and text is not None:
+            after = docker.take_back(path, text, original)
+        elif path.endswith((".toml", ".tmpl")) and text is not None:
+            after = containerds.take_back(path, text, original, written)
         else:
             after = original
-        changes.append(Change(path, text, after, 0o755 if path in (RUNTIME, HOOK) else 0o644))
-    record = _read(prefix / RECORD)
+        changes.append(Change(path, text, after, 0o755 if path in _PROGRAMS else 0o644))
+    record = read(prefix / RECORD)
     if record is not None:
         changes.append(Change(RECORD, record, None))
     return [change for change in changes if change.before != change.after]
@@ -216,145 +321,32 @@ def undo(changes: list[Change], prefix: Path = Path("/")) -> None:
     """Make the changes of :func:`plan_undo`; raise InstallError where a file cannot be written."""
     try:
         for change in changes:
-            _write(prefix / change.path, change.after, change.mode)
+            write(prefix / change.path, change.after, change.mode)
     except OSError as error:
         raise InstallError(f"{error.filename}: {error.strerror}; run it again") from None
 
 
-def _docker(options: Options, prefix: Path) -> list[Change]:
-    text = _read(prefix / DAEMON_JSON)
-    config = _json(text, DAEMON_JSON)
-    runtimes = config.setdefault("runtimes", {})
-    if not isinstance(runtimes, dict):
-        raise InstallError(f"/{DAEMON_JSON}: 'runtimes' is not an object")
-    for name in options.names:
-        runtimes[name] = {"path": f"/{RUNTIME}"}
-    if options.default:
-        config["default-runtime"] = options.names[0]
-    if text is not None and config == _json(text, DAEMON_JSON):
-        return []
-    return [Change(DAEMON_JSON, text, json.dumps(config, indent=4) + "\n")]
+def renewed(options: Options, prefix: Path = Path("/")) -> list[Change]:
+    """Return the changes of our programs alone: what the engines have in their files stays."""
+    changes = plan(options._replace(engines=()), prefix)
+    there = [name for name in engines_here(prefix) if (prefix / runtime_of(name)).exists()]
+    for name in there:
+        made = plan(options._replace(engines=(name,)), prefix)
+        changes += [change for change in made if change.path == runtime_of(name)]
+    return changes
 
 
-def _docker_without(text: str, original: str | None) -> str | None:
-    config, old = _json(text, DAEMON_JSON), _json(original, DAEMON_JSON)
-    runtimes, old_runtimes = config.get("runtimes", {}), old.get("runtimes", {})
-    ours = [name for name, entry in runtimes.items() if entry == {"path": f"/{RUNTIME}"}]
-    for name in ours:
-        if name in old_runtimes:
-            runtimes[name] = old_runtimes[name]
-        else:
-            del runtimes[name]
-    if not runtimes and "runtimes" not in old:
-        config.pop("runtimes", None)
-    if config.get("default-runtime") in ours:
-        config.pop("default-runtime")
-        if "default-runtime" in old:
-            config["default-runtime"] = old["default-runtime"]
-    if config == old:
-        return original
-    return json.dumps(config, indent=4) + "\n"
-
-
-def _containerd(options: Options, prefix: Path) -> list[Change]:
-    # containerd shows a runtime only the annotations that it is told of.
-    annotations = tuple(f"{prefix}*" for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
-    wanted = containerd.Wanted(options.names, f"/{RUNTIME}", options.default, annotations)
-    path = containerd.deciding(prefix)
-    text = _read(prefix / path)
-    return [Change(path, text, containerd.extend(text, wanted, path))]
-
-
-def _podman(options: Options, prefix: Path) -> list[Change]:
-    entries = "".join(f'{name} = ["/{RUNTIME}"]\n' for name in options.names)
-    changes = [_change(prefix, PODMAN_CONF, f"[engine.runtimes]\n{entries}")]
-    return changes + _hooks_d(options, prefix)
-
-
-def _crio(options: Options, prefix: Path) -> list[Change]:
-    tables = "".join(
-        f'[crio.runtime.runtimes.{name}]\nruntime_path = "/{RUNTIME}"\nruntime_type = "oci"\n'
-        for name in options.names
-    )
-    return [_change(prefix, CRIO_CONF, tables), *_hooks_d(options, prefix)]
-
-
-def _hooks_d(options: Options, prefix: Path) -> list[Change]:
-    if not options.hooks_d:
-        return []
-    return [
-        _change(prefix, f"{HOOKS_D}/90-cgpu-{stage.lower()}.json", hook_definition(stage))
-        for stage in ("createRuntime", "poststop")
-    ]
-
-
-def hook_definition(stage: str) -> str:
-    """Return the file that gives every container of Podman and CRI-O the hook in one *stage*."""
-    definition = {
-        "version": "1.0.0",
-        "hook": {"path": f"/{HOOK}", "args": ["cgpu-hook", stage]},
-        "when": {"always": True},
-        "stages": [stage],
-    }
-    return json.dumps(definition, indent=2) + "\n"
-
-
-_PLANS = {"docker": _docker, "containerd": _containerd, "podman": _podman, "crio": _crio}
-
-
-def restart_commands(changes: list[Change]) -> list[str]:
+def restart_commands(changes: list[Change], prefix: Path = Path("/")) -> list[str]:
     """Return the shell commands that make the engines read what changed."""
-    paths = {change.path for change in changes}
-    services = [
-        service
-        for service, path in (
-            ("docker", DAEMON_JSON),
-            ("containerd", next(filter(containerd.is_ours, paths), None)),
-            ("crio", CRIO_CONF),
-        )
-        if path in paths
-    ]
-    return [f"systemctl restart {shlex.quote(service)}" for service in services]
+    paths = [change.path for change in changes]
+    units = [engine.restart() for engine in engines.find(prefix) if any(map(engine.owns, paths))]
+    return [f"systemctl restart {shlex.quote(unit)}" for unit in units if unit]
 
 
-def _change(prefix: Path, path: str, after: str, mode: int = 0o644) -> Change:
-    return Change(path, _read(prefix / path), after, mode)
-
-
-def _record(prefix: Path) -> dict[str, str | None]:
-    text = _read(prefix / RECORD)
-    record = _json(text, RECORD)
-    return {str(path): None if old is None else str(old) for path, old in record.items()}
-
-
-def _json(text: str | None, path: str) -> dict[str, Any]:
-    if text is None or not text.strip():
-        return {}
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise InstallError(f"/{path}: not JSON ({error}); correct it first") from None
-    if not isinstance(config, dict):
-        raise InstallError(f"/{path}: not a JSON object; correct it first")
-    return config
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InstallError(f"{path}: cannot be read: {error}") from None
-
-
-def _write(path: Path, text: str | None, mode: int) -> None:
-    if text is None:
-        path.unlink(missing_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".cgpu")
-    draft.write_text(text, encoding="utf-8")
-    # Another's mode stays: daemon.json may be kept from other users.
-    draft.chmod(path.stat().st_mode & 0o7777 if path.exists() else mode)
-    draft.rename(path)
+def _record(prefix: Path) -> dict[str, Entry]:
+    record = docker.parsed(read(prefix / RECORD), RECORD)
+    # Of 0.1.0 it has only what was there before.
+    return {
+        path: Entry(one["before"], one["after"]) if isinstance(one, dict) else Entry(one, None)
+        for path, one in record.items()
+    }

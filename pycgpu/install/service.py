@@ -11,12 +11,20 @@ USAGE = "cgpu-usage.service"
 #: The exporter's, unless it is told another.
 EXPORTER_PORT = 9836
 
+#: Services that start containers: of engines, of distributions of Kubernetes, of snaps.
+ENGINES = (
+    *("docker.service", "containerd.service", "crio.service", "podman.service", "kubelet.service"),
+    *("k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"),
+    *("k0scontroller.service", "k0sworker.service", "snap.docker.dockerd.service"),
+    *("snap.microk8s.daemon-containerd.service", "snap.microk8s.daemon-kubelite.service"),
+)
+
 _MODULE = """\
 [Unit]
 Description=cgpu: modules that share NVIDIA GPUs between containers
 Documentation=man:modprobe(8)
 # Containers that start with the engine must find their limits enforced.
-Before=docker.service containerd.service crio.service podman.service kubelet.service
+Before={engines}
 After=nvidia-persistenced.service
 
 [Service]
@@ -72,7 +80,7 @@ WantedBy=multi-user.target
 _AGENT = """\
 [Unit]
 Description=cgpu: agent that shares NVIDIA GPUs without a kernel module
-Before=docker.service containerd.service crio.service podman.service kubelet.service
+Before={engines}
 After=nvidia-persistenced.service
 ConditionPathExists=/proc/driver/nvidia/version
 
@@ -113,4 +121,4 @@ def rules(cgpu: str) -> str:
 
 def text(unit: str, cgpu: str) -> str:
     """Return a unit's file; *cgpu* is the program that it starts."""
-    return _TEXTS[unit].format(cgpu=cgpu)
+    return _TEXTS[unit].format(cgpu=cgpu, engines=" ".join(ENGINES))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import CgpuError, InstallError, NodeError
 from . import kernel_door, module_build, registration
+from .change import Change
 from .host import Host
 
 UNITS = "etc/systemd/system"
@@ -214,7 +215,7 @@ def _undo_leftover(host: Host, data: Data) -> None:
 
 
 def _do_relaunch(host: Host, data: Data) -> None:
-    for change in map(registration.Change._make, data["changes"]):
+    for change in map(Change._make, data["changes"]):
         registration.apply_one(change, host.prefix)
 
 
@@ -222,7 +223,7 @@ def _undo_relaunch(host: Host, data: Data) -> None:
     for path, before, after, mode in data["changes"]:
         target = host.prefix / path
         if target.exists() and target.read_text() == after:
-            registration.apply_one(registration.Change(path, after, before, mode), host.prefix)
+            registration.apply_one(Change(path, after, before, mode), host.prefix)
 
 
 def _do_tools(host: Host, data: Data) -> None:
@@ -243,15 +244,13 @@ def _lead(link: Path, to: str) -> None:
     draft.rename(link)
 
 
-def _registration(host: Host, data: Data) -> list[registration.Change]:
-    options = registration.Options(
-        registration.engines_here(host.prefix), tuple(data["names"]), data["default"]
-    )
-    return registration.plan(options, host.prefix)
+def _registration(data: Data) -> registration.Options:
+    engines, names = tuple(data["engines"]), tuple(data["names"])
+    return registration.Options(engines, names, data["default"])
 
 
 def _do_runtime(host: Host, data: Data) -> None:
-    registration.apply(_registration(host, data), host.prefix)
+    registration.register(_registration(data), host.prefix)
 
 
 def _undo_runtime(host: Host, data: Data) -> None:
@@ -382,14 +381,14 @@ def foresee(host: Host, step: Step) -> None:
     elif step.kind in ("place", "stage"):
         data["made"] = _missing(host.prefix / data["path"], host.prefix)
     elif step.kind == "runtime":
-        changes = _registration(host, data)
+        changes = registration.plan(_registration(data), host.prefix)
         missing = {
             path
             for change in changes
             for path in _missing((host.prefix / change.path).parent, host.prefix)
         }
         data["made"] = sorted(missing, key=len, reverse=True)
-        data["restart"] = registration.restart_commands(changes)
+        data["restart"] = registration.restart_commands(changes, host.prefix)
 
 
 def remove_directories(made: Iterable[str], prefix: Path) -> None:

@@ -118,7 +118,7 @@ def place_steps(request: Request, options: Options, host: Host, held: Journal) -
     if options.runtimes:
         # Only the programs: what the engines have in their files leads to them.
         launchers = registration.Options((), options.names, options.default)
-        changes = [list(change) for change in registration.plan(launchers, host.prefix)]
+        changes = [list(change) for change in registration.renewed(launchers, host.prefix)]
         if changes:
             steps.append(Step("relaunch", "renew runtime and hook", {"changes": changes}))
     return steps

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pycgpu.install import registration
+from pycgpu.install import launcher, registration
 from tests.cluster.control_plane import HOST_FROM_GUEST, ControlPlane, programs
 from tests.cluster.node import ADDRESS, Node
 from tests.cluster.objects import IMAGE
@@ -108,7 +108,7 @@ class Cluster:
             # A file system of which the kubelet can tell how full it is.
             self.node.run("mkdir", "-p", path)
             self.node.run("mount", "-t", "tmpfs", "-o", "size=3g", "tmpfs", path)
-        self.node.run("install", "-D", "-m", "755", f"{SHARE}/hook", f"/{registration.HOOK}")
+        self.node.run("install", "-D", "-m", "755", f"{SHARE}/hook", f"/{launcher.HOOK}")
         self.containerd()
         base = ("env", f"PATH={self.path}", "ctr", "-n", "k8s.io", "images", "import", "--local")
         for name in ("pause", "image"):

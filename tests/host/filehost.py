@@ -19,6 +19,7 @@ from pycgpu.errors import InstallError, NodeError
 from pycgpu.install import kernel_door
 from pycgpu.install.host import Host
 from tests.host.coretree import CoreTree
+from tests.host.engine_programs import OLD_DOCKERD
 
 RELEASE = "6.1.0-9-amd64"
 CORE = kernel_door.core_name(pycgpu.__version__)
@@ -240,6 +241,8 @@ def make(root: Path) -> Host:
         f"lib/modules/{RELEASE}/build/Makefile": "",
         f"lib/modules/{RELEASE}/updates/other.ko": "",
         "etc/docker/daemon.json": '{"debug": true}',
+        "usr/bin/dockerd": OLD_DOCKERD,
+        "usr/sbin/runc": "#!/bin/sh\n",
         "etc/containers/policy.json": "{}",
         "run/systemd/system/x": "",
         "var/log/syslog": "",
@@ -251,6 +254,7 @@ def make(root: Path) -> Host:
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
+        (root / path).chmod(0o755 if "bin/" in path else 0o644)
     module(root / "modules", pycgpu.__version__)
     made = Kernel(root)
     return Host(root, RELEASE, made, made.tell)

@@ -14,6 +14,7 @@ import pytest
 from pycgpu.cli import cdi
 from pycgpu.cli.main import COMMANDS
 from pycgpu.oci.cdi import FILE
+from tests.host.engine_programs import OLD_DOCKERD, put
 
 from .devices import make_devices
 from .tree import make_tree
@@ -109,7 +110,8 @@ def test_a_reader_that_stops_early_hears_nothing_of_it(line: str, tmp_path: Path
 
 
 def test_install_runtime_shows_changes_makes_them_and_takes_them_back(tmp_path: Path) -> None:
-    (tmp_path / "etc/docker").mkdir(parents=True)
+    put(tmp_path, "usr/bin/dockerd", OLD_DOCKERD, 0o755)
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
     daemon = tmp_path / "etc/docker/daemon.json"
     args = ("install-runtime", "--prefix", str(tmp_path))
     shown = cgpu(*args, "--dry-run", "--name", "nvidia")
@@ -161,15 +163,15 @@ def test_cdi_is_written_anew_with_a_card_that_comes(tmp_path: Path) -> None:
 
 
 def test_what_is_written_under_a_strict_umask_is_for_all_to_read(tmp_path: Path) -> None:
-    (tmp_path / "etc/containerd").mkdir(parents=True)
-    (tmp_path / "etc/containerd/config.toml").write_text("version = 2\n")
+    put(tmp_path, "usr/bin/podman", "#!/bin/sh\n", 0o755)
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
     before = os.umask(0o077)
     try:
         done = cgpu("install-runtime", "--prefix", tmp_path, "--engine", "podman")
         assert done.returncode == 0, done.stderr
     finally:
         os.umask(before)
-    made = [path for path in tmp_path.rglob("*") if "etc/containerd" not in str(path)]
+    made = [path for path in tmp_path.rglob("*") if "/usr/" not in str(path)]
     assert [path for path in made if path.name.endswith(".json") and path.parent.name == "hooks.d"]
     closed = {str(path.relative_to(tmp_path)) for path in made if not path.stat().st_mode & 0o004}
     # The record holds what the engines' files were, which may be root's alone.

@@ -21,6 +21,7 @@ from pycgpu.tree import change, device_nodes, events, names, procfs
 from tests.host import program
 from tests.host.coretree import GIB, CoreTree
 from tests.host.devices import make_devices
+from tests.host.engine_programs import OLD_DOCKERD
 from tests.host.nvml import make_library
 
 HEX = "0123456789abcdef" * 4
@@ -284,9 +285,13 @@ def host(tmp_path: Path, tree: CoreTree) -> Path:
         ' "/usr/lib/cgpu/cgpu-container-runtime"}}}',
         "proc/driver/nvidia/gpus/0000:01:00.0/information": "Device Minor: \t 0\n",
         "proc/driver/nvidia/gpus/0000:02:00.0/information": "Device Minor: \t 1\n",
+        "usr/bin/dockerd": OLD_DOCKERD,
+        "usr/sbin/runc": "#!/bin/sh\n",
+        "usr/lib/cgpu/cgpu-container-runtime": "for runtime in /usr/sbin/runc; do\n",
     }.items():
         (prefix / path).parent.mkdir(parents=True, exist_ok=True)
         (prefix / path).write_text(text)
+        (prefix / path).chmod(0o755 if "bin/" in path else 0o644)
     tree = CoreTree(tree.root, [(GIB, 0)] * 2, features=("MEMORY", "SLICES", "GATE"))
     tree.root.rename(prefix / "proc/cgpu_km")
     device_nodes.ensure([0, 1], **make_devices(prefix, cards=2))
@@ -331,6 +336,8 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ),
         ("etc/cgpu/cards.toml", "[default]\nweight = 9\n", "settings", "fail", ""),
         ("etc/docker/daemon.json", "{}", "engines", "warn", "install-runtime --engine docker"),
+        ("etc/docker/daemon.json", "{", "engines", "fail", "install-runtime --engine docker"),
+        ("usr/sbin/runc", None, "engines", "fail", "install runc"),
         ("etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n", "conflicts", "warn", "remove it"),
         ("proc/77/comm", "nvidia-cuda-mps\n", "conflicts", "warn", "quit"),
         ("proc/modules", "nvidia_uvm 1\ncgpu_km 1\negpu 1\n", "conflicts", "fail", "rmmod egpu"),

@@ -22,7 +22,7 @@ from pycgpu.errors import InstallError
 from pycgpu.install import early, installation, journal
 from pycgpu.install.host import Host, execute
 from pycgpu.install.installation import Options
-from tests.host import filehost, program
+from tests.host import engine_programs, filehost, program
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
 from tests.vm.loaded import until
@@ -91,12 +91,19 @@ def test_the_name_nvidia_is_left_to_the_toolkit_that_is_here(
         "docker": ("etc/docker/daemon.json", json.dumps(TOOLKITS)),
         "containerd": (
             "etc/containerd/config.toml",
-            'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n',
+            'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n'
+            'runtime_type = "io.containerd.runc.v2"\n',
         ),
         "program": ("usr/bin/nvidia-container-runtime", ""),
     }[how]
     (host.prefix / path).parent.mkdir(parents=True, exist_ok=True)
     (host.prefix / path).write_text(text)
+    if how == "program":
+        (host.prefix / path).chmod(0o755)
+    if how == "containerd":
+        engine_programs.install(
+            host.prefix, "usr/bin/containerd", engine_programs.containerd("1.7")
+        )
     advice = installation.install(options, host)
     assert any("`cgpu install-runtime --name cgpu --name nvidia`" in line for line in advice)
     named = json.loads((host.prefix / "etc/docker/daemon.json").read_text())["runtimes"]
@@ -115,6 +122,17 @@ def test_the_name_nvidia_is_said_to_be_taken_from_the_toolkit_and_given_back(
     assert json.loads(config.read_text())["runtimes"]["nvidia"]["path"].startswith("/usr/lib/cgpu")
     installation.uninstall(host)
     assert config.read_text() == before
+
+
+def test_without_an_engine_nothing_is_installed_unless_none_is_wanted(
+    host: Host, options: Options
+) -> None:
+    (host.prefix / "usr/bin/dockerd").unlink()
+    before = state(host.prefix)
+    with pytest.raises(InstallError, match=r"no container engine is here.*--no-runtimes"):
+        installation.install(options, host)
+    assert state(host.prefix) == before
+    installation.install(options._replace(runtimes=False), host)
 
 
 @pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked force_branch=1"])

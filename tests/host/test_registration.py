@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Registering with container engines, under another root directory, and taking it back."""
 
-import fnmatch
 import json
 import os
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,78 +13,97 @@ import pytest
 
 from pycgpu.errors import InstallError
 from pycgpu.install import registration
+from pycgpu.install.launcher import RUNTIME
 from pycgpu.install.registration import (
     Options,
     apply,
     engines_here,
+    left_out,
+    need_engines,
     plan,
     plan_undo,
+    register,
     undo,
 )
+from tests.host import engine_programs
+from tests.host.engine_programs import OLD_DOCKERD, put
 
-ALL = Options(registration.ENGINES)
-DAEMON = {"data-root": "/data", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
-BEGIN = "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
-RUNTIMES = 'plugins."io.containerd.grpc.v1.cri".containerd.runtimes'
-#: As `nvidia-ctk runtime configure` writes it over `containerd config default`.
-TOOLKITS = """version = 2
-
-[plugins]
-
-  [plugins."io.containerd.grpc.v1.cri"]
-    sandbox_image = "pause"
-
-    [plugins."io.containerd.grpc.v1.cri".containerd]
-      default_runtime_name = "runc"
-      snapshotter = "overlayfs"
-
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
-
-        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
-          container_annotations = [
-            "nvidia.cdi.k8s.io/*",
-          ]
-          privileged_without_host_devices = false
-          runtime_engine = ""
-          runtime_type = "io.containerd.runc.v2"
-
-          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
-            BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-            SystemdCgroup = true
-
-        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-          runtime_type = "io.containerd.runc.v2"
-
-          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-            SystemdCgroup = true
+ALL = Options(("docker", "podman", "crio"))
+BOTH = ALL._replace(names=("cgpu", "nvidia"))
+#: In CRI-O's place, of which Debian has no package: of two tables of one name the later holds.
+CRIO = f"""#!{sys.executable}
+import pathlib, sys, tomlkit
+main, folder = pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[4])
+runtime = {{"runtimes": {{}}}}
+for path in (main, *sorted(folder.glob("*"))):
+    said = tomlkit.parse(path.read_text() if path.exists() else "").get("crio", {{}})
+    said = said.get("runtime", {{}}).unwrap() if said else {{}}
+    runtime["runtimes"] |= said.pop("runtimes", {{}})
+    runtime |= said
+print(tomlkit.dumps({{"crio": {{"runtime": runtime}}}}))
 """
-TOML = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "pause"\n'
+#: As CRI-O's own packages ship it.
+CRIO_SHIPS = """[crio.runtime]
+default_runtime = "crun"
+[crio.runtime.runtimes.crun]
+runtime_path = "/usr/libexec/crio/crun"
+runtime_type = "oci"
+runtime_root = "/run/crun"
+monitor_path = "/usr/libexec/crio/conmon"
+[crio.runtime.runtimes.runc]
+runtime_path = "/usr/libexec/crio/runc"
+"""
+DAEMON = {"data-root": "/data", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Any:
     put(tmp_path, "etc/docker/daemon.json", json.dumps(DAEMON))
-    put(tmp_path, "etc/containerd/config.toml", TOML)
+    put(tmp_path, "usr/bin/dockerd", OLD_DOCKERD, 0o755)
+    put(tmp_path, "usr/bin/podman", "#!/bin/sh\n", 0o755)
+    put(tmp_path, "usr/bin/crio", CRIO, 0o755)
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
     return tmp_path
-
-
-def put(root: Any, path: Any, text: Any) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text)
 
 
 def files(root: Any) -> Any:
     return {
-        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
+        str(path.relative_to(root)): path.read_text()
+        for path in root.rglob("*")
+        if path.is_file() and path.parent.name != "bin"
     }
 
 
 def install(root: Any, options: Any = ALL) -> None:
-    apply(plan(options, root), root)
+    register(options, root)
 
 
-def test_engines_are_those_with_a_configuration(host: Any) -> None:
-    assert engines_here(host) == ("docker", "containerd")
+def test_engines_are_those_whose_programs_are_here(host: Any) -> None:
+    assert engines_here(host) == ("docker", "podman", "crio")
+    (host / "usr/bin/dockerd").unlink()
+    assert engines_here(host) == ("podman", "crio"), "what a removed package leaves is no engine"
+
+
+def test_no_engine_is_an_error_that_says_where_was_looked(tmp_path: Path) -> None:
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    with pytest.raises(InstallError, match=r"no container engine is here.*/usr/bin.*rancher/k3s"):
+        need_engines(tmp_path)
+
+
+def test_a_docker_of_a_snap_is_seen_and_left_out_with_the_reason(host: Any) -> None:
+    (host / "snap/docker/current").mkdir(parents=True)
+    put(host, "var/snap/docker/current/config/daemon.json", "{}")
+    (line,) = left_out(("docker",), host)
+    assert line.startswith("left out: docker of a snap: it is confined")
+    for program in ("dockerd", "podman", "crio"):
+        (host / "usr/bin" / program).unlink()
+    with pytest.raises(InstallError, match=r"no container engine.*of a snap: it is confined"):
+        need_engines(host)
+
+
+def test_an_engine_that_is_not_here_is_named(host: Any) -> None:
+    with pytest.raises(InstallError, match="k3s is not here"):
+        plan(Options(("k3s",)), host)
 
 
 def test_planning_changes_nothing(host: Any) -> None:
@@ -104,126 +123,6 @@ def test_docker_gets_a_runtime_beside_the_others(host: Any) -> None:
     assert "default-runtime" not in config
 
 
-def test_containerd_gets_a_runtime_that_its_parser_reads(host: Any) -> None:
-    install(host, ALL._replace(default=True))
-    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
-    cri = config["plugins"]["io.containerd.grpc.v1.cri"]
-    assert cri["sandbox_image"] == "pause"
-    assert cri["containerd"]["default_runtime_name"] == "cgpu"
-    assert cri["containerd"]["runtimes"]["cgpu"]["options"]["BinaryName"].startswith("/usr/lib")
-    for key in ("pod_annotations", "container_annotations"):
-        patterns = cri["containerd"]["runtimes"]["cgpu"][key]
-        for name in (
-            "cgpu.io/CGPU_MEM",
-            "vke.volcengine.com/mgpu-core",
-            "emr.serverless.mgpu.core",
-            "nvidia.com/gpumem",
-        ):
-            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
-
-@pytest.mark.parametrize("names", [("cgpu",), ("cgpu", "runc")])
-def test_containerd_keeps_the_runtime_that_it_has_by_itself(host: Any, names: Any) -> None:
-    """Any table of runtimes replaces its own, and without runc its CRI plugin does not load."""
-    install(host, ALL._replace(names=names))
-    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
-    runtimes = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
-    assert set(runtimes) == {"cgpu", "runc"}
-    assert runtimes["runc"]["runtime_type"] == "io.containerd.runc.v2"
-    assert ("options" in runtimes["runc"]) == ("runc" in names)
-
-
-def test_containerd_runtimes_that_are_there_are_left_as_they_are(host: Any) -> None:
-    own = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]\n  runtime_type = "k"\n'
-    put(host, "etc/containerd/config.toml", TOML + own)
-    install(host)
-    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
-    runtimes = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
-    assert set(runtimes) == {"cgpu", "kata"}
-    assert runtimes["kata"] == {"runtime_type": "k"}
-
-
-def test_containerd_2_keeps_its_runtimes_elsewhere(host: Any) -> None:
-    put(host, "etc/containerd/config.toml", "version = 3\n")
-    install(host)
-    config = tomllib.loads((host / "etc/containerd/config.toml").read_text())
-    assert "cgpu" in config["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
-
-
-def containerds(root: Any, path: str = "etc/containerd/config.toml") -> Any:
-    """What containerd reads of runtimes."""
-    config = tomllib.loads((root / path).read_text())
-    return config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]
-
-
-BOTH = ALL._replace(names=("cgpu", "nvidia"))
-
-
-def test_the_toolkits_name_is_taken_over_and_given_back(host: Any) -> None:
-    """`--runtime=nvidia` starts ours, which goes on to what it started before."""
-    put(host, "etc/containerd/config.toml", TOOLKITS)
-    before = files(host)
-    install(host, BOTH)
-    after = containerds(host)
-    assert after["default_runtime_name"] == "runc"
-    own = {"BinaryName": "/usr/lib/cgpu/cgpu-container-runtime", "SystemdCgroup": True}
-    for name in ("cgpu", "nvidia"):
-        assert after["runtimes"][name]["options"] == own, "the node's way with cgroups"
-        assert after["runtimes"][name]["runtime_type"] == "io.containerd.runc.v2"
-    assert after["runtimes"]["nvidia"]["privileged_without_host_devices"] is False
-    assert after["runtimes"]["nvidia"]["container_annotations"][0] == "nvidia.cdi.k8s.io/*"
-    assert "cgpu.io/*" in after["runtimes"]["nvidia"]["container_annotations"]
-    assert after["runtimes"]["runc"]["options"] == {"SystemdCgroup": True}
-    launcher = (host / registration.RUNTIME).read_text()
-    first = launcher.partition("for runtime in ")[2].split()[0]
-    assert first == "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-    assert plan(BOTH, host) == []
-    undo(plan_undo(host), host)
-    assert files(host) == before
-
-
-def test_the_default_runtime_is_replaced_where_its_table_is(host: Any) -> None:
-    put(host, "etc/containerd/config.toml", TOOLKITS)
-    before = files(host)
-    install(host, BOTH._replace(default=True))
-    assert containerds(host)["default_runtime_name"] == "cgpu"
-    assert containerds(host)["snapshotter"] == "overlayfs"
-    assert plan(BOTH._replace(default=True), host) == []
-    install(host, BOTH)
-    assert containerds(host)["default_runtime_name"] == "runc"
-    undo(plan_undo(host), host)
-    assert files(host) == before
-
-
-def test_a_file_that_containerds_own_imports_decides(host: Any) -> None:
-    """The toolkit writes one from 1.18 on; its plugin replaces the one in config.toml."""
-    main = 'imports = ["/etc/containerd/conf.d/*.toml"]\n' + TOML
-    put(host, "etc/containerd/config.toml", main)
-    put(host, "etc/containerd/conf.d/10-debug.toml", 'version = 2\n[debug]\nlevel = "info"\n')
-    put(host, "etc/containerd/conf.d/99-nvidia.toml", TOOLKITS)
-    before = files(host)
-    assert registration.names_free(host) == ("cgpu",)
-    install(host, BOTH)
-    found = containerds(host, "etc/containerd/conf.d/99-nvidia.toml")["runtimes"]
-    assert found["nvidia"]["options"]["BinaryName"].startswith("/usr/lib/cgpu")
-    assert (host / "etc/containerd/config.toml").read_text() == main
-    assert "systemctl restart containerd" in registration.restart_commands(plan_undo(host))
-    undo(plan_undo(host), host)
-    assert files(host) == before
-
-
-def test_what_wrote_the_file_anew_since_loses_ours_and_keeps_its_own(host: Any) -> None:
-    """As `nvidia-ctk` does: values stay, comments, and with them our marks, are gone."""
-    put(host, "etc/containerd/config.toml", TOOLKITS)
-    install(host, BOTH._replace(default=True))
-    path = host / "etc/containerd/config.toml"
-    lines = [line.partition("#")[0] for line in path.read_text().splitlines()]
-    path.write_text("\n".join(lines) + "\n[metrics]\n")
-    undo(plan_undo(host), host)
-    assert "cgpu" not in path.read_text()
-    assert tomllib.loads(path.read_text()) == {**tomllib.loads(TOOLKITS), "metrics": {}}
-
-
 def test_podman_and_crio_get_files_of_their_own(host: Any) -> None:
     install(host)
     for stage in ("createRuntime", "poststop"):
@@ -239,6 +138,75 @@ def test_podman_and_crio_get_files_of_their_own(host: Any) -> None:
         "etc/crio/crio.conf.d/99-zz-cgpu.conf",
     ):
         tomllib.loads((host / path).read_text())
+
+
+def test_what_crio_names_is_what_is_started_with_its_settings(host: Any) -> None:
+    """Its packages have crun and conmon where no PATH leads."""
+    put(host, "etc/crio/crio.conf.d/10-crio.conf", CRIO_SHIPS)
+    put(host, "usr/libexec/crio/crun", "#!/bin/sh\n", 0o755)
+    (host / "usr/sbin/runc").unlink()
+    with pytest.raises(InstallError, match=r"docker: nothing stands behind.*runc, crun is"):
+        install(host)
+    install(host, Options(("crio",)))
+    own = tomllib.loads((host / "etc/crio/crio.conf.d/99-zz-cgpu.conf").read_text())
+    assert own["crio"]["runtime"]["runtimes"]["cgpu"] == {
+        "runtime_path": "/usr/lib/cgpu/crio/cgpu-container-runtime",
+        "runtime_type": "oci",
+        "runtime_root": "/run/crun",
+        "monitor_path": "/usr/libexec/crio/conmon",
+    }
+    launcher = (host / "usr/lib/cgpu/crio/cgpu-container-runtime").read_text()
+    assert "/usr/libexec/crio/crun /usr/" in launcher.partition("for runtime in ")[2]
+    assert (host / RUNTIME).exists()
+    assert plan(Options(("crio",)), host) == []
+
+
+def test_a_runtime_of_crios_that_is_nowhere_is_an_error_at_once(host: Any) -> None:
+    put(host, "etc/crio/crio.conf.d/10-crio.conf", CRIO_SHIPS)
+    (host / "usr/sbin/runc").unlink()
+    before = files(host)
+    with pytest.raises(InstallError, match=r"crio: nothing stands behind.*/usr/libexec/crio/crun"):
+        install(host, Options(("crio",)))
+    assert files(host) == before
+
+
+def test_a_link_to_dockers_file_stays_one(host: Any) -> None:
+    put(host, "srv/docker.json", (host / "etc/docker/daemon.json").read_text())
+    (host / "etc/docker/daemon.json").unlink()
+    (host / "etc/docker/daemon.json").symlink_to("../../srv/docker.json")
+    before = files(host)
+    install(host)
+    assert RUNTIME in (host / "srv/docker.json").read_text()
+    undo(plan_undo(host), host)
+    assert files(host) == before
+    assert os.readlink(host / "etc/docker/daemon.json") == "../../srv/docker.json"
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with a Docker that checks its own file."""
+    dockerd = engine_programs.dockerd("26.1")
+    engine_programs.install(tmp_path, "usr/bin/dockerd", dockerd)
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
+    # its proxy, which it looks for, is in the same package
+    monkeypatch.setenv("PATH", f"{dockerd.parent}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_docker_checks_what_was_written(docker: Path) -> None:
+    put(docker, "etc/docker/daemon.json", json.dumps(DAEMON))
+    before = files(docker)
+    install(docker, Options(("docker",), ("cgpu", "nvidia"), default=True))
+    undo(plan_undo(docker), docker)
+    assert files(docker) == before
+
+
+def test_a_file_with_which_docker_would_not_start_is_put_back(docker: Path) -> None:
+    put(docker, "etc/docker/daemon.json", json.dumps({**DAEMON, "no-such-setting": 1}))
+    before = files(docker)
+    with pytest.raises(InstallError, match=r"docker: .*no-such-setting.*; nothing was changed"):
+        install(docker, Options(("docker",)))
+    assert files(docker) == before
 
 
 def test_of_two_files_of_crio_ours_is_read_after_the_toolkits(host: Any) -> None:
@@ -276,11 +244,8 @@ def test_undo_keeps_what_others_changed_meanwhile(host: Any) -> None:
     config = json.loads(path.read_text())
     config["debug"] = True
     path.write_text(json.dumps(config))
-    toml = host / "etc/containerd/config.toml"
-    toml.write_text(toml.read_text() + "[metrics]\n")
     undo(plan_undo(host), host)
     assert json.loads(path.read_text()) == DAEMON | {"debug": True}
-    assert toml.read_text() == TOML + "[metrics]\n"
 
 
 @pytest.mark.parametrize(
@@ -289,19 +254,6 @@ def test_undo_keeps_what_others_changed_meanwhile(host: Any) -> None:
         ("etc/docker/daemon.json", "{", "daemon.json: not JSON"),
         ("etc/docker/daemon.json", "[]", "daemon.json: not a JSON object"),
         ("etc/docker/daemon.json", '{"runtimes": []}', "'runtimes' is not an object"),
-        ("etc/containerd/config.toml", "x", "config.toml: "),
-        ("etc/containerd/config.toml", "version = 1\n", "version 1"),
-        (
-            "etc/containerd/config.toml",
-            TOML + f'[{RUNTIMES}.cgpu]\nruntime_type = "io.containerd.kata.v2"\n',
-            "runtime 'cgpu' is there already, and is a 'io.containerd.kata.v2'",
-        ),
-        (
-            "etc/containerd/config.toml",
-            TOML + f"[{RUNTIMES}]\ncgpu = {{}}\n",
-            "runtime 'cgpu' is there already, and not in a table of its own",
-        ),
-        ("etc/containerd/config.toml", TOML + BEGIN, "a line '# END cgpu' is missing"),
     ],
 )
 def test_a_configuration_that_cannot_be_extended_is_left_alone(
@@ -369,8 +321,7 @@ def test_other_modes_of_files_stay(host: Any) -> None:
 
 
 def test_engines_that_must_restart_are_named(host: Any) -> None:
-    assert registration.restart_commands(plan(ALL, host)) == [
+    assert registration.restart_commands(plan(ALL, host), host) == [
         "systemctl restart docker",
-        "systemctl restart containerd",
         "systemctl restart crio",
     ]

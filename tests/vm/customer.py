@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pycgpu.install import registration
+from pycgpu.install import launcher, registration
 from pycgpu.oci.log import CTYUN, DEFAULT
 from tests.vm.container import Container
 
-RUNTIME = Path("/") / registration.RUNTIME
-HOOK = Path("/") / registration.HOOK
+RUNTIME = Path("/") / launcher.RUNTIME
+HOOK = Path("/") / launcher.HOOK
 LOGS = (Path(DEFAULT), Path(CTYUN))
 SIMCUDA = "/bin/simcuda"
 SMI = "/usr/bin/nvidia-smi"

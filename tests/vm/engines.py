@@ -23,7 +23,7 @@ PACKAGES = ("docker.io", "docker-cli", "containerd")
 # They are large programs to an emulated processor, of which a busy machine leaves little.
 START_S = 300
 WITHOUT_CRI = 'disabled_plugins = ["io.containerd.grpc.v1.cri"]'
-PROGRAMS = ("dockerd", "docker", "containerd", "containerd-shim-runc-v2", "ctr")
+PROGRAMS = ("dockerd", "docker", "docker-proxy", "containerd", "containerd-shim-runc-v2", "ctr")
 
 
 def _libraries(package: str, version: str) -> list[str]:
@@ -45,7 +45,7 @@ def build() -> Path:
         for library in _libraries(name, wanted[name]):
             wanted[library] = packages.own_version(library)
     archives = [packages.download(name, version) for name, version in wanted.items()]
-    content = "\n".join(path.name for path in archives).encode()
+    content = "\n".join((*PROGRAMS, *(path.name for path in archives))).encode()
     with Build("engines", packages.os_release().get("VERSION_CODENAME", ""), content) as made:
         if not made.complete:
             _gather([packages.unpacked(archive) for archive in archives], made.root)
@@ -80,6 +80,18 @@ def environment(root: Path) -> Mapping[str, str]:
         "PATH": f"{root}/bin:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": f"{root}/lib",
     }
+
+
+@contextlib.contextmanager
+def in_path(root: Path) -> Iterator[None]:
+    """Let who looks for engines, as an installation does, find those of *root*."""
+    before = dict(os.environ)
+    os.environ.update(environment(root))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ INDEX_LIFETIME_S = 24 * 3600
 # mirror does not carry costs nothing.
 DEBIAN_RELEASES = ("bullseye", "bookworm", "trixie")
 DEBIAN_SUITES = ("{}", "{}-updates", "{}-security", "{}-backports")
+#: Kept apart: its kernels take a compiler of its own. Programs of it are run where they can be.
+UNSTABLE = "sid"
 UBUNTU_SUITES = ("{}", "{}-updates", "{}-security")
 
 
@@ -77,7 +79,7 @@ def _configured_mirrors() -> dict[str, str]:
     return {suite: uri for uri, suite in found}
 
 
-def _source_lines() -> list[str]:
+def _source_lines(only: str = "") -> list[str]:
     release = os_release()
     distribution = release.get("ID", "")
     codename = release.get("VERSION_CODENAME", "")
@@ -98,6 +100,10 @@ def _source_lines() -> list[str]:
         components, suites = "main contrib non-free non-free-firmware", DEBIAN_SUITES
         releases = tuple(dict.fromkeys((codename, *DEBIAN_RELEASES)))
         security = mirrors.get(f"{codename}-security", f"{main}-security")
+    if only and distribution == "ubuntu":
+        raise PackageNotFound(f"{only} is Debian's, and this is {distribution}")
+    if only:
+        suites, releases = ("{}",), (only,)
     keyring = Path(f"/usr/share/keyrings/{distribution}-archive-keyring.gpg")
     option = f"[signed-by={keyring}] " if keyring.exists() else ""
     lines = []
@@ -110,9 +116,14 @@ def _source_lines() -> list[str]:
 
 
 @functools.cache
-def _environment() -> dict[str, str]:
-    """Write the private configuration, refresh its index and return the environment for apt."""
-    root = cache_dir() / "apt"
+def _environment(only: str = "") -> dict[str, str]:
+    """
+    Write the private configuration, refresh its index and return the environment for apt.
+
+    Args:
+        only: a release of Debian in the place of all the others.
+    """
+    root = cache_dir() / (f"apt-{only}" if only else "apt")
     for name in ("lists/partial", "archives/partial", "parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "status").touch()
@@ -130,10 +141,12 @@ def _environment() -> dict[str, str]:
         'APT::Sandbox::User "root";\n'
         'Acquire::Languages "none";\n'
         'Acquire::Retries "2";\n'
+        # That of a release that never ends is soon too old for a clock that is not right.
+        f'Acquire::Check-Valid-Until "{"false" if only else "true"}";\n'
     )
     environment = {**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C.UTF-8"}
-    with locked("apt"):
-        sources = "\n".join(_source_lines()) + "\n"
+    with locked(root.name):
+        sources = "\n".join(_source_lines(only)) + "\n"
         listed = root / "sources.list"
         stamp = root / "updated"
         stale = not stamp.exists() or time.time() - stamp.stat().st_mtime > INDEX_LIFETIME_S
@@ -158,10 +171,10 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _apt_cache(*arguments: str) -> str:
+def _apt_cache(*arguments: str, only: str = "") -> str:
     command = ["apt-cache", *arguments]
     return subprocess.run(
-        command, env=_environment(), capture_output=True, text=True, check=False
+        command, env=_environment(only), capture_output=True, text=True, check=False
     ).stdout
 
 
@@ -170,15 +183,16 @@ def names(prefix: str) -> list[str]:
     return sorted(set(_apt_cache("pkgnames", prefix).split()))
 
 
-def versions(package: str) -> list[str]:
+def versions(package: str, only: str = "") -> list[str]:
     """Return the versions of *package* that the mirror has, newest first."""
-    rows = (line.split("|") for line in _apt_cache("madison", package).splitlines())
+    listed = _apt_cache("madison", package, only=only)
+    rows = (line.split("|") for line in listed.splitlines())
     return list(dict.fromkeys(row[1].strip() for row in rows if len(row) == 3))
 
 
-def find_version(package: str, prefix: str) -> str:
+def find_version(package: str, prefix: str, only: str = "") -> str:
     """Return the newest version of *package* that begins with *prefix*."""
-    for version in versions(package):
+    for version in versions(package, only):
         if version.partition(":")[2].startswith(prefix) or version.startswith(prefix):
             return version
     raise PackageNotFound(f"apt has no {package} {prefix or '(any version)'}")
@@ -226,19 +240,20 @@ def dependencies(package: str, version: str) -> list[str]:
     return [re.split(r"[\s:(|]", part.strip())[0] for part in match.group(1).split(",")]
 
 
-def download(package: str, version: str = "") -> Path:
+def download(package: str, version: str = "", only: str = "") -> Path:
     """
     Return the path of the package's ``.deb``, downloaded into the cache if it is not there.
 
     Args:
         package: its name.
         version: a full version, or the beginning of one; the newest match is taken.
+        only: a release of Debian in the place of all the others.
 
     Raises:
         PackageNotFound: apt has none.
         FetchError: it could not be downloaded.
     """
-    full = find_version(package, version)
+    full = find_version(package, version, only)
     directory = cache_dir() / "debs"
     directory.mkdir(exist_ok=True)
     wanted = f"{package}_{full.replace(':', '%3a')}_"
@@ -252,7 +267,7 @@ def download(package: str, version: str = "") -> Path:
             fetched = subprocess.run(
                 ["apt-get", "-q", "download", f"{package}={full}"],
                 cwd=scratch,
-                env=_environment(),
+                env=_environment(only),
                 capture_output=True,
                 text=True,
                 check=False,

@@ -156,7 +156,7 @@ def _podman(behind: str) -> Iterator[Callable[..., subprocess.CompletedProcess[s
         )
 
     try:
-        registration.apply(registration.plan(options))
+        registration.register(options)
         yield run
     finally:
         shutil.rmtree(storage, ignore_errors=True)
@@ -198,7 +198,8 @@ def test_dockers_containers_are_held_to_their_sizes(
     subprocess.run(["tar", "-C", str(made("rootfs")), "-cf", str(archive), "."], check=True)
     options = registration.Options(("docker",), runtimes=("runc",))
     try:
-        registration.apply(registration.plan(options))
+        with engines.in_path(made("engines")):
+            registration.register(options)
         with engines.docker(made("engines"), tmp_path) as base:
             subprocess.run([*base, "import", str(archive), IMAGE], check=True, timeout=300)
             common = ["run", "--rm", "--runtime", "cgpu", "--network", "none", *leaving]

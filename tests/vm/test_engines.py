@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.install import containerd, registration
+from pycgpu.install import containerds, hook_files, registration
 from pycgpu.oci import cdi
 from pycgpu.tree import procfs
 from tests.vm import engines
@@ -50,12 +50,13 @@ def host(sim: Any, km: Any) -> Any:
 
 
 @pytest.fixture
-def install(host: Any) -> Iterator[Any]:
+def install(host: Any, made: Any) -> Iterator[Any]:
     """``install("docker")`` registers runtime and hook with the engine; taken back after."""
 
-    def apply(*engines: str, **options: Any) -> None:
-        chosen = registration.Options(engines, logs=(str(LOGS[0]),), **options)
-        registration.apply(registration.plan(chosen))
+    def apply(*names: str, **options: Any) -> None:
+        chosen = registration.Options(names, logs=(str(LOGS[0]),), **options)
+        with engines.in_path(made("engines")):
+            registration.register(chosen)
 
     yield apply
     registration.undo(registration.plan_undo())
@@ -165,7 +166,7 @@ def test_podman_with_hooks_d_and_cdi_needs_no_runtime_of_ours(
     ]
 
     def run(env: Any, *command: Any, check: bool = True) -> Any:
-        options = ["--runtime", need(behind), "--hooks-dir", "/" + registration.HOOKS_D]
+        options = ["--runtime", need(behind), "--hooks-dir", "/" + hook_files.HOOKS_D]
         options += ["run", "--rm", "--network", "none", *nodes]
         return call(*podman, *options, *volumes, *env, IMAGE, *command, check=check)
 
@@ -242,7 +243,7 @@ def test_podman_with_the_toolkits_cdi_device(
     path = Path(cdi.DIRECTORIES[1]) / "nvidia.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(TOOLKITS_CDI))
-    ours = ("--hooks-dir", "/" + registration.HOOKS_D, "--runtime", need("runc"))
+    ours = ("--hooks-dir", "/" + hook_files.HOOKS_D, "--runtime", need("runc"))
     words = [*podman, *(ours if way == "hooks.d" else ("--runtime", RUNTIME)), "run", "--rm"]
     words += ["--network", "none", *volumes, "--device", "nvidia.com/gpu=1"]
     info = ("simcuda", "--json", "--gpu", "1", "info")
@@ -305,7 +306,7 @@ def test_containerd_with_the_runtime(host: Any, install: Any, made: Any, tmp_pat
 @pytest.fixture
 def pods_config() -> Iterator[Path]:
     """containerd's configuration for pods of our image, after NVIDIA's toolkit was there."""
-    path = Path("/") / containerd.MAIN
+    path = Path("/") / containerds.PLACES[0].config
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else None
     plugin = 'plugins."io.containerd.grpc.v1.cri"'

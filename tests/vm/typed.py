@@ -87,7 +87,8 @@ class Typed:
             self._sim.load(cards=1, model="t4")
             stack.enter_context(installed.few_modules(self._folder / "few"))
             directory = installed.modules(self._made, "km", self._folder / "modules")
-            installed.install(directory)
+            with engines.in_path(self._made("engines")):
+                installed.install(directory)
             stack.callback(installation.uninstall, self.host)
             # Docker looks for the toolkit's hook when it starts.
             before = os.environ["PATH"]
@@ -189,7 +190,9 @@ class Typed:
         path = Path("/") / registration.DAEMON_JSON
         before = path.read_text()
         options = registration.Options(("docker",), ("cgpu", "nvidia"), default=True)
-        for change in registration.plan(options):
+        with engines.in_path(self._made("engines")):
+            changes = registration.plan(options)
+        for change in changes:
             if change.path == registration.DAEMON_JSON:
                 registration.apply_one(change)
         self._reload("cgpu")
