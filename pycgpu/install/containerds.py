@@ -107,6 +107,10 @@ class Containerd:
         """Return the programs of the runtimes that it has."""
         return {name: text.binary(entry) for name, entry in self.look().runtimes.items()}
 
+    def default(self) -> str:
+        """Return the name of its default runtime."""
+        return self.look().default
+
     def behind(self) -> tuple[str, ...]:
         """Return what its containers have been started with, and runc, where it names them."""
         said = self.look()
@@ -128,12 +132,13 @@ class Containerd:
         if self.place.folder:
             return [self._further(self.place.folder, said.version, entries, default)]
         manner = containerd.manner(self.program, said.version)
-        folder = self._imported(said) if manner.merges else None
+        has_main = (self.prefix / self.place.config).exists()
+        folder = self._imported(said) if manner.merges and has_main else None
         if folder is not None:
             return [self._further(folder, self._version(said), entries, default)]
         if self.place.templates:
-            return [self._template(said, entries, default)]
-        if manner.merges and (self.prefix / self.place.config).exists():
+            return [self._template(entries, default)]
+        if manner.merges and has_main:
             main = self.place.config
             imported = text.with_import(read(self.prefix / main) or "", f"{FOLDER}/{OWN}", main)
             return [
@@ -182,6 +187,8 @@ class Containerd:
         self, said: Said, entries: dict[str, Table], default: str | None, *, keeps: bool
     ) -> Change:
         """Where a further file takes the place of the whole section: in the one that decides."""
+        import tomlkit
+
         path, section = self._deciding(said)
         if (
             not keeps
@@ -191,8 +198,11 @@ class Containerd:
             # A first runtime there would be the only one, and pods be without runc.
             entries = {"runc": settings(said.runtimes.get("runc", {})), **entries}
         before = read(self.prefix / path)
-        body = f"version = {said.version}\n" if before is None else before
-        return self._change(path, text.with_runtimes(body, entries, default, path))
+        if before is None:
+            # What it imports by itself it would not import any more.
+            imports = {"imports": list(said.imports)} if said.imports else {}
+            before = tomlkit.dumps({"version": said.version, **imports})
+        return self._change(path, text.with_runtimes(before, entries, default, path))
 
     def _deciding(self, said: Said) -> tuple[str, Table]:
         found = text.loaded(sorted({*said.imports, str(self.prefix / self.place.config)}))
@@ -219,9 +229,11 @@ class Containerd:
             file.flush()
             return containerd.ask(self.program, Path(file.name))
 
-    def _template(self, said: Said, entries: dict[str, Table], default: str | None) -> Change:
-        of_version = dict(self.place.templates)
-        path = of_version.get(said.version, of_version[min(of_version)])
+    def _template(self, entries: dict[str, Table], default: str | None) -> Change:
+        number = text.version(read(self.prefix / self.place.config) or "", self.place.config)
+        # In the order of the versions, of which later ones keep to the last.
+        fitting = [path for first, path in self.place.templates if first <= number]
+        path = fitting[-1] if fitting else self.place.templates[0][1]
         before = read(self.prefix / path)
         if not path.endswith(".tmpl"):
             if before is None:
@@ -232,7 +244,6 @@ class Containerd:
                 f"{self.name}: its template sets the default runtime: leave out --default, and"
                 f" start it with --default-runtime={default}"
             )
-        number = text.version(read(self.prefix / self.place.config) or "", self.place.config)
         block = text.of_runtimes(number, entries, None).partition("\n\n")[2]
         return changed(self.prefix, path, text.with_block(before or _BASE, block))
 

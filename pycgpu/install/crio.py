@@ -48,6 +48,10 @@ class Crio:
         entries = table(self.look(), "runtimes")
         return {name: str(entry.get("runtime_path") or "") for name, entry in entries.items()}
 
+    def default(self) -> str:
+        """Return the name of its default runtime."""
+        return str(self.look().get("default_runtime") or "")
+
     def behind(self) -> tuple[str, ...]:
         """Return the program that its containers have been started with."""
         path = str(_like(self.look()).get("runtime_path") or "")

@@ -42,6 +42,10 @@ class Docker:
         """Return the programs of the runtimes that its file names."""
         return programs(read(self.prefix / self.path), self.path)
 
+    def default(self) -> str:
+        """Return the name of its default runtime."""
+        return str(parsed(read(self.prefix / self.path), self.path).get("default-runtime") or "")
+
     def behind(self) -> tuple[str, ...]:
         """Return nothing: it starts the runc of its PATH."""
         return ()

@@ -27,6 +27,9 @@ class Engine(Protocol):
     def programs(self) -> dict[str, str]:
         """Return the programs of the runtimes that it tells of, ours too, by name."""
 
+    def default(self) -> str:
+        """Return the name of its default runtime, where it tells that."""
+
     def behind(self) -> tuple[str, ...]:
         """Return what it starts containers with, where it names that."""
 

@@ -40,6 +40,10 @@ class Podman:
         entries = table(tomllib.loads(read(self.prefix / CONF) or ""), "engine", "runtimes")
         return {name: str(paths[0]) for name, paths in entries.items() if paths}
 
+    def default(self) -> str:
+        """Return nothing: none of its runtimes is the toolkit's unless somebody names it."""
+        return ""
+
     def behind(self) -> tuple[str, ...]:
         """Return the program that its containers have been started with."""
         path = self._runtime()

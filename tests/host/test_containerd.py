@@ -139,6 +139,21 @@ def test_dockers_own_file_has_nothing_to_register_with(host: Path) -> None:
     said(host)
 
 
+def test_debians_own_file_gets_our_runtime_and_keeps_what_it_says(host: Path, version: str) -> None:
+    shipped = program(version).parents[2] / MAIN
+    put(host, MAIN, shipped.read_text())
+    before, had = files(host), said(host)
+    register_here(host)
+    now = said(host)
+    assert options_of(now.runtimes["cgpu"]) == {"BinaryName": OURS}
+    for name, entry in had.runtimes.items():
+        assert containerd.settings(now.runtimes[name]) == containerd.settings(entry)
+    section = CRI[newest(version)]
+    assert now.plugins[section]["cni"] == had.plugins[section]["cni"]
+    undo(plan_undo(host), host)
+    assert files(host) == before
+
+
 @pytest.mark.parametrize(
     "text", ["# nothing but a comment\n", "", None], ids=["comments", "empty", "missing"]
 )

@@ -22,6 +22,7 @@ from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
 from .kernel import kernel
 from .module import UNGRANTED, core, hooks, module, ungranted
+from .nvidia import nvidia
 
 __all__ = [
     "FAIL",
@@ -71,7 +72,7 @@ CHECKS = tuple(
         _guarded,
         (
             *(driver, devices, kernel, module, ungranted, core, hooks, cards, settings),
-            *(memory_errors, engines, conflicts, exporter, rights),
+            *(memory_errors, engines, nvidia, conflicts, exporter, rights),
         ),
     )
 )
