@@ -15,8 +15,8 @@ from .launcher import is_ours
 from .wanted import Wanted
 
 DAEMON_JSON = "etc/docker/daemon.json"
-#: What a daemon of before 23.0 says of the question.
-_UNKNOWN = "unknown flag"
+#: An option that daemons of before 23.0 do not have.
+_QUESTION = "--validate"
 
 
 class Docker:
@@ -66,14 +66,14 @@ class Docker:
 
     def check(self, wanted: Wanted, before: object = None) -> None:
         """Ask whether it would start with its file and its options; InstallError if not."""
-        command = [*(self.arguments or [self.program]), "--validate"]
+        command = [*(self.arguments or [self.program]), _QUESTION]
         if not program.option(self.arguments, "--config-file"):
             command += ["--config-file", str(self.prefix / self.path)]
         try:
-            execute(command)
+            if _QUESTION in execute([self.program, "--help"]):
+                execute(command)
         except InstallError as error:
-            if _UNKNOWN not in str(error):
-                raise InstallError(f"docker: {error}") from None
+            raise InstallError(f"docker: {error}") from None
 
     def restart(self) -> str:
         """Return the unit that reads what was changed when it starts."""

@@ -19,8 +19,7 @@ CONTAINERD = {
 DOCKERD = {"20.10": ("docker.io", "20.10.", ""), "26.1": ("docker.io", "26.1.", "")}
 #: In the place of a Docker daemon of before 23.0, which cannot be asked about its file.
 OLD_DOCKERD = """#!/bin/sh
-echo "unknown flag: --validate" >&2
-exit 125
+test "$*" = --help
 """
 
 

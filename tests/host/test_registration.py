@@ -193,6 +193,14 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_docker_that_cannot_be_asked_is_registered_with_all_the_same(tmp_path: Path) -> None:
+    engine_programs.install(tmp_path, "usr/bin/dockerd", engine_programs.dockerd("20.10"))
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
+    install(tmp_path, Options(("docker",)))
+    named = json.loads((tmp_path / "etc/docker/daemon.json").read_text())["runtimes"]
+    assert named == {"cgpu": {"path": f"/{RUNTIME}"}}
+
+
 def test_docker_checks_what_was_written(docker: Path) -> None:
     put(docker, "etc/docker/daemon.json", json.dumps(DAEMON))
     before = files(docker)
