@@ -147,6 +147,8 @@ def prepare(
         save_config(bundle, config)
         return True
     if request is None:
+        if os.path.exists(seccomp):
+            keep_off(bundle, config)
         return False
     check_hook_output(config)
     from ..request import admission
@@ -281,21 +283,42 @@ def add_seccomp(config: dict[str, object], path: str = rules.PATH) -> None:
     """
     Merge the agent's seccomp rules from *path* into the container's.
 
-    libseccomp lets an unconditional rule win over a narrower one, so what the engine's profile
-    says of the same system calls is rewritten to hold for the rest of their arguments.
-
     Raises:
         HookError: the agent has published none, or the container has a listener of its own.
     """
     agents = rules.load(path)
-    names = {name for rule in agents["syscalls"] for name in rule["names"]}
     listener = agents["listenerPath"]
+    seccomp = _merge(config, agents)
+    if seccomp.get("listenerPath", listener) != listener:
+        raise HookError("the container has a seccomp listener of its own; use the kernel door")
+    seccomp["listenerPath"] = listener
+    if "listenerMetadata" in agents:
+        seccomp["listenerMetadata"] = agents["listenerMetadata"]
+    rules.check(config, path)
+
+
+def keep_off(bundle: str, config: dict[str, object]) -> None:
+    """Under the user door keep a container without a part from others' files of a card."""
+    from . import bystander
+    from .bundle import save_config
+
+    if bystander.is_one(config):
+        _merge(config, bystander.fragment())
+        save_config(bundle, config)
+
+
+def _merge(config: dict[str, object], ours: dict[str, Any]) -> dict[str, Any]:
+    """
+    Put *ours* before the container's rules, and return its ``seccomp``.
+
+    libseccomp lets an unconditional rule win over a narrower one, so what the engine's profile
+    says of the same system calls is rewritten to hold for the rest of their arguments.
+    """
     linux = _map(config, "linux")
     if not linux.get("seccomp"):
         linux["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}
     seccomp = _map(linux, "seccomp")
-    if seccomp.get("listenerPath", listener) != listener:
-        raise HookError("the container has a seccomp listener of its own; use the kernel door")
+    names = {name for rule in ours["syscalls"] for name in rule["names"]}
     kept: list[Any] = []
     rule: Any
     for rule in _list(seccomp, "syscalls"):
@@ -304,14 +327,11 @@ def add_seccomp(config: dict[str, object], path: str = rules.PATH) -> None:
         if left:
             kept.append({**rule, "names": left})
         for name in taken:
-            kept += _rest_of(name, rule, agents["syscalls"])
-    seccomp["syscalls"] = [*agents["syscalls"], *kept]
+            kept += _rest_of(name, rule, ours["syscalls"])
+    seccomp["syscalls"] = [*ours["syscalls"], *kept]
     architectures = _list(seccomp, "architectures")
-    architectures += [a for a in agents.get("architectures", []) if a not in architectures]
-    seccomp["listenerPath"] = listener
-    if "listenerMetadata" in agents:
-        seccomp["listenerMetadata"] = agents["listenerMetadata"]
-    rules.check(config, path)
+    architectures += [a for a in ours.get("architectures", []) if a not in architectures]
+    return seccomp
 
 
 def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str, Any]]:

@@ -490,6 +490,59 @@ def test_a_foreign_listener_is_an_error(tmp_path: Path) -> None:
         runtime.add_seccomp(config, str(tmp_path / "seccomp.json"))
 
 
+BESIDE = {"namespaces": [{"type": "network", "path": "/proc/1/ns/net"}]}
+
+
+def test_a_container_beside_one_with_a_part_takes_nothing_by_its_files(tmp_path: Path) -> None:
+    """Whatever its profile allows, and without the agent having to be asked."""
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    profile = {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+        {"names": ["ioctl", "read"], "action": "SCMP_ACT_ALLOW"},
+    ]}  # fmt: skip
+    changed, config = prepared(
+        tmp_path,
+        fields={"linux": BESIDE | {"seccomp": profile}},
+        seccomp=str(tmp_path / "seccomp.json"),
+    )
+    assert not changed
+    ours, *kept = config["linux"]["seccomp"]["syscalls"]
+    refused = [rule for rule in (ours, *kept) if rule["action"] == "SCMP_ACT_ERRNO"]
+    numbers = {rule["args"][0]["valueTwo"] for rule in refused}
+    # RM_ALLOC by its two structures, RM_CONTROL, UVM_INITIALIZE
+    assert {0x30002B, 0x20002B, 0x20002A, 0x30000001} <= numbers
+    assert {rule["errnoRet"] for rule in refused} == {errno.ENOTTY}
+    assert {"names": ["read"], "action": "SCMP_ACT_ALLOW"} in kept
+    # what a shell asks of its terminal passes
+    assert not any(0x5413 & rule["args"][0]["value"] == rule["args"][0]["valueTwo"]
+                   for rule in refused)  # fmt: skip
+    assert "listenerPath" not in config["linux"]["seccomp"]
+    assert "hooks" not in config
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"linux": {"namespaces": [{"type": "network"}]}},
+        {"linux": BESIDE | {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195}]}},
+        {"linux": BESIDE | {"resources": {"devices": [{"allow": True, "access": "rwm"}]}}},
+        {"linux": BESIDE, "mounts": [{"source": "/dev/nvidiactl", "destination": "/dev/x"}]},
+        {"linux": BESIDE, "process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}},
+        {"linux": BESIDE, "process": {"capabilities": {"effective": ["CAP_SYS_ADMIN"]}}},
+    ],
+)
+def test_who_meets_nobody_or_has_a_card_or_is_an_administrator_is_left_as_it_is(
+    tmp_path: Path, fields: Any
+) -> None:
+    (tmp_path / "seccomp.json").write_text(json.dumps(RULES))
+    _, config = prepared(tmp_path, fields=fields, seccomp=str(tmp_path / "seccomp.json"))
+    assert "seccomp" not in config["linux"]
+
+
+def test_without_the_agent_no_container_is_kept_off(tmp_path: Path) -> None:
+    _, config = prepared(tmp_path, fields={"linux": BESIDE}, seccomp=str(tmp_path / "none"))
+    assert "seccomp" not in config["linux"]
+
+
 def start(tmp_path: Path, *args: Any, script: str = '#!/bin/sh\necho "$0 $*"\n') -> Any:
     behind = tmp_path / "runc"
     behind.write_text(script)
