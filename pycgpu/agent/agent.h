@@ -13,10 +13,10 @@
  */
 int cgpu_agent_start(int force_branch, char *message);
 /*
- * Before that: where the hierarchy of cgroups is mounted whose limits of memory count, and its
- * version, 1 or 2. Without one no container has such a limit.
+ * Before that: where the hierarchy of cgroups with a controller ("memory", "devices") is mounted,
+ * and its version, 1 or 2. Without one no container has such a limit.
  */
-int cgpu_agent_memory_hierarchy(const char *directory, int version);
+int cgpu_agent_hierarchy(const char *controller, const char *directory, int version);
 /* Opens every gate; containers lose their door. */
 void cgpu_agent_stop(void);
 

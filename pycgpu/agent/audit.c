@@ -34,8 +34,7 @@ bool is_audit_due(uint64_t last_ns, uint64_t call_ns)
 	return now - last_ns >= (now - call_ns < LIKELY_NS ? OFTEN_NS : SELDOM_NS);
 }
 
-/* Return: bytes, 0: the driver does not tell. */
-static uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count)
+uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count)
 {
 	uint8_t params[PID_INFO_BYTES] = { 0 };
 	uint64_t bytes = 0;

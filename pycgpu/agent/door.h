@@ -170,6 +170,22 @@ void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns);
 /* kernel.c: 0, or -errno, and @message[256] says what it lacks */
 int kernel_check(char *message);
 
+/* cgroup.c */
+enum hierarchy { HIERARCHY_MEMORY, HIERARCHY_DEVICES };
+enum {
+	CGROUP_MOUNT_BYTES = 256,
+	CGROUP_PATH_BYTES = 4096,
+	CGROUP_BYTES = CGROUP_MOUNT_BYTES + CGROUP_PATH_BYTES
+};
+/* Where it is mounted; empty: nowhere. */
+const char *hierarchy_root(enum hierarchy which);
+bool hierarchy_is_unified(enum hierarchy which);
+/*
+ * The directory of a thread's cgroup. Return: 0, -ENOENT: it has ended, or is outside what can
+ * be seen here.
+ */
+int cgroup_of(enum hierarchy which, int tid, char *directory, size_t bytes);
+
 /*
  * memory_limit.c: of the thread's cgroup and those above it, in bytes; 0: none, also where that
  * cannot be seen.
@@ -297,6 +313,11 @@ void files_sweep_for_call(struct container *c, bool managed);
 void files_end(struct container *c);
 /* Kills whoever has one of the container's files, by a thread that counts as a worker. */
 void holders_kill(struct container *c);
+/*
+ * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
+ * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
+ */
+bool file_is_at(struct container *c, uint32_t number, int held, int tid, int fd);
 
 /* managed.c */
 /*
@@ -336,8 +357,17 @@ const char *managed_sweep(struct container *c);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);
+/*
+ * What the driver says that processes hold of a card by clients of their own. Return: bytes, 0:
+ * nothing, or it does not tell.
+ */
+uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count);
 /* What a call can have caused is looked for again: often at first, and later seldom. */
 bool is_audit_due(uint64_t last_ns, uint64_t call_ns);
+
+/* receivers.c: a thread ends who uses a card by a file that only a tenant can have given it */
+void receivers_start(void);
+void receivers_stop(void);
 
 /* events.c */
 void event(const char *format, ...) __attribute__((format(printf, 1, 2)));

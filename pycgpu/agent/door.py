@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.tree import hierarchy
 
 _BUFFER = 1 << 18
+_OOM_SCORE = -900
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,17 @@ def _check(result: int, what: str) -> int:
 def start(force_branch: bool = False) -> None:
     """Find the driver and begin. CgpuError: why it cannot. Call it before any thread starts."""
     message = ffi.new("char[256]")
+    # What runs out of memory is the host's or a tenant's: as the service has it.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(_OOM_SCORE))
     mounts = hierarchy.mounts()
-    for version, controllers in ((1, ("memory",)), (2, ("",))):
-        directory = hierarchy.directory(controllers, mounts)
-        if directory is not None:
-            _check(lib.cgpu_agent_memory_hierarchy(directory.encode(), version), directory)
-            break
+    for controller in ("memory", "devices"):
+        for version, controllers in ((1, (controller,)), (2, ("",))):
+            directory = hierarchy.directory(controllers, mounts)
+            if directory is not None:
+                told = (controller.encode(), directory.encode(), version)
+                _check(lib.cgpu_agent_hierarchy(*told), directory)
+                break
     if lib.cgpu_agent_start(force_branch, message) < 0:
         raise CgpuError(ffi.string(message).decode())
 

@@ -178,11 +178,7 @@ int file_duplicate(struct container *c, uint32_t number)
 
 /* ------------------------------------------------------------ what is gone */
 
-/*
- * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
- * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
- */
-static bool is_of(struct container *c, uint32_t number, int held, int tid, int fd)
+bool file_is_at(struct container *c, uint32_t number, int held, int tid, int fd)
 {
 	struct kcmp_epoll_slot slot = { (uint32_t)c->epoll, (uint32_t)door.tfd_base + number, 0 };
 	int self = getpid();
@@ -197,7 +193,7 @@ bool file_is_known(struct container *c, const struct process *p, int tid, int fd
 	uint32_t number = fd >= 0 && fd < FDS ? p->file[fd] : 0;
 
 	return number && c->file[number].used &&
-	       is_of(c, number, c->file[number].held, tid, fd);
+	       file_is_at(c, number, c->file[number].held, tid, fd);
 }
 
 bool is_shortage(int err)
@@ -415,7 +411,7 @@ static void list_lost(struct container *c, struct search *search)
 		pthread_mutex_unlock(&c->files_lock);
 		if (!skip && blind)
 			forget(c, i, lost.seen);
-		else if (!skip && !(pid && is_of(c, i, lost.held, pid, fd)))
+		else if (!skip && !(pid && file_is_at(c, i, lost.held, pid, fd)))
 			search->lost[search->count++] = lost;
 	}
 	search->left = search->count;
@@ -452,7 +448,7 @@ static bool kill_holder(struct container *c, int pid, int tid, int fd, int devic
 		i = find_file(c, i, (uint32_t)device, minor, &held);
 		if (i == FILES_MAX)
 			break;
-		its = is_of(c, i, held, tid, fd);
+		its = file_is_at(c, i, held, tid, fd);
 		if (held >= 0)
 			close(held);
 	}

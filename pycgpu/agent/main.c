@@ -137,6 +137,7 @@ int cgpu_agent_start(int force_branch, char *message)
 	door.running = true;
 	governors_start();
 	lifecycle_start();
+	receivers_start();
 	return 0;
 }
 
@@ -145,6 +146,7 @@ void cgpu_agent_stop(void)
 	if (!door.running)
 		return;
 	door.running = false;
+	receivers_stop();
 	lifecycle_stop();
 	governors_stop();
 	rm_close();

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +31,9 @@ LIMIT_MIB = 4096
 START_S = 15
 #: ways to have memory of a file that no process has a descriptor of, and MiB
 UNDESCRIBED = (("mapped", 3072), ("sent", 3072))
+USER = ("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--")
+#: The driver's list is read once a second; descriptors of all processes every five and longer.
+FOUND_S = 20
 # beyond what the ledger has: 10 MiB a context, and what the driver rounds
 UNSEEN_MIB = 64
 
@@ -51,6 +57,8 @@ def escapes(bench: Bench) -> None:
         _uncharged(bench, mode, [bench.bin / "escapes", mode, size])
     for mode in ("fixed", "aligned"):
         _uncharged(bench, mode, [sys.executable, PROGRAMS / "place.py", mode, 40_000])
+    for words in ([], ["bare"]):
+        _handed_over(bench, words)
 
 
 def _gates(bench: Bench) -> None:
@@ -128,6 +136,45 @@ def _scheduled(bench: Bench, way: str, prefix: list[str]) -> None:
         _, text = worker.communicate()
     bench.report.check(f"groups scheduled by {way}: what the driver said", str(last_json(text)))
     wait_for_end("sibling")
+
+
+def _handed_over(bench: Bench, words: list[str]) -> None:
+    """The driver's files, sent to a program of an ordinary user's that is under no filter."""
+    what = " ".join(["files handed over", *words])
+    program = bench.work / "smuggle.py"
+    shutil.copy(PROGRAMS / "smuggle.py", program)
+    bench.work.chmod(0o755)
+    before = card_used_mib()
+    taker = subprocess.Popen(
+        [*USER, sys.executable, program, "take", "cgpu-smuggle", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert taker.stdout is not None
+    taker.stdout.readline()
+    sender = tenant(
+        "sender",
+        [sys.executable, program, "open", "cgpu-smuggle"],
+        *("--mem", f"{LIMIT_MIB}M"),
+        stdout=subprocess.DEVNULL,
+    )
+    with ended(taker), ended(sender):
+        began_s = time.monotonic()
+        try:
+            taker.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            bench.report.check(f"{what}: not found within 60 s", card_used_mib() - before, "MiB")
+        seconds = time.monotonic() - began_s
+        wait_for(lambda: card_used_mib() - before < UNSEEN_MIB, "the memory's return", 60)
+        gone = time.monotonic() - began_s
+        told = [json.loads(line) for line in taker.stdout]
+        taken = max((one.get("mib", 0) for one in told), default=0)
+        bench.report.check(f"{what}: taken meanwhile", taken, "MiB")
+        bench.report.most(f"{what}: found after", seconds, FOUND_S, "s")
+        bench.report.check(f"{what}: memory back after", gone, "s")
+        bench.report.equal(f"{what}: how the receiver ended", taker.returncode, -signal.SIGKILL)
+        bench.report.equal(f"{what}: and the sender", sender.wait(timeout=30), -signal.SIGKILL)
+    wait_for_end("sender")
 
 
 def card_used_mib() -> int:

@@ -65,6 +65,7 @@ static long asked(long number, ...)
 /* of major 1, as /dev/null is, which cannot be polled either */
 #define UVM_MINOR 5
 #include "pycgpu/agent/device.c"
+#include "pycgpu/agent/cgroup.c"
 #include "pycgpu/agent/memory_limit.c"
 
 uint64_t now_ns(void)
