@@ -33,6 +33,7 @@ enum {
 	/* who holds files of a container that was killed is looked for until nobody is found */
 	HOLDERS_LOOKS = 3,
 	HOLDERS_PAUSE_NS = 100000000,
+	HOLDERS_PAUSE_MAX_NS = 999999999,
 	/* a million descriptors take five seconds and more to look at */
 	CALL_PATIENCE_NS = 500000000
 };
@@ -474,6 +475,9 @@ static void *kill_holders(void *data)
 		everybody(&all);
 		none = killed ? 0 : none + 1;
 		nanosleep(&pause, NULL);
+		/* or does not end for as long as a file system of its own likes */
+		pause.tv_nsec = pause.tv_nsec < HOLDERS_PAUSE_MAX_NS / 2 ?
+				2 * pause.tv_nsec : HOLDERS_PAUSE_MAX_NS;
 	}
 	pthread_mutex_lock(&door.lock);
 	c->condemned = false;
