@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -246,7 +248,20 @@ def test_who_opened_the_card_itself_is_left_alone(
     door: Door, made: Callable[[str], Path], container: Callable[..., Container]
 ) -> None:
     """Beside tenants: a user's program, root's and a container's with all nodes; and children."""
-    holding = (door.simcuda, "--hold", "alloc", "64M")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        simcuda = shutil.copy(door.simcuda, folder)
+        _see_who_is_left_alone(door, made, container, simcuda)
+
+
+def _see_who_is_left_alone(
+    door: Door,
+    made: Callable[[str], Path],
+    container: Callable[..., Container],
+    simcuda: str,
+) -> None:
+    holding = (simcuda, "--hold", "alloc", "64M")
     whole = container(programs={"/bin/simcuda": Path(door.simcuda)})
     mounted, without_leave = _began_with_leave(door, made, container(nodes=()))
     inside = whole.popen("simcuda", "--hold", "alloc", "64M")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,8 +60,11 @@ def test_a_call_by_another_way_is_charged(door: Door, ways: str, way: str) -> No
 
 def test_a_tenants_user_namespace_has_no_card_of_its_own(door: Door) -> None:
     """Root in a namespace of the tenant's own, which has mounts and a list of processes too."""
-    nested = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork")
-    _, out, err = door.run(*USER, *nested, door.simcuda, "--json", "fill")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        simcuda = shutil.copy(door.simcuda, folder)
+        nested = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork")
+        _, out, err = door.run(*USER, *nested, simcuda, "--json", "fill")
     assert out, err
     filled = json.loads(out.splitlines()[-1])
     assert (filled["status"], filled["bytes"] <= LIMIT_BYTES) == (NO_MEMORY, True)
