@@ -2,7 +2,7 @@
 /*
  * Could a process have opened a node of the driver's? The kernel says so: a child of ours goes
  * into the process's cgroup, whose device rules nobody can read (they are a BPF program), takes
- * its user and groups where those count, too, and tries. That one may holds for a minute.
+ * its user and groups where those count, too, and tries. That one may holds for ten seconds.
  *
  * The child may be frozen there, so it has nothing of ours open, is not waited for long, and
  * ends with us.
@@ -28,7 +28,7 @@
 
 enum { FOUND_MAX = 256, WAIT_MS = 2000, EXIT_MAY = 0, EXIT_MAY_NOT = 1, EXIT_UNKNOWN = 2 };
 
-#define FOUND_NS 60000000000ULL
+#define FOUND_NS 10000000000ULL
 /* what could not be found out is asked again sooner */
 #define UNKNOWN_NS 5000000000ULL
 

@@ -45,9 +45,12 @@ enum {
 
 #define LIST_NS 1000000000ULL
 #define WALK_NS 5000000000ULL
-/* of one processor: one part in so many */
-#define WALK_PART 50
-#define OWN_NS 60000000000ULL
+/* Of one processor one part in so many, unless there are millions of descriptors. */
+#define WALK_PART 20
+#define WALK_MAX_NS 30000000000ULL
+#define OWN_NS 10000000000ULL
+/* so long after the last container */
+#define LATE_NS 60000000000ULL
 
 static pthread_t looker;
 /* Processes of the host's own, until the list is made anew. */
@@ -266,7 +269,7 @@ static bool has_tenants(void)
 {
 	unsigned long long ended_ns;
 
-	return cgpu_agent_count(&ended_ns) || (ended_ns && now_ns() - ended_ns < OWN_NS);
+	return cgpu_agent_count(&ended_ns) || (ended_ns && now_ns() - ended_ns < LATE_NS);
 }
 
 static void *look(void *unused)
@@ -293,6 +296,8 @@ static void *look(void *unused)
 			pause_ns = WALK_PART * (walk_ns - begun);
 			if (pause_ns < WALK_NS)
 				pause_ns = WALK_NS;
+			if (pause_ns > WALK_MAX_NS)
+				pause_ns = WALK_MAX_NS;
 		}
 	}
 	return NULL;
