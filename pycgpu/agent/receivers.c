@@ -178,14 +178,13 @@ static void end(const struct holdings *h, int pidfd, int owner)
 	uint32_t minor;
 
 	/* what was looked at may have been another's */
-	if (device_behind(first->tid, first->fd, &minor) != (int)first->device || poll(&gone, 1, 0) ||
-	    is_tenants(h->pid))
+	if (device_behind(first->tid, first->fd, &minor) != (int)first->device ||
+	    poll(&gone, 1, 0) || is_tenants(h->pid))
 		return;
 	if (owner >= 0) {
 		end_tenant(door.container[owner], h->pid);
 	} else if (!end_neighbours(h->pid)) {
-		event("killed id=- receiver=%d has files of the driver that it cannot open",
-		      h->pid);
+		event("killed id=- receiver=%d has files of the driver it cannot open", h->pid);
 		fprintf(stderr, "cgpu: process %d uses a card by files that it cannot open, "
 			"of no container that is there: it is ended\n", h->pid);
 	}

@@ -251,7 +251,7 @@ def test_who_opened_the_card_itself_is_left_alone(
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        simcuda = shutil.copy(door.simcuda, folder)
+        simcuda = str(shutil.copy(door.simcuda, folder))
         _see_who_is_left_alone(door, made, container, simcuda)
 
 
