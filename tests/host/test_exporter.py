@@ -7,13 +7,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,11 +26,10 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from pycgpu.cli import main
 from pycgpu.tree.exporter import Exporter
-from tests.host import program
+from tests.host import program, prometheus
 from tests.host.coretree import GIB, CoreTree
 from tests.host.nvml import make_library
 from tests.process import output
-from tests.vm import packages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEX = "0123456789abcdef" * 4
@@ -379,39 +374,10 @@ def test_the_dashboard_is_one_by_grafanas_own_types(dashboard: dict[str, Any]) -
 # ---- a real server
 
 
-@pytest.fixture(scope="module")
-def prometheus() -> Path:
-    """Debian's server."""
-    try:
-        deb = packages.download("prometheus", packages.own_version("prometheus"))
-    except packages.PackageNotFound as error:
-        pytest.skip(f"no package: prometheus: {error}")
-    return packages.unpacked(deb) / "usr/bin/prometheus"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until(read: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
-    """Return what *read* gives, as soon as that is true."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        try:
-            if value := read():
-                return value
-        except (OSError, urllib.error.URLError):
-            pass
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not come within {timeout_s} s")
-
-
 @pytest.fixture
 def served(tree: CoreTree) -> Iterator[int]:
     """The exporter as a service; gives its port."""
-    port = free_port()
+    port = prometheus.free_port()
     command = [sys.executable, "-m", "pycgpu.cli.main", "exporter", "--aliases"]
     child = subprocess.Popen(
         [*command, "--listen", f"127.0.0.1:{port}", "--root", str(tree.root)],
@@ -432,38 +398,16 @@ def test_the_exporter_is_for_this_machine_unless_it_is_told_otherwise() -> None:
 
 
 def test_a_prometheus_server_scrapes_it_and_answers_queries(
-    prometheus: Path, served: int, tree: CoreTree, tmp_path: Path
+    served: int, tree: CoreTree, tmp_path: Path
 ) -> None:
-    config = tmp_path / "prometheus.yml"
-    config.write_text(
+    settings = (
         "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: cgpu\n"
         f"  static_configs: [{{targets: ['127.0.0.1:{served}']}}]\n"
     )
-    port = free_port()
-    server = subprocess.Popen(
-        [
-            prometheus,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={tmp_path}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def value(query: str) -> float | None:
-        asked = urllib.parse.urlencode({"query": query})
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{asked}") as answer:
-            result = json.load(answer)["data"]["result"]
-        return float(result[0]["value"][1]) if result else None
-
-    try:
+    with prometheus.Server(prometheus.installed(), settings, tmp_path) as server:
         name = f'cgpu_container_memory_used_bytes{{container="{HEX[:12]}",gpu="0"}}'
-        assert until(lambda: value(name), "the first scrape") == GIB
+        assert prometheus.until(lambda: server.value(name), "the first scrape") == GIB
         tree.containers[HEX].hold(0, 4712, 8, GIB, "python3")
         tree.write()
-        until(lambda: value(name) == 2 * GIB, "what changed")
-        assert value("up") == 1
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+        prometheus.until(lambda: server.value(name) == 2 * GIB, "what changed")
+        assert server.value("up") == 1

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,18 @@ def test_a_node_that_tells_nonsense_is_named_alone(
 def test_what_is_no_metric_of_ours_is_refused() -> None:
     with pytest.raises(CgpuError, match="no metrics of cgpu"):
         scrape.values("<html>\n")
+
+
+def test_our_pages_and_manifests_serve_where_top_asks() -> None:
+    """Who names no port asks the port that they have the exporter listen at."""
+    repository = Path(__file__).resolve().parents[2]
+    files = [*repository.glob("docs/*.md"), *repository.glob("scripts/kubernetes/**/*.y*ml")]
+    shown = re.compile(r"(?:CGPU_EXPORTER_LISTEN=|--listen[ =]|\blisten: \")[\w.\[\]]*:(\d+)")
+    ports = {
+        (path.name, port)
+        for path in files
+        if path.name != "scheduler.yaml"
+        for port in shown.findall(path.read_text())
+    }
+    assert {name for name, _ in ports} >= {"kubernetes.md", "metrics.md", "exporter.yaml"}
+    assert {port for _, port in ports} == {str(scrape.PORT)}

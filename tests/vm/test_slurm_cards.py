@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,15 +41,21 @@ def test_a_job_has_its_part_of_the_card_that_slurm_gave_it(
             slurm.command(tmp_path, [sys.executable], path) as program,
             slurm.Cluster(made("slurm"), program, SHARDS) as cluster,
         ):
-            jobs = [cluster.srun("--gres=shard:4", "sleep", "3600") for _ in range(3)]
+            jobs = []
+            # Six are on the first card alone, and four are free then on the second.
+            for number, shards in enumerate((6, 4), 1):
+                job = cluster.srun(f"--gres=shard:{shards}", "sleep", "3600")
+                jobs.append(job)
 
-            def all_run() -> bool:
-                for job in jobs:
+                def runs(job: subprocess.Popen[str] = job, number: int = number) -> bool:
                     assert job.poll() is None, f"{job.communicate()}\n{cluster.logs()}"
-                return len(procfs.container_ids(USERS)) == len(jobs)
+                    return len(procfs.container_ids(USERS)) == number
 
-            # All twelve shards, so both cards: whose are whose is Slurm's to say.
-            until(all_run, "three tenants", START_S)
+                try:
+                    until(runs, f"job {number}", 2 * START_S)
+                except AssertionError as error:
+                    queue = subprocess.run(["squeue", "-l"], capture_output=True, text=True).stdout
+                    raise AssertionError(f"{error}\n{queue}\n{cluster.logs()}") from None
             found = sorted(
                 (
                     card,
@@ -62,12 +69,11 @@ def test_a_job_has_its_part_of_the_card_that_slurm_gave_it(
                 job.terminate()
                 job.wait(timeout=START_S)
             until(lambda: not procfs.container_ids(USERS), "the jobs' end", START_S)
-            # So many has the first card alone.
             status, out, err = cluster.run("--gres=shard:6", door.simcuda, "--json", "info")
         daemon.terminate()
         daemon.wait(timeout=START_S)
         door.close()
     whole = CARD_MIB * MIB
-    assert found == [(0, 50, whole // 2), (0, 50, whole // 2), (1, 100, whole)]
+    assert found == [(0, 75, whole * 6 // 8), (1, 100, whole)]
     assert status == 0, err
     assert json.loads(out)["total"] == whole * 6 // 8

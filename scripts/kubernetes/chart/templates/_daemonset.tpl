@@ -46,6 +46,11 @@ spec:
             {{- range .arguments }}
             - {{ . }}
             {{- end }}
+          {{- with .port }}
+          ports:
+            - name: metrics
+              containerPort: {{ . }}
+          {{- end }}
           env:
             - name: PATH
               value: /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
