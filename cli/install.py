@@ -145,6 +145,8 @@ def install(
     if dry_run:
         for step in installation.plan(options, host):
             print(f"would: {step.shown}")
+            for line in registration.left_out(step.data.get("engines", ()), host.prefix):
+                print(line)
         try:
             installation.check(options, host)
         except InstallError as error:

@@ -195,6 +195,8 @@ def _runtime(options: Options, host: Host) -> Step:
     except InstallError as error:
         raise InstallError(f"{error}: install one, or give --no-runtimes") from None
     names = list(options.names or registration.names_free(host.prefix))
+    # What an engine does not take is seen before anything is built.
+    registration.plan(registration.Options(engines, tuple(names), options.default), host.prefix)
     shown = f"register the runtime with {', '.join(engines)}, as {' and '.join(names)}"
     data = {"engines": list(engines), "names": names, "default": options.default}
     return Step("runtime", shown, data)

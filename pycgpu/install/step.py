@@ -57,7 +57,7 @@ def _do_file(host: Host, data: Data) -> None:
 
 def _undo_file(host: Host, data: Data) -> None:
     target = host.prefix / data["path"]
-    _draft(target).unlink(missing_ok=True)
+    _draft(target.resolve()).unlink(missing_ok=True)
     if target.exists() and target.read_text() == data["text"]:
         if data["before"] is None:
             target.unlink()
@@ -72,6 +72,8 @@ def _draft(target: Path) -> Path:
 
 
 def _replace(target: Path, content: bytes) -> None:
+    # A link stays one: what it leads to is replaced.
+    target = target.resolve()
     draft = _draft(target)
     draft.write_bytes(content)
     draft.rename(target)

@@ -65,7 +65,14 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert parameters.read_text() == "options cgpu_km ungranted=refuse\n"
     assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
     assert any("asks for CGPU_MEM=max" in line for line in advice)
-    assert "Before=docker.service" in (host.prefix / "etc/systemd/system/cgpu.service").read_text()
+    (order,) = [
+        line
+        for line in (host.prefix / "etc/systemd/system/cgpu.service").read_text().splitlines()
+        if line.startswith("Before=")
+    ]
+    for engine in ("docker", "containerd", "k3s-agent", "rke2-server", "k0sworker"):
+        assert f"{engine}.service" in order
+    assert "snap.docker.dockerd.service" in order
     unit = (host.prefix / "etc/systemd/system/cgpu-usage.service").read_text()
     assert "ExecStart=/usr/local/bin/cgpu usage --record\n" in unit
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
@@ -122,6 +129,26 @@ def test_the_name_nvidia_is_said_to_be_taken_from_the_toolkit_and_given_back(
     assert json.loads(config.read_text())["runtimes"]["nvidia"]["path"].startswith("/usr/lib/cgpu")
     installation.uninstall(host)
     assert config.read_text() == before
+
+
+def test_what_an_engine_does_not_take_is_seen_before_anything_is_built(
+    host: Host, options: Options
+) -> None:
+    (host.prefix / "usr/sbin/runc").unlink()
+    with pytest.raises(InstallError, match="docker: nothing stands behind our runtime"):
+        installation.plan(options, host)
+
+
+def test_a_link_in_the_place_of_a_file_stays_one(host: Host, options: Options) -> None:
+    link, target = host.prefix / "etc/modprobe.d/cgpu.conf", host.prefix / "srv/cgpu.conf"
+    for path in (link, target):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("# mine\n")
+    link.symlink_to("../../srv/cgpu.conf")
+    installation.install(options, host)
+    assert target.read_text() == "options cgpu_km ungranted=refuse\n"
+    installation.uninstall(host)
+    assert (link.is_symlink(), target.read_text()) == (True, "# mine\n")
 
 
 def test_without_an_engine_nothing_is_installed_unless_none_is_wanted(
