@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 BEGIN = "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
 END = "# END cgpu\n"
+#: Marks of 0.1.0: of lines that it made comments, and of those that it wrote in their place.
+_ASIDE = "# cgpu put aside: "
+_OURS = "  # cgpu\n"
 
 
 def version(text: str, path: str) -> int:
@@ -89,6 +92,7 @@ def without(text: str, original: str | None, written: str | None, path: str) -> 
     """
     if text == written:
         return original
+    text = _unmarked(text)
     document, before = _document(text, path), parsed(original or "", path)
     after = parsed(written or "", path)
     for pattern in after.get("imports", ()):
@@ -110,6 +114,12 @@ def without(text: str, original: str | None, written: str | None, path: str) -> 
     if said == before or (original is None and said.keys() <= {"version"}):
         return original
     return left
+
+
+def _unmarked(text: str) -> str:
+    """Take back what 0.1.0 wrote, whose block and whose lines bear marks."""
+    lines = without_block(text).splitlines(keepends=True)
+    return "".join(line.removeprefix(_ASIDE) for line in lines if not line.endswith(_OURS))
 
 
 def _restore(section: Table, before: Table, after: Table) -> None:

@@ -333,3 +333,24 @@ def test_engines_that_must_restart_are_named(host: Any) -> None:
         "systemctl restart docker",
         "systemctl restart crio",
     ]
+
+
+def test_what_an_earlier_version_registered_is_taken_back(host: Any) -> None:
+    """Its record has what was there alone, and its block in containerd's file stands in marks."""
+    table = 'plugins."io.containerd.grpc.v1.cri".containerd'
+    original = f'version = 2\n[{table}]\n  default_runtime_name = "runc"\n'
+    written = (
+        f'version = 2\n[{table}]\n  default_runtime_name = "cgpu"  # cgpu\n'
+        '# cgpu put aside:   default_runtime_name = "runc"\n'
+        "# BEGIN cgpu (written by `cgpu install-runtime`)\n"
+        f'[{table}.runtimes.runc]\n  runtime_type = "io.containerd.runc.v2"\n'
+        f'[{table}.runtimes.cgpu]\n  runtime_type = "io.containerd.runc.v2"\n'
+        f'[{table}.runtimes.cgpu.options]\n  BinaryName = "/{RUNTIME}"\n# END cgpu\n'
+    )
+    put(host, "etc/containerd/config.toml", written)
+    put(host, RUNTIME, "#!/bin/sh\n", 0o755)
+    record = {"etc/containerd/config.toml": original, RUNTIME: None}
+    put(host, registration.RECORD, json.dumps(record))
+    undo(plan_undo(host), host)
+    assert (host / "etc/containerd/config.toml").read_text() == original
+    assert not (host / RUNTIME).exists() and not (host / registration.RECORD).exists()
