@@ -27,7 +27,7 @@ from pycgpu.request import permit
 from pycgpu.request.admission import admit
 from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes, Request, Tenant
 from pycgpu.request.permit import DEFAULT
-from pycgpu.tree import lock, procfs
+from pycgpu.tree import device_nodes, lock, procfs
 from tests.host import program
 from tests.host.coretree import CoreTree
 from tests.host.volcengine_settings import CUSTOM, RAY, SPARK
@@ -313,6 +313,8 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     monkeypatch.setattr(procfs, "USER_DOOR_SOCKET", str(tree.root))
     monkeypatch.setattr(procfs, "find_root", lambda: str(tree.root))
     monkeypatch.setattr(procfs, "is_users", lambda root: True)
+    # This machine has no driver, whose nodes a tenant would find.
+    monkeypatch.setattr(device_nodes, "ensure", lambda cards: [])
     return asked
 
 
