@@ -86,7 +86,7 @@ class Request:
         self.abi = abi
         self.raw = ffi.new("struct cgpu_request *")
         self.args = ffi.new("uint8_t[]", args) if args else ffi.NULL
-        self.params = ffi.NULL
+        self.params = self.before = ffi.NULL
         self.xlist = ffi.NULL
         if lib.cgpu_decode(abi.raw, device, nr, self.args, len(args), self.raw):
             raise DecodeError(f"{device.name} command {nr}: the driver takes no {len(args)} bytes")
@@ -94,6 +94,7 @@ class Request:
         if wanted:
             held = (params or b"")[:wanted].ljust(wanted, b"\0")
             self.params = ffi.new("uint8_t[]", held)
+            self.before = ffi.new("uint8_t[]", held)
             lib.cgpu_decode_params(abi.raw, self.params, wanted, self.raw)
         if self.raw.list_size:
             held = (xlist or b"")[: self.raw.list_size].ljust(self.raw.list_size, b"\0")
@@ -349,6 +350,7 @@ class Call:
         self.raw.req = request.raw[0]
         self.raw.args = request.args
         self.raw.params = request.params
+        self.raw.before = request.before
         self.raw.list = request.xlist
         self.raw.file = file
         self.raw.pid = pid
@@ -387,10 +389,11 @@ class Call:
         lib.cgpu_call_undo_args(self.raw, args)
         return bytes(args)
 
-    def undone(self) -> None:
-        """The driver has freed what ``undo_args`` names."""
-        lib.cgpu_call_undone(self.tenant.raw, self.raw)
+    def undone(self) -> bool:
+        """The driver has freed what ``undo_args`` names; true: it names another by now."""
+        more = lib.cgpu_call_undone(self.tenant.raw, self.raw)
         self.tenant.let_go()
+        return bool(more)
 
     @property
     def error(self) -> int:

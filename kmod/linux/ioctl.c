@@ -208,6 +208,7 @@ static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 		return err;
 	memcpy(flight->slot.before, flight->slot.params, req->params_size);
 	flight->call.params = flight->slot.params;
+	flight->call.before = flight->slot.before;
 	flight->slot.params_bytes = req->params_size;
 	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
 	cgpu_decode_params(cgpu_driver_abi(), flight->slot.params, req->params_size, req);
@@ -338,11 +339,12 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 	verdict = tell_core(flight, result, &changed);
 	if (changed)
 		tell_engine(flight);
-	if (verdict == CGPU_UNDO) {
+	while (verdict == CGPU_UNDO) {
 		if (undo(flight))
 			flight->kept = true;
 		rt_mutex_lock(&container->lock);
-		cgpu_call_undone(&container->tenant, call);
+		if (!cgpu_call_undone(&container->tenant, call))
+			verdict = CGPU_DONE;
 		rt_mutex_unlock(&container->lock);
 	}
 	cgpu_container_let_go(container);
@@ -384,9 +386,9 @@ static void report_refusal(struct flight *flight)
 		tell_unlisted(flight->container, &call->unlisted, "refused");
 		return;
 	}
-	if (call->shortage.card != CGPU_NO_CARD)
+	if (!call->refused && call->shortage.card != CGPU_NO_CARD)
 		cgpu_shortage_report(flight->container, &call->shortage);
-	else if (__ratelimit(&flight->container->refusals))
+	else if (call->refused && __ratelimit(&flight->container->refusals))
 		cgpu_event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x",
 			   flight->container->id, task_tgid_nr(current), call->req.nr,
 			   call->req.cmd, call->req.hClass, status);

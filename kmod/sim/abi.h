@@ -261,6 +261,13 @@ struct nv_ioctl_version { u32 cmd, reply; char str[64]; };
 struct nv_ioctl_status_code { u32 domain; u8 bus, slot, pad[2]; u32 status; };
 struct nv_ioctl_wait_open { s32 rc; u32 adapterStatus; };
 #define NV_IOCTL_NUMA_INFO_SIZE		560
+/* ctrl0000unix.h */
+#define NVSIM_EXPORT_LIST		512
+#define NVSIM_NO_DEVICE			32	/* NV_MAX_DEVICES */
+#define NVSIM_IMPORT_NONE		0
+#define NVSIM_IMPORT_VIDMEM		1
+#define NVSIM_IMPORT_SYSMEM		2
+
 #define NV_DMABUF_EXPORT_MAX_HANDLES	128
 
 /* uvm_ioctl.h, uvm_linux_ioctl.h */

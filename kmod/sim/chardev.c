@@ -56,9 +56,7 @@ static int nvsim_release(struct inode *inode, struct file *filp)
 	nvsim_os_event_release(nf);
 	nvsim_clients_of_file(nf);
 	nvsim_mapping_release(nf);
-	for (i = 0; i < nf->nexports; i++)
-		nvsim_mem_put(nf->exports[i].mem);
-	kfree(nf->exports);
+	nvsim_export_release(nf);
 	for (i = 0; i < nf->nattached; i++)
 		if (nf->attached[i])
 			nvsim_gpu_put(nf->attached[i]);

@@ -171,7 +171,7 @@ static u32 export_to_fd(struct nvsim_ctl *c)
 		return NV_ERR_INVALID_PARAMETER;
 	if (p->fd == -1)
 		return NV_ERR_INVALID_PARAMETER;
-	return nvsim_export_object(c->client, p->o.hObject, p->fd, c->who);
+	return nvsim_export_object(c->client, p->o.hDevice, p->o.hObject, p->fd);
 }
 
 static u32 import_from_fd(struct nvsim_ctl *c)
@@ -180,48 +180,19 @@ static u32 import_from_fd(struct nvsim_ctl *c)
 
 	if (p->o.type != 1)
 		return NV_ERR_INVALID_PARAMETER;
-	return nvsim_import_object(c->client, p->o.hParent, &p->o.hObject, p->fd, 0, c->who);
+	return nvsim_import_object(c->client, p->o.hParent, &p->o.hObject, p->fd, 0, NULL);
 }
 
 static u32 create_export_fd(struct nvsim_ctl *c)
 {
-	/* The file exists already; the driver marks it as a carrier. */
 	struct { u32 hDevice; u16 max; u8 metadata[64]; s32 fd; } *p = c->p;
 
-	struct file *ref;
-
-	if (!p->max || !nv_get_file_private(p->fd, true, &ref))
-		return NV_ERR_INVALID_PARAMETER;
-	fput(ref);
-	return NV_OK;
+	return nvsim_export_create(c->client, p->hDevice, p->fd, p->max, p->metadata);
 }
 
 static u32 export_objects(struct nvsim_ctl *c)
 {
-	struct { s32 fd; u32 hDevice; u16 max; u8 metadata[64]; u32 objects[512];
-		 u16 num, index; } *p = c->p;
-	struct nvsim_file *nf;
-	struct file *ref;
-	u32 status = NV_OK;
-	int i;
-
-	nf = nv_get_file_private(p->fd, true, &ref);
-	if (!nf)
-		return NV_ERR_INVALID_PARAMETER;
-	fput(ref);
-	if (p->num > 512)
-		return NV_ERR_INVALID_PARAMETER;
-	if (p->index + p->num > p->max)
-		return NV_ERR_OUT_OF_RANGE;
-	for (i = 0; i < p->num && status == NV_OK; i++)
-		status = nvsim_export_object(c->client, p->objects[i], p->fd, c->who);
-	nf = nv_get_file_private(p->fd, true, &ref);
-	if (nf) {
-		nf->max_exports = p->max;
-		memcpy(nf->export_metadata, p->metadata, sizeof(nf->export_metadata));
-		fput(ref);
-	}
-	return status;
+	return nvsim_export_objects(c->client, c->p);
 }
 
 static u32 export_info(struct nvsim_ctl *c)
@@ -241,9 +212,20 @@ static u32 export_info(struct nvsim_ctl *c)
 	max = (u16 *)((u8 *)p + (nvsim_branch > 535 ? 12 : 8));
 	*max = nf->max_exports;
 	memcpy(max + 1, nf->export_metadata, sizeof(nf->export_metadata));
-	status = nf->nexports ? NV_OK : NV_ERR_INVALID_PARAMETER;
+	status = nf->exports ? NV_OK : NV_ERR_INVALID_PARAMETER;
 	fput(ref);
 	return status;
+}
+
+/* A failure takes back what has the handles before it, whether that came with this call or not. */
+static void import_undo(struct nvsim_client *client, const u32 *handles, int count)
+{
+	while (count--) {
+		struct nvsim_object *obj = nvsim_object_find(client, handles[count]);
+
+		if (handles[count] && obj)
+			nvsim_object_free(obj);
+	}
 }
 
 static u32 import_objects(struct nvsim_ctl *c)
@@ -254,11 +236,14 @@ static u32 import_objects(struct nvsim_ctl *c)
 
 	if (!p->num || p->num > 128)
 		return NV_ERR_INVALID_PARAMETER;
-	for (i = 0; i < p->num && status == NV_OK; i++) {
+	for (i = 0; i < p->num; i++) {
 		status = nvsim_import_object(c->client, p->hParent, &p->objects[i], p->fd,
-					     p->index + i, c->who);
-		p->types[i] = 1;	/* video memory */
+					     p->index + i, &p->types[i]);
+		if (status != NV_OK)
+			break;
 	}
+	if (status != NV_OK)
+		import_undo(c->client, p->objects, i);
 	return status;
 }
 

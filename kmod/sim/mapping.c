@@ -335,7 +335,7 @@ int nvsim_mmap(struct file *filp, struct vm_area_struct *vma)
 
 	nvsim_pause(NVSIM_PAUSE_MAP, nf->minor);
 	/* A file that carries exported objects maps nothing. */
-	if (nf->nexports)
+	if (nf->exports)
 		return -EINVAL;
 	mutex_lock(&nf->map_lock);
 	if (!nf->map.valid || vma->vm_pgoff)

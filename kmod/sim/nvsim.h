@@ -240,10 +240,23 @@ u32 nvsim_share(struct nvos57 *p, const struct nvsim_caller *who);
 /* `obj`: NULL: the client itself */
 u32 nvsim_share_add(struct nvsim_client *client, struct nvsim_object *obj,
 		    const struct nv_share_policy *policy);
-u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
-			const struct nvsim_caller *who);
+struct nvsim_export_list {	/* NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS */
+	s32 fd;
+	u32 hDevice;
+	u16 max;
+	u8 metadata[64];
+	u32 objects[NVSIM_EXPORT_LIST];
+	u16 num, index;
+};
+
+u32 nvsim_export_create(struct nvsim_client *client, u32 hDevice, int fd, unsigned int max,
+			const u8 *metadata);
+u32 nvsim_export_object(struct nvsim_client *client, u32 hDevice, u32 handle, int fd);
+u32 nvsim_export_objects(struct nvsim_client *client, const struct nvsim_export_list *list);
+void nvsim_export_release(struct nvsim_file *nf);
+/* @type: NULL: it must be there; else what is in the place, which may be nothing */
 u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
-			unsigned int index, const struct nvsim_caller *who);
+			unsigned int place, u8 *type);
 
 /* ---- control*.c ---- */
 
@@ -298,7 +311,7 @@ struct nvsim_mmap_ctx {
 };
 
 struct nvsim_export {
-	struct nvsim_mem *mem;
+	struct nvsim_mem *mem;		/* NULL: the place is empty */
 	u32 class;
 };
 
@@ -314,9 +327,9 @@ struct nvsim_file {
 	struct list_head doorbell_node;
 	u32 *attached;
 	unsigned int nattached;
-	/* exported objects */
+	/* exported objects; NULL: it carries none */
 	struct nvsim_export *exports;
-	unsigned int nexports, max_exports;
+	unsigned int max_exports;
 	u32 export_device;
 	u8 export_metadata[64];
 	wait_queue_head_t wait;

@@ -244,58 +244,192 @@ static struct nvsim_file *export_file(int fd, struct file **ref)
 	return nf;
 }
 
-u32 nvsim_export_object(struct nvsim_client *client, u32 handle, int fd,
-			const struct nvsim_caller *who)
+/* Of memory alone: the driver can carry more. */
+static u32 export_of(struct nvsim_client *client, u32 handle, struct nvsim_export *export,
+		     u32 *device)
 {
 	struct nvsim_object *obj = nvsim_object_find(client, handle);
-	struct nvsim_export *grown;
-	struct nvsim_file *nf;
-	struct file *ref;
-	u32 status = NV_OK;
 
 	if (!obj)
 		return handle == client->handle ? NV_ERR_INVALID_ARGUMENT :
 						  NV_ERR_OBJECT_NOT_FOUND;
 	if (!can_dup(obj))
 		return NV_ERR_INVALID_ARGUMENT;
-	if (!obj->mem)		/* the driver can; a carrier here holds memory alone */
+	if (!obj->mem)
 		return NV_ERR_NOT_SUPPORTED;
-	nf = export_file(fd, &ref);
-	if (!nf)
-		return NV_ERR_INVALID_ARGUMENT;
-	if (nf->nexports >= 512) {
-		status = NV_ERR_INSUFFICIENT_RESOURCES;
-		goto out;
-	}
-	grown = krealloc(nf->exports, (nf->nexports + 1) * sizeof(*grown), GFP_KERNEL);
-	if (!grown) {
-		status = NV_ERR_NO_MEMORY;
-		goto out;
-	}
-	nf->exports = grown;
-	nf->exports[nf->nexports].mem = nvsim_mem_get(obj->mem);
-	nf->exports[nf->nexports++].class = obj->class;
-	nf->export_device = obj->card ? obj->card->index : 0;
-out:
-	fput(ref);
-	return status;
+	export->mem = nvsim_mem_get(obj->mem);
+	export->class = obj->class;
+	*device = obj->card ? obj->card->index : NVSIM_NO_DEVICE;
+	return NV_OK;
 }
 
-u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
-			unsigned int index, const struct nvsim_caller *who)
+static void export_drop(struct nvsim_export *export)
+{
+	if (export->mem)
+		nvsim_mem_put(export->mem);
+	export->mem = NULL;
+}
+
+void nvsim_export_release(struct nvsim_file *nf)
+{
+	unsigned int i;
+
+	for (i = 0; i < nf->max_exports; i++)
+		export_drop(&nf->exports[i]);
+	kfree(nf->exports);
+	nf->exports = NULL;
+	nf->max_exports = 0;
+}
+
+/* So many places, empty all of them, for objects of a device, or of none. */
+static u32 carrier_begin(struct nvsim_client *client, struct nvsim_file *nf, u32 hDevice,
+			 unsigned int max, const u8 *metadata)
+{
+	struct nvsim_object *device;
+
+	if (nf->exports)
+		return NV_ERR_STATE_IN_USE;
+	nf->export_device = NVSIM_NO_DEVICE;
+	if (hDevice) {
+		device = nvsim_object_find(client, hDevice);
+		if (!device)
+			return hDevice == client->handle ? NV_ERR_INVALID_PARAMETER :
+							   NV_ERR_OBJECT_NOT_FOUND;
+		if (device->class != NV01_DEVICE_0)
+			return NV_ERR_INVALID_PARAMETER;
+		nf->export_device = device->card->index;
+	}
+	nf->exports = kcalloc(max, sizeof(*nf->exports), GFP_KERNEL);
+	if (!nf->exports)
+		return NV_ERR_NO_MEMORY;
+	nf->max_exports = max;
+	if (metadata)
+		memcpy(nf->export_metadata, metadata, sizeof(nf->export_metadata));
+	return NV_OK;
+}
+
+u32 nvsim_export_create(struct nvsim_client *client, u32 hDevice, int fd, unsigned int max,
+			const u8 *metadata)
 {
 	struct nvsim_file *nf;
 	struct file *ref;
 	u32 status;
 
+	if (!max)
+		return NV_ERR_INVALID_PARAMETER;
 	nf = nv_get_file_private(fd, true, &ref);
 	if (!nf)
 		return NV_ERR_INVALID_PARAMETER;
-	if (index >= nf->nexports)
-		status = NV_ERR_INVALID_PARAMETER;
+	status = carrier_begin(client, nf, hDevice, max, metadata);
+	fput(ref);
+	return status;
+}
+
+u32 nvsim_export_object(struct nvsim_client *client, u32 hDevice, u32 handle, int fd)
+{
+	struct nvsim_export export = {};
+	struct nvsim_file *nf;
+	struct file *ref;
+	u32 status, device;
+
+	status = export_of(client, handle, &export, &device);
+	if (status != NV_OK)
+		return status;
+	nf = export_file(fd, &ref);
+	if (!nf) {
+		export_drop(&export);
+		return NV_ERR_INVALID_ARGUMENT;
+	}
+	status = carrier_begin(client, nf, hDevice, 1, NULL);
+	if (status == NV_OK)
+		nf->exports[0] = export;
 	else
-		object_dup_mem(client, parent, handle, nf->exports[index].class,
-			       nf->exports[index].mem, &status);
+		export_drop(&export);
+	fput(ref);
+	return status;
+}
+
+/* What comes to a place takes that of what is there; all of them, or none. */
+static u32 export_list(struct nvsim_client *client, struct nvsim_file *nf,
+		       const struct nvsim_export_list *list)
+{
+	struct nvsim_export *exports;
+	u32 status = NV_OK, device;
+	unsigned int i;
+
+	if (list->num > NVSIM_EXPORT_LIST)
+		return NV_ERR_INVALID_PARAMETER;
+	if (list->index + list->num > nf->max_exports)
+		return NV_ERR_OUT_OF_RANGE;
+	exports = kcalloc(list->num, sizeof(*exports), GFP_KERNEL);
+	if (!exports)
+		return NV_ERR_NO_MEMORY;
+	for (i = 0; i < list->num && status == NV_OK; i++) {
+		if (!list->objects[i])
+			continue;
+		status = export_of(client, list->objects[i], &exports[i], &device);
+		if (status == NV_OK && device != nf->export_device)
+			status = NV_ERR_INVALID_PARAMETER;
+	}
+	for (i = 0; i < list->num; i++) {
+		if (status != NV_OK) {
+			export_drop(&exports[i]);
+			continue;
+		}
+		export_drop(&nf->exports[list->index + i]);
+		nf->exports[list->index + i] = exports[i];
+	}
+	kfree(exports);
+	return status;
+}
+
+u32 nvsim_export_objects(struct nvsim_client *client, const struct nvsim_export_list *list)
+{
+	struct nvsim_file *nf;
+	struct file *ref;
+	bool begun = false;
+	u32 status = NV_OK;
+
+	nf = nv_get_file_private(list->fd, true, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_PARAMETER;
+	if (!nf->exports) {
+		status = list->max ? carrier_begin(client, nf, list->hDevice, list->max,
+						   list->metadata) :
+				     NV_ERR_INVALID_PARAMETER;
+		begun = status == NV_OK;
+	}
+	if (status == NV_OK)
+		status = export_list(client, nf, list);
+	if (status != NV_OK && begun)
+		nvsim_export_release(nf);
+	fput(ref);
+	return status;
+}
+
+u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
+			unsigned int place, u8 *type)
+{
+	struct nvsim_export *export;
+	struct nvsim_file *nf;
+	struct file *ref;
+	u32 status = NV_OK;
+
+	nf = nv_get_file_private(fd, true, &ref);
+	if (!nf)
+		return NV_ERR_INVALID_PARAMETER;
+	export = place < nf->max_exports ? &nf->exports[place] : NULL;
+	if (!nf->exports || (!type && (!export || !export->mem))) {
+		status = NV_ERR_INVALID_PARAMETER;
+	} else if (!export) {
+		status = NV_ERR_OUT_OF_RANGE;
+	} else if (!export->mem) {
+		*type = NVSIM_IMPORT_NONE;
+	} else {
+		object_dup_mem(client, parent, handle, export->class, export->mem, &status);
+		if (type)
+			*type = export->mem->card ? NVSIM_IMPORT_VIDMEM : NVSIM_IMPORT_SYSMEM;
+	}
 	fput(ref);
 	return status;
 }

@@ -242,9 +242,9 @@ static void report(struct flight *f)
 		return;
 	if (call->unlisted.kind)
 		tell_unlisted(f, &call->unlisted, "refused");
-	else if (call->shortage.card != CGPU_NO_CARD)
+	else if (!call->refused && call->shortage.card != CGPU_NO_CARD)
 		tell_shortage(f, &call->shortage);
-	else if (may_tell(f->c))
+	else if (call->refused && may_tell(f->c))
 		event("refused id=%s pid=%d nr=%u cmd=%#x class=%#x status=%#x", f->c->id,
 		      f->process->pid, call->req.nr, call->req.cmd, call->req.hClass, status);
 }
@@ -323,12 +323,16 @@ static int schedule_channels(struct flight *f, int *err)
 	return s.verdict;
 }
 
-static void undone(struct flight *f)
+/* Return: true: there is another to be freed. */
+static bool undone(struct flight *f)
 {
+	bool more;
+
 	pthread_mutex_lock(&door.lock);
-	cgpu_call_undone(&f->c->tenant, &f->call);
+	more = cgpu_call_undone(&f->c->tenant, &f->call);
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
+	return more;
 }
 
 static void make_interruptible(struct flight *f)
@@ -388,7 +392,6 @@ static struct answer decide(struct flight *f)
 	handle = performs(f) ? NV_OK : answer_handle(f);
 	if (handle != NV_OK) {
 		cgpu_put32(f->args, req->status_offset, handle);
-		report(f);
 		door.count.answered++;
 		return fail(deliver(f));
 	}
@@ -439,8 +442,9 @@ static struct answer decide(struct flight *f)
 	if (f->call.fd_file)
 		f->c->lazy = true;
 	if (verdict == CGPU_UNDO) {
-		undo(f);
-		undone(f);
+		do
+			undo(f);
+		while (undone(f));
 	} else if (verdict == CGPU_KILL) {
 		processes_kill(f->c, "raced its own call");
 	}
@@ -455,6 +459,7 @@ static struct answer refuse(struct flight *f)
 	door.count.answered++;
 	if (f->call.req.status_offset != CGPU_NO_OFFSET)
 		cgpu_put32(f->args, f->call.req.status_offset, NV_ERR_NOT_SUPPORTED);
+	f->call.refused = true;
 	report(f);
 	pthread_mutex_lock(&door.lock);
 	f->c->tenant.ledger.account[card_of(f)].refused++;

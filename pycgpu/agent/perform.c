@@ -270,6 +270,7 @@ int perform_read(struct flight *f)
 	memcpy(f->lists_before, f->lists, lists_end(f));
 	if (req->params_size) {
 		f->call.params = f->params;
+		f->call.before = f->before;
 		cgpu_decode_params(&door.abi, f->params, req->params_size, req);
 	}
 	descriptor = descriptor_of(f);

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.core import strategies as nv
 
@@ -129,8 +128,8 @@ class Driver:
     def release(self, file: int) -> None:
         for handle in [h for h, c in self.clients.items() if c.file == file]:
             self._free(handle, handle)
-        for _, memory in self.exports.pop(file, {}).values():
-            self._drop(memory, ("export", file))
+        for place, (_, memory) in self.exports.pop(file, {}).items():
+            self._drop(memory, ("export", file, place))
         space = self.spaces.pop(file, None)
         for mapping in space.mappings if space else []:
             self._drop(mapping.memory, mapping)
@@ -244,30 +243,37 @@ class Driver:
         exports = self.exports.get(fd)
         if exports is None:
             return nv.INVALID_ARGUMENT
-        found = [self._find(file, client, handle) for handle in handles]
+        found = [self._find(file, client, handle) if handle else None for handle in handles]
         if bad := [f for f in found if isinstance(f, int)]:
             return bad[0]
-        if any(first + i in exports for i in range(len(handles))):
-            return nv.STATE_IN_USE
-        for i, one in enumerate(found):
-            assert isinstance(one, Object)
-            exports[first + i] = (one.cls, one.memory)
-            # one holder for the file: it drops all at once
-            self._hold(one.memory, ("export", fd))
+        for place, one in enumerate(found, first):
+            assert not isinstance(one, int)
+            if one:
+                self._hold(one.memory, ("new export", fd, place))
+            if place in exports:
+                self._drop(exports.pop(place)[1], ("export", fd, place))
+            if one:
+                exports[place] = (one.cls, one.memory)
+                self._hold(one.memory, ("export", fd, place))
+                self._drop(one.memory, ("new export", fd, place))
         return nv.OK
 
     def _import(self, file: int, client: int, parent: int, wanted: list[int], fd: int, first: int
                 ) -> int | list[int]:  # fmt: skip
+        """The handles of what was made; 0 where there was nothing."""
         exports = self.exports.get(fd, {})
-        if any(first + i not in exports for i in range(len(wanted))):
-            return nv.NOT_FOUND
-        handles: list[Any] = []
-        for i, handle in enumerate(wanted):
-            cls, memory = exports[first + i]
+        handles: list[int] = []
+        for place, handle in enumerate(wanted, first):
+            if place not in exports:
+                handles.append(0)
+                continue
+            cls, memory = exports[place]
             made = self._new(file, client, parent, handle, cls)
             if isinstance(made, int):
-                for done in handles:
-                    self._free(client, done)
+                # also what was there before, where nothing was made
+                for done, asked in zip(handles, wanted, strict=False):
+                    if client in self.clients and ((done or asked) in self.clients[client].objects):
+                        self._free(client, done or asked)
                 return made
             made.memory = memory
             self._hold(memory, made)
@@ -276,13 +282,19 @@ class Driver:
 
     def _control(self, file: int, args: bytearray, params: bytearray) -> int:
         client, cmd = nv.get32(args, 0), nv.get32(args, 8)
+        if client not in self.clients or self.clients[client].file != file:
+            return nv.INVALID_CLIENT
         if cmd == nv.EXPORT_OBJECT:
+            if self.exports.get(nv.get32(params, 16)):
+                return nv.STATE_IN_USE
             return self._export(file, client, [nv.get32(params, 12)], nv.get32(params, 16), 0)
         if cmd == nv.EXPORT_OBJECTS:
             handles = [nv.get32(params, 76 + 4 * i) for i in range(nv.get32(params, 2124) & 0xFFFF)]
             first = nv.get32(params, 2124) >> 16
             return self._export(file, client, handles, nv.get32(params, 0), first)
         if cmd == nv.IMPORT_OBJECT:
+            if 0 not in self.exports.get(nv.get32(params, 0), {}):
+                return nv.NOT_FOUND
             got = self._import(
                 file, client, nv.get32(params, 12), [nv.get32(params, 16)], nv.get32(params, 0), 0
             )
@@ -291,13 +303,16 @@ class Driver:
             return nv.OK if isinstance(got, list) else got
         if cmd == nv.IMPORT_OBJECTS:
             count, first = nv.get32(params, 648) & 0xFFFF, nv.get32(params, 648) >> 16
+            wanted = [nv.get32(params, 8 + 4 * i) for i in range(count)]
             got = self._import(
-                file, client, nv.get32(params, 4), [0] * count, nv.get32(params, 0), first
+                file, client, nv.get32(params, 4), wanted, nv.get32(params, 0), first
             )
             if isinstance(got, int):
                 return got
             for i, handle in enumerate(got):
-                nv.set32(params, 8 + 4 * i, handle)
+                params[520 + i] = 1 if handle else 0
+                if handle:
+                    nv.set32(params, 8 + 4 * i, handle)
         return nv.OK
 
     # ------------------------------------------------------------------ UVM

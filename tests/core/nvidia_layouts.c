@@ -22,7 +22,9 @@
 #include "ctrl/ctrl2080/ctrl2080gpu.h"
 #include "ctrl/ctrl2080/ctrl2080gr.h"
 #include "ctrl/ctrl90cd.h"
+#include "ctrl/ctrl83de.h"
 #include "ctrl/ctrla06c.h"
+#include "ctrl/ctrlcb33.h"
 #include "uvm_types.h"
 #include "uvm_ioctl.h"
 #include "uvm_linux_ioctl.h"
@@ -159,6 +161,10 @@ int main(void)
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd, nv_export_object, fd);
 	SIZE(NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, nv_import_object);
 	AT(NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, fd, nv_import_object, fd);
+	SIZE(NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, nv_create_export);
+	AT(NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, maxObjects, nv_create_export,
+	   maxObjects);
+	AT(NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, fd, nv_create_export, fd);
 	SIZE(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, nv_export_objects);
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, maxObjects, nv_export_objects,
 	   maxObjects);
@@ -166,8 +172,22 @@ int main(void)
 	AT(NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, index, nv_export_objects, index);
 	SIZE(NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, nv_import_objects);
 	AT(NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, objects, nv_import_objects, objects);
+	AT(NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, objectTypes, nv_import_objects,
+	   types);
 	AT(NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, index, nv_import_objects, index);
+	NUMBER("NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE",
+	       NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE, 0);
+	NUMBER("NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_TO_FD_MAX_OBJECTS",
+	       NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_TO_FD_MAX_OBJECTS, 128);
 	BYTES(NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS, 32);
+	SIZE(NV2080_CTRL_GPU_GET_NVENC_SW_SESSION_INFO_PARAMS, nv_nvenc_sessions);
+	BYTES(NV2080_CTRL_NVENC_SW_SESSION_INFO, 32);
+	NUMBER("NV2080_CTRL_GPU_GET_NVFBC_SW_SESSION_INFO_PARAMS.sessionInfoCount",
+	       offsetof(NV2080_CTRL_GPU_GET_NVFBC_SW_SESSION_INFO_PARAMS, sessionInfoCount), 0);
+	SIZE(NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_VIDMEM_SIZE_PARAMS, nv_vidmem_size);
+	AT(NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_VIDMEM_SIZE_PARAMS, unprotectedMemSizeInKb,
+	   nv_vidmem_size, unprotectedMemSizeInKb);
+	BYTES(NV83DE_CTRL_DEBUG_SET_MODE_MMU_DEBUG_PARAMS, 4);
 	BYTES(NV2080_CTRL_GPU_GET_PIDS_PARAMS, 3812);
 	SIZE(NV2080_CTRL_FB_GET_INFO_PARAMS, nv_fb_get_info);
 	AT(NV2080_CTRL_FB_GET_INFO_PARAMS, fbInfoList, nv_fb_get_info, fbInfoList);

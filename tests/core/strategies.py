@@ -130,17 +130,24 @@ def export_object(handle: int, fd: int) -> bytearray:
     return put(24, (0, "I", 1), (12, "I", handle), (16, "i", fd))
 
 
-def export_objects(handles: list[int], fd: int, first: int = 0) -> bytearray:
-    return put(2128, (0, "i", fd), (8, "H", 512), (2124, "H", len(handles)), (2126, "H", first),
+def export_objects(handles: list[int], fd: int, first: int = 0, places: int = 512) -> bytearray:
+    return put(2128, (0, "i", fd), (8, "H", places), (2124, "H", len(handles)), (2126, "H", first),
                *((76 + 4 * i, "I", h) for i, h in enumerate(handles)))  # fmt: skip
+
+
+def create_export(fd: int, places: int) -> bytearray:
+    return put(76, (4, "H", places), (72, "i", fd))
 
 
 def import_object(parent: int, new: int, fd: int) -> bytearray:
     return put(20, (0, "i", fd), (4, "I", 1), (12, "I", parent), (16, "I", new))
 
 
-def import_objects(parent: int, count: int, fd: int, first: int = 0) -> bytearray:
-    return put(652, (0, "i", fd), (4, "I", parent), (648, "H", count), (650, "H", first))
+def import_objects(
+    parent: int, count: int, fd: int, first: int = 0, wanted: tuple[int, ...] = ()
+) -> bytearray:
+    return put(652, (0, "i", fd), (4, "I", parent), (648, "H", count), (650, "H", first),
+               *((8 + 4 * i, "I", h) for i, h in enumerate(wanted)))  # fmt: skip
 
 
 def uvm_register_gpu(uuid: bytes, client: int = 0) -> bytearray:

@@ -192,10 +192,15 @@ def test_where_errors_are_told_stays_what_it_is_as_long_as_the_channel(program: 
         assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == nv.STATE_IN_USE
     assert call.post(0) is Verdict.DONE
     for handle in (NOTIFIER, MEMORY):
-        assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == nv.STATE_IN_USE
-    assert program.ask(nv.FREE, nv.rm_free(CLIENT, CHANNEL))[0] == 0
-    for handle in (NOTIFIER, MEMORY):
-        assert program.ask(nv.FREE, nv.rm_free(CLIENT, handle))[0] == 0
+        verdict, call = program.begin(nv.FREE, nv.rm_free(CLIENT, handle))
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.OK)
+    verdict, call = program.begin(nv.FREE, nv.rm_free(CLIENT, CHANNEL))
+    assert (verdict, call.post(0)) == (Verdict.FORWARD, Verdict.UNDO)
+    freed = [nv.get32(call.undo_args(), 8)]
+    assert call.undone()
+    freed.append(nv.get32(call.undo_args(), 8))
+    assert not call.undone()
+    assert set(freed) == {NOTIFIER, MEMORY}
 
 
 def test_a_client_that_parameters_name_stays_until_the_driver_has_looked(program: Any) -> None:

@@ -48,13 +48,14 @@ REFUSED_CONTROLS = [
     0x20801123, 0x20801124,  # unique ids of groups and channels
     0x20801209, 0x20801211, 0x2080123A,  # binds of contexts of any client
     0x20801205,  # GR_CTXSW_ZCULL_MODE: shares another client's
-    0x83DE0307,  # DEBUG_SET_MODE_MMU_DEBUG
+    *range(0x83DE0321, 0x83DE0325),  # DEBUG_SET_SINGLE_SM_…: of an SM, whoever has it
+    0x83DE032A,  # DEBUG_SET_MODE_MMU_GCC_DEBUG
     0x83DE0317, 0x83DE0318,  # DEBUG_SUSPEND_CONTEXT, RESUME: another hand on the gate
     0x906F0102,  # RESET_CHANNEL: of an engine that it names
 ]  # fmt: skip
 # Nobody's, NVIDIA's next, legacy GSS (an administrator's too), binary API, a debugger's mode.
 UNKNOWN_CONTROLS = [
-    0x2080FFFF, 0xF0000000, 0x2080B0FF, 0x2080C001, 0x2081FFFF, 0xB0CC0107, 0x83DE031F,
+    0x2080FFFF, 0xF0000000, 0x2080B0FF, 0x2080C001, 0x2081FFFF, 0xB0CC0107, 0x83DE0302,
 ]  # fmt: skip
 
 
@@ -229,6 +230,49 @@ def test_who_uses_the_card_is_not_told() -> None:
     verdict, call = Container().control(0x20802096, nv.put(55888, (0, "B", 2), (4, "I", 55872)))
     assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.OK)
     assert call.request.raw.params_size == 0  # nothing is written to it
+
+
+@pytest.mark.parametrize(("cmd", "handle", "size", "count"), [
+    (0x0B04, CLIENT, 16012, None),  # GPUACCT_GET_ACCOUNTING_PIDS: the count stands behind
+    (0x2080016E, SUBDEVICE, 16, 0),  # GPU_GET_NVENC_SW_SESSION_INFO
+    (0x2080017C, SUBDEVICE, 13316, 0),  # GPU_GET_NVFBC_SW_SESSION_INFO
+])  # fmt: skip
+def test_nobody_is_listed_who_had_the_card_or_encodes_with_it(
+    cmd: int, handle: int, size: int, count: int | None
+) -> None:
+    container = Container()
+    verdict, call = container.control(cmd, nv.put(size, (0, "I", 7)), handle)
+    assert (verdict, call.error, call.status) == (Verdict.ANSWER, 0, nv.OK)
+    assert container.account.refused == 0
+    if count is not None:
+        assert nv.get32(call.params, 0) == count
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(GIB, GIB), (None, 4 * GIB)])
+def test_confidential_memory_is_the_containers_share(limit: int | None, shown: int) -> None:
+    container = Container()
+    account = container.tenant.raw.ledger.account[1]
+    account.max_bytes, account.unlimited = limit or 0, limit is None
+    params = nv.put(24, (0, "I", SUBDEVICE))
+    verdict, call = container.control(0xCB330106, params, CLIENT)
+    assert verdict is Verdict.FORWARD
+    call.set_params(nv.put(24, (0, "I", SUBDEVICE), (8, "Q", 4 * GIB >> 10), (16, "Q", 1)))
+    assert call.post() is Verdict.DONE
+    assert (nv.get64(call.params, 8) << 10, nv.get64(call.params, 16)) == (shown, 1)
+
+
+def test_a_debugger_begins_though_the_cards_mode_of_mmu_stays() -> None:
+    """compute-sanitizer and cuda-gdb ask for it first (580.159.04); it is one for the card."""
+    container = Container()
+    container.alloc(CLIENT, SUBDEVICE, 0x70, DEBUGGER, nv.put(12, (4, "I", CLIENT)))
+    for cmd, wanted in (
+        (0x83DE0309, Verdict.FORWARD),  # SET_EXCEPTION_MASK
+        (0x83DE031F, Verdict.FORWARD),  # SET_MODE_ERRBAR_DEBUG, of its context
+        (0x83DE0307, Verdict.ANSWER),  # SET_MODE_MMU_DEBUG
+    ):
+        verdict, call = container.control(cmd, nv.put(4, (0, "I", 1)), 0x70)
+        assert (verdict, call.status) == (wanted, nv.OK)
+    assert container.account.refused == 0
 
 
 # ---------------------------------------------------------------- other clients
@@ -742,24 +786,57 @@ def test_a_group_counts_once_until_its_last_handle_is_gone() -> None:
     assert container.unseen(lib.CGPU_UNSEEN_CHANNEL) == 0
 
 
-def test_the_cards_memory_is_not_freed_while_it_drives_a_channel() -> None:
-    """The card writes to it as long as the channel lives, whoever has it by then."""
+def test_the_cards_memory_is_freed_with_the_last_channel_that_it_drives() -> None:
+    """
+    Whoever has it, the card writes to it as long as the channel lives. To the program it is freed
+    at once: a checkpoint frees it first, and its client last (cuCheckpointProcessCheckpoint, 580).
+    """
     container = Runs()
     container.memory(0x40, 65536)
     for channel in (0x13, 0x14):
         container.alloc(CLIENT, 0x10, channel, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
-    for channel in (0x13, 0x14):
+    for _ in range(2):
         verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x40))
-        assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
-        container.free(channel)
-    container.free(0x40)
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.OK)
+    # nothing is done with it any more
+    verdict, call = container.ask(nv.DUP, nv.rm_dup(CLIENT, DEVICE, 0x41, CLIENT, 0x40))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
+    assert container.account.refused == 0
+    container.free(0x13)
+    assert container.account.current_bytes == 65536
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x14))
+    assert (verdict, call.post(), call.status) == (Verdict.FORWARD, Verdict.UNDO, nv.OK)
+    assert call.undo_args() == bytes(nv.rm_free(CLIENT, 0x40))
+    assert container.account.current_bytes == 65536
+    assert not call.undone()
     assert container.account.current_bytes == 0
-    # with what is above both all goes
+
+
+def test_memory_that_drives_channels_goes_with_what_is_above_them() -> None:
+    container = Runs()
+    for memory, channel in ((0x40, 0x13), (0x41, 0x14)):
+        container.memory(memory, 65536)
+        container.alloc(CLIENT, 0x10, channel, nv.CHANNEL, channel_params(GRAPHICS, memory))
+    for memory in (0x40, 0x41):
+        assert container.ask(nv.FREE, nv.rm_free(CLIENT, memory))[1].status == nv.OK
+    # a group takes its channels along, and each of them what it was driven by
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x10))
+    assert (verdict, call.post()) == (Verdict.FORWARD, Verdict.UNDO)
+    freed = [call.undo_args()]
+    assert call.undone()
+    freed.append(call.undo_args())
+    assert not call.undone()
+    assert {nv.get32(args, 8) for args in freed} == {0x40, 0x41}
+    assert container.account.current_bytes == 0
+    # with the client all goes, whatever was left
+    container = Runs()
     container.memory(0x40, 65536)
     container.alloc(CLIENT, 0x10, 0x13, nv.CHANNEL, channel_params(GRAPHICS, 0x40))
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 0x40))[1].status == nv.OK
     container.free(CLIENT)
     assert container.account.current_bytes == 0
     assert container.tenant.raw.objects.runnables == 0
+    assert container.tenant.raw.objects.first_orphan == 0
 
 
 def test_the_cards_memory_that_drives_a_channel_goes_with_its_device_alone() -> None:

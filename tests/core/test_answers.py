@@ -282,27 +282,194 @@ def test_an_export_that_nobody_could_remember_does_not_reach_the_driver(way: str
     assert export() is Verdict.FORWARD
 
 
-@pytest.mark.parametrize("landed", [False, True])
+def carrier(container: Container, *handles: int) -> int:
+    """A file for exports, and memory by these handles, 1 MiB each."""
+    for handle in handles:
+        assert container.memory(handle, MIB)[0] is Verdict.FORWARD
+    return container.tenant.open(Device.CTL)
+
+
+def export(container: Container, file: int, *handles: int, first: int = 0) -> tuple[Verdict, Call]:
+    params = nv.export_objects(list(handles), 9, first)
+    return container.control(nv.EXPORT_OBJECTS, params, CLIENT, fd_file=file)
+
+
+def imported(container: Container, file: int, *wanted: int, first: int = 0) -> Call:
+    """An import that is in the driver."""
+    params = nv.import_objects(DEVICE, len(wanted), 9, first, wanted)
+    verdict, call = container.control(nv.IMPORT_OBJECTS, params, CLIENT, fd_file=file)
+    assert verdict is Verdict.FORWARD
+    return call
+
+
+def found(call: Call, *handles: int) -> Verdict:
+    """The driver answers with these, 0: nothing was there."""
+    params = bytearray(call.params)
+    for i, handle in enumerate(handles):
+        params[520 + i] = 1 if handle else 0
+        if handle:
+            nv.set32(params, 8 + 4 * i, handle)
+    call.set_params(params)
+    return call.post()
+
+
 @pytest.mark.parametrize("second", ["one", "list"])
-def test_a_place_in_a_file_is_exported_to_once(second: str, landed: bool) -> None:
+def test_two_do_not_change_a_place_in_a_file_at_once(second: str) -> None:
     """Of two the driver may keep either: what is imported would be charged as the other."""
     container = Container()
-    file = container.tenant.open(Device.CTL)
-    for handle in (5, 6):
-        assert container.memory(handle, MIB)[0] is Verdict.FORWARD
-    args = nv.export_objects([5], 9)
-    verdict, first = container.control(0x3D0B, args, CLIENT, fd_file=file)
+    file = carrier(container, 5, 6)
+    verdict, first = export(container, file, 5)
     assert verdict is Verdict.FORWARD
-    if landed:
-        assert first.post() is Verdict.DONE
+    assert export(container, file, 0)[1].status == nv.STATE_IN_USE
     cmd, args = (0x3D05, nv.export_object(6, 9)) if second == "one" else (
         0x3D0B, nv.export_objects([6], 9)
     )  # fmt: skip
     verdict, call = container.control(cmd, args, CLIENT, fd_file=file)
     assert (verdict, call.status) == (Verdict.ANSWER, nv.STATE_IN_USE)
-    args = nv.export_objects([6], 9, first=1)
-    verdict, call = container.control(0x3D0B, args, CLIENT, fd_file=file)
+    assert export(container, file, 6, first=1)[0] is Verdict.FORWARD
+    assert first.post() is Verdict.DONE
+    # the driver puts one alone into no file that has something
+    status = container.control(0x3D05, nv.export_object(6, 9), CLIENT, fd_file=file)[1].status
+    assert status == nv.STATE_IN_USE
+    assert not container.account.refused
+
+
+def test_a_pool_grows_and_shrinks_in_the_file_that_it_was_exported_to() -> None:
+    """Of 512 places most are empty; what leaves one is charged no more, once it is freed."""
+    container = Container()
+    file = carrier(container, 5, 6)
+    assert export(container, file, *[0] * 512)[1].post() is Verdict.DONE
+    for handle, first in ((5, 0), (6, 3)):
+        assert export(container, file, handle, 0, 0, first=first)[1].post() is Verdict.DONE
+    for handle in (5, 6):
+        assert container.ask(nv.FREE, nv.rm_free(CLIENT, handle))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == 2 * MIB
+    call = imported(container, file, 0x70, 0x71, 0x72, 0x73)
+    assert found(call, 0x70, 0, 0, 0x73) is Verdict.DONE
+    assert container.account.current_bytes == 2 * MIB
+    assert nv.get32(call.params, 12) == 0x71, "what is not there keeps the handle that was asked"
+    assert export(container, file, 0)[1].post() is Verdict.DONE
+    assert container.account.current_bytes == 2 * MIB
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 0x70))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == MIB
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 0x73))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == MIB
+    container.tenant.close(file)
+    assert container.account.current_bytes == 0
+    assert not container.account.refused
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_takes_anothers_place_is_charged_with_it_until_the_driver_answers(done: bool) -> None:
+    container = Container()
+    file = carrier(container, 5, 6)
+    assert export(container, file, 5)[1].post() is Verdict.DONE
+    verdict, call = export(container, file, 6)
     assert verdict is Verdict.FORWARD
+    for handle in (5, 6):
+        container.ask(nv.FREE, nv.rm_free(CLIENT, handle))[1].post()
+    # 6 is needed by the call
+    assert container.account.current_bytes == 2 * MIB
+    seen = bytearray(call.args)
+    nv.set32(seen, call.raw.req.status_offset, nv.OK if done else nv.INVALID_ARGUMENT)
+    call.set_args(seen)
+    assert call.post() is Verdict.DONE
+    assert container.account.current_bytes == 2 * MIB - (MIB if done else 0)
+    container.ask(nv.FREE, nv.rm_free(CLIENT, 6))[1].post()
+    assert container.account.current_bytes == MIB
+
+
+def test_an_import_has_what_is_put_into_an_empty_place_meanwhile() -> None:
+    container = Container()
+    file = carrier(container, 5, 6)
+    assert export(container, file, 5)[1].post() is Verdict.DONE
+    call = imported(container, file, 0x70, 0x71)
+    # what it may have found stays what it is
+    assert export(container, file, 6)[1].status == nv.STATE_IN_USE
+    assert export(container, file, 0)[1].status == nv.STATE_IN_USE
+    verdict, filling = export(container, file, 6, first=1)
+    assert verdict is Verdict.FORWARD
+    assert found(call, 0x70, 0x81) is Verdict.DONE
+    assert filling.post() is Verdict.DONE
+    for handle in (5, 6):
+        container.ask(nv.FREE, nv.rm_free(CLIENT, handle))[1].post()
+    container.tenant.close(file)
+    assert container.account.current_bytes == 2 * MIB
+    assert container.ask(nv.FREE, nv.rm_free(CLIENT, 0x81))[1].post() is Verdict.DONE
+    assert container.account.current_bytes == MIB
+    container.ask(nv.FREE, nv.rm_free(CLIENT, 0x70))[1].post()
+    assert container.account.current_bytes == 0
+
+
+@pytest.mark.parametrize("cmd", [nv.EXPORT_OBJECTS, 0x3D0A])
+def test_a_file_has_as_many_places_as_cuda_wants_of_the_largest_card(cmd: int) -> None:
+    """One for each 16 MiB: 8948 on an H200."""
+    container = Container()
+    file = container.tenant.open(Device.CTL)
+    for places, wanted in ((1, nv.OK), (8948, nv.OK), (32768, nv.OK), (32769, 0x1A)):
+        params = (nv.export_objects([0], 9, 0, places) if cmd == nv.EXPORT_OBJECTS else
+                  nv.create_export(9, places))  # fmt: skip
+        verdict, call = container.control(cmd, params, CLIENT, fd_file=file)
+        assert (verdict is Verdict.FORWARD, call.status) == (wanted == nv.OK, wanted)
+        if verdict is Verdict.FORWARD:
+            assert call.post() is Verdict.DONE
+    assert container.account.refused == 1
+    params = nv.create_export(9, 1)
+    assert container.control(0x3D0A, params, CLIENT)[1].status == nv.INSUFFICIENT_PERMISSIONS
+
+
+def test_an_import_from_nowhere_is_killed() -> None:
+    container = Container()
+    file = carrier(container)
+    assert found(imported(container, file, 0x70), 0x70) is Verdict.KILL
+
+
+def test_the_driver_is_shown_no_handle_for_an_empty_place() -> None:
+    """Where it fails later it frees whatever has that handle (os.c, 535 to 595)."""
+    container = Container()
+    file = carrier(container, 5, 6)
+    assert export(container, file, 6, first=1)[1].post() is Verdict.DONE
+    call = imported(container, file, 5, DEVICE)
+    assert [nv.get32(call.params, at) for at in (8, 12)] == [0, DEVICE]
+    seen = bytearray(call.args)
+    nv.set32(seen, call.raw.req.status_offset, 0x19)
+    call.set_args(seen)
+    assert call.post() is Verdict.DONE
+    assert nv.get32(call.params, 8) == 5
+    # and the place may be filled again
+    assert export(container, file, 5)[1].post() is Verdict.DONE
+    assert export(container, file, 0, 0)[1].post() is Verdict.DONE
+
+
+def test_an_export_in_anothers_place_that_is_not_answered_is_nobodys_guess() -> None:
+    container = Container()
+    file = carrier(container, 5, 6)
+    assert export(container, file, 5)[1].unanswered() is Verdict.DONE
+    assert export(container, file, 6)[1].unanswered() is Verdict.KILL
+
+
+def test_what_the_driver_itself_would_refuse_is_no_refusal() -> None:
+    """Nothing wrong was done: no event, and nothing in `refused`."""
+    container = Container()
+    file = carrier(container, 5)
+    verdict, call = container.ask(nv.FREE, nv.rm_free(CLIENT, 0x99))
+    assert (verdict, call.status) == (Verdict.ANSWER, nv.OK)
+    for verdict, call in (
+        export(container, file, 0x99),
+        container.control(0x20800110, bytes(132), 0x99),
+    ):
+        assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_FOUND)
+        assert not call.raw.refused
+    refused = container.account.refused
+    assert refused == 0
+    for call in (
+        container.control(0x2080FFFF, b"", SUBDEVICE)[1],
+        container.control(nv.EXPORT_OBJECT, nv.export_object(5, 3), CLIENT)[1],
+        container.ask(nv.FREE, nv.rm_free(FOREIGN, 5))[1],
+        export(container, file, *[5] * 33)[1],
+    ):
+        assert call.raw.refused
+    assert container.account.refused - refused == 4
 
 
 def test_an_export_that_the_driver_refuses_leaves_its_place() -> None:

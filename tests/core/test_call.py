@@ -178,8 +178,8 @@ class World:
                 self.driver._free(client, handle)
             return undone
 
-        def undone() -> None:
-            call.undone()
+        def undone() -> Callable[..., Any] | None:
+            return undo if call.undone() else None
 
         flight = Flight((file, fd_file), work)
         self.launch(flight)
@@ -318,6 +318,8 @@ class World:
             self.control(client, nv.EXPORT_OBJECT, params, fd)
         else:
             handles = [self.handle(client, c), self.handle(client, c + 1)][: 1 + d // 4]
+            if c % 5 == 0:
+                handles[0] = 0
             params = nv.export_objects(handles, fd, d // 2 % 3)
             self.control(client, nv.EXPORT_OBJECTS, params, fd)
 
@@ -329,7 +331,10 @@ class World:
             params = nv.import_object(1 + c % CARDS, HANDLES[d % len(HANDLES)], fd)
             self.control(client, nv.IMPORT_OBJECT, params, fd)
         else:
-            params = nv.import_objects(1 + c % CARDS, 1 + d // 4, fd, d // 2 % 3)
+            wanted = (HANDLES[d % len(HANDLES)], HANDLES[c % len(HANDLES)])[: 1 + d // 4]
+            params = nv.import_objects(
+                1 + c % CARDS, 1 + d // 4, fd, d // 2 % 3, wanted if c % 2 else ()
+            )
             self.control(client, nv.IMPORT_OBJECTS, params, fd)
 
     def op_register(self, a: int, b: int, c: int, d: int) -> None:

@@ -201,12 +201,12 @@ def test_an_exported_object_is_found_by_file_and_index() -> None:
     lib.cgpu_range_add(raw, EXPORT, 4, 2, 1, 7, NO_CARD)
     lib.cgpu_range_add(raw, EXPORT, 4, 3, 1, 0, NO_CARD)
     lib.cgpu_range_add(raw, EXTERNAL, 5, 2, 1, 8, 0)
-    assert lib.cgpu_range_exported(raw, 4, 2, charge)
+    assert lib.cgpu_range_in_place(raw, 4, EXPORT, 2, charge)
     assert charge[0] == 7
-    assert lib.cgpu_range_exported(raw, 4, 3, charge)
+    assert lib.cgpu_range_in_place(raw, 4, EXPORT, 3, charge)
     assert charge[0] == 0
     for file, index in ((4, 1), (4, 4), (5, 2), (3, 2)):
-        assert not lib.cgpu_range_exported(raw, file, index, charge)
+        assert not lib.cgpu_range_in_place(raw, file, EXPORT, index, charge)
 
 
 def tenant_with(count: int) -> tuple[Tenant, int, Any]:

@@ -12,29 +12,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import pycgpu
-from tests.gpu.tenants import (
-    TREE,
-    Bench,
-    ended,
-    last_json,
-    node,
-    outcome,
-    tenant,
-    wait_for,
-    wait_for_end,
-)
+from pycgpu.errors import CgpuError
+from pycgpu.tree import procfs
+from tests.gpu.tenants import Bench, ended, last_json, outcome, tenant, wait_for
 from tests.process import output
 from tests.traces import record
 
 TIMEOUT_S = 90
+#: It needs no FUSE.
+ROOT = procfs.USER_DOOR_SOCKET
 LIMIT = ("--mem", "8G")
+
+
+def is_there(name: str) -> bool:
+    try:
+        return procfs.read(f"0/{name}/id", ROOT).strip() == name
+    except CgpuError:
+        return False
 
 
 def told(name: str) -> set[str]:
     """Numbers that were refused to it, or that it was let have without being listed."""
     return {
         event.text.partition(" pid=")[2].partition(" ")[2]
-        for event in pycgpu.events(container=name, root=str(TREE))
+        for event in pycgpu.events(container=name, root=ROOT)
         if event.kind in ("refused", "unknown")
     }
 
@@ -78,8 +79,8 @@ def watched(name: str, program: Sequence[str], unknown: str) -> tuple[int, str, 
         stderr=subprocess.STDOUT,
     )
     with ended(process):
-        wait_for(lambda: (TREE / "0" / name).exists(), "the container")
-        node(f"0/{name}/unknown", unknown)
+        wait_for(lambda: is_there(name), "the container")
+        procfs.write(f"0/{name}/unknown", f"{unknown}\n", ROOT)
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
@@ -89,7 +90,7 @@ def watched(name: str, program: Sequence[str], unknown: str) -> tuple[int, str, 
                 break
         numbers = told(name)
         process.communicate("\n", timeout=60)
-    wait_for_end(name)
+    wait_for(lambda: not is_there(name), "the tenant's end")
     last = said[-1].split() if said else []
     status = int(last[1]) if len(last) == 2 and last[0] == "ended" else -1
     return status, "".join(said[:-1]), numbers
@@ -121,7 +122,7 @@ def tools(bench: Bench) -> None:
     report = bench.report
     report.table("Debuggers and profilers", ["tool", "where", "status", "said", "told"], rows)
     listed = {row[0]: row for row in rows if row[1] == "refuse"}
-    for name in ("sanitizer", "racecheck", "gdb"):
+    for name in ("sanitizer", "racecheck", "gdb", "cupti"):
         if name in listed:
             report.equal(f"{name}: status as a tenant", listed[name][2], 0)
             report.equal(f"{name}: what was refused", listed[name][4], "")

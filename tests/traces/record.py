@@ -61,6 +61,7 @@ TOOLS = {
     "gdb": ["cuda-gdb", "-batch", "-ex", "run", "./context"],
     "ncu": ["ncu", "--clock-control", "none", "./graphs"],
     "nsys": ["nsys", "profile", "-o", "report", "./graphs"],
+    "cupti": [sys.executable, str(HERE / "programs/cupti.py")],
 }
 BUSY = {"smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml", "getters"}
 # A second client would change what these see.

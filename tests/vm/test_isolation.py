@@ -184,6 +184,24 @@ def test_a_second_life_of_memory_is_charged_once_and_ends(host: Host, what: str)
 
 
 @pytest.mark.kernel(by_default=True)
+def test_a_shared_pool_is_charged_once_while_a_place_of_its_descriptor_holds_it(
+    host: Host,
+) -> None:
+    """It grows in a descriptor that another process has; most of its places are empty."""
+    one = host.tenant()
+    said = say(one.exec("simcuda", "--json", "pool", "100M", "4"))
+    assert [said[key] for key in ("taken", "child", "without_one", "after_close")] == [
+        *(400 * MIB, 4, 300 * MIB, 0)
+    ]
+    until(lambda: host.charged_bytes() == 0, "the charge of a pool")
+    stat = dict(line.split() for line in host.cgpu.read("0/one/stat").splitlines())
+    assert (int(stat["peak_bytes"]), int(stat["refused"])) == (400 * MIB, 0)
+    # and is no way around the limit
+    said = say(one.exec("simcuda", "--json", "pool", "100M", "30", check=False))
+    assert said["taken"] <= LIMIT_BYTES
+
+
+@pytest.mark.kernel(by_default=True)
 def test_managed_memory_is_charged_and_can_be_denied(host: Host) -> None:
     one = host.tenant()
     one.exec("simcuda", "managed", "100M")

@@ -212,6 +212,10 @@ def test_memory_lives_as_long_as_anything_holds_it(t4: Sim) -> None:
     for way in "export", "dmabuf":
         said = run(t4, way, size)
         assert (said["taken"], said["after_close"]) == (size, 0), way
+    pool = run(t4, "pool", size, 3)
+    assert [pool[key] for key in ("taken", "child", "without_one", "after_close")] == [
+        *(3 * size, 3, 2 * size, 0)
+    ]
     imported = run(t4, "import", size)
     assert imported["child"] == 0
     assert (imported["taken"], imported["after_close"]) == (size, 0)

@@ -93,8 +93,8 @@ static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	err = cgpu_charge_new(&tenant->ledger, space->card, bytes, space->pid, &call->charge);
 	if (!err)
 		return CGPU_FORWARD;
-	return cgpu_answer(call, err == -ENOSPC ? NV_ERR_NO_MEMORY :
-						  NV_ERR_INSUFFICIENT_RESOURCES);
+	return err == -ENOSPC ? cgpu_answer(call, NV_ERR_NO_MEMORY) :
+		cgpu_refuse(tenant, call, space->card, NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
 /*
@@ -355,6 +355,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	int verdict;
 
 	call->error = 0;
+	call->refused = false;
 	cgpu_ledger_clear_shortage(&tenant->ledger);
 	call->unlisted = (struct cgpu_unlisted){ 0 };
 	call->charge = 0;
@@ -364,6 +365,8 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	memset(call->driven, 0, sizeof(call->driven));
 	call->card = CGPU_NO_CARD;
 	call->held_count = 0;
+	call->count = 0;
+	call->replaces = false;
 	call->pinned_count = 0;
 	call->used_file = 0;
 	call->promised_objects = 0;
@@ -371,6 +374,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->promised_files = 0;
 	call->promised_cards = 0;
 	call->schedules = false;
+	call->orphan = 0;
 	call->hSubdevice = 0;
 	call->preemption = NV_OK;
 	verdict = pre(tenant, topology, call);
@@ -559,6 +563,9 @@ static bool is_ambiguous(const struct cgpu_tenant *tenant, const struct cgpu_cal
 	const struct cgpu_request *req = &call->req;
 	uint32_t hObject;
 
+	/* what was in a place of a file may be there still, or the other */
+	if (call->replaces)
+		return true;
 	if (!call->promised_objects)
 		return false;
 	/* under handles that stand in the parameters */
@@ -629,7 +636,13 @@ void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args)
 	cgpu_put32(args, offsetof(struct nvos00, hObjectOld), call->undo_hObject);
 }
 
-void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call)
+bool cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	uint32_t orphan = call->orphan;
+
 	cgpu_release(tenant, call);
+	if (!orphan)
+		return false;
+	cgpu_object_remove(&tenant->objects, &tenant->ledger, orphan);
+	return cgpu_free_orphan(tenant, call) == CGPU_UNDO;
 }

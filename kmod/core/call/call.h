@@ -20,8 +20,13 @@
  * Nothing of ours is held while the driver works.
  */
 enum cgpu_call_limit {
-	CGPU_EXPORT_MAX = 32,      /* objects in one export or import call */
-	CGPU_EXPORTED_MAX = 4096,  /* of a file; programs of tests/traces have one */
+	CGPU_EXPORT_MAX = 32,      /* objects in one export call */
+	CGPU_IMPORT_MAX = 128,     /* places in one import call, as many as the driver's */
+	/*
+	 * Places of a file, four bytes of the host's memory each. CUDA has one for each 16 MiB of
+	 * the memory that it sees in the file of a pool (8948 on an H200, 580.159.04).
+	 */
+	CGPU_EXPORTED_MAX = 32768,
 	CGPU_DMABUF_OBJECTS_MAX = 128, /* in a dma-buf, as many as a call of the driver's takes */
 	/*
 	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
@@ -96,11 +101,17 @@ struct cgpu_call {
 	struct cgpu_request req;
 	uint8_t *args;          /* req.args_size bytes */
 	uint8_t *params;        /* req.params_size bytes, or NULL */
+	const uint8_t *before;  /* params as the caller has them, or NULL */
 	uint8_t *list;          /* req.list_size bytes, or NULL: post only */
 	uint32_t file;          /* the file it came through */
 	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
 	uint32_t pid;           /* calling process, host's number */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
+	/*
+	 * ANSWER: it is the container's to have no more. Else the driver would say the same, or
+	 * another call of the container's is in the way: nobody is told of that.
+	 */
+	bool refused;
 	struct cgpu_unlisted unlisted; /* also of FORWARD: an administrator admits it */
 	struct cgpu_shortage shortage; /* ANSWER, UNDO: why, if a limit was in the way */
 
@@ -113,12 +124,15 @@ struct cgpu_call {
 	uint32_t card;
 	uint32_t registrations; /* UVM (UN)REGISTER_GPU: as counted at pre */
 	bool alone;             /* likewise: no registration was in the driver */
-	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre */
+	uint64_t range_serial;  /* UVM unmapping: of the newest range at pre; import: its own */
 	bool length_known;      /* UVM_FREE */
 	uint64_t uses;          /* ALLOC, DUP, import: of the objects, as counted at pre */
-	uint32_t held[CGPU_EXPORT_MAX];  /* export, import: charges */
+	uint32_t held[CGPU_EXPORT_MAX];  /* export: charges */
 	uint32_t held_count;
-	uint32_t first;         /* export: their first place in the file */
+	uint32_t handles;       /* export, import: where in the parameters they stand */
+	uint32_t first;         /* likewise: their first place in the file */
+	uint32_t count;
+	bool replaces;          /* export: what is in one of the places already */
 	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
 	uint32_t pinned_count;
 	uint32_t used_file;     /* export, import: stays until the end, 0: none */
@@ -135,6 +149,7 @@ struct cgpu_call {
 	bool schedules;
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
+	uint32_t orphan;        /* FREE: what is to be undone, memory that was left for later */
 	/*
 	 * ALLOC of a channel that computes: not 0: by this subdevice a door makes it interruptible
 	 * before cgpu_call_post(), with cgpu_call_preemption(), and notes what the driver said.
@@ -205,6 +220,7 @@ bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call,
 /* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
 /* After the driver freed it: what the call had charged and pinned goes. */
-void cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
+/* Return: true: there is another to be freed, as after CGPU_UNDO. */
+bool cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 #endif

@@ -169,6 +169,34 @@ static bool hangs_on_object(uint32_t cmd)
 	}
 }
 
+/*
+ * Who used the card in the last ten seconds, and how much, who encodes, who captures, who had the
+ * card before: all processes of the host, by its numbers, some with addresses in its kernel.
+ */
+static bool tells_of_processes(uint32_t cmd)
+{
+	switch (cmd) {
+	case NV0000_CTRL_CMD_GPUACCT_GET_ACCOUNTING_PIDS:
+	case NV2080_CTRL_CMD_GPU_GET_NVENC_SW_SESSION_INFO:
+	case NV2080_CTRL_CMD_GPU_GET_NVFBC_SW_SESSION_INFO:
+	case NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * As if nobody had. Where the count is the first of the parameters it is set; another buffer is
+ * left as the caller cleared it.
+ */
+static int tell_of_none(struct cgpu_call *call)
+{
+	if (call->req.params_size >= 4)
+		cgpu_put32(call->params, 0, 0);
+	return cgpu_answer(call, NV_OK);
+}
+
 /* A bind names a second client in its parameters, which the driver takes for granted. */
 static bool names_own(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -178,6 +206,58 @@ static bool names_own(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return true;
 	/* what is not there cannot be judged; the driver refuses it, too */
 	return req->params_size >= req->hClient_place[0] + 3u && cgpu_pin_named(tenant, call);
+}
+
+/* Objects into a file, and out of one: the ways of OS_UNIX. */
+static int pre_carrier(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	const uint8_t *params = call->params;
+	uint32_t size = call->req.params_size;
+
+	switch (call->req.cmd) {
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+		if (size != sizeof(struct nv_export_object))
+			break;
+		return cgpu_pre_export_one(tenant, call,
+					   offsetof(struct nv_export_object, hObject));
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		if (size != sizeof(struct nv_export_objects))
+			break;
+		/* the driver makes room for so many at once, of the host's memory */
+		if (cgpu_get16(params, offsetof(struct nv_export_objects, maxObjects)) >
+		    CGPU_EXPORTED_MAX)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
+					   NV_ERR_INSUFFICIENT_RESOURCES);
+		return cgpu_pre_export(
+			tenant, call, offsetof(struct nv_export_objects, objects),
+			cgpu_get16(params, offsetof(struct nv_export_objects, index)),
+			cgpu_get16(params, offsetof(struct nv_export_objects, numObjects)));
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+		if (size != sizeof(struct nv_import_object))
+			break;
+		return cgpu_pre_import_one(
+			tenant, call,
+			cgpu_get32(params, offsetof(struct nv_import_object, hParent)),
+			offsetof(struct nv_import_object, hObject));
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		if (size != sizeof(struct nv_import_objects))
+			break;
+		return cgpu_pre_import(
+			tenant, call,
+			cgpu_get32(params, offsetof(struct nv_import_objects, hParent)),
+			offsetof(struct nv_import_objects, objects),
+			cgpu_get16(params, offsetof(struct nv_import_objects, index)),
+			cgpu_get16(params, offsetof(struct nv_import_objects, numObjects)));
+	default:
+		if (size != sizeof(struct nv_create_export))
+			break;
+		if (cgpu_get16(params, offsetof(struct nv_create_export, maxObjects)) >
+		    CGPU_EXPORTED_MAX)
+			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
+					   NV_ERR_INSUFFICIENT_RESOURCES);
+		return cgpu_pre_create_export(tenant, call);
+	}
+	return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 }
 
 int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -203,51 +283,24 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
 		return pre_disable_channels(tenant, call);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-		if (req->params_size != sizeof(struct nv_export_object))
-			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_object, hObject), 0,
-				       1);
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
-		if (req->params_size != sizeof(struct nv_export_objects))
-			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		/* the driver makes room for so many at once, of the host's memory */
-		if (cgpu_get16(call->params, offsetof(struct nv_export_objects, maxObjects)) >
-		    CGPU_EXPORTED_MAX)
-			return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
-		return cgpu_pre_export(tenant, call, offsetof(struct nv_export_objects, objects),
-				       cgpu_get16(call->params,
-						  offsetof(struct nv_export_objects, index)),
-				       cgpu_get16(call->params,
-						  offsetof(struct nv_export_objects, numObjects)));
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		if (req->params_size != sizeof(struct nv_import_object))
-			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_import(tenant, call,
-				       cgpu_get32(call->params,
-						  offsetof(struct nv_import_object, hParent)),
-				       0, 1);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		if (req->params_size != sizeof(struct nv_import_objects))
-			return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
-		return cgpu_pre_import(tenant, call,
-				       cgpu_get32(call->params,
-						  offsetof(struct nv_import_objects, hParent)),
-				       cgpu_get16(call->params,
-						  offsetof(struct nv_import_objects, index)),
-				       cgpu_get16(call->params,
-						  offsetof(struct nv_import_objects, numObjects)));
+	case NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD:
+		return pre_carrier(tenant, call);
 	default:
 		break;
 	}
 	/* another thread's allocation of this handle may be on its way out of the driver */
 	if (!index)
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
+	if (tells_of_processes(req->cmd))
+		return tell_of_none(call);
 	/*
-	 * Who used the card in the last ten seconds, and how much: all processes of the host,
-	 * by its numbers, with addresses in its kernel. As if nobody had: the buffer is left
-	 * as the caller cleared it.
+	 * Of how the card's MMU meets an address that is not mapped there is one mode, for all
+	 * who have the card. Debuggers ask for it at their start and go on without.
 	 */
-	if (req->cmd == NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2)
+	if (req->cmd == NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG)
 		return cgpu_answer(call, NV_OK);
 	if (!hangs_on_object(req->cmd))
 		return CGPU_FORWARD;
@@ -300,13 +353,34 @@ static void show_fb_list(const struct cgpu_account *account, uint8_t *list,
 		show_fb_entry(account, list + at);
 }
 
+static void show_vidmem(const struct cgpu_account *account, uint8_t *params)
+{
+	const uint32_t places[] = {
+		offsetof(struct nv_vidmem_size, protectedMemSizeInKb),
+		offsetof(struct nv_vidmem_size, unprotectedMemSizeInKb),
+	};
+	uint32_t i;
+
+	for (i = 0; i < 2 && !account->unlimited; i++)
+		if (cgpu_get64(params, places[i]) > account->max_bytes >> 10)
+			cgpu_put64(params, places[i], account->max_bytes >> 10);
+}
+
 void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	if (call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD ||
-	    call->req.cmd == NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD)
+	switch (call->req.cmd) {
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		cgpu_fail_export(tenant, call);
-	else if (cgpu_is_schedule(call->req.cmd))
-		note_scheduled(tenant, call, false);
+		break;
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
+	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
+		cgpu_fail_import(tenant, call);
+		break;
+	default:
+		if (cgpu_is_schedule(call->req.cmd))
+			note_scheduled(tenant, call, false);
+	}
 }
 
 int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -334,12 +408,20 @@ int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			show_fb_list(account, call->params + list, (uint32_t)bytes);
 		}
 		return CGPU_DONE;
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
+	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
+		return cgpu_post_export(tenant, call);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:
-		return cgpu_post_import(tenant, call,
-					offsetof(struct nv_import_object, hObject));
+		return cgpu_post_import(tenant, call, 0);
 	case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD:
-		return cgpu_post_import(tenant, call,
-					offsetof(struct nv_import_objects, objects));
+		return cgpu_post_import(tenant, call, offsetof(struct nv_import_objects, types));
+	case NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_VIDMEM_SIZE:
+		if (req->params_size != sizeof(struct nv_vidmem_size))
+			return CGPU_DONE;
+		account = cgpu_account_of(tenant, req->hClient, cgpu_get32(call->params, 0));
+		if (account)
+			show_vidmem(account, call->params);
+		return CGPU_DONE;
 	case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
 	case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
 		note_scheduled(tenant, call, true);

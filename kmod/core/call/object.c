@@ -60,11 +60,15 @@ static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-static uint32_t reserve_status(int err)
+/* `err` of a charge; a limit that is reached is a shortage, which is told of by itself. */
+static int reserved(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card, int err)
 {
-	return err == -ENOSPC ? NV_ERR_NO_MEMORY :
-	       err == -ENODEV ? NV_ERR_INSUFFICIENT_PERMISSIONS :
-				NV_ERR_INSUFFICIENT_RESOURCES;
+	if (!err)
+		return CGPU_FORWARD;
+	if (err == -ENOSPC)
+		return cgpu_answer(call, NV_ERR_NO_MEMORY);
+	return cgpu_refuse(tenant, call, card, err == -ENODEV ? NV_ERR_INSUFFICIENT_PERMISSIONS :
+								NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
 /* @grain: a power of two. Return: UINT64_MAX: it has no such multiple. */
@@ -127,9 +131,7 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 		return cgpu_answer(call, NV_ERR_NO_MEMORY);
 	err = cgpu_charge_new(&tenant->ledger, card, bytes,
 			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
-	if (err == -ENOSPC)
-		return cgpu_answer(call, NV_ERR_NO_MEMORY);
-	return err ? cgpu_refuse(tenant, call, card, reserve_status(err)) : CGPU_FORWARD;
+	return reserved(tenant, call, card, err);
 }
 
 /*
@@ -156,7 +158,7 @@ static int pre_host(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t
 	int err;
 
 	err = cgpu_charge_new(&tenant->ledger, CGPU_HOST, bytes, pid, &call->charge);
-	return err ? cgpu_answer(call, reserve_status(err)) : CGPU_FORWARD;
+	return reserved(tenant, call, CGPU_NO_CARD, err);
 }
 
 /*
@@ -226,7 +228,7 @@ static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uin
 	call->card = card;
 	err = cgpu_charge_new(&tenant->ledger, card, bytes, parent->pid, &call->charge);
 	if (err)
-		return cgpu_answer(call, reserve_status(err));
+		return reserved(tenant, call, card, err);
 	cgpu_charge_count(&tenant->ledger, call->charge, kinds);
 	return CGPU_FORWARD;
 }
@@ -548,9 +550,15 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (!index) /* the driver calls freeing nothing a success, too */
 		return cgpu_answer(call, NV_OK);
 	object = cgpu_object_at(&tenant->objects, index);
+	if (object->flags & CGPU_OBJECT_LEFT)
+		return cgpu_answer(call, NV_OK);
 	if (cgpu_object_is_dying(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-	if (object->users || object->drives || !cgpu_object_free_begins(&tenant->objects, index))
+	if (!object->users && object->drives) {
+		cgpu_object_leave(&tenant->objects, index);
+		return cgpu_answer(call, NV_OK);
+	}
+	if (object->users || !cgpu_object_free_begins(&tenant->objects, index))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->object = index;
 	call->serial = object->serial;
@@ -724,7 +732,21 @@ int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool free
 		cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
 	else
 		cgpu_object_free_fails(&tenant->objects, call->object);
-	return CGPU_DONE;
+	return freed ? cgpu_free_orphan(tenant, call) : CGPU_DONE;
+}
+
+int cgpu_free_orphan(struct cgpu_tenant *tenant, struct cgpu_call *call)
+{
+	uint32_t index = cgpu_object_take_orphan(&tenant->objects, call->req.hClient);
+	const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, index);
+
+	call->orphan = 0;
+	/* what is above it takes it along */
+	if (!index || cgpu_object_is_dying(&tenant->objects, memory->parent))
+		return CGPU_DONE;
+	cgpu_pin(tenant, call, index);
+	call->orphan = index;
+	return cgpu_undo(call, memory->hObject, NV_OK);
 }
 
 bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,

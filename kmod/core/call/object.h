@@ -12,6 +12,8 @@ void cgpu_restore_params(struct cgpu_call *call);
 int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call);
+/* Memory of the client's whose RM_FREE waited for what it drove. Return: CGPU_UNDO, CGPU_DONE. */
+int cgpu_free_orphan(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		    const struct cgpu_request *after);

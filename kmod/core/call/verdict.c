@@ -35,6 +35,7 @@ int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t car
 		tenant->ledger.account[card].refused++;
 	else
 		cgpu_count_refused(tenant);
+	call->refused = true;
 	return cgpu_answer(call, status);
 }
 
@@ -189,11 +190,11 @@ int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status)
 	return CGPU_UNDO;
 }
 
-static int promise(struct cgpu_call *call, struct cgpu_table *table, uint32_t count,
-		   uint32_t *promised)
+static int promise(struct cgpu_tenant *tenant, struct cgpu_call *call, struct cgpu_table *table,
+		   uint32_t count, uint32_t *promised)
 {
 	if (!cgpu_table_promise(table, count))
-		return cgpu_answer(call, NV_ERR_INSUFFICIENT_RESOURCES);
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_RESOURCES);
 	*promised += count;
 	return CGPU_FORWARD;
 }
@@ -201,17 +202,17 @@ static int promise(struct cgpu_call *call, struct cgpu_table *table, uint32_t co
 int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
 {
 	call->uses = tenant->objects.uses;
-	return promise(call, &tenant->objects.slots, count, &call->promised_objects);
+	return promise(tenant, call, &tenant->objects.slots, count, &call->promised_objects);
 }
 
 int cgpu_promise_ranges(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
 {
-	return promise(call, &tenant->ranges.slots, count, &call->promised_ranges);
+	return promise(tenant, call, &tenant->ranges.slots, count, &call->promised_ranges);
 }
 
 int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	return promise(call, &tenant->files, 1, &call->promised_files);
+	return promise(tenant, call, &tenant->files, 1, &call->promised_files);
 }
 
 int cgpu_promise_tables(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t cards)

@@ -396,6 +396,50 @@ void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t pl
 	cgpu_object_at(objects, memory)->drives++;
 }
 
+static void unlink_orphan(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	if (object->prev_orphan)
+		cgpu_object_at(objects, object->prev_orphan)->next_orphan = object->next_orphan;
+	else
+		objects->first_orphan = object->next_orphan;
+	if (object->next_orphan)
+		cgpu_object_at(objects, object->next_orphan)->prev_orphan = object->prev_orphan;
+	object->next_orphan = object->prev_orphan = 0;
+	object->flags &= ~(uint32_t)CGPU_OBJECT_ORPHAN;
+}
+
+static void drive_no_more(struct cgpu_objects *objects, uint32_t index)
+{
+	struct cgpu_object *memory = cgpu_object_at(objects, index);
+
+	if (--memory->drives || !(memory->flags & CGPU_OBJECT_LEFT))
+		return;
+	memory->flags |= CGPU_OBJECT_ORPHAN;
+	memory->next_orphan = objects->first_orphan;
+	if (memory->next_orphan)
+		cgpu_object_at(objects, memory->next_orphan)->prev_orphan = index;
+	objects->first_orphan = index;
+}
+
+void cgpu_object_leave(struct cgpu_objects *objects, uint32_t index)
+{
+	cgpu_object_at(objects, index)->dying++;
+	cgpu_object_at(objects, index)->flags |= CGPU_OBJECT_LEFT;
+}
+
+uint32_t cgpu_object_take_orphan(struct cgpu_objects *objects, uint32_t hClient)
+{
+	uint32_t index = objects->first_orphan;
+
+	while (index && cgpu_object_at(objects, index)->hClient != hClient)
+		index = cgpu_object_at(objects, index)->next_orphan;
+	if (index)
+		unlink_orphan(objects, index);
+	return index;
+}
+
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map)
 {
 	struct cgpu_object *object = cgpu_object_at(objects, index);
@@ -515,7 +559,9 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	for (i = 0; i < CGPU_DRIVEN_MAX; i++)
 		if (object->driven[i] && cgpu_object_at(objects, object->driven[i])->serial ==
 						 object->driven_serial[i])
-			cgpu_object_at(objects, object->driven[i])->drives--;
+			drive_no_more(objects, object->driven[i]);
+	if (object->flags & CGPU_OBJECT_ORPHAN)
+		unlink_orphan(objects, index);
 	count_device(objects, object, (uint32_t)-1);
 	objects->mappings -= object->mappings;
 	drop_mappings(ledger, object->first_mapping);

@@ -15,7 +15,9 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_GOING = 16,    /* freed with what it depends on, in a moment */
 	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
 	/* of the mappings there is not known which one goes, or how much of it: none does */
-	CGPU_OBJECT_PARTED = 64
+	CGPU_OBJECT_PARTED = 64,
+	CGPU_OBJECT_LEFT = 128,    /* freed, for who asked, and kept for what it drives */
+	CGPU_OBJECT_ORPHAN = 256   /* likewise, and nothing is driven by it any more */
 };
 
 enum cgpu_object_class {
@@ -62,6 +64,8 @@ struct cgpu_object {
 	 */
 	uint32_t identity;
 	uint32_t drives;       /* places of channels' in this memory: of USERD, of errors */
+	uint32_t next_orphan;  /* list of the CGPU_OBJECT_ORPHANs */
+	uint32_t prev_orphan;
 	uint32_t driven[CGPU_DRIVEN_MAX]; /* of a channel: memory that the card writes to */
 	uint32_t driven_serial[CGPU_DRIVEN_MAX]; /* of it */
 	uint32_t mappings;     /* into this address space, or of this memory */
@@ -87,6 +91,7 @@ struct cgpu_objects {
 	uint32_t runnable_changes; /* counts; a door compares it before and after a call */
 	uint32_t mappings;         /* sum over the objects */
 	uint32_t devices[CGPU_MAX_CARDS]; /* of that card */
+	uint32_t first_orphan;
 	uint64_t uses;             /* calls that are over; counts */
 	uint32_t processes[CGPU_PROCESS_LISTS]; /* first clients, by pid */
 };
@@ -182,6 +187,14 @@ void cgpu_object_free_fails(struct cgpu_objects *objects, uint32_t index);
  */
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index);
+
+/*
+ * RM_FREE of memory that drives a channel, which the driver would take at its word: nobody names
+ * it any more, and it stays until the last channel that it drives is gone.
+ */
+void cgpu_object_leave(struct cgpu_objects *objects, uint32_t index);
+/* Return: memory of that client's that has waited for this, for the driver to free; 0: none. */
+uint32_t cgpu_object_take_orphan(struct cgpu_objects *objects, uint32_t hClient);
 
 /*
  * Removes an object that is gone in the driver, nobody knows since when, and its subtree.

@@ -25,6 +25,8 @@ enum cgpu_range_kind {
 	CGPU_RANGE_VASPACE,   /* base: the card */
 	CGPU_RANGE_ANNOUNCED, /* to become RESERVED, but no answer arrived: it may be there */
 	CGPU_RANGE_MAPPED,    /* of the host's memory, for the processor; base: its charge */
+	CGPU_RANGE_EXPORTING, /* to become EXPORT, in place of what is, when the driver says so */
+	CGPU_RANGE_IMPORTING, /* places of a file that an import in the driver looks at */
 	CGPU_RANGE_KINDS
 };
 

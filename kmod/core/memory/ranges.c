@@ -342,14 +342,28 @@ uint32_t cgpu_range_since(const struct cgpu_ranges *ranges, uint32_t file, uint3
 	return index && is_of(range, file, kind) && range->base == base ? index : 0;
 }
 
-bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
-			 uint64_t index, uint32_t *charge)
+bool cgpu_range_in_place(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			 uint64_t place, uint32_t *charge)
 {
-	uint32_t found = oldest(ranges, file, CGPU_RANGE_EXPORT, index);
+	uint32_t found = oldest(ranges, file, kind, place);
 
 	if (found)
 		*charge = cgpu_range_at(ranges, found)->charge;
 	return found;
+}
+
+void cgpu_range_turn(struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+		     uint32_t other_kind, uint64_t base)
+{
+	uint32_t index = oldest(ranges, file, kind, base);
+
+	if (!index)
+		return;
+	cgpu_range_tree_remove(ranges, index);
+	count_tables(ranges, cgpu_range_at(ranges, index), false);
+	cgpu_range_at(ranges, index)->kind = (uint16_t)other_kind;
+	count_tables(ranges, cgpu_range_at(ranges, index), true);
+	cgpu_range_tree_add(ranges, index);
 }
 
 uint64_t cgpu_range_oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,

@@ -59,11 +59,14 @@ uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uin
 			    uint64_t length_bytes);
 
 /*
- * What is exported through `file` at `index`. Return: false: nothing, else
- * `charge` is its charge, 0 for an object that takes no video memory.
+ * What `kind` of range is at that place of `file`. Return: false: none, else `charge` is its
+ * charge, 0 for an object that takes no video memory.
  */
-bool cgpu_range_exported(const struct cgpu_ranges *ranges, uint32_t file,
-			 uint64_t index, uint32_t *charge);
+bool cgpu_range_in_place(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+			 uint64_t place, uint32_t *charge);
+/* The oldest of `kind` that begins at `base` is of another from now on, if there is one. */
+void cgpu_range_turn(struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
+		     uint32_t other_kind, uint64_t base);
 
 /*
  * Return: the oldest that begins at `base` and is no older than `serial`, of a kind that has no

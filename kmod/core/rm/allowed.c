@@ -63,6 +63,7 @@ static const struct cgpu_rule controls[] = {
 	UNLISTED(0x00000130, OPAQUE), /* SYSTEM_EXECUTE_ACPI_METHOD */
 	PASS(0x00000136), /* SYSTEM_GET_FABRIC_STATUS */
 	PASS(0x0000013A), /* SYSTEM_GET_P2P_CAPS_MATRIX */
+	PASS(0x0000013E), /* no name in NVIDIA's headers: the driver's branch */
 	PASS(0x000001F0), /* SYSTEM_GET_FEATURES */
 	PASS(0x00000201), /* GPU_GET_ATTACHED_IDS */
 	PASS(0x00000202, POINTERS(UNUSED(16))), /* GPU_GET_ID_INFO */
@@ -78,6 +79,7 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x0000027B), /* GPU_GET_MEMOP_ENABLE */
 	UNLISTED(0x00000283, OPAQUE), /* IDLE_CHANNELS */
 	UNLISTED(0x00000285, OPAQUE), /* PUSH_UCODE_IMAGE */
+	PASS(0x00000287), /* no name in NVIDIA's headers: how wide NVLinks are */
 	PASS(0x00000288), /* GPU_GET_ACTIVE_DEVICE_IDS */
 	PASS(0x00000289), /* GPU_ASYNC_ATTACH_ID */
 	PASS(0x00000290), /* GPU_WAIT_ATTACH_ID */
@@ -86,6 +88,7 @@ static const struct cgpu_rule controls[] = {
 	UNLISTED(0x00000608, OPAQUE), /* NVD_GET_DPC_ISR_TS */
 	PASS(0x00000A04), /* SYNC_GPU_BOOST_GROUP_INFO */
 	PASS(0x00000B02), /* GPUACCT_GET_ACCOUNTING_STATE */
+	JUDGE(0x00000B04, 0), /* GPUACCT_GET_ACCOUNTING_PIDS */
 	PASS(0x00000D01), /* CLIENT_GET_ADDR_SPACE_TYPE */
 	PASS(0x00000D02), /* CLIENT_GET_HANDLE_INFO */
 	JUDGE(0x00000D03, 12, CLIENT(4)), /* CLIENT_GET_ACCESS_RIGHTS */
@@ -96,7 +99,7 @@ static const struct cgpu_rule controls[] = {
 	JUDGE(0x00003D05, 24, DESCRIPTOR(16)), /* OS_UNIX_EXPORT_OBJECT_TO_FD */
 	JUDGE(0x00003D06, 20, DESCRIPTOR(0)), /* OS_UNIX_IMPORT_OBJECT_FROM_FD */
 	PASS(0x00003D08, DESCRIPTOR(0)), /* OS_UNIX_GET_EXPORT_OBJECT_INFO */
-	UNLISTED(0x00003D0A, OPAQUE), /* OS_UNIX_CREATE_EXPORT_OBJECT_FD */
+	JUDGE(0x00003D0A, 76, DESCRIPTOR(72)), /* OS_UNIX_CREATE_EXPORT_OBJECT_FD */
 	JUDGE(0x00003D0B, 2128, DESCRIPTOR(0)), /* OS_UNIX_EXPORT_OBJECTS_TO_FD */
 	JUDGE(0x00003D0C, 652, DESCRIPTOR(0)), /* OS_UNIX_IMPORT_OBJECTS_FROM_FD */
 	UNLISTED(0x003E0103, OPAQUE), /* NV003E_CTRL_CMD_GET_SURFACE_PHYS_PAGES */
@@ -178,10 +181,11 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x20800157), /* GPU_QUERY_INFOROM_ECC_SUPPORT */
 	PASS(0x2080016C), /* GPU_GET_ENCODER_CAPACITY */
 	PASS(0x2080016D), /* GPU_GET_NVENC_SW_SESSION_STATS */
-	UNLISTED(0x2080016E, OPAQUE), /* no name in NVIDIA's headers since 550 */
+	JUDGE(0x2080016E, 16, POINTERS(LIST(8, 0, 32))), /* GPU_GET_NVENC_SW_SESSION_INFO */
 	PASS(0x20800170), /* GPU_GET_ENGINES_V2 */
 	UNLISTED(0x20800178, OPAQUE), /* GPU_EXEC_REG_OPS_VGPU */
 	PASS(0x2080017B), /* GPU_GET_NVFBC_SW_SESSION_STATS */
+	JUDGE(0x2080017C, 4), /* GPU_GET_NVFBC_SW_SESSION_INFO */
 	PASS(0x2080018B), /* GPU_GET_ACTIVE_PARTITION_IDS */
 	JUDGE(0x2080018D, 3812), /* GPU_GET_PIDS */
 	PASS(0x2080018E), /* GPU_GET_PID_INFO */
@@ -262,6 +266,7 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x20801830), /* BUS_GET_PCIE_CPL_ATOMICS_CAPS */
 	UNLISTED(0x20802002, OPAQUE), /* PERF_GET_LEVEL_INFO */
 	PASS(0x2080200A), /* PERF_BOOST */
+	PASS(0x2080205A), /* PERF_GET_POWERSTATE */
 	PASS(0x20802068), /* PERF_GET_CURRENT_PSTATE */
 	JUDGE(0x20802096, 0), /* PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 */
 	UNLISTED(0x20802204, OPAQUE), /* RC_READ_VIRTUAL_MEM */
@@ -291,8 +296,10 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x20803D07), /* OS_UNIX_VIDMEM_PERSISTENCE_STATUS */
 	PASS(0x20808159), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20808162), /* served by the card's firmware (legacy GSS) */
+	PASS(0x20808513), /* THERMAL_SYSTEM_EXECUTE_V2, as legacy GSS */
 	PASS(0x2080852A), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080852B), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080852C), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080852E), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080852F), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20808536), /* served by the card's firmware (legacy GSS) */
@@ -302,22 +309,33 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x20809001), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20809009), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20809019), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080901A), /* served by the card's firmware (legacy GSS) */
+	PASS(0x20809029), /* served by the card's firmware (legacy GSS) */
+	PASS(0x20809030), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20809038), /* served by the card's firmware (legacy GSS) */
+	PASS(0x20809040), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20809064), /* served by the card's firmware (legacy GSS) */
+	PASS(0x208090B0), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A026), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A054), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A060), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A06E), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A06F), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A080), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A081), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A084), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A097), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A0A4), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A0A6), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A0A7), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A0A8), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A0F1), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A0F2), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A60B), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A612), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A613), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A618), /* served by the card's firmware (legacy GSS) */
+	PASS(0x2080A61D), /* served by the card's firmware (legacy GSS) */
 	PASS(0x2080A63C), /* served by the card's firmware (legacy GSS) */
 	PASS(0x20810108), /* binary API */
 	PASS(0x20810110), /* binary API */
@@ -333,18 +351,28 @@ static const struct cgpu_rule controls[] = {
 	UNLISTED(0x50800101, OPAQUE), /* NV5080_CTRL_CMD_DEFERRED_API */
 	UNLISTED(0x50800103, OPAQUE), /* NV5080_CTRL_CMD_DEFERRED_API_V2 */
 	UNLISTED(0x50800104, OPAQUE), /* NV5080_CTRL_CMD_DEFERRED_API_INTERNAL */
-	DENY(0x83DE0307), /* NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG: one for the whole card */
+	JUDGE(0x83DE0307, 4), /* NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG */
+	PASS(0x83DE0308), /* NV83DE_CTRL_CMD_DEBUG_GET_MODE_MMU_DEBUG */
 	PASS(0x83DE0309), /* NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK */
 	PASS(0x83DE030C), /* NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES */
 	PASS(0x83DE0310), /* NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES */
+	DENY(0x83DE0313), /* NV83DE_CTRL_CMD_DEBUG_SET_NEXT_STOP_TRIGGER_TYPE: of all SMs */
 	PASS(0x83DE0315, OPAQUE), /* NV83DE_CTRL_CMD_DEBUG_READ_MEMORY: to any length */
 	UNLISTED(0x83DE0316, OPAQUE), /* NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY */
 	/* what is suspended while it runs leaves the card to nobody; what is resumed is not shut */
 	DENY(0x83DE0317), /* NV83DE_CTRL_CMD_DEBUG_SUSPEND_CONTEXT */
 	DENY(0x83DE0318), /* NV83DE_CTRL_CMD_DEBUG_RESUME_CONTEXT */
 	DENY(0x83DE031D), /* DEBUG_EXEC_REG_OPS */
+	PASS(0x83DE031F), /* NV83DE_CTRL_CMD_DEBUG_SET_MODE_ERRBAR_DEBUG */
+	PASS(0x83DE0320), /* NV83DE_CTRL_CMD_DEBUG_GET_MODE_ERRBAR_DEBUG */
+	/* they stop and start an SM, whoever has it */
+	DENY(0x83DE0321), /* NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_SINGLE_STEP */
+	DENY(0x83DE0322), /* NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_STOP_TRIGGER */
+	DENY(0x83DE0323), /* NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_RUN_TRIGGER */
+	DENY(0x83DE0324), /* NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_SKIP_IDLE_WARP_DETECT */
 	UNLISTED(0x83DE0326, OPAQUE), /* NV83DE_CTRL_CMD_DEBUG_READ_BATCH_MEMORY */
 	UNLISTED(0x83DE0327, OPAQUE), /* NV83DE_CTRL_CMD_DEBUG_WRITE_BATCH_MEMORY */
+	DENY(0x83DE032A), /* NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_GCC_DEBUG */
 	PASS(0x906F0101), /* NV906F_CTRL_GET_CLASS_ENGINEID */
 	DENY(0x906F0102), /* NV906F_CTRL_CMD_RESET_CHANNEL: resets an engine that it names, too */
 	PASS(0x90960101), /* NV9096_CTRL_CMD_SET_ZBC_COLOR_CLEAR */
@@ -391,8 +419,11 @@ static const struct cgpu_rule controls[] = {
 	PASS(0xC36F0108), /* NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN */
 	PASS(0xC36F010A), /* NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX */
 	PASS(0xC56F010B), /* NVC56F_CTRL_CMD_GET_KMB */
+	PASS(0xC56F010E), /* NV_CONF_COMPUTE_CTRL_GET_SECURITY_POLICY */
 	PASS(0xCB330101), /* NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES */
 	PASS(0xCB330104), /* NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_GPUS_STATE */
+	JUDGE(0xCB330106, 24), /* NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_VIDMEM_SIZE */
+	PASS(0xCB330109), /* NV_CONF_COMPUTE_CTRL_CMD_GET_GPU_CERTIFICATE */
 	PASS(0xCB33010B), /* NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_NUM_SECURE_CHANNELS */
 	PASS(0xCB33010C), /* NV_CONF_COMPUTE_CTRL_CMD_GPU_GET_KEY_ROTATION_STATE */
 };

@@ -30,6 +30,7 @@ _Static_assert(sizeof(struct nv_memory_alloc) == 128 && sizeof(struct nv0080_all
 	       sizeof(struct nv_group_alloc) == 20 &&
 	       offsetof(struct nv_channel_alloc, engineType) == 128, "allocation parameters");
 _Static_assert(sizeof(struct nv_export_object) == 24 && sizeof(struct nv_import_object) == 20 &&
+	       sizeof(struct nv_create_export) == 76 &&
 	       sizeof(struct nv_export_objects) == 2128 &&
 	       sizeof(struct nv_import_objects) == 652, "ctrl0000unix.h");
 _Static_assert(sizeof(struct nv_fifo_disable_channels) == 536, "ctrl2080fifo.h");

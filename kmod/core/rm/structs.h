@@ -94,6 +94,8 @@ struct nv_channel_alloc { uint32_t hObjectError, hObjectBuffer; uint64_t gpFifoO
 /* ctrl0000unix.h */
 struct nv_export_object { uint32_t type, hDevice, hParent, hObject; int32_t fd; uint32_t flags; };
 struct nv_import_object { int32_t fd; uint32_t type, hDevice, hParent, hObject; };
+struct nv_create_export { uint32_t hDevice; uint16_t maxObjects; uint8_t metadata[64], pad[2];
+			  int32_t fd; };
 struct nv_export_objects { int32_t fd; uint32_t hDevice; uint16_t maxObjects;
 			   uint8_t metadata[64]; uint8_t pad[2]; uint32_t objects[512];
 			   uint16_t numObjects, index; };
@@ -104,6 +106,11 @@ struct nv_import_objects { int32_t fd; uint32_t hParent, objects[128]; uint8_t t
 struct nv_fb_info { uint32_t index, data; };
 struct nv_fb_get_info { uint32_t fbInfoListSize, pad; uint64_t fbInfoList; };
 struct nv_fb_get_info_v2 { uint32_t fbInfoListSize; struct nv_fb_info fbInfoList[1]; };
+
+/* ctrl2080gpu.h, ctrlcb33.h */
+struct nv_nvenc_sessions { uint32_t sessionInfoTblEntry, pad; uint64_t sessionInfoTbl; };
+struct nv_vidmem_size { uint32_t hSubDevice, pad;
+			uint64_t protectedMemSizeInKb, unprotectedMemSizeInKb; };
 
 /* ctrl2080fifo.h, ctrl2080gr.h, ctrla06c.h */
 struct nv_fifo_disable_channels { uint8_t bDisable, pad[3]; uint32_t numChannels;

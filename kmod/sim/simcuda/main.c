@@ -54,6 +54,8 @@ static const char usage[] =
 "  map SIZE [TIMES]         allocate, UVM map, RM_FREE; TIMES over, addresses kept\n"
 "  export SIZE [TIMES]      allocate, export to a descriptor, RM_FREE; TIMES over\n"
 "  import SIZE              export, RM_FREE, import in a child process\n"
+"  pool SIZE COUNT          COUNT allocations put one by one into a descriptor of 64 places, and\n"
+"                           RM_FREE; a child imports what is there; one place is emptied\n"
 "  dmabuf SIZE              allocate, export as dma-buf, RM_FREE\n"
 "  managed SIZE             managed memory, touched by the host, moved to the card\n"
 "  launch S MS [SLICE_US]   work for S seconds with kernels of MS milliseconds\n"
@@ -459,6 +461,51 @@ static int cmd_import(struct sc *sc, char **arg)
 	return status ? 3 : 0;
 }
 
+#define POOL_PLACES 64
+
+static int cmd_pool(struct sc *sc, char **arg)
+{
+	long count = number(arg[1]), i;
+	unsigned int found = 0;
+	struct sc_mem mem;
+	struct sc child;
+	u64 before, sum = 0;
+	int ret, fd, status;
+	pid_t pid;
+
+	start(sc);
+	before = free_bytes(sc);
+	ret = sc_carrier(sc, POOL_PLACES, &fd);
+	if (ret)
+		fail("pool", ret);
+	for (i = 0; i < count && 2 * i < POOL_PLACES; i++) {
+		ret = sc_mem_alloc(sc, size_of(arg[0]), &mem) ?:
+			sc_carry(sc, fd, 2 * i, mem.handle);
+		if (ret)
+			break;
+		sum += mem.size;
+		sc_mem_free(sc, &mem);
+	}
+	if (told(sc, i, sum, ret, before, hold))
+		return 0;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		ret = sc_open(&child, minor_number, &opt) ?:
+			sc_carried(&child, fd, POOL_PLACES, &found);
+		_exit(ret ? 255 : found);
+	}
+	waitpid(pid, &status, 0);
+	put("child", WEXITSTATUS(status), false, false);
+	ret = sc_carry(sc, fd, 0, 0);
+	if (ret)
+		fail("emptying a place", ret);
+	put("without_one", before - free_bytes(sc), false, false);
+	close(fd);
+	put("after_close", before - free_bytes(sc), false, true);
+	return 0;
+}
+
 static int cmd_dmabuf(struct sc *sc, char **arg)
 {
 	struct sc_mem mem;
@@ -757,6 +804,7 @@ static const struct {
 	{ "fill", 0, 1, NULL, cmd_fill }, { "free", 1, 1, NULL, cmd_free },
 	{ "dup", 1, 1, NULL, cmd_dup }, { "map", 1, 2, NULL, cmd_map },
 	{ "export", 1, 2, NULL, cmd_export }, { "import", 1, 1, NULL, cmd_import },
+	{ "pool", 2, 2, NULL, cmd_pool },
 	{ "dmabuf", 1, 1, NULL, cmd_dmabuf }, { "managed", 1, 1, NULL, cmd_managed },
 	{ "launch", 2, 3, NULL, cmd_launch }, { "threads", 2, 2, NULL, cmd_threads },
 	{ "processes", 2, 2, NULL, cmd_processes }, { "class", 1, 1, NULL, cmd_class },

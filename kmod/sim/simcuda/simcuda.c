@@ -733,6 +733,53 @@ int sc_import(struct sc *sc, int fd, struct sc_mem *mem)
 	return ret;
 }
 
+struct export_list {
+	s32 fd;
+	u32 device;
+	u16 max;
+	u8 metadata[64];
+	u32 objects[512];
+	u16 num, index;
+};
+
+int sc_carrier(struct sc *sc, unsigned int places, int *fd)
+{
+	struct export_list p = { .device = sc->device, .max = places, .num = places };
+	int ret;
+
+	*fd = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+	if (*fd < 0)
+		return -errno;
+	p.fd = *fd;
+	ret = sc_rm_control(sc, sc->client, 0x3d0b, &p, sizeof(p));
+	if (ret)
+		close(*fd);
+	return ret;
+}
+
+int sc_carry(struct sc *sc, int fd, unsigned int place, u32 handle)
+{
+	struct export_list p = { .fd = fd, .device = sc->device, .num = 1, .index = place };
+
+	p.objects[0] = handle;
+	return sc_rm_control(sc, sc->client, 0x3d0b, &p, sizeof(p));
+}
+
+int sc_carried(struct sc *sc, int fd, unsigned int places, unsigned int *found)
+{
+	struct { s32 fd; u32 parent, objects[128]; u8 types[128]; u16 num, index; } p = {
+		.fd = fd, .parent = sc->device, .num = places };
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < places; i++)
+		p.objects[i] = __atomic_fetch_add(&sc->next_handle, 1, __ATOMIC_RELAXED);
+	ret = sc_rm_control(sc, sc->client, 0x3d0c, &p, sizeof(p));
+	for (i = *found = 0; !ret && i < places; i++)
+		*found += p.types[i] != 0;
+	return ret;
+}
+
 int sc_dmabuf(struct sc *sc, const struct sc_mem *mem, int *fd)
 {
 	u32 size = sc->branch >= 570 ? 2608 : 2600, off = sc->branch >= 570 ? 36 : 32;

@@ -74,6 +74,11 @@ int sc_free(struct sc *sc, struct sc_mem *mem);
 void *sc_mem_mmap(struct sc *sc, const struct sc_mem *mem);		/* CPU view */
 int sc_export(struct sc *sc, const struct sc_mem *mem, int *fd);
 int sc_import(struct sc *sc, int fd, struct sc_mem *mem);
+/* A file with places for many, as a memory pool is shared by; handle 0 empties a place. */
+int sc_carrier(struct sc *sc, unsigned int places, int *fd);
+int sc_carry(struct sc *sc, int fd, unsigned int place, u32 handle);
+/* All that is there, imported: `found` of the first places had something. */
+int sc_carried(struct sc *sc, int fd, unsigned int places, unsigned int *found);
 int sc_dmabuf(struct sc *sc, const struct sc_mem *mem, int *fd);
 
 void *sc_managed(struct sc *sc, u64 size);				/* NULL: errno */

@@ -394,8 +394,9 @@ static void land(struct world *world, struct flight *flight)
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF)
 		call->fd_file = world->file[below(in, FILES)];
 	if (cgpu_call_post(&world->tenant, &world->topology, call, result) == CGPU_UNDO) {
-		cgpu_call_undo_args(call, undo_args);
-		cgpu_call_undone(&world->tenant, call);
+		do
+			cgpu_call_undo_args(call, undo_args);
+		while (cgpu_call_undone(&world->tenant, call));
 	}
 	forget(flight);
 }
