@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.agent import server
+from pycgpu.agent import client, server
 from pycgpu.errors import CgpuError
 
 from . import _number
@@ -37,9 +37,9 @@ def agent(
     """Be the agent until a signal ends it."""
     if counters:
         try:
-            print(json.dumps(server.ask({"op": "counters"})["counters"]))
+            print(json.dumps(client.ask({"op": "counters"})["counters"]))
         except (OSError, KeyError, ValueError):
-            raise CgpuError(f"no agent answers at {server.SOCKET}") from None
+            raise CgpuError(f"no agent answers at {client.SOCKET}") from None
         return
     logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
     server.main(force_branch=force_branch, idle_s=idle)

@@ -15,7 +15,7 @@ from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import permit
 
-from . import run
+from . import _run
 
 app = typer.Typer(add_completion=False)
 
@@ -51,7 +51,7 @@ def attach(
             raise LaunchError("attach needs root: try sudo")
         who = caller.caller(os.environ)
         allowed = permit.load()
-        wanted = run.request(values, False, None if who is None else allowed)
+        wanted = _run.request(values, False, None if who is None else allowed)
         container_id = name or f"pid-{pid}"
         caller.check_name(container_id, who)
         launch.ensure_agent()

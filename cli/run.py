@@ -3,69 +3,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pycgpu.agent import caller, launch
-from pycgpu.batch import settings as job_settings
-from pycgpu.dialects import cgpu
-from pycgpu.errors import CgpuError, LaunchError, RequestError
-from pycgpu.request import permit
-from pycgpu.request.model import POLICIES, WEIGHTED_CONSERVING, Request
+from pycgpu.request.model import POLICIES
 
-from . import _asked
+from . import _run
 
 app = typer.Typer(add_completion=False)
-
-# Weights count, idle time goes to whoever wants it, a quota caps.
-DEFAULT_POLICY = WEIGHTED_CONSERVING
-
-
-def request(
-    values: dict[str, str | None], uvm_disable: bool, allowed: permit.Permit | None = None
-) -> Request:
-    """
-    Return what the options ask for.
-
-    Args:
-        allowed: what who asks may ask for; None: root, everything.
-
-    Raises:
-        LaunchError: which of them cannot be, and its bounds.
-    """
-    asked = {key: text for key, text in values.items() if text is not None}
-    if uvm_disable:
-        asked[cgpu.UVM_DISABLE] = "1"
-    try:
-        if allowed is not None:
-            allowed.check(asked)
-        return _asked.parse({cgpu.POLICY: str(DEFAULT_POLICY)} | asked)
-    except RequestError as error:
-        raise LaunchError(_asked.in_options(str(error))) from None
-
-
-def _of_job(path: Path, identity: caller.Identity | None, allowed: permit.Permit | None) -> Request:
-    text = caller.read(str(path), identity)
-    try:
-        found = job_settings.parse(text)
-        if allowed is not None:
-            allowed.check(found)
-        return job_settings.request(found)
-    except RequestError as error:
-        raise LaunchError(f"{path}: {error}") from None
-
-
-def permitted(identity: caller.Identity | None) -> permit.Permit | None:
-    """Return what holds for who called sudo; None: it is root, the operator."""
-    if identity is None:
-        return None
-    try:
-        return permit.load()
-    except CgpuError as error:
-        raise LaunchError(str(error)) from None
+_POLICY = POLICIES[_run.DEFAULT_POLICY]
 
 
 @app.command(
@@ -86,9 +34,7 @@ def run(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(
-            help=f"For the card, unless somebody set it by hand; default {POLICIES[DEFAULT_POLICY]}"
-        ),
+        typer.Option(help=f"For the card, unless somebody set it by hand; default {_POLICY}"),
     ] = None,
     gpu: Annotated[
         list[str] | None,
@@ -118,28 +64,10 @@ def run(
     Under sudo the program runs as the user who called it, in that user's environment. Status 125:
     cgpu itself failed; 126: the program cannot be executed; 127: it is not there.
     """
-    values = {
-        cgpu.GPU: ",".join(gpu) if gpu else None,
-        cgpu.MEM: mem,
-        cgpu.QUOTA: quota,
-        cgpu.WEIGHT: weight,
-        cgpu.POLICY: policy,
-    }
-    who = caller.caller(os.environ)
-    allowed = permitted(who)
-    if settings is None:
-        wanted = request(values, uvm_disable, allowed)
-    elif uvm_disable or any(text is not None for text in values.values()):
-        raise LaunchError("--settings says what is asked for: give no other limit beside it")
-    else:
-        wanted = _of_job(settings, who, allowed)
-    tenant = name or f"run-{os.getpid()}"
-    caller.check_name(tenant, who)
-    launch.run(
-        tenant,
-        wanted,
+    _run.run(
+        _run.Options(
+            *(mem, quota, weight, policy, tuple(gpu or ()), name, user, uvm_disable),
+            *(None if settings is None else str(settings), force_branch),
+        ),
         program,
-        identity=who if user is None else caller.user(user, os.environ),
-        allowed=allowed or permit.DEFAULT,
-        force_branch=force_branch,
     )

@@ -2,9 +2,7 @@
 """
 ``cgpu-smi`` as a program of its own.
 
-It is run often and by impatient people. typer alone takes longer to import and to set up than
-everything else here together, so options that need no checking are read without it; all others,
-``--help`` and every mistake are typer's.
+It is run often and by impatient people, so plain options are read by :mod:`pycgpu.cli._plain`.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any
 
 from pycgpu.errors import CgpuError
 
-from . import _locale, _output, _smi
+from . import _locale, _output, _plain, _smi
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -101,19 +98,14 @@ def with_interval(arguments: list[str]) -> list[str]:
 
 def parse(arguments: list[str]) -> _smi.Options | None:
     """Return the options, or None where typer must look at them."""
-    found: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in _FLAGS:
-            key, found_value = _FLAGS[word]
-            found[key] = found_value
-        elif name in _VALUES and (equals or rest) and not (equals and name in ("-i", "-d")):
-            found[_VALUES[name]] = value if equals else rest.pop(0)
-        elif name in _WATCH and not equals and rest:
-            found["watch"] = float(rest.pop(0))
-        else:
+    plain = _plain.read(arguments, _FLAGS, _VALUES | dict.fromkeys(_WATCH, "watch"))
+    if plain is None or plain[1]:
+        return None
+    found, _ = plain
+    if "watch" in found:
+        try:
+            found["watch"] = float(found["watch"])
+        except ValueError:
             return None
     return _smi.Options(**found)
 

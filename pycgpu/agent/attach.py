@@ -21,7 +21,7 @@ import os
 import signal
 from typing import TextIO
 
-from pycgpu.agent import filter, server
+from pycgpu.agent import client, filter
 from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
@@ -208,7 +208,7 @@ def _join(
                 message = {"op": "run", "create": command}
             _check_alive(pid, pidfd)
             try:
-                answer = server.ask(message, (listener,))
+                answer = client.ask(message, (listener,))
             except (OSError, ValueError) as error:
                 raise CgpuError(f"the agent went away: {error}") from None
         if answer.get("ok"):

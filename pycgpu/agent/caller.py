@@ -12,11 +12,17 @@ import contextlib
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from pycgpu.errors import LaunchError
 from pycgpu.request.size import is_number
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import NamedTuple
+else:
+    from pycgpu.request.record import Record as NamedTuple
 
 #: sudo may have a process of its own between itself and the command, which holds the terminal.
 _GENERATIONS = 3

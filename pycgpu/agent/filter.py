@@ -16,9 +16,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
-from typing import Any
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: _IOC_NR of the RM escapes that are notified.
 RM_NUMBERS = (
@@ -115,7 +118,7 @@ class _Program:
 
 
 def _machine() -> tuple[int, int, int, int, int]:
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine not in _MACHINES:
         raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
     return _MACHINES[machine]
@@ -217,7 +220,7 @@ def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
     rules.append(_rule(["mmap"], _FD_INDEX, _UPPER_HALF, _NO_FD))
     another = _rule(["seccomp"], 1, _FLAG_NEW_LISTENER, _FLAG_NEW_LISTENER)
     rules.append({**another, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EBUSY})
-    native = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]
+    native = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[os.uname().machine]
     return {
         "listenerPath": listener_path,
         "listenerMetadata": metadata,

@@ -5,23 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
 
 from pycgpu import signals
-from pycgpu.agent import filter, server
+from pycgpu.agent import client, filter
 from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.tree import device_nodes, procfs
 
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import NoReturn
+
 _START_S = 60
 _PATIENCE_S = 1.0
-_LOG = f"{server.DIRECTORY}/agent.log"
+_LOG = f"{client.DIRECTORY}/agent.log"
 #: An agent started on demand goes when it has had no tenant for this long.
 IDLE_S = 60
 
@@ -30,6 +32,11 @@ def ensure_agent(force_branch: bool = False) -> None:
     """Start the agent if none runs. CgpuError: it does not start, and why."""
     if _answers():
         return
+    # What an agent is made of takes longer to import than all the rest, and one runs, mostly.
+    import subprocess
+
+    from pycgpu.agent import server
+
     server.own_directory()
     command = [sys.executable, "-m", "pycgpu.agent", "--idle", str(IDLE_S)]
     if force_branch:
@@ -63,7 +70,7 @@ def _private(path: str, flags: int) -> int:
 
 def _answers() -> bool:
     try:
-        return bool(server.ask({"op": "ping"}).get("ok"))
+        return bool(client.ask({"op": "ping"}).get("ok"))
     except (OSError, ValueError):
         return False
 
@@ -103,7 +110,7 @@ def run(
             " needed, and not inside another container's seccomp agent"
         ) from None
     try:
-        answer = server.ask({"op": "run", "create": command}, (listener,))
+        answer = client.ask({"op": "run", "create": command}, (listener,))
     except (OSError, ValueError) as error:
         raise LaunchError(f"the agent went away: {error}; see {_LOG}") from None
     finally:
@@ -143,9 +150,13 @@ def _admitted(request: Request, allowed: permit.Permit) -> Grant:
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
     """Say what is waited for, to a person who waits longer than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
     timer = threading.Timer(_PATIENCE_S, print, (f"cgpu: {what} …",), {"file": sys.stderr})
-    if sys.stderr.isatty():
-        timer.start()
+    timer.start()
     try:
         yield
     finally:

@@ -30,20 +30,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pycgpu.agent import door, filter, node_server, tree
+from pycgpu.agent import client, door, filter, node_server, tree
+from pycgpu.agent.client import MESSAGE_MAX
 from pycgpu.errors import CgpuError
 from pycgpu.tree import cards, device_nodes, lock, procfs
 
 log = logging.getLogger("cgpud")
 
-DIRECTORY = "/run/cgpu"
-SOCKET = f"{DIRECTORY}/agent.sock"
+DIRECTORY, SOCKET = client.DIRECTORY, client.SOCKET
 LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
 TREE_SOCKET = procfs.USER_DOOR_SOCKET
 FRAGMENT = f"{DIRECTORY}/seccomp.json"
 #: Held as long as the agent lives.
 LOCK = f"{DIRECTORY}/agent.lock"
-MESSAGE_MAX = 1 << 16
 #: Of a runtime's: with the annotations of config.json, which an image may bring.
 STATE_MAX_BYTES = 32 << 20
 _ANSWER_TIMEOUT_S = 10
@@ -86,15 +85,6 @@ def receive(
                     return message
         if not part or len(data) > bytes_max:
             raise ValueError("not a JSON object")
-
-
-def ask(message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Send *message* to the agent and return its answer. OSError: no agent answers."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_ANSWER_TIMEOUT_S)
-        connection.connect(SOCKET)
-        socket.send_fds(connection, [json.dumps(message).encode()], list(fds))
-        return receive(connection, [])
 
 
 def _holders(minor: int) -> str:
@@ -348,7 +338,7 @@ def only_one() -> Iterator[None]:
     try:
         while True:
             with contextlib.suppress(OSError, ValueError):
-                answer = ask({"op": "ping"})
+                answer = client.ask({"op": "ping"}, path=SOCKET)
                 raise CgpuError(f"an agent runs already, process {answer.get('pid')}")
             if lock.acquire(held, lock.PAUSE_MAX_S, pause_s=lock.PAUSE_MAX_S):
                 break

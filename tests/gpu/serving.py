@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pycgpu.cli.run import DEFAULT_POLICY
+from pycgpu.cli._run import DEFAULT_POLICY
 from pycgpu.request.model import POLICIES
 from pycgpu.simulate.check import PREEMPTION_MS, WAIT_MS
 from tests.gpu.peers import limited, mps

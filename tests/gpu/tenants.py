@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from tests.gpu.report import Report
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -221,7 +221,7 @@ def native(command: Sequence[Any], **popen: Any) -> Iterator[subprocess.Popen[An
 
 
 def agent_pid() -> int:
-    return int(server.ask({"op": "ping"})["pid"])
+    return int(client.ask({"op": "ping"})["pid"])
 
 
 def agent_cpu_s() -> tuple[float, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycgpu.agent import caller
-from pycgpu.cli import main, run
+from pycgpu.cli import _run, main, start
 from pycgpu.dialects import cgpu
 from pycgpu.errors import LaunchError
 from pycgpu.request import permit
@@ -29,7 +29,7 @@ UUID = "GPU-00000000-1111-2222-3333-444444444444"
 
 def test_options_stand_for_all_cards_or_for_one_each() -> None:
     values = {cgpu.GPU: f"0,{UUID}", cgpu.MEM: "8G,25%", cgpu.QUOTA: "30"}
-    found = run.request({**values, cgpu.WEIGHT: None}, uvm_disable=True)
+    found = _run.request({**values, cgpu.WEIGHT: None}, uvm_disable=True)
     assert found.selectors == (0, UUID)
     common = {"quota": 30, "policy": WEIGHTED_CONSERVING, "uvm_disable": True}
     assert found.shares == (
@@ -39,7 +39,7 @@ def test_options_stand_for_all_cards_or_for_one_each() -> None:
 
 
 def test_without_options_it_is_the_first_card_without_limits() -> None:
-    found = run.request({}, uvm_disable=False)
+    found = _run.request({}, uvm_disable=False)
     assert found.selectors == (0,)
     assert found.shares == (CardShare(policy=WEIGHTED_CONSERVING),)
 
@@ -97,15 +97,17 @@ def test_who_came_by_sudo_is_judged_as_an_images_environment(
     if os.geteuid() == 0 or command == "run":
         assert said.removeprefix("cgpu: ").removeprefix("error ").startswith(text), told
     asked = {cgpu.WEIGHT: "20", cgpu.POLICY: "online"}
-    assert run.request({**asked}, uvm_disable=False).shares[0].weight == 20
+    assert _run.request({**asked}, uvm_disable=False).shares[0].weight == 20
 
 
 def test_what_the_node_allows_is_allowed_by_sudo_too() -> None:
     allowed = permit.parse({"environment": {"allow": ["weight"]}})
-    assert run.request({cgpu.WEIGHT: "20"}, False, allowed).shares[0].weight == 20
-    assert run.request({cgpu.MEM: "1G", cgpu.QUOTA: "9"}, True, permit.DEFAULT).shares[0].quota == 9
+    assert _run.request({cgpu.WEIGHT: "20"}, False, allowed).shares[0].weight == 20
+    assert (
+        _run.request({cgpu.MEM: "1G", cgpu.QUOTA: "9"}, True, permit.DEFAULT).shares[0].quota == 9
+    )
     with pytest.raises(LaunchError, match="--policy '9'"):
-        run.request({cgpu.POLICY: "9"}, False, allowed)
+        _run.request({cgpu.POLICY: "9"}, False, allowed)
 
 
 SUDO = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody", "HOME": "/root"}
@@ -166,3 +168,32 @@ def test_a_user_is_known_by_name_or_number() -> None:
     assert unknown is not None and (unknown.uid, unknown.gid, unknown.name) == (54321, 54321, None)
     with pytest.raises(LaunchError, match="no such user"):
         caller.user("nobody-here", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "rest"),
+    [
+        ("true", _run.Options(), ["true"]),
+        ("-- -x --mem 1G", _run.Options(), ["-x", "--mem", "1G"]),
+        ("--mem 1G --gpu 0 --gpu=1 sh -c", _run.Options(mem="1G", gpu=("0", "1")), ["sh", "-c"]),
+        ("-u root --name=a=b x", _run.Options(user="root", name="a=b"), ["x"]),
+        ("--uvm-disable x", _run.Options(uvm_disable=True), ["x"]),
+        ("--weight -1 x", _run.Options(weight="-1"), ["x"]),
+    ],
+)  # fmt: skip
+def test_plain_options_are_read_without_typer(
+    words: str, options: _run.Options, rest: list[str]
+) -> None:
+    assert _run.parse(words.split()) == (options, rest)
+
+
+@pytest.mark.parametrize("words", ["", "--", "--help", "--mem", "-uroot x", "--wrong x", "--mem="])
+def test_mistakes_and_help_are_typers(words: str) -> None:
+    assert _run.parse(words.split()) is None
+
+
+@pytest.mark.parametrize("words", ["--mem 8 true", "--mem 8", "--wrong true"])
+def test_both_ways_say_the_same(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [program.run(app, *["run", *words.split()]) for app in (start.app, main.app)]
+    assert said[0] == said[1]
+    assert said[0][0] == 125

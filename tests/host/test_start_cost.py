@@ -106,3 +106,24 @@ def test_a_command_is_read_without_a_library_of_validation() -> None:
     modules = {*done.stdout.split()}
     assert "typer" in modules
     assert "pydantic" not in modules
+
+
+def test_a_program_is_run_without_importing_anything_dear(tmp_path: Path) -> None:
+    """Of all that run imports, an agent's own parts and typer took two thirds of the time."""
+    code = (
+        "import sys; from pycgpu.cli import start\n"
+        "try: start.app()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--mem", "8", "--", "true"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 125
+    assert "less than 1 MiB" in done.stderr
+    modules = {*done.stderr.split()}
+    assert "pycgpu.agent.launch" in modules
+    assert not modules & {
+        *("dataclasses", "inspect", "typer", "rich", "subprocess", "logging", "tomllib"),
+        *("pycgpu._agent", "pycgpu.agent.server", "pycgpu.batch.settings"),
+    }

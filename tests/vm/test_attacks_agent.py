@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from tests.vm.loaded import SLOWNESS, until
 from tests.vm.user_door import START_S, TREE, Door, events, keepers_rests
 from tests.vm.work import computing_groups
@@ -212,7 +212,7 @@ def test_memory_in_a_dmabuf_stays_charged_whatever_stands_at_its_number(
 
 
 def _continued() -> int:
-    return int(server.ask({"op": "counters"})["counters"]["continued"])
+    return int(client.ask({"op": "counters"})["counters"]["continued"])
 
 
 @pytest.mark.vm(smp=2)

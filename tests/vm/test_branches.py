@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from tests.vm import loaded, user_door
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S
@@ -59,7 +59,7 @@ def test_the_agent_reads_userd_without_the_drivers_access_method(
         for tenant in both:
             out, err = tenant.communicate(timeout=2 * START_S)
             assert tenant.returncode == 0 and json.loads(out)["kernels"] > 0, err
-        counters = server.ask({"op": "counters"})["counters"]
+        counters = client.ask({"op": "counters"})["counters"]
         assert counters["look_reads"] > 0
         assert counters["userd_errors"] == 0
         user_door.emptied()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door, keepers_rests
 
@@ -30,7 +30,7 @@ LONG = "600"
 
 
 def _counters() -> dict[str, int]:
-    return dict(server.ask({"op": "counters"})["counters"])
+    return dict(client.ask({"op": "counters"})["counters"])
 
 
 def _busy(door: Door, name: str = "busy") -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from pycgpu.cli import main
 from tests.vm import loaded
 from tests.vm.drivers import Sim
@@ -133,7 +133,7 @@ class Door:
 
     def agent(self) -> int:
         """The agent's process; OSError if there is none."""
-        return int(server.ask({"op": "ping"})["pid"])
+        return int(client.ask({"op": "ping"})["pid"])
 
     def close(self) -> None:
         """End the agent if there is one."""
