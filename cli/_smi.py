@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pycgpu import __version__
 from pycgpu.errors import CgpuError
 from pycgpu.request.size import is_number
-from pycgpu.tree import names, procfs, snapshot, target
+from pycgpu.tree import authority, names, procfs, snapshot, target
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
 from . import _output
@@ -70,6 +70,8 @@ def run(options: Options) -> int:
     if watch is not None and not INTERVAL_MIN_S <= watch <= INTERVAL_MAX_S:
         raise UsageError(f"--watch: {INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds")
     choose = _chooser(options.ids, options.container)
+    if options.root is None and (both := authority.complaint()) is not None:
+        print(f"cgpu: {both}", file=sys.stderr)
     tree = options.root or procfs.find_root()
     look = _look(options.color, options.ascii)
     if options.once:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from pycgpu.errors import CgpuError
-from pycgpu.tree import names, nvml, procfs, snapshot
+from pycgpu.tree import authority, names, nvml, procfs, snapshot
 from pycgpu.tree.snapshot import ContainerView
 
 from ._complete import containers
@@ -33,6 +34,9 @@ def ps(
     ] = None,
 ) -> None:
     """List containers that have a part of a GPU, or their processes."""
+    both = authority.complaint() if root is None else None
+    if both is not None:
+        print(f"cgpu: {both}", file=sys.stderr)
     moment = snapshot.take(root or procfs.find_root(), boards=nvml.Nvml())
     views = [one for card in moment.cards for one in card.containers]
     if container is not None:

@@ -3,6 +3,7 @@
 #include <linux/module.h>
 
 #include "core/tree/card.h"
+#include "authority.h"
 #include "bars.h"
 #include "dmabuf.h"
 #include "door.h"
@@ -58,6 +59,11 @@ static int __init door_init(void)
 
 	if (err)
 		return err;
+	if (cgpu_agent_answers()) {
+		pr_err("cgpu: the agent of `cgpu run` shares this host's cards: end its programs and the agent first (`cgpu ps`)\n");
+		err = -EBUSY;
+		goto err_tree;
+	}
 	err = cgpu_events_init(cgpu_door_root());
 	if (err)
 		goto err_tree;

@@ -26,13 +26,14 @@ from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.request.size import is_number
-from pycgpu.tree import device_nodes, procfs
+from pycgpu.tree import device_nodes, procfs, tenant
 from pycgpu.tree.lock import Admission
 
 _NR_PIDFD_GETFD = 438
 # A container may come or go between a look and what follows from it.
 _TRIES = 5
 _LINE_MAX = 80
+_EXISTS = "a container of this name exists: choose another name"
 _LISTENER = "anon_inode:seccomp notify"
 #: PID_MAX_LIMIT of the kernel; descriptors have less than 31 bits.
 PID_MAX = 1 << 22
@@ -55,7 +56,7 @@ def serve(
 
     Args:
         cgroup: the container's cgroup for the module, below /sys/fs/cgroup; None: it has none of
-            its own, and a host with the module refuses.
+            its own, and under the module enters one.
         allowed: whose maxima hold.
         uid: who called sudo: the process must be that user's, and joins no container, for whose
             it is nobody has kept. None: root.
@@ -65,7 +66,7 @@ def serve(
         if procfs.is_users(root):
             _by_agent(container_id, request, pid, lines, out, allowed, uid)
         else:
-            _by_module(container_id, request, cgroup, root, allowed)
+            _by_module(container_id, request, cgroup, root, allowed, pid=pid, uid=uid)
     except (CgpuError, OSError) as error:
         _say(out, "error " + " ".join(str(error).split()))
     else:
@@ -86,14 +87,36 @@ def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
     return found
 
 
+def _entered(container_id: str, pid: int, uid: int | None) -> str:
+    pidfd = os.pidfd_open(pid)
+    try:
+        if uid is not None:
+            _check_user(pid, pidfd, uid)
+        _check_alive(pid, pidfd)
+        return tenant.enter(container_id, pid)
+    finally:
+        os.close(pidfd)
+
+
 def _by_module(
-    container_id: str, request: Request, cgroup: str | None, root: str, allowed: permit.Permit
+    container_id: str,
+    request: Request,
+    cgroup: str | None,
+    root: str,
+    allowed: permit.Permit,
+    *,
+    pid: int = 0,
+    uid: int | None = None,
 ) -> None:
-    if cgroup is None:
-        raise CgpuError("the module limits containers and cgroups, and this process has neither")
     try:
         with Admission():
-            if container_id in procfs.container_ids(root):
+            alive = procfs.container_ids(root)
+            if uid is not None and container_id in alive:
+                raise CgpuError(f"{container_id}: {_EXISTS}")
+            if cgroup is None:
+                tenant.sweep(alive)
+                cgroup = _entered(container_id, pid, uid)
+            if container_id in alive:
                 return
             grant = _admit(request, root, allowed)
             procfs.create(container_id, grant, root, cgroup=cgroup)
@@ -155,7 +178,7 @@ def _command(
     """Return the command that makes the container; None: it is there."""
     if container_id in procfs.container_ids(procfs.USER_DOOR_SOCKET):
         if uid is not None:
-            raise CgpuError(f"{container_id}: a container of this name exists: choose another name")
+            raise CgpuError(f"{container_id}: {_EXISTS}")
         return None
     grant = _admit(request, procfs.USER_DOOR_SOCKET, allowed)
     return procfs.create_command(container_id, grant, pid=pid)

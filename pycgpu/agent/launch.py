@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Turning this process into a tenant: agent, container, filter, user, program."""
+"""
+Turning this process into a tenant: container, user, program.
+
+Where the module is loaded, it is the module's, by a cgroup; else the agent's, by a filter.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
-from pycgpu.tree import device_nodes, procfs
+from pycgpu.tree import authority, device_nodes, procfs, tenant
+from pycgpu.tree.lock import Admission
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -29,8 +34,8 @@ IDLE_S = 60
 
 
 def ensure_agent(force_branch: bool = False) -> None:
-    """Start the agent if none runs. CgpuError: it does not start, and why."""
-    if _answers():
+    """Start the agent if none runs, and no module. CgpuError: it does not start, and why."""
+    if authority.is_modules() or _answers():
         return
     # What an agent is made of takes longer to import than all the rest, and one runs, mostly.
     import subprocess
@@ -92,16 +97,72 @@ def run(
         allowed: whose maxima hold.
 
     Raises:
-        LaunchError: no root, no agent, the request is refused, or the program is not there.
+        LaunchError: no root, no door, the request is refused, or the program is not there.
     """
     if os.geteuid() != 0:
         raise LaunchError("run needs root: try sudo; the program itself runs as you")
     try:
-        with _patience("waiting for the agent to start"):
-            ensure_agent(force_branch)
-        command = procfs.create_command(container_id, _admitted(request, allowed), pid=os.getpid())
-    except CgpuError as error:
+        if authority.is_modules():
+            devices = _by_module(container_id, request, allowed)
+        else:
+            devices = _by_agent(container_id, request, allowed, force_branch)
+    except (CgpuError, OSError) as error:
         raise LaunchError(str(error)) from None
+    environment = dict(os.environ) if identity is None else identity.environment
+    # CUDA gives up at a card that it is refused, so it must not try.
+    if devices:
+        environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(devices))
+    if identity is not None:
+        become(identity)
+    signals.as_before_python()
+    try:
+        os.execvpe(program[0], list(program), environment)
+    except FileNotFoundError as error:
+        raise LaunchError(f"{program[0]}: {error.strerror}", 127) from None
+    except OSError as error:
+        raise LaunchError(f"{program[0]}: {error.strerror}", 126) from None
+
+
+def _by_module(container_id: str, request: Request, allowed: permit.Permit) -> list[str]:
+    """Become a container of the module's; return its cards' UUIDs, none if it has all."""
+    root, pid = procfs.KERNEL_DOOR, os.getpid()
+    with Admission():
+        alive = procfs.container_ids(root)
+        if container_id in alive:
+            raise CgpuError(f"{container_id}: a container of this name exists: choose another name")
+        tenant.sweep(alive)
+        grant = _admitted(request, allowed, root)
+        _check_enforced(grant, allowed, root)
+        # A process of a container reads no other's files, and none of the cards.
+        cards = procfs.find_cards(root)
+        try:
+            cgroup = tenant.enter(container_id, pid)
+            procfs.create(container_id, grant, root, cgroup=cgroup)
+        except BaseException:
+            tenant.leave(pid)
+            tenant.remove(container_id)
+            raise
+    uuids = [card.uuid for card in cards if card.index in {one.index for one in grant.cards}]
+    return uuids if len(uuids) < len(cards) and all(uuids) else []
+
+
+def _check_enforced(grant: Grant, allowed: permit.Permit, root: str) -> None:
+    asked = any(one.quota is not None or one.weight is not None for one in grant.cards)
+    if asked and not procfs.governs(root):
+        why = "a part of the compute is asked, and nothing enforces one: modprobe cgpu_rm"
+        if allowed.without_bridge == permit.REFUSE:
+            raise CgpuError(why)
+        print(f"cgpu: {why}", file=sys.stderr)
+
+
+def _by_agent(
+    container_id: str, request: Request, allowed: permit.Permit, force_branch: bool
+) -> list[str]:
+    """Become a tenant of the agent's; return its cards' UUIDs, none if it has all."""
+    with _patience("waiting for the agent to start"):
+        ensure_agent(force_branch)
+    grant = _admitted(request, allowed, procfs.USER_DOOR_SOCKET)
+    command = procfs.create_command(container_id, grant, pid=os.getpid())
     try:
         listener = filter.install()
     except OSError as error:
@@ -117,26 +178,14 @@ def run(
         os.close(listener)
     if not answer.get("ok"):
         raise LaunchError(f"{container_id}: {answer.get('message', 'the agent refused')}")
-    environment = dict(os.environ) if identity is None else identity.environment
-    # CUDA gives up at a card that it is refused, so it must not try.
-    if answer.get("devices"):
-        environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(answer["devices"]))
-    if identity is not None:
-        become(identity)
-    signals.as_before_python()
-    try:
-        os.execvpe(program[0], list(program), environment)
-    except FileNotFoundError as error:
-        raise LaunchError(f"{program[0]}: {error.strerror}", 127) from None
-    except OSError as error:
-        raise LaunchError(f"{program[0]}: {error.strerror}", 126) from None
+    return [str(one) for one in answer.get("devices", ())]
 
 
-def _admitted(request: Request, allowed: permit.Permit) -> Grant:
+def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
     # A run's quota is a ceiling, not a promise: ceilings may add up to more than the card.
     cards = [
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
-        for card in procfs.read_cards(procfs.USER_DOOR_SOCKET)
+        for card in procfs.read_cards(root)
     ]
     found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):

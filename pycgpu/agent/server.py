@@ -33,7 +33,7 @@ from typing import Any
 from pycgpu.agent import client, door, filter, node_server, tree
 from pycgpu.agent.client import MESSAGE_MAX
 from pycgpu.errors import CgpuError
-from pycgpu.tree import cards, device_nodes, lock, procfs
+from pycgpu.tree import authority, cards, device_nodes, lock, procfs
 
 log = logging.getLogger("cgpud")
 
@@ -370,6 +370,7 @@ def main(
     """
     if os.geteuid() != 0:
         raise CgpuError("the agent needs root: run it by sudo")
+    authority.refuse_beside_module()
     own_directory()
     with only_one():
         _be_the_agent(force_branch, idle_s, ready)
@@ -407,6 +408,8 @@ def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
     """Answer until a signal comes."""
     runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
     nodes = _listen(TREE_SOCKET, 0o666)
+    # Again, for a module that is loaded now looks for who listens.
+    authority.refuse_beside_module()
     mount = tree.Mount()
     if not mount.start():
         log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)

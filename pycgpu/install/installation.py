@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..errors import CgpuError, InstallError
-from ..tree import procfs
+from ..tree import authority, procfs
 from . import (
     journal,
     kernel_door,
@@ -108,6 +108,13 @@ def check(options: Options, host: Host) -> None:
         raise InstallError("cgpu_km is loaded, but was not installed by this: rmmod it first")
     if options.agent:
         return
+    ids = authority.agents_containers(str(host.prefix))
+    if ids is not None:
+        holders = f", with {', '.join(ids)}" if ids else ""
+        raise InstallError(
+            f"an agent shares this host's cards{holders}, beside which no module is loaded: end"
+            " its programs, and it by `systemctl stop cgpu` or in 60 s by itself"
+        )
     check_ungranted(options.ungranted)
     check_modules(options, host)
 

@@ -21,9 +21,9 @@ from typing import Any
 import grpc
 
 from ..errors import CgpuError, ModuleNotLoaded
-from ..oci import cdi, tenant
+from ..oci import cdi
 from ..request.model import Card
-from ..tree import procfs
+from ..tree import procfs, tenant
 from . import apiserver, claims, messages
 from .health import Health
 from .kubelet import DIRECTORY

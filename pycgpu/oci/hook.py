@@ -163,7 +163,7 @@ def _register(
     with Admission(lock):
         if shared is not None:
             # Before it is looked whether the tenant is there: with a process in it it stays.
-            from . import tenant
+            from ..tree import tenant
 
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
         result = allowed.bounded(_decide(request, root, shared, dev, proc))
@@ -362,7 +362,7 @@ def _remove(state: dict[str, object], log: HookLog, root: str | None) -> int:
 
 def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str | None) -> int:
     """Remove a tenant whose last container this was."""
-    from . import tenant
+    from ..tree import tenant
 
     directory = tenants or tenant.DIRECTORY
     with Admission(lock):

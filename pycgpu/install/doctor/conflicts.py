@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...tree import procfs
+from ...tree import authority, procfs
 from .finding import FAIL, OK, WARN, Finding
 from .host import Host
 
@@ -17,6 +17,11 @@ RIVALS = re.compile(r"^([eqmx]gpu)(_.*)?$")
 def conflicts(host: Host) -> Iterator[Finding]:
     """Others who share GPUs on this host."""
     found = False
+    both = authority.complaint(str(host.prefix))
+    if both is not None:
+        found = True
+        what, _, remedy = both.partition(": ")
+        yield Finding(FAIL, "conflicts", what, remedy)
     for name in sorted(filter(RIVALS.match, host.modules)):
         found = True
         yield Finding(FAIL, "conflicts", f"module {name} hooks the same driver", f"`rmmod {name}`")

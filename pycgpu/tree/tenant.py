@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
-One tenant for several containers, in whatever pods they are: those of one resource claim.
+A tenant by a cgroup of its own: the containers of one resource claim, and what `cgpu run` starts.
 
-The door knows a tenant by a pid namespace or by a cgroup, and pods share neither. So each of the
-containers enters a cgroup of the tenant's besides its engine's own, in a hierarchy of version 1
-that is mounted for this alone and shows in no container. It has the freezer: a hierarchy takes some
-controller for the door to tell a process's place in it, and version 2 leaves that one alone.
+The module knows a tenant by a pid namespace or by a cgroup. Pods of one claim share neither, and a
+program that `cgpu run` becomes has none of its own. So their processes enter a cgroup of the
+tenant's besides that in which they are, whose limits go on: in a hierarchy of version 1 that is
+mounted for this alone, is root's, and shows in no container. It has the freezer: a hierarchy takes
+some controller for the door to tell a process's place in it, and version 2 leaves that one alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from __future__ import annotations
 import posix
 
 from ..errors import HookError
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 DIRECTORY = "/run/cgpu/tenants"
 #: Of the hierarchy: whoever mounts the freezer otherwise has another one.
@@ -32,8 +38,8 @@ def enter(name: str, pid: int, directory: str = DIRECTORY, proc: str = "/proc") 
     now = _place(pid, proc)
     if now not in ("/", f"/{name}"):
         raise HookError(
-            f"the container asks for parts of two claims, {now[1:]} and {name}: put the requests of"
-            " both into one claim"
+            f"process {pid} has a part already, as {now[1:]}, and asks for another as {name}: give"
+            " both in one request (Kubernetes: in one claim)"
         )
     path = f"{directory}/{name}"
     if not _exists(path):
@@ -41,6 +47,15 @@ def enter(name: str, pid: int, directory: str = DIRECTORY, proc: str = "/proc") 
     with open(f"{path}/{_MEMBERS}", "w", encoding="ascii") as file:
         file.write(str(pid))
     return path
+
+
+def leave(pid: int, directory: str = DIRECTORY) -> None:
+    """Put a process back where it was, in no tenant's cgroup."""
+    try:
+        with open(f"{directory}/{_MEMBERS}", "w", encoding="ascii") as file:
+            file.write(str(pid))
+    except OSError:
+        return
 
 
 def is_empty(name: str, directory: str = DIRECTORY) -> bool:
@@ -58,6 +73,14 @@ def remove(name: str, directory: str = DIRECTORY) -> None:
         posix.rmdir(f"{directory}/{name}")
     except OSError:
         return
+
+
+def sweep(alive: Collection[str], directory: str = DIRECTORY) -> None:
+    """Remove cgroups that nobody is in, but for those of tenants that the door has."""
+    for name in posix.listdir(directory) if _exists(directory) else ():
+        if name not in alive and _exists(f"{directory}/{name}/{_MEMBERS}"):
+            # Of one that is not empty the kernel says EBUSY.
+            remove(name, directory)
 
 
 def _exists(path: str) -> bool:
@@ -90,6 +113,6 @@ def _mount(directory: str) -> None:
     if libc.mount(b"cgpu", directory.encode(), b"cgroup", 14, options):
         why = os.strerror(ctypes.get_errno())
         raise HookError(
-            f"{directory}: cannot mount a hierarchy with the freezer ({why}): claims take a host"
+            f"{directory}: cannot mount a hierarchy with the freezer ({why}): this takes a host"
             " with cgroup version 2 alone and CONFIG_CGROUP_FREEZER"
         )
