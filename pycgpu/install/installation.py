@@ -26,6 +26,7 @@ from . import (
     registration,
     secure_boot,
     service,
+    stranded,
 )
 from .host import Host
 from .journal import Journal
@@ -46,6 +47,8 @@ PLACED = "lib/modules/{release}/updates/cgpu"
 STAGED = "var/lib/cgpu/staged"
 MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
 MODPROBE = "etc/modprobe.d/cgpu.conf"
+#: What containers had of the cards, as `cgpu usage --record` writes it.
+RECORD = "var/lib/cgpu/usage"
 #: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
 LEFTOVERS = (
     "run/cgpu",
@@ -417,30 +420,62 @@ def unload(host: Host, held: Journal, say: Callable[[str], None] = lambda line: 
     return stopped
 
 
-def plan_uninstall(host: Host) -> list[Step]:
+def plan_uninstall(host: Host, force: bool = False) -> list[Step]:
     """
     Return the steps whose undoing removes the installation, in that order.
 
+    Args:
+        force: also where containers would not start without our runtime.
+
     Raises:
-        InstallError: nothing is installed, or containers hold it.
+        InstallError: nothing is installed, or containers hold it or were created with it.
     """
     held = journal.read(host)
     refuse_while_used(host)
+    found = [] if force else stranded.containers(host)
+    if found:
+        raise InstallError(stranded.refusal(found))
     layer = held.layer.steps if held.layer else []
     # An upgrade that was cut short lies on top.
     return [*reversed(layer), *held.retired, *reversed(held.steps)]
 
 
-def uninstall(host: Host, say: Callable[[str], None] = lambda line: None) -> None:
+def left_by_use(host: Host, purge: bool = False) -> tuple[list[Path], list[Path]]:
     """
-    Leave the host as it was before the installation.
+    Return what came to be by use: the files that an uninstallation removes, and those it keeps.
+
+    Args:
+        purge: keep nothing.
+    """
+    found = sorted({path for pattern in LEFTOVERS for path in host.prefix.glob(pattern)})
+    record = host.prefix / RECORD
+    if purge or not record.exists():
+        return found, []
+    # The record is somebody's bill: all else of its directory goes.
+    gone = [path for path in found if path not in record.parents]
+    return gone + sorted(path for path in record.parent.iterdir() if path != record), [record]
+
+
+def uninstall(
+    host: Host,
+    say: Callable[[str], None] = lambda line: None,
+    force: bool = False,
+    purge: bool = False,
+) -> None:
+    """
+    Leave the host as it was before the installation, but for the record of usage.
+
+    Args:
+        force: also where containers were created with our runtime; which, it says.
+        purge: remove the record, too.
 
     Raises:
         InstallError: containers or readers hold the module, and nothing was changed; or what
             could not be undone, and a second run goes on from there.
     """
     with journal.alone(host):
-        steps = plan_uninstall(host)
+        steps = plan_uninstall(host, force)
+        found = stranded.containers(host)
         held = journal.read(host)
         unload(host, held, say)
         left = []
@@ -455,8 +490,15 @@ def uninstall(host: Host, say: Callable[[str], None] = lambda line: None) -> Non
             raise InstallError(f"left behind: {'; '.join(left)}")
         # The runtime may have been registered without this installation.
         registration.undo(registration.plan_undo(host.prefix), host.prefix)
-        say("remove logs and state")
-        for pattern in LEFTOVERS:
-            for path in host.prefix.glob(pattern):
-                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        todo = stranded.settle(host)
+        gone, kept = left_by_use(host, purge)
+        for path in gone:
+            say(f"remove {path}")
+            path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        for path in kept:
+            say(f"kept: {path}, what containers had of the cards; --purge removes it")
+        for one in found:
+            say(f"does not start any more: {one}")
+        if todo is not None:
+            say(todo)
         remove_directories(held.made, host.prefix)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""
+Containers that were created with our runtime, which engines keep by its name.
+
+Without it no such container starts or takes an `exec`, and a Docker whose default it was starts
+none at all until it has read its file anew. So engines are asked before the runtime goes, and told
+when it has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import InstallError
+from . import registration
+from .host import Host
+
+DAEMON_JSON = "etc/docker/daemon.json"
+DOCKER_ROOT = "var/lib/docker"
+#: What all programs of ours that engines start are called, with an engine's name or without.
+PROGRAM = "cgpu-container-runtime"
+_RELOAD_S = 10.0
+_AT_ONCE = 100
+
+
+class Stranded(NamedTuple):
+    """A container that would not start, by its name for people."""
+
+    engine: str
+    name: str
+    running: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.engine}{', runs' if self.running else ''})"
+
+
+def containers(host: Host) -> list[Stranded]:
+    """Return the containers, stopped ones too, whose runtime goes when ours is taken back."""
+    docker, podman = _going(host)
+    return [
+        *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", docker) if docker else ()),
+        *(_stranded(host, "podman", "{{.OCIRuntime}}", podman) if podman else ()),
+    ]
+
+
+def refusal(found: list[Stranded]) -> str:
+    """Return why nothing is uninstalled, with what to do."""
+    count = "1 container was" if len(found) == 1 else f"{len(found)} containers were"
+    return (
+        f"{count} created with cgpu's runtime and would not start without it:"
+        f" {', '.join(map(str, found))}: remove them and create them anew with --runtime=runc"
+        " afterwards, or give --force"
+    )
+
+
+def _going(host: Host) -> tuple[set[str], set[str]]:
+    """Return the names of runtimes that Docker and Podman will have no more."""
+    docker: set[str] = set()
+    podman: set[str] = set()
+    for change in registration.plan_undo(host.prefix):
+        if change.path.endswith("daemon.json"):
+            docker |= _named(change.before) - _named(change.after)
+        elif "containers.conf.d" in change.path:
+            podman |= _podmans(change.before) - _podmans(change.after)
+    return docker, podman
+
+
+def _named(text: str | None) -> set[str]:
+    return set(json.loads(text or "{}").get("runtimes", {}))
+
+
+def _podmans(text: str | None) -> set[str]:
+    return set(tomllib.loads(text or "").get("engine", {}).get("runtimes", {}))
+
+
+def _stranded(host: Host, engine: str, runtime: str, names: set[str]) -> Iterator[Stranded]:
+    for name, told, running in _told(host, engine, runtime):
+        if told in names or told.rpartition("/")[2].startswith(PROGRAM):
+            yield Stranded(engine, name, running)
+
+
+def _told(host: Host, engine: str, runtime: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield (name, runtime, whether it runs) of each container, as the engine tells them."""
+    try:
+        ids = host.run([engine, "ps", "--all", "--quiet", "--no-trunc"]).split()
+    except InstallError:
+        # It does not run, or is not there any more: then its files tell.
+        if engine == "docker":
+            yield from _dockers_files(host)
+        return
+    form = f"{{{{.Name}}}}\t{runtime}\t{{{{.State.Running}}}}"
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        command = [engine, "inspect", "--type", "container", "--format", form, *some]
+        for line in host.run(command).splitlines():
+            name, told, running = line.split("\t")
+            yield name.lstrip("/"), told, running == "true"
+
+
+def _dockers_files(host: Host) -> Iterator[tuple[str, str, bool]]:
+    for path in sorted((host.prefix / DOCKER_ROOT).glob("containers/*/hostconfig.json")):
+        try:
+            told = json.loads(path.read_text())
+            about = json.loads(path.with_name("config.v2.json").read_text())
+            yield str(about["Name"]).lstrip("/"), str(told["Runtime"]), False
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+
+
+# ---- an engine that works afterwards
+
+
+def settle(host: Host) -> str | None:
+    """
+    Have a Docker that runs forget our runtime, without a restart, which would stop containers.
+
+    What its file does not name a reload leaves as it was. So for the time of a reload the file
+    says everything.
+
+    Returns:
+        What the operator has to do where Docker still has it.
+    """
+    if not _docker_has_ours(host):
+        return None
+    path = (host.prefix / DAEMON_JSON).resolve()
+    text = path.read_text() if path.exists() else None
+    config = json.loads(text) if text and text.strip() else {}
+    staged = {"runtimes": {}, "default-runtime": "runc", **config}
+    try:
+        path.write_text(json.dumps(staged, indent=4) + "\n")
+        host.run(_reload(host))
+        until_s = time.monotonic() + _RELOAD_S
+        while _docker_has_ours(host) and time.monotonic() < until_s:
+            time.sleep(0.1)
+    except InstallError:
+        pass
+    finally:
+        path.unlink() if text is None else path.write_text(text)
+    if not _docker_has_ours(host):
+        return None
+    return (
+        "Docker still starts containers with cgpu's runtime, which is gone: now run: systemctl"
+        " restart docker"
+    )
+
+
+def _docker_has_ours(host: Host) -> bool:
+    """Whether a Docker that runs has a runtime of ours; of its answer alone."""
+    try:
+        return PROGRAM in host.run(["docker", "info", "--format", "{{json .Runtimes}}"])
+    except InstallError:
+        return False
+
+
+def _reload(host: Host) -> list[str]:
+    if host.systemd:
+        return ["systemctl", "reload", "docker"]
+    found = [
+        path for path in (host.prefix / "proc").glob("[0-9]*/comm") if _comm(path) == "dockerd"
+    ]
+    return ["kill", "-HUP", *(path.parent.name for path in found)]
+
+
+def _comm(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
