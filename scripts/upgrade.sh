@@ -3,6 +3,9 @@
 # scripts/upgrade.sh [--check | --dry-run] [options of `cgpu upgrade`]: take what is installed on
 # this host to the version in this directory, without stopping a container.
 #
+# Another build of the version that is installed (git pull) is told by its sources' content, and
+# calls itself VERSION+DIGITS.
+#
 # The new tools go beside the old ones; `cgpu upgrade` does the rest: builds the new module, hands
 # the running one's state over to it, puts the files in place, leads /opt/cgpu to the new tools and
 # restarts the services. If anything fails, all of it is taken back.
@@ -39,7 +42,23 @@ for argument in "$@"; do
 done
 
 [[ -L $home ]] || die "$home is no link to the tools: cgpu is not installed there; scripts/install does that"
-if [[ $(readlink "$home") == "$tools" ]]; then
+sources=$here
+installed=$(readlink "$home")
+# shellcheck source=scripts/lib/build
+source "$here/scripts/lib/build"
+build=$(build_of "$here")
+if [[ $installed == "$tools" || $installed == "$tools+"* ]] && [[ $(cat "$home/build" 2>/dev/null) != "$build" ]]; then
+    [[ ! -d $here/wheels ]] ||
+        die "$installed is another build of $version: make the package with a version of its own (-v)"
+    version+=+$build
+    tools=$home-$version
+    sources=$(mktemp -d)
+    trap 'rm -rf "$sources"' EXIT
+    stamped "$here" "$version" "$sources"
+elif [[ $installed == "$tools+"* ]]; then
+    tools=$installed
+fi
+if [[ $installed == "$tools" ]]; then
     # Also goes on with an upgrade to this version that was cut short.
     exec "$home/bin/cgpu" upgrade "$@"
 fi
@@ -50,14 +69,17 @@ source "$here/scripts/lib/tools"
 refuse_early upgrade "$@"
 if [[ $look ]]; then
     scratch=$(mktemp -d)
-    trap 'rm -rf "$scratch"' EXIT
+    trap 'rm -rf "$scratch"; [[ $sources == "$here" ]] || rm -rf "$sources"' EXIT
     make_tools "$scratch/cgpu" "$home"
     "$scratch/cgpu/bin/cgpu" upgrade "$@"
     exit
 fi
 
 # What was not taken over is not kept.
-undo() { [[ $(readlink "$home") == "$tools" ]] || rm -rf "$tools"; }
+undo() {
+    [[ $(readlink "$home") == "$tools" ]] || rm -rf "$tools"
+    [[ $sources == "$here" ]] || rm -rf "$sources"
+}
 trap undo EXIT
 say "making $tools"
 rm -rf "$tools"
