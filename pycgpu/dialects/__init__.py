@@ -192,7 +192,7 @@ def _check(
         if asking and not any(asked_by(operators, keys) for _, _, keys, _ in DIALECTS):
             raise RequestError(
                 f"{asking[0]} stands in the environment, which asks for nothing on this node"
-                f" ({permit.PATH}); give it as the annotation {OPERATOR}{asking[0]}",
+                f" ({permit.PATH}); {_as_annotation(asking[0])}, or take its deny out",
                 asking[0],
             )
         return
@@ -203,10 +203,27 @@ def _check(
             continue
         raise RequestError(
             f"{key}={value!r}: an image could set it, so it does not count in the environment;"
-            f" give it as the annotation {OPERATOR}{key}, or allow {word!r} in {permit.PATH}",
+            f" {_as_annotation(key)}{_LATER.get(word, '')}, or allow {word!r} in {permit.PATH}",
             key,
             value,
         )
+
+
+#: What root can do for a container that runs, by words of :mod:`pycgpu.request.permit`.
+_LATER = {
+    "weight": ", start it without and run `cgpu set NAME --weight N`",
+    "priority": ", start it without and run `cgpu set NAME --priority N`",
+    "quota_min": ", start it without and run `cgpu set NAME --quota-min N`",
+    "policy": ", start it without and run `cgpu policy GPU POLICY`",
+}
+
+
+def _as_annotation(key: str) -> str:
+    """Say how to give a setting as no image can; a Docker older than 24 has no way to."""
+    return (
+        f"give it as the annotation {OPERATOR}{key} (--annotation of podman, and of docker from"
+        " 24 on; a pod's)"
+    )
 
 
 def _lifts(key: str, value: str, given: Mapping[str, str]) -> bool:

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from pycgpu.cli import main
 from pycgpu.dialects import request_from, settings
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.kubernetes import families
+from pycgpu.oci import log
 from pycgpu.request import permit
 from pycgpu.request.admission import admit
 from pycgpu.request.model import GIB, Card, CardGrant, Grant, Refusal, Request
@@ -101,6 +106,36 @@ def test_a_node_allows_what_it_names(word: Any) -> None:
     assert [name for name in permit.DENIED if name != word] == list(allowed.denied)
     for variable in VARIABLES[word]:
         assert allowed.denies(variable, "1") is None
+
+
+@pytest.mark.parametrize(
+    ("operators", "images", "words"),
+    [
+        (OPERATORS, "CGPU_WEIGHT=4", ("set", "--weight")),
+        (OPERATORS, "CGPU_PRIORITY=1", ("set", "--priority")),
+        (OPERATORS, "CGPU_QUOTA_MIN=30", ("set", "--quota-min")),
+        (OPERATORS, "CGPU_POLICY=6", ("policy", "GPU", "POLICY")),
+    ],
+)
+def test_a_docker_without_annotations_is_told_what_it_can_do(
+    operators: Any, images: Any, words: Any
+) -> None:
+    """Docker 20.10 has no --annotation; a container that runs can be given it by root."""
+    with pytest.raises(RequestError) as refused:
+        asked([*operators, images])
+    said = log.shown(str(refused.value))
+    assert "(--annotation of podman, and of docker from 24 on, a pod's)" in said
+    command, *rest = words
+    assert re.search(rf"start it without and run 'cgpu {command} .*{rest[-1]}", said), said
+    command_line = typer.main.get_command(import_module(main.COMMANDS[command][0]).app)
+    taken = {word for one in command_line.params for word in (*one.opts, str(one.metavar))}
+    assert set(rest) - {"GPU"} <= taken, "the program takes what the remedy says"
+
+
+def test_where_environments_ask_for_nothing_the_file_is_a_remedy_too() -> None:
+    allowed = permit.parse({"environment": {"deny": ["*"]}})
+    with pytest.raises(RequestError, match=r"a pod's\), or take its deny out$"):
+        asked(["CGPU_MEM=4GiB"], None, allowed)
 
 
 def test_a_node_may_take_annotations_alone() -> None:
