@@ -86,6 +86,10 @@ def run(options: Options) -> int:
     show, detailed = _printer(options, look, displays)
     try:
         for moment in _moments(tree, watch, options.count, detailed):
+            if options.list_gpus and not moment.cards:
+                raise CgpuError(
+                    "no card is under control: `sudo cgpu doctor` says why and looks again"
+                )
             show(choose(moment))
             sys.stdout.flush()
     except KeyboardInterrupt:

@@ -211,7 +211,23 @@ def read_features(root: str) -> frozenset[str]:
 
 
 def card_indexes(root: str) -> list[int]:
-    """Return N of every ``/dev/nvidiaN`` under control, in order."""
+    """
+    Return N of every ``/dev/nvidiaN`` under control, in order.
+
+    A module that was loaded before the driver, or saw it loaded anew, looks for cards when root
+    opens inst_ctl.
+    """
+    found = _card_indexes(root)
+    if found:
+        return found
+    try:
+        read("inst_ctl", root)
+    except (NodeError, PermissionDenied):
+        return []
+    return _card_indexes(root)
+
+
+def _card_indexes(root: str) -> list[int]:
     return sorted(int(name) for name in _listing("", root) if name.isdecimal())
 
 
@@ -402,10 +418,6 @@ def find_cards(root: str) -> list[Card]:
     if api_version != API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(api_version))
     indexes = card_indexes(root)
-    if not indexes:
-        # A module that was loaded before the driver looks for cards when inst_ctl is opened.
-        read("inst_ctl", root)
-        indexes = card_indexes(root)
     return [Card(card, read_uuid(card, root), total_bytes=0) for card in indexes]
 
 

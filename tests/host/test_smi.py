@@ -352,6 +352,12 @@ def test_json_carries_what_nvml_and_names_tell(tree: CoreTree) -> None:
 # ---- as nvidia-smi is asked
 
 
+def test_a_list_of_no_card_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:
+    done = smi("-L", "--root", CoreTree(tmp_path / "tree", ()).root)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no card is under control: `sudo cgpu doctor` says why" in done.stderr
+
+
 def test_a_list_names_cards_with_their_containers(tree: CoreTree) -> None:
     out = smi("-L", "--root", tree.root).stdout.splitlines()
     assert [line for line in out if line.startswith("GPU ")] == [

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pycgpu.install import doctor
 from tests.vm.loaded import loaded_modules, until
 
 pytestmark = [pytest.mark.needs("programs"), pytest.mark.kernel("6.1", by_default=True)]
@@ -145,6 +146,21 @@ def test_a_card_goes_while_its_last_container_does(
     until(lambda: not ending.is_alive(), "the end of the container")
     assert os.listdir(cgpu.root / "container") == []
     loaded_modules.unload("hold")
+
+
+def test_cards_of_a_driver_that_was_loaded_anew_are_there_for_whoever_asks_first(
+    sim: Any, km: Any
+) -> None:
+    """`cgpu-smi -L` printed nothing, and doctor asked whether there was a GPU."""
+    driver = sim(model="t4")
+    km(bridge=False)
+    driver.unload()
+    sim(model="t4")
+    tree = Path("/proc/cgpu_km")
+    assert not (tree / "0").exists()
+    found = [one for one in doctor.examine(root=str(tree)) if one.subject == "cards"]
+    assert [one.text for one in found] == ["1 under control"]
+    assert (tree / "0/uuid").exists()
 
 
 def _first_process(unshare: subprocess.Popen[str]) -> int:

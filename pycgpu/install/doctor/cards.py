@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from ...tree import cards as card_settings
@@ -17,7 +18,8 @@ def cards(host: Host) -> Iterator[Finding]:
         return
     under = set(procfs.card_indexes(host.root))
     if not under:
-        yield Finding(FAIL, "cards", "no card under control", "is there a GPU? see `nvidia-smi -L`")
+        yield _none(host)
+        return
     for card in sorted(under):
         memory = procfs.read_memory(card, host.root)
         if not memory["total"]:
@@ -35,6 +37,21 @@ def cards(host: Host) -> Iterator[Finding]:
         )
     elif under:
         yield Finding(OK, "cards", f"{len(under)} under control")
+
+
+def _none(host: Host) -> Finding:
+    what = "no card under control"
+    if not host.cards():
+        remedy = "NVIDIA's driver has none: see `nvidia-smi -L`"
+        if "nvidia" not in host.modules:
+            remedy = "NVIDIA's driver is not loaded: modprobe nvidia"
+        return Finding(FAIL, "cards", what, remedy)
+    listed = ", ".join(map(str, host.cards()))
+    if os.geteuid():
+        remedy = "the first look at a driver that was loaded anew is root's: sudo cgpu doctor"
+    else:
+        remedy = "`dmesg | grep cgpu` says why"
+    return Finding(FAIL, "cards", f"{what}, and the driver has GPU {listed}", remedy)
 
 
 def settings(host: Host) -> Iterator[Finding]:
