@@ -18,7 +18,7 @@ from pycgpu.errors import CgpuError, InstallError
 from pycgpu.install import doctor, installation
 from pycgpu.install.host import Host
 from pycgpu.request.permit import DEFAULT
-from pycgpu.tree import authority, lock, procfs, tenant
+from pycgpu.tree import authority, device_nodes, lock, procfs, tenant
 
 from . import program
 from .coretree import CoreTree
@@ -106,6 +106,8 @@ def test_a_process_without_a_cgroup_of_its_own_gets_one_under_the_module(
         return f"/run/cgpu/tenants/{name}"
 
     monkeypatch.setattr(tenant, "enter", enter)
+    # This host has no driver, and hence none of its nodes.
+    monkeypatch.setattr(device_nodes, "ensure", list)
     request = slurm.request((slurm.Shards(0, 1, 16),), "quota")
     attach._by_module("ray-1", request, None, str(tree.root), DEFAULT, pid=os.getpid())
     assert entered == [("ray-1", os.getpid())]
