@@ -72,6 +72,9 @@ OURS = [("train", "cgpu", True), ("old", "cgpu", False), ("web", "runc", True)]
 def test_an_uninstallation_names_the_containers_that_would_not_start_and_changes_nothing(
     host: Host, options: Options
 ) -> None:
+    podman = host.prefix / "usr/bin/podman"
+    podman.write_text("#!/bin/sh\n")
+    podman.chmod(0o755)
     engines = Engines(host, {"docker": OURS, "podman": [("pod", stranded.PROGRAM, False)]})
     installation.install(options, engines.host)
     before = state(host.prefix)
