@@ -309,8 +309,6 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
         return {"ok": True}
 
     monkeypatch.setattr(lock, "LOCK", str(tmp_path / "lock"))
-    # This host has no driver, and hence none of its nodes.
-    monkeypatch.setattr(device_nodes, "ensure", list)
     monkeypatch.setattr(server, "ask", ask)
     monkeypatch.setattr(procfs, "USER_DOOR_SOCKET", str(tree.root))
     monkeypatch.setattr(procfs, "find_root", lambda: str(tree.root))
