@@ -200,6 +200,8 @@ static int identify_by_cgroup(struct cgpu_container *container, const char *path
 		if (cgroup && cgroup_parent(cgroup) && cgroup_of_task(current, cgroup) &&
 		    css_tryget(&cgroup->self)) {
 			container->cgroup = cgroup;
+			/* who is there may have ended by the reaper's first look */
+			container->populated = cgroup_is_populated(cgroup);
 			err = 0;
 		}
 		rcu_read_unlock();
