@@ -199,7 +199,7 @@ class Driver:
         cards = [
             card
             for card in procfs.read_cards(self.claims.root(), tenants=False)
-            if card.uuid not in self.health.failed
+            if card.uuid not in self.health.failed and not card.mig
         ]
         return apiserver.publish_slice(
             self.claims.access,

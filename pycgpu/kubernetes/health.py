@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Which cards have failed: by NVIDIA's Xid errors, and by their silence.
+Which cards have failed: by NVIDIA's Xid errors, and by their silence; or are in MIG mode.
 
 Most Xids are a program's own fault and leave the card as it was. Of the others a card does not
 recover by itself, so one of them makes it unhealthy until the plugin is started anew. A card that
@@ -46,12 +46,13 @@ class Health:
         self._anew_s = anew_s
         self._xids: dict[str, int] = {}
         self._lost: set[str] = set()
+        self._mig: set[str] = set()
         self._said: dict[str, str] = {}
 
     @property
     def failed(self) -> frozenset[str]:
-        """The UUIDs of failed cards."""
-        return frozenset(self._xids) | self._lost
+        """The UUIDs of failed cards, and of those that the driver divides itself."""
+        return frozenset(self._xids) | self._lost | self._mig
 
     def tell(self, uuid: str, xid: int) -> None:
         """Take notice of an Xid of a card."""
@@ -103,6 +104,7 @@ class Health:
         """Listen to cards that are not heard; return whether NVML does not find one of them."""
         for uuid in heard.keys() - uuids:
             heard.pop(uuid).close()
+        self._divided({uuid for uuid in uuids if nvml.in_mig_mode(uuid)})
         missing = False
         for uuid in sorted(uuids - heard.keys()):
             try:
@@ -127,6 +129,16 @@ class Health:
         if xid is not None:
             self.tell(uuid, xid)
         return True
+
+    def _divided(self, uuids: set[str]) -> None:
+        """Offer no card that is in MIG mode: nobody has the whole of it."""
+        for uuid in sorted(uuids - self._mig):
+            log.error("card %s: unhealthy in MIG mode: nvidia-smi -i %s -mig 0", uuid, uuid)
+        for uuid in sorted(self._mig - uuids):
+            log.info("card %s: in MIG mode no more", uuid)
+        if uuids != self._mig:
+            self._mig = uuids
+            self._changed()
 
     def _answers(self, uuid: str) -> None:
         if uuid in self._lost:

@@ -115,7 +115,7 @@ class Node:
         return procfs.read_cards(self.root(), tenants=tenants)
 
     def healthy(self, cards: Iterable[Card]) -> list[Card]:
-        return [card for card in cards if card.uuid not in self.health.failed]
+        return [card for card in cards if card.uuid not in self.health.failed and not card.mig]
 
     def capacity(self, family: Family, cards: Sequence[Card]) -> dict[str, int]:
         """Return the amount of each of the family's resources on *cards*."""

@@ -204,6 +204,11 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
         reasons.append(f"{where}: {reason}")
     if len(card.tenants) >= card.max_inst:
         reasons.append(f"{where}: {_containers(card)}, and max_inst is {card.max_inst}")
+    if card.mig:
+        reasons.append(
+            f"{where}: it is in MIG mode, and cgpu divides whole cards: `nvidia-smi -i"
+            f" {card.uuid or card.index} -mig 0`, or another card"
+        )
     if share.whole and card.tenants:
         reasons.append(f"{where}: the whole card asked, {_holders(card)} a part of it")
     grant = CardGrant(

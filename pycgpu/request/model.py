@@ -171,6 +171,7 @@ class Card(NamedTuple):
     index: N of ``/dev/nvidiaN``.
     total_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
     free_bytes: what may still be promised to containers.
+    mig: the driver has divided it, so that nobody has all of it.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -184,6 +185,7 @@ class Card(NamedTuple):
     free_weight: int = 20
     tenants: tuple[Tenant, ...] = ()
     policy_by_hand: bool = False
+    mig: bool = False
 
     @property
     def free_bytes(self) -> int:

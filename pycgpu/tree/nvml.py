@@ -44,6 +44,7 @@ class Board(NamedTuple):
     ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
     detail: empty unless it was asked for.
     energy_j: drawn since the driver was loaded.
+    mig: whether it is in MIG mode; None on boards without.
     mps: processes that an MPS server serves, which nvidia-smi shows as type M+C.
     """
 
@@ -60,6 +61,7 @@ class Board(NamedTuple):
     detail: Detail = Detail()
     energy_j: float | None = None
     mps: tuple[int, ...] = ()
+    mig: bool | None = None
 
 
 class Nvml(NamedTuple):
@@ -173,6 +175,23 @@ def initialised() -> Iterator[None]:
         pynvml.nvmlShutdown()
 
 
+def in_mig_mode(uuid: str) -> bool:
+    """Tell whether a board is in MIG mode; while NVML is initialised. False where it has none."""
+    import pynvml
+
+    board = _told(pynvml, pynvml.nvmlDeviceGetHandleByUUID, uuid.encode())
+    return board is not None and _is_mig(pynvml, board) is True
+
+
+def _is_mig(pynvml: Any, handle: Any) -> bool | None:
+    mode = _told(pynvml, getattr(pynvml, "nvmlDeviceGetMigMode", _without), handle)
+    return None if mode is None else bool(mode[0])
+
+
+def _without(*args: Any) -> None:
+    """What bindings without a call answer."""
+
+
 class Xids:
     """The Xid errors of one board, from now on; while NVML is initialised."""
 
@@ -274,6 +293,7 @@ def _board(pynvml: Any, index: int, detailed: bool) -> Board | None:
         detail=_detail(pynvml, handle) if detailed else Detail(),
         energy_j=_watts(_told(pynvml, pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
         mps=_served(pynvml, handle),
+        mig=_is_mig(pynvml, handle),
     )
 
 

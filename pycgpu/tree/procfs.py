@@ -17,6 +17,8 @@ import posix
 from ..errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
 from ..request.model import Card, Grant, Tenant
 
+#: Where the driver tells of itself, among others.
+PROC = "/proc"
 KERNEL_DOOR = "/proc/cgpu_km"
 USER_DOOR = "/run/cgpu_km"
 #: The same tree over the agent's socket, for hosts without FUSE; a root that ends so is one.
@@ -399,7 +401,21 @@ def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
         free_weight=read_free_weight(card, root),
         tenants=read_tenants(card, root) if tenants else (),
         policy_by_hand=tenants and bool(read_card_stat(card, root).get("policy_by_hand")),
+        mig=has_instances(card),
     )
+
+
+def has_instances(card: int, proc: str | None = None) -> bool:
+    """
+    Tell whether the driver has divided a card into instances of MIG.
+
+    A card in MIG mode without any computes for nobody; that NVML tells.
+    """
+    try:
+        names = posix.listdir(f"{proc or PROC}/driver/nvidia/capabilities/gpu{card}/mig")
+    except OSError:
+        return False
+    return any(name.startswith("gi") for name in names)
 
 
 def read_cards(root: str, *, tenants: bool = True) -> list[Card]:

@@ -203,6 +203,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
 	return is_told(uuid, "lost", NULL) ? GPU_IS_LOST : SUCCESS;
 }
 
+int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending)
+{
+	*current = *pending = is_told(handle, "mig", NULL);
+	return SUCCESS;
+}
+
 int nvmlEventSetCreate(void **set)
 {
 	*set = calloc(1, 96);

@@ -42,6 +42,14 @@ def mib(amount: Any) -> Any:
     return CardShare(memory=MemoryBytes(amount * MIB))
 
 
+def test_a_card_that_the_driver_divides_is_given_to_nobody() -> None:
+    cards = [Card(0, "GPU-0", 16 * GIB, mig=True), Card(1, "GPU-1", 16 * GIB)]
+    said = refused(request(mib(1024), selectors=(0,)), cards).reason
+    assert said.startswith("card 0: it is in MIG mode, and cgpu divides whole cards: `nvidia-smi")
+    # Whoever leaves the choice gets the other.
+    assert [card.index for card in granted(request(mib(1024), count=1), cards).cards] == [1]
+
+
 @pytest.mark.parametrize(
     ("card", "share", "reason"),
     [

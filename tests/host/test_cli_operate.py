@@ -317,6 +317,7 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),
         ("dev/nvidia-uvm", None, "devices", "warn", "cgpu device-nodes"),
+        ("proc/driver/nvidia/capabilities/gpu1/mig/gi7/access", "", "mig", "warn", "-mig 0"),
         ("dev/nvidia1", None, "devices", "warn", "cgpu device-nodes"),
         ("proc/devices", "Character devices:\n9 nvidia-uvm\n", "devices", "warn", "device-nodes"),
         ("dev/char/1:5", None, "devices", "warn", "cgpu device-nodes"),

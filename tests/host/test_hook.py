@@ -23,7 +23,7 @@ from pycgpu.oci import hook, image
 from pycgpu.oci.bundle import check_annotations, load_config
 from pycgpu.oci.log import KEPT, ROTATE_BYTES, HookLog, shown
 from pycgpu.request.model import MIB
-from pycgpu.tree import lock
+from pycgpu.tree import lock, procfs
 
 from .devices import make_devices
 from .tree import add_container, make_tree, memory, put
@@ -122,6 +122,20 @@ def test_a_container_whose_cuda_could_not_start_is_refused_with_the_reason(engin
     assert engine.call("CGPU_MEM=4GiB") == 1
     assert engine.written == ""
     assert "dev/nvidia-uvm is missing, without which CUDA cannot start" in engine.log.read_text()
+
+
+def test_a_card_with_instances_of_mig_is_refused(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procfs, "PROC", str(engine.proc))
+    top = engine.proc / "driver/nvidia/capabilities/gpu0/mig"
+    top.mkdir(parents=True)
+    assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 0
+    (top / "gi1").mkdir()
+    (engine.root / "inst_ctl").write_text("")
+    assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 1
+    assert engine.written == ""
+    assert "card 0: it is in MIG mode" in engine.log.read_text()
 
 
 def test_a_device_that_a_reload_of_systemd_takes_is_told(engine: Any) -> None:

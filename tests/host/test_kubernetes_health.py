@@ -143,6 +143,15 @@ def test_a_card_is_lost_and_comes_back(follower: Follower) -> None:
         follower.until_failed()
 
 
+def test_a_card_in_mig_mode_is_offered_whole_by_nobody(follower: Follower) -> None:
+    follower.tell(TWO, "mig")
+    follower.start()
+    follower.until_said(f"card {TWO}: unhealthy in MIG mode: nvidia-smi -i {TWO} -mig 0")
+    follower.until_failed(TWO)
+    follower.tell(TWO, None)
+    follower.until_failed()
+
+
 @pytest.mark.parametrize("first", ["nvml", "plugin"])
 def test_it_is_the_same_who_was_there_first(follower: Follower, first: str) -> None:
     """The driver, its library's board, a card that is new, or the one who listens."""

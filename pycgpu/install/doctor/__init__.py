@@ -16,7 +16,7 @@ from .access import exporter, rights
 from .cards import cards, settings
 from .conflicts import conflicts
 from .devices import devices
-from .driver import driver, memory_errors
+from .driver import driver, memory_errors, mig
 from .engines import engines
 from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
@@ -71,7 +71,7 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, devices, kernel, module, ungranted, core, hooks, cards, settings),
+            *(driver, mig, devices, kernel, module, ungranted, core, hooks, cards, settings),
             *(memory_errors, engines, nvidia, conflicts, exporter, rights),
         ),
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...tree import nvml
+from ...tree import device_nodes, nvml, procfs
 from .. import bulletin
 from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
@@ -77,6 +77,23 @@ def _vulnerabilities(version: str, branch: int) -> Iterator[Finding]:
             "driver",
             f"no bulletin after {known.number} of {known.published} has a fix for branch {branch}",
             f"look whether a newer branch is wanted ({bulletin.URL})",
+        )
+
+
+def mig(host: Host) -> Iterator[Finding]:
+    """No card is in MIG mode, in which the driver divides it and nobody has the whole of it."""
+    proc = str(host.prefix / "proc")
+    found = {minor for minor in device_nodes.minors(proc) if procfs.has_instances(minor, proc)}
+    if host.prefix == Path("/"):
+        found |= {
+            board.minor for board in nvml.read().boards if board.mig and board.minor is not None
+        }
+    for minor in sorted(found):
+        yield Finding(
+            WARN,
+            "mig",
+            f"GPU {minor} is in MIG mode: no container is given it",
+            f"nvidia-smi -i {minor} -mig 0 (by its number there), then reset the card",
         )
 
 
