@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from typing import Annotated
 
 import typer
 
-from pycgpu.agent import client, server
+from pycgpu.agent import client, door, server
 from pycgpu.errors import CgpuError
 
 from . import _number
@@ -30,6 +31,31 @@ def agent(
     force_branch: Annotated[
         bool, typer.Option(help="Go on with a driver branch that nobody has verified.")
     ] = False,
+    hold_gates: Annotated[
+        float,
+        typer.Option(
+            help="When the agent has ended, keep gates as they are for so long, for the next one;"
+            " then they open.",
+            metavar="SECONDS",
+            parser=_number.seconds(0, 60),
+        ),
+    ] = 0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            help="When the agent has ended, let tenants' calls wait so long for the next one; then"
+            " they fail with EPERM.",
+            metavar="SECONDS",
+            parser=_number.seconds(0, 10**6),
+        ),
+    ] = 60,
+    end_watchdog: Annotated[
+        bool,
+        typer.Option(
+            "--end-watchdog",
+            help="Of an agent that has ended: give up its tenants, whose calls fail from then on.",
+        ),
+    ] = False,
     counters: Annotated[
         bool, typer.Option("--counters", help="Print the counters of the one that runs.")
     ] = False,
@@ -41,5 +67,10 @@ def agent(
         except (OSError, KeyError, ValueError):
             raise CgpuError(f"no agent answers at {client.SOCKET}") from None
         return
+    if end_watchdog:
+        if not door.end_watchdog(server.WATCHDOG_SOCKET):
+            raise CgpuError("no watchdog keeps anything")
+        return
     logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
-    server.main(force_branch=force_branch, idle_s=idle)
+    keeping = dataclasses.replace(server.KEEPING, hold_s=hold_gates, wait_s=wait)
+    server.main(force_branch=force_branch, idle_s=idle, keeping=keeping)

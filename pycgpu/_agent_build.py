@@ -15,10 +15,19 @@ CORE = ROOT / "kmod" / "core"
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 
 
+#: An agent may be killed amid a change: the core tells of what it changes.
+MACROS: list[tuple[str, str | None]] = [("_GNU_SOURCE", None), ("CGPU_TOUCHED", "cgpu_touched")]
+
+
+def declarations() -> str:
+    """Return what cffi reads."""
+    return _DIRECTIVE.sub("", (AGENT / "agent.h").read_text())
+
+
 def builder() -> FFI:
     """Return the configured builder of ``pycgpu._agent``."""
     made = FFI()
-    made.cdef(_DIRECTIVE.sub("", (AGENT / "agent.h").read_text()))
+    made.cdef(declarations())
     sources = [*sorted(AGENT.glob("*.c")), *sorted(CORE.rglob("*.c"))]
     headers = [*sorted(AGENT.glob("*.h")), *sorted(CORE.rglob("*.h"))]
     made.set_source(
@@ -27,7 +36,7 @@ def builder() -> FFI:
         sources=[str(path.relative_to(ROOT)) for path in sources],
         include_dirs=[str(AGENT.relative_to(ROOT))],
         depends=[str(path.relative_to(ROOT)) for path in headers],
-        define_macros=[("_GNU_SOURCE", None)],
+        define_macros=MACROS,
         # -iquote: kmod/linux must not stand in for the system's headers.
         extra_compile_args=["-std=gnu11", "-O2", "-g", "-pthread", "-iquote", "kmod"],
         extra_link_args=["-pthread"],

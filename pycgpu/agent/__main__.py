@@ -9,6 +9,7 @@ nobody, for the process that starts it becomes a tenant.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 import sys
@@ -35,6 +36,14 @@ def ready() -> None:
 
 logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
 try:
-    server.main(force_branch=options.force_branch, idle_s=options.idle, ready=ready)
+    # There is no service that would start another while its tenants are at work.
+    keeping = dataclasses.replace(
+        server.KEEPING,
+        successor=(sys.executable, "-m", "pycgpu.agent", *sys.argv[1:]),
+        log=server.LOG,
+    )
+    server.main(
+        force_branch=options.force_branch, idle_s=options.idle, keeping=keeping, ready=ready
+    )
 except CgpuError as error:
     sys.exit(f"cgpu: {error}")

@@ -7,9 +7,9 @@
 #define CGPU_AGENT_H
 
 /*
- * Finds the driver and its cards and starts the watchdog, a process that opens
- * every gate if this one dies. Call it before any thread is started. `message`
- * (256 bytes) says what is wrong.
+ * Finds the driver and its cards, adopts what an agent before this one left to its watchdog, and
+ * starts one: a process that keeps all when this one ends. Call it before any thread is
+ * started. `message` (256 bytes) says what is wrong.
  */
 int cgpu_agent_start(int force_branch, char *message);
 /*
@@ -17,7 +17,20 @@ int cgpu_agent_start(int force_branch, char *message);
  * and its version, 1 or 2. Without one no container has such a limit.
  */
 int cgpu_agent_hierarchy(const char *controller, const char *directory, int version);
-/* Opens every gate; containers lose their door. */
+/* Before that, too: where watchdogs are asked; a path. */
+int cgpu_agent_socket(const char *path);
+/*
+ * For how long gates stay shut when the agent has ended, 0: not at all; and calls wait for another
+ * before they are refused.
+ */
+int cgpu_agent_watchdog(int hold_ms, int patience_ms);
+/* What the watchdog executes then, its output to be added to `log`: words, and NULL. */
+int cgpu_agent_successor(const char *log, const char *const *command);
+/* How often the state was handed on; 0: this agent began with nothing. */
+int cgpu_agent_adopted(void);
+/* Ends the watchdog of an agent that has ended. Return: -ENOENT, -ECONNREFUSED: there is none. */
+int cgpu_agent_end_watchdog(void);
+/* Containers are the watchdog's from here on, until another agent takes them. */
 void cgpu_agent_stop(void);
 
 /* One command of inst_ctl. */

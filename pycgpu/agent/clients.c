@@ -10,8 +10,6 @@
  * The driver may have seen another file, put in that one's place meanwhile, so no number is
  * ever quite forgotten: what nobody else has had work under is whose it once was.
  */
-#include <stdlib.h>
-
 #include "door.h"
 
 enum {
@@ -54,9 +52,10 @@ static bool note(struct container *c, uint32_t file, uint32_t pid)
 			return true;
 	if (i == NOTES_MAX || pid >= PID_END)
 		return false;
-	clients->note[clients->count++] = (struct note){ pid, file };
 	put(clients->has, pid);
 	put(clients->had, pid);
+	clients->note[clients->count] = (struct note){ pid, file };
+	clients->count++;
 	return true;
 }
 
@@ -66,7 +65,7 @@ bool clients_note(struct container *c, uint32_t file, uint32_t pid)
 
 	pthread_mutex_lock(&door.lock);
 	if (!c->clients)
-		c->clients = calloc(1, sizeof(*c->clients));
+		c->clients = arena_alloc(sizeof(*c->clients));
 	noted = c->clients && note(c, file, pid);
 	pthread_mutex_unlock(&door.lock);
 	return noted;
@@ -121,6 +120,13 @@ uint32_t clients_maker(struct container *c, uint32_t file)
 
 void clients_end(struct container *c)
 {
-	free(c->clients);
+	struct clients *clients = c->clients;
+
 	c->clients = NULL;
+	arena_free(clients);
+}
+
+uint64_t clients_fold(uint64_t digest)
+{
+	return state_fold(digest, sizeof(struct clients));
 }

@@ -17,15 +17,14 @@
 
 #include "door.h"
 
-#ifndef UVM_MINOR /* a test has another device in its place */
+#ifndef NVIDIA_MAJOR /* a test has other devices in their place */
+#define NVIDIA_MAJOR 195
+#define NVIDIACTL_MINOR 255
+#endif
+#ifndef UVM_MINOR
 /* minor 1 is the tools' device, which has no memory */
 #define UVM_MINOR 0
 #endif
-
-enum {
-	NVIDIA_MAJOR = 195,
-	NVIDIACTL_MINOR = 255
-};
 
 static int device_at(const struct statx *st, uint32_t *minor_out)
 {

@@ -24,6 +24,7 @@
 #include "core/tree/nodes.h"
 #include "core/sched/policy.h"
 #include "core/sched/sched.h"
+#include "state.h"
 
 enum {
 	CONTAINERS_MAX = 256,
@@ -71,7 +72,8 @@ struct container {
 	bool ending;
 	char id[CGPU_ID_MAX + 1];
 	char name[CGPU_ID_MAX + 1];
-	uint32_t listeners;      /* alive: one, and one for each exec of an OCI runtime */
+	struct listener *listener; /* list of those alive, under door.lock: see listener.c */
+	uint32_t listeners;      /* of these: one, and one for each exec of an OCI runtime */
 	bool attached;           /* has had one: lives as long as it has any */
 	int watched_pidfd;       /* of create's pid=; -1 */
 	char cgroup[1024];
@@ -133,6 +135,7 @@ struct container {
 	struct clients *clients; /* and this */
 };
 
+/* Part of the state, and so whole pages: an agent after this one goes on with it. */
 struct door {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;  /* the scheduler must look */
@@ -154,13 +157,15 @@ struct door {
 	struct {
 		uint64_t calls, performed, continued, answered, busy_ns, gate_calls,
 			 gate_ns, gate_max_ns, gate_errors, slice_calls, slice_errors, sweeps,
-			 looks, look_ns, look_reads, wakes, userd_maps, userd_errors;
+			 looks, look_ns, look_reads, wakes, userd_maps, userd_errors,
+			 adopted;
 	} count;
-};
+} __attribute__((aligned(4096)));
 
 extern struct door door;
 
 /* main.c */
+void door_init_locks(void);
 uint64_t now_ns(void);
 /* One whose waits end by that clock. */
 void cond_init(pthread_cond_t *cond);
@@ -216,6 +221,8 @@ const void *rm_map(uint32_t hMemory, uint64_t size);
 const void *rm_map_part(uint32_t hDevice, const char *path, uint32_t hMemory, uint64_t offset,
 			uint64_t size);
 int rm_ctl_fd(void);
+/* Descriptors of the agent's client. */
+void rm_each_descriptor(void (*tell)(int fd));
 uint32_t rm_client(void);
 uint32_t rm_device(uint32_t minor);
 uint32_t rm_subdevice(uint32_t minor);
@@ -239,6 +246,8 @@ void processes_reap(struct container *c);
 /* Has one ended that has not been forgotten? */
 bool processes_died(struct container *c);
 void processes_end(struct container *c);
+/* Those of an agent before. Context: nobody else has the container yet, as for all `_adopt`. */
+void processes_adopt(struct container *c);
 /*
  * A duplicate of the driver's file that fd of the process is. May wait for as long as the tenant
  * likes, as all that asks for another's descriptors or memory. Return: -ENODEV: it is another's
@@ -270,6 +279,7 @@ bool clients_has(const struct container *c, uint32_t pid);
 /* Was it noted ever? */
 bool clients_had(const struct container *c, uint32_t pid);
 void clients_end(struct container *c);
+uint64_t clients_fold(uint64_t digest);
 
 /* device.c */
 /*
@@ -311,6 +321,7 @@ void files_sweep(struct container *c, bool managed);
 /* The same for who waits: a file that is searched for longer than a moment is not gone yet. */
 void files_sweep_for_call(struct container *c, bool managed);
 void files_end(struct container *c);
+void files_adopt(struct container *c);
 /* Kills whoever has one of the container's files, by a thread that counts as a worker. */
 void holders_kill(struct container *c);
 /*
@@ -370,6 +381,7 @@ void receivers_start(void);
 void receivers_stop(void);
 
 /* events.c */
+struct state_segment events_segment(void);
 void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A tenant must not push others' lines out of the events. Return: false: it has told enough. */
 bool may_tell(struct container *c);
@@ -380,6 +392,7 @@ struct container *find_container(const char *id);
 int registry_add(struct container *c, struct cgpu_create *create);
 /* Its promises return at once, its files when they are gone. */
 void unlist(struct container *c);
+/* Context: also no change that is under way. */
 void make_room(struct container *c);
 /* Of closed files that no call needs any more, step by step: others get the lock meanwhile. */
 void let_go(struct container *c);
@@ -396,6 +409,9 @@ struct cgpu_holder *holders_of(const char *id, uint32_t minor, uint32_t *count);
 
 /* lifecycle.c */
 void lifecycle_start(void);
+/* Those of an agent before: what they have, then their threads. */
+void containers_adopt(void);
+void containers_resume(void);
 void lifecycle_stop(void);
 /* Has the container's thread look at it now. Context: door.lock. */
 void keeper_call(struct container *c);
@@ -403,8 +419,25 @@ void keeper_call(struct container *c);
 /* listener.c */
 /* Context: door.lock. The listener is the container's from here on. Return: -errno. */
 int listener_start(struct container *c, int fd);
+/* Of listeners of an agent before, and what they had in hand. */
+void listeners_adopt(struct container *c);
+/* Threads for those. Context: door.lock. Return: -errno. */
+int listeners_resume(struct container *c);
+/* For a process that has no agent's threads: EPERM to who waits, and to what was in hand. */
+void listeners_each(const struct container *c, void (*tell)(int fd));
+void listeners_refuse(const struct container *c);
+uint64_t listeners_fold(uint64_t digest);
+void listeners_each_descriptor(const struct container *c, void (*tell)(int fd));
 /* A thread that counts among the container's workers ends. Context: door.lock. */
 void worker_left(struct container *c);
+
+/* refused.c */
+struct state_segment refused_segment(void);
+/* Of a listener's calls the first gets EPERM. Return: false: nobody is there any more. */
+bool listener_refuse(int fd);
+void refused_each(void (*tell)(int fd));
+/* Answers those of an agent before. */
+void refused_resume(void);
 
 /* switch_log.c */
 void switch_log_open(uint32_t minor);
@@ -425,6 +458,10 @@ void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hCh
 /* Gives back what freed channels needed. Context: no lock. */
 void userd_release(struct container *c);
 void userd_end(struct container *c);
+/* What was borrowed went with the client of the agent before: borrows it again. */
+uint64_t userd_fold(uint64_t digest);
+void userd_adopt(struct container *c);
+void userd_borrow_again(struct container *c);
 /* Context: door.lock. Return: each compute channel can be read. */
 bool userd_complete(struct container *c, uint32_t minor);
 /*
@@ -442,10 +479,31 @@ void demand_stop(uint32_t minor);
 /* After a tick that asked for nothing: looks may be wanted sooner. Context: door.lock. */
 void demand_follow(uint32_t minor);
 
-/* gate.c */
+/* watchdog.c */
+/*
+ * Another process that has this one's descriptors: it keeps the state when this one ends, however
+ * that comes. Context: no other thread of this process has begun to use the state. Return: -errno.
+ */
 int watchdog_start(void);
-/* The watchdog opens what is shut, and ends. */
-void watchdog_release(void);
+/* It has ended: another. Return: -errno. */
+int watchdog_check(void);
+/* Descriptors that an agent needs to go on. */
+void watchdog_each_descriptor(void (*tell)(int fd));
+
+/* takeover.c */
+/*
+ * Adopts what an agent before left to its watchdog, or begins with nothing. Return: 0, -errno, and
+ * @message[256] says why: nothing has changed.
+ */
+int takeover(char *message);
+/* After watchdog_start(): the one before ends. */
+void takeover_done(void);
+
+/* gate.c */
+/* Opens what an agent that is gone had shut. Context: nobody moves gates. */
+void gates_open_all(void);
+void gates_adopt(struct container *c);
+struct state_segment gates_segment(void);
 /* true for a group on the card that computes and may run */
 bool is_gated_group(const struct cgpu_object *o, uint32_t minor);
 /* Has windows of its own, and several groups to run in them. Context: door.lock. */

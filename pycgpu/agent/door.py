@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pycgpu._agent import ffi, lib
@@ -40,8 +42,43 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def start(force_branch: bool = False) -> None:
-    """Find the driver and begin. CgpuError: why it cannot. Call it before any thread starts."""
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """
+    What the watchdog does when the agent has ended.
+
+    Attributes:
+        socket: where the next agent asks it.
+        hold_s: for so long gates stay shut; 0: it opens them at once.
+        wait_s: for so long calls wait for the next agent; then they fail with EPERM.
+        successor: a program to execute as the next agent, and its arguments; none: another comes.
+        log: where its output goes.
+    """
+
+    socket: str
+    hold_s: float = 0
+    wait_s: float = 60
+    successor: Sequence[str] = ()
+    log: str = os.devnull
+
+
+def _set_keeping(keeping: Keeping) -> None:
+    _check(lib.cgpu_agent_socket(keeping.socket.encode()), keeping.socket)
+    hold_ms, wait_ms = (round(1000 * seconds) for seconds in (keeping.hold_s, keeping.wait_s))
+    _check(lib.cgpu_agent_watchdog(hold_ms, wait_ms), "watchdog")
+    if keeping.successor:
+        words = [ffi.new("char[]", os.fsencode(word)) for word in keeping.successor]
+        command = ffi.new("char *[]", [*words, ffi.NULL])
+        _check(lib.cgpu_agent_successor(keeping.log.encode(), command), "successor")
+
+
+def start(keeping: Keeping, force_branch: bool = False) -> int:
+    """
+    Find the driver and begin, or go on for an agent that has ended; call it before any thread
+    starts.
+
+    Return how many agents have handed these containers on. CgpuError: why it cannot.
+    """
     message = ffi.new("char[256]")
     # What runs out of memory is the host's or a tenant's: as the service has it.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -54,12 +91,28 @@ def start(force_branch: bool = False) -> None:
                 told = (controller.encode(), directory.encode(), version)
                 _check(lib.cgpu_agent_hierarchy(*told), directory)
                 break
+    _set_keeping(keeping)
     if lib.cgpu_agent_start(force_branch, message) < 0:
         raise CgpuError(ffi.string(message).decode())
+    adopted: int = lib.cgpu_agent_adopted()
+    return adopted
+
+
+def end_watchdog(socket: str) -> bool:
+    """
+    End the watchdog of an agent that has ended; its tenants' calls fail from then on.
+
+    False: there is none.
+    """
+    _check(lib.cgpu_agent_socket(socket.encode()), socket)
+    result = lib.cgpu_agent_end_watchdog()
+    if result in (-errno.ENOENT, -errno.ECONNREFUSED):
+        return False
+    return _check(result, socket) == 0
 
 
 def stop() -> None:
-    """Open every gate and let go of the driver."""
+    """Let the watchdog have the containers."""
     lib.cgpu_agent_stop()
 
 

@@ -19,8 +19,11 @@ enum {
 	TOLD_MAX = 16 /* lines a second, of a container */
 };
 
-static char event_line[EVENT_LINES][EVENT_BYTES];
-static unsigned long long event_end; /* lines so far */
+/* Part of the state: who has read up to a line goes on behind it. */
+static struct {
+	char line[EVENT_LINES][EVENT_BYTES];
+	unsigned long long end; /* lines so far */
+} __attribute__((aligned(4096))) ring;
 static pthread_mutex_t event_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t event_came = PTHREAD_COND_INITIALIZER;
 
@@ -30,6 +33,11 @@ static unsigned long long wall_ns(void)
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	return (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
+}
+
+struct state_segment events_segment(void)
+{
+	return (struct state_segment){ &ring, sizeof(ring) };
 }
 
 void event(const char *format, ...)
@@ -47,8 +55,8 @@ void event(const char *format, ...)
 			line[i] = '?';
 	line[i] = '\n';
 	pthread_mutex_lock(&event_lock);
-	memcpy(event_line[event_end % EVENT_LINES], line, (size_t)i + 1);
-	event_line[event_end++ % EVENT_LINES][i + 1] = 0;
+	memcpy(ring.line[ring.end % EVENT_LINES], line, (size_t)i + 1);
+	ring.line[ring.end++ % EVENT_LINES][i + 1] = 0;
 	pthread_cond_broadcast(&event_came);
 	pthread_mutex_unlock(&event_lock);
 }
@@ -60,18 +68,18 @@ int cgpu_agent_events(unsigned long long *position, char *buf, int size, int tim
 	int used = 0;
 
 	pthread_mutex_lock(&event_lock);
-	while (*position >= event_end &&
+	while (*position >= ring.end &&
 	       !pthread_cond_timedwait(&event_came, &event_lock, &until))
 		;
 	if (size < EVENT_BYTES) {
 		used = -EINVAL;
-	} else if (event_end > *position + EVENT_LINES) {
+	} else if (ring.end > *position + EVENT_LINES) {
 		used = sprintf(buf, "%llu lost %llu\n", wall_ns(),
-			       event_end - EVENT_LINES - *position);
-		*position = event_end - EVENT_LINES;
+			       ring.end - EVENT_LINES - *position);
+		*position = ring.end - EVENT_LINES;
 	}
-	while (used >= 0 && *position < event_end) {
-		const char *line = event_line[*position % EVENT_LINES];
+	while (used >= 0 && *position < ring.end) {
+		const char *line = ring.line[*position % EVENT_LINES];
 		int length = (int)strlen(line);
 
 		if (used + length > size)

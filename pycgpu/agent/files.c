@@ -62,7 +62,6 @@ static bool watch(struct container *c, uint32_t number, int local)
 	struct file *file = &c->file[number];
 	int err = 0;
 
-	file->held = -1;
 	pthread_mutex_lock(&tfd_lock);
 	if (dup3(local, door.tfd_base + (int)number, O_CLOEXEC) < 0) {
 		err = errno;
@@ -97,24 +96,35 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 		host_bytes = memory_limit(p->pid);
 		pthread_mutex_lock(&door.lock);
 		make_room(c);
+		change_begin(c, NULL);
+		if (exported_by)
+			change_keep(exported_by, sizeof(*exported_by));
 		cgpu_ledger_limit_host(&c->tenant.ledger, host_bytes);
 		number = exported_by ? cgpu_call_open_dmabuf(&c->tenant, exported_by) :
 			 cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
+		change_end();
 		pthread_mutex_unlock(&door.lock);
-		if (number && !watch(c, number, local)) {
-			pthread_mutex_lock(&door.lock);
-			cgpu_tenant_close(&c->tenant, number);
-			let_go(c);
-			pthread_mutex_unlock(&door.lock);
-			number = 0;
-		}
+		/* before it is watched: what is watched and no file of ours would stay so */
 		if (number) {
-			c->file[number].used = true;
 			c->file[number].device = device;
 			c->file[number].minor = minor;
 			c->file[number].owner = NULL;
 			c->file[number].space++;
-			c->file[number].maps = c->file[number].mem = -1;
+			c->file[number].held = c->file[number].maps = c->file[number].mem = -1;
+			c->file[number].process = p;
+			c->file[number].fd = fd;
+			c->file[number].users = 0;
+			c->file[number].used = true;
+		}
+		if (number && !watch(c, number, local)) {
+			c->file[number].used = false;
+			pthread_mutex_lock(&door.lock);
+			change_begin(c, NULL);
+			cgpu_tenant_close(&c->tenant, number);
+			change_end();
+			let_go(c);
+			pthread_mutex_unlock(&door.lock);
+			number = 0;
 		}
 	}
 	if (number) {
@@ -366,12 +376,17 @@ static bool holds(struct container *c, int pid, int tid, int fd, int device, uin
 /* Context: files_lock. */
 static void gone(struct container *c, uint32_t number)
 {
-	if (c->file[number].held >= 0)
-		close(c->file[number].held);
+	int held = c->file[number].held;
+
 	managed_unbind(c, number);
 	c->file[number].used = false;
+	/* a number that the state has is never another's */
+	if (held >= 0)
+		close(held);
 	pthread_mutex_lock(&door.lock);
+	change_begin(c, NULL);
 	cgpu_tenant_close(&c->tenant, number);
+	change_end();
 	clients_forget(c, number);
 	let_go(c);
 	pthread_mutex_unlock(&door.lock);
@@ -632,4 +647,45 @@ void files_end(struct container *c)
 	processes_end(c);
 	pthread_mutex_unlock(&c->files_lock);
 	close(c->epoll);
+}
+
+/* NULL if it is listed no more. */
+static struct process *still_listed(struct container *c, struct process *wanted)
+{
+	struct process *p;
+
+	for (p = c->processes; p && p != wanted; p = p->next)
+		;
+	return p;
+}
+
+/* What was under way is nobody's, and no file is the core's that is none here. */
+void files_adopt(struct container *c)
+{
+	uint32_t i;
+
+	c->spaces = 0;
+	for (i = 1; i < FILES_MAX; i++) {
+		struct file *file = &c->file[i];
+
+		if (!file->used)
+			continue;
+		file->users = 0;
+		file->process = still_listed(c, file->process);
+		file->owner = still_listed(c, file->owner);
+		c->spaces += file->owner != NULL;
+	}
+	pthread_mutex_lock(&door.lock);
+	for (i = 1; i < c->tenant.files.touched && i < FILES_MAX; i++) {
+		const struct cgpu_file *file = cgpu_tenant_file(&c->tenant, i);
+
+		if (c->file[i].used || (!file->device && !file->root) || file->closing)
+			continue;
+		change_begin(c, NULL);
+		cgpu_tenant_close(&c->tenant, i);
+		change_end();
+		clients_forget(c, i);
+	}
+	let_go(c);
+	pthread_mutex_unlock(&door.lock);
 }

@@ -21,12 +21,42 @@ enum {
 	PARAMS_BYTES_MAX = 1 << 20
 };
 
-/* one per worker */
+struct answer {
+	bool forward;            /* the tenant's own call goes on */
+	int error;               /* else: 0, or -errno */
+};
+
+/*
+ * How far a call has come: an agent that goes on for one that has ended begins here. What the
+ * core knows changes together with it (change_begin()).
+ */
+enum stage_at {
+	STAGE_RECEIVED,          /* nothing depends on it: it is judged anew */
+	STAGE_DECIDED,           /* the core expects what the driver does */
+	STAGE_ASKED,             /* the driver may have been asked: args tell */
+	STAGE_PERFORMED,         /* it was, and `result` tells how */
+	STAGE_SETTLED,           /* the core knows it, and has said `verdict` */
+	STAGE_ANSWERED           /* `answer` is to be sent */
+};
+
+struct stage {
+	uint32_t at;
+	int result;              /* what the driver's ioctl returned */
+	int verdict;             /* what the core made of it */
+	bool forward;            /* the tenant performs it */
+	bool undone;             /* as the verdict was */
+};
+
+/* one per worker, in the state */
 struct flight {
+	struct seccomp_notif notif; /* id 0: no call is in hand */
+	struct stage stage;
+	struct answer answer;
 	struct container *c;
 	struct process *process;
 	int tid;
 	bool thread_table;
+	struct listener *listener_of;
 	int listener;
 	uint64_t id;             /* the notification's */
 	int fd;                  /* duplicate of the tenant's file */
@@ -37,11 +67,16 @@ struct flight {
 	bool wrapped;            /* came by IOCTL_XFER_CMD: must not go on */
 	struct cgpu_call call;
 	int named;               /* duplicate of the file that req.fd names, or -1 */
+	int dmabuf;              /* ours of one that was exported, or -1; */
+	int handed;              /* and the tenant's, or -1 */
 	uint32_t file[FLIGHT_FILES]; /* files that it keeps, of which it may be the last to know */
 	uint32_t file_count;
 	uint8_t rights[RIGHTS_BYTES];
 	uint8_t args[CGPU_ARGS_MAX];
 
+	/* what stood where the driver is given something else: see perform() */
+	uint64_t rights_at;
+	uint64_t capability;
 	/* the parameters, as they came and as the driver leaves them */
 	uint64_t params_at;      /* in the tenant, 0: none */
 	uint32_t params_bytes;
@@ -61,11 +96,6 @@ struct flight {
 	uint8_t lists_before[LISTS_BYTES];
 };
 
-struct answer {
-	bool forward;            /* the tenant's own call goes on */
-	int error;               /* else: 0, or -errno */
-};
-
 static const struct answer CONTINUE = { true, 0 };
 
 static inline struct answer fail(int error)
@@ -80,6 +110,11 @@ int keep_process(struct flight *f);
 /* file_of(); the file is not forgotten while the call is in hand. */
 uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
 		   struct cgpu_call *exported_by);
+
+/* ioctl.c: what an agent that has ended had begun, from STAGE_DECIDED on. */
+struct answer on_ioctl_again(struct flight *f);
+/* The core is as it was before that; the call is judged anew. */
+void take_back(struct flight *f);
 
 /* ioctl.c, mmap.c: the data are the notification's. */
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);
@@ -99,8 +134,12 @@ bool refuses(const struct flight *f);
  * could not be read. Return: 0, -EFAULT, -EINVAL, -ENOMEM.
  */
 int perform_read(struct flight *f);
-/* Return: what the driver's ioctl returned, or -EFAULT. */
+/* Asks the driver. Return: what its ioctl returned, or -EFAULT. */
 int perform(struct flight *f);
+/* In an agent that goes on: did the driver answer? Then *f is as after perform(). */
+bool was_performed(struct flight *f);
+/* A dma-buf that the driver made in our table and that the tenant may not have yet, or -1. */
+int exported_here(const struct flight *f);
 /* What the driver and the core left, to the tenant. Return: 0, -EFAULT. */
 int deliver(struct flight *f);
 void undo(struct flight *f);

@@ -3,19 +3,10 @@
  * A container's channels are taken off the card and put back, through the agent's
  * own client. governor.c says when.
  *
- * The watchdog is a process that shares the control file, and so the client, and
- * a page with all that is shut. When the agent is gone, however that came, it
- * opens them and exits.
+ * All that is shut is listed in the state: the watchdog, or an agent after this one, opens it.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include "door.h"
 
@@ -26,14 +17,12 @@ enum {
 	ROUND_NS = 200000000
 };
 
-/* shared with the watchdog */
 struct shut {
 	_Atomic uint32_t count;
 	struct cgpu_handle channel[SHUT_MAX];
-};
+} __attribute__((aligned(4096)));
 
-static struct shut *shut; /* by minor */
-static int watchdog_pipe = -1;
+static struct shut shut[CGPU_MAX_CARDS];
 /*
  * Held from when channels are marked until the driver has been told, or a gate that is
  * opened and one that is shut could pass each other. Taken before door.lock.
@@ -67,30 +56,38 @@ static uint32_t gate(uint32_t minor, bool disable, const struct cgpu_handle *cha
 	return status;
 }
 
-static void watch_over(int fd)
+void gates_open_all(void)
 {
 	uint32_t minor, i, count;
-	char byte;
 
-	setsid();
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
-	prctl(PR_SET_NAME, "cgpud-watchdog");
-	while (read(fd, &byte, 1) < 0 && errno == EINTR)
-		;
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		count = atomic_load(&shut[minor].count);
 		/* one at a time: a channel that is gone must not spoil the others' call */
 		if (count && gate(minor, false, shut[minor].channel, count))
 			for (i = 0; i < count; i++)
 				gate(minor, false, &shut[minor].channel[i], 1);
+		atomic_store(&shut[minor].count, 0);
 	}
-	_exit(0);
+}
+
+void gates_adopt(struct container *c)
+{
+	struct cgpu_objects *objects = &c->tenant.objects;
+	uint32_t i;
+
+	/* whoever was shut is open: gates_open_all() */
+	for (i = objects->first_runnable; i; i = cgpu_object_at(objects, i)->next_runnable)
+		cgpu_object_at(objects, i)->flags &= ~(uint32_t)(CGPU_OBJECT_SHUT |
+								 CGPU_OBJECT_REFUSED);
+}
+
+struct state_segment gates_segment(void)
+{
+	return (struct state_segment){ shut, sizeof(shut) };
 }
 
 /* The governor must not wait for a tenant's thread that waits for a processor. */
-static void init_locks(void)
+__attribute__((constructor)) static void init_locks(void)
 {
 	pthread_mutexattr_t inherit;
 	uint32_t minor;
@@ -100,32 +97,6 @@ static void init_locks(void)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		pthread_mutex_init(&gate_lock[minor], &inherit);
 	pthread_mutexattr_destroy(&inherit);
-}
-
-int watchdog_start(void)
-{
-	int ends[2];
-	pid_t pid;
-
-	init_locks();
-
-	shut = mmap(NULL, CGPU_MAX_CARDS * sizeof(*shut), PROT_READ | PROT_WRITE,
-		    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (shut == MAP_FAILED)
-		return -errno;
-	if (pipe2(ends, O_CLOEXEC))
-		return -errno;
-	pid = fork();
-	if (pid < 0)
-		return -errno;
-	if (!pid) {
-		close(ends[1]);
-		watch_over(ends[0]);
-	}
-	close(ends[0]);
-	watchdog_pipe = ends[1];
-	door.gate = true;
-	return 0;
 }
 
 bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
@@ -390,9 +361,4 @@ void shut_scheduled_channels(struct container *c, uint32_t minor, void (*ask)(vo
 	pthread_mutex_unlock(&gate_lock[minor]);
 	if (held)
 		tell_held(c, minor);
-}
-
-void watchdog_release(void)
-{
-	close(watchdog_pipe);
 }

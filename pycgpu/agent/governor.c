@@ -119,6 +119,27 @@ static void *drive(void *data)
 	return NULL;
 }
 
+/*
+ * Makes the schedule anew, of what was promised: an agent before may have been killed amid a
+ * change of it, and its plan is of another time. What was used stays.
+ */
+static void begin(uint32_t minor)
+{
+	struct cgpu_sched *s = &door.sched[minor];
+	struct cgpu_sched_stat stat[CGPU_SCHED_SLOTS];
+	uint64_t used_ns = s->used_ns;
+	int i;
+
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		stat[i] = s->slot[i].stat;
+	cgpu_sched_init(s, now_ns());
+	sync_card(minor);
+	s->used_ns = used_ns;
+	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
+		if (s->slot[i].present)
+			s->slot[i].stat = stat[i];
+}
+
 void governors_start(void)
 {
 	uint32_t minor;
@@ -127,7 +148,7 @@ void governors_start(void)
 		if (!door.host.card[minor].present)
 			continue;
 		switch_log_open(minor);
-		sync_card(minor);
+		begin(minor);
 		demand_start(minor);
 		started[minor] = !pthread_create(&thread[minor], NULL, drive,
 						 (void *)(uintptr_t)minor);
@@ -146,6 +167,4 @@ void governors_stop(void)
 			pthread_join(thread[minor], NULL);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		demand_stop(minor);
-	/* the watchdog opens what is shut */
-	watchdog_release();
 }

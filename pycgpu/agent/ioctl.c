@@ -76,11 +76,13 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 		call.pid = (uint32_t)f->process->pid;
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
+	change_begin(f->c, NULL);
 	if (!cgpu_object_find(&f->c->tenant.objects, hClient, hClient) &&
 	    cgpu_call_pre(&f->c->tenant, &door.host.topology, &call) == CGPU_FORWARD) {
 		cgpu_put32(args, 8, hClient);
 		cgpu_call_post(&f->c->tenant, &door.host.topology, &call, 0);
 	}
+	change_end();
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 }
@@ -160,7 +162,9 @@ static uint32_t answer_handle(struct flight *f)
 	if (exists(f->c, req->hClient, req->hObject))
 		return NV_ERR_INSERT_DUPLICATE_NAME;
 	pthread_mutex_lock(&door.lock);
+	change_begin(f->c, NULL);
 	free_now = cgpu_call_vacate(&f->c->tenant, &f->call, serial);
+	change_end();
 	pthread_mutex_unlock(&door.lock);
 	return free_now ? NV_OK : NV_ERR_INSERT_DUPLICATE_NAME;
 }
@@ -172,17 +176,17 @@ static uint32_t answer_handle(struct flight *f)
  * the caller's to close, once the export is accounted: a file that the tenant closes
  * at once would be forgotten before.
  */
-static int hand_over_dmabuf(struct flight *f, int local)
+static int hand_over_dmabuf(struct flight *f)
 {
-	int remote;
 	struct seccomp_notif_addfd add = {
-		.id = f->id, .srcfd = (uint32_t)local, .newfd_flags = O_CLOEXEC,
+		.id = f->id, .srcfd = (uint32_t)f->dmabuf, .newfd_flags = O_CLOEXEC,
 	};
 
-	f->call.fd_file = keep_file(f, -1, local, CGPU_DEVICE_DMABUF, 0, &f->call);
-	remote = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-	cgpu_put32(f->args, 0, (uint32_t)remote);
-	return remote < 0 ? -EMFILE : 0;
+	f->call.fd_file = keep_file(f, -1, f->dmabuf, CGPU_DEVICE_DMABUF, 0, &f->call);
+	if (f->handed < 0)
+		f->handed = ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	cgpu_put32(f->args, 0, (uint32_t)f->handed);
+	return f->handed < 0 ? -EMFILE : 0;
 }
 
 static bool changes_channels(const struct cgpu_call *call)
@@ -257,29 +261,48 @@ static int pre(struct flight *f)
 
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
+	change_begin(f->c, f);
 	if (takes_host)
 		cgpu_ledger_limit_host(&f->c->tenant.ledger, host_bytes);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
+	if (verdict == CGPU_FORWARD)
+		f->stage.at = STAGE_DECIDED;
+	change_end();
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 	return verdict;
 }
 
 /* `heard`: of the driver's `result`; else the tenant performs it, and it may be refused. */
-static int settle(struct flight *f, bool heard, int result)
+static void settle(struct flight *f, bool heard, int result)
 {
-	int verdict;
+	struct stage settled = { .at = STAGE_SETTLED, .result = result, .forward = !heard };
 
 	pthread_mutex_lock(&door.lock);
 	make_room(f->c);
-	verdict = heard ?
+	change_begin(f->c, f);
+	settled.verdict = heard ?
 		  cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result) :
 		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
+	f->stage = settled;
+	change_end();
 	if (changes_channels(&f->call))
 		refresh(f->c);
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
-	return verdict;
+}
+
+void take_back(struct flight *f)
+{
+	pthread_mutex_lock(&door.lock);
+	make_room(f->c);
+	change_begin(f->c, f);
+	if (f->stage.at == STAGE_DECIDED || f->stage.at == STAGE_ASKED)
+		cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, -EINTR);
+	f->stage.at = STAGE_RECEIVED;
+	change_end();
+	let_go(f->c);
+	pthread_mutex_unlock(&door.lock);
 }
 
 static void shut_new(struct flight *f)
@@ -291,45 +314,16 @@ static void shut_new(struct flight *f)
 			shut_new_channels(f->c, minor);
 }
 
-static int post(struct flight *f, int result)
-{
-	int verdict = settle(f, true, result);
-
-	shut_new(f);
-	return verdict;
-}
-
-struct schedule {
-	struct flight *flight;
-	int err;
-	int verdict;
-};
-
-static void ask_to_schedule(void *data)
-{
-	struct schedule *s = data;
-
-	s->err = perform(s->flight);
-	s->verdict = settle(s->flight, true, s->err);
-}
-
-/* GPFIFO_SCHEDULE opens channels that gates have shut. Return: as post(). */
-static int schedule_channels(struct flight *f, int *err)
-{
-	struct schedule s = { .flight = f };
-
-	shut_scheduled_channels(f->c, f->call.card, ask_to_schedule, &s);
-	*err = s.err;
-	return s.verdict;
-}
-
 /* Return: true: there is another to be freed. */
 static bool undone(struct flight *f)
 {
 	bool more;
 
 	pthread_mutex_lock(&door.lock);
+	change_begin(f->c, f);
 	more = cgpu_call_undone(&f->c->tenant, &f->call);
+	f->stage.undone = !more;
+	change_end();
 	let_go(f->c);
 	pthread_mutex_unlock(&door.lock);
 	return more;
@@ -357,37 +351,113 @@ static bool is_device(const struct cgpu_request *req)
 	return req->op == CGPU_OP_ALLOC && req->hClass == NV01_DEVICE_0;
 }
 
-/* What the tenant performs: nobody here hears what the driver answers. */
+/* What follows of a call that the tenant performs: nobody here hears what the driver answers. */
+static struct answer conclude_forward(struct flight *f)
+{
+	shut_new(f);
+	if (f->stage.verdict == CGPU_KILL) {
+		processes_kill(f->c, "raced its own call");
+		return fail(-EPERM);
+	}
+	if (f->stage.verdict != CGPU_UNDO)
+		return CONTINUE;
+	if (!f->stage.undone)
+		undone(f);
+	return fail(deliver(f));
+}
+
 static struct answer let_go_on(struct flight *f)
 {
-	int verdict;
-
 	/* its flags are the core's; it must run in the process that it is about */
 	if ((f->call.req.op == CGPU_OP_UVM_INITIALIZE || is_device(&f->call.req)) && deliver(f)) {
-		post(f, -EFAULT);
+		take_back(f);
 		return fail(-EFAULT);
 	}
 	if (f->call.req.op == CGPU_OP_UVM_INITIALIZE)
 		managed_told(f->c, f->call.file,
 			     cgpu_get64(f->args, offsetof(struct uvm_initialize, flags)));
-	verdict = settle(f, false, 0);
-	shut_new(f);
-	if (verdict == CGPU_UNDO) {
-		undone(f);
-		return fail(deliver(f));
-	}
-	if (verdict == CGPU_KILL) {
+	settle(f, false, 0);
+	return conclude_forward(f);
+}
+
+/* What follows of a call whose answer the core knows. May be begun again: see on_ioctl_again(). */
+static struct answer conclude(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	int err = f->stage.result, dmabuf = f->dmabuf;
+
+	if (!f->call.schedules)
+		shut_new(f);
+	f->dmabuf = -1;
+	if (dmabuf >= 0)
+		close(dmabuf);
+	if (req->op == CGPU_OP_ALLOC && cgpu_is_channel_class(req->hClass) &&
+	    f->stage.verdict == CGPU_DONE && !err && !cgpu_get32(f->args, req->status_offset))
+		userd_allocated(f->c, f->fd, req->hClient,
+				cgpu_get32(f->args, req->hObject_offset), f->params,
+				req->params_size);
+	if (req->op == CGPU_OP_FREE)
+		userd_release(f->c);
+	door.count.performed++;
+	if (f->call.fd_file)
+		f->c->lazy = true;
+	if (f->stage.verdict == CGPU_UNDO && !f->stage.undone) {
+		/* of an agent before, and the tenant has taken the file from us since */
+		if (f->fd < 0)
+			processes_kill(f->c, "closed what its call was to be undone by");
+		do
+			undo(f);
+		while (undone(f));
+	} else if (f->stage.verdict == CGPU_KILL) {
 		processes_kill(f->c, "raced its own call");
-		return fail(-EPERM);
 	}
-	return CONTINUE;
+	return err ? fail(err) : fail(deliver(f));
+}
+
+static void ask_driver(void *data)
+{
+	struct flight *f = data;
+	struct cgpu_request *req = &f->call.req;
+	int err = f->stage.at < STAGE_ASKED ? perform(f) : f->stage.result;
+
+	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
+	    !cgpu_get32(f->args, req->status_offset)) {
+		if (f->dmabuf < 0)
+			f->dmabuf = (int)cgpu_get32(f->args, 0);
+		err = hand_over_dmabuf(f);
+	}
+	if (!err && f->call.hSubdevice && !cgpu_get32(f->args, req->status_offset))
+		make_interruptible(f);
+	f->stage.result = err;
+	f->stage.at = STAGE_PERFORMED;
+	settle(f, true, err);
+}
+
+/* From where the core has decided, or the driver has answered already. */
+static struct answer carry_out(struct flight *f)
+{
+	/* GPFIFO_SCHEDULE opens channels that gates have shut */
+	if (f->call.schedules)
+		shut_scheduled_channels(f->c, f->call.card, ask_driver, f);
+	else
+		ask_driver(f);
+	return conclude(f);
+}
+
+struct answer on_ioctl_again(struct flight *f)
+{
+	/* what named it was the program's */
+	f->call.unlisted.kind = NULL;
+	if (f->stage.at != STAGE_SETTLED)
+		return carry_out(f);
+	return f->stage.forward ? conclude_forward(f) : conclude(f);
 }
 
 static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
 	uint32_t status = req->status, handle;
-	int verdict, err = 0, dmabuf = -1;
+	int verdict;
 
 	handle = performs(f) ? NV_OK : answer_handle(f);
 	if (handle != NV_OK) {
@@ -417,38 +487,7 @@ static struct answer decide(struct flight *f)
 	}
 	if (f->call.unlisted.kind)
 		tell_unlisted(f, &f->call.unlisted, "unknown");
-	if (!performs(f))
-		return let_go_on(f);
-	if (!f->call.schedules)
-		err = perform(f);
-	if (!err && req->op == CGPU_OP_EXPORT_DMABUF &&
-	    !cgpu_get32(f->args, req->status_offset)) {
-		dmabuf = (int)cgpu_get32(f->args, 0);
-		err = hand_over_dmabuf(f, dmabuf);
-	}
-	if (!err && f->call.hSubdevice && !cgpu_get32(f->args, req->status_offset))
-		make_interruptible(f);
-	verdict = f->call.schedules ? schedule_channels(f, &err) : post(f, err);
-	if (dmabuf >= 0)
-		close(dmabuf);
-	if (req->op == CGPU_OP_ALLOC && cgpu_is_channel_class(req->hClass) &&
-	    verdict == CGPU_DONE && !err && !cgpu_get32(f->args, req->status_offset))
-		userd_allocated(f->c, f->fd, req->hClient,
-				cgpu_get32(f->args, req->hObject_offset), f->params,
-				req->params_size);
-	if (req->op == CGPU_OP_FREE)
-		userd_release(f->c);
-	door.count.performed++;
-	if (f->call.fd_file)
-		f->c->lazy = true;
-	if (verdict == CGPU_UNDO) {
-		do
-			undo(f);
-		while (undone(f));
-	} else if (verdict == CGPU_KILL) {
-		processes_kill(f->c, "raced its own call");
-	}
-	return err ? fail(err) : fail(deliver(f));
+	return performs(f) ? carry_out(f) : let_go_on(f);
 }
 
 /* What can neither be performed nor go on. */

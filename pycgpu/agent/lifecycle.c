@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -44,10 +43,10 @@ static void container_free(struct container *c)
 	userd_end(c);
 	clients_end(c);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
-		free(cgpu_tenant_storage(&c->tenant, table));
+		arena_free(cgpu_tenant_storage(&c->tenant, table));
 	if (c->watched_pidfd >= 0)
 		close(c->watched_pidfd);
-	free(c);
+	arena_free(c);
 }
 
 static void end_container(struct container *c);
@@ -59,28 +58,45 @@ void keeper_call(struct container *c)
 	pthread_cond_signal(&c->keeper);
 }
 
-static int create_container(struct cgpu_create *create)
+static void init_locks(struct container *c)
 {
-	struct container *c = calloc(1, sizeof(*c));
-	pthread_t keeper;
-	uint64_t seed;
-	int err = 0;
-
-	if (!c)
-		return -ENOMEM;
-	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) {
-		free(c);
-		return -EIO;
-	}
-	strcpy(c->id, create->id);
-	c->watched_pidfd = c->epoll = -1;
-	c->created_ns = now_ns();
 	pthread_mutex_init(&c->sweep_lock, NULL);
 	pthread_mutex_init(&c->look_lock, NULL);
 	pthread_mutex_init(&c->files_lock, NULL);
 	pthread_mutex_init(&c->process_lock, NULL);
 	pthread_cond_init(&c->slices, NULL);
 	cond_init(&c->keeper);
+}
+
+/* Starts the container's threads. Return: -errno. */
+static int start_threads(struct container *c)
+{
+	pthread_t keeper;
+	int err = slices_start(c);
+
+	if (!err)
+		err = -pthread_create(&keeper, NULL, keep, c);
+	if (!err)
+		pthread_detach(keeper);
+	return err;
+}
+
+static int create_container(struct cgpu_create *create)
+{
+	struct container *c = arena_alloc(sizeof(*c));
+	uint64_t seed;
+	int err = 0;
+
+	if (!c)
+		return -ENOMEM;
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) {
+		arena_free(c);
+		return -EIO;
+	}
+	strcpy(c->id, create->id);
+	c->watched_pidfd = c->epoll = -1;
+	c->created_ns = now_ns();
+	init_locks(c);
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
@@ -111,7 +127,7 @@ static int create_container(struct cgpu_create *create)
 		return err;
 	}
 	event("create id=%s", create->id);
-	if (slices_start(c) || pthread_create(&keeper, NULL, keep, c)) {
+	if (start_threads(c)) {
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
 		while (c->workers)
@@ -120,7 +136,6 @@ static int create_container(struct cgpu_create *create)
 		end_container(c);
 		return -EAGAIN;
 	}
-	pthread_detach(keeper);
 	return 0;
 }
 
@@ -283,6 +298,7 @@ static void *keep(void *data)
 	struct container *c = data;
 
 	prctl(PR_SET_NAME, "cgpud-keeper");
+	userd_borrow_again(c);
 	while (door.running) {
 		if (!look_at(c)) {
 			end_container(c);
@@ -326,6 +342,70 @@ static void look_over(struct container *c)
 	pthread_mutex_unlock(&door.lock);
 }
 
+/* ------------------------------------------- containers of an agent before */
+
+static void adopt(struct container *c)
+{
+	uint32_t table;
+
+	arena_keep(c);
+	for (table = 0; table < CGPU_TABLE_COUNT; table++)
+		arena_keep(cgpu_tenant_storage(&c->tenant, table));
+	arena_keep(c->clients);
+	arena_keep(c->userds);
+	init_locks(c);
+	c->workers = 0;
+	c->looking_ns = c->withdrawing_ns = c->asking_ns = 0;
+	c->asked_ns = c->answered_ns = 0;
+	c->wanted = c->dirty = true;
+	c->exceeded = false;
+	c->strangers = 0;
+	memset(c->slice_us, 0, sizeof(c->slice_us));
+	memset(c->open, 0, sizeof(c->open));
+	memset(c->groups, 0, sizeof(c->groups));
+	memset(c->channels, 0, sizeof(c->channels));
+	processes_adopt(c);
+	files_adopt(c);
+	userd_adopt(c);
+	gates_adopt(c);
+	listeners_adopt(c);
+}
+
+void containers_adopt(void)
+{
+	int i;
+
+	for (i = 0; i < CONTAINERS_MAX; i++)
+		if (door.container[i])
+			adopt(door.container[i]);
+	arena_sweep();
+}
+
+void containers_resume(void)
+{
+	int i;
+
+	for (i = 0; i < CONTAINERS_MAX; i++) {
+		struct container *c = door.container[i];
+		bool condemned;
+
+		if (!c)
+			continue;
+		pthread_mutex_lock(&door.lock);
+		refresh(c);
+		condemned = c->condemned;
+		c->condemned = false;
+		/* without threads there is nobody to answer its calls, and nothing to end it */
+		if (listeners_resume(c))
+			condemned = true;
+		pthread_mutex_unlock(&door.lock);
+		if (start_threads(c))
+			condemned = true;
+		if (condemned)
+			processes_kill(c, "was being ended");
+	}
+}
+
 static void *housekeep(void *unused)
 {
 	struct timespec pause = { 0, LOOK_NS };
@@ -335,6 +415,7 @@ static void *housekeep(void *unused)
 	while (door.running) {
 		int i;
 
+		watchdog_check();
 		for (i = 0; i < CONTAINERS_MAX; i++) {
 			struct container *c;
 

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -18,6 +17,7 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 
+#include "agent.h"
 #include "flight.h"
 
 #ifdef __x86_64__
@@ -30,14 +30,16 @@
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
 #endif
 
-/* one per filter of the container's; every worker of it holds it */
+/* one per filter of the container's, in the state; every worker of it holds it */
 struct listener {
+	struct listener *next;     /* under door.lock, */
 	struct container *c;
 	int fd;
-	uint32_t workers;          /* under door.lock */
+	uint32_t workers;          /* and this; each has a flight */
 	uint32_t waiting;          /* those of them that have no call in hand */
 	bool gone;                 /* its last process is; under receiving */
 	pthread_mutex_t receiving; /* held by the worker that waits for a notification */
+	struct flight *flight[WORKERS];
 };
 
 bool is_valid(const struct flight *f)
@@ -69,8 +71,24 @@ uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_
 	return number;
 }
 
-static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
+/* What a call kept is free. */
+static void let_go_of(struct flight *f)
 {
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->named >= 0)
+		close(f->named);
+	f->fd = f->named = -1;
+	while (f->file_count)
+		file_put(f->c, f->file[--f->file_count]);
+	if (f->process)
+		process_put(f->c, f->process);
+	f->process = NULL;
+}
+
+static struct answer judge(struct flight *f)
+{
+	const struct seccomp_notif *n = &f->notif;
 	struct answer answer;
 
 	/* an OCI profile may let other instruction sets in, which number arguments otherwise */
@@ -78,7 +96,7 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 		return fail(-EPERM);
 	f->tid = (int)n->pid;
 	f->id = n->id;
-	f->fd = f->named = -1;
+	f->fd = f->named = f->dmabuf = f->handed = -1;
 	f->file_count = 0;
 	f->wrapped = false;
 	memset(&f->call, 0, sizeof(f->call));
@@ -87,13 +105,23 @@ static struct answer on_call(struct flight *f, const struct seccomp_notif *n)
 	if (!f->process)
 		return fail(-ESRCH);
 	answer = n->data.nr == SYS_mmap ? on_mmap(f, &n->data) : on_ioctl(f, &n->data);
-	if (f->fd >= 0)
-		close(f->fd);
-	if (f->named >= 0)
-		close(f->named);
-	while (f->file_count)
-		file_put(f->c, f->file[--f->file_count]);
-	process_put(f->c, f->process);
+	let_go_of(f);
+	return answer;
+}
+
+/* What an agent that has ended had in hand. */
+static struct answer judge_again(struct flight *f)
+{
+	struct answer answer;
+
+	if (f->stage.at < STAGE_PERFORMED && !was_performed(f)) {
+		take_back(f);
+		let_go_of(f);
+		return judge(f);
+	}
+	f->fd = file_duplicate(f->c, f->call.file);
+	answer = on_ioctl_again(f);
+	let_go_of(f);
 	return answer;
 }
 
@@ -150,40 +178,52 @@ void worker_left(struct container *c)
 	}
 }
 
-/* Context: door.lock. */
-static void leave(struct listener *l)
-{
-	struct container *c = l->c;
-
-	if (!--l->workers) {
-		/* who lives is not left to itself because its container ends */
-		if (l->gone)
-			close(l->fd);
-		else
-			cgpu_agent_refuse(c->id, l->fd);
-		pthread_mutex_destroy(&l->receiving);
-		free(l);
-		c->listeners--;
-	}
-	if (!c->listeners && !c->ending)
-		unlist(c);
-	worker_left(c);
-}
-
 static void *work(void *data);
 
-/* Context: door.lock. Return: 0, -EAGAIN. */
-static int start_worker(struct listener *l)
+/* A thread for a call that is in hand, or for the next. Context: door.lock. Return: 0, -EAGAIN. */
+static int start_worker(struct listener *l, struct flight *f)
 {
 	pthread_t worker;
 
-	if (pthread_create(&worker, NULL, work, l))
+	if (pthread_create(&worker, NULL, work, f))
 		return -EAGAIN;
 	pthread_detach(worker);
 	l->workers++;
 	l->c->workers++;
 	__atomic_add_fetch(&l->waiting, 1, __ATOMIC_RELAXED);
 	return 0;
+}
+
+/* Context: door.lock. Return: NULL: it has as many as it may, or there is no memory. */
+static struct flight *make_flight(struct listener *l)
+{
+	struct flight *f;
+	int i;
+
+	for (i = 0; i < WORKERS && l->flight[i]; i++)
+		;
+	f = i < WORKERS ? arena_alloc(sizeof(*f)) : NULL;
+	if (!f)
+		return NULL;
+	f->c = l->c;
+	f->listener_of = l;
+	f->listener = l->fd;
+	f->fd = f->named = f->dmabuf = -1;
+	l->flight[i] = f;
+	return f;
+}
+
+static void free_flight(struct flight *f)
+{
+	struct listener *l = f->listener_of;
+	int i;
+
+	for (i = 0; i < WORKERS; i++)
+		if (l->flight[i] == f)
+			l->flight[i] = NULL;
+	arena_free(f->params);
+	arena_free(f->before);
+	arena_free(f);
 }
 
 /*
@@ -193,60 +233,96 @@ static int start_worker(struct listener *l)
 static void recruit(struct listener *l)
 {
 	struct container *c = l->c;
+	struct flight *f = NULL;
 
 	pthread_mutex_lock(&door.lock);
 	if (!l->waiting && l->workers < WORKERS && c->workers - c->listeners < SPARE_WORKERS)
-		start_worker(l);
+		f = make_flight(l);
+	if (f && start_worker(l, f))
+		free_flight(f);
+	pthread_mutex_unlock(&door.lock);
+}
+
+/* Context: door.lock. */
+static void leave(struct flight *f)
+{
+	struct listener *l = f->listener_of, **at;
+	struct container *c = l->c;
+	bool gone = l->gone;
+	int fd = l->fd;
+
+	free_flight(f);
+	if (!--l->workers) {
+		for (at = &c->listener; *at != l; at = &(*at)->next)
+			;
+		*at = l->next;
+		c->listeners--;
+		pthread_mutex_destroy(&l->receiving);
+		/* who lives is not left to itself because its container ends */
+		if (!gone)
+			cgpu_agent_refuse(c->id, fd);
+		arena_free(l);
+		/* a number that the state has is never another's */
+		if (gone)
+			close(fd);
+	}
+	if (!c->listeners && !c->ending)
+		unlist(c);
+	worker_left(c);
+}
+
+/* Answers the call in hand, which an agent before this one may have begun. */
+static void answer(struct flight *f)
+{
+	struct container *c = f->c;
+	struct seccomp_notif_resp response = { .id = f->notif.id };
+	struct listener *l = f->listener_of;
+	uint64_t start = now_ns();
+
+	if (!__atomic_sub_fetch(&l->waiting, 1, __ATOMIC_RELAXED))
+		recruit(l);
+	if (f->stage.at != STAGE_ANSWERED)
+		f->answer = f->stage.at == STAGE_RECEIVED ? judge(f) : judge_again(f);
+	f->stage.at = STAGE_ANSWERED;
+	if (f->answer.forward)
+		response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	else
+		response.error = f->answer.error;
+	c->called_ns = now_ns();
+	if (f->answer.forward && f->call.req.op == CGPU_OP_ALLOC)
+		c->carried_ns = c->called_ns;
+	/* ENOENT: the caller was killed meanwhile, or it was answered before an agent ended */
+	ioctl(f->listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+	f->notif.id = 0;
+	__atomic_add_fetch(&l->waiting, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&door.lock);
+	door.count.calls++;
+	door.count.continued += f->answer.forward;
+	door.count.busy_ns += now_ns() - start;
 	pthread_mutex_unlock(&door.lock);
 }
 
 static void *work(void *data)
 {
-	struct listener *l = data;
-	struct container *c = l->c;
-	struct flight *f = calloc(1, sizeof(*f));
-	struct seccomp_notif n;
-	int got;
+	struct flight *f = data;
+	struct listener *l = f->listener_of;
+	int got = 0;
 
 	prctl(PR_SET_NAME, "cgpud-listener");
 	drop_rights();
-	while (f && door.running && (got = receive(l, &n)) >= 0) {
-		struct seccomp_notif_resp response = { 0 };
-		struct answer answer;
-		uint64_t start;
-
-		if (!got)
+	while (door.running && got >= 0) {
+		if (f->notif.id) {
+			answer(f);
 			continue;
-		start = now_ns();
-		if (!__atomic_sub_fetch(&l->waiting, 1, __ATOMIC_RELAXED))
-			recruit(l);
-		f->c = c;
-		f->listener = l->fd;
-		answer = on_call(f, &n);
-		response.id = n.id;
-		if (answer.forward)
-			response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-		else
-			response.error = answer.error;
-		c->called_ns = now_ns();
-		if (answer.forward && f->call.req.op == CGPU_OP_ALLOC)
-			c->carried_ns = c->called_ns;
-		/* ENOENT: the caller was killed meanwhile */
-		ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, &response);
-		__atomic_add_fetch(&l->waiting, 1, __ATOMIC_RELAXED);
-		pthread_mutex_lock(&door.lock);
-		door.count.calls++;
-		door.count.continued += answer.forward;
-		door.count.busy_ns += now_ns() - start;
-		pthread_mutex_unlock(&door.lock);
+		}
+		memset(&f->stage, 0, sizeof(f->stage));
+		got = receive(l, &f->notif);
 	}
-	if (f) {
-		free(f->params);
-		free(f->before);
-	}
-	free(f);
+	/* the next agent goes on with it */
+	if (!door.running)
+		return NULL;
 	pthread_mutex_lock(&door.lock);
-	leave(l);
+	leave(f);
 	pthread_mutex_unlock(&door.lock);
 	return NULL;
 }
@@ -254,7 +330,8 @@ static void *work(void *data)
 int listener_start(struct container *c, int fd)
 {
 	uint64_t flags = 1; /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
-	struct listener *l = calloc(1, sizeof(*l));
+	struct listener *l = arena_alloc(sizeof(*l));
+	struct flight *f;
 
 	if (!l)
 		return -ENOMEM;
@@ -262,12 +339,115 @@ int listener_start(struct container *c, int fd)
 	l->fd = fd;
 	pthread_mutex_init(&l->receiving, NULL);
 	ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags);
-	if (start_worker(l)) {
+	f = make_flight(l);
+	if (!f || start_worker(l, f)) {
+		if (f)
+			free_flight(f);
 		pthread_mutex_destroy(&l->receiving);
-		free(l);
+		arena_free(l);
 		return -EAGAIN;
 	}
+	l->next = c->listener;
+	c->listener = l;
 	c->listeners++;
 	c->attached = true;
 	return 0;
+}
+
+/* ------------------------------------------------- after an agent before */
+
+static void flight_adopt(struct container *c, struct flight *f)
+{
+	uint32_t i;
+
+	arena_keep(f);
+	arena_keep(f->params);
+	arena_keep(f->before);
+	f->fd = f->named = -1;
+	if (!f->notif.id || f->stage.at == STAGE_RECEIVED || f->stage.at == STAGE_ANSWERED) {
+		f->file_count = 0;
+		f->process = NULL;
+		return;
+	}
+	for (i = 0; i < f->file_count; i++)
+		c->file[f->file[i]].users++;
+	f->process->users++;
+}
+
+void listeners_adopt(struct container *c)
+{
+	struct listener *l;
+	int i;
+
+	c->listeners = 0;
+	for (l = c->listener; l; l = l->next) {
+		arena_keep(l);
+		pthread_mutex_init(&l->receiving, NULL);
+		l->workers = l->waiting = 0;
+		l->gone = false;
+		c->listeners++;
+		for (i = 0; i < WORKERS; i++)
+			if (l->flight[i])
+				flight_adopt(c, l->flight[i]);
+	}
+	c->attached |= c->listeners;
+}
+
+int listeners_resume(struct container *c)
+{
+	struct listener *l;
+	int err = 0, i;
+
+	for (l = c->listener; l; l = l->next) {
+		for (i = 0; i < WORKERS; i++)
+			if (l->flight[i] && start_worker(l, l->flight[i]))
+				err = -EAGAIN;
+		if (!l->workers && (!make_flight(l) || start_worker(l, l->flight[0])))
+			err = -EAGAIN;
+	}
+	return err;
+}
+
+void listeners_each(const struct container *c, void (*tell)(int fd))
+{
+	const struct listener *l;
+
+	for (l = c->listener; l; l = l->next)
+		tell(l->fd);
+}
+
+static void refuse(const struct flight *f)
+{
+	struct seccomp_notif_resp response = { .id = f->notif.id, .error = -EPERM };
+
+	if (f->notif.id)
+		ioctl(f->listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+}
+
+void listeners_refuse(const struct container *c)
+{
+	const struct listener *l;
+	int i;
+
+	for (l = c->listener; l; l = l->next)
+		for (i = 0; i < WORKERS; i++)
+			if (l->flight[i])
+				refuse(l->flight[i]);
+}
+
+void listeners_each_descriptor(const struct container *c, void (*tell)(int fd))
+{
+	const struct listener *l;
+	int i;
+
+	listeners_each(c, tell);
+	for (l = c->listener; l; l = l->next)
+		for (i = 0; i < WORKERS; i++)
+			if (l->flight[i] && l->flight[i]->notif.id)
+				tell(exported_here(l->flight[i]));
+}
+
+uint64_t listeners_fold(uint64_t digest)
+{
+	return state_fold(digest, sizeof(struct listener));
 }

@@ -11,16 +11,14 @@
 /* for the processes and files of all containers; what fs.nr_open allows, and what it always does */
 static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };
 
-struct door door = {
-	.life = PTHREAD_RWLOCK_INITIALIZER,
-};
+struct door door;
 
 /*
  * The threads that move gates have real-time priority, and all others take this lock, too: a
  * tenant's call would hold it as long as it waits for a processor, of which tenants have as
  * many busy as they like.
  */
-__attribute__((constructor)) static void init_lock(void)
+__attribute__((constructor)) void door_init_locks(void)
 {
 	pthread_mutexattr_t inherit;
 
@@ -28,6 +26,9 @@ __attribute__((constructor)) static void init_lock(void)
 	pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
 	pthread_mutex_init(&door.lock, &inherit);
 	pthread_mutexattr_destroy(&inherit);
+	cond_init(&door.changed);
+	cond_init(&door.leaves);
+	pthread_rwlock_init(&door.life, NULL);
 }
 
 uint64_t now_ns(void)
@@ -76,7 +77,7 @@ int cgpu_agent_counters(char *buf, int size)
 			"gate_calls %llu\ngate_ns %llu\ngate_max_ns %llu\ngate_errors %llu\n"
 			"slice_calls %llu\nslice_errors %llu\nsweeps %llu\n"
 			"looks %llu\nlook_ns %llu\nlook_reads %llu\nwakes %llu\n"
-			"userd_maps %llu\nuserd_errors %llu\n",
+			"userd_maps %llu\nuserd_errors %llu\nadopted %llu\n",
 			(unsigned long long)door.count.calls,
 			(unsigned long long)door.count.performed,
 			(unsigned long long)door.count.continued,
@@ -94,7 +95,8 @@ int cgpu_agent_counters(char *buf, int size)
 			(unsigned long long)door.count.look_reads,
 			(unsigned long long)door.count.wakes,
 			(unsigned long long)door.count.userd_maps,
-			(unsigned long long)door.count.userd_errors);
+			(unsigned long long)door.count.userd_errors,
+			(unsigned long long)door.count.adopted);
 	pthread_mutex_unlock(&door.lock);
 	return used;
 }
@@ -102,7 +104,6 @@ int cgpu_agent_counters(char *buf, int size)
 int cgpu_agent_start(int force_branch, char *message)
 {
 	struct rlimit files;
-	uint32_t minor;
 	int err, i;
 
 	message[0] = 0;
@@ -121,21 +122,24 @@ int cgpu_agent_start(int force_branch, char *message)
 	}
 	door.tfd_base = (int)(files.rlim_cur / 2);
 	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
-	cond_init(&door.changed);
-	cond_init(&door.leaves);
 	err = rm_open(force_branch, message);
 	if (err)
 		return err;
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		cgpu_sched_init(&door.sched[minor], now_ns());
-	err = watchdog_start();
+	err = takeover(message);
+	if (!err) {
+		err = watchdog_start();
+		if (err)
+			snprintf(message, 256, "the watchdog does not start: %s", strerror(-err));
+	}
 	if (err) {
-		snprintf(message, 256, "the watchdog does not start: %s", strerror(-err));
 		rm_close();
 		return err;
 	}
+	takeover_done();
 	door.running = true;
 	governors_start();
+	containers_resume();
+	refused_resume();
 	lifecycle_start();
 	receivers_start();
 	return 0;
@@ -149,5 +153,5 @@ void cgpu_agent_stop(void)
 	receivers_stop();
 	lifecycle_stop();
 	governors_stop();
-	rm_close();
+	/* the watchdog has what is open, and opens gates by it */
 }

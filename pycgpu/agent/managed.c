@@ -127,16 +127,18 @@ static int open_of(int id, const char *what)
 void managed_unbind(struct container *c, uint32_t number)
 {
 	struct file *file = &c->file[number];
+	int maps = file->maps, mem = file->mem;
 
 	if (!file->owner)
 		return;
-	close(file->maps);
-	close(file->mem);
-	file->maps = file->mem = -1;
 	file->owner = NULL;
+	file->maps = file->mem = -1;
 	file->blind_ns = 0;
 	file->space++;
 	c->spaces--;
+	/* a number that the state has is never another's */
+	close(maps);
+	close(mem);
 }
 
 /* A duplicate of the file's `mem`, or -1; *space is what it is bound to. */
@@ -432,7 +434,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 {
 	struct spans known = { 0 }, managed = { 0 }, diff = { 0 };
 	uint32_t cards = cards_of(c, number), i;
-	bool fits = true;
+	bool fits = true, more;
 	uint64_t since_ns;
 
 	list(c, number, look, &managed);
@@ -442,10 +444,13 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	make_room(c);
 	/* without memory nothing is taken for gone, nor for new */
 	for (i = 0; i < diff.count && !mapped->lost; i++) {
-		while (cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
-					  diff.at[i].end - diff.at[i].base))
+		do {
+			change_begin(c, NULL);
+			more = cgpu_tenant_munmap(&c->tenant, number, diff.at[i].base,
+						  diff.at[i].end - diff.at[i].base);
+			change_end();
 			let_others(&since_ns);
-		let_others(&since_ns);
+		} while (more);
 	}
 	pthread_mutex_unlock(&door.lock);
 	/*
@@ -461,9 +466,11 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	pthread_mutex_lock(&door.lock);
 	since_ns = now_ns();
 	for (i = 0; i < diff.count; i++) {
+		change_begin(c, NULL);
 		if (cgpu_tenant_mmap(&c->tenant, number, diff.at[i].base,
 				     diff.at[i].end - diff.at[i].base))
 			fits = false;
+		change_end();
 		let_others(&since_ns);
 		make_room(c);
 	}

@@ -39,8 +39,13 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		managed_mapped(f->c, number, base);
 		pthread_mutex_lock(&door.lock);
 		make_room(f->c);
+		f->answer = CONTINUE;
+		change_begin(f->c, f);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, base, length);
 		shortage = f->c->tenant.ledger.shortage;
+		if (!err)
+			f->stage.at = STAGE_ANSWERED;
+		change_end();
 		pthread_mutex_unlock(&door.lock);
 		if (!err)
 			return CONTINUE;

@@ -122,6 +122,7 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 
 int cgpu_agent_store(int node, int minor, const char *id, const char *text, int length)
 {
+	struct container *c;
 	struct cgpu_view view;
 	int err;
 
@@ -130,7 +131,13 @@ int cgpu_agent_store(int node, int minor, const char *id, const char *text, int 
 	err = lock_view(node, minor, id, &view);
 	if (err)
 		return err;
+	c = id[0] ? find_container(id) : NULL;
+	change_begin(c, NULL);
+	change_keep(&door.host, sizeof(door.host));
+	if (c)
+		change_keep(c->grant, sizeof(c->grant));
 	err = cgpu_node_store(&view, (uint32_t)node, text, (size_t)length);
+	change_end();
 	if (!err && minor >= 0)
 		sync_card((uint32_t)minor);
 	if (!err)

@@ -30,6 +30,9 @@ enum {
 	PID_INFO_MAX = 200
 };
 
+/* No status of the driver's. */
+#define NOT_ANSWERED 0xc9b0aa55u
+
 bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
 {
 	struct iovec local = { to, size }, remote = { (void *)(uintptr_t)from, size };
@@ -149,10 +152,14 @@ static bool make_params(struct flight *f, uint32_t bytes)
 	uint32_t capacity = bytes < CLASS_BYTES ? CLASS_BYTES : bytes;
 
 	if (capacity > f->params_capacity) {
-		free(f->params);
-		free(f->before);
-		f->params = malloc(capacity);
-		f->before = malloc(capacity);
+		uint8_t *params = f->params, *before = f->before;
+
+		f->params_capacity = 0;
+		f->params = f->before = NULL;
+		arena_free(params);
+		arena_free(before);
+		f->params = arena_alloc(capacity);
+		f->before = arena_alloc(capacity);
 		f->params_capacity = f->params && f->before ? capacity : 0;
 	}
 	if (capacity > f->params_capacity)
@@ -315,29 +322,23 @@ static void hide_others(struct flight *f)
 	}
 }
 
-int perform(struct flight *f)
+/* Where the argument points to rights that a handle is given, 0: nowhere. */
+static uint32_t rights_place(const struct flight *f)
 {
-	struct cgpu_request *req = &f->call.req;
-	uint64_t rights = 0, capability = 0;
-	uint8_t *descriptor = descriptor_of(f);
-	bool shows_sizes = req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO;
-	uint32_t rights_place = req->args_size == sizeof(struct nvos64) ? escape_of(f)->rights : 0;
-	uint8_t *cap = capability_of(f);
-	int err;
-	uint32_t i;
+	return f->call.req.args_size == sizeof(struct nvos64) ? escape_of(f)->rights : 0;
+}
 
-	if (shows_sizes) {
-		if (!req->list_size || f->list_count != 1 || req->list_size > f->list[0].bytes)
-			return -EINVAL;
-		f->call.list = f->lists;
-	}
-	if (rights_place) {
-		rights = cgpu_get64(f->args, rights_place - 1);
-		if (rights && !copy_in(f, rights, f->rights, RIGHTS_BYTES))
-			return -EFAULT;
-		if (rights)
-			cgpu_put64(f->args, rights_place - 1, (uintptr_t)f->rights);
-	}
+/* Puts ours in the place of the tenant's pointers and descriptors. Return: -EFAULT. */
+static int point_here(struct flight *f)
+{
+	uint32_t status_at = f->call.req.status_offset, i;
+	uint8_t *descriptor = descriptor_of(f), *cap = capability_of(f);
+
+	f->rights_at = rights_place(f) ? cgpu_get64(f->args, rights_place(f) - 1) : 0;
+	if (f->rights_at && !copy_in(f, f->rights_at, f->rights, RIGHTS_BYTES))
+		return -EFAULT;
+	if (f->rights_at)
+		cgpu_put64(f->args, rights_place(f) - 1, (uintptr_t)f->rights);
 	if (f->params_at)
 		cgpu_put64(f->args, escape_of(f)->params - 1u, (uintptr_t)f->params);
 	for (i = 0; i < f->list_count; i++)
@@ -346,30 +347,97 @@ int perform(struct flight *f)
 	/* its number means nothing here, and must not mean one of ours */
 	if (descriptor)
 		cgpu_put32(descriptor, 0, (uint32_t)f->named);
-	if (cap) {
-		capability = cgpu_get64(cap, 0);
+	f->capability = cap ? cgpu_get64(cap, 0) : 0;
+	if (cap)
 		cgpu_put64(cap, 0, UINT64_MAX);
-	}
+	if (status_at != CGPU_NO_OFFSET)
+		cgpu_put32(f->args, status_at, NOT_ANSWERED);
+	return 0;
+}
 
-	err = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
+static void point_back(struct flight *f)
+{
+	uint8_t *descriptor = descriptor_of(f), *cap = capability_of(f);
+	uint32_t i;
 
 	if (cap)
-		cgpu_put64(cap, 0, capability);
+		cgpu_put64(cap, 0, f->capability);
 	if (descriptor)
-		cgpu_put32(descriptor, 0, (uint32_t)req->fd);
+		cgpu_put32(descriptor, 0, (uint32_t)f->call.req.fd);
 	for (i = 0; i < f->list_count; i++)
 		cgpu_put64(f->params, f->list[i].pointer, f->list[i].at);
-	if (rights_place)
-		cgpu_put64(f->args, rights_place - 1, rights);
+	if (rights_place(f))
+		cgpu_put64(f->args, rights_place(f) - 1, f->rights_at);
 	if (f->params_at)
 		cgpu_put64(f->args, escape_of(f)->params - 1u, f->params_at);
-	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
+}
+
+static bool is_answered(const struct flight *f)
+{
+	uint32_t status_at = f->call.req.status_offset;
+
+	return status_at != CGPU_NO_OFFSET && cgpu_get32(f->args, status_at) != NOT_ANSWERED;
+}
+
+/* The driver's answer, as the tenant may see it. */
+static void make_presentable(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+
+	point_back(f);
+	if (f->stage.result || req->op != CGPU_OP_CONTROL)
+		return;
+	if (req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
 	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
 		filter_pids(f);
-	if (!err && req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_GPU_GET_PID_INFO &&
-	    f->params_at)
+	if (req->cmd == NV2080_CTRL_CMD_GPU_GET_PID_INFO && f->params_at)
 		hide_others(f);
-	return err;
+}
+
+int perform(struct flight *f)
+{
+	struct cgpu_request *req = &f->call.req;
+	int err;
+
+	if (req->op == CGPU_OP_CONTROL && req->cmd == NV2080_CTRL_CMD_FB_GET_INFO) {
+		if (!req->list_size || f->list_count != 1 || req->list_size > f->list[0].bytes)
+			return -EINVAL;
+		f->call.list = f->lists;
+	}
+	err = point_here(f);
+	if (err)
+		return err;
+	f->stage.at = STAGE_ASKED;
+	f->stage.result = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
+	if (req->status_offset != CGPU_NO_OFFSET && !is_answered(f))
+		cgpu_put32(f->args, req->status_offset, req->status);
+	make_presentable(f);
+	return f->stage.result;
+}
+
+/*
+ * The driver writes the status last, into memory that outlives the agent, and an ioctl that has
+ * begun comes to its end before the agent does. So a status tells that all was done, and none
+ * that nothing was.
+ */
+bool was_performed(struct flight *f)
+{
+	if (f->stage.at == STAGE_ASKED) {
+		if (!is_answered(f))
+			return false;
+		f->stage.result = 0;
+		make_presentable(f);
+	}
+	return f->stage.at >= STAGE_ASKED;
+}
+
+int exported_here(const struct flight *f)
+{
+	if (f->stage.at == STAGE_ASKED && f->dmabuf < 0 &&
+	    f->call.req.op == CGPU_OP_EXPORT_DMABUF && is_answered(f) &&
+	    !cgpu_get32(f->args, f->call.req.status_offset))
+		return (int)cgpu_get32(f->args, 0);
+	return f->stage.at >= STAGE_ASKED && f->stage.at < STAGE_ANSWERED ? f->dmabuf : -1;
 }
 
 /* Only what changed: the driver writes no more than the class has, and we may not know it. */

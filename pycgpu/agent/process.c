@@ -93,37 +93,50 @@ static struct process *open_process(int pid)
 	return p;
 }
 
+/* One that is not listed, or no more. */
 static void free_process(struct process *p)
 {
+	/* a number that the state has is never another's */
 	if (p->pidfd >= 0)
 		close(p->pidfd);
-	free(p);
+	if (p->listed)
+		arena_free(p);
+	else
+		free(p);
 }
 
-/* Context: process_lock. Return: false: there are too many. */
-static bool list(struct container *c, struct process *p)
+/*
+ * What is listed is part of the state; all others are known for the time of a call. Takes over
+ * `p`, and what it has. Context: process_lock. Return: what is listed, NULL: there are too many.
+ */
+static struct process *list(struct container *c, struct process *p)
 {
-	if (c->process_count >= PROCESSES_MAX)
-		return false;
-	p->listed = true;
-	p->next = c->processes;
-	c->processes = p;
+	struct process *listed = NULL;
+
+	if (c->process_count < PROCESSES_MAX)
+		listed = arena_alloc(sizeof(*listed));
+	if (!listed)
+		return NULL;
+	*listed = *p;
+	free(p);
+	listed->listed = true;
+	listed->next = c->processes;
+	c->processes = listed;
 	c->process_count++;
-	return true;
+	return listed;
 }
 
 struct process *process_add(struct container *c, int pid)
 {
-	struct process *p;
+	struct process *p, *opened;
 
 	pthread_mutex_lock(&c->process_lock);
 	p = find(c, pid);
 	if (!p) {
-		p = open_process(pid);
-		if (p && !list(c, p)) {
-			free_process(p);
-			p = NULL;
-		}
+		opened = open_process(pid);
+		p = opened ? list(c, opened) : NULL;
+		if (opened && !p)
+			free_process(opened);
 	}
 	pthread_mutex_unlock(&c->process_lock);
 	return p;
@@ -196,10 +209,12 @@ struct process *process_keep(struct container *c, struct process *p, int tid)
 	if (kept) {
 		kept->users++;
 		free_process(p);
-	} else if (list(c, p)) {
-		kept = p;
+	} else {
+		kept = list(c, p);
+	}
+	if (kept) {
 		c->tid[tid % TIDS].tid = tid;
-		c->tid[tid % TIDS].process = p;
+		c->tid[tid % TIDS].process = kept;
 	}
 	pthread_mutex_unlock(&c->process_lock);
 	return kept;
@@ -228,13 +243,15 @@ void processes_reap(struct container *c)
 {
 	struct process **at, *p;
 	uint32_t i;
+	int pidfd;
 
 	pthread_mutex_lock(&c->process_lock);
 	for (at = &c->processes; (p = *at);) {
 		/* calls of its that are in hand use it */
 		if (p->pidfd >= 0 && !p->users && !is_alive(p)) {
-			close(p->pidfd);
+			pidfd = p->pidfd;
 			p->pidfd = -1;
+			close(pidfd);
 			for (i = 0; i < TIDS; i++)
 				if (c->tid[i].process == p)
 					c->tid[i].process = NULL;
@@ -277,6 +294,19 @@ void processes_end(struct container *c)
 	c->process_count = 0;
 	memset(c->tid, 0, sizeof(c->tid));
 	pthread_mutex_unlock(&c->process_lock);
+}
+
+void processes_adopt(struct container *c)
+{
+	struct process *p;
+
+	c->process_count = 0;
+	for (p = c->processes; p; p = p->next) {
+		arena_keep(p);
+		p->users = 0;
+		c->process_count++;
+	}
+	memset(c->tid, 0, sizeof(c->tid));
 }
 
 int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,

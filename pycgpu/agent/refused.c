@@ -32,7 +32,8 @@ struct refused {
 	uint32_t tenant;
 };
 
-static struct refused refused[SLOTS];
+/* part of the state, so whole pages */
+static struct refused refused[SLOTS] __attribute__((aligned(4096)));
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int epoll = -1;
 static bool answering;
@@ -63,14 +64,18 @@ static uint32_t find_slot(uint32_t tenant)
 
 static void drop(uint32_t slot)
 {
+	int fd;
+
 	pthread_mutex_lock(&lock);
-	close(refused[slot].fd - 1);
+	fd = refused[slot].fd - 1;
 	refused[slot].fd = 0;
+	/* a number that the state has is never another's */
+	close(fd);
 	pthread_mutex_unlock(&lock);
 }
 
 /* Return: false: nobody is there any more. */
-static bool refuse(int listener)
+bool listener_refuse(int listener)
 {
 	struct seccomp_notif_resp response = { .error = -EPERM };
 	struct seccomp_notif n;
@@ -96,7 +101,7 @@ static void *answer(void *unused)
 		for (i = 0; i < count; i++) {
 			uint32_t slot = ready[i].data.u32;
 
-			if (!(ready[i].events & EPOLLIN) || !refuse(refused[slot].fd - 1))
+			if (!(ready[i].events & EPOLLIN) || !listener_refuse(refused[slot].fd - 1))
 				drop(slot);
 		}
 	}
@@ -143,4 +148,32 @@ void cgpu_agent_refuse(const char *id, int fd)
 	pthread_mutex_unlock(&lock);
 	if (!kept)
 		close(fd);
+}
+
+struct state_segment refused_segment(void)
+{
+	return (struct state_segment){ refused, sizeof(refused) };
+}
+
+void refused_each(void (*tell)(int fd))
+{
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (refused[i].fd)
+			tell(refused[i].fd - 1);
+}
+
+void refused_resume(void)
+{
+	struct epoll_event call = { .events = EPOLLIN };
+
+	pthread_mutex_lock(&lock);
+	for (call.data.u32 = 0; call.data.u32 < SLOTS; call.data.u32++) {
+		if (!refused[call.data.u32].fd)
+			continue;
+		begin();
+		epoll_ctl(epoll, EPOLL_CTL_ADD, refused[call.data.u32].fd - 1, &call);
+	}
+	pthread_mutex_unlock(&lock);
 }

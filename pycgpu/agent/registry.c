@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "door.h"
@@ -75,15 +74,22 @@ int registry_add(struct container *c, struct cgpu_create *create)
 	if (free_slot < 0)
 		return -ENOSPC;
 	err = choose_name(c);
-	if (!err)
-		err = cgpu_host_admit(&door.host, create, &minor);
+	if (err)
+		return err;
+	make_room(c);
+	change_begin(c, NULL);
+	change_keep(&door.host, sizeof(door.host));
+	change_keep(&door.container[free_slot], sizeof(c));
+	err = cgpu_host_admit(&door.host, create, &minor);
+	if (!err) {
+		memcpy(c->grant, create->grant, sizeof(c->grant));
+		cgpu_grants_apply(c->grant, &c->tenant.ledger);
+		door.container[free_slot] = c;
+	}
+	change_end();
 	if (err)
 		return err;
 	tell_policies(c->id);
-	memcpy(c->grant, create->grant, sizeof(c->grant));
-	cgpu_grants_apply(c->grant, &c->tenant.ledger);
-	make_room(c);
-	door.container[free_slot] = c;
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (c->grant[minor].present)
 			sync_card(minor);
@@ -94,10 +100,14 @@ void unlist(struct container *c)
 {
 	uint32_t minor;
 
+	change_begin(NULL, NULL);
+	change_keep(&door.host, sizeof(door.host));
+	change_keep(&c->ending, sizeof(c->ending));
 	c->ending = true;
-	pthread_cond_signal(&c->slices);
 	cgpu_host_release(&door.host, c->grant);
+	change_end();
 	tell_policies(NULL);
+	pthread_cond_signal(&c->slices);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		if (c->grant[minor].present) {
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
@@ -117,18 +127,28 @@ void make_room(struct container *c)
 
 	for (table = 0; table < CGPU_TABLE_COUNT; table++) {
 		while ((bytes = cgpu_tenant_wants(&c->tenant, table, &capacity))) {
-			void *storage = calloc(1, bytes);
+			void *storage = arena_alloc(bytes), *old;
 
 			if (!storage)
 				break;
-			free(cgpu_tenant_grow(&c->tenant, table, storage, capacity));
+			change_begin_growth(c);
+			old = cgpu_tenant_grow(&c->tenant, table, storage, capacity);
+			change_end();
+			arena_free(old);
 		}
 	}
 }
 
 void let_go(struct container *c)
 {
-	while (cgpu_tenant_close_step(&c->tenant)) {
+	bool more;
+
+	while (c->tenant.first_over) {
+		change_begin(c, NULL);
+		more = cgpu_tenant_close_step(&c->tenant);
+		change_end();
+		if (!more)
+			return;
 		pthread_mutex_unlock(&door.lock);
 		sched_yield();
 		pthread_mutex_lock(&door.lock);

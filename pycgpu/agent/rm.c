@@ -160,6 +160,16 @@ int rm_ctl_fd(void)
 	return ctl;
 }
 
+void rm_each_descriptor(void (*tell)(int fd))
+{
+	uint32_t i;
+
+	tell(ctl);
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		if (subdevice[i])
+			tell(gpu_fd[i]);
+}
+
 uint32_t rm_client(void)
 {
 	return client;

@@ -41,8 +41,12 @@ DIRECTORY, SOCKET = client.DIRECTORY, client.SOCKET
 LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
 TREE_SOCKET = procfs.USER_DOOR_SOCKET
 FRAGMENT = f"{DIRECTORY}/seccomp.json"
-#: Held as long as the agent lives.
+#: Held as long as the agent lives: its watchdog closes it, as all that is no tenant's.
 LOCK = f"{DIRECTORY}/agent.lock"
+#: Of an agent that is started on demand.
+LOG = f"{DIRECTORY}/agent.log"
+#: Root's alone: where the watchdog of an agent that has ended gives away what it keeps.
+WATCHDOG_SOCKET = f"{DIRECTORY}/watchdog.sock"
 #: Of a runtime's: with the annotations of config.json, which an image may bring.
 STATE_MAX_BYTES = 32 << 20
 _ANSWER_TIMEOUT_S = 10
@@ -356,15 +360,19 @@ def _publish() -> None:
     os.rename(draft, FRAGMENT)
 
 
+KEEPING = door.Keeping(WATCHDOG_SOCKET)
+
+
 def main(
     *,
     force_branch: bool = False,
     idle_s: float | None = None,
+    keeping: door.Keeping = KEEPING,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """
     Be the agent until SIGTERM or SIGINT; with *idle_s*, until there has been nothing to do so long.
-    *ready* is called once the sockets answer.
+    *keeping* says what becomes of its tenants then. *ready* is called once the sockets answer.
 
     CgpuError: no root, no driver, an unknown branch, or another agent runs.
     """
@@ -373,19 +381,21 @@ def main(
     authority.refuse_beside_module()
     own_directory()
     with only_one():
-        _be_the_agent(force_branch, idle_s, ready)
+        _be_the_agent(force_branch, idle_s, keeping, ready)
 
 
-def _be_the_agent(force_branch: bool, idle_s: float | None, ready: Callable[[], None]) -> None:
+def _be_the_agent(
+    force_branch: bool, idle_s: float | None, keeping: door.Keeping, ready: Callable[[], None]
+) -> None:
     # Every thread that starts from here on leaves them to the wait below, so none is lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         if minors := device_nodes.minors():
             for failed in device_nodes.ensure(minors):
                 log.warning("containers may lose a device at a daemon-reload: %s", failed)
-        door.start(force_branch)
+        adopted = door.start(keeping, force_branch)
         try:
-            _serve(idle_s, ready)
+            _serve(idle_s, ready, adopted)
         finally:
             for path in (SOCKET, LISTENER_SOCKET, TREE_SOCKET, FRAGMENT):
                 with contextlib.suppress(FileNotFoundError):
@@ -404,7 +414,7 @@ def _set_cards() -> None:
         log.warning("cards keep their defaults: %s", error)
 
 
-def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
+def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> None:
     """Answer until a signal comes."""
     runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
     nodes = _listen(TREE_SOCKET, 0o666)
@@ -423,7 +433,9 @@ def _serve(idle_s: float | None, ready: Callable[[], None]) -> None:
         threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s, attendance), daemon=True).start()
-    _set_cards()
+    # What somebody has set since stays as it is.
+    if not adopted:
+        _set_cards()
     _publish()
     ready()
     log.info("ended by %s", signal.Signals(signal.sigwait(_SIGNALS)).name)

@@ -14,7 +14,6 @@
  * Whoever has a compute channel whose USERD cannot be had counts as one that always works.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +25,8 @@ enum {
 	/* CUDA 13 has 2 MiB for all channels of a context; nothing larger is kept alive */
 	MEMORY_MAX = 4 << 20,
 	/* of memory whose size is not known: the host's is charged with what lists its pages */
-	WINDOW = 64 << 10
+	WINDOW = 64 << 10,
+	LOOSE_MAX = 64
 };
 
 /* The agent's own of one memory. */
@@ -44,7 +44,26 @@ struct userds {
 	struct cgpu_userds core;
 	struct cgpu_demand_channel demand[CGPU_USERD_CHANNELS];
 	struct borrowed map[CGPU_USERD_MAPS];
+	/* charges of which a thread holds a reference meanwhile, 0: none */
+	uint32_t loose[LOOSE_MAX];
 };
+
+/*
+ * In the place of one reference that a thread holds another, or none; of 0, none, there are
+ * some. Context: a change. Return: false: there is no such place.
+ */
+static bool change_loose(struct container *c, uint32_t from, uint32_t to)
+{
+	uint32_t i;
+
+	change_keep(c->userds->loose, sizeof(c->userds->loose));
+	for (i = 0; i < LOOSE_MAX; i++)
+		if (c->userds->loose[i] == from) {
+			c->userds->loose[i] = to;
+			return true;
+		}
+	return false;
+}
 
 static void give_back(struct container *c, const struct borrowed *b)
 {
@@ -53,8 +72,12 @@ static void give_back(struct container *c, const struct borrowed *b)
 	if (b->hDuplicate)
 		rm_free(b->hDuplicate);
 	pthread_mutex_lock(&door.lock);
-	if (b->charge)
+	if (b->charge) {
+		change_begin(c, NULL);
+		change_loose(c, b->charge, 0);
 		cgpu_charge_put(&c->tenant.ledger, b->charge);
+		change_end();
+	}
 	pthread_mutex_unlock(&door.lock);
 }
 
@@ -110,6 +133,7 @@ static bool plan(struct container *c, uint32_t number, struct borrowed *b,
 {
 	const struct cgpu_objects *objects = &c->tenant.objects;
 	const struct cgpu_object *o, *memory;
+	bool held;
 
 	*channel = c->userds->core.channel[number];
 	o = cgpu_object_at(objects, channel->object);
@@ -130,34 +154,28 @@ static bool plan(struct container *c, uint32_t number, struct borrowed *b,
 	if (*bytes > MEMORY_MAX)
 		return false;
 	b->charge = memory->charge;
-	if (b->charge)
+	if (!b->charge)
+		return true;
+	change_begin(c, NULL);
+	held = change_loose(c, 0, b->charge);
+	if (held)
 		cgpu_charge_get(&c->tenant.ledger, b->charge);
-	return true;
+	change_end();
+	return held;
 }
 
-void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hChannel,
-		     const uint8_t *params, uint32_t params_size)
+/* Maps the channel's USERD. Context: door.lock, released meanwhile. */
+static void borrow_for(struct container *c, int fd, uint32_t number)
 {
 	struct borrowed b = { 0 }, old = { 0 };
 	struct cgpu_userd_channel channel;
-	uint32_t number = CGPU_USERD_NONE, minor, at = CGPU_USERD_NONE;
-	bool wanted, below_subdevice, had;
+	uint32_t minor, at = CGPU_USERD_NONE;
+	bool below_subdevice, had;
 	uint64_t bytes;
 
-	pthread_mutex_lock(&door.lock);
-	if (!c->userds)
-		c->userds = calloc(1, sizeof(*c->userds));
-	if (c->userds)
-		number = cgpu_userd_allocated(&c->userds->core, &c->tenant, hClient, hChannel,
-					      params, params_size);
-	if (number != CGPU_USERD_NONE)
-		memset(&c->userds->demand[number], 0, sizeof(c->userds->demand[number]));
-	wanted = number != CGPU_USERD_NONE &&
-		 plan(c, number, &b, &channel, &minor, &below_subdevice, &bytes);
-	pthread_mutex_unlock(&door.lock);
-	if (!wanted)
+	if (!plan(c, number, &b, &channel, &minor, &below_subdevice, &bytes))
 		return;
-
+	pthread_mutex_unlock(&door.lock);
 	had = borrow(&b, fd, &channel, minor, below_subdevice, bytes);
 	pthread_mutex_lock(&door.lock);
 	/* what was duplicated may be another memory, which got the handle meanwhile */
@@ -165,8 +183,12 @@ void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hCh
 		at = cgpu_userd_mapped(&c->userds->core, channel.hClient, channel.hMemory,
 				       b.offset, b.length);
 	if (at != CGPU_USERD_NONE) {
+		change_begin(c, NULL);
+		change_keep(&c->userds->map[at], sizeof(old));
 		old = c->userds->map[at];
 		c->userds->map[at] = b;
+		change_loose(c, b.charge, old.charge);
+		change_end();
 	}
 	door.count.userd_maps += at != CGPU_USERD_NONE;
 	door.count.userd_errors += !had;
@@ -175,6 +197,85 @@ void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hCh
 		give_back(c, &b);
 	else if (old.object)
 		give_back(c, &old);
+	pthread_mutex_lock(&door.lock);
+}
+
+void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hChannel,
+		     const uint8_t *params, uint32_t params_size)
+{
+	uint32_t number = CGPU_USERD_NONE;
+
+	pthread_mutex_lock(&door.lock);
+	if (!c->userds)
+		c->userds = arena_alloc(sizeof(*c->userds));
+	if (c->userds)
+		number = cgpu_userd_allocated(&c->userds->core, &c->tenant, hClient, hChannel,
+					      params, params_size);
+	if (number != CGPU_USERD_NONE) {
+		memset(&c->userds->demand[number], 0, sizeof(c->userds->demand[number]));
+		borrow_for(c, fd, number);
+	}
+	pthread_mutex_unlock(&door.lock);
+}
+
+/* Context: door.lock. */
+static void drop(struct container *c, uint32_t *charge)
+{
+	if (!*charge)
+		return;
+	change_begin(c, NULL);
+	change_keep(charge, sizeof(*charge));
+	cgpu_charge_put(&c->tenant.ledger, *charge);
+	*charge = 0;
+	change_end();
+}
+
+void userd_adopt(struct container *c)
+{
+	struct userds *d = c->userds;
+	uint32_t i;
+
+	if (!d)
+		return;
+	pthread_mutex_lock(&door.lock);
+	for (i = 0; i < CGPU_USERD_MAPS; i++) {
+		drop(c, &d->map[i].charge);
+		memset(&d->map[i], 0, sizeof(d->map[i]));
+		memset(&d->core.map[i], 0, sizeof(d->core.map[i]));
+	}
+	for (i = 0; i < LOOSE_MAX; i++)
+		drop(c, &d->loose[i]);
+	for (i = 0; i < CGPU_USERD_CHANNELS; i++)
+		d->core.channel[i].map = CGPU_USERD_NONE;
+	memset(d->demand, 0, sizeof(d->demand));
+	pthread_mutex_unlock(&door.lock);
+}
+
+void userd_borrow_again(struct container *c)
+{
+	uint32_t number, client, file = 0;
+	int fd;
+
+	pthread_mutex_lock(&door.lock);
+	for (number = 0; c->userds && number < CGPU_USERD_CHANNELS && !c->ending; number++) {
+		const struct cgpu_userd_channel *channel = &c->userds->core.channel[number];
+
+		if (!channel->object || channel->map != CGPU_USERD_NONE)
+			continue;
+		client = cgpu_object_find(&c->tenant.objects, channel->hClient, channel->hClient);
+		file = client ? cgpu_object_at(&c->tenant.objects, client)->file : 0;
+		pthread_mutex_unlock(&door.lock);
+		c->asking_ns = now_ns();
+		fd = file ? file_duplicate(c, file) : -1;
+		c->asking_ns = 0;
+		pthread_mutex_lock(&door.lock);
+		cgpu_userd_forget_freed(&c->userds->core, &c->tenant);
+		if (fd >= 0 && c->userds->core.channel[number].object)
+			borrow_for(c, fd, number);
+		if (fd >= 0)
+			close(fd);
+	}
+	pthread_mutex_unlock(&door.lock);
 }
 
 /* Context: door.lock. Return: the number of one that nobody needs, CGPU_USERD_NONE. */
@@ -195,6 +296,7 @@ void userd_release(struct container *c)
 {
 	struct borrowed b;
 	uint32_t number;
+	bool held;
 
 	pthread_mutex_lock(&door.lock);
 	while (c->userds) {
@@ -202,8 +304,16 @@ void userd_release(struct container *c)
 		number = find_unneeded(c);
 		if (number == CGPU_USERD_NONE)
 			break;
+		change_begin(c, NULL);
+		change_keep(&c->userds->map[number], sizeof(b));
 		b = c->userds->map[number];
-		memset(&c->userds->map[number], 0, sizeof(b));
+		held = !b.charge || change_loose(c, 0, b.charge);
+		if (held)
+			memset(&c->userds->map[number], 0, sizeof(b));
+		change_end();
+		/* so many threads do the same: at the next look */
+		if (!held)
+			break;
 		cgpu_userd_unmapped(&c->userds->core, number);
 		pthread_mutex_unlock(&door.lock);
 		give_back(c, &b);
@@ -214,9 +324,12 @@ void userd_release(struct container *c)
 
 void userd_end(struct container *c)
 {
+	struct userds *d;
+
 	userd_release(c);
-	free(c->userds);
+	d = c->userds;
 	c->userds = NULL;
+	arena_free(d);
 }
 
 bool userd_complete(struct container *c, uint32_t minor)
@@ -237,4 +350,9 @@ uint32_t userd_next(const struct container *c, uint32_t minor, uint32_t from,
 					     CGPU_USERD_GP_GET);
 	*demand = &d->demand[from];
 	return from;
+}
+
+uint64_t userd_fold(uint64_t digest)
+{
+	return state_fold(digest, sizeof(struct userds));
 }

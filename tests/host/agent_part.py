@@ -8,6 +8,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 CORE = REPOSITORY / "kmod/core"
+#: Linked with every part: nothing that it keeps is left to another agent.
+STATE = [REPOSITORY / "tests/host/pretended/arena.c", REPOSITORY / "pycgpu/agent/journal.c"]
 
 #: C: room for whatever a call adds, as the agent makes it
 MAKE_ROOM = """
@@ -34,10 +36,14 @@ def build(program: str, directory: Path, *sources: Path) -> Path:
         REPOSITORY,
         "-I",
         REPOSITORY / "pycgpu/agent",
+        "-I",
+        REPOSITORY / "pycgpu",
         "-iquote",
         REPOSITORY / "kmod",
     ]
-    subprocess.run(["cc", *flags, *paths, source, *sources, "-o", built], check=True, timeout=120)
+    subprocess.run(
+        ["cc", *flags, *paths, source, *sources, *STATE, "-o", built], check=True, timeout=120
+    )
     return built
 
 

@@ -34,7 +34,7 @@ assert libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_FIL
 from pycgpu.agent import door
 from pycgpu.errors import CgpuError
 try:
-    door.start()
+    door.start(door.Keeping("/nowhere/watchdog.sock"))
 except CgpuError as error:
     print(error)
 """

@@ -64,8 +64,9 @@ class Door:
         quota: int = 100,
         gpu: str = "",
         uvm_disable: bool = False,
+        told: bool = False,
     ) -> subprocess.Popen[str]:
-        """Start a tenant."""
+        """Start a tenant; *told*: something is to be written to its input."""
         limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
         if gpu:
             limits += ["--gpu", gpu]
@@ -74,6 +75,7 @@ class Door:
         run = ["run", "--name", name, *limits, "--", *command]
         tenant = subprocess.Popen(
             [sys.executable],
+            stdin=subprocess.PIPE if told else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -134,6 +136,17 @@ class Door:
     def agent(self) -> int:
         """The agent's process; OSError if there is none."""
         return int(client.ask({"op": "ping"})["pid"])
+
+    def follows(self, pid: int) -> int:
+        """Wait for the agent after that one; return its process."""
+
+        def other() -> int:
+            with contextlib.suppress(OSError, ValueError):
+                found = self.agent()
+                return found if found != pid and TREE.joinpath("version").exists() else 0
+            return 0
+
+        return until(other, "the next agent", START_S)
 
     def close(self) -> None:
         """End the agent if there is one."""

@@ -48,6 +48,7 @@ static void hash_insert(struct cgpu_objects *objects, uint32_t index)
 	struct cgpu_object *object = cgpu_object_at(objects, index);
 	uint32_t bucket = bucket_of(objects, object->hClient, object->hObject);
 
+	CGPU_TOUCHED(&objects->buckets[bucket], sizeof(objects->buckets[bucket]));
 	object->chain = objects->buckets[bucket];
 	objects->buckets[bucket] = index;
 }
@@ -100,6 +101,7 @@ static void hash_remove(struct cgpu_objects *objects, uint32_t index)
 
 	while (*link != index)
 		link = &cgpu_object_at(objects, *link)->chain;
+	CGPU_TOUCHED(link, sizeof(*link));
 	*link = object->chain;
 }
 
@@ -170,11 +172,13 @@ void cgpu_object_own(struct cgpu_objects *objects, uint32_t index, uint32_t pid)
 {
 	struct cgpu_object *client = cgpu_object_at(objects, index), *first;
 	uint32_t known = cgpu_object_client_of(objects, pid);
+	uint32_t *list = &objects->processes[list_of(pid)];
 
 	client->pid = pid;
 	if (!known) {
-		client->next_process = objects->processes[list_of(pid)];
-		objects->processes[list_of(pid)] = index;
+		CGPU_TOUCHED(list, sizeof(*list));
+		client->next_process = *list;
+		*list = index;
 		return;
 	}
 	first = cgpu_object_at(objects, known);
@@ -203,6 +207,7 @@ static void disown(struct cgpu_objects *objects, uint32_t index)
 		return; /* nobody's */
 	if (next)
 		cgpu_object_at(objects, next)->next_process = client->next_process;
+	CGPU_TOUCHED(link, sizeof(*link));
 	*link = next ? next : client->next_process;
 }
 

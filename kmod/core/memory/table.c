@@ -8,7 +8,10 @@ void cgpu_table_init(struct cgpu_table *table, uint32_t slot_bytes)
 
 void *cgpu_table_slot(const struct cgpu_table *table, uint32_t index)
 {
-	return table->slots + (size_t)index * table->slot_bytes;
+	void *slot = table->slots + (size_t)index * table->slot_bytes;
+
+	CGPU_TOUCHED(slot, table->slot_bytes);
+	return slot;
 }
 
 void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity)

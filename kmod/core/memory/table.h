@@ -6,6 +6,16 @@
 #include "core/types.h"
 
 /*
+ * A host that may be killed amid a change defines the name of a function that is told of what is
+ * about to change, and puts it back then.
+ */
+#ifdef CGPU_TOUCHED
+void CGPU_TOUCHED(void *at, size_t bytes);
+#else
+#define CGPU_TOUCHED(at, bytes) ((void)(at))
+#endif
+
+/*
  * Slots are named by index, so the storage may move. Index 0 is never handed
  * out and means "none". Every slot type begins with a uint32_t that the table
  * uses to chain free slots; the rest of a free slot is zero.
@@ -41,6 +51,7 @@ uint32_t cgpu_table_take(struct cgpu_table *table);
 void cgpu_table_give(struct cgpu_table *table, uint32_t index);
 /* Return: slots that can be taken or promised. */
 uint32_t cgpu_table_room(const struct cgpu_table *table);
+/* A caller may change it. */
 void *cgpu_table_slot(const struct cgpu_table *table, uint32_t index);
 
 #endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a watchdog and the next agent say to each other, on a socket that is root's: a hello; then
+ * WATCHDOG_TAKE, and each descriptor with its number, -1: all; and nothing more, for the next
+ * watchdog is in charge when the state says so. Any other version of this says so in the hello.
+ */
+#ifndef CGPU_AGENT_WATCHDOG_H
+#define CGPU_AGENT_WATCHDOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	WATCHDOG_TAKE = 'T',
+	WATCHDOG_END = 'E'       /* whoever wants no agent: tenants' calls fail from then on */
+};
+
+struct watchdog_hello {
+	char magic[8];
+	uint32_t version;
+	int32_t pid;
+	uint64_t digest;
+	int32_t memory;
+};
+
+/* takeover.c. Return: false: the other does not take or give it. */
+bool watchdog_send(int connection, int number, int fd);
+/* Return: *number -1: no more, with *fd -1. */
+bool watchdog_receive(int connection, int *number, int *fd);
+
+/* watchdog.c: that of this process; the one before has none to answer to. */
+void watchdog_take_charge(void);
+
+#endif
