@@ -38,6 +38,8 @@ enum {
 	EVENTS = 64,
 	SUCCESSOR_TRIES = 5,
 	SUCCESSOR_PAUSE_MS = 500,
+	SHUT_MS = 10,
+	STARTING_MS = 100,
 	LOOK_MS = 1000
 };
 
@@ -296,7 +298,8 @@ static void serve(uint64_t since_ns, bool shut)
 			refuse_calls();
 			refuses = true;
 		}
-		count = epoll_wait(events, event, EVENTS, shut ? 10 : tries ? 100 : LOOK_MS);
+		count = epoll_wait(events, event, EVENTS,
+				   shut ? SHUT_MS : starting ? STARTING_MS : LOOK_MS);
 		for (i = 0; i < count; i++) {
 			int fd = event[i].data.fd;
 
@@ -304,7 +307,8 @@ static void serve(uint64_t since_ns, bool shut)
 				greet();
 			} else if (fd == connection) {
 				hear();
-			} else if (!(event[i].events & EPOLLIN) || !listener_refuse(fd)) {
+			} else if (!(event[i].events & EPOLLIN) ||
+				   !listener_refuse(fd)) {
 				epoll_ctl(events, EPOLL_CTL_DEL, fd, NULL);
 				listeners--;
 			}

@@ -83,11 +83,15 @@ Description=cgpu: agent that shares NVIDIA GPUs without a kernel module
 Before={engines}
 After=nvidia-persistenced.service
 ConditionPathExists=/proc/driver/nvidia/version
+# Tenants wait for the next one, however often the last ones have ended.
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart={cgpu} agent
 Restart=on-failure
-RestartSec=1
+RestartSec=100ms
+# Its watchdog, which is left over, keeps the tenants for the next agent.
+KillMode=process
 LimitNOFILE=65536
 # A container has up to 400 threads here, by its own limits: none takes another's.
 TasksMax=infinity

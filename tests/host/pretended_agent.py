@@ -32,6 +32,7 @@ def build(folder: Path) -> None:
     agent = REPOSITORY / "pycgpu/agent"
     shutil.copytree(REPOSITORY / "pycgpu", package)
     shutil.copytree(REPOSITORY / "cli", package / "cli")
+    shutil.copy(PARTS / "device_nodes.py", package / "tree")
     for old in package.glob("_agent*.so"):
         old.unlink()
     made = FFI()

@@ -137,6 +137,7 @@ int main(int argc, char **argv)
 		for (i = 0; i < 8; i++)
 			give(FIRST + held + i);
 		if (number % 16 == 0) {
+			long long began = now_ns();
 			pid_t pid = fork();
 
 			if (!pid) {
@@ -144,6 +145,8 @@ int main(int argc, char **argv)
 				_exit(failed ? 1 : 0);
 			}
 			waitpid(pid, NULL, 0);
+			if (now_ns() - began > longest_ns)
+				longest_ns = now_ns() - began;
 		}
 	}
 	printf("{\"turns\": %u, \"calls\": %lu, \"failed\": %lu, \"first\": \"%s\","
