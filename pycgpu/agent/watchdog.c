@@ -290,7 +290,8 @@ static void serve(uint64_t since_ns, bool shut)
 		if (starting && waitpid(starting, NULL, WNOHANG))
 			starting = 0;
 		/* those that are refused need none */
-		if (successor && tenants && !starting && tries < SUCCESSOR_TRIES && now >= next_ns) {
+		if (successor && tenants && !starting && tries < SUCCESSOR_TRIES &&
+		    now >= next_ns) {
 			starting = start_successor();
 			next_ns = now + SUCCESSOR_PAUSE_MS * 1000000ULL * (1ULL << ++tries);
 		}
