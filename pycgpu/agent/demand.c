@@ -146,14 +146,3 @@ void demand_start(uint32_t minor)
 	card[minor].started = !pthread_create(&card[minor].thread, NULL, look_on,
 					      (void *)(uintptr_t)minor);
 }
-
-void demand_stop(uint32_t minor)
-{
-	if (!card[minor].started)
-		return;
-	pthread_mutex_lock(&door.lock);
-	pthread_cond_signal(&card[minor].sooner);
-	pthread_mutex_unlock(&door.lock);
-	pthread_join(card[minor].thread, NULL);
-	card[minor].started = false;
-}

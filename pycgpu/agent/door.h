@@ -378,7 +378,6 @@ bool is_audit_due(uint64_t last_ns, uint64_t call_ns);
 
 /* receivers.c: a thread ends who uses a card by a file that only a tenant can have given it */
 void receivers_start(void);
-void receivers_stop(void);
 
 /* events.c */
 struct state_segment events_segment(void);
@@ -412,7 +411,6 @@ void lifecycle_start(void);
 /* Those of an agent before: what they have, then their threads. */
 void containers_adopt(void);
 void containers_resume(void);
-void lifecycle_stop(void);
 /* Has the container's thread look at it now. Context: door.lock. */
 void keeper_call(struct container *c);
 
@@ -475,7 +473,6 @@ uint32_t userd_next(const struct container *c, uint32_t minor, uint32_t from,
 /* The slot is another's from here on. Context: door.lock. */
 void demand_forget(uint32_t minor, uint32_t slot);
 void demand_start(uint32_t minor);
-void demand_stop(uint32_t minor);
 /* After a tick that asked for nothing: looks may be wanted sooner. Context: door.lock. */
 void demand_follow(uint32_t minor);
 
@@ -536,7 +533,5 @@ void slices_want(uint32_t minor, uint64_t mask, uint64_t slice_us);
 
 /* governor.c */
 void governors_start(void);
-/* Ends the threads; the watchdog opens every gate. */
-void governors_stop(void);
 
 #endif

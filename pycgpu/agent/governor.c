@@ -22,9 +22,6 @@ enum {
 	FEW_CHANNELS = 8
 };
 
-static pthread_t thread[CGPU_MAX_CARDS];
-static bool started[CGPU_MAX_CARDS];
-
 /* Return: containers whose gate has still to open wholly. */
 static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
 {
@@ -142,6 +139,7 @@ static void begin(uint32_t minor)
 
 void governors_start(void)
 {
+	pthread_t thread;
 	uint32_t minor;
 
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
@@ -150,21 +148,7 @@ void governors_start(void)
 		switch_log_open(minor);
 		begin(minor);
 		demand_start(minor);
-		started[minor] = !pthread_create(&thread[minor], NULL, drive,
-						 (void *)(uintptr_t)minor);
+		if (!pthread_create(&thread, NULL, drive, (void *)(uintptr_t)minor))
+			pthread_detach(thread);
 	}
-}
-
-void governors_stop(void)
-{
-	uint32_t minor;
-
-	pthread_mutex_lock(&door.lock);
-	pthread_cond_broadcast(&door.changed);
-	pthread_mutex_unlock(&door.lock);
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (started[minor])
-			pthread_join(thread[minor], NULL);
-	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		demand_stop(minor);
 }

@@ -435,8 +435,3 @@ void lifecycle_start(void)
 {
 	pthread_create(&housekeeper, NULL, housekeep, NULL);
 }
-
-void lifecycle_stop(void)
-{
-	pthread_join(housekeeper, NULL);
-}

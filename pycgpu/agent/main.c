@@ -145,13 +145,8 @@ int cgpu_agent_start(int force_branch, char *message)
 	return 0;
 }
 
+/* What is under way ends with the process, as if that were killed: the next agent goes on. */
 void cgpu_agent_stop(void)
 {
-	if (!door.running)
-		return;
 	door.running = false;
-	receivers_stop();
-	lifecycle_stop();
-	governors_stop();
-	/* the watchdog has what is open, and opens gates by it */
 }

@@ -306,8 +306,3 @@ void receivers_start(void)
 {
 	pthread_create(&looker, NULL, look, NULL);
 }
-
-void receivers_stop(void)
-{
-	pthread_join(looker, NULL);
-}

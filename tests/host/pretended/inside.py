@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 
 T = TypeVar("T")
 DEADLINE_S = 60
@@ -35,7 +35,7 @@ def until(condition: Callable[[], T | None], what: str) -> T:
 def agent() -> int:
     """The agent's process, 0: none answers."""
     with contextlib.suppress(OSError, ValueError):
-        return int(server.ask({"op": "ping"})["pid"])
+        return int(client.ask({"op": "ping"})["pid"])
     return 0
 
 
