@@ -60,9 +60,7 @@ def ensure_agent(force_branch: bool = False) -> None:
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise CgpuError(
-                f"the agent does not start within {_START_S} s: see {_LOG}"
-            ) from None
+            raise CgpuError(f"the agent does not start within {_START_S} s: see {_LOG}") from None
     # Another `cgpu run` may have been faster.
     if started and not _answers():
         with open(_LOG) as log:
