@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -82,10 +83,13 @@ def test_who_has_lost_the_agent_answers_no_calls_of_its_own(
     tenant.wait()
 
 
-def _unkillable(pid: int) -> list[str]:
-    """Return the names of a process's threads that wait for what no signal ends."""
-    tasks = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return [text for text in tasks if text.rpartition(")")[2].split()[0] == "D"]
+def _waits(pid: int) -> bool:
+    """Tell whether a thread of a process waits for the server of a FUSE file system."""
+    for wait in Path(f"/proc/{pid}/task").glob("*/wchan"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if wait.read_text() == "request_wait_answer":
+                return True
+    return False
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ def test_a_tenants_file_system_holds_no_thread_of_the_agents(
     """Its files ask it when they are closed; four such calls, and nobody answered it any more."""
     tenant = door.start(*who, silent, way, str(folder))
     assert _line(tenant) == [*ASKED[way], "asked", "0"]
-    assert _unkillable(door.agent()) == []
+    assert not _waits(door.agent())
     assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
     tenant.kill()
     tenant.wait()
@@ -124,7 +128,7 @@ def test_a_file_system_that_tells_of_no_file_holds_no_thread_of_the_agents(
         until(folder.is_mount, "the file system", START_S)
         tenant = door.start(*who, silent, way, str(folder), "there")
         assert _line(tenant) == [*ASKED[way], "asked", "0"]
-        assert _unkillable(door.agent()) == []
+        assert not _waits(door.agent())
         assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
     finally:
         # until then whoever has its files open does not end
@@ -144,8 +148,21 @@ def test_a_file_that_is_exchanged_for_the_drivers_holds_no_thread_of_the_agents(
     out, err = tenant.communicate(timeout=START_S * SLOWNESS)
     assert tenant.returncode == -signal.SIGKILL, (out, err)
     assert "exchanges descriptors under its calls" in events()
-    assert _unkillable(door.agent()) == []
+    assert not _waits(door.agent())
     assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
+
+
+def test_an_agent_begins_after_one_that_waits_for_a_tenants_memory(
+    door: Door, silent: str, who: tuple[str, ...], folder: Path
+) -> None:
+    """In a file of its own file system. That wait no signal ends, so that the process stays."""
+    tenant = door.start(*who, silent, "memory", str(folder))
+    until(lambda: _waits(door.agent()), "the agent's wait", START_S)
+    assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
+    _kill_agent(door)
+    assert door.sim("info", name="after")["board"] == LIMIT_BYTES
+    tenant.kill()
+    tenant.wait()
 
 
 def test_an_agent_begins_after_one_that_a_tenants_file_system_was_shown(

@@ -7,11 +7,14 @@
  *   silent ioctl DIR [there]    a number of the driver's, on a file of it
  *   silent mmap DIR [there]     such a file mapped
  *   silent exchange DIR         the driver's file, and such a one in its place, again and again
+ *   silent memory DIR           a call of the driver's whose argument lies in a file of it
  *
  * `there`: it is mounted by `serve`; otherwise by the tenant itself, as any user may. Prints what the
  * calls got (errno, 0: they went on) and how many questions stayed without an answer.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -28,6 +31,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#ifndef DRIVER /* a test pretends another */
+#define DRIVER "/dev/nvidiactl"
+#endif
 
 enum { ROOT = 1, FILE_NODE = 2, RM_FREE = 0x29, CALLS = 6, EXCHANGES = 100000 };
 
@@ -98,6 +105,9 @@ static void serve(int fuse)
 		case FUSE_OPEN:
 			open = 1;
 			answer(fuse, in->unique, 0, &opened, sizeof(opened));
+			break;
+		case FUSE_READ:
+			told->asked++;
 			break;
 		case FUSE_FLUSH:
 			if ((int)in->pid == told->own[0] || (int)in->pid == told->own[1])
@@ -220,13 +230,24 @@ static void on_exchange(void)
 	int i;
 
 	ours = open_file();
-	drivers = open("/dev/nvidiactl", O_RDWR);
-	check(drivers < 0, "/dev/nvidiactl");
+	drivers = open(DRIVER, O_RDWR);
+	check(drivers < 0, DRIVER);
 	place = dup(drivers);
 	pthread_create(&thread, NULL, exchange, NULL);
 	for (i = 0; i < EXCHANGES; i++)
 		ioctl(place, _IOC(_IOC_READ | _IOC_WRITE, 'F', RM_FREE, 16), args);
 	printf("done ");
+}
+
+static void on_memory(void)
+{
+	int fd = open_file();
+	void *at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+
+	drivers = open(DRIVER, O_RDWR);
+	check(drivers < 0, DRIVER);
+	check(at == MAP_FAILED, "mmap");
+	say(ioctl(drivers, _IOC(_IOC_READ | _IOC_WRITE, 'F', RM_FREE, 16), at));
 }
 
 int main(int argc, char **argv)
@@ -244,6 +265,8 @@ int main(int argc, char **argv)
 		on_ioctl();
 	else if (!strcmp(argv[1], "mmap"))
 		on_mmap();
+	else if (!strcmp(argv[1], "memory"))
+		on_memory();
 	else
 		on_exchange();
 	printf("asked %d\n", told ? told->asked : 0);
