@@ -31,7 +31,8 @@ os.close(told)
 def ready() -> None:
     """Let the process that was started end."""
     os.write(tell, b"r")
-    os.close(tell)
+    # Not closed: the number would be free for what the next agent needs by the same number.
+    os.dup2(0, tell, inheritable=False)
 
 
 logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)

@@ -15,6 +15,7 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -36,6 +37,9 @@ enum {
 	NUMBERS = 1 << 20,       /* no descriptor has a greater one: fs.nr_open */
 	WORD_BITS = 64,
 	EVENTS = 64,
+	ENDED_MS = 100,
+	CLOSE_MS = 500,
+	CLOSE_TRIES = 16,
 	SUCCESSOR_TRIES = 5,
 	SUCCESSOR_PAUSE_MS = 500,
 	SHUT_MS = 10,
@@ -118,6 +122,62 @@ static void close_unnamed(void)
 		first = fd + 1;
 	}
 	close_between(first, NUMBERS);
+}
+
+static bool ends_soon(pid_t pid)
+{
+	int ms;
+
+	for (ms = 0; ms < CLOSE_MS; ms++) {
+		if (waitpid(pid, NULL, WNOHANG))
+			return true;
+		poll(NULL, 0, 1);
+	}
+	return false;
+}
+
+/*
+ * Among them may be a file of a tenant's own file system that the agent had no time to give to
+ * stranger.c: a process that closes it may wait for ever. So another one closes them, which shares
+ * the table. If it waits, the next one goes on with the rest.
+ */
+static void close_unnamed_aside(void)
+{
+	int tries;
+
+	for (tries = 0; tries < CLOSE_TRIES; tries++) {
+		pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+
+		if (pid <= 0)
+			close_unnamed();
+		if (!pid)
+			_exit(0);
+		if (pid < 0 || ends_soon(pid))
+			return;
+	}
+}
+
+/*
+ * A thread that reads a tenant's memory may wait for a file system of the tenant's. No signal ends
+ * that wait, nor the agent with it. But the agent's first thread reads none: when it has ended, no
+ * other thread goes on.
+ */
+static bool has_first_thread_ended(pid_t pid)
+{
+	char path[32], text[512], *state;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	got = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[got < 0 ? 0 : got] = 0;
+	/* after the name, which may have parentheses of its own */
+	state = strrchr(text, ')');
+	return state && (state[2] == 'Z' || state[2] == 'X');
 }
 
 static void follow(int fd, uint32_t what)
@@ -235,6 +295,7 @@ static void greet(void)
 static void leave(void)
 {
 	gates_open_all();
+	close_between(0, NUMBERS);
 	_exit(0);
 }
 
@@ -321,6 +382,7 @@ static void serve(uint64_t since_ns, bool shut)
 static void watch(void)
 {
 	struct pollfd end = { agent, POLLIN, 0 };
+	pid_t pid = getppid();
 	uint64_t since_ns;
 
 	setsid();
@@ -329,7 +391,7 @@ static void watch(void)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	prctl(PR_SET_NAME, "cgpud-watchdog");
-	while (poll(&end, 1, -1) < 0)
+	while (poll(&end, 1, ENDED_MS) <= 0 && !has_first_thread_ended(pid))
 		;
 	/* it never came into charge, or is no more */
 	if (state_head()->watchdog != number)
@@ -337,7 +399,7 @@ static void watch(void)
 	since_ns = now_ns();
 	if (!hold_ns)
 		gates_open_all();
-	close_unnamed();
+	close_unnamed_aside();
 	serve(since_ns, hold_ns);
 }
 

@@ -92,6 +92,8 @@ Restart=on-failure
 RestartSec=100ms
 # Its watchdog, which is left over, keeps the tenants for the next agent.
 KillMode=process
+# A thread of it may wait for a tenant's file system, which no signal ends.
+TimeoutStopSec=5
 LimitNOFILE=65536
 # A container has up to 400 threads here, by its own limits: none takes another's.
 TasksMax=infinity

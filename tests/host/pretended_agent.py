@@ -51,6 +51,12 @@ def build(folder: Path) -> None:
     made.compile(tmpdir=str(folder))
     command: list[str | Path] = ["cc", "-O1", "-D_GNU_SOURCE", "-iquote", kmod]
     subprocess.run([*command, PARTS / "tenant.c", "-o", folder / "tenant"], check=True, timeout=120)
+    silent: list[str | Path] = [
+        REPOSITORY / "tests/vm/programs/silent.c",
+        "-pthread",
+        '-DDRIVER="/dev/null"',
+    ]
+    subprocess.run([*command, *silent, "-o", folder / "silent"], check=True, timeout=120)
 
 
 def run(folder: Path, program: str, *arguments: str) -> str:

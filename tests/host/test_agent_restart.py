@@ -99,6 +99,25 @@ until(lambda: not watchdog(), "its end")
 again = subprocess.run(end, stderr=subprocess.PIPE, text=True)
 print(json.dumps([again.returncode, again.stderr, one.end()]))
 """
+#: A thread of it reads a tenant's memory, which lies in a file system that does not answer.
+SILENT = """
+one = Tenant("one", 4, 0xC1D00001)
+os.makedirs("files", exist_ok=True)
+command = [sys.executable, "-m", "pycgpu.cli.main", "run", "--name", "silent", "--mem", "1G"]
+silent = subprocess.Popen([*command, "--", "./silent", "memory", "files"])
+pid = agent()
+tasks, waits = Path(f"/proc/{pid}/task"), "request_wait_answer"
+until(lambda: waits in [path.read_text() for path in tasks.glob("*/wchan")], "the wait")
+one.say()
+os.kill(pid, signal.SIGKILL)
+follows(pid)
+one.say()
+told = one.told()
+assert Path(f"/proc/{pid}/stat").exists(), "nobody waited"
+silent.kill()
+print(json.dumps([told, one.end()]))
+end_agent()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +149,16 @@ def test_calls_wait_for_an_agent_then_fail_and_nobody_is_free(beside: Callable[.
     # EPERM, and not ENOSYS, which the kernel says when a listener is closed.
     assert told["failed"] and "errno 1," in told["first"]
     assert told["longest_ns"] > 1_000_000_000
+
+
+def test_an_agent_goes_on_for_one_that_a_tenants_file_system_keeps_from_ending(
+    beside: Callable[..., Any],
+) -> None:
+    """No signal ends such a wait: the process, and what it has open, stay."""
+    told, status = beside(SILENT)
+    print(told)
+    assert (told["failed"], status) == (0, 0)
+    assert told["longest_ns"] < 10_000_000_000
 
 
 def test_the_watchdog_is_replaced_when_killed_and_ends_when_told(
