@@ -48,7 +48,10 @@ class DecodeError(ValueError):
 
 
 class Abi:
-    """The layouts of one driver branch; ``branch`` is 535, 550, 570, 580, 590 or 595.
+    """The layouts of one driver branch.
+
+    ``branch``: 535, 550, 570, 580, 590, 595, 610, 615 or 620. ``compared``: with NVIDIA's own
+    headers; if not, docs/drivers.md says whose figures they are.
 
     ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
     that nobody has verified; ``force`` takes the nearest older branch for the latter.
@@ -65,6 +68,7 @@ class Abi:
                 "used if forced"
             )
         self.branch: int = self.raw.branch
+        self.compared: bool = self.raw.compared
 
 
 class Request:

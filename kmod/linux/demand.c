@@ -26,6 +26,7 @@
 
 #include "core/rm/abi.h"
 #include "demand.h"
+#include "driver.h"
 #include "registry.h"
 #include "userd.h"
 
@@ -71,7 +72,8 @@ static void note_channel(struct cgpu_container *container, const struct cgpu_req
 
 	rt_mutex_lock(&container->lock);
 	table = container->userds;
-	channel = table ? cgpu_userd_allocated(&table->core, &container->tenant, req->hClient,
+	channel = table ? cgpu_userd_allocated(cgpu_driver_abi(), &table->core, &container->tenant,
+					       req->hClient,
 					       cgpu_get32(args, req->hObject_offset), params,
 					       req->params_size)
 			: CGPU_USERD_NONE;

@@ -204,6 +204,7 @@ struct nv_physical_alloc { u64 memSize; u32 format, pageSize; };
 /* NV_CHANNEL_ALLOC_PARAMS: what is after its beginning differs by branch */
 #define NV_CHANNEL_ALLOC_SIZE_550	360
 #define NV_CHANNEL_ALLOC_SIZE_570	368
+#define NV_CHANNEL_ALLOC_SIZE_610	376
 static_assert(offsetof(struct nv_channel_alloc, hContextShare) == 24);
 static_assert(offsetof(struct nv_channel_alloc, hUserdMemory) == 32);
 static_assert(offsetof(struct nv_channel_alloc, userdOffset) == 64);

@@ -239,14 +239,31 @@ static u32 make_ctxshare(struct nvsim_object *obj, void *params, const struct nv
 	return NV_OK;
 }
 
+/* NV_CHANNEL_ALLOC_PARAMS as the branches before 610 have them: without hHandleVASpace. */
+static void channel_params(const u8 *params, struct nv_channel_alloc *p)
+{
+	if (nvsim_branch < 610) {
+		memcpy(p, params, sizeof(*p));
+		return;
+	}
+	memcpy(p, params, offsetof(struct nv_channel_alloc, hUserdMemory));
+	memcpy(p->hUserdMemory, params + 36, sizeof(p->hUserdMemory));
+	memcpy(p->userdOffset, params + 72,
+	       sizeof(*p) - offsetof(struct nv_channel_alloc, userdOffset));
+}
+
 static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
-	struct nv_channel_alloc *p = params;
-	u64 userd_offset = p->userdOffset[0];
-	struct nvsim_object *share = get(obj, p->hContextShare), *vas = get(obj, p->hVASpace);
-	struct nvsim_object *userd = get(obj, p->hUserdMemory[0]);
+	struct nvsim_object *share, *vas, *userd;
+	struct nv_channel_alloc copy, *p = &copy;
 	struct nvsim_tsg *tsg;
+	u64 userd_offset;
 
+	channel_params(params, p);
+	userd_offset = p->userdOffset[0];
+	share = get(obj, p->hContextShare);
+	vas = get(obj, p->hVASpace);
+	userd = get(obj, p->hUserdMemory[0]);
 	if ((p->hContextShare && !share) || (p->hVASpace && !vas))
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (p->hUserdMemory[0] && (!userd || !userd->mem))
@@ -275,7 +292,8 @@ static u32 make_channel(struct nvsim_object *obj, void *params, const struct nvs
 	obj->chan = nvsim_chan_create(tsg, userd ? userd->mem : NULL, userd_offset);
 	if (!obj->chan)
 		return NV_ERR_NO_MEMORY;
-	p->cid = nvsim_chan_id(obj->chan);
+	*(u32 *)((u8 *)params + offsetof(struct nv_channel_alloc, cid) +
+		 (nvsim_branch < 610 ? 0 : 8)) = nvsim_chan_id(obj->chan);
 	return NV_OK;
 }
 
@@ -410,6 +428,8 @@ int nvsim_alloc_params_size(u32 class)
 		return 0;
 	if (c->size == MEMORY_SIZE && nvsim_branch == 535)
 		return 120;
+	if (c == &channel_class && nvsim_branch >= 610)
+		return NV_CHANNEL_ALLOC_SIZE_610;
 	if (c == &channel_class && nvsim_branch >= 570)
 		return NV_CHANNEL_ALLOC_SIZE_570;
 	if (class == FERMI_VASPACE_A && nvsim_branch >= 580)

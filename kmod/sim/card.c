@@ -71,7 +71,7 @@ MODULE_PARM_DESC(fb_mib, "memory of each card in MiB in place of the model's; 0:
 
 static uint branch = 550;
 module_param(branch, uint, 0444);
-MODULE_PARM_DESC(branch, "driver branch to imitate: 535, 550, 570, 580, 590 or 595; 999: the last of these under a number that nobody knows");
+MODULE_PARM_DESC(branch, "driver branch to imitate: 535, 550, 570, 580, 590, 595 or 610; 999: the last of these under a number that nobody knows");
 
 uint nvsim_latency_pct;
 module_param_named(latency_pct, nvsim_latency_pct, uint, 0644);
@@ -131,9 +131,10 @@ int nvsim_cards_init(void)
 	case 580: nvsim_version = "580.142"; break;
 	case 590: nvsim_version = "590.48.01"; break;
 	case 595: nvsim_version = "595.44.03"; break;
+	case 610: nvsim_version = "610.57.04"; break;
 	case 999: nvsim_version = "999.10"; break;
 	default:
-		pr_err("nvidia: branch=%u is not simulated; use 535, 550, 570, 580, 590 or 595\n",
+		pr_err("nvidia: branch=%u is not simulated; use 535, 550, 570, 580, 590, 595 or 610\n",
 		       branch);
 		return -EINVAL;
 	}

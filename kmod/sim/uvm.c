@@ -382,6 +382,13 @@ static u32 uvm_range_group_destroy(void *p, struct uvm_space *s)
 	return xa_erase(&s->groups, U64P(p, 0)) ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;
 }
 
+/* 610 has none any more. */
+static bool is_of_range_groups(u32 cmd)
+{
+	return cmd == UVM_CREATE_RANGE_GROUP || cmd == UVM_DESTROY_RANGE_GROUP ||
+	       cmd == UVM_SET_RANGE_GROUP;
+}
+
 /* Group 0 is none: memory leaves its own. */
 static u32 uvm_range_group_set(void *p, struct uvm_space *s)
 {
@@ -451,7 +458,7 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 		for (i = 0; i < ARRAY_SIZE(commands); i++)
 			if (commands[i].cmd == cmd)
 				c = &commands[i];
-		if (!c)
+		if (!c || (nvsim_uvm_branch() >= 610 && is_of_range_groups(cmd)))
 			return -EINVAL;
 		size = nvsim_uvm_branch() == 535 ? c->size535 : c->size;
 		if (cmd == UVM_FREE && nvsim_uvm_branch() >= 590)

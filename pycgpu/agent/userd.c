@@ -209,8 +209,8 @@ void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hCh
 	if (!c->userds)
 		c->userds = arena_alloc(sizeof(*c->userds));
 	if (c->userds)
-		number = cgpu_userd_allocated(&c->userds->core, &c->tenant, hClient, hChannel,
-					      params, params_size);
+		number = cgpu_userd_allocated(&door.abi, &c->userds->core, &c->tenant, hClient,
+					      hChannel, params, params_size);
 	if (number != CGPU_USERD_NONE) {
 		memset(&c->userds->demand[number], 0, sizeof(c->userds->demand[number]));
 		borrow_for(c, fd, number);

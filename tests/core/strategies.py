@@ -35,7 +35,8 @@ DUPLICATE_NAME, INVALID_ARGUMENT, STATE_IN_USE, ADDRESS_IN_USE = 0x19, 0x1F, 0x6
 INSUFFICIENT_PERMISSIONS, INVALID_DEVICE, NOT_SUPPORTED = 0x1B, 0x26, 0x56
 INVALID_ADDRESS = 0x1E
 
-BRANCHES = {
+#: Whose layouts were compared with NVIDIA's own headers.
+COMPARED = {
     535: "535.288.01",
     550: "550.163.01",
     570: "570.211.01",
@@ -43,6 +44,7 @@ BRANCHES = {
     590: "590.48.01",
     595: "595.44.03",
 }
+BRANCHES = COMPARED | {610: "610.57.04"}
 branches = st.sampled_from(sorted(BRANCHES))
 
 

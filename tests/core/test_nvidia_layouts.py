@@ -15,7 +15,7 @@ import pytest
 
 from pycgpu.core import Abi, lib
 from tests.core import nvidia_headers
-from tests.core.strategies import BRANCHES
+from tests.core.strategies import COMPARED
 from tests.vm.driver import SourceNotFound, unpack_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -25,12 +25,12 @@ HEADERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("branch", BRANCHES)
+@pytest.mark.parametrize("branch", COMPARED)
 def test_every_field_that_the_core_reads_is_where_nvidia_puts_it(
     branch: int, tmp_path: Path
 ) -> None:
     try:
-        unpack_source(BRANCHES[branch], tmp_path / "nvidia", *HEADERS)
+        unpack_source(COMPARED[branch], tmp_path / "nvidia", *HEADERS)
     except SourceNotFound as error:
         pytest.skip(f"no source: {error}")
     program = tmp_path / "layouts"
@@ -41,7 +41,7 @@ def test_every_field_that_the_core_reads_is_where_nvidia_puts_it(
         check=True,
     )
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    raw = Abi(BRANCHES[branch]).raw
+    raw = Abi(COMPARED[branch]).raw
     rows = [line.rsplit(maxsplit=2) for line in printed.splitlines()]
     ours = {name: getattr(raw, name) if own == "-" else int(own) for name, _, own in rows}
     assert ours == {name: int(theirs) for name, theirs, _ in rows}
@@ -57,13 +57,13 @@ READ = {("NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS", "hClientList")}
 UNREAD = {("NV83DE_ALLOC_PARAMETERS", "hDebuggerClient_Obsolete")}
 
 
-@pytest.mark.parametrize("branch", BRANCHES)
+@pytest.mark.parametrize("branch", COMPARED)
 def test_the_table_has_the_place_of_every_client_descriptor_and_pointer(
     branch: int, tmp_path: Path
 ) -> None:
     """Of what is not listed no client: an administrator who admits it gives that up."""
     try:
-        unpack_source(BRANCHES[branch], tmp_path / "nvidia", HEADERS[0])
+        unpack_source(COMPARED[branch], tmp_path / "nvidia", HEADERS[0])
     except SourceNotFound as error:
         pytest.skip(f"no source: {error}")
     named = nvidia_headers.read(tmp_path / "nvidia" / HEADERS[0], tmp_path)

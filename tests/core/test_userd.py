@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from pycgpu.core import Tenant, Topology, ffi, lib
+from pycgpu.core import Abi, Tenant, Topology, ffi, lib
 from tests.core import strategies as nv
 
 NONE = lib.CGPU_USERD_NONE
@@ -20,7 +20,8 @@ LENGTH, FIRST, STEP = 2 << 20, 0x2000, 0x3000
 class Process:
     """A container whose one process has a client with a device, and groups on two engines."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str = "580.142") -> None:
+        self.abi = Abi(version)
         self.tenant = Tenant(Topology())
         self.tenant.give(0)
         self.objects = ffi.addressof(self.tenant.raw.objects)
@@ -50,11 +51,12 @@ class Process:
         self, handle: int, offset: int, memory: int = MEMORY, engine: int = GRAPHICS
     ) -> int:
         self._add(self.groups[engine], handle, nv.CHANNEL)
-        params = bytearray(368)
-        struct.pack_into("<I", params, 32, memory)
-        struct.pack_into("<Q", params, 64, offset)
+        raw = self.abi.raw
+        params = bytearray(raw.channel_alloc_size)
+        struct.pack_into("<I", params, raw.channel_userd_offset, memory)
+        struct.pack_into("<Q", params, 64 + raw.channel_shift, offset)
         number = lib.cgpu_userd_allocated(
-            self.userds, self.tenant.raw, CLIENT, handle, bytes(params), len(params)
+            self.abi.raw, self.userds, self.tenant.raw, CLIENT, handle, bytes(params), len(params)
         )
         return int(number)
 

@@ -12,23 +12,26 @@ from hypothesis import strategies as st
 
 from pycgpu.core import Abi, ffi, lib
 
-KNOWN = (535, 550, 570, 580, 590, 595)
+KNOWN = (535, 550, 570, 580, 590, 595, 610, 615, 620)
 
 # bytes, measured on NVIDIA's own structs in the releases 535.288.01, 550.163.01, 570.211.01,
-# 580.142, 590.48.01 and 595.44.03 on x86-64
+# 580.142, 590.48.01 and 595.44.03 on x86-64; from 610 on by docs/drivers.md
 SIZES = {
-    535: (120, 360, 48, 436, 1200, 1184, 0, 2600, 32, 2592, 56, 40, 24, 0),
-    550: (128, 360, 48, 444, 9264, 9248, 0, 2600, 32, 2592, 56, 48, 24, 0),
-    570: (128, 368, 48, 460, 9264, 9248, 56, 2608, 36, 2600, 56, 48, 24, 0),
-    580: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 24, 0),
-    590: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24),
-    595: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24),
+    535: (120, 360, 48, 436, 1200, 1184, 0, 2600, 32, 2592, 56, 40, 24, 0, 16, 32, 0),
+    550: (128, 360, 48, 444, 9264, 9248, 0, 2600, 32, 2592, 56, 48, 24, 0, 16, 32, 0),
+    570: (128, 368, 48, 460, 9264, 9248, 56, 2608, 36, 2600, 56, 48, 24, 0, 16, 32, 0),
+    580: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 24, 0, 16, 32, 0),
+    590: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24, 16, 32, 0),
+    595: (128, 368, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24, 16, 32, 0),
+    610: (128, 376, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24, 0, 36, 8),
+    615: (128, 376, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24, 0, 36, 8),
+    620: (128, 376, 56, 1028, 9264, 9248, 56, 2608, 36, 2600, 64, 48, 16, 24, 0, 36, 8),
 }
 FIELDS = (
     "memory_alloc_size", "channel_alloc_size", "vaspace_alloc_size", "fb_get_info_v2_size",
     "uvm_map_external_size", "uvm_semaphore_pool_size", "uvm_device_p2p_size", "dmabuf_size",
     "dmabuf_handles", "dmabuf_status", "map_dma_size", "unmap_dma_size", "uvm_free_size",
-    "uvm_create_external_size",
+    "uvm_create_external_size", "uvm_range_group_size", "channel_userd_offset", "channel_shift",
 )  # fmt: skip
 
 
@@ -70,6 +73,6 @@ def test_what_is_no_version_is_refused_even_if_forced(text: Any) -> None:
 def test_errors_of_the_python_class_name_the_version() -> None:
     with pytest.raises(ValueError, match=r"'latest' is not a driver version"):
         Abi("latest")
-    with pytest.raises(ValueError, match=r"driver 599\.1: no one has verified"):
-        Abi("599.1")
-    assert Abi("599.1", force=True).branch == 595
+    with pytest.raises(ValueError, match=r"driver 699\.1: no one has verified"):
+        Abi("699.1")
+    assert Abi("699.1", force=True).branch == 620

@@ -368,6 +368,20 @@ def test_doctor_names_no_vulnerability_of_a_driver_without_a_known_one(
     assert wrong(host) == []
 
 
+def test_doctor_says_which_branch_was_not_compared_with_nvidias_headers(host: Path) -> None:
+    (host / "proc/driver/nvidia/version").write_text("Module  610.57.04  R")
+    (found,) = doctor_notes(host)
+    assert "branch 610: its layouts are those that others published" in found.text
+    assert "docs/drivers.md" in found.remedy
+    (host / "proc/driver/nvidia/version").write_text("Module  595.71.05  R")
+    assert doctor_notes(host) == []
+
+
+def doctor_notes(host: Path) -> list[Any]:
+    examined = doctor.examine(str(host), release="6.1.0")
+    return [one for one in examined if one.level == "note" and one.subject == "driver"]
+
+
 def test_doctor_warns_of_a_driver_that_any_reader_of_its_mappings_crashes(host: Path) -> None:
     (host / "proc/driver/nvidia/version").write_text("Module  595.45.04  R")
     found = [one for one in wrong(host) if "crashes the kernel" in one.text]

@@ -47,8 +47,28 @@ def test_what_a_container_frees_returns_and_the_bridge_opens_its_card(
     assert f"attached to NVIDIA driver {branch}." in kernel_log()
 
 
+def test_of_a_branch_that_the_bridge_does_not_know_memory_is_limited_all_the_same(
+    sim: Any, km: Any, container: Any, made: Any, loaded_modules: Any
+) -> None:
+    driver = sim(cards="t4", branch=610)
+    cgpu = km(bridge=False)
+    with pytest.raises(OSError):
+        loaded_modules.load(made("bridge"))
+    assert "cgpu_rm: driver 610.57.04: branch 610 not known" in kernel_log()
+    one = container("one", programs={"/bin/simcuda": driver.programs / "simcuda"})
+    cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={512 * MIB}")
+    said = one.exec("simcuda", "fill")
+    assert said.returncode == 0, said.stderr
+    # A context, its channels at the places of this branch, and all that is left of the limit.
+    assert "0x51" in said.stdout
+    said = one.exec("simcuda", "launch", "0.2", "1")
+    assert said.returncode == 0, said.stderr
+    assert "gate" not in cgpu.read("features")
+    until(lambda: "current_bytes 0\n" in cgpu.read("0/one/stat"), "the return of all memory")
+
+
 @pytest.mark.needs("sim", "programs")
-@pytest.mark.parametrize("branch", [550, 595])
+@pytest.mark.parametrize("branch", [550, 595, 610])
 def test_the_agent_reads_userd_without_the_drivers_access_method(
     made: Any, tmp_path: Path, branch: int
 ) -> None:
@@ -91,5 +111,5 @@ def test_a_forced_branch_is_taken_for_the_nearest_and_the_log_says_what_may_brea
     cgpu.create("one", f"pid={one.pid}", f"gpu=0,mem={512 * MIB}")
     assert "after_unmap 0" in one.exec("simcuda", "map", str(64 * MIB)).stdout
     log = kernel_log()
-    assert "driver 999.10 is read as branch 595 (force_branch)" in log
+    assert "driver 999.10 is read as branch 620 (force_branch)" in log
     assert "cgpu_rm: driver 999.10: branch 999 not known and forced" in log

@@ -136,7 +136,7 @@ def test_eight_cards_have_memories_of_their_own(sim: Callable[..., Sim]) -> None
     assert len({card["uuid"] for card in free}) == 8
 
 
-@pytest.mark.parametrize("branch", [535, 550, 570, 580, 590, 595])
+@pytest.mark.parametrize("branch", [535, 550, 570, 580, 590, 595, 610])
 def test_every_branch_serves_a_whole_context(sim: Callable[..., Sim], branch: int) -> None:
     driver = sim(cards="t4", branch=branch)
     said = run(driver, "context")

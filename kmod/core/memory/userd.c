@@ -90,15 +90,15 @@ static void find_map(struct cgpu_userds *userds, struct cgpu_userd_channel *chan
 	}
 }
 
-uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *tenant,
-			      uint32_t hClient, uint32_t hChannel, const void *params,
-			      uint32_t params_size)
+uint32_t cgpu_userd_allocated(const struct cgpu_abi *abi, struct cgpu_userds *userds,
+			      struct cgpu_tenant *tenant, uint32_t hClient, uint32_t hChannel,
+			      const void *params, uint32_t params_size)
 {
 	uint32_t object = cgpu_object_find(&tenant->objects, hClient, hChannel), i;
 	struct cgpu_userd_channel *channel = NULL;
 
 	if (!object ||
-	    params_size < offsetof(struct nv_channel_alloc, userdOffset[1]))
+	    params_size < offsetof(struct nv_channel_alloc, userdOffset[1]) + abi->channel_shift)
 		return CGPU_USERD_NONE;
 	for (i = 0; i < CGPU_USERD_CHANNELS; i++) {
 		channel = &userds->channel[i];
@@ -113,8 +113,9 @@ uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *te
 		.object = object,
 		.serial = cgpu_object_at(&tenant->objects, object)->serial,
 		.hClient = hClient,
-		.hMemory = cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory)),
-		.offset = cgpu_get64(params, offsetof(struct nv_channel_alloc, userdOffset)),
+		.hMemory = cgpu_get32(params, abi->channel_userd_offset),
+		.offset = cgpu_get64(params, offsetof(struct nv_channel_alloc, userdOffset) +
+						     abi->channel_shift),
 		.map = CGPU_USERD_NONE,
 	};
 	/* the driver's own USERD is mapped by the channel's handle */

@@ -10,6 +10,7 @@
 
 #include "core/types.h"
 #include "core/memory/tenant.h"
+#include "core/rm/versions.h"
 
 enum cgpu_userd_limit {
 	CGPU_USERD_BYTES = 512,
@@ -53,9 +54,9 @@ void cgpu_userd_unmapped(struct cgpu_userds *userds, uint32_t number);
  * A channel was allocated, with NV_CHANNEL_ALLOC_PARAMS. Return: its number,
  * CGPU_USERD_NONE: no room, or not one of the tenant's.
  */
-uint32_t cgpu_userd_allocated(struct cgpu_userds *userds, struct cgpu_tenant *tenant,
-			      uint32_t hClient, uint32_t hChannel, const void *params,
-			      uint32_t params_size);
+uint32_t cgpu_userd_allocated(const struct cgpu_abi *abi, struct cgpu_userds *userds,
+			      struct cgpu_tenant *tenant, uint32_t hClient, uint32_t hChannel,
+			      const void *params, uint32_t params_size);
 /* Forgets channels that were freed. */
 void cgpu_userd_forget_freed(struct cgpu_userds *userds, const struct cgpu_tenant *tenant);
 /* As above. Return: USERD of each compute channel is mapped. */

@@ -575,7 +575,7 @@ static const struct cgpu_rule classes[] = {
 #define JUDGED .judge = CGPU_JUDGE_CORE
 #define PASSED { .judge = CGPU_JUDGE_DRIVER }
 #define RANGE_GROUP \
-	{ JUDGED, .size = sizeof(struct uvm_range_group), .op = CGPU_OP_UVM_RANGE_GROUP, \
+	{ JUDGED, .op = CGPU_OP_UVM_RANGE_GROUP, \
 	  .status = AT(uvm_range_group, rmStatus) }
 
 /* By _IOC_NR. */

@@ -4,7 +4,7 @@
  * struct, so the size is checked the same way here and every field is then
  * in bounds. What is listed and not interpreted is CGPU_OP_OTHER: the driver
  * decides. allowed.c says what each command is and where its fields are, by the
- * structures of structs.h, equal in the branches 535 to 595 unless struct cgpu_abi
+ * structures of structs.h, equal in the branches 535 to 620 unless struct cgpu_abi
  * carries them.
  */
 #include "core/rm/allowed.h"
@@ -73,6 +73,8 @@ static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t n
 						    abi->uvm_map_external_size;
 	case CGPU_OP_UVM_SEMAPHORE_POOL:
 		return abi->uvm_semaphore_pool_size;
+	case CGPU_OP_UVM_RANGE_GROUP:
+		return abi->uvm_range_group_size;
 	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
 		return abi->uvm_unregister_channel_size;
 	case CGPU_OP_UVM_FREE:
@@ -553,19 +555,20 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		break;
 	default: /* NV_CHANNEL_ALLOC_PARAMS */
 		if (!cgpu_is_channel_class(req->hClass) ||
-		    size < sizeof(struct nv_channel_alloc))
+		    size < sizeof(struct nv_channel_alloc) + abi->channel_shift)
 			break;
 		req->hDepend[0] =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hContextShare));
 		req->hDepend[1] = cgpu_get32(params, offsetof(struct nv_channel_alloc, hVASpace));
-		req->hUserd =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, hUserdMemory));
+		req->hUserd = cgpu_get32(params, abi->channel_userd_offset);
 		req->hError[0] =
 			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectError));
 		req->hError[1] =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectEccError));
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectEccError) +
+					   abi->channel_shift);
 		req->engineType =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType));
+			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType) +
+					   abi->channel_shift);
 		break;
 	}
 }

@@ -85,7 +85,10 @@ struct nv_group_alloc { uint32_t hObjectError, hObjectEccError, hVASpace, engine
 			uint8_t isVgpu, pad[3]; };
 struct nv_ctxshare_alloc { uint32_t hVASpace, flags, subctxId; };
 struct nv0005_alloc { uint32_t hParentClient, hSrcResource, hClass, notifyIndex; uint64_t data; };
-/* the beginning, the same in all branches; all of it is struct cgpu_abi's channel_alloc_size */
+/*
+ * The beginning, up to hVASpace the same in all branches; struct cgpu_abi has where the rest
+ * stands, and the size of it all.
+ */
 struct nv_channel_alloc { uint32_t hObjectError, hObjectBuffer; uint64_t gpFifoOffset;
 			  uint32_t gpFifoEntries, flags, hContextShare, hVASpace,
 			  hUserdMemory[8]; uint64_t userdOffset[8];

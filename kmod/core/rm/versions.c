@@ -3,12 +3,13 @@
  * A branch is its parent plus a delta. Sizes and offsets are those that a compiler
  * gives for NVIDIA/open-gpu-kernel-modules at 535.288.01, 550.163.01, 570.211.01,
  * 580.142, 590.48.01 and 595.44.03; tests/core/test_nvidia_layouts.py compares them
- * where that source is at hand. To add a branch: append its number to known[], then
- * one `if` with what changed.
+ * where that source is at hand. 610 and later are by what others published of them:
+ * docs/drivers.md says who, and what nobody did. To add a branch: append its number
+ * to known[], then one `if` with what changed.
  */
 #include "core/rm/versions.h"
 
-static const uint32_t known[] = { 535, 550, 570, 580, 590, 595 };
+static const uint32_t known[] = { 535, 550, 570, 580, 590, 595, 610, 615, 620 };
 
 static uint32_t parse_branch(const char *version)
 {
@@ -43,10 +44,12 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.branch = branch,
 		.memory_alloc_size = 120,
 		.channel_alloc_size = 360,
+		.channel_userd_offset = 32,
 		.vaspace_alloc_size = 48,
 		.fb_get_info_v2_size = 436,
 		.uvm_map_external_size = 1200,
 		.uvm_semaphore_pool_size = 1184,
+		.uvm_range_group_size = 16,
 		.uvm_unregister_channel_size = 28,
 		.uvm_free_size = 24,
 		.map_dma_size = 56,
@@ -54,6 +57,7 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		.dmabuf_size = 2600,
 		.dmabuf_handles = 32,
 		.dmabuf_status = 2592,
+		.compared = branch < 610,
 		.egm = branch >= 550 && branch < 595,
 	};
 	if (branch >= 550) {
@@ -81,6 +85,13 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 		abi->uvm_free_size = 16; /* no length: of the range that begins at base */
 		abi->uvm_create_external_size = 24;
 		abi->uvm_unregister_channel_size = 12; /* no gpuUuid */
+	}
+	if (branch >= 610) {
+		/* hHandleVASpace stands before hUserdMemory; userdOffset is aligned to 8 */
+		abi->channel_alloc_size = 376;
+		abi->channel_userd_offset = 36;
+		abi->channel_shift = 8;
+		abi->uvm_range_group_size = 0;
 	}
 	return 0;
 }

@@ -416,17 +416,19 @@ static int make_channel(struct sc *sc, int i, u32 group, u32 share, u32 engine, 
 {
 	struct { u8 uuid[16]; s32 fd; u32 client, channel, pad; u64 base, length;
 		 u32 status, pad2; } reg = { 0 };
-	u8 p[368] = { 0 };
+	u8 p[376] = { 0 };
+	/* from 610 on hHandleVASpace stands before hUserdMemory */
+	bool later = sc->branch >= 610;
 	u32 object = 0, params[4] = { 0 };
 	int ret;
 
 	*(u32 *)(p + 16) = 1024;			/* gpFifoEntries */
 	*(u32 *)(p + 24) = share;			/* hContextShare */
 	*(u32 *)(p + 28) = share ? 0 : sc->vaspace;
-	*(u32 *)(p + 32) = sc->userd;
-	*(u64 *)(p + 64) = (u64)i * RING_BYTES;
-	*(u32 *)(p + 128) = engine;
-	ret = sc_rm_alloc(sc, group, &sc->channel[i], sc->channel_class, p, sizeof(p));
+	*(u32 *)(p + (later ? 36 : 32)) = sc->userd;
+	*(u64 *)(p + (later ? 72 : 64)) = (u64)i * RING_BYTES;
+	*(u32 *)(p + (later ? 136 : 128)) = engine;
+	ret = sc_rm_alloc(sc, group, &sc->channel[i], sc->channel_class, p, later ? 376 : 368);
 	if (ret)
 		return ret;
 	ret = sc_rm_alloc(sc, sc->channel[i], &object,

@@ -41,6 +41,14 @@ def driver(host: Host) -> Iterator[Finding]:
         )
         return
     yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {abi.branch}")
+    if not abi.compared:
+        yield Finding(
+            NOTE,
+            "driver",
+            f"branch {abi.branch}: its layouts are those that others published, and were not"
+            " compared with NVIDIA's headers",
+            "read docs/drivers.md, and try your programs before you rely on limits",
+        )
     yield from _vulnerabilities(version, abi.branch)
     if bulletin.crashes_readers(version):
         yield Finding(
