@@ -359,7 +359,7 @@ def main() -> int:
     console.print(Panel.fit("cgpu: many containers, one GPU", style="bold"))
     try:
         kernel = options.kernel or kernels.default_series()[0]
-        with waiting("building the module and the simulated driver, if that was not done before"):
+        with waiting("building the module and the simulated driver"):
             made = build(kernel)
     except (packages.PackageNotFound, packages.FetchError, modules.BuildError) as error:
         print(f"demo: {error}", file=sys.stderr)
