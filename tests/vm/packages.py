@@ -126,7 +126,9 @@ def _environment(only: str = "") -> dict[str, str]:
     root = cache_dir() / (f"apt-{only}" if only else "apt")
     for name in ("lists/partial", "archives/partial", "parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    (root / "status").touch()
+    # Written once: a newer one would have apt read the whole index anew.
+    if not (root / "status").exists():
+        (root / "status").touch()
     config = root / "apt.conf"
     config.write_text(
         f'Dir::Etc::sourcelist "{root}/sources.list";\n'
@@ -172,7 +174,9 @@ def _environment(only: str = "") -> dict[str, str]:
 
 
 def _apt_cache(*arguments: str, only: str = "") -> str:
-    command = ["apt-cache", *arguments]
+    # Images for containers turn apt's own cache off, and each question then takes seconds.
+    kept = ("-oDir::Cache::pkgcache=pkgcache.bin", "-oDir::Cache::srcpkgcache=srcpkgcache.bin")
+    command = ["apt-cache", *kept, *arguments]
     return subprocess.run(
         command, env=_environment(only), capture_output=True, text=True, check=False
     ).stdout
