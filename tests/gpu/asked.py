@@ -26,7 +26,7 @@ LIMIT = ("--mem", "8G")
 
 def is_there(name: str) -> bool:
     try:
-        return procfs.read(f"0/{name}/id", ROOT).strip() == name
+        return procfs.read(f"0/{name}/cid", ROOT).strip() == name
     except CgpuError:
         return False
 
