@@ -248,7 +248,7 @@ static void channel_params(const u8 *params, struct nv_channel_alloc *p)
 	}
 	memcpy(p, params, offsetof(struct nv_channel_alloc, hUserdMemory));
 	memcpy(p->hUserdMemory, params + 36, sizeof(p->hUserdMemory));
-	memcpy(p->userdOffset, params + 72,
+	memcpy((u8 *)p + offsetof(struct nv_channel_alloc, userdOffset), params + 72,
 	       sizeof(*p) - offsetof(struct nv_channel_alloc, userdOffset));
 }
 
