@@ -43,12 +43,15 @@ setup(
             "bridge/Makefile",
             "bridge/*.[ch]",
             "compat/*",
+            "compat/probes/*.c",
             "door/*.[ch]",
             "linux/*.[ch]",
         ],
     },
     # kbuild leaves generated sources beside ours in a tree that has been built in place.
-    exclude_package_data={"pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "**/*.o", "**/.*.cmd"]},
+    exclude_package_data={
+        "pycgpu.kmod": ["*.mod.c", "*/*.mod.c", "**/*.o", "**/.*.cmd", "compat/have.h"]
+    },
     # Where man looks for a program of this environment; scripts/install links them for all.
     data_files=[("share/man/man1", ["docs/man/cgpu.1", "docs/man/cgpu-smi.1"])],
     # Else everything that MANIFEST.in names would be installed, the simulated driver too.

@@ -147,7 +147,7 @@ static int area_mremap(struct vm_area_struct *vma)
 	return -EINVAL;
 }
 
-#ifdef CGPU_HAS_VM_OPS_MPROTECT
+#ifdef CGPU_HAVE_VM_OPS_MPROTECT
 static int area_mprotect(struct vm_area_struct *vma, unsigned long start, unsigned long end,
 			 unsigned long flags)
 {
@@ -181,7 +181,7 @@ static const struct vm_operations_struct area_vm_ops = {
 	.close = area_close,
 	.may_split = area_may_split,
 	.mremap = area_mremap,
-#ifdef CGPU_HAS_VM_OPS_MPROTECT
+#ifdef CGPU_HAVE_VM_OPS_MPROTECT
 	.mprotect = area_mprotect,
 #endif
 	.fault = area_fault,
@@ -211,7 +211,7 @@ static int map_blank(struct vm_area_struct *vma, struct cgpu_scratch_area *area)
 static void map_pages(struct vm_area_struct *vma, struct cgpu_scratch_area *area)
 {
 	vm_flags_clear(vma, VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC);
-#ifndef CGPU_HAS_VM_OPS_MPROTECT
+#ifndef CGPU_HAVE_VM_OPS_MPROTECT
 	vm_flags_clear(vma, VM_MAYWRITE);
 #endif
 	/* VM_WRITE: else the driver's writing would not come as far as ->pfn_mkwrite */

@@ -146,10 +146,10 @@ def check_modules(options: Options, host: Host, version: str = __version__) -> N
             f"/{headers} is missing, without which no module can be built:"
             f" apt install linux-headers-{host.release} (RHEL: kernel-devel-{host.release})"
         )
-    wanted = {"make": "make", "gcc": "gcc", **({"dkms": "dkms"} if options.dkms else {})}
-    # A user who only looks may lack root's directories in PATH.
+    missing = module_build.missing_tools(host.prefix, host.release)
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [pkg for program, pkg in wanted.items() if not shutil.which(program, path=path)]
+    if options.dkms and not shutil.which("dkms", path=path):
+        missing.append("dkms")
     if missing:
         other = ", or give --no-dkms" if "dkms" in missing else ""
         manager = "apt" if shutil.which("apt-get") or not shutil.which("dnf") else "dnf"

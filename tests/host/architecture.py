@@ -32,7 +32,7 @@ PYTHON_ORDER = (
     ("cli",),
 )
 C_ORDER = (
-    ("compat", "core"),
+    ("compat", "compat/probes", "core"),
     ("core/rm",),
     ("core/memory",),
     ("core/sched", "core/call"),

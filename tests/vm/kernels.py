@@ -286,7 +286,7 @@ def _own_build(tree: Path) -> Kernel:
     return Kernel(str(tree), release, image, modules, tree, _slowness(tree), machine="q35")
 
 
-def _run_make(arguments: Sequence[str], log: Path) -> None:
+def run_make(arguments: Sequence[str], log: Path) -> None:
     """Run make behind everything else on this machine; raise with the end of what it said."""
     command = ["nice", "make", f"-j{os.cpu_count() or 1}", *arguments]
     with log.open("a") as stream:
@@ -303,7 +303,7 @@ def _source_archive(name: str, version: str, unpacked: Path) -> Path:
     return archive
 
 
-def _unpack_source(series: str, version: str, root: Path) -> Path:
+def unpack_source(series: str, version: str, root: Path) -> Path:
     """Unpack the distribution's source of a series below *root*; return its top."""
     name = f"linux-source-{series}"
     unpacked = root / "package"
@@ -362,15 +362,15 @@ def _build_looking(base: str, suffix: str) -> Kernel:
             shutil.rmtree(root, ignore_errors=True)
             tree.mkdir(parents=True)
             print(f"building kernel {series} {version}, about 20 minutes", file=sys.stderr)
-            source = _unpack_source(base, version, root)
+            source = unpack_source(base, version, root)
             into = ["-C", str(source), f"O={tree}", *variables]
             log = root / "build.log"
             config = root / "config"
             config.write_text("".join(f"{line}\n" for line in looking.settings))
-            _run_make([*into, f"KCONFIG_ALLCONFIG={config}", "allnoconfig"], log)
+            run_make([*into, f"KCONFIG_ALLCONFIG={config}", "allnoconfig"], log)
             _check_config(looking, tree / ".config")
-            _run_make([*into, "bzImage", "modules"], log)
-            _run_make([*into, f"INSTALL_MOD_PATH={tree}", "modules_install"], log)
+            run_make([*into, "bzImage", "modules"], log)
+            run_make([*into, f"INSTALL_MOD_PATH={tree}", "modules_install"], log)
             (root / "complete").touch()
     return dataclasses.replace(_own_build(tree), series=series, append=looking.append)
 

@@ -47,6 +47,7 @@ LATER = {
 
 _PRODUCTS = shutil.ignore_patterns(
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
+    *("have.h", "*.have", "*.have.log"),
     *("__pycache__", ".tmp_versions", "*.a", "*.so"),
 )
 

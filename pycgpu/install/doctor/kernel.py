@@ -25,6 +25,15 @@ def kernel(host: Host) -> Iterator[Finding]:
             f"Debian, Ubuntu: apt install linux-headers-{host.release};"
             f" RHEL: dnf install kernel-devel-{host.release}",
         )
+    elif missing := module_build.missing_tools(host.prefix, host.release):
+        clang = module_build.clang_version(host.prefix, host.release)
+        by = "gcc" if clang is None else f"clang {clang}"
+        yield Finding(
+            WARN,
+            "kernel",
+            f"{by} has built it, and here is no {', '.join(missing)}: the module cannot be built",
+            f"install {' '.join(missing)}",
+        )
     if secure_boot.is_on(host.prefix):
         yield from _signing(host)
     if host.read(FTRACE).strip() == "0":
