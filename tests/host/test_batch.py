@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu.agent import attach, server
+from pycgpu.agent import attach, client
 from pycgpu.batch import ray, settings, slurm, spark, written
 from pycgpu.cli import main
 from pycgpu.dialects import cgpu
@@ -309,7 +309,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
         return {"ok": True}
 
     monkeypatch.setattr(lock, "LOCK", str(tmp_path / "lock"))
-    monkeypatch.setattr(server, "ask", ask)
+    monkeypatch.setattr(client, "ask", ask)
     monkeypatch.setattr(procfs, "USER_DOOR_SOCKET", str(tree.root))
     monkeypatch.setattr(procfs, "find_root", lambda: str(tree.root))
     monkeypatch.setattr(procfs, "is_users", lambda root: True)

@@ -1005,7 +1005,9 @@ def test_a_tenant_ends_with_its_last_container(engine: Engine, tenants: Path) ->
 def test_a_container_is_of_one_tenant(engine: Engine, tenants: Path, capsys: Any) -> None:
     engine.process("NSpid:\t4711\t1\n", cgroup="3:freezer,name=cgpu:/claim-b\n0::/a\n")
     assert share(engine) == 1
-    assert "parts of two claims, claim-b and claim-a" in capsys.readouterr().err
+    assert (
+        "has a part already, as claim-b, and asks for another as claim-a" in capsys.readouterr().err
+    )
     assert engine.written == ""
 
 

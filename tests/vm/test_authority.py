@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import server
+from pycgpu.agent import client
 from pycgpu.tree import procfs
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
@@ -45,7 +45,7 @@ def test_under_the_module_run_asks_it_and_starts_no_agent(
     assert not (MODULES / "1/job").exists()
     assert door.sim("info", name="two", mem="512M")["total"] == 512 * MIB
     with pytest.raises(OSError):
-        server.ask({"op": "ping"})
+        client.ask({"op": "ping"})
     status, _, err = door.run("/bin/true", name="job")
     assert (status, "a container of this name exists" in err) == (125, True)
     tenant.kill()
@@ -70,7 +70,7 @@ def test_an_agent_does_not_start_beside_the_module(door: Door, km: Callable[...,
     agent = door.daemon()
     assert agent.wait(timeout=START_S) != 0
     with pytest.raises(OSError):
-        server.ask({"op": "ping"})
+        client.ask({"op": "ping"})
 
 
 def test_the_module_does_not_load_beside_an_agent(door: Door, km: Callable[..., Km]) -> None:
