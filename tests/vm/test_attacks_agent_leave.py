@@ -73,7 +73,8 @@ def test_who_has_lost_the_agent_answers_no_calls_of_its_own(
     usurp = str(made("programs") / "usurp")
     before = _used_bytes(door)
     tenant = door.start(*who, usurp, str(hold), door.simcuda, "--hold", "--json", "fill")
-    until((TREE / "container/one").exists, "the container", START_S)
+    comm = Path(f"/proc/{tenant.pid}/comm")
+    until(lambda: comm.read_text() == "usurp\n", "the program", START_S)
     loses(door)
     hold.unlink()
     assert _line(tenant) == ["listener", str(errno.EBUSY)]
@@ -152,10 +153,16 @@ def test_a_file_that_is_exchanged_for_the_drivers_holds_no_thread_of_the_agents(
     assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
 
 
+@pytest.mark.parametrize("who", ["docker"], indirect=True)
 def test_an_agent_begins_after_one_that_waits_for_a_tenants_memory(
     door: Door, silent: str, who: tuple[str, ...], folder: Path
 ) -> None:
-    """In a file of its own file system. That wait no signal ends, so that the process stays."""
+    """
+    In a file of its own file system. That wait no signal ends, so that the process stays.
+
+    FUSE asks nothing for a user whom the file system's namespace does not know: of an ordinary
+    user's, which does not know the agent's, there is nothing to wait for.
+    """
     tenant = door.start(*who, silent, "memory", str(folder))
     until(lambda: _waits(door.agent()), "the agent's wait", START_S)
     assert door.sim("info", name="neighbour")["board"] == LIMIT_BYTES
