@@ -80,7 +80,7 @@ def watched(name: str, program: Sequence[str], unknown: str) -> tuple[int, str, 
     )
     with ended(process):
         wait_for(lambda: is_there(name), "the container")
-        procfs.write(f"0/{name}/unknown", f"{unknown}\n", ROOT)
+        procfs.write(f"0/{name}/unknown", unknown, ROOT)
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
