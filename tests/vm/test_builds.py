@@ -41,6 +41,8 @@ def compiler(module: Path) -> str:
     return shown.stdout
 
 
+# A kernel's headers and three modules anew: minutes.
+@pytest.mark.long
 def test_a_kernel_of_clangs_gets_modules_of_clangs(tmp_path: Path) -> None:
     if module_build.missing_tools(tmp_path, RELEASE) or not shutil.which("clang"):
         pytest.skip("no package: clang")
