@@ -319,6 +319,15 @@ static u32 class_engine_id(struct nvsim_ctl *c)
 	return NV_OK;
 }
 
+/* Nobody encodes or captures on this card: the count stands first. */
+static u32 no_sessions(struct nvsim_ctl *c)
+{
+	if (c->size < sizeof(u32))
+		return NV_ERR_INVALID_ARGUMENT;
+	*(u32 *)c->p = 0;
+	return NV_OK;
+}
+
 const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x00000101, CTL_ANY, 40, build_version),
 	CTL(0x0000013a, CTL_ANY, 1352, p2p_caps),
@@ -330,6 +339,7 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x00000290, CTL_ANY, 4, nvsim_ctl_ok),
 	CTL(0x00000a04, CTL_ANY, 2244, nvsim_ctl_zero),
 	CTL(0x00000b02, CTL_ANY, 12, accounting_state),
+	CTL(0x00000b04, CTL_ANY, 0, nvsim_ctl_ok),	/* GPUACCT_GET_ACCOUNTING_PIDS: none */
 	CTL(0x00000d01, CTL_ANY, 12, addr_space_type),
 	CTL(0x00800201, CTL_ANY, 16, class_list_v1),
 	CTL(0x00800280, CTL_ANY, 4, one),
@@ -348,7 +358,9 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x20800131, CTL_ANY, 4, nvsim_ctl_zero),
 	CTL(0x2080014a, CTL_ANY, 268, gid_info),
 	CTL(0x2080016d, CTL_ANY, 12, nvsim_ctl_zero),
+	CTL(0x2080016e, CTL_ANY, 16, no_sessions),	/* GPU_GET_NVENC_SW_SESSION_INFO */
 	CTL(0x2080017b, CTL_ANY, 12, nvsim_ctl_zero),
+	CTL(0x2080017c, CTL_ANY, 0, no_sessions),	/* GPU_GET_NVFBC_SW_SESSION_INFO */
 	CTL4(0x20800170, CTL_ANY, 252, 260, 340, 340, engines),
 	CTL4(0x208001a3, CTL_ANY, 40, 48, 48, 56, nvsim_ctl_zero),
 	CTL(0x20800403, CTL_ANY, 8, timer_time),

@@ -523,6 +523,7 @@ def test_a_hint_gives_way_to_a_policy_set_by_hand(tree: Any, member: Callable[..
     tree.create("a", member().clause, "gpu=0,mem=1048576,policy=2", "gpu=1,mem=1048576,policy=2")
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("2\n", "2\n")
     tree.write("0/policy", "3")
+    assert destroyed(tree, "a")
     tree.create("b", member().clause, "gpu=0,mem=1048576,policy=8", "gpu=1,mem=1048576,policy=8")
     assert (tree.read("0/policy"), tree.read("1/policy")) == ("3\n", "8\n")
 
