@@ -148,6 +148,9 @@ static int place(bool adopt)
 	return arena_place(segments, sizeof(segments) / sizeof(segments[0]), adopt);
 }
 
+/* Low numbers that nothing has. */
+static bool filled[STATE_FD_FIRST];
+
 /* What is opened from here on has a number that an agent after this one can give it, too. */
 static int fill_low_numbers(void)
 {
@@ -156,6 +159,7 @@ static int fill_low_numbers(void)
 	if (fd < 0)
 		return -errno;
 	while (fd < STATE_FD_FIRST) {
+		filled[fd] = true;
 		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
 			return -errno;
@@ -212,7 +216,9 @@ static int take_descriptors(char *message)
 			return 0;
 		if (number == fd)
 			continue;
-		if (fcntl(number, F_GETFD) >= 0) {
+		/* a program closes what it began with, and another then has its number */
+		if (fcntl(number, F_GETFD) >= 0 &&
+		    !(number < STATE_FD_FIRST && filled[number])) {
 			snprintf(message, 256, "descriptor %d, which the agent before had, is in"
 				 " use here: start the agent without it", number);
 			return -EBUSY;

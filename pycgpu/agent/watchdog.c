@@ -38,6 +38,7 @@ enum {
 	WORD_BITS = 64,
 	EVENTS = 64,
 	ENDED_MS = 100,
+	DRIVER_MS = 400,
 	CLOSE_MS = 500,
 	CLOSE_TRIES = 16,
 	SUCCESSOR_TRIES = 5,
@@ -393,6 +394,8 @@ static void watch(void)
 	prctl(PR_SET_NAME, "cgpud-watchdog");
 	while (poll(&end, 1, ENDED_MS) <= 0 && !has_first_thread_ended(pid))
 		;
+	/* a thread that is in the driver has its answer by then: see was_performed() */
+	poll(&end, 1, DRIVER_MS);
 	/* it never came into charge, or is no more */
 	if (state_head()->watchdog != number)
 		_exit(0);

@@ -54,7 +54,11 @@ def watchdog() -> int:
 
 def follows(pid: int) -> int:
     """Wait for an agent after that one."""
-    return until(lambda: (found := agent()) and found != pid and found, "the next agent")
+    try:
+        return until(lambda: (found := agent()) and found != pid and found, "the next agent")
+    except AssertionError:
+        print(watchdog(), Path("/run/cgpu/agent.log").read_text()[-4000:], file=sys.stderr)
+        raise
 
 
 def serve(*options: str) -> subprocess.Popen[str]:
