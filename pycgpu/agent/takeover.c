@@ -165,7 +165,8 @@ static int fill_low_numbers(void)
 			return -errno;
 	}
 	close(fd);
-	return 0;
+	/* programs begin with some ten, and the driver's cards are some more */
+	return filled[STATE_FD_FIRST - 1] ? 0 : -EMFILE;
 }
 
 static int listen_here(void)
@@ -302,8 +303,12 @@ void takeover_done(void)
 	watchdog_take_charge();
 	if (connection < 0)
 		return;
-	/* the one before hears that this is over, and that it is not in charge */
-	close(connection);
+	/*
+	 * The one before hears that this is over, and that it is not in charge. The number stays
+	 * in use: something of the state would have it, and an agent after this one not give it
+	 * to that.
+	 */
+	dup3(STATE_FD_FIRST - 1, connection, O_CLOEXEC);
 	connection = -1;
 	journal_undo();
 	gates_open_all();

@@ -126,6 +126,13 @@ def books() -> dict[str, str]:
     return {at: re.sub(r"used \d+\n", "", text) for at, text in texts.items()}
 
 
+def tenants_numbers(pid: int) -> list[int]:
+    """Numbers of an agent's descriptors that the next one must have, too."""
+    kept = ("anon_inode:seccomp notify", "anon_inode:[pidfd]", "anon_inode:[eventpoll]")
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    return [int(link.name) for link in links if os.readlink(link) in kept]
+
+
 def end_agent() -> None:
     """End it, when it has no tenants any more."""
     if pid := agent():
