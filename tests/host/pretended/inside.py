@@ -129,8 +129,12 @@ def books() -> dict[str, str]:
 def tenants_numbers(pid: int) -> list[int]:
     """Numbers of an agent's descriptors that the next one must have, too."""
     kept = ("anon_inode:seccomp notify", "anon_inode:[pidfd]", "anon_inode:[eventpoll]")
-    links = Path(f"/proc/{pid}/fd").iterdir()
-    return [int(link.name) for link in links if os.readlink(link) in kept]
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(link) in kept:
+                found.append(int(link.name))
+    return found
 
 
 def end_agent() -> None:
