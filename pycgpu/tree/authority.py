@@ -35,7 +35,11 @@ def refuse_beside_module() -> None:
 def agents_containers(prefix: str = "/") -> list[str] | None:
     """Return the full ids of an agent's containers; None: no agent answers."""
     root = prefix.rstrip("/") + procfs.USER_DOOR_SOCKET
-    if not procfs.is_open(root):
+    try:
+        if not procfs.is_open(root):
+            return None
+    except (OSError, CgpuError):
+        # A user who may not look into that directory sees no agent.
         return None
     try:
         return sorted(procfs.container_ids(root))

@@ -375,7 +375,7 @@ def test_what_cards_were_set_to_is_there_after_a_boot(
         # as systemd does with the unit that was installed; the prefix lets a command fail
         lines = service.text(service.MODULE, str(cgpu)).splitlines()
         commands = [line.partition("=")[2] for line in lines if line.startswith("ExecStart")]
-        assert len(commands) == 3
+        assert len(commands) == 4
         for command in commands:
             subprocess.run(command.removeprefix("-").split(), check=not command.startswith("-"))
         found = [
