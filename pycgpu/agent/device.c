@@ -15,6 +15,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <linux/kcmp.h>
+
 #include "door.h"
 
 #ifndef NVIDIA_MAJOR /* a test has other devices in their place */
@@ -85,4 +87,9 @@ int device_take(struct container *c, int pidfd, int fd, uint32_t *device, uint32
 	}
 	*device = (uint32_t)found;
 	return got;
+}
+
+bool device_shares_table(int agent, int tid)
+{
+	return !syscall(SYS_kcmp, agent, tid, KCMP_FILES, 0, 0);
 }

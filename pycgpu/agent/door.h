@@ -293,6 +293,12 @@ int device_behind(int tid, int fd, uint32_t *minor);
  */
 int device_take(struct container *c, int pidfd, int fd, uint32_t *device, uint32_t *minor);
 
+/*
+ * The process of a thread has the agent's own descriptors, as the watchdog has them, and whoever
+ * closes a stranger: it holds nothing for itself. May wait for as long as a tenant likes.
+ */
+bool device_shares_table(int agent, int tid);
+
 /* stranger.c: closes a file that is not the driver's. Context: no lock. */
 void stranger_close(struct container *c, int fd);
 

@@ -235,7 +235,7 @@ static bool is_late(struct round *r)
 static bool descriptors(struct round *r, int pid, int tid)
 {
 	struct dirent *link;
-	bool enough = false;
+	bool enough = false, first = true;
 	uint32_t minor;
 	char path[64];
 	int device, fd;
@@ -249,6 +249,9 @@ static bool descriptors(struct round *r, int pid, int tid)
 			continue;
 		fd = atoi(link->d_name);
 		device = device_behind(tid, fd, &minor);
+		if (device >= 0 && first && device_shares_table(getpid(), tid))
+			break;
+		first &= device < 0;
 		enough = is_late(r) ||
 			 (device >= 0 && r->found(r->c, pid, tid, fd, device, minor, r->data));
 	}

@@ -52,7 +52,7 @@ static void tell_beat(int out, int pid)
 }
 
 /* Return: how many it told of. */
-static uint32_t tell_table(int out, int pid, int tid, uint32_t room)
+static uint32_t tell_table(int out, int agent, int pid, int tid, uint32_t room)
 {
 	struct dirent *link;
 	uint32_t told = 0, links = 0, minor;
@@ -71,6 +71,8 @@ static uint32_t tell_table(int out, int pid, int tid, uint32_t room)
 		device = device_behind(tid, atoi(link->d_name), &minor);
 		if (device < 0)
 			continue;
+		if (!told && device_shares_table(agent, tid))
+			break;
 		record.held.fd = atoi(link->d_name);
 		record.held.device = (uint32_t)device;
 		record.held.minor = minor;
@@ -83,9 +85,9 @@ static uint32_t tell_table(int out, int pid, int tid, uint32_t room)
 }
 
 /* Any thread may have a table of its own, and the first may have ended. */
-static void tell_threads(int out, int pid)
+static void tell_threads(int out, int agent, int pid)
 {
-	uint32_t told = tell_table(out, pid, pid, HELD_MAX);
+	uint32_t told = tell_table(out, agent, pid, pid, HELD_MAX);
 	int last = pid, tid;
 	struct dirent *entry;
 	char path[64];
@@ -99,7 +101,7 @@ static void tell_threads(int out, int pid)
 			continue;
 		if (!syscall(SYS_kcmp, last, tid, KCMP_FILES, 0, 0))
 			continue;
-		told += tell_table(out, pid, tid, HELD_MAX - told);
+		told += tell_table(out, agent, pid, tid, HELD_MAX - told);
 		last = tid;
 	}
 	if (tasks)
@@ -115,14 +117,14 @@ static void tell_all(int out, int only, int after, int agent)
 
 	if (only) {
 		if (only > after)
-			tell_threads(out, only);
+			tell_threads(out, agent, only);
 		return;
 	}
 	proc = opendir("/proc");
 	while (proc && (entry = readdir(proc))) {
 		pid = atoi(entry->d_name);
 		if (pid > after && pid != agent && pid != getpid())
-			tell_threads(out, pid);
+			tell_threads(out, agent, pid);
 	}
 }
 
