@@ -77,6 +77,7 @@ static int call_watchdog(struct watchdog_hello *hello)
 	struct timeval patience = { PATIENCE_S, 0 };
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
+	ssize_t got = 0;
 
 	if (fd < 0)
 		return -errno;
@@ -86,8 +87,10 @@ static int call_watchdog(struct watchdog_hello *hello)
 		err = -errno;
 	else if (peer.uid)
 		err = -EPERM;
-	else if (recv(fd, hello, sizeof(*hello), MSG_WAITALL) != sizeof(*hello))
-		err = -ETIMEDOUT;
+	else
+		got = recv(fd, hello, sizeof(*hello), MSG_WAITALL);
+	if (!err && got != sizeof(*hello))
+		err = got < 0 ? -errno : -ECONNRESET;
 	if (err) {
 		close(fd);
 		return err;

@@ -71,6 +71,28 @@ static bool is_named(unsigned int fd)
 	return named[fd / WORD_BITS] >> fd % WORD_BITS & 1;
 }
 
+/* linux/dirent.h: struct linux_dirent64 */
+struct entry {
+	uint64_t inode;
+	int64_t offset;
+	unsigned short bytes;
+	unsigned char type;
+	char name[];
+};
+
+/* Return: -1: it is none. */
+static int number_in(const char *name)
+{
+	int number = 0;
+
+	for (; *name; name++) {
+		if (*name < '0' || *name > '9' || number >= NUMBERS)
+			return -1;
+		number = 10 * number + *name - '0';
+	}
+	return number;
+}
+
 static void close_between(unsigned int first, unsigned int end)
 {
 	unsigned int fd;
@@ -110,19 +132,24 @@ void watchdog_each_descriptor(void (*tell)(int fd))
 	}
 }
 
+/* One by one, so that whoever is killed amid it closes no more. */
 static void close_unnamed(void)
 {
-	unsigned int first = 0, fd;
+	static char entries[1 << 15];
+	int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	long got, at;
 
-	watchdog_each_descriptor(name);
-	rm_each_descriptor(name);
-	for (fd = 0; fd < NUMBERS; fd++) {
-		if (!is_named(fd))
-			continue;
-		close_between(first, fd);
-		first = fd + 1;
+	while (list >= 0 && (got = syscall(SYS_getdents64, list, entries, sizeof(entries))) > 0) {
+		for (at = 0; at < got;) {
+			const struct entry *entry = (const struct entry *)(entries + at);
+			int fd = number_in(entry->name);
+
+			at += entry->bytes;
+			if (fd >= 0 && fd < NUMBERS && fd != list && !is_named((unsigned int)fd))
+				close(fd);
+		}
 	}
-	close_between(first, NUMBERS);
+	close(list);
 }
 
 static bool ends_soon(pid_t pid)
@@ -146,6 +173,8 @@ static void close_unnamed_aside(void)
 {
 	int tries;
 
+	watchdog_each_descriptor(name);
+	rm_each_descriptor(name);
 	for (tries = 0; tries < CLOSE_TRIES; tries++) {
 		pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
 
@@ -155,6 +184,9 @@ static void close_unnamed_aside(void)
 			_exit(0);
 		if (pid < 0 || ends_soon(pid))
 			return;
+		/* if it was only slow: what is opened from here on is not its to close */
+		kill(pid, SIGKILL);
+		ends_soon(pid);
 	}
 }
 
@@ -181,9 +213,12 @@ static bool has_first_thread_ended(pid_t pid)
 	return state && (state[2] == 'Z' || state[2] == 'X');
 }
 
-static void follow(int fd, uint32_t what)
+enum { OF_LISTENER = 1, OF_ASKER };
+
+static void follow(int fd, uint32_t what, uint32_t kind)
 {
-	struct epoll_event event = { .events = what, .data.fd = fd };
+	uint64_t number_and_kind = (uint64_t)kind << 32 | (uint32_t)fd;
+	struct epoll_event event = { .events = what, .data.u64 = number_and_kind };
 
 	if (epoll_ctl(events, EPOLL_CTL_ADD, fd, &event) && errno == EEXIST)
 		epoll_ctl(events, EPOLL_CTL_MOD, fd, &event);
@@ -191,19 +226,19 @@ static void follow(int fd, uint32_t what)
 
 static void follow_listener(int fd)
 {
-	follow(fd, 0); /* that its last process is gone is told in any case */
+	follow(fd, 0, OF_LISTENER); /* that its last process is gone is told in any case */
 	listeners++;
 }
 
 static void follow_refused(int fd)
 {
-	follow(fd, EPOLLIN);
+	follow(fd, EPOLLIN, OF_LISTENER);
 	listeners++;
 }
 
 static void hear_listener(int fd)
 {
-	follow(fd, EPOLLIN);
+	follow(fd, EPOLLIN, OF_LISTENER);
 }
 
 static void each_listener(void (*tell)(int fd))
@@ -288,7 +323,7 @@ static void greet(void)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	memcpy(hello.magic, state_head()->magic, sizeof(hello.magic));
 	if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello))
-		follow(fd, EPOLLIN);
+		follow(fd, EPOLLIN, OF_ASKER);
 	else
 		close(fd), connection = -1;
 }
@@ -341,7 +376,7 @@ static void serve(uint64_t since_ns, bool shut)
 	each_listener(follow_listener);
 	tenants = listeners;
 	refused_each(follow_refused);
-	follow(state_head()->socket, EPOLLIN);
+	follow(state_head()->socket, EPOLLIN, OF_ASKER);
 	while (listeners) {
 		uint64_t now = now_ns();
 
@@ -364,14 +399,15 @@ static void serve(uint64_t since_ns, bool shut)
 		count = epoll_wait(events, event, EVENTS,
 				   shut ? SHUT_MS : starting ? STARTING_MS : LOOK_MS);
 		for (i = 0; i < count; i++) {
-			int fd = event[i].data.fd;
+			int fd = (int)(uint32_t)event[i].data.u64;
+			bool asks = event[i].data.u64 >> 32 == OF_ASKER;
 
-			if (fd == state_head()->socket) {
+			if (asks && fd == state_head()->socket) {
 				greet();
-			} else if (fd == connection) {
+			} else if (asks && fd == connection) {
 				hear();
-			} else if (!(event[i].events & EPOLLIN) ||
-				   !listener_refuse(fd)) {
+			} else if (!asks && (!(event[i].events & EPOLLIN) ||
+					     !listener_refuse(fd))) {
 				epoll_ctl(events, EPOLL_CTL_DEL, fd, NULL);
 				listeners--;
 			}
