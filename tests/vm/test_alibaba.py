@@ -77,8 +77,10 @@ def test_what_the_demos_shell_invites_to_works_as_pasted(sim: Any, km: Any, made
             tenants.append(demo.Tenant(needed, name, asked))
         try:
             lines = [f"{command}  # {shows}" for command, shows in demo.invitation(host.root, True)]
-            again = lines[0]
-            pasted = "\n".join(["set -e", *lines, again, "exit"]) + "\n"
+            *told, live = lines
+            # Nobody is there to type q: as its terminal would be closed.
+            live = f"! timeout 5 {live}"
+            pasted = "\n".join(["set -e", *told, live, lines[0], "exit"]) + "\n"
             shell = subprocess.run(
                 ["bash", "-i"],
                 input=pasted,
