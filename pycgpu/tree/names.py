@@ -9,6 +9,7 @@ cannot be read leaves a container without a name, which is no error.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import socket
@@ -91,6 +92,11 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
+def _matching(directory: Path, pattern: str) -> list[Path]:
+    # Path.glob raises where the directory's own parent may not be searched.
+    return sorted(Path(path) for path in glob.glob(f"{glob.escape(str(directory))}/{pattern}"))
+
+
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
@@ -131,7 +137,7 @@ def _docker_files(ids: set[str], root: Path) -> dict[str, ContainerName]:
 def _podman(ids: set[str], root: Path) -> dict[str, ContainerName]:
     found = {}
     for storage in _podman_storage(root):
-        for index in (path for name in PODMAN_INDEXES for path in sorted(storage.glob(name))):
+        for index in (path for name in PODMAN_INDEXES for path in _matching(storage, name)):
             listed = _json(index)
             for entry in listed if isinstance(listed, list) else []:
                 if isinstance(entry, dict) and entry.get("id") in ids and entry.get("names"):

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -551,6 +552,23 @@ def test_podmans_names_are_found_where_storage_conf_puts_them(tmp_path: Path) ->
     (storage / "containers.json").write_text(json.dumps([{"id": "c" * 64, "names": ["train"]}]))
     found = names.find(["c" * 64], str(tmp_path))
     assert str(found["c" * 64]) == "train"
+
+
+def test_a_storage_that_the_user_may_not_search_leaves_containers_without_names() -> None:
+    # Below pytest's own directory, which is closed itself, a user sees nothing at all.
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o755)
+        closed = Path(top, "var/lib/containers")
+        (closed / "storage/overlay-containers").mkdir(parents=True)
+        closed.chmod(0)
+        before = os.geteuid()
+        if before == 0:
+            os.seteuid(65534)
+        try:
+            assert names.find(["c" * 64], top) == {}
+        finally:
+            os.seteuid(before)
+            closed.chmod(0o755)
 
 
 # ---- completion
