@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Slices only, windows only, and the engine, side by side: what ``docs/measurements.md`` shows."""
+"""Slices only, windows only, and the engine, side by side."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def cards() -> Iterator[str]:
 
 
 def markdown() -> str:
-    """Return the tables of ``docs/measurements.md``."""
+    """Return the tables, as Markdown."""
     lines = ["| measured on an H200 | measured, % of solo | model |", "|---|---|---|"]
     for name, scenario, values in measured():
         got = " + ".join(f"{v:.1f}" for v in modelled(scenario))

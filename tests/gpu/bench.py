@@ -68,6 +68,7 @@ def main(out: Path, names: Sequence[str]) -> int:
             if not wanted and not (section is alone and needs_alone):
                 continue
             start = time.monotonic()
+            report.section = section.__name__
             try:
                 section(bench)
             except Exception as error:

@@ -2,8 +2,8 @@
 """
 What a run found, as JSON and Markdown; ``python -m tests.gpu.report RESULT.json`` makes a plot.
 
-Every check is ``{name, value, unit, bound, pass}``; a bound of None is a figure that is reported
-and not judged.
+Every check is ``{section, name, value, unit, bound, pass}``; a bound of None is a figure that is
+reported and not judged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ class Report:
         self.checks: list[dict[str, Any]] = []
         self.tables: list[dict[str, Any]] = []
         self.stem: str | None = None
+        #: what is measured now: by it a result is kept
+        self.section = ""
 
     def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
         """Record figures that are read side by side, none of them judged."""
-        self.tables.append({"title": title, "columns": columns, "rows": rows})
+        self.tables.append(
+            {"section": self.section, "title": title, "columns": columns, "rows": rows}
+        )
         print("\n".join(table_lines(self.tables[-1])), flush=True)
 
     def check(
@@ -43,7 +47,16 @@ class Report:
         """Record one figure; ``ok`` None: it is not judged."""
         if isinstance(value, float):
             value = round(value, 4)
-        self.checks.append({"name": name, "value": value, "unit": unit, "bound": bound, "pass": ok})
+        self.checks.append(
+            {
+                "section": self.section,
+                "name": name,
+                "value": value,
+                "unit": unit,
+                "bound": bound,
+                "pass": ok,
+            }
+        )
         mark = {None: "    ", True: "ok  ", False: "FAIL"}[ok]
         print(f"{mark} {name}: {value} {unit} (bound {bound})", flush=True)
 
