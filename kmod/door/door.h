@@ -23,8 +23,8 @@
 
 #include "bridge.h"
 
-/* Raised whenever anything in this file, scratch.h or events.h changes its meaning. */
-#define CGPU_DOOR_API 12
+/* Raised whenever anything in this file, scratch.h, events.h or notice.h changes its meaning. */
+#define CGPU_DOOR_API 13
 
 struct cgpu_card_defaults;
 struct cgpu_slot;

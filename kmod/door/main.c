@@ -10,6 +10,7 @@
 #include "events.h"
 #include "hook.h"
 #include "listing.h"
+#include "notice.h"
 #include "scratch.h"
 #include "switch.h"
 #include "tree.h"
@@ -67,13 +68,16 @@ static int __init door_init(void)
 	err = cgpu_events_init(cgpu_door_root());
 	if (err)
 		goto err_tree;
-	err = cgpu_switch_init(cgpu_door_root());
+	err = cgpu_notice_init();
 	if (err)
 		goto err_tree;
+	err = cgpu_switch_init(cgpu_door_root());
+	if (err)
+		goto err_notice;
 	/* what is without them for want of memory or ftrace is so until the next loading */
 	err = cgpu_dmabuf_init();
 	if (err)
-		goto err_tree;
+		goto err_notice;
 	err = cgpu_listing_init();
 	if (err)
 		goto err_dmabuf;
@@ -91,6 +95,8 @@ err_listing:
 	cgpu_listing_exit();
 err_dmabuf:
 	cgpu_dmabuf_exit();
+err_notice:
+	cgpu_notice_exit();
 err_tree:
 	cgpu_door_tree_exit();
 	return err;
@@ -104,6 +110,7 @@ static void __exit door_exit(void)
 	cgpu_listing_exit();
 	cgpu_dmabuf_exit();
 	cgpu_switch_exit();
+	cgpu_notice_exit();
 	cgpu_door_tree_exit();
 	cgpu_scratch_exit();
 }

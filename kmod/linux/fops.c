@@ -4,7 +4,10 @@
  * struct file remembers that, since the driver owns private_data. Processes
  * of no container pass after one look-up.
  */
+#include <linux/cgroup.h>
+#include <linux/kernfs.h>
 #include <linux/ratelimit.h>
+#include <linux/string.h>
 
 #include "core/call/call.h"
 #include "ioctl.h"
@@ -12,6 +15,7 @@
 #include "registry.h"
 #include "door/door.h"
 #include "door/events.h"
+#include "door/notice.h"
 #include "lifecycle.h"
 #include "open_file.h"
 
@@ -26,11 +30,24 @@ static u32 device_of(enum cgpu_driver driver, u32 minor)
 	return minor == NV_MINOR_CTL ? CGPU_DEVICE_CTL : CGPU_DEVICE_GPU;
 }
 
+/* The last part of the current process's cgroup, in which engines name their containers. */
+static const char *cgroup_name_of(char *path, size_t size)
+{
+	const char *name = NULL;
+
+	rcu_read_lock();
+	if (kernfs_path_from_node(task_dfl_cgroup(current)->kn, NULL, path, size) > 0)
+		name = strrchr(path, '/');
+	rcu_read_unlock();
+	return name && name[1] ? name + 1 : "-";
+}
+
 /* Return: 0, with the container if it has a share now; -EACCES. */
 static int open_ungranted(u32 minor, struct cgpu_container **container)
 {
 	static DEFINE_RATELIMIT_STATE(refusals, HZ, 10);
 	int share = cgpu_door_ungranted();
+	char path[256];
 
 	if (share == CGPU_UNGRANTED_ALLOW || !cgpu_door_in_container())
 		return 0;
@@ -41,8 +58,9 @@ static int open_ungranted(u32 minor, struct cgpu_container **container)
 	if (*container)
 		return 0;
 	if (__ratelimit(&refusals))
-		cgpu_event("ungranted pid=%d minor=%u a container without a grant",
-			   task_tgid_nr(current), minor);
+		cgpu_event("ungranted pid=%d minor=%u cgroup=%s a container without a grant",
+			   task_tgid_nr(current), minor, cgroup_name_of(path, sizeof(path)));
+	cgpu_notice("cgpu: this container was given a card past cgpu's runtime and may not open it: start it with --runtime=cgpu (all of the card: -e CGPU_MEM=max), or make that Docker's default: cgpu install-runtime --default");
 	return -EACCES;
 }
 

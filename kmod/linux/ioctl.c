@@ -19,6 +19,7 @@
 #include "shortage.h"
 #include "core/call/call.h"
 #include "door/events.h"
+#include "door/notice.h"
 #include "door/scratch.h"
 
 enum {
@@ -74,6 +75,8 @@ static void kill_container(struct cgpu_container *container, const char *why)
 
 	pr_warn_ratelimited("cgpu: container %s killed: %s\n", container->id, why);
 	cgpu_event("killed id=%s pid=%d %s", container->id, task_tgid_nr(current), why);
+	cgpu_notice("cgpu: killed this container: process %d (%s) %s", task_tgid_vnr(current),
+		    current->comm, why);
 	rcu_read_lock();
 	/* whichever of its threads is left: what is sent to a first one that has ended is lost */
 	for_each_process(task)

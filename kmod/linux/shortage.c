@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* As of any process that is killed for want of memory, nothing but the log says why it ended. */
+/* A process that is killed for want of memory sees no status: log and standard error say why. */
 #include <linux/sched/signal.h>
 
 #include "shortage.h"
 #include "door/events.h"
+#include "door/notice.h"
 
 void cgpu_shortage_report(struct cgpu_container *container, const struct cgpu_shortage *shortage)
 {
@@ -21,5 +22,7 @@ void cgpu_shortage_report(struct cgpu_container *container, const struct cgpu_sh
 	pr_warn_ratelimited("cgpu: killed process %d (%s) of container %s: out of memory of card %u, %llu bytes asked\n",
 			    task_tgid_nr(current), current->comm, container->id, shortage->card,
 			    shortage->bytes);
+	cgpu_notice("cgpu: killed process %d (%s): out of memory of card %u: %llu bytes asked beyond what its container may have; ask for more memory when the container is created",
+		    task_tgid_vnr(current), current->comm, shortage->card, shortage->bytes);
 	send_sig(SIGKILL, current, 1);
 }

@@ -83,6 +83,15 @@ def test_the_interfaces_examples(installed_host: Typed, tmp_path: Path) -> None:
         check=False,
     )
     assert greedy.returncode == 128 + 9, greedy.stderr
+    why = rf"cgpu: killed process \d+ \(simcuda\): out of memory of card 1: {4 << 30} bytes asked"
+    assert len(re.findall(why, greedy.stderr)) == 1, greedy.stderr
+    # on a terminal, by managed memory
+    pasted = (
+        "docker run -t --runtime=nvidia -e AMP_VGPU_ENABLE=1 -e GPU_MEM_PER_DEVICE=2000000000"
+        " -e NVIDIA_VISIBLE_DEVICES=1 image_name simcuda --gpu 1 managed 4G"
+    )
+    shown = host.sh(f"script -qec '{pasted}' /dev/null", check=False).stdout
+    assert re.search(r"cgpu: killed process \d+ \(simcuda\): out of memory", shown), shown
     said = host.sh("dmesg | tail -n 20").stdout
     killed = r"cgpu: killed process \d+ \(simcuda\) of container [0-9a-f]{64}: "
     assert re.search(rf"{killed}out of memory of card 1, {4 << 30} bytes asked", said), said

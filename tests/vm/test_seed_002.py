@@ -10,9 +10,12 @@ this dialect, without Docker: test_alibaba.py.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
+from pycgpu.install.doctor import Host
+from pycgpu.install.doctor.module import refused
 from tests.vm.loaded import until
 from tests.vm.typed import MIB, TYPED, Typed
 
@@ -25,6 +28,7 @@ RUN = (
 )
 T4_MIB = 15109
 UNGRANTED = Path("/sys/module/cgpu_km/parameters/ungranted")
+NOTICE = "cgpu: this container was given a card past cgpu's runtime and may not open it: start it"
 ALLOWED = "--device-cgroup-rule='c *:* rw' --gpus"
 NODES = " ".join(f"--device /dev/{name}" for name in ("nvidia0", "nvidiactl", "nvidia-uvm"))
 
@@ -38,8 +42,15 @@ def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_ho
     asks = "-e ALIYUN_COM_GPU_MEM_CONTAINER=6 -e ALIYUN_COM_GPU_MEM_DEV=15"
     host.sh(RUN.format(n=1, part=6).replace("--gpus", ALLOWED))
     inside = "docker exec -i gpu_test1 simcuda"
-    assert host.sh(f"{inside} info", check=False).returncode
-    assert host.sh(f"docker run --rm --privileged {asks} {image}", check=False).returncode
+    done = host.sh(f"{inside} info", check=False)
+    assert done.returncode
+    assert done.stderr.count(NOTICE) == 1, done.stderr
+    done = host.sh(f"docker run --name told --privileged {asks} {image}", check=False)
+    assert done.returncode
+    id = host.sh("docker inspect --format '{{.Id}}' told").stdout.strip()
+    assert host.sh("docker logs told").stderr.count(NOTICE) == 1
+    on_terminal = f"docker run --rm -t --privileged {asks} {image}"
+    assert NOTICE in host.sh(f"script -qec '{on_terminal}' /dev/null", check=False).stdout
     assert host.sh(f"docker run --rm {NODES} {asks} {image}", check=False).returncode
     hosts = "--privileged --pid=host --cgroupns=host"
     assert host.sh(f"docker run --rm {hosts} {asks} {image}", check=False).returncode
@@ -55,6 +66,10 @@ def test_a_card_that_came_past_our_runtime_is_not_opened_even_first(installed_ho
         assert done.returncode and "Permission denied" in done.stderr, done.stderr
     said = host.sh("timeout 2 cat /proc/cgpu_km/events", check=False).stdout
     assert said.count("ungranted pid=") >= 6
+    assert f"cgroup={id} a container without a grant" in said
+    (found,) = refused(Host(Path("/"), None, os.uname().release))
+    assert re.search(r"refused a card, last by ([0-9a-f]{12}(, )?){3}$", found.text), found.text
+    assert "--runtime=cgpu" in found.remedy
     # Not for want of a card: this is what everybody had before, and what allow still gives.
     UNGRANTED.write_text("allow")
     try:
@@ -94,6 +109,21 @@ def test_the_guides_two_containers_and_its_tree(installed_host: Typed) -> None:
     host.sh("sudo docker stop $(docker ps -a | awk '{ print $1}' | tail -n +2)")
     until(lambda: not host.sh("ls /proc/cgpu_km/container").stdout, "what both gave back")
     assert host.sh("cat /proc/cgpu_km/0/free_weight").stdout == "20\n"
+
+
+def test_what_is_switched_off_has_the_whole_card_or_is_told_how(installed_host: Typed) -> None:
+    """`=0`, a 0 in the list, eGPU's words without its switch: the guide's last row."""
+    host = installed_host
+    host.cards(cards=1, model="t4")
+    run = "docker run --rm --runtime=nvidia {asks} nvcr.io/nvidia/tensorflow:19.10-py3"
+    part = "ALIYUN_COM_GPU_MEM_CONTAINER"
+    for asks in (f"{part}=0", f"{part}=1,0,0", "GPU_MEM_PER_DEVICE=2000000000", "nvidia.com/gpu=1"):
+        done = host.sh(f"{run.format(asks=f'-e {asks}')} simcuda info", check=False)
+        assert done.returncode and "asks for no part of a card" in done.stderr, done.stderr
+        assert "CGPU_MEM=max in its place is the whole card" in done.stderr
+    assert host.card_bytes(run.format(asks="-e CGPU_MEM=max")) == T4_MIB * MIB
+    none = f"-e {part}=0 -e NVIDIA_VISIBLE_DEVICES=none"
+    host.sh(f"{run.format(asks=none)} true")
 
 
 def test_the_guides_four_cards(installed_host: Typed) -> None:

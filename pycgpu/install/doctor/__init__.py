@@ -21,7 +21,7 @@ from .engines import engines
 from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
 from .kernel import kernel
-from .module import UNGRANTED, core, hooks, module, ungranted
+from .module import UNGRANTED, core, hooks, module, refused, ungranted
 from .nvidia import nvidia
 
 __all__ = [
@@ -71,8 +71,8 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, mig, devices, kernel, module, ungranted, core, hooks, cards, settings),
-            *(memory_errors, engines, nvidia, conflicts, exporter, rights),
+            *(driver, mig, devices, kernel, module, ungranted, refused, core, hooks),
+            *(cards, settings, memory_errors, engines, nvidia, conflicts, exporter, rights),
         ),
     )
 )

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 from ... import __version__
-from ...tree import procfs
+from ...tree import events, procfs
 from .. import journal, kernel_door
 from ..installation import MODPROBE, MODULES_LOAD
 from .finding import FAIL, NOTE, OK, WARN, Finding
@@ -74,6 +75,28 @@ def ungranted(host: Host) -> Iterator[Finding]:
         what = {"refuse": "is refused"}
         shown = what.get(said, f"gets {said} of it")
         yield Finding(OK, "ungranted", f"a container that gets a card past our runtime {shown}")
+
+
+def refused(host: Host) -> Iterator[Finding]:
+    """Containers that were given a card past our runtime, and asked why it does not open."""
+    if host.root is None:
+        return
+    who: dict[str, None] = {}
+    for event in map(events.parse, events.lines(host.root, follow=False)):
+        if event.kind == "ungranted":
+            name = event.values.get("cgroup", "-")
+            # as `docker ps` shows it
+            name = re.sub(r"(?:docker-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?", r"\1", name)
+            who[f"process {event.values.get('pid', '?')}" if name == "-" else name] = None
+    if who:
+        shown = ", ".join([*who][-3:])
+        yield Finding(
+            WARN,
+            "ungranted",
+            f"{len(who)} came past our runtime and were refused a card, last by {shown}",
+            "start it with --runtime=cgpu (CGPU_MEM=max: all of the card), or make that Docker's"
+            " default: cgpu install-runtime --default",
+        )
 
 
 def core(host: Host) -> Iterator[Finding]:
