@@ -53,9 +53,21 @@ def ask_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return (*names, "nvidia") if own else names
 
 
+def ask_default() -> bool:
+    """Ask whether containers shall start by our runtime that name none, as vendors' lines do."""
+    return typer.confirm(
+        "Vendors' documents start containers without --runtime: `docker run --gpus all -e"
+        " ALIYUN_COM_GPU_MEM_CONTAINER=6 ...`.\nShall cgpu's runtime be the engines' default, so"
+        " that these lines give the part that they ask for? It passes on containers\nthat ask for"
+        " nothing as they are. Otherwise such a line gets no card, until it names"
+        " --runtime=cgpu.",
+        default=False,
+    )
+
+
 def ask(
-    ungranted: str | None, names: tuple[str, ...], *, asks_names: bool
-) -> tuple[str, tuple[str, ...]]:
+    ungranted: str | None, names: tuple[str, ...], default: bool | None, *, asks_names: bool
+) -> tuple[str, tuple[str, ...], bool]:
     """
     Ask what no option says; return it with what options say.
 
@@ -63,9 +75,11 @@ def ask(
         InstallError: whoever is asked does not answer (Ctrl-C, end of input).
     """
     try:
+        if default is None:
+            default = ask_default()
         if ungranted is None:
             ungranted = ask_ungranted()
-        return ungranted, ask_names(names) if asks_names else names
+        return ungranted, ask_names(names) if asks_names else names, default
     except typer.Abort:
         print()
         raise InstallError("not answered, so nothing was changed") from None
@@ -90,8 +104,14 @@ def install(
         ),
     ] = None,
     default: Annotated[
-        bool, typer.Option("--default", help="Make it the engines' default runtime.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--default/--no-default",
+            help="Make it the engines' default runtime, so that containers need not name it."
+            " Default: asked for at a terminal, else not.",
+            show_default=False,
+        ),
+    ] = None,
     exporter: Annotated[
         bool, typer.Option("--exporter", help="Run the exporter as a service.")
     ] = False,
@@ -129,7 +149,7 @@ def install(
         None if modules is None else str(modules.resolve()),
         runtimes,
         names,
-        default,
+        bool(default),
         exporter,
         load,
         agent,
@@ -140,8 +160,9 @@ def install(
     if sys.stdin.isatty() and not dry_run:
         # Nobody is asked for an installation that would be refused.
         installation.check(options, host)
-        answer, names = ask(decided, names, asks_names=runtimes and not name)
-        options = options._replace(ungranted=answer, names=names)
+        asked = default if runtimes else False
+        answer, names, asked = ask(decided, names, asked, asks_names=runtimes and not name)
+        options = options._replace(ungranted=answer, names=names, default=asked)
     if dry_run:
         for step in installation.plan(options, host):
             print(f"would: {step.shown}")

@@ -24,8 +24,8 @@ WITH_VALUE = {
     "upgrade": ("--modules", "--trial", "--prove", "--tools"),
 }
 FLAGS = {
-    "install": ("--dkms", "--no-dkms", "--runtimes", "--no-runtimes", "--default", "--exporter")
-    + ("--usage", "--agent", "--load", "--no-load", "--dry-run"),
+    "install": ("--dkms", "--no-dkms", "--runtimes", "--no-runtimes", "--default", "--no-default")
+    + ("--exporter", "--usage", "--agent", "--load", "--no-load", "--dry-run"),
     "upgrade": ("--check", "--cold", "--dry-run"),
 }
 

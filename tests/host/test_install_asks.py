@@ -102,13 +102,13 @@ def test_a_word_that_is_neither_yes_nor_no_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
-@pytest.mark.parametrize("before", [(), ("maybe",), ("refuse",)])
+@pytest.mark.parametrize("before", [(), ("y",), ("n", "maybe"), ("n", "refuse")])
 def test_whoever_does_not_answer_is_told_that_nothing_was_changed(
     key: str, before: tuple[str, ...]
 ) -> None:
     def ask() -> object:
         try:
-            return install.ask(None, ("cgpu",), asks_names=True)
+            return install.ask(None, ("cgpu",), None, asks_names=True)
         except InstallError as error:
             return str(error)
 
@@ -117,7 +117,34 @@ def test_whoever_does_not_answer_is_told_that_nothing_was_changed(
 
 
 def test_what_options_say_is_not_asked() -> None:
-    assert install.ask("10%", ("cgpu",), asks_names=False) == ("10%", ("cgpu",))
+    for default in (True, False):
+        said = install.ask("10%", ("cgpu",), default, asks_names=False)
+        assert said == ("10%", ("cgpu",), default)
+
+
+@pytest.mark.parametrize(("answer", "default"), [("", False), ("n", False), ("y", True)])
+def test_whether_vendors_lines_without_a_runtime_shall_work_is_asked(
+    answer: str, default: bool
+) -> None:
+    said, shown = typed(lambda: install.ask("refuse", ("cgpu",), None, asks_names=False), answer)
+    assert said == repr(("refuse", ("cgpu",), default))
+    said_so = shown.replace("\r\n", " ")
+    assert "Shall cgpu's runtime be the engines' default" in said_so and "[y/N]" in said_so
+    assert "Otherwise such a line gets no card" in said_so
+
+
+@pytest.mark.parametrize("word", ["--default", "--no-default"])
+def test_without_a_terminal_nothing_is_asked(word: str) -> None:
+    program = "from pycgpu.cli.main import app; app()"
+    for words in ([], [word]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "install", "--dry-run", "--no-runtimes", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "would: " in done.stdout and "Shall" not in done.stdout + done.stderr
 
 
 def test_nobody_is_asked_for_an_installation_that_would_be_refused(tmp_path: Path) -> None:
