@@ -190,7 +190,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
     found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):
         raise LaunchError(found.reason)
-    for note in found.notes:
+    for note in (*found.short, *found.notes):
         print(f"cgpu: {note}", file=sys.stderr)
     device_nodes.ensure(card.index for card in found.cards)
     return found

@@ -88,6 +88,9 @@ DIALECTS = (
 
 DISABLE = "CGPU_DISABLE"
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+COUNT = "nvidia.com/gpu"
+#: Other programs' names, too.
+_SHARED = ("GPU_IDX", "GPU_POLICY")
 #: Followed by an index: CDI's, which asks for nothing by itself.
 _CDI_CARD = "CGPU_CARD_"
 #: Settings that ask for nothing and may stand beside any request: eGPU's constant, and what
@@ -334,6 +337,22 @@ def request_from(env: Mapping[str, str]) -> Request | None:
                 f"{idle}={env[idle]!r} ({owner}) has no effect beside {key} ({name}); leave it out"
             )
     return request
+
+
+def means_a_card(env: Mapping[str, str]) -> str | None:
+    """
+    Return the setting by which a container that asks for nothing is to have whole cards, or None.
+
+    ``nvidia.com/gpu`` says so itself; a vendor's switch that is off says it of the cards that
+    NVIDIA_VISIBLE_DEVICES names. What is other programs' name as well says nothing.
+    """
+    if env.get(COUNT, "0") != "0":
+        return COUNT
+    if env.get(_VISIBLE, "none") in ("", "none", "void"):
+        return None
+    return next(
+        (key for key in env if key not in _SHARED and _asks(key) and _owner(key) is not None), None
+    )
 
 
 def _check_families(env: Mapping[str, str]) -> None:

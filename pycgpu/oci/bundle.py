@@ -38,6 +38,8 @@ _CARD_MINORS = range(254)
 #: What the CDI specification of NVIDIA's toolkit sets, so that its runtime leaves alone what CDI
 #: has brought. The cards are then those whose nodes it brought.
 VOID = "NVIDIA_VISIBLE_DEVICES=void"
+#: In the names of the hooks by which NVIDIA's toolkit brings cards.
+_TOOLKITS = "nvidia-c"
 #: The tenant that the container is of, together with others.
 TENANT = "--tenant"
 HOOK = "cgpu-hook"
@@ -131,6 +133,32 @@ def request_of(
     if request.selectors is None and request.count in (None, len(cards)):
         return request._replace(selectors=cards)
     return request._replace(nodes=cards)
+
+
+def check_card(config: dict[str, object]) -> None:
+    """
+    Raise RequestError if a container without a request is to have a card, and nobody brings it one.
+
+    Vendors' documents start it with the whole card; here it would start without, and no word.
+    """
+    process, hooks = config.get("process"), config.get("hooks")
+    env = process.get("env") if isinstance(process, dict) else None
+    if given_cards(config) != ((), False) or not isinstance(env, list):
+        return
+    stages = hooks.values() if isinstance(hooks, dict) else ()
+    entries = [entry for stage in stages if isinstance(stage, list) for entry in stage]
+    if any(_TOOLKITS in str(entry.get("path")) for entry in entries if isinstance(entry, dict)):
+        return
+    own = dict(str(entry).partition("=")[::2] for entry in env)
+    key = dialects.means_a_card(own)
+    if key is not None:
+        raise RequestError(
+            f"{key}={own[key]!r} asks for no part of a card, and brings none. Write"
+            " CGPU_MEM=max in its place for the whole card, or NVIDIA_VISIBLE_DEVICES=none and no"
+            f" {dialects.COUNT} for no card",
+            key,
+            own[key],
+        )
 
 
 def _is_sandbox(annotations: dict[object, object]) -> bool:

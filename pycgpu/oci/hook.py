@@ -30,6 +30,7 @@ from .bundle import (
     GIVEN_TO,
     TENANT,
     check_annotations,
+    check_card,
     check_hook_output,
     hook_output,
     load_config,
@@ -146,6 +147,7 @@ def _register(
     allowed = permit.load(policy)
     request = request_of(config, allowed)
     if request is None:
+        check_card(config)
         return 0
     check_hook_output(config)
     pid = state.get("pid")
@@ -179,7 +181,7 @@ def _register(
                 log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
             log.line("INFO", container_id, "nothing was reserved: all cards are granted or none")
             return _fail(log, container_id, "refused", result.reason)
-        for note in result.notes:
+        for note in (*result.short, *result.notes):
             log.line("WARN", container_id, note)
         for failed in device_nodes.ensure(
             [card.index for card in result.cards], dev=dev, proc=proc
@@ -192,6 +194,9 @@ def _register(
     if joined:
         log.line("INFO", container_id, f"shares {registered}")
         return 0
+    short = (*result.short, *((_WITHOUT_BRIDGE,) if unenforced else ()))
+    if short and not log.alone:
+        _tell(short, pid, config, proc)
     if shared is None:
         mark.leave(bundle, container_id)
     if result.oom_script is not None:
@@ -332,6 +337,16 @@ def _door_part(grant: Grant) -> Grant:
     if grant.oom_script is None:
         return grant
     return grant._replace(cards=tuple(card._replace(oom_action="fail") for card in grant.cards))
+
+
+def _tell(short: tuple[str, ...], pid: int, config: dict[str, object], proc: str) -> None:
+    """Tell who starts a container that it has less than it asked for."""
+    from .log import shown
+    from .notice import tell
+
+    process = config.get("process")
+    terminal = isinstance(process, dict) and process.get("terminal") is True
+    tell(pid, shown("; ".join(short)), terminal=terminal, proc=proc)
 
 
 def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -> None:

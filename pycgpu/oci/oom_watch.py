@@ -22,7 +22,7 @@ import signal
 
 from ..errors import CgpuError
 from ..tree import procfs
-from . import confine
+from . import confine, notice
 from .log import HookLog
 
 SCRIPT_TIMEOUT_S = 30.0
@@ -143,8 +143,7 @@ class Watcher:
         with contextlib.suppress(OSError):
             fd = _descriptor_of(self.init_fd, STDERR)
             try:
-                if select.select([], [fd], [], 0)[1]:
-                    os.write(fd, f"cgpu: {text}\n".encode())
+                notice.write(fd, text)
             finally:
                 os.close(fd)
 

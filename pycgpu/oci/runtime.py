@@ -111,6 +111,7 @@ def prepare(
     proc: str = "/proc",
     sysfs: str = "/sys",
     policy: str | None = None,
+    toolkit: bool = False,
 ) -> bool:
     """
     Add to the bundle's config what a container with a request needs; return whether it has one.
@@ -122,8 +123,10 @@ def prepare(
         proc: what the kernel says of drivers.
         sysfs: what the kernel says of devices.
         policy: what containers may ask for here, or None for the node's own.
+        toolkit: NVIDIA's runtime comes next, which brings cards to who asks for none, too.
 
     Raises:
+        RequestError: a container is to have a card, asks for no part of it, and would have none.
         HookError: config.json cannot be read or replaced, the user door lacks its rules, or crun
             would have hooks write to a file that the container names.
         CgpuError: a device node is missing and cannot be made.
@@ -131,6 +134,7 @@ def prepare(
     from ..request import permit
     from .bundle import (
         check_annotations,
+        check_card,
         check_hook_output,
         load_config,
         request_of,
@@ -147,6 +151,8 @@ def prepare(
         save_config(bundle, config)
         return True
     if request is None:
+        if not toolkit:
+            check_card(config)
         if os.path.exists(seccomp):
             keep_off(bundle, config)
         return False
@@ -421,11 +427,12 @@ def main(
         if os.path.dirname(own) == behind:
             runtime, environment = hand_on(bundle, runtimes, own, behind)
         else:
-            prepared = bundle is not None and prepare(
-                bundle, hook=hook, root=root, dev=dev, proc=proc
-            )
             runtime = find_runtime(runtimes, own=own)
-            if prepared and os.path.basename(runtime).startswith(TOOLKIT):
+            toolkit = os.path.basename(runtime).startswith(TOOLKIT)
+            prepared = bundle is not None and prepare(
+                bundle, hook=hook, root=root, dev=dev, proc=proc, toolkit=toolkit
+            )
+            if prepared and toolkit:
                 environment = step_behind(own, behind)
         signals.as_before_python()
         os.execve(runtime, [runtime, *args], environment)

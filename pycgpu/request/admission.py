@@ -64,15 +64,17 @@ def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
     reasons: list[str] = []
     granted: list[CardGrant] = []
     notes: list[str] = []
+    short: list[str] = []
     for card, share in chosen:
         grant, refused = _admit_card(card, share)
         reasons += refused
         if not refused:
             granted.append(grant)
-            notes += [*_notes(card, grant), *_policy_note(card, grant)]
+            short += _short(card, grant)
+            notes += _policy_note(card, grant)
     if reasons:
         return Refusal(tuple(reasons), tuple(granted))
-    return Grant(tuple(granted), request.oom_script, tuple(notes))
+    return Grant(tuple(granted), request.oom_script, tuple(notes), tuple(short))
 
 
 def choosable(request: Request, cards: Sequence[Card]) -> bool:
@@ -337,16 +339,17 @@ def _held(card: Card) -> str:
     return f"{_holders(card)} {card.max_inst - card.free_weight} of max_inst {card.max_inst}"
 
 
-def _notes(card: Card, grant: CardGrant) -> list[str]:
-    notes = []
+def _short(card: Card, grant: CardGrant) -> list[str]:
+    short = []
     if grant.asked_bytes is not None and grant.memory_bytes != grant.asked_bytes:
-        notes.append(
+        short.append(
             f"card {card.index}: {format_mib(grant.asked_bytes)} asked, the last"
-            f" {format_mib(grant.memory_bytes or 0)} of the card granted"
+            f" {format_mib(grant.memory_bytes or 0)} of the card granted: of its"
+            f" {format_mib(card.usable_bytes)} {_holders(card)} {format_mib(card.allocated_bytes)}"
         )
     if not card.free_weight and grant.weight is None:
-        notes.append(f"card {card.index}: free_weight is 0: weight 0, which gets no compute")
-    return notes
+        short.append(f"card {card.index}: free_weight is 0: weight 0, which gets no compute")
+    return short
 
 
 def _containers(card: Card) -> str:

@@ -218,11 +218,17 @@ class CardGrant(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Cards that a container gets, all of them; ``notes`` are worth a line in a log."""
+    """
+    Cards that a container gets, all of them.
+
+    notes: worth a line in a log.
+    short: what it gets less of than it asked for, and why.
+    """
 
     cards: tuple[CardGrant, ...]
     oom_script: str | None = None
     notes: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
 
 class Refusal(NamedTuple):

@@ -111,7 +111,8 @@ def test_the_size_on_the_box_is_admitted_and_capped_to_what_the_board_has() -> N
     card = Card(0, "GPU-0", 32510 * MIB, reserved_bytes=300 * MIB)
     grant = granted(request(mib(32768)), [card])
     assert grant.cards[0].memory_bytes == 32210 * MIB
-    assert grant.notes == ("card 0: 32768 MiB asked, the last 32210 MiB of the card granted",)
+    (short,) = grant.short
+    assert short.startswith("card 0: 32768 MiB asked, the last 32210 MiB of the card granted: of")
 
 
 def test_less_than_half_of_what_was_asked_is_a_refusal_and_no_grant() -> None:
@@ -142,7 +143,7 @@ def test_who_asks_for_no_compute_where_no_weight_is_free_gets_weight_0_and_a_not
     card = Card(0, "GPU-0", GIB, free_weight=0)
     grant = granted(request(CardShare()), [card])
     assert grant.cards[0].weight is None  # the door's default, which is 0 then
-    assert grant.notes == ("card 0: free_weight is 0: weight 0, which gets no compute",)
+    assert grant.short == ("card 0: free_weight is 0: weight 0, which gets no compute",)
 
 
 def test_percents_that_fill_a_card_fit_although_their_weights_are_rounded_up() -> None:

@@ -73,7 +73,10 @@ def test_case_7_the_last_container_is_capped_to_what_the_card_has() -> None:
     host.start(egpu((10240, 10), (10240, 10), (20480, 10)))
     grant = host.start(egpu((2048, 10), (2048, 10), (2048, 10)))
     assert [card.memory_bytes >> 20 for card in grant.cards] == [32510 - 30720] * 3
-    assert grant.notes[0] == "card 0: 2048 MiB asked, the last 1790 MiB of the card granted"
+    assert grant.short[0] == (
+        "card 0: 2048 MiB asked, the last 1790 MiB of the card granted: of its 32510 MiB"
+        " 2 containers hold 30720 MiB"
+    )
 
 
 def test_case_8_more_than_100_percent_is_refused_while_parsing() -> None:

@@ -1031,3 +1031,108 @@ def test_no_text_of_our_own_errors_is_escaped_where_engines_show_it() -> None:
                     said = shown(text.value)
                     escaped += [said] if "\\x" in said or "\\U" in said else []
     assert escaped == []
+
+
+OFF = (
+    ["ALIYUN_COM_GPU_MEM_CONTAINER=0", "NVIDIA_VISIBLE_DEVICES=all"],
+    ["ALIYUN_COM_GPU_MEM_CONTAINER=1,0,0", "NVIDIA_VISIBLE_DEVICES=0,1,2"],
+    ["GPU_MEM_PER_DEVICE=2000000000", "NVIDIA_VISIBLE_DEVICES=0"],
+    ["AMP_VGPU_ENABLE=0", "NVIDIA_VISIBLE_DEVICES=0"],
+    ["CGPU_DISABLE=1", "NVIDIA_VISIBLE_DEVICES=all"],
+    ["CUDA_DISABLE_CONTROL=1", "NVIDIA_VISIBLE_DEVICES=all"],
+    ["nvidia.com/gpu=1"],
+)
+
+
+@pytest.mark.parametrize("env", OFF, ids=lambda env: env[0])
+def test_who_is_to_have_a_card_and_asks_for_no_part_is_told_how(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], env: list[str]
+) -> None:
+    """Vendors' documents start it with the whole card; here it would start without any."""
+    engine = Engine(tmp_path)
+    assert engine.call(*env) == 1
+    name, _, text = env[0].partition("=")
+    said = capsys.readouterr().err
+    assert f"{name}='{text}' asks for no part" in said and "CGPU_MEM=max" in said
+    # what is said to do does it
+    assert engine.call("CGPU_MEM=max", *env[1:]) == 0
+    assert engine.call("NVIDIA_VISIBLE_DEVICES=none") == 0
+    if len(env) > 1:
+        assert engine.call(env[0], "NVIDIA_VISIBLE_DEVICES=none") == 0
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        {"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}},
+        {"hooks": {"createContainer": [{"path": "/usr/bin/nvidia-ctk"}]}},
+        {"linux": {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}},
+        {"linux": {"resources": {"devices": [{"allow": True, "access": "rwm"}]}}},
+    ],
+    ids=["toolkit", "cdi", "node", "privileged"],
+)
+def test_who_is_brought_a_card_by_others_and_asks_for_no_part_starts(
+    tmp_path: Path, brought: dict[str, Any]
+) -> None:
+    env = ["ALIYUN_COM_GPU_MEM_CONTAINER=0", "NVIDIA_VISIBLE_DEVICES=all"]
+    assert Engine(tmp_path).call(config={"process": {"env": env}} | brought) == 0
+
+
+@pytest.mark.parametrize("env", [["GPU_IDX=0", "NVIDIA_VISIBLE_DEVICES=all"], ["nvidia.com/gpu=0"]])
+def test_who_names_no_card_in_our_words_starts_without(tmp_path: Path, env: list[str]) -> None:
+    assert Engine(tmp_path).call(*env) == 0
+
+
+def crowded(engine: Engine) -> list[str]:
+    """Leave 1790 MiB of each card, and return what asks for 2048 of three, CTyun's case 7."""
+    for card in range(3):
+        held = memory(32510 * MIB, allocated=30720 * MIB)
+        put(engine.root / str(card), memory=held)
+        add_container(engine.root, card, "0" * 64, memsize=f"{30720 * MIB}\n")
+    parts = [f"PGPU={card},MEM=2048,WEIGHT=10" for card in range(3)]
+    return ["EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:" + ":".join(parts)]
+
+
+def test_who_starts_a_container_is_told_what_it_has_less_than_it_asked_for(engine: Engine) -> None:
+    standard_error = engine.proc / "4711/fd/2"
+    standard_error.parent.mkdir()
+    os.mkfifo(standard_error)
+    reader = os.open(standard_error, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert engine.call(*crowded(engine)) == 0
+        said = os.read(reader, 10000).decode()
+    finally:
+        os.close(reader)
+    assert said.startswith("cgpu: card 0: 2048 MiB asked, the last 1790 MiB of the card granted")
+    assert "of its 32510 MiB 1 container holds 30720 MiB, card 1: 2048" in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_that_stands_for_a_containers_standard_error_is_not_written_to(
+    engine: Engine,
+) -> None:
+    standard_error = engine.proc / "4711/fd/2"
+    standard_error.parent.mkdir()
+    standard_error.write_text("its own\n")
+    assert engine.call(*crowded(engine)) == 0
+    assert standard_error.read_text() == "its own\n"
+
+
+def test_who_is_given_a_terminal_is_told_when_it_has_one(engine: Engine) -> None:
+    """The runtime makes it after the hook, before anything of the image runs."""
+    controller, terminal = os.openpty()
+    (engine.proc / "4711/fd").mkdir()
+    standard_error = engine.proc / "4711/fd/2"
+    os.mkfifo(standard_error)  # what the runtime itself writes to
+    reader = os.open(standard_error, os.O_RDONLY | os.O_NONBLOCK)
+    process = {"env": crowded(engine), "terminal": True}
+    try:
+        assert engine.call(config={"process": process}) == 0
+        later = engine.proc / "terminal"
+        later.symlink_to(os.ttyname(terminal))
+        os.rename(later, standard_error)
+        assert os.read(controller, 1000).startswith(b"cgpu: card 0: 2048 MiB asked, the last 1790")
+        assert os.read(reader, 1) == b""
+    finally:
+        for fd in (controller, terminal, reader):
+            os.close(fd)

@@ -93,6 +93,16 @@ def test_a_container_that_asks_for_nothing_is_left_as_it_is(tmp_path: Path, root
     assert os.stat(f"{bundle}/config.json") == before
 
 
+def test_who_would_have_no_card_and_is_to_have_one_is_refused_but_beside_the_toolkit(
+    tmp_path: Path, root: Any
+) -> None:
+    """NVIDIA's runtime brings a card to a container that a vendor's switch leaves alone."""
+    bundle = bundle_of(tmp_path, "ALIYUN_COM_GPU_MEM_CONTAINER=0", "NVIDIA_VISIBLE_DEVICES=all")
+    with pytest.raises(CgpuError, match=r"CONTAINER='0' asks for no part .* CGPU_MEM=max in its"):
+        runtime.prepare(bundle, root=root)
+    assert not runtime.prepare(bundle, root=root, toolkit=True)
+
+
 def test_a_container_with_a_request_maps_no_card_by_a_file(
     tmp_path: Path, root: Any, host: Any
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 
+from tests.vm.loaded import until
 from tests.vm.typed import TYPED, Typed
 
 pytestmark = TYPED
@@ -69,7 +70,10 @@ def test_the_fourth_container_finds_no_memory_and_then_no_compute(installed_host
         ((10240, 10), (10240, 10), (20480, 10)),
         ((2048, 10), (2048, 10), (2048, 10)),
     ):
-        run(host, *cards)
+        last = run(host, *cards).stdout.strip()
+    # whoever starts the third is told by its own terminal, which `docker logs` shows
+    less = "2048 MiB asked, the last 1790 MiB of the card granted: of its 32510 MiB 2 containers"
+    until(lambda: less in host.sh(f"docker logs {last}").stdout, "the third container says so")
     refused = run(host, (1024, 10), (1024, 10), (1024, 10), check=False)
     assert refused.returncode and "1024 MiB asked, 0 MiB free" in refused.stderr
     assert "3 containers hold" in log(host)

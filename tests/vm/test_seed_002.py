@@ -120,7 +120,7 @@ def test_what_is_switched_off_has_the_whole_card_or_is_told_how(installed_host: 
     for asks in (f"{part}=0", f"{part}=1,0,0", "GPU_MEM_PER_DEVICE=2000000000", "nvidia.com/gpu=1"):
         done = host.sh(f"{run.format(asks=f'-e {asks}')} simcuda info", check=False)
         assert done.returncode and "asks for no part of a card" in done.stderr, done.stderr
-        assert "CGPU_MEM=max in its place is the whole card" in done.stderr
+        assert "CGPU_MEM=max in its place for the whole card" in done.stderr
     assert host.card_bytes(run.format(asks="-e CGPU_MEM=max")) == T4_MIB * MIB
     none = f"-e {part}=0 -e NVIDIA_VISIBLE_DEVICES=none"
     host.sh(f"{run.format(asks=none)} true")

@@ -31,6 +31,8 @@ def test_the_two_jobs_have_3000_mib_each(installed_host: Typed) -> None:
     ).stdout.strip()
     assert host.smi_totals(first) == [3000]
     assert host.smi_totals(second) == [3000]
+    alone = host.sh(f"docker run --rm --runtime=nvidia -e nvidia.com/gpu=1 {image}", check=False)
+    assert alone.returncode and "nvidia.com/gpu='1' asks for no part of a card" in alone.stderr
     # once a second, as the document watches them
     watched = host.sh(f"docker exec {first} sh -c 'nvidia-smi -l 1 | head -n 50'").stdout
     assert re.findall(r"MiB / +(\d+)MiB", watched)[:2] == ["3000", "3000"], watched
