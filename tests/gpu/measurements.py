@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-The tables of ``docs/measurements.md``, from the newest result of each card.
+The tables of ``docs/measurements.md`` and a picture, from the newest result of each card.
 
 ``python3 -m tests.gpu.measurements keep RUN.json…`` keeps what runs found, and writes the page;
 without arguments it writes the page. Prose of the page stays as it is: a table stands between
@@ -20,8 +20,10 @@ from typing import Any
 
 from tests.gpu.figures import TABLES, Row
 from tests.gpu.kept import keep, load
+from tests.gpu.picture import drawn
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/measurements.md"
+PICTURE = PAGE.with_name("img") / "serving.svg"
 BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: the columns of the page: a kind of card, and its folder
 CARDS = {"H200": "H200", "H100": "H100-80GB-HBM3"}
@@ -182,7 +184,9 @@ def main(words: list[str]) -> int:
         except (OSError, ValueError) as error:
             print(f"measurements: {word}: {error}", file=sys.stderr)
             return 1
-    PAGE.write_text(written(PAGE.read_text(), load()))
+    kept = load()
+    PAGE.write_text(written(PAGE.read_text(), kept))
+    PICTURE.write_text(drawn(kept["H200"]["serving"]))
     return 0
 
 

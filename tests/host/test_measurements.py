@@ -12,7 +12,8 @@ import pytest
 
 from tests.gpu.figures import TABLES
 from tests.gpu.kept import keep, load, parts
-from tests.gpu.measurements import CARDS, PAGE, blocks, figure, of_card, written
+from tests.gpu.measurements import CARDS, PAGE, PICTURE, blocks, figure, of_card, written
+from tests.gpu.picture import drawn
 
 KEPT = load()
 
@@ -20,6 +21,7 @@ KEPT = load()
 def test_the_page_is_what_the_kept_results_say() -> None:
     page = PAGE.read_text()
     assert page == written(page, KEPT), "run python3 -m tests.gpu.measurements"
+    assert PICTURE.read_text() == drawn(KEPT["H200"]["serving"])
     assert len(page.splitlines()) <= 200
     assert set(re.findall(r"<!-- table (\w+) -->", page)) == set(blocks(KEPT))
 

@@ -134,4 +134,7 @@ def test_a_release_says_what_a_user_gets_in_forty_lines() -> None:
 
 
 #: the pages that are read first
-HELD = ("CHANGELOG.md", "docs/limits.md", "docs/measurements.md")
+HELD = (
+    *("README.md", "CHANGELOG.md", "docs/limits.md", "docs/measurements.md"),
+    *("docs/threat-model.md", "docs/quickstart.md", "docs/faq.md", "docs/glossary.md"),
+)
