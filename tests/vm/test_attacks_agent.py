@@ -189,8 +189,14 @@ def test_a_descriptor_that_is_exchanged_takes_no_memory(
     tenant = door.start("env", "HOLD=1", *who, unseen, "swap-descriptor", str(256 * MIB), "3")
     assert tenant.stdout is not None
     line = tenant.stdout.readline().split()
-    assert int(line[3]) <= LIMIT_BYTES // (256 * MIB), line
-    assert _used_bytes(door) - before <= LIMIT_BYTES
+    if line:
+        assert int(line[3]) <= LIMIT_BYTES // (256 * MIB), line
+        assert _used_bytes(door) - before <= LIMIT_BYTES
+    else:
+        # It was ended if the file that was exchanged came into the agent's hands often enough.
+        assert tenant.wait(timeout=START_S) == -signal.SIGKILL
+        assert "exchanges descriptors under its calls" in events()
+        until(lambda: _used_bytes(door) == before, "the memory's return", START_S)
     tenant.kill()
 
 
