@@ -259,7 +259,7 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
 
     Args:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
-            ``release:<version>`` (see :mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
+            ``release:<version>`` and ``deb:<version>`` (:mod:`tests.vm.release`), ``sim``, ``programs`` (tenants'
             own), ``bridge`` (for the simulated driver), ``fakepci``, ``hold``, ``rootfs``,
             ``engines`` (Docker and containerd), ``udev`` (and nvidia-modprobe),
             ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's
@@ -285,6 +285,8 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
             path = bridge(kernel, sim(kernel))
         elif kind == "release":
             path = release.build(branch)
+        elif kind == "deb":
+            path = release.package(branch)
         elif kind == "fakepci":
             path = fakepci(kernel)
         elif kind == "hold":

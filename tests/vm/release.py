@@ -20,7 +20,7 @@ from tests.vm.packages import cache_dir, locked
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / "scripts/run-requirements.txt"
 PARTS = ("pycgpu", "cli", "kmod", "scripts", "LICENSES", "docs/man")
-FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md")
+FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md")
 
 
 def wheels() -> Path:
@@ -80,3 +80,15 @@ def build(version: str) -> Path:
             for script in (root / "scripts").iterdir():
                 script.chmod(0o755)
         return root
+
+
+def package(version: str) -> Path:
+    """Make the Debian package of :func:`build`'s release; return its path."""
+    root = build(version)
+    with Build("deb", version, str(root).encode()) as made:
+        if not made.complete:
+            command = [root / "scripts/make-packages", "-s", root, "-o", made.root, "deb"]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            if run.returncode:
+                raise BuildError(f"make-packages: {run.stderr[-2000:]}")
+    return made.root / f"cgpu_{version}_amd64.deb"
