@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
+from pycgpu.errors import CgpuError
 from pycgpu.install import launcher
 from pycgpu.oci import cdi
 from pycgpu.request.model import Card
-from pycgpu.tree import device_nodes, procfs
+from pycgpu.tree import device_nodes, mig, procfs
 
 from ._shared import for_all
 
@@ -43,14 +44,29 @@ def write_cdi(
     host = {name: str(Path(prefix) / name) for name in ("dev", "proc")}
     door = root or procfs.find_root()
     device_nodes.find_cards(door, **host)
-    cards = procfs.read_cards(door, tenants=False)
+    cards, divided = _cards(door)
+    if divided and not cards:
+        raise CgpuError(f"{_divided(divided)}: there is no whole card to specify")
     device_nodes.ensure((card.index for card in cards), dev=host["dev"], proc=host["proc"])
     text = _text(cards, hook, libraries)
     if str(output) == "-":
         print(text, end="")
         return
     _write(output, text)
-    print(f"wrote {output}: {len(cards)} cards; podman run --device {cdi.KIND}=0 …")
+    print(f"wrote {output}: {len(cards)} cards; podman run --device {cdi.KIND}={cards[0].index} …")
+    if divided:
+        print(f"left out: {_divided(divided)}")
+
+
+def _cards(door: str) -> tuple[list[Card], list[Card]]:
+    """Return the cards that can be had whole, and those in MIG mode."""
+    every = mig.noted(procfs.read_cards(door, tenants=False))
+    return [card for card in every if not card.mig], [card for card in every if card.mig]
+
+
+def _divided(cards: Sequence[Card]) -> str:
+    numbers = ", ".join(str(card.index) for card in cards)
+    return f"card {numbers} in MIG mode (nvidia-smi -i {cards[0].uuid} -mig 0)"
 
 
 def _text(cards: Sequence[Card], hook: str, libraries: bool) -> str:
@@ -77,7 +93,7 @@ def renew(root: str | None = None, directories: Sequence[str] = cdi.DIRECTORIES)
         how = cdi.written(before)
         if how is None:
             continue
-        cards = procfs.read_cards(root or procfs.find_root(), tenants=False)
+        cards, _ = _cards(root or procfs.find_root())
         text = _text(cards, how.hook, how.libraries) if cards else before
         if text != before:
             _write(path, text)

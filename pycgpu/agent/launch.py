@@ -17,7 +17,7 @@ from pycgpu.agent.caller import Identity, become
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
-from pycgpu.tree import authority, device_nodes, procfs, tenant
+from pycgpu.tree import authority, device_nodes, mig, procfs, tenant
 from pycgpu.tree.lock import Admission
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
@@ -185,7 +185,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
     # A run's quota is a ceiling, not a promise: ceilings may add up to more than the card.
     cards = [
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
-        for card in procfs.read_cards(root)
+        for card in mig.noted(procfs.read_cards(root))
     ]
     found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):

@@ -21,7 +21,7 @@ import sys
 from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
-from ..tree import device_nodes, hierarchy, procfs
+from ..tree import device_nodes, hierarchy, mig, procfs
 from ..tree.lock import LOCK, Admission
 from . import json_text, mark, nodes
 from .bundle import (
@@ -162,13 +162,15 @@ def _register(
     cgroup = None if shared is not None else cgroup_of(pid, proc)
     registered = container_id if shared is None else shared
     joined = False
+    # Before others wait for this one: NVML may take its time.
+    divided = _divided(request, root, dev, proc)
     with Admission(lock):
         if shared is not None:
             # Before it is looked whether the tenant is there: with a process in it it stays.
             from ..tree import tenant
 
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
-        result = allowed.bounded(_decide(request, root, shared, dev, proc))
+        result = allowed.bounded(_decide(request, root, shared, divided, dev, proc))
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
         if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
             result = Refusal((_WITHOUT_BRIDGE,))
@@ -278,25 +280,37 @@ def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
 
 
 def _decide(
-    request: Request, root: str, shared: str | None, dev: str, proc: str
+    request: Request,
+    root: str,
+    shared: str | None,
+    divided: frozenset[str],
+    dev: str,
+    proc: str,
 ) -> Grant | Refusal:
     cards = device_nodes.find_cards(root, dev=dev, proc=proc)
     try:
         if admission.choosable(request, cards):
-            request = admission.choose(request, procfs.read_cards(root))
+            request = admission.choose(request, mig.noted(procfs.read_cards(root), divided))
         chosen = {card.index for card, _ in admission.bind(request, cards)}
     except RequestError as error:
         return Refusal((str(error),))
     # The nodes of other cards and their containers are not read: on a full host they are hundreds.
-    return admission.admit(
-        request,
-        [
-            _without(procfs.read_card(card.index, root), shared, root)
-            if card.index in chosen
-            else card
-            for card in cards
-        ],
-    )
+    now = [
+        _without(procfs.read_card(card.index, root), shared, root) if card.index in chosen else card
+        for card in cards
+    ]
+    return admission.admit(request, mig.noted(now, divided))
+
+
+def _divided(request: Request, root: str, dev: str, proc: str) -> frozenset[str]:
+    """Return those boards in MIG mode that the request may mean."""
+    try:
+        cards = device_nodes.find_cards(root, dev=dev, proc=proc)
+        if not admission.choosable(request, cards):
+            cards = [card for card, _ in admission.bind(request, cards)]
+    except CgpuError:
+        return frozenset()  # said where the request is decided
+    return mig.in_mode(card.uuid for card in cards)
 
 
 def _without(card: Card, shared: str | None, root: str) -> Card:
