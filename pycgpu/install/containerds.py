@@ -35,6 +35,7 @@ class Place(NamedTuple):
     units: its services, of which a host has one.
     templates: by version, what *config* is written from at each start; it is not ours to edit.
     folder: of further files, which the distribution itself adds up.
+    socket: at which it answers while it runs.
     """
 
     name: str
@@ -43,12 +44,14 @@ class Place(NamedTuple):
     units: tuple[str, ...]
     templates: tuple[tuple[int, str], ...] = ()
     folder: str = ""
+    socket: str = "run/containerd/containerd.sock"
 
 
 def _rancher(name: str, programs: tuple[str, ...], units: tuple[str, ...]) -> Place:
     at = f"var/lib/rancher/{name}/agent/etc/containerd"
     templates = ((2, f"{at}/config.toml.tmpl"), (3, f"{at}/config-v3.toml.tmpl"))
-    return Place(name, f"{at}/config.toml", programs, units, templates)
+    socket = "run/k3s/containerd/containerd.sock"
+    return Place(name, f"{at}/config.toml", programs, units, templates, socket=socket)
 
 
 PLACES = (
@@ -61,6 +64,7 @@ PLACES = (
         ("/snap/microk8s/current/bin/containerd",),
         ("snap.microk8s.daemon-containerd",),
         ((2, "var/snap/microk8s/current/args/containerd-template.toml"),),
+        socket="var/snap/microk8s/common/run/containerd.sock",
     ),
     Place(
         "k0s",
@@ -68,6 +72,7 @@ PLACES = (
         ("/var/lib/k0s/bin/containerd",),
         ("k0sworker", "k0scontroller"),
         folder="etc/k0s/containerd.d",
+        socket="run/k0s/containerd.sock",
     ),
 )
 

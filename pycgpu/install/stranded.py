@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InstallError
-from . import registration
+from . import pods, registration
 from .host import Host
 
 DAEMON_JSON = "etc/docker/daemon.json"
@@ -45,6 +45,7 @@ def containers(host: Host) -> list[Stranded]:
     return [
         *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", docker) if docker else ()),
         *(_stranded(host, "podman", "{{.OCIRuntime}}", podman) if podman else ()),
+        *(Stranded(*one) for one in pods.held(host, PROGRAM)),
     ]
 
 
@@ -53,8 +54,8 @@ def refusal(found: list[Stranded]) -> str:
     count = "1 container was" if len(found) == 1 else f"{len(found)} containers were"
     return (
         f"{count} created with cgpu's runtime and would not start without it:"
-        f" {', '.join(map(str, found))}: remove them and create them anew with --runtime=runc"
-        " afterwards, or give --force"
+        f" {', '.join(map(str, found))}: remove them and create them anew afterwards"
+        " (--runtime=runc, a pod without its runtimeClassName), or give --force"
     )
 
 

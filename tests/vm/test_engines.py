@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pycgpu.install import containerds, hook_files, registration
+from pycgpu.install import containerds, hook_files, pods, registration, stranded
+from pycgpu.install.host import this_host
 from pycgpu.oci import cdi
 from pycgpu.tree import procfs
 from tests.vm import engines
@@ -371,6 +372,21 @@ def test_a_kubelets_pods_by_containerds_cri(
             until(lambda: log.exists() and "board" in log.read_text(), "what it was told")
             told = log.read_text().splitlines()[-1].split(" ", 3)[3]
             assert json.loads(told)["board"] == GIB
+        gone(host)
+        standard = Path("/run/containerd/containerd.sock")
+        standard.parent.mkdir(exist_ok=True)
+        standard.symlink_to(socket)
+        with Pod(cri, "held", "cgpu") as pod, engines.in_path(made("engines")):
+            pod.start(IMAGE, ["sleep", "1000000"], asked, mounts)
+            # its sandbox, too; a kubelet would have named both by the pod
+            found = pods.held(this_host(), stranded.PROGRAM)
+            assert [(one.engine, one.running) for one in found] == [("containerd", True)] * 2
+            pod.start(IMAGE, ["sleep", "1000000"], {}, mounts, name="more")
+            assert len(pods.held(this_host(), stranded.PROGRAM)) == 3
+        with Pod(cri, "runcs", "") as pod, engines.in_path(made("engines")):
+            pod.start(IMAGE, ["sleep", "1000000"], {}, {})
+            assert pods.held(this_host(), stranded.PROGRAM) == []
+        standard.unlink()
         gone(host)
         refused = pytest.raises(CriError, match="65536 MiB asked, 15360 MiB on the card")
         with Pod(cri, "greedy", "cgpu") as pod, refused:
