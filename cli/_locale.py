@@ -8,8 +8,6 @@ import io
 import os
 import sys
 
-from ._table import Look, plain
-
 #: The interpreter puts one of these in the place of C, which is what the user had asked for.
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
@@ -40,4 +38,6 @@ def obey() -> None:
 def _nearest(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
+    from ._table import Look, plain
+
     return plain(error.object[error.start : error.end], Look(ascii=True)), error.end

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 
 
 def open_streams() -> None:
@@ -30,31 +28,28 @@ def drop() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-@contextlib.contextmanager
-def told(name: str) -> Iterator[None]:
-    """Write out what is left when a program ends, and say in one line what failed."""
-    try:
+class Told:
+    """Within it: write out what is left when a program ends, and say in one line what failed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            yield
-        finally:
-            with _named("standard output"):
-                sys.stdout.flush()
-    except BrokenPipeError:
-        drop()
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except OSError as error:
-        drop()
-        of = f"{error.filename}: " if error.filename else ""
-        print(f"{name}: {of}{error.strerror or error}", file=sys.stderr)
-        sys.exit(1)
-
-
-@contextlib.contextmanager
-def _named(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        error.filename = what
-        raise
+            sys.stdout.flush()
+        except OSError as unwritten:
+            unwritten.filename = "standard output"
+            error = unwritten
+        if isinstance(error, BrokenPipeError):
+            drop()
+            sys.exit(1)
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(130)
+        if isinstance(error, OSError):
+            drop()
+            of = f"{error.filename}: " if error.filename else ""
+            print(f"{self._name}: {of}{error.strerror or error}", file=sys.stderr)
+            sys.exit(1)

@@ -161,7 +161,7 @@ def app() -> None:
 
         completion_init()
     try:
-        with contextlib.nullcontext() if debug else _output.told("cgpu"):
+        with contextlib.nullcontext() if debug else _output.Told("cgpu"):
             _app(prog_name="cgpu")
     except CgpuError as error:
         if debug:

@@ -55,7 +55,7 @@ def app() -> None:
     if "_CGPU_SMI_COMPLETE" in os.environ:
         complete()
     try:
-        with _output.told("cgpu-smi"):
+        with _output.Told("cgpu-smi"):
             _run(with_interval(sys.argv[1:]))
     except CgpuError as error:
         print(f"cgpu-smi: {error}", file=sys.stderr)

@@ -37,7 +37,7 @@ def _become(options: _run.Options, program: list[str]) -> NoReturn:
     _output.open_streams()
     _locale.obey()
     try:
-        with _output.told("cgpu"):
+        with _output.Told("cgpu"):
             _run.run(options, program)
     except CgpuError as error:
         print(f"cgpu: {error}", file=sys.stderr)

@@ -8,7 +8,6 @@ conda and CUDA set). What it was given itself is still to be read while it waits
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import stat
@@ -19,7 +18,7 @@ from pycgpu.request.size import is_number
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import NamedTuple
 else:
     from pycgpu.request.record import Record as NamedTuple
@@ -100,7 +99,7 @@ def read(path: str, identity: Identity | None) -> str:
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        with _rights_of(identity), open(os.open(path, flags), "rb") as file:
+        with _RightsOf(identity), open(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise LaunchError(f"{path}: no regular file")
             data = file.read(FILE_MAX_BYTES + 1)
@@ -113,21 +112,25 @@ def read(path: str, identity: Identity | None) -> str:
         raise LaunchError(f"{path}: not text in UTF-8") from None
 
 
-@contextlib.contextmanager
-def _rights_of(identity: Identity | None) -> Iterator[None]:
-    if identity is None:
-        yield
-        return
-    uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
-    _take_groups(identity)
-    os.setegid(identity.gid)
-    os.seteuid(identity.uid)
-    try:
-        yield
-    finally:
-        os.seteuid(uid)
-        os.setegid(gid)
-        os.setgroups(groups)
+class _RightsOf:
+    """Within it this process has somebody's rights; None: its own."""
+
+    def __init__(self, identity: Identity | None) -> None:
+        self._identity = identity
+        self._own = os.geteuid(), os.getegid(), os.getgroups()
+
+    def __enter__(self) -> None:
+        if self._identity is not None:
+            _take_groups(self._identity)
+            os.setegid(self._identity.gid)
+            os.seteuid(self._identity.uid)
+
+    def __exit__(self, *error: object) -> None:
+        if self._identity is not None:
+            uid, gid, groups = self._own
+            os.seteuid(uid)
+            os.setegid(gid)
+            os.setgroups(groups)
 
 
 def _take_groups(identity: Identity) -> None:

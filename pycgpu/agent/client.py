@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import socket
+# What socket wraps in enumerations, which take longer to import than all that is done here.
+import _socket
+import sys
+
+from pycgpu import json_text
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -25,14 +28,21 @@ def ask(message: dict[str, Any], fds: tuple[int, ...] = (), path: str = SOCKET) 
         OSError: no agent answers.
         ValueError: what it says is not a JSON object.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
         connection.settimeout(_ANSWER_TIMEOUT_S)
         connection.connect(path)
-        socket.send_fds(connection, [json.dumps(message).encode()], list(fds))
+        connection.sendmsg(
+            [json_text.dumps(message).encode()],
+            [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if fds else (),
+        )
         data = b""
         while len(data) <= MESSAGE_MAX and (part := connection.recv(MESSAGE_MAX)):
             data += part
-    answer = json.loads(data)
+    finally:
+        connection.close()
+    answer = json_text.loads(data.decode())
     if not isinstance(answer, dict):
         raise ValueError("not a JSON object")
     return answer

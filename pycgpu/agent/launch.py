@@ -7,7 +7,6 @@ Where the module is loaded, it is the module's, by a cgroup; else the agent's, b
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -23,7 +22,8 @@ from pycgpu.tree.lock import Admission
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from threading import Timer
     from typing import NoReturn
 
 _START_S = 60
@@ -159,7 +159,7 @@ def _by_agent(
     container_id: str, request: Request, allowed: permit.Permit, force_branch: bool
 ) -> list[str]:
     """Become a tenant of the agent's; return its cards' UUIDs, none if it has all."""
-    with _patience("waiting for the agent to start"):
+    with _Patience("waiting for the agent to start"):
         ensure_agent(force_branch)
     grant = _admitted(request, allowed, procfs.USER_DOOR_SOCKET)
     command = procfs.create_command(container_id, grant, pid=os.getpid())
@@ -196,20 +196,23 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
     return found
 
 
-@contextlib.contextmanager
-def _patience(what: str) -> Iterator[None]:
-    """Say what is waited for, to a person who waits longer than a moment."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    import threading
+class _Patience:
+    """Within it a person is told what is waited for, if that takes longer than a moment."""
 
-    timer = threading.Timer(_PATIENCE_S, print, (f"cgpu: {what} …",), {"file": sys.stderr})
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if timer.is_alive():
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._timer: Timer | None = None
+
+    def __enter__(self) -> None:
+        if sys.stderr.isatty():
+            from threading import Timer
+
+            text = f"cgpu: {self._what} …"
+            self._timer = Timer(_PATIENCE_S, print, (text,), {"file": sys.stderr})
+            self._timer.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
             # No thread may be left when the filter is installed.
-            timer.join()
+            self._timer.join()

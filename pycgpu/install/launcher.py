@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-The two programs that engines start, as texts: with as little of Python as possible.
+The programs that engines start, and those that users wait for, as texts: with as little of Python
+as possible.
 
 -I and -S leave out site-packages and the user's environment: 3 ms less a start, and nothing that
 a tenant could set reaches a process of root's. The hook uses ``posix`` where others use ``os``: the
@@ -12,7 +13,10 @@ of the time.
 from __future__ import annotations
 
 import shlex
+import sys
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..oci import runtime
 
@@ -24,6 +28,49 @@ HOOK = f"{LIBRARY}/cgpu-hook"
 _LOOP = "for runtime in "
 #: Of a first line that every kernel reads whole; it takes what stands before a space alone.
 _LONGEST = 127
+#: Name, module, and the first word from which on it takes the short way; None: always.
+TOOLS = (("cgpu", "start", "run"), ("cgpu-smi", "smi", None))
+
+
+def _first_lines(interpreter: str) -> str:
+    """Return the lines by which a program starts Python without its environment and ``site``."""
+    first = f"#!{interpreter} -IS\n"
+    if len(first) > _LONGEST or any(character.isspace() for character in interpreter):
+        # To Python the second line is a string. shlex leaves no three quotes in a row.
+        quoted = shlex.quote(interpreter)
+        first = f"#!/bin/sh\n'''exec' {quoted} -IS \"$0\" \"$@\"\n' '''\n"
+    return first
+
+
+def tool_program(
+    interpreter: str, packages: Sequence[str], module: str, word: str | None = None
+) -> str:
+    """
+    Return one of :data:`TOOLS`, which waits for ``site`` where it does without.
+
+    Args:
+        interpreter: Python of the virtual environment, by its absolute path.
+        packages: directories that hold pycgpu and what it needs.
+        module, word: as :data:`TOOLS` has them.
+    """
+    short = f"sys.path += {list(packages)!r}\n"
+    if word is not None:
+        whole = "else:\n    import site\n\n    site.main()\n"
+        short = f"if sys.argv[1:2] == [{word!r}]:\n    {short}{whole}"
+    return (
+        f"{_first_lines(interpreter)}import sys\n\n{short}"
+        f"from pycgpu.cli.{module} import app\n\nsys.exit(app())\n"
+    )
+
+
+def write_tools(directory: str) -> None:
+    """Write :data:`TOOLS` in the place of what pip has made in *directory*."""
+    paths = sysconfig.get_paths()
+    packages = list(dict.fromkeys((paths["purelib"], paths["platlib"])))
+    for name, module, word in TOOLS:
+        path = Path(directory) / name
+        path.write_text(tool_program(sys.executable, packages, module, word))
+        path.chmod(0o755)
 
 
 def hook_program(interpreter: str, package: str, words: Sequence[str] = ()) -> str:
@@ -35,14 +82,9 @@ def hook_program(interpreter: str, package: str, words: Sequence[str] = ()) -> s
         package: the directory that holds pycgpu.
         words: options before those of the command line.
     """
-    first = f"#!{interpreter} -IS\n"
-    if len(first) > _LONGEST or any(character.isspace() for character in interpreter):
-        # To Python the second line is a string. shlex leaves no three quotes in a row.
-        quoted = shlex.quote(interpreter)
-        first = f"#!/bin/sh\n'''exec' {quoted} -IS \"$0\" \"$@\"\n' '''\n"
     # What an interpreter cleans up at its end, the kernel does for a process of this length.
     return (
-        f"{first}"
+        f"{_first_lines(interpreter)}"
         "import posix, sys\n"
         f"sys.path.append({package!r})\n"
         "from pycgpu.oci.hook import main\n"

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import posix
 
-from .. import dialects
+from .. import dialects, json_text
 from ..errors import HookError, RequestError
 from ..request import permit
-from . import json_text
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False

@@ -18,12 +18,13 @@ from __future__ import annotations
 import errno
 import sys
 
+from .. import json_text
 from ..errors import CgpuError, HookError, NodeError, RequestError
 from ..request import admission, permit
 from ..request.model import Card, CardGrant, Grant, Refusal, Request
 from ..tree import device_nodes, hierarchy, mig, procfs
 from ..tree.lock import LOCK, Admission
-from . import json_text, mark, nodes
+from . import mark, nodes
 from .bundle import (
     FOR_POD,
     GIVEN,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import posix
 
+from .. import json_text
 from ..errors import HookError
-from . import json_text
 
 #: Names in an image's directory of storage: plain, and in base64.
 _MANIFESTS = ("manifest", "=bWFuaWZlc3Q")

@@ -8,8 +8,8 @@ the whole card, whatever it was granted.
 
 from __future__ import annotations
 
+from .. import json_text
 from ..errors import HookError
-from . import json_text
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False

@@ -453,7 +453,7 @@ def report(args: list[str], reason: str) -> None:
     if "--log" in args[:-1]:
         import time
 
-        from . import json_text
+        from .. import json_text
 
         entry = {
             "level": "error",

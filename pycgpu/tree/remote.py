@@ -10,12 +10,18 @@ n bytes that are there already, then what happens.
 
 from __future__ import annotations
 
+# What socket wraps in enumerations, which take longer to import than all that is done here.
+import _socket
 import errno
-import json
 import os
-import socket
 import time
-from typing import Any
+
+from .. import json_text
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _TIMEOUT_S = 10
 _ANSWER_MAX = 1 << 20
@@ -54,7 +60,7 @@ def events(root: str) -> int:
         # Readers take what is there for the past: let all of it have arrived.
         # (Linux lets nobody wait for so much of a Unix socket without taking it.)
         until = time.monotonic() + _TIMEOUT_S
-        while waiting and len(connection.recv(waiting, socket.MSG_PEEK)) < waiting:
+        while waiting and len(connection.recv(waiting, _socket.MSG_PEEK)) < waiting:
             if time.monotonic() > until:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             time.sleep(0.001)
@@ -64,8 +70,8 @@ def events(root: str) -> int:
         connection.close()
 
 
-def _connect(root: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _connect(root: str) -> _socket.socket:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.settimeout(_TIMEOUT_S)
         connection.connect(root)
@@ -76,21 +82,26 @@ def _connect(root: str) -> socket.socket:
 
 
 def _ask(root: str, message: dict[str, str]) -> dict[str, Any]:
-    with _connect(root) as connection:
+    connection = _connect(root)
+    try:
         return _exchange(connection, message)
+    finally:
+        connection.close()
 
 
-def _exchange(connection: socket.socket, message: dict[str, str]) -> dict[str, Any]:
-    connection.sendall(json.dumps(message).encode() + b"\n")
+def _exchange(connection: _socket.socket, message: dict[str, str]) -> dict[str, Any]:
+    connection.sendall(json_text.dumps(message).encode() + b"\n")
     line = b""
     while not line.endswith(b"\n"):
         # By byte at the end of an answer only: what follows it is not JSON.
-        part = connection.recv(_ANSWER_MAX, socket.MSG_PEEK)
+        part = connection.recv(_ANSWER_MAX, _socket.MSG_PEEK)
         taken = part.partition(b"\n")
         line += connection.recv(len(taken[0]) + len(taken[1]))
         if not part or len(line) > _ANSWER_MAX:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-    answer = json.loads(line)
+    answer = json_text.loads(line.decode())
+    if not isinstance(answer, dict):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
     if "errno" in answer:
         raise OSError(answer["errno"], os.strerror(answer["errno"]))
-    return dict(answer)
+    return answer

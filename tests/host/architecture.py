@@ -21,7 +21,7 @@ Graph = dict[str, set[str]]
 
 #: The lowest first; rooms of one level do not know each other.
 PYTHON_ORDER = (
-    ("__init__", "errors", "core", "signals"),
+    ("__init__", "errors", "core", "json_text", "signals"),
     ("request",),
     ("dialects", "tree", "simulate"),
     ("agent", "oci", "api"),

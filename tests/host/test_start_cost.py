@@ -4,13 +4,14 @@
 import json
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycgpu import dialects
-from pycgpu.install.launcher import hook_program
+from pycgpu.install.launcher import TOOLS, hook_program, tool_program
 
 from .devices import make_devices
 from .tree import make_tree
@@ -108,22 +109,62 @@ def test_a_command_is_read_without_a_library_of_validation() -> None:
     assert "pydantic" not in modules
 
 
-def test_a_program_is_run_without_importing_anything_dear(tmp_path: Path) -> None:
-    """Of all that run imports, an agent's own parts and typer took two thirds of the time."""
-    code = (
-        "import sys; from pycgpu.cli import start\n"
-        "try: start.app()\nfinally: print(*sys.modules, file=sys.stderr)"
-    )
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """The programs that an installation has, over a package as pip lays it out."""
+    package = tmp_path / "site/pycgpu"
+    package.mkdir(parents=True)
+    for path in (REPOSITORY / "pycgpu").iterdir():
+        if path.name not in ("cli", "kmod"):
+            (package / path.name).symlink_to(path)
+    (package / "cli").symlink_to(REPOSITORY / "cli")
+    packages = [str(tmp_path / "site"), sysconfig.get_paths()["purelib"]]
+    (tmp_path / "bin").mkdir()
+    for name, module, word in TOOLS:
+        path = tmp_path / "bin" / name
+        path.write_text(tool_program(sys.executable, packages, module, word))
+        path.chmod(0o755)
+    return tmp_path / "bin"
+
+
+def told_of_imports(
+    tools: Path, *command: str
+) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    """Return what a program did, and all that it imported."""
+    name, *words = command
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--mem", "8", "--", "true"],
+        [sys.executable, "-X", "importtime", "-IS", str(tools / name), *words],
         capture_output=True,
         text=True,
+        check=False,
     )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return done, {line.rpartition("|")[2].strip() for line in lines}
+
+
+def test_a_program_is_run_without_importing_anything_dear(tools: Path) -> None:
+    """Of all that run imports, an agent's own parts and typer took two thirds of the time."""
+    done, modules = told_of_imports(tools, "cgpu", "run", "--mem", "8", "--", "true")
     assert done.returncode == 125
     assert "less than 1 MiB" in done.stderr
-    modules = {*done.stderr.split()}
-    assert "pycgpu.agent.launch" in modules
-    assert not modules & {
-        *("dataclasses", "inspect", "typer", "rich", "subprocess", "logging", "tomllib"),
-        *("pycgpu._agent", "pycgpu.agent.server", "pycgpu.batch.settings"),
-    }
+    assert {"pycgpu.agent.launch", "pycgpu.agent.client"} <= modules
+    # ctypes, by which the filter is installed, brings os
+    assert not modules & (DEAR | {"socket", "selectors", "inspect", "typer", "rich", "tomllib"})
+    assert not modules & {"site", "pycgpu._agent", "pycgpu.agent.server", "pycgpu.batch.settings"}
+
+
+def test_the_agents_tree_is_read_without_importing_anything_dear() -> None:
+    assert not imported("tree.remote") & (DEAR | {"socket", "selectors"})
+
+
+def test_the_programs_of_an_installation_are_whole(tools: Path, tmp_path: Path) -> None:
+    """Each command that is not run waits for all of Python, and finds its environment."""
+    version = subprocess.run([tools / "cgpu", "--version"], capture_output=True, text=True)
+    assert version.stdout.startswith("cgpu ")
+    wrong = subprocess.run([tools / "cgpu", "run"], capture_output=True, text=True)
+    assert wrong.returncode == 125 and "Usage: cgpu run" in wrong.stderr
+    root = make_tree(tmp_path / "tree")
+    shown = subprocess.run([tools / "cgpu-smi", "--root", root], capture_output=True, text=True)
+    assert "promised" in shown.stdout
+    _, modules = told_of_imports(tools, "cgpu", "--version")
+    assert "site" in modules
