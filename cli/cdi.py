@@ -39,7 +39,7 @@ def write_cdi(
     ] = True,
     prefix: Annotated[str, typer.Option(help="Root of the host's files.", hidden=True)] = "/",
 ) -> None:
-    """Write the CDI specification; `cgpu device-nodes` writes it anew when a card comes."""
+    """Write the CDI specification; `cgpu device-nodes` writes it again when a card comes."""
     for_all()
     host = {name: str(Path(prefix) / name) for name in ("dev", "proc")}
     door = root or procfs.find_root()

@@ -26,8 +26,8 @@ def make(
     """
     Load nvidia-uvm, and make the driver's device nodes and their links in /dev/char.
 
-    CDI's file, where there is one, is written anew with the cards that have come. udev calls this
-    when the driver is loaded, and the service at boot.
+    A CDI file is written again if cards have come. Udev calls this when the driver is loaded, and
+    the service at boot.
     """
     for_all()
     # Without a driver there are no cards yet; nvidia-uvm brings it.

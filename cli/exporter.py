@@ -26,7 +26,7 @@ def exporter(
         typer.Option(
             metavar="[ADDRESS]:PORT",
             envvar="CGPU_EXPORTER_LISTEN",
-            help="Where to serve /metrics, to whoever asks; without ADDRESS: everywhere.",
+            help="Where to serve /metrics, without authentication; without ADDRESS: everywhere.",
         ),
     ] = f"127.0.0.1:{PORT}",
     textfile: Annotated[

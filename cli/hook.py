@@ -40,7 +40,9 @@ def hook(
     ] = None,
     proc: Annotated[str, typer.Option(help="Where processes are.", hidden=True)] = "/proc",
     dev: Annotated[str, typer.Option(help="Where device nodes are.", hidden=True)] = "/dev",
-    policy: Annotated[str, typer.Option(help="What containers may ask for here.")] = permit.PATH,
+    policy: Annotated[
+        str, typer.Option(help="The limits of what is asked for here.")
+    ] = permit.PATH,
 ) -> None:
     """Register (or at poststop remove) the container whose OCI state is on stdin."""
     raise typer.Exit(

@@ -127,9 +127,9 @@ def install(
         str | None,
         typer.Option(
             metavar="refuse|asked|allow|N%",
-            help="What a container gets that was given a card past our runtime (--gpus all):"
-            " nothing; nothing once any other asked for a share; all; or a share."
-            " Default: asked for at a terminal, else 'refuse'.",
+            help="The part of a container that came past our runtime (--gpus all): nothing;"
+            " nothing once any other asked for a share; all; or a share."
+            " Default: asked for at a terminal, otherwise 'refuse'.",
         ),
     ] = None,
     dry_run: Annotated[

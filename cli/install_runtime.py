@@ -28,9 +28,7 @@ def install_runtime(
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What users write after --runtime=; repeat, e.g. --name nvidia. Default: cgpu"
-        ),
+        typer.Option(help="The name after --runtime=; repeat, e.g. --name nvidia. Default: cgpu"),
     ] = None,
     default: Annotated[
         bool, typer.Option("--default", help="Make it the default runtime.")

@@ -30,7 +30,7 @@ def slurm_task(
     job: Annotated[int, typer.Argument(help="The job's number.")],
     pid: Annotated[int, typer.Argument(help="The task's process, which waits.")],
     compute: Annotated[
-        str, typer.Option(help="What shards are of the compute: quota or weight.")
+        str, typer.Option(help="How shards count for the compute: quota or weight.")
     ] = "quota",
     source: Annotated[
         bool,

@@ -26,7 +26,7 @@ def spark_java(
     """
     Become the executor as a tenant: limits from CGPU_MEM and CGPU_QUOTA, the card from Spark.
 
-    The launcher that spark-setup writes calls it; under sudo it goes on as who called.
+    The launcher that spark-setup writes calls it; under sudo it goes on as the caller.
     """
     identity = caller.caller(os.environ)
     environment = os.environ if identity is None else identity.environment

@@ -31,7 +31,7 @@ def uninstall(
     ] = False,
 ) -> None:
     """
-    Remove everything that was installed, but for the record of usage.
+    Remove everything that was installed, except for the record of usage.
 
     Refused while a container uses a GPU, or was created with the runtime and would not start.
     """

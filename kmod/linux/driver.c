@@ -16,7 +16,7 @@ int cgpu_driver_known(const char *version)
 	int err = cgpu_abi_find(version, cgpu_door_force_branch(), &abi);
 
 	if (!err && simple_strtoul(version, NULL, 10) != abi.branch)
-		pr_warn_once("cgpu: driver %s is read as branch %u (force_branch): a call whose struct changed is refused, or read and answered in the wrong place, so that memory is charged wrongly or the caller's is overwritten\n",
+		pr_warn_once("cgpu: driver %s is read as branch %u (force_branch). A call whose struct changed is refused, or read in the wrong place: memory may be charged wrongly, or the caller's overwritten\n",
 			     version, abi.branch);
 	return err;
 }

@@ -69,9 +69,8 @@ class Claims:
         shared = self._is_shared(found)
         if shared and not self._refuses():
             raise CgpuError(
-                f"claim {claim.namespace}/{claim.name}: containers may share it, and then what"
-                " `kubectl exec` starts in them is not held to it: have cards refused to whoever"
-                " has no grant (cgpu install --ungranted refuse)"
+                f"claim {claim.namespace}/{claim.name}: containers may share it, and a program of"
+                " `kubectl exec` would not be held to it: cgpu install --ungranted refuse"
             )
         self._write(
             claim.uid, tenant_name(claim.uid) if shared else None, devices, claims.settings(parts)

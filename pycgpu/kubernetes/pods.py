@@ -92,8 +92,8 @@ def parts(pod: Any, families: Iterable[Family]) -> dict[str, Part]:
     for name, part_of in reversed(found.items()):
         if part_of.passes_on and part_of.resource not in listed:
             raise CgpuError(
-                f"init container {name} asks for {part_of.resource}, and none after it does: the"
-                " kubelet does not tell whose its ids are; ask for it in a container, too"
+                f"init container {name} asks for {part_of.resource}, and none after it: the"
+                " kubelet does not tell its ids, so ask for it in a container, too"
             )
         if not part_of.passes_on:
             listed.add(part_of.resource)

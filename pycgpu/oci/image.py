@@ -48,8 +48,8 @@ def check(bundle: str, annotations: dict[str, object], root: object) -> None:
             )
         if (key, value) in own:
             raise HookError(
-                f"the annotation {key}={value!r} is the image's own, and would count as if whoever"
-                " starts the container had given it: give another value, or make the image without"
+                f"the annotation {key}={value!r} is the image's own, and would count as the"
+                " operator's: give another value, or make the image without"
             )
 
 

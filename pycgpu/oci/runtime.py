@@ -296,7 +296,7 @@ def add_seccomp(config: dict[str, object], path: str = rules.PATH) -> None:
     listener = agents["listenerPath"]
     seccomp = _merge(config, agents)
     if seccomp.get("listenerPath", listener) != listener:
-        raise HookError("the container has a seccomp listener of its own; use the kernel door")
+        raise HookError("the container has a seccomp listener of its own; use the module")
     seccomp["listenerPath"] = listener
     if "listenerMetadata" in agents:
         seccomp["listenerMetadata"] = agents["listenerMetadata"]

@@ -113,7 +113,8 @@ def manual(page: str) -> Iterator[Text]:
     """The texts of a manual page."""
     for number, line in enumerate(page.splitlines(), 1):
         if not line.startswith("."):
-            bare = re.sub(r"\\f[BIR]|\\&", "", line).replace("\\-", "-").replace("\\e", "\\")
+            bare = re.sub(r"\\fB(.+?)\\fR", r"`\1`", line)
+            bare = re.sub(r"\\f[BIR]|\\&", "", bare).replace("\\-", "-").replace("\\e", "\\")
             yield Text(number, plain(bare))
 
 

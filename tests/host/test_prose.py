@@ -138,4 +138,5 @@ HELD = (
     *("README.md", "CHANGELOG.md", "docs/limits.md", "docs/measurements.md"),
     *("docs/threat-model.md", "docs/quickstart.md", "docs/faq.md", "docs/glossary.md"),
     *("docs/policies.md", "docs/agent.md", "docs/install.md", "docs/requests.md"),
+    *("docs/kubernetes.md", "docs/troubleshooting.md", "docs/man/cgpu.1", "docs/man/cgpu-smi.1"),
 )
