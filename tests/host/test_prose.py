@@ -138,5 +138,6 @@ HELD = (
     *("README.md", "CHANGELOG.md", "docs/limits.md", "docs/measurements.md"),
     *("docs/threat-model.md", "docs/quickstart.md", "docs/faq.md", "docs/glossary.md"),
     *("docs/policies.md", "docs/agent.md", "docs/install.md", "docs/requests.md"),
+    *("docs/tree.md", "docs/batch.md", "docs/smi.md", "docs/usage.md", "docs/upgrade.md"),
     *("docs/kubernetes.md", "docs/troubleshooting.md", "docs/man/cgpu.1", "docs/man/cgpu-smi.1"),
 )
