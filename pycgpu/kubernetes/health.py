@@ -58,7 +58,7 @@ class Health:
         """Take notice of an Xid of a card."""
         if xid not in HARMLESS and uuid not in self._xids:
             self._xids[uuid] = xid
-            log.error("card %s: Xid %d: unhealthy until this program is started anew", uuid, xid)
+            log.error("card %s: Xid %d: unhealthy until this program is started again", uuid, xid)
             self._changed()
 
     def follow(self, cards: Callable[[], Collection[str]]) -> None:

@@ -20,7 +20,9 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[2]
 RULES = Path(__file__).with_name("prose.toml")
 #: what is held to them as one: the messages of a folder's sources
-MESSAGES = ("pycgpu", "cli", "kmod")
+MESSAGES = ("pycgpu", "cli", "kmod", "scripts", ".ci")
+#: calls whose texts a user reads
+TELLS = {"Finding", "print", "say", "error", "warning", "info", "line", "fail", "echo"}
 
 
 class Text(NamedTuple):
@@ -119,18 +121,27 @@ def manual(page: str) -> Iterator[Text]:
 
 
 def messages_of_python(source: str) -> Iterator[Text]:
-    """What a file's exceptions say."""
+    """What a file's exceptions, findings and lines for a user say."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            for value in node.exc.args[:1]:
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    yield Text(value.lineno, plain(value.value))
-                elif isinstance(value, ast.JoinedStr):
-                    pieces = (
-                        str(one.value) if isinstance(one, ast.Constant) else "X"
-                        for one in value.values
-                    )
-                    yield Text(value.lineno, plain("".join(pieces)))
+            told = node.exc.args[:1]
+        elif isinstance(node, ast.Call) and _name(node.func) in TELLS:
+            told = node.args
+        else:
+            continue
+        for value in told:
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield Text(value.lineno, plain(value.value))
+            elif isinstance(value, ast.JoinedStr):
+                pieces = (
+                    str(one.value) if isinstance(one, ast.Constant) else "X" for one in value.values
+                )
+                yield Text(value.lineno, plain("".join(pieces)))
+
+
+def _name(function: ast.expr) -> str:
+    """What a call names: the last part of it."""
+    return getattr(function, "attr", None) or getattr(function, "id", "")
 
 
 def messages_of_c(source: str) -> Iterator[Text]:
@@ -138,6 +149,22 @@ def messages_of_c(source: str) -> Iterator[Text]:
     for found in re.finditer(r'\bpr_(?:err|warn|notice|info)\w*\(((?:\s*"[^"]*")+)', source):
         line = source.count("\n", 0, found.start()) + 1
         yield Text(line, "".join(re.findall(r'"([^"]*)"', found[1])).replace("\\n", ""))
+
+
+def messages_of_shell(source: str) -> Iterator[Text]:
+    """What a script tells whoever started it."""
+    for found in re.finditer(r'\b(?:say|die) "([^"]*)"', source):
+        shown = re.sub(r"\$\([^)]*\)|\$\{[^}]*\}|\$\w+", "X", found[1].replace("\\\n", " "))
+        yield Text(source.count("\n", 0, found.start()) + 1, plain(" ".join(shown.split())))
+
+
+#: by the end of a file's name; a script's has none
+READERS = {
+    ".py": messages_of_python,
+    ".c": messages_of_c,
+    ".sh": messages_of_shell,
+    "": messages_of_shell,
+}
 
 
 def pages() -> dict[str, list[tuple[str, Text]]]:
@@ -151,9 +178,9 @@ def pages() -> dict[str, list[tuple[str, Text]]]:
         found[name] = [(name, text) for text in manual(path.read_text())]
     for folder in MESSAGES:
         texts = found.setdefault(f"{folder}/ (messages)", [])
-        for path in sorted((REPOSITORY / folder).rglob("*.[pc]*")):
-            read = {".py": messages_of_python, ".c": messages_of_c}.get(path.suffix)
-            if read and "sim" not in path.parts:
+        for path in sorted((REPOSITORY / folder).rglob("*")):
+            read = READERS.get(path.suffix)
+            if read and path.is_file() and not {"sim", "lib"} & set(path.parts):
                 name = str(path.relative_to(REPOSITORY))
                 texts += [(name, text) for text in read(path.read_text())]
     return found

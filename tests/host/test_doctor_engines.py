@@ -101,7 +101,7 @@ def test_a_docker_of_a_snap_is_told(tmp_path: Path) -> None:
             NOTE,
             "container toolkit: /usr/local/nvidia/toolkit/",
         ),
-        ("run/nvidia/validations/toolkit-ready", "", NOTE, "GPU Operator: its toolkit may write"),
+        ("run/nvidia/validations/toolkit-ready", "", NOTE, "GPU Operator: its toolkit may rewrite"),
         ("run/nvidia/driver/usr/bin/nvidia-smi", "", WARN, "the driver is a container's"),
         ("var/lib/kubelet/device-plugins/nvidia-gpu.sock", "", WARN, "device plugin: it offers"),
         ("var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock", "", WARN, "DRA driver: claims of"),

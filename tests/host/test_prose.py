@@ -22,8 +22,8 @@ class Tree:
         self.path = path
         (path / "scripts/lib").mkdir(parents=True)
         (path / "docs/man").mkdir(parents=True)
-        for folder in ("pycgpu", "cli", "kmod"):
-            (path / folder).mkdir()
+        for folder in ("pycgpu", "cli", "kmod", "scripts", ".ci"):
+            (path / folder).mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / "scripts/lib/prose.py", path / "scripts/lib")
         rules = (REPOSITORY / "scripts/lib/prose.toml").read_text()
         self.rules = path / "scripts/lib/prose.toml"
@@ -96,11 +96,13 @@ def test_a_plain_sentence_passes(tree: Tree, text: str) -> None:
 def test_messages_and_manual_pages_are_held_too(tree: Tree) -> None:
     (tree.path / "docs/man/cgpu.1").write_text(".TH CGPU 1\nWho wakes has a claim.\n")
     (tree.path / "cli/a.py").write_text('x = 1\nraise ValueError(f"{x}: nobody\'s card")\n')
+    (tree.path / "cli/b.py").write_text('print(f"{1}: nobody\'s card")\n')
+    (tree.path / "scripts/a").write_text('die "$name: nobody\'s card"\n')
     (tree.path / "kmod/a.c").write_text('\n\tpr_err("cgpu: "\n\t       "it is nobody\'s\\n");\n')
     code, said = tree.check()
     assert code == 1
-    for place in ("docs/man/cgpu.1:2: ", "cli/a.py:2: ", "kmod/a.c:2: "):
-        assert f"\n{place}" in f"\n{said}", said
+    for place in ("docs/man/cgpu.1:2", "cli/a.py:2", "cli/b.py:1", "scripts/a:1", "kmod/a.c:2"):
+        assert f"\n{place}: " in f"\n{said}", said
 
 
 def test_what_is_allowed_falls_with_the_faults_and_does_not_rise(tree: Tree) -> None:

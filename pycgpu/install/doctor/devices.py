@@ -34,7 +34,7 @@ def devices(host: Host) -> Iterator[Finding]:
             "devices",
             f"missing: {listed}: without its link a container loses a device at"
             " `systemctl daemon-reload`",
-            "`cgpu device-nodes` makes them; what runs now keeps its device if it starts anew",
+            "`cgpu device-nodes` makes them; then start running containers again",
         )
     if not missing and not unlinked:
         yield Finding(OK, "devices", "the driver's nodes and their links in /dev/char are there")

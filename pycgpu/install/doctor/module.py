@@ -67,8 +67,8 @@ def ungranted(host: Host) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "ungranted",
-            "a container that gets a card past our runtime (--gpus all) is refused once any other"
-            " has asked for a share, and not limited before, whatever it asks for",
+            "a container that gets a card past our runtime (--gpus all) is refused once another has"
+            " asked for a share, and not limited before",
             f"echo refuse > /{UNGRANTED}, and `options cgpu_km ungranted=refuse` in /{MODPROBE}",
         )
     elif said:

@@ -96,15 +96,15 @@ def _operator(host: Host) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "nvidia",
-            "GPU Operator: its toolkit may write the engine's files anew at each start of its pod;"
+            "GPU Operator: its toolkit may rewrite the engine's files at each start of its pod;"
             " look here again after that",
         )
     if (host.prefix / DRIVER).exists():
         yield Finding(
             WARN,
             "nvidia",
-            "GPU Operator: the driver is a container's (/run/nvidia/driver): it cannot be replaced"
-            " while cgpu_rm is loaded, and its libraries are not where CDI looks for them",
+            "GPU Operator: the driver is a container's (/run/nvidia/driver). It cannot be replaced"
+            " while cgpu_rm is loaded, and CDI does not find its libraries",
             f"driver.enabled=false, and the driver on the host ({PAGE})",
         )
 
