@@ -14,12 +14,17 @@ from collections.abc import Callable
 from types import FrameType
 
 from pycgpu.errors import CgpuError
-from pycgpu.tree import nvml, process, snapshot
+from pycgpu.tree import counters, nvml, process, snapshot
 from pycgpu.tree.names import ContainerName
-from pycgpu.tree.snapshot import Counters, Snapshot
+from pycgpu.tree.snapshot import Snapshot
 
 from ._screen import Screen
 from ._table import Look
+
+# typing's name for it, which type checkers know.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pycgpu.tree.counters import Counters
 
 # Alternate screen, no cursor, no wrapping of lines that are too long; and all of it back.
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
@@ -157,7 +162,7 @@ def run(
                 now = time.monotonic()
                 if now >= due and not screen.paused:
                     # Shares are known from the second reading on: that one does not wait.
-                    due = now + (screen.interval_s if before else snapshot.SAMPLE_S)
+                    due = now + (screen.interval_s if before else counters.SAMPLE_S)
                     before = _refresh(screen, root, choose, before, known)
                 screen_size = terminal.size()
                 terminal.draw(screen.frame(*screen_size))
@@ -180,7 +185,7 @@ def _refresh(
     known: dict[str, ContainerName],
 ) -> Counters | None:
     try:
-        after = snapshot.read_counters(root)
+        after = counters.read(root)
         moment = snapshot.take(root, before=before, after=after, known=known)
     except CgpuError as error:
         screen.fail(str(error))

@@ -18,6 +18,11 @@ from pycgpu.tree.snapshot import ContainerView, Snapshot
 from . import _output
 from ._table import Look
 
+# typing's name for it, which type checkers know.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pycgpu.tree.counters import Counters
+
 INTERVAL_MIN_S = 0.1
 INTERVAL_MAX_S = 86400
 
@@ -51,8 +56,13 @@ class Options(NamedTuple):
     compact: bool = False
 
 
-def run(options: Options) -> int:
-    """Print or show what is asked for; return the exit status."""
+def run(options: Options, early: Counters | None = None) -> int:
+    """
+    Print or show what is asked for; return the exit status.
+
+    Args:
+        early: counters that were read when the program started.
+    """
     if options.version:
         print(f"cgpu-smi {__version__}")
         return 0
@@ -85,7 +95,7 @@ def run(options: Options) -> int:
         return 0
     show, detailed = _printer(options, look, displays)
     try:
-        for moment in _moments(tree, watch, options.count, detailed):
+        for moment in _moments(tree, watch, options.count, detailed, early):
             if options.list_gpus and not moment.cards:
                 raise CgpuError(
                     "no card is under control: `sudo cgpu doctor` says why and looks again"
@@ -101,12 +111,13 @@ def run(options: Options) -> int:
 
 
 def _moments(
-    tree: str, watch: float | None, count: int | None, detailed: bool
+    tree: str, watch: float | None, count: int | None, detailed: bool, early: Counters | None
 ) -> Iterator[Snapshot]:
     done = 0
     while True:
         began = time.monotonic()
-        yield snapshot.sample(tree, detailed=detailed)
+        yield snapshot.sample(tree, before=early, detailed=detailed)
+        early = None
         done += 1
         if watch is None or done == count:
             return

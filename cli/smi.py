@@ -13,7 +13,14 @@ import sys
 
 from pycgpu.errors import CgpuError
 
-from . import _locale, _output, _plain, _smi
+from . import _locale, _output, _plain
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pycgpu.tree.counters import Counters
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -63,14 +70,29 @@ def app() -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    options = parse(arguments)
-    if options is not None:
+    found = parse(arguments)
+    if found is not None:
+        early = _begin(found)
+        from . import _smi
+
         # A mistake is said by typer, as all are.
         with contextlib.suppress(_smi.UsageError):
-            sys.exit(_smi.run(options))
+            sys.exit(_smi.run(_smi.Options(**found), early))
     from .smi_command import app as command
 
     command(args=arguments, prog_name="cgpu-smi")
+
+
+def _begin(found: dict[str, Any]) -> Counters | None:
+    """Read what shares begin from, which grows while the rest of the program is imported."""
+    if "version" in found:
+        return None
+    from pycgpu.tree import counters, procfs
+
+    try:
+        return counters.read(found.get("root") or procfs.find_root())
+    except CgpuError:
+        return None  # said where all is read
 
 
 def complete() -> None:
@@ -96,8 +118,8 @@ def with_interval(arguments: list[str]) -> list[str]:
     return given
 
 
-def parse(arguments: list[str]) -> _smi.Options | None:
-    """Return the options, or None where typer must look at them."""
+def parse(arguments: list[str]) -> dict[str, Any] | None:
+    """Return the options by name, or None where typer must look at them."""
     plain = _plain.read(arguments, _FLAGS, _VALUES | dict.fromkeys(_WATCH, "watch"))
     if plain is None or plain[1]:
         return None
@@ -107,7 +129,7 @@ def parse(arguments: list[str]) -> _smi.Options | None:
             found["watch"] = float(found["watch"])
         except ValueError:
             return None
-    return _smi.Options(**found)
+    return found
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from .errors import NodeError as NodeError
 from .errors import PermissionDenied as PermissionDenied
 from .errors import ProtocolError as ProtocolError
 from .request.model import POLICIES, CardGrant, Grant
-from .tree import change, nvml, procfs, snapshot, target
+from .tree import change, counters, nvml, procfs, snapshot, target
 from .tree import events as _events
 from .tree import usage as _usage
 from .tree.events import Event
@@ -299,7 +299,7 @@ def events(
     )
 
 
-def usage(period_s: float = snapshot.SAMPLE_S, root: str | None = None) -> tuple[Usage, ...]:
+def usage(period_s: float = counters.SAMPLE_S, root: str | None = None) -> tuple[Usage, ...]:
     """
     Return what every container did of its cards during the next *period_s* seconds.
 

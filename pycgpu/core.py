@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
-import secrets
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -232,7 +232,8 @@ class Tenant:
         self.topology = topology
         self.raw = ffi.new("struct cgpu_tenant *")
         self._storage: dict[int, object] = {}
-        lib.cgpu_tenant_init(self.raw, capacity_max, secrets.randbits(64))
+        seed = int.from_bytes(os.urandom(8), "little")
+        lib.cgpu_tenant_init(self.raw, capacity_max, seed)
         self.grow()
 
     def grow(self) -> None:

@@ -20,10 +20,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from .. import __version__
 from ..errors import CgpuError, NodeError
 from ..request.model import MIB, POLICIES
-from . import cards, events, procfs, snapshot, usage
+from . import cards, counters, events, procfs, snapshot, usage
 from .names import ContainerName
-from .snapshot import CardView, ContainerView, Counters, Snapshot
+from .snapshot import CardView, ContainerView, Snapshot
 from .usage import Reading, Sums
+
+# typing's name for it, which type checkers know.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .counters import Counters
 
 CARD_LABELS = ("gpu", "uuid", "device")
 CONTAINER_LABELS = ("gpu", "uuid", "container", "id", "name", "pod", "namespace")
@@ -104,11 +109,11 @@ class Exporter:
         began = time.monotonic()
         try:
             root = self._root or procfs.find_root()
-            counters = snapshot.read_counters(root)
+            found = counters.read(root)
             taken = snapshot.take(
                 root,
                 before=self._counters,
-                after=counters,
+                after=found,
                 known=self._names,
                 prefix=self._prefix,
             )
@@ -118,7 +123,7 @@ class Exporter:
             up.add_metric((), 0)
             yield up
             return
-        self._counters = counters
+        self._counters = found
         there = {one.status.id for card in taken.cards for one in card.containers}
         self._names = {key: name for key, name in self._names.items() if key in there}
         up.add_metric((), 1)

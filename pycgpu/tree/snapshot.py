@@ -2,8 +2,7 @@
 """
 One moment of all cards and containers: the tree, what NVML tells, and the containers' names.
 
-The engine's counters only grow, so a share is a difference: counters are read twice, some time
-apart, each with its own time stamp.
+A share is what the engine's counters grew by between two moments (:mod:`.counters`).
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import NodeError, ProtocolError
 from ..request.model import NATIVE
-from . import names, nvml, procfs, status
+from . import counters, names, nvml, procfs, status
+from .counters import COMPUTE_KEYS
 from .names import ContainerName
 from .nvml import Board, Nvml
 from .status import CardStatus, ContainerStatus
 
-#: What the engine adds to a container's ``stat``; a door without an engine has none of them.
-COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
-#: Two periods of the engine with up to 8 containers: shares of less would jump.
-SAMPLE_S = 0.08
+# typing's name for it, which type checkers know.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .counters import Counters
 
 T = TypeVar("T")
-Counters = dict[tuple[int, str], tuple[int, dict[str, int]]]
 
 
 class Share(NamedTuple):
@@ -109,22 +108,6 @@ class Snapshot(NamedTuple):
                 card = card._replace(containers=kept)
             chosen.append(card)
         return self._replace(cards=tuple(chosen))
-
-
-def read_counters(root: str) -> Counters:
-    """Return (time in ns, ``stat``) of every container by card and name of its directory."""
-    found: Counters = {}
-    for card in procfs.card_indexes(root):
-        for name in _unless_gone(partial(procfs.container_names, card, root)) or ():
-            stat = _unless_gone(partial(procfs.read_stat, card, name, root))
-            if stat is not None:
-                found[card, name] = (time.monotonic_ns(), stat)
-    return found
-
-
-def counts_compute(counters: Counters) -> bool:
-    """Whether any container's counters tell of compute, so that waiting for more is worth it."""
-    return any(key in stat for _, stat in counters.values() for key in COMPUTE_KEYS)
 
 
 def share(
@@ -230,24 +213,31 @@ def take(
 
 
 def sample(
-    root: str, *, sample_s: float = SAMPLE_S, prefix: str = "/", detailed: bool = False
+    root: str,
+    *,
+    before: Counters | None = None,
+    sample_s: float | None = None,
+    prefix: str = "/",
+    detailed: bool = False,
 ) -> Snapshot:
     """
-    Return a snapshot with shares measured over *sample_s* seconds.
+    Return a snapshot with shares measured over *sample_s* seconds, or as long as it takes.
 
     What takes time anyway, NVML, is done meanwhile; without compute counters nothing is waited
-    for. :class:`~pycgpu.errors.CgpuError` as the functions of :mod:`pycgpu.tree.procfs` raise them.
+    for. *before* are counters that were read earlier. :class:`~pycgpu.errors.CgpuError` as the
+    functions of :mod:`pycgpu.tree.procfs` raise them.
     """
     version = procfs.read_api_version(root)
     if version != procfs.API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(version))
-    start = time.monotonic()
-    before = read_counters(root)
+    before = before or counters.read(root)
     boards = nvml.read(detailed)
-    if not counts_compute(before):
+    if not counters.tell_compute(before):
         return take(root, boards=boards, prefix=prefix)
-    time.sleep(max(0.0, start + sample_s - time.monotonic()))
-    return take(root, before=before, after=read_counters(root), boards=boards, prefix=prefix)
+    since_s = max(then_ns for then_ns, _ in before.values()) / 1e9
+    due_s = since_s + (counters.sample_s(before) if sample_s is None else sample_s)
+    time.sleep(max(0.0, due_s - time.monotonic()))
+    return take(root, before=before, after=counters.read(root), boards=boards, prefix=prefix)
 
 
 def _unless_gone(read: Callable[[], T]) -> T | None:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from . import cards
-from .snapshot import COMPUTE_KEYS as COUNTERS
+from .counters import COMPUTE_KEYS as COUNTERS
 from .snapshot import CardView, ContainerView, Snapshot
 
 

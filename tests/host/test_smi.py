@@ -31,7 +31,7 @@ from pycgpu.cli._screen import CONTAINER_COLUMNS, Screen
 from pycgpu.cli._table import Cell, Column, Look
 from pycgpu.cli.smi import app, with_interval
 from pycgpu.errors import CgpuError
-from pycgpu.tree import nvml, process, snapshot, status
+from pycgpu.tree import counters, nvml, process, snapshot, status
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.nvml import Board, Nvml
 from pycgpu.tree.process import Process
@@ -658,7 +658,7 @@ def test_shares_are_sampled_only_where_the_module_counts(tree: CoreTree) -> None
 
 
 def test_a_container_that_goes_while_it_is_read_is_left_out(tree: CoreTree) -> None:
-    before = snapshot.read_counters(str(tree.root))
+    before = counters.read(str(tree.root))
     tree.destroy(OTHER)
     taken = snapshot.take(str(tree.root), before=before, after=before, boards=Nvml())
     assert [one.status.id for one in taken.cards[0].containers] == [HEX]
@@ -995,3 +995,30 @@ def test_the_live_view_says_what_is_wrong_with_a_value_and_survives_the_module(
     screen.until("every 0.2 s")
     screen.type("\x03")
     assert screen.end() == 0
+
+
+def grown(count: int) -> counters.Counters:
+    return {(0, str(number)): (time.monotonic_ns(), {"used_ns": 5}) for number in range(count)}
+
+
+@pytest.mark.parametrize(("containers", "sample_s"), [(0, 0.04), (1, 0.04), (6, 0.06), (20, 0.08)])
+def test_counters_grow_for_two_periods_of_the_fullest_card(
+    containers: int, sample_s: float
+) -> None:
+    found = grown(containers) | {(1, "a"): (0, {}), (2, "b"): (0, {}), (3, "c"): (0, {})}
+    assert counters.sample_s(found) == sample_s
+
+
+def test_what_was_read_long_ago_is_not_waited_for(
+    tree: CoreTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.containers[HEX].count(0, granted_ns=5, used_ns=5, throttled_ns=0)
+    tree.write()
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    now = counters.read(str(tree.root))
+    before = {key: (at_ns - 10**9, stat) for key, (at_ns, stat) in now.items()}
+    snapshot.sample(str(tree.root), before=before)
+    assert slept == [0.0]
+    snapshot.sample(str(tree.root), before=counters.read(str(tree.root)))
+    assert 0.0 < slept[1] <= 0.08
