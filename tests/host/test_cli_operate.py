@@ -400,7 +400,7 @@ def test_doctor_says_that_a_branch_gets_no_fixes_any_more(host: Path) -> None:
     [
         ("allow", "is not limited"),
         ("refuse", "is refused"),
-        ("asked", "and not limited before, whatever it asks for"),
+        ("asked", "and not limited before"),
         ("10%", "gets 10% of it"),
     ],
 )

@@ -87,7 +87,8 @@ def package(version: str) -> Path:
     root = build(version)
     with Build("deb", version, str(root).encode()) as made:
         if not made.complete:
-            command = [root / "scripts/make-packages", "-s", root, "-o", made.root, "deb"]
+            made_by = str(root / "scripts/make-packages")
+            command = [made_by, "-s", str(root), "-o", str(made.root), "deb"]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             if run.returncode:
                 raise BuildError(f"make-packages: {run.stderr[-2000:]}")

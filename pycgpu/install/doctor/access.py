@@ -22,7 +22,7 @@ def exporter(host: Host) -> Iterator[Finding]:
                 yield Finding(
                     WARN,
                     "exporter",
-                    f"port {service.EXPORTER_PORT} is open on every address, without authentication",
+                    f"port {service.EXPORTER_PORT} is open on every address, and asks no password",
                     "CGPU_EXPORTER_LISTEN=127.0.0.1:9836 in /etc/default/cgpu-exporter,"
                     " or a firewall",
                 )
