@@ -261,10 +261,10 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
             ``release:<version>`` and ``deb:<version>`` (:mod:`tests.vm.release`), ``sim``,
             ``programs`` (tenants' own), ``bridge`` (for the simulated driver), ``fakepci``,
-            ``hold``, ``rootfs``, ``engines`` (Docker and containerd), ``udev`` (and nvidia-modprobe),
-            ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's
-            own tools), and ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the
-            bridge for it, as ``bridge:<branch>``.
+            ``hold``, ``rootfs``, ``engines`` (Docker and containerd), ``udev`` (and
+            nvidia-modprobe), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's own tools), and
+            ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
+            ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge``, ``fakepci`` and ``hold`` the module.
