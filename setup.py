@@ -19,7 +19,7 @@ for name, folder in MAPPED.items():
 
 # On an index's page links to files of this repository lead nowhere: their texts are the paths.
 description = re.sub(
-    r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", (HERE / "README.md").read_text(encoding="utf-8")
+    r"!?\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", (HERE / "README.md").read_text(encoding="utf-8")
 )
 
 setup(

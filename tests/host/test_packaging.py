@@ -141,6 +141,7 @@ def test_the_description_on_an_index_is_the_readme_without_links_into_the_tree(
     text = archive.read(name).decode()
     assert "# cgpu\n" in text and "scripts/install" in text
     assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert "\nA server and a trainer on one H200" in text
 
 
 def test_measurements_of_cards_are_not_in_the_source_distribution(sdist: Path) -> None:
