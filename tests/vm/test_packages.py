@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
     pytest.mark.needs("km", "km:0.1.1", "deb:0.1.0", "deb:0.1.1", "bridge"),
     pytest.mark.vm(memory="3G", timeout_s=2400),
+    # Python compiles a thousand files in an emulated machine.
+    pytest.mark.long,
 ]
 
 OLD, NEW = "0.1.0", "0.1.1"
