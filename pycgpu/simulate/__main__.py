@@ -173,7 +173,7 @@ def _cell(value: object) -> str:
 
 def verify(arguments: argparse.Namespace, console: Console) -> int:
     """Check every policy against its matrix. Exit status 1 if a bound is broken."""
-    rows = [check.check(number) for number in range(len(POLICIES))]
+    rows = [check.check(number, arguments.controller) for number in range(len(POLICIES))]
     if arguments.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -201,6 +201,12 @@ def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
     commands = parser.add_subparsers(dest="command")
     checking = commands.add_parser("check", help="hold the engine to its promises")
     checking.add_argument("--json", action="store_true", help="print a list, one object a policy")
+    checking.add_argument(
+        "--controller",
+        choices=("engine", "recent"),
+        default="engine",
+        help="the scheduler that is checked: kmod/core/sched (default), or kmod/core/recent",
+    )
     commands.add_parser("compare", help="slices, windows and the engine side by side (Markdown)")
     drawing = commands.add_parser(
         "pictures", help="one SVG for each policy, as in docs/policies.md"

@@ -17,7 +17,11 @@ CORE = KMOD / "core"
 SOURCES = [
     HERE / "runlist.c",
     HERE / "switch_log.c",
-    *(path.relative_to(ROOT) for path in sorted((ROOT / CORE / "sched").glob("*.c"))),
+    *(
+        path.relative_to(ROOT)
+        for room in ("sched", "recent")
+        for path in sorted((ROOT / CORE / room).glob("*.c"))
+    ),
     CORE / "bytes.c",
 ]
 

@@ -9,6 +9,7 @@ which the card was switching between tenants, as far as that is more than what i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,17 @@ from typing import Any
 from pycgpu.request.model import POLICIES
 
 from . import mixes
-from .scenario import LOGGED_EARLY_NS, MS, Run, Scenario, Tenant, entitlements, run
+from .scenario import (
+    LOGGED_EARLY_NS,
+    MS,
+    Controller,
+    Run,
+    Scenario,
+    Tenant,
+    entitlements,
+    percentile,
+    run,
+)
 
 PREEMPTIVE, NATIVE, MIXED, WEIGHTED_CONSERVING = map(
     POLICIES.index, ("preemptive", "native", "mixed", "weighted-conserving")
@@ -176,7 +187,8 @@ def judge(result: Run) -> Verdict:
             excess -= lump / (1000 * MS)
             verdict = verdict.worse(Verdict(ceiling_excess=max(0.0, excess)))
         if on_demand and tenant.kind == "server":
-            wait = result.percentile(i, "wait", 0.99, FOUND_NS)
+            served = result.times(i, "wait", FOUND_NS)
+            wait = percentile(served, 0.99) if served else math.inf
             verdict = verdict.worse(Verdict(wait_p99_ms=wait))
         if tenant.kind != "backlogged" or native:
             continue
@@ -301,14 +313,14 @@ def seeds(policy: int, scenario: Scenario) -> range:
     return range(first, first + SEEDS)
 
 
-def check(policy: int) -> dict[str, Any]:
+def check(policy: int, controller: Controller = "engine") -> dict[str, Any]:
     """Run the matrix of one policy. Return its measures, as ``check --json`` prints them."""
     worst = Verdict()
     failed: dict[str, list[str]] = {}
     for name, scenario in matrix(policy):
         verdict = Verdict()
         for seed in seeds(policy, scenario):
-            verdict = verdict.worse(judge(run(scenario, seed=seed)))
+            verdict = verdict.worse(judge(run(scenario, seed=seed, controller=controller)))
         if bad := verdict.broken():
             failed[name] = bad
         worst = worst.worse(verdict)
@@ -318,12 +330,16 @@ def check(policy: int) -> dict[str, Any]:
         weight = 16 // count if POLICIES[policy] == "weighted" else 1
         equals = [replace(t, weight=weight) for t in tenants(policy, count)]
         alone = Scenario(tuple(equals), policy=policy, max_inst=count * weight)
-        efficiency[count] = run(alone).efficiency()
+        efficiency[count] = run(alone, controller=controller).efficiency()
         if efficiency[count] < bound and policy != NATIVE:
             failed[f"{count} tenants"] = ["efficiency"]
     shortfall = None
     if policy == WEIGHTED_CONSERVING:
-        shortfall = max(x for seed in range(MIXES) for x in mixes.shortfalls(run(mixes.mix(seed))))
+        shortfall = max(
+            x
+            for seed in range(MIXES)
+            for x in mixes.shortfalls(run(mixes.mix(seed), controller=controller))
+        )
         if shortfall > MIX_SHORTFALL_1S:
             failed["random mixes"] = ["mix_shortfall_1s"]
     return {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "runlist.h"
+#include "core/recent/recent.h"
 #include "core/sched/demand.h"
 #include "core/sched/sched.h"
 #include "switch_log.h"
@@ -52,6 +53,7 @@ struct group {
 	uint64_t done_ns;      /* of its work, ever */
 	uint64_t submit_ns;
 	struct cgpu_demand_channel channel[MODEL_CHANNELS];
+	struct cgpu_observe_channel observed[MODEL_CHANNELS];
 };
 
 struct call {
@@ -62,6 +64,7 @@ struct call {
 
 struct card {
 	struct cgpu_sched sched;
+	struct cgpu_recent recent;
 	struct cgpu_sched_action queue[CGPU_SCHED_ACTIONS];
 	uint32_t queued, taken;
 	struct call call;
@@ -451,6 +454,28 @@ static void fixed(struct model *m, struct card *c)
 }
 
 /* Reads what the channels of `mask` say. Return: what that took. */
+static bool is_recent(const struct model *m)
+{
+	return m->config->controller == MODEL_RECENT;
+}
+
+static bool wants(struct model *m, struct card *c, uint32_t i, uint32_t g, uint32_t k)
+{
+	if (is_recent(m))
+		return cgpu_observe_wants(&c->recent.observe, i, &m->group[g].observed[k]);
+	return cgpu_demand_wants(&c->demand, i, &m->group[g].channel[k]);
+}
+
+/* Return: true: the tenant's other channels need not be read. */
+static bool sampled(struct model *m, struct card *c, uint32_t i, uint32_t g, uint32_t k,
+		    uint32_t get, uint32_t put)
+{
+	if (!is_recent(m))
+		return cgpu_demand_sample(&c->demand, i, &m->group[g].channel[k], get, put);
+	cgpu_observe_sample(&c->recent.observe, i, &m->group[g].observed[k], get, put);
+	return false;
+}
+
 static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 {
 	uint32_t g, k, get, put, reads = 0;
@@ -460,10 +485,7 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 		uint32_t i = m->group[g].tenant;
 
 		for (k = 0; k < m->tenants[i].channels && (mask & ~done) >> i & 1; k++) {
-			struct cgpu_demand_channel *channel = &m->group[g].channel[k];
-
-			if (&m->card[m->tenants[i].card] != c ||
-			    !cgpu_demand_wants(&c->demand, i, channel))
+			if (&m->card[m->tenants[i].card] != c || !wants(m, c, i, g, k))
 				continue;
 			/* all move while its contexts are made */
 			get = put = (uint32_t)(min_ns(m->now_ns, m->tenants[i].made_ns) / 2000000);
@@ -471,7 +493,7 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 			if (k == m->tenants[i].channels / 2)
 				userd(m, g, &get, &put);
 			reads++;
-			if (cgpu_demand_sample(&c->demand, i, channel, get, put))
+			if (sampled(m, c, i, g, k, get, put))
 				done |= 1ULL << i;
 		}
 	}
@@ -489,8 +511,16 @@ static void follow_log(struct model *m, struct card *c)
 		c->due_ns = NEVER;
 		return;
 	}
-	c->due_ns = cgpu_switch_log_due(&c->log.log, &c->sched, m->now_ns);
-	channels_ns = cgpu_demand_due(&c->demand, &c->sched, m->now_ns, &mask);
+	if (is_recent(m)) {
+		c->due_ns = channels_ns = cgpu_recent_due(&c->recent, m->now_ns, &mask);
+		if (mask)
+			c->due_ns = NEVER;
+		else
+			channels_ns = NEVER;
+	} else {
+		c->due_ns = cgpu_switch_log_due(&c->log.log, &c->sched, m->now_ns);
+		channels_ns = cgpu_demand_due(&c->demand, &c->sched, m->now_ns, &mask);
+	}
 	c->look_mask = 0;
 	if (channels_ns <= m->now_ns && channels_ns <= c->due_ns) {
 		c->look_mask = mask;
@@ -513,7 +543,12 @@ static void read_log(struct model *m, struct card *c)
 	do {
 		count = cgpu_switch_log_read(&c->log.log, c->log.header, c->log.ring, m->now_ns,
 					     use);
-		for (i = 0; i < count; i++)
+		for (i = 0; i < count && is_recent(m); i++) {
+			cgpu_switch_log_tell(&c->log.log, &use[i], m->group[use[i].pid - 1].tenant);
+			cgpu_recent_used(&c->recent, m->group[use[i].pid - 1].tenant, use[i].ns,
+					 use[i].switched_ns, use[i].loads);
+		}
+		for (i = 0; i < count && !is_recent(m); i++)
 			cgpu_switch_log_used(&c->log.log, &c->sched,
 					     m->group[use[i].pid - 1].tenant, &use[i]);
 	} while (count == CGPU_SWITCH_LOG_USES);
@@ -523,7 +558,15 @@ static void tick(struct model *m, struct card *c)
 {
 	if (c->call.active || c->look_end_ns)
 		return;
-	if (m->config->controller == MODEL_ENGINE) {
+	if (is_recent(m)) {
+		c->queued = cgpu_recent_tick(&c->recent, m->now_ns, c->queue, &c->wake_ns);
+		c->taken = 0;
+		c->result->ticks++;
+		if (m->now_ns > 1000000 && c->recent.period_ns > c->result->period_ns)
+			c->result->period_ns = c->recent.period_ns;
+		if (c->wake_ns != NEVER)
+			c->wake_ns += exponential(m, WAKE_NS);
+	} else if (m->config->controller == MODEL_ENGINE) {
 		c->queued = cgpu_sched_tick(&c->sched, m->now_ns, c->queue, &c->wake_ns);
 		c->taken = 0;
 		c->result->ticks++;
@@ -537,7 +580,7 @@ static void tick(struct model *m, struct card *c)
 	}
 	if (c->queued)
 		start_call(m, c);
-	else if (m->config->controller == MODEL_ENGINE)
+	else if (m->config->controller == MODEL_ENGINE || is_recent(m))
 		follow_log(m, c);
 }
 
@@ -546,11 +589,18 @@ static void finish_look(struct model *m, struct card *c)
 	c->look_end_ns = 0;
 	if (c->look_mask) {
 		c->result->demand_looks++;
-		cgpu_demand_judge(&c->demand, &c->sched, c->look_mask, c->look_begin_ns, m->now_ns);
+		if (is_recent(m))
+			cgpu_recent_looked(&c->recent, c->look_mask, m->now_ns);
+		else
+			cgpu_demand_judge(&c->demand, &c->sched, c->look_mask, c->look_begin_ns,
+					  m->now_ns);
 	} else {
 		c->result->looks++;
 		read_log(m, c);
-		cgpu_switch_log_judge(&c->log.log, &c->sched, m->now_ns);
+		if (is_recent(m))
+			cgpu_recent_logged(&c->recent, m->now_ns);
+		else
+			cgpu_switch_log_judge(&c->log.log, &c->sched, m->now_ns);
 	}
 	tick(m, c);
 }
@@ -563,6 +613,8 @@ static void finish_call(struct model *m, struct card *c)
 	c->call.active = false;
 	if (config->controller == MODEL_ENGINE)
 		cgpu_sched_done(&c->sched, &c->call.action, c->call.start_ns, m->now_ns, status);
+	else if (is_recent(m))
+		cgpu_recent_done(&c->recent, &c->call.action, c->call.start_ns, m->now_ns, status);
 	c->taken++;
 	if (c->taken < c->queued) {
 		start_call(m, c);
@@ -574,7 +626,7 @@ static void finish_call(struct model *m, struct card *c)
 		c->phase = !c->phase;
 		return;
 	}
-	if (config->controller == MODEL_ENGINE)
+	if (config->controller == MODEL_ENGINE || is_recent(m))
 		tick(m, c);
 }
 
@@ -622,8 +674,11 @@ static void hold(struct model *m, uint32_t i, bool open)
 	struct tenant *t = &m->tenant[i];
 
 	t->open = open;
-	t->gate = !open || m->config->controller != MODEL_ENGINE ||
-		  cgpu_sched_may_run(&c->sched, i);
+	t->gate = true;
+	if (open && m->config->controller == MODEL_ENGINE)
+		t->gate = cgpu_sched_may_run(&c->sched, i);
+	else if (open && is_recent(m))
+		t->gate = cgpu_recent_may_run(&c->recent, i);
 	t->slice_ns = CUDA_SLICE_NS;
 	if (!open)
 		unload(m, c, i);
@@ -632,6 +687,11 @@ static void hold(struct model *m, uint32_t i, bool open)
 		/* as a door that shuts what begins while it may not run */
 		if (open && !t->gate)
 			cgpu_sched_held(&c->sched, i, m->now_ns);
+		tick(m, c);
+	} else if (is_recent(m)) {
+		cgpu_recent_open(&c->recent, i, open, open ? m->tenants[i].groups : 0, m->now_ns);
+		if (open && !t->gate)
+			cgpu_recent_held(&c->recent, i);
 		tick(m, c);
 	} else if (m->config->controller == MODEL_SLICES) {
 		t->slice_ns = (uint64_t)m->tenants[i].slice_us * 1000;
@@ -645,6 +705,7 @@ static void enter(struct model *m, uint32_t i, uint32_t weight, uint32_t quota)
 					     false, false };
 
 	(void)cgpu_sched_set(&m->card[t->card].sched, i, &member, m->now_ns);
+	(void)cgpu_recent_set(&m->card[t->card].recent, i, &member, m->now_ns);
 }
 
 static void tenant_event(struct model *m, uint32_t i)
@@ -683,6 +744,8 @@ static void change(struct model *m)
 	enter(m, ch->tenant, ch->weight, ch->quota);
 	(void)cgpu_sched_card(&c->sched, ch->policy, m->config->max_inst,
 			      m->config->timeslice_us, m->now_ns);
+	(void)cgpu_recent_card(&c->recent, ch->policy, m->config->max_inst,
+			       m->config->timeslice_us, m->now_ns);
 	tick(m, c);
 }
 
@@ -741,7 +804,7 @@ static void advance(struct model *m, struct card *c, uint64_t ns)
 			group->left_ns -= ns;
 		add(m, m->useful + group->tenant * m->bins, ns);
 		add(m, m->held + group->tenant * m->bins, ns);
-		if (!c->log.ring)
+		if (!c->log.ring && !is_recent(m))
 			cgpu_sched_used(&c->sched, group->tenant, ns);
 	} else {
 		c->rested |= ns && !c->loaded;
@@ -880,16 +943,20 @@ static int setup(struct model *m)
 		struct card *c = &m->card[i];
 
 		cgpu_sched_init(&c->sched, 0);
+		cgpu_recent_init(&c->recent, 0);
+		c->recent.phase_ns = i * 1300000;
 		cgpu_demand_init(&c->demand);
 		c->sched.config.phase_ns = i * 1300000;
 		c->due_ns = NEVER;
-		if (config->controller == MODEL_ENGINE && config->reports == MODEL_LOG &&
-		    model_log_open(&c->log, config->card_clock_ppm))
+		if ((config->controller == MODEL_ENGINE || is_recent(m)) &&
+		    config->reports == MODEL_LOG && model_log_open(&c->log, config->card_clock_ppm))
 			return -ENOMEM;
 		if (config->loss_ppm)
 			c->sched.config.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,
 				      config->timeslice_us, 0);
+		(void)cgpu_recent_card(&c->recent, config->policy, config->max_inst,
+				       config->timeslice_us, 0);
 		c->wake_ns = NEVER;
 	}
 	for (i = 0; i < m->count; i++) {
@@ -974,13 +1041,15 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 		if (!err && m->card[i].log.ring)
 			read_log(m, &m->card[i]);
 		model_log_close(&m->card[i].log);
-		results[i].failures = m->card[i].sched.calls.failures;
+		results[i].failures = m->card[i].sched.calls.failures + m->card[i].recent.failures;
 		if (!results[i].period_ns)
-			results[i].period_ns = m->card[i].sched.plan.period_ns;
+			results[i].period_ns = is_recent(m) ? m->card[i].recent.period_ns :
+						      m->card[i].sched.plan.period_ns;
 	}
 	for (i = 0; i < count; i++) {
 		cgpu_sched_stat(&m->card[tenants[i].card].sched, i, m->now_ns, &stat);
-		used[i] = stat.used_ns;
+		used[i] = is_recent(m) ? m->card[tenants[i].card].recent.book.entry[i].ever_ns :
+					 stat.used_ns;
 		slowest[i] = UINT64_MAX;
 		if (!m->tenant[i].gate)
 			results[tenants[i].card].shut_at_end = true;

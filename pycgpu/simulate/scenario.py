@@ -12,7 +12,7 @@ from ._runlist import ffi, lib
 
 Kind = Literal["backlogged", "bursty", "idle", "closer", "waking", "server", "spinner", "frozen"]
 Controller = Literal[
-    "engine", "slices", "windows", "windows_shut", "sleeper", "requests", "submissions"
+    "engine", "recent", "slices", "windows", "windows_shut", "sleeper", "requests", "submissions"
 ]
 #: What tells the engine who has work: each channel's USERD and the log of context switches, as on a
 #: real card; nothing.

@@ -36,7 +36,7 @@ C_ORDER = (
     ("core/rm",),
     ("core/memory",),
     ("core/sched", "core/call"),
-    ("core/tree",),
+    ("core/tree", "core/recent"),
     ("door",),
     ("linux", "bridge"),
 )

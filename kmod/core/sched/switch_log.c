@@ -197,6 +197,13 @@ static uint32_t last_known(const struct cgpu_switch_log_known *known, const stru
 	return known->slot;
 }
 
+void cgpu_switch_log_tell(struct cgpu_switch_log *log, const struct cgpu_switch_log_use *use,
+			  uint32_t slot)
+{
+	log->known[use->pid % CGPU_SWITCH_LOG_KNOWN] =
+		(struct cgpu_switch_log_known){ use->pid, slot, 0 };
+}
+
 void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
 			  const struct cgpu_switch_log_use *use)
 {
@@ -205,7 +212,7 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 
 	if (slot >= CGPU_SCHED_SLOTS)
 		slot = last_known(known, s, use->pid);
-	*known = (struct cgpu_switch_log_known){ use->pid, told, 0 };
+	cgpu_switch_log_tell(log, use, told);
 	log->loaded = slot;
 	if (slot >= CGPU_SCHED_SLOTS)
 		return;

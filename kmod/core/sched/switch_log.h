@@ -129,6 +129,10 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t slot,
 			  const struct cgpu_switch_log_use *use);
 
+/* As far as @slot goes: whose the process of a use is, so that switches among one's are known. */
+void cgpu_switch_log_tell(struct cgpu_switch_log *log, const struct cgpu_switch_log_use *use,
+			  uint32_t slot);
+
 /*
  * Call after each tick that asks for nothing. Return: when to read the ring and call
  * cgpu_switch_log_judge(), after the driver has been asked for its records; UINT64_MAX:
