@@ -33,13 +33,17 @@ static u32 device_of(enum cgpu_driver driver, u32 minor)
 /* The last part of the current process's cgroup, in which engines name their containers. */
 static const char *cgroup_name_of(char *path, size_t size)
 {
-	const char *name = NULL;
+	char *name = NULL;
 
 	rcu_read_lock();
 	if (kernfs_path_from_node(task_dfl_cgroup(current)->kn, NULL, path, size) > 0)
 		name = strrchr(path, '/');
 	rcu_read_unlock();
-	return name && name[1] ? name + 1 : "-";
+	if (!name || !name[1])
+		return "-";
+	/* it is one word of a line, and who has a cgroup may name others */
+	strreplace(name, ' ', '?');
+	return name + 1;
 }
 
 /* Return: 0, with the container if it has a share now; -EACCES. */
