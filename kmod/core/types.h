@@ -23,4 +23,14 @@
 #include <string.h>
 #endif
 
+/*
+ * A host that may be killed amid a change defines the name of a function that is told of what is
+ * about to change, and puts it back then.
+ */
+#ifdef CGPU_TOUCHED
+void CGPU_TOUCHED(void *at, size_t bytes);
+#else
+#define CGPU_TOUCHED(at, bytes) ((void)(at))
+#endif
+
 #endif

@@ -255,9 +255,13 @@ def test_memory_that_drives_a_channel_is_not_freed_before_it(program: Program) -
     ):
         args = nv.rm_alloc(CLIENT, parent, handle, cls, params)
         assert program.ask(nv.ALLOC, args, params) == 0
-    assert program.ask(nv.FREE, nv.rm_free(CLIENT, MEMORY)) == nv.STATE_IN_USE
-    program.free(channel)
+    held = program.held()
     program.free(MEMORY)
+    assert program.held() == held
+    verdict, call = program.begin(nv.FREE, nv.rm_free(CLIENT, channel))
+    assert (verdict, call.post(0)) == (Verdict.FORWARD, Verdict.UNDO)
+    assert call.undo_args() == bytes(nv.rm_free(CLIENT, MEMORY))
+    assert not call.undone()
     assert program.held() == 0
 
 

@@ -6,16 +6,6 @@
 #include "core/types.h"
 
 /*
- * A host that may be killed amid a change defines the name of a function that is told of what is
- * about to change, and puts it back then.
- */
-#ifdef CGPU_TOUCHED
-void CGPU_TOUCHED(void *at, size_t bytes);
-#else
-#define CGPU_TOUCHED(at, bytes) ((void)(at))
-#endif
-
-/*
  * Slots are named by index, so the storage may move. Index 0 is never handed
  * out and means "none". Every slot type begins with a uint32_t that the table
  * uses to chain free slots; the rest of a free slot is zero.
