@@ -205,7 +205,7 @@ def _arguments(argv: list[str] | None) -> tuple[Parser, argparse.Namespace]:
         "--controller",
         choices=("engine", "recent"),
         default="engine",
-        help="the scheduler that is checked: kmod/core/sched (default), or kmod/core/recent",
+        help="the scheduler that is checked: kmod/core/sched (default), or pycgpu/simulate/recent",
     )
     commands.add_parser("compare", help="slices, windows and the engine side by side (Markdown)")
     drawing = commands.add_parser(

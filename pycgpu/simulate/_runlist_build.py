@@ -19,23 +19,30 @@ SOURCES = [
     HERE / "switch_log.c",
     *(
         path.relative_to(ROOT)
-        for room in ("sched", "recent")
-        for path in sorted((ROOT / CORE / room).glob("*.c"))
+        for room in (CORE / "sched", HERE / "recent")
+        for path in sorted((ROOT / room).glob("*.c"))
     ),
     CORE / "bytes.c",
 ]
+
+#: What Python calls.
+HEADERS = (
+    CORE / "sched/policy.h",
+    HERE / "runlist.h",
+    *(HERE / "recent" / name for name in ("constants.h", "book.h", "pick.h")),
+)
 
 
 def builder() -> FFI:
     """Return the configured builder of ``pycgpu.simulate._runlist``."""
     made = FFI()
-    for header in (CORE / "sched/policy.h", HERE / "runlist.h"):
+    for header in HEADERS:
         made.cdef(re.sub(r"(?m)^[ \t]*#.*$", "", (ROOT / header).read_text()))
     made.set_source(
         "pycgpu.simulate._runlist",
-        '#include "core/sched/policy.h"\n#include "runlist.h"',
+        "\n".join(f'#include "{header.name}"' for header in HEADERS),
         sources=[str(path) for path in SOURCES],
-        include_dirs=[str(HERE)],
+        include_dirs=sorted({str(header.parent) for header in HEADERS}),
         depends=[
             str(path.relative_to(ROOT))
             for folder in (CORE, HERE)

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "runlist.h"
-#include "core/recent/recent.h"
+#include "recent/recent.h"
 #include "core/sched/demand.h"
 #include "core/sched/sched.h"
 #include "switch_log.h"

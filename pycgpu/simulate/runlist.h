@@ -34,7 +34,7 @@ enum cgpu_model_kind {
 
 enum cgpu_model_controller {
 	MODEL_ENGINE,       /* kmod/core/sched */
-	MODEL_RECENT,       /* kmod/core/recent */
+	MODEL_RECENT,       /* pycgpu/simulate/recent */
 	MODEL_SLICES,       /* each tenant's slice_us, once */
 	MODEL_WINDOWS,      /* each tenant's window_ns round robin, open first, then shut */
 	MODEL_WINDOWS_SHUT, /* the same, shut first */

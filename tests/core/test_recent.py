@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu._core import ffi, lib
 from pycgpu.request.model import POLICIES
 from pycgpu.simulate import Run, Scenario, Tenant, check, mixes, run, serving
+from pycgpu.simulate._runlist import ffi, lib
 from pycgpu.simulate.scenario import MS, entitlements
 
-CONSTANTS = Path(__file__).parents[2] / "kmod/core/recent/constants.h"
+CONSTANTS = Path(__file__).parents[2] / "pycgpu/simulate/recent/constants.h"
 SECOND_NS = 1000 * MS
 BIN_NS = lib.CGPU_RECENT_BIN_NS
 BUSY = Tenant(uncapped=True)

@@ -36,7 +36,7 @@ C_ORDER = (
     ("core/rm",),
     ("core/memory",),
     ("core/sched", "core/call"),
-    ("core/tree", "core/recent"),
+    ("core/tree",),
     ("door",),
     ("linux", "bridge"),
 )

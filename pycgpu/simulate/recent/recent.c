@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "core/recent/recent.h"
-#include "core/recent/actuate.h"
+#include "recent/recent.h"
+#include "recent/actuate.h"
 #include "core/sched/bounds.h"
 
 #define NEVER UINT64_MAX

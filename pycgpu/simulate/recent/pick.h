@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Who has the card: a comparison of what each used of the last second. Pure functions. */
-#ifndef CGPU_CORE_RECENT_PICK_H
-#define CGPU_CORE_RECENT_PICK_H
+#ifndef CGPU_SIMULATE_RECENT_PICK_H
+#define CGPU_SIMULATE_RECENT_PICK_H
 
 #include "core/types.h"
-#include "core/recent/constants.h"
+#include "recent/constants.h"
 
 enum { CGPU_PICK_NONE = 255 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "core/recent/observe.h"
+#include "recent/observe.h"
 
 #define SLOTS 64
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* How what was picked is made to run: the period, its windows, slices. Keeps no books. */
-#ifndef CGPU_CORE_RECENT_ACTUATE_H
-#define CGPU_CORE_RECENT_ACTUATE_H
+#ifndef CGPU_SIMULATE_RECENT_ACTUATE_H
+#define CGPU_SIMULATE_RECENT_ACTUATE_H
 
-#include "core/recent/recent.h"
+#include "recent/recent.h"
 
 /* Lays out the period for r->due_ppm. */
 void cgpu_actuate_period(struct cgpu_recent *r, uint64_t now_ns);

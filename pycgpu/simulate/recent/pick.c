@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "core/recent/pick.h"
+#include "recent/pick.h"
 
 #define PPM 1000000
 

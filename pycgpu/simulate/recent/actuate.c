@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-#include "core/recent/actuate.h"
+#include "recent/actuate.h"
 #include "core/sched/bounds.h"
 
 #define PPM ((uint64_t)CGPU_PPM)

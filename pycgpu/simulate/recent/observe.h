@@ -9,11 +9,11 @@
  * one that is loaded again after another was is at work; one that is not loaded again in a round of
  * the runlist sleeps.
  */
-#ifndef CGPU_CORE_RECENT_OBSERVE_H
-#define CGPU_CORE_RECENT_OBSERVE_H
+#ifndef CGPU_SIMULATE_RECENT_OBSERVE_H
+#define CGPU_SIMULATE_RECENT_OBSERVE_H
 
 #include "core/types.h"
-#include "core/recent/constants.h"
+#include "recent/constants.h"
 
 enum cgpu_observe_state { CGPU_OBSERVE_UNKNOWN, CGPU_OBSERVE_AWAKE, CGPU_OBSERVE_ASLEEP };
 

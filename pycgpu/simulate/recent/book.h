@@ -3,11 +3,11 @@
  * The account: what each entity used of the last second. The log of context switches charges it,
  * and the clock forgets. Until the log has been read, what an entity seems to hold counts instead.
  */
-#ifndef CGPU_CORE_RECENT_BOOK_H
-#define CGPU_CORE_RECENT_BOOK_H
+#ifndef CGPU_SIMULATE_RECENT_BOOK_H
+#define CGPU_SIMULATE_RECENT_BOOK_H
 
 #include "core/types.h"
-#include "core/recent/constants.h"
+#include "recent/constants.h"
 
 struct cgpu_book_entry {
 	uint32_t used_bin_ns[101]; /* CGPU_RECENT_BINS */

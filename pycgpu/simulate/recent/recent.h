@@ -8,13 +8,13 @@
  * The caller holds its lock around every function here and releases it while it carries out the
  * actions, as for core/sched/sched.h.
  */
-#ifndef CGPU_CORE_RECENT_RECENT_H
-#define CGPU_CORE_RECENT_RECENT_H
+#ifndef CGPU_SIMULATE_RECENT_RECENT_H
+#define CGPU_SIMULATE_RECENT_RECENT_H
 
 #include "core/types.h"
-#include "core/recent/book.h"
-#include "core/recent/observe.h"
-#include "core/recent/pick.h"
+#include "recent/book.h"
+#include "recent/observe.h"
+#include "recent/pick.h"
 #include "core/sched/policy.h"
 #include "core/sched/sched.h"
 

@@ -4,8 +4,8 @@
  * the number comes from, and what is traded when it is changed; constants that follow without a
  * comment belong to the one above. "Model" means the sweep of tests/core/test_recent.py.
  */
-#ifndef CGPU_CORE_RECENT_CONSTANTS_H
-#define CGPU_CORE_RECENT_CONSTANTS_H
+#ifndef CGPU_SIMULATE_RECENT_CONSTANTS_H
+#define CGPU_SIMULATE_RECENT_CONSTANTS_H
 
 enum cgpu_recent_constant {
 	/* Promises are for a second. Traded: shorter is sharper; a sleeper saves less. */
