@@ -15,16 +15,12 @@ from types import FrameType
 
 from pycgpu.errors import CgpuError
 from pycgpu.tree import counters, nvml, process, snapshot
+from pycgpu.tree.counters import Counters
 from pycgpu.tree.names import ContainerName
 from pycgpu.tree.snapshot import Snapshot
 
 from ._screen import Screen
 from ._table import Look
-
-# typing's name for it, which type checkers know.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pycgpu.tree.counters import Counters
 
 # Alternate screen, no cursor, no wrapping of lines that are too long; and all of it back.
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"

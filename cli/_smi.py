@@ -13,15 +13,11 @@ from pycgpu import __version__
 from pycgpu.errors import CgpuError
 from pycgpu.request.size import is_number
 from pycgpu.tree import authority, names, procfs, snapshot, target
+from pycgpu.tree.counters import Counters
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
 from . import _output
 from ._table import Look
-
-# typing's name for it, which type checkers know.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pycgpu.tree.counters import Counters
 
 INTERVAL_MIN_S = 0.1
 INTERVAL_MAX_S = 86400

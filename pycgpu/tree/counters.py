@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import time
 
-from ..errors import NodeError
 from . import procfs
 
-# typing's name for it, which type checkers know; importing typing would cost too much here.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    #: (time in ns, ``stat``) by card and name of the container's directory.
-    Counters = dict[tuple[int, str], tuple[int, dict[str, int]]]
+#: (time in ns, ``stat``) by card and name of the container's directory.
+Counters = dict[tuple[int, str], tuple[int, dict[str, int]]]
 
 #: What the engine adds to a container's ``stat``; a door without an engine has none of them.
 COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
@@ -32,20 +28,10 @@ def read(root: str) -> Counters:
     """Return the counters of every container; CgpuError as :mod:`.procfs` raises it."""
     found: Counters = {}
     for card in procfs.card_indexes(root):
-        try:
-            names = procfs.container_names(card, root)
-        except NodeError as error:
-            if not procfs.is_gone(error):
-                raise
-            continue
-        for name in names:
-            try:
-                stat = procfs.read_stat(card, name, root)
-            except NodeError as error:
-                if not procfs.is_gone(error):
-                    raise
-                continue
-            found[card, name] = (time.monotonic_ns(), stat)
+        for name in procfs.unless_gone(procfs.container_names, card, root) or ():
+            stat = procfs.unless_gone(procfs.read_stat, card, name, root)
+            if stat is not None:
+                found[card, name] = (time.monotonic_ns(), stat)
     return found
 
 

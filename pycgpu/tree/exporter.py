@@ -21,14 +21,10 @@ from .. import __version__
 from ..errors import CgpuError, NodeError
 from ..request.model import MIB, POLICIES
 from . import cards, counters, events, procfs, snapshot, usage
+from .counters import Counters
 from .names import ContainerName
 from .snapshot import CardView, ContainerView, Snapshot
 from .usage import Reading, Sums
-
-# typing's name for it, which type checkers know.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .counters import Counters
 
 CARD_LABELS = ("gpu", "uuid", "device")
 CONTAINER_LABELS = ("gpu", "uuid", "container", "id", "name", "pod", "namespace")

@@ -17,6 +17,14 @@ import posix
 from ..errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
 from ..request.model import Card, Grant, Tenant
 
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 #: Where the driver tells of itself, among others.
 PROC = "/proc"
 KERNEL_DOOR = "/proc/cgpu_km"
@@ -459,6 +467,16 @@ def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
 def is_gone(error: NodeError) -> bool:
     """Whether a node was not there, or went while it was read: then the kernel says EIO."""
     return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EIO)
+
+
+def unless_gone(read: Callable[..., T], *args: object) -> T | None:
+    """Return what *read* returns of *args*, or None where the node has gone."""
+    try:
+        return read(*args)
+    except NodeError as error:
+        if is_gone(error):
+            return None
+        raise
 
 
 def open_events(root: str) -> int:

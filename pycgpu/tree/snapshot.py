@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from ..errors import NodeError, ProtocolError
+from ..errors import ProtocolError
 from ..request.model import NATIVE
 from . import counters, names, nvml, procfs, status
-from .counters import COMPUTE_KEYS
+from .counters import COMPUTE_KEYS, Counters
 from .names import ContainerName
 from .nvml import Board, Nvml
 from .status import CardStatus, ContainerStatus
-
-# typing's name for it, which type checkers know.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .counters import Counters
-
-T = TypeVar("T")
 
 
 class Share(NamedTuple):
@@ -181,7 +173,7 @@ def take(
     """
     boards = nvml.read() if boards is None else boards
     known = {} if known is None else known
-    found = [_unless_gone(partial(status.read, card, root)) for card in procfs.card_indexes(root)]
+    found = [procfs.unless_gone(status.read, card, root) for card in procfs.card_indexes(root)]
     there = [one for one in found if one is not None]
     ids = {container.id for one in there for container in one.containers}
     known.update(names.find(ids - known.keys(), prefix))
@@ -238,12 +230,3 @@ def sample(
     due_s = since_s + (counters.sample_s(before) if sample_s is None else sample_s)
     time.sleep(max(0.0, due_s - time.monotonic()))
     return take(root, before=before, after=counters.read(root), boards=boards, prefix=prefix)
-
-
-def _unless_gone(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except NodeError as error:
-        if procfs.is_gone(error):
-            return None
-        raise
