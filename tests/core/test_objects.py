@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -479,14 +480,20 @@ def test_no_choice_of_handles_makes_finding_them_slow() -> None:
     assert found_s(5000) < 10 * found_s(10)
 
 
-def longest_step_s(tenant: Tenant, card: int) -> float:
-    """How long the longest step takes of asking what each process has of ``card``."""
-    steps, longest = tenant.held(card), 0.0
+def steps_s(tenant: Tenant, card: int) -> Iterator[float]:
+    """How long each step takes of asking what each process has of ``card``."""
+    steps = tenant.held(card)
     while True:
         began = time.thread_time()
         if next(steps, None) is None:
-            return longest
-        longest = max(longest, time.thread_time() - began)
+            return
+        yield time.thread_time() - began
+
+
+def longest_step_s(tenant: Tenant, card: int) -> float:
+    """The longest step, each at its best of five: a page fault now and then is not its work."""
+    walks = [list(steps_s(tenant, card)) for _ in range(5)]
+    return max(min(walk[step] for walk in walks) for step in range(len(walks[0])))
 
 
 def test_what_each_process_holds_is_found_in_steps() -> None:

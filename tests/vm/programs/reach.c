@@ -280,23 +280,23 @@ static int register_card(void)
 
 /*
  * Managed memory of a second file of the process, which has the card, too; and whether so much can
- * be had beside it once all files have been looked at.
+ * be had beside it once all files have been looked at. Until then nothing is taken: it would end
+ * the process, being too much when they are.
  */
 static int second(u64 bytes, u64 beside)
 {
 	struct sc_mem memory;
-	int status, tries = 0;
+	u64 free, total;
+	int tries = 0;
 
 	open_card();
 	if (sc_context(&sc) || initialize_new(0))
 		return 2;
 	printf("register %d\n", register_card());
 	printf("mapped %d\n", sc_managed(&sc, bytes) ? 0 : errno);
-	while (!(status = sc_mem_alloc(&sc, beside, &memory)) && tries++ < 300) {
-		sc_mem_free(&sc, &memory);
+	while (!sc_mem_info(&sc, &free, &total) && free >= beside && tries++ < 300)
 		usleep(100000);
-	}
-	printf("beside %d\n", status);
+	printf("beside %d\n", sc_mem_alloc(&sc, beside, &memory));
 	return 0;
 }
 
