@@ -34,9 +34,14 @@ def exporter(
         typer.Option(help="Write this file for node_exporter's textfile collector, and end."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print the metrics and end.")] = False,
-    aliases: Annotated[
-        bool, typer.Option("--aliases", help="HAMi's and DCGM's names as well.")
-    ] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="dcgm|dcgm-pods|hami|otel",
+            envvar="CGPU_EXPORTER_NAMES",
+            help="Add metrics under the names of another exporter; may be repeated.",
+        ),
+    ] = None,
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open, even later.")
     ] = None,
@@ -53,7 +58,7 @@ def exporter(
             " or apt install python3-prometheus-client"
         ) from None
     registry = prometheus_client.CollectorRegistry()
-    registry.register(Exporter(root, aliases=aliases))
+    registry.register(Exporter(root, names=names or ()))
     if once:
         print(prometheus_client.generate_latest(registry).decode(), end="")
         return

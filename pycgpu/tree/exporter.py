@@ -12,16 +12,17 @@ import errno
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from .. import __version__
 from ..errors import CgpuError, NodeError
-from ..request.model import MIB, POLICIES
-from . import cards, counters, events, procfs, snapshot, usage
+from ..request.model import POLICIES
+from . import cards, counters, events, metric_names, procfs, snapshot, usage
 from .counters import Counters
+from .metric_family import family
 from .names import ContainerName
 from .snapshot import CardView, ContainerView, Snapshot
 from .usage import Reading, Sums
@@ -70,7 +71,7 @@ class Exporter:
 
     Args:
         root: the tree; None looks for the open door at every scrape.
-        aliases: also offer HAMi's and DCGM's names, in their units.
+        names: whose names to offer as well (:data:`.metric_names.NAMES`).
         prefix: root of the host's files, for the containers' names.
         settings: where the cards' units are, for GPU-hours.
     """
@@ -79,12 +80,12 @@ class Exporter:
         self,
         root: str | None = None,
         *,
-        aliases: bool = False,
+        names: Iterable[str] = (),
         prefix: str = "/",
         settings: str = cards.PATH,
     ) -> None:
         self._root = root
-        self._aliases = aliases
+        self._others = sorted(metric_names.check(frozenset(names)))
         self._prefix = prefix
         self._names: dict[str, ContainerName] = {}
         self._counters: Counters | None = None
@@ -130,8 +131,8 @@ class Exporter:
         self._add_up(taken)
         yield from self._sum_metrics(taken)
         yield self._event_metric()
-        if self._aliases:
-            yield from _aliases(taken)
+        for whose in self._others:
+            yield from metric_names.NAMES[whose](taken)
         yield GaugeMetricFamily(
             "cgpu_scrape_duration_seconds",
             "Time that reading everything took.",
@@ -172,7 +173,7 @@ class Exporter:
                 for one in card.containers:
                     sums = self._sums[place, one.status.id]
                     rows.append((_container_labels(card, one), getattr(sums, key)))
-            yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+            yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
         billed = [
             (
                 _container_labels(card, one),
@@ -183,10 +184,10 @@ class Exporter:
         ]
         name = "cgpu_container_billed_gpu_hours"
         text = "Hours, times the card's units, times the larger part of compute and memory."
-        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, billed)
+        yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, billed)
         boards = ((_card_labels(v), v.board.energy_j if v.board else None) for v in taken.cards)
         text = "Energy that the board has drawn since its driver was loaded."
-        yield _family(CounterMetricFamily, "cgpu_gpu_energy_joules", text, CARD_LABELS, boards)
+        yield family(CounterMetricFamily, "cgpu_gpu_energy_joules", text, CARD_LABELS, boards)
 
     def _count_events(self, root: str) -> None:
         """Count the lines that are newer than those of the last scrape."""
@@ -244,26 +245,10 @@ def _container_labels(card: CardView, view: ContainerView) -> list[str]:
     ]
 
 
-_Family = GaugeMetricFamily | CounterMetricFamily
-#: Labels, and a value where it is known.
-_Row = tuple[Sequence[str], float | None]
-
-
-def _family(
-    kind: type[_Family], name: str, text: str, labels: Sequence[str], rows: Iterable[_Row]
-) -> Metric:
-    """Return a metric of the rows whose value is known."""
-    metric = kind(name, text, labels=labels)
-    for values, value in rows:
-        if value is not None:
-            metric.add_metric(values, value)
-    return metric
-
-
 def _cards(taken: Snapshot) -> Iterator[Metric]:
     def gauge(name: str, text: str, read: Callable[[CardView], float | None]) -> Metric:
         rows = ((_card_labels(view), read(view)) for view in taken.cards)
-        return _family(GaugeMetricFamily, f"cgpu_gpu_{name}", text, CARD_LABELS, rows)
+        return family(GaugeMetricFamily, f"cgpu_gpu_{name}", text, CARD_LABELS, rows)
 
     def board(name: str) -> Callable[[CardView], float | None]:
         return lambda view: None if view.board is None else getattr(view.board, name)
@@ -320,7 +305,7 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
 
     def gauge(name: str, text: str, read: Callable[[ContainerView], float | None]) -> Metric:
         rows = ((labels, read(one)) for labels, one in views)
-        return _family(GaugeMetricFamily, f"cgpu_container_{name}", text, CONTAINER_LABELS, rows)
+        return family(GaugeMetricFamily, f"cgpu_container_{name}", text, CONTAINER_LABELS, rows)
 
     def part(percent: int | None) -> float | None:
         return None if percent is None else percent / 100
@@ -343,12 +328,12 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
     yield gauge("processes", "Processes on the card.", lambda o: len(o.status.processes))
     for key, name, text in _TIMES:
         rows = [(labels, _seconds(key, one.status.stat)) for labels, one in views]
-        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+        yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
     for key, name, text in _COUNTS:
         rows = [
             (labels, one.status.events.get(key, one.status.stat.get(key))) for labels, one in views
         ]
-        yield _family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
+        yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
 
 
 def _limit(key: str, one: ContainerView) -> float | None:
@@ -361,81 +346,3 @@ def _seconds(key: str, stat: dict[str, int]) -> float | None:
     if nanoseconds is None or (key == "used_ns" and not nanoseconds):
         return None
     return nanoseconds / 1e9
-
-
-def _aliases(taken: Snapshot) -> Iterator[Metric]:
-    """The names and units of HAMi (ratios of 0 to 100) and of dcgm-exporter (MiB)."""
-    yield from _hami(taken)
-    yield from _dcgm(taken)
-
-
-def _hami(taken: Snapshot) -> Iterator[Metric]:
-    labels = ("deviceuuid", "podname", "podnamespace", "ctrname", "vdeviceid")
-    newer = ("device_uuid", "pod", "namespace", "container", "vdevice_index")
-
-    def row(card: CardView, one: ContainerView) -> list[str]:
-        name = one.name
-        return [
-            card.status.card.uuid,
-            "" if name is None else name.pod or "",
-            "" if name is None else name.namespace or "",
-            one.status.name if name is None else name.name,
-            str(one.status.card),
-        ]
-
-    def percent(one: ContainerView) -> float | None:
-        return None if one.share.used is None else 100 * one.share.used
-
-    for name, names, read in (
-        ("hami_vgpu_memory_used_bytes", newer, lambda o: o.used_bytes),
-        ("hami_vgpu_memory_limit_bytes", newer, lambda o: o.status.memory_bytes),
-        ("hami_container_device_utilization_ratio", newer, percent),
-        ("vGPU_device_memory_usage_in_bytes", labels, lambda o: o.used_bytes),
-        ("vGPU_device_memory_limit_in_bytes", labels, lambda o: o.status.memory_bytes),
-        ("Device_utilization_desc_of_container", labels, percent),
-    ):
-        rows = [(row(card, one), read(one)) for card in taken.cards for one in card.containers]
-        yield _family(GaugeMetricFamily, name, "As HAMi names it.", names, rows)
-    for name, of_card, read_card in (
-        ("hami_host_gpu_memory_used_bytes", ("device_index", "device_uuid"), _board_used),
-        ("hami_host_gpu_utilization_ratio", ("device_index", "device_uuid"), _utilization),
-        ("HostGPUMemoryUsage", ("deviceidx", "deviceuuid"), _board_used),
-        ("HostCoreUtilization", ("deviceidx", "deviceuuid"), _utilization),
-    ):
-        rows = [
-            ([str(card.status.card.index), card.status.card.uuid], read_card(card))
-            for card in taken.cards
-        ]
-        yield _family(GaugeMetricFamily, name, "As HAMi names it.", of_card, rows)
-
-
-def _dcgm(taken: Snapshot) -> Iterator[Metric]:
-    def free(card: CardView) -> float | None:
-        used = _board_used(card)
-        total = card.status.card.total_bytes
-        return None if not total else max(0, total - card.status.card.reserved_bytes - used) / MIB
-
-    for name, read in (
-        ("DCGM_FI_DEV_GPU_UTIL", _utilization),
-        ("DCGM_FI_DEV_FB_USED", lambda card: _board_used(card) / MIB),
-        ("DCGM_FI_DEV_FB_FREE", free),
-        ("DCGM_FI_DEV_FB_RESERVED", lambda card: card.status.card.reserved_bytes / MIB),
-        ("DCGM_FI_DEV_GPU_TEMP", lambda c: None if c.board is None else c.board.temperature_c),
-        ("DCGM_FI_DEV_POWER_USAGE", lambda c: None if c.board is None else c.board.power_w),
-    ):
-        rows = []
-        for card in taken.cards:
-            index, uuid, device = _card_labels(card)
-            rows.append(([index, uuid, f"nvidia{index}", device], read(card)))
-        labels = ("gpu", "UUID", "device", "modelName")
-        yield _family(GaugeMetricFamily, name, "As dcgm-exporter names it.", labels, rows)
-
-
-def _board_used(card: CardView) -> int:
-    if card.board is not None and card.board.memory_used_bytes is not None:
-        return card.board.memory_used_bytes
-    return card.status.card.used_bytes
-
-
-def _utilization(card: CardView) -> float | None:
-    return card.utilization

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,9 +14,6 @@ from typing import Any
 
 import prometheus_client
 import pytest
-from grafana_foundation_sdk.cog import plugins
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client import CollectorRegistry
 from prometheus_client import parser as prometheus_parser
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
@@ -28,10 +23,8 @@ from pycgpu.cli import main
 from pycgpu.tree.exporter import Exporter
 from tests.host import program, prometheus
 from tests.host.coretree import GIB, CoreTree
-from tests.host.nvml import make_library
 from tests.process import output
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 HEX = "0123456789abcdef" * 4
 
 
@@ -50,7 +43,7 @@ def tree(tmp_path: Path) -> CoreTree:
 @pytest.fixture
 def registry(tree: CoreTree, tmp_path: Path) -> CollectorRegistry:
     made = CollectorRegistry()
-    made.register(Exporter(str(tree.root), aliases=True, prefix=str(tmp_path)))
+    made.register(Exporter(str(tree.root), names=("hami", "dcgm"), prefix=str(tmp_path)))
     return made
 
 
@@ -102,7 +95,7 @@ def test_metrics_have_base_units_and_what_is_unknown_is_absent(
     assert registry.get_sample_value(name, labels) == value
 
 
-def test_shares_of_aliases_are_those_since_the_last_scrape(
+def test_shares_under_other_names_are_those_since_the_last_scrape(
     tree: CoreTree, registry: CollectorRegistry
 ) -> None:
     name, labels = (
@@ -254,123 +247,6 @@ def test_the_command_prints_writes_and_refuses(tree: CoreTree, tmp_path: Path) -
         assert text in failed.stderr
 
 
-@pytest.fixture
-def dashboard() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((REPOSITORY / "docs" / "grafana.json").read_text())
-    return loaded
-
-
-#: A container's counters that a reader of the dashboard wants over time.
-CHARTED = re.compile(r"cgpu_container_\w+_(seconds|joules|hours)_total|cgpu_container_compute_\w+")
-
-
-@pytest.fixture
-def exported(tree: CoreTree, tmp_path: Path) -> dict[str, set[str]]:
-    """Every metric of a host with a board, and its labels: of a process, for NVML stays."""
-    # Sums are told from the second scrape on.
-    code = (
-        "import sys, prometheus_client as client; from pycgpu.tree.exporter import Exporter\n"
-        "registry = client.CollectorRegistry(); registry.register(Exporter(sys.argv[1]))\n"
-        "client.generate_latest(registry); print(client.generate_latest(registry).decode())"
-    )
-    text = subprocess.run(
-        [sys.executable, "-c", code, str(tree.root)],
-        env=os.environ | {"LD_LIBRARY_PATH": str(make_library(tmp_path))},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    labels: dict[str, set[str]] = {}
-    for name, inside in re.findall(r"^(\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
-        labels.setdefault(name, {"instance", "job"}).update(re.findall(r'(\w+)="', inside))
-    return labels
-
-
-def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(
-    exported: dict[str, set[str]], dashboard: dict[str, Any]
-) -> None:
-    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
-    exprs = [
-        (target["expr"], target.get("legendFormat", ""))
-        for panel in dashboard["panels"]
-        for target in panel["targets"]
-    ]
-    exprs += [(one["query"]["query"], "") for one in variables.values() if one["type"] == "query"]
-    assert len(exprs) > 15
-    for expr, legend in exprs:
-        metrics = re.findall(r"\bcgpu_\w+", expr)
-        assert metrics and set(metrics) <= exported.keys(), expr
-        asked = set(re.findall(r"(\w+)=~", expr)) | set(re.findall(r"\{\{\s*(\w+)\s*\}\}", legend))
-        asked |= set(re.findall(r"label_values\(\w+, (\w+)\)", expr))
-        for name in metrics:
-            assert asked <= exported[name], (expr, legend)
-        # __range is Grafana's own.
-        assert set(re.findall(r"\$(\w+)", expr)) <= {*variables, "__range"}, expr
-
-
-def test_time_energy_and_what_the_policy_gives_are_on_the_dashboard(
-    exported: dict[str, set[str]], dashboard: dict[str, Any]
-) -> None:
-    shown = json.dumps([panel["targets"] for panel in dashboard["panels"]])
-    wanted = {name for name in exported if CHARTED.fullmatch(name)} | {
-        "cgpu_gpu_energy_joules_total"
-    }
-    assert len(wanted) >= 10
-    assert {name for name in wanted if name not in shown} == set()
-
-
-def test_the_dashboard_is_whole_and_asks_one_source_of_data(dashboard: dict[str, Any]) -> None:
-    sources = {
-        one["name"] for one in dashboard["templating"]["list"] if one["type"] == "datasource"
-    }
-    asked = [one["datasource"] for one in dashboard["templating"]["list"] if "datasource" in one]
-    asked += [panel["datasource"] for panel in dashboard["panels"]]
-    assert asked and {(one["type"], one["uid"].strip("${}")) for one in asked} == {
-        ("prometheus", name) for name in sources
-    }
-    ids = [panel["id"] for panel in dashboard["panels"]]
-    assert len(set(ids)) == len(ids)
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard["panels"]:
-        at = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
-        taken |= cells
-
-
-def test_the_dashboard_is_one_by_grafanas_own_types(dashboard: dict[str, Any]) -> None:
-    """What the types of Grafana's SDK do not know, they drop: nothing may be dropped."""
-    plugins.register_default_plugins()
-    read = Dashboard.from_json(dashboard)
-    again = json.loads(json.dumps(read, cls=JSONEncoder))
-
-    def lost(ours: Any, theirs: Any, where: str) -> list[str]:
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            return [
-                name
-                for key, value in ours.items()
-                for name in (
-                    lost(value, theirs[key], f"{where}.{key}")
-                    if key in theirs
-                    else [f"{where}.{key}"]
-                )
-            ]
-        if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-            pairs = enumerate(zip(ours, theirs, strict=True))
-            return [name for at, (a, b) in pairs for name in lost(a, b, f"{where}[{at}]")]
-        return [] if ours == theirs else [where]
-
-    assert lost(dashboard, again, "") == []
-    assert all(isinstance(panel, Panel) for panel in read.panels or ())
-    dashboard["panels"][0]["titel"] = "mistyped"
-    wrong = json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
-    assert lost(dashboard, wrong, "") == [".panels[0].titel"]
-
-
 # ---- a real server
 
 
@@ -378,9 +254,9 @@ def test_the_dashboard_is_one_by_grafanas_own_types(dashboard: dict[str, Any]) -
 def served(tree: CoreTree) -> Iterator[int]:
     """The exporter as a service; gives its port."""
     port = prometheus.free_port()
-    command = [sys.executable, "-m", "pycgpu.cli.main", "exporter", "--aliases"]
+    command = [sys.executable, "-m", "pycgpu.cli.main", "exporter"]
     child = subprocess.Popen(
-        [*command, "--listen", f"127.0.0.1:{port}", "--root", str(tree.root)],
+        [*command, "--listen", f"127.0.0.1:{port}", "--root", str(tree.root), "--names", "hami"],
         stdout=subprocess.PIPE,
         text=True,
     )
