@@ -79,6 +79,33 @@ DIALECTS = (
         ),
     ),
     (
+        "kai",
+        "KAI",
+        ("gpu-fraction", "gpu-memory", "nvidia.com/container.*"),
+        ("gpu-fraction-container-name", "gpu-fraction-num-devices"),
+    ),
+    (
+        "volcano",
+        "Volcano",
+        (
+            "volcano.sh/vgpu-memory",
+            "volcano.sh/vgpu-memory-percentage",
+            "volcano.sh/vgpu-cores",
+        ),
+        ("volcano.sh/vgpu-number",),
+    ),
+    (
+        "koordinator",
+        "Koordinator",
+        (
+            "koordinator.sh/gpu",
+            "koordinator.sh/gpu-memory",
+            "koordinator.sh/gpu-memory-ratio",
+            "koordinator.sh/gpu-core",
+        ),
+        ("koordinator.sh/gpu.shared",),
+    ),
+    (
         "cgpu",
         "cGPU",
         ("CGPU_*",),
@@ -113,7 +140,18 @@ _FAMILIES = (
 )
 
 #: Annotations are read only under these names: pods carry many that are none of ours.
-ANNOTATION_PREFIXES = ("vke.volcengine.com/", "nvidia.com/", "emr.serverless.mgpu.")
+ANNOTATION_PREFIXES = (
+    "vke.volcengine.com/",
+    "nvidia.com/",
+    "emr.serverless.mgpu.",
+    "gpu-fraction",
+    "gpu-memory",
+    "kai.scheduler/gpu-",
+    "volcano.sh/vgpu-",
+    "koordinator.sh/gpu",
+)
+#: The container's name in its pod, where the engine tells one: no environment sets it.
+CONTAINER = "io.kubernetes.container.name"
 #: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
 OPERATOR = "cgpu.io/"
 

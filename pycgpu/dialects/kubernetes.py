@@ -53,14 +53,22 @@ def parse(env: Mapping[str, str]) -> Request | None:
     limits = [key for key in env if key.startswith((MEMORY_LIMIT, SM_LIMIT))]
     if resources and limits:
         raise ConflictError(f"{resources[0]} and {limits[0]} ask at once; keep one of them")
-    return _from_resources(env) if resources else _from_limits(env)
-
-
-def _from_resources(env: Mapping[str, str]) -> Request:
-    count = value.integer(env, GPU, 1, None, "write a positive whole number of cards")
-    mem = value.integer(env, MEMORY, 1, None, "write a positive whole number of MiB")
-    percent = value.integer(env, PERCENTAGE, 1, 100, "write percent, 1 to 100")
+    if not resources:
+        return _from_limits(env)
     priority = value.integer(env, PRIORITY, 0, 1, "write 0 (high) or 1 (low)")
+    # HAMi counts the other way round: 0 is its high priority.
+    priority = None if priority is None else 1 - priority
+    return from_resources(env, "kubernetes", (GPU, *RESOURCES), priority)
+
+
+def from_resources(
+    env: Mapping[str, str], dialect: str, names: tuple[str, str, str, str], priority: int | None
+) -> Request:
+    """Return the request by resources: *names* of cards, MiB, percent of memory and of compute."""
+    number, memory_name, percentage, cores = names
+    count = value.integer(env, number, 1, None, "write a positive whole number of cards")
+    mem = value.integer(env, memory_name, 1, None, "write a positive whole number of MiB")
+    percent = value.integer(env, percentage, 1, 100, "write percent, 1 to 100")
     memory: MemoryBytes | MemoryShare | None = None
     mem_bytes = None if mem is None else mem * MIB
     if percent is not None:
@@ -69,13 +77,12 @@ def _from_resources(env: Mapping[str, str]) -> Request:
         memory = MemoryBytes(mem_bytes)
     share = CardShare(
         memory=memory,
-        quota=_percent(env, CORES),
-        policy=MIXED if CORES in env else None,
-        # HAMi counts the other way round: 0 is its high priority.
-        priority=None if priority is None else 1 - priority,
+        quota=_percent(env, cores),
+        policy=MIXED if cores in env else None,
+        priority=priority,
     )
     return Request(
-        dialect="kubernetes", selectors=value.visible_cards(env), shares=(share,), count=count
+        dialect=dialect, selectors=value.visible_cards(env), shares=(share,), count=count
     )
 
 

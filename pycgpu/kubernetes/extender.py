@@ -29,7 +29,7 @@ from typing import Any
 
 from ..errors import CgpuError
 from ..tree import http_server
-from . import apiserver, scheduling
+from . import annotated, apiserver, scheduling
 from .families import Family
 from .pods import Part, groups, parts
 from .scheduling import Card, Choice, judge, place
@@ -315,7 +315,8 @@ def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
     """
     there = {card.name for card in cards}
     try:
-        told = json.loads((pod["metadata"].get("annotations") or {})[ANNOTATION])
+        text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION, "{}")
+        told = {**annotated.cards(pod), **json.loads(text)}
         choice: Choice = {}
         for names in groups(asked):
             # The same cards for all of them; written for one, where an init container was not.

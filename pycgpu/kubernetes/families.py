@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ..errors import CgpuError, RequestError
 from ..request.model import GIB, MIB
-from ..request.size import parse_bytes
+from ..request.size import parse_bytes, parse_quantity
 
 PATH = "/etc/cgpu/kubernetes.toml"
 PLACEMENTS = ("binpack", "spread")
@@ -43,6 +43,7 @@ class Family(NamedTuple):
     count: cards. memory: of each of them, in ``memory_unit_bytes``. percentage: its memory in
     percent. cores: its compute in percent; in a family without ``count``, 200 are two whole cards.
     anchor: the word of these by which the kubelet knows its containers.
+    together: amounts are those of all its cards together, which divide them evenly.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Family(NamedTuple):
     percentage: str | None = None
     cores: str | None = None
     anchor: str = "count"
+    together: bool = False
 
     @property
     def anchor_name(self) -> str:
@@ -93,6 +95,22 @@ FAMILIES = {
             cores="tke.cloud.tencent.com/qgpu-core",
             anchor="cores",
         ),
+        Family(
+            "volcano",
+            count="volcano.sh/vgpu-number",
+            memory="volcano.sh/vgpu-memory",
+            percentage="volcano.sh/vgpu-memory-percentage",
+            cores="volcano.sh/vgpu-cores",
+        ),
+        Family(
+            "koordinator",
+            count="koordinator.sh/gpu.shared",
+            memory="koordinator.sh/gpu-memory",
+            memory_unit_bytes=1,
+            percentage="koordinator.sh/gpu-memory-ratio",
+            cores="koordinator.sh/gpu-core",
+            together=True,
+        ),
     )
 }
 
@@ -108,13 +126,14 @@ class Amounts(NamedTuple):
     """
     What a container asks of each of so many cards.
 
-    memory_bytes, memory_percent: one of them; the first goes before the second.
+    memory_bytes, memory_percent: one of them; the first goes before the second. Percent have two
+        places at most.
     quota: percent of the compute, or None.
     """
 
     cards: int = 1
     memory_bytes: int | None = None
-    memory_percent: int | None = None
+    memory_percent: float | None = None
     quota: int | None = None
 
     def memory_mib(self, card_mib: int) -> int:
@@ -125,7 +144,7 @@ class Amounts(NamedTuple):
         """
         if self.memory_bytes is not None:
             return self.memory_bytes >> 20
-        return card_mib * (self.memory_percent or 100) // 100
+        return card_mib * round(100 * (self.memory_percent or 100)) // 10000
 
     def settings(self, cards_mib: Sequence[int]) -> dict[str, str]:
         """Return the same as the container's settings for cards that can give so much."""
@@ -148,6 +167,8 @@ def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
         for word in ("count", "memory", "percentage", "cores")
         if (name := getattr(family, word)) is not None and name in resources
     }
+    if family.together:
+        found = _each(family, found)
     if not found.get(family.anchor):
         return None
     cards = found.get("count", 1)
@@ -171,22 +192,37 @@ def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
     )
 
 
-_QUANTITY = re.compile(r"(\d{1,18})(?:([kMGTP]i?|Ki)|e(\d{1,2}))?")
-_POWERS = "kMGTP"
+def _each(family: Family, found: dict[str, int]) -> dict[str, int]:
+    """
+    Return what each card has of amounts that are given for all of them together.
+
+    The rules are those of Koordinator's webhook, which adds the count where it runs.
+    """
+    if not found:
+        return found
+    names = {word: str(getattr(family, word)) for word in found}
+    memory = [names[word] for word in ("memory", "percentage") if word in found]
+    count = found.get("count")
+    if not count:
+        name = next(iter(names.values()))
+        raise RequestError(f"{name} without {family.count}, the number of cards: give both", name)
+    if len(memory) != 1:
+        name = memory[0] if memory else next(iter(names.values()))
+        one_of = f"one of {family.memory} and {family.percentage}"
+        raise RequestError(f"{name}: give {one_of} beside {family.count}", name)
+    for word in ("percentage", "cores"):
+        if found.get(word, 0) % count:
+            name = names[word]
+            raise RequestError(f"{name}: {found[word]} cannot be split over {count} cards", name)
+    return {word: n if word == "count" else n // count for word, n in found.items()}
 
 
 def quantity(name: str, value: object) -> int:
     """Return a resource's whole number: ``3000``, which the API writes back as ``3k``."""
-    match = _QUANTITY.fullmatch(str(value))
-    if not match:
-        raise RequestError(f"{name}: {value!r} is no whole number", name, str(value))
-    digits, unit, exponent = match.groups()
-    if exponent:
-        return int(f"{digits}{int(exponent) * '0'}")
-    if not unit:
-        return int(digits)
-    base = 1024 if unit.endswith("i") else 1000
-    return int(digits) * int(base ** (_POWERS.index(unit[0].replace("K", "k")) + 1))
+    try:
+        return parse_quantity(str(value))
+    except ValueError as error:
+        raise RequestError(f"{name}: {error}", name, str(value)) from None
 
 
 def capacity(family: Family, memory_bytes: Sequence[int], containers: int) -> dict[str, int]:

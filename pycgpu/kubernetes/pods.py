@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import CgpuError
+from . import annotated
 from .families import Amounts, Family, amounts, quantity
 
 
@@ -39,8 +40,8 @@ class Part(NamedTuple):
     The phases are the starts of its init containers, by their order, and then the time in which its
     containers run.
 
-    resource, ids: what the kubelet counts of it. An init container that does not restart passes its
-    ids on, *passes_on*.
+    resource, ids: what the kubelet counts of it, of what annotations ask nothing. An init container
+    that does not restart passes its ids on, *passes_on*.
     """
 
     amounts: Amounts
@@ -69,25 +70,25 @@ def parts(pod: Any, families: Iterable[Family]) -> dict[str, Part]:
     """
     spec = pod["spec"]
     inits = spec.get("initContainers") or ()
+    by_annotations = annotated.amounts(pod)
     found: dict[str, Part] = {}
     for position, part in enumerate((*inits, *spec["containers"])):
         limits = (part.get("resources") or {}).get("limits") or {}
         wanted = [
             (family, one) for family in families if (one := amounts(family, limits)) is not None
         ]
-        if len(wanted) > 1:
+        told = by_annotations.get(part["name"])
+        if len(wanted) + (told is not None) > 1:
             raise CgpuError(f"container {part['name']} asks for cards under two vendors' names")
+        is_init = position < len(inits)
+        ends = is_init and part.get("restartPolicy") != "Always"
+        since, until = position if is_init else len(inits), position if ends else len(inits)
+        if told is not None:
+            found[part["name"]] = Part(told, since, until)
         for family, one in wanted:
-            is_init = position < len(inits)
-            ends = is_init and part.get("restartPolicy") != "Always"
-            found[part["name"]] = Part(
-                one,
-                position if is_init else len(inits),
-                position if ends else len(inits),
-                family.anchor_name,
-                quantity(family.anchor_name, limits[family.anchor_name]),
-                ends,
-            )
+            annotated.check(pod, family)
+            count = quantity(family.anchor_name, limits[family.anchor_name])
+            found[part["name"]] = Part(one, since, until, family.anchor_name, count, ends)
     listed: set[str] = set()
     for name, part_of in reversed(found.items()):
         if part_of.passes_on and part_of.resource not in listed:

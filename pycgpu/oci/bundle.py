@@ -119,7 +119,15 @@ def request_of(
     cards, privileged = given_cards(config)
     if cards:
         env = [entry for entry in env or [] if entry != VOID]
-    request = dialects.request_from(dialects.settings(env or [], annotations, allowed))
+    settings = dialects.settings(env or [], annotations, allowed)
+    settings.pop(dialects.CONTAINER, None)
+    named = _said(config, CONTAINER_NAMES)
+    if named:
+        settings[dialects.CONTAINER] = ",".join(sorted(named))
+    request = dialects.request_from(settings)
+    told = cards or privileged
+    if request is not None and request.only_given and not (request.selectors or told):
+        return None
     if request is None and given:
         raise RequestError(
             f"{dialects.DISABLE} would take off the limits of the device that the container was"

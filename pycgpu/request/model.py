@@ -138,6 +138,7 @@ class Request(NamedTuple):
     nodes: cards whose nodes its engine gives it, where that leaves a choice or the selectors say
         otherwise: it gets no others. None: whichever.
     oom_script: path inside the container, run when an allocation is refused, or None.
+    only_given: it is the pod's, and this container's only if somebody gives it a card.
     """
 
     dialect: str
@@ -149,6 +150,7 @@ class Request(NamedTuple):
     count: int | None = None  # type: ignore[assignment]  # hides tuple.count
     nodes: tuple[int, ...] | None = None
     oom_script: str | None = None
+    only_given: bool = False
 
 
 class Tenant(NamedTuple):

@@ -6,6 +6,7 @@ from __future__ import annotations
 #: The door's least limit. Less is a forgotten unit: 4096 meant MiB.
 LEAST_BYTES = 1 << 20
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_KUBERNETES = "kMGTP"
 
 
 def is_number(text: str) -> bool:
@@ -38,3 +39,25 @@ def parse_bytes(text: str) -> int:
         remedy = "the least is 1 MiB" if unit or not value_bytes else f"write {digits}MiB or GiB"
         raise ValueError(f"{text!r} is {value_bytes} bytes, less than 1 MiB: {remedy}")
     return value_bytes
+
+
+def parse_quantity(text: str) -> int:
+    """
+    Return a Kubernetes quantity that is a whole number: ``3000``, ``3k``, ``3e3``, ``4Gi``.
+
+    Raises:
+        ValueError: *text* is none.
+    """
+    digits, exponent, power = text.partition("e")
+    if exponent and is_number(digits) and is_number(power) and len(power) <= 2:
+        return int(digits) * int(10 ** int(power))
+    digits = text.rstrip(f"K{_KUBERNETES}i")
+    unit = text[len(digits) :]
+    letter, binary = unit.removesuffix("i"), unit.endswith("i")
+    if letter == "K" and binary:
+        letter = "k"
+    if not is_number(digits) or (unit and (len(letter) != 1 or letter not in _KUBERNETES)):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(digits) * int(
+        (1024 if binary else 1000) ** (_KUBERNETES.find(letter) + 1 if unit else 0)
+    )

@@ -25,7 +25,10 @@ with atheris.instrument_imports():
         cgpu,
         ctyun_egpu,
         huawei_xgpu,
+        kai,
+        koordinator,
         kubernetes,
+        volcano,
         volcengine_mgpu,
     )
     from pycgpu.errors import CgpuError

@@ -38,6 +38,8 @@ MGPU = {"vke.volcengine.com/mgpu-core": "30", "vke.volcengine.com/mgpu-memory": 
 POLICY = "vke.volcengine.com/mgpu-compute-policy"
 XGPU = {"GPU_IDX": "0", "GPU_CONTAINER_MEM": MEMORY_MIB}
 HAMI = {"nvidia.com/gpumem": MEMORY_MIB}
+VOLCANO = {"volcano.sh/vgpu-memory": MEMORY_MIB}
+KOORDINATOR = {"koordinator.sh/gpu-memory": f"{MEMORY_MIB}Mi"}
 CGPU = {"CGPU_MEM": f"{MEMORY_MIB}MiB"}
 #: What a vendor's words mean, as docs/requests.md calls it: settings that mean it.
 MEANINGS: dict[str, dict[str, dict[str, str]]] = {
@@ -46,6 +48,9 @@ MEANINGS: dict[str, dict[str, dict[str, str]]] = {
         "alibaba_egpu": EGPU,
         "huawei_xgpu": XGPU,
         "kubernetes": HAMI,
+        "kai": {"gpu-memory": MEMORY_MIB},
+        "volcano": VOLCANO,
+        "koordinator": KOORDINATOR,
         "cgpu": CGPU,
     },
     "a weight of 4": {
@@ -59,6 +64,8 @@ MEANINGS: dict[str, dict[str, dict[str, str]]] = {
         "volcengine_mgpu": MGPU,
         "huawei_xgpu": XGPU | {"GPU_CONTAINER_QUOTA_PERCENT": "30"},
         "kubernetes": HAMI | {"nvidia.com/gpucores": "30"},
+        "volcano": VOLCANO | {"volcano.sh/vgpu-cores": "30"},
+        "koordinator": KOORDINATOR | {"koordinator.sh/gpu-core": "30"},
         "cgpu": CGPU | {"CGPU_QUOTA": "30"},
     },
     "30 % guaranteed": {

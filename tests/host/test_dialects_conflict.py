@@ -22,6 +22,9 @@ ASKING = {
     "Volcengine mGPU": {"emr.serverless.mgpu.core": "30", "emr.serverless.mgpu.memory": "4096"},
     "Huawei xGPU": {"GPU_CONTAINER_MEM": "1024"},
     "Kubernetes (HAMi)": {"CUDA_DEVICE_MEMORY_LIMIT": "1g"},
+    "KAI": {"gpu-fraction": "0.5"},
+    "Volcano": {"volcano.sh/vgpu-memory": "3000"},
+    "Koordinator": {"koordinator.sh/gpu": "50"},
     "cGPU": {"CGPU_MEM": "1g"},
 }
 
@@ -45,7 +48,7 @@ def test_two_dialects_at_once_are_refused_and_both_named(pair: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["CTyun eGPU", "Volcengine mGPU", "Huawei xGPU", "Kubernetes (HAMi)"]
+    "name", [name for name in ASKING if name not in ("Alibaba cGPU", "Alibaba eGPU", "cGPU")]
 )
 def test_cgpu_disable_does_not_switch_off_what_another_vendor_asks(name: Any) -> None:
     with pytest.raises(ConflictError, match="CGPU_DISABLE='1'"):
