@@ -32,6 +32,7 @@ setup(
     package_data={
         "pycgpu": ["py.typed", "**/*.pyi"],
         "pycgpu.batch": ["*.c"],
+        "pycgpu.web": ["index.html", "uPlot.*"],
         "pycgpu.kmod": [
             "Kbuild",
             "Makefile",

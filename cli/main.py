@@ -33,6 +33,7 @@ PANELS = {
         "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
         "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
         "top": ("pycgpu.cli.top", "Show who uses the cards of several nodes."),
+        "web": ("pycgpu.cli.web", "Serve a page of cards and containers over the last hour."),
         "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
         "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
         "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),

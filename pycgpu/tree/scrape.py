@@ -18,6 +18,8 @@ from ..request.size import is_number
 PORT = 9836
 _TIMEOUT_S = 10
 _AT_ONCE = 32
+#: A hundred cards of a hundred containers tell half as much.
+_BYTES_MAX = 32 << 20
 _USED = "cgpu_container_used_seconds_total"
 _MEMORY = "cgpu_container_memory_used_bytes"
 _LIMIT = "cgpu_container_memory_limit_bytes"
@@ -53,10 +55,12 @@ def fetch(node: str) -> str:
         raise CgpuError(f"{node}: write a host, host:port or a URL of http")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-            text: bytes = answer.read()
+            text: bytes = answer.read(_BYTES_MAX + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise CgpuError(f"{node}: {reason}") from None
+    if len(text) > _BYTES_MAX:
+        raise CgpuError(f"{node}: tells more than {_BYTES_MAX >> 20} MiB")
     return text.decode(errors="replace")
 
 

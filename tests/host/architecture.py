@@ -24,7 +24,7 @@ PYTHON_ORDER = (
     ("__init__", "errors", "core", "json_text", "signals"),
     ("request",),
     ("dialects", "tree", "simulate"),
-    ("agent", "oci", "api"),
+    ("agent", "oci", "api", "web"),
     ("install", "kubernetes", "batch"),
     ("install.doctor",),
     # What cffi builds is made from outside, and programs of 0.1.0 import these names.

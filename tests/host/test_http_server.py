@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What exporter and extender listen at, before clients that mean them ill."""
+"""What exporter, extender and page listen at, before clients that mean them ill."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from pycgpu.kubernetes import extender
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.families import FAMILIES
 from pycgpu.tree import http_server, metrics_server
+from pycgpu.web import page, watch
 
 
 def _connected(server: http_server.Server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.server_address[1]), 5)
 
 
-@pytest.fixture(params=["exporter", "extender"])
+@pytest.fixture(params=["exporter", "extender", "web"])
 def server(request: pytest.FixtureRequest) -> Iterator[http_server.Server]:
-    """One of the two, which answers."""
+    """One of the three, which answers."""
     if request.param == "exporter":
         registry = CollectorRegistry()
         Gauge("cards", "How many.", registry=registry).set(1)
         made = metrics_server.serving(registry, "127.0.0.1", 0)
+    elif request.param == "web":
+        made = page.serving(watch.Watch(("n1",), 5), "127.0.0.1", 0)
     else:
         cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
         made = extender.server(cluster, Access("http://x", "/x", "/x"), "127.0.0.1", 0)
@@ -50,7 +53,8 @@ def _asked(server: http_server.Server) -> int:
         if status != 501:
             return status
         connection.close()
-        connection.request("GET", "/metrics")
+        # each has this one, or answers whatever is asked
+        connection.request("GET", "/hosts.json")
         return connection.getresponse().status
     finally:
         connection.close()

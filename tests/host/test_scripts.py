@@ -106,7 +106,7 @@ def test_a_wrong_number_of_runs_is_named(words: tuple[str, ...]) -> None:
     [
         (("test-fresh", "xenial"), 1, "xenial: no release that is tried; there are bookworm"),
         (("test-fresh", "--quik"), 1, "--quik: no such option"),
-        (("setup-venv", "all"), 2, "scripts/setup-venv [check]"),
+        (("setup-venv", "all"), 2, "scripts/setup-venv [check|browser]"),
         (("setup-packages", "all"), 2, "scripts/setup-packages [--list]"),
         (("make-docs", "--nope"), 1, "--nope: no such option"),
         (("demo", "--kernal", "6.1"), 2, "unrecognized arguments: --kernal 6.1"),

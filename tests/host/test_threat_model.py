@@ -59,5 +59,5 @@ def test_what_is_open_says_for_which_door_and_why_in_forty_words(row: list[str])
 @pytest.mark.parametrize("name", NAMED)
 def test_what_the_threat_model_names_is_a_test(name: str) -> None:
     files = [*REPOSITORY.glob("tests/vm/*.py"), *REPOSITORY.glob("tests/core/*.py")]
-    files += REPOSITORY.glob("tests/host/*.py")
+    files += [*REPOSITORY.glob("tests/host/*.py"), *REPOSITORY.glob("tests/web/*.py")]
     assert any(f"def {name}(" in file.read_text() for file in files)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu web``: a page of this host's cards and containers, or of several hosts'."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from pycgpu.errors import CgpuError
+
+from . import _number
+
+PORT = 9837
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def web(
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Nodes whose exporter answers: host, host:port or a URL. Default: this host."
+        ),
+    ] = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="[ADDRESS]:PORT",
+            help="Where to serve, without authentication; without ADDRESS: everywhere.",
+        ),
+    ] = f"127.0.0.1:{PORT}",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name by which browsers reach the page, besides this host's; may be repeated."
+        ),
+    ] = None,
+    every: Annotated[
+        float,
+        typer.Option(
+            help="Seconds from one reading to the next.",
+            metavar="SECONDS",
+            parser=_number.seconds(1, 600),
+        ),
+    ] = 5.0,
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open, even later.")
+    ] = None,
+) -> None:
+    """
+    Serve a page of cards and containers: shares over the last hour, memory, energy, events.
+
+    The page changes nothing. Of nodes it shows what `cgpu top` asks them for.
+    """
+    if nodes and root is not None:
+        raise CgpuError("--root is this host's tree: name no nodes with it")
+    try:
+        from pycgpu.web.page import serving
+        from pycgpu.web.watch import Watch
+    except ImportError as error:
+        raise CgpuError(f"{error}: pip install 'pycgpu[exporter]'") from None
+    address, port = _number.listening(listen, PORT)
+    address = address or "0.0.0.0"
+    watch = Watch(nodes or (), every, root)
+    try:
+        server = serving(watch, address, port, name or ())
+    except OSError as error:
+        raise CgpuError(
+            f"cannot listen on {address}:{port}: {error.strerror}; choose by --listen"
+        ) from None
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    shown = f"[{address}]" if ":" in address else address
+    print(f"serving http://{shown}:{port}/", flush=True)
+    try:
+        watch.follow(ended)
+    except KeyboardInterrupt:
+        return

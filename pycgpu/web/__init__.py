@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""A page that shows hosts, cards and containers over the last hour: ``cgpu web``."""
