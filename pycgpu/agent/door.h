@@ -84,6 +84,7 @@ struct container {
 
 	uint32_t workers;        /* threads that use it and are not its keeper; under door.lock */
 	uint32_t strangers;      /* see stranger.c */
+	uint32_t unread;         /* see notice.c */
 	bool condemned;          /* who holds its files is looked for and killed; under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
@@ -301,6 +302,13 @@ bool device_shares_table(int agent, int tid);
 
 /* stranger.c: closes a file that is not the driver's. Context: no lock. */
 void stranger_close(struct container *c, int fd);
+
+/*
+ * notice.c: tells whoever reads the standard error of a process that is about to be killed. Waits
+ * a moment for that to be written. Context: no lock.
+ */
+void notice(struct container *c, int pid, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* files.c */
 /* What was asked for may be there: it was we who could not look. */

@@ -231,8 +231,11 @@ void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage)
 			event("oom id=%s gpu=%u pid=%d bytes=%llu", f->c->id, shortage->card,
 			      f->process->pid, bytes);
 	}
-	if (shortage->kill)
-		process_kill(f->c, f->process);
+	if (!shortage->kill)
+		return;
+	notice(f->c, f->tid, "cgpu: killed process %d: out of memory of card %u: %llu bytes asked beyond what its container may have; ask for more memory when the container is created\n",
+	       f->process->pid, shortage->card, bytes);
+	process_kill(f->c, f->process);
 }
 
 static void report(struct flight *f)

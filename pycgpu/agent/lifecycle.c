@@ -360,6 +360,7 @@ static void adopt(struct container *c)
 	c->wanted = c->dirty = true;
 	c->exceeded = false;
 	c->strangers = 0;
+	c->unread = 0;
 	memset(c->slice_us, 0, sizeof(c->slice_us));
 	memset(c->open, 0, sizeof(c->open));
 	memset(c->groups, 0, sizeof(c->groups));

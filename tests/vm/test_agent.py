@@ -94,14 +94,15 @@ def test_managed_memory_is_refused_beyond_the_limit(door: Door) -> None:
     assert "Cannot allocate memory" in err
 
 
-def test_who_maps_too_much_is_killed_where_the_container_wants_it(door: Door) -> None:
+def test_who_maps_too_much_is_killed_and_told_why_where_the_container_wants_it(door: Door) -> None:
     waits = "until [ -e go ]; do sleep 0.1; done"
     tenant = door.start("sh", "-c", f"{waits}; {door.simcuda} managed 2G")
     until((TREE / "0/one/oom_action").exists, "the tenant", START_S)
     (TREE / "0/one/oom_action").write_text("kill\n")
     (door.folder / "go").touch()
-    tenant.communicate(timeout=START_S)
+    _, err = tenant.communicate(timeout=START_S)
     assert tenant.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    assert f"out of memory of card 0: {2048 * MIB} bytes asked" in err
 
 
 @pytest.mark.needs("programs")
