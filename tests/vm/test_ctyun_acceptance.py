@@ -4,7 +4,7 @@ The cases of CTyun eGPU's acceptance report that run its training, on four Tesla
 
 The environment of each container is the report's own. Its ResNet-50, which took 7.6 GB, is a
 program here that allocates 7.6 GiB or keeps the card busy; examples per second become the part of
-the card that it got. The other cases, typed to Docker: test_seed_001.py.
+the card that it got. The other cases, typed to Docker: test_ctyun_egpu_typed.py.
 """
 
 from __future__ import annotations
