@@ -192,7 +192,7 @@ static u64 follow_log(struct cgpu_governor *governor)
 	asked_ns = flush_log(governor);
 	/* whoever creates a container must not delay the next hand-over */
 	if (!rt_mutex_trylock(&cgpu_registry->lock))
-		return ktime_get_ns() + CGPU_SWITCH_LOG_LOOK_NS;
+		return ktime_get_ns() + CGPU_DEMAND_LOOK_NS;
 	read_log(governor, asked_ns, true);
 	rt_mutex_unlock(&cgpu_registry->lock);
 	return 0;

@@ -469,7 +469,7 @@ def test_a_call_that_never_returns_ends_in_open_gates() -> None:
     card.run(100 * MS)
     while not (actions := card.tick()):
         card.now = max(card.now + 1000, card.wake)
-    card.now += lib.CGPU_SCHED_WATCHDOG_NS + 1
+    card.now += lib.CGPU_SCHED_SECOND_NS + 1
     again = card.tick()
     for action in again:
         card.done(action)

@@ -148,7 +148,7 @@ void cgpu_entities_balance(struct cgpu_sched *s)
 
 int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns)
 {
-	int64_t most = CGPU_SCHED_FAIR_SPAN_NS;
+	int64_t most = CGPU_SCHED_SECOND_NS;
 
 	if (ns < -(int64_t)*bin_ns)
 		ns = -(int64_t)*bin_ns;

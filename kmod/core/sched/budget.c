@@ -9,7 +9,7 @@
 #include "core/sched/account.h"
 
 #define NEVER UINT64_MAX
-#define BIN_NS (CGPU_SCHED_FAIR_SPAN_NS / CGPU_SCHED_BUDGET_BINS)
+#define BIN_NS (CGPU_SCHED_SECOND_NS / CGPU_SCHED_BUDGET_BINS)
 
 bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -123,11 +123,11 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 
 	if (!cgpu_budget_is_capped(s, slot))
 		return NEVER;
-	most = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, ppm) + CGPU_SCHED_BUDGET_SLACK_NS;
+	most = cgpu_part(CGPU_SCHED_SECOND_NS, ppm) + CGPU_SCHED_WINDOW_MIN_NS;
 	used = used_ns(s, b, now_ns);
 	/* what it runs in its sleep is told late */
 	if (s->slot[slot].fair.asleep)
-		most -= cgpu_min(most / 2, CGPU_SCHED_BUDGET_LATE_NS);
+		most -= cgpu_min(most / 2, (CGPU_SWITCH_LOG_DEMAND_NS / 2));
 	again = most - cgpu_min(2 * (uint64_t)half, most / 2);
 	was = cgpu_budget_is_spent(s, slot);
 	b->is_spent = b->is_spent ? used > again : used >= most;

@@ -64,7 +64,7 @@ uint64_t cgpu_demand_patience_ns(const struct cgpu_demand *demand, uint32_t slot
 		ns = CGPU_DEMAND_PATIENCE_NS;
 	else if (waits_for_results(d))
 		ns = cgpu_max(cgpu_min(d->gap_ns * 5 / 4, CGPU_DEMAND_PATIENCE_MAX_NS),
-			      CGPU_DEMAND_PATIENCE_MIN_NS);
+			      CGPU_DEMAND_LOOK_NS);
 	else if (d->moves >= CGPU_DEMAND_MOVES)
 		ns = CGPU_DEMAND_PATIENCE_MAX_NS;
 	if (ns)
@@ -221,7 +221,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	}
 	classes = cgpu_has_classes(s);
 	/* there is nobody whom it would matter to that one begins to sleep */
-	quiet_ns = CGPU_DEMAND_QUEUED_NS;
+	quiet_ns = CGPU_DEMAND_GAP_MAX_NS;
 	if (classes)
 		quiet_ns = cgpu_pause_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
 	else if (!(awake & (awake - 1)) && !stirring)
@@ -358,7 +358,7 @@ static void note_nap(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uin
 			.used_ns = s->slot[slot].stat.used_ns,
 			.loads = s->slot[slot].fair.loads_ever,
 		};
-	} else if (now_ns - d->nap.from_ns < CGPU_SCHED_FAIR_SPAN_NS && !is_silent(d) &&
+	} else if (now_ns - d->nap.from_ns < CGPU_SCHED_SECOND_NS && !is_silent(d) &&
 		   !cgpu_fair_carries(s)) {
 		d->nap.to_ns = now_ns;
 	}

@@ -49,13 +49,13 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 	if (s->fair.settled_ns < at_ns)
 		return at_ns;
 	if (s->slot[s->fair.curr].fair.is_doubted)
-		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
+		return s->fair.settled_ns + CGPU_DEMAND_LOOK_NS;
 	/* one that sleeps by its channels has the card, and may be at work */
 	if (went_on(s) ||
 	    (s->fair.loaded < CGPU_SCHED_SLOTS && s->fair.loaded != s->fair.curr &&
 	     s->slot[s->fair.loaded].fair.asleep &&
 	     !(s->gates.shut_mask & SLOT_BIT(s->fair.loaded))))
-		return s->fair.settled_ns + CGPU_SCHED_FAIR_AGAIN_NS;
+		return s->fair.settled_ns + CGPU_DEMAND_LOOK_NS;
 	return 0;
 }
 
@@ -95,7 +95,7 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 /* Of what the bins reach back for: up to one of them more than a second. */
 static uint64_t part_of_bins(uint64_t ppm)
 {
-	return cgpu_part(CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1) *
+	return cgpu_part(CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1) *
 				 CGPU_SCHED_FAIR_BINS, ppm);
 }
 
@@ -166,8 +166,8 @@ static int64_t granularity(const struct cgpu_sched *s)
 /* What it has not held of its share of the last second, less a window of @window_ns. */
 static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
 {
-	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_FAIR_SPAN_NS);
-	uint64_t part = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS - room_ns, share(s, slot));
+	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_SECOND_NS);
+	uint64_t part = cgpu_part(CGPU_SCHED_SECOND_NS - room_ns, share(s, slot));
 
 	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
 }
@@ -178,7 +178,7 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
  */
 static uint64_t beside_ns(const struct cgpu_sched *s, uint32_t slot)
 {
-	uint64_t share_ns = cgpu_part(CGPU_SCHED_FAIR_SPAN_NS, share(s, slot));
+	uint64_t share_ns = cgpu_part(CGPU_SCHED_SECOND_NS, share(s, slot));
 
 	return cgpu_is_kept(s, slot) ? cgpu_part(share_ns, CGPU_SCHED_FAIR_BESIDE_PPM) : 0;
 }
@@ -231,7 +231,7 @@ static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 /* What was held more than a second ago no longer counts. */
 static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t bin = now_ns / (CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1));
+	uint64_t bin = now_ns / (CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1));
 	uint64_t passed = cgpu_min(bin - cgpu_min(bin, s->fair.bin), CGPU_SCHED_FAIR_BINS);
 	uint32_t i;
 
@@ -337,7 +337,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 		s->fair.charged_to_ns = now_ns;
 	expire_bins(s, now_ns);
 	/* hours of it say no more than a second does */
-	passed = cgpu_min(passed, CGPU_SCHED_FAIR_SPAN_NS);
+	passed = cgpu_min(passed, CGPU_SCHED_SECOND_NS);
 	cgpu_budgets_fill(s, passed, now_ns);
 	/* what slices gave is not to be had at once afterwards */
 	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < s->slot_end; i++)
@@ -359,7 +359,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	cgpu_budget_use(s, curr, (int64_t)passed);
 	/* what rounding lost */
 	s->slot[curr].fair.lag_ns += (int64_t)passed - (int64_t)given;
-	if (now_ns - s->fair.settled_ns > CGPU_SCHED_FAIR_SETTLED_NS)
+	if (now_ns - s->fair.settled_ns > CGPU_SWITCH_LOG_STILL_NS)
 		pass_on(s, now_ns);
 }
 
@@ -374,7 +374,7 @@ static bool had_claim(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns
 {
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 
-	return f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_FAIR_SPAN_NS;
+	return f->slept_ns && now_ns - f->slept_ns < CGPU_SCHED_SECOND_NS;
 }
 
 /*
@@ -403,8 +403,8 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 static void settle_budget(struct cgpu_sched *s, uint32_t slot)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-	int64_t more = (int64_t)cgpu_min(f->ran_ns, CGPU_SCHED_FAIR_SPAN_NS) -
-		       (int64_t)cgpu_min(f->held_ns, CGPU_SCHED_FAIR_SPAN_NS);
+	int64_t more = (int64_t)cgpu_min(f->ran_ns, CGPU_SCHED_SECOND_NS) -
+		       (int64_t)cgpu_min(f->held_ns, CGPU_SCHED_SECOND_NS);
 
 	cgpu_budget_use(s, slot, more);
 	/* its gate shut for a moment when it fell asleep: an idle context would be unloaded */
@@ -671,7 +671,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 		return now_ns;
 	/* a floor falls due as what was held expires */
 	if (is_outranked(s, second))
-		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
+		return now_ns + CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1);
 	if (left >= CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < s->slot_end; i++)
@@ -720,7 +720,7 @@ static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now
 	if (!runnable(s, slot))
 		return NEVER;
 	if (f->pauses)
-		return now_ns + CGPU_SCHED_FAIR_SPAN_NS / (CGPU_SCHED_FAIR_BINS - 1);
+		return now_ns + CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1);
 	return now_ns + (uint64_t)(CGPU_SCHED_BUDGET_BEHIND_NS + 1 - behind_ns);
 }
 

@@ -57,7 +57,7 @@ bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t 
 	const struct cgpu_sched_slot *p = &s->slot[slot];
 
 	return s->plan.mode == CGPU_SCHED_WINDOWS && cgpu_pause_is_logged(s, now_ns) &&
-	       (!p->idle_windows || now_ns - p->idle_ns >= CGPU_SCHED_PROOF_NS);
+	       (!p->idle_windows || now_ns - p->idle_ns >= CGPU_SCHED_FAIR_FULL_NS);
 }
 
 /* It has slept for long, or ever since it opened the card. */
@@ -112,7 +112,7 @@ bool cgpu_pause_was_alone(const struct cgpu_sched *s, uint64_t since_ns)
 
 bool cgpu_pause_is_logged(const struct cgpu_sched *s, uint64_t now_ns)
 {
-	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_FAIR_SPAN_NS;
+	return s->fair.settled_ns && now_ns - s->fair.settled_ns < CGPU_SCHED_SECOND_NS;
 }
 
 bool cgpu_is_awake(const struct cgpu_sched *s, uint32_t slot)
@@ -122,7 +122,7 @@ bool cgpu_is_awake(const struct cgpu_sched *s, uint32_t slot)
 
 static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 {
-	return f->asleep && now_ns - f->since_ns >= CGPU_SCHED_FAIR_SLEPT_NS;
+	return f->asleep && now_ns - f->since_ns >= CGPU_DEMAND_PATIENCE_MAX_NS;
 }
 
 /* By the log it ran little meanwhile, but for what it did until a look saw it wake. */
@@ -144,7 +144,7 @@ bool cgpu_pause_slept(const struct cgpu_sched *s, uint32_t slot)
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 
 	/* while nobody has the card, one that is loaded may be at work */
-	return s->fair.settled_ns >= f->since_ns + CGPU_SCHED_FAIR_SLEPT_NS &&
+	return s->fair.settled_ns >= f->since_ns + CGPU_DEMAND_PATIENCE_MAX_NS &&
 	       (s->fair.curr < CGPU_SCHED_SLOTS || s->fair.loaded != slot) &&
 	       really_slept(f, s->fair.settled_ns);
 }
@@ -169,7 +169,7 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 		return false;
 	/* what each ran is charged by the log; nor one that took more than its share so */
 	return cgpu_pause_is_logged(s, now_ns) && !f->is_overdrawn &&
-	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_FAIR_SPAN_NS);
+	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_SECOND_NS);
 }
 
 bool cgpu_pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -255,10 +255,10 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 	uint64_t slice_ns = 1000ULL * s->slot[slot].slice_us * s->slot[slot].groups;
 	bool was = f->is_short, over, misses;
 
-	if (passed > CGPU_SCHED_FAIR_SPAN_NS)
+	if (passed > CGPU_SCHED_SECOND_NS)
 		f->use_from_ns = 0;
 	/* the first slices after windows are as long as two periods of those */
-	if (passed > CGPU_SCHED_FAIR_SPAN_NS ||
+	if (passed > CGPU_SCHED_SECOND_NS ||
 	    now_ns - s->fair.planned_ns < CGPU_SCHED_FAIR_USE_FIRST_ROUNDS * s->plan.period_ns)
 		f->use_missed_ns = missed_ns = 0;
 	misses = misses_share(f, missed_ns, passed, slice_ns);
@@ -343,7 +343,7 @@ void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
 		s->fair.keep_ns *= 2;
 		if (!s->fair.given_up_ns ||
-		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_FAIR_SPAN_NS)
+		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_SECOND_NS)
 			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_MS * 1000000ULL;
 		s->fair.keep_ns = cgpu_min(s->fair.keep_ns,
 					   CGPU_SCHED_FAIR_KEEP_MAX_MS * 1000000ULL);

@@ -38,7 +38,7 @@ static uint64_t longest_round(const struct cgpu_sched *s, uint32_t open)
 /* The next period of the grid: a second holds a whole number of them. */
 static uint64_t on_grid(uint64_t ns)
 {
-	return CGPU_SCHED_PERIOD_MAX_NS / cgpu_max(1, CGPU_SCHED_PERIOD_MAX_NS / ns);
+	return CGPU_SCHED_SECOND_NS / cgpu_max(1, CGPU_SCHED_SECOND_NS / ns);
 }
 
 void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns)
@@ -55,7 +55,7 @@ void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns)
 	s->plan.period_ns = on_grid(ns);
 	if ((open > CGPU_SCHED_UNITS && s->plan.period_ns > ns) ||
 	    s->plan.period_ns > most_ns + lost)
-		s->plan.period_ns = CGPU_SCHED_PERIOD_MAX_NS / (CGPU_SCHED_PERIOD_MAX_NS / ns + 1);
+		s->plan.period_ns = CGPU_SCHED_SECOND_NS / (CGPU_SCHED_SECOND_NS / ns + 1);
 	s->plan.spread_ns =
 		s->plan.period_ns - cgpu_min(s->plan.period_ns / 2, open * s->after_used_ns);
 }
@@ -65,7 +65,7 @@ void cgpu_period_set_demand(struct cgpu_sched *s)
 	uint64_t deviation = greatest_deviation(s);
 	uint64_t longest_ns = CGPU_SCHED_DEVIATION_NS * (uint64_t)CGPU_PPM / deviation;
 
-	cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	cgpu_period_set_round(s, CGPU_SCHED_SECOND_NS);
 	s->plan.period_ns = cgpu_min(s->plan.period_ns, longest_ns);
 }
 
@@ -85,7 +85,7 @@ uint64_t cgpu_period_lost_ns(const struct cgpu_sched *s)
  */
 static uint64_t room_ns(uint64_t share_ppm, uint64_t period_ns)
 {
-	uint64_t rest = CGPU_SCHED_SHORT_NS % period_ns, others = CGPU_PPM - share_ppm;
+	uint64_t rest = (CGPU_SCHED_SECOND_NS / 10) % period_ns, others = CGPU_PPM - share_ppm;
 	uint64_t more = cgpu_min(cgpu_part(rest, others), cgpu_part(period_ns - rest, share_ppm));
 	uint64_t less = cgpu_min(cgpu_part(rest, share_ppm), cgpu_part(period_ns - rest, others));
 
@@ -112,11 +112,11 @@ static bool roomy(const struct cgpu_sched *s, uint64_t period_ns)
  */
 static uint64_t with_room(const struct cgpu_sched *s, uint64_t ns, uint64_t floor_ns)
 {
-	uint64_t count = CGPU_SCHED_PERIOD_MAX_NS / on_grid(ns), k, shorter, longer;
+	uint64_t count = CGPU_SCHED_SECOND_NS / on_grid(ns), k, shorter, longer;
 
 	for (k = 0; k <= CGPU_SCHED_ROOM_STEPS && k < count; k++) {
-		shorter = CGPU_SCHED_PERIOD_MAX_NS / (count + k);
-		longer = CGPU_SCHED_PERIOD_MAX_NS / (count - k);
+		shorter = CGPU_SCHED_SECOND_NS / (count + k);
+		longer = CGPU_SCHED_SECOND_NS / (count - k);
 		if ((!k || shorter >= floor_ns) && roomy(s, shorter))
 			return shorter;
 		if (roomy(s, longer))

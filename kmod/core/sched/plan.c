@@ -73,7 +73,7 @@ static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 			s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
 	}
 	shares(s, deep);
-	cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+	cgpu_period_set_round(s, CGPU_SCHED_SECOND_NS);
 	if (rest == deep)
 		return;
 	shares(s, rest);
@@ -92,7 +92,7 @@ static void review_proofs(struct cgpu_sched *s, uint64_t now_ns)
 	for (i = 0; i < s->slot_end; i++) {
 		if (!(s->fair.resting_mask >> i & 1))
 			continue;
-		at_ns = cgpu_max(s->slot[i].idle_ns + CGPU_SCHED_PROOF_NS, now_ns);
+		at_ns = cgpu_max(s->slot[i].idle_ns + CGPU_SCHED_FAIR_FULL_NS, now_ns);
 		s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
 	}
 }
@@ -262,7 +262,7 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 		set_windows(s);
 		review_proofs(s, now_ns);
 	} else if (s->plan.mode == CGPU_SCHED_FREE) {
-		cgpu_period_set_round(s, CGPU_SCHED_PERIOD_MAX_NS);
+		cgpu_period_set_round(s, CGPU_SCHED_SECOND_NS);
 	}
 	in_place = s->plan.period_ns == was && s->entity[s->cur.owner].offset_ns == offset_ns;
 	s->plan.moved |= !in_place;

@@ -86,7 +86,7 @@ static uint32_t slices(struct cgpu_sched *s, struct cgpu_sched_action *out)
 /* The window of `next` begins. */
 static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
-	bool late = s->cur.begun && now_ns > s->cur.end_ns + CGPU_SCHED_LATE_NS;
+	bool late = s->cur.begun && now_ns > s->cur.end_ns + CGPU_SCHED_WINDOW_MIN_NS;
 
 	s->windows++;
 	s->last = s->cur;
@@ -145,7 +145,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 	uint32_t n;
 
 	if (s->calls.pending) {
-		*wake_ns = s->calls.issued_ns + CGPU_SCHED_WATCHDOG_NS;
+		*wake_ns = s->calls.issued_ns + CGPU_SCHED_SECOND_NS;
 		if (now_ns < *wake_ns)
 			return 0;
 		s->calls.pending = 0;
@@ -153,7 +153,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 		s->moving = false;
 		s->cur.begun = false;
 		s->calls.failures++;
-		s->calls.retry_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
+		s->calls.retry_ns = now_ns + CGPU_SCHED_SECOND_NS;
 		s->plan.dirty = true;
 	}
 	if (now_ns < s->calls.hold_ns && !s->suspended) {
@@ -198,7 +198,7 @@ uint32_t cgpu_sched_tick(struct cgpu_sched *s, uint64_t now_ns, struct cgpu_sche
 	if (n) {
 		s->calls.pending = n;
 		s->calls.issued_ns = now_ns;
-		*wake_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
+		*wake_ns = now_ns + CGPU_SCHED_SECOND_NS;
 	}
 	return n;
 }
@@ -248,7 +248,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 		if (action->kind == CGPU_SCHED_OPEN)
 			s->calls.hold_ns = end_ns + CGPU_SCHED_HOLD_NS;
 		s->calls.failures++;
-		s->calls.retry_ns = end_ns + CGPU_SCHED_WATCHDOG_NS;
+		s->calls.retry_ns = end_ns + CGPU_SCHED_SECOND_NS;
 		s->plan.dirty = true;
 		s->moving = false;
 	}

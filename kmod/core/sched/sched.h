@@ -13,6 +13,7 @@
 
 #include "core/types.h"
 #include "core/sched/policy.h"
+#include "core/sched/tuning.h"
 
 enum cgpu_sched_limit {
 	CGPU_SCHED_SLOTS = 64,
@@ -21,133 +22,10 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_ENTITIES = 65,
 	CGPU_SCHED_NONE = 255,   /* no slot, no entity */
 	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
-
-	CGPU_SCHED_SLICE_US_MIN = 50,
-	CGPU_SCHED_SLICE_US_CUDA = 2048, /* what CUDA sets by itself */
-	CGPU_SCHED_UNITS = 8,            /* unit windows in a period, at least */
-	/*
-	 * Beside nobody, with the usual unit: 50 ms, of which a tenth of a second holds
-	 * two, for a fifth fewer calls.
-	 */
-	CGPU_SCHED_UNITS_LONE = 10,
-	CGPU_SCHED_WINDOW_MIN_NS = 1000000,
-	CGPU_SCHED_PERIOD_MAX_NS = 1000000000,
-	/*
-	 * Work that the card loses when the gates hand it on, measured on an
-	 * H200: 0.19 to 0.23 ms from one container to the next. From nobody to a
-	 * container and back to nobody it is 0.29 ms; that two containers in a row
-	 * miss 0.09 and 0.06 ms more than a hand-over explains tells where.
-	 */
-	CGPU_SCHED_HANDOVER_NS = 220000,
-	CGPU_SCHED_ENTRY_NS = 230000,
-	CGPU_SCHED_EXIT_NS = 60000,
-	/* from when the next gate is open to the end of the call that shuts this one */
-	CGPU_SCHED_OVERLAP_NS = 600000,
-	/* a switch between groups by the runlist itself: 0.14 to 0.21 ms are lost */
-	CGPU_SCHED_SWITCH_NS = 200000,
-	/*
-	 * From a slice's end to the next group's beginning 0.36 ms passed on an H200, 0.39
-	 * to 0.47 on an H100 (kernels of 1 ms, a third of which the old group still worked):
-	 * told by the log of context switches, averaged, and taken over when it has changed
-	 * so much.
-	 */
-	CGPU_SCHED_AFTER_MAX_NS = 600000,
-	CGPU_SCHED_AFTER_STEP_NS = 50000,
-	CGPU_SCHED_AFTER_SHARE = 16,
-	CGPU_SCHED_AFTER_PACE_NS = 8000,    /* one slice moves the average by no more */
-	/*
-	 * A share a deviates by up to a(1 − a) × round while somebody comes or goes, and
-	 * rounds of the runlist keep to a grid that divides the second only as well as
-	 * the cost of a switch is known. So rounds are no longer than this divided by
-	 * a(1 − a); unless a few containers lost more than 1.7 to 2 percent then, for
-	 * whom 12 ms each will do, and 40 ms at most.
-	 */
-	CGPU_SCHED_DEVIATION_NS = 6000000,
-	CGPU_SCHED_DEVIATION_MANY_NS = 4800000,
-	CGPU_SCHED_ROUND_EACH_NS = 12000000,
-	CGPU_SCHED_ROUND_NS = 40000000,
-	/* of the card, that hand-overs may cost before the period is lengthened */
-	CGPU_SCHED_LOSS_PPM = 29000,
-	CGPU_SCHED_SOON_NS = 20000,         /* no caller is woken sooner than that */
-	CGPU_SCHED_LATE_NS = 1000000,       /* beyond it a window counts as overrun */
-	CGPU_SCHED_HOLD_NS = 10000000,
-	CGPU_SCHED_TWICE = 2,               /* one window without work says little of the next */
-	CGPU_SCHED_WAKE_NS = 2500000,       /* one that wakes may cost another so much, */
-	CGPU_SCHED_DEEP_S = 10,             /* but for one that slept so long */
-	/*
-	 * Shares are promised over so short a time to within a point beyond what the
-	 * period makes of it. A call may take 1.5 ms longer than others: what is more
-	 * than a point must find room in the other term.
-	 */
-	CGPU_SCHED_SHORT_NS = 100000000,
-	CGPU_SCHED_ROOM_NS = 800000,
-	CGPU_SCHED_ROOM_STEPS = 2,
-	/* on demand: whoever wakes has a claim to its share of so long */
-	CGPU_SCHED_FAIR_SPAN_NS = 1000000000,
 	CGPU_SCHED_FAIR_CLAIM_S = 1000000000, /* more than any lag */
 	CGPU_SCHED_FAIR_BINS = 16,
-	/* the log is read so often that what it says of sleepers can be waited for */
-	CGPU_SCHED_FAIR_SETTLED_NS = 25000000,
-	/* of eight and more each has the card for so long */
-	CGPU_SCHED_FAIR_TURN_NS = 4000000,
-	/* after so long a sleep the others' shares are made without the sleeper */
-	CGPU_SCHED_FAIR_REST_NS = 500000000,
-	/*
-	 * A shorter one is no pause: submissions that no look saw. Nobody pauses who was
-	 * not without work for so long; by then what it had at once is paid back.
-	 */
-	CGPU_SCHED_FAIR_SLEPT_NS = 5000000,
-	/* nor is one of which it ran more than such a part, by the log */
-	CGPU_SCHED_FAIR_SLEPT_PART = 4,
-	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
-	/* by the clock one that rests has a window after so long, to show that it has no work */
-	CGPU_SCHED_PROOF_NS = 2000000000,
-	/* so long after the last sleep slices are tried again; if they do not do, twice, up to: */
-	CGPU_SCHED_FAIR_KEEP_MS = 8000,
-	CGPU_SCHED_FAIR_KEEP_MAX_MS = 64000,
-	/* what a container made of its slices is compared over so long a time and so many */
-	CGPU_SCHED_FAIR_USE_NS = 500000000,
-	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
-	/* of their rounds; after so few, whether it was less than a third, or by so much less */
-	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
-	CGPU_SCHED_FAIR_USE_LOST_NS = 5000000,
-	/* of the card it may miss so much, after so many rounds, without an end */
-	CGPU_SCHED_FAIR_USE_MISS_PPM = 7500,
-	CGPU_SCHED_FAIR_USE_FIRST_ROUNDS = 4,
-	/* what a trial of slices that failed took from others is paid back, up to */
-	CGPU_SCHED_FAIR_REPAY_NS = 10000000,
-	/* two hand-overs, and what the look came late */
-	CGPU_SCHED_FAIR_WAKEUP_NS = 1500000,
-	/* from the beginning of a turn: who has work is loaded by then */
-	CGPU_SCHED_FAIR_LOADED_NS = 500000,
-	/* and if another is, again */
-	CGPU_SCHED_FAIR_AGAIN_NS = 1000000,
-	/* with a claim: the card is not held for one that is so fast beside others */
-	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
-	/* of a slower one's share this is for running beside others, and no claim to the card */
-	CGPU_SCHED_FAIR_BESIDE_PPM = 250000,
 	/* a ceiling holds over any second, to within one of so many parts of it; */
-	CGPU_SCHED_BUDGET_BINS = 64,
-	/* windows do not divide it: who is paced may be so much above for a moment */
-	CGPU_SCHED_BUDGET_SLACK_NS = 1000000,
-	CGPU_SCHED_BUDGET_LATE_NS = 5000000,
-	/*
-	 * A context that is loaded where nobody was before does no work for 0.23 ms (above),
-	 * of which the log counts 0.14 (quota 10) to 0.20 ms (33) as run: H100, 580.159.04.
-	 */
-	CGPU_SCHED_BUDGET_ENTRY_NS = 170000,
-	/* who never pauses has no more saved up; and behind by more it goes before a claim, */
-	CGPU_SCHED_BUDGET_SAVED_NS = 20000000,
-	CGPU_SCHED_BUDGET_BEHIND_NS = 5000000,
-	/* for so long */
-	CGPU_SCHED_BUDGET_URGENT_NS = 3000000,
-	/* the runlist comes to one that wakes within two of CUDA's slices; else gates move */
-	CGPU_SCHED_FAIR_CARRIES_NS = 4600000,
-	/* one that never pauses is interrupted so soon by one that wakes */
-	CGPU_SCHED_FAIR_SLICE_US = 1000,
-	/* and so soon where there are classes: what switches cost a lower one comes second */
-	CGPU_SCHED_CLASS_SLICE_US = 500,
-	CGPU_SCHED_WATCHDOG_NS = 1000000000 /* an action not reported by then failed */
+	CGPU_SCHED_BUDGET_BINS = 64
 };
 
 enum cgpu_sched_mode {

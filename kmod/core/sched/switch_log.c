@@ -122,9 +122,9 @@ static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
 	if (!log->newest_ns)
 		return;
 	log->newest_ns = 0;
-	if (now_ns - log->span_ns >= CGPU_SWITCH_LOG_SPAN_NS) {
+	if (now_ns - log->span_ns >= CGPU_SCHED_SECOND_NS) {
 		log->behind_before_ns =
-			now_ns - log->span_ns < 2 * CGPU_SWITCH_LOG_SPAN_NS ? log->behind_now_ns :
+			now_ns - log->span_ns < 2 * CGPU_SCHED_SECOND_NS ? log->behind_now_ns :
 									      old_ns;
 		log->behind_now_ns = old_ns;
 		log->span_ns = now_ns;
@@ -265,9 +265,9 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 	if (has_windows(s) && (s->cur.owner != log->owner || s->cur.end_ns != log->end_ns)) {
 		log->owner = s->cur.owner;
 		log->end_ns = s->cur.end_ns;
-		log->looked = s->cur.end_ns < now_ns + 2 * CGPU_SWITCH_LOG_LOOK_NS;
+		log->looked = s->cur.end_ns < now_ns + 2 * CGPU_DEMAND_LOOK_NS;
 		if (!log->looked)
-			log->look_ns = now_ns + CGPU_SWITCH_LOG_LOOK_NS;
+			log->look_ns = now_ns + CGPU_DEMAND_LOOK_NS;
 	}
 	if (s->plan.mode == CGPU_SCHED_DEMAND && !log->slow)
 		log->look_ns = cgpu_min(log->look_ns, log->read_ns + pace_ns(log, s, now_ns));
@@ -352,7 +352,7 @@ static void forget_slot(struct cgpu_switch_log *log, uint32_t slot)
 
 void cgpu_switch_log_judge(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t next_ns = CGPU_SWITCH_LOG_REST_NS;
+	uint64_t next_ns = (CGPU_SCHED_SECOND_NS / 10);
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {

@@ -27,34 +27,7 @@ enum cgpu_switch_log_limit {
 	CGPU_SWITCH_LOG_RING_BYTES = 262144,
 	CGPU_SWITCH_LOG_HEADER_BYTES = 4096,
 	CGPU_SWITCH_LOG_USES = 64,
-	CGPU_SWITCH_LOG_KNOWN = 256,
-
-	/* from a window's beginning; on an H200 the first context is loaded after 0.1 ms */
-	CGPU_SWITCH_LOG_LOOK_NS = 1000000,
-	/* a context that is loaded so soon after another's end was waiting for it */
-	CGPU_SWITCH_LOG_NEXT_NS = 300000,
-	/* while nobody has a window */
-	CGPU_SWITCH_LOG_REST_NS = 100000000,
-	/* unless it has still to tell who pauses */
-	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
-	/* windows on demand: what sleepers run in others' time is charged to them; */
-	CGPU_SWITCH_LOG_DEMAND_NS = 10000000,
-	/*
-	 * while, from one reading to the next, one context was loaded and nobody ran in what
-	 * seemed to be its sleep;
-	 */
-	CGPU_SWITCH_LOG_STILL_NS = 25000000,
-	/* while all of those have slept for long */
-	CGPU_SWITCH_LOG_RESTING_NS = 50000000,
-	/* readers of totals ask the driver no more often */
-	CGPU_SWITCH_LOG_FRESH_NS = 5000000,
-	/* time servers move the host's clock by 500 ppm at most: in two of these by 1 ms */
-	CGPU_SWITCH_LOG_SPAN_NS = 1000000000,
-	/*
-	 * One whose gate opens while the one before has no work, but still its gate
-	 * open, runs 0.4 ms more than its window would have it.
-	 */
-	CGPU_SWITCH_LOG_EARLY_NS = 290000
+	CGPU_SWITCH_LOG_KNOWN = 256
 };
 
 /* What a process had of the engine since the last reading. */

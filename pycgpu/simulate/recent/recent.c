@@ -559,7 +559,7 @@ uint32_t cgpu_recent_tick(struct cgpu_recent *r, uint64_t now_ns, struct cgpu_sc
 	uint32_t n;
 
 	if (r->pending) {
-		*wake_ns = r->issued_ns + CGPU_SCHED_WATCHDOG_NS;
+		*wake_ns = r->issued_ns + CGPU_SCHED_SECOND_NS;
 		if (now_ns < *wake_ns)
 			return 0;
 		r->pending = 0;
@@ -584,7 +584,7 @@ uint32_t cgpu_recent_tick(struct cgpu_recent *r, uint64_t now_ns, struct cgpu_sc
 	if (n) {
 		r->pending = n;
 		r->issued_ns = now_ns;
-		*wake_ns = now_ns + CGPU_SCHED_WATCHDOG_NS;
+		*wake_ns = now_ns + CGPU_SCHED_SECOND_NS;
 	}
 	return n;
 }
