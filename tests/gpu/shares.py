@@ -48,7 +48,7 @@ BY_THE_CLOCK = 2
 #: it changes hands.
 SUM_PERCENT = 98
 #: Under policy 2 the period is what the weights and the unit make of it; a hand-over costs 0.22 ms
-#: (docs/engine.md).
+#: (docs/scheduler.md).
 HANDOVER_MS = 0.22
 UNIT_MS = 5
 #: A gate call is up to half a millisecond of the driver's busy waiting.

@@ -41,6 +41,24 @@ C_ORDER = (
     ("linux", "bridge"),
 )
 
+#: The files of the scheduler: what is due, who is behind, who is runnable, who is next, what moves.
+SCHEDULER_ORDER = tuple(
+    tuple(f"core/sched/{name}" for name in level)
+    for level in (
+        ("bounds", "tuning"),
+        ("policy",),
+        ("sched.h",),
+        ("expiry", "gates"),
+        ("account",),
+        ("budget",),
+        ("pause",),
+        ("fair", "period", "slices"),
+        ("demand", "switch_log", "plan"),
+        ("window",),
+        ("sched", "events"),
+    )
+)
+
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -126,6 +144,15 @@ def rooms(files: Graph, separator: str) -> Graph:
     return found
 
 
+def within(files: Graph, room: str) -> Graph:
+    """Return the arrows between the files of one room."""
+    return {
+        name: {one for one in used if room_of(one, "/") == room}
+        for name, used in files.items()
+        if room_of(name, "/") == room
+    }
+
+
 def room_of(name: str, separator: str) -> str:
     """Return the folder of a file; a file at the top is a room of its own."""
     folder, _, _ = name.rpartition(separator)
@@ -178,3 +205,5 @@ if __name__ == "__main__":
     print(drawing(rooms(python(), "."), PYTHON_ORDER))
     print()
     print(drawing(rooms(c(), "/"), C_ORDER))
+    print()
+    print(drawing(within(c(), "core/sched"), SCHEDULER_ORDER))

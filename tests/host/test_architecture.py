@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.host import architecture
-from tests.host.architecture import C_ORDER, PYTHON_ORDER, REPOSITORY, Graph
+from tests.host import architecture, fields
+from tests.host.architecture import C_ORDER, PYTHON_ORDER, REPOSITORY, SCHEDULER_ORDER, Graph
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,20 @@ def test_includes_point_downwards(c: Graph) -> None:
     print(architecture.drawing(rooms, C_ORDER))
     assert rooms["linux"] >= {"core/tree", "door"}
     assert architecture.upward(rooms, C_ORDER) == []
+
+
+def test_the_files_of_the_scheduler_call_downwards(c: Graph) -> None:
+    files = architecture.within(c, "core/sched")
+    print(architecture.drawing(files, SCHEDULER_ORDER))
+    assert files["core/sched/plan"] >= {"core/sched/fair", "core/sched/period"}
+    assert architecture.upward(files, SCHEDULER_ORDER) == []
+
+
+def test_each_field_of_the_scheduler_is_written_by_one_file() -> None:
+    found = fields.writers(REPOSITORY / "kmod/core/sched")
+    assert found["cgpu_sched_entity", "lag_ns"] == {"account"}
+    assert found["cgpu_sched_gates", "shut_mask"] == {"gates"}
+    assert {field: names for field, names in found.items() if len(names) > 1} == {}
 
 
 def test_no_headers_include_each_other_in_a_circle() -> None:
@@ -123,6 +137,22 @@ def test_a_source_and_its_header_are_one_file(tmp_path: Path) -> None:
         "b/b.h": set(),
     }
     assert architecture.circles(files) == [{"a/one", "b/two"}]
+
+
+def test_who_writes_a_field_is_told_from_who_reads_it(tmp_path: Path) -> None:
+    structs = "struct in { int a[2]; long b; };\nstruct out { struct in one, *two; int c; };\n"
+    write(
+        tmp_path,
+        reads_c=structs + "long f(struct out *o) { return o->c + o->two->b; }",
+        writes_c=structs
+        + "static struct in *of(struct out *o) { return o->two; }\n"
+        + "void g(struct out *o, int i) { o[1].one.a[i] |= 1; of(o)->b = 0; ++o->c; }",
+        owns_c=structs + "long h(void) { struct out o; o.one.b = 1; return o.one.b; }",
+        begins_c=structs + "void x_init(struct out *o) { o->c = 1; }",
+    )
+    assert fields.writers(tmp_path) == {
+        (struct, field): {"writes"} for struct, field in (("in", "a"), ("in", "b"), ("out", "c"))
+    }
 
 
 def test_a_room_that_nobody_has_placed_is_told(tmp_path: Path) -> None:

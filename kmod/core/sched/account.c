@@ -229,3 +229,29 @@ void cgpu_entity_ran_early(struct cgpu_sched *s, uint32_t entity, uint32_t befor
 	s->entity[entity].lag_ns -= (int64_t)ns;
 	s->entity[before].lag_ns += (int64_t)ns;
 }
+
+void cgpu_entity_set_lag(struct cgpu_sched *s, uint32_t entity, int64_t lag_ns)
+{
+	s->entity[entity].lag_ns = lag_ns;
+}
+
+void cgpu_entities_begin_window(struct cgpu_sched *s, uint64_t unpaid_ns, uint64_t now_ns)
+{
+	s->cur.unpaid_ns = unpaid_ns;
+	s->cur.charged_to_ns = now_ns;
+}
+
+void cgpu_entity_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
+{
+	s->used_ns += used_ns;
+	s->slot[slot].stat.used_ns += used_ns;
+	/* its context may stay on the engine while it sleeps */
+	if (!s->slot[slot].fair.asleep)
+		s->slot[slot].awake_used_ns += used_ns;
+}
+
+void cgpu_entity_switched(struct cgpu_sched *s, uint32_t entity)
+{
+	if (entity < CGPU_SCHED_SLOTS)
+		s->slot[entity].stat.switches++;
+}

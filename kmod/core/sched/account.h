@@ -64,6 +64,9 @@ void cgpu_entity_settle(struct cgpu_sched *s, uint32_t entity);
 /* Caps lag above zero at one period's grant. Return: true if it was above. */
 bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e);
 
+/* It begins anew with such a lag. */
+void cgpu_entity_set_lag(struct cgpu_sched *s, uint32_t entity, int64_t lag_ns);
+
 /*
  * Makes the lags add up to zero again after an entity came, went or was capped. The
  * difference is spread by share over those whose windows may move: their order stays,
@@ -84,6 +87,13 @@ int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns);
  */
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns);
 void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns);
+
+/* A window was opened, of which so much is lost to hand-overs. */
+void cgpu_entities_begin_window(struct cgpu_sched *s, uint64_t unpaid_ns, uint64_t now_ns);
+
+/* What stat shows: the slot ran for so long; the card was handed to the entity. */
+void cgpu_entity_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
+void cgpu_entity_switched(struct cgpu_sched *s, uint32_t entity);
 
 /**
  * cgpu_entity_ran_early() - charge a start before the window

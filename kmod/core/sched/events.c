@@ -5,7 +5,10 @@
  * follows from it to the next tick.
  */
 #include "core/sched/account.h"
+#include "core/sched/expiry.h"
 #include "core/sched/fair.h"
+#include "core/sched/gates.h"
+#include "core/sched/plan.h"
 
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
@@ -46,7 +49,7 @@ int cgpu_sched_card(struct cgpu_sched *s, uint32_t policy, uint32_t max_inst, ui
 	s->config.policy = policy;
 	s->config.max_inst = max_inst;
 	s->config.unit_ns = (uint64_t)timeslice_us * 1000;
-	s->plan.dirty = true;
+	cgpu_plan_outdate(s, true);
 	return 0;
 }
 
@@ -78,7 +81,7 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot, const struct cgpu_policy
 	old->open = open;
 	s->slot[slot].present = true;
 	s->slot_end = cgpu_max(s->slot_end, slot + 1);
-	s->plan.dirty = true;
+	cgpu_plan_outdate(s, true);
 	return 0;
 }
 
@@ -90,28 +93,17 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
 	while (s->slot_end && !s->slot[s->slot_end - 1].present)
 		s->slot_end--;
-	s->gates.open_mask &= ~SLOT_BIT(slot);
-	s->gates.shut_mask &= ~SLOT_BIT(slot);
-	s->gates.stale_mask &= ~SLOT_BIT(slot);
+	cgpu_sched_gate_remove(s, slot);
 	cgpu_entity_settle(s, slot);
-	s->entity[slot].lag_ns = 0;
-	s->plan.dirty = true;
-}
-
-/* A call that is under way does not know of what came since it was decided. */
-static void miss(struct cgpu_sched *s, uint32_t slot)
-{
-	if (s->calls.pending)
-		s->gates.missed_mask |= SLOT_BIT(slot);
-	s->regate = true;
+	cgpu_entity_set_lag(s, slot, 0);
+	cgpu_plan_outdate(s, true);
 }
 
 void cgpu_sched_renewed(struct cgpu_sched *s, uint32_t slot)
 {
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
-	s->gates.stale_mask |= s->gates.shut_mask & SLOT_BIT(slot);
-	miss(s, slot);
+	cgpu_sched_gate_renewed(s, slot);
 }
 
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -121,17 +113,11 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (slot >= CGPU_SCHED_SLOTS || !p->present)
 		return;
 	cgpu_sched_charge(s, now_ns);
-	s->gates.open_mask &= ~SLOT_BIT(slot);
-	if (p->member.open && p->groups) {
-		s->gates.open_mask |= SLOT_BIT(slot);
-		/* some of its channels are shut, new ones may not be */
-		cgpu_sched_renewed(s, slot);
-	} else {
-		s->gates.shut_mask &= ~SLOT_BIT(slot);
-		s->gates.stale_mask &= ~SLOT_BIT(slot);
-	}
-	p->slice_us = 0;
-	s->plan.dirty = true;
+	if (p->member.open && p->groups)
+		cgpu_sched_gate_add(s, slot);
+	else
+		cgpu_sched_gate_remove(s, slot);
+	cgpu_plan_outdate(s, true);
 }
 
 void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
@@ -147,9 +133,7 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 	 * Shares may depend on who holds the card open. A container that closes and opens
 	 * it repeatedly must not keep moving the others.
 	 */
-	p->leaves_ns = 0;
-	if (p->member.open && !open && s->plan.mode == CGPU_SCHED_WINDOWS)
-		p->leaves_ns = now_ns + s->plan.period_ns;
+	cgpu_plan_keep_place(s, slot, p->member.open && !open, now_ns);
 	p->member.open = open;
 	p->groups = groups;
 	cgpu_sched_reapply(s, slot, now_ns);
@@ -160,9 +144,7 @@ void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	cgpu_entities_grant(s, now_ns);
-	s->gates.shut_mask |= SLOT_BIT(slot);
-	s->gates.stale_mask |= SLOT_BIT(slot);
-	miss(s, slot);
+	cgpu_sched_gate_held(s, slot);
 }
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
@@ -175,47 +157,33 @@ bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 	return s->cur.begun && s->cur.owner == slot;
 }
 
-void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
-{
-	if (slot >= CGPU_SCHED_SLOTS)
-		return;
-	s->used_ns += used_ns;
-	s->slot[slot].stat.used_ns += used_ns;
-	/* its context may stay on the engine while it sleeps */
-	if (!s->slot[slot].fair.asleep)
-		s->slot[slot].awake_used_ns += used_ns;
-	s->slot[slot].fair.ran_ns += used_ns;
-}
-
 void cgpu_sched_suspend(struct cgpu_sched *s, bool suspend, uint64_t now_ns)
 {
 	if (s->suspended == suspend)
 		return;
 	cgpu_sched_charge(s, now_ns);
 	s->suspended = suspend;
-	s->plan.dirty = true;
+	cgpu_plan_outdate(s, true);
 }
 
 void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 		     struct cgpu_sched_stat *out)
 {
+	struct cgpu_sched_stat stat = { .used_ns = s->used_ns };
 	struct cgpu_sched_slot *p;
 
-	memset(out, 0, sizeof(*out));
-	if (slot >= CGPU_SCHED_SLOTS) {
-		out->used_ns = s->used_ns;
+	*out = stat;
+	if (slot >= CGPU_SCHED_SLOTS)
 		return;
-	}
 	cgpu_sched_charge(s, now_ns);
 	cgpu_entity_settle(s, slot);
 	p = &s->slot[slot];
 	/* what was used is told late, and a total never falls */
 	if (s->used_ns && p->awake_ns > p->awake_used_ns)
 		p->stat.waited_ns = cgpu_max(p->stat.waited_ns, p->awake_ns - p->awake_used_ns);
-	*out = p->stat;
-	out->lag_ns = s->entity[slot].lag_ns;
-	if (s->plan.mode == CGPU_SCHED_DEMAND)
-		out->lag_ns = p->fair.lag_ns;
+	stat = p->stat;
+	stat.lag_ns = s->plan.mode == CGPU_SCHED_DEMAND ? p->fair.lag_ns : s->entity[slot].lag_ns;
 	if (s->entity[slot].share_ppm)
-		out->lag_ns -= cgpu_entity_planned_lag(s, slot, now_ns);
+		stat.lag_ns -= cgpu_entity_planned_lag(s, slot, now_ns);
+	*out = stat;
 }

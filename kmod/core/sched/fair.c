@@ -25,6 +25,7 @@
  */
 #include "core/sched/fair.h"
 #include "core/sched/account.h"
+#include "core/sched/expiry.h"
 #include "core/sched/budget.h"
 #include "core/sched/pause.h"
 
@@ -546,6 +547,21 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	}
 }
 
+void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS)
+		return;
+	cgpu_entity_used(s, slot, used_ns);
+	s->slot[slot].fair.ran_ns += used_ns;
+}
+
+void cgpu_fair_loaded(struct cgpu_sched *s, uint32_t slot, uint32_t loads, uint64_t switched_ns)
+{
+	s->slot[slot].fair.loads += loads;
+	s->slot[slot].fair.loads_ever += loads;
+	s->slot[slot].fair.switched_ns += switched_ns;
+}
+
 /* What somebody's waking costs the others is its own affair. */
 static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
 {
@@ -562,7 +578,7 @@ void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
 	f = &s->slot[slot].fair;
 	was = cgpu_is_kept(s, slot);
 	f->kept_ppm = kept_ppm;
-	s->plan.dirty |= was != cgpu_is_kept(s, slot);
+	cgpu_plan_outdate(s, was != cgpu_is_kept(s, slot));
 }
 
 void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -579,7 +595,7 @@ void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, boo
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
-	s->plan.dirty |= f->is_silent != is_silent && s->plan.mode == CGPU_SCHED_DEMAND;
+	cgpu_plan_outdate(s, f->is_silent != is_silent && s->plan.mode == CGPU_SCHED_DEMAND);
 	f->is_silent = is_silent;
 	f->is_doubted = is_doubted;
 	f->is_found = is_found;
@@ -608,7 +624,7 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 		f->claims = slept || (f->claims && !(f->is_found && was_free(s, f)));
 		if (slept) {
 			f->slept_ns = now_ns;
-			s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
+			cgpu_pause_found(s, now_ns);
 		}
 		f->asleep = asleep;
 		f->fell_ran_ns = f->asleep_ran_ns;
@@ -620,14 +636,47 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool em
 		if (!asleep && s->plan.mode == CGPU_SCHED_DEMAND && share(s, slot))
 			charge_wakeup(s, slot);
 		if (s->fair.resting_mask & SLOT_BIT(slot))
-			s->plan.dirty = true;
+			cgpu_plan_outdate(s, true);
 	}
 	f->empties = empties;
-	f->use_emptied |= asleep || empties;
+	cgpu_pause_note_empty(s, slot, asleep || empties);
 	if (was)
-		s->plan.dirty |= f->pauses != cgpu_pauses(s, slot, now_ns);
+		cgpu_plan_outdate(s, f->pauses != cgpu_pauses(s, slot, now_ns));
 	if (was || by_clock || s->plan.mode == CGPU_SCHED_SLICES)
-		s->plan.dirty |= cgpu_pause_wants_demand(s, now_ns) != was;
+		cgpu_plan_outdate(s, cgpu_pause_wants_demand(s, now_ns) != was);
+}
+
+/*
+ * A trial of slices failed. What it kept from those who had work all the while is due to
+ * them, from those who ran more than slices were to give them.
+ */
+static void repay(struct cgpu_sched *s)
+{
+	int64_t ns, more = 0, less = 0, moved;
+	uint32_t i, pass;
+
+	for (pass = 0; pass < 2; pass++) {
+		moved = more < less ? more : less;
+		/* no second is to miss more than a point by it */
+		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
+			moved = CGPU_SCHED_FAIR_REPAY_NS;
+		for (i = 0; i < s->slot_end; i++) {
+			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
+
+			if (!cgpu_is_awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
+				continue;
+			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
+			/* its processor held it up */
+			if (ns < 0 && cgpu_is_kept(s, i))
+				continue;
+			if (!pass && ns > 0)
+				more += ns;
+			else if (!pass)
+				less -= ns;
+			else if (moved)
+				f->lag_ns -= ns / 1000 * moved / (ns > 0 ? more : less) * 1000;
+		}
+	}
 }
 
 void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
@@ -635,6 +684,8 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 	int64_t sum = 0;
 	uint32_t i;
 
+	if (s->plan.mode == CGPU_SCHED_DEMAND && was == CGPU_SCHED_SLICES)
+		repay(s);
 	cgpu_pause_change_mode(s, was, now_ns);
 
 	for (i = 0; i < s->slot_end; i++) {
@@ -649,8 +700,7 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		sum += f->lag_ns;
 		/* whoever slept long enough to be left out is looked for when it next does */
 		if (f->asleep && now_ns < f->since_ns + CGPU_SCHED_FAIR_REST_NS)
-			s->plan.review_ns = cgpu_min(s->plan.review_ns,
-						     f->since_ns + CGPU_SCHED_FAIR_REST_NS);
+			cgpu_plan_outdate_at(s, f->since_ns + CGPU_SCHED_FAIR_REST_NS);
 	}
 	(void)give(s, -sum);
 	s->fair.charged_to_ns = now_ns;
@@ -815,6 +865,6 @@ void cgpu_fair_begin(struct cgpu_sched *s, uint64_t now_ns)
 	s->fair.began_ns = now_ns;
 	if (s->fair.curr < CGPU_SCHED_SLOTS) {
 		s->slot[s->fair.curr].fair.woke = false;
-		s->slot[s->fair.curr].stat.switches++;
+		cgpu_entity_switched(s, s->fair.curr);
 	}
 }

@@ -42,6 +42,9 @@ uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s);
 /* One that wakes has its turn by the runlist about as soon as gates would move for it. */
 bool cgpu_fair_carries(const struct cgpu_sched *s);
 
+/* The log: the slot was loaded so often, and so long switched among its own processes. */
+void cgpu_fair_loaded(struct cgpu_sched *s, uint32_t slot, uint32_t loads, uint64_t switched_ns);
+
 /*
  * The log of context switches was read, up to now: who ran in others' time is charged.
  * @loaded: the slot whose context is loaded, or NONE.

@@ -11,6 +11,7 @@
  */
 #include "core/sched/pause.h"
 #include "core/sched/account.h"
+#include "core/sched/expiry.h"
 #include "core/sched/budget.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
@@ -286,7 +287,17 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 	f->is_judged |= over;
 	if (over)
 		f->use_from_ns = 0;
-	s->plan.dirty |= f->is_short != was;
+	cgpu_plan_outdate(s, f->is_short != was);
+}
+
+void cgpu_pause_found(struct cgpu_sched *s, uint64_t now_ns)
+{
+	s->fair.kept_ns = cgpu_max(s->fair.kept_ns, now_ns + s->fair.keep_ns);
+}
+
+void cgpu_pause_note_empty(struct cgpu_sched *s, uint32_t slot, bool empty)
+{
+	s->slot[slot].fair.use_emptied |= empty;
 }
 
 bool cgpu_pause_is_unclear(const struct cgpu_sched *s)
@@ -300,46 +311,11 @@ bool cgpu_pause_is_unclear(const struct cgpu_sched *s)
 	return false;
 }
 
-/*
- * A trial of slices failed. What it kept from those who had work all the while is due to
- * them, from those who ran more than slices were to give them.
- */
-static void repay(struct cgpu_sched *s)
-{
-	int64_t ns, more = 0, less = 0, moved;
-	uint32_t i, pass;
-
-	for (pass = 0; pass < 2; pass++) {
-		moved = more < less ? more : less;
-		/* no second is to miss more than a point by it */
-		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
-			moved = CGPU_SCHED_FAIR_REPAY_NS;
-		for (i = 0; i < s->slot_end; i++) {
-			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
-
-			if (!cgpu_is_awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
-				continue;
-			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
-			/* its processor held it up */
-			if (ns < 0 && cgpu_is_kept(s, i))
-				continue;
-			if (!pass && ns > 0)
-				more += ns;
-			else if (!pass)
-				less -= ns;
-			else if (moved)
-				f->lag_ns -= ns / 1000 * moved / (ns > 0 ? more : less) * 1000;
-		}
-	}
-}
-
 /* Slices are tried again after a while, and after a longer one if they did not do. */
 void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 {
 	uint32_t i;
 
-	if (s->plan.mode == CGPU_SCHED_DEMAND && was == CGPU_SCHED_SLICES)
-		repay(s);
 	if (s->plan.mode == CGPU_SCHED_DEMAND && was != CGPU_SCHED_DEMAND) {
 		s->fair.keep_ns *= 2;
 		if (!s->fair.given_up_ns ||

@@ -54,6 +54,10 @@ bool cgpu_pause_divides(const struct cgpu_sched *s);
  * @missed_ns: its share of what all ran since the last reading, less what it ran.
  */
 void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns, uint64_t now_ns);
+/* Somebody slept: slices are not tried again for a while. */
+void cgpu_pause_found(struct cgpu_sched *s, uint64_t now_ns);
+/* Under slices it was seen with nothing queued, if @empty. */
+void cgpu_pause_note_empty(struct cgpu_sched *s, uint32_t slot, bool empty);
 /* A plan was made whose mode may not be @was. */
 void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns);
 

@@ -125,7 +125,7 @@ static uint64_t with_room(const struct cgpu_sched *s, uint64_t ns, uint64_t floo
 	return on_grid(ns);
 }
 
-uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
+void cgpu_period_set_windows(struct cgpu_sched *s)
 {
 	uint64_t base = CGPU_SCHED_UNITS * s->config.unit_ns, lost = cgpu_period_lost_ns(s),
 		 ns = base, floor;
@@ -151,5 +151,10 @@ uint64_t cgpu_period_of_windows(const struct cgpu_sched *s)
 		ns = weights * s->config.unit_ns;
 	else
 		floor = cgpu_max(floor, lost * CGPU_PPM / s->config.loss_ppm);
-	return with_room(s, cgpu_max(ns, floor), floor);
+	s->plan.period_ns = with_room(s, cgpu_max(ns, floor), floor);
+}
+
+void cgpu_period_spread(struct cgpu_sched *s, uint64_t lost_ns)
+{
+	s->plan.spread_ns = s->plan.period_ns - lost_ns;
 }

@@ -12,8 +12,11 @@ void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns);
 /* The same for windows on demand: nothing but the deviation from shares bounds it. */
 void cgpu_period_set_demand(struct cgpu_sched *s);
 
-/* Return: the period of the windows in the plan. */
-uint64_t cgpu_period_of_windows(const struct cgpu_sched *s);
+/* Sets the period of the windows in the plan. */
+void cgpu_period_set_windows(struct cgpu_sched *s);
+
+/* Windows or slices divide what @lost_ns leaves of it. */
+void cgpu_period_spread(struct cgpu_sched *s, uint64_t lost_ns);
 
 /* Return: what hand-overs take of a period. */
 uint64_t cgpu_period_lost_ns(const struct cgpu_sched *s);

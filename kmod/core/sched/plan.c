@@ -12,12 +12,11 @@
 #include "core/sched/plan.h"
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
+#include "core/sched/expiry.h"
 #include "core/sched/fair.h"
 #include "core/sched/pause.h"
 #include "core/sched/period.h"
 #include "core/sched/slices.h"
-
-#define NEVER UINT64_MAX
 
 /* Holds the card open, or closed it so recently that its part is kept for it. */
 static bool counted(const struct cgpu_sched *s, uint32_t i)
@@ -37,15 +36,16 @@ static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 /* @without: slots that get nothing, though they hold the card open. */
 static void shares(struct cgpu_sched *s, uint64_t without)
 {
-	struct cgpu_policy_member *members = s->scratch;
+	struct cgpu_policy_member *members = s->scratch, member;
 	uint32_t i;
 
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
-		members[i] = s->slot[i].member;
+		member = s->slot[i].member;
 		if (!s->slot[i].present)
-			members[i].weight = 0;
-		members[i].open = counted(s, i);
-		members[i].active = members[i].open && !(without >> i & 1);
+			member.weight = 0;
+		member.open = counted(s, i);
+		member.active = member.open && !(without >> i & 1);
+		members[i] = member;
 	}
 	/* the bounds were checked when the numbers came */
 	(void)cgpu_policy_shares(s->config.policy, s->config.max_inst, members, CGPU_SCHED_SLOTS,
@@ -70,7 +70,7 @@ static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 		if (now_ns >= at_ns)
 			deep |= 1ULL << i;
 		else
-			s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
+			cgpu_plan_outdate_at(s, at_ns);
 	}
 	shares(s, deep);
 	cgpu_period_set_round(s, CGPU_SCHED_SECOND_NS);
@@ -93,7 +93,7 @@ static void review_proofs(struct cgpu_sched *s, uint64_t now_ns)
 		if (!(s->fair.resting_mask >> i & 1))
 			continue;
 		at_ns = cgpu_max(s->slot[i].idle_ns + CGPU_SCHED_FAIR_FULL_NS, now_ns);
-		s->plan.review_ns = cgpu_min(s->plan.review_ns, at_ns);
+		cgpu_plan_outdate_at(s, at_ns);
 	}
 }
 
@@ -167,7 +167,7 @@ static void set_windows(struct cgpu_sched *s)
 	uint64_t end = 0, sum;
 	uint32_t k, i;
 
-	s->plan.period_ns = cgpu_period_of_windows(s);
+	cgpu_period_set_windows(s);
 	sum = CGPU_PPM - s->entity[CGPU_SCHED_NOBODY].share_ppm;
 	s->plan.whole = sum < CGPU_PPM &&
 			cgpu_part(s->plan.period_ns, CGPU_PPM - sum) > cgpu_period_lost_ns(s);
@@ -181,7 +181,7 @@ static void set_windows(struct cgpu_sched *s)
 							CGPU_PPM / sum));
 		set_order(s);
 	}
-	s->plan.spread_ns = s->plan.period_ns - (s->plan.whole ? 0 : cgpu_period_lost_ns(s));
+	cgpu_period_spread(s, s->plan.whole ? 0 : cgpu_period_lost_ns(s));
 	for (k = 0; k < s->plan.count; k++) {
 		struct cgpu_sched_entity *e = &s->entity[s->plan.order[k]];
 
@@ -199,20 +199,19 @@ uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns)
 				s->plan.period_ns;
 }
 
-/*
- * The open window goes on under the new plan. If it keeps its place, its end may also
- * move back: it may have been lengthened for the owner's lag.
- */
-static void resume(struct cgpu_sched *s, uint64_t now_ns, bool in_place)
+void cgpu_plan_enter(struct cgpu_sched *s, uint64_t frame_ns)
 {
-	const struct cgpu_sched_entity *e = &s->entity[s->cur.owner];
-	uint64_t end_ns =
-		cgpu_entity_window_end(e, s->plan.frame_ns, now_ns, s->cur.unpaid_ns, e->lag_ns);
-
-	s->cur.end_ns = in_place ? end_ns : cgpu_min(s->cur.end_ns, end_ns);
+	s->plan.frame_ns = frame_ns;
+	s->plan.moved = false;
 }
 
-void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
+void cgpu_plan_keep_place(struct cgpu_sched *s, uint32_t slot, bool closes, uint64_t now_ns)
+{
+	s->slot[slot].leaves_ns = closes && s->plan.mode == CGPU_SCHED_WINDOWS ?
+					  now_ns + s->plan.period_ns : 0;
+}
+
+bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t lag[CGPU_SCHED_ENTITIES]; /* relative to the plan */
 	bool had[CGPU_SCHED_ENTITIES], in_place, notional;
@@ -231,12 +230,12 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 			 cgpu_budget_behind_ns(s, i) < lag[i])
 			lag[i] = cgpu_budget_behind_ns(s, i);
 	}
-	s->plan.review_ns = NEVER;
+	cgpu_plan_begin(s);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
 		if (s->slot[i].leaves_ns && now_ns >= s->slot[i].leaves_ns)
 			s->slot[i].leaves_ns = 0;
 		if (s->slot[i].leaves_ns)
-			s->plan.review_ns = cgpu_min(s->plan.review_ns, s->slot[i].leaves_ns);
+			cgpu_plan_outdate_at(s, s->slot[i].leaves_ns);
 	}
 	shares(s, 0);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++)
@@ -277,18 +276,15 @@ void cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 
 		/* an absent entity keeps a negative lag and loses a positive one */
 		if (!e->share_ppm)
-			e->lag_ns = lag[i] < 0 ? lag[i] : 0;
+			cgpu_entity_set_lag(s, i, lag[i] < 0 ? lag[i] : 0);
 		else if (!had[i] || (notional && s->plan.period_ns != was))
-			e->lag_ns = lag[i] + cgpu_entity_planned_lag(s, i, now_ns);
+			cgpu_entity_set_lag(s, i, lag[i] + cgpu_entity_planned_lag(s, i, now_ns));
 		if (e->share_ppm)
 			cgpu_entity_cap_lag(s, e);
 	}
 	cgpu_entities_balance(s);
-	if (s->plan.mode != CGPU_SCHED_WINDOWS)
-		s->cur.begun = false;
-	else if (s->cur.begun)
-		resume(s, now_ns, in_place);
 	cgpu_fair_plan(s, mode, now_ns);
 	cgpu_slices_want(s);
-	s->plan.dirty = false;
+	cgpu_plan_end(s);
+	return in_place;
 }

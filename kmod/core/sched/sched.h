@@ -6,7 +6,7 @@
  * The caller holds its lock around every function here and releases it while it
  * carries out the actions, in the order given; then it reports each by
  * cgpu_sched_done(). After any event, and at *wake_ns, it calls
- * cgpu_sched_tick(). How this works and why: docs/engine.md.
+ * cgpu_sched_tick(). How this works and why: docs/scheduler.md.
  */
 #ifndef CGPU_CORE_SCHED_SCHED_H
 #define CGPU_CORE_SCHED_SCHED_H

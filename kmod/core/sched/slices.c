@@ -9,7 +9,10 @@
  */
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
+#include "core/sched/expiry.h"
 #include "core/sched/pause.h"
+
+#define SLOT_BIT(n) (1ULL << (n))
 
 static uint64_t apart(uint64_t a, uint64_t b)
 {
@@ -42,7 +45,7 @@ void cgpu_slices_lasted(struct cgpu_sched *s, uint32_t slot, uint32_t turns, uin
 	    apart(ns, s->after_ns) >= CGPU_SCHED_AFTER_STEP_NS / 2)
 		return;
 	s->after_used_ns = s->after_ns;
-	s->plan.dirty = true;
+	cgpu_plan_outdate(s, true);
 }
 
 /* The slice of each of @groups that have @ns together, switches included. */
@@ -120,4 +123,32 @@ void cgpu_slices_want(struct cgpu_sched *s)
 		slot->wanted_us = (uint32_t)us;
 		s->plan.reslice |= us && us != slot->slice_us;
 	}
+}
+
+uint32_t cgpu_slices_set(struct cgpu_sched *s, struct cgpu_sched_action *out)
+{
+	uint64_t seen = 0;
+	uint32_t i, j, n = 0;
+
+	if (!s->plan.reslice)
+		return 0;
+	s->plan.reslice = false;
+	for (i = 0; i < s->slot_end; i++) {
+		struct cgpu_sched_slot *a = &s->slot[i];
+		uint64_t mask = 0;
+
+		if (!cgpu_opened(s, i) || !a->wanted_us || a->wanted_us == a->slice_us ||
+		    (seen & SLOT_BIT(i)))
+			continue;
+		for (j = i; j < s->slot_end; j++) {
+			struct cgpu_sched_slot *b = &s->slot[j];
+
+			if (cgpu_opened(s, j) && b->groups && b->wanted_us == a->wanted_us &&
+			    b->wanted_us != b->slice_us)
+				mask |= SLOT_BIT(j);
+		}
+		seen |= mask;
+		out[n++] = (struct cgpu_sched_action){ CGPU_SCHED_SLICE, a->wanted_us, mask };
+	}
+	return n;
 }

@@ -8,6 +8,8 @@
 
 /* Sets every slot's wanted_us by the plan. */
 void cgpu_slices_want(struct cgpu_sched *s);
+/* Return: how many calls in @out set the slices that are not as they are wanted. */
+uint32_t cgpu_slices_set(struct cgpu_sched *s, struct cgpu_sched_action *out);
 
 /**
  * cgpu_slices_lasted() - learn what a switch of the runlist costs

@@ -11,6 +11,7 @@
 #include "core/rm/abi.h"
 #include "core/rm/decode.h"
 #include "core/sched/account.h"
+#include "core/sched/expiry.h"
 #include "core/sched/budget.h"
 #include "core/sched/fair.h"
 #include "core/sched/pause.h"
@@ -220,9 +221,7 @@ void cgpu_switch_log_used(struct cgpu_switch_log *log, struct cgpu_sched *s, uin
 	log->ran_ns[slot] += use->ns;
 	cgpu_sched_used(s, slot, use->ns);
 	known->used_ns = s->slot[slot].stat.used_ns;
-	s->slot[slot].fair.loads += use->loads;
-	s->slot[slot].fair.loads_ever += use->loads;
-	s->slot[slot].fair.switched_ns += use->switched_ns;
+	cgpu_fair_loaded(s, slot, use->loads, use->switched_ns);
 	if (use->turns)
 		cgpu_slices_lasted(s, slot, use->turns, use->shortest_ns);
 }
@@ -287,12 +286,12 @@ static void judge_beginning(const struct cgpu_switch_log *log, struct cgpu_sched
 	struct cgpu_sched_slot *p = &s->slot[slot];
 
 	if (log->seen_mask & SLOT_BIT(slot)) {
-		s->plan.dirty |= p->idle_windows && s->fair.resting_mask & SLOT_BIT(slot);
+		cgpu_plan_outdate(s, p->idle_windows && s->fair.resting_mask & SLOT_BIT(slot));
 		p->idle_windows = 0;
 	} else if (!log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
 		   s->cur.end_ns == log->end_ns && p->member.open) {
 		/* it had its place until now */
-		s->plan.dirty |= p->fair.asleep && cgpu_pause_is_unproven(s, slot, now_ns);
+		cgpu_plan_outdate(s, p->fair.asleep && cgpu_pause_is_unproven(s, slot, now_ns));
 		p->idle_windows += p->idle_windows < CGPU_SCHED_TWICE;
 		cgpu_entity_pause(s, slot, now_ns);
 	}

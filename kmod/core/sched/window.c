@@ -43,10 +43,8 @@ uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *en
 	uint32_t k, entity, best = CGPU_SCHED_NONE;
 	int32_t at = s->cur.begun && !s->plan.moved ? s->plan.place[s->cur.owner] : -1;
 
-	if (s->plan.moved)
-		s->plan.frame_ns = cgpu_plan_frame(s, then_ns);
-	s->plan.moved = false;
-	frame = s->plan.frame_ns;
+	frame = s->plan.moved ? cgpu_plan_frame(s, then_ns) : s->plan.frame_ns;
+	cgpu_plan_enter(s, frame);
 	for (k = 0; k < 2 * s->plan.count; k++) {
 		const struct cgpu_sched_entity *e;
 
@@ -69,12 +67,12 @@ uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *en
 			}
 			continue;
 		}
-		s->plan.frame_ns = frame;
+		cgpu_plan_enter(s, frame);
 		*end_ns = end;
 		return entity;
 	}
 	/* everybody is ahead of the grid: something delayed us */
-	s->plan.frame_ns = cgpu_plan_frame(s, then_ns);
+	cgpu_plan_enter(s, cgpu_plan_frame(s, then_ns));
 	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	return best;
 }
