@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The few things that a node's agent asks the API server: its pods, and its own node's status."""
+"""
+The few things that a node's agent asks the API server: its pods, and its own node's status.
+
+By hand, because a client library costs every node more than these calls are. To import this file
+takes 43 ms of processor time and the process 18 MiB. With lightkube 1.0.1 both are 145 ms and
+30 MiB, with kr8s 0.20.15 248 ms and 42 MiB, and each brings some fifteen packages (2026-11-29,
+Python 3.11). Neither has what is particular here: a server that does not answer is asked once
+within a kubelet's call, and a watch that falls silent ends.
+"""
 
 from __future__ import annotations
 
