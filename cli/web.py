@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from pycgpu.errors import CgpuError
+from pycgpu.web import PORT
 
 from . import _number
 
-PORT = 9837
 app = typer.Typer(add_completion=False)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import CgpuError, InstallError
-from .access import exporter, rights
+from .access import rights, servers
 from .cards import cards, settings
 from .conflicts import conflicts
 from .devices import devices
@@ -72,7 +72,7 @@ CHECKS = tuple(
         _guarded,
         (
             *(driver, mig, devices, kernel, module, ungranted, refused, core, hooks),
-            *(cards, settings, memory_errors, engines, nvidia, conflicts, exporter, rights),
+            *(cards, settings, memory_errors, engines, nvidia, conflicts, servers, rights),
         ),
     )
 )

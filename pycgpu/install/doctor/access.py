@@ -7,25 +7,33 @@ import os
 import stat
 from collections.abc import Iterator
 
+from ... import web
 from .. import service
 from .finding import FAIL, NOTE, WARN, Finding
 from .host import Host
 
+#: Who serves without a password, where, and how to have it serve this machine alone.
+_SERVERS = (
+    (
+        "exporter",
+        service.EXPORTER_PORT,
+        "CGPU_EXPORTER_LISTEN=127.0.0.1:9836 in /etc/default/cgpu-exporter, or a firewall",
+    ),
+    ("web", web.PORT, "start cgpu web without --listen, or a firewall"),
+)
 
-def exporter(host: Host) -> Iterator[Finding]:
-    """Who can read the metrics, which name containers and pods, from elsewhere."""
-    port = f"{service.EXPORTER_PORT:04X}"
+
+def servers(host: Host) -> Iterator[Finding]:
+    """Who can read metrics and page, which name containers and pods, from elsewhere."""
     for path in ("proc/net/tcp", "proc/net/tcp6"):
         for words in map(str.split, host.read(path).splitlines()[1:]):
             address, _, number = words[1].partition(":")
-            if (number, words[3]) == (port, _LISTENS) and not address.strip("0"):
-                yield Finding(
-                    WARN,
-                    "exporter",
-                    f"port {service.EXPORTER_PORT} is open on every address, and asks no password",
-                    "CGPU_EXPORTER_LISTEN=127.0.0.1:9836 in /etc/default/cgpu-exporter,"
-                    " or a firewall",
-                )
+            if words[3] != _LISTENS or address.strip("0"):
+                continue
+            for name, port, remedy in _SERVERS:
+                if number == f"{port:04X}":
+                    text = f"port {port} is open on every address, and asks no password"
+                    yield Finding(WARN, name, text, remedy)
 
 
 #: TCP_LISTEN in /proc/net/tcp.
