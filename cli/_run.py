@@ -85,10 +85,10 @@ class Options(NamedTuple):
     user: str | None = None
     uvm_disable: bool = False
     settings: str | None = None
-    force_branch: bool = False
+    unknown_driver: str = "refused"
 
 
-_FLAGS = {"--uvm-disable": ("uvm_disable", True), "--force-branch": ("force_branch", True)}
+_FLAGS = {"--uvm-disable": ("uvm_disable", True)}
 _VALUES = {
     "--mem": "mem",
     "--quota": "quota",
@@ -99,6 +99,7 @@ _VALUES = {
     "--user": "user",
     "-u": "user",
     "--settings": "settings",
+    "--unknown-driver": "unknown_driver",
 }
 
 
@@ -108,8 +109,9 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]] | None:
     if plain is None or not plain[1]:
         return None
     found, program = plain
-    # typer looks whether it is a path at all
-    return None if found.get("settings") == "" else (Options(**found), program)
+    # typer looks whether it is a path at all, and one of the words
+    other = found.get("unknown_driver", "refused") not in ("refused", "newest")
+    return None if found.get("settings") == "" or other else (Options(**found), program)
 
 
 def run(options: Options, program: Sequence[str]) -> NoReturn:
@@ -137,5 +139,5 @@ def run(options: Options, program: Sequence[str]) -> NoReturn:
         program,
         identity=who if options.user is None else caller.user(options.user, os.environ),
         allowed=allowed or permit.DEFAULT,
-        force_branch=options.force_branch,
+        unknown_driver=options.unknown_driver,
     )

@@ -14,6 +14,7 @@ from pycgpu.agent import client, door, server
 from pycgpu.errors import CgpuError
 
 from . import _number
+from ._unknown_driver import Choice, UnknownDriver
 
 app = typer.Typer(add_completion=False)
 
@@ -28,9 +29,7 @@ def agent(
             parser=_number.seconds(0, 10**9),
         ),
     ] = None,
-    force_branch: Annotated[
-        bool, typer.Option(help="Go on with a driver branch that nobody has verified.")
-    ] = False,
+    unknown_driver: UnknownDriver = Choice.REFUSED,
     hold_gates: Annotated[
         float,
         typer.Option(
@@ -73,4 +72,4 @@ def agent(
         return
     logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
     keeping = dataclasses.replace(server.KEEPING, hold_s=hold_gates, wait_s=wait)
-    server.main(force_branch=force_branch, idle_s=idle, keeping=keeping)
+    server.main(unknown_driver=unknown_driver, idle_s=idle, keeping=keeping)

@@ -11,6 +11,7 @@ import typer
 from pycgpu.request.model import POLICIES
 
 from . import _run
+from ._unknown_driver import Choice, UnknownDriver
 
 app = typer.Typer(add_completion=False)
 _POLICY = POLICIES[_run.DEFAULT_POLICY]
@@ -54,9 +55,7 @@ def run(
         Path | None,
         typer.Option(help="File with a job's settings in Volcengine's words, instead of the rest."),
     ] = None,
-    force_branch: Annotated[
-        bool, typer.Option(help="Go on with a driver branch that nobody has verified.")
-    ] = False,
+    unknown_driver: UnknownDriver = Choice.REFUSED,
 ) -> None:
     """
     Run a program on a part of a card; it keeps its exit status and its signals.
@@ -67,7 +66,7 @@ def run(
     _run.run(
         _run.Options(
             *(mem, quota, weight, policy, tuple(gpu or ()), name, user, uvm_disable),
-            *(None if settings is None else str(settings), force_branch),
+            *(None if settings is None else str(settings), unknown_driver),
         ),
         program,
     )

@@ -54,19 +54,16 @@ class Abi:
     headers; if not, docs/drivers.md says whose figures they are.
 
     ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
-    that nobody has verified; ``force`` takes the nearest older branch for the latter.
+    that is not known; with ``newest``, one that is newer than all known has the newest layouts.
     """
 
-    def __init__(self, version: str, *, force: bool = False) -> None:
+    def __init__(self, version: str, *, newest: bool = False) -> None:
         self.raw = ffi.new("struct cgpu_abi *")
-        err = lib.cgpu_abi_find(version.encode(), force, self.raw)
+        err = lib.cgpu_abi_find(version.encode(), newest, self.raw)
         if err == -errno.EINVAL:
             raise ValueError(f"{version!r} is not a driver version such as 550.163.01")
         if err:
-            raise ValueError(
-                f"driver {version}: no one has verified this branch; the nearest older one is "
-                "used if forced"
-            )
+            raise ValueError(f"driver {version}: a branch that is not known")
         self.branch: int = self.raw.branch
         self.compared: bool = self.raw.compared
 

@@ -72,10 +72,6 @@ extern u32 nvidia_get_rm_ops(struct rm_ops *ops);
 static struct rm_ops rm;
 static unsigned long branch;
 
-static bool force_branch;
-module_param(force_branch, bool, 0444);
-MODULE_PARM_DESC(force_branch, "call a driver branch nobody has verified as the nearest older one is called; it may oops");
-
 static u32 rm_alloc(struct cgpu_rm_card *card, u32 hParent, u32 *hObject, u32 hClass,
 		    void *params, u32 size)
 {
@@ -204,14 +200,10 @@ static int check_branch(const char *version)
 	for (i = 0; i < ARRAY_SIZE(known); i++)
 		if (known[i] == branch)
 			return 0;
-	if (!force_branch) {
-		pr_err("cgpu_rm: driver %s: branch %lu not known; compute cannot be shared. force_branch=1 calls it as the nearest older branch, which may oops\n",
-		       version, branch);
-		return -EOPNOTSUPP;
-	}
-	pr_warn("cgpu_rm: driver %s: branch %lu not known and forced: if its kernel interface changed, calls go wrong and the kernel may oops\n",
-		version, branch);
-	return 0;
+	/* what a function takes cannot be tried: called the wrong way it takes the kernel down */
+	pr_err("cgpu_rm: driver %s: branch %lu not known; compute is not shared by the module. The agent (`cgpu run`, without cgpu_km) shares it\n",
+	       version, branch);
+	return -EOPNOTSUPP;
 }
 
 static int __init cgpu_rm_init(void)

@@ -27,7 +27,7 @@ struct cgpu_entry {
  * @entry: them
  * @count: of them
  * @ops: by which those that ftrace knows are followed: 117 instructions a call where a
- *	kprobe took 191 (scripts/bench-hook, 6.1)
+ *	kprobe took 191 (scripts/dev bench-hook, 6.1)
  * @traced: @ops is registered
  */
 struct cgpu_entries {

@@ -78,7 +78,7 @@ static int read_driver_version(struct module *driver, const struct cgpu_core_ops
 	strscpy(driver_version, driver->version, sizeof(driver_version));
 	err = core->driver_known(driver_version);
 	if (err)
-		pr_err_once("cgpu: driver %s: branch not known, no card is under control; force_branch=1 reads its calls as the nearest older branch's\n",
+		pr_err_once("cgpu: driver %s: branch not known, no card is under control; of one newer than all known unknown_driver=newest checks whether it has the newest layouts\n",
 			    driver_version);
 	return err;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* cgpu_km: what stays when the core is replaced. Order of initialisation, and of its reverse. */
 #include <linux/module.h>
+#include <linux/string.h>
 
 #include "core/tree/card.h"
 #include "authority.h"
@@ -19,9 +20,9 @@ static unsigned int max_objects = 262144;
 module_param(max_objects, uint, 0444);
 MODULE_PARM_DESC(max_objects, "objects, charges and ranges a container may have (power of two)");
 
-static bool force_branch;
-module_param(force_branch, bool, 0444);
-MODULE_PARM_DESC(force_branch, "read the calls of a driver branch nobody has verified as those of the nearest older one: calls whose structs changed fail or are charged wrongly");
+static char *unknown_driver = "refused";
+module_param(unknown_driver, charp, 0444);
+MODULE_PARM_DESC(unknown_driver, "a driver of a branch newer than all known: refused (default), or newest: checked against the newest layouts, and refused if it does not have them");
 
 /* for every card, until its file is written */
 static struct cgpu_card_defaults defaults = {
@@ -42,9 +43,10 @@ unsigned int cgpu_door_max_objects(void)
 }
 EXPORT_SYMBOL_GPL(cgpu_door_max_objects);
 
+/* the name that cores of this CGPU_DOOR_API ask by */
 bool cgpu_door_force_branch(void)
 {
-	return force_branch;
+	return !strcmp(unknown_driver, "newest");
 }
 EXPORT_SYMBOL_GPL(cgpu_door_force_branch);
 
@@ -56,8 +58,13 @@ EXPORT_SYMBOL_GPL(cgpu_door_card_defaults);
 
 static int __init door_init(void)
 {
-	int err = cgpu_door_tree_init();
+	int err;
 
+	if (strcmp(unknown_driver, "newest") && strcmp(unknown_driver, "refused")) {
+		pr_err("cgpu: unknown_driver=%s: use refused or newest\n", unknown_driver);
+		return -EINVAL;
+	}
+	err = cgpu_door_tree_init();
 	if (err)
 		return err;
 	if (cgpu_agent_answers()) {

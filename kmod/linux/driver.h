@@ -20,4 +20,21 @@ int cgpu_driver_known(const char *version);
  */
 const struct cgpu_abi *cgpu_driver_abi(void);
 
+/**
+ * cgpu_driver_trusted() - may a container have a card?
+ *
+ * Return: false: the layouts are those of another branch, and the driver has not shown yet
+ * that it has them, or has shown that it has not.
+ */
+bool cgpu_driver_trusted(void);
+
+/** cgpu_driver_on_trial() - has the driver still to be checked? */
+bool cgpu_driver_on_trial(void);
+
+/**
+ * cgpu_driver_judged() - the verdict, until another driver is hooked
+ * @passed: the driver has the layouts
+ */
+void cgpu_driver_judged(bool passed);
+
 #endif

@@ -10,6 +10,7 @@
 #include <linux/string.h>
 
 #include "core/call/call.h"
+#include "driver.h"
 #include "ioctl.h"
 #include "fops.h"
 #include "registry.h"
@@ -98,6 +99,13 @@ int cgpu_open_pre(enum cgpu_driver driver, u32 minor, void **token)
 	WRITE_ONCE(container->populated, true);
 	if (driver == CGPU_DRIVER_TOOLS)
 		return refuse_tools(container);
+	if (!cgpu_driver_trusted()) {
+		if (__ratelimit(&container->refusals))
+			cgpu_event("refused id=%s open minor=%u the driver is not verified",
+				   container->id, minor);
+		cgpu_container_put(container);
+		return -EACCES;
+	}
 	if (device_of(driver, minor) == CGPU_DEVICE_GPU &&
 	    (minor >= CGPU_MAX_CARDS || !READ_ONCE(container->grant[minor].present))) {
 		/* also nvidia-modeset (535 serves it through the same table) */

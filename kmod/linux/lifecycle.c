@@ -19,6 +19,7 @@
 #include "open_file.h"
 #include "registry.h"
 #include "tree.h"
+#include "verify.h"
 
 enum {
 	REAP_INTERVAL = HZ / 4,
@@ -87,7 +88,7 @@ int cgpu_container_create(struct cgpu_create *create)
 	/* not that there is no card: the driver is there, and not hooked */
 	if (err == -EOPNOTSUPP)
 		return err;
-	return add_new(create);
+	return cgpu_verify_driver() ?: add_new(create);
 }
 
 struct cgpu_container *cgpu_container_share(unsigned int percent)

@@ -19,6 +19,7 @@
 #include "registry.h"
 #include "state.h"
 #include "tree.h"
+#include "verify.h"
 
 static struct cgpu_state *state;
 
@@ -75,7 +76,8 @@ static int begin(void **made)
 static void driver_changed(enum cgpu_driver driver, bool present)
 {
 	cgpu_tree_set_feature(driver == CGPU_DRIVER_RM ? CGPU_FEATURE_MEMORY :
-							 CGPU_FEATURE_MANAGED, present);
+							 CGPU_FEATURE_MANAGED,
+			      present && cgpu_driver_trusted());
 	if (driver == CGPU_DRIVER_RM && !present)
 		cgpu_discover_forget();
 }
@@ -112,6 +114,8 @@ static int start(void)
 	err = cgpu_discover(0);
 	if (err && err != -ENODEV)
 		return err;
+	/* a driver that fails it may be replaced, and so may what it failed for */
+	cgpu_verify_driver();
 	if (cgpu_door_bridge())
 		cgpu_governors_bridge(cgpu_door_bridge());
 	return 0;
@@ -155,6 +159,11 @@ static int adopt(void *given)
 	state = theirs;
 	for (i = 0; i < ARRAY_SIZE(parts); i++)
 		parts[i].adopt(*place_of(&parts[i], state));
+	/* what the former core found of it was by the former's layouts */
+	if (cgpu_driver_on_trial()) {
+		cgpu_tree_set_feature(CGPU_FEATURE_MEMORY, false);
+		cgpu_tree_set_feature(CGPU_FEATURE_MANAGED, false);
+	}
 	return 0;
 }
 

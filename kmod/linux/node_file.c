@@ -23,6 +23,7 @@
 #include "node_file.h"
 #include "registry.h"
 #include "tree.h"
+#include "verify.h"
 
 enum {
 	HOLDERS_FIRST = 2 * CGPU_HELD_STEP,
@@ -267,8 +268,10 @@ int cgpu_node_file_open(void *data, bool write)
 	 * Whoever opens it wants the cards; asking the driver takes a process. One that could
 	 * have another /dev than the host's would have us wait for whatever it finds there.
 	 */
-	if (entry->node == CGPU_NODE_INST_CTL && privileged)
+	if (entry->node == CGPU_NODE_INST_CTL && privileged) {
 		cgpu_discover(0);
+		cgpu_verify_driver();
+	}
 	cgpu_tree_entry_get(entry);
 	return 0;
 }

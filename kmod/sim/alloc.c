@@ -16,6 +16,14 @@ struct rm_class {
 	u32 (*make)(struct nvsim_object *obj, void *params, const struct nvsim_caller *who);
 };
 
+static unsigned int grown_class;
+module_param(grown_class, uint, 0444);
+MODULE_PARM_DESC(grown_class, "class whose parameters have 8 bytes more than the branch's");
+
+static bool swapped_size;
+module_param(swapped_size, bool, 0444);
+MODULE_PARM_DESC(swapped_size, "the size of memory and its alignment have changed places in its parameters");
+
 static bool channel_like(u32 class, u32 suffix)
 {
 	/* 0xC36F, 0xC46F, 0xC56F, 0xC86F and so on: the generation is the third digit. */
@@ -71,6 +79,8 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 	u64 page, size, taken = 0;
 	u32 status;
 
+	if (swapped_size)
+		swap(p->size, p->alignment);
 	if (NVOS32_ATTR_LOCATION(p->attr) != NVOS32_ATTR_LOCATION_VIDMEM ||
 	    (p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL))
 		return NV_ERR_INVALID_ARGUMENT;
@@ -416,8 +426,7 @@ static const struct rm_class *class_find(u32 class)
 	return NULL;
 }
 
-/* Bytes that the driver copies for a class; it ignores the caller's paramsSize. */
-int nvsim_alloc_params_size(u32 class)
+static int params_size(u32 class)
 {
 	const struct rm_class *c;
 
@@ -435,6 +444,12 @@ int nvsim_alloc_params_size(u32 class)
 	if (class == FERMI_VASPACE_A && nvsim_branch >= 580)
 		return 56;
 	return c->size;
+}
+
+/* Bytes that the driver copies for a class; it ignores the caller's paramsSize. */
+int nvsim_alloc_params_size(u32 class)
+{
+	return params_size(class) + (class && class == grown_class ? 8 : 0);
 }
 
 static bool class_of_card(u32 class, const struct nvsim_card *card)

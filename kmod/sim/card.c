@@ -71,7 +71,7 @@ MODULE_PARM_DESC(fb_mib, "memory of each card in MiB in place of the model's; 0:
 
 static uint branch = 550;
 module_param(branch, uint, 0444);
-MODULE_PARM_DESC(branch, "driver branch to imitate: 535, 550, 570, 580, 590, 595 or 610; 999: the last of these under a number that nobody knows");
+MODULE_PARM_DESC(branch, "driver branch to imitate: 535, 550, 570, 580, 590, 595 or 610; 700 to 999: the last of these under a number that nobody knows");
 
 uint nvsim_latency_pct;
 module_param_named(latency_pct, nvsim_latency_pct, uint, 0644);
@@ -121,6 +121,7 @@ static const struct nvsim_model *model_by_key(const char *key)
 
 int nvsim_cards_init(void)
 {
+	static char unknown[16];
 	unsigned int n;
 	int i;
 
@@ -132,9 +133,12 @@ int nvsim_cards_init(void)
 	case 590: nvsim_version = "590.48.01"; break;
 	case 595: nvsim_version = "595.44.03"; break;
 	case 610: nvsim_version = "610.57.04"; break;
-	case 999: nvsim_version = "999.10"; break;
+	case 700 ... 999:
+		snprintf(unknown, sizeof(unknown), "%u.10", branch);
+		nvsim_version = unknown;
+		break;
 	default:
-		pr_err("nvidia: branch=%u is not simulated; use 535, 550, 570, 580, 590, 595 or 610\n",
+		pr_err("nvidia: branch=%u is not simulated; use 535, 550, 570, 580, 590, 595, 610 or 700 to 999\n",
 		       branch);
 		return -EINVAL;
 	}

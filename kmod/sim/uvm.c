@@ -216,7 +216,9 @@ static u32 uvm_api_unregister_channel(void *p, struct uvm_space *s)
 {
 	struct nvsim_card *card;
 
-	return registered(s, p, &card) ? NV_ERR_INVALID_CHANNEL : NV_OK;
+	/* from 590 on it names no card */
+	return nvsim_uvm_branch() < 590 && registered(s, p, &card) ? NV_ERR_INVALID_CHANNEL :
+								      NV_OK;
 }
 
 static u32 uvm_api_map_external_allocation(void *p, struct uvm_space *s)
@@ -463,6 +465,8 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long uarg)
 		size = nvsim_uvm_branch() == 535 ? c->size535 : c->size;
 		if (cmd == UVM_FREE && nvsim_uvm_branch() >= 590)
 			size = 16;
+		if (cmd == UVM_UNREGISTER_CHANNEL && nvsim_uvm_branch() >= 590)
+			size = 12;
 		status_at = size - c->status_at;
 		/* 535 has the status of SET_PREFERRED_LOCATION at 32, later ones at 36. */
 		if (cmd == UVM_SET_PREFERRED_LOCATION && nvsim_uvm_branch() == 535)

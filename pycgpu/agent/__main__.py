@@ -19,7 +19,7 @@ from pycgpu.errors import CgpuError
 
 parser = argparse.ArgumentParser(prog="cgpud")
 parser.add_argument("--idle", type=float, default=None)
-parser.add_argument("--force-branch", action="store_true")
+parser.add_argument("--unknown-driver", choices=("refused", "newest"), default="refused")
 options = parser.parse_args()
 told, tell = os.pipe()
 if os.fork():
@@ -44,7 +44,10 @@ try:
         log=server.LOG,
     )
     server.main(
-        force_branch=options.force_branch, idle_s=options.idle, keeping=keeping, ready=ready
+        unknown_driver=options.unknown_driver,
+        idle_s=options.idle,
+        keeping=keeping,
+        ready=ready,
     )
 except CgpuError as error:
     sys.exit(f"cgpu: {error}")

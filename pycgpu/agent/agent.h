@@ -7,11 +7,12 @@
 #define CGPU_AGENT_H
 
 /*
- * Finds the driver and its cards, adopts what an agent before this one left to its watchdog, and
+ * Finds the driver and its cards (`newest`: also one newer than all known, if it passes the check
+ * of core/rm/verify.c), adopts what an agent before this one left to its watchdog, and
  * starts one: a process that keeps all when this one ends. Call it before any thread is
- * started. `message` (256 bytes) says what is wrong.
+ * started. `message` (256 bytes) says what is wrong, or what else is to be known.
  */
-int cgpu_agent_start(int force_branch, char *message);
+int cgpu_agent_start(int newest, char *message);
 /*
  * Before that: where the hierarchy of cgroups with a controller ("memory", "devices") is mounted,
  * and its version, 1 or 2. Without one no container has such a limit.

@@ -199,7 +199,7 @@ int cgroup_of(enum hierarchy which, int tid, char *directory, size_t bytes);
 uint64_t memory_limit(int tid);
 
 /* rm.c: the agent's own client, and any file of the driver */
-int rm_open(bool force, char *message);
+int rm_open(bool newest, char *message);
 void rm_close(void);
 int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size);
 /* Return: the driver's status, or 0xffff if the ioctl failed. */
@@ -227,6 +227,12 @@ void rm_each_descriptor(void (*tell)(int fd));
 uint32_t rm_client(void);
 uint32_t rm_device(uint32_t minor);
 uint32_t rm_subdevice(uint32_t minor);
+
+/*
+ * verify.c: after rm_open(). `adopted`: the tenants of an agent that was satisfied are ours now.
+ * Return: 0: the driver is known, or has the newest layouts, as `message` says; -errno.
+ */
+int verify_driver(bool adopted, char *message);
 
 /* process.c */
 /* Lists it. Return: NULL: it is gone, or there is no room. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pycgpu._agent import ffi, lib
 from pycgpu.errors import CgpuError
 from pycgpu.tree import hierarchy
+
+log = logging.getLogger(__name__)
 
 _BUFFER = 1 << 18
 _OOM_SCORE = -900
@@ -72,7 +75,7 @@ def _set_keeping(keeping: Keeping) -> None:
         _check(lib.cgpu_agent_successor(keeping.log.encode(), command), "successor")
 
 
-def start(keeping: Keeping, force_branch: bool = False) -> int:
+def start(keeping: Keeping, unknown_driver: str = "refused") -> int:
     """
     Find the driver and begin, or go on for an agent that has ended; call it before any thread
     starts.
@@ -92,8 +95,12 @@ def start(keeping: Keeping, force_branch: bool = False) -> int:
                 _check(lib.cgpu_agent_hierarchy(*told), directory)
                 break
     _set_keeping(keeping)
-    if lib.cgpu_agent_start(force_branch, message) < 0:
-        raise CgpuError(ffi.string(message).decode())
+    err = lib.cgpu_agent_start(unknown_driver == "newest", message)
+    said = ffi.string(message).decode()
+    if err < 0:
+        raise CgpuError(said)
+    if said:
+        log.warning("%s", said)
     adopted: int = lib.cgpu_agent_adopted()
     return adopted
 

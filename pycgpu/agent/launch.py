@@ -33,7 +33,7 @@ _LOG = f"{client.DIRECTORY}/agent.log"
 IDLE_S = 60
 
 
-def ensure_agent(force_branch: bool = False) -> None:
+def ensure_agent(unknown_driver: str = "refused") -> None:
     """Start the agent if none runs, and no module. CgpuError: it does not start, and why."""
     if authority.is_modules() or _answers():
         return
@@ -44,8 +44,7 @@ def ensure_agent(force_branch: bool = False) -> None:
 
     server.own_directory()
     command = [sys.executable, "-m", "pycgpu.agent", "--idle", str(IDLE_S)]
-    if force_branch:
-        command.append("--force-branch")
+    command += ["--unknown-driver", unknown_driver]
     with open(_LOG, "w", opener=_private) as log:
         try:
             started = subprocess.run(
@@ -87,7 +86,7 @@ def run(
     *,
     identity: Identity | None = None,
     allowed: permit.Permit = permit.DEFAULT,
-    force_branch: bool = False,
+    unknown_driver: str = "refused",
 ) -> NoReturn:
     """
     Become *program* as the tenant *container_id*: same process, so signals and status are its own.
@@ -105,7 +104,7 @@ def run(
         if authority.is_modules():
             devices = _by_module(container_id, request, allowed)
         else:
-            devices = _by_agent(container_id, request, allowed, force_branch)
+            devices = _by_agent(container_id, request, allowed, unknown_driver)
     except (CgpuError, OSError) as error:
         raise LaunchError(str(error)) from None
     environment = dict(os.environ) if identity is None else identity.environment
@@ -156,11 +155,11 @@ def _check_enforced(grant: Grant, allowed: permit.Permit, root: str) -> None:
 
 
 def _by_agent(
-    container_id: str, request: Request, allowed: permit.Permit, force_branch: bool
+    container_id: str, request: Request, allowed: permit.Permit, unknown_driver: str
 ) -> list[str]:
     """Become a tenant of the agent's; return its cards' UUIDs, none if it has all."""
     with _Patience("waiting for the agent to start"):
-        ensure_agent(force_branch)
+        ensure_agent(unknown_driver)
     grant = _admitted(request, allowed, procfs.USER_DOOR_SOCKET)
     command = procfs.create_command(container_id, grant, pid=os.getpid())
     try:

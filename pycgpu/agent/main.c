@@ -101,7 +101,7 @@ int cgpu_agent_counters(char *buf, int size)
 	return used;
 }
 
-int cgpu_agent_start(int force_branch, char *message)
+int cgpu_agent_start(int newest, char *message)
 {
 	struct rlimit files;
 	int err, i;
@@ -122,10 +122,12 @@ int cgpu_agent_start(int force_branch, char *message)
 	}
 	door.tfd_base = (int)(files.rlim_cur / 2);
 	door.files_max = door.tfd_base < FILES_MAX ? (uint32_t)door.tfd_base : FILES_MAX;
-	err = rm_open(force_branch, message);
+	err = rm_open(newest, message);
 	if (err)
 		return err;
 	err = takeover(message);
+	if (!err)
+		err = verify_driver(door.count.adopted, message);
 	if (!err) {
 		err = watchdog_start();
 		if (err)

@@ -286,7 +286,7 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 	return 0;
 }
 
-int rm_open(bool force, char *message)
+int rm_open(bool newest, char *message)
 {
 	uint8_t cards[CGPU_MAX_CARDS * CARD_BYTES] = { 0 };
 	uint32_t i, found = 0;
@@ -296,9 +296,9 @@ int rm_open(bool force, char *message)
 		strcpy(message, "no NVIDIA driver is loaded: /proc/driver/nvidia/version is absent");
 		return -ENODEV;
 	}
-	if (cgpu_abi_find(door.version, force, &door.abi)) {
-		snprintf(message, 256, "driver %s: a branch that nobody has verified; "
-			 "--force-branch uses the nearest older one", door.version);
+	if (cgpu_abi_find(door.version, newest, &door.abi)) {
+		snprintf(message, 256, "driver %s: a branch that is not known; if it is newer than "
+			 "all known, --unknown-driver newest checks it", door.version);
 		return -EOPNOTSUPP;
 	}
 	ctl = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);

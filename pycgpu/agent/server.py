@@ -365,7 +365,7 @@ KEEPING = door.Keeping(WATCHDOG_SOCKET)
 
 def main(
     *,
-    force_branch: bool = False,
+    unknown_driver: str = "refused",
     idle_s: float | None = None,
     keeping: door.Keeping = KEEPING,
     ready: Callable[[], None] = lambda: None,
@@ -374,18 +374,18 @@ def main(
     Be the agent until SIGTERM or SIGINT; with *idle_s*, until there has been nothing to do so long.
     *keeping* says what becomes of its tenants then. *ready* is called once the sockets answer.
 
-    CgpuError: no root, no driver, an unknown branch, or another agent runs.
+    CgpuError: no root, no driver, one of an unknown branch, or another agent runs.
     """
     if os.geteuid() != 0:
         raise CgpuError("the agent needs root: run it by sudo")
     authority.refuse_beside_module()
     own_directory()
     with only_one():
-        _be_the_agent(force_branch, idle_s, keeping, ready)
+        _be_the_agent(unknown_driver, idle_s, keeping, ready)
 
 
 def _be_the_agent(
-    force_branch: bool, idle_s: float | None, keeping: door.Keeping, ready: Callable[[], None]
+    unknown_driver: str, idle_s: float | None, keeping: door.Keeping, ready: Callable[[], None]
 ) -> None:
     # Every thread that starts from here on leaves them to the wait below, so none is lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -393,7 +393,7 @@ def _be_the_agent(
         if minors := device_nodes.minors():
             for failed in device_nodes.ensure(minors):
                 log.warning("containers may lose a device at a daemon-reload: %s", failed)
-        adopted = door.start(keeping, force_branch)
+        adopted = door.start(keeping, unknown_driver)
         try:
             _serve(idle_s, ready, adopted)
         finally:

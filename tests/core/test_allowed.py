@@ -1561,3 +1561,47 @@ def test_of_a_schedule_that_fails_or_is_lost_all_may_be_open() -> None:
         assert container.shut() == {0x11, 0x12}
     container.schedule(0x10)
     assert container.shut() == {0x11, 0x12}
+
+
+FB_GET_INFO_V2, NVFBC_SESSIONS = 0x20801303, 0x2080017C
+ON_TRIAL = Abi("700.10", newest=True)
+
+
+@pytest.mark.parametrize("more", [-8, 8])
+def test_under_layouts_on_trial_a_control_of_another_size_is_refused_and_told_of(
+    more: int,
+) -> None:
+    """The driver would take its own size, and the answer would be read by ours."""
+    container = Container()
+    admit(container)
+    args = nv.rm_control(CLIENT, SUBDEVICE, FB_GET_INFO_V2, bytes(1028 + more))
+    verdict, call = container.ask(nv.CONTROL, args, bytes(1028), abi=ON_TRIAL)
+    assert verdict is Verdict.ANSWER
+    assert told(call) == ("control", FB_GET_INFO_V2, True)
+    assert container.account.refused == 1
+    fits = nv.rm_control(CLIENT, SUBDEVICE, FB_GET_INFO_V2, bytes(1028))
+    assert container.ask(nv.CONTROL, fits, bytes(1028), abi=ON_TRIAL)[0] is Verdict.FORWARD
+
+
+def test_under_layouts_on_trial_what_is_read_by_its_beginning_may_be_longer() -> None:
+    container = Container()
+    args = nv.rm_control(CLIENT, SUBDEVICE, NVFBC_SESSIONS, bytes(13316))
+    verdict, call = container.ask(nv.CONTROL, args, bytes(4), abi=ON_TRIAL)
+    assert (verdict, call.status, container.account.refused) == (Verdict.ANSWER, nv.OK, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [(136, Verdict.ANSWER), (128, Verdict.FORWARD), (0, Verdict.FORWARD)],
+)
+def test_under_layouts_on_trial_memory_whose_caller_says_another_size_is_refused(
+    said: int, verdict: Verdict
+) -> None:
+    container = Container()
+    params = nv.memory_params(MIB)
+    args = nv.rm_alloc(CLIENT, DEVICE, 0x77, nv.MEMORY_USER, params)
+    args[32:36] = said.to_bytes(4, "little")
+    found, call = container.ask(nv.ALLOC, args, params, abi=ON_TRIAL)
+    assert found is verdict
+    if verdict is Verdict.ANSWER:
+        assert told(call) == ("class", nv.MEMORY_USER, True)

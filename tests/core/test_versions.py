@@ -35,10 +35,10 @@ FIELDS = (
 )  # fmt: skip
 
 
-def find(version: str, force: bool = False) -> tuple[int, int]:
+def find(version: str, newest: bool = False) -> tuple[int, int]:
     """(error, branch)"""
     abi = ffi.new("struct cgpu_abi *")
-    err = lib.cgpu_abi_find(version.encode(), force, abi)
+    err = lib.cgpu_abi_find(version.encode(), newest, abi)
     return err, abi.branch
 
 
@@ -54,25 +54,31 @@ def test_every_release_of_a_known_branch_is_known(branch: Any, rest: Any) -> Non
 
 
 @given(st.integers(100, 999).filter(lambda branch: branch not in KNOWN))
-def test_an_unverified_branch_is_refused_unless_forced_to_the_nearest_older_one(
+def test_only_a_branch_newer_than_all_known_is_tried_and_only_if_the_operator_says_so(
     branch: Any,
 ) -> None:
     assert find(f"{branch}.1")[0] == -errno.EOPNOTSUPP
-    nearest = max((known for known in KNOWN if known < branch), default=KNOWN[0])
-    assert find(f"{branch}.1", force=True) == (0, nearest)
+    newer = branch > KNOWN[-1]
+    assert find(f"{branch}.1", newest=True) == ((0, KNOWN[-1]) if newer else (-errno.EOPNOTSUPP, 0))
+
+
+@pytest.mark.parametrize("branch", KNOWN)
+def test_a_known_branch_is_not_on_trial(branch: Any) -> None:
+    assert not Abi(f"{branch}.1", newest=True).raw.guarded
+    assert Abi("999.1", newest=True).raw.guarded
 
 
 @given(st.text(st.characters(max_codepoint=127, exclude_characters="\0"), max_size=12))
-def test_what_is_no_version_is_refused_even_if_forced(text: Any) -> None:
+def test_what_is_no_version_is_refused_whatever_the_operator_says(text: Any) -> None:
     head, dot, _ = text.partition(".")
     if not (dot and len(head) == 3 and head.isdigit() and int(head)):
         assert find(text) == (-errno.EINVAL, 0)
-        assert find(text, force=True) == (-errno.EINVAL, 0)
+        assert find(text, newest=True) == (-errno.EINVAL, 0)
 
 
 def test_errors_of_the_python_class_name_the_version() -> None:
     with pytest.raises(ValueError, match=r"'latest' is not a driver version"):
         Abi("latest")
-    with pytest.raises(ValueError, match=r"driver 699\.1: no one has verified"):
+    with pytest.raises(ValueError, match=r"driver 699\.1: a branch that is not known"):
         Abi("699.1")
-    assert Abi("699.1", force=True).branch == 620
+    assert Abi("699.1", newest=True).branch == 620

@@ -34,7 +34,7 @@ def module(directory: Path, version: str, **told: str) -> Path:
         "cgpu_door_api": "1",
         "cgpu_state": "1",
         "vermagic": f"{RELEASE} SMP",
-        "parm": "force_branch:go on (bool)\nlatency_us:of a gate (uint)",
+        "parm": "unknown_driver:a newer one (charp)\nlatency_us:of a gate (uint)",
         **told,
     }
     for name in ("cgpu_km", core, "cgpu_rm"):

@@ -304,6 +304,22 @@ def wrong(host: Path) -> list[doctor.Finding]:
     return [one for one in found if one.level in (doctor.WARN, doctor.FAIL)]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "remedy"), [("refused", "unknown_driver=newest"), ("newest", "dmesg")]
+)
+def test_doctor_says_of_a_newer_driver_whether_it_may_be_checked_or_has_failed(
+    host: Path, chosen: str, remedy: str
+) -> None:
+    (host / "proc/driver/nvidia/version").write_text("NVRM version:  Module  999.10  R")
+    (host / "proc/cgpu_km/features").write_text("pid\n")
+    word = host / "sys/module/cgpu_km/parameters/unknown_driver"
+    word.parent.mkdir(parents=True, exist_ok=True)
+    word.write_text(f"{chosen}\n")
+    found = {one.subject: one for one in wrong(host) if one.level == doctor.FAIL}
+    assert remedy in found["driver"].remedy
+    assert "nothing is limited" in found["hooks"].text
+
+
 def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
     assert wrong(host) == []
     assert cgpu("doctor", "--prefix", host).returncode == 0
@@ -313,7 +329,8 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
     ("path", "text", "subject", "level", "remedy"),
     [
         ("proc/driver/nvidia/version", None, "driver", "warn", ""),
-        ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "fail", "force_branch"),
+        ("proc/driver/nvidia/version", "Module  999.10  R", "driver", "warn", "upgrade cgpu"),
+        ("proc/driver/nvidia/version", "Module  525.10  R", "driver", "fail", "a known branch"),
         ("proc/driver/nvidia/version", "Module  550.144.03  R", "driver", "warn", "550.163.01"),
         ("proc/driver/nvidia/version", "Module  580.95.05  R", "driver", "warn", "580.159.03"),
         ("proc/modules", "nvidia 1\ncgpu_km 1\n", "driver", "warn", "modprobe nvidia-uvm"),

@@ -162,7 +162,7 @@ def test_without_an_engine_nothing_is_installed_unless_none_is_wanted(
     installation.install(options._replace(runtimes=False), host)
 
 
-@pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked force_branch=1"])
+@pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked unknown_driver=newest"])
 def test_what_the_module_would_not_take_is_refused_before_anything_is_changed(
     host: Host, options: Options, said: str
 ) -> None:

@@ -215,13 +215,17 @@ def test_the_new_core_gets_the_parameters_of_the_old_one(
     host: Host, containers: CoreTree, request_: Request
 ) -> None:
     folder = host.prefix / f"sys/module/{CORE}/parameters"
-    for name, value in {"force_branch": "Y", "latency_us": "(null)", "forgotten": "1"}.items():
+    for name, value in {
+        "unknown_driver": "newest",
+        "latency_us": "(null)",
+        "forgotten": "1",
+    }.items():
         (folder / name).write_text(f"{value}\n")
     upgrade.upgrade(request_, host)
     (line,) = [
         line for line in filehost.kernel(host).ran if line.startswith("insmod") and NEW_CORE in line
     ]
-    assert line.split()[2:] == ["force_branch=Y"]
+    assert line.split()[2:] == ["unknown_driver=newest"]
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ class Door:
         quota: int = 100,
         gpu: str = "",
         uvm_disable: bool = False,
+        unknown_driver: str = "",
         told: bool = False,
     ) -> subprocess.Popen[str]:
         """Start a tenant; *told*: something is to be written to its input."""
@@ -72,6 +73,8 @@ class Door:
             limits += ["--gpu", gpu]
         if uvm_disable:
             limits.append("--uvm-disable")
+        if unknown_driver:
+            limits += ["--unknown-driver", unknown_driver]
         run = ["run", "--name", name, *limits, "--", *command]
         tenant = subprocess.Popen(
             [sys.executable],

@@ -270,6 +270,8 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	/* a serialised blob in place of the plain struct cannot be looked into */
 	if (req->flags & NVOS54_FLAGS_FINN_SERIALIZED)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	if (req->misfit)
+		return cgpu_refuse_misfit(tenant, call, NV_ERR_NOT_SUPPORTED);
 	if (req->judge == CGPU_JUDGE_NONE)
 		return cgpu_refuse_unknown(tenant, call, NV_ERR_NOT_SUPPORTED);
 	if (!names_own(tenant, call))

@@ -44,6 +44,8 @@ bool cgpu_is_root_class(uint32_t hClass)
 /* A class that is not listed, or never given. Return: CGPU_FORWARD: neither. */
 static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
+	if (call->req.misfit)
+		return cgpu_refuse_misfit(tenant, call, NV_ERR_NOT_SUPPORTED);
 	switch (call->req.judge) {
 	case CGPU_JUDGE_NONE:
 		return cgpu_refuse_unknown(tenant, call, NV_ERR_INVALID_CLASS);

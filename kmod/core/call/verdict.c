@@ -72,13 +72,24 @@ static bool take_down(struct cgpu_tenant *tenant, enum unlisted_kind kind, uint3
 	return admitted;
 }
 
-int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status)
+static bool take_down_call(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	bool control = call->req.op == CGPU_OP_CONTROL;
 
-	if (take_down(tenant, control ? CONTROL : CLASS,
-		      control ? call->req.cmd : call->req.hClass, &call->unlisted))
+	return take_down(tenant, control ? CONTROL : CLASS,
+			 control ? call->req.cmd : call->req.hClass, &call->unlisted);
+}
+
+int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status)
+{
+	if (take_down_call(tenant, call))
 		return CGPU_FORWARD;
+	return cgpu_refuse(tenant, call, CGPU_NO_CARD, status);
+}
+
+int cgpu_refuse_misfit(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status)
+{
+	take_down_call(tenant, call);
 	return cgpu_refuse(tenant, call, CGPU_NO_CARD, status);
 }
 

@@ -22,6 +22,8 @@ int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t car
  */
 int cgpu_refuse_unknown(struct cgpu_tenant *tenant, struct cgpu_call *call,
 			uint32_t status);
+/* The same of a call whose size the layouts on trial do not have, which nobody can admit. */
+int cgpu_refuse_misfit(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t status);
 /* Return: CGPU_UNDO: the driver shall free `hObject`, the caller gets `status`. */
 int cgpu_undo(struct cgpu_call *call, uint32_t hObject, uint32_t status);
 

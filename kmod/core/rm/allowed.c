@@ -51,6 +51,9 @@
 /* others: pointers to structures, or to what no u32 beside them counts; descriptors in a u64 */
 #define OPAQUE .opaque = true
 
+/* the core reads the beginning alone */
+#define HEAD .head = true
+
 static const struct cgpu_rule unlisted;
 
 /* ascending */
@@ -185,7 +188,7 @@ static const struct cgpu_rule controls[] = {
 	PASS(0x20800170), /* GPU_GET_ENGINES_V2 */
 	UNLISTED(0x20800178, OPAQUE), /* GPU_EXEC_REG_OPS_VGPU */
 	PASS(0x2080017B), /* GPU_GET_NVFBC_SW_SESSION_STATS */
-	JUDGE(0x2080017C, 4), /* GPU_GET_NVFBC_SW_SESSION_INFO */
+	JUDGE(0x2080017C, 4, HEAD), /* GPU_GET_NVFBC_SW_SESSION_INFO */
 	PASS(0x2080018B), /* GPU_GET_ACTIVE_PARTITION_IDS */
 	JUDGE(0x2080018D, 3812), /* GPU_GET_PIDS */
 	PASS(0x2080018E), /* GPU_GET_PID_INFO */
@@ -814,6 +817,11 @@ const struct cgpu_rule *cgpu_control_rule(uint32_t cmd)
 const struct cgpu_rule *cgpu_class_rule(uint32_t hClass)
 {
 	return find(classes, sizeof(classes) / sizeof(classes[0]), hClass);
+}
+
+const struct cgpu_rule *cgpu_class_at(uint32_t index)
+{
+	return index < sizeof(classes) / sizeof(classes[0]) ? &classes[index] : NULL;
 }
 
 uint32_t cgpu_escape_judge(uint32_t nr)

@@ -38,6 +38,7 @@ struct cgpu_pointer {
 struct cgpu_rule {
 	uint32_t number;
 	uint16_t params_bytes;      /* of the parameters that the core reads, 0: none */
+	bool head;                  /* params_bytes are the beginning of them */
 	uint8_t judge;              /* enum cgpu_judge */
 	uint8_t hClient[2];         /* further clients */
 	uint8_t fd;                 /* a descriptor of the caller's */
@@ -120,6 +121,8 @@ extern const struct cgpu_ioctl_rule cgpu_uvm_initialize;
 const struct cgpu_rule *cgpu_control_rule(uint32_t cmd);
 /* The same of a class. */
 const struct cgpu_rule *cgpu_class_rule(uint32_t hClass);
+/* Return: the rule of the class at `index` of all that have one, NULL: behind the last. */
+const struct cgpu_rule *cgpu_class_at(uint32_t index);
 /* Return: enum cgpu_judge, of an escape (_IOC_NR) and of a command of UVM. */
 uint32_t cgpu_escape_judge(uint32_t nr);
 uint32_t cgpu_uvm_judge(uint32_t cmd);

@@ -86,10 +86,10 @@ static uint32_t varying_size(const struct cgpu_abi *abi, uint32_t op, uint32_t n
 	}
 }
 
-/* bytes of the only argument that the driver takes; 0: the core does not interpret it */
-static uint32_t size_of(const struct cgpu_abi *abi, const struct cgpu_ioctl_rule *rule,
-			uint32_t nr)
+uint32_t cgpu_struct_bytes(const struct cgpu_abi *abi, uint32_t device, uint32_t nr)
 {
+	const struct cgpu_ioctl_rule *rule = rule_of(device, nr);
+
 	return rule->size ? rule->size : varying_size(abi, rule->op, nr);
 }
 
@@ -126,7 +126,7 @@ uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cm
 	uint32_t nr = cmd & 0xff; /* _IOC_NR */
 
 	if (device == CGPU_DEVICE_UVM)
-		return size_of(abi, rule_of(device, cmd), cmd);
+		return cgpu_struct_bytes(abi, device, cmd);
 	if (nr != NV_ESC_IOCTL_XFER_CMD && !cgpu_interprets(nr))
 		return 0;
 	return (cmd >> 16) & 0x3fff; /* _IOC_SIZE */
@@ -169,6 +169,8 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 	req->fd_place = rule->fd;
 	if (want == CGPU_BY_BRANCH)
 		want = abi->fb_get_info_v2_size;
+	req->misfit = abi->guarded && want != CGPU_AS_GIVEN && given != want &&
+		      !(rule->head && given > want);
 	/*
 	 * The driver demands the exact size. A shorter block is still copied,
 	 * as far as it goes, so that the driver sees what the caller sent.
@@ -273,8 +275,7 @@ static bool is_memory(uint32_t hClass)
 	       hClass == NV50_MEMORY_VIRTUAL;
 }
 
-/* parameter bytes of a class that the core wants; 0: not interested */
-static uint32_t class_params_size(const struct cgpu_abi *abi, const struct cgpu_rule *rule)
+uint32_t cgpu_class_bytes(const struct cgpu_abi *abi, const struct cgpu_rule *rule)
 {
 	if (rule->params_bytes != CGPU_BY_BRANCH)
 		return rule->params_bytes;
@@ -294,6 +295,7 @@ static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t 
 			 struct cgpu_request *req)
 {
 	const struct cgpu_rule *rule = cgpu_class_rule(req->hClass);
+	uint32_t given;
 
 	req->judge = rule->judge;
 	memcpy(req->hClient_place, rule->hClient, sizeof(rule->hClient));
@@ -312,7 +314,11 @@ static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t 
 	 */
 	req->params_ptr_offset = offsetof(struct nvos21, pAllocParms); /* nvos64's, too */
 	req->params_ptr = cgpu_get64(args, req->params_ptr_offset);
-	req->params_size = req->params_ptr ? class_params_size(abi, rule) : 0;
+	req->params_size = req->params_ptr ? cgpu_class_bytes(abi, rule) : 0;
+	given = cgpu_get32(args, size == sizeof(struct nvos64) ?
+					 offsetof(struct nvos64, paramsSize) :
+					 offsetof(struct nvos21, paramsSize));
+	req->misfit = abi->guarded && req->params_size && given && given != req->params_size;
 }
 
 /* ------------------------------------------------------------- entry */

@@ -60,6 +60,7 @@ struct cgpu_request {
 	uint32_t vaMode;        /* likewise */
 	uint32_t notifyIndex;   /* NV0005_ALLOC_PARAMETERS: its flags, too */
 	uint32_t index;         /* NV_VASPACE_ALLOCATION_PARAMETERS: of which there is already */
+	bool misfit;            /* of another size than the layouts on trial have */
 	bool serialised;        /* ALLOC: parameters that cannot be looked into */
 	bool partial;           /* UNMAP_DMA: of a range, parts of mappings may stay */
 	uint32_t handles_offset; /* EXPORT_TO_DMABUF_FD: its list of memory */
@@ -88,6 +89,11 @@ struct cgpu_request {
  * Return: 0: the core does not look at this command, forward it untouched.
  */
 uint32_t cgpu_args_size(const struct cgpu_abi *abi, uint32_t device, uint32_t cmd);
+
+/* Bytes of the only argument of `nr` that the driver takes; 0: several, or none is known. */
+uint32_t cgpu_struct_bytes(const struct cgpu_abi *abi, uint32_t device, uint32_t nr);
+/* Bytes of the parameters of a class that the core wants; 0: none. */
+uint32_t cgpu_class_bytes(const struct cgpu_abi *abi, const struct cgpu_rule *rule);
 
 /* true for the escapes (bare numbers) that the core interprets */
 bool cgpu_interprets(uint32_t nr);

@@ -24,8 +24,9 @@ static uint32_t parse_branch(const char *version)
 	return (digits == 3 && *version == '.') ? branch : 0;
 }
 
-int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
+int cgpu_abi_find(const char *version, bool newest, struct cgpu_abi *abi)
 {
+	const uint32_t last = known[sizeof(known) / sizeof(known[0]) - 1];
 	uint32_t asked = parse_branch(version);
 	uint32_t branch = 0;
 	size_t i;
@@ -33,15 +34,16 @@ int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi)
 	if (!asked)
 		return -EINVAL;
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (known[i] == asked || (force && known[i] < asked))
-			branch = known[i];
-	if (!branch && force)
-		branch = known[0];
+		if (known[i] == asked)
+			branch = asked;
+	if (newest && asked > last)
+		branch = last;
 	if (!branch)
 		return -EOPNOTSUPP;
 
 	*abi = (struct cgpu_abi){
 		.branch = branch,
+		.guarded = branch != asked,
 		.memory_alloc_size = 120,
 		.channel_alloc_size = 360,
 		.channel_userd_offset = 32,

@@ -28,14 +28,19 @@ struct cgpu_abi {
 	uint32_t dmabuf_handles;
 	uint32_t dmabuf_status;
 	bool compared;                    /* with NVIDIA's own headers, by the compiler */
+	/*
+	 * It is that of a driver newer than all known, on trial: cgpu_verify_begin() says
+	 * whether it fits, and calls that say another size than it has are refused.
+	 */
+	bool guarded;
 	bool egm;                         /* NVOS32_ATTR2_USE_EGM is one of its attributes */
 };
 
 /*
- * The layouts of driver `version` ("550.163.01").
- * Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that nobody has
- * verified; with `force` the nearest older branch is used instead.
+ * The layouts of driver `version` ("550.163.01"). With `newest` a branch newer than all
+ * known has those of the newest, as `guarded` says.
+ * Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that is not known.
  */
-int cgpu_abi_find(const char *version, bool force, struct cgpu_abi *abi);
+int cgpu_abi_find(const char *version, bool newest, struct cgpu_abi *abi);
 
 #endif

@@ -589,7 +589,11 @@ int sc_renew(struct sc *sc, int channel, bool same_handle)
 	memcpy(reg.uuid, sc->uuid, 16);
 	reg.client = sc->client;
 	reg.channel = sc->channel[channel];
-	sc_uvm(sc, UVM_UNREGISTER_CHANNEL, &reg, 24);
+	/* from 590 on without a card */
+	if (sc->branch >= 590)
+		sc_uvm(sc, UVM_UNREGISTER_CHANNEL, &reg.client, 8);
+	else
+		sc_uvm(sc, UVM_UNREGISTER_CHANNEL, &reg, 24);
 	sc_rm_free(sc, sc->client, sc->channel[channel]);
 	memset((void *)(sc->rings + channel * RING_BYTES), 0, RING_BYTES);
 	if (!same_handle)

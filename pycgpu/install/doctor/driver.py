@@ -6,11 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...tree import device_nodes, nvml, procfs
 from .. import bulletin
 from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
+
+if TYPE_CHECKING:
+    from ...core import Abi
 
 
 def driver(host: Host) -> Iterator[Finding]:
@@ -27,20 +31,10 @@ def driver(host: Host) -> Iterator[Finding]:
         return
     flavour = "open" if "Open Kernel Module" in line else "closed"
     version = found[1]
-    from ...core import Abi
-
-    try:
-        abi = Abi(version)
-    except ValueError as error:
-        yield Finding(
-            FAIL,
-            "driver",
-            f"{version} ({flavour}): {error}",
-            "use a driver of a known branch, or load cgpu_km and cgpu_rm with force_branch=1, "
-            "which may charge wrongly or oops (docs/install.md), and test it well",
-        )
+    abi, findings = _branch(host, version, flavour)
+    yield from findings
+    if abi is None:
         return
-    yield Finding(OK, "driver", f"{version} ({flavour} modules), calls of branch {abi.branch}")
     if not abi.compared:
         yield Finding(
             NOTE,
@@ -63,6 +57,38 @@ def driver(host: Host) -> Iterator[Finding]:
         yield Finding(
             WARN, "driver", "nvidia-uvm is not loaded: CUDA cannot start", "modprobe nvidia-uvm"
         )
+
+
+def _branch(host: Host, version: str, flavour: str) -> tuple[Abi | None, list[Finding]]:
+    """Return the layouts by which its calls are read; None: by none."""
+    from ...core import Abi
+
+    told = f"{version} ({flavour} modules)"
+    try:
+        abi = Abi(version)
+        return abi, [Finding(OK, "driver", f"{told}, calls of branch {abi.branch}")]
+    except ValueError as error:
+        why = str(error)
+    try:
+        abi = Abi(version, newest=True)
+    except ValueError:
+        return None, [Finding(FAIL, "driver", why, "use a driver of a known branch")]
+    if host.root is not None and "memory" in procfs.read_features(host.root):
+        said = (
+            f"{told} is newer than all known: it passed the check against the layouts of branch"
+            f" {abi.branch}, memory is limited by them; fields that moved within a structure of"
+            " the same size would go unnoticed"
+        )
+        return abi, [Finding(WARN, "driver", said, "upgrade cgpu, or try your programs first")]
+    if host.read("sys/module/cgpu_km/parameters/unknown_driver").strip() == "newest":
+        said = f"{told} is newer than all known, and has not passed the check: no container"
+        remedy = "`dmesg | grep cgpu` says what differs; use a driver of a known branch"
+        return None, [Finding(FAIL, "driver", f"{said} gets a card", remedy)]
+    remedy = (
+        "use a driver of a known branch; or have it checked: cgpu_km with unknown_driver=newest,"
+        " or `cgpu run --unknown-driver newest` (docs/drivers.md)"
+    )
+    return None, [Finding(FAIL, "driver", f"{told} is newer than all known", remedy)]
 
 
 def _vulnerabilities(version: str, branch: int) -> Iterator[Finding]:

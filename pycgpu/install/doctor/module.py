@@ -152,9 +152,7 @@ def hooks(host: Host) -> Iterator[Finding]:
     if host.root is None:
         return
     features = procfs.read_features(host.root)
-    # The module finds its cards through the driver's own files, once these are hooked.
-    through_cards = "cgpu_km" in host.modules and bool(procfs.card_indexes(host.root))
-    if "memory" in features or through_cards:
+    if "memory" in features:
         yield Finding(OK, "hooks", "memory limits are enforced")
     else:
         yield Finding(
