@@ -133,7 +133,7 @@ def _words(command: Command) -> list[str]:
 def _head(name: str, summary: str) -> list[str]:
     return [
         '.\\" SPDX-License-Identifier: MIT',
-        '.\\" Made by scripts/make-docs of the commands and docs/smi.md.',
+        '.\\" Made by scripts/dev make-docs of the commands and docs/smi.md.',
         f'.TH {name.upper()} 1 "" "cgpu {__version__}" "User Commands"',
         ".SH NAME",
         f"{_troff(name)} \\- {_troff(summary)}",

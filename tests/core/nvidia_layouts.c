@@ -4,6 +4,7 @@
  * size and each offset: its name, NVIDIA's number, ours. "-" for ours: it differs
  * between branches and is in struct cgpu_abi, where the test looks.
  */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "nvtypes.h"
@@ -267,6 +268,11 @@ int main(void)
 	NUMBER("UVM_ALLOC_SEMAPHORE_POOL_PARAMS: status to its end",
 	       sizeof(UVM_ALLOC_SEMAPHORE_POOL_PARAMS) -
 		       offsetof(UVM_ALLOC_SEMAPHORE_POOL_PARAMS, rmStatus), 8);
+#ifdef NVOS32_ATTR2_USE_EGM
+	BRANCH("egm", true);
+#else
+	BRANCH("egm", false);
+#endif
 #ifdef UVM_ALLOC_DEVICE_P2P
 	BRANCH("uvm_device_p2p_size", sizeof(UVM_ALLOC_DEVICE_P2P_PARAMS));
 	AT(UVM_ALLOC_DEVICE_P2P_PARAMS, hMemory, uvm_alloc_device_p2p, hMemory);

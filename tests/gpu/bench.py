@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The GPU ring: what the user door promises, measured on a real card. Run by scripts/bench-gpu."""
+"""The GPU ring: what the user door promises, on a real card. Run by scripts/dev bench-gpu."""
 
 from __future__ import annotations
 

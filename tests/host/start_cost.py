@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What scripts/bench-start runs: see there."""
+"""What scripts/dev bench-start runs: see there."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_the_manual_pages_are_those_of_the_commands(tmp_path: Path) -> None:
     script("manual.py", tmp_path)
     for page in ("cgpu.1", "cgpu-smi.1"):
         kept = (REPOSITORY / "docs/man" / page).read_text()
-        assert kept == (tmp_path / page).read_text(), "run scripts/make-docs --man"
+        assert kept == (tmp_path / page).read_text(), "run scripts/dev make-docs --man"
         # Troff would take a line that begins so for a request, and drop it.
         known = {"TH", "SH", "SS", "PP", "TP", "B", "I", "BR", '\\"'}
         requests = {line[1:].split(" ")[0] for line in kept.splitlines() if line[:1] in (".", "'")}

@@ -13,16 +13,15 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted(
-    path
-    for path in (REPOSITORY / "scripts").iterdir()
-    if path.is_file() and path.read_text().startswith("#!/usr/bin/env bash\n")
-)
+#: What a developer runs: `scripts/dev NAME`.
+DEV = REPOSITORY / "scripts/dev.d"
 PROGRAMS = sorted(
     path
-    for path in (REPOSITORY / "scripts").iterdir()
+    for folder in (DEV.parent, DEV)
+    for path in folder.iterdir()
     if path.is_file() and path.read_text().startswith("#!/usr/bin/env")
 )
+SCRIPTS = [path for path in PROGRAMS if path.read_text().startswith("#!/usr/bin/env bash\n")]
 
 
 VENV = REPOSITORY / ".venv/bin"
@@ -35,6 +34,13 @@ def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[
     )
 
 
+def test_dev_lists_each_command_with_what_it_does() -> None:
+    done = run(REPOSITORY / "scripts/dev")
+    listed = dict(re.findall(r"^  (\S+) +(\S.*)$", done.stdout, re.MULTILINE))
+    assert listed.keys() == {path.name for path in DEV.iterdir()}
+    assert all(len(said) > 20 and "scripts/dev" not in said for said in listed.values())
+
+
 def path_without_venv() -> str:
     """A shell's in which nobody has activated the environment of the scripts."""
     return ":".join(word for word in os.environ["PATH"].split(":") if word != str(VENV))
@@ -45,7 +51,7 @@ def path_without_venv() -> str:
 def test_every_script_explains_itself_and_does_nothing(script: Path, option: str) -> None:
     found = run(script, option)
     assert (found.returncode, found.stderr) == (0, "")
-    assert f"scripts/{script.name}" in found.stdout
+    assert f"scripts/{'dev ' * (script.parent == DEV)}{script.name}" in found.stdout
     # The comment's end, not the code below it.
     assert "BASH_VERSION" not in found.stdout
 
@@ -79,7 +85,10 @@ def test_what_a_pipe_says_is_not_lost_to_a_reader_that_stops_early(script: Path)
 def test_the_start_cost_is_measured_whatever_environment_is_activated(activated: bool) -> None:
     plain = path_without_venv()
     done = run(
-        REPOSITORY / "scripts/bench-start", "1", path=f"{VENV}:{plain}" if activated else plain
+        REPOSITORY / "scripts/dev",
+        "bench-start",
+        "1",
+        path=f"{VENV}:{plain}" if activated else plain,
     )
     assert done.returncode == 0, done.stderr
     named = dict(re.findall(r"^(.+?) {2,}(\d+\.\d)$", done.stdout, re.MULTILINE))
@@ -96,7 +105,7 @@ def test_an_activated_environment_of_the_scripts_stays() -> None:
 
 @pytest.mark.parametrize("words", [("x",), ("0",), ("-3",), ("",), ("3", "4")], ids=" ".join)
 def test_a_wrong_number_of_runs_is_named(words: tuple[str, ...]) -> None:
-    done = run(REPOSITORY / "scripts/bench-start", *words)
+    done = run(REPOSITORY / "scripts/dev", "bench-start", *words)
     told = f"bench-start: RUNS is a number of 1 or more, not: {' '.join(words)}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
@@ -108,7 +117,8 @@ def test_a_wrong_number_of_runs_is_named(words: tuple[str, ...]) -> None:
         (("test-fresh", "--quik"), 1, "--quik: no such option"),
         (("setup-venv", "all"), 2, "scripts/setup-venv [check|browser]"),
         (("setup-packages", "all"), 2, "scripts/setup-packages [--list]"),
-        (("make-docs", "--nope"), 1, "--nope: no such option"),
+        (("dev", "make-docs", "--nope"), 1, "--nope: no such option"),
+        (("dev", "make-coffee"), 2, "no command make-coffee; scripts/dev lists them"),
         (("demo", "--kernal", "6.1"), 2, "unrecognized arguments: --kernal 6.1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -122,7 +132,7 @@ def test_a_word_that_a_script_does_not_know_is_named(
 
 
 def test_the_core_is_timed_by_one_command() -> None:
-    done = run(sys.executable, REPOSITORY / "scripts/bench-core", "1000")
+    done = run(sys.executable, DEV / "bench-core", "1000")
     assert done.returncode == 0, done.stderr
     told = re.findall(r"(\d+\.\d) ns$", done.stdout, re.MULTILINE)
     assert len(told) == 7

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every container's start waits for; the figures are scripts/bench-start's."""
+"""What every container's start waits for; the figures are scripts/dev bench-start's."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Bytes for the decoder: `decoder_fuzz INPUTS SEED CORPUS`, which scripts/fuzz-decoder builds
+ * Bytes for the decoder: `decoder_fuzz INPUTS SEED CORPUS`, which scripts/dev fuzz-decoder builds
  * and runs. A third are recorded calls with some bytes changed, a third calls of a size that
  * the driver takes with numbers of the table and the like in their fields, the rest random.
  * Each argument and each block of parameters lies in memory of exactly its size, so that
