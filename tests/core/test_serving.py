@@ -716,10 +716,10 @@ def test_who_always_has_work_gets_its_share_where_nothing_is_seen_queued(seed: i
     assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 10
 
 
-@pytest.mark.parametrize("seed", (55, 85, 90, 102, 108, 133))
+@pytest.mark.parametrize("seed", (55, 85, 86, 90, 102, 108, 133, 138))
 def test_those_who_seem_to_sleep_by_turns_have_their_shares(seed: int) -> None:
     """They missed 26 to 52 points: in slices of half a period all of them seemed to sleep."""
-    assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 2
+    assert max(mixes.shortfalls(run(mixes.mix(seed, fetched=True))), default=0) <= 1.5
 
 
 @pytest.mark.parametrize(

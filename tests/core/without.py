@@ -36,6 +36,23 @@ class Rule(NamedTuple):
 RULES = (
     Rule(
         "demand.c",
+        "looks follow one another while several that seem to sleep submit",
+        (
+            "\tif (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr < CGPU_SCHED_SLOTS)\n"
+            "\t\treturn false;"
+        ),
+        "\treturn false;",
+        "test_serving.py::test_those_who_seem_to_sleep_by_turns_have_their_shares[138]",
+    ),
+    Rule(
+        "fair.c",
+        "two that the runlist loads by turns work",
+        "f->takes_turns = over &&",
+        "f->takes_turns = 0 && over &&",
+        "test_serving.py::test_those_who_seem_to_sleep_by_turns_have_their_shares[86]",
+    ),
+    Rule(
+        "demand.c",
         "work is waited for as long as it was seen to last",
         "\tlearn_piece(d, s, slot);\n",
         "\t(void)learn_piece;\n",
