@@ -2,7 +2,7 @@
 """
 The live view's terminal: enter and leave it, read keys, draw a screen when something changed.
 
-By hand, because cgpu-smi is to start within 150 ms (scripts/bench-start). To import this takes
+By hand, because cgpu-smi is to start within 150 ms (scripts/dev bench-start). To import this takes
 46 ms of processor time, and textual 8.2.8 with its table takes 205 ms (2026-11-29, Python 3.11).
 """
 

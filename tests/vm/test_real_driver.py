@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm import loaded, rm
+from pycgpu.core import Abi
+from tests.vm import layouts, loaded, rm
 from tests.vm.drivers import RealDriver
 
 # Building NVIDIA's driver takes minutes: one kernel, unless others are asked for.
@@ -54,6 +55,24 @@ def test_a_client_is_allocated_asked_and_freed(real_driver: RealDriver, wrapped:
 def test_unified_memory_initializes_without_a_card(real_driver: RealDriver) -> None:
     with rm.File(Path("/dev/nvidia-uvm")) as memory:
         assert memory.uvm_initialize() == rm.NV_OK
+
+
+def test_its_layouts_pass_the_check_of_unknown_drivers_up_to_what_needs_a_card(
+    real_driver: RealDriver,
+) -> None:
+    found = layouts.verify(Abi(real_driver.version))
+    # The first call that is to make something on a card: before it all sizes were found.
+    assert layouts.told(found).startswith("failed escape 0x2b: the driver refuses"), layouts.told(
+        found
+    )
+    assert found.checks > 80
+
+
+def test_another_branchs_layouts_do_not_pass_the_check(real_driver: RealDriver) -> None:
+    """UVM_MAP_EXTERNAL_ALLOCATION grew in 550, and so on: no two that are tried are alike."""
+    other = "595.44.03" if int(real_driver.version[:3]) < 590 else "550.163.01"
+    said = layouts.told(layouts.verify(Abi(other)))
+    assert "its structure is" in said or "another size" in said, said
 
 
 def test_opening_the_card_fails_for_want_of_hardware(real_driver: RealDriver) -> None:
