@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,21 @@ EVERYTHING = [
     for name in ("devicePlugin", "dra", "exporter", "scheduler", "policy")
     for word in ("--set", f"{name}.enabled=true")
 ]
+
+MONITORS = [
+    word
+    for name in ("podMonitor", "serviceMonitor", "prometheusRule")
+    for word in ("--set", f"exporter.{name}.enabled=true")
+]
+RECOMMENDED = {
+    *(f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "component")),
+    *(f"app.kubernetes.io/{name}" for name in ("part-of", "managed-by")),
+    "helm.sh/chart",
+}
+
+
+def install(mode: str) -> tuple[str, str]:
+    return "--set", f"install.mode={mode}"
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +67,12 @@ def helm(
 
 
 def test_helm_finds_nothing_to_complain_of(program: Path) -> None:
-    said = helm(program, "lint", "--strict", CHART, *EVERYTHING).stdout
-    assert "0 chart(s) failed" in said
-    assert "WARNING" not in said
+    for mode in ("none", "module", "agent"):
+        said = helm(
+            program, "lint", "--strict", CHART, *EVERYTHING, *MONITORS, *install(mode)
+        ).stdout
+        assert "0 chart(s) failed" in said
+        assert "WARNING" not in said
 
 
 def test_the_manifests_are_what_the_chart_makes(program: Path, tmp_path: Path) -> None:
@@ -70,7 +90,9 @@ def test_the_manifests_are_what_the_chart_makes(program: Path, tmp_path: Path) -
     [
         ("devicePlugin.enabled=maybe", "devicePlugin/enabled"),
         ("devicePlugn.enabled=true", "devicePlugn"),
-        ("namespace=Not_One", "namespace"),
+        ("namespace=gpus", "namespace"),
+        ("install.mode=dkms", "install/mode"),
+        ("image=example.com/any:1", "image"),
         ("scheduler.managedResources={gpu}", "managedResources"),
     ],
 )
@@ -101,16 +123,128 @@ def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> N
     def classes() -> list[str]:
         return [one["metadata"]["name"] for one in api.get("deviceclasses")["items"]]
 
-    release("install", "cgpu", CHART, "--set", "namespace=gpus", *EVERYTHING)
+    named = ("--namespace", "gpus")
+    notes = helm(
+        program,
+        *("install", "cgpu", CHART, *named, "--create-namespace", *EVERYTHING),
+        *("--kubeconfig", config),
+        home=api.directory,
+    ).stdout
+    assert "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged" in notes
     image = "docker.io/library/busybox:stable"
     assert daemons() == dict.fromkeys(("device-plugin", "dra-driver", "exporter"), image)
     assert classes() == ["gpu.cgpu.io"]
     policy = json.dumps(api.get("validatingadmissionpolicybinding", "cgpu"))
     assert '"kube-system", "gpus"' in policy
-    settings = ("--set", "namespace=gpus", "--set", "image=example.com/any:1")
-    release("upgrade", "cgpu", CHART, *settings)
+    settings = (*install("module"), "--set", "image.repository=example.com/any,image.tag=1")
+    release("upgrade", "cgpu", CHART, *named, *settings)
     assert daemons() == {"device-plugin": "example.com/any:1"}
     assert classes() == []
-    release("uninstall", "cgpu", "--cascade", "background")
+    release("uninstall", "cgpu", *named, "--cascade", "background")
     left = api.kubectl("get", "clusterroles", "-o", "name").stdout
     assert "cgpu" not in left
+
+
+def made_by(program: Path, api: ControlPlane, *words: str) -> list[Any]:
+    """The objects of the chart, as the API server takes them: no field that it does not know."""
+    text = helm(program, "template", "cgpu", CHART, "--namespace", "default", *words).stdout
+    file = api.directory / "made.yaml"
+    file.write_text(text)
+    told = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", file)
+    listed = api.kubectl(*map(str, told)).stdout
+    found = []
+    while listed := listed.strip():
+        one, end = json.JSONDecoder().raw_decode(listed)
+        listed = listed[end:]
+        found += one.get("items", [one])
+    return found
+
+
+@pytest.mark.parametrize("mode", ["none", "module", "agent"])
+def test_the_api_server_knows_each_field_and_finds_each_recommended_label(
+    program: Path, api: ControlPlane, mode: str
+) -> None:
+    secret = ("--set", "imagePullSecrets[0].name=registry", "--set", "openshift.privileged=true")
+    made = made_by(program, api, *EVERYTHING, *install(mode), *secret)
+    assert {one["kind"] for one in made} >= {"DaemonSet", "Deployment", "ClusterRole"}
+    for one in made:
+        assert one["metadata"]["labels"].keys() >= RECOMMENDED, one["metadata"]["name"]
+        template = one.get("spec", {}).get("template")
+        if template is not None:
+            assert template["metadata"]["labels"].keys() >= RECOMMENDED
+            assert template["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+            selector = one["spec"]["selector"]["matchLabels"]
+            assert selector.items() <= template["metadata"]["labels"].items()
+            assert "app.kubernetes.io/version" not in selector
+    installing = [
+        one["metadata"]["name"]
+        for one in made
+        if one["kind"] == "DaemonSet" and one["spec"]["template"]["spec"].get("initContainers")
+    ]
+    wanted = [] if mode == "none" else ["device-plugin", "dra-driver", "exporter"]
+    assert sorted(installing) == wanted
+    assert ("RuntimeClass" in {one["kind"] for one in made}) is (mode == "agent")
+
+
+@pytest.mark.parametrize(
+    ("mode", "labels", "runs"),
+    [
+        ("none", {"cgpu.io/node": "true"}, {"device-plugin", "exporter"}),
+        ("none", {"cgpu.io/dra": "true"}, {"dra-driver"}),
+        ("none", {"cgpu.io/dra": "true", "cgpu.io/node": "true"}, {"dra-driver", "exporter"}),
+        ("none", {"nvidia.com/gpu.present": "true"}, set()),
+        ("module", {"nvidia.com/gpu.present": "true"}, {"device-plugin", "exporter"}),
+        (
+            "module",
+            {"feature.node.kubernetes.io/pci-10de.present": "true"},
+            {"device-plugin", "exporter"},
+        ),
+        ("module", {"nvidia.com/gpu.present": "true", "cgpu.io/node": "false"}, set()),
+        (
+            "module",
+            {"nvidia.com/gpu.present": "true", "cgpu.io/dra": "true"},
+            {"dra-driver", "exporter"},
+        ),
+        ("module", {}, set()),
+    ],
+)
+def test_nodes_are_found_by_the_labels_of_nfd_and_gfd(
+    program: Path, api: ControlPlane, mode: str, labels: dict[str, str], runs: set[str]
+) -> None:
+    made = made_by(program, api, *EVERYTHING, *install(mode))
+    found = {
+        one["metadata"]["name"]
+        for one in made
+        if one["kind"] == "DaemonSet" and fits(one["spec"]["template"]["spec"], labels)
+    }
+    assert found == runs
+
+
+def fits(spec: Any, labels: dict[str, str]) -> bool:
+    """As a scheduler judges: one of the terms, and in it every expression."""
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert not spec.get("nodeSelector")
+    return any(
+        all(
+            (labels.get(one["key"]) in one["values"]) is (one["operator"] == "In")
+            for one in term["matchExpressions"]
+        )
+        for term in required["nodeSelectorTerms"]
+    )
+
+
+def test_monitors_and_rules_are_what_prometheus_operator_takes(program: Path) -> None:
+    """Its custom resources are not there: these are judged by what they are of."""
+    words = ("template", "cgpu", CHART, "--namespace", "gpus", *EVERYTHING, *MONITORS)
+    text = helm(program, *words).stdout
+    alerts = (REPOSITORY / "docs/alerts.yml").read_text()
+    rule = text[text.index("kind: PrometheusRule") :].split("\n---")[0]
+    names = re.findall(r"- alert: (\w+)", alerts)
+    assert names and re.findall(r"- alert: (\w+)", rule) == names
+    assert [line.strip() for line in alerts.splitlines() if "expr" in line] == [
+        line.strip() for line in rule.splitlines() if "expr" in line
+    ]
+    for kind in ("ServiceMonitor", "PodMonitor"):
+        monitor = text[text.index(f"kind: {kind}") :].split("\n---")[0]
+        assert "honorLabels: true" in monitor and "port: metrics" in monitor
+        assert "app.kubernetes.io/name: cgpu-exporter" in monitor.split("matchLabels:")[1]

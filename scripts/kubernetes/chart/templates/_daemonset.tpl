@@ -8,30 +8,64 @@ apiVersion: apps/v1
 kind: DaemonSet
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Values.namespace }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "cgpu.labels" (dict "root" .root "component" .name) | nindent 4 }}
 spec:
   selector:
     matchLabels:
-      app.kubernetes.io/name: cgpu-{{ .name }}
+      {{- include "cgpu.selector" (dict "root" .root "component" .name) | nindent 6 }}
   template:
     metadata:
       labels:
-        app.kubernetes.io/name: cgpu-{{ .name }}
+        {{- include "cgpu.labels" (dict "root" .root "component" .name) | nindent 8 }}
     spec:
-      {{- if .account }}
       serviceAccountName: {{ .name }}
-      {{- end }}
       automountServiceAccountToken: false
+      {{- include "cgpu.pullSecrets" .root | nindent 6 }}
+      {{- with .of.nodeSelector }}
       nodeSelector:
-        {{- toYaml .of.nodeSelector | nindent 8 }}
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      affinity:
+        {{- .of.affinity | default (include "cgpu.affinity" . | fromYaml) | toYaml | nindent 8 }}
       priorityClassName: system-node-critical
       hostPID: true
       hostNetwork: true
       tolerations:
         {{- toYaml .of.tolerations | nindent 8 }}
+      {{- if ne .root.Values.install.mode "none" }}
+      initContainers:
+        # The node's own cgpu, from what this image carries; nothing if the node has it.
+        - name: install
+          image: {{ include "cgpu.image" .root }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          command:
+            - /usr/lib/cgpu/install-on-node
+            - /host
+            {{- if eq .root.Values.install.mode "agent" }}
+            - --agent
+            {{- else }}
+            - --no-runtimes
+            {{- end }}
+            {{- range .root.Values.install.options }}
+            - {{ . | quote }}
+            {{- end }}
+          securityContext:
+            privileged: true
+          volumeMounts:
+            - name: host
+              mountPath: /host
+              mountPropagation: HostToContainer
+      {{- end }}
       containers:
         - name: {{ .name }}
-          image: {{ .root.Values.image }}
+          {{- if eq .root.Values.install.mode "none" }}
+          image: {{ .root.Values.chrootImage }}
+          {{- else }}
+          image: {{ include "cgpu.image" .root }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          {{- end }}
           command:
             - chroot
             - /host
