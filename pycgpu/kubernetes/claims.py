@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import CgpuError
+from .. import dialects
+from ..errors import CgpuError, RequestError
 from ..request.model import MIB, Card
 from .families import quantity
 
@@ -20,6 +21,8 @@ from .families import quantity
 DRIVER = "gpu.cgpu.io"
 VERSION = "resource.k8s.io/v1"
 MEMORY, CORES, TENANTS = "memory", "cores", "tenants"
+#: What a class may say, and the setting that it is.
+PARAMETERS = {"weight": "CGPU_WEIGHT", "priority": "CGPU_PRIORITY", "policy": "CGPU_POLICY"}
 
 
 class ClaimError(CgpuError):
@@ -130,9 +133,6 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
     """
     allocation = claim.get("status", {}).get("allocation") or {}
     devices = allocation.get("devices") or {}
-    for one in devices.get("config", ()):
-        if one.get("opaque", {}).get("driver") == DRIVER:
-            raise ClaimError(f"{DRIVER} takes no parameters: take config out of claim and class")
     found = []
     for result in devices.get("results", ()):
         if result["driver"] != DRIVER:
@@ -157,6 +157,56 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
         )
     if not found:
         raise ClaimError(f"nothing of {DRIVER} is allocated to the claim")
+    return found
+
+
+def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
+    """
+    Return what a DeviceClass says of the tenants of its devices: weight, priority, policy.
+
+    They take from others, so they are an administrator's: classes are the cluster's, claims a
+    user's.
+
+    Raises:
+        ClaimError: the claim says it itself, one is unknown or malformed, or requests have
+            different ones.
+    """
+    devices = (claim.get("status", {}).get("allocation") or {}).get("devices") or {}
+    said: dict[str, dict[str, str]] = {
+        one["request"]: {} for one in devices.get("results", ()) if one["driver"] == DRIVER
+    }
+    for one in devices.get("config", ()):
+        opaque = one.get("opaque") or {}
+        if opaque.get("driver") != DRIVER:
+            continue
+        if one.get("source") != "FromClass":
+            raise ClaimError(
+                f"{DRIVER} takes parameters of a DeviceClass: take config out of the claim"
+            )
+        named = one.get("requests")
+        for request, found in said.items():
+            if not named or request in named or request.partition("/")[0] in named:
+                found |= _parameters(opaque.get("parameters"))
+    values = list(said.values()) or [{}]
+    if any(other != values[0] for other in values):
+        raise ClaimError("classes of one claim have different parameters: make a claim of each")
+    return values[0]
+
+
+def _parameters(given: object) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise ClaimError(f"parameters are {given!r}: write {', '.join(PARAMETERS)} in a map")
+    found = {}
+    for key, value in given.items():
+        if key in ("apiVersion", "kind"):
+            continue
+        if key not in PARAMETERS:
+            raise ClaimError(f"parameter {key!r} is unknown; known are {', '.join(PARAMETERS)}")
+        found[PARAMETERS[key]] = str(value)
+    try:
+        dialects.request_from({"CGPU_MEM": "max", **found})
+    except RequestError as error:
+        raise ClaimError(f"parameters: {error}") from None
     return found
 
 

@@ -72,9 +72,8 @@ class Claims:
                 f"claim {claim.namespace}/{claim.name}: containers may share it, and a program of"
                 " `kubectl exec` would not be held to it: cgpu install --ungranted refuse"
             )
-        self._write(
-            claim.uid, tenant_name(claim.uid) if shared else None, devices, claims.settings(parts)
-        )
+        settings = claims.settings(parts) | claims.parameters(found)
+        self._write(claim.uid, tenant_name(claim.uid) if shared else None, devices, settings)
         return [
             messages.PreparedDevice(
                 # Of a request with alternatives containers name the request.

@@ -340,11 +340,46 @@ def test_what_cannot_be_given_is_refused_with_the_reason(rig: Rig) -> None:
     assert "DRAConsumableCapacity" in rig.error(plain)
     far = rig.claim("e", ("x", 1, "1Gi", "1"), device="gpu-elsewhere")
     assert "no card gpu-elsewhere here" in rig.error(far)
-    told = rig.claim("f", ("x", 1, "1Gi", "1"))
-    rig.api.claims["f"]["status"]["allocation"]["devices"]["config"] = [
-        {"source": "FromClass", "opaque": {"driver": "gpu.cgpu.io", "parameters": {}}}
-    ]
-    assert "takes no parameters" in rig.error(told)
+
+
+def config(source: str, parameters: object, *requests: str) -> dict[str, object]:
+    opaque = {"driver": "gpu.cgpu.io", "parameters": parameters}
+    return {"source": source, "requests": [*requests], "opaque": opaque}
+
+
+def configured(rig: Rig, name: str, *given: dict[str, object]) -> messages.Claim:
+    claim = rig.claim(name, ("x", 1, "1Gi", "0"), ("y", 0, "1Gi", "0"))
+    rig.api.claims[name]["status"]["allocation"]["devices"]["config"] = [*given]
+    return claim
+
+
+def test_a_class_gives_its_tenants_a_weight_a_priority_and_a_policy(rig: Rig) -> None:
+    told = {"apiVersion": "gpu.cgpu.io/v1", "weight": 4, "priority": 2, "policy": "weighted"}
+    claim = configured(rig, "a", config("FromClass", told))
+    assert rig.prepare(claim)["uid-a"].error == ""
+    text = rig.file(claim).read_text()
+    for setting in ("CGPU_WEIGHT=4", "CGPU_PRIORITY=2", "CGPU_POLICY=weighted"):
+        assert setting in text
+    each = [config("FromClass", {"weight": 4}, one) for one in ("x", "y")]
+    assert rig.prepare(configured(rig, "b", *each))["uid-b"].error == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([config("FromClaim", {"weight": 4})], "of a DeviceClass: take config out of the claim"),
+        ([config("FromClass", {"weigth": 4})], "parameter 'weigth' is unknown; known are weight"),
+        ([config("FromClass", {"weight": 0})], "CGPU_WEIGHT='0': write a positive"),
+        ([config("FromClass", {"priority": 99})], "CGPU_PRIORITY='99': write 0 to 15"),
+        ([config("FromClass", {"policy": "fair"})], "CGPU_POLICY='fair': write 0 to 9"),
+        ([config("FromClass", "weight")], "parameters are 'weight': write weight"),
+        ([config("FromClass", {"weight": 4}, "x")], "classes of one claim have different"),
+    ],
+)
+def test_parameters_that_are_no_administrators_or_mean_nothing_are_refused(
+    rig: Rig, given: list[dict[str, object]], why: str
+) -> None:
+    assert why in rig.error(configured(rig, "a", *given))
 
 
 def test_what_is_another_drivers_is_left_alone(rig: Rig) -> None:
