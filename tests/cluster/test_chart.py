@@ -136,9 +136,9 @@ def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> N
     assert classes() == ["gpu.cgpu.io"]
     policy = json.dumps(api.get("validatingadmissionpolicybinding", "cgpu"))
     assert '"kube-system", "gpus"' in policy
-    settings = (*install("module"), "--set", "image.repository=example.com/any,image.tag=1")
+    settings = (*install("module"), "--set", "image.repository=example.com/any,image.tag=v1")
     release("upgrade", "cgpu", CHART, *named, *settings)
-    assert daemons() == {"device-plugin": "example.com/any:1"}
+    assert daemons() == {"device-plugin": "example.com/any:v1"}
     assert classes() == []
     release("uninstall", "cgpu", *named, "--cascade", "background")
     left = api.kubectl("get", "clusterroles", "-o", "name").stdout
