@@ -45,7 +45,7 @@ def must(*words: object, **options: Any) -> str:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artefacts that the image carries, built once."""
     made = tmp_path_factory.mktemp("files")
-    version = re.findall(r'"(.*)"', must("git", "show", "HEAD:pycgpu/__init__.py"))[-1]
+    version = re.findall(r'__version__ = "(.*)"', must("git", "show", "HEAD:pycgpu/__init__.py"))[0]
     must(REPOSITORY / "scripts/make-installer", "-v", version, "-o", made, cwd=REPOSITORY)
     must(REPOSITORY / "scripts/make-packages", "-o", made, "deb", cwd=REPOSITORY)
     return made
