@@ -334,7 +334,7 @@ def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
 
 
 def gang_of(pod: Any) -> Gang | None:
-    """Return the PodGroup that a pod is of (alpha in 1.36)."""
+    """Return the PodGroup that a pod is of (beta in 1.37)."""
     group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
     return None if group is None else (pod["metadata"]["namespace"], group)
 

@@ -71,7 +71,7 @@ class ControlPlane:
         directory: for keys, logs and etcd's data.
         nodes: names of the nodes that will join.
         scheduler: a configuration for the scheduler instead of its own defaults.
-        gates: features to switch on, and with them the alpha APIs that they are for.
+        gates: features to switch on, and with them the alpha and beta APIs that they are for.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ControlPlane:
             # The range's first address would need a kube-proxy; nobody asks for it.
             *("--endpoint-reconciler-type", "none", "--allow-privileged"),
             *self.gates,
-            *(["--runtime-config=api/alpha=true"] if self.gates else []),
+            *(["--runtime-config=api/alpha=true,api/beta=true"] if self.gates else []),
         )
         until(self.ready, "the API server", START_S)
         config = self.config("controllers", "127.0.0.1")

