@@ -71,7 +71,7 @@ def test_a_nodes_cards_are_devices_with_capacities(cluster: Cluster) -> None:
         {name: one["value"] for name, one in device["capacity"].items()}
         for device in offered["devices"]
     ]
-    assert amounts == [{"memory": "15Gi", "cores": "100", "tenants": str(MAX_INST)}] * 2
+    assert amounts == [{"memory": f"{CARD_MIB}Mi", "cores": "100", "tenants": str(MAX_INST)}] * 2
 
 
 def test_a_pod_is_held_to_what_its_claim_has(cluster: Cluster) -> None:
