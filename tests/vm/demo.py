@@ -347,7 +347,7 @@ def waiting(what: str) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument("--kernel", help="6.1, 6.12 or a release (Debian: 6.1)")
+    parser.add_argument("--kernel", help="6.1, 6.12, newest or a release (Debian: 6.1)")
     parser.add_argument("--shell", action="store_true", help="stop with both containers running")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
