@@ -13,7 +13,7 @@ from . import procfs
 #: First words that the doors of this release write; docs/tree.md says when.
 KINDS = (
     *("create", "destroy", "set", "oom", "oom_host", "refused", "ungranted", "unknown", "killed"),
-    *("policy", "attach", "detach", "lost"),
+    *("policy", "attach", "detach", "verify", "lost"),
 )
 
 
@@ -21,7 +21,7 @@ class Event(NamedTuple):
     """
     ``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind.
     ``values``: the text by names: its ``key=value``, of ``set`` gpu, id, file and value, of
-    ``attach`` and ``detach`` driver, of ``lost`` lines; ``reason`` is what is left of it.
+    ``attach``, ``detach`` and ``verify`` driver, of ``lost`` lines; ``reason`` is what is left.
     """
 
     time_ns: int | None
@@ -56,6 +56,8 @@ def _values(kind: str, words: list[str]) -> dict[str, str]:
     plain = [word for word in words if "=" not in word]
     if kind in ("attach", "detach") and plain[:1] == ["driver"]:
         values["driver"] = " ".join(plain[1:])
+    elif kind == "verify" and plain[:1] == ["driver"]:
+        values |= {"driver": " ".join(plain[1:2]), "reason": " ".join(plain[2:])}
     elif kind == "lost" and plain:
         values["lines"] = plain[0]
     elif plain:

@@ -64,7 +64,7 @@ def test_the_sanitizers_are_on(fuzzer: Path, tmp_path: Path) -> None:
 
 def fuzz_decoder(root: Path, inputs: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [root / "scripts/dev fuzz-decoder", str(inputs)], capture_output=True, text=True
+        [root / "scripts/dev", "fuzz-decoder", str(inputs)], capture_output=True, text=True
     )
 
 
