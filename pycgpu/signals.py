@@ -16,3 +16,15 @@ def as_before_python() -> None:
     """
     for name in ("SIGPIPE", "SIGXFSZ"):
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
+
+
+def none_inherited() -> None:
+    """
+    Let every signal do what it does by itself, and block none.
+
+    Right before an exec of what is not to notice who started it: ``nohup`` ignores SIGHUP.
+    """
+    for number in _signal.valid_signals():
+        if _signal.getsignal(number) == _signal.SIG_IGN:
+            _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())

@@ -193,7 +193,7 @@ def _become(what: Confinement, program: str, env: dict[bytes, bytes], host_proc:
     _join_session_keyring()
     _take_null()
     file = _open(program)
-    signals.as_before_python()
+    signals.none_inherited()
     for instructions in what.filters:
         _install(instructions)
     os.execve(file, [program], env)

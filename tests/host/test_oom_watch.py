@@ -106,8 +106,10 @@ def test_the_script_has_no_capability_and_cannot_gain_one(tmp_path: Path, proces
 
 
 def test_the_script_inherits_nothing_of_who_runs_it(tmp_path: Path, process: Any) -> None:
-    """Neither files that an engine left open, nor the host's /dev/null, whose owner is root."""
+    """No file that an engine left open, no host's /dev/null, no signal that `nohup` ignores."""
     out = tmp_path / "out"
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     script = script_at(tmp_path, f"ls -l /proc/self/fd > {out}; stat -Lc %t:%T /proc/self/fd/0")
     left = os.open(tmp_path, os.O_RDONLY)
     os.set_inheritable(left, True)
@@ -122,11 +124,13 @@ def test_the_script_inherits_nothing_of_who_runs_it(tmp_path: Path, process: Any
         assert run_as(script, CID, 0, process.pid) == 0
         assert out.read_text() == "500\n"
         # Python ignores SIGPIPE, whose `yes | head` would never end
-        script = script_at(tmp_path, f"grep SigIgn /proc/self/status > {out}")
+        script = script_at(tmp_path, f"grep -E 'Sig(Ign|Blk)' /proc/self/status > {out}")
         assert run_as(script, CID, 0, process.pid) == 0
-        assert int(out.read_text().split()[1], 16) == 0
+        assert [int(line.split()[1], 16) for line in out.read_text().splitlines()] == [0, 0]
     finally:
         os.close(left)
+        signal.signal(signal.SIGHUP, hang_up)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def test_a_number_that_is_another_process_by_now_confines_nothing(
