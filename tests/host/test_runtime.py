@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import signal
 import stat
 import subprocess
 import sys
@@ -574,7 +575,9 @@ def test_other_commands_become_the_runtime_behind_with_the_same_arguments(tmp_pa
 def test_the_runtime_behind_ignores_no_signal_that_python_does(tmp_path: Path) -> None:
     """crun hands it on to the container, where `yes | head` would never end."""
     result = start(tmp_path, "state", script="#!/bin/sh\ngrep SigIgn /proc/self/status\n")
-    assert int(result.stdout.split()[1], 16) == 0, result
+    ignored = int(result.stdout.split()[1], 16)
+    # whoever starts the tests may ignore others, as `nohup` does
+    assert not any(ignored & 1 << number - 1 for number in (signal.SIGPIPE, signal.SIGXFSZ)), result
 
 
 #: As NVIDIA's from 1.18 on: it adds nodes, whatever is asked for, and becomes the runc of its PATH.
