@@ -8,7 +8,7 @@ import math
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -95,6 +95,12 @@ def _values_of(node: str) -> Values:
         raise CgpuError(f"{node}: {error}") from None
 
 
+def label(labels: Mapping[str, str], unnamed: str) -> str:
+    """Return a container's name, as engines and Kubernetes show it."""
+    parts = (labels.get("namespace"), labels.get("pod"), labels.get("name"))
+    return "/".join(part for part in parts if part) or labels.get("container", unnamed)
+
+
 def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row]:
     """Return a node's containers by what it told twice, *elapsed_s* apart."""
     found = []
@@ -102,8 +108,7 @@ def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row
         first = before.get(key, ({}, {}))[1].get(_USED)
         last, limit = told.get(_USED), told.get(_LIMIT)
         used = None if first is None or last is None else max(0.0, last - first) / elapsed_s
-        parts = (labels.get("namespace"), labels.get("pod"), labels.get("name"))
-        name = "/".join(part for part in parts if part) or labels.get("container", key[1])
+        name = label(labels, key[1])
         memory = int(told.get(_MEMORY, 0))
         found.append(
             Row(node, int(key[0]), name, memory, None if limit is None else int(limit), used)

@@ -13,7 +13,8 @@ from collections import deque
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from .reading import Key, Part, Reading
+from ..tree.scrape import label
+from .reading import Key, Reading
 
 HOUR_S = 3600
 _LINES_MAX = 100
@@ -98,7 +99,7 @@ class Host:
             "containers": [
                 {
                     "id": key[1],
-                    "label": _label(labels[key]) if key in labels else key[1][:12],
+                    "label": label(labels[key].labels, "") if key in labels else key[1][:12],
                     "used": [_rounded(tick.shares.get(key, (None, None))[0]) for tick in ticks],
                     "promised": [_rounded(tick.shares.get(key, (None, None))[1]) for tick in ticks],
                 }
@@ -116,7 +117,9 @@ class Host:
             "figures": part.figures,
             "containers": [
                 self._container(told, key)
-                for key in sorted(told.containers, key=lambda key: _label(told.containers[key]))
+                for key in sorted(
+                    told.containers, key=lambda key: label(told.containers[key].labels, "")
+                )
                 if key[0] == index
             ],
         }
@@ -125,7 +128,7 @@ class Host:
         part = told.containers[key]
         return {
             "id": key[1],
-            "label": _label(part),
+            "label": label(part.labels, ""),
             "figures": part.figures,
             "now": self._now[key],
             "hour": {name: self._grown(key, name) for name in _SUMMED if name in part.figures},
@@ -167,9 +170,3 @@ def _share(what: str, before: Reading | None, after: Reading, key: Key) -> float
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _label(part: Part) -> str:
-    """Return a container's name, as engines and Kubernetes show it."""
-    names = [part.labels.get(key) for key in ("namespace", "pod", "name")]
-    return "/".join(name for name in names if name) or part.labels.get("container", "")

@@ -22,6 +22,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from ..request.size import is_number
 from ..tree import http_server
 from .watch import Watch
 
@@ -114,8 +115,7 @@ def serving(watch: Watch, address: str, port: int, names: Iterable[str] = ()) ->
 
         def _chart(self, query: dict[str, list[str]]) -> None:
             host, gpu = (query.get(key, [""])[-1] for key in ("host", "gpu"))
-            is_told = all(one.isascii() and one.isdecimal() and len(one) < 6 for one in (host, gpu))
-            if not is_told or int(host) >= len(watch.hosts):
+            if not (is_number(host) and is_number(gpu)) or int(host) >= len(watch.hosts):
                 self._say(http.HTTPStatus.NOT_FOUND, "there is no such host\n")
                 return
             self._json(watch.hosts[int(host)].chart(int(gpu)))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -82,13 +81,10 @@ def _of_tree(host: Host, registry: CollectorRegistry, root: str | None) -> None:
 
 def _lines(root: str) -> list[dict[str, Any]]:
     """Return the lines of the tree's events, the oldest first."""
-    descriptor = procfs.open_events(root)
     try:
-        found = [events.parse(line) for line in procfs.new_events(descriptor)]
+        found = [events.parse(line) for line in events.lines(root, follow=False)]
     except OSError as error:
         raise CgpuError(f"{root}/events: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
     return [
         {"time_s": one.time_ns / 1e9, "kind": one.kind, "text": one.text}
         for one in found
