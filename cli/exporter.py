@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.install.service import EXPORTER_PORT as PORT
 
-from . import _number
+from . import _serving
 from ._pod import follow_upgrades
 
 app = typer.Typer(add_completion=False)
@@ -68,18 +67,7 @@ def exporter(
         except OSError as error:
             raise CgpuError(f"{textfile}: {error.strerror}") from None
         return
-    address, port = _number.listening(listen, PORT)
-    address = address or "0.0.0.0"
-    try:
-        server = serving(registry, address, port)
-    except OSError as error:
-        raise CgpuError(
-            f"cannot listen on {address}:{port}: {error.strerror}; choose by --listen"
-        ) from None
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"serving http://{address}:{port}/metrics", flush=True)
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    ended = _serving.begin(listen, PORT, functools.partial(serving, registry), "/metrics")
     follow_upgrades()
     try:
         ended.wait()

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import functools
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from pycgpu.errors import CgpuError
 from pycgpu.web import PORT
 
-from . import _number
+from . import _number, _serving
 
 app = typer.Typer(add_completion=False)
 
@@ -62,20 +61,8 @@ def web(
         from pycgpu.web.watch import Watch
     except ImportError as error:
         raise CgpuError(f"{error}: pip install 'pycgpu[exporter]'") from None
-    address, port = _number.listening(listen, PORT)
-    address = address or "0.0.0.0"
     watch = Watch(nodes or (), every, root)
-    try:
-        server = serving(watch, address, port, name or ())
-    except OSError as error:
-        raise CgpuError(
-            f"cannot listen on {address}:{port}: {error.strerror}; choose by --listen"
-        ) from None
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    shown = f"[{address}]" if ":" in address else address
-    print(f"serving http://{shown}:{port}/", flush=True)
+    ended = _serving.begin(listen, PORT, functools.partial(serving, watch, names=name or ()), "/")
     try:
         watch.follow(ended)
     except KeyboardInterrupt:
