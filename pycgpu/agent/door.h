@@ -306,6 +306,12 @@ int device_take(struct container *c, int pidfd, int fd, uint32_t *device, uint32
  */
 bool device_shares_table(int agent, int tid);
 
+/*
+ * aside.c: does `work` in a process of that name that shares with the agent what clone() is told.
+ * Context: no lock. Return: it was begun.
+ */
+bool aside(unsigned long shared, const char *name, void (*work)(const void *), const void *data);
+
 /* stranger.c: closes a file that is not the driver's. Context: no lock. */
 void stranger_close(struct container *c, int fd);
 

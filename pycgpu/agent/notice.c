@@ -5,17 +5,14 @@
  * process does that which has nothing of ours, and is forgotten if it does not end soon. Of a
  * container that holds some of them no more are begun.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "door.h"
@@ -38,59 +35,49 @@ static bool is_for_reading(const struct stat *st)
 		major(st->st_rdev) <= PTS_MAJOR_LAST);
 }
 
-/* In a child that has no descriptor. */
-static void write_to(const char *path, const char *text)
+struct line {
+	char text[TEXT_BYTES], path[48];
+	int end; /* by which the writer's own is seen */
+};
+
+/* In a process of its own. */
+static void write_line(const void *data)
 {
+	const struct line *line = data;
 	struct stat st;
 	int fd;
 
+	syscall(SYS_close_range, 0, (unsigned int)line->end - 1, 0);
+	syscall(SYS_close_range, (unsigned int)line->end + 1, ~0U, 0);
 	/* opening some devices does something */
-	if (stat(path, &st) || !is_for_reading(&st))
+	if (stat(line->path, &st) || !is_for_reading(&st))
 		return;
 	/* a file of our own, which waits for nobody */
-	fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = open(line->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) || !is_for_reading(&st) ||
-	    write(fd, text, strlen(text)) < 0)
+	    write(fd, line->text, strlen(line->text)) < 0)
 		return;
-}
-
-/* Raw, since other threads may hold the C library's locks. */
-static pid_t process(void)
-{
-	return (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 }
 
 void notice(struct container *c, int pid, const char *format, ...)
 {
 	struct pollfd end = { .events = POLLIN };
-	char text[TEXT_BYTES], path[48];
+	struct line line;
 	va_list arguments;
-	pid_t between;
+	bool begun;
 	int ends[2];
 
 	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
+	vsnprintf(line.text, sizeof(line.text), format, arguments);
 	va_end(arguments);
-	snprintf(path, sizeof(path), "/proc/%d/fd/2", pid);
+	snprintf(line.path, sizeof(line.path), "/proc/%d/fd/2", pid);
 	if (__atomic_load_n(&c->unread, __ATOMIC_RELAXED) >= UNREAD_MAX || pipe2(ends, O_CLOEXEC))
 		return;
-	between = process();
-	if (!between) {
-		/* nobody's to wait for: init has it once this one has ended */
-		if (process())
-			_exit(0);
-		prctl(PR_SET_NAME, "cgpud-notice");
-		/* but for the end by which its own is seen */
-		syscall(SYS_close_range, 0, (unsigned int)ends[1] - 1, 0);
-		syscall(SYS_close_range, (unsigned int)ends[1] + 1, ~0U, 0);
-		write_to(path, text);
-		_exit(0);
-	}
+	line.end = ends[1];
+	begun = aside(0, "cgpud-notice", write_line, &line);
 	close(ends[1]);
-	while (between > 0 && waitpid(between, NULL, 0) < 0 && errno == EINTR)
-		;
 	end.fd = ends[0];
-	if (between > 0 && poll(&end, 1, PATIENCE_MS) != 1)
+	if (begun && poll(&end, 1, PATIENCE_MS) != 1)
 		__atomic_add_fetch(&c->unread, 1, __ATOMIC_RELAXED);
 	close(ends[0]);
 }

@@ -8,40 +8,22 @@
  * No program closes a descriptor while another of its threads uses it, but by mistake: a container
  * that goes on doing it is killed.
  */
-#include <errno.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "door.h"
 
 enum { STRANGERS_MAX = 8 };
 
-/*
- * Raw, since other threads may hold the C library's locks. Return: as fork(). The child is
- * nobody's to wait for: init has it once the one between has ended.
- */
-static pid_t process(void)
+static void close_it(const void *fd)
 {
-	return (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
+	close(*(const int *)fd);
 }
 
 void stranger_close(struct container *c, int fd)
 {
-	pid_t between = process();
-
-	if (!between) {
-		if (process())
-			_exit(0);
-		prctl(PR_SET_NAME, "cgpud-stranger");
-		close(fd);
-		_exit(0);
-	}
-	/* without one it stays open: that holds up nobody */
-	while (between > 0 && waitpid(between, NULL, 0) < 0 && errno == EINTR)
-		;
+	/* without a process it stays open: that holds up nobody */
+	aside(CLONE_FILES, "cgpud-stranger", close_it, &fd);
 	if (__atomic_add_fetch(&c->strangers, 1, __ATOMIC_RELAXED) >= STRANGERS_MAX)
 		processes_kill(c, "exchanges descriptors under its calls");
 }
