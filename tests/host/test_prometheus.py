@@ -21,15 +21,29 @@ from tests.host.coretree import GIB, CoreTree
 REPOSITORY = Path(__file__).resolve().parents[2]
 MANIFESTS = REPOSITORY / "scripts/kubernetes"
 PODS, PLAIN = "a" * 64, "b" * 64
-#: What Prometheus finds out about the exporter's pod.
-DISCOVERED = {
-    "__meta_kubernetes_namespace": "cgpu",
-    "__meta_kubernetes_pod_name": "exporter-x7k2p",
-    "__meta_kubernetes_pod_container_name": "exporter",
-    "__meta_kubernetes_pod_container_port_name": "metrics",
-    "__meta_kubernetes_pod_label_app_kubernetes_io_name": "cgpu-exporter",
-    "__meta_kubernetes_pod_node_name": "n1",
-}
+
+
+def discovered() -> dict[str, str]:
+    """What Prometheus finds out about a pod of our exporter's DaemonSet."""
+    documents = yaml.safe_load_all((MANIFESTS / "exporter.yaml").read_text())
+    (daemon_set,) = [one for one in documents if one["kind"] == "DaemonSet"]
+    pod = daemon_set["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    labels = pod["metadata"]["labels"]
+    found = {
+        "namespace": daemon_set["metadata"]["namespace"],
+        "pod_name": "exporter-x7k2p",
+        "pod_container_name": container["name"],
+        "pod_container_port_name": container["ports"][0]["name"],
+        "pod_node_name": "n1",
+        **{f"pod_label_{meta_name(key)}": value for key, value in labels.items()},
+    }
+    return {f"__meta_kubernetes_{name}": value for name, value in found.items()}
+
+
+def meta_name(label: str) -> str:
+    """Return a label's name as Prometheus' discovery writes it."""
+    return re.sub("[^a-zA-Z0-9_]", "_", label)
 
 
 def of_operator() -> dict[str, Any]:
@@ -40,7 +54,7 @@ def of_operator() -> dict[str, Any]:
     kept = [
         {
             "action": "keep",
-            "source_labels": [f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', key)}"],
+            "source_labels": [f"__meta_kubernetes_pod_label_{meta_name(key)}"],
             "regex": value,
         }
         for key, value in monitor["spec"]["selector"]["matchLabels"].items()
@@ -124,7 +138,7 @@ def test_the_queries_of_our_pages_name_the_tenants_pod(
     made: Any, served: int, tree: CoreTree, tmp_path: Path
 ) -> None:
     job = made()
-    target = {"targets": [f"127.0.0.1:{served}"], "labels": DISCOVERED}
+    target = {"targets": [f"127.0.0.1:{served}"], "labels": discovered()}
     settings = {
         "global": {"scrape_interval": "1s"},
         "scrape_configs": [{**job, "static_configs": [target]}],
