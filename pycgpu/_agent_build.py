@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Builds ``pycgpu._agent``, the user door: ``pycgpu/agent/*.c`` over the same core."""
+"""Builds ``pycgpu._agent``, the agent: the C below ``pycgpu/agent`` over the same core."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def builder() -> FFI:
     """Return the configured builder of ``pycgpu._agent``."""
     made = FFI()
     made.cdef(declarations())
-    sources = [*sorted(AGENT.glob("*.c")), *sorted(CORE.rglob("*.c"))]
-    headers = [*sorted(AGENT.glob("*.h")), *sorted(CORE.rglob("*.h"))]
+    sources = [*sorted(AGENT.rglob("*.c")), *sorted(CORE.rglob("*.c"))]
+    headers = [*sorted(AGENT.rglob("*.h")), *sorted(CORE.rglob("*.h"))]
     made.set_source(
         "pycgpu._agent",
         '#include "agent.h"',

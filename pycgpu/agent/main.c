@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "agent.h"
-#include "door.h"
+#include "state/door.h"
 
 /* for the processes and files of all containers; what fs.nr_open allows, and what it always does */
 static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };

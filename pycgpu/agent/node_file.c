@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "agent.h"
-#include "door.h"
+#include "state/door.h"
 
 static uint32_t add_stat(struct cgpu_stat *stats, uint32_t count, const char *key, uint64_t value)
 {

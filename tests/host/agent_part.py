@@ -9,7 +9,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 CORE = REPOSITORY / "kmod/core"
 #: Linked with every part: nothing that it keeps is left to another agent.
-STATE = [REPOSITORY / "tests/host/pretended/arena.c", REPOSITORY / "pycgpu/agent/journal.c"]
+STATE = [REPOSITORY / "tests/host/pretended/arena.c", REPOSITORY / "pycgpu/agent/state/journal.c"]
 
 #: C: room for whatever a call adds, as the agent makes it
 MAKE_ROOM = """

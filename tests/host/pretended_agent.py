@@ -37,7 +37,7 @@ def build(folder: Path) -> None:
         old.unlink()
     made = FFI()
     made.cdef(_agent_build.declarations())
-    own = [path for path in sorted(agent.glob("*.c")) if path.name not in INSTEAD]
+    own = [path for path in sorted(agent.rglob("*.c")) if path.name not in INSTEAD]
     parts = [PARTS / name for name in INSTEAD]
     made.set_source(
         "pycgpu._agent",

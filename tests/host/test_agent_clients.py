@@ -13,7 +13,7 @@ from tests.host.agent_part import CORE, REPOSITORY, build
 #: Containers 0 and 1 have slots 0 and 1; `charge` prints who is charged for 1 ms of a process's.
 PROGRAM = """
 #include <stdlib.h>
-#include "pycgpu/agent/switch_log.c"
+#include "pycgpu/agent/card/switch_log.c"
 
 struct door door;
 static struct container *of[2];
@@ -88,7 +88,7 @@ int main(void)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Does what it reads."""
-    sources = [REPOSITORY / "pycgpu/agent/clients.c", *sorted(CORE.rglob("*.c"))]
+    sources = [REPOSITORY / "pycgpu/agent/tenant/clients.c", *sorted(CORE.rglob("*.c"))]
     return build(PROGRAM, tmp_path_factory.mktemp("clients"), *sources)
 
 

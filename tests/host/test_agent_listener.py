@@ -16,7 +16,7 @@ PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "listener.c"
+#include "call/listener.c"
 
 int main(int argc, char **argv)
 {

@@ -20,7 +20,7 @@ static int take(pthread_mutex_t *lock);
 static int give(pthread_mutex_t *lock);
 #define pthread_mutex_lock(lock) take(lock)
 #define pthread_mutex_unlock(lock) give(lock)
-#include "pycgpu/agent/managed.c"
+#include "pycgpu/agent/tenant/managed.c"
 
 enum { MANY = 200000, PAGE = 4096 };
 

@@ -13,7 +13,7 @@ from tests.host.agent_part import build
 #: Between the look whether the caller waits still and the writing its number has other memory: it
 #: executes a program, as another process would that was given the number of one that was killed.
 PROGRAM = """
-#include "pycgpu/agent/perform.c"
+#include "pycgpu/agent/call/perform.c"
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <signal.h>

@@ -15,7 +15,7 @@ PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "listener.c"
+#include "call/listener.c"
 
 static void show(void)
 {

@@ -11,7 +11,7 @@ from tests.host.agent_part import MAKE_ROOM, run
 PROGRAM = (
     """
 #include <stdio.h>
-#include "pycgpu/agent/slices.c"
+#include "pycgpu/agent/card/slices.c"
 
 struct door door = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static struct container *of[2];

@@ -24,7 +24,7 @@ PROGRAM = (
 
 static long asked(long number, ...);
 #define syscall(...) asked(__VA_ARGS__)
-#include "pycgpu/agent/files.c"
+#include "pycgpu/agent/tenant/files.c"
 
 struct door door;
 static struct container *c;
@@ -61,12 +61,12 @@ static long asked(long number, ...)
 	return (syscall)(number, arg[0], arg[1], arg[2], arg[3], arg[4]);
 }
 
-#include "pycgpu/agent/process.c"
+#include "pycgpu/agent/tenant/process.c"
 /* of major 1, as /dev/null is, which cannot be polled either */
 #define UVM_MINOR 5
-#include "pycgpu/agent/device.c"
-#include "pycgpu/agent/cgroup.c"
-#include "pycgpu/agent/memory_limit.c"
+#include "pycgpu/agent/tenant/device.c"
+#include "pycgpu/agent/host/cgroup.c"
+#include "pycgpu/agent/host/memory_limit.c"
 
 uint64_t now_ns(void)
 {

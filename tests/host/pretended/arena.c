@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* pycgpu/agent/arena.c for a part of the agent that leaves nothing to another. */
+/* pycgpu/agent/state/arena.c for a part of the agent that leaves nothing to another. */
 #include <stdlib.h>
 
-#include "agent/state.h"
+#include "agent/state/state.h"
 
 void *arena_alloc(size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pycgpu/agent/device.c where /dev/null is /dev/nvidiactl. */
+/* pycgpu/agent/tenant/device.c where /dev/null is /dev/nvidiactl. */
 #define NVIDIA_MAJOR 1
 #define NVIDIACTL_MINOR 3
 
-#include "agent/device.c"
+#include "agent/tenant/device.c"

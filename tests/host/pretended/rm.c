@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/rm/structs.h"
-#include "door.h"
+#include "state/door.h"
 
 enum { OBJECTS = 4096 };
 

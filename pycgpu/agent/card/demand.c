@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Looks at GP_GET and GP_PUT of a tenant's compute channels, for the core to tell who has
+ * work. userd.c says where they can be read; the core, when. One thread a card.
+ *
+ * The tenant may write both words. Whoever has a compute channel that cannot be read
+ * counts as one that always works.
+ */
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "core/memory/userd.h"
+#include "state/door.h"
+
+enum {
+	PRIORITY = 10
+};
+
+static struct {
+	bool started;
+	pthread_t thread;
+	pthread_cond_t sooner;
+	struct cgpu_demand demand;
+	uint64_t planned_ns;
+} card[CGPU_MAX_CARDS];
+
+/* Context: door.lock. */
+static struct container *container_in(uint32_t minor, uint32_t slot)
+{
+	int k;
+
+	for (k = 0; k < CONTAINERS_MAX; k++) {
+		struct container *c = door.container[k];
+
+		if (c && !c->ending && c->grant[minor].present &&
+		    c->grant[minor].instance == slot)
+			return c;
+	}
+	return NULL;
+}
+
+/* Context: door.lock. */
+static void look_at(uint32_t minor, uint32_t slot)
+{
+	struct container *c = container_in(minor, slot);
+	struct cgpu_demand *demand = &card[minor].demand;
+	struct cgpu_demand_channel *channel;
+	const volatile uint64_t *words;
+	uint64_t both;
+	uint32_t i;
+
+	if (!c || !userd_complete(c, minor))
+		return;
+	for (i = 0; (i = userd_next(c, minor, i, &words, &channel)) != CGPU_USERD_NONE; i++) {
+		if (!cgpu_demand_wants(demand, slot, channel))
+			continue;
+		/* over the bus, so both at once: GP_PUT is behind GP_GET */
+		both = *words;
+		door.count.look_reads++;
+		if (cgpu_demand_sample(demand, slot, channel, (uint32_t)both,
+				       (uint32_t)(both >> 32)))
+			return;
+	}
+}
+
+/* Those of `mask` that sleep. */
+static uint64_t sleepers(const struct cgpu_demand *demand, uint64_t mask)
+{
+	uint64_t left, asleep = 0;
+
+	for (left = mask; left; left &= left - 1)
+		if (demand->slot[__builtin_ctzll(left)].state == CGPU_DEMAND_SLEEPS)
+			asleep |= left & -left;
+	return asleep;
+}
+
+/* Context: door.lock. */
+static void look(uint32_t minor, uint64_t mask)
+{
+	struct cgpu_demand *demand = &card[minor].demand;
+	uint64_t start_ns = now_ns(), end_ns, left, before = sleepers(demand, mask), after;
+
+	for (left = mask; left; left &= left - 1)
+		look_at(minor, (uint32_t)__builtin_ctzll(left));
+	end_ns = now_ns();
+	cgpu_demand_judge(demand, &door.sched[minor], mask, start_ns, end_ns);
+	after = sleepers(demand, mask);
+	door.count.wakes += (uint64_t)__builtin_popcountll(before & ~after);
+	door.count.looks++;
+	door.count.look_ns += end_ns - start_ns;
+	/* no gate moves for anything else; a wake-up of that thread costs as much as a look */
+	if (before != after || switch_log_is_sooner(minor))
+		pthread_cond_broadcast(&door.changed);
+}
+
+static void wait_for(uint32_t minor, uint64_t due_ns)
+{
+	if (due_ns == UINT64_MAX)
+		pthread_cond_wait(&card[minor].sooner, &door.lock);
+	else
+		cond_wait_until(&card[minor].sooner, due_ns);
+}
+
+static void *look_on(void *data)
+{
+	uint32_t minor = (uint32_t)(uintptr_t)data;
+	struct sched_param priority = { .sched_priority = PRIORITY };
+	uint64_t mask, due_ns;
+
+	prctl(PR_SET_NAME, "cgpud-demand");
+	/* as the scheduler's: a wake-up seen late is a gate opened late */
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
+		prctl(PR_SET_TIMERSLACK, 1000);
+	pthread_mutex_lock(&door.lock);
+	while (door.running) {
+		due_ns = cgpu_demand_due(&card[minor].demand, &door.sched[minor], now_ns(), &mask);
+		card[minor].planned_ns = due_ns;
+		if (now_ns() < due_ns)
+			wait_for(minor, due_ns);
+		else
+			look(minor, mask);
+	}
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+void demand_follow(uint32_t minor)
+{
+	uint64_t mask;
+
+	if (card[minor].started &&
+	    cgpu_demand_due(&card[minor].demand, &door.sched[minor], now_ns(), &mask) <
+	    card[minor].planned_ns)
+		pthread_cond_signal(&card[minor].sooner);
+}
+
+void demand_forget(uint32_t minor, uint32_t slot)
+{
+	cgpu_demand_forget(&card[minor].demand, slot);
+}
+
+void demand_start(uint32_t minor)
+{
+	cond_init(&card[minor].sooner);
+	cgpu_demand_init(&card[minor].demand);
+	card[minor].started = !pthread_create(&card[minor].thread, NULL, look_on,
+					      (void *)(uintptr_t)minor);
+}

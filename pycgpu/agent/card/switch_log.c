@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The driver's log of context switches, through the agent's own client: what each
+ * container used, and who lets a window pass. A driver that keeps none (a card in
+ * confidential computing) leaves `used_ns` at 0, and idle windows are lost.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "state/door.h"
+
+enum {
+	/* 0xc6700000 and 64 more are the cards' own objects: rm.c */
+	FIRST_HANDLE = 0xc6701000,
+	HANDLES = 3
+};
+
+static struct {
+	uint32_t buffer; /* 0: no log */
+	const void *header;
+	const void *ring;
+	struct cgpu_switch_log log;
+	uint64_t planned_ns;
+} card[CGPU_MAX_CARDS];
+
+static uint32_t memory(uint32_t handle, uint64_t size)
+{
+	struct nv_memory_alloc params = {
+		.attr = (uint32_t)NVOS32_ATTR_COHERENCY_WRITE_BACK << NVOS32_ATTR_COHERENCY_SHIFT,
+		.attr2 = NVOS32_ATTR2_PROTECTION_USER_READ_ONLY,
+		.size = size,
+	};
+
+	return rm_alloc(rm_client(), &handle, NV01_MEMORY_DEVICELESS, &params) ? 0 : handle;
+}
+
+static bool bind(uint32_t minor, uint32_t buffer)
+{
+	struct nv_fecs_bind_evtbuf params = {
+		.hEventBuffer = buffer,
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
+		.bAllUsers = true,
+	};
+	struct nv_event_buffer_enable enable = {
+		.enable = true,
+		.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
+	};
+
+	return !rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
+			   NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &params,
+			   sizeof(params)) &&
+	       !rm_control(rm_ctl_fd(), rm_client(), buffer,
+			   NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &enable, sizeof(enable));
+}
+
+void switch_log_open(uint32_t minor)
+{
+	uint32_t handle = FIRST_HANDLE + HANDLES * minor;
+	uint32_t header = memory(handle, CGPU_SWITCH_LOG_HEADER_BYTES);
+	uint32_t ring = memory(handle + 1, CGPU_SWITCH_LOG_RING_BYTES);
+	uint32_t buffer = handle + 2;
+	struct nv_event_buffer_alloc params = {
+		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+		.recordCount = CGPU_SWITCH_LOG_RECORDS,
+		.hSubDevice = rm_subdevice(minor),
+		.hBufferHeader = header,
+		.hRecordBuffer = ring,
+	};
+
+	cgpu_switch_log_init(&card[minor].log);
+	if (header && ring) {
+		card[minor].header = rm_map(header, CGPU_SWITCH_LOG_HEADER_BYTES);
+		card[minor].ring = rm_map(ring, CGPU_SWITCH_LOG_RING_BYTES);
+	}
+	if (card[minor].header && card[minor].ring &&
+	    !rm_alloc(rm_client(), &buffer, NV_EVENT_BUFFER, &params) && bind(minor, buffer))
+		card[minor].buffer = buffer;
+	else
+		fprintf(stderr, "cgpu: card %u: the driver keeps no log of context switches: "
+			"used_ns stays 0\n", minor);
+}
+
+/*
+ * A number that several containers may have is charged to all of them: they cannot be told
+ * apart. `ever`: what nobody has now that is known. Context: door.lock. Return: was it anybody's?
+ */
+static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool ever)
+{
+	bool is_anybodys = false;
+	int k;
+
+	for (k = 0; k < CONTAINERS_MAX; k++) {
+		struct container *c = door.container[k];
+
+		/* of one that is ending the number may be another's already */
+		if (!c || c->ending || !c->grant[minor].present ||
+		    !(ever ? clients_had(c, use->pid) : clients_has(c, use->pid)))
+			continue;
+		cgpu_switch_log_used(&card[minor].log, &door.sched[minor],
+				     c->grant[minor].instance, use);
+		is_anybodys = true;
+	}
+	return is_anybodys;
+}
+
+/* Context: door.lock. */
+static void note_use(uint32_t minor, const struct cgpu_switch_log_use *use)
+{
+	if (!charge(minor, use, false) && !charge(minor, use, true))
+		cgpu_switch_log_used(&card[minor].log, &door.sched[minor], CGPU_SCHED_NONE, use);
+}
+
+/*
+ * Return: when the driver was asked: the lock may have to be waited for afterwards.
+ * Context: door.lock, released meanwhile.
+ */
+static uint64_t flush(uint32_t minor)
+{
+	uint64_t asked_ns = now_ns();
+
+	pthread_mutex_unlock(&door.lock);
+	rm_control(rm_ctl_fd(), rm_client(), card[minor].buffer,
+		   NV_EVENT_BUFFER_CTRL_CMD_FLUSH, NULL, 0);
+	pthread_mutex_lock(&door.lock);
+	return asked_ns;
+}
+
+/* Context: door.lock. */
+static void read_log(uint32_t minor, uint64_t asked_ns)
+{
+	struct cgpu_switch_log_use use[CGPU_SWITCH_LOG_USES];
+	struct cgpu_switch_log *log = &card[minor].log;
+	uint32_t count, i;
+
+	do {
+		count = cgpu_switch_log_read(log, card[minor].header, card[minor].ring, asked_ns,
+					     use);
+		for (i = 0; i < count; i++)
+			note_use(minor, &use[i]);
+	} while (count == CGPU_SWITCH_LOG_USES);
+}
+
+void switch_log_refresh(uint32_t minor)
+{
+	pthread_mutex_lock(&door.lock);
+	if (card[minor].buffer && now_ns() - card[minor].log.read_ns >= CGPU_SWITCH_LOG_FRESH_NS)
+		read_log(minor, flush(minor));
+	pthread_mutex_unlock(&door.lock);
+}
+
+bool switch_log_is_sooner(uint32_t minor)
+{
+	return card[minor].buffer &&
+	       cgpu_switch_log_due(&card[minor].log, &door.sched[minor], now_ns()) <
+		       card[minor].planned_ns;
+}
+
+uint64_t switch_log_follow(uint32_t minor)
+{
+	uint64_t due;
+
+	if (!card[minor].buffer)
+		return UINT64_MAX;
+	due = cgpu_switch_log_due(&card[minor].log, &door.sched[minor], now_ns());
+	card[minor].planned_ns = due;
+	if (now_ns() < due)
+		return due;
+	read_log(minor, flush(minor));
+	cgpu_switch_log_judge(&card[minor].log, &door.sched[minor], now_ns());
+	return 0;
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A tenant can hand the driver's files to a program that is under no filter, by a socket. Who uses
+ * such a file is in none of the agent's books, so it is looked for:
+ *
+ * - once a second in the driver's list of processes: who is there made a client, and each client
+ *   of a tenant's is noted before it is there;
+ * - every few seconds among the descriptors of all processes, for who has memory and nothing that
+ *   the list is of, or uses a client that somebody else made.
+ *
+ * A process of the host's that opened the device itself is left alone. One that could not have
+ * opened it, by the device rules of its cgroup, or that has a file of a tenant's own, is ended,
+ * with the tenant that the file came from.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/capability.h>
+
+#include "agent.h"
+#include "holdings.h"
+#include "member.h"
+#include "host/opening.h"
+
+enum {
+	/* ctrl2080gpu.h: NV2080_CTRL_GPU_GET_PIDS_PARAMS */
+	PIDS_BYTES = 3812,
+	PIDS_CLASS = 4,
+	PIDS_COUNT = 8,
+	PIDS_FIRST = 12,
+	PIDS_MAX = 950,
+	SUBDEVICE = 0x2080,
+	/* login.defs: UID_MIN. Daemons may open the device and then become another user. */
+	LOGIN_UID = 1000,
+	OWN_MAX = 1024,
+	TURN_NS = 100000000
+};
+
+#define LIST_NS 1000000000ULL
+#define WALK_NS 5000000000ULL
+/* Of one processor one part in so many, unless there are millions of descriptors. */
+#define WALK_PART 20
+#define WALK_MAX_NS 30000000000ULL
+#define OWN_NS 10000000000ULL
+/* so long after the last container */
+#define LATE_NS 60000000000ULL
+
+static pthread_t looker;
+/* Processes of the host's own, until the list is made anew. */
+static struct { int pid; uint64_t start; } own[OWN_MAX];
+static uint64_t own_ns;
+
+/* When a process began, 0: it has ended. With its number that is one process. */
+static uint64_t start_of(int pid)
+{
+	char path[64], text[1024], *at;
+	unsigned long long start = 0;
+	size_t got;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	got = fread(text, 1, sizeof(text) - 1, file);
+	fclose(file);
+	text[got] = '\0';
+	/* its name may have any characters */
+	at = strrchr(text, ')');
+	if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d"
+				  " %*d %*d %*d %llu", &start) != 1)
+		return 0;
+	return start;
+}
+
+static bool is_own(int pid)
+{
+	uint64_t now = now_ns();
+
+	if (now - own_ns > OWN_NS) {
+		memset(own, 0, sizeof(own));
+		own_ns = now;
+	}
+	return own[pid % OWN_MAX].pid == pid && own[pid % OWN_MAX].start == start_of(pid);
+}
+
+static void note_own(int pid)
+{
+	own[pid % OWN_MAX].pid = pid;
+	own[pid % OWN_MAX].start = start_of(pid);
+}
+
+/* Context: door.life. */
+static bool is_tenants(int pid)
+{
+	struct container *c;
+	bool its = false;
+	int i;
+
+	for (i = 0; i < CONTAINERS_MAX && !its; i++) {
+		c = door.container[i];
+		if (!c)
+			continue;
+		its = process_lives(c, pid);
+		pthread_mutex_lock(&door.lock);
+		its |= clients_has(c, (uint32_t)pid);
+		pthread_mutex_unlock(&door.lock);
+	}
+	return its;
+}
+
+/* The host's administrator, who may all the same. */
+static bool is_administrator(int pid, const struct rights *rights)
+{
+	return rights->capabilities & 1ULL << CAP_SYS_ADMIN && !has_own(pid, "user");
+}
+
+/* It has a file that it cannot have opened. `computes`: and has made a client. */
+static bool was_given(const struct holdings *h, const struct rights *rights, bool computes)
+{
+	/* of who is in a container the node has another mode */
+	bool by_mode = computes && rights->uid >= LOGIN_UID && !rights->capabilities &&
+		       !has_own(h->pid, "mnt") && !has_own(h->pid, "user");
+	uint32_t i;
+
+	for (i = 0; i < h->count; i++)
+		if (may_open(h->pid, by_mode ? rights : NULL, h->held[i].device,
+			     h->held[i].minor) == OPENING_MAY_NOT)
+			return by_mode || !was_mounted(h->pid);
+	return false;
+}
+
+/* Context: door.life. */
+static void end_tenant(struct container *c, int pid)
+{
+	event("killed id=%s receiver=%d has its files of the driver", c->id, pid);
+	fprintf(stderr, "cgpu: process %d uses a card by files of container %s: both are ended\n",
+		pid, c->id);
+	members_kill(c);
+	processes_kill(c, "gave the driver's files away");
+}
+
+/* Those whose sockets it can have come to. Context: door.life. Return: how many. */
+static int end_neighbours(int pid)
+{
+	struct members *members = calloc(1, sizeof(*members));
+	int n, ended = 0;
+	uint32_t i;
+
+	for (n = 0; members && has_own(pid, "net") && n < CONTAINERS_MAX; n++) {
+		if (!door.container[n])
+			continue;
+		members_of(door.container[n], members);
+		for (i = 0; i < members->count; i++)
+			if (share(members->pid[i], pid, "net"))
+				break;
+		if (i == members->count)
+			continue;
+		end_tenant(door.container[n], pid);
+		ended++;
+	}
+	free(members);
+	return ended;
+}
+
+/* Context: door.life. */
+static void end(const struct holdings *h, int pidfd, int owner)
+{
+	const struct held *first = &h->held[0];
+	struct pollfd gone = { pidfd, POLLIN, 0 };
+	uint32_t minor;
+
+	/* what was looked at may have been another's */
+	if (device_behind(first->tid, first->fd, &minor) != (int)first->device ||
+	    poll(&gone, 1, 0) || is_tenants(h->pid))
+		return;
+	if (owner >= 0) {
+		end_tenant(door.container[owner], h->pid);
+	} else if (!end_neighbours(h->pid)) {
+		event("killed id=- receiver=%d has files of the driver it cannot open", h->pid);
+		fprintf(stderr, "cgpu: process %d uses a card by files that it cannot open, "
+			"of no container that is there: it is ended\n", h->pid);
+	}
+	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+}
+
+/* Context: none of ours, as the driver is asked. */
+static bool has_memory(int pid)
+{
+	uint32_t number = (uint32_t)pid, minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (rm_subdevice(minor) && held_bytes(minor, &number, 1))
+			return true;
+	return false;
+}
+
+static void judge(const struct holdings *h, bool listed)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0), owner = -1;
+	bool computes = listed || has_memory(h->pid), given;
+	struct rights rights;
+
+	pthread_rwlock_rdlock(&door.life);
+	if (pidfd >= 0 && !is_tenants(h->pid) && rights_of(h->pid, &rights) &&
+	    !is_administrator(h->pid, &rights)) {
+		given = was_given(h, &rights, computes);
+		/*
+		 * A child of a tenant's that makes no call has its files, too; and a program
+		 * of the host's that has a client by a file of its own may be sent memory.
+		 */
+		if (given || computes)
+			owner = holdings_owner(h, !given);
+		if (given || owner >= 0)
+			end(h, pidfd, owner);
+		else if (computes)
+			note_own(h->pid);
+	}
+	pthread_rwlock_unlock(&door.life);
+	if (pidfd >= 0)
+		close(pidfd);
+}
+
+static void judge_listed(const struct holdings *h)
+{
+	judge(h, true);
+}
+
+static void judge_holder(const struct holdings *h)
+{
+	judge(h, false);
+}
+
+/* Who has a client with something of a card, as the driver says. */
+static void look_at_list(uint32_t minor)
+{
+	uint8_t params[PIDS_BYTES] = { 0 };
+	uint32_t count, i;
+	bool known;
+	int pid;
+
+	cgpu_put32(params, PIDS_CLASS, SUBDEVICE);
+	if (rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
+		       NV2080_CTRL_CMD_GPU_GET_PIDS, params, sizeof(params)))
+		return;
+	count = cgpu_get32(params, PIDS_COUNT);
+	for (i = 0; i < count && i < PIDS_MAX && door.running; i++) {
+		pid = (int)cgpu_get32(params, PIDS_FIRST + 4 * i);
+		if (pid <= 0 || pid == getpid() || is_own(pid))
+			continue;
+		pthread_rwlock_rdlock(&door.life);
+		known = is_tenants(pid);
+		pthread_rwlock_unlock(&door.life);
+		if (!known)
+			holdings_each(pid, judge_listed);
+	}
+}
+
+/* Who was given a file may keep it for longer than the tenant lives. */
+static bool has_tenants(void)
+{
+	unsigned long long ended_ns;
+
+	return cgpu_agent_count(&ended_ns) || (ended_ns && now_ns() - ended_ns < LATE_NS);
+}
+
+static void *look(void *unused)
+{
+	struct timespec pause = { 0, TURN_NS };
+	uint64_t list_ns = 0, walk_ns = 0, pause_ns = WALK_NS, begun;
+	uint32_t minor;
+
+	(void)unused;
+	prctl(PR_SET_NAME, "cgpud-receivers");
+	for (; door.running; nanosleep(&pause, NULL)) {
+		if (!has_tenants())
+			continue;
+		if (now_ns() - list_ns > LIST_NS) {
+			for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+				if (rm_subdevice(minor))
+					look_at_list(minor);
+			list_ns = now_ns();
+		}
+		if (now_ns() - walk_ns > pause_ns) {
+			begun = now_ns();
+			holdings_each(0, judge_holder);
+			walk_ns = now_ns();
+			pause_ns = WALK_PART * (walk_ns - begun);
+			if (pause_ns < WALK_NS)
+				pause_ns = WALK_NS;
+			if (pause_ns > WALK_MAX_NS)
+				pause_ns = WALK_MAX_NS;
+		}
+	}
+	return NULL;
+}
+
+void receivers_start(void)
+{
+	pthread_create(&looker, NULL, look, NULL);
+}

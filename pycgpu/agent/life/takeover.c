@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An agent begins: with nothing, or with what one before it left to its watchdog. Until all of
+ * that is here and fits, nothing has changed; whoever cannot take it leaves it where it is.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "call/flight.h"
+#include "life/watchdog.h"
+
+enum { PATIENCE_S = 10 };
+
+static struct sockaddr_un address = { .sun_family = AF_UNIX };
+static int connection = -1; /* to the watchdog of the agent before */
+
+int cgpu_agent_socket(const char *path)
+{
+	if (strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the talk */
+
+bool watchdog_send(int to, int number, int fd)
+{
+	char space[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { &number, sizeof(number) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *rights;
+
+	if (fd >= 0) {
+		message.msg_control = space;
+		message.msg_controllen = sizeof(space);
+		rights = CMSG_FIRSTHDR(&message);
+		rights->cmsg_level = SOL_SOCKET;
+		rights->cmsg_type = SCM_RIGHTS;
+		rights->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+	}
+	return sendmsg(to, &message, MSG_NOSIGNAL) == sizeof(number);
+}
+
+bool watchdog_receive(int from, int *number, int *fd)
+{
+	char space[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { number, sizeof(*number) };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1,
+		.msg_control = space, .msg_controllen = sizeof(space),
+	};
+	struct cmsghdr *rights;
+
+	*fd = -1;
+	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof(*number))
+		return false;
+	rights = CMSG_FIRSTHDR(&message);
+	if (rights && rights->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(rights), sizeof(*fd));
+	return (*number < 0) == (*fd < 0);
+}
+
+/* Return: -ENOENT, -ECONNREFUSED: there is none. */
+static int call_watchdog(struct watchdog_hello *hello)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), err = 0;
+	struct timeval patience = { PATIENCE_S, 0 };
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	ssize_t got = 0;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		err = -errno;
+	else if (peer.uid)
+		err = -EPERM;
+	else
+		got = recv(fd, hello, sizeof(*hello), MSG_WAITALL);
+	if (!err && got != sizeof(*hello))
+		err = got < 0 ? -errno : -ECONNRESET;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int cgpu_agent_end_watchdog(void)
+{
+	struct watchdog_hello hello;
+	int fd = call_watchdog(&hello);
+	char byte = WATCHDOG_END;
+
+	if (fd < 0)
+		return fd;
+	/* it has ended when it answers no more */
+	if (send(fd, &byte, 1, MSG_NOSIGNAL) == 1)
+		while (recv(fd, &byte, 1, 0) > 0)
+			;
+	close(fd);
+	return 0;
+}
+
+/* ----------------------------------------------------------------- the state */
+
+static uint64_t digest(void)
+{
+	static const size_t facts[] = {
+		sizeof(struct door), sizeof(struct container), offsetof(struct container, tenant),
+		offsetof(struct container, file), offsetof(struct container, clients),
+		sizeof(struct process), sizeof(struct file), sizeof(struct flight),
+		offsetof(struct flight, call), offsetof(struct flight, args),
+		offsetof(struct flight, lists), sizeof(struct stage), sizeof(struct cgpu_call),
+		sizeof(struct cgpu_request), sizeof(struct cgpu_tenant),
+		offsetof(struct cgpu_tenant, objects), offsetof(struct cgpu_tenant, ranges),
+		offsetof(struct cgpu_tenant, files), sizeof(struct cgpu_account),
+		sizeof(struct cgpu_charge), sizeof(struct cgpu_object), sizeof(struct cgpu_range),
+		sizeof(struct cgpu_file), sizeof(struct cgpu_grant), sizeof(struct cgpu_host),
+		sizeof(struct cgpu_sched), CGPU_ACCOUNTS, CGPU_RANGE_KINDS, CGPU_TABLE_COUNT,
+	};
+	uint64_t sum = state_fold(0xcbf29ce484222325ull, CGPU_AGENT_STATE_VERSION);
+	size_t i;
+
+	for (i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		sum = state_fold(sum, facts[i]);
+	sum = state_fold(sum, events_segment().bytes);
+	sum = state_fold(sum, gates_segment().bytes);
+	sum = state_fold(sum, refused_segment().bytes);
+	return listeners_fold(userd_fold(clients_fold(sum)));
+}
+
+static int place(bool adopt)
+{
+	const struct state_segment segments[] = {
+		{ &door, sizeof(door) }, events_segment(), gates_segment(), refused_segment(),
+	};
+
+	return arena_place(segments, sizeof(segments) / sizeof(segments[0]), adopt);
+}
+
+/* Low numbers that nothing has. */
+static bool filled[STATE_FD_FIRST];
+
+/* What is opened from here on has a number that an agent after this one can give it, too. */
+static int fill_low_numbers(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	while (fd < STATE_FD_FIRST) {
+		filled[fd] = true;
+		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (fd < 0)
+			return -errno;
+	}
+	close(fd);
+	/* programs begin with some ten, and the driver's cards are some more */
+	return filled[STATE_FD_FIRST - 1] ? 0 : -EMFILE;
+}
+
+static int listen_here(void)
+{
+	mode_t mask = umask(0177);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), err = 0;
+
+	unlink(address.sun_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 16))
+		err = -errno;
+	umask(mask);
+	if (err && fd >= 0)
+		close(fd);
+	return err ? err : fd;
+}
+
+static int begin(char *message)
+{
+	int err = fill_low_numbers();
+
+	if (!err)
+		err = arena_create();
+	if (!err) {
+		state_head()->digest = digest();
+		state_head()->socket = listen_here();
+		err = state_head()->socket < 0 ? state_head()->socket : place(false);
+	}
+	if (err)
+		snprintf(message, 256, "the state of the agent cannot be made: %s", strerror(-err));
+	return err;
+}
+
+/* ------------------------------------------------------------------ adoption */
+
+/* The same numbers here. Return: -errno. */
+static int take_descriptors(char *message)
+{
+	int number, fd, err;
+	char byte = WATCHDOG_TAKE;
+
+	err = fill_low_numbers();
+	if (err)
+		return err;
+	if (send(connection, &byte, 1, MSG_NOSIGNAL) != 1)
+		return -errno;
+	while (watchdog_receive(connection, &number, &fd)) {
+		if (number < 0)
+			return 0;
+		if (number == fd)
+			continue;
+		/* a program closes what it began with, and another then has its number */
+		if (fcntl(number, F_GETFD) >= 0 &&
+		    !(number < STATE_FD_FIRST && filled[number])) {
+			snprintf(message, 256, "descriptor %d, which the agent before had, is in"
+				 " use here: start the agent without it", number);
+			return -EBUSY;
+		}
+		if (dup3(fd, number, O_CLOEXEC) < 0)
+			return -errno;
+		close(fd);
+	}
+	return -ECONNRESET;
+}
+
+/* The cards that the state is about. */
+static bool is_same_driver(const struct door *found)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		if (found->host.card[i].present != door.host.card[i].present ||
+		    memcmp(found->host.topology.gpu[i].uuid, door.host.topology.gpu[i].uuid,
+			   sizeof(door.host.topology.gpu[i].uuid)))
+			return false;
+	return !strcmp(found->version, door.version);
+}
+
+static int adopt(const struct watchdog_hello *hello, char *message)
+{
+	static struct door found;
+	int err;
+
+	if (memcmp(hello->magic, "cgpuagnt", 8) || hello->version != CGPU_AGENT_STATE_VERSION ||
+	    hello->digest != digest()) {
+		snprintf(message, 256, "tenants of another version's agent are at work, and this"
+			 " one cannot take them over: they wait for one that can (state %u, here"
+			 " %d); start that, or end them", hello->version,
+			 CGPU_AGENT_STATE_VERSION);
+		return -EPROTO;
+	}
+	err = take_descriptors(message);
+	if (!err)
+		err = arena_map(hello->memory);
+	if (!err) {
+		found = door;
+		err = place(true);
+	}
+	if (!err && !is_same_driver(&found)) {
+		strcpy(message, "the cards are not those that the agent before had: end its tenants");
+		return -ENODEV;
+	}
+	if (err) {
+		if (!message[0])
+			snprintf(message, 256, "the state of the agent before cannot be had: %s",
+				 strerror(-err));
+		return err;
+	}
+	door.abi = found.abi;
+	door.uvm_major = found.uvm_major;
+	door.host.topology = found.host.topology;
+	door.running = false;
+	door.count.adopted++;
+	memset(door.reopen, 0, sizeof(door.reopen));
+	door_init_locks();
+	return 0;
+}
+
+int takeover(char *message)
+{
+	struct watchdog_hello hello;
+
+	connection = call_watchdog(&hello);
+	if (connection >= 0)
+		return adopt(&hello, message);
+	if (connection == -ENOENT || connection == -ECONNREFUSED)
+		return begin(message);
+	snprintf(message, 256, "%s: the watchdog of an agent before does not answer: %s",
+		 address.sun_path, strerror(-connection));
+	return connection;
+}
+
+void takeover_done(void)
+{
+	watchdog_take_charge();
+	if (connection < 0)
+		return;
+	/*
+	 * The one before hears that this is over, and that it is not in charge. The number stays
+	 * in use: something of the state would have it, and an agent after this one not give it
+	 * to that.
+	 */
+	dup3(STATE_FD_FIRST - 1, connection, O_CLOEXEC);
+	connection = -1;
+	journal_undo();
+	gates_open_all();
+	containers_adopt();
+}
+
+int cgpu_agent_adopted(void)
+{
+	return (int)door.count.adopted;
+}
