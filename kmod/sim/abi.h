@@ -74,6 +74,7 @@
 #define NV_ERR_INVALID_OBJECT_PARENT	0x36
 #define NV_ERR_INVALID_OFFSET		0x37
 #define NV_ERR_INVALID_OPERATION	0x38
+#define NV_ERR_INVALID_OWNER		0x39
 #define NV_ERR_INVALID_PARAM_STRUCT	0x3a
 #define NV_ERR_INVALID_PARAMETER	0x3b
 #define NV_ERR_INVALID_STATE		0x40
@@ -163,6 +164,7 @@ static_assert(sizeof(struct nvos64) == 48);
 #define NVOS32_ATTR_LOCATION(attr)		(((attr) >> 25) & 3)
 #define NVOS32_ATTR_LOCATION_VIDMEM		0
 #define NVOS32_ATTR_LOCATION_PCI		1
+#define HEAP_OWNER_RM_CLIENT_GENERIC		0xdeaf0006
 #define NVOS32_ATTR_PAGE_SIZE(attr)		(((attr) >> 23) & 3)
 #define NVOS32_ATTR2_PAGE_SIZE_HUGE(attr2)	(((attr2) >> 20) & 3)
 #define NVOS32_ATTR2_PROTECTION_USER_READ_ONLY	(1u << 22)

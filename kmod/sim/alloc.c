@@ -73,6 +73,14 @@ static u32 make_subdevice(struct nvsim_object *obj, void *params, const struct n
 	return NV_OK;
 }
 
+/* of physical and virtual memory that is asked for from outside, stdmemValidateParams() in 580 */
+static u32 validate(const struct nv_memory_alloc *p)
+{
+	if (!p->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	return p->owner && p->owner != U32_MAX ? NV_OK : NV_ERR_INVALID_OWNER;
+}
+
 static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	struct nv_memory_alloc *p = params;
@@ -81,6 +89,9 @@ static u32 make_vidmem(struct nvsim_object *obj, void *params, const struct nvsi
 
 	if (swapped_size)
 		swap(p->size, p->alignment);
+	status = validate(p);
+	if (status)
+		return status;
 	if (NVOS32_ATTR_LOCATION(p->attr) != NVOS32_ATTR_LOCATION_VIDMEM ||
 	    (p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL))
 		return NV_ERR_INVALID_ARGUMENT;
@@ -143,7 +154,10 @@ static u32 make_sysmem(struct nvsim_object *obj, void *params, const struct nvsi
 	u32 status;
 	u64 size;
 
-	if (!p->size || p->size > U64_MAX - PAGE_SIZE)
+	status = validate(p);
+	if (status)
+		return status;
+	if (p->size > U64_MAX - PAGE_SIZE)
 		return NV_ERR_INVALID_ARGUMENT;
 	size = PAGE_ALIGN(p->size);
 	obj->mem = nvsim_mem_alloc(NULL, obj->class, size, &status);
@@ -210,8 +224,11 @@ static u32 make_virtual(struct nvsim_object *obj, void *params, const struct nvs
 {
 	struct nv_memory_alloc *p = params;
 	struct nvsim_object *vas = get(obj, p->hVASpace);
+	u32 status = validate(p);
 
-	if (!(p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL) || !p->size)
+	if (status)
+		return status;
+	if (!(p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL))
 		return NV_ERR_INVALID_ARGUMENT;
 	if (p->hVASpace && (!vas || vas->class != FERMI_VASPACE_A))
 		return NV_ERR_INVALID_OBJECT_HANDLE;

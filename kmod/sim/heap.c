@@ -196,7 +196,8 @@ static u32 old_local_user(struct nvos02 *p, const struct nvsim_caller *who)
 
 u32 nvsim_alloc_memory(struct nvos02 *p, const struct nvsim_caller *who)
 {
-	struct nv_memory_alloc a = {};
+	/* the driver's own name stands in for the caller's, which this call has not */
+	struct nv_memory_alloc a = { .owner = HEAP_OWNER_RM_CLIENT_GENERIC };
 	u32 handle = p->hObjectNew;
 	struct nv_os_desc_alloc none = {};
 	u32 status;

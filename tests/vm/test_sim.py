@@ -34,6 +34,7 @@ NV_ERR_INVALID_ARGUMENT = 0x1F
 NV_ERR_ILLEGAL_ACTION = 0x16
 NV_ERR_INVALID_OBJECT_HANDLE = 0x33
 NV_ERR_INVALID_OBJECT_PARENT = 0x36
+NV_ERR_INVALID_OWNER = 0x39
 NV_ERR_NO_MEMORY = 0x51
 NV_ERR_NOT_SUPPORTED = 0x56
 NV_ERR_OBJECT_NOT_FOUND = 0x57
@@ -41,6 +42,7 @@ NV_ERR_OBJECT_NOT_FOUND = 0x57
 NV01_DEVICE_0 = 0x80
 NV20_SUBDEVICE_0 = 0x2080
 NV01_MEMORY_LOCAL_USER = 0x40
+OWNER = 0x5C000001
 FERMI_VASPACE_A, FERMI_CONTEXT_SHARE_A, KEPLER_CHANNEL_GROUP_A = 0x90F1, 0x9067, 0xA06C
 TURING_USERMODE_A = 0xC461
 RS_SHARE_TYPE_ALL = 1
@@ -353,8 +355,22 @@ def device(file: rm.File, cls: int = NV01_DEVICE_0, handle: int = 0x5C000002) ->
 
 def vidmem(size: int) -> bytes:
     params = bytearray(128)
+    struct.pack_into("=I", params, 0, OWNER)
     struct.pack_into("=Q", params, 64, size)
     return bytes(params)
+
+
+def test_memory_of_nobody_is_refused_as_a_card_does(control: rm.File) -> None:
+    with rm.File(Path("/dev/nvidia0")):
+        client = device(control)
+        for owner, expected in (
+            (0, NV_ERR_INVALID_OWNER),
+            (0xFFFFFFFF, NV_ERR_INVALID_OWNER),
+            (client, rm.NV_OK),
+        ):
+            params = struct.pack("=I", owner) + vidmem(MIB)[4:]
+            _, status = control.alloc(client, 0x5C000002, 10, NV01_MEMORY_LOCAL_USER, params)
+            assert status == expected, owner
 
 
 def test_freeing_a_parent_frees_what_is_below(control: rm.File) -> None:

@@ -276,6 +276,7 @@ static void ask_memory(struct cgpu_verify *verify)
 {
 	call_alloc(verify, DEVICE_HANDLE, MEMORY_HANDLE, NV01_MEMORY_LOCAL_USER,
 		   verify->abi->memory_alloc_size);
+	cgpu_put32(verify->params, offsetof(struct nv_memory_alloc, owner), verify->hClient);
 	cgpu_put64(verify->params, offsetof(struct nv_memory_alloc, size), verify->taken_bytes);
 }
 
@@ -307,6 +308,7 @@ static void ask_heap(struct cgpu_verify *verify)
 	cgpu_put32(verify->args, offsetof(struct nvos32, hObjectParent), DEVICE_HANDLE);
 	cgpu_put32(verify->args, offsetof(struct nvos32, function), NVOS32_FUNCTION_ALLOC_SIZE);
 	cgpu_put32(verify->args, offsetof(struct nvos32, status), UNTOUCHED);
+	cgpu_put32(verify->args, offsetof(struct nvos32_alloc_size, owner), verify->hClient);
 	cgpu_put64(verify->args, offsetof(struct nvos32_alloc_size, size), verify->taken_bytes);
 }
 
@@ -319,6 +321,7 @@ static void ask_heap_free(struct cgpu_verify *verify)
 	cgpu_put32(verify->args, offsetof(struct nvos32, hObjectParent), DEVICE_HANDLE);
 	cgpu_put32(verify->args, offsetof(struct nvos32, function), NVOS32_FUNCTION_FREE);
 	cgpu_put32(verify->args, offsetof(struct nvos32, status), UNTOUCHED);
+	cgpu_put32(verify->args, offsetof(struct nvos32_free, owner), verify->hClient);
 	cgpu_put32(verify->args, offsetof(struct nvos32_free, hMemory), hMemory);
 	cgpu_put32(verify->args, offsetof(struct nvos32_free, flags),
 		   NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED);

@@ -371,7 +371,7 @@ static void *map_object(struct sc *sc, u32 handle, u64 length, bool on_card)
 
 static int sysmem(struct sc *sc, u64 size, u32 *handle)
 {
-	struct nv_memory_alloc a = { .attr = 1u << 25, .size = size };
+	struct nv_memory_alloc a = { .owner = sc->client, .attr = 1u << 25, .size = size };
 
 	*handle = 0;
 	return sc_rm_alloc(sc, sc->device, handle, 0x3e, &a, sizeof(a));
@@ -611,6 +611,7 @@ static int heap_alloc(struct sc *sc, u64 size, struct sc_mem *mem)
 	u8 *b = (u8 *)&p;
 	int ret;
 
+	*(u32 *)(b + 40) = sc->client;			/* owner */
 	*(u32 *)(b + 44) = mem->handle;
 	*(u32 *)(b + 52) = 0x4000;			/* MEMORY_HANDLE_PROVIDED */
 	if (sc->opt.heap == 6) {			/* height × pitch */
@@ -628,7 +629,7 @@ static int heap_alloc(struct sc *sc, u64 size, struct sc_mem *mem)
 
 int sc_mem_alloc(struct sc *sc, u64 size, struct sc_mem *mem)
 {
-	struct nv_memory_alloc a = { .size = size, .attr = 0 };
+	struct nv_memory_alloc a = { .owner = sc->client, .size = size };
 	int ret;
 
 	memset(mem, 0, sizeof(*mem));

@@ -416,8 +416,8 @@ static int place(u32 flags, u64 alignment, u32 count)
 	open_card();
 	while (made < count && !status) {
 		struct nv_memory_alloc memory = {
-			.flags = flags, .size = 65536, .alignment = alignment,
-			.offset = made * alignment,
+			.owner = sc.client, .flags = flags, .size = 65536,
+			.alignment = alignment, .offset = made * alignment,
 		};
 
 		handle = sc.next_handle++;
@@ -536,6 +536,7 @@ static int read_only(u32 count)
 	int status = 0;
 
 	open_card();
+	memory.owner = sc.client;
 	/* at the end of what there is, too */
 	pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pages == MAP_FAILED || 2 * count > sizeof(handles) / sizeof(handles[0]))
@@ -579,14 +580,16 @@ static int host_memory(u64 piece, u32 most)
 
 	open_card();
 	while (handles && !status && made < most) {
-		memory = (struct nv_memory_alloc){ .attr = 1u << 25, .size = piece };
+		memory = (struct nv_memory_alloc){ .owner = sc.client, .attr = 1u << 25,
+						   .size = piece };
 		handles[made] = sc.next_handle++;
 		status = sc_rm_alloc(&sc, sc.device, &handles[made], 0x3e, &memory,
 				     sizeof(memory));
 		made += !status;
 	}
 	if (made && status) {
-		memory = (struct nv_memory_alloc){ .attr = 1u << 25, .size = piece };
+		memory = (struct nv_memory_alloc){ .owner = sc.client, .attr = 1u << 25,
+						   .size = piece };
 		sc_rm_free(&sc, sc.client, handles[0]);
 		again = sc_rm_alloc(&sc, sc.device, &handles[0], 0x3e, &memory, sizeof(memory));
 	}
@@ -616,12 +619,13 @@ static int window(u64 bytes, u32 most, bool hold)
 	struct { u32 hClient, hDevice, hMemory, pad; u64 pOldCpuAddress, pNewCpuAddress;
 		 u32 status, pad2; } moved;
 	struct { u32 hClient, hDevice, hMemory, pad; u64 pLinearAddress; u32 status, flags; } gone;
-	struct nv_memory_alloc memory = { .size = bytes };
+	struct nv_memory_alloc memory;
 	struct nvos33_fd map;
 	u32 handle, made = 0;
 	int status, again = -1;
 
 	open_card();
+	memory = (struct nv_memory_alloc){ .owner = sc.client, .size = bytes };
 	handle = sc.next_handle++;
 	status = sc_rm_alloc(&sc, sc.device, &handle, 0x40, &memory, sizeof(memory));
 	memset(&gone, 0, sizeof(gone));

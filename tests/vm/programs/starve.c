@@ -448,7 +448,8 @@ static int make_memory_old(void)
 
 static int make_system_memory(void)
 {
-	struct nv_memory_alloc params = { .attr = 1u << 25, .size = BYTES };
+	struct nv_memory_alloc params = { .owner = sc.client, .attr = 1u << 25,
+					  .size = BYTES };
 
 	return sc_rm_alloc(&sc, sc.device, &handle, 0x3e, &params, sizeof(params));
 }
