@@ -14,6 +14,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.request.size import is_number
 from pycgpu.tree import authority, names, procfs, snapshot, target
 from pycgpu.tree.counters import Counters
+from pycgpu.tree.nvml import Nvml
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
 from . import _output
@@ -52,12 +53,15 @@ class Options(NamedTuple):
     compact: bool = False
 
 
-def run(options: Options, early: Counters | None = None) -> int:
+def run(
+    options: Options,
+    early: tuple[Counters | None, Callable[[], Nvml] | None] = (None, None),
+) -> int:
     """
     Print or show what is asked for; return the exit status.
 
     Args:
-        early: counters that were read when the program started.
+        early: what began when the program started: counters, and a question to NVML.
     """
     if options.version:
         print(f"cgpu-smi {__version__}")
@@ -107,13 +111,18 @@ def run(options: Options, early: Counters | None = None) -> int:
 
 
 def _moments(
-    tree: str, watch: float | None, count: int | None, detailed: bool, early: Counters | None
+    tree: str,
+    watch: float | None,
+    count: int | None,
+    detailed: bool,
+    early: tuple[Counters | None, Callable[[], Nvml] | None],
 ) -> Iterator[Snapshot]:
     done = 0
+    before, boards = early
     while True:
         began = time.monotonic()
-        yield snapshot.sample(tree, before=early, detailed=detailed)
-        early = None
+        yield snapshot.sample(tree, before=before, boards=boards, detailed=detailed)
+        before = boards = None
         done += 1
         if watch is None or done == count:
             return

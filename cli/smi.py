@@ -18,9 +18,14 @@ from . import _locale, _output, _plain
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeAlias
 
     from pycgpu.tree.counters import Counters
+    from pycgpu.tree.nvml import Nvml
+
+    #: What shares begin from, and what waits for NVML's answer.
+    Early: TypeAlias = tuple[Counters | None, Callable[[], Nvml] | None]
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -41,6 +46,10 @@ _FLAGS = {
     "-q": ("everything", True),
     "--compact": ("compact", True),
 }
+#: Screens that show what NVML tells on every call; the others may ask it for more, or again.
+_OWN_QUESTIONS = frozenset(
+    ("as_json", "as_csv", "query", "query_gpu", "everything", "watch", "version")
+)
 #: The last two as nvidia-smi has them.
 _WATCH = ("-w", "--watch", "-l", "--loop")
 _VALUES = {
@@ -83,16 +92,35 @@ def _run(arguments: list[str]) -> None:
     command(args=arguments, prog_name="cgpu-smi")
 
 
-def _begin(found: dict[str, Any]) -> Counters | None:
-    """Read what shares begin from, which grows while the rest of the program is imported."""
+def _begin(found: dict[str, Any]) -> Early:
+    """Begin what takes its time, which passes while the rest of the program is imported."""
     if "version" in found:
-        return None
+        return None, None
     from pycgpu.tree import counters, procfs
 
+    boards = _asked() if _OWN_QUESTIONS.isdisjoint(found) else None
     try:
-        return counters.read(found.get("root") or procfs.find_root())
+        return counters.read(found.get("root") or procfs.find_root()), boards
     except CgpuError:
-        return None  # said where all is read
+        return None, boards  # said where all is read
+
+
+def _asked() -> Callable[[], Nvml]:
+    """Ask NVML in a thread, for it waits for the card; return what waits for the answer."""
+    from threading import Thread
+
+    from pycgpu.tree import nvml
+
+    answers: list[Nvml] = []
+    # A mistake of the caller's is said without waiting for it.
+    thread = Thread(target=lambda: answers.append(nvml.read()), daemon=True)
+    thread.start()
+
+    def answer() -> Nvml:
+        thread.join()
+        return answers[0]
+
+    return answer
 
 
 def complete() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import glob
 import json
 import os
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -193,6 +192,9 @@ def _docker_socket(ids: set[str], root: Path) -> dict[str, ContainerName]:
     # An id of Docker's is 64 hex digits: anything else was made by hand, and is not asked for.
     if not any(len(one) == 64 for one in ids):
         return {}
+    # Where files name all containers nobody waits for its import.
+    import socket
+
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(SOCKET_TIMEOUT_S)

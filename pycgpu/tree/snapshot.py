@@ -210,23 +210,28 @@ def sample(
     before: Counters | None = None,
     sample_s: float | None = None,
     prefix: str = "/",
+    boards: Callable[[], Nvml] | None = None,
     detailed: bool = False,
 ) -> Snapshot:
     """
     Return a snapshot with shares measured over *sample_s* seconds, or as long as it takes.
 
     What takes time anyway, NVML, is done meanwhile; without compute counters nothing is waited
-    for. *before* are counters that were read earlier. :class:`~pycgpu.errors.CgpuError` as the
-    functions of :mod:`pycgpu.tree.procfs` raise them.
+    for. :class:`~pycgpu.errors.CgpuError` as the functions of :mod:`pycgpu.tree.procfs` raise them.
+
+    Args:
+        before: counters that were read earlier.
+        boards: what waits for an answer of NVML's; default: ask it now.
+        detailed: what NVML tells only when asked, too.
     """
     version = procfs.read_api_version(root)
     if version != procfs.API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(version))
     before = before or counters.read(root)
-    boards = nvml.read(detailed)
+    told = nvml.read(detailed) if boards is None else boards()
     if not counters.tell_compute(before):
-        return take(root, boards=boards, prefix=prefix)
+        return take(root, boards=told, prefix=prefix)
     since_s = max(then_ns for then_ns, _ in before.values()) / 1e9
     due_s = since_s + (counters.sample_s(before) if sample_s is None else sample_s)
     time.sleep(max(0.0, due_s - time.monotonic()))
-    return take(root, before=before, after=counters.read(root), boards=boards, prefix=prefix)
+    return take(root, before=before, after=counters.read(root), boards=told, prefix=prefix)
