@@ -130,7 +130,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("pools, cuda-checkpoint: status", "pools", r": status"),
         Row("compute-sanitizer, cuda-gdb, CUPTI trace: status", "tools", r": status"),
         Row("CUPTI trace: refused", "tools", r"cupti: what was"),
-        Row("compute-sanitizer before 6a449e4: status", "frameworks", r"sanitizer: status"),
+        Row("compute-sanitizer: status", "frameworks", r"sanitizer: status"),
     ),
     "peers": (
         Row("MPS 50 : 50: together, %", "peers", r"MPS 50 .*sum"),

@@ -51,6 +51,7 @@ PROGRAMS = {
     "processes": "three forked processes with contexts: exit, _exit, SIGKILL",
     "threads": "four threads of one process allocate and free at once",
     "checkpoint": "a process with 64 MiB is checkpointed and restored by another",
+    "mps": "an MPS server and three clients, two of them at once",
     "train": "four training steps of ResNet-50 in PyTorch",
     "rmprobe": "RM calls without CUDA: sizes, lifetimes, call forms, statuses of wrong calls",
 }
@@ -66,7 +67,7 @@ TOOLS = {
 BUSY = {"smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml", "getters"}
 # A second client would change what these see.
 ALONE = {"smi", "smi-q", "smi-list", "smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml",
-         "getters", *TOOLS}  # fmt: skip
+         "getters", "mps", *TOOLS}  # fmt: skip
 ARGUMENTS = {
     "smi": [],
     "smi-q": ["-q"],
