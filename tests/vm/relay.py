@@ -64,6 +64,18 @@ def guest_name(item: pytest.Item) -> str:
 
 
 @dataclasses.dataclass
+class Spent:
+    """What a group's machine has taken; ``boot``: before its first test."""
+
+    began_s: float = 0.0
+    boot_s: float = 0.0
+    boot_cpu_s: float = 0.0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    restarts: int = 0
+
+
+@dataclasses.dataclass
 class Group:
     """Tests that share one machine."""
 
@@ -77,6 +89,7 @@ class Group:
     skip: str = ""
     started: bool = False
     booted_again: bool = False
+    spent: Spent = dataclasses.field(default_factory=Spent)
     made: dict[str, str] = dataclasses.field(default_factory=dict)
     read_bytes: int = 0
     reports: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
@@ -132,6 +145,7 @@ class Group:
         (machine.share / "select.json").write_text(
             json.dumps([guest_name(item) for item in self.items])
         )
+        self.spent.began_s = self.spent.began_s or time.monotonic()
         files = list(dict.fromkeys(item.path for item in self.items))
         text = "\n".join(file.read_text() for file in files)
         environment = {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -159,6 +173,7 @@ class Group:
             machine.__exit__()
             raise
         self.machine = machine
+        self.spent.restarts += machine.restarts
 
     def _read(self) -> None:
         assert self.machine is not None
@@ -178,6 +193,9 @@ class Group:
             name = event.get("nodeid", "")
             if event["kind"] == "start":
                 self.running = name
+                if not self.spent.boot_s:
+                    self.spent.boot_s = time.monotonic() - self.spent.began_s
+                    self.spent.boot_cpu_s = self.machine.cpu_s
             elif event["kind"] == "report":
                 self.reports.setdefault(name, []).append(event["data"])
             elif event["kind"] == "finish":
@@ -209,6 +227,8 @@ class Group:
             self.failure = str(error)
         machine, self.machine = self.machine, None
         machine.__exit__()
+        self.spent.cpu_s += machine.cpu_s
+        self.spent.wall_s = time.monotonic() - self.spent.began_s
         if self.result is not None and self._died_in_emulation() and not self.booted_again:
             self.booted_again, self.result = True, None
             try:
@@ -232,6 +252,16 @@ class Group:
         if self.machine is not None:
             self.machine.__exit__()
             self.machine = None
+
+    def told(self) -> str:
+        """Return in one line what the group's machine has taken."""
+        spent = self.spent
+        files = ", ".join(dict.fromkeys(item.path.stem[5:] for item in self.items))
+        return (
+            f"{spent.cpu_s:5.0f} s of a processor in {spent.wall_s:.0f} s, "
+            f"{spent.boot_cpu_s:.0f} in {spent.boot_s:.0f} before the first of "
+            f"{len(self.items)} tests: {self.kernel} {files}"
+        )
 
     def absent(self, name: str) -> str:
         """Return why a test has no report."""
@@ -397,12 +427,21 @@ class Relay:
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if VM.starts:
-            died = sum(group.booted_again for group in self.order)
-            terminalreporter.write_line(
-                f"virtual machines: {VM.starts} started, of these {VM.restarts} again for lack of "
-                f"a sign of life, {died} again after QEMU's int3"
-            )
+        ran = [group for group in self.order if group.spent.cpu_s]
+        if not ran:
+            return
+        died = sum(group.booted_again for group in ran)
+        silent = sum(group.spent.restarts for group in ran)
+        terminalreporter.write_line(
+            f"virtual machines: {len(ran)} took {sum(group.spent.cpu_s for group in ran):.0f} s of "
+            f"processors; {silent} started again for lack of a sign of life, {died} after QEMU's "
+            "int3"
+        )
+        # As many as pytest shows of the tests that took longest: none without the option.
+        shown = self.config.getoption("durations")
+        if shown is not None:
+            for group in sorted(ran, key=lambda group: -group.spent.cpu_s)[: shown or None]:
+                terminalreporter.write_line(group.told())
 
     def pytest_unconfigure(self) -> None:
         self.builder.shutdown(wait=False, cancel_futures=True)
