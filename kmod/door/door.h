@@ -24,10 +24,10 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h, events.h or notice.h changes its meaning. */
-#define CGPU_DOOR_API 13
+#define CGPU_DOOR_API 14
 
 struct cgpu_card_defaults;
-struct cgpu_slot;
+struct cgpu_scratch;
 struct file;
 struct module;
 struct proc_dir_entry;
@@ -45,14 +45,14 @@ typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long
 /*
  * One ioctl on its way. Behind a drain nobody waits for a page of the caller,
  * who might never deliver it, nor for its address space, which another of its threads
- * may hold: a core that wants one of `fault_*`, `wants_slot` or `watch` says so, and is
+ * may hold: a core that wants one of `fault_*`, `wants_scratch` or `watch` says so, and is
  * asked again when it is there.
  */
 struct cgpu_pass {
 	struct file *file;
 	unsigned int cmd;        /* as the driver is to see it */
 	unsigned long arg;
-	struct cgpu_slot *slot;  /* the core's: the driver works on it, NULL: on `arg` */
+	struct cgpu_scratch *scratch; /* the core's: the driver works on it, NULL: on `arg` */
 	cgpu_ioctl_fn driver;    /* the driver's own */
 	void *token;             /* the core's; NULL: nothing to do afterwards */
 	bool names;              /* set by the core: the call names a descriptor */
@@ -66,7 +66,7 @@ struct cgpu_pass {
 	size_t fault_bytes;      /* 0: none is missing */
 	bool fault_write;
 	bool unreachable;        /* what was named last cannot be had: -EFAULT */
-	bool wants_slot;         /* before the driver: current has none that is free */
+	bool wants_scratch;         /* before the driver: current has none that is free */
 	struct mmu_notifier *watch; /* after it: to be told of what goes from current's mm */
 	int watched;             /* what came of that: 0, -ENOMEM, -EINTR */
 };

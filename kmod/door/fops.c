@@ -165,9 +165,9 @@ static bool prepare(struct cgpu_pass *pass)
 {
 	int err;
 
-	if (!pass->wants_slot)
+	if (!pass->wants_scratch)
 		return fault_in(pass);
-	pass->wants_slot = false;
+	pass->wants_scratch = false;
 	err = cgpu_scratch_add();
 	if (!err)
 		return true;
@@ -200,8 +200,8 @@ static long ask_driver(struct cgpu_pass *pass)
 	}
 	if (pass->exports)
 		cgpu_dmabuf_begin(&dmabuf);
-	result = pass->slot ?
-		cgpu_slot_ask(pass->slot, pass->driver, pass->file, pass->cmd) :
+	result = pass->scratch ?
+		cgpu_scratch_ask(pass->scratch, pass->driver, pass->file, pass->cmd) :
 		pass->driver(pass->file, pass->cmd, pass->arg);
 	if (pass->exports)
 		pass->exported = cgpu_dmabuf_end(&dmabuf);

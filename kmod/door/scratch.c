@@ -39,7 +39,7 @@
  * away again.
  *
  * An area belongs to one mm and is found by it; it goes with the mm. Areas
- * are counted: one reference of the mapping, one of each slot in use.
+ * are counted: one reference of the mapping, one of each buffer in use.
  */
 #include <linux/anon_inodes.h>
 #include <linux/file.h>
@@ -65,16 +65,16 @@
 #endif
 
 enum {
-	SLOTS = 4,
-	SLOT_BYTES = CGPU_SLOT_ARGS_BYTES + CGPU_SLOT_PARAMS_BYTES,
-	AREA_BYTES = SLOTS * SLOT_BYTES,
-	/* of a slot, what the driver is not shown */
-	BEHIND_BYTES = CGPU_SLOT_PARAMS_BYTES + CGPU_SLOT_RECORD_BYTES,
-	ALL_SLOTS = (1 << SLOTS) - 1,
+	BUFFERS = 4,
+	BUFFER_BYTES = CGPU_SCRATCH_ARGS_BYTES + CGPU_SCRATCH_PARAMS_BYTES,
+	AREA_BYTES = BUFFERS * BUFFER_BYTES,
+	/* of a buffer, what the driver is not shown */
+	BEHIND_BYTES = CGPU_SCRATCH_PARAMS_BYTES + CGPU_SCRATCH_RECORD_BYTES,
+	ALL_BUFFERS = (1 << BUFFERS) - 1,
 	/* a size by which the two mappings of an area are told apart */
-	BLANK_BYTES = CGPU_SLOT_ARGS_BYTES,
+	BLANK_BYTES = CGPU_SCRATCH_ARGS_BYTES,
 	MAPPINGS = 2,
-	/* a process with more ioctls in flight than their slots gets -ENOMEM */
+	/* a process with more ioctls in flight than they have buffers gets -ENOMEM */
 	AREAS_PER_MM = 128,
 	UNMAP_TRIES = 64,
 };
@@ -85,16 +85,16 @@ struct cgpu_scratch_area {
 	struct mm_struct *mm;      /* key only, never dereferenced */
 	u8 *pages;                 /* AREA_BYTES, vmalloc: what the driver sees */
 	u8 *work;                  /* AREA_BYTES, likewise laid out: what the core sees */
-	u8 *behind;                /* SLOTS * BEHIND_BYTES */
+	u8 *behind;                /* BUFFERS * BEHIND_BYTES */
 	u8 *blank;                 /* PAGE_SIZE: what becomes of any argument */
 	unsigned long user;        /* where the process has `pages` */
 	unsigned long blank_user;  /* BLANK_BYTES of nothing but `blank` */
-	unsigned long busy;        /* bit per slot, under areas_lock */
+	unsigned long busy;        /* bit per buffer, under areas_lock */
 	unsigned int mappings;     /* under areas_lock; one more while mremap() tries its luck */
 	bool closed;               /* under areas_lock */
 	bool sealed;
 	/* whose call is in the driver: set before its pages are mapped, until they are not */
-	struct cgpu_answer *asked[SLOTS];
+	struct cgpu_answer *asked[BUFFERS];
 };
 
 static DEFINE_HASHTABLE(areas, 8);
@@ -165,13 +165,13 @@ static vm_fault_t area_pfn_mkwrite(struct vm_fault *vmf)
 {
 	struct cgpu_scratch_area *area = vmf->vma->vm_private_data;
 	unsigned long offset = vmf->address - area->user;
-	struct cgpu_answer *answer = READ_ONCE(area->asked[offset / SLOT_BYTES]);
+	struct cgpu_answer *answer = READ_ONCE(area->asked[offset / BUFFER_BYTES]);
 
 	/* compared only: it may be another task's, and gone */
 	if (vmf->flags & FAULT_FLAG_USER || !answer || answer != cgpu_answer_of_current())
 		return VM_FAULT_SIGSEGV;
 	/* the argument is what a driver writes last */
-	if (offset % SLOT_BYTES < PAGE_SIZE)
+	if (offset % BUFFER_BYTES < PAGE_SIZE)
 		cgpu_answer_take(answer);
 	return 0;
 }
@@ -225,7 +225,7 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 	const unsigned long bytes = vma->vm_end - vma->vm_start;
 	int err = 0;
 
-	/* only cgpu_slot_get() maps it, each part once */
+	/* only cgpu_scratch_get() maps it, each part once */
 	if (!area || area->mm != vma->vm_mm || (bytes != AREA_BYTES && bytes != BLANK_BYTES))
 		return -EINVAL;
 	vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
@@ -243,7 +243,7 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
 	/* sealed before mmap_lock is let go */
 	raw_spin_lock(&areas_lock);
-	/* it can fail yet, under mmap_lock: nobody but who maps it has a slot of it so far */
+	/* it can fail yet, under mmap_lock: nobody but who maps it has a buffer of it so far */
 	if (++area->mappings == MAPPINGS)
 		hash_add(areas, &area->node, (unsigned long)area->mm);
 	raw_spin_unlock(&areas_lock);
@@ -300,8 +300,8 @@ static int unmap_area(unsigned long address, unsigned long bytes)
 	return err;
 }
 
-/* Its slots but the first may be had by other threads. */
-static void open_slots(struct cgpu_scratch_area *area)
+/* Its buffers but the first may be had by other threads. */
+static void open_buffers(struct cgpu_scratch_area *area)
 {
 	raw_spin_lock(&areas_lock);
 	area->busy = 1;
@@ -312,7 +312,7 @@ static void open_slots(struct cgpu_scratch_area *area)
  * Who fails unmaps what it has mapped. No other thread may have a call in the area by
  * then, which would look as if the process had taken it away.
  *
- * Return: a mapped area with its first slot taken, and a reference for it.
+ * Return: a mapped area with its first buffer taken, and a reference for it.
  */
 static struct cgpu_scratch_area *area_new(bool seal)
 {
@@ -333,11 +333,11 @@ static struct cgpu_scratch_area *area_new(bool seal)
 		goto fail;
 	}
 	area->mm = current->mm;
-	area->busy = ALL_SLOTS;
+	area->busy = ALL_BUFFERS;
 	area->sealed = seal;
 	area->pages = __vmalloc(AREA_BYTES, gfp);
 	area->work = __vmalloc(AREA_BYTES, gfp);
-	area->behind = __vmalloc(SLOTS * BEHIND_BYTES, gfp);
+	area->behind = __vmalloc(BUFFERS * BEHIND_BYTES, gfp);
 	area->blank = __vmalloc(PAGE_SIZE, gfp);
 	if (!area->pages || !area->work || !area->behind || !area->blank)
 		goto fail;
@@ -347,7 +347,7 @@ static struct cgpu_scratch_area *area_new(bool seal)
 		goto fail;
 	address = map_area(area, AREA_BYTES);
 	if (!IS_ERR_VALUE(address)) {
-		open_slots(area);
+		open_buffers(area);
 		return area;
 	}
 	/* sealed, it stays until the process ends */
@@ -357,7 +357,7 @@ fail:
 	return ERR_PTR(address);
 }
 
-int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
+int cgpu_scratch_get(struct cgpu_scratch *scratch, bool sealed)
 {
 	struct cgpu_scratch_area *area, *found = NULL;
 	unsigned int index = 0, count = 0;
@@ -370,7 +370,7 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 			continue;
 		count++;
 		index = ffz(area->busy);
-		if (index < SLOTS) {
+		if (index < BUFFERS) {
 			area->busy |= 1ul << index;
 			kref_get(&area->refs);
 			found = area;
@@ -390,33 +390,33 @@ int cgpu_slot_get(struct cgpu_slot *slot, bool sealed)
 			return PTR_ERR(found);
 		index = 0;
 	}
-	*slot = (struct cgpu_slot){
+	*scratch = (struct cgpu_scratch){
 		.area = found,
 		.index = index,
-		.args = found->work + index * SLOT_BYTES,
-		.params = found->work + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
+		.args = found->work + index * BUFFER_BYTES,
+		.params = found->work + index * BUFFER_BYTES + CGPU_SCRATCH_ARGS_BYTES,
 		.before = found->behind + index * BEHIND_BYTES,
-		.record = found->behind + index * BEHIND_BYTES + CGPU_SLOT_PARAMS_BYTES,
-		.args_user = found->user + index * SLOT_BYTES,
-		.params_user = found->user + index * SLOT_BYTES + CGPU_SLOT_ARGS_BYTES,
+		.record = found->behind + index * BEHIND_BYTES + CGPU_SCRATCH_PARAMS_BYTES,
+		.args_user = found->user + index * BUFFER_BYTES,
+		.params_user = found->user + index * BUFFER_BYTES + CGPU_SCRATCH_ARGS_BYTES,
 	};
 	return 0;
 }
-EXPORT_SYMBOL_GPL(cgpu_slot_get);
+EXPORT_SYMBOL_GPL(cgpu_scratch_get);
 
 int cgpu_scratch_add(void)
 {
 	struct cgpu_scratch_area *area = area_new(true);
-	struct cgpu_slot slot = { .area = area };
+	struct cgpu_scratch scratch = { .area = area };
 
 	if (IS_ERR(area))
 		return PTR_ERR(area);
-	/* its first slot is whoever's is first */
-	cgpu_slot_put(&slot);
+	/* its first buffer is whoever's is first */
+	cgpu_scratch_put(&scratch);
 	return 0;
 }
 
-/* Part of a slot, and of its area's pages. */
+/* Part of a buffer, and of its area's pages. */
 struct part {
 	u32 offset;
 	u32 bytes;
@@ -448,7 +448,7 @@ static int map_part(struct vm_area_struct *vma, const struct cgpu_scratch_area *
 	return 0;
 }
 
-static int map_parts(const struct cgpu_scratch_area *area, u32 slot_offset,
+static int map_parts(const struct cgpu_scratch_area *area, u32 buffer_offset,
 		     const struct part *parts, unsigned int count)
 {
 	struct vm_area_struct *vma;
@@ -461,21 +461,21 @@ static int map_parts(const struct cgpu_scratch_area *area, u32 slot_offset,
 		err = -EFAULT;
 	for (i = 0; i < count && !err; i++)
 		if (parts[i].bytes)
-			err = map_part(vma, area, slot_offset + parts[i].offset,
+			err = map_part(vma, area, buffer_offset + parts[i].offset,
 				       parts[i].bytes);
 	mmap_read_unlock(current->mm);
 	return err;
 }
 
 /* Return: true: the process has unmapped or changed the mapping. */
-static bool unmap_parts(const struct cgpu_scratch_area *area, u32 slot_offset)
+static bool unmap_parts(const struct cgpu_scratch_area *area, u32 buffer_offset)
 {
 	struct vm_area_struct *vma;
 
 	mmap_read_lock(current->mm);
 	vma = vma_of(area);
 	if (vma)
-		zap_special_vma_range(vma, area->user + slot_offset, SLOT_BYTES);
+		zap_special_vma_range(vma, area->user + buffer_offset, BUFFER_BYTES);
 	mmap_read_unlock(current->mm);
 	return !vma;
 }
@@ -489,89 +489,89 @@ static void set_closed(struct cgpu_scratch_area *area)
 }
 
 /* Has the driver work on pages that are mapped for this call. */
-static long ask_by_pages(struct cgpu_slot *slot, struct cgpu_answer *answer,
+static long ask_by_pages(struct cgpu_scratch *scratch, struct cgpu_answer *answer,
 			 cgpu_ask_fn driver, struct file *file, unsigned int cmd)
 {
-	struct cgpu_scratch_area *area = slot->area;
-	const u32 offset = slot->index * SLOT_BYTES;
+	struct cgpu_scratch_area *area = scratch->area;
+	const u32 offset = scratch->index * BUFFER_BYTES;
 	u8 *pages = area->pages + offset;
 	/* what the driver does not copy by itself */
 	const unsigned int count = answer->copies ? 1 : PARTS;
 	const struct part parts[PARTS] = {
-		{ 0, slot->args_bytes },
-		{ CGPU_SLOT_LIST_PLACE, slot->list_bytes },
-		{ CGPU_SLOT_ARGS_BYTES, slot->params_bytes },
+		{ 0, scratch->args_bytes },
+		{ CGPU_SCRATCH_LIST_PLACE, scratch->list_bytes },
+		{ CGPU_SCRATCH_ARGS_BYTES, scratch->params_bytes },
 	};
 	unsigned int i;
 	long result;
 
 	for (i = 0; i < count; i++)
-		memcpy(pages + parts[i].offset, slot->args + parts[i].offset, parts[i].bytes);
-	WRITE_ONCE(area->asked[slot->index], answer);
+		memcpy(pages + parts[i].offset, scratch->args + parts[i].offset, parts[i].bytes);
+	WRITE_ONCE(area->asked[scratch->index], answer);
 	result = map_parts(area, offset, parts, count);
 	if (!result) {
-		result = driver(file, cmd, slot->args_user);
-		slot->lost = result == -EFAULT && !answer->taken;
+		result = driver(file, cmd, scratch->args_user);
+		scratch->lost = result == -EFAULT && !answer->taken;
 	}
 	if (unmap_parts(area, offset))
 		set_closed(area);
-	WRITE_ONCE(area->asked[slot->index], NULL);
+	WRITE_ONCE(area->asked[scratch->index], NULL);
 	for (i = answer->taken; i < count; i++)
-		memcpy(slot->args + parts[i].offset, pages + parts[i].offset, parts[i].bytes);
+		memcpy(scratch->args + parts[i].offset, pages + parts[i].offset, parts[i].bytes);
 	return result;
 }
 
 /* The driver's ioctl copies what is of no consequence, and RM works on ours. */
-static long ask_by_rm(struct cgpu_slot *slot, const struct cgpu_answer *answer,
+static long ask_by_rm(struct cgpu_scratch *scratch, const struct cgpu_answer *answer,
 		      cgpu_ask_fn driver, struct file *file, unsigned int cmd)
 {
-	long result = driver(file, cmd, slot->area->blank_user);
+	long result = driver(file, cmd, scratch->area->blank_user);
 
 	/* it worked on the other, which is no driver that we know */
 	if (!result && !answer->taken)
-		set_closed(slot->area);
+		set_closed(scratch->area);
 	return result;
 }
 
-long cgpu_slot_ask(struct cgpu_slot *slot, cgpu_ask_fn driver, struct file *file,
-		   unsigned int cmd)
+long cgpu_scratch_ask(struct cgpu_scratch *scratch, cgpu_ask_fn driver, struct file *file,
+		      unsigned int cmd)
 {
 	struct cgpu_answer answer = {
-		.user = slot->args_user,
-		.to = slot->args,
-		.bytes = SLOT_BYTES,
-		.args_bytes = slot->args_bytes,
-		.through_rm = slot->through_rm,
-		.alone = !slot->params_bytes && !slot->list_bytes,
+		.user = scratch->args_user,
+		.to = scratch->args,
+		.bytes = BUFFER_BYTES,
+		.args_bytes = scratch->args_bytes,
+		.through_rm = scratch->through_rm,
+		.alone = !scratch->params_bytes && !scratch->list_bytes,
 	};
 	long result;
 
-	result = slot->area->sealed ? cgpu_answer_follow() : 0;
+	result = scratch->area->sealed ? cgpu_answer_follow() : 0;
 	if (result)
 		return result;
 	cgpu_answer_begin(&answer);
 	result = answer.through_rm ?
-		ask_by_rm(slot, &answer, driver, file, cmd) :
-		ask_by_pages(slot, &answer, driver, file, cmd);
+		ask_by_rm(scratch, &answer, driver, file, cmd) :
+		ask_by_pages(scratch, &answer, driver, file, cmd);
 	cgpu_answer_end(&answer);
 	/* only the way back failed: whoever delivers the answer will see */
 	return result == -EFAULT && answer.taken ? 0 : result;
 }
-EXPORT_SYMBOL_GPL(cgpu_slot_ask);
+EXPORT_SYMBOL_GPL(cgpu_scratch_ask);
 
-bool cgpu_slot_put(struct cgpu_slot *slot)
+bool cgpu_scratch_put(struct cgpu_scratch *scratch)
 {
-	struct cgpu_scratch_area *area = slot->area;
+	struct cgpu_scratch_area *area = scratch->area;
 	bool closed;
 
 	raw_spin_lock(&areas_lock);
 	closed = area->closed;
-	area->busy &= ~(1ul << slot->index);
+	area->busy &= ~(1ul << scratch->index);
 	raw_spin_unlock(&areas_lock);
 	kref_put(&area->refs, area_free);
 	return closed;
 }
-EXPORT_SYMBOL_GPL(cgpu_slot_put);
+EXPORT_SYMBOL_GPL(cgpu_scratch_put);
 
 void cgpu_scratch_forget(void)
 {
@@ -594,7 +594,7 @@ EXPORT_SYMBOL_GPL(cgpu_scratch_forget);
 
 void cgpu_scratch_exit(void)
 {
-	BUILD_BUG_ON(SLOT_BYTES % PAGE_SIZE);
+	BUILD_BUG_ON(BUFFER_BYTES % PAGE_SIZE);
 	cgpu_seal_exit();
 	WARN_ON(!hash_empty(areas));
 }

@@ -37,8 +37,8 @@ static void unmap_alias(struct file_operations *alias)
 	vunmap((void *)((unsigned long)alias & PAGE_MASK));
 }
 
-/* the slots of struct file_operations that a replacement may fill */
-static const size_t slots[] = {
+/* the members of struct file_operations that a replacement may fill */
+static const size_t members[] = {
 	offsetof(struct file_operations, open),
 	offsetof(struct file_operations, release),
 	offsetof(struct file_operations, unlocked_ioctl),
@@ -46,7 +46,7 @@ static const size_t slots[] = {
 	offsetof(struct file_operations, mmap),
 };
 
-static const void **slot_of(const struct file_operations *fops, size_t offset)
+static const void **member_of(const struct file_operations *fops, size_t offset)
 {
 	return (const void **)((u8 *)fops + offset);
 }
@@ -57,18 +57,18 @@ void cgpu_target_restore(struct cgpu_target *target)
 
 	if (!target->fops)
 		return;
-	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		const void *ours = *slot_of(target->replacement, slots[i]);
-		const void **there = slot_of(target->fops, slots[i]);
+	for (i = 0; i < ARRAY_SIZE(members); i++) {
+		const void *ours = *member_of(target->replacement, members[i]);
+		const void **there = member_of(target->fops, members[i]);
 
-		if (!ours || !*slot_of(&target->original, slots[i]))
+		if (!ours || !*member_of(&target->original, members[i]))
 			continue;
 		if (READ_ONCE(*there) != ours)
 			pr_warn("cgpu: somebody hooked %s after us; leaving that pointer\n",
 				target->module);
 		else
-			WRITE_ONCE(*slot_of(target->alias, slots[i]),
-				   *slot_of(&target->original, slots[i]));
+			WRITE_ONCE(*member_of(target->alias, members[i]),
+				   *member_of(&target->original, members[i]));
 	}
 	target->fops = NULL;
 	unmap_alias(target->alias);
@@ -81,10 +81,10 @@ int cgpu_target_patch(struct cgpu_target *target, const struct file_operations *
 
 	if (!fops->owner)
 		return -EINVAL;
-	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		const void *there = *slot_of(fops, slots[i]);
+	for (i = 0; i < ARRAY_SIZE(members); i++) {
+		const void *there = *member_of(fops, members[i]);
 
-		if (*slot_of(target->replacement, slots[i]) && there &&
+		if (*member_of(target->replacement, members[i]) && there &&
 		    !within_module((unsigned long)there, fops->owner)) {
 			pr_err("cgpu: %s: a pointer of the driver lies outside its module: hooked by somebody else\n",
 			       target->module);
@@ -96,12 +96,12 @@ int cgpu_target_patch(struct cgpu_target *target, const struct file_operations *
 		return -ENOMEM;
 	target->original = *fops;
 	target->fops = (struct file_operations *)fops;
-	for (i = 0; i < ARRAY_SIZE(slots); i++) {
-		const void *ours = *slot_of(target->replacement, slots[i]);
+	for (i = 0; i < ARRAY_SIZE(members); i++) {
+		const void *ours = *member_of(target->replacement, members[i]);
 
 		/* what the driver does not serve stays unserved */
-		if (ours && *slot_of(&target->original, slots[i]))
-			WRITE_ONCE(*slot_of(target->alias, slots[i]), ours);
+		if (ours && *member_of(&target->original, members[i]))
+			WRITE_ONCE(*member_of(target->alias, members[i]), ours);
 	}
 	return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * Minor, id, device instance, UUID and size of every card come from five
  * questions that every CUDA program asks too, so they work on each flavour
- * and branch of the driver. They need user memory (a scratch slot) and, for
+ * and branch of the driver. They need user memory (scratch) and, for
  * the device, the card's file in the caller's own table: it is put there for
  * the time of the call.
  */
@@ -43,7 +43,7 @@ enum {
 
 struct session {
 	struct file *ctl;
-	struct cgpu_slot slot;
+	struct cgpu_scratch scratch;
 	u32 hClient;
 };
 
@@ -56,21 +56,21 @@ struct discovery {
 
 static struct discovery *discovery;
 
-/* `params_size` of slot.params go with it. */
+/* `params_size` of scratch.params go with it. */
 static long rm_ioctl(struct session *session, u32 nr, u32 size, u32 params_size)
 {
-	session->slot.params_bytes = params_size;
-	session->slot.args_bytes = size;
-	session->slot.through_rm = cgpu_goes_to_rm(CGPU_DEVICE_CTL, nr);
-	return cgpu_slot_ask(&session->slot, cgpu_door_driver_ioctl, session->ctl,
+	session->scratch.params_bytes = params_size;
+	session->scratch.args_bytes = size;
+	session->scratch.through_rm = cgpu_goes_to_rm(CGPU_DEVICE_CTL, nr);
+	return cgpu_scratch_ask(&session->scratch, cgpu_door_driver_ioctl, session->ctl,
 			     _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size));
 }
 
-/* NVOS21. Return: 0, -EIO. `params` in slot.params. */
+/* NVOS21. Return: 0, -EIO. `params` in scratch.params. */
 static int rm_alloc(struct session *session, u32 hParent, u32 *hObject, u32 hClass,
 		    u32 params_size)
 {
-	u8 *args = session->slot.args;
+	u8 *args = session->scratch.args;
 
 	memset(args, 0, 32);
 	cgpu_put32(args, 0, session->hClient);
@@ -78,7 +78,7 @@ static int rm_alloc(struct session *session, u32 hParent, u32 *hObject, u32 hCla
 	cgpu_put32(args, 8, *hObject);
 	cgpu_put32(args, 12, hClass);
 	if (params_size)
-		cgpu_put64(args, 16, session->slot.params_user);
+		cgpu_put64(args, 16, session->scratch.params_user);
 	cgpu_put32(args, 24, params_size);
 	if (rm_ioctl(session, NV_ESC_RM_ALLOC, 32, params_size) || cgpu_get32(args, 28))
 		return -EIO;
@@ -88,13 +88,13 @@ static int rm_alloc(struct session *session, u32 hParent, u32 *hObject, u32 hCla
 
 static int rm_control(struct session *session, u32 hObject, u32 cmd, u32 params_size)
 {
-	u8 *args = session->slot.args;
+	u8 *args = session->scratch.args;
 
 	memset(args, 0, 32);
 	cgpu_put32(args, 0, session->hClient);
 	cgpu_put32(args, 4, hObject);
 	cgpu_put32(args, 8, cmd);
-	cgpu_put64(args, 16, session->slot.params_user);
+	cgpu_put64(args, 16, session->scratch.params_user);
 	cgpu_put32(args, 24, params_size);
 	return rm_ioctl(session, NV_ESC_RM_CONTROL, 32, params_size) || cgpu_get32(args, 28) ?
 		-EIO : 0;
@@ -102,9 +102,9 @@ static int rm_control(struct session *session, u32 hObject, u32 cmd, u32 params_
 
 static void rm_free(struct session *session, u32 hObject)
 {
-	memset(session->slot.args, 0, 16);
-	cgpu_put32(session->slot.args, 0, session->hClient);
-	cgpu_put32(session->slot.args, 8, hObject);
+	memset(session->scratch.args, 0, 16);
+	cgpu_put32(session->scratch.args, 0, session->hClient);
+	cgpu_put32(session->scratch.args, 8, hObject);
 	rm_ioctl(session, NV_ESC_RM_FREE, 16, 0);
 }
 
@@ -113,7 +113,7 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 {
 	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
 	u32 fb_bytes = cgpu_driver_abi()->fb_get_info_v2_size;
-	u8 *params = session->slot.params;
+	u8 *params = session->scratch.params;
 	int err, nameless;
 
 	memset(params, 0, 56);
@@ -171,12 +171,12 @@ static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu)
 	}
 	fd_install(fd, file);
 
-	memset(session->slot.params, 0, ID_INFO_BYTES);
-	cgpu_put32(session->slot.params, 0, gpu->gpu_id);
+	memset(session->scratch.params, 0, ID_INFO_BYTES);
+	cgpu_put32(session->scratch.params, 0, gpu->gpu_id);
 	err = rm_control(session, session->hClient, NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2,
 			 ID_INFO_BYTES);
 	if (!err) {
-		gpu->device_instance = cgpu_get32(session->slot.params, ID_INFO_INSTANCE);
+		gpu->device_instance = cgpu_get32(session->scratch.params, ID_INFO_INSTANCE);
 		err = ask_subdevice(session, gpu);
 	}
 	close_fd(fd);
@@ -198,18 +198,18 @@ static int add_card(u32 minor, const struct cgpu_gpu *gpu)
 /* of the cards in `minors`, by bit */
 static int ask_cards(struct session *session, u32 minors)
 {
-	/* every further question overwrites slot.args */
-	u8 *cards = session->slot.before;
+	/* every further question overwrites scratch.args */
+	u8 *cards = session->scratch.before;
 	u32 i;
 	long err;
 
 	BUILD_BUG_ON(CGPU_MAX_CARDS * CARD_BYTES > CGPU_PARAMS_MAX);
 	BUILD_BUG_ON(CGPU_MAX_CARDS > BITS_PER_TYPE(minors));
-	memset(session->slot.args, 0, CGPU_MAX_CARDS * CARD_BYTES);
+	memset(session->scratch.args, 0, CGPU_MAX_CARDS * CARD_BYTES);
 	err = rm_ioctl(session, NV_ESC_CARD_INFO, CGPU_MAX_CARDS * CARD_BYTES, 0);
 	if (err)
 		return err;
-	memcpy(cards, session->slot.args, CGPU_MAX_CARDS * CARD_BYTES);
+	memcpy(cards, session->scratch.args, CGPU_MAX_CARDS * CARD_BYTES);
 	err = rm_alloc(session, 0, &session->hClient, NV01_ROOT_CLIENT, 0);
 	if (err)
 		return err;
@@ -243,10 +243,10 @@ static int ask_driver(u32 minors)
 
 	if (IS_ERR(session.ctl))
 		return PTR_ERR(session.ctl);
-	err = cgpu_slot_get(&session.slot, false);
+	err = cgpu_scratch_get(&session.scratch, false);
 	if (!err) {
 		err = ask_cards(&session, minors);
-		cgpu_slot_put(&session.slot);
+		cgpu_scratch_put(&session.scratch);
 		cgpu_scratch_forget();
 	}
 	filp_close(session.ctl, NULL);

@@ -33,11 +33,11 @@ enum {
 
 /*
  * One call, also while the driver works on it: another core may end it. It lies in the
- * call's slot: what comes with every call is not allocated for each.
+ * call's scratch: what comes with every call is not allocated for each.
  */
 struct flight {
 	struct cgpu_call call;
-	struct cgpu_slot slot;
+	struct cgpu_scratch scratch;
 	struct cgpu_open_file *open_file;
 	struct cgpu_container *container;
 	struct file *file;
@@ -58,11 +58,11 @@ struct flight {
 
 u64 cgpu_ioctl_digest(u64 digest)
 {
-	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SLOT_ARGS_BYTES);
-	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SLOT_PARAMS_BYTES);
-	BUILD_BUG_ON(sizeof(struct flight) > CGPU_SLOT_RECORD_BYTES);
+	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SCRATCH_ARGS_BYTES);
+	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SCRATCH_PARAMS_BYTES);
+	BUILD_BUG_ON(sizeof(struct flight) > CGPU_SCRATCH_RECORD_BYTES);
 	digest = cgpu_digest(digest, sizeof(struct flight));
-	return cgpu_digest(digest, offsetof(struct flight, slot));
+	return cgpu_digest(digest, offsetof(struct flight, scratch));
 }
 
 /*
@@ -157,7 +157,7 @@ static int copy_out(struct cgpu_pass *pass, void __user *to, const void *from, s
 static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
-	u8 *list = flight->slot.args + CGPU_SLOT_LIST_PLACE;
+	u8 *list = flight->scratch.args + CGPU_SCRATCH_LIST_PLACE;
 	int err;
 
 	if (!req->list_size)
@@ -166,9 +166,9 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 	if (err)
 		return err;
 	flight->call.list = list;
-	flight->slot.list_bytes = req->list_size;
-	cgpu_put64(flight->slot.params, LIST_POINTER,
-		   flight->slot.args_user + CGPU_SLOT_LIST_PLACE);
+	flight->scratch.list_bytes = req->list_size;
+	cgpu_put64(flight->scratch.params, LIST_POINTER,
+		   flight->scratch.args_user + CGPU_SCRATCH_LIST_PLACE);
 	return 0;
 }
 
@@ -180,7 +180,7 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 static int copy_class_in(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
-	u8 *params = flight->slot.params;
+	u8 *params = flight->scratch.params;
 	u8 __user *from = u64_to_user_ptr(req->params_ptr);
 	const u32 near = min_t(u32, CLASS_BYTES, PAGE_SIZE - offset_in_page(from));
 	int err = copy_in(pass, params, from, near);
@@ -205,30 +205,30 @@ static int copy_params_in(struct flight *flight, struct cgpu_pass *pass)
 	if (!req->params_size && !unread)
 		return 0;
 	err = unread ? copy_class_in(flight, pass) :
-		       copy_in(pass, flight->slot.params, u64_to_user_ptr(req->params_ptr),
+		       copy_in(pass, flight->scratch.params, u64_to_user_ptr(req->params_ptr),
 			       req->params_size);
 	if (err)
 		return err;
-	memcpy(flight->slot.before, flight->slot.params, req->params_size);
-	flight->call.params = flight->slot.params;
-	flight->call.before = flight->slot.before;
-	flight->slot.params_bytes = req->params_size;
-	cgpu_put64(flight->slot.args, req->params_ptr_offset, flight->slot.params_user);
-	cgpu_decode_params(cgpu_driver_abi(), flight->slot.params, req->params_size, req);
+	memcpy(flight->scratch.before, flight->scratch.params, req->params_size);
+	flight->call.params = flight->scratch.params;
+	flight->call.before = flight->scratch.before;
+	flight->scratch.params_bytes = req->params_size;
+	cgpu_put64(flight->scratch.args, req->params_ptr_offset, flight->scratch.params_user);
+	cgpu_decode_params(cgpu_driver_abi(), flight->scratch.params, req->params_size, req);
 	return copy_list_in(flight, pass);
 }
 
 static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 {
 	struct cgpu_request *req = &flight->call.req;
-	const u8 *before = flight->slot.before, *params = flight->slot.params;
+	const u8 *before = flight->scratch.before, *params = flight->scratch.params;
 	u32 first = 0, end = req->params_size;
 
 	if (!req->params_size)
 		return 0;
-	cgpu_put64(flight->slot.args, req->params_ptr_offset, req->params_ptr);
+	cgpu_put64(flight->scratch.args, req->params_ptr_offset, req->params_ptr);
 	if (flight->call.list)
-		cgpu_put64(flight->slot.params, LIST_POINTER, req->list_ptr);
+		cgpu_put64(flight->scratch.params, LIST_POINTER, req->list_ptr);
 	/* a caller's constant stays untouched, as the driver leaves it */
 	if (!memcmp(before, params, req->params_size))
 		return 0;
@@ -244,27 +244,27 @@ static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 }
 
 /*
- * RM_FREE of what the core does not want to exist, in the call's own slot: another one
+ * RM_FREE of what the core does not want to exist, in the call's own scratch: another one
  * might not be had. Where the driver fails, for want of memory say, it has done nothing.
  */
 static long undo(struct flight *flight)
 {
-	struct cgpu_slot slot = flight->slot;
+	struct cgpu_scratch scratch = flight->scratch;
 	u8 answer[UNDO_BYTES];
 	long ret = -EAGAIN;
 	int tries;
 
-	memcpy(answer, slot.args, UNDO_BYTES);
-	slot.args_bytes = UNDO_BYTES;
-	slot.params_bytes = slot.list_bytes = 0;
-	slot.through_rm = true;
+	memcpy(answer, scratch.args, UNDO_BYTES);
+	scratch.args_bytes = UNDO_BYTES;
+	scratch.params_bytes = scratch.list_bytes = 0;
+	scratch.through_rm = true;
 	for (tries = 0; ret && tries < UNDO_TRIES; tries++) {
-		cgpu_call_undo_args(&flight->call, slot.args);
-		ret = cgpu_slot_ask(&slot, flight->driver, flight->file,
-				    _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
-					 NV_ESC_RM_FREE, UNDO_BYTES));
+		cgpu_call_undo_args(&flight->call, scratch.args);
+		ret = cgpu_scratch_ask(&scratch, flight->driver, flight->file,
+				       _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC,
+					    NV_ESC_RM_FREE, UNDO_BYTES));
 	}
-	memcpy(slot.args, answer, UNDO_BYTES);
+	memcpy(scratch.args, answer, UNDO_BYTES);
 	return ret;
 }
 
@@ -285,9 +285,9 @@ static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
 {
 	struct cgpu_call *call = &flight->call;
 
-	if (flight->slot.lost && !pass->exported)
-		flight->slot.lost = false;
-	else if (flight->slot.lost ||
+	if (flight->scratch.lost && !pass->exported)
+		flight->scratch.lost = false;
+	else if (flight->scratch.lost ||
 		 (!pass->result && !cgpu_get32(call->args, call->req.status_offset)))
 		call->fd_file = pass->exported ?
 			cgpu_open_file_watch_dmabuf(pass->exported, flight->container, call,
@@ -315,7 +315,7 @@ static int tell_core(struct flight *flight, long result, bool *changed)
 	cgpu_container_make_room(flight->container);
 	rt_mutex_lock(&flight->container->lock);
 	changes = tenant->objects.runnable_changes;
-	verdict = flight->slot.lost ? cgpu_call_unanswered(tenant, topology, &flight->call) :
+	verdict = flight->scratch.lost ? cgpu_call_unanswered(tenant, topology, &flight->call) :
 				      cgpu_call_post(tenant, topology, &flight->call, result);
 	*changed = changes != tenant->objects.runnable_changes;
 	rt_mutex_unlock(&flight->container->lock);
@@ -336,7 +336,7 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 	else if (!pass->followed && !fd_unchanged(flight))
 		flight->tampered = true;
 	/* whose answer was lost may be there, and another process may have the client */
-	if (call->hSubdevice && (flight->slot.lost ||
+	if (call->hSubdevice && (flight->scratch.lost ||
 				 (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		make_interruptible(call);
 	verdict = tell_core(flight, result, &changed);
@@ -415,14 +415,14 @@ static int deliver(struct flight *flight, struct cgpu_pass *pass)
 static void land(struct flight *flight)
 {
 	struct cgpu_container *container = flight->container;
-	struct cgpu_slot slot = flight->slot;
+	struct cgpu_scratch scratch = flight->scratch;
 	bool tampered = flight->tampered, kept = flight->kept;
 
 	if (flight->fd)
 		fput(flight->fd);
 	kfree(flight->reserved);
 	/* with it the flight is gone */
-	tampered |= cgpu_slot_put(&slot);
+	tampered |= cgpu_scratch_put(&scratch);
 	if (tampered || kept) {
 		kill_container(container, tampered ?
 			       "raced its own ioctl" : "the driver keeps what it has no room for");
@@ -443,7 +443,7 @@ static u32 unfit(struct flight *flight)
 			return NV_ERR_NO_MEMORY;
 	}
 	/* longer than any driver takes, and than there is room for a private copy */
-	if (req->list_ptr && !req->list_size && cgpu_get32(flight->slot.params, 0))
+	if (req->list_ptr && !req->list_size && cgpu_get32(flight->scratch.params, 0))
 		return NV_ERR_INVALID_ARGUMENT;
 	return NV_OK;
 }
@@ -453,7 +453,8 @@ static void ask_to_schedule(void *data)
 	struct flight *flight = data;
 	bool changed;
 
-	flight->result = cgpu_slot_ask(&flight->slot, flight->driver, flight->file, flight->cmd);
+	flight->result = cgpu_scratch_ask(&flight->scratch, flight->driver, flight->file,
+					  flight->cmd);
 	tell_core(flight, flight->result, &changed);
 }
 
@@ -483,9 +484,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	int verdict, err = copy_params_in(flight, pass);
 	u32 status;
 
-	flight->slot.args_bytes = req->args_size;
-	flight->slot.through_rm = cgpu_goes_to_rm(cgpu_open_file_device(flight->open_file),
-						  req->nr);
+	flight->scratch.args_bytes = req->args_size;
+	flight->scratch.through_rm = cgpu_goes_to_rm(cgpu_open_file_device(flight->open_file),
+						     req->nr);
 	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
 		/* as the driver answers; it must not look for itself */
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
@@ -552,10 +553,10 @@ static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 
 	if (_IOC_SIZE(pass->cmd) != 16)
 		return -EINVAL;
-	err = copy_in(pass, flight->slot.args, flight->arg, 16);
+	err = copy_in(pass, flight->scratch.args, flight->arg, 16);
 	if (err)
 		return err;
-	if (cgpu_decode_xfer(flight->slot.args, 16, &inner_cmd, &inner_size, &inner_ptr))
+	if (cgpu_decode_xfer(flight->scratch.args, 16, &inner_cmd, &inner_size, &inner_ptr))
 		return -EINVAL;
 	if (!cgpu_command_known(device, inner_cmd) &&
 	    !admit_unknown(flight->container, device, inner_cmd))
@@ -563,14 +564,14 @@ static int unwrap(struct flight *flight, struct cgpu_pass *pass)
 	if (!cgpu_interprets(inner_cmd)) {
 		/* the wrapper stays a private copy, so that it cannot change to one */
 		flight->blind = true;
-		flight->slot.args_bytes = 16;
+		flight->scratch.args_bytes = 16;
 		return 0;
 	}
 	flight->arg = u64_to_user_ptr(inner_ptr);
-	err = copy_in(pass, flight->slot.args, flight->arg, inner_size);
+	err = copy_in(pass, flight->scratch.args, flight->arg, inner_size);
 	if (err)
 		return err;
-	if (cgpu_decode(cgpu_driver_abi(), device, inner_cmd, flight->slot.args, inner_size,
+	if (cgpu_decode(cgpu_driver_abi(), device, inner_cmd, flight->scratch.args, inner_size,
 			&flight->call.req))
 		return -EINVAL;
 	flight->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, inner_cmd, inner_size);
@@ -586,10 +587,10 @@ static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size
 
 	if (device != CGPU_DEVICE_UVM && nr == NV_ESC_IOCTL_XFER_CMD)
 		return unwrap(flight, pass);
-	err = copy_in(pass, flight->slot.args, flight->arg, size);
+	err = copy_in(pass, flight->scratch.args, flight->arg, size);
 	if (err)
 		return err;
-	if (cgpu_decode(cgpu_driver_abi(), device, nr, flight->slot.args, size,
+	if (cgpu_decode(cgpu_driver_abi(), device, nr, flight->scratch.args, size,
 			&flight->call.req))
 		return -EINVAL;
 	return depart(flight, pass);
@@ -599,15 +600,15 @@ static int read_argument(struct flight *flight, struct cgpu_pass *pass, u32 size
 static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 size)
 {
 	struct flight *flight;
-	struct cgpu_slot slot;
-	long ret = cgpu_slot_get(&slot, true);
+	struct cgpu_scratch scratch;
+	long ret = cgpu_scratch_get(&scratch, true);
 
-	pass->wants_slot = ret == -EAGAIN;
+	pass->wants_scratch = ret == -EAGAIN;
 	if (ret)
 		return ret;
-	flight = (struct flight *)slot.record;
+	flight = (struct flight *)scratch.record;
 	*flight = (struct flight){
-		.slot = slot,
+		.scratch = scratch,
 		.open_file = open_file,
 		.container = cgpu_open_file_container(open_file),
 		.file = pass->file,
@@ -615,7 +616,7 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 		.cmd = pass->cmd,
 		.arg = (void __user *)pass->arg,
 	};
-	flight->call.args = flight->slot.args;
+	flight->call.args = flight->scratch.args;
 	ret = read_argument(flight, pass, size);
 	if (ret) {
 		land(flight);
@@ -629,7 +630,7 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	pass->exports = flight->call.req.op == CGPU_OP_EXPORT_DMABUF;
 	pass->answered = flight->answered;
 	pass->cmd = flight->cmd;
-	pass->slot = &flight->slot;
+	pass->scratch = &flight->scratch;
 	return 0;
 }
 

@@ -113,9 +113,9 @@ class World:
 
     def sum_of_charges(self, card: int) -> int:
         charges = self.tenant.raw.ledger.charges
-        slots = ffi.cast("struct cgpu_charge *", charges.slots)
-        # a free slot holds zeros but for its chain
-        total = sum(slots[i].bytes for i in range(1, charges.touched) if slots[i].card == card)
+        entries = ffi.cast("struct cgpu_charge *", charges.entries)
+        # a free entry holds zeros but for its chain
+        total = sum(entries[i].bytes for i in range(1, charges.touched) if entries[i].card == card)
         for file, device in self.files.items():
             raw = lib.cgpu_tenant_file(self.tenant.raw, file)
             if device is Device.UVM and raw.gpu_mask >> card & 1:
@@ -435,7 +435,7 @@ class World:
         assert [self.tenant.account(card).current_bytes for card in range(CARDS)] == [0, 0]
         assert self.tenant.idle()
         raw = self.tenant.raw
-        assert (raw.ledger.charges.used, raw.objects.slots.used, raw.ranges.count) == (0, 0, 0)
+        assert (raw.ledger.charges.used, raw.objects.table.used, raw.ranges.count) == (0, 0, 0)
         assert not raw.objects.first_runnable
         assert not any(raw.ranges.tables_bytes)
         assert not any(one.tables_promised_bytes for one in raw.ledger.account)
@@ -534,7 +534,7 @@ def test_a_long_program_without_threads_is_charged_to_the_byte(seed: Any, branch
         world.end()
 
 
-# Tables of 16 slots, of which the beginning takes the most: nearly every call meets a full one.
+# Tables of 16 entries, of which the beginning takes the most: nearly every call meets a full one.
 FULL = 16
 
 

@@ -206,7 +206,7 @@ class Objects(RuleBasedStateMachine):
                     one = lib.cgpu_object_at(self.raw, index)
                     assert (one.hClass, one.users) == (node.cls, node.pins)
                     assert one.parent == (node.parent.index if node.parent else 0)
-        assert self.raw.slots.used == len(self.nodes)
+        assert self.raw.table.used == len(self.nodes)
 
     @invariant()
     def every_parent_lists_its_children(self) -> None:
@@ -252,7 +252,7 @@ def test_a_full_table_refuses_and_takes_again_what_was_freed(small: Any) -> None
     lib.cgpu_object_remove(raw, ledger, made[500])
     assert lib.cgpu_object_add(raw, ledger, root, 1, 5000, 0x3E) == made[500]
     lib.cgpu_object_remove(raw, ledger, root)
-    assert raw.slots.used == 0
+    assert raw.table.used == 0
 
 
 def test_growth_keeps_every_object_under_its_handle() -> None:
@@ -264,7 +264,7 @@ def test_growth_keeps_every_object_under_its_handle() -> None:
         tenant.grow()
         client, handle = rng.randrange(3), rng.randrange(1, 1 << 20)
         expected[client, handle] = lib.cgpu_object_add(raw, ledger, 0, client, handle, 0x3E)
-    assert raw.slots.capacity >= 6000
+    assert raw.table.capacity >= 6000
     for (client, handle), index in expected.items():
         assert lib.cgpu_object_find(raw, client, handle) == index
 
@@ -277,7 +277,7 @@ def test_a_deep_tree_goes_without_recursion(small: Any) -> None:
         tenant.grow()
         at = lib.cgpu_object_add(raw, ledger, at, 1, 2 + depth, 0x3E)
     lib.cgpu_object_remove(raw, ledger, top)
-    assert raw.slots.used == 0
+    assert raw.table.used == 0
 
 
 @pytest.mark.parametrize("gone", ["vaspace", "context share"])
@@ -454,11 +454,11 @@ def test_a_file_with_very_much_is_closed_in_steps() -> None:
         tenant.grow()
         assert lib.cgpu_object_add(objects, ledger, client, 1, handle, nv.MEMORY_USER)
     lib.cgpu_tenant_close(tenant.raw, file)
-    used, more = tenant.raw.objects.slots.used, True
+    used, more = tenant.raw.objects.table.used, True
     while more:
         more = lib.cgpu_tenant_close_step(tenant.raw)
-        assert used - tenant.raw.objects.slots.used <= lib.CGPU_FORGET_STEP
-        used = tenant.raw.objects.slots.used
+        assert used - tenant.raw.objects.table.used <= lib.CGPU_FORGET_STEP
+        used = tenant.raw.objects.table.used
     assert (used, tenant.raw.files.used) == (0, 0)
 
 

@@ -46,7 +46,7 @@ class Range:
 
 
 def in_order(raw: Any, index: int) -> list[Any]:
-    """What is below a slot of the tree and at it, which is balanced and knows where it ends."""
+    """What is below an entry of the tree and at it, which is balanced and knows where it ends."""
     if not index:
         return []
     one = lib.cgpu_range_at(raw, index)
@@ -161,7 +161,7 @@ class Ranges(RuleBasedStateMachine):
     def a_charge_lives_while_a_piece_of_its_range_does(self) -> None:
         alive = {one.charge for one in self.model if one.charge}
         assert self.tenant.account(0).current_bytes == 1000 * len(alive)
-        assert self.raw.slots.used == len(self.model)
+        assert self.raw.table.used == len(self.model)
 
 
 TestRanges = Ranges.TestCase

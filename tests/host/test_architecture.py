@@ -63,15 +63,15 @@ def test_no_sources_need_each_other_in_a_circle(c: Graph) -> None:
 
 
 def test_the_digest_of_the_state_has_what_lies_in_every_table() -> None:
-    """A core that has it longer would read slots as long as the former core made them."""
+    """A core that has it longer would read entries as long as the former core made them."""
     kmod = REPOSITORY / "kmod"
-    slot = re.compile(r"cgpu_table_init\(&.*sizeof\((struct \w+)\)\)")
-    slots = {m[1] for c in (kmod / "core").rglob("*.c") for m in slot.finditer(c.read_text())}
+    entry = re.compile(r"cgpu_table_init\(&.*sizeof\((struct \w+)\)\)")
+    entries = {m[1] for c in (kmod / "core").rglob("*.c") for m in entry.finditer(c.read_text())}
     digested = re.findall(
         r"cgpu_digest\(digest, sizeof\((struct \w+)\)\)", (kmod / "linux/registry.c").read_text()
     )
-    assert len(slots) == 4
-    assert slots <= set(digested)
+    assert len(entries) == 4
+    assert entries <= set(digested)
 
 
 def test_the_simulated_driver_and_ours_share_layouts_and_nothing_else() -> None:

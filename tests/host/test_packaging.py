@@ -28,7 +28,7 @@ where = pathlib.Path(pycgpu.__file__).parent
 assert core.lib.NV_ESC_RM_ALLOC == 43
 table = core.ffi.new("struct cgpu_table *")
 core.lib.cgpu_table_init(table, 8)
-assert table.slot_bytes == 8
+assert table.entry_bytes == 8
 assert (where / "kmod" / "Kbuild").exists()
 assert (where / "web" / "index.html").exists() and (where / "web" / "uPlot.iife.min.js").exists()
 assert (where / "kmod" / "core" / "memory" / "ledger.c").exists()

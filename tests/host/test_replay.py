@@ -304,5 +304,5 @@ def test_an_honest_program_is_never_refused_and_its_charge_is_what_the_driver_to
         assert 2 * MIB <= mapped.peak_bytes <= 2 * MIB * contexts
         assert not mapped.current_bytes
     assert replay.tenant.idle()
-    assert replay.tenant.raw.objects.slots.used == 0
+    assert replay.tenant.raw.objects.table.used == 0
     assert not replay.beyond or name in MANAGED

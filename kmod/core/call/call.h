@@ -136,7 +136,7 @@ struct cgpu_call {
 	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
 	uint32_t pinned_count;
 	uint32_t used_file;     /* export, import: stays until the end, 0: none */
-	/* slots kept for what the driver makes, so that nothing of it is uncounted */
+	/* entries kept for what the driver makes, so that nothing of it is uncounted */
 	uint32_t promised_objects;
 	uint32_t promised_ranges;
 	uint32_t promised_files;

@@ -213,12 +213,12 @@ static int promise(struct cgpu_tenant *tenant, struct cgpu_call *call, struct cg
 int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
 {
 	call->uses = tenant->objects.uses;
-	return promise(tenant, call, &tenant->objects.slots, count, &call->promised_objects);
+	return promise(tenant, call, &tenant->objects.table, count, &call->promised_objects);
 }
 
 int cgpu_promise_ranges(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count)
 {
-	return promise(tenant, call, &tenant->ranges.slots, count, &call->promised_ranges);
+	return promise(tenant, call, &tenant->ranges.table, count, &call->promised_ranges);
 }
 
 int cgpu_promise_file(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -239,8 +239,8 @@ int cgpu_promise_tables(struct cgpu_tenant *tenant, struct cgpu_call *call, uint
 
 void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
-	cgpu_table_release(&tenant->objects.slots, call->promised_objects);
-	cgpu_table_release(&tenant->ranges.slots, call->promised_ranges);
+	cgpu_table_release(&tenant->objects.table, call->promised_objects);
+	cgpu_table_release(&tenant->ranges.table, call->promised_ranges);
 	cgpu_table_release(&tenant->files, call->promised_files);
 	call->promised_objects = call->promised_ranges = call->promised_files = 0;
 	if (call->promised_cards)

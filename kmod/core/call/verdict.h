@@ -50,7 +50,7 @@ bool cgpu_pin_parent(struct cgpu_tenant *tenant, struct cgpu_call *call,
 int cgpu_hold(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t hClient,
 	      uint32_t hObject);
 /*
- * Keeps slots for what the driver is about to make. Return: CGPU_FORWARD, or
+ * Keeps entries for what the driver is about to make. Return: CGPU_FORWARD, or
  * CGPU_ANSWER: a table is full, and the driver is not asked.
  */
 int cgpu_promise_objects(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t count);

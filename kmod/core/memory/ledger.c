@@ -35,7 +35,7 @@ void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t 
 
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)
 {
-	return cgpu_table_slot(&ledger->charges, index);
+	return cgpu_table_entry(&ledger->charges, index);
 }
 
 int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)

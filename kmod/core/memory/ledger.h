@@ -48,7 +48,7 @@ struct cgpu_account {
  * stays counted likewise, if it is charged nothing.
  */
 struct cgpu_charge {
-	uint32_t refs; /* chains free slots while unused */
+	uint32_t refs; /* chains free entries while unused */
 	uint32_t card;
 	uint32_t pid;  /* process that created it, host's number */
 	uint32_t next; /* a mapping's: of those of the same object, 0: none */

@@ -18,12 +18,12 @@ void cgpu_objects_init(struct cgpu_objects *objects, uint64_t seed)
 {
 	memset(objects, 0, sizeof(*objects));
 	objects->multiplier = seed | 1;
-	cgpu_table_init(&objects->slots, sizeof(struct cgpu_object));
+	cgpu_table_init(&objects->table, sizeof(struct cgpu_object));
 }
 
 struct cgpu_object *cgpu_object_at(const struct cgpu_objects *objects, uint32_t index)
 {
-	return cgpu_table_slot(&objects->slots, index);
+	return cgpu_table_entry(&objects->table, index);
 }
 
 static uint32_t bucket_of(const struct cgpu_objects *objects, uint32_t hClient,
@@ -57,7 +57,7 @@ void *cgpu_objects_grow(struct cgpu_objects *objects, void *storage, uint32_t ca
 {
 	uint32_t *old_buckets = objects->buckets;
 	uint32_t old_mask = objects->bucket_mask;
-	void *old = cgpu_table_grow(&objects->slots, storage, capacity);
+	void *old = cgpu_table_grow(&objects->table, storage, capacity);
 	uint32_t bucket, index, next;
 
 	objects->buckets = (uint32_t *)((uint8_t *)storage +
@@ -127,7 +127,7 @@ uint32_t cgpu_object_add(struct cgpu_objects *objects, struct cgpu_ledger *ledge
 		else
 			cgpu_object_forget(objects, ledger, stale);
 	}
-	index = cgpu_table_take(&objects->slots);
+	index = cgpu_table_take(&objects->table);
 	if (!index)
 		return 0;
 
@@ -573,7 +573,7 @@ static void remove_leaf(struct cgpu_objects *objects, struct cgpu_ledger *ledger
 	hash_remove(objects, index);
 	if (object->charge)
 		cgpu_charge_put(ledger, object->charge);
-	cgpu_table_give(&objects->slots, index);
+	cgpu_table_give(&objects->table, index);
 }
 
 /* `left`: how many objects at most. Return: true: `index` was the last of them. */

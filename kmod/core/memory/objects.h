@@ -29,9 +29,9 @@ enum cgpu_object_limit {
 	CGPU_DRIVEN_MAX = 3 /* a channel's USERD, and where errors are told, of two kinds */
 };
 
-/* Links are slot indices, 0: none. */
+/* Links are indices of entries, 0: none. */
 struct cgpu_object {
-	uint32_t chain;        /* next in hash bucket; chains free slots while unused */
+	uint32_t chain;        /* next in hash bucket; chains free entries while unused */
 	uint32_t hClient;
 	uint32_t hObject;
 	uint32_t hClass;
@@ -81,7 +81,7 @@ enum cgpu_objects_limit {
 };
 
 struct cgpu_objects {
-	struct cgpu_table slots;
+	struct cgpu_table table;
 	uint32_t *buckets;
 	uint32_t bucket_mask;
 	uint64_t multiplier;       /* odd, and nobody's guess: a tenant chooses its handles */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A balanced tree (AVL) of the slots, in the order of file, kind, card where ranges have one,
+ * A balanced tree (AVL) of the entries, in the order of file, kind, card where ranges have one,
  * address and age. Each knows the last address of all below it, so that ranges which end before
  * the one that is looked for are passed over together. What else a file has, or a neighbour
  * among the files, costs one level for each doubling: who piles up ranges holds up nobody.
@@ -10,12 +10,12 @@
 #include "core/memory/range_tree.h"
 
 enum {
-	DEPTH_MAX = 48 /* of 2^32 slots; 26 of 262144 */
+	DEPTH_MAX = 48 /* of 2^32 entries; 26 of 262144 */
 };
 
 struct cgpu_range *cgpu_range_at(const struct cgpu_ranges *ranges, uint32_t index)
 {
-	return cgpu_table_slot(&ranges->slots, index);
+	return cgpu_table_entry(&ranges->table, index);
 }
 
 bool cgpu_range_is_parted(uint32_t kind)

@@ -31,7 +31,7 @@ enum cgpu_range_kind {
 };
 
 struct cgpu_range {
-	uint32_t chain;  /* chains free slots while unused; OS_EVENT: the file's next */
+	uint32_t chain;  /* chains free entries while unused; OS_EVENT: the file's next */
 	uint16_t kind;   /* enum cgpu_range_kind */
 	uint16_t height; /* of the tree of it and all below it */
 	uint32_t file;
@@ -47,7 +47,7 @@ struct cgpu_range {
 
 /* Several ranges may share an address (two cards). */
 struct cgpu_ranges {
-	struct cgpu_table slots;
+	struct cgpu_table table;
 	uint32_t root;            /* of the tree of them, see range_tree.c */
 	uint32_t count;
 	uint64_t serial;          /* of the newest range */

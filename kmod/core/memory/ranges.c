@@ -4,7 +4,7 @@
 void cgpu_ranges_init(struct cgpu_ranges *ranges)
 {
 	memset(ranges, 0, sizeof(*ranges));
-	cgpu_table_init(&ranges->slots, sizeof(struct cgpu_range));
+	cgpu_table_init(&ranges->table, sizeof(struct cgpu_range));
 }
 
 /*
@@ -146,7 +146,7 @@ uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uin
 
 static int insert(struct cgpu_ranges *ranges, const struct cgpu_range *added)
 {
-	uint32_t index = cgpu_table_take(&ranges->slots);
+	uint32_t index = cgpu_table_take(&ranges->table);
 
 	if (!index)
 		return -ENOMEM;
@@ -181,7 +181,7 @@ void cgpu_range_drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uin
 	count_tables(ranges, cgpu_range_at(ranges, index), false);
 	if (cgpu_range_at(ranges, index)->charge)
 		cgpu_charge_put(ledger, cgpu_range_at(ranges, index)->charge);
-	cgpu_table_give(&ranges->slots, index);
+	cgpu_table_give(&ranges->table, index);
 }
 
 /* The part of a range from `end` on, as one of its own. Return: 0, -ENOMEM: no room. */
@@ -301,7 +301,7 @@ uint64_t cgpu_range_cut_step(struct cgpu_ranges *ranges, struct cgpu_ledger *led
 	return bytes;
 }
 
-/* Return: its slot, 0: there is none. */
+/* Return: its index, 0: there is none. */
 static uint32_t oldest(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		       uint64_t base)
 {

@@ -37,7 +37,7 @@ int cgpu_range_add(struct cgpu_ranges *ranges, uint32_t kind, uint32_t file,
  * `kinds` (bit set) on `card` (or CGPU_ANY_CARD), trimming and splitting;
  * references of what vanished are dropped. Ranges newer than `serial` stay:
  * what was added while the driver was unmapping may have been mapped after it.
- * If a split finds no free slot, the range stays whole: charged too much,
+ * If a split finds no free entry, the range stays whole: charged too much,
  * never too little. Return: how much less managed memory takes, bytes.
  */
 uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
@@ -74,7 +74,7 @@ void cgpu_range_turn(struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
  */
 uint32_t cgpu_range_since(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 			  uint64_t base, uint64_t serial);
-/* Takes that slot's out. */
+/* Takes that entry out. */
 void cgpu_range_drop(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger, uint32_t index);
 
 /* Return: serial of the oldest range of `kind` that begins at `base`, UINT64_MAX: none. */

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "core/memory/table.h"
 
-void cgpu_table_init(struct cgpu_table *table, uint32_t slot_bytes)
+void cgpu_table_init(struct cgpu_table *table, uint32_t entry_bytes)
 {
-	*table = (struct cgpu_table){ .slot_bytes = slot_bytes, .touched = 1 };
+	*table = (struct cgpu_table){ .entry_bytes = entry_bytes, .touched = 1 };
 }
 
-void *cgpu_table_slot(const struct cgpu_table *table, uint32_t index)
+void *cgpu_table_entry(const struct cgpu_table *table, uint32_t index)
 {
-	void *slot = table->slots + (size_t)index * table->slot_bytes;
+	void *entry = table->entries + (size_t)index * table->entry_bytes;
 
-	CGPU_TOUCHED(slot, table->slot_bytes);
-	return slot;
+	CGPU_TOUCHED(entry, table->entry_bytes);
+	return entry;
 }
 
 void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity)
 {
-	void *old = table->slots;
+	void *old = table->entries;
 
 	if (old)
-		memcpy(storage, old, (size_t)table->touched * table->slot_bytes);
-	table->slots = storage;
+		memcpy(storage, old, (size_t)table->touched * table->entry_bytes);
+	table->entries = storage;
 	table->capacity = capacity;
 	return old;
 }
@@ -45,21 +45,21 @@ uint32_t cgpu_table_take(struct cgpu_table *table)
 	if (!cgpu_table_room(table))
 		return 0;
 	if (index)
-		memcpy(&table->free, cgpu_table_slot(table, index), sizeof(table->free));
+		memcpy(&table->free, cgpu_table_entry(table, index), sizeof(table->free));
 	else
-		memset(cgpu_table_slot(table, index = table->touched++), 0,
-		       table->slot_bytes);
-	memset(cgpu_table_slot(table, index), 0, sizeof(uint32_t));
+		memset(cgpu_table_entry(table, index = table->touched++), 0,
+		       table->entry_bytes);
+	memset(cgpu_table_entry(table, index), 0, sizeof(uint32_t));
 	table->used++;
 	return index;
 }
 
 void cgpu_table_give(struct cgpu_table *table, uint32_t index)
 {
-	uint8_t *slot = cgpu_table_slot(table, index);
+	uint8_t *entry = cgpu_table_entry(table, index);
 
-	memset(slot, 0, table->slot_bytes);
-	memcpy(slot, &table->free, sizeof(table->free));
+	memset(entry, 0, table->entry_bytes);
+	memcpy(entry, &table->free, sizeof(table->free));
 	table->free = index;
 	table->used--;
 }

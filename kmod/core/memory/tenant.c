@@ -24,9 +24,9 @@ static struct cgpu_table *table_of(struct cgpu_tenant *tenant, uint32_t table)
 	case CGPU_TABLE_CHARGES:
 		return &tenant->ledger.charges;
 	case CGPU_TABLE_OBJECTS:
-		return &tenant->objects.slots;
+		return &tenant->objects.table;
 	case CGPU_TABLE_RANGES:
-		return &tenant->ranges.slots;
+		return &tenant->ranges.table;
 	default:
 		return &tenant->files;
 	}
@@ -35,19 +35,19 @@ static struct cgpu_table *table_of(struct cgpu_tenant *tenant, uint32_t table)
 size_t cgpu_tenant_wants(const struct cgpu_tenant *tenant, uint32_t table,
 			 uint32_t *capacity)
 {
-	const struct cgpu_table *slots = table_of((struct cgpu_tenant *)tenant, table);
+	const struct cgpu_table *entries = table_of((struct cgpu_tenant *)tenant, table);
 	uint32_t max = table == CGPU_TABLE_FILES ? tenant->files_max : tenant->capacity_max;
 
-	if (cgpu_table_room(slots) >= CGPU_TABLE_SPARE || slots->capacity >= max)
+	if (cgpu_table_room(entries) >= CGPU_TABLE_SPARE || entries->capacity >= max)
 		return 0;
-	*capacity = slots->capacity ? slots->capacity * 2 : CGPU_TABLE_FIRST_CAPACITY;
+	*capacity = entries->capacity ? entries->capacity * 2 : CGPU_TABLE_FIRST_CAPACITY;
 	if (*capacity > max)
 		*capacity = max;
 	switch (table) {
 	case CGPU_TABLE_OBJECTS:
 		return cgpu_objects_bytes(*capacity);
 	default:
-		return (size_t)*capacity * slots->slot_bytes;
+		return (size_t)*capacity * entries->entry_bytes;
 	}
 }
 
@@ -67,12 +67,12 @@ void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage
 
 void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table)
 {
-	return table_of(tenant, table)->slots;
+	return table_of(tenant, table)->entries;
 }
 
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file)
 {
-	return cgpu_table_slot(&tenant->files, file);
+	return cgpu_table_entry(&tenant->files, file);
 }
 
 /* `by`: 1 or -1 */
@@ -485,7 +485,7 @@ static bool file_held(const struct cgpu_file *file, uint32_t card, struct cgpu_p
 	*out = (struct cgpu_process){
 		.pid = file->pid, .bytes = managed ? file->managed_bytes : 0,
 	};
-	/* without a process: a free slot, see cgpu_table_give() */
+	/* without a process: a free entry, see cgpu_table_give() */
 	return file->pid &&
 	       (managed || (file->device == CGPU_DEVICE_GPU && file->minor == card));
 }
@@ -510,10 +510,10 @@ uint32_t cgpu_tenant_held(const struct cgpu_tenant *tenant, uint32_t card, uint3
 
 		if (place % 2)
 			count += index < charges->touched &&
-				 charge_held(cgpu_table_slot(charges, index), card, &out[count]);
+				 charge_held(cgpu_table_entry(charges, index), card, &out[count]);
 		else
 			count += index < files->touched &&
-				 file_held(cgpu_table_slot(files, index), card, &out[count]);
+				 file_held(cgpu_table_entry(files, index), card, &out[count]);
 	}
 	*from = place / 2 < last ? place : 0;
 	return count;

@@ -27,7 +27,7 @@ struct cgpu_topology {
 
 /* An open file of the container. */
 struct cgpu_file {
-	uint32_t chain;     /* chains free slots while unused */
+	uint32_t chain;     /* chains free entries while unused */
 	uint32_t device;    /* enum cgpu_device */
 	uint32_t minor;
 	uint32_t pid;       /* process that opened it, host's number */
@@ -71,7 +71,7 @@ struct cgpu_tenant {
 	uint32_t open[CGPU_MAX_CARDS]; /* files of that card's device */
 	uint32_t os_events;    /* of all files */
 	uint32_t range_groups; /* likewise */
-	uint32_t capacity_max; /* slots a table may grow to, a power of two */
+	uint32_t capacity_max; /* entries a table may grow to, a power of two */
 	uint32_t files_max;    /* of the table of files, at most capacity_max */
 	uint32_t told_count;   /* what no list names, and was told of once */
 	uint64_t told[CGPU_TOLD_MAX];

@@ -2,7 +2,7 @@
 /*
  * An agent may be killed amid a change of a container's books. What a change touches is written
  * down before, as it was, and put back by the next agent if the change was not ended. The core
- * gets to all that it may change by cgpu_table_slot(), but for the head of its tables, which
+ * gets to all that it may change by cgpu_table_entry(), but for the head of its tables, which
  * is small, and its hash buckets, of which it tells.
  *
  * A thread that is killed has done all that comes before the instruction that it was at, so only

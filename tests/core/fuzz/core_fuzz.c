@@ -118,7 +118,7 @@ static void check_account(const struct world *world, uint32_t card)
 	uint32_t i;
 
 	for (i = 1; i < charges->touched; i++) {
-		const struct cgpu_charge *charge = cgpu_table_slot(charges, i);
+		const struct cgpu_charge *charge = cgpu_table_entry(charges, i);
 
 		if (charge->bytes && charge->card == card)
 			sum += charge->bytes;
@@ -513,7 +513,7 @@ static void end_world(struct world *world)
 		check_account(world, i);
 	require(cgpu_tenant_idle(&world->tenant), "something is charged or open after all is closed");
 	require(!world->tenant.ledger.charges.used, "a charge is left");
-	require(!world->tenant.objects.slots.used, "an object is left");
+	require(!world->tenant.objects.table.used, "an object is left");
 	require(!world->tenant.ranges.count, "a range is left");
 	for (i = 0; i < CGPU_TABLE_COUNT; i++)
 		free(cgpu_tenant_storage(&world->tenant, i));

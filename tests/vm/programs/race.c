@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-	/* of kmod/door/scratch.h: where a slot's parameters begin */
-	SLOT_ARGS_BYTES = 16384,
+	/* of kmod/door/scratch.h: where a buffer's parameters begin */
+	SCRATCH_ARGS_BYTES = 16384,
 	PAGE = 4096,
 	NV2080_CTRL_CMD_FB_GET_INFO = 0x20801301,
 	FB_INFO_TOTAL_RAM_SIZE = 8,
@@ -130,11 +130,11 @@ static void forge(u64 size, bool by_mapping, bool argument)
 		asked = request;
 	replaced = !by_mapping || map_over(start, end);
 	if (replaced && by_mapping)
-		memcpy((void *)(start + SLOT_ARGS_BYTES), &forged, sizeof(forged));
+		memcpy((void *)(start + SCRATCH_ARGS_BYTES), &forged, sizeof(forged));
 	else if (argument)
 		replaced = have_written(start, &request, sizeof(request));
 	else if (replaced)
-		replaced = have_written(start + SLOT_ARGS_BYTES, &forged, sizeof(forged));
+		replaced = have_written(start + SCRATCH_ARGS_BYTES, &forged, sizeof(forged));
 	step("replaced", replaced);
 	pthread_join(thread, NULL);
 	step("status", status);
