@@ -31,11 +31,14 @@ _POD = ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name")
 
 
 class Held(NamedTuple):
-    """A container or a pod, by its name for people."""
+    """A container or a pod that would not go on without our runtime, by its name for people."""
 
     engine: str
     name: str
     running: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.engine}{', runs' if self.running else ''})"
 
 
 def held(host: Host, name: str) -> list[Held]:

@@ -14,11 +14,11 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import InstallError
 from . import pods, registration
 from .host import Host
+from .pods import Held
 
 DAEMON_JSON = "etc/docker/daemon.json"
 DOCKER_ROOT = "var/lib/docker"
@@ -28,28 +28,17 @@ _RELOAD_S = 10.0
 _AT_ONCE = 100
 
 
-class Stranded(NamedTuple):
-    """A container that would not start, by its name for people."""
-
-    engine: str
-    name: str
-    running: bool
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.engine}{', runs' if self.running else ''})"
-
-
-def containers(host: Host) -> list[Stranded]:
+def containers(host: Host) -> list[Held]:
     """Return the containers, stopped ones too, whose runtime goes when ours is taken back."""
     docker, podman = _going(host)
     return [
         *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", docker) if docker else ()),
         *(_stranded(host, "podman", "{{.OCIRuntime}}", podman) if podman else ()),
-        *(Stranded(*one) for one in pods.held(host, PROGRAM)),
+        *pods.held(host, PROGRAM),
     ]
 
 
-def refusal(found: list[Stranded]) -> str:
+def refusal(found: list[Held]) -> str:
     """Return why nothing is uninstalled, with what to do."""
     count = "1 container was" if len(found) == 1 else f"{len(found)} containers were"
     return (
@@ -79,10 +68,10 @@ def _podmans(text: str | None) -> set[str]:
     return set(tomllib.loads(text or "").get("engine", {}).get("runtimes", {}))
 
 
-def _stranded(host: Host, engine: str, runtime: str, names: set[str]) -> Iterator[Stranded]:
+def _stranded(host: Host, engine: str, runtime: str, names: set[str]) -> Iterator[Held]:
     for name, told, running in _told(host, engine, runtime):
         if told in names or told.rpartition("/")[2].startswith(PROGRAM):
-            yield Stranded(engine, name, running)
+            yield Held(engine, name, running)
 
 
 def _told(host: Host, engine: str, runtime: str) -> Iterator[tuple[str, str, bool]]:

@@ -34,7 +34,7 @@ def host(tmp_path: Path) -> Host:
 
 
 def held(host: Host) -> list[str]:
-    return [str(stranded.Stranded(*one)) for one in pods.held(host, stranded.PROGRAM)]
+    return [str(one) for one in pods.held(host, stranded.PROGRAM)]
 
 
 def info(runtime: str, **labels: str) -> str:
@@ -129,6 +129,6 @@ def test_cri_o_tells_of_pods_by_the_names_of_runtimes(
 
 
 def test_an_uninstallation_is_refused_for_a_pod(host: Host) -> None:
-    one = stranded.Stranded("k3s", "ml/train", running=True)
+    one = pods.Held("k3s", "ml/train", running=True)
     assert "ml/train (k3s, runs)" in stranded.refusal([one])
     assert "runtimeClassName" in stranded.refusal([one])
