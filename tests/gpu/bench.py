@@ -19,6 +19,7 @@ from tests.gpu.crowd import crowd
 from tests.gpu.escapes import escapes
 from tests.gpu.faults import attacks, faults
 from tests.gpu.frameworks import frameworks
+from tests.gpu.gang import gang
 from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
 from tests.gpu.peers import peers
@@ -40,12 +41,12 @@ from tests.gpu.used import used
 SECTIONS = (
     *(memory, frameworks, allowed, getters, pools, tools, overhead, alone, weights, quotas),
     *(used, accounting, many, crowd),
-    *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards),
+    *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
 OF_THEMSELVES = (
-    *(allowed, getters, pools, tools),
+    *(allowed, getters, pools, tools, gang),
     *(serving, decoding, transformer, several, trainers, pausing, steps),
 )
 

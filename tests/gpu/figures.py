@@ -86,6 +86,8 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("two cards: off by, points", "cards", r"tenant [ab][01]$", True, True),
         Row("two cards, weighted: together, %", "cards", r"(free|divided): sum", is_pair=True),
         Row("two cards, conserving: together, %", "cards", r"conserving: sum", is_pair=True),
+        Row("an NCCL job of two cards, alone, % of native", "gang", r"^alone by", is_pair=True),
+        Row("two such jobs, each, % of alone", "gang", r"^two jobs 1:1", is_pair=True),
     ),
     "quotas": (
         Row("quota 10, %", "quotas", r"^quota 10 of"),

@@ -6,6 +6,7 @@ whether what comes to the driver by them is charged.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -56,6 +57,12 @@ def test_a_call_by_another_way_is_charged(door: Door, ways: str, way: str) -> No
     """A child that has its parent's memory; a tracer that puts a call in the place of another."""
     taken = _taken(door, *USER, ways, way)
     assert 512 * MIB <= taken <= LIMIT_BYTES
+
+
+def test_no_tracer_suspends_the_filter_of_another_as_criu_does(door: Door, ways: str) -> None:
+    """Nor one that has all capabilities of the host's root: it is under a filter itself."""
+    status, out, err = door.run(ways, "suspend")
+    assert (status, out) == (0, f"suspended 0 errno {errno.EPERM}\n"), err
 
 
 def test_a_tenants_user_namespace_has_no_card_of_its_own(door: Door) -> None:

@@ -4,7 +4,7 @@
  * it took of the card, by pieces of 64 MiB: "taken BYTES".
  * ways vfork: by a child that has its parent's memory. ways inject: by calls that a tracer puts in
  * the place of others. ways stall: by arguments in pages that nobody ever brings; says "stalled".
- * ways agent PID: reaches for the agent's descriptors and memory; says what each attempt got.
+ * ways suspend: tries to have a filter suspended. ways agent PID: reaches for the agent's descriptors and memory; says what each attempt got.
  */
 #define _GNU_SOURCE
 #include "simcuda.h"
@@ -110,6 +110,25 @@ static void by_injection(void)
 	}
 }
 
+/* As CRIU does, so that a program's filter is not asked about what CRIU makes it call. */
+static void by_suspension(void)
+{
+	pid_t child = fork();
+	int status, suspended;
+
+	if (!child) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	errno = 0;
+	suspended = !ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_SUSPEND_SECCOMP);
+	printf("suspended %d errno %d\n", suspended, errno);
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+}
+
 static void *stall(void *page)
 {
 	ioctl(sc.ctl, _IOWR('F', 0x2a, struct nvos54), page);
@@ -160,6 +179,10 @@ int main(int argc, char **argv)
 {
 	const char *way = argc > 1 ? argv[1] : "";
 
+	if (!strcmp(way, "suspend")) {
+		by_suspension();
+		return 0;
+	}
 	if (!strcmp(way, "agent") && argc == 3) {
 		reach(atoi(argv[2]));
 		return 0;

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""Jobs over several cards that wait for their slowest one: data-parallel steps by NCCL."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.gpu.asked import told
+from tests.gpu.tenants import (
+    PROGRAMS,
+    Bench,
+    ended,
+    node,
+    progress,
+    rates,
+    tenant,
+    wait_for,
+    wait_for_end,
+)
+from tests.process import output
+
+RANKS = 2
+SECONDS = 4.0
+#: Width of the products, MiB of the reduction.
+STEPS = ((8192, 256), (4096, 64))
+CARDS = ("--gpu", "0", "--gpu", "1", "--mem", "30G", "--policy", "weighted-conserving")
+#: NCCL's ways between two cards of one host.
+WAYS: Mapping[str, Mapping[str, str]] = {"P2P": {}, "shared memory": {"NCCL_P2P_DISABLE": "1"}}
+START_S = 60
+#: Percent of what a job does alone that it has beside another one of its kind.
+HALF = 48.0
+
+
+class Job:
+    """A program that has started, and answers a line with an object."""
+
+    def __init__(self, process: subprocess.Popen[Any]) -> None:
+        self.process = process
+        self.lines = output(process)
+
+    def ask(self, words: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        for line in self.lines:
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
+        raise RuntimeError(f"it ended with status {self.process.wait()}")
+
+
+@contextlib.contextmanager
+def job(
+    name: str, *options: str, program: str = "gang.py", words: str = str(RANKS), **env: str
+) -> Iterator[Job]:
+    """A job as a tenant with these options; without any, natively."""
+    command = [sys.executable, str(PROGRAMS / program), words]
+    popen: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "env": dict(os.environ, NCCL_NVLS_ENABLE="0", **env),
+        "text": True,
+    }
+    if options:
+        process = tenant(name, command, *options, **{k: v for k, v in popen.items() if k != "text"})
+    else:
+        process = subprocess.Popen(command, **popen)
+    with ended(process):
+        found = Job(process)
+        if program == "gang.py":
+            found.answer()
+        yield found
+        assert process.stdin
+        process.stdin.close()
+        process.wait(timeout=START_S)
+    if options:
+        wait_for_end(name)
+
+
+def at_once(jobs: Mapping[str, Job], width: int, mib: int) -> dict[str, dict[str, Any]]:
+    """Measure all of them at the same time."""
+    for one in jobs.values():
+        one.ask(f"{SECONDS} {width} {mib}")
+    return {name: one.answer() for name, one in jobs.items()}
+
+
+class Table:
+    """What was measured, a row a job."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.rows: list[list[Any]] = []
+        self.steps: dict[tuple[str, str, int], float] = {}
+
+    def add(self, label: str, width: int, mib: int, found: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, got in found.items():
+            self.steps[label, name, width] = got["steps_s"]
+            figures = [round(got[key], 2) for key in ("steps_s", "p50_ms", "p99_ms")]
+            self.rows.append([label, name, f"{width}³, {mib} MiB", *figures])
+            if not got["right"]:
+                self.bench.report.equal(f"{label}: {name}: the sum", "wrong", "right")
+
+    def measure(self, label: str, jobs: Mapping[str, Job]) -> None:
+        for width, mib in STEPS:
+            self.add(label, width, mib, at_once(jobs, width, mib))
+
+
+def gang(bench: Bench) -> None:
+    """Alone, two beside each other, beside one-card trainers, and beside a server on one card."""
+    report = bench.report
+    if not os.path.exists(f"/dev/nvidia{RANKS - 1}"):
+        report.check("two cards", "this machine has one")
+        return
+    table = Table(bench)
+    for way, env in WAYS.items():
+        with job("a", **env) as a:
+            table.measure(f"native, {way}", {"a": a})
+            if way == "P2P":
+                with job("b", **env) as b:
+                    table.measure("native, two", {"a": a, "b": b})
+    for way, env in WAYS.items():
+        with job("a", *CARDS, **env) as a:
+            table.measure(f"tenant, {way}", {"a": a})
+            if way == "P2P":
+                beside(table, a)
+            report.check(f"NCCL by {way}: refused", ", ".join(sorted(told("a"))), "", "", True)
+    report.table(
+        "Data-parallel steps over two cards",
+        ["", "job", "step", "steps/s", "p50, ms", "p99, ms"],
+        table.rows,
+    )
+    judge(table)
+
+
+def beside(table: Table, a: Job) -> None:
+    """One job beside all others."""
+    report = table.bench.report
+    with job("b", *CARDS) as b:
+        table.measure("tenants, 1:1", {"a": a, "b": b})
+        for minor in range(RANKS):
+            node(f"{minor}/b/weight", 3)
+        table.measure("tenants, 1:3", {"a": a, "b": b})
+    with contextlib.ExitStack() as trainers:
+        files = []
+        for minor in range(RANKS):
+            files.append(table.bench.file())
+            command = [sys.executable, PROGRAMS / "train.py", files[-1]]
+            options = ("--gpu", str(minor), "--mem", "10G")
+            one = tenant(f"t{minor}", command, *options, stdout=subprocess.DEVNULL)
+            trainers.enter_context(ended(one))
+        for path in files:
+            wait_for(lambda path=path: progress(path)[0] > 2, "a trainer", START_S)  # type: ignore[misc]  # bound in this round of the loop
+        for width, mib in STEPS:
+            a.ask(f"{SECONDS} {width} {mib}")
+            work = rates(files, SECONDS)
+            table.add("beside a trainer on each card", width, mib, {"a": a.answer()})
+            for minor, rate in enumerate(work):
+                report.check(f"trainer on card {minor} beside {width}³", rate, "products/s")
+    wait_for_end("t0", "t1")
+    card = ("--gpu", "0", "--mem", "10G")
+    with job("s", *card, program="serve.py", words="graph") as server:
+        server.ask("1 4 32 1")
+        server.answer()
+        for width, mib in STEPS:
+            server.ask(f"{SECONDS} 4 32 1")
+            a.ask(f"{SECONDS} {width} {mib}")
+            table.add("beside a server on card 0", width, mib, {"a": a.answer()})
+            report.check(f"the server beside {width}³", json.dumps(server.answer())[:200])
+
+
+def judge(table: Table) -> None:
+    """Alone as natively; two as half of each, or as well as without limits."""
+    report, steps = table.bench.report, table.steps
+    for width, _ in STEPS:
+        for way in WAYS:
+            alone = steps[f"tenant, {way}", "a", width] / steps[f"native, {way}", "a", width]
+            report.least(f"alone by {way}, {width}³, of native", alone * 100, 98)
+        for name in "ab":
+            half = steps["tenants, 1:1", name, width] / steps["tenant, P2P", "a", width] * 100
+            own = steps["native, two", name, width] / steps["native, P2P", "a", width] * 100
+            report.check(f"driver's own sharing, {name}, {width}³", own, "% of alone")
+            report.least(f"two jobs 1:1, {name}, {width}³, of alone", half, max(HALF, own))
+        parts = [steps["tenants, 1:3", name, width] for name in "ab"]
+        report.check(f"two jobs 1:3, {width}³: the first has", parts[0] / sum(parts) * 100, "%")
