@@ -3,69 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "call/call.h"
+#include "card/card.h"
+#include "driver/driver.h"
+#include "holder/holder.h"
+#include "host/host.h"
+#include "life/life.h"
 
 /* for the processes and files of all containers; what fs.nr_open allows, and what it always does */
 static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };
-
-struct door door;
-
-/*
- * The threads that move gates have real-time priority, and all others take this lock, too: a
- * tenant's call would hold it as long as it waits for a processor, of which tenants have as
- * many busy as they like.
- */
-__attribute__((constructor)) void door_init_locks(void)
-{
-	pthread_mutexattr_t inherit;
-
-	pthread_mutexattr_init(&inherit);
-	pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
-	pthread_mutex_init(&door.lock, &inherit);
-	pthread_mutexattr_destroy(&inherit);
-	cond_init(&door.changed);
-	cond_init(&door.leaves);
-	pthread_rwlock_init(&door.life, NULL);
-}
-
-uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-void cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &monotonic);
-}
-
-void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns)
-{
-	struct timespec at = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
-
-	pthread_cond_timedwait(cond, &door.lock, &at);
-}
-
-int cgpu_agent_count(unsigned long long *ended_ns)
-{
-	int count = 0, i;
-
-	pthread_mutex_lock(&door.lock);
-	for (i = 0; i < CONTAINERS_MAX; i++)
-		count += door.container[i] != NULL;
-	*ended_ns = door.ended_ns;
-	pthread_mutex_unlock(&door.lock);
-	return count;
-}
 
 int cgpu_agent_counters(char *buf, int size)
 {

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "card/card.h"
+#include "gate/gate.h"
+#include "holder/holder.h"
 
 static uint32_t add_stat(struct cgpu_stat *stats, uint32_t count, const char *key, uint64_t value)
 {

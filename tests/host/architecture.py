@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Who uses whom: imports and includes, by file and by room. ``python -m tests.host.architecture``.
+Who uses whom: imports, includes, calls. By file and by room: ``python -m tests.host.architecture``.
 
 A room is a folder, or a file that stands beside the rooms. A file is named without its suffix:
 ``core/memory/ledger`` is ``ledger.c`` with ``ledger.h``, for what either includes the other needs.
@@ -59,7 +59,29 @@ SCHEDULER_ORDER = tuple(
     )
 )
 
+#: The agent's C: what outlives it, what it asks, a container's books, a card, calls, its life.
+AGENT_ORDER = (
+    ("agent",),
+    ("state",),
+    ("host", "driver"),
+    ("gate",),
+    ("tenant",),
+    ("card",),
+    ("call", "holder"),
+    ("life",),
+    ("main", "node_file"),
+)
+
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\\\.|[^\"\\\\\n])*\"", re.DOTALL)
+#: A function's head, which stands at the begin of a line; what it calls is indented.
+_FUNCTION = re.compile(
+    r"^(?P<head>(?!typedef)[a-z_][^;{}()\n#]*(?:\(\([^;{}]*?\)\)[^;{}()]*)?)"
+    r"\b(?P<name>\w+)\([^;{}]*\)\n\{",
+    re.MULTILINE,
+)
+#: What may be a function's name: no field.
+_NAME = re.compile(r"(?<![.>\w])[a-z]\w*\b")
 
 
 def python() -> Graph:
@@ -68,9 +90,14 @@ def python() -> Graph:
 
 
 def c() -> Graph:
-    """Return who includes whom in the modules, without the driver that ``sim`` stands for."""
-    files = c_files(REPOSITORY / "kmod")
+    """Return who uses whom in the modules, without the driver that ``sim`` stands for."""
+    files = uses(REPOSITORY / "kmod", "sim/")
     return {name: used for name, used in files.items() if not name.startswith("sim/")}
+
+
+def agent() -> Graph:
+    """Return who uses whom in the agent's C."""
+    return uses(REPOSITORY / "pycgpu/agent")
 
 
 def python_files(package: Path, mapped: Mapping[str, Path]) -> Graph:
@@ -126,6 +153,42 @@ def c_files(root: Path, suffixes: Iterable[str] = (".c", ".h")) -> Graph:
             if found and _stem(found[0], root) != _stem(path, root):
                 used.add(_stem(found[0], root))
     return files
+
+
+def uses(root: Path, apart: str = "/") -> Graph:
+    """
+    Return what each C file below *root* includes of those below it, and whose functions it calls.
+
+    Args:
+        apart: how the files begin that stand for another program, and may have the same functions.
+    """
+    called = calls(path for path in root.rglob("*.c") if not _stem(path, root).startswith(apart))
+    return {
+        name: used | {_stem(path, root) for path in called.get(root / f"{name}.c", ())}
+        for name, used in c_files(root).items()
+    }
+
+
+def calls(paths: Iterable[Path]) -> dict[Path, set[Path]]:
+    """
+    Return of which others of the C files each uses functions.
+
+    A function that is handed on counts as called. One of the file's own hides another's.
+    """
+    texts = {path: _COMMENT.sub(" ", path.read_text()) for path in sorted(paths)}
+    own: dict[Path, set[str]] = {}
+    home: dict[str, Path] = {}
+    for path, text in texts.items():
+        own[path] = {found["name"] for found in _FUNCTION.finditer(text)}
+        home |= {
+            found["name"]: path
+            for found in _FUNCTION.finditer(text)
+            if "static" not in found["head"].split()
+        }
+    return {
+        path: {home[name] for name in set(_NAME.findall(text)) - own[path] if name in home}
+        for path, text in texts.items()
+    }
 
 
 def _stem(path: Path, root: Path) -> str:
@@ -207,3 +270,5 @@ if __name__ == "__main__":
     print(drawing(rooms(c(), "/"), C_ORDER))
     print()
     print(drawing(within(c(), "core/sched"), SCHEDULER_ORDER))
+    print()
+    print(drawing(rooms(agent(), "/"), AGENT_ORDER))

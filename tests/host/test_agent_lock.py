@@ -13,7 +13,8 @@ from tests.host.agent_part import build
 NOT_PERMITTED = 77
 #: On one processor: who holds the lock, at no priority, who keeps it from running, who waits.
 PROGRAM = """
-#include "pycgpu/agent/main.c"
+#include <stdio.h>
+#include "pycgpu/agent/state/door.c"
 #include <sched.h>
 #include <unistd.h>
 

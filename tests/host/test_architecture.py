@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Imports and includes point downwards, and no files need each other in a circle."""
+"""Imports, includes and calls point downwards, and no files need each other in a circle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.host import architecture, fields
-from tests.host.architecture import C_ORDER, PYTHON_ORDER, REPOSITORY, SCHEDULER_ORDER, Graph
+from tests.host.architecture import (
+    AGENT_ORDER,
+    C_ORDER,
+    PYTHON_ORDER,
+    REPOSITORY,
+    SCHEDULER_ORDER,
+    Graph,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +40,20 @@ def test_no_modules_import_each_other_in_a_circle(python: Graph) -> None:
     assert architecture.circles(python) == []
 
 
-def test_includes_point_downwards(c: Graph) -> None:
+def test_includes_and_calls_point_downwards(c: Graph) -> None:
     rooms = architecture.rooms(c, "/")
     print(architecture.drawing(rooms, C_ORDER))
     assert rooms["linux"] >= {"core/tree", "door"}
     assert architecture.upward(rooms, C_ORDER) == []
+
+
+def test_the_rooms_of_the_agent_call_downwards() -> None:
+    files = architecture.agent()
+    rooms = architecture.rooms(files, "/")
+    print(architecture.drawing(rooms, AGENT_ORDER))
+    assert rooms["call"] >= {"card", "tenant"}
+    assert "state/door" in files["card/governor"]
+    assert architecture.upward(rooms, AGENT_ORDER) == []
 
 
 def test_the_files_of_the_scheduler_call_downwards(c: Graph) -> None:
@@ -137,6 +153,26 @@ def test_a_source_and_its_header_are_one_file(tmp_path: Path) -> None:
         "b/b.h": set(),
     }
     assert architecture.circles(files) == [{"a/one", "b/two"}]
+
+
+def test_a_call_is_an_arrow_and_a_name_in_passing_is_none(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        low__one_c="int low_one(int a)\n{\n\treturn high_two(a);\n}\n",
+        high__two_c="__attribute__((constructor)) int high_two(int a)\n{\n\treturn a;\n}\n",
+        high__three_c="static int low_one(int a)\n{\n\treturn a;\n}\n"
+        "int three(void)\n{\n\treturn low_one(1);\n}\n",
+        high__four_c="/* low_one() */\nint four(struct s *s)\n"
+        '{\n\treturn s->low_one + puts("low_one(1)");\n}\n',
+        high__five_c="int five(void)\n{\n\treturn each(low_one);\n}\n",
+    )
+    assert architecture.uses(tmp_path) == {
+        "low/one": {"high/two"},
+        "high/two": set(),
+        "high/three": set(),
+        "high/four": set(),
+        "high/five": {"low/one"},
+    }
 
 
 def test_who_writes_a_field_is_told_from_who_reads_it(tmp_path: Path) -> None:

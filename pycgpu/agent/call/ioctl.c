@@ -13,7 +13,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "call/flight.h"
+#include "call/call.h"
+#include "driver/driver.h"
+#include "gate/gate.h"
+#include "host/host.h"
+#include "tenant/tenant.h"
 
 enum {
 	/* a question that every client may ask; the driver checks the client first */

@@ -18,7 +18,9 @@
 #include <linux/capability.h>
 
 #include "agent.h"
-#include "call/flight.h"
+#include "call/call.h"
+#include "card/card.h"
+#include "tenant/tenant.h"
 
 #ifdef __x86_64__
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -168,14 +170,6 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 	}
 	pthread_mutex_unlock(&l->receiving);
 	return got;
-}
-
-void worker_left(struct container *c)
-{
-	if (!--c->workers) {
-		keeper_call(c);
-		pthread_cond_broadcast(&door.leaves);
-	}
 }
 
 static void *work(void *data);

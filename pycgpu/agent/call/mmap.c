@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "call/flight.h"
+#include "call/call.h"
+#include "tenant/tenant.h"
 
 struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 {

@@ -15,7 +15,9 @@
 
 #include <linux/seccomp.h>
 
-#include "call/flight.h"
+#include "call/call.h"
+#include "driver/driver.h"
+#include "tenant/tenant.h"
 
 enum {
 	CLASS_BYTES_READ = 4096, /* of a class whose size nobody here knows */

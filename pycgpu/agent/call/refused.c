@@ -18,7 +18,7 @@
 #include <linux/seccomp.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "call/call.h"
 
 enum {
 	/* of one tenant, so that none takes another's place */

@@ -10,7 +10,8 @@
 #include <sys/prctl.h>
 
 #include "core/memory/userd.h"
-#include "state/door.h"
+#include "card/card.h"
+#include "tenant/tenant.h"
 
 enum {
 	PRIORITY = 10

@@ -9,7 +9,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "card/card.h"
+#include "gate/gate.h"
 
 enum {
 	PRIORITY = 10,

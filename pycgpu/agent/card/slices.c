@@ -9,7 +9,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "card/card.h"
+#include "driver/driver.h"
+#include "gate/gate.h"
+#include "tenant/tenant.h"
 
 enum {
 	PRIORITY = 10 /* as the gates' threads, for which the slices were sent before */

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "state/door.h"
+#include "card/card.h"
+#include "driver/driver.h"
+#include "tenant/tenant.h"
 
 enum {
 	/* 0xc6700000 and 64 more are the cards' own objects: rm.c */

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "driver/driver.h"
 
 enum {
 	/* nv-ioctl.h: nv_ioctl_card_info_t */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/rm/verify.h"
-#include "state/door.h"
+#include "driver/driver.h"
 
 /* Both pieces of memory end at a page that nobody may touch. */
 enum {

@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "state/door.h"
+#include "driver/driver.h"
+#include "gate/gate.h"
 
 enum {
 	SHUT_MAX = 16384,

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "card/card.h"
+#include "holder/holder.h"
+#include "tenant/tenant.h"
 
 enum { HOLDERS_MAX = 4096 };
 

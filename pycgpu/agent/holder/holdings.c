@@ -20,8 +20,10 @@
 
 #include <linux/kcmp.h>
 
-#include "holdings.h"
-#include "member.h"
+#include "holder/holder.h"
+#include "holder/holdings.h"
+#include "holder/member.h"
+#include "tenant/tenant.h"
 
 enum {
 	STALL_MS = 1000,

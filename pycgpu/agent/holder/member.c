@@ -13,7 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "member.h"
+#include "holder/holder.h"
+#include "host/host.h"
+#include "holder/member.h"
+#include "tenant/tenant.h"
 
 static bool add(struct members *members, int pid)
 {

@@ -25,9 +25,12 @@
 #include <linux/capability.h>
 
 #include "agent.h"
-#include "holdings.h"
-#include "member.h"
+#include "driver/driver.h"
+#include "holder/holder.h"
+#include "holder/holdings.h"
 #include "host/opening.h"
+#include "holder/member.h"
+#include "tenant/tenant.h"
 
 enum {
 	/* ctrl2080gpu.h: NV2080_CTRL_GPU_GET_PIDS_PARAMS */

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "host/host.h"
 
 /* Raw, since other threads may hold the C library's locks. Return: as fork(). */
 static pid_t process(unsigned long shared)

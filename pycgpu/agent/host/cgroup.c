@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "host/host.h"
 
 /* By enum hierarchy; `mounted` empty: there is none. */
 static struct {

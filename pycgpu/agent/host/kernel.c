@@ -13,7 +13,7 @@
 
 #include <linux/kcmp.h>
 
-#include "state/door.h"
+#include "host/host.h"
 
 static long try_kcmp(int self)
 {

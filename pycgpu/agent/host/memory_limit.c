@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "state/door.h"
+#include "host/host.h"
 
 /* Return: 0: the file is not there, or says `max`. */
 static uint64_t limit_in(const char *directory)

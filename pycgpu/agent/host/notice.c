@@ -15,7 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "host/host.h"
 
 enum {
 	TEXT_BYTES = 384,

@@ -24,6 +24,7 @@
 
 #include <linux/nsfs.h>
 
+#include "host/host.h"
 #include "host/opening.h"
 
 enum { FOUND_MAX = 256, WAIT_MS = 2000, EXIT_MAY = 0, EXIT_MAY_NOT = 1, EXIT_UNKNOWN = 2 };

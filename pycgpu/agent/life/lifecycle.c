@@ -20,7 +20,11 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "call/call.h"
+#include "card/card.h"
+#include "gate/gate.h"
+#include "life/life.h"
+#include "tenant/tenant.h"
 
 enum {
 	OBJECTS_MAX = 1 << 18,
@@ -51,12 +55,6 @@ static void container_free(struct container *c)
 
 static void end_container(struct container *c);
 static void *keep(void *data);
-
-void keeper_call(struct container *c)
-{
-	c->wanted = true;
-	pthread_cond_signal(&c->keeper);
-}
 
 static void init_locks(struct container *c)
 {

@@ -14,8 +14,12 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "call/flight.h"
+#include "call/call.h"
+#include "gate/gate.h"
+#include "life/life.h"
 #include "life/watchdog.h"
+#include "state/flight.h"
+#include "tenant/tenant.h"
 
 enum { PATIENCE_S = 10 };
 

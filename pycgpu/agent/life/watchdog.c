@@ -26,7 +26,10 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "state/door.h"
+#include "call/call.h"
+#include "driver/driver.h"
+#include "gate/gate.h"
+#include "life/life.h"
 #include "life/watchdog.h"
 
 #ifndef SYS_close_range

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "call/flight.h"
+#include "state/flight.h"
 #include "state/state.h"
 
 enum {

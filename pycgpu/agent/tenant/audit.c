@@ -9,7 +9,8 @@
  */
 #include <string.h>
 
-#include "state/door.h"
+#include "driver/driver.h"
+#include "tenant/tenant.h"
 
 #define OFTEN_NS 1000000000ULL
 /* so long after a call that can have become another; a page fault can hold it longer */

@@ -10,7 +10,7 @@
  * The driver may have seen another file, put in that one's place meanwhile, so no number is
  * ever quite forgotten: what nobody else has had work under is whose it once was.
  */
-#include "state/door.h"
+#include "tenant/tenant.h"
 
 enum {
 	PID_END = 1 << 22, /* PID_MAX_LIMIT of the kernel's linux/threads.h */

@@ -17,7 +17,7 @@
 
 #include <linux/kcmp.h>
 
-#include "state/door.h"
+#include "tenant/tenant.h"
 
 #ifndef NVIDIA_MAJOR /* a test has other devices in their place */
 #define NVIDIA_MAJOR 195

@@ -27,7 +27,9 @@
 
 #include <linux/kcmp.h>
 
-#include "state/door.h"
+#include "gate/gate.h"
+#include "host/host.h"
+#include "tenant/tenant.h"
 
 enum {
 	/* who holds files of a container that was killed is looked for until nobody is found */

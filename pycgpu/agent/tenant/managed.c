@@ -25,7 +25,8 @@
 
 #include "core/rm/abi.h"
 #include "core/rm/structs.h"
-#include "state/door.h"
+#include "driver/driver.h"
+#include "tenant/tenant.h"
 
 enum {
 	RECENT_NS = 5000000,

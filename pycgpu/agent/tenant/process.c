@@ -22,7 +22,7 @@
 
 #include <linux/kcmp.h>
 
-#include "state/door.h"
+#include "tenant/tenant.h"
 
 #ifndef PIDFD_THREAD
 #define PIDFD_THREAD O_EXCL

@@ -11,7 +11,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "state/door.h"
+#include "host/host.h"
+#include "tenant/tenant.h"
 
 enum { STRANGERS_MAX = 8 };
 

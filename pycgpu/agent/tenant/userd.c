@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #include "core/memory/userd.h"
-#include "state/door.h"
+#include "driver/driver.h"
+#include "tenant/tenant.h"
 
 enum {
 	/* CUDA 13 has 2 MiB for all channels of a context; nothing larger is kept alive */

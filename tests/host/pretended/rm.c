@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/rm/structs.h"
-#include "state/door.h"
+#include "driver/driver.h"
 
 enum { OBJECTS = 4096 };
 

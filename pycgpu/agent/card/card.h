@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The containers of a card, and how it is divided among them. */
+#ifndef CGPU_AGENT_CARD_H
+#define CGPU_AGENT_CARD_H
+
+#include "state/door.h"
+
+/* registry.c. Context: door.lock, for all of them */
+struct container *find_container(const char *id);
+/* Gives a new container its cards and lists it. Return: 0, -errno: nothing changed. */
+int registry_add(struct container *c, struct cgpu_create *create);
+/* Its promises return at once, its files when they are gone. */
+void unlist(struct container *c);
+
+/* governor.c */
+void governors_start(void);
+
+/* slices.c */
+/* The container's thread that sends them; its end is heard by worker_left(). Return: -errno. */
+int slices_start(struct container *c);
+/* Has those of the containers in `mask` sent, soon. */
+void slices_want(uint32_t minor, uint64_t mask, uint64_t slice_us);
+
+/* switch_log.c */
+void switch_log_open(uint32_t minor);
+/*
+ * Tells the scheduler what was used and who is idle, if it is time. Context: door.lock,
+ * released meanwhile. Return: when it is time again, 0: something was told.
+ */
+uint64_t switch_log_follow(uint32_t minor);
+/* A look has brought that time nearer than it was when it was told last. Context: door.lock. */
+bool switch_log_is_sooner(uint32_t minor);
+/* Totals as of now: a context switch is not told by itself for 33 ms. */
+void switch_log_refresh(uint32_t minor);
+
+/* demand.c: who has work */
+/* The slot is another's from here on. Context: door.lock. */
+void demand_forget(uint32_t minor, uint32_t slot);
+void demand_start(uint32_t minor);
+/* After a tick that asked for nothing: looks may be wanted sooner. Context: door.lock. */
+void demand_follow(uint32_t minor);
+
+#endif

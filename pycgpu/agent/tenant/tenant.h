@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the processes of a container have: files, clients, memory. */
+#ifndef CGPU_AGENT_TENANT_H
+#define CGPU_AGENT_TENANT_H
+
+#include "state/door.h"
+
+/* books.c: of its tables. Context: door.lock, for both */
+/* Context: also no change that is under way. */
+void make_room(struct container *c);
+/* Of closed files that no call needs any more, step by step: others get the lock meanwhile. */
+void let_go(struct container *c);
+
+/* keeper.c. Context: door.lock, for both */
+/* Has the container's thread look at it now. Context: door.lock. */
+void keeper_call(struct container *c);
+/* A thread that counts among the container's workers ends. Context: door.lock. */
+void worker_left(struct container *c);
+
+/* process.c */
+/* Lists it. Return: NULL: it is gone, or there is no room. */
+struct process *process_add(struct container *c, int pid);
+/*
+ * The process of a thread, until process_put(). A thread may have a table of descriptors
+ * of its own: then *thread_table is set, and the process' table says nothing.
+ */
+struct process *process_of(struct container *c, int tid, bool *thread_table);
+/*
+ * Lists what process_of() returned. The caller has seen that the call still waits, so that
+ * it is the process that made it. Return: the one to use from here on, NULL: too many.
+ */
+struct process *process_keep(struct container *c, struct process *p, int tid);
+void process_put(struct container *c, struct process *p);
+/* Forgets who has ended. Context: files_lock. */
+void processes_reap(struct container *c);
+/* Has one ended that has not been forgotten? */
+bool processes_died(struct container *c);
+void processes_end(struct container *c);
+/* Those of an agent before. Context: nobody else has the container yet, as for all `_adopt`. */
+void processes_adopt(struct container *c);
+/*
+ * A duplicate of the driver's file that fd of the process is. May wait for as long as the tenant
+ * likes, as all that asks for another's descriptors or memory. Return: -ENODEV: it is another's
+ * file, -errno. Context: no lock.
+ */
+int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
+	      uint32_t *device, uint32_t *minor);
+void process_kill(struct container *c, struct process *p);
+/* All that have used the driver, and whoever holds a file of theirs. */
+void processes_kill(struct container *c, const char *why);
+bool process_exists(struct container *c, int pid);
+/* Those of all that do, to pids[PROCESSES_MAX]. Return: how many. */
+uint32_t process_numbers(struct container *c, uint32_t *pids);
+/* One of the container's that has not ended: the number is no other's. */
+bool process_lives(struct container *c, int pid);
+
+/* The one whose thread it is, -1: gone. Waits for no lock of the process'. */
+int tgid_of(int tid);
+
+/* clients.c: whose a client may be, by numbers on the host */
+/* The process may allocate a client through this file. Return: false: no room. */
+bool clients_note(struct container *c, uint32_t file, uint32_t pid);
+/* The only one that was noted with the file, 0: there are several, or none. */
+uint32_t clients_maker(struct container *c, uint32_t file);
+/* The file is gone. Context: door.lock, for all from here on. */
+void clients_forget(struct container *c, uint32_t file);
+/* May a client be that process's, by a file that is open? */
+bool clients_has(const struct container *c, uint32_t pid);
+/* Was it noted ever? */
+bool clients_had(const struct container *c, uint32_t pid);
+void clients_end(struct container *c);
+uint64_t clients_fold(uint64_t digest);
+
+/* device.c */
+/*
+ * enum cgpu_device of descriptor `fd` of a thread, whatever its node is called. Waits for nobody.
+ * Return: -ENODEV: another file's, -EBADF: none, -errno: it cannot be seen.
+ */
+int device_behind(int tid, int fd, uint32_t *minor);
+/*
+ * A duplicate of what device_behind() told of, and what it is. Return: -EBADF: it is another's
+ * by now, -errno. Context: no lock.
+ */
+int device_take(struct container *c, int pidfd, int fd, uint32_t *device, uint32_t *minor);
+
+/*
+ * The process of a thread has the agent's own descriptors, as the watchdog has them, and whoever
+ * closes a stranger: it holds nothing for itself. May wait for as long as a tenant likes.
+ */
+bool device_shares_table(int agent, int tid);
+
+/* stranger.c: closes a file that is not the driver's. Context: no lock. */
+void stranger_close(struct container *c, int fd);
+
+/* files.c */
+/* What was asked for may be there: it was we who could not look. */
+bool is_shortage(int err);
+/*
+ * Descriptor `fd` of the process' thread is a file of the driver's that was seen there before; by
+ * a look without locks, so that what is taken is looked at again. Context: no lock.
+ */
+bool file_is_known(struct container *c, const struct process *p, int tid, int fd);
+/*
+ * `exported_by`: the call that made it, which kept a place for it, or NULL.
+ * Return: the core's number of the file, which is not forgotten until file_put(), 0: no room.
+ */
+uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint32_t device,
+		 uint32_t minor, struct cgpu_call *exported_by);
+void file_put(struct container *c, uint32_t number);
+/*
+ * A duplicate of one of the container's files. May wait for as long as the tenant likes.
+ * Return: -errno. Context: no lock.
+ */
+int file_duplicate(struct container *c, uint32_t number);
+/* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
+void files_sweep(struct container *c, bool managed);
+/* The same for who waits: a file that is searched for longer than a moment is not gone yet. */
+void files_sweep_for_call(struct container *c, bool managed);
+void files_end(struct container *c);
+void files_adopt(struct container *c);
+/* Kills whoever has one of the container's files, by a thread that counts as a worker. */
+void holders_kill(struct container *c);
+/*
+ * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
+ * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
+ */
+bool file_is_at(struct container *c, uint32_t number, int held, int tid, int fd);
+
+/* managed.c */
+/*
+ * The caller, which waits for its answer, makes the file its own: what is mapped through
+ * it lies in that process' address space from here on. `fd`: a duplicate of the file. Return:
+ * 0, -EBUSY: it is another's, or was initialised where nobody here saw it, -EALREADY: it was
+ * its own before, -EMFILE.
+ */
+int managed_bind(struct container *c, uint32_t number, struct process *p, int tid, int fd);
+/* true for the process whose address space the file maps into */
+bool managed_belongs(struct container *c, uint32_t number, const struct process *p);
+/* It was initialised under the agent's eyes, so that what is mapped through it can be found. */
+bool managed_is_bound(struct container *c, uint32_t number);
+/* The flags with which UVM_INITIALIZE goes on. */
+void managed_told(struct container *c, uint32_t number, uint64_t flags);
+/* It is bound, and was initialised with these flags. `fd`: a duplicate of the file. */
+bool managed_is_as_told(struct container *c, uint32_t number, int fd);
+/*
+ * Takes the cards from the address space of a file that the agent holds, and what it has of
+ * their memory. Return: false: the driver could not be asked. Context: look_lock, or nobody
+ * else looks.
+ */
+bool managed_withdraw(struct container *c, uint32_t number);
+/* For some time nobody could see what is mapped in its address space, which lives. */
+bool managed_is_blind(struct container *c, uint32_t number);
+/* Context: files_lock. */
+void managed_unbind(struct container *c, uint32_t number);
+/* An mmap of the UVM device was answered: it is about to happen. */
+void managed_mapped(struct container *c, uint32_t number, uint64_t base);
+/* Waits until no mmap is so recent that it may not have happened yet. */
+void managed_settle(struct container *c);
+/*
+ * Makes the ranges of all files what /proc says of their address spaces. Return: NULL, or
+ * what the container did for which it must end. Context: sweep_lock.
+ */
+const char *managed_sweep(struct container *c);
+
+/* audit.c: kills the container if the driver knows of more memory than the ledger */
+void audit(struct container *c);
+/*
+ * What the driver says that processes hold of a card by clients of their own. Return: bytes, 0:
+ * nothing, or it does not tell.
+ */
+uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count);
+/* What a call can have caused is looked for again: often at first, and later seldom. */
+bool is_audit_due(uint64_t last_ns, uint64_t call_ns);
+
+/* userd.c: where GP_GET and GP_PUT of a tenant's channels can be read */
+/* A channel was allocated with these parameters, through a duplicate of this file. */
+void userd_allocated(struct container *c, int fd, uint32_t hClient, uint32_t hChannel,
+		     const uint8_t *params, uint32_t params_size);
+/* Gives back what freed channels needed. Context: no lock. */
+void userd_release(struct container *c);
+void userd_end(struct container *c);
+/* What was borrowed went with the client of the agent before: borrows it again. */
+uint64_t userd_fold(uint64_t digest);
+void userd_adopt(struct container *c);
+void userd_borrow_again(struct container *c);
+/* Context: door.lock. Return: each compute channel can be read. */
+bool userd_complete(struct container *c, uint32_t minor);
+/*
+ * The compute channel from number `from` on. Context: door.lock. Return: its number,
+ * CGPU_USERD_NONE: no more; *words: its GP_GET, and above it GP_PUT.
+ */
+uint32_t userd_next(const struct container *c, uint32_t minor, uint32_t from,
+		    const volatile uint64_t **words, struct cgpu_demand_channel **demand);
+
+#endif
