@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.vm.relay import Relay
+from tests.vm.relay import Relay, keep_rewritten
 
 
 def test_builds_are_not_who_a_test_on_the_host_makes_itself(pytestconfig: pytest.Config) -> None:
@@ -24,3 +26,18 @@ def test_builds_are_not_who_a_test_on_the_host_makes_itself(pytestconfig: pytest
             os.seteuid(mine)
     finally:
         relay.builder.shutdown()
+
+
+def test_tests_are_kept_rewritten_for_guests_also_by_who_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also what pytest rewrites beside them."""
+    tests = Path(__file__).parents[1]
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    files = [tests / "vm/test_boot.py", tests / "vm/conftest.py", tests / "conftest.py"]
+    tag = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}"
+    kept = [path.parent / "__pycache__" / f"{path.stem}.{tag}.pyc" for path in files]
+    for path in kept:
+        path.unlink(missing_ok=True)
+    keep_rewritten(files[:1])
+    assert all(path.exists() for path in kept), kept

@@ -17,11 +17,14 @@ import dataclasses
 import inspect
 import json
 import multiprocessing
+import os
 import re
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,6 +280,28 @@ class Group:
         return f"the guest has no report of {name}; its output:\n{self.result.output[-6000:]}"
 
 
+def keep_rewritten(files: Iterable[Path]) -> None:
+    """
+    Keep the tests as pytest rewrites them, if this run was told to keep nothing that it compiles.
+
+    A guest cannot, and each would take half of the time before its first test for it.
+    """
+    environment = {**os.environ}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "--collect-only", "-q", "--here", "-o", "addopts="),
+            *("-p", "no:cacheprovider", f"--rootdir={REPOSITORY}"),
+            *sorted(map(str, files)),
+        ],
+        cwd=REPOSITORY,
+        env=environment,
+        # A file that cannot be collected is told of where its tests were to run.
+        capture_output=True,
+        check=False,
+    )
+
+
 def build(kernel: str, wanted: list[str]) -> dict[str, str]:
     """Fetch the kernel, build what tests need; return what was made."""
     return modules.prepare(kernels.fetch(kernel), wanted)
@@ -349,6 +374,8 @@ class Relay:
         if not session.config.option.collectonly:
             for name in COMPILED:
                 compileall.compile_dir(REPOSITORY / name, quiet=2)
+            if sys.dont_write_bytecode:
+                keep_rewritten({item.path for group in self.order for item in group.items})
             self.building = [
                 self.builder.submit(build, group.kernel, group.wanted()) for group in self.order
             ]
