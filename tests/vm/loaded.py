@@ -19,6 +19,10 @@ T = TypeVar("T")
 DEADLINE_S = 30.0
 # A kernel that looks for faults takes its time besides.
 SLOWNESS = int(os.environ.get("CGPU_SLOWNESS", "1"))
+# Looking takes milliseconds of the one processor on which what is waited for has to run: 4 to ask
+# the agent, 50 to try rmmod. So looks become rarer, by what has been waited so far, up to this.
+RARER = 0.1
+PAUSE_S = 0.1
 
 # Source: kernel-open/common/inc/nv-chardev-numbers.h
 NV_MAJOR = 195
@@ -31,16 +35,21 @@ def until(
     deadline_s: float = DEADLINE_S,
     pause_s: float = 0.01,
 ) -> T:
-    """Return *condition*'s first true value; fail when the deadline passes without one."""
+    """
+    Return *condition*'s first true value; fail when the deadline passes without one.
+
+    The first looks are *pause_s* apart, all of them if it is 0.
+    """
     deadline_s *= SLOWNESS
-    end_s = time.monotonic() + deadline_s
+    begun_s = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end_s:
+        waited_s = time.monotonic() - begun_s
+        if waited_s > deadline_s:
             raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
-        time.sleep(pause_s)
+        time.sleep(max(pause_s, min(waited_s * RARER, PAUSE_S)) if pause_s else 0)
 
 
 def loaded_modules() -> set[str]:
