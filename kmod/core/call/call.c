@@ -220,7 +220,7 @@ static void move_mapping(struct cgpu_tenant *tenant, struct cgpu_call *call, boo
 }
 
 /* `done`: the driver did it. */
-static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
+static void settle_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
 {
 	bool maps = call->req.op == CGPU_OP_MAP_DMA || call->req.op == CGPU_OP_MAP_MEMORY;
 	bool parted = !maps &&
@@ -246,6 +246,19 @@ static void post_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool do
 		cgpu_object_map(&tenant->objects, call->object, false);
 }
 
+static int post_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call, const struct cgpu_request *after)
+{
+	settle_map(tenant, call, true);
+	return CGPU_DONE;
+}
+
+static void fail_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call)
+{
+	settle_map(tenant, call, false);
+}
+
 /*
  * The driver finds an event by its client and a number, the program's name of a descriptor that
  * nobody looks up, among all those of the host: whoever names a neighbour's client frees or
@@ -263,7 +276,8 @@ static bool may_have_event(const struct cgpu_tenant *tenant, const struct cgpu_c
 	return file == call->file || file == cgpu_tenant_file(tenant, call->file)->registered;
 }
 
-static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_os_event(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			struct cgpu_call *call)
 {
 	if (!cgpu_pin_client(tenant, call, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
@@ -278,80 +292,139 @@ static int pre_os_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-/*
- * `done`: the driver did it. An event counts from before the driver makes it. Whose is freed any
- * file may ask for; one that began after this call is not meant.
- */
-static void post_os_event(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+/* Whose is freed any file may ask for; one that began after this call is not meant. */
+static int post_os_event(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call, const struct cgpu_request *after)
 {
-	uint64_t key = call->req.base, own = call->range_serial + 1;
-
-	if (call->req.nr == NV_ESC_FREE_OS_EVENT && done)
-		cgpu_tenant_drop_event(tenant, key, 0, call->range_serial);
-	if (call->req.nr == NV_ESC_ALLOC_OS_EVENT && !done)
-		cgpu_tenant_drop_event(tenant, key, own, own);
+	if (call->req.nr == NV_ESC_FREE_OS_EVENT)
+		cgpu_tenant_drop_event(tenant, call->req.base, 0, call->range_serial);
+	return CGPU_DONE;
 }
 
-static int pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-	       struct cgpu_call *call)
+/* An event counts from before the driver makes it. */
+static void fail_os_event(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call)
 {
-	struct cgpu_request *req = &call->req;
+	uint64_t own = call->range_serial + 1;
 
-	switch (req->op) {
-	case CGPU_OP_ALLOC:
-	case CGPU_OP_HEAP_ALLOC:
-		return cgpu_pre_alloc(tenant, topology, call);
-	case CGPU_OP_ALLOC_MEMORY:
-		return cgpu_pre_alloc_memory(tenant, call);
-	case CGPU_OP_CONTEXT_DMA:
-		return cgpu_pre_context_dma(tenant, call);
-	case CGPU_OP_FREE:
-		return cgpu_pre_free(tenant, call);
-	case CGPU_OP_CONTROL:
-		return cgpu_pre_control(tenant, call);
-	case CGPU_OP_DUP:
-		return cgpu_pre_dup(tenant, call);
-	case CGPU_OP_HEAP_INFO:
-		if (!cgpu_owns_client(tenant, req->hClient))
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-		/* whose sizes they are must be known when they come back */
-		return cgpu_pin_parent(tenant, call, req->hParent) ? CGPU_FORWARD :
-			cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	case CGPU_OP_HEAP_OTHER:
-	case CGPU_OP_CLIENT_CALL:
-		if (!cgpu_owns_client(tenant, req->hClient))
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-		/*
-		 * Hardware allocation by hand: no user of this century, and its
-		 * FREE frees any handle.
-		 */
-		if (req->function == NVOS32_FUNCTION_HW_ALLOC ||
-		    req->function == NVOS32_FUNCTION_HW_FREE)
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
-		return CGPU_FORWARD;
-	case CGPU_OP_MAP_DMA:
-	case CGPU_OP_UNMAP_DMA:
-	case CGPU_OP_MAP_MEMORY:
-	case CGPU_OP_UNMAP_MEMORY:
-	case CGPU_OP_MOVE_MAPPING:
-		return pre_map(tenant, topology, call);
-	case CGPU_OP_OS_EVENT:
-		return pre_os_event(tenant, call);
-	case CGPU_OP_REGISTER_FD:
-		/* a control file of somebody else would lend its clients to this file */
-		if (!call->fd_file)
-			return cgpu_refuse(tenant, call, CGPU_NO_CARD, 0);
-		return CGPU_FORWARD;
-	case CGPU_OP_EXPORT_DMABUF:
-		return cgpu_pre_export_dmabuf(tenant, call, req->handles_offset);
-	default:
-		return cgpu_pre_uvm(tenant, topology, call);
-	}
+	if (call->req.nr == NV_ESC_ALLOC_OS_EVENT)
+		cgpu_tenant_drop_event(tenant, call->req.base, own, own);
+}
+
+static int pre_heap_info(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call)
+{
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/* whose sizes they are must be known when they come back */
+	return cgpu_pin_parent(tenant, call, call->req.hParent) ? CGPU_FORWARD :
+		cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
+}
+
+static void show_heap(const struct cgpu_account *account, uint8_t *args)
+{
+	const uint32_t total = offsetof(struct nvos32, total);
+	const uint32_t free = offsetof(struct nvos32, free);
+
+	if (cgpu_get64(args, total) > account->max_bytes)
+		cgpu_put64(args, total, account->max_bytes);
+	cgpu_put64(args, free, cgpu_account_free(account, cgpu_get64(args, free)));
+}
+
+static int post_heap_info(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call, const struct cgpu_request *after)
+{
+	const struct cgpu_account *account =
+		cgpu_account_of(tenant, call->req.hClient, call->req.hParent);
+
+	if (account && !account->unlimited)
+		show_heap(account, call->args);
+	return CGPU_DONE;
+}
+
+static int pre_client_call(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call)
+{
+	uint32_t function = call->req.function;
+
+	if (!cgpu_owns_client(tenant, call->req.hClient))
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
+	/*
+	 * Hardware allocation by hand: no user of this century, and its
+	 * FREE frees any handle.
+	 */
+	if (function == NVOS32_FUNCTION_HW_ALLOC || function == NVOS32_FUNCTION_HW_FREE)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
+	return CGPU_FORWARD;
+}
+
+static int pre_register_fd(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call)
+{
+	/* a control file of somebody else would lend its clients to this file */
+	if (!call->fd_file)
+		return cgpu_refuse(tenant, call, CGPU_NO_CARD, 0);
+	return CGPU_FORWARD;
+}
+
+static int post_register_fd(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call, const struct cgpu_request *after)
+{
+	cgpu_tenant_file(tenant, call->file)->registered = call->fd_file;
+	return CGPU_DONE;
+}
+
+/* What is not here goes to the driver, and nothing follows. */
+static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
+	[CGPU_OP_ALLOC] = { .pre = cgpu_pre_alloc, .post = cgpu_post_alloc },
+	[CGPU_OP_FREE] = {
+		.pre = cgpu_pre_free, .post = cgpu_post_free, .fail = cgpu_fail_free,
+		.takes_nothing = true,
+	},
+	[CGPU_OP_CONTROL] = {
+		.pre = cgpu_pre_control, .post = cgpu_post_control, .fail = cgpu_fail_control,
+	},
+	[CGPU_OP_HEAP_ALLOC] = { .pre = cgpu_pre_alloc, .post = cgpu_post_alloc },
+	[CGPU_OP_HEAP_INFO] = { .pre = pre_heap_info, .post = post_heap_info },
+	[CGPU_OP_HEAP_OTHER] = { .pre = pre_client_call },
+	[CGPU_OP_ALLOC_MEMORY] = { .pre = cgpu_pre_alloc_memory, .post = cgpu_post_alloc },
+	[CGPU_OP_CONTEXT_DMA] = { .pre = cgpu_pre_context_dma, .post = cgpu_post_alloc },
+	[CGPU_OP_DUP] = { .pre = cgpu_pre_dup, .post = cgpu_post_dup },
+	[CGPU_OP_CLIENT_CALL] = { .pre = pre_client_call },
+	[CGPU_OP_REGISTER_FD] = { .pre = pre_register_fd, .post = post_register_fd },
+	[CGPU_OP_OS_EVENT] = {
+		.pre = pre_os_event, .post = post_os_event, .fail = fail_os_event,
+	},
+	[CGPU_OP_MAP_DMA] = { .pre = pre_map, .post = post_map, .fail = fail_map },
+	[CGPU_OP_UNMAP_DMA] = {
+		.pre = pre_map, .post = post_map, .fail = fail_map,
+		.takes_nothing = true,
+	},
+	[CGPU_OP_MAP_MEMORY] = { .pre = pre_map, .post = post_map, .fail = fail_map },
+	[CGPU_OP_UNMAP_MEMORY] = {
+		.pre = pre_map, .post = post_map, .fail = fail_map,
+		.takes_nothing = true,
+	},
+	[CGPU_OP_MOVE_MAPPING] = {
+		.pre = pre_map, .post = post_map, .fail = fail_map,
+		.takes_nothing = true,
+	},
+	[CGPU_OP_EXPORT_DMABUF] = {
+		.pre = cgpu_pre_export_dmabuf, .post = cgpu_post_export_dmabuf,
+	},
+};
+
+static const struct cgpu_op_rule *rule_of(const struct cgpu_call *call)
+{
+	uint32_t op = call->req.op;
+
+	return op < CGPU_OP_UVM_INITIALIZE ? &ops[op] : &cgpu_uvm_ops[op - CGPU_OP_UVM_INITIALIZE];
 }
 
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call)
 {
+	const struct cgpu_op_rule *rule = rule_of(call);
 	int verdict;
 
 	call->error = 0;
@@ -377,91 +450,11 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->orphan = 0;
 	call->hSubdevice = 0;
 	call->preemption = NV_OK;
-	verdict = pre(tenant, topology, call);
+	verdict = rule->pre ? rule->pre(tenant, topology, call) : CGPU_FORWARD;
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
 	return verdict;
-}
-
-static void show_heap(const struct cgpu_account *account, uint8_t *args)
-{
-	const uint32_t total = offsetof(struct nvos32, total);
-	const uint32_t free = offsetof(struct nvos32, free);
-
-	if (cgpu_get64(args, total) > account->max_bytes)
-		cgpu_put64(args, total, account->max_bytes);
-	cgpu_put64(args, free, cgpu_account_free(account, cgpu_get64(args, free)));
-}
-
-static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-			struct cgpu_call *call, const struct cgpu_request *after)
-{
-	struct cgpu_request *req = &call->req;
-	const struct cgpu_account *account;
-
-	switch (req->op) {
-	case CGPU_OP_ALLOC:
-	case CGPU_OP_HEAP_ALLOC:
-	case CGPU_OP_ALLOC_MEMORY:
-	case CGPU_OP_CONTEXT_DMA:
-		return cgpu_post_alloc(tenant, call, after);
-	case CGPU_OP_FREE:
-		return cgpu_post_free(tenant, call, true);
-	case CGPU_OP_CONTROL:
-		return cgpu_post_control(tenant, call);
-	case CGPU_OP_DUP:
-		return cgpu_post_dup(tenant, call, after);
-	case CGPU_OP_HEAP_INFO:
-		account = cgpu_account_of(tenant, req->hClient, req->hParent);
-		if (!account || account->unlimited)
-			return CGPU_DONE;
-		show_heap(account, call->args);
-		return CGPU_DONE;
-	case CGPU_OP_MAP_DMA:
-	case CGPU_OP_UNMAP_DMA:
-	case CGPU_OP_MAP_MEMORY:
-	case CGPU_OP_UNMAP_MEMORY:
-	case CGPU_OP_MOVE_MAPPING:
-		post_map(tenant, call, true);
-		return CGPU_DONE;
-	case CGPU_OP_OS_EVENT:
-		post_os_event(tenant, call, true);
-		return CGPU_DONE;
-	case CGPU_OP_REGISTER_FD:
-		cgpu_tenant_file(tenant, call->file)->registered = call->fd_file;
-		return CGPU_DONE;
-	case CGPU_OP_EXPORT_DMABUF:
-		return cgpu_post_export_dmabuf(tenant, call);
-	default:
-		return cgpu_post_uvm(tenant, topology, call, true);
-	}
-}
-
-static void post_failure(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-			 struct cgpu_call *call)
-{
-	switch (call->req.op) {
-	case CGPU_OP_FREE:
-		cgpu_post_free(tenant, call, false);
-		break;
-	case CGPU_OP_MAP_DMA:
-	case CGPU_OP_UNMAP_DMA:
-	case CGPU_OP_MAP_MEMORY:
-	case CGPU_OP_UNMAP_MEMORY:
-	case CGPU_OP_MOVE_MAPPING:
-		post_map(tenant, call, false);
-		break;
-	case CGPU_OP_OS_EVENT:
-		post_os_event(tenant, call, false);
-		break;
-	case CGPU_OP_CONTROL:
-		cgpu_fail_control(tenant, call);
-		break;
-	default:
-		cgpu_post_uvm(tenant, topology, call, false);
-		break;
-	}
 }
 
 static bool is_unseen_control(const struct cgpu_call *call)
@@ -499,6 +492,7 @@ uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *cal
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result)
 {
+	const struct cgpu_op_rule *rule = rule_of(call);
 	struct cgpu_request after = call->req;
 	int verdict = CGPU_DONE;
 
@@ -521,9 +515,9 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	if (call->req.op == CGPU_OP_ALLOC_MEMORY)
 		result = 0;
 	if (result == 0 && after.status == NV_OK)
-		verdict = post_success(tenant, topology, call, &after);
-	else
-		post_failure(tenant, topology, call);
+		verdict = rule->post ? rule->post(tenant, topology, call, &after) : CGPU_DONE;
+	else if (rule->fail)
+		rule->fail(tenant, topology, call);
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_UNDO)
 		cgpu_release(tenant, call);
@@ -533,28 +527,11 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 /* What takes nothing, or returns something, when it is done. */
 static bool takes_nothing(const struct cgpu_call *call)
 {
-	switch (call->req.op) {
-	case CGPU_OP_FREE:
-	case CGPU_OP_UNMAP_DMA:
-	case CGPU_OP_UNMAP_MEMORY:
-	case CGPU_OP_MOVE_MAPPING:
-	case CGPU_OP_UVM_UNREGISTER_GPU:
-	case CGPU_OP_UVM_UNREGISTER_VASPACE:
-	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
-	case CGPU_OP_UVM_UNMAP_EXTERNAL:
-	case CGPU_OP_UVM_FREE:
-	/* what is mapped where there is no such range is charged as managed memory */
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
-	case CGPU_OP_UVM_PARALLELISM:
-	case CGPU_OP_UVM_CREATE_EXTERNAL:
-		return true;
-	case CGPU_OP_CONTROL:
+	if (call->req.op == CGPU_OP_CONTROL)
 		return call->schedules;
-	case CGPU_OP_OS_EVENT:
+	if (call->req.op == CGPU_OP_OS_EVENT)
 		return call->req.nr == NV_ESC_FREE_OS_EVENT;
-	default:
-		return call->req.status_offset == CGPU_NO_OFFSET;
-	}
+	return rule_of(call)->takes_nothing || call->req.status_offset == CGPU_NO_OFFSET;
 }
 
 /* Neither to have been done nor to have been refused would be right for what is there then. */

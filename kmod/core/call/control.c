@@ -260,7 +260,8 @@ static int pre_carrier(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return cgpu_answer(call, NV_ERR_INVALID_ARGUMENT);
 }
 
-int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_pre_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	uint32_t index, card;
@@ -368,7 +369,8 @@ static void show_vidmem(const struct cgpu_account *account, uint8_t *params)
 			cgpu_put64(params, places[i], account->max_bytes >> 10);
 }
 
-void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+void cgpu_fail_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		       struct cgpu_call *call)
 {
 	switch (call->req.cmd) {
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
@@ -385,7 +387,8 @@ void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	}
 }
 
-int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_post_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call, const struct cgpu_request *after)
 {
 	struct cgpu_request *req = &call->req;
 	const uint32_t list = offsetof(struct nv_fb_get_info_v2, fbInfoList);

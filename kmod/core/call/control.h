@@ -7,9 +7,12 @@
 
 /* GPFIFO_SCHEDULE, of a group or of a channel */
 bool cgpu_is_schedule(uint32_t cmd);
-int cgpu_pre_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
-int cgpu_post_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_pre_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call);
+int cgpu_post_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call, const struct cgpu_request *after);
 /* The driver has not done it. */
-void cgpu_fail_control(struct cgpu_tenant *tenant, struct cgpu_call *call);
+void cgpu_fail_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		       struct cgpu_call *call);
 
 #endif

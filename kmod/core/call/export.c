@@ -187,8 +187,8 @@ int cgpu_pre_create_export(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			   uint32_t handles)
+int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call)
 {
 	uint32_t count;
 
@@ -207,10 +207,11 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	if (cgpu_promise_file(tenant, call) != CGPU_FORWARD ||
 	    cgpu_promise_ranges(tenant, call, count) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	return hold_list(tenant, call, call->args + handles, count);
+	return hold_list(tenant, call, call->args + call->req.handles_offset, count);
 }
 
-int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call, const struct cgpu_request *after)
 {
 	uint32_t i;
 

@@ -18,10 +18,11 @@ int cgpu_post_export(struct cgpu_tenant *tenant, struct cgpu_call *call);
 void cgpu_fail_export(struct cgpu_tenant *tenant, struct cgpu_call *call);
 int cgpu_pre_create_export(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
-int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call,
-			   uint32_t handles);
+int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call);
 /* Hands the held charges to the file that keeps the memory alive. */
-int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call, const struct cgpu_request *after);
 
 /*
  * What is in `count` places of the exporting file from `first` on, below `hParent`. `handles`:

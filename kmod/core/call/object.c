@@ -499,7 +499,8 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	return CGPU_FORWARD;
 }
 
-int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	int verdict;
@@ -526,7 +527,8 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /* its class is not checked by the driver: 0x40 would allocate unknown memory */
-int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_pre_context_dma(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call)
 {
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
@@ -537,7 +539,8 @@ int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return cgpu_promise_objects(tenant, call, 1);
 }
 
-int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	struct cgpu_object *object;
@@ -613,7 +616,8 @@ static int pre_dup_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return pre_runnable(tenant, call, call->card);
 }
 
-int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call)
+int cgpu_pre_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		 struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 
@@ -672,8 +676,8 @@ static void note_subdevice(struct cgpu_objects *objects, const struct cgpu_objec
 		device->hSubdevice = subdevice->hObject;
 }
 
-int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		    const struct cgpu_request *after)
+int cgpu_post_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call, const struct cgpu_request *after)
 {
 	struct cgpu_request *req = &call->req;
 	uint32_t hObject = after->hObject;
@@ -725,16 +729,26 @@ undo:
 	return cgpu_undo(call, hObject, status);
 }
 
-int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed)
+/* It is not if the driver has given its handle out again: then it is gone already. */
+static bool is_still_freed(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
-	/* gone already if the driver has given its handle out again */
-	if (cgpu_object_at(&tenant->objects, call->object)->serial != call->serial)
+	return cgpu_object_at(&tenant->objects, call->object)->serial == call->serial;
+}
+
+int cgpu_post_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, const struct cgpu_request *after)
+{
+	if (!is_still_freed(tenant, call))
 		return CGPU_DONE;
-	if (freed)
-		cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
-	else
+	cgpu_object_remove(&tenant->objects, &tenant->ledger, call->object);
+	return cgpu_free_orphan(tenant, call);
+}
+
+void cgpu_fail_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call)
+{
+	if (is_still_freed(tenant, call))
 		cgpu_object_free_fails(&tenant->objects, call->object);
-	return freed ? cgpu_free_orphan(tenant, call) : CGPU_DONE;
 }
 
 int cgpu_free_orphan(struct cgpu_tenant *tenant, struct cgpu_call *call)
@@ -765,8 +779,8 @@ bool cgpu_add_duplicate(struct cgpu_tenant *tenant, struct cgpu_call *call,
 	return true;
 }
 
-int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		  const struct cgpu_request *after)
+int cgpu_post_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call, const struct cgpu_request *after)
 {
 	uint32_t hClass = cgpu_object_at(&tenant->objects, call->object)->hClass;
 	uint32_t index, count;

@@ -9,17 +9,24 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		   struct cgpu_call *call);
 /* After the driver: the caller finds the parameters of a device or an event as they were. */
 void cgpu_restore_params(struct cgpu_call *call);
-int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, struct cgpu_call *call);
-int cgpu_pre_context_dma(struct cgpu_tenant *tenant, struct cgpu_call *call);
-int cgpu_pre_free(struct cgpu_tenant *tenant, struct cgpu_call *call);
+int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call);
+int cgpu_pre_context_dma(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			 struct cgpu_call *call);
+int cgpu_pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call);
 /* Memory of the client's whose RM_FREE waited for what it drove. Return: CGPU_UNDO, CGPU_DONE. */
 int cgpu_free_orphan(struct cgpu_tenant *tenant, struct cgpu_call *call);
-int cgpu_pre_dup(struct cgpu_tenant *tenant, struct cgpu_call *call);
-int cgpu_post_alloc(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		    const struct cgpu_request *after);
-int cgpu_post_free(struct cgpu_tenant *tenant, struct cgpu_call *call, bool freed);
-int cgpu_post_dup(struct cgpu_tenant *tenant, struct cgpu_call *call,
-		  const struct cgpu_request *after);
+int cgpu_pre_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		 struct cgpu_call *call);
+int cgpu_post_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call, const struct cgpu_request *after);
+int cgpu_post_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		   struct cgpu_call *call, const struct cgpu_request *after);
+void cgpu_fail_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call);
+int cgpu_post_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		  struct cgpu_call *call, const struct cgpu_request *after);
 /* Physical memory of which the driver says how much it took. */
 bool cgpu_class_has_size(uint32_t hClass);
 /* Is it a client? */

@@ -109,7 +109,8 @@ static void drop_freed(struct cgpu_tenant *tenant, struct cgpu_call *call, uint3
 		       call->range_serial, base, call->req.length_bytes);
 }
 
-static int pre_uvm_free(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		    struct cgpu_call *call)
 {
 	const uint32_t freed = 1u << CGPU_RANGE_RESERVED | 1u << CGPU_RANGE_RESERVING |
 			       1u << CGPU_RANGE_CREATED;
@@ -163,7 +164,7 @@ static uint32_t attribute_card(const struct cgpu_topology *topology, const struc
 						       sizeof(struct uvm_gpu_mapping));
 }
 
-/* Ranges that cgpu_post_uvm() adds at most: one of each card, one of cards unknown. */
+/* Ranges that post_map_external() adds at most: one of each card, one of cards unknown. */
 static uint32_t ranges_of(const struct cgpu_call *call)
 {
 	uint32_t count = call->req.nr == UVM_ALLOC_DEVICE_P2P ? 1 : mapped_cards(call);
@@ -184,8 +185,8 @@ static uint32_t cards_of(const struct cgpu_topology *topology, const struct cgpu
 	return cards;
 }
 
-static int pre_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-		       struct cgpu_call *call)
+static int pre_map_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call)
 {
 	struct cgpu_request *req = &call->req;
 	int verdict;
@@ -243,13 +244,15 @@ static int pre_register_gpu(struct cgpu_tenant *tenant,
 	return CGPU_FORWARD;
 }
 
-static void pre_unregister_gpu(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_unregister_gpu(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			      struct cgpu_call *call)
 {
 	const struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
 
 	call->alone = !file->registering;
 	call->registrations = file->registrations;
 	call->range_serial = tenant->ranges.serial;
+	return CGPU_FORWARD;
 }
 
 /*
@@ -301,7 +304,8 @@ static int retain(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t *
 	return CGPU_DONE;
 }
 
-static int post_retain(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int post_retain(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		       struct cgpu_call *call, const struct cgpu_request *after)
 {
 	int verdict = retain(tenant, call, &call->charge);
 
@@ -316,8 +320,8 @@ static void forget_retained(struct cgpu_tenant *tenant, struct cgpu_call *call, 
 		       call->range_serial, 0, UINT64_MAX);
 }
 
-static int post_uvm_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-			struct cgpu_call *call)
+static int post_map_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			     struct cgpu_call *call, const struct cgpu_request *after)
 {
 	struct cgpu_request *req = &call->req;
 	uint32_t seen = 0, count, i;
@@ -370,22 +374,23 @@ static void forget_registration(struct cgpu_tenant *tenant, struct cgpu_call *ca
 	cgpu_account_uncharge(&tenant->ledger, card, file->managed_bytes);
 }
 
-static void post_uvm_unregister_gpu(struct cgpu_tenant *tenant,
-				    const struct cgpu_topology *topology,
-				    struct cgpu_call *call)
+static int post_unregister_gpu(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			       struct cgpu_call *call, const struct cgpu_request *after)
 {
 	uint32_t card = cgpu_topology_by_uuid(topology, call->req.gpu_uuid);
 
 	if (card == CGPU_NO_CARD)
-		return;
+		return CGPU_DONE;
 	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
 		       1u << CGPU_RANGE_EXTERNAL, card, call->range_serial, 0, UINT64_MAX);
 	forget_retained(tenant, call, card);
 	forget_registration(tenant, call, card);
+	return CGPU_DONE;
 }
 
 /* Counted from before it is there until after it is gone, or its file is. */
-static int pre_range_group(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_range_group(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call)
 {
 	if (call->req.nr != UVM_CREATE_RANGE_GROUP)
 		return CGPU_FORWARD;
@@ -396,130 +401,206 @@ static int pre_range_group(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-static void post_range_group(struct cgpu_tenant *tenant, const struct cgpu_call *call, bool done)
+static void range_group_gone(struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, call->file);
 
-	if (done == (call->req.nr == UVM_CREATE_RANGE_GROUP) || !file->range_groups)
+	if (!file->range_groups)
 		return;
 	tenant->range_groups--;
 	file->range_groups--;
 }
 
-int cgpu_pre_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-		 struct cgpu_call *call)
+static int post_range_group(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call, const struct cgpu_request *after)
 {
-	switch (call->req.op) {
-	case CGPU_OP_UVM_INITIALIZE:
-		/* what malloc() gives would move to the card, and nobody be charged */
-		cgpu_put32(call->args, offsetof(struct uvm_initialize, flags),
-			   call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
-		return CGPU_FORWARD;
-	case CGPU_OP_UVM_REGISTER_GPU:
-		return pre_register_gpu(tenant, topology, call);
-	case CGPU_OP_UVM_UNREGISTER_GPU:
-		pre_unregister_gpu(tenant, call);
-		return CGPU_FORWARD;
-	case CGPU_OP_UVM_REGISTER_VASPACE:
-	case CGPU_OP_UVM_REGISTER_CHANNEL:
-		return pre_retain(tenant, topology, call);
-	case CGPU_OP_UVM_UNREGISTER_VASPACE:
-	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
-		call->range_serial = tenant->ranges.serial;
-		return CGPU_FORWARD;
-	case CGPU_OP_UVM_MAP_EXTERNAL:
-		return pre_uvm_map(tenant, topology, call);
-	case CGPU_OP_UVM_MAP_SPARSE:
-		return pre_map_sparse(tenant, topology, call);
-	case CGPU_OP_UVM_UNMAP_EXTERNAL:
-		call->range_serial = tenant->ranges.serial;
-		return CGPU_FORWARD;
-	case CGPU_OP_UVM_FREE:
-		return pre_uvm_free(tenant, call);
-	case CGPU_OP_UVM_CREATE_EXTERNAL:
-		return reserve_range(tenant, call);
-	case CGPU_OP_UVM_RANGE_GROUP:
-		return pre_range_group(tenant, call);
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
-	case CGPU_OP_UVM_PARALLELISM:
-		return reserve_mapped(tenant, call);
-	default:
-		return CGPU_FORWARD;
-	}
+	if (call->req.nr != UVM_CREATE_RANGE_GROUP)
+		range_group_gone(tenant, call);
+	return CGPU_DONE;
 }
 
-static int post_success(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-			struct cgpu_call *call)
+static void fail_range_group(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			     struct cgpu_call *call)
 {
-	struct cgpu_request *req = &call->req;
-
-	switch (req->op) {
-	case CGPU_OP_UVM_UNREGISTER_GPU:
-		post_uvm_unregister_gpu(tenant, topology, call);
-		return CGPU_DONE;
-	case CGPU_OP_UVM_REGISTER_VASPACE:
-	case CGPU_OP_UVM_REGISTER_CHANNEL:
-		return post_retain(tenant, call);
-	case CGPU_OP_UVM_UNREGISTER_VASPACE:
-		forget_retained(tenant, call, cgpu_topology_by_uuid(topology, req->gpu_uuid));
-		return CGPU_DONE;
-	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
-		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-			       1u << CGPU_RANGE_CHANNEL, CGPU_ANY_CARD, call->range_serial,
-			       channel_key(req), 1);
-		return CGPU_DONE;
-	case CGPU_OP_UVM_MAP_EXTERNAL:
-		return post_uvm_map(tenant, topology, call);
-	case CGPU_OP_UVM_UNMAP_EXTERNAL:
-		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-			       1u << CGPU_RANGE_EXTERNAL,
-			       cgpu_topology_by_uuid(topology, req->gpu_uuid),
-			       call->range_serial, req->base, req->length_bytes);
-		return CGPU_DONE;
-	case CGPU_OP_UVM_FREE:
-		drop_freed(tenant, call, CGPU_RANGE_EXTERNAL);
-		return CGPU_DONE;
-	case CGPU_OP_UVM_MAP_SPARSE:
-		return remember_tables(tenant, call);
-	case CGPU_OP_UVM_CREATE_EXTERNAL:
-		reserved_range(tenant, call, true);
-		return CGPU_DONE;
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
-	case CGPU_OP_UVM_PARALLELISM:
-		reserved_range(tenant, call, true);
-		return remember_tables(tenant, call);
-	default:
-		return CGPU_DONE;
-	}
+	if (call->req.nr == UVM_CREATE_RANGE_GROUP)
+		range_group_gone(tenant, call);
 }
 
-static void post_failure(struct cgpu_tenant *tenant, struct cgpu_call *call)
+static int pre_initialize(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call)
 {
-	if (call->req.op == CGPU_OP_UVM_SEMAPHORE_POOL ||
-	    call->req.op == CGPU_OP_UVM_PARALLELISM ||
-	    call->req.op == CGPU_OP_UVM_CREATE_EXTERNAL ||
-	    (call->req.op == CGPU_OP_UVM_MAP_EXTERNAL &&
-	     call->req.nr == UVM_ALLOC_DEVICE_P2P))
-		reserved_range(tenant, call, false);
-	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU && call->card < CGPU_MAX_CARDS)
+	/* what malloc() gives would move to the card, and nobody be charged */
+	cgpu_put32(call->args, offsetof(struct uvm_initialize, flags),
+		   call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
+	return CGPU_FORWARD;
+}
+
+static void fail_initialize(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call)
+{
+	cgpu_put32(call->args, offsetof(struct uvm_initialize, flags), call->req.flags);
+}
+
+static int post_initialize(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call, const struct cgpu_request *after)
+{
+	fail_initialize(tenant, topology, call);
+	return CGPU_DONE;
+}
+
+static int post_register_gpu(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			     struct cgpu_call *call, const struct cgpu_request *after)
+{
+	cgpu_tenant_file(tenant, call->file)->registering--;
+	return CGPU_DONE;
+}
+
+static void fail_register_gpu(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			      struct cgpu_call *call)
+{
+	cgpu_tenant_file(tenant, call->file)->registering--;
+	if (call->card < CGPU_MAX_CARDS)
 		forget_registration(tenant, call, call->card);
 }
 
-int cgpu_post_uvm(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
-		  struct cgpu_call *call, bool done)
+/* What is unmapped goes as far as it was there by now. */
+static int pre_unmap(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call)
 {
-	if (call->req.op == CGPU_OP_UVM_INITIALIZE)
-		cgpu_put32(call->args, offsetof(struct uvm_initialize, flags), call->req.flags);
-	if (call->req.op == CGPU_OP_UVM_REGISTER_GPU)
-		cgpu_tenant_file(tenant, call->file)->registering--;
-	if (call->req.op == CGPU_OP_UVM_FREE)
-		cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file,
-			       1u << CGPU_RANGE_FREEING, CGPU_ANY_CARD, UINT64_MAX,
-			       call->req.base, call->req.length_bytes);
-	if (call->req.op == CGPU_OP_UVM_RANGE_GROUP)
-		post_range_group(tenant, call, done);
-	if (done)
-		return post_success(tenant, topology, call);
-	post_failure(tenant, call);
+	call->range_serial = tenant->ranges.serial;
+	return CGPU_FORWARD;
+}
+
+static int post_unregister_vaspace(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+				   struct cgpu_call *call, const struct cgpu_request *after)
+{
+	forget_retained(tenant, call, cgpu_topology_by_uuid(topology, call->req.gpu_uuid));
 	return CGPU_DONE;
 }
+
+static int post_unregister_channel(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+				   struct cgpu_call *call, const struct cgpu_request *after)
+{
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << CGPU_RANGE_CHANNEL,
+		       CGPU_ANY_CARD, call->range_serial, channel_key(&call->req), 1);
+	return CGPU_DONE;
+}
+
+static int post_unmap_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			       struct cgpu_call *call, const struct cgpu_request *after)
+{
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << CGPU_RANGE_EXTERNAL,
+		       cgpu_topology_by_uuid(topology, call->req.gpu_uuid), call->range_serial,
+		       call->req.base, call->req.length_bytes);
+	return CGPU_DONE;
+}
+
+static void fail_map_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			      struct cgpu_call *call)
+{
+	if (call->req.nr == UVM_ALLOC_DEVICE_P2P)
+		reserved_range(tenant, call, false);
+}
+
+/* Nothing is being freed there any more. */
+static void fail_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		      struct cgpu_call *call)
+{
+	cgpu_range_cut(&tenant->ranges, &tenant->ledger, call->file, 1u << CGPU_RANGE_FREEING,
+		       CGPU_ANY_CARD, UINT64_MAX, call->req.base, call->req.length_bytes);
+}
+
+static int post_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+		     struct cgpu_call *call, const struct cgpu_request *after)
+{
+	fail_free(tenant, topology, call);
+	drop_freed(tenant, call, CGPU_RANGE_EXTERNAL);
+	return CGPU_DONE;
+}
+
+static int post_map_sparse(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			   struct cgpu_call *call, const struct cgpu_request *after)
+{
+	return remember_tables(tenant, call);
+}
+
+static int pre_create_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			       struct cgpu_call *call)
+{
+	return reserve_range(tenant, call);
+}
+
+static int post_create_external(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+				struct cgpu_call *call, const struct cgpu_request *after)
+{
+	reserved_range(tenant, call, true);
+	return CGPU_DONE;
+}
+
+static int pre_mapped_range(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			    struct cgpu_call *call)
+{
+	return reserve_mapped(tenant, call);
+}
+
+static int post_mapped_range(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			     struct cgpu_call *call, const struct cgpu_request *after)
+{
+	reserved_range(tenant, call, true);
+	return remember_tables(tenant, call);
+}
+
+static void fail_reserved(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
+			  struct cgpu_call *call)
+{
+	reserved_range(tenant, call, false);
+}
+
+#define ROW(op) [CGPU_OP_UVM_##op - CGPU_OP_UVM_INITIALIZE]
+
+const struct cgpu_op_rule cgpu_uvm_ops[CGPU_UVM_OPS] = {
+	ROW(INITIALIZE) = {
+		.pre = pre_initialize, .post = post_initialize, .fail = fail_initialize,
+	},
+	ROW(REGISTER_GPU) = {
+		.pre = pre_register_gpu, .post = post_register_gpu, .fail = fail_register_gpu,
+	},
+	ROW(UNREGISTER_GPU) = {
+		.pre = pre_unregister_gpu, .post = post_unregister_gpu, .takes_nothing = true,
+	},
+	ROW(REGISTER_VASPACE) = { .pre = pre_retain, .post = post_retain },
+	ROW(UNREGISTER_VASPACE) = {
+		.pre = pre_unmap, .post = post_unregister_vaspace, .takes_nothing = true,
+	},
+	ROW(REGISTER_CHANNEL) = { .pre = pre_retain, .post = post_retain },
+	ROW(UNREGISTER_CHANNEL) = {
+		.pre = pre_unmap, .post = post_unregister_channel, .takes_nothing = true,
+	},
+	ROW(MAP_EXTERNAL) = {
+		.pre = pre_map_external, .post = post_map_external, .fail = fail_map_external,
+	},
+	ROW(UNMAP_EXTERNAL) = {
+		.pre = pre_unmap, .post = post_unmap_external, .takes_nothing = true,
+	},
+	ROW(FREE) = {
+		.pre = pre_free, .post = post_free, .fail = fail_free,
+		.takes_nothing = true,
+	},
+	ROW(MAP_SPARSE) = { .pre = pre_map_sparse, .post = post_map_sparse },
+	/* what is mapped where there is no such range is charged as managed memory */
+	ROW(SEMAPHORE_POOL) = {
+		.pre = pre_mapped_range, .post = post_mapped_range, .fail = fail_reserved,
+		.takes_nothing = true,
+	},
+	ROW(PARALLELISM) = {
+		.pre = pre_mapped_range, .post = post_mapped_range, .fail = fail_reserved,
+		.takes_nothing = true,
+	},
+	ROW(CREATE_EXTERNAL) = {
+		.pre = pre_create_external, .post = post_create_external, .fail = fail_reserved,
+		.takes_nothing = true,
+	},
+	ROW(RANGE_GROUP) = {
+		.pre = pre_range_group, .post = post_range_group, .fail = fail_range_group,
+	},
+};

@@ -88,7 +88,8 @@ enum cgpu_op {
 	CGPU_OP_UVM_SEMAPHORE_POOL,
 	CGPU_OP_UVM_PARALLELISM,
 	CGPU_OP_UVM_CREATE_EXTERNAL,
-	CGPU_OP_UVM_RANGE_GROUP  /* one more, or one less */
+	CGPU_OP_UVM_RANGE_GROUP, /* one more, or one less */
+	CGPU_OPS                 /* so many there are */
 };
 
 enum cgpu_ioctl_rule_count {
