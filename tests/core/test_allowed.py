@@ -174,15 +174,17 @@ def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
 
 
 def test_what_the_core_interprets_it_judges_and_all_places_are_in_the_argument() -> None:
-    fields = ("hClient", "hParent", "hObject", "hClass", "flags", "status", "fd", "params",
-              "rights", "gpu", "base")  # fmt: skip
+    fields = ("hClient", "hParent", "hObject", "hClass", "flags", "status", "fd", "hClientSrc",
+              "hObjectSrc", "params", "rights", "gpu", "base", "length", "offset", "chosen")  # fmt: skip
     rules = [*lib.cgpu_escapes, *lib.cgpu_uvm_commands, lib.cgpu_uvm_initialize]
     interpreted = [rule for rule in rules if rule.op]
     assert len(interpreted) > 30
     for rule in interpreted:
         assert (rule.judge, rule.unlisted_size) == (lib.CGPU_JUDGE_CORE, 0)
-        ends = [getattr(rule, field) + 3 for field in fields if getattr(rule, field)]
-        assert not rule.size or max(ends, default=0) <= rule.size
+        places = [getattr(rule, field) for field in fields if getattr(rule, field)]
+        assert not rule.size or max((place + 3 for place in places), default=0) <= rule.size
+        # of what is counted from the end, four bytes are before it
+        assert all(place <= -4 for place in places if place < 0)
         assert rule.hObject or not rule.makes
     assert not [rule for rule in rules if rule.unlisted_size and rule.judge]
 

@@ -80,7 +80,8 @@ def test_the_decoder_is_fuzzed_by_one_command() -> None:
 @pytest.mark.parametrize(("right", "wrong"), [
     ("return place && place + 3u <= size;", "return place && place <= size;"),
     ("return size == rule->size;", "return size <= rule->size;"),
-    ("size < offsetof(struct nv_group_alloc, isVgpu)", "size < 4"),
+    ("GROUP_A, offsetof(struct nv_group_alloc, isVgpu)", "GROUP_A, 4"),
+    ("argument->size - (uint32_t)-place", "argument->size"),
 ])  # fmt: skip
 def test_a_decoder_that_reads_too_far_is_found(tmp_path: Path, right: str, wrong: str) -> None:
     for part in ("kmod/core", "scripts", "tests/core/fuzz", "tests/traces"):

@@ -575,8 +575,11 @@ static const struct cgpu_rule classes[] = {
 };
 
 #define AT(type, field) PLACE(offsetof(struct type, field))
+/* of a struct that the argument ends with */
+#define END(type, field) ((int)offsetof(struct type, field) - (int)sizeof(struct type))
 #define JUDGED .judge = CGPU_JUDGE_CORE
 #define PASSED { .judge = CGPU_JUDGE_DRIVER }
+#define RANGE(type) .base = AT(type, base), .length = AT(type, length)
 #define RANGE_GROUP \
 	{ JUDGED, .op = CGPU_OP_UVM_RANGE_GROUP, \
 	  .status = AT(uvm_range_group, rmStatus) }
@@ -614,6 +617,7 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 		JUDGED, .size = sizeof(struct nvos55), .op = CGPU_OP_DUP,
 		.hClient = AT(nvos55, hClient), .hParent = AT(nvos55, hParent),
 		.hObject = AT(nvos55, hObject), .makes = true, .status = AT(nvos55, status),
+		.hClientSrc = AT(nvos55, hClientSrc), .hObjectSrc = AT(nvos55, hObjectSrc),
 	},
 	[NV_ESC_RM_SHARE] = {
 		JUDGED, .size = sizeof(struct nvos57), .op = CGPU_OP_CLIENT_CALL,
@@ -629,12 +633,13 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 		JUDGED, .size = sizeof(struct nvos33_fd), .op = CGPU_OP_MAP_MEMORY,
 		.hClient = AT(nvos33, hClient), .hParent = AT(nvos33, hDevice),
 		.hObject = AT(nvos33, hMemory), .fd = AT(nvos33_fd, fd),
-		.status = AT(nvos33, status),
+		.offset = AT(nvos33, offset), .length = AT(nvos33, length),
+		.chosen = AT(nvos33, pLinearAddress), .status = AT(nvos33, status),
 	},
 	[NV_ESC_RM_UNMAP_MEMORY] = {
 		JUDGED, .size = sizeof(struct nvos34), .op = CGPU_OP_UNMAP_MEMORY,
 		.hClient = AT(nvos34, hClient), .hObject = AT(nvos34, hMemory),
-		.status = AT(nvos34, status),
+		.base = AT(nvos34, pLinearAddress), .status = AT(nvos34, status),
 	},
 	[NV_ESC_RM_ALLOC_CONTEXT_DMA2] = { /* hObjectParent is the client here */
 		JUDGED, .size = sizeof(struct nvos39), .op = CGPU_OP_CONTEXT_DMA,
@@ -644,10 +649,13 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 	[NV_ESC_RM_MAP_MEMORY_DMA] = { /* hDma: where the page tables are */
 		JUDGED, .op = CGPU_OP_MAP_DMA, .hClient = AT(nvos46, hClient),
 		.hParent = AT(nvos46, hDevice), .hObject = AT(nvos46, hDma),
+		.length = AT(nvos46, length), .chosen = END(nvos46, dmaOffset),
+		.status = END(nvos46, status),
 	},
 	[NV_ESC_RM_UNMAP_MEMORY_DMA] = {
 		JUDGED, .op = CGPU_OP_UNMAP_DMA, .hClient = AT(nvos47, hClient),
 		.hParent = AT(nvos47, hDevice), .hObject = AT(nvos47, hDma),
+		.base = AT(nvos47, dmaOffset), .status = END(nvos47, status),
 	},
 	[NV_ESC_RM_BIND_CONTEXT_DMA] = {
 		JUDGED, .size = sizeof(struct nvos49), .op = CGPU_OP_CLIENT_CALL,
@@ -657,6 +665,7 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 	[NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO] = {
 		JUDGED, .size = sizeof(struct nvos56), .op = CGPU_OP_MOVE_MAPPING,
 		.hClient = AT(nvos56, hClient), .hObject = AT(nvos56, hMemory),
+		.base = AT(nvos56, pOldCpuAddress), .chosen = AT(nvos56, pNewCpuAddress),
 		.status = AT(nvos56, status),
 	},
 	[NV_ESC_ALLOC_OS_EVENT] = {
@@ -730,48 +739,59 @@ const struct cgpu_ioctl_rule cgpu_uvm_commands[CGPU_UVM_COMMANDS] = {
 		.gpu = AT(uvm_unregister_vaspace, gpu),
 		.status = AT(uvm_unregister_vaspace, rmStatus),
 	},
-	/* the handles are in its tail */
-	[UVM_UNREGISTER_CHANNEL] = { JUDGED, .op = CGPU_OP_UVM_UNREGISTER_CHANNEL },
+	[UVM_UNREGISTER_CHANNEL] = {
+		JUDGED, .op = CGPU_OP_UVM_UNREGISTER_CHANNEL,
+		.hClient = END(uvm_unregister_channel_tail, hClient),
+		.hObject = END(uvm_unregister_channel_tail, hChannel),
+		.status = END(uvm_unregister_channel_tail, rmStatus),
+	},
 	[UVM_REGISTER_CHANNEL] = {
 		JUDGED, .size = sizeof(struct uvm_register_channel),
 		.op = CGPU_OP_UVM_REGISTER_CHANNEL,
-		.gpu = AT(uvm_register_channel, gpu), .base = AT(uvm_register_channel, base),
+		.gpu = AT(uvm_register_channel, gpu), RANGE(uvm_register_channel),
 		.hClient = AT(uvm_register_channel, hClient),
 		.hObject = AT(uvm_register_channel, hChannel),
 		.status = AT(uvm_register_channel, rmStatus),
 	},
 	[UVM_ALLOC_DEVICE_P2P] = {
-		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, .base = AT(uvm_alloc_device_p2p, base),
+		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, RANGE(uvm_alloc_device_p2p),
 		.hClient = AT(uvm_alloc_device_p2p, hClient),
 		.hObject = AT(uvm_alloc_device_p2p, hMemory),
 		.status = AT(uvm_alloc_device_p2p, rmStatus),
 	},
-	[UVM_MAP_EXTERNAL_ALLOCATION] = { /* the handles are in its tail */
-		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, .base = AT(uvm_map_external_head, base),
+	[UVM_MAP_EXTERNAL_ALLOCATION] = {
+		JUDGED, .op = CGPU_OP_UVM_MAP_EXTERNAL, RANGE(uvm_map_external_head),
+		.hClient = END(uvm_map_external_tail, hClient),
+		.hObject = END(uvm_map_external_tail, hMemory),
+		.status = END(uvm_map_external_tail, rmStatus),
 	},
 	[UVM_UNMAP_EXTERNAL] = {
 		JUDGED, .size = sizeof(struct uvm_unmap_external),
 		.op = CGPU_OP_UVM_UNMAP_EXTERNAL,
-		.base = AT(uvm_unmap_external, base), .gpu = AT(uvm_unmap_external, gpu),
+		RANGE(uvm_unmap_external), .gpu = AT(uvm_unmap_external, gpu),
 		.status = AT(uvm_unmap_external, rmStatus),
 	},
 	[UVM_MAP_EXTERNAL_SPARSE] = {
 		JUDGED, .size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_MAP_SPARSE,
-		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		RANGE(uvm_map_sparse), .gpu = AT(uvm_map_sparse, gpu),
 		.status = AT(uvm_map_sparse, rmStatus),
 	},
 	[UVM_MAP_DYNAMIC_PARALLELISM_REGION] = {
 		JUDGED, .size = sizeof(struct uvm_map_sparse), .op = CGPU_OP_UVM_PARALLELISM,
-		.base = AT(uvm_map_sparse, base), .gpu = AT(uvm_map_sparse, gpu),
+		RANGE(uvm_map_sparse), .gpu = AT(uvm_map_sparse, gpu),
 		.status = AT(uvm_map_sparse, rmStatus),
 	},
-	[UVM_FREE] = { JUDGED, .op = CGPU_OP_UVM_FREE }, /* uvm_free, or uvm_free_by_base */
+	[UVM_FREE] = { /* or struct uvm_free_by_base, without a length */
+		JUDGED, .op = CGPU_OP_UVM_FREE, .base = AT(uvm_free, base),
+		.status = END(uvm_free, rmStatus),
+	},
 	[UVM_CREATE_EXTERNAL_RANGE] = {
 		JUDGED, .op = CGPU_OP_UVM_CREATE_EXTERNAL,
-		.base = AT(uvm_create_external, base), .status = AT(uvm_create_external, rmStatus),
+		RANGE(uvm_create_external), .status = AT(uvm_create_external, rmStatus),
 	},
 	[UVM_ALLOC_SEMAPHORE_POOL] = {
-		JUDGED, .op = CGPU_OP_UVM_SEMAPHORE_POOL, .base = AT(uvm_semaphore_pool_head, base),
+		JUDGED, .op = CGPU_OP_UVM_SEMAPHORE_POOL, RANGE(uvm_semaphore_pool_head),
+		.status = END(uvm_semaphore_pool_tail, rmStatus),
 	},
 	[UVM_CREATE_RANGE_GROUP] = RANGE_GROUP,
 	[UVM_DESTROY_RANGE_GROUP] = RANGE_GROUP,

@@ -99,19 +99,22 @@ enum cgpu_ioctl_rule_count {
 
 /*
  * An escape or a command of UVM: who judges it, what it is, and what its argument says. Of
- * each field its offset and one more, 0: there is none, or decode.c finds it, for another
- * branch has it elsewhere, or another function of the command.
+ * each field its offset and one more, or how far it lies before the end of the argument,
+ * negative, where branches have it longer in between. 0: there is none, or decode.c finds it,
+ * because another function of the command has it elsewhere.
  */
 struct cgpu_ioctl_rule {
 	uint16_t size;              /* the only one that the driver takes; 0: decode.c knows it */
 	uint16_t unlisted_size;     /* of what is not listed, and drivers serve */
 	uint8_t judge;              /* enum cgpu_judge */
 	uint8_t op;                 /* enum cgpu_op; 0: not interpreted */
-	uint8_t hClient, hParent, hObject, hClass, flags, status, fd;
-	uint8_t params, rights;     /* pointers: to parameters, to rights (struct nvos64) */
-	uint8_t gpu;                /* UUID of a card */
-	uint8_t base;               /* UVM: an address, its length follows */
 	bool makes;                 /* the driver may choose hObject */
+	int16_t hClient, hParent, hObject, hClass, flags, status, fd;
+	int16_t hClientSrc, hObjectSrc;
+	int16_t params, rights;     /* pointers: to parameters, to rights (struct nvos64) */
+	int16_t gpu;                /* UUID of a card */
+	int16_t base, length, offset; /* u64 each */
+	int16_t chosen;             /* a u64: the address that the driver answers */
 };
 
 extern const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES];

@@ -323,46 +323,67 @@ static void decode_alloc(const struct cgpu_abi *abi, const void *args, uint32_t 
 
 /* ------------------------------------------------------------- entry */
 
-static uint32_t read32(const void *args, uint8_t place)
+static uint32_t read32(const void *bytes, uint8_t place)
 {
-	return place ? cgpu_get32(args, place - 1u) : 0;
+	return place ? cgpu_get32(bytes, place - 1u) : 0;
 }
 
-static void decode_fields(const struct cgpu_ioctl_rule *rule, const void *args,
+/* An argument, and the places that its rule has in it. */
+struct argument {
+	const void *bytes;
+	uint32_t size;
+};
+
+static uint32_t offset_of(const struct argument *argument, int16_t place)
+{
+	return place < 0 ? argument->size - (uint32_t)-place : (uint32_t)place - 1;
+}
+
+static uint32_t field32(const struct argument *argument, int16_t place)
+{
+	return place ? cgpu_get32(argument->bytes, offset_of(argument, place)) : 0;
+}
+
+static uint64_t field64(const struct argument *argument, int16_t place)
+{
+	return place ? cgpu_get64(argument->bytes, offset_of(argument, place)) : 0;
+}
+
+static void decode_fields(const struct cgpu_ioctl_rule *rule, const struct argument *argument,
 			  struct cgpu_request *req)
 {
 	req->op = rule->op;
-	req->hClient = read32(args, rule->hClient);
-	req->hParent = read32(args, rule->hParent);
-	req->hObject = read32(args, rule->hObject);
-	req->flags = read32(args, rule->flags);
+	req->hClient = field32(argument, rule->hClient);
+	req->hParent = field32(argument, rule->hParent);
+	req->hObject = field32(argument, rule->hObject);
+	req->hClass = field32(argument, rule->hClass);
+	req->flags = field32(argument, rule->flags);
+	req->hClientSrc = field32(argument, rule->hClientSrc);
+	req->hObjectSrc = field32(argument, rule->hObjectSrc);
+	req->base = field64(argument, rule->base);
+	req->length_bytes = field64(argument, rule->length);
+	req->offset_bytes = field64(argument, rule->offset);
 	if (rule->makes)
-		req->hObject_offset = rule->hObject - 1u;
-	if (rule->hClass) {
-		req->hClass = read32(args, rule->hClass);
-		/* decode_alloc() wants more of the rule */
-		if (rule->op != CGPU_OP_ALLOC)
-			req->judge = cgpu_class_rule(req->hClass)->judge;
-	}
+		req->hObject_offset = offset_of(argument, rule->hObject);
+	/* decode_alloc() wants more of the class' rule */
+	if (rule->hClass && rule->op != CGPU_OP_ALLOC)
+		req->judge = cgpu_class_rule(req->hClass)->judge;
 	if (rule->fd)
-		req->fd = (int32_t)read32(args, rule->fd);
+		req->fd = (int32_t)field32(argument, rule->fd);
 	if (rule->status)
-		req->status_offset = rule->status - 1u;
+		req->status_offset = offset_of(argument, rule->status);
+	if (rule->chosen)
+		req->base_offset = offset_of(argument, rule->chosen);
 	if (rule->gpu)
-		memcpy(req->gpu_uuid, (const uint8_t *)args + rule->gpu - 1,
+		memcpy(req->gpu_uuid,
+		       (const uint8_t *)argument->bytes + offset_of(argument, rule->gpu),
 		       sizeof(req->gpu_uuid));
-	if (rule->base) {
-		req->base = cgpu_get64(args, rule->base - 1u);
-		req->length_bytes = cgpu_get64(args, rule->base + 7u);
-	}
 }
 
 /* What the table cannot say of it: what depends on its contents, or on the branch. */
 static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t size,
 			struct cgpu_request *req)
 {
-	uint32_t tail;
-
 	switch (req->op) {
 	case CGPU_OP_ALLOC:
 		decode_alloc(abi, args, size, req);
@@ -373,10 +394,6 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_HEAP_OTHER:
 		decode_heap(abi, args, req);
 		break;
-	case CGPU_OP_DUP:
-		req->hClientSrc = cgpu_get32(args, offsetof(struct nvos55, hClientSrc));
-		req->hObjectSrc = cgpu_get32(args, offsetof(struct nvos55, hObjectSrc));
-		break;
 	case CGPU_OP_OS_EVENT:
 		req->base = (uint64_t)req->hClient << 32 |
 			    cgpu_get32(args, offsetof(struct nv_ioctl_os_event, fd));
@@ -384,61 +401,14 @@ static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t s
 	case CGPU_OP_UNMAP_DMA:
 		req->partial = size == sizeof(struct nvos47) &&
 			       cgpu_get64(args, offsetof(struct nvos47, size));
-		req->base = cgpu_get64(args, offsetof(struct nvos47, dmaOffset));
-		req->status_offset = size - 8;
-		break;
-	case CGPU_OP_MAP_DMA:
-		req->length_bytes = cgpu_get64(args, offsetof(struct nvos46, length));
-		/* the driver may choose it */
-		req->base_offset = size - 16;
-		req->status_offset = size - 8;
-		break;
-	case CGPU_OP_MAP_MEMORY:
-		req->offset_bytes = cgpu_get64(args, offsetof(struct nvos33, offset));
-		req->length_bytes = cgpu_get64(args, offsetof(struct nvos33, length));
-		req->base_offset = offsetof(struct nvos33, pLinearAddress);
-		break;
-	case CGPU_OP_UNMAP_MEMORY:
-		req->base = cgpu_get64(args, offsetof(struct nvos34, pLinearAddress));
-		break;
-	case CGPU_OP_MOVE_MAPPING:
-		req->base = cgpu_get64(args, offsetof(struct nvos56, pOldCpuAddress));
-		req->base_offset = offsetof(struct nvos56, pNewCpuAddress);
 		break;
 	case CGPU_OP_EXPORT_DMABUF:
 		req->handles_offset = abi->dmabuf_handles;
 		req->status_offset = abi->dmabuf_status;
 		break;
-	case CGPU_OP_UVM_MAP_EXTERNAL:
-		if (req->nr == UVM_ALLOC_DEVICE_P2P)
-			break;
-		tail = size - sizeof(struct uvm_map_external_tail);
-		req->hClient = cgpu_get32(
-			args, tail + offsetof(struct uvm_map_external_tail, hClient));
-		req->hObject = cgpu_get32(
-			args, tail + offsetof(struct uvm_map_external_tail, hMemory));
-		req->status_offset = tail + offsetof(struct uvm_map_external_tail, rmStatus);
-		break;
-	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
-		tail = size - sizeof(struct uvm_unregister_channel_tail);
-		req->hClient = cgpu_get32(
-			args, tail + offsetof(struct uvm_unregister_channel_tail, hClient));
-		req->hObject = cgpu_get32(
-			args, tail + offsetof(struct uvm_unregister_channel_tail, hChannel));
-		req->status_offset = tail + offsetof(struct uvm_unregister_channel_tail, rmStatus);
-		break;
 	case CGPU_OP_UVM_FREE:
-		req->base = cgpu_get64(args, offsetof(struct uvm_free, base));
-		if (size == sizeof(struct uvm_free)) {
+		if (size == sizeof(struct uvm_free))
 			req->length_bytes = cgpu_get64(args, offsetof(struct uvm_free, length));
-			req->status_offset = offsetof(struct uvm_free, rmStatus);
-		} else {
-			req->status_offset = offsetof(struct uvm_free_by_base, rmStatus);
-		}
-		break;
-	case CGPU_OP_UVM_SEMAPHORE_POOL:
-		tail = size - sizeof(struct uvm_semaphore_pool_tail);
-		req->status_offset = tail + offsetof(struct uvm_semaphore_pool_tail, rmStatus);
 		break;
 	default:
 		break;
@@ -466,7 +436,7 @@ int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		/* nearly every call: not field by field */
 		decode_control(abi, args, req);
 	} else if (rule->op && size) {
-		decode_fields(rule, args, req);
+		decode_fields(rule, &(struct argument){ args, size }, req);
 		decode_rest(abi, args, size, req);
 	} else if (device == CGPU_DEVICE_UVM && nr == UVM_DEINITIALIZE) {
 		req->op = CGPU_OP_UVM_DEINITIALIZE;
@@ -486,12 +456,137 @@ static bool has32(uint8_t place, uint32_t size)
 	return place && place + 3u <= size;
 }
 
+/* ------------------------------------------------- parameters of a class */
+
+/* A field of parameters, and where struct cgpu_request has it. */
+struct field {
+	uint16_t from, into;
+	bool wide;              /* a u64, not a u32 */
+	bool shifts;            /* by struct cgpu_abi's channel_shift */
+};
+
+#define PLACES(type, field, name) \
+	.from = offsetof(struct type, field), .into = offsetof(struct cgpu_request, name)
+#define U32(type, field, name) { PLACES(type, field, name) }
+#define U64(type, field, name) { PLACES(type, field, name), .wide = true }
+#define SHIFTED(type, field, name) { PLACES(type, field, name), .shifts = true }
+
+static const struct field memory_fields[] = {
+	U32(nv_memory_alloc, flags, flags), U32(nv_memory_alloc, attr, attr),
+	U32(nv_memory_alloc, attr2, attr2), U64(nv_memory_alloc, size, size_bytes),
+	U64(nv_memory_alloc, alignment, alignment_bytes),
+};
+
+static const struct field device_fields[] = {
+	U32(nv0080_alloc, deviceId, deviceId), U32(nv0080_alloc, vaMode, vaMode),
+};
+
+static const struct field event_fields[] = {
+	U32(nv0005_alloc, notifyIndex, notifyIndex),
+};
+
+static const struct field vaspace_fields[] = {
+	U32(nv_vaspace_alloc, index, index),
+};
+
+static const struct field group_fields[] = {
+	U32(nv_group_alloc, hObjectError, hError[0]),
+	U32(nv_group_alloc, hObjectEccError, hError[1]),
+	U32(nv_group_alloc, hVASpace, hDepend[0]),
+	U32(nv_group_alloc, engineType, engineType),
+};
+
+static const struct field share_fields[] = {
+	U32(nv_ctxshare_alloc, hVASpace, hDepend[0]),
+};
+
+/* hUserd is struct cgpu_abi's channel_userd_offset */
+static const struct field channel_fields[] = {
+	U32(nv_channel_alloc, hContextShare, hDepend[0]),
+	U32(nv_channel_alloc, hVASpace, hDepend[1]),
+	U32(nv_channel_alloc, hObjectError, hError[0]),
+	SHIFTED(nv_channel_alloc, hObjectEccError, hError[1]),
+	SHIFTED(nv_channel_alloc, engineType, engineType),
+};
+
+struct layout {
+	uint32_t hClass;
+	uint32_t least_bytes;   /* of shorter ones nothing is read */
+	const struct field *fields;
+	uint32_t count;
+};
+
+#define LAYOUT(hClass, bytes, fields) { hClass, bytes, fields, sizeof(fields) / sizeof(fields[0]) }
+
+static const struct layout *layout_of(uint32_t hClass)
+{
+	static const struct layout layouts[] = {
+		LAYOUT(NV01_MEMORY_LOCAL_USER, offsetof(struct nv_memory_alloc, numaNode),
+		       memory_fields),
+		LAYOUT(NV01_MEMORY_SYSTEM, offsetof(struct nv_memory_alloc, numaNode),
+		       memory_fields),
+		LAYOUT(NV50_MEMORY_VIRTUAL, offsetof(struct nv_memory_alloc, numaNode),
+		       memory_fields),
+		LAYOUT(NV01_DEVICE_0, sizeof(struct nv0080_alloc), device_fields),
+		LAYOUT(NV01_EVENT, sizeof(struct nv0005_alloc), event_fields),
+		LAYOUT(NV01_EVENT_OS_EVENT, sizeof(struct nv0005_alloc), event_fields),
+		LAYOUT(FERMI_VASPACE_A, sizeof(struct nv_vaspace_alloc), vaspace_fields),
+		LAYOUT(KEPLER_CHANNEL_GROUP_A, offsetof(struct nv_group_alloc, isVgpu),
+		       group_fields),
+		LAYOUT(FERMI_CONTEXT_SHARE_A, sizeof(uint32_t), share_fields),
+	};
+	static const struct layout channel =
+		LAYOUT(0, sizeof(struct nv_channel_alloc), channel_fields);
+	static const struct layout none;
+	uint32_t i;
+
+	for (i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+		if (layouts[i].hClass == hClass)
+			return &layouts[i];
+	return cgpu_is_channel_class(hClass) ? &channel : &none;
+}
+
+static void decode_class(const struct cgpu_abi *abi, const void *params, uint32_t size,
+			 struct cgpu_request *req)
+{
+	const struct layout *layout = layout_of(req->hClass);
+	bool channel = layout->fields == channel_fields;
+	uint32_t i;
+
+	if (size < layout->least_bytes + (channel ? abi->channel_shift : 0))
+		return;
+	for (i = 0; i < layout->count; i++) {
+		const struct field *field = &layout->fields[i];
+		uint32_t from = field->from + (field->shifts ? abi->channel_shift : 0);
+		uint8_t *into = (uint8_t *)req + field->into;
+
+		if (field->wide)
+			*(uint64_t *)into = cgpu_get64(params, from);
+		else
+			*(uint32_t *)into = cgpu_get32(params, from);
+	}
+	if (channel)
+		req->hUserd = cgpu_get32(params, abi->channel_userd_offset);
+}
+
+/* The list of FB_GET_INFO stands behind a pointer. */
+static void decode_list(const void *params, uint32_t size, struct cgpu_request *req)
+{
+	uint32_t count;
+
+	if (req->cmd != NV2080_CTRL_CMD_FB_GET_INFO || size < sizeof(struct nv_fb_get_info))
+		return;
+	/* at most 128 entries in any branch */
+	req->list_ptr = cgpu_get64(params, offsetof(struct nv_fb_get_info, fbInfoList));
+	count = cgpu_get32(params, offsetof(struct nv_fb_get_info, fbInfoListSize));
+	req->list_size = count <= 128 ? count * sizeof(struct nv_fb_info) : 0;
+}
+
 void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 			uint32_t size, struct cgpu_request *req)
 {
-	uint32_t count, i;
+	uint32_t i;
 
-	(void)abi;
 	for (i = 0; i < 2; i++)
 		if (has32(req->hClient_place[i], size))
 			req->hClientNamed[i] = read32(params, req->hClient_place[i]);
@@ -501,80 +596,8 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 		req->hParent = req->hClient;
 	if (has32(req->fd_place, size))
 		req->fd = (int32_t)read32(params, req->fd_place);
-	if (req->op == CGPU_OP_CONTROL) {
-		if (req->cmd != NV2080_CTRL_CMD_FB_GET_INFO ||
-		    size < sizeof(struct nv_fb_get_info))
-			return;
-		/* at most 128 entries in any branch */
-		req->list_ptr = cgpu_get64(params, offsetof(struct nv_fb_get_info, fbInfoList));
-		count = cgpu_get32(params, offsetof(struct nv_fb_get_info, fbInfoListSize));
-		req->list_size = count <= 128 ? count * sizeof(struct nv_fb_info) : 0;
-		return;
-	}
-	if (req->op != CGPU_OP_ALLOC)
-		return;
-
-	switch (req->hClass) {
-	case NV01_MEMORY_LOCAL_USER: /* NV_MEMORY_ALLOCATION_PARAMS */
-	case NV01_MEMORY_SYSTEM:
-	case NV50_MEMORY_VIRTUAL:
-		if (size < offsetof(struct nv_memory_alloc, numaNode))
-			break;
-		req->flags = cgpu_get32(params, offsetof(struct nv_memory_alloc, flags));
-		req->attr = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr));
-		req->attr2 = cgpu_get32(params, offsetof(struct nv_memory_alloc, attr2));
-		req->size_bytes = cgpu_get64(params, offsetof(struct nv_memory_alloc, size));
-		req->alignment_bytes =
-			cgpu_get64(params, offsetof(struct nv_memory_alloc, alignment));
-		break;
-	case NV01_DEVICE_0: /* NV0080_ALLOC_PARAMETERS */
-		if (size < sizeof(struct nv0080_alloc))
-			break;
-		req->deviceId = cgpu_get32(params, offsetof(struct nv0080_alloc, deviceId));
-		req->vaMode = cgpu_get32(params, offsetof(struct nv0080_alloc, vaMode));
-		break;
-	case NV01_EVENT: /* NV0005_ALLOC_PARAMETERS */
-	case NV01_EVENT_OS_EVENT:
-		if (size >= sizeof(struct nv0005_alloc))
-			req->notifyIndex =
-				cgpu_get32(params, offsetof(struct nv0005_alloc, notifyIndex));
-		break;
-	case FERMI_VASPACE_A:
-		if (size >= sizeof(struct nv_vaspace_alloc))
-			req->index = cgpu_get32(params, offsetof(struct nv_vaspace_alloc, index));
-		break;
-	case KEPLER_CHANNEL_GROUP_A: /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
-		if (size < offsetof(struct nv_group_alloc, isVgpu))
-			break;
-		req->hError[0] =
-			cgpu_get32(params, offsetof(struct nv_group_alloc, hObjectError));
-		req->hError[1] =
-			cgpu_get32(params, offsetof(struct nv_group_alloc, hObjectEccError));
-		req->hDepend[0] = cgpu_get32(params, offsetof(struct nv_group_alloc, hVASpace));
-		req->engineType =
-			cgpu_get32(params, offsetof(struct nv_group_alloc, engineType));
-		break;
-	case FERMI_CONTEXT_SHARE_A: /* NV_CTXSHARE_ALLOCATION_PARAMETERS */
-		if (size >= 4)
-			req->hDepend[0] =
-				cgpu_get32(params, offsetof(struct nv_ctxshare_alloc, hVASpace));
-		break;
-	default: /* NV_CHANNEL_ALLOC_PARAMS */
-		if (!cgpu_is_channel_class(req->hClass) ||
-		    size < sizeof(struct nv_channel_alloc) + abi->channel_shift)
-			break;
-		req->hDepend[0] =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, hContextShare));
-		req->hDepend[1] = cgpu_get32(params, offsetof(struct nv_channel_alloc, hVASpace));
-		req->hUserd = cgpu_get32(params, abi->channel_userd_offset);
-		req->hError[0] =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectError));
-		req->hError[1] =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, hObjectEccError) +
-					   abi->channel_shift);
-		req->engineType =
-			cgpu_get32(params, offsetof(struct nv_channel_alloc, engineType) +
-					   abi->channel_shift);
-		break;
-	}
+	if (req->op == CGPU_OP_CONTROL)
+		decode_list(params, size, req);
+	else if (req->op == CGPU_OP_ALLOC)
+		decode_class(abi, params, size, req);
 }
