@@ -3,8 +3,8 @@
 JSON to and from text, as the standard library's ``json`` does it, by the same C code.
 
 ``json`` itself compiles regular expressions when it is imported, for which hook and runtime would
-wait longer than for anything else they do. Where an interpreter has not that C code, or has it in
-another form, ``json`` does the work.
+wait longer than for anything else they do; :mod:`pycgpu.request.record` has the figures. Where an
+interpreter has not that C code, or has it in another form, ``json`` does the work.
 """
 
 from __future__ import annotations

@@ -138,19 +138,9 @@ def _register(
     bundle = _bundle(state)
     if bundle is None:
         raise HookError("the container's state names no bundle")
-    config = load_config(bundle)
-    # Before anything is said: what is said may be of the tenant's choice, and the file is, too.
-    log.alone = log.alone or hook_output(config.get("annotations")) is not None
-    check_annotations(bundle, config)
-    if names(config, "EGPU"):
-        # Before the request is read: the log is where its refusal is looked for.
-        log.join_ctyun()
-    allowed = permit.load(policy)
-    request = request_of(config, allowed)
+    config, allowed, request = _asked(bundle, log, policy)
     if request is None:
-        check_card(config)
         return 0
-    check_hook_output(config)
     pid = state.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         raise HookError(f"the container's state names no process (pid {pid!r})")
@@ -162,7 +152,6 @@ def _register(
         rules.check(config, seccomp or rules.PATH)
     cgroup = None if shared is not None else cgroup_of(pid, proc)
     registered = container_id if shared is None else shared
-    joined = False
     # Before others wait for this one: NVML may take its time.
     divided = _divided(request, root, dev, proc)
     with Admission(lock):
@@ -173,28 +162,12 @@ def _register(
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
         result = allowed.bounded(_decide(request, root, shared, divided, dev, proc))
         unenforced = isinstance(result, Grant) and not _enforced(result, root)
-        if isinstance(result, Grant) and unenforced and allowed.without_bridge == permit.REFUSE:
-            result = Refusal((_WITHOUT_BRIDGE,))
-        past = nodes.past_limits(config, proc)
-        if isinstance(result, Grant) and past and _is_limited(result):
-            paths = ", ".join(str(node.get("path")) for node in past)
-            result = Refusal((paths + _PAST_LIMITS,))
+        result = _allowed_here(result, unenforced, allowed, config, proc)
         if isinstance(result, Refusal):
-            for card in result.fitting:
-                log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
-            log.line("INFO", container_id, "nothing was reserved: all cards are granted or none")
-            return _fail(log, container_id, "refused", result.reason)
-        for note in (*result.short, *result.notes):
-            log.line("WARN", container_id, note)
-        for failed in device_nodes.ensure(
-            [card.index for card in result.cards], dev=dev, proc=proc
-        ):
-            log.line("WARN", container_id, f"may lose a device at a daemon-reload: {failed}")
-        if unenforced:
-            log.line("WARN", container_id, _WITHOUT_BRIDGE)
-            log.say(_WITHOUT_BRIDGE)
-        joined = not _create(registered, _door_part(result), root, pid, cgroup, shared)
-    if joined:
+            return _refused(log, container_id, result)
+        _note(log, container_id, result, unenforced, dev, proc)
+        created = _create(registered, _door_part(result), root, pid, cgroup, shared)
+    if not created:
         log.line("INFO", container_id, f"shares {registered}")
         return 0
     short = (*result.short, *((_WITHOUT_BRIDGE,) if unenforced else ()))
@@ -208,6 +181,66 @@ def _register(
         without = ", its part of the compute is not enforced" if unenforced else ""
         log.line("INFO", container_id, f"granted {_describe(card)}{without}")
     return 0
+
+
+def _asked(
+    bundle: str, log: HookLog, policy: str
+) -> tuple[dict[str, object], permit.Permit, Request | None]:
+    """Return a bundle's configuration, what it may ask for, and what it does; None: nothing."""
+    config = load_config(bundle)
+    # Before anything is said: what is said may be of the tenant's choice, and the file is, too.
+    log.alone = log.alone or hook_output(config.get("annotations")) is not None
+    check_annotations(bundle, config)
+    if names(config, "EGPU"):
+        # Before the request is read: the log is where its refusal is looked for.
+        log.join_ctyun()
+    allowed = permit.load(policy)
+    request = request_of(config, allowed)
+    if request is None:
+        check_card(config)
+    else:
+        check_hook_output(config)
+    return config, allowed, request
+
+
+def _allowed_here(
+    result: Grant | Refusal,
+    unenforced: bool,
+    allowed: permit.Permit,
+    config: dict[str, object],
+    proc: str,
+) -> Grant | Refusal:
+    """Return what was decided, or a refusal of what would not hold on this node."""
+    if isinstance(result, Refusal):
+        return result
+    if unenforced and allowed.without_bridge == permit.REFUSE:
+        return Refusal((_WITHOUT_BRIDGE,))
+    past = nodes.past_limits(config, proc)
+    if past and _is_limited(result):
+        paths = ", ".join(str(node.get("path")) for node in past)
+        return Refusal((paths + _PAST_LIMITS,))
+    return result
+
+
+def _refused(log: HookLog, container_id: str, refusal: Refusal) -> int:
+    for card in refusal.fitting:
+        log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
+    log.line("INFO", container_id, "nothing was reserved: all cards are granted or none")
+    return _fail(log, container_id, "refused", refusal.reason)
+
+
+def _note(
+    log: HookLog, container_id: str, grant: Grant, unenforced: bool, dev: str, proc: str
+) -> None:
+    """Log what a container is to know of its grant, before it is registered."""
+    for note in (*grant.short, *grant.notes):
+        log.line("WARN", container_id, note)
+    cards = [card.index for card in grant.cards]
+    for failed in device_nodes.ensure(cards, dev=dev, proc=proc):
+        log.line("WARN", container_id, f"may lose a device at a daemon-reload: {failed}")
+    if unenforced:
+        log.line("WARN", container_id, _WITHOUT_BRIDGE)
+        log.say(_WITHOUT_BRIDGE)
 
 
 _WITHOUT_BRIDGE = (

@@ -2,8 +2,15 @@
 """
 Named tuples that cost nothing to import.
 
-Hook and runtime start a Python for every container; ``typing`` and ``collections`` would take more
-of their time than all of their work. Type checkers are told ``typing.NamedTuple`` instead.
+Hook and runtime start a Python three times for every container, which may take 60 ms in all
+(``scripts/dev bench-start``). Type checkers are told ``typing.NamedTuple`` instead. Processor time
+on two cores of a cloud machine, CPython 3.11.7, the least of 40:
+
+=========================================  =======
+the interpreter                            10.8 ms
+with all that the hook imports             15.7 ms
+with ``typing`` and ``json`` besides       32.6 ms
+=========================================  =======
 """
 
 from __future__ import annotations
