@@ -31,7 +31,6 @@ enum {
 	CARD_GPU_ID = 16,
 	CARD_MINOR = 56,
 	/* ctrl2080gpu.h: flags select the binary form, data@12 */
-	NV2080_CTRL_CMD_GPU_GET_GID_INFO = 0x2080014A,
 	GID_INFO_BYTES = 268,
 	GID_FLAGS_BINARY = 2,
 	GID_LENGTH = 8,

@@ -73,8 +73,11 @@ def rows(table: str) -> dict[int, str]:
     """The rows of one of the tables, as they are written: the number, and how it is judged."""
     found = re.search(rf"cgpu_rule {table}\[\] = \{{(.*?)\n\}};", SOURCE.read_text(), re.DOTALL)
     assert found
-    written = re.findall(r"^\t([A-Z]+)\((0x\w+)", found[1], re.MULTILINE)
-    return {int(number, 16): how for how, number in written}
+    written = re.findall(r"^\t([A-Z]+)\((\w+)", found[1], re.MULTILINE)
+    return {
+        int(number, 16) if number.startswith("0x") else getattr(lib, number): how
+        for how, number in written
+    }
 
 
 @pytest.mark.parametrize(("table", "find", "least"), [
@@ -175,7 +178,8 @@ def test_an_escape_that_is_interpreted_is_listed(nr: int) -> None:
 
 def test_what_the_core_interprets_it_judges_and_all_places_are_in_the_argument() -> None:
     fields = ("hClient", "hParent", "hObject", "hClass", "flags", "status", "fd", "hClientSrc",
-              "hObjectSrc", "params", "rights", "gpu", "base", "length", "offset", "chosen")  # fmt: skip
+              "hObjectSrc", "params", "rights", "gpu", "base", "length", "offset",
+              "chosen")  # fmt: skip
     rules = [*lib.cgpu_escapes, *lib.cgpu_uvm_commands, lib.cgpu_uvm_initialize]
     interpreted = [rule for rule in rules if rule.op]
     assert len(interpreted) > 30

@@ -20,11 +20,9 @@
 #include "tenant/tenant.h"
 
 enum {
-	/* a question that every client may ask; the driver checks the client first */
-	NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS = 0x201,
+	/* of GPU_GET_ATTACHED_IDS, which every client may ask: the driver checks it first */
 	ATTACHED_BYTES = 128,
 	/* ctrl0000client.h: NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
-	NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO = 0xd02,
 	HANDLE_INFO_BYTES = 16,
 	HANDLE_INFO_INDEX = 4,
 	HANDLE_INFO_INDEX_PARENT = 1
