@@ -379,26 +379,42 @@ static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 	[CGPU_OP_ALLOC] = { .pre = cgpu_pre_alloc, .post = cgpu_post_alloc },
 	[CGPU_OP_FREE] = {
 		.pre = cgpu_pre_free, .post = cgpu_post_free, .fail = cgpu_fail_free,
-		.takes_nothing = true,
+		.takes_nothing = true, .performable = true,
 	},
 	[CGPU_OP_CONTROL] = {
 		.pre = cgpu_pre_control, .post = cgpu_post_control, .fail = cgpu_fail_control,
+		.performable = true,
 	},
-	[CGPU_OP_HEAP_ALLOC] = { .pre = cgpu_pre_alloc, .post = cgpu_post_alloc },
-	[CGPU_OP_HEAP_INFO] = { .pre = pre_heap_info, .post = post_heap_info },
+	[CGPU_OP_HEAP_ALLOC] = {
+		.pre = cgpu_pre_alloc, .post = cgpu_post_alloc, .performable = true,
+	},
+	[CGPU_OP_HEAP_INFO] = {
+		.pre = pre_heap_info, .post = post_heap_info, .performable = true,
+	},
 	[CGPU_OP_HEAP_OTHER] = { .pre = pre_client_call },
 	[CGPU_OP_ALLOC_MEMORY] = { .pre = cgpu_pre_alloc_memory, .post = cgpu_post_alloc },
-	[CGPU_OP_CONTEXT_DMA] = { .pre = cgpu_pre_context_dma, .post = cgpu_post_alloc },
-	[CGPU_OP_DUP] = { .pre = cgpu_pre_dup, .post = cgpu_post_dup },
+	[CGPU_OP_CONTEXT_DMA] = {
+		.pre = cgpu_pre_context_dma, .post = cgpu_post_alloc, .performable = true,
+	},
+	[CGPU_OP_DUP] = {
+		.pre = cgpu_pre_dup, .post = cgpu_post_dup, .performable = true,
+	},
 	[CGPU_OP_CLIENT_CALL] = { .pre = pre_client_call },
-	[CGPU_OP_REGISTER_FD] = { .pre = pre_register_fd, .post = post_register_fd },
+	[CGPU_OP_REGISTER_FD] = {
+		.pre = pre_register_fd, .post = post_register_fd, .performable = true,
+	},
+	/* of the file's, by a number: the driver looks no descriptor up */
 	[CGPU_OP_OS_EVENT] = {
 		.pre = pre_os_event, .post = post_os_event, .fail = fail_os_event,
+		.performable = true,
 	},
-	[CGPU_OP_MAP_DMA] = { .pre = pre_map, .post = post_map, .fail = fail_map },
+	/* addresses of the card's: nothing of the process, and its answer is counted */
+	[CGPU_OP_MAP_DMA] = {
+		.pre = pre_map, .post = post_map, .fail = fail_map, .performable = true,
+	},
 	[CGPU_OP_UNMAP_DMA] = {
-		.pre = pre_map, .post = post_map, .fail = fail_map,
-		.takes_nothing = true,
+		.pre = pre_map, .post = post_map, .fail = fail_map, .takes_nothing = true,
+		.performable = true,
 	},
 	[CGPU_OP_MAP_MEMORY] = { .pre = pre_map, .post = post_map, .fail = fail_map },
 	[CGPU_OP_UNMAP_MEMORY] = {
@@ -411,20 +427,19 @@ static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 	},
 	[CGPU_OP_EXPORT_DMABUF] = {
 		.pre = cgpu_pre_export_dmabuf, .post = cgpu_post_export_dmabuf,
+		.performable = true,
 	},
 };
 
-static const struct cgpu_op_rule *rule_of(const struct cgpu_call *call)
+static const struct cgpu_op_rule *rule_of(uint32_t op)
 {
-	uint32_t op = call->req.op;
-
 	return op < CGPU_OP_UVM_INITIALIZE ? &ops[op] : &cgpu_uvm_ops[op - CGPU_OP_UVM_INITIALIZE];
 }
 
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call)
 {
-	const struct cgpu_op_rule *rule = rule_of(call);
+	const struct cgpu_op_rule *rule = rule_of(call->req.op);
 	int verdict;
 
 	call->error = 0;
@@ -482,6 +497,11 @@ bool cgpu_call_wants_post(const struct cgpu_call *call)
 	       call->used_file;
 }
 
+bool cgpu_op_performable(uint32_t op)
+{
+	return rule_of(op)->performable;
+}
+
 uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	cgpu_table_release(&tenant->files, call->promised_files);
@@ -492,7 +512,7 @@ uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *cal
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result)
 {
-	const struct cgpu_op_rule *rule = rule_of(call);
+	const struct cgpu_op_rule *rule = rule_of(call->req.op);
 	struct cgpu_request after = call->req;
 	int verdict = CGPU_DONE;
 
@@ -531,7 +551,7 @@ static bool takes_nothing(const struct cgpu_call *call)
 		return call->schedules;
 	if (call->req.op == CGPU_OP_OS_EVENT)
 		return call->req.nr == NV_ESC_FREE_OS_EVENT;
-	return rule_of(call)->takes_nothing || call->req.status_offset == CGPU_NO_OFFSET;
+	return rule_of(call->req.op)->takes_nothing || call->req.status_offset == CGPU_NO_OFFSET;
 }
 
 /* Neither to have been done nor to have been refused would be right for what is there then. */

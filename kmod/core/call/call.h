@@ -174,6 +174,9 @@ bool cgpu_call_takes_host(const struct cgpu_call *call);
 /* Return: false: nothing follows from what the driver does; leave post out. */
 bool cgpu_call_wants_post(const struct cgpu_call *call);
 
+/* Of operation `op`: may another process than the caller ask the driver, with copies? */
+bool cgpu_op_performable(uint32_t op);
+
 /* true if an administrator has admitted what no list names (node `unknown`) */
 bool cgpu_admits_unknown(const struct cgpu_tenant *tenant);
 /*

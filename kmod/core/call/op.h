@@ -17,6 +17,11 @@ struct cgpu_op_rule {
 		     struct cgpu_call *call);
 	/* Done or not, it takes nothing: it returns something, or reserves addresses alone. */
 	bool takes_nothing;
+	/*
+	 * A door may perform it in another process' name, with copies: it is about nothing of the
+	 * process that asks, and what is counted by its answer the driver has done.
+	 */
+	bool performable;
 };
 
 #endif

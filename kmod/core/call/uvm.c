@@ -564,6 +564,7 @@ const struct cgpu_op_rule cgpu_uvm_ops[CGPU_UVM_OPS] = {
 	},
 	ROW(REGISTER_GPU) = {
 		.pre = pre_register_gpu, .post = post_register_gpu, .fail = fail_register_gpu,
+		.performable = true,
 	},
 	ROW(UNREGISTER_GPU) = {
 		.pre = pre_unregister_gpu, .post = post_unregister_gpu, .takes_nothing = true,
@@ -575,18 +576,22 @@ const struct cgpu_op_rule cgpu_uvm_ops[CGPU_UVM_OPS] = {
 	ROW(REGISTER_CHANNEL) = { .pre = pre_retain, .post = post_retain },
 	ROW(UNREGISTER_CHANNEL) = {
 		.pre = pre_unmap, .post = post_unregister_channel, .takes_nothing = true,
+		.performable = true,
 	},
 	ROW(MAP_EXTERNAL) = {
 		.pre = pre_map_external, .post = post_map_external, .fail = fail_map_external,
 	},
 	ROW(UNMAP_EXTERNAL) = {
 		.pre = pre_unmap, .post = post_unmap_external, .takes_nothing = true,
+		.performable = true,
 	},
 	ROW(FREE) = {
-		.pre = pre_free, .post = post_free, .fail = fail_free,
-		.takes_nothing = true,
+		.pre = pre_free, .post = post_free, .fail = fail_free, .takes_nothing = true,
+		.performable = true,
 	},
-	ROW(MAP_SPARSE) = { .pre = pre_map_sparse, .post = post_map_sparse },
+	ROW(MAP_SPARSE) = {
+		.pre = pre_map_sparse, .post = post_map_sparse, .performable = true,
+	},
 	/* what is mapped where there is no such range is charged as managed memory */
 	ROW(SEMAPHORE_POOL) = {
 		.pre = pre_mapped_range, .post = post_mapped_range, .fail = fail_reserved,
@@ -594,13 +599,14 @@ const struct cgpu_op_rule cgpu_uvm_ops[CGPU_UVM_OPS] = {
 	},
 	ROW(PARALLELISM) = {
 		.pre = pre_mapped_range, .post = post_mapped_range, .fail = fail_reserved,
-		.takes_nothing = true,
+		.takes_nothing = true, .performable = true,
 	},
 	ROW(CREATE_EXTERNAL) = {
-		.pre = pre_create_external, .post = post_create_external, .fail = fail_reserved,
-		.takes_nothing = true,
+		.pre = pre_create_external, .post = post_create_external,
+		.fail = fail_reserved, .takes_nothing = true, .performable = true,
 	},
 	ROW(RANGE_GROUP) = {
 		.pre = pre_range_group, .post = post_range_group, .fail = fail_range_group,
+		.performable = true,
 	},
 };

@@ -72,39 +72,15 @@ bool performs(const struct flight *f)
 {
 	const struct cgpu_request *req = &f->call.req;
 
-	switch (req->op) {
-	case CGPU_OP_ALLOC:
+	if (req->op == CGPU_OP_ALLOC) {
 		/* the driver ties a client to the process that allocates it */
 		if (is_root_class(req->hClass))
 			return false;
 		/* the driver asserts that a device is allocated by its client's process */
 		return f->wrapped || req->hClass != NV01_DEVICE_0;
-	case CGPU_OP_HEAP_ALLOC:
-	case CGPU_OP_FREE:
-	case CGPU_OP_DUP:
-	case CGPU_OP_HEAP_INFO:
-	case CGPU_OP_CONTEXT_DMA:
-	case CGPU_OP_REGISTER_FD:
-	case CGPU_OP_EXPORT_DMABUF:
-	case CGPU_OP_CONTROL:
-	/* addresses of the card's: nothing of the process, and its answer is counted */
-	case CGPU_OP_MAP_DMA:
-	case CGPU_OP_UNMAP_DMA:
-	/* of the file's address space, whoever asks: what is counted, the driver has done */
-	case CGPU_OP_UVM_REGISTER_GPU:
-	case CGPU_OP_UVM_UNREGISTER_CHANNEL:
-	case CGPU_OP_UVM_CREATE_EXTERNAL:
-	case CGPU_OP_UVM_PARALLELISM:
-	case CGPU_OP_UVM_MAP_SPARSE:
-	case CGPU_OP_UVM_UNMAP_EXTERNAL:
-	case CGPU_OP_UVM_FREE:
-	case CGPU_OP_UVM_RANGE_GROUP:
-	/* of the file's, by a number: the driver looks no descriptor up */
-	case CGPU_OP_OS_EVENT:
-		return true;
-	default:
-		return f->device != CGPU_DEVICE_UVM && is_flat(req->nr);
 	}
+	return cgpu_op_performable(req->op) ||
+	       (f->device != CGPU_DEVICE_UVM && is_flat(req->nr));
 }
 
 bool refuses(const struct flight *f)
