@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from pycgpu import __version__
 from pycgpu.errors import CgpuError
@@ -18,6 +18,7 @@ from pycgpu.tree.nvml import Nvml
 from pycgpu.tree.snapshot import ContainerView, Snapshot
 
 from . import _output
+from ._smi_options import Options
 from ._table import Look
 
 INTERVAL_MIN_S = 0.1
@@ -26,31 +27,6 @@ INTERVAL_MAX_S = 86400
 
 class UsageError(Exception):
     """Options that do not go together, or a value that is none; nothing has been printed."""
-
-
-class Options(NamedTuple):
-    """As the command line has them; :func:`pycgpu.cli.smi_command.smi` says what each means."""
-
-    watch: float | None = None
-    once: bool = False
-    count: int | None = None  # type: ignore[assignment]  # hides tuple.count
-    as_json: bool = False
-    as_csv: bool = False
-    query: str | None = None
-    query_gpu: str | None = None
-    form: str | None = None
-    noheader: bool = False
-    nounits: bool = False
-    ids: str | None = None
-    container: tuple[str, ...] = ()
-    color: bool | None = None
-    ascii: bool = False
-    root: str | None = None
-    list_gpus: bool = False
-    version: bool = False
-    everything: bool = False
-    display: str | None = None
-    compact: bool = False
 
 
 def run(

@@ -14,6 +14,7 @@ import sys
 from pycgpu.errors import CgpuError
 
 from . import _locale, _output, _plain
+from ._smi_options import SAID, Options, of_type
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -30,38 +31,19 @@ if TYPE_CHECKING:
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
 
+#: Of an option without a value, what it sets and to what: "--color/--no-color" are two.
 _FLAGS = {
-    "--json": ("as_json", True),
-    "--csv": ("as_csv", True),
-    "--noheader": ("noheader", True),
-    "--nounits": ("nounits", True),
-    "--once": ("once", True),
-    "-1": ("once", True),
-    "--ascii": ("ascii", True),
-    "--color": ("color", True),
-    "--no-color": ("color", False),
-    "--list-gpus": ("list_gpus", True),
-    "-L": ("list_gpus", True),
-    "--version": ("version", True),
-    "-q": ("everything", True),
-    "--compact": ("compact", True),
+    word: (field, not position)
+    for kind in ("bool", "bool | None")
+    for words, field in of_type(kind).items()
+    for position, word in enumerate(words.split("/"))
 }
+_VALUES = of_type("str | None")
+_WATCH = SAID["watch"].words
 #: Screens that show what NVML tells on every call; the others may ask it for more, or again.
 _OWN_QUESTIONS = frozenset(
     ("as_json", "as_csv", "query", "query_gpu", "everything", "watch", "version")
 )
-#: The last two as nvidia-smi has them.
-_WATCH = ("-w", "--watch", "-l", "--loop")
-_VALUES = {
-    "--query": "query",
-    "--query-gpu": "query_gpu",
-    "--format": "form",
-    "--id": "ids",
-    "-i": "ids",
-    "--root": "root",
-    "--display": "display",
-    "-d": "display",
-}
 
 
 def app() -> None:
@@ -86,7 +68,7 @@ def _run(arguments: list[str]) -> None:
 
         # A mistake is said by typer, as all are.
         with contextlib.suppress(_smi.UsageError):
-            sys.exit(_smi.run(_smi.Options(**found), early))
+            sys.exit(_smi.run(Options(**found), early))
     from .smi_command import app as command
 
     command(args=arguments, prog_name="cgpu-smi")

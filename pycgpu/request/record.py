@@ -36,13 +36,13 @@ class Record(tuple):  # type: ignore[type-arg]  # of no type in particular
     __slots__ = ()
     __match_args__: tuple[str, ...] = ()
     _fields: tuple[str, ...] = ()
-    _defaults: dict[str, object] = {}  # noqa: RUF012  (typing has the name for it)
+    _field_defaults: dict[str, object] = {}  # noqa: RUF012  (typing has the name for it)
 
     def __init_subclass__(cls) -> None:
         fields = tuple(cls.__annotations__)
         cls._fields = fields
         cls.__match_args__ = fields  # type: ignore[misc]  # each class has its own
-        cls._defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
+        cls._field_defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
         for position, name in enumerate(fields):
             setattr(cls, name, _field(position))
 
@@ -53,7 +53,7 @@ class Record(tuple):  # type: ignore[type-arg]  # of no type in particular
             wrong = named.keys() - set(rest)
             if wrong or len(values) > len(fields):
                 raise TypeError(f"{cls.__name__}: takes {fields}, not {values} and {named}")
-            given = cls._defaults | named
+            given = cls._field_defaults | named
             missing = [name for name in rest if name not in given]
             if missing:
                 raise TypeError(f"{cls.__name__}: {', '.join(missing)} must be given")
