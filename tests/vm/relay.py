@@ -46,7 +46,7 @@ NEEDED = {
 POLL_S = 0.05
 # Files share a machine up to so many tests: more would keep the other processors waiting at the
 # end of a run, and lose more tests when one of them brings the machine down.
-SHARED_TESTS = 16
+SHARED_TESTS = 32
 # What machines run as; they cannot keep what they would compile.
 COMPILED = ("pycgpu", "cli", "tests")
 
@@ -345,8 +345,15 @@ class Relay:
             group.items.append(item)
         for (machine, _), group in by_file.items():
             self._join(machine, group)
-        # Those that leave room for another beside them first: host tests run there meanwhile.
-        self.order.sort(key=lambda group: group.processors)
+        # Those that leave room for another beside them first: host tests run there meanwhile. Of
+        # them the longest first, by what is known, so that the last end together.
+        self.order.sort(
+            key=lambda group: (
+                group.processors,
+                -group.options.get("timeout_s", 0),
+                -len(group.items),
+            )
+        )
         places: dict[int, tuple[int, int]] = {}
         for number, group in enumerate(self.order):
             for place, item in enumerate(group.items):
