@@ -339,8 +339,9 @@ static u32 look(u32 hClient, u32 hObject, u32 none, const struct nvsim_caller *w
 	return status;
 }
 
-static u32 escape_context_dma(const struct nvos39 *p, const struct nvsim_caller *who)
+static u32 rm_context_dma(void *arg, const struct nvsim_caller *who)
 {
+	const struct nvos39 *p = arg;
 	enum named what;
 	u32 status = look(p->hObjectParent, p->hMemory, NV_ERR_INVALID_CLIENT, who, &what);
 
@@ -350,8 +351,9 @@ static u32 escape_context_dma(const struct nvos39 *p, const struct nvsim_caller 
 							       NV_ERR_INVALID_FLAGS;
 }
 
-static u32 escape_bind(const struct nvos49 *p, const struct nvsim_caller *who)
+static u32 rm_bind(void *arg, const struct nvsim_caller *who)
 {
+	const struct nvos49 *p = arg;
 	enum named what;
 	u32 status = look(p->hClient, p->hCtxDma, NV_ERR_INVALID_CLIENT, who, &what);
 
@@ -361,8 +363,9 @@ static u32 escape_bind(const struct nvos49 *p, const struct nvsim_caller *who)
 	       what == NAMED_CLIENT ? NV_ERR_NOT_SUPPORTED : NV_ERR_INVALID_OBJECT_PARENT;
 }
 
-static u32 escape_map_dma(const struct nvos46 *p, const struct nvsim_caller *who)
+static u32 rm_map_dma(void *arg, const struct nvsim_caller *who)
 {
+	const struct nvos46 *p = arg;
 	enum named what, dma = NAMED_NOTHING;
 	u32 status;
 
@@ -377,8 +380,9 @@ static u32 escape_map_dma(const struct nvos46 *p, const struct nvsim_caller *who
 	return what == NAMED_DEVICE ? NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
 }
 
-static u32 escape_unmap_dma(const struct nvos47 *p, const struct nvsim_caller *who)
+static u32 rm_unmap_dma(void *arg, const struct nvsim_caller *who)
 {
+	const struct nvos47 *p = arg;
 	enum named what, dma = NAMED_NOTHING;
 	u32 status = look(p->hClient, p->hDevice, NV_ERR_INVALID_OBJECT_HANDLE, who, &what) ?:
 		     look(p->hClient, p->hDma, NV_ERR_INVALID_OBJECT_HANDLE, who, &dma);
@@ -392,8 +396,9 @@ static u32 escape_unmap_dma(const struct nvos47 *p, const struct nvsim_caller *w
 	return nvsim_branch < 550 ? NV_ERR_OBJECT_NOT_FOUND : NV_ERR_INVALID_OBJECT_PARENT;
 }
 
-static u32 escape_mapping_info(const struct nvos56 *p, const struct nvsim_caller *who)
+static u32 rm_mapping_info(void *arg, const struct nvsim_caller *who)
 {
+	const struct nvos56 *p = arg;
 	enum named what;
 	u32 status = look(p->hClient, p->hDevice, NV_ERR_INVALID_OBJECT_HANDLE, who, &what);
 
@@ -404,7 +409,7 @@ static u32 escape_mapping_info(const struct nvos56 *p, const struct nvsim_caller
 }
 
 /* A kind of access that is none, and a name that is none; what is named is not there. */
-static u32 escape_registry(const void *arg)
+static u32 rm_registry(void *arg, const struct nvsim_caller *who)
 {
 	const u32 *words = arg;
 
@@ -422,162 +427,153 @@ static int escape_system(u64 block)
 	return before && before != block ? -EBUSY : 0;
 }
 
-/* Commands for the control device alone, of one exact size each. */
+/* ---- RM's escapes: each returns its status, those that have RM work under its lock ---- */
+
+static u32 rm_alloc_memory(void *arg, const struct nvsim_caller *who)
+{
+	return nvsim_alloc_memory(&((struct nvos02_fd *)arg)->p, who);
+}
+
+static u32 rm_free(void *arg, const struct nvsim_caller *who)
+{
+	struct nvos00 *p = arg;
+	u32 status = nvsim_rm_free(p->hRoot, p->hObjectOld, who);
+
+	if (status == NV_OK && p->hRoot == p->hObjectOld)
+		nvsim_os_event_client_freed(p->hRoot);
+	return status;
+}
+
+static u32 rm_control(void *arg, const struct nvsim_caller *who)
+{
+	escape_control(arg, who);
+	return ((struct nvos54 *)arg)->status;
+}
+
+static u32 rm_vid_heap(void *arg, const struct nvsim_caller *who)
+{
+	nvsim_vid_heap(arg, who);
+	return ((struct nvos32 *)arg)->status;
+}
+
+static u32 rm_alloc_object(void *arg, const struct nvsim_caller *who)
+{
+	struct nvos05 *p = arg;
+
+	return nvsim_rm_alloc(p->hRoot, p->hObjectParent, &p->hObjectNew, p->hClass, NULL, 0, who);
+}
+
+static u32 rm_dup_object(void *arg, const struct nvsim_caller *who)
+{
+	return nvsim_dup_object(arg, who);
+}
+
+static u32 rm_share(void *arg, const struct nvsim_caller *who)
+{
+	return nvsim_share(arg, who);
+}
+
+static u32 rm_map_memory(void *arg, const struct nvsim_caller *who)
+{
+	struct nvos33_fd *p = arg;
+
+	return nvsim_map_memory(&p->p, p->fd, who);
+}
+
+static u32 rm_unmap_memory(void *arg, const struct nvsim_caller *who)
+{
+	return nvsim_unmap_memory(arg, who);
+}
+
+static u32 rm_idle_channels(void *arg, const struct nvsim_caller *who)
+{
+	enum named what;
+
+	return look(((struct nvos30 *)arg)->hClient, 0, NV_ERR_INVALID_CLIENT, who, &what);
+}
+
+/* An escape of one exact size, which has its status at `status`. */
+struct rm_escape {
+	u32 nr;
+	u16 size;
+	u16 status;
+	u16 since, size_before, status_before;	/* in branches before `since` */
+	bool locked;
+	bool of_card;				/* asked of a card's device alone */
+	u32 (*work)(void *arg, const struct nvsim_caller *who);
+};
+
+#define WHOLE(type, member) .size = sizeof(struct type), .status = offsetof(struct type, member)
+
+static const struct rm_escape rm_escapes[] = {
+	{ NV_ESC_RM_ALLOC_MEMORY, WHOLE(nvos02_fd, p.status), .locked = true, .of_card = true,
+	  .work = rm_alloc_memory },
+	{ NV_ESC_RM_ALLOC_OBJECT, WHOLE(nvos05, status), .locked = true,
+	  .work = rm_alloc_object },
+	{ NV_ESC_RM_FREE, WHOLE(nvos00, status), .locked = true, .work = rm_free },
+	{ NV_ESC_RM_CONTROL, WHOLE(nvos54, status), .work = rm_control },
+	{ NV_ESC_RM_DUP_OBJECT, WHOLE(nvos55, status), .locked = true, .work = rm_dup_object },
+	{ NV_ESC_RM_SHARE, WHOLE(nvos57, status), .locked = true, .work = rm_share },
+	{ NV_ESC_RM_IDLE_CHANNELS, WHOLE(nvos30, status), .work = rm_idle_channels },
+	{ NV_ESC_RM_VID_HEAP_CONTROL, WHOLE(nvos32, status), .locked = true,
+	  .work = rm_vid_heap },
+	{ NV_ESC_RM_ACCESS_REGISTRY, .size = 72, .status = 64, .work = rm_registry },
+	{ NV_ESC_RM_MAP_MEMORY, WHOLE(nvos33_fd, p.status), .locked = true,
+	  .work = rm_map_memory },
+	{ NV_ESC_RM_UNMAP_MEMORY, WHOLE(nvos34, status), .locked = true,
+	  .work = rm_unmap_memory },
+	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, WHOLE(nvos39, status), .work = rm_context_dma },
+	{ NV_ESC_RM_MAP_MEMORY_DMA, .size = 64, .status = 56, .since = 580, .size_before = 56,
+	  .status_before = 48, .work = rm_map_dma },
+	{ NV_ESC_RM_UNMAP_MEMORY_DMA, .size = 48, .status = 40, .since = 550, .size_before = 40,
+	  .status_before = 32, .work = rm_unmap_dma },
+	{ NV_ESC_RM_BIND_CONTEXT_DMA, WHOLE(nvos49, status), .work = rm_bind },
+	{ NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO, WHOLE(nvos56, status), .work = rm_mapping_info },
+};
+
+static int escape_status_code(struct nv_ioctl_status_code *p, size_t size)
+{
+	int i;
+
+	if (size != sizeof(*p))
+		return -EINVAL;
+	for (i = 0; i < nvsim_ncards; i++)
+		if (!p->domain && p->bus == nvsim_cards[i].bus && !p->slot) {
+			p->status = NV_OK;
+			return 0;
+		}
+	return -EINVAL;
+}
+
 static int escape_rm(struct nvsim_file *nf, unsigned int nr, void *arg, size_t size)
 {
 	struct nvsim_caller who;
-	enum named what;
+	int i;
 
 	caller_of(nf, &who);
 	if (nr == NV_ESC_RM_ALLOC)
 		return escape_alloc(nf, arg, size, &who);
-	if (nr == NV_ESC_RM_ALLOC_MEMORY) {
-		struct nvos02_fd *p = arg;
+	if (nr == NV_ESC_STATUS_CODE)
+		return nf->card ? -EINVAL : escape_status_code(arg, size);
+	for (i = 0; i < ARRAY_SIZE(rm_escapes); i++) {
+		const struct rm_escape *e = &rm_escapes[i];
+		bool before = nvsim_branch < e->since;
+		u32 status;
 
-		if (!nf->card || size != sizeof(*p))
+		if (e->nr != nr)
+			continue;
+		if (!!nf->card != e->of_card || size != (before ? e->size_before : e->size))
 			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->p.status = nvsim_alloc_memory(&p->p, &who);
-		mutex_unlock(&rm_lock);
+		if (e->locked)
+			mutex_lock(&rm_lock);
+		status = e->work(arg, &who);
+		if (e->locked)
+			mutex_unlock(&rm_lock);
+		*(u32 *)(arg + (before ? e->status_before : e->status)) = status;
 		return 0;
 	}
-	if (nf->card)
-		return -EINVAL;
-	switch (nr) {
-	case NV_ESC_RM_CONTROL:
-		if (size != sizeof(struct nvos54))
-			return -EINVAL;
-		escape_control(arg, &who);
-		return 0;
-	case NV_ESC_RM_FREE: {
-		struct nvos00 *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->status = nvsim_rm_free(p->hRoot, p->hObjectOld, &who);
-		if (p->status == NV_OK && p->hRoot == p->hObjectOld)
-			nvsim_os_event_client_freed(p->hRoot);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_VID_HEAP_CONTROL:
-		if (size != sizeof(struct nvos32))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		nvsim_vid_heap(arg, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	case NV_ESC_RM_ALLOC_OBJECT: {
-		struct nvos05 *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->status = nvsim_rm_alloc(p->hRoot, p->hObjectParent, &p->hObjectNew, p->hClass,
-					   NULL, 0, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_DUP_OBJECT: {
-		struct nvos55 *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->status = nvsim_dup_object(p, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_SHARE: {
-		struct nvos57 *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->status = nvsim_share(p, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_MAP_MEMORY: {
-		struct nvos33_fd *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->p.status = nvsim_map_memory(&p->p, p->fd, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_UNMAP_MEMORY: {
-		struct nvos34 *p = arg;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		mutex_lock(&rm_lock);
-		p->status = nvsim_unmap_memory(p, &who);
-		mutex_unlock(&rm_lock);
-		return 0;
-	}
-	case NV_ESC_RM_IDLE_CHANNELS:
-		if (size != sizeof(struct nvos30))
-			return -EINVAL;
-		((struct nvos30 *)arg)->status = look(*(u32 *)arg, 0, NV_ERR_INVALID_CLIENT, &who,
-						      &what);
-		return 0;
-	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
-		if (size != sizeof(struct nvos39))
-			return -EINVAL;
-		((struct nvos39 *)arg)->status = escape_context_dma(arg, &who);
-		return 0;
-	case NV_ESC_RM_BIND_CONTEXT_DMA:
-		if (size != 16)
-			return -EINVAL;
-		((struct nvos49 *)arg)->status = escape_bind(arg, &who);
-		return 0;
-	case NV_ESC_RM_MAP_MEMORY_DMA: {
-		size_t want = nvsim_branch >= 580 ? 64 : 56;
-
-		if (size != want)
-			return -EINVAL;
-		*(u32 *)(arg + want - 8) = escape_map_dma(arg, &who);
-		return 0;
-	}
-	case NV_ESC_RM_UNMAP_MEMORY_DMA: {
-		size_t want = nvsim_branch == 535 ? 40 : 48;
-
-		if (size != want)
-			return -EINVAL;
-		*(u32 *)(arg + want - 8) = escape_unmap_dma(arg, &who);
-		return 0;
-	}
-	case NV_ESC_RM_ACCESS_REGISTRY:
-		if (size != 72)
-			return -EINVAL;
-		*(u32 *)(arg + 64) = escape_registry(arg);
-		return 0;
-	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO:
-		if (size != 40)
-			return -EINVAL;
-		((struct nvos56 *)arg)->status = escape_mapping_info(arg, &who);
-		return 0;
-	case NV_ESC_STATUS_CODE: {
-		struct nv_ioctl_status_code *p = arg;
-		int i;
-
-		if (size != sizeof(*p))
-			return -EINVAL;
-		for (i = 0; i < nvsim_ncards; i++)
-			if (!p->domain && p->bus == nvsim_cards[i].bus && !p->slot) {
-				p->status = NV_OK;
-				return 0;
-			}
-		return -EINVAL;
-	}
-	default:
-		nvsim_debug("escape 0x%x size %zu is not known\n", nr, size);
-		return -EINVAL;
-	}
+	nvsim_debug("escape 0x%x size %zu is not known\n", nr, size);
+	return -EINVAL;
 }
 
 /* By name and arguments the real driver's: the door follows it. */
