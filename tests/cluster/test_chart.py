@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 import os
 import re
@@ -23,6 +24,9 @@ EVERYTHING = [
     for word in ("--set", f"{name}.enabled=true")
 ]
 
+#: Of Kubernetes, for the schemas of what the chart makes.
+RELEASES = ("1.36.0", "1.37.0")
+SCHEMA = "{{.NormalizedKubernetesVersion}}{{.StrictSuffix}}/{{.ResourceKind}}{{.KindSuffix}}.json"
 MONITORS = [
     word
     for name in ("podMonitor", "serviceMonitor", "prometheusRule")
@@ -184,6 +188,56 @@ def test_the_api_server_knows_each_field_and_finds_each_recommended_label(
     wanted = [] if mode == "none" else ["device-plugin", "dra-driver", "exporter"]
     assert sorted(installing) == wanted
     assert ("RuntimeClass" in {one["kind"] for one in made}) is (mode == "agent")
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kubernetes' JSON schemas of two releases, of a package that has them without a network."""
+    packaged = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
+    made = tmp_path_factory.mktemp("schemas")
+    for release in RELEASES:
+        folder = made / f"v{release}-strict"
+        folder.mkdir()
+        for path in (packaged / f"v{release}-local-strict").iterdir():
+            # They name each other by addresses that the package's own program resolves.
+            text = path.read_text().replace('"/api/_definitions.json#', '"_definitions.json#')
+            schema = json.loads(text)
+            for key in ("$id", "$schema"):
+                schema.pop(key, None)
+            (folder / path.name).write_text(json.dumps(schema))
+    return made
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("mode", ["none", "module", "agent"])
+def test_kubeconform_finds_each_object_as_its_schema_has_it(
+    program: Path, schemas: Path, mode: str, release: str
+) -> None:
+    words = (*EVERYTHING, *install(mode), "--set", "createNamespace=true,dra.evict=true")
+    made = helm(program, "template", "cgpu", CHART, "--namespace", "gpus", *words).stdout
+
+    def conform(text: str) -> Any:
+        done = subprocess.run(
+            [
+                *(str(program.with_name("kubeconform")), "-strict", "-summary", "-output", "json"),
+                *("-kubernetes-version", release, "-schema-location", f"{schemas}/{SCHEMA}"),
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        told = json.loads(done.stdout)
+        assert (done.returncode == 0) is not told.get("resources"), done.stdout
+        return told["summary"]
+
+    objects = len(re.findall("^kind: ", made, re.MULTILINE))
+    nothing = {"invalid": 0, "errors": 0, "skipped": 0}
+    assert conform(made) == {**nothing, "valid": objects}
+    daemons = made.count("hostPID: true")
+    assert daemons == 3
+    wrong = made.replace("hostPID: true", "hostPIDs: true")
+    assert conform(wrong) == {**nothing, "valid": objects - daemons, "invalid": daemons}
 
 
 @pytest.mark.parametrize(
