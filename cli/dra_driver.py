@@ -39,6 +39,9 @@ def dra_driver(
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in containers.")
     ] = True,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="End the pods of a failed card; else they go on.")
+    ] = False,
 ) -> None:
     """Offer this node's cards by dynamic resource allocation, until a signal."""
     try:
@@ -52,7 +55,7 @@ def dra_driver(
         (hook,), root, prefix, cdi_directory, driver_libraries(prefix) if libraries else ()
     )
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
-    driver = Driver(node, Claims(access, place), kubelet)
+    driver = Driver(node, Claims(access, place), kubelet, evict=evict)
     signal.signal(signal.SIGTERM, lambda number, frame: driver.end())
     follow_upgrades()
     try:

@@ -216,13 +216,16 @@ def publish_slice(
     node: str,
     make: Callable[[str], dict[str, Any]],
     renewed: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None],
-) -> bool:
+) -> dict[str, Any] | None:
     """
-    Let the API server have a node's ResourceSlice as it should be; False: it has already.
+    Let the API server have a node's ResourceSlice as it should be.
 
     Args:
         make: returns the slice for the node's uid.
         renewed: returns what replaces the one that is there; None, nothing.
+
+    Returns:
+        What the server has made of it; None: it has the slice already.
     """
     wanted = make(access.call("GET", f"/api/v1/nodes/{node}")["metadata"]["uid"])
     path = f"{RESOURCES}/resourceslices"
@@ -232,10 +235,10 @@ def publish_slice(
     except ApiError as error:
         if error.code != HTTPStatus.NOT_FOUND:
             raise
-        access.call("POST", path, wanted, JSON)
-        return True
-    better = renewed(said, wanted)
-    if better is None:
-        return False
-    access.call("PUT", own, better, JSON)
-    return True
+        made: dict[str, Any] = access.call("POST", path, wanted, JSON)
+    else:
+        better = renewed(said, wanted)
+        if better is None:
+            return None
+        made = access.call("PUT", own, better, JSON)
+    return made

@@ -21,6 +21,9 @@ from .families import quantity
 DRIVER = "gpu.cgpu.io"
 VERSION = "resource.k8s.io/v1"
 MEMORY, CORES, TENANTS = "memory", "cores", "tenants"
+#: The taint of a card that has failed; its value is the cause.
+UNHEALTHY = "gpu.cgpu.io/unhealthy"
+NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 #: What a class may say, and the setting that it is.
 PARAMETERS = {"weight": "CGPU_WEIGHT", "priority": "CGPU_PRIORITY", "policy": "CGPU_POLICY"}
 
@@ -45,10 +48,12 @@ def device_name(card: Card) -> str:
     return card.uuid.lower() or f"gpu-{card.index}"
 
 
-def device(card: Card) -> dict[str, Any]:
-    """Return a card as a device of a ResourceSlice."""
+def device(card: Card, cause: str | None = None, effect: str = NO_SCHEDULE) -> dict[str, Any]:
+    """Return a card as a device of a ResourceSlice; with *cause* it has failed, by that."""
     memory = f"{card.usable_bytes // MIB}Mi"
+    taint = {"key": UNHEALTHY, "value": cause, "effect": effect}
     return {
+        **({"taints": [taint]} if cause is not None else {}),
         "name": device_name(card),
         "allowMultipleAllocations": True,
         "attributes": {"uuid": {"string": card.uuid}, "index": {"int": card.index}},
@@ -70,8 +75,10 @@ def _capacity(value: str, default: str, *, minimum: str, step: str) -> dict[str,
     return {"value": value, "requestPolicy": {"default": default, "validRange": accepted}}
 
 
-def resource_slice(node: str, node_uid: str, cards: Sequence[Card]) -> dict[str, Any]:
-    """Return the node's slice: all its cards, in a pool of the node's name."""
+def resource_slice(
+    node: str, node_uid: str, devices: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the node's slice: all its devices, in a pool of the node's name."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
     return {
         "apiVersion": VERSION,
@@ -81,7 +88,7 @@ def resource_slice(node: str, node_uid: str, cards: Sequence[Card]) -> dict[str,
             "driver": DRIVER,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [device(card) for card in cards],
+            "devices": [*devices],
         },
     }
 
@@ -91,12 +98,38 @@ def renewed(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
     if _comparable(said["spec"]) == _comparable(wanted["spec"]):
         return None
     pool = {**wanted["spec"]["pool"], "generation": said["spec"]["pool"]["generation"] + 1}
+    since = {
+        (one["name"], *_taint(taint)): taint
+        for one in said["spec"].get("devices", ())
+        for taint in one.get("taints", ())
+    }
+    # A taint that stays keeps its time, by which tolerations of some seconds end.
+    devices = [
+        {
+            **one,
+            "taints": [since.get((one["name"], *_taint(taint)), taint) for taint in one["taints"]],
+        }
+        if "taints" in one
+        else one
+        for one in wanted["spec"]["devices"]
+    ]
     version = said["metadata"]["resourceVersion"]
     return {
         **wanted,
         "metadata": {**wanted["metadata"], "resourceVersion": version},
-        "spec": {**wanted["spec"], "pool": pool},
+        "spec": {**wanted["spec"], "pool": pool, "devices": devices},
     }
+
+
+def _taint(taint: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a driver says of a taint; the time is the server's."""
+    return tuple(taint.get(key) for key in ("key", "value", "effect"))
+
+
+def drops_taints(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether an API server has made a slice without the taints that were *wanted*."""
+    kept = {one["name"] for one in made["spec"].get("devices", ()) if one.get("taints")}
+    return any(one.get("taints") and one["name"] not in kept for one in wanted["spec"]["devices"])
 
 
 def _comparable(spec: Mapping[str, Any]) -> object:
@@ -108,6 +141,7 @@ def _comparable(spec: Mapping[str, Any]) -> object:
             {
                 **one,
                 "capacity": {key: _amounts(found) for key, found in one["capacity"].items()},
+                "taints": [_taint(taint) for taint in one.get("taints", ())],
             }
             if isinstance(one.get("capacity"), dict)
             else one

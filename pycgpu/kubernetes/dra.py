@@ -14,7 +14,8 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..oci import cdi
 from ..request.model import Card
 from ..tree import procfs, tenant
 from . import apiserver, claims, messages
-from .health import Health
+from .health import MIG, Health
 from .kubelet import DIRECTORY
 from .node import Place
 from .wire import decode, encode
@@ -142,21 +143,43 @@ def tenant_name(uid: str) -> str:
 
 
 class Driver:
-    """The driver of a node, registered and its slice published until :attr:`ended` is set."""
+    """
+    The driver of a node, registered and its slice published until :attr:`ended` is set.
 
-    def __init__(self, node: str, held: Claims, kubelet: str = DIRECTORY) -> None:
+    Args:
+        evict: have Kubernetes end the pods of a failed card, which otherwise go on.
+    """
+
+    def __init__(
+        self, node: str, held: Claims, kubelet: str = DIRECTORY, *, evict: bool = False
+    ) -> None:
         self.node = node
         self.claims = held
+        self.effect = claims.NO_EXECUTE if evict else claims.NO_SCHEDULE
+        #: The API server keeps what a driver says of failed devices.
+        self._taints = True
         self.registry = Path(kubelet) / "plugins_registry" / f"{claims.DRIVER}-reg.sock"
         self.socket = Path(kubelet) / "plugins" / claims.DRIVER / "dra.sock"
         self.ended = threading.Event()
-        self._changed = threading.Event()
-        self.health = Health(self._changed.set)
+        self._news = threading.Condition()
+        self._told = 0
+        self.health = Health(self._tell)
 
     def end(self) -> None:
         """Have :meth:`run` return."""
         self.ended.set()
-        self._changed.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake those who wait for news."""
+        with self._news:
+            self._told += 1
+            self._news.notify_all()
+
+    def _await(self, known: int, timeout_s: float) -> None:
+        """Wait until something was told after the *known* news, or for so long."""
+        with self._news:
+            self._news.wait_for(lambda: self._told != known or self.ended.is_set(), timeout_s)
 
     def run(self) -> None:
         """Serve until :meth:`end`."""
@@ -165,21 +188,27 @@ class Driver:
         servers = [
             _serve(
                 self.socket,
-                messages.DRA_PLUGIN,
                 {
-                    "NodePrepareResources": _unary(self._prepare, messages.ClaimsRequest),
-                    "NodeUnprepareResources": _unary(self._unprepare, messages.ClaimsRequest),
+                    messages.DRA_PLUGIN: {
+                        "NodePrepareResources": _unary(self._prepare, messages.ClaimsRequest),
+                        "NodeUnprepareResources": _unary(self._unprepare, messages.ClaimsRequest),
+                    },
+                    **{
+                        service: {"NodeWatchResources": _stream(self._watched, messages.Empty)}
+                        for service in messages.DRA_HEALTH
+                    },
                 },
             ),
             # Last: the kubelet finds it there, and asks at once. It looks again when it starts.
             _serve(
                 self.registry,
-                messages.PLUGIN_REGISTRATION,
                 {
-                    "GetInfo": _unary(self._info, messages.Empty),
-                    "NotifyRegistrationStatus": _unary(
-                        self._registered, messages.RegistrationStatus
-                    ),
+                    messages.PLUGIN_REGISTRATION: {
+                        "GetInfo": _unary(self._info, messages.Empty),
+                        "NotifyRegistrationStatus": _unary(
+                            self._registered, messages.RegistrationStatus
+                        ),
+                    }
                 },
             ),
         ]
@@ -194,22 +223,44 @@ class Driver:
 
     def publish(self) -> bool:
         """Let the node's slice say what is here; False: it does already."""
-        cards = [
-            card
-            for card in procfs.read_cards(self.claims.root(), tenants=False)
-            if card.uuid not in self.health.failed and not card.mig
-        ]
-        return apiserver.publish_slice(
-            self.claims.access,
-            self.node,
-            lambda uid: claims.resource_slice(self.node, uid, cards),
-            claims.renewed,
-        )
+        devices = self._devices()
+
+        def wanted(uid: str) -> dict[str, Any]:
+            return claims.resource_slice(self.node, uid, devices)
+
+        made = apiserver.publish_slice(self.claims.access, self.node, wanted, claims.renewed)
+        if made is None:
+            return False
+        if claims.drops_taints(made, wanted("")):
+            self._taints = False
+            log.warning(
+                "the API server keeps no taints (its feature DRADeviceTaints is off): a card that"
+                " has failed is left out of the slice"
+            )
+            self.publish()
+        return True
+
+    def _devices(self) -> list[dict[str, Any]]:
+        """
+        Return the node's cards; of those that have failed the scheduler gives nothing.
+
+        A card that the driver divides itself is none of ours, whatever a claim tolerates.
+        """
+        found = []
+        for card in procfs.read_cards(self.claims.root(), tenants=False):
+            failure = self.health.failure(card.uuid)
+            if card.mig or (failure is not None and failure.cause == MIG):
+                continue
+            if failure is None:
+                found.append(claims.device(card))
+            elif self._taints:
+                found.append(claims.device(card, failure.cause, self.effect))
+        return found
 
     def _stay_published(self) -> None:
         said = ""
         while not self.ended.is_set():
-            self._changed.clear()
+            known = self._told
             try:
                 if self.publish():
                     log.info("the node's ResourceSlice is up to date")
@@ -218,8 +269,7 @@ class Driver:
                 if str(error) != said:
                     said = str(error)
                     log.warning("the node's ResourceSlice is not written: %s", error)
-            if not self.ended.is_set():
-                self._changed.wait(RETRY_S if said else PUBLISH_S)
+            self._await(known, RETRY_S if said else PUBLISH_S)
 
     def _uuids(self) -> list[str]:
         return [card.uuid for card in procfs.find_cards(self.claims.root())]
@@ -228,7 +278,10 @@ class Driver:
 
     def _info(self, request: messages.Empty, context: Any) -> messages.PluginInfo:
         return messages.PluginInfo(
-            messages.DRA_TYPE, claims.DRIVER, str(self.socket), [messages.DRA_VERSION]
+            messages.DRA_TYPE,
+            claims.DRIVER,
+            str(self.socket),
+            [messages.DRA_VERSION, *messages.DRA_HEALTH],
         )
 
     def _registered(self, request: messages.RegistrationStatus, context: Any) -> messages.Empty:
@@ -237,6 +290,32 @@ class Driver:
         else:
             log.error("the kubelet does not take the driver: %s", request.error)
         return messages.Empty()
+
+    def _watched(self, request: messages.Empty, context: Any) -> Iterator[messages.HealthResponse]:
+        while context.is_active() and not self.ended.is_set():
+            known = self._told
+            yield self._report()
+            # A kubelet takes what it has not heard of for 30 s as unknown.
+            self._await(known, PUBLISH_S)
+
+    def _report(self) -> messages.HealthResponse:
+        """Return how the node's cards are; of those that are not listened to that is unknown."""
+        now = int(time.time())
+        devices = []
+        with contextlib.suppress(CgpuError):
+            for card in procfs.find_cards(self.claims.root()):
+                failure = self.health.failure(card.uuid)
+                heard = self.health.is_heard(card.uuid)
+                well = messages.DEVICE_HEALTHY if heard else messages.DEVICE_UNKNOWN
+                devices.append(
+                    messages.DeviceHealth(
+                        [messages.DeviceIdentifier(self.node, claims.device_name(card))],
+                        well if failure is None else messages.DEVICE_UNHEALTHY,
+                        now,
+                        "" if failure is None else failure.message,
+                    )
+                )
+        return messages.HealthResponse(devices)
 
     def _prepare(self, request: messages.ClaimsRequest, context: Any) -> messages.PrepareResponse:
         entries = []
@@ -273,12 +352,20 @@ def _unary(method: Callable[[Any, Any], object], request: type) -> Any:
     )
 
 
-def _serve(socket: Path, service: str, handlers: dict[str, Any]) -> grpc.Server:
+def _stream(method: Callable[[Any, Any], object], request: type) -> Any:
+    return grpc.unary_stream_rpc_method_handler(
+        method, request_deserializer=lambda raw: decode(request, raw), response_serializer=encode
+    )
+
+
+def _serve(socket: Path, services: dict[str, dict[str, Any]]) -> grpc.Server:
     socket.parent.mkdir(parents=True, exist_ok=True)
     # Of a driver before this one: the kubelet takes a socket that is made anew for a new driver.
     socket.unlink(missing_ok=True)
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(_WORKERS))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(*one) for one in services.items())
+    )
     server.add_insecure_port(f"unix://{socket}")
     server.start()
     return server

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from ..errors import CgpuError
 from ..tree import nvml
@@ -34,6 +35,17 @@ _ROUND_MS = 2000
 log = logging.getLogger(__name__)
 
 
+class Failure(NamedTuple):
+    """Why a card is unhealthy: ``cause`` as the value of a label may be, ``message`` for people."""
+
+    cause: str
+    message: str
+
+
+#: The driver divides the card itself.
+MIG = "mig"
+
+
 class Health:
     """The cards that have failed; *changed* is called when one has, or is well again."""
 
@@ -47,12 +59,28 @@ class Health:
         self._xids: dict[str, int] = {}
         self._lost: set[str] = set()
         self._mig: set[str] = set()
+        #: Those whose Xids are listened to.
+        self._heard: set[str] = set()
         self._said: dict[str, str] = {}
 
     @property
     def failed(self) -> frozenset[str]:
         """The UUIDs of failed cards, and of those that the driver divides itself."""
         return frozenset(self._xids) | self._lost | self._mig
+
+    def failure(self, uuid: str) -> Failure | None:
+        """Return why a card is unhealthy; None: it has not failed, as far as anybody knows."""
+        if (xid := self._xids.get(uuid)) is not None:
+            return Failure(f"xid-{xid}", f"Xid {xid}, of which a card does not recover by itself")
+        if uuid in self._lost:
+            return Failure("silent", "the card does not answer NVML")
+        if uuid in self._mig:
+            return Failure(MIG, f"in MIG mode: nvidia-smi -i {uuid} -mig 0")
+        return None
+
+    def is_heard(self, uuid: str) -> bool:
+        """Tell whether a failure of a card would be noticed."""
+        return uuid in self._heard
 
     def tell(self, uuid: str, xid: int) -> None:
         """Take notice of an Xid of a card."""
@@ -74,9 +102,9 @@ class Health:
                     self._say("", None)
                     self._listen(cards)
             except CgpuError as error:
-                self._say("", str(error))
+                self._deaf(str(error))
             except Exception as error:  # whatever it is, cards fail later, too
-                self._say("", repr(error))
+                self._deaf(repr(error))
             self.ended.wait(self._retry_s)
 
     def _listen(self, cards: Callable[[], Collection[str]]) -> None:
@@ -110,6 +138,7 @@ class Health:
             try:
                 heard[uuid] = nvml.Xids(uuid)
             except nvml.NoEvents as error:
+                self._hears(self._heard - {uuid})
                 self._answers(uuid)
                 self._say(uuid, str(error))
             except CgpuError as error:
@@ -125,6 +154,7 @@ class Health:
             self._fails(uuid, error)
             return False
         self._answers(uuid)
+        self._hears(self._heard | {uuid})
         self._say(uuid, None)
         if xid is not None:
             self.tell(uuid, xid)
@@ -140,6 +170,15 @@ class Health:
             self._mig = uuids
             self._changed()
 
+    def _deaf(self, why: str) -> None:
+        self._say("", why)
+        self._hears(set())
+
+    def _hears(self, uuids: set[str]) -> None:
+        if uuids != self._heard:
+            self._heard = uuids
+            self._changed()
+
     def _answers(self, uuid: str) -> None:
         if uuid in self._lost:
             self._lost.discard(uuid)
@@ -147,6 +186,7 @@ class Health:
             self._changed()
 
     def _fails(self, uuid: str, error: CgpuError) -> None:
+        self._hears(self._heard - {uuid})
         if not isinstance(error, nvml.BoardLost):
             self._say(uuid, str(error))
         elif uuid not in self._lost:

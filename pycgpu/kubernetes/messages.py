@@ -2,15 +2,16 @@
 """
 What kubelet and plugin say to each other, numbered as in Kubernetes' public API.
 
-``deviceplugin/v1beta1``, ``podresources/v1``, ``pluginregistration/v1`` and ``dra/v1`` of
-k8s.io/kubelet: the messages and fields that are used here, and no others.
+``deviceplugin/v1beta1``, ``podresources/v1``, ``pluginregistration/v1``, ``dra/v1`` and
+``dra-health`` (``v1`` as ``v1alpha1``) of k8s.io/kubelet: the messages and fields that are used
+here, and no others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .wire import many, pairs, switch, text, texts
+from .wire import amount, many, pairs, switch, text, texts
 
 VERSION = "v1beta1"
 REGISTRATION = "v1beta1.Registration"
@@ -20,7 +21,11 @@ PLUGIN_REGISTRATION = "pluginregistration.Registration"
 DRA_PLUGIN = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 #: What a plugin of that type says that it speaks.
 DRA_TYPE, DRA_VERSION = "DRAPlugin", "v1.DRAPlugin"
+#: The same under the name that a kubelet of 1.36 knows.
+DRA_HEALTH = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+#: ``HealthStatus`` of a claim's device.
+DEVICE_UNKNOWN, DEVICE_HEALTHY, DEVICE_UNHEALTHY = range(3)
 
 
 @dataclass
@@ -184,3 +189,24 @@ class UnpreparedEntry:
 @dataclass
 class UnprepareResponse:
     claims: list[UnpreparedEntry] = many(1, UnpreparedEntry)
+
+
+@dataclass
+class DeviceIdentifier:
+    pool_name: str = text(1)
+    device_name: str = text(2)
+
+
+@dataclass
+class DeviceHealth:
+    device: list[DeviceIdentifier] = many(1, DeviceIdentifier)
+    health: int = amount(2)
+    last_updated_time: int = amount(3)
+    message: str = text(5)
+
+
+@dataclass
+class HealthResponse:
+    """``NodeWatchResourcesResponse``: all devices of the driver."""
+
+    devices: list[DeviceHealth] = many(1, DeviceHealth)

@@ -2,7 +2,7 @@
 """
 Protocol Buffers, as far as the kubelet's interfaces take them.
 
-A message is a dataclass whose fields say their numbers: text, whole numbers, switches, messages,
+A message is a dataclass whose fields say their numbers: text, amounts, switches, messages,
 lists of them and maps of text. That is less than generated code, which would also bind the package
 to one release of the protobuf runtime. Unknown fields are skipped, as the format wants it. Google's
 runtime reads what is written here in tests/host/test_wire.py, and tests/cluster/test_messages.py
@@ -46,6 +46,11 @@ def switch(number: int) -> Any:
     return _field(number, bool, False, False)
 
 
+def amount(number: int) -> Any:
+    """An int64 or an enum that is not negative."""
+    return _field(number, int, False, 0)
+
+
 def many(number: int, kind: type) -> Any:
     """A repeated message."""
     return _field(number, kind, True, list)
@@ -67,7 +72,7 @@ def encode(message: Any) -> bytes:
                 _put(out, number, encode(_Pair(key, text_value)))
             continue
         for item in value if one.metadata["many"] else [value] if value else []:
-            if kind is bool:
+            if kind in (bool, int):
                 out += _varint(number << 3 | _VARINT) + _varint(int(item))
             else:
                 _put(out, number, item.encode() if kind is str else encode(item))
@@ -88,10 +93,10 @@ def decode(kind: type[Message], raw: bytes) -> Message:
         if one is None:
             continue
         wanted = one.metadata["kind"]
-        if isinstance(value, int) != (wanted is bool):
+        if isinstance(value, int) != (wanted in (bool, int)):
             raise WireError(f"{kind.__name__}.{one.name} is of another type")
         if isinstance(value, int):
-            setattr(message, one.name, bool(value))
+            setattr(message, one.name, wanted(value))
         elif wanted is dict:
             pair = decode(_Pair, value)
             getattr(message, one.name)[pair.key] = pair.value

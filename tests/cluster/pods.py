@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,32 @@ from tests.cluster.control_plane import HOST_FROM_GUEST
 from tests.cluster.node import CORES
 from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
 from tests.cluster.waiting import until
+from tests.host import nvml
+from tests.vm.vm import SHARE
 
 MIB = 1 << 20
 CARD_MIB = 15109
 #: Containers that a card of the node takes.
 MAX_INST = 30
+#: In the node's directory: NVML's library, and what of its boards is to fail.
+NVML, STATE = "nvml", "nvml-state"
 #: For a pod to run there, from nothing.
 POD_S = 240
 
 
-def deploy(cluster: Cluster, name: str, label: str) -> None:
-    """Apply a manifest; its image and the API server's address are the test's."""
+@contextlib.contextmanager
+def deployed(cluster: Cluster, name: str, label: str) -> Iterator[None]:
+    """
+    Apply a manifest, and have its daemon on the node, which has one alone.
+
+    Its image and the API server's address are the test's. NVML is a library of the tests: the
+    simulated driver has none, and no card of it fails.
+    """
     api = cluster.api
+    for directory in (NVML, STATE):
+        (cluster.node.shared / directory).mkdir(exist_ok=True)
+    if not any((cluster.node.shared / NVML).iterdir()):
+        nvml.make_library(cluster.node.shared / NVML)
     objects = list(manifests(api, MANIFESTS / f"{name}.yaml"))
     for one in objects:
         if one["kind"] == "DaemonSet":
@@ -34,8 +49,37 @@ def deploy(cluster: Cluster, name: str, label: str) -> None:
             for variable in container["env"]:
                 if variable["name"] == "PATH":
                     variable["value"] = cluster.node.path
+            container["env"] += [
+                {"name": "LD_LIBRARY_PATH", "value": f"{SHARE}/{NVML}"},
+                {"name": "NVML_STATE", "value": f"{SHARE}/{STATE}"},
+            ]
     api.apply(*objects)
     api.kubectl("label", "node", NODE, f"{label}=true")
+    yield
+    api.kubectl("label", "node", NODE, f"{label}-")
+    until(lambda: not api.get("pods", namespace="cgpu")["items"], f"the end of {name}", START_S)
+
+
+def silence(cluster: Cluster, card: int, silent: bool = True) -> None:
+    """Have a card not answer NVML from now on, or answer again."""
+    uuid = cluster.node.run("cat", f"/proc/cgpu_km/{card}/uuid").strip()
+    path = cluster.node.shared / STATE / uuid
+    if silent:
+        draft = path.with_suffix(".new")
+        draft.write_text("lost")
+        draft.rename(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def health(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+    """What the kubelet says of a pod's devices: how each is, and why (KEP-4680)."""
+    return [
+        (one["health"], one.get("message", ""))
+        for status in cluster.api.get("pod", name)["status"].get("containerStatuses", [])
+        for resource in status.get("allocatedResourcesStatus", [])
+        for one in resource["resources"]
+    ]
 
 
 def end(cluster: Cluster) -> None:

@@ -23,16 +23,19 @@ from tests.cluster.pods import (
     board,
     bound,
     containers,
-    deploy,
+    deployed,
+    deployment,
     end,
     events,
     execute,
     goes_on_over_upgrades,
+    health,
     killed_at,
     log,
     made,
     phases,
     running,
+    silence,
     there,
     tree,
     used,
@@ -43,11 +46,11 @@ CDI = "/var/run/cdi"
 
 
 @pytest.fixture(scope="module")
-def cluster(node_cluster: Cluster) -> Cluster:
+def cluster(node_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster whose node has the DRA driver."""
-    deploy(node_cluster, "dra", "cgpu.io/dra")
-    until(lambda: slices(node_cluster.api), "the node's slice", START_S)
-    return node_cluster
+    with deployed(node_cluster, "dra", "cgpu.io/dra"):
+        until(lambda: slices(node_cluster.api), "the node's slice", START_S)
+        yield node_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +180,83 @@ def whole(name: str, resource: str) -> dict[str, Any]:
     """A pod that asks for a card by a resource's name."""
     container = {"image": IMAGE, "resources": {"limits": {resource: 1}}}
     return pod(name, container=container, terminationGracePeriodSeconds=0)
+
+
+def taints(cluster: Cluster) -> list[list[str]]:
+    """Of each card of the slice its taints, as kubectl writes them."""
+    (offered,) = slices(cluster.api)
+    return [
+        [f"{one['key']}={one['value']}:{one['effect']}" for one in device.get("taints", [])]
+        for device in sorted(
+            offered["devices"], key=lambda one: int(one["attributes"]["index"]["int"])
+        )
+    ]
+
+
+def unscheduled(cluster: Cluster, name: str) -> str:
+    """Why the scheduler has no node for a pod."""
+    conditions = cluster.api.get("pod", name)["status"].get("conditions", [])
+    return " ".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
+
+
+def test_a_card_that_fails_is_given_to_nobody_and_its_pod_is_told(cluster: Cluster) -> None:
+    cluster.api.apply(template("sixty", memory="1Gi", cores="60"))
+    source = {"resourceClaimTemplateName": "sixty"}
+    cluster.api.apply(*(claimant(f"sixty{n}", source) for n in range(2)))
+    running(cluster, "sixty0", "sixty1")
+    on = {card: name for name, (card, _, _) in tree(cluster).items()}
+    for name in on.values():
+        until(lambda name=name: health(cluster, name) == [("Healthy", "")], name, POD_S)  # type: ignore[misc]
+    silence(cluster, 0)
+    try:
+        why = ("Unhealthy", "the card does not answer NVML")
+        until(lambda: health(cluster, on[0]) == [why], "the failed card's pod", POD_S)
+        assert health(cluster, on[1]) == [("Healthy", "")]
+        tainted = ["gpu.cgpu.io/unhealthy=silent:NoSchedule"]
+        until(lambda: taints(cluster) == [tainted, []], "the taint", POD_S)
+        cluster.api.apply(
+            template("thirty", memory="1Gi", cores="30"),
+            *(claimant(f"thirty{n}", {"resourceClaimTemplateName": "thirty"}) for n in range(2)),
+        )
+        # 30 and 30 fit both cards: the one that is well has room for one of them.
+        until(lambda: len(there(cluster)) == 3, "one of two pods", POD_S)
+        assert set(on.values()) <= set(there(cluster))
+        assert [card for card, _, quota in tree(cluster).values() if quota == 30] == [1]
+        (waiting,) = phases(cluster).keys() - set(there(cluster))
+        until(lambda: "cannot allocate all claims" in unscheduled(cluster, waiting), waiting, POD_S)
+    finally:
+        silence(cluster, 0, silent=False)
+    until(lambda: health(cluster, on[0]) == [("Healthy", "")], "a card that answers", POD_S)
+    until(lambda: taints(cluster) == [[], []], "no taint", POD_S)
+    until(lambda: len(there(cluster)) == 4, "the other of both", POD_S)
+
+
+def test_a_driver_that_evicts_moves_the_pods_of_a_failed_card(cluster: Cluster) -> None:
+    path = "/spec/template/spec/containers/0/command"
+    command = cluster.api.get("daemonset", "dra-driver", namespace="cgpu")["spec"]["template"][
+        "spec"
+    ]["containers"][0]["command"]
+
+    def run(*words: str) -> None:
+        patch = json.dumps([{"op": "replace", "path": path, "value": [*command, *words]}])
+        base = ("-n", "cgpu", "daemonset/dra-driver")
+        cluster.api.kubectl("patch", *base, "--type=json", "-p", patch)
+        cluster.api.kubectl("rollout", "status", *base, f"--timeout={START_S}s")
+
+    cluster.api.apply(template("part", memory="1Gi", cores="10"))
+    spec = claimant("x", {"resourceClaimTemplateName": "part"})["spec"]
+    run("--evict")
+    try:
+        deployment(cluster, "moves", 1, spec)
+        until(lambda: there(cluster) and tree(cluster), "a pod", POD_S)
+        ((name, (card, _, _)),) = tree(cluster).items()
+        silence(cluster, card)
+        until(lambda: [held[0] for held in tree(cluster).values()] == [1 - card], "another", POD_S)
+        assert name not in phases(cluster)
+    finally:
+        for one in (0, 1):
+            silence(cluster, one, silent=False)
+        run()
 
 
 def test_a_claims_pod_goes_on_over_a_hot_upgrade_and_a_new_driver(cluster: Cluster) -> None:

@@ -19,7 +19,10 @@ HERE = Path(__file__).parent
 Field = descriptor_pb2.FieldDescriptorProto
 V1BETA1, PODS = "v1beta1", "v1"
 REGISTRATION, DRA = "pluginregistration", "k8s.io.kubelet.pkg.apis.dra.v1"
-FILES = ("deviceplugin/v1beta1", "podresources/v1", "pluginregistration/v1", "dra/v1")
+FILES = (
+    *("deviceplugin/v1beta1", "podresources/v1", "pluginregistration/v1", "dra/v1"),
+    *("dra-health/v1", "dra-health/v1alpha1"),
+)
 #: Ours, and what Kubernetes calls it: one of ours may stand for two that are the same.
 SAME: list[tuple[Any, str]] = [
     (ours.Empty, f"{V1BETA1}.Empty"),
@@ -49,6 +52,15 @@ SAME: list[tuple[Any, str]] = [
     (ours.Unprepared, f"{DRA}.NodeUnprepareResourceResponse"),
     (ours.UnpreparedEntry, f"{DRA}.NodeUnprepareResourcesResponse.ClaimsEntry"),
     (ours.UnprepareResponse, f"{DRA}.NodeUnprepareResourcesResponse"),
+    *(
+        (mine, f"{one.partition('.')[0]}.{name}")
+        for one in ours.DRA_HEALTH
+        for mine, name in (
+            (ours.DeviceIdentifier, "DeviceIdentifier"),
+            (ours.DeviceHealth, "DeviceHealth"),
+            (ours.HealthResponse, "NodeWatchResourcesResponse"),
+        )
+    ),
 ]
 #: Where our word for a field is another one.
 WORDS = {
@@ -115,7 +127,12 @@ def test_a_field_has_the_number_the_type_and_the_name(
         words = {one.name, *WORDS.get(one.name, ())}
         assert field.name.lower() in words, (one.name, field.name)
         kind, repeated = one.metadata["kind"], field.label == Field.LABEL_REPEATED
-        if kind is str or kind is bool:
+        if kind is int:
+            assert (field.type, repeated) in (
+                (Field.TYPE_INT64, False),
+                (Field.TYPE_ENUM, False),
+            ), one.name
+        elif kind is str or kind is bool:
             wanted = Field.TYPE_STRING if kind is str else Field.TYPE_BOOL
             assert (field.type, repeated) == (wanted, one.metadata["many"]), one.name
         elif kind is dict:
@@ -136,6 +153,7 @@ def test_a_field_has_the_number_the_type_and_the_name(
         f"{ours.POD_RESOURCES}/List",
         *(f"{ours.PLUGIN_REGISTRATION}/{one}" for one in ("GetInfo", "NotifyRegistrationStatus")),
         *(f"{ours.DRA_PLUGIN}/Node{one}Resources" for one in ("Prepare", "Unprepare")),
+        *(f"{one}/NodeWatchResources" for one in ours.DRA_HEALTH),
     ],
 )
 def test_a_method_has_its_name(method: str, theirs: dict[str, Any]) -> None:

@@ -259,6 +259,8 @@ class ApiPeer:
         }
         self.claims: dict[str, Any] = {}
         self.slices: dict[str, Any] = {}
+        #: As an API server with the feature DRADeviceTaints.
+        self.taints = True
         self.patches = 0
         #: By which somebody has asked for pods.
         self.connections: set[object] = set()
@@ -301,6 +303,11 @@ class ApiPeer:
 
             def keep(self, body: Any, version: int) -> None:
                 body["metadata"]["resourceVersion"] = str(version)
+                for device in body["spec"]["devices"]:
+                    for taint in device.get("taints", ()):
+                        taint.setdefault("timeAdded", f"2026-11-30T00:00:{version:02}Z")
+                    if not peer.taints:
+                        device.pop("taints", None)
                 peer.slices[body["metadata"]["name"]] = body
                 self.answer(200, body)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from pycgpu.errors import RequestError
@@ -17,6 +18,7 @@ from pycgpu.kubernetes import claims, messages
 from pycgpu.kubernetes.apiserver import Access
 from pycgpu.kubernetes.dra import Claims, Driver
 from pycgpu.kubernetes.node import Place
+from pycgpu.kubernetes.wire import decode, encode
 from pycgpu.oci import bundle
 from pycgpu.request.model import GIB, MIB, Request
 from tests.host.coretree import CoreTree
@@ -37,7 +39,7 @@ class Rig:
         self.api = ApiPeer()
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, evict: bool = False) -> None:
         place = Place(
             ("/usr/lib/cgpu/cgpu-hook",),
             str(self.tree.root),
@@ -45,7 +47,7 @@ class Rig:
             str(self.path / "cdi"),
         )
         held = Claims(Access(self.api.url, "/nowhere", "/nowhere"), place)
-        self.driver = Driver("node", held, str(self.path / "k"))
+        self.driver = Driver("node", held, str(self.path / "k"), evict=evict)
         self.thread = threading.Thread(target=self.driver.run)
         self.thread.start()
         wait(self.driver.registry.exists, "the driver's socket")
@@ -132,7 +134,8 @@ def test_a_kubelet_that_looks_finds_the_driver(rig: Rig) -> None:
     method = f"{messages.PLUGIN_REGISTRATION}/GetInfo"
     info = call(rig.driver.registry, method, messages.Empty(), messages.PluginInfo)
     assert info == messages.PluginInfo(
-        "DRAPlugin", "gpu.cgpu.io", str(rig.driver.socket), ["v1.DRAPlugin"]
+        *("DRAPlugin", "gpu.cgpu.io", str(rig.driver.socket)),
+        ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"],
     )
     assert rig.driver.registry.parent.name == "plugins_registry"
     told = messages.RegistrationStatus(True)
@@ -174,13 +177,74 @@ def test_the_slice_is_kept_as_it_should_be(rig: Rig) -> None:
     assert rig.api.slices[SLICE]["spec"] == right
 
 
-def test_a_failed_card_is_offered_no_longer(rig: Rig) -> None:
+FIRST = "GPU-00000000-0000-0000-0000-000000000001"
+
+
+def published(rig: Rig) -> dict[str, list[Any]]:
+    """The devices of the slice, and their taints."""
+    devices = rig.api.slices[SLICE]["spec"]["devices"] if SLICE in rig.api.slices else []
+    return {one["name"]: one.get("taints", []) for one in devices}
+
+
+def fail(rig: Rig, **said: str) -> None:
+    """Have the first card fail, and see the slice say so."""
     wait(lambda: SLICE in rig.api.slices, "the node's slice")
-    rig.driver.health.tell("GPU-00000000-0000-0000-0000-000000000001", 79)
-    wait(
-        lambda: [one["name"] for one in rig.api.slices[SLICE]["spec"]["devices"]] == DEVICES[1:],
-        "a slice without it",
-    )
+    rig.driver.health.tell(FIRST, 79)
+    wait(lambda: bool(published(rig)[DEVICES[0]]), "a taint")
+    wanted = {"key": "gpu.cgpu.io/unhealthy", "value": "xid-79", **said}
+    taints = [{key: one[key] for key in wanted} for one in published(rig)[DEVICES[0]]]
+    assert taints == [wanted]
+    assert published(rig)[DEVICES[1]] == []
+
+
+def test_a_failed_card_has_a_taint_that_keeps_its_time(rig: Rig) -> None:
+    fail(rig, effect="NoSchedule")
+    before = published(rig)
+    assert not rig.driver.publish()
+    rig.api.slices[SLICE]["spec"]["devices"][1]["capacity"]["cores"]["value"] = "1k"
+    assert rig.driver.publish()
+    assert published(rig) == before
+
+
+def test_a_driver_that_evicts_has_the_pods_of_a_failed_card_ended(rig: Rig) -> None:
+    rig.stop()
+    rig.start(evict=True)
+    fail(rig, effect="NoExecute")
+
+
+def test_where_no_taints_are_kept_a_failed_card_is_left_out(rig: Rig) -> None:
+    rig.api.taints = False
+    wait(lambda: SLICE in rig.api.slices, "the node's slice")
+    rig.driver.health.tell(FIRST, 79)
+    wait(lambda: list(published(rig)) == DEVICES[1:], "a slice without it")
+    assert not rig.driver.publish()
+
+
+@pytest.mark.parametrize("service", messages.DRA_HEALTH)
+def test_a_kubelet_that_watches_hears_of_a_card_that_fails(rig: Rig, service: str) -> None:
+    with grpc.insecure_channel(f"unix://{rig.driver.socket}") as channel:
+        watch = channel.unary_stream(
+            f"/{service}/NodeWatchResources",
+            request_serializer=encode,
+            response_deserializer=lambda raw: decode(messages.HealthResponse, raw),
+        )(messages.Empty(), timeout=60)
+
+        def hears(health: int, word: str) -> None:
+            for answer in watch:
+                first, second = answer.devices
+                assert [one.device[0].device_name for one in answer.devices] == DEVICES
+                assert first.device[0].pool_name == "node"
+                assert second.health == messages.DEVICE_UNKNOWN
+                if first.health == health:
+                    assert word in first.message
+                    return
+            raise AssertionError("the watch has ended")
+
+        # Nobody listens to NVML here: so nothing is known of a card that has not failed.
+        hears(messages.DEVICE_UNKNOWN, "")
+        rig.driver.health.tell(FIRST, 79)
+        hears(messages.DEVICE_UNHEALTHY, "Xid 79")
+        watch.cancel()
 
 
 def test_a_claim_is_a_tenant_with_its_limits(rig: Rig) -> None:

@@ -23,7 +23,14 @@ from pycgpu.kubernetes.health import Health
 
 logging.basicConfig(format="log %(message)s", stream=sys.stdout, level=logging.INFO)
 cards = pathlib.Path(sys.argv[1])
-health = Health(lambda: print("failed", *sorted(health.failed), flush=True), 0.05, 0.2)
+
+
+def say():
+    print("failed", *sorted(health.failed), flush=True)
+    print("heard", *filter(health.is_heard, cards.read_text().split()), flush=True)
+
+
+health = Health(say, 0.05, 0.2)
 threading.Thread(target=lambda: (sys.stdin.read(), health.ended.set())).start()
 health.follow(lambda: cards.read_text().split())
 """
@@ -86,6 +93,9 @@ class Follower:
     def until_failed(self, *uuids: str) -> None:
         self.until(lambda line: line == " ".join(("failed", *uuids)), f"{uuids} failed")
 
+    def until_heard(self, *uuids: str) -> None:
+        self.until(lambda line: line == " ".join(("heard", *uuids)), f"{uuids} heard")
+
     def until_said(self, text: str) -> None:
         self.until(lambda line: line.startswith("log ") and text in line, text)
 
@@ -113,6 +123,27 @@ def test_a_board_that_cannot_be_heard_is_no_others_loss(follower: Follower, word
         follower.until_failed(TWO)
     follower.tell(ONE, "xid 48")
     follower.until_failed(ONE, TWO)
+
+
+@pytest.mark.parametrize("word", ["mute", "gone", "fail", "lost"])
+def test_only_a_board_that_is_listened_to_is_known_to_be_well(
+    follower: Follower, word: str
+) -> None:
+    follower.start()
+    follower.until_heard(ONE, TWO)
+    if word in ("fail", "lost"):
+        # Of the others the board is asked when NVML is begun.
+        follower.tell(ONE, word)
+        follower.until_heard(TWO)
+        follower.tell(ONE, None)
+        follower.until_heard(ONE, TWO)
+    follower.tell(ONE, word)
+    follower.tell("nvml", "down")
+    follower.cards.write_text(f"{ONE} {TWO} {THREE}")
+    follower.tell(THREE, "gone")
+    follower.until_heard()
+    follower.tell("nvml", None)
+    follower.until_heard(TWO)
 
 
 def test_a_program_s_own_fault_is_no_failure(follower: Follower) -> None:

@@ -15,6 +15,7 @@ from pycgpu.kubernetes import messages
 from pycgpu.kubernetes.wire import WireError, decode, encode
 
 Field = descriptor_pb2.FieldDescriptorProto
+SCALARS = {str: Field.TYPE_STRING, bool: Field.TYPE_BOOL, int: Field.TYPE_INT64}
 CLASSES: dict[str, Any] = {
     name: one for name, one in vars(messages).items() if dataclasses.is_dataclass(one)
 }
@@ -37,8 +38,8 @@ def described() -> dict[str, Any]:
                         name=key, number=at, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL
                     )
                 field.type, field.type_name = Field.TYPE_MESSAGE, f".ours.{name}.{entry.name}"
-            elif kind in (str, bool):
-                field.type = Field.TYPE_STRING if kind is str else Field.TYPE_BOOL
+            elif kind in SCALARS:
+                field.type = SCALARS[kind]
             else:
                 field.type, field.type_name = Field.TYPE_MESSAGE, f".ours.{kind.__name__}"
     pool = descriptor_pool.DescriptorPool()
@@ -58,7 +59,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
         if inner is dict:
             fields[one.name] = st.dictionaries(st.text(), st.text(), max_size=3)
             continue
-        plain = {str: st.text(), bool: st.booleans()}
+        plain = {str: st.text(), bool: st.booleans(), int: st.integers(0, (1 << 63) - 1)}
         item = plain[inner] if inner in plain else any_of(inner)
         fields[one.name] = st.lists(item, max_size=3) if many else item
     return st.builds(kind, **fields)
