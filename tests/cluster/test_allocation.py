@@ -102,13 +102,71 @@ def test_a_slice_that_is_right_is_left_alone(node: Node) -> None:
     (before,) = slices(node.api)
     assert not node.driver.publish()
     assert slices(node.api) == [before]
-    node.driver.health.tell("GPU-00000000-0000-0000-0000-000000000002", 79)
-    assert node.driver.publish()
-    (fewer,) = slices(node.api)
-    assert len(fewer["devices"]) == 1
-    assert fewer["pool"]["generation"] == before["pool"]["generation"] + 1
+
+
+FAILED, WELL = (f"gpu-00000000-0000-0000-0000-00000000000{n}" for n in (2, 1))
+
+
+@pytest.fixture
+def failing(node: Node) -> Iterator[Node]:
+    """A node whose second card may fail, and is well again afterwards."""
+    yield node
     node.driver.health = Health(lambda: None)
+    node.driver.effect = claims.NO_SCHEDULE
+    node.driver.publish()
+
+
+def fail(node: Node) -> None:
+    """Have the second card fail; the API server's slice is then as the driver wants it."""
+    (before,) = slices(node.api)
+    node.driver.health.tell(FAILED.replace("gpu", "GPU"), 79)
     assert node.driver.publish()
+    (made,) = slices(node.api)
+    assert made["pool"]["generation"] == before["pool"]["generation"] + 1
+    ((name, (taint,)),) = [
+        (one["name"], one["taints"]) for one in made["devices"] if "taints" in one
+    ]
+    assert name == FAILED
+    assert taint.pop("timeAdded")
+    wanted = {"key": "gpu.cgpu.io/unhealthy", "value": "xid-79", "effect": node.driver.effect}
+    assert taint == wanted
+    assert not node.driver.publish()
+
+
+def test_the_scheduler_gives_nothing_of_a_card_that_has_failed(failing: Node) -> None:
+    fail(failing)
+    ask(failing, "one")
+    ask(failing, "two")
+    until(lambda: len(failing.bound()) == 1, "a pod", 60)
+    until(
+        lambda: "cannot allocate all claims" in failing.api.kubectl("get", "events").stdout,
+        "the other's refusal",
+        60,
+    )
+    (name,) = failing.bound()
+    assert [part.device for part in failing.parts(name)] == [WELL]
+    failing.driver.health = Health(lambda: None)
+    assert failing.driver.publish()
+    until(lambda: len(failing.bound()) == 2, "the other, on a card that is well again", 60)
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_pods_of_a_card_that_fails_end_if_the_driver_evicts(failing: Node, evicts: bool) -> None:
+    ask(failing, "one")
+    ask(failing, "two")
+    until(lambda: len(failing.bound()) == 2, "two pods", 60)
+    on = {failing.parts(name)[0].device: name for name in failing.bound()}
+    if evicts:
+        failing.driver.effect = claims.NO_EXECUTE
+        fail(failing)
+        until(lambda: failing.bound() == [on[WELL]], "the end of the failed card's pod", 60)
+    else:
+        fail(failing)
+        # The controller that would end it has seen the slice when it ends another.
+        failing.driver.effect = claims.NO_EXECUTE
+        assert failing.bound() == sorted(on.values())
+        assert failing.driver.publish()
+        until(lambda: failing.bound() == [on[WELL]], "its end once the effect is another", 60)
 
 
 def test_the_driver_writes_no_other_nodes_slice(node: Node) -> None:
