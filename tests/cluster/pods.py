@@ -72,16 +72,6 @@ def silence(cluster: Cluster, card: int, silent: bool = True) -> None:
         path.unlink(missing_ok=True)
 
 
-def health(cluster: Cluster, name: str) -> list[tuple[str, str]]:
-    """What the kubelet says of a pod's devices: how each is, and why (KEP-4680)."""
-    return [
-        (one["health"], one.get("message", ""))
-        for status in cluster.api.get("pod", name)["status"].get("containerStatuses", [])
-        for resource in status.get("allocatedResourcesStatus", [])
-        for one in resource["resources"]
-    ]
-
-
 def end(cluster: Cluster) -> None:
     """End whatever runs, and wait until all that it held has come back."""
     cluster.api.kubectl(

@@ -29,7 +29,6 @@ from tests.cluster.pods import (
     events,
     execute,
     goes_on_over_upgrades,
-    health,
     killed_at,
     log,
     made,
@@ -180,55 +179,6 @@ def whole(name: str, resource: str) -> dict[str, Any]:
     """A pod that asks for a card by a resource's name."""
     container = {"image": IMAGE, "resources": {"limits": {resource: 1}}}
     return pod(name, container=container, terminationGracePeriodSeconds=0)
-
-
-def taints(cluster: Cluster) -> list[list[str]]:
-    """Of each card of the slice its taints, as kubectl writes them."""
-    (offered,) = slices(cluster.api)
-    return [
-        [f"{one['key']}={one['value']}:{one['effect']}" for one in device.get("taints", [])]
-        for device in sorted(
-            offered["devices"], key=lambda one: int(one["attributes"]["index"]["int"])
-        )
-    ]
-
-
-def unscheduled(cluster: Cluster, name: str) -> str:
-    """Why the scheduler has no node for a pod."""
-    conditions = cluster.api.get("pod", name)["status"].get("conditions", [])
-    return " ".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
-
-
-def test_a_card_that_fails_is_given_to_nobody_and_its_pod_is_told(cluster: Cluster) -> None:
-    cluster.api.apply(template("sixty", memory="1Gi", cores="60"))
-    source = {"resourceClaimTemplateName": "sixty"}
-    cluster.api.apply(*(claimant(f"sixty{n}", source) for n in range(2)))
-    running(cluster, "sixty0", "sixty1")
-    on = {card: name for name, (card, _, _) in tree(cluster).items()}
-    for name in on.values():
-        until(lambda name=name: health(cluster, name) == [("Healthy", "")], name, POD_S)  # type: ignore[misc]
-    silence(cluster, 0)
-    try:
-        why = ("Unhealthy", "the card does not answer NVML")
-        until(lambda: health(cluster, on[0]) == [why], "the failed card's pod", POD_S)
-        assert health(cluster, on[1]) == [("Healthy", "")]
-        tainted = ["gpu.cgpu.io/unhealthy=silent:NoSchedule"]
-        until(lambda: taints(cluster) == [tainted, []], "the taint", POD_S)
-        cluster.api.apply(
-            template("thirty", memory="1Gi", cores="30"),
-            *(claimant(f"thirty{n}", {"resourceClaimTemplateName": "thirty"}) for n in range(2)),
-        )
-        # 30 and 30 fit both cards: the one that is well has room for one of them.
-        until(lambda: len(there(cluster)) == 3, "one of two pods", POD_S)
-        assert set(on.values()) <= set(there(cluster))
-        assert [card for card, _, quota in tree(cluster).values() if quota == 30] == [1]
-        (waiting,) = phases(cluster).keys() - set(there(cluster))
-        until(lambda: "cannot allocate all claims" in unscheduled(cluster, waiting), waiting, POD_S)
-    finally:
-        silence(cluster, 0, silent=False)
-    until(lambda: health(cluster, on[0]) == [("Healthy", "")], "a card that answers", POD_S)
-    until(lambda: taints(cluster) == [[], []], "no taint", POD_S)
-    until(lambda: len(there(cluster)) == 4, "the other of both", POD_S)
 
 
 def test_a_driver_that_evicts_moves_the_pods_of_a_failed_card(cluster: Cluster) -> None:

@@ -29,14 +29,12 @@ from tests.cluster.pods import (
     end,
     events,
     goes_on_over_upgrades,
-    health,
     job,
     killed_at,
     log,
     made,
     phases,
     running,
-    silence,
     tenants,
     there,
     tree,
@@ -172,26 +170,6 @@ def test_what_fits_the_node_but_no_card_waits_for_one(cluster: Cluster) -> None:
     (first, *_) = [name for name in phases(cluster) if name != waiting]
     cluster.api.kubectl("delete", "pod", first, "--wait=false")
     running(cluster, waiting)
-
-
-def test_a_card_that_fails_is_given_to_nobody_and_its_pod_is_told(cluster: Cluster) -> None:
-    cluster.api.apply(*(job(f"sixty{n}", gpucores=60, gpumem=1000) for n in range(2)))
-    running(cluster, "sixty0", "sixty1")
-    on = {card: name for name, (card, _, _) in tree(cluster).items()}
-    silence(cluster, 0)
-    try:
-        until(lambda: health(cluster, on[0]) == [("Unhealthy", "")], "the card's pod", POD_S)
-        assert health(cluster, on[1]) == [("Healthy", "")]
-        until(lambda: allocatable(cluster)["nvidia.com/gpumem"] == CARD_MIB, "one card", POD_S)
-        assert allocatable(cluster)["nvidia.com/gpu"] == MAX_INST
-        cluster.api.apply(job("ten", gpucores=10, gpumem=1000))
-        running(cluster, "ten")
-        assert tree(cluster)["ten"][0] == 1
-        assert set(there(cluster)) == {"sixty0", "sixty1", "ten"}
-    finally:
-        silence(cluster, 0, silent=False)
-    until(lambda: health(cluster, on[0]) == [("Healthy", "")], "a card that answers", POD_S)
-    until(lambda: allocatable(cluster)["nvidia.com/gpumem"] == 2 * CARD_MIB, "both cards", POD_S)
 
 
 def test_a_pod_goes_on_over_a_hot_upgrade_and_a_new_plugin(cluster: Cluster) -> None:
