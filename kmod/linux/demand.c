@@ -245,33 +245,10 @@ static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
 	cgpu_container_put(container);
 }
 
-/* Those of @mask that sleep. */
-static u64 sleepers(const struct cgpu_demand *demand, u64 mask)
+void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor)
 {
-	u64 left, asleep = 0;
+	u64 left;
 
-	for (left = mask; left; left &= left - 1)
-		if (demand->slot[__ffs64(left)].state == CGPU_DEMAND_SLEEPS)
-			asleep |= 1ull << __ffs64(left);
-	return asleep;
-}
-
-u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
-		       struct rt_mutex *sched_lock, u32 minor)
-{
-	u64 mask, due_ns, start_ns = ktime_get_ns(), asleep, left, next;
-
-	rt_mutex_lock(sched_lock);
-	due_ns = cgpu_demand_due(demand, sched, start_ns, &mask);
-	rt_mutex_unlock(sched_lock);
-	if (start_ns < due_ns)
-		return due_ns;
-	asleep = sleepers(demand, mask);
 	for (left = mask; left; left &= left - 1)
 		look_in(demand, minor, (u32)__ffs64(left));
-	rt_mutex_lock(sched_lock);
-	cgpu_demand_judge(demand, sched, mask, start_ns, ktime_get_ns());
-	due_ns = cgpu_demand_due(demand, sched, ktime_get_ns(), &next);
-	rt_mutex_unlock(sched_lock);
-	return sleepers(demand, mask) == asleep ? due_ns : 0;
 }

@@ -13,7 +13,6 @@
 
 struct cgpu_container;
 struct file;
-struct rt_mutex;
 
 /**
  * cgpu_userds_note() - a call has come back from the driver: is it about a USERD?
@@ -29,16 +28,13 @@ void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_reques
 		      const void *args, const void *params, struct file *named);
 
 /**
- * cgpu_demand_follow() - look who has work, if it is time
+ * cgpu_demand_look() - read the channels of some containers
  * @demand: of the card
- * @sched: of the card
- * @sched_lock: guards @sched; not held
+ * @mask: slots, as cgpu_demand_due() tells them
  * @minor: the card
  *
- * Context: the thread of the card, which alone uses @demand.
- * Return: when it is time again, 0: the scheduler was told something new.
+ * Context: the thread of the card, which alone uses @demand; no lock held.
  */
-u64 cgpu_demand_follow(struct cgpu_demand *demand, struct cgpu_sched *sched,
-		       struct rt_mutex *sched_lock, u32 minor);
+void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor);
 
 #endif

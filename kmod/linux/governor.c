@@ -20,6 +20,7 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
+#include "core/sched/loop.h"
 #include "demand.h"
 #include "gate.h"
 #include "governor.h"
@@ -117,8 +118,9 @@ static void feed(struct cgpu_governor *governor)
 
 /* ---------------------------------------------------------- what it decides */
 
-static void perform(struct cgpu_governor *governor, const struct cgpu_sched_action *action)
+static void perform(struct cgpu_governor *governor, struct cgpu_loop *loop)
 {
+	const struct cgpu_sched_action *action = &loop->action[loop->taken];
 	u64 start_ns = ktime_get_ns();
 	int err = 0, one;
 	u32 slot;
@@ -136,21 +138,11 @@ static void perform(struct cgpu_governor *governor, const struct cgpu_sched_acti
 				    governor->minor,
 				    action->kind == CGPU_SCHED_SLICE ? "a timeslice" : "a gate");
 	rt_mutex_lock(&governor->lock);
-	cgpu_sched_done(&governor->sched, action, start_ns, ktime_get_ns(), err);
+	cgpu_loop_done(loop, CGPU_LOOP_MOVE, start_ns, ktime_get_ns(), err);
 	rt_mutex_unlock(&governor->lock);
 }
 
 /* ----------------------------------------------------------- what it learns */
-
-/* Context: registry.lock. */
-static void read_log(struct cgpu_governor *governor, u64 asked_ns, bool judge)
-{
-	rt_mutex_lock(&governor->lock);
-	cgpu_card_log_read(&governor->log, &governor->sched, governor->minor, asked_ns);
-	if (judge)
-		cgpu_switch_log_judge(&governor->log.log, &governor->sched, ktime_get_ns());
-	rt_mutex_unlock(&governor->lock);
-}
 
 /* Return: when the driver was asked: the locks may have to be waited for afterwards. */
 static u64 flush_log(struct cgpu_governor *governor)
@@ -173,29 +165,35 @@ static void refresh_log(struct cgpu_governor *governor)
 		return;
 	asked_ns = flush_log(governor);
 	rt_mutex_lock(&cgpu_registry->lock);
-	read_log(governor, asked_ns, false);
+	rt_mutex_lock(&governor->lock);
+	cgpu_card_log_read(&governor->log, &governor->sched, governor->minor, asked_ns);
+	rt_mutex_unlock(&governor->lock);
 	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
-/* Return: when to look again, 0: the scheduler was told something. */
-static u64 follow_log(struct cgpu_governor *governor)
+static void read_log(struct cgpu_governor *governor, struct cgpu_loop *loop)
 {
-	u64 due_ns, asked_ns;
+	u64 asked_ns = flush_log(governor);
+	/* a thread that creates a container must not delay the next hand-over */
+	bool may = rt_mutex_trylock(&cgpu_registry->lock);
 
-	if (!governor->log.buffer)
-		return U64_MAX;
 	rt_mutex_lock(&governor->lock);
-	due_ns = cgpu_switch_log_due(&governor->log.log, &governor->sched, ktime_get_ns());
+	if (may)
+		cgpu_card_log_read(&governor->log, &governor->sched, governor->minor, asked_ns);
+	cgpu_loop_done(loop, CGPU_LOOP_READ, asked_ns, ktime_get_ns(), may ? 0 : -EBUSY);
 	rt_mutex_unlock(&governor->lock);
-	if (ktime_get_ns() < due_ns)
-		return due_ns;
-	asked_ns = flush_log(governor);
-	/* whoever creates a container must not delay the next hand-over */
-	if (!rt_mutex_trylock(&cgpu_registry->lock))
-		return ktime_get_ns() + CGPU_DEMAND_LOOK_NS;
-	read_log(governor, asked_ns, true);
-	rt_mutex_unlock(&cgpu_registry->lock);
-	return 0;
+	if (may)
+		rt_mutex_unlock(&cgpu_registry->lock);
+}
+
+static void look(struct cgpu_governor *governor, struct cgpu_loop *loop)
+{
+	u64 start_ns = ktime_get_ns();
+
+	cgpu_demand_look(&governor->demand, loop->mask, governor->minor);
+	rt_mutex_lock(&governor->lock);
+	cgpu_loop_done(loop, CGPU_LOOP_LOOK, start_ns, ktime_get_ns(), 0);
+	rt_mutex_unlock(&governor->lock);
 }
 
 /* By the thread: the driver hides other users' processes from whoever is no administrator. */
@@ -231,38 +229,43 @@ static void sleep_until(struct cgpu_governor *governor, u64 wake_ns)
 						   is_wanted(governor), left);
 }
 
-/* Return: how many actions the scheduler asked for; they are done. */
-static u32 act(struct cgpu_governor *governor, bool suspend, u64 *wake_ns)
+/* Return: what is next; the actions that the scheduler asked for are done. */
+static enum cgpu_loop_step act(struct cgpu_governor *governor, struct cgpu_loop *loop, bool suspend)
 {
-	u32 count, i;
+	enum cgpu_loop_step step;
 
 	rt_mutex_lock(&governor->lock);
 	if (suspend)
 		cgpu_sched_suspend(&governor->sched, true, ktime_get_ns());
-	count = cgpu_sched_tick(&governor->sched, ktime_get_ns(), governor->actions, wake_ns);
+	step = cgpu_loop_next(loop, ktime_get_ns());
 	rt_mutex_unlock(&governor->lock);
-	for (i = 0; i < count; i++)
-		perform(governor, &governor->actions[i]);
-	return count;
+	while (loop->taken < loop->count)
+		perform(governor, loop);
+	return step;
 }
 
 /* Context: nobody else acts for the card. */
 static void open_all(struct cgpu_governor *governor)
 {
+	struct cgpu_loop loop = { .sched = &governor->sched, .action = governor->actions };
 	u32 tries = 0;
-	u64 wake_ns;
 
-	while (act(governor, true, &wake_ns) && ++tries < LAST_TRIES)
+	while (act(governor, &loop, true) == CGPU_LOOP_MOVE && ++tries < LAST_TRIES)
 		;
 }
 
 static int govern(void *data)
 {
 	struct cgpu_governor *governor = data;
-	u64 wake_ns, due_ns, look_ns;
-	u32 count;
+	struct cgpu_loop loop = {
+		.sched = &governor->sched,
+		.demand = &governor->demand,
+		.action = governor->actions,
+	};
+	enum cgpu_loop_step step;
 
 	open_log(governor);
+	loop.log = governor->log.buffer ? &governor->log.log : NULL;
 	while (!READ_ONCE(governor->stopping) && !READ_ONCE(governor->leaving)) {
 		if (xchg(&governor->poked, false))
 			feed(governor);
@@ -272,16 +275,16 @@ static int govern(void *data)
 		}
 		if (xchg(&doubtful[governor->minor], false))
 			cgpu_gate_assert(&governor->gates);
-		count = act(governor, false, &wake_ns);
-		WRITE_ONCE(governor->settled, !count);
-		if (!count) {
+		step = act(governor, &loop, false);
+		WRITE_ONCE(governor->settled, step != CGPU_LOOP_MOVE);
+		if (step != CGPU_LOOP_MOVE)
 			wake_up(&governor->wake); /* cgpu_governor_suspend() waits for it */
-			due_ns = follow_log(governor);
-			look_ns = cgpu_demand_follow(&governor->demand, &governor->sched,
-						     &governor->lock, governor->minor);
-			if (due_ns && look_ns)
-				sleep_until(governor, min3(wake_ns, due_ns, look_ns));
-		}
+		if (step == CGPU_LOOP_READ)
+			read_log(governor, &loop);
+		else if (step == CGPU_LOOP_LOOK)
+			look(governor, &loop);
+		else if (step == CGPU_LOOP_WAIT)
+			sleep_until(governor, min(loop.wake_ns, loop.due_ns));
 	}
 	if (READ_ONCE(governor->stopping))
 		open_all(governor);

@@ -5,7 +5,7 @@
 
 #include "runlist.h"
 #include "recent/recent.h"
-#include "core/sched/demand.h"
+#include "core/sched/loop.h"
 #include "core/sched/sched.h"
 #include "switch_log.h"
 
@@ -75,6 +75,7 @@ struct card {
 	struct cgpu_demand demand;
 	uint64_t look_mask;    /* whose channels are read */
 	uint64_t look_begin_ns;
+	struct cgpu_loop loop; /* of the engine; its actions are the queue */
 	uint64_t act_ns;       /* of the prototype: GP_PUT moved */
 	uint32_t act_put;
 	bool is_shut;
@@ -502,36 +503,34 @@ static uint64_t read_channels(struct model *m, struct card *c, uint64_t mask)
 	return reads * READ_NS;
 }
 
-/* As the doors do whenever a tick asks for nothing. */
-static void follow_log(struct model *m, struct card *c)
+/* As the governors do whenever a tick asks for nothing. */
+static void follow(struct model *m, struct card *c, enum cgpu_loop_step step, uint64_t mask,
+		   uint64_t due_ns)
 {
-	uint64_t mask, channels_ns;
+	c->look_mask = 0;
+	c->due_ns = due_ns;
+	if (step == CGPU_LOOP_LOOK) {
+		c->look_mask = mask;
+		c->look_begin_ns = m->now_ns;
+		c->look_end_ns = m->now_ns + read_channels(m, c, mask) + 1000;
+	} else if (step == CGPU_LOOP_READ) {
+		c->look_end_ns = m->now_ns + FLUSH_NS + draw(m) % FLUSH_MORE_NS;
+	} else {
+		c->due_ns += c->due_ns != NEVER ? exponential(m, WAKE_NS) : 0;
+	}
+}
+
+static void follow_recent(struct model *m, struct card *c)
+{
+	uint64_t mask, due_ns;
 
 	if (!c->log.ring) {
 		c->due_ns = NEVER;
 		return;
 	}
-	if (is_recent(m)) {
-		c->due_ns = channels_ns = cgpu_recent_due(&c->recent, m->now_ns, &mask);
-		if (mask)
-			c->due_ns = NEVER;
-		else
-			channels_ns = NEVER;
-	} else {
-		c->due_ns = cgpu_switch_log_due(&c->log.log, &c->sched, m->now_ns);
-		channels_ns = cgpu_demand_due(&c->demand, &c->sched, m->now_ns, &mask);
-	}
-	c->look_mask = 0;
-	if (channels_ns <= m->now_ns && channels_ns <= c->due_ns) {
-		c->look_mask = mask;
-		c->look_begin_ns = m->now_ns;
-		c->look_end_ns = m->now_ns + read_channels(m, c, mask) + 1000;
-	} else if (c->due_ns <= m->now_ns) {
-		c->look_end_ns = m->now_ns + FLUSH_NS + draw(m) % FLUSH_MORE_NS;
-	} else {
-		c->due_ns = min_ns(c->due_ns, channels_ns);
-		c->due_ns += c->due_ns != NEVER ? exponential(m, WAKE_NS) : 0;
-	}
+	due_ns = cgpu_recent_due(&c->recent, m->now_ns, &mask);
+	follow(m, c, m->now_ns < due_ns ? CGPU_LOOP_WAIT : mask ? CGPU_LOOP_LOOK : CGPU_LOOP_READ,
+	       mask, due_ns);
 }
 
 static void read_log(struct model *m, struct card *c)
@@ -556,6 +555,8 @@ static void read_log(struct model *m, struct card *c)
 
 static void tick(struct model *m, struct card *c)
 {
+	enum cgpu_loop_step step = CGPU_LOOP_WAIT;
+
 	if (c->call.active || c->look_end_ns)
 		return;
 	if (is_recent(m)) {
@@ -567,8 +568,10 @@ static void tick(struct model *m, struct card *c)
 		if (c->wake_ns != NEVER)
 			c->wake_ns += exponential(m, WAKE_NS);
 	} else if (m->config->controller == MODEL_ENGINE) {
-		c->queued = cgpu_sched_tick(&c->sched, m->now_ns, c->queue, &c->wake_ns);
+		step = cgpu_loop_next(&c->loop, m->now_ns);
+		c->queued = c->loop.count;
 		c->taken = 0;
+		c->wake_ns = c->loop.wake_ns;
 		c->result->ticks++;
 		/* while all tenants are still coming, it is not yet the scenario's */
 		if (m->now_ns > 1000000 && c->sched.plan.period_ns > c->result->period_ns)
@@ -580,8 +583,10 @@ static void tick(struct model *m, struct card *c)
 	}
 	if (c->queued)
 		start_call(m, c);
-	else if (m->config->controller == MODEL_ENGINE || is_recent(m))
-		follow_log(m, c);
+	else if (m->config->controller == MODEL_ENGINE)
+		follow(m, c, step, c->loop.mask, c->loop.due_ns);
+	else if (is_recent(m))
+		follow_recent(m, c);
 }
 
 static void finish_look(struct model *m, struct card *c)
@@ -592,15 +597,14 @@ static void finish_look(struct model *m, struct card *c)
 		if (is_recent(m))
 			cgpu_recent_looked(&c->recent, c->look_mask, m->now_ns);
 		else
-			cgpu_demand_judge(&c->demand, &c->sched, c->look_mask, c->look_begin_ns,
-					  m->now_ns);
+			cgpu_loop_done(&c->loop, CGPU_LOOP_LOOK, c->look_begin_ns, m->now_ns, 0);
 	} else {
 		c->result->looks++;
 		read_log(m, c);
 		if (is_recent(m))
 			cgpu_recent_logged(&c->recent, m->now_ns);
 		else
-			cgpu_switch_log_judge(&c->log.log, &c->sched, m->now_ns);
+			cgpu_loop_done(&c->loop, CGPU_LOOP_READ, m->now_ns, m->now_ns, 0);
 	}
 	tick(m, c);
 }
@@ -612,7 +616,7 @@ static void finish_call(struct model *m, struct card *c)
 
 	c->call.active = false;
 	if (config->controller == MODEL_ENGINE)
-		cgpu_sched_done(&c->sched, &c->call.action, c->call.start_ns, m->now_ns, status);
+		cgpu_loop_done(&c->loop, CGPU_LOOP_MOVE, c->call.start_ns, m->now_ns, status);
 	else if (is_recent(m))
 		cgpu_recent_done(&c->recent, &c->call.action, c->call.start_ns, m->now_ns, status);
 	c->taken++;
@@ -951,6 +955,12 @@ static int setup(struct model *m)
 		if ((config->controller == MODEL_ENGINE || is_recent(m)) &&
 		    config->reports == MODEL_LOG && model_log_open(&c->log, config->card_clock_ppm))
 			return -ENOMEM;
+		c->loop = (struct cgpu_loop){
+			.sched = &c->sched,
+			.log = c->log.ring ? &c->log.log : NULL,
+			.demand = c->log.ring ? &c->demand : NULL,
+			.action = c->queue,
+		};
 		if (config->loss_ppm)
 			c->sched.config.loss_ppm = config->loss_ppm;
 		(void)cgpu_sched_card(&c->sched, config->policy, config->max_inst,

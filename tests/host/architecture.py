@@ -56,6 +56,7 @@ SCHEDULER_ORDER = tuple(
         ("demand", "switch_log", "plan"),
         ("window",),
         ("sched", "events"),
+        ("loop",),
     )
 )
 

@@ -23,11 +23,12 @@ void slices_want(uint32_t minor, uint64_t mask, uint64_t slice_us);
 
 /* switch_log.c */
 void switch_log_open(uint32_t minor);
-/*
- * Tells the scheduler what was used and who is idle, if it is time. Context: door.lock,
- * released meanwhile. Return: when it is time again, 0: something was told.
- */
-uint64_t switch_log_follow(uint32_t minor);
+/* Return: NULL: the driver keeps none. */
+struct cgpu_switch_log *switch_log_of(uint32_t minor);
+/* It is to be read then. Context: door.lock. */
+void switch_log_plan(uint32_t minor, uint64_t due_ns);
+/* Charges what was used to whoever used it. Context: door.lock, released meanwhile. */
+void switch_log_read(uint32_t minor);
 /* A look has brought that time nearer than it was when it was told last. Context: door.lock. */
 bool switch_log_is_sooner(uint32_t minor);
 /* Totals as of now: a context switch is not told by itself for 33 ms. */

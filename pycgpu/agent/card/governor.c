@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One thread a card asks the scheduler what to do and does it: gates by gate.c, timeslices
- * by slices.c. It waits for nothing that a tenant can delay. kmod/linux/governor.c is its
- * counterpart.
+ * by slices.c. It waits for nothing that a tenant can delay. The loop is
+ * core/sched/loop.c's, as in kmod/linux/governor.c.
  */
 #include <errno.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "core/sched/loop.h"
 #include "card/card.h"
 #include "gate/gate.h"
 
@@ -23,9 +24,10 @@ enum {
 	FEW_CHANNELS = 8
 };
 
-/* Return: containers whose gate has still to open wholly. */
-static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action)
+/* Does the next action. Return: containers whose gate has still to open wholly. */
+static uint64_t carry_out(uint32_t minor, struct cgpu_loop *loop)
 {
+	const struct cgpu_sched_action *action = &loop->action[loop->taken];
 	uint64_t start = now_ns(), end, took, after = 0, partly = 0;
 	uint32_t count;
 
@@ -43,8 +45,8 @@ static uint64_t carry_out(uint32_t minor, const struct cgpu_sched_action *action
 	end = now_ns();
 	took = end - start;
 	pthread_mutex_lock(&door.lock);
-	cgpu_sched_done(&door.sched[minor], action, start,
-			end - (after < took / 2 ? after : took / 2), 0);
+	cgpu_loop_done(loop, CGPU_LOOP_MOVE, start,
+		       end - (after < took / 2 ? after : took / 2), 0);
 	if (action->kind != CGPU_SCHED_SLICE) {
 		door.count.gate_calls++;
 		door.count.gate_ns += took;
@@ -62,6 +64,19 @@ static void open_wholly(uint32_t minor, uint64_t mask)
 	pthread_rwlock_unlock(&door.life);
 }
 
+static void carry_out_all(uint32_t minor, struct cgpu_loop *loop)
+{
+	uint64_t partly = 0;
+
+	while (loop->taken < loop->count) {
+		if (loop->action[loop->taken].kind == CGPU_SCHED_SHUT)
+			partly &= ~loop->action[loop->taken].mask;
+		partly |= carry_out(minor, loop);
+	}
+	if (partly)
+		open_wholly(minor, partly);
+}
+
 /* Context: door.lock, released while waiting. */
 static void wait_until(uint64_t wake_ns)
 {
@@ -75,10 +90,16 @@ static void wait_until(uint64_t wake_ns)
 
 static void *drive(void *data)
 {
-	uint32_t minor = (uint32_t)(uintptr_t)data, count, i;
+	uint32_t minor = (uint32_t)(uintptr_t)data;
 	struct cgpu_sched_action actions[CGPU_SCHED_ACTIONS];
+	/* channels are looked at by a thread of their own: demand.c */
+	struct cgpu_loop loop = {
+		.sched = &door.sched[minor],
+		.log = switch_log_of(minor),
+		.action = actions,
+	};
 	struct sched_param priority = { .sched_priority = PRIORITY };
-	uint64_t wake, partly;
+	enum cgpu_loop_step step;
 
 	prctl(PR_SET_NAME, "cgpud-gates");
 	/* a window must not wait for programs on the processor; refused, it may */
@@ -94,24 +115,21 @@ static void *drive(void *data)
 			open_wholly(minor, mask);
 			pthread_mutex_lock(&door.lock);
 		}
-		count = cgpu_sched_tick(&door.sched[minor], now_ns(), actions, &wake);
-		if (!count) {
-			uint64_t due = switch_log_follow(minor);
-
-			demand_follow(minor);
-			if (due)
-				wait_until(due < wake ? due : wake);
+		step = cgpu_loop_next(&loop, now_ns());
+		if (step == CGPU_LOOP_MOVE) {
+			pthread_mutex_unlock(&door.lock);
+			carry_out_all(minor, &loop);
+			pthread_mutex_lock(&door.lock);
 			continue;
 		}
-		pthread_mutex_unlock(&door.lock);
-		for (i = 0, partly = 0; i < count; i++) {
-			if (actions[i].kind == CGPU_SCHED_SHUT)
-				partly &= ~actions[i].mask;
-			partly |= carry_out(minor, &actions[i]);
+		switch_log_plan(minor, loop.due_ns);
+		if (step == CGPU_LOOP_READ) {
+			switch_log_read(minor);
+			cgpu_loop_done(&loop, step, 0, now_ns(), 0);
 		}
-		if (partly)
-			open_wholly(minor, partly);
-		pthread_mutex_lock(&door.lock);
+		demand_follow(minor);
+		if (step == CGPU_LOOP_WAIT)
+			wait_until(loop.due_ns < loop.wake_ns ? loop.due_ns : loop.wake_ns);
 	}
 	pthread_mutex_unlock(&door.lock);
 	return NULL;

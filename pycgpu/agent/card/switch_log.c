@@ -158,17 +158,17 @@ bool switch_log_is_sooner(uint32_t minor)
 		       card[minor].planned_ns;
 }
 
-uint64_t switch_log_follow(uint32_t minor)
+struct cgpu_switch_log *switch_log_of(uint32_t minor)
 {
-	uint64_t due;
+	return card[minor].buffer ? &card[minor].log : NULL;
+}
 
-	if (!card[minor].buffer)
-		return UINT64_MAX;
-	due = cgpu_switch_log_due(&card[minor].log, &door.sched[minor], now_ns());
-	card[minor].planned_ns = due;
-	if (now_ns() < due)
-		return due;
+void switch_log_plan(uint32_t minor, uint64_t due_ns)
+{
+	card[minor].planned_ns = due_ns;
+}
+
+void switch_log_read(uint32_t minor)
+{
 	read_log(minor, flush(minor));
-	cgpu_switch_log_judge(&card[minor].log, &door.sched[minor], now_ns());
-	return 0;
 }
