@@ -47,8 +47,11 @@ DEVICES = {
 }  # fmt: skip
 XFER = 211
 # By escape and class, what rmprobe asks for as root and what may reach all of video memory:
-# NV01_MEMORY_LOCAL_PRIVILEGED, and NV01_MEMORY_LOCAL_USER by the old escape.
-FORBIDDEN = {(0x2B, 0x3F), (0x27, 0x40)}
+# NV01_MEMORY_LOCAL_PRIVILEGED, and NV01_MEMORY_LOCAL_USER by the old escape. And all that a client
+# of MPS asks for that no other program does: MPS_COMPUTE.
+FORBIDDEN = {(0x2B, 0x3F), (0x27, 0x40), (0x2B, 0x900E)}
+#: Once by each of the three clients.
+REFUSED = {"mps": 3}
 # Where UVM keeps chunks of managed memory after it is gone, the driver has more than was charged.
 MANAGED = {"managed-heap"}
 
@@ -295,7 +298,7 @@ def test_an_honest_program_is_never_refused_and_its_charge_is_what_the_driver_to
 
     assert not replay.complaints
     # rmprobe asks for what nobody gives, to see what the driver answers
-    assert replay.tenant.account(0).refused == 0 or name.startswith("rmprobe")
+    assert replay.tenant.account(0).refused == REFUSED.get(name, 0) or name.startswith("rmprobe")
     if not name.startswith(("smi", "nvml", "getters", "rmprobe")):
         # by a context of each process; one that is checkpointed has another for that
         contexts = len({record.pid for record in replay.trace.ioctls()})
