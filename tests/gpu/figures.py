@@ -120,7 +120,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
     ),
     "faults": (
         Row("neighbour after a fault, an out-of-memory, a kill, %", "faults", r"^neighbour"),
-        Row("gates open after the agent's SIGKILL, %", "faults", r"every gate"),
+        Row("quota 20 after the agent's SIGKILL, %", "faults", r"by the next one"),
         Row("churn: the longest time without progress, ms", "churn", r"without progress"),
         Row("neighbour of an attacker on the scheduler, %", "attacks", r"^attack.*neighbour"),
         Row("beside a tenant that forges GP_PUT, %", "adversaries", r"an adversary"),
