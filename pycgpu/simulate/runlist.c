@@ -50,6 +50,7 @@ struct group {
 	uint32_t pieces;       /* of the present step, still to be submitted */
 	bool begun;            /* the last one has been on the engine */
 	bool unfetched;        /* submitted while its gate was shut, as it is still */
+	bool reducing;         /* of a job: its own work of the step is done */
 	uint64_t done_ns;      /* of its work, ever */
 	uint64_t submit_ns;
 	struct cgpu_demand_channel channel[MODEL_CHANNELS];
@@ -116,6 +117,7 @@ struct model {
 	uint32_t groups;
 	struct tenant tenant[MODEL_TENANTS];
 	struct card card[MODEL_CARDS];
+	uint64_t reduce_ns[MODEL_JOBS]; /* what is left of each job's reduction */
 	uint64_t now_ns, random, lock_free_ns, bins;
 	uint64_t open_ns, shut_ns;
 	uint32_t changed;
@@ -661,15 +663,56 @@ static void refill(struct model *m, uint32_t g)
 	group->arrival_ns = NEVER;
 }
 
-static void exhausted(struct model *m, uint32_t g)
+/* Return: true: the group stays on the engine. */
+static bool exhausted(struct model *m, uint32_t g)
 {
 	struct group *group = &m->group[g];
 	const struct cgpu_model_tenant *t = &m->tenants[group->tenant];
 
+	if (t->kind == MODEL_SERVER && !group->pieces && t->job && !group->reducing) {
+		group->reducing = true;
+		group->left_ns = NEVER;
+		m->reduce_ns[t->job] = t->reduce_ns;
+		return true;
+	}
+	group->reducing = false;
 	if (t->kind == MODEL_SERVER && !group->pieces)
 		step_done(m, g);
 	else if (t->kind == MODEL_BURSTY && group->arrival_ns == NEVER)
 		group->arrival_ns = m->now_ns + 1 + exponential(m, t->off_ns);
+	return false;
+}
+
+static bool is_on_engine(const struct model *m, uint32_t g)
+{
+	const struct card *c = &m->card[m->tenants[m->group[g].tenant].card];
+
+	return c->on && !c->load_left_ns && !c->stall_left_ns && c->list[c->at] == g;
+}
+
+/* All of the job are on their engines and have nothing else to do. */
+static bool reduces(const struct model *m, uint32_t job)
+{
+	bool any = false;
+	uint32_t g;
+
+	for (g = 0; g < m->groups; g++) {
+		if (m->tenants[m->group[g].tenant].job != job)
+			continue;
+		if (!m->group[g].reducing || !is_on_engine(m, g))
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+static void reduced(struct model *m, uint32_t job)
+{
+	uint32_t g;
+
+	for (g = 0; g < m->groups; g++)
+		if (m->tenants[m->group[g].tenant].job == job)
+			m->group[g].left_ns = 0;
 }
 
 static void hold(struct model *m, uint32_t i, bool open)
@@ -840,8 +883,9 @@ static void after(struct model *m, struct card *c)
 				sample(m, m->group[g].tenant, MODEL_WAIT,
 				       m->now_ns - m->group[g].submit_ns);
 		}
-		if (!m->group[g].left_ns) {
-			exhausted(m, g);
+		if (!m->group[g].left_ns && exhausted(m, g)) {
+			/* its next kernel follows */
+		} else if (!m->group[g].left_ns) {
 			c->on = false;
 		} else if (!c->slice_left_ns) {
 			stubborn = m->tenants[m->group[g].tenant].stubborn_ns;
@@ -891,6 +935,8 @@ static void loop(struct model *m)
 	uint32_t i, g;
 
 	while (m->now_ns < config->duration_ns) {
+		bool reducing[MODEL_JOBS] = { false };
+
 		for (i = 0; i < m->count; i++)
 			m->tenant[i].pending = has_work(m, i);
 		next = (m->now_ns / config->bin_ns + 1) * config->bin_ns;
@@ -903,6 +949,11 @@ static void loop(struct model *m)
 				next = min_ns(next, m->group[g].arrival_ns);
 		for (i = 0; i < m->count; i++)
 			next = min_ns(next, m->tenant[i].event_ns);
+		for (i = 1; i < MODEL_JOBS; i++) {
+			reducing[i] = reduces(m, i);
+			if (reducing[i])
+				next = min_ns(next, m->now_ns + m->reduce_ns[i]);
+		}
 		if (next < m->now_ns)
 			next = m->now_ns;
 		ns = next - m->now_ns;
@@ -912,6 +963,13 @@ static void loop(struct model *m)
 			if (m->tenant[i].pending)
 				add(m, m->backlog + i * m->bins, ns);
 		m->now_ns = next;
+		for (i = 1; i < MODEL_JOBS; i++) {
+			if (!reducing[i])
+				continue;
+			m->reduce_ns[i] -= ns;
+			if (!m->reduce_ns[i])
+				reduced(m, i);
+		}
 		for (g = 0; g < m->groups; g++)
 			if ((!m->group[g].left_ns || m->group[g].pieces) &&
 			    m->group[g].arrival_ns <= m->now_ns)
@@ -1022,7 +1080,8 @@ int cgpu_model_run(const struct cgpu_model_config *config,
 		if (tenants[i].card >= config->cards || tenants[i].groups > MODEL_GROUPS ||
 		    tenants[i].channels > MODEL_CHANNELS ||
 		    (tenants[i].kind == MODEL_SERVER &&
-		     (tenants[i].groups != 1 || !tenants[i].steps || !tenants[i].pieces)))
+		     (tenants[i].groups != 1 || !tenants[i].steps || !tenants[i].pieces)) ||
+		    tenants[i].job >= MODEL_JOBS || (tenants[i].job && !tenants[i].reduce_ns))
 			return -EINVAL;
 	m = calloc(1, sizeof(*m));
 	if (!m)

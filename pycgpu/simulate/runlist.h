@@ -13,7 +13,8 @@ enum cgpu_model_limit {
 	MODEL_TENANTS = 64,  /* on all cards together */
 	MODEL_GROUPS = 16,   /* of one tenant */
 	MODEL_CHANNELS = 128, /* of one group */
-	MODEL_CARDS = 8
+	MODEL_CARDS = 8,
+	MODEL_JOBS = 8
 };
 
 enum cgpu_model_kind {
@@ -62,6 +63,13 @@ struct cgpu_model_tenant {
 	uint64_t on_ns, off_ns;
 	uint32_t steps;
 	uint64_t step_ns, host_ns;
+	/*
+	 * Servers with the same number, each on a card of its own, are one job: at the end of a
+	 * step's work each waits on its card for the others, in a kernel that polls, and they
+	 * reduce for reduce_ns of the time in which all of them are on their engines. 0: none.
+	 */
+	uint32_t job;
+	uint64_t reduce_ns;
 	/* a step is submitted in so many pieces, launch_ns apart */
 	uint32_t pieces;
 	uint64_t launch_ns;

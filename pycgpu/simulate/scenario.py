@@ -50,6 +50,9 @@ class Tenant:
     steps: int = 1
     step_ns: int = 0
     host_ns: int = 50_000
+    #: Of a job over several cards, a server on each with its number: what they reduce together
+    job: int = 0
+    reduce_ns: int = 0
     #: and in how many pieces, and how far apart, the host submits a step
     pieces: int = 1
     launch_ns: int = 0
