@@ -86,8 +86,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("two cards: off by, points", "cards", r"tenant [ab][01]$", True, True),
         Row("two cards, weighted: together, %", "cards", r"(free|divided): sum", is_pair=True),
         Row("two cards, conserving: together, %", "cards", r"conserving: sum", is_pair=True),
-        Row("an NCCL job of two cards, alone, % of native", "gang", r"^alone by", is_pair=True),
-        Row("two such jobs, each, % of alone", "gang", r"^two jobs 1:1", is_pair=True),
+        Row("two NCCL jobs of two cards, each, % of alone", "gang", r"^two jobs", is_pair=True),
     ),
     "quotas": (
         Row("quota 10, %", "quotas", r"^quota 10 of"),
@@ -132,7 +131,6 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("pools, cuda-checkpoint: status", "pools", r": status"),
         Row("compute-sanitizer, cuda-gdb, CUPTI trace: status", "tools", r": status"),
         Row("CUPTI trace: refused", "tools", r"cupti: what was"),
-        Row("compute-sanitizer: status", "frameworks", r"sanitizer: status"),
     ),
     "peers": (
         Row("MPS 50 : 50: together, %", "peers", r"MPS 50 .*sum"),
