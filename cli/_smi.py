@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from pycgpu import __version__
 from pycgpu.errors import CgpuError
@@ -21,6 +21,9 @@ from . import _output
 from ._smi_options import Options
 from ._table import Look
 
+#: What began when the program started: counters, and a question to NVML that is waited for.
+Early: TypeAlias = tuple[Counters | None, Callable[[], Nvml] | None]
+
 INTERVAL_MIN_S = 0.1
 INTERVAL_MAX_S = 86400
 
@@ -29,16 +32,8 @@ class UsageError(Exception):
     """Options that do not go together, or a value that is none; nothing has been printed."""
 
 
-def run(
-    options: Options,
-    early: tuple[Counters | None, Callable[[], Nvml] | None] = (None, None),
-) -> int:
-    """
-    Print or show what is asked for; return the exit status.
-
-    Args:
-        early: what began when the program started: counters, and a question to NVML.
-    """
+def run(options: Options, early: Early = (None, None)) -> int:
+    """Print or show what is asked for; return the exit status."""
     if options.version:
         print(f"cgpu-smi {__version__}")
         return 0
@@ -87,11 +82,7 @@ def run(
 
 
 def _moments(
-    tree: str,
-    watch: float | None,
-    count: int | None,
-    detailed: bool,
-    early: tuple[Counters | None, Callable[[], Nvml] | None],
+    tree: str, watch: float | None, count: int | None, detailed: bool, early: Early
 ) -> Iterator[Snapshot]:
     done = 0
     before, boards = early

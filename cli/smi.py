@@ -20,13 +20,11 @@ from ._smi_options import SAID, Options, of_type
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeAlias
+    from typing import Any
 
-    from pycgpu.tree.counters import Counters
     from pycgpu.tree.nvml import Nvml
 
-    #: What shares begin from, and what waits for NVML's answer.
-    Early: TypeAlias = tuple[Counters | None, Callable[[], Nvml] | None]
+    from ._smi import Early
 
 #: Seconds between two screens where --watch names none.
 INTERVAL_S = 2.0
@@ -41,9 +39,7 @@ _FLAGS = {
 _VALUES = of_type("str | None")
 _WATCH = SAID["watch"].words
 #: Screens that show what NVML tells on every call; the others may ask it for more, or again.
-_OWN_QUESTIONS = frozenset(
-    ("as_json", "as_csv", "query", "query_gpu", "everything", "watch", "version")
-)
+_OWN_QUESTIONS = frozenset(("as_json", "as_csv", "query", "query_gpu", "everything", "watch"))
 
 
 def app() -> None:
