@@ -12,18 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.gpu.asked import told
-from tests.gpu.tenants import (
-    PROGRAMS,
-    Bench,
-    ended,
-    node,
-    progress,
-    rates,
-    tenant,
-    wait_for,
-    wait_for_end,
-)
-from tests.process import output
+from tests.gpu.serving import Asked, Load, ends, servers, start, trainer
+from tests.gpu.tenants import PROGRAMS, Bench, node, rates, wait_for_end
 
 RANKS = 2
 SECONDS = 4.0
@@ -37,51 +27,30 @@ START_S = 60
 HALF = 48.0
 
 
-class Job:
-    """A program that has started, and answers a line with an object."""
+class Job(Asked):
+    """A gang.py under way."""
 
-    def __init__(self, process: subprocess.Popen[Any]) -> None:
-        self.process = process
-        self.lines = output(process)
-
-    def ask(self, words: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(words + "\n")
-        self.process.stdin.flush()
+    def ask(self, width: int, mib: int) -> None:
+        self.say(SECONDS, width, mib)
 
     def answer(self) -> dict[str, Any]:
-        for line in self.lines:
-            with contextlib.suppress(ValueError):
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    return found
-        raise RuntimeError(f"it ended with status {self.process.wait()}")
+        return self.line(SECONDS + START_S)
 
 
 @contextlib.contextmanager
-def job(
-    name: str, *options: str, program: str = "gang.py", words: str = str(RANKS), **env: str
-) -> Iterator[Job]:
-    """A job as a tenant with these options; without any, natively."""
-    command = [sys.executable, str(PROGRAMS / program), words]
-    popen: dict[str, Any] = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "env": dict(os.environ, NCCL_NVLS_ENABLE="0", **env),
-        "text": True,
-    }
+def job(name: str, *options: str, **env: str) -> Iterator[Job]:
+    """A job, ready, as a tenant with these options; without any, natively."""
+    program = [sys.executable, PROGRAMS / "gang.py", RANKS]
+    environment = dict(os.environ, NCCL_NVLS_ENABLE="0", **env)
+    popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     if options:
-        process = tenant(name, command, *options, **{k: v for k, v in popen.items() if k != "text"})
+        process = start(program, name, options, env=environment, **popen)
     else:
-        process = subprocess.Popen(command, **popen)
-    with ended(process):
+        process = start(program, name, environment, **popen)
+    with ends(process):
         found = Job(process)
-        if program == "gang.py":
-            found.answer()
+        found.wait_ready()
         yield found
-        assert process.stdin
-        process.stdin.close()
-        process.wait(timeout=START_S)
     if options:
         wait_for_end(name)
 
@@ -89,7 +58,7 @@ def job(
 def at_once(jobs: Mapping[str, Job], width: int, mib: int) -> dict[str, dict[str, Any]]:
     """Measure all of them at the same time."""
     for one in jobs.values():
-        one.ask(f"{SECONDS} {width} {mib}")
+        one.ask(width, mib)
     return {name: one.answer() for name, one in jobs.items()}
 
 
@@ -150,31 +119,27 @@ def beside(table: Table, a: Job) -> None:
             node(f"{minor}/b/weight", 3)
         table.measure("tenants, 1:3", {"a": a, "b": b})
     with contextlib.ExitStack() as trainers:
-        files = []
-        for minor in range(RANKS):
-            files.append(table.bench.file())
-            command = [sys.executable, PROGRAMS / "train.py", files[-1]]
-            options = ("--gpu", str(minor), "--mem", "10G")
-            one = tenant(f"t{minor}", command, *options, stdout=subprocess.DEVNULL)
-            trainers.enter_context(ended(one))
-        for path in files:
-            wait_for(lambda path=path: progress(path)[0] > 2, "a trainer", START_S)  # type: ignore[misc]  # bound in this round of the loop
+        files = [
+            trainers.enter_context(
+                trainer(table.bench, ("--gpu", str(minor), "--mem", "10G"), name=f"t{minor}")
+            )
+            for minor in range(RANKS)
+        ]
         for width, mib in STEPS:
-            a.ask(f"{SECONDS} {width} {mib}")
+            a.ask(width, mib)
             work = rates(files, SECONDS)
             table.add("beside a trainer on each card", width, mib, {"a": a.answer()})
             for minor, rate in enumerate(work):
                 report.check(f"trainer on card {minor} beside {width}³", rate, "products/s")
     wait_for_end("t0", "t1")
-    card = ("--gpu", "0", "--mem", "10G")
-    with job("s", *card, program="serve.py", words="graph") as server:
-        server.ask("1 4 32 1")
-        server.answer()
+    load = Load(seconds=SECONDS)
+    with servers("graph", {"s": ("--gpu", "0", "--mem", "10G")}) as (server,):
         for width, mib in STEPS:
-            server.ask(f"{SECONDS} 4 32 1")
-            a.ask(f"{SECONDS} {width} {mib}")
+            server.ask(load, 1)
+            a.ask(width, mib)
             table.add("beside a server on card 0", width, mib, {"a": a.answer()})
-            report.check(f"the server beside {width}³", json.dumps(server.answer())[:200])
+            report.check(f"the server beside {width}³", json.dumps(server.answer(load))[:200])
+    wait_for_end("s")
 
 
 def judge(table: Table) -> None:

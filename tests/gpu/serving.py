@@ -66,33 +66,40 @@ class Load:
     seconds: float = 8
 
 
-class Server:
-    """A serve.py under way."""
+class Asked:
+    """A program under way that answers a line with an object, and says so when it is ready."""
 
     def __init__(self, process: subprocess.Popen[Any]) -> None:
         self.process = process
 
-    def _line(self, timeout_s: float) -> dict[str, Any]:
+    def line(self, timeout_s: float) -> dict[str, Any]:
         out = output(self.process)
         ready, _, _ = select.select([out], [], [], timeout_s)
         line = out.readline() if ready else ""
         if not line:
-            raise RuntimeError(f"serve.py says nothing, status {self.process.poll()}")
+            raise RuntimeError(f"{self.process.args!r} says nothing, status {self.process.poll()}")
         told: dict[str, Any] = json.loads(line)
         return told
 
     def wait_ready(self) -> None:
-        self._line(START_S)
+        self.line(START_S)
+
+    def say(self, *words: object) -> None:
+        print(*words, file=self.process.stdin, flush=True)
+
+
+class Server(Asked):
+    """A serve.py under way."""
 
     def ask(self, load: Load, seed: int) -> None:
-        print(load.seconds, load.rate, load.tokens, seed, file=self.process.stdin, flush=True)
+        self.say(load.seconds, load.rate, load.tokens, seed)
 
     def answer(self, load: Load) -> dict[str, float]:
         """What it measured; under a bad way a request may take many times as long as alone."""
-        return self._line(load.seconds + 60)
+        return self.line(load.seconds + 60)
 
 
-def _start(program: Sequence[Any], name: str, way: Any, **popen: Any) -> subprocess.Popen[Any]:
+def start(program: Sequence[Any], name: str, way: Any, **popen: Any) -> subprocess.Popen[Any]:
     """*way*: options of ``cgpu run``, or the environment of a program without a door."""
     if isinstance(way, dict):
         return subprocess.Popen([*map(str, program)], text=True, env=way, **popen)
@@ -100,7 +107,7 @@ def _start(program: Sequence[Any], name: str, way: Any, **popen: Any) -> subproc
 
 
 @contextlib.contextmanager
-def _ends(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+def ends(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
     """Asks before it kills: a client of MPS that is killed leaves its server undefined."""
     with ended(process):
         try:
@@ -121,7 +128,7 @@ def servers(model: str, ways: dict[str, Any]) -> Iterator[list[Server]]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with contextlib.ExitStack() as stack:
         found = [
-            Server(stack.enter_context(_ends(_start(program, name, way, **pipes))))
+            Server(stack.enter_context(ends(start(program, name, way, **pipes))))
             for name, way in ways.items()
         ]
         for server in found:
@@ -140,7 +147,7 @@ def trainer(
     """A training program at work; yields its progress file."""
     path = bench.file()
     command = [sys.executable, program[0], path, *program[1:]]
-    with _ends(_start(command, name, way, stdout=subprocess.DEVNULL)):
+    with ends(start(command, name, way, stdout=subprocess.DEVNULL)):
         wait_for(lambda: progress(path)[0] > least, "the trainer at work", START_S)
         yield path
 
