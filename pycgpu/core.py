@@ -228,6 +228,7 @@ class Tenant:
     def __init__(self, topology: Topology, capacity_max: int = CAPACITY_MAX) -> None:
         self.topology = topology
         self.raw = ffi.new("struct cgpu_tenant *")
+        self.leader: Tenant | None = None
         self._storage: dict[int, object] = {}
         seed = int.from_bytes(os.urandom(8), "little")
         lib.cgpu_tenant_init(self.raw, capacity_max, seed)
@@ -259,6 +260,21 @@ class Tenant:
         account.uvm_disable = uvm_disable
         account.oom_kill = oom_kill
         account.slices_owned = slices_owned
+
+    def lead(self) -> None:
+        """The container runs the MPS server of a group."""
+        self.raw.role = lib.CGPU_ROLE_LEADER
+
+    def join(self, leader: Tenant | None) -> None:
+        """The container is a member of ``leader``'s group, from here on; None: of none."""
+        self.leader = leader
+        self.raw.role = lib.CGPU_ROLE_MEMBER if leader else lib.CGPU_ROLE_ALONE
+        self.inherit()
+
+    def inherit(self) -> None:
+        """What the leader has no longer of what the two had in common is the container's own."""
+        objects = ffi.addressof(self.leader.raw, "objects") if self.leader else ffi.NULL
+        lib.cgpu_object_inherit(ffi.addressof(self.raw, "objects"), objects)
 
     def account(self, card: int) -> Account:
         """What the container has taken of ``card``."""
@@ -348,6 +364,7 @@ class Call:
     def __init__(self, tenant: Tenant, request: Request, file: int, pid: int, fd_file: int) -> None:
         self.tenant = tenant
         self.request = request
+        self._leader = tenant.leader
         self.raw = ffi.new("struct cgpu_call *")
         self.raw.req = request.raw[0]
         self.raw.args = request.args
@@ -361,21 +378,29 @@ class Call:
     def pre(self) -> Verdict:
         """Decide: FORWARD, or ANSWER with the answer in ``args`` and ``error``."""
         self.tenant.grow()
+        leader = self._leader = self.tenant.leader
+        if leader and lib.cgpu_call_wants_leader(self.tenant.raw, self.raw):
+            self.raw.leader = leader.raw
         verdict = lib.cgpu_call_pre(self.tenant.raw, self.tenant.topology.raw, self.raw)
-        self.tenant.let_go()
+        self._let_go()
         return Verdict(verdict)
 
     def post(self, result: int = 0) -> Verdict:
         """Settle after the driver: ``result`` is 0 or -errno of its ioctl."""
         verdict = lib.cgpu_call_post(self.tenant.raw, self.tenant.topology.raw, self.raw, result)
-        self.tenant.let_go()
+        self._let_go()
         return Verdict(verdict)
 
     def unanswered(self) -> Verdict:
         """In place of ``post``: the driver was asked, its answer did not arrive."""
         verdict = lib.cgpu_call_unanswered(self.tenant.raw, self.tenant.topology.raw, self.raw)
-        self.tenant.let_go()
+        self._let_go()
         return Verdict(verdict)
+
+    def _let_go(self) -> None:
+        self.tenant.let_go()
+        if self._leader:
+            self._leader.let_go()
 
     def occupied(self) -> int:
         """Serial of what is known by the handle that the call would make an object by, or 0."""
@@ -394,7 +419,7 @@ class Call:
     def undone(self) -> bool:
         """The driver has freed what ``undo_args`` names; true: it names another by now."""
         more = lib.cgpu_call_undone(self.tenant.raw, self.raw)
-        self.tenant.let_go()
+        self._let_go()
         return bool(more)
 
     @property

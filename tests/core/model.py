@@ -445,4 +445,8 @@ class Driver:
             return self._dup(file, args)
         if nr == nv.CONTROL:
             return self._control(file, args, params)
+        if nr == nv.SHARE:
+            # what is duplicated is not asked for
+            found = self._find(file, nv.get32(args, 0), nv.get32(args, 4))
+            return found if isinstance(found, int) else nv.OK
         raise AssertionError(f"the model has no escape {nr}")

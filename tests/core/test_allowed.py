@@ -91,7 +91,7 @@ def test_every_row_is_found(table: str, find: Any, least: int) -> None:
     for number, how in numbers.items():
         judge = {"PASS": lib.CGPU_JUDGE_DRIVER, "OWN": lib.CGPU_JUDGE_DRIVER,
                  "JUDGE": lib.CGPU_JUDGE_CORE, "DENY": lib.CGPU_JUDGE_NEVER,
-                 "UNLISTED": lib.CGPU_JUDGE_NONE}[how]  # fmt: skip
+                 "MEMBER": lib.CGPU_JUDGE_GROUP, "UNLISTED": lib.CGPU_JUDGE_NONE}[how]  # fmt: skip
         assert (find(number).number, find(number).judge) == (number, judge)
         assert how != "UNLISTED" or find(number).opaque or places(find(number))
         assert not (find(number).opaque and find(number).pointer[0].at)

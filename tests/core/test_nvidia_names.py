@@ -21,7 +21,7 @@ RM = Path(__file__).resolve().parents[2] / "kmod/core/rm"
 HEADERS = "src/common/sdk/nvidia/inc"
 NAMED = re.compile(r"^\t(\w+) = (0x[0-9A-F]+)", re.MULTILINE)
 DEFINED = re.compile(r"^\s*#define\s+(\w+)\s+\(?\s*(0x[0-9a-fA-F]+)[uUlL]*\s*\)?", re.MULTILINE)
-ROW = re.compile(r"^\t(?:PASS|OWN|JUDGE|DENY|UNLISTED)\((\w+)", re.MULTILINE)
+ROW = re.compile(r"^\t(?:PASS|OWN|JUDGE|DENY|MEMBER|UNLISTED)\((\w+)", re.MULTILINE)
 
 
 def ours() -> dict[str, int]:

@@ -60,6 +60,7 @@ MANAGED = {"managed-heap"}
 class File:
     """An open file description: ``references`` descriptors of all processes."""
 
+    tenant: Tenant
     number: int
     references: int = 0
 
@@ -74,6 +75,7 @@ class Replay:
     # MiB that the driver's free memory fell and nobody was charged for, and for whom it may be
     unseen: list[float] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
+    forbidden: frozenset[tuple[int, int]] = frozenset(FORBIDDEN)
 
     def __post_init__(self) -> None:
         topology = Topology()
@@ -88,6 +90,10 @@ class Replay:
         # ended, but the driver may not have let go of what they had
         self.ended: list[int] = []
         self.inherited = self.used_unopened()
+
+    def tenant_of(self, pid: int) -> Tenant:
+        """The container that the process is in."""
+        return self.tenant
 
     def used_unopened(self) -> dict[int, set[int]]:
         """Of each process the descriptors that it has been started with, by exec too."""
@@ -151,7 +157,7 @@ class Replay:
         if file:
             file.references -= 1
             if not file.references:
-                self.tenant.close(file.number)
+                file.tenant.close(file.number)
 
     def note(self, r: traces.Record) -> None:
         table = self.tables.setdefault(r.pid, {})
@@ -161,8 +167,9 @@ class Replay:
                     if r.forked or fd in self.inherited.get(r.pid, ()):
                         self.hold(table, fd, file)
             case traces.Open(errno=0) if r.device in DEVICES:
-                number = self.tenant.open(DEVICES[r.device], r.minor, r.pid)
-                self.hold(table, r.fd, File(number))
+                tenant = self.tenant_of(r.pid)
+                number = tenant.open(DEVICES[r.device], r.minor, r.pid)
+                self.hold(table, r.fd, File(tenant, number))
             case traces.Close():
                 self.close(table, r.fd)
             case traces.Dup() if r.fd in table:
@@ -175,11 +182,12 @@ class Replay:
                 self.hold(table, r.fd, file)
                 file.references -= 1
             case traces.Mmap(errno=0) if r.fd in table and r.device is traces.Device.UVM:
-                if not self.tenant.mmap(table[r.fd].number, r.address, r.length):
+                file = table[r.fd]
+                if not file.tenant.mmap(file.number, r.address, r.length):
                     self.complaints.append(f"mmap of {r.length} bytes refused")
             case traces.Munmap(errno=0):
                 for file in set(table.values()):
-                    self.tenant.munmap(file.number, r.address, r.length)
+                    file.tenant.munmap(file.number, r.address, r.length)
             case traces.Heap(status=0):
                 self.compare(r)
 
@@ -236,7 +244,7 @@ class Replay:
             return
         self.calls += 1
         other = table.get(request.fd)
-        call = self.tenant.call(
+        call = table[r.fd].tenant.call(
             request, table[r.fd].number, r.pid, fd_file=other.number if other else 0
         )
         if call.pre() is Verdict.FORWARD:
@@ -244,7 +252,7 @@ class Replay:
         elif (
             self.went_well(r, request)
             and call.status != 0
-            and (request.nr, request.hClass) not in FORBIDDEN
+            and (request.nr, request.hClass) not in self.forbidden
         ):
             self.complaints.append(f"refused ({call.status}): {traces.describe(r)}")
 
@@ -309,3 +317,52 @@ def test_an_honest_program_is_never_refused_and_its_charge_is_what_the_driver_to
     assert replay.tenant.idle()
     assert replay.tenant.raw.objects.table.used == 0
     assert not replay.beyond or name in MANAGED
+
+
+class GroupReplay(Replay):
+    """The server in a container that leads a group, and each client in a member of its own."""
+
+    forbidden = frozenset(FORBIDDEN - {(0x2B, 0x900E)})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.tenant.lead()
+        self.members: dict[int, Tenant] = {}
+
+    def tenant_of(self, pid: int) -> Tenant:
+        if pid not in CLIENTS:
+            return self.tenant
+        if pid not in self.members:
+            self.members[pid] = Tenant(self.tenant.topology)
+            self.members[pid].give(0, LIMIT)
+            self.members[pid].join(self.tenant)
+        return self.members[pid]
+
+
+#: The programs that `nvidia-cuda-mps-server` serves in mps.trace.xz.
+CLIENTS = (7350, 7351, 7371)
+
+
+def test_an_mps_server_and_its_clients_are_refused_nothing_in_a_group_of_containers() -> None:
+    replay = GroupReplay(traces.load(TRACES[0].with_name("mps.trace.xz")), 256 << 30)
+    replay.run()
+    assert not replay.complaints
+    assert sorted(replay.members) == sorted(CLIENTS)
+    peaks = {pid: one.account(0).peak_bytes for pid, one in replay.members.items()}
+    for one in (replay.tenant, *replay.members.values()):
+        assert one.account(0).refused == 0
+        assert one.idle()
+        assert one.raw.objects.table.used == 0
+    # what the server has beside its clients; `ladder` has 11 GiB for itself, nobody else's
+    assert 60 * MIB < replay.tenant.account(0).peak_bytes < 80 * MIB
+    assert min(peaks.values()) > 400 * MIB
+    assert peaks[7371] > 10 << 30 > 3 * max(peaks[7350], peaks[7351])
+
+
+def test_the_same_clients_are_refused_where_nothing_says_that_they_belong_together() -> None:
+    replay = GroupReplay(traces.load(TRACES[0].with_name("mps.trace.xz")), 256 << 30)
+    for pid in CLIENTS:
+        replay.tenant_of(pid).join(None)
+    replay.run()
+    assert any("0xc01c4634" in line for line in replay.complaints), "DUP_OBJECT"
+    assert all(one.account(0).refused for one in replay.members.values())

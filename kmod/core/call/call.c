@@ -20,10 +20,11 @@
  * the driver.
  *
  * What is decided about one call is with its noun: object.c, control.c, export.c,
- * uvm.c. What all of them say and take is in verdict.c.
+ * group.c, uvm.c. What all of them say and take is in verdict.c.
  */
 #include "core/call/control.h"
 #include "core/call/export.h"
+#include "core/call/group.h"
 #include "core/call/object.h"
 #include "core/call/uvm.h"
 #include "core/call/verdict.h"
@@ -397,8 +398,9 @@ static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 		.pre = cgpu_pre_context_dma, .post = cgpu_post_alloc, .performable = true,
 	},
 	[CGPU_OP_DUP] = {
-		.pre = cgpu_pre_dup, .post = cgpu_post_dup, .performable = true,
+		.pre = cgpu_pre_group_dup, .post = cgpu_post_group_dup, .performable = true,
 	},
+	[CGPU_OP_SHARE] = { .pre = cgpu_pre_share, .post = cgpu_post_share },
 	[CGPU_OP_CLIENT_CALL] = { .pre = pre_client_call },
 	[CGPU_OP_REGISTER_FD] = {
 		.pre = pre_register_fd, .post = post_register_fd, .performable = true,
@@ -449,6 +451,7 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->charge = 0;
 	call->parent = 0;
 	call->object = 0;
+	call->lent = 0;
 	call->serial = 0;
 	memset(call->driven, 0, sizeof(call->driven));
 	call->card = CGPU_NO_CARD;
@@ -469,6 +472,8 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
+	else if (!call->lent)
+		call->leader = NULL;
 	return verdict;
 }
 

@@ -105,6 +105,12 @@ struct cgpu_call {
 	uint8_t *list;          /* req.list_size bytes, or NULL: post only */
 	uint32_t file;          /* the file it came through */
 	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
+	/*
+	 * The leader of the caller's group, where cgpu_call_wants_leader() said so and it is there
+	 * still; NULL otherwise. Until the core sets it to NULL, the call needs both locks: the
+	 * member's, then the leader's.
+	 */
+	struct cgpu_tenant *leader;
 	uint32_t pid;           /* calling process, host's number */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
 	/*
@@ -119,6 +125,7 @@ struct cgpu_call {
 	uint32_t charge;        /* reserved, or held, for this call */
 	uint32_t parent;        /* ALLOC, DUP, import: the object above the new one */
 	uint32_t object;        /* FREE, DUP, UVM mapping: what the call is about */
+	uint32_t lent;          /* DUP: likewise, among the leader's objects */
 	uint32_t serial;        /* FREE: of that object */
 	uint32_t driven[CGPU_DRIVEN_MAX]; /* ALLOC of a channel: memory that it has places in */
 	uint32_t card;
@@ -163,6 +170,12 @@ void cgpu_call_preemption(const struct cgpu_call *call, struct nv_gr_preemption_
 
 int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		  struct cgpu_call *call);
+
+/*
+ * Before cgpu_call_pre(), with the tenant locked. Return: it may be about an object of the
+ * group's leader, for `leader`.
+ */
+bool cgpu_call_wants_leader(const struct cgpu_tenant *tenant, const struct cgpu_call *call);
 
 /*
  * Most calls of a program that computes are controls that the core forwards

@@ -107,6 +107,17 @@ bool cgpu_is_schedule(uint32_t cmd)
 }
 
 /*
+ * A channel group that other containers may have channels in: core/call/group.c. To enable all
+ * of it would start theirs, which are not marked as enabled.
+ */
+static bool is_common(const struct cgpu_tenant *tenant, const struct cgpu_object *object)
+{
+	return object->hClass == KEPLER_CHANNEL_GROUP_A &&
+	       (object->flags & CGPU_OBJECT_BORROWED ||
+		(tenant->role == CGPU_ROLE_LEADER && object->flags & CGPU_OBJECT_ENABLED));
+}
+
+/*
  * Who is enabled already stays so, and nobody is taken off its runlist: whether a later enabling
  * would open what is shut is the driver's to know, and no program asks for either. The same of
  * what would schedule a channel by halves.
@@ -123,6 +134,8 @@ static int pre_schedule(struct cgpu_tenant *tenant, struct cgpu_call *call, uint
 		if (params->bSkipSubmit || (whole && params->bSkipEnable))
 			return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	}
+	if (is_common(tenant, cgpu_object_at(&tenant->objects, index)))
+		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	call->schedules = true;
 	call->card = card;
 	cgpu_object_set_scheduled(&tenant->objects, index);

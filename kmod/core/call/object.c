@@ -47,6 +47,10 @@ static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	if (call->req.misfit)
 		return cgpu_refuse_misfit(tenant, call, NV_ERR_NOT_SUPPORTED);
 	switch (call->req.judge) {
+	case CGPU_JUDGE_GROUP:
+		if (tenant->role == CGPU_ROLE_MEMBER)
+			break;
+		return cgpu_refuse_unknown(tenant, call, NV_ERR_INVALID_CLASS);
 	case CGPU_JUDGE_NONE:
 		return cgpu_refuse_unknown(tenant, call, NV_ERR_INVALID_CLASS);
 	case CGPU_JUDGE_NEVER: /* video memory around the ledger, all or a foreign part */
@@ -114,12 +118,21 @@ static uint64_t asked_bytes(const struct cgpu_request *req)
 			     req->alignment_bytes);
 }
 
+int cgpu_charge_memory(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		       uint64_t bytes)
+{
+	const struct cgpu_object *parent = cgpu_object_at(&tenant->objects, call->parent);
+
+	call->card = card;
+	return reserved(tenant, call, card,
+			cgpu_charge_new(&tenant->ledger, card, bytes, parent->pid, &call->charge));
+}
+
 static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call, uint32_t parent)
 {
 	uint32_t card = cgpu_object_at(&tenant->objects, parent)->card;
 	uint64_t bytes = asked_bytes(&call->req);
-	int err;
 
 	if (card >= CGPU_MAX_CARDS)
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
@@ -131,9 +144,7 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	if (topology->gpu[card].total_bytes && bytes > topology->gpu[card].total_bytes &&
 	    tenant->ledger.account[card].unlimited)
 		return cgpu_answer(call, NV_ERR_NO_MEMORY);
-	err = cgpu_charge_new(&tenant->ledger, card, bytes,
-			      cgpu_object_at(&tenant->objects, parent)->pid, &call->charge);
-	return reserved(tenant, call, card, err);
+	return cgpu_charge_memory(tenant, call, card, bytes);
 }
 
 /*
@@ -240,6 +251,15 @@ static int pre_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call, uint
 {
 	return tenant->objects.runnables < CGPU_MAX_RUNNABLES ? CGPU_FORWARD :
 		cgpu_refuse(tenant, call, card, NV_ERR_INSUFFICIENT_RESOURCES);
+}
+
+int cgpu_charge_group(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card)
+{
+	const uint32_t kinds = 1u << CGPU_UNSEEN_GROUP;
+
+	if (pre_runnable(tenant, call, card) != CGPU_FORWARD)
+		return CGPU_ANSWER;
+	return charge_unseen(tenant, call, card, unseen_bytes(&tenant->ledger, card, kinds), kinds);
 }
 
 /* Of a container without a limit of memory, and of a card of unknown size, there is no part. */

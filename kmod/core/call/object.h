@@ -29,6 +29,10 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		  struct cgpu_call *call, const struct cgpu_request *after);
 /* Physical memory of which the driver says how much it took. */
 bool cgpu_class_has_size(uint32_t hClass);
+/* Another channel group, or video memory, of the one that `call->parent` belongs to. */
+int cgpu_charge_group(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card);
+int cgpu_charge_memory(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
+		       uint64_t bytes);
 /* Is it a client? */
 bool cgpu_is_root_class(uint32_t hClass);
 /*

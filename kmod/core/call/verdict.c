@@ -249,6 +249,21 @@ void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	call->promised_cards = 0;
 }
 
+/* Of the leader's. */
+static void release_lent(struct cgpu_call *call)
+{
+	struct cgpu_tenant *leader = call->leader;
+	uint32_t file;
+
+	if (leader && call->lent) {
+		file = cgpu_object_at(&leader->objects, call->lent)->file;
+		cgpu_object_unpin(&leader->objects, call->lent);
+		cgpu_tenant_unused(leader, file);
+	}
+	call->lent = 0;
+	call->leader = NULL;
+}
+
 void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	cgpu_break_promises(tenant, call);
@@ -269,6 +284,7 @@ void cgpu_release(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		cgpu_tenant_unused(tenant, call->used_file);
 	}
 	call->used_file = 0;
+	release_lent(call);
 	cgpu_page_tables_settle(&tenant->ledger, &tenant->ranges);
 	cgpu_tenant_close_step(tenant);
 }

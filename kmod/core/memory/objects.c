@@ -303,6 +303,11 @@ uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space
 	return 0;
 }
 
+enum {
+	/* what a further handle of a group, or of a channel, has of the first */
+	OF_DUPLICATES = CGPU_OBJECT_SCHEDULED | CGPU_OBJECT_ENABLED | CGPU_OBJECT_BORROWED
+};
+
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source)
 {
@@ -319,9 +324,12 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	}
 	object->identity = same ? same->identity : object->serial;
 	if (same) {
-		object->flags |= same->flags & (source ? CGPU_OBJECT_SCHEDULED |
-						CGPU_OBJECT_ENABLED : CGPU_OBJECT_SCHEDULED);
+		object->flags |= same->flags & (source ? OF_DUPLICATES : CGPU_OBJECT_SCHEDULED);
 		object->engineType = same->engineType;
+	}
+	if (source) {
+		object->lender = same->lender;
+		object->lender_serial = same->lender_serial;
 	}
 	object->next_runnable = objects->first_runnable;
 	if (objects->first_runnable)
@@ -329,6 +337,37 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 	objects->first_runnable = index;
 	objects->runnables++;
 	objects->runnable_changes++;
+}
+
+void cgpu_object_borrow(struct cgpu_objects *objects, uint32_t index,
+			const struct cgpu_object *source, uint32_t lender)
+{
+	struct cgpu_object *object = cgpu_object_at(objects, index);
+
+	cgpu_object_set_runnable(objects, index, 0);
+	object->flags |= CGPU_OBJECT_DUPLICATE | CGPU_OBJECT_BORROWED |
+			 (source->flags & (CGPU_OBJECT_SCHEDULED | CGPU_OBJECT_ENABLED));
+	object->engineType = source->engineType;
+	object->lender = lender;
+	object->lender_serial = source->serial;
+}
+
+void cgpu_object_inherit(struct cgpu_objects *objects, const struct cgpu_objects *lender)
+{
+	uint32_t index;
+
+	for (index = objects->first_runnable; index;
+	     index = cgpu_object_at(objects, index)->next_runnable) {
+		struct cgpu_object *object = cgpu_object_at(objects, index);
+
+		if (!(object->flags & CGPU_OBJECT_BORROWED) ||
+		    !(object->flags & CGPU_OBJECT_DUPLICATE) ||
+		    (lender && cgpu_object_at(lender, object->lender)->serial ==
+				       object->lender_serial))
+			continue;
+		object->flags &= ~(uint32_t)CGPU_OBJECT_DUPLICATE;
+		objects->runnable_changes++;
+	}
 }
 
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index)

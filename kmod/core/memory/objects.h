@@ -17,7 +17,9 @@ enum cgpu_object_flag {
 	/* of the mappings there is not known which one goes, or how much of it: none does */
 	CGPU_OBJECT_PARTED = 64,
 	CGPU_OBJECT_LEFT = 128,    /* freed, for who asked, and kept for what it drives */
-	CGPU_OBJECT_ORPHAN = 256   /* likewise, and nothing is driven by it any more */
+	CGPU_OBJECT_ORPHAN = 256,  /* likewise, and nothing is driven by it any more */
+	CGPU_OBJECT_SHARED = 512,  /* memory of a group's leader that it gives to everybody */
+	CGPU_OBJECT_BORROWED = 1024 /* a member's handle of a channel group of its leader's */
 };
 
 enum cgpu_object_class {
@@ -72,6 +74,8 @@ struct cgpu_object {
 	uint32_t first_mapping; /* charges of what they take, 0: none */
 	uint32_t hSubdevice;   /* of a device: one of its own client, 0: none yet */
 	uint64_t timeslice_us; /* what the tenant asked for, 0: nothing yet */
+	uint32_t lender;       /* BORROWED: the leader's object that it is a duplicate of, */
+	uint32_t lender_serial; /* and its serial there */
 };
 
 enum cgpu_objects_limit {
@@ -129,6 +133,14 @@ bool cgpu_object_class_runs(uint32_t hClass);
 /* Lists what runs. `source`: the object that it is a duplicate of, 0: none. */
 void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
 			      uint32_t source);
+/*
+ * This new object is another handle of a channel group of the leader's, `source`, which has
+ * `lender` for an index there. Timeslices are the leader's to set, as long as it has the group.
+ */
+void cgpu_object_borrow(struct cgpu_objects *objects, uint32_t index,
+			const struct cgpu_object *source, uint32_t lender);
+/* `lender`: the leader's objects, NULL: it has gone. What it has no longer is set here. */
+void cgpu_object_inherit(struct cgpu_objects *objects, const struct cgpu_objects *lender);
 /* This address space's object is a duplicate of that one. */
 void cgpu_object_join_space(struct cgpu_objects *objects, uint32_t index, uint32_t source);
 /*

@@ -62,7 +62,15 @@ enum cgpu_unlisted_limit {
 	CGPU_TOLD_MAX = 128 /* numbers that no list names, of one container */
 };
 
+/* Of a container, in a group: whose objects it may take, and who may take its own. */
+enum cgpu_role {
+	CGPU_ROLE_ALONE,
+	CGPU_ROLE_LEADER,   /* it runs the MPS server */
+	CGPU_ROLE_MEMBER    /* its programs are the server's clients */
+};
+
 struct cgpu_tenant {
+	uint32_t role;         /* enum cgpu_role */
 	struct cgpu_ledger ledger;
 	struct cgpu_objects objects;
 	struct cgpu_ranges ranges;

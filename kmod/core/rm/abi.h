@@ -91,6 +91,15 @@ enum cgpu_nv_channel {
 	CGPU_CHANNEL_CLASS_LOW_BYTE = 0x6F
 };
 
+/* rs_access.h: of NVOS57_PARAMETERS.sharePolicy */
+enum cgpu_nv_share {
+	RS_ACCESS_DUP_OBJECT = 0, /* a bit */
+	RS_SHARE_TYPE_ALL = 1,
+	RS_SHARE_TYPE_CLIENT = 3,
+	RS_SHARE_ACTION_FLAG_REVOKE = 1 << 0,
+	RS_SHARE_ACTION_FLAG_COMPOSE = 1 << 2
+};
+
 /* ctrl0000unix.h: what an import found in a place: NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_ */
 enum cgpu_import_type {
 	NV0000_IMPORT_OBJECT_TYPE_NONE = 0

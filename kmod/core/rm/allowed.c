@@ -35,6 +35,8 @@
 #define OWN(n) RULE(n, DRIVER, CGPU_AS_GIVEN)
 #define JUDGE(n, bytes, ...) RULE(n, CORE, bytes, ##__VA_ARGS__)
 #define DENY(n) RULE(n, NEVER, 0)
+/* MPS: what a client of the server's has and no other program */
+#define MEMBER(n) RULE(n, GROUP, 0)
 /*
  * Judged as if it were not here. Whoever performs calls with copies has to know what its
  * parameters point to, where an administrator admits what is not listed.
@@ -472,6 +474,7 @@ static const struct cgpu_rule classes[] = {
 	/* NV83DE_ALLOC_PARAMETERS.hAppClient */
 	JUDGE(GT200_DEBUGGER, 12, CLIENT(4)),
 	UNLISTED(0x84A0, OPAQUE), /* NV01_MEMORY_LIST */
+	MEMBER(MPS_COMPUTE),
 	UNLISTED(NV9010_VBLANK_CALLBACK, OPAQUE),
 	PASS(FERMI_TWOD_A),
 	JUDGE(FERMI_CONTEXT_SHARE_A, 12),
@@ -622,7 +625,7 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 		.hClientSrc = AT(nvos55, hClientSrc), .hObjectSrc = AT(nvos55, hObjectSrc),
 	},
 	[NV_ESC_RM_SHARE] = {
-		JUDGED, .size = sizeof(struct nvos57), .op = CGPU_OP_CLIENT_CALL,
+		JUDGED, .size = sizeof(struct nvos57), .op = CGPU_OP_SHARE,
 		.hClient = AT(nvos57, hClient), .hObject = AT(nvos57, hObject),
 		.status = AT(nvos57, status),
 	},

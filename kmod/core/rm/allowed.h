@@ -12,6 +12,7 @@ enum cgpu_judge {
 	CGPU_JUDGE_NONE,    /* not listed */
 	CGPU_JUDGE_DRIVER,  /* acts on the caller's own objects alone: the driver decides */
 	CGPU_JUDGE_CORE,    /* the core reads what it says */
+	CGPU_JUDGE_GROUP,   /* a class for members of a group alone; to others it is not listed */
 	CGPU_JUDGE_NEVER    /* acts on every tenant of the card, or on whom it names */
 };
 
@@ -64,6 +65,7 @@ enum cgpu_op {
 	CGPU_OP_ALLOC_MEMORY,
 	CGPU_OP_CONTEXT_DMA,
 	CGPU_OP_DUP,
+	CGPU_OP_SHARE,
 	CGPU_OP_CLIENT_CALL,     /* names a client, otherwise not interpreted */
 	CGPU_OP_REGISTER_FD,
 	CGPU_OP_OS_EVENT,        /* ALLOC_OS_EVENT, FREE_OS_EVENT */

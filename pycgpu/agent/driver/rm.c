@@ -33,11 +33,6 @@ enum {
 	GID_LENGTH = 8,
 	GID_DATA = 12,
 	NVOS33_FLAGS_ACCESS_READ_ONLY = 1,
-	/* rs_access.h */
-	RS_ACCESS_DUP_OBJECT = 1 << 0,
-	RS_SHARE_TYPE_CLIENT = 3,
-	RS_SHARE_ACTION_FLAG_REVOKE = 1 << 0,
-	RS_SHARE_ACTION_FLAG_COMPOSE = 1 << 2,
 	FIRST_HANDLE = 0xc6700000
 };
 
@@ -97,7 +92,7 @@ uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool re
 		.hObject = hObject,
 		.policy = {
 			.target = client,
-			.accessMask = RS_ACCESS_DUP_OBJECT,
+			.accessMask = 1u << RS_ACCESS_DUP_OBJECT,
 			.type = RS_SHARE_TYPE_CLIENT,
 			.action = RS_SHARE_ACTION_FLAG_COMPOSE |
 				  (revoke ? RS_SHARE_ACTION_FLAG_REVOKE : 0),
