@@ -255,6 +255,63 @@ def test_a_size_below_1_mib_is_a_forgotten_unit_and_out_of_range(size: int) -> N
     assert lib.cgpu_grant_set_memsize(host, 0, grant, account, size) == -errno.ERANGE
 
 
+def admitted(host: Any, leader: Any = None, *cards: int, **wish: Any) -> tuple[int, Any]:
+    """What came of a container that asks for 1 GiB of each of these cards."""
+    create, minor = ffi.new("struct cgpu_create *"), ffi.new("uint32_t *")
+    for card in cards:
+        create.grant[card] = {"present": True, "mem_bytes": GIB, "policy_hint": NO_HINT, **wish}
+    create.leader = leader.grant if leader else ffi.NULL
+    return lib.cgpu_host_admit(host, create, minor), create
+
+
+def test_a_member_has_memory_of_its_own_and_its_leaders_part_of_the_card() -> None:
+    host: Any = make_host()
+    for _ in range(2):
+        assert admitted(host, None, 0)[0] == 0
+    error, leader = admitted(host, None, 0, weight=3, weight_given=True)
+    error, member = admitted(host, leader, 0)
+    assert error == 0
+    assert [leader.grant[0].instance, member.grant[0].instance] == [2, 3]
+    assert [leader.grant[0].entity, member.grant[0].entity] == [2, 2]
+    assert lib.cgpu_grant_is_member(ffi.addressof(member.grant[0]))
+    assert not lib.cgpu_grant_is_member(ffi.addressof(leader.grant[0]))
+    assert (member.grant[0].weight, host.card[0].weight_sum) == (0, 5)
+    assert (host.card[0].members, host.card[0].allocated_bytes) == (4, 4 * GIB)
+    lib.cgpu_host_release(host, member.grant)
+    assert (host.card[0].weight_sum, host.card[0].allocated_bytes) == (5, 3 * GIB)
+
+
+@pytest.mark.parametrize("wish", [
+    {"weight": 1, "weight_given": True}, {"quota": 1}, {"quota_min": 1}, {"priority": 1},
+    {"policy_hint": 0},
+])  # fmt: skip
+def test_a_member_that_asks_for_compute_is_refused(wish: Any) -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    before = bytes(ffi.buffer(host))
+    assert admitted(host, leader, 0, **wish)[0] == -errno.EINVAL
+    assert bytes(ffi.buffer(host)) == before
+
+
+def test_a_member_has_no_card_that_its_leader_has_not() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    assert admitted(host, leader, 0, 1)[0] == -errno.ENODEV
+    assert admitted(host, leader, 1)[0] == -errno.ENODEV
+
+
+def test_a_member_that_loses_its_leader_is_a_container_like_any_other() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    _, member = admitted(host, leader, 0)
+    lib.cgpu_grants_leave_group(host, member.grant)
+    lib.cgpu_host_release(host, leader.grant)
+    _, newcomer = admitted(host, None, 0)
+    assert newcomer.grant[0].entity == leader.grant[0].entity, "the number is free again"
+    assert member.grant[0].entity == member.grant[0].instance != newcomer.grant[0].entity
+    assert (member.grant[0].weight, host.card[0].weight_sum) == (1, 2)
+
+
 def test_a_new_card_serves_whoever_sets_nothing() -> None:
     host: Any = make_host()
     assert host[0].card[0].policy == lib.CGPU_POLICY_FAIR

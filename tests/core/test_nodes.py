@@ -160,6 +160,7 @@ def test_the_tree_has_exactly_the_documented_files_and_modes() -> None:
         *("version", "api_version", "features", "events"),
         *(f"<gpu>/{name}" for name in ("free_weight", "uuid", "stat")),
         *(f"<gpu>/<id>/{name}" for name in ("id", "meminfo", "procs", "stat", "events", "cid")),
+        "<gpu>/<id>/group",
         "container/<id>/cid",
     }
     assert len(NODES) == lib.CGPU_NODE_COUNT
@@ -173,7 +174,7 @@ SHOWN = {
     "features": "pid\nmemory\nupgrade\n",
     "inst_ctl": "create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>]"
     "[,quota=<percent>][,quota_min=<percent>][,priority=<p>][,policy=<policy>]"
-    "[,uvm_disable=0|1][,oom_action=fail|kill] [gpu=...]\ndestroy <id>\n",
+    "[,uvm_disable=0|1][,oom_action=fail|kill] [gpu=...] [group=<id>]\ndestroy <id>\n",
     "<gpu>/policy": "7\n",
     "<gpu>/max_inst": "20\n",
     "<gpu>/free_weight": "17\n",
@@ -198,6 +199,7 @@ SHOWN = {
     "<gpu>/<id>/uvm_disable": "0\n",
     "<gpu>/<id>/unknown": "refuse\n",
     "<gpu>/<id>/cid": f"{LONG_ID}\n",
+    "<gpu>/<id>/group": "-\n",
     "container/<id>/cid": f"{LONG_ID}\n",
 }
 
@@ -471,6 +473,20 @@ def test_what_the_driver_is_to_refuse_follows_the_nodes() -> None:
     assert not one.account.admit_unknown
 
 
+def test_a_member_shows_its_group_and_leaves_its_compute_to_it() -> None:
+    one = Host()
+    keep = ffi.new("char[]", b"leader")
+    one.view.group = keep
+    assert one.show("<gpu>/<id>/group") == "leader\n"
+    one.grant.entity = one.grant.instance + 1
+    before = one.state()
+    for name in ("weight", "quota", "quota_min", "priority"):
+        assert one.store(f"<gpu>/<id>/{name}", "1") == errno.EBUSY
+    assert one.state() == before
+    assert one.store("<gpu>/<id>/group", "other") == errno.EACCES
+    assert one.store("<gpu>/<id>/memsize", str(2 * GIB)) == 0
+
+
 def test_a_cards_size_can_be_told_once_when_the_driver_did_not() -> None:
     one = Host()
     one.view.minor = 1
@@ -582,6 +598,10 @@ def reference(text: str) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if key == "gpu":
             reference_grant(value, grants)
+        elif key == "group":
+            if "group" in said:
+                raise Refused("EINVAL")
+            said["group"] = reference_id(value)
         elif "pid" in said or "cgroup" in said:
             raise Refused("EINVAL")
         elif key == "pid":
@@ -608,6 +628,8 @@ def said(command: Any) -> dict[str, Any]:
         out["pid"] = create.pid
     if create.cgroup[0] != b"\0":
         out["cgroup"] = ffi.string(create.cgroup).decode("latin-1")
+    if create.group[0] != b"\0":
+        out["group"] = ffi.string(create.group).decode("latin-1")
     out["grants"] = {
         minor: {
             "mem": -1 if grant.unlimited else grant.mem_bytes,
@@ -680,6 +702,7 @@ identities = mostly(
     *("pid=0", "pid=", "pid", "cgroup=", "cgroup=a", "cgroup=/" + "x" * 1022),
     *("cgroup=/" + "x" * 1023, "cgroup=/a\tb", "cgroup=/a\x7f", "name=x"),
 )
+groups = mostly(ids.map("group={}".format), "group", "group=", "group=policy", "group=a group=a")
 gpus = st.tuples(
     mostly(st.integers(0, 33).map(str), "", "a", "-1", str(2**64)),
     mostly(
@@ -703,6 +726,7 @@ lines = st.tuples(
             gpus, min_size=1, max_size=3, unique_by=lambda card: card.partition(",")[0]
         ).flatmap(lambda cards: st.permutations(one + cards))
     )
+    .flatmap(lambda words: st.lists(groups, max_size=1).map(lambda more: [*more, *words]))
     .map(lambda words: "".join(f" {word}" for word in words)),
     mostly(st.sampled_from(["", "\n"]), " ", "\n\n", "  pid=1", " pid=1", "\r\n", "\0"),
 ).map("".join)
@@ -718,6 +742,9 @@ lines = st.tuples(
 @example("create a pid=1 gpu=0,mem=1048576 gpu=0,mem=2097152")
 @example("create a pid=1 gpu=0,mem=1048576,mem=2097152")
 @example("create a pid=1 cgroup=/x gpu=0,mem=1048576")
+@example("create a pid=1 gpu=0,mem=1048576 group=a")
+@example("create a group=b pid=1 group=b gpu=0,mem=1048576")
+@example("create a pid=1 gpu=0,mem=1048576 group=stat")
 @example("create a gpu=0,mem=1048576")
 @example("create a pid=1")
 @example("create a")

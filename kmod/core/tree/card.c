@@ -85,6 +85,20 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 	return 0;
 }
 
+bool cgpu_grant_is_member(const struct cgpu_grant *grant)
+{
+	return grant->entity != grant->instance;
+}
+
+/* Of one that shares the leader's compute on that card. */
+static int check_member(const struct cgpu_grant *leader, const struct cgpu_grant *grant)
+{
+	if (!leader->present)
+		return -ENODEV;
+	return grant->weight_given || grant->quota || grant->quota_min || grant->priority ||
+		       grant->policy_hint < CGPU_POLICY_END ? -EINVAL : 0;
+}
+
 static uint32_t lowest_free_instance(uint64_t instances)
 {
 	uint32_t number = 0;
@@ -132,6 +146,8 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 		if (!create->grant[*minor].present)
 			continue;
 		err = check_grant(host, *minor, &create->grant[*minor]);
+		if (!err && create->leader)
+			err = check_member(&create->leader[*minor], &create->grant[*minor]);
 		if (err)
 			return err;
 		cards++;
@@ -147,9 +163,10 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 		if (!grant->present)
 			continue;
 		if (!grant->weight_given)
-			grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
+			grant->weight = !create->leader && cgpu_card_free_weight(card) ? 1 : 0;
 		grant->instance = lowest_free_instance(card->instances);
 		card->instances |= 1ull << grant->instance;
+		grant->entity = create->leader ? create->leader[*minor].entity : grant->instance;
 		take_hint(host, *minor, grant->policy_hint);
 		card->members++;
 		card->weight_sum += grant->weight;
@@ -176,6 +193,22 @@ void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants)
 		if (!grant->unlimited)
 			card->allocated_bytes -= grant->mem_bytes;
 		drop_hint(host, minor);
+	}
+}
+
+void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		struct cgpu_grant *grant = &grants[minor];
+		struct cgpu_card *card = &host->card[minor];
+
+		if (!grant->present)
+			continue;
+		grant->entity = grant->instance;
+		grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
+		card->weight_sum += grant->weight;
 	}
 }
 
@@ -277,6 +310,8 @@ int cgpu_grant_set_weight(struct cgpu_host *host, uint32_t minor,
 {
 	struct cgpu_card *card = &host->card[minor];
 
+	if (cgpu_grant_is_member(grant))
+		return -EBUSY;
 	if (weight > CGPU_MAX_INST_MAX)
 		return -ERANGE;
 	if (weight > cgpu_card_free_weight(card) + grant->weight)
@@ -289,6 +324,8 @@ int cgpu_grant_set_weight(struct cgpu_host *host, uint32_t minor,
 
 int cgpu_grant_set_quota(struct cgpu_grant *grant, uint64_t percent)
 {
+	if (cgpu_grant_is_member(grant))
+		return -EBUSY;
 	if (percent > 100 || (percent && percent < grant->quota_min))
 		return -ERANGE;
 	grant->quota = (uint32_t)percent;
@@ -297,6 +334,8 @@ int cgpu_grant_set_quota(struct cgpu_grant *grant, uint64_t percent)
 
 int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent)
 {
+	if (cgpu_grant_is_member(grant))
+		return -EBUSY;
 	if (percent > 100 || (grant->quota && percent > grant->quota))
 		return -ERANGE;
 	grant->quota_min = (uint32_t)percent;
@@ -305,6 +344,8 @@ int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent)
 
 int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority)
 {
+	if (cgpu_grant_is_member(grant))
+		return -EBUSY;
 	if (priority > CGPU_PRIORITY_MAX)
 		return -ERANGE;
 	grant->priority = (uint32_t)priority;

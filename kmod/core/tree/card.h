@@ -34,6 +34,7 @@ struct cgpu_grant {
 	uint8_t oom_action;     /* enum cgpu_oom_action */
 	bool uvm_disable;
 	uint32_t instance;      /* number of the container on this card */
+	uint32_t entity;        /* the scheduler's number of it: its own, or its group's leader's */
 	uint32_t weight;
 	uint32_t quota;         /* percent, 0: none */
 	uint32_t quota_min;     /* percent, 0: none */
@@ -46,6 +47,8 @@ struct cgpu_create {
 	char id[65];            /* CGPU_ID_MAX and the end */
 	int32_t pid;            /* 0: cgroup is given instead */
 	char cgroup[1024];
+	char group[65];         /* id of its group's leader, perhaps its own; empty: it has none */
+	const struct cgpu_grant *leader; /* of a member: the leader's grants, by minor */
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 };
 
@@ -86,10 +89,18 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
  * (cgpu_grant_member()). Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
  * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card,
  * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing.
+ *
+ * A member of a group has memory of its own, and nothing of the compute, which is the
+ * leader's. -ENODEV also: a card that the leader has not; -EINVAL: it asks for compute.
  */
 int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor);
 /* Gives back what was admitted; with a card's last container a hint's policy goes. */
 void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants);
+
+/* Its leader goes before it: from here on it is a container like any other. */
+void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants);
+/* Does it share a leader's compute? */
+bool cgpu_grant_is_member(const struct cgpu_grant *grant);
 
 /* What the scheduler is told of a container; `open` and `active` are left to the caller. */
 struct cgpu_policy_member cgpu_grant_member(const struct cgpu_card *card,
@@ -102,8 +113,8 @@ void cgpu_grants_apply(const struct cgpu_grant *grants, struct cgpu_ledger *ledg
 
 /*
  * Live changes of one grant. Return: 0, -ERANGE: outside the allowed values,
- * -ENOSPC: the card has no room, -EBUSY: below what is in use. On an error
- * nothing changed.
+ * -ENOSPC: the card has no room, -EBUSY: below what is in use; of a member's weight, quota
+ * and priority: they are its group's leader's. On an error nothing changed.
  */
 int cgpu_grant_set_memsize(struct cgpu_host *host, uint32_t minor,
 			   struct cgpu_grant *grant, struct cgpu_account *account,

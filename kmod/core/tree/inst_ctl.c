@@ -169,13 +169,15 @@ static int parse_cgroup(struct cgpu_word path, char *cgroup, size_t size)
 static int parse_clause(struct cgpu_word clause, struct cgpu_create *create)
 {
 	static const struct cgpu_word pid = CGPU_WORD("pid"), cgroup = CGPU_WORD("cgroup"),
-				      gpu = CGPU_WORD("gpu");
+				      gpu = CGPU_WORD("gpu"), group = CGPU_WORD("group");
 	struct cgpu_word key = cgpu_word_cut(&clause, '=');
 	uint64_t value;
 	int err;
 
 	if (cgpu_word_is(key, gpu))
 		return parse_grant(clause, create);
+	if (cgpu_word_is(key, group))
+		return create->group[0] ? -EINVAL : parse_id(clause, create->group);
 	if (create->pid || create->cgroup[0])
 		return -EINVAL;
 	if (cgpu_word_is(key, cgroup))

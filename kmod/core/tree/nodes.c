@@ -40,6 +40,7 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(UVM_DISABLE, "uvm_disable", GRANT, 0644),
 	ENTRY(UNKNOWN, "unknown", GRANT, 0644),
 	ENTRY(GRANT_CID, "cid", GRANT, 0444),
+	ENTRY(GROUP, "group", GRANT, 0444),
 
 	ENTRY(CID, "cid", CONTAINER, 0444),
 };
@@ -352,6 +353,10 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		break;
 	case CGPU_NODE_UVM_DISABLE:
 		put_line(text, grant->uvm_disable);
+		break;
+	case CGPU_NODE_GROUP:
+		put_string(text, view->group && view->group[0] ? view->group : "-");
+		put_char(text, '\n');
 		break;
 	case CGPU_NODE_UNKNOWN:
 		put_string(text, cgpu_unknown_actions[view->account->admit_unknown].text);

@@ -53,6 +53,7 @@ enum cgpu_node {
 	CGPU_NODE_UVM_DISABLE,
 	CGPU_NODE_UNKNOWN,
 	CGPU_NODE_GRANT_CID,
+	CGPU_NODE_GROUP,
 
 	CGPU_NODE_CID,
 	CGPU_NODE_COUNT
@@ -112,6 +113,7 @@ struct cgpu_view {
 	struct cgpu_account *account;   /* grant */
 	uint64_t host_bytes;            /* grant: charged to CGPU_HOST, for all its cards */
 	const char *id;                 /* grant, container: the full id */
+	const char *group;              /* grant: id of its group's leader, empty: it has none */
 	const char *version;            /* root */
 	uint32_t features;              /* root: bit per enum cgpu_feature */
 	uint32_t holder_count;
