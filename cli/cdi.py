@@ -60,7 +60,7 @@ def write_cdi(
 
 def _cards(door: str) -> tuple[list[Card], list[Card]]:
     """Return the cards that can be had whole, and those in MIG mode."""
-    every = mig.noted(procfs.read_cards(door, tenants=False))
+    every = mig.read_cards(door, tenants=False)
     return [card for card in every if not card.mig], [card for card in every if card.mig]
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Minor, id, device instance, UUID and size of every card come from five
+ * Minor, id, device instance, UUID, size and MIG mode of every card come from six
  * questions that every CUDA program asks too, so they work on each flavour
  * and branch of the driver. They need user memory (scratch) and, for
  * the device, the card's file in the caller's own table: it is put there for
@@ -37,7 +37,7 @@ enum {
 	GID_DATA = 12,
 	ID_INFO_BYTES = 32,
 	ID_INFO_INSTANCE = 8,
-	FB_LIST_ENTRY = 8,
+	INFO_ENTRY = 8, /* of a list: index, data */
 };
 
 struct session {
@@ -107,23 +107,30 @@ static void rm_free(struct session *session, u32 hObject)
 	rm_ioctl(session, NV_ESC_RM_FREE, 16, 0);
 }
 
-/* size, what the driver holds back, UUID: of an open card */
-static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
+/* A driver that does not tell leaves it CGPU_MIG_UNTOLD. */
+static void ask_mode(struct session *session, u32 hSubdevice, struct cgpu_gpu *gpu)
 {
-	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
+	struct cgpu_scratch *scratch = &session->scratch;
+	u8 *list = scratch->args + CGPU_SCRATCH_LIST_PLACE;
+
+	memset(scratch->params, 0, CGPU_GPU_INFO_BYTES);
+	cgpu_put32(scratch->params, 0, 1);
+	cgpu_put64(scratch->params, CGPU_GPU_INFO_LIST,
+		   scratch->args_user + CGPU_SCRATCH_LIST_PLACE);
+	cgpu_put32(list, 0, NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE);
+	cgpu_put32(list, 4, 0);
+	scratch->list_bytes = INFO_ENTRY;
+	if (!rm_control(session, hSubdevice, NV2080_CTRL_CMD_GPU_GET_INFO, CGPU_GPU_INFO_BYTES))
+		gpu->mig = cgpu_mig_of(cgpu_get32(list, 4));
+	scratch->list_bytes = 0;
+}
+
+/* UUID, size, what the driver holds back: of an open card */
+static int ask_identity(struct session *session, u32 hSubdevice, struct cgpu_gpu *gpu)
+{
 	u32 fb_bytes = cgpu_driver_abi()->fb_get_info_v2_size;
 	u8 *params = session->scratch.params;
 	int err, nameless;
-
-	memset(params, 0, 56);
-	cgpu_put32(params, 0, gpu->device_instance);
-	err = rm_alloc(session, session->hClient, &hDevice, NV01_DEVICE_0, 56);
-	if (err)
-		return err;
-	memset(params, 0, 4);
-	err = rm_alloc(session, hDevice, &hSubdevice, NV20_SUBDEVICE_0, 4);
-	if (err)
-		goto free;
 
 	memset(params, 0, GID_INFO_BYTES);
 	cgpu_put32(params, 4, GID_FLAGS_BINARY);
@@ -135,24 +142,45 @@ static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu)
 	memset(params, 0, fb_bytes);
 	cgpu_put32(params, 0, 3);
 	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
-	cgpu_put32(params, 4 + FB_LIST_ENTRY, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
-	cgpu_put32(params, 4 + 2 * FB_LIST_ENTRY, NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE);
+	cgpu_put32(params, 4 + INFO_ENTRY, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
+	cgpu_put32(params, 4 + 2 * INFO_ENTRY, NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE);
 	err = rm_control(session, hSubdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, fb_bytes);
 	if (!err) {
-		u64 heap_bytes = (u64)cgpu_get32(params, 8 + FB_LIST_ENTRY) << 10;
+		u64 heap_bytes = (u64)cgpu_get32(params, 8 + INFO_ENTRY) << 10;
 
 		gpu->total_bytes = (u64)cgpu_get32(params, 8) << 10;
-		gpu->bar1_bytes = (u64)cgpu_get32(params, 8 + 2 * FB_LIST_ENTRY) << 10;
+		gpu->bar1_bytes = (u64)cgpu_get32(params, 8 + 2 * INFO_ENTRY) << 10;
 		if (heap_bytes < gpu->total_bytes)
 			gpu->reserved_bytes = gpu->total_bytes - heap_bytes;
 		err = nameless;
 	}
-free:
+	return err;
+}
+
+/* `known`: it has answered before, and may be in another mode since */
+static int ask_subdevice(struct session *session, struct cgpu_gpu *gpu, bool known)
+{
+	u32 hDevice = 0xc6700001, hSubdevice = 0xc6700002;
+	u8 *params = session->scratch.params;
+	int err;
+
+	memset(params, 0, 56);
+	cgpu_put32(params, 0, gpu->device_instance);
+	err = rm_alloc(session, session->hClient, &hDevice, NV01_DEVICE_0, 56);
+	if (err)
+		return err;
+	memset(params, 0, 4);
+	err = rm_alloc(session, hDevice, &hSubdevice, NV20_SUBDEVICE_0, 4);
+	if (!err) {
+		ask_mode(session, hSubdevice, gpu);
+		if (!known)
+			err = ask_identity(session, hSubdevice, gpu);
+	}
 	rm_free(session, hDevice);
 	return err;
 }
 
-static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu)
+static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu, bool known)
 {
 	char path[32];
 	struct file *file;
@@ -176,7 +204,7 @@ static int ask_card(struct session *session, u32 minor, struct cgpu_gpu *gpu)
 			 ID_INFO_BYTES);
 	if (!err) {
 		gpu->device_instance = cgpu_get32(session->scratch.params, ID_INFO_INSTANCE);
-		err = ask_subdevice(session, gpu);
+		err = ask_subdevice(session, gpu, known);
 	}
 	close_fd(fd);
 	return err;
@@ -194,8 +222,8 @@ static int add_card(u32 minor, const struct cgpu_gpu *gpu)
 	return err;
 }
 
-/* of the cards in `minors`, by bit */
-static int ask_cards(struct session *session, u32 minors)
+/* of the cards in `minors`, by bit; of those in `known` their mode alone */
+static int ask_cards(struct session *session, u32 minors, u32 known)
 {
 	/* every further question overwrites scratch.args */
 	u8 *cards = session->scratch.before;
@@ -220,7 +248,12 @@ static int ask_cards(struct session *session, u32 minors)
 
 		if (!card[CARD_VALID] || minor >= CGPU_MAX_CARDS || !(minors >> minor & 1))
 			continue;
-		err = ask_card(session, minor, &gpu);
+		err = ask_card(session, minor, &gpu, known >> minor & 1);
+		if (known >> minor & 1) {
+			if (!err)
+				cgpu_registry_set_mig(minor, gpu.mig);
+			continue;
+		}
 		if (err)
 			pr_warn("cgpu: card %u: no answer (%ld); asked again with its next container\n",
 				minor, err);
@@ -234,8 +267,8 @@ static int ask_cards(struct session *session, u32 minors)
 	return 0;
 }
 
-/* of the cards in `minors`, by bit */
-static int ask_driver(u32 minors)
+/* as ask_cards() */
+static int ask_driver(u32 minors, u32 known)
 {
 	struct session session = { .ctl = filp_open("/dev/nvidiactl", O_RDWR, 0) };
 	int err;
@@ -244,7 +277,7 @@ static int ask_driver(u32 minors)
 		return PTR_ERR(session.ctl);
 	err = cgpu_scratch_get(&session.scratch, false);
 	if (!err) {
-		err = ask_cards(&session, minors);
+		err = ask_cards(&session, minors, known);
 		cgpu_scratch_put(&session.scratch);
 		cgpu_scratch_forget();
 	}
@@ -254,16 +287,18 @@ static int ask_driver(u32 minors)
 
 int cgpu_discover(u32 wanted)
 {
-	u32 minors;
+	u32 minors, known;
 	int err;
 
 	mutex_lock(&discovery->lock);
 	err = cgpu_door_attach();
 	if (err)
 		goto out;
-	minors = discovery->done ? discovery->unanswered & wanted : U32_MAX;
+	/* the driver refuses another mode while somebody uses the card */
+	known = discovery->done ? wanted & ~discovery->unanswered & cgpu_registry_vacant() : 0;
+	minors = discovery->done ? (discovery->unanswered & wanted) | known : U32_MAX;
 	if (minors && current->mm) {
-		err = ask_driver(minors);
+		err = ask_driver(minors, known);
 		discovery->done |= !err;
 	}
 	/* also of a card whose governor found no memory the last time */

@@ -7,7 +7,8 @@
 
 /**
  * cgpu_discover() - attach to the driver if need be, and register its cards
- * @wanted: minors, by bit: of these, cards that did not answer before are asked again
+ * @wanted: minors, by bit: of these, cards that did not answer before are asked again, and
+ * those without a container, whether they are in MIG mode
  *
  * Context: a process with an mm (module load, a write to inst_ctl); sleeps; may
  * open the cards.

@@ -397,7 +397,8 @@ void cgpu_registry_share(struct cgpu_create *create, unsigned int percent)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		u64 bytes = div_u64(host->topology.gpu[minor].total_bytes, 100) * percent;
 
-		if (!host->card[minor].present || bytes < CGPU_MEM_BYTES_MIN ||
+		if (!host->card[minor].present || host->topology.gpu[minor].mig == CGPU_MIG_ON ||
+		    bytes < CGPU_MEM_BYTES_MIN ||
 		    bytes > cgpu_card_free_bytes(host, minor))
 			continue;
 		create->grant[minor] = (struct cgpu_grant){
@@ -472,6 +473,24 @@ bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 	}
 	rt_mutex_unlock(&cgpu_registry->lock);
 	return !known;
+}
+
+void cgpu_registry_set_mig(u32 minor, u8 mig)
+{
+	rt_mutex_lock(&cgpu_registry->lock);
+	cgpu_registry->host.topology.gpu[minor].mig = mig;
+	rt_mutex_unlock(&cgpu_registry->lock);
+}
+
+u32 cgpu_registry_vacant(void)
+{
+	u32 minor, vacant = 0;
+
+	rt_mutex_lock(&cgpu_registry->lock);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		vacant |= (cgpu_registry->host.card[minor].members ? 0U : 1U) << minor;
+	rt_mutex_unlock(&cgpu_registry->lock);
+	return vacant;
 }
 
 bool cgpu_registry_drop_card(u32 minor)

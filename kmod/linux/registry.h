@@ -210,6 +210,16 @@ void cgpu_container_let_go(struct cgpu_container *container);
 bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu);
 
 /**
+ * cgpu_registry_set_mig() - whether a card is in MIG mode has been asked again
+ * @minor: the card
+ * @mig: enum cgpu_mig
+ */
+void cgpu_registry_set_mig(u32 minor, u8 mig);
+
+/** cgpu_registry_vacant() - which cards have no container, by bit */
+u32 cgpu_registry_vacant(void);
+
+/**
  * cgpu_registry_drop_card() - the driver is gone: forget a card without containers
  * @minor: the card
  *

@@ -6,6 +6,7 @@
  * NOT_SUPPORTED: nvidia-smi prints N/A for them.
  */
 #include <linux/ktime.h>
+#include <linux/module.h>
 #include <linux/string.h>
 #include "nvsim.h"
 
@@ -119,12 +120,22 @@ static u32 class_list_v2(struct nvsim_ctl *c)
 
 /* ---- the subdevice's ---- */
 
+static uint mig;
+module_param(mig, uint, 0644);
+MODULE_PARM_DESC(mig, "cards that are in MIG mode, without an instance, by bit");
+
+/* GPU_SMC_MODE: of cards that have no MIG, too, the H200's: disabled */
+static u32 smc_mode(const struct nvsim_card *card)
+{
+	return READ_ONCE(mig) >> card->minor & 1 ? 1 : 2;
+}
+
 static u32 gpu_info(struct nvsim_ctl *c, u32 index, u32 *data)
 {
 	switch (index) {
 	case 0x11: *data = 1; break;	/* MINOR_REVISION_EXT */
-	case 0x27: *data = 1; break;	/* GPU_SMC_MODE: unsupported */
-	case 0x2a: *data = 2; break;	/* IBMNPU and the like: no */
+	case 0x27: *data = 1; break;
+	case 0x2a: *data = smc_mode(c->card); break;
 	case 0x37: *data = 1; break;
 	case 0x3d: *data = 1; break;
 	default: *data = 0;

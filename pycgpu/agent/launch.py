@@ -184,7 +184,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
     # A run's quota is a ceiling, not a promise: ceilings may add up to more than the card.
     cards = [
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
-        for card in mig.noted(procfs.read_cards(root))
+        for card in mig.read_cards(root)
     ]
     found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):

@@ -344,7 +344,7 @@ def _divided(request: Request, root: str, dev: str, proc: str) -> frozenset[str]
             cards = [card for card, _ in admission.bind(request, cards)]
     except CgpuError:
         return frozenset()  # said where the request is decided
-    return mig.in_mode(card.uuid for card in cards)
+    return mig.in_mode(cards, root)
 
 
 def _without(card: Card, shared: str | None, root: str) -> Card:

@@ -168,7 +168,7 @@ def prepare(
         root = root or procfs.find_root()
         cards = device_nodes.find_cards(root, dev=dev, proc=proc)
         if admission.choosable(request, cards):
-            request = admission.choose(request, mig.noted(procfs.read_cards(root)))
+            request = admission.choose(request, mig.read_cards(root))
         chosen = [card for card, _ in admission.bind(request, cards)]
     except CgpuError:
         # The hook meets the same and says so.

@@ -3,11 +3,14 @@
 Which cards are in MIG mode, in which nobody has the whole of a card.
 
 The driver shows instances in /proc (:func:`.procfs.has_instances`). A card that is in the mode and
-has none computes for nobody either, and that only NVML tells. Its bindings take longer to import
-than NVML to answer, and every container's start waits for this.
+has none computes for nobody either. The door asks the driver of that, and its tree tells; NVML,
+which takes longer to begin than all that a container's start does, is asked where no door has told,
+and whether a card has left the mode since.
 """
 
 from __future__ import annotations
+
+from . import procfs
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -17,14 +20,21 @@ if TYPE_CHECKING:
     from ..request.model import Card
 
 _LIBRARY = "libnvidia-ml.so.1"
+#: Of boards that have no such mode.
+_NOT_SUPPORTED = 3
 _CALLS = ("nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMigMode")
 
 
-def in_mode(uuids: Iterable[str]) -> frozenset[str]:
-    """Return those boards that NVML says are in MIG mode; none where it does not answer."""
-    wanted = [uuid for uuid in uuids if uuid]
-    if not wanted:
-        return frozenset()
+def in_mode(cards: Iterable[Card], root: str) -> frozenset[str]:
+    """Return the UUIDs of those *cards* that are in MIG mode, by the tree and by NVML."""
+    told = {card.uuid: procfs.read_mig(card.index, root) for card in cards if card.uuid}
+    doubtful = [uuid for uuid, mode in told.items() if mode is not False]
+    said = _by_nvml(doubtful) if doubtful else {}
+    return frozenset(uuid for uuid in doubtful if said.get(uuid, told[uuid]))
+
+
+def _by_nvml(uuids: Iterable[str]) -> dict[str, bool]:
+    """Return what NVML says of boards; of none where it does not answer."""
     # What ctypes adds to it takes longer to import than all that the hook does.
     import _ctypes
 
@@ -42,29 +52,27 @@ def in_mode(uuids: Iterable[str]) -> frozenset[str]:
         library = _ctypes.dlopen(_LIBRARY, 0)
         start, end, find, ask = (Call(_ctypes.dlsym(library, name)) for name in _CALLS)
     except OSError:  # no driver, or one of before there was MIG
-        return frozenset()
+        return {}
     if start():
-        return frozenset()
-    found = set()
+        return {}
+    found = {}
     board, now, pending = Board(), Int(), Int()
-    for uuid in wanted:
-        # refused by boards that have no such mode
-        if not (
-            find(uuid.encode(), _ctypes.byref(board))
-            or ask(board, _ctypes.byref(now), _ctypes.byref(pending))
-        ):
-            found |= {uuid} if now.value else set()
+    for uuid in uuids:
+        if find(uuid.encode(), _ctypes.byref(board)):
+            continue
+        error = ask(board, _ctypes.byref(now), _ctypes.byref(pending))
+        if error in (0, _NOT_SUPPORTED):
+            found[uuid] = not error and bool(now.value)
     end()
-    return frozenset(found)
+    return found
 
 
-def noted(cards: Collection[Card], divided: Collection[str] | None = None) -> list[Card]:
-    """
-    Return *cards* with note of those that are in MIG mode.
-
-    Args:
-        divided: what :func:`in_mode` said of them, or None to ask it.
-    """
-    if divided is None:
-        divided = in_mode(card.uuid for card in cards)
+def noted(cards: Iterable[Card], divided: Collection[str]) -> list[Card]:
+    """Return *cards* with note of what :func:`in_mode` said of them."""
     return [card._replace(mig=card.mig or card.uuid in divided) for card in cards]
+
+
+def read_cards(root: str, *, tenants: bool = True) -> list[Card]:
+    """Return every card under control, as :func:`.procfs.read_cards`, with note of the mode."""
+    cards = procfs.read_cards(root, tenants=tenants)
+    return noted(cards, in_mode(cards, root))

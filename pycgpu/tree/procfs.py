@@ -45,6 +45,7 @@ _CREATE_REASONS = {
     " must be a directory of its own below /sys/fs/cgroup",
     errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
     errno.ENODEV: "no such card",
+    errno.ENXIO: "a card is in MIG mode, in which nobody can be given the whole of it",
     errno.EOPNOTSUPP: "NVIDIA's driver is of a branch that cgpu does not know, so none of its "
     "cards is under control; `cgpu doctor` names it",
     errno.ESRCH: "no such process",
@@ -323,6 +324,12 @@ def read_card_stat(card: int, root: str) -> dict[str, int]:
     return _table(f"{card}/stat", root)
 
 
+def read_mig(card: int, root: str) -> bool | None:
+    """Whether the driver told the door that the card is in MIG mode; None: it did not tell."""
+    mode = read_card_stat(card, root).get("mig")
+    return None if mode is None else bool(mode)
+
+
 def read_cid(card: int, name: str, root: str) -> str:
     """``<gpu>/<id>/cid``: the full id behind a directory's name."""
     return read(f"{card}/{name}/cid", root).rstrip("\n")
@@ -417,7 +424,7 @@ def has_instances(card: int, proc: str | None = None) -> bool:
     """
     Tell whether the driver has divided a card into instances of MIG.
 
-    A card in MIG mode without any computes for nobody; that NVML tells.
+    A card in MIG mode without any computes for nobody; :mod:`.mig` tells.
     """
     try:
         names = posix.listdir(f"{proc or PROC}/driver/nvidia/capabilities/gpu{card}/mig")

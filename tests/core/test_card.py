@@ -329,3 +329,32 @@ def test_whoever_loads_the_module_chooses_the_defaults_of_cards_and_no_bad_ones(
         wanted[0] = bad
         assert lib.cgpu_card_set_defaults(ffi.addressof(card), wanted) == -errno.ERANGE
         assert (card.policy, card.max_inst, card.timeslice_us) == (2, 8, 12000)
+
+
+def test_a_card_in_mig_mode_takes_no_container_until_it_has_left_it() -> None:
+    host: Any = make_host()
+    create = ffi.new("struct cgpu_create *")
+    create.grant[0].present = create.grant[0].unlimited = True
+    create.grant[0].policy_hint = NO_HINT
+    minor = ffi.new("uint32_t *")
+    before = bytes(ffi.buffer(host))
+    host.topology.gpu[0].mig = lib.CGPU_MIG_ON
+    assert lib.cgpu_host_admit(host, create, minor) == -errno.ENXIO
+    assert host.card[0].members == 0 and minor[0] == 0
+    host.topology.gpu[0].mig = lib.CGPU_MIG_UNTOLD
+    assert bytes(ffi.buffer(host)) == before
+    assert lib.cgpu_host_admit(host, create, minor) == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "mig"),
+    [
+        (lib.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_UNSUPPORTED, lib.CGPU_MIG_OFF),
+        (lib.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_ENABLED, lib.CGPU_MIG_ON),
+        (lib.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_DISABLED, lib.CGPU_MIG_OFF),
+        (lib.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_ENABLE_PENDING, lib.CGPU_MIG_OFF),
+        (lib.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_DISABLE_PENDING, lib.CGPU_MIG_ON),
+    ],
+)
+def test_a_mode_counts_from_when_it_is_in_force(mode: int, mig: int) -> None:
+    assert lib.cgpu_mig_of(mode) == mig

@@ -460,6 +460,15 @@ def test_a_written_policy_counts_as_by_hand_and_a_refused_one_does_not() -> None
     assert "policy_by_hand 1\n" in one.show("<gpu>/stat")
 
 
+def test_a_cards_stat_has_its_mig_mode_once_the_driver_has_told_it() -> None:
+    one = Host()
+    assert "mig" not in one.show("<gpu>/stat")
+    one.host.topology.gpu[0].mig = lib.CGPU_MIG_OFF
+    assert "mig 0\n" in one.show("<gpu>/stat")
+    one.host.topology.gpu[0].mig = lib.CGPU_MIG_ON
+    assert "mig 1\n" in one.show("<gpu>/stat")
+
+
 def test_what_the_driver_is_to_refuse_follows_the_nodes() -> None:
     one = Host()
     assert one.store("<gpu>/<id>/uvm_disable", "1") == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A card in MIG mode without an instance, which NVML alone tells, is given whole to nobody."""
+"""A card in MIG mode without an instance, which tree and NVML tell, is given whole to nobody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.host import nvml
 
 from .devices import make_devices
 from .test_hook import Engine, launch
-from .tree import make_tree
+from .tree import make_tree, put
 
 UUIDS = [f"GPU-{card * 4}0000-0000-0000-0000-000000000000" for card in "01"]
 REASON = "card 0: it is in MIG mode, and cgpu divides whole cards"
@@ -58,7 +58,7 @@ def test_the_hook_refuses_the_card_and_no_other(told: Path, tmp_path: Path) -> N
 def test_the_runtime_chooses_a_card_that_can_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mig, "in_mode", lambda uuids: {*uuids} & {UUIDS[0]})
+    monkeypatch.setattr(mig, "in_mode", lambda cards, root: frozenset(UUIDS[:1]))
     root = str(make_tree(tmp_path / "cgpu_km", cards=2))
     env = ["emr.serverless.mgpu.core=30", "emr.serverless.mgpu.memory=1024"]
     (tmp_path / "config.json").write_text(json.dumps({"process": {"env": env}}))
@@ -97,9 +97,42 @@ def test_cdi_leaves_the_card_out_and_says_so(told: Path, tmp_path: Path) -> None
     assert refused.returncode == 1 and "card 0, 1 in MIG mode" in refused.stderr
 
 
-def test_where_nvml_does_not_answer_no_card_is_taken_for_divided(told: Path) -> None:
+def asked(root: Path) -> str:
+    """Whom ``in_mode`` says to be divided, by a Python that finds the library of the test."""
+    code = f"from pycgpu.tree import mig, procfs; r = {str(root)!r};"
+    return str(python(code + "print(*mig.in_mode(procfs.find_cards(r), r))").stdout)
+
+
+def test_where_nvml_does_not_answer_no_card_is_taken_for_divided(
+    told: Path, tmp_path: Path
+) -> None:
+    root = make_tree(tmp_path / "cgpu_km", cards=2)
     (told / UUIDS[0]).write_text("mig")
-    code = f"from pycgpu.tree import mig; print(*mig.in_mode({UUIDS!r}))"
-    assert python(code).stdout == f"{UUIDS[0]}\n"
+    assert asked(root) == f"{UUIDS[0]}\n"
     (told / "nvml").write_text("down")
-    assert python(code).stdout == "\n"
+    assert asked(root) == "\n"
+
+
+def test_nvml_is_not_asked_of_a_card_of_which_the_door_says_no(told: Path, tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "cgpu_km", cards=2)
+    (told / UUIDS[0]).write_text("mig")
+    (told / UUIDS[1]).write_text("mig")
+    put(root / "0", stat="containers 0\nmig 0")
+    assert asked(root) == f"{UUIDS[1]}\n"
+    put(root / "1", stat="containers 0\nmig 0")
+    (told / "nvml").write_text("down")  # nor begun
+    assert asked(root) == "\n"
+
+
+def test_a_door_that_says_yes_is_believed_unless_nvml_says_that_it_is_over(
+    told: Path, tmp_path: Path
+) -> None:
+    """The module asks again when a container comes, which needs a container that is not refused."""
+    root = make_tree(tmp_path / "cgpu_km")
+    put(root / "0", stat="containers 0\nmig 1")
+    assert asked(root) == "\n"
+    (told / UUIDS[0]).write_text("mig")
+    assert asked(root) == f"{UUIDS[0]}\n"
+    (told / UUIDS[0]).unlink()
+    (told / "nvml").write_text("down")
+    assert asked(root) == f"{UUIDS[0]}\n"

@@ -53,6 +53,11 @@ def test_an_agent_gives_cards_what_their_settings_say_when_it_starts(door: Door)
     assert procfs.read_policy(0, str(TREE)) == POLICIES.index("weighted-conserving")
 
 
+def test_an_agent_tells_what_the_driver_said_of_a_cards_mig_mode(door: Door) -> None:
+    door.sim("info")
+    assert procfs.read_mig(0, str(TREE)) is False
+
+
 def test_what_is_not_there_is_not_created_by_writing_it(door: Door) -> None:
     """ENOSYS it was, and for a second after a container had gone its nodes still had names."""
     leaves = door.start(door.simcuda, "--hold", "context", name="leaves")

@@ -901,3 +901,22 @@ def test_the_module_stays_while_somebody_reads_events(
         tree.unload()
     assert tree.read("api_version") == "1\n"
     assert drain(stream) is not None
+
+
+def test_a_card_in_mig_mode_takes_no_container_until_it_has_left_it(
+    tree: Any, member: Callable[..., Member]
+) -> None:
+    """Nothing tells of the change: the module asks for a card's first container."""
+    mode = Path("/sys/module/nvidia/parameters/mig")
+    create = f"create mig {member().clause} gpu=1,mem={MIB}"
+    assert "mig 0\n" in (ROOT / "0/stat").read_text()
+    try:
+        mode.write_text("2")
+        assert refusal(tree, "inst_ctl", create) == "ENXIO"
+        assert "mig 0\n" in (ROOT / "0/stat").read_text()
+        assert "mig 1\n" in (ROOT / "1/stat").read_text()
+        assert not os.listdir(ROOT / "container")
+    finally:
+        mode.write_text("0")
+    assert refusal(tree, "inst_ctl", create) == ""
+    assert "mig 0\n" in (ROOT / "1/stat").read_text()

@@ -12,6 +12,7 @@
 /* What the driver says of one card. */
 struct cgpu_gpu {
 	bool present;
+	uint8_t mig;              /* enum cgpu_mig; untold by a core from before it */
 	uint32_t gpu_id;          /* NVIDIA's, from CARD_INFO */
 	uint32_t device_instance; /* NV0080_ALLOC_PARAMETERS.deviceId; not the minor */
 	uint8_t uuid[16];

@@ -182,6 +182,21 @@ enum cgpu_fb_info_index {
 };
 
 /*
+ * ctrl2080gpu.h, the same from 515 to 595. GPU_GET_INFO points at its list, of pairs
+ * {index, data}: GPU_GET_INFO_V2 has it in place, and grew with the branches.
+ */
+enum cgpu_gpu_info {
+	CGPU_GPU_INFO_BYTES = 16,
+	CGPU_GPU_INFO_LIST = 8,
+	NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE = 0x2A,
+	NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_UNSUPPORTED = 0,
+	NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_ENABLED = 1,
+	NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_DISABLED = 2,
+	NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_ENABLE_PENDING = 3,
+	NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_DISABLE_PENDING = 4
+};
+
+/*
  * cl90cdfecs.h, ctrl90cd.h, ctrl2080gr.h: the log of context switches, the same from
  * 525 to 595.
  */

@@ -601,3 +601,10 @@ void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 	else if (req->op == CGPU_OP_ALLOC)
 		decode_class(abi, params, size, req);
 }
+
+uint8_t cgpu_mig_of(uint32_t data)
+{
+	return data == NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_ENABLED ||
+	       data == NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_DISABLE_PENDING ?
+	       CGPU_MIG_ON : CGPU_MIG_OFF;
+}

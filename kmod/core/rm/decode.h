@@ -128,4 +128,17 @@ bool cgpu_is_channel_class(uint32_t hClass);
 /* Has NV0005_ALLOC_PARAMETERS that a program may give? */
 bool cgpu_is_event(uint32_t hClass);
 
+/* Is the card in MIG mode? Then nobody has the whole of it, also while it has no instance. */
+enum cgpu_mig {
+	CGPU_MIG_UNTOLD,
+	CGPU_MIG_OFF,
+	CGPU_MIG_ON
+};
+
+/*
+ * What the driver's answer for NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE means. A pending change
+ * has not been made. Return: enum cgpu_mig.
+ */
+uint8_t cgpu_mig_of(uint32_t data);
+
 #endif

@@ -73,6 +73,8 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 
 	if (!card->present)
 		return -ENODEV;
+	if (host->topology.gpu[minor].mig == CGPU_MIG_ON)
+		return -ENXIO;
 	if (card->members >= card->max_inst)
 		return -ENOSPC;
 	if (!grant->unlimited && !has_room(host, minor, grant->mem_bytes))

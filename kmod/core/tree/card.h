@@ -88,7 +88,8 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
  * and nobody else is on; beside others it counts for this container alone
  * (cgpu_grant_member()). Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
  * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card,
- * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing.
+ * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing,
+ * -ENXIO: the card is in MIG mode.
  *
  * A member of a group has memory of its own, and nothing of the compute, which is the
  * leader's. -ENODEV also: a card that the leader has not; -EINVAL: it asks for compute.

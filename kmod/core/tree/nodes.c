@@ -226,6 +226,8 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 		put_pair(text, "policy_by_hand", card->policy_by_hand);
 		if (card->policy_by_request)
 			put_pair(text, "policy_by_request", 1);
+		if (gpu->mig != CGPU_MIG_UNTOLD)
+			put_pair(text, "mig", gpu->mig == CGPU_MIG_ON);
 		put_stats(text, view);
 		break;
 	default:

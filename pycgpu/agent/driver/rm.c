@@ -217,6 +217,18 @@ static unsigned device_major(const char *name)
 	return found;
 }
 
+/* Once: the driver refuses another mode while our client has the card. */
+static uint8_t ask_mode(uint32_t sub)
+{
+	uint8_t params[CGPU_GPU_INFO_BYTES] = { 0 };
+	uint32_t list[2] = { NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE, 0 };
+
+	cgpu_put32(params, 0, 1);
+	cgpu_put64(params, CGPU_GPU_INFO_LIST, (uintptr_t)list);
+	return rm_control(ctl, client, sub, NV2080_CTRL_CMD_GPU_GET_INFO, params, sizeof(params)) ?
+	       CGPU_MIG_UNTOLD : cgpu_mig_of(list[1]);
+}
+
 static int ask_card(uint32_t minor, uint32_t gpu_id)
 {
 	struct cgpu_gpu gpu = { .gpu_id = gpu_id };
@@ -253,6 +265,7 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 		return -EIO;
 	device_handle[minor] = device;
 	subdevice[minor] = sub;
+	gpu.mig = ask_mode(sub);
 
 	memset(params, 0, GID_INFO_BYTES);
 	cgpu_put32(params, 4, GID_FLAGS_BINARY);
