@@ -7,7 +7,6 @@ It is run often and by impatient people, so plain options are read by :mod:`pycg
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -58,25 +57,32 @@ def app() -> None:
 
 def _run(arguments: list[str]) -> None:
     found = parse(arguments)
-    if found is not None:
-        early = _begin(found)
-        from . import _smi
-
-        # A mistake is said by typer, as all are.
-        with contextlib.suppress(_smi.UsageError):
-            sys.exit(_smi.run(Options(**found), early))
+    status = None if found is None else _shown(found)
+    if status is not None:
+        sys.exit(status)
     from .smi_command import app as command
 
     command(args=arguments, prog_name="cgpu-smi")
+
+
+def _shown(found: dict[str, Any]) -> int | None:
+    """Show what plain options ask for; return the exit status, None: typer says the mistake."""
+    early = _begin(found)
+    from . import _smi
+
+    try:
+        return _smi.run(Options(**found), early)
+    except _smi.UsageError:
+        return None
 
 
 def _begin(found: dict[str, Any]) -> Early:
     """Begin what takes its time, which passes while the rest of the program is imported."""
     if "version" in found:
         return None, None
+    boards = _asked() if _OWN_QUESTIONS.isdisjoint(found) else None
     from pycgpu.tree import counters, procfs
 
-    boards = _asked() if _OWN_QUESTIONS.isdisjoint(found) else None
     try:
         return counters.read(found.get("root") or procfs.find_root()), boards
     except CgpuError:
@@ -85,17 +91,29 @@ def _begin(found: dict[str, Any]) -> Early:
 
 def _asked() -> Callable[[], Nvml]:
     """Ask NVML in a thread, for it waits for the card; return what waits for the answer."""
-    from threading import Thread
+    # What threading adds to it takes as long to import as all that is done here.
+    import _thread
 
-    from pycgpu.tree import nvml
+    from pycgpu.tree import nvml_library
 
     answers: list[Nvml] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def ask() -> None:
+        try:
+            nvml_library.begin()
+            from pycgpu.tree import nvml
+
+            answers.append(nvml.read())
+        finally:
+            done.release()
+
     # A mistake of the caller's is said without waiting for it.
-    thread = Thread(target=lambda: answers.append(nvml.read()), daemon=True)
-    thread.start()
+    _thread.start_new_thread(ask, ())
 
     def answer() -> Nvml:
-        thread.join()
+        done.acquire()
         return answers[0]
 
     return answer

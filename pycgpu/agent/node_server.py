@@ -29,6 +29,8 @@ log = logging.getLogger("cgpud")
 #: Longest request: the longest command of inst_ctl, as JSON.
 _REQUEST_MAX = 1 << 15
 _TIMEOUT_S = 10
+#: A client that has been answered may ask again for so long: a snapshot is some thirty questions.
+_IDLE_S = 1.0
 #: Clients at a time, of a user; who follows ``events`` stays. Of all who are not root together:
 #: root is never kept waiting by them.
 USER_MAX = 32
@@ -113,7 +115,7 @@ class NodeServer:
         self._guests = _Guests()
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer a client's request and close the connection."""
+        """Answer a client's requests, one after another, and close the connection."""
         with connection:
             uid = _user(connection)
             connection.settimeout(_TIMEOUT_S)
@@ -130,14 +132,17 @@ class NodeServer:
 
     def _serve(self, connection: socket.socket) -> None:
         request = _receive(connection)
-        try:
-            answer = self._answer(connection, request)
-        except OSError as error:
-            answer = {"errno": error.errno or errno.EIO}
-        if answer is None:
-            _follow(connection)
-        else:
+        while True:
+            try:
+                answer = self._answer(connection, request)
+            except OSError as error:
+                answer = {"errno": error.errno or errno.EIO}
+            if answer is None:
+                return _follow(connection)
             _send(connection, answer)
+            if not _asks_again(connection):
+                return None
+            request = _receive(connection)
 
     def _answer(self, connection: socket.socket, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return what to send; None: the ring's lines. OSError: the client may not, or cannot."""
@@ -201,6 +206,14 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found
+
+
+def _asks_again(connection: socket.socket) -> bool:
+    connection.settimeout(_IDLE_S)
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except TimeoutError:
+        return False
 
 
 def _send(connection: socket.socket, answer: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 """
 What NVIDIA's management library says of the boards: the only file that imports ``pynvml``.
 
+What each board always tells is read without it, by :mod:`.nvml_library`.
+
 The library comes with the driver and may be absent, broken or of another version than the
 driver. None of that is an error here: what cannot be had is None, and :class:`Nvml` says why.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CgpuError
+from . import nvml_library
 
 
 class Detail(NamedTuple):
@@ -85,6 +88,23 @@ class Nvml(NamedTuple):
 
 def read(detailed: bool = False) -> Nvml:
     """Return what NVML says now. Never raises: a monitor must work where NVML does not."""
+    found = _plain() if not detailed else None
+    return _by_bindings(detailed) if found is None else found
+
+
+def _plain() -> Nvml | None:
+    if not nvml_library.begin():
+        return None
+    try:
+        boards = nvml_library.boards()
+        if boards is None:
+            return None
+        return Nvml(tuple(Board(**told) for told in boards), nvml_library.driver())
+    finally:
+        nvml_library.end()
+
+
+def _by_bindings(detailed: bool) -> Nvml:
     try:
         import pynvml
     except ImportError:

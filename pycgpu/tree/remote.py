@@ -2,8 +2,8 @@
 """
 The agent's nodes over its socket, for hosts without FUSE.
 
-One request a connection, one JSON object a line: ``{"op": "read", "path": "0/policy"}``, ``write``
-with ``text``, ``list``, ``events``. The answer is ``{"text": …}``, ``{"directories": […], "files":
+One JSON object a line, one after another: ``{"op": "read", "path": "0/policy"}``, ``write`` with
+``text``, ``list``, ``events``. The answer is ``{"text": …}``, ``{"directories": […], "files":
 […]}`` or ``{"errno": n}``. After the answer to ``events``, ``{"bytes": n}``, come the ring's lines:
 n bytes that are there already, then what happens.
 """
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10
 _ANSWER_MAX = 1 << 20
 
+#: What has been answered and can be asked again, by root and process: a new connection takes the
+#: agent a new thread. Who takes one takes it out, so that each thread has its own.
+_answered: dict[tuple[str, int], _socket.socket] = {}
+
 
 def answers(root: str) -> bool:
     """Whether somebody listens."""
@@ -43,7 +47,11 @@ def read(path: str, root: str) -> bytes:
 
 def write(path: str, text: str, root: str) -> None:
     """Write the node. OSError, with the errno of the contract."""
-    _ask(root, {"op": "write", "path": path, "text": text})
+    connection = _connect(root)
+    try:
+        _checked(_exchange(connection, {"op": "write", "path": path, "text": text}))
+    finally:
+        connection.close()
 
 
 def names(path: str, root: str) -> tuple[list[str], list[str]]:
@@ -56,7 +64,7 @@ def events(root: str) -> int:
     """Return a descriptor, the caller's to close, with the ring's lines, old ones first."""
     connection = _connect(root)
     try:
-        waiting = int(_exchange(connection, {"op": "events"})["bytes"])
+        waiting = int(_checked(_exchange(connection, {"op": "events"}))["bytes"])
         # Readers take what is there for the past: let all of it have arrived.
         # (Linux lets nobody wait for so much of a Unix socket without taking it.)
         until = time.monotonic() + _TIMEOUT_S
@@ -82,14 +90,27 @@ def _connect(root: str) -> _socket.socket:
 
 
 def _ask(root: str, message: dict[str, str]) -> dict[str, Any]:
-    connection = _connect(root)
-    try:
-        return _exchange(connection, message)
-    finally:
+    """Ask what changes nothing, so that it may be asked twice."""
+    place = root, os.getpid()
+    connection = _answered.pop(place, None)
+    answer = None
+    if connection is not None:
+        try:
+            answer = _exchange(connection, message)
+        except TimeoutError:
+            raise
+        except OSError:
+            # The agent waits for nobody, and may have been replaced.
+            connection.close()
+    if connection is None or answer is None:
+        connection = _connect(root)
+        answer = _exchange(connection, message)
+    if _answered.setdefault(place, connection) is not connection:
         connection.close()
+    return _checked(answer)
 
 
-def _exchange(connection: _socket.socket, message: dict[str, str]) -> dict[str, Any]:
+def _exchange(connection: _socket.socket, message: dict[str, str]) -> object:
     connection.sendall(json_text.dumps(message).encode() + b"\n")
     line = b""
     while not line.endswith(b"\n"):
@@ -99,7 +120,10 @@ def _exchange(connection: _socket.socket, message: dict[str, str]) -> dict[str, 
         line += connection.recv(len(taken[0]) + len(taken[1]))
         if not part or len(line) > _ANSWER_MAX:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-    answer = json_text.loads(line.decode())
+    return json_text.loads(line.decode())
+
+
+def _checked(answer: object) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     if "errno" in answer:

@@ -153,6 +153,52 @@ def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
     return [Limit(floor, ceiling, part) for part, floor, ceiling in shares]
 
 
+class _Tree(NamedTuple):
+    """What the tree and the engines' files say; takes as long to read as there are containers."""
+
+    version: str
+    features: frozenset[str]
+    cards: list[tuple[CardStatus, list[Limit | None]]]
+
+
+def _read_tree(root: str, known: dict[str, ContainerName], prefix: str) -> _Tree:
+    found = [procfs.unless_gone(status.read, card, root) for card in procfs.card_indexes(root)]
+    there = [one for one in found if one is not None]
+    ids = {container.id for one in there for container in one.containers}
+    known.update(names.find(ids - known.keys(), prefix))
+    features = procfs.read_features(root)
+    return _Tree(
+        procfs.read_version(root), features, [(one, limits(one, features)) for one in there]
+    )
+
+
+def _composed(
+    root: str,
+    tree: _Tree,
+    boards: Nvml,
+    known: dict[str, ContainerName],
+    before: Counters | None,
+    after: Counters | None,
+) -> Snapshot:
+    cards = []
+    for one, granted in tree.cards:
+        index = one.card.index
+        views = [
+            ContainerView(
+                container,
+                known.get(container.id),
+                share(
+                    (before or {}).get((index, container.name)),
+                    (after or {}).get((index, container.name)),
+                ),
+                limit,
+            )
+            for container, limit in zip(one.containers, granted, strict=True)
+        ]
+        cards.append(CardView(one, boards.board(one.card.uuid, index), tuple(views)))
+    return Snapshot(time.time_ns(), root, tree.version, tree.features, boards, tuple(cards))
+
+
 def take(
     root: str,
     *,
@@ -173,35 +219,7 @@ def take(
     """
     boards = nvml.read() if boards is None else boards
     known = {} if known is None else known
-    found = [procfs.unless_gone(status.read, card, root) for card in procfs.card_indexes(root)]
-    there = [one for one in found if one is not None]
-    ids = {container.id for one in there for container in one.containers}
-    known.update(names.find(ids - known.keys(), prefix))
-    features = procfs.read_features(root)
-    cards = []
-    for one in there:
-        index = one.card.index
-        views = [
-            ContainerView(
-                container,
-                known.get(container.id),
-                share(
-                    (before or {}).get((index, container.name)),
-                    (after or {}).get((index, container.name)),
-                ),
-                limit,
-            )
-            for container, limit in zip(one.containers, limits(one, features), strict=True)
-        ]
-        cards.append(CardView(one, boards.board(one.card.uuid, index), tuple(views)))
-    return Snapshot(
-        time.time_ns(),
-        root,
-        procfs.read_version(root),
-        features,
-        boards,
-        tuple(cards),
-    )
+    return _composed(root, _read_tree(root, known, prefix), boards, known, before, after)
 
 
 def sample(
@@ -228,10 +246,12 @@ def sample(
     if version != procfs.API_VERSION:
         raise ProtocolError(f"{root}/api_version", 1, str(version))
     before = before or counters.read(root)
+    known: dict[str, ContainerName] = {}
+    tree = _read_tree(root, known, prefix)
     told = nvml.read(detailed) if boards is None else boards()
     if not counters.tell_compute(before):
-        return take(root, boards=told, prefix=prefix)
+        return _composed(root, tree, told, known, None, None)
     since_s = max(then_ns for then_ns, _ in before.values()) / 1e9
     due_s = since_s + (counters.sample_s(before) if sample_s is None else sample_s)
     time.sleep(max(0.0, due_s - time.monotonic()))
-    return take(root, before=before, after=counters.read(root), boards=told, prefix=prefix)
+    return _composed(root, tree, told, known, before, counters.read(root))

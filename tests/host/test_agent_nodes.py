@@ -21,6 +21,7 @@ from pycgpu.cli import main
 from pycgpu.errors import ModuleNotLoaded, NodeError, PermissionDenied
 from pycgpu.tree import procfs, remote
 from tests.host import program
+from tests.vm.loaded import until
 
 NOBODY = 65534
 
@@ -53,6 +54,57 @@ def root(tmp_path: Path) -> Iterator[str]:
 def test_a_node_reads_as_its_text(root: str) -> None:
     assert procfs.read_api_version(root) == procfs.API_VERSION
     assert procfs.read_features(root)
+
+
+def test_questions_follow_each_other_on_one_connection(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the agent's for each took more than half of the time."""
+    served: list[socket.socket] = []
+    enter = node_server._Guests.enter
+
+    def counted(self: node_server._Guests, uid: int, connection: socket.socket) -> bool:
+        served.append(connection)
+        return enter(self, uid, connection)
+
+    monkeypatch.setattr(node_server._Guests, "enter", counted)
+    for _ in range(3):
+        procfs.read_features(root)
+        procfs.card_indexes(root)
+    # A refusal is an answer, too; and what is written is said once, by a connection of its own.
+    with pytest.raises(NodeError):
+        procfs.read("7/policy", root)
+    procfs.read_features(root)
+    assert len(served) == 1
+    with pytest.raises(NodeError):
+        procfs.write("inst_ctl", "destroy", root)
+    assert len(served) == 2
+    # Nor does a thread wait for ever.
+    until(lambda: served[0].fileno() < 0, "the end of a connection that nobody uses")
+    assert procfs.read_features(root)
+    assert len(served) == 3
+
+
+def test_what_an_agent_has_answered_its_successor_answers_again(tmp_path: Path) -> None:
+    path = f"{tmp_path}/tree.sock"
+
+    def serve(text: str) -> None:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(f"{path}.new")
+            listening.listen()
+            os.rename(f"{path}.new", path)
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b'{"text": "%s"}\n' % text.encode())
+        os.unlink(path)
+
+    for text in ("the first", "the second"):
+        thread = threading.Thread(target=serve, args=(text,))
+        thread.start()
+        until(lambda: os.path.exists(path), "the socket")
+        assert remote.read("features", path) == text.encode()
+        thread.join()
 
 
 def test_directories_are_told_from_files(root: str) -> None:

@@ -628,6 +628,18 @@ def test_whoever_reads_no_further_ends_it_quietly(tree: CoreTree) -> None:
 # ---- shares
 
 
+def test_the_tree_is_read_while_nvml_is_waited_for(tree: CoreTree) -> None:
+    """Else a screen would take as long as both, and with many containers much longer."""
+
+    def answered() -> Nvml:
+        shutil.rmtree(tree.root)
+        return Nvml((BOARD,), "580.159.04")
+
+    taken = snapshot.sample(str(tree.root), boards=answered)
+    assert [len(card.containers) for card in taken.cards] == [2, 1]
+    assert taken.cards[0].board == BOARD
+
+
 def test_a_share_is_the_difference_of_two_readings() -> None:
     before = (1_000, {"granted_ns": 10, "used_ns": 5})
     after = (2_000, {"granted_ns": 510, "used_ns": 255})

@@ -169,6 +169,10 @@ def test_cgpu_smi_reads_what_shares_begin_from_before_it_imports_the_rest(
     first = order.index("pycgpu.tree.counters")
     assert all(first < order.index(name) for name in ("pynvml", "pycgpu.core", "pycgpu.cli._smi"))
     assert not {*order[:first]} & {"typing", "json", "re", "socket", "subprocess"}
+    # NVML, which takes longer to begin than all of this, is begun before anything dear.
+    begun = order.index("pycgpu.tree.nvml_library")
+    assert begun < first
+    assert not {*order[:begun]} & DEAR
 
 
 def test_the_agents_tree_is_read_without_importing_anything_dear() -> None:
