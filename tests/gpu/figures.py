@@ -16,22 +16,29 @@ class Row(NamedTuple):
     is_distance: bool = False
     #: of a machine with two such cards
     is_pair: bool = False
+    #: further figures of the line, in the order of its label
+    beside: tuple[str, ...] = ()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What each figure of the line is chosen by."""
+        return self.checks, *self.beside
 
 
-def shares(policy: str, label: str) -> tuple[Row, Row]:
+def shares(policy: str, label: str) -> Row:
     """What tenants under a policy get, and what they do together."""
-    return (
-        Row(f"{label}: a share is off by, points", "weights", rf"^{policy}: tenant", True),
-        Row(f"{label}: together, %", "weights", rf"^{policy}: sum"),
+    return Row(
+        *(f"{label}: a share is off by, points / together, %", "weights", rf"^{policy}: tenant"),
+        is_distance=True,
+        beside=(rf"^{policy}: sum",),
     )
 
 
-def by_turns(section: str, start: str, label: str, whats: tuple[str, ...]) -> tuple[Row, ...]:
+def by_turns(section: str, start: str, label: str) -> Row:
     """The default against the driver's own sharing, measured by turns."""
-    return tuple(
-        Row(f"{label}: {what.split(' (')[0]}, %", section, rf"^{start}, default against.*: {what}$")
-        for what in whats
-    )
+    whats = ("token (?:mean|p50)", "request p99", "trainer")
+    first, *rest = (rf"^{start}, default against.*: {what}$" for what in whats)
+    return Row(f"{label}: token / request p99 / trainer, %", section, first, beside=(*rest,))
 
 
 TABLES: dict[str, tuple[Row, ...]] = {
@@ -47,22 +54,15 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("the same: request p50 and p99, % of the driver's own", "steps", r"request p"),
         Row("beside ResNet-50, a notebook: % of the driver's own", "pausing", r"driver's own"),
         Row(
-            "1 ms of work beside one that always works, driver's own: p99, ms",
-            "latency",
-            r"native: p99",
+            "1 ms of work beside one that always works, p99, ms: driver's own / "
+            "weighted-conserving / weighted, windows of 5 ms",
+            *("latency", r"native: p99"),
+            beside=(r"tenant: p99", r"tenant, weighted: p99"),
         ),
-        Row("the same, weighted-conserving", "latency", r"tenant: p99"),
-        Row("the same, weighted, windows of 5 ms", "latency", r"tenant, weighted: p99"),
     ),
     "turns": (
-        *by_turns(
-            *("decoding", "decoding, eager", "PyTorch without a graph"),
-            ("token (?:mean|p50)", "request p99", "trainer"),
-        ),
-        *by_turns(
-            *("transformer", "decoding, transformer", "Llama, 0.9 billion weights"),
-            ("token (?:mean|p50)", "request p99", "trainer"),
-        ),
+        by_turns("decoding", "decoding, eager", "PyTorch without a graph"),
+        by_turns("transformer", "decoding, transformer", "Llama, 0.9 billion weights"),
         Row("two servers beside one trainer: times, %", "trainers", r"^2 servers.*by turns"),
         Row("twelve servers beside two trainers: times, %", "trainers", r"^12 servers.*by turns"),
         Row("four servers: times, %", "several", r"^four servers.*by turns"),
@@ -72,20 +72,28 @@ TABLES: dict[str, tuple[Row, ...]] = {
     ),
     "shares": (
         Row("a lone tenant, % of native", "alone", r"^lone"),
-        *shares(r"(weighted-conserving|weak) [\d:]+", "weighted-conserving, weak"),
-        *shares(r"weighted [\d:]+(, unit 12 ms)?", "weighted"),
+        shares(r"(weighted-conserving|weak) [\d:]+", "weighted-conserving, weak"),
+        shares(r"weighted [\d:]+(, unit 12 ms)?", "weighted"),
         Row("average, fixed, mixed, burst: off by, points", "weights", r"max_inst|quota 30", True),
         Row("the driver's own sharing: together, %", "weights", r"driver's own"),
-        Row("two ResNet-50: off by, points", "resnet", r"tenant", True),
-        Row("two ResNet-50: together, %", "resnet", r"sum of"),
+        Row(
+            *("two ResNet-50: off by, points / together, %", "resnet", r"tenant", True),
+            beside=(r"sum of",),
+        ),
         Row("eight and twelve: off by, points", "crowd", r"worst error"),
         Row("eight with quotas of 5 to 20: off by, points", "crowd", r"mixed, (quota|one)", True),
-        Row("eight by slices: together, %", "crowd", r"^eight, weighted-conserving: sum"),
-        Row("twelve by slices: together, %", "crowd", r"^twelve, weighted-conserving: sum"),
+        Row(
+            *("eight / twelve by slices: together, %", "crowd"),
+            r"^eight, weighted-conserving: sum",
+            beside=(r"^twelve, weighted-conserving: sum",),
+        ),
         Row("one beside eight processes, windows: its share, %", "many", r"weighted: share"),
         Row("two cards: off by, points", "cards", r"tenant [ab][01]$", True, True),
-        Row("two cards, weighted: together, %", "cards", r"(free|divided): sum", is_pair=True),
-        Row("two cards, conserving: together, %", "cards", r"conserving: sum", is_pair=True),
+        Row(
+            *("two cards, weighted / conserving: together, %", "cards", r"(free|divided): sum"),
+            is_pair=True,
+            beside=(r"conserving: sum",),
+        ),
         Row("two NCCL jobs of two cards, each, % of alone", "gang", r"^two jobs", is_pair=True),
     ),
     "quotas": (
@@ -102,12 +110,14 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("taken of 4 GiB before it is refused, MiB", "memory", r"taken before"),
         Row("PyTorch, CuPy, of 8 GiB: the same", "frameworks", r"(torch|cupy): taken"),
         Row("charged after all have ended, bytes", "memory", r"charged after"),
-        Row("CUDA context, native, ms", "overhead", r"context: native"),
-        Row("CUDA context, a tenant, ms", "overhead", r"context: tenant"),
-        Row("cudaMalloc of 64 MiB, native, µs", "overhead", r"malloc: native"),
-        Row("cudaMalloc of 64 MiB, a tenant, µs", "overhead", r"malloc: tenant"),
-        Row("`nvidia-smi -L`, native, ms", "overhead", r"end: native"),
-        Row("`nvidia-smi -L` under `cgpu run`, ms", "overhead", r"end: tenant"),
+        *(
+            Row(label, "overhead", rf"{what}: native", beside=(rf"{what}: tenant",))
+            for label, what in (
+                ("CUDA context, native / a tenant, ms", "context"),
+                ("cudaMalloc of 64 MiB, native / a tenant, µs", "malloc"),
+                ("`nvidia-smi -L`, native / under `cgpu run`, ms", "end"),
+            )
+        ),
         Row("a gate call, mean, µs", "weights", r"^gate call, average"),
         Row("agent: a server beside a trainer", "serving", r"default: agent's CPU"),
         Row("agent: the same without requests", "serving", r"no request: agent's"),
@@ -133,8 +143,10 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("CUPTI trace: refused", "tools", r"cupti: what was"),
     ),
     "peers": (
-        Row("MPS 50 : 50: together, %", "peers", r"MPS 50 .*sum"),
-        Row("MPS without percentages: together, %", "peers", r"without percentages"),
+        Row(
+            *("MPS 50 : 50 / without percentages: together, %", "peers", r"MPS 50 .*sum"),
+            beside=(r"without percentages",),
+        ),
         Row("1 ms of work beside a client of MPS, p99, ms", "peers", r"MPS: p99"),
         Row("HAMi-core, alone with 33 %: has, %", "peers", r"lone program"),
         Row("MPS server in a container: told in `events`", "mps", r"container: refused|=log: ev"),

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,13 +91,25 @@ def of_card(kept: Kept, card: str, row: Row) -> Mapping[str, Mapping[str, Any]]:
     return kept.get(("2x-" if row.is_pair else "") + CARDS[card], {})
 
 
-def cell(row: Row, found: Mapping[str, Mapping[str, Any]]) -> Figure | None:
-    """Of the checks that a row is for, the nearest to its bound, or the furthest past it."""
+def cell(row: Row, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """A line's figures of one card, and their bounds."""
     checks = found.get(row.section, {}).get("checks", ())
-    checks = [one for one in checks if re.search(row.checks, one["name"])]
-    if row.is_distance:
-        checks = [distance(one) for one in checks if "±" in str(one["bound"])]
-    return min(map(figure, checks), key=lambda one: one.margin, default=None)
+    figures = [nearest(row, pattern, checks) for pattern in row.patterns]
+    if not any(figures):
+        return "", ""
+    bounds = [one.bound if one else "–" for one in figures]
+    return (
+        " / ".join(one.text if one else "–" for one in figures),
+        bounds[0] if len({*bounds}) == 1 else " / ".join(bounds),
+    )
+
+
+def nearest(row: Row, pattern: str, checks: Iterable[Mapping[str, Any]]) -> Figure | None:
+    """Of the checks that a figure is for, the nearest to its bound, or the furthest past it."""
+    found = [one for one in checks if re.search(pattern, one["name"])]
+    if row.is_distance and pattern == row.checks:
+        found = [distance(one) for one in found if "±" in str(one["bound"])]
+    return min(map(figure, found), key=lambda one: one.margin, default=None)
 
 
 def lines_of(rows: tuple[Row, ...], kept: Kept) -> Iterator[str]:
@@ -106,9 +118,8 @@ def lines_of(rows: tuple[Row, ...], kept: Kept) -> Iterator[str]:
     yield "|---" * (len(CARDS) + 2) + "|"
     for row in rows:
         found = [cell(row, of_card(kept, card, row)) for card in CARDS]
-        bounds = list(dict.fromkeys(one.bound for one in found if one))
-        shown = [one.text if one else "" for one in found]
-        yield f"| {row.label} | {' | '.join(shown)} | {'; '.join(bounds)} |"
+        bounds = dict.fromkeys(bound for _, bound in found if bound)
+        yield f"| {row.label} | {' | '.join(text for text, _ in found)} | {'; '.join(bounds)} |"
     yield ""
     yield " ".join(f"{card}: {sources(rows, kept, card)}." for card in CARDS)
 

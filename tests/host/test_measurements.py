@@ -34,11 +34,17 @@ def test_every_row_has_a_figure_of_some_card() -> None:
                 for card in CARDS
                 for one in of_card(KEPT, card, row).get(row.section, {}).get("checks", ())
             ]
-            assert any(re.search(row.checks, name) for name in names), row
+            for pattern in row.patterns:
+                assert any(re.search(pattern, name) for name in names), (row, pattern)
 
 
 def test_a_check_that_missed_its_bound_belongs_to_a_row() -> None:
-    patterns = [(row.section, row.checks) for rows in TABLES.values() for row in rows]
+    patterns = [
+        (row.section, pattern)
+        for rows in TABLES.values()
+        for row in rows
+        for pattern in row.patterns
+    ]
     missed = [
         (section, one["name"])
         for sections in KEPT.values()
