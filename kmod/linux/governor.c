@@ -20,6 +20,7 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
+#include "core/sched/gang.h"
 #include "core/sched/loop.h"
 #include "demand.h"
 #include "gate.h"
@@ -62,13 +63,16 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 	const struct cgpu_grant *grant = &container->grant[governor->minor];
 	struct cgpu_policy_member member =
 		cgpu_grant_member(&cgpu_registry->host.card[governor->minor], grant);
-	u32 groups, changes;
+	u32 groups, changes, minor, cards = 0;
 	bool open;
 
 	rt_mutex_lock(&container->lock);
 	container->tenant.ledger.account[governor->minor].slices_owned = owned;
 	changes = container->tenant.objects.runnable_changes;
 	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		cards += container->grant[minor].present &&
+			 cgpu_tenant_groups(&container->tenant, minor, NULL, 0);
 	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
 	rt_mutex_unlock(&container->lock);
 	if (!governor->sched.slot[grant->instance].present) {
@@ -77,6 +81,8 @@ static void feed_container(struct cgpu_governor *governor, struct cgpu_container
 	}
 	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
 	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
+	cgpu_sched_gang(&governor->sched, grant->instance,
+			cgpu_gang_number(container->id, cards), now_ns);
 	/* one group for another leaves their number, and neither slice nor gate */
 	if (changes != governor->changes[grant->instance])
 		cgpu_sched_reapply(&governor->sched, grant->instance, now_ns);

@@ -731,6 +731,7 @@ static void hold(struct model *m, uint32_t i, bool open)
 		unload(m, c, i);
 	if (m->config->controller == MODEL_ENGINE) {
 		cgpu_sched_open(&c->sched, i, open, open ? m->tenants[i].groups : 0, m->now_ns);
+		cgpu_sched_gang(&c->sched, i, open ? m->tenants[i].job : 0, m->now_ns);
 		/* as a door that shuts what begins while it may not run */
 		if (open && !t->gate)
 			cgpu_sched_held(&c->sched, i, m->now_ns);

@@ -19,6 +19,11 @@ bool cgpu_opened(const struct cgpu_sched *s, uint32_t i)
 	return s->slot[i].present && s->slot[i].member.open;
 }
 
+bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot)
+{
+	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
+}
+
 uint64_t cgpu_part(uint64_t x, uint64_t ppm)
 {
 	return x * ppm / CGPU_PPM;

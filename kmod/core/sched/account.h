@@ -16,6 +16,8 @@ uint64_t cgpu_part(uint64_t x, uint64_t ppm);
 
 /* The slot is present and holds the card open. */
 bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
+/* It does, computes and may have a share. */
+bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot);
 
 /* Its share depends on the others': its window moves when they come and go. */
 bool cgpu_entity_is_elastic(const struct cgpu_sched *s, uint32_t entity);

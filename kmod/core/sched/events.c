@@ -120,6 +120,15 @@ void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 	cgpu_plan_outdate(s, true);
 }
 
+void cgpu_sched_gang(struct cgpu_sched *s, uint32_t slot, uint32_t gang, uint64_t now_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present || s->slot[slot].gang == gang)
+		return;
+	cgpu_sched_charge(s, now_ns);
+	s->slot[slot].gang = gang;
+	cgpu_plan_outdate(s, true);
+}
+
 void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
 		     uint64_t now_ns)
 {

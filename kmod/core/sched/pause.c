@@ -13,13 +13,9 @@
 #include "core/sched/account.h"
 #include "core/sched/expiry.h"
 #include "core/sched/budget.h"
+#include "core/sched/gang.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
-
-bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot)
-{
-	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
-}
 
 uint32_t cgpu_class(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -187,7 +183,7 @@ bool cgpu_pauses(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 {
-	bool is_capped = cgpu_budget_is_used(s);
+	bool is_capped = cgpu_budget_is_used(s), gangs = cgpu_gangs_compete(s);
 	uint32_t i, awake = 0, pausing = 0, resting = 0;
 
 	for (i = 0; i < s->slot_end; i++) {
@@ -197,7 +193,8 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 			resting++;
 		else if (has_rest(s, i, now_ns) && cgpu_pause_is_unproven(s, i, now_ns))
 			awake++;
-		else if (cgpu_pauses(s, i, now_ns))
+		/* a gang that pauses on this card waits for its part of another one */
+		else if (!(gangs && s->slot[i].gang) && cgpu_pauses(s, i, now_ns))
 			pausing++;
 		else
 			awake++;

@@ -9,9 +9,7 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* The slot holds the card open, computes and may have a share. */
-bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot);
-/* It has one, and work. */
+/* The slot competes, has a share, and work. */
 bool cgpu_is_awake(const struct cgpu_sched *s, uint32_t slot);
 /* Its class: its priority where priorities are classes. */
 uint32_t cgpu_class(const struct cgpu_sched *s, uint32_t slot);

@@ -10,6 +10,7 @@
 #include "core/sched/period.h"
 #include "core/sched/account.h"
 #include "core/sched/budget.h"
+#include "core/sched/gang.h"
 
 /* The greatest a(1 − a), in millionths. */
 static uint64_t greatest_deviation(const struct cgpu_sched *s)
@@ -125,6 +126,19 @@ static uint64_t with_room(const struct cgpu_sched *s, uint64_t ns, uint64_t floo
 	return on_grid(ns);
 }
 
+/*
+ * As long as on the other cards, though their gates take more time, or less: of few lengths the
+ * next one. A tenth of a second holds whole ones.
+ */
+static uint64_t in_step(uint64_t ns)
+{
+	uint64_t longest_ns = CGPU_SCHED_SECOND_NS / 10, length_ns = longest_ns;
+
+	while (length_ns / 2 >= ns)
+		length_ns /= 2;
+	return ns > longest_ns ? on_grid(ns) : length_ns;
+}
+
 void cgpu_period_set_windows(struct cgpu_sched *s)
 {
 	uint64_t base = CGPU_SCHED_UNITS * s->config.unit_ns, lost = cgpu_period_lost_ns(s),
@@ -151,7 +165,8 @@ void cgpu_period_set_windows(struct cgpu_sched *s)
 		ns = weights * s->config.unit_ns;
 	else
 		floor = cgpu_max(floor, lost * CGPU_PPM / s->config.loss_ppm);
-	s->plan.period_ns = with_room(s, cgpu_max(ns, floor), floor);
+	s->plan.period_ns = cgpu_gangs_compete(s) ? in_step(cgpu_max(ns, floor)) :
+						    with_room(s, cgpu_max(ns, floor), floor);
 }
 
 void cgpu_period_spread(struct cgpu_sched *s, uint64_t lost_ns)

@@ -2,7 +2,8 @@
 /*
  * After any event the plan is made anew: policy turns members into shares; the mode
  * follows from the ceilings and from who pauses (nobody below 100 %, and nobody: the
- * runlist's slices; else windows, made by gates, on demand or by the clock). By the
+ * runlist's slices; else windows, made by gates, on demand or by the clock). Gangs that compete
+ * have windows by the clock, unless one that is no gang pauses. By the
  * clock each entity with a share has a window, and what is left is nobody's. Those
  * whose share does not depend on the others' come first.
  *
@@ -14,6 +15,7 @@
 #include "core/sched/budget.h"
 #include "core/sched/expiry.h"
 #include "core/sched/fair.h"
+#include "core/sched/gang.h"
 #include "core/sched/pause.h"
 #include "core/sched/period.h"
 #include "core/sched/slices.h"
@@ -132,15 +134,30 @@ static void set_entities(struct cgpu_sched *s)
 	set_entity(s, CGPU_SCHED_NOBODY, left > CGPU_SCHED_SLOTS ? left : 0);
 }
 
+/* All entities, by slot; the gangs before them where they compete. */
+static void sort(const struct cgpu_sched *s, uint8_t sorted[CGPU_SCHED_ENTITIES])
+{
+	bool gangs = cgpu_gangs_compete(s);
+	uint32_t i, at;
+
+	for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
+		for (at = i; gangs && at && cgpu_gang_precedes(s, i, sorted[at - 1]); at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = (uint8_t)i;
+	}
+}
+
 static void set_order(struct cgpu_sched *s)
 {
+	uint8_t sorted[CGPU_SCHED_ENTITIES];
 	uint32_t i, pass, k;
 
+	sort(s, sorted);
 	s->plan.count = 0;
 	/* those behind the elastic ones would move when somebody opens or closes the card */
 	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < CGPU_SCHED_ENTITIES; i++) {
-			struct cgpu_sched_entity *e = &s->entity[i];
+		for (k = 0; k < CGPU_SCHED_ENTITIES; k++) {
+			struct cgpu_sched_entity *e = &s->entity[i = sorted[k]];
 
 			if (cgpu_entity_is_elastic(s, i) != (pass == 1))
 				continue;
@@ -195,8 +212,10 @@ static void set_windows(struct cgpu_sched *s)
 
 uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns)
 {
-	return now_ns - (now_ns + s->plan.period_ns - s->config.phase_ns % s->plan.period_ns) %
-				s->plan.period_ns;
+	/* windows that are to be in step begin at once, though their calls then wait for each other */
+	uint64_t phase_ns = cgpu_gangs_compete(s) ? 0 : s->config.phase_ns % s->plan.period_ns;
+
+	return now_ns - (now_ns + s->plan.period_ns - phase_ns) % s->plan.period_ns;
 }
 
 void cgpu_plan_enter(struct cgpu_sched *s, uint64_t frame_ns)
@@ -245,7 +264,8 @@ bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	else if (fair_wanted(s, now_ns))
 		s->plan.mode = CGPU_SCHED_DEMAND;
 	else
-		s->plan.mode = cgpu_budget_is_needed(s) ? CGPU_SCHED_WINDOWS : CGPU_SCHED_SLICES;
+		s->plan.mode = cgpu_budget_is_needed(s) || cgpu_gangs_compete(s) ?
+				       CGPU_SCHED_WINDOWS : CGPU_SCHED_SLICES;
 	was = s->plan.period_ns;
 	offset_ns = s->entity[s->cur.owner].offset_ns;
 	if (s->plan.mode == CGPU_SCHED_SLICES)

@@ -117,6 +117,7 @@ struct cgpu_sched_slot {
 	uint8_t idle_windows;  /* in a row, up to TWICE */
 	struct cgpu_policy_member member;
 	uint32_t groups;       /* channel groups that compute */
+	uint32_t gang;         /* its number on all cards that it computes on; 0: on this one alone */
 	uint32_t slice_us;     /* programmed; 0: not known */
 	uint32_t wanted_us;
 	uint64_t open_since_ns;
@@ -270,6 +271,11 @@ void cgpu_sched_remove(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
  */
 void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t groups,
 		     uint64_t now_ns);
+/*
+ * The container computes on several cards and has this number on each; 0: on one at most
+ * (gang.h). Telling the same again is free.
+ */
+void cgpu_sched_gang(struct cgpu_sched *s, uint32_t slot, uint32_t gang, uint64_t now_ns);
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot);
 /* The caller stopped new channels of the slot by itself: the engine will open them. */
 void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);

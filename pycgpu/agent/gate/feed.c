@@ -2,6 +2,8 @@
 /* What the scheduler is told of containers: promises, open cards, new groups. */
 #include "gate/gate.h"
 
+#include "core/sched/gang.h"
+
 enum {
 	/* a slice that is set before its group runs does not last */
 	RESEND_NS = 20000000,
@@ -36,7 +38,7 @@ void refresh(struct container *c)
 	const struct cgpu_objects *objects = &c->tenant.objects;
 	uint32_t groups[CGPU_MAX_CARDS] = { 0 }, channels[CGPU_MAX_CARDS] = { 0 };
 	bool renewed = c->tenant.objects.runnable_changes != c->runnable_changes;
-	uint32_t i;
+	uint32_t i, cards = 0, gang;
 
 	c->runnable_changes = c->tenant.objects.runnable_changes;
 	for (i = objects->first_runnable; i; i = cgpu_object_at(objects, i)->next_runnable) {
@@ -49,6 +51,9 @@ void refresh(struct container *c)
 		else if (cgpu_tenant_is_gated(o, o->card))
 			channels[o->card]++;
 	}
+	for (i = 0; i < CGPU_MAX_CARDS; i++)
+		cards += groups[i] != 0;
+	gang = cgpu_gang_number(c->id, cards);
 	for (i = 0; i < CGPU_MAX_CARDS; i++) {
 		bool open = objects->devices[i];
 
@@ -60,16 +65,18 @@ void refresh(struct container *c)
 			pthread_cond_broadcast(&door.changed);
 		}
 		if (open == c->open[i] && groups[i] == c->groups[i] &&
-		    channels[i] == c->channels[i])
+		    channels[i] == c->channels[i] && gang == c->gang)
 			continue;
 		c->open[i] = open;
 		c->groups[i] = groups[i];
 		c->channels[i] = channels[i];
 		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open, groups[i],
 				now_ns());
+		cgpu_sched_gang(&door.sched[i], c->grant[i].instance, gang, now_ns());
 		resend(c);
 		pthread_cond_broadcast(&door.changed);
 	}
+	c->gang = gang;
 }
 
 void resend(struct container *c)

@@ -124,6 +124,7 @@ struct container {
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	uint32_t runnable_changes; /* the tenant's, as the engine knows them */
+	uint32_t gang;
 	bool open[CGPU_MAX_CARDS];
 	uint32_t lead[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
