@@ -107,3 +107,18 @@ def test_one_that_pauses_on_one_card_waits_no_longer_beside_two_jobs() -> None:
     )
     p99_ms = [found.percentile(0, "step", 0.99, BEGUN_NS) for found in (beside_jobs, beside_any)]
     assert p99_ms[0] < 1.1 * p99_ms[1]
+
+
+@pytest.mark.parametrize("step", [SHORT, LONG], ids=["short", "long"])
+def test_windows_are_in_step_again_when_the_one_that_paused_has_gone(step: tuple[int, int]) -> None:
+    """On demand jobs wait for their other card, which must not keep windows on demand."""
+    server = Tenant(
+        "server", steps=32, step_ns=1_500_000, off_ns=50 * MS, host_ns=HOST_NS, close_ns=BEGUN_NS
+    )
+    found = done(
+        (*job(1, step), *job(2, step), server), CONSERVING, max_inst=3, duration_ns=6_000 * MS
+    )
+    alone = done(job(1, step), CONSERVING, duration_ns=6_000 * MS)
+    at = 2 * BEGUN_NS
+    for first in (0, 2):
+        assert len(found.times(first, "step", at)) > 0.47 * len(alone.times(0, "step", at))

@@ -205,7 +205,8 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 	/* slices know no classes, nor do windows by the clock */
 	if (cgpu_has_classes(s))
 		return true;
-	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns)
+	/* a gang's pauses, which come of windows on demand, must not keep them */
+	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns && !gangs)
 		pausing++;
 	/* one that works beside those that rest has the card, and they are not to wait long */
 	if (is_capped)
