@@ -50,7 +50,7 @@ SCHEDULER_ORDER = tuple(
         ("sched.h",),
         ("expiry", "gates"),
         ("account",),
-        ("budget",),
+        ("budget", "gang"),
         ("pause",),
         ("fair", "period", "slices"),
         ("demand", "switch_log", "plan"),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +36,7 @@ from tests.traces import format as traces
 from tests.traces.format import Role
 
 TRACES = sorted((Path(__file__).parents[1] / "traces").glob("*.trace.xz"))
-UUID = bytes.fromhex("c69000005eed400080000000000000a5")
+UUIDS = [bytes.fromhex(f"c69000005eed400080000000000000a{last}") for last in (5, 6)]
 MIB = 1 << 20
 LIMIT = 140 << 30
 # What a context may take that no ioctl shows: 8.8 MiB were seen for the first one on a card.
@@ -52,6 +51,8 @@ XFER = 211
 FORBIDDEN = {(0x2B, 0x3F), (0x27, 0x40), (0x2B, 0x900E)}
 #: Once by each of the three clients.
 REFUSED = {"mps": 3}
+#: Recorded with two cards.
+TWO_CARDS = {"nccl"}
 # Where UVM keeps chunks of managed memory after it is gone, the driver has more than was charged.
 MANAGED = {"managed-heap"}
 
@@ -79,12 +80,17 @@ class Replay:
 
     def __post_init__(self) -> None:
         topology = Topology()
-        topology.add(0, uuid=UUID, total_bytes=141 << 30, bar1_bytes=self.bar1_bytes)
+        cards = range(2 if self.trace.meta["name"] in TWO_CARDS else 1)
+        for card in cards:
+            bar1_bytes = self.bar1_bytes
+            topology.add(card, uuid=UUIDS[card], total_bytes=141 << 30, bar1_bytes=bar1_bytes)
         self.tenant = Tenant(topology)
-        self.tenant.give(0, LIMIT)
+        for card in cards:
+            self.tenant.give(card, LIMIT)
         self.abi = Abi(self.trace.meta["driver"])
         self.tables: dict[int, dict[int, File]] = {}
-        self.sent: deque[File] = deque()
+        # by whom, and what; under way
+        self.sent: list[tuple[int, File]] = []
         self.first_free_kib = 0
         self.calls = 0
         # ended, but the driver may not have let go of what they had
@@ -122,7 +128,8 @@ class Replay:
                     flight: list[Call] = []
                     yield r.t_ns, next(order), lambda r=r, f=flight: self.begin(r, f)  # type: ignore[misc]  # bound in this round of the loop
                     yield end, next(order), lambda r=r, f=flight: self.finish(r, f)  # type: ignore[misc]  # bound in this round of the loop
-                case traces.Process() | traces.Mmap() | traces.SendFd():
+                # a closed number is another thread's before the call returns
+                case traces.Process() | traces.Mmap() | traces.SendFd() | traces.Close():
                     yield r.t_ns, next(order), lambda r=r: self.note(r)  # type: ignore[misc]  # bound in this round of the loop
                 case _:
                     yield end, next(order), lambda r=r: self.note(r)  # type: ignore[misc]  # bound in this round of the loop
@@ -175,10 +182,14 @@ class Replay:
             case traces.Dup() if r.fd in table:
                 self.hold(table, r.new_fd, table[r.fd])
             case traces.SendFd() if r.fd in table:
-                self.sent.append(table[r.fd])
+                self.sent.append((r.pid, table[r.fd]))
                 table[r.fd].references += 1
             case traces.RecvFd() if self.sent:
-                file = self.sent.popleft()
+                # two processes may send to each other at once
+                others = [sent for sent in self.sent if sent[0] != r.pid]
+                found = (others or self.sent)[0]
+                self.sent.remove(found)
+                file = found[1]
                 self.hold(table, r.fd, file)
                 file.references -= 1
             case traces.Mmap(errno=0) if r.fd in table and r.device is traces.Device.UVM:

@@ -52,6 +52,7 @@ PROGRAMS = {
     "threads": "four threads of one process allocate and free at once",
     "checkpoint": "a process with 64 MiB is checkpointed and restored by another",
     "mps": "an MPS server and three clients, two of them at once",
+    "nccl": "all-reduces over two cards by NCCL, by P2P and by shared memory",
     "train": "four training steps of ResNet-50 in PyTorch",
     "rmprobe": "RM calls without CUDA: sizes, lifetimes, call forms, statuses of wrong calls",
 }
@@ -67,7 +68,7 @@ TOOLS = {
 BUSY = {"smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml", "getters"}
 # A second client would change what these see.
 ALONE = {"smi", "smi-q", "smi-list", "smi-busy", "smi-apps", "smi-query", "smi-pmon", "nvml",
-         "getters", "mps", *TOOLS}  # fmt: skip
+         "getters", "mps", "nccl", *TOOLS}  # fmt: skip
 ARGUMENTS = {
     "smi": [],
     "smi-q": ["-q"],
@@ -114,21 +115,23 @@ def build(work: Path) -> None:
                 raise SystemExit(f"{' '.join(map(str, done.args))}\n{done.stderr}")
 
 
-def smi(*fields: str) -> list[str]:
-    """Answers of nvidia-smi --query-gpu for card 0."""
-    query = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+def smi(*fields: str) -> list[list[str]]:
+    """Answers of nvidia-smi --query-gpu, a list a card."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, check=True)
-    return done.stdout.strip().split(", ")
+    return [line.split(", ") for line in done.stdout.strip().splitlines()]
 
 
 def secrets() -> dict[bytes, bytes]:
-    """Numbers that name the card itself, and what stands for them."""
-    (uuid, serial) = smi("uuid", "serial")
-    found = {uuid.encode(): UUID.encode()}
-    found[bytes.fromhex(uuid[4:].replace("-", ""))] = bytes.fromhex(UUID[4:].replace("-", ""))
-    found[uuid[4:].encode()] = UUID[4:].encode()
-    if serial.isdigit() and len(serial) >= 6:
-        found[serial.encode()] = b"1" * len(serial)
+    """Numbers that name the cards themselves, and what stands for them."""
+    found: dict[bytes, bytes] = {}
+    for number, (uuid, serial) in enumerate(smi("uuid", "serial")):
+        other = f"{UUID[:-1]}{int(UUID[-1], 16) + number:x}"
+        found[uuid.encode()] = other.encode()
+        found[bytes.fromhex(uuid[4:].replace("-", ""))] = bytes.fromhex(other[4:].replace("-", ""))
+        found[uuid[4:].encode()] = other[4:].encode()
+        if serial.isdigit() and len(serial) >= 6:
+            found[serial.encode()] = b"1" * len(serial)
     report = quietly(["nvidia-smi", "-q"]).stdout
     for line in report.splitlines():
         name, _, value = (part.strip() for part in line.partition(" : "))
@@ -194,7 +197,7 @@ def main() -> None:
     work = Path(os.environ.get("NVTRACE_WORK") or tempfile.mkdtemp(prefix="nvtrace"))
     work.mkdir(exist_ok=True)
     build(work)
-    driver, card = smi("driver_version", "name")
+    (driver, card), *_ = smi("driver_version", "name")
     common = {
         "card": card,
         "driver": driver,

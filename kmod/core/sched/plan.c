@@ -212,7 +212,7 @@ static void set_windows(struct cgpu_sched *s)
 
 uint64_t cgpu_plan_frame(const struct cgpu_sched *s, uint64_t now_ns)
 {
-	/* windows that are to be in step begin at once, though their calls then wait for each other */
+	/* windows in step begin at once, though their calls then wait for each other */
 	uint64_t phase_ns = cgpu_gangs_compete(s) ? 0 : s->config.phase_ns % s->plan.period_ns;
 
 	return now_ns - (now_ns + s->plan.period_ns - phase_ns) % s->plan.period_ns;

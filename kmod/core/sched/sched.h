@@ -117,7 +117,7 @@ struct cgpu_sched_slot {
 	uint8_t idle_windows;  /* in a row, up to TWICE */
 	struct cgpu_policy_member member;
 	uint32_t groups;       /* channel groups that compute */
-	uint32_t gang;         /* its number on all cards that it computes on; 0: on this one alone */
+	uint32_t gang;         /* the same on all cards that it computes on; 0: it is none */
 	uint32_t slice_us;     /* programmed; 0: not known */
 	uint32_t wanted_us;
 	uint64_t open_since_ns;
