@@ -43,8 +43,8 @@ class Card:
     def policy(self, number: int) -> None:
         self.cgpu.write("0/policy", f"{number}\n")
 
-    def stat(self, id: str) -> dict[str, int]:
-        lines = self.cgpu.read(f"0/{id}/stat").splitlines()
+    def stat(self, id: str, minor: int = 0) -> dict[str, int]:
+        lines = self.cgpu.read(f"{minor}/{id}/stat").splitlines()
         return {line.split()[0]: int(line.split()[1]) for line in lines}
 
 
@@ -284,3 +284,26 @@ def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
     assert second > 1.4 * first
     for tenant in (one, two):
         tenant.kill()
+
+
+def test_two_containers_that_compute_on_the_same_two_cards_have_windows_in_step(
+    sim: Any, km: Any, container: Any
+) -> None:
+    """By the clock, of 25 ms, whatever the cards' gates cost; on demand there are more."""
+    card = Card(sim(model="t4", cards=2), km(), container)
+    tenants = []
+    for id in ("one", "two"):
+        one = container(id, programs={"/bin/simcuda": card.driver.programs / "simcuda"})
+        card.cgpu.create(
+            id, f"pid={one.pid}", *(f"gpu={minor},mem=1073741824" for minor in range(2))
+        )
+        tenants.append(one)
+    for minor in range(2):
+        card.cgpu.write(f"{minor}/policy", "7\n")
+
+    works = [Work(one, card=minor) for one in tenants for minor in range(2)]
+    begun = [[card.stat(id, minor)["switches"] for minor in range(2)] for id in ("one", "two")]
+    together(*works)
+    for id, before in zip(("one", "two"), begun, strict=True):
+        windows = [card.stat(id, minor)["switches"] - before[minor] for minor in range(2)]
+        assert windows == pytest.approx([SECONDS / 0.05] * 2, abs=8)
