@@ -55,6 +55,15 @@ def job(name: str, *options: str, **env: str) -> Iterator[Job]:
         wait_for_end(name)
 
 
+def used_ns(name: str) -> list[int]:
+    """What a tenant has used of each card."""
+    found = []
+    for minor in range(RANKS):
+        stat = dict(line.split() for line in node(f"{minor}/{name}/stat").splitlines())
+        found.append(int(stat["used_ns"]))
+    return found
+
+
 def at_once(jobs: Mapping[str, Job], width: int, mib: int) -> dict[str, dict[str, Any]]:
     """Measure all of them at the same time."""
     for one in jobs.values():
@@ -81,6 +90,20 @@ class Table:
     def measure(self, label: str, jobs: Mapping[str, Job]) -> None:
         for width, mib in STEPS:
             self.add(label, width, mib, at_once(jobs, width, mib))
+
+    def divide(self, label: str, jobs: Mapping[str, Job]) -> None:
+        """Measure tenants, and what each had of what all used of each card."""
+        for width, mib in STEPS:
+            before = {name: used_ns(name) for name in jobs}
+            self.add(label, width, mib, at_once(jobs, width, mib))
+            used = {
+                name: [now - then for now, then in zip(used_ns(name), before[name], strict=True)]
+                for name in jobs
+            }
+            for minor in range(RANKS):
+                total = sum(one[minor] for one in used.values())
+                parts = ", ".join(f"{name} {used[name][minor] / total:.1%}" for name in jobs)
+                self.bench.report.check(f"{label}, {width}³: shares of card {minor}", parts)
 
 
 def gang(bench: Bench) -> None:
@@ -114,10 +137,10 @@ def beside(table: Table, a: Job) -> None:
     """One job beside all others."""
     report = table.bench.report
     with job("b", *CARDS) as b:
-        table.measure("tenants, 1:1", {"a": a, "b": b})
+        table.divide("tenants, 1:1", {"a": a, "b": b})
         for minor in range(RANKS):
             node(f"{minor}/b/weight", 3)
-        table.measure("tenants, 1:3", {"a": a, "b": b})
+        table.divide("tenants, 1:3", {"a": a, "b": b})
     with contextlib.ExitStack() as trainers:
         files = [
             trainers.enter_context(
