@@ -15,8 +15,13 @@ CORE = ROOT / "kmod" / "core"
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 
 
+VERSION = (ROOT / "kmod" / "VERSION").read_text().strip()
 #: An agent may be killed amid a change: the core tells of what it changes.
-MACROS: list[tuple[str, str | None]] = [("_GNU_SOURCE", None), ("CGPU_TOUCHED", "cgpu_touched")]
+MACROS: list[tuple[str, str | None]] = [
+    ("_GNU_SOURCE", None),
+    ("CGPU_TOUCHED", "cgpu_touched"),
+    ("CGPU_VERSION", f'"{VERSION}"'),
+]
 
 
 def declarations() -> str:

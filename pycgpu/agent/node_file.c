@@ -69,7 +69,7 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 		pthread_mutex_unlock(&door.lock);
 		return -ENOENT;
 	}
-	view->version = door.version;
+	view->version = CGPU_VERSION;
 	view->features = 1u << CGPU_FEATURE_PID | 1u << CGPU_FEATURE_CGROUP |
 			 1u << CGPU_FEATURE_EVENTS | 1u << CGPU_FEATURE_MEMORY |
 			 1u << CGPU_FEATURE_MANAGED | (door.gate ? 1u << CGPU_FEATURE_SLICES |

@@ -53,6 +53,7 @@ def root(tmp_path: Path) -> Iterator[str]:
 
 def test_a_node_reads_as_its_text(root: str) -> None:
     assert procfs.read_api_version(root) == procfs.API_VERSION
+    assert procfs.read_version(root) == pycgpu.__version__
     assert procfs.read_features(root)
 
 
