@@ -6,8 +6,12 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
+from pathlib import Path
 
+from pycgpu.install.launcher import TOOLS, tool_program
 from tests.gpu.tenants import (
     CGPU,
     MIB,
@@ -17,6 +21,8 @@ from tests.gpu.tenants import (
     last_json,
     outcome,
 )
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def memory(bench: Bench) -> None:
@@ -136,3 +142,31 @@ def overhead(bench: Bench) -> None:
             subprocess.run([*command, "nvidia-smi", "-L"], stdout=subprocess.DEVNULL, check=True)
             took.append((time.monotonic() - start) * 1e3)
         report.check(f"nvidia-smi -L, start to end: {label}", statistics.median(took), "ms")
+    with tempfile.TemporaryDirectory() as directory:
+        starts(bench, Path(directory))
+
+
+def starts(bench: Bench, directory: Path) -> None:
+    """What a person waits for, by an installation's programs: medians of 15, by turns."""
+    packages = [str(REPOSITORY), sysconfig.get_path("purelib")]
+    for name, module, word in TOOLS:
+        program = directory / name
+        program.write_text(tool_program(sys.executable, packages, module, word))
+        program.chmod(0o755)
+    commands = {
+        "nvidia-smi": ["nvidia-smi"],
+        "cgpu run -- true": [str(directory / "cgpu"), "run", "--", "true"],
+        "cgpu-smi": [str(directory / "cgpu-smi")],
+    }
+    took: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(16):
+        for name, command in commands.items():
+            start = time.monotonic()
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            if turn:  # the first starts the agent
+                took[name].append((time.monotonic() - start) * 1e3)
+    found = {name: statistics.median(times) for name, times in took.items()}
+    bench.report.check("start: nvidia-smi", found["nvidia-smi"], "ms")
+    bench.report.most("start: cgpu run -- true", found["cgpu run -- true"], 60, "ms")
+    # 90 ms where nvidia-smi takes 36; where NVML takes longer to begin, no longer than it
+    bench.report.most("start: cgpu-smi", found["cgpu-smi"], max(90, found["nvidia-smi"]), "ms")
