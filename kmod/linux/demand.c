@@ -206,18 +206,31 @@ static int read_channel(struct cgpu_container *container, u32 channel, u64 offse
 	return err;
 }
 
-/* Context: container->lock, released meanwhile. */
-static void look_at(struct cgpu_demand *demand, struct cgpu_container *container, u32 minor,
+/* Context: container->lock. Return: what it has to be read can be; *due: its channels. */
+static bool is_readable(struct cgpu_container *container, u32 minor, u32 *due)
+{
+	struct cgpu_userd_table *table = container->userds;
+
+	*due = cgpu_userd_due(&container->tenant, minor);
+	if (!*due)
+		return true;
+	if (!table || (table->silent && time_before(jiffies, table->silent)) ||
+	    !cgpu_userd_complete(&table->core, &container->tenant, minor))
+		return false;
+	table->silent = 0;
+	return true;
+}
+
+/* Context: container->lock, released meanwhile. Return: the others need not be looked at. */
+static bool look_at(struct cgpu_demand *demand, struct cgpu_container *container, u32 minor,
 		    u32 slot)
 {
 	struct cgpu_userd_table *table = container->userds;
 	u32 words[2], vmas = VMAS_MAX, i;
 	u64 offset;
 
-	if (!table || (table->silent && time_before(jiffies, table->silent)) ||
-	    !cgpu_userd_complete(&table->core, &container->tenant, minor))
-		return;
-	table->silent = 0;
+	if (!table)
+		return false;
 	for (i = 0; (i = cgpu_userd_next(&table->core, &container->tenant, minor, i, &offset)) !=
 	     CGPU_USERD_NONE; i++) {
 		if (!cgpu_demand_wants(demand, slot, &table->demand[i]))
@@ -226,23 +239,45 @@ static void look_at(struct cgpu_demand *demand, struct cgpu_container *container
 			table->silent = (jiffies + HZ) | 1;
 			/* what was read of it says nothing without the rest */
 			cgpu_demand_forget(demand, slot);
-			return;
+			return true;
 		}
 		if (cgpu_demand_sample(demand, slot, &table->demand[i], words[0], words[1]))
-			return;
+			return true;
 	}
+	return false;
+}
+
+/* One container that cannot be read leaves nothing to be said of its group. */
+static bool all_readable(const struct cgpu_entity *entity, u32 minor)
+{
+	u32 total = 0, due, i;
+	bool may;
+
+	for (i = 0; i < entity->count; i++) {
+		rt_mutex_lock(&entity->container[i]->lock);
+		may = is_readable(entity->container[i], minor, &due);
+		rt_mutex_unlock(&entity->container[i]->lock);
+		if (!may)
+			return false;
+		total += due;
+	}
+	return total;
 }
 
 static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
 {
-	struct cgpu_container *container = cgpu_container_in(minor, slot);
+	struct cgpu_entity entity;
+	bool done;
+	u32 i;
 
-	if (!container)
-		return;
-	rt_mutex_lock(&container->lock);
-	look_at(demand, container, minor, slot);
-	rt_mutex_unlock(&container->lock);
-	cgpu_container_put(container);
+	cgpu_entity_get(&entity, minor, slot);
+	done = !all_readable(&entity, minor);
+	for (i = 0; i < entity.count && !done; i++) {
+		rt_mutex_lock(&entity.container[i]->lock);
+		done = look_at(demand, entity.container[i], minor, slot);
+		rt_mutex_unlock(&entity.container[i]->lock);
+	}
+	cgpu_entity_put(&entity);
 }
 
 void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor)

@@ -71,8 +71,23 @@ static u32 gate_call(struct cgpu_gates *gates, struct nv_fifo_disable_channels *
 				  sizeof(*params));
 }
 
+/* The driver refused to shut it. */
+static void not_shut(const struct cgpu_entity *entity, const struct cgpu_handle *handle)
+{
+	u32 i;
+
+	/* a client's number is one container's */
+	for (i = 0; i < entity->count; i++) {
+		struct cgpu_container *container = entity->container[i];
+
+		rt_mutex_lock(&container->lock);
+		cgpu_tenant_not_shut(&container->tenant, handle);
+		rt_mutex_unlock(&container->lock);
+	}
+}
+
 /* Return: 0, -EIO: the driver refused for another reason than a handle that went. */
-static int gate_each(struct cgpu_gates *gates, struct cgpu_container *container,
+static int gate_each(struct cgpu_gates *gates, const struct cgpu_entity *entity,
 		     struct nv_fifo_disable_channels *params,
 		     const struct cgpu_handle *handles, u32 count, bool shut)
 {
@@ -88,11 +103,8 @@ static int gate_each(struct cgpu_gates *gates, struct cgpu_container *container,
 		status = gate_call(gates, params, handles + i, 1, shut);
 		if (status && !is_gone(status))
 			err = -EIO;
-		if (status && shut) {
-			rt_mutex_lock(&container->lock);
-			cgpu_tenant_not_shut(&container->tenant, handles + i);
-			rt_mutex_unlock(&container->lock);
-		}
+		if (status && shut)
+			not_shut(entity, handles + i);
 	}
 	return err;
 }
@@ -107,27 +119,48 @@ void cgpu_gates_release(struct cgpu_gates *gates)
 	rt_mutex_unlock(&gates->lock);
 }
 
-/* Context: gates->lock: or a gate that is opened and one that is shut could pass each other. */
-static int gate_container(struct cgpu_gates *gates, struct cgpu_container *container,
-			  struct cgpu_handle *handles,
-			  struct nv_fifo_disable_channels *params, bool shut)
+/*
+ * The next channels to be moved, of one container after the other: a group's many have few
+ * each, and a call takes as long for one as for all. *at: the container, 0 at first.
+ */
+static u32 next_handles(struct cgpu_gates *gates, const struct cgpu_entity *entity, u32 *at,
+			struct cgpu_handle *handles, bool shut)
 {
-	int err = 0, one;
-	u32 count;
+	u32 count = 0;
 
-	if (shut) {
+	while (*at < entity->count && count < ENTRIES_MAX) {
+		struct cgpu_container *container = entity->container[*at];
+
+		rt_mutex_lock(&container->lock);
+		count += cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles + count,
+					  ENTRIES_MAX - count);
+		rt_mutex_unlock(&container->lock);
+		if (count < ENTRIES_MAX)
+			++*at;
+	}
+	return count;
+}
+
+/* Context: gates->lock: or a gate that is opened and one that is shut could pass each other. */
+static int gate_entity(struct cgpu_gates *gates, const struct cgpu_entity *entity,
+		       struct cgpu_handle *handles, struct nv_fifo_disable_channels *params,
+		       bool shut)
+{
+	u32 count, at = 0, i;
+	int err = 0, one;
+
+	for (i = 0; shut && i < entity->count; i++) {
+		struct cgpu_container *container = entity->container[i];
+
 		rt_mutex_lock(&container->lock);
 		cgpu_tenant_gate_anew(&container->tenant, gates->minor);
 		rt_mutex_unlock(&container->lock);
 	}
 	do {
-		rt_mutex_lock(&container->lock);
-		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, handles,
-					 ENTRIES_MAX);
-		rt_mutex_unlock(&container->lock);
+		count = next_handles(gates, entity, &at, handles, shut);
 		/* one that is gone meanwhile makes the driver refuse all */
 		one = count && gate_call(gates, params, handles, count, shut) ?
-			gate_each(gates, container, params, handles, count, shut) : 0;
+			gate_each(gates, entity, params, handles, count, shut) : 0;
 		err = one ? one : err;
 	} while (count == ENTRIES_MAX);
 	return err;
@@ -135,30 +168,31 @@ static int gate_container(struct cgpu_gates *gates, struct cgpu_container *conta
 
 int cgpu_gate_slot(struct cgpu_gates *gates, u32 slot, bool shut)
 {
-	struct cgpu_container *container = cgpu_container_in(gates->minor, slot);
+	struct cgpu_entity entity;
 	int err;
+	u32 i;
 
-	if (!container)
-		return 0;
-	rt_mutex_lock(&container->lock);
-	container->tenant.ledger.account[gates->minor].gate_shut = shut;
-	rt_mutex_unlock(&container->lock);
+	cgpu_entity_get(&entity, gates->minor, slot);
+	for (i = 0; i < entity.count; i++) {
+		struct cgpu_container *container = entity.container[i];
+
+		rt_mutex_lock(&container->lock);
+		container->tenant.ledger.account[gates->minor].gate_shut = shut;
+		rt_mutex_unlock(&container->lock);
+	}
 	cgpu_gates_hold(gates);
-	err = gate_container(gates, container, gates->handles, &gates->params, shut);
+	err = gate_entity(gates, &entity, gates->handles, &gates->params, shut);
 	cgpu_gates_release(gates);
-	cgpu_container_put(container);
+	cgpu_entity_put(&entity);
 	return err;
 }
 
-int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us)
+static int slice_container(struct cgpu_gates *gates, struct cgpu_container *container, u32 slice_us)
 {
-	struct cgpu_container *container = cgpu_container_in(gates->minor, slot);
 	u64 params = slice_us;
 	u32 count, i;
 	int err = 0;
 
-	if (!container)
-		return 0;
 	rt_mutex_lock(&container->lock);
 	count = cgpu_tenant_groups(&container->tenant, gates->minor, gates->handles,
 				   CGPU_GATE_HANDLES);
@@ -173,37 +207,61 @@ int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us)
 		if (status && !is_gone(status))
 			err = -EIO;
 	}
-	cgpu_container_put(container);
 	return err;
+}
+
+int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us)
+{
+	struct cgpu_entity entity;
+	int err = 0, one;
+	u32 i;
+
+	cgpu_entity_get(&entity, gates->minor, slot);
+	for (i = 0; i < entity.count; i++) {
+		one = slice_container(gates, entity.container[i], slice_us);
+		err = one ? one : err;
+	}
+	cgpu_entity_put(&entity);
+	return err;
+}
+
+/* Context: gates->lock. */
+static void assert_container(struct cgpu_gates *gates, struct cgpu_container *container)
+{
+	struct cgpu_entity alone = { .count = 1, .container = { container } };
+	u32 count;
+	bool shut;
+
+	rt_mutex_lock(&container->lock);
+	shut = container->tenant.ledger.account[gates->minor].gate_shut;
+	/* the first only marks what the second marks back, and names */
+	cgpu_tenant_gate(&container->tenant, gates->minor, !shut, gates->handles,
+			 CGPU_GATE_HANDLES);
+	count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, gates->handles,
+				 CGPU_GATE_HANDLES);
+	rt_mutex_unlock(&container->lock);
+	gate_each(gates, &alone, &gates->params, gates->handles, count, shut);
 }
 
 void cgpu_gate_assert(struct cgpu_gates *gates)
 {
-	struct cgpu_container *container;
-	u32 slot, count;
-	bool shut;
+	struct cgpu_entity entity;
+	u32 slot, i;
 
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++) {
-		container = cgpu_container_in(gates->minor, slot);
-		if (!container)
-			continue;
-		cgpu_gates_hold(gates);
-		rt_mutex_lock(&container->lock);
-		shut = container->tenant.ledger.account[gates->minor].gate_shut;
-		/* the first only marks what the second marks back, and names */
-		cgpu_tenant_gate(&container->tenant, gates->minor, !shut, gates->handles,
-				 CGPU_GATE_HANDLES);
-		count = cgpu_tenant_gate(&container->tenant, gates->minor, shut,
-					 gates->handles, CGPU_GATE_HANDLES);
-		rt_mutex_unlock(&container->lock);
-		gate_each(gates, container, &gates->params, gates->handles, count, shut);
-		cgpu_gates_release(gates);
-		cgpu_container_put(container);
+		cgpu_entity_get(&entity, gates->minor, slot);
+		for (i = 0; i < entity.count; i++) {
+			cgpu_gates_hold(gates);
+			assert_container(gates, entity.container[i]);
+			cgpu_gates_release(gates);
+		}
+		cgpu_entity_put(&entity);
 	}
 }
 
 int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)
 {
+	struct cgpu_entity alone = { .count = 1, .container = { container } };
 	struct nv_fifo_disable_channels *params;
 	struct cgpu_handle *handles;
 	int err = -ENOMEM;
@@ -211,7 +269,7 @@ int cgpu_gate_new(struct cgpu_gates *gates, struct cgpu_container *container)
 	handles = kcalloc(ENTRIES_MAX, sizeof(*handles), GFP_KERNEL);
 	params = kzalloc(sizeof(*params), GFP_KERNEL);
 	if (handles && params)
-		err = gate_container(gates, container, handles, params, true);
+		err = gate_entity(gates, &alone, handles, params, true);
 	kfree(params);
 	kfree(handles);
 	return err;

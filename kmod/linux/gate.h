@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A container's channels are taken off a card and put back, and its channel groups
- * get their timeslices. governor.c decides when.
+ * A container's channels, or those of all containers of a group, are taken off a card and put
+ * back, and their channel groups get their timeslices. governor.c decides when.
  */
 #ifndef CGPU_LINUX_GATE_H
 #define CGPU_LINUX_GATE_H
@@ -64,9 +64,9 @@ u32 cgpu_gates_control(struct cgpu_gates *gates, u32 hClient, u32 hObject, u32 c
 		       void *params, u32 size);
 
 /**
- * cgpu_gate_slot() - shut or open the gate of a container
+ * cgpu_gate_slot() - shut or open the gate of a container, or of all of a group
  * @gates: the card
- * @slot: the container's number on it; nothing happens if there is none
+ * @slot: the scheduler's number; nothing happens if there is none
  * @shut: else open
  *
  * Context: the card's thread; sleeps.

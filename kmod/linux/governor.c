@@ -13,6 +13,7 @@
  * Whatever fails, every gate opens: the scheduler does that for an action that fails
  * or does not return; suspend, the bridge's and the module's end do it here.
  */
+#include <linux/bitops.h>
 #include <linux/err.h>
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -57,42 +58,83 @@ static bool doubtful[CGPU_MAX_CARDS]; /* its gates may not be as they are marked
 
 /* --------------------------------------------------- what the scheduler sees */
 
-static void feed_container(struct cgpu_governor *governor, struct cgpu_container *container,
-			   bool owned, u64 now_ns)
+/* What the containers of an entity have of the card together. */
+struct holding {
+	u32 groups, changes, cards; /* bit set: where it has groups */
+	bool open, shut;
+};
+
+/* Is it that entity's? Context: registry.lock. */
+static bool is_of(const struct cgpu_governor *governor, const struct cgpu_container *container,
+		  u32 slot)
 {
 	const struct cgpu_grant *grant = &container->grant[governor->minor];
-	struct cgpu_policy_member member =
-		cgpu_grant_member(&cgpu_registry->host.card[governor->minor], grant);
-	u32 groups, changes, minor, cards = 0;
-	bool open;
+
+	return grant->present && grant->entity == slot;
+}
+
+static void add_holding(struct cgpu_governor *governor, struct cgpu_container *container,
+			bool owned, struct holding *held)
+{
+	struct cgpu_tenant *tenant = &container->tenant;
+	struct cgpu_container *leader;
+	u32 minor;
 
 	rt_mutex_lock(&container->lock);
-	container->tenant.ledger.account[governor->minor].slices_owned = owned;
-	changes = container->tenant.objects.runnable_changes;
-	groups = cgpu_tenant_groups(&container->tenant, governor->minor, NULL, 0);
+	leader = cgpu_container_lock_leader(container);
+	if (leader)
+		cgpu_object_inherit(&tenant->objects, &leader->tenant.objects);
+	cgpu_container_unlock_leader(leader);
+	tenant->ledger.account[governor->minor].slices_owned = owned;
+	held->changes = held->changes * 31 + tenant->objects.runnable_changes;
+	held->groups += cgpu_tenant_groups(tenant, governor->minor, NULL, 0);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		cards += container->grant[minor].present &&
-			 cgpu_tenant_groups(&container->tenant, minor, NULL, 0);
-	open = cgpu_tenant_has_open(&container->tenant, governor->minor);
+		if (container->grant[minor].present && cgpu_tenant_groups(tenant, minor, NULL, 0))
+			held->cards |= BIT(minor);
+	held->open |= cgpu_tenant_has_open(tenant, governor->minor);
+	held->shut |= tenant->ledger.account[governor->minor].gate_shut;
 	rt_mutex_unlock(&container->lock);
-	if (!governor->sched.slot[grant->instance].present) {
+}
+
+/* `first`: whose number the entity has: a container alone, or a group's leader. */
+static void feed_entity(struct cgpu_governor *governor, const struct cgpu_container *first,
+			bool owned, u64 now_ns)
+{
+	const struct cgpu_grant *grant = &first->grant[governor->minor];
+	struct cgpu_policy_member member =
+		cgpu_grant_member(&cgpu_registry->host.card[governor->minor], grant);
+	struct cgpu_container *container;
+	struct holding held = {};
+	bool is_new = !governor->sched.slot[grant->instance].present;
+
+	list_for_each_entry(container, &cgpu_registry->containers, node)
+		if (is_of(governor, container, grant->entity))
+			add_holding(governor, container, owned, &held);
+	if (is_new) {
 		cgpu_demand_forget(&governor->demand, grant->instance);
 		governor->changes[grant->instance] = 0;
 	}
 	cgpu_sched_set(&governor->sched, grant->instance, &member, now_ns);
-	cgpu_sched_open(&governor->sched, grant->instance, open, groups, now_ns);
+	cgpu_sched_open(&governor->sched, grant->instance, held.open, held.groups, now_ns);
 	cgpu_sched_gang(&governor->sched, grant->instance,
-			cgpu_gang_number(container->id, cards), now_ns);
+			cgpu_gang_number(first->id, hweight32(held.cards)), now_ns);
 	/* one group for another leaves their number, and neither slice nor gate */
-	if (changes != governor->changes[grant->instance])
+	if (held.changes != governor->changes[grant->instance])
 		cgpu_sched_reapply(&governor->sched, grant->instance, now_ns);
-	governor->changes[grant->instance] = changes;
+	governor->changes[grant->instance] = held.changes;
+	/* shut when it was in a group, whose number that was */
+	if (is_new && held.shut)
+		cgpu_sched_held(&governor->sched, grant->instance, now_ns);
 
 	/* the scheduler forgets the gate of a container that closed the card */
-	rt_mutex_lock(&container->lock);
-	container->tenant.ledger.account[governor->minor].gate_shut =
-		!cgpu_sched_may_run(&governor->sched, grant->instance);
-	rt_mutex_unlock(&container->lock);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		if (!is_of(governor, container, grant->entity))
+			continue;
+		rt_mutex_lock(&container->lock);
+		container->tenant.ledger.account[governor->minor].gate_shut =
+			!cgpu_sched_may_run(&governor->sched, grant->instance);
+		rt_mutex_unlock(&container->lock);
+	}
 }
 
 /* Tells the scheduler everything anew; it finds out what changed. */
@@ -109,11 +151,11 @@ static void feed(struct cgpu_governor *governor)
 	cgpu_sched_card(&governor->sched, card->policy, card->max_inst, card->timeslice_us,
 			now_ns);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
-		if (!container->grant[governor->minor].present)
+		slot = container->grant[governor->minor].instance;
+		if (!is_of(governor, container, slot))
 			continue;
-		present |= 1ull << container->grant[governor->minor].instance;
-		feed_container(governor, container, card->policy != CGPU_POLICY_NATIVE,
-			       now_ns);
+		present |= 1ull << slot;
+		feed_entity(governor, container, card->policy != CGPU_POLICY_NATIVE, now_ns);
 	}
 	for (slot = 0; slot < CGPU_SCHED_SLOTS; slot++)
 		if (!(present >> slot & 1))
@@ -455,7 +497,7 @@ static bool may_run(struct cgpu_governor *governor, u32 slot)
 /* Context: the gates are held. Return: false: nothing is shut. */
 static bool shut_new(struct cgpu_governor *governor, struct cgpu_container *container)
 {
-	if (may_run(governor, container->grant[governor->minor].instance))
+	if (may_run(governor, container->grant[governor->minor].entity))
 		return false;
 	/* the thread has memory of its own */
 	if (cgpu_gate_new(&governor->gates, container) == -ENOMEM)
@@ -467,15 +509,14 @@ static void tell_held(struct cgpu_governor *governor, struct cgpu_container *con
 {
 	/* if its window began meanwhile, the scheduler opens them */
 	rt_mutex_lock(&governor->lock);
-	cgpu_sched_held(&governor->sched, container->grant[governor->minor].instance,
-			ktime_get_ns());
+	cgpu_sched_held(&governor->sched, container->grant[governor->minor].entity, ktime_get_ns());
 	rt_mutex_unlock(&governor->lock);
 	cgpu_governor_poke(governor);
 }
 
 void cgpu_governor_hold_new(struct cgpu_governor *governor, struct cgpu_container *container)
 {
-	if (may_run(governor, container->grant[governor->minor].instance))
+	if (may_run(governor, container->grant[governor->minor].entity))
 		return;
 	cgpu_gates_hold(&governor->gates);
 	shut_new(governor, container);

@@ -172,6 +172,9 @@ bool cgpu_governors_stat(struct cgpu_container *container, u32 minor,
 	int idx;
 	struct cgpu_governor *governor = enter(minor, &idx);
 
+	/* it is the leader's */
+	if (container && cgpu_grant_is_member(&container->grant[minor]))
+		governor = NULL;
 	if (governor)
 		cgpu_governor_stat(governor, container ? container->grant[minor].instance :
 							 CGPU_SCHED_NONE, stat);

@@ -125,7 +125,8 @@ u32 cgpu_governors_control(u32 minor, u32 hClient, u32 hObject, u32 cmd, void *p
  * @stat: as of now
  *
  * Context: sleeps; no lock held.
- * Return: false: nothing governs the card.
+ * Return: false: nothing governs the card, or the container is a member of a group, which the
+ * scheduler does not know.
  */
 bool cgpu_governors_stat(struct cgpu_container *container, u32 minor,
 			 struct cgpu_sched_stat *stat);

@@ -40,6 +40,7 @@ struct flight {
 	struct cgpu_scratch scratch;
 	struct cgpu_open_file *open_file;
 	struct cgpu_container *container;
+	struct cgpu_container *leader; /* of its group, with a reference, where the call needs it */
 	struct file *file;
 	cgpu_ioctl_fn driver;
 	unsigned int cmd;           /* unwrapped, as is arg */
@@ -304,6 +305,43 @@ static void make_interruptible(struct cgpu_call *call)
 						  &params, sizeof(params));
 }
 
+/* The tenant, and its leader's where an object of that one is part of the call. */
+static void lock_tenants(struct flight *flight)
+{
+	rt_mutex_lock(&flight->container->lock);
+	if (flight->leader)
+		rt_mutex_lock_nested(&flight->leader->lock, SINGLE_DEPTH_NESTING);
+}
+
+static void unlock_tenants(struct flight *flight)
+{
+	struct cgpu_container *leader = flight->leader;
+	bool done = leader && !flight->call.leader;
+
+	if (leader)
+		rt_mutex_unlock(&leader->lock);
+	rt_mutex_unlock(&flight->container->lock);
+	if (!done)
+		return;
+	flight->leader = NULL;
+	/* it may have closed what was needed until now */
+	cgpu_container_let_go(leader);
+	cgpu_container_put(leader);
+}
+
+/* Context: container->lock. */
+static void find_leader(struct flight *flight)
+{
+	struct cgpu_container *container = flight->container;
+
+	flight->call.leader = NULL;
+	if (!cgpu_call_wants_leader(&container->tenant, &flight->call))
+		return;
+	flight->leader = cgpu_container_lock_leader(container);
+	if (flight->leader)
+		flight->call.leader = &flight->leader->tenant;
+}
+
 /* Tells the core what the driver answered. Return: its verdict. */
 static int tell_core(struct flight *flight, long result, bool *changed)
 {
@@ -313,12 +351,12 @@ static int tell_core(struct flight *flight, long result, bool *changed)
 	int verdict;
 
 	cgpu_container_make_room(flight->container);
-	rt_mutex_lock(&flight->container->lock);
+	lock_tenants(flight);
 	changes = tenant->objects.runnable_changes;
 	verdict = flight->scratch.lost ? cgpu_call_unanswered(tenant, topology, &flight->call) :
 				      cgpu_call_post(tenant, topology, &flight->call, result);
 	*changed = changes != tenant->objects.runnable_changes;
-	rt_mutex_unlock(&flight->container->lock);
+	unlock_tenants(flight);
 	return verdict;
 }
 
@@ -345,10 +383,10 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 	while (verdict == CGPU_UNDO) {
 		if (undo(flight))
 			flight->kept = true;
-		rt_mutex_lock(&container->lock);
+		lock_tenants(flight);
 		if (!cgpu_call_undone(&container->tenant, call))
 			verdict = CGPU_DONE;
-		rt_mutex_unlock(&container->lock);
+		unlock_tenants(flight);
 	}
 	cgpu_container_let_go(container);
 	if (verdict == CGPU_KILL)
@@ -511,8 +549,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	rt_mutex_lock(&container->lock);
 	if (req->op != CGPU_OP_CONTROL && cgpu_call_takes_host(call))
 		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
+	find_leader(flight);
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
-	rt_mutex_unlock(&container->lock);
+	unlock_tenants(flight);
 	if (verdict == CGPU_ANSWER) {
 		cgpu_container_let_go(container);
 		report_refusal(flight);

@@ -3,7 +3,8 @@
  * A container ends when the first process of its pid namespace is dead, or its
  * cgroup has been populated and no longer is. Its memory and weight return when,
  * besides, nothing that it opened is open any more: a file that some other process
- * still holds keeps video memory.
+ * still holds keeps video memory. The leader of a group stays, besides, while it has members: they
+ * run under its number, and its server may begin again.
  *
  * Nobody tells a module of the end of a pid namespace, so a work item looks four
  * times a second while containers exist, and not at all otherwise.
@@ -126,7 +127,8 @@ int cgpu_container_destroy(const char *id)
 	container = cgpu_registry_find(id);
 	if (!container)
 		err = -ENOENT;
-	else if (!cgpu_registry_remove_idle(container))
+	else if ((container->followers && !cgpu_container_has_ended(container)) ||
+		 !cgpu_registry_remove_idle(container))
 		err = -EBUSY;
 	rt_mutex_unlock(&cgpu_registry->lock);
 	if (!err)
@@ -146,7 +148,7 @@ static void reap_fn(struct work_struct *work)
 		ended = NULL;
 		rt_mutex_lock(&cgpu_registry->lock);
 		list_for_each_entry(container, &cgpu_registry->containers, node) {
-			if (cgpu_container_has_ended(container) &&
+			if (!container->followers && cgpu_container_has_ended(container) &&
 			    cgpu_registry_remove_idle(container)) {
 				ended = container;
 				break;

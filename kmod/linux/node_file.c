@@ -159,6 +159,7 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 	if (container) {
 		rt_mutex_lock(&container->lock);
 		view->id = container->id;
+		view->group = container->group;
 		view->grant = &container->grant[entry->minor];
 		view->account = &container->tenant.ledger.account[entry->minor];
 		view->host_bytes = container->tenant.ledger.account[CGPU_HOST].current_bytes;

@@ -50,6 +50,8 @@ static void container_release(struct kref *refs)
 {
 	struct cgpu_container *container = container_of(refs, struct cgpu_container, refs);
 
+	if (container->leader)
+		cgpu_container_put(container->leader);
 	if (container->pid_ns)
 		put_pid_ns(container->pid_ns);
 	put_pid(container->init);
@@ -145,21 +147,44 @@ out:
 	return container;
 }
 
-struct cgpu_container *cgpu_container_in(u32 minor, u32 slot)
+void cgpu_entity_get(struct cgpu_entity *entity, u32 minor, u32 slot)
 {
-	struct cgpu_container *container, *found = NULL;
+	struct cgpu_container *container;
 
+	entity->count = 0;
 	rt_mutex_lock(&cgpu_registry->lock);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
-		if (container->grant[minor].present &&
-		    container->grant[minor].instance == slot) {
-			cgpu_container_get(container);
-			found = container;
-			break;
-		}
+		if (!container->grant[minor].present || container->grant[minor].entity != slot)
+			continue;
+		cgpu_container_get(container);
+		entity->container[entity->count++] = container;
 	}
 	rt_mutex_unlock(&cgpu_registry->lock);
-	return found;
+}
+
+void cgpu_entity_put(struct cgpu_entity *entity)
+{
+	while (entity->count)
+		cgpu_container_put(entity->container[--entity->count]);
+}
+
+struct cgpu_container *cgpu_container_lock_leader(struct cgpu_container *container)
+{
+	struct cgpu_container *leader = container->leader;
+
+	if (leader) {
+		cgpu_container_get(leader);
+		rt_mutex_lock_nested(&leader->lock, SINGLE_DEPTH_NESTING);
+	}
+	return leader;
+}
+
+void cgpu_container_unlock_leader(struct cgpu_container *leader)
+{
+	if (!leader)
+		return;
+	rt_mutex_unlock(&leader->lock);
+	cgpu_container_put(leader);
 }
 
 struct cgpu_container *cgpu_container_current(void)
@@ -341,6 +366,67 @@ static int check_new(const struct cgpu_container *container)
 	return 0;
 }
 
+/*
+ * Context: registry.lock. *leader: of the group that it is to be a member of, NULL: none.
+ * Return: 0, -ENOENT: there is no such container, -EINVAL: it leads no group.
+ */
+static int find_leader(struct cgpu_create *create, struct cgpu_container **leader)
+{
+	*leader = NULL;
+	if (!create->group[0] || !strcmp(create->group, create->id))
+		return 0;
+	*leader = cgpu_registry_find(create->group);
+	if (!*leader)
+		return -ENOENT;
+	create->leader = (*leader)->grant;
+	return (*leader)->tenant.role == CGPU_ROLE_LEADER ? 0 : -EINVAL;
+}
+
+/* Context: registry.lock; not listed yet. */
+static void join_group(struct cgpu_container *container, const struct cgpu_create *create,
+		       struct cgpu_container *leader)
+{
+	if (!create->group[0])
+		return;
+	container->tenant.role = leader ? CGPU_ROLE_MEMBER : CGPU_ROLE_LEADER;
+	strscpy(container->group, leader ? leader->id : container->id, sizeof(container->group));
+	if (!leader)
+		return;
+	cgpu_container_get(leader);
+	container->leader = leader;
+	leader->followers++;
+}
+
+/* Context: registry.lock. Its leader goes, and its number may be another's next. */
+static void lose_leader(struct cgpu_container *container)
+{
+	struct cgpu_container *leader = container->leader;
+
+	cgpu_grants_leave_group(&cgpu_registry->host, container->grant);
+	rt_mutex_lock(&container->lock);
+	container->tenant.role = CGPU_ROLE_ALONE;
+	container->group[0] = 0;
+	container->leader = NULL;
+	cgpu_object_inherit(&container->tenant.objects, NULL);
+	rt_mutex_unlock(&container->lock);
+	leader->followers--;
+	cgpu_container_put(leader);
+}
+
+/* Context: registry.lock. */
+static void leave_group(struct cgpu_container *container)
+{
+	struct cgpu_container *member;
+
+	if (container->leader)
+		container->leader->followers--;
+	if (!container->followers)
+		return;
+	list_for_each_entry(member, &cgpu_registry->containers, node)
+		if (member->leader == container)
+			lose_leader(member);
+}
+
 /* Context: registry.lock. @container: whose request it was; NULL: the last one went. */
 static void tell_policies(const struct cgpu_container *container)
 {
@@ -365,11 +451,14 @@ static void tell_policies(const struct cgpu_container *container)
 
 int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create)
 {
+	struct cgpu_container *leader;
 	u32 minor;
 	int err;
 
 	rt_mutex_lock(&cgpu_registry->lock);
 	err = check_new(container);
+	if (!err)
+		err = find_leader(create, &leader);
 	if (!err)
 		err = choose_name(container);
 	if (!err) {
@@ -380,6 +469,7 @@ int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *crea
 		tell_policies(container);
 		memcpy(container->grant, create->grant, sizeof(container->grant));
 		cgpu_grants_apply(container->grant, &container->tenant.ledger);
+		join_group(container, create, leader);
 		cgpu_container_get(container);
 		list_add_tail_rcu(&container->node, &cgpu_registry->containers);
 		WRITE_ONCE(cgpu_registry->count, cgpu_registry->count + 1);
@@ -425,6 +515,7 @@ static bool mark_removed(struct cgpu_container *container, bool if_idle)
 static void unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
+	leave_group(container);
 	cgpu_host_release(&cgpu_registry->host, container->grant);
 	tell_policies(NULL);
 	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);

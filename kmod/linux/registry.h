@@ -2,7 +2,8 @@
 /*
  * The containers and the cards: who is who.
  *
- * Lock order: cgpu_registry.lock, then container->lock. mmap_lock may be held
+ * Lock order: cgpu_registry.lock, then container->lock, a member's before its group's leader's
+ * (cgpu_container_lock_leader()). mmap_lock may be held
  * when either is taken (mmap and munmap of the UVM device), so neither may be
  * held across an access to user memory, an RM call or a driver's ioctl.
  */
@@ -38,6 +39,14 @@ struct cgpu_container {
 
 	/* under registry.lock; readers of single values may take lock instead */
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
+
+	/*
+	 * Its group: the id of the leader, perhaps its own; empty: it is in none. A member has a
+	 * reference of its leader, NULL once that has been unlisted. Written under both locks.
+	 */
+	char group[CGPU_ID_MAX + 1];
+	struct cgpu_container *leader;
+	unsigned int followers;        /* listed members; under registry.lock */
 
 	struct ratelimit_state refusals; /* of its lines in `events`; counters have all */
 
@@ -81,7 +90,8 @@ struct cgpu_container *cgpu_container_new(const struct cgpu_create *create);
  * @create: what it asks for
  *
  * Return: 0: the registry holds a reference of its own; -EEXIST, -ENODEV, -ENOSPC,
- * -EBUSY: nothing changed.
+ * -EBUSY, -ENOENT: no such group, -EINVAL: it leads none, or its member asks for compute:
+ * nothing changed.
  */
 int cgpu_registry_add(struct cgpu_container *container, struct cgpu_create *create);
 
@@ -112,7 +122,8 @@ void cgpu_registry_remove(struct cgpu_container *container);
  * cgpu_registry_remove_idle() - as cgpu_registry_remove(), unless something of it is open
  * @container: listed
  *
- * An open under way finds it removed when it comes to be counted, and fails.
+ * An open under way finds it removed when it comes to be counted, and fails. Members of a group
+ * that it leads are in none from then on.
  *
  * Context: registry.lock.
  * Return: false: something is open, and nothing changed.
@@ -142,15 +153,31 @@ bool cgpu_container_has_ended(struct cgpu_container *container);
  */
 struct cgpu_container *cgpu_container_current(void);
 
+/* The containers that the scheduler knows as one: a group's, or one alone. */
+struct cgpu_entity {
+	u32 count;
+	struct cgpu_container *container[CGPU_MAX_INST_MAX];
+};
+
 /**
- * cgpu_container_in() - the container in a slot of a card
+ * cgpu_entity_get() - the containers of an entity
+ * @entity: filled in, each with a reference
  * @minor: the card
- * @slot: the container's number on it
+ * @slot: the entity's number on it
  *
  * Context: takes registry.lock.
- * Return: with a reference, or NULL.
  */
-struct cgpu_container *cgpu_container_in(u32 minor, u32 slot);
+void cgpu_entity_get(struct cgpu_entity *entity, u32 minor, u32 slot);
+void cgpu_entity_put(struct cgpu_entity *entity);
+
+/**
+ * cgpu_container_lock_leader() - lock the leader of a member's group
+ * @container: locked
+ *
+ * Return: with a reference for cgpu_container_unlock_leader(), or NULL: it has none.
+ */
+struct cgpu_container *cgpu_container_lock_leader(struct cgpu_container *container);
+void cgpu_container_unlock_leader(struct cgpu_container *leader);
 
 void cgpu_container_get(struct cgpu_container *container);
 void cgpu_container_put(struct cgpu_container *container);

@@ -103,8 +103,7 @@ static void note_use(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 mi
 		found = cgpu_tenant_has_process(&container->tenant, use->pid);
 		rt_mutex_unlock(&container->lock);
 		if (found)
-			cgpu_switch_log_used(&log->log, sched, container->grant[minor].instance,
-					     use);
+			cgpu_switch_log_used(&log->log, sched, container->grant[minor].entity, use);
 		is_anybodys |= found;
 	}
 	if (!is_anybodys)

@@ -148,17 +148,24 @@ void cgpu_userd_forget_freed(struct cgpu_userds *userds, const struct cgpu_tenan
 			drop(userds, &userds->channel[i]);
 }
 
+uint32_t cgpu_userd_due(const struct cgpu_tenant *tenant, uint32_t card)
+{
+	uint32_t due = 0, index;
+
+	for (index = tenant->objects.first_runnable; index;
+	     index = cgpu_object_at(&tenant->objects, index)->next_runnable)
+		due += cgpu_tenant_is_gated(cgpu_object_at(&tenant->objects, index), card);
+	return due;
+}
+
 bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card)
 {
-	uint32_t due = 0, mapped = 0, i;
+	uint32_t due = cgpu_userd_due(tenant, card), mapped = 0, i;
 
 	cgpu_userd_forget_freed(userds, tenant);
 	for (i = 0; i < userds->channel_end; i++)
 		mapped += is_mapped(tenant, &userds->channel[i], card);
-	for (i = tenant->objects.first_runnable; i;
-	     i = cgpu_object_at(&tenant->objects, i)->next_runnable)
-		due += cgpu_tenant_is_gated(cgpu_object_at(&tenant->objects, i), card);
 	return due && due == mapped;
 }
 

@@ -59,7 +59,9 @@ uint32_t cgpu_userd_allocated(const struct cgpu_abi *abi, struct cgpu_userds *us
 			      const void *params, uint32_t params_size);
 /* Forgets channels that were freed. */
 void cgpu_userd_forget_freed(struct cgpu_userds *userds, const struct cgpu_tenant *tenant);
-/* As above. Return: USERD of each compute channel is mapped. */
+/* Return: how many channels compute, which have to be mapped. */
+uint32_t cgpu_userd_due(const struct cgpu_tenant *tenant, uint32_t card);
+/* As above. Return: USERD of each compute channel is mapped, and there is one. */
 bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card);
 /*
