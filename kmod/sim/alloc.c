@@ -404,6 +404,7 @@ static const struct rm_class classes[] = {
 	{ RM_USER_SHARED_DATA, UNDER_SUBDEVICE, 8, false, false, make_shared_data },
 	{ 0xc639, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC config session */
 	{ 0xc640, UNDER_CLIENT, 64, false, false, make_plain },	/* SMC monitor session */
+	{ 0x900e, UNDER_CLIENT, 0, true, false, make_plain },	/* MPS_COMPUTE */
 	{ 0x503c, UNDER_SUBDEVICE, 4, true, false, make_plain },	/* THIRD_PARTY_P2P */
 	{ 0x90e6, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* MASTER */
 	{ 0x90e7, UNDER_SUBDEVICE, 0, true, false, make_plain },	/* BBX */

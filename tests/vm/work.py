@@ -46,6 +46,7 @@ class Work:
         any_engine: its group names no engine.
         free_userd: it frees the memory that its channels are driven by.
         leave_card: it closes the card's files once its work is queued.
+        server: it is a client of that MPS server's.
         uid: as whom it runs.
     """
 
@@ -64,6 +65,7 @@ class Work:
         any_engine: bool = False,
         free_userd: bool = False,
         leave_card: bool = False,
+        server: str = "",
         uid: int = 0,
     ) -> None:
         ways = {
@@ -75,6 +77,8 @@ class Work:
             "leave-card": leave_card,
         }
         named = " ".join(f"--{way}" for way, taken in ways.items() if taken)
+        if server:
+            named += f" --server {server}"
         command = f"simcuda --json --wait {named} --gpu {card} launch"
         command += f" {seconds} {kernel_ms}"
         if slice_us is not None:

@@ -40,6 +40,8 @@ static const char usage[] =
 "  --early MS       have a kernel of this length wait for its channel to be scheduled\n"
 "  --leave-card     launch closes the card's files once its work is queued, and waits for it\n"
 "  --context        make a whole CUDA context first\n"
+"  --serves         contexts are an MPS server's, who is told of as CLIENT:GROUP:MEMORY:MEMORY\n"
+"  --server WHO     contexts are those of a client of that server's\n"
 "  --announce       launch names its client and channels on standard error first\n"
 "  --wait           launch says 'ready' once it has its context, begins when stdin has input\n"
 "  --hold[=S]       keep everything and wait for a signal, or S seconds\n"
@@ -128,6 +130,24 @@ static void put_text(const char *key, const char *value, bool first)
 		printf("%s %s\n", key, value);
 }
 
+static void tell_server(const struct sc_server *server)
+{
+	printf("%x:%x:%x:%x\n", server->client, server->group, server->memory[0],
+	       server->memory[1]);
+	fflush(stdout);
+}
+
+static void read_server(const char *who)
+{
+	struct sc_server *server = &opt.server;
+
+	if (sscanf(who, "%x:%x:%x:%x", &server->client, &server->group, &server->memory[0],
+		   &server->memory[1]) == 4)
+		return;
+	fprintf(stderr, "simcuda: not a server: %s\n", who);
+	exit(1);
+}
+
 static void start(struct sc *sc)
 {
 	int ret = sc_open(sc, minor_number, &opt);
@@ -138,6 +158,8 @@ static void start(struct sc *sc)
 		ret = sc_context(sc);
 		if (ret)
 			fail("context", ret);
+		if (opt.serves)
+			tell_server(&sc->server);
 	}
 }
 
@@ -821,6 +843,7 @@ int main(int argc, char **argv)
 		{ "early", 1, NULL, 'E' },
 		{ "leave-card", 0, NULL, 'l' }, { "by-duplicate", 0, NULL, 'd' },
 		{ "duplicates", 0, NULL, 'D' }, { "context", 0, NULL, 'c' },
+		{ "serves", 0, NULL, 'm' }, { "server", 1, NULL, 'M' },
 		{ "announce", 0, NULL, 'a' }, { "wait", 0, NULL, 'w' },
 		{ "hold", 2, NULL, 'h' }, { "help", 0, NULL, '?' }, { NULL, 0, NULL, 0 } };
 	static struct sc sc;
@@ -844,6 +867,8 @@ int main(int argc, char **argv)
 		case 'c': with_context = true; break;
 		case 'a': announce = true; break;
 		case 'w': wait_for_start = true; break;
+		case 'm': opt.serves = true; break;
+		case 'M': read_server(optarg); break;
 		case 'h':
 			hold = true;
 			if (optarg)

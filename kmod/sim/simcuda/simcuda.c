@@ -253,7 +253,9 @@ static int classes(struct sc *sc)
 
 int sc_open(struct sc *sc, int minor, const struct sc_options *opt)
 {
-	struct { u32 target, mask; u16 type; u8 action, pad; } share = { 0, 1, 4, 0, 0 };
+	/* with its own process, an MPS server with its user's */
+	struct { u32 target, mask; u16 type; u8 action, pad; } share = { 0, 1,
+		opt && opt->serves ? 2 : 4, 0, 0 };
 	struct { u32 cmd, reply; char str[64]; } version = { '2', 0, "" };
 	struct { u32 deviceId, hClientShare, rest[10], vaMode, pad; } dev = { 0 };
 	struct { u32 index, flags, length; u8 data[256]; } gid = { .flags = 2 };
@@ -460,7 +462,8 @@ static int schedule_group(struct sc *sc, u32 group, const u32 *channels, int cou
 		if (ret)
 			return ret;
 	}
-	if (!sc->opt.by_channel) /* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE */
+	/* NVA06C_CTRL_CMD_GPFIFO_SCHEDULE; others' channels are in an MPS server's group */
+	if (!sc->opt.by_channel && !(sc->opt.server.client && group == sc->group[0]))
 		return sc_rm_control(sc, group, 0xa06c0101, enable, size);
 	for (ret = 0; !ret && count; count--) /* NVA06F_CTRL_CMD_GPFIFO_SCHEDULE */
 		ret = sc_rm_control(sc, *channels++, 0xa06f0103, enable, size);
@@ -499,6 +502,48 @@ static int foreign_space(struct sc *sc)
 	      sc_rm_dup(sc, sc->client, sc->device, &handle, client, own) ?:
 	      sc_rm_free(sc, client, client);
 	sc->vaspace = handle;
+	return ret;
+}
+
+static int own_group(struct sc *sc, int g, u32 engine)
+{
+	/* an MPS server's is no address space's: its clients bring their own */
+	struct { u32 err, ecc, vaspace, engine; u8 vgpu, pad[3]; } p = {
+		.vaspace = sc->opt.serves && !g ? 0 : sc->vaspace, .engine = engine };
+
+	return sc_rm_alloc(sc, sc->device, &sc->group[g], 0xa06c, &p, sizeof(p));
+}
+
+static int duplicate(struct sc *sc, u32 *handle, u32 source)
+{
+	*handle = __atomic_fetch_add(&sc->next_handle, 1, __ATOMIC_RELAXED);
+	return sc_rm_dup(sc, sc->client, sc->device, handle, sc->opt.server.client, source);
+}
+
+/* As a client of MPS: in place of a group of its own the server's, and what goes with it. */
+static int join_server(struct sc *sc)
+{
+	const struct sc_server *server = &sc->opt.server;
+	u32 mps = 0;
+
+	return sc_rm_alloc(sc, sc->client, &mps, 0x900e, NULL, 0) ?:
+	       duplicate(sc, &sc->group[0], server->group) ?:
+	       duplicate(sc, &sc->server.memory[0], server->memory[0]) ?:
+	       duplicate(sc, &sc->server.memory[1], server->memory[1]);
+}
+
+/* Its clients may have these. */
+static int serve_clients(struct sc *sc)
+{
+	struct sc_mem mem;
+	int ret = 0, i;
+
+	sc->server.client = sc->client;
+	sc->server.group = sc->group[0];
+	for (i = 0; i < 2 && !ret; i++) {
+		ret = sc_mem_alloc(sc, 2 << 20, &mem) ?: sc_rm_share(sc, mem.handle, 1);
+		sc->server.memory[i] = mem.handle;
+	}
 	return ret;
 }
 
@@ -544,12 +589,8 @@ int sc_context(struct sc *sc)
 	if (!sc->rings)
 		return -EIO;
 	for (g = 0; g <= SC_COPY_GROUPS; g++) {
-		struct { u32 err, ecc, vaspace, engine; u8 vgpu, pad[3]; } p = {
-			.vaspace = sc->vaspace };
-
 		engine = g ? 9 + g - 1 : !sc->opt.any_engine;
-		p.engine = engine;
-		ret = sc_rm_alloc(sc, sc->device, &sc->group[g], 0xa06c, &p, sizeof(p));
+		ret = !g && sc->opt.server.client ? join_server(sc) : own_group(sc, g, engine);
 		if (ret)
 			return ret;
 		if (!g) {
@@ -575,6 +616,13 @@ int sc_context(struct sc *sc)
 	if (sc->opt.free_userd) {
 		ret = sc_rm_free(sc, sc->client, sc->userd);
 		if (ret && ret != STATE_IN_USE)
+			return ret;
+	}
+	if (sc->opt.server.client)
+		return 0;
+	if (sc->opt.serves) {
+		ret = serve_clients(sc);
+		if (ret)
 			return ret;
 	}
 	/* CUDA's own slice, its last step. */

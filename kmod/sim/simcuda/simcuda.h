@@ -15,7 +15,12 @@
 #define SC_COPY_CHANNELS	4
 #define SC_CHANNELS		(SC_GR_CHANNELS + SC_COPY_GROUPS * SC_COPY_CHANNELS)
 
+/* What an MPS server has for its clients: a group that computes, and memory. */
+struct sc_server { u32 client, group, memory[2]; };
+
 struct sc_options {
+	bool serves;		/* the context is an MPS server's: its `server` is filled in */
+	struct sc_server server; /* whose client the context is; client 0: nobody's */
 	bool by_channel;	/* channels get to run one by one, not by their group */
 	bool by_duplicate;	/* of a duplicate of theirs, in the same client */
 	bool duplicates;	/* what can be duplicated is there by a duplicate alone */
@@ -35,6 +40,7 @@ struct sc {
 	char version[64];
 	int ctl, gpu, gpu2, uvm, uvm_mm;
 	u32 client, device, subdevice, vaspace, usermode, userd, share;
+	struct sc_server server;
 	u32 group[1 + SC_COPY_GROUPS], channel[SC_CHANNELS], token[SC_CHANNELS];
 	u32 device_instance, gpu_id, next_handle;
 	u32 compute_class, channel_class, copy_class, usermode_class;
