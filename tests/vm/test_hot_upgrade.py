@@ -43,6 +43,7 @@ TREE = Path("/proc/cgpu_km")
 #: Where the simulated driver is told to hold a call.
 PAUSE = Path("/sys/module/nvidia/parameters/pause")
 VID_HEAP_CONTROL = 0x4A
+DUP_OBJECT = 0x34
 #: So many upgrades (--upgrades) that each step of one is the last of some.
 ALL_STEPS = 50
 
@@ -322,6 +323,39 @@ def test_calls_are_counted_by_whichever_core_they_end_under(
     assert numbers("0/memory")["used"] == 0
     subprocess.run(["rmmod", core], check=True)
     one.delete()
+
+
+def test_a_group_goes_on_and_a_duplicate_of_its_leaders_ends_under_the_next_core(
+    versions: Versions, container: Any, sim_programs: Path, made: Any
+) -> None:
+    programs = {"/bin/simcuda": sim_programs / "simcuda", "/bin/group": made("programs") / "group"}
+    lead, member = (container(id, programs=programs) for id in ("lead", "member"))
+    for one in (lead, member):
+        TREE.joinpath("inst_ctl").write_text(
+            f"create {one.id} pid={one.pid} gpu=0,mem={256 * MIB} group=lead"
+        )
+    server = lead.popen("simcuda", "--serves", "--context", "--hold", "info")
+    client, group, memory, _ = server.stdout.readline().strip().split(":")
+    PAUSE.write_text(f"return {DUP_OBJECT:x}\n")
+    taking = member.popen("group", client, memory)
+    until(lambda: PAUSE.read_text() == "held\n", "a duplicate held on its way out of the driver")
+    versions.upgrade()
+    assert charged("member") == 2 * MIB, "what the leader's memory counts for"
+    PAUSE.write_text("\n")
+    assert taking.communicate()[0] == "0\n"
+    until(lambda: charged("member") == 0, "the end of the client")
+    # the leader's memory is let go of: it can be freed, and duplicated again
+    assert member.exec("group", client, group, memory, client).stdout == "0\n0\n35\n"
+    assert TREE.joinpath("0/member/group").read_text() == "lead\n"
+    with pytest.raises(OSError, match="busy"):
+        TREE.joinpath("0/member/weight").write_text("1\n")
+    server.terminate()
+    server.communicate()
+    until(lambda: charged("lead") == 0, "the end of the server")
+    lead.delete()
+    assert TREE.joinpath("0/lead").exists(), "it has a member"
+    member.delete()
+    until(lambda: not TREE.joinpath("0/lead").exists(), "the end of the group")
 
 
 def test_who_waits_for_its_own_address_space_holds_up_no_upgrade(
