@@ -400,7 +400,9 @@ static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 	[CGPU_OP_DUP] = {
 		.pre = cgpu_pre_group_dup, .post = cgpu_post_group_dup, .performable = true,
 	},
-	[CGPU_OP_SHARE] = { .pre = cgpu_pre_share, .post = cgpu_post_share },
+	[CGPU_OP_SHARE] = {
+		.pre = cgpu_pre_share, .post = cgpu_post_share, .performable = true,
+	},
 	[CGPU_OP_CLIENT_CALL] = { .pre = pre_client_call },
 	[CGPU_OP_REGISTER_FD] = {
 		.pre = pre_register_fd, .post = post_register_fd, .performable = true,

@@ -56,7 +56,6 @@ static bool is_root_class(uint32_t hClass)
 static bool is_flat(uint32_t nr)
 {
 	switch (nr) {
-	case NV_ESC_RM_SHARE:
 	case NV_ESC_CARD_INFO:
 	case NV_ESC_CHECK_VERSION_STR:
 	case NV_ESC_ATTACH_GPUS_TO_FD:
