@@ -91,6 +91,9 @@ class CoreTree:
         assert not error, -error
         create = ffi.new("struct cgpu_create *", command.create)
         minor = ffi.new("uint32_t *")
+        group = ffi.string(create.group).decode()
+        if group not in ("", id):
+            create.leader = self.containers[group].create.grant
         error = lib.cgpu_host_admit(self.host, create, minor)
         assert not error, -error
         short = ffi.new("char[65]")
@@ -153,6 +156,7 @@ class CoreTree:
         if container is not None:
             kept.append(ffi.new("char[]", container.id.encode()))
             view.id = kept[-1]
+            view.group = container.create.group
         if container is not None and card is not None:
             view.grant = ffi.addressof(container.create.grant, card)
             view.account = ffi.addressof(container.ledger.account, card)
