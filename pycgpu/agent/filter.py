@@ -31,6 +31,7 @@ RM_NUMBERS = (
     42,  # RM_CONTROL
     43,  # RM_ALLOC
     52,  # RM_DUP_OBJECT
+    53,  # RM_SHARE
     74,  # RM_VID_HEAP_CONTROL
     78,  # RM_MAP_MEMORY
     84,  # RM_ALLOC_CONTEXT_DMA2

@@ -24,7 +24,11 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 	static __thread struct cgpu_stat stats[16];
 	uint32_t n = 0;
 
-	if (c) {
+	if (c && c->leader) {
+		/* its compute is its group's: core/tree/nodes.h */
+		n = add_stat(stats, n, "channels", c->channels[minor]);
+		n = add_stat(stats, n, "groups", c->groups[minor]);
+	} else if (c) {
 		struct cgpu_sched_stat s;
 
 		cgpu_sched_stat(&door.sched[minor], c->grant[minor].instance, now_ns(), &s);
@@ -78,6 +82,8 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 	view->minor = minor < 0 ? 0 : (uint32_t)minor;
 	if (c) {
 		view->id = c->id;
+		view->group = c->leader ? c->leader->id :
+			      c->tenant.role == CGPU_ROLE_LEADER ? c->id : NULL;
 		view->grant = &c->grant[view->minor];
 		view->account = &c->tenant.ledger.account[view->minor];
 		view->host_bytes = c->tenant.ledger.account[CGPU_HOST].current_bytes;

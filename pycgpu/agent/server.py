@@ -116,7 +116,8 @@ def _refusal(error: OSError, command: str) -> dict[str, Any]:
         errno.EEXIST: "a container of this name exists: choose another name",
         errno.ENODEV: f"no such card: this host has {', '.join(map(str, door.cards()))}",
         errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
-        errno.EINVAL: "the request is malformed",
+        errno.EINVAL: "the request is malformed, or what it names as its group leads none",
+        errno.ENOENT: "no such container, or group",
     }.get(error.errno or 0, os.strerror(error.errno or 0))
     if error.errno == errno.ENOSPC:
         minors = [int(w[4:].split(",")[0]) for w in command.split() if w.startswith("gpu=")]

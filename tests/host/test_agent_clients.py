@@ -60,7 +60,7 @@ int main(void)
 		of[i] = calloc(1, sizeof(**of));
 		cgpu_tenant_init(&of[i]->tenant, 1 << 10, 0);
 		of[i]->grant[0].present = true;
-		of[i]->grant[0].instance = i;
+		of[i]->grant[0].instance = of[i]->grant[0].entity = i;
 		door.container[i] = of[i];
 		cgpu_sched_set(&door.sched[0], i, &member, 1);
 	}

@@ -258,22 +258,47 @@ static void report(struct flight *f)
 		      f->process->pid, call->req.nr, call->req.cmd, call->req.hClass, status);
 }
 
+/*
+ * Begins a change by a call, also of its group's leader, if it has taken or may take something of
+ * that one's. Return: the leader then, NULL: none. Context: door.lock.
+ */
+static struct container *change(struct flight *f)
+{
+	struct container *leader = f->call.leader ? f->c->leader : NULL;
+
+	make_room(f->c);
+	change_begin(f->c, f);
+	if (leader)
+		change_with(leader);
+	return leader;
+}
+
+/* Context: door.lock, released meanwhile. */
+static void changed(struct flight *f, struct container *leader)
+{
+	change_end();
+	let_go(f->c);
+	if (leader)
+		let_go(leader);
+}
+
 static int pre(struct flight *f)
 {
 	bool takes_host = cgpu_call_takes_host(&f->call);
 	uint64_t host_bytes = takes_host ? memory_limit(f->tid) : 0;
+	struct container *leader;
 	int verdict;
 
 	pthread_mutex_lock(&door.lock);
-	make_room(f->c);
-	change_begin(f->c, f);
+	f->call.leader = f->c->leader && cgpu_call_wants_leader(&f->c->tenant, &f->call) ?
+			 &f->c->leader->tenant : NULL;
+	leader = change(f);
 	if (takes_host)
 		cgpu_ledger_limit_host(&f->c->tenant.ledger, host_bytes);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
 	if (verdict == CGPU_FORWARD)
 		f->stage.at = STAGE_DECIDED;
-	change_end();
-	let_go(f->c);
+	changed(f, leader);
 	pthread_mutex_unlock(&door.lock);
 	return verdict;
 }
@@ -282,10 +307,10 @@ static int pre(struct flight *f)
 static void settle(struct flight *f, bool heard, int result)
 {
 	struct stage settled = { .at = STAGE_SETTLED, .result = result, .forward = !heard };
+	struct container *leader;
 
 	pthread_mutex_lock(&door.lock);
-	make_room(f->c);
-	change_begin(f->c, f);
+	leader = change(f);
 	settled.verdict = heard ?
 		  cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, result) :
 		  cgpu_call_unanswered(&f->c->tenant, &door.host.topology, &f->call);
@@ -294,19 +319,21 @@ static void settle(struct flight *f, bool heard, int result)
 	if (changes_channels(&f->call))
 		refresh(f->c);
 	let_go(f->c);
+	if (leader)
+		let_go(leader);
 	pthread_mutex_unlock(&door.lock);
 }
 
 void take_back(struct flight *f)
 {
+	struct container *leader;
+
 	pthread_mutex_lock(&door.lock);
-	make_room(f->c);
-	change_begin(f->c, f);
+	leader = change(f);
 	if (f->stage.at == STAGE_DECIDED || f->stage.at == STAGE_ASKED)
 		cgpu_call_post(&f->c->tenant, &door.host.topology, &f->call, -EINTR);
 	f->stage.at = STAGE_RECEIVED;
-	change_end();
-	let_go(f->c);
+	changed(f, leader);
 	pthread_mutex_unlock(&door.lock);
 }
 
@@ -322,14 +349,14 @@ static void shut_new(struct flight *f)
 /* Return: true: there is another to be freed. */
 static bool undone(struct flight *f)
 {
+	struct container *leader;
 	bool more;
 
 	pthread_mutex_lock(&door.lock);
-	change_begin(f->c, f);
+	leader = change(f);
 	more = cgpu_call_undone(&f->c->tenant, &f->call);
 	f->stage.undone = !more;
-	change_end();
-	let_go(f->c);
+	changed(f, leader);
 	pthread_mutex_unlock(&door.lock);
 	return more;
 }

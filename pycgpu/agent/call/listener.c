@@ -260,7 +260,7 @@ static void leave(struct flight *f)
 		if (gone)
 			close(fd);
 	}
-	if (!c->listeners && !c->ending)
+	if (!c->listeners && !c->ending && !has_members(c))
 		unlist(c);
 	worker_left(c);
 }

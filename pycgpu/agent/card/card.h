@@ -11,6 +11,8 @@ struct container *find_container(const char *id);
 int registry_add(struct container *c, struct cgpu_create *create);
 /* Its promises return at once, its files when they are gone. */
 void unlist(struct container *c);
+/* It leads a group of which another is still there. */
+bool has_members(const struct container *c);
 
 /* governor.c */
 void governors_start(void);

@@ -25,33 +25,37 @@ static struct {
 	uint64_t planned_ns;
 } card[CGPU_MAX_CARDS];
 
-/* Context: door.lock. */
-static struct container *container_in(uint32_t minor, uint32_t slot)
+/* One of a group that has nothing to be looked at: others of it may. Context: door.lock. */
+static bool computes_nothing(const struct container *c, uint32_t minor)
 {
-	int k;
-
-	for (k = 0; k < CONTAINERS_MAX; k++) {
-		struct container *c = door.container[k];
-
-		if (c && !c->ending && c->grant[minor].present &&
-		    c->grant[minor].instance == slot)
-			return c;
-	}
-	return NULL;
+	return c->tenant.role != CGPU_ROLE_ALONE && !c->channels[minor];
 }
 
-/* Context: door.lock. */
-static void look_at(uint32_t minor, uint32_t slot)
+/* All channels under the slot can be read, and there are some. Context: door.lock. */
+static bool is_complete(uint32_t minor, uint32_t slot)
 {
-	struct container *c = container_in(minor, slot);
+	bool some = false;
+	int k;
+
+	for (k = 0; (k = next_in_slot(minor, slot, k)) < CONTAINERS_MAX; k++) {
+		if (computes_nothing(door.container[k], minor))
+			continue;
+		if (!userd_complete(door.container[k], minor))
+			return false;
+		some = true;
+	}
+	return some;
+}
+
+/* Return: true: it has work. Context: door.lock. */
+static bool look_at_container(struct container *c, uint32_t minor, uint32_t slot)
+{
 	struct cgpu_demand *demand = &card[minor].demand;
 	struct cgpu_demand_channel *channel;
 	const volatile uint64_t *words;
 	uint64_t both;
 	uint32_t i;
 
-	if (!c || !userd_complete(c, minor))
-		return;
 	for (i = 0; (i = userd_next(c, minor, i, &words, &channel)) != CGPU_USERD_NONE; i++) {
 		if (!cgpu_demand_wants(demand, slot, channel))
 			continue;
@@ -60,8 +64,22 @@ static void look_at(uint32_t minor, uint32_t slot)
 		door.count.look_reads++;
 		if (cgpu_demand_sample(demand, slot, channel, (uint32_t)both,
 				       (uint32_t)(both >> 32)))
-			return;
+			return true;
 	}
+	return false;
+}
+
+/* Context: door.lock. */
+static void look_at(uint32_t minor, uint32_t slot)
+{
+	int k;
+
+	if (!is_complete(minor, slot))
+		return;
+	for (k = 0; (k = next_in_slot(minor, slot, k)) < CONTAINERS_MAX; k++)
+		if (!computes_nothing(door.container[k], minor) &&
+		    look_at_container(door.container[k], minor, slot))
+			return;
 }
 
 /* Those of `mask` that sleep. */

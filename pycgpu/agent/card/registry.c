@@ -56,6 +56,36 @@ static void tell_policies(const char *id)
 			      id ? " id=" : "", id ? id : "");
 }
 
+bool has_members(const struct container *c)
+{
+	int i;
+
+	if (c->tenant.role == CGPU_ROLE_LEADER)
+		for (i = 0; i < CONTAINERS_MAX; i++)
+			if (door.container[i] && door.container[i]->leader == c)
+				return true;
+	return false;
+}
+
+/* Return: -ENOENT: there is no such container, -EINVAL: it leads no group. */
+static int find_leader(struct container *c, struct cgpu_create *create)
+{
+	if (!create->group[0])
+		return 0;
+	if (!strcmp(create->group, c->id)) {
+		c->tenant.role = CGPU_ROLE_LEADER;
+		return 0;
+	}
+	c->leader = find_container(create->group);
+	if (!c->leader)
+		return -ENOENT;
+	if (c->leader->tenant.role != CGPU_ROLE_LEADER)
+		return -EINVAL;
+	c->tenant.role = CGPU_ROLE_MEMBER;
+	create->leader = c->leader->grant;
+	return 0;
+}
+
 int registry_add(struct container *c, struct cgpu_create *create)
 {
 	uint32_t minor;
@@ -63,6 +93,9 @@ int registry_add(struct container *c, struct cgpu_create *create)
 
 	if (find_container(c->id))
 		return -EEXIST;
+	err = find_leader(c, create);
+	if (err)
+		return err;
 	for (i = CONTAINERS_MAX - 1; i >= 0; i--)
 		if (!door.container[i])
 			free_slot = i;
@@ -104,7 +137,11 @@ void unlist(struct container *c)
 	tell_policies(NULL);
 	pthread_cond_signal(&c->slices);
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
-		if (c->grant[minor].present) {
+		if (c->grant[minor].present && c->leader) {
+			c->open[minor] = false;
+			c->groups[minor] = c->channels[minor] = 0;
+			tell_open(c, minor);
+		} else if (c->grant[minor].present) {
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
 			demand_forget(minor, c->grant[minor].instance);
 		}

@@ -39,7 +39,7 @@ static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint6
 	if (leads < 2)
 		return 2 * s->plan.period_ns / 1000;
 	/* half a slice more than fits: none ends while the next tenant's gate opens */
-	window_ns = s->plan.spread_ns / CGPU_PPM * s->share[c->grant[minor].instance].share_ppm;
+	window_ns = s->plan.spread_ns / CGPU_PPM * s->share[c->grant[minor].entity].share_ppm;
 	slice_us = 2 * window_ns / (2 * leads + 1) / 1000;
 	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
 }
@@ -134,7 +134,7 @@ void slices_want(uint32_t minor, uint64_t mask, uint64_t slice_us)
 		struct container *c = door.container[k];
 
 		if (!c || c->ending || !c->grant[minor].present ||
-		    !(mask & 1ULL << c->grant[minor].instance))
+		    !(mask & 1ULL << c->grant[minor].entity))
 			continue;
 		c->slice_us[minor] = slice_us;
 		pthread_cond_signal(&c->slices);

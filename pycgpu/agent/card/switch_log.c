@@ -90,6 +90,8 @@ void switch_log_open(uint32_t minor)
 static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool ever)
 {
 	bool is_anybodys = false;
+	uint64_t charged = 0;
+	uint32_t slot;
 	int k;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
@@ -99,9 +101,13 @@ static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool e
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(ever ? clients_had(c, use->pid) : clients_has(c, use->pid)))
 			continue;
-		cgpu_switch_log_used(&card[minor].log, &door.sched[minor],
-				     c->grant[minor].instance, use);
 		is_anybodys = true;
+		slot = c->grant[minor].entity;
+		/* a group's account is one */
+		if (charged >> slot & 1)
+			continue;
+		charged |= 1ULL << slot;
+		cgpu_switch_log_used(&card[minor].log, &door.sched[minor], slot, use);
 	}
 	return is_anybodys;
 }

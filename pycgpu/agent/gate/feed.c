@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the scheduler is told of containers: promises, open cards, new groups. */
+/*
+ * What the scheduler is told of containers: promises, open cards, new groups. Those of a group
+ * are one to it, by the leader's slots.
+ */
 #include "gate/gate.h"
 
 #include "core/sched/gang.h"
@@ -26,11 +29,40 @@ void sync_card(uint32_t minor)
 		if (!c || !c->grant[minor].present || c->ending)
 			continue;
 		member = cgpu_grant_member(card, &c->grant[minor]);
-		cgpu_sched_set(&door.sched[minor], c->grant[minor].instance, &member, now);
+		if (!c->leader)
+			cgpu_sched_set(&door.sched[minor], c->grant[minor].instance, &member, now);
 		c->tenant.ledger.account[minor].slices_owned =
 			card->policy != CGPU_POLICY_NATIVE && door.gate;
 	}
 	pthread_cond_broadcast(&door.changed);
+}
+
+void tell_open(struct container *c, uint32_t minor)
+{
+	uint32_t slot = c->grant[minor].entity, groups = 0;
+	bool open = false;
+	int k;
+
+	for (k = 0; (k = next_in_slot(minor, slot, k)) < CONTAINERS_MAX; k++) {
+		open |= door.container[k]->open[minor];
+		groups += door.container[k]->groups[minor];
+	}
+	cgpu_sched_open(&door.sched[minor], slot, open, groups, now_ns());
+}
+
+/* What the leader of a group has freed is its members' own. */
+static void hand_down(struct container *leader)
+{
+	int i;
+
+	for (i = 0; i < CONTAINERS_MAX; i++) {
+		struct container *c = door.container[i];
+
+		if (!c || c->leader != leader)
+			continue;
+		cgpu_object_inherit(&c->tenant.objects, &leader->tenant.objects);
+		refresh(c);
+	}
 }
 
 void refresh(struct container *c)
@@ -61,7 +93,7 @@ void refresh(struct container *c)
 			continue;
 		/* one for another leaves their number */
 		if (renewed) {
-			cgpu_sched_renewed(&door.sched[i], c->grant[i].instance);
+			cgpu_sched_renewed(&door.sched[i], c->grant[i].entity);
 			pthread_cond_broadcast(&door.changed);
 		}
 		if (open == c->open[i] && groups[i] == c->groups[i] &&
@@ -70,13 +102,16 @@ void refresh(struct container *c)
 		c->open[i] = open;
 		c->groups[i] = groups[i];
 		c->channels[i] = channels[i];
-		cgpu_sched_open(&door.sched[i], c->grant[i].instance, open, groups[i],
-				now_ns());
-		cgpu_sched_gang(&door.sched[i], c->grant[i].instance, gang, now_ns());
-		resend(c);
+		tell_open(c, i);
+		/* a group is a gang by the cards of its server */
+		if (!c->leader)
+			cgpu_sched_gang(&door.sched[i], c->grant[i].entity, gang, now_ns());
+		resend(c->leader ? c->leader : c);
 		pthread_cond_broadcast(&door.changed);
 	}
 	c->gang = gang;
+	if (renewed && c->tenant.role == CGPU_ROLE_LEADER)
+		hand_down(c);
 }
 
 void resend(struct container *c)
@@ -84,6 +119,17 @@ void resend(struct container *c)
 	uint64_t soon_ns = now_ns() + RESEND_NS, again_ns = c->resent_ns + RESEND_AGAIN_NS;
 
 	c->resend_ns = again_ns > soon_ns ? again_ns : soon_ns;
+}
+
+/* Somebody of its group does, it being the leader, or alone. */
+static bool runs_groups(const struct container *c, uint32_t minor)
+{
+	int k;
+
+	for (k = 0; (k = next_in_slot(minor, c->grant[minor].entity, k)) < CONTAINERS_MAX; k++)
+		if (door.container[k]->groups[minor])
+			return true;
+	return false;
 }
 
 void send_again(struct container *c)
@@ -95,11 +141,11 @@ void send_again(struct container *c)
 	c->resend_ns = 0;
 	c->resent_ns = now_ns();
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
-		if (c->grant[i].present && c->groups[i] && !c->ending) {
-			cgpu_sched_reapply(&door.sched[i], c->grant[i].instance, now_ns());
+		if (c->grant[i].present && runs_groups(c, i) && !c->ending) {
+			cgpu_sched_reapply(&door.sched[i], c->grant[i].entity, now_ns());
 			/* what is shut stays shut */
-			if (cgpu_sched_may_run(&door.sched[i], c->grant[i].instance))
-				door.reopen[i] |= 1ULL << c->grant[i].instance;
+			if (cgpu_sched_may_run(&door.sched[i], c->grant[i].entity))
+				door.reopen[i] |= 1ULL << c->grant[i].entity;
 		}
 	pthread_cond_broadcast(&door.changed);
 }

@@ -107,49 +107,97 @@ bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
 	       o->flags & CGPU_OBJECT_SCHEDULED;
 }
 
+/* Of all that run under the container's slot. */
+static uint32_t groups_in_slot(const struct container *c, uint32_t minor)
+{
+	uint32_t groups = 0;
+	int k;
+
+	for (k = 0; (k = next_in_slot(minor, c->grant[minor].entity, k)) < CONTAINERS_MAX; k++)
+		groups += door.container[k]->groups[minor];
+	return groups;
+}
+
 bool rotates(const struct container *c, uint32_t minor)
 {
-	return c->groups[minor] > 1 && door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS;
+	return door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS && groups_in_slot(c, minor) > 1;
 }
+
+/* A channel group that opens ahead of others, and whose it is. */
+struct lead {
+	const struct container *c; /* NULL: none */
+	uint32_t object;
+};
 
 /*
  * The card starts a tenant's groups from the first of those it finds open, so
  * that the last would never run where a window is shorter than all their slices
  * (seen on an H200: of eight processes in windows of 5 ms three to five ran).
  * Hence one opens ahead of the others, another in each window.
- * Context: door.lock. Return: its object, 0: none.
+ * Context: door.lock.
  */
-static uint32_t lead_of(const struct container *c, uint32_t minor)
+static struct lead lead_of(const struct container *owner, uint32_t minor)
 {
-	uint32_t left = c->lead[minor] % c->groups[minor], i;
+	uint32_t left = owner->lead[minor] % groups_in_slot(owner, minor), i;
+	uint32_t slot = owner->grant[minor].entity;
+	int k;
 
-	for (i = c->tenant.objects.first_runnable; i;
-	     i = cgpu_object_at(&c->tenant.objects, i)->next_runnable)
-		if (is_gated_group(cgpu_object_at(&c->tenant.objects, i), minor) && !left--)
-			return i;
-	return 0;
+	for (k = 0; (k = next_in_slot(minor, slot, k)) < CONTAINERS_MAX; k++) {
+		const struct container *c = door.container[k];
+		const struct cgpu_objects *objects = &c->tenant.objects;
+
+		for (i = objects->first_runnable; i; i = cgpu_object_at(objects, i)->next_runnable)
+			if (is_gated_group(cgpu_object_at(objects, i), minor) && !left--)
+				return (struct lead){ c, i };
+	}
+	return (struct lead){ NULL, 0 };
+}
+
+/*
+ * Who has channels in a group knows it by an identity of its own. Return: whether the container
+ * has any there.
+ */
+static bool identity_in(const struct container *c, const struct lead *lead, uint32_t *identity)
+{
+	const struct cgpu_object *group = cgpu_object_at(&lead->c->tenant.objects, lead->object);
+	const struct cgpu_object *o = group;
+	uint32_t i;
+
+	if (c != lead->c) {
+		for (i = c->tenant.objects.first_runnable; i; i = o->next_runnable) {
+			o = cgpu_object_at(&c->tenant.objects, i);
+			if (o->flags & CGPU_OBJECT_BORROWED && c->leader == lead->c &&
+			    o->lender == lead->object && o->lender_serial == group->serial)
+				break;
+		}
+		if (!i)
+			return false;
+	}
+	*identity = o->identity;
+	return true;
 }
 
 uint32_t leads_in_window(const struct container *c, uint32_t minor)
 {
-	uint64_t round_ns = c->groups[minor] * door.sched[minor].plan.period_ns;
+	uint64_t round_ns = groups_in_slot(c, minor) * door.sched[minor].plan.period_ns;
 
 	return (uint32_t)((round_ns + ROUND_NS - 1) / ROUND_NS);
 }
 
 /*
- * Channels of one container, of a group alone (`its`) or of all others where `identity` is one.
+ * Channels of one container, of a group alone (`its`) or of all others where `lead` is one.
  * Return: how many there are now.
  */
-static uint32_t mark(struct container *c, uint32_t minor, bool disable, const uint32_t *identity,
+static uint32_t mark(struct container *c, uint32_t minor, bool disable, const struct lead *lead,
 		     bool its, struct cgpu_handle *out, uint32_t count)
 {
+	uint32_t identity = 0, i;
+	bool has = lead->c && identity_in(c, lead, &identity);
 	struct cgpu_object *o;
-	uint32_t i;
 
 	for (i = c->tenant.objects.first_runnable; i && count < SHUT_MAX; i = o->next_runnable) {
 		o = cgpu_object_at(&c->tenant.objects, i);
-		if ((identity && (o->identity == *identity) != its) ||
+		if ((lead->c && (has && o->identity == identity) != its) ||
 		    !cgpu_tenant_mark(o, minor, disable))
 			continue;
 		out[count++] = (struct cgpu_handle){ o->hClient, o->hObject };
@@ -167,29 +215,33 @@ static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *pa
 		       struct cgpu_handle *out)
 {
 	uint32_t count = 0;
-	int k, pass;
+	int k, m, pass;
 
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
-		uint32_t group = 0, identity = 0;
+		struct lead lead = { NULL, 0 };
+		uint32_t slot;
 
-		if (!c || c->ending || !c->grant[minor].present ||
-		    !(mask & 1ULL << c->grant[minor].instance))
+		/* those of a group's members move with its leader's */
+		if (!c || c->ending || !c->grant[minor].present || c->leader)
 			continue;
-		if (disable)
-			cgpu_tenant_gate_anew(&c->tenant, minor);
+		slot = c->grant[minor].entity;
+		if (!(mask & 1ULL << slot))
+			continue;
+		for (m = 0; disable && (m = next_in_slot(minor, slot, m)) < CONTAINERS_MAX; m++)
+			cgpu_tenant_gate_anew(&door.container[m]->tenant, minor);
 		if (rotates(c, minor)) {
 			if (partly) {
 				c->lead[minor] += leads_in_window(c, minor);
-				*partly |= 1ULL << c->grant[minor].instance;
+				*partly |= 1ULL << slot;
 			}
-			group = lead_of(c, minor);
-			identity = group ? cgpu_object_at(&c->tenant.objects, group)->identity : 0;
+			lead = lead_of(c, minor);
 		}
 		/* the group that ran stops last: what the call takes before is its time */
-		for (pass = group && !partly; pass >= 0; pass--)
-			count = mark(c, minor, disable, group ? &identity : NULL, !pass, out,
-				     count);
+		for (pass = lead.c && !partly; pass >= 0; pass--)
+			for (m = 0; (m = next_in_slot(minor, slot, m)) < CONTAINERS_MAX; m++)
+				count = mark(door.container[m], minor, disable, &lead, !pass, out,
+					     count);
 	}
 	return count;
 }
@@ -309,7 +361,7 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
 static bool shut_new(struct container *c, uint32_t minor)
 {
 	struct cgpu_handle channels[NEW_MAX];
-	uint32_t slot = c->grant[minor].instance, count;
+	uint32_t slot = c->grant[minor].entity, count;
 	bool held = false;
 
 	pthread_mutex_lock(&door.lock);
@@ -331,7 +383,7 @@ static void tell_held(struct container *c, uint32_t minor)
 	/* if its turn began meanwhile, the engine opens them */
 	pthread_mutex_lock(&door.lock);
 	if (!c->ending)
-		cgpu_sched_held(&door.sched[minor], c->grant[minor].instance, now_ns());
+		cgpu_sched_held(&door.sched[minor], c->grant[minor].entity, now_ns());
 	pthread_cond_broadcast(&door.changed);
 	pthread_mutex_unlock(&door.lock);
 }

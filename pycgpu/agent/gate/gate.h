@@ -38,6 +38,8 @@ void shut_scheduled_channels(struct container *c, uint32_t minor, void (*ask)(vo
 void sync_card(uint32_t minor);
 /* Tells the scheduler what the container has open. */
 void refresh(struct container *c);
+/* What all of its group have open on a card, it being the group's or alone. */
+void tell_open(struct container *c, uint32_t minor);
 /* New groups were scheduled, or their owner set a slice: program them again, soon. */
 void resend(struct container *c);
 /* Programs them again, if it is time. */

@@ -124,7 +124,7 @@ static int create_container(struct cgpu_create *create)
 		container_free(c);
 		return err;
 	}
-	event("create id=%s", create->id);
+	event("create id=%s%s%s", create->id, create->group[0] ? " group=" : "", create->group);
 	if (start_threads(c)) {
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
@@ -146,7 +146,7 @@ static int destroy_container(const char *id)
 	c = find_container(id);
 	if (!c)
 		err = -ENOENT;
-	else if (!cgpu_tenant_idle(&c->tenant))
+	else if (!cgpu_tenant_idle(&c->tenant) || has_members(c))
 		err = -EBUSY;
 	else
 		unlist(c);
@@ -242,6 +242,12 @@ static bool unattached_ended(struct container *c)
 	       now_ns() - c->created_ns > UNPOPULATED_GRACE_S * 1000000000ULL;
 }
 
+/* A group's leader may have ended before its members, whose slots are its own. */
+static bool has_ended(struct container *c)
+{
+	return c->attached ? !c->listeners : unattached_ended(c);
+}
+
 static void end_container(struct container *c)
 {
 	int i;
@@ -332,8 +338,10 @@ static void look_over(struct container *c)
 		processes_kill(c, "lets nobody see what it has");
 	died = processes_died(c);
 	pthread_mutex_lock(&door.lock);
-	if (!c->ending && !c->attached && unattached_ended(c))
+	if (!c->ending && has_ended(c) && !has_members(c)) {
 		unlist(c);
+		keeper_call(c);
+	}
 	send_again(c);
 	if (died)
 		keeper_call(c);

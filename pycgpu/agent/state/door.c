@@ -47,3 +47,14 @@ void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns)
 
 	pthread_cond_timedwait(cond, &door.lock, &at);
 }
+
+int next_in_slot(uint32_t minor, uint32_t slot, int from)
+{
+	for (; from < CONTAINERS_MAX; from++) {
+		const struct container *c = door.container[from];
+
+		if (c && !c->ending && c->grant[minor].present && c->grant[minor].entity == slot)
+			break;
+	}
+	return from;
+}

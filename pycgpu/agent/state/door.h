@@ -70,6 +70,8 @@ struct file {
 struct container {
 	bool used;
 	bool ending;
+	/* of its group, whose slots it runs under; is there as long as this one. NULL: its own */
+	struct container *leader;
 	char id[CGPU_ID_MAX + 1];
 	char name[CGPU_ID_MAX + 1];
 	struct listener *listener; /* list of those alive, under door.lock: see listener.c */
@@ -173,6 +175,11 @@ uint64_t now_ns(void);
 void cond_init(pthread_cond_t *cond);
 /* Context: door.lock, released meanwhile. */
 void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns);
+/*
+ * The next container that runs under a slot of a card, from number `from` on. Context: door.lock.
+ * Return: its number, CONTAINERS_MAX: no more.
+ */
+int next_in_slot(uint32_t minor, uint32_t slot, int from);
 
 /* events.c */
 struct state_segment events_segment(void);

@@ -93,23 +93,31 @@ void cgpu_touched(void *at, size_t bytes)
 	change_keep(at, bytes);
 }
 
-static void begin(struct container *c)
+/* Of its lists of processes the core tells. */
+static void keep_books(struct cgpu_tenant *tenant)
 {
-	struct cgpu_tenant *tenant = c ? &c->tenant : NULL;
 	size_t lists = offsetof(struct cgpu_tenant, objects.processes);
 	size_t behind = lists + sizeof(tenant->objects.processes);
 
+	change_keep(tenant, lists);
+	change_keep((uint8_t *)tenant + behind, sizeof(*tenant) - behind);
+}
+
+static void begin(struct container *c)
+{
 	memset(seen, 0, sizeof(seen));
 	journal->used = 0;
 	in_order();
 	journal->open = 1;
 	in_order();
 	changer = __builtin_thread_pointer();
-	if (!c)
-		return;
-	/* of its lists of processes the core tells */
-	change_keep(tenant, lists);
-	change_keep((uint8_t *)tenant + behind, sizeof(*tenant) - behind);
+	if (c)
+		keep_books(&c->tenant);
+}
+
+void change_with(struct container *c)
+{
+	keep_books(&c->tenant);
 }
 
 void change_begin(struct container *c, struct flight *f)

@@ -19,7 +19,7 @@
  * places catches who forgets it.
  */
 #ifndef CGPU_AGENT_STATE_VERSION /* a test builds one that does not fit */
-#define CGPU_AGENT_STATE_VERSION 1
+#define CGPU_AGENT_STATE_VERSION 2
 #endif
 
 /* Of user space on x86-64 and arm64 with 48 bits; neither programs nor mmap() get there. */
@@ -86,6 +86,8 @@ void journal_place(void *at, size_t bytes);
 void change_begin(struct container *c, struct flight *f);
 /* One that moves tables to other memory, and leaves what they were in as it was. */
 void change_begin_growth(struct container *c);
+/* The same change is one of these books, too. */
+void change_with(struct container *c);
 /* Of more than that: as it is before the change. */
 void change_keep(void *at, size_t bytes);
 void change_end(void);
