@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NamedTuple, NoReturn
 
+    from pycgpu.agent import group
     from pycgpu.request.model import Request
 else:
     from pycgpu.request.record import Record as NamedTuple
@@ -73,6 +74,20 @@ def permitted(identity: caller.Identity | None) -> permit.Permit | None:
         raise LaunchError(str(error)) from None
 
 
+def _group(
+    options: Options, who: caller.Identity | None, identity: caller.Identity | None
+) -> group.Group | None:
+    if options.group is None:
+        return None
+    if options.settings is not None:
+        raise LaunchError("--group: not with --settings, which is a whole job's; give its limits")
+    caller.check_name(options.group, who)
+    from pycgpu.agent import group
+
+    uid = 0 if identity is None else identity.uid
+    return group.Group(options.group, uid, options.policy is not None)
+
+
 class Options(NamedTuple):
     """As :mod:`pycgpu.cli.run` describes them."""
 
@@ -86,6 +101,7 @@ class Options(NamedTuple):
     uvm_disable: bool = False
     settings: str | None = None
     unknown_driver: str = "refused"
+    group: str | None = None
 
 
 _FLAGS = {"--uvm-disable": ("uvm_disable", True)}
@@ -100,6 +116,7 @@ _VALUES = {
     "-u": "user",
     "--settings": "settings",
     "--unknown-driver": "unknown_driver",
+    "--group": "group",
 }
 
 
@@ -133,11 +150,13 @@ def run(options: Options, program: Sequence[str]) -> NoReturn:
         wanted = _of_job(options.settings, who, allowed)
     tenant = options.name or f"run-{os.getpid()}"
     caller.check_name(tenant, who)
+    identity = who if options.user is None else caller.user(options.user, os.environ)
     launch.run(
         tenant,
         wanted,
         program,
-        identity=who if options.user is None else caller.user(options.user, os.environ),
+        identity=identity,
+        group=_group(options, who, identity),
         allowed=allowed or permit.DEFAULT,
         unknown_driver=options.unknown_driver,
     )

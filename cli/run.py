@@ -50,6 +50,10 @@ def run(
             help="Run the program as this user, `root` too; default: who called sudo.",
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Use the card at the same time as this user's others of that group."),
+    ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     settings: Annotated[
         Path | None,
@@ -66,7 +70,7 @@ def run(
     _run.run(
         _run.Options(
             *(mem, quota, weight, policy, tuple(gpu or ()), name, user, uvm_disable),
-            *(None if settings is None else str(settings), unknown_driver),
+            *(None if settings is None else str(settings), unknown_driver, group),
         ),
         program,
     )

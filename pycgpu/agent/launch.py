@@ -23,8 +23,12 @@ from pycgpu.tree.lock import Admission
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from threading import Timer
+    from types import ModuleType
     from typing import NoReturn
+
+    from pycgpu.agent.group import Group
 
 _START_S = 60
 _PATIENCE_S = 1.0
@@ -87,6 +91,7 @@ def run(
     identity: Identity | None = None,
     allowed: permit.Permit = permit.DEFAULT,
     unknown_driver: str = "refused",
+    group: Group | None = None,
 ) -> NoReturn:
     """
     Become *program* as the tenant *container_id*: same process, so signals and status are its own.
@@ -94,6 +99,7 @@ def run(
     Args:
         identity: as whom; None: as root, in this environment.
         allowed: whose maxima hold.
+        group: what it joins, whose the request's part of the compute is then.
 
     Raises:
         LaunchError: no root, no door, the request is refused, or the program is not there.
@@ -102,15 +108,17 @@ def run(
         raise LaunchError("run needs root: try sudo; the program itself runs as you")
     try:
         if authority.is_modules():
-            devices = _by_module(container_id, request, allowed)
+            devices = _by_module(container_id, request, allowed, group)
         else:
-            devices = _by_agent(container_id, request, allowed, unknown_driver)
+            devices = _by_agent(container_id, request, allowed, unknown_driver, group)
     except (CgpuError, OSError) as error:
         raise LaunchError(str(error)) from None
     environment = dict(os.environ) if identity is None else identity.environment
     # CUDA gives up at a card that it is refused, so it must not try.
     if devices:
         environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(devices))
+    if group is not None:
+        environment |= _groups().environment(group.name)
     if identity is not None:
         become(identity)
     signals.as_before_python()
@@ -122,7 +130,40 @@ def run(
         raise LaunchError(f"{program[0]}: {error.strerror}", 126) from None
 
 
-def _by_module(container_id: str, request: Request, allowed: permit.Permit) -> list[str]:
+def _groups() -> ModuleType:
+    # What few ask for is imported by those alone.
+    from pycgpu.agent import group
+
+    return group
+
+
+class _Granted:
+    """What is granted without a group: it takes no lock."""
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+
+    def __enter__(self) -> Grant:
+        return self._grant
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+def _granted(
+    request: Request, allowed: permit.Permit, root: str, group: Group | None
+) -> AbstractContextManager[Grant]:
+    if group is None:
+        return _Granted(_admitted(request, allowed, root))
+    found: AbstractContextManager[Grant] = _groups().joined(
+        group, request, root, lambda one: _admitted(one, allowed, root)
+    )
+    return found
+
+
+def _by_module(
+    container_id: str, request: Request, allowed: permit.Permit, group: Group | None
+) -> list[str]:
     """Become a container of the module's; return its cards' UUIDs, none if it has all."""
     root, pid = procfs.KERNEL_DOOR, os.getpid()
     with Admission():
@@ -130,17 +171,18 @@ def _by_module(container_id: str, request: Request, allowed: permit.Permit) -> l
         if container_id in alive:
             raise CgpuError(f"{container_id}: a container of this name exists: choose another name")
         tenant.sweep(alive)
-        grant = _admitted(request, allowed, root)
-        _check_enforced(grant, allowed, root)
-        # A process of a container reads no other's files, and none of the cards.
-        cards = procfs.find_cards(root)
-        try:
-            cgroup = tenant.enter(container_id, pid)
-            procfs.create(container_id, grant, root, cgroup=cgroup)
-        except BaseException:
-            tenant.leave(pid)
-            tenant.remove(container_id)
-            raise
+        with _granted(request, allowed, root, group) as grant:
+            _check_enforced(grant, allowed, root)
+            # A process of a container reads no other's files, and none of the cards.
+            cards = procfs.find_cards(root)
+            try:
+                cgroup = tenant.enter(container_id, pid)
+                name = None if group is None else group.name
+                procfs.create(container_id, grant, root, cgroup=cgroup, group=name)
+            except BaseException:
+                tenant.leave(pid)
+                tenant.remove(container_id)
+                raise
     uuids = [card.uuid for card in cards if card.index in {one.index for one in grant.cards}]
     return uuids if len(uuids) < len(cards) and all(uuids) else []
 
@@ -155,13 +197,29 @@ def _check_enforced(grant: Grant, allowed: permit.Permit, root: str) -> None:
 
 
 def _by_agent(
-    container_id: str, request: Request, allowed: permit.Permit, unknown_driver: str
+    container_id: str,
+    request: Request,
+    allowed: permit.Permit,
+    unknown_driver: str,
+    group: Group | None,
 ) -> list[str]:
     """Become a tenant of the agent's; return its cards' UUIDs, none if it has all."""
     with _Patience("waiting for the agent to start"):
         ensure_agent(unknown_driver)
-    grant = _admitted(request, allowed, procfs.USER_DOOR_SOCKET)
-    command = procfs.create_command(container_id, grant, pid=os.getpid())
+    with _granted(request, allowed, procfs.USER_DOOR_SOCKET, group) as grant:
+        name = None if group is None else group.name
+        command = procfs.create_command(container_id, grant, pid=os.getpid(), group=name)
+        return enter(container_id, command)
+
+
+def enter(container_id: str, command: str) -> list[str]:
+    """
+    Become a tenant of the agent's by a `create` command; return its cards' UUIDs, none if it has
+    all.
+
+    Raises:
+        LaunchError: the kernel or the agent refuses.
+    """
     try:
         listener = filter.install()
     except OSError as error:

@@ -335,6 +335,12 @@ def read_cid(card: int, name: str, root: str) -> str:
     return read(f"{card}/{name}/cid", root).rstrip("\n")
 
 
+def read_group(card: int, name: str, root: str) -> str | None:
+    """``<gpu>/<id>/group``: the id of its group's leader; None: it is in no group."""
+    text = read(f"{card}/{name}/group", root).rstrip("\n")
+    return None if text == "-" else text
+
+
 def read_memsize(card: int, name: str, root: str) -> int | None:
     """``<gpu>/<id>/memsize`` in bytes; None is no limit."""
     return _limit(f"{card}/{name}/memsize", root, "max")
@@ -511,7 +517,12 @@ def new_events(descriptor: int) -> list[str]:
 
 
 def create_command(
-    container_id: str, grant: Grant, *, pid: int | None = None, cgroup: str | None = None
+    container_id: str,
+    grant: Grant,
+    *,
+    pid: int | None = None,
+    cgroup: str | None = None,
+    group: str | None = None,
 ) -> str:
     """
     Return the ``create`` command for inst_ctl, without its newline.
@@ -519,6 +530,7 @@ def create_command(
     Args:
         pid, cgroup: exactly one; the container's first process (the host's number), or its
             cgroup's path below the cgroup file system's root.
+        group: the id of its group's leader, which may be its own.
 
     Raises:
         CgpuError: the id or the path cannot be written there, or the command grows too long.
@@ -537,6 +549,8 @@ def create_command(
             if value is not None:
                 word += f",{key}={value}"
         words.append(word + (",uvm_disable=1" if card.uvm_disable else ""))
+    if group is not None:
+        words.append(f"group={group}")
     command = " ".join(words)
     if len(command.encode()) >= COMMAND_MAX:
         raise CgpuError(f"{container_id}: {len(grant.cards)} cards do not fit one command")
@@ -550,9 +564,10 @@ def create(
     *,
     pid: int | None = None,
     cgroup: str | None = None,
+    group: str | None = None,
 ) -> None:
     """Register a container with all cards of *grant*, or with none; see create_command()."""
-    command = create_command(container_id, grant, pid=pid, cgroup=cgroup)
+    command = create_command(container_id, grant, pid=pid, cgroup=cgroup, group=group)
     write("inst_ctl", command, root, _CREATE_REASONS)
 
 

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: MIT
+"""
+A group: containers of one user that use a card at the same time, through one MPS server.
+
+The server runs in a container of its own, the group's leader, which is named as the group is.
+:mod:`pycgpu.agent.group_server` starts it and ends it. Whoever joins holds the lock of the group's
+directory from the first look until its container is there, and so does the server's end: the last
+member that leaves and a first one that comes never meet halfway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+from pycgpu.agent import client
+from pycgpu.errors import LaunchError, NodeError
+from pycgpu.request.model import MIB, POLICIES, Grant, MemoryBytes, Request
+from pycgpu.tree import lock, procfs
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NamedTuple
+else:
+    from pycgpu.request.record import Record as NamedTuple
+
+DIRECTORY = f"{client.DIRECTORY}/groups"
+CONTROL = "nvidia-cuda-mps-control"
+#: Where drivers put their programs, if sudo's PATH leaves it out.
+PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/cuda/bin")
+#: Limit of a server on each card. It keeps 68 MiB there and nothing more for each client (H200,
+#: driver 580.159.04); other cards and branches keep more.
+SERVER_BYTES = 512 * MIB
+#: A start takes as long as the driver's first context on each card; an end, as the last context's.
+LOCK_TIMEOUT_S = 60.0
+PIPE, CONTROL_SOCKET = "pipe", "control"
+
+
+class Group(NamedTuple):
+    """
+    What a member asks of its group.
+
+    uid: whose group it is; 0: root's.
+    policy_asked: the request's policy is the caller's own word.
+    """
+
+    name: str
+    uid: int
+    policy_asked: bool
+
+
+def pipe(name: str, directory: str = DIRECTORY) -> str:
+    """Return the directory in which clients find the group's server."""
+    return f"{directory}/{name}/{PIPE}"
+
+
+def environment(name: str, directory: str = DIRECTORY) -> dict[str, str]:
+    """Return what tells a program of its group's server."""
+    where = pipe(name, directory)
+    return {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
+
+
+def of_member(request: Request) -> Request:
+    """Return a member's own part of a request: its memory. The compute is the group's."""
+    shares = [
+        share._replace(weight=None, weight_percent=None, quota=None, quota_min=None)._replace(
+            priority=None, policy=None, whole=False
+        )
+        for share in request.shares
+    ]
+    return request._replace(shares=tuple(shares))
+
+
+def of_leader(request: Request) -> Request:
+    """Return the group's part of it: the compute, and what the server keeps."""
+    shares = [
+        share._replace(memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None)
+        for share in request.shares
+    ]
+    return request._replace(shares=tuple(shares))
+
+
+@contextlib.contextmanager
+def joined(
+    group: Group,
+    request: Request,
+    root: str,
+    admit: Callable[[Request], Grant],
+    directory: str = DIRECTORY,
+) -> Iterator[Grant]:
+    """
+    Within it the group is there and stays; yield what its new member gets.
+
+    Args:
+        admit: from a request to what the cards have room for.
+
+    Raises:
+        LaunchError: the caller may not join it, or its server does not start.
+    """
+    with _locked(f"{directory}/{group.name}"):
+        if group.name in procfs.container_ids(root):
+            _check_open(group, root, directory)
+            grant = admit(of_member(request))
+            _check_cards(group, grant, root)
+            _check_settings(group, request, grant, root)
+        else:
+            _check_gone(group, root)
+            # A member that has no room must start nothing.
+            grant = admit(of_member(request))
+            _start(group, admit(of_leader(request)), directory)
+        yield grant
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    os.makedirs(path, mode=0o711, exist_ok=True)
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not lock.acquire(held, LOCK_TIMEOUT_S, pause_s=0.002):
+            raise LaunchError(f"{path} is locked by another start or end: try again")
+        yield
+    finally:
+        os.close(held)
+
+
+def members(name: str, root: str) -> list[str]:
+    """Return the ids of the containers in a group, without its leader's."""
+    found = set()
+    for card, container in _containers(root):
+        # It may end while it is looked at.
+        with contextlib.suppress(NodeError):
+            if procfs.read_group(card, container, root) == name:
+                found.add(procfs.read_cid(card, container, root))
+    return sorted(found - {name})
+
+
+def cards_of(name: str, root: str) -> dict[int, str]:
+    """Return the cards of a container and its directory's name on each."""
+    found = {}
+    for card, container in _containers(root):
+        with contextlib.suppress(NodeError):
+            if procfs.read_cid(card, container, root) == name:
+                found[card] = container
+    return found
+
+
+def _containers(root: str) -> Iterator[tuple[int, str]]:
+    for card in procfs.card_indexes(root):
+        for container in procfs.container_names(card, root):
+            yield card, container
+
+
+def _check_open(group: Group, root: str, directory: str) -> None:
+    name = group.name
+    cards = cards_of(name, root)
+    if any(procfs.read_group(card, one, root) != name for card, one in cards.items()):
+        raise LaunchError(
+            f"--group {name}: a container of this name exists, and is no group: choose another name"
+        )
+    try:
+        uid = os.stat(pipe(name, directory)).st_uid
+    except FileNotFoundError:
+        uid = group.uid
+    if uid != group.uid:
+        raise LaunchError(
+            f"--group {name}: it is user {uid}'s, and user {group.uid} asks: a group is one user's;"
+            " choose another name"
+        )
+    if not answers(name, directory):
+        left = ", ".join(members(name, root)) or "its last processes"
+        raise LaunchError(
+            f"--group {name}: its MPS server has ended, and {left} must end before another starts:"
+            f" see {directory}/{name}/log"
+        )
+
+
+def _check_gone(group: Group, root: str) -> None:
+    left = members(group.name, root)
+    if left:
+        raise LaunchError(
+            f"--group {group.name}: its MPS server has ended, and {', '.join(left)} must end before"
+            " another starts"
+        )
+
+
+def answers(name: str, directory: str = DIRECTORY) -> bool:
+    """Tell whether somebody listens where clients look for the group's server."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(1)
+        connection.connect(f"{pipe(name, directory)}/{CONTROL_SOCKET}")
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def _check_cards(group: Group, grant: Grant, root: str) -> None:
+    has = cards_of(group.name, root)
+    for one in grant.cards:
+        if one.index not in has:
+            raise LaunchError(
+                f"--group {group.name}: it is on card {', '.join(map(str, has))}, and card"
+                f" {one.index} is asked: a member's cards are among its group's"
+            )
+
+
+def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> None:
+    """Refuse another setting than the group has: it is all members', and the operator's."""
+    has = cards_of(group.name, root)
+    for position, one in enumerate(grant.cards):
+        share = request.shares[min(position, len(request.shares) - 1)]
+        name = has[one.index]
+        asked: list[tuple[str, int | None, int | None]] = [
+            ("weight", share.weight, procfs.read_weight(one.index, name, root)),
+            ("quota", share.quota, procfs.read_quota(one.index, name, root)),
+        ]
+        for what, value, now in asked:
+            if value not in (None, now):
+                raise LaunchError(
+                    f"--group {group.name}: --{what} {value} asked, and the group has"
+                    f" {now or 'none'}: cgpu set {group.name} --{what} changes it for all members"
+                )
+        policy = procfs.read_policy(one.index, root)
+        if group.policy_asked and share.policy not in (None, policy):
+            raise LaunchError(
+                f"--group {group.name}: --policy {share.policy} asked, and card {one.index} has"
+                f" {policy} {POLICIES[policy]}: cgpu policy {one.index} changes it"
+            )
+
+
+def program() -> str:
+    """
+    Return the path of the program that starts MPS servers.
+
+    Raises:
+        LaunchError: this host has none.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *PLACES])
+    found = shutil.which(CONTROL, path=path)
+    if found is None:
+        raise LaunchError(
+            f"a group needs {CONTROL}, and this host has none: install it with the driver (Debian:"
+            " nvidia-cuda-mps; Ubuntu: nvidia-compute-utils)"
+        )
+    return found
+
+
+def _start(group: Group, grant: Grant, directory: str) -> None:
+    """Start the group's server and wait until clients find it."""
+    command = [sys.executable, "-m", "pycgpu.agent.group_server", group.name, str(group.uid)]
+    clauses = procfs.create_command(group.name, grant, pid=1, group=group.name).split()[3:]
+    with subprocess.Popen(
+        [*command, directory, program(), *clauses],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        # What this process has open is not to be held by one that outlives it.
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)),
+        text=True,
+    ) as started:
+        assert started.stdout is not None
+        # It says one line, and goes on by itself.
+        said = started.stdout.readline().strip()
+        started.returncode = 0
+    if said != "ready":
+        raise LaunchError(f"--group {group.name}: {said or 'its server did not start'}")

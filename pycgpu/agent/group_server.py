@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""
+The MPS server of a group: started with its first member, ended with its last.
+
+``python -m pycgpu.agent.group_server NAME UID DIRECTORY PROGRAM CLAUSE…`` writes one line:
+``ready`` or what went wrong. Then it watches by itself. Its child becomes the group's leader, a
+container like any other, with the clauses of its `create`. There it executes NVIDIA's daemon as
+the group's user.
+
+Clients need the socket ``control`` and nothing else of what the daemon makes. The one by which it
+takes orders, ``control_privileged``, goes as soon as it is there, so that nobody can give any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+
+from pycgpu import signals
+from pycgpu.agent import caller, group, launch, private
+from pycgpu.errors import CgpuError
+from pycgpu.tree import authority, procfs, tenant
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NamedTuple, NoReturn
+else:
+    from pycgpu.request.record import Record as NamedTuple
+
+START_S = 30.0
+END_S = 5.0
+_LOOK_S = 0.5
+_PAUSE_S = 0.01
+#: What the daemon makes beside what clients need.
+_NOT_CLIENTS = ("control_privileged", "control_lock", "log", f"{group.CONTROL}.pid")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Server(NamedTuple):
+    """One group's server: whose it is, and what its container is created with."""
+
+    name: str
+    uid: int
+    directory: str
+    program: str
+    clauses: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        return f"{self.directory}/{self.name}"
+
+
+def serve(server: Server, ready: Callable[[], None]) -> None:
+    """
+    Be the server's keeper until its last member has gone, or it has ended by itself.
+
+    Raises:
+        CgpuError: it does not start.
+    """
+    root = procfs.KERNEL_DOOR if authority.is_modules() else procfs.USER_DOOR_SOCKET
+    # What its daemon leaves behind is ours to end.
+    private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    pipe = _make_pipe(server)
+    log = os.open(
+        f"{server.folder}/log",
+        os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+    )
+    os.dup2(log, 2)
+    child = os.fork()
+    if not child:
+        _lead(server, log)
+    try:
+        _await_control(server, child, pipe)
+        ready()
+        _watch(server, child, root)
+    finally:
+        _end(server, child, root)
+        os.close(pipe)
+
+
+def _make_pipe(server: Server) -> int:
+    """Make the directory of the server's sockets anew; return its descriptor."""
+    path = group.pipe(server.name, server.directory)
+    shutil.rmtree(path, ignore_errors=True)
+    os.mkdir(path, 0o700)
+    # By descriptor from here on: what is in it is the user's to change.
+    pipe = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    os.fchown(pipe, server.uid, -1)
+    return pipe
+
+
+# ---- the leader
+
+
+def _lead(server: Server, log: int) -> NoReturn:
+    """Become the leader's first process. Its last words go to the log."""
+    status = 1
+    try:
+        os.setsid()
+        for number in (1, 2):
+            os.dup2(log, number)
+        _become_leader(server)
+    except (CgpuError, OSError) as error:
+        os.write(2, f"cgpu: {error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _become_leader(server: Server) -> None:
+    variables = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
+    variables["PATH"] = f"{os.path.dirname(server.program)}:{os.defpath}"
+    variables |= group.environment(server.name, server.directory)
+    identity = caller.user(str(server.uid), {})
+    if authority.is_modules():
+        _enter_by_module(server)
+    else:
+        words = ["create", server.name, f"pid={os.getpid()}", *server.clauses]
+        devices = launch.enter(server.name, " ".join(words))
+        if devices:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    private.hide(keep=group.pipe(server.name, server.directory), used=server.program)
+    if identity is not None:
+        caller.become(identity)
+    # Cleared by the change of user: the server ends with its keeper, however that ends.
+    private.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signals.as_before_python()
+    os.execve(server.program, [server.program, "-f"], variables)
+
+
+def _enter_by_module(server: Server) -> None:
+    cgroup = tenant.enter(server.name, os.getpid())
+    words = ["create", server.name, f"cgroup={cgroup}", *server.clauses]
+    procfs.write("inst_ctl", " ".join(words), procfs.KERNEL_DOOR)
+
+
+# ---- its keeper
+
+
+def _await_control(server: Server, child: int, pipe: int) -> None:
+    """Wait until clients find the server, and take away what they do not need."""
+    deadline_s = time.monotonic() + START_S
+    while not group.answers(server.name, server.directory):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            raise CgpuError(f"its MPS server ended as it started: {_last_words(server)}")
+        if time.monotonic() > deadline_s:
+            raise CgpuError(f"its MPS server does not answer within {START_S:.0f} s")
+        time.sleep(_PAUSE_S)
+    for name in _NOT_CLIENTS:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=pipe)
+    os.fchmod(pipe, 0o500)
+
+
+def _last_words(server: Server) -> str:
+    with open(f"{server.folder}/log", errors="replace") as file:
+        lines = file.read().split("\n")
+    said = [line for line in lines if line.strip()]
+    return said[-1].removeprefix("cgpu: ") if said else f"see {server.folder}/log"
+
+
+def _watch(server: Server, child: int, root: str) -> None:
+    """
+    Return once the group has no member, with its lock held; or once the server has ended.
+
+    The lock is this process's until it ends.
+    """
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if not _has_members(server, root):
+            held = os.open(server.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not _has_members(server, root):
+                return
+            os.close(held)
+        time.sleep(_LOOK_S)
+
+
+def _has_members(server: Server, root: str) -> bool:
+    try:
+        return bool(group.members(server.name, root))
+    except CgpuError:
+        # Between one agent and the next nobody can tell.
+        return True
+
+
+def _end(server: Server, child: int, root: str) -> None:
+    """End all that the leader started, and wait until the door has seen its end."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{group.pipe(server.name, server.directory)}/{group.CONTROL_SOCKET}")
+    _kill(signal.SIGTERM)
+    deadline_s = time.monotonic() + END_S
+    while _children():
+        if time.monotonic() > deadline_s:
+            _kill(signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        time.sleep(_PAUSE_S)
+    deadline_s = time.monotonic() + END_S
+    while time.monotonic() < deadline_s:
+        try:
+            if server.name not in procfs.container_ids(root):
+                break
+        except CgpuError:
+            break
+        time.sleep(_PAUSE_S)
+    shutil.rmtree(group.pipe(server.name, server.directory), ignore_errors=True)
+
+
+def _children() -> list[int]:
+    with open("/proc/thread-self/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def _kill(number: int) -> None:
+    for pid in _children():
+        # It may have been waited for by now.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def main(words: Sequence[str]) -> int:
+    """Be what the module's text says."""
+    name, uid, directory, program, *clauses = words
+    told = os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+
+    def say(line: str) -> None:
+        os.write(told, f"{line}\n".encode())
+        os.close(told)
+
+    try:
+        serve(
+            Server(name, int(uid), directory, program, tuple(clauses)),
+            lambda: say("ready"),
+        )
+    except (CgpuError, OSError) as error:
+        with contextlib.suppress(OSError):
+            say(" ".join(str(error).split()))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MIT
+"""
+``cgpu run --group``: the group's MPS server is there from its first member to its last. NVIDIA's
+daemon is stood in for by a program of the same name, the driver is pretended, all else is cgpu's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.host import pretended_agent
+
+HEAD = '''
+from pretended.inside import *
+os.environ["PATH"] = MPS + os.pathsep + os.environ["PATH"]
+CGPU = [sys.executable, "-m", "pycgpu.cli.main"]
+GROUPS = Path("/run/cgpu/groups")
+
+class Member:
+    """A program in a group, until it is told to end."""
+
+    def __init__(self, name, group, *options, script=":", **popen):
+        words = ["run", "--name", name, "--group", group, "--mem", "1G", *options, "--"]
+        self.child = subprocess.Popen(
+            [*CGPU, *words, "sh", "-c", script + "; echo ready; read line; :"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            **popen,
+        )
+        self.said = []
+        for line in self.child.stdout:
+            if line == "ready\\n":
+                break
+            self.said.append(line.rstrip())
+        else:
+            self.said += [self.child.stderr.read().rstrip(), str(self.child.wait())]
+
+    def end(self):
+        self.child.communicate("")
+        return self.child.returncode
+
+def containers():
+    return sorted(path.name for path in (TREE / "container").iterdir())
+
+def node(name, what):
+    return (TREE / "0" / name / what).read_text().strip()
+
+def servers():
+    """Processes of MPS servers and who keeps them, by their names."""
+    found = {}
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            words = (comm.parent / "cmdline").read_text().split("\\0")
+            if comm.read_text() == "mps-server\\n":
+                found["server"] = int(comm.parent.name)
+            elif words[0].endswith("mps-control"):
+                found["daemon"] = int(comm.parent.name)
+            elif "pycgpu.agent.group_server" in words:
+                found["keeper"] = int(comm.parent.name)
+    return found
+'''
+LIFE = """
+one = Member("one", "g")
+assert not one.said, one.said
+first = servers()
+two = Member("two", "g")
+found = {name: node(name, "group") for name in containers()}
+same = servers() == first
+one.end()
+until(lambda: "one" not in containers(), "its end")
+time.sleep(1.5)
+stays = servers() == first
+two.end()
+until(lambda: not servers() and not containers(), "the server's end")
+left = [path.name for path in GROUPS.glob("*/*")]
+again = Member("again", "g")
+print(json.dumps([found, sorted(first), same, stays, left, containers()]))
+again.end()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+ORDERS = """
+os.environ["HOME"] = "/"
+script = "ls -A $CUDA_MPS_PIPE_DIRECTORY; nvidia-cuda-mps-control </dev/null"
+one = Member("one", "g", script=script)
+before = servers()
+root = subprocess.run(
+    ["nvidia-cuda-mps-control"], stdout=subprocess.PIPE, text=True, check=True,
+    env=dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=str(GROUPS / "g/pipe")),
+).stdout.strip()
+print(json.dumps([one.said, root, servers() == before]))
+one.end()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+USER = """
+one = Member("one", "g", "--user", "nobody", script="id -u; nvidia-cuda-mps-control </dev/null")
+assert "server" in servers(), (one.said, (GROUPS / "g/log").read_text())
+pid = servers()["server"]
+uids = (Path(f"/proc/{pid}/status").read_text().split("Uid:")[1].split())[:4]
+seen = os.listdir(f"/proc/{pid}/root/root"), os.listdir(f"/proc/{pid}/root/run")
+pipe = os.stat(GROUPS / "g/pipe")
+reach = subprocess.run(
+    ["setpriv", "--reuid", "1234", "--clear-groups", "ls", str(GROUPS / "g/pipe")],
+    stderr=subprocess.DEVNULL,
+).returncode
+print(json.dumps([one.said, uids, seen, pipe.st_uid, oct(pipe.st_mode), reach != 0]))
+one.end()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+REFUSED = """
+plain = subprocess.Popen([*CGPU, "run", "--name", "plain", "--", "sleep", "1000"])
+until(lambda: agent() and "plain" in containers(), "a container")
+said = {}
+said["no group"] = Member("m", "plain").said
+one = Member("one", "g", "--weight", "2")
+def tell(what, *options, **more):
+    said[what] = Member("m", "g", *options, **more).said
+tell("user", "--user", "nobody")
+tell("weight", "--weight", "3")
+tell("quota", "--quota", "30")
+tell("policy", "--policy", "weighted")
+tell("room", "--mem", "999G")
+bare = dict(os.environ, PATH="/bin")
+said["no program"] = Member("m", "h", env=bare).said
+said["same"] = Member("n", "g", "--weight", "2", "--policy", "weighted-conserving").end()
+said["weight"].append(node("g", "weight"))
+print(json.dumps([said, containers()]))
+one.end()
+plain.kill()
+plain.wait()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+#: Members come and go at once: whoever runs finds a server.
+RACE = """
+from concurrent.futures import ThreadPoolExecutor
+def turn(number):
+    one = Member(f"m{number}", "g", script="nvidia-cuda-mps-control </dev/null")
+    time.sleep(number % 7 / 10)
+    one.end()
+    return one.said
+with ThreadPoolExecutor(3) as pool:
+    said = list(pool.map(turn, range(int(sys.argv[1]))))
+until(lambda: not servers() and not containers(), "the end")
+print(json.dumps(said))
+end_agent()
+"""
+DEATH = """
+one = Member("one", "g")
+os.kill(servers()["daemon"], signal.SIGKILL)
+until(lambda: not servers(), "the end of all of it")
+late = Member("late", "g").said
+one.end()
+until(lambda: not containers(), "the end")
+after = Member("after", "g")
+# and whoever keeps it
+os.kill(servers()["keeper"], signal.SIGKILL)
+until(lambda: "daemon" not in servers(), "its end")
+after.end()
+print(json.dumps([late, after.said]))
+os.kill(servers()["server"], signal.SIGKILL)
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+SUCCESSOR = """
+one = Member("one", "g")
+pid = agent()
+os.kill(pid, signal.SIGKILL)
+follows(pid)
+two = Member("two", "g")
+found = {name: node(name, "group") for name in containers()}
+one.end()
+two.end()
+until(lambda: not servers() and not containers(), "the end")
+print(json.dumps([found, two.said]))
+end_agent()
+"""
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """``beside(program)``: what it said last, as JSON, beside the agent with the driver."""
+    if not pretended_agent.can_run():
+        pytest.skip("needs root")
+    folder = tmp_path_factory.mktemp("group")
+    pretended_agent.build(folder)
+    source = pretended_agent.PARTS / "mps_control.c"
+    # A user's processes execute it, too, and pytest keeps its own folders from them.
+    with tempfile.TemporaryDirectory() as where:
+        os.chmod(where, 0o755)
+        built = f"{where}/nvidia-cuda-mps-control"
+        subprocess.run(["cc", "-O1", source, "-o", built], check=True, timeout=120)
+
+        def run(program: str, *arguments: str) -> Any:
+            text = f"MPS = {where!r}\n{HEAD}{program}"
+            return json.loads(pretended_agent.run(folder, text, *arguments).splitlines()[-1])
+
+        yield run
+
+
+def test_its_server_starts_with_the_first_member_and_ends_with_the_last(
+    beside: Callable[..., Any],
+) -> None:
+    found, first, same, stays, left, again = beside(LIFE)
+    assert found == {"g": "g", "one": "g", "two": "g"}
+    assert first == ["daemon", "keeper", "server"]
+    assert same and stays
+    assert left == ["log"]
+    assert again == ["again", "g"]
+
+
+def test_nobody_can_give_its_daemon_orders(beside: Callable[..., Any]) -> None:
+    refused = "Not enough privilege to execute quit command"
+    assert beside(ORDERS) == [["control", refused], refused, True]
+
+
+def test_its_server_is_its_users_and_sees_no_users_files(beside: Callable[..., Any]) -> None:
+    said, uids, seen, owner, mode, refused = beside(USER)
+    assert said == ["65534", "Not enough privilege to execute quit command"]
+    assert uids == ["65534"] * 4
+    assert seen == [[], ["cgpu"]]
+    assert (owner, mode, refused) == (65534, "0o40500", True)
+
+
+def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., Any]) -> None:
+    said, containers = beside(REFUSED)
+    head = "cgpu: --group g: "
+    assert said.pop("same") == 0
+    assert said["no group"][0].startswith("cgpu: --group plain: a container of this name exists")
+    assert said["user"][0].startswith(head + "it is user 0's, and user 65534 asks: ")
+    assert said["weight"].pop() == "2"
+    assert said["weight"][0].startswith(head + "--weight 3 asked, and the group has 2: ")
+    assert said["quota"][0].startswith(head + "--quota 30 asked, and the group has none: ")
+    assert said["policy"][0].startswith(head + "--policy 2 asked, and card 0 has 7 weighted-")
+    assert "999" in said["room"][0] or "card" in said["room"][0]
+    assert said["no program"][0].startswith("cgpu: a group needs nvidia-cuda-mps-control, and")
+    assert all(len(one) == 2 and one[1] == "125" and "\n" not in one[0] for one in said.values())
+    assert containers == ["g", "one", "plain"]
+
+
+def test_whoever_comes_as_the_last_leaves_finds_a_server(
+    beside: Callable[..., Any],
+) -> None:
+    said = beside(RACE, "24")
+    assert said == [["Not enough privilege to execute quit command"]] * 24
+
+
+def test_a_server_that_ended_is_told_of_and_another_starts_after_its_members(
+    beside: Callable[..., Any],
+) -> None:
+    late, after = beside(DEATH)
+    assert late[0].startswith("cgpu: --group g: its MPS server has ended, and one must end before")
+    assert after == []
+
+
+def test_a_group_outlives_its_agent(beside: Callable[..., Any]) -> None:
+    found, said = beside(SUCCESSOR)
+    assert found == {"g": "g", "one": "g", "two": "g"}
+    assert said == []
