@@ -59,9 +59,8 @@ def set_policy(name: str) -> None:
     node("0/policy", POLICIES.index(name))
 
 
-def alone(bench: Bench) -> None:
-    """The rate of one worker without any door: what every share is compared with."""
-    report = bench.report
+def calibrate(bench: Bench) -> None:
+    """Find what takes a worker about 1 ms, without a door."""
     got = subprocess.run(
         [bench.bin / "work", bench.file(), "--ms", "1", "--calibrate"],
         capture_output=True,
@@ -69,6 +68,12 @@ def alone(bench: Bench) -> None:
         check=True,
     )
     bench.iterations, bench.blocks = got.stdout.split()
+
+
+def alone(bench: Bench) -> None:
+    """The rate of one worker without any door: what every share is compared with."""
+    report = bench.report
+    calibrate(bench)
     path = bench.file()
     with native(bench.worker(path, 60)):
         wait_for(lambda: progress(path)[0] > 2, "work without a door")
