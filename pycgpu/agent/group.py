@@ -101,8 +101,10 @@ def joined(
         admit: from a request to what the cards have room for.
 
     Raises:
-        LaunchError: the caller may not join it, or its server does not start.
+        CgpuError: the caller may not join it, or its server does not start.
     """
+    # It is a directory's name from here on.
+    procfs.check_id(group.name)
     with _locked(f"{directory}/{group.name}"):
         if group.name in procfs.container_ids(root):
             _check_open(group, root, directory)

@@ -535,7 +535,7 @@ def create_command(
     Raises:
         CgpuError: the id or the path cannot be written there, or the command grows too long.
     """
-    _check_id(container_id)
+    check_id(container_id)
     if (pid is None) == (cgroup is None):
         raise CgpuError(f"{container_id}: name its process or its cgroup, one of them")
     if cgroup is not None and not (cgroup.isprintable() and cgroup.strip() and " " not in cgroup):
@@ -573,7 +573,7 @@ def create(
 
 def destroy(container_id: str, root: str) -> bool:
     """Remove a container; return False if it was gone already."""
-    _check_id(container_id)
+    check_id(container_id)
     try:
         write("inst_ctl", f"destroy {container_id}", root, _DESTROY_REASONS)
     except NodeError as error:
@@ -583,7 +583,8 @@ def destroy(container_id: str, root: str) -> bool:
     return True
 
 
-def _check_id(container_id: str) -> None:
+def check_id(container_id: str) -> None:
+    """Raise CgpuError if the door takes no container of that id."""
     if (
         not 1 <= len(container_id) <= _ID_MAX
         or not container_id[0].isalnum()

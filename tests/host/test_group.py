@@ -128,6 +128,8 @@ tell("weight", "--weight", "3")
 tell("quota", "--quota", "30")
 tell("policy", "--policy", "weighted")
 tell("room", "--mem", "999G")
+said["name"] = Member("m", "../outside").said
+said["name"].append(str((GROUPS / "../outside").exists()))
 bare = dict(os.environ, PATH="/bin")
 said["no program"] = Member("m", "h", env=bare).said
 said["same"] = Member("n", "g", "--weight", "2", "--policy", "weighted-conserving").end()
@@ -240,6 +242,8 @@ def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., 
     assert said["weight"][0].startswith(head + "--weight 3 asked, and the group has 2: ")
     assert said["quota"][0].startswith(head + "--quota 30 asked, and the group has none: ")
     assert said["policy"][0].startswith(head + "--policy 2 asked, and card 0 has 7 weighted-")
+    assert said["name"].pop() == "False"
+    assert said["name"][0].startswith("cgpu: container id '../outside': write 1 to 64 letters")
     assert "999" in said["room"][0] or "card" in said["room"][0]
     assert said["no program"][0].startswith("cgpu: a group needs nvidia-cuda-mps-control, and")
     assert all(len(one) == 2 and one[1] == "125" and "\n" not in one[0] for one in said.values())
