@@ -94,7 +94,9 @@ static void note_use(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 mi
 		     const struct cgpu_switch_log_use *use)
 {
 	struct cgpu_container *container;
-	bool is_anybodys = false, found;
+	u64 charged = 0;
+	u32 slot;
+	bool found;
 
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		if (!container->grant[minor].present)
@@ -102,11 +104,14 @@ static void note_use(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 mi
 		rt_mutex_lock(&container->lock);
 		found = cgpu_tenant_has_process(&container->tenant, use->pid);
 		rt_mutex_unlock(&container->lock);
-		if (found)
-			cgpu_switch_log_used(&log->log, sched, container->grant[minor].entity, use);
-		is_anybodys |= found;
+		slot = container->grant[minor].entity;
+		/* a group's account is one */
+		if (!found || charged >> slot & 1)
+			continue;
+		charged |= 1ull << slot;
+		cgpu_switch_log_used(&log->log, sched, slot, use);
 	}
-	if (!is_anybodys)
+	if (!charged)
 		cgpu_switch_log_used(&log->log, sched, CGPU_SCHED_NONE, use);
 }
 
