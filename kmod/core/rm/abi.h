@@ -181,6 +181,15 @@ enum cgpu_fb_info_index {
 	NV2080_CTRL_FB_INFO_INDEX_PROTECTED_SIZE_FREE = 0x34
 };
 
+/* ctrl2080gpu.h: NV2080_CTRL_GPU_GET_PIDS_PARAMS: what of the card, then who has it */
+enum cgpu_gpu_pids {
+	CGPU_GPU_PIDS_BYTES = 3812,
+	CGPU_GPU_PIDS_CLASS = 4,
+	CGPU_GPU_PIDS_COUNT = 8,
+	CGPU_GPU_PIDS_TABLE = 12,
+	CGPU_GPU_PIDS_MAX = 950
+};
+
 /*
  * ctrl2080gpu.h, the same from 515 to 595. GPU_GET_INFO points at its list, of pairs
  * {index, data}: GPU_GET_INFO_V2 has it in place, and grew with the branches.

@@ -21,9 +21,6 @@
 
 enum {
 	CLASS_BYTES_READ = 4096, /* of a class whose size nobody here knows */
-	PIDS_COUNT = 8,          /* GPU_GET_PIDS: pidTblCount, pidTbl */
-	PIDS_TABLE = 12,
-	PIDS_MAX = 950,
 	/* GPU_GET_PID_INFO: count, then entries of pid, index, result, figures, instance */
 	PID_INFO_FIRST = 8,
 	PID_INFO_BYTES = 72,
@@ -268,17 +265,17 @@ int perform_read(struct flight *f)
 /* pids of other containers are none of the tenant's business */
 static void filter_pids(struct flight *f)
 {
-	uint32_t count = cgpu_get32(f->params, PIDS_COUNT), kept = 0, i;
+	uint32_t count = cgpu_get32(f->params, CGPU_GPU_PIDS_COUNT), kept = 0, i;
 
-	for (i = 0; i < count && i < PIDS_MAX; i++) {
-		uint32_t pid = cgpu_get32(f->params, PIDS_TABLE + 4 * i);
+	for (i = 0; i < count && i < CGPU_GPU_PIDS_MAX; i++) {
+		uint32_t pid = cgpu_get32(f->params, CGPU_GPU_PIDS_TABLE + 4 * i);
 
 		if (process_exists(f->c, (int)pid))
-			cgpu_put32(f->params, PIDS_TABLE + 4 * kept++, pid);
+			cgpu_put32(f->params, CGPU_GPU_PIDS_TABLE + 4 * kept++, pid);
 	}
-	cgpu_put32(f->params, PIDS_COUNT, kept);
-	for (i = kept; i < count && i < PIDS_MAX; i++)
-		cgpu_put32(f->params, PIDS_TABLE + 4 * i, 0);
+	cgpu_put32(f->params, CGPU_GPU_PIDS_COUNT, kept);
+	for (i = kept; i < count && i < CGPU_GPU_PIDS_MAX; i++)
+		cgpu_put32(f->params, CGPU_GPU_PIDS_TABLE + 4 * i, 0);
 }
 
 /* Nor what they hold: they look as processes that hold nothing. */
@@ -365,7 +362,7 @@ static void make_presentable(struct flight *f)
 	if (f->stage.result || req->op != CGPU_OP_CONTROL)
 		return;
 	if (req->cmd == NV2080_CTRL_CMD_GPU_GET_PIDS &&
-	    req->params_size >= PIDS_TABLE + 4 * PIDS_MAX)
+	    req->params_size >= CGPU_GPU_PIDS_TABLE + 4 * CGPU_GPU_PIDS_MAX)
 		filter_pids(f);
 	if (req->cmd == NV2080_CTRL_CMD_GPU_GET_PID_INFO && f->params_at)
 		hide_others(f);

@@ -33,13 +33,6 @@
 #include "tenant/tenant.h"
 
 enum {
-	/* ctrl2080gpu.h: NV2080_CTRL_GPU_GET_PIDS_PARAMS */
-	PIDS_BYTES = 3812,
-	PIDS_CLASS = 4,
-	PIDS_COUNT = 8,
-	PIDS_FIRST = 12,
-	PIDS_MAX = 950,
-	SUBDEVICE = 0x2080,
 	/* login.defs: UID_MIN. Daemons may open the device and then become another user. */
 	LOGIN_UID = 1000,
 	OWN_MAX = 1024,
@@ -244,18 +237,18 @@ static void judge_holder(const struct holdings *h)
 /* Who has a client with something of a card, as the driver says. */
 static void look_at_list(uint32_t minor)
 {
-	uint8_t params[PIDS_BYTES] = { 0 };
+	uint8_t params[CGPU_GPU_PIDS_BYTES] = { 0 };
 	uint32_t count, i;
 	bool known;
 	int pid;
 
-	cgpu_put32(params, PIDS_CLASS, SUBDEVICE);
+	cgpu_put32(params, CGPU_GPU_PIDS_CLASS, NV20_SUBDEVICE_0);
 	if (rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
 		       NV2080_CTRL_CMD_GPU_GET_PIDS, params, sizeof(params)))
 		return;
-	count = cgpu_get32(params, PIDS_COUNT);
-	for (i = 0; i < count && i < PIDS_MAX && door.running; i++) {
-		pid = (int)cgpu_get32(params, PIDS_FIRST + 4 * i);
+	count = cgpu_get32(params, CGPU_GPU_PIDS_COUNT);
+	for (i = 0; i < count && i < CGPU_GPU_PIDS_MAX && door.running; i++) {
+		pid = (int)cgpu_get32(params, CGPU_GPU_PIDS_TABLE + 4 * i);
 		if (pid <= 0 || pid == getpid() || is_own(pid))
 			continue;
 		pthread_rwlock_rdlock(&door.life);
