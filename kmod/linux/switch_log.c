@@ -36,52 +36,39 @@ static u32 map_memory(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card 
 	return status;
 }
 
-static u32 bind(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card, u32 buffer)
+static u32 bind(const struct cgpu_bridge_ops *bridge, struct cgpu_rm_card *card, u32 buffer,
+		struct cgpu_switch_log_request *request)
 {
-	struct nv_fecs_bind_evtbuf params = {
-		.hEventBuffer = buffer,
-		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
-		.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
-		.bAllUsers = true,
-	};
-	struct nv_event_buffer_enable enable = {
-		.enable = true,
-		.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
-	};
 	u32 status;
 
 	status = bridge->control(card, card->hClient, card->hSubdevice,
-				 NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &params,
-				 sizeof(params));
+				 NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &request->bind,
+				 sizeof(request->bind));
 	if (!status)
 		status = bridge->control(card, card->hClient, buffer,
-					 NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &enable,
-					 sizeof(enable));
+					 NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &request->enable,
+					 sizeof(request->enable));
 	return status;
 }
 
 void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops *bridge,
 			struct cgpu_rm_card *card, u32 minor)
 {
-	struct nv_event_buffer_alloc params = {
-		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
-		.recordCount = CGPU_SWITCH_LOG_RECORDS,
-		.hSubDevice = card->hSubdevice,
-		.hBufferHeader = FIRST_HANDLE,
-		.hRecordBuffer = FIRST_HANDLE + 1,
-	};
+	struct cgpu_switch_log_request request;
 	u32 buffer = FIRST_HANDLE + 2, status;
 
+	cgpu_switch_log_request(card->hSubdevice, FIRST_HANDLE, FIRST_HANDLE + 1, buffer,
+				&request);
 	cgpu_switch_log_init(&log->log);
 	status = map_memory(bridge, card, FIRST_HANDLE, CGPU_SWITCH_LOG_HEADER_BYTES, &log->header);
 	if (!status)
 		status = map_memory(bridge, card, FIRST_HANDLE + 1, CGPU_SWITCH_LOG_RING_BYTES,
 				    &log->ring);
 	if (!status)
-		status = bridge->alloc(card, card->hClient, &buffer, NV_EVENT_BUFFER, &params,
-				       sizeof(params));
+		status = bridge->alloc(card, card->hClient, &buffer, NV_EVENT_BUFFER,
+				       &request.buffer, sizeof(request.buffer));
 	if (!status)
-		status = bind(bridge, card, buffer);
+		status = bind(bridge, card, buffer, &request);
 	if (status)
 		pr_info("cgpu: card %u: the driver keeps no log of context switches (0x%x): used_ns stays 0\n",
 			minor, status);
@@ -118,11 +105,9 @@ static void note_use(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 mi
 void cgpu_card_log_read(struct cgpu_card_log *log, struct cgpu_sched *sched, u32 minor,
 			u64 asked_ns)
 {
-	u32 count, i;
+	struct cgpu_switch_log_batch batch = { .use = log->use };
+	const struct cgpu_switch_log_use *use;
 
-	do {
-		count = cgpu_switch_log_read(&log->log, log->header, log->ring, asked_ns, log->use);
-		for (i = 0; i < count; i++)
-			note_use(log, sched, minor, &log->use[i]);
-	} while (count == CGPU_SWITCH_LOG_USES);
+	while ((use = cgpu_switch_log_next(&log->log, log->header, log->ring, asked_ns, &batch)))
+		note_use(log, sched, minor, use);
 }

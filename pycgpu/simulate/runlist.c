@@ -537,22 +537,22 @@ static void follow_recent(struct model *m, struct card *c)
 
 static void read_log(struct model *m, struct card *c)
 {
-	struct cgpu_switch_log_use use[CGPU_SWITCH_LOG_USES];
-	uint32_t count, i;
+	struct cgpu_switch_log_use room[CGPU_SWITCH_LOG_USES];
+	struct cgpu_switch_log_batch batch = { .use = room };
+	const struct cgpu_switch_log_use *use;
 
 	model_log_flush(&c->log);
-	do {
-		count = cgpu_switch_log_read(&c->log.log, c->log.header, c->log.ring, m->now_ns,
-					     use);
-		for (i = 0; i < count && is_recent(m); i++) {
-			cgpu_switch_log_tell(&c->log.log, &use[i], m->group[use[i].pid - 1].tenant);
-			cgpu_recent_used(&c->recent, m->group[use[i].pid - 1].tenant, use[i].ns,
-					 use[i].switched_ns, use[i].loads);
+	while ((use = cgpu_switch_log_next(&c->log.log, c->log.header, c->log.ring, m->now_ns,
+					   &batch))) {
+		uint32_t tenant = m->group[use->pid - 1].tenant;
+
+		if (is_recent(m)) {
+			cgpu_switch_log_tell(&c->log.log, use, tenant);
+			cgpu_recent_used(&c->recent, tenant, use->ns, use->switched_ns, use->loads);
+		} else {
+			cgpu_switch_log_used(&c->log.log, &c->sched, tenant, use);
 		}
-		for (i = 0; i < count && !is_recent(m); i++)
-			cgpu_switch_log_used(&c->log.log, &c->sched,
-					     m->group[use[i].pid - 1].tenant, &use[i]);
-	} while (count == CGPU_SWITCH_LOG_USES);
+	}
 }
 
 static void tick(struct model *m, struct card *c)

@@ -42,14 +42,12 @@ class Ring:
     def read(self, now_ns: int) -> dict[int, int]:
         use = ffi.new("struct cgpu_switch_log_use[]", lib.CGPU_SWITCH_LOG_USES)
         found: dict[int, int] = {}
-        while True:
-            count = lib.cgpu_switch_log_read(self.log, self.header, self.records, now_ns, use)
-            for entry in use[0:count]:
-                found[entry.pid] = found.get(entry.pid, 0) + entry.ns
-                if entry.turns:
-                    self.turns[entry.pid] = (entry.turns, entry.shortest_ns)
-            if count < lib.CGPU_SWITCH_LOG_USES:
-                return found
+        batch = ffi.new("struct cgpu_switch_log_batch *", {"use": use})
+        while entry := lib.cgpu_switch_log_next(self.log, self.header, self.records, now_ns, batch):
+            found[entry.pid] = found.get(entry.pid, 0) + entry.ns
+            if entry.turns:
+                self.turns[entry.pid] = (entry.turns, entry.shortest_ns)
+        return found
 
 
 def test_a_span_between_start_and_end_is_its_processs() -> None:
@@ -98,6 +96,17 @@ def test_of_several_turns_since_the_last_reading_the_shortest_counts() -> None:
     ring.read(at_ns)
     # The last of all is not followed yet.
     assert ring.turns == {100: (3, 3 * MS), 200: (2, 3 * MS)}
+
+
+def test_a_reading_tells_of_however_many_processes_each_once() -> None:
+    ring = Ring()
+    for count in (lib.CGPU_SWITCH_LOG_USES, 2 * lib.CGPU_SWITCH_LOG_USES + 1, 0):
+        at_ns = (1 + count) * 1000 * MS
+        for pid in range(1, count + 1):
+            ring.write(START, pid, at_ns + pid * MS)
+            ring.write(END, pid, at_ns + pid * MS + 1000)
+        told = ring.read(at_ns + 1000 * MS)
+        assert told == dict.fromkeys(range(1, count + 1), 1000)
 
 
 def test_switches_among_the_processes_of_a_container_are_its_own_and_no_others() -> None:

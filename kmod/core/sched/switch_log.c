@@ -8,7 +8,6 @@
  */
 #include "core/sched/switch_log.h"
 
-#include "core/rm/abi.h"
 #include "core/rm/decode.h"
 #include "core/sched/account.h"
 #include "core/sched/expiry.h"
@@ -18,6 +17,30 @@
 #include "core/sched/slices.h"
 
 #define SLOT_BIT(n) (1ULL << (n))
+
+void cgpu_switch_log_request(uint32_t hSubDevice, uint32_t hHeader, uint32_t hRing,
+			     uint32_t hBuffer, struct cgpu_switch_log_request *request)
+{
+	*request = (struct cgpu_switch_log_request){
+		.buffer = {
+			.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+			.recordCount = CGPU_SWITCH_LOG_RECORDS,
+			.hSubDevice = hSubDevice,
+			.hBufferHeader = hHeader,
+			.hRecordBuffer = hRing,
+		},
+		.bind = {
+			.hEventBuffer = hBuffer,
+			.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
+			.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
+			.bAllUsers = true,
+		},
+		.enable = {
+			.enable = true,
+			.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
+		},
+	};
+}
 
 void cgpu_switch_log_init(struct cgpu_switch_log *log)
 {
@@ -182,6 +205,22 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 	if (now_ns > log->read_ns)
 		log->read_ns = now_ns;
 	return count;
+}
+
+const struct cgpu_switch_log_use *cgpu_switch_log_next(struct cgpu_switch_log *log,
+						       const void *header, const void *ring,
+						       uint64_t now_ns,
+						       struct cgpu_switch_log_batch *batch)
+{
+	if (batch->next == batch->count) {
+		/* what did not fit is in the ring still */
+		if (batch->begun && batch->count < CGPU_SWITCH_LOG_USES)
+			return NULL;
+		batch->begun = true;
+		batch->next = 0;
+		batch->count = cgpu_switch_log_read(log, header, ring, now_ns, batch->use);
+	}
+	return batch->next < batch->count ? &batch->use[batch->next++] : NULL;
 }
 
 /*

@@ -15,6 +15,7 @@
 #define CGPU_CORE_SCHED_SWITCH_LOG_H
 
 #include "core/types.h"
+#include "core/rm/abi.h"
 #include "core/sched/sched.h"
 
 enum cgpu_switch_log_limit {
@@ -81,6 +82,20 @@ struct cgpu_switch_log {
 	uint8_t early_ends[64]; /* windows in a row that the next one's work cut into */
 };
 
+/* How a client has the driver keep the log: to be asked for in this order. */
+struct cgpu_switch_log_request {
+	struct nv_event_buffer_alloc buffer; /* of class NV_EVENT_BUFFER */
+	struct nv_fecs_bind_evtbuf bind;     /* NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2 */
+	struct nv_event_buffer_enable enable; /* NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS */
+};
+
+/*
+ * Over two pieces of memory of the client's, for the processes of all users; the newest
+ * records are kept. The handles are the client's.
+ */
+void cgpu_switch_log_request(uint32_t hSubDevice, uint32_t hHeader, uint32_t hRing,
+			     uint32_t hBuffer, struct cgpu_switch_log_request *request);
+
 /* A client has bound a ring that is empty. */
 void cgpu_switch_log_init(struct cgpu_switch_log *log);
 
@@ -93,6 +108,19 @@ void cgpu_switch_log_init(struct cgpu_switch_log *log);
  */
 uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, const void *ring,
 			      uint64_t now_ns, struct cgpu_switch_log_use *use);
+
+/* A reading under way: the caller's room for CGPU_SWITCH_LOG_USES, and nothing else at first. */
+struct cgpu_switch_log_batch {
+	struct cgpu_switch_log_use *use;
+	uint32_t count, next;
+	bool begun;
+};
+
+/* The uses of a reading, one after another, however many. Return: NULL: that was all. */
+const struct cgpu_switch_log_use *cgpu_switch_log_next(struct cgpu_switch_log *log,
+						       const void *header, const void *ring,
+						       uint64_t now_ns,
+						       struct cgpu_switch_log_batch *batch);
 
 /*
  * The process of a use belongs to the container in `slot`, or, CGPU_SCHED_NONE, to none that

@@ -36,24 +36,14 @@ static uint32_t memory(uint32_t handle, uint64_t size)
 	return rm_alloc(rm_client(), &handle, NV01_MEMORY_DEVICELESS, &params) ? 0 : handle;
 }
 
-static bool bind(uint32_t minor, uint32_t buffer)
+static bool bind(uint32_t minor, uint32_t buffer, struct cgpu_switch_log_request *request)
 {
-	struct nv_fecs_bind_evtbuf params = {
-		.hEventBuffer = buffer,
-		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
-		.levelOfDetail = NV2080_CTRL_GR_FECS_BIND_EVTBUF_LOD_SIMPLE,
-		.bAllUsers = true,
-	};
-	struct nv_event_buffer_enable enable = {
-		.enable = true,
-		.flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST,
-	};
-
 	return !rm_control(rm_ctl_fd(), rm_client(), rm_subdevice(minor),
-			   NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &params,
-			   sizeof(params)) &&
+			   NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &request->bind,
+			   sizeof(request->bind)) &&
 	       !rm_control(rm_ctl_fd(), rm_client(), buffer,
-			   NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &enable, sizeof(enable));
+			   NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &request->enable,
+			   sizeof(request->enable));
 }
 
 void switch_log_open(uint32_t minor)
@@ -62,21 +52,17 @@ void switch_log_open(uint32_t minor)
 	uint32_t header = memory(handle, CGPU_SWITCH_LOG_HEADER_BYTES);
 	uint32_t ring = memory(handle + 1, CGPU_SWITCH_LOG_RING_BYTES);
 	uint32_t buffer = handle + 2;
-	struct nv_event_buffer_alloc params = {
-		.recordSize = CGPU_SWITCH_LOG_RECORD_BYTES,
-		.recordCount = CGPU_SWITCH_LOG_RECORDS,
-		.hSubDevice = rm_subdevice(minor),
-		.hBufferHeader = header,
-		.hRecordBuffer = ring,
-	};
+	struct cgpu_switch_log_request request;
 
+	cgpu_switch_log_request(rm_subdevice(minor), header, ring, buffer, &request);
 	cgpu_switch_log_init(&card[minor].log);
 	if (header && ring) {
 		card[minor].header = rm_map(header, CGPU_SWITCH_LOG_HEADER_BYTES);
 		card[minor].ring = rm_map(ring, CGPU_SWITCH_LOG_RING_BYTES);
 	}
 	if (card[minor].header && card[minor].ring &&
-	    !rm_alloc(rm_client(), &buffer, NV_EVENT_BUFFER, &params) && bind(minor, buffer))
+	    !rm_alloc(rm_client(), &buffer, NV_EVENT_BUFFER, &request.buffer) &&
+	    bind(minor, buffer, &request))
 		card[minor].buffer = buffer;
 	else
 		fprintf(stderr, "cgpu: card %u: the driver keeps no log of context switches: "
@@ -137,16 +123,13 @@ static uint64_t flush(uint32_t minor)
 /* Context: door.lock. */
 static void read_log(uint32_t minor, uint64_t asked_ns)
 {
-	struct cgpu_switch_log_use use[CGPU_SWITCH_LOG_USES];
-	struct cgpu_switch_log *log = &card[minor].log;
-	uint32_t count, i;
+	struct cgpu_switch_log_use room[CGPU_SWITCH_LOG_USES];
+	struct cgpu_switch_log_batch batch = { .use = room };
+	const struct cgpu_switch_log_use *use;
 
-	do {
-		count = cgpu_switch_log_read(log, card[minor].header, card[minor].ring, asked_ns,
-					     use);
-		for (i = 0; i < count; i++)
-			note_use(minor, &use[i]);
-	} while (count == CGPU_SWITCH_LOG_USES);
+	while ((use = cgpu_switch_log_next(&card[minor].log, card[minor].header, card[minor].ring,
+					   asked_ns, &batch)))
+		note_use(minor, use);
 }
 
 void switch_log_refresh(uint32_t minor)
