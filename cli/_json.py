@@ -92,6 +92,7 @@ def _container(view: ContainerView) -> dict[str, Any]:
         "name": None if name is None else name.name,
         "pod": None if name is None else name.pod,
         "namespace": None if name is None else name.namespace,
+        "group": one.group,
         "memory": {
             "limit_bytes": one.memory_bytes,
             "used_bytes": view.used_bytes,

@@ -122,29 +122,52 @@ def notes(snapshot: Snapshot) -> list[str]:
         missing = "temperature, power" if snapshot.nvml.boards else "name, temperature, power"
         lines.append(f"{missing}: n/a ({clean(snapshot.nvml.why or 'no board in NVML')})")
     for card in snapshot.cards:
-        if card.board is not None and card.board.mps:
-            pids = ", ".join(map(str, card.board.mps))
+        strangers = _served_without_group(card)
+        if strangers:
+            pids = ", ".join(map(str, strangers))
             lines.append(
                 f"GPU {card.status.card.index}: MPS serves {pids} (M+C): they compute in one"
                 " context, which no limit divides"
             )
+        lines += _groups(card)
         if card.status.stat.get("policy_by_request"):
             lines.append(
                 f"GPU {card.status.card.index}: policy {policy_name(card.status.card.policy)} as a"
                 " container asks, until the last one goes"
             )
-    # Under the driver's own sharing there is no limit to tell of.
+    # Under the driver's own sharing there is no limit to tell of; nor has a member one of its own.
     views = [
         one
         for card in snapshot.cards
         if card.status.card.policy != NATIVE
         for one in card.containers
+        if not one.status.leader
     ]
     if views and all(one.limit is None for one in views):
         lines.append("compute: n/a (nothing enforces it: is cgpu_rm loaded?)")
     if views and all(one.share.granted is None and one.share.throttled is None for one in views):
         lines.append("granted, used, throttled: n/a (the module does not tell them)")
     return lines
+
+
+def _served_without_group(card: CardView) -> list[int]:
+    """Return the clients of MPS servers that are none of a group's."""
+    grouped = {
+        process.pid for one in card.status.containers if one.group for process in one.processes
+    }
+    return [] if card.board is None else [pid for pid in card.board.mps if pid not in grouped]
+
+
+def _groups(card: CardView) -> list[str]:
+    """Return a line for each group: its row has what its members compute together."""
+    members: dict[str, list[str]] = {}
+    for one in card.status.containers:
+        if one.leader is not None:
+            members.setdefault(one.leader, []).append(one.name)
+    return [
+        f"GPU {card.status.card.index}: group {clean(leader)} computes for {', '.join(names)}"
+        for leader, names in members.items()
+    ]
 
 
 def cards(views: Sequence[CardView], look: Look) -> list[str]:
@@ -205,7 +228,7 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
         Cell(one.name),
         NONE if view.name is None else Cell(clean(str(view.name))),
         Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", full),
-        Cell(str(one.weight), "warn" if one.weight == 0 else ""),
+        NONE if one.leader else Cell(str(one.weight), "warn" if one.weight == 0 else ""),
         _quota(one.quota, one.quota_min),
         _limit(card, view),
         ratio(view.share.granted),
@@ -280,7 +303,7 @@ def _quota(quota: int | None, quota_min: int | None) -> Cell:
 
 
 def _limit(card: CardView, view: ContainerView) -> Cell:
-    if card.status.card.policy == NATIVE:
+    if card.status.card.policy == NATIVE or view.status.leader:
         return NONE
     if view.limit is None:
         return UNKNOWN

@@ -54,6 +54,7 @@ def ps(
     else:
         rows = [_container(one, no_trunc or quiet) for one in views]
         titles = ["GPU", "CONTAINER", "NAME", "MIB", "LIMIT", "WEIGHT", "QUOTA", "PROCESSES"]
+        titles.append("GROUP")
         column = 1
     if quiet:
         for word in dict.fromkeys(row[column] for row in rows):
@@ -73,6 +74,7 @@ def _container(one: ContainerView, full: bool) -> list[str]:
         str(one.status.weight),
         "-" if one.status.quota is None else str(one.status.quota),
         str(len(one.status.processes)),
+        one.status.group or "-",
     ]
 
 

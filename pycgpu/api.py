@@ -75,6 +75,7 @@ class Part:
         processes: those that hold the card.
         counters: the container's ``stat``: times in ns, since it came.
         events: how often each happened: ``oom``, ``refused``, …
+        group: the id of its group's leader, which may be its own; None is no group.
     """
 
     card: int
@@ -87,6 +88,7 @@ class Part:
     processes: tuple[ProcessUsage, ...]
     counters: Mapping[str, int]
     events: Mapping[str, int]
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +371,7 @@ def _part(view: ContainerView) -> Part:
         processes=status.processes,
         counters=status.stat,
         events=status.events,
+        group=status.group,
     )
 
 

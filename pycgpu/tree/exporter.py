@@ -326,6 +326,15 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
     ):
         yield gauge(f"compute_{key}_ratio", text, partial(_limit, key))
     yield gauge("processes", "Processes on the card.", lambda o: len(o.status.processes))
+    group = GaugeMetricFamily(
+        "cgpu_container_group",
+        "1 for the group that it is in, by its leader's id, whose compute is all members'.",
+        labels=(*CONTAINER_LABELS, "group"),
+    )
+    for labels, one in views:
+        if one.status.group:
+            group.add_metric([*labels, one.status.group], 1)
+    yield group
     for key, name, text in _TIMES:
         rows = [(labels, _seconds(key, one.status.stat)) for labels, one in views]
         yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)

@@ -45,7 +45,8 @@ class Limit(NamedTuple):
 class ContainerView(NamedTuple):
     """
     A container on one card; ``name`` is None where no engine knows it, ``limit`` where nothing
-    enforces one: without a bridge, and under the driver's own sharing.
+    enforces one: without a bridge, under the driver's own sharing, and for a group's member, which
+    computes in its leader's.
     """
 
     status: ContainerStatus
@@ -128,10 +129,15 @@ def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
     # Not needed by all who read trees, and not imported by them.
     from .. import core
 
+    # Whose process ended may have left memory, which another one holds.
+    holders = {
+        one.leader or one.id
+        for one in card.containers
+        if any(process.container_pid for process in one.processes)
+    }
     members = []
     for one in card.containers:
-        # Whose process ended may have left memory, which another one holds.
-        is_open = any(process.container_pid for process in one.processes)
+        is_open = one.id in holders
         members.append(
             {
                 "weight": one.weight,
@@ -150,7 +156,10 @@ def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
     except ValueError:
         # A policy of a later version.
         return [None] * len(members)
-    return [Limit(floor, ceiling, part) for part, floor, ceiling in shares]
+    return [
+        None if one.leader else Limit(floor, ceiling, part)
+        for one, (part, floor, ceiling) in zip(card.containers, shares, strict=True)
+    ]
 
 
 class _Tree(NamedTuple):

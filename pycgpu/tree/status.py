@@ -20,7 +20,11 @@ class ProcessUsage(NamedTuple):
 
 
 class ContainerStatus(NamedTuple):
-    """A container on one card, as the tree shows it; ``memory_bytes`` None is no limit."""
+    """
+    A container on one card, as the tree shows it; ``memory_bytes`` None is no limit.
+
+    group: the id of its group's leader, which may be its own; None: it is in no group.
+    """
 
     id: str
     name: str
@@ -35,6 +39,12 @@ class ContainerStatus(NamedTuple):
     processes: tuple[ProcessUsage, ...]
     stat: dict[str, int]
     events: dict[str, int]
+    group: str | None = None
+
+    @property
+    def leader(self) -> str | None:
+        """The id of another container, whose compute this one's is; None: it has its own."""
+        return None if self.group == self.id else self.group
 
 
 class CardStatus(NamedTuple):
@@ -89,6 +99,16 @@ def read_procs(card: int, name: str, root: str) -> tuple[ProcessUsage, ...]:
     return tuple(found)
 
 
+def _read_group(card: int, name: str, root: str) -> str | None:
+    try:
+        return procfs.read_group(card, name, root)
+    except NodeError as error:
+        # A core from before groups has no such node.
+        if not procfs.is_gone(error):
+            raise
+        return None
+
+
 def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
     """Return the usage of each container on *card*; one that goes meanwhile is left out."""
     found = []
@@ -111,6 +131,7 @@ def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
                     processes=read_procs(card, name, root),
                     stat=stat,
                     events=procfs.read_events(card, name, root),
+                    group=_read_group(card, name, root),
                 )
             )
         except NodeError as error:

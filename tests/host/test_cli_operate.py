@@ -174,10 +174,10 @@ def test_a_policy_or_card_that_there_is_not_changes_nothing(tree: CoreTree, args
 
 def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
     assert cgpu("ps", "--root", tree.root).stdout.splitlines() == [
-        "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES",
-        "0    0123456789ab  -     1024  4096   3       -      1",
-        "0    0123ffffffff  -     0     8192   1       -      0",
-        "1    0123456789ab  -     0     1024   1       -      0",
+        "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES  GROUP",
+        "0    0123456789ab  -     1024  4096   3       -      1          -",
+        "0    0123ffffffff  -     0     8192   1       -      0          -",
+        "1    0123456789ab  -     0     1024   1       -      0          -",
     ]
     assert cgpu("ps", "012345", "--root", tree.root).stdout.splitlines()[1:] == [
         "0    0123456789ab  4711  7       1024  python3"

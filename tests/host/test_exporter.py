@@ -95,6 +95,15 @@ def test_metrics_have_base_units_and_what_is_unknown_is_absent(
     assert registry.get_sample_value(name, labels) == value
 
 
+def test_a_member_is_told_with_its_group(tree: CoreTree, registry: CollectorRegistry) -> None:
+    tree.create("chat", "gpu=0,mem=536870912", "group=chat")
+    tree.create("a", f"gpu=0,mem={GIB}", "group=chat")
+    member = {**CONTAINER, "container": "a", "id": "a", "group": "chat"}
+    assert registry.get_sample_value("cgpu_container_group", member) == 1
+    alone = {**CONTAINER, "group": ""}
+    assert registry.get_sample_value("cgpu_container_group", alone) is None
+
+
 def test_shares_under_other_names_are_those_since_the_last_scrape(
     tree: CoreTree, registry: CollectorRegistry
 ) -> None:

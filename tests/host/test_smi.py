@@ -449,6 +449,43 @@ def test_what_mps_serves_is_told_as_under_no_limit(
     assert "GPU 0: MPS serves 4711, 4712 (M+C): they compute in one context" in out
 
 
+@pytest.fixture
+def grouped(tree: CoreTree) -> CoreTree:
+    """And two members of a group on the first card; both processes of the board's MPS are theirs."""
+    tree.destroy(HEX)
+    tree.create("chat", f"gpu=0,mem={512 * MIB},weight=3", "group=chat")
+    tree.create("a", f"gpu=0,mem={GIB}", "group=chat").hold(0, 4711, 7, 300 * MIB, "python3")
+    tree.create("b", f"gpu=0,mem={GIB}", "group=chat").hold(0, 4712, 8, 300 * MIB, "python3")
+    tree.write()
+    return tree
+
+
+def test_a_groups_members_have_no_compute_of_their_own(grouped: CoreTree) -> None:
+    out = smi("--root", grouped.root).stdout
+    rows = {
+        cells[1]: cells[4:7]
+        for line in out.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("│").split("│")]) == 11
+    }
+    assert rows["a"] == rows["b"] == ["–", "–", "–"]
+    assert rows["chat"][0] == "3"
+    assert "GPU 0: group chat computes for a, b\n" in out
+    (card, *_) = json.loads(smi("--json", "--root", grouped.root).stdout)["gpus"]
+    found = {one["id"]: (one["group"], one["compute"]["share"]) for one in card["containers"]}
+    assert found["a"] == found["b"] == ("chat", None)
+    # Its members hold the card open for it: nobody has a process of the leader's.
+    assert found["chat"] == ("chat", 0.75) and found[OTHER] == (None, 0)
+
+
+def test_what_a_groups_server_serves_is_under_its_limits(
+    grouped: CoreTree, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_MPS", "1")
+    assert "MPS serves" not in smi_with_nvml(nvml_library, "--root", grouped.root)
+    grouped.destroy("b")
+    assert "MPS serves 4712 (M+C)" in smi_with_nvml(nvml_library, "--root", grouped.root)
+
+
 def test_everything_is_told_a_value_a_line(tree: CoreTree, nvml_library: Path) -> None:
     options = ("-q", "-i", "GPU-00000000-0000-0000-0000-000000000001", "-d", "clock,ECC")
     out = smi_with_nvml(nvml_library, *options, "--root", tree.root)
