@@ -63,6 +63,7 @@ class Door:
         policy: str = "weighted-conserving",
         quota: int = 100,
         gpu: str = "",
+        group: str = "",
         uvm_disable: bool = False,
         unknown_driver: str = "",
         told: bool = False,
@@ -71,6 +72,8 @@ class Door:
         limits = ["--mem", mem, "--policy", policy, "--quota", str(quota)]
         if gpu:
             limits += ["--gpu", gpu]
+        if group:
+            limits += ["--group", group]
         if uvm_disable:
             limits.append("--uvm-disable")
         if unknown_driver:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""
+``cgpu run --group`` under either door: the group's server is there from the first member to the
+last. NVIDIA's daemon is stood in for by a program of the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycgpu.agent import group
+from pycgpu.tree import procfs
+from tests.vm.drivers import Km, Sim
+from tests.vm.loaded import until
+from tests.vm.user_door import START_S, TREE, Door
+
+pytestmark = [pytest.mark.kernel("6.1", by_default=True), pytest.mark.needs("sim", "km")]
+
+MODULES = Path("/proc/cgpu_km")
+SOURCE = Path(__file__).parents[1] / "host/pretended/mps_control.c"
+
+
+@pytest.fixture
+def door(
+    sim: Callable[..., Sim], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Door]:
+    daemon = tmp_path / "bin" / group.CONTROL
+    daemon.parent.mkdir()
+    subprocess.run(["gcc", "-O1", "-o", daemon, SOURCE], check=True)
+    monkeypatch.setenv("PATH", f"{daemon.parent}:{os.environ['PATH']}")
+    made = Door(tmp_path, sim(model="t4"))
+    yield made
+    made.end()
+    made.close()
+    for tree in (MODULES, TREE):
+        if (tree / "container").exists():
+            until(lambda at=tree: not os.listdir(at / "container"), "the containers' end")  # type: ignore[misc]
+
+
+def containers(root: str) -> set[str]:
+    """Those that there are; none while no agent has started, or when it has ended."""
+    there = Path(root, "container").is_dir()
+    return set(procfs.container_ids(root)) if there else set()
+
+
+@pytest.mark.parametrize("by_module", [False, True], ids=["agent", "module"])
+def test_a_groups_server_is_there_from_its_first_member_to_its_last(
+    door: Door, km: Callable[..., Km], by_module: bool
+) -> None:
+    if by_module:
+        km()
+    root = str(MODULES if by_module else TREE)
+    members = []
+    for name in ("one", "two"):
+        members.append(door.start("/bin/sleep", "1000", name=name, group="chat", quota=50))
+        until(lambda one=name: one in containers(root), "the member", START_S)  # type: ignore[misc]
+    assert containers(root) == {"chat", "one", "two"}
+    told = {name: procfs.read_group(0, name, root) for name in ("chat", "one", "two")}
+    assert set(told.values()) == {"chat"}, told
+    assert procfs.read_quota(0, "chat", root) == 50
+    assert group.answers("chat")
+    status, _, err = door.run("/bin/true", name="three", group="chat", quota=30)
+    assert (status, err.count("\n")) == (125, 1)
+    assert "--quota 30 asked, and the group has 50" in err
+    members[0].kill()
+    members[0].wait()
+    until(lambda: "one" not in containers(root), "its end", START_S)
+    assert door.run("/bin/true", name="four", group="chat", quota=50)[0] == 0
+    members[1].kill()
+    members[1].wait()
+    until(lambda: not containers(root), "the server's end", START_S)
+    assert not group.answers("chat")
+    # And one that comes after it starts another.
+    assert door.run("/bin/true", name="five", group="chat", quota=50)[0] == 0
+    until(lambda: not containers(root), "that one's end", START_S)
