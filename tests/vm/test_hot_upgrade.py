@@ -453,7 +453,8 @@ def test_killed_at_any_step_it_leaves_a_working_host_and_the_next_run_goes_on(
     one.begin()
     last, killed = 0, []
     while True:
-        wanted = versions.request(versions.other, trial_s=20 * SLOWNESS)
+        # Nothing here waits for a trial's end, which must not come first on a busy machine.
+        wanted = versions.request(versions.other, trial_s=300 * SLOWNESS)
 
         def run(steps: stops.Steps, wanted: Request = wanted) -> None:
             upgrade.upgrade(wanted, versions.host)
