@@ -206,18 +206,16 @@ static int read_channel(struct cgpu_container *container, u32 channel, u64 offse
 	return err;
 }
 
-/* Context: container->lock. Return: what it has to be read can be; *due: its channels. */
-static bool is_readable(struct cgpu_container *container, u32 minor, u32 *due)
+/* Context: container->lock. Return: what it has to be read can be; *some: it has something. */
+static bool is_readable(struct cgpu_container *container, u32 minor, bool *some)
 {
 	struct cgpu_userd_table *table = container->userds;
 
-	*due = cgpu_userd_due(&container->tenant, minor);
-	if (!*due)
-		return true;
 	if (!table || (table->silent && time_before(jiffies, table->silent)) ||
 	    !cgpu_userd_complete(&table->core, &container->tenant, minor))
-		return false;
+		return !cgpu_userd_due(&container->tenant, minor);
 	table->silent = 0;
+	*some = true;
 	return true;
 }
 
@@ -250,18 +248,17 @@ static bool look_at(struct cgpu_demand *demand, struct cgpu_container *container
 /* One container that cannot be read leaves nothing to be said of its group. */
 static bool all_readable(const struct cgpu_entity *entity, u32 minor)
 {
-	u32 total = 0, due, i;
-	bool may;
+	bool may, some = false;
+	u32 i;
 
 	for (i = 0; i < entity->count; i++) {
 		rt_mutex_lock(&entity->container[i]->lock);
-		may = is_readable(entity->container[i], minor, &due);
+		may = is_readable(entity->container[i], minor, &some);
 		rt_mutex_unlock(&entity->container[i]->lock);
 		if (!may)
 			return false;
-		total += due;
 	}
-	return total;
+	return some;
 }
 
 static void look_in(struct cgpu_demand *demand, u32 minor, u32 slot)
