@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NamedTuple, NoReturn
 
-    from pycgpu.agent import group
     from pycgpu.request.model import Request
+    from pycgpu.tree import group
 else:
     from pycgpu.request.record import Record as NamedTuple
 
@@ -82,7 +82,7 @@ def _group(
     if options.settings is not None:
         raise LaunchError("--group: not with --settings, which is a whole job's; give its limits")
     caller.check_name(options.group, who)
-    from pycgpu.agent import group
+    from pycgpu.tree import group
 
     uid = 0 if identity is None else identity.uid
     return group.Group(options.group, uid, options.policy is not None)

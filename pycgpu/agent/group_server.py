@@ -22,9 +22,9 @@ import sys
 import time
 
 from pycgpu import signals
-from pycgpu.agent import caller, group, launch, private
+from pycgpu.agent import caller, launch, private
 from pycgpu.errors import CgpuError
-from pycgpu.tree import authority, procfs, tenant
+from pycgpu.tree import authority, group, procfs, tenant
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
-    from pycgpu.agent.group import Group
+    from pycgpu.tree.group import Group
 
 _START_S = 60
 _PATIENCE_S = 1.0
@@ -132,7 +132,7 @@ def run(
 
 def _groups() -> ModuleType:
     # What few ask for is imported by those alone.
-    from pycgpu.agent import group
+    from pycgpu.tree import group
 
     return group
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import group
-from pycgpu.tree import procfs
+from pycgpu.tree import group, procfs
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door

@@ -17,10 +17,9 @@ import socket
 import subprocess
 import sys
 
-from pycgpu.agent import client
-from pycgpu.errors import LaunchError, NodeError
-from pycgpu.request.model import MIB, POLICIES, Grant, MemoryBytes, Request
-from pycgpu.tree import lock, procfs
+from ..errors import LaunchError, NodeError
+from ..request.model import MIB, POLICIES, Grant, MemoryBytes, Request
+from . import lock, procfs
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NamedTuple
 else:
-    from pycgpu.request.record import Record as NamedTuple
+    from ..request.record import Record as NamedTuple
 
-DIRECTORY = f"{client.DIRECTORY}/groups"
+DIRECTORY = "/run/cgpu/groups"
 CONTROL = "nvidia-cuda-mps-control"
 #: Where drivers put their programs, if sudo's PATH leaves it out.
 PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/cuda/bin")
