@@ -13,10 +13,11 @@ from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 from ..errors import InstallError
-from . import containerd, program
+from . import containerd, daemon, program
 from . import containerd_text as text
 from .change import Change, changed, read
 from .containerd import Said, Table, settings
+from .daemon import Daemon
 from .launcher import is_ours
 from .wanted import Wanted
 
@@ -45,6 +46,29 @@ class Place(NamedTuple):
     templates: tuple[tuple[int, str], ...] = ()
     folder: str = ""
     socket: str = "run/containerd/containerd.sock"
+
+    def has(self, unit: str) -> bool:
+        """Tell whether a service is one of its: k3s may be installed under a longer name."""
+        return any(unit == one or unit.startswith(f"{one}-") for one in self.units)
+
+    def moved(self, running: Daemon, prefix: Path) -> Place:
+        """Return where it is on a host whose daemon was started with another file."""
+        named = running.option("-c", "--config")
+        if not named or os.path.realpath(prefix / self.config) == os.path.realpath(
+            prefix / named.lstrip("/")
+        ):
+            return self
+        config = os.path.normpath(named).lstrip("/")
+        beside = os.path.dirname(config)
+        return self._replace(
+            config=config,
+            programs=(running.program,),
+            units=(running.unit,),
+            templates=tuple(
+                (version, f"{beside}/{os.path.basename(path)}") for version, path in self.templates
+            ),
+            socket=(running.option("-a", "--address") or self.socket).lstrip("/"),
+        )
 
 
 def _rancher(name: str, programs: tuple[str, ...], units: tuple[str, ...]) -> Place:
@@ -299,11 +323,7 @@ class Containerd:
 
     def restart(self) -> str:
         """Return the unit that reads what was changed when it starts."""
-        folders = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
-        for unit in self.place.units:
-            if any((self.prefix / folder / f"{unit}.service").exists() for folder in folders):
-                return unit
-        return self.place.units[0]
+        return service(self.place, self.prefix) or self.place.units[0]
 
     def owns(self, path: str) -> bool:
         """Tell whether a file of the record is one of its."""
@@ -324,13 +344,25 @@ def take_back(path: str, now: str, original: str | None, written: str | None) ->
 def find(prefix: Path) -> list[Containerd]:
     """Return those whose program is on the host below *prefix*."""
     found = []
-    for place in PLACES:
+    running = {one.unit: one for one in daemon.running("containerd", prefix)}
+    for usual in PLACES:
+        mine = next((running[unit] for unit in running if usual.has(unit)), None)
+        place = usual.moved(mine, prefix) if mine else usual
         for name in place.programs:
             path = program.there(name, prefix) if "/" in name else program.find(name, prefix)
             if path:
                 found.append(Containerd(place, path, prefix))
                 break
     return found
+
+
+def service(place: Place, prefix: Path) -> str:
+    """Return the service of a place that is installed, or nothing."""
+    folders = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
+    for unit in place.units:
+        if any((prefix / folder / f"{unit}.service").exists() for folder in folders):
+            return unit
+    return ""
 
 
 def _section(said: Said) -> Table:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from ..errors import InstallError
-from . import hook_files, program
+from . import daemon, hook_files, program
 from .change import Change, changed
 from .containerd import Table, settings, table
 from .host import execute
@@ -17,7 +17,7 @@ from .wanted import Wanted
 CONF = "etc/crio/crio.conf"
 FOLDER = "etc/crio/crio.conf.d"
 # After the toolkit's 99-nvidia.conf: of two that name a runtime the later one holds.
-OWN = f"{FOLDER}/99-zz-cgpu.conf"
+OWN = "99-zz-cgpu.conf"
 
 
 class Crio:
@@ -28,6 +28,12 @@ class Crio:
     def __init__(self, path: str, prefix: Path) -> None:
         self.program = path
         self.prefix = prefix
+        running = next(daemon.running("crio", prefix), None)
+        config = running and running.option("--config", "-c")
+        folder = running and running.option("--config-dir", "-d")
+        self.config = (config or CONF).lstrip("/")
+        self.folder = (folder or FOLDER).lstrip("/")
+        self.own = f"{self.folder}/{OWN}"
 
     def left_out(self) -> str:
         """Return nothing: it is there for Kubernetes alone."""
@@ -35,9 +41,11 @@ class Crio:
 
     def look(self) -> Table:
         """Return its settings of runtimes, as it says them itself."""
-        files = ["--config", str(self.prefix / CONF), "--config-dir", str(self.prefix / FOLDER)]
+        config, folder = self.prefix / self.config, self.prefix / self.folder
+        files = ["--config", str(config), "--config-dir", str(folder)]
         # Without the file an option that names it is an error; its own default is none.
-        said = execute([self.program, *(files if self.prefix != Path("/") else ()), "config"])
+        usual = self.prefix == Path("/") and (self.config, self.folder) == (CONF, FOLDER)
+        said = execute([self.program, *(() if usual else files), "config"])
         try:
             return table(tomllib.loads(said), "crio", "runtime")
         except tomllib.TOMLDecodeError as error:
@@ -67,7 +75,7 @@ class Crio:
         if wanted.default:
             section = {"default_runtime": wanted.names[0], **section}
         made = tomlkit.dumps({"crio": {"runtime": section}})
-        return [changed(self.prefix, OWN, made), *hook_files.plan(wanted, self.prefix)]
+        return [changed(self.prefix, self.own, made), *hook_files.plan(wanted, self.prefix)]
 
     def check(self, wanted: Wanted, before: object = None) -> None:
         """Ask what it starts by each name; InstallError if that is not ours."""
@@ -88,7 +96,7 @@ class Crio:
 
     def owns(self, path: str) -> bool:
         """Tell whether a file of the record is one of its."""
-        return path == OWN
+        return path == self.own
 
 
 def find(prefix: Path) -> list[Crio]:

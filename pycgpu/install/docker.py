@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InstallError
-from . import program
+from . import daemon, hook_files, program
 from .change import Change, read
 from .host import execute
 from .launcher import is_ours
@@ -27,9 +27,8 @@ class Docker:
     def __init__(self, path: str, prefix: Path) -> None:
         self.program = path
         self.prefix = prefix
-        self.arguments = program.arguments("dockerd", prefix)
-        named = program.option(self.arguments, "--config-file")
-        self.path = (named or DAEMON_JSON).lstrip("/")
+        self.daemon = next(daemon.running("dockerd", prefix), None)
+        self.path = file(prefix)
 
     def left_out(self) -> str:
         """Return nothing: what it has of runtimes holds for every container."""
@@ -51,7 +50,13 @@ class Docker:
         return ()
 
     def plan(self, wanted: Wanted) -> list[Change]:
-        """Return the change of its file; InstallError if that cannot be read."""
+        """Return the change of its file; InstallError if that cannot be read, or may not be."""
+        named = self.daemon.option("--default-runtime") if self.daemon else None
+        if wanted.default and named:
+            raise InstallError(
+                f"docker: it is started with --default-runtime={named}, and a file that says"
+                " another keeps it from starting: change its unit, or leave out --default"
+            )
         before = read(self.prefix / self.path)
         config = parsed(before, self.path)
         runtimes = _runtimes(config, self.path)
@@ -66,8 +71,8 @@ class Docker:
 
     def check(self, wanted: Wanted, before: object = None) -> None:
         """Ask whether it would start with its file and its options; InstallError if not."""
-        command = [*(self.arguments or [self.program]), _QUESTION]
-        if not program.option(self.arguments, "--config-file"):
+        command = [*(self.daemon.words if self.daemon else [self.program]), _QUESTION]
+        if "--config-file" not in {word.partition("=")[0] for word in command}:
             command += ["--config-file", str(self.prefix / self.path)]
         try:
             if _QUESTION in execute([self.program, "--help"]):
@@ -88,6 +93,18 @@ def find(prefix: Path) -> list[Docker]:
     """Return the daemon whose program is on the host below *prefix*, if there is one."""
     path = program.find("dockerd", prefix)
     return [Docker(path, prefix)] if path else []
+
+
+def file(prefix: Path) -> str:
+    """Return the file, below *prefix*, that the daemon reads: the one that it was started with."""
+    running = next(daemon.running("dockerd", prefix), None)
+    named = running.option("--config-file") if running else None
+    return (named or DAEMON_JSON).lstrip("/")
+
+
+def is_file(path: str) -> bool:
+    """Tell whether a changed file is a daemon's, of any name: only hooks are JSON, too."""
+    return path.endswith(".json") and not path.startswith(hook_files.HOOKS_D)
 
 
 def programs(text: str | None, path: str) -> dict[str, str]:

@@ -61,15 +61,22 @@ def find(prefix: Path) -> list[Engine]:
 
 def unusable(prefix: Path) -> list[Unusable]:
     """Return those that are there, and that nothing can be registered with."""
-    if not (prefix / "snap/docker/current").exists():
-        return []
-    return [
-        Unusable(
-            "docker of a snap",
+    found = []
+    if (prefix / "snap/docker/current").exists():
+        why = (
             "it is confined and sees no program of the host: install Docker's or the"
-            " distribution's own package in its place",
+            " distribution's own package in its place"
         )
-    ]
+        found.append(Unusable("docker of a snap", why))
+    here = {one.name for one in containerds.find(prefix)}
+    for place in containerds.PLACES:
+        if place.name not in here and (unit := containerds.service(place, prefix)):
+            why = (
+                f"{unit}.service is installed, and no containerd is where {place.name} has it:"
+                f" `systemctl start {unit}`, for a containerd that runs tells its place"
+            )
+            found.append(Unusable(place.name, why))
+    return found
 
 
 def places() -> str:

@@ -28,38 +28,6 @@ def there(path: str, prefix: Path) -> str | None:
     return str(found) if found.is_file() and os.access(found, os.X_OK) else None
 
 
-def arguments(name: str, prefix: Path) -> list[str]:
-    """
-    Return the command line of the host's daemon *name*, none where none runs.
-
-    One in a container (Docker in Docker) has other files before it, and is none of the host's.
-    """
-    proc = prefix / "proc"
-    try:
-        host = os.readlink(proc / "1/ns/mnt")
-    except OSError:
-        return []
-    for comm in sorted(proc.glob("[0-9]*/comm")):
-        try:
-            if comm.read_text().strip() != name or os.readlink(comm.parent / "ns/mnt") != host:
-                continue
-            words = (comm.parent / "cmdline").read_text().split("\0")[:-1]
-        except (OSError, UnicodeDecodeError):
-            continue
-        if words:
-            return words
-    return []
-
-
-def option(words: list[str], *names: str) -> str | None:
-    """Return what a command line gives for the option of *names*."""
-    for number, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in names:
-            return value if equals else next(iter(words[number + 1 :]), None)
-    return None
-
-
 def refused(engine: str, said: str, remedy: str) -> InstallError:
     """Return the error of an engine that has not taken what was written for it."""
     return InstallError(f"{engine}: {said}; {remedy}")

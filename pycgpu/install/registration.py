@@ -304,7 +304,7 @@ def plan_undo(prefix: Path = Path("/")) -> list[Change]:
     changes = []
     for path, (original, written) in _record(prefix).items():
         text = read(prefix / path)
-        if path.endswith("daemon.json") and text is not None:
+        if docker.is_file(path) and text is not None:
             after = docker.take_back(path, text, original)
         elif path.endswith((".toml", ".tmpl")) and text is not None:
             after = containerds.take_back(path, text, original, written)

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InstallError
-from . import pods, registration
+from . import docker, pods, registration
 from .host import Host
 from .pods import Held
 
-DAEMON_JSON = "etc/docker/daemon.json"
 DOCKER_ROOT = "var/lib/docker"
 #: What all programs of ours that engines start are called, with an engine's name or without.
 PROGRAM = "cgpu-container-runtime"
@@ -30,10 +29,10 @@ _AT_ONCE = 100
 
 def containers(host: Host) -> list[Held]:
     """Return the containers, stopped ones too, whose runtime goes when ours is taken back."""
-    docker, podman = _going(host)
+    dockers, podmans = _going(host)
     return [
-        *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", docker) if docker else ()),
-        *(_stranded(host, "podman", "{{.OCIRuntime}}", podman) if podman else ()),
+        *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", dockers) if dockers else ()),
+        *(_stranded(host, "podman", "{{.OCIRuntime}}", podmans) if podmans else ()),
         *pods.held(host, PROGRAM),
     ]
 
@@ -50,14 +49,14 @@ def refusal(found: list[Held]) -> str:
 
 def _going(host: Host) -> tuple[set[str], set[str]]:
     """Return the names of runtimes that Docker and Podman will have no more."""
-    docker: set[str] = set()
-    podman: set[str] = set()
+    dockers: set[str] = set()
+    podmans: set[str] = set()
     for change in registration.plan_undo(host.prefix):
-        if change.path.endswith("daemon.json"):
-            docker |= _named(change.before) - _named(change.after)
+        if docker.is_file(change.path):
+            dockers |= _named(change.before) - _named(change.after)
         elif "containers.conf.d" in change.path:
-            podman |= _podmans(change.before) - _podmans(change.after)
-    return docker, podman
+            podmans |= _podmans(change.before) - _podmans(change.after)
+    return dockers, podmans
 
 
 def _named(text: str | None) -> set[str]:
@@ -117,7 +116,7 @@ def settle(host: Host) -> str | None:
     """
     if not _docker_has_ours(host):
         return None
-    path = (host.prefix / DAEMON_JSON).resolve()
+    path = (host.prefix / docker.file(host.prefix)).resolve()
     text = path.read_text() if path.exists() else None
     config = json.loads(text) if text and text.strip() else {}
     staged = {"runtimes": {}, "default-runtime": "runc", **config}

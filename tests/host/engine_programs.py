@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,16 @@ def install(root: Path, path: str, target: Path) -> None:
     """Give a host below *root* a program."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).symlink_to(target)
+
+
+def run(root: Path, words: list[str], program: str, unit: str, *, pid: int = 400) -> None:
+    """Have a daemon run on a host below *root*, as its /proc tells."""
+    of = root / "proc" / str(pid)
+    for process in (root / "proc/1", of):
+        (process / "ns").mkdir(parents=True, exist_ok=True)
+        if not (process / "ns/mnt").is_symlink():
+            (process / "ns/mnt").symlink_to("mnt:[4026531841]")
+    put(of, "comm", os.path.basename(words[0]) + "\n")
+    put(of, "cmdline", "".join(f"{word}\0" for word in words))
+    put(of, "cgroup", f"0::/system.slice/{unit}.service\n")
+    (of / "exe").symlink_to(program)
