@@ -366,7 +366,6 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("etc/docker/daemon.json", "{", "engines", "fail", "install-runtime --engine docker"),
         ("usr/sbin/runc", None, "engines", "fail", "install runc"),
         ("etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n", "conflicts", "warn", "remove it"),
-        ("proc/77/comm", "nvidia-cuda-mps\n", "conflicts", "warn", "quit"),
         ("proc/modules", "nvidia_uvm 1\ncgpu_km 1\negpu 1\n", "conflicts", "fail", "rmmod egpu"),
     ],
 )
@@ -382,6 +381,25 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(
     assert (found.level, remedy in found.remedy) == (level, True)
     status = cgpu("doctor", "--prefix", host).returncode
     assert status == (1 if level == "fail" else 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ("CUDA_MPS_PIPE_DIRECTORY=/run/cgpu/groups/chat/pipe\0", False),
+        ("CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps\0", True),
+        ("PATH=/bin\0", True),
+    ],
+)
+def test_doctor_tells_an_mps_server_from_a_groups_own(
+    host: Path, variables: str, told: bool
+) -> None:
+    (host / "proc/77").mkdir()
+    (host / "proc/77/comm").write_text("nvidia-cuda-mps\n")
+    (host / "proc/77/environ").write_text(variables)
+    found = [one for one in wrong(host) if one.subject == "conflicts"]
+    assert [one.level for one in found] == ["warn"] * told
+    assert all("quit" in one.remedy for one in found)
 
 
 @pytest.mark.parametrize(

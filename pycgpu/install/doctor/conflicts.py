@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...tree import authority, procfs
+from ...tree import authority, group, procfs
 from .finding import FAIL, OK, WARN, Finding
 from .host import Host
 
@@ -40,21 +40,37 @@ def conflicts(host: Host) -> Iterator[Finding]:
             "/etc/ld.so.preload limits GPUs in user space too: the lower limit holds",
             "remove it there, unless you want both",
         )
-    if any("nvidia-cuda-mps" in name for name in _processes(host)):
+    if _serves_past_us(host):
         found = True
         yield Finding(
             WARN,
             "conflicts",
             "MPS runs (M+C): its clients compute in one context, which no limit divides",
-            "echo quit | nvidia-cuda-mps-control",
+            "echo quit | nvidia-cuda-mps-control; `cgpu run --group` starts a server with limits",
         )
     if not found:
         yield Finding(OK, "conflicts", "none found")
 
 
-def _processes(host: Host) -> Iterator[str]:
+def _serves_past_us(host: Host) -> bool:
+    """Whether a program of MPS runs that is none of our groups'."""
     for path in (host.prefix / "proc").glob("[0-9]*/comm"):
         try:
-            yield path.read_text(errors="replace")
+            if "nvidia-cuda-mps" not in path.read_text(errors="replace"):
+                continue
+            variables = (path.parent / "environ").read_bytes().split(b"\0")
+        except PermissionError:
+            # Of another user's no more is known than its name: a group's own is told from none.
+            if not _has_groups(host):
+                return True
         except OSError:
             continue
+        else:
+            ours = f"CUDA_MPS_PIPE_DIRECTORY={group.DIRECTORY}/".encode()
+            if not any(variable.startswith(ours) for variable in variables):
+                return True
+    return False
+
+
+def _has_groups(host: Host) -> bool:
+    return any((host.prefix / group.DIRECTORY.lstrip("/")).glob("*/pipe"))
