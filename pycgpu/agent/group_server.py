@@ -2,8 +2,9 @@
 """
 The MPS server of a group: started with its first member, ended with its last.
 
-``python -m pycgpu.agent.group_server NAME UID DIRECTORY PROGRAM CLAUSE…`` writes one line:
-``ready`` or what went wrong. Then it watches by itself. Its child becomes the group's leader, a
+``python -m pycgpu.agent.group_server NAME UID DIRECTORY SHM PROGRAM CLAUSE…`` writes one line:
+``ready`` or what went wrong. Then it watches by itself, in cgroups of its own: those of the first
+member's engine or job may end with that member. Its child becomes the group's leader, a
 container like any other, with the clauses of its `create`. There it executes NVIDIA's daemon as
 the group's user.
 
@@ -16,13 +17,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sys
 import time
 
 from pycgpu import signals
-from pycgpu.agent import caller, launch, private
+from pycgpu.agent import apart, caller, launch, private
 from pycgpu.errors import CgpuError
 from pycgpu.tree import authority, group, procfs, tenant
 
@@ -44,11 +44,16 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Server(NamedTuple):
-    """One group's server: whose it is, and what its container is created with."""
+    """
+    One group's server: whose it is, and what its container is created with.
+
+    shm: what it has in place of /dev/shm; empty: the host's.
+    """
 
     name: str
     uid: int
     directory: str
+    shm: str
     program: str
     clauses: tuple[str, ...]
 
@@ -67,6 +72,7 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
     root = procfs.KERNEL_DOOR if authority.is_modules() else procfs.USER_DOOR_SOCKET
     # What its daemon leaves behind is ours to end.
     private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    apart.enter(server.name)
     pipe = _make_pipe(server)
     log = os.open(
         f"{server.folder}/log",
@@ -82,17 +88,22 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
         ready()
         _watch(server, child, root)
     finally:
-        _end(server, child, root)
+        _end(server, child, pipe, root)
         os.close(pipe)
+        apart.leave(server.name)
 
 
 def _make_pipe(server: Server) -> int:
-    """Make the directory of the server's sockets anew; return its descriptor."""
+    """
+    Clear the directory of the server's sockets; return its descriptor.
+
+    It stays the same one: containers that are about to start have it bound already.
+    """
     path = group.pipe(server.name, server.directory)
-    shutil.rmtree(path, ignore_errors=True)
-    os.mkdir(path, 0o700)
     # By descriptor from here on: what is in it is the user's to change.
     pipe = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    group.empty(pipe)
+    os.fchmod(pipe, 0o700)
     os.fchown(pipe, server.uid, -1)
     return pipe
 
@@ -127,6 +138,8 @@ def _become_leader(server: Server) -> None:
         if devices:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     private.hide(keep=group.pipe(server.name, server.directory), used=server.program)
+    if server.shm:
+        private.bind(server.shm, "/dev/shm")
     if identity is not None:
         caller.become(identity)
     # Cleared by the change of user: the server ends with its keeper, however that ends.
@@ -190,10 +203,10 @@ def _has_members(server: Server, root: str) -> bool:
         return True
 
 
-def _end(server: Server, child: int, root: str) -> None:
+def _end(server: Server, child: int, pipe: int, root: str) -> None:
     """End all that the leader started, and wait until the door has seen its end."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{group.pipe(server.name, server.directory)}/{group.CONTROL_SOCKET}")
+        os.unlink(group.CONTROL_SOCKET, dir_fd=pipe)
     _kill(signal.SIGTERM)
     deadline_s = time.monotonic() + END_S
     while _children():
@@ -210,7 +223,13 @@ def _end(server: Server, child: int, root: str) -> None:
         except CgpuError:
             break
         time.sleep(_PAUSE_S)
-    shutil.rmtree(group.pipe(server.name, server.directory), ignore_errors=True)
+    if authority.is_modules():
+        tenant.remove(server.name)
+    group.empty(pipe)
+    if server.shm:
+        shm = os.open(server.shm, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        group.empty(shm)
+        os.close(shm)
 
 
 def _children() -> list[int]:
@@ -227,7 +246,7 @@ def _kill(number: int) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Be what the module's text says."""
-    name, uid, directory, program, *clauses = words
+    name, uid, directory, shm, program, *clauses = words
     told = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
@@ -238,7 +257,7 @@ def main(words: Sequence[str]) -> int:
 
     try:
         serve(
-            Server(name, int(uid), directory, program, tuple(clauses)),
+            Server(name, int(uid), directory, shm, program, tuple(clauses)),
             lambda: say("ready"),
         )
     except (CgpuError, OSError) as error:

@@ -155,6 +155,10 @@ def _granted(
 ) -> AbstractContextManager[Grant]:
     if group is None:
         return _Granted(_admitted(request, allowed, root))
+    if allowed.groups:
+        from pycgpu.request import group_rule
+
+        allowed.check_join(group_rule.Asker(group.name, group.uid))
     found: AbstractContextManager[Grant] = _groups().joined(
         group, request, root, lambda one: _admitted(one, allowed, root)
     )

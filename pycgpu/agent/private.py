@@ -52,3 +52,15 @@ def hide(keep: str, used: str) -> None:
     source = f"/proc/self/fd/{kept}".encode()
     check(libc.mount(source, keep.encode(), None, _MS_BIND, None), keep)
     os.close(kept)
+
+
+def bind(source: str, target: str) -> None:
+    """
+    Show *source* at *target*, in the namespace that :func:`hide` made.
+
+    Raises:
+        LaunchError: the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(source.encode(), target.encode(), None, _MS_BIND, None):
+        raise LaunchError(f"{target}: {os.strerror(ctypes.get_errno())}")

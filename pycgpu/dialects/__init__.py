@@ -154,6 +154,10 @@ ANNOTATION_PREFIXES = (
 CONTAINER = "io.kubernetes.container.name"
 #: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
 OPERATOR = "cgpu.io/"
+#: The group that a container joins, beside whatever dialect it speaks.
+GROUP = "CGPU_GROUP"
+#: Annotations that have a shorter name than their variable.
+_SHORT = {"group": GROUP}
 
 
 def settings(
@@ -184,11 +188,14 @@ def settings(
     if annotations is not None and not isinstance(annotations, dict):
         raise RequestError(f"annotations are {type(annotations).__name__}, not a map")
     operators: dict[str, str] = {}
+    given: set[str] = set()
     for key, value in (annotations or {}).items():
         if isinstance(key, str) and key.startswith((OPERATOR, *ANNOTATION_PREFIXES)):
             if not isinstance(value, str):
                 raise RequestError(f"annotation {key} is {value!r}, which is not text", key)
             name = key.removeprefix(OPERATOR)
+            if key != name:
+                name = _SHORT.get(name, name)
             if key != name and not _is_setting(name):
                 raise RequestError(
                     f"annotation {key} is no setting; give a variable by its own name, as in"
@@ -196,13 +203,15 @@ def settings(
                     key,
                     value,
                 )
+            if key.startswith(OPERATOR):
+                given.add(name)
             if operators.setdefault(name, value) != value:
                 raise RequestError(
                     f"annotations give {name} as {operators[name]!r} and as {value!r}; keep one",
                     name,
                     value,
                 )
-    pairs = [(key, value) for key, value in pairs if OPERATOR + key not in (annotations or {})]
+    pairs = [(key, value) for key, value in pairs if key not in given]
     _check(pairs, operators, allowed)
     if allowed.annotations_only:
         pairs = [(key, value) for key, value in pairs if not _asks(key)]
@@ -262,8 +271,8 @@ _LATER = {
 def _as_annotation(key: str) -> str:
     """Say how to give a setting as no image can; a Docker older than 24 has no way to."""
     return (
-        f"give it as the annotation {OPERATOR}{key} (--annotation of podman, and of docker from"
-        " 24 on; a pod's)"
+        f"give it as the annotation {OPERATOR}{'group' if key == GROUP else key} (--annotation of"
+        " podman, and of docker from 24 on; a pod's)"
     )
 
 
@@ -335,6 +344,8 @@ def request_from(env: Mapping[str, str]) -> Request | None:
     """
     Return what a container asks for, or None when it asks for no limit in any dialect.
 
+    A group is asked for beside a request in any dialect, or alone: then for the whole card.
+
     Where it asks, each setting of any dialect must have been read for it: what has no effect there
     is a limit that somebody believes in. (What lifts limits may: it has then lifted none.)
 
@@ -343,7 +354,8 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         RequestError: a value cannot be read, or a setting is not known; the message quotes it.
     """
     _check_families(env)
-    env = noted = _Noted(env)
+    group = env.get(GROUP)
+    env = noted = _Noted({key: value for key, value in env.items() if key != GROUP})
     off = disabled(env)
     requests: list[tuple[str, str, Request]] = []
     for module, name, keys, _ in DIALECTS:
@@ -363,6 +375,10 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         raise ConflictError(
             f"{key} ({name}) and {other_key} ({other}) ask at once; keep one of them"
         )
+    if not requests and group is not None and not off:
+        # Of a pod's containers those with a card are meant.
+        alone = _dialect("cgpu").parse(env)._replace(only_given=CONTAINER in env)
+        requests = [("cGPU", GROUP, alone)]
     if not requests:
         return None
     name, key, request = requests[0]
@@ -374,7 +390,7 @@ def request_from(env: Mapping[str, str]) -> Request | None:
             raise ConflictError(
                 f"{idle}={env[idle]!r} ({owner}) has no effect beside {key} ({name}); leave it out"
             )
-    return request
+    return request._replace(group=group)
 
 
 def means_a_card(env: Mapping[str, str]) -> str | None:

@@ -18,7 +18,8 @@ CGPU_UVM_DISABLE   1 refuses managed memory
 
 MEM, QUOTA, QUOTA_MIN and WEIGHT take one value for all cards or a comma-separated value for each.
 A variable of this form that is not listed is refused: a mistyped limit must not be lost.
-``CGPU_DISABLE=1`` switches all of this off.
+``CGPU_DISABLE=1`` switches all of this off. ``CGPU_GROUP`` stands beside any dialect's words: see
+:func:`pycgpu.dialects.request_from`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ OOM = "CGPU_OOM"
 OOM_SCRIPT = "CGPU_OOM_SCRIPT"
 UVM_DISABLE = "CGPU_UVM_DISABLE"
 DISABLE = "CGPU_DISABLE"
+GROUP = "CGPU_GROUP"
 KNOWN = (
     GPU,
     MEM,
@@ -65,6 +67,7 @@ KNOWN = (
     OOM,
     OOM_SCRIPT,
     UVM_DISABLE,
+    GROUP,
     DISABLE,
 )
 

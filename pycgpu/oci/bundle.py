@@ -12,6 +12,8 @@ from ..request import permit
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..request.model import Request
 
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
 
 
+#: By these they say of which namespace a pod is.
+NAMESPACES = ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace")
 #: Settings that a CDI device of one container brings, as options of the hook in it.
 GIVEN = "--set"
 #: One that is for a container of this name alone, ``NAME:KEY=VALUE``: an init container passes its
@@ -93,13 +97,20 @@ def check_annotations(bundle: str, config: dict[str, object]) -> None:
         if (key in SANDBOX and annotations[key] == "sandbox")
         or str(key).startswith((dialects.OPERATOR, *dialects.ANNOTATION_PREFIXES))
     ]
-    if counting:
+    check_given(bundle, config, counting)
+
+
+def check_given(bundle: str, config: dict[str, object], counting: Collection[str]) -> None:
+    """Raise HookError if its image may have set one of these annotations."""
+    annotations = config.get("annotations")
+    if counting and isinstance(annotations, dict):
         # Most containers have none, and need not wait for this.
         from . import image
 
-        root = config.get("root")
+        root: object = config.get("root")
         path = root.get("path") if isinstance(root, dict) else None
-        image.check(bundle, {key: annotations[key] for key in counting}, path)
+        given = {key: annotations[key] for key in counting if key in annotations}
+        image.check(bundle, given, path)
 
 
 def request_of(
@@ -121,7 +132,7 @@ def request_of(
         env = [entry for entry in env or [] if entry != VOID]
     settings = dialects.settings(env or [], annotations, allowed)
     settings.pop(dialects.CONTAINER, None)
-    named = _said(config, CONTAINER_NAMES)
+    named = said(config, CONTAINER_NAMES)
     if named:
         settings[dialects.CONTAINER] = ",".join(sorted(named))
     request = dialects.request_from(settings)
@@ -221,7 +232,7 @@ def _given(config: dict[str, object]) -> dict[str, str]:
         found |= _setting([value for word, value in pairs if word == GIVEN])
         found |= _setting(_of_this([value for word, value in pairs if word == GIVEN_TO], config))
         for word, value in pairs:
-            if word == FOR_POD and _said(config, POD_UIDS) - {value}:
+            if word == FOR_POD and said(config, POD_UIDS) - {value}:
                 raise RequestError(
                     f"its device was made for pod {value}: the engine has not read its own yet, and"
                     " is asked again"
@@ -238,20 +249,20 @@ def _of_this(words: list[str], config: dict[str, object]) -> list[str]:
     """Return those settings that are for a container of this one's name."""
     parted = [word.partition(":") for word in words]
     names = {name for name, _, _ in parted}
-    said = _said(config, CONTAINER_NAMES)
-    if names and (len(said) != 1 or not said <= names):
+    these = said(config, CONTAINER_NAMES)
+    if names and (len(these) != 1 or not these <= names):
         raise RequestError(
             f"its device is for {', '.join(sorted(names))}, and the engine says that this is"
-            f" {' and '.join(sorted(said)) or 'nobody of them'}"
+            f" {' and '.join(sorted(these)) or 'nobody of them'}"
         )
-    return [setting for name, _, setting in parted if name in said]
+    return [setting for name, _, setting in parted if name in these]
 
 
-def _said(config: dict[str, object], keys: tuple[str, ...]) -> set[str]:
+def said(config: dict[str, object], keys: tuple[str, ...]) -> set[str]:
     """Return what the container's engine, and the pod, say by these annotations."""
     annotations = config.get("annotations")
-    said = annotations if isinstance(annotations, dict) else {}
-    return {str(said[key]) for key in keys if key in said}
+    given = annotations if isinstance(annotations, dict) else {}
+    return {str(given[key]) for key in keys if key in given}
 
 
 def names(config: dict[str, object], variable: str) -> bool:

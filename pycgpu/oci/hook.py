@@ -154,19 +154,39 @@ def _register(
     registered = container_id if shared is None else shared
     # Before others wait for this one: NVML may take its time.
     divided = _divided(request, root, dev, proc)
+
+    def decide(asked: Request) -> tuple[Grant | Refusal, bool]:
+        found = allowed.bounded(_decide(asked, root, shared, divided, dev, proc))
+        unenforced = isinstance(found, Grant) and not _enforced(found, root)
+        return _allowed_here(found, unenforced, allowed, config, proc), unenforced
+
+    def settle(result: Grant | Refusal, unenforced: bool, group: str | None) -> bool | None:
+        """Register it; None: it was refused, False: the tenant is there already."""
+        if isinstance(result, Refusal):
+            _refused(log, container_id, result)
+            return None
+        _note(log, container_id, result, unenforced, dev, proc)
+        return _create(registered, _door_part(result), root, pid, cgroup, shared, group)
+
     with Admission(lock):
         if shared is not None:
             # Before it is looked whether the tenant is there: with a process in it it stays.
             from ..tree import tenant
 
             cgroup = tenant.enter(shared, pid, tenants or tenant.DIRECTORY, proc)
-        result = allowed.bounded(_decide(request, root, shared, divided, dev, proc))
-        unenforced = isinstance(result, Grant) and not _enforced(result, root)
-        result = _allowed_here(result, unenforced, allowed, config, proc)
-        if isinstance(result, Refusal):
-            return _refused(log, container_id, result)
-        _note(log, container_id, result, unenforced, dev, proc)
-        created = _create(registered, _door_part(result), root, pid, cgroup, shared)
+        if request.group is None:
+            result, unenforced = decide(request)
+            created = settle(result, unenforced, None)
+        else:
+            from . import membership
+
+            member = membership.of(bundle, config, request.group, pid, allowed, proc)
+            with membership.joined(member, request, root, decide) as result:
+                unenforced = False
+                created = settle(result, unenforced, member.name)
+            log.line("INFO", container_id, f"is in group {member.name}")
+    if created is None or isinstance(result, Refusal):
+        return 1
     if not created:
         log.line("INFO", container_id, f"shares {registered}")
         return 0
@@ -222,11 +242,11 @@ def _allowed_here(
     return result
 
 
-def _refused(log: HookLog, container_id: str, refusal: Refusal) -> int:
+def _refused(log: HookLog, container_id: str, refusal: Refusal) -> None:
     for card in refusal.fitting:
         log.line("INFO", container_id, f"would have fitted: {_describe(card)}")
     log.line("INFO", container_id, "nothing was reserved: all cards are granted or none")
-    return _fail(log, container_id, "refused", refusal.reason)
+    _fail(log, container_id, "refused", refusal.reason)
 
 
 def _note(
@@ -267,14 +287,20 @@ def _enforced(grant: Grant, root: str) -> bool:
 
 
 def _create(
-    name: str, grant: Grant, root: str, pid: int, cgroup: str | None, shared: str | None
+    name: str,
+    grant: Grant,
+    root: str,
+    pid: int,
+    cgroup: str | None,
+    shared: str | None,
+    group: str | None,
 ) -> bool:
     """Register a container; return False if the tenant that it shares is there already."""
     try:
         if cgroup is None:
-            procfs.create(name, grant, root, pid=pid)
+            procfs.create(name, grant, root, pid=pid, group=group)
         else:
-            procfs.create(name, grant, root, cgroup=cgroup)
+            procfs.create(name, grant, root, cgroup=cgroup, group=group)
     except NodeError as error:
         if shared is None or error.errno != errno.EEXIST:
             raise

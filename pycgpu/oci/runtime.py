@@ -167,8 +167,15 @@ def prepare(
     try:
         root = root or procfs.find_root()
         cards = device_nodes.find_cards(root, dev=dev, proc=proc)
-        if admission.choosable(request, cards):
-            request = admission.choose(request, mig.read_cards(root))
+        every = mig.read_cards(root) if admission.choosable(request, cards) else None
+        if request.group is not None:
+            from . import membership
+
+            membership.give(config, request.group)
+            if every is not None:
+                every = membership.among(config, request.group, every, root)
+        if every is not None:
+            request = admission.choose(request, every)
         chosen = [card for card, _ in admission.bind(request, cards)]
     except CgpuError:
         # The hook meets the same and says so.

@@ -139,6 +139,7 @@ class Request(NamedTuple):
         otherwise: it gets no others. None: whichever.
     oom_script: path inside the container, run when an allocation is refused, or None.
     only_given: it is the pod's, and this container's only if somebody gives it a card.
+    group: the group that it joins, as whoever asked wrote it, or None.
     """
 
     dialect: str
@@ -151,6 +152,7 @@ class Request(NamedTuple):
     nodes: tuple[int, ...] | None = None
     oom_script: str | None = None
     only_given: bool = False
+    group: str | None = None
 
 
 class Tenant(NamedTuple):

@@ -5,10 +5,10 @@ Who may ask for what on this node: ``/etc/cgpu/policy.toml``.
 A container's environment is also its image's: ENV lines and what the operator gave stand in one
 list. So by default it may ask for what binds the container itself, and for nothing that takes from
 its neighbours or from what the operator gave; that takes an annotation, which no image can set, or
-leave in this file::
+leave in this file. Its tables ``[[group]]`` say who may join which group: :mod:`.group_rule`::
 
     [environment]
-    allow = ["weight"]          # besides the defaults: weight, priority, policy, quota_min, disable
+    allow = ["weight"]          # of weight, priority, policy, quota_min, disable, group
     deny = ["oom_script"]       # or ["*"]: annotations alone count
 
     [node]
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NamedTuple
 
+    from .group_rule import Asker, Rule
     from .model import Grant, Refusal
 else:
     from .record import Record as NamedTuple
@@ -54,10 +55,11 @@ VARIABLES = {
         "ALIYUN_COM_GPU_VISIBLE_DEVICES",
     ),
     "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
+    "group": ("CGPU_GROUP",),
 }
 ALL = "*"
 #: What an environment may not ask unless the file allows it.
-DENIED = ("weight", "priority", "policy", "quota_min", "disable")
+DENIED = ("weight", "priority", "policy", "quota_min", "disable", "group")
 REFUSE, WARN = "refuse", "warn"
 MAXIMA = ("memory", "quota", "weight", "priority")
 
@@ -70,6 +72,7 @@ class Permit(NamedTuple):
     annotations_only: it may ask for nothing at all.
     without_bridge: a quota or weight is refused where nothing enforces it, or logged: ``warn``.
     memory_bytes, quota, weight, priority: maxima for each card; None: none.
+    groups: who may join which group.
     """
 
     denied: tuple[str, ...] = DENIED
@@ -79,6 +82,14 @@ class Permit(NamedTuple):
     quota: int | None = None
     weight: int | None = None
     priority: int | None = None
+    groups: tuple[Rule, ...] = ()
+
+    def check_join(self, asker: Asker) -> None:
+        """Raise RequestError if somebody may not join a group."""
+        if self.groups:
+            from . import group_rule
+
+            group_rule.check(self.groups, asker, PATH)
 
     def denies(self, variable: str, value: str) -> str | None:
         """Return the word by which an environment may not set *variable* so, or None."""
@@ -181,7 +192,12 @@ def _is_there(path: str) -> bool:
 
 def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
     """Return what the tables of a policy file say; raise RequestError naming what is unknown."""
-    _only(text, ("environment", "node", "maximum"), path)
+    _only(text, ("environment", "node", "maximum", "group"), path)
+    groups: tuple[Rule, ...] = ()
+    if "group" in text:
+        from . import group_rule
+
+        groups = group_rule.parse(text["group"], path)
     node = _table(text, "node", path)
     _only(node, ("without_bridge",), f"{path}: [node]")
     without_bridge = node.get("without_bridge", REFUSE)
@@ -218,6 +234,7 @@ def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
         quota=numbers["quota"],
         weight=numbers["weight"],
         priority=numbers["priority"],
+        groups=groups,
     )
 
 

@@ -30,6 +30,8 @@ else:
     from ..request.record import Record as NamedTuple
 
 DIRECTORY = "/run/cgpu/groups"
+#: Where the server and its clients in containers share memory, in place of each one's own /dev/shm.
+SHM = "/dev/shm/cgpu"
 CONTROL = "nvidia-cuda-mps-control"
 #: Where drivers put their programs, if sudo's PATH leaves it out.
 PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/cuda/bin")
@@ -39,19 +41,39 @@ SERVER_BYTES = 512 * MIB
 #: A start takes as long as the driver's first context on each card; an end, as the last context's.
 LOCK_TIMEOUT_S = 60.0
 PIPE, CONTROL_SOCKET = "pipe", "control"
+#: Whose the group is that has a server.
+_OWNER = "owner"
 
 
 class Group(NamedTuple):
     """
     What a member asks of its group.
 
-    uid: whose group it is; 0: root's.
+    uid: as whom the server runs, and each member: the driver compares them. 0: root.
     policy_asked: the request's policy is the caller's own word.
+    containers_of: whose containers its members are; None: they are programs of `cgpu run`, which
+        share the host's /dev/shm.
     """
 
     name: str
     uid: int
     policy_asked: bool
+    containers_of: str | None = None
+
+    @property
+    def owner(self) -> str:
+        return f"user {self.uid}" if self.containers_of is None else self.containers_of
+
+    @property
+    def shm(self) -> str | None:
+        return None if self.containers_of is None else f"{SHM}/{self.name}"
+
+    def option(self, word: str) -> str:
+        """Return what the caller calls an option."""
+        return f"--{word}" if self.containers_of is None else word
+
+    def refusal(self, reason: str) -> LaunchError:
+        return LaunchError(f"{self.option('group')} {self.name}: {reason}")
 
 
 def pipe(name: str, directory: str = DIRECTORY) -> str:
@@ -59,10 +81,54 @@ def pipe(name: str, directory: str = DIRECTORY) -> str:
     return f"{directory}/{name}/{PIPE}"
 
 
+def of_namespace(namespace: str, name: str) -> str:
+    """Return the id of a namespace's group: no namespace has a dot, and no id a slash."""
+    return f"{namespace}.{name.rpartition('/')[2]}"
+
+
 def environment(name: str, directory: str = DIRECTORY) -> dict[str, str]:
     """Return what tells a program of its group's server."""
     where = pipe(name, directory)
     return {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
+
+
+def make_places(group: Group, directory: str = DIRECTORY) -> None:
+    """
+    Make what a member's engine binds into it; it stays, and a server fills it.
+
+    Raises:
+        LaunchError: somebody else has made it.
+    """
+    procfs.check_id(group.name)
+    os.makedirs(pipe(group.name, directory), mode=0o711, exist_ok=True)
+    if group.shm is None:
+        return
+    _make_own(SHM, 0o700)
+    _make_own(group.shm, 0o1777)
+
+
+def _make_own(path: str, mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    # Everybody may write to /dev/shm.
+    found = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(found).st_uid != os.geteuid():
+            raise LaunchError(f"{path}: another user has made it: remove it")
+        os.fchmod(found, mode)
+    finally:
+        os.close(found)
+
+
+def empty(directory: int) -> None:
+    """Remove what is in a directory, by its descriptor: its own user may change it meanwhile."""
+    for name in os.listdir(directory):
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            continue
+        except (IsADirectoryError, PermissionError):
+            shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
 
 
 def of_member(request: Request) -> Request:
@@ -161,33 +227,42 @@ def _check_open(group: Group, root: str, directory: str) -> None:
     name = group.name
     cards = cards_of(name, root)
     if any(procfs.read_group(card, one, root) != name for card, one in cards.items()):
-        raise LaunchError(
-            f"--group {name}: a container of this name exists, and is no group: choose another name"
-        )
+        raise group.refusal("a container of this name exists, and is no group: choose another name")
     try:
         uid = os.stat(pipe(name, directory)).st_uid
     except FileNotFoundError:
         uid = group.uid
+    owner = _read_owner(name, directory) or f"user {uid}"
+    if owner != group.owner:
+        raise group.refusal(f"it belongs to {owner}, and {group.owner} asks: choose another name")
     if uid != group.uid:
-        raise LaunchError(
-            f"--group {name}: it is user {uid}'s, and user {group.uid} asks: a group is one user's;"
-            " choose another name"
+        raise group.refusal(
+            f"its server runs as user {uid} of the host, and this container as user {group.uid}."
+            " The driver lets a server's own user in alone: run both as the same user"
         )
     if not answers(name, directory):
         left = ", ".join(members(name, root)) or "its last processes"
-        raise LaunchError(
-            f"--group {name}: its MPS server has ended, and {left} must end before another starts:"
-            f" see {directory}/{name}/log"
+        raise group.refusal(
+            f"its MPS server has ended, and {left} must end before another starts: see"
+            f" {directory}/{name}/log"
         )
 
 
 def _check_gone(group: Group, root: str) -> None:
     left = members(group.name, root)
     if left:
-        raise LaunchError(
-            f"--group {group.name}: its MPS server has ended, and {', '.join(left)} must end before"
-            " another starts"
+        raise group.refusal(
+            f"its MPS server has ended, and {', '.join(left)} must end before another starts"
         )
+
+
+def _read_owner(name: str, directory: str) -> str | None:
+    """Return whose a group is; None: one of before owners were kept."""
+    try:
+        with open(f"{directory}/{name}/{_OWNER}", encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def answers(name: str, directory: str = DIRECTORY) -> bool:
@@ -207,9 +282,9 @@ def _check_cards(group: Group, grant: Grant, root: str) -> None:
     has = cards_of(group.name, root)
     for one in grant.cards:
         if one.index not in has:
-            raise LaunchError(
-                f"--group {group.name}: it is on card {', '.join(map(str, has))}, and card"
-                f" {one.index} is asked: a member's cards are among its group's"
+            raise group.refusal(
+                f"it is on card {', '.join(map(str, has))}, and card {one.index} is asked: a"
+                " member's cards are among its group's"
             )
 
 
@@ -225,15 +300,15 @@ def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> 
         ]
         for what, value, now in asked:
             if value not in (None, now):
-                raise LaunchError(
-                    f"--group {group.name}: --{what} {value} asked, and the group has"
-                    f" {now or 'none'}: cgpu set {group.name} --{what} changes it for all members"
+                raise group.refusal(
+                    f"{group.option(what)} {value} asked, and the group has {now or 'none'}:"
+                    f" cgpu set {group.name} --{what} changes it for all members"
                 )
         policy = procfs.read_policy(one.index, root)
         if group.policy_asked and share.policy not in (None, policy):
-            raise LaunchError(
-                f"--group {group.name}: --policy {share.policy} asked, and card {one.index} has"
-                f" {policy} {POLICIES[policy]}: cgpu policy {one.index} changes it"
+            raise group.refusal(
+                f"{group.option('policy')} {share.policy} asked, and card {one.index} has {policy}"
+                f" {POLICIES[policy]}: cgpu policy {one.index} changes it"
             )
 
 
@@ -257,9 +332,13 @@ def program() -> str:
 def _start(group: Group, grant: Grant, directory: str) -> None:
     """Start the group's server and wait until clients find it."""
     command = [sys.executable, "-m", "pycgpu.agent.group_server", group.name, str(group.uid)]
+    where = (directory, group.shm or "", program())
+    make_places(group, directory)
+    with open(f"{directory}/{group.name}/{_OWNER}", "w", encoding="utf-8") as file:
+        file.write(group.owner)
     clauses = procfs.create_command(group.name, grant, pid=1, group=group.name).split()[3:]
     with subprocess.Popen(
-        [*command, directory, program(), *clauses],
+        [*command, *where, *clauses],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         # What this process has open is not to be held by one that outlives it.
@@ -274,4 +353,4 @@ def _start(group: Group, grant: Grant, directory: str) -> None:
         said = started.stdout.readline().strip()
         started.returncode = 0
     if said != "ready":
-        raise LaunchError(f"--group {group.name}: {said or 'its server did not start'}")
+        raise group.refusal(said or "its server did not start")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pycgpu.install import registration
-from tests.vm import customer, engines, user_door
+from tests.vm import customer, engines, mps, user_door
 from tests.vm.container import as_volumes, with_libraries
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -103,6 +103,22 @@ def test_a_container_that_ends_gives_its_share_back(run: customer.Run) -> None:
         lines = [line.split(b" ", 1)[1] for line in stream.read(1 << 16).splitlines()]
     assert b"create id=giver" in lines
     assert b"destroy id=giver" in lines
+
+
+def test_containers_are_members_of_a_group(
+    run: customer.Run, node_policy: Callable[[str], None]
+) -> None:
+    node_policy('[environment]\nallow = ["group"]\n')
+    with mps.control():
+        asked = {"CGPU_MEM": "1GiB", "CGPU_GPU": "0", "CGPU_GROUP": "chat"}
+        members = [run(name, **asked) for name in ("one", "two")]
+        told = {name: (TREE / f"0/{name}/group").read_text() for name in ("chat", "one", "two")}
+        assert set(told.values()) == {"chat\n"}, told
+        for one in members:
+            assert one.exec("ls", "/run/cgpu/groups/chat/pipe").stdout == "control\n"
+            assert _info(one)["board"] == LIMIT_BYTES
+            one.delete()
+        until(lambda: not list((TREE / "container").iterdir()), "the group's end", START_S)
 
 
 #: What a container's programs may try to be rid of the agent, and what they are told.
