@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..dialects import kai, volcano
+from ..dialects import OPERATOR, kai, volcano
 from ..errors import RequestError
 from .families import Amounts, Family
 
@@ -36,6 +36,11 @@ def cards(pod: Any) -> dict[str, list[str]]:
         for name, part in _parts(pod).items()
         if part.devices is not None
     }
+
+
+def group(pod: Any) -> str | None:
+    """Return the group that a pod's containers join, as the pod writes it."""
+    return _annotations(pod).get(f"{OPERATOR}group")
 
 
 def check(pod: Any, family: Family) -> None:

@@ -25,7 +25,14 @@ MEMORY, CORES, TENANTS = "memory", "cores", "tenants"
 UNHEALTHY = "gpu.cgpu.io/unhealthy"
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 #: What a class may say, and the setting that it is.
-PARAMETERS = {"weight": "CGPU_WEIGHT", "priority": "CGPU_PRIORITY", "policy": "CGPU_POLICY"}
+PARAMETERS = {
+    "weight": "CGPU_WEIGHT",
+    "priority": "CGPU_PRIORITY",
+    "policy": "CGPU_POLICY",
+    "group": dialects.GROUP,
+}
+#: What a claim may say, too: it takes nothing from others.
+_USERS = ("group",)
 
 
 class ClaimError(CgpuError):
@@ -196,10 +203,10 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
 
 def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what a DeviceClass says of the tenants of its devices: weight, priority, policy.
+    Return what a DeviceClass says of the tenants of its devices: weight, priority, policy, group.
 
-    They take from others, so they are an administrator's: classes are the cluster's, claims a
-    user's.
+    The first three take from others, so they are an administrator's: classes are the cluster's,
+    claims a user's. A group is the claim's to name, because it is the namespace's.
 
     Raises:
         ClaimError: the claim says it itself, one is unknown or malformed, or requests have
@@ -213,14 +220,17 @@ def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
         opaque = one.get("opaque") or {}
         if opaque.get("driver") != DRIVER:
             continue
-        if one.get("source") != "FromClass":
+        given = opaque.get("parameters")
+        others = {*given} - {*_USERS, "apiVersion", "kind"} if isinstance(given, dict) else True
+        if one.get("source") != "FromClass" and others:
             raise ClaimError(
-                f"{DRIVER} takes parameters of a DeviceClass: take config out of the claim"
+                f"of a claim's own config {DRIVER} takes {', '.join(_USERS)} alone: a DeviceClass"
+                " gives the rest"
             )
         named = one.get("requests")
         for request, found in said.items():
             if not named or request in named or request.partition("/")[0] in named:
-                found |= _parameters(opaque.get("parameters"))
+                found |= _parameters(given)
     values = list(said.values()) or [{}]
     if any(other != values[0] for other in values):
         raise ClaimError("classes of one claim have different parameters: make a claim of each")

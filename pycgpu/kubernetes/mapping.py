@@ -50,6 +50,7 @@ class Entry(NamedTuple):
 
     cards: UUIDs, or indexes where none is known. holder: the last of them, which keeps the ids.
     parts: what each is promised of each card.
+    group: the one that they join, or empty.
     """
 
     resource: str
@@ -58,6 +59,7 @@ class Entry(NamedTuple):
     holder: Holder
     cards: tuple[str, ...]
     parts: dict[str, Part]
+    group: str = ""
 
     @property
     def owners(self) -> list[Owner]:
@@ -111,6 +113,7 @@ class Mapping:
                     holder,
                     tuple(one["cards"]),
                     _parts(one, holder),
+                    one.get("group", ""),
                 )
                 self.entries[key(entry.resource, entry.ids)] = entry
         except FileNotFoundError:

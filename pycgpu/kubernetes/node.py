@@ -23,11 +23,12 @@ from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..dialects import GROUP
 from ..errors import CgpuError
 from ..oci import cdi
 from ..request.model import Card
-from ..tree import names, procfs
-from . import apiserver, messages, placement, pods
+from ..tree import group, names, procfs
+from . import annotated, apiserver, messages, placement, pods
 from .families import MAX_IDS, Config, Family, capacity
 from .health import Health
 from .kubelet import Kubelet
@@ -292,6 +293,7 @@ class Node:
             holder._replace(container=last),
             _scheduled(pod, found),
             found,
+            annotated.group(pod) or "",
         )
 
     def _sharing(self, family: Family, pod: Any, keepers: set[str], count: int) -> dict[str, Part]:
@@ -306,12 +308,12 @@ class Node:
                 container's, of which others have a part.
         """
         asked = pods.parts(pod, self.config.families)
-        for group in pods.groups(asked):
-            part = asked[group[0]]
+        for together in pods.groups(asked):
+            part = asked[together[0]]
             if (part.resource, part.ids) != (family.anchor_name, count):
                 continue
-            if not keepers.isdisjoint(group) or (not keepers and part.passes_on):
-                return {one: asked[one] for one in group}
+            if not keepers.isdisjoint(together) or (not keepers and part.passes_on):
+                return {one: asked[one] for one in together}
         raise CgpuError(
             f"{family.anchor_name}: no container of pod {pod['metadata']['name']} asks for {count}"
         )
@@ -332,6 +334,12 @@ class Node:
             one: placement.reserve(reserved, _promised(entry.uid, own, look, within=part))
             for one, part in entry.parts.items()
         }
+        if entry.group:
+            has = self._cards_of_group(entry, look)
+            seen = {
+                one: [card for card in cards if name(card) in has] if has else cards
+                for one, cards in seen.items()
+            }
         siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
         wanted = [by_name[uuid].index for uuid in entry.cards or siblings if uuid in by_name]
         chosen = placement.choose(
@@ -341,6 +349,24 @@ class Node:
             wanted,
         )
         return [name(card) for card in look.cards if card.index in chosen]
+
+    def _cards_of_group(self, entry: Entry, look: _Look) -> set[str]:
+        """
+        Return the cards of a group, by their names; none: it has no member yet.
+
+        Whoever is about to be its first member counts before its server is there.
+        """
+        leader = group.of_namespace(entry.holder.namespace, entry.group)
+        indexes = group.cards_of(leader, self.root())
+        others = {
+            uuid
+            for other in self.mapping.entries.values()
+            if other.group
+            and (other.resource, other.ids) != (entry.resource, entry.ids)
+            and group.of_namespace(other.holder.namespace, other.group) == leader
+            for uuid in other.cards
+        }
+        return {name(card) for card in look.cards if card.index in indexes} or others
 
     def running(self) -> dict[Owner, frozenset[str]]:
         """Return the pods' containers that are in the tree, and the cards that they have there."""
@@ -398,6 +424,7 @@ class Node:
                 cards,
                 {
                     one: part.amounts.settings([card.usable_bytes >> 20 for card in cards])
+                    | ({GROUP: entry.group} if entry.group else {})
                     for one, part in entry.parts.items()
                 },
                 self.place.hook,

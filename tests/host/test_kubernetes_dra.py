@@ -428,10 +428,18 @@ def test_a_class_gives_its_tenants_a_weight_a_priority_and_a_policy(rig: Rig) ->
     assert rig.prepare(configured(rig, "b", *each))["uid-b"].error == ""
 
 
+def test_a_claim_or_its_class_names_the_group_of_its_tenant(rig: Rig) -> None:
+    for source in ("FromClaim", "FromClass"):
+        claim = configured(rig, source.lower(), config(source, {"group": "chat"}))
+        assert rig.prepare(claim)[f"uid-{source.lower()}"].error == ""
+        assert '"--set", "CGPU_GROUP=chat"' in " ".join(rig.file(claim).read_text().split())
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([config("FromClaim", {"weight": 4})], "of a DeviceClass: take config out of the claim"),
+        ([config("FromClaim", {"weight": 4})], "takes group alone: a DeviceClass"),
+        ([config("FromClaim", "group")], "takes group alone: a DeviceClass"),
         ([config("FromClass", {"weigth": 4})], "parameter 'weigth' is unknown; known are weight"),
         ([config("FromClass", {"weight": 0})], "CGPU_WEIGHT='0': write a positive"),
         ([config("FromClass", {"priority": 99})], "CGPU_PRIORITY='99': write 0 to 15"),

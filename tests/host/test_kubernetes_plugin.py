@@ -278,6 +278,35 @@ def test_containers_that_kubernetes_does_not_know_count_too(rig: Rig) -> None:
     assert rig.run("one", gpumem=10000) == [rig.cards[1]]
 
 
+def test_pods_of_a_namespaces_group_get_its_card_and_its_name(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(placement="spread")
+
+    def join(pod: str, name: str, **limits: int) -> list[str]:
+        rig.api.add(
+            pod, None, main={GPU: "1", **{f"nvidia.com/{k}": str(n) for k, n in limits.items()}}
+        )
+        rig.api.pods[pod]["metadata"]["annotations"] = {"cgpu.io/group": name}
+        rig.kubelet.admit(pod, "main", GPU, 1)
+        rig.kubelet.start(pod, "main", GPU)
+        return rig.given(pod)
+
+    first = join("a", "chat", gpumem=2000)
+    assert rig.settings("a")["CGPU_GROUP"] == "chat"
+    # Others go to the emptiest card; a member where its group is, before the server is there.
+    assert rig.run("other", gpumem=1000) != first
+    assert join("b", "default/chat", gpumem=2000) == first
+    assert join("c", "work", gpumem=1000) != first
+    rig.stop()
+    rig.kubelet.registered = {}
+    rig.start()
+    # A card without room for a member is not made up for by another.
+    with pytest.raises(Refused, match="have room"):
+        join("d", "chat", gpumem=13000)
+    # The server tells, too.
+    rig.tree.create("default.late", f"gpu=1,mem={MIB}")
+    assert join("e", "late", gpumem=1000) == [rig.cards[1]]
+
+
 def test_spread_takes_the_emptiest_card(rigs: Callable[..., Rig]) -> None:
     rig = rigs(placement="spread")
     assert rig.run("one", gpumem=1000) == [rig.cards[0]]

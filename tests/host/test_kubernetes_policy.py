@@ -81,6 +81,11 @@ def test_who_asks_by_resources_or_not_at_all_is_let_through() -> None:
     assert says(pod()) is None
 
 
+def test_a_pod_may_join_a_group_of_its_namespace() -> None:
+    assert says(pod({"cgpu.io/group": "chat"})) is None
+    assert says(pod({"cgpu.io/CGPU_GROUP": "chat"})) is not None
+
+
 @pytest.mark.parametrize(
     "name", [f"cgpu.io/{SETTINGS[0]}", *(one for one in SETTINGS if "/" in one), "cgpu.io/x"]
 )
