@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pycgpu.install import containerds, hook_files, pods, registration, stranded
 from pycgpu.install.host import this_host
 from pycgpu.oci import cdi
 from pycgpu.tree import procfs
-from tests.vm import engines
+from tests.vm import engines, mps
 from tests.vm.container import as_volumes, with_libraries
 from tests.vm.cri import Cri, CriError, Pod, archive
 from tests.vm.customer import HOOK, LOGS, RUNTIME
@@ -278,6 +278,37 @@ def test_docker_with_the_runtime(
         judge(host, run)
 
 
+def test_dockers_containers_join_a_group_where_the_operator_lets_them(
+    host: Any,
+    install: Any,
+    made: Any,
+    image: Path,
+    tmp_path: Path,
+    node_policy: Callable[[str], None],
+) -> None:
+    """Docker 20 has no annotations: the variable counts by the operator's word alone."""
+    need("runc")
+    install("docker", runtimes=("runc",))
+    asked = ("-e", "CGPU_MEM=1GiB", "-e", "CGPU_GPU=0", "-e", "CGPU_GROUP=chat")
+    with engines.docker(made("engines"), tmp_path) as base, mps.control():
+        call(*base, "import", image, IMAGE)
+
+        def run(*words: str, check: bool = True) -> Any:
+            options = ("--rm", "--runtime", "cgpu", "--network", "none", *asked)
+            return call(*base, "run", *options, *words, check=check)
+
+        refused = run(IMAGE, "true", check=False)
+        assert refused.returncode and "CGPU_GROUP='chat': an image could set it" in refused.stderr
+        node_policy('[environment]\nallow = ["group"]\n')
+        one = run("--detach", IMAGE, "sleep", "1000000").stdout.strip()
+        assert run(IMAGE, "ls", "/run/cgpu/groups/chat/pipe").stdout.split() == ["control"]
+        assert set(procfs.container_ids(str(host.root))) >= {one, "chat"}
+        other = run("--user", "7", IMAGE, "true", check=False)
+        assert "it belongs to containers of user 0" in other.stderr
+        call(*base, "kill", one)
+        gone(host)
+
+
 def test_containerd_with_the_runtime(host: Any, install: Any, made: Any, tmp_path: Path) -> None:
     install("containerd", runtimes=(need("runc"),))
     config = tmp_path / "config.toml"
@@ -391,6 +422,19 @@ def test_a_kubelets_pods_by_containerds_cri(
         refused = pytest.raises(CriError, match="65536 MiB asked, 15360 MiB on the card")
         with Pod(cri, "greedy", "cgpu") as pod, refused:
             pod.run(IMAGE, ["true"], {**asked, "CGPU_MEM": "64GiB"}, mounts)
+        gone(host)
+        joins = {**operators, "cgpu.io/group": "chat"}
+        with mps.control(), Pod(cri, "first", "cgpu", joins) as first:
+            one = first.start(IMAGE, ["sleep", "1000000"], {}, mounts).decode()
+            with Pod(cri, "second", "cgpu", joins) as second:
+                look = ["ls", "/run/cgpu/groups/default.chat/pipe"]
+                status, text = second.run(IMAGE, look, {}, mounts)
+                assert status == 0 and text.rstrip().endswith("F control"), text
+            assert set(procfs.container_ids(str(host.root))) == {one, "default.chat"}
+            far = {**joins, "cgpu.io/CGPU_GPU": "1"}
+            refused = pytest.raises(CriError, match=r"group default\.chat: it is on card 0")
+            with Pod(cri, "far", "cgpu", far) as pod, refused:
+                pod.run(IMAGE, ["true"], {}, mounts)
         gone(host)
         for name, handler in (("other", "cgpu"), ("usual", "")):
             with Pod(cri, name, handler) as pod:
