@@ -29,10 +29,11 @@ from typing import Any
 
 from ..errors import CgpuError
 from ..tree import http_server
-from . import annotated, apiserver, scheduling
+from . import annotated, apiserver, grouped, scheduling
 from .families import Family
+from .grouped import Groups
 from .pods import Part, groups, parts
-from .scheduling import Card, Choice, judge, place
+from .scheduling import MAX_SCORE, Card, Choice, judge, place
 
 #: On a node: its cards, by the device plugin. On a pod: the cards of each container.
 ANNOTATION = "scheduling.cgpu.io/cards"
@@ -85,6 +86,7 @@ class Cluster:
         self._judged: dict[tuple[Part, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
         self._pods: dict[str, Placed] = {}
+        self._groups = Groups()
         self._rounds: dict[Gang, Round] = {}
         self._refused: dict[str, tuple[float, str, str, Gang | None]] = {}
         #: Namespace and name of pods to be tried again.
@@ -129,8 +131,19 @@ class Cluster:
         for judged in self._judged.values():
             judged.pop(name, None)
 
-    def _judge(self, asked: Asked, names: Iterable[str]) -> dict[str, int | None]:
+    def _cards(self, leader: str | None, node: str) -> list[Card]:
+        """Return those of a node's cards that a pod may have: its group's, once that has some."""
+        cards = self.nodes.get(node, [])
+        members = () if leader is None else self._groups.members(leader, node)
+        has = {name for uid in members for names in self._pods[uid][2].values() for name in names}
+        return [card for card in cards if card.name in has] if has else cards
+
+    def _judge(
+        self, asked: Asked, names: Iterable[str], leader: str | None
+    ) -> dict[str, int | None]:
         """Return how good each node is for a pod; between two questions few have changed."""
+        if leader is not None:
+            return {name: judge(asked, self._cards(leader, name), self.placement) for name in names}
         kind = tuple(asked.values())
         known = self._judged.pop(kind, {})
         # The last one is the one that was asked for last.
@@ -165,6 +178,7 @@ class Cluster:
             if asked:
                 self._drop_plan(uid)
                 self._pods[uid] = (node, asked, choice)
+                self._groups.add(pod, node)
                 self._count(self._pods[uid])
         return None
 
@@ -173,6 +187,7 @@ class Cluster:
             if self._drop_plan(uid):
                 self._room_came()
             held = self._pods.pop(uid, None)
+            self._groups.remove(uid)
             if held is not None:
                 self._count(held, -1)
                 self._room_came()
@@ -222,7 +237,8 @@ class Cluster:
         found, failed = [], {}
         with self.lock:
             part_of = None if gang is None else self._round(gang, pod["metadata"]["uid"])
-            judged = self._judge(asked, names)
+            leader = grouped.of_pod(pod)
+            judged = self._judge(asked, names, leader)
             for name, good in judged.items():
                 if good is not None and self.nodes.get(name):
                     found.append(name)
@@ -249,7 +265,7 @@ class Cluster:
             elif part_of is not None:
                 node = max(found, key=lambda name: judged[name] or 0)
                 found = [node]
-                self._plan(pod["metadata"]["uid"], part_of, asked, node)
+                self._plan(pod, part_of, asked, node)
         return found, failed
 
     def _round(self, gang: Gang, uid: str) -> Round:
@@ -269,9 +285,10 @@ class Cluster:
         found.last = uid
         return found
 
-    def _plan(self, uid: str, part_of: Round, asked: Asked, node: str) -> None:
+    def _plan(self, pod: Any, part_of: Round, asked: Asked, node: str) -> None:
         """Keep a gang's pod its cards on a node that has room."""
-        choice = place(asked, self.nodes[node], self.placement)
+        uid = pod["metadata"]["uid"]
+        choice = place(asked, self._cards(grouped.of_pod(pod), node), self.placement)
         assert choice is not None  # the node was judged to have room
         part_of.plans[uid] = (node, asked, choice)
         self._count(part_of.plans[uid])
@@ -279,8 +296,15 @@ class Cluster:
     def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
         """Return how good each node is for a pod, 0 to 10."""
         asked = parts(pod, self.families)
+        leader = grouped.of_pod(pod)
         with self.lock:
-            return {name: good or 0 for name, good in self._judge(asked, names).items()}
+            return {
+                # A group is a node's: who joins one is better off there than in one of its own.
+                name: MAX_SCORE
+                if leader is not None and good is not None and self._groups.members(leader, name)
+                else good or 0
+                for name, good in self._judge(asked, names, leader).items()
+            }
 
     def reserve(self, pod: Any, node: str) -> Choice:
         """
@@ -296,10 +320,11 @@ class Cluster:
                 raise CgpuError(f"the pod has cards on {self._pods[uid][0]} already")
             # What was planned for it is free now, and under this lock nobody else's.
             self._drop_plan(uid)
-            choice = place(asked, self.nodes.get(node, []), self.placement)
+            choice = place(asked, self._cards(grouped.of_pod(pod), node), self.placement)
             if choice is None:
                 raise CgpuError(f"no card of {node} has room any more")
             self._pods[uid] = (node, asked, choice)
+            self._groups.add(pod, node)
             self._count(self._pods[uid])
             return choice
 

@@ -128,15 +128,27 @@ class Rig:
         }
         self.api.put("/api/v1/nodes", kind, {"metadata": metadata})
 
-    def pod(self, name: str, kind: str = "ADDED", node: str | None = None, **limits: int) -> Any:
+    def pod(
+        self,
+        name: str,
+        kind: str = "ADDED",
+        node: str | None = None,
+        group: str | None = None,
+        **limits: int,
+    ) -> Any:
         asked = {f"nvidia.com/{key}": str(n) for key, n in {"gpu": 1, **limits}.items()}
         spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": asked}}]}
         if node is not None:
             spec["nodeName"] = node
-        metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+        metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+        if group is not None:
+            metadata["annotations"] = {"cgpu.io/group": group}
         made = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         self.api.put("/api/v1/pods", kind, made)
         return made
+
+    def put_away(self, name: str) -> None:
+        self.api.put("/api/v1/pods", "DELETED", self.api.objects["/api/v1/pods"][name])
 
     def ask(self, path: str, **words: Any) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.server_address[1])
@@ -429,3 +441,27 @@ def test_a_node_that_changes_keeps_what_a_gang_has_there(rig: Rig) -> None:
     rig.node("one", cards=3, kind="MODIFIED")
     rig.until(lambda: rig.fitting(rig.pod("more", gpumem=9000), "one") == ["one"], "a third card")
     assert rig.fitting(rig.pod("two", gpu=2, gpumem=9000), "one") == []
+
+
+def test_pods_of_a_group_have_its_card_and_prefer_its_node(rig: Rig) -> None:
+    rig.node("two")
+    first = rig.pod("first", group="chat", gpumem=9000)
+    assert rig.bind(first, "one") == ""
+    assert rig.bind(rig.pod("other", gpumem=16000), "one") == ""
+    (card,) = rig.cards(first)
+    second = rig.pod("second", group="default/chat", gpumem=2000)
+    scores = {
+        one["host"]: one["score"]
+        for one in rig.ask("/prioritize", Pod=second, NodeNames=["one", "two"])
+    }
+    assert scores["one"] == scheduling.MAX_SCORE > scores["two"]
+    assert rig.bind(second, "one") == ""
+    assert rig.cards(second) == [card]
+    # Its card is full: on another node it would be a group of its own.
+    large = rig.pod("large", group="chat", gpumem=8000)
+    assert rig.fitting(large, "one", "two") == ["two"]
+    assert "has room any more" in rig.bind(large, "one")
+    # Once its members have gone the group may be anywhere again.
+    for name in ("first", "second", "other"):
+        rig.put_away(name)
+    rig.until(lambda: rig.fitting(large, "one") == ["one"], "the group's end")
