@@ -62,6 +62,9 @@ static long asked(long number, ...)
 }
 
 #include "pycgpu/agent/tenant/process.c"
+#include "pycgpu/agent/tenant/round.c"
+#include "pycgpu/agent/tenant/holders.c"
+#include "pycgpu/agent/tenant/sweep.c"
 /* of major 1, as /dev/null is, which cannot be polled either */
 #define UVM_MINOR 5
 #include "pycgpu/agent/tenant/device.c"

@@ -78,6 +78,10 @@ def test_no_sources_need_each_other_in_a_circle(c: Graph) -> None:
     assert architecture.circles(c) == []
 
 
+def test_no_sources_of_the_agent_need_each_other_in_a_circle() -> None:
+    assert architecture.circles(architecture.agent()) == []
+
+
 def test_the_digest_of_the_state_has_what_lies_in_every_table() -> None:
     """A core that has it longer would read entries as long as the former core made them."""
     kmod = REPOSITORY / "kmod"

@@ -12,13 +12,24 @@ static inline struct answer fail(int error)
 	return (struct answer){ false, error };
 }
 
-/* listener.c: the pid is still the one that waits for this answer, so what we read was its. */
+/* kept.c */
+/* The pid is still the one that waits for this answer, so what we read was its. */
 bool is_valid(const struct flight *f);
 /* The caller uses the driver: it stays known. Return: 0, -EINTR, -EAGAIN: too many do. */
 int keep_process(struct flight *f);
 /* file_of(); the file is not forgotten while the call is in hand. */
 uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
 		   struct cgpu_call *exported_by);
+/* What the call has is free. */
+void let_go_of(struct flight *f);
+
+/* report.c */
+/* `fate`: of a call that no list names, unknown or refused. */
+void tell_unlisted(struct flight *f, const struct cgpu_unlisted *unlisted, const char *fate);
+/* And ends the process, where that is what it shall do. */
+void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage);
+/* Of a call with an answer; nothing if that is NV_OK. */
+void report(struct flight *f);
 
 /* ioctl.c: what an agent that has ended had begun, from STAGE_DECIDED on. */
 struct answer on_ioctl_again(struct flight *f);
@@ -28,9 +39,6 @@ void take_back(struct flight *f);
 /* ioctl.c, mmap.c: the data are the notification's. */
 struct answer on_ioctl(struct flight *f, const struct seccomp_data *data);
 struct answer on_mmap(struct flight *f, const struct seccomp_data *data);
-/* ioctl.c: and ends the process, where that is what it shall do. */
-void tell_shortage(struct flight *f, const struct cgpu_shortage *shortage);
-
 /* perform.c */
 
 bool copy_in(struct flight *f, uint64_t from, void *to, size_t size);

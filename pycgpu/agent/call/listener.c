@@ -44,50 +44,6 @@ struct listener {
 	struct flight *flight[WORKERS];
 };
 
-bool is_valid(const struct flight *f)
-{
-	return !ioctl(f->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &f->id);
-}
-
-int keep_process(struct flight *f)
-{
-	struct process *kept;
-
-	/* else its number may be another's by now, and of another container */
-	if (!is_valid(f))
-		return -EINTR;
-	kept = process_keep(f->c, f->process, f->tid);
-	if (!kept)
-		return -EAGAIN;
-	f->process = kept;
-	return 0;
-}
-
-uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
-		   struct cgpu_call *exported_by)
-{
-	uint32_t number = file_of(f->c, f->process, fd, local, device, minor, exported_by);
-
-	if (number)
-		f->file[f->file_count++] = number;
-	return number;
-}
-
-/* What a call kept is free. */
-static void let_go_of(struct flight *f)
-{
-	if (f->fd >= 0)
-		close(f->fd);
-	if (f->named >= 0)
-		close(f->named);
-	f->fd = f->named = -1;
-	while (f->file_count)
-		file_put(f->c, f->file[--f->file_count]);
-	if (f->process)
-		process_put(f->c, f->process);
-	f->process = NULL;
-}
-
 static struct answer judge(struct flight *f)
 {
 	const struct seccomp_notif *n = &f->notif;

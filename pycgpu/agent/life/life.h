@@ -19,6 +19,8 @@ void containers_resume(void);
 int watchdog_start(void);
 /* It has ended: another. Return: -errno. */
 int watchdog_check(void);
+/* That of this process; the one before has none to answer to. */
+void watchdog_take_charge(void);
 /* Descriptors that an agent needs to go on. */
 void watchdog_each_descriptor(void (*tell)(int fd));
 

@@ -337,6 +337,7 @@ static void look_over(struct container *c)
 	if (is_stuck(c))
 		processes_kill(c, "lets nobody see what it has");
 	died = processes_died(c);
+	holders_kill(c);
 	pthread_mutex_lock(&door.lock);
 	if (!c->ending && has_ended(c) && !has_members(c)) {
 		unlist(c);
@@ -364,7 +365,7 @@ static void adopt(struct container *c)
 	c->looking_ns = c->withdrawing_ns = c->asking_ns = 0;
 	c->asked_ns = c->answered_ns = 0;
 	c->wanted = c->dirty = true;
-	c->exceeded = false;
+	c->exceeded = c->hunted = false;
 	c->strangers = 0;
 	c->unread = 0;
 	memset(c->slice_us, 0, sizeof(c->slice_us));

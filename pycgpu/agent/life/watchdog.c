@@ -30,7 +30,7 @@
 #include "driver/driver.h"
 #include "gate/gate.h"
 #include "life/life.h"
-#include "life/watchdog.h"
+#include "life/handover.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -294,7 +294,7 @@ static bool sent;
 static void send_descriptor(int fd)
 {
 	if (sent && fd >= 0 && fcntl(fd, F_GETFD) >= 0)
-		sent = watchdog_send(connection, fd, fd);
+		sent = handover_send(connection, fd, fd);
 }
 
 static bool is_roots(int fd)
@@ -346,7 +346,7 @@ static void hear(void)
 	case WATCHDOG_TAKE:
 		sent = true;
 		watchdog_each_descriptor(send_descriptor);
-		if (sent && watchdog_send(connection, -1, -1))
+		if (sent && handover_send(connection, -1, -1))
 			return;
 		break;
 	case WATCHDOG_END:

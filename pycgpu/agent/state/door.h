@@ -87,7 +87,8 @@ struct container {
 	uint32_t workers;        /* threads that use it and are not its keeper; under door.lock */
 	uint32_t strangers;      /* see stranger.c */
 	uint32_t unread;         /* see notice.c */
-	bool condemned;          /* who holds its files is looked for and killed; under door.lock */
+	bool condemned;          /* was killed: who holds its files is next, by a worker more; */
+	bool hunted;             /* that one has begun, see holders.c; both under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
 

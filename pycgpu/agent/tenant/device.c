@@ -28,6 +28,11 @@
 #define UVM_MINOR 0
 #endif
 
+bool is_shortage(int err)
+{
+	return err == EMFILE || err == ENFILE || err == ENOMEM;
+}
+
 static int device_at(const struct statx *st, uint32_t *minor_out)
 {
 	*minor_out = 0;

@@ -12,7 +12,6 @@
  * the tenant's own are under way: no lock is held by who asks for it.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,10 +22,6 @@
 #include <linux/kcmp.h>
 
 #include "tenant/tenant.h"
-
-#ifndef PIDFD_THREAD
-#define PIDFD_THREAD O_EXCL
-#endif
 
 static long same_table(int a, int b)
 {
@@ -309,27 +304,6 @@ void processes_adopt(struct container *c)
 	memset(c->tid, 0, sizeof(c->tid));
 }
 
-int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
-	      uint32_t *device, uint32_t *minor)
-{
-	int pidfd, got = 0;
-
-	/* of one that was seen there the other look says the same, and takes three times as long */
-	if (!file_is_known(c, p, tid, fd))
-		got = device_behind(tid, fd, minor);
-	if (got < 0)
-		return got;
-	if (!thread_table)
-		return device_take(c, p->pidfd, fd, device, minor);
-	/* Linux 6.9 and newer; before, such a thread is refused */
-	pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
-	if (pidfd < 0)
-		return -EPERM;
-	got = device_take(c, pidfd, fd, device, minor);
-	close(pidfd);
-	return got;
-}
-
 void process_kill(struct container *c, struct process *p)
 {
 	pthread_mutex_lock(&c->process_lock);
@@ -348,7 +322,12 @@ void processes_kill(struct container *c, const char *why)
 		    !syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0))
 			event("killed id=%s pid=%d %s", c->id, p->pid, why);
 	pthread_mutex_unlock(&c->process_lock);
-	holders_kill(c);
+	pthread_mutex_lock(&door.lock);
+	if (!c->condemned && !c->ending) {
+		c->condemned = true;
+		c->workers++;
+	}
+	pthread_mutex_unlock(&door.lock);
 }
 
 bool process_lives(struct container *c, int pid)

@@ -38,15 +38,8 @@ bool processes_died(struct container *c);
 void processes_end(struct container *c);
 /* Those of an agent before. Context: nobody else has the container yet, as for all `_adopt`. */
 void processes_adopt(struct container *c);
-/*
- * A duplicate of the driver's file that fd of the process is. May wait for as long as the tenant
- * likes, as all that asks for another's descriptors or memory. Return: -ENODEV: it is another's
- * file, -errno. Context: no lock.
- */
-int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
-	      uint32_t *device, uint32_t *minor);
 void process_kill(struct container *c, struct process *p);
-/* All that have used the driver, and whoever holds a file of theirs. */
+/* All that have used the driver; whoever holds a file of theirs is killed next, see holders.c. */
 void processes_kill(struct container *c, const char *why);
 bool process_exists(struct container *c, int pid);
 /* Those of all that do, to pids[PROCESSES_MAX]. Return: how many. */
@@ -72,6 +65,8 @@ void clients_end(struct container *c);
 uint64_t clients_fold(uint64_t digest);
 
 /* device.c */
+/* What was asked for may be there: it was we who could not look. */
+bool is_shortage(int err);
 /*
  * enum cgpu_device of descriptor `fd` of a thread, whatever its node is called. Waits for nobody.
  * Return: -ENODEV: another file's, -EBADF: none, -errno: it cannot be seen.
@@ -93,13 +88,13 @@ bool device_shares_table(int agent, int tid);
 void stranger_close(struct container *c, int fd);
 
 /* files.c */
-/* What was asked for may be there: it was we who could not look. */
-bool is_shortage(int err);
 /*
- * Descriptor `fd` of the process' thread is a file of the driver's that was seen there before; by
- * a look without locks, so that what is taken is looked at again. Context: no lock.
+ * A duplicate of the driver's file that fd of the process is. May wait for as long as the tenant
+ * likes, as all that asks for another's descriptors or memory. Return: -ENODEV: it is another's
+ * file, -errno. Context: no lock.
  */
-bool file_is_known(struct container *c, const struct process *p, int tid, int fd);
+int duplicate(struct container *c, struct process *p, int tid, bool thread_table, int fd,
+	      uint32_t *device, uint32_t *minor);
 /*
  * `exported_by`: the call that made it, which kept a place for it, or NULL.
  * Return: the core's number of the file, which is not forgotten until file_put(), 0: no room.
@@ -112,14 +107,10 @@ void file_put(struct container *c, uint32_t number);
  * Return: -errno. Context: no lock.
  */
 int file_duplicate(struct container *c, uint32_t number);
-/* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
-void files_sweep(struct container *c, bool managed);
-/* The same for who waits: a file that is searched for longer than a moment is not gone yet. */
-void files_sweep_for_call(struct container *c, bool managed);
+/* It is gone. Context: files_lock. */
+void file_gone(struct container *c, uint32_t number);
 void files_end(struct container *c);
 void files_adopt(struct container *c);
-/* Kills whoever has one of the container's files, by a thread that counts as a worker. */
-void holders_kill(struct container *c);
 /*
  * Is descriptor `fd` of a thread the container's file of that number, of which we hold `held`,
  * or none? Waits for as long as a tenant likes. Context: neither files_lock nor what needs it.
@@ -161,6 +152,17 @@ void managed_settle(struct container *c);
  * what the container did for which it must end. Context: sweep_lock.
  */
 const char *managed_sweep(struct container *c);
+
+/* sweep.c */
+/* Finds out which files are gone; `managed`: and what of managed memory is mapped. */
+void files_sweep(struct container *c, bool managed);
+/* The same for who waits: a file that is searched for longer than a moment is not gone yet. */
+void files_sweep_for_call(struct container *c, bool managed);
+
+/* holders.c */
+/* Of a container that was killed: once, and again for what was given on. */
+/* Kills whoever has one of the container's files, by a thread that counts as a worker. */
+void holders_kill(struct container *c);
 
 /* audit.c: kills the container if the driver knows of more memory than the ledger */
 void audit(struct container *c);

@@ -4,8 +4,8 @@
  * WATCHDOG_TAKE, and each descriptor with its number, -1: all; and nothing more, for the next
  * watchdog is in charge when the state says so. Any other version of this says so in the hello.
  */
-#ifndef CGPU_AGENT_WATCHDOG_H
-#define CGPU_AGENT_WATCHDOG_H
+#ifndef CGPU_AGENT_HANDOVER_H
+#define CGPU_AGENT_HANDOVER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,12 +23,15 @@ struct watchdog_hello {
 	int32_t memory;
 };
 
-/* takeover.c. Return: false: the other does not take or give it. */
-bool watchdog_send(int connection, int number, int fd);
+/* Where both meet. */
+const char *handover_path(void);
+/* Return: a socket for the next agent, -errno. */
+int handover_listen(void);
+/* Return: the socket of the one before, -ENOENT, -ECONNREFUSED: there is none. */
+int handover_call(struct watchdog_hello *hello);
+/* Return: false: the other does not take or give it. */
+bool handover_send(int connection, int number, int fd);
 /* Return: *number -1: no more, with *fd -1. */
-bool watchdog_receive(int connection, int *number, int *fd);
-
-/* watchdog.c: that of this process; the one before has none to answer to. */
-void watchdog_take_charge(void);
+bool handover_receive(int connection, int *number, int *fd);
 
 #endif
