@@ -402,7 +402,8 @@ void containers_resume(void)
 		pthread_mutex_lock(&door.lock);
 		refresh(c);
 		condemned = c->condemned;
-		c->condemned = false;
+		/* holders.c goes on, also for one that is ending */
+		c->workers += condemned;
 		/* without threads there is nobody to answer its calls, and nothing to end it */
 		if (listeners_resume(c))
 			condemned = true;
