@@ -647,6 +647,14 @@ def test_a_log_read_late_costs_one_with_a_quota_a_second_and_no_more() -> None:
         assert not card.s.slot[0].budget.is_spent
 
 
+def lags(card: Card) -> int:
+    """What all together are behind, and ahead below zero: of those who have a share, and nobody."""
+    entities = [*range(6), lib.CGPU_SCHED_NOBODY]
+    for entity in entities:
+        lib.cgpu_entity_settle(card.s, entity)
+    return sum(card.s.entity[i].lag_ns for i in entities if card.s.entity[i].share_ppm)
+
+
 class Events(RuleBasedStateMachine):
     """Any order of events: never two answers at once, every gate known, all let go at the end."""
 
@@ -707,6 +715,11 @@ class Events(RuleBasedStateMachine):
     @rule(ms=st.integers(1, 300))
     def waits(self, ms: int) -> None:
         self.card.run(self.card.now + ms * MS)
+        for action in self.card.tick():
+            self.card.done(action)
+        # what is divided by share is divided in microseconds
+        if self.card.s.plan.mode == lib.CGPU_SCHED_WINDOWS:
+            assert abs(lags(self.card)) <= 20_000
 
     @precondition(lambda self: self.card.now > 0)
     @rule(took=st.integers(0, 30 * MS), fails=st.booleans())
