@@ -100,16 +100,27 @@ def make_places(group: Group, directory: str = DIRECTORY) -> None:
         LaunchError: somebody else has made it.
     """
     procfs.check_id(group.name)
-    os.makedirs(pipe(group.name, directory), mode=0o711, exist_ok=True)
+    _make_directory(group.name, directory)
+    _make_own(pipe(group.name, directory), None)
     if group.shm is None:
         return
     _make_own(SHM, 0o700)
     _make_own(group.shm, 0o1777)
 
 
-def _make_own(path: str, mode: int) -> None:
+def _make_directory(name: str, directory: str) -> None:
+    # An engine's mask may be none, by which nobody else is to write there.
+    whole = os.path.dirname(directory)
+    for path, mode in ((whole, 0o755), (directory, 0o711), (f"{directory}/{name}", 0o711)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, mode)
+
+
+def _make_own(path: str, mode: int | None) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
+    if mode is None:
+        return
     # Everybody may write to /dev/shm.
     found = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -170,6 +181,7 @@ def joined(
     """
     # It is a directory's name from here on.
     procfs.check_id(group.name)
+    _make_directory(group.name, directory)
     with _locked(f"{directory}/{group.name}"):
         if group.name in procfs.container_ids(root):
             _check_open(group, root, directory)
@@ -186,7 +198,6 @@ def joined(
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    os.makedirs(path, mode=0o711, exist_ok=True)
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not lock.acquire(held, LOCK_TIMEOUT_S, pause_s=0.002):
@@ -329,12 +340,17 @@ def program() -> str:
     return found
 
 
+def _readable(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
 def _start(group: Group, grant: Grant, directory: str) -> None:
     """Start the group's server and wait until clients find it."""
     command = [sys.executable, "-m", "pycgpu.agent.group_server", group.name, str(group.uid)]
     where = (directory, group.shm or "", program())
     make_places(group, directory)
-    with open(f"{directory}/{group.name}/{_OWNER}", "w", encoding="utf-8") as file:
+    path = f"{directory}/{group.name}/{_OWNER}"
+    with open(path, "w", encoding="utf-8", opener=_readable) as file:
         file.write(group.owner)
     clauses = procfs.create_command(group.name, grant, pid=1, group=group.name).split()[3:]
     with subprocess.Popen(

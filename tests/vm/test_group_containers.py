@@ -115,6 +115,9 @@ def test_a_groups_server_is_there_from_its_first_container_to_its_last(
     told = {name: procfs.read_group(0, name, root) for name in ("chat", "one", "two")}
     assert set(told.values()) == {"chat"}, told
     assert procfs.read_memsize(0, "two", root) == 1 << 30
+    # Whatever mask the engine has, nobody else writes where members look.
+    ours = (group.DIRECTORY, f"{group.DIRECTORY}/chat", f"{group.DIRECTORY}/chat/owner", group.SHM)
+    assert [oct(os.stat(path).st_mode & 0o022) for path in ours] == ["0o0"] * 4
     # It goes on when the first member's cgroup, and whoever started it, is gone.
     assert "/cgpu-group-chat\n" in Path(f"/proc/{keeper}/cgroup").read_text()
     one.delete()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""What a group keeps on the host before it has a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pycgpu.errors import CgpuError
+from pycgpu.tree import group
+
+MEMBER = group.Group("chat", 0, policy_asked=False, containers_of="containers of user 0")
+
+
+@pytest.fixture(autouse=True)
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(group, "SHM", str(tmp_path / "shm"))
+    return tmp_path / "shm"
+
+
+def test_nobody_else_writes_there_whatever_mask_an_engine_has(tmp_path: Path, shm: Path) -> None:
+    before = os.umask(0)
+    try:
+        group.make_places(MEMBER, str(tmp_path / "run/groups"))
+    finally:
+        os.umask(before)
+    modes = {
+        str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o7777)
+        for path in [*(tmp_path / "run").rglob("*"), shm, *shm.rglob("*")]
+    }
+    assert modes == {
+        "run/groups": "0o711",
+        "run/groups/chat": "0o711",
+        "run/groups/chat/pipe": "0o700",
+        "shm": "0o700",
+        "shm/chat": "0o1777",
+    }
+
+
+def test_they_are_made_once_and_what_is_there_stays_the_same(tmp_path: Path) -> None:
+    """A container that is about to start has them bound already."""
+    directory = str(tmp_path / "groups")
+    group.make_places(MEMBER, directory)
+    first = os.stat(group.pipe("chat", directory)).st_ino
+    group.make_places(MEMBER, directory)
+    assert os.stat(group.pipe("chat", directory)).st_ino == first
+
+
+def test_a_link_or_another_users_directory_in_their_place_is_refused(
+    tmp_path: Path, shm: Path
+) -> None:
+    """Everybody may write to /dev/shm."""
+    shm.symlink_to(tmp_path)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        group.make_places(MEMBER, str(tmp_path / "groups"))
+    shm.unlink()
+    if os.geteuid() == 0:
+        shm.mkdir()
+        os.chown(shm, 1000, 1000)
+        with pytest.raises(CgpuError, match="another user has made it: remove it"):
+            group.make_places(MEMBER, str(tmp_path / "groups"))
+
+
+def test_what_a_user_has_put_there_goes(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    there = tmp_path / "there"
+    (there / "deep/er").mkdir(parents=True)
+    (there / "deep/er/file").write_text("")
+    (there / "link").symlink_to(outside)
+    (there / "folder").symlink_to(tmp_path)
+    descriptor = os.open(there, os.O_RDONLY)
+    try:
+        group.empty(descriptor)
+    finally:
+        os.close(descriptor)
+    assert list(there.iterdir()) == []
+    assert outside.read_text() == "kept"
