@@ -17,12 +17,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import sys
 import time
 
 from pycgpu import signals
-from pycgpu.agent import apart, caller, launch, private
+from pycgpu.agent import apart, caller, clients, launch, private
 from pycgpu.errors import CgpuError
 from pycgpu.tree import authority, group, procfs, tenant
 
@@ -88,7 +89,10 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
         ready()
         _watch(server, child, root)
     finally:
+        # None, if it ended because there are none.
+        left = _clients(server, root)
         _end(server, child, pipe, root)
+        clients.end(left)
         os.close(pipe)
         apart.leave(server.name)
 
@@ -185,6 +189,7 @@ def _watch(server: Server, child: int, root: str) -> None:
 
     The lock is this process's until it ends.
     """
+    servers = _Servers(child)
     while not os.waitpid(child, os.WNOHANG)[0]:
         if not _has_members(server, root):
             held = os.open(server.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -192,7 +197,51 @@ def _watch(server: Server, child: int, root: str) -> None:
             if not _has_members(server, root):
                 return
             os.close(held)
-        time.sleep(_LOOK_S)
+        if servers.wait(_LOOK_S):
+            # At once: the daemon starts another for whoever comes now.
+            clients.end(_clients(server, root))
+
+
+class _Servers:
+    """The daemon's servers: the first starts with the first program, another after its end."""
+
+    def __init__(self, daemon: int) -> None:
+        self._daemon = daemon
+        #: By their numbers: pidfds, None of one that has ended and that the daemon has not reaped.
+        self._handles: dict[int, int | None] = {}
+
+    def wait(self, seconds: float) -> bool:
+        """Tell whether one ends within that time."""
+        now = _children(self._daemon)
+        for pid in set(self._handles) - set(now):
+            handle = self._handles.pop(pid)
+            if handle is not None:
+                os.close(handle)
+                return True
+        for pid in set(now) - set(self._handles):
+            with contextlib.suppress(ProcessLookupError):
+                self._handles[pid] = os.pidfd_open(pid)
+        alive = {handle: pid for pid, handle in self._handles.items() if handle is not None}
+        ended, _, _ = select.select(alive, [], [], seconds)
+        for handle in ended:
+            self._handles[alive[handle]] = None
+            os.close(handle)
+        return bool(ended)
+
+
+def _clients(server: Server, root: str) -> list[clients.Client]:
+    """Return the programs that its server has left, once they have been told."""
+    try:
+        found = clients.find(server.name, root)
+    except CgpuError:
+        # Between one agent and the next nobody can tell.
+        return []
+    clients.tell(
+        found,
+        f"{server.name}: the MPS server of this group has ended, and this program with it: start it"
+        " again",
+    )
+    return found
 
 
 def _has_members(server: Server, root: str) -> bool:
@@ -232,9 +281,15 @@ def _end(server: Server, child: int, pipe: int, root: str) -> None:
         os.close(shm)
 
 
-def _children() -> list[int]:
-    with open("/proc/thread-self/children") as file:
-        return [int(word) for word in file.read().split()]
+def _children(of: int | str = "self") -> list[int]:
+    """Return the children of all threads of a process."""
+    found: list[int] = []
+    # It may end meanwhile, or a thread of it.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{of}/task"):
+            with open(f"/proc/{of}/task/{thread}/children") as file:
+                found += [int(word) for word in file.read().split()]
+    return found
 
 
 def _kill(number: int) -> None:

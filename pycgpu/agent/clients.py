@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""
+Programs of a group whose MPS server has ended.
+
+Most of them get an error from their next call of CUDA. One that waits for an event by sleeping is
+woken by nobody (H200, driver 580.159.04), so that it is told why and ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+
+from pycgpu.errors import CgpuError
+from pycgpu.tree import procfs, status
+
+# typing's name for it, which type checkers know; importing typing would cost too much here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import NamedTuple
+else:
+    from pycgpu.request.record import Record as NamedTuple
+
+#: A program that got the error may write what it has.
+PATIENCE_S = 5.0
+_PIDFD_GETFD = 438
+_STDERR = 2
+
+
+class Client(NamedTuple):
+    """A process of a member that has the card open; ``handle`` is a pidfd, the caller's."""
+
+    member: str
+    handle: int
+
+
+def find(group: str, root: str) -> list[Client]:
+    """Return the processes of a group's members that have a card open."""
+    found: dict[int, Client] = {}
+    for member, pid in _processes(group, root):
+        # It may end while it is looked at.
+        with contextlib.suppress(OSError):
+            if pid not in found:
+                found[pid] = Client(member, os.pidfd_open(pid))
+    return list(found.values())
+
+
+def _processes(group: str, root: str) -> Iterator[tuple[str, int]]:
+    for card in procfs.card_indexes(root):
+        for name in procfs.container_names(card, root):
+            with contextlib.suppress(CgpuError):
+                member = procfs.read_cid(card, name, root)
+                if procfs.read_group(card, name, root) == group and member != group:
+                    for process in status.read_procs(card, name, root):
+                        yield member, process.pid
+
+
+def tell(clients: Iterable[Client], line: str) -> None:
+    """Write a line to each member's standard error, by one of its processes."""
+    told = set()
+    for client in clients:
+        if client.member in told:
+            continue
+        # It may be closed, or somebody else's to read who has gone.
+        with contextlib.suppress(OSError):
+            _write(client.handle, f"cgpu: {line}\n".encode())
+            told.add(client.member)
+
+
+def _write(handle: int, text: bytes) -> None:
+    """Write to a process's standard error, and do not wait for who reads it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Its own descriptor: by /proc it would be opened anew, with our rights.
+    descriptor = libc.syscall(_PIDFD_GETFD, handle, _STDERR, 0)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    try:
+        if select.select([], [descriptor], [], 0)[1]:
+            os.write(descriptor, text)
+    finally:
+        os.close(descriptor)
+
+
+def end(clients: Iterable[Client], patience_s: float = PATIENCE_S) -> None:
+    """Give processes a while to end by themselves, then end them; closes their handles."""
+    left = {client.handle for client in clients}
+    deadline_s = time.monotonic() + patience_s
+    while left and time.monotonic() < deadline_s:
+        gone, _, _ = select.select(left, [], [], max(deadline_s - time.monotonic(), 0))
+        for handle in gone:
+            left.discard(handle)
+            os.close(handle)
+    for handle in left:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
