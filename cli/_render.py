@@ -228,7 +228,7 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
         Cell(one.name),
         NONE if view.name is None else Cell(clean(str(view.name))),
         Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", full),
-        NONE if one.leader else Cell(str(one.weight), "warn" if one.weight == 0 else ""),
+        Cell(str(one.weight), "warn" if one.weight == 0 else ""),
         _quota(one.quota, one.quota_min),
         _limit(card, view),
         ratio(view.share.granted),

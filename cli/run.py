@@ -28,10 +28,17 @@ def run(
         typer.Option(help="Memory: 8G, 512MiB, bytes, 25%, max; one for each card: 8G,4G."),
     ] = None,
     quota: Annotated[
-        str | None, typer.Option(help="At most so much of the card, 1 to 100 percent; or a list.")
+        str | None,
+        typer.Option(
+            help="At most so much of the card, 1 to 100 percent; or a list. In a group: of its"
+            " threads."
+        ),
     ] = None,
     weight: Annotated[
-        str | None, typer.Option(help="Share among those who compute; or a list.")
+        str | None,
+        typer.Option(
+            help="Share among those who compute; or a list. A group has its members' sum."
+        ),
     ] = None,
     policy: Annotated[
         str | None,

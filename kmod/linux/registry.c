@@ -516,7 +516,8 @@ static void unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
 	leave_group(container);
-	cgpu_host_release(&cgpu_registry->host, container->grant);
+	cgpu_host_release(&cgpu_registry->host, container->grant,
+			  container->leader ? container->leader->grant : NULL);
 	tell_policies(NULL);
 	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
 }

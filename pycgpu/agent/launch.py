@@ -118,7 +118,7 @@ def run(
     if devices:
         environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(devices))
     if group is not None:
-        environment |= _groups().environment(group.name)
+        environment |= _groups().environment(group.name, quota=_groups().quota_of(request))
     if identity is not None:
         become(identity)
     signals.as_before_python()

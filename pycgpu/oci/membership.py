@@ -108,14 +108,15 @@ def _user(config: dict[str, object], pid: int, proc: str) -> int:
     raise HookError(f"its user {inside!r} is none of its user namespace's")
 
 
-def give(config: dict[str, object], name: str) -> None:
+def give(config: dict[str, object], request: Request) -> None:
     """
-    Add to *config* what leads a container to the server of its group.
+    Add to *config* what leads a container to the server of the group that it asks for.
 
     Raises:
-        CgpuError: as of :func:`leader`, or the directories cannot be made.
+        CgpuError: as of :func:`leader` and :func:`pycgpu.tree.group.quota_of`, or the directories
+            cannot be made.
     """
-    whom = leader(config, name)
+    whom = leader(config, request.group or "")
     # Whose it is the hook looks at.
     here = group.Group(whom, 0, policy_asked=False, containers_of="")
     group.make_places(here)
@@ -127,7 +128,7 @@ def give(config: dict[str, object], name: str) -> None:
         *wanted,
     ]
     process: Any = config.setdefault("process", {})
-    own = group.environment(whom)
+    own = group.environment(whom, quota=group.quota_of(request))
     env = [word for word in _list(process.get("env")) if str(word).partition("=")[0] not in own]
     process["env"] = [*env, *(f"{key}={value}" for key, value in own.items())]
 

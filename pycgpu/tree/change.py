@@ -66,6 +66,7 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
         )
     number = parse_number(what, typed)
     old_number = _READ[what](card, name, root) or 0
+    _check_own(what, old_number, card, name, root)
     if what == "weight":
         free = procfs.read_free_weight(card, root) + old_number
         if number > free:
@@ -78,6 +79,21 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
         lambda: _WRITE[what](card, name, number, root),
         lambda: _WRITE[what](card, name, old_number, root),
     )
+
+
+def _check_own(what: str, now: int, card: int, name: str, root: str) -> None:
+    """Raise CgpuError if it is a part of the compute of a group's member."""
+    leader = procfs.unless_gone(procfs.read_group, card, name, root)
+    if leader in (None, procfs.read_cid(card, name, root)):
+        return
+    option = what.replace("_", "-")
+    stays = f"{what} of {name} stays {now or 'none'}: "
+    if what == "quota":
+        stays += "MPS gives a member its threads as its program starts: start it again with"
+        stays += " --quota; for the whole group: "
+    else:
+        stays += "it is in a group, which has one for all: "
+    raise CgpuError(f"{stays}cgpu set {leader} --{option}")
 
 
 def _check_room(card: int, name: str, more_bytes: int, root: str) -> None:

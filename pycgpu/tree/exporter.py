@@ -315,8 +315,12 @@ def _containers(taken: Snapshot) -> Iterator[Metric]:
     yield gauge(
         "memory_peak_bytes", "Most ever charged.", lambda o: o.status.stat.get("peak_bytes")
     )
-    yield gauge("weight", "Weight.", lambda o: o.status.weight)
-    yield gauge("quota_ratio", "Most of the card.", lambda o: part(o.status.quota))
+    yield gauge("weight", "Weight; a member's is part of its group's.", lambda o: o.status.weight)
+    yield gauge(
+        "quota_ratio",
+        "Most of the card; a member's is of its group's threads.",
+        lambda o: part(o.status.quota),
+    )
     yield gauge("quota_min_ratio", "Guaranteed part.", lambda o: part(o.status.quota_min))
     yield gauge("priority", "Priority.", lambda o: o.status.priority)
     for key, text in (

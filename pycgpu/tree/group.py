@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 from ..errors import LaunchError, NodeError
-from ..request.model import MIB, POLICIES, Grant, MemoryBytes, Request
+from ..request.model import MIB, POLICIES, CardShare, Grant, MemoryBytes, Request
 from . import lock, procfs
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
@@ -40,6 +40,7 @@ PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/cuda/bin")
 SERVER_BYTES = 512 * MIB
 #: A start takes as long as the driver's first context on each card; an end, as the last context's.
 LOCK_TIMEOUT_S = 60.0
+_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 PIPE, CONTROL_SOCKET = "pipe", "control"
 #: Whose the group is that has a server.
 _OWNER = "owner"
@@ -86,10 +87,26 @@ def of_namespace(namespace: str, name: str) -> str:
     return f"{namespace}.{name.rpartition('/')[2]}"
 
 
-def environment(name: str, directory: str = DIRECTORY) -> dict[str, str]:
-    """Return what tells a program of its group's server."""
+def environment(name: str, directory: str = DIRECTORY, quota: int | None = None) -> dict[str, str]:
+    """Return what tells a program of its group's server, and which part of the threads it has."""
     where = pipe(name, directory)
-    return {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
+    found = {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
+    if quota:
+        found[_THREADS] = str(quota)
+    return found
+
+
+def quota_of(request: Request) -> int | None:
+    """
+    Return a member's percent of its group's threads; None: all of them.
+
+    Raises:
+        LaunchError: it asks for another one on each card, and MPS has one for all.
+    """
+    asked = {share.quota for share in request.shares}
+    if len(asked) > 1:
+        raise LaunchError("quota: one for all cards in a group, because MPS has one")
+    return asked.pop()
 
 
 def make_places(group: Group, directory: str = DIRECTORY) -> None:
@@ -143,7 +160,7 @@ def empty(directory: int) -> None:
 
 
 def of_member(request: Request) -> Request:
-    """Return a member's own part of a request: its memory. The compute is the group's."""
+    """Return what a member has of the cards for itself: memory. The compute is the group's."""
     shares = [
         share._replace(weight=None, weight_percent=None, quota=None, quota_min=None)._replace(
             priority=None, policy=None, whole=False
@@ -154,12 +171,29 @@ def of_member(request: Request) -> Request:
 
 
 def of_leader(request: Request) -> Request:
-    """Return the group's part of it: the compute, and what the server keeps."""
+    """Return the group's part of it: the compute, but for weights, and what the server keeps."""
     shares = [
-        share._replace(memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None)
+        share._replace(
+            memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None
+        )._replace(weight=None, quota=None)
         for share in request.shares
     ]
     return request._replace(shares=tuple(shares))
+
+
+def _with_parts(grant: Grant, request: Request) -> Grant:
+    """Return it with what the member has within its group: a weight and a quota."""
+    cards = [
+        card._replace(weight=share.weight, quota=share.quota)
+        for card, share in zip(grant.cards, _shares(grant, request), strict=True)
+    ]
+    return grant._replace(cards=tuple(cards))
+
+
+def _shares(grant: Grant, request: Request) -> list[CardShare]:
+    """Return what is asked of each card of a grant: one share may be of all."""
+    last = len(request.shares) - 1
+    return [request.shares[min(position, last)] for position in range(len(grant.cards))]
 
 
 @contextlib.contextmanager
@@ -181,6 +215,7 @@ def joined(
     """
     # It is a directory's name from here on.
     procfs.check_id(group.name)
+    quota_of(request)
     _make_directory(group.name, directory)
     with _locked(f"{directory}/{group.name}"):
         if group.name in procfs.container_ids(root):
@@ -193,7 +228,7 @@ def joined(
             # A member that has no room must start nothing.
             grant = admit(of_member(request))
             _start(group, admit(of_leader(request)), directory)
-        yield grant
+        yield _with_parts(grant, request)
 
 
 @contextlib.contextmanager
@@ -302,12 +337,11 @@ def _check_cards(group: Group, grant: Grant, root: str) -> None:
 def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> None:
     """Refuse another setting than the group has: it is all members', and the operator's."""
     has = cards_of(group.name, root)
-    for position, one in enumerate(grant.cards):
-        share = request.shares[min(position, len(request.shares) - 1)]
+    for one, share in zip(grant.cards, _shares(grant, request), strict=True):
         name = has[one.index]
         asked: list[tuple[str, int | None, int | None]] = [
-            ("weight", share.weight, procfs.read_weight(one.index, name, root)),
-            ("quota", share.quota, procfs.read_quota(one.index, name, root)),
+            ("quota-min", share.quota_min, procfs.read_quota_min(one.index, name, root)),
+            ("priority", share.priority, procfs.read_priority(one.index, name, root)),
         ]
         for what, value, now in asked:
             if value not in (None, now):

@@ -140,8 +140,9 @@ def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
         is_open = one.id in holders
         members.append(
             {
-                "weight": one.weight,
-                "quota": one.quota or 0,
+                # A member's are of its group.
+                "weight": 0 if one.leader else one.weight,
+                "quota": 0 if one.leader else one.quota or 0,
                 "quota_min": one.quota_min or 0,
                 "priority": one.priority,
                 "policy": one.stat.get("policy_asked"),

@@ -32,7 +32,8 @@ class Holding(NamedTuple):
     A container on one card at one moment.
 
     core: part of the card's compute that it was promised, 0 to 1: its quota, else what is
-        guaranteed to it, else its weight's part of ``max_inst``.
+        guaranteed to it, else its weight's part of ``max_inst``. Of a group's member 0: its leader
+        has the group's.
     memory_bytes: its limit; None is none.
     """
 
@@ -151,10 +152,12 @@ def readings(taken: Snapshot, time_ns: int, clock_ns: int) -> list[Reading]:
 def _holding(card: CardView, view: ContainerView) -> Holding:
     one = view.status
     percent = one.quota or one.quota_min
+    part = percent / 100 if percent else min(1.0, one.weight / card.status.card.max_inst)
     return Holding(
         one.id,
         None if view.name is None else str(view.name),
-        percent / 100 if percent else min(1.0, one.weight / card.status.card.max_inst),
+        # A member's part is one of its group's.
+        0.0 if one.leader else part,
         one.memory_bytes,
         view.used_bytes,
         {key: one.stat[key] for key in COUNTERS if key in one.stat},

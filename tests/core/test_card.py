@@ -115,7 +115,7 @@ class Host(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99))
     def release(self, number: Any) -> None:
         create = self.members.pop(number % len(self.members))
-        lib.cgpu_host_release(self.host, create.grant)
+        lib.cgpu_host_release(self.host, create.grant, ffi.NULL)
         for card in [card for card in self.before if not self.on(card)]:
             self.policy[card] = self.before.pop(card)
 
@@ -275,17 +275,76 @@ def test_a_member_has_memory_of_its_own_and_its_leaders_part_of_the_card() -> No
     assert [leader.grant[0].entity, member.grant[0].entity] == [2, 2]
     assert lib.cgpu_grant_is_member(ffi.addressof(member.grant[0]))
     assert not lib.cgpu_grant_is_member(ffi.addressof(leader.grant[0]))
-    assert (member.grant[0].weight, host.card[0].weight_sum) == (0, 5)
+    assert (leader.grant[0].weight, host.card[0].weight_sum) == (3, 5)
     assert (host.card[0].members, host.card[0].allocated_bytes) == (4, 4 * GIB)
-    lib.cgpu_host_release(host, member.grant)
+    lib.cgpu_host_release(host, member.grant, leader.grant)
     assert (host.card[0].weight_sum, host.card[0].allocated_bytes) == (5, 3 * GIB)
 
 
-@pytest.mark.parametrize("wish", [
-    {"weight": 1, "weight_given": True}, {"quota": 1}, {"quota_min": 1}, {"priority": 1},
-    {"policy_hint": 0},
-])  # fmt: skip
-def test_a_member_that_asks_for_compute_is_refused(wish: Any) -> None:
+def test_a_group_weighs_what_its_members_asked_for_unless_it_was_given_a_weight() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    group, card = ffi.addressof(leader.grant[0]), host.card[0]
+    members = [admitted(host, leader, 0, **wish) for wish in (
+        {}, {"weight": 4, "weight_given": True}, {}, {"weight": 0, "weight_given": True},
+    )]  # fmt: skip
+    assert [error for error, _ in members] == [0] * 4
+    assert [one.grant[0].weight for _, one in members] == [1, 4, 1, 0]
+    assert (group.weight, card.weight_sum) == (6, 6)
+    lib.cgpu_host_release(host, members[1][1].grant, leader.grant)
+    assert (group.weight, card.weight_sum) == (2, 2)
+    assert lib.cgpu_grant_set_weight(host, 0, group, 3) == 0
+    lib.cgpu_host_release(host, members[0][1].grant, leader.grant)
+    assert admitted(host, leader, 0, weight=9, weight_given=True)[0] == 0
+    assert (group.weight, card.weight_sum) == (3, 3), "the operator's word"
+
+
+def test_a_group_without_members_weighs_as_one_that_asks_for_nothing() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    _, member = admitted(host, leader, 0, weight=7, weight_given=True)
+    assert leader.grant[0].weight == 7
+    lib.cgpu_host_release(host, member.grant, leader.grant)
+    assert (leader.grant[0].weight, host.card[0].weight_sum) == (1, 1)
+
+
+def test_members_weigh_no_more_than_their_card_has_room_for() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    assert admitted(host, None, 0, weight=15, weight_given=True)[0] == 0
+    before = bytes(ffi.buffer(host))
+    assert admitted(host, leader, 0, weight=6, weight_given=True)[0] == -errno.ENOSPC
+    assert bytes(ffi.buffer(host)) == before
+    assert admitted(host, leader, 0, weight=5, weight_given=True)[0] == 0
+    error, last = admitted(host, leader, 0)
+    assert (error, last.grant[0].weight, leader.grant[0].weight) == (0, 0, 5)
+    assert lib.cgpu_card_free_weight(ffi.addressof(host.card[0])) == 0
+
+
+def test_a_member_whose_leader_was_released_gives_no_weight_back() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    _, member = admitted(host, leader, 0, weight=4, weight_given=True)
+    lib.cgpu_host_release(host, leader.grant, ffi.NULL)
+    assert host.card[0].weight_sum == 0
+    lib.cgpu_host_release(host, member.grant, ffi.NULL)
+    assert (host.card[0].weight_sum, host.card[0].members) == (0, 0)
+
+
+def test_a_members_quota_is_of_threads_and_neither_of_the_card_nor_changed() -> None:
+    host: Any = make_host()
+    host.card[0].policy = lib.CGPU_POLICY_NATIVE
+    _, leader = admitted(host, None, 0)
+    error, member = admitted(host, leader, 0, quota=25)
+    grant = ffi.addressof(member.grant[0])
+    assert (error, grant.quota, leader.grant[0].quota) == (0, 25, 0)
+    assert lib.cgpu_grant_set_quota(grant, 50) == -errno.EBUSY
+    lib.cgpu_grants_leave_group(host, member.grant)
+    assert grant.quota == 0, "it has the card's time for itself now"
+
+
+@pytest.mark.parametrize("wish", [{"quota_min": 1}, {"priority": 1}, {"policy_hint": 0}])
+def test_a_member_that_asks_for_a_part_of_the_card_is_refused(wish: Any) -> None:
     host: Any = make_host()
     _, leader = admitted(host, None, 0)
     before = bytes(ffi.buffer(host))
@@ -305,7 +364,7 @@ def test_a_member_that_loses_its_leader_is_a_container_like_any_other() -> None:
     _, leader = admitted(host, None, 0)
     _, member = admitted(host, leader, 0)
     lib.cgpu_grants_leave_group(host, member.grant)
-    lib.cgpu_host_release(host, leader.grant)
+    lib.cgpu_host_release(host, leader.grant, ffi.NULL)
     _, newcomer = admitted(host, None, 0)
     assert newcomer.grant[0].entity == leader.grant[0].entity, "the number is free again"
     assert member.grant[0].entity == member.grant[0].instance != newcomer.grant[0].entity

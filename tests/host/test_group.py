@@ -124,20 +124,67 @@ one = Member("one", "g", "--weight", "2")
 def tell(what, *options, **more):
     said[what] = Member("m", "g", *options, **more).said
 tell("user", "--user", "nobody")
-tell("weight", "--weight", "3")
-tell("quota", "--quota", "30")
+tell("quotas", "--quota", "30,40", "--gpu", "0,1")
 tell("policy", "--policy", "weighted")
 tell("room", "--mem", "999G")
 said["name"] = Member("m", "../outside").said
 said["name"].append(str((GROUPS / "../outside").exists()))
 bare = dict(os.environ, PATH="/bin")
 said["no program"] = Member("m", "h", env=bare).said
-said["same"] = Member("n", "g", "--weight", "2", "--policy", "weighted-conserving").end()
-said["weight"].append(node("g", "weight"))
+said["same"] = Member("n", "g", "--policy", "weighted-conserving").end()
 print(json.dumps([said, containers()]))
 one.end()
 plain.kill()
 plain.wait()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+#: A server's end, to programs that have memory of a card and to one that has not.
+LOST = """
+def member(name, number, before=""):
+    return Member(name, "g", script=f"{before}exec ./tenant 1 {number:#x}")
+one, quiet = member("one", 0x101), member("quiet", 0x102, "exec 2>&-; ")
+idle = Member("idle", "g")
+outside = Tenant("outside", 1, 0x103)
+held = node("one", "procs").split(), node("quiet", "procs").split()
+began = time.monotonic()
+os.kill(servers()["server"], signal.SIGKILL)
+found = [[each.child.wait(30), each.child.stderr.read()] for each in (one, quiet)]
+took = time.monotonic() - began
+alive = [idle.child.poll(), outside.child.poll()]
+idle.end()
+outside.end()
+print(json.dumps([held, found, took, alive]))
+until(lambda: not containers(), "the end")
+end_agent()
+"""
+#: What each of a group asks for of its compute.
+SHARES = """
+def told(*words):
+    run = subprocess.run([*CGPU, *words], capture_output=True, text=True)
+    return [run.returncode, (run.stdout + run.stderr).strip()]
+def parts():
+    return {name: [node(name, "weight"), node(name, "quota")] for name in containers()}
+show = "echo $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+one = Member("one", "g", "--quota", "25", script=show)
+two = Member("two", "g", "--weight", "3", "--quota", "40", script=show)
+three = Member("three", "g", script=show)
+found = [parts(), one.said, two.said, three.said]
+quota = told("set", "one", "--quota", "30")
+weight = told("set", "one", "--weight", "2")
+row = {}
+for seen in json.loads(told("smi", "--json")[1])["gpus"][0]["containers"]:
+    compute = seen["compute"]
+    row[seen["id"]] = [compute["weight"], compute["quota_percent"], seen["group"]]
+admitted = told("run", "--name", "whole", "--quota", "100", "--", "true")
+two.end()
+until(lambda: "two" not in containers(), "its end")
+less = parts()
+by_hand = told("set", "g", "--weight", "5", "--quota", "60")
+three.end()
+until(lambda: "three" not in containers(), "its end")
+print(json.dumps([found, quota, weight, row, admitted, less, by_hand[0], parts()]))
+one.end()
 until(lambda: not containers(), "the end")
 end_agent()
 """
@@ -238,9 +285,7 @@ def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., 
     assert said.pop("same") == 0
     assert said["no group"][0].startswith("cgpu: --group plain: a container of this name exists")
     assert said["user"][0].startswith(head + "it belongs to user 0, and user 65534 asks: ")
-    assert said["weight"].pop() == "2"
-    assert said["weight"][0].startswith(head + "--weight 3 asked, and the group has 2: ")
-    assert said["quota"][0].startswith(head + "--quota 30 asked, and the group has none: ")
+    assert said["quotas"][0].startswith("cgpu: quota: one for all cards in a group, ")
     assert said["policy"][0].startswith(head + "--policy 2 asked, and card 0 has 7 weighted-")
     assert said["name"].pop() == "False"
     assert said["name"][0].startswith("cgpu: container id '../outside': write 1 to 64 letters")
@@ -248,6 +293,35 @@ def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., 
     assert said["no program"][0].startswith("cgpu: a group needs nvidia-cuda-mps-control, and")
     assert all(len(one) == 2 and one[1] == "125" and "\n" not in one[0] for one in said.values())
     assert containers == ["g", "one", "plain"]
+
+
+def test_each_member_has_its_part_of_the_threads_and_the_group_the_sum_of_weights(
+    beside: Callable[..., Any],
+) -> None:
+    found, quota, weight, row, admitted, less, by_hand, last = beside(SHARES)
+    parts, *said = found
+    one, three = ["1", "25"], ["1", "0"]
+    assert parts == {"g": ["5", "0"], "one": one, "two": ["3", "40"], "three": three}
+    assert said == [["25"], ["40"], [""]]
+    assert quota[0] == 1 and "quota of one stays 25: MPS gives a member its threads" in quota[1]
+    assert quota[1].endswith("cgpu set g --quota")
+    assert weight[0] == 1 and weight[1].endswith("for all: cgpu set g --weight")
+    assert row["one"] == [1, 25, "g"] and row["g"] == [5, None, "g"]
+    assert admitted == [0, ""], "what members have of threads is nothing of the card's"
+    assert less == {"g": ["2", "0"], "one": one, "three": three}
+    assert by_hand == 0
+    assert last == {"g": ["5", "60"], "one": one}
+
+
+def test_programs_that_their_server_leaves_are_told_so_and_ended(
+    beside: Callable[..., Any],
+) -> None:
+    held, found, took, alive = beside(LOST)
+    line = "cgpu: g: the MPS server of this group has ended, and this program with it: start it"
+    assert all(held)
+    assert found == [[-9, f"{line} again\n"], [-9, ""]]
+    assert 5 <= took < 15
+    assert alive == [None, None]
 
 
 def test_whoever_comes_as_the_last_leaves_finds_a_server(

@@ -454,20 +454,22 @@ def grouped(tree: CoreTree) -> CoreTree:
     """And two members of a group on the first card; both processes of the board's MPS are theirs."""
     tree.destroy(HEX)
     tree.create("chat", f"gpu=0,mem={512 * MIB},weight=3", "group=chat")
-    tree.create("a", f"gpu=0,mem={GIB}", "group=chat").hold(0, 4711, 7, 300 * MIB, "python3")
+    tree.create("a", f"gpu=0,mem={GIB},quota=25", "group=chat").hold(
+        0, 4711, 7, 300 * MIB, "python3"
+    )
     tree.create("b", f"gpu=0,mem={GIB}", "group=chat").hold(0, 4712, 8, 300 * MIB, "python3")
     tree.write()
     return tree
 
 
-def test_a_groups_members_have_no_compute_of_their_own(grouped: CoreTree) -> None:
+def test_a_groups_members_compute_in_it_each_with_its_part(grouped: CoreTree) -> None:
     out = smi("--root", grouped.root).stdout
     rows = {
         cells[1]: cells[4:7]
         for line in out.splitlines()
         if len(cells := [cell.strip() for cell in line.strip("│").split("│")]) == 11
     }
-    assert rows["a"] == rows["b"] == ["–", "–", "–"]
+    assert rows["a"] == ["1", "25 %", "–"] and rows["b"] == ["1", "–", "–"]
     assert rows["chat"][0] == "3"
     assert "GPU 0: group chat computes for a, b\n" in out
     (card, *_) = json.loads(smi("--json", "--root", grouped.root).stdout)["gpus"]

@@ -89,6 +89,14 @@ def by_id(spent: list[Spent]) -> dict[str | None, Spent]:
 # ---- between two readings
 
 
+def test_a_members_part_is_one_of_its_groups(tree: CoreTree) -> None:
+    tree.create("chat", f"gpu=0,mem={GIB}", "group=chat")
+    tree.create("one", f"gpu=0,mem={GIB},weight=4", "group=chat")
+    tree.create("two", f"gpu=0,mem={GIB},quota=25", "group=chat")
+    found = {one.id: one.core for one in read(tree, 0).containers}
+    assert found == {"chat": 0.25, "one": 0, "two": 0}
+
+
 def test_parts_and_what_is_nobodys_add_up_to_the_cards_own_figures(tree: CoreTree) -> None:
     one = tree.create("one", f"gpu=0,mem={4 * GIB}").hold(0, 7, 7, GIB, "a")
     two = tree.create("two", f"gpu=0,mem={4 * GIB}").hold(0, 8, 8, 3 * GIB, "b")

@@ -135,9 +135,12 @@ def test_a_groups_server_is_there_from_its_first_container_to_its_last(
 def test_a_member_has_the_way_to_its_server_and_none_to_give_it_orders(
     host: Km, start: Start
 ) -> None:
-    one, two = start("one", "chat"), start("two", "chat")
+    one, two = start("one", "chat"), start("two", "chat", CGPU_QUOTA="25")
     other = start("other", "work")
     pipe = group.pipe("chat")
+    threads = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    assert f"{threads}=25" in Path(f"/proc/{two.pid}/environ").read_text().split("\0")
+    assert threads not in Path(f"/proc/{one.pid}/environ").read_text()
     variables = Path(f"/proc/{one.pid}/environ").read_text().split("\0")
     assert f"CUDA_MPS_PIPE_DIRECTORY={pipe}" in variables
     assert one.exec("ls", "-A", pipe).stdout.split() == [group.CONTROL_SOCKET]

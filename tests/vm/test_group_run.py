@@ -61,14 +61,17 @@ def test_a_groups_server_is_there_from_its_first_member_to_its_last(
     assert containers(root) == {"chat", "one", "two"}
     told = {name: procfs.read_group(0, name, root) for name in ("chat", "one", "two")}
     assert set(told.values()) == {"chat"}, told
-    assert procfs.read_quota(0, "chat", root) == 50
+    # A member's quota is of threads; of the card the group has what all asked for.
+    assert [procfs.read_quota(0, name, root) for name in ("chat", "one")] == [None, 50]
+    assert procfs.read_weight(0, "chat", root) == 2
     assert group.answers("chat")
-    status, _, err = door.run("/bin/true", name="three", group="chat", quota=30)
+    status, _, err = door.run("/bin/true", name="three", group="chat", policy="weighted")
     assert (status, err.count("\n")) == (125, 1)
-    assert "--quota 30 asked, and the group has 50" in err
+    assert "--policy 2 asked, and card 0 has 7" in err
     members[0].kill()
     members[0].wait()
     until(lambda: "one" not in containers(root), "its end", START_S)
+    assert procfs.read_weight(0, "chat", root) == 1
     assert door.run("/bin/true", name="four", group="chat", quota=50)[0] == 0
     members[1].kill()
     members[1].wait()

@@ -86,8 +86,8 @@ def refused(host: GroupHost, id: str, *clauses: str) -> int:
 
 
 def test_members_share_the_card_as_one_with_others(host: GroupHost) -> None:
-    """Three programs of a group have together what one container beside them has."""
-    group = Group(host)
+    """Three programs of a group have together what one container of its weight has."""
+    group = Group(host, extra=",weight=1")
     alone = host.tenant("alone", mem=LIMIT_BYTES)
     works = [Work(group.member(f"m{n}"), server=group.who) for n in range(3)]
     *inside, outside = together(*works, Work(alone))
@@ -104,6 +104,20 @@ def test_members_share_the_card_as_one_with_others(host: GroupHost) -> None:
         assert host.cgpu.read(f"0/m{n}/group") == "lead\n"
     assert host.cgpu.read("0/lead/group") == "lead\n"
     assert host.cgpu.read("0/alone/group") == "-\n"
+
+
+def test_a_group_has_the_part_of_the_card_that_its_members_asked_for(host: GroupHost) -> None:
+    group = Group(host)
+    alone = host.tenant("alone", mem=LIMIT_BYTES)
+    works = [Work(group.member("one", extra=",weight=2,quota=30"), server=group.who)]
+    works.append(Work(group.member("two"), server=group.who))
+    assert host.cgpu.read("0/lead/weight") == "3\n"
+    *inside, outside = together(*works, Work(alone))
+    print(inside, outside)
+    # the quota is of threads, which are MPS's
+    assert abs(sum(inside) - 75) < NEAR and abs(outside - 25) < NEAR
+    host.cgpu.destroy("one")
+    assert host.cgpu.read("0/lead/weight") == "1\n"
 
 
 def test_a_quota_of_the_leaders_holds_for_all_members(host: GroupHost) -> None:
@@ -167,7 +181,7 @@ def test_what_is_asked_of_a_group_that_it_cannot_be_is_refused(host: GroupHost) 
     assert refused(host, "a", card, "group=nobody") == errno.ENOENT
     assert refused(host, "b", card, "group=alone") == errno.EINVAL
     assert refused(host, "c", card, "group=one") == errno.EINVAL
-    assert refused(host, "d", f"{card},weight=2", "group=lead") == errno.EINVAL
+    assert refused(host, "d", f"{card},priority=2", "group=lead") == errno.EINVAL
     with pytest.raises(OSError) as failed:
         host.cgpu.write("0/one/weight", "2")
     assert failed.value.errno == errno.EBUSY

@@ -79,6 +79,12 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 		return -ENOSPC;
 	if (!grant->unlimited && !has_room(host, minor, grant->mem_bytes))
 		return -ENOSPC;
+	return 0;
+}
+
+/* Of one that has a part of the card of its own. */
+static int check_compute(const struct cgpu_card *card, const struct cgpu_grant *grant)
+{
 	if (grant->weight_given && grant->weight > cgpu_card_free_weight(card))
 		return -ENOSPC;
 	if (card->members && card->policy == CGPU_POLICY_NATIVE && !card->policy_by_hand &&
@@ -92,13 +98,46 @@ bool cgpu_grant_is_member(const struct cgpu_grant *grant)
 	return grant->entity != grant->instance;
 }
 
+/* So much of the card's weight the members of a group may bring, together. */
+static uint32_t room_for_members(const struct cgpu_card *card, const struct cgpu_grant *leader)
+{
+	return cgpu_card_free_weight(card) + leader->weight;
+}
+
 /* Of one that shares the leader's compute on that card. */
-static int check_member(const struct cgpu_grant *leader, const struct cgpu_grant *grant)
+static int check_member(const struct cgpu_card *card, const struct cgpu_grant *leader,
+			const struct cgpu_grant *grant)
 {
 	if (!leader->present)
 		return -ENODEV;
-	return grant->weight_given || grant->quota || grant->quota_min || grant->priority ||
-		       grant->policy_hint < CGPU_POLICY_END ? -EINVAL : 0;
+	if (grant->quota_min || grant->priority || grant->policy_hint < CGPU_POLICY_END)
+		return -EINVAL;
+	if (grant->weight_given && !leader->weight_given &&
+	    leader->brought + grant->weight > room_for_members(card, leader))
+		return -ENOSPC;
+	return 0;
+}
+
+/* One that has not been given a weight is as heavy as one that asks for nothing. */
+static uint32_t default_weight(const struct cgpu_card *card, const struct cgpu_grant *leader)
+{
+	if (!leader)
+		return cgpu_card_free_weight(card) ? 1 : 0;
+	return leader->weight_given || leader->brought < room_for_members(card, leader) ? 1 : 0;
+}
+
+/* Its members bring so much now. */
+static void set_brought(struct cgpu_card *card, struct cgpu_grant *leader, uint32_t brought)
+{
+	uint32_t weight = leader->weight;
+
+	leader->brought = brought;
+	if (leader->weight_given)
+		return;
+	/* of a group without members: as of one that asks for nothing */
+	weight = brought ? brought : (uint32_t)cgpu_min(1u, room_for_members(card, leader));
+	card->weight_sum += weight - leader->weight;
+	leader->weight = weight;
 }
 
 static uint32_t lowest_free_instance(uint64_t instances)
@@ -149,7 +188,10 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 			continue;
 		err = check_grant(host, *minor, &create->grant[*minor]);
 		if (!err && create->leader)
-			err = check_member(&create->leader[*minor], &create->grant[*minor]);
+			err = check_member(&host->card[*minor], &create->leader[*minor],
+					   &create->grant[*minor]);
+		else if (!err)
+			err = check_compute(&host->card[*minor], &create->grant[*minor]);
 		if (err)
 			return err;
 		cards++;
@@ -159,26 +201,31 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 
 	host->policy_moved = 0;
 	for (*minor = 0; *minor < CGPU_MAX_CARDS; (*minor)++) {
+		struct cgpu_grant *leader = create->leader ? &create->leader[*minor] : NULL;
 		struct cgpu_grant *grant = &create->grant[*minor];
 		struct cgpu_card *card = &host->card[*minor];
 
 		if (!grant->present)
 			continue;
 		if (!grant->weight_given)
-			grant->weight = !create->leader && cgpu_card_free_weight(card) ? 1 : 0;
+			grant->weight = default_weight(card, leader);
 		grant->instance = lowest_free_instance(card->instances);
 		card->instances |= 1ull << grant->instance;
-		grant->entity = create->leader ? create->leader[*minor].entity : grant->instance;
+		grant->entity = leader ? leader->entity : grant->instance;
 		take_hint(host, *minor, grant->policy_hint);
 		card->members++;
-		card->weight_sum += grant->weight;
+		if (leader)
+			set_brought(card, leader, leader->brought + grant->weight);
+		else
+			card->weight_sum += grant->weight;
 		if (!grant->unlimited)
 			card->allocated_bytes += grant->mem_bytes;
 	}
 	return 0;
 }
 
-void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants)
+void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants,
+		       struct cgpu_grant *leader)
 {
 	uint32_t minor;
 
@@ -191,7 +238,10 @@ void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants)
 			continue;
 		card->instances &= ~(1ull << grant->instance);
 		card->members--;
-		card->weight_sum -= grant->weight;
+		if (!cgpu_grant_is_member(grant))
+			card->weight_sum -= grant->weight;
+		else if (leader)
+			set_brought(card, &leader[minor], leader[minor].brought - grant->weight);
 		if (!grant->unlimited)
 			card->allocated_bytes -= grant->mem_bytes;
 		drop_hint(host, minor);
@@ -209,7 +259,10 @@ void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants)
 		if (!grant->present)
 			continue;
 		grant->entity = grant->instance;
+		grant->weight_given = false;
 		grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
+		/* of threads, which it shares with nobody any more */
+		grant->quota = 0;
 		card->weight_sum += grant->weight;
 	}
 }

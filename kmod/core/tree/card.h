@@ -35,8 +35,9 @@ struct cgpu_grant {
 	bool uvm_disable;
 	uint32_t instance;      /* number of the container on this card */
 	uint32_t entity;        /* the scheduler's number of it: its own, or its group's leader's */
-	uint32_t weight;
-	uint32_t quota;         /* percent, 0: none */
+	uint32_t weight;        /* of a member: what it adds to its leader's */
+	uint32_t brought;       /* of a leader: its members' weights, together */
+	uint32_t quota;         /* percent, 0: none; of a member: of the threads of its group */
 	uint32_t quota_min;     /* percent, 0: none */
 	uint32_t priority;      /* 0 .. CGPU_PRIORITY_MAX, higher first */
 	uint64_t mem_bytes;
@@ -48,7 +49,7 @@ struct cgpu_create {
 	int32_t pid;            /* 0: cgroup is given instead */
 	char cgroup[1024];
 	char group[65];         /* id of its group's leader, perhaps its own; empty: it has none */
-	const struct cgpu_grant *leader; /* of a member: the leader's grants, by minor */
+	struct cgpu_grant *leader; /* of a member: the leader's grants, by minor */
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 };
 
@@ -91,12 +92,18 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
  * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing,
  * -ENXIO: the card is in MIG mode.
  *
- * A member of a group has memory of its own, and nothing of the compute, which is the
- * leader's. -ENODEV also: a card that the leader has not; -EINVAL: it asks for compute.
+ * A member of a group has memory of its own; the compute is the leader's. Its weight is added
+ * to its group's, unless that was given one. Its quota is told and not enforced here: MPS does
+ * that. -ENODEV also: a card that the leader has not; -EINVAL: it asks for another part of the
+ * compute.
  */
 int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor);
-/* Gives back what was admitted; with a card's last container a hint's policy goes. */
-void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants);
+/*
+ * Gives back what was admitted; with a card's last container a hint's policy goes. `leader`: as
+ * cgpu_create's, NULL: it is no member, or its leader has been released.
+ */
+void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants,
+		       struct cgpu_grant *leader);
 
 /* Its leader goes before it: from here on it is a container like any other. */
 void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants);

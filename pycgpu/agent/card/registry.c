@@ -108,6 +108,8 @@ int registry_add(struct container *c, struct cgpu_create *create)
 	change_begin(c, NULL);
 	change_keep(&door.host, sizeof(door.host));
 	change_keep(&door.container[free_slot], sizeof(c));
+	if (c->leader)
+		change_keep(c->leader->grant, sizeof(c->leader->grant));
 	err = cgpu_host_admit(&door.host, create, &minor);
 	if (!err) {
 		memcpy(c->grant, create->grant, sizeof(c->grant));
@@ -126,13 +128,16 @@ int registry_add(struct container *c, struct cgpu_create *create)
 
 void unlist(struct container *c)
 {
+	struct container *leader = c->leader && !c->leader->ending ? c->leader : NULL;
 	uint32_t minor;
 
 	change_begin(NULL, NULL);
 	change_keep(&door.host, sizeof(door.host));
 	change_keep(&c->ending, sizeof(c->ending));
+	if (leader)
+		change_keep(leader->grant, sizeof(leader->grant));
 	c->ending = true;
-	cgpu_host_release(&door.host, c->grant);
+	cgpu_host_release(&door.host, c->grant, leader ? leader->grant : NULL);
 	change_end();
 	tell_policies(NULL);
 	pthread_cond_signal(&c->slices);
@@ -141,6 +146,7 @@ void unlist(struct container *c)
 			c->open[minor] = false;
 			c->groups[minor] = c->channels[minor] = 0;
 			tell_open(c, minor);
+			sync_card(minor);
 		} else if (c->grant[minor].present) {
 			cgpu_sched_remove(&door.sched[minor], c->grant[minor].instance, now_ns());
 			demand_forget(minor, c->grant[minor].instance);
