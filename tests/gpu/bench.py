@@ -20,7 +20,8 @@ from tests.gpu.escapes import escapes
 from tests.gpu.faults import attacks, faults
 from tests.gpu.frameworks import frameworks
 from tests.gpu.gang import gang
-from tests.gpu.groups import groups
+from tests.gpu.group_harm import group_harm
+from tests.gpu.groups import group_pausing, groups
 from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
 from tests.gpu.peers import peers
@@ -42,12 +43,14 @@ from tests.gpu.used import used
 SECTIONS = (
     *(memory, frameworks, allowed, getters, pools, tools, overhead, alone, weights, quotas),
     *(used, accounting, many, crowd),
-    *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang, groups),
+    *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang),
+    *(groups, group_pausing, group_harm),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
 OF_THEMSELVES = (
-    *(allowed, getters, pools, tools, gang, groups),
+    *(allowed, getters, pools, tools, gang),
+    *(groups, group_pausing, group_harm),
     *(serving, decoding, transformer, several, trainers, pausing, steps),
 )
 

@@ -1,79 +1,57 @@
 # SPDX-License-Identifier: MIT
 """
-Small servers in a group: beside NVIDIA's MPS alone, beside a trainer and beside another group, and
-what one member can do to the others and to those outside.
+Servers in a group: beside NVIDIA's MPS alone, beside a trainer and beside another group. What a
+member can do to the others and to those outside is in ``group_harm.py``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+from pycgpu.simulate.check import PREEMPTION_MS, WAIT_MS
 from tests.gpu.peers import mps
-from tests.gpu.serving import Asked, ends, start, trainer
-from tests.gpu.shares import calibrate
+from tests.gpu.serving import (
+    Load,
+    Server,
+    against,
+    measure,
+    rows_table,
+    servers,
+    trainer,
+    window,
+)
 from tests.gpu.tenants import (
-    PROGRAMS,
     Bench,
-    ended,
     last_json,
+    node,
     outcome,
-    progress,
     rates,
     table,
-    tenant,
-    wait_for,
     wait_for_end,
 )
 
-SHAPE = (1024, 48, 8)
 COUNTS = (2, 4, 8)
 SECONDS = 1.5
 WINDOWS = 3
+ALWAYS = Load(rate=0, seconds=SECONDS)
+_LATENCIES = ("token_p50_ms", "token_p99_ms")
 LIMIT = "2G"
 #: Each member is charged for what the server shares with its clients, besides the server.
 SHARED_MIB = 4
 
 
-@contextlib.contextmanager
-def loops(ways: dict[str, Any]) -> Iterator[list[Asked]]:
-    """A server for each of *ways*, all ready, none at work."""
-    program = [sys.executable, PROGRAMS / "loop.py", *SHAPE]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with contextlib.ExitStack() as stack:
-        found = [
-            Asked(stack.enter_context(ends(start(program, name, way, **pipes))))
-            for name, way in ways.items()
-        ]
-        for one in found:
-            one.wait_ready()
-        yield found
-
-
-def at_once(found: Sequence[Asked], seconds: float = SECONDS) -> list[dict[str, Any]]:
-    """What each measures while all work."""
-    for one in found:
-        one.say(seconds)
-    return [one.line(seconds + 30) for one in found]
-
-
-def measured(found: Sequence[Asked]) -> dict[str, Any]:
+def measured(found: Sequence[Server]) -> dict[str, Any]:
     """Medians of windows: of the sum, of each one's tokens, and of the slowest one's latencies."""
-    windows = [at_once(found) for _ in range(WINDOWS)]
-    each = [statistics.median(w[i]["tokens_s"] for w in windows) for i in range(len(found))]
+    windows = [window(ALWAYS, found, seed) for seed in range(WINDOWS)]
+    rates = [key for key in windows[0] if key.startswith("tokens_per_s_")]
     return {
-        "sum": statistics.median(sum(one["tokens_s"] for one in w) for w in windows),
-        "each": each,
-        "p50_ms": statistics.median(max(one["p50_ms"] for one in w) for w in windows),
-        "p99_ms": statistics.median(max(one["p99_ms"] for one in w) for w in windows),
+        "sum": statistics.median(sum(one[key] for key in rates) for one in windows),
+        "each": [statistics.median(one[key] for one in windows) for key in rates],
+        **{key: statistics.median(one[key] for one in windows) for key in _LATENCIES},
     }
 
 
@@ -90,11 +68,48 @@ class Rows:
         )
 
 
-_LATENCIES = ("p50_ms", "p99_ms")
-
-
 def in_group(group: str, count: int) -> dict[str, Any]:
     return {f"{group}{n}": ("--group", group, "--mem", "8G") for n in range(count)}
+
+
+def group_pausing(bench: Bench) -> None:
+    """Members with requests by Poisson beside a trainer: the bounds of a server that is alone."""
+    report, load, environment = bench.report, Load(), dict(os.environ)
+    rows = {}
+    with servers("graph", {"n": environment}) as found:
+        rows["alone"] = alone = measure(load, found)
+        with trainer(bench, environment) as path:
+            time.sleep(1)
+            rows["driver's own"] = own = measure(load, found, path)
+
+    def beside(label: str, load: Load, ways: dict[str, Any]) -> dict[str, float]:
+        with (
+            servers("graph", ways) as found,
+            trainer(bench, ("--mem", "30G"), name="t") as path,
+        ):
+            rows[label] = measure(load, found, path)
+        wait_for_end()
+        return rows[label]
+
+    few, names = Load(rate=2), [f"s{n}" for n in range(3)]
+    grouped = ("--group", "e", "--mem", "20G")
+    one = beside("a group of one", load, {"s": grouped})
+    apart = beside("three containers, 2 a second", few, dict.fromkeys(names, ("--mem", "20G")))
+    three = beside("a group of three, 2 a second", few, dict.fromkeys(names, grouped))
+    rows_table(bench, "A group that pauses beside training", rows, "products/s")
+    label = "a group that pauses, against the server alone"
+    against(bench, label, one, alone, "token_p50_ms", 110)
+    against(bench, label, one, alone, "token_p99_ms", 200)
+    against(bench, label, one, alone, "request_p99_ms", 115)
+    wait_ms = one["first_p99_ms"] - alone["token_p50_ms"]
+    label = "a group that pauses"
+    most = WAIT_MS + PREEMPTION_MS
+    report.most(f"{label}: wait before a request's first token, p99", wait_ms, most, "ms")
+    part = one["trainer_per_s"] / own["trainer_per_s"] * 100
+    report.least(f"{label}: trainer against the driver's own sharing", part, 100)
+    label = "three that pause, in a group against three containers"
+    for key in ("request_p50_ms", "request_mean_ms"):
+        against(bench, label, three, apart, key, 105)
 
 
 def used_ns(name: str) -> int:
@@ -104,20 +119,23 @@ def used_ns(name: str) -> int:
 def groups(bench: Bench) -> None:
     """Alone as by MPS; beside others as one; and each member within its own memory."""
     rows = Rows()
-    with mps(bench.work) as environment, loops({f"n{n}": environment for n in range(8)}) as found:
+    with (
+        mps(bench.work) as environment,
+        servers("small", {f"n{n}": environment for n in range(8)}) as found,
+    ):
         native = {count: measured(found[:count]) for count in COUNTS}
     for count, got in native.items():
         rows.add("MPS alone", count, got)
-    with loops({f"c{n}": ("--mem", "8G") for n in range(4)}) as found:
+    with servers("small", {f"c{n}": ("--mem", "8G") for n in range(4)}) as found:
         rows.add("containers", 4, measured(found))
     wait_for_end()
-    with loops(in_group("a", 8)) as found:
+    with servers("small", in_group("a", 8)) as found:
         alone = {count: measured(found[:count]) for count in COUNTS}
         for count, got in alone.items():
             rows.add("a group", count, got)
         against_native(bench, native, alone)
         beside_trainer(bench, rows, found[:2], alone[2])
-        with loops(in_group("b", 2)) as others:
+        with servers("small", in_group("b", 2)) as others:
             beside_group(bench, rows, found[:2], others, alone[2])
         wait_for_end(*(f"b{n}" for n in range(2)), "b")
         limits(bench)
@@ -127,7 +145,6 @@ def groups(bench: Bench) -> None:
         ["", "servers", "tokens/s", "each", "p50, ms", "p99, ms"],
         rows.rows,
     )
-    deaths(bench)
 
 
 def against_native(bench: Bench, native: dict[int, Any], group: dict[int, Any]) -> None:
@@ -139,18 +156,20 @@ def against_native(bench: Bench, native: dict[int, Any], group: dict[int, Any]) 
             bench.report.most(f"{count} in a group, {key} of MPS alone", part, 105)
 
 
-def beside_trainer(bench: Bench, rows: Rows, found: list[Asked], alone: dict[str, Any]) -> None:
+def beside_trainer(bench: Bench, rows: Rows, found: list[Server], alone: dict[str, Any]) -> None:
     """The group is one beside a container of the same weight."""
+    long = Load(rate=0, seconds=4 * SECONDS)
+    node("0/a/weight", 1)
     with trainer(bench, ("--mem", "30G"), name="t") as path:
         got = measured(found)
         for one in found:
-            one.say(4 * SECONDS)
+            one.ask(long, 1)
         time.sleep(SECONDS)
         before = used_ns("a"), used_ns("t")
         done = rates([path], 2 * SECONDS)[0]
         a, t = used_ns("a") - before[0], used_ns("t") - before[1]
         for one in found:
-            one.line(4 * SECONDS + 30)
+            one.answer(long)
     wait_for_end("t")
     rows.add("a group beside a trainer", 2, got)
     report = bench.report
@@ -160,19 +179,21 @@ def beside_trainer(bench: Bench, rows: Rows, found: list[Asked], alone: dict[str
     apart = (max(got["each"]) / min(got["each"]) - 1) * 100
     report.most("a group beside a trainer: its members apart", apart, 3)
     with (
-        loops({"c": ("--mem", "8G")}) as single,
+        servers("small", {"c": ("--mem", "8G")}) as single,
         trainer(bench, ("--mem", "30G"), name="t") as path,
     ):
-        single[0].say(3 * SECONDS)
+        single[0].ask(long, 1)
         rate = rates([path], 2 * SECONDS)[0]
-        single[0].line(3 * SECONDS + 30)
+        single[0].answer(long)
     wait_for_end("c", "t")
     report.check("the trainer beside a container", rate, "products/s")
 
 
 def beside_group(
-    bench: Bench, rows: Rows, a: list[Asked], b: list[Asked], alone: dict[str, Any]
+    bench: Bench, rows: Rows, a: list[Server], b: list[Server], alone: dict[str, Any]
 ) -> None:
+    # as many others of a have no work
+    node("0/b/weight", 1)
     before = used_ns("a"), used_ns("b")
     got = measured([*a, *b])
     used = used_ns("a") - before[0], used_ns("b") - before[1]
@@ -204,58 +225,3 @@ def limits(bench: Bench) -> None:
                  "Not enough privilege" in text)  # fmt: skip
     status, text = outcome("m", ["true"], "--group", "a", "--user", "nobody")
     report.check("another user joins", text.strip(), "", "user 0's", status == 125)
-
-
-def deaths(bench: Bench) -> None:
-    """What ends all members, and never anybody outside."""
-    calibrate(bench)
-    with tenant_at_work(bench, "out") as outside:
-        alone = rates([outside])[0]
-        for label, options in (("illegal access", ("--fault", "1")), ("SIGKILL", ())):
-            one_death(bench, label, options, outside, alone)
-        one_death(bench, "the server's SIGKILL", (), outside, alone)
-    wait_for_end()
-
-
-@contextlib.contextmanager
-def tenant_at_work(bench: Bench, name: str, *options: str) -> Iterator[Path]:
-    path = bench.file()
-    with ended(tenant(name, bench.worker(path, 90), *options, stdout=subprocess.DEVNULL)):
-        wait_for(lambda: progress(path)[0] > 2, f"{name} at work")
-        yield path
-
-
-def one_death(
-    bench: Bench, label: str, options: tuple[str, ...], outside: Path, alone: float
-) -> None:
-    report = bench.report
-    group, file = ("--group", "d", "--mem", LIMIT), bench.file()
-    other = tenant("d0", bench.worker(file, 7), *group, stdout=subprocess.PIPE)
-    path = bench.file()
-    with ended(other):
-        wait_for(lambda: progress(file)[0] > 2, "a member at work")
-        work = bench.worker(path, 6, *options)
-        with ended(tenant("d1", work, *group, stdout=subprocess.DEVNULL)) as (culprit,):
-            wait_for(lambda: progress(path)[0] > 2, "another at work")
-            if label == "SIGKILL":
-                culprit.send_signal(signal.SIGKILL)
-            elif not options:
-                os.kill(server(), signal.SIGKILL)
-            text, _ = other.communicate(timeout=60)
-    report.check(f"{label}: the other member", str(last_json(text).get("error", "goes on")))
-    report.least(f"{label}: outside, of before", rates([outside])[0] / alone * 100, 95)
-    status, text = outcome("d2", [*bench.worker(bench.file(), 1)], *group)
-    served = status == 0 and "error" not in last_json(text)
-    report.equal(f"{label}: a member that comes then is served", served, True)
-    wait_for_end("d0", "d1", "d2", "d")
-
-
-def server() -> int:
-    """The process of the only MPS server."""
-    for comm in Path("/proc").glob("[0-9]*/comm"):
-        with contextlib.suppress(OSError):
-            if comm.read_text().startswith("nvidia-cuda-mps") and (
-                b"mps-server" in (comm.parent / "cmdline").read_bytes()
-            ):
-                return int(comm.parent.name)
-    raise LookupError("no MPS server runs")

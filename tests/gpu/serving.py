@@ -491,32 +491,41 @@ def steps(bench: Bench) -> None:
 
 def adversaries(bench: Bench) -> None:
     """Tenants that lie about their work leave a neighbour what an honest one leaves it."""
+    lies(bench, bench.rate)
+
+
+def lies(bench: Bench, alone: float, of: str = "", *options: str) -> None:
+    """*alone*: what the neighbour does alone; *of*, *options*: what else a liar is."""
     report = bench.report
     with running(bench, {"victim": []}) as files:
         set_default()
         path = files["victim"]
         honest = bench.worker(bench.file(), 60)
-        with ended(tenant("honest", honest, stdout=subprocess.DEVNULL)):
+        with ended(tenant("honest", honest, *options, stdout=subprocess.DEVNULL)):
             wait_for(lambda: progress(Path(honest[1]))[0] > 2, "an honest neighbour")
             time.sleep(SETTLE_S)
-            fair = median_rates([path])[0] / bench.rate * 100
+            fair = median_rates([path])[0] / alone * 100
         wait_for_end("honest")
-        report.check("beside an honest neighbour: share", fair, "%")
+        report.check(f"beside an honest neighbour{of}: share", fair, "%")
+        before = table("0/victim/stat")
         for mode in ("wakes", "frozen", "spins", "channels"):
             file = bench.file()
             options = ("--iters", bench.iterations, "--blocks", bench.blocks, "--seconds", "8")
             program = [bench.bin / "adversary", file, mode, *options]
-            adversary = tenant(mode, program, stdout=subprocess.PIPE)
+            adversary = tenant(mode, program, *options, stdout=subprocess.PIPE)
             with ended(adversary):
                 wait_for(lambda file=file: progress(file)[0] > 2, f"the adversary {mode}")  # type: ignore[misc]  # bound in this round of the loop
                 time.sleep(SETTLE_S)
-                share = median_rates([path])[0] / bench.rate * 100
+                share = median_rates([path])[0] / alone * 100
                 text, _ = adversary.communicate(timeout=40)
             wait_for_end(mode)
-            report.least(f"beside an adversary, {mode}: share", share, round(fair - 1, 2))
+            report.least(f"beside an adversary{of}, {mode}: share", share, round(fair - 1, 2))
             # it lies, but is not starved for that: neighbours were left 1.7 points more at most,
             # and 25 by the defect that one end of this bound did not see
-            report.most(f"beside an adversary, {mode}: share", share, round(fair + 3, 2))
+            report.most(f"beside an adversary{of}, {mode}: share", share, round(fair + 3, 2))
             told = last_json(text)
             said = told.get("error", f"{told.get('count')} of {told.get('channels')} channels")
-            report.check(f"adversary {mode} says", said)
+            report.check(f"adversary{of} {mode} says", said)
+        after = table("0/victim/stat")
+        same = [after[key] == before[key] for key in ("current_bytes", "max_bytes", "oom")]
+        report.equal(f"the neighbour's account beside adversaries{of}", all(same), True)

@@ -105,7 +105,11 @@ class CoreTree:
 
     def destroy(self, id: str) -> None:
         """The container is gone, and its memory and weight are back."""
-        lib.cgpu_host_release(self.host, self.containers.pop(id).create.grant)
+        create = self.containers.pop(id).create
+        # NULL, too, if its leader went before it.
+        group = self.containers.get(ffi.string(create.group).decode())
+        leader = ffi.NULL if group is None else group.create.grant
+        lib.cgpu_host_release(self.host, create.grant, leader)
         self.write()
 
     def store(self, path: str) -> int:
