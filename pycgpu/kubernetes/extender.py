@@ -32,7 +32,7 @@ from ..tree import http_server
 from . import annotated, apiserver, grouped, scheduling
 from .families import Family
 from .grouped import Groups
-from .pods import Part, groups, parts
+from .pods import Part, groups, in_group, parts
 from .scheduling import MAX_SCORE, Card, Choice, judge, place
 
 #: On a node: its cards, by the device plugin. On a pod: the cards of each container.
@@ -131,6 +131,11 @@ class Cluster:
         for judged in self._judged.values():
             judged.pop(name, None)
 
+    def _asked(self, pod: Any) -> Asked:
+        """Return what a pod takes of cards; CgpuError: it asks for what there is not."""
+        asked = parts(pod, self.families)
+        return asked if grouped.of_pod(pod) is None else in_group(asked)
+
     def _cards(self, leader: str | None, node: str) -> list[Card]:
         """Return those of a node's cards that a pod may have: its group's, once that has some."""
         cards = self.nodes.get(node, [])
@@ -166,7 +171,7 @@ class Cluster:
             if not node or uid in self._pods:
                 return None
             try:
-                asked = parts(pod, self.families)
+                asked = self._asked(pod)
             except CgpuError as error:
                 log.warning("pod %s: %s", pod["metadata"]["name"], error)
                 return None
@@ -232,7 +237,7 @@ class Cluster:
 
     def fitting(self, pod: Any, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the nodes that have cards for a pod, and why the others have not."""
-        asked = parts(pod, self.families)
+        asked = self._asked(pod)
         gang = gang_of(pod)
         found, failed = [], {}
         with self.lock:
@@ -295,7 +300,7 @@ class Cluster:
 
     def scores(self, pod: Any, names: Iterable[str]) -> dict[str, int]:
         """Return how good each node is for a pod, 0 to 10."""
-        asked = parts(pod, self.families)
+        asked = self._asked(pod)
         leader = grouped.of_pod(pod)
         with self.lock:
             return {
@@ -313,7 +318,7 @@ class Cluster:
         Raises:
             CgpuError: others have taken them since the node was found.
         """
-        asked = parts(pod, self.families)
+        asked = self._asked(pod)
         uid = pod["metadata"]["uid"]
         with self.lock:
             if uid in self._pods:

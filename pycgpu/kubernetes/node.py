@@ -326,13 +326,13 @@ class Node:
             if (other.resource, other.ids) != (entry.resource, entry.ids):
                 for uuid in other.cards:
                     if uuid in by_name:
-                        held.setdefault(other.uid, {}).setdefault(uuid, {}).update(other.parts)
+                        held.setdefault(other.uid, {}).setdefault(uuid, {}).update(_counted(other))
         own = held.pop(entry.uid, {})
         others = [need for uid, of_cards in held.items() for need in _promised(uid, of_cards, look)]
         reserved = placement.reserve(look.cards, others)
         seen = {
             one: placement.reserve(reserved, _promised(entry.uid, own, look, within=part))
-            for one, part in entry.parts.items()
+            for one, part in _counted(entry).items()
         }
         if entry.group:
             has = self._cards_of_group(entry, look)
@@ -343,7 +343,7 @@ class Node:
         siblings = [uuid for other in self.mapping.of_pod(entry.uid) for uuid in other.cards]
         wanted = [by_name[uuid].index for uuid in entry.cards or siblings if uuid in by_name]
         chosen = placement.choose(
-            {one: part.amounts for one, part in entry.parts.items()},
+            {one: part.amounts for one, part in _counted(entry).items()},
             seen,
             self.config.placement,
             wanted,
@@ -438,6 +438,11 @@ class Node:
         draft = path.with_suffix(".new")
         draft.write_text(text)
         os.replace(draft, path)
+
+
+def _counted(entry: Entry) -> Pod:
+    """Return what the containers of an entry take of their cards."""
+    return pods.in_group(entry.parts) if entry.group else entry.parts
 
 
 def name(card: Card) -> str:

@@ -101,6 +101,13 @@ def parts(pod: Any, families: Iterable[Family]) -> dict[str, Part]:
     return found
 
 
+def in_group(pod: Pod) -> dict[str, Part]:
+    """Return what a group's members count for: their quotas are of its threads, not of a card."""
+    return {
+        name: part._replace(amounts=part.amounts._replace(quota=None)) for name, part in pod.items()
+    }
+
+
 def groups(pod: Pod) -> list[tuple[str, ...]]:
     """
     Return a pod's containers, those together that have the same ids one after the other.

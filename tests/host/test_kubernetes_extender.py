@@ -445,11 +445,12 @@ def test_a_node_that_changes_keeps_what_a_gang_has_there(rig: Rig) -> None:
 
 def test_pods_of_a_group_have_its_card_and_prefer_its_node(rig: Rig) -> None:
     rig.node("two")
-    first = rig.pod("first", group="chat", gpumem=9000)
+    first = rig.pod("first", group="chat", gpumem=9000, gpucores=60)
     assert rig.bind(first, "one") == ""
     assert rig.bind(rig.pod("other", gpumem=16000), "one") == ""
     (card,) = rig.cards(first)
-    second = rig.pod("second", group="default/chat", gpumem=2000)
+    # A member's cores are of its group's threads: more than a card's fit on it.
+    second = rig.pod("second", group="default/chat", gpumem=2000, gpucores=60)
     scores = {
         one["host"]: one["score"]
         for one in rig.ask("/prioritize", Pod=second, NodeNames=["one", "two"])

@@ -290,11 +290,13 @@ def test_pods_of_a_namespaces_group_get_its_card_and_its_name(rigs: Callable[...
         rig.kubelet.start(pod, "main", GPU)
         return rig.given(pod)
 
-    first = join("a", "chat", gpumem=2000)
+    # A member's cores are of its group's threads: more than a card's fit on it.
+    first = join("a", "chat", gpumem=2000, gpucores=60)
+    assert rig.settings("a")["CGPU_QUOTA"] == "60"
     assert rig.settings("a")["CGPU_GROUP"] == "chat"
     # Others go to the emptiest card; a member where its group is, before the server is there.
     assert rig.run("other", gpumem=1000) != first
-    assert join("b", "default/chat", gpumem=2000) == first
+    assert join("b", "default/chat", gpumem=2000, gpucores=60) == first
     assert join("c", "work", gpumem=1000) != first
     rig.stop()
     rig.kubelet.registered = {}
