@@ -13,7 +13,8 @@ from pycgpu.agent import attach as tenant
 from pycgpu.agent import caller, launch
 from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, LaunchError
-from pycgpu.request import permit
+from pycgpu.request import group_rule, permit
+from pycgpu.tree import group as groups
 
 from . import _run
 
@@ -31,6 +32,7 @@ def attach(
     policy: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     gpu: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the tenant; default: pid-PID.")] = None,
+    group: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
 ) -> None:
     """
     Give a process a part of a card while it runs: it puts itself under the filter that it is told.
@@ -54,6 +56,7 @@ def attach(
         wanted = _run.request(values, False, None if who is None else allowed)
         container_id = name or f"pid-{pid}"
         caller.check_name(container_id, who)
+        joins = None if group is None else _group(group, pid, who, allowed, policy is not None)
         launch.ensure_agent()
     except CgpuError as error:
         print("error", *str(error).split(), flush=True)
@@ -67,4 +70,22 @@ def attach(
         sys.stdout,
         allowed=allowed,
         uid=None if who is None else who.uid,
+        joins=joins,
     )
+
+
+def _group(
+    name: str,
+    pid: int,
+    who: caller.Identity | None,
+    allowed: permit.Permit,
+    policy_asked: bool,
+) -> groups.Group:
+    caller.check_name(name, who)
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except FileNotFoundError:
+        raise LaunchError(f"process {pid} has ended") from None
+    if who is not None:
+        allowed.check_join(group_rule.Asker(name, uid))
+    return groups.Group(name, uid, policy_asked)

@@ -19,6 +19,7 @@ import ctypes
 import errno
 import os
 import signal
+from collections.abc import Iterator
 from typing import TextIO
 
 from pycgpu.agent import client, filter
@@ -26,7 +27,7 @@ from pycgpu.errors import CgpuError, NodeError
 from pycgpu.request import admission, permit
 from pycgpu.request.model import Grant, Refusal, Request
 from pycgpu.request.size import is_number
-from pycgpu.tree import device_nodes, procfs, tenant
+from pycgpu.tree import device_nodes, group, procfs, tenant
 from pycgpu.tree.lock import Admission
 
 _NR_PIDFD_GETFD = 438
@@ -50,6 +51,7 @@ def serve(
     *,
     allowed: permit.Permit = permit.DEFAULT,
     uid: int | None = None,
+    joins: group.Group | None = None,
 ) -> None:
     """
     Make process *pid* part of *container_id*, which gets what *request* says if it is not there.
@@ -60,13 +62,14 @@ def serve(
         allowed: whose maxima hold.
         uid: who called sudo: the process must be that user's, and joins no container, for whose
             it is nobody has kept. None: root.
+        joins: the group of which the container becomes a member.
     """
     try:
         root = procfs.find_root()
         if procfs.is_users(root):
-            _by_agent(container_id, request, pid, lines, out, allowed, uid)
+            _by_agent(container_id, request, pid, lines, out, allowed, uid, joins)
         else:
-            _by_module(container_id, request, cgroup, root, allowed, pid=pid, uid=uid)
+            _by_module(container_id, request, cgroup, root, allowed, joins, pid=pid, uid=uid)
     except (CgpuError, OSError) as error:
         _say(out, "error " + " ".join(str(error).split()))
     else:
@@ -87,6 +90,18 @@ def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
     return found
 
 
+@contextlib.contextmanager
+def _granted(
+    request: Request, root: str, allowed: permit.Permit, joins: group.Group | None
+) -> Iterator[Grant]:
+    """Within it a container may be made with what is granted."""
+    if joins is None:
+        yield _admit(request, root, allowed)
+        return
+    with group.joined(joins, request, root, lambda one: _admit(one, root, allowed)) as grant:
+        yield grant
+
+
 def _entered(container_id: str, pid: int, uid: int | None) -> str:
     pidfd = os.pidfd_open(pid)
     try:
@@ -104,6 +119,7 @@ def _by_module(
     cgroup: str | None,
     root: str,
     allowed: permit.Permit,
+    joins: group.Group | None = None,
     *,
     pid: int = 0,
     uid: int | None = None,
@@ -118,8 +134,9 @@ def _by_module(
                 cgroup = _entered(container_id, pid, uid)
             if container_id in alive:
                 return
-            grant = _admit(request, root, allowed)
-            procfs.create(container_id, grant, root, cgroup=cgroup)
+            name = None if joins is None else joins.name
+            with _granted(request, root, allowed, joins) as grant:
+                procfs.create(container_id, grant, root, cgroup=cgroup, group=name)
     except NodeError as error:
         if error.errno != errno.EEXIST:
             raise
@@ -133,13 +150,16 @@ def _by_agent(
     out: TextIO,
     allowed: permit.Permit,
     uid: int | None,
+    joins: group.Group | None,
 ) -> None:
     pidfd = os.pidfd_open(pid)
     try:
         if uid is not None:
             _check_user(pid, pidfd, uid)
         # Who would be refused is told before it is under a filter for good.
-        _command(container_id, request, pid, allowed, uid)
+        if not _is_there(container_id, uid):
+            own = request if joins is None else group.of_member(request)
+            _admit(own, procfs.USER_DOOR_SOCKET, allowed)
         _say(out, f"filter {filter.program().hex()}")
         line = lines.readline(_LINE_MAX).strip()
         if not is_number(line) or int(line) > _FD_MAX:
@@ -148,7 +168,7 @@ def _by_agent(
             _check_user(pid, pidfd, uid)
         listener = _taken(pid, pidfd, int(line))
         try:
-            _join(container_id, request, pid, pidfd, listener, allowed, uid)
+            _join(container_id, request, pid, pidfd, listener, allowed, uid, joins)
         finally:
             os.close(listener)
     finally:
@@ -172,16 +192,12 @@ def _check_alive(pid: int, pidfd: int) -> None:
         raise CgpuError(f"process {pid} has ended") from None
 
 
-def _command(
-    container_id: str, request: Request, pid: int, allowed: permit.Permit, uid: int | None
-) -> str | None:
-    """Return the command that makes the container; None: it is there."""
-    if container_id in procfs.container_ids(procfs.USER_DOOR_SOCKET):
-        if uid is not None:
-            raise CgpuError(f"{container_id}: {_EXISTS}")
-        return None
-    grant = _admit(request, procfs.USER_DOOR_SOCKET, allowed)
-    return procfs.create_command(container_id, grant, pid=pid)
+def _is_there(container_id: str, uid: int | None) -> bool:
+    """Tell whether there is such a container; CgpuError: a user joins none that is there."""
+    there = container_id in procfs.container_ids(procfs.USER_DOOR_SOCKET)
+    if there and uid is not None:
+        raise CgpuError(f"{container_id}: {_EXISTS}")
+    return there
 
 
 def _taken(pid: int, pidfd: int, number: int) -> int:
@@ -220,14 +236,18 @@ def _join(
     listener: int,
     allowed: permit.Permit,
     uid: int | None,
+    joins: group.Group | None = None,
 ) -> None:
     answer: dict[str, object] = {}
     for _ in range(_TRIES):
-        with Admission():
-            command = _command(container_id, request, pid, allowed, uid)
-            if command is None:
+        with Admission(), contextlib.ExitStack() as held:
+            if _is_there(container_id, uid):
                 message = {"op": "join", "id": container_id}
             else:
+                name = None if joins is None else joins.name
+                door = procfs.USER_DOOR_SOCKET
+                grant = held.enter_context(_granted(request, door, allowed, joins))
+                command = procfs.create_command(container_id, grant, pid=pid, group=name)
                 message = {"op": "run", "create": command}
             _check_alive(pid, pidfd)
             try:

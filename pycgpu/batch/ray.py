@@ -8,7 +8,9 @@ what it was given when its task comes, at the moment in which Ray sets CUDA_VISI
 it becomes a tenant of its own. From then on it keeps the limit until it ends, as do the processes
 that it starts.
 
-A worker that is not root asks ``sudo -n cgpu attach``; PYCGPU_ATTACH says otherwise.
+A worker that is not root asks ``sudo -n cgpu attach``; PYCGPU_ATTACH says otherwise. With
+PYCGPU_GROUP=NAME in its environment it becomes a member of the group NAME-CARD, whose workers use
+their card at the same time.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from typing import Any
 
 from pycgpu.agent import filter
 from pycgpu.errors import CgpuError, RequestError
+from pycgpu.tree import group
 
 #: The command by which a worker asks, in words of a shell.
 COMMAND = "PYCGPU_ATTACH"
+GROUP = "PYCGPU_GROUP"
 _SETUP = "pycgpu.batch.ray.setup"
 _GPU = "GPU"
-_GROUP = "GPU_group_"
+_PLACEMENT = "GPU_group_"
 
 Assigned = tuple[tuple[str, float], ...]
 _attached: Assigned | None = None
@@ -83,7 +87,7 @@ def assigned(resources: Mapping[str, Sequence[tuple[int, float]]], ids: Sequence
     parts: dict[int, float] = {}
     for name, pairs in resources.items():
         # Bundles of a placement group are listed once more, each with its number.
-        if name == _GPU or (name.startswith(_GROUP) and name.count("_") == 2):
+        if name == _GPU or (name.startswith(_PLACEMENT) and name.count("_") == 2):
             for index, part in pairs:
                 parts[index] = parts.get(index, 0) + part
     if len(ids) != len(parts):
@@ -109,20 +113,36 @@ def command(cards: Assigned, pid: int, environment: Mapping[str, str]) -> list[s
         RequestError: a part is less than the compute can be limited to.
     """
     default = "cgpu attach" if os.geteuid() == 0 else "sudo -n cgpu attach"
-    # Ray counts in ten-thousandths; what a binary fraction lacks of one is no part.
-    parts = [int(part * 10000 + 1e-6) for _, part in cards]
+    parts = _ten_thousandths(cards)
     for (name, part), ten_thousandths in zip(cards, parts, strict=True):
         if ten_thousandths < 100:
             raise RequestError(
                 f"num_gpus={part:g} of card {name}: the least is 0.01, 1 % of its compute"
             )
+    joins = _group(cards, environment)
     memory = [f"{part // 100}.{part % 100:02}".removesuffix(".00") for part in parts]
     return [
         *shlex.split(environment.get(COMMAND, default)),
+        *(("--group", joins) if joins else ()),
         *("--name", f"ray-{pid}", "--gpu", ",".join(name for name, _ in cards)),
         *("--mem", ",".join(f"{percent}%" for percent in memory)),
-        *("--quota", ",".join(str(part // 100) for part in parts), str(pid)),
+        *("--quota", ",".join(map(str, _quotas(cards))), str(pid)),
     ]
+
+
+def _group(cards: Assigned, environment: Mapping[str, str]) -> str | None:
+    """Return the group of a job's workers on these cards; a group is of the same cards."""
+    name = environment.get(GROUP)
+    return "-".join([name, *(card for card, _ in cards)]) if name else None
+
+
+def _ten_thousandths(cards: Assigned) -> list[int]:
+    # Ray counts in them; what a binary fraction lacks of one is no part.
+    return [int(part * 10000 + 1e-6) for _, part in cards]
+
+
+def _quotas(cards: Assigned) -> list[int]:
+    return [part // 100 for part in _ten_thousandths(cards)]
 
 
 def join(cards: Assigned, attach: Callable[[list[str]], None] | None = None) -> None:
@@ -142,6 +162,10 @@ def join(cards: Assigned, attach: Callable[[list[str]], None] | None = None) -> 
             f"this worker has {_attached}, and its next task {cards}: use max_calls=1"
         )
     (attach or ask)(command(cards, os.getpid(), os.environ))
+    joins = _group(cards, os.environ)
+    if joins:
+        # CUDA reads them as it starts, which it has not.
+        os.environ.update(group.environment(joins, quota=_quotas(cards)[0]))
     _attached = cards
 
 

@@ -194,6 +194,19 @@ def test_a_worker_asks_for_what_ray_gave_it() -> None:
     ]
 
 
+def test_a_worker_of_a_group_asks_for_it_and_is_led_to_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray, "_attached", None)
+    monkeypatch.setattr(os, "environ", {"PYCGPU_GROUP": "chat", "PYCGPU_ATTACH": "attach"})
+    asked: list[list[str]] = []
+    ray.join((("0", 0.3),), asked.append)
+    assert asked[0][:3] == ["attach", "--group", "chat-0"]
+    assert asked[0][-4:-1] == ["30%", "--quota", "30"]
+    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/run/cgpu/groups/chat-0/pipe"
+    assert os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+
+
 def ray_request(part: float) -> Request:
     """What the helper that a worker starts asks for."""
     words = ray.command((("0", part),), 42, {"PYCGPU_ATTACH": "attach"})

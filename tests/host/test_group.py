@@ -232,6 +232,36 @@ until(lambda: not servers() and not containers(), "the end")
 print(json.dumps([found, two.said]))
 end_agent()
 """
+#: As Ray's workers do: processes that are there already.
+ATTACHED = """
+script = '''
+import os, sys
+from pycgpu.batch import ray
+os.environ["PYCGPU_GROUP"] = "g"
+os.environ["PYCGPU_ATTACH"] = f"{sys.executable} -m pycgpu.cli.main attach"
+ray.join((("0", 0.25),))
+print(os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"]))
+print("ready", flush=True)
+sys.stdin.readline()
+'''
+workers = [
+    subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(2)
+]
+said = []
+for one in workers:
+    said.append(one.stdout.readline().strip())
+    one.stdout.readline()
+found = sorted(node(name, "group") for name in containers())
+names = [f"ray-{one.pid}" in containers() for one in workers]
+for one in workers:
+    one.communicate("\\n")
+until(lambda: not servers() and not containers(), "the end")
+print(json.dumps([said, found, names]))
+end_agent()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -343,3 +373,10 @@ def test_a_group_outlives_its_agent(beside: Callable[..., Any]) -> None:
     found, said = beside(SUCCESSOR)
     assert found == {"g": "g", "one": "g", "two": "g"}
     assert said == []
+
+
+def test_processes_that_are_there_already_join_it(beside: Callable[..., Any]) -> None:
+    said, found, names = beside(ATTACHED)
+    assert said == ["/run/cgpu/groups/g-0/pipe ['control']"] * 2
+    assert found == ["g-0"] * 3
+    assert names == [True, True]
