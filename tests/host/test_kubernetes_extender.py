@@ -447,7 +447,7 @@ def test_pods_of_a_group_have_its_card_and_prefer_its_node(rig: Rig) -> None:
     rig.node("two")
     first = rig.pod("first", group="chat", gpumem=9000, gpucores=60)
     assert rig.bind(first, "one") == ""
-    assert rig.bind(rig.pod("other", gpumem=16000), "one") == ""
+    assert rig.bind(rig.pod("other", gpumem=9500), "one") == ""
     (card,) = rig.cards(first)
     # A member's cores are of its group's threads: more than a card's fit on it.
     second = rig.pod("second", group="default/chat", gpumem=2000, gpucores=60)
@@ -459,7 +459,7 @@ def test_pods_of_a_group_have_its_card_and_prefer_its_node(rig: Rig) -> None:
     assert rig.bind(second, "one") == ""
     assert rig.cards(second) == [card]
     # Its card is full: on another node it would be a group of its own.
-    large = rig.pod("large", group="chat", gpumem=8000)
+    large = rig.pod("large", group="chat", gpumem=6000)
     assert rig.fitting(large, "one", "two") == ["two"]
     assert "has room any more" in rig.bind(large, "one")
     # Once its members have gone the group may be anywhere again.
