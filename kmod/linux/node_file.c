@@ -132,8 +132,7 @@ static void add_usage(struct cgpu_view *view)
 
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		rt_mutex_lock(&container->lock);
-		cgpu_usage_add(&view->usage,
-			       &container->tenant.ledger.account[view->minor]);
+		cgpu_usage_add(&view->usage, &container->tenant.ledger, view->minor);
 		rt_mutex_unlock(&container->lock);
 	}
 }
@@ -163,6 +162,7 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 		view->grant = &container->grant[entry->minor];
 		view->account = &container->tenant.ledger.account[entry->minor];
 		view->host_bytes = container->tenant.ledger.account[CGPU_HOST].current_bytes;
+		view->park_state = container->tenant.ledger.park_state;
 	}
 	return 0;
 }

@@ -76,7 +76,8 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 	view->version = CGPU_VERSION;
 	view->features = 1u << CGPU_FEATURE_PID | 1u << CGPU_FEATURE_CGROUP |
 			 1u << CGPU_FEATURE_EVENTS | 1u << CGPU_FEATURE_MEMORY |
-			 1u << CGPU_FEATURE_MANAGED | (door.gate ? 1u << CGPU_FEATURE_SLICES |
+			 1u << CGPU_FEATURE_MANAGED |
+			 1u << CGPU_FEATURE_PARK | (door.gate ? 1u << CGPU_FEATURE_SLICES |
 			 1u << CGPU_FEATURE_GATE : 0);
 	view->host = &door.host;
 	view->minor = minor < 0 ? 0 : (uint32_t)minor;
@@ -87,13 +88,14 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 		view->grant = &c->grant[view->minor];
 		view->account = &c->tenant.ledger.account[view->minor];
 		view->host_bytes = c->tenant.ledger.account[CGPU_HOST].current_bytes;
+		view->park_state = c->tenant.ledger.park_state;
+		view->parking = &c->tenant.parking;
 	}
 	if (entry->wants_usage)
 		for (i = 0; i < CONTAINERS_MAX; i++)
 			if (door.container[i])
-				cgpu_usage_add(
-					&view->usage,
-					&door.container[i]->tenant.ledger.account[view->minor]);
+				cgpu_usage_add(&view->usage, &door.container[i]->tenant.ledger,
+					       view->minor);
 	if (entry->wants_stats && minor >= 0)
 		show_stats(c, minor, view);
 	return 0;

@@ -100,7 +100,8 @@ class Host:
         self.view.grant = self.grant
         self.view.account = self.account
         self.view.id, self.view.version = self._keep
-        lib.cgpu_usage_add(ffi.addressof(self.view, "usage"), self.account)
+        self.ledger.account[0] = self.account[0]
+        lib.cgpu_usage_add(ffi.addressof(self.view, "usage"), self.ledger, 0)
 
     def hold(self, *holders: tuple[int, int, int, bytes]) -> None:
         array = ffi.new("struct cgpu_holder[]", len(holders))
@@ -161,6 +162,7 @@ def test_the_tree_has_exactly_the_documented_files_and_modes() -> None:
         *(f"<gpu>/{name}" for name in ("free_weight", "uuid", "stat")),
         *(f"<gpu>/<id>/{name}" for name in ("id", "meminfo", "procs", "stat", "events", "cid")),
         "<gpu>/<id>/group",
+        "<gpu>/<id>/state",
         "container/<id>/cid",
     }
     assert len(NODES) == lib.CGPU_NODE_COUNT
@@ -200,6 +202,7 @@ SHOWN = {
     "<gpu>/<id>/unknown": "refuse\n",
     "<gpu>/<id>/cid": f"{LONG_ID}\n",
     "<gpu>/<id>/group": "-\n",
+    "<gpu>/<id>/state": "running\n",
     "container/<id>/cid": f"{LONG_ID}\n",
 }
 
@@ -257,7 +260,9 @@ def test_no_such_node() -> None:
 def test_every_feature_has_its_word() -> None:
     one = Host()
     one.view.features = 2**lib.CGPU_FEATURE_COUNT - 1
-    assert one.show("features") == ("pid\ncgroup\nevents\nmemory\nmanaged\nslices\ngate\nupgrade\n")
+    assert one.show("features") == (
+        "pid\ncgroup\nevents\nmemory\nmanaged\nslices\ngate\nupgrade\npark\n"
+    )
     one.view.features = 0
     assert one.show("features") == ""
 
@@ -296,9 +301,10 @@ def test_free_is_the_containers_own_remainder_on_a_card_of_unknown_size() -> Non
 
 def test_the_sum_of_usage_does_not_wrap() -> None:
     usage = ffi.new("struct cgpu_usage *")
-    account = ffi.new("struct cgpu_account *", {"current_bytes": 2**63})
+    ledger = ffi.new("struct cgpu_ledger *")
+    ledger.account[0].current_bytes = 2**63
     for expected in (2**63, 2**64 - 1, 2**64 - 1):
-        lib.cgpu_usage_add(usage, account)
+        lib.cgpu_usage_add(usage, ledger, 0)
         assert usage.used_bytes == expected
 
 
@@ -842,3 +848,32 @@ def test_only_a_full_digest_is_shortened(id: Any, digits: Any) -> None:
     assert ffi.string(out).decode() == want
     assert length == len(want)
     assert ffi.buffer(out)[length + 1 :] == (b"\xa5" * 66 + b"\0")[length + 1 :]
+
+
+@pytest.mark.parametrize("state", ["running", "parking", "parked", "resuming"])
+def test_a_container_that_moves_shows_what_it_has_left_and_what_is_reserved(state: str) -> None:
+    one = Host()
+    number = ["running", "parking", "parked", "resuming"].index(state)
+    one.view.park_state = number
+    assert "parked_bytes" not in one.show("<gpu>/<id>/stat")
+    parking = ffi.new("struct cgpu_parking *", {"since_ns": 5, "asked_ns": 6})
+    one.view.parking = parking
+    one.account.parked_bytes, one.account.slack_bytes = 70, 7
+    assert one.show("<gpu>/<id>/state") == f"{state}\n"
+    reserved = 77 if state in ("parking", "resuming") else 0
+    assert (
+        f"parked_bytes 70\nreserved_bytes {reserved}\nstate_since_ns 5\nwaits_for_room 1\n"
+    ) in one.show("<gpu>/<id>/stat")
+    one.ledger.park_state = number
+    one.ledger.account[0] = one.account[0]
+    lib.cgpu_usage_add(ffi.addressof(one.view, "usage"), one.ledger, 0)
+    shown = one.show("<gpu>/stat")
+    assert ("parked_bytes 70\n" in shown) == (state == "parked")
+    assert ("reserved_bytes 77\n" in shown) == bool(reserved)
+
+
+def test_what_is_parked_counts_against_the_limit() -> None:
+    one = Host()
+    one.account.parked_bytes = GIB
+    assert one.show("<gpu>/<id>/meminfo").startswith(f"Free: {2 * GIB}\n")
+    assert one.store("<gpu>/<id>/memsize", str(2 * GIB - 1)) == errno.EBUSY

@@ -156,7 +156,7 @@ class CoreTree:
             view.minor = card
             for other in self.containers.values():
                 usage = ffi.addressof(view, "usage")
-                lib.cgpu_usage_add(usage, ffi.addressof(other.ledger.account, card))
+                lib.cgpu_usage_add(usage, other.ledger, card)
         if container is not None:
             kept.append(ffi.new("char[]", container.id.encode()))
             view.id = kept[-1]

@@ -33,7 +33,7 @@ CARD = {
 GRANT = {
     **dict.fromkeys(("memsize", "weight", "quota", "quota_min", "priority"), 0o644),
     **dict.fromkeys(("oom_action", "uvm_disable", "unknown"), 0o644),
-    **dict.fromkeys(("id", "meminfo", "procs", "stat", "events", "cid", "group"), 0o444),
+    **dict.fromkeys(("id", "meminfo", "procs", "stat", "events", "cid", "group", "state"), 0o444),
 }
 TOP = {
     **dict.fromkeys(("version", "api_version", "features", "events"), 0o444),

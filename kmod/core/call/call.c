@@ -470,7 +470,9 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 	call->orphan = 0;
 	call->hSubdevice = 0;
 	call->preemption = NV_OK;
+	cgpu_tenant_enter(tenant, call->pid);
 	verdict = rule->pre ? rule->pre(tenant, topology, call) : CGPU_FORWARD;
+	cgpu_tenant_leave(tenant);
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_FORWARD)
 		cgpu_release(tenant, call);
@@ -535,6 +537,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		after.size_bytes = cgpu_get64(call->args, call->req.size_offset);
 
 	cgpu_restore_params(call);
+	cgpu_tenant_enter(tenant, call->pid);
 	/* they are for what follows, and nobody else comes in between */
 	cgpu_break_promises(tenant, call);
 	cgpu_ledger_clear_shortage(&tenant->ledger);
@@ -545,6 +548,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 		verdict = rule->post ? rule->post(tenant, topology, call, &after) : CGPU_DONE;
 	else if (rule->fail)
 		rule->fail(tenant, topology, call);
+	cgpu_tenant_leave(tenant);
 	call->shortage = tenant->ledger.shortage;
 	if (verdict != CGPU_UNDO)
 		cgpu_release(tenant, call);

@@ -8,9 +8,15 @@
 
 void cgpu_ledger_init(struct cgpu_ledger *ledger)
 {
+	uint32_t card;
+
 	memset(ledger->account, 0, sizeof(ledger->account));
 	memset(ledger->unseen, 0, sizeof(ledger->unseen));
 	ledger->account[CGPU_HOST].present = true;
+	ledger->park_state = CGPU_PARK_RUNNING;
+	ledger->returns = false;
+	for (card = 0; card < CGPU_ACCOUNTS; card++)
+		ledger->account[card].room_bytes = UINT64_MAX;
 	cgpu_ledger_limit_host(ledger, 0);
 	cgpu_ledger_clear_shortage(ledger);
 	cgpu_table_init(&ledger->charges, sizeof(struct cgpu_charge));
@@ -33,29 +39,70 @@ void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t 
 	ledger->account[CGPU_BAR1 + card].max_bytes = max_bytes;
 }
 
+void cgpu_ledger_limit_room(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes)
+{
+	ledger->account[card].room_bytes = max_bytes;
+}
+
 struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t index)
 {
 	return cgpu_table_entry(&ledger->charges, index);
 }
 
+uint64_t cgpu_account_held(const struct cgpu_account *account)
+{
+	/* no charge takes the sum beyond 64 bits */
+	return account->current_bytes + account->parked_bytes;
+}
+
+/* What it would have may be near 2^64: bytes comes from the tenant, and subtraction is first. */
+static bool fits(const struct cgpu_account *account, uint64_t bytes)
+{
+	uint64_t held = cgpu_account_held(account);
+
+	if (bytes > UINT64_MAX - held || bytes > account->room_bytes)
+		return false;
+	return account->unlimited ||
+	       (held <= account->max_bytes && bytes <= account->max_bytes - held);
+}
+
+/* What a process that comes back takes of the container's own. Return: bytes, at most `bytes`. */
+static uint64_t reserved_for(const struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
+{
+	const struct cgpu_account *account = &ledger->account[card];
+	uint64_t own = account->parked_bytes + account->slack_bytes;
+
+	if (!ledger->returns || card >= CGPU_MAX_CARDS)
+		return 0;
+	return bytes < own ? bytes : own;
+}
+
+static void draw(struct cgpu_account *account, uint64_t bytes)
+{
+	uint64_t parked = bytes < account->parked_bytes ? bytes : account->parked_bytes;
+
+	account->parked_bytes -= parked;
+	account->slack_bytes -= bytes - parked;
+}
+
 int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
 {
 	struct cgpu_account *account;
+	uint64_t own;
 
 	if (card >= CGPU_ACCOUNTS || !ledger->account[card].present)
 		return -ENODEV;
 	account = &ledger->account[card];
-	/* subtraction first: bytes comes from the tenant and may be near 2^64 */
-	if (bytes > UINT64_MAX - account->current_bytes ||
-	    (!account->unlimited &&
-	     (account->current_bytes > account->max_bytes ||
-	      bytes > account->max_bytes - account->current_bytes))) {
+	own = reserved_for(ledger, card, bytes);
+	/* what is its own was judged before, whatever its limit is by now */
+	if (bytes > own && !fits(account, bytes - own)) {
 		account->oom++;
 		ledger->shortage = (struct cgpu_shortage){
 			.bytes = bytes, .card = card, .kill = account->oom_kill,
 		};
 		return -ENOSPC;
 	}
+	draw(account, own);
 	account->current_bytes += bytes;
 	if (account->current_bytes > account->peak_bytes)
 		account->peak_bytes = account->current_bytes;
@@ -65,6 +112,9 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
 {
 	ledger->account[card].current_bytes -= bytes;
+	/* whoever freed it: no more is kept for the container than it may have */
+	if (ledger->park_state != CGPU_PARK_RUNNING && card < CGPU_MAX_CARDS)
+		ledger->account[card].parked_bytes += bytes;
 }
 
 int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,
@@ -145,8 +195,8 @@ uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_fre
 
 	if (account->unlimited)
 		return card_free_bytes;
-	if (account->current_bytes >= account->max_bytes)
+	if (cgpu_account_held(account) >= account->max_bytes)
 		return 0;
-	own = account->max_bytes - account->current_bytes;
+	own = account->max_bytes - cgpu_account_held(account);
 	return own < card_free_bytes ? own : card_free_bytes;
 }

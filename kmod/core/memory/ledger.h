@@ -37,6 +37,9 @@ struct cgpu_account {
 	uint64_t tables_bytes; /* of it, page tables that are not free: page_tables.h */
 	uint64_t tables_promised_bytes; /* of mappings that the driver is making, free or not */
 	uint64_t peak_bytes;
+	uint64_t parked_bytes; /* off the card, and still the container's: parking.h */
+	uint64_t slack_bytes;  /* more than that, which its processes may take as they come back */
+	uint64_t room_bytes;   /* what the card has for it beside what others come back to */
 	uint64_t oom;      /* allocations answered with NV_ERR_NO_MEMORY */
 	uint64_t refused;  /* other requests that were refused */
 };
@@ -64,7 +67,17 @@ struct cgpu_shortage {
 	bool kill;      /* and that ends the process */
 };
 
+/* Where a container's memory is. */
+enum cgpu_park_state {
+	CGPU_PARK_RUNNING,  /* on its cards */
+	CGPU_PARK_PARKING,  /* on its way to the host, and its room is kept */
+	CGPU_PARK_PARKED,   /* on the host */
+	CGPU_PARK_RESUMING  /* on its way back, to room that is reserved */
+};
+
 struct cgpu_ledger {
+	uint32_t park_state; /* enum cgpu_park_state */
+	bool returns;        /* the call under judgement is made by a process that is parked */
 	/*
 	 * By card; the host's memory that the driver takes by itself, where no memory cgroup
 	 * counts it, which no grant limits, but what cgpu_ledger_limit_host() was told last; and
@@ -88,6 +101,12 @@ void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes);
 
 /* What may be mapped of that card's BAR1 from here on, in bytes. */
 void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes);
+
+/* What the card has room for from here on; UINT64_MAX: its limit alone counts. */
+void cgpu_ledger_limit_room(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes);
+
+/* What it has, on the card and parked. */
+uint64_t cgpu_account_held(const struct cgpu_account *account);
 
 /*
  * Charges `bytes` to `card`, or another account. Return: 0, -ENOSPC above the limit (nothing

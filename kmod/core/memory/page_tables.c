@@ -27,7 +27,10 @@ static void settle(struct cgpu_ledger *ledger, const struct cgpu_ranges *ranges,
 
 	if (!account->present)
 		return;
-	account->current_bytes += bytes - account->tables_bytes;
+	if (bytes < account->tables_bytes)
+		cgpu_account_uncharge(ledger, card, account->tables_bytes - bytes);
+	else
+		account->current_bytes += bytes - account->tables_bytes;
 	account->tables_bytes = bytes;
 	if (account->current_bytes > account->peak_bytes)
 		account->peak_bytes = account->current_bytes;

@@ -256,8 +256,8 @@ bool cgpu_tenant_close_step(struct cgpu_tenant *tenant)
 	return tenant->first_over;
 }
 
-int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
-		     uint64_t length_bytes)
+static int map(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+	       uint64_t length_bytes)
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 	uint64_t tables_bytes = cgpu_range_tables(length_bytes), bytes;
@@ -311,6 +311,33 @@ int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t addre
 		if (file->gpu_mask & (1u << undo))
 			cgpu_account_uncharge(&tenant->ledger, undo, bytes);
 	return -ENOMEM;
+}
+
+void cgpu_tenant_enter(struct cgpu_tenant *tenant, uint32_t pid)
+{
+	uint32_t index;
+
+	if (tenant->ledger.park_state != CGPU_PARK_PARKING &&
+	    tenant->ledger.park_state != CGPU_PARK_RESUMING)
+		return;
+	for (index = 0; index < tenant->parking.count; index++)
+		tenant->ledger.returns |= tenant->parking.pid[index] == pid;
+}
+
+void cgpu_tenant_leave(struct cgpu_tenant *tenant)
+{
+	tenant->ledger.returns = false;
+}
+
+int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
+		     uint64_t length_bytes)
+{
+	int err;
+
+	cgpu_tenant_enter(tenant, cgpu_tenant_file(tenant, number)->pid);
+	err = map(tenant, number, address, length_bytes);
+	cgpu_tenant_leave(tenant);
+	return err;
 }
 
 bool cgpu_tenant_map_reserved(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,

@@ -70,9 +70,23 @@ enum cgpu_role {
 	CGPU_ROLE_MEMBER    /* its programs are the server's clients */
 };
 
+enum cgpu_parking_count {
+	CGPU_PARKED_PROCESSES = 64
+};
+
+/* What is known of a container that is not running: parking.h. */
+struct cgpu_parking {
+	uint32_t pid[CGPU_PARKED_PROCESSES]; /* host's numbers */
+	uint32_t count;
+	uint32_t priority;  /* of the return that it wants */
+	uint64_t asked_ns;  /* since when it wants that, 0: it does not */
+	uint64_t since_ns;  /* it is in its state; 0: since it began */
+};
+
 struct cgpu_tenant {
 	uint32_t role;         /* enum cgpu_role */
 	struct cgpu_ledger ledger;
+	struct cgpu_parking parking;
 	struct cgpu_objects objects;
 	struct cgpu_ranges ranges;
 	struct cgpu_table files;
@@ -134,6 +148,9 @@ void cgpu_tenant_unused(struct cgpu_tenant *tenant, uint32_t file);
  * who waits for the lock does not wait for all. Return: true: it is to be called again.
  */
 bool cgpu_tenant_close_step(struct cgpu_tenant *tenant);
+/* Around what is judged of a process: does it take what is reserved for it? See parking.h. */
+void cgpu_tenant_enter(struct cgpu_tenant *tenant, uint32_t pid);
+void cgpu_tenant_leave(struct cgpu_tenant *tenant);
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
 
 /*

@@ -348,7 +348,7 @@ int cgpu_grant_set_memsize(struct cgpu_host *host, uint32_t minor,
 
 	if (bytes < CGPU_MEM_BYTES_MIN)
 		return -ERANGE;
-	if (bytes < account->current_bytes)
+	if (bytes < cgpu_account_held(account))
 		return -EBUSY;
 	if (bytes > before && !has_room(host, minor, bytes - before))
 		return -ENOSPC;

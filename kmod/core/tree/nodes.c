@@ -43,6 +43,8 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(GROUP, "group", GRANT, 0444),
 
 	ENTRY(CID, "cid", CONTAINER, 0444),
+
+	ENTRY(STATE, "state", GRANT, 0444),
 };
 
 static const char *const features[CGPU_FEATURE_COUNT] = {
@@ -54,6 +56,14 @@ static const char *const features[CGPU_FEATURE_COUNT] = {
 	[CGPU_FEATURE_SLICES] = "slices",
 	[CGPU_FEATURE_GATE] = "gate",
 	[CGPU_FEATURE_UPGRADE] = "upgrade",
+	[CGPU_FEATURE_PARK] = "park",
+};
+
+static const char *const park_states[] = {
+	[CGPU_PARK_RUNNING] = "running",
+	[CGPU_PARK_PARKING] = "parking",
+	[CGPU_PARK_PARKED] = "parked",
+	[CGPU_PARK_RESUMING] = "resuming",
 };
 
 /* What tells nothing about anybody: the same on every host of this release. */
@@ -228,6 +238,10 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 			put_pair(text, "policy_by_request", 1);
 		if (gpu->mig != CGPU_MIG_UNTOLD)
 			put_pair(text, "mig", gpu->mig == CGPU_MIG_ON);
+		if (view->usage.parked_bytes)
+			put_pair(text, "parked_bytes", view->usage.parked_bytes);
+		if (view->usage.reserved_bytes)
+			put_pair(text, "reserved_bytes", view->usage.reserved_bytes);
 		put_stats(text, view);
 		break;
 	default:
@@ -239,12 +253,13 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 static uint64_t free_bytes(const struct cgpu_view *view)
 {
 	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
-	uint64_t on_card = 0;
+	struct cgpu_room room = {
+		.card_bytes = gpu->total_bytes, .foreign_bytes = gpu->reserved_bytes,
+		.used_bytes = view->usage.used_bytes,
+		.reserved_bytes = view->usage.reserved_bytes,
+	};
+	uint64_t on_card = gpu->total_bytes ? cgpu_room_left(&room) : 0;
 
-	/* no sum: usage may be near 2^64 */
-	if (gpu->reserved_bytes < gpu->total_bytes &&
-	    view->usage.used_bytes < gpu->total_bytes - gpu->reserved_bytes)
-		on_card = gpu->total_bytes - gpu->reserved_bytes - view->usage.used_bytes;
 	if (!gpu->total_bytes && !view->account->unlimited)
 		on_card = UINT64_MAX;
 	return cgpu_account_free(view->account, on_card);
@@ -292,6 +307,19 @@ static void show_memsize(const struct cgpu_view *view, struct text *text)
 	put_char(text, '\n');
 }
 
+/* Of a container that never moved there is nothing to tell. */
+static void show_parking(const struct cgpu_view *view, struct text *text)
+{
+	if (!view->parking || !view->parking->since_ns)
+		return;
+	put_pair(text, "parked_bytes", view->account->parked_bytes);
+	put_pair(text, "reserved_bytes",
+		 view->park_state == CGPU_PARK_PARKED || view->park_state == CGPU_PARK_RUNNING ?
+		 0 : view->account->parked_bytes + view->account->slack_bytes);
+	put_pair(text, "state_since_ns", view->parking->since_ns);
+	put_pair(text, "waits_for_room", view->parking->asked_ns != 0);
+}
+
 static void show_stat(const struct cgpu_view *view, struct text *text)
 {
 	const struct cgpu_account *account = view->account;
@@ -305,6 +333,7 @@ static void show_stat(const struct cgpu_view *view, struct text *text)
 	put_pair(text, "oom", account->oom);
 	put_pair(text, "refused", account->refused);
 	put_pair(text, "host_bytes", view->host_bytes);
+	show_parking(view, text);
 	if (view->grant->policy_hint < CGPU_POLICY_END) {
 		put_pair(text, "policy_asked", view->grant->policy_hint);
 		put_pair(text, "promised_ppm",
@@ -360,6 +389,10 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_string(text, view->group && view->group[0] ? view->group : "-");
 		put_char(text, '\n');
 		break;
+	case CGPU_NODE_STATE:
+		put_string(text, park_states[view->park_state]);
+		put_char(text, '\n');
+		break;
 	case CGPU_NODE_UNKNOWN:
 		put_string(text, cgpu_unknown_actions[view->account->admit_unknown].text);
 		put_char(text, '\n');
@@ -382,6 +415,10 @@ void cgpu_view_detach(struct cgpu_view *view, struct cgpu_view_copy *copy)
 	if (view->account) {
 		copy->account = *view->account;
 		view->account = &copy->account;
+	}
+	if (view->parking) {
+		copy->parking = *view->parking;
+		view->parking = &copy->parking;
 	}
 }
 
@@ -409,13 +446,18 @@ int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_
 	return text.used <= size ? (int)text.used : -ENOSPC;
 }
 
-void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_account *account)
+void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_ledger *ledger, uint32_t card)
 {
+	const struct cgpu_account *account = &ledger->account[card];
+
 	/* managed memory is an upper bound: the sum may exceed any card */
 	if (account->current_bytes > UINT64_MAX - usage->used_bytes)
 		usage->used_bytes = UINT64_MAX;
 	else
 		usage->used_bytes += account->current_bytes;
+	if (ledger->park_state == CGPU_PARK_PARKED)
+		usage->parked_bytes += account->parked_bytes;
+	usage->reserved_bytes += cgpu_parking_reserved(ledger, card);
 }
 
 /* ---- writing ---- */

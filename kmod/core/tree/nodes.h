@@ -7,6 +7,7 @@
 #define CGPU_CORE_TREE_NODES_H
 
 #include "core/types.h"
+#include "core/memory/parking.h"
 #include "core/tree/card.h"
 
 enum cgpu_nodes_limit {
@@ -56,6 +57,8 @@ enum cgpu_node {
 	CGPU_NODE_GROUP,
 
 	CGPU_NODE_CID,
+
+	CGPU_NODE_STATE,            /* of all of the container, whatever card is looked at */
 	CGPU_NODE_COUNT
 };
 
@@ -80,12 +83,15 @@ enum cgpu_feature {
 	CGPU_FEATURE_SLICES,        /* timeslices can be programmed */
 	CGPU_FEATURE_GATE,          /* channels can be taken off the hardware */
 	CGPU_FEATURE_UPGRADE,       /* this code can be replaced under running containers */
+	CGPU_FEATURE_PARK,          /* containers can be moved to the host and back */
 	CGPU_FEATURE_COUNT
 };
 
 /* Sums over the containers of one card. */
 struct cgpu_usage {
 	uint64_t used_bytes;
+	uint64_t parked_bytes;          /* had, by containers that are parked */
+	uint64_t reserved_bytes;        /* for those that move, and not taken yet */
 };
 
 /* A process that holds the card open or has memory on it. */
@@ -111,6 +117,8 @@ struct cgpu_view {
 	uint32_t minor;                 /* card, grant */
 	struct cgpu_grant *grant;       /* grant */
 	struct cgpu_account *account;   /* grant */
+	uint32_t park_state;            /* grant: enum cgpu_park_state */
+	const struct cgpu_parking *parking; /* grant; NULL: it never moved */
 	uint64_t host_bytes;            /* grant: charged to CGPU_HOST, for all its cards */
 	const char *id;                 /* grant, container: the full id */
 	const char *group;              /* grant: id of its group's leader, empty: it has none */
@@ -131,6 +139,7 @@ struct cgpu_view_copy {
 	struct cgpu_host host;
 	struct cgpu_grant grant;
 	struct cgpu_account account;
+	struct cgpu_parking parking;
 };
 
 /* Has `view` point into `copy`. The id and what was contributed stay where they are. */
@@ -149,7 +158,7 @@ enum cgpu_asker {
  */
 int cgpu_node_open(uint32_t node, enum cgpu_asker asker, bool write, bool admin);
 
-void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_account *account);
+void cgpu_usage_add(struct cgpu_usage *usage, const struct cgpu_ledger *ledger, uint32_t card);
 
 /*
  * Writes the text of `node` into `buf`, without an end. Return: its bytes,

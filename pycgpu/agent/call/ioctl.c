@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "call/call.h"
+#include "card/card.h"
 #include "driver/driver.h"
 #include "gate/gate.h"
 #include "host/host.h"
@@ -247,6 +248,7 @@ static int pre(struct flight *f)
 	f->call.leader = f->c->leader && cgpu_call_wants_leader(&f->c->tenant, &f->call) ?
 			 &f->c->leader->tenant : NULL;
 	leader = change(f);
+	parking_limit(f->c);
 	if (takes_host)
 		cgpu_ledger_limit_host(&f->c->tenant.ledger, host_bytes);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "call/call.h"
+#include "card/card.h"
 #include "tenant/tenant.h"
 
 struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
@@ -42,6 +43,7 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		make_room(f->c);
 		f->answer = CONTINUE;
 		change_begin(f->c, f);
+		parking_limit(f->c);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, base, length);
 		shortage = f->c->tenant.ledger.shortage;
 		if (!err)

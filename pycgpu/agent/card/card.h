@@ -43,4 +43,7 @@ void demand_start(uint32_t minor);
 /* After a tick that asked for nothing: looks may be wanted sooner. Context: door.lock. */
 void demand_follow(uint32_t minor);
 
+/* parking.c: before a call is judged that may take memory. Context: door.lock. */
+void parking_limit(struct container *c);
+
 #endif

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A driver that finds no room as it restores a process loses it. So room is reserved before the
+ * driver is asked, by the same ledger that judges every allocation, and under the same lock.
+ */
+#include "core/memory/parking.h"
+
+void cgpu_room_add(struct cgpu_room *rooms, const struct cgpu_tenant *tenant)
+{
+	uint32_t card;
+
+	for (card = 0; card < CGPU_MAX_CARDS; card++) {
+		const struct cgpu_account *account = &tenant->ledger.account[card];
+
+		rooms[card].used_bytes += account->current_bytes;
+		rooms[card].reserved_bytes += cgpu_parking_reserved(&tenant->ledger, card);
+	}
+}
+
+static uint64_t minus(uint64_t from, uint64_t bytes)
+{
+	return bytes < from ? from - bytes : 0;
+}
+
+uint64_t cgpu_room_left(const struct cgpu_room *room)
+{
+	if (!room->card_bytes)
+		return UINT64_MAX;
+	return minus(minus(minus(room->card_bytes, room->foreign_bytes), room->used_bytes),
+		     room->reserved_bytes);
+}
+
+uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card)
+{
+	const struct cgpu_account *account = &ledger->account[card];
+
+	return ledger->park_state == CGPU_PARK_PARKING ||
+		       ledger->park_state == CGPU_PARK_RESUMING ?
+		       account->parked_bytes + account->slack_bytes : 0;
+}
+
+static void change_state(struct cgpu_tenant *tenant, uint32_t state, uint64_t now_ns)
+{
+	tenant->ledger.park_state = state;
+	tenant->parking.since_ns = now_ns;
+}
+
+int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
+		       uint64_t now_ns)
+{
+	if (tenant->ledger.park_state != CGPU_PARK_RUNNING)
+		return -EBUSY;
+	if (tenant->role != CGPU_ROLE_ALONE)
+		return -EXDEV;
+	if (count > CGPU_PARKED_PROCESSES)
+		return -E2BIG;
+	memcpy(tenant->parking.pid, pids, count * sizeof(*pids));
+	tenant->parking.count = count;
+	tenant->parking.asked_ns = 0;
+	change_state(tenant, CGPU_PARK_PARKING, now_ns);
+	return 0;
+}
+
+int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns)
+{
+	if (tenant->ledger.park_state != CGPU_PARK_PARKING)
+		return -EINVAL;
+	change_state(tenant, CGPU_PARK_PARKED, now_ns);
+	return 0;
+}
+
+void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t now_ns)
+{
+	tenant->parking.priority = priority;
+	if (!tenant->parking.asked_ns)
+		tenant->parking.asked_ns = now_ns;
+}
+
+bool cgpu_parking_precedes(const struct cgpu_tenant *one, const struct cgpu_tenant *other)
+{
+	const struct cgpu_parking *a = &one->parking, *b = &other->parking;
+
+	if (!a->asked_ns || !b->asked_ns)
+		return a->asked_ns;
+	return a->priority != b->priority ? a->priority > b->priority :
+					    a->asked_ns < b->asked_ns;
+}
+
+/*
+ * However often it comes back, a container has no more than its limit and this: who drew on it
+ * the last time has the rest.
+ */
+static uint64_t slack_bytes(const struct cgpu_account *account)
+{
+	uint64_t slack = CGPU_RETURN_SLACK_BYTES +
+			 (account->parked_bytes >> CGPU_RETURN_SLACK_SHIFT);
+	uint64_t over = minus(cgpu_account_held(account), account->max_bytes);
+
+	if (!account->parked_bytes)
+		return 0;
+	return account->unlimited ? slack : minus(slack, over);
+}
+
+int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
+			 uint64_t now_ns, uint32_t *card, uint64_t *short_bytes)
+{
+	struct cgpu_account *accounts = tenant->ledger.account;
+
+	if (tenant->ledger.park_state != CGPU_PARK_PARKED)
+		return -EINVAL;
+	for (*card = 0; *card < CGPU_MAX_CARDS; (*card)++) {
+		const struct cgpu_account *account = &accounts[*card];
+		uint64_t left = cgpu_room_left(&rooms[*card]);
+		uint64_t slack = slack_bytes(account);
+
+		if (account->parked_bytes > left || slack > left - account->parked_bytes) {
+			*short_bytes = account->parked_bytes + slack - left;
+			return -EAGAIN;
+		}
+	}
+	for (*card = 0; *card < CGPU_MAX_CARDS; (*card)++)
+		accounts[*card].slack_bytes = slack_bytes(&accounts[*card]);
+	change_state(tenant, CGPU_PARK_RESUMING, now_ns);
+	return 0;
+}
+
+void cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
+{
+	uint32_t card;
+
+	for (card = 0; card < CGPU_MAX_CARDS; card++) {
+		tenant->ledger.account[card].parked_bytes = 0;
+		tenant->ledger.account[card].slack_bytes = 0;
+	}
+	tenant->parking.count = 0;
+	tenant->parking.asked_ns = 0;
+	change_state(tenant, CGPU_PARK_RUNNING, now_ns);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A container steps off its cards, and comes back.
+ *
+ *   running --begin--> parking --parked--> parked --reserve--> resuming --end--> running
+ *
+ * From begin to end, what is freed on a card stays the container's: it counts against its limit,
+ * and only its parked processes take it again. While it moves, in either direction, that room is
+ * reserved on the card. Only what is parked gives its room to others. A container that fails to
+ * park ends at once, in the room that it had.
+ */
+#ifndef CGPU_CORE_MEMORY_PARKING_H
+#define CGPU_CORE_MEMORY_PARKING_H
+
+#include "core/types.h"
+#include "core/memory/tenant.h"
+
+enum cgpu_parking_limit {
+	/*
+	 * What the driver may take before the ledger learns that it was less, at most: a return
+	 * charges each call by its upper bound. Beside it a part of what is parked, for the
+	 * rounding of many small pieces.
+	 */
+	CGPU_RETURN_SLACK_BYTES = 32 << 20,
+	CGPU_RETURN_SLACK_SHIFT = 8
+};
+
+/* One card, for whoever wants to come back. */
+struct cgpu_room {
+	uint64_t card_bytes;     /* that anybody can have; 0: nobody knows */
+	uint64_t foreign_bytes;  /* of processes that are in no container */
+	uint64_t used_bytes;     /* charged to containers */
+	uint64_t reserved_bytes; /* for those that move */
+};
+
+/* Adds what a container has, or is to have, of each card. */
+void cgpu_room_add(struct cgpu_room *rooms, const struct cgpu_tenant *tenant);
+/* What nobody has or is to have. */
+uint64_t cgpu_room_left(const struct cgpu_room *room);
+
+/* Reserved for the container on a card, and not taken yet. */
+uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card);
+
+/*
+ * These processes are about to be parked, all that have memory on a card. Return: 0, -EBUSY: it
+ * is not running, -EXDEV: it is in a group, -E2BIG: too many.
+ */
+int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
+		       uint64_t now_ns);
+/* Nothing of them is on a card any more. Return: 0, -EINVAL: it was not parking. */
+int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns);
+
+/* It wants to come back, with this priority; of one that wants already nothing changes. */
+void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t now_ns);
+/* Does `one` come back before `other`: by priority, then by time? */
+bool cgpu_parking_precedes(const struct cgpu_tenant *one, const struct cgpu_tenant *other);
+/*
+ * Reserves what it had on each card, or nothing. `rooms`: by card, of all containers. Return: 0,
+ * -EAGAIN: there is no room, and `card` and `short_bytes` say where and how much is wanting;
+ * -EINVAL: it is not parked.
+ */
+int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
+			 uint64_t now_ns, uint32_t *card, uint64_t *short_bytes);
+/* Its processes are back, or have ended, or did not leave. */
+void cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: MIT
+"""
+Containers step off a card and come back, beside others that allocate, free, start and end.
+
+The model is the card itself: what every process really has there. The one promise: whatever
+happens in between, a container whose room was reserved gets all that it had.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycgpu.core import MAX_CARDS, Tenant, Topology, ffi, lib
+
+MIB = 1 << 20
+#: Slack is 32 MiB and 1/256: a card is large beside it.
+CARD = 4096 * MIB
+RUNNING, PARKING, PARKED, RESUMING = range(4)
+OWN, OTHER = 100, 200
+
+
+@dataclass
+class One:
+    """A container, and what its processes have: of the one that is parked, and of another."""
+
+    tenant: Tenant
+    limit: int | None
+    own: list[int] = field(default_factory=list)
+    other: list[int] = field(default_factory=list)
+    pieces: list[int] = field(default_factory=list)  # on the host
+    priority: int = 0
+    asked: int = 0
+
+    @property
+    def ledger(self) -> Any:
+        return self.tenant.raw.ledger
+
+    @property
+    def account(self) -> Any:
+        return self.ledger.account[0]
+
+    @property
+    def state(self) -> int:
+        return int(self.ledger.park_state)
+
+    def charge(self, size: int, pid: int) -> int | None:
+        """Charge as a call of *pid* does; None: refused."""
+        index = ffi.new("uint32_t *")
+        lib.cgpu_tenant_enter(self.tenant.raw, pid)
+        err = lib.cgpu_charge_new(ffi.addressof(self.ledger), 0, size, pid, index)
+        lib.cgpu_tenant_leave(self.tenant.raw)
+        assert err in (0, -errno.ENOSPC)
+        return None if err else index[0]
+
+    def settle(self, index: int, size: int) -> None:
+        lib.cgpu_tenant_enter(self.tenant.raw, OWN)
+        assert lib.cgpu_charge_settle(ffi.addressof(self.ledger), index, size) == 0
+        lib.cgpu_tenant_leave(self.tenant.raw)
+
+    def size(self, index: int) -> int:
+        return int(lib.cgpu_charge_at(ffi.addressof(self.ledger), index).bytes)
+
+    def free(self, index: int) -> int:
+        size = self.size(index)
+        lib.cgpu_charge_put(ffi.addressof(self.ledger), index)
+        return size
+
+    @property
+    def used(self) -> int:
+        return sum(map(self.size, [*self.own, *self.other]))
+
+
+class Card:
+    """One card; limits add up to more than it has, so that room is short."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.ones: list[One] = []
+        self.foreign = 0
+        self.clock = 0
+
+    def now(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def rooms(self) -> Any:
+        rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
+        rooms[0].card_bytes, rooms[0].foreign_bytes = CARD, self.foreign
+        for one in self.ones:
+            lib.cgpu_room_add(rooms, one.tenant.raw)
+        return rooms
+
+    def really_free(self) -> int:
+        return CARD - self.foreign - sum(one.used for one in self.ones)
+
+    def allocate(self, one: One, size: int, pid: int) -> int | None:
+        """Take memory as a door lets a process do it: the ledger first, and then the driver."""
+        room = lib.cgpu_room_left(ffi.addressof(self.rooms(), 0))
+        lib.cgpu_ledger_limit_room(ffi.addressof(one.ledger), 0, room)
+        if size > self.really_free() and pid != OWN:
+            return None
+        return one.charge(size, pid)
+
+    def create(self) -> None:
+        limit, priority = self.random.choice([1024, 3072, 4096, None]), self.random.randint(0, 2)
+        if len(self.ones) < 3:
+            tenant = Tenant(Topology(), capacity_max=1024)
+            tenant.give(0, None if limit is None else limit * MIB)
+            self.ones.append(One(tenant, limit and limit * MIB, priority=priority))
+
+    def grow(self) -> None:
+        size = self.random.choice([1, 300, 1000, 2000, 3000])
+        one = self.random.choice(self.ones)
+        pid = OTHER if one.state != RUNNING else self.random.choice([OWN, OTHER])
+        if size * MIB <= self.really_free():
+            index = self.allocate(one, size * MIB, pid)
+            if index is not None:
+                (one.own if pid == OWN else one.other).append(index)
+
+    def shrink(self) -> None:
+        one = self.random.choice(self.ones)
+        mine = one.other if one.state != RUNNING else self.random.choice([one.own, one.other])
+        if mine:
+            one.free(mine.pop())
+
+    def others_come_and_go(self) -> None:
+        """Who is in no container takes what is nobody's, and not what is reserved."""
+        size = self.random.randint(0, 1000)
+        free = self.really_free() + self.foreign
+        reserved = sum(lib.cgpu_parking_reserved(ffi.addressof(o.ledger), 0) for o in self.ones)
+        self.foreign = max(0, min(size * MIB, free - reserved))
+
+    def park(self) -> None:
+        one = self.random.choice(self.ones)
+        pids = ffi.new("uint32_t[]", [OWN])
+        was = one.state
+        err = lib.cgpu_parking_begin(one.tenant.raw, pids, 1, self.now())
+        assert err == (0 if was == RUNNING else -errno.EBUSY)
+
+    def park_at_once(self) -> None:
+        one = self.random.choice([o for o in self.ones if o.state == RUNNING and o.own])
+        pids = ffi.new("uint32_t[]", [OWN])
+        assert lib.cgpu_parking_begin(one.tenant.raw, pids, 1, self.now()) == 0
+        while one.own:
+            one.pieces.append(one.free(one.own.pop()))
+        assert lib.cgpu_parking_parked(one.tenant.raw, self.now()) == 0
+
+    def leave_the_card(self) -> None:
+        """The driver frees one piece after another; what has failed goes back to its place."""
+        one = self.random.choice([o for o in self.ones if o.state == PARKING])
+        if one.own:
+            one.pieces.append(one.free(one.own.pop()))
+        elif self.random.random() < 0.3:
+            self.come_back(one)
+        else:
+            assert lib.cgpu_parking_parked(one.tenant.raw, self.now()) == 0
+
+    def resume(self) -> None:
+        one = self.random.choice([o for o in self.ones if o.state == PARKED])
+        lib.cgpu_parking_ask(one.tenant.raw, one.priority, self.now())
+        card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
+        rooms = self.rooms()
+        left = lib.cgpu_room_left(ffi.addressof(rooms, 0))
+        err = lib.cgpu_parking_reserve(one.tenant.raw, rooms, self.now(), card, short)
+        if err:
+            assert err == -errno.EAGAIN
+            assert card[0] == 0
+            assert one.state == PARKED
+            assert short[0] > 0 and left + short[0] >= sum(one.pieces)
+        else:
+            assert one.state == RESUMING
+
+    def return_to_the_card(self) -> None:
+        """In another order, and charged first for more than it takes."""
+        one = self.random.choice([o for o in self.ones if o.state == RESUMING])
+        if one.pieces:
+            self.random.shuffle(one.pieces)
+            self.bring(one, one.pieces.pop(), self.random.randint(0, 8) * MIB)
+        else:
+            lib.cgpu_parking_end(one.tenant.raw, self.now())
+
+    def bring(self, one: One, size: int, over: int) -> None:
+        assert size <= self.really_free(), "the driver found no room"
+        index = self.allocate(one, size + over, OWN)
+        assert index is not None, "the ledger refused what was reserved"
+        one.settle(index, size)
+        one.own.append(index)
+
+    def come_back(self, one: One) -> None:
+        while one.pieces:
+            self.bring(one, one.pieces.pop(), 0)
+        lib.cgpu_parking_end(one.tenant.raw, self.now())
+
+    def the_parked_process_dies(self) -> None:
+        one = self.random.choice([o for o in self.ones if o.state == PARKED])
+        one.pieces.clear()
+        lib.cgpu_parking_end(one.tenant.raw, self.now())
+
+    def kill(self) -> None:
+        self.ones.remove(self.random.choice(self.ones))
+
+    def set_limit(self) -> None:
+        """A limit never goes below what a container has, on the card or parked."""
+        size = self.random.randint(1, 4096)
+        one = self.random.choice(self.ones)
+        if one.limit is None:
+            return
+        host = ffi.new("struct cgpu_host *")
+        host.card[0].allocated_bytes = one.limit
+        grant = ffi.new("struct cgpu_grant *", {"present": True, "mem_bytes": one.limit})
+        account = ffi.addressof(one.ledger.account, 0)
+        err = lib.cgpu_grant_set_memsize(host, 0, grant, account, size * MIB)
+        has = one.used + sum(one.pieces)
+        assert (err == 0) <= (size * MIB >= has)
+        if not err:
+            one.limit = size * MIB
+
+    def the_card_has_what_is_on_it_and_what_is_reserved(self) -> None:
+        reserved = sum(
+            lib.cgpu_parking_reserved(ffi.addressof(o.ledger), 0) - o.account.slack_bytes
+            for o in self.ones
+        )
+        assert self.really_free() >= reserved
+
+    def nothing_is_forgotten(self) -> None:
+        for one in self.ones:
+            account = one.account
+            assert account.current_bytes == one.used
+            assert account.parked_bytes >= sum(one.pieces)
+            if one.limit is not None:
+                assert account.current_bytes + account.parked_bytes <= one.limit
+            if one.state == RUNNING:
+                assert account.parked_bytes == account.slack_bytes == 0
+
+    def step(self) -> None:
+        """Do one thing that can be done now; each kind as often as the others."""
+        states = {one.state for one in self.ones}
+        able = [self.create]
+        if self.ones:
+            able += [self.grow, self.grow, self.grow, self.shrink, self.park, self.set_limit]
+            able += [self.others_come_and_go]
+        if any(one.state == RUNNING and one.own for one in self.ones):
+            able += [self.park_at_once]
+        if PARKING in states:
+            able += [self.leave_the_card] * 3
+        if PARKED in states:
+            able += [self.resume] * 2
+        if RESUMING in states:
+            able += [self.return_to_the_card] * 3
+        if self.random.random() < 0.03:
+            able = [self.kill] if self.ones else able
+            able += [self.the_parked_process_dies] if PARKED in states else []
+        self.random.choice(able)()
+        self.the_card_has_what_is_on_it_and_what_is_reserved()
+        self.nothing_is_forgotten()
+
+
+@given(st.integers(0, 2**32))
+def test_whoever_comes_back_finds_all_its_room(seed: int) -> None:
+    card = Card(seed)
+    for _ in range(200):
+        card.step()
+
+
+def tenant(limit: int | None = 100 * MIB) -> Tenant:
+    made = Tenant(Topology(), capacity_max=1024)
+    made.give(0, limit)
+    return made
+
+
+def begin(one: Tenant, *pids: int) -> int:
+    numbers = ffi.new("uint32_t[]", list(pids) or [OWN])
+    return int(lib.cgpu_parking_begin(one.raw, numbers, len(pids) or 1, 1))
+
+
+def test_a_container_in_a_group_is_not_parked() -> None:
+    for role in (lib.CGPU_ROLE_LEADER, lib.CGPU_ROLE_MEMBER):
+        one = tenant()
+        one.raw.role = role
+        assert begin(one) == -errno.EXDEV
+        assert one.raw.ledger.park_state == RUNNING
+
+
+def test_more_processes_than_can_be_kept_in_mind_are_not_parked() -> None:
+    one = tenant()
+    assert begin(one, *range(1, 66)) == -errno.E2BIG
+    assert begin(one, *range(1, 65)) == 0
+
+
+def test_a_second_move_waits_for_the_end_of_the_first() -> None:
+    one = tenant()
+    assert begin(one) == 0
+    assert begin(one) == -errno.EBUSY
+    card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
+    rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
+    assert lib.cgpu_parking_reserve(one.raw, rooms, 2, card, short) == -errno.EINVAL
+    assert lib.cgpu_parking_parked(one.raw, 2) == 0
+    assert lib.cgpu_parking_parked(one.raw, 2) == -errno.EINVAL
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 3)), min_size=2, max_size=8))
+def test_the_queue_is_by_priority_and_then_by_time(wishes: list[tuple[int, int]]) -> None:
+    made = []
+    for priority, asked in wishes:
+        one = tenant()
+        if asked:
+            lib.cgpu_parking_ask(one.raw, priority, asked)
+        made.append((one, priority, asked))
+    for one, priority, asked in made:
+        for other, others, since in made:
+            before = lib.cgpu_parking_precedes(one.raw, other.raw)
+            if not asked:
+                assert not before
+            elif not since:
+                assert before
+            else:
+                assert before == ((-priority, asked) < (-others, since))
+
+
+def test_asking_again_does_not_lose_its_place() -> None:
+    one = tenant()
+    lib.cgpu_parking_ask(one.raw, 1, 5)
+    lib.cgpu_parking_ask(one.raw, 2, 9)
+    assert (one.raw.parking.asked_ns, one.raw.parking.priority) == (5, 2)
+
+
+@pytest.mark.parametrize("limit", [100 * MIB, None])
+def test_slack_does_not_add_up_over_many_returns(limit: int | None) -> None:
+    """Whoever makes calls of its own while it comes back gains the slack once."""
+    one = One(tenant(limit), limit)
+    index = one.charge(100 * MIB, OWN)
+    assert index is not None
+    one.own.append(index)
+    rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
+    card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
+    for _ in range(20):
+        assert begin(one.tenant) == 0
+        while one.own:
+            one.free(one.own.pop())
+        assert lib.cgpu_parking_parked(one.tenant.raw, 2) == 0
+        assert lib.cgpu_parking_reserve(one.tenant.raw, rooms, 3, card, short) == 0
+        for size in (100 * MIB, *[MIB] * 400):
+            index = one.charge(size, OWN)
+            if index is not None:
+                one.own.append(index)
+            elif limit is not None:
+                break
+        lib.cgpu_parking_end(one.tenant.raw, 4)
+        if limit is None:
+            return
+    assert one.used <= 100 * MIB + lib.CGPU_RETURN_SLACK_BYTES + (140 * MIB >> 8)
